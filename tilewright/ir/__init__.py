@@ -1,0 +1,64 @@
+"""What programs are: types, expressions, statements, buffers, functions, modules, and walks over them."""
+
+from . import ops
+from .buffer import Buffer, BufferRegion, MatchBufferRegion, decl_buffer
+from .dtype import DataType
+from .equal import assert_structural_equal, structural_equal, structural_hash
+from .errors import (
+    BuildError,
+    DiagnosticError,
+    InternalError,
+    LoweringError,
+    ScheduleError,
+    ScriptError,
+    TargetError,
+    TensorExpressionError,
+    TVMError,
+    UnsupportedError,
+)
+from .expr import PrimExpr, Range
+from .function import BaseFunc, PrimFunc
+from .module import GlobalVar, IRModule
+from .node import Node, node
+from .op import CallEffectKind, Op, register_op
+from .span import Span
+from .types import FuncType, PointerType, PrimType, TupleType, Type
+
+__all__ = [
+    "BaseFunc",
+    "Buffer",
+    "BufferRegion",
+    "BuildError",
+    "CallEffectKind",
+    "DataType",
+    "DiagnosticError",
+    "FuncType",
+    "GlobalVar",
+    "IRModule",
+    "InternalError",
+    "LoweringError",
+    "MatchBufferRegion",
+    "Node",
+    "Op",
+    "PointerType",
+    "PrimExpr",
+    "PrimFunc",
+    "PrimType",
+    "Range",
+    "ScheduleError",
+    "ScriptError",
+    "Span",
+    "TVMError",
+    "TargetError",
+    "TensorExpressionError",
+    "TupleType",
+    "Type",
+    "UnsupportedError",
+    "assert_structural_equal",
+    "decl_buffer",
+    "node",
+    "ops",
+    "register_op",
+    "structural_equal",
+    "structural_hash",
+]

@@ -1,0 +1,220 @@
+"""Buffers: memory with a shape."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from .dtype import HANDLE, INT32, DataType
+from .expr import BufferLoad, IntImm, PrimExpr, Ramp, Range, Var, const, const_value, convert
+from .node import Node, node
+from .ops import add, call, mul
+from .types import PointerType, PrimType
+
+__all__ = ["Buffer", "BufferRegion", "MatchBufferRegion", "decl_buffer"]
+
+
+@node
+class Buffer(Node):
+    """Memory behind the pointer `data`, seen as an array of `shape`.
+
+    The element at indices i lies at `elem_offset + Σ i·strides`, counted in elements of `dtype`;
+    empty `strides` mean row-major and dense. `scope` says which memory: global, shared, local, …
+    `data_alignment` is in bytes; `elem_offset` is a multiple of `offset_factor`.
+    """
+
+    data: Var
+    dtype: DataType
+    shape: tuple[PrimExpr, ...]
+    strides: tuple[PrimExpr, ...]
+    elem_offset: PrimExpr
+    name: str
+    data_alignment: int = 64
+    offset_factor: int = 1
+    axis_separators: tuple[int, ...] = ()
+
+    @property
+    def scope_name(self) -> str:
+        kind = self.data.type_annotation
+        return (kind.storage_scope or "global") if isinstance(kind, PointerType) else "global"
+
+    def scope(self) -> str:
+        """The memory that it lives in."""
+        return self.scope_name
+
+    @property
+    def ndim(self) -> int:
+        return len(self.shape)
+
+    def const_shape(self) -> tuple[int, ...] | None:
+        """The shape as Python integers, or None if a dimension is symbolic."""
+        dims = [const_value(d) for d in self.shape]
+        return None if any(d is None for d in dims) else tuple(int(d) for d in dims)  # type: ignore[arg-type]
+
+    def __getitem__(self, indices: Any) -> Any:
+        """`B[i, j]` is a load, `B[i, 0:4]` a vector load (or a region, for `T.reads`)."""
+        items = indices if isinstance(indices, tuple) else (indices,)
+        if len(items) != len(self.shape):
+            raise ValueError(
+                f"buffer {self.name} has {len(self.shape)} dimensions and was indexed with {len(items)}"
+            )
+        if not any(isinstance(i, slice) for i in items):
+            return BufferLoad(self, items)
+        last = items[-1]
+        if all(not isinstance(i, slice) for i in items[:-1]) and isinstance(last, slice):
+            if last.step is not None:
+                start = convert(0 if last.start is None else last.start)
+                stop = self.shape[-1] if last.stop is None else convert(last.stop)
+                lanes = const_value(add(stop, mul(start, const(-1, start.dtype))))
+                step = const_value(convert(last.step))
+                if lanes is not None and step:
+                    return BufferLoad(
+                        self, (*items[:-1], Ramp(start, last.step, -(-int(lanes) // int(step))))
+                    )
+        return BufferRegion.of_slices(self, items)
+
+    def vload(self, begin: Any, dtype: str | None = None) -> PrimExpr:
+        """The vector of `dtype` that starts at indices `begin`."""
+        index = tuple(begin) if isinstance(begin, (tuple, list)) else (begin,)
+        lanes = DataType(dtype or self.dtype).lanes // self.dtype.lanes
+        if lanes > 1:
+            index = (*index[:-1], Ramp(index[-1], const(1, convert(index[-1]).dtype), lanes))
+        return BufferLoad(self, index)
+
+    def vstore(self, begin: Any, value: Any) -> Any:
+        """The statement that stores `value` at `begin`, lane after lane."""
+        from .stmt import BufferStore
+
+        index = tuple(begin) if isinstance(begin, (tuple, list)) else (begin,)
+        value = convert(value)
+        lanes = value.dtype.lanes // self.dtype.lanes
+        if lanes > 1:
+            index = (*index[:-1], Ramp(index[-1], const(1, convert(index[-1]).dtype), lanes))
+        return BufferStore(self, value, index)
+
+    def dense_strides(self) -> tuple[PrimExpr, ...]:
+        """The strides, those of row-major order where none were given."""
+        if self.strides:
+            return self.strides
+        out: list[PrimExpr] = []
+        size: PrimExpr = const(1, self.shape[-1].dtype if self.shape else INT32)
+        for dim in reversed(self.shape):
+            out.append(size)
+            size = mul(size, dim)
+        return tuple(reversed(out))
+
+    def offset_of(self, indices: Iterable[Any]) -> list[PrimExpr]:
+        """The flat position of the element at `indices`."""
+        total = self.elem_offset
+        for i, s in zip(indices, self.dense_strides(), strict=True):
+            total = add(total, mul(convert(i), s))
+        return [total]
+
+    def access_ptr(
+        self,
+        access_mask: int | str,
+        ptr_type: str = "handle",
+        content_lanes: int = 1,
+        offset: Any = 0,
+        extent: Any = None,
+    ) -> PrimExpr:
+        """A pointer to the buffer's memory for an intrinsic; the mask is "r", "w" or "rw"."""
+        if isinstance(access_mask, str):
+            access_mask = sum({"r": 1, "w": 2}[c] for c in access_mask)
+        start = add(self.elem_offset, convert(offset))
+        if extent is None:
+            size: PrimExpr = const(1, INT32)
+            for dim in self.shape:
+                size = mul(size, dim)
+            extent = size
+        annotation = call(self.dtype.with_lanes(content_lanes), "tir.type_annotation")
+        return call(ptr_type, "tir.tvm_access_ptr", annotation, self.data, start, extent, access_mask)
+
+    def __repr__(self) -> str:
+        dims = ", ".join(map(str, self.shape))
+        return f"Buffer({self.name}, ({dims}), {self.dtype})"
+
+
+@node
+class BufferRegion(Node):
+    """A box of a buffer: one range for each dimension."""
+
+    buffer: Buffer
+    region: tuple[Range, ...]
+
+    @staticmethod
+    def of_slices(buffer: Buffer, items: Sequence[Any]) -> BufferRegion:
+        ranges = []
+        for item, dim in zip(items, buffer.shape, strict=True):
+            if isinstance(item, slice):
+                start = convert(0 if item.start is None else item.start)
+                stop = dim if item.stop is None else convert(item.stop)
+                ranges.append(Range(start, stop))
+            elif isinstance(item, Range):
+                ranges.append(item)
+            else:
+                index = convert(item)
+                ranges.append(Range.from_min_extent(index, const(1, index.dtype)))
+        return BufferRegion(buffer, tuple(ranges))
+
+    @staticmethod
+    def full(buffer: Buffer) -> BufferRegion:
+        """All of the buffer."""
+        zero = [const(0, d.dtype) for d in buffer.shape]
+        return BufferRegion(
+            buffer, tuple(Range.from_min_extent(z, d) for z, d in zip(zero, buffer.shape, strict=True))
+        )
+
+    @staticmethod
+    def point(buffer: Buffer, indices: Iterable[PrimExpr]) -> BufferRegion:
+        """The one element at `indices`."""
+        return BufferRegion(buffer, tuple(Range.from_min_extent(i, const(1, i.dtype)) for i in indices))
+
+
+@node
+class MatchBufferRegion(Node):
+    """Inside a block, `buffer` is another name for the region `source`."""
+
+    buffer: Buffer
+    source: BufferRegion
+
+
+def decl_buffer(
+    shape: Any,
+    dtype: str | None = None,
+    name: str = "buffer",
+    data: Var | None = None,
+    strides: Any = None,
+    elem_offset: Any = None,
+    scope: str = "",
+    data_alignment: int = -1,
+    offset_factor: int = 0,
+    buffer_type: str = "",
+    axis_separators: Any = None,
+    span: Any = None,
+) -> Buffer:
+    """A buffer; what is left out is dense, aligned to 64 bytes, at the start of memory of its own."""
+    dims = tuple(convert(d) for d in (shape if isinstance(shape, (tuple, list)) else (shape,)))
+    kind = DataType(dtype or "float32")
+    if data is None:
+        # A bool lies in memory as a byte.
+        data = Var(name, PointerType(PrimType(kind), scope or "global"))
+    elif scope and isinstance(data.type_annotation, PointerType) and data.dtype is HANDLE:
+        held = data.type_annotation.storage_scope or "global"
+        if held != scope:
+            raise ValueError(f"buffer {name}: scope {scope!r}, but its data pointer is in {held!r}")
+    index_type = dims[0].dtype if dims else INT32
+    if offset_factor and elem_offset is None:
+        elem_offset = Var(f"{name}_elem_offset", index_type)
+    return Buffer(
+        data,
+        kind,
+        dims,
+        tuple(convert(s) for s in strides or ()),
+        IntImm(index_type, 0) if elem_offset is None else convert(elem_offset),
+        name,
+        64 if data_alignment <= 0 else int(data_alignment),
+        offset_factor or 1,
+        tuple(int(a) for a in axis_separators or ()),
+        span=span,
+    )

@@ -1,0 +1,173 @@
+"""Data types: `float32`, `int8x4`, `bool`, `handle` as interned strings that know their parts."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+__all__ = ["BOOL", "FLOAT32", "HANDLE", "INT32", "INT64", "VOID", "DataType"]
+
+_PATTERN = re.compile(
+    r"(?P<code>float8_e4m3fn|float8_e5m2|bfloat|float|uint|int|custom|bool|handle|void|)"
+    r"(?P<bits>\d*)(?P<lanes>x(?P<scale>vscalex)?(?P<n>\d+))?"
+)
+_KNOWN_BITS: Final = {
+    "int": (1, 2, 4, 8, 16, 32, 64),
+    "uint": (1, 2, 4, 8, 16, 32, 64),
+    "float": (16, 32, 64),
+    "bfloat": (16,),
+}
+_GREATEST: Final = {
+    "float64": 1.7976931348623157e308,
+    "float32": 3.4028234663852886e38,
+    "float16": 65504.0,
+    "bfloat16": 3.3895313892515355e38,
+    "float8_e4m3fn": 448.0,
+    "float8_e5m2": 57344.0,
+}
+_EXAMPLES = "float32, float16, bfloat16, int8 … int64, uint8 … uint64, bool, handle, float32x8"
+_cache: dict[str, DataType] = {}
+
+
+class DataType(str):
+    """A scalar or vector type. It is a `str` (`"float32x8"`), interned, with its parts as attributes.
+
+    `code` is one of int, uint, float, bfloat, float8_e4m3fn, float8_e5m2, bool, handle, void.
+    """
+
+    code: str
+    bits: int
+    lanes: int
+    low: int | float  # the least and the greatest finite value
+    high: int | float
+
+    def __new__(cls, text: str | DataType) -> DataType:
+        if text.__class__ is DataType:
+            return text  # type: ignore[return-value]
+        found = _cache.get(text)
+        if found is None:
+            found = _cache[text] = cls._parse(str(text))
+        return found
+
+    @classmethod
+    def _parse(cls, text: str) -> DataType:
+        match = _PATTERN.fullmatch(text)
+        if match is None:
+            raise ValueError(f"unknown data type {text!r}; known are {_EXAMPLES}")
+        code, bits_text = match["code"], match["bits"]
+        bits = int(bits_text) if bits_text else 0
+        lanes = int(match["n"]) if match["lanes"] else 1
+        if text == "" or (code in ("void",) and not bits_text):
+            code, bits = "void", 0
+        elif code == "bool" or (code == "uint" and bits == 1):
+            code, bits = "bool", 1
+        elif code == "handle":
+            bits = 64
+        elif code.startswith("float8"):
+            bits = 8
+        else:
+            bits = bits or 32
+            if bits not in _KNOWN_BITS.get(code, ()):
+                raise ValueError(f"unknown data type {text!r}; known are {_EXAMPLES}")
+        if lanes < 1:
+            raise ValueError(f"data type {text!r} has no lanes")
+        name = cls._name(code, bits) + (f"x{lanes}" if lanes > 1 else "")
+        known = _cache.get(name)
+        if known is not None:
+            return known
+        made = str.__new__(cls, name)
+        made.code, made.bits, made.lanes = code, bits, lanes
+        made.high = made._greatest()
+        made.low = -made.high if made.is_float else -(1 << (bits - 1)) if code == "int" else 0
+        _cache[name] = made
+        return made
+
+    @staticmethod
+    def _name(code: str, bits: int) -> str:
+        if code in ("bool", "handle", "void") or code.startswith("float8"):
+            return code
+        return f"{code}{bits}"
+
+    # -- parts -----------------------------------------------------------------------------
+    @property
+    def element(self) -> DataType:
+        """The type of one lane."""
+        return self if self.lanes == 1 else DataType(self._name(self.code, self.bits))
+
+    def with_lanes(self, lanes: int) -> DataType:
+        """This type with another number of lanes."""
+        if lanes == self.lanes:
+            return self
+        name = self._name(self.code, self.bits)
+        return DataType(name if lanes == 1 else f"{name}x{lanes}")
+
+    @property
+    def is_float(self) -> bool:
+        return self.code in ("float", "bfloat", "float8_e4m3fn", "float8_e5m2")
+
+    @property
+    def is_int(self) -> bool:
+        """Signed integer."""
+        return self.code == "int"
+
+    @property
+    def is_uint(self) -> bool:
+        return self.code == "uint"
+
+    @property
+    def is_integral(self) -> bool:
+        """Signed or unsigned integer, not bool."""
+        return self.code in ("int", "uint")
+
+    @property
+    def is_bool(self) -> bool:
+        return self.code == "bool"
+
+    @property
+    def is_handle(self) -> bool:
+        return self.code == "handle"
+
+    @property
+    def is_vector(self) -> bool:
+        return self.lanes > 1
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that one value takes in memory (a bool takes one)."""
+        return (self.bits + 7) // 8 * self.lanes
+
+    @property
+    def itemsize(self) -> int:
+        return self.nbytes
+
+    # -- the classic names -----------------------------------------------------------------
+    @property
+    def type_code(self) -> int:
+        """DLPack's code of the type."""
+        return {"int": 0, "uint": 1, "bool": 1, "float": 2, "handle": 3, "void": 3, "bfloat": 4}.get(
+            self.code, 5
+        )
+
+    def with_bits(self, bits: int) -> DataType:
+        return DataType(self._name(self.code, bits)).with_lanes(self.lanes)
+
+    def min_value(self) -> int | float:
+        """The least finite value."""
+        return self.low
+
+    def max_value(self) -> int | float:
+        """The greatest finite value."""
+        return self.high
+
+    def _greatest(self) -> int | float:
+        if self.is_float:
+            return _GREATEST[self._name(self.code, self.bits)]
+        return (1 << (self.bits - 1)) - 1 if self.code == "int" else (1 << self.bits) - 1
+
+
+INT32: Final = DataType("int32")
+INT64: Final = DataType("int64")
+FLOAT32: Final = DataType("float32")
+BOOL: Final = DataType("bool")
+HANDLE: Final = DataType("handle")
+VOID: Final = DataType("void")

@@ -1,0 +1,351 @@
+"""Structural equality and hashing: programs that differ only in the names and identities of what they define."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from .buffer import Buffer
+from .expr import Call, FloatImm, IntImm, IterVar, Var
+from .function import PrimFunc
+from .module import GlobalVar, IRModule
+from .node import Node, field_kinds
+from .op import Op
+from .stmt import Block, For
+from .types import Type
+
+__all__ = [
+    "Mismatch",
+    "assert_structural_equal",
+    "first_mismatch",
+    "structural_equal",
+    "structural_hash",
+]
+
+
+class Mismatch(Exception):
+    """Where two programs part: the path from the root, and the two things found there."""
+
+    def __init__(self, path: tuple[str, ...], lhs: Any, rhs: Any, reason: str = "") -> None:
+        super().__init__(path, lhs, rhs, reason)
+        self.path, self.lhs, self.rhs, self.reason = path, lhs, rhs, reason
+
+    @property
+    def path_text(self) -> str:
+        return "<root>" + "".join(self.path)
+
+
+# Fields that take no part: they name things rather than say what they are.
+_NAMES = {"name", "name_hint", "span", "key"}
+# What a node binds must be seen before what uses it, whatever the order of the fields.
+_FIRST: dict[type, tuple[str, ...]] = {
+    For: ("loop_var",),
+    Block: ("iter_vars", "alloc_buffers", "match_buffers"),
+}
+_order_cache: dict[type, tuple[tuple[str, str], ...]] = {}
+
+
+def _ordered_fields(cls: type) -> tuple[tuple[str, str], ...]:
+    found = _order_cache.get(cls)
+    if found is None:
+        kinds = dict(field_kinds(cls))
+        first = [n for n in _FIRST.get(cls, ()) if n in kinds]
+        order = first + [n for n, k in kinds.items() if k in ("def", "defs") and n not in first]
+        order += [n for n in kinds if n not in order]
+        found = _order_cache[cls] = tuple((n, kinds[n]) for n in order)
+    return found
+
+
+class _Compare:
+    def __init__(self, map_free_vars: bool) -> None:
+        self.map_free = map_free_vars
+        self.left: dict[Any, Any] = {}
+        self.right: dict[Any, Any] = {}
+
+    def fail(self, path: tuple[str, ...], a: Any, b: Any, reason: str = "") -> None:
+        raise Mismatch(path, a, b, reason)
+
+    def bind(self, a: Any, b: Any) -> None:
+        self.left[a], self.right[b] = b, a
+
+    def define(self, a: Any, b: Any, path: tuple[str, ...]) -> None:
+        """Two variables that take the same place as definitions."""
+        if a.__class__ is not b.__class__ and not (isinstance(a, Var) and isinstance(b, Var)):
+            self.fail(path, a, b)
+        if a.dtype is not b.dtype or a.type_annotation != b.type_annotation:
+            self.fail(path, a, b, f"type {a.type_annotation} is not {b.type_annotation}")
+        self.bind(a, b)
+
+    def var(self, a: Var, b: Var, path: tuple[str, ...]) -> None:
+        if a in self.left or b in self.right:
+            if self.left.get(a) is not b or self.right.get(b) is not a:
+                self.fail(path, a, b)
+        elif a is b:
+            return
+        elif self.map_free and a.dtype is b.dtype and a.type_annotation == b.type_annotation:
+            self.bind(a, b)
+        else:
+            self.fail(path, a, b, "two different free variables")
+
+    def buffer(self, a: Buffer, b: Buffer, path: tuple[str, ...], define: bool = False) -> None:
+        known = self.left.get(a)
+        if known is not None or b in self.right:
+            if known is not b:
+                self.fail(path, a, b, "two different buffers")
+            return
+        if a is b and not define:
+            return
+        if not define and not self.map_free:
+            # A view of memory that is bound already, declared where it is used.
+            if a.data not in self.left and a.data is not b.data:
+                self.fail(path, a, b, "two different buffers")
+        if define and a.data not in self.left and b.data not in self.right:
+            self.define(a.data, b.data, (*path, ".data"))
+        for name, _ in field_kinds(Buffer):
+            if name in _NAMES:
+                continue
+            x, y = getattr(a, name), getattr(b, name)
+            for v, w in zip(_vars_in(x), _vars_in(y), strict=False):
+                if define and v not in self.left and w not in self.right and v.dtype is w.dtype:
+                    self.bind(v, w)
+            self.go(x, y, (*path, f".{name}"))
+        self.bind(a, b)
+
+    def go(self, a: Any, b: Any, path: tuple[str, ...]) -> None:
+        if a is b and not isinstance(a, (Node, tuple, list, dict, IRModule)):
+            return
+        if isinstance(a, Var):
+            if not isinstance(b, Var):
+                self.fail(path, a, b)
+            self.var(a, b, path)
+            return
+        if isinstance(a, Buffer) and isinstance(b, Buffer):
+            self.buffer(a, b, path)
+            return
+        if a.__class__ is not b.__class__ and not (
+            isinstance(a, (tuple, list)) and isinstance(b, (tuple, list))
+        ):
+            if isinstance(a, (int, IntImm)) and isinstance(b, (int, IntImm)) and int(a) == int(b):
+                return
+            self.fail(path, a, b)
+        if isinstance(a, IRModule):
+            self.module(a, b, path)
+        elif isinstance(a, PrimFunc):
+            self.function(a, b, path)
+        elif isinstance(a, FloatImm):
+            if a.dtype is not b.dtype or not _same_float(a.value, b.value):
+                self.fail(path, a, b)
+        elif isinstance(a, Node):
+            self.fields(a, b, path)
+        elif isinstance(a, (tuple, list)):
+            if len(a) != len(b):
+                self.fail(path, a, b, f"{len(a)} entries against {len(b)}")
+            for i, (x, y) in enumerate(zip(a, b, strict=True)):
+                self.go(x, y, (*path, f"[{i}]"))
+        elif isinstance(a, Mapping):
+            if sorted(map(str, a)) != sorted(map(str, b)):
+                self.fail(path, a, b, f"keys {sorted(map(str, a))} against {sorted(map(str, b))}")
+            for k in a:
+                self.go(a[k], b[k], (*path, f"[{k!r}]"))
+        elif isinstance(a, GlobalVar):
+            if a.name_hint != b.name_hint:
+                self.fail(path, a, b)
+        elif isinstance(a, float):
+            if not _same_float(a, b):
+                self.fail(path, a, b)
+        elif hasattr(a, "tobytes"):
+            if a.shape != b.shape or str(a.dtype) != str(b.dtype) or a.tobytes() != b.tobytes():
+                self.fail(path, a, b)
+        elif isinstance(a, (str, int, bool, bytes, Type, Op)) or a is None:
+            if a != b:
+                self.fail(path, a, b)
+        elif a is not b and a != b:
+            self.fail(path, a, b)
+
+    def fields(self, a: Node, b: Node, path: tuple[str, ...]) -> None:
+        cls = a.__class__
+        for name, kind in _ordered_fields(cls):
+            if name in _NAMES:
+                continue
+            x, y = getattr(a, name), getattr(b, name)
+            where = (*path, f".{name}")
+            if kind == "def":
+                self.define(x, y, where)
+            elif kind == "defs":
+                if len(x) != len(y):
+                    self.fail(where, x, y)
+                for i, (v, w) in enumerate(zip(x, y, strict=True)):
+                    self.define(v, w, (*where, f"[{i}]"))
+            elif name == "alloc_buffers" or (
+                name == "buffer" and cls.__name__ in ("DeclBuffer", "MatchBufferRegion")
+            ):
+                xs, ys = ((x,), (y,)) if name == "buffer" else (x, y)
+                if len(xs) != len(ys):
+                    self.fail(where, x, y, f"{len(xs)} buffers against {len(ys)}")
+                for i, (v, w) in enumerate(zip(xs, ys, strict=True)):
+                    inner = where if name == "buffer" else (*where, f"[{i}]")
+                    fresh = v not in self.left and w not in self.right
+                    self.buffer(v, w, inner, define=fresh)
+            elif name == "node" and isinstance(x, IterVar) and isinstance(y, IterVar):
+                if x.var not in self.left and y.var not in self.right:
+                    self.define(x.var, y.var, where)
+                if x.thread_tag != y.thread_tag or x.iter_type != y.iter_type:
+                    self.fail(where, x, y)
+            elif name == "thread_binding" and isinstance(x, IterVar) and isinstance(y, IterVar):
+                if x.thread_tag != y.thread_tag:
+                    self.fail(where, x, y)
+            else:
+                self.go(x, y, where)
+
+    def function(self, a: PrimFunc, b: PrimFunc, path: tuple[str, ...]) -> None:
+        if len(a.params) != len(b.params):
+            self.fail((*path, ".params"), a.params, b.params, f"{len(a.params)} against {len(b.params)}")
+        for i, (v, w) in enumerate(zip(a.params, b.params, strict=True)):
+            self.define(v, w, (*path, f".params[{i}]"))
+        for i, (v, w) in enumerate(zip(a.params, b.params, strict=True)):
+            where = (*path, f".buffer_map[{v.name!r}]")
+            x, y = a.buffer_map.get(v), b.buffer_map.get(w)
+            if x is None or y is None:
+                if x is not y:
+                    self.fail(where, x or v, y or w)
+                continue
+            self.buffer(x, y, where, define=True)
+        if a.ret_type != b.ret_type:
+            self.fail((*path, ".ret_type"), a.ret_type, b.ret_type)
+        self.go(a.attrs, b.attrs, (*path, ".attrs"))
+        self.go(a.body, b.body, (*path, ".body"))
+
+    def module(self, a: IRModule, b: IRModule, path: tuple[str, ...]) -> None:
+        left = {gv.name_hint: f for gv, f in a.functions.items()}
+        right = {gv.name_hint: f for gv, f in b.functions.items()}
+        if sorted(left) != sorted(right):
+            self.fail((*path, ".functions"), a, b, f"functions {sorted(left)} against {sorted(right)}")
+        self.go(a.attrs, b.attrs, (*path, ".attrs"))
+        for name in left:
+            self.go(left[name], right[name], (*path, f".functions[{name!r}]"))
+
+
+def _same_float(a: float, b: float) -> bool:
+    if math.isnan(a) or math.isnan(b):
+        return math.isnan(a) and math.isnan(b)
+    return a == b and math.copysign(1.0, a) == math.copysign(1.0, b)
+
+
+def _vars_in(value: Any) -> Iterator[Var]:
+    if isinstance(value, (tuple, list)):
+        for v in value:
+            yield from _vars_in(v)
+    elif isinstance(value, Var):
+        yield value
+    elif isinstance(value, Node):
+        for c in value.children():
+            yield from _vars_in(c)
+
+
+def first_mismatch(lhs: Any, rhs: Any, map_free_vars: bool = False) -> Mismatch | None:
+    """The first place where two programs differ, or None."""
+    try:
+        _Compare(map_free_vars).go(lhs, rhs, ())
+    except Mismatch as found:
+        return found
+    return None
+
+
+def structural_equal(lhs: Any, rhs: Any, map_free_vars: bool = False) -> bool:
+    """Whether two programs are the same up to what they name the things they define.
+
+    Free variables must be identical, unless `map_free_vars` lets them correspond one to one.
+    """
+    return lhs is rhs or first_mismatch(lhs, rhs, map_free_vars) is None
+
+
+def assert_structural_equal(lhs: Any, rhs: Any, map_free_vars: bool = False) -> None:
+    """Raise ValueError naming the first difference, shown in both printed programs."""
+    found = first_mismatch(lhs, rhs, map_free_vars)
+    if found is None:
+        return
+    from .printer import script_marked
+
+    lines = [f"StructuralEqual check failed, caused by lhs at {found.path_text}:"]
+    lines.append(script_marked(lhs, found.lhs))
+    lines.append(f"and rhs at {found.path_text}:")
+    lines.append(script_marked(rhs, found.rhs))
+    if found.reason:
+        lines.append(f"because: {found.reason}")
+    raise ValueError("\n".join(lines))
+
+
+class _Hash:
+    """A hash that agrees with equality: bound variables count by the order in which they are met."""
+
+    def __init__(self, map_free_vars: bool) -> None:
+        self.map_free = map_free_vars
+        self.seen: dict[Any, int] = {}
+
+    def number(self, v: Any) -> int:
+        return self.seen.setdefault(v, len(self.seen))
+
+    def go(self, a: Any) -> int:
+        if isinstance(a, Var):
+            if a in self.seen or self.map_free:
+                return hash(("var", self.number(a), str(a.dtype)))
+            return hash(("free", id(a)))
+        if isinstance(a, Buffer):
+            if a not in self.seen:
+                self.number(a)
+                return hash(
+                    ("buffer", str(a.dtype), a.data_alignment, a.offset_factor, len(a.shape), a.scope_name)
+                )
+            return hash(("buffer", self.seen[a]))
+        if isinstance(a, IRModule):
+            parts = sorted((gv.name_hint, _Hash(self.map_free).go(f)) for gv, f in a.functions.items())
+            return hash(("module", tuple(parts)))
+        if isinstance(a, PrimFunc):
+            for p in a.params:
+                self.number(p)
+            shapes = []
+            for p in a.params:
+                b = a.buffer_map.get(p)
+                if b is not None:
+                    for v in _vars_in((b.data, b.shape, b.strides, b.elem_offset)):
+                        self.number(v)
+                    shapes.append(self.go(b))
+                    shapes.append(self.go(b.shape))
+            return hash(("func", tuple(shapes), self.go(a.attrs), self.go(a.body)))
+        if isinstance(a, (IntImm, FloatImm)):
+            return hash((a.__class__.__name__, str(a.dtype), a.value))
+        if isinstance(a, Call):
+            op = a.op.name if isinstance(a.op, (Op, GlobalVar)) else str(a.op)
+            return hash(("call", op, str(a.dtype), *[self.go(x) for x in a.args]))
+        if isinstance(a, Node):
+            parts_list: list[int] = []
+            for name, kind in _ordered_fields(a.__class__):
+                if name in _NAMES:
+                    continue
+                x = getattr(a, name)
+                if kind == "def":
+                    self.number(x)
+                elif kind == "defs":
+                    for v in x:
+                        self.number(v)
+                elif name == "node" and isinstance(x, IterVar):
+                    self.number(x.var)
+                parts_list.append(self.go(x))
+            return hash((a.__class__.__name__, *parts_list))
+        if isinstance(a, Mapping):
+            return hash(tuple(sorted((str(k), self.go(v)) for k, v in a.items())))
+        if isinstance(a, Sequence) and not isinstance(a, (str, bytes)):
+            return hash((len(a), *[self.go(x) for x in a]))
+        if hasattr(a, "tobytes"):
+            return hash((a.shape, a.tobytes()))
+        if isinstance(a, GlobalVar):
+            return hash(a.name_hint)
+        if isinstance(a, float) and math.isnan(a):
+            return hash("nan")
+        return hash(a) if isinstance(a, (str, int, float, bool, bytes, Type)) or a is None else hash(str(a))
+
+
+def structural_hash(n: Any, map_free_vars: bool = False) -> int:
+    """A number that is the same for structurally equal programs (within one process)."""
+    return _Hash(map_free_vars).go(n) & ((1 << 64) - 1)

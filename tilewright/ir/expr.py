@@ -1,0 +1,792 @@
+"""Expressions: what a value is. Each docstring says what the node means."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from enum import IntEnum
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias, TypeVar
+
+from .dtype import BOOL, FLOAT32, HANDLE, INT32, INT64, DataType
+from .node import Node, node, register_converter
+from .types import PointerType, PrimType, Type
+
+if TYPE_CHECKING:
+    from .buffer import Buffer
+
+__all__ = [
+    "EQ",
+    "GE",
+    "GT",
+    "LE",
+    "LT",
+    "NE",
+    "Add",
+    "And",
+    "BinaryOp",
+    "Broadcast",
+    "BufferLoad",
+    "Call",
+    "Cast",
+    "CmpOp",
+    "CommReducer",
+    "Div",
+    "ExprOp",
+    "FloatImm",
+    "FloorDiv",
+    "FloorMod",
+    "IntImm",
+    "IterVar",
+    "IterVarType",
+    "Let",
+    "Max",
+    "Min",
+    "Mod",
+    "Mul",
+    "Not",
+    "Or",
+    "PrimExpr",
+    "ProducerLoad",
+    "Ramp",
+    "Range",
+    "Reduce",
+    "Select",
+    "Shuffle",
+    "SizeVar",
+    "StringImm",
+    "Sub",
+    "Var",
+    "const",
+    "convert",
+    "const_value",
+]
+
+_V = TypeVar("_V")
+Def: TypeAlias = _V  # type: ignore[misc]  # marks a field whose variable is bound by the node
+
+# The arithmetic behind the operators; `ops` fills it in when it is imported (it needs the nodes).
+_ops: Any = None
+
+
+def _bind_ops(module: Any) -> None:
+    global _ops
+    _ops = module
+
+
+class ExprOp:
+    """Python's operators on expressions. `==` builds an expression; `bool(a == b)` asks for identity."""
+
+    __slots__ = ()
+
+    def __add__(self, other: Any) -> PrimExpr:
+        return _ops.binary(_ops.add, self, other)  # type: ignore[no-any-return]
+
+    def __radd__(self, other: Any) -> PrimExpr:
+        return _ops.binary(_ops.add, other, self)  # type: ignore[no-any-return]
+
+    def __sub__(self, other: Any) -> PrimExpr:
+        return _ops.binary(_ops.sub, self, other)  # type: ignore[no-any-return]
+
+    def __rsub__(self, other: Any) -> PrimExpr:
+        return _ops.binary(_ops.sub, other, self)  # type: ignore[no-any-return]
+
+    def __mul__(self, other: Any) -> PrimExpr:
+        return _ops.binary(_ops.mul, self, other)  # type: ignore[no-any-return]
+
+    def __rmul__(self, other: Any) -> PrimExpr:
+        return _ops.binary(_ops.mul, other, self)  # type: ignore[no-any-return]
+
+    def __truediv__(self, other: Any) -> PrimExpr:
+        return _ops.binary(_ops.true_divide, self, other)  # type: ignore[no-any-return]
+
+    def __rtruediv__(self, other: Any) -> PrimExpr:
+        return _ops.binary(_ops.true_divide, other, self)  # type: ignore[no-any-return]
+
+    def __floordiv__(self, other: Any) -> PrimExpr:
+        return _ops.binary(_ops.floordiv, self, other)  # type: ignore[no-any-return]
+
+    def __rfloordiv__(self, other: Any) -> PrimExpr:
+        return _ops.binary(_ops.floordiv, other, self)  # type: ignore[no-any-return]
+
+    def __mod__(self, other: Any) -> PrimExpr:
+        return _ops.binary(_ops.floormod, self, other)  # type: ignore[no-any-return]
+
+    def __rmod__(self, other: Any) -> PrimExpr:
+        return _ops.binary(_ops.floormod, other, self)  # type: ignore[no-any-return]
+
+    def __neg__(self) -> PrimExpr:
+        return _ops.neg(self)  # type: ignore[no-any-return]
+
+    def __pos__(self) -> PrimExpr:
+        return _ops.convert(self)  # type: ignore[no-any-return]
+
+    def __abs__(self) -> PrimExpr:
+        return _ops.abs(self)  # type: ignore[no-any-return]
+
+    def __pow__(self, other: Any) -> PrimExpr:
+        return _ops.power(self, other)  # type: ignore[no-any-return]
+
+    def __lshift__(self, other: Any) -> PrimExpr:
+        return _ops.shift_left(self, other)  # type: ignore[no-any-return]
+
+    def __rlshift__(self, other: Any) -> PrimExpr:
+        return _ops.shift_left(other, self)  # type: ignore[no-any-return]
+
+    def __rshift__(self, other: Any) -> PrimExpr:
+        return _ops.shift_right(self, other)  # type: ignore[no-any-return]
+
+    def __rrshift__(self, other: Any) -> PrimExpr:
+        return _ops.shift_right(other, self)  # type: ignore[no-any-return]
+
+    def __and__(self, other: Any) -> PrimExpr:
+        return _ops.bitwise_and(self, other)  # type: ignore[no-any-return]
+
+    def __rand__(self, other: Any) -> PrimExpr:
+        return _ops.bitwise_and(other, self)  # type: ignore[no-any-return]
+
+    def __or__(self, other: Any) -> PrimExpr:
+        return _ops.bitwise_or(self, other)  # type: ignore[no-any-return]
+
+    def __ror__(self, other: Any) -> PrimExpr:
+        return _ops.bitwise_or(other, self)  # type: ignore[no-any-return]
+
+    def __xor__(self, other: Any) -> PrimExpr:
+        return _ops.bitwise_xor(self, other)  # type: ignore[no-any-return]
+
+    def __rxor__(self, other: Any) -> PrimExpr:
+        return _ops.bitwise_xor(other, self)  # type: ignore[no-any-return]
+
+    def __invert__(self) -> PrimExpr:
+        return _ops.bitwise_not(self)  # type: ignore[no-any-return]
+
+    def __lt__(self, other: Any) -> PrimExpr:
+        return _ops.binary(_ops.less, self, other)  # type: ignore[no-any-return]
+
+    def __le__(self, other: Any) -> PrimExpr:
+        return _ops.binary(_ops.less_equal, self, other)  # type: ignore[no-any-return]
+
+    def __gt__(self, other: Any) -> PrimExpr:
+        return _ops.binary(_ops.greater, self, other)  # type: ignore[no-any-return]
+
+    def __ge__(self, other: Any) -> PrimExpr:
+        return _ops.binary(_ops.greater_equal, self, other)  # type: ignore[no-any-return]
+
+    def __eq__(self, other: object) -> Any:
+        return _ops.equal_or_not(self, other, True)
+
+    def __ne__(self, other: object) -> Any:
+        return _ops.equal_or_not(self, other, False)
+
+    __hash__ = object.__hash__
+
+    def __bool__(self) -> bool:
+        raise ValueError(
+            f"`{self}` is an expression: it has no truth value while the program is being written. "
+            "Use tir.all / tir.any / tir.Not and tir.if_then_else instead of and / or / not and if."
+        )
+
+    def equal(self, other: Any, span: Any = None) -> PrimExpr:
+        """The expression `self == other`."""
+        return _ops.equal(self, other)  # type: ignore[no-any-return]
+
+    def astype(self, dtype: str, span: Any = None) -> PrimExpr:
+        """This value converted to another type."""
+        return _ops.cast(dtype, self)  # type: ignore[no-any-return]
+
+
+class PrimExpr(ExprOp, Node):
+    """A value computed without effects that a program can see."""
+
+    __slots__ = ("dtype",)
+    dtype: DataType
+    __hash__ = object.__hash__
+
+    def asobject(self) -> PrimExpr:
+        """This expression (classic programs call it on a deferred `==`)."""
+        return self
+
+    def __repr__(self) -> str:
+        return _ops.expr_text(self)  # type: ignore[no-any-return]
+
+    __str__ = __repr__
+
+
+def const(value: Any, dtype: str | None = None, span: Any = None) -> PrimExpr:
+    """A constant; the type defaults to int32, float32 or bool by the kind of the Python value."""
+    if dtype is None:
+        if isinstance(value, bool):
+            dtype = BOOL
+        elif isinstance(value, int):
+            dtype = INT32 if -(1 << 31) <= value < 1 << 31 else INT64
+        elif isinstance(value, float):
+            dtype = FLOAT32
+        else:
+            dtype = str(getattr(value, "dtype", FLOAT32))
+    kind = DataType(dtype)
+    one = kind.element
+    made: PrimExpr
+    if one.is_float:
+        made = FloatImm(one, float(value))
+    else:
+        made = IntImm(one, int(value))
+    return made if kind.lanes == 1 else Broadcast(made, kind.lanes)
+
+
+def convert(value: Any) -> PrimExpr:
+    """A Python value as an expression; what is one already comes back as it is."""
+    if isinstance(value, PrimExpr):
+        return value
+    if isinstance(value, bool):
+        return IntImm(BOOL, int(value))
+    if isinstance(value, (int, float)):
+        return const(value)
+    if isinstance(value, str):
+        return StringImm(value)
+    as_expr = getattr(value, "__prim_expr__", None)
+    if as_expr is not None:
+        return as_expr()  # type: ignore[no-any-return]
+    if hasattr(value, "item") and getattr(value, "ndim", 1) == 0:
+        return const(value.item(), str(value.dtype))
+    raise TypeError(f"cannot use {value!r} ({type(value).__name__}) as an expression")
+
+
+def _converted(values: Iterable[Any]) -> tuple[PrimExpr, ...]:
+    if values.__class__ is tuple:
+        for v in values:
+            if not isinstance(v, PrimExpr):
+                break
+        else:
+            return values  # type: ignore[return-value]
+    if isinstance(values, (int, PrimExpr)):
+        return (convert(values),)
+    return tuple([v if isinstance(v, PrimExpr) else convert(v) for v in values])
+
+
+def const_value(expr: Any) -> int | float | None:
+    """The Python number that a constant stands for, else None."""
+    if expr.__class__ is IntImm or expr.__class__ is FloatImm:
+        return expr.value  # type: ignore[no-any-return]
+    if expr.__class__ is Broadcast:
+        return const_value(expr.value)
+    return expr if isinstance(expr, (int, float)) else None
+
+
+register_converter("_expr", PrimExpr)
+register_converter("_to_expr", convert)
+register_converter("_to_exprs", _converted)
+register_converter("_dtype", DataType)
+
+
+def _check_same(a: PrimExpr, b: PrimExpr, name: str) -> None:
+    if a.dtype is not b.dtype:
+        raise TypeError(
+            f"{name} of mismatched types {a.dtype} and {b.dtype}: `{a}` and `{b}`; cast one of them"
+        )
+
+
+register_converter("_check_same", _check_same)
+register_converter("_BOOL", BOOL)
+register_converter("_HANDLE", HANDLE)
+register_converter("_INT32", INT32)
+
+
+# ---------------------------------------------------------------------------- leaves
+@node
+class Var(PrimExpr):
+    """A name for a value. Two variables of one name are two variables."""
+
+    name: str
+    type_annotation: Type
+    _derived = ("dtype",)
+
+    def __init__(self, name: str = "v", dtype: Any = INT32, span: Any = None) -> None:
+        self.name = name
+        if isinstance(dtype, Type):
+            self.type_annotation = dtype
+            self.dtype = dtype.dtype if isinstance(dtype, PrimType) else HANDLE
+        else:
+            self.dtype = DataType(dtype)
+            self.type_annotation = (
+                PointerType(PrimType("void")) if self.dtype is HANDLE else PrimType(self.dtype)
+            )
+        self.span = span
+
+    @property
+    def name_hint(self) -> str:
+        return self.name
+
+    def copy_with_suffix(self, suffix: str) -> Var:
+        return self.__class__(self.name + suffix, self.type_annotation)
+
+
+@node
+class SizeVar(Var):
+    """A variable that is the size of something, and so never negative."""
+
+
+@node
+class IntImm(PrimExpr):
+    """An integer or boolean constant."""
+
+    dtype: DataType
+    value: int
+
+    def __init__(self, dtype: str, value: int, span: Any = None) -> None:
+        kind = dtype if dtype.__class__ is DataType else DataType(dtype)
+        value = int(value)
+        if not kind.low <= value <= kind.high:
+            raise ValueError(f"{value} does not fit into {kind}")
+        self.dtype, self.value, self.span = kind, value, span  # type: ignore[assignment]
+
+    def __int__(self) -> int:
+        return self.value
+
+    def __index__(self) -> int:
+        return self.value
+
+    def __bool__(self) -> bool:
+        return self.value != 0
+
+    def __hash__(self) -> int:
+        return self.value
+
+
+@node
+class FloatImm(PrimExpr):
+    """A floating point constant."""
+
+    dtype: DataType
+    value: float
+
+    def __float__(self) -> float:
+        return self.value
+
+
+@node
+class StringImm(PrimExpr):
+    """A string, as an argument of calls that take one."""
+
+    value: str
+    _tail: ClassVar[str] = "self.dtype = _HANDLE"
+
+    def __eq__(self, other: object) -> Any:
+        return self.value == (other.value if isinstance(other, StringImm) else other)
+
+    def __ne__(self, other: object) -> Any:
+        return not self == other
+
+    def __hash__(self) -> int:
+        return hash(self.value)
+
+
+# ---------------------------------------------------------------------------- arithmetic
+class BinaryOp(PrimExpr):
+    """Two operands `a` and `b` of one type, and a result of that type."""
+
+    __slots__ = ("a", "b")
+    a: PrimExpr
+    b: PrimExpr
+    _tail: ClassVar[str] = (
+        "if self.a.dtype is not self.b.dtype: _check_same(self.a, self.b, self.__class__.__name__)\n"
+        "self.dtype = self.a.dtype"
+    )
+
+
+class CmpOp(PrimExpr):
+    """Two operands of one type, and a truth value."""
+
+    __slots__ = ("a", "b")
+    a: PrimExpr
+    b: PrimExpr
+    _tail: ClassVar[str] = (
+        "if self.a.dtype is not self.b.dtype: _check_same(self.a, self.b, self.__class__.__name__)\n"
+        "self.dtype = _BOOL if self.a.dtype.lanes == 1 else _BOOL.with_lanes(self.a.dtype.lanes)"
+    )
+
+
+@node
+class Add(BinaryOp):
+    """`a + b`."""
+
+    a: PrimExpr
+    b: PrimExpr
+
+
+@node
+class Sub(BinaryOp):
+    """`a - b`."""
+
+    a: PrimExpr
+    b: PrimExpr
+
+
+@node
+class Mul(BinaryOp):
+    """`a * b`."""
+
+    a: PrimExpr
+    b: PrimExpr
+
+
+@node
+class Div(BinaryOp):
+    """`a / b`; for integers rounded towards zero, as C does."""
+
+    a: PrimExpr
+    b: PrimExpr
+
+
+@node
+class Mod(BinaryOp):
+    """The remainder that belongs to `Div`: it has the sign of `a`."""
+
+    a: PrimExpr
+    b: PrimExpr
+
+
+@node
+class FloorDiv(BinaryOp):
+    """`a / b` rounded down, as Python does."""
+
+    a: PrimExpr
+    b: PrimExpr
+
+
+@node
+class FloorMod(BinaryOp):
+    """The remainder that belongs to `FloorDiv`: it has the sign of `b`."""
+
+    a: PrimExpr
+    b: PrimExpr
+
+
+@node
+class Min(BinaryOp):
+    """The lesser of two; NaN if either is NaN."""
+
+    a: PrimExpr
+    b: PrimExpr
+
+
+@node
+class Max(BinaryOp):
+    """The greater of two; NaN if either is NaN."""
+
+    a: PrimExpr
+    b: PrimExpr
+
+
+@node
+class EQ(CmpOp):
+    """`a == b`. As a Python truth value: whether both are the same node."""
+
+    a: PrimExpr
+    b: PrimExpr
+
+    def __bool__(self) -> bool:
+        return self.a is self.b
+
+    __hash__ = object.__hash__
+
+
+@node
+class NE(CmpOp):
+    """`a != b`. As a Python truth value: whether both are different nodes."""
+
+    a: PrimExpr
+    b: PrimExpr
+
+    def __bool__(self) -> bool:
+        return self.a is not self.b
+
+    __hash__ = object.__hash__
+
+
+@node
+class LT(CmpOp):
+    """`a < b`."""
+
+    a: PrimExpr
+    b: PrimExpr
+
+
+@node
+class LE(CmpOp):
+    """`a <= b`."""
+
+    a: PrimExpr
+    b: PrimExpr
+
+
+@node
+class GT(CmpOp):
+    """`a > b`."""
+
+    a: PrimExpr
+    b: PrimExpr
+
+
+@node
+class GE(CmpOp):
+    """`a >= b`."""
+
+    a: PrimExpr
+    b: PrimExpr
+
+
+@node
+class And(BinaryOp):
+    """Both hold; `b` is looked at only where `a` holds."""
+
+    a: PrimExpr
+    b: PrimExpr
+
+
+@node
+class Or(BinaryOp):
+    """One of both holds; `b` is looked at only where `a` does not."""
+
+    a: PrimExpr
+    b: PrimExpr
+
+
+@node
+class Not(PrimExpr):
+    """`a` does not hold."""
+
+    a: PrimExpr
+    _tail: ClassVar[str] = "self.dtype = self.a.dtype"
+
+
+@node
+class Cast(PrimExpr):
+    """`value` converted to `dtype`; from float to integer it is rounded towards zero."""
+
+    dtype: DataType
+    value: PrimExpr
+
+
+@node
+class Select(PrimExpr):
+    """`true_value` where `condition` holds, else `false_value`; both may be evaluated."""
+
+    condition: PrimExpr
+    true_value: PrimExpr
+    false_value: PrimExpr
+    _tail: ClassVar[str] = (
+        "if self.true_value.dtype is not self.false_value.dtype: "
+        "_check_same(self.true_value, self.false_value, 'Select')\n"
+        "self.dtype = self.true_value.dtype"
+    )
+
+
+@node
+class Let(PrimExpr):
+    """`body` with `var` standing for `value`."""
+
+    var: Def[Var]
+    value: PrimExpr
+    body: PrimExpr
+    _tail: ClassVar[str] = "self.dtype = self.body.dtype"
+
+
+# ---------------------------------------------------------------------------- vectors
+@node
+class Ramp(PrimExpr):
+    """The vector `base, base + stride, …` of `lanes` lanes."""
+
+    base: PrimExpr
+    stride: PrimExpr
+    lanes: int
+    _tail: ClassVar[str] = (
+        "self.lanes = int(self.lanes)\n"
+        "self.dtype = self.base.dtype.with_lanes(self.lanes * self.base.dtype.lanes)"
+    )
+
+
+@node
+class Broadcast(PrimExpr):
+    """The vector with `value` in each of `lanes` lanes."""
+
+    value: PrimExpr
+    lanes: int
+    _tail: ClassVar[str] = (
+        "self.lanes = int(self.lanes)\n"
+        "self.dtype = self.value.dtype.with_lanes(self.lanes * self.value.dtype.lanes)"
+    )
+
+
+@node
+class Shuffle(PrimExpr):
+    """The lanes of `vectors`, laid end to end, picked by `indices`."""
+
+    vectors: tuple[PrimExpr, ...]
+    indices: tuple[PrimExpr, ...]
+    _tail: ClassVar[str] = "self.dtype = self.vectors[0].dtype.with_lanes(len(self.indices))"
+
+
+# ---------------------------------------------------------------------------- memory and calls
+@node
+class BufferLoad(PrimExpr):
+    """The element of `buffer` at `indices`; a vector if the last index is one."""
+
+    buffer: Buffer
+    indices: tuple[PrimExpr, ...]
+    _tail: ClassVar[str] = (
+        "lanes = self.indices[-1].dtype.lanes if self.indices else 1\n"
+        "kind = self.buffer.dtype\n"
+        "self.dtype = kind if lanes == 1 else kind.with_lanes(lanes * kind.lanes)"
+    )
+
+
+@node
+class ProducerLoad(PrimExpr):
+    """The element of a tensor (`te.Tensor`) at `indices`, before the tensor has a buffer."""
+
+    producer: Any
+    indices: tuple[PrimExpr, ...]
+    _tail: ClassVar[str] = "self.dtype = self.producer.dtype"
+
+
+@node
+class Call(PrimExpr):
+    """`op` applied to `args`. `op` is an `Op`, or a GlobalVar for a function of the module."""
+
+    dtype: DataType
+    op: Any
+    args: tuple[PrimExpr, ...]
+
+    def __init__(self, dtype: str, op: Any, args: Iterable[Any], span: Any = None) -> None:
+        self.dtype = DataType(dtype)
+        self.op = _ops.op_named(op) if isinstance(op, str) else op
+        self.args = _converted(args)
+        self.span = span
+
+
+# ---------------------------------------------------------------------------- iteration
+@node
+class Range(Node):
+    """The integers from `min` on, `extent` of them. `Range(n)` and `Range(begin, end)` as Python's."""
+
+    min: PrimExpr
+    extent: PrimExpr
+
+    def __init__(self, begin: Any, end: Any = None, span: Any = None) -> None:
+        if end is None:
+            self.extent = convert(begin)
+            self.min = const(0, self.extent.dtype)
+        else:
+            self.min = convert(begin)
+            self.extent = _ops.sub(*_ops.match(convert(end), self.min))
+            if self.min.dtype is not self.extent.dtype:
+                self.min = _ops.cast(self.extent.dtype, self.min)
+        self.span = span
+
+    @staticmethod
+    def from_min_extent(min_value: Any, extent: Any, span: Any = None) -> Range:
+        """The range that starts at `min_value` and holds `extent` integers."""
+        low, size = _ops.match(convert(min_value), convert(extent))
+        made = Range.__new__(Range)
+        made.min, made.extent, made.span = low, size, span  # type: ignore[misc]
+        return made
+
+    def map_children(self, f: Any) -> Range:
+        low, size = f(self.min), f(self.extent)
+        return self if low is self.min and size is self.extent else Range.from_min_extent(low, size)
+
+    def replace(self, **changes: Any) -> Range:
+        return Range.from_min_extent(changes.get("min", self.min), changes.get("extent", self.extent))
+
+    def __repr__(self) -> str:
+        return f"Range({self.min}, {_ops.add(self.min, self.extent)})"
+
+
+class IterVarType(IntEnum):
+    """What an iterator stands for; the first four are those of blocks."""
+
+    DataPar = 0
+    ThreadIndex = 1
+    CommReduce = 2
+    Ordered = 3
+    Opaque = 4
+    Unrolled = 5
+    Vectorized = 6
+    Parallelized = 7
+    Tensorized = 8
+
+
+@node
+class IterVar(ExprOp, Node):
+    """A variable with its domain and what it stands for (spatial, reduction, thread index, …)."""
+
+    dom: Any
+    var: Def[Var]
+    iter_type: int
+    thread_tag: str = ""
+
+    DataPar: ClassVar[int] = 0
+    ThreadIndex: ClassVar[int] = 1
+    CommReduce: ClassVar[int] = 2
+    Ordered: ClassVar[int] = 3
+    Opaque: ClassVar[int] = 4
+    DimInfo: ClassVar[int] = 4
+    Unrolled: ClassVar[int] = 5
+    Vectorized: ClassVar[int] = 6
+    Parallelized: ClassVar[int] = 7
+    Tensorized: ClassVar[int] = 8
+
+    def __init__(self, dom: Any, var: Any, iter_type: int, thread_tag: str = "", span: Any = None) -> None:
+        if dom is not None and not isinstance(dom, Range):
+            dom = Range(*dom) if isinstance(dom, (tuple, list)) else Range(dom)
+        if isinstance(var, str):
+            var = Var(var, INT32 if dom is None else dom.extent.dtype)
+        self.dom, self.var, self.iter_type, self.thread_tag = dom, var, int(iter_type), thread_tag
+        self.span = span
+
+    __hash__ = object.__hash__
+
+    def __prim_expr__(self) -> PrimExpr:
+        return self.var
+
+    @property
+    def dtype(self) -> DataType:
+        return self.var.dtype
+
+    def children(self) -> list[Any]:
+        return [] if self.dom is None else [self.dom]
+
+    def map_children(self, f: Any) -> IterVar:
+        dom = None if self.dom is None else f(self.dom)
+        return self if dom is self.dom else IterVar(dom, self.var, self.iter_type, self.thread_tag)
+
+    def __repr__(self) -> str:
+        return f"IterVar({self.var.name}, {self.dom}, {IterVarType(self.iter_type).name})"
+
+
+@node
+class CommReducer(Node):
+    """A commutative, associative combination: `lhs` and `rhs` to `result`, starting from `identity`."""
+
+    lhs: tuple[Def[Var], ...]
+    rhs: tuple[Def[Var], ...]
+    result: tuple[PrimExpr, ...]
+    identity_element: tuple[PrimExpr, ...]
+
+    def __call__(self, lhs: Iterable[PrimExpr], rhs: Iterable[PrimExpr]) -> tuple[PrimExpr, ...]:
+        """The combination of two tuples of values."""
+        return _ops.apply_reducer(self, tuple(lhs), tuple(rhs))  # type: ignore[no-any-return]
+
+
+@node
+class Reduce(PrimExpr):
+    """Component `value_index` of combining `source` over `axis` where `condition` holds.
+
+    It occurs only as the body of a tensor expression; a block takes its place in a loop program.
+    """
+
+    combiner: CommReducer
+    source: tuple[PrimExpr, ...]
+    axis: tuple[IterVar, ...]
+    condition: PrimExpr
+    value_index: int
+    init: tuple[PrimExpr, ...] = ()
+    _tail: ClassVar[str] = "self.dtype = self.source[self.value_index].dtype"

@@ -1,0 +1,153 @@
+"""Modules: functions by name."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from .function import BaseFunc
+
+__all__ = ["GlobalVar", "IRModule"]
+
+
+class GlobalVar:
+    """The name of a function of a module."""
+
+    __slots__ = ("__weakref__", "checked_type", "name_hint")
+
+    def __init__(self, name_hint: str, type_annot: Any = None) -> None:
+        self.name_hint, self.checked_type = name_hint, type_annot
+
+    @property
+    def name(self) -> str:
+        return self.name_hint
+
+    def same_as(self, other: object) -> bool:
+        return self is other
+
+    def __call__(self, *args: Any) -> Any:
+        from .expr import Call
+
+        return Call("void", self, args)
+
+    def __repr__(self) -> str:
+        return f"@{self.name_hint}"
+
+
+class IRModule:
+    """Functions by global name. Keys may be given as GlobalVar or as text."""
+
+    def __init__(
+        self,
+        functions: Mapping[Any, Any] | None = None,
+        type_definitions: Mapping[Any, Any] | None = None,
+        attrs: Mapping[str, Any] | None = None,
+        global_infos: Any = None,
+    ) -> None:
+        self.functions: dict[GlobalVar, Any] = {}
+        self.type_definitions: dict[Any, Any] = dict(type_definitions or {})
+        self.attrs: dict[str, Any] = dict(attrs or {})
+        for name, func in (functions or {}).items():
+            self[name] = func
+
+    # -- access ------------------------------------------------------------------------------
+    def get_global_var(self, name: str) -> GlobalVar:
+        """The GlobalVar of that name."""
+        for gv in self.functions:
+            if gv.name_hint == name:
+                return gv
+        known = ", ".join(gv.name_hint for gv in self.functions) or "none"
+        raise ValueError(f"the module has no function {name!r}; it has: {known}")
+
+    def get_global_vars(self) -> list[GlobalVar]:
+        return list(self.functions)
+
+    def __getitem__(self, name: GlobalVar | str) -> Any:
+        return self.functions[name if isinstance(name, GlobalVar) else self.get_global_var(name)]
+
+    def __setitem__(self, name: GlobalVar | str, func: Any) -> None:
+        if not isinstance(func, BaseFunc):
+            raise TypeError(f"a module holds functions, not {type(func).__name__}: {name}")
+        if isinstance(name, str):
+            found = [gv for gv in self.functions if gv.name_hint == name]
+            name = found[0] if found else GlobalVar(name)
+        self.functions[name] = func
+
+    def __contains__(self, name: GlobalVar | str) -> bool:
+        if isinstance(name, GlobalVar):
+            return name in self.functions
+        return any(gv.name_hint == name for gv in self.functions)
+
+    def __iter__(self) -> Iterator[GlobalVar]:
+        return iter(self.functions)
+
+    def __len__(self) -> int:
+        return len(self.functions)
+
+    def functions_items(self) -> list[tuple[GlobalVar, Any]]:
+        return list(self.functions.items())
+
+    # -- change ------------------------------------------------------------------------------
+    def map_functions(self, f: Any) -> IRModule:
+        """A module with `f` applied to each function; this one if `f` changed none."""
+        new = {gv: f(func) for gv, func in self.functions.items()}
+        if all(new[gv] is func for gv, func in self.functions.items()):
+            return self
+        return IRModule(new, self.type_definitions, self.attrs)
+
+    def update(self, other: IRModule | Mapping[Any, Any]) -> IRModule:
+        """Take over the functions of another module."""
+        items = other.functions if isinstance(other, IRModule) else other
+        for gv, func in items.items():
+            self[gv.name_hint if isinstance(gv, GlobalVar) and gv not in self.functions else gv] = func
+        return self
+
+    def update_func(self, var: GlobalVar, func: Any) -> None:
+        self.functions[var] = func
+
+    def remove(self, var: GlobalVar | str) -> None:
+        del self.functions[var if isinstance(var, GlobalVar) else self.get_global_var(var)]
+
+    def clone(self) -> IRModule:
+        return IRModule(self.functions, self.type_definitions, self.attrs)
+
+    def with_attr(self, key: str, value: Any) -> IRModule:
+        return IRModule(self.functions, self.type_definitions, {**self.attrs, key: value})
+
+    def with_attrs(self, more: Mapping[str, Any]) -> IRModule:
+        return IRModule(self.functions, self.type_definitions, {**self.attrs, **more})
+
+    def get_attr(self, key: str) -> Any:
+        return self.attrs.get(key)
+
+    @staticmethod
+    def from_expr(expr: Any, functions: Any = None, type_defs: Any = None) -> IRModule:
+        """A module around one function, named by its `global_symbol` or "main"."""
+        mod = IRModule(functions, type_defs)
+        name = expr.attrs.get("global_symbol", "main") if isinstance(expr, BaseFunc) else "main"
+        mod[str(name)] = expr
+        return mod
+
+    # -- text --------------------------------------------------------------------------------
+    def script(self, **options: Any) -> str:
+        """The module as a script that parses back."""
+        from .printer import script
+
+        return script(self, **options)
+
+    def show(self, *args: Any, **options: Any) -> None:
+        """Print the script, coloured on a terminal."""
+        from .printer import show
+
+        show(self, *args, **options)
+
+    def astext(self, **options: Any) -> str:
+        return self.script(**options)
+
+    def same_as(self, other: object) -> bool:
+        return self is other
+
+    def __repr__(self) -> str:
+        return self.script()
+
+    __str__ = __repr__

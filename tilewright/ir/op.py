@@ -1,0 +1,237 @@
+"""The operators that a `Call` may apply: a registry of names with what passes need to know of them."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import Any
+
+__all__ = ["CallEffectKind", "Op", "register_op"]
+
+_registry: dict[str, Op] = {}
+
+
+class CallEffectKind(IntEnum):
+    """What a call does besides giving a value."""
+
+    ExprAnnotation = 0
+    Pure = 1
+    ReadState = 2
+    UpdateState = 3
+    Opaque = 4
+
+
+class Op:
+    """An operator. `name` is `tir.exp`; the script form is `T.exp`."""
+
+    __slots__ = ("attrs", "effect", "name", "vectorizable")
+
+    def __init__(self, name: str, effect: CallEffectKind, vectorizable: bool) -> None:
+        self.name, self.effect, self.vectorizable = name, effect, vectorizable
+        self.attrs: dict[str, Any] = {}
+
+    @staticmethod
+    def get(name: str) -> Op:
+        """The operator of that name; both `exp` and `tir.exp` are understood."""
+        found = _registry.get(name) or _registry.get(f"tir.{name}")
+        if found is None:
+            import difflib
+
+            near = difflib.get_close_matches(name, _registry, 3)
+            hint = f"; did you mean {', '.join(near)}?" if near else ""
+            raise ValueError(f"no operator is named {name!r}{hint}")
+        return found
+
+    @staticmethod
+    def list_op_names() -> list[str]:
+        return sorted(_registry)
+
+    @property
+    def short_name(self) -> str:
+        """The name without `tir.`."""
+        return self.name.removeprefix("tir.")
+
+    @property
+    def is_pure(self) -> bool:
+        return self.effect <= CallEffectKind.Pure
+
+    def get_attr(self, name: str) -> Any:
+        return self.attrs.get(name)
+
+    def set_attr(self, name: str, value: Any, level: int = 10) -> None:
+        self.attrs[name] = value
+
+    def same_as(self, other: object) -> bool:
+        return self is other
+
+    def __repr__(self) -> str:
+        return f"Op({self.name})"
+
+
+def register_op(name: str, effect: CallEffectKind = CallEffectKind.Pure, *, vectorizable: bool = False) -> Op:
+    """Make an operator known; a second call of the same name gives the first one's."""
+    if name not in _registry:
+        _registry[name] = Op(name, effect, vectorizable)
+    return _registry[name]
+
+
+_PURE, _READ = CallEffectKind.Pure, CallEffectKind.ReadState
+_UPDATE, _OPAQUE = CallEffectKind.UpdateState, CallEffectKind.Opaque
+
+# Element by element: a vector of arguments gives a vector of results.
+ELEMENTWISE = [
+    "exp",
+    "exp2",
+    "exp10",
+    "log",
+    "log2",
+    "log10",
+    "log1p",
+    "sqrt",
+    "rsqrt",
+    "sin",
+    "cos",
+    "tan",
+    "asin",
+    "acos",
+    "atan",
+    "sinh",
+    "cosh",
+    "tanh",
+    "asinh",
+    "acosh",
+    "atanh",
+    "erf",
+    "sigmoid",
+    "floor",
+    "ceil",
+    "trunc",
+    "round",
+    "nearbyint",
+    "fabs",
+    "abs",
+    "popcount",
+    "clz",
+    "isnan",
+    "isfinite",
+    "isinf",
+    "pow",
+    "fmod",
+    "hypot",
+    "atan2",
+    "copysign",
+    "nextafter",
+    "ldexp",
+    "fma",
+    "bitwise_and",
+    "bitwise_or",
+    "bitwise_xor",
+    "bitwise_not",
+    "shift_left",
+    "shift_right",
+    "reinterpret",
+    "if_then_else",
+    "likely",
+    "large_uint_imm",
+    "q_multiply_shift",
+    "q_multiply_shift_per_axis",
+]
+
+_OTHERS = {
+    _PURE: [
+        "call_pure_extern",
+        "call_llvm_pure_intrin",
+        "call_spirv_pure_glsl450",
+        "address_of",
+        "isnullptr",
+        "tvm_access_ptr",
+        "tvm_struct_get",
+        "tvm_stack_alloca",
+        "tvm_thread_context",
+        "vscale",
+        "get_active_lane_mask",
+        "vectorlow",
+        "vectorhigh",
+        "vectorcombine",
+        "dp4a",
+        "assume_pure",
+        "type_annotation",
+        "undef",
+        "tvm_tuple",
+        "start_profile_intrinsic_pure",
+        "anylist_getitem",
+        "lookup_param",
+        "ptx_cvta",
+    ],
+    _READ: ["tvm_load_matrix_sync", "tvm_warp_activemask"],
+    _UPDATE: [
+        "call_packed",
+        "tvm_call_packed",
+        "tvm_call_cpacked",
+        "call_cpacked",
+        "tvm_call_packed_lowered",
+        "tvm_call_cpacked_lowered",
+        "tvm_struct_set",
+    ],
+    _OPAQUE: [
+        "call_extern",
+        "call_llvm_intrin",
+        "ret",
+        "assume",
+        "tvm_storage_sync",
+        "tvm_thread_allreduce",
+        "tvm_throw_last_error",
+        "tvm_warp_shuffle",
+        "tvm_warp_shuffle_up",
+        "tvm_warp_shuffle_down",
+        "tvm_mma_sync",
+        "tvm_bmma_sync",
+        "tvm_fill_fragment",
+        "tvm_store_matrix_sync",
+        "tvm_stack_make_array",
+        "tvm_stack_make_shape",
+        "prefetch",
+        "tvm_thread_invariant",
+        "tvm_check_return",
+        "tvm_global_barrier_kinit",
+        "tvm_static_handle",
+        "tvm_context_id",
+        "coproc_sync",
+        "coproc_dep_push",
+        "coproc_dep_pop",
+        "coproc_uop_push",
+        "atomic_add",
+        "ptx_mma",
+        "ptx_ldmatrix",
+        "ptx_cp_async",
+        "ptx_cp_async_bulk",
+        "ptx_commit_group",
+        "ptx_wait_group",
+        "mma_store",
+        "mma_fill",
+        "ptx_mma_sp",
+        "ptx_wait_barrier",
+        "ptx_init_barrier_thread_count",
+        "ptx_arrive_barrier",
+        "ptx_arrive_barrier_expect_tx",
+        "create_barriers",
+        "ptx_cp_async_barrier",
+        "TVMBackendAllocWorkspace",
+        "TVMBackendFreeWorkspace",
+        "start_profile_intrinsic",
+        "end_profile_intrinsic",
+        "texture2d_load",
+        "texture2d_store",
+        "dma_copy",
+        "dma_wait",
+        "dma_start_group",
+        "dma_end_group",
+        "break_loop",
+        "continue_loop",
+    ],
+}
+
+for _name in ELEMENTWISE:
+    register_op(f"tir.{_name}", _PURE, vectorizable=True)
+for _effect, _names in _OTHERS.items():
+    for _name in _names:
+        register_op(f"tir.{_name}", _effect)

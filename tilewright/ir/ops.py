@@ -1,0 +1,806 @@
+"""Building expressions: type matching, folding of constants, and the functions behind the operators."""
+
+from __future__ import annotations
+
+import builtins
+import math
+import operator
+import sys
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from . import expr as _expr
+from .dtype import BOOL, FLOAT32, HANDLE, INT32, DataType
+from .expr import (
+    EQ,
+    GE,
+    GT,
+    LE,
+    LT,
+    NE,
+    Add,
+    And,
+    Broadcast,
+    Call,
+    Cast,
+    CommReducer,
+    Div,
+    FloatImm,
+    FloorDiv,
+    FloorMod,
+    IntImm,
+    Max,
+    Min,
+    Mod,
+    Mul,
+    Not,
+    Or,
+    PrimExpr,
+    Select,
+    Sub,
+    Var,
+    const,
+    convert,
+)
+from .op import Op
+
+_abs, _max, _min, _pow, _round, _all, _any = (
+    builtins.abs,
+    builtins.max,
+    builtins.min,
+    builtins.pow,
+    builtins.round,
+    builtins.all,
+    builtins.any,
+)
+
+
+def op_named(name: str) -> Any:
+    return Op.get(name)
+
+
+def expr_text(expr: Any) -> str:
+    """The expression in the script form, as short as it can be said."""
+    from .printer import expr_text as text
+
+    return text(expr)
+
+
+def call(dtype: str, name: str, *args: Any) -> PrimExpr:
+    """The operator `name` applied to `args`, giving `dtype`."""
+    return Call(dtype, Op.get(name), args)
+
+
+def binary(function: Callable[[Any, Any], PrimExpr], a: Any, b: Any) -> Any:
+    """`function(a, b)`, or NotImplemented if an operand is nothing of ours (say a tensor)."""
+    if isinstance(a, PrimExpr) and isinstance(b, PrimExpr):
+        return function(a, b)
+    for x in (a, b):
+        if not isinstance(x, (PrimExpr, int, float)) and not hasattr(x, "__prim_expr__"):
+            if hasattr(x, "__tensor_operand__") or not (hasattr(x, "item") and getattr(x, "ndim", 1) == 0):
+                return NotImplemented
+    return function(a, b)
+
+
+# ---------------------------------------------------------------------------- types
+def _as_type(value: int | float, other: PrimExpr) -> PrimExpr:
+    """A Python number beside an expression takes its type, unless that would lose its fraction."""
+    kind = other.dtype
+    if isinstance(value, bool) and kind.is_bool:
+        return const(value, kind)
+    if isinstance(value, float) and not kind.is_float:
+        return const(value, FLOAT32.with_lanes(kind.lanes))
+    if kind.is_bool:
+        kind = INT32.with_lanes(kind.lanes)
+    if kind.is_handle:
+        return const(value)
+    if kind.is_integral and not kind.low <= value <= kind.high:
+        return const(value, DataType("int64").with_lanes(kind.lanes))
+    return const(value, kind)
+
+
+def match(a: Any, b: Any) -> tuple[PrimExpr, PrimExpr]:
+    """Both operands in a common type: vectors over scalars, floats over integers, wide over narrow."""
+    if isinstance(a, PrimExpr) and isinstance(b, PrimExpr) and a.dtype is b.dtype:
+        return a, b
+    if isinstance(a, (int, float)) and isinstance(b, (int, float)):
+        return match(convert(a), convert(b))
+    if isinstance(a, (int, float)):
+        b = convert(b)
+        a = _as_type(a, b)
+    elif isinstance(b, (int, float)):
+        a = convert(a)
+        b = _as_type(b, a)
+    else:
+        a, b = convert(a), convert(b)
+    if a.dtype is b.dtype:
+        return a, b
+    if a.dtype.lanes != b.dtype.lanes:
+        if a.dtype.lanes == 1:
+            a = Broadcast(a, b.dtype.lanes)
+        elif b.dtype.lanes == 1:
+            b = Broadcast(b, a.dtype.lanes)
+        else:
+            raise TypeError(
+                f"vectors of {a.dtype.lanes} and {b.dtype.lanes} lanes do not go together: `{a}`, `{b}`"
+            )
+    x, y = a.dtype, b.dtype
+    if x is y:
+        return a, b
+    common = common_type(x, y)
+    if common is None:
+        raise TypeError(f"no common type for {x} and {y}: `{a}` and `{b}`; cast one of them with .astype(…)")
+    return cast(common, a), cast(common, b)
+
+
+def common_type(x: DataType, y: DataType) -> DataType | None:
+    """The type that holds both operands of an operator, or None if there is no telling."""
+    if x.is_handle or y.is_handle or x.code == "void" or y.code == "void":
+        return None
+    if x.is_float and y.is_float:
+        if x.bits != y.bits:
+            return x if x.bits > y.bits else y
+        return None  # bfloat16 with float16
+    if x.is_float or y.is_float:
+        return x if x.is_float else y
+    if x.is_bool or y.is_bool:
+        return y if x.is_bool else x
+    bits = _max(x.bits, y.bits)
+    code = x.code if x.code == y.code else "int"
+    return DataType(f"{code}{bits}").with_lanes(x.lanes)
+
+
+def cast(dtype: str, value: Any, span: Any = None) -> PrimExpr:
+    """`value` as `dtype`; constants are converted at once."""
+    kind = DataType(dtype)
+    value = convert(value)
+    if value.dtype is kind:
+        return value
+    if kind.lanes != value.dtype.lanes:
+        if value.dtype.lanes == 1:
+            return Broadcast(cast(kind.element, value), kind.lanes)
+        raise TypeError(f"cannot cast {value.dtype} to {kind}: the lanes differ")
+    cls = value.__class__
+    if cls is IntImm and not kind.is_handle:
+        number = value.value  # type: ignore[attr-defined]
+        if kind.is_float:
+            return FloatImm(kind, float(number))
+        if kind.is_bool:
+            return IntImm(kind, int(number != 0))
+        return IntImm(kind, wrap(number, kind))
+    if cls is FloatImm:
+        held = value.value  # type: ignore[attr-defined]
+        if kind.is_float:
+            return FloatImm(kind, held)
+        if kind.is_integral and math.isfinite(held) and kind.low <= int(held) <= kind.high:
+            return IntImm(kind, int(held))
+    if cls is Broadcast:
+        return Broadcast(cast(kind.element, value.value), value.lanes)  # type: ignore[attr-defined]
+    return Cast(kind, value)
+
+
+def wrap(number: int, kind: DataType) -> int:
+    """`number` modulo two to the bits of `kind`, as the hardware keeps it."""
+    number &= (1 << kind.bits) - 1
+    return number - (1 << kind.bits) if kind.is_int and number >> (kind.bits - 1) else number
+
+
+# ---------------------------------------------------------------------------- arithmetic
+def _int_value(e: PrimExpr) -> int | None:
+    return e.value if e.__class__ is IntImm else None  # type: ignore[attr-defined, no-any-return]
+
+
+def _fold(a: PrimExpr, b: PrimExpr, f: Callable[[Any, Any], Any]) -> PrimExpr | None:
+    """The constant that `f` makes of two constants, if it fits its type without rounding trouble."""
+    if a.__class__ is IntImm and b.__class__ is IntImm:
+        value = f(a.value, b.value)  # type: ignore[attr-defined]
+        kind = a.dtype
+        return IntImm(kind, value) if kind.low <= value <= kind.high else None
+    if a.__class__ is FloatImm and b.__class__ is FloatImm and a.dtype.bits == 64:
+        return FloatImm(a.dtype, f(a.value, b.value))  # type: ignore[attr-defined]
+    if a.__class__ is FloatImm and b.__class__ is FloatImm and a.dtype is FLOAT32:
+        import numpy as np
+
+        with np.errstate(all="ignore"):
+            made = f(np.float32(a.value), np.float32(b.value))  # type: ignore[attr-defined]
+        return FloatImm(a.dtype, float(made))
+    return None
+
+
+def add(a: Any, b: Any, span: Any = None) -> PrimExpr:
+    """`a + b`."""
+    a, b = match(a, b)
+    if a.__class__ is IntImm and a.value == 0:
+        return b
+    if b.__class__ is IntImm and b.value == 0:
+        return a
+    return _fold(a, b, operator.add) or Add(a, b)
+
+
+def sub(a: Any, b: Any, span: Any = None) -> PrimExpr:
+    """`a - b`."""
+    a, b = match(a, b)
+    if b.__class__ is IntImm and b.value == 0:
+        return a
+    return _fold(a, b, operator.sub) or Sub(a, b)
+
+
+def mul(a: Any, b: Any, span: Any = None) -> PrimExpr:
+    """`a * b`."""
+    a, b = match(a, b)
+    for x, y in ((a, b), (b, a)):
+        if x.__class__ is IntImm:
+            if x.value == 1:
+                return y
+            if x.value == 0:
+                return x
+    return _fold(a, b, operator.mul) or Mul(a, b)
+
+
+def neg(a: Any) -> PrimExpr:
+    """`-a`."""
+    a = convert(a)
+    if a.__class__ is IntImm and a.value != a.dtype.low:
+        return IntImm(a.dtype, -a.value)
+    if a.__class__ is FloatImm:
+        return FloatImm(a.dtype, -a.value)
+    return mul(a, const(-1, a.dtype)) if a.dtype.is_float else sub(const(0, a.dtype), a)
+
+
+def _trunc_div(a: int, b: int) -> int:
+    q = _abs(a) // _abs(b)
+    return q if (a < 0) == (b < 0) else -q
+
+
+def _need_divisor(b: PrimExpr) -> None:
+    if _int_value(b) == 0:
+        raise ZeroDivisionError("division by zero in an integer expression")
+
+
+def truncdiv(a: Any, b: Any, span: Any = None) -> PrimExpr:
+    """Integer division rounded towards zero."""
+    a, b = match(a, b)
+    if not a.dtype.is_float:
+        _need_divisor(b)
+        if _int_value(b) == 1:
+            return a
+        return _fold(a, b, _trunc_div) or Div(a, b)
+    return Div(a, b)
+
+
+def truncmod(a: Any, b: Any, span: Any = None) -> PrimExpr:
+    """The remainder of `truncdiv`."""
+    a, b = match(a, b)
+    _need_divisor(b)
+    return _fold(a, b, lambda x, y: x - _trunc_div(x, y) * y) or Mod(a, b)
+
+
+def floordiv(a: Any, b: Any, span: Any = None) -> PrimExpr:
+    """`a // b`, rounded down."""
+    a, b = match(a, b)
+    if a.dtype.is_float:
+        return floor(Div(a, b))
+    _need_divisor(b)
+    if _int_value(b) == 1:
+        return a
+    if _int_value(a) == 0:
+        return a
+    return _fold(a, b, operator.floordiv) or FloorDiv(a, b)
+
+
+def floormod(a: Any, b: Any, span: Any = None) -> PrimExpr:
+    """`a % b`, with the sign of `b`."""
+    a, b = match(a, b)
+    if a.dtype.is_float:
+        return sub(a, mul(floor(Div(a, b)), b))
+    _need_divisor(b)
+    if _int_value(b) == 1:
+        return const(0, a.dtype)
+    if _int_value(a) == 0:
+        return a
+    return _fold(a, b, operator.mod) or FloorMod(a, b)
+
+
+def ceildiv(a: Any, b: Any, span: Any = None) -> PrimExpr:
+    """`a / b` rounded up."""
+    a, b = match(a, b)
+    return floordiv(add(a, sub(b, const(1, b.dtype))), b)
+
+
+def true_divide(a: Any, b: Any) -> PrimExpr:
+    """`a / b` of floats. Integers are refused: there are several divisions and Python's is none of them."""
+    a, b = match(a, b)
+    if not a.dtype.is_float:
+        raise RuntimeError(
+            f"`{a} / {b}` divides integers; say which division you mean: floordiv/floormod (Python's //), "
+            "truncdiv/truncmod (C's), indexdiv/indexmod (for indices), or cast to a float first"
+        )
+    return div(a, b)
+
+
+def div(a: Any, b: Any, span: Any = None) -> PrimExpr:
+    """`a / b` as C has it: towards zero for integers."""
+    a, b = match(a, b)
+    if a.dtype.is_float:
+        if b.__class__ is FloatImm and b.value != 0:
+            return _fold(a, b, operator.truediv) or Div(a, b)
+        return Div(a, b)
+    return truncdiv(a, b)
+
+
+def indexdiv(a: Any, b: Any, span: Any = None) -> PrimExpr:
+    """Division of an index, known not to be negative."""
+    return floordiv(a, b)
+
+
+def indexmod(a: Any, b: Any, span: Any = None) -> PrimExpr:
+    """Remainder of an index, known not to be negative."""
+    return floormod(a, b)
+
+
+def min_of(a: Any, b: Any) -> PrimExpr:
+    """The lesser of two."""
+    a, b = match(a, b)
+    return a if a is b else _fold(a, b, _min) or Min(a, b)
+
+
+def max_of(a: Any, b: Any) -> PrimExpr:
+    """The greater of two."""
+    a, b = match(a, b)
+    return a if a is b else _fold(a, b, _max) or Max(a, b)
+
+
+# ---------------------------------------------------------------------------- comparison and logic
+def _compare(cls: type, f: Callable[[Any, Any], bool]) -> Callable[..., PrimExpr]:
+    def build(a: Any, b: Any, span: Any = None) -> PrimExpr:
+        a, b = match(a, b)
+        if a.__class__ is IntImm and b.__class__ is IntImm:
+            return IntImm(BOOL, int(f(a.value, b.value)))  # type: ignore[attr-defined]
+        return cls(a, b)  # type: ignore[no-any-return]
+
+    build.__name__ = cls.__name__
+    return build
+
+
+equal = _compare(EQ, operator.eq)
+not_equal = _compare(NE, operator.ne)
+less = _compare(LT, operator.lt)
+less_equal = _compare(LE, operator.le)
+greater = _compare(GT, operator.gt)
+greater_equal = _compare(GE, operator.ge)
+
+
+def equal_or_not(a: Any, b: Any, same: bool) -> Any:
+    """What `==` and `!=` give: an expression, or NotImplemented for what is no operand."""
+    if b is None or isinstance(b, (str, tuple, list, dict)):
+        return NotImplemented
+    try:
+        return (equal if same else not_equal)(a, b)
+    except TypeError:
+        return NotImplemented
+
+
+def _truth(a: Any) -> PrimExpr:
+    a = convert(a)
+    if not a.dtype.is_bool:
+        raise TypeError(f"`{a}` of type {a.dtype} stands where a condition must")
+    return a
+
+
+def logical_and(a: Any, b: Any, span: Any = None) -> PrimExpr:
+    """Both hold."""
+    a, b = _truth(a), _truth(b)
+    for x, y in ((a, b), (b, a)):
+        if x.__class__ is IntImm:
+            return y if x.value else x
+    return And(*match(a, b))
+
+
+def logical_or(a: Any, b: Any, span: Any = None) -> PrimExpr:
+    """One of both holds."""
+    a, b = _truth(a), _truth(b)
+    for x, y in ((a, b), (b, a)):
+        if x.__class__ is IntImm:
+            return x if x.value else y
+    return Or(*match(a, b))
+
+
+def logical_not(a: Any, span: Any = None) -> PrimExpr:
+    """It does not hold."""
+    a = _truth(a)
+    if a.__class__ is IntImm:
+        return IntImm(BOOL, 1 - a.value)
+    return a.a if a.__class__ is Not else Not(a)
+
+
+def all(*conditions: Any, span: Any = None) -> PrimExpr:
+    """All conditions hold."""
+    if not conditions:
+        raise ValueError("tir.all takes at least one condition")
+    out = _truth(conditions[0])
+    for c in conditions[1:]:
+        out = logical_and(out, c)
+    return out
+
+
+def any(*conditions: Any, span: Any = None) -> PrimExpr:
+    """At least one condition holds."""
+    if not conditions:
+        raise ValueError("tir.any takes at least one condition")
+    out = _truth(conditions[0])
+    for c in conditions[1:]:
+        out = logical_or(out, c)
+    return out
+
+
+def select(condition: Any, true_value: Any, false_value: Any, span: Any = None) -> PrimExpr:
+    """One of two values; both may be evaluated."""
+    condition = _truth(condition)
+    a, b = match(true_value, false_value)
+    if condition.__class__ is IntImm:
+        return a if condition.value else b
+    return Select(condition, a, b)
+
+
+def if_then_else(cond: Any, t: Any, f: Any, span: Any = None) -> PrimExpr:
+    """One of two values; only the chosen one is evaluated."""
+    cond = _truth(cond)
+    a, b = match(t, f)
+    if cond.__class__ is IntImm:
+        return a if cond.value else b
+    return Call(a.dtype, Op.get("tir.if_then_else"), (cond, a, b))
+
+
+def likely(cond: Any, span: Any = None) -> PrimExpr:
+    """A condition that mostly holds."""
+    cond = convert(cond)
+    return cond if cond.__class__ is IntImm else Call(cond.dtype, Op.get("tir.likely"), (cond,))
+
+
+# ---------------------------------------------------------------------------- bits
+def _bits(name: str, f: Callable[[int, int], int]) -> Callable[..., PrimExpr]:
+    def build(a: Any, b: Any, span: Any = None) -> PrimExpr:
+        a, b = match(a, b)
+        if a.dtype.is_float:
+            raise TypeError(f"{name} of {a.dtype}: it takes integers")
+        if a.__class__ is IntImm and b.__class__ is IntImm:
+            return IntImm(a.dtype, wrap(f(a.value, b.value), a.dtype))  # type: ignore[attr-defined]
+        return Call(a.dtype, Op.get(f"tir.{name}"), (a, b))
+
+    build.__name__ = name
+    return build
+
+
+bitwise_and = _bits("bitwise_and", operator.and_)
+bitwise_or = _bits("bitwise_or", operator.or_)
+bitwise_xor = _bits("bitwise_xor", operator.xor)
+shift_left = _bits("shift_left", lambda a, b: a << b)
+shift_right = _bits("shift_right", lambda a, b: a >> b)
+
+
+def bitwise_not(a: Any, span: Any = None) -> PrimExpr:
+    """All bits turned."""
+    a = convert(a)
+    if a.dtype.is_bool:
+        return logical_not(a)
+    return Call(a.dtype, Op.get("tir.bitwise_not"), (a,))
+
+
+# ---------------------------------------------------------------------------- mathematics
+def _float_arg(a: Any) -> PrimExpr:
+    a = convert(a)
+    return a if a.dtype.is_float else cast(FLOAT32.with_lanes(a.dtype.lanes), a)
+
+
+def _unary(name: str, doc: str) -> Callable[..., PrimExpr]:
+    def build(x: Any, span: Any = None) -> PrimExpr:
+        if hasattr(x, "__tensor_operand__"):
+            return x.__tensor_operand__(build)  # type: ignore[no-any-return]
+        x = _float_arg(x)
+        return Call(x.dtype, Op.get(f"tir.{name}"), (x,))
+
+    build.__name__, build.__doc__ = name, doc
+    return build
+
+
+exp = _unary("exp", "e to the power of x.")
+exp2 = _unary("exp2", "2 to the power of x.")
+exp10 = _unary("exp10", "10 to the power of x.")
+log = _unary("log", "The natural logarithm.")
+log2 = _unary("log2", "The logarithm to base 2.")
+log10 = _unary("log10", "The logarithm to base 10.")
+log1p = _unary("log1p", "log(1 + x), exact near 0.")
+sqrt = _unary("sqrt", "The square root.")
+rsqrt = _unary("rsqrt", "One over the square root.")
+sin = _unary("sin", "The sine.")
+cos = _unary("cos", "The cosine.")
+tan = _unary("tan", "The tangent.")
+asin = _unary("asin", "The arc sine.")
+acos = _unary("acos", "The arc cosine.")
+atan = _unary("atan", "The arc tangent.")
+sinh = _unary("sinh", "The hyperbolic sine.")
+cosh = _unary("cosh", "The hyperbolic cosine.")
+tanh = _unary("tanh", "The hyperbolic tangent.")
+asinh = _unary("asinh", "The inverse hyperbolic sine.")
+acosh = _unary("acosh", "The inverse hyperbolic cosine.")
+atanh = _unary("atanh", "The inverse hyperbolic tangent.")
+erf = _unary("erf", "The error function.")
+sigmoid = _unary("sigmoid", "1 / (1 + exp(-x)).")
+
+
+def _rounding(name: str, doc: str, f: Callable[[float], float]) -> Callable[..., PrimExpr]:
+    def build(x: Any, span: Any = None) -> PrimExpr:
+        if hasattr(x, "__tensor_operand__"):
+            return x.__tensor_operand__(build)  # type: ignore[no-any-return]
+        x = convert(x)
+        if not x.dtype.is_float:
+            return x
+        if x.__class__ is FloatImm and math.isfinite(x.value):
+            return FloatImm(x.dtype, float(f(x.value)))
+        return Call(x.dtype, Op.get(f"tir.{name}"), (x,))
+
+    build.__name__, build.__doc__ = name, doc
+    return build
+
+
+floor = _rounding("floor", "The greatest integer not above x.", math.floor)
+ceil = _rounding("ceil", "The least integer not below x.", math.ceil)
+trunc = _rounding("trunc", "x without its fraction.", math.trunc)
+nearbyint = _rounding("nearbyint", "The nearest integer, ties to even.", _round)
+round = _rounding("round", "The nearest integer, ties to even (as NumPy's).", _round)
+
+
+def abs(x: Any, span: Any = None) -> PrimExpr:
+    """The absolute value."""
+    if hasattr(x, "__tensor_operand__"):
+        return x.__tensor_operand__(abs)  # type: ignore[no-any-return]
+    x = convert(x)
+    if x.__class__ in (IntImm, FloatImm):
+        return const(_abs(x.value), x.dtype)
+    if x.dtype.is_float:
+        return Call(x.dtype, Op.get("tir.fabs"), (x,))
+    if x.dtype.is_uint or x.dtype.is_bool:
+        return x
+    return select(greater_equal(x, const(0, x.dtype)), x, neg(x))
+
+
+fabs = abs
+
+
+def power(x: Any, y: Any, span: Any = None) -> PrimExpr:
+    """x to the power of y."""
+    a, b = match(x, y)
+    if not a.dtype.is_float:
+        if b.__class__ is IntImm and 0 <= b.value <= 64:
+            out: PrimExpr = const(1, a.dtype)
+            for _ in range(b.value):
+                out = mul(out, a)
+            return out
+        raise TypeError(
+            f"pow of {a.dtype} takes a constant exponent from 0 to 64; cast to a float for others"
+        )
+    if b.__class__ in (FloatImm, IntImm) and b.value in (1.0, 2.0, 3.0):
+        return mul(mul(a, a), a) if b.value == 3.0 else a if b.value == 1.0 else mul(a, a)
+    return Call(a.dtype, Op.get("tir.pow"), (a, b))
+
+
+pow = power
+
+
+def _two_floats(name: str, doc: str) -> Callable[..., PrimExpr]:
+    def build(x: Any, y: Any, span: Any = None) -> PrimExpr:
+        a, b = match(x, y)
+        a, b = _float_arg(a), _float_arg(b)
+        return Call(a.dtype, Op.get(f"tir.{name}"), (a, b))
+
+    build.__name__, build.__doc__ = name, doc
+    return build
+
+
+fmod = _two_floats("fmod", "The remainder of x / y with the sign of x.")
+atan2 = _two_floats("atan2", "The angle of the point (y, x).")
+hypot = _two_floats("hypot", "sqrt(x·x + y·y).")
+copysign = _two_floats("copysign", "x with the sign of y.")
+nextafter = _two_floats("nextafter", "The next number from x towards y.")
+
+
+def ldexp(x: Any, exponent: Any, span: Any = None) -> PrimExpr:
+    """x times 2 to the power of an integer."""
+    a = _float_arg(x)
+    return Call(a.dtype, Op.get("tir.ldexp"), (a, convert(exponent)))
+
+
+def isnan(x: Any, span: Any = None) -> PrimExpr:
+    """Whether x is not a number."""
+    x = convert(x)
+    return not_equal(x, x) if x.dtype.is_float else const(False, BOOL.with_lanes(x.dtype.lanes))
+
+
+def isinf(x: Any, span: Any = None) -> PrimExpr:
+    """Whether x is infinite."""
+    x = convert(x)
+    if not x.dtype.is_float:
+        return const(False, BOOL.with_lanes(x.dtype.lanes))
+    return equal(abs(x), infinity(x.dtype))
+
+
+def isfinite(x: Any, span: Any = None) -> PrimExpr:
+    """Whether x is a number and not infinite."""
+    x = convert(x)
+    if not x.dtype.is_float:
+        return const(True, BOOL.with_lanes(x.dtype.lanes))
+    return less(abs(x), infinity(x.dtype))
+
+
+def popcount(x: Any, span: Any = None) -> PrimExpr:
+    """The number of one bits."""
+    x = convert(x)
+    return Call(x.dtype, Op.get("tir.popcount"), (x,))
+
+
+def clz(x: Any, span: Any = None) -> PrimExpr:
+    """The number of leading zero bits."""
+    x = convert(x)
+    return Call(INT32.with_lanes(x.dtype.lanes), Op.get("tir.clz"), (x,))
+
+
+def reinterpret(dtype: str, value: Any, span: Any = None) -> PrimExpr:
+    """The bits of `value` as another type of the same size."""
+    value, kind = convert(value), DataType(dtype)
+    if value.dtype is kind:
+        return value
+    if kind.bits * kind.lanes != value.dtype.bits * value.dtype.lanes:
+        raise TypeError(f"reinterpret from {value.dtype} to {kind}: the sizes differ")
+    return Call(kind, Op.get("tir.reinterpret"), (value,))
+
+
+def min_value(dtype: str, span: Any = None) -> PrimExpr:
+    """The least finite value of a type."""
+    return const(DataType(dtype).min_value(), dtype)
+
+
+def max_value(dtype: str, span: Any = None) -> PrimExpr:
+    """The greatest finite value of a type."""
+    return const(DataType(dtype).max_value(), dtype)
+
+
+def infinity(dtype: str, span: Any = None) -> PrimExpr:
+    """Positive infinity of a float type."""
+    return const(math.inf, dtype)
+
+
+# ---------------------------------------------------------------------------- calls
+def call_extern(dtype: str, func_name: str, *args: Any, span: Any = None) -> PrimExpr:
+    """A call of a C function by name."""
+    return call(dtype, "tir.call_extern", func_name, *args)
+
+
+def call_pure_extern(dtype: str, func_name: str, *args: Any, span: Any = None) -> PrimExpr:
+    """A call of a C function without effects."""
+    return call(dtype, "tir.call_pure_extern", func_name, *args)
+
+
+def call_intrin(dtype: str, func_name: Any, *args: Any, span: Any = None) -> PrimExpr:
+    """A call of a registered operator."""
+    return Call(dtype, func_name, args)
+
+
+def call_packed(*args: Any, span: Any = None) -> PrimExpr:
+    """A call of a function from the global registry: the name, then buffers and scalars."""
+    return Call(INT32, Op.get("tir.call_packed"), tuple(_packed_arg(a) for a in args))
+
+
+def _packed_arg(value: Any) -> PrimExpr:
+    access = getattr(value, "access_ptr", None)
+    return convert(value) if access is None else stack_array(value)
+
+
+def stack_array(buffer: Any) -> PrimExpr:
+    """A description of `buffer` (pointer, shape, strides, type) as an argument of a packed call."""
+    shape = call(HANDLE, "tir.tvm_stack_make_shape", *buffer.shape)
+    strides = call(HANDLE, "tir.tvm_stack_make_shape", *buffer.strides) if buffer.strides else const(0, INT32)
+    kind = call(buffer.dtype, "tir.type_annotation")
+    return call(
+        HANDLE,
+        "tir.tvm_stack_make_array",
+        buffer.data,
+        shape,
+        strides,
+        len(buffer.shape),
+        kind,
+        buffer.elem_offset,
+    )
+
+
+def call_llvm_intrin(dtype: str, name: str, *args: Any, span: Any = None) -> PrimExpr:
+    """A call of an LLVM intrinsic by name."""
+    return call(dtype, "tir.call_llvm_intrin", name, *args)
+
+
+def call_llvm_pure_intrin(dtype: str, name: str, *args: Any, span: Any = None) -> PrimExpr:
+    """A call of an LLVM intrinsic without effects."""
+    return call(dtype, "tir.call_llvm_pure_intrin", name, *args)
+
+
+def ret(value: Any, span: Any = None) -> PrimExpr:
+    """Leave the function with `value`."""
+    value = convert(value)
+    return call(value.dtype, "tir.ret", value)
+
+
+def assume(cond: Any, span: Any = None) -> PrimExpr:
+    """A promise that `cond` holds here."""
+    return call(BOOL, "tir.assume", cond)
+
+
+def undef() -> PrimExpr:
+    """A value that nobody reads."""
+    return call(INT32, "tir.undef")
+
+
+def address_of(load: Any, span: Any = None) -> PrimExpr:
+    """The address of a buffer's element."""
+    return call(HANDLE, "tir.address_of", load)
+
+
+# ---------------------------------------------------------------------------- reducers
+def apply_reducer(
+    reducer: CommReducer, lhs: tuple[PrimExpr, ...], rhs: tuple[PrimExpr, ...]
+) -> tuple[PrimExpr, ...]:
+    from .functor import substitute
+
+    table: dict[Var, PrimExpr] = dict(zip(reducer.lhs, lhs, strict=True))
+    table.update(zip(reducer.rhs, rhs, strict=True))
+    return tuple(substitute(r, table) for r in reducer.result)
+
+
+def is_zero(e: Any) -> bool:
+    return e.__class__ in (IntImm, FloatImm) and e.value == 0
+
+
+def is_one(e: Any) -> bool:
+    return e.__class__ in (IntImm, FloatImm) and e.value == 1
+
+
+def product(values: Iterable[Any]) -> PrimExpr:
+    """The product of sizes."""
+    out: PrimExpr = const(1)
+    for v in values:
+        out = mul(out, v)
+    return out
+
+
+def conjuncts(condition: PrimExpr) -> list[PrimExpr]:
+    """The conditions that an `And` joins, without those that always hold."""
+    out: list[PrimExpr] = []
+    stack = [condition]
+    while stack:
+        c = stack.pop()
+        if c.__class__ is And:
+            stack += [c.b, c.a]  # type: ignore[attr-defined]
+        elif not (c.__class__ is IntImm and c.value):  # type: ignore[attr-defined]
+            out.append(c)
+    return out
+
+
+BINARY: dict[type, Callable[[Any, Any], PrimExpr]] = {
+    Add: add,
+    Sub: sub,
+    Mul: mul,
+    Div: div,
+    Mod: truncmod,
+    FloorDiv: floordiv,
+    FloorMod: floormod,
+    Min: min_of,
+    Max: max_of,
+    EQ: equal,
+    NE: not_equal,
+    LT: less,
+    LE: less_equal,
+    GT: greater,
+    GE: greater_equal,
+    And: logical_and,
+    Or: logical_or,
+}
+
+_expr._bind_ops(sys.modules[__name__])

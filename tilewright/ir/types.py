@@ -1,0 +1,57 @@
+"""Types of variables and functions (not of tensors, which the graph IR adds)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from .dtype import DataType
+
+__all__ = ["FuncType", "PointerType", "PrimType", "TupleType", "Type"]
+
+
+class Type:
+    """The base of types. Types are compared by what they say."""
+
+    __slots__ = ()
+
+    def same_as(self, other: object) -> bool:
+        return self is other
+
+
+@dataclass(frozen=True, slots=True)
+class PrimType(Type):
+    """A scalar or vector."""
+
+    dtype: DataType
+
+    def __init__(self, dtype: str) -> None:
+        object.__setattr__(self, "dtype", DataType(dtype))
+
+    def __str__(self) -> str:
+        return str(self.dtype)
+
+
+@dataclass(frozen=True, slots=True)
+class PointerType(Type):
+    """A pointer to values of `element_type` in the memory named `storage_scope`."""
+
+    element_type: Type
+    storage_scope: str = ""
+
+    def __str__(self) -> str:
+        return f"Pointer({self.element_type}, {self.storage_scope!r})"
+
+
+@dataclass(frozen=True, slots=True)
+class TupleType(Type):
+    """Several values; the empty one is the type of a function that returns nothing."""
+
+    fields: tuple[Type, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class FuncType(Type):
+    """A function from `arg_types` to `ret_type`."""
+
+    arg_types: tuple[Type, ...]
+    ret_type: Type
