@@ -1,0 +1,76 @@
+"""tilewright: a deep-learning compiler in Python. `import tilewright as tvm` runs classic programs."""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from . import ir
+from .ir import transform
+from .ir.dtype import DataType
+from .ir.errors import TVMError
+from .ir.module import IRModule
+
+if TYPE_CHECKING:
+    from . import arith, driver, runtime, script, target, te, tir
+    from .driver import build, lower
+
+__version__ = "0.1.0"
+
+# Loaded when first used, so that `import tilewright` stays quick.
+_MODULES = (
+    "arith",
+    "auto_scheduler",
+    "autotvm",
+    "codegen",
+    "config",
+    "contrib",
+    "driver",
+    "error",
+    "instrument",
+    "relay",
+    "rpc",
+    "runtime",
+    "script",
+    "target",
+    "te",
+    "testing",
+    "tir",
+    "topi",
+    "vta",
+)
+_NAMES = {
+    "build": "driver",
+    "lower": "driver",
+    "nd": "runtime",
+    "cpu": "runtime",
+    "cuda": "runtime",
+    "opencl": "runtime",
+    "rocm": "runtime",
+    "metal": "runtime",
+    "vulkan": "runtime",
+    "device": "runtime",
+    "Device": "runtime",
+    "register_func": "runtime",
+    "get_global_func": "runtime",
+    "convert": "runtime",
+    "container": "runtime",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name in _NAMES:
+        value = getattr(importlib.import_module(f".{_NAMES[name]}", __name__), name)
+    elif name in _MODULES:
+        value = importlib.import_module(f".{name}", __name__)
+    else:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_MODULES, *_NAMES})
+
+
+__all__ = ["DataType", "IRModule", "TVMError", "ir", "transform"]

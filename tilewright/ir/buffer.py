@@ -206,7 +206,7 @@ def decl_buffer(
     index_type = dims[0].dtype if dims else INT32
     if offset_factor and elem_offset is None:
         elem_offset = Var(f"{name}_elem_offset", index_type)
-    return Buffer(
+    made = Buffer(
         data,
         kind,
         dims,
@@ -216,5 +216,6 @@ def decl_buffer(
         64 if data_alignment <= 0 else int(data_alignment),
         offset_factor or 1,
         tuple(int(a) for a in axis_separators or ()),
-        span=span,
     )
+    made.span = span
+    return made

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-__all__ = ["BOOL", "FLOAT32", "HANDLE", "INT32", "INT64", "VOID", "DataType"]
+__all__ = ["BOOL", "FLOAT32", "FLOAT64", "HANDLE", "INT32", "INT64", "VOID", "DataType"]
 
 _PATTERN = re.compile(
     r"(?P<code>float8_e4m3fn|float8_e5m2|bfloat|float|uint|int|custom|bool|handle|void|)"
@@ -168,6 +168,7 @@ class DataType(str):
 INT32: Final = DataType("int32")
 INT64: Final = DataType("int64")
 FLOAT32: Final = DataType("float32")
+FLOAT64: Final = DataType("float64")
 BOOL: Final = DataType("bool")
 HANDLE: Final = DataType("handle")
 VOID: Final = DataType("void")

@@ -1,4 +1,4 @@
-"""Structural equality and hashing: programs that differ only in the names and identities of what they define."""
+"""Structural equality and hashing: programs are the same up to the names of what they define."""
 
 from __future__ import annotations
 
@@ -203,7 +203,7 @@ class _Compare:
             self.fail((*path, ".params"), a.params, b.params, f"{len(a.params)} against {len(b.params)}")
         for i, (v, w) in enumerate(zip(a.params, b.params, strict=True)):
             self.define(v, w, (*path, f".params[{i}]"))
-        for i, (v, w) in enumerate(zip(a.params, b.params, strict=True)):
+        for v, w in zip(a.params, b.params, strict=True):
             where = (*path, f".buffer_map[{v.name!r}]")
             x, y = a.buffer_map.get(v), b.buffer_map.get(w)
             if x is None or y is None:

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
+from ..runtime.errors import TVMError
+
 __all__ = [
     "BuildError",
     "DiagnosticError",
@@ -13,11 +17,19 @@ __all__ = [
     "TargetError",
     "TensorExpressionError",
     "UnsupportedError",
+    "near_matches",
 ]
 
 
-class TVMError(RuntimeError):
-    """The base of every error that tilewright raises on its own account."""
+def near_matches(name: str, known: Iterable[str]) -> str:
+    """The end of a message about an unknown name: `; did you mean a or b? Known are: a, b, c`."""
+    from difflib import get_close_matches  # only a failing program pays for it
+
+    names = sorted(known)
+    by_lower = {n.lower(): n for n in names}
+    near = [by_lower[n] for n in get_close_matches(name.lower(), by_lower, n=3, cutoff=0.6)]
+    guess = f"; did you mean {' or '.join(near)}?" if near else "."
+    return f"{guess} Known are: {', '.join(names) or 'none'}"
 
 
 class InternalError(TVMError):
@@ -53,6 +65,10 @@ class TargetError(TVMError, ValueError):
 
 class ScriptError(TVMError, SyntaxError):
     """A script that does not parse."""
+
+    def __init__(self, message: str = "") -> None:
+        super().__init__(message)
+        self.msg = message  # what Python prints of a SyntaxError
 
 
 class DiagnosticError(TVMError):

@@ -322,6 +322,8 @@ class Var(PrimExpr):
 class SizeVar(Var):
     """A variable that is the size of something, and so never negative."""
 
+    __init__ = Var.__init__
+
 
 @node
 class IntImm(PrimExpr):

@@ -27,10 +27,12 @@ __all__ = [
     "pre_order",
     "pre_order_visit",
     "renew_defs",
+    "renew_defs_in",
     "rewrite",
     "substitute",
     "undefined_vars",
     "uses_var",
+    "vars_used",
 ]
 
 _N = TypeVar("_N")
@@ -214,8 +216,13 @@ class _Substitute(Mutator):
         return made
 
 
-def substitute(n: _N, table: Mapping[Any, Any] | Callable[[Var], Any]) -> _N:
-    """`n` with the variables in `table` replaced; a function from a variable will do for a table."""
+def substitute(
+    n: _N,
+    table: Mapping[Any, Any] | Callable[[Var], Any],
+    buffers: Mapping[Buffer, Buffer] | None = None,
+) -> _N:
+    """`n` with the variables in `table` replaced, and `buffers` by others; a function from a variable
+    will do for a table."""
     if callable(table):
         function, found = table, {}
         for v in (m for m in pre_order(n) if isinstance(m, Var)):
@@ -223,12 +230,14 @@ def substitute(n: _N, table: Mapping[Any, Any] | Callable[[Var], Any]) -> _N:
             if made is not None:
                 found[v] = made
         table = found
-    if not table:
+    if not table and not buffers:
         return n
+    walk = _Substitute(table)
+    walk.buffers.update(buffers or {})
     if isinstance(n, PrimFunc):
-        body = _Substitute(table).visit(n.body)
+        body = walk.visit(n.body)
         return n if body is n.body else n.replace(body=body)  # type: ignore[return-value]
-    return _Substitute(table).visit(n)  # type: ignore[no-any-return]
+    return walk.visit(n)  # type: ignore[no-any-return]
 
 
 def uses_var(n: Any, test: Var | Callable[[Var], bool]) -> bool:
@@ -432,3 +441,13 @@ def renew_defs(func: PrimFunc) -> PrimFunc:
     params = tuple(renew.table[p] for p in func.params)
     buffers = {renew.table[p]: renew.buffers[b] for p, b in func.buffer_map.items()}
     return func.replace(params=params, buffer_map=buffers, body=renew.visit(func.body))
+
+
+def vars_used(n: Any) -> set[Var]:
+    """The variables that occur in an expression or statement."""
+    return {m for m in pre_order(n) if isinstance(m, Var)}
+
+
+def renew_defs_in(stmt: _N) -> _N:
+    """A statement with every definition inside it made anew; what it uses from outside stays."""
+    return _Renew().visit(stmt)

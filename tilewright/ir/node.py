@@ -19,12 +19,12 @@ __all__ = ["Node", "field_kinds", "node", "register_converter"]
 
 _CHECK = os.environ.get("TILEWRIGHT_CHECK", "0") == "1"
 _T = TypeVar("_T")
-_converters: dict[str, Callable[[Any], Any]] = {}
+_converters: dict[str, Any] = {}
 
 
-def register_converter(kind: str, convert: Callable[[Any], Any]) -> None:
-    """Give the function that turns a Python value into a node for fields of `kind`."""
-    _converters[kind] = convert
+def register_converter(name: str, value: Any) -> None:
+    """Give a name to what generated constructors use: types to test for, functions that convert."""
+    _converters[name] = value
 
 
 class Node:
@@ -192,7 +192,7 @@ def node(cls: type[_T]) -> type[_T]:
     base: Any = cls  # what it inherits from its own bases
     own: dict[str, str] = {
         n: a
-        for n, a in cls.__dict__.get("__annotations__", {}).items()
+        for n, a in cls.__annotations__.items()
         if not str(a).startswith("ClassVar") and not n.startswith("_") and n not in ("span",)
     }
     derived = tuple(cls.__dict__.get("_derived", ()))
@@ -227,7 +227,8 @@ def node(cls: type[_T]) -> type[_T]:
             body[name] = scope[name]
     if _CHECK:
         body["__init__"] = _sealing(body["__init__"])
-    made: Any = type(cls)(cls.__name__, cls.__bases__, body)
+    metaclass: Any = type(cls)
+    made: Any = metaclass(cls.__name__, cls.__bases__, body)
     made.__qualname__, made.__module__ = cls.__qualname__, cls.__module__
     # `super()` and `__class__` inside methods refer to the class that was decorated.
     for value in body.values():

@@ -5,12 +5,13 @@ from __future__ import annotations
 import builtins
 import math
 import operator
+import struct
 import sys
 from collections.abc import Callable, Iterable
 from typing import Any
 
 from . import expr as _expr
-from .dtype import BOOL, FLOAT32, HANDLE, INT32, DataType
+from .dtype import BOOL, FLOAT32, FLOAT64, HANDLE, INT32, DataType
 from .expr import (
     EQ,
     GE,
@@ -196,15 +197,34 @@ def _fold(a: PrimExpr, b: PrimExpr, f: Callable[[Any, Any], Any]) -> PrimExpr | 
         value = f(a.value, b.value)  # type: ignore[attr-defined]
         kind = a.dtype
         return IntImm(kind, value) if kind.low <= value <= kind.high else None
-    if a.__class__ is FloatImm and b.__class__ is FloatImm and a.dtype.bits == 64:
-        return FloatImm(a.dtype, f(a.value, b.value))  # type: ignore[attr-defined]
-    if a.__class__ is FloatImm and b.__class__ is FloatImm and a.dtype is FLOAT32:
-        import numpy as np
-
-        with np.errstate(all="ignore"):
-            made = f(np.float32(a.value), np.float32(b.value))  # type: ignore[attr-defined]
-        return FloatImm(a.dtype, float(made))
+    if a.__class__ is FloatImm and b.__class__ is FloatImm and a.dtype in (FLOAT32, FLOAT64):
+        # Rounding the float64 result once more gives the float32 result exactly: 53 bits >= 2·24 + 2.
+        x, y = rounded(a.value, a.dtype), rounded(b.value, b.dtype)  # type: ignore[attr-defined]
+        return FloatImm(a.dtype, rounded(f(x, y), a.dtype))
     return None
+
+
+def rounded(value: float, kind: DataType) -> float:
+    """The value of the float type `kind` that is nearest to `value`."""
+    if kind.bits == 64 or not math.isfinite(value):
+        return float(value)
+    try:
+        if kind.code == "float":
+            code = "<f" if kind.bits == 32 else "<e"
+            return struct.unpack(code, struct.pack(code, value))[0]  # type: ignore[no-any-return]
+        if kind.code == "bfloat":
+            bits = struct.unpack("<I", struct.pack("<f", value))[0]
+            bits = (bits + 0x7FFF + ((bits >> 16) & 1)) & 0xFFFF0000
+            return struct.unpack("<f", struct.pack("<I", bits))[0]  # type: ignore[no-any-return]
+    except OverflowError:
+        return math.copysign(math.inf, value)
+    return value
+
+
+def _folded(cls: type, a: PrimExpr, b: PrimExpr, f: Callable[[Any, Any], Any]) -> PrimExpr:
+    """The constant if both are constants, else the node."""
+    made = _fold(a, b, f)
+    return cls(a, b) if made is None else made  # type: ignore[no-any-return]
 
 
 def add(a: Any, b: Any, span: Any = None) -> PrimExpr:
@@ -214,7 +234,7 @@ def add(a: Any, b: Any, span: Any = None) -> PrimExpr:
         return b
     if b.__class__ is IntImm and b.value == 0:
         return a
-    return _fold(a, b, operator.add) or Add(a, b)
+    return _folded(Add, a, b, operator.add)
 
 
 def sub(a: Any, b: Any, span: Any = None) -> PrimExpr:
@@ -222,7 +242,7 @@ def sub(a: Any, b: Any, span: Any = None) -> PrimExpr:
     a, b = match(a, b)
     if b.__class__ is IntImm and b.value == 0:
         return a
-    return _fold(a, b, operator.sub) or Sub(a, b)
+    return _folded(Sub, a, b, operator.sub)
 
 
 def mul(a: Any, b: Any, span: Any = None) -> PrimExpr:
@@ -234,7 +254,7 @@ def mul(a: Any, b: Any, span: Any = None) -> PrimExpr:
                 return y
             if x.value == 0:
                 return x
-    return _fold(a, b, operator.mul) or Mul(a, b)
+    return _folded(Mul, a, b, operator.mul)
 
 
 def neg(a: Any) -> PrimExpr:
@@ -264,7 +284,7 @@ def truncdiv(a: Any, b: Any, span: Any = None) -> PrimExpr:
         _need_divisor(b)
         if _int_value(b) == 1:
             return a
-        return _fold(a, b, _trunc_div) or Div(a, b)
+        return _folded(Div, a, b, _trunc_div)
     return Div(a, b)
 
 
@@ -272,7 +292,7 @@ def truncmod(a: Any, b: Any, span: Any = None) -> PrimExpr:
     """The remainder of `truncdiv`."""
     a, b = match(a, b)
     _need_divisor(b)
-    return _fold(a, b, lambda x, y: x - _trunc_div(x, y) * y) or Mod(a, b)
+    return _folded(Mod, a, b, lambda x, y: x - _trunc_div(x, y) * y)
 
 
 def floordiv(a: Any, b: Any, span: Any = None) -> PrimExpr:
@@ -285,7 +305,7 @@ def floordiv(a: Any, b: Any, span: Any = None) -> PrimExpr:
         return a
     if _int_value(a) == 0:
         return a
-    return _fold(a, b, operator.floordiv) or FloorDiv(a, b)
+    return _folded(FloorDiv, a, b, operator.floordiv)
 
 
 def floormod(a: Any, b: Any, span: Any = None) -> PrimExpr:
@@ -298,7 +318,7 @@ def floormod(a: Any, b: Any, span: Any = None) -> PrimExpr:
         return const(0, a.dtype)
     if _int_value(a) == 0:
         return a
-    return _fold(a, b, operator.mod) or FloorMod(a, b)
+    return _folded(FloorMod, a, b, operator.mod)
 
 
 def ceildiv(a: Any, b: Any, span: Any = None) -> PrimExpr:
@@ -323,7 +343,7 @@ def div(a: Any, b: Any, span: Any = None) -> PrimExpr:
     a, b = match(a, b)
     if a.dtype.is_float:
         if b.__class__ is FloatImm and b.value != 0:
-            return _fold(a, b, operator.truediv) or Div(a, b)
+            return _folded(Div, a, b, operator.truediv)
         return Div(a, b)
     return truncdiv(a, b)
 
@@ -338,16 +358,24 @@ def indexmod(a: Any, b: Any, span: Any = None) -> PrimExpr:
     return floormod(a, b)
 
 
+def _lesser(x: Any, y: Any) -> Any:
+    return x if x != x or x < y else y
+
+
+def _greater(x: Any, y: Any) -> Any:
+    return x if x != x or x > y else y
+
+
 def min_of(a: Any, b: Any) -> PrimExpr:
     """The lesser of two."""
     a, b = match(a, b)
-    return a if a is b else _fold(a, b, _min) or Min(a, b)
+    return a if a is b else _folded(Min, a, b, _lesser)
 
 
 def max_of(a: Any, b: Any) -> PrimExpr:
     """The greater of two."""
     a, b = match(a, b)
-    return a if a is b else _fold(a, b, _max) or Max(a, b)
+    return a if a is b else _folded(Max, a, b, _greater)
 
 
 # ---------------------------------------------------------------------------- comparison and logic

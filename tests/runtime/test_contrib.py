@@ -1,0 +1,152 @@
+"""The small tools: temporary folders, compilers, downloads, worker processes."""
+
+from __future__ import annotations
+
+import gc
+import os
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+from tilewright.contrib import cc, clang, cudnn, download, nvcc, utils
+from tilewright.contrib.popen_pool import PopenPoolExecutor, PopenWorker, StatusKind
+from tilewright.runtime import TVMError
+
+
+def test_temporary_folder(tmp_path: Path) -> None:
+    folder = utils.tempdir()
+    path = folder.path
+    Path(folder.relpath("a.txt")).write_text("a")
+    assert folder.listdir() == ["a.txt"]
+    assert folder / "a.txt" == folder.relpath("a.txt")
+    folder.remove()
+    assert not os.path.exists(path)
+    with utils.tempdir() as other:
+        assert os.path.isdir(other.path)
+    assert not os.path.exists(other.path)
+    forgotten = utils.tempdir()
+    path = forgotten.path
+    del forgotten
+    gc.collect()
+    assert not os.path.exists(path)
+    mine = utils.tempdir(str(tmp_path / "mine"))
+    del mine
+    gc.collect()
+    assert (tmp_path / "mine").is_dir()
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> str:
+    if cc.get_cc() is None:
+        pytest.skip("no C compiler")
+    path = tmp_path / "main.c"
+    path.write_text("int answer(void) { return 42; }\nint main(void) { return answer(); }\n")
+    return str(path)
+
+
+def test_compiler(source: str, tmp_path: Path) -> None:
+    cc.create_shared(tmp_path / "x.so", source)
+    assert (tmp_path / "x.so").exists()
+    cc.create_executable(tmp_path / "x", [source], ["-O1"])
+    assert subprocess.run([str(tmp_path / "x")]).returncode == 42
+    linker = cc.cross_compiler(cc.get_cc() or "", options=["-O2"])
+    assert linker.output_format == "so"
+    assert "-" in (linker.get_target_triple() or "")
+    linker(tmp_path / "y.so", [source])
+    assert (tmp_path / "y.so").exists()
+    with pytest.raises(TVMError, match="cannot run the compiler 'no-such-cc'"):
+        cc.create_shared(tmp_path / "z.so", source, cc="no-such-cc")
+    with pytest.raises(FileNotFoundError, match="there is no such folder"):
+        cc.create_shared(tmp_path / "none" / "z.so", source)
+    assert cc.get_target_by_dump_machine("no-such-cc")() is None
+
+
+def test_cross_compiler_around_a_function() -> None:
+    seen: list[object] = []
+    linker = cc.cross_compiler(
+        lambda output, objects, options: seen.append((output, objects, options)),
+        options=["-a"],
+        output_format="tar",
+        get_target_triple="my-triple",
+        add_files=["extra.o"],
+    )
+    linker("out", "in.o", options=["-b"])
+    assert seen == [("out", ["in.o", "extra.o"], ["-a", "-b"])]
+    assert (linker.output_format, linker.get_target_triple()) == ("tar", "my-triple")
+
+
+def test_static_library(source: str, tmp_path: Path) -> None:
+    subprocess.run([*(cc.get_cc() or "").split(), "-c", source, "-o", str(tmp_path / "a.o")], check=True)
+    for _ in range(2):
+        cc.create_staticlib(tmp_path / "a.a", [str(tmp_path / "a.o")])
+    assert (tmp_path / "a.a").read_bytes().startswith(b"!<arch>")
+    with pytest.raises(TVMError, match="failed to make"):
+        cc.create_staticlib(tmp_path / "b.a", [str(tmp_path / "none.o")])
+
+
+def test_clang() -> None:
+    found = clang.find_clang(required=False)
+    if not found:
+        with pytest.raises(TVMError, match="clang was not found"):
+            clang.create_llvm("int f();")
+        return
+    assert "define" in clang.create_llvm('extern "C" int f(int x) { return x; }')
+
+
+def test_compute_capabilities() -> None:
+    assert nvcc.parse_compute_version("8.6") == nvcc.parse_compute_version("sm_86") == (8, 6)
+    assert nvcc.parse_compute_version("12.0") == nvcc.parse_compute_version("sm_120a") == (12, 0)
+    assert [nvcc.have_fp16(v) for v in ("5.2", "5.3", "6.0")] == [False, True, True]
+    assert [nvcc.have_int8(v) for v in ("6.0", "6.1")] == [False, True]
+    assert [nvcc.have_tensorcore(v) for v in ("6.1", "7.0", None)] == [False, True, False]
+    assert [nvcc.have_bf16(v) for v in ("7.5", "8.0")] == [False, True]
+    assert [nvcc.have_fp8(v) for v in ("8.6", "8.9")] == [False, True]
+    with pytest.raises(ValueError, match="'x' is not a compute capability"):
+        nvcc.have_fp16("x")
+    with pytest.raises(ValueError, match="target_format 'exe' is unknown"):
+        nvcc.compile_cuda("", "exe")
+    assert not cudnn.exists()
+
+
+def test_download(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    origin = tmp_path / "origin"
+    origin.write_text("first")
+    target = tmp_path / "deep" / "copy"
+    download.download(origin.as_uri(), target)
+    assert target.read_text() == "first"
+    origin.write_text("second")
+    download.download(origin.as_uri(), target)
+    assert target.read_text() == "first"
+    download.download(origin.as_uri(), target, overwrite=True)
+    assert target.read_text() == "second"
+    with pytest.raises(OSError, match="cannot download file:"):
+        download.download((tmp_path / "none").as_uri(), tmp_path / "x")
+    assert not (tmp_path / "x").exists()
+    monkeypatch.setenv("TILEWRIGHT_CACHE_DIR", str(tmp_path / "cache"))
+    path = download.download_testdata(origin.as_uri(), "a.txt", module="data")
+    assert path == str(tmp_path / "cache" / "testdata" / "data" / "a.txt")
+    with pytest.raises(ValueError, match="outside the cache"):
+        download.download_testdata(origin.as_uri(), "../../a.txt")
+
+
+def test_worker_processes() -> None:
+    with PopenPoolExecutor(max_workers=1, timeout=20) as pool:
+        assert pool.submit(divmod, 7, 2).result() == (3, 1)
+        ends = list(pool.map_with_error_catching(abs, [-1, "x"]))
+    assert [end.status for end in ends] == [StatusKind.COMPLETE, StatusKind.EXCEPTION]
+    assert ends[0].value == 1
+    worker = PopenWorker()
+    try:
+        worker.send(pow, (2, 5))
+        with pytest.raises(RuntimeError, match="still busy"):
+            worker.send(pow, (2, 5))
+        assert worker.recv() == 32
+        with pytest.raises(RuntimeError, match="nothing to receive"):
+            worker.recv()
+        worker.send(time.sleep, (30,), timeout=0.5)
+        with pytest.raises(TimeoutError):
+            worker.recv()
+    finally:
+        worker.kill()

@@ -1,0 +1,433 @@
+"""Arithmetic on forms: products, quotients, remainders, minima, each brought to its normal form."""
+
+from __future__ import annotations
+
+from math import gcd
+
+from .form import (
+    MAX,
+    MIN,
+    PROD,
+    SPLIT,
+    SYMDIV,
+    SYMMOD,
+    TRUNCDIV,
+    TRUNCMOD,
+    Atom,
+    Lin,
+    constant,
+    of_atom,
+)
+from .prove import Prover
+
+__all__ = ["Algebra"]
+
+_MOST_TERMS = 12  # a product of sums is multiplied out up to this many terms
+
+
+class Algebra(Prover):
+    """The operators of integer arithmetic on forms."""
+
+    # -- sums ------------------------------------------------------------------------------
+    def finish(self, terms: dict[Atom, int], const: int) -> Lin:
+        """A form from collected terms: digits of one number that stand side by side become one."""
+        splits = mods = 0
+        for a in terms:
+            kind = a.kind
+            if kind == SPLIT:
+                splits += 1
+            elif kind in (SYMMOD, MIN, MAX):
+                mods += 1
+        form = Lin(terms, const)
+        if splits > 1 or (splits and self.residues):
+            form = self._join_digits(form)
+        if mods:
+            form = self._join_symbolic(form)
+            form = self._push_into_extremes(form)
+        return form
+
+    def _join_digits(self, form: Lin) -> Lin:
+        """`(x // 4) * 4 + x % 4 -> x`, and the same for digits in between."""
+        changed = True
+        while changed:
+            changed = False
+            for a, k in form.terms.items():
+                if a.kind != SPLIT:
+                    continue
+                made = self._joined(form, a, k)
+                if made is not None:
+                    form, changed = made, True
+                    break
+        return form
+
+    def _joined(self, form: Lin, a: Atom, k: int) -> Lin | None:
+        e, lower, upper = a.args
+        if upper is None:
+            if self.residues and k % lower == 0:
+                c, b = self.residue(e)
+                if c % lower == 0:
+                    return _without(form, a) + (e.shift(-(b % lower))).scale(k // lower)
+            return None
+        step = upper // lower
+        for high, c in form.terms.items():
+            if high.kind != SPLIT or c != k * step or high.args[1] != upper or high is a:
+                continue
+            if high.args[0].key == e.key:
+                top = high.args[2]
+                rest = _without(_without(form, a), high)
+                if top is None and lower == 1:
+                    return rest + e.scale(k)
+                return rest + Lin({self.forms.split(e, lower, top): k}, 0)
+        if lower == 1:
+            return self._joined_inside(form, a, k, upper)
+        return None
+
+    def _joined_inside(self, form: Lin, a: Atom, k: int, upper: int) -> Lin | None:
+        """`((x + y // 4) % 8) * 4 + y % 4 -> (x * 4 + y) % 32`, seen from `y % 4`."""
+        low = a.args[0]
+        part = self.forms.find_split(low, upper, None)
+        if part is None:
+            return None
+        for high, c in form.terms.items():
+            if high.kind != SPLIT or high.args[1] != 1 or high.args[2] is None or c != k * upper:
+                continue
+            e = high.args[0]
+            if e.terms.get(part) == 1:
+                whole = _without(e, part).scale(upper) + low
+                rest = _without(_without(form, a), high)
+                return rest + self.mod_const(whole, high.args[2] * upper).scale(k)
+        return None
+
+    def _join_symbolic(self, form: Lin) -> Lin:
+        """`(x // n) * n + x % n -> x`."""
+        for a, k in form.terms.items():
+            if a.kind != SYMMOD:
+                continue
+            e, d = a.args
+            q = self.forms.table.get((SYMDIV, e.key, d.key))
+            if q is None:
+                continue
+            part = self.mul(of_atom(q), d).scale(k)
+            if all(form.terms.get(x) == c for x, c in part.terms.items()):
+                return self._join_symbolic(_without(form, a) - part + e.scale(k))
+        return form
+
+    def _push_into_extremes(self, form: Lin) -> Lin:
+        """`min(x + 4, n) - x -> min(4, n - x)`: terms go inside where they cancel something."""
+        for a, k in form.terms.items():
+            if a.kind not in (MIN, MAX) or abs(k) != 1:
+                continue
+            moved = {
+                x: c
+                for x, c in form.terms.items()
+                if x is not a and any(e.terms.get(x) == -c * k for e in a.args)
+            }
+            if moved:
+                inner = Lin(moved, 0).scale(k)
+                rest = Lin({x: c for x, c in form.terms.items() if x is not a and x not in moved}, form.const)
+                made = self.extreme(a.kind, [e + inner for e in a.args])
+                return self.finish(*_raw(rest + made.scale(k)))
+        return form
+
+    # -- products --------------------------------------------------------------------------
+    def mul(self, x: Lin, y: Lin) -> Lin:
+        """`x * y`, multiplied out unless that would be long."""
+        if not y.terms:
+            return x.scale(y.const)
+        if not x.terms:
+            return y.scale(x.const)
+        size = (len(x.terms) + (x.const != 0)) * (len(y.terms) + (y.const != 0))
+        if size > _MOST_TERMS:
+            from ..ir.expr import Mul
+
+            dtype = next(iter(x.terms)).dtype
+            return of_atom(self.forms.opaque(Mul(self.forms.build(x, dtype), self.forms.build(y, dtype))))
+        terms: dict[Atom, int] = {}
+        for a, c in x.terms.items():
+            for b, d in y.terms.items():
+                p = self.forms.prod([a, b])
+                terms[p] = terms.get(p, 0) + c * d
+            if y.const:
+                terms[a] = terms.get(a, 0) + c * y.const
+        if x.const:
+            for b, d in y.terms.items():
+                terms[b] = terms.get(b, 0) + d * x.const
+        return self.finish({a: c for a, c in terms.items() if c}, x.const * y.const)
+
+    # -- quotients and remainders by constants ---------------------------------------------
+    def div_const(self, e: Lin, d: int) -> Lin:
+        """`e // d` for a constant that is not zero."""
+        if d < 0:
+            e, d = e.scale(-1), -d
+        if d == 1:
+            return e
+        if not e.terms:
+            return constant(e.const // d)
+        whole: dict[Atom, int] = {}
+        part: dict[Atom, int] = {}
+        for a, c in e.terms.items():
+            if c % d == 0:
+                whole[a] = c // d
+            else:
+                part[a] = c
+        out, left = Lin(whole, e.const // d), e.const % d
+        if not part:
+            return out
+        rest = Lin(part, left)
+        low, high = self.bound(rest)
+        if low // d == high // d:
+            return out.shift(low // d)
+        made = self._div_part(rest, d)
+        return self.finish(*_raw(out + made)) if out.terms or out.const else made
+
+    def _div_part(self, e: Lin, d: int) -> Lin:
+        """`e // d` where no coefficient is a multiple of d."""
+        g = gcd(e.gcd(), d)
+        if g > 1:
+            return self.div_const(_divide(e, g), d // g)
+        for g in _shared_factors(e, d):
+            coarse, fine = _coarse(e, g)
+            low, high = self.bound(fine)
+            if low >= 0 and high < g:
+                return self.div_const(_divide(coarse, g), d // g)
+        if self.residues:
+            made = self._drop_by_residue(e, d)
+            if made is not None:
+                return self.div_const(made, d)
+        if len(e.terms) == 1:
+            ((a, c),) = e.terms.items()
+            if a.kind == SPLIT and c == 1:
+                x, lower, upper = a.args
+                if upper is None:
+                    return self.div_const(x.shift(e.const * lower), lower * d)
+                if e.const == 0 and upper % (lower * d) == 0:
+                    return self.mod_const(self.div_const(x, lower * d), upper // (lower * d))
+                if e.const == 0 and lower != 1:
+                    return self.div_const(self.mod_const(x, upper), lower * d)
+        return of_atom(self.forms.split(e, d, None))
+
+    def _drop_by_residue(self, e: Lin, d: int) -> Lin | None:
+        """`(x + y) // 4 -> x // 4` where x is known to be a multiple of 4 and `0 <= y < 4`."""
+        coarse: dict[Atom, int] = {}
+        fine: dict[Atom, int] = {}
+        for a, c in e.terms.items():
+            r, b = self.atom_residue(a)
+            (coarse if r * c % d == 0 and b * c % d == 0 else fine)[a] = c
+        if not coarse or (not fine and not e.const):
+            return None
+        low, high = self.bound(Lin(fine, e.const))
+        return Lin(coarse, low // d * d) if low // d == high // d else None
+
+    def mod_const(self, e: Lin, m: int) -> Lin:
+        """`e % m` for a constant that is not zero."""
+        if m < 0:
+            return self.mod_const(e.scale(-1), -m).scale(-1)
+        if m == 1:
+            return constant(0)
+        low, high = self.bound(e)
+        if low // m == high // m:
+            return e.shift(-(low // m) * m)
+        e = self._reduced(e, m)
+        if not e.terms:
+            return constant(e.const % m)
+        low, high = self.bound(e)
+        if low // m == high // m:
+            return e.shift(-(low // m) * m)
+        g = gcd(e.gcd(), m)
+        if g > 1:
+            return self.mod_const(_divide(e, g), m // g).scale(g).shift(e.const % g)
+        for g in _shared_factors(e, m):
+            coarse, fine = _coarse(e, g)
+            low, high = self.bound(fine)
+            if low >= 0 and high < g:
+                return self.finish(*_raw(self.mod_const(_divide(coarse, g), m // g).scale(g) + fine))
+        a = e.single()
+        if a is not None and a.kind == SPLIT:
+            x, lower, upper = a.args
+            if upper is None or upper // lower % m == 0:
+                return of_atom(self.forms.split(x, lower, lower * m))
+        return of_atom(self.forms.split(e, 1, m))
+
+    def _reduced(self, e: Lin, m: int) -> Lin:
+        """The form with whatever is a multiple of m left out."""
+        terms: dict[Atom, int] = {}
+        const = e.const
+        more: list[Lin] = []
+        for a, c in e.terms.items():
+            if a.kind == SPLIT and a.args[1] == 1 and a.args[2] is not None and c * a.args[2] % m == 0:
+                more.append(a.args[0].scale(c))
+                continue
+            r, b = self.atom_residue(a) if self.residues else (1, 0)
+            if r * c % m == 0:
+                const += b * c
+                continue
+            k = c % m
+            if k:
+                terms[a] = k if c > 0 else k - m
+        if not more:
+            return Lin(terms, const % m)
+        out = Lin(terms, const)
+        for x in more:
+            out = out + x
+        return self._reduced(out, m)
+
+    # -- quotients and remainders in general -----------------------------------------------
+    def div(self, e: Lin, d: Lin) -> Lin:
+        """`e // d`."""
+        if not d.terms and d.const:
+            return self.div_const(e, d.const)
+        quotient, rest = self._long_division(e, d)
+        if self._below(rest, d):
+            return quotient
+        low = self.bound(d)[0]
+        if low > 0 and self.nonneg(rest + d) and self.nonneg(rest.scale(-1).shift(-1)):
+            return quotient.shift(-1)
+        return quotient + self._symbolic(SYMDIV, rest, d)
+
+    def mod(self, e: Lin, d: Lin) -> Lin:
+        """`e % d`."""
+        if not d.terms and d.const:
+            return self.mod_const(e, d.const)
+        _, rest = self._long_division(e, d)
+        if self._below(rest, d):
+            return rest
+        return self._symbolic(SYMMOD, rest, d)
+
+    def _symbolic(self, kind: int, e: Lin, d: Lin) -> Lin:
+        if not e.terms and e.const == 0:
+            return constant(0)
+        return of_atom(self.forms.pair(kind, e, d))
+
+    def _below(self, rest: Lin, d: Lin) -> bool:
+        """Whether `0 <= rest < d`."""
+        if not rest.terms and rest.const == 0:
+            return True
+        return self.nonneg(rest) and self.nonneg((d - rest).shift(-1))
+
+    def _long_division(self, e: Lin, d: Lin) -> tuple[Lin, Lin]:
+        """A quotient and a rest with `e == quotient * d + rest`, by cancelling the leading term of d."""
+        quotient, rest = constant(0), e
+        if not d.terms:
+            return quotient, rest
+        lead, k = max(d.terms.items(), key=lambda t: len(t[0].args) if t[0].kind == PROD else 1)
+        for _ in range(8):
+            for a, c in rest.terms.items():
+                ratio = _ratio(a, lead)
+                if ratio is None or c % k:
+                    continue
+                step = constant(c // k)
+                if ratio:
+                    step = of_atom(self.forms.prod(list(ratio))).scale(c // k)
+                left = rest - self.mul(step, d)
+                if len(left.terms) <= len(rest.terms):
+                    quotient, rest = quotient + step, left
+                    break
+            else:
+                break
+        return quotient, rest
+
+    def truncdiv(self, e: Lin, d: Lin) -> Lin:
+        """`e / d` rounded towards zero."""
+        sign = self._sign(d)
+        if sign < 0:
+            return self.truncdiv(e, d.scale(-1)).scale(-1)
+        if not d.terms and d.const and e.const % d.const == 0 and e.gcd() % d.const == 0:
+            return _divide(e, d.const)
+        if sign > 0:
+            way = self._sign(e)
+            if way > 0:
+                return self.div(e, d)
+            if way < 0:
+                return self.div(e.scale(-1), d).scale(-1)
+        return of_atom(self.forms.pair(TRUNCDIV, e, d)) if e.terms or d.terms else constant(0)
+
+    def truncmod(self, e: Lin, d: Lin) -> Lin:
+        """The remainder of `truncdiv`, which has the sign of e."""
+        sign = self._sign(d)
+        if sign < 0:
+            return self.truncmod(e, d.scale(-1))
+        if not d.terms and d.const and e.const % d.const == 0 and e.gcd() % d.const == 0:
+            return constant(0)
+        if sign > 0:
+            way = self._sign(e)
+            if way > 0:
+                return self.mod(e, d)
+            if way < 0:
+                return self.mod(e.scale(-1), d).scale(-1)
+        return of_atom(self.forms.pair(TRUNCMOD, e, d)) if e.terms or d.terms else constant(0)
+
+    def _sign(self, e: Lin) -> int:
+        """1 if not negative, -1 if not positive, 0 if not known."""
+        low, high = self.bound(e)
+        if low >= 0:
+            return 1
+        if high <= 0:
+            return -1
+        if self.nonneg(e):
+            return 1
+        return -1 if self.nonneg(e.scale(-1)) else 0
+
+    # -- minima and maxima -----------------------------------------------------------------
+    def extreme(self, kind: int, forms: list[Lin]) -> Lin:
+        """The least or the greatest of some forms."""
+        flat: list[Lin] = []
+        for e in forms:
+            a = next(iter(e.terms), None)
+            if len(e.terms) == 1 and a is not None and a.kind == kind and e.terms[a] == 1:
+                flat.extend(x.shift(e.const) for x in a.args)
+            else:
+                flat.append(e)
+        kept: list[Lin] = []
+        for e in flat:
+            if any(self._beats(kind, x, e) for x in kept):
+                continue
+            kept = [x for x in kept if not self._beats(kind, e, x)]
+            kept.append(e)
+        if len(kept) == 1:
+            return kept[0]
+        shared = {a: c for a, c in kept[0].terms.items() if all(x.terms.get(a) == c for x in kept[1:])}
+        if shared:
+            common = Lin(shared, 0)
+            return self.finish(*_raw(common + self.extreme(kind, [x - common for x in kept])))
+        return of_atom(self.forms.extreme(kind, kept))
+
+    def _beats(self, kind: int, x: Lin, y: Lin) -> bool:
+        """Whether y need not be looked at beside x."""
+        return self.known_le(x, y) if kind == MIN else self.known_le(y, x)
+
+
+def _raw(form: Lin) -> tuple[dict[Atom, int], int]:
+    return form.terms, form.const
+
+
+def _without(form: Lin, a: Atom) -> Lin:
+    return Lin({x: c for x, c in form.terms.items() if x is not a}, form.const)
+
+
+def _divide(e: Lin, g: int) -> Lin:
+    """The form divided by a divisor of all coefficients; the constant is rounded down."""
+    return Lin({a: c // g for a, c in e.terms.items()}, e.const // g)
+
+
+def _shared_factors(e: Lin, d: int) -> list[int]:
+    """The factors that d shares with some but not all coefficients, the greatest first."""
+    if len(e.terms) < 2 and e.const == 0:
+        return []
+    return sorted({gcd(c, d) for c in e.terms.values()} - {1}, reverse=True)
+
+
+def _coarse(e: Lin, g: int) -> tuple[Lin, Lin]:
+    """The form as multiples of g, and the rest."""
+    coarse = {a: c for a, c in e.terms.items() if c % g == 0}
+    fine = {a: c for a, c in e.terms.items() if c % g}
+    return Lin(coarse, e.const - e.const % g), Lin(fine, e.const % g)
+
+
+def _ratio(a: Atom, by: Atom) -> tuple[Atom, ...] | None:
+    """The factors of a product that remain when those of another are taken out, or None."""
+    have = list(a.args) if a.kind == PROD else [a]
+    for f in by.args if by.kind == PROD else (by,):
+        if f not in have:
+            return None
+        have.remove(f)
+    return tuple(have)

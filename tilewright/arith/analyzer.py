@@ -1,0 +1,180 @@
+"""The analyzer: what is known about integers, and what follows from it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, ClassVar, NamedTuple
+
+from ..ir.expr import IntImm, IterVar, PrimExpr, Range, Var, convert
+from .facts import BIG
+from .form import Lin, is_index
+from .logic import NONNEG, ZERO, Cmp
+from .vector import Vectors
+
+__all__ = ["Analyzer", "ConstIntBound", "ModularSet"]
+
+
+class _Ends(NamedTuple):
+    min_value: int
+    max_value: int
+
+
+class ConstIntBound(_Ends):
+    """The least and the greatest value that an expression can take."""
+
+    __slots__ = ()
+    POS_INF: ClassVar[int] = (1 << 63) - 1
+    NEG_INF: ClassVar[int] = -((1 << 63) - 1)
+
+
+class ModularSet(NamedTuple):
+    """The numbers `base + k * coeff`; a coefficient of 0 means just the base."""
+
+    coeff: int
+    base: int
+
+
+class Analyzer(Vectors):
+    """Facts about integer variables, and simplification and proof by means of them.
+
+    Signed 32 and 64 bit arithmetic is taken not to overflow; narrower and unsigned types wrap around and
+    are treated with care.
+    """
+
+    # -- facts -----------------------------------------------------------------------------
+    def bind(self, var: Any, expr: Any, override: bool = False) -> None:
+        """Let a variable stand for an expression, or range over a `Range`. What was known of it is gone."""
+        v = var.var if isinstance(var, IterVar) else var
+        if v in self.values or self.forms.var(v) in self.bounds or self.forms.var(v) in self.about:
+            self._forget_var(v)
+        if isinstance(expr, Range):
+            self.bind_range(v, expr)
+            return
+        value = convert(expr)
+        if is_index(value.dtype):
+            self._set(self.values, v, self.norm(value))
+        elif value.dtype.is_integral and value.dtype.lanes == 1:
+            self._set(self.bounds, self.forms.var(v), self.value_bound(value))
+
+    def bind_loop(self, var: Var, min_value: Any, extent: Any) -> None:
+        """Let a loop's variable start at `min_value` and take `extent` values."""
+        self.bind(var, Range.from_min_extent(min_value, extent))
+
+    def bind_range(self, var: Var, dom: Range) -> None:
+        if not is_index(var.dtype):
+            if dom.min.__class__ is IntImm and dom.extent.__class__ is IntImm:
+                first = dom.min.value
+                self._set(self.bounds, self.forms.var(var), (first, first + dom.extent.value - 1))
+            return
+        low, size = self.norm(dom.min), self.norm(dom.extent)
+        if not size.terms and size.const == 1:
+            self._set(self.values, var, low)
+            return
+        atom = self.forms.var(var)
+        last = (low + size).shift(-1)
+        low_bound, high_bound = self.bound(low)[0], self.bound(last)[1]
+        if low_bound <= high_bound:
+            self._set(self.bounds, atom, (low_bound, high_bound))
+        for fact in (Lin({atom: 1}, 0) - low, last - Lin({atom: 1}, 0)):
+            if len(fact.terms) > 1:
+                self._add_fact(fact)
+
+    def update(self, var: Var, info: Any, override: bool = False) -> None:
+        """Set what is known of a variable: a `ConstIntBound` or a `ModularSet`."""
+        atom = self.forms.var(var)
+        if isinstance(info, ConstIntBound):
+            low = -BIG if info.min_value <= ConstIntBound.NEG_INF else info.min_value
+            high = BIG if info.max_value >= ConstIntBound.POS_INF else info.max_value
+            self._set(self.bounds, atom, (low, high))
+        elif isinstance(info, ModularSet):
+            self._set(self.residues, atom, (info.coeff, info.base))
+        else:
+            raise TypeError(f"update({var.name}): a ConstIntBound or a ModularSet, not {type(info).__name__}")
+
+    @contextmanager
+    def constraint_scope(self, constraint: Any) -> Iterator[None]:
+        """Inside, the condition is known to hold. What it says about memory is left out."""
+        with self.assuming(convert(constraint), True, False):
+            yield
+
+    def copy(self) -> Analyzer:
+        """An analyzer that knows the same and goes its own way."""
+        made = Analyzer()
+        self._copy_into(made)
+        return made
+
+    # -- questions -------------------------------------------------------------------------
+    def const_int_bound(self, expr: Any) -> ConstIntBound:
+        """The constant bounds of an expression."""
+        self._memo = {}
+        low, high = self.any_bound(convert(expr))
+        inf = ConstIntBound.POS_INF
+        return ConstIntBound(max(low, -inf), min(high, inf))
+
+    def modular_set(self, expr: Any) -> ModularSet:
+        """What the expression is modulo some number."""
+        self._memo = {}
+        e = convert(expr)
+        if not is_index(e.dtype):
+            value = e.value if e.__class__ is IntImm else None  # type: ignore[attr-defined]
+            return ModularSet(1, 0) if value is None else ModularSet(0, value)
+        return ModularSet(*self.residue(self.norm(e)))
+
+    def simplify(self, expr: Any, steps: int = 2) -> Any:
+        """The expression in normal form; the same object if it is in normal form already."""
+        self._memo = {}
+        e = expr if isinstance(expr, (PrimExpr, Range)) else convert(expr)
+        try:
+            return self.simp(e)
+        finally:
+            self._memo = {}
+
+    rewrite_simplify = simplify
+    canonical_simplify = simplify
+
+    def can_prove(self, cond: Any, strength: Any = None) -> bool:
+        """Whether the condition always holds here, as far as can be told."""
+        if isinstance(cond, bool):
+            return cond
+        made = self.simplify(cond)
+        return made.__class__ is IntImm and made.value != 0
+
+    def can_prove_equal(self, lhs: Any, rhs: Any) -> bool:
+        """Whether both are always the same."""
+        a, b = convert(lhs), convert(rhs)
+        if a is b:
+            return True
+        if is_index(a.dtype) and is_index(b.dtype):
+            self._memo = {}
+            return self.decide(Cmp(ZERO, self.norm(a) - self.norm(b))) is True
+        return self.can_prove(a.equal(b))
+
+    def can_prove_less(self, lhs: Any, rhs: Any) -> bool:
+        """Whether `lhs < rhs` always holds."""
+        return self._nonneg_difference(rhs, lhs, -1)
+
+    def can_prove_less_equal(self, lhs: Any, rhs: Any) -> bool:
+        """Whether `lhs <= rhs` always holds."""
+        return self._nonneg_difference(rhs, lhs, 0)
+
+    def can_prove_greater_equal(self, expr: Any, lower_bound: Any) -> bool:
+        """Whether `expr >= lower_bound` always holds."""
+        return self._nonneg_difference(expr, lower_bound, 0)
+
+    def _nonneg_difference(self, a: Any, b: Any, shift: int) -> bool:
+        x, y = convert(a), convert(b)
+        if not (is_index(x.dtype) and is_index(y.dtype)):
+            return self.can_prove(x > y if shift else x >= y)
+        self._memo = {}
+        return self.decide(Cmp(NONNEG, (self.norm(x) - self.norm(y)).shift(shift))) is True
+
+    def equivalent(self, lhs: Any, rhs: Any) -> bool:
+        """Whether both are always the same (another name for `can_prove_equal`)."""
+        return self.can_prove_equal(lhs, rhs)
+
+    def int_set(self, expr: Any, dom_map: Mapping[Any, Any] | None = None) -> Any:
+        """The set of values that the expression takes over the domains."""
+        from .int_set import eval_set
+
+        return eval_set(convert(expr), dom_map or {}, self)

@@ -1,0 +1,114 @@
+"""What is known at a place of the program: bindings of variables and conditions that hold there.
+
+Everything is kept in dictionaries with an undo log, so that passes can bind a loop's variable, walk its
+body and leave again at the cost of what they bound.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Final
+
+from ..ir.expr import Var
+from .form import Atom, Forms, Lin
+
+__all__ = ["BIG", "Facts", "Interval", "Residue", "clip"]
+
+Interval = tuple[int, int]
+Residue = tuple[int, int]  # (coeff, base): base modulo coeff; coeff 0 means exactly base
+
+# Infinity is an integer so large that adding, dividing and multiplying by real ones leaves it large;
+# `clip` then takes it back to the one true infinity.
+BIG: Final = 1 << 400
+_EDGE: Final = 1 << 200
+_MISSING: Final = object()
+
+
+def clip(low: int, high: int) -> Interval:
+    """An interval with what is beyond all numbers made infinite."""
+    return (-BIG if low < -_EDGE else low, BIG if high > _EDGE else high)
+
+
+class Facts:
+    """Bindings and assumptions, with scopes."""
+
+    def __init__(self) -> None:
+        self.forms = Forms()
+        self.bounds: dict[Atom, Interval] = {}
+        self.residues: dict[Atom, Residue] = {}
+        self.values: dict[Var, Lin] = {}  # variables that stand for a form
+        self.about: dict[Atom, tuple[Lin, ...]] = {}  # forms known not to be negative, by atom
+        self.sums: dict[Any, Interval] = {}  # bounds of sums of several atoms
+        self.truths: dict[Any, tuple[frozenset[Var], bool]] = {}  # conditions known as they stand
+        self._log: list[tuple[dict[Any, Any], Any, Any]] = []
+        self._depth = 0
+        self._bound_cache: dict[Atom, Interval] = {}
+        self._residue_cache: dict[Atom, Residue] = {}
+        self._var_cache: dict[Var, Lin] = {}
+        self._memo: dict[int, tuple[Any, Lin]] = {}
+        self._asked: set[Atom] = set()
+
+    def _set(self, table: dict[Any, Any], key: Any, value: Any) -> None:
+        if self._depth:
+            self._log.append((table, key, table.get(key, _MISSING)))
+        table[key] = value
+        self._forget_derived()
+
+    def _drop(self, table: dict[Any, Any], key: Any) -> None:
+        if key in table:
+            if self._depth:
+                self._log.append((table, key, table[key]))
+            del table[key]
+            self._forget_derived()
+
+    def _forget_derived(self) -> None:
+        if self._bound_cache:
+            self._bound_cache = {}
+        if self._residue_cache:
+            self._residue_cache = {}
+        if self._var_cache:
+            self._var_cache = {}
+        if self._memo:
+            self._memo = {}
+
+    @contextmanager
+    def scope(self) -> Iterator[None]:
+        """What is bound or assumed inside is forgotten at the end."""
+        mark = len(self._log)
+        memo, self._memo = self._memo, {}
+        self._depth += 1
+        try:
+            yield
+        finally:
+            self._depth -= 1
+            changed = len(self._log) > mark
+            while len(self._log) > mark:
+                table, key, old = self._log.pop()
+                if old is _MISSING:
+                    del table[key]
+                else:
+                    table[key] = old
+            if changed:
+                self._forget_derived()
+            self._memo = memo
+
+    def _forget_var(self, v: Var) -> None:
+        """Drop all that is known of a variable, which is bound anew."""
+        self._drop(self.values, v)
+        for table in (self.bounds, self.residues):
+            for a in [a for a in table if v in a.vars]:
+                self._drop(table, a)
+        for key in [k for k in self.sums if any(v in a.vars for a, _ in k)]:
+            self._drop(self.sums, key)
+        for a, facts in list(self.about.items()):
+            kept = tuple(f for f in facts if v not in f.vars())
+            if len(kept) != len(facts):
+                self._set(self.about, a, kept)
+        for key in [k for k, (held, _) in self.truths.items() if v in held]:
+            self._drop(self.truths, key)
+
+    def _copy_into(self, other: Facts) -> None:
+        other.forms = self.forms
+        for name in ("bounds", "residues", "values", "about", "sums", "truths"):
+            setattr(other, name, dict(getattr(self, name)))

@@ -1,0 +1,403 @@
+"""Conditions: comparisons in normal form, conjunctions, and what follows from assuming them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from math import gcd
+from typing import Any, Final
+
+from ..ir.dtype import BOOL, DataType
+from ..ir.expr import EQ, GE, GT, LE, LT, NE, And, Call, IntImm, Not, Or, PrimExpr
+from ..ir.ops import logical_and, logical_not, logical_or
+from .algebra import Algebra
+from .facts import BIG
+from .form import SPLIT, Atom, DoesNotFit, Lin, expr_vars, is_index, reads_state, same, skey
+
+__all__ = ["Cmp", "Logic", "flatten"]
+
+NONNEG: Final = 0  # form >= 0
+ZERO: Final = 1  # form == 0
+NONZERO: Final = 2  # form != 0
+
+TRUE: Final = IntImm(BOOL, 1)
+FALSE: Final = IntImm(BOOL, 0)
+_NEGATED: dict[type, type] = {LT: GE, GE: LT, GT: LE, LE: GT, EQ: NE, NE: EQ}
+
+
+class Cmp:
+    """A comparison of a form with zero, and how it was written: strictly or not, the greater side first."""
+
+    __slots__ = ("form", "greater_first", "op", "strict")
+
+    def __init__(self, op: int, form: Lin, strict: bool = True, greater_first: bool = False) -> None:
+        self.op, self.form, self.strict, self.greater_first = op, form, strict, greater_first
+
+    def negated(self) -> Cmp:
+        if self.op == NONNEG:
+            form = self.form.scale(-1).shift(-1)
+            return Cmp(NONNEG, form, not self.strict, not self.greater_first)
+        return Cmp(NONZERO if self.op == ZERO else ZERO, self.form)
+
+
+def flatten(e: PrimExpr, cls: type) -> list[PrimExpr]:
+    """The operands that a chain of `And` (or of `Or`) joins."""
+    out: list[PrimExpr] = []
+    stack: list[Any] = [e]
+    while stack:
+        n = stack.pop()
+        if isinstance(n, (And, Or)) and n.__class__ is cls:
+            stack += [n.b, n.a]
+        else:
+            out.append(n)
+    return out
+
+
+def negation(e: Any) -> PrimExpr:
+    """`not e`, with the negation moved inwards."""
+    cls = e.__class__
+    if cls is And or cls is Or:
+        join = logical_or if cls is And else logical_and
+        return join(negation(e.a), negation(e.b))
+    if cls in _NEGATED and not e.a.dtype.is_float:
+        return _NEGATED[cls](e.a, e.b)  # type: ignore[no-any-return]
+    return logical_not(e)
+
+
+def unlikely(e: Any) -> PrimExpr:
+    """The condition inside `likely(...)`."""
+    while e.__class__ is Call and getattr(e.op, "name", "") == "tir.likely":
+        e = e.args[0]
+    return e  # type: ignore[no-any-return]
+
+
+class Logic(Algebra):
+    """Truth: simplification of conditions and assumptions."""
+
+    # -- comparisons -----------------------------------------------------------------------
+    def comparison(self, e: Any) -> Cmp | None:
+        """The comparison in normal form, or None if it does not compare indices."""
+        cls = e.__class__
+        if cls not in _NEGATED or not is_index(e.a.dtype):
+            return None
+        a, b = self.norm(e.a), self.norm(e.b)
+        if cls is EQ or cls is NE:
+            made = Cmp(ZERO if cls is EQ else NONZERO, a - b)
+        elif cls is LT or cls is LE:
+            form = (b - a).shift(-1 if cls is LT else 0)
+            made = Cmp(NONNEG, form, cls is LT, False)
+        else:
+            form = (a - b).shift(-1 if cls is GT else 0)
+            made = Cmp(NONNEG, form, cls is GT, True)
+        form = self.finish(made.form.terms, made.form.const)
+        return Cmp(made.op, form, made.strict, made.greater_first)
+
+    def reduced(self, c: Cmp) -> Cmp | bool:
+        """The comparison divided through by what its coefficients share, or its truth."""
+        form = c.form
+        if not form.terms:
+            return (form.const >= 0, form.const == 0, form.const != 0)[c.op]
+        g = form.gcd()
+        if c.op != NONNEG:
+            if form.const % g:
+                return c.op == NONZERO
+        if g > 1:
+            form = Lin({a: k // g for a, k in form.terms.items()}, form.const // g)
+        if len(form.terms) == 1 and c.op == NONNEG:
+            # x // 4 < 3  ->  x < 12
+            ((a, k),) = form.terms.items()
+            if a.kind == SPLIT and a.args[2] is None:
+                e, lower, _ = a.args
+                if k > 0:
+                    form = e.shift(form.const * lower)
+                else:
+                    form = e.scale(-1).shift(form.const * lower + lower - 1)
+                return self.reduced(Cmp(NONNEG, form, c.strict, c.greater_first))
+        return Cmp(c.op, form, c.strict, c.greater_first)
+
+    def decide(self, c: Cmp) -> bool | None:
+        """The truth of a comparison, if it is known."""
+        form = c.form
+        low, high = self.bound(form)
+        if c.op == NONNEG:
+            if low >= 0:
+                return True
+            if high < 0:
+                return False
+            if self.nonneg(form):
+                return True
+            return False if self.nonneg(form.scale(-1).shift(-1)) else None
+        equal: bool | None = None
+        if low > 0 or high < 0:
+            equal = False
+        elif low == high:
+            equal = True
+        else:
+            r, b = self.residue(form)
+            if (b % r if r else b) != 0 or self._never_zero(form):
+                equal = False
+            elif self.nonneg(form):
+                if self.nonneg(form.shift(-1)):
+                    equal = False
+                elif self.nonneg(form.scale(-1)):
+                    equal = True
+            elif self.nonneg(form.scale(-1).shift(-1)):
+                equal = False
+        if equal is None:
+            return None
+        return equal if c.op == ZERO else not equal
+
+    def _never_zero(self, form: Lin) -> bool:
+        """Whether the sum, taken modulo the factor that some coefficients share, misses zero."""
+        if len(form.terms) < 2:
+            return False
+        for g in {abs(k) for k in form.terms.values()} - {1}:
+            fine = Lin({a: k for a, k in form.terms.items() if k % g}, form.const)
+            low, high = self.bound(fine)
+            if low // g == high // g and low % g and high % g:
+                return True
+        return False
+
+    def condition(self, c: Cmp, dtype: DataType) -> PrimExpr:
+        """The comparison as an expression, with the larger part of each side where it was written."""
+        form = c.form
+        plus = {a: k for a, k in form.terms.items() if k > 0}
+        minus = {a: -k for a, k in form.terms.items() if k < 0}
+        build = self.forms.build
+        if c.op != NONNEG:
+            left, right = (plus, minus) if plus else (minus, plus)
+            const = form.const if plus else -form.const
+            cls: Any = EQ if c.op == ZERO else NE
+            if not right or const <= 0:
+                return cls(build(Lin(left, 0), dtype), build(Lin(right, -const), dtype))  # type: ignore[no-any-return]
+            return cls(build(Lin(left, const), dtype), build(Lin(right, 0), dtype))  # type: ignore[no-any-return]
+        # minus < plus + const, or minus <= plus + const
+        const = form.const + (1 if c.strict else 0)
+        if not plus or (const > 0 and minus):
+            less, more = Lin(minus, 0), Lin(plus, const)
+        else:
+            less, more = Lin(minus, -const), Lin(plus, 0)
+        if c.greater_first:
+            cls = GT if c.strict else GE
+            return cls(build(more, dtype), build(less, dtype))  # type: ignore[no-any-return]
+        cls = LT if c.strict else LE
+        return cls(build(less, dtype), build(more, dtype))  # type: ignore[no-any-return]
+
+    def simp_comparison(self, e: Any) -> PrimExpr:
+        c = self.comparison(e)
+        if c is None:
+            return self.simp_other_comparison(e)
+        made = self.reduced(c)
+        if made.__class__ is not bool:
+            truth = self.decide(made)  # type: ignore[arg-type]
+            if truth is None:
+                try:
+                    out = self.condition(made, e.a.dtype)  # type: ignore[arg-type]
+                except DoesNotFit:
+                    out = e
+                out = e if same(out, e) else out
+                known = self._known_truth(out)
+                return out if known is None else known
+            made = truth
+        return TRUE if made else FALSE
+
+    def simp_other_comparison(self, e: Any) -> PrimExpr:
+        """Comparisons of floats, wrapping integers, truth values and vectors."""
+        raise NotImplementedError
+
+    def _known_truth(self, e: PrimExpr) -> PrimExpr | None:
+        if not self.truths:
+            return None
+        found = self.truths.get(skey(e))
+        if found is not None:
+            return TRUE if found[1] else FALSE
+        found = self.truths.get(skey(negation(e)))
+        return None if found is None else FALSE if found[1] else TRUE
+
+    # -- and, or, not ----------------------------------------------------------------------
+    def simp_junction(self, e: Any) -> PrimExpr:
+        """`And` or `Or`: each operand is looked at knowing how the ones before it came out."""
+        cls = e.__class__
+        conj = cls is And
+        stop, skip = (0, 1) if conj else (1, 0)
+        parts = flatten(e, cls)
+        kept: list[PrimExpr] = []
+        forms: list[Cmp | None] = []
+        with self.scope():
+            for p in parts:
+                for made in flatten(self.simp(p), cls):
+                    if made.__class__ is IntImm:
+                        if made.value == stop:  # type: ignore[attr-defined]
+                            return FALSE if conj else TRUE
+                        if made.value == skip:  # type: ignore[attr-defined]
+                            continue
+                    self._keep(made, kept, forms, conj)
+                    self.assume(made, conj)
+        if not kept:
+            return TRUE if conj else FALSE
+        if len(kept) == len(parts) and all(a is b for a, b in zip(kept, parts)):
+            return e  # type: ignore[no-any-return]
+        out = kept[0]
+        for p in kept[1:]:
+            out = cls(out, p)
+        return out
+
+    def _keep(self, e: PrimExpr, kept: list[PrimExpr], forms: list[Cmp | None], conj: bool) -> None:
+        """Add an operand, in place of an earlier one that it makes superfluous."""
+        c = self.comparison(unlikely(e))
+        if c is not None and c.op == NONNEG and c.form.terms:
+            for n, other in enumerate(forms):
+                if other is not None and (c.form - other.form).terms == {}:
+                    # The same sum against another constant: one of the two implies the other.
+                    if (c.form.const < other.form.const) == conj:
+                        kept[n], forms[n] = e, c
+                    return
+            forms.append(c)
+        else:
+            forms.append(None)
+        kept.append(e)
+
+    def simp_not(self, e: Any) -> PrimExpr:
+        inner = self.simp(e.a)
+        made = negation(inner)
+        if made.__class__ is Not:
+            return e if inner is e.a else made  # type: ignore[no-any-return]
+        return self.simp(made)  # type: ignore[no-any-return]
+
+    # -- assumptions -----------------------------------------------------------------------
+    @contextmanager
+    def assuming(self, condition: PrimExpr, holds: bool = True, reads: bool = True) -> Iterator[None]:
+        """A scope in which the condition is known to hold (or not to)."""
+        with self.scope():
+            self.assume(condition, holds, reads)
+            yield
+
+    def assume(self, condition: PrimExpr, holds: bool = True, reads: bool = True) -> None:
+        """Take the condition for granted from now on.
+
+        With `reads` off, what it says about memory is left out: memory may change while it holds.
+        """
+        e: Any = unlikely(condition)
+        if e.dtype.lanes != 1:
+            return
+        cls = e.__class__
+        if cls is Not:
+            self.assume(e.a, not holds, reads)
+            return
+        if cls is (And if holds else Or):
+            self.assume(e.a, holds, reads)
+            self.assume(e.b, holds, reads)
+            return
+        if not reads and reads_state(e):
+            return
+        if cls is not IntImm:
+            self._set(self.truths, skey(e), (frozenset(expr_vars(e)), holds))
+        c = self.comparison(e)
+        if c is not None:
+            made = self.reduced(c if holds else c.negated())
+            if isinstance(made, Cmp):
+                self._assume_cmp(made)
+
+    def _assume_cmp(self, c: Cmp) -> None:
+        if c.op == NONNEG:
+            self._assume_nonneg(c.form)
+        elif c.op == ZERO:
+            self._assume_residue(c.form)
+            self._assume_nonneg(c.form)
+            self._assume_nonneg(c.form.scale(-1))
+        elif len(c.form.terms) == 1:
+            ((a, k),) = c.form.terms.items()
+            if c.form.const % k == 0:
+                low, high = self.atom_bound(a)
+                if low == -c.form.const // k:
+                    self._tighten(a, low + 1, high)
+                elif high == -c.form.const // k:
+                    self._tighten(a, low, high - 1)
+        else:
+            low, high = self.bound(c.form)
+            if low == 0:
+                self._assume_nonneg(c.form.shift(-1))
+            elif high == 0:
+                self._assume_nonneg(c.form.scale(-1).shift(-1))
+
+    def _assume_nonneg(self, form: Lin) -> None:
+        if not form.terms:
+            return
+        g = form.gcd()
+        if g > 1:
+            form = Lin({a: k // g for a, k in form.terms.items()}, form.const // g)
+        if len(form.terms) > 1:
+            self._add_fact(form)
+        # What the fact says of each of its atoms, given the bounds of the others.
+        high = form.const
+        for a, k in form.terms.items():
+            low_a, high_a = self.atom_bound(a)
+            high += k * (high_a if k > 0 else low_a)
+        if len(form.terms) > 1 and high >= 1 << 100:
+            return
+        for a, k in form.terms.items():
+            low_a, high_a = self.atom_bound(a)
+            if len(form.terms) == 1:
+                rest = form.const
+            else:
+                rest = high - (k * high_a if k > 0 else k * low_a)
+            if k > 0:
+                self._tighten(a, -(rest // k), high_a)
+            else:
+                self._tighten(a, low_a, rest // -k)
+
+    def _add_fact(self, form: Lin) -> None:
+        for a in form.terms:
+            self._set(self.about, a, (*self.about.get(a, ()), form))
+        key = frozenset(form.terms.items())
+        low, high = self.sums.get(key, (-BIG, BIG))
+        self._set(self.sums, key, (max(low, -form.const), high))
+        key = frozenset((a, -k) for a, k in form.terms.items())
+        low, high = self.sums.get(key, (-BIG, BIG))
+        self._set(self.sums, key, (low, min(high, form.const)))
+
+    def _tighten(self, a: Atom, low: int, high: int) -> None:
+        old = self.atom_bound(a)
+        if low <= old[0] and high >= old[1]:
+            return
+        low, high = max(low, old[0]), min(high, old[1])
+        if low > high:
+            return  # a contradiction: the place is never reached, and anything may be said of it
+        self._set(self.bounds, a, (low, high))
+        if a.kind == SPLIT and a.args[2] is None:
+            e, lower, _ = a.args
+            if low > old[0]:
+                self._assume_nonneg(e.shift(-low * lower))
+            if high < old[1]:
+                self._assume_nonneg(e.scale(-1).shift(high * lower + lower - 1))
+
+    def _assume_residue(self, form: Lin) -> None:
+        """`x % 4 == 3` says that x is 3 modulo 4."""
+        if len(form.terms) != 1:
+            return
+        ((a, k),) = form.terms.items()
+        if a.kind != SPLIT or a.args[1] != 1 or a.args[2] is None or abs(k) != 1:
+            return
+        e, _, m = a.args
+        if len(e.terms) != 1:
+            return
+        ((x, c),) = e.terms.items()
+        if gcd(c, m) != 1:
+            return
+        base = (-form.const * k - e.const) * pow(c, -1, m) % m
+        old = self.atom_residue(x)
+        joined = _meet((m, base), old)
+        if joined is not None:
+            self._set(self.residues, x, joined)
+
+
+def _meet(x: tuple[int, int], y: tuple[int, int]) -> tuple[int, int] | None:
+    """The residue of what has both residues, if there is such a number."""
+    (m, a), (n, b) = x, y
+    if n == 0:
+        return y
+    g = gcd(m, n)
+    if (a - b) % g:
+        return None
+    step = m // g * n
+    return (step, (a + m * ((b - a) // g * pow(m // g, -1, n // g) % (n // g))) % step)

@@ -1,0 +1,127 @@
+"""Proofs that a form is not negative: a short search for known facts that add up to it.
+
+To show `g >= 0`, take a fact `f >= 0` that shares an atom with g and the sign of its coefficient, subtract
+the multiple of f that removes the atom, and go on with what is left, until its bounds are enough.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from .bounds import Bounds
+from .form import MAX, MIN, PROD, SELECT, SPLIT, SYMDIV, SYMMOD, VAR, Atom, Lin, of_atom
+
+__all__ = ["Prover"]
+
+_FUEL = 48
+_DEPTH = 5
+
+
+class Prover(Bounds):
+    """Order between forms."""
+
+    def nonneg(self, form: Lin) -> bool:
+        """Whether the form is known not to be negative."""
+        if self.bound(form)[0] >= 0:
+            return True
+        if not self._worth_a_search(form):
+            return False
+        return self._search(form, _DEPTH, [_FUEL], set())
+
+    def known_le(self, a: Lin, b: Lin) -> bool:
+        """Whether `a <= b` is known."""
+        return self.nonneg(b - a)
+
+    def known_lt(self, a: Lin, b: Lin) -> bool:
+        """Whether `a < b` is known."""
+        return self.nonneg((b - a).shift(-1))
+
+    def _worth_a_search(self, form: Lin) -> bool:
+        about = self.about
+        return any(a.kind != VAR or a in about for a in form.terms)
+
+    def _search(self, form: Lin, depth: int, fuel: list[int], seen: set[Any]) -> bool:
+        g = form.gcd()
+        if g > 1:
+            form = Lin({a: c // g for a, c in form.terms.items()}, form.const // g)
+        if self.bound(form)[0] >= 0:
+            return True
+        if depth == 0 or fuel[0] <= 0 or form.key in seen or len(form.terms) > 12:
+            return False
+        seen.add(form.key)
+        fuel[0] -= 1
+        for a, c in form.terms.items():
+            cases = _cases(a, c)
+            if cases:
+                rest = Lin({x: k for x, k in form.terms.items() if x is not a}, form.const)
+                return all(self._search(rest + e.scale(c), depth - 1, fuel, seen) for e in cases)
+        for a, c in form.terms.items():
+            for fact in self._facts_on(a):
+                k = fact.terms.get(a, 0)
+                if k * c > 0:
+                    left = form.scale(abs(k)) - fact.scale(abs(c))
+                    if self._search(left, depth - 1, fuel, seen):
+                        return True
+        return False
+
+    def _facts_on(self, a: Atom) -> Iterator[Lin]:
+        """Forms known not to be negative in which the atom occurs."""
+        yield from self.about.get(a, ())
+        kind, args = a.kind, a.args
+        if kind == SPLIT:
+            e, lower, upper = args
+            if upper is None:
+                left = e - Lin({a: lower}, 0)
+                yield left
+                yield left.scale(-1).shift(lower - 1)
+            elif self.bound(e)[0] >= 0:
+                yield e - Lin({a: lower}, 0)
+        elif kind in (MIN, MAX):
+            for e in args:
+                yield (e - of_atom(a)).scale(1 if kind == MIN else -1)
+        elif kind == SYMMOD:
+            if self.bound(args[1])[0] > 0:
+                yield (args[1] - of_atom(a)).shift(-1)
+                if self.bound(args[0])[0] >= 0:
+                    yield args[0] - of_atom(a)
+        elif kind == PROD:
+            yield from self._product_facts(a)
+
+    def _product_facts(self, a: Atom) -> Iterator[Lin]:
+        factors = a.args
+        for n, f in enumerate(factors):
+            others = [*factors[:n], *factors[n + 1 :]]
+            rest = self.forms.prod(others)
+            if f.kind == SYMDIV and self.bound(f.args[1])[0] > 0 and f.args[1].single() is rest:
+                left = f.args[0] - of_atom(a)
+                yield left
+                yield left.scale(-1) + f.args[1].shift(-1)
+            if self.atom_bound(rest)[0] < 0:
+                continue
+            low, high = self.atom_bound(f)
+            if low > -(1 << 62):
+                yield of_atom(a) - of_atom(rest).scale(low)
+            if high < 1 << 62:
+                yield of_atom(rest).scale(high) - of_atom(a)
+            for fact in self._facts_on(f):
+                if f in fact.terms and all(x.kind != PROD for x in fact.terms):
+                    yield self._times_atom(fact, rest)
+
+    def _times_atom(self, form: Lin, by: Atom) -> Lin:
+        terms: dict[Atom, int] = {}
+        for a, c in form.terms.items():
+            p = self.forms.prod([a, by])
+            terms[p] = terms.get(p, 0) + c
+        if form.const:
+            terms[by] = terms.get(by, 0) + form.const
+        return Lin({a: c for a, c in terms.items() if c}, 0)
+
+
+def _cases(a: Atom, c: int) -> tuple[Lin, ...]:
+    """The forms of which a term is always one, where all must be looked at."""
+    if a.kind == SELECT:
+        return (a.args[1], a.args[2])
+    if (a.kind == MIN and c > 0) or (a.kind == MAX and c < 0):
+        return a.args
+    return ()

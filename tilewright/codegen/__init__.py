@@ -1,0 +1,1 @@
+"""From flat loop programs to machine code and to sources."""

@@ -1,0 +1,74 @@
+"""From lowered functions to a module of machine code."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...ir.errors import BuildError
+from ...ir.expr import IntImm
+from ...ir.function import PrimFunc
+from ...ir.functor import substitute
+from ...ir.module import IRModule
+from ...ir.transform import PassContext
+from .engine import Machine
+from .module import LLVMModule
+from .module_emitter import ModuleEmitter
+from .signature import signature_of
+
+__all__ = ["build_llvm"]
+
+VERSION = "tilewright 0.1.0"
+
+
+def build_llvm(mod: IRModule, target: Any) -> LLVMModule:
+    """Machine code for the functions of a lowered module."""
+    functions = [(gv, f) for gv, f in mod.functions.items() if isinstance(f, PrimFunc)]
+    if not functions:
+        raise BuildError("there is no PrimFunc in the module, so there is nothing to build")
+    settings = target.llvm
+    triple, cpu, features = settings.triple, settings.cpu, settings.features
+    emitter = ModuleEmitter(
+        triple, native_half=_native_half(triple, target), fast_math=bool(target.attrs.get("fast-math"))
+    )
+    described = []
+    for gv, func in functions:
+        name = str(func.attrs.get("global_symbol", gv.name_hint))
+        emitter.symbols[gv.name_hint] = name
+    for gv, func in functions:
+        name = emitter.symbols[gv.name_hint]
+        signature = signature_of(func, name)
+        if signature.offsets:
+            func = substitute(func, {v: IntImm(v.dtype, 0) for v in signature.offsets})
+        emitter.function(func, signature)
+        described.append(signature.description)
+    entry = described[0]["name"] if len(described) == 1 else None
+    for gv, func in functions:
+        if func.attrs.get("tir.is_entry_func"):
+            entry = emitter.symbols[gv.name_hint]
+    metadata: dict[str, Any] = {
+        "format": 1,
+        "producer": VERSION,
+        "target": str(target),
+        "triple": triple,
+        "functions": described,
+        "entry": entry,
+    }
+    quoted = [f'"target-cpu"="{cpu}"'] if cpu else []
+    quoted += [f'"target-features"="{features}"'] if features else []
+    width = target.vector_bits
+    if triple.startswith("x86_64") and width:
+        # Without this LLVM splits the 512-bit vectors of a schedule in two on some CPUs.
+        quoted.append(f'"prefer-vector-width"="{width}" "min-legal-vector-width"="{width}"')
+    text = emitter.text(metadata, " ".join(quoted))
+    level = min(3, max(0, PassContext.current().opt_level + 1))
+    machine = Machine(triple, cpu, features, level, settings.abi)
+    return LLVMModule(
+        text, metadata, machine, uses_parallel=emitter.uses_parallel, native=settings.is_host
+    )
+
+
+def _native_half(triple: str, target: Any) -> bool:
+    """Whether the CPU converts between float16 and float32 itself."""
+    if triple.startswith(("x86_64", "i686", "i386")):
+        return "f16c" in target.features
+    return triple.startswith(("aarch64", "arm64"))

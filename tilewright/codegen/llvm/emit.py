@@ -1,0 +1,616 @@
+"""Flat TIR to LLVM's text, one function at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any
+
+from ...ir.buffer import Buffer
+from ...ir.dtype import BOOL, FLOAT32, INT64, DataType
+from ...ir.errors import LoweringError
+from ...ir.expr import Broadcast, BufferLoad, Call, IntImm, PrimExpr, Ramp, StringImm, Var, const_value
+from ...ir.functor import pre_order, undefined_vars
+from ...ir.module import GlobalVar
+from ...ir.op import Op
+from ...ir.ops import sub
+from ...ir.stmt import ForKind, Stmt
+from .half import from_float, to_float
+from .intrinsics import INTRINSICS
+from .types import constant, is_small_float, mem_type, reg_type
+
+if TYPE_CHECKING:
+    from .module_emitter import ModuleEmitter
+
+__all__ = ["FunctionEmitter"]
+
+# Allocations up to this many bytes live on the stack.
+_STACK_BYTES = 64 * 1024
+_ERROR_ASSERT, _ERROR_MEMORY = 1, 4
+
+
+class FunctionEmitter:
+    """The body of one LLVM function. Values are operands as text; types follow from the expressions."""
+
+    def __init__(self, module: ModuleEmitter, *, in_parallel: bool = False, noalias: bool = False) -> None:
+        self.module, self.noalias = module, noalias
+        self.in_parallel = in_parallel
+        self.lines: list[str] = []
+        self.entry: list[str] = []  # allocas, which belong into the entry block
+        self.values: dict[Var, str] = {}
+        self.wide: dict[Var, str] = {}  # the same as 64-bit integers, for addresses
+        self.heap: list[str] = []  # pointers to free when leaving
+        self.block = "entry"
+        self.count = 0
+        self.ret_pointer: str | None = None
+
+    # -- text --------------------------------------------------------------------------------
+    def emit(self, text: str) -> None:
+        self.lines.append(f"  {text}")
+
+    def tmp(self, text: str) -> str:
+        """A new register holding the result of an instruction."""
+        self.count += 1
+        name = f"%t{self.count}"
+        self.lines.append(f"  {name} = {text}")
+        return name
+
+    def label(self, hint: str) -> str:
+        self.count += 1
+        return f"{hint}{self.count}"
+
+    def start(self, label: str) -> None:
+        self.lines.append(f"{label}:")
+        self.block = label
+
+    def branch(self, label: str) -> None:
+        self.emit(f"br label %{label}")
+
+    def branch_if(self, condition: str, yes: str, no: str, weights: str = "") -> None:
+        self.emit(f"br i1 {condition}, label %{yes}, label %{no}{weights}")
+
+    def alloca(self, type_text: str, count: int = 1, align: int = 64) -> str:
+        self.count += 1
+        name = f"%a{self.count}"
+        self.entry.append(f"  {name} = alloca {type_text}, i64 {count}, align {align}")
+        return name
+
+    def ret(self, code: str) -> None:
+        for pointer in reversed(self.heap):
+            self.emit(f"call void @free(ptr {pointer})")
+        self.emit(f"ret i32 {code}")
+
+    def fail(self, code: int, message: str) -> None:
+        """Leave the function with an error."""
+        text = self.module.string(message)
+        self.emit(f"store ptr {text}, ptr @__tw_error_message")
+        self.ret(str(code))
+
+    def propagate(self, code: str) -> None:
+        """Leave the function if a call returned an error."""
+        bad, good = self.label("failed"), self.label("ok")
+        self.branch_if(self.tmp(f"icmp ne i32 {code}, 0"), bad, good, ", !prof !0")
+        self.start(bad)
+        self.ret(code)
+        self.start(good)
+
+    # -- expressions -------------------------------------------------------------------------
+    def expr(self, e: PrimExpr) -> str:
+        handler = _EXPR.get(e.__class__.__name__)
+        if handler is None:
+            raise LoweringError(f"no code for {e.__class__.__name__}: `{e}`")
+        return handler(self, e)
+
+    def bind(self, var: Var, value: str) -> None:
+        self.values[var] = value
+        self.wide.pop(var, None)
+
+    def var(self, e: Var) -> str:
+        found = self.values.get(e)
+        if found is None:
+            raise LoweringError(f"variable `{e.name}` is used where it is not defined")
+        return found
+
+    def index64(self, e: PrimExpr) -> str:
+        """An index as a 64-bit integer: sums and products are computed wide, so they cannot overflow."""
+        name = e.__class__.__name__
+        if isinstance(e, IntImm):
+            return str(e.value)
+        if isinstance(e, Var):
+            found = self.wide.get(e)
+            if found is None:
+                value = self.var(e)
+                found = value if e.dtype.bits == 64 else self.extend(value, e.dtype)
+                # Remember it only where the register surely dominates: loops fill `wide` themselves.
+            return found
+        if name in ("Add", "Sub", "Mul") and e.dtype.is_int:
+            a, b = self.index64(e.a), self.index64(e.b)  # type: ignore[attr-defined]
+            return self.tmp(f"{name.lower()} nsw i64 {a}, {b}")
+        value = self.expr(e)
+        return value if e.dtype.bits == 64 else self.extend(value, e.dtype)
+
+    def extend(self, value: str, kind: DataType) -> str:
+        how = "sext" if kind.is_int else "zext"
+        wide = INT64.with_lanes(kind.lanes)
+        return self.tmp(f"{how} {reg_type(kind)} {value} to {reg_type(wide)}")
+
+    def imm(self, e: Any) -> str:
+        return constant(e.dtype, e.value)
+
+    def string(self, e: StringImm) -> str:
+        return self.module.string(e.value)
+
+    # arithmetic
+    def arithmetic(self, e: Any) -> str:
+        kind, a, b = e.dtype, self.expr(e.a), self.expr(e.b)
+        return self.binary(e.__class__.__name__, kind, a, b)
+
+    def binary(self, name: str, kind: DataType, a: str, b: str) -> str:
+        if is_small_float(kind):
+            wide = FLOAT32.with_lanes(kind.lanes)
+            made = self.binary(name, wide, to_float(self, kind, a), to_float(self, kind, b))
+            return from_float(self, kind, made)
+        text = reg_type(kind)
+        if name in ("Min", "Max"):
+            return self.min_max(name, kind, a, b)
+        if name in ("FloorDiv", "FloorMod") and kind.is_integral:
+            return self.floor_division(name, kind, a, b)
+        if kind.is_float:
+            return self.tmp(f"{_FLOAT_OPS[name]} {self.module.fast_flags} {text} {a}, {b}")
+        table = _INT_OPS if kind.is_int else _UINT_OPS
+        return self.tmp(f"{table[name]} {text} {a}, {b}")
+
+    def min_max(self, name: str, kind: DataType, a: str, b: str) -> str:
+        text, mask = reg_type(kind), reg_type(BOOL.with_lanes(kind.lanes))
+        if not kind.is_float:
+            sign = "s" if kind.is_int else "u"
+            order = "lt" if name == "Min" else "gt"
+            test = self.tmp(f"icmp {sign}{order} {text} {a}, {b}")
+            return self.tmp(f"select {mask} {test}, {text} {a}, {text} {b}")
+        # True also where unordered, so a NaN in `a` is kept; a constant `b` is no NaN.
+        order = "ule" if name == "Min" else "uge"
+        best = self.tmp(f"fcmp {order} {text} {a}, {b}")
+        chosen = self.tmp(f"select {mask} {best}, {text} {a}, {text} {b}")
+        if b.startswith(("0x", "splat")) or a.startswith(("0x", "splat")):
+            if not b.startswith(("0x", "splat")):
+                return self.min_max(name, kind, b, a)
+            return chosen
+        is_nan = self.tmp(f"fcmp uno {text} {b}, {b}")
+        return self.tmp(f"select {mask} {is_nan}, {text} {b}, {text} {chosen}")
+
+    def floor_division(self, name: str, kind: DataType, a: str, b: str) -> str:
+        text, mask = reg_type(kind), reg_type(BOOL.with_lanes(kind.lanes))
+        if not kind.is_int:
+            return self.tmp(f"{'udiv' if name == 'FloorDiv' else 'urem'} {text} {a}, {b}")
+        zero = constant(kind, 0)
+        rem = self.tmp(f"srem {text} {a}, {b}")
+        odd = self.tmp(f"icmp ne {text} {rem}, {zero}")
+        signs = self.tmp(f"xor {text} {rem}, {b}")
+        differ = self.tmp(f"icmp slt {text} {signs}, {zero}")
+        fix = self.tmp(f"and {mask} {odd}, {differ}")
+        if name == "FloorMod":
+            more = self.tmp(f"add {text} {rem}, {b}")
+            return self.tmp(f"select {mask} {fix}, {text} {more}, {text} {rem}")
+        quotient = self.tmp(f"sdiv {text} {a}, {b}")
+        less = self.tmp(f"add {text} {quotient}, {constant(kind, -1)}")
+        return self.tmp(f"select {mask} {fix}, {text} {less}, {text} {quotient}")
+
+    def comparison(self, e: Any) -> str:
+        kind, name = e.a.dtype, e.__class__.__name__
+        if kind.is_int and kind.lanes == 1 and _is_index(e.a) and _is_index(e.b):
+            kind, a, b = INT64, self.index64(e.a), self.index64(e.b)
+        else:
+            a, b = self.expr(e.a), self.expr(e.b)
+        if is_small_float(kind):
+            a, b = to_float(self, kind, a), to_float(self, kind, b)
+            kind = FLOAT32.with_lanes(kind.lanes)
+        text = reg_type(kind)
+        if kind.is_float:
+            order = {"EQ": "oeq", "NE": "une", "LT": "olt", "LE": "ole", "GT": "ogt", "GE": "oge"}[name]
+            return self.tmp(f"fcmp {order} {text} {a}, {b}")
+        order = {"EQ": "eq", "NE": "ne", "LT": "lt", "LE": "le", "GT": "gt", "GE": "ge"}[name]
+        if name not in ("EQ", "NE"):
+            order = ("s" if kind.is_int else "u") + order
+        return self.tmp(f"icmp {order} {text} {a}, {b}")
+
+    def logic(self, e: Any) -> str:
+        conj = e.__class__.__name__ == "And"
+        a = self.expr(e.a)
+        if e.dtype.lanes > 1 or not may_trap(e.b):
+            return self.tmp(f"{'and' if conj else 'or'} {reg_type(e.dtype)} {a}, {self.expr(e.b)}")
+        decided = "false" if conj else "true"
+        return self.choice(a, (lambda: self.expr(e.b)) if conj else None, None if conj else e.b, "i1", decided)
+
+    def choice(
+        self, condition: str, then: Callable[[], str] | None, other: PrimExpr | None, text: str, fixed: str
+    ) -> str:
+        """A value that depends on a condition and is computed only where it is wanted."""
+        yes, no, done = self.label("then"), self.label("else"), self.label("end")
+        self.branch_if(condition, yes, no)
+        self.start(yes)
+        a = fixed if then is None else then()
+        from_a = self.block
+        self.branch(done)
+        self.start(no)
+        b = fixed if other is None else self.expr(other)
+        from_b = self.block
+        self.branch(done)
+        self.start(done)
+        return self.tmp(f"phi {text} [ {a}, %{from_a} ], [ {b}, %{from_b} ]")
+
+    def negation(self, e: Any) -> str:
+        return self.tmp(f"xor {reg_type(e.dtype)} {self.expr(e.a)}, {constant(e.dtype, 1)}")
+
+    def select(self, e: Any) -> str:
+        condition, a, b = self.expr(e.condition), self.expr(e.true_value), self.expr(e.false_value)
+        text = reg_type(e.dtype)
+        return self.tmp(f"select {reg_type(e.condition.dtype)} {condition}, {text} {a}, {text} {b}")
+
+    def let(self, e: Any) -> str:
+        self.bind(e.var, self.expr(e.value))
+        return self.expr(e.body)
+
+    def cast(self, e: Any) -> str:
+        return self.convert(self.expr(e.value), e.value.dtype, e.dtype)
+
+    def convert(self, value: str, old: DataType, new: DataType) -> str:
+        if old is new:
+            return value
+        if is_small_float(old):
+            return self.convert(to_float(self, old, value), FLOAT32.with_lanes(old.lanes), new)
+        if is_small_float(new):
+            wide = FLOAT32.with_lanes(new.lanes)
+            return from_float(self, new, self.convert(value, old, wide))
+        a, b = reg_type(old), reg_type(new)
+        if new.is_bool:
+            zero = constant(old, 0)
+            return self.tmp(f"{'fcmp une' if old.is_float else 'icmp ne'} {a} {value}, {zero}")
+        if old.is_float and new.is_float:
+            return self.tmp(f"{'fpext' if new.bits > old.bits else 'fptrunc'} {a} {value} to {b}")
+        if old.is_float:
+            return self.tmp(f"{'fptosi' if new.is_int else 'fptoui'} {a} {value} to {b}")
+        if new.is_float:
+            return self.tmp(f"{'sitofp' if old.is_int else 'uitofp'} {a} {value} to {b}")
+        if old.is_handle or new.is_handle:
+            how = "ptrtoint" if old.is_handle else "inttoptr"
+            return self.tmp(f"{how} {a} {value} to {b}")
+        if new.bits == old.bits:
+            return value
+        how = "trunc" if new.bits < old.bits else "sext" if old.is_int else "zext"
+        return self.tmp(f"{how} {a} {value} to {b}")
+
+    # vectors
+    def broadcast(self, e: Broadcast) -> str:
+        known = const_value(e.value)
+        if known is not None:
+            return constant(e.dtype, known)
+        return self.splat(self.expr(e.value), e.value.dtype, e.lanes)
+
+    def splat(self, value: str, kind: DataType, lanes: int) -> str:
+        if kind.lanes > 1:
+            raise LoweringError(f"a broadcast of the vector type {kind} has no code")
+        text = reg_type(kind.with_lanes(lanes))
+        one = self.tmp(f"insertelement {text} poison, {reg_type(kind)} {value}, i64 0")
+        return self.tmp(f"shufflevector {text} {one}, {text} poison, <{lanes} x i32> zeroinitializer")
+
+    def ramp(self, e: Ramp) -> str:
+        kind, text = e.base.dtype, reg_type(e.dtype)
+        base = self.splat(self.expr(e.base), kind, e.lanes)
+        step = const_value(e.stride)
+        if step is not None:
+            steps = ", ".join(f"{reg_type(kind)} {int(step) * i}" for i in range(e.lanes))
+            return self.tmp(f"add {text} {base}, <{steps}>")
+        lanes = ", ".join(f"{reg_type(kind)} {i}" for i in range(e.lanes))
+        stride = self.splat(self.expr(e.stride), kind, e.lanes)
+        scaled = self.tmp(f"mul {text} {stride}, <{lanes}>")
+        return self.tmp(f"add {text} {base}, {scaled}")
+
+    def shuffle(self, e: Any) -> str:
+        parts: list[tuple[str, DataType]] = []
+        for v in e.vectors:
+            value = self.expr(v)
+            if v.dtype.lanes == 1:
+                parts.append((value, v.dtype))
+            else:
+                for i in range(v.dtype.lanes):
+                    lane = self.tmp(f"extractelement {reg_type(v.dtype)} {value}, i64 {i}")
+                    parts.append((lane, v.dtype.element))
+        picks = [int(const_value(i) or 0) for i in e.indices]
+        if len(picks) == 1:
+            return parts[picks[0]][0]
+        return self.gathered([parts[i][0] for i in picks], e.dtype)
+
+    def gathered(self, lanes: Iterable[str], kind: DataType) -> str:
+        text, one, out = reg_type(kind), reg_type(kind.element), "poison"
+        for i, lane in enumerate(lanes):
+            out = self.tmp(f"insertelement {text} {out}, {one} {lane}, i64 {i}")
+        return out
+
+    # -- memory --------------------------------------------------------------------------------
+    def pointer(self, buffer: Buffer) -> str:
+        found = self.values.get(buffer.data)
+        if found is None:
+            raise LoweringError(f"buffer {buffer.name} is used where its memory is not defined")
+        return found
+
+    def address(self, buffer: Buffer, index: PrimExpr) -> str:
+        base = self.pointer(buffer)
+        return self.tmp(
+            f"getelementptr inbounds {mem_type(buffer.dtype)}, ptr {base}, i64 {self.index64(index)}"
+        )
+
+    def load(self, e: BufferLoad) -> str:
+        buffer, index = e.buffer, self.flat(e.buffer, e.indices)
+        if index.dtype.lanes == 1:
+            return self.load_at(self.address(buffer, index), buffer.dtype, buffer.dtype)
+        if isinstance(index, Broadcast):
+            value = self.load_at(self.address(buffer, index.value), buffer.dtype, buffer.dtype)
+            return self.splat(value, buffer.dtype, index.lanes)
+        if isinstance(index, Ramp) and const_value(index.stride) == 1 and index.base.dtype.lanes == 1:
+            return self.load_at(self.address(buffer, index.base), e.dtype, buffer.dtype)
+        lanes = [self.load_at(p, buffer.dtype, buffer.dtype) for p in self.addresses(buffer, index)]
+        return self.gathered(lanes, e.dtype)
+
+    def load_at(self, pointer: str, kind: DataType, element: DataType) -> str:
+        value = self.tmp(f"load {mem_type(kind)}, ptr {pointer}, align {element.nbytes}")
+        return self.tmp(f"trunc {mem_type(kind)} {value} to {reg_type(kind)}") if kind.is_bool else value
+
+    def flat(self, buffer: Buffer, indices: tuple[PrimExpr, ...]) -> PrimExpr:
+        if len(indices) != 1:
+            raise LoweringError(f"buffer {buffer.name} still has {len(indices)} dimensions: flatten it first")
+        return indices[0]
+
+    def addresses(self, buffer: Buffer, index: PrimExpr) -> list[str]:
+        """One address for each lane of a vector index."""
+        base, text = self.pointer(buffer), mem_type(buffer.dtype)
+        lanes = index.dtype.lanes
+        if isinstance(index, Ramp) and index.base.dtype.lanes == 1:
+            first = self.address(buffer, index.base)
+            step = const_value(index.stride)
+            if step is not None:
+                return [
+                    self.tmp(f"getelementptr inbounds {text}, ptr {first}, i64 {int(step) * i}")
+                    for i in range(lanes)
+                ]
+            stride = self.index64(index.stride)
+            out = [first]
+            for _ in range(1, lanes):
+                out.append(self.tmp(f"getelementptr inbounds {text}, ptr {out[-1]}, i64 {stride}"))
+            return out
+        value = self.expr(index)
+        if index.dtype.bits != 64:
+            value = self.extend(value, index.dtype)
+        wide = reg_type(INT64.with_lanes(lanes))
+        picks = [self.tmp(f"extractelement {wide} {value}, i64 {i}") for i in range(lanes)]
+        return [self.tmp(f"getelementptr inbounds {text}, ptr {base}, i64 {p}") for p in picks]
+
+    def store(self, s: Any) -> None:
+        buffer, index, kind = s.buffer, self.flat(s.buffer, s.indices), s.value.dtype
+        value = self.expr(s.value)
+        if kind.is_bool:
+            value = self.tmp(f"zext {reg_type(kind)} {value} to {mem_type(kind)}")
+        align = buffer.dtype.nbytes
+        if index.dtype.lanes == 1:
+            self.emit(f"store {mem_type(kind)} {value}, ptr {self.address(buffer, index)}, align {align}")
+        elif isinstance(index, Ramp) and const_value(index.stride) == 1 and index.base.dtype.lanes == 1:
+            pointer = self.address(buffer, index.base)
+            self.emit(f"store {mem_type(kind)} {value}, ptr {pointer}, align {align}")
+        else:
+            one = mem_type(buffer.dtype)
+            for i, pointer in enumerate(self.addresses(buffer, index)):
+                lane = self.tmp(f"extractelement {mem_type(kind)} {value}, i64 {i}")
+                self.emit(f"store {one} {lane}, ptr {pointer}, align {align}")
+
+    # -- calls -----------------------------------------------------------------------------------
+    def call(self, e: Call) -> str:
+        if isinstance(e.op, GlobalVar):
+            args = ", ".join(f"{reg_type(a.dtype)} {self.expr(a)}" for a in e.args)
+            code = self.tmp(f"call i32 @{self.module.symbol(e.op.name_hint)}({args})")
+            self.propagate(code)
+            return code
+        assert isinstance(e.op, Op)
+        handler = INTRINSICS.get(e.op.short_name)
+        if handler is None:
+            raise LoweringError(f"the LLVM backend has no code for `{e.op.name}` in `{e}`")
+        return handler(self, e)
+
+    # -- statements ------------------------------------------------------------------------------
+    def stmt(self, s: Stmt) -> None:
+        handler = _STMT.get(s.__class__.__name__)
+        if handler is None:
+            raise LoweringError(f"no code for {s.__class__.__name__}; lower the function first")
+        handler(self, s)
+
+    def seq(self, s: Any) -> None:
+        for one in s.seq:
+            self.stmt(one)
+
+    def let_stmt(self, s: Any) -> None:
+        self.bind(s.var, self.expr(s.value))
+        self.stmt(s.body)
+
+    def attr(self, s: Any) -> None:
+        if s.attr_key == "thread_extent":
+            raise LoweringError(
+                f"a loop is bound to {s.node.thread_tag}, which a CPU target does not have: "
+                "build for a GPU target, or use parallel/vectorize instead of bind"
+            )
+        self.stmt(s.body)
+
+    def assert_stmt(self, s: Any) -> None:
+        good, bad = self.label("holds"), self.label("fails")
+        self.branch_if(self.expr(s.condition), good, bad, ", !prof !1")
+        self.start(bad)
+        message = s.message.value if isinstance(s.message, StringImm) else "assertion failed"
+        self.fail(_ERROR_ASSERT, message)
+        self.start(good)
+        self.stmt(s.body)
+
+    def if_stmt(self, s: Any) -> None:
+        condition = self.expr(s.condition)
+        yes, done = self.label("if"), self.label("endif")
+        no = done if s.else_case is None else self.label("else")
+        self.branch_if(condition, yes, no)
+        self.start(yes)
+        self.stmt(s.then_case)
+        self.branch(done)
+        if s.else_case is not None:
+            self.start(no)
+            self.stmt(s.else_case)
+            self.branch(done)
+        self.start(done)
+
+    def for_stmt(self, s: Any) -> None:
+        if s.kind is ForKind.PARALLEL and not self.in_parallel:
+            self.parallel(s)
+        elif s.kind is ForKind.THREAD_BINDING:
+            raise LoweringError(f"loop `{s.loop_var}` is still bound to a thread: lower the function first")
+        else:
+            begin = self.index64(s.min)
+            end = self.tmp(f"add nsw i64 {begin}, {self.index64(s.extent)}")
+            self.loop(s, begin, end)
+
+    def loop(self, s: Any, begin: str, end: str) -> None:
+        """A counted loop over 64-bit integers; the loop variable is its low bits."""
+        head, body, done = self.label("head"), self.label("body"), self.label("done")
+        before = self.block
+        self.branch(head)
+        self.start(head)
+        self.count += 1
+        counter, following = f"%i{self.count}", f"%n{self.count}"
+        slot = len(self.lines)
+        self.lines.append("")
+        inside = self.tmp(f"icmp slt i64 {counter}, {end}")
+        self.branch_if(inside, body, done)
+        self.start(body)
+        kind = s.loop_var.dtype
+        narrow = counter if kind.bits == 64 else self.tmp(f"trunc nsw i64 {counter} to {reg_type(kind)}")
+        self.bind(s.loop_var, narrow)
+        self.wide[s.loop_var] = counter
+        self.stmt(s.body)
+        self.emit(f"{following} = add nsw i64 {counter}, 1")
+        latch = self.block
+        self.branch(head)
+        self.lines[slot] = f"  {counter} = phi i64 [ {begin}, %{before} ], [ {following}, %{latch} ]"
+        self.start(done)
+
+    def parallel(self, s: Any) -> None:
+        """Outline the loop's body and hand ranges of it to the thread pool."""
+        captured = [v for v in undefined_vars(s.body, [s.loop_var]) if v in self.values]
+        entry = self.module.outline(self, s, captured)
+        fields = [reg_type(v.dtype) for v in captured]
+        environment = self.alloca("{ " + ", ".join(fields) + " }" if fields else "i8", align=16)
+        struct_text = "{ " + ", ".join(fields) + " }"
+        for i, v in enumerate(captured):
+            slot = self.tmp(f"getelementptr inbounds {struct_text}, ptr {environment}, i32 0, i32 {i}")
+            self.emit(f"store {fields[i]} {self.values[v]}, ptr {slot}")
+        begin = self.index64(s.min)
+        end = self.tmp(f"add nsw i64 {begin}, {self.index64(s.extent)}")
+        launch = self.tmp("load ptr, ptr @__tw_parallel_launch")
+        code = self.tmp(f"call i32 {launch}(ptr @{entry}, ptr {environment}, i64 {begin}, i64 {end})")
+        self.propagate(code)
+
+    def while_stmt(self, s: Any) -> None:
+        head, body, done = self.label("while"), self.label("do"), self.label("done")
+        self.branch(head)
+        self.start(head)
+        self.branch_if(self.expr(s.condition), body, done)
+        self.start(body)
+        self.stmt(s.body)
+        self.branch(head)
+        self.start(done)
+
+    def allocate(self, s: Any) -> None:
+        size = const_value(s.extents[0]) if len(s.extents) == 1 else None
+        if len(s.extents) > 1:
+            raise LoweringError(f"allocation of {s.buffer_var.name} still has {len(s.extents)} dimensions")
+        text, nbytes = mem_type(s.dtype), s.dtype.nbytes
+        if size is not None and int(size) * nbytes <= _STACK_BYTES:
+            self.bind(s.buffer_var, self.alloca(text, max(1, int(size))))
+            self.stmt(s.body)
+            return
+        room = self.tmp(f"mul i64 {self.index64(s.extents[0])}, {nbytes}")
+        padded = self.tmp(f"add i64 {room}, 127")  # aligned_alloc takes multiples of the alignment
+        whole = self.tmp(f"and i64 {padded}, -64")
+        pointer = self.tmp(f"call noalias align 64 ptr @aligned_alloc(i64 64, i64 {whole})")
+        good, bad = self.label("got"), self.label("nomem")
+        self.branch_if(self.tmp(f"icmp ne ptr {pointer}, null"), good, bad, ", !prof !1")
+        self.start(bad)
+        self.fail(_ERROR_MEMORY, f"out of memory for buffer {s.buffer_var.name}")
+        self.start(good)
+        self.heap.append(pointer)
+        self.bind(s.buffer_var, pointer)
+        self.stmt(s.body)
+        self.heap.pop()
+        self.emit(f"call void @free(ptr {pointer})")
+
+    def allocate_const(self, s: Any) -> None:
+        self.bind(s.buffer_var, self.module.constant_array(s.data, s.dtype))
+        self.stmt(s.body)
+
+    def declare_buffer(self, s: Any) -> None:
+        self.stmt(s.body)
+
+    def evaluate(self, s: Any) -> None:
+        if not isinstance(s.value, IntImm):
+            self.expr(s.value)
+
+    def prefetch(self, s: Any) -> None:
+        index = sub(s.bounds[0].min, IntImm(s.bounds[0].min.dtype, 0))
+        self.emit(f"call void @llvm.prefetch.p0(ptr {self.address(s.buffer, index)}, i32 0, i32 3, i32 1)")
+
+
+def _is_index(e: PrimExpr) -> bool:
+    """Whether it is made of loop variables and sizes alone, which do not overflow."""
+    return all(m.__class__.__name__ in ("Var", "SizeVar", "IntImm", "Add", "Sub", "Mul") for m in pre_order(e))
+
+
+def may_trap(e: PrimExpr) -> bool:
+    """Whether evaluating it where it is not wanted may fault."""
+    for m in pre_order(e):
+        if isinstance(m, (BufferLoad, Call)) and not (
+            isinstance(m, Call) and isinstance(m.op, Op) and m.op.vectorizable and m.op.short_name != "if_then_else"
+        ):
+            return True
+        if m.__class__.__name__ in ("Div", "Mod", "FloorDiv", "FloorMod") and not m.dtype.is_float:
+            if not const_value(m.b):
+                return True
+    return False
+
+
+_FLOAT_OPS = {"Add": "fadd", "Sub": "fsub", "Mul": "fmul", "Div": "fdiv", "Mod": "frem"}
+# Integers in data wrap as NumPy's do; only addresses may assume that they do not overflow.
+_INT_OPS = {"Add": "add", "Sub": "sub", "Mul": "mul", "Div": "sdiv", "Mod": "srem"}
+_UINT_OPS = {"Add": "add", "Sub": "sub", "Mul": "mul", "Div": "udiv", "Mod": "urem"}
+_F = FunctionEmitter
+_EXPR: dict[str, Callable[[FunctionEmitter, Any], str]] = {
+    **dict.fromkeys(("Var", "SizeVar"), _F.var),
+    **dict.fromkeys(("IntImm", "FloatImm"), _F.imm),
+    **dict.fromkeys(("Add", "Sub", "Mul", "Div", "Mod", "FloorDiv", "FloorMod", "Min", "Max"), _F.arithmetic),
+    **dict.fromkeys(("EQ", "NE", "LT", "LE", "GT", "GE"), _F.comparison),
+    **dict.fromkeys(("And", "Or"), _F.logic),
+    "StringImm": _F.string,
+    "Not": _F.negation,
+    "Cast": _F.cast,
+    "Select": _F.select,
+    "Let": _F.let,
+    "Ramp": _F.ramp,
+    "Broadcast": _F.broadcast,
+    "Shuffle": _F.shuffle,
+    "BufferLoad": _F.load,
+    "Call": _F.call,
+}
+_STMT: dict[str, Callable[[FunctionEmitter, Any], None]] = {
+    "SeqStmt": _F.seq,
+    "LetStmt": _F.let_stmt,
+    "AttrStmt": _F.attr,
+    "AssertStmt": _F.assert_stmt,
+    "IfThenElse": _F.if_stmt,
+    "For": _F.for_stmt,
+    "While": _F.while_stmt,
+    "BufferStore": _F.store,
+    "Allocate": _F.allocate,
+    "AllocateConst": _F.allocate_const,
+    "DeclBuffer": _F.declare_buffer,
+    "Evaluate": _F.evaluate,
+    "Prefetch": _F.prefetch,
+}

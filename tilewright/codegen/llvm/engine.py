@@ -1,0 +1,133 @@
+"""LLVM through llvmlite: target machines, optimisation, object code, and linking it into the process."""
+
+from __future__ import annotations
+
+import threading
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from ...ir.errors import BuildError, TargetError
+
+__all__ = ["JitLibrary", "Machine", "pool_library", "pool_text"]
+
+_lock = threading.Lock()
+_POOL = Path(__file__).with_name("threadpool.ll")
+
+
+@lru_cache(maxsize=1)
+def _llvm() -> Any:
+    import llvmlite.binding as llvm
+
+    llvm.initialize_all_targets()
+    llvm.initialize_all_asmprinters()
+    llvm.initialize_native_asmparser()
+    return llvm
+
+
+def pool_text(triple: str) -> str:
+    """The thread pool for a triple, as LLVM's text."""
+    arch, system = triple.split("-")[0], triple
+    marks = {
+        ";@x86 ": arch in ("x86_64", "i386", "i686", "amd64"),
+        ";@arm64 ": arch in ("aarch64", "arm64"),
+        ";@linux ": "linux" in system,
+        ";@other ": "linux" not in system,
+    }
+    lines = []
+    for line in _POOL.read_text().splitlines():
+        for mark, wanted in marks.items():
+            if line.startswith(mark):
+                line = line.removeprefix(mark) if wanted else ""
+        lines.append(line)
+    return "\n".join(lines) + "\n"
+
+
+class Machine:
+    """A CPU to generate code for."""
+
+    def __init__(self, triple: str, cpu: str, features: str, opt_level: int = 3, abi: str = "") -> None:
+        llvm = _llvm()
+        self.triple, self.cpu, self.features, self.opt_level = triple, cpu, features, opt_level
+        try:
+            target = llvm.Target.from_triple(triple)
+        except RuntimeError as err:
+            raise TargetError(f"LLVM has no code generator for the triple {triple!r}: {err}") from None
+        self.machine = target.create_target_machine(
+            cpu=cpu, features=features, opt=opt_level, reloc="pic", codemodel="default", abiname=abi
+        )
+
+    def parse(self, text: str) -> Any:
+        """The module that a text stands for, checked."""
+        llvm = _llvm()
+        try:
+            module = llvm.parse_assembly(text)
+            module.verify()
+        except RuntimeError as err:
+            raise BuildError(f"LLVM refused the generated code (a bug in tilewright): {err}") from None
+        module.triple = self.triple
+        module.data_layout = str(self.machine.target_data)
+        return module
+
+    def optimize(self, module: Any) -> None:
+        """Run LLVM's own passes; loops and vectors are mostly as the schedule made them."""
+        llvm = _llvm()
+        options = llvm.create_pipeline_tuning_options(speed_level=self.opt_level)
+        options.loop_vectorization = True
+        options.slp_vectorization = True
+        options.loop_unrolling = True
+        builder = llvm.create_pass_builder(self.machine, options)
+        builder.getModulePassManager().run(module, builder)
+
+    def object_code(self, module: Any) -> bytes:
+        return bytes(self.machine.emit_object(module))
+
+    def assembly(self, module: Any) -> str:
+        self.machine.set_asm_verbosity(False)
+        return str(self.machine.emit_assembly(module))
+
+
+@lru_cache(maxsize=1)
+def _jit() -> Any:
+    llvm = _llvm()
+    target = llvm.Target.from_default_triple()
+    machine = target.create_target_machine(jit=True, codemodel="default", reloc="pic")
+    return llvm.create_lljit_compiler(machine, use_jit_link=True)
+
+
+_names = iter(range(1 << 62))
+
+
+class JitLibrary:
+    """Object code linked into this process. Keeps the code alive as long as it lives."""
+
+    def __init__(self, code: bytes, *, exports: tuple[str, ...], imports: dict[str, int] | None = None) -> None:
+        llvm = _llvm()
+        self.symbols = frozenset(exports)
+        with _lock:
+            builder = llvm.JITLibraryBuilder().add_object_img(code).add_current_process()
+            for name, address in (imports or {}).items():
+                builder.import_symbol(name, address)
+            for name in exports:
+                builder.export_symbol(name)
+            try:
+                self._tracker = builder.link(_jit(), f"tilewright{next(_names)}")
+            except RuntimeError as err:
+                raise BuildError(f"the compiled code could not be linked: {err}") from None
+
+    def address(self, symbol: str) -> int:
+        try:
+            return int(self._tracker[symbol])
+        except KeyError:
+            raise BuildError(f"the compiled code has no symbol {symbol}") from None
+
+
+@lru_cache(maxsize=1)
+def pool_library() -> JitLibrary:
+    """This process's thread pool, compiled on first use."""
+    llvm = _llvm()
+    triple = llvm.get_process_triple()
+    machine = Machine(triple, "", "", 2)
+    module = machine.parse(pool_text(triple))
+    machine.optimize(module)
+    return JitLibrary(machine.object_code(module), exports=("__tw_parallel_launch",))

@@ -1,0 +1,168 @@
+"""Modules of machine code made by LLVM: callable here, saved as object, assembly or IR, exported as a library."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Callable
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from ...ir.errors import BuildError
+from ...runtime import link
+from ...runtime.library import Library, join
+from ...runtime.module import Module
+from .engine import JitLibrary, Machine, pool_library, pool_text
+
+__all__ = ["LLVMModule"]
+
+_RUNTIME_SYMBOLS = ("__tw_metadata", "__tw_packed_call", "__tw_last_error")
+_FORMATS = "o, ll, bc, s (asm), h, json"
+
+
+class _Pool(Library):
+    """The process's own thread pool, offered to libraries loaded later."""
+
+    name = "thread pool"
+
+    def address(self, symbol: str) -> int:
+        return pool_library().address(symbol) if symbol == "__tw_parallel_launch" else 0
+
+    def metadata(self) -> Any:
+        return {}
+
+
+_pool = _Pool()
+
+
+class _Code(Library):
+    """The code of one module, linked into the process when a function is first wanted."""
+
+    def __init__(self, owner: LLVMModule, name: str) -> None:
+        self.name, self.build, self.description = name, owner.link_here, owner.description
+        self._linked: JitLibrary | None = None
+
+    def address(self, symbol: str) -> int:
+        if self._linked is None:
+            self._linked = self.build()
+        known = self._linked
+        return known.address(symbol) if symbol in known.symbols else 0
+
+    def metadata(self) -> Any:
+        return self.description
+
+
+class LLVMModule(Module):
+    """Machine code for one target."""
+
+    type_key = "llvm"
+
+    def __init__(
+        self, text: str, description: dict[str, Any], machine: Machine, *, uses_parallel: bool, native: bool
+    ) -> None:
+        self.text, self.description, self.machine = text, description, machine
+        self.uses_parallel, self.native = uses_parallel, native
+        names = [f["name"] for f in description["functions"]]
+        super().__init__(_Code(self, names[0] if names else "module"), names[0] if names else "module")
+
+    # -- code ------------------------------------------------------------------------------------
+    @cached_property
+    def _optimized(self) -> Any:
+        module = self.machine.parse(self.text)
+        self.machine.optimize(module)
+        return module
+
+    def link_here(self) -> JitLibrary:
+        """The code in this process."""
+        if not self.native:
+            raise BuildError(
+                f"{self.name} was built for {self.machine.triple} ({self.machine.cpu or 'generic'}), which is not "
+                "this machine: export_library it and run it there"
+            )
+        imports: dict[str, int] = {}
+        if self.uses_parallel:
+            join(_pool)
+            imports["__tw_parallel_launch"] = _pool.address("__tw_parallel_launch")
+        symbols = tuple(f["symbol"] for f in self.description["functions"])
+        code = self.machine.object_code(self._optimized)
+        return JitLibrary(code, exports=(*_RUNTIME_SYMBOLS, *symbols), imports=imports)
+
+    def _whole(self) -> Any:
+        """The optimised module with the thread pool in it, for files that must stand alone."""
+        module = self.machine.parse(str(self._optimized))
+        if self.uses_parallel:
+            pool = self.machine.parse(pool_text(self.machine.triple))
+            module.link_in(pool)
+            self.machine.optimize(module)
+        return module
+
+    # -- out -------------------------------------------------------------------------------------
+    def get_source(self, fmt: str = "") -> str:
+        """The program as LLVM IR (`ll`, the default), assembly (`asm`), C header (`h`) or JSON."""
+        if fmt in ("", "ll"):
+            return str(self._optimized)
+        if fmt in ("asm", "s"):
+            return self.machine.assembly(self._optimized)
+        if fmt in ("h", "json"):
+            return super().get_source(fmt)
+        raise BuildError(f"no source in format {fmt!r}; there are: ll, asm, h, json")
+
+    def save(self, file_name: str | os.PathLike[str], fmt: str = "") -> None:
+        """Write the module as `.o`, `.ll`, `.bc`, `.s`, `.h` or `.json`."""
+        path = Path(file_name)
+        kind = fmt or path.suffix.lstrip(".")
+        if kind in ("o", "obj"):
+            path.write_bytes(self.machine.object_code(self._whole()))
+        elif kind == "ll":
+            path.write_text(str(self._whole()))
+        elif kind == "bc":
+            path.write_bytes(self._whole().as_bitcode())
+        elif kind in ("s", "asm"):
+            path.write_text(self.machine.assembly(self._whole()))
+        elif kind in ("h", "json"):
+            path.write_text(super().get_source(kind))
+        else:
+            raise BuildError(f"cannot save a module as {kind!r} ({path.name}); the formats are {_FORMATS}")
+
+    def export_library(
+        self,
+        file_name: str | os.PathLike[str],
+        *,
+        fcompile: Callable[..., Any] | None = None,
+        addons: list[str] | None = None,
+        workspace_dir: str | None = None,
+        **kwargs: Any,
+    ) -> str:
+        """Write a shared library that needs nothing else, and beside it the C header to call it with.
+
+        `fcompile(output, objects, **kwargs)` links; without it the system's compiler or ziglang does.
+        """
+        target = os.fspath(file_name)
+        with tempfile.TemporaryDirectory(prefix="tilewright-", dir=workspace_dir) as folder:
+            parts = [os.path.join(folder, "lib0.o")]
+            self.save(parts[0])
+            for i, module in enumerate(self.imported_modules, 1):
+                parts.append(os.path.join(folder, f"lib{i}.o"))
+                module.save(parts[-1])
+            parts += addons or []
+            if target.endswith(".tar"):
+                link.pack_objects(target, parts)
+            elif fcompile is not None:
+                fcompile(target, parts, **kwargs)
+            else:
+                link.link_shared(target, parts, triple=None if self.native else self.machine.triple, **kwargs)
+        Path(target).with_suffix(".h").write_text(self.get_source("h"))
+        return target
+
+    @property
+    def format(self) -> str:
+        return "o"
+
+    @property
+    def is_runnable(self) -> bool:
+        return self.native
+
+    @property
+    def is_dso_exportable(self) -> bool:
+        return True

@@ -1,0 +1,173 @@
+"""A whole module as LLVM's text: functions, outlined parallel bodies, constants, declarations, metadata."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from ...ir.dtype import DataType
+from ...ir.errors import BuildError
+from ...ir.expr import Var
+from ...ir.function import PrimFunc
+from .emit import FunctionEmitter
+from .signature import Signature
+from .types import mem_type, reg_type
+
+__all__ = ["ModuleEmitter"]
+
+_RUNTIME = """
+@__tw_error_message = internal global ptr null
+@__tw_packed_call = global ptr null
+@__tw_parallel_launch = external global ptr
+declare noalias ptr @aligned_alloc(i64, i64)
+declare void @free(ptr)
+define ptr @__tw_last_error() {
+  %m = load ptr, ptr @__tw_error_message
+  ret ptr %m
+}
+!0 = !{!"branch_weights", i32 1, i32 2000}
+!1 = !{!"branch_weights", i32 2000, i32 1}
+"""
+
+
+class ModuleEmitter:
+    """Collects the text of a module; `text()` gives it whole."""
+
+    def __init__(self, triple: str, *, native_half: bool = True, fast_math: bool = False) -> None:
+        self.triple = triple
+        self.native_half = native_half
+        self.fast_flags = "fast" if fast_math else "contract"
+        self.declared: dict[str, None] = {}
+        self.externs: dict[str, str] = {}
+        self.defined: set[str] = set()
+        self.globals: list[str] = []
+        self.functions: list[str] = []
+        self.strings: dict[str, str] = {}
+        self.symbols: dict[str, str] = {}
+        self.uses_parallel = False
+
+    # -- parts ---------------------------------------------------------------------------------
+    def symbol(self, name: str) -> str:
+        return self.symbols.get(name, name)
+
+    def declare(self, text: str) -> None:
+        self.declared[text] = None
+
+    def declare_extern(self, name: str, result: str, args: Sequence[str]) -> None:
+        text = f"declare {result} @{name}({', '.join(args)})"
+        if self.externs.setdefault(name, text) != text:
+            raise BuildError(
+                f"the function {name} is called with different types: `{self.externs[name]}` and `{text}`"
+            )
+
+    def string(self, value: str) -> str:
+        name = self.strings.get(value)
+        if name is None:
+            name = self.strings[value] = f"@.str{len(self.strings)}"
+            data = value.encode() + b"\0"
+            self.globals.append(
+                f"{name} = private unnamed_addr constant [{len(data)} x i8] c\"{_escaped(data)}\""
+            )
+        return name
+
+    def constant_array(self, data: Any, kind: DataType) -> str:
+        import numpy as np
+
+        raw = np.ascontiguousarray(data.numpy() if hasattr(data, "numpy") else data).tobytes()
+        name = f"@.const{len(self.globals)}"
+        self.globals.append(
+            f'{name} = private unnamed_addr constant [{len(raw)} x i8] c"{_escaped(raw)}", align 64'
+        )
+        return name
+
+    # -- functions -----------------------------------------------------------------------------
+    def function(self, func: PrimFunc, signature: Signature) -> None:
+        """Define one function under its signature's symbol."""
+        if signature.symbol in self.defined:
+            raise BuildError(f"two functions are named {signature.symbol!r}")
+        self.defined.add(signature.symbol)
+        f = FunctionEmitter(self, noalias=signature.noalias)
+        noalias = " noalias" if signature.noalias else ""
+        params = []
+        for p in signature.arguments:
+            name = f"%{_clean(p.var.name)}.{len(params)}"
+            if p.is_pointer:
+                params.append(f"ptr{noalias} noundef align {p.align} {name}")
+            else:
+                params.append(f"{mem_type(p.var.dtype)} noundef {name}")
+                if p.var.dtype.is_bool:
+                    name_bit = f.tmp(f"trunc i8 {name} to i1")
+                    f.bind(p.var, name_bit)
+                    continue
+            f.bind(p.var, name)
+        if signature.ret_type is not None:
+            params.append("ptr noundef %ret")
+            f.ret_pointer = "%ret"
+        f.stmt(func.body)
+        f.ret("0")
+        self.finish(f, f"define i32 @{signature.symbol}({', '.join(params)}) nounwind", "#0")
+
+    def outline(self, parent: FunctionEmitter, loop: Any, captured: Sequence[Var]) -> str:
+        """The body of a parallel loop as a function over a range of iterations; gives its entry's name."""
+        self.uses_parallel = True
+        name = f"__tw_body{len(self.functions)}_{len(self.defined)}_{parent.count}"
+        while name in self.defined:
+            name += "_"
+        self.defined.add(name)
+        body = FunctionEmitter(self, in_parallel=True, noalias=parent.noalias)
+        params, loads, args = ["i64 %begin", "i64 %end"], [], ["i64 %begin", "i64 %end"]
+        fields = [reg_type(v.dtype) for v in captured]
+        struct_text = "{ " + ", ".join(fields) + " }"
+        for i, v in enumerate(captured):
+            noalias = " noalias" if v.dtype.is_handle and parent.noalias else ""
+            params.append(f"{fields[i]}{noalias} %c{i}")
+            body.bind(v, f"%c{i}")
+            loads.append(f"  %p{i} = getelementptr inbounds {struct_text}, ptr %env, i32 0, i32 {i}")
+            loads.append(f"  %v{i} = load {fields[i]}, ptr %p{i}")
+            args.append(f"{fields[i]} %v{i}")
+        body.loop(loop, "%begin", "%end")
+        body.ret("0")
+        # The pointers are arguments of a function of their own, so that they may be marked noalias.
+        self.finish(body, f"define internal i32 @{name}_run({', '.join(params)}) noinline nounwind", "#0")
+        self.functions.append(
+            "\n".join(
+                [
+                    f"define internal i32 @{name}(i64 %begin, i64 %end, ptr %env) nounwind #0 {{",
+                    *loads,
+                    f"  %code = call i32 @{name}_run({', '.join(args)})",
+                    "  ret i32 %code",
+                    "}",
+                ]
+            )
+        )
+        return name
+
+    def finish(self, f: FunctionEmitter, head: str, attributes: str) -> None:
+        lines = [f"{head} {attributes} {{", "entry:", *f.entry, *f.lines, "}"]
+        self.functions.append("\n".join(lines))
+
+    # -- whole ---------------------------------------------------------------------------------
+    def text(self, metadata: dict[str, Any], attributes: str) -> str:
+        """The module. `attributes` are those of every function (CPU and features)."""
+        data = json.dumps(metadata, separators=(",", ":")).encode() + b"\0"
+        externs = [t for name, t in self.externs.items() if name not in self.defined]
+        parts = [
+            f'target triple = "{self.triple}"',
+            _RUNTIME,
+            f'@__tw_metadata = constant [{len(data)} x i8] c"{_escaped(data)}"',
+            "\n".join(self.globals),
+            "\n".join(self.declared),
+            "\n".join(externs),
+            "\n\n".join(self.functions),
+            f"attributes #0 = {{ {attributes} }}",
+        ]
+        return "\n".join(p for p in parts if p) + "\n"
+
+
+def _escaped(data: bytes) -> str:
+    return "".join(chr(b) if 32 <= b < 127 and b not in (34, 92) else f"\\{b:02X}" for b in data)
+
+
+def _clean(name: str) -> str:
+    return "".join(c if c.isalnum() or c == "_" else "_" for c in name)

@@ -1,0 +1,155 @@
+"""What a compiled function takes: its C arguments, and the description that the runtime checks calls with."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from ...ir.buffer import Buffer
+from ...ir.dtype import DataType
+from ...ir.errors import BuildError
+from ...ir.expr import Add, BufferLoad, Call, FloorDiv, FloorMod, IntImm, Max, Min, Mul, PrimExpr, Sub, Var
+from ...ir.function import PrimFunc
+from ...ir.functor import pre_order
+from ...ir.op import Op
+from ...ir.stmt import BufferStore
+
+__all__ = ["Argument", "Signature", "signature_of"]
+
+_OPS = {Add: "+", Sub: "-", Mul: "*", FloorDiv: "//", FloorMod: "%", Min: "min", Max: "max"}
+
+
+@dataclass(frozen=True, slots=True)
+class Argument:
+    """One C argument: a pointer to a buffer's memory, or a scalar."""
+
+    var: Var
+    is_pointer: bool
+    align: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Signature:
+    """A function's C symbol and arguments, with `description` as it goes into the library's metadata."""
+
+    symbol: str
+    arguments: tuple[Argument, ...]
+    offsets: tuple[Var, ...]  # element offsets, which are zero: the pointer includes them
+    ret_type: DataType | None
+    noalias: bool
+    description: dict[str, Any]
+
+
+def signature_of(func: PrimFunc, name: str) -> Signature:
+    """The signature of a lowered function: buffers as pointers, then the sizes that their shapes name."""
+    used = _accesses(func)
+    symbols: dict[Var, str] = {}
+    offsets: list[Var] = []
+    for var in _symbolic(func, offsets):
+        symbols[var] = _unique(var.name, symbols)
+    arguments: list[Argument] = []
+    params: list[dict[str, Any]] = []
+    for p in func.params:
+        buffer = func.buffer_map.get(p)
+        if buffer is not None:
+            align = buffer.dtype.element.nbytes
+            arguments.append(Argument(buffer.data, True, align))
+            params.append(_describe(buffer, symbols, used.get(buffer.data, ""), align))
+        elif p.dtype.is_handle:
+            arguments.append(Argument(p, True))
+            params.append({"kind": "scalar", "name": p.name, "dtype": "handle"})
+        else:
+            arguments.append(Argument(p, False))
+            params.append({"kind": "scalar", "name": p.name, "dtype": str(p.dtype)})
+    arguments += [Argument(v, False) for v in symbols if v not in func.params]
+    ret_type = _returned(func)
+    description = {
+        "name": name,
+        "symbol": name,
+        "params": params,
+        "symbols": [{"name": n, "dtype": str(v.dtype)} for v, n in symbols.items() if v not in func.params],
+        "ret": None if ret_type is None else str(ret_type),
+    }
+    noalias = bool(func.attrs.get("tir.noalias", False))
+    return Signature(name, tuple(arguments), tuple(offsets), ret_type, noalias, description)
+
+
+def _symbolic(func: PrimFunc, offsets: list[Var]) -> Iterator[Var]:
+    """The variables in the shapes and strides of parameters, in order of their first appearance."""
+    seen: set[Var] = set()
+    for p in func.params:
+        buffer = func.buffer_map.get(p)
+        if buffer is None:
+            if not p.dtype.is_handle and p not in seen:
+                seen.add(p)
+                yield p
+            continue
+        for e in (*buffer.shape, *buffer.strides):
+            for v in pre_order(e):
+                if isinstance(v, Var) and v not in seen:
+                    seen.add(v)
+                    yield v
+        if isinstance(buffer.elem_offset, Var) and buffer.elem_offset not in seen:
+            seen.add(buffer.elem_offset)
+            offsets.append(buffer.elem_offset)
+
+
+def _unique(name: str, taken: dict[Var, str]) -> str:
+    out, n = name, 0
+    while out in taken.values():
+        n += 1
+        out = f"{name}_{n}"
+    return out
+
+
+def _describe(buffer: Buffer, symbols: dict[Var, str], access: str, align: int) -> dict[str, Any]:
+    return {
+        "kind": "buffer",
+        "name": buffer.name,
+        "dtype": str(buffer.dtype),
+        "shape": [_dim(d, symbols) for d in buffer.shape],
+        "strides": [_dim(s, symbols) for s in buffer.strides] or None,
+        "align": align,
+        "access": access or "r",
+        "device": "cpu",
+        "scope": buffer.scope_name,
+    }
+
+
+def _dim(e: PrimExpr, symbols: dict[Var, str]) -> Any:
+    if isinstance(e, IntImm):
+        return e.value
+    if isinstance(e, Var):
+        return symbols[e]
+    op = _OPS.get(e.__class__)
+    if op is None:
+        raise BuildError(f"a parameter's dimension is `{e}`: only + - * // % min max of sizes can be checked")
+    return [op, _dim(e.a, symbols), _dim(e.b, symbols)]  # type: ignore[attr-defined]
+
+
+def _accesses(func: PrimFunc) -> dict[Var, str]:
+    """How each pointer is used: "r", "w" or "rw"."""
+    read: set[Var] = set()
+    written: set[Var] = set()
+    for m in pre_order(func.body):
+        if isinstance(m, BufferLoad):
+            read.add(m.buffer.data)
+        elif isinstance(m, BufferStore):
+            written.add(m.buffer.data)
+        elif isinstance(m, Call):
+            for arg in m.args:
+                if isinstance(arg, Var) and arg.dtype.is_handle:
+                    read.add(arg)
+                    mask = m.args[4] if isinstance(m.op, Op) and m.op.short_name == "tvm_access_ptr" else None
+                    if not (isinstance(mask, IntImm) and not mask.value & 2):
+                        written.add(arg)
+    out = {v: ("r" if v in read else "") + ("w" if v in written else "") for v in read | written}
+    return out
+
+
+def _returned(func: PrimFunc) -> DataType | None:
+    for m in pre_order(func.body):
+        if isinstance(m, Call) and isinstance(m.op, Op) and m.op.short_name == "ret":
+            return m.args[0].dtype
+    return None

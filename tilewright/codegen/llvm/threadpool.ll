@@ -1,0 +1,298 @@
+; The thread pool behind parallel loops. It is compiled for whatever triple a library is made for.
+;
+;   i32 __tw_pool_launch(ptr body, ptr env, i64 begin, i64 end)
+;
+; runs body(b, e, env) on disjoint ranges that make up [begin, end), in this thread and in the workers, and
+; gives the first error. One launch at a time uses the workers; a launch from inside another, or beside it,
+; runs in its own thread alone. Work is shared: whoever is free takes the next chunk.
+;
+; A worker joins a job by raising %active and then looking at %open; the launcher closes the job and then
+; waits for %active to fall to zero. So a worker that wakes late never holds a launch up.
+;
+; Lines that begin with ;@x86, ;@arm64, ;@linux or ;@other are for those targets only.
+
+@__tw_parallel_launch = global ptr @__tw_pool_launch
+
+@tw.mutex = internal global [128 x i8] zeroinitializer, align 64
+@tw.wake = internal global [128 x i8] zeroinitializer, align 64
+@tw.started = internal global i32 0, align 64     ; 0 no, 1 being started, 2 yes
+@tw.threads = internal global i64 1               ; this one included
+@tw.process = internal global i32 0               ; whose workers they are: a fork leaves them behind
+@tw.busy = internal global i32 0, align 64
+@tw.generation = internal global i32 0, align 64  ; counts launches; workers wait for it to change
+@tw.sleeping = internal global i32 0, align 64
+@tw.open = internal global i32 0, align 64
+@tw.active = internal global i32 0, align 64
+@tw.next = internal global i64 0, align 64        ; the first iteration that nobody has taken
+@tw.body = internal global ptr null, align 64
+@tw.env = internal global ptr null
+@tw.end = internal global i64 0
+@tw.chunk = internal global i64 1
+@tw.error = internal global i32 0
+@tw.variable = internal constant [23 x i8] c"TILEWRIGHT_NUM_THREADS\00"
+
+declare i32 @pthread_create(ptr, ptr, ptr, ptr)
+declare i32 @pthread_detach(ptr)
+declare i32 @getpid()
+declare i32 @pthread_mutex_init(ptr, ptr)
+declare i32 @pthread_mutex_lock(ptr)
+declare i32 @pthread_mutex_unlock(ptr)
+declare i32 @pthread_cond_init(ptr, ptr)
+declare i32 @pthread_cond_wait(ptr, ptr)
+declare i32 @pthread_cond_broadcast(ptr)
+declare i32 @sched_yield()
+declare ptr @getenv(ptr)
+declare i64 @strtol(ptr, ptr, i32)
+;@linux declare i32 @sched_getaffinity(i32, i64, ptr)
+;@other declare i64 @sysconf(i32)
+;@x86 declare void @llvm.x86.sse2.pause()
+;@arm64 declare void @llvm.aarch64.hint(i32)
+declare i64 @llvm.ctpop.i64(i64)
+
+define internal void @tw.relax() alwaysinline nounwind {
+;@x86   call void @llvm.x86.sse2.pause()
+;@arm64   call void @llvm.aarch64.hint(i32 1)
+  ret void
+}
+
+; How many threads: the environment's word, else the CPUs that this process may use.
+define internal i64 @tw.count() nounwind {
+entry:
+  %text = call ptr @getenv(ptr @tw.variable)
+  %unset = icmp eq ptr %text, null
+  br i1 %unset, label %ask, label %parse
+parse:
+  %said = call i64 @strtol(ptr %text, ptr null, i32 10)
+  %sane = icmp sgt i64 %said, 0
+  br i1 %sane, label %use, label %ask
+use:
+  %few = icmp slt i64 %said, 256
+  %limited = select i1 %few, i64 %said, i64 256
+  ret i64 %limited
+ask:
+;@linux   %mask = alloca [16 x i64], align 8
+;@linux   store [16 x i64] zeroinitializer, ptr %mask
+;@linux   %rc = call i32 @sched_getaffinity(i32 0, i64 128, ptr %mask)
+;@linux   br label %sum
+;@linux sum:
+;@linux   %i = phi i64 [ 0, %ask ], [ %i1, %sum ]
+;@linux   %n = phi i64 [ 0, %ask ], [ %n1, %sum ]
+;@linux   %slot = getelementptr inbounds i64, ptr %mask, i64 %i
+;@linux   %word = load i64, ptr %slot
+;@linux   %bits = call i64 @llvm.ctpop.i64(i64 %word)
+;@linux   %n1 = add i64 %n, %bits
+;@linux   %i1 = add i64 %i, 1
+;@linux   %more = icmp slt i64 %i1, 16
+;@linux   br i1 %more, label %sum, label %told
+;@linux told:
+;@other   %n1 = call i64 @sysconf(i32 58)
+  %some = icmp sgt i64 %n1, 0
+  %cpus = select i1 %some, i64 %n1, i64 1
+  ret i64 %cpus
+}
+
+; In the child of a fork no worker lives on: begin anew.
+define internal void @tw.forked() nounwind {
+  store atomic i32 0, ptr @tw.open seq_cst, align 4
+  store atomic i32 0, ptr @tw.active seq_cst, align 4
+  store atomic i32 0, ptr @tw.sleeping seq_cst, align 4
+  store atomic i32 0, ptr @tw.busy seq_cst, align 4
+  store atomic i32 0, ptr @tw.started seq_cst, align 4
+  ret void
+}
+
+; Take chunks until there are none.
+define internal void @tw.work() nounwind {
+entry:
+  %body = load ptr, ptr @tw.body
+  %env = load ptr, ptr @tw.env
+  %end = load i64, ptr @tw.end
+  %chunk = load i64, ptr @tw.chunk
+  br label %take
+take:
+  %from = atomicrmw add ptr @tw.next, i64 %chunk seq_cst
+  %left = icmp slt i64 %from, %end
+  br i1 %left, label %run, label %done
+run:
+  %upto = add i64 %from, %chunk
+  %over = icmp sgt i64 %upto, %end
+  %to = select i1 %over, i64 %end, i64 %upto
+  %code = call i32 %body(i64 %from, i64 %to, ptr %env)
+  %bad = icmp ne i32 %code, 0
+  br i1 %bad, label %stop, label %take
+stop:
+  %old = cmpxchg ptr @tw.error, i32 0, i32 %code seq_cst seq_cst
+  store atomic i64 %end, ptr @tw.next seq_cst, align 8
+  br label %done
+done:
+  ret void
+}
+
+define internal ptr @tw.worker(ptr %unused) nounwind {
+entry:
+  br label %wait
+wait:
+  %seen = phi i32 [ 0, %entry ], [ %now, %leave ], [ %now, %late ]
+  br label %spin
+spin:
+  %turns = phi i32 [ 0, %wait ], [ %turns1, %again ]
+  %g = load atomic i32, ptr @tw.generation acquire, align 4
+  %changed = icmp ne i32 %g, %seen
+  br i1 %changed, label %join, label %idle
+idle:
+  %turns1 = add i32 %turns, 1
+  %patient = icmp slt i32 %turns1, 3000
+  br i1 %patient, label %again, label %sleep
+again:
+  call void @tw.relax()
+  br label %spin
+sleep:
+  %l = call i32 @pthread_mutex_lock(ptr @tw.mutex)
+  %s0 = atomicrmw add ptr @tw.sleeping, i32 1 seq_cst
+  br label %check
+check:
+  %g2 = load atomic i32, ptr @tw.generation seq_cst, align 4
+  %changed2 = icmp ne i32 %g2, %seen
+  br i1 %changed2, label %awake, label %doze
+doze:
+  %w = call i32 @pthread_cond_wait(ptr @tw.wake, ptr @tw.mutex)
+  br label %check
+awake:
+  %s1 = atomicrmw sub ptr @tw.sleeping, i32 1 seq_cst
+  %u = call i32 @pthread_mutex_unlock(ptr @tw.mutex)
+  br label %join
+join:
+  %now = phi i32 [ %g, %spin ], [ %g2, %awake ]
+  %a0 = atomicrmw add ptr @tw.active, i32 1 seq_cst
+  %o = load atomic i32, ptr @tw.open seq_cst, align 4
+  %is_open = icmp ne i32 %o, 0
+  br i1 %is_open, label %leave, label %late
+leave:
+  call void @tw.work()
+  %a1 = atomicrmw sub ptr @tw.active, i32 1 seq_cst
+  br label %wait
+late:
+  %a2 = atomicrmw sub ptr @tw.active, i32 1 seq_cst
+  br label %wait
+}
+
+define internal void @tw.start() nounwind noinline {
+entry:
+  %old = cmpxchg ptr @tw.started, i32 0, i32 1 seq_cst seq_cst
+  %mine = extractvalue { i32, i1 } %old, 1
+  br i1 %mine, label %init, label %done
+init:
+  %m = call i32 @pthread_mutex_init(ptr @tw.mutex, ptr null)
+  %c = call i32 @pthread_cond_init(ptr @tw.wake, ptr null)
+  store atomic i32 0, ptr @tw.generation seq_cst, align 4
+  %process = call i32 @getpid()
+  store i32 %process, ptr @tw.process
+  %want = call i64 @tw.count()
+  %handle = alloca i64, align 8
+  br label %each
+each:
+  %have = phi i64 [ 1, %init ], [ %have1, %made ]
+  %more = icmp slt i64 %have, %want
+  br i1 %more, label %create, label %ready
+create:
+  %rc = call i32 @pthread_create(ptr %handle, ptr null, ptr @tw.worker, ptr null)
+  %ok = icmp eq i32 %rc, 0
+  br i1 %ok, label %made, label %ready
+made:
+  %thread = load ptr, ptr %handle
+  %d = call i32 @pthread_detach(ptr %thread)
+  %have1 = add i64 %have, 1
+  br label %each
+ready:
+  store i64 %have, ptr @tw.threads
+  store atomic i32 2, ptr @tw.started seq_cst, align 4
+  br label %done
+done:
+  ret void
+}
+
+define i32 @__tw_pool_launch(ptr %body, ptr %env, i64 %begin, i64 %end) nounwind {
+entry:
+  %n = sub i64 %end, %begin
+  %empty = icmp slt i64 %n, 1
+  br i1 %empty, label %nothing, label %count
+nothing:
+  ret i32 0
+count:
+  %one = icmp eq i64 %n, 1
+  br i1 %one, label %alone, label %look
+look:
+  %st = load atomic i32, ptr @tw.started acquire, align 4
+  %cold = icmp eq i32 %st, 0
+  br i1 %cold, label %warm, label %whose
+whose:
+  %here = call i32 @getpid()
+  %owner = load i32, ptr @tw.process
+  %same = icmp eq i32 %here, %owner
+  br i1 %same, label %seize, label %child
+child:
+  call void @tw.forked()
+  br label %warm
+warm:
+  call void @tw.start()
+  br label %seize
+seize:
+  %st2 = load atomic i32, ptr @tw.started acquire, align 4
+  %ready = icmp eq i32 %st2, 2
+  br i1 %ready, label %many, label %alone
+many:
+  %threads = load i64, ptr @tw.threads
+  %single = icmp slt i64 %threads, 2
+  br i1 %single, label %alone, label %claim
+claim:
+  %got = cmpxchg ptr @tw.busy, i32 0, i32 1 seq_cst seq_cst
+  %mine = extractvalue { i32, i1 } %got, 1
+  br i1 %mine, label %share, label %alone
+alone:
+  %r = call i32 %body(i64 %begin, i64 %end, ptr %env)
+  ret i32 %r
+share:
+  store ptr %body, ptr @tw.body
+  store ptr %env, ptr @tw.env
+  store i64 %end, ptr @tw.end
+  %parts = mul i64 %threads, 4
+  %size = sdiv i64 %n, %parts
+  %tiny = icmp slt i64 %size, 1
+  %chunk = select i1 %tiny, i64 1, i64 %size
+  store i64 %chunk, ptr @tw.chunk
+  store i32 0, ptr @tw.error
+  store atomic i64 %begin, ptr @tw.next seq_cst, align 8
+  store atomic i32 1, ptr @tw.open seq_cst, align 4
+  %g = atomicrmw add ptr @tw.generation, i32 1 seq_cst
+  %asleep = load atomic i32, ptr @tw.sleeping seq_cst, align 4
+  %any = icmp ne i32 %asleep, 0
+  br i1 %any, label %wake, label %help
+wake:
+  %l = call i32 @pthread_mutex_lock(ptr @tw.mutex)
+  %b = call i32 @pthread_cond_broadcast(ptr @tw.wake)
+  %u = call i32 @pthread_mutex_unlock(ptr @tw.mutex)
+  br label %help
+help:
+  call void @tw.work()
+  store atomic i32 0, ptr @tw.open seq_cst, align 4
+  br label %wait
+wait:
+  %turns = phi i32 [ 0, %help ], [ %turns1, %again ], [ %turns1, %yield ]
+  %a = load atomic i32, ptr @tw.active seq_cst, align 4
+  %idle = icmp eq i32 %a, 0
+  br i1 %idle, label %finish, label %more
+more:
+  %turns1 = add i32 %turns, 1
+  %patient = icmp slt i32 %turns1, 20000
+  br i1 %patient, label %again, label %yield
+again:
+  call void @tw.relax()
+  br label %wait
+yield:
+  %y = call i32 @sched_yield()
+  br label %wait
+finish:
+  %error = load i32, ptr @tw.error
+  store atomic i32 0, ptr @tw.busy seq_cst, align 4
+  ret i32 %error
+}

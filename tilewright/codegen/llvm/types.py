@@ -1,0 +1,66 @@
+"""How data types look in LLVM's text: in registers and in memory."""
+
+from __future__ import annotations
+
+import struct
+
+from ...ir.dtype import DataType
+
+__all__ = ["constant", "is_small_float", "mem_type", "reg_type"]
+
+_FLOATS = {"float32": "float", "float64": "double"}
+
+
+def is_small_float(kind: DataType) -> bool:
+    """Whether it is kept as 16 bits and computed in float32."""
+    return kind.bits == 16 and kind.is_float
+
+
+def _scalar(kind: DataType, memory: bool) -> str:
+    if kind.is_bool:
+        return "i8" if memory else "i1"
+    if kind.is_integral or is_small_float(kind):
+        return f"i{kind.bits}"
+    if kind.is_handle:
+        return "ptr"
+    if kind.is_float and kind.bits == 8:
+        return "i8"
+    return _FLOATS[kind.element]
+
+
+def reg_type(kind: DataType) -> str:
+    """The type of a value in a register."""
+    one = _scalar(kind, False)
+    return one if kind.lanes == 1 else f"<{kind.lanes} x {one}>"
+
+
+def mem_type(kind: DataType) -> str:
+    """The type of a value in memory: a bool takes a byte."""
+    one = _scalar(kind, True)
+    return one if kind.lanes == 1 else f"<{kind.lanes} x {one}>"
+
+
+def constant(kind: DataType, value: int | float) -> str:
+    """A constant as an operand of type `reg_type(kind)`."""
+    one = kind.element
+    if is_small_float(one):
+        import ml_dtypes
+        import numpy as np
+
+        held = ml_dtypes.bfloat16 if one.code == "bfloat" else np.float16
+        with np.errstate(over="ignore"):
+            text = str(int(np.array(value, dtype=held).view(np.int16)))
+    elif one.is_float:
+        if one.bits == 32:
+            import numpy as np
+
+            with np.errstate(over="ignore"):
+                value = float(np.float32(value))
+        text = f"0x{struct.unpack('>Q', struct.pack('>d', float(value)))[0]:016X}"
+    elif one.is_bool:
+        text = "true" if value else "false"
+    elif one.is_handle:
+        text = "null"
+    else:
+        text = str(int(value))
+    return text if kind.lanes == 1 else f"splat ({reg_type(one)} {text})"

@@ -1,0 +1,192 @@
+"""The knobs of the house: few, typed, each with an environment variable and a `with` form.
+
+    TILEWRIGHT_TIME=1 python model.py             with config.using(time=True):
+                                                      tvm.build(…)
+
+A `with` form wins over the environment, and holds for the thread that opened it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from contextvars import ContextVar
+from pathlib import Path
+from typing import Any, Final, Generic, TypeVar
+
+__all__ = [
+    "Knob",
+    "cache_dir",
+    "check",
+    "code_key",
+    "debug",
+    "dump",
+    "knobs",
+    "num_threads",
+    "time",
+    "using",
+]
+
+_T = TypeVar("_T")
+_UNSET: Final[Any] = object()
+
+
+class Knob(Generic[_T]):
+    """A setting of one type: what a `with` form says, else its environment variable, else its default."""
+
+    def __init__(
+        self,
+        name: str,
+        variable: str,
+        default: Callable[[], _T],
+        accept: Callable[[Any], _T],
+        doc: str,
+        changes_code: bool = False,
+    ) -> None:
+        self.name, self.variable, self.doc = name, variable, doc
+        self.changes_code = changes_code
+        self._default, self._accept = default, accept
+        self._override: ContextVar[Any] = ContextVar(variable, default=_UNSET)
+        # An environment variable rarely changes, and a knob is asked for often.
+        self._parsed: tuple[str, _T] | None = None
+
+    @property
+    def value(self) -> _T:
+        """What the knob stands at now."""
+        given = self._override.get()
+        if given is not _UNSET:
+            return given  # type: ignore[no-any-return]
+        text = os.environ.get(self.variable)
+        if text is None or text == "":
+            return self._default()
+        if self._parsed is None or self._parsed[0] != text:
+            self._parsed = (text, self._checked(text, self.variable))
+        return self._parsed[1]
+
+    @contextmanager
+    def set(self, value: Any) -> Iterator[_T]:
+        """Hold the knob at `value` inside a `with` statement."""
+        checked = self._checked(value, f"config.{self.name}")
+        token = self._override.set(checked)
+        try:
+            yield checked
+        finally:
+            self._override.reset(token)
+
+    def _checked(self, value: Any, where: str) -> _T:
+        try:
+            return self._accept(value)
+        except (TypeError, ValueError) as error:
+            raise ValueError(f"{where}={value!r}: {error}; it means: {self.doc}") from None
+
+    def __repr__(self) -> str:
+        return f"<{self.variable}={self.value!r}: {self.doc}>"
+
+
+_WORDS: Final = {"0": False, "false": False, "off": False, "no": False}
+_WORDS_ON: Final = {"1": True, "true": True, "on": True, "yes": True}
+
+
+def _switch(value: Any) -> bool:
+    if isinstance(value, (bool, int)) and value in (0, 1):
+        return bool(value)
+    word = str(value).strip().lower()
+    if word in _WORDS or word in _WORDS_ON:
+        return word in _WORDS_ON
+    raise ValueError("expected 0 or 1")
+
+
+def _whole(low: int, high: int | None) -> Callable[[Any], int]:
+    wanted = f"a whole number from {low}" + (f" to {high}" if high is not None else " on")
+
+    def accept(value: Any) -> int:
+        try:
+            number = int(value.strip()) if isinstance(value, str) else value
+        except ValueError:
+            raise ValueError(f"expected {wanted}") from None
+        if isinstance(number, bool) or not isinstance(number, int):
+            raise ValueError(f"expected {wanted}")
+        if number < low or (high is not None and number > high):
+            raise ValueError(f"expected {wanted}")
+        return number
+
+    return accept
+
+
+def _maybe_path(value: Any) -> Path | None:
+    return None if value is None else Path(value).expanduser()
+
+
+def _default_cache() -> Path:
+    base = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
+    return Path(base).expanduser() / "tilewright"
+
+
+def _usable_cores() -> int:
+    try:
+        return len(os.sched_getaffinity(0)) or 1
+    except (AttributeError, OSError):
+        return os.cpu_count() or 1
+
+
+dump: Final[Knob[Path | None]] = Knob(
+    "dump",
+    "TILEWRIGHT_DUMP",
+    lambda: None,
+    _maybe_path,
+    "the folder that gets the program after each pass, as 05_unroll_loops.py",
+)
+debug: Final[Knob[int]] = Knob(
+    "debug",
+    "TILEWRIGHT_DEBUG",
+    lambda: 0,
+    _whole(0, 4),
+    "how much to tell and to keep for a debugger, from 0 to 4",
+    changes_code=True,
+)
+time: Final[Knob[bool]] = Knob(
+    "time", "TILEWRIGHT_TIME", lambda: False, _switch, "print what each pass took, after the last of them"
+)
+check: Final[Knob[bool]] = Knob(
+    "check", "TILEWRIGHT_CHECK", lambda: False, _switch, "check the program after each pass"
+)
+num_threads: Final[Knob[int]] = Knob(
+    "num_threads",
+    "TILEWRIGHT_NUM_THREADS",
+    _usable_cores,
+    _whole(1, None),
+    "how many threads a parallel loop runs on",
+    changes_code=True,
+)
+cache_dir: Final[Knob[Path]] = Knob(
+    "cache_dir",
+    "TILEWRIGHT_CACHE_DIR",
+    _default_cache,
+    lambda value: Path(value).expanduser(),
+    "the folder of compiled programs and records",
+)
+
+_ALL: Final[dict[str, Knob[Any]]] = {k.name: k for k in (dump, debug, time, check, num_threads, cache_dir)}
+
+
+def knobs() -> dict[str, Knob[Any]]:
+    """All knobs by name."""
+    return dict(_ALL)
+
+
+@contextmanager
+def using(**values: Any) -> Iterator[None]:
+    """Hold several knobs inside a `with` statement: `using(time=True, num_threads=1)`."""
+    unknown = [name for name in values if name not in _ALL]
+    if unknown:
+        raise ValueError(f"unknown knob {unknown[0]!r}; known are {', '.join(_ALL)}")
+    with ExitStack() as stack:
+        for name, value in values.items():
+            stack.enter_context(_ALL[name].set(value))
+        yield
+
+
+def code_key() -> tuple[tuple[str, Any], ...]:
+    """The knobs that change generated code, with their values: a part of every cache key."""
+    return tuple((k.name, k.value) for k in _ALL.values() if k.changes_code)

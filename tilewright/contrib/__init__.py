@@ -1,0 +1,1 @@
+"""Tools around the compiler: compilers of the system, temporary folders, downloads, worker processes."""

@@ -1,0 +1,50 @@
+"""C to LLVM IR with the system's clang, for intrinsics that are written in C."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Sequence
+
+from ..runtime.errors import TVMError
+from .utils import tempdir
+
+__all__ = ["create_llvm", "find_clang"]
+
+
+def find_clang(required: bool = True) -> list[str]:
+    """The clang programs on the path, the plain one first, then the newest."""
+    names = ["clang", *(f"clang-{version}" for version in range(30, 9, -1))]
+    found = [name for name in names if shutil.which(name)]
+    if not found and required:
+        raise TVMError("clang was not found on the path; install it to compile C to LLVM IR")
+    return found
+
+
+def create_llvm(
+    inputs: str | Sequence[str],
+    output: str | None = None,
+    options: Sequence[str] | None = None,
+    cc: str | None = None,
+) -> str:
+    """The LLVM IR (as text) of C code: source text, or the names of source files."""
+    compiler = cc or find_clang()[0]
+    sources = [inputs] if isinstance(inputs, str) else list(inputs)
+    temporary = tempdir()
+    files = []
+    for index, source in enumerate(sources):
+        if os.path.isfile(source):
+            files.append(source)
+            continue
+        name = temporary.relpath(f"input{index}.cc")
+        with open(name, "w", encoding="utf-8") as file:
+            file.write(source)
+        files.append(name)
+    target = output or temporary.relpath("output.ll")
+    command = [compiler, "-S", "-emit-llvm", *(options or ("-O3",)), "-o", target, *files]
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode != 0:
+        raise TVMError(f"clang failed:\n{(done.stderr + done.stdout).strip()}")
+    with open(target, encoding="utf-8") as file:
+        return file.read()

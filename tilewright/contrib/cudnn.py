@@ -1,0 +1,10 @@
+"""cuDNN is not used: generated kernels stand on their own."""
+
+from __future__ import annotations
+
+__all__ = ["exists"]
+
+
+def exists() -> bool:
+    """Whether operators may be handed to cuDNN: never."""
+    return False

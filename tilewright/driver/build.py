@@ -1,0 +1,63 @@
+"""Building: from a schedule, function or module to a module of machine code."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ..ir.errors import BuildError
+from ..ir.module import IRModule
+from ..ir.transform import run_passes
+from ..target import Target
+from ..tir import transform as T
+from .lower import lower
+
+__all__ = ["build"]
+
+
+def build(
+    inputs: Any,
+    args: Sequence[Any] | None = None,
+    target: Any = None,
+    target_host: Any = None,
+    runtime: Any = None,
+    name: str = "default_function",
+    binds: Mapping[Any, Any] | None = None,
+) -> Any:
+    """Compile exactly the loops that are given.
+
+    `inputs` is a te schedule with `args`, a PrimFunc, an IRModule, a tir.Schedule, or a dict from
+    targets to modules.
+    """
+    if isinstance(inputs, Mapping) and not isinstance(inputs, IRModule):
+        parts = [_build_one(m, None, t, target_host, name, binds) for t, m in inputs.items()]
+        if not parts:
+            raise BuildError("an empty dict of targets was given to build")
+        for extra in parts[1:]:
+            parts[0].import_module(extra)
+        return parts[0]
+    return _build_one(inputs, args, target, target_host, name, binds)
+
+
+def _build_one(inputs: Any, args: Any, target: Any, host: Any, name: str, binds: Any) -> Any:
+    chosen = target if target is not None else Target.current(allow_none=True)
+    if chosen is None:
+        chosen = Target("llvm")
+    if not isinstance(chosen, Target) or host is not None:
+        chosen = Target(chosen, host=host)
+    with chosen:
+        mod = lower(inputs, args, name=name, binds=binds)
+        return _generate(mod, chosen)
+
+
+def _generate(mod: IRModule, target: Target) -> Any:
+    kind = target.kind.name
+    if kind == "llvm":
+        from ..codegen.llvm import build_llvm
+
+        return build_llvm(run_passes((T.LowerIntrin(), T.Simplify()), mod), target)
+    raise BuildError(
+        f"there is no code generator for targets of kind {kind!r} yet; there is one for: llvm"
+    )
+
+

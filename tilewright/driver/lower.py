@@ -1,0 +1,107 @@
+"""Lowering: the pipeline of phases 0 to 3, from a schedule or function to flat loops."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from ..ir.errors import LoweringError
+from ..ir.function import PrimFunc
+from ..ir.module import IRModule
+from ..ir.transform import PassContext, run_passes
+from ..te.create_prim_func import create_prim_func
+from ..te.tensor import Tensor
+from ..tir import transform as T
+
+__all__ = ["lower", "phases"]
+
+Phase = tuple[Any, ...]
+
+
+def _option(ctx: PassContext, key: str) -> Mapping[str, Any]:
+    return dict(ctx.config.get(key) or {})
+
+
+def phases(ctx: PassContext | None = None) -> tuple[Phase, Phase, Phase, Phase]:
+    """The passes of the four phases, in order.
+
+    Phase 0 turns blocks into loops, phase 1 flattens storage, phase 2 transforms loops (partition,
+    vectors, threads, unrolling), phase 3 cleans up.
+    """
+    ctx = ctx or PassContext.current()
+    unroll = _option(ctx, "tir.UnrollLoop")
+    return (
+        (
+            T.LowerInitBlock(),
+            T.PlanAndUpdateBufferAllocationLocation(),
+            T.ConvertBlocksToOpaque(),
+            T.CompactBufferAllocation(),
+            T.LowerMatchBuffer(),
+            T.LowerOpaqueBlock(),
+        ),
+        (T.FlattenBuffer(), T.Simplify()),
+        (
+            T.LoopPartition(),
+            T.InjectVirtualThread(),
+            T.VectorizeLoop(enable=not ctx.config.get("tir.disable_vectorize", False)),
+            T.InjectDoubleBuffer(),
+            *(() if ctx.config.get("tir.disable_storage_rewrite", False) else (T.StorageRewrite(),)),
+            T.UnrollLoop(**unroll),
+        ),
+        (
+            T.RewriteUnsafeSelect(),
+            T.Simplify(),
+            T.RemoveNoOp(),
+            T.HoistIfThenElse(),
+            *(() if ctx.config.get("tir.disable_cse_tir", False) else (T.CommonSubexprElimTIR(),)),
+        ),
+    )
+
+
+def lower(
+    inp: Any,
+    args: Sequence[Any] | None = None,
+    name: str = "main",
+    binds: Mapping[Any, Any] | None = None,
+    simple_mode: bool = False,
+) -> IRModule:
+    """Lower a schedule, a PrimFunc or a module to flat loops; `simple_mode` leaves out nothing that counts."""
+    mod = as_module(inp, args, name, binds)
+    ctx = PassContext.current()
+    added: list[list[Any]] = [[], [], [], []]
+    for entry in ctx.config.get("tir.add_lower_pass") or ():
+        phase, extra = entry
+        if int(phase) not in range(4):
+            raise LoweringError(f"tir.add_lower_pass: phase {phase} does not exist; there are 0, 1, 2 and 3")
+        added[int(phase)].append(extra)
+    pipeline: list[Callable[..., Any]] = []
+    for passes, extra in zip(phases(ctx), added, strict=True):
+        pipeline += [*passes, *extra]
+    return run_passes(pipeline, mod)
+
+
+def as_module(inp: Any, args: Sequence[Any] | None, name: str, binds: Mapping[Any, Any] | None) -> IRModule:
+    """What a user hands to `lower` or `build`, as a module in block form."""
+    if isinstance(inp, IRModule):
+        if args is not None and len(args):
+            raise ValueError("args go with a te schedule; a module says itself what its functions take")
+        return inp
+    if isinstance(inp, PrimFunc):
+        if args is not None and len(args):
+            raise ValueError("args go with a te schedule; a PrimFunc says itself what it takes")
+        symbol = inp.attrs.get("global_symbol")
+        if symbol is None or (name != "main" and symbol != name):
+            inp = inp.with_attr("global_symbol", name)
+        return IRModule({str(inp.attrs["global_symbol"]): inp})
+    to_func = getattr(inp, "to_prim_func", None)
+    if to_func is not None:
+        if args is None:
+            raise ValueError("lowering a te schedule needs args: the tensors that the function takes, in order")
+        return IRModule({name: to_func(args, name=name, binds=binds)})
+    if isinstance(inp, (list, tuple)) and all(isinstance(t, Tensor) for t in inp):
+        return IRModule({name: create_prim_func(list(inp)).with_attr("global_symbol", name)})
+    if hasattr(inp, "mod") and isinstance(inp.mod, IRModule):  # a tir.Schedule
+        return inp.mod
+    raise TypeError(
+        f"expected a te.Schedule, a PrimFunc, an IRModule or a tir.Schedule, not {type(inp).__name__}"
+    )

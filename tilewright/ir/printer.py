@@ -1,0 +1,227 @@
+"""Programs as text: the script form, valid Python in the dialect of `T` and `I` that parses back."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+from .buffer import Buffer
+from .equal import structural_equal
+from .expr import Var
+from .expr_text import quoted
+from .function import PrimFunc
+from .functor import pre_order
+from .module import GlobalVar, IRModule
+from .printer_expr import MARK_END, MARK_START, ScriptExpr
+from .printer_stmt import MARK_LINE, ScriptStmt, block_is_implicit_root
+from .stmt import Stmt
+from .types import PointerType, PrimType, TupleType
+
+__all__ = ["expr_text", "script", "script_marked", "show"]
+
+_PACKAGE = __package__.split(".")[0] if __package__ else "tilewright"
+
+
+def expr_text(expr: Any) -> str:
+    """An expression in one line, as short as it can be said."""
+    return ScriptExpr().expr(expr)
+
+
+class _ScriptFunc(ScriptStmt):
+    """Prints functions and modules."""
+
+    def module(self, mod: IRModule, name: str, ir_prefix: str) -> None:
+        self.module_name = name
+        self.names.taken.add(name)
+        self.emit(f"@{ir_prefix}.ir_module")
+        self.emit(f"class {name}:")
+        self.depth += 1
+        if mod.attrs:
+            self.emit(f"{ir_prefix}.module_attrs({self.value(mod.attrs)})")
+        first = not mod.attrs
+        for gv, func in sorted(mod.functions.items(), key=lambda item: item[0].name_hint):
+            if not first:
+                self.lines.append("")
+            first = False
+            if isinstance(func, PrimFunc):
+                self.function(func, gv.name_hint)
+            else:
+                self.emit(f"# {gv.name_hint}: a function of type {type(func).__name__}")
+        if not mod.functions and not mod.attrs:
+            self.emit("pass")
+        self.depth -= 1
+
+    def function(self, func: PrimFunc, name: str) -> None:
+        symbol = func.attrs.get("global_symbol")
+        self.emit(f"@{self.t}.prim_func" + ("(private=True)" if symbol is None else ""), func)
+        with self.names.scope():
+            inline = self._inline_buffers(func)
+            params = ", ".join(self._param(func, p, inline) for p in func.params)
+            result = "" if func.ret_type == TupleType() else f" -> {self.type_text(func.ret_type)}"
+            with self.inner(f"def {name}({params}){result}:", func):
+                self._function_body(func, name, inline)
+
+    def _inline_buffers(self, func: PrimFunc) -> set[Buffer]:
+        """The buffers that a signature can say whole: dense, of constant shape, with memory of their own."""
+        params = set(func.params)
+        handles_used = {n for n in pre_order(func.body) if isinstance(n, Var) and n in params}
+        seen: set[Var] = set()
+        out: set[Buffer] = set()
+        for p in func.params:
+            b = func.buffer_map.get(p)
+            if b is None:
+                continue
+            if _is_simple(b) and p not in handles_used and b.data not in seen and b.data not in params:
+                if p.type_annotation == PointerType(PrimType("void")) and b not in out:
+                    out.add(b)
+            seen.add(b.data)
+        return out
+
+    def _param(self, func: PrimFunc, p: Var, inline: set[Buffer]) -> str:
+        b = func.buffer_map.get(p)
+        if b is not None and b in inline:
+            text = f"{self.t}.Buffer({', '.join(self.buffer_args(b, always_dtype=True))})"
+            self.names.alias(p, f"{b.name}_handle")
+            return f"{self.define_buffer(b)}: {text}"
+        hint = f"var_{b.name}" if b is not None and p.name == b.name else p.name
+        name = self.names.define(p, hint)
+        return f"{self.marked(p, name)}: {self.type_text(p.type_annotation)}"
+
+    def _function_body(self, func: PrimFunc, name: str, inline: set[Buffer]) -> None:
+        attrs = {k: v for k, v in func.attrs.items() if k != "global_symbol" or v != name}
+        if attrs:
+            self.emit(f"{self.t}.func_attr({self.value(attrs)})")
+        self.prepare(func.body, func.buffer_map.values())
+        for p in func.params:
+            b = func.buffer_map.get(p)
+            if b is not None and b not in inline:
+                self.declare_buffer(b, "match_buffer", self.name_of(p))
+        self.declare_free(func)
+        if self.sugar and block_is_implicit_root(func.body):
+            root: Any = func.body
+            self.emit(f'# with {self.t}.block("root"):', root, root.block)
+            self.allocations(root.block)
+            self.body(root.block.body)
+        else:
+            self.body(func.body)
+
+
+def _is_simple(b: Buffer) -> bool:
+    """Whether shape, dtype and name say all there is to say about a buffer."""
+    from .expr import IntImm
+
+    return (
+        all(isinstance(d, IntImm) for d in b.shape)
+        and not b.strides
+        and structural_equal(b.elem_offset, IntImm(b.shape[0].dtype if b.shape else "int32", 0))
+        and b.data_alignment == 64
+        and b.offset_factor == 1
+        and not b.axis_separators
+        and b.data.type_annotation == PointerType(PrimType(b.dtype), "global")
+    )
+
+
+def _render(
+    obj: Any,
+    *,
+    target: Any = None,
+    name: str | None = None,
+    show_meta: bool = False,
+    syntax_sugar: bool = True,
+    tir_prefix: str = "T",
+    ir_prefix: str = "I",
+    indent_spaces: int = 4,
+    print_line_numbers: bool = False,
+    **_ignored: Any,
+) -> list[str]:
+    printer = _ScriptFunc(tir_prefix, target, indent_spaces, syntax_sugar)
+    head_t = f"# from {_PACKAGE}.script import tir as {tir_prefix}"
+    head: list[str] = []
+    if isinstance(obj, IRModule):
+        printer.module(obj, name or "Module", ir_prefix)
+        head = [f"# from {_PACKAGE}.script import ir as {ir_prefix}", head_t, ""]
+    elif isinstance(obj, PrimFunc):
+        printer.function(obj, name or str(obj.attrs.get("global_symbol", "main")))
+        head = [head_t, ""]
+    elif isinstance(obj, Stmt):
+        printer.prepare(obj)
+        printer.declare_free(obj)
+        printer.body(obj)
+    elif isinstance(obj, Buffer):
+        args = ", ".join(printer.buffer_args(obj, always_dtype=True))
+        printer.emit(f"{tir_prefix}.Buffer({args})", obj)
+    elif isinstance(obj, GlobalVar):
+        printer.emit(f"{ir_prefix}.GlobalVar({quoted(obj.name_hint)})", obj)
+    else:
+        printer.emit(printer.expr(obj), obj)
+    lines = head + printer.lines
+    if print_line_numbers:
+        width = len(str(len(lines)))
+        lines = [f"{i:>{width}} {line}".rstrip() for i, line in enumerate(lines, 1)]
+    return lines
+
+
+def script(obj: Any, **options: Any) -> str:
+    """A module, function, statement, expression or buffer in the script form.
+
+    Options: `name` for the function or class, `tir_prefix`, `ir_prefix`, `indent_spaces`,
+    `print_line_numbers`, and `syntax_sugar=False` to write every loop, axis and root block in full.
+    """
+    return "\n".join(_render(obj, **options))
+
+
+def script_marked(root: Any, node: Any) -> str:
+    """The program with the place of `node` underlined; `node` itself follows if it has no place."""
+    out: list[str] = []
+    found = False
+    for line in _render(root, target=node):
+        plain, under = _split_marks(line)
+        out.append(plain)
+        if under:
+            found = True
+            out.append(under)
+    if not found:
+        out += ["in which this was looked for:", _short(node)]
+    return "\n".join(out)
+
+
+def _split_marks(line: str) -> tuple[str, str]:
+    """A line without its marks, and the line of ^^^^ that stands below it."""
+    if MARK_LINE in line:
+        line = line.replace(MARK_LINE, "").replace(MARK_START, "").replace(MARK_END, "")
+        indent = len(line) - len(line.lstrip())
+        return line, " " * indent + "^" * (len(line) - indent)
+    if MARK_START not in line:
+        return line, ""
+    plain: list[str] = []
+    under: list[str] = []
+    depth = 0
+    for c in line:
+        if c == MARK_START:
+            depth += 1
+        elif c == MARK_END:
+            depth -= 1
+        else:
+            plain.append(c)
+            under.append("^" if depth else " ")
+    return "".join(plain), "".join(under).rstrip()
+
+
+def _short(node: Any) -> str:
+    try:
+        return script(node)
+    except TypeError:
+        return repr(node)
+
+
+def show(obj: Any, style: str | None = None, black_format: bool = False, **options: Any) -> None:
+    """Print the script, coloured on a terminal."""
+    text = script(obj, **options)
+    if not sys.stdout.isatty():
+        print(text)
+        return
+    from rich.console import Console
+    from rich.syntax import Syntax
+
+    theme = {None: "ansi_dark", "light": "ansi_light", "dark": "ansi_dark"}.get(style, style or "ansi_dark")
+    Console(soft_wrap=True).print(Syntax(text, "python", theme=theme, background_color="default"))

@@ -1,0 +1,65 @@
+"""How calls of operators are written in a script, and what type each spelling stands for.
+
+    T.exp(x)                           the type follows from the arguments
+    T.call_extern("int32", "f", x)     the type comes first
+    T.tvm_struct_get(a, 0, 1, "handle")  the type comes last
+    T.tvm_storage_sync("shared")       the type is always the same; another one is said: dtype="void"
+    T.call_intrin("float16", "tir.exp", x)  exactly this call, whatever `T.exp` would make of it
+
+Printer and parser both read these tables, so that what one writes the other understands.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from . import ops
+from .dtype import INT32, DataType
+from .expr import Call
+from .op import ELEMENTWISE
+
+__all__ = ["DTYPE_FIRST", "DTYPE_LAST", "INFERRED", "default_dtype", "infers_back"]
+
+_FIRST = (
+    "call_extern call_pure_extern call_llvm_intrin call_llvm_pure_intrin call_spirv_pure_glsl450 reinterpret "
+    "type_annotation large_uint_imm ptx_mma ptx_mma_sp ptx_ldmatrix ptx_cp_async ptx_cp_async_bulk mma_store "
+    "mma_fill vectorlow vectorhigh vectorcombine get_active_lane_mask dp4a"
+)
+DTYPE_FIRST: Final = frozenset(_FIRST.split())
+DTYPE_LAST: Final = frozenset(["tvm_struct_get"])
+
+_FIXED: Final = {
+    "handle": "tvm_access_ptr tvm_stack_make_array tvm_stack_make_shape tvm_stack_alloca tvm_static_handle "
+    "tvm_tuple tvm_thread_context TVMBackendAllocWorkspace tvm_load_matrix_sync tvm_mma_sync tvm_bmma_sync "
+    "tvm_fill_fragment tvm_store_matrix_sync tvm_thread_allreduce address_of lookup_param",
+    "bool": "isnullptr assume",
+}
+_fixed: Final = {name: DataType(kind) for kind, names in _FIXED.items() for name in names.split()}
+
+# The functions of `ops` that build a call and find its type themselves.
+INFERRED: Final[dict[str, Callable[..., Any]]] = {
+    name: getattr(ops, name)
+    for name in [*ELEMENTWISE, "ret", "assume", "undef", "address_of", "call_packed"]
+    if hasattr(ops, name) and name not in DTYPE_FIRST
+}
+
+
+def default_dtype(name: str) -> DataType:
+    """The type of a call of operator `name` where none is written."""
+    return _fixed.get(name, INT32)
+
+
+def infers_back(e: Call, name: str) -> bool:
+    """Whether `T.name(args)` gives exactly `e` again."""
+    try:
+        made = INFERRED[name](*e.args)
+    except (TypeError, ValueError, ZeroDivisionError):
+        return False
+    return (
+        made.__class__ is Call
+        and made.op is e.op
+        and made.dtype is e.dtype
+        and len(made.args) == len(e.args)
+        and all(x is y for x, y in zip(made.args, e.args, strict=True))
+    )

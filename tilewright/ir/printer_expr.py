@@ -1,0 +1,333 @@
+"""Expressions, buffers and attribute values in the script form."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from .buffer import Buffer, BufferRegion
+from .dtype import BOOL, FLOAT32, HANDLE, INT32, VOID, DataType
+from .expr import (
+    BufferLoad,
+    Call,
+    Cast,
+    CommReducer,
+    FloatImm,
+    IntImm,
+    IterVar,
+    IterVarType,
+    Let,
+    PrimExpr,
+    ProducerLoad,
+    Ramp,
+    Range,
+    Reduce,
+    Select,
+    Shuffle,
+    StringImm,
+    Var,
+    const_value,
+)
+from .expr_text import PYTHON_INFIX, PYTHON_NOT, ExprText, Infix, Piece, float_text, quoted
+from .module import GlobalVar
+from .node import Node
+from .op import Op
+from .ops import BINARY, add, is_zero, logical_not
+from .printer_calls import DTYPE_FIRST, DTYPE_LAST, INFERRED, default_dtype, infers_back
+from .printer_names import Names
+from .printer_ranges import difference
+from .types import PointerType, PrimType, TupleType, Type
+
+__all__ = ["MARK_END", "MARK_START", "ScriptExpr"]
+
+MARK_START, MARK_END = "\x01", "\x02"
+_CONSTANTS = (IntImm, FloatImm)
+
+
+class ScriptExpr(ExprText):
+    """The script form of whatever has a value. What has no name yet gets one when it is met."""
+
+    infix: ClassVar[Mapping[type, Infix]] = PYTHON_INFIX
+
+    def __init__(self, prefix: str = "T", target: Any = None) -> None:
+        self.t = prefix
+        self.names = Names()
+        self.target = target
+        self.module_name = "Module"
+
+    def piece(self, e: Any) -> Piece:
+        made = super().piece(e)
+        return made if e is not self.target else Piece(f"{MARK_START}{made.text}{MARK_END}", made.level)
+
+    def name_of(self, thing: Any) -> str:
+        """What a variable or buffer is called."""
+        name = self.names.of.get(thing)
+        if name is None:
+            name = self.names.define(thing, thing.name)
+        return f"{MARK_START}{name}{MARK_END}" if thing is self.target else name
+
+    def otherwise(self, e: Any) -> Piece:
+        if isinstance(e, GlobalVar):
+            return Piece(f"{self.module_name}.{e.name_hint}")
+        if isinstance(e, Op):
+            return Piece(quoted(e.name))
+        return Piece(self.value(e))
+
+    # -- leaves ------------------------------------------------------------------------------
+    def text_Var(self, e: Var) -> Piece:
+        name = self.names.of.get(e)
+        return Piece(self.names.define(e, e.name) if name is None else name)
+
+    text_SizeVar = text_Var
+
+    def text_IntImm(self, e: IntImm) -> Piece:
+        if e.dtype is INT32:
+            return Piece(str(e.value))
+        if e.dtype is BOOL:
+            return Piece(f"{self.t}.bool({bool(e.value)})")
+        if e.dtype.is_integral:
+            return Piece(f"{self.t}.{e.dtype}({e.value})")
+        return Piece(f"{self.t}.IntImm({quoted(e.dtype)}, {e.value})")
+
+    def text_FloatImm(self, e: FloatImm) -> Piece:
+        return Piece(f"{self.t}.{e.dtype}({float_text(float(e.value))})")
+
+    def text_StringImm(self, e: StringImm) -> Piece:
+        return Piece(quoted(e.value))
+
+    # -- operators ---------------------------------------------------------------------------
+    def infix_piece(self, infix: Infix, a: PrimExpr, b: PrimExpr) -> Piece:
+        raise NotImplementedError
+
+    def _binary(self, e: Any) -> Piece:
+        """An operator, or the node's name where the operator would fold it to something else."""
+        cls = e.__class__
+        infix = PYTHON_INFIX.get(cls)
+        if infix is not None and (infix.symbol != "/" or e.dtype.is_float) and _builds_back(cls, e):
+            return ExprText.infix_piece(self, infix, e.a, e.b)
+        return Piece(f"{self.t}.{cls.__name__}({self.expr(e.a)}, {self.expr(e.b)})")
+
+    text_Add = text_Sub = text_Mul = text_Div = text_FloorDiv = text_FloorMod = _binary
+    text_EQ = text_NE = text_LT = text_LE = text_GT = text_GE = text_And = text_Or = _binary
+
+    def _named_binary(self, e: Any) -> Piece:
+        cls = e.__class__
+        name = {"Min": "min", "Max": "max", "Mod": "truncmod"}[cls.__name__]
+        if not _builds_back(cls, e):
+            name = cls.__name__
+        return Piece(f"{self.t}.{name}({self.expr(e.a)}, {self.expr(e.b)})")
+
+    text_Min = text_Max = text_Mod = _named_binary
+
+    def text_Not(self, e: Any) -> Piece:
+        try:
+            made: Any = logical_not(e.a)
+        except TypeError:
+            made = None
+        if made.__class__ is e.__class__ and made.a is e.a:
+            return Piece(f"not {self.at(PYTHON_NOT, e.a)}", PYTHON_NOT)
+        return Piece(f"{self.t}.Not({self.expr(e.a)})")
+
+    def text_Cast(self, e: Cast) -> Piece:
+        return Piece(f"{self.t}.Cast({quoted(e.dtype)}, {self.expr(e.value)})")
+
+    def text_Select(self, e: Select) -> Piece:
+        return Piece(f"{self.t}.Select({self.listed((e.condition, e.true_value, e.false_value))})")
+
+    def text_Let(self, e: Let) -> Piece:
+        value = self.expr(e.value)
+        name = self.expr(e.var)
+        return Piece(f"{self.t}.Let({self.expr(e.body)}, where={{{name}: {value}}})")
+
+    # -- vectors -----------------------------------------------------------------------------
+    def text_Ramp(self, e: Ramp) -> Piece:
+        return Piece(f"{self.t}.Ramp({self.expr(e.base)}, {self.expr(e.stride)}, {e.lanes})")
+
+    def text_Broadcast(self, e: Any) -> Piece:
+        return Piece(f"{self.t}.Broadcast({self.expr(e.value)}, {e.lanes})")
+
+    def text_Shuffle(self, e: Shuffle) -> Piece:
+        return Piece(f"{self.t}.Shuffle([{self.listed(e.vectors)}], [{self.listed(e.indices)}])")
+
+    # -- memory ------------------------------------------------------------------------------
+    def indices(self, items: Any) -> str:
+        """Indices between brackets; a dense vector in the last place is a slice."""
+        if not items:
+            return "()"
+        texts = [self.expr(i) for i in items[:-1]]
+        last = items[-1]
+        sliced = self._slice(last) if last.__class__ is Ramp else None
+        texts.append(self.expr(last) if sliced is None else sliced)
+        return ", ".join(texts)
+
+    def _slice(self, e: Ramp) -> str | None:
+        step = const_value(e.stride)
+        if e.base.dtype.lanes != 1 or e.stride.dtype is not e.base.dtype or not isinstance(step, int):
+            return None
+        if step < 1 or e.lanes < 2 or not e.base.dtype.is_integral:
+            return None
+        try:
+            stop = add(e.base, step * e.lanes)
+            if const_value(difference(stop, e.base)) != step * e.lanes:
+                return None
+        except ValueError:
+            return None
+        text = f"{self.expr(e.base)}:{self.expr(stop)}"
+        if step != 1:
+            text += f":{step}"
+        return f"{MARK_START}{text}{MARK_END}" if e is self.target else text
+
+    def text_BufferLoad(self, e: BufferLoad) -> Piece:
+        return Piece(f"{self.name_of(e.buffer)}[{self.indices(e.indices)}]")
+
+    def text_ProducerLoad(self, e: ProducerLoad) -> Piece:
+        return Piece(f"{getattr(e.producer, 'name', 'tensor')}[{self.indices(e.indices)}]")
+
+    def text_BufferRegion(self, e: BufferRegion) -> Piece:
+        return Piece(f"{self.name_of(e.buffer)}[{self.region(e.region)}]")
+
+    def region(self, ranges: Any) -> str:
+        """Ranges between brackets: an index where the extent is 1, else a slice."""
+        if not ranges:
+            return "()"
+        return ", ".join(
+            self.expr(r.min)
+            if r.extent.__class__ is IntImm and r.extent.value == 1
+            else f"{self.expr(r.min)}:{self.stop_of(r)}"
+            for r in ranges
+        )
+
+    def stop_of(self, r: Any) -> str:
+        """The end of a range, written so that the extent can be found again."""
+        return self.expr(add(r.min, r.extent))
+
+    def text_Buffer(self, e: Buffer) -> Piece:
+        return Piece(self.name_of(e))
+
+    # -- calls -------------------------------------------------------------------------------
+    def text_Call(self, e: Call) -> Piece:
+        args = [self.expr(a) for a in e.args]
+        if isinstance(e.op, GlobalVar):
+            callee = self.expr(e.op)
+            if e.dtype is VOID:
+                return Piece(f"{callee}({', '.join(args)})")
+            return Piece(f"{self.t}.Call({quoted(e.dtype)}, {callee}, [{', '.join(args)}])")
+        name = e.op.short_name if isinstance(e.op, Op) else str(e.op)
+        exact = not name.isidentifier() or not isinstance(e.op, Op) or e.op.name == name
+        if exact or (name in INFERRED and not infers_back(e, name)):
+            op_name = e.op.name if isinstance(e.op, Op) else name
+            args = [quoted(e.dtype), quoted(op_name), *args]
+            return Piece(f"{self.t}.call_intrin({', '.join(args)})")
+        if name in DTYPE_FIRST:
+            args.insert(0, quoted(e.dtype))
+        elif name in DTYPE_LAST:
+            args.append(quoted(e.dtype))
+        elif name not in INFERRED and e.dtype is not default_dtype(name):
+            args.append(f"dtype={quoted(e.dtype)}")
+        return Piece(f"{self.t}.{name}({', '.join(args)})")
+
+    # -- reductions and ranges -----------------------------------------------------------------
+    def text_Range(self, r: Range) -> Piece:
+        return Piece(f"{self.t}.Range({self.expr(r.min)}, {self.stop_of(r)})")
+
+    def text_IterVar(self, iv: IterVar) -> Piece:
+        dom = "None" if iv.dom is None else self.expr(iv.dom)
+        kind = quoted(IterVarType(iv.iter_type).name)
+        return Piece(f"{self.t}.iter_var({self.expr(iv.var)}, {dom}, {kind}, {quoted(iv.thread_tag)})")
+
+    def text_CommReducer(self, e: CommReducer) -> Piece:
+        with self.names.scope():
+            params = [self.names.define(v, v.name) for v in (*e.lhs, *e.rhs)]
+            result = self.listed(e.result)
+        if len(e.result) != 1:
+            result = f"({result})"
+        identity = self.listed(e.identity_element)
+        return Piece(f"{self.t}.comm_reducer(lambda {', '.join(params)}: {result}, [{identity}])")
+
+    def text_Reduce(self, e: Reduce) -> Piece:
+        axis = self.listed(e.axis)
+        return Piece(
+            f"{self.t}.reduce({self.expr(e.combiner)}, source=[{self.listed(e.source)}], "
+            f"init=[{self.listed(e.init)}], axis=[{axis}], condition={self.expr(e.condition)}, "
+            f"value_index={e.value_index})"
+        )
+
+    # -- types, buffers, attributes ------------------------------------------------------------
+    def type_text(self, kind: Type) -> str:
+        """A type as an annotation: `T.int32`, `T.handle`, `T.handle("float32", "global")`."""
+        if isinstance(kind, PrimType):
+            return f"{self.t}.{kind.dtype}"
+        if isinstance(kind, PointerType) and isinstance(kind.element_type, PrimType):
+            if kind.element_type.dtype is VOID and not kind.storage_scope:
+                return f"{self.t}.handle"
+            return f"{self.t}.handle({quoted(kind.element_type.dtype)}, {quoted(kind.storage_scope)})"
+        if isinstance(kind, TupleType):
+            return "None" if not kind.fields else f"({', '.join(map(self.type_text, kind.fields))})"
+        return f"{self.t}.handle"
+
+    def var_declaration(self, v: Var) -> str:
+        """The right side that makes a variable: `T.int32()`."""
+        text = self.type_text(v.type_annotation)
+        size = "is_size_var=True" if v.__class__.__name__ == "SizeVar" else ""
+        return text if text.endswith(")") else f"{text}({size})"
+
+    def tuple_text(self, items: Any) -> str:
+        texts = [self.expr(i) for i in items]
+        return f"({texts[0]},)" if len(texts) == 1 else f"({', '.join(texts)})"
+
+    def buffer_args(self, b: Buffer, *, always_dtype: bool = False) -> list[str]:
+        """The arguments that describe a buffer, without those that say the usual."""
+        args = [self.tuple_text(b.shape)]
+        if always_dtype or b.dtype is not FLOAT32:
+            args.append(quoted(b.dtype))
+        if b.data in self.names:
+            args.append(f"data={self.expr(b.data)}")
+        elif b.scope_name != "global":
+            args.append(f"scope={quoted(b.scope_name)}")
+        if b.strides:
+            args.append(f"strides={self.tuple_text(b.strides)}")
+        index_type = b.shape[0].dtype if b.shape else INT32
+        if not is_zero(b.elem_offset) or b.offset_factor != 1 or b.elem_offset.dtype is not index_type:
+            args.append(f"elem_offset={self.expr(b.elem_offset)}")
+        if b.data_alignment != 64:
+            args.append(f"align={b.data_alignment}")
+        if b.offset_factor != 1:
+            args.append(f"offset_factor={b.offset_factor}")
+        if b.axis_separators:
+            args.append(f"axis_separators={list(b.axis_separators)}")
+        return args
+
+    def value(self, v: Any) -> str:
+        """An attribute's value; Python's own values stay Python's own."""
+        if v is None or isinstance(v, (float, bytes)):
+            return repr(v)
+        if isinstance(v, bool):
+            return f"{self.t}.bool({v})"
+        if isinstance(v, int):
+            return str(v)
+        if isinstance(v, DataType) or v.__class__ is str:
+            return quoted(v)
+        if isinstance(v, StringImm):
+            return f"{self.t}.StringImm({quoted(v.value)})"
+        if isinstance(v, (tuple, list)):
+            return f"[{', '.join(map(self.value, v))}]"
+        if isinstance(v, Mapping):
+            return f"{{{', '.join(f'{self.value(k)}: {self.value(x)}' for k, x in v.items())}}}"
+        if isinstance(v, (Node, GlobalVar)):
+            return self.expr(v)
+        if v.__class__.__name__ == "Target":
+            return f"{self.t}.target({quoted(str(v))})"
+        return repr(v)
+
+
+def _builds_back(cls: type, e: Any) -> bool:
+    """Whether the operator on `e`'s operands gives the node `e` again, not something folded."""
+    a, b = e.a, e.b
+    if a.__class__ not in _CONSTANTS and b.__class__ not in _CONSTANTS and a is not b:
+        if not e.dtype.is_float and e.dtype is not HANDLE and not e.dtype.is_bool:
+            return True
+    try:
+        made = BINARY[cls](a, b)
+    except (TypeError, ValueError, ZeroDivisionError, RuntimeError):
+        return False
+    return made.__class__ is cls and made.a is a and made.b is b  # type: ignore[attr-defined]

@@ -1,0 +1,507 @@
+"""Statements in the script form."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, ClassVar
+
+from .buffer import Buffer, BufferRegion
+from .equal import structural_equal
+from .expr import BufferLoad, Call, IntImm, IterVar, Let, PrimExpr, Reduce, Var
+from .expr_text import float_text, quoted
+from .functor import _buffer_vars, pre_order, undefined_vars, uses_var
+from .ops import is_zero
+from .printer_expr import ScriptExpr
+from .stmt import (
+    Allocate,
+    AllocateConst,
+    AssertStmt,
+    AttrStmt,
+    Block,
+    BlockRealize,
+    BufferRealize,
+    BufferStore,
+    DeclBuffer,
+    Evaluate,
+    For,
+    ForKind,
+    IfThenElse,
+    LetStmt,
+    Prefetch,
+    SeqStmt,
+    Stmt,
+    While,
+)
+from .types import PointerType, PrimType
+
+__all__ = ["MARK_LINE", "ScriptStmt", "block_is_implicit_root", "launch_key"]
+
+MARK_LINE = "\x03"
+_KINDS = {
+    ForKind.SERIAL: "serial",
+    ForKind.PARALLEL: "parallel",
+    ForKind.VECTORIZED: "vectorized",
+    ForKind.UNROLLED: "unroll",
+    ForKind.THREAD_BINDING: "thread_binding",
+}
+_AXES = {IterVar.DataPar: "spatial", IterVar.CommReduce: "reduce", IterVar.Ordered: "scan"}
+
+
+def launch_key(thread_tag: str) -> str:
+    """The attribute that `T.launch_thread` stands for: virtual threads have their own."""
+    return "virtual_thread" if thread_tag.startswith("vthread") else "thread_extent"
+
+
+def block_is_implicit_root(body: Stmt) -> bool:
+    """Whether `body` is a root block that needs no writing, since the parser puts it there again."""
+    if not isinstance(body, BlockRealize) or body.iter_values or not _holds(body.predicate):
+        return False
+    root = body.block
+    if root.name_hint != "root" or root.annotations or root.match_buffers or root.reads or root.writes:
+        return False
+    if root.init is not None or root.iter_vars:
+        return False
+    inner = root.body
+    if root.alloc_buffers:
+        return True
+    if isinstance(inner, BlockRealize):
+        return bool(inner.block.iter_vars)
+    return any(isinstance(n, BlockRealize) for n in pre_order(inner))
+
+
+def _holds(condition: PrimExpr) -> bool:
+    return condition.__class__ is IntImm and bool(condition.value)  # type: ignore[attr-defined]
+
+
+class ScriptStmt(ScriptExpr):
+    """Prints statements line by line."""
+
+    _stmts: ClassVar[dict[type, Callable[[Any, Any, bool], None]]] = {}
+
+    def __init__(
+        self, prefix: str = "T", target: Any = None, indent_spaces: int = 4, sugar: bool = True
+    ) -> None:
+        super().__init__(prefix, target)
+        self.lines: list[str] = []
+        self.depth = 0
+        self.step = " " * indent_spaces
+        self.sugar = sugar
+        self.views: list[tuple[Buffer, list[Var]]] = []
+        self.loops: dict[Var, For] = {}
+
+    # -- lines -------------------------------------------------------------------------------
+    def emit(self, text: str, *nodes: Any) -> None:
+        """One line; `nodes` are the statements that it is the head of."""
+        mark = MARK_LINE if self.target is not None and any(n is self.target for n in nodes) else ""
+        self.lines.append(f"{self.step * self.depth}{mark}{text}")
+
+    @contextmanager
+    def inner(self, header: str | None = None, *nodes: Any) -> Iterator[None]:
+        """What follows belongs to `header` and stands further to the right."""
+        if header is not None:
+            self.emit(header, *nodes)
+        self.depth += 1
+        with self.names.scope():
+            yield
+        self.depth -= 1
+
+    # -- definitions -------------------------------------------------------------------------
+    def prepare(self, root: Any, declared: Any = ()) -> None:
+        """Find the buffers that no statement declares: they are views that the text must declare."""
+        known: set[Buffer] = set(declared)
+        used: dict[Buffer, None] = {}
+        threads: dict[Var, list[IterVar]] = {}
+        for n in pre_order(root):
+            cls = n.__class__
+            if cls in (BufferLoad, BufferStore, BufferRegion, BufferRealize, Prefetch):
+                used[n.buffer] = None
+            elif cls is DeclBuffer:
+                known.add(n.buffer)
+            elif cls is Block:
+                known.update(n.alloc_buffers)
+                known.update(m.buffer for m in n.match_buffers)
+            elif cls is AttrStmt:
+                if isinstance(n.node, Buffer):
+                    used[n.node] = None
+                elif isinstance(n.node, IterVar) and n.attr_key == launch_key(n.node.thread_tag):
+                    threads.setdefault(n.node.var, []).append(n.node)
+        self.views = [(b, list(_buffer_vars(b))) for b in used if b not in known]
+        self.shared_threads = {v: ivs[0] for v, ivs in threads.items() if len(ivs) > 1}
+
+    def declare_var(self, v: Var) -> None:
+        """`n = T.int32()`, if it has no name yet."""
+        if v not in self.names:
+            text = self.var_declaration(v)
+            name = self.names.define(v, v.name)
+            self.emit(f"{self.marked(v, name)} = {text}", v)
+
+    def marked(self, thing: Any, name: str) -> str:
+        return self.name_of(thing) if thing is self.target else name
+
+    def declare_free(self, root: Any) -> None:
+        """What a bare statement uses and nobody defines, and threads that several places launch."""
+        for v, iv in self.shared_threads.items():
+            name = self.names.define(v, v.name)
+            self.emit(f"{name} = {self.t}.env_thread({quoted(iv.thread_tag)})")
+        owned = {b.data for b, _ in self.views}
+        free = [v for v in undefined_vars(root) if v not in self.names]
+        for v in free:
+            if v not in owned:
+                self.declare_var(v)
+        self.flush_views()
+        for b, _ in self.views:
+            if b.data in free and b not in self.names:
+                self.declare_buffer(b, "Buffer")
+                self.flush_views()
+
+    def flush_views(self) -> None:
+        """Declare the views whose memory and sizes are all known by now."""
+        for b, needs in self.views:
+            if b not in self.names and all(v in self.names for v in needs):
+                self.declare_buffer(b, "Buffer")
+
+    def declare_buffer(self, b: Buffer, how: str, *first: str, with_as: bool = False) -> None:
+        """`A = T.how(first, shape, dtype, …)`; `with …:` is written by the caller if it needs one."""
+        text = self.buffer_text(b, how, *first)
+        name = self.define_buffer(b)
+        self.emit(f"{name} = {text}", b)
+
+    def buffer_text(self, b: Buffer, how: str, *first: str) -> str:
+        usual = PointerType(PrimType(b.dtype), b.scope_name)
+        if b.data not in self.names and b.data.type_annotation != usual:
+            self.declare_var(b.data)
+        for v in _buffer_vars(b):
+            if v is not b.data:
+                self.declare_var(v)
+        return f"{self.t}.{how}({', '.join([*first, *self.buffer_args(b)])})"
+
+    def define_buffer(self, b: Buffer) -> str:
+        name = self.names.define(b, b.name)
+        if b.data not in self.names:
+            self.names.alias(b.data, f"{name}.data")
+        return self.marked(b, name)
+
+    # -- statements --------------------------------------------------------------------------
+    def stmt(self, s: Any, last: bool = True) -> None:
+        """One statement. `last` says that nothing follows it in its suite, so that a definition may
+        simply hold to the end instead of opening a `with`."""
+        handler = self._stmts.get(s.__class__)
+        if handler is None:
+            raise TypeError(f"no script form for a statement of type {type(s).__name__}")
+        handler(self, s, last)
+
+    def body(self, s: Stmt) -> None:
+        self.flush_views()
+        self.stmt(s)
+
+    def before(self, *exprs: Any) -> None:
+        """Declare what expressions of the next line bind or see: variables of lets and reductions."""
+        for e in exprs:
+            if e is None:
+                continue
+            for n in pre_order(e):
+                if n.__class__ is Let:
+                    self.declare_var(n.var)
+                elif n.__class__ is Reduce:
+                    for iv in n.axis:
+                        self.declare_var(iv.var)
+
+    def scoped(self, s: Stmt, last: bool, flat: str, header: str, name: Any = None) -> None:
+        """A definition that holds to the end of the suite if it is the last, else a `with`.
+
+        x: T.int32 = v                  with T.LetStmt(v) as x:
+        body                    or          body
+        """
+        inner = s.body  # type: ignore[attr-defined]
+        if last:
+            self.emit(flat, s)
+            self.body(inner)
+        else:
+            with self.inner(header, s):
+                self.body(inner)
+
+    def s_SeqStmt(self, s: SeqStmt, last: bool) -> None:
+        for i, one in enumerate(s.seq):
+            self.stmt(one, last and i == len(s.seq) - 1)
+
+    def s_Evaluate(self, s: Evaluate, last: bool) -> None:
+        self.before(s.value)
+        text = self.expr(s.value)
+        self.emit(text if s.value.__class__ is Call else f"{self.t}.evaluate({text})", s)
+
+    def s_BufferStore(self, s: BufferStore, last: bool) -> None:
+        self.before(s.value, *s.indices)
+        self.emit(f"{self.name_of(s.buffer)}[{self.indices(s.indices)}] = {self.expr(s.value)}", s)
+
+    def s_LetStmt(self, s: LetStmt, last: bool) -> None:
+        self.before(s.value)
+        value, kind = self.expr(s.value), self.type_text(s.var.type_annotation)
+        known = s.var in self.names
+        plain = s.var.type_annotation == PrimType(s.value.dtype)
+        with_args = value if plain else f"{value}, {kind}"
+        if known:
+            header = f"with {self.t}.LetStmt({with_args}, var={self.name_of(s.var)}):"
+            self.scoped(s, False, header, header)
+            return
+        if last:
+            name = self.names.define(s.var, s.var.name)
+            self.emit(f"{self.marked(s.var, name)}: {kind} = {value}", s)
+            self.body(s.body)
+            return
+        with self.names.scope():
+            name = self.names.define(s.var, s.var.name)
+            with self.inner(f"with {self.t}.LetStmt({with_args}) as {self.marked(s.var, name)}:", s):
+                self.body(s.body)
+
+    def s_AssertStmt(self, s: AssertStmt, last: bool) -> None:
+        self.before(s.condition, s.message)
+        condition, message = self.expr(s.condition), self.expr(s.message)
+        self.scoped(
+            s, last, f"assert {condition}, {message}", f"with {self.t}.Assert({condition}, {message}):"
+        )
+
+    def s_AttrStmt(self, s: AttrStmt, last: bool) -> None:
+        self.before(s.value)
+        node, value = s.node, self.expr(s.value)
+        if isinstance(node, IterVar) and s.attr_key == launch_key(node.thread_tag):
+            self._launch(s, last, value)
+            return
+        if isinstance(node, IterVar):
+            self.declare_var(node.var)
+        elif isinstance(node, Var):
+            self.declare_var(node)
+        text = f"{self.t}.attr({self.value(node)}, {quoted(s.attr_key)}, {value})"
+        self.scoped(s, last, text, f"with {text}:")
+
+    def _launch(self, s: AttrStmt, last: bool, value: str) -> None:
+        var = s.node.var
+        if var in self.names:
+            text = f"{self.t}.launch_thread({self.name_of(var)}, {value})"
+            self.scoped(s, last, text, f"with {text}:")
+            return
+        text = f"{self.t}.launch_thread({quoted(s.node.thread_tag)}, {value})"
+        with self.names.scope() if not last else _nothing():
+            name = self.marked(var, self.names.define(var, var.name))
+            self.scoped(s, last, f"{name} = {text}", f"with {text} as {name}:")
+
+    def s_Allocate(self, s: Allocate, last: bool) -> None:
+        kind = s.buffer_var.type_annotation
+        scope = kind.storage_scope if isinstance(kind, PointerType) else ""
+        args = [f"[{self.listed(s.extents)}]", quoted(s.dtype), quoted(scope)]
+        if not _holds(s.condition):
+            args.append(f"condition={self.expr(s.condition)}")
+        if s.annotations:
+            args.append(f"annotations={self.value(s.annotations)}")
+        self._defined(s, last, f"{self.t}.allocate({', '.join(args)})")
+
+    def s_AllocateConst(self, s: AllocateConst, last: bool) -> None:
+        data = s.data.numpy() if hasattr(s.data, "numpy") else s.data
+        flat = data.reshape(-1).tolist() if hasattr(data, "reshape") else list(data)
+        items = ", ".join(_number_text(x) for x in flat)
+        args = [f"[{items}]", quoted(s.dtype), f"[{self.listed(s.extents)}]"]
+        if s.annotations:
+            args.append(f"annotations={self.value(s.annotations)}")
+        self._defined(s, last, f"{self.t}.allocate_const({', '.join(args)})")
+
+    def _defined(self, s: Any, last: bool, text: str) -> None:
+        """A statement that defines its `buffer_var`."""
+        with self.names.scope() if not last else _nothing():
+            name = self.marked(s.buffer_var, self.names.define(s.buffer_var, s.buffer_var.name))
+            self.scoped(s, last, f"{name} = {text}", f"with {text} as {name}:")
+
+    def s_DeclBuffer(self, s: DeclBuffer, last: bool) -> None:
+        text = self.buffer_text(s.buffer, "decl_buffer")
+        with self.names.scope() if not last else _nothing():
+            name = self.define_buffer(s.buffer)
+            self.scoped(s, last, f"{name} = {text}", f"with {text} as {name}:")
+
+    def s_BufferRealize(self, s: BufferRealize, last: bool) -> None:
+        region = f"{self.name_of(s.buffer)}[{self.region(s.bounds)}]"
+        args = [region, quoted(s.buffer.scope_name)]
+        if not _holds(s.condition):
+            args.append(self.expr(s.condition))
+        text = f"{self.t}.realize({', '.join(args)})"
+        self.scoped(s, last, text, f"with {text}:")
+
+    def s_Prefetch(self, s: Prefetch, last: bool) -> None:
+        self.emit(f"{self.t}.prefetch({self.name_of(s.buffer)}, [{self.listed(s.bounds)}])", s)
+
+    def s_IfThenElse(self, s: IfThenElse, last: bool) -> None:
+        self.before(s.condition)
+        with self.inner(f"if {self.expr(s.condition)}:", s):
+            self.body(s.then_case)
+        if s.else_case is not None:
+            with self.inner("else:"):
+                self.body(s.else_case)
+
+    def s_While(self, s: While, last: bool) -> None:
+        self.before(s.condition)
+        with self.inner(f"while {self.expr(s.condition)}:", s):
+            self.body(s.body)
+
+    # -- loops -------------------------------------------------------------------------------
+    def s_For(self, s: For, last: bool) -> None:
+        nest = self._grid(s)
+        with self.names.scope():
+            if len(nest) > 1:
+                extents = self.listed([f.extent for f in nest])
+                names = [self._loop_name(f) for f in nest]
+                header = f"for {', '.join(names)} in {self.t}.grid({extents}):"
+            else:
+                self.before(s.min, s.extent)
+                text = self._loop_range(s)
+                header = f"for {self._loop_name(s)} in {text}:"
+            with self.inner(header, *nest):
+                self.body(nest[-1].body)
+        for f in nest:
+            self.loops.pop(f.loop_var, None)
+
+    def _loop_name(self, s: For) -> str:
+        self.loops[s.loop_var] = s
+        return self.marked(s.loop_var, self.names.define(s.loop_var, s.loop_var.name))
+
+    def _loop_range(self, s: For) -> str:
+        extra = []
+        if s.kind is ForKind.THREAD_BINDING and s.thread_binding is not None:
+            extra.append(f"thread={quoted(s.thread_binding.thread_tag)}")
+        if s.annotations:
+            extra.append(f"annotations={self.value(s.annotations)}")
+        bounds = [self.expr(s.extent)] if is_zero(s.min) else [self.expr(s.min), self.stop_of(s)]
+        if s.kind is ForKind.SERIAL and len(bounds) == 1 and not extra and self.sugar:
+            return f"range({bounds[0]})"
+        return f"{self.t}.{_KINDS[s.kind]}({', '.join(bounds + extra)})"
+
+    def _grid(self, s: For) -> list[For]:
+        """The perfect nest of plain loops that starts at `s`."""
+        nest: list[For] = [s]
+        if not self.sugar or not _plain(s):
+            return nest
+        while True:
+            inner = nest[-1].body
+            if not isinstance(inner, For) or not _plain(inner):
+                return nest
+            if any(uses_var(inner.extent, f.loop_var) for f in nest):
+                return nest
+            nest.append(inner)
+
+    # -- blocks ------------------------------------------------------------------------------
+    def s_BlockRealize(self, s: BlockRealize, last: bool) -> None:
+        self._block(s.block, s, s.iter_values, s.predicate)
+
+    def s_Block(self, s: Block, last: bool) -> None:
+        self._block(s, s, None, None)
+
+    def _block(self, b: Block, owner: Stmt, values: Any, predicate: PrimExpr | None) -> None:
+        extra = "" if values is not None else ", no_realize=True"
+        with self.inner(f"with {self.t}.block({quoted(b.name_hint)}{extra}):", owner, b):
+            self._axes(b, values)
+            if predicate is not None and not _holds(predicate):
+                self.before(predicate)
+                self.emit(f"{self.t}.where({self.expr(predicate)})")
+            outer, self.loops = self.loops, {}
+            self._contents(b)
+            self.loops = outer
+
+    def _axes(self, b: Block, values: Any) -> None:
+        group: list[int] = []
+
+        def flush() -> None:
+            if len(group) == 1:
+                self._axis(b.iter_vars[group[0]], values[group[0]])
+            elif group:
+                kinds = "".join("S" if b.iter_vars[i].iter_type == 0 else "R" for i in group)
+                sources = self.listed([values[i] for i in group])
+                names = [self._axis_name(b.iter_vars[i]) for i in group]
+                self.emit(
+                    f"{', '.join(names)} = {self.t}.axis.remap({quoted(kinds)}, [{sources}])",
+                    *[b.iter_vars[i] for i in group],
+                )
+            group.clear()
+
+        for i, iv in enumerate(b.iter_vars):
+            if values is not None and self.sugar and self._remaps(iv, values[i]):
+                group.append(i)
+            else:
+                flush()
+                self._axis(iv, None if values is None else values[i])
+        flush()
+
+    def _axis_name(self, iv: IterVar) -> str:
+        return self.marked(iv.var, self.names.define(iv.var, iv.var.name))
+
+    def _axis(self, iv: IterVar, value: Any) -> None:
+        dom = self.expr(iv.dom.extent)
+        if not is_zero(iv.dom.min):
+            dom = f"({self.expr(iv.dom.min)}, {self.stop_of(iv.dom)})"
+        args = dom if value is None else f"{dom}, {self.expr(value)}"
+        kind = _AXES.get(iv.iter_type, "opaque")
+        name = self._axis_name(iv)
+        self.emit(f"{name} = {self.t}.axis.{kind}({args})", iv)
+
+    def _remaps(self, iv: IterVar, value: Any) -> bool:
+        loop = self.loops.get(value) if isinstance(value, Var) else None
+        return (
+            loop is not None
+            and iv.iter_type in (IterVar.DataPar, IterVar.CommReduce)
+            and is_zero(iv.dom.min)
+            and is_zero(loop.min)
+            and iv.var.dtype is loop.loop_var.dtype
+            and structural_equal(iv.dom.extent, loop.extent)
+        )
+
+    def _contents(self, b: Block) -> None:
+        self.emit(f"{self.t}.reads({self.listed(b.reads)})", *b.reads)
+        self.emit(f"{self.t}.writes({self.listed(b.writes)})", *b.writes)
+        if b.annotations:
+            self.emit(f"{self.t}.block_attr({self.value(b.annotations)})")
+        self.allocations(b)
+        for m in b.match_buffers:
+            self.declare_buffer(m.buffer, "match_buffer", self.expr(m.source))
+        if b.init is not None:
+            with self.inner(f"with {self.t}.init():"):
+                self.body(b.init)
+        self.body(b.body)
+
+    def allocations(self, b: Block) -> None:
+        for buffer in b.alloc_buffers:
+            self.declare_buffer(buffer, "alloc_buffer")
+
+
+@contextmanager
+def _nothing() -> Iterator[None]:
+    yield
+
+
+def _plain(s: For) -> bool:
+    return s.kind is ForKind.SERIAL and is_zero(s.min) and not s.annotations and s.thread_binding is None
+
+
+def _number_text(x: Any) -> str:
+    if not isinstance(x, float):
+        return str(x)
+    return f"float({float_text(x)})" if not math.isfinite(x) else repr(x)
+
+
+ScriptStmt._stmts = {
+    cls: getattr(ScriptStmt, f"s_{cls.__name__}")
+    for cls in (
+        Allocate,
+        AllocateConst,
+        AssertStmt,
+        AttrStmt,
+        Block,
+        BlockRealize,
+        BufferRealize,
+        BufferStore,
+        DeclBuffer,
+        Evaluate,
+        For,
+        IfThenElse,
+        LetStmt,
+        Prefetch,
+        SeqStmt,
+        While,
+    )
+}

@@ -1,0 +1,151 @@
+"""What runs compiled programs: devices, arrays, modules and packed functions.
+
+Nothing here imports the compiler. Names are loaded on first use, so that importing one light submodule
+(`runtime.errors`) does not bring in NumPy.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from . import container, errors, module, ndarray, params, registry, threads, timing
+    from . import ndarray as nd
+    from .cheader import c_header
+    from .container import ShapeTuple, String
+    from .devices import (
+        Device,
+        DeviceApi,
+        cl,
+        cpu,
+        cuda,
+        device,
+        ext_dev,
+        gpu,
+        hexagon,
+        metal,
+        opencl,
+        register_device_api,
+        rocm,
+        vulkan,
+        webgpu,
+    )
+    from .dtypes import DataType
+    from .errors import LoadError, TVMError
+    from .library import Library, SharedLibrary
+    from .module import LibraryModule, Module, enabled, load_module
+    from .ndarray import NDArray, array, empty, from_dlpack, numpyasarray
+    from .params import load_param_dict, load_param_dict_from_file, save_param_dict, save_param_dict_to_file
+    from .registry import (
+        PackedFunc,
+        convert,
+        get_global_func,
+        list_global_func_names,
+        register_func,
+        remove_global_func,
+    )
+    from .threads import num_threads
+    from .timing import BenchmarkResult, time_evaluator
+
+_NAMES = {
+    "cheader": ["c_header"],
+    "container": ["ShapeTuple", "String"],
+    "devices": [
+        *("Device", "DeviceApi", "cl", "cpu", "cuda", "device", "ext_dev", "gpu", "hexagon", "metal"),
+        *("opencl", "register_device_api", "rocm", "vulkan", "webgpu"),
+    ],
+    "dtypes": ["DataType"],
+    "errors": ["LoadError", "TVMError"],
+    "library": ["Library", "SharedLibrary"],
+    "module": ["LibraryModule", "Module", "enabled", "load_module"],
+    "ndarray": ["NDArray", "array", "empty", "from_dlpack", "numpyasarray"],
+    "params": [
+        *("load_param_dict", "load_param_dict_from_file"),
+        *("save_param_dict", "save_param_dict_to_file"),
+    ],
+    "registry": [
+        *("PackedFunc", "convert", "get_global_func", "list_global_func_names"),
+        *("register_func", "remove_global_func"),
+    ],
+    "threads": ["num_threads"],
+    "timing": ["BenchmarkResult", "time_evaluator"],
+}
+_HOME = {name: module for module, names in _NAMES.items() for name in names}
+_SUBMODULES = {"nd": "ndarray"} | {
+    name: name
+    for name in ("container", "errors", "module", "ndarray", "params", "registry", "threads", "timing")
+}
+
+__all__ = [
+    "BenchmarkResult",
+    "DataType",
+    "Device",
+    "DeviceApi",
+    "Library",
+    "LibraryModule",
+    "LoadError",
+    "Module",
+    "NDArray",
+    "PackedFunc",
+    "ShapeTuple",
+    "SharedLibrary",
+    "String",
+    "TVMError",
+    "array",
+    "c_header",
+    "cl",
+    "container",
+    "convert",
+    "cpu",
+    "cuda",
+    "device",
+    "empty",
+    "enabled",
+    "errors",
+    "ext_dev",
+    "from_dlpack",
+    "get_global_func",
+    "gpu",
+    "hexagon",
+    "list_global_func_names",
+    "load_module",
+    "load_param_dict",
+    "load_param_dict_from_file",
+    "metal",
+    "module",
+    "nd",
+    "ndarray",
+    "num_threads",
+    "numpyasarray",
+    "opencl",
+    "params",
+    "register_device_api",
+    "register_func",
+    "registry",
+    "remove_global_func",
+    "rocm",
+    "save_param_dict",
+    "save_param_dict_to_file",
+    "threads",
+    "time_evaluator",
+    "timing",
+    "vulkan",
+    "webgpu",
+]
+
+
+def __getattr__(name: str) -> Any:
+    value: Any
+    if name in _HOME:
+        value = getattr(import_module(f"{__name__}.{_HOME[name]}"), name)
+    elif name in _SUBMODULES:
+        value = import_module(f"{__name__}.{_SUBMODULES[name]}")
+    else:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -1,0 +1,318 @@
+"""Arguments of compiled functions: how each is taken, and what is said when one does not fit.
+
+Every text names the function, the argument by position and name, what was expected, what was given, and
+where it helps what to do about it.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+from typing import Any, NoReturn
+
+import numpy as np
+
+from . import dlpack
+from .devices import Device
+from .dtypes import ELEMENTS
+from .layout import Layout, layout_of
+from .metadata import BufferParam, Dim, FunctionInfo, dim_text, names_in
+from .ndarray import NDArray, host_layout
+
+__all__ = ["ArgumentErrors", "scalar_range"]
+
+_TORCH_NAMES: dict[Any, str] = {}
+_REMEMBERED = 1024
+_numpy_layouts: dict[tuple[object, ...], Layout] = {}  # the way from NumPy's terms to ours, for speed
+
+
+def scalar_range(dtype: str) -> tuple[int, int] | None:
+    """The least and greatest value of an integer type, None for the others."""
+    kind = ELEMENTS.get(dtype)
+    if kind is None or not kind.is_integer:
+        return None
+    return (
+        (-(1 << kind.bits - 1), (1 << kind.bits - 1) - 1) if kind.dl_code == 0 else (0, (1 << kind.bits) - 1)
+    )
+
+
+def _torch_view(tensor: Any) -> tuple[Layout, int, object]:
+    """Layout and address of a torch tensor, read directly: DLPack would cost ten times as much."""
+    if tensor.requires_grad:
+        raise ValueError(
+            "the tensor requires a gradient, which compiled code does not track; pass x.detach()"
+        )
+    if tensor.layout is not sys.modules["torch"].strided:
+        raise ValueError(f"the tensor has layout {tensor.layout}; pass a dense one: x.to_dense()")
+    if tensor.is_neg() or tensor.is_conj():
+        raise ValueError("the tensor is a lazy negative or conjugate; pass x.resolve_neg().resolve_conj()")
+    device = tensor.device
+    mask = Device.STR2MASK.get(device.type)
+    if mask is None:
+        raise ValueError(f"the tensor lives on torch device {device.type!r}, which has no memory to work on")
+    name = _TORCH_NAMES.get(tensor.dtype)
+    if name is None:
+        name = _TORCH_NAMES[tensor.dtype] = str(tensor.dtype).removeprefix("torch.")
+    strides = None if tensor.is_contiguous() else tensor.stride()
+    index = device.index or 0 if mask != 1 else 0
+    layout, address = layout_of(name, tuple(tensor.shape), strides, mask, index), tensor.data_ptr()
+    if address == 0 and layout.size:
+        raise ValueError(f"the tensor's data pointer is null although its shape is {layout.shape}")
+    return layout, address, None
+
+
+def view(argument: Any) -> tuple[Layout, int, object]:
+    """Layout, address, and what must live through the call, of anything that is an array."""
+    if isinstance(argument, np.ndarray):
+        layout, address = host_layout(argument)
+        return layout, address, None
+    if isinstance(argument, NDArray):
+        return argument._tw_layout, argument._tw_ptr, None
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(argument, torch.Tensor):
+        return _torch_view(argument)
+    if hasattr(argument, "__dlpack__") and not isinstance(argument, np.generic):
+        taken = dlpack.borrow(argument)
+        return taken.layout, taken.address, taken
+    raise TypeError
+
+
+class ArgumentErrors:
+    """The long ways of one function's launcher: unusual arguments, and the texts of its refusals."""
+
+    def __init__(self, info: FunctionInfo) -> None:
+        self.info = info
+        self._sources = info.sources()
+
+    def _where(self, index: int) -> str:
+        return f"{self.info.name}: argument {index + 1} (`{self.info.params[index].name}`)"
+
+    def _buffer(self, index: int) -> BufferParam:
+        param = self.info.params[index]
+        assert isinstance(param, BufferParam)
+        return param
+
+    def _expected(self, index: int) -> str:
+        """A parameter as the signature has it: `float32[m, n * 2 + 1]`."""
+        param = self._buffer(index)
+        return f"{param.dtype}[{', '.join(dim_text(dim) for dim in param.shape)}]"
+
+    # -- taking arguments --------------------------------------------------------------------
+    def take(self, index: int, argument: Any) -> tuple[Layout, int, object]:
+        """Layout and address of an argument that should be an array."""
+        if argument.__class__ is np.ndarray:
+            interface = argument.__array_interface__
+            address, read_only = interface["data"]
+            key = (argument.dtype, interface["shape"], interface["strides"], read_only)
+            layout = _numpy_layouts.get(key)
+            if layout is not None:
+                return layout, address, None
+            taken = self._take(index, argument)
+            if len(_numpy_layouts) >= _REMEMBERED:
+                _numpy_layouts.clear()
+            _numpy_layouts[key] = taken[0]
+            return taken
+        return self._take(index, argument)
+
+    def _take(self, index: int, argument: Any) -> tuple[Layout, int, object]:
+        try:
+            return view(argument)
+        except TypeError as error:
+            reason = f": {error}" if str(error) else ""
+            raise TypeError(
+                f"{self._where(index)} must be an array {self._expected(index)}, "
+                f"got {type(argument).__name__}{_short(argument)}{reason}"
+            ) from None
+        except (ValueError, BufferError, RuntimeError) as error:
+            raise ValueError(f"{self._where(index)} cannot be used: {error}") from error
+
+    def take_scalar(self, index: int, argument: Any) -> Any:
+        """The C value of an argument that should be a number (or an address)."""
+        dtype = self.info.params[index].dtype
+        if dtype == "handle":
+            return self._address(index, argument)
+        value = argument
+        if hasattr(value, "dtype") and hasattr(value, "item") and getattr(value, "shape", None) == ():
+            value = value.item()
+        elif not isinstance(value, (int, float)) and isinstance(getattr(value, "value", None), (int, float)):
+            value = value.value  # a constant of the IR
+        limits = scalar_range(dtype)
+        if limits is not None:
+            return self._integer(index, argument, value, limits)
+        if dtype == "bool" and isinstance(value, int) and value in (0, 1):
+            return int(value)
+        if dtype != "bool" and isinstance(value, (int, float)):
+            return _encode(float(value), dtype)
+        self._not_scalar(index, argument)
+
+    def _integer(self, index: int, argument: Any, value: Any, limits: tuple[int, int]) -> int:
+        if not hasattr(value, "__index__"):
+            self._not_scalar(index, argument)
+        number = int(value.__index__())
+        if not limits[0] <= number <= limits[1]:
+            dtype = self.info.params[index].dtype
+            raise ValueError(
+                f"{self._where(index)} is {number}, but {dtype} holds only {limits[0]} to {limits[1]}"
+            )
+        return number
+
+    def _not_scalar(self, index: int, argument: Any) -> NoReturn:
+        raise TypeError(
+            f"{self._where(index)} must be a number of type {self.info.params[index].dtype}, "
+            f"got {type(argument).__name__}{_short(argument)}"
+        )
+
+    def _address(self, index: int, argument: Any) -> int | None:
+        if argument is None:
+            return None
+        if isinstance(argument, ctypes.c_void_p):
+            return argument.value
+        if isinstance(argument, int):
+            return argument
+        try:
+            return view(argument)[1]
+        except TypeError:
+            raise TypeError(
+                f"{self._where(index)} must be a handle: an address, None, a ctypes pointer or an array, "
+                f"got {type(argument).__name__}"
+            ) from None
+
+    # -- refusals ------------------------------------------------------------------------------
+    def arity(self, args: tuple[Any, ...]) -> NoReturn:
+        wanted = len(self.info.params)
+        what = "1 argument" if wanted == 1 else f"{wanted} arguments"
+        raise TypeError(f"{self.info.signature} takes {what}, got {len(args)}")
+
+    def kind(self, index: int, layout: Layout) -> None:
+        """Device, type, rank and permission to write."""
+        param = self._buffer(index)
+        device = Device(layout.device_type, layout.device_id)
+        if Device.STR2MASK.get(param.device) != layout.device_type:
+            raise ValueError(
+                f"{self._where(index)} must be on device {param.device}, got an array on {device}; "
+                f"copy it there first"
+            )
+        if layout.dtype != param.dtype:
+            raise TypeError(
+                f"{self._where(index)} must have dtype {param.dtype}, got {layout.dtype}; convert it first"
+            )
+        if len(layout.shape) != len(param.shape):
+            raise ValueError(
+                f"{self._where(index)} must have {_dimensions(len(param.shape))} ({self._expected(index)}), "
+                f"got {_dimensions(len(layout.shape))}: shape {layout.shape}"
+            )
+        if "w" in param.access and not layout.writeable:
+            raise ValueError(
+                f"{self._where(index)} is written by the function, got a read-only array; "
+                "pass a writable copy"
+            )
+
+    def dimension(self, index: int, layout: Layout, axis: int, names: dict[str, int]) -> NoReturn:
+        dim = self._buffer(index).shape[axis]
+        raise ValueError(
+            f"{self._where(index)} must have shape {self._expected(index)}, got shape {layout.shape}: "
+            f"dimension {axis} is {layout.shape[axis]}, expected {self._explain(dim, names)}"
+        )
+
+    def stride(self, index: int, layout: Layout, axis: int, names: dict[str, int]) -> NoReturn:
+        param = self._buffer(index)
+        assert param.strides is not None
+        wanted = ", ".join(dim_text(dim) for dim in param.strides)
+        raise ValueError(
+            f"{self._where(index)} must have strides [{wanted}] in elements, got {layout.all_strides()}: "
+            f"stride {axis} is {layout.all_strides()[axis]}, "
+            f"expected {self._explain(param.strides[axis], names)}"
+        )
+
+    def not_dense(self, index: int, layout: Layout) -> NoReturn:
+        raise ValueError(
+            f"{self._where(index)} must be dense row-major, got an array of shape {layout.shape} "
+            f"with strides {layout.all_strides()} in elements; pass a contiguous copy"
+        )
+
+    def misaligned(self, index: int, layout: Layout, address: int, align: int) -> None:
+        """Refuse an address that is not a multiple of `align`; an empty array has none that matters."""
+        if address % align and layout.size:
+            raise ValueError(
+                f"{self._where(index)} must be aligned to {align} bytes, got address {address:#x}, "
+                f"aligned to {address & -address}; copy it with nd.array(x), which aligns to 64"
+            )
+
+    def too_large(self, symbol: int, value: int) -> NoReturn:
+        name, dtype = self.info.symbols[symbol].name, self.info.symbols[symbol].dtype
+        index, kind, axis = self._sources[name]
+        raise ValueError(
+            f"{self._where(index)}: {kind} {axis} is {value}, too large for the size {name} of type {dtype}"
+        )
+
+    def evaluate(self, index: int, axis: int, names: dict[str, int], stride: bool = False) -> int:
+        """The value of a dimension that divides."""
+        param = self._buffer(index)
+        dim = (param.strides or ())[axis] if stride else param.shape[axis]
+        try:
+            return _evaluate(dim, names)
+        except ZeroDivisionError:
+            values = ", ".join(f"{name} = {value}" for name, value in names.items())
+            raise ValueError(
+                f"{self._where(index)}: dimension {axis} is {dim_text(dim)}, "
+                f"which divides by zero for {values}"
+            ) from None
+
+    def _explain(self, dim: Dim, names: dict[str, int]) -> str:
+        """An expected size with its origin: `n = 4 (dimension 0 of argument 1, `A`)`."""
+        if isinstance(dim, int):
+            return str(dim)
+        if isinstance(dim, str):
+            return f"{dim} = {names[dim]} ({self._origin(dim)})"
+        parts = "; ".join(f"{name} = {names[name]}: {self._origin(name)}" for name in sorted(names_in(dim)))
+        return f"{dim_text(dim)} = {_evaluate(dim, names)} ({parts})"
+
+    def _origin(self, name: str) -> str:
+        if name not in self._sources:
+            position = next(i for i, param in enumerate(self.info.params) if param.name == name)
+            return f"argument {position + 1}"
+        index, kind, axis = self._sources[name]
+        what = "dimension" if kind == "shape" else "stride"
+        return f"{what} {axis} of argument {index + 1}, `{self.info.params[index].name}`"
+
+
+def _evaluate(dim: Dim, names: dict[str, int]) -> int:
+    if isinstance(dim, int):
+        return dim
+    if isinstance(dim, str):
+        return names[dim]
+    op, left, right = dim[0], _evaluate(dim[1], names), _evaluate(dim[2], names)
+    if op == "+":
+        return left + right
+    if op == "-":
+        return left - right
+    if op == "*":
+        return left * right
+    if op == "//":
+        return left // right
+    if op == "%":
+        return left % right
+    return min(left, right) if op == "min" else max(left, right)
+
+
+def _encode(value: float, dtype: str) -> float | int:
+    """A float as C takes it: float32 and float64 as they are, the small ones as their bits."""
+    if dtype in ("float32", "float64"):
+        return value
+    kind = ELEMENTS[dtype]
+    return int(np.array(value, kind.numpy).view(f"u{kind.itemsize}"))
+
+
+def _dimensions(count: int) -> str:
+    return "1 dimension" if count == 1 else f"{count} dimensions"
+
+
+def _short(value: Any) -> str:
+    """The value in brackets when it is short enough to help."""
+    if value is None:
+        return ""
+    try:
+        text = repr(value)
+    except Exception:
+        return ""
+    return f" ({text})" if len(text) <= 40 and "\n" not in text else ""

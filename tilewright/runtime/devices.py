@@ -1,0 +1,219 @@
+"""Devices: where arrays live and code runs."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Any, ClassVar
+
+__all__ = [
+    "Device",
+    "DeviceApi",
+    "cl",
+    "cpu",
+    "cuda",
+    "device",
+    "device_api",
+    "ext_dev",
+    "gpu",
+    "hexagon",
+    "metal",
+    "opencl",
+    "register_device_api",
+    "rocm",
+    "vulkan",
+    "webgpu",
+]
+
+
+class DeviceApi(ABC):
+    """What a device other than the CPU must offer so that arrays can live on it."""
+
+    @abstractmethod
+    def count(self) -> int:
+        """How many devices of this kind are present."""
+
+    @abstractmethod
+    def allocate(self, index: int, nbytes: int) -> int:
+        """The address of new memory on device number `index`."""
+
+    @abstractmethod
+    def release(self, index: int, address: int) -> None:
+        """Give memory from `allocate` back."""
+
+    @abstractmethod
+    def upload(self, index: int, address: int, source: int, nbytes: int) -> None:
+        """Copy host memory at `source` to the device."""
+
+    @abstractmethod
+    def download(self, index: int, address: int, target: int, nbytes: int) -> None:
+        """Copy device memory to the host's memory at `target`."""
+
+    @abstractmethod
+    def sync(self, index: int) -> None:
+        """Wait until all work given to the device is done."""
+
+
+_apis: dict[int, DeviceApi] = {}
+
+
+class Device:
+    """One device: its kind and its number among those of the kind."""
+
+    __slots__ = ("device_id", "device_type")
+
+    # the numbers are DLPack's, those above 12 the classic API's
+    MASK2STR: ClassVar[dict[int, str]] = {
+        1: "cpu",
+        2: "cuda",
+        3: "cuda_host",
+        4: "opencl",
+        5: "aocl",
+        7: "vulkan",
+        8: "metal",
+        9: "vpi",
+        10: "rocm",
+        12: "ext_dev",
+        14: "hexagon",
+        15: "webgpu",
+    }
+    STR2MASK: ClassVar[dict[str, int]] = {
+        "llvm": 1,
+        "stackvm": 1,
+        "cpu": 1,
+        "c": 1,
+        "test": 1,
+        "hybrid": 1,
+        "composite": 1,
+        "cuda": 2,
+        "nvptx": 2,
+        "gpu": 2,
+        "cuda_host": 3,
+        "cl": 4,
+        "opencl": 4,
+        "sdaccel": 4,
+        "aocl": 5,
+        "aocl_sw_emu": 5,
+        "vulkan": 7,
+        "metal": 8,
+        "vpi": 9,
+        "rocm": 10,
+        "ext_dev": 12,
+        "hexagon": 14,
+        "webgpu": 15,
+    }
+
+    kDLCPU: ClassVar[int] = 1
+    kDLCUDA: ClassVar[int] = 2
+    kDLOpenCL: ClassVar[int] = 4
+
+    def __init__(self, device_type: int, device_id: int = 0) -> None:
+        self.device_type = int(device_type)
+        self.device_id = int(device_id)
+
+    @property
+    def kind(self) -> str:
+        """The name of the kind: cpu, cuda, …"""
+        return self.MASK2STR.get(self.device_type, f"device_type_{self.device_type}")
+
+    @property
+    def exist(self) -> bool:
+        """Whether the device is present and usable from this process."""
+        if self.device_type == 1:
+            return self.device_id == 0
+        api = _apis.get(self.device_type)
+        return api is not None and 0 <= self.device_id < api.count()
+
+    def sync(self, stream: Any = None) -> None:
+        """Wait until all work given to the device is done; the CPU's always is."""
+        if self.device_type != 1:
+            device_api(self).sync(self.device_id)
+
+    def __eq__(self, other: object) -> bool:
+        return (
+            isinstance(other, Device)
+            and self.device_type == other.device_type
+            and self.device_id == other.device_id
+        )
+
+    def __hash__(self) -> int:
+        return hash((self.device_type, self.device_id))
+
+    def __repr__(self) -> str:
+        return f"{self.kind}({self.device_id})"
+
+
+def register_device_api(kind: str, api: DeviceApi) -> None:
+    """Make devices of `kind` usable: a code generator calls this when it finds its driver."""
+    _apis[Device.STR2MASK[kind]] = api
+
+
+def device_api(dev: Device) -> DeviceApi:
+    """The driver of a device."""
+    api = _apis.get(dev.device_type)
+    if api is None:
+        present = ", ".join(["cpu", *(Device.MASK2STR[mask] for mask in _apis)])
+        raise ValueError(f"device {dev} is not available in this process; available are: {present}")
+    return api
+
+
+def device(dev_type: Any, dev_id: int = 0) -> Device:
+    """The device that a name, a target (`"llvm -mcpu=znver4"`, a target object) or a DLPack number means."""
+    if isinstance(dev_type, Device):
+        return dev_type
+    if isinstance(dev_type, int):
+        return Device(dev_type, dev_id)
+    if not isinstance(dev_type, str):
+        kind = getattr(dev_type, "kind", None)
+        dev_type = getattr(kind, "name", None) or str(kind or dev_type)
+    words = dev_type.split()
+    mask = Device.STR2MASK.get(words[0]) if words else None
+    if mask is None:
+        raise ValueError(f"unknown device {dev_type!r}; known are {', '.join(Device.STR2MASK)}")
+    return Device(mask, dev_id)
+
+
+def cpu(dev_id: int = 0) -> Device:
+    return Device(1, dev_id)
+
+
+def cuda(dev_id: int = 0) -> Device:
+    return Device(2, dev_id)
+
+
+def gpu(dev_id: int = 0) -> Device:
+    """The old name of `cuda`."""
+    return Device(2, dev_id)
+
+
+def opencl(dev_id: int = 0) -> Device:
+    return Device(4, dev_id)
+
+
+def cl(dev_id: int = 0) -> Device:
+    """Short for `opencl`."""
+    return Device(4, dev_id)
+
+
+def vulkan(dev_id: int = 0) -> Device:
+    return Device(7, dev_id)
+
+
+def metal(dev_id: int = 0) -> Device:
+    return Device(8, dev_id)
+
+
+def rocm(dev_id: int = 0) -> Device:
+    return Device(10, dev_id)
+
+
+def ext_dev(dev_id: int = 0) -> Device:
+    """A device of another maker: accelerators and their simulators."""
+    return Device(12, dev_id)
+
+
+def hexagon(dev_id: int = 0) -> Device:
+    return Device(14, dev_id)
+
+
+def webgpu(dev_id: int = 0) -> Device:
+    return Device(15, dev_id)

@@ -1,0 +1,185 @@
+"""A look at a file before the dynamic linker gets it: loading runs code, and its own errors are poor."""
+
+from __future__ import annotations
+
+import mmap
+import os
+import platform
+import struct
+import sys
+from dataclasses import dataclass
+
+from .errors import LoadError
+
+__all__ = ["check_shared_object", "file_kind", "machine_of"]
+
+_MACHINES = {
+    3: "x86",
+    8: "mips",
+    20: "ppc",
+    21: "ppc64",
+    22: "s390x",
+    40: "arm",
+    62: "x86_64",
+    183: "aarch64",
+    243: "riscv",
+    258: "loongarch",
+}
+_ALIASES = {
+    "amd64": "x86_64",
+    "arm64": "aarch64",
+    "i386": "x86",
+    "i686": "x86",
+    "riscv64": "riscv",
+    "riscv32": "riscv",
+    "ppc64le": "ppc64",
+    "armv7l": "arm",
+    "loongarch64": "loongarch",
+}
+_RELOCATABLE, _SHARED = 1, 3
+_PT_LOAD, _PT_DYNAMIC = 1, 2
+_DT_STRTAB, _DT_STRSZ = 5, 10
+
+
+@dataclass(frozen=True, slots=True)
+class _Segment:
+    kind: int
+    offset: int
+    address: int
+    size: int
+
+
+class _Elf:
+    """The header and the program headers of an ELF file, checked against the file's length."""
+
+    def __init__(self, path: str, data: mmap.mmap | bytes) -> None:
+        self.path = path
+        self.data = data
+        if len(data) < 20 or data[:4] != b"\x7fELF":
+            raise LoadError(f"{path}: not a shared library: the file {_describe(bytes(data[:16]))}")
+        self.is64 = data[4] == 2
+        self.order = "<" if data[5] == 1 else ">"
+        if len(data) < (64 if self.is64 else 52):
+            raise LoadError(f"{path}: the file is truncated: it ends within the ELF header")
+        self.kind, self.machine = self._read("HH", 16)
+        form, at = ("QQ", 32) if self.is64 else ("II", 28)
+        self.program_at, self.section_at = self._read(form, at)
+        sizes = self._read("HHHHH", 54 if self.is64 else 42)
+        self.program_size, self.program_count, self.section_size, self.section_count, _ = sizes
+
+    def _read(self, form: str, at: int) -> tuple[int, ...]:
+        try:
+            return struct.unpack_from(self.order + form, self.data, at)
+        except struct.error:
+            raise self.truncated(at + struct.calcsize(self.order + form)) from None
+
+    def truncated(self, needed: int) -> LoadError:
+        return LoadError(
+            f"{self.path}: the file is truncated: it has {len(self.data)} bytes, "
+            f"and should have at least {needed}"
+        )
+
+    def segments(self) -> list[_Segment]:
+        found = []
+        for i in range(self.program_count):
+            at = self.program_at + i * self.program_size
+            if self.is64:
+                kind, _, offset, address, _, size = self._read("IIQQQQ", at)
+            else:
+                kind, offset, address, _, size = self._read("IIIII", at)
+            found.append(_Segment(kind, offset, address, size))
+        return found
+
+    def check_length(self) -> None:
+        """Everything the headers speak of must lie within the file."""
+        needed = self.section_at + self.section_size * self.section_count
+        for segment in self.segments():
+            if segment.kind == _PT_LOAD:
+                needed = max(needed, segment.offset + segment.size)
+        if needed > len(self.data):
+            raise self.truncated(needed)
+
+    def dynamic_names(self) -> bytes:
+        """The names of all symbols that the dynamic linker sees."""
+        segments = self.segments()
+        dynamic = next((segment for segment in segments if segment.kind == _PT_DYNAMIC), None)
+        if dynamic is None:
+            return b""
+        step, form = (16, "QQ") if self.is64 else (8, "II")
+        found: dict[int, int] = {}
+        for at in range(dynamic.offset, dynamic.offset + dynamic.size - step + 1, step):
+            tag, value = self._read(form, at)
+            found.setdefault(tag, value)
+        address, size = found.get(_DT_STRTAB, 0), found.get(_DT_STRSZ, 0)
+        for segment in segments:
+            if segment.kind == _PT_LOAD and segment.address <= address < segment.address + segment.size:
+                start = segment.offset + address - segment.address
+                return bytes(self.data[start : start + size])
+        return b""
+
+
+def machine_of(code: int) -> str:
+    """The name of ELF's machine number."""
+    return _MACHINES.get(code, f"machine number {code}")
+
+
+def file_kind(path: str) -> str:
+    """What a file is by its first bytes: `shared`, `object`, `other`."""
+    with open(path, "rb") as file:
+        head = file.read(18)
+    if head[:4] == b"\x7fELF" and len(head) == 18:
+        code = struct.unpack_from("<H" if head[5] == 1 else ">H", head, 16)[0]
+        return {_SHARED: "shared", _RELOCATABLE: "object"}.get(code, "other")
+    return "other"
+
+
+def check_shared_object(path: str, symbol: str) -> None:
+    """Refuse a file that is not a whole shared object for this machine with `symbol` in it."""
+    if not os.path.exists(path):
+        raise FileNotFoundError(f"{path}: there is no such file")
+    if not os.path.isfile(path):
+        raise LoadError(f"{path}: not a file")
+    if os.path.getsize(path) == 0:
+        raise LoadError(f"{path}: the file is empty")
+    if sys.platform == "darwin":
+        return  # Mach-O: the system's loader has the word
+    with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+        _check(_Elf(path, data), symbol)
+
+
+def _check(elf: _Elf, symbol: str) -> None:
+    host = platform.machine().lower()
+    host = _ALIASES.get(host, host)
+    machine = machine_of(elf.machine)
+    if machine != host:
+        raise LoadError(f"{elf.path}: the library is for {machine}, this machine is {host}")
+    bits = struct.calcsize("P") * 8
+    if elf.is64 != (bits == 64):
+        raise LoadError(f"{elf.path}: the library has {64 if elf.is64 else 32} bits, this process has {bits}")
+    if (elf.order == "<") != (sys.byteorder == "little"):
+        raise LoadError(f"{elf.path}: the library has the other byte order")
+    if elf.kind != _SHARED:
+        raise LoadError(f"{elf.path}: an ELF file, but no shared library; link it first")
+    elf.check_length()
+    if b"\0" + symbol.encode() + b"\0" not in b"\0" + elf.dynamic_names():
+        raise LoadError(
+            f"{elf.path}: a shared library, but not one made by tilewright: it has no symbol {symbol}"
+        )
+
+
+def _describe(head: bytes) -> str:
+    known = {
+        b"MZ": "is a Windows program",
+        b"\xcf\xfa\xed\xfe": "is a macOS library",
+        b"\xca\xfe\xba\xbe": "is a macOS library",
+        b"\0asm": "is a WebAssembly module",
+        b"!<arch>": "is a static library (.a)",
+        b"BC\xc0\xde": "is LLVM bitcode",
+        b"PK\x03\x04": "is a zip archive",
+    }
+    for magic, text in known.items():
+        if head.startswith(magic):
+            return text
+    if head and all(32 <= byte < 127 or byte in b"\t\r\n" for byte in head):
+        return f"is text, beginning with {head.decode()!r}"
+    return f"begins with {head[:4].hex(' ')}, not with the ELF magic number"

@@ -1,0 +1,80 @@
+"""What a call needs to know of an array besides its address: type, shape, strides, device, writable or not.
+
+Layouts are shared: two arrays that agree in everything here usually carry the same object, so a launcher
+recognises arguments it has already checked by a single lookup.
+"""
+
+from __future__ import annotations
+
+__all__ = ["Layout", "dense_strides", "layout_of"]
+
+_LIMIT = 4096  # more layouts than this are forgotten and made again when met
+_known: dict[tuple[object, ...], Layout] = {}
+
+
+class Layout:
+    """The layout of an array; `strides` counts elements and is None when the array is dense row-major."""
+
+    __slots__ = ("device_id", "device_type", "dtype", "shape", "size", "strides", "writeable")
+
+    def __init__(
+        self,
+        dtype: str,
+        shape: tuple[int, ...],
+        strides: tuple[int, ...] | None,
+        device_type: int,
+        device_id: int,
+        writeable: bool,
+    ) -> None:
+        self.dtype = dtype
+        self.shape = shape
+        self.strides = None if strides is None or _is_dense(shape, strides) else strides
+        self.device_type = device_type
+        self.device_id = device_id
+        self.writeable = writeable
+        self.size = 1
+        for extent in shape:
+            self.size *= extent
+
+    def all_strides(self) -> tuple[int, ...]:
+        """The strides, also of a dense array."""
+        return dense_strides(self.shape) if self.strides is None else self.strides
+
+
+def layout_of(
+    dtype: str,
+    shape: tuple[int, ...],
+    strides: tuple[int, ...] | None = None,
+    device_type: int = 1,
+    device_id: int = 0,
+    writeable: bool = True,
+) -> Layout:
+    """The shared layout of these parts."""
+    key = (dtype, shape, strides, device_type, device_id, writeable)
+    found = _known.get(key)
+    if found is None:
+        if len(_known) >= _LIMIT:
+            _known.clear()
+        found = _known[key] = Layout(*key)
+    return found
+
+
+def dense_strides(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Row-major strides in elements: `(4, 5) -> (5, 1)`."""
+    strides = [1] * len(shape)
+    for axis in range(len(shape) - 2, -1, -1):
+        strides[axis] = strides[axis + 1] * shape[axis + 1]
+    return tuple(strides)
+
+
+def _is_dense(shape: tuple[int, ...], strides: tuple[int, ...]) -> bool:
+    """Row-major without gaps; a dimension of size 1 is never stepped along, so its stride is free."""
+    if 0 in shape:
+        return True
+    expected = 1
+    for extent, stride in zip(reversed(shape), reversed(strides)):
+        if extent != 1:
+            if stride != expected:
+                return False
+            expected *= extent
+    return True

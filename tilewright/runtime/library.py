@@ -1,0 +1,145 @@
+"""Compiled code in memory: where its symbols are, what it says about itself, and how it meets this process.
+
+Joining a library to the process gives it the callback into Python, and the thread pool of the first library:
+a process has one pool however many libraries it loads.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import shutil
+import tempfile
+import threading
+import weakref
+from abc import ABC, abstractmethod
+from typing import Any
+
+from . import elf
+from .errors import LoadError, TVMError
+from .packed import CALLBACK_ADDRESS, NOT_FOUND, RAISED, take_exception
+
+__all__ = ["Library", "SharedLibrary", "error_of"]
+
+METADATA = "__tw_metadata"
+PACKED_CALL = "__tw_packed_call"
+PARALLEL_LAUNCH = "__tw_parallel_launch"
+LAST_ERROR = "__tw_last_error"
+OUT_OF_MEMORY = 4
+
+_LastError = ctypes.CFUNCTYPE(ctypes.c_char_p)
+
+
+class Library(ABC):
+    """Compiled code in memory. It must stay there for as long as this object lives."""
+
+    name: str = "library"
+
+    @abstractmethod
+    def address(self, symbol: str) -> int:
+        """The address of a symbol, 0 when there is none."""
+
+    @abstractmethod
+    def metadata(self) -> Any:
+        """What the library says about itself: the decoded JSON, or its text."""
+
+
+class _Pool:
+    """The thread pool of the process: the first library's, kept for ever."""
+
+    lock = threading.Lock()
+    launch = 0
+    owner: Library | None = None
+
+
+def join(library: Library) -> None:
+    """Connect a library to this process; joining twice changes nothing."""
+    slot = library.address(PACKED_CALL)
+    if slot:
+        ctypes.c_void_p.from_address(slot).value = CALLBACK_ADDRESS
+    slot = library.address(PARALLEL_LAUNCH)
+    if slot:
+        pointer = ctypes.c_void_p.from_address(slot)
+        with _Pool.lock:
+            if not _Pool.launch and pointer.value:
+                _Pool.launch, _Pool.owner = pointer.value, library
+            elif _Pool.launch:
+                pointer.value = _Pool.launch
+
+
+def error_of(library: Library, name: str, code: int) -> BaseException:
+    """The exception that a code other than 0 means."""
+    if code in (RAISED, NOT_FOUND):
+        kept = take_exception()
+        if kept is not None:
+            return kept
+    address = library.address(LAST_ERROR)
+    told = _LastError(address)() if address else None
+    text = told.decode(errors="replace") if told else ""
+    if code == OUT_OF_MEMORY:
+        return MemoryError(f"{name}: {text or 'out of memory in compiled code'}")
+    if text:
+        return TVMError(f"{name}: {text}")
+    reasons = {
+        1: "an assertion failed",
+        RAISED: "a packed call failed",
+        NOT_FOUND: "a packed call was not found",
+    }
+    return TVMError(f"{name}: {reasons.get(code, 'compiled code failed')} (code {code})")
+
+
+class SharedLibrary(Library):
+    """A shared object on disk, loaded into the process and let go when nothing uses it any more."""
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = os.fspath(path)
+        self.name = os.path.basename(self.path)
+        elf.check_shared_object(self.path, METADATA)
+        self._dll = _open(self.path)
+        # not at exit: threads of the pool may still be in there
+        weakref.finalize(self, _close, self._dll._handle).atexit = False
+        if not self.address(METADATA):
+            raise LoadError(f"{self.path}: not a library made by tilewright: it has no symbol {METADATA}")
+
+    def address(self, symbol: str) -> int:
+        try:
+            cell = ctypes.c_char.in_dll(self._dll, symbol)
+        except ValueError:
+            return 0
+        return ctypes.addressof(cell)
+
+    def metadata(self) -> bytes:
+        return ctypes.string_at(self.address(METADATA))
+
+
+_opened: weakref.WeakValueDictionary[str, ctypes.CDLL] = weakref.WeakValueDictionary()
+
+
+def _open(path: str) -> ctypes.CDLL:
+    """Load a shared object.
+
+    The dynamic linker takes two files of the same name for one. A library that was compiled again while
+    the old one is still in use is therefore loaded under a name of its own.
+    """
+    real = os.path.realpath(path)
+    stat = os.stat(real)
+    identity = f"{real}:{stat.st_ino}:{stat.st_mtime_ns}:{stat.st_size}"
+    same_name = [key for key in list(_opened) if key.startswith(f"{real}:") and key != identity]
+    try:
+        if not same_name:
+            dll = ctypes.CDLL(real, mode=os.RTLD_NOW | os.RTLD_LOCAL)
+        else:
+            with tempfile.TemporaryDirectory(prefix="tilewright-") as folder:
+                copy = os.path.join(folder, os.path.basename(real))
+                shutil.copy(real, copy)
+                dll = ctypes.CDLL(copy, mode=os.RTLD_NOW | os.RTLD_LOCAL)
+    except OSError as error:
+        raise LoadError(f"{path}: the system cannot load it: {error}") from error
+    _opened[identity] = dll
+    return dll
+
+
+def _close(handle: int) -> None:
+    import _ctypes
+
+    _ctypes.dlclose(handle)

@@ -1,0 +1,109 @@
+"""Linking object files to shared libraries with the system's compiler, or with zig's where there is none."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+import tarfile
+import tempfile
+from collections.abc import Sequence
+
+from .errors import LoadError, TVMError
+
+__all__ = ["find_cc", "link_shared", "run_cc", "unpack_objects"]
+
+_CANDIDATES = ("cc", "gcc", "clang", "g++", "clang++")
+
+
+def find_cc() -> list[str] | None:
+    """The command of a C compiler: `TILEWRIGHT_CC` or `CC`, the system's, or zig's; None without any."""
+    for variable in ("TILEWRIGHT_CC", "CC"):
+        words = shlex.split(os.environ.get(variable, ""))
+        if words and shutil.which(words[0]):
+            return words
+    for name in _CANDIDATES:
+        if shutil.which(name):
+            return [name]
+    if importlib.util.find_spec("ziglang") is not None:
+        return [sys.executable, "-m", "ziglang", "cc"]
+    return None
+
+
+def run_cc(
+    arguments: Sequence[str],
+    output: str,
+    cc: str | Sequence[str] | None = None,
+    cwd: str | None = None,
+    env: dict[str, str] | None = None,
+) -> None:
+    """Run a compiler so that `output` appears whole or not at all."""
+    command = shlex.split(cc) if isinstance(cc, str) else list(cc) if cc is not None else find_cc()
+    if not command:
+        raise TVMError(
+            "no C compiler was found to link with; install gcc or clang, or `pip install ziglang`, "
+            "or name one in TILEWRIGHT_CC"
+        )
+    place = os.path.join(cwd, output) if cwd else output
+    folder = os.path.dirname(os.path.abspath(place))
+    if not os.path.isdir(folder):
+        raise FileNotFoundError(f"{folder}: there is no such folder to write {os.path.basename(output)} to")
+    # A process may have the old library in use: it must keep its file, so the new one takes only its name.
+    with tempfile.TemporaryDirectory(prefix=".link-", dir=folder) as scratch:
+        made = os.path.join(scratch, os.path.basename(output))
+        full = [*command, *arguments, "-o", made]
+        try:
+            done = subprocess.run(
+                full, capture_output=True, text=True, cwd=cwd, env={**os.environ, **env} if env else None
+            )
+        except OSError as error:
+            raise TVMError(f"cannot run the compiler {command[0]!r}: {error}") from error
+        if done.returncode != 0:
+            told = (done.stderr + done.stdout).strip()
+            raise TVMError(
+                f"making {output} failed (exit code {done.returncode}):\n{shlex.join(full)}\n{told}"
+            )
+        os.replace(made, place)
+
+
+def link_shared(
+    output: str | os.PathLike[str],
+    objects: str | Sequence[str],
+    options: Sequence[str] | None = None,
+    cc: str | Sequence[str] | None = None,
+    cwd: str | None = None,
+    env: dict[str, str] | None = None,
+) -> None:
+    """Link object files (or compile C sources) to one shared library."""
+    files = [objects] if isinstance(objects, (str, os.PathLike)) else list(objects)
+    flags = ["-shared", "-fPIC", *(options or ())]
+    if sys.platform == "darwin":
+        flags += ["-undefined", "dynamic_lookup"]
+    # libraries last: a linker takes from them only what it has already missed
+    run_cc(
+        [*flags, *(os.fspath(file) for file in files), "-lm", "-lpthread"], os.fspath(output), cc, cwd, env
+    )
+
+
+def unpack_objects(archive: str, folder: str) -> list[str]:
+    """Unpack the object files of a tar archive; a member that would land elsewhere is refused."""
+    found = []
+    try:
+        with tarfile.open(archive) as tar:
+            for member in tar:
+                name = os.path.normpath(member.name)
+                if name.startswith(("/", "..")) or not (member.isfile() or member.isdir()):
+                    raise LoadError(
+                        f"{archive}: the member {member.name!r} is not a plain file within the archive"
+                    )
+                if member.isfile() and name.endswith((".o", ".obj")):
+                    tar.extract(member, folder, filter="data")
+                    found.append(os.path.join(folder, name))
+    except tarfile.TarError as error:
+        raise LoadError(f"{archive}: the tar archive is damaged: {error}") from error
+    if not found:
+        raise LoadError(f"{archive}: there are no object files in the archive")
+    return found

@@ -1,0 +1,290 @@
+"""Modules: compiled functions that belong together."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import shutil
+from collections.abc import Callable
+from typing import Any
+
+from . import elf, link
+from .cheader import c_header
+from .devices import Device
+from .errors import LoadError, TVMError
+from .launcher import NativeFunction
+from .library import METADATA, Library, SharedLibrary, error_of, join
+from .metadata import LibraryInfo, parse_metadata
+from .registry import PackedFunc
+from .timing import BenchmarkResult, time_evaluator
+
+__all__ = ["BenchmarkResult", "LibraryModule", "Module", "enabled", "load_module"]
+
+_ENTRY_NAMES = ("__tvm_main__", "main", "default")
+_LOADABLE = ".so (a shared library), .o (an object file) and .tar (object files)"
+
+
+class Module:
+    """Compiled functions in one library, with the modules they need.
+
+    A code generator subclasses this for code that it has in memory, and gives it `get_source` and `save`.
+    """
+
+    type_key = "library"
+    entry_name = "__tvm_main__"
+
+    def __init__(self, library: Library, name: str = "") -> None:
+        self._library = library
+        self.name = name or library.name
+        self.info: LibraryInfo = parse_metadata(library.metadata(), library.name)
+        self._imports: list[Module] = []
+        self._functions: dict[str, NativeFunction] = {}
+        join(library)
+
+    # -- functions -------------------------------------------------------------------------
+    @property
+    def function_names(self) -> list[str]:
+        """The names of the functions, in the order of the library."""
+        return list(self.info.functions)
+
+    def implements_function(self, name: str, query_imports: bool = False) -> bool:
+        """Whether there is a function of this name."""
+        if name in self.info.functions or (name == self.entry_name and self._entry() is not None):
+            return True
+        return query_imports and any(module.implements_function(name, True) for module in self._imports)
+
+    def get_function(self, name: str, query_imports: bool = False) -> PackedFunc:
+        """The function of this name, here or (if asked) in the imported modules."""
+        if name == self.entry_name and name not in self.info.functions:
+            name = self._entry() or name
+        info = self.info.functions.get(name)
+        if info is not None:
+            found = self._functions.get(name)
+            if found is None:
+                found = self._functions[name] = self._launcher(name)
+            return found
+        if query_imports:
+            for module in self._imports:
+                if module.implements_function(name, True):
+                    return module.get_function(name, True)
+        raise AttributeError(self._no_function(name))
+
+    def _launcher(self, name: str) -> NativeFunction:
+        info, library = self.info.functions[name], self._library
+        address = library.address(info.symbol)
+        if not address:
+            raise LoadError(
+                f"{library.name}: function {name!r} is announced, but symbol {info.symbol!r} is missing"
+            )
+        return NativeFunction(info, address, library, lambda code: error_of(library, name, code))
+
+    def _no_function(self, name: str) -> str:
+        text = f"module {self.name!r} has no function {name!r}; it has: {self._listed()}"
+        for module in self._imports:
+            if module.implements_function(name, True):
+                text += f"\nhint: the imported module {module.name!r} has it: "
+                text += f"get_function({name!r}, query_imports=True)"
+        return text
+
+    def _listed(self) -> str:
+        return ", ".join(self.function_names) or "none"
+
+    def _entry(self) -> str | None:
+        """The name of the function that calling the module means."""
+        names = self.function_names
+        if self.info.entry is not None:
+            return self.info.entry
+        if len(names) == 1:
+            return names[0]
+        return next((name for name in _ENTRY_NAMES if name in names), None)
+
+    @property
+    def entry_func(self) -> PackedFunc:
+        """The function that calling the module means: the only one, the one marked so, or `main`."""
+        name = self._entry()
+        if name is None:
+            raise TypeError(
+                f"module {self.name!r} has no entry function, only: {self._listed()}; "
+                'call one of them by name: mod["name"](…)'
+            )
+        return self.get_function(name)
+
+    def __getitem__(self, name: str) -> PackedFunc:
+        if not isinstance(name, str):
+            raise TypeError(f"a function is named by a string, not by {type(name).__name__}")
+        return self.get_function(name)
+
+    def __contains__(self, name: object) -> bool:
+        return isinstance(name, str) and self.implements_function(name)
+
+    def __call__(self, *args: Any) -> Any:
+        return self.entry_func(*args)
+
+    def __repr__(self) -> str:
+        functions = ", ".join(info.signature for info in self.info.functions.values())
+        return f"Module({self.type_key}, {self.name}: {functions})"
+
+    # -- other modules -----------------------------------------------------------------------
+    @property
+    def imported_modules(self) -> list[Module]:
+        return list(self._imports)
+
+    def import_module(self, module: Module) -> None:
+        """Add a module whose functions belong to this one."""
+        if not isinstance(module, Module):
+            raise TypeError(f"import_module takes a Module, not {type(module).__name__}")
+        if module is self or module._reaches(self):
+            raise ValueError(f"importing module {module.name!r} into {self.name!r} would make a cycle")
+        self._imports.append(module)
+
+    def _reaches(self, other: Module) -> bool:
+        return any(module is other or module._reaches(other) for module in self._imports)
+
+    # -- what it is and where it goes ----------------------------------------------------------
+    @property
+    def format(self) -> str:
+        """The kind of file that holds it best."""
+        return "so"
+
+    @property
+    def is_runnable(self) -> bool:
+        return True
+
+    @property
+    def is_device_module(self) -> bool:
+        return False
+
+    @property
+    def is_binary_serializable(self) -> bool:
+        return False
+
+    @property
+    def is_dso_exportable(self) -> bool:
+        return False
+
+    def get_source(self, fmt: str = "") -> str:
+        """The program in a form for reading: `h` is a C header, `json` the description of the functions."""
+        if fmt == "h":
+            return c_header(self.info, self.name)
+        if fmt == "json":
+            data = self._library.metadata()
+            return json.dumps(data if isinstance(data, dict) else json.loads(data), indent=2)
+        raise TVMError(
+            f"module {self.name!r} ({self.type_key}) has no source in format {fmt!r}, only 'h' and 'json'"
+        )
+
+    def save(self, file_name: str | os.PathLike[str], fmt: str = "") -> None:
+        """Write the module to a file."""
+        raise TVMError(f"a module of kind {self.type_key} cannot be saved as {os.fspath(file_name)!r}")
+
+    def export_library(
+        self,
+        file_name: str | os.PathLike[str],
+        *,
+        fcompile: Callable[..., Any] | None = None,
+        addons: list[str] | None = None,
+        workspace_dir: str | None = None,
+        **kwargs: Any,
+    ) -> str:
+        """Write a shared library that needs nothing else."""
+        raise TVMError(f"a module of kind {self.type_key} cannot be exported as {os.fspath(file_name)!r}")
+
+    # -- time ------------------------------------------------------------------------------------
+    def time_evaluator(
+        self,
+        func_name: str,
+        dev: Device | None = None,
+        number: int = 10,
+        repeat: int = 1,
+        min_repeat_ms: int = 0,
+        limit_zero_time_iterations: int = 100,
+        cooldown_interval_ms: int = 0,
+        repeats_to_cooldown: int = 1,
+        cache_flush_bytes: int = 0,
+        f_preproc: str = "",
+    ) -> Callable[..., BenchmarkResult]:
+        """A function that measures one of this module's: see `timing.time_evaluator`."""
+        return time_evaluator(
+            self.get_function(func_name, query_imports=True),
+            dev,
+            number=number,
+            repeat=repeat,
+            min_repeat_ms=min_repeat_ms,
+            limit_zero_time_iterations=limit_zero_time_iterations,
+            cooldown_interval_ms=cooldown_interval_ms,
+            repeats_to_cooldown=repeats_to_cooldown,
+            cache_flush_bytes=cache_flush_bytes,
+            f_preproc=f_preproc,
+        )
+
+
+class LibraryModule(Module):
+    """A module in a shared library on disk."""
+
+    def __init__(self, library: SharedLibrary, name: str = "") -> None:
+        super().__init__(library, name)
+        self.path = library.path
+
+    def save(self, file_name: str | os.PathLike[str], fmt: str = "") -> None:
+        target = os.fspath(file_name)
+        wanted = fmt or os.path.splitext(target)[1].lstrip(".")
+        if wanted != "so":
+            raise TVMError(f"{self.path} holds machine code only; it can be saved as .so, not as {wanted!r}")
+        if not os.path.exists(target) or not os.path.samefile(self.path, target):
+            shutil.copyfile(self.path, target)
+
+    def export_library(
+        self,
+        file_name: str | os.PathLike[str],
+        *,
+        fcompile: Callable[..., Any] | None = None,
+        addons: list[str] | None = None,
+        workspace_dir: str | None = None,
+        **kwargs: Any,
+    ) -> str:
+        self.save(file_name, "so")
+        return os.fspath(file_name)
+
+
+def load_module(path: str | os.PathLike[str], fmt: str = "") -> Module:
+    """Load a compiled library; object files are linked first."""
+    file = os.fspath(path)
+    if not os.path.exists(file):
+        raise FileNotFoundError(f"{file}: there is no such file")
+    kind = fmt or os.path.splitext(file)[1].lstrip(".").lower()
+    if kind in ("o", "obj", "tar"):
+        return _load_objects(file, kind)
+    if kind not in ("so", "dll", "dylib") and elf.file_kind(file) != "shared":
+        raise LoadError(
+            f"{file}: a file of kind {kind or 'unknown'!r} cannot be loaded; loadable are {_LOADABLE}"
+        )
+    return LibraryModule(SharedLibrary(file))
+
+
+def _load_objects(file: str, kind: str) -> Module:
+    """Link object files to a shared library beside nobody's files, load it, and forget the file."""
+    import tempfile
+
+    with tempfile.TemporaryDirectory(prefix="tilewright-") as folder:
+        objects = link.unpack_objects(file, folder) if kind == "tar" else [file]
+        for name in objects:
+            if elf.file_kind(name) != "object":
+                raise LoadError(f"{file}: {os.path.basename(name)} is not an object file")
+        target = os.path.join(folder, os.path.basename(os.path.splitext(file)[0]) + ".so")
+        link.link_shared(target, objects)
+        elf.check_shared_object(target, METADATA)
+        module = LibraryModule(SharedLibrary(target))
+    module.path = file
+    return module
+
+
+def enabled(target: str) -> bool:
+    """Whether code for a target can be made or run in this installation."""
+    kind = target.split()[0] if target.split() else ""
+    if kind in ("cpu", "c", "stackvm"):
+        return True
+    if kind == "llvm":
+        return importlib.util.find_spec("llvmlite") is not None
+    mask = Device.STR2MASK.get(kind)
+    return mask is not None and Device(mask, 0).exist

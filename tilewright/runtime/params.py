@@ -1,0 +1,134 @@
+"""Parameters on disk: named arrays in the safetensors format.
+
+    8 bytes: length of the header │ header: JSON, name → type, shape, place │ the arrays' bytes
+
+Reading trusts nothing: every length and place is checked before memory is touched.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import struct
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from .dtypes import ELEMENTS, Element
+from .errors import LoadError
+from .ndarray import NDArray, array, numpyasarray
+
+__all__ = ["load_param_dict", "load_param_dict_from_file", "save_param_dict", "save_param_dict_to_file"]
+
+_TO_NAME = {
+    "float16": "F16",
+    "float32": "F32",
+    "float64": "F64",
+    "bfloat16": "BF16",
+    "float8_e4m3fn": "F8_E4M3",
+    "float8_e5m2": "F8_E5M2",
+    "bool": "BOOL",
+    **{f"int{bits}": f"I{bits}" for bits in (8, 16, 32, 64)},
+    **{f"uint{bits}": f"U{bits}" for bits in (8, 16, 32, 64)},
+}
+_FROM_NAME = {short: ELEMENTS[name] for name, short in _TO_NAME.items()}
+_HEADER_LIMIT = 100_000_000  # what the format allows
+
+
+def save_param_dict(params: Mapping[str, Any]) -> bytes:
+    """Named arrays as bytes."""
+    header: dict[str, Any] = {"__metadata__": {"format": "tilewright"}}
+    pieces, position = [], 0
+    # wide types first, so that every array stays aligned to its type
+    arrays = {str(name): _as_array(name, value) for name, value in params.items()}
+    for name in sorted(arrays, key=lambda key: (-ELEMENTS[arrays[key].dtype].itemsize, key)):
+        value = arrays[name]
+        data = value.numpy().tobytes()
+        header[name] = {
+            "dtype": _TO_NAME[value.dtype],
+            "shape": list(value.shape),
+            "data_offsets": [position, position + len(data)],
+        }
+        pieces.append(data)
+        position += len(data)
+    text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
+    text += b" " * (-len(text) % 8)
+    return b"".join([struct.pack("<Q", len(text)), text, *pieces])
+
+
+def _as_array(name: Any, value: Any) -> NDArray:
+    if not isinstance(name, str):
+        raise TypeError(f"the name of a parameter is a string, not {name!r}")
+    if name == "__metadata__":
+        raise ValueError("the name '__metadata__' is reserved by the file format")
+    try:
+        return value if isinstance(value, NDArray) else array(value)
+    except (TypeError, ValueError) as error:
+        raise type(error)(f"parameter {name!r} cannot be saved: {error}") from error
+
+
+def load_param_dict(param_bytes: bytes | bytearray | memoryview) -> dict[str, NDArray]:
+    """The arrays that `save_param_dict` wrote."""
+    return _load(memoryview(param_bytes).cast("B"), "the parameter data")
+
+
+def save_param_dict_to_file(params: Mapping[str, Any], path: str | os.PathLike[str]) -> None:
+    """Write named arrays to a file."""
+    with open(path, "wb") as file:
+        file.write(save_param_dict(params))
+
+
+def load_param_dict_from_file(path: str | os.PathLike[str]) -> dict[str, NDArray]:
+    """Read a file that `save_param_dict_to_file`, or anyone else's safetensors, wrote."""
+    with open(path, "rb") as file:
+        return _load(memoryview(file.read()), os.fspath(path))
+
+
+def _load(data: memoryview, where: str) -> dict[str, NDArray]:
+    if len(data) < 8:
+        raise LoadError(f"{where}: truncated: {len(data)} bytes, a parameter file has at least 8")
+    (length,) = struct.unpack("<Q", data[:8])
+    if length > _HEADER_LIMIT:
+        raise LoadError(f"{where}: not a parameter file (safetensors): the header would have {length} bytes")
+    if 8 + length > len(data):
+        raise LoadError(f"{where}: truncated: the header has {length} bytes, the data ends after {len(data)}")
+    try:
+        header = json.loads(bytes(data[8 : 8 + length]))
+    except ValueError as error:
+        raise LoadError(f"{where}: not a parameter file (safetensors), or damaged: {error}") from error
+    if not isinstance(header, dict):
+        raise LoadError(f"{where}: damaged: the header is no table of arrays")
+    body = data[8 + length :]
+    return {name: _read(name, entry, body, where) for name, entry in header.items() if name != "__metadata__"}
+
+
+def _read(name: str, entry: Any, body: memoryview, where: str) -> NDArray:
+    kind, shape, begin, end = _entry(name, entry, where)
+    needed = kind.itemsize
+    for extent in shape:
+        needed *= extent
+    if end - begin != needed:
+        raise LoadError(
+            f"{where}: damaged: parameter {name!r} of {kind.name} and shape {shape} needs {needed} bytes, "
+            f"its place has {end - begin}"
+        )
+    if end > len(body):
+        raise LoadError(
+            f"{where}: truncated: parameter {name!r} ends at byte {end} of the data, which has {len(body)}"
+        )
+    values = np.frombuffer(body[begin:end], np.uint8).view(kind.numpy).reshape(shape)
+    return array(numpyasarray(values))
+
+
+def _entry(name: str, entry: Any, where: str) -> tuple[Element, tuple[int, ...], int, int]:
+    try:
+        short, shape, (begin, end) = entry["dtype"], entry["shape"], entry["data_offsets"]
+    except (KeyError, TypeError, ValueError) as error:
+        raise LoadError(f"{where}: damaged: the entry of parameter {name!r} is incomplete") from error
+    numbers = [*shape, begin, end] if isinstance(shape, list) else [None]
+    if not all(isinstance(number, int) and number >= 0 for number in numbers):
+        raise LoadError(f"{where}: damaged: the shape or place of parameter {name!r} is not made of sizes")
+    if short not in _FROM_NAME:
+        raise LoadError(f"{where}: parameter {name!r} has type {short!r}; known are {', '.join(_FROM_NAME)}")
+    return _FROM_NAME[short], tuple(shape), begin, end

@@ -1,0 +1,115 @@
+"""Packed functions and the table of global ones, which compiled code calls by name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Literal, TypeVar, overload
+
+__all__ = [
+    "PackedFunc",
+    "convert",
+    "get_global_func",
+    "list_global_func_names",
+    "register_converter",
+    "register_func",
+    "remove_global_func",
+]
+
+
+class PackedFunc:
+    """A callable with a name: Python's or compiled, one looks like the other."""
+
+    __slots__ = ("__weakref__", "_call", "name")
+
+    def __init__(self, call: Callable[..., Any], name: str = "") -> None:
+        self._call = call
+        self.name = name or getattr(call, "__name__", "function")
+
+    def __call__(self, *args: Any) -> Any:
+        return self._call(*args)
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.name}>"
+
+
+_Callable = TypeVar("_Callable", bound=Callable[..., Any])
+_functions: dict[str, PackedFunc] = {}
+
+
+@overload
+def register_func(func_name: str, f: _Callable, override: bool = ...) -> _Callable: ...
+@overload
+def register_func(
+    func_name: str, f: None = ..., override: bool = ...
+) -> Callable[[_Callable], _Callable]: ...
+@overload
+def register_func(func_name: _Callable, f: None = ..., override: bool = ...) -> _Callable: ...
+def register_func(
+    func_name: str | Callable[..., Any], f: Callable[..., Any] | None = None, override: bool = False
+) -> Any:
+    """Make a function callable from compiled code under a name.
+
+    @register_func                 the function's own name
+    @register_func("my.add")       this name
+    register_func("my.add", add)   the same without a decorator
+    """
+    if callable(func_name):
+        return register_func(func_name.__name__, func_name, override)
+    name = str(func_name)
+
+    def register(function: Callable[..., Any]) -> Callable[..., Any]:
+        if name in _functions and not override:
+            raise ValueError(
+                f"a global function {name!r} exists already; pass override=True to replace it, "
+                "or call remove_global_func first"
+            )
+        if not callable(function):
+            raise TypeError(f"global function {name!r} must be callable, not {type(function).__name__}")
+        _functions[name] = function if isinstance(function, PackedFunc) else PackedFunc(function, name)
+        return function
+
+    return register if f is None else register(f)
+
+
+@overload
+def get_global_func(name: str, allow_missing: Literal[False] = ...) -> PackedFunc: ...
+@overload
+def get_global_func(name: str, allow_missing: bool) -> PackedFunc | None: ...
+def get_global_func(name: str, allow_missing: bool = False) -> PackedFunc | None:
+    """The function registered under a name; without it an error, or None where that is allowed."""
+    found = _functions.get(name)
+    if found is None and not allow_missing:
+        raise ValueError(f"there is no global function {name!r}; register one with @register_func({name!r})")
+    return found
+
+
+def remove_global_func(name: str) -> None:
+    """Forget a global function; a name that is not there is no error."""
+    _functions.pop(name, None)
+
+
+def list_global_func_names() -> list[str]:
+    """The names of all global functions, sorted."""
+    return sorted(_functions)
+
+
+_converters: list[Callable[[Any], Any]] = []
+
+
+def register_converter(converter: Callable[[Any], Any]) -> None:
+    """Teach `convert` more: the compiler adds the conversion of numbers to IR constants this way.
+
+    A converter returns `NotImplemented` for what it does not know.
+    """
+    _converters.append(converter)
+
+
+def convert(value: Any) -> Any:
+    """The form of a Python value in which compiled code and the IR take it."""
+    for converter in _converters:
+        found = converter(value)
+        if found is not NotImplemented:
+            return found
+    if callable(value) and not isinstance(value, (PackedFunc, type)):
+        return PackedFunc(value)
+    return value

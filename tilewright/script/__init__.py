@@ -1,0 +1,9 @@
+"""The text form of programs as Python: `tir as T`, `ir as I`, `from_source`."""
+
+from __future__ import annotations
+
+from . import ir, ir_builder, tir
+from .ir import ir_module
+from .parse import from_source, parse
+
+__all__ = ["from_source", "ir", "ir_builder", "ir_module", "parse", "tir"]

@@ -1,0 +1,34 @@
+"""What hardware is: targets, their kinds and options, and the figures that schedules reckon with."""
+
+from . import codegen, tag
+from .host import CacheSizes
+from .machine import CpuMachine, GpuMachine, LlvmSettings
+from .makers import arm_cpu, bifrost, cuda, hexagon, intel_graphics, mali, riscv_cpu, rocm, vta
+from .tag import list_tags, register_tag
+from .target import Target, TargetKind, create, register_device_lookup
+from .virtual_device import VirtualDevice
+
+__all__ = [
+    "CacheSizes",
+    "CpuMachine",
+    "GpuMachine",
+    "LlvmSettings",
+    "Target",
+    "TargetKind",
+    "VirtualDevice",
+    "arm_cpu",
+    "bifrost",
+    "codegen",
+    "create",
+    "cuda",
+    "hexagon",
+    "intel_graphics",
+    "list_tags",
+    "mali",
+    "register_device_lookup",
+    "register_tag",
+    "riscv_cpu",
+    "rocm",
+    "tag",
+    "vta",
+]

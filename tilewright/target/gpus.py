@@ -1,0 +1,99 @@
+"""Figures of well-known NVIDIA GPUs, by the name that `-model=` and the tags use."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+__all__ = ["GPUS", "Gpu", "figures_of_arch", "figures_of_model", "gpu_of"]
+
+_K, _M = 1024, 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Gpu:
+    """One GPU: what a block may use, and how much of everything there is."""
+
+    arch: str
+    sms: int
+    l2: int  # bytes
+    shared: int  # bytes that a block may ask for at its launch
+    bandwidth: float  # GB/s of the main memory
+    clock: float  # GHz, boost
+    registers: int = 65536
+    threads: int = 1024
+    cores_per_sm: int = 64  # float32 multiply-adds in a cycle
+
+    def attrs(self) -> dict[str, Any]:
+        """The options of a target that stand for this GPU."""
+        return {
+            "arch": self.arch,
+            "max_threads_per_block": self.threads,
+            # What every kernel may declare; more must be asked for, up to the dynamic limit.
+            "max_shared_memory_per_block": 49152,
+            "max_dynamic_shared_memory_per_block": self.shared,
+            "registers_per_block": self.registers,
+            "thread_warp_size": 32,
+            "l2_cache_size_bytes": self.l2,
+            "multi_processor_count": self.sms,
+        }
+
+
+GPUS: Final[dict[str, Gpu]] = {
+    "jetson-nano": Gpu("sm_53", 1, 256 * _K, 49152, 25.6, 0.921, registers=32768, cores_per_sm=128),
+    "jetson-tx2": Gpu("sm_62", 2, 512 * _K, 49152, 59.7, 1.30, registers=32768, cores_per_sm=128),
+    "jetson-agx-xavier": Gpu("sm_72", 8, 512 * _K, 98304, 136.5, 1.377),
+    "jetson-agx-orin": Gpu("sm_87", 16, 4 * _M, 166912, 204.8, 1.30, cores_per_sm=128),
+    "1080ti": Gpu("sm_61", 28, 2816 * _K, 49152, 484.0, 1.582, cores_per_sm=128),
+    "titanx": Gpu("sm_61", 28, 3 * _M, 49152, 480.0, 1.531, cores_per_sm=128),
+    "p100": Gpu("sm_60", 56, 4 * _M, 49152, 732.0, 1.328),
+    "v100": Gpu("sm_70", 80, 6 * _M, 98304, 900.0, 1.53),
+    "t4": Gpu("sm_75", 40, 4 * _M, 65536, 320.0, 1.59),
+    "2080ti": Gpu("sm_75", 68, 5632 * _K, 65536, 616.0, 1.545),
+    "a100": Gpu("sm_80", 108, 40 * _M, 166912, 1555.0, 1.41),
+    "a10g": Gpu("sm_86", 80, 6 * _M, 101376, 600.0, 1.71, cores_per_sm=128),
+    "3070": Gpu("sm_86", 46, 4 * _M, 101376, 448.0, 1.725, cores_per_sm=128),
+    "3080": Gpu("sm_86", 68, 5 * _M, 101376, 760.0, 1.71, cores_per_sm=128),
+    "3090": Gpu("sm_86", 82, 6 * _M, 101376, 936.0, 1.695, cores_per_sm=128),
+    "4090": Gpu("sm_89", 128, 72 * _M, 101376, 1008.0, 2.52, cores_per_sm=128),
+    "l4": Gpu("sm_89", 58, 48 * _M, 101376, 300.0, 2.04, cores_per_sm=128),
+    "l40": Gpu("sm_89", 142, 96 * _M, 101376, 864.0, 2.49, cores_per_sm=128),
+    "h100": Gpu("sm_90a", 132, 50 * _M, 232448, 3350.0, 1.98, cores_per_sm=128),
+    "h200": Gpu("sm_90a", 132, 60 * _M, 232448, 4800.0, 1.98, cores_per_sm=128),
+}
+
+# A small member of each generation stands for one of which only the architecture is known.
+_BY_ARCH: Final = {
+    "50": "jetson-nano",
+    "53": "jetson-nano",
+    "60": "p100",
+    "61": "1080ti",
+    "62": "jetson-tx2",
+    "70": "v100",
+    "72": "jetson-agx-xavier",
+    "75": "t4",
+    "80": "a100",
+    "86": "3070",
+    "87": "jetson-agx-orin",
+    "89": "l4",
+    "90": "h100",
+    "100": "h100",
+    "120": "4090",
+}
+
+
+def figures_of_model(model: str) -> dict[str, Any] | None:
+    """The options that a model's name stands for; None for a name that is not known."""
+    found = GPUS.get(model.lower())
+    return None if found is None else found.attrs()
+
+
+def figures_of_arch(arch: str) -> Gpu:
+    """A GPU to reckon with where only `sm_80` is known."""
+    number = arch.removeprefix("sm_").removeprefix("compute_").rstrip("af")
+    return GPUS[_BY_ARCH.get(number, "t4")]
+
+
+def gpu_of(model: str, arch: str) -> Gpu:
+    """The GPU by its model's name, or else by its architecture."""
+    return GPUS.get(model.lower()) or figures_of_arch(arch)

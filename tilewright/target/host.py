@@ -1,0 +1,111 @@
+"""This machine: its triple, processor, features, cores and caches. Asked for once, on first use."""
+
+from __future__ import annotations
+
+import os
+import platform
+from functools import cache
+from pathlib import Path
+from typing import Final, NamedTuple
+
+__all__ = [
+    "CacheSizes",
+    "host_cache_sizes",
+    "host_cores",
+    "host_cpu_name",
+    "host_feature_string",
+    "host_features",
+    "host_triple",
+]
+
+
+class CacheSizes(NamedTuple):
+    """Bytes of the data caches, as one core sees them, and of a line; 0 where there is none."""
+
+    l1d: int
+    l2: int
+    l3: int
+    line: int
+
+
+@cache
+def host_triple() -> str:
+    """The triple of code that runs in this process."""
+    import llvmlite.binding as llvm
+
+    return str(llvm.get_process_triple())
+
+
+@cache
+def host_cpu_name() -> str:
+    """The processor as LLVM names it. It says nothing about features that a virtual machine hides."""
+    import llvmlite.binding as llvm
+
+    return str(llvm.get_host_cpu_name())
+
+
+@cache
+def _feature_map() -> dict[str, bool]:
+    import llvmlite.binding as llvm
+
+    return dict(llvm.get_host_cpu_features())
+
+
+@cache
+def host_feature_string() -> str:
+    """Every feature, switched on or off, as it really is: `+avx2,-avx512f,…`.
+
+    It goes with the processor's name always: a virtual machine may report znver4 and hide AVX-512, and
+    code for the name alone would then be illegal.
+    """
+    return ",".join(("+" if on else "-") + name for name, on in sorted(_feature_map().items()))
+
+
+@cache
+def host_features() -> frozenset[str]:
+    """The features that this processor has."""
+    return frozenset(name for name, on in _feature_map().items() if on)
+
+
+def host_cores() -> int:
+    """The cores that this process may use."""
+    try:
+        return len(os.sched_getaffinity(0)) or 1
+    except (AttributeError, OSError):
+        return os.cpu_count() or 1
+
+
+def host_architecture() -> str:
+    """The architecture of this machine, without asking LLVM."""
+    name = platform.machine().lower()
+    return {"amd64": "x86_64", "arm64": "aarch64", "i686": "x86", "i386": "x86"}.get(name, name)
+
+
+_SYSTEM: Final = Path("/sys/devices/system/cpu/cpu0/cache")
+_UNITS: Final = {"K": 1024, "M": 1024**2, "G": 1024**3}
+
+
+def _bytes(text: str) -> int:
+    text = text.strip().upper()
+    if text[-1:] in _UNITS:
+        return int(text[:-1]) * _UNITS[text[-1]]
+    return int(text)
+
+
+@cache
+def host_cache_sizes(folder: Path = _SYSTEM) -> CacheSizes | None:
+    """The caches as Linux tells them; None where it does not."""
+    sizes, line = {1: 0, 2: 0, 3: 0}, 0
+    try:
+        for index in sorted(folder.glob("index*")):
+            if (index / "type").read_text().strip() == "Instruction":
+                continue
+            level = int((index / "level").read_text())
+            if level in sizes:
+                sizes[level] = max(sizes[level], _bytes((index / "size").read_text()))
+            line = int((index / "coherency_line_size").read_text()) or line
+    except (OSError, ValueError):
+        return None
+    if not sizes[1]:
+        return None
+    return CacheSizes(sizes[1], sizes[2], sizes[3], line or 64)

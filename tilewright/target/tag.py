@@ -1,0 +1,101 @@
+"""Tags: short names of whole targets, such as `nvidia/geforce-rtx-3090`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+from ..ir.errors import TargetError
+from .gpus import GPUS
+
+if TYPE_CHECKING:
+    from .target import Target
+
+__all__ = ["list_tags", "register_tag", "tag_config", "tag_names"]
+
+
+def _cpu(triple: str, cpu: str, cores: int, *features: str, **more: Any) -> dict[str, Any]:
+    made: dict[str, Any] = {"kind": "llvm", "mtriple": triple, "mcpu": cpu, "num-cores": cores, **more}
+    return {**made, "mattr": list(features)} if features else made
+
+
+def _gpu(model: str, host: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    made = {"kind": "cuda", **GPUS[model].attrs(), "model": model}
+    return made if host is None else {**made, "host": host}
+
+
+_ARM = "aarch64-linux-gnu"
+_tags: Final[dict[str, dict[str, Any]]] = {
+    "nvidia/nvidia-v100": _gpu("v100"),
+    "nvidia/tesla-v100": _gpu("v100"),
+    "nvidia/tesla-p100": _gpu("p100"),
+    "nvidia/nvidia-t4": _gpu("t4"),
+    "nvidia/tesla-t4": _gpu("t4"),
+    "nvidia/nvidia-a100": _gpu("a100"),
+    "nvidia/nvidia-a10g": _gpu("a10g"),
+    "nvidia/nvidia-l4": _gpu("l4"),
+    "nvidia/nvidia-l40": _gpu("l40"),
+    "nvidia/nvidia-h100": _gpu("h100"),
+    "nvidia/nvidia-h200": _gpu("h200"),
+    "nvidia/geforce-gtx-1080-ti": _gpu("1080ti"),
+    "nvidia/nvidia-titan-x": _gpu("titanx"),
+    "nvidia/geforce-rtx-2080-ti": _gpu("2080ti"),
+    "nvidia/geforce-rtx-3070": _gpu("3070"),
+    "nvidia/geforce-rtx-3080": _gpu("3080"),
+    "nvidia/geforce-rtx-3090": _gpu("3090"),
+    "nvidia/geforce-rtx-4090": _gpu("4090"),
+    "nvidia/jetson-nano": _gpu("jetson-nano", _cpu(_ARM, "cortex-a57", 4)),
+    "nvidia/jetson-tx2": _gpu("jetson-tx2", _cpu(_ARM, "cortex-a57", 4)),
+    "nvidia/jetson-agx-xavier": _gpu("jetson-agx-xavier", _cpu(_ARM, "carmel", 8)),
+    "nvidia/jetson-agx-orin-32gb": _gpu("jetson-agx-orin", _cpu(_ARM, "cortex-a78", 8)),
+    "nvidia/jetson-agx-orin-64gb": _gpu("jetson-agx-orin", _cpu(_ARM, "cortex-a78", 12)),
+    "raspberry-pi/3b-aarch64": _cpu(_ARM, "cortex-a53", 4, "+neon"),
+    "raspberry-pi/4b-aarch64": _cpu(_ARM, "cortex-a72", 4, "+neon"),
+    "raspberry-pi/5-aarch64": _cpu(_ARM, "cortex-a76", 4, "+neon", "+dotprod"),
+    "aws/cpu/c5.large": _cpu("x86_64-linux-gnu", "skylake-avx512", 1),
+    "aws/cpu/c5.2xlarge": _cpu("x86_64-linux-gnu", "skylake-avx512", 4),
+    "aws/cpu/c5.9xlarge": _cpu("x86_64-linux-gnu", "skylake-avx512", 18),
+    "aws/cpu/c6g.xlarge": _cpu(_ARM, "neoverse-n1", 4),
+    "aws/cpu/c7g.xlarge": _cpu(_ARM, "neoverse-v1", 4),
+    "aws/gpu/g4dn.xlarge": _gpu("t4", _cpu("x86_64-linux-gnu", "skylake-avx512", 2)),
+    "apple/m1-cpu": _cpu("arm64-apple-macos", "apple-m1", 8),
+    "apple/m2-cpu": _cpu("arm64-apple-macos", "apple-m2", 8),
+    "apple/m1-gpu": {
+        "kind": "metal",
+        "max_threads_per_block": 1024,
+        "max_num_threads": 1024,
+        "max_shared_memory_per_block": 32768,
+        "thread_warp_size": 32,
+        "host": _cpu("arm64-apple-macos", "apple-m1", 8),
+    },
+}
+_tags["apple/m2-gpu"] = {**_tags["apple/m1-gpu"], "host": _tags["apple/m2-cpu"]}
+
+
+def tag_config(name: str) -> dict[str, Any] | None:
+    """The options that a tag stands for."""
+    found = _tags.get(name)
+    return None if found is None else dict(found)
+
+
+def tag_names() -> list[str]:
+    """All tags."""
+    return sorted(_tags)
+
+
+def list_tags() -> dict[str, Target]:
+    """All tags with their targets."""
+    from .target import Target
+
+    return {name: Target(name) for name in tag_names()}
+
+
+def register_tag(name: str, config: Mapping[str, Any], override: bool = False) -> Target:
+    """Give a target a short name of its own."""
+    from .target import Target
+
+    if not override and name in _tags:
+        raise TargetError(f"target tag {name!r} exists already; say override=True to replace it")
+    made = Target(dict(config))
+    _tags[name] = dict(config)
+    return made

@@ -1,0 +1,451 @@
+"""A target: what hardware code is made for."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Any, Final, overload
+
+from ..ir.errors import TargetError, UnsupportedError
+from .host import CacheSizes
+from .kinds import KINDS, TargetKind
+from .machine import CpuMachine, GpuMachine, LlvmSettings, cpu_features, llvm_settings, machine_of
+from .parse import parse_target
+
+__all__ = ["Target", "TargetFeatures", "TargetKind", "create", "register_device_lookup"]
+
+
+class _Stack(threading.local):
+    def __init__(self) -> None:
+        self.targets: list[Target] = []
+
+
+_stack: Final = _Stack()
+_LISTS: Final = ("mattr", "libs", "cl-opt")
+
+
+class Target:
+    """A kind of hardware with its options, and perhaps the host that drives it.
+
+    Written as text (`"llvm -mcpu=znver4 -num-cores=4"`), as a dict, as JSON, or as a tag
+    (`"nvidia/geforce-rtx-3090"`). Two targets that say the same are equal. `with target:` makes it the
+    current one.
+    """
+
+    __slots__ = ("_machine", "_text", "attrs", "host", "keys", "kind", "tag")
+
+    kind: TargetKind
+    keys: tuple[str, ...]
+    attrs: Mapping[str, Any]
+    host: Target | None
+    tag: str
+
+    def __init__(self, target: str | Mapping[str, Any] | Target, host: Any = None) -> None:
+        self._text, self.host = "", None
+        self._machine: CpuMachine | GpuMachine | None = None
+        if isinstance(target, Target):
+            self.kind, self.keys, self.attrs, self.tag = target.kind, target.keys, target.attrs, target.tag
+            own = target.host
+        elif isinstance(target, (str, Mapping)):
+            parsed = parse_target(target)
+            self.kind, self.keys, self.tag = parsed.kind, parsed.keys, parsed.tag
+            self.attrs = MappingProxyType(parsed.attrs)
+            own = None if parsed.host is None else _as_host(parsed.host)
+        else:
+            raise TypeError(f"a target is text, a dict or a Target, not {target!r} ({type(target).__name__})")
+        given = None if host is None else _as_host(host)
+        if own is not None and given is not None and own != given:
+            raise TargetError(f"target {self} has the host {own} already; it cannot have {given} too")
+        self.host = own if given is None else given
+
+    # -- context -------------------------------------------------------------------------------
+    @staticmethod
+    def current(allow_none: bool = True) -> Target | None:
+        """The innermost target of this thread's `with` statements."""
+        if _stack.targets:
+            return _stack.targets[-1]
+        if allow_none:
+            return None
+        raise TargetError('there is no current target; write `with tvm.target.Target("llvm"):`')
+
+    def __enter__(self) -> Target:
+        _stack.targets.append(self)
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        _stack.targets.pop()
+
+    # -- text ----------------------------------------------------------------------------------
+    def __str__(self) -> str:
+        if not self._text:
+            words = [self.kind.name]
+            if self.keys:
+                words.append("-keys=" + ",".join(self.keys))
+            for name in sorted(self.attrs):
+                words.append(f"-{name}={_written(self.attrs[name])}")
+            self._text = " ".join(words)
+        return self._text
+
+    __repr__ = __str__
+
+    def export(self) -> dict[str, Any]:
+        """The target as plain data: `Target(t.export()) == t`."""
+        out: dict[str, Any] = {"kind": self.kind.name, "tag": self.tag, "keys": list(self.keys)}
+        for name, value in self.attrs.items():
+            out[name] = list(value) if isinstance(value, tuple) else value
+        if self.host is not None:
+            out["host"] = self.host.export()
+        return out
+
+    def to_json(self) -> str:
+        """The target as JSON text."""
+        return json.dumps(self.export(), sort_keys=True)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Target):
+            return NotImplemented
+        return str(self) == str(other) and self.host == other.host
+
+    def __hash__(self) -> int:
+        return hash((str(self), self.host))
+
+    def __copy__(self) -> Target:
+        return self
+
+    def __deepcopy__(self, memo: Any) -> Target:
+        return self
+
+    def __reduce__(self) -> Any:
+        return (Target, (self.export(),))
+
+    def same_as(self, other: object) -> bool:
+        return self is other
+
+    # -- parts ---------------------------------------------------------------------------------
+    def with_host(self, host: Any) -> Target:
+        """This target driven by another host."""
+        made = Target(self)
+        made.host = None if host is None else _as_host(host)
+        return made
+
+    def without_host(self) -> Target:
+        """This target alone."""
+        return self if self.host is None else self.with_host(None)
+
+    def with_attr(self, name: str, value: Any) -> Target:
+        """This target with one option changed; None removes it."""
+        data = self.export()
+        data.pop("tag")
+        data[name] = value
+        return Target(data)
+
+    def get_kind_attr(self, name: str) -> Any:
+        """Something that holds for the whole kind."""
+        return getattr(self.kind, name, None)
+
+    def get_target_device_type(self) -> int:
+        """The number that DLPack gives to the device."""
+        return self.kind.device_type
+
+    @property
+    def is_cpu(self) -> bool:
+        return self.kind.name in ("llvm", "c")
+
+    @property
+    def is_gpu(self) -> bool:
+        return "gpu" in self.kind.default_keys
+
+    @property
+    def model(self) -> str:
+        return str(self.attrs.get("model", "unknown"))
+
+    @property
+    def device_name(self) -> str:
+        return str(self.attrs.get("device", ""))
+
+    @property
+    def mcpu(self) -> str:
+        """The processor as it was given; empty means this machine's."""
+        return str(self.attrs.get("mcpu", ""))
+
+    @property
+    def mattr(self) -> list[str]:
+        return list(self.attrs.get("mattr", ()))
+
+    @property
+    def mtriple(self) -> str:
+        return str(self.attrs.get("mtriple", ""))
+
+    @property
+    def libs(self) -> list[str]:
+        return list(self.attrs.get("libs", ()))
+
+    @property
+    def arch(self) -> str:
+        """`sm_80` of a GPU, `x86_64` of a processor."""
+        return str(self.attrs["arch"]) if "arch" in self.attrs else self.machine.arch
+
+    def _limit(self, name: str) -> int:
+        value = self.attrs.get(name)
+        if value is None:
+            raise TargetError(f"target {self} does not say -{name}")
+        return int(value)
+
+    @property
+    def max_num_threads(self) -> int:
+        return self._limit("max_num_threads")
+
+    @property
+    def thread_warp_size(self) -> int:
+        return self._limit("thread_warp_size")
+
+    @property
+    def max_shared_memory_per_block(self) -> int:
+        return self._limit("max_shared_memory_per_block")
+
+    @property
+    def max_function_args(self) -> int:
+        return int(self.attrs.get("max_function_args", -1))
+
+    @property
+    def l2_cache_size_bytes(self) -> int:
+        return int(self.attrs.get("l2_cache_size_bytes", 0))
+
+    @property
+    def supports_integer_dot_product(self) -> bool:
+        if "supports_integer_dot_product" in self.attrs:
+            return bool(self.attrs["supports_integer_dot_product"])
+        number = str(self.attrs.get("arch", "")).removeprefix("sm_").rstrip("af")
+        return self.kind.name == "cuda" and number.isdigit() and int(number) >= 61
+
+    # -- figures -------------------------------------------------------------------------------
+    @property
+    def machine(self) -> CpuMachine | GpuMachine:
+        """The target in numbers."""
+        if self._machine is None:
+            self._machine = machine_of(self)
+        return self._machine
+
+    @property
+    def cpu(self) -> CpuMachine:
+        """The numbers of a CPU target."""
+        found = self.machine
+        if not isinstance(found, CpuMachine):
+            raise TargetError(f"target {self} is no processor")
+        return found
+
+    @property
+    def gpu(self) -> GpuMachine:
+        """The numbers of a GPU target."""
+        found = self.machine
+        if not isinstance(found, GpuMachine):
+            raise TargetError(f"target {self} is no GPU")
+        return found
+
+    @property
+    def num_cores(self) -> int:
+        """The cores that a program may use: `-num-cores`, or those of this machine."""
+        return self.cpu.num_cores
+
+    @property
+    def vector_bits(self) -> int:
+        """Bits of the widest vector register."""
+        return self.cpu.vector_bits
+
+    @property
+    def preferred_vector_bits(self) -> int:
+        """Bits of the vectors that the processor runs best."""
+        return self.cpu.preferred_vector_bits
+
+    @property
+    def vector_registers(self) -> int:
+        return self.cpu.vector_registers
+
+    @property
+    def cache_sizes(self) -> CacheSizes:
+        return self.cpu.cache_sizes
+
+    @property
+    def llvm(self) -> LlvmSettings:
+        """Triple, processor and features for LLVM."""
+        if not self.is_cpu:
+            raise TargetError(f"target {self} is not compiled by LLVM for a processor")
+        return llvm_settings(self)
+
+    @property
+    def features(self) -> TargetFeatures:
+        """The processor features that code may use."""
+        if not self.is_cpu:
+            return TargetFeatures(frozenset(), "")
+        return TargetFeatures(cpu_features(self), self.arch)
+
+    # -- other ways to a target ----------------------------------------------------------------
+    @staticmethod
+    def list_kinds() -> list[str]:
+        """The names of all kinds."""
+        return sorted(KINDS)
+
+    @staticmethod
+    def target_or_current(target: Any) -> Target:
+        """The target that is given, else the current one."""
+        if target is not None:
+            return target if isinstance(target, Target) else Target(target)
+        found = Target.current(allow_none=False)
+        assert found is not None
+        return found
+
+    @staticmethod
+    def from_device(device: Any) -> Target:
+        """The target of a device that is there, with the figures it tells of itself."""
+        return _from_device(device)
+
+    @staticmethod
+    def canon_target(target: Any) -> Target | None:
+        """Anything that means a target, as one."""
+        return target if target is None or isinstance(target, Target) else Target(target)
+
+    @staticmethod
+    def canon_target_and_host(target: Any, target_host: Any = None) -> tuple[Target | None, Target | None]:
+        """A target and its host as targets, each knowing of the other."""
+        if target is None:
+            if target_host is not None:
+                raise TargetError("a host was given without a target")
+            return None, None
+        made = Target(target, target_host)
+        return made, made.host
+
+    @staticmethod
+    def canon_multi_target(multi_targets: Any) -> list[Target]:
+        """One target, several in a list, or a dict from devices to targets, as a list."""
+        if multi_targets is None:
+            return []
+        if isinstance(multi_targets, Mapping) and "kind" not in multi_targets and "tag" not in multi_targets:
+            multi_targets = list(multi_targets.values())
+        if isinstance(multi_targets, (str, Mapping, Target)):
+            multi_targets = [multi_targets]
+        return [Target(t) for t in multi_targets]
+
+    @staticmethod
+    def canon_multi_target_and_host(target: Any, target_host: Any = None) -> list[Target]:
+        """The same, each with the host."""
+        if target is None:
+            raise TargetError("at least one target must be given")
+        return [Target(t, target_host) for t in Target.canon_multi_target(target)]
+
+    @overload
+    @staticmethod
+    def canon_target_map_and_host(
+        target_map: Mapping[Any, Any], target_host: Any = None
+    ) -> tuple[dict[Target, Any], Target | None]: ...
+    @overload
+    @staticmethod
+    def canon_target_map_and_host(target_map: None, target_host: Any = None) -> tuple[None, None]: ...
+    @staticmethod
+    def canon_target_map_and_host(target_map: Any, target_host: Any = None) -> Any:
+        """A dict from targets to modules, its keys as targets with the host."""
+        if target_map is None:
+            return None, None
+        host = None if target_host is None else _as_host(target_host)
+        made: dict[Target, Any] = {}
+        for key, value in target_map.items():
+            one = Target(key, host)
+            made[one] = value
+            host = host or one.host
+        return made, host
+
+
+def _as_host(given: Any) -> Target:
+    return given if isinstance(given, Target) else Target(given)
+
+
+def _written(value: Any) -> str:
+    if isinstance(value, bool):
+        return str(int(value))
+    text = ",".join(value) if isinstance(value, tuple) else str(value)
+    return f"'{text}'" if " " in text else text
+
+
+class TargetFeatures:
+    """Processor features: `"avx2" in target.features`, `target.features.has_dotprod`."""
+
+    __slots__ = ("_arch", "_names")
+
+    _CLASSIC: Final = {
+        "has_asimd": "neon",
+        "has_matmul_i8": "i8mm",
+        "has_fp16_simd": "fullfp16",
+        "has_mve": "mve",
+    }
+
+    def __init__(self, names: frozenset[str], arch: str) -> None:
+        self._names, self._arch = names, arch
+
+    def __contains__(self, name: str) -> bool:
+        return name.lstrip("+") in self._names
+
+    def __iter__(self) -> Any:
+        return iter(sorted(self._names))
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+    def __getattr__(self, name: str) -> bool:
+        if name == "is_aarch64":
+            return self._arch == "aarch64"
+        if not name.startswith("has_"):
+            raise AttributeError(f"features are asked for as has_avx2, not {name}")
+        return self._CLASSIC.get(name, name[4:].replace("_", "-")) in self._names or name[4:] in self._names
+
+
+# -- devices ------------------------------------------------------------------------------------
+_device_lookup: Callable[[str], Any] | None = None
+
+
+def register_device_lookup(lookup: Callable[[str], Any]) -> None:
+    """Give the function that finds a device by its text (`"cuda:0"`); the runtime does."""
+    global _device_lookup
+    _device_lookup = lookup
+
+
+_KIND_OF_DEVICE: Final = {kind.device_type: kind.name for kind in reversed(KINDS.values())}
+_ASKED: Final = {
+    "max_threads_per_block": "max_threads_per_block",
+    "max_shared_memory_per_block": "max_shared_memory_per_block",
+    "thread_warp_size": "warp_size",
+    "multi_processor_count": "multi_processor_count",
+    "l2_cache_size_bytes": "l2_cache_size_bytes",
+}
+
+
+def _from_device(device: Any) -> Target:
+    if isinstance(device, str):
+        if device.split(":", 1)[0] in ("cpu", "llvm"):
+            return Target("llvm")
+        if _device_lookup is None:
+            raise UnsupportedError(f"Target.from_device({device!r}): give the device itself, tvm.device(…)")
+        device = _device_lookup(device)
+    number = int(device.device_type)
+    kind = "llvm" if number == 1 else _KIND_OF_DEVICE.get(number)
+    if kind is None:
+        raise TargetError(f"no target kind runs on {device}")
+    if kind == "llvm":
+        return Target("llvm")
+    if not device.exist:
+        raise TargetError(f"device {device} is not there")
+    data: dict[str, Any] = {"kind": kind}
+    for option, attribute in _ASKED.items():
+        value = getattr(device, attribute, None)
+        if value and option in KINDS[kind].options:
+            data[option] = int(value)
+    version = getattr(device, "compute_version", None)
+    if kind == "cuda" and version:
+        data["arch"] = "sm_" + str(version).replace(".", "")
+        data["max_num_threads"] = data.get("max_threads_per_block", 1024)
+    return Target(data)
+
+
+def create(target: Any) -> Target:
+    """A target from its text or dict."""
+    return target if isinstance(target, Target) else Target(target)

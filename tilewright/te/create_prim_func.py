@@ -1,0 +1,417 @@
+"""From tensor expressions to a loop program in blocks."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ..ir.buffer import Buffer, BufferRegion, decl_buffer
+from ..ir.dtype import DataType
+from ..ir.expr import BufferLoad, IterVar, PrimExpr, Range, Reduce, Var, const
+from ..ir.function import PrimFunc
+from ..ir.functor import rewrite, substitute, undefined_vars
+from ..ir.ops import cast, if_then_else, is_one
+from ..ir.stmt import Block, BlockRealize, BufferStore, For, ForKind, LetStmt, Stmt, seq
+from .errors import refuse, shown
+from .graph import OpGraph
+from .lower_expr import LowerExpr
+from .regions import read_regions
+from .tensor import ComputeOp, ExternOp, Operation, PlaceholderOp, ScanOp, Tensor, unique_nodes
+
+__all__ = ["PrimFuncBuilder", "build_prim_func", "create_prim_func"]
+
+
+@dataclass(slots=True)
+class _Axis:
+    """An iterator of an operation as the loop over it and the iterator of its block."""
+
+    source: Var | None
+    loop: Var
+    block: IterVar
+
+    @property
+    def spatial(self) -> bool:
+        return self.block.iter_type != IterVar.CommReduce
+
+
+class PrimFuncBuilder:
+    """Makes one function: a block for each operation, under one loop for each of its iterators.
+
+    `block_names` says which block belongs to which operation. The loops around a block stand for the
+    operation's `axis` and then its `reduce_axis`, in order.
+    """
+
+    def __init__(
+        self,
+        args: Sequence[Tensor | Var | Buffer],
+        outputs: Sequence[Tensor] | None = None,
+        binds: Mapping[Tensor, Buffer] | None = None,
+        index_type: str | None = None,
+    ) -> None:
+        self.args = [_checked_arg(a, i) for i, a in enumerate(args)]
+        self.index_type = None if index_type is None else DataType(index_type)
+        self.block_names: dict[Operation, str] = {}
+        self.buffers: dict[Tensor, Buffer] = dict(binds or {})
+        self._names: dict[str, int] = {b.name: 0 for b in self.buffers.values()}
+        self._blocks: dict[str, int] = {"root": 0}
+        self._sizes: dict[Var, Var] = {}  # symbolic sizes, where index_type changes their type
+        tensors = [a for a in self.args if isinstance(a, Tensor)]
+        roots = [*tensors, *(binds or {}), *(outputs or ())]
+        self.graph = OpGraph([t.op for t in roots])
+        self._check_args(tensors)
+
+    # -- arguments ------------------------------------------------------------------------
+    def _check_args(self, tensors: list[Tensor]) -> None:
+        seen: set[Any] = set()
+        for a in self.args:
+            if a in seen:
+                raise refuse(f"`{a.name}` is twice among the arguments", what="create_prim_func")
+            seen.add(a)
+        given = {t.op for t in (*tensors, *self.buffers)}
+        for op in self.graph.order:
+            if isinstance(op, PlaceholderOp) and op not in self.graph.states and op not in given:
+                raise refuse(
+                    f"te.placeholder `{op.name}` is read and is not among the arguments",
+                    "pass it to the function",
+                    what="create_prim_func",
+                    span=op.span,
+                )
+        for op, scan in self.graph.body_of.items():
+            if op in given:
+                raise refuse(
+                    f"`{op.name}` is an argument, but it exists only inside the steps of {scan.what}",
+                    what="create_prim_func",
+                    span=op.span,
+                )
+
+    def _params(self) -> tuple[list[Var], dict[Var, Buffer]]:
+        params: list[Var] = []
+        table: dict[Var, Buffer] = {}
+        for a in self.args:
+            if isinstance(a, Var):
+                params.append(a)
+                continue
+            buffer = a if isinstance(a, Buffer) else self.buffer_of(a)
+            handle = Var(f"var_{buffer.name}", "handle")
+            params.append(handle)
+            table[handle] = buffer
+        return params, table
+
+    def buffer_of(self, tensor: Tensor) -> Buffer:
+        """The memory of a tensor; a scan's state lies in its result."""
+        found = self.buffers.get(tensor)
+        if found is not None:
+            return found
+        if tensor.op in self.graph.states:
+            return self.buffer_of(self.graph.states[tensor.op])
+        shape = [self._lower({}).index(d) for d in tensor.shape]
+        made = decl_buffer(shape, tensor.dtype, _fresh(tensor.name, self._names))
+        self.buffers[tensor] = made
+        return made
+
+    def _lower(self, iterators: Mapping[Var, Var]) -> LowerExpr:
+        return LowerExpr({**self._sizes, **iterators}, self.buffer_of, self.index_type)
+
+    # -- the function ---------------------------------------------------------------------
+    def build(self, name: str = "main") -> PrimFunc:
+        if self.index_type is not None:
+            self._widen_sizes()
+        params, table = self._params()
+        stmts: list[Stmt] = []
+        for op in self.graph.order:
+            if op in self.graph.body_of or isinstance(op, PlaceholderOp):
+                continue
+            stmts.append(self._statement(op))
+        held = set(table.values())
+        temporary = [
+            self.buffer_of(t)
+            for op in self.graph.order
+            if not isinstance(op, PlaceholderOp)
+            for t in op.outputs
+            if self.buffer_of(t) not in held
+        ]
+        root = Block((), (), (), "root", seq(*stmts), alloc_buffers=temporary)
+        body = BlockRealize((), True, root)
+        self._check_bound(params, table, body)
+        attrs: dict[str, Any] = {"global_symbol": name, "tir.noalias": True}
+        free = self._layout_free()
+        if free:
+            attrs["layout_free_buffers"] = free
+        return PrimFunc(params, body, buffer_map=table, attrs=attrs)
+
+    def _widen_sizes(self) -> None:
+        """Symbolic sizes of another type than the indices' become variables of that type."""
+        assert self.index_type is not None
+        for op in self.graph.order:
+            for n in unique_nodes(d for t in op.outputs for d in t.shape):
+                if (
+                    isinstance(n, Var)
+                    and n.dtype is not self.index_type
+                    and not any(a is n for a in self.args)
+                ):
+                    self._sizes.setdefault(n, n.__class__(n.name, self.index_type))
+
+    def _check_bound(self, params: list[Var], table: dict[Var, Buffer], body: Stmt) -> None:
+        """Every variable has its value from an argument: as a scalar, or as a dimension of an array."""
+        bound: set[Var] = set(params)
+        for b in table.values():
+            bound.add(b.data)
+            bound.update(d for d in (*b.shape, *b.strides, b.elem_offset) if isinstance(d, Var))
+        dims = [d for b in table.values() for d in b.shape]
+        free = [n for n in unique_nodes(dims) if isinstance(n, Var) and n not in bound]
+        free += undefined_vars(body, bound)
+        if free:
+            v = free[0]
+            user = self._user_of(v.name)
+            raise refuse(
+                f"variable `{v.name}` has no value: it is no argument and no dimension of an argument",
+                f"pass `{v.name}` to the function",
+                what="create_prim_func" if user is None else user.what,
+                span=None if user is None else user.span,
+            )
+
+    def _user_of(self, name: str) -> Operation | None:
+        """The first operation in which a variable of that name occurs."""
+        for op in self.graph.order:
+            parts: list[Any] = [d for t in op.outputs for d in t.shape]
+            if isinstance(op, ComputeOp):
+                parts += op.body
+            if any(isinstance(n, Var) and n.name == name for n in unique_nodes(parts)):
+                return op
+        return None
+
+    def _layout_free(self) -> list[int]:
+        """The parameters whose layout is ours to choose, as `attrs` of the operations say."""
+        tensors = [t for op in self.graph.order for t in op.attrs.get("layout_free_placeholders", ())]
+        return sorted({i for i, a in enumerate(self.args) if a in tensors})
+
+    # -- statements -----------------------------------------------------------------------
+    def _statement(self, op: Operation) -> Stmt:
+        if isinstance(op, ComputeOp):
+            return self._compute(op, None)
+        if isinstance(op, ExternOp):
+            return self._extern(op)
+        assert isinstance(op, ScanOp)
+        return self._scan(op)
+
+    def _block_name(self, op: Operation) -> str:
+        name = self.block_names[op] = _fresh(op.name, self._blocks)
+        return name
+
+    def _axes(self, op: ComputeOp, time: _Axis | None) -> list[_Axis]:
+        lower = self._lower({})
+        out: list[_Axis] = []
+        for iv in (*op.axis, *op.reduce_axis):
+            if time is not None and not out:
+                out.append(_Axis(iv.var, time.loop, _renewed(time.block)))
+                continue
+            dom = Range.from_min_extent(lower.index(iv.dom.min), lower.index(iv.dom.extent))
+            out.append(_axis(iv.var, dom, iv.var.name, iv.iter_type))
+        return out
+
+    def _compute(self, op: ComputeOp, time: _Axis | None) -> Stmt:
+        axes = self._axes(op, time)
+        lower = self._lower({a.source: a.block.var for a in axes if a.source is not None})
+        at = [a.block.var for a in axes if a.spatial]
+        buffers = [self.buffer_of(t) for t in op.outputs]
+        init: Stmt | None = None
+        first = op.body[0]
+        if isinstance(first, Reduce):
+            init, body, values = _reduction(first, lower, buffers, at)
+        else:
+            values = [lower.visit(v) for v in op.body]
+            body = seq(*(BufferStore(b, v, at) for b, v in zip(buffers, values, strict=True)))
+        return self._nest(op, axes, read_regions(values), buffers, at, body, init, time)
+
+    def _nest(
+        self,
+        op: ComputeOp,
+        axes: list[_Axis],
+        reads: list[BufferRegion],
+        writes: list[Buffer],
+        at: list[Var],
+        body: Stmt,
+        init: Stmt | None,
+        time: _Axis | None,
+    ) -> Stmt:
+        iters, values = [a.block for a in axes], [a.loop for a in axes]
+        points: list[PrimExpr] = list(values)
+        if not iters:
+            # A block without iterators is opaque to schedules; one that has a single point is not.
+            kind = self.index_type or DataType("int32")
+            iters = [IterVar(Range(const(0, kind), const(1, kind)), Var("vi", kind), IterVar.DataPar)]
+            points = [const(0, kind)]
+        block = Block(
+            iters,
+            reads,
+            [BufferRegion.point(b, at) for b in writes],
+            self._block_name(op),
+            body,
+            init,
+            annotations={k: v for k, v in op.attrs.items() if k != "layout_free_placeholders"},
+            span=op.span,
+        )
+        return _loops(axes[0 if time is None else 1 :], BlockRealize(points, True, block, span=op.span), op)
+
+    def _extern(self, op: ExternOp) -> Stmt:
+        pairs = [
+            *zip(op.input_placeholders, [self.buffer_of(t) for t in op.inputs], strict=True),
+            *zip(op.output_placeholders, [self.buffer_of(t) for t in op.outputs], strict=True),
+        ]
+        table: dict[Var, PrimExpr] = {n: cast(n.dtype, w) for n, w in self._sizes.items()}
+        buffers: dict[Buffer, Buffer] = {}
+        for stand_in, actual in pairs:
+            buffers[stand_in] = actual
+            table[stand_in.data] = actual.data
+            facts = zip(
+                (stand_in.elem_offset, *stand_in.shape, *stand_in.strides),
+                (actual.elem_offset, *actual.shape, *actual.dense_strides()),
+                strict=False,
+            )
+            for old, new in facts:
+                if isinstance(old, Var) and old is not new:
+                    table[old] = cast(old.dtype, new)
+        body = substitute(op.body, table, buffers)
+        name = self._block_name(op)
+        block = Block(
+            (),
+            [BufferRegion.full(b) for _, b in pairs[: len(op.inputs)]],
+            [BufferRegion.full(b) for _, b in pairs[len(op.inputs) :]],
+            name,
+            rewrite(body, {Block: lambda b: b.replace(name_hint=_fresh(b.name_hint, self._blocks))}),
+            annotations=dict(op.attrs),
+            span=op.span,
+        )
+        return BlockRealize((), True, block, span=op.span)
+
+    def _scan(self, op: ScanOp) -> Stmt:
+        """First the steps that are given, then one step after the other.
+
+        for t, i in grid(1, n):         scan[t, i] = init[t, i]
+        for t in range(1, m):
+            …                           update[t, i] = …
+            for i in range(n):          scan[t, i] = update[t, i]
+        """
+        stmts = [self._copy(op, k, t, None, "_init") for k, t in enumerate(op.init)]
+        lower = self._lower({})
+        dom = Range.from_min_extent(lower.index(op.scan_axis.dom.min), lower.index(op.scan_axis.dom.extent))
+        time = _axis(None, dom, op.scan_axis.var.name, IterVar.Ordered)
+        steps = [self._compute(body, time) for body in self.graph.body(op)]
+        steps += [self._copy(op, k, t, time, "") for k, t in enumerate(op.update)]
+        loop = For(time.loop, dom.min, dom.extent, ForKind.SERIAL, seq(*steps), span=op.span)
+        return seq(*stmts, loop)
+
+    def _copy(self, op: ScanOp, index: int, source: Tensor, time: _Axis | None, suffix: str) -> Stmt:
+        """One state of a scan from the tensor that gives it."""
+        result, given = self.buffer_of(op.output(index)), self.buffer_of(source)
+        axes = [] if time is None else [_Axis(None, time.loop, _renewed(time.block))]
+        for d, dim in enumerate(given.shape[len(axes) :], len(axes)):
+            axes.append(_axis(None, Range(dim), f"i{d}", IterVar.DataPar))
+        at = [a.block.var for a in axes]
+        name = _fresh(f"{op.output(index).name}{suffix}", self._blocks)
+        if not suffix:
+            self.block_names.setdefault(op, name)
+        block = Block(
+            [a.block for a in axes],
+            [BufferRegion.point(given, at)],
+            [BufferRegion.point(result, at)],
+            name,
+            BufferStore(result, BufferLoad(given, tuple(at)), at),
+            annotations=dict(op.attrs),
+            span=op.span,
+        )
+        realize = BlockRealize([a.loop for a in axes], True, block, span=op.span)
+        return _loops(axes[0 if time is None else 1 :], realize, op)
+
+
+def _reduction(
+    r: Reduce, lower: LowerExpr, buffers: list[Buffer], at: list[Var]
+) -> tuple[Stmt, Stmt, list[PrimExpr]]:
+    """The start, the step and what the step reads besides its own result.
+
+    Where the condition does not hold, the identity takes the place of the value. All parts of a tuple are
+    combined before the first is stored, since each may depend on the others.
+    """
+    source = [lower.visit(s) for s in r.source]
+    if not is_one(r.condition):
+        condition = lower.visit(r.condition)
+        source = [
+            if_then_else(condition, s, e) for s, e in zip(source, r.combiner.identity_element, strict=True)
+        ]
+    start = [lower.visit(e) for e in r.init or r.combiner.identity_element]
+    init = seq(*(BufferStore(b, e, at) for b, e in zip(buffers, start, strict=True)))
+    made = r.combiner([BufferLoad(b, tuple(at)) for b in buffers], source)
+    if len(buffers) == 1:
+        return init, BufferStore(buffers[0], made[0], at), [*start, *source]
+    parts = [Var(f"v_{b.name}", b.dtype) for b in buffers]
+    body = seq(*(BufferStore(b, v, at) for b, v in zip(buffers, parts, strict=True)))
+    for v, value in reversed(list(zip(parts, made, strict=True))):
+        body = LetStmt(v, value, body)
+    return init, body, [*start, *source]
+
+
+def _axis(source: Var | None, dom: Range, name: str, iter_type: int) -> _Axis:
+    name, kind = _identifier(name), dom.extent.dtype
+    return _Axis(source, Var(name, kind), IterVar(dom, Var(f"v_{name}", kind), iter_type))
+
+
+def _renewed(iv: IterVar) -> IterVar:
+    """The same iterator for another block."""
+    return IterVar(iv.dom, Var(iv.var.name, iv.var.dtype), iv.iter_type)
+
+
+def _loops(axes: list[_Axis], body: Stmt, op: Operation) -> Stmt:
+    for a in reversed(axes):
+        body = For(a.loop, a.block.dom.min, a.block.dom.extent, ForKind.SERIAL, body, span=op.span)
+    return body
+
+
+def _identifier(name: str) -> str:
+    made = re.sub(r"\W", "_", name) or "_"
+    return f"_{made}" if made[0].isdigit() else made
+
+
+def _fresh(name: str, taken: dict[str, int]) -> str:
+    """`name`, or with a number behind it if it is taken; `taken` remembers where to go on counting."""
+    base = made = _identifier(name)
+    n = taken.get(base, 0)
+    while made in taken:
+        n += 1
+        made = f"{base}_{n}"
+    taken[base] = n
+    taken.setdefault(made, 0)
+    return made
+
+
+def _checked_arg(arg: Any, position: int) -> Tensor | Var | Buffer:
+    if isinstance(arg, (Tensor, Var, Buffer)):
+        return arg
+    raise refuse(
+        f"argument {position} is {shown(arg)} and must be a tensor or a variable", what="create_prim_func"
+    )
+
+
+def build_prim_func(
+    args: Sequence[Tensor | Var | Buffer],
+    *,
+    outputs: Sequence[Tensor] | None = None,
+    binds: Mapping[Tensor, Buffer] | None = None,
+    index_dtype_override: str | None = None,
+    name: str = "main",
+) -> tuple[PrimFunc, dict[Operation, str]]:
+    """The function over `args` that computes them and `outputs`, and the name of each operation's block."""
+    builder = PrimFuncBuilder(args, outputs, binds, index_dtype_override)
+    return builder.build(name), builder.block_names
+
+
+def create_prim_func(
+    ops: Iterable[Tensor | Var] | Tensor, *more: Tensor | Var, index_dtype_override: str | None = None
+) -> PrimFunc:
+    """The loop program of tensor expressions, over the given tensors (inputs and outputs) and variables.
+
+    func = te.create_prim_func([A, B, C])
+    """
+    first = [ops] if isinstance(ops, (Tensor, Var)) else list(ops)
+    return build_prim_func([*first, *more], index_dtype_override=index_dtype_override)[0]

@@ -1,0 +1,176 @@
+"""Loop programs: their nodes and functions under the classic names, schedules, passes and the interpreter."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+from ..ir.buffer import Buffer, BufferRegion, MatchBufferRegion, decl_buffer
+from ..ir.dtype import DataType
+from ..ir.errors import ScheduleError
+from ..ir.expr import (
+    EQ,
+    GE,
+    GT,
+    LE,
+    LT,
+    NE,
+    Add,
+    And,
+    Broadcast,
+    BufferLoad,
+    Call,
+    Cast,
+    CommReducer,
+    Div,
+    FloatImm,
+    FloorDiv,
+    FloorMod,
+    IntImm,
+    IterVar,
+    Let,
+    Max,
+    Min,
+    Mod,
+    Mul,
+    Not,
+    Or,
+    PrimExpr,
+    ProducerLoad,
+    Ramp,
+    Range,
+    Reduce,
+    Select,
+    Shuffle,
+    SizeVar,
+    StringImm,
+    Sub,
+    Var,
+    const,
+    convert,
+)
+from ..ir.function import PrimFunc
+from ..ir.op import CallEffectKind
+from ..ir.ops import (
+    abs,
+    acos,
+    acosh,
+    address_of,
+    all,
+    any,
+    asin,
+    asinh,
+    assume,
+    atan,
+    atan2,
+    atanh,
+    bitwise_and,
+    bitwise_not,
+    bitwise_or,
+    bitwise_xor,
+    call_extern,
+    call_intrin,
+    call_llvm_intrin,
+    call_llvm_pure_intrin,
+    call_packed,
+    call_pure_extern,
+    cast,
+    ceil,
+    ceildiv,
+    clz,
+    copysign,
+    cos,
+    cosh,
+    div,
+    erf,
+    exp,
+    exp2,
+    exp10,
+    floor,
+    floordiv,
+    floormod,
+    fmod,
+    hypot,
+    if_then_else,
+    indexdiv,
+    indexmod,
+    infinity,
+    isfinite,
+    isinf,
+    isnan,
+    ldexp,
+    likely,
+    log,
+    log1p,
+    log2,
+    log10,
+    max_value,
+    min_value,
+    nearbyint,
+    nextafter,
+    popcount,
+    pow,
+    power,
+    reinterpret,
+    ret,
+    round,
+    rsqrt,
+    shift_left,
+    shift_right,
+    sigmoid,
+    sin,
+    sinh,
+    sqrt,
+    tan,
+    tanh,
+    trunc,
+    truncdiv,
+    truncmod,
+    undef,
+)
+from ..ir.ops import max_of as max
+from ..ir.ops import min_of as min
+from ..ir.stmt import (
+    Allocate,
+    AllocateConst,
+    AssertStmt,
+    AttrStmt,
+    Block,
+    BlockRealize,
+    BufferRealize,
+    BufferStore,
+    DeclBuffer,
+    Evaluate,
+    For,
+    ForKind,
+    IfThenElse,
+    LetStmt,
+    Prefetch,
+    SeqStmt,
+    Stmt,
+    While,
+)
+from ..ir.stmt import seq as stmt_seq
+from . import stmt_functor
+
+_LAZY = {
+    "Schedule": "schedule",
+    "BlockRV": "schedule",
+    "LoopRV": "schedule",
+    "interpret": "interpret",
+    "InterpreterError": "interpret",
+    "TensorIntrin": "schedule",
+}
+_MODULES = ("analysis", "interpret", "ir_builder", "schedule", "script", "stmt_functor", "transform")
+
+
+def __getattr__(name: str) -> Any:
+    if name in _LAZY:
+        value = getattr(importlib.import_module(f".{_LAZY[name]}", __name__), name)
+        if name == "interpret":
+            return value
+        globals()[name] = value
+        return value
+    if name in _MODULES:
+        return importlib.import_module(f".{name}", __name__)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,0 +1,92 @@
+"""What can be said about a loop program without running it."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Iterable
+from typing import Any
+
+from ...ir import functor as _functor
+from ...ir.equal import structural_equal
+from ...ir.expr import PrimExpr, Var
+from ...ir.function import PrimFunc
+from ...ir.functor import pre_order
+from ...ir.stmt import BufferStore
+from .effects import can_trap, has_effect, is_pure, side_effect
+from .lca import detect_buffer_access_lca, find_anchor_block
+from .measure import (
+    calculate_allocated_bytes,
+    calculate_constant_bytes,
+    calculate_workspace_bytes,
+    estimate_tir_flops,
+)
+from .regions import get_block_access_region, get_block_read_write_region
+from .verify import verify_gpu_code, verify_memory, verify_ssa, verify_well_formed
+
+__all__ = [
+    "OOBChecker",
+    "assert_pure_function",
+    "calculate_allocated_bytes",
+    "calculate_constant_bytes",
+    "calculate_workspace_bytes",
+    "can_trap",
+    "check_bounds",
+    "detect_buffer_access_lca",
+    "estimate_tir_flops",
+    "expr_deep_equal",
+    "find_anchor_block",
+    "get_block_access_region",
+    "get_block_read_write_region",
+    "has_effect",
+    "is_pure",
+    "is_pure_function",
+    "side_effect",
+    "undefined_vars",
+    "verify_gpu_code",
+    "verify_memory",
+    "verify_ssa",
+    "verify_well_formed",
+]
+
+
+def undefined_vars(node: Any, defs: Iterable[Var] = ()) -> list[Var]:
+    """The variables that `node` uses and does not define, less those in `defs`."""
+    return _functor.undefined_vars(node, defs)
+
+
+def expr_deep_equal(lhs: PrimExpr, rhs: PrimExpr) -> bool:
+    """Whether two expressions are the same, over the very same variables."""
+    return structural_equal(lhs, rhs)
+
+
+def _effects(func: PrimFunc) -> list[str]:
+    found = []
+    for m in pre_order(func.body):
+        if isinstance(m, BufferStore) and m.buffer.data in {b.data for b in func.buffer_map.values()}:
+            found.append(f"it writes to {m.buffer.name}")
+        elif m.__class__.__name__ == "Call" and side_effect(m) > 2:
+            found.append(f"it calls `{m}`")
+    return found
+
+
+def is_pure_function(func: PrimFunc) -> bool:
+    """Whether calling the function changes nothing that its caller can see."""
+    return not _effects(func)
+
+
+def assert_pure_function(func: PrimFunc) -> bool:
+    """Raise ValueError saying which effect the function has, if it has one."""
+    found = _effects(func)
+    if found:
+        raise ValueError(f"{func.attrs.get('global_symbol', 'the function')} is not pure: {found[0]}")
+    return True
+
+
+# The checker rewrites nothing but shares the passes' walk, and passes import this package.
+_LAZY = {"OOBChecker": "oob", "check_bounds": "oob"}
+
+
+def __getattr__(name: str) -> Any:
+    if name in _LAZY:
+        return getattr(importlib.import_module(f".{_LAZY[name]}", __name__), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,0 +1,71 @@
+"""What evaluating an expression may do besides giving a value."""
+
+from __future__ import annotations
+
+from ...ir.expr import (
+    BufferLoad,
+    Call,
+    Div,
+    FloorDiv,
+    FloorMod,
+    Mod,
+    PrimExpr,
+    ProducerLoad,
+    const_value,
+)
+from ...ir.functor import pre_order
+from ...ir.op import CallEffectKind, Op
+
+__all__ = ["can_trap", "has_effect", "is_division", "is_pure", "reads_memory", "side_effect"]
+
+_DIVISIONS = (FloorDiv, FloorMod, Div, Mod)
+
+
+def side_effect(expr: PrimExpr) -> CallEffectKind:
+    """The strongest effect that evaluating the expression has; a load is `ReadState`."""
+    worst = CallEffectKind.Pure
+    for e in pre_order(expr):
+        if isinstance(e, (BufferLoad, ProducerLoad)):
+            kind = CallEffectKind.ReadState
+        elif e.__class__ is Call:
+            kind = e.op.effect if isinstance(e.op, Op) else CallEffectKind.Opaque
+        else:
+            continue
+        worst = max(worst, kind)
+    return worst
+
+
+def is_pure(expr: PrimExpr) -> bool:
+    """Whether the value depends on nothing but variables, and nothing else happens."""
+    return side_effect(expr) <= CallEffectKind.Pure
+
+
+def has_effect(expr: PrimExpr) -> bool:
+    """Whether something would be missed if the expression were not evaluated."""
+    return side_effect(expr) > CallEffectKind.ReadState
+
+
+def reads_memory(expr: PrimExpr) -> bool:
+    """Whether the value depends on memory, so that a store may change it."""
+    return side_effect(expr) >= CallEffectKind.ReadState
+
+
+def is_division(expr: object) -> bool:
+    """Whether the node is a division or remainder of integers."""
+    return isinstance(expr, _DIVISIONS) and not expr.a.dtype.is_float
+
+
+def can_trap(expr: PrimExpr) -> bool:
+    """Whether evaluating the expression where the program would not might stop it.
+
+    That is: a load (the index may lie outside), an integer division whose divisor is not a constant
+    other than zero, and a call of anything but an element-wise function.
+    """
+    for e in pre_order(expr):
+        if isinstance(e, (BufferLoad, ProducerLoad)):
+            return True
+        if is_division(e) and not const_value(e.b):
+            return True
+        if e.__class__ is Call and not (isinstance(e.op, Op) and e.op.is_pure and e.op.vectorizable):
+            return True
+    return False

@@ -1,0 +1,54 @@
+"""Accesses that certainly leave their buffer."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...ir.errors import LoweringError
+from ...ir.expr import BufferLoad
+from ...ir.function import PrimFunc
+from ...ir.module import IRModule
+from ...ir.stmt import BufferStore
+from ..transform.simplify import AnalyzedMutator
+
+__all__ = ["OOBChecker", "check_bounds"]
+
+
+class _Check(AnalyzedMutator):
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: list[str] = []
+
+    def _access(self, n: BufferLoad | BufferStore) -> Any:
+        for i, (index, dim) in enumerate(zip(n.indices, n.buffer.shape, strict=True)):
+            if index.dtype.lanes > 1:
+                continue
+            if self.ana.can_prove(index < 0) or self.ana.can_prove(index >= dim):
+                self.found.append(f"{n.buffer.name}: index `{index}` of dimension {i} is not in 0 … {dim}")
+        return self.visit_children(n)
+
+    visit_BufferLoad = visit_BufferStore = _access
+
+
+def check_bounds(func: PrimFunc) -> PrimFunc:
+    """Raise LoweringError if an access lies outside of its buffer whenever it is reached.
+
+        for i in range(4): A[i + 8] = 0        # A has 8 elements: refused
+
+    Needs: nothing. Gives: the function as it is.
+    """
+    walk = _Check()
+    walk.visit(func.body)
+    if walk.found:
+        name = func.attrs.get("global_symbol", "the function")
+        raise LoweringError(f"{name} reads or writes out of bounds:\n  " + "\n  ".join(walk.found))
+    return func
+
+
+def OOBChecker() -> Any:
+    """The check as a pass over modules."""
+
+    def run(mod: IRModule) -> IRModule:
+        return mod.map_functions(lambda f: check_bounds(f) if isinstance(f, PrimFunc) else f)
+
+    return run

@@ -1,0 +1,342 @@
+"""Things that happen at once: threads of a GPU kernel, iterations of a parallel loop, and their races.
+
+A kernel is run as one generator for each thread of a block. A thread runs until it must wait for
+others (a barrier, a shuffle, a reduction across threads); when all wait, the requests are answered:
+
+    thread 0   ──────── S[0] = … ──┐            ┌── … = S[1] ─────▶
+    thread 1   ──────── S[1] = … ──┤  barrier   ├── … = S[0] ─────▶
+                    one segment    └────────────┘   the next one
+
+Within a segment two threads must not touch one location if one of them writes it. Blocks of a launch
+are never ordered, so between them that holds for the whole launch. Virtual threads belong to one
+thread: they run one after the other in each segment and do not race with each other.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Generator, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from .report import InterpreterError, statement_text
+
+if TYPE_CHECKING:
+    from .memory import Memory
+
+__all__ = ["AccessLog", "Clock", "Stamp", "Thread", "launch", "lockstep"]
+
+_WARP = 32
+Program = Generator[Any, Any, None]
+
+
+class Stamp:
+    """Who did something and when: a thread of a block, between which barriers."""
+
+    __slots__ = ("block", "epoch", "label", "thread", "warp", "warp_epoch")
+
+    def __init__(self, block: int, thread: int, label: str, warp: int = 0) -> None:
+        self.block, self.thread, self.label, self.warp = block, thread, label, warp
+        self.epoch = self.warp_epoch = 0
+
+    def after(self, *, warp_only: bool) -> Stamp:
+        """The same thread after a barrier."""
+        made = Stamp(self.block, self.thread, self.label, self.warp)
+        made.epoch, made.warp_epoch = self.epoch + (not warp_only), self.warp_epoch + 1
+        return made
+
+
+def _at_once(a: Stamp, b: Stamp) -> bool:
+    """Whether nothing orders what two stamps did."""
+    if a.block != b.block:
+        return True
+    if a.thread == b.thread or a.epoch != b.epoch:
+        return False
+    return a.warp != b.warp or a.warp_epoch == b.warp_epoch
+
+
+class Clock:
+    """Who is running now, and the logs that were begun since everyone last met."""
+
+    __slots__ = ("logs", "sites", "stamp")
+
+    def __init__(self, sites: list[Any]) -> None:
+        self.stamp: Stamp = Stamp(0, 0, "")
+        self.logs: list[AccessLog] = []
+        self.sites = sites  # the statement of each access that is logged
+
+    def forget(self) -> None:
+        """Everyone has met: no earlier access is at once with a later one."""
+        for log in self.logs:
+            log.writes.clear()
+            log.reads.clear()
+
+    def iterations(self, name: str, start: int, stop: int) -> Iterator[int]:
+        """The iterations of a parallel loop, each on behalf of a thread of its own."""
+        before = self.stamp
+        try:
+            for i in range(start, stop):
+                self.stamp = Stamp(i, 0, f"iteration {name} = {i}")
+                yield i
+        finally:
+            self.stamp = before
+            self.forget()
+
+
+class AccessLog:
+    """For each cell of a memory: the last write, and readers enough to find any race with them."""
+
+    __slots__ = ("clock", "memory", "reads", "writes")
+
+    def __init__(self, clock: Clock, memory: Memory) -> None:
+        self.clock, self.memory = clock, memory
+        self.writes: dict[int, tuple[Stamp, int, bool]] = {}
+        self.reads: dict[int, list[tuple[Stamp, int]]] = {}
+        clock.logs.append(self)
+
+    def read(self, cell: int, site: int) -> bool:
+        """Note a read; True, so that it can stand in a condition."""
+        now = self.clock.stamp
+        write = self.writes.get(cell)
+        if write is not None and write[0] is not now and _at_once(write[0], now):
+            self._race(cell, (write[0], write[1], "writes"), (now, site, "reads"))
+        readers = self.reads.get(cell)
+        if readers is None:
+            self.reads[cell] = [(now, site)]
+        elif readers[-1][0] is not now:
+            self.reads[cell] = _with_reader(readers, now, site)
+        return True
+
+    def write(self, cell: int, site: int, atomic: bool = False) -> bool:
+        """Note a write; two atomic ones do not race."""
+        now = self.clock.stamp
+        write = self.writes.get(cell)
+        if write is not None and write[0] is not now and _at_once(write[0], now):
+            if not (atomic and write[2]):
+                self._race(cell, (write[0], write[1], "writes"), (now, site, "writes"))
+        for reader, where in self.reads.get(cell, ()):
+            if reader is not now and _at_once(reader, now):
+                self._race(cell, (reader, where, "reads"), (now, site, "writes"))
+        self.writes[cell] = (now, site, atomic)
+        return True
+
+    def read_span(self, cell: int, count: int, site: int) -> bool:
+        """Note a read of several cells."""
+        return all(self.read(c, site) for c in range(cell, cell + count))
+
+    def write_span(self, cell: int, count: int, site: int, atomic: bool = False) -> bool:
+        """Note a write of several cells."""
+        return all(self.write(c, site, atomic) for c in range(cell, cell + count))
+
+    def _race(self, cell: int, *sides: tuple[Stamp, int, str]) -> None:
+        from .memory import element_name
+
+        notes = [
+            f"{stamp.label} {does} it in: {statement_text(self.clock.sites[site])}"
+            for stamp, site, does in sides
+        ]
+        between = "iterations of a parallel loop" if sides[0][0].label.startswith("iteration") else "threads"
+        why = "" if between != "threads" else " with no barrier between"
+        scope = "" if self.memory.scope == "global" else f" ({self.memory.scope} memory)"
+        raise InterpreterError(
+            "race", f"race: two {between} touch {element_name(self.memory, cell)}{scope}{why}", notes
+        )
+
+
+def _with_reader(readers: list[tuple[Stamp, int]], now: Stamp, site: int) -> list[tuple[Stamp, int]]:
+    """The readers that a later write may race with, one more included; short, whatever the number of threads.
+
+    Two readers of different blocks, or warps, stand for all: no writer is ordered after both.
+    """
+    live = [r for r in readers if r[0].block != now.block or r[0].epoch == now.epoch]
+    first = live[0][0] if live else now
+    if any(r[0].block != first.block for r in live):
+        return live[:1] + [r for r in live if r[0].block != first.block][:1]
+    if any(r[0].warp != first.warp for r in live) and first.block == now.block:
+        return live
+    kept = [
+        r
+        for r in live
+        if r[0].block != now.block
+        or r[0].warp != now.warp
+        or (r[0].warp_epoch == now.warp_epoch and r[0].thread != now.thread)
+    ]
+    return [*kept, (now, site)]
+
+
+# ---------------------------------------------------------------------------- kernels
+class Thread:
+    """One thread of a block: its coordinates, and the memory it shares with others."""
+
+    __slots__ = ("at", "block", "stamp")
+
+    def __init__(self, at: dict[str, int], stamp: Stamp, block: dict[Any, Any]) -> None:
+        self.at, self.stamp, self.block = at, stamp, block
+
+    def shared(self, key: Any, make: Callable[..., Any], *args: Any) -> Any:
+        """The memory of an allocation that all threads of the block see; the first one makes it."""
+        found = self.block.get(key)
+        if found is None:
+            found = self.block[key] = make(*args)
+        return found
+
+    def warp_shared(self, key: int, make: Callable[..., Any], *args: Any) -> Any:
+        """The memory of an allocation that all threads of the warp see."""
+        return self.shared((key, self.stamp.warp), make, *args)
+
+
+def _coordinates(extents: dict[str, int], prefix: str) -> list[dict[str, int]]:
+    """All points of the grid or of a block, x running fastest."""
+    tags = [f"{prefix}.{axis}" for axis in "zyx" if f"{prefix}.{axis}" in extents]
+    points = itertools.product(*(range(extents[t]) for t in tags))
+    return [dict(zip(reversed(tags), reversed(p), strict=True)) for p in points]
+
+
+def _label(at: dict[str, int]) -> str:
+    return "thread (" + ", ".join(f"{tag} = {value}" for tag, value in at.items()) + ")"
+
+
+def launch(clock: Clock, kernel: Callable[[Thread], Program], extents: dict[str, int]) -> None:
+    """Run a kernel: block after block, the threads of each in lock-step between barriers."""
+    before = clock.stamp
+    inner = _coordinates(extents, "threadIdx")
+    for number, block_at in enumerate(_coordinates(extents, "blockIdx")):
+        shared: dict[Any, Any] = {}
+        threads = []
+        for linear, thread_at in enumerate(inner):
+            at = {**block_at, **thread_at}
+            threads.append(Thread(at, Stamp(number, linear, _label(at), linear // _WARP), shared))
+        known = len(clock.logs)
+        _run_block(clock, threads, [kernel(t) for t in threads])
+        del clock.logs[known:]  # those of the block's shared memory
+    clock.stamp = before
+    clock.forget()
+
+
+class Request:
+    """What a thread waits for. `kind` is sync, warp-sync, shuffle or reduce; `site` is its statement."""
+
+    __slots__ = ("data", "kind", "site")
+
+    def __init__(self, kind: str, site: int, data: Any = None) -> None:
+        self.kind, self.site, self.data = kind, site, data
+
+
+def _run_block(clock: Clock, threads: Sequence[Thread], programs: Sequence[Program]) -> None:
+    waiting: list[Request | None] = [None] * len(threads)
+
+    def resume(i: int, value: Any) -> None:
+        clock.stamp = threads[i].stamp
+        try:
+            waiting[i] = programs[i].send(value)
+        except StopIteration:
+            waiting[i] = None
+
+    for i in range(len(threads)):
+        resume(i, None)
+    while any(w is not None for w in waiting):
+        if _answer_warps(threads, waiting, resume):
+            continue
+        first = waiting[0]
+        if any(w is None or first is None or w.site != first.site for w in waiting):
+            raise _divergence(clock, threads, waiting)
+        assert first is not None
+        if first.kind == "reduce":
+            answers = _reduce(threads, waiting)
+        else:
+            answers = [None] * len(threads)
+            for t in threads:
+                t.stamp = t.stamp.after(warp_only=False)
+        for i, answer in enumerate(answers):
+            resume(i, answer)
+
+
+def _answer_warps(
+    threads: Sequence[Thread], waiting: list[Request | None], resume: Callable[[int, Any], None]
+) -> bool:
+    """Answer the requests that need only the threads of a warp; whether there were any."""
+    progress = False
+    for start in range(0, len(threads), _WARP):
+        members = range(start, min(start + _WARP, len(threads)))
+        first = waiting[start]
+        if first is None or first.kind not in ("warp-sync", "shuffle"):
+            continue
+        if any(w is None or w.site != first.site for w in (waiting[i] for i in members)):
+            continue
+        if first.kind == "shuffle":
+            answers = _shuffle([waiting[i] for i in members])
+        else:
+            answers = [None] * len(members)
+        for i in members:
+            threads[i].stamp = threads[i].stamp.after(warp_only=True)
+        for i, answer in zip(members, answers, strict=True):
+            resume(i, answer)
+        progress = True
+    return progress
+
+
+def _shuffle(requests: Sequence[Any]) -> list[Any]:
+    """Each lane's value from the lane it names; its own where that lies outside its part of the warp."""
+    values = [r.data[1] for r in requests]
+    out = []
+    for lane, request in enumerate(requests):
+        how, own, by, width = request.data
+        base = lane // width * width
+        source = {"idx": base + by % width, "up": lane - by, "down": lane + by}[how]
+        inside = base <= source < min(base + width, len(values))
+        out.append(values[source] if inside else own)
+    return out
+
+
+def _reduce(threads: Sequence[Thread], waiting: Sequence[Any]) -> list[Any]:
+    """The reduction over the threads that differ only along the reduced axes, for each of them."""
+    groups: dict[tuple[int, ...], list[int]] = {}
+    for i, t in enumerate(threads):
+        tags = waiting[i].data[3]
+        key = tuple(v for tag, v in t.at.items() if tag not in tags)
+        groups.setdefault(key, []).append(i)
+    answers: list[Any] = [None] * len(threads)
+    for members in groups.values():
+        combine, total = waiting[members[0]].data[0], waiting[members[0]].data[4]
+        for i in members:
+            _, values, holds, _, _ = waiting[i].data
+            if holds:
+                total = combine(*total, *values)
+        for i in members:
+            answers[i] = total
+    return answers
+
+
+def _divergence(
+    clock: Clock, threads: Sequence[Thread], waiting: Sequence[Request | None]
+) -> InterpreterError:
+    """The report of a barrier that some threads of a block reach and others do not."""
+    seen: dict[Any, str] = {}
+    for thread, request in zip(threads, waiting, strict=True):
+        place = None if request is None else request.site
+        if place not in seen:
+            does = "has ended" if request is None else f"waits at: {statement_text(clock.sites[request.site])}"
+            seen[place] = f"{thread.stamp.label} {does}"
+    return InterpreterError(
+        "barrier", "barrier divergence: not all threads of a block reach the same barrier", seen.values()
+    )
+
+
+def lockstep(programs: Sequence[Program]) -> Program:
+    """Virtual threads of one thread: each runs to its next barrier, then the thread waits there once."""
+    live: list[Program] = list(programs)
+    answer: Any = None
+    while True:
+        requests = []
+        for p in live:
+            try:
+                requests.append(p.send(answer))
+            except StopIteration:
+                requests.append(None)
+        first = requests[0] if requests else None
+        if all(r is None for r in requests):
+            return
+        if any(r is None or r.site != first.site for r in requests):
+            raise InterpreterError("barrier", "barrier divergence: not all virtual threads reach the same barrier")
+        if first.kind != "sync" and first.kind != "warp-sync":
+            raise InterpreterError("unsupported", f"a {first.kind} across threads inside a virtual thread")
+        answer = yield first

@@ -1,0 +1,9 @@
+"""Schedules over loop programs: one file for each family of primitives."""
+
+from ...ir.errors import ScheduleError
+from .primitive import BlockRV, LoopRV
+from .schedule import Schedule
+from .state import ScheduleState
+from .trace import Instruction, Trace
+
+__all__ = ["BlockRV", "Instruction", "LoopRV", "Schedule", "ScheduleError", "ScheduleState", "Trace"]

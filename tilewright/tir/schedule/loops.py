@@ -1,0 +1,278 @@
+"""Primitives that reshape loops: split, fuse, reorder, unit loops."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from ...arith import Analyzer
+from ...ir.expr import IterVar, PrimExpr, Var, const, const_value, convert
+from ...ir.functor import Mutator, vars_used
+from ...ir.ops import add, ceildiv, floordiv, floormod, is_zero, less, logical_and, mul, product
+from ...ir.stmt import Block, BlockRealize, For, ForKind, Stmt
+from .primitive import BlockRV, LoopRV, primitive, refuse
+
+if TYPE_CHECKING:
+    from .schedule import Schedule
+
+__all__ = ["add_unit_loop", "fuse", "reorder", "split", "tile"]
+
+
+class _Rebind(Mutator):
+    """Loop variables replaced in bindings and bounds. Block bodies cannot see them and are not entered."""
+
+    def __init__(self, table: dict[Var, PrimExpr], ana: Analyzer, condition: PrimExpr | None = None) -> None:
+        self.table, self.ana, self.condition = table, ana, condition
+
+    def visit_Var(self, n: Var) -> PrimExpr:
+        return self.table.get(n, n)
+
+    visit_SizeVar = visit_Var
+
+    def visit_For(self, n: For) -> Stmt:
+        low, size = self.visit(n.min), self.visit(n.extent)
+        with self.ana.scope():
+            self.ana.bind_loop(n.loop_var, low, size)
+            body = self.visit(n.body)
+        if low is n.min and size is n.extent and body is n.body:
+            return n
+        return n.replace(min=low, extent=size, body=body)
+
+    def visit_BlockRealize(self, n: BlockRealize) -> Stmt:
+        values = [self.moved(v) for v in n.iter_values]
+        predicate = self.moved(n.predicate)
+        if self.condition is not None:
+            predicate = logical_and(predicate, self.condition)
+        same = all(a is b for a, b in zip(values, n.iter_values, strict=True))
+        return n if same and predicate is n.predicate else BlockRealize(values, predicate, n.block, span=n.span)
+
+    def moved(self, e: PrimExpr) -> PrimExpr:
+        made = self.visit(e)
+        return e if made is e else self.ana.simplify(made)
+
+
+def _plain(sch: Schedule, loop: LoopRV, what: str) -> For:
+    """The loop, if nothing is said about it yet that the step would undo."""
+    n = sch.loop(loop)
+    if n.kind is not ForKind.SERIAL:
+        mark = {1: "parallel", 2: "vectorize", 3: "unroll", 4: "bind"}[int(n.kind)]
+        refuse(
+            f"loop `{n.loop_var.name}` is already marked {mark}",
+            at=n,
+            hint=f"{what} first, then {mark} the part you want",
+        )
+    if n.annotations:
+        refuse(
+            f"loop `{n.loop_var.name}` has annotations ({', '.join(n.annotations)}), which would be lost",
+            at=n,
+            hint=f"{what} first, then annotate",
+        )
+    return n
+
+
+@primitive
+def split(
+    sch: Schedule,
+    loop: LoopRV,
+    factors: Sequence[Any],
+    preserve_unit_iters: bool = True,
+    disable_predication: bool = False,
+    names: Sequence[str] | None = None,
+) -> list[LoopRV]:
+    """Split a loop into a nest.
+
+    for i in range(n):            for i_0 in range(ceildiv(n, f)):
+        S(i)               ->         for i_1 in range(f):
+                                          if i_0*f + i_1 < n:      # only if it may fail
+                                              S(i_0*f + i_1)
+    """
+    n = _plain(sch, loop, "split")
+    given = [None if f is None else convert(f.var if isinstance(f, LoopRV) else f) for f in factors]
+    _check_factors(n, given)
+    ana = sch.state.analyzer_at(n)
+    known = [f for f in given if f is not None]
+    inferred = ana.simplify(ceildiv(n.extent, product(known))) if len(known) < len(given) else None
+    sizes = [inferred if f is None else f for f in given]
+    kind = n.loop_var.dtype
+    sizes = [const(int(const_value(s)), kind) if const_value(s) is not None else s for s in sizes]  # type: ignore[arg-type]
+    whole = product(sizes)
+    if not ana.can_prove(less(n.extent, add(whole, const(1, whole.dtype)))):
+        refuse(
+            f"the factors make {whole} iterations and loop `{n.loop_var.name}` has {n.extent}",
+            at=n,
+            hint="leave one factor None to have it inferred",
+        )
+    chosen = names or [f"{n.loop_var.name}_{i}" for i in range(len(sizes))]
+    variables = [Var(name, kind) for name in chosen]
+    position = _horner(variables, sizes, kind)
+    exact = ana.can_prove_equal(whole, n.extent)
+    condition = None if exact or disable_predication else less(position, n.extent)
+    if not is_zero(n.min):
+        position = add(n.min, position)
+    with ana.scope():
+        for v, s in zip(variables, sizes, strict=True):
+            ana.bind_loop(v, const(0, kind), s)
+        body = _Rebind({n.loop_var: position}, ana, condition).visit(n.body)
+    made: Stmt = body
+    for v, s in reversed(list(zip(variables, sizes, strict=True))):
+        made = For(v, const(0, kind), s, ForKind.SERIAL, made, span=n.span)
+    sch.state.replace(n, made)
+    sch.forget(loop, f"split({n.loop_var.name}, …)")
+    return [LoopRV(v) for v in variables]
+
+
+def _horner(variables: Sequence[Var], sizes: Sequence[PrimExpr], kind: str) -> PrimExpr:
+    """The position as a sum of variables times what lies inside them: `i_0*8 + i_1*2 + i_2`."""
+    total: PrimExpr = const(0, kind)
+    for i, v in enumerate(variables):
+        total = add(total, mul(v, product(sizes[i + 1 :]) if sizes[i + 1 :] else const(1, kind)))
+    return total
+
+
+def _check_factors(n: For, factors: Sequence[PrimExpr | None]) -> None:
+    if len(factors) < 1:
+        refuse("there are no factors to split by", at=n)
+    if sum(f is None for f in factors) > 1:
+        refuse("more than one factor is None, so they cannot be inferred", at=n, hint="leave at most one open")
+    for f in factors:
+        value = None if f is None else const_value(f)
+        if value is not None and value < 1:
+            refuse(f"a factor is {value}; factors are at least 1", at=n)
+
+
+@primitive
+def fuse(sch: Schedule, *loops: LoopRV, preserve_unit_iters: bool = True, name: str | None = None) -> LoopRV:
+    """Fuse loops that stand directly in each other into one.
+
+    for i in range(n):                for f in range(n * m):
+        for j in range(m):      ->        S(f // m, f % m)
+            S(i, j)
+    """
+    if len(loops) < 1:
+        refuse("there is nothing to fuse")
+    nest = [_plain(sch, loop, "fuse") for loop in loops]
+    for outer, inner in zip(nest, nest[1:], strict=False):
+        if outer.body is not inner:
+            refuse(
+                f"loop `{inner.loop_var.name}` does not stand directly inside `{outer.loop_var.name}`",
+                at=inner,
+                hint="reorder them to be adjacent, outermost first, with nothing else between",
+            )
+        if vars_used(inner.extent) & {x.loop_var for x in nest}:
+            refuse(f"the extent of loop `{inner.loop_var.name}` depends on a loop it is fused with", at=inner)
+    if len(nest) == 1:
+        return loops[0]
+    ana = sch.state.analyzer_at(nest[0])
+    kind = nest[0].loop_var.dtype
+    fused = Var(name or "_".join(x.loop_var.name for x in nest) + "_fused", kind)
+    total = ana.simplify(product(x.extent for x in nest))
+    table: dict[Var, PrimExpr] = {}
+    rest: PrimExpr = fused
+    for i, x in reversed(list(enumerate(nest))):
+        value = rest if i == 0 else floormod(rest, x.extent)
+        table[x.loop_var] = value if is_zero(x.min) else add(x.min, value)
+        rest = floordiv(rest, x.extent)
+    with ana.scope():
+        ana.bind_loop(fused, const(0, kind), total)
+        body = _Rebind(table, ana).visit(nest[-1].body)
+    sch.state.replace(nest[0], For(fused, const(0, kind), total, ForKind.SERIAL, body, span=nest[0].span))
+    for loop in loops:
+        sch.forget(loop, f"fuse({', '.join(x.loop_var.name for x in nest)})")
+    return LoopRV(fused)
+
+
+@primitive
+def reorder(sch: Schedule, *loops: LoopRV) -> None:
+    """Put loops of one nest into the given order, outermost first; loops not named keep their places.
+
+    for i in range(n):                for j in range(m):
+        for j in range(m):      ->        for i in range(n):
+            S(i, j)                           S(i, j)
+    """
+    wanted = [sch.loop(loop) for loop in loops]
+    if len(set(wanted)) != len(wanted):
+        twice = next(w for i, w in enumerate(wanted) if w in wanted[:i])
+        refuse(f"loop `{twice.loop_var.name}` is named twice", at=twice)
+    if len(wanted) < 2:
+        return
+    nest = _nest_of(sch, wanted)
+    places = [i for i, x in enumerate(nest) if x in wanted]
+    new = list(nest)
+    for place, x in zip(places, wanted, strict=True):
+        new[place] = x
+    _check_order(sch, nest, new)
+    body: Stmt = nest[-1].body
+    for x in reversed(new):
+        body = x.replace(body=body)
+    sch.state.replace(nest[0], body)
+
+
+def _nest_of(sch: Schedule, wanted: list[For]) -> list[For]:
+    """The perfect nest from the outermost to the innermost of some loops."""
+    index = sch.state.index
+    depth = {x: sum(isinstance(a, For) for a in index.ancestors(x)) for x in wanted}
+    outer, inner = min(wanted, key=lambda x: depth[x]), max(wanted, key=lambda x: depth[x])
+    nest = [outer]
+    while nest[-1] is not inner:
+        below = nest[-1].body
+        if not isinstance(below, For):
+            apart = next((x for x in wanted if x not in nest), inner)
+            refuse(
+                f"loops `{outer.loop_var.name}` and `{apart.loop_var.name}` are not in one perfect nest: "
+                f"`{nest[-1].loop_var.name}` holds more than a loop",
+                at=nest[-1],
+            )
+        assert isinstance(below, For)
+        nest.append(below)
+    missing = [x for x in wanted if x not in nest]
+    if missing:
+        refuse(f"loop `{missing[0].loop_var.name}` is not in the nest of the others", at=missing[0])
+    return nest
+
+
+def _check_order(sch: Schedule, old: list[For], new: list[For]) -> None:
+    for i, x in enumerate(new):
+        inside = {y.loop_var for y in new[i + 1 :]}
+        used = (vars_used(x.min) | vars_used(x.extent)) & inside
+        if used:
+            refuse(
+                f"the bounds of loop `{x.loop_var.name}` depend on `{next(iter(used)).name}`, which would be inside it",
+                at=x,
+            )
+    moved = {x.loop_var for i, x in enumerate(old) if new[i] is not x}
+    for realize in sch.state.index.blocks_under(old[0]):
+        block: Block = realize.block
+        for iv, value in zip(block.iter_vars, realize.iter_values, strict=True):
+            if iv.iter_type in (IterVar.DataPar, IterVar.CommReduce):
+                continue
+            if vars_used(value) & moved:
+                refuse(
+                    f"iterator `{iv.var.name}` of block {block.name_hint} is neither spatial nor a reduction, "
+                    "so its order must stay",
+                    at=realize,
+                )
+
+
+@primitive
+def add_unit_loop(sch: Schedule, block_or_loop: BlockRV | LoopRV) -> LoopRV:
+    """Put a loop that runs once around a block or loop.
+
+    S        ->        for u in range(1):
+                           S
+    """
+    var = Var("u", "int32")
+    n: Stmt = sch.loop(block_or_loop) if isinstance(block_or_loop, LoopRV) else sch.realize(block_or_loop)
+    sch.state.replace(n, For(var, 0, 1, ForKind.SERIAL, n))
+    return LoopRV(var)
+
+
+def tile(
+    sch: Schedule, x: LoopRV, y: LoopRV, x_factor: Any, y_factor: Any
+) -> tuple[LoopRV, LoopRV, LoopRV, LoopRV]:
+    """Split two loops and put the inner parts inside both outer ones."""
+    x_outer, x_inner = sch.split(x, [None, x_factor])
+    y_outer, y_inner = sch.split(y, [None, y_factor])
+    sch.reorder(x_outer, y_outer, x_inner, y_inner)
+    return x_outer, y_outer, x_inner, y_inner
+
+

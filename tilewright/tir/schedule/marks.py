@@ -1,0 +1,166 @@
+"""Primitives that say how a loop is run: parallel, vectorize, unroll, bind; and annotations."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ...ir.expr import IterVar, const_value
+from ...ir.functor import vars_used
+from ...ir.stmt import BlockRealize, For, ForKind, Stmt
+from .primitive import BlockRV, LoopRV, primitive, refuse
+
+if TYPE_CHECKING:
+    from .schedule import Schedule
+
+__all__ = ["annotate", "bind", "parallel", "unannotate", "unroll", "vectorize"]
+
+_THREADS = ("blockIdx", "threadIdx", "vthread", "cthread")
+
+
+def _mark(sch: Schedule, loop: LoopRV, kind: ForKind, word: str, thread: str = "") -> None:
+    n = sch.loop(loop)
+    if n.kind is not ForKind.SERIAL and n.kind is not kind:
+        old = {1: "parallel", 2: "vectorize", 3: "unroll", 4: "bind"}[int(n.kind)]
+        refuse(f"loop `{n.loop_var.name}` is already marked {old}", at=n, hint="a loop is run in one manner")
+    if kind is not ForKind.UNROLLED:
+        for realize in sch.state.index.blocks_under(n):
+            _check_independent(sch, n, realize, word, thread)
+    axis = None
+    if thread:
+        axis = IterVar(None, thread, IterVar.ThreadIndex, thread)
+        _check_thread(sch, n, thread)
+    sch.state.replace(n, n.replace(kind=kind, thread_binding=axis))
+
+
+def _check_independent(sch: Schedule, n: For, realize: BlockRealize, word: str, thread: str) -> None:
+    """Iterations may run at once only if each drives elements of its own."""
+    block = realize.block
+    spatial = False
+    for iv, value in zip(block.iter_vars, realize.iter_values, strict=True):
+        if n.loop_var not in vars_used(value):
+            continue
+        if iv.iter_type == IterVar.DataPar:
+            spatial = True
+        elif iv.iter_type == IterVar.CommReduce:
+            if thread.startswith("threadIdx"):
+                spatial = True
+                continue
+            free = _spatial_loops(sch, realize)
+            other = f", or {word}({free[0]})" if free else ""
+            refuse(
+                f"loop `{n.loop_var.name}` carries the reduction of block {block.name_hint}",
+                at=n,
+                hint=f"use rfactor({n.loop_var.name}) first{other}",
+            )
+        else:
+            refuse(f"iterator `{iv.var.name}` of block {block.name_hint} must run in order", at=n)
+    if not spatial and block.writes and const_value(n.extent) != 1:
+        refuse(
+            f"loop `{n.loop_var.name}` drives no iterator of block {block.name_hint}, "
+            "so all its iterations write the same place",
+            at=n,
+        )
+
+
+def _spatial_loops(sch: Schedule, realize: BlockRealize) -> list[str]:
+    out = []
+    for loop in sch.state.index.loops_of(realize):
+        used = [
+            iv.iter_type
+            for iv, value in zip(realize.block.iter_vars, realize.iter_values, strict=True)
+            if loop.loop_var in vars_used(value)
+        ]
+        if used and all(t == IterVar.DataPar for t in used):
+            out.append(loop.loop_var.name)
+    return out
+
+
+def _check_thread(sch: Schedule, n: For, thread: str) -> None:
+    name, _, dim = thread.partition(".")
+    if name not in _THREADS or (name in ("blockIdx", "threadIdx") and dim not in ("x", "y", "z")):
+        refuse(
+            f"there is no thread axis {thread!r}",
+            at=n,
+            hint="use blockIdx.x/y/z, threadIdx.x/y/z, or vthread, vthread.x/y/z",
+        )
+    for up in sch.state.index.ancestors(n):
+        if isinstance(up, For) and up.thread_binding is not None and up.thread_binding.thread_tag == thread:
+            if name in ("blockIdx", "threadIdx"):
+                refuse(
+                    f"loop `{up.loop_var.name}` around it is bound to {thread} already",
+                    at=up,
+                    hint="bind this one to another axis",
+                )
+
+
+@primitive
+def parallel(sch: Schedule, loop: LoopRV) -> None:
+    """Run the iterations of a loop on several cores.
+
+    for i in range(n):        ->        for i in parallel(n):
+    """
+    _mark(sch, loop, ForKind.PARALLEL, "parallel")
+
+
+@primitive
+def vectorize(sch: Schedule, loop: LoopRV) -> None:
+    """Run the iterations of a loop as the lanes of vectors.
+
+    for i in range(8):        ->        for i in vectorized(8):
+    """
+    _mark(sch, loop, ForKind.VECTORIZED, "vectorize")
+
+
+@primitive
+def unroll(sch: Schedule, loop: LoopRV) -> None:
+    """Write the iterations of a loop one after the other.
+
+    for i in range(4):        ->        for i in unroll(4):
+    """
+    _mark(sch, loop, ForKind.UNROLLED, "unroll")
+
+
+@primitive
+def bind(sch: Schedule, loop: LoopRV, thread_axis: Any) -> None:
+    """Give the iterations of a loop to the threads of an axis of the GPU.
+
+    for i in range(n):        ->        for i in thread_binding(n, thread="threadIdx.x"):
+    """
+    thread = thread_axis if isinstance(thread_axis, str) else thread_axis.thread_tag
+    _mark(sch, loop, ForKind.THREAD_BINDING, "bind", thread)
+
+
+@primitive
+def annotate(sch: Schedule, block_or_loop: BlockRV | LoopRV, ann_key: str, ann_val: Any) -> None:
+    """Say something about a block or loop that later stages read."""
+    n, held = _annotated(sch, block_or_loop)
+    if ann_key in held:
+        refuse(f"there is an annotation {ann_key!r} already", at=n, hint="unannotate it first")
+    _set_annotations(sch, block_or_loop, {**held, ann_key: ann_val})
+
+
+@primitive
+def unannotate(sch: Schedule, block_or_loop: BlockRV | LoopRV, ann_key: str) -> None:
+    """Take an annotation back."""
+    n, held = _annotated(sch, block_or_loop)
+    if ann_key not in held:
+        known = ", ".join(held) or "none"
+        refuse(f"there is no annotation {ann_key!r}; there are: {known}", at=n)
+    _set_annotations(sch, block_or_loop, {k: v for k, v in held.items() if k != ann_key})
+
+
+def _annotated(sch: Schedule, where: BlockRV | LoopRV) -> tuple[Stmt, dict[str, Any]]:
+    if isinstance(where, LoopRV):
+        loop = sch.loop(where)
+        return loop, loop.annotations
+    realize = sch.realize(where)
+    return realize, realize.block.annotations
+
+
+def _set_annotations(sch: Schedule, where: BlockRV | LoopRV, held: dict[str, Any]) -> None:
+    if isinstance(where, LoopRV):
+        loop = sch.loop(where)
+        sch.state.replace(loop, loop.replace(annotations=held))
+    else:
+        realize = sch.realize(where)
+        sch.state.replace(realize.block, realize.block.replace(annotations=held))

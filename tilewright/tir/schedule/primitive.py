@@ -1,0 +1,135 @@
+"""What every schedule primitive has in common: recording, rollback, and refusals that explain themselves."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from ...ir.errors import ScheduleError
+from ...ir.expr import IntImm, Var
+from ...ir.span import Span, user_span
+from ...ir.stmt import Stmt
+
+if TYPE_CHECKING:
+    from .schedule import Schedule
+
+__all__ = ["BlockRV", "LoopRV", "Refusal", "primitive", "refuse"]
+
+_F = TypeVar("_F", bound=Callable[..., Any])
+
+
+class LoopRV:
+    """A loop of a schedule, known by its variable."""
+
+    __slots__ = ("var",)
+
+    def __init__(self, var: Var) -> None:
+        self.var = var
+
+    @property
+    def name(self) -> str:
+        return self.var.name
+
+    def __repr__(self) -> str:
+        return f"LoopRV({self.var.name})"
+
+
+class BlockRV:
+    """A block of a schedule, known through rewrites by its key."""
+
+    __slots__ = ("key", "name")
+
+    def __init__(self, key: object, name: str) -> None:
+        self.key, self.name = key, name
+
+    def __repr__(self) -> str:
+        return f"BlockRV({self.name})"
+
+
+class Refusal(ScheduleError):
+    """A primitive that would change the result. The text is made only when somebody reads it."""
+
+    def __init__(self, reason: str, at: Stmt | None = None, hint: str = "") -> None:
+        super().__init__(reason)
+        self.reason, self.at, self.hint = reason, at, hint
+        self.call = ""
+        self.place: Span | None = None
+        self.program: Any = None
+
+    def __str__(self) -> str:
+        lines = [f"{self.call}: {self.reason}" if self.call else self.reason]
+        if self.place is not None:
+            lines.append(f"  at {self.place}")
+        if self.program is not None:
+            lines += ["", *("  | " + line for line in nest_text(self.program, self.at).splitlines())]
+        if self.hint:
+            lines += ["", f"  hint: {self.hint}"]
+        return "\n".join(lines)
+
+
+def nest_text(program: Any, at: Stmt | None) -> str:
+    """The program as a script, the line of the statement in question marked."""
+    from ...ir.printer import script_lines
+
+    lines, line = script_lines(program, at)
+    if line is not None:
+        lines[line] += "    # <-- here"
+    return "\n".join(lines)
+
+
+def refuse(reason: str, *, at: Stmt | None = None, hint: str = "") -> None:
+    """Refuse the step that is under way."""
+    raise Refusal(reason, at, hint)
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, (LoopRV, BlockRV)):
+        return value.name
+    if isinstance(value, (list, tuple)):
+        return f"[{', '.join(map(_shown, value))}]"
+    if isinstance(value, IntImm):
+        return str(value.value)
+    return repr(value)
+
+
+def _call_text(name: str, bound: inspect.BoundArguments, signature: inspect.Signature) -> str:
+    parts = []
+    for i, (key, value) in enumerate(list(bound.arguments.items())[1:]):
+        kind = signature.parameters[key]
+        if kind.default is not inspect.Parameter.empty and value is kind.default:
+            continue
+        if kind.kind is inspect.Parameter.VAR_POSITIONAL:
+            parts += [_shown(v) for v in value]
+        elif i == 0:
+            parts.append(_shown(value))
+        else:
+            parts.append(f"{key}={_shown(value)}")
+    return f"{name}({', '.join(parts)})"
+
+
+def primitive(function: _F) -> _F:
+    """Make a function over a schedule a primitive: recorded in the trace, undone if it refuses."""
+    signature = inspect.signature(function)
+
+    @functools.wraps(function)
+    def run(sch: Schedule, *args: Any, **kwargs: Any) -> Any:
+        before = sch.state.mod
+        try:
+            result = function(sch, *args, **kwargs)
+        except Refusal as refusal:
+            sch.state.mod = before
+            if not refusal.call:
+                bound = signature.bind(sch, *args, **kwargs)
+                refusal.call = _call_text(function.__name__, bound, signature)
+                refusal.place, refusal.program = user_span(), sch.state.func
+            raise
+        except BaseException:
+            sch.state.mod = before
+            raise
+        bound = signature.bind(sch, *args, **kwargs)
+        sch.trace.record(function.__name__, bound, result)
+        return result
+
+    return run  # type: ignore[return-value]

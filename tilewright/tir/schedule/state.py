@@ -1,0 +1,115 @@
+"""The program being scheduled, and where everything in it is."""
+
+from __future__ import annotations
+
+from ...arith import Analyzer
+from ...ir.expr import Var
+from ...ir.function import PrimFunc
+from ...ir.module import GlobalVar, IRModule
+from ...ir.stmt import Block, BlockRealize, For, Stmt
+
+__all__ = ["Index", "ScheduleState"]
+
+
+class Index:
+    """Where the loops and blocks of a function are. Loops are known by their variable, blocks by their key."""
+
+    __slots__ = ("blocks", "loops", "order", "parents")
+
+    def __init__(self, func: PrimFunc) -> None:
+        self.parents: dict[Stmt, Stmt | None] = {}
+        self.loops: dict[Var, For] = {}
+        self.blocks: dict[object, BlockRealize] = {}
+        self.order: list[BlockRealize] = []  # blocks as they stand in the program
+        stack: list[tuple[Stmt, Stmt | None]] = [(func.body, None)]
+        while stack:
+            n, parent = stack.pop()
+            self.parents[n] = parent
+            if isinstance(n, For):
+                self.loops[n.loop_var] = n
+            elif isinstance(n, BlockRealize):
+                self.blocks[n.block.key] = n
+                self.order.append(n)
+            for child in reversed(n.children()):
+                if isinstance(child, Stmt):
+                    stack.append((child, n))
+
+    def ancestors(self, n: Stmt) -> list[Stmt]:
+        """The statements around `n`, innermost first."""
+        out = []
+        up = self.parents[n]
+        while up is not None:
+            out.append(up)
+            up = self.parents[up]
+        return out
+
+    def loops_of(self, realize: BlockRealize) -> list[For]:
+        """The loops around a block up to the block that it stands in, outermost first."""
+        out = []
+        for up in self.ancestors(realize):
+            if isinstance(up, Block):
+                break
+            if isinstance(up, For):
+                out.append(up)
+        return out[::-1]
+
+    def blocks_under(self, n: Stmt) -> list[BlockRealize]:
+        """The outermost blocks inside `n`, in order."""
+        out: list[BlockRealize] = []
+        stack = [n]
+        while stack:
+            m = stack.pop()
+            if isinstance(m, BlockRealize):
+                out.append(m)
+                continue
+            stack.extend(c for c in reversed(m.children()) if isinstance(c, Stmt))
+        return out
+
+
+class ScheduleState:
+    """A module under scheduling. Programs are immutable, so a step back is a pointer back."""
+
+    def __init__(self, mod: IRModule, name: str) -> None:
+        self.mod = mod
+        self.working_on: GlobalVar = mod.get_global_var(name)
+        self._index: Index | None = None
+        self._indexed: PrimFunc | None = None
+
+    @property
+    def func(self) -> PrimFunc:
+        func = self.mod[self.working_on]
+        assert isinstance(func, PrimFunc)
+        return func
+
+    @property
+    def index(self) -> Index:
+        """Where everything is in the present program."""
+        if self._index is None or self._indexed is not self.func:
+            self._indexed = self.func
+            self._index = Index(self._indexed)
+        return self._index
+
+    def replace(self, old: Stmt, new: Stmt) -> None:
+        """Put `new` in the place of `old`."""
+        index = self.index
+        while True:
+            parent = index.parents[old]
+            if parent is None:
+                break
+            before, after = old, new
+            new = parent.map_children(lambda c, a=before, b=after: b if c is a else c)
+            old = parent
+        functions = dict(self.mod.functions)
+        functions[self.working_on] = self.func.replace(body=new)
+        self.mod = IRModule(functions, self.mod.type_definitions, self.mod.attrs)
+
+    def analyzer_at(self, n: Stmt) -> Analyzer:
+        """An analyzer that knows the loops and iterators around `n`."""
+        ana = Analyzer()
+        for up in reversed(self.index.ancestors(n)):
+            if isinstance(up, For):
+                ana.bind_loop(up.loop_var, up.min, up.extent)
+            elif isinstance(up, Block):
+                for iv in up.iter_vars:
+                    ana.bind_loop(iv.var, iv.dom.min, iv.dom.extent)
+        return ana

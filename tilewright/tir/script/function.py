@@ -1,0 +1,342 @@
+"""Functions and modules from their source: the decorators and `from_source`."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import linecache
+import sys
+from collections.abc import Callable, Mapping
+from types import FrameType
+from typing import Any
+
+from ...ir import GlobalVar, IRModule, PrimFunc
+from ...ir.buffer import Buffer
+from ...ir.errors import ScriptError
+from ...ir.expr import Call, Var, const
+from ...ir.functor import pre_order
+from ...ir.stmt import Block, BlockRealize, Stmt
+from ...ir.types import PrimType, TupleType, Type
+from .evaluate import Evaluator
+from .parser import BlockFrame, Macro, StmtParser, type_of
+from .source import Source, class_source, function_source, text_source
+from .specs import BufferSpec
+
+__all__ = ["from_source", "ir_module", "macro", "parse_class", "parse_function", "prim_func"]
+
+_LIMIT = 20_000
+
+
+class _DeepStack:
+    """Room for deeply nested expressions while a script is read."""
+
+    def __enter__(self) -> None:
+        self.held = sys.getrecursionlimit()
+        sys.setrecursionlimit(max(self.held, _LIMIT))
+
+    def __exit__(self, *_: object) -> None:
+        sys.setrecursionlimit(self.held)
+
+
+# -------------------------------------------------------------------------------- functions
+def parse_function(source: Source, outside: Mapping[str, Any], private: bool = False) -> PrimFunc:
+    """The PrimFunc that a Python function definition describes."""
+    definition: ast.FunctionDef = source.node
+    parser = StmtParser(source, outside)
+    root = BlockFrame("root")
+    parser.frames.append(root)
+    with _DeepStack():
+        params = _params(definition, parser)
+        ret_type = _return_type(definition, parser)
+        body = parser.suite(definition.body)
+    body = _with_root(body, root.allocs)
+    attrs = dict(parser.func_attrs)
+    if not private:
+        attrs = {"global_symbol": definition.name, **attrs}
+    return PrimFunc(params, body, ret_type, parser.buffer_map, attrs, span=source.span(definition))
+
+
+def _params(definition: ast.FunctionDef, parser: StmtParser) -> list[Var]:
+    args = definition.args
+    extra = args.vararg or args.kwarg or (args.kwonlyargs[0] if args.kwonlyargs else None)
+    if extra is not None or args.defaults:
+        raise parser.source.error(extra or args.defaults[0], "a script's function has plain parameters only")
+    for a in (*args.posonlyargs, *args.args):
+        if a.annotation is None:
+            raise parser.source.error(
+                a, f"parameter {a.arg} has no type", f'write {a.arg}: T.Buffer((8,), "float32") or T.int32'
+            )
+        value = parser.eval(a.annotation)
+        if isinstance(value, BufferSpec):
+            handle = Var(f"{a.arg}_handle", "handle")
+            parser.params.append(handle)
+            made = parser.buffer(a.arg, value, a)
+            parser.buffer_map[handle] = made
+            parser.scopes[0][a.arg] = made
+            continue
+        kind = type_of(value)
+        if kind is None:
+            raise parser.source.error(
+                a.annotation,
+                f"`{ast.unparse(a.annotation)}` is no type of a parameter",
+                'T.Buffer((8,), "float32"), T.handle, T.int32 and the like are',
+            )
+        cls = value.__class__ if isinstance(value, Var) else Var
+        var = cls(a.arg, kind)
+        parser.params.append(var)
+        parser.scopes[0][a.arg] = var
+    return parser.params
+
+
+def _return_type(definition: ast.FunctionDef, parser: Evaluator) -> Type | None:
+    if definition.returns is None:
+        return None
+    value = parser.eval(definition.returns)
+    return TupleType() if value is None else type_of(value)
+
+
+def _with_root(body: Stmt, allocs: list[Buffer]) -> Stmt:
+    """The body under a root block, if it has blocks or buffers that need one."""
+    if not allocs:
+        if isinstance(body, BlockRealize):
+            if not body.block.iter_vars:
+                return body
+        elif not any(isinstance(n, BlockRealize) for n in pre_order(body)):
+            return body
+    return BlockRealize((), const(True, "bool"), Block((), (), (), "root", body, alloc_buffers=allocs))
+
+
+# -------------------------------------------------------------------------------- modules
+class _ModuleNames:
+    """What the class's own name stands for inside it: `Module.f` is the function `f` of the module."""
+
+    def __init__(self, name: str, functions: Mapping[str, Any]) -> None:
+        self._name, self._functions = name, functions
+
+    def __getattr__(self, name: str) -> Any:
+        if name in self._functions:
+            return self._functions[name]
+        known = ", ".join(self._functions)
+        raise AttributeError(f"module {self._name} has no function {name!r}; it has: {known}")
+
+
+class _TypedGlobal(GlobalVar):
+    """A function that is known to return a value."""
+
+    __slots__ = ()
+
+    def __call__(self, *args: Any) -> Any:
+        kind = self.checked_type
+        return Call(kind.dtype if isinstance(kind, PrimType) else "void", self, args)
+
+
+def parse_class(source: Source, outside: Mapping[str, Any]) -> IRModule:
+    """The IRModule that a class definition describes."""
+    definition: ast.ClassDef = source.node
+    names: dict[str, GlobalVar] = {}
+    functions: list[ast.FunctionDef] = []
+    reader = Evaluator(source, outside)
+    for s in definition.body:
+        if isinstance(s, ast.FunctionDef):
+            if s.name in names:
+                raise source.error(s, f"the module defines {s.name} twice")
+            names[s.name] = _TypedGlobal(s.name, _return_type(s, reader))
+            functions.append(s)
+    inside = {
+        **outside,
+        definition.name: _ModuleNames(definition.name, names),
+        "cls": _ModuleNames("cls", names),
+    }
+    attrs: dict[str, Any] = {}
+    made: dict[GlobalVar, Any] = {}
+    for s in definition.body:
+        if isinstance(s, ast.FunctionDef):
+            part = Source(source.file, source.lines, s)
+            made[names[s.name]] = parse_function(part, inside, _is_private(s, part, inside))
+        elif isinstance(s, ast.Expr) and isinstance(s.value, ast.Call):
+            value = reader.eval(s.value)
+            if isinstance(value, ModuleAttrs):
+                attrs.update(value.attrs)
+        elif not isinstance(s, (ast.Pass, ast.Expr)):
+            raise source.error(
+                s, f"a module has no {type(s).__name__} statements", "functions are what it has"
+            )
+    return IRModule(made, attrs=attrs)
+
+
+class ModuleAttrs:
+    """`I.module_attrs({...})`."""
+
+    def __init__(self, attrs: Mapping[str, Any]) -> None:
+        self.attrs = dict(attrs)
+
+
+def _is_private(s: ast.FunctionDef, source: Source, outside: Mapping[str, Any]) -> bool:
+    """Whether the decorator says `private=True`; also that there is a decorator of ours."""
+    for d in s.decorator_list:
+        called = d.func if isinstance(d, ast.Call) else d
+        if (called.attr if isinstance(called, ast.Attribute) else getattr(called, "id", "")) != "prim_func":
+            continue
+        if isinstance(d, ast.Call):
+            for k in d.keywords:
+                if k.arg == "private":
+                    return bool(Evaluator(source, outside).eval(k.value))
+        return False
+    raise source.error(s, f"function {s.name} of a module is no prim_func", "put @T.prim_func above it")
+
+
+# -------------------------------------------------------------------------------- surroundings
+def _surroundings(frame: FrameType | None, function: Any = None) -> dict[str, Any]:
+    """The names that a script sees around it: globals, the locals where it is defined, its closure."""
+    out: dict[str, Any] = {}
+    if frame is not None:
+        out.update(frame.f_globals)
+        outer: list[FrameType] = []
+        at: FrameType | None = frame
+        while at is not None and at.f_code is not None and _is_class_body(at):
+            outer.append(at)
+            at = at.f_back
+        if at is not None and at.f_globals is frame.f_globals:
+            outer.append(at)
+        for f in reversed(outer):
+            out.update(f.f_locals)
+    if function is not None:
+        out.update(function.__globals__)
+        if frame is not None:
+            out.update(frame.f_locals)
+        found = inspect.getclosurevars(function)
+        out.update(found.nonlocals)
+    return out
+
+
+def _is_class_body(frame: FrameType) -> bool:
+    return "__qualname__" in frame.f_locals and "__module__" in frame.f_locals
+
+
+def _in_module_class(frame: FrameType | None) -> bool:
+    """Whether the frame is the body of a class that `@I.ir_module` is about to take."""
+    if frame is None or not _is_class_body(frame):
+        return False
+    line = frame.f_code.co_firstlineno
+    while True:
+        text = linecache.getline(frame.f_code.co_filename, line).strip()
+        if not text.startswith("@"):
+            return False
+        if text.split("(")[0].endswith("ir_module"):
+            return True
+        line += 1
+
+
+# -------------------------------------------------------------------------------- decorators
+def prim_func(
+    func: Callable[..., Any] | None = None, private: bool = False, check_well_formed: bool = True
+) -> Any:
+    """`@T.prim_func`: the loop program that the Python function spells out."""
+    if func is None:
+        frame = sys._getframe(1)
+        return lambda f: _decorate(f, frame, private)
+    return _decorate(func, sys._getframe(1), private)
+
+
+def _decorate(func: Callable[..., Any], frame: FrameType, private: bool) -> Any:
+    if not inspect.isfunction(func):
+        raise TypeError(f"T.prim_func takes a Python function, not {func!r}")
+    if _in_module_class(frame):
+        return func
+    return parse_function(function_source(func.__code__), _surroundings(frame, func), private)
+
+
+def ir_module(cls: type | None = None, check_well_formed: bool = True) -> Any:
+    """`@I.ir_module`: the module that the functions of the class make up."""
+    frame = sys._getframe(1)
+    if cls is None:
+        return lambda c: _decorate_class(c, frame)
+    return _decorate_class(cls, frame)
+
+
+def _decorate_class(cls: type, frame: FrameType) -> IRModule:
+    if not inspect.isclass(cls):
+        raise TypeError(f"I.ir_module takes a class, not {cls!r}")
+    outside = _surroundings(frame)
+    for m in vars(cls).values():
+        if inspect.isfunction(m):
+            outside.update(inspect.getclosurevars(m).nonlocals)
+    made = parse_class(class_source(cls, frame.f_lineno, frame.f_code.co_filename), outside)
+    return made
+
+
+def macro(func: Callable[..., Any] | None = None, hygienic: bool = True) -> Any:
+    """`@T.macro`: a function whose statements are put in the place of each call."""
+    frame = sys._getframe(1)
+
+    def make(f: Callable[..., Any]) -> Macro:
+        return Macro(function_source(f.__code__), _surroundings(frame, f), hygienic)
+
+    return make if func is None else make(func)
+
+
+def from_source(
+    program: Any, extra_vars: Mapping[str, Any] | None = None, check_well_formed: bool = True
+) -> Any:
+    """The function or module that a text (or a Python function or class) describes."""
+    frame = sys._getframe(1)
+    if inspect.isfunction(program):
+        outside = {**_surroundings(frame, program), **(extra_vars or {})}
+        return parse_function(function_source(program.__code__), outside)
+    if inspect.isclass(program):
+        outside = {**_surroundings(frame), **(extra_vars or {})}
+        return parse_class(class_source(program, frame.f_lineno, frame.f_code.co_filename), outside)
+    source = text_source(str(program))
+    names = {**_script_names(), **(extra_vars or {})}
+    made: list[Any] = []
+    for s in source.node.body:
+        part = Source(source.file, source.lines, s)
+        if isinstance(s, ast.FunctionDef):
+            if any(_decorator_name(d) == "macro" for d in s.decorator_list):
+                names[s.name] = Macro(part, names, True)
+            else:
+                made.append(parse_function(part, names, _is_private(s, part, names)))
+        elif isinstance(s, ast.ClassDef):
+            made.append(parse_class(part, names))
+        elif isinstance(s, (ast.Import, ast.ImportFrom)):
+            _import(s, names, source)
+        elif isinstance(s, ast.Assign):
+            value = Evaluator(source, names).eval(s.value)
+            for t in s.targets:
+                if isinstance(t, ast.Name):
+                    names[t.id] = value
+    if len(made) != 1:
+        raise ScriptError(f"the text holds {len(made)} functions or modules; one is expected")
+    return made[0]
+
+
+def _decorator_name(d: ast.expr) -> str:
+    called = d.func if isinstance(d, ast.Call) else d
+    return called.attr if isinstance(called, ast.Attribute) else str(getattr(called, "id", ""))
+
+
+def _script_names() -> dict[str, Any]:
+    """The names that every text has."""
+    import importlib
+
+    package = __name__.split(".")[0]
+    top = importlib.import_module(package)
+    t, i = (importlib.import_module(f"{package}.script.{n}") for n in ("tir", "ir"))
+    return {"T": t, "I": i, "tir": t, "tvm": top, package: top}
+
+
+def _import(s: ast.Import | ast.ImportFrom, names: dict[str, Any], source: Source) -> None:
+    """`from tvm.script import tir as T` and its like: names of this package only."""
+    for alias in s.names:
+        if (
+            isinstance(s, ast.ImportFrom)
+            and (s.module or "").endswith("script")
+            and alias.name in ("tir", "ir")
+        ):
+            names[alias.asname or alias.name] = names["T" if alias.name == "tir" else "I"]
+        elif isinstance(s, ast.Import) and alias.name.split(".")[0] in ("tvm", "tilewright"):
+            names[alias.asname or alias.name.split(".")[0]] = names["tvm"]
+        elif (s.module if isinstance(s, ast.ImportFrom) else alias.name) != "__future__":
+            raise source.error(
+                s, "a script text imports only tir and ir of tilewright.script", "pass others as extra_vars"
+            )

@@ -1,0 +1,646 @@
+"""Statements of a script to statements of the IR."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from ...ir import ops
+from ...ir.buffer import Buffer, BufferRegion, MatchBufferRegion
+from ...ir.errors import ScriptError
+from ...ir.expr import BufferLoad, IterVar, PrimExpr, Range, StringImm, Var, const, convert
+from ...ir.printer_ranges import difference
+from ...ir.printer_stmt import launch_key
+from ...ir.stmt import (
+    Allocate,
+    AllocateConst,
+    AssertStmt,
+    AttrStmt,
+    Block,
+    BlockRealize,
+    BufferRealize,
+    BufferStore,
+    DeclBuffer,
+    Evaluate,
+    For,
+    ForKind,
+    IfThenElse,
+    LetStmt,
+    SeqStmt,
+    Stmt,
+    While,
+)
+from ...ir.types import PrimType, Type
+from .evaluate import Evaluator, load_of
+from .namespace import Scalar
+from .regions import block_accesses, region_of
+from .source import Source
+from .specs import (
+    AllocateSpec,
+    AllocBuffer,
+    AssertSpec,
+    AttrSpec,
+    AxisSpec,
+    BlockSpec,
+    BufferSpec,
+    DeclSpec,
+    Directive,
+    EnvThread,
+    InitSpec,
+    LaunchSpec,
+    LetSpec,
+    LoopSpec,
+    MatchSpec,
+    MetaVar,
+    RealizeSpec,
+    RemapSpec,
+)
+
+__all__ = ["BlockFrame", "Macro", "StmtParser", "type_of"]
+
+Wrap = Callable[[Stmt], Stmt]
+
+
+@dataclass(slots=True)
+class BlockFrame:
+    """What has been said so far about the block (or function) being read."""
+
+    name: str
+    iter_vars: list[IterVar] = field(default_factory=list)
+    iter_values: list[PrimExpr] = field(default_factory=list)
+    reads: tuple[BufferRegion, ...] | None = None
+    writes: tuple[BufferRegion, ...] | None = None
+    predicate: PrimExpr | None = None
+    annotations: dict[str, Any] = field(default_factory=dict)
+    init: Stmt | None = None
+    allocs: list[Buffer] = field(default_factory=list)
+    matches: list[MatchBufferRegion] = field(default_factory=list)
+
+
+class Macro:
+    """A function whose body is put in the place of the call."""
+
+    def __init__(self, source: Source, outside: Mapping[str, Any], hygienic: bool) -> None:
+        self.source, self.outside, self.hygienic = source, outside, hygienic
+
+    def __call__(self, *args: Any, **kwargs: Any) -> MacroCall:
+        return MacroCall(self, args, kwargs)
+
+
+@dataclass(slots=True)
+class MacroCall:
+    macro: Macro
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+
+
+class _Suite:
+    """The statements of one suite. A definition that holds to its end wraps all that come after it."""
+
+    def __init__(self) -> None:
+        self.out: list[Stmt] = []
+        self.open: list[tuple[list[Stmt], Wrap]] = []
+
+    def add(self, s: Stmt) -> None:
+        self.out.append(s)
+
+    def wrap(self, make: Wrap) -> None:
+        self.open.append((self.out, make))
+        self.out = []
+
+    def done(self) -> Stmt:
+        body = _sequence(self.out)
+        for before, make in reversed(self.open):
+            body = _sequence([*before, make(body)])
+        return body
+
+
+def _sequence(stmts: list[Stmt]) -> Stmt:
+    flat: list[Stmt] = []
+    for s in stmts:
+        flat.extend(s.seq if isinstance(s, SeqStmt) else [s])
+    if not flat:
+        return Evaluate(const(0))
+    return flat[0] if len(flat) == 1 else SeqStmt(tuple(flat))
+
+
+def type_of(annotation: Any) -> Type | None:
+    """The type that an annotation stands for, or None if it stands for none."""
+    if isinstance(annotation, Scalar):
+        return annotation.type
+    if isinstance(annotation, Var):
+        return annotation.type_annotation
+    if isinstance(annotation, Type):
+        return annotation
+    if isinstance(annotation, str):
+        return PrimType(annotation)
+    if annotation in (int, float, bool):
+        return PrimType({int: "int32", float: "float32", bool: "bool"}[annotation])
+    return None
+
+
+class StmtParser(Evaluator):
+    """Reads suites of statements inside one function."""
+
+    def __init__(self, source: Source, outside: Mapping[str, Any]) -> None:
+        super().__init__(source, outside)
+        self.frames: list[BlockFrame] = []
+        self.loops: dict[Var, Range] = {}
+        self.owners: dict[Var, Buffer] = {}
+        self.symbols: dict[str, Var] = {}
+        self.func_attrs: dict[str, Any] = {}
+        self.buffer_map: dict[Var, Buffer] = {}
+        self.params: list[Var] = []
+
+    # -- suites ------------------------------------------------------------------------------
+    def suite(self, body: list[ast.stmt]) -> Stmt:
+        """The statement that a suite stands for."""
+        here = _Suite()
+        with self.scope():
+            for s in body:
+                self.statement(s, here)
+        return here.done()
+
+    def statement(self, s: ast.stmt, here: _Suite) -> None:
+        handler = getattr(self, f"stmt_{type(s).__name__}", None)
+        if handler is None:
+            raise self.source.error(
+                s,
+                f"a script has no {type(s).__name__} statements",
+                "for, while, if, with, assert, assignments and calls are what it has",
+            )
+        before = len(here.out)
+        try:
+            handler(s, here)
+        except ScriptError:
+            raise
+        except (TypeError, ValueError, RuntimeError, KeyError, ZeroDivisionError) as bad:
+            raise self.source.error(s, str(bad)) from None
+        for made in here.out[before:]:
+            if made.span is None:
+                made.span = self.source.span(s)
+
+    def stmt_Pass(self, s: ast.Pass, here: _Suite) -> None:
+        pass
+
+    def stmt_Expr(self, s: ast.Expr, here: _Suite) -> None:
+        if isinstance(s.value, ast.Constant) and isinstance(s.value.value, str):
+            return
+        self.effect(self.eval(s.value), here, s)
+
+    def effect(self, value: Any, here: _Suite, s: ast.stmt) -> None:
+        """What a value standing alone does."""
+        if isinstance(value, Stmt):
+            here.add(value)
+        elif isinstance(value, PrimExpr):
+            here.add(Evaluate(value))
+        elif isinstance(value, Directive):
+            self.directive(value, s)
+        elif isinstance(value, MacroCall):
+            here.add(self.expand(value, s))
+        elif isinstance(value, (AttrSpec, LaunchSpec, AssertSpec, RealizeSpec)):
+            here.wrap(self.opener(value, None, s))
+        elif isinstance(value, (AllocateSpec, DeclSpec, LetSpec)):
+            here.wrap(self.opener(value, "v", s))
+        elif isinstance(value, (list, tuple)):
+            for v in value:
+                self.effect(v, here, s)
+        elif isinstance(value, (BlockSpec, InitSpec)):
+            raise self.source.error(s, "this opens a suite", "write `with …:`")
+        elif isinstance(
+            value, (AllocBuffer, MatchSpec, BufferSpec, AxisSpec, RemapSpec, EnvThread, LoopSpec)
+        ):
+            raise self.source.error(s, "the result of this is not bound to a name", "write `name = …`")
+        elif value is not None and not isinstance(value, (str, int, float)):
+            raise self.source.error(s, f"{value!r} does nothing in a program")
+
+    def stmt_Return(self, s: ast.Return, here: _Suite) -> None:
+        if s.value is None:
+            return
+        value = load_of(self.eval(s.value))
+        if not (isinstance(value, PrimExpr) and getattr(getattr(value, "op", None), "name", "") == "tir.ret"):
+            value = ops.ret(value)
+        here.add(Evaluate(value))
+
+    def stmt_FunctionDef(self, s: ast.FunctionDef, here: _Suite) -> None:
+        raise self.source.error(s, "a script defines no functions inside a function", "use T.macro outside")
+
+    # -- facts about blocks and functions ----------------------------------------------------
+    def frame(self, s: ast.AST, what: str) -> BlockFrame:
+        if len(self.frames) < 2:
+            raise self.source.error(
+                s, f"{what} stands outside of any block", "put it under `with T.block(…):`"
+            )
+        return self.frames[-1]
+
+    def directive(self, d: Directive, s: ast.stmt) -> None:
+        if d.name == "func_attr":
+            self.func_attrs.update(d.args[0])
+            return
+        here = self.frame(s, f"T.{d.name}")
+        if d.name == "block_attr":
+            here.annotations.update(d.args[0])
+        elif d.name == "where":
+            here.predicate = convert(load_of(d.args[0]))
+        else:
+            args = d.args[0] if len(d.args) == 1 and isinstance(d.args[0], (list, tuple)) else d.args
+            regions = tuple(region_of(a) for a in args)
+            if d.name == "reads":
+                here.reads = (here.reads or ()) + regions
+            else:
+                here.writes = (here.writes or ()) + regions
+
+    # -- assignments -------------------------------------------------------------------------
+    def stmt_Assign(self, s: ast.Assign, here: _Suite) -> None:
+        value = self.eval(s.value)
+        for target in s.targets:
+            self.assign(target, value, here, s)
+
+    def assign(self, target: ast.expr, value: Any, here: _Suite, s: ast.stmt) -> None:
+        if isinstance(target, ast.Subscript):
+            self.store(target, value, here)
+        elif isinstance(target, ast.Name):
+            self.bind(target.id, self.named(target.id, value, here, s))
+        elif isinstance(target, (ast.Tuple, ast.List)):
+            self.assign_many(target, value, here, s)
+        else:
+            raise self.source.error(target, "a script assigns to names and to elements of buffers only")
+
+    def assign_many(self, target: ast.Tuple | ast.List, value: Any, here: _Suite, s: ast.stmt) -> None:
+        names = target.elts
+        if isinstance(value, RemapSpec):
+            value = self.remapped(value, s)
+        if isinstance(value, MetaVar):
+            self.unpack(target, value.value)
+            return
+        values = list(value) if isinstance(value, (tuple, list)) else None
+        if values is None or len(values) != len(names):
+            count = "one value" if values is None else f"{len(values)} values"
+            raise self.source.error(target, f"{len(names)} names for {count}")
+        for t, v in zip(names, values, strict=True):
+            self.assign(t, v, here, s)
+
+    def named(self, name: str, value: Any, here: _Suite, s: ast.stmt) -> Any:
+        """What `name` stands for after `name = value`."""
+        value = load_of(value)
+        if isinstance(value, MetaVar):
+            return value.value
+        if isinstance(value, RemapSpec):
+            made = self.remapped(value, s)
+            if len(made) != 1:
+                raise self.source.error(s, f"one name for {len(made)} values")
+            return self.axis(name, made[0], s)
+        if isinstance(value, AxisSpec):
+            return self.axis(name, value, s)
+        if isinstance(value, (BufferSpec, AllocBuffer, MatchSpec)):
+            return self.buffer(name, value, s)
+        if isinstance(value, EnvThread):
+            return IterVar(None, Var(name, value.dtype), IterVar.ThreadIndex, value.tag)
+        if isinstance(value, (AllocateSpec, DeclSpec, LaunchSpec, LetSpec)):
+            here.wrap(self.opener(value, name, s))
+            return self.scopes[-1][name]
+        if isinstance(value, Var) and not value.name:
+            return value.__class__(name, value.type_annotation)
+        if isinstance(value, (Buffer, IterVar, str, StringImm)) or value is None:
+            return value
+        if isinstance(value, (PrimExpr, bool, int, float)):
+            value = convert(value)
+            var = Var(name, self._let_type(value))
+            here.wrap(lambda body: LetStmt(var, value, body))
+            return var
+        if isinstance(value, (BlockSpec, InitSpec, AttrSpec, Directive, LoopSpec)):
+            raise self.source.error(s, "this has no value to be bound to a name")
+        return value
+
+    @staticmethod
+    def _let_type(value: PrimExpr) -> Any:
+        return value.type_annotation if isinstance(value, Var) else value.dtype
+
+    def stmt_AnnAssign(self, s: ast.AnnAssign, here: _Suite) -> None:
+        if not isinstance(s.target, ast.Name):
+            raise self.source.error(s, "only a name can have a type")
+        kind = type_of(self.eval(s.annotation))
+        if s.value is None:
+            if kind is None:
+                raise self.source.error(s.annotation, "this is no type", "write T.int32, T.handle, …")
+            self.bind(s.target.id, Var(s.target.id, kind))
+            return
+        value = load_of(self.eval(s.value))
+        if kind is None or not isinstance(value, (PrimExpr, IterVar, int, float)):
+            self.bind(s.target.id, self.named(s.target.id, value, here, s))
+            return
+        held = _as_type(value, kind)
+        var = Var(s.target.id, kind)
+        here.wrap(lambda body: LetStmt(var, held, body))
+        self.bind(s.target.id, var)
+
+    def stmt_AugAssign(self, s: ast.AugAssign, here: _Suite) -> None:
+        now = ast.copy_location(ast.BinOp(_as_read(s.target), s.op, s.value), s)
+        self.assign(s.target, self.eval(now), here, s)
+
+    def store(self, target: ast.Subscript, value: Any, here: _Suite) -> None:
+        owner = self.eval(target.value)
+        if not isinstance(owner, Buffer):
+            raise self.source.error(target, f"`{ast.unparse(target.value)}` is no buffer: {owner!r}")
+        place = load_of(self.element(owner, self.eval(target.slice), target))
+        assert isinstance(place, BufferLoad)
+        value = load_of(value)
+        held = const(value, place.dtype) if isinstance(value, (bool, int, float)) else convert(value)
+        if held.dtype is not place.dtype:
+            held = ops.cast(place.dtype, held)
+        here.add(BufferStore(owner, held, place.indices))
+
+    # -- buffers and iterators ---------------------------------------------------------------
+    def buffer(self, name: str, value: BufferSpec | AllocBuffer | MatchSpec, s: ast.AST) -> Buffer:
+        spec = value if isinstance(value, BufferSpec) else value.spec
+        made = spec.build(name, self.symbols)
+        for text, v in self.symbols.items():
+            if text not in self.scopes[0]:
+                self.scopes[0][text] = v
+        self.owners.setdefault(made.data, made)
+        if isinstance(value, AllocBuffer):
+            self.frames[-1].allocs.append(made)
+        elif isinstance(value, MatchSpec):
+            self.match(made, value.source, s)
+        return made
+
+    def match(self, made: Buffer, source: Any, s: ast.AST) -> None:
+        if isinstance(source, BufferRegion):
+            self.frame(s, "T.match_buffer of a region").matches.append(MatchBufferRegion(made, source))
+        elif isinstance(source, Var) and source in self.params:
+            self.buffer_map[source] = made
+        else:
+            raise self.source.error(
+                s, f"T.match_buffer takes a parameter of the function or a region of a buffer, not `{source}`"
+            )
+
+    def axis(self, name: str, a: AxisSpec, s: ast.AST) -> Var:
+        here = self.frame(s, "T.axis")
+        dom = a.dom
+        if isinstance(dom, (tuple, list)):
+            low, high = ops.match(convert(dom[0]), convert(dom[1]))
+            dom = Range.from_min_extent(low, difference(high, low))
+        elif not isinstance(dom, Range):
+            dom = Range(load_of(dom))
+        var = Var(name, dom.extent.dtype)
+        here.iter_vars.append(IterVar(dom, var, a.iter_type))
+        if a.value is not None:
+            value = convert(load_of(a.value))
+            here.iter_values.append(value)
+        return var
+
+    def remapped(self, value: RemapSpec, s: ast.AST) -> list[AxisSpec]:
+        out = []
+        for letter, v in zip(value.kinds, value.values, strict=True):
+            dom = self.loops.get(v) if isinstance(v, Var) else None
+            if dom is None:
+                raise self.source.error(
+                    s,
+                    f"T.axis.remap takes the variables of the loops around the block; `{v}` is none",
+                    "for an expression write T.axis.spatial(extent, value) or T.axis.reduce(extent, value)",
+                )
+            out.append(AxisSpec(dom, v, IterVar.DataPar if letter == "S" else IterVar.CommReduce))
+        return out
+
+    # -- with --------------------------------------------------------------------------------
+    def stmt_With(self, s: ast.With, here: _Suite) -> None:
+        made = self.with_items(s, 0)
+        if made is not None:
+            here.add(made)
+
+    def with_items(self, s: ast.With, at: int) -> Stmt | None:
+        """`with a, b:` is `with a: with b:`. What goes elsewhere (`T.init`) leaves nothing behind."""
+        if at == len(s.items):
+            return self.suite(s.body)
+        item = s.items[at]
+        value = self.eval(item.context_expr)
+        if isinstance(value, BlockSpec):
+            return self.block(value, s, at)
+        if isinstance(value, InitSpec):
+            frame = self.frame(s, "T.init")
+            if frame.init is not None:
+                raise self.source.error(s, "a block has one T.init")
+            frame.init = self.with_body(s, at)
+            return None
+        name = item.optional_vars
+        if name is not None and not isinstance(name, ast.Name):
+            raise self.source.error(name, "only a name can stand after `as`")
+        openers = (AllocateSpec, DeclSpec, LetSpec, LaunchSpec, AttrSpec, AssertSpec, RealizeSpec)
+        if not isinstance(value, openers):
+            raise self.source.error(
+                item.context_expr,
+                f"`with` does not take {value!r}",
+                "with T.block(…), T.init(), T.allocate(…), T.attr(…), T.launch_thread(…), T.LetStmt(…)",
+            )
+        with self.scope():
+            make = self.opener(value, None if name is None else name.id, s)
+            return make(self.with_body(s, at))
+
+    def with_body(self, s: ast.With, at: int) -> Stmt:
+        made = self.with_items(s, at + 1)
+        return Evaluate(const(0)) if made is None else made
+
+    def opener(self, value: Any, name: str | None, s: ast.AST) -> Wrap:
+        """Bind what a definition defines, and return what puts it around the statements that follow."""
+        if isinstance(value, AllocateSpec):
+            var = Var(name or "v", value.pointer())
+            self.bind(var.name, var)
+            if value.data is not None:
+                return lambda body: AllocateConst(
+                    var, value.dtype, value.extents, value.data, body, value.annotations
+                )
+            condition = convert(value.condition)
+            return lambda body: Allocate(var, value.dtype, value.extents, condition, body, value.annotations)
+        if isinstance(value, DeclSpec):
+            made = value.spec.build(name or "buffer", self.symbols)
+            self.owners.setdefault(made.data, made)
+            self.bind(made.name, made)
+            return lambda body: DeclBuffer(made, body)
+        if isinstance(value, LetSpec):
+            return self._let(value, name)
+        if isinstance(value, LaunchSpec):
+            return self._launch(value, name, s)
+        if isinstance(value, AttrSpec):
+            node = value.node.value if isinstance(value.node, MetaVar) else value.node
+            held = convert(value.value)
+            return lambda body: AttrStmt(node, value.key, held, body)
+        if isinstance(value, AssertSpec):
+            return lambda body: AssertStmt(convert(value.condition), convert(value.message), body)
+        region, condition = value.region, convert(value.condition)
+        return lambda body: BufferRealize(region.buffer, region.region, condition, body)
+
+    def _let(self, value: LetSpec, name: str | None) -> Wrap:
+        kind = None if value.annotation is None else type_of(value.annotation)
+        held = convert(value.value) if kind is None else _as_type(value.value, kind)
+        var = value.var if value.var is not None else Var(name or "v", kind or self._let_type(held))
+        if name is not None:
+            self.bind(name, var)
+        return lambda body: LetStmt(var, held, body)
+
+    def _launch(self, value: LaunchSpec, name: str | None, s: ast.AST) -> Wrap:
+        extent = convert(value.extent)
+        if isinstance(value.thread, IterVar):
+            thread = value.thread
+        elif isinstance(value.thread, str):
+            tag = value.thread
+            hint = name or tag.replace(".", "_")
+            thread = IterVar(
+                Range.from_min_extent(const(0, extent.dtype), extent),
+                Var(hint, extent.dtype),
+                IterVar.ThreadIndex,
+                tag,
+            )
+        else:
+            raise self.source.error(
+                s, 'T.launch_thread takes an axis such as "threadIdx.x" or a T.env_thread'
+            )
+        if name is not None:
+            self.bind(name, thread.var)
+        return lambda body: AttrStmt(thread, launch_key(thread.thread_tag), extent, body)
+
+    def block(self, spec: BlockSpec, s: ast.With, at: int) -> Stmt:
+        frame = BlockFrame(spec.name)
+        self.frames.append(frame)
+        loops, self.loops = self.loops, dict(self.loops)
+        body = self.with_body(s, at)
+        self.loops = loops
+        self.frames.pop()
+        if not spec.no_realize and len(frame.iter_values) != len(frame.iter_vars):
+            raise self.source.error(s, f"block {spec.name}: an axis has no value")
+        reads, writes = frame.reads, frame.writes
+        if reads is None or writes is None:
+            found = block_accesses(body, frame.init, self.owners, frame.allocs, frame.matches)
+            reads = found[0] if reads is None else reads
+            writes = found[1] if writes is None else writes
+        made = Block(
+            frame.iter_vars,
+            reads,
+            writes,
+            spec.name,
+            body,
+            frame.init,
+            frame.allocs,
+            frame.matches,
+            frame.annotations,
+            span=self.source.span(s),
+        )
+        if spec.no_realize:
+            return made
+        predicate = const(True, "bool") if frame.predicate is None else frame.predicate
+        return BlockRealize(frame.iter_values, predicate, made, span=self.source.span(s))
+
+    # -- control -----------------------------------------------------------------------------
+    def stmt_For(self, s: ast.For, here: _Suite) -> None:
+        spec = self.eval(s.iter)
+        if not isinstance(spec, LoopSpec):
+            raise self.source.error(
+                s.iter,
+                f"`{ast.unparse(s.iter)}` is not a valid loop range",
+                "range, T.serial, T.grid, T.parallel, T.vectorized, T.unroll and T.thread_binding are",
+            )
+        names = s.target.elts if isinstance(s.target, (ast.Tuple, ast.List)) else [s.target]
+        if len(names) != len(spec.bounds) or not all(isinstance(n, ast.Name) for n in names):
+            raise self.source.error(s.target, f"{len(names)} loop variables for {len(spec.bounds)} extents")
+        ranges = [self._range(start, stop) for start, stop in spec.bounds]
+        loop_vars = [
+            Var(n.id, r.extent.dtype)  # type: ignore[attr-defined]
+            for n, r in zip(names, ranges, strict=True)
+        ]
+        with self.scope():
+            for v, r in zip(loop_vars, ranges, strict=True):
+                self.bind(v.name, v)
+                self.loops[v] = r
+            body = self.suite(s.body)
+        for v, r in reversed(list(zip(loop_vars, ranges, strict=True))):
+            binding = None
+            if spec.kind is ForKind.THREAD_BINDING:
+                binding = IterVar(None, Var("", v.dtype), IterVar.ThreadIndex, spec.thread or "")
+            body = For(
+                v, r.min, r.extent, spec.kind, body, binding, spec.annotations, span=self.source.span(s)
+            )
+            del self.loops[v]
+        here.add(body)
+
+    @staticmethod
+    def _range(start: Any, stop: Any) -> Range:
+        start, stop = load_of(start), load_of(stop)
+        low, high = ops.match(start, stop)
+        return Range.from_min_extent(low, difference(high, low))
+
+    def stmt_While(self, s: ast.While, here: _Suite) -> None:
+        here.add(While(self.expr(s.test), self.suite(s.body)))
+
+    def stmt_If(self, s: ast.If, here: _Suite) -> None:
+        test = load_of(self.eval(s.test))
+        if isinstance(test, PrimExpr):
+            otherwise = self.suite(s.orelse) if s.orelse else None
+            here.add(IfThenElse(test, self.suite(s.body), otherwise))
+            return
+        # A condition that is known now chooses what is read; what it defines holds after it.
+        for one in s.body if test else s.orelse:
+            self.statement(one, here)
+
+    def stmt_Assert(self, s: ast.Assert, here: _Suite) -> None:
+        condition = self.expr(s.test)
+        message = convert("" if s.msg is None else self.eval(s.msg))
+        here.wrap(lambda body: AssertStmt(condition, message, body))
+
+    # -- macros ------------------------------------------------------------------------------
+    def expand(self, call: MacroCall, s: ast.stmt) -> Stmt:
+        macro, definition = call.macro, call.macro.source.node
+        held = self.source, self.outside, self.scopes
+        self.source, self.outside = macro.source, macro.outside
+        self.scopes = [{}] if macro.hygienic else [*held[2], {}]
+        try:
+            self.bind_arguments(definition.args, call.args, call.kwargs, definition)
+            return self.suite(definition.body)
+        finally:
+            self.source, self.outside, self.scopes = held
+
+    def bind_arguments(
+        self, wanted: ast.arguments, args: tuple[Any, ...], kwargs: dict[str, Any], at: ast.AST
+    ) -> None:
+        names = [a.arg for a in (*wanted.posonlyargs, *wanted.args)]
+        given = dict(zip(names, args, strict=False))
+        defaults = dict(zip(names[len(names) - len(wanted.defaults) :], wanted.defaults, strict=True))
+        if wanted.vararg is not None:
+            given[wanted.vararg.arg] = args[len(names) :]
+        elif len(args) > len(names):
+            raise self.source.error(at, f"the macro takes {len(names)} arguments and was given {len(args)}")
+        for k, v in kwargs.items():
+            if k not in names and k not in [a.arg for a in wanted.kwonlyargs]:
+                raise self.source.error(at, f"the macro has no argument {k!r}")
+            given[k] = v
+        for a, d in zip(wanted.kwonlyargs, wanted.kw_defaults, strict=True):
+            names.append(a.arg)
+            if d is not None:
+                defaults[a.arg] = d
+        for n in names:
+            if n not in given:
+                if n not in defaults:
+                    raise self.source.error(at, f"the macro needs an argument {n!r}")
+                given[n] = self.eval(defaults[n])
+        self.scopes[-1].update(given)
+
+
+def _as_read(target: ast.expr) -> ast.expr:
+    """The target of `x += 1` as an expression."""
+    made: ast.expr
+    if isinstance(target, ast.Subscript):
+        made = ast.Subscript(target.value, target.slice, ast.Load())
+    elif isinstance(target, ast.Name):
+        made = ast.Name(target.id, ast.Load())
+    else:
+        return target
+    return ast.copy_location(made, target)
+
+
+def _as_type(value: Any, kind: Type) -> PrimExpr:
+    """A value for a variable of type `kind`."""
+    if isinstance(kind, PrimType) and not kind.dtype.is_handle:
+        if isinstance(value, (bool, int, float)):
+            return const(value, kind.dtype)
+        return ops.cast(kind.dtype, convert(value))
+    return convert(value)

@@ -1,0 +1,118 @@
+"""The source text of a script, where it came from, and errors that show the place."""
+
+from __future__ import annotations
+
+import ast
+import difflib
+import linecache
+from pathlib import Path
+from types import CodeType
+from typing import Any
+
+from ...ir import Span
+from ...ir.errors import ScriptError
+
+__all__ = ["Source", "class_source", "function_source", "near", "text_source"]
+
+_parsed: dict[tuple[str, int], tuple[list[str], ast.Module]] = {}
+
+
+class Source:
+    """A parsed file or text, with the node of interest."""
+
+    def __init__(self, file: str, lines: list[str], node: Any) -> None:
+        self.file, self.lines, self.node = file, lines, node
+
+    def span(self, at: Any) -> Span:
+        """The place of a Python syntax node."""
+        return Span(self.file, getattr(at, "lineno", 0), getattr(at, "col_offset", 0))
+
+    def error(self, at: Any, reason: str, hint: str = "") -> ScriptError:
+        """The error that shows the line with the place underlined, the reason, and what to do.
+
+        model.py:12: T has no name 'gird'
+          |     for i, j in T.gird(8, 8):
+          |                 ^^^^^^
+          hint: did you mean T.grid?
+        """
+        line = getattr(at, "lineno", 1)
+        text = self.lines[line - 1].rstrip("\n") if 0 < line <= len(self.lines) else ""
+        # Columns count bytes of UTF-8.
+        raw = text.encode()
+        start = len(raw[: getattr(at, "col_offset", 0)].decode(errors="ignore"))
+        end = len(text)
+        if getattr(at, "end_lineno", line) == line:
+            end = len(raw[: getattr(at, "end_col_offset", len(raw))].decode(errors="ignore"))
+        out = [f"{Path(self.file).name}:{line}: {reason}"]
+        if text.strip():
+            out += [f"  | {text}", f"  | {' ' * start}{'^' * max(1, end - start)}"]
+        if hint:
+            out.append(f"  hint: {hint}")
+        return ScriptError("\n".join(out))
+
+
+def near(name: str, known: Any) -> str:
+    """`did you mean …?` or nothing."""
+    found = difflib.get_close_matches(name, list(known), 3, 0.7)
+    return f"did you mean {' or '.join(found)}?" if found else ""
+
+
+def text_source(text: str, file: str = "<script>") -> Source:
+    """A text given by the user."""
+    lines = text.splitlines(keepends=True)
+    try:
+        tree = ast.parse(text)
+    except SyntaxError as bad:
+        at = ast.Pass(lineno=bad.lineno or 1, col_offset=max(0, (bad.offset or 1) - 1))
+        raise Source(file, lines, None).error(at, f"this is not Python: {bad.msg}") from None
+    return Source(file, lines, tree)
+
+
+def _file(name: str) -> tuple[list[str], ast.Module]:
+    linecache.checkcache(name)
+    lines = linecache.getlines(name)
+    if not lines:
+        raise ScriptError(
+            f"the source of {name} cannot be read, and a script is parsed from its source: "
+            "put it into a file, or give the text to tilewright.script.from_source"
+        )
+    key = (name, hash("".join(lines)))
+    found = _parsed.get(key)
+    if found is None:
+        if len(_parsed) > 16:
+            _parsed.clear()
+        found = _parsed[key] = (lines, ast.parse("".join(lines)))
+    return found
+
+
+def _first_line(node: Any) -> int:
+    return min([node.lineno, *[d.lineno for d in node.decorator_list]])
+
+
+def function_source(code: CodeType) -> Source:
+    """The definition of a Python function."""
+    lines, tree = _file(code.co_filename)
+    for n in ast.walk(tree):
+        if isinstance(n, ast.FunctionDef) and n.name == code.co_name:
+            if code.co_firstlineno in (n.lineno, _first_line(n)):
+                return Source(code.co_filename, lines, n)
+    raise ScriptError(f"{code.co_filename}:{code.co_firstlineno}: no definition of {code.co_name} found here")
+
+
+def class_source(cls: type, line: int, file: str) -> Source:
+    """The definition of a class: that of its name nearest before `line`."""
+    methods = [m.__code__.co_firstlineno for m in vars(cls).values() if hasattr(m, "__code__")]
+    lines, tree = _file(file)
+    best: Any = None
+    for n in ast.walk(tree):
+        if isinstance(n, ast.ClassDef) and n.name == cls.__name__:
+            last = n.end_lineno or n.lineno
+            if methods:
+                inside = all(_first_line(n) <= m <= last for m in methods)
+            else:
+                inside = _first_line(n) <= line <= last
+            if inside:
+                best = n
+    if best is None:
+        raise ScriptError(f"{file}: no definition of class {cls.__name__} found")
+    return Source(file, lines, best)

@@ -1,0 +1,62 @@
+"""The lowering passes, each one file, under their classic names: `tir.transform.UnrollLoop()(mod)`."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+from ...ir.transform import PrimFuncPass, as_pass, prim_func_pass
+
+# name of the pass -> (file, function)
+_PASSES = {
+    "LowerInitBlock": ("lower_init_block", "lower_init_block"),
+    "PlanAndUpdateBufferAllocationLocation": ("plan_allocations", "plan_and_update_buffer_allocation_location"),
+    "ConvertBlocksToOpaque": ("convert_blocks_to_opaque", "convert_blocks_to_opaque"),
+    "CompactBufferAllocation": ("compact_buffer_allocation", "compact_buffer_allocation"),
+    "LowerMatchBuffer": ("lower_match_buffer", "lower_match_buffer"),
+    "LowerOpaqueBlock": ("lower_opaque_block", "lower_opaque_block"),
+    "FlattenBuffer": ("flatten_buffer", "flatten_buffer"),
+    "StorageFlatten": ("flatten_buffer", "flatten_buffer"),
+    "Simplify": ("simplify", "simplify"),
+    "LoopPartition": ("loop_partition", "loop_partition"),
+    "VectorizeLoop": ("vectorize_loop", "vectorize_loop"),
+    "InjectVirtualThread": ("inject_virtual_thread", "inject_virtual_thread"),
+    "InjectDoubleBuffer": ("inject_double_buffer", "inject_double_buffer"),
+    "StorageRewrite": ("storage_rewrite", "storage_rewrite"),
+    "UnrollLoop": ("unroll_loop", "unroll_loop"),
+    "RemoveNoOp": ("remove_no_op", "remove_no_op"),
+    "RewriteUnsafeSelect": ("rewrite_unsafe_select", "rewrite_unsafe_select"),
+    "HoistIfThenElse": ("hoist_if_then_else", "hoist_if_then_else"),
+    "HoistExpression": ("hoist_expression", "hoist_expression"),
+    "CommonSubexprElimTIR": ("common_subexpr_elim", "common_subexpr_elim"),
+    "ConvertSSA": ("convert_ssa", "convert_ssa"),
+    "NarrowDataType": ("narrow_data_type", "narrow_data_type"),
+    "ForceNarrowIndexToInt32": ("narrow_data_type", "force_narrow_index_to_int32"),
+    "LiftAttrScope": ("lift_attr_scope", "lift_attr_scope"),
+    "ConvertForLoopsToSerial": ("convert_for_loops_to_serial", "convert_for_loops_to_serial"),
+    "ThreadSync": ("thread_sync", "thread_sync"),
+    "LowerIntrin": ("lower_intrin", "lower_intrin"),
+}
+_factories: dict[str, Any] = {}
+
+
+def __getattr__(name: str) -> Any:
+    if name == "Apply":
+        return _apply
+    entry = _PASSES.get(name)
+    if entry is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    made = _factories.get(name)
+    if made is None:
+        function = getattr(importlib.import_module(f".{entry[0]}", __name__), entry[1])
+        made = _factories[name] = as_pass(function, name=f"tir.{name}")
+    return made
+
+
+def _apply(function: Any) -> Any:
+    """A pass that applies `function` to each PrimFunc."""
+    return prim_func_pass(lambda f, mod, ctx: function(f), opt_level=0, name="tir.Apply")
+
+
+def __dir__() -> list[str]:
+    return sorted([*_PASSES, "Apply", "PrimFuncPass", "prim_func_pass"])

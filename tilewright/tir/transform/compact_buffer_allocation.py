@@ -1,0 +1,190 @@
+"""Allocations no larger than what is used."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from ...arith import Analyzer, eval_set
+from ...ir.buffer import Buffer, BufferRegion
+from ...ir.expr import BufferLoad, Call, IntImm, IterVar, PrimExpr, Range, Var, const
+from ...ir.function import PrimFunc
+from ...ir.functor import Mutator, pre_order, vars_used
+from ...ir.op import Op
+from ...ir.ops import add, conjuncts, max_of, min_of, sub
+from ...ir.stmt import AttrStmt, Block, BlockRealize, BufferStore, For, IfThenElse, LetStmt, Stmt
+
+__all__ = ["compact_buffer_allocation"]
+
+_IF = Op.get("tir.if_then_else")
+
+
+def compact_buffer_allocation(func: PrimFunc, *, is_strict: bool = True) -> PrimFunc:
+    """Shrink each allocation to the region that is accessed inside its block.
+
+        for i in range(8):                        for i in range(8):
+            with block(""):                           with block(""):
+                B = alloc_buffer((8, 8))   ->             B = alloc_buffer((1, 8))
+                … B[i, j] …                               … B[0, j] …
+
+    Needs: blocks without iterators, allocations in place. Gives: the same accesses, moved to start at 0.
+    """
+    return _Compact().run(func)
+
+
+class _Compact(Mutator):
+    def __init__(self) -> None:
+        self.ana = Analyzer()
+        self.moved: dict[Buffer, tuple[Buffer, list[PrimExpr]]] = {}
+        self.outer: dict[Var, Range] = {}
+
+    def visit_For(self, n: For) -> Stmt:
+        with self.ana.scope():
+            self.ana.bind_loop(n.loop_var, n.min, n.extent)
+            return n.map_children(self.visit)
+
+    def visit_Block(self, n: Block) -> Block:
+        allocs = []
+        for buffer in n.alloc_buffers:
+            region = self.region(n, buffer)
+            if region is None:
+                allocs.append(buffer)
+                continue
+            shape = tuple(r.extent for r in region)
+            if all(_same(a, b) for a, b in zip(shape, buffer.shape, strict=True)):
+                allocs.append(buffer)
+                continue
+            made = buffer.replace(shape=shape)
+            self.moved[buffer] = (made, [r.min for r in region])
+            allocs.append(made)
+        made_block = n.map_children(self.visit)
+        if all(a is b for a, b in zip(allocs, n.alloc_buffers, strict=True)):
+            return made_block
+        return made_block.replace(alloc_buffers=tuple(allocs))
+
+    def region(self, block: Block, buffer: Buffer) -> list[Range] | None:
+        """The box of `buffer` that is touched inside `block`; None if it cannot be told or must not change."""
+        if buffer.strides or not buffer.shape:
+            return None
+        found = _Accesses(buffer)
+        found.walk(block.body, {}, [])
+        if found.opaque or not found.boxes:
+            return None
+        lows: list[PrimExpr] = []
+        sizes: list[PrimExpr] = []
+        for axis, dim in enumerate(buffer.shape):
+            low = high = None
+            for box in found.boxes:
+                a, b = box[axis]
+                if a is None or b is None:
+                    return None
+                low = a if low is None else min_of(low, a)
+                high = b if high is None else max_of(high, b)
+            assert low is not None and high is not None
+            low = self.ana.simplify(max_of(low, const(0, low.dtype)))
+            high = self.ana.simplify(min_of(high, sub(dim, const(1, dim.dtype))))
+            size = self.ana.simplify(add(sub(high, low), const(1, low.dtype)))
+            if not isinstance(size, IntImm):
+                bound = self.ana.const_int_bound(size).max_value
+                limit = self.ana.const_int_bound(dim).max_value
+                if isinstance(dim, IntImm) or bound < limit:
+                    size = const(min(bound, limit), dim.dtype) if bound < (1 << 31) else dim
+                else:
+                    low, size = const(0, dim.dtype), dim
+            if isinstance(size, IntImm) and size.value < 1:
+                size = const(1, dim.dtype)
+            lows.append(low)
+            sizes.append(size)
+        return [Range.from_min_extent(a, b) for a, b in zip(lows, sizes, strict=True)]
+
+    def access(self, n: Any) -> Any:
+        made = n.map_children(self.visit)
+        found = self.moved.get(made.buffer)
+        if found is None:
+            return made
+        buffer, starts = found
+        indices = tuple(
+            self.ana.simplify(sub(i, s)) if i.dtype.lanes == 1 else sub(i, s)
+            for i, s in zip(made.indices, starts, strict=True)
+        )
+        return made.replace(buffer=buffer, indices=indices)
+
+    visit_BufferLoad = visit_BufferStore = access
+
+    def visit_BufferRegion(self, n: BufferRegion) -> BufferRegion:
+        made = n.map_children(self.visit)
+        found = self.moved.get(made.buffer)
+        if found is None:
+            return made
+        buffer, starts = found
+        region = tuple(
+            Range.from_min_extent(self.ana.simplify(sub(r.min, s)), r.extent)
+            for r, s in zip(made.region, starts, strict=True)
+        )
+        return BufferRegion(buffer, region)
+
+
+def _same(a: PrimExpr, b: PrimExpr) -> bool:
+    return a is b or (isinstance(a, IntImm) and isinstance(b, IntImm) and a.value == b.value)
+
+
+class _Accesses:
+    """The boxes of one buffer that a statement touches, relaxed over the loops inside it."""
+
+    def __init__(self, buffer: Buffer) -> None:
+        self.buffer = buffer
+        self.boxes: list[list[tuple[PrimExpr | None, PrimExpr | None]]] = []
+        self.opaque = False
+
+    def walk(self, n: Any, loops: dict[Var, Range], conditions: list[PrimExpr]) -> None:
+        if isinstance(n, For):
+            inner = {**loops, n.loop_var: Range.from_min_extent(n.min, n.extent)}
+            self.walk(n.body, inner, conditions)
+            return
+        if isinstance(n, AttrStmt) and isinstance(n.node, IterVar):
+            inner = {**loops, n.node.var: Range.from_min_extent(const(0, n.node.var.dtype), n.value)}
+            self.walk(n.body, inner, conditions)
+            return
+        if isinstance(n, BlockRealize):
+            more = conditions + conjuncts(n.predicate)
+            for match in n.block.match_buffers:
+                if match.source.buffer is self.buffer:
+                    self.box([(r.min, sub(add(r.min, r.extent), const(1, r.min.dtype))) for r in match.source.region], loops)
+            if n.block.init is not None:
+                self.walk(n.block.init, loops, more)
+            self.walk(n.block.body, loops, more)
+            return
+        if isinstance(n, IfThenElse):
+            self.walk(n.condition, loops, conditions)
+            self.walk(n.then_case, loops, conditions + conjuncts(n.condition))
+            if n.else_case is not None:
+                self.walk(n.else_case, loops, conditions)
+            return
+        if isinstance(n, LetStmt) and n.var.dtype.is_int:
+            # What the variable may be is not known to the sets, so an access that uses it is opaque.
+            pass
+        if isinstance(n, (BufferLoad, BufferStore)) and n.buffer is self.buffer:
+            self.box([(i, i) for i in n.indices], loops)
+        elif isinstance(n, Call) and any(a is self.buffer.data for a in n.args):
+            self.opaque = True
+        for child in n.children():
+            self.walk(child, loops, conditions)
+
+    def box(self, ranges: Iterable[tuple[PrimExpr, PrimExpr]], loops: dict[Var, Range]) -> None:
+        out: list[tuple[PrimExpr | None, PrimExpr | None]] = []
+        for low, high in ranges:
+            a, b = eval_set(low, loops), eval_set(high, loops)
+            lo, hi = a.min_value, b.max_value
+            for e in (lo, hi):
+                if not isinstance(e, PrimExpr) or e.dtype.lanes > 1 or _unbounded(e):
+                    self.opaque = True
+                    return
+                if vars_used(e) & set(loops) or any(isinstance(m, BufferLoad) for m in pre_order(e)):
+                    self.opaque = True
+                    return
+            out.append((lo, hi))
+        self.boxes.append(out)
+
+
+def _unbounded(e: PrimExpr) -> bool:
+    return any(isinstance(m, Var) and m.name in ("pos_inf", "neg_inf") for m in pre_order(e))

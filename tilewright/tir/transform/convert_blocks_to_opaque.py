@@ -1,0 +1,40 @@
+"""Blocks without iterators."""
+
+from __future__ import annotations
+
+from ...ir.expr import PrimExpr, Var
+from ...ir.function import PrimFunc
+from ...ir.functor import _Substitute
+from ...ir.stmt import Block, BlockRealize
+
+__all__ = ["convert_blocks_to_opaque"]
+
+
+def convert_blocks_to_opaque(func: PrimFunc) -> PrimFunc:
+    """Replace block iterators by the values that they are bound to.
+
+        for i in range(8):                      for i in range(8):
+            with block("B"):                        with block("B"):
+                vi = axis.spatial(8, i)    ->           B[i] = A[i]
+                B[vi] = A[vi]
+
+    Needs: no `init`. Gives: blocks with no iterators.
+    """
+    body = _Opaque().visit(func.body)
+    return func if body is func.body else func.replace(body=body)
+
+
+class _Opaque(_Substitute):
+    def __init__(self) -> None:
+        super().__init__({})
+        self.table: dict[Var, PrimExpr] = {}
+
+    def visit_BlockRealize(self, n: BlockRealize) -> BlockRealize:
+        block = n.block
+        for iv, value in zip(block.iter_vars, n.iter_values, strict=True):
+            self.table[iv.var] = self.visit(value)
+        predicate = self.visit(n.predicate)
+        made: Block = self.visit_Block(block)
+        if not block.iter_vars and made is block and predicate is n.predicate:
+            return n
+        return BlockRealize([], predicate, made.replace(iter_vars=()), span=n.span)

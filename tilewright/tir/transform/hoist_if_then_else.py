@@ -1,0 +1,22 @@
+"""Conditions that a loop does not change moved out of it."""
+
+from __future__ import annotations
+
+from ...ir.function import PrimFunc
+from .hoist_expression import hoist_expression
+
+__all__ = ["hoist_if_then_else"]
+
+
+def hoist_if_then_else(func: PrimFunc, *, block_scope: bool = False) -> PrimFunc:
+    """Ask a question that has the same answer in every iteration once.
+
+        for i in range(n):                     if m < 8:
+            if m < 8:                ->            for i in range(n):
+                S(i)                                   S(i)
+
+    Bindings stay where they are: `hoist_expression` moves these too.
+
+    Needs: `verify_ssa`. Gives: `verify_ssa`.
+    """
+    return hoist_expression(func, conditionals=True, lets=False, block_scope=block_scope)

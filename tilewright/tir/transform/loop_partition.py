@@ -1,0 +1,226 @@
+"""Full tiles without predicates."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ...arith import detect_linear_equation, eval_set
+from ...ir.expr import GE, GT, LE, LT, Call, IntImm, PrimExpr, Range, Var, const, const_value
+from ...ir.function import PrimFunc
+from ...ir.functor import Mutator, pre_order, renew_defs_in, vars_used
+from ...ir.op import Op
+from ...ir.ops import add, conjuncts, floordiv, greater_equal, less, logical_and, max_of, min_of, neg, sub
+from ...ir.stmt import For, ForKind, IfThenElse, Stmt, seq
+from .simplify import AnalyzedMutator
+
+__all__ = ["loop_partition"]
+
+_LIKELY, _IF = Op.get("tir.likely"), Op.get("tir.if_then_else")
+# A partitioned program may be this many nodes larger than the original one.
+_GROWTH = 30_000
+
+
+def loop_partition(func: PrimFunc) -> PrimFunc:
+    """Split loops where a condition inside becomes certain, so that full tiles carry no predicate.
+
+        for io in range(8):                       for io in range(7):
+            for ii in range(4):                       for ii in range(4):
+                if io * 4 + ii < 30:       ->             A[io * 4 + ii] = 0
+                    A[io * 4 + ii] = 0            for ii in range(2):
+                                                      A[28 + ii] = 0
+
+    A parallel loop is kept whole and its body branches once instead.
+    Needs: flat loops. Gives: conditions only where they may fail.
+    """
+    return _Partition().run(func)
+
+
+@dataclass(slots=True)
+class _Bound:
+    """`condition` holds for all loop values below `high` (or from `low` on), whatever inner loops do."""
+
+    condition: PrimExpr
+    low: PrimExpr | None
+    high: PrimExpr | None
+    exact: bool  # it fails everywhere else
+
+
+class _Partition(AnalyzedMutator):
+    def __init__(self) -> None:
+        super().__init__()
+        self.budget = _GROWTH
+
+    def visit_For(self, n: For) -> Stmt:
+        bounds = self.bounds(n)
+        if bounds:
+            made = self.partitioned(n, bounds)
+            if made is not None:
+                return made
+        return super().visit_For(n)
+
+    # -- finding ---------------------------------------------------------------------------
+    def bounds(self, n: For) -> list[_Bound]:
+        conditions, inner = _conditions(n.body)
+        out = []
+        for condition in conditions:
+            if n.loop_var in vars_used(condition):
+                bound = _solve(condition, n.loop_var, inner)
+                if bound is not None:
+                    out.append(bound)
+        return out
+
+    # -- splitting -------------------------------------------------------------------------
+    def partitioned(self, n: For, bounds: list[_Bound]) -> Stmt | None:
+        ana, end = self.ana, add(n.min, n.extent)
+        low, high = n.min, end
+        for b in bounds:
+            low = low if b.low is None else max_of(low, b.low)
+            high = high if b.high is None else min_of(high, b.high)
+        # Loops are never entered backwards: the parts must be in order.
+        low = ana.simplify(min_of(low, end))
+        high = ana.simplify(max_of(high, low))
+        size = ana.simplify(sub(high, low))
+        if const_value(size) == 0 or ana.can_prove(less(sub(high, low), const(1, low.dtype))):
+            return None
+        cost = sum(1 for _ in pre_order(n.body))
+        if cost * 2 > self.budget:
+            return None
+        self.budget -= cost * 2
+        certain = {b.condition: True for b in bounds}
+        if n.kind in (ForKind.PARALLEL, ForKind.THREAD_BINDING):
+            return self.branched(n, low, high, certain)
+        # Outside an exact bound the condition fails; with several bounds one cannot tell which ended the part.
+        only = bounds[0] if len(bounds) == 1 and bounds[0].exact else None
+        below = {only.condition: False} if only is not None and only.low is not None else {}
+        above = {only.condition: False} if only is not None and only.high is not None else {}
+        parts = [
+            self.part(n, n.min, low, below),
+            self.part(n, low, high, certain),
+            self.part(n, high, end, above),
+        ]
+        return seq(*[p for p in parts if p is not None])
+
+    def part(self, n: For, begin: PrimExpr, end: PrimExpr, known: Mapping[PrimExpr, bool]) -> Stmt | None:
+        size = self.ana.simplify(sub(end, begin))
+        if const_value(size) is not None and int(const_value(size) or 0) <= 0:
+            return None
+        kind = n.kind
+        if kind in (ForKind.VECTORIZED, ForKind.UNROLLED) and const_value(size) is None:
+            kind = ForKind.SERIAL
+        body = _Assume(known).visit(n.body) if known else n.body
+        moved = renew_defs_in(For(n.loop_var, begin, size, kind, body, None, n.annotations, span=n.span))
+        return self.visit(moved)
+
+    def branched(self, n: For, low: PrimExpr, high: PrimExpr, certain: Mapping[PrimExpr, bool]) -> Stmt:
+        inside = logical_and(greater_equal(n.loop_var, low), less(n.loop_var, high))
+        with self.ana.scope():
+            self.ana.bind_loop(n.loop_var, n.min, n.extent)
+            inside = self.ana.simplify(inside)
+            full = _Assume(certain).visit(n.body)
+            if isinstance(inside, IntImm) and inside.value:
+                return n.replace(body=self.visit(full))
+            with self.ana.constraint_scope(inside):
+                full = self.visit(full)
+            # The conditions stay in the other branch; it runs for few iterations.
+            rest = renew_defs_in(n.body)
+            self.budget //= 2
+            return n.replace(body=IfThenElse(inside, full, self.visit(rest)))
+
+
+class _Assume(Mutator):
+    """Conditions that are known, replaced by what they are."""
+
+    def __init__(self, known: Mapping[PrimExpr, bool]) -> None:
+        self.known = known
+
+    def visit(self, n: Any) -> Any:
+        if isinstance(n, (LT, LE, GT, GE)):
+            value = self.known.get(n)
+            if value is not None:
+                return const(value, "bool")
+        return super().visit(n)
+
+    def visit_IfThenElse(self, n: IfThenElse) -> Stmt:
+        condition = self.visit(n.condition)
+        known = _decided(condition)
+        if known is True:
+            return self.visit(n.then_case)
+        if known is False:
+            return seq() if n.else_case is None else self.visit(n.else_case)
+        then_case = self.visit(n.then_case)
+        else_case = None if n.else_case is None else self.visit(n.else_case)
+        return IfThenElse(condition, then_case, else_case)
+
+    def visit_And(self, n: Any) -> PrimExpr:
+        return logical_and(self.visit(n.a), self.visit(n.b))
+
+    def visit_Call(self, n: Call) -> PrimExpr:
+        if n.op is _LIKELY:
+            inner = self.visit(n.args[0])
+            return inner if isinstance(inner, IntImm) else Call(n.dtype, n.op, (inner,))
+        if n.op is _IF:
+            condition = self.visit(n.args[0])
+            known = _decided(condition)
+            if known is not None:
+                return self.visit(n.args[1 if known else 2])
+            return Call(n.dtype, n.op, (condition, self.visit(n.args[1]), self.visit(n.args[2])))
+        return n.map_children(self.visit)
+
+
+def _decided(condition: PrimExpr) -> bool | None:
+    return bool(condition.value) if isinstance(condition, IntImm) else None
+
+
+def _conditions(body: Stmt) -> tuple[list[PrimExpr], dict[Var, Range]]:
+    """The comparisons that guard statements and values inside, and the loops inside with their ranges."""
+    found: dict[PrimExpr, None] = {}
+    loops: dict[Var, Range] = {}
+    for m in pre_order(body):
+        if isinstance(m, For):
+            loops[m.loop_var] = Range.from_min_extent(m.min, m.extent)
+            continue
+        if isinstance(m, IfThenElse):
+            condition = m.condition
+        elif isinstance(m, Call) and m.op is _IF:
+            condition = m.args[0]
+        else:
+            continue
+        for c in conjuncts(_unlikely(condition)):
+            if isinstance(c, (LT, LE, GT, GE)) and c.a.dtype.is_int and c.a.dtype.lanes == 1:
+                found[c] = None
+    return list(found), loops
+
+
+def _unlikely(condition: PrimExpr) -> PrimExpr:
+    while isinstance(condition, Call) and condition.op is _LIKELY:
+        condition = condition.args[0]
+    return condition
+
+
+def _solve(condition: Any, var: Var, inner: Mapping[Var, Range]) -> _Bound | None:
+    """For which values of `var` the comparison holds for sure."""
+    a, b = (condition.a, condition.b) if isinstance(condition, (LT, LE)) else (condition.b, condition.a)
+    # f = coef * var + rest; the condition is f <= 0
+    f = sub(a, b) if isinstance(condition, (LE, GE)) else add(sub(a, b), const(1, a.dtype))
+    linear = detect_linear_equation(f, [var])
+    if not linear:
+        return None
+    coef, rest = const_value(linear[0]), linear[1]
+    if not coef:
+        return None
+    used = {v: r for v, r in inner.items() if v in vars_used(rest)}
+    worst = rest
+    if used:
+        worst = eval_set(rest, inner).max_value
+        if worst is None or not isinstance(worst, PrimExpr) or vars_used(worst) & set(inner):
+            return None
+    kind = worst.dtype
+    c = int(coef)
+    if c > 0:  # var <= floor(-worst / c)
+        return _Bound(condition, None, add(floordiv(neg(worst), const(c, kind)), const(1, kind)), not used)
+    # var >= ceil(worst / -c)
+    low = floordiv(add(worst, const(-c - 1, kind)), const(-c, kind))
+    return _Bound(condition, low, None, not used)
+

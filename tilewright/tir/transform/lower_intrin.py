@@ -1,0 +1,187 @@
+"""Operators that no backend has, in terms of those that every backend has."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ...ir import ops
+from ...ir.dtype import DataType
+from ...ir.expr import (
+    Broadcast,
+    Call,
+    Div,
+    FloorDiv,
+    FloorMod,
+    Let,
+    Mod,
+    PrimExpr,
+    Select,
+    Var,
+    const,
+    const_value,
+)
+from ...ir.function import PrimFunc
+from ...ir.op import Op
+from .math import expand_call
+from .simplify import AnalyzedMutator
+
+__all__ = ["lower_intrin"]
+
+
+def lower_intrin(func: PrimFunc, *, fast_math: bool = False, has_fma: bool = True) -> PrimFunc:
+    """Replace mathematical functions, floor division and fixed-point products by plain operations.
+
+        A[i] = tanh(B[i])       ->    A[i] = let t = exp-1 of 2·|B[i]| in copysign(t / (t + 2), B[i])
+        A[i // 4]               ->    A[i >> 2]
+        A[i % 4]                ->    A[i & 3]
+        A[i // 3]               ->    A[truncdiv(i, 3)]                  where i >= 0 is known
+        A[i % 3]                ->    A[let r = truncmod(i, 3) in select(r < 0, r + 3, r)]   elsewhere
+
+    `fast_math` allows shorter expansions that neglect NaN, infinity and subnormal numbers; `has_fma` says
+    that the target multiplies and adds with one rounding.
+    Needs: no blocks. Gives: no FloorDiv or FloorMod of integers, and only operators that backends have.
+    """
+    return _LowerIntrin(fast_math, has_fma).run(func)
+
+
+class _LowerIntrin(AnalyzedMutator):
+    def __init__(self, fast_math: bool, has_fma: bool) -> None:
+        super().__init__()
+        self.fast_math, self.has_fma = fast_math, has_fma
+
+    # -- calls -----------------------------------------------------------------------------
+    def visit_Call(self, n: Call) -> PrimExpr:
+        made: Call = n.map_children(self.visit)
+        if not isinstance(made.op, Op):
+            return made
+        rule = _RULES.get(made.op.short_name)
+        if rule is not None:
+            return rule(made)
+        expanded = expand_call(made, fast_math=self.fast_math, has_fma=self.has_fma)
+        return made if expanded is None else expanded
+
+    # -- division --------------------------------------------------------------------------
+    def visit_FloorDiv(self, n: FloorDiv) -> PrimExpr:
+        return self._division(n, quotient=True)
+
+    def visit_FloorMod(self, n: FloorMod) -> PrimExpr:
+        return self._division(n, quotient=False)
+
+    def _division(self, n: FloorDiv | FloorMod, *, quotient: bool) -> PrimExpr:
+        # What is known is known of the operands as they are written, not as they are lowered.
+        divisor = const_value(n.b)
+        plain = n.dtype.is_uint or (
+            (divisor > 0 if divisor is not None else self._not_negative(n.b)) and self._not_negative(n.a)
+        )
+        a, b = self.visit(n.a), self.visit(n.b)
+        if isinstance(divisor, int) and divisor > 0 and divisor & (divisor - 1) == 0:
+            return _by_power_of_two(a, divisor, quotient)
+        if plain:
+            return Div(a, b) if quotient else Mod(a, b)
+        return _floored(a, b, divisor, quotient)
+
+    def _not_negative(self, e: PrimExpr) -> bool:
+        return e.dtype.is_int and self.ana.const_int_bound(e).min_value >= 0
+
+
+def _by_power_of_two(a: PrimExpr, divisor: int, quotient: bool) -> PrimExpr:
+    """A shift, which rounds down, or a mask; for negative numbers too."""
+    if quotient:
+        return ops.shift_right(a, const(divisor.bit_length() - 1, a.dtype))
+    return ops.bitwise_and(a, const(divisor - 1, a.dtype))
+
+
+def _floored(a: PrimExpr, b: PrimExpr, divisor: int | float | None, quotient: bool) -> PrimExpr:
+    """Division rounded towards zero, put right where the remainder has the wrong sign."""
+    bound: list[tuple[Var, PrimExpr]] = []
+
+    def let(value: PrimExpr, name: str) -> PrimExpr:
+        inner = value.value if isinstance(value, Broadcast) else value
+        if not inner.children():
+            return value
+        bound.append((Var(name, value.dtype), value))
+        return bound[-1][0]
+
+    a, b = let(a, "a"), let(b, "b")
+    rest = let(Mod(a, b), "rest")
+    zero = const(0, a.dtype)
+    if divisor is not None and divisor > 0:
+        wrong = rest < zero
+    else:
+        wrong = ops.logical_and(rest.__ne__(zero), ops.bitwise_xor(rest, b) < zero)
+    if quotient:
+        out: PrimExpr = Div(a, b) + Select(wrong, const(-1, a.dtype), zero)
+    else:
+        out = Select(wrong, rest + b, rest)
+    for var, value in reversed(bound):
+        out = Let(var, value, out)
+    return out
+
+
+# ---------------------------------------------------------------------------- other operators
+def _isnan(n: Call) -> PrimExpr:
+    return ops.isnan(n.args[0])
+
+
+def _isinf(n: Call) -> PrimExpr:
+    return ops.isinf(n.args[0])
+
+
+def _isfinite(n: Call) -> PrimExpr:
+    return ops.isfinite(n.args[0])
+
+
+def _abs(n: Call) -> PrimExpr:
+    x = n.args[0]
+    if not x.dtype.is_int:
+        return ops.abs(x)
+    var = Var("x", x.dtype)
+    return Let(var, x, ops.abs(var))
+
+
+def _shifted_product(x: PrimExpr, y: PrimExpr, shift: PrimExpr, out: DataType) -> PrimExpr:
+    """`x * y / 2^shift` rounded to nearest, halves up, in 64 bits; negative shifts multiply."""
+    amount = const_value(shift)
+    if isinstance(amount, int):
+        if amount <= 0:
+            return ops.cast(out, ops.shift_left(x * y, const(-amount, x.dtype)))
+        return ops.cast(
+            out, ops.shift_right(x * y + const(1 << (amount - 1), x.dtype), const(amount, x.dtype))
+        )
+    right = ops.max_of(shift, const(0, shift.dtype))
+    left = ops.max_of(const(0, shift.dtype) - shift, const(0, shift.dtype))
+    one = const(1, x.dtype)
+    half = ops.shift_right(ops.shift_left(one, right), one)  # 0 where there is no shift
+    return ops.cast(out, ops.shift_right(ops.shift_left(x * y, left) + half, right))
+
+
+def _q_multiply_shift(n: Call) -> PrimExpr:
+    """The product of x and the Q-format number y with q fractional bits, shifted right by s."""
+    x, y, q, s = n.args
+    wide = DataType("int64").with_lanes(n.dtype.lanes)
+    return _shifted_product(ops.cast(wide, x), ops.cast(wide, y), _wide_sum(q, s, wide), n.dtype)
+
+
+def _q_multiply_shift_per_axis(n: Call) -> PrimExpr:
+    """The same with x shifted left first; both shifts are data, one for each channel."""
+    x, y, left, right, q = n.args[:5]
+    wide = DataType("int64").with_lanes(n.dtype.lanes)
+    shifted = ops.shift_left(ops.cast(wide, x), ops.cast(wide, left))
+    return _shifted_product(shifted, ops.cast(wide, y), _wide_sum(q, right, wide), n.dtype)
+
+
+def _wide_sum(a: PrimExpr, b: PrimExpr, wide: DataType) -> PrimExpr:
+    x, y = const_value(a), const_value(b)
+    if isinstance(x, int) and isinstance(y, int):
+        return const(x + y, wide)
+    return ops.cast(wide, a) + ops.cast(wide, b)
+
+
+_RULES: dict[str, Callable[[Call], PrimExpr]] = {
+    "isnan": _isnan,
+    "isinf": _isinf,
+    "isfinite": _isfinite,
+    "abs": _abs,
+    "q_multiply_shift": _q_multiply_shift,
+    "q_multiply_shift_per_axis": _q_multiply_shift_per_axis,
+}

@@ -1,0 +1,62 @@
+"""Selections whose unchosen side must not be evaluated."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...ir.expr import BufferLoad, Call, PrimExpr, Select, const_value
+from ...ir.function import PrimFunc
+from ...ir.op import Op
+from ...ir.ops import if_then_else
+from ..analysis.effects import is_division
+from .simplify import AnalyzedMutator
+
+__all__ = ["rewrite_unsafe_select"]
+
+
+def rewrite_unsafe_select(func: PrimFunc) -> PrimFunc:
+    """Turn a `Select` that might trap in the side it does not choose into `if_then_else`.
+
+        Select(i < 4, A[i], 0)     ->     if_then_else(i < 4, A[i], 0)      # A has 4 elements, i < 8
+        Select(i < 4, B[i], 0)     ->     Select(i < 4, B[i], 0)            # B has 8 elements
+
+    A side may trap if it loads from where the bounds of its index do not keep it inside the buffer, divides
+    integers by something that may be zero, or calls more than a mathematical function.
+
+    Needs: flat buffers. Gives: each remaining scalar `Select` may evaluate both of its sides.
+    """
+    return _Rewrite().run(func)
+
+
+class _Rewrite(AnalyzedMutator):
+    def visit_Select(self, n: Select) -> PrimExpr:
+        made = self.visit_children(n)
+        if n.condition.dtype.lanes > 1:
+            return made  # lanes choose one by one: there is no other form
+        if self.may_trap(n.true_value) or self.may_trap(n.false_value):
+            return if_then_else(made.condition, made.true_value, made.false_value)
+        return made
+
+    def may_trap(self, e: Any) -> bool:
+        if isinstance(e, BufferLoad) and not self.inside(e):
+            return True
+        if is_division(e) and not const_value(e.b):
+            bound = self.ana.const_int_bound(e.b)
+            if bound.min_value <= 0 <= bound.max_value:
+                return True
+        if e.__class__ is Call and not (isinstance(e.op, Op) and e.op.is_pure and e.op.vectorizable):
+            return True
+        return any(self.may_trap(c) for c in e.children())
+
+    def inside(self, load: BufferLoad) -> bool:
+        """Whether every index lies in its dimension, whatever the variables are."""
+        shape = load.buffer.const_shape()
+        if shape is None:
+            return False
+        for index, dim in zip(load.indices, shape, strict=True):
+            if index.dtype.lanes > 1:
+                return False
+            bound = self.ana.const_int_bound(index)
+            if bound.min_value < 0 or bound.max_value >= dim:
+                return False
+        return True

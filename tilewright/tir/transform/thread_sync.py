@@ -1,0 +1,428 @@
+"""Barriers between threads that share memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from ...arith import Analyzer
+from ...ir.equal import structural_equal
+from ...ir.errors import LoweringError
+from ...ir.expr import (
+    Add,
+    BufferLoad,
+    Call,
+    IntImm,
+    IterVar,
+    Mul,
+    PrimExpr,
+    Ramp,
+    Range,
+    StringImm,
+    Sub,
+    Var,
+    const,
+    const_value,
+)
+from ...ir.function import PrimFunc
+from ...ir.functor import pre_order, substitute
+from ...ir.op import Op
+from ...ir.ops import add, mul, sub
+from ...ir.stmt import (
+    AttrStmt,
+    BufferStore,
+    Evaluate,
+    For,
+    ForKind,
+    IfThenElse,
+    LetStmt,
+    SeqStmt,
+    Stmt,
+    While,
+    seq,
+)
+from ..analysis.measure import scope_of
+
+__all__ = ["thread_sync"]
+
+_SYNC, _ACCESS_PTR = Op.get("tir.tvm_storage_sync"), Op.get("tir.tvm_access_ptr")
+
+
+def thread_sync(func: PrimFunc, storage_scope: str = "shared") -> PrimFunc:
+    """Put a barrier wherever a thread may meet what another one wrote, or overwrite what it still reads.
+
+        for k in range(n):                       for k in range(n):
+            s[tx] = A[k*32 + tx]                     storage_sync("shared")    # s is read until here
+            B[tx] += s[31 - tx]          ->          s[tx] = A[k*32 + tx]
+                                                     storage_sync("shared")    # s is written until here
+                                                     B[tx] += s[31 - tx]
+
+    Accesses do not meet if their indices keep apart for any two threads. A barrier goes in front of the
+    outermost statement that needs it, and never where only some threads of a block come by.
+
+    Needs: flat buffers, `verify_ssa`, hardware axes as `thread_extent`. Gives: kernels without races
+    between statements in memory of `storage_scope`.
+    """
+    if not any(isinstance(m, AttrStmt) and m.attr_key == "thread_extent" for m in pre_order(func.body)):
+        return func
+    sync = _Sync(storage_scope)
+    body = sync.go(func.body, ()).stmt
+    return func if body is func.body else func.replace(body=body)
+
+
+@dataclass(slots=True, eq=False)
+class _Access:
+    """A read or write of shared memory. `index` is None if it may be anywhere."""
+
+    pointer: Var
+    index: PrimExpr | None
+    writes: bool
+    conditions: tuple[PrimExpr, ...]
+    double_buffered: bool
+
+
+@dataclass(slots=True)
+class _Part:
+    """A statement with its barriers; the accesses that can be reached from its start, and those from which
+    its end can be reached, without passing one; and whether every way through it passes one."""
+
+    stmt: Stmt
+    entry: list[_Access] = field(default_factory=list)
+    exit: list[_Access] = field(default_factory=list)
+    passes: bool = False
+
+
+class _Sync:
+    def __init__(self, scope: str) -> None:
+        self.scope = scope
+        self.ana = Analyzer()
+        self.threads: dict[Var, int | None] = {}
+        self.ranges: dict[Var, Range] = {}
+        self.active: dict[Var, None] = {}  # loops around, whose variables have one value for both accesses
+        self.lets: dict[Var, PrimExpr] = {}
+        self.divergent: set[Var] = set()
+        self.conditions: tuple[PrimExpr, ...] = ()
+        self.in_kernel = False
+        self.double_buffered = False
+
+    # -- statements ------------------------------------------------------------------------
+    def go(self, n: Stmt, pending: Iterable[_Access]) -> _Part:
+        """The statement after the accesses in `pending`, which come from an earlier turn of a loop."""
+        before = list(pending)
+        if isinstance(n, SeqStmt):
+            return self.sequence(n, before)
+        if isinstance(n, LetStmt):
+            return self.let(n, before)
+        if isinstance(n, AttrStmt):
+            return self.attr(n, before)
+        if isinstance(n, For):
+            part = self.loop(n)
+        elif isinstance(n, IfThenElse):
+            part = self.branch(n)
+        elif isinstance(n, While):
+            part = self.under(n, n.condition, (n.body,))
+        elif isinstance(n, Evaluate) and self.is_barrier(n.value):
+            return _Part(n, passes=True)
+        else:
+            inner = [c for c in n.children() if isinstance(c, Stmt)]
+            if len(inner) == 1:  # a definition around its body
+                return self.wrapped(n, inner[0], before)
+            found = self.accesses(n)
+            part = _Part(n, found, found)
+        return self.after(before, part)
+
+    def after(self, before: list[_Access], part: _Part) -> _Part:
+        """The part with a barrier in front of it, if `before` needs that."""
+        if before and self.meet(before, part.entry):
+            return _Part(seq(self.barrier(), part.stmt), [], part.exit, True)
+        return part
+
+    def sequence(self, n: SeqStmt, before: list[_Access]) -> _Part:
+        entry: list[_Access] = []
+        pending, passed = before, False
+        out: list[Stmt] = []
+        for s in n.seq:
+            part = self.go(s, ())
+            if pending and self.meet(pending, part.entry):
+                out.append(self.barrier())
+                pending, passed = [], True
+            if not passed:
+                entry += part.entry
+            out.append(part.stmt)
+            pending = part.exit if part.passes else pending + part.exit
+            passed = passed or part.passes
+        same = len(out) == len(n.seq) and all(a is b for a, b in zip(out, n.seq))
+        return _Part(n if same else seq(*out), entry, pending, passed)
+
+    def wrapped(self, n: Any, body: Stmt, before: list[_Access]) -> _Part:
+        part = self.go(body, before)
+        found = [a for c in n.children() if isinstance(c, PrimExpr) for a in self.accesses(c)]
+        made = n if part.stmt is body else n.replace(body=part.stmt)
+        part = _Part(made, found + part.entry, part.exit, part.passes)
+        return self.after(before, part) if found else part
+
+    def let(self, n: LetStmt, before: list[_Access]) -> _Part:
+        self.lets[n.var] = n.value
+        if self.diverges(n.value):
+            self.divergent.add(n.var)
+        return self.wrapped(n, n.body, before)
+
+    def attr(self, n: AttrStmt, before: list[_Access]) -> _Part:
+        if n.attr_key == "double_buffer_write":
+            held, self.double_buffered = self.double_buffered, True
+            part = self.wrapped(n, n.body, before)
+            self.double_buffered = held
+            return part
+        if n.attr_key != "thread_extent" or not isinstance(n.node, IterVar):
+            return self.wrapped(n, n.body, before)
+        var, outermost = n.node.var, not self.in_kernel
+        size = const_value(n.value)
+        self.ranges.pop(var, None)  # an axis may have another extent in another kernel
+        self.bind(var, const(0, var.dtype), n.value)
+        if n.node.thread_tag.startswith("threadIdx") and size != 1:
+            self.threads[var] = None if size is None else int(size)
+            self.divergent.add(var)
+        else:
+            self.active[var] = None  # all threads that share memory are of one block
+        self.in_kernel = True
+        part = self.go(n.body, before)
+        made = n if part.stmt is n.body else n.replace(body=part.stmt)
+        if not outermost:
+            return _Part(made, part.entry, part.exit, part.passes)
+        self.in_kernel, self.threads = False, {}
+        return _Part(made, passes=True)  # kernels wait for each other
+
+    def bind(self, var: Var, low: PrimExpr, extent: PrimExpr) -> None:
+        if var not in self.ranges:
+            self.ranges[var] = Range.from_min_extent(low, extent)
+            self.ana.bind_loop(var, low, extent)
+
+    def loop(self, n: For) -> _Part:
+        header = self.accesses(n.min) + self.accesses(n.extent)
+        self.bind(n.loop_var, n.min, n.extent)
+        if self.diverges(n.min) or self.diverges(n.extent) or n.kind is ForKind.VECTORIZED:
+            self.divergent.add(n.loop_var)
+            part = self.under(n, n.extent, (n.body,), n.loop_var)
+        else:
+            part = self.turns(n, n.body, n.loop_var)
+            part.passes = part.passes and bool(const_value(n.extent))
+        part.entry = header + part.entry
+        return part
+
+    def turns(self, n: Any, body: Stmt, var: Var | None) -> _Part:
+        """A loop around `body`, whose first accesses may meet the last ones of the turn before."""
+        if var is not None:
+            self.active[var] = None
+        part = self.go(body, ())
+        carried = [self.earlier(a, var) for a in part.exit if not a.double_buffered]
+        if self.meet(carried, part.entry):
+            part = self.go(body, carried)
+        if var is not None:
+            del self.active[var]
+        made = n if part.stmt is body else n.replace(body=part.stmt)
+        return _Part(made, part.entry, part.exit, part.passes)
+
+    def earlier(self, a: _Access, var: Var | None) -> _Access:
+        """The access in another turn of the loop over `var`."""
+        if a.index is None or var is None:
+            return a
+        return replace(a, index=substitute(a.index, {var: self.twin(var)}))
+
+    def branch(self, n: IfThenElse) -> _Part:
+        if self.diverges(n.condition):
+            return self.under(n, n.condition, [c for c in (n.then_case, n.else_case) if c is not None])
+        header = self.accesses(n.condition)
+        a = self.go(n.then_case, ())
+        b = None if n.else_case is None else self.go(n.else_case, ())
+        other = None if b is None else b.stmt
+        made = n
+        if a.stmt is not n.then_case or other is not n.else_case:
+            made = n.replace(then_case=a.stmt, else_case=other)
+        entry, out = header + a.entry, header + a.exit
+        if b is not None:
+            entry, out = entry + b.entry, out + b.exit
+        return _Part(made, entry, out, b is not None and a.passes and b.passes)
+
+    def under(self, n: Stmt, condition: PrimExpr, bodies: Iterable[Stmt], var: Var | None = None) -> _Part:
+        """A statement that only some threads may enter: barriers cannot go inside."""
+        held = self.conditions
+        self.conditions = (*held, condition)
+        found = self.accesses(condition)
+        for body in bodies:
+            part = self.go(body, ()) if isinstance(n, IfThenElse) else self.turns(n, body, var)
+            if part.stmt is not body and part.stmt is not n:
+                raise LoweringError(
+                    f"thread_sync: {self.scope} memory is shared between threads inside `{condition}`, which "
+                    "not all threads of a block enter, so that no barrier can stand there; "
+                    "move the exchange out of the condition, or give each iteration the same threads"
+                )
+            found += part.entry + [a for a in part.exit if a not in part.entry]
+        self.conditions = held
+        return _Part(n, found, found)
+
+    # -- accesses --------------------------------------------------------------------------
+    def is_barrier(self, e: PrimExpr) -> bool:
+        if not isinstance(e, Call) or e.op is not _SYNC or not e.args:
+            return False
+        what = e.args[0]
+        held = what.value if isinstance(what, StringImm) else ""
+        return held == self.scope or held.split(".")[0] == self.scope.split(".")[0] == "shared"
+
+    def barrier(self) -> Stmt:
+        return Evaluate(Call("int32", _SYNC, (StringImm(self.scope),)))
+
+    def diverges(self, e: PrimExpr) -> bool:
+        """Whether threads of one block may see different values."""
+        for m in pre_order(e):
+            if isinstance(m, Var) and m in self.divergent:
+                return True
+            if isinstance(m, BufferLoad) and m.buffer.scope_name not in ("global", "shared", "shared.dyn"):
+                return True
+        return False
+
+    def accesses(self, n: Any) -> list[_Access]:
+        """The accesses to memory of the scope, reads before writes, in a statement or expression itself."""
+        if not self.in_kernel or not self.threads:
+            return []
+        out: list[_Access] = []
+        stack = [n]
+        while stack:
+            e = stack.pop()
+            if isinstance(e, (BufferLoad, BufferStore)):
+                if scope_of(e.buffer.data) == self.scope:
+                    out.append(self.access(e.buffer.data, e.indices[0], isinstance(e, BufferStore)))
+            elif e.__class__ is Call and e.op is _ACCESS_PTR and isinstance(e.args[1], Var):
+                if scope_of(e.args[1]) == self.scope:
+                    out += self.through_pointer(e)
+                stack.extend(e.args[2:])
+                continue
+            elif isinstance(e, Var) and e.dtype.is_handle and scope_of(e) == self.scope:
+                out.append(self.access(e, None, True))
+            stack.extend(e.children())
+        return sorted(out, key=lambda a: a.writes)
+
+    def through_pointer(self, e: Call) -> list[_Access]:
+        offset, extent = e.args[2], e.args[3]
+        mask = int(const_value(e.args[4]) or 3)
+        index = add(offset, self.any_below(extent, offset))
+        pointer: Any = e.args[1]
+        return [self.access(pointer, index, writes) for bit, writes in ((1, False), (2, True)) if mask & bit]
+
+    def any_below(self, extent: PrimExpr, like: PrimExpr) -> Var:
+        v = Var("any", like.dtype)
+        self.bind(v, const(0, like.dtype), extent)
+        return v
+
+    def access(self, pointer: Var, index: PrimExpr | None, writes: bool) -> _Access:
+        if isinstance(index, Ramp):
+            lane = self.any_below(const(index.lanes, index.base.dtype), index.base)
+            index = add(index.base, mul(index.stride, lane))
+        if index is not None:
+            index = self.expanded(index)
+            if index.dtype.lanes > 1 or any(isinstance(m, (BufferLoad, Call)) for m in pre_order(index)):
+                index = None
+        return _Access(pointer, index, writes, self.conditions, self.double_buffered)
+
+    def expanded(self, e: PrimExpr) -> PrimExpr:
+        """The expression with bindings written out."""
+        for _ in range(len(self.lets)):
+            used = {v: self.lets[v] for v in pre_order(e) if isinstance(v, Var) and v in self.lets}
+            if not used:
+                break
+            e = substitute(e, used)
+        return e
+
+    # -- whether accesses meet -------------------------------------------------------------
+    def meet(self, first: list[_Access], second: list[_Access]) -> bool:
+        return any(
+            a.pointer is b.pointer and (a.writes or b.writes) and self.conflict(a, b)
+            for a in first
+            for b in second
+        )
+
+    def conflict(self, a: _Access, b: _Access) -> bool:
+        """Whether two different threads may touch one element, `a` before `b`."""
+        if a.index is None or b.index is None:
+            return True
+        if a.writes and not b.writes and self.reads_own(a, b):
+            return False
+        fresh = self.renamed(a.index, threads=True)
+        low, high = self.bound(sub(b.index, fresh))
+        if low > 0 or high < 0:
+            return False
+        x, y = self.split(a.index), self.split(b.index)
+        if x is None or y is None or x[0] != y[0]:
+            return True
+        gap = self.gap(x[0])
+        low, high = self.bound(sub(y[1], self.renamed(x[1], threads=False)))
+        return max(abs(low), abs(high)) >= gap
+
+    def reads_own(self, a: _Access, b: _Access) -> bool:
+        """Whether each thread that reads the element has itself just written it."""
+        fixed = all(v in self.active or v in self.threads or v not in self.ranges for v in _vars(a.index))
+        if not fixed or not structural_equal(a.index, b.index):
+            return False
+        return all(any(structural_equal(c, d) for d in b.conditions) for c in a.conditions)
+
+    def renamed(self, index: PrimExpr, threads: bool) -> PrimExpr:
+        """The index for another thread, or in another turn of the loops that are not common."""
+        table: dict[Var, Var] = {}
+        for v in _vars(index):
+            if v in self.ranges and v not in table and v not in self.active:
+                if threads or v not in self.threads:
+                    table[v] = self.twin(v)
+        return substitute(index, table)
+
+    def twin(self, v: Var) -> Var:
+        """Another variable of the same range."""
+        made, r = Var(v.name, v.dtype), self.ranges[v]
+        self.bind(made, r.min, r.extent)
+        return made
+
+    def bound(self, e: PrimExpr) -> tuple[float, float]:
+        found = self.ana.const_int_bound(self.ana.simplify(e))
+        return float(found.min_value), float(found.max_value)
+
+    def split(self, index: PrimExpr) -> tuple[dict[Var, int], PrimExpr] | None:
+        """The coefficients of the thread axes and the rest, if the index is linear in them."""
+        return _linear(index, self.threads)
+
+    def gap(self, strides: dict[Var, int]) -> float:
+        """How far apart at least are the elements of two threads; 0 if they may be the same."""
+        if any(v not in strides or n is None for v, n in self.threads.items()):
+            return 0
+        reach, least = 0, float("inf")
+        for v, c in sorted(strides.items(), key=lambda item: abs(item[1])):
+            least = min(least, abs(c) - reach)
+            reach += abs(c) * ((self.threads[v] or 1) - 1)
+        return max(least, 0)
+
+
+def _vars(e: Any) -> list[Var]:
+    return [m for m in pre_order(e) if isinstance(m, Var)]
+
+
+def _linear(e: PrimExpr, names: Any) -> tuple[dict[Var, int], PrimExpr] | None:
+    """`e` as a sum of multiples of the variables in `names` and an expression without them."""
+    if isinstance(e, Var) and e in names:
+        return {e: 1}, const(0, e.dtype)
+    if not any(v in names for v in _vars(e)):
+        return {}, e
+    if isinstance(e, (Add, Sub)):
+        a, b = _linear(e.a, names), _linear(e.b, names)
+        if a is None or b is None:
+            return None
+        sign = 1 if isinstance(e, Add) else -1
+        total = dict(a[0])
+        for v, c in b[0].items():
+            total[v] = total.get(v, 0) + sign * c
+        return {v: c for v, c in total.items() if c}, (add if sign > 0 else sub)(a[1], b[1])
+    if isinstance(e, Mul):
+        for x, y in ((e.a, e.b), (e.b, e.a)):
+            if isinstance(y, IntImm):
+                a = _linear(x, names)
+                if a is None:
+                    return None
+                return {v: c * y.value for v, c in a[0].items() if c * y.value}, mul(a[1], y)
+    return None

@@ -1,0 +1,311 @@
+"""From vectorised loops to vectors."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...arith import Analyzer
+from ...ir.errors import LoweringError
+from ...ir.expr import (
+    Broadcast,
+    BufferLoad,
+    Call,
+    Cast,
+    Let,
+    PrimExpr,
+    Ramp,
+    Select,
+    Var,
+    const,
+    const_value,
+)
+from ...ir.function import PrimFunc
+from ...ir.functor import Mutator, pre_order, renew_defs_in, substitute, uses_var
+from ...ir.op import Op
+from ...ir.ops import BINARY, add, mul, sub
+from ...ir.stmt import (
+    Allocate,
+    AttrStmt,
+    BufferStore,
+    DeclBuffer,
+    Evaluate,
+    For,
+    ForKind,
+    IfThenElse,
+    LetStmt,
+    Stmt,
+    While,
+    seq,
+    stmt_list,
+)
+
+__all__ = ["vectorize_loop"]
+
+_IF, _LIKELY = Op.get("tir.if_then_else"), Op.get("tir.likely")
+
+
+def vectorize_loop(func: PrimFunc, *, enable: bool = True) -> PrimFunc:
+    """Run all iterations of a vectorised loop at once.
+
+        for i in vectorized(4):
+            A[j * 4 + i] = B[i]       ->     A[j * 4:j * 4 + 4] = B[0:4]
+
+    Statements that cannot be vectors (a condition or a call that differs between lanes) stay a loop.
+    With `enable=False` the loops become serial ones.
+    Needs: flat loops. Gives: no loop of kind VECTORIZED.
+    """
+    return _Vectorize(enable).run(func)
+
+
+class _Vectorize(Mutator):
+    def __init__(self, enable: bool) -> None:
+        self.enable = enable
+
+    def visit_For(self, n: For) -> Stmt:
+        body = self.visit(n.body)
+        if n.kind is not ForKind.VECTORIZED:
+            return n if body is n.body else n.replace(body=body)
+        lanes = const_value(n.extent)
+        serial = n.replace(kind=ForKind.SERIAL, body=body)
+        if not self.enable:
+            return serial
+        if lanes is None:
+            raise LoweringError(
+                f"vectorised loop `{n.loop_var}` has the extent `{n.extent}`, which is not constant: "
+                "split it by a constant factor and vectorise the inner part"
+            )
+        if lanes == 1:
+            return substitute(body, {n.loop_var: n.min})
+        return _Lanes(n.loop_var, n.min, int(lanes)).statement(body)
+
+
+class _Scalar(Exception):
+    """This statement cannot be vectorised."""
+
+
+class _Lanes(Mutator):
+    """Rewrites the body of one vectorised loop; statements are vectorised one by one."""
+
+    def __init__(self, var: Var, low: PrimExpr, lanes: int) -> None:
+        self.var, self.low, self.lanes = var, low, lanes
+        self.ramp = Ramp(low, const(1, low.dtype), lanes)
+        self.lets: dict[Var, Var] = {}
+        self.ana = Analyzer()
+
+    # -- statements ------------------------------------------------------------------------
+    def statement(self, s: Stmt) -> Stmt:
+        if not self.varies(s):
+            return s
+        parts = stmt_list(s)
+        if len(parts) > 1:
+            # Lane by lane and statement by statement is the same if lanes are independent, as a
+            # vectorised loop promises.
+            return seq(*[self.statement(p) for p in parts])
+        saved = dict(self.lets)
+        try:
+            return self.visit(s)
+        except _Scalar:
+            self.lets = saved
+            return self.scalar_loop(s)
+
+    def scalar_loop(self, s: Stmt) -> Stmt:
+        if any(v in self.lets for v in (m for m in pre_order(s) if isinstance(m, Var))):
+            raise _Scalar
+        loop = For(self.var, self.low, const(self.lanes, self.low.dtype), ForKind.SERIAL, s)
+        return renew_defs_in(loop)
+
+    def varies(self, n: Any) -> bool:
+        return uses_var(n, lambda v: v is self.var or v in self.lets)
+
+    def visit_SeqStmt(self, n: Any) -> Stmt:
+        return self.statement(n)
+
+    def visit_For(self, n: For) -> Stmt:
+        if self.varies(n.min) or self.varies(n.extent) or n.kind is ForKind.PARALLEL:
+            raise _Scalar
+        body = self.statement(n.body)
+        return n if body is n.body else n.replace(body=body)
+
+    def visit_IfThenElse(self, n: IfThenElse) -> Stmt:
+        if self.varies(n.condition):
+            raise _Scalar
+        else_case = None if n.else_case is None else self.statement(n.else_case)
+        return IfThenElse(n.condition, self.statement(n.then_case), else_case)
+
+    def visit_While(self, n: While) -> Stmt:
+        raise _Scalar
+
+    def visit_Allocate(self, n: Allocate) -> Stmt:
+        # Memory inside the loop is each iteration's own.
+        raise _Scalar
+
+    def visit_AttrStmt(self, n: AttrStmt) -> Stmt:
+        if self.varies(n.value):
+            raise _Scalar
+        return n.replace(body=self.statement(n.body))
+
+    def visit_DeclBuffer(self, n: DeclBuffer) -> Stmt:
+        return n.replace(body=self.statement(n.body))
+
+    def visit_LetStmt(self, n: LetStmt) -> Stmt:
+        value = self.visit(n.value)
+        if value is n.value:
+            return n.replace(body=self.statement(n.body))
+        var = Var(n.var.name, value.dtype)
+        self.lets[n.var] = var
+        body = self.statement(n.body)
+        del self.lets[n.var]
+        return LetStmt(var, value, body)
+
+    def visit_BufferStore(self, n: BufferStore) -> Stmt:
+        if not self.varies(n.indices[0]) and n.indices[0].dtype.lanes == 1:
+            # Every lane stores to one place: only a loop says which is last.
+            raise _Scalar
+        index, value = self.visit(n.indices[0]), self.visit(n.value)
+        lanes = max(index.dtype.lanes, value.dtype.lanes)
+        return BufferStore(n.buffer, self.widen(value, lanes), (self.widen(index, lanes),), span=n.span)
+
+    def visit_Evaluate(self, n: Evaluate) -> Stmt:
+        value = n.value
+        if isinstance(value, Call) and isinstance(value.op, Op) and value.op.is_pure:
+            return Evaluate(self.visit(value))
+        raise _Scalar
+
+    # -- expressions -----------------------------------------------------------------------
+    def widen(self, e: PrimExpr, lanes: int) -> PrimExpr:
+        have = e.dtype.lanes
+        if have == lanes:
+            return e
+        if have == 1:
+            return Broadcast(e, lanes)
+        raise _Scalar
+
+    def visit_Var(self, n: Var) -> PrimExpr:
+        if n is self.var:
+            return self.ramp
+        return self.lets.get(n, n)
+
+    visit_SizeVar = visit_Var
+
+    def binary(self, n: Any) -> PrimExpr:
+        a, b = self.visit(n.a), self.visit(n.b)
+        if a is n.a and b is n.b:
+            return n
+        linear = _linear(n.__class__.__name__, a, b)
+        if linear is not None:
+            return linear
+        lanes = max(a.dtype.lanes, b.dtype.lanes)
+        made = BINARY[n.__class__](self.widen(a, lanes), self.widen(b, lanes))
+        if n.__class__.__name__ in ("FloorDiv", "FloorMod"):
+            return self.ana.simplify(made)
+        return made
+
+    visit_Add = visit_Sub = visit_Mul = visit_Div = visit_Mod = visit_FloorDiv = visit_FloorMod = binary
+    visit_Min = visit_Max = visit_EQ = visit_NE = visit_LT = visit_LE = visit_GT = visit_GE = binary
+    visit_And = visit_Or = binary
+
+    def visit_Not(self, n: Any) -> PrimExpr:
+        return n.map_children(self.visit)
+
+    def visit_Cast(self, n: Cast) -> PrimExpr:
+        value = self.visit(n.value)
+        return n if value is n.value else Cast(n.dtype.with_lanes(value.dtype.lanes), value)
+
+    def select(self, condition: PrimExpr, a: PrimExpr, b: PrimExpr) -> PrimExpr:
+        lanes = max(condition.dtype.lanes, a.dtype.lanes, b.dtype.lanes)
+        if condition.dtype.lanes > 1:
+            condition = self.widen(condition, lanes)
+        return Select(condition, self.widen(a, lanes), self.widen(b, lanes))
+
+    def visit_Select(self, n: Select) -> PrimExpr:
+        parts = [self.visit(c) for c in (n.condition, n.true_value, n.false_value)]
+        if all(a is b for a, b in zip(parts, n.children(), strict=True)):
+            return n
+        return self.select(*parts)
+
+    def visit_BufferLoad(self, n: BufferLoad) -> PrimExpr:
+        index = self.visit(n.indices[0])
+        if index is n.indices[0]:
+            return n
+        if n.indices[0].dtype.lanes > 1:
+            raise _Scalar
+        return BufferLoad(n.buffer, (index,), span=n.span)
+
+    def visit_Ramp(self, n: Ramp) -> PrimExpr:
+        if self.varies(n):
+            raise _Scalar
+        return n
+
+    visit_Broadcast = visit_Ramp
+    visit_Shuffle = visit_Ramp
+
+    def visit_Let(self, n: Let) -> PrimExpr:
+        value = self.visit(n.value)
+        if value is n.value:
+            body = self.visit(n.body)
+            return n if body is n.body else Let(n.var, value, body)
+        var = Var(n.var.name, value.dtype)
+        self.lets[n.var] = var
+        body = self.visit(n.body)
+        del self.lets[n.var]
+        return Let(var, value, body)
+
+    def visit_Call(self, n: Call) -> PrimExpr:
+        if not self.varies(n):
+            return n
+        op = n.op
+        if op is _IF:
+            condition = self.visit(n.args[0])
+            if condition.dtype.lanes == 1:
+                a, b = self.visit(n.args[1]), self.visit(n.args[2])
+                lanes = max(a.dtype.lanes, b.dtype.lanes)
+                a, b = self.widen(a, lanes), self.widen(b, lanes)
+                return Call(a.dtype, op, (condition, a, b))
+            if any(_may_trap(side) for side in n.args[1:]):
+                raise _Scalar
+            return self.select(condition, self.visit(n.args[1]), self.visit(n.args[2]))
+        if op is _LIKELY:
+            inner = self.visit(n.args[0])
+            return inner if inner.dtype.lanes > 1 else Call(inner.dtype, op, (inner,))
+        if not (isinstance(op, Op) and op.vectorizable):
+            raise _Scalar
+        args = [self.visit(a) for a in n.args]
+        lanes = max(a.dtype.lanes for a in args)
+        wide = [self.widen(a, lanes) for a in args]
+        return Call(n.dtype.with_lanes(lanes), op, wide)
+
+
+def _linear(kind: str, a: PrimExpr, b: PrimExpr) -> PrimExpr | None:
+    """Sums and products of ramps and scalars are ramps."""
+    if isinstance(a, Ramp) and b.dtype.lanes == 1 and a.base.dtype.lanes == 1 and b.dtype is a.base.dtype:
+        if kind == "Add":
+            return Ramp(add(a.base, b), a.stride, a.lanes)
+        if kind == "Sub":
+            return Ramp(sub(a.base, b), a.stride, a.lanes)
+        if kind == "Mul":
+            return Ramp(mul(a.base, b), mul(a.stride, b), a.lanes)
+    if isinstance(b, Ramp) and a.dtype.lanes == 1 and b.base.dtype.lanes == 1 and a.dtype is b.base.dtype:
+        if kind == "Add":
+            return Ramp(add(a, b.base), b.stride, b.lanes)
+        if kind == "Mul":
+            return Ramp(mul(a, b.base), mul(a, b.stride), b.lanes)
+        if kind == "Sub":
+            return Ramp(sub(a, b.base), sub(const(0, b.stride.dtype), b.stride), b.lanes)
+    if isinstance(a, Ramp) and isinstance(b, Ramp) and a.lanes == b.lanes and a.base.dtype.lanes == 1:
+        if kind in ("Add", "Sub"):
+            f = add if kind == "Add" else sub
+            return Ramp(f(a.base, b.base), f(a.stride, b.stride), a.lanes)
+    return None
+
+
+def _may_trap(e: PrimExpr) -> bool:
+    """Whether evaluating it where it is not wanted may fault: a load, a division, an unknown call."""
+    for m in pre_order(e):
+        if isinstance(m, BufferLoad):
+            return True
+        if m.__class__.__name__ in ("Div", "Mod", "FloorDiv", "FloorMod") and not m.dtype.is_float:
+            if not const_value(m.b):
+                return True
+        if isinstance(m, Call) and not (isinstance(m.op, Op) and m.op.vectorizable):
+            return True
+    return False
