@@ -1,4 +1,4 @@
-"""Hand-written C libraries that follow the calling convention, so that the runtime is tested without a compiler."""
+"""Hand-written C libraries that follow the calling convention: the runtime is tested without a compiler."""
 
 from __future__ import annotations
 
@@ -32,7 +32,9 @@ def scalar(name: str, dtype: str) -> dict[str, Any]:
     return {"kind": "scalar", "name": name, "dtype": dtype}
 
 
-def function(name: str, params: list[Any], symbols: tuple[str, ...] = (), ret: str | None = None) -> dict[str, Any]:
+def function(
+    name: str, params: list[Any], symbols: tuple[str, ...] = (), ret: str | None = None
+) -> dict[str, Any]:
     """The description of a function; sizes are int32."""
     sizes = [{"name": symbol, "dtype": "int32"} for symbol in symbols]
     return {"name": name, "symbol": name, "params": params, "symbols": sizes, "ret": ret}

@@ -1,4 +1,4 @@
-"""Calls of compiled functions: what is accepted, what is refused and in which words, and what a call costs."""
+"""Calls of compiled functions: what is accepted, what is refused in which words, and what a call costs."""
 
 from __future__ import annotations
 
@@ -89,7 +89,9 @@ class TestAccepted:
     def test_dimensions_of_size_one_have_free_strides(self, add: Module) -> None:
         wide = np.ones((4, 8), "float32")
         self.check(add, wide[:1], wide[2:3], np.empty((1, 8), "float32"))
-        self.check(add, np.ones((4, 1), "float32", order="F"), wide[:, :1].copy(), np.zeros((4, 1), "float32"))
+        self.check(
+            add, np.ones((4, 1), "float32", order="F"), wide[:, :1].copy(), np.zeros((4, 1), "float32")
+        )
 
 
 class TestRefused:
@@ -172,7 +174,9 @@ class TestRefused:
         raw = np.zeros(4 * 4 + 1, "uint8")
         start = 1 if raw.ctypes.data % 4 == 0 else 0
         odd = raw[start : start + 16].view("float32").reshape(2, 2)
-        with pytest.raises(ValueError, match=r"argument 2 \(`B`\) must be aligned to 4 bytes, got address 0x"):
+        with pytest.raises(
+            ValueError, match=r"argument 2 \(`B`\) must be aligned to 4 bytes, got address 0x"
+        ):
             add(zeros(2, 2), odd, zeros(2, 2))
 
     def test_device(self, add: Module) -> None:
@@ -249,7 +253,8 @@ class TestSizes:
         refuse(
             mod,
             ValueError,
-            "f: argument 1 (`A`) must have shape float32[n, 3], got shape (5, 4): dimension 1 is 4, expected 3",
+            "f: argument 1 (`A`) must have shape float32[n, 3], got shape (5, 4): "
+            "dimension 1 is 4, expected 3",
             *(zeros(5, 4), zeros(11, 2, 1, 2)),
         )
 
@@ -267,7 +272,11 @@ class TestSizes:
     def test_division_by_a_size_of_zero(self, build: Build) -> None:
         mod = build(
             "int32_t f(float* A, float* B, int32_t n) { return 0; }",
-            [function("f", [buffer("A", "float32", ["n"]), buffer("B", "float32", [["//", 8, "n"]])], ("n",))],
+            [
+                function(
+                    "f", [buffer("A", "float32", ["n"]), buffer("B", "float32", [["//", 8, "n"]])], ("n",)
+                )
+            ],
         )
         mod(zeros(2), zeros(4))
         refuse(
@@ -357,7 +366,9 @@ class TestSizes:
         )
         mod(zeros(4), zeros(4))
         shifted = np.asarray(zeros(20))[4:8]
-        with pytest.raises(ValueError, match=r"argument 2 \(`B`\) must be aligned to 64 bytes.*aligned to 16"):
+        with pytest.raises(
+            ValueError, match=r"argument 2 \(`B`\) must be aligned to 64 bytes.*aligned to 16"
+        ):
             mod(zeros(4), shifted)
         with pytest.raises(ValueError, match=r"argument 2 \(`B`\) must be aligned to 64 bytes"):
             mod(zeros(4), nd.numpyasarray(shifted))
@@ -434,6 +445,21 @@ class TestScalars:
         assert mod["d"](5.0) == 2.5
         assert mod["n"](zeros(3)) == 3
         assert mod["n"].bind(zeros(4))() == 4
+
+    def test_results_of_small_types(self, build: Build) -> None:
+        mod = build(
+            """int32_t h(uint16_t* r) { *r = 0x3e00; return 0; }
+               int32_t b(uint8_t* r) { *r = 1; return 0; }
+               int32_t p(void** r) { *r = (void*)64; return 0; }""",
+            [
+                function("h", [], ret="float16"),
+                function("b", [], ret="bool"),
+                function("p", [], ret="handle"),
+            ],
+        )
+        assert mod["h"]() == mod["h"].bind()() == 1.5
+        assert mod["b"]() is True
+        assert mod["p"]() == 64
 
 
 class TestFailure:
@@ -659,9 +685,7 @@ class TestLifeAndCost:
         assert best < 15e-6  # the budget is 5; a loaded machine may take longer
 
     def test_calls_release_the_interpreter(self, build: Build) -> None:
-        mod = build(
-            "#include <unistd.h>\nint32_t f(void) { usleep(100000); return 0; }", [function("f", [])]
-        )
+        mod = build("#include <unistd.h>\nint32_t f(void) { usleep(100000); return 0; }", [function("f", [])])
         threads = [threading.Thread(target=mod) for _ in range(4)]
         start = time.perf_counter()
         for thread in threads:

@@ -44,14 +44,14 @@ def test_three_ways_to_register() -> None:
 
 def test_a_name_is_taken_once() -> None:
     register_func("test.once", lambda: 1)
-    with pytest.raises(ValueError, match="'test.once' exists already; pass override=True"):
+    with pytest.raises(ValueError, match=r"'test.once' exists already; pass override=True"):
         register_func("test.once", lambda: 2)
     register_func("test.once", lambda: 3, override=True)
     assert get_global_func("test.once")() == 3
 
 
 def test_what_is_missing() -> None:
-    with pytest.raises(ValueError, match="there is no global function 'test.none'"):
+    with pytest.raises(ValueError, match=r"there is no global function 'test.none'"):
         get_global_func("test.none")
     assert get_global_func("test.none", allow_missing=True) is None
     remove_global_func("test.none")

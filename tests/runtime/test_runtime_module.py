@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import ctypes
 import gc
 import json
@@ -21,7 +22,7 @@ from native_library import ADD, ADD_INFO, PRELUDE, buffer, function, metadata, s
 
 from tilewright import runtime
 from tilewright.runtime import Library, LoadError, Module, TVMError, load_module, nd
-from tilewright.runtime.link import find_cc, link_shared
+from tilewright.runtime.link import find_cc, find_cross_cc, link_shared, pack_objects
 
 TWO = "int32_t f(int32_t* r) { *r = 1; return 0; }\nint32_t g(int32_t* r) { *r = 2; return 0; }\n"
 TWO_INFO = [function("f", [], ret="int32"), function("g", [], ret="int32")]
@@ -68,7 +69,7 @@ class TestFunctions:
         assert outer.get_function("g", query_imports=True)() == 2
         assert outer.implements_function("g", query_imports=True)
         assert not outer.implements_function("g")
-        with pytest.raises(AttributeError, match="hint: the imported module 'lib2.so' has it"):
+        with pytest.raises(AttributeError, match=r"hint: the imported module 'lib2.so' has it"):
             outer["g"]
         with pytest.raises(ValueError, match="would make a cycle"):
             inner.import_module(outer)
@@ -206,13 +207,16 @@ class TestFiles:
         path.write_bytes(b"\0asm\1\0\0\0" + bytes(20))
         refuse(path, f"{path}: not a shared library: the file is a WebAssembly module")
         path.write_bytes(bytes(range(100)))
-        refuse(path, f"{path}: not a shared library: the file begins with 00 01 02 03, not with the ELF magic number")
+        refuse(
+            path,
+            f"{path}: not a shared library: the file begins with 00 01 02 03, not with the ELF magic number",
+        )
 
     def test_truncated_anywhere(self, file: Path) -> None:
         whole = file.read_bytes()
         for keep in (10, 40, 64, 200, len(whole) // 2, len(whole) - 1):
             file.write_bytes(whole[:keep])
-            with pytest.raises(LoadError, match="truncated|not a shared library") as info:
+            with pytest.raises(LoadError, match=r"truncated|not a shared library") as info:
                 load_module(file)
             assert str(file) in str(info.value)
         file.write_bytes(whole)
@@ -253,7 +257,7 @@ class TestFiles:
         assert not marker.exists()  # its code did not run
         source.write_text("extern char __tw_metadata[];\nchar* x(void) { return __tw_metadata; }")
         link_shared(path, str(source))
-        with pytest.raises(LoadError, match="the system cannot load it|not a library made by tilewright"):
+        with pytest.raises(LoadError, match=r"the system cannot load it|not a library made by tilewright"):
             load_module(path)
 
     def test_a_library_with_a_missing_dependency(self, tmp_path: Path) -> None:
@@ -288,11 +292,12 @@ class TestFiles:
 
     def test_objects_and_archives(self, tmp_path: Path) -> None:
         obj = self.object_file(tmp_path)
-        archive = tmp_path / "add.tar"
-        with tarfile.open(archive, "w") as tar:
+        archive, nested = tmp_path / "add.tar", tmp_path / "nested.tar"
+        pack_objects(archive, [str(obj)])
+        with tarfile.open(nested, "w") as tar:
             tar.add(obj, "lib/add.o")
         before = sorted(tmp_path.iterdir())
-        for path in (obj, archive):
+        for path in (obj, archive, nested):
             x = nd.array(np.ones((1, 1), "float32"))
             load_module(path)(x, x, x)
             assert x[0, 0] == 2
@@ -324,7 +329,7 @@ class TestFiles:
             write_library(path, code.format(value), metadata([TWO_INFO[0]]))
             loaded.append(load_module(path))
         assert [mod() for mod in loaded] == [0, 1, 2]
-        del loaded, mod
+        del loaded
         gc.collect()
         write_library(path, code.format(7), metadata([TWO_INFO[0]]))
         assert load_module(path)() == 7
@@ -349,6 +354,31 @@ class TestFiles:
         assert find_cc() == [sys.executable, "-m", "ziglang", "cc"]
 
 
+class TestOtherMachines:
+    def test_commands(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("PATH", str(tmp_path))
+        zig = [sys.executable, "-m", "ziglang", "cc", "-target"]
+        monkeypatch.setattr("importlib.util.find_spec", lambda name: name)
+        assert find_cross_cc("aarch64-unknown-linux-gnu") == [*zig, "aarch64-linux-gnu"]
+        assert find_cross_cc("armv7a-linux-gnueabihf") == [*zig, "arm-linux-gnueabihf"]
+        assert find_cross_cc("arm64-apple-macosx13") == [*zig, "aarch64-macos"]
+        tool = tmp_path / "riscv64-linux-gnu-gcc"
+        tool.touch(0o755)
+        assert find_cross_cc("riscv64-unknown-linux-gnu") == ["riscv64-linux-gnu-gcc"]
+        monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+        with pytest.raises(TVMError, match="no compiler was found to link for aarch64-unknown-linux-gnu"):
+            find_cross_cc("aarch64-unknown-linux-gnu")
+
+    @pytest.mark.slow  # zig builds the other machine's C library once
+    def test_a_library_for_another_machine(self, tmp_path: Path) -> None:
+        pytest.importorskip("ziglang")
+        source, path = tmp_path / "x.c", tmp_path / "x.so"
+        source.write_text(f"{PRELUDE}\nconst char __tw_metadata[] = {{0}};")
+        link_shared(path, str(source), triple="aarch64-unknown-linux-gnu")
+        if os.uname().machine == "x86_64":
+            refuse(path, f"{path}: the library is for aarch64, this machine is x86_64")
+
+
 class TestPool:
     CODE = """
     static int32_t own(void) {{ return {}; }}
@@ -356,9 +386,7 @@ class TestPool:
     int32_t f(int32_t* r) {{ *r = ((int32_t (*)(void))__tw_parallel_launch)(); return 0; }}
     """
 
-    def test_all_libraries_share_the_first_pool(
-        self, build: Build, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_all_libraries_share_the_first_pool(self, build: Build, monkeypatch: pytest.MonkeyPatch) -> None:
         from tilewright.runtime import library
 
         class Fresh:
@@ -370,6 +398,7 @@ class TestPool:
         first = build(self.CODE.format(10), TWO_INFO[:1])
         second = build(self.CODE.format(20), TWO_INFO[:1])
         assert (first(), second()) == (10, 10)
+        assert first() == 10
         del first
         gc.collect()
         assert second() == 10  # the owner of the pool stays
@@ -468,14 +497,23 @@ class TestHeader:
         main.write_text(
             '#include "add.h"\n#include "add.h"\n#include <stdio.h>\n'
             "int main(void) { float a[2] = {1, 2}, b[2] = {3, 4}, c[2];\n"
-            '  if (add(a, b, c, 1, 2)) { puts(__tw_last_error()); return 1; }\n'
+            "  if (add(a, b, c, 1, 2)) { puts(__tw_last_error()); return 1; }\n"
             '  printf("%g %g\\n", c[0], c[1]); return 0; }'
         )
         command = find_cc()
         assert command is not None
         library = add._library
         assert isinstance(library, runtime.SharedLibrary)
-        flags = ["-Wall", "-Werror", "-std=c99", "-pedantic", "-o", str(tmp_path / "main"), str(main), library.path]
+        flags = [
+            "-Wall",
+            "-Werror",
+            "-std=c99",
+            "-pedantic",
+            "-o",
+            str(tmp_path / "main"),
+            str(main),
+            library.path,
+        ]
         subprocess.run([*command, *flags], check=True)
         done = subprocess.run([str(tmp_path / "main")], capture_output=True, text=True, check=True)
         assert done.stdout == "4 6\n"
@@ -483,12 +521,22 @@ class TestHeader:
 
 class TestRoom:
     def test_the_runtime_imports_no_compiler(self) -> None:
+        """Neither in the text of its files, nor when everything in it is used."""
+        for file in Path(runtime.__file__).parent.glob("*.py"):
+            for node in ast.walk(ast.parse(file.read_text())):
+                if isinstance(node, ast.ImportFrom):
+                    assert node.level < 2, file
+                    assert not (node.module or "").startswith("tilewright"), file
+                if isinstance(node, ast.Import):
+                    assert not any(name.name.startswith("tilewright") for name in node.names), file
         code = (
             "import sys, tilewright.runtime as r\n"
             "assert 'numpy' not in sys.modules\n"
+            "own = lambda: {m for m in sys.modules if m.startswith('tilewright.')}\n"
+            "before = own()\n"
             "[getattr(r, name) for name in r.__all__]\n"
-            "own = {m.split('.')[1] for m in sys.modules if m.startswith('tilewright.')}\n"
-            "assert own == {'runtime'}, own\n"
+            "more = {m for m in own() - before if not m.startswith('tilewright.runtime')}\n"
+            "assert not more, more\n"
         )
         subprocess.run([sys.executable, "-c", code], check=True)
 

@@ -140,7 +140,7 @@ class TestValues:
             np.testing.assert_array_equal(y.numpy(), x.numpy())
 
     def test_refusals(self) -> None:
-        with pytest.raises(ValueError, match="arrays of 'complex64'|'<c8'"):
+        with pytest.raises(ValueError, match=r"arrays of 'complex64'|'<c8'"):
             nd.array(np.zeros(2, "complex64"))
         with pytest.raises(ValueError, match="negative extent"):
             nd.empty((-1,))

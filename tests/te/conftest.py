@@ -20,7 +20,8 @@ def run() -> Callable[..., list[np.ndarray]]:
     def call(args: list[Any], *values: Any, **options: Any) -> list[np.ndarray]:
         func = te.create_prim_func(args, **options)
         held = [
-            np.zeros(v, str(a.dtype)) if isinstance(v, tuple) else v for a, v in zip(args, values, strict=True)
+            np.zeros(v, str(a.dtype)) if isinstance(v, tuple) else v
+            for a, v in zip(args, values, strict=True)
         ]
         interpret(func, *held)
         return held

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from math import gcd
 
+from ..ir.expr import Mul
 from .form import (
     MAX,
     MIN,
@@ -14,8 +16,10 @@ from .form import (
     TRUNCDIV,
     TRUNCMOD,
     Atom,
+    DoesNotFit,
     Lin,
     constant,
+    dtype_of,
     of_atom,
 )
 from .prove import Prover
@@ -138,10 +142,10 @@ class Algebra(Prover):
             return y.scale(x.const)
         size = (len(x.terms) + (x.const != 0)) * (len(y.terms) + (y.const != 0))
         if size > _MOST_TERMS:
-            from ..ir.expr import Mul
-
-            dtype = next(iter(x.terms)).dtype
-            return of_atom(self.forms.opaque(Mul(self.forms.build(x, dtype), self.forms.build(y, dtype))))
+            dtype = dtype_of(x)
+            with suppress(DoesNotFit):
+                product = Mul(self.forms.build(x, dtype), self.forms.build(y, dtype))
+                return of_atom(self.forms.opaque(product))
         terms: dict[Atom, int] = {}
         for a, c in x.terms.items():
             for b, d in y.terms.items():

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from enum import IntEnum
 from typing import Any, ClassVar, NamedTuple
 
-from ..ir.expr import IntImm, IterVar, PrimExpr, Range, Var, convert
+from ..ir.expr import IntImm, IterVar, Range, Var, convert
+from ..ir.node import Node
 from .facts import BIG
 from .form import Lin, is_index
 from .logic import NONNEG, ZERO, Cmp
 from .vector import Vectors
 
-__all__ = ["Analyzer", "ConstIntBound", "ModularSet"]
+__all__ = ["Analyzer", "ConstIntBound", "ModularSet", "ProofStrength"]
 
 
 class _Ends(NamedTuple):
@@ -33,6 +35,13 @@ class ModularSet(NamedTuple):
 
     coeff: int
     base: int
+
+
+class ProofStrength(IntEnum):
+    """How hard to try. Symbolic bounds are always used here; the classic API asks for them."""
+
+    DEFAULT = 0
+    SYMBOLIC_BOUND = 1
 
 
 class Analyzer(Vectors):
@@ -112,6 +121,10 @@ class Analyzer(Vectors):
         inf = ConstIntBound.POS_INF
         return ConstIntBound(max(low, -inf), min(high, inf))
 
+    def const_int_bound_is_bound(self, var: Var) -> bool:
+        """Whether anything was said of the bounds of a variable."""
+        return var in self.values or self.forms.var(var) in self.bounds
+
     def modular_set(self, expr: Any) -> ModularSet:
         """What the expression is modulo some number."""
         self._memo = {}
@@ -124,7 +137,7 @@ class Analyzer(Vectors):
     def simplify(self, expr: Any, steps: int = 2) -> Any:
         """The expression in normal form; the same object if it is in normal form already."""
         self._memo = {}
-        e = expr if isinstance(expr, (PrimExpr, Range)) else convert(expr)
+        e = expr if isinstance(expr, Node) else convert(expr)
         try:
             return self.simp(e)
         finally:
@@ -133,7 +146,7 @@ class Analyzer(Vectors):
     rewrite_simplify = simplify
     canonical_simplify = simplify
 
-    def can_prove(self, cond: Any, strength: Any = None) -> bool:
+    def can_prove(self, cond: Any, strength: ProofStrength = ProofStrength.DEFAULT) -> bool:
         """Whether the condition always holds here, as far as can be told."""
         if isinstance(cond, bool):
             return cond

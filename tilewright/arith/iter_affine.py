@@ -68,12 +68,12 @@ def _parts(m: IterMark) -> Iterable[IterSplitExpr]:
 
 def _var_of(source: PrimExpr) -> tuple[Var, PrimExpr]:
     """The variable of `var - shift`, and the shift."""
-    if isinstance(source, Var):
-        return source, const(0, source.dtype)
-    for v in expr_vars(source):
-        if isinstance(getattr(source, "a", None), Var) and source.a is v:  # type: ignore[attr-defined]
-            return v, sub(v, source)
-    raise ValueError(f"{source} is no iterator")
+    e: Any = source
+    while not isinstance(e, Var):
+        e = getattr(e, "a", None)
+        if e is None:
+            raise ValueError(f"{source} is no iterator less its minimum")
+    return e, sub(e, source)
 
 
 def _give(s: IterSumExpr, value: PrimExpr, values: dict[IterMark, PrimExpr]) -> None:
@@ -201,6 +201,8 @@ def subspace_divide(
         out = []
         for s, dtype in zip(sums, dtypes):
             outer, inner = divider.parts(s.parts)
+            if outer and inner and s.parts[0].scale.key != ONE.key:
+                raise NotAffine("a stride over outer and inner iterators")
             out.append(
                 [
                     _as_mark(mapper, outer, ZERO if inner else s.base, dtype, memo, bool(inner)),

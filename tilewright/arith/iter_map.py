@@ -13,7 +13,7 @@ from ..ir.dtype import BOOL, DataType
 from ..ir.expr import IntImm, IterVar, PrimExpr, Range, Var, const, convert
 from ..ir.ops import conjuncts, greater_equal, logical_or
 from .analyzer import Analyzer
-from .form import PROD, SPLIT, SYMDIV, SYMMOD, VAR, Atom, DoesNotFit, Lin, constant, is_index, of_atom
+from .form import MIN, PROD, SPLIT, SYMDIV, SYMMOD, VAR, Atom, DoesNotFit, Lin, constant, is_index, of_atom
 from .iter_expr import IterMark, IterSplitExpr, IterSumExpr, normalize_iter_map_to_expr
 from .logic import NONNEG, Cmp
 
@@ -247,6 +247,8 @@ class Mapper:
         """The sum as `scale * (split + base)` where scale divides d; d in units of the scale."""
         one, base = self.fuse(s)
         scale = one.scale
+        if self.ana.bound(scale)[0] <= 0:
+            raise NotAffine("a quotient of iterators that run backwards")
         units = self._exact(d, scale)
         if units is None:
             raise NotAffine("a divisor that is no multiple of the scale of what it divides")
@@ -335,7 +337,7 @@ class Mapper:
             if ana.known_le(mark.extent, extent):
                 return
             if not ana.known_le(extent, mark.extent):
-                extent = ana.extreme(4, [extent, mark.extent])
+                extent = ana.extreme(MIN, [extent, mark.extent])
             low = ZERO
         else:  # mark + base >= -outer
             low = outer.scale(-1) - base
@@ -351,7 +353,7 @@ class Mapper:
         else:
             parts = list(mark.parts)
             keys = frozenset((id(p.mark), p.lower.key, p.extent.key) for p in parts)
-            self.bounded.insert(0, (keys, Sum(parts, ZERO), made, low))
+            self.bounded.insert(0, (keys, Sum(parts, ZERO), made, made.shift))
 
     def _rebind(self, old: Mark, new: Mark) -> None:
         var = old.var
@@ -523,7 +525,7 @@ def _used_bounds(mapper: Mapper, sums: list[Sum]) -> None:
     tied: dict[int, Mark] = {}
     for _, bound, mark, _ in mapper.bounded:
         for p in bound.parts:
-            tied[id(p.mark)] = mark
+            tied.setdefault(id(p.mark), mark)  # the last bound holds all that was known before
     if not tied:
         return
     stack = [(p, None) for s in sums for p in s.parts]

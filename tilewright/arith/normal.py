@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, ClassVar
 
-from ..ir.dtype import DataType
+from ..ir.dtype import BOOL, DataType
 from ..ir.expr import (
     EQ,
     GE,
@@ -242,6 +242,8 @@ class Normalizer(Logic):
         handler = self._others.get(cls)
         if handler is not None:
             return handler(self, e)
+        if self.truths and isinstance(e, PrimExpr) and e.dtype is BOOL:
+            return self.simp_truth(e)
         return self.simp_children(e)
 
     def _simp_index(self, e: PrimExpr) -> PrimExpr:
@@ -335,7 +337,7 @@ class Normalizer(Logic):
     def simp_truth(self, e: Any) -> PrimExpr:
         """A truth value that nothing looks into."""
         made = self.simp_children(e)
-        known = self._known_truth(made) if e.dtype.lanes == 1 else None
+        known = self._known_truth(made)
         return made if known is None else known
 
     def simp_arith(self, e: Any) -> PrimExpr:

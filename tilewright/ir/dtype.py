@@ -11,6 +11,17 @@ _PATTERN = re.compile(
     r"(?P<code>float8_e4m3fn|float8_e5m2|bfloat|float|uint|int|custom|bool|handle|void|)"
     r"(?P<bits>\d*)(?P<lanes>x(?P<scale>vscalex)?(?P<n>\d+))?"
 )
+_TYPE_CODES: Final = {
+    "int": 0,
+    "uint": 1,
+    "bool": 1,
+    "float": 2,
+    "handle": 3,
+    "void": 3,
+    "bfloat": 4,
+    "float8_e4m3fn": 10,
+    "float8_e5m2": 12,
+}
 _KNOWN_BITS: Final = {
     "int": (1, 2, 4, 8, 16, 32, 64),
     "uint": (1, 2, 4, 8, 16, 32, 64),
@@ -25,6 +36,7 @@ _GREATEST: Final = {
     "float8_e4m3fn": 448.0,
     "float8_e5m2": 57344.0,
 }
+_OTHER_NAMES: Final = {"e4m3_float8": "float8_e4m3fn", "e5m2_float8": "float8_e5m2"}
 _EXAMPLES = "float32, float16, bfloat16, int8 … int64, uint8 … uint64, bool, handle, float32x8"
 _cache: dict[str, DataType] = {}
 
@@ -46,13 +58,17 @@ class DataType(str):
             return text  # type: ignore[return-value]
         found = _cache.get(text)
         if found is None:
-            found = _cache[text] = cls._parse(str(text))
+            # `float`, `bool` and NumPy's scalar types stand for themselves by name.
+            name = text.__name__ if isinstance(text, type) else str(text)
+            found = _cache[text] = cls._parse(name)
         return found
 
     @classmethod
     def _parse(cls, text: str) -> DataType:
+        element, cross, lanes_text = text.partition("x")
+        text = _OTHER_NAMES.get(element, element) + cross + lanes_text
         match = _PATTERN.fullmatch(text)
-        if match is None:
+        if match is None or (match["code"] in ("bool", "handle") and match["bits"] not in ("", "1", "64")):
             raise ValueError(f"unknown data type {text!r}; known are {_EXAMPLES}")
         code, bits_text = match["code"], match["bits"]
         bits = int(bits_text) if bits_text else 0
@@ -69,6 +85,8 @@ class DataType(str):
             bits = bits or 32
             if bits not in _KNOWN_BITS.get(code, ()):
                 raise ValueError(f"unknown data type {text!r}; known are {_EXAMPLES}")
+        if match["scale"]:
+            raise ValueError(f"data type {text!r} is a vector of unknown length, which is not supported")
         if lanes < 1:
             raise ValueError(f"data type {text!r} has no lanes")
         name = cls._name(code, bits) + (f"x{lanes}" if lanes > 1 else "")
@@ -144,12 +162,13 @@ class DataType(str):
     @property
     def type_code(self) -> int:
         """DLPack's code of the type."""
-        return {"int": 0, "uint": 1, "bool": 1, "float": 2, "handle": 3, "void": 3, "bfloat": 4}.get(
-            self.code, 5
-        )
+        return _TYPE_CODES[self.code]
 
     def with_bits(self, bits: int) -> DataType:
-        return DataType(self._name(self.code, bits)).with_lanes(self.lanes)
+        if bits == self.bits:
+            return self
+        code = "uint" if self.code == "bool" else self.code
+        return DataType(f"{code}{bits}").with_lanes(self.lanes)
 
     def min_value(self) -> int | float:
         """The least finite value."""

@@ -30,6 +30,8 @@ class Mismatch(Exception):
     def __init__(self, path: tuple[str, ...], lhs: Any, rhs: Any, reason: str = "") -> None:
         super().__init__(path, lhs, rhs, reason)
         self.path, self.lhs, self.rhs, self.reason = path, lhs, rhs, reason
+        # The innermost nodes around it: what a printed program can show.
+        self.nodes: tuple[Any, Any] = (lhs, rhs)
 
     @property
     def path_text(self) -> str:
@@ -62,9 +64,13 @@ class _Compare:
         self.map_free = map_free_vars
         self.left: dict[Any, Any] = {}
         self.right: dict[Any, Any] = {}
+        self.around: list[tuple[Any, Any]] = []
 
     def fail(self, path: tuple[str, ...], a: Any, b: Any, reason: str = "") -> None:
-        raise Mismatch(path, a, b, reason)
+        found = Mismatch(path, a, b, reason)
+        if self.around and not (isinstance(a, Node) and isinstance(b, Node)):
+            found.nodes = self.around[-1]
+        raise found
 
     def bind(self, a: Any, b: Any) -> None:
         self.left[a], self.right[b] = b, a
@@ -137,7 +143,9 @@ class _Compare:
             if a.dtype is not b.dtype or not _same_float(a.value, b.value):
                 self.fail(path, a, b)
         elif isinstance(a, Node):
+            self.around.append((a, b))
             self.fields(a, b, path)
+            self.around.pop()
         elif isinstance(a, (tuple, list)):
             if len(a) != len(b):
                 self.fail(path, a, b, f"{len(a)} entries against {len(b)}")
@@ -268,9 +276,9 @@ def assert_structural_equal(lhs: Any, rhs: Any, map_free_vars: bool = False) -> 
     from .printer import script_marked
 
     lines = [f"StructuralEqual check failed, caused by lhs at {found.path_text}:"]
-    lines.append(script_marked(lhs, found.lhs))
+    lines.append(script_marked(lhs, found.nodes[0]))
     lines.append(f"and rhs at {found.path_text}:")
-    lines.append(script_marked(rhs, found.rhs))
+    lines.append(script_marked(rhs, found.nodes[1]))
     if found.reason:
         lines.append(f"because: {found.reason}")
     raise ValueError("\n".join(lines))

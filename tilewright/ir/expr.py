@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from enum import IntEnum
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias, TypeVar
@@ -125,6 +126,9 @@ class ExprOp:
     def __pow__(self, other: Any) -> PrimExpr:
         return _ops.power(self, other)  # type: ignore[no-any-return]
 
+    def __rpow__(self, other: Any) -> PrimExpr:
+        return _ops.power(other, self)  # type: ignore[no-any-return]
+
     def __lshift__(self, other: Any) -> PrimExpr:
         return _ops.shift_left(self, other)  # type: ignore[no-any-return]
 
@@ -226,6 +230,8 @@ def const(value: Any, dtype: str | None = None, span: Any = None) -> PrimExpr:
     made: PrimExpr
     if one.is_float:
         made = FloatImm(one, float(value))
+    elif isinstance(value, float) and not math.isfinite(value):
+        raise ValueError(f"{value} does not fit into {kind}")
     else:
         made = IntImm(one, int(value))
     return made if kind.lanes == 1 else Broadcast(made, kind.lanes)
@@ -256,6 +262,8 @@ def _converted(values: Iterable[Any]) -> tuple[PrimExpr, ...]:
                 break
         else:
             return values  # type: ignore[return-value]
+    if values is None:
+        return ()
     if isinstance(values, (int, PrimExpr)):
         return (convert(values),)
     return tuple([v if isinstance(v, PrimExpr) else convert(v) for v in values])
@@ -283,7 +291,19 @@ def _check_same(a: PrimExpr, b: PrimExpr, name: str) -> None:
         )
 
 
+def _check_indices(buffer: Any, indices: tuple[PrimExpr, ...]) -> None:
+    raise ValueError(
+        f"buffer {buffer.name} has {len(buffer.shape)} dimensions and was indexed with {len(indices)}"
+    )
+
+
+def _to_type(kind: DataType, value: PrimExpr) -> PrimExpr:
+    return _ops.cast(kind, value)  # type: ignore[no-any-return]
+
+
 register_converter("_check_same", _check_same)
+register_converter("_check_indices", _check_indices)
+register_converter("_to_type", _to_type)
 register_converter("_BOOL", BOOL)
 register_converter("_HANDLE", HANDLE)
 register_converter("_INT32", INT32)
@@ -358,6 +378,10 @@ class FloatImm(PrimExpr):
 
     dtype: DataType
     value: float
+    _tail: ClassVar[str] = (
+        "if value.__class__ is not float: self.value = float(value)\n"
+        "if not self.dtype.is_float: raise TypeError(f'FloatImm of type {self.dtype}: use IntImm or const')"
+    )
 
     def __float__(self) -> float:
         return self.value
@@ -588,7 +612,10 @@ class Let(PrimExpr):
     var: Def[Var]
     value: PrimExpr
     body: PrimExpr
-    _tail: ClassVar[str] = "self.dtype = self.body.dtype"
+    _tail: ClassVar[str] = (
+        "if self.var.dtype is not self.value.dtype: _check_same(self.var, self.value, 'Let')\n"
+        "self.dtype = self.body.dtype"
+    )
 
 
 # ---------------------------------------------------------------------------- vectors
@@ -601,6 +628,7 @@ class Ramp(PrimExpr):
     lanes: int
     _tail: ClassVar[str] = (
         "self.lanes = int(self.lanes)\n"
+        "if self.stride.dtype is not self.base.dtype: self.stride = _to_type(self.base.dtype, self.stride)\n"
         "self.dtype = self.base.dtype.with_lanes(self.lanes * self.base.dtype.lanes)"
     )
 
@@ -634,6 +662,7 @@ class BufferLoad(PrimExpr):
     buffer: Buffer
     indices: tuple[PrimExpr, ...]
     _tail: ClassVar[str] = (
+        "if len(self.indices) != len(self.buffer.shape): _check_indices(self.buffer, self.indices)\n"
         "lanes = self.indices[-1].dtype.lanes if self.indices else 1\n"
         "kind = self.buffer.dtype\n"
         "self.dtype = kind if lanes == 1 else kind.with_lanes(lanes * kind.lanes)"
@@ -693,10 +722,15 @@ class Range(Node):
 
     def map_children(self, f: Any) -> Range:
         low, size = f(self.min), f(self.extent)
-        return self if low is self.min and size is self.extent else Range.from_min_extent(low, size)
+        if low is self.min and size is self.extent:
+            return self
+        return Range.from_min_extent(low, size, self.span)
 
     def replace(self, **changes: Any) -> Range:
-        return Range.from_min_extent(changes.get("min", self.min), changes.get("extent", self.extent))
+        low, size = changes.pop("min", self.min), changes.pop("extent", self.extent)
+        if changes:
+            raise TypeError(f"Range has no field {next(iter(changes))!r}")
+        return Range.from_min_extent(low, size, self.span)
 
     def __repr__(self) -> str:
         return f"Range({self.min}, {_ops.add(self.min, self.extent)})"
@@ -758,7 +792,9 @@ class IterVar(ExprOp, Node):
 
     def map_children(self, f: Any) -> IterVar:
         dom = None if self.dom is None else f(self.dom)
-        return self if dom is self.dom else IterVar(dom, self.var, self.iter_type, self.thread_tag)
+        if dom is self.dom:
+            return self
+        return IterVar(dom, self.var, self.iter_type, self.thread_tag, self.span)
 
     def __repr__(self) -> str:
         return f"IterVar({self.var.name}, {self.dom}, {IterVarType(self.iter_type).name})"

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Mapping
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, ClassVar, Final, NamedTuple
 
 from .expr import (
@@ -31,9 +33,21 @@ from .expr import (
     Sub,
 )
 
-__all__ = ["ATOM", "C_INFIX", "PYTHON_INFIX", "UNARY", "ExprText", "Infix", "Piece", "float_text", "quoted"]
+__all__ = [
+    "ATOM",
+    "C_INFIX",
+    "PYTHON_INFIX",
+    "UNARY",
+    "ExprText",
+    "Infix",
+    "Piece",
+    "deep_stack",
+    "float_text",
+    "quoted",
+]
 
 UNARY: Final = 20
+_DEPTH: Final = 50_000
 ATOM: Final = 30
 
 
@@ -140,6 +154,17 @@ class ExprText:
 
     def otherwise(self, e: Any) -> Piece:
         raise TypeError(f"no text form for {type(e).__name__}")
+
+
+@contextmanager
+def deep_stack() -> Iterator[None]:
+    """Room for programs that nest more deeply than Python's stack usually allows."""
+    held = sys.getrecursionlimit()
+    sys.setrecursionlimit(max(held, _DEPTH))
+    try:
+        yield
+    finally:
+        sys.setrecursionlimit(held)
 
 
 def float_text(value: float) -> str:

@@ -63,7 +63,13 @@ class IRModule:
         return list(self.functions)
 
     def __getitem__(self, name: GlobalVar | str) -> Any:
-        return self.functions[name if isinstance(name, GlobalVar) else self.get_global_var(name)]
+        if isinstance(name, str):
+            return self.functions[self.get_global_var(name)]
+        found = self.functions.get(name)
+        if found is None:
+            self.get_global_var(name.name_hint)  # says which names there are
+            raise ValueError(f"{name} is not the GlobalVar that this module has under that name")
+        return found
 
     def __setitem__(self, name: GlobalVar | str, func: Any) -> None:
         if not isinstance(func, BaseFunc):
@@ -71,6 +77,8 @@ class IRModule:
         if isinstance(name, str):
             found = [gv for gv in self.functions if gv.name_hint == name]
             name = found[0] if found else GlobalVar(name)
+        elif name not in self.functions and name.name_hint in self:
+            raise ValueError(f"the module has another function {name.name_hint!r}; names are unique")
         self.functions[name] = func
 
     def __contains__(self, name: GlobalVar | str) -> bool:
@@ -103,7 +111,7 @@ class IRModule:
         return self
 
     def update_func(self, var: GlobalVar, func: Any) -> None:
-        self.functions[var] = func
+        self[var] = func
 
     def remove(self, var: GlobalVar | str) -> None:
         del self.functions[var if isinstance(var, GlobalVar) else self.get_global_var(var)]
@@ -125,7 +133,7 @@ class IRModule:
         """A module around one function, named by its `global_symbol` or "main"."""
         mod = IRModule(functions, type_defs)
         name = expr.attrs.get("global_symbol", "main") if isinstance(expr, BaseFunc) else "main"
-        mod[str(name)] = expr
+        mod[str(getattr(name, "value", name))] = expr
         return mod
 
     # -- text --------------------------------------------------------------------------------

@@ -100,10 +100,21 @@ def _as_type(value: int | float, other: PrimExpr) -> PrimExpr:
     return const(value, kind)
 
 
+def _plain_number(value: Any) -> Any:
+    """A scalar of NumPy beside an expression counts as the Python number that it is."""
+    if isinstance(value, (PrimExpr, int, float)) or getattr(value, "ndim", None) != 0:
+        return value
+    return value.item() if hasattr(value, "item") and not hasattr(value, "__prim_expr__") else value
+
+
 def match(a: Any, b: Any) -> tuple[PrimExpr, PrimExpr]:
     """Both operands in a common type: vectors over scalars, floats over integers, wide over narrow."""
     if isinstance(a, PrimExpr) and isinstance(b, PrimExpr) and a.dtype is b.dtype:
         return a, b
+    if isinstance(a, PrimExpr):
+        b = _plain_number(b)
+    elif isinstance(b, PrimExpr):
+        a = _plain_number(a)
     if isinstance(a, (int, float)) and isinstance(b, (int, float)):
         return match(convert(a), convert(b))
     if isinstance(a, (int, float)):
@@ -172,11 +183,13 @@ def cast(dtype: str, value: Any, span: Any = None) -> PrimExpr:
     if cls is FloatImm:
         held = value.value  # type: ignore[attr-defined]
         if kind.is_float:
-            return FloatImm(kind, held)
+            # A narrower type rounds by itself; a wider one shows what the narrow one had rounded away.
+            return FloatImm(kind, held if kind.bits < value.dtype.bits else rounded(held, value.dtype))
         if kind.is_integral and math.isfinite(held) and kind.low <= int(held) <= kind.high:
             return IntImm(kind, int(held))
     if cls is Broadcast:
-        return Broadcast(cast(kind.element, value.value), value.lanes)  # type: ignore[attr-defined]
+        inner: PrimExpr = value.value  # type: ignore[attr-defined]
+        return Broadcast(cast(kind.with_lanes(inner.dtype.lanes), inner), value.lanes)  # type: ignore[attr-defined]
     return Cast(kind, value)
 
 
@@ -260,8 +273,8 @@ def mul(a: Any, b: Any, span: Any = None) -> PrimExpr:
 def neg(a: Any) -> PrimExpr:
     """`-a`."""
     a = convert(a)
-    if a.__class__ is IntImm and a.value != a.dtype.low:
-        return IntImm(a.dtype, -a.value)
+    if a.__class__ is IntImm and not a.dtype.is_bool:
+        return IntImm(a.dtype, wrap(-a.value, a.dtype))
     if a.__class__ is FloatImm:
         return FloatImm(a.dtype, -a.value)
     return mul(a, const(-1, a.dtype)) if a.dtype.is_float else sub(const(0, a.dtype), a)
@@ -291,6 +304,8 @@ def truncdiv(a: Any, b: Any, span: Any = None) -> PrimExpr:
 def truncmod(a: Any, b: Any, span: Any = None) -> PrimExpr:
     """The remainder of `truncdiv`."""
     a, b = match(a, b)
+    if a.dtype.is_float:
+        raise TypeError(f"truncmod of {a.dtype}: it takes integers; fmod is the one for floats")
     _need_divisor(b)
     return _folded(Mod, a, b, lambda x, y: x - _trunc_div(x, y) * y)
 
@@ -324,6 +339,8 @@ def floormod(a: Any, b: Any, span: Any = None) -> PrimExpr:
 def ceildiv(a: Any, b: Any, span: Any = None) -> PrimExpr:
     """`a / b` rounded up."""
     a, b = match(a, b)
+    if a.dtype.is_float:
+        return ceil(div(a, b))
     return floordiv(add(a, sub(b, const(1, b.dtype))), b)
 
 
@@ -420,7 +437,7 @@ def logical_and(a: Any, b: Any, span: Any = None) -> PrimExpr:
     a, b = _truth(a), _truth(b)
     for x, y in ((a, b), (b, a)):
         if x.__class__ is IntImm:
-            return y if x.value else x
+            return y if x.value else const(False, y.dtype)
     return And(*match(a, b))
 
 
@@ -429,7 +446,7 @@ def logical_or(a: Any, b: Any, span: Any = None) -> PrimExpr:
     a, b = _truth(a), _truth(b)
     for x, y in ((a, b), (b, a)):
         if x.__class__ is IntImm:
-            return x if x.value else y
+            return const(True, y.dtype) if x.value else y
     return Or(*match(a, b))
 
 
@@ -491,6 +508,9 @@ def _bits(name: str, f: Callable[[int, int], int]) -> Callable[..., PrimExpr]:
         a, b = match(a, b)
         if a.dtype.is_float:
             raise TypeError(f"{name} of {a.dtype}: it takes integers")
+        amount = _int_value(b) if name.startswith("shift") else None
+        if amount is not None and not 0 <= amount < a.dtype.bits:
+            raise ValueError(f"{name} of {a.dtype} by {amount}: it goes from 0 to {a.dtype.bits - 1}")
         if a.__class__ is IntImm and b.__class__ is IntImm:
             return IntImm(a.dtype, wrap(f(a.value, b.value), a.dtype))  # type: ignore[attr-defined]
         return Call(a.dtype, Op.get(f"tir.{name}"), (a, b))
@@ -564,7 +584,8 @@ def _rounding(name: str, doc: str, f: Callable[[float], float]) -> Callable[...,
         if not x.dtype.is_float:
             return x
         if x.__class__ is FloatImm and math.isfinite(x.value):
-            return FloatImm(x.dtype, float(f(x.value)))
+            held = rounded(x.value, x.dtype)
+            return FloatImm(x.dtype, math.copysign(f(held), held))
         return Call(x.dtype, Op.get(f"tir.{name}"), (x,))
 
     build.__name__, build.__doc__ = name, doc
@@ -584,7 +605,8 @@ def abs(x: Any, span: Any = None) -> PrimExpr:
         return x.__tensor_operand__(abs)  # type: ignore[no-any-return]
     x = convert(x)
     if x.__class__ in (IntImm, FloatImm):
-        return const(_abs(x.value), x.dtype)
+        size = _abs(x.value)
+        return const(wrap(size, x.dtype) if x.dtype.is_int else size, x.dtype)
     if x.dtype.is_float:
         return Call(x.dtype, Op.get("tir.fabs"), (x,))
     if x.dtype.is_uint or x.dtype.is_bool:

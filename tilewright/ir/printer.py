@@ -8,7 +8,7 @@ from typing import Any
 from .buffer import Buffer
 from .equal import structural_equal
 from .expr import Var
-from .expr_text import quoted
+from .expr_text import deep_stack, quoted
 from .function import PrimFunc
 from .functor import pre_order
 from .module import GlobalVar, IRModule
@@ -17,18 +17,46 @@ from .printer_stmt import MARK_LINE, ScriptStmt, block_is_implicit_root
 from .stmt import Stmt
 from .types import PointerType, PrimType, TupleType
 
-__all__ = ["expr_text", "script", "script_marked", "show"]
+__all__ = ["expr_text", "script", "script_lines", "script_marked", "show"]
 
+# Options of the classic printer that change nothing here.
+_WITHOUT_EFFECT = {
+    "verbose_expr",
+    "show_object_address",
+    "show_all_struct_info",
+    "num_context_lines",
+    "module_alias",
+    "binding_names",
+    "black_format",
+}
 _PACKAGE = __package__.split(".")[0] if __package__ else "tilewright"
 
 
 def expr_text(expr: Any) -> str:
     """An expression in one line, as short as it can be said."""
-    return ScriptExpr().expr(expr)
+    with deep_stack():
+        return ScriptExpr().expr(expr)
 
 
 class _ScriptFunc(ScriptStmt):
-    """Prints functions and modules."""
+    """Prints functions and modules, and whatever else there is."""
+
+    def any(self, obj: Any, name: str | None, ir_prefix: str) -> None:
+        if isinstance(obj, IRModule):
+            self.module(obj, name or "Module", ir_prefix)
+        elif isinstance(obj, PrimFunc):
+            self.function(obj, name or str(obj.attrs.get("global_symbol", "main")))
+        elif isinstance(obj, Stmt):
+            self.prepare(obj)
+            self.declare_free(obj)
+            self.body(obj)
+        elif isinstance(obj, Buffer):
+            args = ", ".join(self.buffer_args(obj, always_dtype=True))
+            self.emit(f"{self.t}.Buffer({args})", obj)
+        elif isinstance(obj, GlobalVar):
+            self.emit(f"{ir_prefix}.GlobalVar({quoted(obj.name_hint)})", obj)
+        else:
+            self.emit(self.expr(obj), obj)
 
     def module(self, mod: IRModule, name: str, ir_prefix: str) -> None:
         self.module_name = name
@@ -132,28 +160,20 @@ def _render(
     ir_prefix: str = "I",
     indent_spaces: int = 4,
     print_line_numbers: bool = False,
-    **_ignored: Any,
+    **others: Any,
 ) -> list[str]:
+    unknown = sorted(set(others) - _WITHOUT_EFFECT)
+    if unknown:
+        raise TypeError(f"script has no option {unknown[0]!r}")
     printer = _ScriptFunc(tir_prefix, target, indent_spaces, syntax_sugar)
     head_t = f"# from {_PACKAGE}.script import tir as {tir_prefix}"
     head: list[str] = []
     if isinstance(obj, IRModule):
-        printer.module(obj, name or "Module", ir_prefix)
         head = [f"# from {_PACKAGE}.script import ir as {ir_prefix}", head_t, ""]
     elif isinstance(obj, PrimFunc):
-        printer.function(obj, name or str(obj.attrs.get("global_symbol", "main")))
         head = [head_t, ""]
-    elif isinstance(obj, Stmt):
-        printer.prepare(obj)
-        printer.declare_free(obj)
-        printer.body(obj)
-    elif isinstance(obj, Buffer):
-        args = ", ".join(printer.buffer_args(obj, always_dtype=True))
-        printer.emit(f"{tir_prefix}.Buffer({args})", obj)
-    elif isinstance(obj, GlobalVar):
-        printer.emit(f"{ir_prefix}.GlobalVar({quoted(obj.name_hint)})", obj)
-    else:
-        printer.emit(printer.expr(obj), obj)
+    with deep_stack():
+        printer.any(obj, name, ir_prefix)
     lines = head + printer.lines
     if print_line_numbers:
         width = len(str(len(lines)))
@@ -183,6 +203,12 @@ def script_marked(root: Any, node: Any) -> str:
     if not found:
         out += ["in which this was looked for:", _short(node)]
     return "\n".join(out)
+
+
+def script_lines(root: Any, node: Any) -> tuple[list[str], int | None]:
+    """The lines of a program, and the first one that `node` is on (None if it has no place)."""
+    pairs = [_split_marks(line) for line in _render(root, target=node)]
+    return [plain for plain, _ in pairs], next((i for i, (_, under) in enumerate(pairs) if under), None)
 
 
 def _split_marks(line: str) -> tuple[str, str]:

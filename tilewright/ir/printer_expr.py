@@ -323,6 +323,8 @@ class ScriptExpr(ExprText):
 def _builds_back(cls: type, e: Any) -> bool:
     """Whether the operator on `e`'s operands gives the node `e` again, not something folded."""
     a, b = e.a, e.b
+    if a.__class__ is IntImm and b.__class__ is IntImm:
+        return False  # both are written as Python's numbers, and Python would reckon with them
     if a.__class__ not in _CONSTANTS and b.__class__ not in _CONSTANTS and a is not b:
         if not e.dtype.is_float and e.dtype is not HANDLE and not e.dtype.is_bool:
             return True

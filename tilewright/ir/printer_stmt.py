@@ -162,8 +162,8 @@ class ScriptStmt(ScriptExpr):
             if b not in self.names and all(v in self.names for v in needs):
                 self.declare_buffer(b, "Buffer")
 
-    def declare_buffer(self, b: Buffer, how: str, *first: str, with_as: bool = False) -> None:
-        """`A = T.how(first, shape, dtype, …)`; `with …:` is written by the caller if it needs one."""
+    def declare_buffer(self, b: Buffer, how: str, *first: str) -> None:
+        """`A = T.how(first, shape, dtype, …)`."""
         text = self.buffer_text(b, how, *first)
         name = self.define_buffer(b)
         self.emit(f"{name} = {text}", b)
@@ -208,7 +208,7 @@ class ScriptStmt(ScriptExpr):
                     for iv in n.axis:
                         self.declare_var(iv.var)
 
-    def scoped(self, s: Stmt, last: bool, flat: str, header: str, name: Any = None) -> None:
+    def scoped(self, s: Stmt, last: bool, flat: str, header: str) -> None:
         """A definition that holds to the end of the suite if it is the last, else a `with`.
 
         x: T.int32 = v                  with T.LetStmt(v) as x:
@@ -287,6 +287,9 @@ class ScriptStmt(ScriptExpr):
             self.scoped(s, last, f"{name} = {text}", f"with {text} as {name}:")
 
     def s_Allocate(self, s: Allocate, last: bool) -> None:
+        if self.sugar and self._declares_its_own(s):
+            self._declare_allocated(s, last)
+            return
         kind = s.buffer_var.type_annotation
         scope = kind.storage_scope if isinstance(kind, PointerType) else ""
         args = [f"[{self.listed(s.extents)}]", quoted(s.dtype), quoted(scope)]
@@ -295,6 +298,30 @@ class ScriptStmt(ScriptExpr):
         if s.annotations:
             args.append(f"annotations={self.value(s.annotations)}")
         self._defined(s, last, f"{self.t}.allocate({', '.join(args)})")
+
+    @staticmethod
+    def _declares_its_own(s: Allocate) -> bool:
+        """Whether memory is allocated for one plain buffer: `A = T.decl_buffer(…)` says both."""
+        if not isinstance(s.body, DeclBuffer) or s.annotations or not _holds(s.condition):
+            return False
+        b = s.body.buffer
+        return (
+            b.data is s.buffer_var
+            and b.dtype is s.dtype
+            and b.data.type_annotation == PointerType(PrimType(b.dtype), b.scope_name)
+            and structural_equal(b.shape, s.extents)
+        )
+
+    def _declare_allocated(self, s: Any, last: bool) -> None:
+        text = self.buffer_text(s.body.buffer, "decl_buffer")
+        if last:
+            self.emit(f"{self.define_buffer(s.body.buffer)} = {text}", s, s.body)
+            self.body(s.body.body)
+            return
+        with self.names.scope():
+            name = self.define_buffer(s.body.buffer)
+            with self.inner(f"with {text} as {name}:", s, s.body):
+                self.body(s.body.body)
 
     def s_AllocateConst(self, s: AllocateConst, last: bool) -> None:
         data = s.data.numpy() if hasattr(s.data, "numpy") else s.data

@@ -10,6 +10,7 @@ from .equal import structural_equal
 from .expr import PrimExpr, Var, convert
 from .function import PrimFunc
 from .functor import _Substitute
+from .ops import cast
 
 __all__ = ["specialize"]
 
@@ -25,11 +26,16 @@ def specialize(func: PrimFunc, param_map: Mapping[Var, Any]) -> PrimFunc:
                 raise TypeError(f"specialize: {param} is a buffer, so a buffer must be given, not {value!r}")
             _match_buffer(func.buffer_map[param], value, table)
         else:
-            table[param] = convert(value)
+            table[param] = _of_type(param, value)
     walk = _Substitute(table)
     buffers = {p: walk.visit_buffer(b) for p, b in func.buffer_map.items()}
     params = tuple(p for p in func.params if p not in table)
     return func.replace(params=params, buffer_map=buffers, body=walk.visit(func.body))
+
+
+def _of_type(var: Var, value: Any) -> PrimExpr:
+    """The value in the type of the variable that it takes the place of."""
+    return cast(var.dtype, convert(value))
 
 
 def _match_buffer(have: Buffer, want: Buffer, table: dict[Var, PrimExpr]) -> None:
@@ -40,6 +46,6 @@ def _match_buffer(have: Buffer, want: Buffer, table: dict[Var, PrimExpr]) -> Non
         pairs += zip(have.strides, want.strides, strict=True)
     for old, new in pairs:
         if isinstance(old, Var) and table.get(old) is None:
-            table[old] = new
+            table[old] = _of_type(old, new)
         elif not structural_equal(table.get(old, old) if isinstance(old, Var) else old, new):
             raise ValueError(f"specialize: `{old}` of {have.name} cannot become `{new}`")

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from enum import IntEnum
-from typing import Any
+from typing import Any, ClassVar
 
 from .buffer import Buffer, BufferRegion, MatchBufferRegion
 from .dtype import DataType
-from .expr import Def, IterVar, PrimExpr, Var, const, convert
+from .expr import Def, IterVar, PrimExpr, Range, Var, _check_indices, const, convert
 from .node import Node, node, register_converter
 from .ops import cast
 
@@ -89,6 +89,9 @@ class LetStmt(Stmt):
     var: Def[Var]
     value: PrimExpr
     body: Stmt
+    _tail: ClassVar[str] = (
+        "if self.var.dtype is not self.value.dtype: _check_same(self.var, self.value, 'LetStmt')"
+    )
 
 
 @node
@@ -157,6 +160,8 @@ class BufferStore(Stmt):
     def __init__(self, buffer: Buffer, value: Any, indices: Any, span: Any = None) -> None:
         items = indices if isinstance(indices, (tuple, list)) else (indices,)
         self.indices = tuple([convert(i) for i in items])
+        if len(self.indices) != len(buffer.shape):
+            _check_indices(buffer, self.indices)
         if not isinstance(value, PrimExpr):
             value = const(value, buffer.dtype) if isinstance(value, (int, float)) else convert(value)
         lanes = self.indices[-1].dtype.lanes if self.indices else 1
@@ -173,7 +178,7 @@ class BufferRealize(Stmt):
     """`buffer` exists, at least in `bounds`, while `body` runs."""
 
     buffer: Buffer
-    bounds: tuple[Any, ...]
+    bounds: tuple[Range, ...]
     condition: PrimExpr
     body: Stmt
 
@@ -188,6 +193,7 @@ class Allocate(Stmt):
     condition: PrimExpr
     body: Stmt
     annotations: dict[str, Any] = {}
+    _tail: ClassVar[str] = "if annotations is None: self.annotations = {}"
 
 
 @node
@@ -200,6 +206,7 @@ class AllocateConst(Stmt):
     data: Any
     body: Stmt
     annotations: dict[str, Any] = {}
+    _tail: ClassVar[str] = "if annotations is None: self.annotations = {}"
 
 
 @node
@@ -258,7 +265,7 @@ class Prefetch(Stmt):
     """A hint that the region of `buffer` is wanted soon."""
 
     buffer: Buffer
-    bounds: tuple[Any, ...]
+    bounds: tuple[Range, ...]
 
 
 @node

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import sys
+from collections.abc import Callable
 from typing import Any, NoReturn
 
 import numpy as np
@@ -19,11 +20,13 @@ from .layout import Layout, layout_of
 from .metadata import BufferParam, Dim, FunctionInfo, dim_text, names_in
 from .ndarray import NDArray, host_layout
 
-__all__ = ["ArgumentErrors", "scalar_range"]
+__all__ = ["ArgumentErrors", "decoder", "scalar_range"]
 
-_TORCH_NAMES: dict[Any, str] = {}
 _REMEMBERED = 1024
-_numpy_layouts: dict[tuple[object, ...], Layout] = {}  # the way from NumPy's terms to ours, for speed
+# Layouts by NumPy's and torch's own terms, for speed. Of NumPy only what the buffer protocol can hand out:
+# dense, writable, not empty, of a built-in type. That way to the address costs a fifth of the array interface.
+_numpy_layouts: dict[tuple[object, ...], Layout] = {}
+_torch_layouts: dict[tuple[object, ...], Layout] = {}
 
 
 def scalar_range(dtype: str) -> tuple[int, int] | None:
@@ -44,21 +47,26 @@ def _torch_view(tensor: Any) -> tuple[Layout, int, object]:
         )
     if tensor.layout is not sys.modules["torch"].strided:
         raise ValueError(f"the tensor has layout {tensor.layout}; pass a dense one: x.to_dense()")
-    if tensor.is_neg() or tensor.is_conj():
-        raise ValueError("the tensor is a lazy negative or conjugate; pass x.resolve_neg().resolve_conj()")
-    device = tensor.device
-    mask = Device.STR2MASK.get(device.type)
-    if mask is None:
-        raise ValueError(f"the tensor lives on torch device {device.type!r}, which has no memory to work on")
-    name = _TORCH_NAMES.get(tensor.dtype)
-    if name is None:
-        name = _TORCH_NAMES[tensor.dtype] = str(tensor.dtype).removeprefix("torch.")
-    strides = None if tensor.is_contiguous() else tensor.stride()
-    index = device.index or 0 if mask != 1 else 0
-    layout, address = layout_of(name, tuple(tensor.shape), strides, mask, index), tensor.data_ptr()
+    if tensor.is_neg():  # of complex numbers, which could be lazily conjugate, there are no arrays here
+        raise ValueError("the tensor is a lazy negative; pass x.resolve_neg()")
+    key = (tensor.dtype, tensor.shape, tensor.stride(), tensor.device)
+    layout = _torch_layouts.get(key)
+    if layout is None:
+        if len(_torch_layouts) >= _REMEMBERED:
+            _torch_layouts.clear()
+        layout = _torch_layouts[key] = _torch_layout(*key)
+    address = tensor.data_ptr()
     if address == 0 and layout.size:
         raise ValueError(f"the tensor's data pointer is null although its shape is {layout.shape}")
     return layout, address, None
+
+
+def _torch_layout(dtype: Any, shape: Any, strides: Any, device: Any) -> Layout:
+    mask = Device.STR2MASK.get(device.type)
+    if mask is None:
+        raise ValueError(f"the tensor lives on torch device {device.type!r}, which has no memory to work on")
+    index = device.index or 0 if mask != 1 else 0
+    return layout_of(str(dtype).removeprefix("torch."), tuple(shape), tuple(strides), mask, index)
 
 
 def view(argument: Any) -> tuple[Layout, int, object]:
@@ -100,17 +108,17 @@ class ArgumentErrors:
     # -- taking arguments --------------------------------------------------------------------
     def take(self, index: int, argument: Any) -> tuple[Layout, int, object]:
         """Layout and address of an argument that should be an array."""
-        if argument.__class__ is np.ndarray:
-            interface = argument.__array_interface__
-            address, read_only = interface["data"]
-            key = (argument.dtype, interface["shape"], interface["strides"], read_only)
+        if argument.__class__ is np.ndarray and argument.flags.writeable:
+            key = (argument.dtype, argument.shape, argument.strides)
             layout = _numpy_layouts.get(key)
             if layout is not None:
-                return layout, address, None
+                start = ctypes.c_char.from_buffer(argument)  # type: ignore[arg-type]
+                return layout, ctypes.addressof(start), None
             taken = self._take(index, argument)
-            if len(_numpy_layouts) >= _REMEMBERED:
-                _numpy_layouts.clear()
-            _numpy_layouts[key] = taken[0]
+            if taken[0].strides is None and taken[0].size and argument.dtype.isbuiltin == 1:
+                if len(_numpy_layouts) >= _REMEMBERED:
+                    _numpy_layouts.clear()
+                _numpy_layouts[key] = taken[0]
             return taken
         return self._take(index, argument)
 
@@ -301,6 +309,16 @@ def _encode(value: float, dtype: str) -> float | int:
         return value
     kind = ELEMENTS[dtype]
     return int(np.array(value, kind.numpy).view(f"u{kind.itemsize}"))
+
+
+def decoder(dtype: str | None) -> Callable[[Any], Any]:
+    """How a result in its C form becomes a Python value; the way back of `_encode`."""
+    kind = ELEMENTS.get(dtype or "")
+    if kind is None or dtype in ("float32", "float64") or kind.is_integer:
+        return lambda value: value
+    if dtype == "bool":
+        return bool
+    return lambda bits: float(np.array(bits, f"u{kind.itemsize}").view(kind.numpy))
 
 
 def _dimensions(count: int) -> str:

@@ -17,7 +17,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, NoReturn
 
-from .arguments import ArgumentErrors, scalar_range
+from .arguments import ArgumentErrors, decoder, scalar_range
 from .dtypes import ELEMENTS
 from .metadata import BufferParam, Dim, FunctionInfo, ScalarParam, dim_text, dims_of, names_in
 from .ndarray import NDArray
@@ -31,7 +31,7 @@ _REMEMBERED = 256  # combinations of layouts; beyond this the memory starts afre
 class BoundCall:
     """A function with its arguments checked and converted: calling it is the C call and nothing else."""
 
-    __slots__ = ("_fail", "_keep", "_result", "run")
+    __slots__ = ("_decode", "_fail", "_keep", "_result", "run")
 
     def __init__(
         self,
@@ -39,18 +39,20 @@ class BoundCall:
         values: tuple[Any, ...],
         keep: object,
         result: Any,
+        decode: Callable[[Any], Any],
         fail: Callable[[int], None],
     ) -> None:
         self.run = partial(function, *values)  # returns the code: 0 is success
         self._keep = keep
         self._result = result
+        self._decode = decode
         self._fail = fail
 
     def __call__(self) -> Any:
         code = self.run()
         if code:
             self._fail(code)
-        return None if self._result is None else self._result.value
+        return None if self._result is None else self._decode(self._result.value)
 
     def fail(self, code: int) -> None:
         """Raise what a code other than 0 from `run` means."""
@@ -79,7 +81,8 @@ class NativeFunction(PackedFunc):
             errors=errors,
             take=errors.take,
             take_scalar=errors.take_scalar,
-            result_type=ELEMENTS[info.ret].ctype if info.ret in ELEMENTS else ctypes.c_int64,
+            result_type=ELEMENTS[info.ret].ctype if info.ret in ELEMENTS else ctypes.c_void_p,
+            decode=decoder(info.ret),
             NDArray=NDArray,
             byref=ctypes.byref,
             remembered=_REMEMBERED,
@@ -98,6 +101,7 @@ class NativeFunction(PackedFunc):
             ),
             (keep, args, self),
             result,
+            decoder(self.info.ret),
             self._fail,
         )
 
@@ -143,13 +147,14 @@ def launcher_source(info: FunctionInfo) -> str:
             f"    code = function({', '.join([*values, 'byref(result)'])})",
             "    if code:",
             "        fail(code)",
-            "    return result.value",
+            "    return decode(result.value)",
         ]
         arguments += [
             "    result = result_type()",
             f"    return ({_tuple([*values, 'byref(result)'])}), ({keep or 'None'}), result",
         ]
-    head = "def make(*, function, fail, errors, take, take_scalar, result_type, NDArray, byref, remembered):"
+    given = "function, fail, errors, take, take_scalar, result_type, decode, NDArray, byref, remembered"
+    head = f"def make(*, {given}):"
     body = ["known = {}", "", *_solve(info), "", *launch, "", *arguments, "", "return launch, arguments"]
     return "\n".join([head, *(f"    {line}" if line else "" for line in body), ""])
 

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 
 from .errors import LoadError, TVMError
 
-__all__ = ["find_cc", "link_shared", "run_cc", "unpack_objects"]
+__all__ = ["find_cc", "find_cross_cc", "link_shared", "pack_objects", "run_cc", "unpack_objects"]
 
 _CANDIDATES = ("cc", "gcc", "clang", "g++", "clang++")
 
@@ -31,6 +31,28 @@ def find_cc() -> list[str] | None:
     if importlib.util.find_spec("ziglang") is not None:
         return [sys.executable, "-m", "ziglang", "cc"]
     return None
+
+
+def find_cross_cc(triple: str) -> list[str]:
+    """The command of a compiler that links for another machine: its own gcc, zig's, or clang."""
+    arch, _, rest = triple.partition("-")
+    parts = [part for part in rest.split("-") if part not in ("unknown", "pc", "none", "w64")]
+    short = "-".join([arch, *parts])
+    for name in dict.fromkeys((f"{triple}-gcc", f"{short}-gcc")):
+        if shutil.which(name):
+            return [name]
+    if importlib.util.find_spec("ziglang") is not None:
+        if "apple" in parts:
+            short = f"{'aarch64' if arch == 'arm64' else arch}-macos"
+        elif arch.startswith("armv"):
+            short = "-".join(["arm", *parts])
+        return [sys.executable, "-m", "ziglang", "cc", "-target", short]
+    if shutil.which("clang"):
+        return ["clang", f"--target={triple}"]
+    raise TVMError(
+        f"no compiler was found to link for {triple}; `pip install ziglang`, install {short}-gcc or clang, "
+        "or pass fcompile=cc.cross_compiler(command)"
+    )
 
 
 def run_cc(
@@ -76,16 +98,29 @@ def link_shared(
     cc: str | Sequence[str] | None = None,
     cwd: str | None = None,
     env: dict[str, str] | None = None,
+    triple: str | None = None,
 ) -> None:
-    """Link object files (or compile C sources) to one shared library."""
+    """Link object files (or compile C sources) to one shared library, for this machine or for `triple`."""
     files = [objects] if isinstance(objects, (str, os.PathLike)) else list(objects)
     flags = ["-shared", "-fPIC", *(options or ())]
-    if sys.platform == "darwin":
+    if cc is None and triple is not None:
+        cc = find_cross_cc(triple)
+    if "apple" in triple if triple else sys.platform == "darwin":
         flags += ["-undefined", "dynamic_lookup"]
     # libraries last: a linker takes from them only what it has already missed
     run_cc(
         [*flags, *(os.fspath(file) for file in files), "-lm", "-lpthread"], os.fspath(output), cc, cwd, env
     )
+
+
+def pack_objects(archive: str | os.PathLike[str], objects: Sequence[str]) -> None:
+    """Collect object files in a tar archive, the same bytes for the same files."""
+    with tarfile.open(archive, "w") as tar:
+        for file in objects:
+            entry = tar.gettarinfo(file, os.path.basename(file))
+            entry.mtime, entry.uid, entry.gid, entry.uname, entry.gname = 0, 0, 0, "", ""
+            with open(file, "rb") as data:
+                tar.addfile(entry, data)
 
 
 def unpack_objects(archive: str, folder: str) -> list[str]:

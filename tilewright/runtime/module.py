@@ -40,7 +40,6 @@ class Module:
         self.info: LibraryInfo = parse_metadata(library.metadata(), library.name)
         self._imports: list[Module] = []
         self._functions: dict[str, NativeFunction] = {}
-        join(library)
 
     # -- functions -------------------------------------------------------------------------
     @property
@@ -72,6 +71,7 @@ class Module:
 
     def _launcher(self, name: str) -> NativeFunction:
         info, library = self.info.functions[name], self._library
+        join(library)  # not before: a code generator may link late, or hold code for another machine
         address = library.address(info.symbol)
         if not address:
             raise LoadError(

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from ..arith import Analyzer
 from ..ir.equal import structural_equal
 from ..ir.expr import IntImm, PrimExpr, Var, const
-from .errors import refuse
+from .errors import refuse, shape_text
 
 __all__ = ["broadcast_indices", "broadcast_shape", "same_size"]
 
@@ -38,9 +38,9 @@ def broadcast_shape(a: Sequence[PrimExpr], b: Sequence[PrimExpr]) -> tuple[PrimE
         elif _is_one(y):
             out.append(x)
         else:
-            shapes = " and ".join("(" + ", ".join(map(str, s)) + ")" for s in (a, b))
             raise refuse(
-                f"shapes {shapes} do not broadcast: {x} and {y} are not known to be equal",
+                f"shapes {shape_text(a)} and {shape_text(b)} do not broadcast: "
+                f"{x} and {y} are not known to be equal",
                 "dimensions that differ must be 1 in one of the operands",
             )
     return tuple(out)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
@@ -12,7 +12,7 @@ from typing import Any
 from ..ir.errors import TensorExpressionError
 from ..ir.span import Span, user_span
 
-__all__ = ["blame", "building", "refuse", "shown"]
+__all__ = ["blame", "building", "refuse", "shape_text", "shown"]
 
 _PACKAGE = str(Path(__file__).resolve().parent.parent)
 # The operation whose lambda is running, so that an error inside it can name it.
@@ -48,7 +48,7 @@ def refuse(
     return TensorExpressionError("\n".join(lines))
 
 
-def blame(error: Exception) -> TensorExpressionError | None:
+def blame(error: Exception, before: str = "") -> TensorExpressionError | None:
     """An error that the expression classes raised, retold with the user's line; None if it is not theirs."""
     frames = list(traceback.walk_tb(error.__traceback__))
     if not frames:
@@ -60,7 +60,12 @@ def blame(error: Exception) -> TensorExpressionError | None:
         return refuse("a tensor is indexed with more indices than it has dimensions", span=span)
     if user and user[-1][0] is frames[-1][0]:
         return None
-    return refuse(text, span=span)
+    return refuse(before + text, span=span)
+
+
+def shape_text(shape: Sequence[Any]) -> str:
+    """A shape as Python writes it."""
+    return f"({', '.join(map(str, shape))}{',' if len(shape) == 1 else ''})"
 
 
 def shown(value: Any) -> str:

@@ -51,6 +51,7 @@ class OpGraph:
         return [op for op in self.order if self.body_of.get(op) is scan and isinstance(op, ComputeOp)]
 
     def _find_bodies(self) -> None:
+        inside = {op: set(post_order(t.op for t in op.update)) for op in self.order if isinstance(op, ScanOp)}
         for op in self.order:
             if op in self.states:
                 continue
@@ -69,7 +70,8 @@ class OpGraph:
                 raise refuse(
                     f"only te.compute can stand in the step of {scan.what}", what=op.what, span=op.span
                 )
-            self.body_of[op] = scan
+            if op in inside[scan]:
+                self.body_of[op] = scan
         for op in self.order:
             for t in op.input_tensors:
                 self._check_reader(op, t)

@@ -17,7 +17,7 @@ from ..ir.functor import pre_order, renew_defs, substitute
 from ..ir.ops import cast
 from ..ir.stmt import BufferStore, Evaluate, Stmt
 from .broadcast import same_size
-from .errors import blame, building, refuse, shown
+from .errors import blame, building, refuse, shape_text, shown
 from .tensor import (
     ComputeOp,
     ExternOp,
@@ -327,8 +327,7 @@ def _check_buffers(what: str, buffers: list[Buffer], shapes: list[Any], kinds: l
             isinstance(x, Var) or same_size(x, y) for x, y in zip(b.shape, shape)
         )
         if not same or b.dtype is not kind:
-            dims = ", ".join(map(str, shape))
-            raise refuse(f"{what}: {b} stands for a tensor of shape ({dims}) and type {kind}")
+            raise refuse(f"{what}: {b} stands for a tensor of shape {shape_text(shape)} and type {kind}")
 
 
 def extern(

@@ -141,7 +141,7 @@ class Reducer:
             made = self.fcombine(lhs, rhs) if many else (self.fcombine(lhs[0], rhs[0]),)
             unit = self.fidentity(*kinds) if many else (self.fidentity(kinds[0]),)
         except (TypeError, ValueError) as error:
-            raise (blame(error) or error) from None
+            raise (blame(error, f"reducer te.{self.__name__}: ") or error) from None
         result = self._parts(made, kinds, "combines to")
         return CommReducer(lhs, rhs, result, self._parts(unit, kinds, "has as its identity"))
 

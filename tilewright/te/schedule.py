@@ -19,11 +19,8 @@ from .tensor import ComputeOp, Operation, PlaceholderOp, Tensor
 
 __all__ = ["InferBound", "Schedule", "ScheduleOps", "SchedulePostProcToPrimFunc", "Stage", "create_schedule"]
 
-_LATER_STAGE = (
-    "compute_at compute_inline double_buffer env_threads prefetch rolling_buffer set_scope "
-    "set_store_predicate storage_align tensorize transform_layout"
-).split()
-_LATER = "cache_read cache_write create_group rfactor".split()
+_LATER_STAGE = ["compute_at", "compute_inline", "double_buffer", "env_threads", "prefetch", "rolling_buffer", "set_scope", "set_store_predicate", "storage_align", "tensorize", "transform_layout"]
+_LATER = ["cache_read", "cache_write", "create_group", "rfactor"]
 
 
 class Step:
@@ -57,7 +54,9 @@ class Stage:
             raise ScheduleError(f"s[{self.op.name}].{call}: {axis!r} is no axis")
         if not any(axis is leaf for leaf in self.leaf_iter_vars):
             names = ", ".join(iv.var.name for iv in self.leaf_iter_vars) or "none"
-            why = "it was split or fused" if any(axis is iv for iv in self.all_iter_vars) else "it is another's"
+            why = (
+                "it was split or fused" if any(axis is iv for iv in self.all_iter_vars) else "it is another's"
+            )
             raise ScheduleError(
                 f"s[{self.op.name}].{call}: axis `{axis.var.name}` is not a loop of this stage ({why})\n"
                 f"  at {user_span()}\n\n  hint: the loops are {names}"
@@ -86,7 +85,9 @@ class Stage:
         size = convert(factor if factor is not None else nparts)
         value = const_value(size)
         if value is not None and value < 1:
-            raise ValueError(f"s[{self.op.name}].split: the {'factor' if nparts is None else 'nparts'} is {value}")
+            raise ValueError(
+                f"s[{self.op.name}].split: the {'factor' if nparts is None else 'nparts'} is {value}"
+            )
         whole = parent.dom.extent
         rest = ceildiv(whole, size)
         outer_size, inner_size = (rest, size) if factor is not None else (size, rest)
@@ -257,7 +258,9 @@ class Schedule:
     def trace(self) -> Any:
         """What the schedule became, once it was lowered."""
         if self._replayed is None:
-            raise ScheduleError("the schedule has no trace before it is lowered: call tvm.lower(s, args) first")
+            raise ScheduleError(
+                "the schedule has no trace before it is lowered: call tvm.lower(s, args) first"
+            )
         return self._replayed.trace
 
     def to_prim_func(

@@ -31,12 +31,11 @@ def build_llvm(mod: IRModule, target: Any) -> LLVMModule:
         triple, native_half=_native_half(triple, target), fast_math=bool(target.attrs.get("fast-math"))
     )
     described = []
+    names = {gv: str(func.attrs.get("global_symbol", gv.name_hint)) for gv, func in functions}
+    signatures = {gv: signature_of(func, names[gv]) for gv, func in functions}
+    emitter.symbols = {gv.name_hint: signature.symbol for gv, signature in signatures.items()}
     for gv, func in functions:
-        name = str(func.attrs.get("global_symbol", gv.name_hint))
-        emitter.symbols[gv.name_hint] = name
-    for gv, func in functions:
-        name = emitter.symbols[gv.name_hint]
-        signature = signature_of(func, name)
+        signature = signatures[gv]
         if signature.offsets:
             func = substitute(func, {v: IntImm(v.dtype, 0) for v in signature.offsets})
         emitter.function(func, signature)
@@ -44,7 +43,7 @@ def build_llvm(mod: IRModule, target: Any) -> LLVMModule:
     entry = described[0]["name"] if len(described) == 1 else None
     for gv, func in functions:
         if func.attrs.get("tir.is_entry_func"):
-            entry = emitter.symbols[gv.name_hint]
+            entry = names[gv]
     metadata: dict[str, Any] = {
         "format": 1,
         "producer": VERSION,

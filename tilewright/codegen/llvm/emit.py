@@ -425,7 +425,13 @@ class FunctionEmitter:
             self.stmt(one)
 
     def let_stmt(self, s: Any) -> None:
-        self.bind(s.var, self.expr(s.value))
+        if s.var.dtype.is_int and s.var.dtype.lanes == 1 and s.var.dtype.bits < 64 and _is_index(s.value):
+            # A common part of addresses: keep it wide.
+            wide = self.index64(s.value)
+            self.bind(s.var, self.tmp(f"trunc i64 {wide} to {reg_type(s.var.dtype)}"))
+            self.wide[s.var] = wide
+        else:
+            self.bind(s.var, self.expr(s.value))
         self.stmt(s.body)
 
     def attr(self, s: Any) -> None:

@@ -41,9 +41,12 @@ class _Code(Library):
 
     def __init__(self, owner: LLVMModule, name: str) -> None:
         self.name, self.build, self.description = name, owner.link_here, owner.description
+        self.native = owner.native
         self._linked: JitLibrary | None = None
 
     def address(self, symbol: str) -> int:
+        if not self.native and symbol in _RUNTIME_SYMBOLS + ("__tw_parallel_launch",):
+            return 0
         if self._linked is None:
             self._linked = self.build()
         known = self._linked

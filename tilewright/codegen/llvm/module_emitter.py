@@ -44,7 +44,7 @@ class ModuleEmitter:
         self.globals: list[str] = []
         self.functions: list[str] = []
         self.strings: dict[str, str] = {}
-        self.symbols: dict[str, str] = {}
+        self.symbols: dict[str, str] = {}  # from names in the module to C symbols
         self.uses_parallel = False
 
     # -- parts ---------------------------------------------------------------------------------

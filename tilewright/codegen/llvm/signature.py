@@ -18,6 +18,12 @@ from ...ir.stmt import BufferStore
 __all__ = ["Argument", "Signature", "signature_of"]
 
 _OPS = {Add: "+", Sub: "-", Mul: "*", FloorDiv: "//", FloorMod: "%", Min: "min", Max: "max"}
+# Names that belong to C: a function of ours under such a name would take its place in a program.
+_RESERVED = frozenset(
+    "main free malloc calloc realloc aligned_alloc memcpy memset memmove exit abort getenv getpid strtol "
+    "exp exp2 exp10 log log2 log10 log1p sqrt sin cos tan asin acos atan atan2 sinh cosh tanh asinh acosh atanh "
+    "erf pow fmod hypot floor ceil trunc round fma fabs copysign nextafter ldexp abs read write open close".split()
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,15 +70,16 @@ def signature_of(func: PrimFunc, name: str) -> Signature:
             params.append({"kind": "scalar", "name": p.name, "dtype": str(p.dtype)})
     arguments += [Argument(v, False) for v in symbols if v not in func.params]
     ret_type = _returned(func)
+    symbol = f"tw_{name}" if name in _RESERVED else name
     description = {
         "name": name,
-        "symbol": name,
+        "symbol": symbol,
         "params": params,
         "symbols": [{"name": n, "dtype": str(v.dtype)} for v, n in symbols.items() if v not in func.params],
         "ret": None if ret_type is None else str(ret_type),
     }
     noalias = bool(func.attrs.get("tir.noalias", False))
-    return Signature(name, tuple(arguments), tuple(offsets), ret_type, noalias, description)
+    return Signature(symbol, tuple(arguments), tuple(offsets), ret_type, noalias, description)
 
 
 def _symbolic(func: PrimFunc, offsets: list[Var]) -> Iterator[Var]:

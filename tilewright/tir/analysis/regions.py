@@ -39,7 +39,7 @@ def get_block_access_region(
 def get_block_read_write_region(
     block: Block, buffer_var_map: Mapping[Var, Buffer] | None = None
 ) -> list[list[BufferRegion]]:
-    """The regions that a block reads and writes; a buffer used through a pointer is read and written whole."""
+    """The regions that a block reads and writes; what is used through a pointer counts whole as both."""
     reads, writes, opaque = get_block_access_region(block, buffer_var_map)
     for region in opaque:
         for regions in (reads, writes):

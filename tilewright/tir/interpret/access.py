@@ -107,13 +107,14 @@ def locate(t: ExprTranslator, b: Buffer, indices: list[Code], sub: str | None, *
         mask = f"{view.pointer}_w"
         position_tests.append(f"{mask}[@]" if grain == 1 else f"all_set({mask}, @, {grain})")
     if logged:
-        position_tests.append(_noted(t, b, view, grain, write))
+        position_tests.append(_noted(t, view, grain, write))
     if tracked and write:
         mask = f"{view.pointer}_w"
         mark = f"{mask}[{position}] = 1" if grain == 1 else f"set_all({mask}, {position}, {grain})"
     shape = "".join(f"({lo.text}, {n.text}), " for lo, n in zip(view.lows, view.extents))
     does = "write to" if write else "read of"
-    failure = f"bad_access({does!r}, {b.name!r}, ({''.join(n + ', ' for n in names)}), ({shape}), {view.pointer}, {bounds})"
+    where = "".join(f"{n}, " for n in names)
+    failure = f"bad_access({does!r}, {b.name!r}, ({where}), ({shape}), {view.pointer}, {bounds})"
     return Place(memory, binds, tests, position, flat, position_tests, mark, failure)
 
 
@@ -140,10 +141,10 @@ def _closed(text: int | str) -> int | str:
     return f"({text})"
 
 
-def _noted(t: ExprTranslator, b: Buffer, view: View, grain: int, write: bool) -> str:
+def _noted(t: ExprTranslator, view: View, grain: int, write: bool) -> str:
     how = "write" if write else "read"
     cell = times("@", grain)
-    if b.data in t.facts.windows:
+    if view.pointer in t.window_names:
         cell = plus(cell, f"{view.pointer}_o")
     if grain == 1:
         return f"{view.pointer}_l.{how}({cell}, {t.site()})"

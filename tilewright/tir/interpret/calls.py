@@ -262,7 +262,11 @@ def _tuple(t: ExprTranslator, e: Call, lane: str | None) -> Code:
 def _array(t: ExprTranslator, e: Call, lane: str | None) -> Code:
     data, shape, strides, kind, offset = (t.value(e.args[i]) for i in (0, 1, 2, 4, 5))
     annotation = e.args[4]
-    name = kind.text if isinstance(annotation, Call) else t.constant(annotation.dtype, ("type", annotation.dtype))
+    name = (
+        kind.text
+        if isinstance(annotation, Call)
+        else t.constant(annotation.dtype, ("type", annotation.dtype))
+    )
     how = strides.text if strides.text.startswith("(") and strides.text != "()" else "None"
     text = f"{data.text}.moved({offset.text}, {name}).array({name}, {shape.text}, {how})"
     return Code(text, depth=_depth(data, shape))
@@ -281,8 +285,8 @@ def _copy_async(t: ExprTranslator, e: Call, lane: str | None) -> Code:
     to, to_offset, source, source_offset, size = (t.value(a).text for a in e.args[:5])
     kind = t.constant(e.dtype, ("type", e.dtype))
     holds = f" if {t.value(e.args[5]).text} else None" if len(e.args) > 5 else ""
-    move = f"rt.copy({to}.moved({to_offset}, {kind}), {source}.moved({source_offset}, {kind}), {size}, {t.site()})"
-    return Code(f"({move}{holds})", depth=3)
+    places = f"{to}.moved({to_offset}, {kind}), {source}.moved({source_offset}, {kind})"
+    return Code(f"(rt.copy({places}, {size}, {t.site()}){holds})", depth=3)
 
 
 @_on("prefetch", "ptx_commit_group", "ptx_wait_group", "start_profile_intrinsic", "end_profile_intrinsic")
@@ -294,7 +298,7 @@ def _nothing(t: ExprTranslator, e: Call, lane: str | None) -> Code:
 def _waits(t: ExprTranslator, e: Call, request: str, depth: int) -> Code:
     if t.lanes:
         raise t.refuse(f"`{e}` inside a vector: threads cannot wait for each other lane by lane")
-    if t.frame.kind not in ("kernel", "part"):
+    if not t.in_kernel:
         raise t.refuse(f"`{e}` outside a kernel: there are no threads to wait for")
     t.frame.generator = True
     return Code(f"(yield Request({request}))", depth=depth)

@@ -55,6 +55,7 @@ class ExprTranslator:
         self.thread_tags: dict[Var, str] = {}
         self.reducer: Any = None
         self.in_kernel = False
+        self.window_names: set[str] = set()  # Python names of pointers into the middle of a memory
         self._count = 0
 
     def _marked_params(self) -> set[Var]:

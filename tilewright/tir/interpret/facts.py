@@ -24,6 +24,7 @@ from ...ir.stmt import (
 
 __all__ = ["Facts", "has_barrier", "thread_axes", "virtual"]
 
+_ADDRESS = Op.get("tir.address_of")
 _COLLECTIVE = {
     "tir.tvm_storage_sync",
     "tir.tvm_thread_allreduce",
@@ -121,7 +122,7 @@ class Facts:
                 out.add(self.root(n.buffer.data))
             elif isinstance(n, Call):
                 for a in n.args:
-                    if a.dtype.is_handle or isinstance(a, BufferLoad) and n.op is Op.get("tir.address_of"):
+                    if a.dtype.is_handle or (isinstance(a, BufferLoad) and n.op is _ADDRESS):
                         out.update(self.root(v) for v in pointers(a))
         return out
 
@@ -176,4 +177,6 @@ def thread_axes(s: Any) -> dict[str, list[Any]]:
 
 def has_barrier(s: Any) -> bool:
     """Whether threads wait for each other in a statement."""
-    return any(isinstance(n, Call) and isinstance(n.op, Op) and n.op.name in _COLLECTIVE for n in pre_order(s))
+    return any(
+        isinstance(n, Call) and isinstance(n.op, Op) and n.op.name in _COLLECTIVE for n in pre_order(s)
+    )

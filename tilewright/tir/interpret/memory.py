@@ -64,7 +64,7 @@ class Pointer:
         """
         held = numpy_type(kind)
         raw = self.memory.raw
-        if raw.dtype == object or held == object:
+        if raw.dtype.hasobject or held.hasobject:
             if raw.dtype != held:
                 raise InterpreterError("unsupported", f"{self.memory.name}: handles seen as {kind}")
             return raw[self.offset // 8 :]

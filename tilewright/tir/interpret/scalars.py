@@ -1,11 +1,11 @@
 """The arithmetic of single values: how they are held, rounded, converted, and the functions on them.
 
-    int8 … int64, uint8 … uint64   Python int, kept within the type's range by wrapping
-    bool                           Python bool
-    float64                        Python float
-    float16, float32, bfloat16, …  NumPy scalar: each operation rounds to the type
-    handle                         Pointer, array, text or None
-    vectors                        list of lanes
+int8 … int64, uint8 … uint64   Python int, kept within the type's range by wrapping
+bool                           Python bool
+float64                        Python float
+float16, float32, bfloat16, …  NumPy scalar: each operation rounds to the type
+handle                         Pointer, array, text or None
+vectors                        list of lanes
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ def float_to_int(x: Any, low: int, high: int) -> int:
 
 
 # ---------------------------------------------------------------------------- rounding
-def _to_odd(x: int | Fraction) -> float:
+def _to_odd(x: Any) -> float:
     """The exact `x` as a double whose last bit is set if anything was lost: what is rounded from it to
     a narrower type is rounded as if from `x`."""
     near = float(x)

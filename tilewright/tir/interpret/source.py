@@ -1,4 +1,4 @@
-"""The Python source that a program is translated to: nested functions, and which line does which statement."""
+"""The Python source that a program is translated to: nested functions, and which line is which statement."""
 
 from __future__ import annotations
 
@@ -27,7 +27,9 @@ class Frame:
 
     def __init__(self, name: str, params: Sequence[str], kind: str) -> None:
         self.name, self.params = name, list(params)
-        self.kind = kind  # main, part (of another, for depth), kernel (a thread's program), value (of an expression)
+        self.kind = (
+            kind  # main, part (of another, for depth), kernel (a thread's program), value (of an expression)
+        )
         self.generator = kind == "kernel"
         self.lines: list[tuple[int, str, Any]] = []
         self.defs: list[Frame] = []

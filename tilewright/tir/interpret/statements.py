@@ -8,7 +8,7 @@ from typing import Any
 from ...ir import stmt as S
 from ...ir.buffer import Buffer, MatchBufferRegion
 from ...ir.dtype import DataType
-from ...ir.expr import BufferLoad, Call, CommReducer, IterVar, PrimExpr, StringImm, Var, const_value
+from ...ir.expr import BufferLoad, Call, CommReducer, IterVar, PrimExpr, StringImm, Var, const, const_value
 from ...ir.function import PrimFunc
 from ...ir.functor import undefined_vars
 from ...ir.op import Op
@@ -28,7 +28,9 @@ class StmtTranslator(ExprTranslator):
 
     def __init__(self, func: PrimFunc, options: Options) -> None:
         super().__init__(func, options)
-        self.visible: Any = None  # the variables that a report shows, innermost first: (outer, name, Python name)
+        self.visible: Any = (
+            None  # the variables that a report shows, innermost first: (outer, name, Python name)
+        )
         self.pointers: dict[Var, str] = {}
         self.in_parallel = False
         self.virtual_names: list[str] = []
@@ -83,6 +85,7 @@ class StmtTranslator(ExprTranslator):
             self.emit(f"{name}_l = {name}.log(clock)")
         if v in self.facts.windows:
             self.emit(f"{name}_o = {name}.cell")
+            self.window_names.add(name)
         self._set(self.scope, v, Code(name))
         self._set(self.pointers, v, name)
 
@@ -187,16 +190,8 @@ class StmtTranslator(ExprTranslator):
             code = code._replace(lo=lo.lo, hi=top)
 
         def run() -> None:
-            mark, shown = len(self._undo), self.visible
             self.bind(v, code)
             self.stmt(body)
-            table, key, old = self._undo.pop()
-            assert len(self._undo) == mark
-            if old is None:
-                del table[key]
-            else:
-                table[key] = old
-            self.visible = shown
 
         self.inside(head, run, loop=True)
 
@@ -219,7 +214,8 @@ class StmtTranslator(ExprTranslator):
         sizes = []
         for tag, extents in thread_axes(s).items():
             texts = list(dict.fromkeys(self.value(e).text for e in extents))
-            sizes.append(f"{tag!r}: {texts[0] if len(texts) == 1 else f'max({", ".join(texts)})'}")
+            widest = texts[0] if len(texts) == 1 else f"max({', '.join(texts)})"
+            sizes.append(f"{tag!r}: {widest}")
         logged = self.logged
         if self.options.detect_races:
             seen = {self.facts.root(v) for v in self.pointers}
@@ -281,9 +277,9 @@ class StmtTranslator(ExprTranslator):
             if self.facts.blocks:
                 if s.node.var in self.scope:
                     return s.body
-                return self._loop(s.node.var, PrimExpr_zero(s.value), s.value, s.body)
+                return self._loop(s.node.var, const(0, s.value.dtype), s.value, s.body)
             if virtual(tag):
-                return self._virtual(s.node.var, PrimExpr_zero(s.value), s.value, s.body)
+                return self._virtual(s.node.var, const(0, s.value.dtype), s.value, s.body)
             return self._thread_attr(s, tag) if self.in_kernel else self._launch(s)
         if s.attr_key == "reduce_scope" and isinstance(s.node, CommReducer):
             before, self.reducer = self.reducer, s.node
@@ -299,7 +295,7 @@ class StmtTranslator(ExprTranslator):
         results, axes = e.args[2 + count : 2 + 2 * count], e.args[2 + 2 * count :]
         if self.reducer is None:
             raise self.refuse("tvm_thread_allreduce outside a reduce_scope that gives its reducer")
-        if self.frame.kind not in ("kernel", "part") or not self.in_kernel:
+        if not self.in_kernel:
             raise self.refuse("tvm_thread_allreduce outside a kernel")
         tags = [self.thread_tags[a] for a in axes if isinstance(a, Var) and a in self.thread_tags]
         combine, identity = self._combiner(self.reducer)
@@ -316,7 +312,7 @@ class StmtTranslator(ExprTranslator):
                 self.emit(f"rt.put({self.value(target).text}, {kind}, {out}[{n}])")
 
     def _combiner(self, r: CommReducer) -> tuple[str, str]:
-        mark = len(self._undo)
+        """The function that combines two tuples of values, and the tuple to start from."""
         names = []
         for v in (*r.lhs, *r.rhs):
             names.append(self.fresh(v.name))
@@ -326,12 +322,6 @@ class StmtTranslator(ExprTranslator):
             frame, lambda: self.emit("return (" + "".join(self.value(x).text + ", " for x in r.result) + ")")
         )
         identity = "(" + "".join(self.value(x).text + ", " for x in r.identity_element) + ")"
-        while len(self._undo) > mark:
-            table, key, old = self._undo.pop()
-            if old is None:
-                del table[key]
-            else:
-                table[key] = old
         return frame.name, identity
 
     # -- memory ------------------------------------------------------------------------------
@@ -376,9 +366,7 @@ class StmtTranslator(ExprTranslator):
         held = self.fresh(v.name)
         kind_name = self.constant(kind, ("type", kind))
         dims = "".join(f"{d}, " for d in shape)
-        args = (
-            f"{name!r}, {kind_name}, ({dims}), {count}, {scope!r}, {self.facts.unit(v)}, {self.tracked(v)}"
-        )
+        args = f"{name!r}, {kind_name}, ({dims}), {count}, {scope!r}, {self.facts.unit(v)}, {self.tracked(v)}"
         if self.in_kernel and several_threads(scope):
             share = "warp_shared" if scope == "warp" else "shared"
             self._count += 1
@@ -394,9 +382,7 @@ class StmtTranslator(ExprTranslator):
         if isinstance(count, int):
             self._set(self.room, s.buffer_var, count * s.dtype.nbytes)
         shape = [self.number(e) for e in s.extents]
-        self.new_memory(
-            s.buffer_var, s.dtype, shape, count, pointer_scope(s.buffer_var), s.buffer_var.name
-        )
+        self.new_memory(s.buffer_var, s.dtype, shape, count, pointer_scope(s.buffer_var), s.buffer_var.name)
         return s.body
 
     def _closed(self, e: PrimExpr) -> int | str:
@@ -438,7 +424,9 @@ class StmtTranslator(ExprTranslator):
         offset: int | str = 0
         for r, stride in zip(s.bounds, strides):
             offset = plus(offset, times(times(-1, self._closed(r.min)), stride))
-        self.new_memory(b.data, b.dtype, [self.number(r.extent) for r in s.bounds], size, b.scope_name, b.name)
+        self.new_memory(
+            b.data, b.dtype, [self.number(r.extent) for r in s.bounds], size, b.scope_name, b.name
+        )
         pointer = self.pointer(b.data)
         self._set(self.views, b, View(pointer, offset, strides, lows, extents, True))
         return s.body
@@ -478,11 +466,16 @@ class StmtTranslator(ExprTranslator):
             name = self.fresh(have.name)
             self.emit(f"{name} = {want.text}")
             code = self.full(have.dtype, name)
-            self.bind(have, code._replace(lo=want.lo, hi=want.hi) if want.lo is not None else code, show=False)
+            self.bind(
+                have, code._replace(lo=want.lo, hi=want.hi) if want.lo is not None else code, show=False
+            )
             return self.lookup(have)
         code = self.value(have)
         if code.text != want.text:
-            self.emit(f"if {code.text} != {want.text}: bad_match({b.name!r}, {str(have)!r}, {code.text}, {want.text})")
+            self.emit(
+                f"if {code.text} != {want.text}: "
+                f"bad_match({b.name!r}, {str(have)!r}, {code.text}, {want.text})"
+            )
         return code
 
     # -- blocks ------------------------------------------------------------------------------
@@ -598,13 +591,6 @@ class StmtTranslator(ExprTranslator):
 
     def _nothing(self, s: Any) -> None:
         return None
-
-
-def PrimExpr_zero(like: PrimExpr) -> PrimExpr:
-    """Zero of the same type."""
-    from ...ir.expr import const
-
-    return const(0, like.dtype)
 
 
 _T = StmtTranslator

@@ -314,7 +314,9 @@ def _divergence(
     for thread, request in zip(threads, waiting, strict=True):
         place = None if request is None else request.site
         if place not in seen:
-            does = "has ended" if request is None else f"waits at: {statement_text(clock.sites[request.site])}"
+            does = (
+                "has ended" if request is None else f"waits at: {statement_text(clock.sites[request.site])}"
+            )
             seen[place] = f"{thread.stamp.label} {does}"
     return InterpreterError(
         "barrier", "barrier divergence: not all threads of a block reach the same barrier", seen.values()
@@ -326,17 +328,19 @@ def lockstep(programs: Sequence[Program]) -> Program:
     live: list[Program] = list(programs)
     answer: Any = None
     while True:
-        requests = []
+        requests: list[Any] = []
         for p in live:
             try:
                 requests.append(p.send(answer))
             except StopIteration:
                 requests.append(None)
-        first = requests[0] if requests else None
         if all(r is None for r in requests):
             return
-        if any(r is None or r.site != first.site for r in requests):
-            raise InterpreterError("barrier", "barrier divergence: not all virtual threads reach the same barrier")
+        first = requests[0]
+        if any(r is None or first is None or r.site != first.site for r in requests):
+            raise InterpreterError(
+                "barrier", "barrier divergence: not all virtual threads reach the same barrier"
+            )
         if first.kind != "sync" and first.kind != "warp-sync":
             raise InterpreterError("unsupported", f"a {first.kind} across threads inside a virtual thread")
         answer = yield first

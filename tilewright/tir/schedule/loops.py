@@ -96,7 +96,7 @@ def split(
     kind = n.loop_var.dtype
     sizes = [const(int(const_value(s)), kind) if const_value(s) is not None else s for s in sizes]  # type: ignore[arg-type]
     whole = product(sizes)
-    if not ana.can_prove(less(n.extent, add(whole, const(1, whole.dtype)))):
+    if inferred is None and not ana.can_prove(less(n.extent, add(whole, const(1, whole.dtype)))):
         refuse(
             f"the factors make {whole} iterations and loop `{n.loop_var.name}` has {n.extent}",
             at=n,

@@ -76,7 +76,8 @@ def nest_text(program: Any, at: Stmt | None) -> str:
     lines, line = script_lines(program, at)
     if line is not None:
         lines[line] += "    # <-- here"
-    return "\n".join(lines)
+    start = next((i for i, text in enumerate(lines) if text.startswith("def ")), 0)
+    return "\n".join(lines[start:])
 
 
 def refuse(reason: str, *, at: Stmt | None = None, hint: str = "") -> None:

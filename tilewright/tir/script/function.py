@@ -14,6 +14,7 @@ from ...ir import GlobalVar, IRModule, PrimFunc
 from ...ir.buffer import Buffer
 from ...ir.errors import ScriptError
 from ...ir.expr import Call, Var, const
+from ...ir.expr_text import deep_stack
 from ...ir.functor import pre_order
 from ...ir.stmt import Block, BlockRealize, Stmt
 from ...ir.types import PrimType, TupleType, Type
@@ -24,19 +25,6 @@ from .specs import BufferSpec
 
 __all__ = ["from_source", "ir_module", "macro", "parse_class", "parse_function", "prim_func"]
 
-_LIMIT = 20_000
-
-
-class _DeepStack:
-    """Room for deeply nested expressions while a script is read."""
-
-    def __enter__(self) -> None:
-        self.held = sys.getrecursionlimit()
-        sys.setrecursionlimit(max(self.held, _LIMIT))
-
-    def __exit__(self, *_: object) -> None:
-        sys.setrecursionlimit(self.held)
-
 
 # -------------------------------------------------------------------------------- functions
 def parse_function(source: Source, outside: Mapping[str, Any], private: bool = False) -> PrimFunc:
@@ -45,7 +33,7 @@ def parse_function(source: Source, outside: Mapping[str, Any], private: bool = F
     parser = StmtParser(source, outside)
     root = BlockFrame("root")
     parser.frames.append(root)
-    with _DeepStack():
+    with deep_stack():
         params = _params(definition, parser)
         ret_type = _return_type(definition, parser)
         body = parser.suite(definition.body)

@@ -457,7 +457,10 @@ class StmtParser(Evaluator):
             made = value.spec.build(name or "buffer", self.symbols)
             self.owners.setdefault(made.data, made)
             self.bind(made.name, made)
-            return lambda body: DeclBuffer(made, body)
+            if value.spec.data is not None:
+                return lambda body: DeclBuffer(made, body)
+            always = const(True, "bool")
+            return lambda body: Allocate(made.data, made.dtype, made.shape, always, DeclBuffer(made, body))
         if isinstance(value, LetSpec):
             return self._let(value, name)
         if isinstance(value, LaunchSpec):

@@ -215,7 +215,7 @@ class _Sync:
         if var is not None:
             self.active[var] = None
         part = self.go(body, ())
-        carried = [self.earlier(a, var) for a in part.exit if not a.double_buffered]
+        carried = [self.earlier(a, var) for a in part.exit]
         if self.meet(carried, part.entry):
             part = self.go(body, carried)
         if var is not None:
@@ -225,9 +225,10 @@ class _Sync:
 
     def earlier(self, a: _Access, var: Var | None) -> _Access:
         """The access in another turn of the loop over `var`."""
-        if a.index is None or var is None:
-            return a
-        return replace(a, index=substitute(a.index, {var: self.twin(var)}))
+        index = a.index
+        if index is not None and var is not None:
+            index = substitute(index, {var: self.twin(var)})
+        return replace(a, index=index, double_buffered=False)
 
     def branch(self, n: IfThenElse) -> _Part:
         if self.diverges(n.condition):
@@ -343,6 +344,8 @@ class _Sync:
 
     def conflict(self, a: _Access, b: _Access) -> bool:
         """Whether two different threads may touch one element, `a` before `b`."""
+        if a.double_buffered and not b.writes:
+            return False  # in one turn, what is written is not the half that is read
         if a.index is None or b.index is None:
             return True
         if a.writes and not b.writes and self.reads_own(a, b):

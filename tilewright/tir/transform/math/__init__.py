@@ -3,7 +3,8 @@
 `expand_call` turns a call of an operator into straight-line code over what every backend has in vector
 form: arithmetic, fused multiply-add, square root, rounding, comparison, selection and bit operations.
 Each float32 expansion is right for all arguments within MAX_ULP, and NaN, infinity and signed zero come out
-as NumPy has them. float16 and bfloat16 go through float32; float64 through the C library.
+as NumPy has them. float16 and bfloat16 go through float32. float64 has expansions of the commonest functions,
+within MAX_ULP_DOUBLE, and calls the C library for the others.
 """
 
 from __future__ import annotations
@@ -12,8 +13,9 @@ from ....ir.expr import Call, PrimExpr
 from ....ir.op import Op
 from . import exponential, logarithm, power, sigmoidal, trigonometric
 from .builder import EXPANSIONS, MAX_ULP
+from .double import MAX_ULP_DOUBLE
 
-__all__ = ["EXPANSIONS", "MAX_ULP", "expand_call"]
+__all__ = ["EXPANSIONS", "MAX_ULP", "MAX_ULP_DOUBLE", "expand_call"]
 
 _FAMILIES = (exponential, logarithm, power, sigmoidal, trigonometric)  # importing them fills EXPANSIONS
 

@@ -132,6 +132,12 @@ class Builder:
         return self.let(t - magic, "n"), self.let(self.bits(t), "word")
 
 
+def _expand_double(b: Builder, name: str, *args: PrimExpr) -> PrimExpr:
+    from .double import expand_double  # it is written with the Builder
+
+    return expand_double(b, name, *args)
+
+
 def _call(name: str, dtype: DataType, *args: PrimExpr) -> PrimExpr:
     return Call(dtype, Op.get(f"tir.{name}"), args)
 
@@ -140,7 +146,7 @@ def expansion(name: str, *, ulp: float) -> Callable[[Callable[..., PrimExpr]], E
     """Make a float32 body known as the expansion of an operator.
 
     The body takes a Builder and its arguments as float32, bound to names. What it becomes takes any
-    float type: float16 and bfloat16 go through float32, float64 to the C library.
+    float type: float16 and bfloat16 go through float32, float64 has ways of its own.
     """
 
     def register(body: Callable[..., PrimExpr]) -> Expansion:
@@ -148,13 +154,12 @@ def expansion(name: str, *, ulp: float) -> Callable[[Callable[..., PrimExpr]], E
             kind = args[0].dtype
             b = Builder(kind.lanes, fast=fast_math, fma=has_fma)
             if kind.bits == 64:
-                from .library import call_library
-
-                return b.close(call_library(b, name, *args))
+                return b.close(_expand_double(b, name, *args))
             named = [b.let(b.to(b.f32, a) if a.dtype.is_float else a, "x") for a in args]
             return ops.cast(kind, b.close(body(b, *named)))
 
-        expand.__name__, expand.__doc__ = body.__name__, body.__doc__
+        expand.__name__ = body.__name__
+        expand.__doc__ = f"{body.__doc__}\n\n    Error in float32: at most {ulp:g} ulp."
         EXPANSIONS[name], MAX_ULP[name] = expand, ulp
         return expand
 

@@ -95,7 +95,7 @@ def _natural(b: Builder, e: PrimExpr, f: PrimExpr) -> PrimExpr:
     return e * _LN2_SHORT[0] + (e * _LN2_SHORT[1] + tail)
 
 
-@expansion("log", ulp=1.0)
+@expansion("log", ulp=1.1)
 def expand_log(b: Builder, x: PrimExpr) -> PrimExpr:
     """The natural logarithm: exponent and mantissa by bits, a polynomial of degree 10.
 

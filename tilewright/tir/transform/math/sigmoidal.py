@@ -24,7 +24,7 @@ _ERF = (
 )  # fmt: skip
 
 
-@expansion("tanh", ulp=2.5)
+@expansion("tanh", ulp=2.75)
 def expand_tanh(b: Builder, x: PrimExpr) -> PrimExpr:
     """t / (t + 2) for t = e^2a - 1, with the sign of x; 1 from a = 10 on."""
     a = b.let(b.fabs(x), "a")

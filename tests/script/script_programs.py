@@ -120,7 +120,7 @@ def control(A: T.Buffer((16,), "int32"), n: T.int32) -> T.int32:
     while i[0] < n and n <= 16:
         if A[i[0]] > 3:
             A[i[0]] = -A[i[0]]
-        elif A[i[0]] == 2 or not A[i[0]] != 5:
+        elif A[i[0]] == 2 or not A[i[0]] < 5:
             A[i[0]] = 7
         else:
             T.evaluate(0)
@@ -242,7 +242,7 @@ def constants_and_views(A: T.Buffer((4, 4), "float32")):
     A_1 = T.Buffer((16,), data=A.data)
     w = T.allocate_const([1.5, 2.0, -3.0, 1e10], "float32", [4])
     w_1 = T.Buffer((4,), data=w)
-    with T.allocate([4], "int32", "local", annotations={"a": 1}) as tmp:
+    with T.allocate([4], "int32", "local", annotations={"a": 1}) as tmp:  # noqa: SIM117
         with T.decl_buffer((2, 2), "int32", data=tmp, scope="local") as t:
             t[0, 0] = 1
     q = T.allocate([16], "float32", "global", condition=A_1[0] > T.float32(0))

@@ -1,0 +1,71 @@
+"""Random tensor expressions give the same in the interpreter and as machine code, scheduled or not."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import numpy as np
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from random_programs import Program, programs, schedules
+
+import sys; sys.path.insert(0,"/tmp"); import shim
+import tilewright as tvm
+from tilewright import te
+from tilewright.tir.interpret import interpret
+
+EXAMPLES = int(os.environ.get("TILEWRIGHT_EXAMPLES", "60"))
+COMMON = dict(
+    deadline=None,
+    derandomize=True,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much],
+)
+TOLERANCE = {"float16": 2e-2, "bfloat16": 5e-2, "float32": 1e-4, "float64": 1e-10}
+
+
+def expected(program: Program, seed: int) -> list[np.ndarray]:
+    arrays = program.arrays(seed)
+    interpret(te.create_prim_func(program.args()), *arrays)
+    return arrays
+
+
+def compare(got: np.ndarray, want: np.ndarray, dtype: str) -> None:
+    if dtype in TOLERANCE:
+        tol = TOLERANCE[dtype]
+        np.testing.assert_allclose(got.astype("float64"), want.astype("float64"), rtol=tol, atol=tol)
+    else:
+        np.testing.assert_array_equal(got, want)
+
+
+@settings(max_examples=EXAMPLES, **COMMON)
+@given(programs(), st.integers(0, 3))
+def test_plain_loops_agree_with_the_interpreter(program: Program, seed: int) -> None:
+    want = expected(program, seed)
+    got = program.arrays(seed)
+    tvm.build(te.create_schedule(program.output.op), program.args(), "llvm")(*got)
+    compare(got[-1], want[-1], program.output.dtype)
+
+
+@settings(max_examples=EXAMPLES, **COMMON)
+@given(st.data(), st.integers(0, 3))
+def test_schedules_agree_with_the_interpreter(data: Any, seed: int) -> None:
+    program = data.draw(programs())
+    schedule = data.draw(schedules(program))
+    want = expected(program, seed)
+    got = program.arrays(seed)
+    tvm.build(schedule, program.args(), "llvm")(*got)
+    compare(got[-1], want[-1], program.output.dtype)
+
+
+@settings(max_examples=EXAMPLES // 2, **COMMON)
+@given(st.data(), st.integers(0, 3))
+def test_lowering_keeps_the_meaning(data: Any, seed: int) -> None:
+    program = data.draw(programs())
+    schedule = data.draw(schedules(program))
+    want = expected(program, seed)
+    got = program.arrays(seed)
+    lowered = tvm.lower(schedule, program.args())
+    interpret(lowered["main"], *got)
+    compare(got[-1], want[-1], program.output.dtype)

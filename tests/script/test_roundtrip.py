@@ -1,0 +1,196 @@
+"""What is printed reads back as the same program."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import script_programs as programs
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tilewright.ir import PrimFunc, assert_structural_equal, decl_buffer, ops
+from tilewright.ir import expr as E
+from tilewright.ir.expr import BufferLoad, Call, FloatImm, IntImm, PrimExpr, Var
+from tilewright.ir.printer import script
+from tilewright.ir.stmt import (
+    Allocate,
+    AssertStmt,
+    AttrStmt,
+    BufferRealize,
+    BufferStore,
+    DeclBuffer,
+    Evaluate,
+    For,
+    ForKind,
+    IfThenElse,
+    LetStmt,
+    Prefetch,
+    SeqStmt,
+    Stmt,
+    While,
+)
+from tilewright.ir.types import PointerType, PrimType
+from tilewright.script import from_source
+
+
+def name_of(program: Any) -> str:
+    return str(program.attrs.get("global_symbol", "")) or type(program).__name__
+
+
+@pytest.mark.parametrize("sugar", [True, False], ids=["sugar", "plain"])
+@pytest.mark.parametrize("program", programs.FUNCTIONS + programs.MODULES, ids=name_of)
+def test_program(program: Any, sugar: bool) -> None:
+    text = script(program, syntax_sugar=sugar)
+    again = from_source(text)
+    assert_structural_equal(program, again)
+    assert script(again, syntax_sugar=sugar) == text
+
+
+def test_every_stored_program_is_in_the_list() -> None:
+    source = Path(programs.__file__).read_text()
+    assert source.count("\n@T.prim_func") == len(programs.FUNCTIONS)
+
+
+# -- generated expressions ---------------------------------------------------------------------
+INTS = {kind: [Var(f"{kind[0]}{kind[-1]}_{n}", kind) for n in "ab"] for kind in ("int32", "int64", "uint8")}
+FLOATS = {kind: [Var(f"{kind}_{n}", kind) for n in "ab"] for kind in ("float32", "float64", "float16")}
+FLAGS = [Var("p", "bool"), Var("q", "bool")]
+TABLE = decl_buffer((8,), "int32", "table")
+WEIGHTS = decl_buffer((8, 8), "float32", "weights")
+
+
+def _constant(kind: str) -> st.SearchStrategy[PrimExpr]:
+    if kind.startswith("float"):
+        width = {"float32": 32, "float64": 64, "float16": 16}[kind]
+        return st.floats(width=width).map(lambda v: FloatImm(kind, v))  # type: ignore[arg-type]
+    low, high = {"int32": (-(2**31), 2**31 - 1), "int64": (-(2**63), 2**63 - 1), "uint8": (0, 255)}[kind]
+    return st.one_of(st.integers(-2 if low else 0, 5), st.integers(low, high)).map(lambda v: IntImm(kind, v))
+
+
+@st.composite
+def number(draw: Any, kind: str, depth: int) -> PrimExpr:
+    variables = {**INTS, **FLOATS}[kind]
+    if depth == 0:
+        leaves = [st.sampled_from(variables), _constant(kind)]
+        return draw(st.one_of(leaves))
+    less = depth - 1
+    is_int = not kind.startswith("float")
+    arithmetic = [E.Add, E.Sub, E.Mul, E.Div, E.Min, E.Max]
+    if is_int:
+        arithmetic += [E.FloorDiv, E.FloorMod, E.Mod]
+    choice = draw(st.integers(0, 7))
+    if choice <= 3:
+        cls = draw(st.sampled_from(arithmetic))
+        return cls(draw(number(kind, less)), draw(number(kind, less)))
+    if choice == 4:
+        return E.Select(draw(flag(less)), draw(number(kind, less)), draw(number(kind, less)))
+    if choice == 5:
+        other = draw(st.sampled_from([k for k in (*INTS, *FLOATS) if k != kind]))
+        return E.Cast(kind, draw(number(other, less)))  # type: ignore[arg-type]
+    if choice == 6 and kind == "int32":
+        return BufferLoad(TABLE, (draw(number("int32", less)),))
+    if choice == 6 and kind == "float32":
+        return BufferLoad(WEIGHTS, (draw(number("int32", less)), draw(number("int32", less))))
+    arguments = (draw(number(kind, less)), draw(number(kind, less)))
+    if is_int:
+        name = draw(st.sampled_from(["bitwise_and", "shift_left", "bitwise_xor"]))
+        return Call(kind, f"tir.{name}", arguments)
+    name = draw(st.sampled_from(["exp", "tanh", "floor", "fabs", "pow", "if_then_else", "isnan"]))
+    if name == "if_then_else":
+        return Call(kind, f"tir.{name}", (draw(flag(less)), *arguments))
+    return Call(kind, f"tir.{name}", arguments if name == "pow" else arguments[:1])
+
+
+@st.composite
+def flag(draw: Any, depth: int) -> PrimExpr:
+    if depth == 0:
+        return draw(st.one_of(st.sampled_from(FLAGS), st.booleans().map(E.const)))
+    choice = draw(st.integers(0, 3))
+    if choice == 0:
+        return E.Not(draw(flag(depth - 1)))
+    if choice == 1:
+        return draw(st.sampled_from([E.And, E.Or]))(draw(flag(depth - 1)), draw(flag(depth - 1)))
+    kind = draw(st.sampled_from(["int32", "int64", "float32", "bool"]))
+    side = flag(depth - 1) if kind == "bool" else number(kind, depth - 1)
+    cls = draw(st.sampled_from([E.EQ, E.NE, E.LT, E.LE, E.GT, E.GE]))
+    return cls(draw(side), draw(side))
+
+
+def _function(body: Stmt) -> PrimFunc:
+    scalars = [v for vs in (*INTS.values(), *FLOATS.values(), FLAGS) for v in vs]
+    return PrimFunc([*scalars, TABLE, WEIGHTS], body, attrs={"global_symbol": "f"})
+
+
+expressions = st.one_of(
+    *[number(kind, depth) for kind in (*INTS, *FLOATS) for depth in (1, 3)], *[flag(depth) for depth in (1, 2, 4)]
+)
+
+
+@settings(max_examples=300, deadline=None, derandomize=True)
+@given(expressions)
+def test_random_expression(e: PrimExpr) -> None:
+    func = _function(Evaluate(e))
+    assert_structural_equal(func, from_source(func.script()))
+
+
+@st.composite
+def statement(draw: Any, depth: int) -> Stmt:
+    """Random flat code, scoping statements in all places."""
+    if depth == 0:
+        index = draw(number("int32", 1))
+        return BufferStore(TABLE, draw(number("int32", 1)), (index,))
+    inner = statement(depth - 1)
+    choice = draw(st.integers(0, 9))
+    if choice == 0:
+        kind = draw(st.sampled_from([k for k in ForKind if k is not ForKind.THREAD_BINDING]))
+        low = draw(st.sampled_from([E.const(0), E.const(2), INTS["int32"][0] * 4, INTS["int32"][1]]))
+        extent = draw(st.sampled_from([E.const(4), E.const(1), INTS["int32"][1] + 1, INTS["int32"][0]]))
+        note = draw(st.sampled_from([{}, {"pragma": 1, "name": "x"}]))
+        return For(Var("i"), low, extent, kind, draw(inner), annotations=note)
+    if choice == 1:
+        otherwise = draw(st.one_of(st.none(), inner))
+        return IfThenElse(draw(flag(1)), draw(inner), otherwise)
+    if choice == 2:
+        return While(draw(flag(1)), draw(inner))
+    if choice == 3:
+        v = Var("v", "int32")
+        return LetStmt(v, draw(number("int32", 1)), SeqStmt((BufferStore(TABLE, v, (v,)), draw(inner))))
+    if choice == 4:
+        return AssertStmt(draw(flag(1)), E.StringImm(draw(st.text(max_size=5))), draw(inner))
+    if choice == 5:
+        node = draw(st.sampled_from([TABLE.data, "text", 0, None, INTS["int32"][0]]))
+        return AttrStmt(node, "key", draw(number("int32", 1)), draw(inner))
+    if choice == 6:
+        data = Var("m", PointerType(PrimType("float32"), draw(st.sampled_from(["global", "local"]))))
+        view = decl_buffer((4,), "float32", "m", data=data)
+        use = SeqStmt((BufferStore(view, 1.0, (0,)), draw(inner)))
+        body = draw(st.sampled_from([use, DeclBuffer(view, use)]))
+        condition = draw(st.sampled_from([E.const(True), FLAGS[0]]))
+        return Allocate(data, "float32", (E.const(4),), condition, body)  # type: ignore[arg-type]
+    if choice == 7:
+        bounds = (E.Range(0, 4),)
+        return SeqStmt((Prefetch(TABLE, bounds), BufferRealize(TABLE, bounds, draw(flag(0)), draw(inner))))
+    if choice == 8:
+        return SeqStmt((Evaluate(ops.call_extern("int32", "f", TABLE.data)), draw(inner)))
+    return SeqStmt((draw(inner), draw(inner)))
+
+
+def _flattened(s: Any) -> Any:
+    """Sequences in sequences laid flat: the text cannot tell them apart."""
+    s = s.map_children(_flattened)
+    if isinstance(s, SeqStmt):
+        parts: list[Stmt] = []
+        for one in s.seq:
+            parts.extend(one.seq if isinstance(one, SeqStmt) else [one])
+        return SeqStmt(tuple(parts))
+    return s
+
+
+@settings(max_examples=150, deadline=None, derandomize=True)
+@given(st.one_of(statement(1), statement(2), statement(3)))
+def test_random_statement(s: Stmt) -> None:
+    func = _function(_flattened(s))
+    for sugar in (True, False):
+        assert_structural_equal(func, from_source(func.script(syntax_sugar=sugar)))

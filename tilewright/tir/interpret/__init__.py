@@ -1,0 +1,67 @@
+"""The reference interpreter: the definition of what a program means.
+
+A function is translated once to Python source, a plain image of its loops over flat memory, and run.
+Every read and write is checked as it happens, unless the index is seen to be in bounds beforehand.
+
+- Integers wrap to their type's width; floats are rounded to their type after each operation; functions
+  such as `exp` are evaluated in double precision and rounded once. Integer division by zero is an error.
+- A float that does not fit an integer type, or is NaN, is cast to the least value of that type.
+- `Select` and `if_then_else` evaluate the chosen side only; `And` and `Or` stop when they know.
+- A function in block form runs one statement after the other, loops bound to threads included: that
+  is what block programs mean. In lowered code threads run at once and meet at barriers.
+- Reports: accesses out of bounds, reads of memory that nothing wrote, races between threads or
+  iterations of a parallel loop, barriers that not all threads reach, iterators out of their domain.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from ...ir.function import PrimFunc
+from ...ir.module import IRModule
+from .expressions import Options
+from .program import program_of, run_function
+from .report import InterpreterError
+
+__all__ = ["InterpreterError", "interpret", "python_source"]
+
+
+def interpret(
+    func: PrimFunc | IRModule,
+    *args: Any,
+    detect_races: bool = True,
+    check_bounds: bool = True,
+    check_unwritten: bool = True,
+    check_regions: bool = False,
+    outputs: Iterable[str] = (),
+    module: IRModule | None = None,
+) -> Any:
+    """Run a function on arrays, which are written in place; gives what `T.ret` returned, else None.
+
+    Arrays may be NumPy's, PyTorch's, or anything that shares its memory as one; scalars are Python's.
+    `check_regions` holds each block to the reads and writes that it declares. Buffers among the
+    parameters that are named in `outputs` count as unwritten at the start. `module` holds the
+    functions that calls refer to; given a module in place of a function, its only one or "main" runs.
+    """
+    if isinstance(func, IRModule):
+        module = module or func
+        func = _entry(func)
+    if not isinstance(func, PrimFunc):
+        raise TypeError(f"interpret takes a PrimFunc or an IRModule, not {type(func).__name__}")
+    options = Options(detect_races, check_bounds, check_unwritten, check_regions, tuple(outputs))
+    return run_function(func, args, options, module)
+
+
+def _entry(mod: IRModule) -> Any:
+    if len(mod) == 1:
+        return next(iter(mod.functions.values()))
+    if "main" in mod:
+        return mod["main"]
+    names = ", ".join(gv.name_hint for gv in mod)
+    raise ValueError(f"the module has several functions and none is main: {names}; pass one of them")
+
+
+def python_source(func: PrimFunc, **options: Any) -> str:
+    """The Python program that `interpret` runs for a function."""
+    return program_of(func, Options(**options)).source

@@ -1,0 +1,269 @@
+"""Index arithmetic in as few bits as its values need."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...arith import Analyzer
+from ...ir.buffer import Buffer
+from ...ir.dtype import DataType
+from ...ir.expr import (
+    BinaryOp,
+    Broadcast,
+    BufferLoad,
+    Call,
+    Cast,
+    CmpOp,
+    IntImm,
+    IterVar,
+    Let,
+    PrimExpr,
+    Ramp,
+    Range,
+    Select,
+    Var,
+    const,
+)
+from ...ir.function import PrimFunc
+from ...ir.functor import Mutator, pre_order
+from ...ir.op import Op
+from ...ir.ops import cast
+from ...ir.stmt import Allocate, AttrStmt, BufferStore, Evaluate, For, IfThenElse, LetStmt, Stmt
+from .renew import Substituter, folded
+
+__all__ = ["Narrower", "narrow_data_type"]
+
+_IF_THEN_ELSE, _LIKELY = Op.get("tir.if_then_else"), Op.get("tir.likely")
+
+
+def narrow_data_type(func: PrimFunc, target_bits: int = 32) -> PrimFunc:
+    """Compute indices of more than `target_bits` bits in that many, where their bounds say that it is enough.
+
+        for i in range(int64(128)):                for i in range(128):
+            A[i * int64(4)] = 0           ->           A[i * 4] = 0
+
+    Where such an index meets a wider value, it is widened again there. What is stored and what is passed
+    to calls keeps its type.
+
+    Needs: nothing. Gives: no loop of wider type whose bounds fit into `target_bits`.
+    """
+    wide = DataType(f"int{target_bits * 2}")
+    if target_bits >= 64 or not any(
+        isinstance(m, PrimExpr) and m.dtype.element is wide for m in pre_order(func.body)
+    ):
+        return func
+    return Narrower(target_bits).run(func)
+
+
+class Narrower(Mutator):
+    """Rewrites bottom up: an integer expression comes back in the narrow type if its value and those of all
+    its parts fit there, else as it was."""
+
+    def __init__(self, bits: int, always: bool = False) -> None:
+        self.bits = bits
+        self.narrow = DataType(f"int{bits}")
+        self.always = always
+        self.ana = Analyzer()
+        self.table: dict[Var, Var] = {}
+        self.buffers = Substituter({})
+
+    # -- types -----------------------------------------------------------------------------
+    def is_wide(self, dtype: DataType) -> bool:
+        return dtype.is_int and dtype.bits > self.bits
+
+    def is_narrow(self, e: PrimExpr) -> bool:
+        return e.dtype.element is self.narrow
+
+    def fits(self, e: PrimExpr) -> bool:
+        if self.always:
+            return True
+        if e.dtype.lanes > 1:
+            return isinstance(e, Broadcast) and self.fits(e.value)
+        bound = self.ana.const_int_bound(e)
+        return bool(bound.min_value >= self.narrow.low and bound.max_value <= self.narrow.high)
+
+    def widened(self, new: PrimExpr, old: PrimExpr) -> PrimExpr:
+        """The rewritten expression in the type that the original has."""
+        if new.dtype is old.dtype:
+            return new
+        return old if isinstance(old, IntImm) else cast(old.dtype, new)
+
+    def original(self, e: PrimExpr) -> PrimExpr:
+        return self.widened(self.visit(e), e)
+
+    # -- expressions -----------------------------------------------------------------------
+    def visit(self, n: Any) -> Any:
+        handler = self._table.get(n.__class__.__name__)
+        if handler is not None:
+            return handler(self, n)
+        if isinstance(n, BinaryOp):
+            return self.binary(n)
+        if isinstance(n, CmpOp):
+            return self.compared(n)
+        if isinstance(n, PrimExpr):
+            return n.map_children(lambda c: self.original(c) if isinstance(c, PrimExpr) else c)
+        return n.map_children(self.visit)
+
+    def visit_IntImm(self, n: IntImm) -> IntImm:
+        if self.is_wide(n.dtype) and self.narrow.low <= n.value <= self.narrow.high:
+            return IntImm(self.narrow, n.value)
+        return n
+
+    def visit_Var(self, n: Var) -> Var:
+        return self.table.get(n, n)
+
+    visit_SizeVar = visit_Var
+
+    def binary(self, n: Any) -> PrimExpr:
+        a, b = self.visit(n.a), self.visit(n.b)
+        if self.is_wide(n.dtype) and self.is_narrow(a) and self.is_narrow(b) and self.fits(n):
+            return folded(n.__class__(a, b))  # type: ignore[no-any-return]
+        return self.same_operands(n, a, b)
+
+    def compared(self, n: Any) -> PrimExpr:
+        a, b = self.visit(n.a), self.visit(n.b)
+        if a.dtype is b.dtype:
+            return n if a is n.a and b is n.b else n.__class__(a, b)  # type: ignore[no-any-return]
+        return self.same_operands(n, a, b)
+
+    def same_operands(self, n: Any, a: PrimExpr, b: PrimExpr) -> PrimExpr:
+        a, b = self.widened(a, n.a), self.widened(b, n.b)
+        return n if a is n.a and b is n.b else n.__class__(a, b)  # type: ignore[no-any-return]
+
+    def visit_Select(self, n: Select) -> PrimExpr:
+        condition, a, b = self.visit(n.condition), self.visit(n.true_value), self.visit(n.false_value)
+        if a.dtype is not b.dtype:
+            a, b = self.widened(a, n.true_value), self.widened(b, n.false_value)
+        if condition is n.condition and a is n.true_value and b is n.false_value:
+            return n
+        return Select(condition, a, b)
+
+    def visit_Cast(self, n: Cast) -> PrimExpr:
+        value = self.visit(n.value)
+        if self.is_wide(n.dtype) and self.is_narrow(value):
+            return value  # type: ignore[no-any-return]
+        if value is n.value:
+            return n
+        return cast(n.dtype, value)
+
+    def visit_Ramp(self, n: Ramp) -> PrimExpr:
+        base, stride = self.visit(n.base), self.visit(n.stride)
+        last = n.base + n.stride * const(n.lanes - 1, n.stride.dtype) if n.base.dtype.lanes == 1 else n.base
+        if self.is_wide(n.base.dtype) and self.is_narrow(base) and self.is_narrow(stride) and self.fits(last):
+            return Ramp(base, stride, n.lanes)
+        base, stride = self.widened(base, n.base), self.widened(stride, n.stride)
+        return n if base is n.base and stride is n.stride else Ramp(base, stride, n.lanes)
+
+    def visit_Broadcast(self, n: Broadcast) -> PrimExpr:
+        value = self.visit(n.value)
+        return n if value is n.value else Broadcast(value, n.lanes)
+
+    def visit_Call(self, n: Call) -> PrimExpr:
+        if n.op is _IF_THEN_ELSE:
+            condition, a, b = (self.visit(x) for x in n.args)
+            if a.dtype is not b.dtype:
+                a, b = self.widened(a, n.args[1]), self.widened(b, n.args[2])
+            if condition is n.args[0] and a is n.args[1] and b is n.args[2]:
+                return n
+            return Call(a.dtype, n.op, (condition, a, b))
+        return n.map_children(self.original)
+
+    def visit_BufferLoad(self, n: BufferLoad) -> BufferLoad:
+        made = n.map_children(self.visit)
+        buffer = self.buffer(n.buffer)
+        return made if buffer is n.buffer else made.replace(buffer=buffer)
+
+    def buffer(self, b: Buffer) -> Buffer:
+        """The buffer over the new variables; its shape keeps its type."""
+        return self.buffers.visit_buffer(b)
+
+    def visit_Let(self, n: Let) -> PrimExpr:
+        value, var = self.bound_value(n)
+        body = self.visit(n.body)
+        if var is n.var and value is n.value and body is n.body:
+            return n
+        return Let(var, value, body)
+
+    # -- definitions -----------------------------------------------------------------------
+    def bound_value(self, n: Let | LetStmt) -> tuple[PrimExpr, Var]:
+        value = self.visit(n.value)
+        if n.value.dtype.is_int and n.value.dtype.lanes == 1:
+            self.ana.bind(n.var, n.value)
+        if value.dtype is n.var.dtype:
+            return value, n.var
+        if self.is_narrow(value):
+            return value, self.define(n.var, value.dtype)
+        return self.widened(value, n.value), n.var
+
+    def define(self, v: Var, dtype: DataType) -> Var:
+        """The narrow variable that takes the place of `v`; in buffers' shapes it is widened."""
+        made = Var(v.name, dtype)
+        self.table[v] = made
+        self.buffers.table[v] = Cast(v.dtype, made)
+        self.buffers.buffers = {}
+        return made
+
+    def visit_LetStmt(self, n: LetStmt) -> LetStmt:
+        value, var = self.bound_value(n)
+        body = self.visit(n.body)
+        if var is n.var and value is n.value and body is n.body:
+            return n
+        return n.replace(var=var, value=value, body=body)
+
+    def visit_For(self, n: For) -> For:
+        low, extent = self.visit(n.min), self.visit(n.extent)
+        self.ana.bind_loop(n.loop_var, n.min, n.extent)
+        var = n.loop_var
+        small = self.is_narrow(low) and self.is_narrow(extent)
+        if self.is_wide(var.dtype) and small and self.fits(n.min + n.extent):
+            var = self.define(var, self.narrow)
+        else:
+            low, extent = self.widened(low, n.min), self.widened(extent, n.extent)
+        body = self.visit(n.body)
+        if var is n.loop_var and low is n.min and extent is n.extent and body is n.body:
+            return n
+        return n.replace(loop_var=var, min=low, extent=extent, body=body)
+
+    def visit_AttrStmt(self, n: AttrStmt) -> AttrStmt:
+        node, value = n.node, self.visit(n.value)
+        if isinstance(node, IterVar):
+            self.ana.bind_loop(node.var, const(0, node.var.dtype), n.value)
+            if self.is_wide(node.var.dtype) and self.is_narrow(value):
+                var = self.table.get(node.var) or self.define(node.var, self.narrow)
+                dom = None if node.dom is None else Range.from_min_extent(const(0, self.narrow), value)
+                node = IterVar(dom, var, node.iter_type, node.thread_tag)
+            else:
+                value = self.widened(value, n.value)
+        elif n.value.dtype is not value.dtype:
+            value = self.widened(value, n.value)
+        body = self.visit(n.body)
+        if node is n.node and value is n.value and body is n.body:
+            return n
+        return n.replace(node=node, value=value, body=body)
+
+    # -- other statements ------------------------------------------------------------------
+    def visit_BufferStore(self, n: BufferStore) -> Stmt:
+        buffer = self.buffer(n.buffer)
+        value, where = self.original(n.value), [self.visit(i) for i in n.indices]
+        if buffer is n.buffer and value is n.value and all(a is b for a, b in zip(where, n.indices)):
+            return n
+        return n.replace(buffer=buffer, value=value, indices=tuple(where))
+
+    def visit_DeclBuffer(self, n: Any) -> Any:
+        buffer, body = self.buffer(n.buffer), self.visit(n.body)
+        return n if buffer is n.buffer and body is n.body else n.replace(buffer=buffer, body=body)
+
+    def visit_Evaluate(self, n: Evaluate) -> Stmt:
+        return n.map_children(self.original)
+
+    def visit_Allocate(self, n: Allocate) -> Stmt:
+        return n.map_children(self.visit)
+
+    def visit_IfThenElse(self, n: IfThenElse) -> Stmt:
+        condition = self.visit(n.condition)
+        with self.ana.constraint_scope(n.condition):
+            then_case = self.visit(n.then_case)
+        else_case = None if n.else_case is None else self.visit(n.else_case)
+        if condition is n.condition and then_case is n.then_case and else_case is n.else_case:
+            return n
+        return n.replace(condition=condition, then_case=then_case, else_case=else_case)
