@@ -169,7 +169,9 @@ def _strided(draw: Any, x: Any, inputs: list[Any], i: int) -> Any:
 def _cast(draw: Any, x: Any, inputs: list[Any], i: int) -> Any:
     if x.dtype in INTS:
         return te.compute(x.shape, lambda *v: x(*v).astype("float32"), name=f"S{i}")
-    return te.compute(x.shape, lambda *v: tir.Select(x(*v) > tir.const(0, x.dtype), x(*v), -x(*v)), name=f"S{i}")
+    return te.compute(
+        x.shape, lambda *v: tir.Select(x(*v) > tir.const(0, x.dtype), x(*v), -x(*v)), name=f"S{i}"
+    )
 
 
 STEPS = (_scale, _binary, _broadcast, _transpose, _stencil, _pad, _reduce, _matmul, _gather, _strided, _cast)

@@ -11,7 +11,10 @@ from hypothesis import strategies as st
 
 from random_programs import Program, programs, schedules
 
-import sys; sys.path.insert(0,"/tmp"); import shim
+import sys
+
+sys.path.insert(0, "/tmp")
+import shim
 import tilewright as tvm
 from tilewright import te
 from tilewright.tir.interpret import interpret

@@ -1,5 +1,7 @@
 """The script form of expressions, statements, functions and modules."""
 
+# ruff: noqa: E501
+
 from __future__ import annotations
 
 import textwrap
@@ -201,7 +203,7 @@ def test_module() -> None:
 
 def test_function_alone_has_one_import() -> None:
     text = _matmul().script()
-    assert text.splitlines()[:4] == MATMUL.splitlines()[1:3] + ["@T.prim_func", text.splitlines()[3]]
+    assert text.splitlines()[:4] == [*MATMUL.splitlines()[1:3], "@T.prim_func", text.splitlines()[3]]
     assert text.splitlines()[3].startswith("def main(A: T.Buffer")
 
 
@@ -341,7 +343,9 @@ def test_threads_and_attributes() -> None:
 
 def test_symbolic_parameters() -> None:
     n, s = Var("n"), Var("s")
-    b = decl_buffer((n, n * 2), "int64", "B", strides=(s, 1), scope="shared", data_alignment=128, offset_factor=4)
+    b = decl_buffer(
+        (n, n * 2), "int64", "B", strides=(s, 1), scope="shared", data_alignment=128, offset_factor=4
+    )
     func = PrimFunc([b], BufferStore(b, const(1, "int64"), (0, 0)), attrs={"global_symbol": "f"})
     assert func.script() == dedent(
         """
@@ -466,4 +470,7 @@ def test_the_same_machinery_prints_c() -> None:
 
 def test_free_buffer_types() -> None:
     b: Buffer = decl_buffer((4,), "bool", "flags", scope="local")
-    assert script(Evaluate(b[x])) == 'x = T.int32()\nflags = T.Buffer((4,), "bool", scope="local")\nT.evaluate(flags[x])'
+    assert (
+        script(Evaluate(b[x]))
+        == 'x = T.int32()\nflags = T.Buffer((4,), "bool", scope="local")\nT.evaluate(flags[x])'
+    )

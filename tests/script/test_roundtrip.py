@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import script_programs as programs
 import pytest
+import script_programs as programs
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -124,7 +124,8 @@ def _function(body: Stmt) -> PrimFunc:
 
 
 expressions = st.one_of(
-    *[number(kind, depth) for kind in (*INTS, *FLOATS) for depth in (1, 3)], *[flag(depth) for depth in (1, 2, 4)]
+    *[number(kind, depth) for kind in (*INTS, *FLOATS) for depth in (1, 3)],
+    *[flag(depth) for depth in (1, 2, 4)],
 )
 
 

@@ -7,23 +7,26 @@ import numpy as np
 import pytest
 
 from tilewright import te
+from tilewright.tir.interpret import interpret
 
 
 @pytest.fixture
-def run() -> Callable[..., list[np.ndarray]]:
-    """Runs tensor expressions through the interpreter; gives the arrays after the call.
+def run() -> Callable[..., list[Any]]:
+    """Runs tensor expressions through the interpreter and gives the arguments as they are afterwards.
 
-    An argument is an array, a scalar, or the shape of an output.
+    A tuple among the values is the shape of an output. Each block is held to the regions it declares.
     """
-    from tilewright.tir.interpret import interpret
 
-    def call(args: list[Any], *values: Any, **options: Any) -> list[np.ndarray]:
+    def call(args: list[Any], *values: Any, **options: Any) -> list[Any]:
         func = te.create_prim_func(args, **options)
         held = [
             np.zeros(v, str(a.dtype)) if isinstance(v, tuple) else v
             for a, v in zip(args, values, strict=True)
         ]
-        interpret(func, *held)
+        outputs = [
+            func.buffer_map[p].name for p, v in zip(func.params, values, strict=True) if isinstance(v, tuple)
+        ]
+        interpret(func, *held, check_regions=True, outputs=outputs)
         return held
 
     return call

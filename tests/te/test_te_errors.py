@@ -350,6 +350,11 @@ def test_shapes():
         "te.placeholder `X`: dimension 0 of the shape, `x`, is float32 and must be an integer\n  at @",
     )
     refused(
+        lambda: te.compute((I32[0],), lambda i: i, name="C"),
+        "te.compute `C`: dimension 0 of the shape, `I32[0]`, depends on the elements of a tensor\n  at @\n"
+        "  hint: pass the size as a te.var",
+    )
+    refused(
         lambda: te.placeholder("4", name="X"),
         "te.placeholder `X`: a shape is a tuple of dimensions, not '4'\n  at @",
     )

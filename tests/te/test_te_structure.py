@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import textwrap
 
+import numpy as np
 import pytest
 
 from tilewright import te
@@ -175,7 +176,7 @@ def test_where_puts_the_identity_in_place_of_what_does_not_count():
     assert isinstance(store, BufferStore)
     assert (
         str(store.value)
-        == "T.max(B[()], T.if_then_else(v_k > 3, A[v_k], T.float32(-3.4028234663852886e+38)))"
+        == "T.max(B[()], T.if_then_else(v_k > 3, A[v_k], T.float32(\"-inf\")))"
     )
 
 
@@ -421,3 +422,30 @@ def test_hybrid_script_says_so_when_called():
     assert str(caught.value) == (
         "te.hybrid.script is not supported yet; write te.compute, te.extern or a tir script"
     )
+
+
+def test_the_classic_names_are_there():
+    classic = (
+        "placeholder compute var reduce_axis sum size_var thread_axis max create_prim_func min scan "
+        "decl_tensor_intrin comm_reducer floordiv extern min_value floormod tensor.Tensor const exp "
+        "round sigmoid div if_then_else hybrid.script AXIS_SEPARATOR tanh ceil power sqrt max_value "
+        "tag_scope abs PlaceholderOp ScanOp extern_primfunc floor gradient hybrid.build log trunc "
+        "truncdiv truncmod indexdiv indexmod infinity ComputeOp ExternOp TensorComputeOp prod all "
+        "any nearbyint erf sin cos tan asin acos atan rsqrt log2 log10 log1p isnan isfinite isinf "
+        "popcount fmod add subtract multiply tensor.ComputeOp "
+    )
+    for name in classic.split():
+        found = te
+        for part in name.split("."):
+            found = getattr(found, part)
+        assert found is not None
+    assert set(te.__all__) <= set(dir(te))
+    with pytest.raises(AttributeError, match="has no attribute 'no_such_name'"):
+        te.no_such_name  # noqa: B018
+
+
+def test_types_and_sizes_of_numpy_are_understood():
+    A = te.placeholder((np.int64(4), np.int32(2)), np.float16, "A")
+    assert A.dtype == "float16" and [d.dtype for d in A.shape] == ["int32", "int32"]
+    assert te.placeholder((4,), np.dtype("int8")).dtype == "int8"
+    assert te.placeholder(7).ndim == 1

@@ -139,7 +139,7 @@ def test_block_form_runs_threads_one_after_the_other():
     @T.prim_func
     def shift(A: T.Buffer((8,), "int32"), B: T.Buffer((8,), "int32")):
         S = T.alloc_buffer((8,), "int32", scope="shared")
-        for b in T.thread_binding(1, thread="blockIdx.x"):
+        for _b in T.thread_binding(1, thread="blockIdx.x"):
             for t in T.thread_binding(8, thread="threadIdx.x"):
                 with T.block("S"):
                     v = T.axis.spatial(8, t)
@@ -161,13 +161,15 @@ def test_match_buffer_names_a_region():
     row = decl_buffer((4,), "float32", "row")
     i, j, x, y = Var("i"), Var("j"), Var("x"), Var("y")
     vi, vj = Var("vi"), Var("vj")
-    inner = serial(x, 4, serial(y, 4, BufferStore(tile, a[vi * 4 + x, vj * 4 + y] + cast("float32", s0), [x, y])))
+    inner = serial(
+        x, 4, serial(y, 4, BufferStore(tile, a[vi * 4 + x, vj * 4 + y] + cast("float32", s0), [x, y]))
+    )
     last = serial(y, 4, BufferStore(row, row[y] * const(10.0, "float32"), [y]))
     region = BufferRegion(c, (Range(vi * 4, vi * 4 + 4), Range(vj * 4, vj * 4 + 4)))
     line = BufferRegion(c, (Range(vi * 4 + 2, vi * 4 + 3), Range(vj * 4, vj * 4 + 4)))
     block = Block(
         [IterVar((0, 2), vi, 0), IterVar((0, 2), vj, 0)],
-        [],
+        [BufferRegion(a, region.region)],
         [region],
         "tiles",
         seq(inner, last),
@@ -222,10 +224,19 @@ def test_strided_arrays_where_the_buffer_declares_strides():
 @pytest.mark.parametrize(
     ("arrays", "text"),
     [
-        ((np.zeros((2, 3), "f"), np.zeros((2, 4), "f")), "buffer B: its shape[1] is 4, the buffer's is `m` (m = 3 by A.shape[1])"),
-        ((np.zeros((2, 3), "d"), np.zeros((2, 3), "f")), "buffer A: its type is float64, the buffer's is float32"),
+        (
+            (np.zeros((2, 3), "f"), np.zeros((2, 4), "f")),
+            "buffer B: its shape[1] is 4, the buffer's is `m` (m = 3 by A.shape[1])",
+        ),
+        (
+            (np.zeros((2, 3), "d"), np.zeros((2, 3), "f")),
+            "buffer A: its type is float64, the buffer's is float32",
+        ),
         ((np.zeros(3, "f"), np.zeros((2, 3), "f")), "buffer A: it has 1 dimensions, the buffer 2"),
-        ((np.zeros((3, 2), "f").T, np.zeros((2, 3), "f")), "buffer A: the array is not dense, and the buffer declares no strides"),
+        (
+            (np.zeros((3, 2), "f").T, np.zeros((2, 3), "f")),
+            "buffer A: the array is not dense, and the buffer declares no strides",
+        ),
     ],
 )
 def test_arguments_that_do_not_fit_name_the_buffer(arrays, text):
@@ -356,7 +367,9 @@ def test_vector_code():
     i, v = Var("i"), Var("v", "float32x4")
     at = Ramp(i * 4, 1, 4)
     doubled = Let(v, BufferLoad(a, [at]), Add(v, v))
-    masked = Select(Ramp(const(0), 1, 4) < Broadcast(const(2), 4), doubled, Broadcast(const(-1.0, "float32"), 4))
+    masked = Select(
+        Ramp(const(0), 1, 4) < Broadcast(const(2), 4), doubled, Broadcast(const(-1.0, "float32"), 4)
+    )
     va, vb = RNG.random(16, np.float32), np.zeros(16, np.float32)
     interpret(PrimFunc([a, b], serial(i, 4, BufferStore(b, masked, [at]))), va, vb)
     want = (va + va).reshape(4, 4)
@@ -441,7 +454,7 @@ def test_choices_evaluate_one_side_only():
         6,
         seq(
             BufferStore(out, Select(i < 4, a[i], const(-1)), [i]),
-            IfThenElse((i < 4) & True if False else call("bool", "tir.likely", i < 4), Evaluate(a[i])),
+            IfThenElse(call("bool", "tir.likely", i < 4), Evaluate(a[i])),
             BufferStore(out, out[i] + if_then_else(i < 4, a[i], const(0)), [i]),
         ),
     )
@@ -541,7 +554,9 @@ def test_tensor_expressions_are_refused_clearly():
     x, y = Var("x", "float32"), Var("y", "float32")
     k = IterVar((0, 3), "k", 2)
     reducer = CommReducer((x,), (y,), (x + y,), (const(0.0, "float32"),))
-    func = PrimFunc([out], BufferStore(out, Reduce(reducer, (const(1.0, "float32"),), (k,), const(True), 0), [0]))
+    func = PrimFunc(
+        [out], BufferStore(out, Reduce(reducer, (const(1.0, "float32"),), (k,), const(True), 0), [0])
+    )
     with pytest.raises(InterpreterError, match="is a Reduce, which has no meaning in a loop program"):
         interpret(func, np.zeros(1, "f"))
 

@@ -70,7 +70,7 @@ class Algebra(Prover):
             if self.residues and k % lower == 0:
                 c, b = self.residue(e)
                 if c % lower == 0:
-                    return _without(form, a) + (e.shift(-(b % lower))).scale(k // lower)
+                    return _replaced(form, (a,), e.shift(-(b % lower)).scale(k // lower))
             return None
         step = upper // lower
         for high, c in form.terms.items():
@@ -78,10 +78,8 @@ class Algebra(Prover):
                 continue
             if high.args[0].key == e.key:
                 top = high.args[2]
-                rest = _without(_without(form, a), high)
-                if top is None and lower == 1:
-                    return rest + e.scale(k)
-                return rest + Lin({self.forms.split(e, lower, top): k}, 0)
+                whole = e if top is None and lower == 1 else of_atom(self.forms.split(e, lower, top))
+                return _replaced(form, (a, high), whole.scale(k))
         if lower == 1:
             return self._joined_inside(form, a, k, upper)
         return None
@@ -98,8 +96,7 @@ class Algebra(Prover):
             e = high.args[0]
             if e.terms.get(part) == 1:
                 whole = _without(e, part).scale(upper) + low
-                rest = _without(_without(form, a), high)
-                return rest + self.mod_const(whole, high.args[2] * upper).scale(k)
+                return _replaced(form, (a, high), self.mod_const(whole, high.args[2] * upper).scale(k))
         return None
 
     def _join_symbolic(self, form: Lin) -> Lin:
@@ -113,7 +110,7 @@ class Algebra(Prover):
                 continue
             part = self.mul(of_atom(q), d).scale(k)
             if all(form.terms.get(x) == c for x, c in part.terms.items()):
-                return self._join_symbolic(_without(form, a) - part + e.scale(k))
+                return self._join_symbolic(_replaced(form, (a, *part.terms), e.scale(k)).shift(-part.const))
         return form
 
     def _push_into_extremes(self, form: Lin) -> Lin:
@@ -406,6 +403,17 @@ def _raw(form: Lin) -> tuple[dict[Atom, int], int]:
 
 def _without(form: Lin, a: Atom) -> Lin:
     return Lin({x: c for x, c in form.terms.items() if x is not a}, form.const)
+
+
+def _replaced(form: Lin, old: tuple[Atom, ...], value: Lin) -> Lin:
+    """The form with `value` where the first of some atoms stood, and without the others."""
+    terms: dict[Atom, int] = {}
+    placed = False
+    for x, c in form.terms.items():
+        for a, k in [(x, c)] if x not in old else [] if placed else value.terms.items():
+            terms[a] = terms.get(a, 0) + k
+        placed = placed or x in old
+    return Lin({a: c for a, c in terms.items() if c}, form.const + value.const)
 
 
 def _divide(e: Lin, g: int) -> Lin:

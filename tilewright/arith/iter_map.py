@@ -10,7 +10,20 @@ from enum import IntEnum
 from typing import Any, NamedTuple
 
 from ..ir.dtype import BOOL, DataType
-from ..ir.expr import IntImm, IterVar, PrimExpr, Range, Var, const, convert
+from ..ir.expr import (
+    Add,
+    FloorDiv,
+    FloorMod,
+    IntImm,
+    IterVar,
+    Mul,
+    PrimExpr,
+    Range,
+    Sub,
+    Var,
+    const,
+    convert,
+)
 from ..ir.ops import conjuncts, greater_equal, logical_or
 from .analyzer import Analyzer
 from .form import MIN, PROD, SPLIT, SYMDIV, SYMMOD, VAR, Atom, DoesNotFit, Lin, constant, is_index, of_atom
@@ -130,6 +143,44 @@ class Mapper:
                 parts.append(p.scaled(p.scale.scale(c)))
             base = base + made.base.scale(c)
         return Sum(self._collected(parts), base)
+
+    def index(self, e: PrimExpr, as_written: bool) -> Sum:
+        """An index as splits and a base, from its normal form or (first) as it is written.
+
+        The normal form knows more, but takes `(x * 4 + y) % 3` for `(x + y) % 3`, which is no split.
+        """
+        ways = [self.written, lambda e: self.sum(self.ana.norm(e))]
+        for way in ways if as_written else reversed(ways):
+            try:
+                s = way(e)
+                if not s.parts:
+                    return s
+                one, base = self.fuse(s)
+                return Sum([one], base)
+            except NotAffine as failed:
+                why = failed
+        raise why
+
+    def written(self, e: Any) -> Sum:
+        """The expression as it is written, operator by operator."""
+        cls = e.__class__
+        if cls is Add or cls is Sub:
+            a, b = self.written(e.a), self.written(e.b)
+            sign = 1 if cls is Add else -1
+            moved = [p.scaled(p.scale.scale(sign)) for p in b.parts]
+            return Sum(self._collected([*a.parts, *moved]), a.base + b.base.scale(sign))
+        if cls in (Mul, FloorDiv, FloorMod):
+            a, b = self.written(e.a), self.written(e.b)
+            if cls is Mul and b.parts:
+                a, b = b, a
+            if not b.parts and (b.base.terms or b.base.const):
+                if not a.parts:
+                    return Sum([], self.ana.norm(e))
+                if cls is Mul:
+                    mul = self.ana.mul
+                    return Sum([p.scaled(mul(p.scale, b.base)) for p in a.parts], mul(a.base, b.base))
+                return (self.divided if cls is FloorDiv else self.remainder)(a, b.base)
+        return self.sum(self.ana.norm(e))
 
     def _collected(self, parts: list[Split]) -> list[Split]:
         """Splits that differ in scale only, added up."""
@@ -270,13 +321,12 @@ class Mapper:
                 raise NotAffine("iterators that do not start at a multiple of their divisor")
         else:
             skip = ZERO
+        if self.ana.known_le(one.extent, d):
+            return Sum([], skip)
         one = self.pad(one, d)
         count = self._exact(one.extent, d)
         assert count is not None
-        lower = self.ana.mul(one.lower, d)
-        if not count.terms and count.const == 1:
-            return Sum([], skip)
-        return Sum([Split(one.mark, lower, count, ONE)], skip)
+        return Sum([Split(one.mark, self.ana.mul(one.lower, d), count, ONE)], skip)
 
     def remainder(self, s: Sum, m: Lin) -> Sum:
         """`sum % m`."""
@@ -287,6 +337,8 @@ class Mapper:
         one, start, units = self._aligned(Sum([one], base), m)
         if (start.terms or start.const) and self._exact(start, units) is None:
             raise NotAffine("iterators that do not start at a multiple of their divisor")
+        if self.ana.known_le(one.extent, units):
+            return Sum([one.scaled(scale)], ZERO)
         one = self.pad(one, units)
         return Sum([Split(one.mark, one.lower, units, scale)], ZERO)
 
@@ -449,8 +501,14 @@ class Mapper:
     def padding_predicate(self, sums: Sequence[Sum], memo: dict[int, IterMark]) -> PrimExpr:
         """What holds for the iterations that padding added."""
         out: PrimExpr = IntImm(BOOL, 0)
+        splits: dict[int, dict[Any, Split]] = {}
+        stack = [p for s in sums for p in s.parts]
+        while stack:
+            p = stack.pop()
+            splits.setdefault(id(p.mark), {})[p.lower.key] = p
+            stack.extend(p.mark.parts)
         for k, mark in self.padded.items():
-            used = {p.key: p for s in sums for p in s.parts if id(p.mark) == k}
+            used = dict(sorted(splits.get(k, {}).items(), reverse=True, key=lambda t: t[0][0]))
             if not used:
                 continue
             dtype = next(iter(self.marks)).dtype
@@ -497,27 +555,27 @@ def map_indices(
     for e in exprs:
         if not is_index(e.dtype):
             raise NotAffine(f"{e} of type {e.dtype} is no index")
-    mapper = Mapper(as_iters(input_iters), level != IterMapLevel.Bijective, trivial)
-    mapper.constrain(convert(predicate))
-    forms = [mapper.ana.norm(e) for e in exprs]
-    sums = _fused_sums(mapper, forms)
-    if mapper.padded:
-        sums = _fused_sums(mapper, forms)  # with all padding in place
-    _used_bounds(mapper, sums)
-    if level != IterMapLevel.NoCheck:
-        mapper.check(sums, level)
-    return mapper, sums, [e.dtype for e in exprs]
-
-
-def _fused_sums(mapper: Mapper, forms: list[Lin]) -> list[Sum]:
-    out = []
-    for f in forms:
-        s = mapper.sum(f)
-        if s.parts:
-            one, base = mapper.fuse(s)
-            s = Sum([one], base)
-        out.append(s)
-    return out
+    first: Any = None
+    for as_written in (False, True):
+        mapper = Mapper(as_iters(input_iters), level != IterMapLevel.Bijective, trivial)
+        try:
+            mapper.constrain(convert(predicate))
+            sums = [mapper.index(e, as_written) for e in exprs]
+            if mapper.padded:
+                sums = [mapper.index(e, as_written) for e in exprs]  # with all padding in place
+            _used_bounds(mapper, sums)
+            if level != IterMapLevel.NoCheck:
+                mapper.check(sums, level)
+        except NotAffine as why:
+            first = first or why
+            continue
+        made = mapper, sums, [e.dtype for e in exprs]
+        if not mapper.padded:
+            return made
+        first = made if not isinstance(first, tuple) else first
+    if isinstance(first, tuple):
+        return first
+    raise first
 
 
 def _used_bounds(mapper: Mapper, sums: list[Sum]) -> None:

@@ -138,14 +138,14 @@ class _Predicate:
         if not loose.terms:
             return high
         ana = self.walk.ana
+        step = loose.gcd()
+        unit = Lin({a: c // step for a, c in loose.terms.items()}, 0)
         for f in self.facts:
-            k = _multiple(self._loose(f), loose)
-            if k >= 0:
-                continue
-            # -k * loose <= rest of the fact
-            rest = f - self._loose(f)
-            made = ana.div_const(rest, -k) + (form - loose)
-            high = made if high is None else ana.extreme(MIN, [high, made])
+            k = _multiple(self._loose(f), unit)
+            if k < 0:  # -k * unit <= rest of the fact
+                rest = f - self._loose(f)
+                made = ana.div_const(rest, -k).scale(step) + (form - loose)
+                high = made if high is None else ana.extreme(MIN, [high, made])
         return high
 
     def lower(self, form: Lin, low: End) -> End:

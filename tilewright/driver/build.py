@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..ir.errors import BuildError
+from ..ir.function import PrimFunc
 from ..ir.module import IRModule
 from ..ir.transform import run_passes
 from ..target import Target
@@ -21,13 +22,13 @@ def build(
     target: Any = None,
     target_host: Any = None,
     runtime: Any = None,
-    name: str = "default_function",
+    name: str | None = None,
     binds: Mapping[Any, Any] | None = None,
 ) -> Any:
     """Compile exactly the loops that are given.
 
     `inputs` is a te schedule with `args`, a PrimFunc, an IRModule, a tir.Schedule, or a dict from
-    targets to modules.
+    targets to modules. A te schedule without a `name` becomes "default_function"; a PrimFunc keeps its own.
     """
     if isinstance(inputs, Mapping) and not isinstance(inputs, IRModule):
         parts = [_build_one(m, None, t, target_host, name, binds) for t, m in inputs.items()]
@@ -39,13 +40,15 @@ def build(
     return _build_one(inputs, args, target, target_host, name, binds)
 
 
-def _build_one(inputs: Any, args: Any, target: Any, host: Any, name: str, binds: Any) -> Any:
+def _build_one(inputs: Any, args: Any, target: Any, host: Any, name: str | None, binds: Any) -> Any:
     chosen = target if target is not None else Target.current(allow_none=True)
     if chosen is None:
         chosen = Target("llvm")
     if not isinstance(chosen, Target) or host is not None:
         chosen = Target(chosen, host=host)
     with chosen:
+        if name is None:
+            name = "main" if isinstance(inputs, PrimFunc) else "default_function"
         mod = lower(inputs, args, name=name, binds=binds)
         return _generate(mod, chosen)
 
@@ -55,9 +58,6 @@ def _generate(mod: IRModule, target: Target) -> Any:
     if kind == "llvm":
         from ..codegen.llvm import build_llvm
 
-        return build_llvm(run_passes((T.LowerIntrin(), T.Simplify()), mod), target)
-    raise BuildError(
-        f"there is no code generator for targets of kind {kind!r} yet; there is one for: llvm"
-    )
-
-
+        expand = T.LowerIntrin(fast_math=bool(target.attrs.get("fast-math")), has_fma=target.cpu.fma)
+        return build_llvm(run_passes((expand, T.Simplify()), mod), target)
+    raise BuildError(f"there is no code generator for targets of kind {kind!r} yet; there is one for: llvm")

@@ -96,7 +96,9 @@ def as_module(inp: Any, args: Sequence[Any] | None, name: str, binds: Mapping[An
     to_func = getattr(inp, "to_prim_func", None)
     if to_func is not None:
         if args is None:
-            raise ValueError("lowering a te schedule needs args: the tensors that the function takes, in order")
+            raise ValueError(
+                "lowering a te schedule needs args: the tensors that the function takes, in order"
+            )
         return IRModule({name: to_func(args, name=name, binds=binds)})
     if isinstance(inp, (list, tuple)) and all(isinstance(t, Tensor) for t in inp):
         return IRModule({name: create_prim_func(list(inp)).with_attr("global_symbol", name)})

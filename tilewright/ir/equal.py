@@ -6,13 +6,13 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from .buffer import Buffer
-from .expr import Call, FloatImm, IntImm, IterVar, Var
+from .buffer import Buffer, MatchBufferRegion
+from .expr import Call, FloatImm, IntImm, IterVar, Reduce, Var
 from .function import PrimFunc
 from .module import GlobalVar, IRModule
 from .node import Node, field_kinds
 from .op import Op
-from .stmt import Block, For
+from .stmt import Block, BufferRealize, DeclBuffer, For
 from .types import Type
 
 __all__ = [
@@ -44,6 +44,7 @@ _NAMES = {"name", "name_hint", "span", "key"}
 _FIRST: dict[type, tuple[str, ...]] = {
     For: ("loop_var",),
     Block: ("iter_vars", "alloc_buffers", "match_buffers"),
+    Reduce: ("axis",),
 }
 _order_cache: dict[type, tuple[tuple[str, str], ...]] = {}
 
@@ -134,6 +135,8 @@ class _Compare:
         ):
             if isinstance(a, (int, IntImm)) and isinstance(b, (int, IntImm)) and int(a) == int(b):
                 return
+            if isinstance(a, str) and isinstance(b, str) and str(a) == str(b):
+                return
             self.fail(path, a, b)
         if isinstance(a, IRModule):
             self.module(a, b, path)
@@ -168,7 +171,8 @@ class _Compare:
         elif isinstance(a, (str, int, bool, bytes, Type, Op)) or a is None:
             if a != b:
                 self.fail(path, a, b)
-        elif a is not b and a != b:
+        elif a is not b and (a != b) is not False:
+            # What answers with something else than True or False (a tensor) is compared by identity.
             self.fail(path, a, b)
 
     def fields(self, a: Node, b: Node, path: tuple[str, ...]) -> None:
@@ -185,9 +189,7 @@ class _Compare:
                     self.fail(where, x, y)
                 for i, (v, w) in enumerate(zip(x, y, strict=True)):
                     self.define(v, w, (*where, f"[{i}]"))
-            elif name == "alloc_buffers" or (
-                name == "buffer" and cls.__name__ in ("DeclBuffer", "MatchBufferRegion")
-            ):
+            elif _defines_buffers(cls, name):
                 xs, ys = ((x,), (y,)) if name == "buffer" else (x, y)
                 if len(xs) != len(ys):
                     self.fail(where, x, y, f"{len(xs)} buffers against {len(ys)}")
@@ -232,6 +234,13 @@ class _Compare:
         self.go(a.attrs, b.attrs, (*path, ".attrs"))
         for name in left:
             self.go(left[name], right[name], (*path, f".functions[{name!r}]"))
+
+
+def _defines_buffers(cls: type, field: str) -> bool:
+    """Whether the buffers in this field begin to exist with the node."""
+    return field == "alloc_buffers" or (
+        field == "buffer" and cls in (BufferRealize, DeclBuffer, MatchBufferRegion)
+    )
 
 
 def _same_float(a: float, b: float) -> bool:
@@ -294,6 +303,11 @@ class _Hash:
     def number(self, v: Any) -> int:
         return self.seen.setdefault(v, len(self.seen))
 
+    def define(self, b: Buffer) -> None:
+        """A buffer begins to exist, and with it the variables of its shape that are new."""
+        for v in _vars_in((b.data, b.shape, b.strides, b.elem_offset)):
+            self.number(v)
+
     def go(self, a: Any) -> int:
         if isinstance(a, Var):
             if a in self.seen or self.map_free:
@@ -316,13 +330,14 @@ class _Hash:
             for p in a.params:
                 b = a.buffer_map.get(p)
                 if b is not None:
-                    for v in _vars_in((b.data, b.shape, b.strides, b.elem_offset)):
-                        self.number(v)
+                    self.define(b)
                     shapes.append(self.go(b))
                     shapes.append(self.go(b.shape))
             return hash(("func", tuple(shapes), self.go(a.attrs), self.go(a.body)))
-        if isinstance(a, (IntImm, FloatImm)):
-            return hash((a.__class__.__name__, str(a.dtype), a.value))
+        if isinstance(a, IntImm):
+            return hash(a.value)  # a Python integer beside it is equal to it
+        if isinstance(a, FloatImm):
+            return hash(("FloatImm", str(a.dtype), self.go(a.value)))
         if isinstance(a, Call):
             op = a.op.name if isinstance(a.op, (Op, GlobalVar)) else str(a.op)
             return hash(("call", op, str(a.dtype), *[self.go(x) for x in a.args]))
@@ -337,8 +352,14 @@ class _Hash:
                 elif kind == "defs":
                     for v in x:
                         self.number(v)
+                elif name == "thread_binding" and isinstance(x, IterVar):
+                    x = x.thread_tag
                 elif name == "node" and isinstance(x, IterVar):
                     self.number(x.var)
+                    x = (x.thread_tag, x.iter_type)
+                elif _defines_buffers(a.__class__, name):
+                    for b in (x,) if isinstance(x, Buffer) else x:
+                        self.define(b)
                 parts_list.append(self.go(x))
             return hash((a.__class__.__name__, *parts_list))
         if isinstance(a, Mapping):

@@ -6,12 +6,13 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, ClassVar, TypeVar
 
 from .buffer import Buffer, BufferRegion, MatchBufferRegion
-from .expr import BufferLoad, IterVar, Let, PrimExpr, Var
+from .expr import BufferLoad, IterVar, Let, PrimExpr, Var, const, convert
 from .function import PrimFunc
 from .stmt import (
     Allocate,
     AllocateConst,
     Block,
+    BufferRealize,
     BufferStore,
     DeclBuffer,
     For,
@@ -38,6 +39,22 @@ __all__ = [
 _N = TypeVar("_N")
 
 
+def _dispatch_table(cls: type) -> dict[str, Callable[[Any, Any], Any]]:
+    """The handlers `visit_For`, … by the name of the node, those of derived classes over those of bases.
+
+    A size is a variable: a class that handles Var alone handles SizeVar too.
+    """
+    table: dict[str, Callable[[Any, Any], Any]] = {}
+    for base in reversed(cls.__mro__):
+        own = {n[6:]: f for n, f in base.__dict__.items() if n.startswith("visit_")}
+        own.pop("children", None)
+        own.pop("buffer", None)
+        if "Var" in own:
+            own.setdefault("SizeVar", own["Var"])
+        table.update(own)
+    return table
+
+
 class Visitor:
     """Reads a program. A subclass handles a node type by a method `visit_For(self, node)`;
     other nodes are passed through to their children."""
@@ -46,11 +63,7 @@ class Visitor:
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        table = dict(cls._table)
-        for name, value in cls.__dict__.items():
-            if name.startswith("visit_") and name != "visit_children":
-                table[name[6:]] = value
-        cls._table = table
+        cls._table = _dispatch_table(cls)
 
     def visit(self, n: Any) -> Any:
         handler = self._table.get(n.__class__.__name__)
@@ -73,11 +86,7 @@ class Mutator:
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        table = dict(cls._table)
-        for name, value in cls.__dict__.items():
-            if name.startswith("visit_") and name not in ("visit_children", "visit_buffer"):
-                table[name[6:]] = value
-        cls._table = table
+        cls._table = _dispatch_table(cls)
 
     def visit(self, n: Any) -> Any:
         handler = self._table.get(n.__class__.__name__)
@@ -172,14 +181,12 @@ class _Substitute(Mutator):
     """Variables replaced by expressions, in buffers' shapes too."""
 
     def __init__(self, table: Mapping[Any, Any]) -> None:
-        self.table = table
+        self.table: Any = table
         self.buffers: dict[Buffer, Buffer] = {}
 
     def visit_Var(self, n: Var) -> PrimExpr:
         found = self.table.get(n)
         return n if found is None else found  # type: ignore[no-any-return]
-
-    visit_SizeVar = visit_Var
 
     def visit_buffer(self, b: Buffer) -> Buffer:
         made = self.buffers.get(b)
@@ -198,6 +205,7 @@ class _Substitute(Mutator):
 
     visit_BufferLoad = visit_BufferStore = visit_BufferRegion = _with_buffer
     visit_MatchBufferRegion = visit_DeclBuffer = _with_buffer
+    visit_BufferRealize = visit_Prefetch = _with_buffer
 
     def visit_Block(self, n: Block) -> Block:
         made = n.map_children(self.visit)
@@ -208,8 +216,9 @@ class _Substitute(Mutator):
 
     def visit_AttrStmt(self, n: Any) -> Any:
         made = n.map_children(self.visit)
-        if isinstance(n.node, Var) and n.node in self.table and isinstance(self.table[n.node], Var):
-            made = made.replace(node=self.table[n.node])
+        if isinstance(n.node, Var):
+            found = self.table.get(n.node)
+            made = made.replace(node=found) if isinstance(found, Var) else made
         elif isinstance(n.node, Buffer):
             buffer = self.visit_buffer(n.node)
             made = made if buffer is n.node else made.replace(node=buffer)
@@ -223,28 +232,60 @@ def substitute(
 ) -> _N:
     """`n` with the variables in `table` replaced, and `buffers` by others; a function from a variable
     will do for a table."""
+    found: Mapping[Any, Any]
     if callable(table):
-        function, found = table, {}
-        for v in (m for m in pre_order(n) if isinstance(m, Var)):
-            made = function(v)
-            if made is not None:
-                found[v] = made
-        table = found
-    if not table and not buffers:
-        return n
-    walk = _Substitute(table)
+        found = _Asked(table)
+    else:
+        found = {_var_of(v): _replacement(_var_of(v), e) for v, e in table.items()}
+        if not found and not buffers:
+            return n
+    walk = _Substitute(found)
     walk.buffers.update(buffers or {})
     if isinstance(n, PrimFunc):
+        # The buffers of the parameters are those of the body: they change together.
+        held = {p: walk.visit_buffer(b) for p, b in n.buffer_map.items()}
         body = walk.visit(n.body)
-        return n if body is n.body else n.replace(body=body)  # type: ignore[return-value]
+        if body is n.body and all(held[p] is b for p, b in n.buffer_map.items()):
+            return n
+        return n.replace(body=body, buffer_map=held)  # type: ignore[return-value]
     return walk.visit(n)  # type: ignore[no-any-return]
 
 
+def _var_of(key: Any) -> Any:
+    return key.var if isinstance(key, IterVar) else key
+
+
+def _replacement(v: Any, value: Any) -> Any:
+    """What takes the place of a variable, in its type where it is a Python number."""
+    if isinstance(value, PrimExpr) or not isinstance(v, Var):
+        return value
+    return const(value, v.dtype) if isinstance(value, (int, float)) else convert(value)
+
+
+class _Asked(dict[Any, Any]):
+    """A table that asks a function once for each variable that it is asked for."""
+
+    def __init__(self, function: Callable[[Var], Any]) -> None:
+        super().__init__()
+        self.function = function
+
+    def get(self, v: Any, default: Any = None) -> Any:
+        if v not in self:
+            made = self.function(v)
+            self[v] = None if made is None else _replacement(v, made)
+        return self[v]
+
+
 def uses_var(n: Any, test: Var | Callable[[Var], bool]) -> bool:
-    """Whether a variable (or one for which `test` holds) occurs in `n`."""
-    if isinstance(test, Var):
-        return any(m is test for m in pre_order(n))
-    return any(isinstance(m, Var) and test(m) for m in pre_order(n))
+    """Whether a variable (or one for which `test` holds) occurs in `n`; a load or store uses its pointer."""
+    chosen: Callable[[Var], bool] = (lambda v: v is test) if isinstance(test, Var) else test
+    for m in pre_order(n):
+        if isinstance(m, Var):
+            if chosen(m):
+                return True
+        elif isinstance(m, (BufferLoad, BufferStore)) and chosen(m.buffer.data):
+            return True
+    return False
 
 
 def _buffer_vars(b: Buffer) -> Iterator[Var]:
@@ -269,8 +310,6 @@ class _Undefined(Visitor):
     def visit_Var(self, n: Var) -> None:
         self.use(n)
 
-    visit_SizeVar = visit_Var
-
     def _scoped(self, n: Any, *bound: Var) -> None:
         new = [v for v in bound if v not in self.bound]
         self.bound.update(new)
@@ -289,11 +328,17 @@ class _Undefined(Visitor):
         self._scoped(n.body, n.loop_var)
 
     def visit_Allocate(self, n: Allocate | AllocateConst) -> None:
-        for e in n.extents:
-            self.visit(e)
+        for e in n.children():
+            if e is not n.body:
+                self.visit(e)
         self._scoped(n.body, n.buffer_var)
 
     visit_AllocateConst = visit_Allocate
+
+    def visit_BufferRealize(self, n: BufferRealize) -> None:
+        for e in (*n.bounds, n.condition):
+            self.visit(e)
+        self._scoped(n.body, n.buffer.data)
 
     def visit_AttrStmt(self, n: Any) -> None:
         self.visit(n.value)
@@ -312,6 +357,9 @@ class _Undefined(Visitor):
     def visit_Block(self, n: Block) -> None:
         for iv in n.iter_vars:
             self.visit(iv)
+        for b in n.alloc_buffers:
+            for e in b.children():
+                self.visit(e)
         held = {iv.var for iv in n.iter_vars} | {b.data for b in n.alloc_buffers}
         for m in n.match_buffers:
             held |= set(_buffer_vars(m.buffer))
@@ -361,13 +409,29 @@ class _Renew(_Substitute):
         self.table[v] = made = v.__class__(v.name, v.type_annotation)
         return made
 
+    def fresh_iter(self, iv: IterVar) -> IterVar:
+        dom = None if iv.dom is None else self.visit(iv.dom)
+        return IterVar(dom, self.fresh(iv.var), iv.iter_type, iv.thread_tag, iv.span)
+
     def visit_For(self, n: For) -> For:
+        low, extent = self.visit(n.min), self.visit(n.extent)
         return n.replace(
             loop_var=self.fresh(n.loop_var),
-            min=self.visit(n.min),
-            extent=self.visit(n.extent),
+            min=low,
+            extent=extent,
+            thread_binding=None if n.thread_binding is None else self.fresh_iter(n.thread_binding),
             body=self.visit(n.body),
         )
+
+    def visit_AttrStmt(self, n: Any) -> Any:
+        if isinstance(n.node, IterVar) and n.attr_key in ("thread_extent", "virtual_thread"):
+            value, node = self.visit(n.value), self.fresh_iter(n.node)
+            return n.replace(node=node, value=value, body=self.visit(n.body))
+        return super().visit_AttrStmt(n)
+
+    def visit_BufferRealize(self, n: BufferRealize) -> BufferRealize:
+        buffer = self.renew_buffer(n.buffer)
+        return n.map_children(self.visit).replace(buffer=buffer)
 
     def visit_LetStmt(self, n: LetStmt) -> LetStmt:
         value = self.visit(n.value)
@@ -376,9 +440,8 @@ class _Renew(_Substitute):
     visit_Let = visit_LetStmt
 
     def visit_Allocate(self, n: Allocate) -> Allocate:
-        extents = tuple([self.visit(e) for e in n.extents])
-        var = self.fresh(n.buffer_var)
-        return n.replace(buffer_var=var, extents=extents, body=self.visit(n.body))
+        self.fresh(n.buffer_var)
+        return n.map_children(self.visit).replace(buffer_var=self.table[n.buffer_var])
 
     visit_AllocateConst = visit_Allocate
 
@@ -399,15 +462,7 @@ class _Renew(_Substitute):
         return n.replace(buffer=made, body=self.visit(n.body))
 
     def visit_Block(self, n: Block) -> Block:
-        iters = tuple(
-            IterVar(
-                None if iv.dom is None else self.visit(iv.dom),
-                self.fresh(iv.var),
-                iv.iter_type,
-                iv.thread_tag,
-            )
-            for iv in n.iter_vars
-        )
+        iters = tuple([self.fresh_iter(iv) for iv in n.iter_vars])
         allocs = tuple(self.renew_buffer(b) for b in n.alloc_buffers)
         matches = []
         for m in n.match_buffers:

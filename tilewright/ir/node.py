@@ -98,6 +98,7 @@ def _kind(annotation: str) -> str:
         "Range": "node",
         "CommReducer": "node",
         "Block": "node",
+        "BufferRegion": "node",
         "tuple[Range,...]": "nodes",
         "tuple[BufferRegion,...]": "nodes",
         "tuple[IterVar,...]": "nodes",

@@ -16,8 +16,8 @@ from typing import Any, Final
 
 from . import ops
 from .dtype import INT32, DataType
-from .expr import Call
-from .op import ELEMENTWISE
+from .expr import Call, convert
+from .op import ELEMENTWISE, Op
 
 __all__ = ["DTYPE_FIRST", "DTYPE_LAST", "INFERRED", "default_dtype", "infers_back"]
 
@@ -37,11 +37,23 @@ _FIXED: Final = {
 }
 _fixed: Final = {name: DataType(kind) for kind, names in _FIXED.items() for name in names.split()}
 
-# The functions of `ops` that build a call and find its type themselves.
+
+def _like_first(name: str) -> Callable[..., Any]:
+    """A call of the type of its first argument."""
+    op = Op.get(f"tir.{name}")
+
+    def build(*args: Any) -> Call:
+        held = tuple(convert(a) for a in args)
+        return Call(held[0].dtype, op, held)
+
+    return build
+
+
+# The functions that build a call and find its type themselves: those of `ops`, where there is one.
 INFERRED: Final[dict[str, Callable[..., Any]]] = {
-    name: getattr(ops, name)
+    name: getattr(ops, name, None) or _like_first(name)
     for name in [*ELEMENTWISE, "ret", "assume", "undef", "address_of", "call_packed"]
-    if hasattr(ops, name) and name not in DTYPE_FIRST
+    if name not in DTYPE_FIRST
 }
 
 

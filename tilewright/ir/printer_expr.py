@@ -26,16 +26,17 @@ from .expr import (
     Shuffle,
     StringImm,
     Var,
+    const,
     const_value,
 )
 from .expr_text import PYTHON_INFIX, PYTHON_NOT, ExprText, Infix, Piece, float_text, quoted
 from .module import GlobalVar
 from .node import Node
 from .op import Op
-from .ops import BINARY, add, is_zero, logical_not
+from .ops import BINARY, is_zero, logical_not
 from .printer_calls import DTYPE_FIRST, DTYPE_LAST, INFERRED, default_dtype, infers_back
 from .printer_names import Names
-from .printer_ranges import difference
+from .printer_ranges import difference, stop_after
 from .types import PointerType, PrimType, TupleType, Type
 
 __all__ = ["MARK_END", "MARK_START", "ScriptExpr"]
@@ -167,7 +168,7 @@ class ScriptExpr(ExprText):
         if step < 1 or e.lanes < 2 or not e.base.dtype.is_integral:
             return None
         try:
-            stop = add(e.base, step * e.lanes)
+            stop = stop_after(e.base, const(step * e.lanes, e.base.dtype))
             if const_value(difference(stop, e.base)) != step * e.lanes:
                 return None
         except ValueError:
@@ -199,7 +200,7 @@ class ScriptExpr(ExprText):
 
     def stop_of(self, r: Any) -> str:
         """The end of a range, written so that the extent can be found again."""
-        return self.expr(add(r.min, r.extent))
+        return self.expr(stop_after(r.min, r.extent))
 
     def text_Buffer(self, e: Buffer) -> Piece:
         return Piece(self.name_of(e))

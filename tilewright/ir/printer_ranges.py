@@ -13,7 +13,7 @@ from .equal import structural_equal
 from .expr import Add, FloorDiv, IntImm, Mul, PrimExpr, Sub, const
 from .ops import add, floordiv, mul, sub
 
-__all__ = ["difference"]
+__all__ = ["difference", "stop_after"]
 
 
 def difference(stop: PrimExpr, start: PrimExpr) -> PrimExpr:
@@ -45,6 +45,25 @@ def difference(stop: PrimExpr, start: PrimExpr) -> PrimExpr:
     if out is None:
         return const(constant, stop.dtype)
     return add(out, const(constant, stop.dtype)) if constant >= 0 else sub(out, const(-constant, stop.dtype))
+
+
+def stop_after(start: PrimExpr, extent: PrimExpr) -> PrimExpr:
+    """The end of a range, from which `difference` finds `extent` again, with constants taken together.
+
+    v - 1, 3  ->  v + 2
+    """
+    plain = add(start, extent)
+    cls = start.__class__
+    if extent.__class__ is not IntImm or cls not in (Add, Sub) or start.b.__class__ is not IntImm:  # type: ignore[attr-defined]
+        return plain
+    offset = start.b.value if cls is Add else -start.b.value  # type: ignore[attr-defined]
+    total = offset + extent.value  # type: ignore[attr-defined]
+    base: PrimExpr = start.a  # type: ignore[attr-defined]
+    try:
+        made = add(base, const(total, base.dtype)) if total >= 0 else sub(base, const(-total, base.dtype))
+        return made if structural_equal(difference(made, start), extent) else plain
+    except ValueError:  # a constant that does not fit its type
+        return plain
 
 
 def _collect(e: Any, scale: int, terms: list[tuple[PrimExpr, int]]) -> int:

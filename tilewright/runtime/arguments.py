@@ -24,7 +24,7 @@ __all__ = ["ArgumentErrors", "decoder", "scalar_range"]
 
 _REMEMBERED = 1024
 # Layouts by NumPy's and torch's own terms, for speed. Of NumPy only what the buffer protocol can hand out:
-# dense, writable, not empty, of a built-in type. That way to the address costs a fifth of the array interface.
+# dense, writable, not empty, of a built-in type. That way to the address costs a fifth of the other.
 _numpy_layouts: dict[tuple[object, ...], Layout] = {}
 _torch_layouts: dict[tuple[object, ...], Layout] = {}
 

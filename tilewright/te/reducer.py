@@ -180,10 +180,20 @@ def comm_reducer(
     return Reducer(fcombine, fidentity, name)
 
 
+def _greatest(dtype: str) -> PrimExpr:
+    """What `min` starts from: infinity where there is one, so that reducing infinities gives them back."""
+    return ops.infinity(dtype) if DataType(dtype).is_float else ops.max_value(dtype)
+
+
+def _least(dtype: str) -> PrimExpr:
+    """What `max` starts from."""
+    return ops.neg(ops.infinity(dtype)) if DataType(dtype).is_float else ops.min_value(dtype)
+
+
 sum = Reducer(ops.add, lambda t: const(0, t), "sum")
 prod = Reducer(ops.mul, lambda t: const(1, t), "prod")
-min = Reducer(ops.min_of, ops.max_value, "min")
-max = Reducer(ops.max_of, ops.min_value, "max")
+min = Reducer(ops.min_of, _greatest, "min")
+max = Reducer(ops.max_of, _least, "max")
 _all_of = Reducer(ops.logical_and, lambda t: const(True, t), "all")
 _any_of = Reducer(ops.logical_or, lambda t: const(False, t), "any")
 

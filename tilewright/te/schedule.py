@@ -19,7 +19,19 @@ from .tensor import ComputeOp, Operation, PlaceholderOp, Tensor
 
 __all__ = ["InferBound", "Schedule", "ScheduleOps", "SchedulePostProcToPrimFunc", "Stage", "create_schedule"]
 
-_LATER_STAGE = ["compute_at", "compute_inline", "double_buffer", "env_threads", "prefetch", "rolling_buffer", "set_scope", "set_store_predicate", "storage_align", "tensorize", "transform_layout"]
+_LATER_STAGE = [
+    "compute_at",
+    "compute_inline",
+    "double_buffer",
+    "env_threads",
+    "prefetch",
+    "rolling_buffer",
+    "set_scope",
+    "set_store_predicate",
+    "storage_align",
+    "tensorize",
+    "transform_layout",
+]
 _LATER = ["cache_read", "cache_write", "create_group", "rfactor"]
 
 

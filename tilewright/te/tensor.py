@@ -87,6 +87,12 @@ def _checked_dim(dim: Any, position: int) -> PrimExpr:
             )
         if isinstance(made, IntImm) and made.value < 0:
             raise refuse(f"dimension {position} of the shape is negative: {made.value}")
+        for n in unique_nodes([made]):
+            if isinstance(n, ProducerLoad):
+                raise refuse(
+                    f"dimension {position} of the shape, `{made}`, depends on the elements of a tensor",
+                    "pass the size as a te.var",
+                )
         return made
     raise refuse(f"dimension {position} of the shape is {shown(dim)} and must be an integer")
 

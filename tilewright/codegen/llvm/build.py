@@ -61,9 +61,7 @@ def build_llvm(mod: IRModule, target: Any) -> LLVMModule:
     text = emitter.text(metadata, " ".join(quoted))
     level = min(3, max(0, PassContext.current().opt_level + 1))
     machine = Machine(triple, cpu, features, level, settings.abi)
-    return LLVMModule(
-        text, metadata, machine, uses_parallel=emitter.uses_parallel, native=settings.is_host
-    )
+    return LLVMModule(text, metadata, machine, uses_parallel=emitter.uses_parallel, native=settings.is_host)
 
 
 def _native_half(triple: str, target: Any) -> bool:

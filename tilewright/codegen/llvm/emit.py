@@ -218,7 +218,9 @@ class FunctionEmitter:
         if e.dtype.lanes > 1 or not may_trap(e.b):
             return self.tmp(f"{'and' if conj else 'or'} {reg_type(e.dtype)} {a}, {self.expr(e.b)}")
         decided = "false" if conj else "true"
-        return self.choice(a, (lambda: self.expr(e.b)) if conj else None, None if conj else e.b, "i1", decided)
+        return self.choice(
+            a, (lambda: self.expr(e.b)) if conj else None, None if conj else e.b, "i1", decided
+        )
 
     def choice(
         self, condition: str, then: Callable[[], str] | None, other: PrimExpr | None, text: str, fixed: str
@@ -567,14 +569,19 @@ class FunctionEmitter:
 
 def _is_index(e: PrimExpr) -> bool:
     """Whether it is made of loop variables and sizes alone, which do not overflow."""
-    return all(m.__class__.__name__ in ("Var", "SizeVar", "IntImm", "Add", "Sub", "Mul") for m in pre_order(e))
+    return all(
+        m.__class__.__name__ in ("Var", "SizeVar", "IntImm", "Add", "Sub", "Mul") for m in pre_order(e)
+    )
 
 
 def may_trap(e: PrimExpr) -> bool:
     """Whether evaluating it where it is not wanted may fault."""
     for m in pre_order(e):
         if isinstance(m, (BufferLoad, Call)) and not (
-            isinstance(m, Call) and isinstance(m.op, Op) and m.op.vectorizable and m.op.short_name != "if_then_else"
+            isinstance(m, Call)
+            and isinstance(m.op, Op)
+            and m.op.vectorizable
+            and m.op.short_name != "if_then_else"
         ):
             return True
         if m.__class__.__name__ in ("Div", "Mod", "FloorDiv", "FloorMod") and not m.dtype.is_float:

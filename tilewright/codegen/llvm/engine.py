@@ -101,7 +101,9 @@ _names = iter(range(1 << 62))
 class JitLibrary:
     """Object code linked into this process. Keeps the code alive as long as it lives."""
 
-    def __init__(self, code: bytes, *, exports: tuple[str, ...], imports: dict[str, int] | None = None) -> None:
+    def __init__(
+        self, code: bytes, *, exports: tuple[str, ...], imports: dict[str, int] | None = None
+    ) -> None:
         llvm = _llvm()
         self.symbols = frozenset(exports)
         with _lock:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...ir.dtype import FLOAT32, DataType
 from ...ir.errors import LoweringError
-from ...ir.expr import Call, IntImm, StringImm, const_value
+from ...ir.expr import Call, IntImm, Ramp, StringImm, const_value
 from ...ir.op import Op
 from .half import from_float, to_float
 from .types import constant, is_small_float, mem_type, reg_type
@@ -248,7 +248,7 @@ def _ret(f: FunctionEmitter, e: Call) -> str:
 def _address_of(f: FunctionEmitter, e: Call) -> str:
     load: Any = e.args[0]
     index = f.flat(load.buffer, load.indices)
-    if index.dtype.lanes > 1:
+    if isinstance(index, Ramp):
         index = index.base
     return f.address(load.buffer, index)
 
@@ -348,8 +348,8 @@ def _packed(f: FunctionEmitter, e: Call) -> str:
     values, codes = f.alloca("i64", count + 1, 16), f.alloca("i32", count + 1, 16)
     for i, arg in enumerate(rest):
         slot = f.tmp(f"getelementptr inbounds i64, ptr {values}, i64 {i}")
-        code = _pack(f, arg, slot)
-        f.emit(f"store i32 {code}, ptr {f.tmp(f'getelementptr inbounds i32, ptr {codes}, i64 {i}')}")
+        kind = _pack(f, arg, slot)
+        f.emit(f"store i32 {kind}, ptr {f.tmp(f'getelementptr inbounds i32, ptr {codes}, i64 {i}')}")
     result = f.tmp(f"getelementptr inbounds i64, ptr {values}, i64 {count}")
     result_code = f.tmp(f"getelementptr inbounds i32, ptr {codes}, i64 {count}")
     f.emit(f"store i64 0, ptr {result}")
@@ -400,7 +400,9 @@ def _stack_array(f: FunctionEmitter, e: Call) -> str:
     tensor = f.alloca(_DLTENSOR, 1, 16)
 
     def put(field: int, text: str) -> None:
-        f.emit(f"store {text}, ptr {f.tmp(f'getelementptr inbounds {_DLTENSOR}, ptr {tensor}, i32 0, i32 {field}')}")
+        f.emit(
+            f"store {text}, ptr {f.tmp(f'getelementptr inbounds {_DLTENSOR}, ptr {tensor}, i32 0, i32 {field}')}"
+        )
 
     put(0, f"ptr {f.expr(data)}")
     put(1, "i32 1")  # the CPU
@@ -425,5 +427,3 @@ def _int64_array(f: FunctionEmitter, e: Any) -> str:
         slot = f.tmp(f"getelementptr inbounds i64, ptr {array}, i64 {i}")
         f.emit(f"store i64 {f.index64(value)}, ptr {slot}")
     return array
-
-

@@ -67,7 +67,7 @@ class ModuleEmitter:
             name = self.strings[value] = f"@.str{len(self.strings)}"
             data = value.encode() + b"\0"
             self.globals.append(
-                f"{name} = private unnamed_addr constant [{len(data)} x i8] c\"{_escaped(data)}\""
+                f'{name} = private unnamed_addr constant [{len(data)} x i8] c"{_escaped(data)}"'
             )
         return name
 
@@ -89,7 +89,7 @@ class ModuleEmitter:
         self.defined.add(signature.symbol)
         f = FunctionEmitter(self, noalias=signature.noalias)
         noalias = " noalias" if signature.noalias else ""
-        params = []
+        params: list[str] = []
         for p in signature.arguments:
             name = f"%{_clean(p.var.name)}.{len(params)}"
             if p.is_pointer:

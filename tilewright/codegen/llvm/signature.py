@@ -129,7 +129,7 @@ def _dim(e: PrimExpr, symbols: dict[Var, str]) -> Any:
         return e.value
     if isinstance(e, Var):
         return symbols[e]
-    op = _OPS.get(e.__class__)
+    op = _OPS.get(e.__class__)  # type: ignore[arg-type]
     if op is None:
         raise BuildError(f"a parameter's dimension is `{e}`: only + - * // % min max of sizes can be checked")
     return [op, _dim(e.a, symbols), _dim(e.b, symbols)]  # type: ignore[attr-defined]

@@ -105,9 +105,14 @@ def locate(t: ExprTranslator, b: Buffer, indices: list[Code], sub: str | None, *
         position_tests.append(f"0 <= @ < len({memory})")
     if tracked and not write:
         mask = f"{view.pointer}_w"
-        position_tests.append(f"{mask}[@]" if grain == 1 else f"all_set({mask}, @, {grain})")
-    if logged:
-        position_tests.append(_noted(t, view, grain, write))
+        written = f"{mask}[@]" if grain == 1 else f"all_set({mask}, @, {grain})"
+        if logged:
+            # another thread may still write it: then it is a race, and found when that happens
+            position_tests.append(f"{_noted(t, view, grain, 'read')}")
+            written = f"({written} or {_noted(t, view, grain, 'unwritten')})"
+        position_tests.append(written)
+    elif logged:
+        position_tests.append(_noted(t, view, grain, "write" if write else "read"))
     if tracked and write:
         mask = f"{view.pointer}_w"
         mark = f"{mask}[{position}] = 1" if grain == 1 else f"set_all({mask}, {position}, {grain})"
@@ -141,8 +146,7 @@ def _closed(text: int | str) -> int | str:
     return f"({text})"
 
 
-def _noted(t: ExprTranslator, view: View, grain: int, write: bool) -> str:
-    how = "write" if write else "read"
+def _noted(t: ExprTranslator, view: View, grain: int, how: str) -> str:
     cell = times("@", grain)
     if view.pointer in t.window_names:
         cell = plus(cell, f"{view.pointer}_o")

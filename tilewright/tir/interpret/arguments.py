@@ -164,8 +164,10 @@ class Arguments:
             raise ValueError(f"{self.name}: argument for {name}: its memory is not aligned to {array.dtype}")
         last = sum((n - 1) * s for n, s in zip(array.shape, array.strides))
         size = last // array.itemsize + 1
+        # stride tricks know only NumPy's own types, so the elements go by as words of their size
+        words = array.view(f"u{array.itemsize}") if array.itemsize <= 8 else array
         flat = np.lib.stride_tricks.as_strided(
-            array, (size,), (array.itemsize,), writeable=array.flags.writeable
+            words, (size,), (array.itemsize,), writeable=array.flags.writeable
         )
         return flat.view(np.uint8)
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import itertools
+import sys
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -25,6 +27,17 @@ _numbers = itertools.count()
 _programs: weakref.WeakKeyDictionary[PrimFunc, dict[Options, Program]] = weakref.WeakKeyDictionary()
 
 
+@contextmanager
+def _deep_recursion() -> Iterator[None]:
+    """Room for expressions that nest by the thousand; Python's own frames do not use the C stack."""
+    before = sys.getrecursionlimit()
+    sys.setrecursionlimit(max(before, 50_000))
+    try:
+        yield
+    finally:
+        sys.setrecursionlimit(before)
+
+
 class Program:
     """A function as Python code. `source` is its text, for those who want to see it."""
 
@@ -32,7 +45,8 @@ class Program:
         name = str(func.attrs.get("global_symbol", "main"))
         t = StmtTranslator(func, options)
         try:
-            frame = t.translate()
+            with _deep_recursion(), np.errstate(all="ignore"):
+                frame = t.translate()
         except InterpreterError as error:
             error.function = error.function or name
             raise
@@ -87,15 +101,16 @@ class Program:
         record = self.records[line - 1] if line else None
         if record is not None:
             statement, visible = record
-            if error.kind not in ("race", "barrier"):
-                error.statement = statement
+            if error.notes:
+                error.function = self.name
+                return error  # it tells of two places, or of one that was left before
+            error.statement = statement
             shown: list[tuple[str, Any]] = []
             while visible is not None:
                 visible, name, python = visible
                 if python in values:
                     shown.append((name, values[python]))
-            if error.kind != "barrier":
-                error.values = dict(reversed(shown))
+            error.values = dict(reversed(shown))
         error.function = self.name
         return error
 

@@ -57,12 +57,18 @@ def _at_once(a: Stamp, b: Stamp) -> bool:
 class Clock:
     """Who is running now, and the logs that were begun since everyone last met."""
 
-    __slots__ = ("logs", "sites", "stamp")
+    __slots__ = ("logs", "pending", "sites", "stamp")
 
     def __init__(self, sites: list[Any]) -> None:
         self.stamp: Stamp = Stamp(0, 0, "")
         self.logs: list[AccessLog] = []
         self.sites = sites  # the statement of each access that is logged
+        self.pending: InterpreterError | None = None  # a read that nobody has written for yet
+
+    def settle(self) -> None:
+        """A segment ends: what was read in it and not written by now was written by nobody."""
+        if self.pending is not None:
+            raise self.pending
 
     def forget(self) -> None:
         """Everyone has met: no earlier access is at once with a later one."""
@@ -77,6 +83,7 @@ class Clock:
             for i in range(start, stop):
                 self.stamp = Stamp(i, 0, f"iteration {name} = {i}")
                 yield i
+            self.settle()
         finally:
             self.stamp = before
             self.forget()
@@ -118,6 +125,22 @@ class AccessLog:
                 self._race(cell, (reader, where, "reads"), (now, site, "writes"))
         self.writes[cell] = (now, site, atomic)
         return True
+
+    def unwritten(self, cell: int, site: int) -> bool:
+        """Note a read of a cell that nothing wrote: a race if another thread writes it in this segment,
+        else an error when the segment ends."""
+        if self.clock.pending is None:
+            from .memory import element_name
+
+            what = f"read of {element_name(self.memory, cell)}, which nothing wrote before"
+            note = f"{self.clock.stamp.label} reads it"
+            self.clock.pending = InterpreterError("unwritten", f"unwritten memory: {what}", [note])
+            self.clock.pending.statement = self.clock.sites[site]
+        return True
+
+    def unwritten_span(self, cell: int, count: int, site: int) -> bool:
+        """The same for an element of several cells."""
+        return self.unwritten(cell, site)
 
     def read_span(self, cell: int, count: int, site: int) -> bool:
         """Note a read of several cells."""
@@ -207,6 +230,7 @@ def launch(clock: Clock, kernel: Callable[[Thread], Program], extents: dict[str,
             threads.append(Thread(at, Stamp(number, linear, _label(at), linear // _WARP), shared))
         known = len(clock.logs)
         _run_block(clock, threads, [kernel(t) for t in threads])
+        clock.settle()
         del clock.logs[known:]  # those of the block's shared memory
     clock.stamp = before
     clock.forget()
@@ -240,6 +264,7 @@ def _run_block(clock: Clock, threads: Sequence[Thread], programs: Sequence[Progr
         if any(w is None or first is None or w.site != first.site for w in waiting):
             raise _divergence(clock, threads, waiting)
         assert first is not None
+        clock.settle()
         if first.kind == "reduce":
             answers = _reduce(threads, waiting)
         else:

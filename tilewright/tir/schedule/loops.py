@@ -44,7 +44,9 @@ class _Rebind(Mutator):
         if self.condition is not None:
             predicate = logical_and(predicate, self.condition)
         same = all(a is b for a, b in zip(values, n.iter_values, strict=True))
-        return n if same and predicate is n.predicate else BlockRealize(values, predicate, n.block, span=n.span)
+        return (
+            n if same and predicate is n.predicate else BlockRealize(values, predicate, n.block, span=n.span)
+        )
 
     def moved(self, e: PrimExpr) -> PrimExpr:
         made = self.visit(e)
@@ -92,9 +94,8 @@ def split(
     ana = sch.state.analyzer_at(n)
     known = [f for f in given if f is not None]
     inferred = ana.simplify(ceildiv(n.extent, product(known))) if len(known) < len(given) else None
-    sizes = [inferred if f is None else f for f in given]
     kind = n.loop_var.dtype
-    sizes = [const(int(const_value(s)), kind) if const_value(s) is not None else s for s in sizes]  # type: ignore[arg-type]
+    sizes = [_size(f, inferred, kind) for f in given]
     whole = product(sizes)
     if inferred is None and not ana.can_prove(less(n.extent, add(whole, const(1, whole.dtype)))):
         refuse(
@@ -121,6 +122,14 @@ def split(
     return [LoopRV(v) for v in variables]
 
 
+def _size(factor: PrimExpr | None, inferred: PrimExpr | None, kind: str) -> PrimExpr:
+    """A factor as an expression of the loop's type."""
+    size = inferred if factor is None else factor
+    assert size is not None
+    value = const_value(size)
+    return size if value is None else const(int(value), kind)
+
+
 def _horner(variables: Sequence[Var], sizes: Sequence[PrimExpr], kind: str) -> PrimExpr:
     """The position as a sum of variables times what lies inside them: `i_0*8 + i_1*2 + i_2`."""
     total: PrimExpr = const(0, kind)
@@ -133,7 +142,9 @@ def _check_factors(n: For, factors: Sequence[PrimExpr | None]) -> None:
     if len(factors) < 1:
         refuse("there are no factors to split by", at=n)
     if sum(f is None for f in factors) > 1:
-        refuse("more than one factor is None, so they cannot be inferred", at=n, hint="leave at most one open")
+        refuse(
+            "more than one factor is None, so they cannot be inferred", at=n, hint="leave at most one open"
+        )
     for f in factors:
         value = None if f is None else const_value(f)
         if value is not None and value < 1:
@@ -274,5 +285,3 @@ def tile(
     y_outer, y_inner = sch.split(y, [None, y_factor])
     sch.reorder(x_outer, y_outer, x_inner, y_inner)
     return x_outer, y_outer, x_inner, y_inner
-
-

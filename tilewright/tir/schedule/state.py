@@ -12,7 +12,7 @@ __all__ = ["Index", "ScheduleState"]
 
 
 class Index:
-    """Where the loops and blocks of a function are. Loops are known by their variable, blocks by their key."""
+    """Where the loops and blocks of a function are: loops by their variable, blocks by their key."""
 
     __slots__ = ("blocks", "loops", "order", "parents")
 
@@ -96,8 +96,7 @@ class ScheduleState:
             parent = index.parents[old]
             if parent is None:
                 break
-            before, after = old, new
-            new = parent.map_children(lambda c, a=before, b=after: b if c is a else c)
+            new = _with_child(parent, old, new)
             old = parent
         functions = dict(self.mod.functions)
         functions[self.working_on] = self.func.replace(body=new)
@@ -113,3 +112,7 @@ class ScheduleState:
                 for iv in up.iter_vars:
                     ana.bind_loop(iv.var, iv.dom.min, iv.dom.extent)
         return ana
+
+
+def _with_child(parent: Stmt, old: Stmt, new: Stmt) -> Stmt:
+    return parent.map_children(lambda child: new if child is old else child)

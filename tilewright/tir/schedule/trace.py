@@ -76,14 +76,14 @@ class Trace:
                     by_identity[key] = f"b{blocks - 1}"
                 made.append(by_identity.get(key, f"v{len(names)}"))
             many = len(made) > 1 or inst.kind in ("split", "get_loops", "get_child_blocks")
-            lines.append(f"{', '.join(made)}{',' if many and len(made) == 1 else ''} = {call}" if made else call)
+            lines.append(
+                f"{', '.join(made)}{',' if many and len(made) == 1 else ''} = {call}" if made else call
+            )
         return lines
 
     def __str__(self) -> str:
         body = "\n".join(f"  {line}" for line in self.as_python()) or "  pass"
-        return (
-            "# from tilewright import tir\ndef apply_trace(sch: tir.Schedule) -> None:\n" + body
-        )
+        return "# from tilewright import tir\ndef apply_trace(sch: tir.Schedule) -> None:\n" + body
 
     def show(self) -> None:
         """Print the steps."""

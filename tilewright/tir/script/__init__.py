@@ -2,7 +2,6 @@
 
 from .function import from_source, ir_module, macro, prim_func
 from .parser import Macro
-from .regions import block_accesses
 from .specs import BufferSpec
 
-__all__ = ["BufferSpec", "Macro", "block_accesses", "from_source", "ir_module", "macro", "prim_func"]
+__all__ = ["BufferSpec", "Macro", "from_source", "ir_module", "macro", "prim_func"]

@@ -192,8 +192,18 @@ def _surroundings(frame: FrameType | None, function: Any = None) -> dict[str, An
         out.update(function.__globals__)
         if frame is not None:
             out.update(frame.f_locals)
-        found = inspect.getclosurevars(function)
-        out.update(found.nonlocals)
+        out.update(_closure(function))
+    return out
+
+
+def _closure(function: Any) -> dict[str, Any]:
+    """The names that a function holds on to; those that are not set yet (its own class) are left out."""
+    out: dict[str, Any] = {}
+    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
+        try:
+            out[name] = cell.cell_contents
+        except ValueError:
+            continue
     return out
 
 
@@ -248,7 +258,7 @@ def _decorate_class(cls: type, frame: FrameType) -> IRModule:
     outside = _surroundings(frame)
     for m in vars(cls).values():
         if inspect.isfunction(m):
-            outside.update(inspect.getclosurevars(m).nonlocals)
+            outside.update(_closure(m))
     made = parse_class(class_source(cls, frame.f_lineno, frame.f_code.co_filename), outside)
     return made
 

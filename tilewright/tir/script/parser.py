@@ -33,9 +33,10 @@ from ...ir.stmt import (
     While,
 )
 from ...ir.types import PrimType, Type
+from ..analysis.regions import get_block_read_write_region
 from .evaluate import Evaluator, load_of
 from .namespace import Scalar
-from .regions import block_accesses, region_of
+from .regions import region_of
 from .source import Source
 from .specs import (
     AllocateSpec,
@@ -512,15 +513,10 @@ class StmtParser(Evaluator):
         self.frames.pop()
         if not spec.no_realize and len(frame.iter_values) != len(frame.iter_vars):
             raise self.source.error(s, f"block {spec.name}: an axis has no value")
-        reads, writes = frame.reads, frame.writes
-        if reads is None or writes is None:
-            found = block_accesses(body, frame.init, self.owners, frame.allocs, frame.matches)
-            reads = found[0] if reads is None else reads
-            writes = found[1] if writes is None else writes
         made = Block(
             frame.iter_vars,
-            reads,
-            writes,
+            frame.reads or (),
+            frame.writes or (),
             spec.name,
             body,
             frame.init,
@@ -529,10 +525,22 @@ class StmtParser(Evaluator):
             frame.annotations,
             span=self.source.span(s),
         )
+        if frame.reads is None or frame.writes is None:
+            made = self.complete(made, frame)
         if spec.no_realize:
             return made
         predicate = const(True, "bool") if frame.predicate is None else frame.predicate
         return BlockRealize(frame.iter_values, predicate, made, span=self.source.span(s))
+
+    def complete(self, b: Block, frame: BlockFrame) -> Block:
+        """The block with the accesses that it does not state found in its body."""
+        own = {x.data for x in frame.allocs} | {m.buffer.data for m in frame.matches}
+        outer = {data: x for data, x in self.owners.items() if data not in own}
+        reads, writes = get_block_read_write_region(b, outer)
+        return b.replace(
+            reads=tuple(reads) if frame.reads is None else frame.reads,
+            writes=tuple(writes) if frame.writes is None else frame.writes,
+        )
 
     # -- control -----------------------------------------------------------------------------
     def stmt_For(self, s: ast.For, here: _Suite) -> None:

@@ -10,7 +10,10 @@ from ...ir.transform import PrimFuncPass, as_pass, prim_func_pass
 # name of the pass -> (file, function)
 _PASSES = {
     "LowerInitBlock": ("lower_init_block", "lower_init_block"),
-    "PlanAndUpdateBufferAllocationLocation": ("plan_allocations", "plan_and_update_buffer_allocation_location"),
+    "PlanAndUpdateBufferAllocationLocation": (
+        "plan_allocations",
+        "plan_buffer_allocation",
+    ),
     "ConvertBlocksToOpaque": ("convert_blocks_to_opaque", "convert_blocks_to_opaque"),
     "CompactBufferAllocation": ("compact_buffer_allocation", "compact_buffer_allocation"),
     "LowerMatchBuffer": ("lower_match_buffer", "lower_match_buffer"),

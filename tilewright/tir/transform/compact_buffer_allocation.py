@@ -63,7 +63,7 @@ class _Compact(Mutator):
         return made_block.replace(alloc_buffers=tuple(allocs))
 
     def region(self, block: Block, buffer: Buffer) -> list[Range] | None:
-        """The box of `buffer` that is touched inside `block`; None if it cannot be told or must not change."""
+        """The box of `buffer` that is touched inside `block`; None if it cannot be told."""
         if buffer.strides or not buffer.shape:
             return None
         found = _Accesses(buffer)
@@ -149,7 +149,13 @@ class _Accesses:
             more = conditions + conjuncts(n.predicate)
             for match in n.block.match_buffers:
                 if match.source.buffer is self.buffer:
-                    self.box([(r.min, sub(add(r.min, r.extent), const(1, r.min.dtype))) for r in match.source.region], loops)
+                    self.box(
+                        [
+                            (r.min, sub(add(r.min, r.extent), const(1, r.min.dtype)))
+                            for r in match.source.region
+                        ],
+                        loops,
+                    )
             if n.block.init is not None:
                 self.walk(n.block.init, loops, more)
             self.walk(n.block.body, loops, more)

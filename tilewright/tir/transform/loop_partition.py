@@ -91,7 +91,7 @@ class _Partition(AnalyzedMutator):
         certain = {b.condition: True for b in bounds}
         if n.kind in (ForKind.PARALLEL, ForKind.THREAD_BINDING):
             return self.branched(n, low, high, certain)
-        # Outside an exact bound the condition fails; with several bounds one cannot tell which ended the part.
+        # Outside an exact bound the condition fails; of several one cannot tell which ended the part.
         only = bounds[0] if len(bounds) == 1 and bounds[0].exact else None
         below = {only.condition: False} if only is not None and only.low is not None else {}
         above = {only.condition: False} if only is not None and only.high is not None else {}
@@ -223,4 +223,3 @@ def _solve(condition: Any, var: Var, inner: Mapping[Var, Range]) -> _Bound | Non
     # var >= ceil(worst / -c)
     low = floordiv(add(worst, const(-c - 1, kind)), const(-c, kind))
     return _Bound(condition, low, None, not used)
-

@@ -108,5 +108,3 @@ def _extents(buffer: Any) -> tuple[PrimExpr, ...]:
 
 def _attr_value(value: Any) -> PrimExpr:
     return StringImm(value) if isinstance(value, str) else convert(value)
-
-

@@ -7,10 +7,10 @@ from ...ir.function import PrimFunc
 from ...ir.functor import Mutator
 from ...ir.stmt import Block, BlockRealize, For, Stmt
 
-__all__ = ["access_sites", "plan_and_update_buffer_allocation_location"]
+__all__ = ["access_sites", "plan_buffer_allocation"]
 
 
-def plan_and_update_buffer_allocation_location(func: PrimFunc) -> PrimFunc:
+def plan_buffer_allocation(func: PrimFunc) -> PrimFunc:
     """Allocate each buffer at the innermost loop or block around all of its accesses.
 
         with block("root"):                       with block("root"):

@@ -229,7 +229,7 @@ class _Lanes(Mutator):
             return n
         if n.indices[0].dtype.lanes > 1:
             raise _Scalar
-        return BufferLoad(n.buffer, (index,), span=n.span)
+        return n.replace(indices=(index,))
 
     def visit_Ramp(self, n: Ramp) -> PrimExpr:
         if self.varies(n):

@@ -122,10 +122,12 @@ class Builder:
         """The integer nearest to `x * scale`, as a float, and a word with that integer in its low bits.
 
         Adding 1.5 · 2^23 (2^52) pushes the fraction out of the word. A compiler that may reassociate
-        would cancel the sum against the difference, unless a fused product hides it.
+        would cancel the sum against the difference, unless a fused product hides it. A target that has
+        fused products also has an instruction that rounds.
         """
         magic = ROUND32 if x.dtype is self.f32 else ROUND64
-        if self.fast and (scale == 1.0 or not self.has_fma):
+        fused = self.has_fma and scale != 1.0
+        if not fused and (self.has_fma or self.fast):
             n = self.let(_call("nearbyint", x.dtype, x if scale == 1.0 else x * scale), "n")
             return n, self.let(self.bits(n + magic), "word")
         t = self.let(x + magic if scale == 1.0 else self.fma(x, scale, magic), "shifted")

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from ....ir.expr import PrimExpr, Select
 from .builder import Builder, expansion
+from .constants import LN2, LN2_SHORT, LOG10_2, LOG10_2_SHORT
 
 __all__ = [
     "exp_parts",
@@ -33,12 +34,6 @@ _EXP10 = (1.0, 2.3025851, 2.6509485, 2.0346565, 1.171321, 0.54180324, 0.20548229
 _SINH = (0.16666716, 0.008330271, 0.0002037334)
 
 _LOG2E, _LOG2_10 = 1.442695041, 3.321928095
-# A constant as the sum of two float32. Without a fused multiply-add the first must be short, so that
-# its product with n is exact.
-_LN2 = (0.6931471824645996, -1.9046542121259336e-09)
-_LN2_SHORT = (0.693145751953125, 1.428606765330187e-06)
-_LOG10_2 = (0.3010300099849701, -1.432098883924482e-08)
-_LOG10_2_SHORT = (0.301025390625, 4.605039066518657e-06)
 
 
 def _reduce(
@@ -52,14 +47,14 @@ def _reduce(
 def exp_parts(b: Builder, x: PrimExpr) -> tuple[PrimExpr, PrimExpr]:
     """e^r and a word with n in its low bits, for an `x` that is small enough for n to fit a float."""
     n, word = b.round_scaled(x, _LOG2E)
-    r = _reduce(b, x, n, _LN2, _LN2_SHORT)
+    r = _reduce(b, x, n, LN2, LN2_SHORT)
     return b.horner(r, _EXP_FAST if b.fast else _EXP), word
 
 
 def expm1_bounded(b: Builder, x: PrimExpr) -> PrimExpr:
     """e^x - 1 for |x| < 80, near 0 too."""
     n, word = b.round_scaled(x, _LOG2E)
-    r = _reduce(b, x, n, _LN2, _LN2_SHORT)
+    r = _reduce(b, x, n, LN2, LN2_SHORT)
     q = b.fma(r * r, b.horner(r, _EXP[2:]), r)
     power = b.let(b.float_of((word << 23) + (127 << 23)), "power")
     return b.fma(power, q, power - 1.0)
@@ -108,7 +103,7 @@ def expand_exp10(b: Builder, x: PrimExpr) -> PrimExpr:
     """10^x: as exp, over log10(2)."""
     x = b.clamp(x, *((-37.9, 38.2) if b.fast else (-46.0, 38.6)))
     n, word = b.round_scaled(x, _LOG2_10)
-    p = b.horner(_reduce(b, x, n, _LOG10_2, _LOG10_2_SHORT), _EXP10)
+    p = b.horner(_reduce(b, x, n, LOG10_2, LOG10_2_SHORT), _EXP10)
     return _scaled_both_ways(b, x, p, word)
 
 

@@ -12,6 +12,7 @@ import math
 
 from ....ir.expr import PrimExpr, Select, const
 from .builder import Builder, expansion
+from .constants import LN2, LN2_SHORT, LOG2E, LOG10_2, LOG10_2_SHORT, LOG10E
 
 __all__ = [
     "expand_acosh",
@@ -52,14 +53,6 @@ _LOG10 = (
     -0.056224257,
 )  # fmt: skip
 
-# Constants as sums of two float32; the short ones leave room for an exact product with e.
-_LN2 = (0.6931471824645996, -1.9046542121259336e-09)
-_LN2_SHORT = (0.693145751953125, 1.428606765330187e-06)
-_LOG10_2 = (0.3010300099849701, -1.432098883924482e-08)
-_LOG10_2_SHORT = (0.301025390625, 4.605039066518657e-06)
-_LOG2E = (1.4426950216293335, 1.925963033500011e-08)
-_LOG10E = (0.4342944920063019, -1.0103049952192578e-08)
-
 _TWO_THIRDS = 0x3F2AAAAB  # the bits of 2/3
 _MANTISSA = 0x7FFFFF
 
@@ -91,8 +84,8 @@ def _natural(b: Builder, e: PrimExpr, f: PrimExpr) -> PrimExpr:
     z = b.let(f * f, "z")
     tail = b.fma(z, b.halves(f, z, _LOG), f)
     if b.has_fma:
-        return b.fma(e, _LN2[0], tail)
-    return e * _LN2_SHORT[0] + (e * _LN2_SHORT[1] + tail)
+        return b.fma(e, LN2[0], tail)
+    return e * LN2_SHORT[0] + (e * LN2_SHORT[1] + tail)
 
 
 @expansion("log", ulp=1.1)
@@ -112,8 +105,8 @@ def expand_log2(b: Builder, x: PrimExpr) -> PrimExpr:
     e, m = split_exponent(b, x)
     f = b.let(m - 1.0, "f")
     z = b.let(f * f, "z")
-    low = b.fma(f, _LOG2E[1], z * b.halves(f, z, _LOG2))
-    return _guarded(b, x, b.to(b.f32, e) + b.fma(f, _LOG2E[0], low))
+    low = b.fma(f, LOG2E[1], z * b.halves(f, z, _LOG2))
+    return _guarded(b, x, b.to(b.f32, e) + b.fma(f, LOG2E[0], low))
 
 
 @expansion("log10", ulp=2.0)
@@ -122,9 +115,9 @@ def expand_log10(b: Builder, x: PrimExpr) -> PrimExpr:
     exponent, m = split_exponent(b, x)
     f, e = b.let(m - 1.0, "f"), b.let(b.to(b.f32, exponent), "ef")
     z = b.let(f * f, "z")
-    low = b.fma(f, _LOG10E[1], z * b.halves(f, z, _LOG10))
-    step = _LOG10_2 if b.has_fma else _LOG10_2_SHORT
-    value = b.fma(e, step[0], b.fma(f, _LOG10E[0], b.fma(e, step[1], low)))
+    low = b.fma(f, LOG10E[1], z * b.halves(f, z, _LOG10))
+    step = LOG10_2 if b.has_fma else LOG10_2_SHORT
+    value = b.fma(e, step[0], b.fma(f, LOG10E[0], b.fma(e, step[1], low)))
     return _guarded(b, x, value)
 
 
@@ -136,7 +129,10 @@ def _log1p(b: Builder, x: PrimExpr, double: PrimExpr | None = None) -> PrimExpr:
     """
     i = b.let((b.bits(x + 1.0) - _TWO_THIRDS) & -0x800000, "i")
     quadruple = b.float_of(b.const(0x40800000, i) - i)
-    f = b.let(b.float_of(b.bits(x) - i) + (quadruple * 0.25 - 1.0), "f")
+    f = b.float_of(b.bits(x) - i) + b.fma(quadruple, 0.25, -1.0)
+    if b.fast and not b.has_fma:  # reassociated, the sum would lose the digits of a small x
+        f = Select(i.equal(0), x, f)
+    f = b.let(f, "f")
     e = i >> 23
     if double is not None:
         e = e + Select(double, b.const(1, i), b.const(0, i))

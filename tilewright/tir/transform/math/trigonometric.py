@@ -18,6 +18,7 @@ import math
 
 from ....ir.expr import PrimExpr, Select
 from .builder import ROUND64, Builder, expansion
+from .constants import HALF_PI, PI
 
 __all__ = [
     "expand_acos",
@@ -40,8 +41,6 @@ _ATAN = (
     -0.0017824571,
 )  # fmt: skip
 
-_PI = (3.1415927410125732, -8.742277657347586e-08)  # as sums of two float32
-_HALF_PI = (1.5707963705062866, -4.371138828673793e-08)
 _HALF_PI_64 = 1.5707963267948966
 
 # Where each range of |x| begins, and its part of 2/π: as the sum of two float64; and as three, the first
@@ -155,7 +154,7 @@ def _asin_parts(b: Builder, a: PrimExpr) -> tuple[PrimExpr, PrimExpr]:
 def expand_asin(b: Builder, x: PrimExpr) -> PrimExpr:
     """A polynomial up to 1/2, the half-angle formula beyond; NaN beyond 1."""
     big, arc = _asin_parts(b, b.let(b.fabs(x), "a"))
-    beyond = b.const(_HALF_PI[0], x) - (arc + arc - _HALF_PI[1])
+    beyond = b.const(HALF_PI[0], x) - (arc + arc - HALF_PI[1])
     return b.copysign(Select(big, beyond, arc), x)
 
 
@@ -165,9 +164,9 @@ def expand_acos(b: Builder, x: PrimExpr) -> PrimExpr:
     big, arc = _asin_parts(b, b.let(b.fabs(x), "a"))
     twice = b.let(arc + arc, "twice")
     negative = b.let(x < 0.0, "negative")
-    near = Select(negative, b.const(_PI[0], x) - (twice - _PI[1]), twice)
+    near = Select(negative, b.const(PI[0], x) - (twice - PI[1]), twice)
     signed = b.let(b.copysign(arc, x), "signed")
-    return Select(big, near, b.const(_HALF_PI[0], x) - (signed - _HALF_PI[1]))
+    return Select(big, near, b.const(HALF_PI[0], x) - (signed - HALF_PI[1]))
 
 
 def _atan_unit(b: Builder, t: PrimExpr) -> PrimExpr:
@@ -182,7 +181,7 @@ def expand_atan(b: Builder, x: PrimExpr) -> PrimExpr:
     a = b.let(b.fabs(x), "a")
     big = b.let(a > 1.0, "big")
     arc = _atan_unit(b, b.let(Select(big, b.const(1.0, x) / a, a), "t"))
-    beyond = b.const(_HALF_PI[0], x) - (arc - _HALF_PI[1])
+    beyond = b.const(HALF_PI[0], x) - (arc - HALF_PI[1])
     return b.copysign(Select(big, beyond, arc), x)
 
 
@@ -197,7 +196,7 @@ def expand_atan2(b: Builder, y: PrimExpr, x: PrimExpr) -> PrimExpr:
     ratio = Select(greater.equal(0.0), lesser, lesser / greater)
     ratio = Select(lesser.equal(math.inf), b.const(1.0, x), ratio)
     arc = _atan_unit(b, b.let(ratio, "t"))
-    arc = b.let(Select(steep, b.const(_HALF_PI[0], x) - (arc - _HALF_PI[1]), arc), "arc")
+    arc = b.let(Select(steep, b.const(HALF_PI[0], x) - (arc - HALF_PI[1]), arc), "arc")
     left = (b.bits(x) & -0x80000000).equal(-0x80000000)  # -0 counts as left
-    arc = Select(left, b.const(_PI[0], x) - (arc - _PI[1]), arc)
+    arc = Select(left, b.const(PI[0], x) - (arc - PI[1]), arc)
     return b.copysign(Select(x.equal(x), arc, x), y)

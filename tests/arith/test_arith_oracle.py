@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
-
-z3 = pytest.importorskip("z3")
-sys.path.insert(0, str(Path(__file__).parent))
-from generate import Generator, i, j, m, n, x, y
+from arith_generate import Generator, i, j, m, n, x, y
 
 from tilewright.arith import Analyzer
 from tilewright.ir.expr import (
@@ -39,6 +34,8 @@ from tilewright.ir.expr import (
     Var,
     const,
 )
+
+z3 = pytest.importorskip("z3")
 
 
 def to_z3(e: Any, names: dict[Var, Any]) -> Any:

@@ -36,7 +36,26 @@ from tilewright.ir.expr import (
 )
 
 NUMBERS = [1, 2, 3, 4, 5, 6, 7, 8, 12, 16, 24, 32]
-KINDS = "add add sub mulc mulc mul fd fm fd fm td tm min max sel ite fdv fmv".split()
+KINDS = [
+    "add",
+    "add",
+    "sub",
+    "mulc",
+    "mulc",
+    "mul",
+    "fd",
+    "fm",
+    "fd",
+    "fm",
+    "td",
+    "tm",
+    "min",
+    "max",
+    "sel",
+    "ite",
+    "fdv",
+    "fmv",
+]
 x, y, i, j = (Var(name) for name in "xyij")
 n, m = SizeVar("n"), SizeVar("m")
 VARS: list[Any] = [x, y, i, j, n, m]

@@ -1,0 +1,187 @@
+"""Bindings, assumptions, bounds, residues and proofs."""
+
+from __future__ import annotations
+
+import statistics
+import time
+
+import pytest
+
+from tilewright.arith import Analyzer, ConstIntBound, ModularSet
+from tilewright.ir import decl_buffer, ops
+from tilewright.ir.expr import Cast, Max, Min, Range, Select, SizeVar, Var
+
+x, y, z, i, j = (Var(name) for name in "xyzij")
+n = SizeVar("n")
+
+
+def test_bounds() -> None:
+    ana = Analyzer()
+    ana.bind(x, Range(-3, 5))
+    ana.bind(y, Range(2, 10))
+    for e, want in [
+        (x + y, (-1, 13)),
+        (x - y * 2, (-21, 0)),
+        (x * y, (-27, 36)),
+        (x // 2, (-2, 2)),
+        (x % 4, (0, 3)),
+        (y % 16, (2, 9)),
+        (y // x, (-9, 9)),
+        (Min(x, y), (-3, 4)),
+        (Max(x, y), (2, 9)),
+        (Select(z < 0, x, y), (-3, 9)),
+        (Cast("int64", y), (2, 9)),
+        (ops.bitwise_and(z, 15), (0, 15)),
+        (ops.shift_right(y, 1), (1, 4)),
+        (x * x, (0, 16)),
+        (x < y, (0, 1)),
+    ]:
+        assert ana.const_int_bound(e) == want, e
+    assert ana.const_int_bound(n).min_value == 0
+    assert ana.const_int_bound(z) == (-(2**31), 2**31 - 1)
+    wide = Var("w", "int64")
+    assert ana.const_int_bound(wide) == (ConstIntBound.NEG_INF, ConstIntBound.POS_INF)
+    assert ana.const_int_bound(wide * 2 + 1) == (ConstIntBound.NEG_INF, ConstIntBound.POS_INF)
+    byte = Var("b", "uint8")
+    assert ana.const_int_bound(byte + byte) == (0, 255)  # it wraps
+    assert ana.const_int_bound(Cast("int32", byte) * 2) == (0, 510)
+
+
+def test_residues() -> None:
+    ana = Analyzer()
+    ana.update(x, ModularSet(4, 1))
+    for e, want in [
+        (x * 2, (8, 2)),
+        (x + 3, (4, 0)),
+        (y * 6 + 3, (6, 3)),
+        ((x + 3) // 4, (1, 0)),
+        ((x + 3) // 2, (2, 0)),
+        (x % 4, (0, 1)),
+        (x % 8, (4, 1)),
+        (Select(y < 0, x * 3, x + 6), (4, 3)),
+        (x * y, (1, 0)),
+    ]:
+        assert ana.modular_set(e) == want, e
+
+
+def test_bind_to_a_value_replaces() -> None:
+    ana = Analyzer()
+    ana.bind(x, y + 2)
+    assert str(ana.simplify(x * 2)) == "y * 2 + 4"
+    ana.bind(i, Range(5, 6))
+    assert str(ana.simplify(i + y)) == "y + 5"
+
+
+def test_binding_anew_forgets() -> None:
+    ana = Analyzer()
+    ana.bind(i, Range(0, n))
+    assert ana.can_prove(i < n)
+    ana.bind(i, Range(0, 100))
+    assert not ana.can_prove(i < n)
+    assert ana.const_int_bound(i) == (0, 99)
+
+
+def test_scopes() -> None:
+    ana = Analyzer()
+    with ana.scope():
+        ana.bind_loop(i, 0, 8)
+        assert ana.can_prove(i < 8)
+        with ana.scope():
+            ana.bind_loop(j, i, 4)
+            assert ana.can_prove(j < 11)
+            assert ana.can_prove(j >= i)
+            assert ana.can_prove_less(j, i + 4)
+        assert not ana.can_prove(j >= 0)
+        assert ana.can_prove(i < 8)
+    assert not ana.can_prove(i < 8)
+
+
+def test_scope_is_undone_by_exceptions() -> None:
+    ana = Analyzer()
+    with pytest.raises(KeyError), ana.constraint_scope(x < 3):
+        raise KeyError
+    assert not ana.can_prove(x < 3)
+
+
+def test_copies_part_ways() -> None:
+    ana = Analyzer()
+    ana.bind(i, Range(0, 8))
+    other = ana.copy()
+    other.bind(j, Range(0, 4))
+    assert other.can_prove(i * 4 + j < 32)
+    assert not ana.can_prove(j < 4)
+
+
+def test_constraints() -> None:
+    ana = Analyzer()
+    with ana.constraint_scope(ops.all(x >= 0, x < 8)):
+        assert ana.const_int_bound(x) == (0, 7)
+        assert str(ana.simplify((y * 8 + x) // 8)) == "y"
+    with ana.constraint_scope(x % 4 == 0):
+        assert ana.modular_set(x) == (4, 0)
+        assert str(ana.simplify(x // 4 * 4)) == "x"
+        assert str(ana.simplify((x + 3) // 4)) == "x // 4"
+        assert ana.can_prove((x + 2) % 4 == 2)
+    with ana.constraint_scope(x == 3):
+        assert str(ana.simplify(x + y)) == "y + 3"
+    with ana.constraint_scope(x + y < n):
+        assert ana.can_prove(x + y + 1 <= n)
+        assert ana.can_prove(x * 2 + y * 2 < n * 2)
+        assert not ana.can_prove(x < n)
+    ana.bind(i, Range(0, 8))
+    ana.bind(j, Range(0, 4))
+    with ana.constraint_scope(i * 4 + j < 30):
+        assert ana.can_prove(i * 4 + j <= 29)
+        assert ana.can_prove_equal(Min(i * 4 + j, 29), i * 4 + j)
+    with ana.constraint_scope(x // 4 == 2):
+        assert ana.const_int_bound(x) == (8, 11)
+    with ana.constraint_scope(ops.logical_not(x < y)):
+        assert ana.can_prove(x >= y)
+    assert not ana.can_prove(x >= y)
+
+
+def test_constraints_on_memory_are_not_kept() -> None:
+    """Memory may change between the condition and what stands under it."""
+    a = decl_buffer((4,), "int32", "A")
+    ana = Analyzer()
+    with ana.constraint_scope(ops.all(a[0] < 3, x < 3)):
+        assert not ana.can_prove(a[0] < 3)
+        assert ana.can_prove(x < 3)
+    assert str(ana.simplify(Select(a[0] < 3, Min(a[0], 5), 0))) == "T.Select(A[0] < 3, A[0], 0)"
+
+
+def test_proofs() -> None:
+    ana = Analyzer()
+    ana.bind(i, Range(0, n))
+    m = SizeVar("m")
+    ana.bind(j, Range(0, m))
+    assert ana.can_prove(i * m + j < n * m)
+    assert ana.can_prove_equal((x + y) * (x + y), x * x + x * y * 2 + y * y)
+    assert ana.can_prove_greater_equal(n * m, 0)
+    assert ana.can_prove_less(n // 4 * 4, n + 1)
+    assert ana.can_prove(Min(x, y) <= Max(x, y))
+    assert ana.can_prove(ops.floormod(n, 4) <= n)
+    assert not ana.can_prove(x < y)
+    assert not ana.can_prove(ops.equal(x, y))
+    assert ana.can_prove(True)
+    assert ana.equivalent(x - y, -(y - x))
+
+
+def test_a_tiled_convolution_index_is_fast() -> None:
+    names = ["b", "ho", "hi", "wo", "wi", "rw", "co", "ci", "f"]
+    extents = [4, 8, 7, 7, 8, 3, 4, 16, 8 * 7 * 4]
+    v = {name: Var(name) for name in names}
+    ana = Analyzer()
+    for name, extent in zip(names, extents, strict=True):
+        ana.bind(v[name], Range(0, extent))
+    f = v["f"]
+    row, column, channel = f // 28 * 7 + v["hi"], f % 28 // 4 * 8 + v["wi"], f % 4 * 16 + v["ci"]
+    e = ((v["b"] * 56 + row) * 58 + column + v["rw"]) * 64 + channel
+    flat = (e // 64) % 58 * 64 + e % 64 + e // 3712 * 3712
+    times = []
+    for _ in range(50):
+        start = time.perf_counter()
+        made = ana.simplify(flat)
+        times.append(time.perf_counter() - start)
+    assert ana.can_prove_equal(made, e)
+    assert statistics.median(times) < 2e-3
