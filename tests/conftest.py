@@ -1,5 +1,102 @@
-"""Nodes are immutable at run time in the tests, and the repository's caches are left alone."""
+"""Nodes are immutable at run time in the tests, and the repository's caches are left alone.
 
+`expect(program, '''…''')` compares a program's text with a literal in the test; `pytest --update-expect`
+writes the literals anew.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
 import os
+import textwrap
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 os.environ.setdefault("TILEWRIGHT_CHECK", "1")
+
+import numpy as np
+import pytest
+
+_UPDATES = pytest.StashKey[dict[Path, dict[int, str]]]()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--update-expect", action="store_true", help="write the texts that `expect` compares anew"
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.stash[_UPDATES] = {}
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    for path, texts in session.config.stash[_UPDATES].items():
+        path.write_text(_with_literals(path.read_text(encoding="utf-8"), texts), encoding="utf-8")
+
+
+@pytest.fixture
+def expect(request: pytest.FixtureRequest) -> Callable[[Any, str], None]:
+    """Compares a text, or a program's script without its head of comments, with a literal."""
+
+    def check(actual: Any, expected: str) -> None:
+        text = _text(actual)
+        if request.config.getoption("--update-expect"):
+            frame = inspect.currentframe()
+            assert frame is not None and frame.f_back is not None
+            path = Path(frame.f_back.f_code.co_filename)
+            request.config.stash[_UPDATES].setdefault(path, {})[frame.f_back.f_lineno] = text
+            return
+        assert text == textwrap.dedent(expected).strip()
+
+    return check
+
+
+@pytest.fixture
+def agree() -> Callable[..., None]:
+    """Runs two programs by the interpreter, on copies of the same arrays, and compares what they leave."""
+    from tilewright import tir
+
+    def check(before: Any, after: Any, *arrays: Any, **options: Any) -> None:
+        want, got = ([np.copy(a) if isinstance(a, np.ndarray) else a for a in arrays] for _ in range(2))
+        tir.interpret(before, *want, **options)
+        tir.interpret(after, *got, **options)
+        for x, y in zip(want, got, strict=True):
+            np.testing.assert_array_equal(x, y, err_msg=str(after))
+
+    return check
+
+
+def _text(actual: Any) -> str:
+    text = actual if isinstance(actual, str) else actual.script()
+    lines = text.splitlines()
+    while lines and (lines[0].startswith("# from ") or not lines[0]):
+        del lines[0]
+    return "\n".join(line.rstrip() for line in lines).strip()
+
+
+def _with_literals(source: str, texts: dict[int, str]) -> str:
+    """The source with the second argument of the `expect` calls at some lines replaced."""
+    lines = source.splitlines(keepends=True)
+    calls = [
+        n
+        for n in ast.walk(ast.parse(source))
+        if isinstance(n, ast.Call) and isinstance(n.func, ast.Name) and n.func.id == "expect"
+    ]
+    for call in sorted(calls, key=lambda c: -c.lineno):
+        text = next((t for at, t in texts.items() if call.lineno <= at <= (call.end_lineno or at)), None)
+        if text is None:
+            continue
+        held = call.args[1]
+        if isinstance(held, ast.Constant) and textwrap.dedent(str(held.value)).strip() == text:
+            continue
+        indent = lines[call.lineno - 1][: len(lines[call.lineno - 1]) - len(lines[call.lineno - 1].lstrip())]
+        body = textwrap.indent(text.replace("\\", "\\\\").replace('"""', '\\"""'), indent + "    ")
+        literal = f'"""\n{body}\n{indent}    """'
+        first, last = held.lineno - 1, (held.end_lineno or held.lineno) - 1
+        head = lines[first].encode()[: held.col_offset].decode()
+        tail = lines[last].encode()[held.end_col_offset :].decode()
+        lines[first : last + 1] = [head + literal + tail]
+    return "".join(lines)

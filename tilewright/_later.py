@@ -46,7 +46,9 @@ def _placeholder(path: str, reason: str) -> Later:
     found = _made.get(path)
     if found is None:
         name = path.rpartition(".")[2]
-        found = _made[path] = Later(name, (), {"path": path, "reason": reason, "__doc__": f"{path}: {reason}"})
+        found = _made[path] = Later(
+            name, (), {"path": path, "reason": reason, "__doc__": f"{path}: {reason}"}
+        )
     return found
 
 

@@ -142,6 +142,15 @@ def test_region_with_what_the_caller_knows() -> None:
     assert ana.can_prove(io < 8) and not ana.can_prove(ii < 4)
 
 
+def test_a_tile_that_does_not_divide() -> None:
+    (made,) = estimate_region_upper_bound([at(io * 4 + ii)], {ii: Range(0, 4)}, io * 4 + ii < n)
+    tile = made.as_range()
+    assert (str(tile.min), str(tile.extent)) == ("io * 4", "T.min(4, n - io * 4)")
+    outer = Range.from_min_extent(0, (n + 3) // 4)
+    whole = estimate_region_strict_bound([at(io * 4 + ii)], {io: outer, ii: Range(0, 4)}, io * 4 + ii < n)
+    assert [text(s) for s in whole] == ["[0, n - 1]"]
+
+
 def test_region_union() -> None:
     made = region_union([[at(x, 4), at(0, 8)], [at(x + 2, 4), at(3, 2)]])
     assert [str(r) for r in made] == ["Range(x, x + 6)", "Range(0, 8)"]

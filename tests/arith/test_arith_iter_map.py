@@ -104,7 +104,7 @@ def test_what_is_recognised_has_the_same_values() -> None:
     """Random fusions and splits: the map, and for bijective ones its inverse, point by point."""
     rnd = Random(7)
     inverted = 0
-    for _ in range(300):
+    for _ in range(150):
         sizes = {v: rnd.choice([2, 3, 4, 6, 8]) for v in (x, y, z)}
         lows = {v: rnd.choice([0, 0, 0, 3]) for v in sizes}
         iters = {v: Range.from_min_extent(lows[v], s) for v, s in sizes.items()}
@@ -133,7 +133,7 @@ def test_what_is_recognised_has_the_same_values() -> None:
             if back:
                 at = dict(zip(outs, got, strict=True))
                 assert {v: evaluate(e, at) for v, e in back.items()} == env
-    assert inverted > 250
+    assert inverted > 130
 
 
 def test_surjective_means_surjective() -> None:

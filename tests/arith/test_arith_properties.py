@@ -88,7 +88,7 @@ def test_simplify_settles() -> None:
         once = ana.simplify(g.number(3))
         if ana.simplify(once) is not once:
             changed += 1
-    assert changed <= 12
+    assert changed == 0
 
 
 @settings(max_examples=300, derandomize=True, deadline=None)

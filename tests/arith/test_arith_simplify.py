@@ -14,9 +14,11 @@ from tilewright.ir.expr import (
     Broadcast,
     BufferLoad,
     Cast,
+    CommReducer,
     Div,
     FloatImm,
     FloorDiv,
+    IterVar,
     Let,
     Max,
     Min,
@@ -26,6 +28,7 @@ from tilewright.ir.expr import (
     PrimExpr,
     Ramp,
     Range,
+    Reduce,
     Select,
     SizeVar,
     Var,
@@ -246,3 +249,14 @@ def test_types_are_kept(ana: Analyzer) -> None:
         v = Var("v", dtype)
         for e in (v + 1 - 1, v * 0, v // 1 % 1, Min(v, v + 1)):
             assert ana.simplify(e).dtype is DataType(dtype)
+
+
+def test_reductions_know_their_axes() -> None:
+    a = decl_buffer((64,), "float32", "A")
+    left, right = Var("left", "float32"), Var("right", "float32")
+    plus = CommReducer((left,), (right,), (left + right,), (FloatImm("float32", 0.0),))
+    axis = IterVar(Range(0, 4), "r", IterVar.CommReduce)
+    e = Reduce(plus, (a[(x * 4 + axis.var) // 4],), (axis,), axis.var < 4, 0)
+    made = Analyzer().simplify(e)
+    assert str(made.source[0]) == "A[x]"
+    assert str(made.condition) == "T.bool(True)"

@@ -11,10 +11,6 @@ from hypothesis import strategies as st
 
 from random_programs import Program, programs, schedules
 
-import sys
-
-sys.path.insert(0, "/tmp")
-import shim
 import tilewright as tvm
 from tilewright import te
 from tilewright.tir.interpret import interpret

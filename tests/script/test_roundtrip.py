@@ -10,10 +10,11 @@ import script_programs as programs
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tilewright.ir import PrimFunc, assert_structural_equal, decl_buffer, ops
+from tilewright.ir import IRModule, PrimFunc, assert_structural_equal, decl_buffer, ops
 from tilewright.ir import expr as E
 from tilewright.ir.expr import BufferLoad, Call, FloatImm, IntImm, PrimExpr, Var
 from tilewright.ir.printer import script
+from tilewright.ir.printer_ranges import difference, stop_after
 from tilewright.ir.stmt import (
     Allocate,
     AssertStmt,
@@ -33,6 +34,21 @@ from tilewright.ir.stmt import (
 )
 from tilewright.ir.types import PointerType, PrimType
 from tilewright.script import from_source
+
+LOWERING = [
+    "LowerInitBlock",
+    "PlanAndUpdateBufferAllocationLocation",
+    "ConvertBlocksToOpaque",
+    "CompactBufferAllocation",
+    "LowerMatchBuffer",
+    "LowerOpaqueBlock",
+    "FlattenBuffer",
+    "VectorizeLoop",
+    "StorageRewrite",
+    "UnrollLoop",
+    "Simplify",
+    "LowerIntrin",
+]
 
 
 def name_of(program: Any) -> str:
@@ -195,3 +211,29 @@ def test_random_statement(s: Stmt) -> None:
     func = _function(_flattened(s))
     for sugar in (True, False):
         assert_structural_equal(func, from_source(func.script(syntax_sugar=sugar)))
+
+
+@settings(max_examples=300, deadline=None, derandomize=True)
+@given(st.one_of(number("int32", 0), number("int32", 1), number("int32", 2)), number("int32", 1))
+def test_the_end_of_a_range_gives_its_extent_again(start: PrimExpr, extent: PrimExpr) -> None:
+    assert_structural_equal(difference(stop_after(start, extent), start), extent)
+
+
+def test_a_target_is_an_attribute() -> None:
+    from tilewright.target import Target
+
+    func = _function(Evaluate(E.const(0))).with_attr("target", Target("llvm -num-cores=4"))
+    again = from_source(func.script())
+    assert isinstance(again.attrs["target"], Target)
+    assert str(again.attrs["target"]) == str(func.attrs["target"])
+
+
+def test_lowered_code() -> None:
+    """Each step of lowering gives a program that reads back."""
+    from tilewright.tir import transform
+
+    for program in (programs.matmul, programs.conv_padded, programs.tiled, programs.blocks_nested):
+        mod = IRModule.from_expr(program)
+        for name in LOWERING:
+            mod = getattr(transform, name)()(mod)
+            assert_structural_equal(mod, from_source(mod.script()))

@@ -12,6 +12,8 @@ from tilewright.ir.expr import (
     Add,
     Broadcast,
     BufferLoad,
+    Call,
+    CommReducer,
     IterVar,
     Let,
     Ramp,
@@ -463,6 +465,40 @@ def test_choices_evaluate_one_side_only():
     np.testing.assert_array_equal(got, [0, 2, 4, 6, -1, -1])
 
 
+def test_break_and_continue():
+    a = decl_buffer((4,), "int32", "A")
+    i = Var("i")
+    body = seq(
+        IfThenElse(i.equal(1), Evaluate(call("int32", "tir.continue_loop"))),
+        IfThenElse(i.equal(3), Evaluate(call("int32", "tir.break_loop"))),
+        BufferStore(a, const(7), [i]),
+    )
+    got = np.zeros(4, "int32")
+    interpret(PrimFunc([a], serial(i, 4, body)), got)
+    np.testing.assert_array_equal(got, [7, 0, 7, 0])
+
+
+def test_buffers_without_dimensions_and_bare_pointers():
+    zero, data = decl_buffer((), "float32", "zero"), pointer("data")
+    flat = decl_buffer((4,), "float32", "flat", data=data)
+    func = PrimFunc([zero, data], BufferStore(zero, flat[3] + 1.0, []))
+    got = np.zeros((), np.float32)
+    interpret(func, got, np.arange(4, dtype="f"))
+    assert got == 4
+    with pytest.raises(InterpreterError, match=r"flat\[3\] leaves its memory, data of 8 bytes"):
+        interpret(func, got, np.arange(2, dtype="f"))
+
+
+def test_deeply_nested_conditions():
+    a = decl_buffer((2,), "int32", "A")
+    body: object = BufferStore(a, const(1), [0])
+    for _ in range(150):
+        body = IfThenElse(a[1] < 1, body)
+    got = np.zeros(2, "int32")
+    interpret(PrimFunc([a], body), got)
+    assert got[0] == 1
+
+
 def test_many_nested_loops_and_deep_expressions():
     """More loops than one Python function may hold, and more parentheses than its parser takes."""
     out = decl_buffer((1,), "int64", "out")
@@ -518,8 +554,6 @@ def test_calls_of_module_functions():
     )
     a, out = decl_buffer((4,), "float32", "A"), decl_buffer((1,), "int32", "out")
     name = GlobalVar("helper")
-    from tilewright.ir.expr import Call
-
     main = PrimFunc([a, out], BufferStore(out, Call("int32", name, (const(3), a.data)), [0]))
     mod = IRModule({"main": main, name: helper})
     va, vo = np.zeros(4, np.float32), np.zeros(1, "int32")
@@ -549,8 +583,6 @@ def test_libm_by_name_and_unknown_functions():
 
 def test_tensor_expressions_are_refused_clearly():
     out = decl_buffer((1,), "float32", "out")
-    from tilewright.ir.expr import CommReducer
-
     x, y = Var("x", "float32"), Var("y", "float32")
     k = IterVar((0, 3), "k", 2)
     reducer = CommReducer((x,), (y,), (x + y,), (const(0.0, "float32"),))
@@ -593,3 +625,13 @@ def test_bfloat16_and_float16_round_after_each_operation():
 def test_a_program_is_translated_once():
     source = python_source(matmul)
     assert source.startswith("def run(rt, ") and source is python_source(matmul)
+
+
+def test_the_name_in_tir_stays_a_function():
+    """The package and its function share a name; importing the package must not hide the function."""
+    from tilewright import tir
+
+    a = decl_buffer((1,), "int32", "A")
+    got = np.zeros(1, "int32")
+    tir.interpret(PrimFunc([a], BufferStore(a, const(3), [0])), got)
+    assert got[0] == 3

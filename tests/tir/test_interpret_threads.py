@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from tilewright.ir import PrimFunc, decl_buffer
+from tilewright.ir.dtype import DataType
 from tilewright.ir.expr import CommReducer, IterVar, Ramp, Var, const
 from tilewright.ir.ops import call
 from tilewright.ir.stmt import (
@@ -21,6 +24,8 @@ from tilewright.ir.stmt import (
 )
 from tilewright.ir.types import PointerType, PrimType
 from tilewright.tir.interpret import InterpreterError, interpret
+from tilewright.tir.interpret.memory import Memory
+from tilewright.tir.interpret.threads import AccessLog, Clock, Stamp
 
 RNG = np.random.default_rng(1)
 BARRIER = Evaluate(call("int32", "tir.tvm_storage_sync", "shared"))
@@ -386,3 +391,47 @@ def test_many_threads_reading_one_place_stay_cheap():
     assert error.notes[1].startswith("thread (blockIdx.x = 0, threadIdx.x = 95) writes it")
     own = k([a, out], IfThenElse(k.tx > 94, seq(BufferStore(out, a[0], [k.tx]), BufferStore(a, k.tx, [0]))))
     interpret(own, np.zeros(1, "int32"), np.zeros(96, "int32"))
+
+
+# ---------------------------------------------------------------------------- the log of accesses
+def _ordered(a: Stamp, b: Stamp) -> bool:
+    """Whether a barrier lies between two accesses, said without cleverness."""
+    if a.block != b.block:
+        return False
+    return a.thread == b.thread or a.epoch != b.epoch or (a.warp == b.warp and a.warp_epoch != b.warp_epoch)
+
+
+@settings(max_examples=600, derandomize=True, deadline=None)
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from(["read"] * 6 + ["write", "warp 0", "warp 1", "barrier", "block"]),
+            st.integers(0, 5),
+        ),
+        max_size=25,
+    )
+)
+def test_the_log_finds_the_first_race_and_no_other(events):
+    """Six threads in two warps touch one cell; the log is compared with the whole history."""
+    stamps = [Stamp(0, t, f"thread {t}", t // 3) for t in range(6)]
+    clock = Clock([None])
+    log = AccessLog(clock, Memory("A", DataType("int8"), (1,), np.zeros(1, np.uint8), 1))
+    history: list[tuple[Stamp, bool]] = []
+    for what, t in events:
+        if what == "block":
+            stamps = [Stamp(stamps[0].block + 1, s.thread, s.label, s.warp) for s in stamps]
+        elif what == "barrier":
+            stamps = [s.after(warp_only=False) for s in stamps]
+        elif what.startswith("warp"):
+            stamps = [s.after(warp_only=True) if s.warp == int(what[-1]) else s for s in stamps]
+        else:
+            now, write = stamps[t], what == "write"
+            race = any((write or w) and not _ordered(s, now) for s, w in history)
+            history.append((now, write))
+            clock.stamp = now
+            try:
+                (log.write if write else log.read)(0, 0)
+            except InterpreterError:
+                assert race
+                return
+            assert not race

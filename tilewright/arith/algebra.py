@@ -123,9 +123,11 @@ class Algebra(Prover):
                 for x, c in form.terms.items()
                 if x is not a and any(e.terms.get(x) == -c * k for e in a.args)
             }
-            if moved:
-                inner = Lin(moved, 0).scale(k)
-                rest = Lin({x: c for x, c in form.terms.items() if x is not a and x not in moved}, form.const)
+            const = form.const if any(e.terms and e.const == -form.const * k for e in a.args) else 0
+            if moved or const:
+                inner = Lin(moved, const).scale(k)
+                kept = {x: c for x, c in form.terms.items() if x is not a and x not in moved}
+                rest = Lin(kept, form.const - const)
                 made = self.extreme(a.kind, [e + inner for e in a.args])
                 return self.finish(*_raw(rest + made.scale(k)))
         return form

@@ -2,4 +2,6 @@
 
 from .._later import announce
 
-__getattr__ = announce(__name__, "graphs cannot be compiled or run yet; call the functions of a module one by one")
+__getattr__ = announce(
+    __name__, "graphs cannot be compiled or run yet; call the functions of a module one by one"
+)

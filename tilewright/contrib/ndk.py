@@ -3,5 +3,6 @@
 from .._later import announce
 
 __getattr__ = announce(
-    __name__, 'linking for Android is not there yet; save the module as ".o" and link it with the NDK yourself'
+    __name__,
+    'linking for Android is not there yet; save the module as ".o" and link it with the NDK yourself',
 )

@@ -6,9 +6,10 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from .dtype import HANDLE, INT32, DataType
-from .expr import BufferLoad, IntImm, PrimExpr, Ramp, Range, Var, const, const_value, convert
+from .errors import UnsupportedError
+from .expr import Add, BufferLoad, IntImm, PrimExpr, Ramp, Range, Sub, Var, const, const_value, convert
 from .node import Node, node
-from .ops import add, call, mul
+from .ops import add, call, floordiv, mul, product, sub
 from .types import PointerType, PrimType
 
 __all__ = ["Buffer", "BufferRegion", "MatchBufferRegion", "decl_buffer"]
@@ -60,18 +61,27 @@ class Buffer(Node):
             )
         if not any(isinstance(i, slice) for i in items):
             return BufferLoad(self, items)
-        last = items[-1]
-        if all(not isinstance(i, slice) for i in items[:-1]) and isinstance(last, slice):
-            if last.step is not None:
-                start = convert(0 if last.start is None else last.start)
-                stop = self.shape[-1] if last.stop is None else convert(last.stop)
-                lanes = const_value(add(stop, mul(start, const(-1, start.dtype))))
-                step = const_value(convert(last.step))
-                if lanes is not None and step:
-                    return BufferLoad(
-                        self, (*items[:-1], Ramp(start, last.step, -(-int(lanes) // int(step))))
-                    )
-        return BufferRegion.of_slices(self, items)
+        stepped = [isinstance(i, slice) and i.step is not None for i in items]
+        if not any(stepped):
+            return BufferRegion.of_slices(self, items)
+        if any(isinstance(i, slice) for i in items[:-1]):
+            raise ValueError(f"buffer {self.name}: only the last index may be a slice with a step")
+        return BufferLoad(self, (*items[:-1], self._vector_index(items[-1])))
+
+    def _vector_index(self, part: slice) -> PrimExpr:
+        """The lanes that a slice with a step picks."""
+        start = convert(0 if part.start is None else part.start)
+        stop = self.shape[-1] if part.stop is None else convert(part.stop)
+        step, size = const_value(convert(part.step)), _distance(start, stop)
+        if size is None or not isinstance(step, int) or step < 1:
+            raise ValueError(
+                f"buffer {self.name}: a slice with a step must have a constant step greater than 0 and a "
+                f"constant size, not {start}:{stop}:{part.step}"
+            )
+        lanes = -(-size // step)
+        if lanes < 1:
+            raise ValueError(f"buffer {self.name}: the slice {start}:{stop}:{part.step} is empty")
+        return Ramp(start, const(step, start.dtype), lanes) if lanes > 1 else start
 
     def vload(self, begin: Any, dtype: str | None = None) -> PrimExpr:
         """The vector of `dtype` that starts at indices `begin`."""
@@ -120,19 +130,40 @@ class Buffer(Node):
     ) -> PrimExpr:
         """A pointer to the buffer's memory for an intrinsic; the mask is "r", "w" or "rw"."""
         if isinstance(access_mask, str):
-            access_mask = sum({"r": 1, "w": 2}[c] for c in access_mask)
+            if not set(access_mask) <= set("rw"):
+                raise ValueError(f"access_ptr of {self.name}: the mask is r, w or rw, not {access_mask!r}")
+            access_mask = sum({"r": 1, "w": 2}[c] for c in set(access_mask))
         start = add(self.elem_offset, convert(offset))
         if extent is None:
-            size: PrimExpr = const(1, INT32)
-            for dim in self.shape:
-                size = mul(size, dim)
-            extent = size
+            whole = mul(self.strides[0], self.shape[0]) if self.strides else product(self.shape)
+            extent = sub(whole, convert(offset))
+        if content_lanes > 1:
+            start, extent = floordiv(start, content_lanes), floordiv(extent, content_lanes)
         annotation = call(self.dtype.with_lanes(content_lanes), "tir.type_annotation")
         return call(ptr_type, "tir.tvm_access_ptr", annotation, self.data, start, extent, access_mask)
 
     def __repr__(self) -> str:
         dims = ", ".join(map(str, self.shape))
         return f"Buffer({self.name}, ({dims}), {self.dtype})"
+
+
+def _distance(start: PrimExpr, stop: PrimExpr) -> int | None:
+    """`stop - start` where both are a constant from the same expression, else None."""
+    from .equal import structural_equal
+
+    def parts(e: PrimExpr) -> tuple[PrimExpr | None, int]:
+        value = const_value(e)
+        if isinstance(value, int):
+            return None, value
+        if isinstance(e, (Add, Sub)):
+            right = const_value(e.b)
+            if isinstance(right, int):
+                return e.a, right if isinstance(e, Add) else -right
+        return e, 0
+
+    (a, low), (b, high) = parts(start), parts(stop)
+    same = a is b or (a is not None and b is not None and structural_equal(a, b))
+    return high - low if same else None
 
 
 @node
@@ -194,6 +225,10 @@ def decl_buffer(
     span: Any = None,
 ) -> Buffer:
     """A buffer; what is left out is dense, aligned to 64 bytes, at the start of memory of its own."""
+    if buffer_type not in ("", "default"):
+        raise UnsupportedError(
+            f"decl_buffer(buffer_type={buffer_type!r}): buffers do not broadcast by themselves"
+        )
     dims = tuple(convert(d) for d in (shape if isinstance(shape, (tuple, list)) else (shape,)))
     kind = DataType(dtype or "float32")
     if data is None:

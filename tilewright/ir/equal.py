@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from .buffer import Buffer, MatchBufferRegion
+from .deep import deep_programs
 from .expr import Call, FloatImm, IntImm, IterVar, Reduce, Var
 from .function import PrimFunc
 from .module import GlobalVar, IRModule
@@ -89,7 +90,9 @@ class _Compare:
             if self.left.get(a) is not b or self.right.get(b) is not a:
                 self.fail(path, a, b)
         elif a is b:
-            return
+            # It stands for itself, and so for nothing else.
+            if self.map_free:
+                self.bind(a, b)
         elif self.map_free and a.dtype is b.dtype and a.type_annotation == b.type_annotation:
             self.bind(a, b)
         else:
@@ -102,6 +105,9 @@ class _Compare:
                 self.fail(path, a, b, "two different buffers")
             return
         if a is b and not define:
+            if self.map_free:
+                self.bind(a, b)
+                self.var(a.data, b.data, (*path, ".data"))
             return
         if not define and not self.map_free:
             # A view of memory that is bound already, declared where it is used.
@@ -263,7 +269,11 @@ def _vars_in(value: Any) -> Iterator[Var]:
 def first_mismatch(lhs: Any, rhs: Any, map_free_vars: bool = False) -> Mismatch | None:
     """The first place where two programs differ, or None."""
     try:
-        _Compare(map_free_vars).go(lhs, rhs, ())
+        try:
+            _Compare(map_free_vars).go(lhs, rhs, ())
+        except RecursionError:  # rare, and too dear to prepare for each time
+            with deep_programs():
+                _Compare(map_free_vars).go(lhs, rhs, ())
     except Mismatch as found:
         return found
     return None
@@ -377,4 +387,8 @@ class _Hash:
 
 def structural_hash(n: Any, map_free_vars: bool = False) -> int:
     """A number that is the same for structurally equal programs (within one process)."""
-    return _Hash(map_free_vars).go(n) & ((1 << 64) - 1)
+    try:
+        return _Hash(map_free_vars).go(n) & ((1 << 64) - 1)
+    except RecursionError:
+        with deep_programs():
+            return _Hash(map_free_vars).go(n) & ((1 << 64) - 1)

@@ -425,7 +425,12 @@ class _Renew(_Substitute):
 
     def visit_AttrStmt(self, n: Any) -> Any:
         if isinstance(n.node, IterVar) and n.attr_key in ("thread_extent", "virtual_thread"):
-            value, node = self.visit(n.value), self.fresh_iter(n.node)
+            # One thread index may be launched at several places: it stays one.
+            if n.node.var not in self.table:
+                self.fresh(n.node.var)
+            dom = None if n.node.dom is None else self.visit(n.node.dom)
+            node = n.node.replace(dom=dom, var=self.table[n.node.var])
+            value = self.visit(n.value)
             return n.replace(node=node, value=value, body=self.visit(n.body))
         return super().visit_AttrStmt(n)
 

@@ -5,13 +5,12 @@ from __future__ import annotations
 import builtins
 import math
 import operator
-import struct
 import sys
 from collections.abc import Callable, Iterable
 from typing import Any
 
 from . import expr as _expr
-from .dtype import BOOL, FLOAT32, FLOAT64, HANDLE, INT32, DataType
+from .dtype import BOOL, FLOAT32, HANDLE, INT32, DataType
 from .expr import (
     EQ,
     GE,
@@ -21,9 +20,7 @@ from .expr import (
     NE,
     Add,
     And,
-    Broadcast,
     Call,
-    Cast,
     CommReducer,
     Div,
     FloatImm,
@@ -43,6 +40,12 @@ from .expr import (
     const,
     convert,
 )
+from .fold import cast as cast
+from .fold import common_type as common_type
+from .fold import folded, int_value
+from .fold import match as match
+from .fold import rounded as rounded
+from .fold import wrap as wrap
 from .op import Op
 
 _abs, _max, _min, _pow, _round, _all, _any = (
@@ -83,163 +86,7 @@ def binary(function: Callable[[Any, Any], PrimExpr], a: Any, b: Any) -> Any:
     return function(a, b)
 
 
-# ---------------------------------------------------------------------------- types
-def _as_type(value: int | float, other: PrimExpr) -> PrimExpr:
-    """A Python number beside an expression takes its type, unless that would lose its fraction."""
-    kind = other.dtype
-    if isinstance(value, bool) and kind.is_bool:
-        return const(value, kind)
-    if isinstance(value, float) and not kind.is_float:
-        return const(value, FLOAT32.with_lanes(kind.lanes))
-    if kind.is_bool:
-        kind = INT32.with_lanes(kind.lanes)
-    if kind.is_handle:
-        return const(value)
-    if kind.is_integral and not kind.low <= value <= kind.high:
-        return const(value, DataType("int64").with_lanes(kind.lanes))
-    return const(value, kind)
-
-
-def _plain_number(value: Any) -> Any:
-    """A scalar of NumPy beside an expression counts as the Python number that it is."""
-    if isinstance(value, (PrimExpr, int, float)) or getattr(value, "ndim", None) != 0:
-        return value
-    return value.item() if hasattr(value, "item") and not hasattr(value, "__prim_expr__") else value
-
-
-def match(a: Any, b: Any) -> tuple[PrimExpr, PrimExpr]:
-    """Both operands in a common type: vectors over scalars, floats over integers, wide over narrow."""
-    if isinstance(a, PrimExpr) and isinstance(b, PrimExpr) and a.dtype is b.dtype:
-        return a, b
-    if isinstance(a, PrimExpr):
-        b = _plain_number(b)
-    elif isinstance(b, PrimExpr):
-        a = _plain_number(a)
-    if isinstance(a, (int, float)) and isinstance(b, (int, float)):
-        return match(convert(a), convert(b))
-    if isinstance(a, (int, float)):
-        b = convert(b)
-        a = _as_type(a, b)
-    elif isinstance(b, (int, float)):
-        a = convert(a)
-        b = _as_type(b, a)
-    else:
-        a, b = convert(a), convert(b)
-    if a.dtype is b.dtype:
-        return a, b
-    if a.dtype.lanes != b.dtype.lanes:
-        if a.dtype.lanes == 1:
-            a = Broadcast(a, b.dtype.lanes)
-        elif b.dtype.lanes == 1:
-            b = Broadcast(b, a.dtype.lanes)
-        else:
-            raise TypeError(
-                f"vectors of {a.dtype.lanes} and {b.dtype.lanes} lanes do not go together: `{a}`, `{b}`"
-            )
-    x, y = a.dtype, b.dtype
-    if x is y:
-        return a, b
-    common = common_type(x, y)
-    if common is None:
-        raise TypeError(f"no common type for {x} and {y}: `{a}` and `{b}`; cast one of them with .astype(…)")
-    return cast(common, a), cast(common, b)
-
-
-def common_type(x: DataType, y: DataType) -> DataType | None:
-    """The type that holds both operands of an operator, or None if there is no telling."""
-    if x.is_handle or y.is_handle or x.code == "void" or y.code == "void":
-        return None
-    if x.is_float and y.is_float:
-        if x.bits != y.bits:
-            return x if x.bits > y.bits else y
-        return None  # bfloat16 with float16
-    if x.is_float or y.is_float:
-        return x if x.is_float else y
-    if x.is_bool or y.is_bool:
-        return y if x.is_bool else x
-    bits = _max(x.bits, y.bits)
-    code = x.code if x.code == y.code else "int"
-    return DataType(f"{code}{bits}").with_lanes(x.lanes)
-
-
-def cast(dtype: str, value: Any, span: Any = None) -> PrimExpr:
-    """`value` as `dtype`; constants are converted at once."""
-    kind = DataType(dtype)
-    value = convert(value)
-    if value.dtype is kind:
-        return value
-    if kind.lanes != value.dtype.lanes:
-        if value.dtype.lanes == 1:
-            return Broadcast(cast(kind.element, value), kind.lanes)
-        raise TypeError(f"cannot cast {value.dtype} to {kind}: the lanes differ")
-    cls = value.__class__
-    if cls is IntImm and not kind.is_handle:
-        number = value.value  # type: ignore[attr-defined]
-        if kind.is_float:
-            return FloatImm(kind, float(number))
-        if kind.is_bool:
-            return IntImm(kind, int(number != 0))
-        return IntImm(kind, wrap(number, kind))
-    if cls is FloatImm:
-        held = value.value  # type: ignore[attr-defined]
-        if kind.is_float:
-            # A narrower type rounds by itself; a wider one shows what the narrow one had rounded away.
-            return FloatImm(kind, held if kind.bits < value.dtype.bits else rounded(held, value.dtype))
-        if kind.is_integral and math.isfinite(held) and kind.low <= int(held) <= kind.high:
-            return IntImm(kind, int(held))
-    if cls is Broadcast:
-        inner: PrimExpr = value.value  # type: ignore[attr-defined]
-        return Broadcast(cast(kind.with_lanes(inner.dtype.lanes), inner), value.lanes)  # type: ignore[attr-defined]
-    return Cast(kind, value)
-
-
-def wrap(number: int, kind: DataType) -> int:
-    """`number` modulo two to the bits of `kind`, as the hardware keeps it."""
-    number &= (1 << kind.bits) - 1
-    return number - (1 << kind.bits) if kind.is_int and number >> (kind.bits - 1) else number
-
-
 # ---------------------------------------------------------------------------- arithmetic
-def _int_value(e: PrimExpr) -> int | None:
-    return e.value if e.__class__ is IntImm else None  # type: ignore[attr-defined, no-any-return]
-
-
-def _fold(a: PrimExpr, b: PrimExpr, f: Callable[[Any, Any], Any]) -> PrimExpr | None:
-    """The constant that `f` makes of two constants, if it fits its type without rounding trouble."""
-    if a.__class__ is IntImm and b.__class__ is IntImm:
-        value = f(a.value, b.value)  # type: ignore[attr-defined]
-        kind = a.dtype
-        return IntImm(kind, value) if kind.low <= value <= kind.high else None
-    if a.__class__ is FloatImm and b.__class__ is FloatImm and a.dtype in (FLOAT32, FLOAT64):
-        # Rounding the float64 result once more gives the float32 result exactly: 53 bits >= 2·24 + 2.
-        x, y = rounded(a.value, a.dtype), rounded(b.value, b.dtype)  # type: ignore[attr-defined]
-        return FloatImm(a.dtype, rounded(f(x, y), a.dtype))
-    return None
-
-
-def rounded(value: float, kind: DataType) -> float:
-    """The value of the float type `kind` that is nearest to `value`."""
-    if kind.bits == 64 or not math.isfinite(value):
-        return float(value)
-    try:
-        if kind.code == "float":
-            code = "<f" if kind.bits == 32 else "<e"
-            return struct.unpack(code, struct.pack(code, value))[0]  # type: ignore[no-any-return]
-        if kind.code == "bfloat":
-            bits = struct.unpack("<I", struct.pack("<f", value))[0]
-            bits = (bits + 0x7FFF + ((bits >> 16) & 1)) & 0xFFFF0000
-            return struct.unpack("<f", struct.pack("<I", bits))[0]  # type: ignore[no-any-return]
-    except OverflowError:
-        return math.copysign(math.inf, value)
-    return value
-
-
-def _folded(cls: type, a: PrimExpr, b: PrimExpr, f: Callable[[Any, Any], Any]) -> PrimExpr:
-    """The constant if both are constants, else the node."""
-    made = _fold(a, b, f)
-    return cls(a, b) if made is None else made  # type: ignore[no-any-return]
-
-
 def add(a: Any, b: Any, span: Any = None) -> PrimExpr:
     """`a + b`."""
     a, b = match(a, b)
@@ -247,7 +94,7 @@ def add(a: Any, b: Any, span: Any = None) -> PrimExpr:
         return b
     if b.__class__ is IntImm and b.value == 0:
         return a
-    return _folded(Add, a, b, operator.add)
+    return folded(Add, a, b, operator.add)
 
 
 def sub(a: Any, b: Any, span: Any = None) -> PrimExpr:
@@ -255,7 +102,7 @@ def sub(a: Any, b: Any, span: Any = None) -> PrimExpr:
     a, b = match(a, b)
     if b.__class__ is IntImm and b.value == 0:
         return a
-    return _folded(Sub, a, b, operator.sub)
+    return folded(Sub, a, b, operator.sub)
 
 
 def mul(a: Any, b: Any, span: Any = None) -> PrimExpr:
@@ -267,7 +114,7 @@ def mul(a: Any, b: Any, span: Any = None) -> PrimExpr:
                 return y
             if x.value == 0:
                 return x
-    return _folded(Mul, a, b, operator.mul)
+    return folded(Mul, a, b, operator.mul)
 
 
 def neg(a: Any) -> PrimExpr:
@@ -286,7 +133,7 @@ def _trunc_div(a: int, b: int) -> int:
 
 
 def _need_divisor(b: PrimExpr) -> None:
-    if _int_value(b) == 0:
+    if int_value(b) == 0:
         raise ZeroDivisionError("division by zero in an integer expression")
 
 
@@ -295,9 +142,9 @@ def truncdiv(a: Any, b: Any, span: Any = None) -> PrimExpr:
     a, b = match(a, b)
     if not a.dtype.is_float:
         _need_divisor(b)
-        if _int_value(b) == 1:
+        if int_value(b) == 1:
             return a
-        return _folded(Div, a, b, _trunc_div)
+        return folded(Div, a, b, _trunc_div)
     return Div(a, b)
 
 
@@ -307,7 +154,7 @@ def truncmod(a: Any, b: Any, span: Any = None) -> PrimExpr:
     if a.dtype.is_float:
         raise TypeError(f"truncmod of {a.dtype}: it takes integers; fmod is the one for floats")
     _need_divisor(b)
-    return _folded(Mod, a, b, lambda x, y: x - _trunc_div(x, y) * y)
+    return folded(Mod, a, b, lambda x, y: x - _trunc_div(x, y) * y)
 
 
 def floordiv(a: Any, b: Any, span: Any = None) -> PrimExpr:
@@ -316,11 +163,11 @@ def floordiv(a: Any, b: Any, span: Any = None) -> PrimExpr:
     if a.dtype.is_float:
         return floor(Div(a, b))
     _need_divisor(b)
-    if _int_value(b) == 1:
+    if int_value(b) == 1:
         return a
-    if _int_value(a) == 0:
+    if int_value(a) == 0:
         return a
-    return _folded(FloorDiv, a, b, operator.floordiv)
+    return folded(FloorDiv, a, b, operator.floordiv)
 
 
 def floormod(a: Any, b: Any, span: Any = None) -> PrimExpr:
@@ -329,11 +176,11 @@ def floormod(a: Any, b: Any, span: Any = None) -> PrimExpr:
     if a.dtype.is_float:
         return sub(a, mul(floor(Div(a, b)), b))
     _need_divisor(b)
-    if _int_value(b) == 1:
+    if int_value(b) == 1:
         return const(0, a.dtype)
-    if _int_value(a) == 0:
+    if int_value(a) == 0:
         return a
-    return _folded(FloorMod, a, b, operator.mod)
+    return folded(FloorMod, a, b, operator.mod)
 
 
 def ceildiv(a: Any, b: Any, span: Any = None) -> PrimExpr:
@@ -359,8 +206,8 @@ def div(a: Any, b: Any, span: Any = None) -> PrimExpr:
     """`a / b` as C has it: towards zero for integers."""
     a, b = match(a, b)
     if a.dtype.is_float:
-        if b.__class__ is FloatImm and b.value != 0:
-            return _folded(Div, a, b, operator.truediv)
+        if b.__class__ is FloatImm and rounded(b.value, b.dtype) != 0:
+            return folded(Div, a, b, operator.truediv)
         return Div(a, b)
     return truncdiv(a, b)
 
@@ -386,13 +233,13 @@ def _greater(x: Any, y: Any) -> Any:
 def min_of(a: Any, b: Any) -> PrimExpr:
     """The lesser of two."""
     a, b = match(a, b)
-    return a if a is b else _folded(Min, a, b, _lesser)
+    return a if a is b else folded(Min, a, b, _lesser)
 
 
 def max_of(a: Any, b: Any) -> PrimExpr:
     """The greater of two."""
     a, b = match(a, b)
-    return a if a is b else _folded(Max, a, b, _greater)
+    return a if a is b else folded(Max, a, b, _greater)
 
 
 # ---------------------------------------------------------------------------- comparison and logic
@@ -508,7 +355,7 @@ def _bits(name: str, f: Callable[[int, int], int]) -> Callable[..., PrimExpr]:
         a, b = match(a, b)
         if a.dtype.is_float:
             raise TypeError(f"{name} of {a.dtype}: it takes integers")
-        amount = _int_value(b) if name.startswith("shift") else None
+        amount = int_value(b) if name.startswith("shift") else None
         if amount is not None and not 0 <= amount < a.dtype.bits:
             raise ValueError(f"{name} of {a.dtype} by {amount}: it goes from 0 to {a.dtype.bits - 1}")
         if a.__class__ is IntImm and b.__class__ is IntImm:
@@ -606,7 +453,7 @@ def abs(x: Any, span: Any = None) -> PrimExpr:
     x = convert(x)
     if x.__class__ in (IntImm, FloatImm):
         size = _abs(x.value)
-        return const(wrap(size, x.dtype) if x.dtype.is_int else size, x.dtype)
+        return const(wrap(int(size), x.dtype) if x.dtype.is_int else size, x.dtype)
     if x.dtype.is_float:
         return Call(x.dtype, Op.get("tir.fabs"), (x,))
     if x.dtype.is_uint or x.dtype.is_bool:

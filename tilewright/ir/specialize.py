@@ -47,5 +47,7 @@ def _match_buffer(have: Buffer, want: Buffer, table: dict[Var, PrimExpr]) -> Non
     for old, new in pairs:
         if isinstance(old, Var) and table.get(old) is None:
             table[old] = _of_type(old, new)
-        elif not structural_equal(table.get(old, old) if isinstance(old, Var) else old, new):
+            continue
+        held = table[old] if isinstance(old, Var) else old
+        if not structural_equal(held, cast(held.dtype, new)):
             raise ValueError(f"specialize: `{old}` of {have.name} cannot become `{new}`")

@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from .. import config as knobs
+from .deep import deep_programs
 from .errors import InternalError, TVMError, UnsupportedError
 from .function import BaseFunc, PrimFunc
 from .instrument import PassInstrument, program_text
@@ -531,7 +532,7 @@ def pass_session() -> Iterator[None]:
     s.times = {} if knobs.time.value else None
     start = time.perf_counter()
     try:
-        with _paused_gc():
+        with _paused_gc(), deep_programs():
             yield
     finally:
         s.depth = 0

@@ -1,4 +1,4 @@
-"""Running on other machines. It is not there yet: its names can be imported, and say so when they are used."""
+"""Running on other machines. It is not there yet: its names can be imported, and say so when used."""
 
 from .._later import announce
 

@@ -39,6 +39,7 @@ def test_an_index_used_twice_is_computed_once():
     made = common_subexpr_elim(before)
     assert_structural_equal(made, after)
     assert common_subexpr_elim(made) is made
+    assert common_subexpr_elim(before, enable_cse_tir=False) is before
 
 
 def test_parts_that_occur_elsewhere_get_names_of_their_own():

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from tilewright.ir import ops
 from tilewright.ir.equal import assert_structural_equal
 from tilewright.ir.expr import Var
+from tilewright.ir.functor import substitute
 from tilewright.ir.stmt import For, ForKind, IfThenElse, LetStmt
 from tilewright.script import tir as T
 from tilewright.tir.analysis import undefined_vars, verify_ssa
@@ -122,6 +123,7 @@ def test_conditions_on_threads_rise_when_asked():
                 A[tx * 4 + i] = 1
 
     assert hoist_if_then_else(before) is before
+    assert hoist_if_then_else(before, "basic", block_scope=True) is before
     assert_structural_equal(hoist_if_then_else(before, block_scope=True), after)
 
 
@@ -132,8 +134,6 @@ def test_meaning(first, second, limit, bind):
     n = first.params[2]
     other = dict(zip(second.params, first.params, strict=True))
     other |= {a.data: b.data for a, b in zip(second.buffer_params(), first.buffer_params(), strict=True)}
-    from tilewright.ir.functor import substitute
-
     body = IfThenElse(ops.less(n, limit), first.body, substitute(second.body, other))
     for extent in (2, 3):
         if bind:

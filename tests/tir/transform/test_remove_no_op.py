@@ -1,5 +1,6 @@
 """What does nothing is taken out, and nothing else."""
 
+# ruff: noqa: F841  (scripts name what they define)
 from __future__ import annotations
 
 from flat_programs import assert_same, flat_programs

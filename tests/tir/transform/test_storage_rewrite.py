@@ -1,5 +1,6 @@
 """Allocations that share memory: when they may, and when they must not."""
 
+# ruff: noqa: B007  (scripts name what they define)
 from __future__ import annotations
 
 from flat_programs import assert_same, flat_programs

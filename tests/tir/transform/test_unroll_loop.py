@@ -120,10 +120,9 @@ def test_pragmas_set_the_limit_for_what_is_under_them():
         with T.attr(0, "pragma_auto_unroll_max_step", 8):
             for i in range(4):
                 A[i] = 1
-        with T.attr(0, "pragma_auto_unroll_max_step", 8):
-            with T.attr(0, "pragma_unroll_explicit", 0):
-                for i in range(4):
-                    A[i] = 2
+        with T.attr(0, "pragma_auto_unroll_max_step", 8), T.attr(0, "pragma_unroll_explicit", 0):
+            for i in range(4):
+                A[i] = 2
 
     made = unroll_loop(before)
     assert [loop.kind for loop in _loops(made)] == [ForKind.SERIAL, ForKind.UNROLLED]

@@ -7,8 +7,8 @@ from typing import Any
 from ...ir.errors import LoweringError
 from ...ir.expr import BufferLoad
 from ...ir.function import PrimFunc
-from ...ir.module import IRModule
 from ...ir.stmt import BufferStore
+from ...ir.transform import as_pass
 from ..transform.simplify import AnalyzedMutator
 
 __all__ = ["OOBChecker", "check_bounds"]
@@ -45,10 +45,4 @@ def check_bounds(func: PrimFunc) -> PrimFunc:
     return func
 
 
-def OOBChecker() -> Any:
-    """The check as a pass over modules."""
-
-    def run(mod: IRModule) -> IRModule:
-        return mod.map_functions(lambda f: check_bounds(f) if isinstance(f, PrimFunc) else f)
-
-    return run
+OOBChecker = as_pass(check_bounds, name="tir.analysis.OOBChecker")

@@ -15,7 +15,9 @@ Every read and write is checked as it happens, unless the index is seen to be in
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable
+from types import ModuleType
 from typing import Any
 
 from ...ir.function import PrimFunc
@@ -65,3 +67,13 @@ def _entry(mod: IRModule) -> Any:
 def python_source(func: PrimFunc, **options: Any) -> str:
     """The Python program that `interpret` runs for a function."""
     return program_of(func, Options(**options)).source
+
+
+class _Callable(ModuleType):
+    """This package, which its parent holds under its function's name: calling one calls the other."""
+
+    def __call__(self, func: PrimFunc | IRModule, *args: Any, **options: Any) -> Any:
+        return interpret(func, *args, **options)
+
+
+sys.modules[__name__].__class__ = _Callable

@@ -70,7 +70,7 @@ class Arguments:
                 made = self._buffer(b, value, units(b.data), written(b.data), b.name in outputs, pending)
                 self.values[p] = self.values[b.data] = made
             elif p.dtype.is_handle:
-                self.values[p] = self._handle(p, value)
+                self.values[p] = self._handle(p, value, units(p))
         self._solve(pending)
 
     def finish(self) -> None:
@@ -94,12 +94,12 @@ class Arguments:
             raise ValueError(f"{self.name}: argument {p.name} is a {kind}, which cannot be {known}")
         return int(known)
 
-    def _handle(self, p: Var, value: Any) -> Any:
+    def _handle(self, p: Var, value: Any, unit: int) -> Any:
         array = as_array(value)
         if array is None:
             return value
         kind = DataType(str(array.dtype))
-        return Pointer(Memory(p.name, kind, array.shape, self._flat(p.name, array), kind.nbytes))
+        return Pointer(Memory(p.name, kind, array.shape, self._flat(p.name, array), unit))
 
     # -- arrays ------------------------------------------------------------------------------
     def _wrong(self, b: Buffer, reason: str) -> ValueError:
@@ -201,6 +201,11 @@ class Arguments:
     def _evaluate(self, e: PrimExpr) -> int | None:
         from .program import evaluate
 
+        if isinstance(e, Var):
+            return int(self.values[e])
+        number = const_value(e)
+        if number is not None:
+            return int(number)
         known = {v: self.values[v] for v in undefined_vars(e)}
         return int(evaluate(e, known))
 

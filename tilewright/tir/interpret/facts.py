@@ -24,7 +24,7 @@ from ...ir.stmt import (
 
 __all__ = ["Facts", "has_barrier", "thread_axes", "virtual"]
 
-_ADDRESS = Op.get("tir.address_of")
+_ADDRESS, _ALLREDUCE = Op.get("tir.address_of"), Op.get("tir.tvm_thread_allreduce")
 _COLLECTIVE = {
     "tir.tvm_storage_sync",
     "tir.tvm_thread_allreduce",
@@ -114,15 +114,17 @@ class Facts:
         """Bytes of a cell of the memory that `v` points to."""
         return self._units.get(self.root(v), 1)
 
+    def stored_in(self, s: Any) -> set[Var]:
+        """The roots of memory that the statement stores to."""
+        return {self.root(n.buffer.data) for n in pre_order(s) if isinstance(n, BufferStore)}
+
     def written_in(self, s: Any) -> set[Var]:
-        """The roots of memory that the statement may write."""
-        out: set[Var] = set()
+        """The roots of memory that the statement may write, through pointers that it gives away too."""
+        out = self.stored_in(s)
         for n in pre_order(s):
-            if isinstance(n, BufferStore):
-                out.add(self.root(n.buffer.data))
-            elif isinstance(n, Call):
+            if isinstance(n, Call):
                 for a in n.args:
-                    if a.dtype.is_handle or (isinstance(a, BufferLoad) and n.op is _ADDRESS):
+                    if a.dtype.is_handle or (isinstance(a, BufferLoad) and n.op in (_ADDRESS, _ALLREDUCE)):
                         out.update(self.root(v) for v in pointers(a))
         return out
 
@@ -149,8 +151,8 @@ def several_threads(scope: str) -> bool:
 
 
 def virtual(tag: str) -> bool:
-    """Whether a thread axis is one that the compiler unrolls: a part of a thread, not a thread."""
-    return tag.startswith(("vthread", "cthread"))
+    """Whether a thread axis is a part of a thread, not a thread: vthread, and what is no GPU's axis."""
+    return not tag.startswith(("blockIdx", "threadIdx"))
 
 
 def thread_axis(n: Any) -> tuple[str, Any] | None:

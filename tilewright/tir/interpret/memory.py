@@ -85,14 +85,15 @@ class Pointer:
         """The mask from here on."""
         mask = self.memory.mask
         if mask is None:
-            return b"\1" * (len(self.memory.raw) // self.memory.unit + 1)
+            return bytearray(b"\1" * (len(self.memory.raw) // self.memory.unit + 1))
         return memoryview(mask)[self.offset // self.memory.unit :] if self.offset else mask
 
     def log(self, clock: Clock) -> AccessLog:
         """The memory's log of accesses."""
-        if self.memory.log is None:
-            self.memory.log = AccessLog(clock, self.memory)
-        return self.memory.log
+        held = self.memory.log
+        if held is None or held.clock is not clock:
+            held = self.memory.log = AccessLog(clock, self.memory)
+        return held
 
     @property
     def cell(self) -> int:

@@ -59,12 +59,12 @@ class Program:
         exec(compile(self.source, self.filename, "exec"), scope)
         self.run = scope["run"]
         self.name, self.inputs, self.sites = name, t.inputs, t.sites
-        self.written = t.facts.written_in(func.body)
+        self.stored = t.facts.stored_in(func.body)
         self.facts = t.facts
 
     def __call__(self, func: PrimFunc, args: Sequence[Any], options: Options, module: Any) -> Any:
         given = Arguments(func, self.name)
-        given.bind(args, self.facts.unit, lambda v: self.facts.root(v) in self.written, options.outputs)
+        given.bind(args, self.facts.unit, lambda v: self.facts.root(v) in self.stored, options.outputs)
         rt = Run(module, options, self.sites)
         with np.errstate(all="ignore"):
             try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any, NoReturn
 
 import numpy as np
@@ -123,7 +124,7 @@ class Run:
         if self.module is None or name not in self.module:
             known = "no module was given" if self.module is None else f"the module has no function {name!r}"
             raise InterpreterError("call", f"a call of {name}, but {known}; pass interpret(…, module=mod)")
-        result = run_function(self.module[name], args, self.options, self.module)
+        result = run_function(self.module[name], args, replace(self.options, outputs=()), self.module)
         for a in args:
             if isinstance(a, Pointer):
                 a.memory.mark_written()

@@ -20,7 +20,8 @@ from .source import Code, Frame, plus, times
 
 __all__ = ["StmtTranslator"]
 
-_MANY_LOOPS = 12  # loops in one Python function; the rest go to functions of their own
+_MANY_LOOPS = 12  # loops in one Python function (it may have 20); the rest go to functions of their own
+_DEEP = 40  # levels of indentation in one Python function, likewise
 
 
 class StmtTranslator(ExprTranslator):
@@ -34,6 +35,7 @@ class StmtTranslator(ExprTranslator):
         self.pointers: dict[Var, str] = {}
         self.in_parallel = False
         self.virtual_names: list[str] = []
+        self.extents: dict[str, list[str]] = {}  # of the thread axes of the kernel
         self._undo: list[tuple[dict[Any, Any], Any, Any]] = []
         self.inputs: list[Var] = []
 
@@ -53,7 +55,7 @@ class StmtTranslator(ExprTranslator):
         self.frame.params = ["rt", *(self.fresh(v.name) for v in self.inputs)]
         self.frame.emit("clock = rt.clock", None)
         for v, name in zip(self.inputs, self.frame.params[1:]):
-            if v in data:
+            if v in data or (v.dtype.is_handle and v in self.facts.kinds):
                 self.bind_pointer(v, name, None)
             else:
                 code = self.full(v.dtype.element, name)
@@ -143,15 +145,19 @@ class StmtTranslator(ExprTranslator):
             if not self.in_kernel:
                 return self._launch(s)
             return self._thread_loop(s, tag)
-        if self.frame.loops >= _MANY_LOOPS:
-            part = Frame(self.fresh("part"), [], "part")
-            self.function(part, lambda: self._plain_loop(s))
-            if part.generator:
-                self.frame.generator = True
-            self.emit(f"yield from {part.name}()" if part.generator else f"{part.name}()")
-        else:
-            self._plain_loop(s)
+        self._shallow(lambda: self._plain_loop(s))
         return None
+
+    def _shallow(self, body: Callable[[], None]) -> None:
+        """Translate in place, or into a function of its own where this one nests too deep for Python."""
+        if self.frame.loops < _MANY_LOOPS and self.frame.indent < _DEEP:
+            body()
+            return
+        part = Frame(self.fresh("part"), [], "part")
+        self.function(part, body)
+        if part.generator:
+            self.frame.generator = True
+        self.emit(f"yield from {part.name}()" if part.generator else f"{part.name}()")
 
     def _plain_loop(self, s: S.For) -> None:
         race = (
@@ -196,9 +202,13 @@ class StmtTranslator(ExprTranslator):
         self.inside(head, run, loop=True)
 
     def _while(self, s: S.While) -> None:
-        self.inside(f"while {self.value(s.condition).text}", lambda: self.stmt(s.body), loop=True)
+        head = f"while {self.value(s.condition).text}"
+        self._shallow(lambda: self.inside(head, lambda: self.stmt(s.body), loop=True))
 
     def _if(self, s: S.IfThenElse) -> None:
+        self._shallow(lambda: self._branches(s))
+
+    def _branches(self, s: S.IfThenElse) -> None:
         self.inside(f"if {self.value(s.condition).text}", lambda: self.stmt(s.then_case))
         if s.else_case is not None:
             other = s.else_case
@@ -213,7 +223,7 @@ class StmtTranslator(ExprTranslator):
         """The statement as a kernel: a generator that `launch` runs once for each thread."""
         sizes = []
         for tag, extents in thread_axes(s).items():
-            texts = list(dict.fromkeys(self.value(e).text for e in extents))
+            texts = self.extents[tag] = list(dict.fromkeys(self.value(e).text for e in extents))
             widest = texts[0] if len(texts) == 1 else f"max({', '.join(texts)})"
             sizes.append(f"{tag!r}: {widest}")
         logged = self.logged
@@ -228,9 +238,8 @@ class StmtTranslator(ExprTranslator):
         self.emit(f"launch(clock, {kernel.name}, {{{', '.join(sizes)}}})")
 
     def _thread_attr(self, s: S.AttrStmt, tag: str) -> Any:
-        extents = {str(const_value(e)) for e in thread_axes(s.body).get(tag, [s.value])}
-        if len(extents | {str(const_value(s.value))}) > 1:
-            sizes = sorted(extents | {str(const_value(s.value))})
+        sizes = self.extents[tag]
+        if len(sizes) > 1:
             raise self.refuse(f"thread axis {tag} has the extents {' and '.join(sizes)} in one kernel")
         self._bind_thread(s.node.var, tag, self.value(s.value))
         return s.body
@@ -376,13 +385,16 @@ class StmtTranslator(ExprTranslator):
             self.bind_pointer(v, held, f"rt.allocate({args})")
 
     def _allocate(self, s: S.Allocate) -> Any:
+        scope = pointer_scope(s.buffer_var)
+        if scope != "global" and not self.in_kernel and not self.facts.blocks and thread_axes(s.body):
+            return self._launch(s)  # memory of threads: each thread, or block, makes its own
         count: int | str = 1
         for e in s.extents:
             count = times(count, self._closed(e))
         if isinstance(count, int):
             self._set(self.room, s.buffer_var, count * s.dtype.nbytes)
         shape = [self.number(e) for e in s.extents]
-        self.new_memory(s.buffer_var, s.dtype, shape, count, pointer_scope(s.buffer_var), s.buffer_var.name)
+        self.new_memory(s.buffer_var, s.dtype, shape, count, scope, s.buffer_var.name)
         return s.body
 
     def _closed(self, e: PrimExpr) -> int | str:
@@ -496,7 +508,10 @@ class StmtTranslator(ExprTranslator):
             low = self.value(iv.dom.min)
             starts.append(low.text)
             self.bind(iv.var, self._in_domain(block.name_hint, iv, code, low))
-        declared = self._regions(block)
+        inner = {m.buffer for m in block.match_buffers} | set(block.alloc_buffers)
+        for outer in self.regions:
+            outer.own |= inner
+        declared = self._regions(block, inner)
         if declared is not None:
             self.regions.append(declared)
         for b in block.alloc_buffers:
@@ -535,14 +550,11 @@ class StmtTranslator(ExprTranslator):
         else:
             self.stmt(init)
 
-    def _regions(self, block: S.Block) -> Regions | None:
+    def _regions(self, block: S.Block, inner: set[Buffer]) -> Regions | None:
         """The declared regions as Python tuples of (start, stop), evaluated where the block begins."""
         if not self.options.check_regions or not (block.reads or block.writes):
             return None
-        made = Regions(block.name_hint)
-        for outer in self.regions:
-            outer.own |= {m.buffer for m in block.match_buffers} | set(block.alloc_buffers)
-        made.own = {m.buffer for m in block.match_buffers} | set(block.alloc_buffers)
+        made = Regions(block.name_hint, own=inner)
         for declared, table in ((block.reads, made.reads), (block.writes, made.writes)):
             for r in declared:
                 name = self.fresh("region")

@@ -90,14 +90,15 @@ class Clock:
 
 
 class AccessLog:
-    """For each cell of a memory: the last write, and readers enough to find any race with them."""
+    """For each cell of a memory: the last write, and two readers with which any later writer that races
+    with a reader at all races too."""
 
     __slots__ = ("clock", "memory", "reads", "writes")
 
     def __init__(self, clock: Clock, memory: Memory) -> None:
         self.clock, self.memory = clock, memory
         self.writes: dict[int, tuple[Stamp, int, bool]] = {}
-        self.reads: dict[int, list[tuple[Stamp, int]]] = {}
+        self.reads: dict[int, tuple[Stamp, int, Stamp | None, int]] = {}
         clock.logs.append(self)
 
     def read(self, cell: int, site: int) -> bool:
@@ -108,9 +109,10 @@ class AccessLog:
             self._race(cell, (write[0], write[1], "writes"), (now, site, "reads"))
         readers = self.reads.get(cell)
         if readers is None:
-            self.reads[cell] = [(now, site)]
-        elif readers[-1][0] is not now:
+            self.reads[cell] = (now, site, None, 0)
+        elif readers[0] is not now and readers[2] is not now and readers[0].block == now.block:
             self.reads[cell] = _with_reader(readers, now, site)
+        # a reader of an earlier block races with whoever writes from now on
         return True
 
     def write(self, cell: int, site: int, atomic: bool = False) -> bool:
@@ -120,9 +122,13 @@ class AccessLog:
         if write is not None and write[0] is not now and _at_once(write[0], now):
             if not (atomic and write[2]):
                 self._race(cell, (write[0], write[1], "writes"), (now, site, "writes"))
-        for reader, where in self.reads.get(cell, ()):
-            if reader is not now and _at_once(reader, now):
-                self._race(cell, (reader, where, "reads"), (now, site, "writes"))
+        readers = self.reads.get(cell)
+        if readers is not None:
+            first, where, second, there = readers
+            if first is not now and _at_once(first, now):
+                self._race(cell, (first, where, "reads"), (now, site, "writes"))
+            if second is not None and second is not now and _at_once(second, now):
+                self._race(cell, (second, there, "reads"), (now, site, "writes"))
         self.writes[cell] = (now, site, atomic)
         return True
 
@@ -165,25 +171,24 @@ class AccessLog:
         )
 
 
-def _with_reader(readers: list[tuple[Stamp, int]], now: Stamp, site: int) -> list[tuple[Stamp, int]]:
-    """The readers that a later write may race with, one more included; short, whatever the number of threads.
+def _with_reader(
+    readers: tuple[Stamp, int, Stamp | None, int], now: Stamp, site: int
+) -> tuple[Stamp, int, Stamp | None, int]:
+    """The readers to keep once a thread of the same block reads too.
 
-    Two readers of different blocks, or warps, stand for all: no writer is ordered after both.
+    Two of different warps, or two threads of one warp between the same barriers, stand for all others:
+    no later writer is ordered after both. What was read before the last barrier is forgotten.
     """
-    live = [r for r in readers if r[0].block != now.block or r[0].epoch == now.epoch]
-    first = live[0][0] if live else now
-    if any(r[0].block != first.block for r in live):
-        return live[:1] + [r for r in live if r[0].block != first.block][:1]
-    if any(r[0].warp != first.warp for r in live) and first.block == now.block:
-        return live
-    kept = [
-        r
-        for r in live
-        if r[0].block != now.block
-        or r[0].warp != now.warp
-        or (r[0].warp_epoch == now.warp_epoch and r[0].thread != now.thread)
-    ]
-    return [*kept, (now, site)]
+    first, where, second, _ = readers
+    if first.epoch != now.epoch:
+        return (now, site, None, 0)
+    if second is not None and first.warp != second.warp:
+        return readers
+    if first.warp != now.warp:
+        return (first, where, now, site)
+    if first.warp_epoch != now.warp_epoch or first.thread == now.thread:
+        return (now, site, None, 0)
+    return readers if second is not None else (first, where, now, site)
 
 
 # ---------------------------------------------------------------------------- kernels

@@ -9,7 +9,8 @@ from ...arith import Analyzer
 from ...ir.expr import IterVar, PrimExpr, Var, const, const_value, convert
 from ...ir.functor import Mutator, vars_used
 from ...ir.ops import add, ceildiv, floordiv, floormod, is_zero, less, logical_and, mul, product
-from ...ir.stmt import Block, BlockRealize, For, ForKind, Stmt
+from ...ir.stmt import Block, BlockRealize, For, ForKind, IfThenElse, Stmt
+from .dependence import check_any_order
 from .primitive import BlockRV, LoopRV, primitive, refuse
 
 if TYPE_CHECKING:
@@ -47,6 +48,16 @@ class _Rebind(Mutator):
         return (
             n if same and predicate is n.predicate else BlockRealize(values, predicate, n.block, span=n.span)
         )
+
+    def outside(self, n: Stmt) -> Stmt:
+        """A statement outside of blocks: it has no predicate of its own and is guarded as a whole."""
+        condition, self.condition = self.condition, None
+        made = n.map_children(self.visit)
+        self.condition = condition
+        return made if condition is None else IfThenElse(condition, made)
+
+    visit_BufferStore = visit_Evaluate = visit_IfThenElse = visit_LetStmt = visit_While = outside
+    visit_AssertStmt = visit_Allocate = outside
 
     def moved(self, e: PrimExpr) -> PrimExpr:
         made = self.visit(e)
@@ -146,6 +157,8 @@ def _check_factors(n: For, factors: Sequence[PrimExpr | None]) -> None:
             "more than one factor is None, so they cannot be inferred", at=n, hint="leave at most one open"
         )
     for f in factors:
+        if f is not None and not (f.dtype.is_int or f.dtype.is_uint):
+            refuse(f"a factor is `{f}`, which is no integer", at=n)
         value = None if f is None else const_value(f)
         if value is not None and value < 1:
             refuse(f"a factor is {value}; factors are at least 1", at=n)
@@ -169,8 +182,8 @@ def fuse(sch: Schedule, *loops: LoopRV, preserve_unit_iters: bool = True, name: 
                 at=inner,
                 hint="reorder them to be adjacent, outermost first, with nothing else between",
             )
-        if vars_used(inner.extent) & {x.loop_var for x in nest}:
-            refuse(f"the extent of loop `{inner.loop_var.name}` depends on a loop it is fused with", at=inner)
+        if (vars_used(inner.min) | vars_used(inner.extent)) & {x.loop_var for x in nest}:
+            refuse(f"the bounds of loop `{inner.loop_var.name}` depend on a loop it is fused with", at=inner)
     if len(nest) == 1:
         return loops[0]
     ana = sch.state.analyzer_at(nest[0])
@@ -262,6 +275,7 @@ def _check_order(sch: Schedule, old: list[For], new: list[For]) -> None:
                     "so its order must stay",
                     at=realize,
                 )
+    check_any_order(sch, old, [x for i, x in enumerate(old) if new[i] is not x])
 
 
 @primitive
@@ -273,6 +287,8 @@ def add_unit_loop(sch: Schedule, block_or_loop: BlockRV | LoopRV) -> LoopRV:
     """
     var = Var("u", "int32")
     n: Stmt = sch.loop(block_or_loop) if isinstance(block_or_loop, LoopRV) else sch.realize(block_or_loop)
+    if sch.state.index.parents[n] is None:
+        refuse("the root block stands for the whole function and has no loops around it")
     sch.state.replace(n, For(var, 0, 1, ForKind.SERIAL, n))
     return LoopRV(var)
 
@@ -281,7 +297,8 @@ def tile(
     sch: Schedule, x: LoopRV, y: LoopRV, x_factor: Any, y_factor: Any
 ) -> tuple[LoopRV, LoopRV, LoopRV, LoopRV]:
     """Split two loops and put the inner parts inside both outer ones."""
-    x_outer, x_inner = sch.split(x, [None, x_factor])
-    y_outer, y_inner = sch.split(y, [None, y_factor])
-    sch.reorder(x_outer, y_outer, x_inner, y_inner)
+    with sch.all_or_nothing():
+        x_outer, x_inner = sch.split(x, [None, x_factor])
+        y_outer, y_inner = sch.split(y, [None, y_factor])
+        sch.reorder(x_outer, y_outer, x_inner, y_inner)
     return x_outer, y_outer, x_inner, y_inner

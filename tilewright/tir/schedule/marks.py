@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ...ir.expr import IterVar, const_value
-from ...ir.functor import vars_used
+from ...ir.functor import pre_order, vars_used
 from ...ir.stmt import BlockRealize, For, ForKind, Stmt
+from .dependence import check_at_once
 from .primitive import BlockRV, LoopRV, primitive, refuse
 
 if TYPE_CHECKING:
@@ -22,9 +23,10 @@ def _mark(sch: Schedule, loop: LoopRV, kind: ForKind, word: str, thread: str = "
     if n.kind is not ForKind.SERIAL and n.kind is not kind:
         old = {1: "parallel", 2: "vectorize", 3: "unroll", 4: "bind"}[int(n.kind)]
         refuse(f"loop `{n.loop_var.name}` is already marked {old}", at=n, hint="a loop is run in one manner")
-    if kind is not ForKind.UNROLLED:
+    if kind is not ForKind.UNROLLED and const_value(n.extent) != 1:
         for realize in sch.state.index.blocks_under(n):
             _check_independent(sch, n, realize, word, thread)
+        check_at_once(sch, n, word)
     axis = None
     if thread:
         axis = IterVar(None, thread, IterVar.ThreadIndex, thread)
@@ -54,7 +56,9 @@ def _check_independent(sch: Schedule, n: For, realize: BlockRealize, word: str, 
             )
         else:
             refuse(f"iterator `{iv.var.name}` of block {block.name_hint} must run in order", at=n)
-    if not spatial and block.writes and const_value(n.extent) != 1:
+    # A split loop may have lost its part in the binding where the predicate lets one iteration through.
+    guarded = n.loop_var in vars_used(realize.predicate)
+    if not spatial and not guarded and block.writes and const_value(n.extent) != 1:
         refuse(
             f"loop `{n.loop_var.name}` drives no iterator of block {block.name_hint}, "
             "so all its iterations write the same place",
@@ -83,14 +87,18 @@ def _check_thread(sch: Schedule, n: For, thread: str) -> None:
             at=n,
             hint="use blockIdx.x/y/z, threadIdx.x/y/z, or vthread, vthread.x/y/z",
         )
-    for up in sch.state.index.ancestors(n):
-        if isinstance(up, For) and up.thread_binding is not None and up.thread_binding.thread_tag == thread:
-            if name in ("blockIdx", "threadIdx"):
-                refuse(
-                    f"loop `{up.loop_var.name}` around it is bound to {thread} already",
-                    at=up,
-                    hint="bind this one to another axis",
-                )
+    if name not in ("blockIdx", "threadIdx"):
+        return
+    around = [(up, "around") for up in sch.state.index.ancestors(n)]
+    for other, where in [*around, *((m, "inside") for m in pre_order(n.body))]:
+        if not isinstance(other, For) or other.thread_binding is None:
+            continue
+        if other.thread_binding.thread_tag == thread:
+            refuse(
+                f"loop `{other.loop_var.name}` {where} it is bound to {thread} already",
+                at=other,
+                hint="bind this one to another axis",
+            )
 
 
 @primitive

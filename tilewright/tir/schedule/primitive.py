@@ -116,7 +116,9 @@ def primitive(function: _F) -> _F:
 
     @functools.wraps(function)
     def run(sch: Schedule, *args: Any, **kwargs: Any) -> Any:
-        before = sch.state.mod
+        if sch.busy:  # a step of a larger step
+            return function(sch, *args, **kwargs)
+        before, sch.busy = sch.state.mod, True
         try:
             result = function(sch, *args, **kwargs)
         except Refusal as refusal:
@@ -129,8 +131,11 @@ def primitive(function: _F) -> _F:
         except BaseException:
             sch.state.mod = before
             raise
+        finally:
+            sch.busy = False
         bound = signature.bind(sch, *args, **kwargs)
-        sch.trace.record(function.__name__, bound, result)
+        sch.trace.record(function.__name__, bound, result, user_span(), sch.state.mod)
         return result
 
+    run.is_primitive = True  # type: ignore[attr-defined]
     return run  # type: ignore[return-value]

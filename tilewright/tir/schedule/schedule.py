@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
+from ...ir.buffer import Buffer
 from ...ir.errors import UnsupportedError
 from ...ir.expr import PrimExpr, Var
 from ...ir.function import PrimFunc
 from ...ir.module import IRModule
 from ...ir.stmt import Block, BlockRealize, For
-from . import loops, marks
+from . import cache, inline, loops, marks, reduction
+from . import compute_at as moving
 from .primitive import BlockRV, LoopRV, primitive, refuse
 from .state import ScheduleState
 from .trace import Trace
@@ -18,18 +21,32 @@ from .trace import Trace
 __all__ = ["Schedule"]
 
 _LATER = (
-    "blockize cache_inplace cache_read cache_write can_decompose_padding compute_at compute_inline "
-    "decompose_padding decompose_reduction enter_postproc loop_partition merge pad_einsum read_at reindex "
-    "reindex_cache_read reindex_cache_write reorder_block_iter_var reverse_compute_at reverse_compute_inline "
-    "rfactor rolling_buffer sample_categorical sample_compute_location sample_partitioned_tile "
-    "sample_perfect_tile set_axis_separator set_scope storage_align tensorize transform_block_layout "
-    "transform_layout unsafe_hide_buffer_access unsafe_set_dtype write_at"
+    "blockize cache_inplace can_decompose_padding decompose_padding enter_postproc loop_partition merge "
+    "pad_einsum read_at reindex reindex_cache_read reindex_cache_write reorder_block_iter_var rolling_buffer "
+    "sample_categorical sample_compute_location sample_partitioned_tile sample_perfect_tile "
+    "set_axis_separator tensorize transform_block_layout transform_layout unsafe_hide_buffer_access "
+    "unsafe_set_dtype write_at"
 ).split()
+
+
+@primitive
+def work_on(sch: Schedule, func_name: str) -> None:
+    """Go on with another function of the module."""
+    found = sch.mod.get_global_var(func_name)
+    if not isinstance(sch.mod[found], PrimFunc):
+        raise TypeError(f"{func_name} is not a PrimFunc, so it has no loops to schedule")
+    sch.state.working_on = found
 
 
 @primitive
 def get_block(sch: Schedule, name: str, func_name: str | None = None) -> BlockRV:
     """The block of that name."""
+    if func_name is not None and func_name != sch.state.working_on.name_hint:
+        sch.mod.get_global_var(func_name)  # says which functions there are
+        refuse(
+            f"the schedule works on {sch.state.working_on.name_hint}, not on {func_name}",
+            hint=f"call work_on({func_name!r}) first",
+        )
     found = [r for r in sch.state.index.order if r.block.name_hint == name]
     if not found:
         known = ", ".join(r.block.name_hint for r in sch.state.index.order if r.block.name_hint != "root")
@@ -99,9 +116,16 @@ class Schedule:
         if not names:
             raise ValueError("the module has no PrimFunc to schedule")
         self.state = ScheduleState(mod, "main" if "main" in names else names[0])
+        self.origin = mod  # the program before the first step
         self.trace = Trace()
+        self.busy = False  # whether a primitive is under way
         self._gone: dict[object, str] = {}
         self._seed = seed
+
+    @property
+    def primitives(self) -> frozenset[str]:
+        """The names of all steps that there are."""
+        return _PRIMITIVES
 
     # -- the program ---------------------------------------------------------------------------
     @property
@@ -115,11 +139,12 @@ class Schedule:
 
     def work_on(self, func_name: str) -> None:
         """Go on with another function of the module."""
-        self.state.working_on = self.mod.get_global_var(func_name)
+        work_on(self, func_name)
 
     def copy(self) -> Schedule:
         """A schedule that goes its own way from here."""
         made = Schedule(self.mod, seed=self._seed)
+        made.origin = self.origin
         made.state.working_on = self.state.working_on
         made.trace.insts = list(self.trace.insts)
         made._gone = dict(self._gone)
@@ -177,6 +202,17 @@ class Schedule:
         """Remember which step took a loop or block away."""
         self._gone[handle.var if isinstance(handle, LoopRV) else handle.key] = step
 
+    @contextmanager
+    def all_or_nothing(self) -> Iterator[None]:
+        """Several steps as one: if one of them fails, none was done."""
+        mod, gone, steps = self.state.mod, dict(self._gone), len(self.trace)
+        try:
+            yield
+        except BaseException:
+            self.state.mod, self._gone = mod, gone
+            del self.trace.insts[steps:]
+            raise
+
     def remove_rv(self, handle: Any) -> None:
         """Give a handle up (nothing holds on to it)."""
 
@@ -213,11 +249,12 @@ class Schedule:
         factors: Sequence[int | PrimExpr | Var | None],
         preserve_unit_iters: bool = True,
         disable_predication: bool = False,
+        names: Sequence[str] | None = None,
     ) -> list[LoopRV]:
-        return loops.split(self, loop, factors, preserve_unit_iters, disable_predication)
+        return loops.split(self, loop, factors, preserve_unit_iters, disable_predication, names)
 
-    def fuse(self, *loop: LoopRV, preserve_unit_iters: bool = True) -> LoopRV:
-        return loops.fuse(self, *loop, preserve_unit_iters=preserve_unit_iters)
+    def fuse(self, *loop: LoopRV, preserve_unit_iters: bool = True, name: str | None = None) -> LoopRV:
+        return loops.fuse(self, *loop, preserve_unit_iters=preserve_unit_iters, name=name)
 
     def reorder(self, *ordered_loops: LoopRV) -> None:
         loops.reorder(self, *ordered_loops)
@@ -249,14 +286,75 @@ class Schedule:
     def unannotate(self, block_or_loop: BlockRV | LoopRV, ann_key: str) -> None:
         marks.unannotate(self, block_or_loop, ann_key)
 
+    # -- moving --------------------------------------------------------------------------------
+    def compute_at(
+        self, block: BlockRV | str, loop: LoopRV, preserve_unit_loops: bool = False, index: int = -1
+    ) -> None:
+        moving.compute_at(self, self._block(block), loop, preserve_unit_loops, index)
+
+    def reverse_compute_at(
+        self, block: BlockRV | str, loop: LoopRV, preserve_unit_loops: bool = False, index: int = -1
+    ) -> None:
+        moving.reverse_compute_at(self, self._block(block), loop, preserve_unit_loops, index)
+
+    def compute_inline(self, block: BlockRV | str) -> None:
+        inline.compute_inline(self, self._block(block))
+
+    def reverse_compute_inline(self, block: BlockRV | str) -> None:
+        inline.reverse_compute_inline(self, self._block(block))
+
+    def decompose_reduction(self, block: BlockRV | str, loop: LoopRV) -> BlockRV:
+        return reduction.decompose_reduction(self, self._block(block), loop)
+
+    def rfactor(self, loop: LoopRV, factor_axis: int = 0) -> BlockRV:
+        return reduction.rfactor(self, loop, factor_axis)
+
+    # -- data ----------------------------------------------------------------------------------
+    def cache_read(
+        self,
+        block: BlockRV | str,
+        read_buffer_index: int | str | Buffer,
+        storage_scope: str,
+        consumer_blocks: Sequence[BlockRV | str] | None = None,
+    ) -> BlockRV:
+        readers = None if consumer_blocks is None else [self._block(b) for b in consumer_blocks]
+        return cache.cache_read(self, self._block(block), read_buffer_index, storage_scope, readers)
+
+    def cache_write(
+        self,
+        block: BlockRV | str,
+        write_buffer_index: int | str | Buffer,
+        storage_scope: str,
+        consumer_blocks: Sequence[BlockRV | str] | None = None,
+    ) -> BlockRV:
+        readers = None if consumer_blocks is None else [self._block(b) for b in consumer_blocks]
+        return cache.cache_write(self, self._block(block), write_buffer_index, storage_scope, readers)
+
+    def set_scope(
+        self, block: BlockRV | str, buffer_index: int | str | Buffer, storage_scope: str
+    ) -> None:
+        cache.set_scope(self, self._block(block), buffer_index, storage_scope)
+
+    def storage_align(
+        self, block: BlockRV | str, buffer_index: int, axis: int, factor: int, offset: int
+    ) -> None:
+        cache.storage_align(self, self._block(block), buffer_index, axis, factor, offset)
+
     def __getattr__(self, name: str) -> Any:
         if name in _LATER:
 
             def later(*args: Any, **kwargs: Any) -> Any:
                 raise UnsupportedError(
-                    f"tir.Schedule.{name} is not there yet; there are: split, fuse, reorder, tile, parallel, "
-                    "vectorize, unroll, bind, annotate, add_unit_loop"
+                    f"tir.Schedule.{name} is not there yet; there are: {', '.join(sorted(self.primitives))}"
                 )
 
             return later
         raise AttributeError(f"Schedule has no attribute {name!r}")
+
+
+_PRIMITIVES = frozenset(
+    name
+    for room in (cache, inline, loops, marks, moving, reduction)
+    for name, value in vars(room).items()
+    if getattr(value, "is_primitive", False)
+) | {"work_on", "get_block", "get_loops", "get_child_blocks", "get_producers", "get_consumers"}

@@ -1,93 +1,269 @@
-"""The record of what was done to a program."""
+"""The record of what was done to a program: printed as Python, kept as JSON, done again elsewhere."""
 
 from __future__ import annotations
 
 import inspect
-from dataclasses import dataclass
-from typing import Any
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 
-from ...ir.expr import IntImm, IterVar
+from ...ir.errors import ScheduleError
+from ...ir.expr import FloatImm, IntImm, IterVar, PrimExpr, Var
+from ...ir.module import IRModule
+from ...ir.span import Span
 from .primitive import BlockRV, LoopRV
 
+if TYPE_CHECKING:
+    from .schedule import Schedule
+
 __all__ = ["Instruction", "Trace"]
+
+FORMAT = "tilewright-trace-1"
 
 
 @dataclass(frozen=True, slots=True)
 class Instruction:
-    """One step: the primitive's name, its arguments in order, and the handles that it gave."""
+    """One step: the primitive, its arguments, what it gave, and the program after it.
+
+    `arguments` are pairs of name and value; the name is empty for those of `*args`. `decision` is what a
+    sampling step chose.
+    """
 
     kind: str
     arguments: tuple[tuple[str, Any], ...]
     outputs: tuple[Any, ...]
+    decision: Any = None
+    span: Span | None = None
+    after: IRModule | None = None
 
 
 class Trace:
-    """The steps of a schedule, from the first. It prints as Python that does them again."""
+    """The steps of a schedule, from the first."""
 
-    def __init__(self) -> None:
-        self.insts: list[Instruction] = []
+    def __init__(self, insts: Sequence[Instruction] = ()) -> None:
+        self.insts: list[Instruction] = list(insts)
 
-    def record(self, kind: str, bound: inspect.BoundArguments, result: Any) -> None:
+    # -- recording -----------------------------------------------------------------------------
+    def record(
+        self, kind: str, bound: inspect.BoundArguments, result: Any, span: Span | None, after: IRModule
+    ) -> None:
         outputs = tuple(result) if isinstance(result, (list, tuple)) else () if result is None else (result,)
         items: list[tuple[str, Any]] = []
-        for (name, value), param in zip(
-            list(bound.arguments.items())[1:], list(bound.signature.parameters.values())[1:], strict=False
-        ):
+        decision = None
+        for name, value in list(bound.arguments.items())[1:]:
             param = bound.signature.parameters[name]
             if param.kind is inspect.Parameter.VAR_POSITIONAL:
                 items += [("", v) for v in value]
-            else:
+            elif name == "decision":
+                decision = value
+            elif param.default is inspect.Parameter.empty or value is not param.default:
                 items.append((name, value))
-        self.insts.append(Instruction(kind, tuple(items), outputs))
+        if kind.startswith("sample_"):
+            decision = [_plain(v) for v in outputs] if kind.endswith("tile") else _plain_decision(result, decision)
+        self.insts.append(Instruction(kind, tuple(items), outputs, decision, span, after))
 
-    def as_python(self) -> list[str]:
+    @property
+    def decisions(self) -> dict[int, Any]:
+        """What the sampling steps chose, by the number of the step."""
+        return {i: inst.decision for i, inst in enumerate(self.insts) if inst.decision is not None}
+
+    def with_decision(self, step: int, decision: Any) -> Trace:
+        """The trace with another choice at one step."""
+        if not 0 <= step < len(self.insts) or not self.insts[step].kind.startswith("sample_"):
+            raise ScheduleError(f"step {step} is not a sampling step, so it has no decision to change")
+        insts = list(self.insts)
+        insts[step] = replace(insts[step], decision=decision)
+        return Trace(insts)
+
+    # -- doing it again ------------------------------------------------------------------------
+    def apply_to_schedule(
+        self,
+        sch: Schedule,
+        remove_postproc: bool = False,
+        decision_provider: Callable[..., Any] | None = None,
+    ) -> None:
+        """Do the steps on another schedule of a program of the same structure."""
+        known: dict[Any, Any] = {}
+        for number, inst in enumerate(self.insts):
+            args = [_mapped(v, known) for k, v in inst.arguments if not k]
+            kwargs = {k: _mapped(v, known) for k, v in inst.arguments if k}
+            if inst.decision is not None:
+                chosen = inst.decision
+                if decision_provider is not None:
+                    chosen = decision_provider(inst, args, kwargs, chosen)
+                kwargs["decision"] = chosen
+            result = getattr(sch, inst.kind)(*args, **kwargs)
+            made = tuple(result) if isinstance(result, (list, tuple)) else () if result is None else (result,)
+            if len(made) != len(inst.outputs):
+                raise ScheduleError(
+                    f"step {number} ({inst.kind}) gave {len(made)} results here and {len(inst.outputs)} when it "
+                    "was recorded: the program has another structure"
+                )
+            for old, new in zip(inst.outputs, made, strict=True):
+                known[_identity(old)] = new
+
+    # -- text ----------------------------------------------------------------------------------
+    def as_python(self, unused_names: Any = None) -> list[str]:
         """The steps as lines of Python over a schedule named `sch`."""
-        names: dict[int, str] = {}
-        by_identity: dict[Any, str] = {}
-
-        def name_of(value: Any) -> str:
-            key = value.var if isinstance(value, LoopRV) else value.key
-            return by_identity.get(key, value.name)
-
-        def text(value: Any) -> str:
-            if isinstance(value, (LoopRV, BlockRV)):
-                return name_of(value)
-            if isinstance(value, (list, tuple)):
-                return f"[{', '.join(map(text, value))}]"
-            if isinstance(value, IntImm):
-                return str(value.value)
-            if isinstance(value, IterVar):
-                return repr(value.thread_tag)
-            return repr(value)
-
+        names = _Names()
         lines = []
-        loops = blocks = 0
         for inst in self.insts:
-            args = [text(v) if not k else f"{k}={text(v)}" for k, v in inst.arguments if v is not None]
+            args = [names.text(v) if not k else f"{k}={names.text(v)}" for k, v in inst.arguments]
+            if inst.decision is not None:
+                args.append(f"decision={inst.decision!r}")
             call = f"sch.{inst.kind}({', '.join(args)})"
-            made = []
-            for out in inst.outputs:
-                key = out.var if isinstance(out, LoopRV) else out.key if isinstance(out, BlockRV) else out
-                if isinstance(out, LoopRV):
-                    loops += 1
-                    by_identity[key] = f"l{loops - 1}"
-                elif isinstance(out, BlockRV):
-                    blocks += 1
-                    by_identity[key] = f"b{blocks - 1}"
-                made.append(by_identity.get(key, f"v{len(names)}"))
-            many = len(made) > 1 or inst.kind in ("split", "get_loops", "get_child_blocks")
-            lines.append(
-                f"{', '.join(made)}{',' if many and len(made) == 1 else ''} = {call}" if made else call
-            )
+            made = [names.define(out) for out in inst.outputs]
+            if not made:
+                lines.append(call)
+            elif inst.kind in _LISTS:
+                lines.append(f"{', '.join(made)}{',' if len(made) == 1 else ''} = {call}")
+            else:
+                lines.append(f"{made[0]} = {call}")
         return lines
+
+    def as_json(self) -> Any:
+        """The steps as plain data, for files."""
+        names = _Names()
+        steps = []
+        for inst in self.insts:
+            step: dict[str, Any] = {"step": inst.kind}
+            positional = [names.data(v) for k, v in inst.arguments if not k]
+            named = {k: names.data(v) for k, v in inst.arguments if k}
+            if positional:
+                step["args"] = positional
+            if named:
+                step["kwargs"] = named
+            if inst.outputs:
+                step["outputs"] = [names.define(out) for out in inst.outputs]
+            if inst.decision is not None:
+                step["decision"] = inst.decision
+            steps.append(step)
+        return {"format": FORMAT, "steps": steps}
+
+    @staticmethod
+    def apply_json_to_schedule(json_obj: Any, sch: Schedule) -> None:
+        """Do the steps of `as_json` (data or text) on a schedule."""
+        data = json.loads(json_obj) if isinstance(json_obj, str) else json_obj
+        if not isinstance(data, Mapping) or data.get("format") != FORMAT or not isinstance(data.get("steps"), list):
+            raise ScheduleError(f"this is no trace: the format must be {FORMAT!r}")
+        known: dict[str, Any] = {}
+        for number, step in enumerate(data["steps"]):
+            kind = step.get("step") if isinstance(step, Mapping) else None
+            if not isinstance(kind, str) or kind not in sch.primitives:
+                raise ScheduleError(f"step {number} of the trace is {kind!r}, which is no primitive")
+            args = [_from_data(v, known) for v in step.get("args", [])]
+            kwargs = {k: _from_data(v, known) for k, v in step.get("kwargs", {}).items()}
+            if "decision" in step:
+                kwargs["decision"] = step["decision"]
+            result = getattr(sch, kind)(*args, **kwargs)
+            made = tuple(result) if isinstance(result, (list, tuple)) else () if result is None else (result,)
+            names = step.get("outputs", [])
+            if len(made) != len(names):
+                raise ScheduleError(f"step {number} ({kind}) gave {len(made)} results, and the trace has {len(names)}")
+            known.update(zip(names, made, strict=True))
 
     def __str__(self) -> str:
         body = "\n".join(f"  {line}" for line in self.as_python()) or "  pass"
         return "# from tilewright import tir\ndef apply_trace(sch: tir.Schedule) -> None:\n" + body
 
-    def show(self) -> None:
+    __repr__ = __str__
+
+    def show(self, *args: Any, **kwargs: Any) -> None:
         """Print the steps."""
         print(self)
 
     def __len__(self) -> int:
         return len(self.insts)
+
+
+_LISTS = ("split", "get_loops", "get_child_blocks", "get_producers", "get_consumers", "loop_partition", "get_output_blocks",
+          "sample_perfect_tile", "sample_partitioned_tile", "cache_inplace")
+
+
+def _identity(value: Any) -> Any:
+    return value.var if isinstance(value, LoopRV) else value.key if isinstance(value, BlockRV) else value
+
+
+def _mapped(value: Any, known: Mapping[Any, Any]) -> Any:
+    if isinstance(value, (list, tuple)):
+        return type(value)(_mapped(v, known) for v in value)
+    if isinstance(value, (LoopRV, BlockRV, Var)):
+        found = known.get(_identity(value))
+        if found is None and isinstance(value, (LoopRV, BlockRV)):
+            raise ScheduleError(f"the trace uses `{value.name}`, which none of its steps gave")
+        return value if found is None else found
+    return value
+
+
+def _plain(value: Any) -> Any:
+    return value.value if isinstance(value, (IntImm, FloatImm)) else value
+
+
+def _plain_decision(result: Any, decision: Any) -> Any:
+    return decision if decision is not None else _plain(result) if not isinstance(result, LoopRV) else None
+
+
+class _Names:
+    """Names for what steps gave: b0, l0, v0."""
+
+    def __init__(self) -> None:
+        self.known: dict[Any, str] = {}
+        self.count = {"b": 0, "l": 0, "v": 0}
+
+    def define(self, value: Any) -> str:
+        kind = "l" if isinstance(value, LoopRV) else "b" if isinstance(value, BlockRV) else "v"
+        name = f"{kind}{self.count[kind]}"
+        self.count[kind] += 1
+        self.known[_identity(value)] = name
+        return name
+
+    def text(self, value: Any) -> str:
+        if isinstance(value, (LoopRV, BlockRV)) or (isinstance(value, Var) and value in self.known):
+            return self.known.get(_identity(value), value.name)
+        if isinstance(value, (list, tuple)):
+            return f"[{', '.join(map(self.text, value))}]"
+        if isinstance(value, IterVar):
+            return repr(value.thread_tag)
+        if isinstance(value, (IntImm, FloatImm)):
+            return str(value.value)
+        python = getattr(value, "as_python", None)
+        return python() if python is not None else repr(value)
+
+    def data(self, value: Any) -> Any:
+        if isinstance(value, (LoopRV, BlockRV)) or (isinstance(value, Var) and value in self.known):
+            return {"ref": self.known.get(_identity(value), value.name)}
+        if isinstance(value, (list, tuple)):
+            return [self.data(v) for v in value]
+        if isinstance(value, Mapping):
+            return {"map": {k: self.data(v) for k, v in value.items()}}
+        if isinstance(value, IterVar):
+            return value.thread_tag
+        if isinstance(value, (IntImm, FloatImm)):
+            return value.value
+        if value is None or isinstance(value, (str, int, float, bool)):
+            return value
+        python = getattr(value, "as_python", None)
+        if python is not None:
+            return {"index_map": python()}
+        if isinstance(value, PrimExpr):
+            raise ScheduleError(f"`{value}` cannot be written to a file: it is an expression of this program")
+        raise ScheduleError(f"{value!r} cannot be written to a file")
+
+
+def _from_data(value: Any, known: Mapping[str, Any]) -> Any:
+    if isinstance(value, list):
+        return [_from_data(v, known) for v in value]
+    if isinstance(value, Mapping):
+        if "ref" in value:
+            if value["ref"] not in known:
+                raise ScheduleError(f"the trace uses {value['ref']!r}, which none of its steps gave")
+            return known[value["ref"]]
+        if "map" in value:
+            return {k: _from_data(v, known) for k, v in value["map"].items()}
+        if "index_map" in value:
+            from .index_map import IndexMap
+
+            return IndexMap.from_python(str(value["index_map"]))
+        raise ScheduleError(f"the trace holds {dict(value)!r}, which is nothing known")
+    return value

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
+from ...ir.errors import UnsupportedError
 from ...ir.transform import PrimFuncPass, as_pass, prim_func_pass
 
 # name of the pass -> (file, function)
@@ -40,6 +41,19 @@ _PASSES = {
     "ThreadSync": ("thread_sync", "thread_sync"),
     "LowerIntrin": ("lower_intrin", "lower_intrin"),
 }
+# Names of the classic API whose work is done elsewhere or not yet.
+_LATER = (
+    "AllreduceTransform AnnotateDeviceRegions AnnotateEntryFunc ApplyLayoutTransforms BF16ComputeLegalize "
+    "BF16StorageLegalize BindTarget CoProcSync CombineContextCall DecorateDeviceScope DefaultGPUSchedule ExtractPrimFuncConstants FP8ComputeLegalize FP8StorageLegalize Filter "
+    "InferFragment InjectCopyIntrin InjectPTXAsyncCopy InjectPermutedLayout InjectPrefetch InjectRollingBuffer "
+    "InjectSoftwarePipeline InstallDebugSpans InstrumentBoundCheckers InstrumentProfileIntrinsics "
+    "LegalizePackedCalls LowerAsyncDMA LowerAutoCopy LowerCrossThreadReduction LowerCustomDatatypes "
+    "LowerDeviceKernelLaunch LowerDeviceStorageAccessInfo LowerThreadAllreduce LowerTVMBuiltin LowerVtcmAlloc "
+    "LowerWarpMemory MakePackedAPI MakeUnpackedAPI ManifestSharedMemoryLocalStage MergeSharedMemoryAllocations "
+    "PointerValueTypeRewrite RemapThreadAxis RemoveAssume RemoveStoreUndef RemoveWeightLayoutRewriteBlock "
+    "RenormalizeSplitPattern SkipAssert SplitHostDevice TransformMmaBufferLayout UnifiedStaticMemoryPlanner "
+    "UnifyThreadBinding UseAssumeToReduceBranches VerifyMemory VerifyVTCMLimit"
+).split()
 _factories: dict[str, Any] = {}
 
 
@@ -47,6 +61,8 @@ def __getattr__(name: str) -> Any:
     if name == "Apply":
         return _apply
     entry = _PASSES.get(name)
+    if entry is None and name in _LATER:
+        return _later(name)
     if entry is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     made = _factories.get(name)
@@ -54,6 +70,15 @@ def __getattr__(name: str) -> Any:
         function = getattr(importlib.import_module(f".{entry[0]}", __name__), entry[1])
         made = _factories[name] = as_pass(function, name=f"tir.{name}")
     return made
+
+
+def _later(name: str) -> Any:
+    def call(*args: Any, **kwargs: Any) -> Any:
+        raise UnsupportedError(
+            f"tir.transform.{name} is not a pass of its own here; the passes are: {', '.join(_PASSES)}"
+        )
+
+    return call
 
 
 def _apply(function: Any) -> Any:

@@ -57,7 +57,9 @@ _CONDITIONAL = (For, While, IfThenElse, AssertStmt)
 _WORTH = 3  # operations that make a name pay
 
 
-def common_subexpr_elim(func: PrimFunc, *, identify_equiv_terms: bool = False) -> PrimFunc:
+def common_subexpr_elim(
+    func: PrimFunc, enable_cse_tir: bool = True, identify_equiv_terms: bool = False
+) -> PrimFunc:
     """Bind an expression that occurs more than once, at the smallest statement around its occurrences.
 
         A[i*64 + j*8 + k] = 0                     cse = i*64 + j*8 + k
@@ -67,12 +69,13 @@ def common_subexpr_elim(func: PrimFunc, *, identify_equiv_terms: bool = False) -
     It must be worth a name: three operations, a division, or a call of a mathematical function.
     What might trap (a load, a division by something unknown) is bound only where it would be
     evaluated anyway, and a load only if nothing in the function writes to that memory. With
-    `identify_equiv_terms`, operands of commutative operators may stand in any order.
+    `identify_equiv_terms`, operands of commutative operators may stand in any order; without
+    `enable_cse_tir` nothing is done.
 
     Needs: flat buffers, `verify_ssa`. Gives: no more than one evaluation of each such expression in
     a scope.
     """
-    return _Eliminate(func, identify_equiv_terms).run()
+    return _Eliminate(func, identify_equiv_terms).run() if enable_cse_tir else func
 
 
 class _Frame:

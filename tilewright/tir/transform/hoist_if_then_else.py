@@ -8,15 +8,18 @@ from .hoist_expression import hoist_expression
 __all__ = ["hoist_if_then_else"]
 
 
-def hoist_if_then_else(func: PrimFunc, *, block_scope: bool = False) -> PrimFunc:
+def hoist_if_then_else(func: PrimFunc, variant: str | None = None, *, block_scope: bool = False) -> PrimFunc:
     """Ask a question that has the same answer in every iteration once.
 
         for i in range(n):                     if m < 8:
             if m < 8:                ->            for i in range(n):
                 S(i)                                   S(i)
 
-    Bindings stay where they are: `hoist_expression` moves these too.
+    Bindings stay where they are: `hoist_expression` moves these too. The variant "basic" never moves
+    conditions on hardware threads, whatever `block_scope` says.
 
     Needs: `verify_ssa`. Gives: `verify_ssa`.
     """
-    return hoist_expression(func, conditionals=True, lets=False, block_scope=block_scope)
+    return hoist_expression(
+        func, conditionals=True, lets=False, block_scope=block_scope and variant != "basic"
+    )

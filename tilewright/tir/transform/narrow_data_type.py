@@ -7,6 +7,7 @@ from typing import Any
 from ...arith import Analyzer
 from ...ir.buffer import Buffer
 from ...ir.dtype import DataType
+from ...ir.errors import LoweringError
 from ...ir.expr import (
     BinaryOp,
     Broadcast,
@@ -25,13 +26,13 @@ from ...ir.expr import (
     const,
 )
 from ...ir.function import PrimFunc
-from ...ir.functor import Mutator, pre_order
+from ...ir.functor import Mutator, buffers_accessed, pre_order
 from ...ir.op import Op
 from ...ir.ops import cast
 from ...ir.stmt import Allocate, AttrStmt, BufferStore, Evaluate, For, IfThenElse, LetStmt, Stmt
 from .renew import Substituter, folded
 
-__all__ = ["Narrower", "narrow_data_type"]
+__all__ = ["force_narrow_index_to_int32", "narrow_data_type"]
 
 _IF_THEN_ELSE, _LIKELY = Op.get("tir.if_then_else"), Op.get("tir.likely")
 
@@ -47,15 +48,45 @@ def narrow_data_type(func: PrimFunc, target_bits: int = 32) -> PrimFunc:
 
     Needs: nothing. Gives: no loop of wider type whose bounds fit into `target_bits`.
     """
-    wide = DataType(f"int{target_bits * 2}")
-    if target_bits >= 64 or not any(
-        isinstance(m, PrimExpr) and m.dtype.element is wide for m in pre_order(func.body)
-    ):
+    if not any(_is_wider(m, target_bits) for m in pre_order(func.body)):
         return func
-    return Narrower(target_bits).run(func)
+    return _Narrower(target_bits).run(func)
 
 
-class Narrower(Mutator):
+def force_narrow_index_to_int32(func: PrimFunc) -> PrimFunc:
+    """Make every index, loop and size an int32, whether or not it can be shown to fit.
+
+        def f(A: (n,)), n: int64                   def f(A: (n,)), n: int32
+            for i in range(n): A[i] = 0     ->         for i in range(n): A[i] = 0
+
+    Needs: no buffer of int64 elements. Gives: no int64.
+    """
+    for b in (*func.buffer_map.values(), *buffers_accessed(func.body)):
+        if b.dtype.element == "int64":
+            raise LoweringError(
+                f"force_narrow_index_to_int32: buffer {b.name} holds int64 values, which would be cut; "
+                "use narrow_data_type, which narrows only what fits"
+            )
+    narrow = _Forced(32, always=True)
+    names = {p: Var(p.name, "int32") for p in func.params if p.dtype == "int64"}
+    for b in func.buffer_map.values():
+        for e in b.children():
+            if isinstance(e, Var) and e.dtype == "int64" and e not in names:
+                names[e] = e.__class__(e.name, "int32")
+    narrow.table.update(names)
+    buffers = {p: narrow.buffer(b) for p, b in func.buffer_map.items()}
+    body = narrow.visit(func.body)
+    if body is func.body and not names and all(b is func.buffer_map[p] for p, b in buffers.items()):
+        return func
+    params = tuple(names.get(p, p) for p in func.params)
+    return func.replace(params=params, buffer_map=buffers, body=body)
+
+
+def _is_wider(m: Any, bits: int) -> bool:
+    return isinstance(m, PrimExpr) and m.dtype.is_int and m.dtype.bits > bits
+
+
+class _Narrower(Mutator):
     """Rewrites bottom up: an integer expression comes back in the narrow type if its value and those of all
     its parts fit there, else as it was."""
 
@@ -267,3 +298,16 @@ class Narrower(Mutator):
         if condition is n.condition and then_case is n.then_case and else_case is n.else_case:
             return n
         return n.replace(condition=condition, then_case=then_case, else_case=else_case)
+
+
+class _Forced(_Narrower):
+    """Buffers' shapes become narrow too."""
+
+    def __init__(self, bits: int, always: bool) -> None:
+        super().__init__(bits, always)
+        self.made: dict[Buffer, Buffer] = {}
+
+    def buffer(self, b: Buffer) -> Buffer:
+        if b not in self.made:
+            self.made[b] = b.map_children(self.visit)
+        return self.made[b]

@@ -28,7 +28,7 @@ from ...ir.expr import (
 from ...ir.function import PrimFunc
 from ...ir.functor import pre_order, substitute
 from ...ir.op import Op
-from ...ir.ops import add, mul, sub
+from ...ir.ops import add, greater, logical_not, mul, sub
 from ...ir.stmt import (
     AttrStmt,
     BufferStore,
@@ -43,6 +43,7 @@ from ...ir.stmt import (
     seq,
 )
 from ..analysis.measure import scope_of
+from .thread_grid import ThreadGrid
 
 __all__ = ["thread_sync"]
 
@@ -98,8 +99,10 @@ class _Sync:
         self.scope = scope
         self.ana = Analyzer()
         self.threads: dict[Var, int | None] = {}
+        self.grid = ThreadGrid(self.threads)
         self.ranges: dict[Var, Range] = {}
         self.active: dict[Var, None] = {}  # loops around, whose variables have one value for both accesses
+        self.blocks: set[Var] = set()
         self.lets: dict[Var, PrimExpr] = {}
         self.divergent: set[Var] = set()
         self.conditions: tuple[PrimExpr, ...] = ()
@@ -121,7 +124,7 @@ class _Sync:
         elif isinstance(n, IfThenElse):
             part = self.branch(n)
         elif isinstance(n, While):
-            part = self.under(n, n.condition, (n.body,))
+            part = self.under(n, [(n.condition, n.body)])
         elif isinstance(n, Evaluate) and self.is_barrier(n.value):
             return _Part(n, passes=True)
         else:
@@ -182,15 +185,19 @@ class _Sync:
         self.bind(var, const(0, var.dtype), n.value)
         if n.node.thread_tag.startswith("threadIdx") and size != 1:
             self.threads[var] = None if size is None else int(size)
+            self.grid.clear()
             self.divergent.add(var)
         else:
             self.active[var] = None  # all threads that share memory are of one block
+            self.blocks.add(var)
         self.in_kernel = True
         part = self.go(n.body, before)
         made = n if part.stmt is n.body else n.replace(body=part.stmt)
         if not outermost:
             return _Part(made, part.entry, part.exit, part.passes)
-        self.in_kernel, self.threads = False, {}
+        self.in_kernel = False
+        self.threads.clear()
+        self.grid.clear()
         return _Part(made, passes=True)  # kernels wait for each other
 
     def bind(self, var: Var, low: PrimExpr, extent: PrimExpr) -> None:
@@ -203,7 +210,7 @@ class _Sync:
         self.bind(n.loop_var, n.min, n.extent)
         if self.diverges(n.min) or self.diverges(n.extent) or n.kind is ForKind.VECTORIZED:
             self.divergent.add(n.loop_var)
-            part = self.under(n, n.extent, (n.body,), n.loop_var)
+            part = self.under(n, [(greater(n.extent, 0), n.body)], n.loop_var)
         else:
             part = self.turns(n, n.body, n.loop_var)
             part.passes = part.passes and bool(const_value(n.extent))
@@ -215,7 +222,8 @@ class _Sync:
         if var is not None:
             self.active[var] = None
         part = self.go(body, ())
-        carried = [self.earlier(a, var) for a in part.exit]
+        once = isinstance(n, For) and isinstance(n.extent, IntImm) and n.extent.value <= 1
+        carried = [] if once else [self.earlier(a, var) for a in part.exit]
         if self.meet(carried, part.entry):
             part = self.go(body, carried)
         if var is not None:
@@ -232,7 +240,8 @@ class _Sync:
 
     def branch(self, n: IfThenElse) -> _Part:
         if self.diverges(n.condition):
-            return self.under(n, n.condition, [c for c in (n.then_case, n.else_case) if c is not None])
+            cases = [(n.condition, n.then_case), (logical_not(n.condition), n.else_case)]
+            return self.under(n, [(c, s) for c, s in cases if s is not None])
         header = self.accesses(n.condition)
         a = self.go(n.then_case, ())
         b = None if n.else_case is None else self.go(n.else_case, ())
@@ -245,12 +254,13 @@ class _Sync:
             entry, out = entry + b.entry, out + b.exit
         return _Part(made, entry, out, b is not None and a.passes and b.passes)
 
-    def under(self, n: Stmt, condition: PrimExpr, bodies: Iterable[Stmt], var: Var | None = None) -> _Part:
-        """A statement that only some threads may enter: barriers cannot go inside."""
+    def under(self, n: Stmt, cases: list[tuple[PrimExpr, Stmt]], var: Var | None = None) -> _Part:
+        """A statement whose parts only some threads may enter: barriers cannot go inside."""
         held = self.conditions
-        self.conditions = (*held, condition)
-        found = self.accesses(condition)
-        for body in bodies:
+        found: list[_Access] = []
+        for condition, body in cases:
+            found += self.accesses(condition)
+            self.conditions = (*held, condition)
             part = self.go(body, ()) if isinstance(n, IfThenElse) else self.turns(n, body, var)
             if part.stmt is not body and part.stmt is not n:
                 raise LoweringError(
@@ -320,7 +330,7 @@ class _Sync:
             lane = self.any_below(const(index.lanes, index.base.dtype), index.base)
             index = add(index.base, mul(index.stride, lane))
         if index is not None:
-            index = self.expanded(index)
+            index = self.ana.simplify(self.expanded(index))
             if index.dtype.lanes > 1 or any(isinstance(m, (BufferLoad, Call)) for m in pre_order(index)):
                 index = None
         return _Access(pointer, index, writes, self.conditions, self.double_buffered)
@@ -354,12 +364,37 @@ class _Sync:
         low, high = self.bound(sub(b.index, fresh))
         if low > 0 or high < 0:
             return False
-        x, y = self.split(a.index), self.split(b.index)
-        if x is None or y is None or x[0] != y[0]:
-            return True
-        gap = self.gap(x[0])
+        if self.grid.tell_apart(a, b, lambda x, y: self.bound(sub(y, self.renamed(x, threads=False)))):
+            return False
+        return not (self.keep_apart(a.index, b.index, ()) or self.keep_apart(a.index, b.index, self.ranges))
+
+    def keep_apart(self, a: PrimExpr, b: PrimExpr, loops: Iterable[Var]) -> bool:
+        """Whether both indices are the same sum of multiples of the thread axes (and of `loops`, which may
+        stand at different turns), up to less than what parts the elements of two points."""
+        axes = {*self.threads, *(v for v in loops if v not in self.blocks)}
+        x, y = _linear(a, axes), _linear(b, axes)
+        if x is None or y is None or any(x[0].get(v) != y[0].get(v) for v in self.threads):
+            return False
+        steps = [(abs(x[0].get(v, 0)), n) for v, n in self.threads.items()]
+        left, right = self.turns_of(x), self.turns_of(y)
+        if left is None or right is None or [c for c, _, _ in left] != [c for c, _, _ in right]:
+            return False
+        steps += [(abs(c), max(m, n)) for (c, _, m), (_, _, n) in zip(left, right)]
         low, high = self.bound(sub(y[1], self.renamed(x[1], threads=False)))
-        return max(abs(low), abs(high)) >= gap
+        shift = sum(c * (f - e) for (c, e, _), (_, f, _) in zip(left, right))
+        return max(abs(low + shift), abs(high + shift)) < _gap(steps)
+
+    def turns_of(self, parts: tuple[dict[Var, int], PrimExpr]) -> list[tuple[int, int, int]] | None:
+        """For each loop in a linear index: its coefficient, where it starts, and how often it turns."""
+        out = []
+        for v, c in parts[0].items():
+            if v in self.threads:
+                continue
+            low, size = const_value(self.ranges[v].min), const_value(self.ranges[v].extent)
+            if low is None or size is None:
+                return None
+            out.append((c, int(low), int(size)))
+        return sorted(out)
 
     def reads_own(self, a: _Access, b: _Access) -> bool:
         """Whether each thread that reads the element has itself just written it."""
@@ -387,19 +422,17 @@ class _Sync:
         found = self.ana.const_int_bound(self.ana.simplify(e))
         return float(found.min_value), float(found.max_value)
 
-    def split(self, index: PrimExpr) -> tuple[dict[Var, int], PrimExpr] | None:
-        """The coefficients of the thread axes and the rest, if the index is linear in them."""
-        return _linear(index, self.threads)
 
-    def gap(self, strides: dict[Var, int]) -> float:
-        """How far apart at least are the elements of two threads; 0 if they may be the same."""
-        if any(v not in strides or n is None for v, n in self.threads.items()):
+def _gap(steps: list[tuple[int, int | None]]) -> float:
+    """How far apart at least are two points of a grid with these strides and sizes; 0 if they may meet."""
+    reach, least = 0, float("inf")
+    for c, n in sorted(steps, key=lambda s: s[0]):
+        if n is None:
             return 0
-        reach, least = 0, float("inf")
-        for v, c in sorted(strides.items(), key=lambda item: abs(item[1])):
-            least = min(least, abs(c) - reach)
-            reach += abs(c) * ((self.threads[v] or 1) - 1)
-        return max(least, 0)
+        if n > 1:
+            least = min(least, c - reach)
+        reach += c * (n - 1)
+    return max(least, 0)
 
 
 def _vars(e: Any) -> list[Var]:

@@ -1,0 +1,404 @@
+"""What the core costs and what its loops reach, each figure beside its budget.
+
+    python bench/core.py                 tables
+    python bench/core.py --json          the same as JSON
+    python bench/core.py --only import   one section: import, calls, compile, simplify, launch, loops
+
+Peers are measured in the same run, in turn with our own code, so that drift of the machine hits all alike.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import importlib.util
+import json
+import os
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+import tilewright as tvm
+from tilewright import te, tir
+
+
+@dataclass
+class Figure:
+    """One measured number. `at_most` tells whether the budget is an upper or a lower limit."""
+
+    section: str
+    name: str
+    value: float
+    unit: str
+    budget: float | None = None
+    at_most: bool = True
+    note: str = ""
+
+    @property
+    def met(self) -> bool | None:
+        if self.budget is None:
+            return None
+        return self.value <= self.budget if self.at_most else self.value >= self.budget
+
+
+def seconds_of(run: Callable[[], Any], batches: int = 15, calls: int = 1) -> float:
+    """The median over batches of what one call takes."""
+    samples = []
+    for _ in range(batches):
+        start = time.perf_counter()
+        for _ in range(calls):
+            run()
+        samples.append((time.perf_counter() - start) / calls)
+    return statistics.median(samples)
+
+
+def in_turn(runs: dict[str, Callable[[], Any]], rounds: int) -> dict[str, float]:
+    """The median of what each takes, sampled in turn."""
+    samples: dict[str, list[float]] = {name: [] for name in runs}
+    for run in runs.values():
+        run()
+    for _ in range(rounds):
+        for name, run in runs.items():
+            start = time.perf_counter()
+            run()
+            samples[name].append(time.perf_counter() - start)
+    return {name: statistics.median(times) for name, times in samples.items()}
+
+
+# ---------------------------------------------------------------------------- import
+def import_time() -> list[Figure]:
+    """`import tilewright` in a new process, measured inside it."""
+    program = "import time; s = time.perf_counter(); import tilewright; print(time.perf_counter() - s)"
+    command = [sys.executable, "-c", program]
+    subprocess.run(command, check=True, capture_output=True)  # the first one writes the byte code
+    times = [float(subprocess.run(command, check=True, capture_output=True).stdout) for _ in range(9)]
+    note = "median of 9 new processes"
+    return [Figure("import", "import tilewright", statistics.median(times) * 1e3, "ms", 200.0, note=note)]
+
+
+# ---------------------------------------------------------------------------- calls
+def call_overhead() -> list[Figure]:
+    """A whole call of a function that adds 16 numbers: what is not overhead in it is a few nanoseconds."""
+    A, B = te.placeholder((16,), name="A"), te.placeholder((16,), name="B")
+    C = te.compute((16,), lambda i: A[i] + B[i], name="C")
+    add = tvm.build(te.create_schedule(C.op), [A, B, C], target="llvm", name="add")["add"]
+    plain = [np.arange(16, dtype=np.float32) for _ in range(3)]
+    kinds: dict[str, list[Any]] = {"NDArray": [tvm.nd.array(x) for x in plain], "NumPy arrays": plain}
+    if importlib.util.find_spec("torch"):
+        import torch
+
+        kinds["torch tensors"] = [torch.from_numpy(x.copy()) for x in plain]
+    out = [
+        Figure(
+            "calls",
+            f"f(a, b, c) with {kind}",
+            seconds_of(lambda v=values: add(*v), 15, 2000) * 1e6,
+            "µs",
+            5.0,
+        )
+        for kind, values in kinds.items()
+    ]
+    peer = seconds_of(lambda: np.add(plain[0], plain[1], out=plain[2]), 15, 2000)
+    return [*out, Figure("calls", "peer: np.add(a, b, out=c)", peer * 1e6, "µs")]
+
+
+# ---------------------------------------------------------------------------- compile
+def scheduled_matmul(n: int = 1024) -> tuple[te.Schedule, list[te.Tensor]]:
+    A, B = te.placeholder((n, n), name="A"), te.placeholder((n, n), name="B")
+    k = te.reduce_axis((0, n), name="k")
+    C = te.compute((n, n), lambda i, j: te.sum(A[i, k] * B[k, j], axis=k), name="C")
+    s = te.create_schedule(C.op)
+    io, jo, ii, ji = s[C].tile(*C.op.axis, 8, 32)
+    s[C].reorder(jo, io, k, ii, ji)
+    s[C].unroll(ii)
+    s[C].vectorize(ji)
+    s[C].parallel(jo)
+    return s, [A, B, C]
+
+
+def compile_time(rounds: int = 9) -> list[Figure]:
+    """From a schedule to a function that can be called, and where the time goes."""
+    scheduled = [scheduled_matmul() for _ in range(rounds + 1)]
+    totals, parts = [], []
+    for round_, (s, args) in enumerate(scheduled):
+        start = time.perf_counter()
+        tvm.build(s, args, target="llvm", name="matmul")["matmul"]
+        if round_:  # LLVM itself is loaded by the first
+            totals.append(time.perf_counter() - start)
+            parts.append(_compile_parts(s, args))
+    note = f"median of {rounds} in one process"
+    out = [
+        Figure(
+            "compile",
+            "matmul 1024³, schedule to function",
+            statistics.median(totals) * 1e3,
+            "ms",
+            200.0,
+            note=note,
+        )
+    ]
+    for name in parts[0]:
+        out.append(Figure("compile", f"  {name}", statistics.median(p[name] for p in parts) * 1e3, "ms"))
+    return out
+
+
+def _compile_parts(s: te.Schedule, args: list[te.Tensor]) -> dict[str, float]:
+    """The same steps one by one."""
+    from tilewright.codegen.llvm import build_llvm
+    from tilewright.driver.build_module import schedule_to_module
+    from tilewright.driver.lower import phases
+    from tilewright.ir.transform import pass_session, run_passes
+
+    times: dict[str, float] = {}
+    last = time.perf_counter()
+
+    def lap(name: str) -> None:
+        nonlocal last
+        now = time.perf_counter()
+        times[name], last = now - last, now
+
+    target = tvm.target.Target("llvm")
+    with target, pass_session():
+        mod = schedule_to_module(s, args, "matmul")
+        lap("replay of the schedule")
+        for number, phase in enumerate(phases()):
+            mod = run_passes(phase, mod)
+            lap(f"lowering, phase {number}")
+        mod = run_passes((tir.transform.LowerIntrin(), tir.transform.Simplify()), mod)
+        lap("lowering of intrinsics")
+        built = build_llvm(mod, target)
+        lap("LLVM IR as text")
+    module = built.machine.parse(built.text)
+    lap("LLVM parses it")
+    built.machine.optimize(module)
+    lap("LLVM optimises it")
+    built.machine.object_code(module)
+    lap("LLVM makes machine code")
+    return times
+
+
+# ---------------------------------------------------------------------------- simplify
+def simplify_time() -> list[Figure]:
+    """The flat index into the input of a tiled convolution whose outer loops were fused."""
+    fused, oh, ow, ic_o, ic_i, kh, kw = (tir.Var(n, "int32") for n in "fused oh ow ic_o ic_i kh kw".split())
+    row, column = (fused // 7) * 8 + oh, (fused % 7) * 8 + ow
+    channel = ic_o * 16 + ic_i
+    flat = ((channel * 114) + (row * 2 + kh)) * 114 + (column * 2 + kw)
+    # The shape that inlining a fused and split loop leaves behind: quotients and remainders of the same sum.
+    index = (flat // 12996) * 12996 + ((flat % 12996) // 114) * 114 + flat % 114
+    ranges = {fused: 49, oh: 8, ow: 8, ic_o: 4, ic_i: 16, kh: 3, kw: 3}
+
+    def run() -> Any:
+        analyzer = tvm.arith.Analyzer()
+        for var, extent in ranges.items():
+            analyzer.bind(var, tvm.ir.Range(0, extent))
+        return analyzer.simplify(index)
+
+    return [
+        Figure(
+            "simplify", "index of a tiled conv2d", seconds_of(run, 15, 20) * 1e3, "ms", 1.0, note=str(run())
+        )
+    ]
+
+
+# ---------------------------------------------------------------------------- launch
+def launch_time() -> list[Figure]:
+    """A parallel loop of two iterations that do next to nothing, less the same loop run serially."""
+    A = te.placeholder((2,), name="A")
+    runs: dict[str, Callable[[], Any]] = {}
+    x, y = tvm.nd.array(np.zeros(2, np.float32)), tvm.nd.empty((2,))
+    for name in ("serial", "parallel"):
+        B = te.compute((2,), lambda i: A[i] + 1.0, name="B")
+        s = te.create_schedule(B.op)
+        if name == "parallel":
+            s[B].parallel(B.op.axis[0])
+        function = tvm.build(s, [A, B], target="llvm", name="f")["f"]
+        runs[name] = lambda f=function: [f(x, y) for _ in range(500)]
+    times = in_turn(runs, 21)
+    threads = tvm.runtime.num_threads()
+    cost = (times["parallel"] - times["serial"]) / 500
+    return [Figure("launch", f"parallel launch on {threads} threads", cost * 1e6, "µs", 5.0)]
+
+
+# ---------------------------------------------------------------------------- loops
+C_SOURCE = """
+void matmul(const float* restrict a, const float* restrict b, float* restrict c) {
+  for (int i = 0; i < 512; ++i) for (int j = 0; j < 512; ++j) {
+    float s = 0; for (int k = 0; k < 512; ++k) s += a[i * 512 + k] * b[k * 512 + j];
+    c[i * 512 + j] = s; } }
+void add(const float* restrict a, const float* restrict b, float* restrict c) {
+  for (int i = 0; i < 1000000; ++i) c[i] = a[i] + b[i]; }
+void stencil(const float* restrict a, float* restrict b) {
+  for (int i = 0; i < 1022; ++i) for (int j = 0; j < 1022; ++j)
+    b[i * 1022 + j] = (a[i * 1024 + j + 1] + a[(i + 2) * 1024 + j + 1] + a[(i + 1) * 1024 + j]
+                       + a[(i + 1) * 1024 + j + 2]) * 0.25f; }
+void rowsum(const float* restrict a, float* restrict b) {
+  for (int i = 0; i < 1024; ++i) {
+    float s = 0; for (int k = 0; k < 1024; ++k) s += a[i * 1024 + k];
+    b[i] = s; } }
+"""
+
+
+def loop_programs() -> dict[str, tuple[list[te.Tensor], Callable[..., Any], float, str]]:
+    """Name -> (tensors, the same with NumPy, operations or bytes of one run in 10⁹, unit)."""
+    A, B = te.placeholder((512, 512), name="A"), te.placeholder((512, 512), name="B")
+    k = te.reduce_axis((0, 512), name="k")
+    product = te.compute((512, 512), lambda i, j: te.sum(A[i, k] * B[k, j], axis=k), name="C")
+    X, Y = te.placeholder((1_000_000,), name="X"), te.placeholder((1_000_000,), name="Y")
+    total = te.compute((1_000_000,), lambda i: X[i] + Y[i], name="Z")
+    P = te.placeholder((1024, 1024), name="P")
+    mean = te.compute(
+        (1022, 1022),
+        lambda i, j: (P[i, j + 1] + P[i + 2, j + 1] + P[i + 1, j] + P[i + 1, j + 2]) * 0.25,
+        name="Q",
+    )
+    m = te.reduce_axis((0, 1024), name="m")
+    rows = te.compute((1024,), lambda i: te.sum(P[i, m], axis=m), name="R")
+
+    def np_stencil(p: Any, q: Any) -> None:
+        np.add(p[:-2, 1:-1], p[2:, 1:-1], out=q)
+        np.add(q, p[1:-1, :-2], out=q)
+        np.add(q, p[1:-1, 2:], out=q)
+        np.multiply(q, np.float32(0.25), out=q)
+
+    return {
+        "matmul": ([A, B, product], lambda a, b, c: np.matmul(a, b, out=c), 2 * 512**3 / 1e9, "GFLOP/s"),
+        "add": ([X, Y, total], lambda a, b, c: np.add(a, b, out=c), 12e6 / 1e9, "GB/s"),
+        "stencil": ([P, mean], np_stencil, 8 * 1022 * 1022 / 1e9, "GB/s"),
+        "rowsum": ([P, rows], lambda p, r: np.sum(p, axis=1, out=r), 4 * 1024 * 1024 / 1e9, "GB/s"),
+    }
+
+
+PLAIN_C, KEPT_C = "C, -O3 -march=native", "C, and loops in order"
+
+
+def c_libraries(folder: Path) -> dict[str, Any]:
+    """The same loops by the system's C compiler, if there is one: free, and kept from swapping loops.
+
+    tilewright runs the loops it is given. GCC at -O3 turns the plain matrix product into another nest.
+    """
+    compiler = next((c for c in (os.environ.get("CC"), "gcc", "cc", "clang") if c and shutil.which(c)), None)
+    if compiler is None:
+        return {}
+    (folder / "loops.c").write_text(C_SOURCE)
+    libraries = {}
+    for label, extra in ((PLAIN_C, []), (KEPT_C, ["-fno-loop-interchange", "-fno-loop-unroll-and-jam"])):
+        file = folder / f"loops{len(libraries)}.so"
+        command = [compiler, "-O3", "-march=native", *extra, "-shared", "-fPIC", "loops.c", "-o", str(file)]
+        if subprocess.run(command, cwd=folder, capture_output=True).returncode == 0:
+            libraries[label] = ctypes.CDLL(str(file))
+    return libraries
+
+
+def naive_loops() -> list[Figure]:
+    """Loops as they are written, on one thread, beside NumPy and the same loops in C."""
+    out: list[Figure] = []
+    rng = np.random.default_rng(0)
+    with tempfile.TemporaryDirectory() as name:
+        libraries = c_libraries(Path(name))
+        for program, (tensors, with_numpy, work, unit) in loop_programs().items():
+            s = te.create_schedule(tensors[-1].op)
+            ours = tvm.build(s, tensors, target="llvm", name=program)[program]
+            arrays = [tvm.nd.array(rng.random([int(d) for d in t.shape], dtype=np.float32)) for t in tensors]
+            # One memory for all: where an array lies changes what its loops reach.
+            views = [np.from_dlpack(a) for a in arrays]
+            runs: dict[str, Callable[[], Any]] = {
+                "tilewright": lambda f=ours, v=arrays: f(*v),
+                "NumPy": lambda f=with_numpy, v=views: f(*v),
+            }
+            pointers = [ctypes.c_void_p(v.ctypes.data) for v in views]
+            for label, library in libraries.items():
+                if label == PLAIN_C or program == "matmul":
+                    runs[label] = partial(library[program], *pointers)
+            _check_all_agree(program, runs, views[-1])
+            times = in_turn(runs, 7 if program == "matmul" else 51)
+            rates = {name: work / seconds for name, seconds in times.items()}
+            same = rates.get(KEPT_C, rates.get(PLAIN_C))
+            floor = None if same is None else 0.9 * same
+            for peer, rate in rates.items():
+                mine = peer == "tilewright"
+                out.append(
+                    Figure("loops", f"{program}: {peer}", rate, unit, floor if mine else None, at_most=False)
+                )
+    return out
+
+
+def _check_all_agree(program: str, runs: dict[str, Callable[[], Any]], result: Any) -> None:
+    wanted = None
+    for peer, run in runs.items():
+        result[...] = 0
+        run()
+        if wanted is None:
+            wanted = result.copy()
+        np.testing.assert_allclose(result, wanted, rtol=1e-3, err_msg=f"{program}: {peer}")
+
+
+# ---------------------------------------------------------------------------- printing
+SECTIONS: dict[str, tuple[str, Callable[[], list[Figure]]]] = {
+    "import": ("Import", import_time),
+    "calls": ("Calls", call_overhead),
+    "compile": ("Compilation", compile_time),
+    "simplify": ("Arithmetic", simplify_time),
+    "launch": ("Threads", launch_time),
+    "loops": ("Naive loops on one thread (budget: 0.9 of C in the same order)", naive_loops),
+}
+
+
+def show(console: Console, title: str, figures: list[Figure]) -> None:
+    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, title_style="bold")
+    table.add_column("what", min_width=38)
+    table.add_column("measured", justify="right", min_width=14)
+    table.add_column("budget", justify="right", min_width=10)
+    table.add_column("")
+    for f in figures:
+        limit = "" if f.budget is None else f"{'≤' if f.at_most else '≥'} {f.budget:.3g}"
+        mark = {None: "", True: "[green]met[/]", False: "[red]missed[/]"}[f.met]
+        table.add_row(
+            f.name, f"{f.value:.3g} {f.unit}" if f.value < 1000 else f"{f.value:.0f} {f.unit}", limit, mark
+        )
+    console.print(table)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--json", action="store_true", help="print JSON instead of tables")
+    parser.add_argument("--only", choices=list(SECTIONS), action="append", help="measure this section only")
+    options = parser.parse_args()
+    console = Console(stderr=options.json)
+    if not options.json:
+        load = os.getloadavg()[0]
+        cpu = tvm.target.Target("llvm").llvm.cpu
+        console.print(f"{cpu}, {tvm.runtime.num_threads()} threads, load {load:.2f} before the start\n")
+    figures: list[Figure] = []
+    for name, (title, measure) in SECTIONS.items():
+        if options.only and name not in options.only:
+            continue
+        with console.status(title):
+            found = measure()
+        figures += found
+        if not options.json:
+            show(console, title, found)
+    if options.json:
+        print(json.dumps([{**asdict(f), "met": f.met} for f in figures], indent=2, ensure_ascii=False))
+    else:
+        missed = [f.name.strip() for f in figures if f.met is False]
+        console.print(f"missed: {', '.join(missed)}" if missed else "all budgets are met")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,46 @@
+"""Every example runs, and prints what it promises."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+SHORTER = {"matmul": ["--size", "64", "--rounds", "1"]}
+PROMISES = {
+    "custom_pass": ["doubling_as_addition", "<-- changed", "and it computes what it should"],
+    "deploy_c": ["int32_t saxpy(float a,", "from C, with 2 threads: z[0] = 0.5", "loaded by Python: Module("],
+    "matmul": ["64 × 64 × 64", "registers", "NumPy"],
+    "python_callback": ["example.sort_rows", "ValueError: there is no order"],
+    "reductions": ["argmax of row 3, whose elements 500 and 700 are both 9: 500", "largest relative error"],
+    "stencil": ["A plate of 240 × 480 points after 4000 steps", "@@@@"],
+    "vector_add": ["vectors on all cores", "expected n = 1000003"],
+}
+
+
+def test_every_example_is_here() -> None:
+    assert sorted(PROMISES) == sorted(p.stem for p in EXAMPLES.glob("*.py"))
+
+
+@pytest.mark.parametrize("name", sorted(PROMISES))
+def test_example_runs(name: str, tmp_path: Path) -> None:
+    if name == "deploy_c" and not any(map(shutil.which, ("cc", "gcc", "clang"))):
+        pytest.importorskip("ziglang", reason="needs a C compiler")
+    # An example runs as a user runs it: without the checks that are on in the tests, in any folder.
+    env = {k: v for k, v in os.environ.items() if k != "TILEWRIGHT_CHECK"} | {"COLUMNS": "80"}
+    done = subprocess.run(
+        [sys.executable, str(EXAMPLES / f"{name}.py"), *SHORTER.get(name, [])],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        env=env,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    for text in PROMISES[name]:
+        assert text in done.stdout, f"{text!r} is not in:\n{done.stdout}"

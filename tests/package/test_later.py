@@ -1,0 +1,118 @@
+"""What is not built yet can be imported, and says so when it is used."""
+
+from __future__ import annotations
+
+import importlib
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+import tilewright as tvm
+from tilewright.ir.errors import UnsupportedError
+
+# What programs import at their top: (module, name in it or "").
+IMPORTS = [
+    ("relay", ""),
+    ("relay", "Expr"),
+    ("relay", "create_executor"),
+    ("relay.analysis", "free_vars"),
+    ("relay.backend", "Executor"),
+    ("relay.backend", "Runtime"),
+    ("relay.backend", "graph_executor_codegen"),
+    ("relay.build_module", "bind_params_by_name"),
+    ("relay.dataflow_pattern", "wildcard"),
+    ("relay.frontend", "from_pytorch"),
+    ("relay.op", "add"),
+    ("relay.op", "op"),
+    ("relay.prelude", "Prelude"),
+    ("relay.qnn.transform", "CanonicalizeOps"),
+    ("relay.testing", "run_infer_type"),
+    ("relay.testing", "mlp"),
+    ("relay.testing.resnet", "get_workload"),
+    ("relay.testing.temp_op_attr", "TempOpAttr"),
+    ("relay.transform", "InferType"),
+    ("relay.vm", "compile"),
+    ("topi", "add"),
+    ("topi.cuda.conv3d_winograd", "_infer_tile_size"),
+    ("topi.math", "cast"),
+    ("topi.nn.conv2d", "_get_workload"),
+    ("topi.nn.pooling", "pool2d"),
+    ("topi.nn.utils", "get_pad_tuple"),
+    ("topi.testing", "conv2d_nchw_python"),
+    ("topi.utils", "get_const_tuple"),
+    ("topi.x86.conv2d_avx_common", "_fallback_schedule"),
+    ("autotvm", "measure_option"),
+    ("autotvm.measure", "MeasureErrorNo"),
+    ("autotvm.measure", "MeasureInput"),
+    ("autotvm.record", "ApplyHistoryBest"),
+    ("autotvm.record", "encode"),
+    ("autotvm.task.space", "ConfigSpace"),
+    ("autotvm.tuner", "XGBTuner"),
+    ("auto_scheduler", "SearchTask"),
+    ("auto_scheduler.utils", "get_const_tuple"),
+    ("auto_scheduler", "workload_registry"),
+    ("rpc", "connect"),
+    ("vta", "get_env"),
+    ("contrib", "graph_executor"),
+    ("contrib.graph_executor", "GraphModule"),
+    ("contrib.ndk", "create_shared"),
+    ("contrib.pickle_memoize", "memoize"),
+    ("contrib.relay_viz", "RelayVisualizer"),
+    ("driver", "tvmc"),
+    ("driver.tvmc", "load"),
+    ("driver.tvmc.shape_parser", "parse_shape_string"),
+    ("testing.auto_scheduler", "matmul_auto_scheduler_test"),
+    ("testing.autotvm", "get_sample_task"),
+]
+
+
+@pytest.mark.parametrize(("module", "name"), IMPORTS)
+def test_programs_get_past_their_imports(module: str, name: str) -> None:
+    if not name:
+        importlib.import_module(f"tilewright.{module}")
+        return
+    scope: dict[str, Any] = {}
+    exec(f"from tilewright.{module} import {name}", scope)
+    thing = scope[name]
+    if not isinstance(thing, ModuleType):
+        with pytest.raises(UnsupportedError, match=rf"^{module}\.{name}: .*yet"):
+            thing(1, key=2)
+
+
+def test_the_error_says_what_is_missing_and_what_to_do() -> None:
+    with pytest.raises(UnsupportedError) as caught:
+        tvm.relay.nn.conv2d(None)
+    assert str(caught.value) == (
+        "relay.nn.conv2d: the graph compiler is not there yet; "
+        "write the computation with te or as a tir script"
+    )
+    assert isinstance(caught.value, NotImplementedError)
+    assert isinstance(caught.value, tvm.TVMError)
+
+
+def test_classes_can_be_derived_from_and_asked_about() -> None:
+    from tilewright import relay
+
+    class Mine(relay.ExprMutator):  # type: ignore[misc]
+        def visit_call(self, call: object) -> object:
+            return call
+
+    assert not isinstance(1, relay.Call)
+    assert relay.Call is relay.Call
+    with pytest.raises(UnsupportedError, match=r"^relay\.ExprMutator: "):
+        Mine()
+
+
+def test_members_of_what_is_missing_are_missing_too() -> None:
+    from tilewright import relay
+
+    with pytest.raises(UnsupportedError, match=r"^relay\.analysis\.Feature\.fLet: "):
+        relay.analysis.Feature.fLet()
+
+
+def test_a_module_that_never_was_does_not_import() -> None:
+    with pytest.raises(ModuleNotFoundError):
+        importlib.import_module("tilewright.relay.nonsense")
+    with pytest.raises(AttributeError):
+        tvm.nonsense  # noqa: B018

@@ -1,0 +1,166 @@
+"""Who may import whom: folders are layers, and imports go down only."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+
+import tilewright
+
+PACKAGE = Path(tilewright.__file__).parent
+
+# A room is a folder or file directly under the package; a longer path is a finer rule for a part of one.
+# "room" allows all of the room, "room.module" one module of it.
+LAYERS: dict[str, set[str]] = {
+    "config": set(),
+    "runtime": set(),
+    "ir": {"config", "runtime.errors"},
+    "arith": {"ir"},
+    "tir": {"ir", "arith"},
+    # programs call Python: the interpreter looks the functions up and hands them arrays
+    "tir.interpret": {"ir", "arith", "runtime.registry", "runtime.ndarray"},
+    "te": {"ir", "arith"},
+    "te.schedule": {"ir", "arith", "tir.schedule"},
+    "script": {"ir", "tir"},
+    "target": {"ir"},
+    "codegen": {"ir", "target", "runtime"},
+    "contrib": {"runtime", "ir.errors", "_later"},
+    "driver": {"ir", "arith", "te", "tir", "script", "target", "codegen", "runtime", "config", "_later"},
+    # the classic homes of names that live elsewhere
+    "error": {"ir.errors"},
+    "instrument": {"ir.instrument"},
+    "_ffi": {"runtime"},
+    # what is not there yet
+    "_later": {"ir.errors"},
+    **{room: {"_later"} for room in ("relay", "topi", "autotvm", "auto_scheduler", "rpc", "vta")},
+    "testing": {"runtime", "target", "_later"},
+}
+# The front door opens to every room.
+FREE = {"__init__"}
+
+
+def module_of(path: Path) -> str:
+    parts = path.relative_to(PACKAGE).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" and len(parts) > 1 else parts)
+
+
+def imports_of(path: Path) -> list[tuple[int, str]]:
+    """Our modules that a file imports, wherever in the file, as (line, path below the package)."""
+    relative = path.relative_to(PACKAGE)
+    folder = relative.parent.parts
+    found: list[tuple[int, str]] = []
+    for n in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(n, ast.Import):
+            found += [(n.lineno, a.name.removeprefix("tilewright.")) for a in n.names if _ours(a.name)]
+        elif isinstance(n, ast.ImportFrom):
+            if n.level:
+                base = folder[: len(folder) - (n.level - 1)]
+                source = ".".join([*base, *([n.module] if n.module else [])])
+            elif n.module and _ours(n.module):
+                source = n.module.removeprefix("tilewright").lstrip(".")
+            else:
+                continue
+            # `from ..ir import stmt` names a module, `from ..ir import Node` a thing in one.
+            for alias in n.names:
+                full = f"{source}.{alias.name}" if source else alias.name
+                found.append((n.lineno, full if _is_module(full) else source or full))
+    return found
+
+
+def _ours(name: str) -> bool:
+    return name == "tilewright" or name.startswith("tilewright.")
+
+
+def _is_module(name: str) -> bool:
+    path = PACKAGE / name.replace(".", "/")
+    return path.with_suffix(".py").is_file() or (path / "__init__.py").is_file()
+
+
+def rule_for(module: str) -> tuple[str, set[str]] | None:
+    """The finest rule that covers a module."""
+    parts = module.split(".")
+    for size in range(len(parts), 0, -1):
+        name = ".".join(parts[:size])
+        if name in LAYERS:
+            return name, LAYERS[name]
+    return None
+
+
+def fits(wanted: str, room: str, allowed: set[str]) -> bool:
+    if wanted.split(".")[0] == room.split(".")[0]:
+        return True
+    return any(wanted == a or wanted.startswith(a + ".") for a in allowed)
+
+
+def violations(package: Path = PACKAGE) -> list[str]:
+    out: list[str] = []
+    for path in sorted(package.rglob("*.py")):
+        module = module_of(path)
+        if module in FREE:
+            continue
+        rule = rule_for(module)
+        where = path.relative_to(package.parent)
+        if rule is None:
+            out.append(f"{where}:1: room {module.split('.')[0]!r} is not in the table of layers")
+            continue
+        room, allowed = rule
+        for line, wanted in imports_of(path):
+            if not fits(wanted, room, allowed):
+                out.append(f"{where}:{line}: {room} may not import {wanted}")
+    return out
+
+
+def test_imports_go_down_only() -> None:
+    found = violations()
+    assert not found, "\n".join(["imports against the table of layers:", *found])
+
+
+def test_the_table_has_no_cycle() -> None:
+    """What makes it a table of layers: some order of the rooms has every import pointing backwards."""
+    below = {
+        room: {a.split(".")[0] for a in allowed} - {room}
+        for room, allowed in LAYERS.items()
+        if "." not in room
+    }
+    # An error class has no room below it: these modules import nothing and may be imported by anyone.
+    below["ir"] -= {"runtime"}
+    done: set[str] = set()
+    while len(done) < len(below):
+        ready = {room for room, needs in below.items() if room not in done and needs <= done}
+        assert ready, f"these rooms import each other: {sorted(set(below) - done)}"
+        done |= ready
+
+
+def test_the_errors_module_imports_nothing() -> None:
+    assert imports_of(PACKAGE / "runtime" / "errors.py") == []
+
+
+@pytest.mark.parametrize(
+    ("file", "text", "expected"),
+    [
+        ("ir/bad.py", "from ..tir import transform\n", "ir may not import tir.transform"),
+        ("ir/bad.py", "def f():\n    from ..runtime import ndarray\n", "ir may not import runtime.ndarray"),
+        ("ir/fine.py", "from ..runtime.errors import TVMError\nfrom . import stmt\n", None),
+        ("te/operation.py", "from ..tir.schedule import Schedule\n", "te may not import tir.schedule"),
+        ("te/schedule.py", "from ..tir.schedule import Schedule\n", None),
+        ("runtime/bad.py", "import tilewright.ir.expr\n", "runtime may not import ir.expr"),
+        ("runtime/bad.py", "from tilewright import arith\n", "runtime may not import arith"),
+    ],
+)
+def test_the_test_finds_what_it_should(
+    file: str, text: str, expected: str | None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    for name in ("ir/stmt", "ir/expr", "tir/transform", "tir/schedule", "arith/__init__"):
+        (tmp_path / "tilewright" / f"{name}.py").parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "tilewright" / f"{name}.py").write_text("")
+    for name in ("runtime/ndarray", "runtime/errors"):
+        (tmp_path / "tilewright" / f"{name}.py").parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "tilewright" / f"{name}.py").write_text("")
+    path = tmp_path / "tilewright" / file
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    monkeypatch.setitem(globals(), "PACKAGE", tmp_path / "tilewright")
+    found = violations(tmp_path / "tilewright")
+    assert [f.split(": ", 1)[1] for f in found] == ([expected] if expected else [])

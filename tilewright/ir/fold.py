@@ -1,0 +1,170 @@
+"""Types and constants: the common type of two operands, conversion, and folding as machines compute."""
+
+from __future__ import annotations
+
+import math
+import struct
+from collections.abc import Callable
+from typing import Any
+
+from .dtype import FLOAT32, FLOAT64, INT32, DataType
+from .expr import Broadcast, Cast, FloatImm, IntImm, PrimExpr, const, convert
+
+__all__ = ["cast", "common_type", "folded", "int_value", "match", "rounded", "wrap"]
+
+
+# ---------------------------------------------------------------------------- types
+def _as_type(value: int | float, other: PrimExpr) -> PrimExpr:
+    """A Python number beside an expression takes its type, unless that would lose its fraction."""
+    kind = other.dtype
+    if isinstance(value, bool) and kind.is_bool:
+        return const(value, kind)
+    if isinstance(value, float) and not kind.is_float:
+        return const(value, FLOAT32.with_lanes(kind.lanes))
+    if kind.is_bool:
+        kind = INT32.with_lanes(kind.lanes)
+    if kind.is_handle:
+        return const(value)
+    if kind.is_integral and not kind.low <= value <= kind.high:
+        return const(value, DataType("int64").with_lanes(kind.lanes))
+    return const(value, kind)
+
+
+def _plain_number(value: Any) -> Any:
+    """A scalar of NumPy beside an expression counts as the Python number that it is."""
+    if isinstance(value, (PrimExpr, int, float)) or getattr(value, "ndim", None) != 0:
+        return value
+    return value.item() if hasattr(value, "item") and not hasattr(value, "__prim_expr__") else value
+
+
+def match(a: Any, b: Any) -> tuple[PrimExpr, PrimExpr]:
+    """Both operands in a common type: vectors over scalars, floats over integers, wide over narrow."""
+    if isinstance(a, PrimExpr) and isinstance(b, PrimExpr) and a.dtype is b.dtype:
+        return a, b
+    if isinstance(a, PrimExpr):
+        b = _plain_number(b)
+    elif isinstance(b, PrimExpr):
+        a = _plain_number(a)
+    if isinstance(a, (int, float)) and isinstance(b, (int, float)):
+        return match(convert(a), convert(b))
+    if isinstance(a, (int, float)):
+        b = convert(b)
+        a = _as_type(a, b)
+    elif isinstance(b, (int, float)):
+        a = convert(a)
+        b = _as_type(b, a)
+    else:
+        a, b = convert(a), convert(b)
+    if a.dtype is b.dtype:
+        return a, b
+    if a.dtype.lanes != b.dtype.lanes:
+        if a.dtype.lanes == 1:
+            a = Broadcast(a, b.dtype.lanes)
+        elif b.dtype.lanes == 1:
+            b = Broadcast(b, a.dtype.lanes)
+        else:
+            raise TypeError(
+                f"vectors of {a.dtype.lanes} and {b.dtype.lanes} lanes do not go together: `{a}`, `{b}`"
+            )
+    x, y = a.dtype, b.dtype
+    if x is y:
+        return a, b
+    common = common_type(x, y)
+    if common is None:
+        raise TypeError(f"no common type for {x} and {y}: `{a}` and `{b}`; cast one of them with .astype(…)")
+    return cast(common, a), cast(common, b)
+
+
+def common_type(x: DataType, y: DataType) -> DataType | None:
+    """The type that holds both operands of an operator, or None if there is no telling."""
+    if x.is_handle or y.is_handle or x.code == "void" or y.code == "void":
+        return None
+    if x.is_float and y.is_float:
+        if x.bits != y.bits:
+            return x if x.bits > y.bits else y
+        return None  # bfloat16 with float16
+    if x.is_float or y.is_float:
+        return x if x.is_float else y
+    if x.is_bool or y.is_bool:
+        return y if x.is_bool else x
+    bits = max(x.bits, y.bits)
+    code = x.code if x.code == y.code else "int"
+    return DataType(f"{code}{bits}").with_lanes(x.lanes)
+
+
+def cast(dtype: str, value: Any, span: Any = None) -> PrimExpr:
+    """`value` as `dtype`; constants are converted at once."""
+    kind = DataType(dtype)
+    value = convert(value)
+    if value.dtype is kind:
+        return value
+    if kind.lanes != value.dtype.lanes:
+        if value.dtype.lanes == 1:
+            return Broadcast(cast(kind.element, value), kind.lanes)
+        raise TypeError(f"cannot cast {value.dtype} to {kind}: the lanes differ")
+    cls = value.__class__
+    if cls is IntImm and not kind.is_handle:
+        number = value.value  # type: ignore[attr-defined]
+        if kind.is_float:
+            return FloatImm(kind, float(number))
+        if kind.is_bool:
+            return IntImm(kind, int(number != 0))
+        return IntImm(kind, wrap(number, kind))
+    if cls is FloatImm:
+        held = value.value  # type: ignore[attr-defined]
+        if kind.is_float:
+            # A narrower type rounds by itself; a wider one shows what the narrow one had rounded away.
+            return FloatImm(kind, held if kind.bits < value.dtype.bits else rounded(held, value.dtype))
+        if kind.is_integral and math.isfinite(held) and kind.low <= int(held) <= kind.high:
+            return IntImm(kind, int(held))
+    if cls is Broadcast:
+        inner: PrimExpr = value.value  # type: ignore[attr-defined]
+        return Broadcast(cast(kind.with_lanes(inner.dtype.lanes), inner), value.lanes)  # type: ignore[attr-defined]
+    return Cast(kind, value)
+
+
+def wrap(number: int, kind: DataType) -> int:
+    """`number` modulo two to the bits of `kind`, as the hardware keeps it."""
+    number &= (1 << kind.bits) - 1
+    return number - (1 << kind.bits) if kind.is_int and number >> (kind.bits - 1) else number
+
+
+# ---------------------------------------------------------------------------- folding
+def int_value(e: PrimExpr) -> int | None:
+    return e.value if e.__class__ is IntImm else None  # type: ignore[attr-defined, no-any-return]
+
+
+def _fold(a: PrimExpr, b: PrimExpr, f: Callable[[Any, Any], Any]) -> PrimExpr | None:
+    """The constant that `f` makes of two constants, if it fits its type without rounding trouble."""
+    if a.__class__ is IntImm and b.__class__ is IntImm:
+        value = f(a.value, b.value)  # type: ignore[attr-defined]
+        kind = a.dtype
+        return IntImm(kind, value) if kind.low <= value <= kind.high else None
+    if a.__class__ is FloatImm and b.__class__ is FloatImm and a.dtype in (FLOAT32, FLOAT64):
+        # Rounding the float64 result once more gives the float32 result exactly: 53 bits >= 2·24 + 2.
+        x, y = rounded(a.value, a.dtype), rounded(b.value, b.dtype)  # type: ignore[attr-defined]
+        return FloatImm(a.dtype, rounded(f(x, y), a.dtype))
+    return None
+
+
+def rounded(value: float, kind: DataType) -> float:
+    """The value of the float type `kind` that is nearest to `value`."""
+    if kind.bits == 64 or not math.isfinite(value):
+        return float(value)
+    try:
+        if kind.code == "float":
+            code = "<f" if kind.bits == 32 else "<e"
+            return struct.unpack(code, struct.pack(code, value))[0]  # type: ignore[no-any-return]
+        if kind.code == "bfloat":
+            bits = struct.unpack("<I", struct.pack("<f", value))[0]
+            bits = (bits + 0x7FFF + ((bits >> 16) & 1)) & 0xFFFF0000
+            return struct.unpack("<f", struct.pack("<I", bits))[0]  # type: ignore[no-any-return]
+    except OverflowError:
+        return math.copysign(math.inf, value)
+    return value
+
+
+def folded(cls: type, a: PrimExpr, b: PrimExpr, f: Callable[[Any, Any], Any]) -> PrimExpr:
+    """The constant if both are constants, else the node."""
+    made = _fold(a, b, f)
+    return cls(a, b) if made is None else made  # type: ignore[no-any-return]

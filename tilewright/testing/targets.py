@@ -1,0 +1,173 @@
+"""Which targets this machine can run, and marks for tests that need one of them."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import platform
+from collections.abc import Callable
+from typing import Any, Final
+
+from ..runtime.devices import Device, device
+from ..runtime.module import enabled
+from ..target import Target
+
+__all__ = [
+    "Feature",
+    "device_enabled",
+    "enabled_targets",
+    "exclude_targets",
+    "known_failing_targets",
+    "parametrize_targets",
+    "requires_arm_dot",
+    "requires_cuda",
+    "requires_cudagraph",
+    "requires_cudnn",
+    "requires_gpu",
+    "requires_llvm",
+    "requires_metal",
+    "requires_opencl",
+    "requires_package",
+    "requires_rocm",
+    "requires_rpc",
+    "requires_tensorcore",
+    "requires_vulkan",
+    "requires_x86",
+    "slow",
+    "uses_gpu",
+]
+
+_VARIABLE: Final = "TVM_TEST_TARGETS"
+# Those that there is a code generator for.
+_DEFAULT: Final = ("llvm",)
+_WITH_CODE: Final = ("llvm",)
+
+
+def device_enabled(target: Any) -> bool:
+    """Whether tests for a target are to run: it is listed, there is a code generator, and a device."""
+    if not isinstance(target, (str, Target)):
+        raise TypeError(f"a target is a string or a Target, not {type(target).__name__}")
+    kind = target.kind.name if isinstance(target, Target) else (target.split() or [""])[0]
+    return any(_kind_of(name) == kind for name in _listed()) and _can_run(kind)
+
+
+def enabled_targets() -> list[tuple[str, Device]]:
+    """The targets of TVM_TEST_TARGETS (or all there are) that this machine can run, each with a device."""
+    return [(name, device(name)) for name in _listed() if _can_run(_kind_of(name))]
+
+
+def _listed() -> list[str]:
+    text = os.environ.get(_VARIABLE, "")
+    return [name.strip() for name in text.split(";") if name.strip()] or list(_DEFAULT)
+
+
+def _kind_of(target: str) -> str:
+    return (target.split() or [""])[0]
+
+
+def _can_run(kind: str) -> bool:
+    return kind in _WITH_CODE and enabled(kind)
+
+
+class Feature:
+    """Something that a test needs; `@feature` and `@feature()` skip the test where it is missing."""
+
+    def __init__(self, name: str, present: Callable[[], bool], missing: str) -> None:
+        self.name, self.present, self.missing = name, present, missing
+
+    def marks(self) -> list[Any]:
+        """The pytest marks of such a test."""
+        import pytest
+
+        return [pytest.mark.skipif(not self.present(), reason=f"needs {self.name}: {self.missing}")]
+
+    def __call__(self, function: Any = None) -> Any:
+        if function is None:
+            return self
+        # A program that uses the marks may be run as a plain script, without pytest.
+        if importlib.util.find_spec("pytest") is None:
+            return function
+        for mark in self.marks():
+            function = mark(function)
+        return function
+
+    def __repr__(self) -> str:
+        return f"Feature({self.name})"
+
+
+def _kind(name: str) -> Feature:
+    return Feature(name, lambda: _can_run(name), "there is no code generator or no device for it here")
+
+
+def _never(name: str) -> Feature:
+    return Feature(name, lambda: False, "it is not there yet")
+
+
+def _is_x86() -> bool:
+    return platform.machine().lower() in ("x86_64", "amd64", "i386", "i686")
+
+
+requires_llvm: Final = _kind("llvm")
+requires_cuda: Final = _kind("cuda")
+requires_opencl: Final = _kind("opencl")
+requires_rocm: Final = _kind("rocm")
+requires_metal: Final = _kind("metal")
+requires_vulkan: Final = _kind("vulkan")
+requires_gpu: Final = Feature(
+    "a GPU",
+    lambda: any(map(_can_run, ("cuda", "opencl", "rocm", "metal", "vulkan"))),
+    "none can be used here",
+)
+uses_gpu: Final = requires_gpu
+requires_cudagraph: Final = _never("cudagraph")
+requires_cudnn: Final = _never("cudnn")
+requires_rpc: Final = _never("rpc")
+requires_tensorcore: Final = _never("tensor cores")
+requires_x86: Final = Feature("an x86 CPU", _is_x86, "this is another one")
+requires_arm_dot: Final = Feature("an ARM CPU with dot products", lambda: False, "this is another one")
+
+
+def requires_package(*packages: str) -> Feature:
+    """Skip a test where one of some Python packages is not installed."""
+
+    def present() -> bool:
+        return all(importlib.util.find_spec(name) is not None for name in packages)
+
+    return Feature(", ".join(packages), present, "pip install it")
+
+
+def slow(function: Any) -> Any:
+    """A test that takes long: `-m "not slow"` leaves it out."""
+    import pytest
+
+    return pytest.mark.slow(function)
+
+
+def parametrize_targets(*args: Any) -> Any:
+    """Run a test with `target, dev` for each of the targets given; for all that are enabled if none are."""
+    import pytest
+
+    def decorate(function: Any) -> Any:
+        names = [a for a in args if not callable(a)]
+        chosen = [(t, device(t)) for t in names if device_enabled(t)] if names else enabled_targets()
+        return pytest.mark.parametrize("target,dev", chosen, ids=[str(t) for t, _ in chosen])(function)
+
+    return decorate(args[0]) if len(args) == 1 and callable(args[0]) else decorate
+
+
+def exclude_targets(*args: str) -> Callable[[Any], Any]:
+    """Leave some targets out where a test runs for all of them."""
+    return _noted("tvm_excluded_targets", args)
+
+
+def known_failing_targets(*args: str) -> Callable[[Any], Any]:
+    """Expect a test to fail for some targets."""
+    return _noted("tvm_known_failing_targets", args)
+
+
+def _noted(name: str, targets: tuple[str, ...]) -> Callable[[Any], Any]:
+    def decorate(function: Any) -> Any:
+        setattr(function, name, (*getattr(function, name, ()), *targets))
+        return function
+
+    return decorate

@@ -1,0 +1,165 @@
+"""What one iteration of a loop needs from another."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from ...arith import Analyzer, eval_set
+from ...ir.buffer import Buffer, BufferRegion
+from ...ir.equal import structural_equal
+from ...ir.expr import BufferLoad, IterVar, PrimExpr, Range, Var, const
+from ...ir.functor import pre_order, substitute, vars_used
+from ...ir.ops import add, conjuncts, less, less_equal
+from ...ir.stmt import Block, BlockRealize, BufferStore, For, IfThenElse, Stmt
+
+__all__ = ["Use", "own_part", "reads_are_covered", "uses_under"]
+
+Box = list[tuple[PrimExpr, PrimExpr]]
+
+
+class Use:
+    """A read or a write of a buffer by a block, in terms of the loops around it."""
+
+    __slots__ = ("block", "conditions", "inner", "ranges", "realize", "region", "write")
+
+    def __init__(
+        self,
+        realize: BlockRealize,
+        region: BufferRegion,
+        write: bool,
+        inner: Mapping[Var, Range],
+        conditions: list[PrimExpr],
+    ) -> None:
+        self.realize, self.block, self.write = realize, realize.block, write
+        self.region, self.inner, self.conditions = region, inner, conditions
+        table: dict[Any, Any] = dict(
+            zip((iv.var for iv in self.block.iter_vars), realize.iter_values, strict=True)
+        )
+        self.ranges = [(substitute(r.min, table), substitute(r.extent, table)) for r in region.region]
+
+    def box(self) -> Box | None:
+        """The least box that holds it while the loops inside run; None if there is no telling."""
+        out: Box = []
+        for low, size in self.ranges:
+            found = eval_set(Range.from_min_extent(low, size), self.inner)
+            ends = found.min_value, found.max_value
+            if any(_unknown(e, self.inner) for e in ends):
+                return None
+            out.append(ends)
+        return out
+
+    def same_place(self, other: Use) -> bool:
+        """Whether both are of the same elements, loop for loop."""
+        return len(self.ranges) == len(other.ranges) and all(
+            structural_equal(a, b)
+            for x, y in zip(self.ranges, other.ranges, strict=True)
+            for a, b in zip(x, y, strict=True)
+        )
+
+
+def _unknown(e: Any, inner: Mapping[Var, Range]) -> bool:
+    if not isinstance(e, PrimExpr):
+        return True
+    return any(
+        isinstance(m, BufferLoad) or (isinstance(m, Var) and (m in inner or m.name in ("pos_inf", "neg_inf")))
+        for m in pre_order(e)
+    )
+
+
+def uses_under(loop: For) -> dict[Buffer, list[Use] | None]:
+    """The uses of each buffer inside a loop, in the order of the program; None where it is used outside of
+    blocks, about which nothing is known."""
+    out: dict[Buffer, list[Use] | None] = {}
+    for n, inner, conditions in _blocks(loop.body, {}, []):
+        if not isinstance(n, BlockRealize):
+            out[n.buffer] = None
+            continue
+        block = n.block
+        for region, write in [(r, False) for r in block.reads] + [(w, True) for w in block.writes]:
+            held = out.setdefault(region.buffer, [])
+            if held is not None:
+                held.append(Use(n, region, write, inner, conditions))
+    return out
+
+
+def _blocks(
+    n: Any, inner: dict[Var, Range], conditions: list[PrimExpr]
+) -> Iterator[tuple[Any, dict[Var, Range], list[PrimExpr]]]:
+    """The outermost blocks inside, and the accesses outside of them, with the loops and conditions around."""
+    if isinstance(n, BlockRealize):
+        yield n, inner, conditions + [c for c in conjuncts(n.predicate) if vars_used(c)]
+        return
+    if isinstance(n, (BufferLoad, BufferStore)):
+        yield n, inner, conditions
+    if isinstance(n, For):
+        inner = {**inner, n.loop_var: Range.from_min_extent(n.min, n.extent)}
+    if isinstance(n, IfThenElse):
+        yield from _blocks(n.condition, inner, conditions)
+        yield from _blocks(n.then_case, inner, conditions + conjuncts(n.condition))
+        if n.else_case is not None:
+            yield from _blocks(n.else_case, inner, [*conditions, n.condition])
+        return
+    for child in n.children():
+        if isinstance(child, (Stmt, PrimExpr)):
+            yield from _blocks(child, inner, conditions)
+
+
+def own_part(loop: For, uses: list[Use], ana: Analyzer) -> bool:
+    """Whether each iteration of the loop has elements of its own: those of the next lie behind them."""
+    boxes = [u.box() for u in uses]
+    if any(b is None for b in boxes):
+        return False
+    step: dict[Any, Any] = {loop.loop_var: add(loop.loop_var, const(1, loop.loop_var.dtype))}
+    with ana.scope():
+        ana.bind_loop(loop.loop_var, loop.min, loop.extent)
+        for axis in range(len(uses[0].ranges)):
+            pairs = [b[axis] for b in boxes if b is not None]
+            if all(ana.can_prove(less(high, substitute(low, step))) for low, _ in pairs for _, high in pairs):
+                return True
+    return False
+
+
+def reads_are_covered(loop: For, uses: list[Use], ana: Analyzer) -> bool:
+    """Whether every iteration of the loop writes what it reads before it reads it."""
+    written: list[Use] = []
+    with ana.scope():
+        ana.bind_loop(loop.loop_var, loop.min, loop.extent)
+        for use in uses:
+            if not use.write:
+                if not any(_covers(w, use, ana) for w in written):
+                    return False
+                continue
+            # A reduction reads what it writes, unless all of it happens inside one iteration.
+            if _reduces(use.block) and not _within(use) and not any(_covers(w, use, ana) for w in written):
+                return False
+            written.append(use)
+    return True
+
+
+def _reduces(block: Block) -> bool:
+    return any(iv.iter_type == IterVar.CommReduce for iv in block.iter_vars)
+
+
+def _within(use: Use) -> bool:
+    for iv, value in zip(use.block.iter_vars, use.realize.iter_values, strict=True):
+        if iv.iter_type == IterVar.CommReduce and not vars_used(value) <= set(use.inner):
+            return False
+    return True
+
+
+def _covers(write: Use, read: Use, ana: Analyzer) -> bool:
+    for c in write.conditions:
+        # A condition that cuts off the end of a tile leaves out what nobody reads; one that picks
+        # iterations leaves the read to what another iteration wrote.
+        if not vars_used(c) & set(write.inner) and not any(structural_equal(c, d) for d in read.conditions):
+            return False
+    if write.same_place(read):
+        return True
+    outer, inner = write.box(), read.box()
+    if outer is None or inner is None:
+        return False
+    return all(
+        ana.can_prove(less_equal(low, a)) and ana.can_prove(less_equal(b, high))
+        for (low, high), (a, b) in zip(outer, inner, strict=True)
+    )

@@ -1,0 +1,258 @@
+"""Primitives that stage data through other memory: cache_read, cache_write, set_scope, storage_align."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from ...ir.buffer import Buffer, BufferRegion, decl_buffer
+from ...ir.expr import BufferLoad, IterVar, PrimExpr, Range, Var, const
+from ...ir.functor import Mutator
+from ...ir.ops import add, greater_equal, less, less_equal, logical_and
+from ...ir.stmt import Block, BlockRealize, BufferStore, For, ForKind, SeqStmt, Stmt
+from ...ir.types import PointerType, PrimType
+from .blocks import check_dominant, consumers_of, enclosing_block, insert_beside, producers_of
+from .primitive import BlockRV, primitive, refuse
+from .regions import box, touched
+
+if TYPE_CHECKING:
+    from .schedule import Schedule
+
+__all__ = ["cache_read", "cache_write", "set_scope", "storage_align"]
+
+SCOPES = ("global", "shared", "shared.dyn", "local", "warp", "wmma", "texture", "m16n8k8", "vtcm", "global.")
+
+
+def _region(
+    regions: tuple[BufferRegion, ...], which: int | str | Buffer, me: BlockRealize, what: str
+) -> Buffer:
+    """A buffer among those that a block reads or writes, by position, name or itself."""
+    names = [r.buffer.name for r in regions]
+    if isinstance(which, Buffer):
+        if not any(r.buffer is which for r in regions):
+            refuse(f"block {me.block.name_hint} does not {what} {which.name}", at=me)
+        return which
+    if isinstance(which, str):
+        if which not in names:
+            refuse(f"block {me.block.name_hint} does not {what} {which!r}; it {what}s {', '.join(names)}", at=me)
+        return regions[names.index(which)].buffer
+    if not 0 <= which < len(regions):
+        refuse(f"block {me.block.name_hint} {what}s {len(regions)} regions, and {which} is none of them", at=me)
+    return regions[which].buffer
+
+
+def _check_scope(scope: str, me: Stmt) -> None:
+    if not scope or not any(scope == s or scope.startswith(s + ".") for s in SCOPES):
+        refuse(f"there is no memory named {scope!r}", at=me, hint=f"known are {', '.join(SCOPES[:5])}")
+
+
+def copy_nest(
+    sch: Schedule, place: Stmt, source: Buffer, target: Buffer, region: Sequence[Range], name: str
+) -> tuple[Stmt, Block]:
+    """A block that copies a region of a buffer, with its loops."""
+    ana = sch.state.analyzer_at(place)
+    loops = [Var(f"ax{i}", r.extent.dtype) for i, r in enumerate(region)]
+    iters = [
+        IterVar(Range.from_min_extent(const(0, d.dtype), d), Var(f"v{i}", d.dtype), IterVar.DataPar)
+        for i, d in enumerate(source.shape)
+    ]
+    indices: list[PrimExpr] = [iv.var for iv in iters]
+    block = Block(
+        iters,
+        [BufferRegion.point(source, indices)],
+        [BufferRegion.point(target, indices)],
+        name,
+        BufferStore(target, BufferLoad(source, indices), indices),
+    )
+    values = [add(r.min, v) for r, v in zip(region, loops, strict=True)]
+    predicate: PrimExpr = const(True, "bool")
+    for r, value, dim in zip(region, values, source.shape, strict=True):
+        if not ana.can_prove(greater_equal(r.min, const(0, dim.dtype))):
+            predicate = logical_and(predicate, greater_equal(value, const(0, dim.dtype)))
+        if not ana.can_prove(less_equal(add(r.min, r.extent), dim)):
+            predicate = logical_and(predicate, less(value, dim))
+    made: Stmt = BlockRealize(values, predicate, block)
+    for var, r in reversed(list(zip(loops, region, strict=True))):
+        made = For(var, const(0, var.dtype), r.extent, ForKind.SERIAL, made)
+    return made, block
+
+
+class _Redirect(Mutator):
+    """Accesses of one buffer turned to another, inside some blocks (all if None)."""
+
+    def __init__(self, old: Buffer, new: Buffer, keys: set[object] | None) -> None:
+        self.old, self.new, self.keys, self.on = old, new, keys, keys is None
+
+    def access(self, n: Any) -> Any:
+        made = n.map_children(self.visit)
+        return made.replace(buffer=self.new) if self.on and made.buffer is self.old else made
+
+    visit_BufferLoad = visit_BufferStore = visit_BufferRegion = access
+
+    def visit_Block(self, n: Block) -> Block:
+        if self.keys is None or n.key not in self.keys:
+            return n.map_children(self.visit)
+        self.on = True
+        made = n.map_children(self.visit)
+        self.on = False
+        return made
+
+
+def _name(sch: Schedule, base: str) -> str:
+    """A block name that is not taken."""
+    taken = {r.block.name_hint for r in sch.state.index.order}
+    name, n = base, 0
+    while name in taken:
+        n += 1
+        name = f"{base}_{n}"
+    return name
+
+
+def _cached(buffer: Buffer, scope: str) -> Buffer:
+    suffix = scope.replace(".", "_")
+    return decl_buffer(buffer.shape, buffer.dtype, f"{buffer.name}_{suffix}", scope=scope)
+
+
+@primitive
+def cache_read(
+    sch: Schedule,
+    block: BlockRV,
+    read_buffer_index: int | str | Buffer,
+    storage_scope: str,
+    consumer_blocks: Sequence[BlockRV] | None = None,
+) -> BlockRV:
+    """Copy a buffer that a block reads into other memory first, and read it there.
+
+    for i in range(8):                        for i in range(8):
+        C[i] = A[i] + 1               ->          A_shared[i] = A[i]
+                                              for i in range(8):
+                                                  C[i] = A_shared[i] + 1
+    """
+    me = sch.realize(block)
+    _check_scope(storage_scope, me)
+    buffer = _region(me.block.reads, read_buffer_index, me, "read")
+    chosen = [sch.realize(b) for b in consumer_blocks or ()] or [me]
+    for r in chosen:
+        if not any(x.buffer is buffer for x in r.block.reads):
+            refuse(f"block {r.block.name_hint} does not read {buffer.name}", at=r)
+    cached = _cached(buffer, storage_scope)
+    scope = enclosing_block(sch, me)
+    assert scope is not None
+    makers = producers_of(sch, me, {buffer})
+    keys = {r.block.key for r in chosen}
+    # Behind the last block that makes it, as close as the readers allow; else before the first reader.
+    anchor = _branch(sch, makers[-1], chosen) if makers else _branch(sch, chosen[0], chosen[1:])
+    around = sch.state.index.parents[anchor] if len(chosen) > 1 or makers else anchor
+    assert around is not None
+    sets = touched(sch, around, chosen, lambda b: b.reads, {buffer})[buffer]
+    region = box(sch, anchor, buffer, sets)
+    nest, copy = copy_nest(sch, anchor, buffer, cached, region, _name(sch, cached.name))
+    insert_beside(sch, anchor, nest, before=not makers)
+    _rewrite_scope(sch, scope.key, _Redirect(buffer, cached, keys), cached)
+    return BlockRV(copy.key, copy.name_hint)
+
+
+@primitive
+def cache_write(
+    sch: Schedule,
+    block: BlockRV,
+    write_buffer_index: int | str | Buffer,
+    storage_scope: str,
+    consumer_blocks: Sequence[BlockRV] | None = None,
+) -> BlockRV:
+    """Let a block write to other memory, and copy from there when it is done.
+
+    for i in range(8):                        for i in range(8):
+        C[i] = A[i] + 1               ->          C_local[i] = A[i] + 1
+                                              for i in range(8):
+                                                  C[i] = C_local[i]
+    """
+    me = sch.realize(block)
+    _check_scope(storage_scope, me)
+    buffer = _region(me.block.writes, write_buffer_index, me, "write")
+    check_dominant(sch, me)
+    cached = _cached(buffer, storage_scope)
+    scope = enclosing_block(sch, me)
+    assert scope is not None
+    anchor = _branch(sch, me, consumers_of(sch, me))
+    region = box(sch, anchor, buffer, touched(sch, anchor, [me], lambda b: b.writes, {buffer})[buffer])
+    nest, copy = copy_nest(sch, anchor, cached, buffer, region, _name(sch, cached.name))
+    keys = {me.block.key} | {r.block.key for r in map(sch.realize, consumer_blocks or ())}
+    insert_beside(sch, anchor, nest, before=False)
+    _rewrite_scope(sch, scope.key, _Redirect(buffer, cached, keys), cached)
+    return BlockRV(copy.key, copy.name_hint)
+
+
+def _branch(sch: Schedule, n: BlockRealize, others: Sequence[BlockRealize]) -> Stmt:
+    """The largest statement around a block that holds none of the others: a place beside it sees them all."""
+    index = sch.state.index
+    held = {a for other in others for a in (other, *index.ancestors(other))}
+    here: Stmt = n
+    while True:
+        parent = index.parents[here]
+        if parent is None or isinstance(parent, Block):
+            return here
+        if parent in held and isinstance(parent, SeqStmt):
+            return here
+        if isinstance(parent, SeqStmt) and isinstance(index.parents[parent], Block):
+            return here
+        here = parent
+
+
+def _rewrite_scope(sch: Schedule, key: object, walk: Mutator, new: Buffer) -> None:
+    scope = sch.state.index.blocks[key].block
+    body = walk.visit(scope.body)
+    sch.state.replace(scope, scope.replace(body=body, alloc_buffers=(*scope.alloc_buffers, new)))
+
+
+@primitive
+def set_scope(sch: Schedule, block: BlockRV, buffer_index: int | str | Buffer, storage_scope: str) -> None:
+    """Put the buffer that a block writes into another memory.
+
+    B = alloc_buffer((8,))        ->        B = alloc_buffer((8,), scope="shared")
+    """
+    me = sch.realize(block)
+    _check_scope(storage_scope, me)
+    buffer = _region(me.block.writes, buffer_index, me, "write")
+    if buffer.scope() == storage_scope:
+        return
+    data = Var(buffer.data.name, PointerType(PrimType(buffer.dtype), storage_scope))
+    _swap_buffer(sch, me, buffer, buffer.replace(data=data))
+
+
+@primitive
+def storage_align(
+    sch: Schedule, block: BlockRV, buffer_index: int, axis: int, factor: int, offset: int
+) -> None:
+    """Let the stride of a dimension be a multiple of `factor`, plus `offset`, to keep banks apart.
+
+    B = alloc_buffer((8, 32))     ->        rows of B lie 33 elements apart (axis=0, factor=32, offset=1)
+    """
+    me = sch.realize(block)
+    buffer = _region(me.block.writes, buffer_index, me, "write")
+    ndim = len(buffer.shape)
+    where = axis + ndim if axis < 0 else axis
+    if not 0 <= where < ndim - 1:
+        refuse(f"axis={axis}: only the stride of a dimension before the last of {ndim} can be changed", at=me)
+    if factor < 1:
+        refuse(f"factor={factor}: it must be at least 1", at=me)
+    held = dict(me.block.annotations)
+    entries = [tuple(e) for e in held.get("buffer_dim_align", [])]
+    entries = [e for e in entries if e[:2] != (buffer_index, where)]
+    held["buffer_dim_align"] = [*map(list, entries), [buffer_index, where, factor, offset]]
+    sch.state.replace(me.block, me.block.replace(annotations=held))
+
+
+def _swap_buffer(sch: Schedule, me: BlockRealize, old: Buffer, new: Buffer) -> None:
+    """Replace an allocated buffer by another in all of the program."""
+    holder = next(
+        (r.block for r in sch.state.index.order if any(b is old for b in r.block.alloc_buffers)), None
+    )
+    if holder is None:
+        refuse(f"{old.name} is a parameter of the function: who calls it decides where it lies", at=me)
+    assert holder is not None
+    body = _Redirect(old, new, None).visit(holder.body)
+    allocs = tuple(new if b is old else b for b in holder.alloc_buffers)
+    sch.state.replace(holder, holder.replace(body=body, alloc_buffers=allocs))
+
+

@@ -1,0 +1,276 @@
+"""Primitives that move a block under a loop of its consumers or producers."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ...arith import Analyzer, int_set
+from ...ir.buffer import Buffer, BufferRegion
+from ...ir.expr import IntImm, IterVar, PrimExpr, Range, Var, const
+from ...ir.functor import vars_used
+from ...ir.ops import add, greater_equal, is_one, is_zero, less, logical_and, sub
+from ...ir.stmt import Block, BlockRealize, For, ForKind, SeqStmt, Stmt, stmt_list
+from .blocks import (
+    buffers_used,
+    check_movable,
+    consumers_of,
+    enclosing_block,
+    is_output,
+    producers_of,
+    remove_stmt,
+)
+from .primitive import BlockRV, LoopRV, primitive, refuse
+from .regions import touched
+
+if TYPE_CHECKING:
+    from .schedule import Schedule
+
+__all__ = ["compute_at", "reverse_compute_at"]
+
+
+@primitive
+def compute_at(
+    sch: Schedule, block: BlockRV, loop: LoopRV, preserve_unit_loops: bool = False, index: int = -1
+) -> None:
+    """Compute what a loop's iteration reads of a block inside that iteration.
+
+    for i in range(16):                       for i in range(16):
+        B[i] = A[i] * 2               ->          B[i] = A[i] * 2
+    for i in range(16):                           C[i] = B[i] + 1
+        C[i] = B[i] + 1
+    """
+    me, target = sch.realize(block), sch.loop(loop)
+    name = me.block.name_hint
+    _check_place(sch, me, target, name)
+    check_movable(sch, me, "computing it again")
+    if is_output(sch, me):
+        refuse(
+            f"block {name} writes an output of its scope, which must be complete",
+            at=me,
+            hint="move its producers to it with compute_at, or it to them with reverse_compute_at",
+        )
+    readers = consumers_of(sch, me)
+    if not readers:
+        refuse(f"nobody reads what block {name} writes", at=me)
+    outside = [r for r in readers if target not in sch.state.index.ancestors(r)]
+    if outside:
+        legal = _common_loops(sch, readers)
+        hint = f"it may go under {', '.join(legal)}" if legal else "its consumers share no loop"
+        refuse(
+            f"block {outside[0].block.name_hint} reads {name} and is not under loop `{target.loop_var.name}`",
+            at=outside[0],
+            hint=hint,
+        )
+    buffers = {w.buffer for w in me.block.writes}
+    wanted = touched(sch, target.body, readers, lambda b: b.reads, buffers)
+    domains = _domains(sch, me, target, wanted, me.block.writes)
+    _move(sch, me, target, domains, preserve_unit_loops, _place(sch, me, target, index, after=False))
+
+
+@primitive
+def reverse_compute_at(
+    sch: Schedule, block: BlockRV, loop: LoopRV, preserve_unit_loops: bool = False, index: int = -1
+) -> None:
+    """Consume what a loop's iteration makes inside that iteration.
+
+    for i in range(16):                       for i in range(16):
+        B[i] = A[i] * 2               ->          B[i] = A[i] * 2
+    for i in range(16):                           C[i] = B[i] + 1
+        C[i] = B[i] + 1
+    """
+    me, target = sch.realize(block), sch.loop(loop)
+    name = me.block.name_hint
+    _check_place(sch, me, target, name)
+    check_movable(sch, me, "computing it again")
+    makers = producers_of(sch, me)
+    if not makers:
+        refuse(f"no block makes what block {name} reads", at=me)
+    outside = [m for m in makers if target not in sch.state.index.ancestors(m)]
+    if outside:
+        legal = _common_loops(sch, makers)
+        hint = f"it may go under {', '.join(legal)}" if legal else "its producers share no loop"
+        refuse(
+            f"block {outside[0].block.name_hint} makes what {name} reads and is not under loop "
+            f"`{target.loop_var.name}`",
+            at=outside[0],
+            hint=hint,
+        )
+    _check_complete(sch, target, makers, name)
+    readers = [r for r in consumers_of(sch, me) if target in sch.state.index.ancestors(r)]
+    if readers:
+        refuse(f"block {readers[0].block.name_hint} under the loop reads what {name} writes", at=readers[0])
+    buffers = {r.buffer for r in me.block.reads} & {w.buffer for m in makers for w in m.block.writes}
+    made = touched(sch, target.body, makers, lambda b: b.writes, buffers)
+    domains = _domains(sch, me, target, made, me.block.reads)
+    _move(sch, me, target, domains, preserve_unit_loops, _place(sch, me, target, index, after=True))
+
+
+def _check_place(sch: Schedule, me: BlockRealize, target: For, name: str) -> None:
+    if enclosing_block(sch, me) is not enclosing_block(sch, target):
+        refuse(f"loop `{target.loop_var.name}` is not in the scope of block {name}", at=target)
+    if target in sch.state.index.ancestors(me):
+        refuse(
+            f"block {name} is under loop `{target.loop_var.name}` already",
+            at=target,
+            hint="choose a loop of another block",
+        )
+
+
+def _check_complete(sch: Schedule, target: For, makers: list[BlockRealize], name: str) -> None:
+    """What is made inside one iteration must be finished by its end: no reduction loop may be outside."""
+    outer = [target, *[a for a in sch.state.index.ancestors(target) if isinstance(a, For)]]
+    for m in makers:
+        for iv, value in zip(m.block.iter_vars, m.iter_values, strict=True):
+            if iv.iter_type != IterVar.CommReduce:
+                continue
+            for x in outer:
+                if x.loop_var in vars_used(value):
+                    refuse(
+                        f"loop `{x.loop_var.name}` carries the reduction of block {m.block.name_hint}, "
+                        f"which is not finished inside it, so {name} cannot read it there",
+                        at=x,
+                    )
+
+
+def _common_loops(sch: Schedule, blocks: list[BlockRealize]) -> list[str]:
+    nests = [sch.state.index.loops_of(b) for b in blocks]
+    return [x.loop_var.name for x in nests[0] if all(x in nest for nest in nests[1:])]
+
+
+# ---------------------------------------------------------------------------- domains
+def _domains(
+    sch: Schedule,
+    me: BlockRealize,
+    target: For,
+    wanted: dict[Buffer, list[int_set.IntervalSet]],
+    provides: tuple[BufferRegion, ...],
+) -> dict[Var, tuple[PrimExpr, PrimExpr, bool]]:
+    """For each iterator the first value, the number of values, and whether it may leave its domain."""
+    ana = sch.state.analyzer_at(target)
+    ana.bind_loop(target.loop_var, target.min, target.extent)
+    found: dict[Var, int_set.IntervalSet] = {}
+    for region in provides:
+        sets = wanted.get(region.buffer)
+        if sets is None:
+            continue
+        for r, s in zip(region.region, sets, strict=True):
+            solved = _solve(r, s, me.block)
+            if solved is not None:
+                var, interval = solved
+                old = found.get(var)
+                found[var] = interval if old is None else int_set.union([old, interval], ana)
+    out: dict[Var, tuple[PrimExpr, PrimExpr, bool]] = {}
+    for iv in me.block.iter_vars:
+        out[iv.var] = _domain(ana, iv, found.get(iv.var))
+    return out
+
+
+def _solve(r: Range, wanted: int_set.IntervalSet, block: Block) -> tuple[Var, int_set.IntervalSet] | None:
+    """The values of the one iterator `v` of an access `v`, `v + c` or `v : v + n` that give the wanted box."""
+    own = {iv.var for iv in block.iter_vars}
+    used = vars_used(r.min) & own
+    if len(used) != 1 or vars_used(r.extent) & own:
+        return None
+    (var,) = used
+    ana = Analyzer()
+    rest = ana.simplify(sub(r.min, var))
+    if vars_used(rest) & own:
+        return None
+    low, high = wanted.min_value, wanted.max_value
+    if not wanted.has_lower_bound() or not wanted.has_upper_bound():
+        return None
+    last = sub(add(r.extent, rest), const(1, rest.dtype))
+    return var, int_set.IntervalSet(ana.simplify(sub(low, last)), ana.simplify(sub(high, rest)))
+
+
+def _domain(
+    ana: Analyzer, iv: IterVar, wanted: int_set.IntervalSet | None
+) -> tuple[PrimExpr, PrimExpr, bool]:
+    full = (iv.dom.min, iv.dom.extent, False)
+    if wanted is None or iv.iter_type == IterVar.CommReduce:
+        return full
+    low = ana.simplify(wanted.min_value)
+    size = ana.simplify(add(sub(wanted.max_value, low), const(1, low.dtype)))
+    if not isinstance(size, IntImm):
+        bound = ana.const_int_bound(size).max_value
+        if isinstance(iv.dom.extent, IntImm) and bound >= iv.dom.extent.value:
+            return full
+        if bound < (1 << 31) - 1:
+            size = const(int(bound), low.dtype)
+    if ana.can_prove(greater_equal(size, iv.dom.extent)):
+        return full
+    end = add(iv.dom.min, iv.dom.extent)
+    inside = ana.can_prove(greater_equal(low, iv.dom.min)) and ana.can_prove(
+        less(add(low, size), add(end, const(1, end.dtype)))
+    )
+    return low, size, not inside
+
+
+# ---------------------------------------------------------------------------- moving
+def _place(sch: Schedule, me: BlockRealize, target: For, index: int, *, after: bool) -> int:
+    """The position in the loop's body: behind what it needs, before what needs it."""
+    parts = stmt_list(target.body)
+    needs = {r.buffer for r in me.block.reads}
+    gives = {w.buffer for w in me.block.writes}
+    first, last = 0, len(parts)
+    for i, part in enumerate(parts):
+        used = buffers_used(part)
+        blocks = sch.state.index.blocks_under(part)
+        makes = {w.buffer for b in blocks for w in b.block.writes}
+        reads = {r.buffer for b in blocks for r in b.block.reads}
+        if makes & needs and used:
+            first = max(first, i + 1)
+        if reads & gives:
+            last = min(last, i)
+    if first > last:
+        refuse("its producers under the loop come after its consumers", at=target)
+    if index == -1:
+        return last
+    if index == -2:
+        return first
+    if not first <= index <= last:
+        refuse(f"index={index}, and it may stand at {first} to {last} among the loop's statements", at=target)
+    return index
+
+
+def _move(
+    sch: Schedule,
+    me: BlockRealize,
+    target: For,
+    domains: dict[Var, tuple[PrimExpr, PrimExpr, bool]],
+    keep_unit: bool,
+    position: int,
+) -> None:
+    key, var = me.block.key, target.loop_var
+    nest = _nest(me, domains, keep_unit)
+    remove_stmt(sch, me)
+    target = sch.state.index.loops[var]
+    parts = stmt_list(target.body)
+    parts.insert(position, nest)
+    body = parts[0] if len(parts) == 1 else SeqStmt(tuple(parts))
+    sch.state.replace(target, target.replace(body=body))
+    assert key in sch.state.index.blocks
+
+
+def _nest(me: BlockRealize, domains: dict[Var, tuple[PrimExpr, PrimExpr, bool]], keep_unit: bool) -> Stmt:
+    """The block under new loops over its domains."""
+    values: list[PrimExpr] = []
+    loops: list[tuple[Var, PrimExpr]] = []
+    predicate: PrimExpr = const(True, "bool")
+    for i, iv in enumerate(me.block.iter_vars):
+        low, size, leaves = domains[iv.var]
+        if is_one(size) and not keep_unit:
+            value = low
+        else:
+            var = Var(f"ax{i}", iv.var.dtype)
+            loops.append((var, size))
+            value = var if is_zero(low) else add(low, var)
+        values.append(value)
+        if leaves:
+            end = add(iv.dom.min, iv.dom.extent)
+            predicate = logical_and(predicate, greater_equal(value, iv.dom.min))
+            predicate = logical_and(predicate, less(value, end))
+    made: Stmt = BlockRealize(values, predicate, me.block, span=me.span)
+    for var, size in reversed(loops):
+        made = For(var, const(0, var.dtype), size, ForKind.SERIAL, made)
+    return made

@@ -1,0 +1,122 @@
+"""Whether the iterations of loops may run in another order, or at once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from ...arith import Analyzer
+from ...ir.buffer import Buffer
+from ...ir.expr import IterVar, Var, const_value
+from ...ir.functor import pre_order, vars_used
+from ...ir.stmt import Block, BlockRealize, BufferStore, For
+from ..analysis.carried import Use, own_part, reads_are_covered, uses_under
+from .primitive import refuse
+
+if TYPE_CHECKING:
+    from .schedule import Schedule
+
+__all__ = ["check_any_order", "check_at_once"]
+
+
+def check_at_once(sch: Schedule, loop: For, word: str) -> None:
+    """Refuse if an iteration of the loop uses what another one writes.
+
+    A buffer of its own for each iteration is fine: memory that lives inside the loop is not shared.
+    """
+    ana = sch.state.analyzer_at(loop)
+    for buffer, uses in uses_under(loop).items():
+        if uses is None:
+            _refuse_bare(buffer, loop, f"to {word} the loop")
+            continue
+        if not _may_clash(uses) or _apart(loop, uses, ana):
+            continue
+        if any(iv.iter_type == IterVar.CommReduce for u in uses for iv in _driven(loop.loop_var, u.realize)):
+            continue  # threads that reduce together; they are let through on purpose
+        if _lives_inside(sch, buffer, loop) and reads_are_covered(loop, uses, ana):
+            continue
+        _refuse_carried(loop, buffer, uses)
+
+
+def check_any_order(sch: Schedule, nest: Sequence[For], moved: Sequence[For]) -> None:
+    """Refuse if an iteration of one of the moved loops needs what an earlier one of another block wrote."""
+    ana = sch.state.analyzer_at(nest[0])
+    with ana.scope():
+        for x in nest[:-1]:
+            ana.bind_loop(x.loop_var, x.min, x.extent)
+        for buffer, uses in uses_under(nest[-1]).items():
+            if uses is None:
+                _refuse_bare(buffer, nest[-1], "for another order of the loops")
+                continue
+            if not any(u.write for u in uses):
+                continue
+            if len({u.realize for u in uses}) == 1 and all(u.same_place(uses[-1]) for u in uses):
+                continue
+            if reads_are_covered(nest[-1], uses, ana):
+                continue
+            for x in moved:
+                if not _apart(x, uses_under(x)[buffer] or uses, ana):
+                    _refuse_carried(x, buffer, uses)
+
+
+def _may_clash(uses: list[Use]) -> bool:
+    """Whether more happens to the buffer than each element being written by one block."""
+    if not any(u.write for u in uses):
+        return False
+    return len(uses) > 1 or any(iv.iter_type == IterVar.CommReduce for iv in uses[0].block.iter_vars)
+
+
+def _apart(loop: For, uses: list[Use], ana: Analyzer) -> bool:
+    """Whether each iteration has elements of its own."""
+    first = uses[0]
+    if all(u.same_place(first) for u in uses) and all(_told_apart(loop.loop_var, u) for u in uses):
+        return True
+    return own_part(loop, uses, ana)
+
+
+def _told_apart(var: Var, use: Use) -> bool:
+    """Whether the iterators that the loop drives stand in the indices as they are."""
+    shown = {r.min for r in use.region.region if const_value(r.extent) == 1}
+    driven = _driven(var, use.realize)
+    return bool(driven) and all(iv.var in shown for iv in driven)
+
+
+def _driven(var: Var, realize: BlockRealize) -> list[IterVar]:
+    pairs = zip(realize.block.iter_vars, realize.iter_values, strict=True)
+    return [iv for iv, value in pairs if var in vars_used(value)]
+
+
+def _lives_inside(sch: Schedule, buffer: Buffer, loop: For) -> bool:
+    """Whether nothing outside of the loop uses the buffer, so that it can be allocated inside."""
+    func = sch.state.func
+    if any(b is buffer for b in func.buffer_map.values()):
+        return False
+    inside = {r for r in sch.state.index.blocks_under(loop)}
+    scope = next((up for up in sch.state.index.ancestors(loop) if isinstance(up, Block)), None)
+    around = sch.state.index.blocks_under(func.body if scope is None else scope.body)
+    return not any(
+        region.buffer is buffer
+        for r in around
+        if r not in inside
+        for region in (*r.block.reads, *r.block.writes)
+    )
+
+
+def _refuse_bare(buffer: Buffer, loop: For, why: str) -> None:
+    if any(isinstance(m, BufferStore) and m.buffer is buffer for m in pre_order(loop)):
+        refuse(
+            f"{buffer.name} is used outside of blocks inside loop `{loop.loop_var.name}`, "
+            f"and one must know what it is used for {why}",
+            at=loop,
+            hint="put the statement into a block",
+        )
+
+
+def _refuse_carried(loop: For, buffer: Buffer, uses: list[Use]) -> None:
+    names = list(dict.fromkeys(u.block.name_hint for u in uses))
+    who = f"block {names[0]}" if len(names) == 1 else f"blocks {' and '.join(names)}"
+    refuse(
+        f"an iteration of loop `{loop.loop_var.name}` may use elements of {buffer.name} that another one "
+        f"writes ({who})",
+        at=loop,
+    )

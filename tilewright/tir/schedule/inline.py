@@ -1,0 +1,192 @@
+"""Primitives that dissolve a block in its consumers or in its producer."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ...ir.buffer import Buffer
+from ...ir.expr import BufferLoad, PrimExpr, Var
+from ...ir.functor import Mutator, pre_order, substitute, vars_used
+from ...ir.stmt import Block, BlockRealize, BufferStore, Stmt
+from .blocks import (
+    check_dominant,
+    consumers_of,
+    enclosing_block,
+    is_output,
+    is_reduction,
+    producers_of,
+    refresh_regions,
+    remove_stmt,
+)
+from .primitive import BlockRV, primitive, refuse
+
+if TYPE_CHECKING:
+    from .schedule import Schedule
+
+__all__ = ["compute_inline", "reverse_compute_inline"]
+
+
+def _single_store(me: BlockRealize, what: str) -> BufferStore:
+    """The one store that a block consists of."""
+    body = me.block.body
+    if not isinstance(body, BufferStore):
+        refuse(f"block {me.block.name_hint} does more than store one value, so it cannot be {what}", at=me)
+    assert isinstance(body, BufferStore)
+    return body
+
+
+def _distinct_vars(me: BlockRealize, indices: tuple[PrimExpr, ...], whose: str) -> list[Var]:
+    """Indices that are iterators of the block, each at most once."""
+    own = {iv.var for iv in me.block.iter_vars}
+    out: list[Var] = []
+    for i in indices:
+        if not isinstance(i, Var) or i not in own or i in out:
+            refuse(
+                f"{whose} at `{i}`, which is not one iterator of block {me.block.name_hint}: "
+                "an element cannot be traced back to the point that makes it",
+                at=me,
+            )
+        assert isinstance(i, Var)
+        out.append(i)
+    return out
+
+
+@primitive
+def compute_inline(sch: Schedule, block: BlockRV) -> None:
+    """Compute the elements of a block where they are read.
+
+    B[i] = A[i] * 2                 C[i] = A[i] * 2 + 1
+    C[i] = B[i] + 1         ->
+    """
+    me = sch.realize(block)
+    name = me.block.name_hint
+    if is_reduction(me.block):
+        refuse(f"block {name} is a reduction, which takes many steps for one element", at=me, hint=_AT)
+    if is_output(sch, me):
+        refuse(f"block {name} writes an output of its scope, which must be stored", at=me)
+    check_dominant(sch, me)
+    store = _single_store(me, "inlined")
+    variables = _distinct_vars(me, store.indices, f"it writes {store.buffer.name}")
+    used = vars_used(store.value) & {iv.var for iv in me.block.iter_vars}
+    if used - set(variables):
+        extra = next(iter(used - set(variables)))
+        refuse(f"iterator `{extra.name}` of block {name} does not say which element is written", at=me)
+    if any(isinstance(m, BufferLoad) and m.buffer is store.buffer for m in pre_order(store.value)):
+        refuse(f"block {name} reads what it writes", at=me)
+    readers = consumers_of(sch, me)
+    if not readers:
+        refuse(f"nobody reads what block {name} writes, so there is no place to inline it to", at=me)
+    _drop(sch, me, store.buffer, lambda reader: _Inline(store.buffer, variables, store.value).visit(reader))
+    sch.forget(block, f"compute_inline({name})")
+
+
+_AT = "use compute_at to compute it close to its consumer"
+
+
+class _Inline(Mutator):
+    """Loads of a buffer replaced by the expression that its elements have."""
+
+    def __init__(self, buffer: Buffer, variables: list[Var], value: PrimExpr) -> None:
+        self.buffer, self.variables, self.value = buffer, variables, value
+
+    def visit_BufferLoad(self, n: BufferLoad) -> PrimExpr:
+        made = n.map_children(self.visit)
+        if made.buffer is not self.buffer:
+            return made
+        return substitute(self.value, dict(zip(self.variables, made.indices, strict=True)))
+
+    def visit_Block(self, n: Block) -> Block:
+        if not any(r.buffer is self.buffer for r in n.reads):
+            return n
+        body = self.visit(n.body)
+        init = None if n.init is None else self.visit(n.init)
+        return refresh_regions(n.replace(body=body, init=init))
+
+
+def _drop(sch: Schedule, me: BlockRealize, buffer: Buffer, rewrite: Any) -> None:
+    """Rewrite the scope by `rewrite`, then take the block and the buffer out of it."""
+    key = me.block.key
+    scope = enclosing_block(sch, me)
+    assert scope is not None
+    scope_key = scope.key
+    remove_stmt(sch, me)
+    scope = sch.state.index.blocks[scope_key].block
+    body: Stmt = rewrite(scope.body)
+    allocs = tuple(b for b in scope.alloc_buffers if b is not buffer)
+    sch.state.replace(scope, scope.replace(body=body, alloc_buffers=allocs))
+    assert key not in sch.state.index.blocks
+
+
+@primitive
+def reverse_compute_inline(sch: Schedule, block: BlockRV) -> None:
+    """Apply a block to each element where it is made.
+
+    B[i] = A[i] * 2                 C[i] = A[i] * 2 + 1
+    C[i] = B[i] + 1         ->
+    """
+    me = sch.realize(block)
+    name = me.block.name_hint
+    if is_reduction(me.block):
+        refuse(f"block {name} is a reduction", at=me)
+    check_dominant(sch, me)
+    store = _single_store(me, "inlined into its producer")
+    local = {r.buffer for r in me.block.reads}
+    makers = producers_of(sch, me)
+    if len(makers) != 1:
+        names = ", ".join(m.block.name_hint for m in makers) or "no block"
+        refuse(f"block {name} must read from exactly one block; {names} make what it reads", at=me)
+    maker = makers[0]
+    if is_reduction(maker.block):
+        refuse(
+            f"block {maker.block.name_hint} is a reduction: its elements are not complete where they are written",
+            at=maker,
+            hint="use reverse_compute_at to apply the block after the reduction",
+        )
+    made = _single_store(maker, "the producer of an inlined block")
+    if made.buffer not in local:
+        refuse(f"block {name} does not read {made.buffer.name}", at=me)
+    if is_output(sch, maker):
+        refuse(f"{made.buffer.name} is an output of its scope, which must be stored", at=maker)
+    others = [r for r in consumers_of(sch, maker) if r is not me]
+    if others:
+        refuse(f"block {others[0].block.name_hint} reads {made.buffer.name} too", at=others[0])
+    loads = [m for m in pre_order(store.value) if isinstance(m, BufferLoad) and m.buffer is made.buffer]
+    variables = _distinct_vars(me, loads[0].indices, f"it reads {made.buffer.name}")
+    if any(_distinct_vars(me, x.indices, f"it reads {made.buffer.name}") != variables for x in loads):
+        refuse(f"block {name} reads {made.buffer.name} at several places", at=me)
+    own = [iv.var for iv in me.block.iter_vars]
+    if set(own) - set(variables):
+        missing = next(v for v in own if v not in variables)
+        refuse(f"iterator `{missing.name}` of block {name} is not an index of {made.buffer.name}", at=me)
+    table = dict(zip(variables, made.indices, strict=True))
+    value = _Replace(made.buffer, made.value).visit(store.value)
+    fused = BufferStore(store.buffer, substitute(value, table), [substitute(i, table) for i in store.indices])
+    key = maker.block.key
+
+    def rewrite(body: Stmt) -> Stmt:
+        return _Swap(key, fused).visit(body)
+
+    _drop(sch, me, made.buffer, rewrite)
+    sch.forget(block, f"reverse_compute_inline({name})")
+
+
+class _Replace(Mutator):
+    """Loads of a buffer replaced by one value."""
+
+    def __init__(self, buffer: Buffer, value: PrimExpr) -> None:
+        self.buffer, self.value = buffer, value
+
+    def visit_BufferLoad(self, n: BufferLoad) -> PrimExpr:
+        return self.value if n.buffer is self.buffer else n.map_children(self.visit)
+
+
+class _Swap(Mutator):
+    """The body of one block replaced."""
+
+    def __init__(self, key: object, body: Stmt) -> None:
+        self.key, self.body = key, body
+
+    def visit_Block(self, n: Block) -> Block:
+        if n.key is self.key:
+            return refresh_regions(n.replace(body=self.body))
+        return n.map_children(self.visit)

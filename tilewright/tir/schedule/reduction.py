@@ -1,0 +1,264 @@
+"""Primitives over reductions: decompose_reduction, rfactor."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ...ir.buffer import Buffer, decl_buffer
+from ...ir.expr import (
+    Add,
+    And,
+    BinaryOp,
+    BufferLoad,
+    IterVar,
+    Max,
+    Min,
+    Mul,
+    Or,
+    PrimExpr,
+    Range,
+    Var,
+    const,
+)
+from ...ir.functor import pre_order, substitute, vars_used
+from ...ir.ops import conjuncts, logical_and
+from ...ir.stmt import Block, BlockRealize, BufferStore, For, ForKind, Stmt
+from ..transform.lower_init_block import init_nest, reduction_loops
+from .blocks import check_dominant, enclosing_block, insert_beside, refresh_regions
+from .primitive import BlockRV, LoopRV, primitive, refuse
+
+if TYPE_CHECKING:
+    from .schedule import Schedule
+
+__all__ = ["decompose_reduction", "rfactor"]
+
+
+@primitive
+def decompose_reduction(sch: Schedule, block: BlockRV, loop: LoopRV) -> BlockRV:
+    """Give the initialisation of a reduction a nest of its own before a loop.
+
+    for i in range(n):                        for i in range(n):
+        for k in range(m):                        C[i] = 0
+            with block("C"):           ->         for k in range(m):
+                with init(): C[i] = 0                 C[i] += A[i, k]
+                C[i] += A[i, k]
+    """
+    me, before = sch.realize(block), sch.loop(loop)
+    name = me.block.name_hint
+    if me.block.init is None:
+        refuse(f"block {name} has no init to take out", at=me)
+    nest = sch.state.index.loops_of(me)
+    if before not in nest:
+        refuse(f"loop `{before.loop_var.name}` is not around block {name}", at=before)
+    reducing = reduction_loops(me, nest)
+    at = nest.index(before)
+    for x in reducing:
+        if nest.index(x) < at:
+            refuse(
+                f"loop `{x.loop_var.name}` carries the reduction and is outside `{before.loop_var.name}`: "
+                "the init would run once for each of its iterations",
+                at=x,
+                hint=f"decompose at `{reducing[0].loop_var.name}` or further out",
+            )
+    made = init_nest(me, nest[at:])
+    if made is None:
+        refuse(f"a loop drives both spatial and reduction iterators of block {name}", at=me)
+    assert made is not None
+    inner = next(m for m in pre_order(made) if isinstance(m, Block))
+    bare = me.block.replace(init=None)
+    sch.state.replace(me.block, bare)
+    insert_beside(sch, sch.loop(loop), made, before=True)
+    return BlockRV(inner.key, inner.name_hint)
+
+
+_COMBINERS: tuple[type[BinaryOp], ...] = (Add, Mul, Max, Min, And, Or)
+
+
+def _combination(me: BlockRealize) -> tuple[BufferStore, BinaryOp, PrimExpr]:
+    """A reduction's store `C[…] = op(C[…], value)` taken apart."""
+    store = me.block.body
+    if not isinstance(store, BufferStore):
+        refuse(f"block {me.block.name_hint} does more than combine one value", at=me)
+    assert isinstance(store, BufferStore)
+    value = store.value
+    for kind in _COMBINERS:
+        if isinstance(value, kind):
+            for own, rest in ((value.a, value.b), (value.b, value.a)):
+                if isinstance(own, BufferLoad) and own.buffer is store.buffer:
+                    return store, value, rest
+    refuse(
+        f"block {me.block.name_hint} combines by `{value}`, which is not a sum, product, min, max, all or any: "
+        "its steps may not be regrouped",
+        at=me,
+    )
+    raise AssertionError
+
+
+@primitive
+def rfactor(sch: Schedule, loop: LoopRV, factor_axis: int = 0) -> BlockRV:
+    """Let each iteration of a reduction loop reduce into a place of its own, and combine these after.
+
+    for i, k0, k1 in grid(n, a, b):           for k0, i, k1 in grid(a, n, b):
+        C[i] += A[i, k0 * b + k1]      ->         C_rf[k0, i] += A[i, k0 * b + k1]
+                                              for i, k0 in grid(n, a):
+                                                  C[i] += C_rf[k0, i]
+    """
+    n = sch.loop(loop)
+    inside = sch.state.index.blocks_under(n)
+    if len(inside) != 1:
+        refuse(f"loop `{n.loop_var.name}` must hold exactly one block, and holds {len(inside)}", at=n)
+    me = inside[0]
+    block, name = me.block, me.block.name_hint
+    if block.init is None:
+        refuse(f"block {name} has no init: rfactor comes before decompose_reduction", at=me)
+    nest = sch.state.index.loops_of(me)
+    for outer, inner in zip(nest, nest[1:], strict=False):
+        if outer.body is not inner:
+            refuse(f"loop `{outer.loop_var.name}` holds more than the nest of block {name}", at=outer)
+    if nest[-1].body is not me:
+        refuse(f"loop `{nest[-1].loop_var.name}` holds more than block {name}", at=nest[-1])
+    if n not in reduction_loops(me, nest):
+        refuse(f"loop `{n.loop_var.name}` does not carry the reduction of block {name}", at=n)
+    check_dominant(sch, me)
+    store, combiner, _ = _combination(me)
+    _check_loops(me, nest)
+    ndim = len(store.buffer.shape)
+    axis = factor_axis if factor_axis >= 0 else factor_axis + ndim + 1
+    if not 0 <= axis <= ndim:
+        refuse(f"factor_axis={factor_axis}, and the buffer has {ndim} dimensions", at=n)
+    return _rfactor(sch, me, nest, n, store, combiner, axis)
+
+
+def _check_loops(me: BlockRealize, nest: list[For]) -> None:
+    """Each loop must drive spatial iterators or reduction ones, not both."""
+    for x in nest:
+        kinds = {
+            iv.iter_type
+            for iv, value in zip(me.block.iter_vars, me.iter_values, strict=True)
+            if x.loop_var in vars_used(value)
+        }
+        if len(kinds) > 1:
+            refuse(f"loop `{x.loop_var.name}` drives both spatial and reduction iterators", at=x)
+
+
+def _rfactor(
+    sch: Schedule,
+    me: BlockRealize,
+    nest: list[For],
+    factor: For,
+    store: BufferStore,
+    combiner: BinaryOp,
+    axis: int,
+) -> BlockRV:
+    block = me.block
+    shape = list(store.buffer.shape)
+    shape.insert(axis, factor.extent)
+    partial = decl_buffer(shape, store.buffer.dtype, f"{store.buffer.name}_rf", scope=store.buffer.scope())
+    first = _partial_block(me, nest, factor, store, partial, axis)
+    second = _combining_block(me, nest, factor, store, combiner, partial, axis)
+    old = nest[0]
+    insert_beside(sch, old, first, before=True)
+    sch.state.replace(old, second)
+    scope = enclosing_block(sch, second)
+    assert scope is not None
+    sch.state.replace(scope, scope.replace(alloc_buffers=(*scope.alloc_buffers, partial)))
+    made = next(m for m in pre_order(first) if isinstance(m, Block))
+    for x in nest:
+        if x.loop_var not in sch.state.index.loops:
+            sch.forget(LoopRV(x.loop_var), f"rfactor({factor.loop_var.name})")
+    return BlockRV(made.key, made.name_hint)
+
+
+def _partial_block(
+    me: BlockRealize, nest: list[For], factor: For, store: BufferStore, partial: Buffer, axis: int
+) -> Stmt:
+    """The nest that reduces into one place for each iteration of the factored loop."""
+    block = me.block
+    own = Var(f"v{factor.loop_var.name}", factor.loop_var.dtype)
+    iters = [IterVar(Range.from_min_extent(factor.min, factor.extent), own, IterVar.DataPar)]
+    values: list[PrimExpr] = [factor.loop_var]
+    table: dict[Var, PrimExpr] = {}
+    for iv, value in zip(block.iter_vars, me.iter_values, strict=True):
+        if iv.iter_type == IterVar.CommReduce and factor.loop_var in vars_used(value):
+            # Its loops other than the factored one become reduction iterators of the new block.
+            inner: dict[Var, PrimExpr] = {factor.loop_var: own}
+            for x in nest:
+                if x is not factor and x.loop_var in vars_used(value):
+                    v = Var(f"v{x.loop_var.name}", x.loop_var.dtype)
+                    inner[x.loop_var] = v
+                    iters.append(
+                        IterVar(Range.from_min_extent(x.min, x.extent), v, IterVar.CommReduce)
+                    )
+                    values.append(x.loop_var)
+            table[iv.var] = substitute(value, inner)
+        else:
+            iters.append(iv)
+            values.append(value)
+    place = [substitute(i, table) for i in store.indices]
+    place.insert(axis, own)
+    old = BufferLoad(store.buffer, store.indices)
+    new = BufferLoad(partial, place)
+    body = BufferStore(partial, _swap_load(substitute(store.value, table), old.buffer, new), place)
+    assert isinstance(block.init, BufferStore)
+    init = BufferStore(partial, block.init.value, place)
+    made = refresh_regions(
+        Block(iters, (), (), f"{block.name_hint}_rf", body, init, annotations=block.annotations)
+    )
+    out: Stmt = BlockRealize(values, me.predicate, made)
+    copies: dict[Var, PrimExpr] = {x.loop_var: x.loop_var.copy_with_suffix("") for x in nest}
+    out = substitute(out, copies)
+    for x in reversed(nest):
+        var = copies[x.loop_var]
+        assert isinstance(var, Var)
+        out = For(var, x.min, x.extent, x.kind, out, x.thread_binding, x.annotations)
+    return out
+
+
+def _swap_load(value: PrimExpr, buffer: Buffer, new: PrimExpr) -> PrimExpr:
+    from .inline import _Replace
+
+    return _Replace(buffer, new).visit(value)
+
+
+def _combining_block(
+    me: BlockRealize,
+    nest: list[For],
+    factor: For,
+    store: BufferStore,
+    combiner: BinaryOp,
+    partial: Buffer,
+    axis: int,
+) -> Stmt:
+    """The nest that combines the partial results; it keeps the block's name and identity."""
+    block = me.block
+    spatial = [
+        (iv, value)
+        for iv, value in zip(block.iter_vars, me.iter_values, strict=True)
+        if iv.iter_type != IterVar.CommReduce
+    ]
+    own = Var(f"v{factor.loop_var.name}", factor.loop_var.dtype)
+    iters = [iv for iv, _ in spatial]
+    iters.append(IterVar(Range.from_min_extent(factor.min, factor.extent), own, IterVar.CommReduce))
+    place = list(store.indices)
+    place.insert(axis, own)
+    mine, other = BufferLoad(store.buffer, store.indices), BufferLoad(partial, place)
+    body = BufferStore(store.buffer, combiner.__class__(mine, other), store.indices)
+    made = refresh_regions(
+        Block(iters, (), (), block.name_hint, body, block.init, annotations=block.annotations, key=block.key)
+    )
+    needed: set[Var] = {factor.loop_var}
+    for _, value in spatial:
+        needed |= vars_used(value)
+    predicate: PrimExpr = const(True, "bool")
+    for condition in conjuncts(me.predicate):
+        if vars_used(condition) <= needed - {factor.loop_var}:
+            predicate = logical_and(predicate, condition)
+    out: Stmt = BlockRealize([*[value for _, value in spatial], factor.loop_var], predicate, made)
+    keep = [x for x in nest if x.loop_var in needed and x is not factor]
+    for x in (*[factor], *reversed(keep)):
+        kind = x.kind if x is not factor else ForKind.SERIAL
+        binding = x.thread_binding if x is not factor else None
+        out = For(x.loop_var, x.min, x.extent, kind, out, binding, x.annotations)
+    return out
+
+

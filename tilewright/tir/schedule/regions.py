@@ -1,0 +1,76 @@
+"""Which parts of buffers statements touch, seen from a place in the program."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
+
+from ...arith import int_set, relax_region
+from ...ir.buffer import Buffer, BufferRegion
+from ...ir.expr import IntImm, PrimExpr, Range, Var, const
+from ...ir.functor import substitute
+from ...ir.ops import add, greater_equal, sub
+from ...ir.stmt import Block, BlockRealize, For, Stmt
+
+if TYPE_CHECKING:
+    from .schedule import Schedule
+
+__all__ = ["box", "touched"]
+
+
+def touched(
+    sch: Schedule,
+    place: Stmt,
+    blocks: Iterable[BlockRealize],
+    of: Callable[[Block], tuple[BufferRegion, ...]],
+    buffers: set[Buffer],
+) -> dict[Buffer, list[int_set.IntervalSet]]:
+    """The boxes of buffers that blocks touch while `place` runs once: loops inside it are relaxed."""
+    ana = sch.state.analyzer_at(place)
+    out: dict[Buffer, list[list[int_set.IntervalSet]]] = {}
+    for b in blocks:
+        inner = _loops_inside(sch, place, b)
+        doms = {x.loop_var: Range.from_min_extent(x.min, x.extent) for x in inner}
+        table: dict[Var, PrimExpr] = {
+            iv.var: value for iv, value in zip(b.block.iter_vars, b.iter_values, strict=True)
+        }
+        for region in of(b.block):
+            if region.buffer in buffers:
+                bound = [substitute(r, table) for r in region.region]
+                out.setdefault(region.buffer, []).append(relax_region(bound, doms, b.predicate, ana))
+    return {
+        b: [int_set.union([s[d] for s in boxes], ana) for d in range(len(boxes[0]))]
+        for b, boxes in out.items()
+    }
+
+
+def _loops_inside(sch: Schedule, place: Stmt, b: BlockRealize) -> list[For]:
+    """The loops from `place` (itself included) down to a block."""
+    out: list[For] = []
+    here: Stmt | None = b
+    while here is not None:
+        if isinstance(here, For):
+            out.append(here)
+        if here is place:
+            return out[::-1]
+        here = sch.state.index.parents[here]
+    raise AssertionError("the block is not under the statement")
+
+
+def box(sch: Schedule, place: Stmt, buffer: Buffer, sets: list[int_set.IntervalSet]) -> list[Range]:
+    """Sets as ranges of constant extent where that can be had, all of the dimension where nothing better can."""
+    ana = sch.state.analyzer_at(place)
+    out = []
+    for s, dim in zip(sets, buffer.shape, strict=True):
+        full = Range.from_min_extent(const(0, dim.dtype), dim)
+        if not s.has_lower_bound() or not s.has_upper_bound():
+            out.append(full)
+            continue
+        low = ana.simplify(s.min_value)
+        size = ana.simplify(add(sub(s.max_value, low), const(1, low.dtype)))
+        if not isinstance(size, IntImm):
+            bound = ana.const_int_bound(size).max_value
+            if bound < (1 << 31) - 1:
+                size = const(int(bound), low.dtype)
+        out.append(full if ana.can_prove(greater_equal(size, dim)) else Range.from_min_extent(low, size))
+    return out

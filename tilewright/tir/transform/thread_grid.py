@@ -1,0 +1,150 @@
+"""The threads of a block one by one: which elements each of them touches."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable, Mapping
+from itertools import product
+from typing import Any
+
+from ...ir.expr import (
+    EQ,
+    GE,
+    GT,
+    LE,
+    LT,
+    NE,
+    Add,
+    And,
+    FloorDiv,
+    FloorMod,
+    IntImm,
+    Max,
+    Min,
+    Mul,
+    Not,
+    Or,
+    PrimExpr,
+    Sub,
+    Var,
+    const,
+)
+from ...ir.functor import pre_order
+from ...ir.ops import add, sub
+
+__all__ = ["ThreadGrid"]
+
+_MOST = 2048  # threads that are looked at one by one
+_OPS: dict[type, Callable[[int, int], int]] = {
+    Add: lambda a, b: a + b,
+    Sub: lambda a, b: a - b,
+    Mul: lambda a, b: a * b,
+    FloorDiv: lambda a, b: a // b if b else 0,
+    FloorMod: lambda a, b: a % b if b else 0,
+    Min: min,
+    Max: max,
+    EQ: lambda a, b: a == b,
+    NE: lambda a, b: a != b,
+    LT: lambda a, b: a < b,
+    LE: lambda a, b: a <= b,
+    GT: lambda a, b: a > b,
+    GE: lambda a, b: a >= b,
+    And: lambda a, b: a and b,
+    Or: lambda a, b: a or b,
+}
+
+
+class ThreadGrid:
+    """The thread axes of a kernel with their extents, and values of expressions at each thread."""
+
+    def __init__(self, axes: Mapping[Var, int | None]) -> None:
+        self.axes = axes
+        self.clear()
+
+    def clear(self) -> None:
+        """Forget values: the axes have changed."""
+        self.memo: dict[PrimExpr, list[int] | None] = {}
+        self.points: dict[Var, list[int]] | None = None
+
+    def tell_apart(self, a: Any, b: Any, between: Callable[[Any, Any], tuple[float, float]]) -> bool:
+        """Whether no two different threads touch one element, one in access `a` and the other in `b`.
+
+        `between` gives bounds of how much the parts of the indices that no thread axis is in differ.
+        """
+        x, y = self.split(a.index), self.split(b.index)
+        if x is None or y is None:
+            return False
+        low, high = between(x[1], y[1])
+        mine = sorted((v, t) for t, v in enumerate(x[0]) if self.enters(t, a.conditions))
+        for t, v in enumerate(y[0]):
+            if not self.enters(t, b.conditions):
+                continue
+            # the elements meet if v + d == w for some d in low … high
+            for w, other in mine[bisect_left(mine, (v + low, -1)) :]:
+                if w > v + high:
+                    break
+                if other != t:
+                    return False
+        return True
+
+    def enters(self, thread: int, conditions: tuple[PrimExpr, ...]) -> bool:
+        """Whether a thread may come to where all conditions hold."""
+        for c in conditions:
+            values = self.values(c)
+            if values is not None and not values[thread]:
+                return False
+        return True
+
+    def split(self, index: PrimExpr) -> tuple[list[int], PrimExpr] | None:
+        """The index as what each thread adds to a part that is the same for all, if it is such a sum."""
+        own: PrimExpr = const(0, index.dtype)
+        rest: PrimExpr = const(0, index.dtype)
+        stack = [(index, 1)]
+        while stack:
+            e, sign = stack.pop()
+            if isinstance(e, (Add, Sub)):
+                stack += [(e.a, sign), (e.b, sign if isinstance(e, Add) else -sign)]
+                continue
+            names = [m for m in pre_order(e) if isinstance(m, Var)]
+            if not any(v in self.axes for v in names):
+                rest = (add if sign > 0 else sub)(rest, e)
+            elif all(v in self.axes for v in names):
+                own = (add if sign > 0 else sub)(own, e)
+            else:
+                return None
+        values = self.values(own)
+        return None if values is None else (values, rest)
+
+    def values(self, e: PrimExpr) -> list[int] | None:
+        """What an expression is at each thread, or None if that cannot be said."""
+        if e not in self.memo:
+            self.memo[e] = self.compute(e)
+        return self.memo[e]
+
+    def grid(self) -> dict[Var, list[int]] | None:
+        if self.points is None:
+            total = 1
+            for n in self.axes.values():
+                total *= _MOST + 1 if n is None else n
+            if total > _MOST:
+                return None
+            all_points = list(product(*[range(n or 1) for n in self.axes.values()]))
+            self.points = {v: [p[i] for p in all_points] for i, v in enumerate(self.axes)}
+        return self.points
+
+    def compute(self, e: PrimExpr) -> list[int] | None:
+        points = self.grid()
+        if points is None:
+            return None
+        if isinstance(e, Var):
+            return points.get(e)
+        if isinstance(e, IntImm):
+            return [e.value] * len(next(iter(points.values())))
+        if isinstance(e, Not):
+            inner = self.values(e.a)
+            return None if inner is None else [not v for v in inner]
+        op = _OPS.get(e.__class__)
+        if op is None:
+            return None
+        a, b = self.values(e.a), self.values(e.b)  # type: ignore[attr-defined]
+        return None if a is None or b is None else [op(x, y) for x, y in zip(a, b, strict=True)]
