@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import inspect
 import os
+import re
 import textwrap
 from collections.abc import Callable
 from pathlib import Path
@@ -65,6 +66,22 @@ def agree() -> Callable[..., None]:
         tir.interpret(after, *got, **options)
         for x, y in zip(want, got, strict=True):
             np.testing.assert_array_equal(x, y, err_msg=str(after))
+
+    return check
+
+
+@pytest.fixture
+def refused() -> Callable[[Any, Callable[[], Any]], str]:
+    """The text of the refusal that a step on a schedule ends with; the schedule must be as it was."""
+    from tilewright.ir.errors import ScheduleError
+
+    def check(sch: Any, step: Callable[[], Any]) -> str:
+        before, steps = sch.mod, len(sch.trace)
+        with pytest.raises(ScheduleError) as caught:
+            step()
+        assert sch.mod is before
+        assert len(sch.trace) == steps
+        return re.sub(r"(  at \S+\.py):\d+", r"\1:LINE", str(caught.value))
 
     return check
 

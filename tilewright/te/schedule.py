@@ -2,37 +2,57 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from ..ir.buffer import Buffer
+from ..ir.dtype import DataType
 from ..ir.errors import ScheduleError, UnsupportedError
 from ..ir.expr import IterVar, PrimExpr, Range, Var, const_value, convert
 from ..ir.function import PrimFunc
 from ..ir.ops import ceildiv, mul
 from ..ir.span import Span, user_span
 from ..ir.stmt import Stmt
-from ..tir.schedule import LoopRV
+from ..tir.schedule import BlockRV, LoopRV
 from ..tir.schedule import Schedule as TirSchedule
 from ..tir.schedule import loops as tir_loops
 from .create_prim_func import build_prim_func
-from .tensor import ComputeOp, Operation, PlaceholderOp, Tensor
+from .tensor import BaseComputeOp, Operation, PlaceholderOp, Tensor
 
 __all__ = ["InferBound", "Schedule", "ScheduleOps", "SchedulePostProcToPrimFunc", "Stage", "create_schedule"]
 
-_LATER_STAGE = [
-    "compute_at",
-    "compute_inline",
-    "double_buffer",
-    "env_threads",
-    "prefetch",
-    "rolling_buffer",
-    "set_scope",
-    "set_store_predicate",
-    "storage_align",
-    "tensorize",
-    "transform_layout",
-]
-_LATER = ["cache_read", "cache_write", "create_group", "rfactor"]
+_LATER_STAGE = ("env_threads", "prefetch", "rolling_buffer", "set_store_predicate", "tensorize", "transform_layout")
+_LATER = ("create_group",)
+
+
+class StageOp(BaseComputeOp):
+    """What a stage computes after caching or factoring took it apart: axes to schedule, no rule of its own."""
+
+    __slots__ = ("dtype", "shape")
+    kind = "te.stage"
+
+    def __init__(
+        self,
+        name: str,
+        tensor: Tensor,
+        axis: Sequence[IterVar],
+        reduce_axis: Sequence[IterVar],
+        inputs: Sequence[Tensor],
+    ) -> None:
+        super().__init__(name, tensor.op.tag, tensor.op.attrs)
+        self._axis, self._reduce_axis = tuple(axis), tuple(reduce_axis)
+        self.shape, self.dtype = tuple(iv.dom.extent for iv in axis), tensor.dtype
+        self.input_tensors = tuple(inputs)
+
+    def output_shape(self, index: int) -> tuple[PrimExpr, ...]:
+        return self.shape
+
+    def output_dtype(self, index: int) -> DataType:
+        return self.dtype
+
+
+def _fresh(axes: Sequence[IterVar]) -> list[IterVar]:
+    return [IterVar(iv.dom, Var(iv.var.name, iv.var.dtype), iv.iter_type) for iv in axes]
 
 
 class Step:
@@ -51,14 +71,17 @@ class Stage:
     def __init__(self, schedule: Schedule, op: Operation, is_output: bool) -> None:
         self.op = self.origin_op = op
         self.schedule, self.is_output = schedule, is_output
-        axes = [*op.axis, *op.reduce_axis] if isinstance(op, ComputeOp) else []
+        axes = [*op.axis, *op.reduce_axis] if isinstance(op, BaseComputeOp) else []
+        self.root_iter_vars: list[IterVar] = list(axes)
         self.all_iter_vars: list[IterVar] = list(axes)
         self.leaf_iter_vars: list[IterVar] = list(axes)
         self.relations: list[Step] = []
         self.iter_var_attrs: dict[IterVar, str] = {}
         self.scope = ""
         self.group = None
-        self.attach_type = 1  # at the root, the only place there is yet
+        self.attach: tuple[Stage, IterVar] | None = None
+        self.inlined = False
+        self.settings: list[tuple[str, tuple[Any, ...]]] = []  # about the buffer that it fills
 
     # -- axes ----------------------------------------------------------------------------------
     def _leaf(self, axis: Any, call: str) -> IterVar:
@@ -195,8 +218,52 @@ class Stage:
         value = 1 if pragma_value is None else pragma_value
         self.relations.append(Step("annotate", (var, f"pragma_{pragma_type}", value)))
 
+    # -- place ---------------------------------------------------------------------------------
+    @property
+    def attach_type(self) -> int:
+        """1 at the root, 2 inlined, 4 under a loop of another stage."""
+        return 2 if self.inlined else 1 if self.attach is None else 4
+
+    def compute_at(self, parent: Stage, scope: IterVar) -> None:
+        """Compute it inside a loop of its consumer."""
+        if not isinstance(parent, Stage):
+            raise ScheduleError(f"s[{self.op.name}].compute_at takes a stage (s[C]) and one of its loops")
+        parent._leaf(scope, "compute_at")
+        if self.is_output:
+            raise ScheduleError(
+                f"s[{self.op.name}].compute_at: {self.op.name} is an output of the schedule, which is computed "
+                f"at the root\n  at {user_span()}"
+            )
+        self.attach, self.inlined = (parent, scope), False
+
+    def compute_inline(self) -> None:
+        """Compute its elements where they are read."""
+        if self.is_output:
+            raise ScheduleError(
+                f"s[{self.op.name}].compute_inline: {self.op.name} is an output of the schedule, which must be "
+                f"stored\n  at {user_span()}"
+            )
+        self.attach, self.inlined = None, True
+
     def compute_root(self) -> None:
         """Compute it at the root, where every stage is unless it is attached."""
+        self.attach, self.inlined = None, False
+
+    def set_scope(self, scope: str) -> None:
+        """Put what it computes into another memory."""
+        self.scope = scope
+        self.settings.append(("set_scope", (0, scope)))
+
+    def storage_align(self, axis: IterVar, factor: int, offset: int) -> None:
+        """Let the stride of a dimension be a multiple of `factor`, plus `offset`."""
+        found = [i for i, iv in enumerate(self.op.axis) if iv is axis]
+        if not found:
+            raise ScheduleError(f"s[{self.op.name}].storage_align: `{axis.var.name}` is no axis of {self.op.name}")
+        self.settings.append(("storage_align", (0, found[0], factor, offset)))
+
+    def double_buffer(self) -> None:
+        """Fill one copy of its buffer while the other is read."""
+        self.settings.append(("annotate", ("double_buffer_scope", 0)))
 
     def __getattr__(self, name: str) -> Any:
         if name in _LATER_STAGE:
@@ -207,11 +274,18 @@ class Stage:
         return f"stage({self.op.name}, {[iv.var.name for iv in self.leaf_iter_vars]})"
 
     # -- replay --------------------------------------------------------------------------------
-    def replay(self, sch: TirSchedule, block_name: str) -> None:
+    def replay(self, sch: TirSchedule, block: BlockRV, handles: dict[IterVar, LoopRV]) -> None:
         """Carry the recorded calls out on a `tir.Schedule` of the whole program."""
-        if not self.relations:
+        if self.inlined:
             return
-        handles = dict(zip(self.all_iter_vars, sch.get_loops(block_name), strict=False))
+        if self.attach is not None:
+            _, axis = self.attach
+            sch.compute_at(block, handles[axis], preserve_unit_loops=True)
+            loops = sch.get_loops(block)
+            loops = loops[len(loops) - len(self.root_iter_vars) :]
+        else:
+            loops = sch.get_loops(block)
+        handles.update(zip(self.root_iter_vars, loops, strict=False))
         for step in self.relations:
             try:
                 self._carry_out(sch, step, handles)
@@ -219,6 +293,8 @@ class Stage:
                 if hasattr(err, "place"):
                     err.place = step.span
                 raise
+        for kind, args in self.settings:
+            getattr(sch, kind)(block, *args)
 
     def _carry_out(self, sch: TirSchedule, step: Step, handles: dict[IterVar, LoopRV]) -> None:
         if step.kind == "split":
@@ -247,6 +323,7 @@ class Schedule:
         self.stages: list[Stage] = [Stage(self, op, op in self.outputs) for op in _post_order(self.outputs)]
         self.stage_map: dict[Operation, Stage] = {s.op: s for s in self.stages}
         self.groups: list[Any] = []
+        self._edits: list[Callable[[_Replay], None]] = []  # caches and factors, in the order they were asked for
         self._replayed: TirSchedule | None = None
 
     def __getitem__(self, tensor: Tensor | Operation) -> Stage:
@@ -266,6 +343,99 @@ class Schedule:
         """The schedule with every axis starting at zero, as ours do."""
         return self
 
+    # -- caches and factors --------------------------------------------------------------------
+    def _insert(self, at: int, op: Operation) -> Stage:
+        stage = Stage(self, op, False)
+        self.stages.insert(at, stage)
+        self.stage_map[op] = stage
+        return stage
+
+    def cache_read(self, tensor: Tensor, scope: str, readers: Any) -> Tensor:
+        """Copy a tensor into other memory for some of its readers; gives the copy."""
+        source = self[tensor] if tensor.op in self.stage_map else None
+        if source is None:
+            raise ScheduleError(f"the schedule has no stage for {tensor.op.name}")
+        given = list(readers) if isinstance(readers, (list, tuple)) else [readers]
+        if not given:
+            raise ScheduleError(f"cache_read({tensor.op.name}): say who reads the copy, in a list of tensors")
+        users = [self[r] for r in given]
+        axes = _fresh([IterVar(Range(0, d), f"ax{i}", IterVar.DataPar) for i, d in enumerate(tensor.shape)])
+        op = StageOp(f"{tensor.op.name}_{scope.replace('.', '_')}", tensor, axes, (), [tensor])
+        stage = self._insert(self.stages.index(source) + 1, op)
+
+        def edit(r: _Replay) -> None:
+            blocks = [r.blocks[u] for u in users]
+            r.blocks[stage] = r.sch.cache_read(blocks[0], r.buffer_of(source, tensor), scope, blocks)
+
+        self._edits.append(edit)
+        return op.output(0)
+
+    def cache_write(self, tensor: Any, scope: str) -> Any:
+        """Compute a tensor in other memory and copy it from there; gives the tensor there."""
+        if isinstance(tensor, (list, tuple)):
+            if len(tensor) != 1:
+                raise UnsupportedError("cache_write of several tensors at once is not there yet")
+            return [self.cache_write(tensor[0], scope)]
+        stage = self[tensor]
+        old = stage.op
+        if not isinstance(old, BaseComputeOp) or old.num_outputs != 1:
+            raise ScheduleError(f"cache_write({old.name}): it takes a computed tensor of one output")
+        if stage.relations or stage.attach:
+            raise ScheduleError(
+                f"cache_write({old.name}): its stage is scheduled already\n  at {user_span()}\n\n"
+                "  hint: call cache_write first, then schedule both stages"
+            )
+        name = f"{old.name}_{scope.replace('.', '_')}"
+        inner = StageOp(name, tensor, _fresh(old.axis), _fresh(old.reduce_axis), old.input_tensors)
+        made = self._insert(self.stages.index(stage), inner)
+        stage.op = StageOp(old.name, tensor, old.axis, (), [inner.output(0)])
+        stage.root_iter_vars = list(old.axis)
+        stage.all_iter_vars, stage.leaf_iter_vars = list(old.axis), list(old.axis)
+        self.stage_map[stage.op] = stage
+
+        def edit(r: _Replay) -> None:
+            copy = r.sch.cache_write(r.blocks[stage], 0, scope)
+            r.blocks[made], r.blocks[stage] = r.blocks[stage], copy
+
+        self._edits.append(edit)
+        return inner.output(0)
+
+    def rfactor(self, tensor: Tensor, axis: IterVar, factor_axis: int = 0) -> Tensor:
+        """Let each iteration of a reduction axis reduce into a place of its own; gives that tensor."""
+        stage = self[tensor]
+        old = stage.op
+        stage._leaf(axis, "rfactor")
+        if axis.iter_type != IterVar.CommReduce:
+            raise ScheduleError(f"rfactor({old.name}): `{axis.var.name}` is not a reduction axis of it")
+        steps, stage.relations = stage.relations, []
+        roots = stage.root_iter_vars
+        others = [iv for iv in stage.leaf_iter_vars if iv.iter_type == IterVar.CommReduce and iv is not axis]
+        own = IterVar(axis.dom, Var(axis.var.name, axis.var.dtype), IterVar.DataPar)
+        spatial, rest = _fresh(old.axis), _fresh(others)
+        axes = list(spatial)
+        axes.insert(factor_axis if factor_axis >= 0 else factor_axis + len(axes) + 1, own)
+        inner = StageOp(f"{old.name}_rf", tensor, axes, rest, old.input_tensors)
+        made = self._insert(self.stages.index(stage), inner)
+        last = IterVar(axis.dom, Var(f"{axis.var.name}_v", axis.var.dtype), IterVar.CommReduce)
+        stage.op = StageOp(old.name, tensor, old.axis, [last], [inner.output(0)])
+        stage.root_iter_vars = [*old.axis, last]
+        stage.all_iter_vars, stage.leaf_iter_vars = list(stage.root_iter_vars), list(stage.root_iter_vars)
+        self.stage_map[stage.op] = stage
+
+        def edit(r: _Replay) -> None:
+            block, sch = r.blocks[stage], r.sch
+            handles = dict(zip(roots, sch.get_loops(block), strict=True))
+            for step in steps:
+                stage._carry_out(sch, step, handles)
+            # The axes in the order in which the new stage has them.
+            r.blocks[made] = sch.rfactor(handles[axis], factor_axis)
+            loops = {x.name: x for x in sch.get_loops(r.blocks[made])}
+            order = [axis if iv is own else iv for iv in axes]
+            sch.reorder(*[loops[iv.var.name] for iv in (*order, *others)])
+
+        self._edits.append(edit)
+        return inner.output(0)
+
     @property
     def trace(self) -> Any:
         """What the schedule became, once it was lowered."""
@@ -282,10 +452,17 @@ class Schedule:
         outputs = [op.output(i) for op in self.outputs for i in range(op.num_outputs)]
         func, blocks = build_prim_func(args, outputs=outputs, binds=binds, name=name)
         func = func.with_attr("global_symbol", name)
-        sch = TirSchedule(func)
-        for stage in reversed(self.stages):
-            if not isinstance(stage.op, PlaceholderOp) and stage.op in blocks:
-                stage.replay(sch, blocks[stage.op])
+        replay = _Replay(TirSchedule(func), self, blocks)
+        sch = replay.sch
+        for edit in self._edits:
+            edit(replay)
+        live = [s for s in reversed(self.stages) if s in replay.blocks]
+        for stage in live:
+            if stage.inlined:
+                sch.compute_inline(replay.blocks[stage])
+        handles: dict[IterVar, LoopRV] = {}
+        for stage in live:
+            stage.replay(sch, replay.blocks[stage], handles)
         self._replayed = sch
         made = sch.state.func
         assert isinstance(made, PrimFunc)
@@ -295,6 +472,25 @@ class Schedule:
         if name in _LATER:
             return _later(f"te.Schedule.{name}")
         raise AttributeError(f"Schedule has no attribute {name!r}")
+
+
+class _Replay:
+    """A schedule being carried out: the program so far, and which block is which stage's."""
+
+    def __init__(self, sch: TirSchedule, schedule: Schedule, names: Mapping[Operation, str]) -> None:
+        self.sch = sch
+        self.blocks: dict[Stage, BlockRV] = {}
+        for stage in schedule.stages:
+            name = names.get(stage.origin_op)
+            if name is not None and not isinstance(stage.origin_op, (PlaceholderOp, StageOp)):
+                self.blocks[stage] = sch.get_block(name)
+
+    def buffer_of(self, stage: Stage, tensor: Tensor) -> Buffer | str:
+        """The buffer that holds a stage's tensor now."""
+        block = self.blocks.get(stage)
+        if block is None:
+            return tensor.op.name
+        return self.sch.get(block).writes[tensor.value_index].buffer
 
 
 def _later(what: str) -> Any:

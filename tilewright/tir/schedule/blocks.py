@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ...ir.buffer import Buffer, BufferRegion
-from ...ir.expr import IterVar, Var
+from ...ir.expr import IterVar, PrimExpr, Var, const
 from ...ir.functor import pre_order
+from ...ir.ops import add, conjuncts, greater_equal, less, logical_and
 from ...ir.stmt import Block, BlockRealize, For, SeqStmt, Stmt, seq
 from ..analysis.regions import get_block_read_write_region
 from .primitive import refuse
@@ -92,12 +93,32 @@ def check_movable(sch: Schedule, me: BlockRealize, what: str) -> None:
         if iv.iter_type not in (IterVar.DataPar, IterVar.CommReduce):
             refuse(f"iterator `{iv.var.name}` of block {block.name_hint} must run in order", at=me)
     check_dominant(sch, me)
+    _check_predicate(sch, me, what)
     if block.init is None and not reduction_vars(block):
         reads = {r.buffer for r in block.reads}
         for w in block.writes:
             if w.buffer in reads:
                 refuse(
                     f"block {block.name_hint} reads and writes {w.buffer.name}, so {what} could change it twice",
+                    at=me,
+                )
+
+
+def _check_predicate(sch: Schedule, me: BlockRealize, what: str) -> None:
+    """Refuse if the predicate says more than that the iterators stay in their domains."""
+    conditions = conjuncts(me.predicate)
+    if not conditions:
+        return
+    ana = sch.state.analyzer_at(me)
+    inside: PrimExpr = const(True, "bool")
+    for iv, value in zip(me.block.iter_vars, me.iter_values, strict=True):
+        inside = logical_and(inside, greater_equal(value, iv.dom.min))
+        inside = logical_and(inside, less(value, add(iv.dom.min, iv.dom.extent)))
+    with ana.constraint_scope(inside):
+        for c in conditions:
+            if not ana.can_prove(c):
+                refuse(
+                    f"block {me.block.name_hint} runs only where `{c}`, which {what} would forget",
                     at=me,
                 )
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...arith import Analyzer
 from ...ir.expr import IterVar, PrimExpr, Var, const, const_value, convert
-from ...ir.functor import Mutator, vars_used
+from ...ir.functor import Mutator, pre_order, substitute, vars_used
 from ...ir.ops import add, ceildiv, floordiv, floormod, is_zero, less, logical_and, mul, product
 from ...ir.stmt import Block, BlockRealize, For, ForKind, IfThenElse, Stmt
 from .dependence import check_any_order
@@ -20,7 +20,7 @@ __all__ = ["add_unit_loop", "fuse", "reorder", "split", "tile"]
 
 
 class _Rebind(Mutator):
-    """Loop variables replaced in bindings and bounds. Block bodies cannot see them and are not entered."""
+    """Loop variables replaced in bindings and bounds."""
 
     def __init__(self, table: dict[Var, PrimExpr], ana: Analyzer, condition: PrimExpr | None = None) -> None:
         self.table, self.ana, self.condition = table, ana, condition
@@ -44,10 +44,12 @@ class _Rebind(Mutator):
         predicate = self.moved(n.predicate)
         if self.condition is not None:
             predicate = logical_and(predicate, self.condition)
-        same = all(a is b for a, b in zip(values, n.iter_values, strict=True))
-        return (
-            n if same and predicate is n.predicate else BlockRealize(values, predicate, n.block, span=n.span)
-        )
+        # A block is isolated from loops, but its domains, and a script's carelessness, may name one.
+        block = n.block
+        if any(isinstance(m, Var) and m in self.table for m in pre_order(block)):
+            block = substitute(block, self.table)
+        same = all(a is b for a, b in zip(values, n.iter_values, strict=True)) and block is n.block
+        return n if same and predicate is n.predicate else BlockRealize(values, predicate, block, span=n.span)
 
     def outside(self, n: Stmt) -> Stmt:
         """A statement outside of blocks: it has no predicate of its own and is guarded as a whole."""

@@ -21,8 +21,8 @@ from ...ir.expr import (
     const,
 )
 from ...ir.functor import pre_order, substitute, vars_used
-from ...ir.ops import conjuncts, logical_and
-from ...ir.stmt import Block, BlockRealize, BufferStore, For, ForKind, Stmt
+from ...ir.ops import conjuncts, is_one, logical_and
+from ...ir.stmt import Block, BlockRealize, BufferStore, For, ForKind, IfThenElse, Stmt
 from ..transform.lower_init_block import init_nest, reduction_loops
 from .blocks import check_dominant, enclosing_block, insert_beside, refresh_regions
 from .primitive import BlockRV, LoopRV, primitive, refuse
@@ -60,12 +60,12 @@ def decompose_reduction(sch: Schedule, block: BlockRV, loop: LoopRV) -> BlockRV:
                 at=x,
                 hint=f"decompose at `{reducing[0].loop_var.name}` or further out",
             )
-    made = init_nest(me, nest[at:])
+    made = init_nest(me, nest, at)
     if made is None:
         refuse(f"a loop drives both spatial and reduction iterators of block {name}", at=me)
     assert made is not None
     inner = next(m for m in pre_order(made) if isinstance(m, Block))
-    bare = me.block.replace(init=None)
+    bare = refresh_regions(me.block.replace(init=None))
     sch.state.replace(me.block, bare)
     insert_beside(sch, sch.loop(loop), made, before=True)
     return BlockRV(inner.key, inner.name_hint)
@@ -177,20 +177,18 @@ def _partial_block(
     own = Var(f"v{factor.loop_var.name}", factor.loop_var.dtype)
     iters = [IterVar(Range.from_min_extent(factor.min, factor.extent), own, IterVar.DataPar)]
     values: list[PrimExpr] = [factor.loop_var]
+    # Every reduction loop becomes an iterator of the new block: the factored one spatial, the others not.
+    loop_iters: dict[Var, PrimExpr] = {factor.loop_var: own}
     table: dict[Var, PrimExpr] = {}
     for iv, value in zip(block.iter_vars, me.iter_values, strict=True):
-        if iv.iter_type == IterVar.CommReduce and factor.loop_var in vars_used(value):
-            # Its loops other than the factored one become reduction iterators of the new block.
-            inner: dict[Var, PrimExpr] = {factor.loop_var: own}
+        if iv.iter_type == IterVar.CommReduce:
             for x in nest:
-                if x is not factor and x.loop_var in vars_used(value):
+                if x.loop_var in vars_used(value) and x.loop_var not in loop_iters:
                     v = Var(f"v{x.loop_var.name}", x.loop_var.dtype)
-                    inner[x.loop_var] = v
-                    iters.append(
-                        IterVar(Range.from_min_extent(x.min, x.extent), v, IterVar.CommReduce)
-                    )
+                    loop_iters[x.loop_var] = v
+                    iters.append(IterVar(Range.from_min_extent(x.min, x.extent), v, IterVar.CommReduce))
                     values.append(x.loop_var)
-            table[iv.var] = substitute(value, inner)
+            table[iv.var] = substitute(value, loop_iters)
         else:
             iters.append(iv)
             values.append(value)
@@ -198,13 +196,24 @@ def _partial_block(
     place.insert(axis, own)
     old = BufferLoad(store.buffer, store.indices)
     new = BufferLoad(partial, place)
-    body = BufferStore(partial, _swap_load(substitute(store.value, table), old.buffer, new), place)
+    body: Stmt = BufferStore(partial, _swap_load(substitute(store.value, table), old.buffer, new), place)
+    # A condition on the reduction says which steps count: inside the block, so that it goes where the block goes.
+    reducing = {x.loop_var for x in reduction_loops(me, nest)}
+    counts: PrimExpr = const(True, "bool")
+    predicate: PrimExpr = const(True, "bool")
+    for condition in conjuncts(me.predicate):
+        if vars_used(condition) & reducing:
+            counts = logical_and(counts, substitute(condition, loop_iters))
+        else:
+            predicate = logical_and(predicate, condition)
+    if not is_one(counts):
+        body = IfThenElse(counts, body)
     assert isinstance(block.init, BufferStore)
     init = BufferStore(partial, block.init.value, place)
     made = refresh_regions(
         Block(iters, (), (), f"{block.name_hint}_rf", body, init, annotations=block.annotations)
     )
-    out: Stmt = BlockRealize(values, me.predicate, made)
+    out: Stmt = BlockRealize(values, predicate, made)
     copies: dict[Var, PrimExpr] = {x.loop_var: x.loop_var.copy_with_suffix("") for x in nest}
     out = substitute(out, copies)
     for x in reversed(nest):

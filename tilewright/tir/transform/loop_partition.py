@@ -79,7 +79,7 @@ class _Partition(AnalyzedMutator):
             low = low if b.low is None else max_of(low, b.low)
             high = high if b.high is None else min_of(high, b.high)
         # Loops are never entered backwards: the parts must be in order.
-        low = ana.simplify(min_of(low, end))
+        low = n.min if low is n.min else ana.simplify(min_of(low, end))
         high = ana.simplify(max_of(high, low))
         size = ana.simplify(sub(high, low))
         if const_value(size) == 0 or ana.can_prove(less(sub(high, low), const(1, low.dtype))):

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from ...arith import Analyzer
 from ...ir.expr import IterVar, PrimExpr, Var, const
 from ...ir.function import PrimFunc
 from ...ir.functor import Mutator, renew_defs_in, substitute, vars_used
-from ...ir.ops import conjuncts, equal, logical_and
+from ...ir.ops import add, conjuncts, equal, greater_equal, less, logical_and
 from ...ir.stmt import Block, BlockRealize, For, ForKind, IfThenElse, Stmt, seq
 
 __all__ = ["init_nest", "lower_init_block"]
@@ -49,7 +50,7 @@ class _LowerInit(Mutator):
         reducing = reduction_loops(n, self.loops)
         if not reducing:
             return n.replace(block=block.replace(init=None, body=seq(block.init, block.body)))
-        nest = init_nest(n.replace(block=block), self.loops[self.loops.index(reducing[0]) :])
+        nest = init_nest(n.replace(block=block), self.loops, self.loops.index(reducing[0]))
         if nest is None:
             return n.replace(block=_guarded(block))
         self.pending.setdefault(reducing[0].loop_var, []).append(nest)
@@ -67,9 +68,12 @@ def reduction_loops(realize: BlockRealize, loops: list[For]) -> list[For]:
     return [loop for loop in loops if loop.loop_var in used]
 
 
-def init_nest(realize: BlockRealize, loops: list[For]) -> Stmt | None:
-    """The block's `init` under copies of those of `loops` that it needs; None if it cannot stand alone."""
-    block = realize.block
+def init_nest(realize: BlockRealize, around: list[For], start: int) -> Stmt | None:
+    """The block's `init` under copies of those loops from `around[start]` on that it needs.
+
+    None if it cannot stand alone: if a loop drives spatial and reduction iterators alike.
+    """
+    block, loops = realize.block, around[start:]
     assert block.init is not None
     reducing = {loop.loop_var for loop in reduction_loops(realize, loops)}
     spatial: list[tuple[IterVar, PrimExpr]] = []
@@ -83,14 +87,17 @@ def init_nest(realize: BlockRealize, loops: list[For]) -> Stmt | None:
         needed |= used
         spatial.append((iv, value))
     predicate: PrimExpr = const(True, "bool")
+    mixed = False
     for condition in conjuncts(realize.predicate):
         used = vars_used(condition)
         if used & reducing:
-            if used & needed:
-                return None
+            mixed = mixed or bool(used & needed)
             continue
         needed |= used
         predicate = logical_and(predicate, condition)
+    # A condition on both was left out: the init may run for more points, as long as they are points.
+    if mixed and not _inside(spatial, around, predicate):
+        return None
     copies = {loop.loop_var: loop.loop_var.copy_with_suffix("_init") for loop in loops}
     stand_alone = Block(
         [iv for iv, _ in spatial],
@@ -109,6 +116,19 @@ def init_nest(realize: BlockRealize, loops: list[For]) -> Stmt | None:
             low, size = substitute(loop.min, copies), substitute(loop.extent, copies)
             made = For(copies[loop.loop_var], low, size, kind, made, loop.thread_binding)
     return made
+
+
+def _inside(spatial: list[tuple[IterVar, PrimExpr]], loops: list[For], predicate: PrimExpr) -> bool:
+    """Whether the iterators stay in their domains for all iterations that the predicate lets through."""
+    ana = Analyzer()
+    for loop in loops:
+        ana.bind_loop(loop.loop_var, loop.min, loop.extent)
+    with ana.constraint_scope(predicate):
+        return all(
+            ana.can_prove(greater_equal(value, iv.dom.min))
+            and ana.can_prove(less(value, add(iv.dom.min, iv.dom.extent)))
+            for iv, value in spatial
+        )
 
 
 def _guarded(block: Block) -> Block:
