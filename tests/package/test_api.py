@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+from collections.abc import Iterable
 from typing import Any
 
 import pytest
@@ -107,28 +108,21 @@ LATER = {
     "te": "decl_tensor_intrin gradient hybrid.script hybrid.build",
 }
 
+# Methods of schedules and stages. Those that the package itself lists as coming later say so when called.
 STAGE = """
-    all_iter_vars attach_type bind compute_root fuse group iter_var_attrs leaf_iter_vars op parallel pragma
-    relations reorder split tile unroll vectorize
+    all_iter_vars attach_type bind compute_at compute_inline compute_root fuse group iter_var_attrs
+    leaf_iter_vars op parallel pragma relations reorder rolling_buffer set_scope set_store_predicate split
+    storage_align tensorize tile transform_layout unroll vectorize
 """
-STAGE_LATER = """
-    compute_at compute_inline rolling_buffer set_scope set_store_predicate storage_align tensorize
-    transform_layout
-"""
-TE_SCHEDULE = "normalize stages outputs groups"
-TE_SCHEDULE_LATER = "cache_read cache_write create_group rfactor"
+TE_SCHEDULE = "cache_read cache_write create_group groups normalize outputs rfactor stages"
 TIR_SCHEDULE = """
-        add_unit_loop annotate bind copy func_working_on fuse get get_block get_child_blocks
-    get_consumers get_loops     get_producers get_sref mod parallel remove_rv reorder show split
-    state trace unannotate unroll vectorize work_on
-"""
-TIR_SCHEDULE_LATER = """
-        blockize cache_inplace cache_read cache_write can_decompose_padding compute_at
-    compute_inline decompose_padding     decompose_reduction loop_partition merge pad_einsum read_at
-    reindex reindex_cache_read reindex_cache_write     reorder_block_iter_var reverse_compute_at
-    reverse_compute_inline rfactor rolling_buffer sample_perfect_tile     set_axis_separator
-    set_scope storage_align tensorize transform_block_layout transform_layout unsafe_set_dtype
-    write_at
+    add_unit_loop annotate bind blockize cache_inplace cache_read cache_write can_decompose_padding
+    compute_at compute_inline copy decompose_padding decompose_reduction func_working_on fuse get get_block
+    get_child_blocks get_consumers get_loops get_producers get_sref loop_partition merge mod pad_einsum
+    parallel read_at reindex reindex_cache_read reindex_cache_write remove_rv reorder
+    reorder_block_iter_var reverse_compute_at reverse_compute_inline rfactor rolling_buffer
+    sample_perfect_tile set_axis_separator set_scope show split state storage_align tensorize trace
+    transform_block_layout transform_layout unannotate unroll unsafe_set_dtype vectorize work_on write_at
 """
 
 
@@ -171,27 +165,28 @@ def tensor() -> te.Tensor:
     return te.compute((8, 8), lambda i, j: A[i, j] + 1.0, name="B")
 
 
-def check(thing: Any, there: str, later: str) -> None:
-    for name in there.split():
-        assert hasattr(thing, name), name
-    for name in later.split():
-        with pytest.raises(UnsupportedError, match=f"{name} is not there yet; "):
+def check(thing: Any, names: str, later: Iterable[str]) -> None:
+    missing = [name for name in names.split() if not hasattr(thing, name)]
+    assert not missing, f"missing: {' '.join(missing)}"
+    for name in later:
+        with pytest.raises(UnsupportedError, match=f"{name} is not there yet"):
             getattr(thing, name)(None)
     with pytest.raises(AttributeError):
         thing.non_existent_field  # noqa: B018
 
 
 def test_stage(tensor: te.Tensor) -> None:
-    check(te.create_schedule(tensor.op)[tensor], STAGE, STAGE_LATER)
+    check(te.create_schedule(tensor.op)[tensor], STAGE, te.schedule._LATER_STAGE)
 
 
 def test_te_schedule(tensor: te.Tensor) -> None:
-    check(te.create_schedule(tensor.op), TE_SCHEDULE, TE_SCHEDULE_LATER)
+    check(te.create_schedule(tensor.op), TE_SCHEDULE, te.schedule._LATER)
 
 
 def test_tir_schedule(tensor: te.Tensor) -> None:
-    sch = tir.Schedule(te.create_prim_func([*tensor.op.input_tensors, tensor]))
-    check(sch, TIR_SCHEDULE, TIR_SCHEDULE_LATER)
+    from tilewright.tir.schedule.schedule import _LATER
+
+    check(tir.Schedule(te.create_prim_func([*tensor.op.input_tensors, tensor])), TIR_SCHEDULE, _LATER)
 
 
 def test_one_base_error_under_its_three_names() -> None:

@@ -1,15 +1,19 @@
-"""The Python in README and docs runs. The blocks of one page share one namespace, in order.
+"""The Python in README and docs runs, and prints what the page shows.
 
-A block that starts with ```python no-run is left out. A block ```text right behind one must be what that one
-printed, where the text says so with a first line `# prints`.
+The blocks of one page share one namespace, in order. A block ```python no-run is left out. A block
+```text printed shows what the block before it printed; `python tests/package/test_docs.py` writes those anew.
 """
 
 from __future__ import annotations
 
 import contextlib
 import io
+import linecache
+import os
 import re
-from collections.abc import Iterator
+import shutil
+import subprocess
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -20,39 +24,62 @@ PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").g
 FENCE = re.compile(r"^```(?P<kind>[^\n]*)\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
-def blocks(page: Path) -> Iterator[tuple[str, int, str]]:
-    """The fenced blocks of a page: their kind, the line where their text starts, the text."""
+def run(page: Path) -> str:
+    """The page with every `text printed` block holding what was printed."""
     source = page.read_text(encoding="utf-8")
+    scope: dict[str, Any] = {"__name__": "__page__"}
+    out, done, printed = "", 0, ""
     for found in FENCE.finditer(source):
-        yield found["kind"].strip(), source.count("\n", 0, found.start("text")) + 1, found["text"]
+        kind, text = found["kind"].strip(), found["text"]
+        if kind == "python":
+            line = source.count("\n", 0, found.start("text"))
+            stream = io.StringIO()
+            # The lines of the block keep their numbers, so that a traceback points into the page. Scripts are
+            # parsed from their source, which for this file is the block alone.
+            text = "\n" * line + text
+            linecache.cache[str(page)] = (len(text), None, text.splitlines(keepends=True), str(page))
+            with contextlib.redirect_stdout(stream):
+                exec(compile(text, str(page), "exec"), scope)
+            # What a reader runs is the block: its lines are counted from its start.
+            place = re.compile(rf"{re.escape(page.name)}:(\d+)")
+            shown = place.sub(lambda m: f"program.py:{int(m[1]) - line}", stream.getvalue())  # noqa: B023
+            printed = "".join(f"{row.rstrip()}\n" for row in shown.strip().splitlines())
+        elif kind == "text printed":
+            out += source[done : found.start("text")] + printed
+            done = found.end("text")
+    return out + source[done:]
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_page_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_page_runs_and_prints_what_it_shows(
+    page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
-    scope: dict[str, Any] = {"__name__": "__page__"}
-    printed = ""
-    for kind, line, text in blocks(page):
-        if kind == "python":
-            out = io.StringIO()
-            # The lines of the block keep their numbers, so that a traceback points into the page.
-            code = compile("\n" * (line - 1) + text, str(page), "exec")
-            with contextlib.redirect_stdout(out):
-                exec(code, scope)
-            printed = out.getvalue()
-        elif kind == "text" and text.startswith("# prints\n"):
-            shown = text.removeprefix("# prints\n").rstrip()
-            assert _even(shown) == _even(printed), f"{page.name}:{line} shows something else than was printed"
+    monkeypatch.delenv("TILEWRIGHT_DUMP", raising=False)
+    assert page.read_text(encoding="utf-8") == run(page)
 
 
-def _even(text: str) -> str:
-    return "\n".join(line.rstrip() for line in text.strip().splitlines())
+def test_the_c_program_of_the_readme_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    compiler = next(filter(None, map(shutil.which, ("cc", "gcc", "clang"))), None)
+    if compiler is None:
+        pytest.skip("needs a C compiler")
+    monkeypatch.chdir(tmp_path)
+    run(ROOT / "README.md")  # exports the library
+    source = (ROOT / "README.md").read_text(encoding="utf-8")
+    (program,) = (found["text"] for found in FENCE.finditer(source) if found["kind"].strip() == "c")
+    Path("main.c").write_text(program)
+    subprocess.run(
+        [compiler, "-Wall", "-Werror", "main.c", "add.so", "-Wl,-rpath,.", "-o", "main"], check=True
+    )
+    assert subprocess.run(["./main"]).returncode == 0
+    declared = re.search(r"/\* (int32_t add.*?;) \*/", program)
+    assert declared is not None and declared[1] in Path("add.h").read_text()
 
 
 def test_links_lead_somewhere() -> None:
     broken = []
     for page in PAGES:
-        prose = FENCE.sub("", page.read_text(encoding="utf-8"))
+        prose = re.sub(r"`[^`\n]+`", "code", FENCE.sub("", page.read_text(encoding="utf-8")))
         for target in re.findall(r"\]\(([^)#\s]+)[^)]*\)", prose):
             if "://" not in target and not (page.parent / target).exists():
                 broken.append(f"{page.name}: {target}")
@@ -80,3 +107,10 @@ def test_every_knob_is_described() -> None:
 
     text = "".join(p.read_text(encoding="utf-8") for p in PAGES)
     assert not [k.variable for k in config.knobs().values() if k.variable not in text]
+
+
+if __name__ == "__main__":
+    for page in PAGES:
+        with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
+            page.write_text(run(page), encoding="utf-8")
+        print(f"{os.path.relpath(page)} is up to date")

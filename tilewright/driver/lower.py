@@ -36,11 +36,13 @@ def phases(ctx: PassContext | None = None) -> tuple[Phase, Phase, Phase, Phase]:
             T.PlanAndUpdateBufferAllocationLocation(),
             T.ConvertBlocksToOpaque(),
             T.CompactBufferAllocation(),
+            T.AlignStorage(),
             T.LowerMatchBuffer(),
             T.LowerOpaqueBlock(),
         ),
         (T.FlattenBuffer(), T.Simplify()),
         (
+            T.InjectSoftwarePipeline(),
             T.LoopPartition(),
             T.InjectVirtualThread(),
             T.VectorizeLoop(enable=not ctx.config.get("tir.disable_vectorize", False)),

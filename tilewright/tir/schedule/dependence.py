@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 __all__ = ["check_any_order", "check_at_once"]
 
 
-def check_at_once(sch: Schedule, loop: For, word: str) -> None:
+def check_at_once(sch: Schedule, loop: For) -> None:
     """Refuse if an iteration of the loop uses what another one writes.
 
     A buffer of its own for each iteration is fine: memory that lives inside the loop is not shared.
@@ -27,7 +27,7 @@ def check_at_once(sch: Schedule, loop: For, word: str) -> None:
     ana = sch.state.analyzer_at(loop)
     for buffer, uses in uses_under(loop).items():
         if uses is None:
-            _refuse_bare(buffer, loop, f"to {word} the loop")
+            _refuse_bare(buffer, loop)
             continue
         if not _may_clash(uses) or _apart(loop, uses, ana):
             continue
@@ -46,7 +46,7 @@ def check_any_order(sch: Schedule, nest: Sequence[For], moved: Sequence[For]) ->
             ana.bind_loop(x.loop_var, x.min, x.extent)
         for buffer, uses in uses_under(nest[-1]).items():
             if uses is None:
-                _refuse_bare(buffer, nest[-1], "for another order of the loops")
+                _refuse_bare(buffer, nest[-1])
                 continue
             if not any(u.write for u in uses):
                 continue
@@ -102,11 +102,11 @@ def _lives_inside(sch: Schedule, buffer: Buffer, loop: For) -> bool:
     )
 
 
-def _refuse_bare(buffer: Buffer, loop: For, why: str) -> None:
+def _refuse_bare(buffer: Buffer, loop: For) -> None:
     if any(isinstance(m, BufferStore) and m.buffer is buffer for m in pre_order(loop)):
         refuse(
             f"{buffer.name} is used outside of blocks inside loop `{loop.loop_var.name}`, "
-            f"and one must know what it is used for {why}",
+            "so there is no telling which iterations need which",
             at=loop,
             hint="put the statement into a block",
         )

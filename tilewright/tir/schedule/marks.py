@@ -26,9 +26,9 @@ def _mark(sch: Schedule, loop: LoopRV, kind: ForKind, word: str, thread: str = "
     if kind is not ForKind.UNROLLED and const_value(n.extent) != 1:
         for realize in sch.state.index.blocks_under(n):
             _check_independent(sch, n, realize, word, thread)
-        check_at_once(sch, n, word)
+        check_at_once(sch, n)
     axis = None
-    if thread:
+    if kind is ForKind.THREAD_BINDING:
         axis = IterVar(None, thread, IterVar.ThreadIndex, thread)
         _check_thread(sch, n, thread)
     sch.state.replace(n, n.replace(kind=kind, thread_binding=axis))

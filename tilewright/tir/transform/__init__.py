@@ -17,12 +17,14 @@ _PASSES = {
     ),
     "ConvertBlocksToOpaque": ("convert_blocks_to_opaque", "convert_blocks_to_opaque"),
     "CompactBufferAllocation": ("compact_buffer_allocation", "compact_buffer_allocation"),
+    "AlignStorage": ("align_storage", "align_storage"),
     "LowerMatchBuffer": ("lower_match_buffer", "lower_match_buffer"),
     "LowerOpaqueBlock": ("lower_opaque_block", "lower_opaque_block"),
     "FlattenBuffer": ("flatten_buffer", "flatten_buffer"),
     "StorageFlatten": ("flatten_buffer", "flatten_buffer"),
     "Simplify": ("simplify", "simplify"),
     "LoopPartition": ("loop_partition", "loop_partition"),
+    "InjectSoftwarePipeline": ("inject_software_pipeline", "inject_software_pipeline"),
     "VectorizeLoop": ("vectorize_loop", "vectorize_loop"),
     "InjectVirtualThread": ("inject_virtual_thread", "inject_virtual_thread"),
     "InjectDoubleBuffer": ("inject_double_buffer", "inject_double_buffer"),
@@ -43,16 +45,19 @@ _PASSES = {
 }
 # Names of the classic API whose work is done elsewhere or not yet.
 _LATER = (
-    "AllreduceTransform AnnotateDeviceRegions AnnotateEntryFunc ApplyLayoutTransforms BF16ComputeLegalize "
-    "BF16StorageLegalize BindTarget CoProcSync CombineContextCall DecorateDeviceScope DefaultGPUSchedule ExtractPrimFuncConstants FP8ComputeLegalize FP8StorageLegalize Filter "
-    "InferFragment InjectCopyIntrin InjectPTXAsyncCopy InjectPermutedLayout InjectPrefetch InjectRollingBuffer "
-    "InjectSoftwarePipeline InstallDebugSpans InstrumentBoundCheckers InstrumentProfileIntrinsics "
-    "LegalizePackedCalls LowerAsyncDMA LowerAutoCopy LowerCrossThreadReduction LowerCustomDatatypes "
-    "LowerDeviceKernelLaunch LowerDeviceStorageAccessInfo LowerThreadAllreduce LowerTVMBuiltin LowerVtcmAlloc "
-    "LowerWarpMemory MakePackedAPI MakeUnpackedAPI ManifestSharedMemoryLocalStage MergeSharedMemoryAllocations "
-    "PointerValueTypeRewrite RemapThreadAxis RemoveAssume RemoveStoreUndef RemoveWeightLayoutRewriteBlock "
-    "RenormalizeSplitPattern SkipAssert SplitHostDevice TransformMmaBufferLayout UnifiedStaticMemoryPlanner "
-    "UnifyThreadBinding UseAssumeToReduceBranches VerifyMemory VerifyVTCMLimit"
+    "AllreduceTransform AnnotateDeviceRegions AnnotateEntryFunc ApplyLayoutTransforms "
+    "BF16ComputeLegalize BF16StorageLegalize BindTarget CoProcSync CombineContextCall "
+    "DecorateDeviceScope DefaultGPUSchedule ExtractPrimFuncConstants FP8ComputeLegalize "
+    "FP8StorageLegalize Filter InferFragment InjectCopyIntrin InjectPTXAsyncCopy "
+    "InjectPermutedLayout InjectPrefetch InjectRollingBuffer InstallDebugSpans "
+    "InstrumentBoundCheckers InstrumentProfileIntrinsics LegalizePackedCalls LowerAsyncDMA "
+    "LowerAutoCopy LowerCrossThreadReduction LowerCustomDatatypes LowerDeviceKernelLaunch "
+    "LowerDeviceStorageAccessInfo LowerThreadAllreduce LowerTVMBuiltin LowerVtcmAlloc "
+    "LowerWarpMemory MakePackedAPI MakeUnpackedAPI ManifestSharedMemoryLocalStage "
+    "MergeSharedMemoryAllocations PointerValueTypeRewrite RemapThreadAxis RemoveAssume "
+    "RemoveStoreUndef RemoveWeightLayoutRewriteBlock RenormalizeSplitPattern SkipAssert "
+    "SplitHostDevice TransformMmaBufferLayout UnifiedStaticMemoryPlanner UnifyThreadBinding "
+    "UseAssumeToReduceBranches VerifyMemory VerifyVTCMLimit"
 ).split()
 _factories: dict[str, Any] = {}
 

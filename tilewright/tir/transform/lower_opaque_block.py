@@ -4,20 +4,24 @@ from __future__ import annotations
 
 from typing import Any
 
+from ...ir.errors import LoweringError
 from ...ir.expr import IterVar, PrimExpr, Range, StringImm, const, convert
 from ...ir.function import PrimFunc
-from ...ir.functor import _Substitute
+from ...ir.functor import _Substitute, pre_order
 from ...ir.ops import floordiv, is_one, likely
 from ...ir.stmt import (
     Allocate,
     AttrStmt,
+    Block,
     BlockRealize,
     DeclBuffer,
     For,
     ForKind,
     IfThenElse,
     Stmt,
+    stmt_list,
 )
+from .inject_software_pipeline import ORDER, STAGE
 
 __all__ = ["lower_opaque_block"]
 
@@ -50,9 +54,6 @@ class _LowerBlocks(_Substitute):
         for key, value in block.annotations.items():
             if key.startswith(("pragma_", "tir.attr.")):
                 body = AttrStmt(const(0), key.removeprefix("tir.attr."), _attr_value(value), body)
-            elif key == "double_buffer_scope":
-                buffer = self.visit_buffer(block.writes[int(value)].buffer)
-                body = AttrStmt(buffer.data, "double_buffer_scope", const(1), body)
         for buffer in reversed(block.alloc_buffers):
             made = self.visit_buffer(buffer)
             body = DeclBuffer(made, body)
@@ -68,10 +69,13 @@ class _LowerBlocks(_Substitute):
         if is_one(size) and not n.annotations and n.kind is not ForKind.PARALLEL:
             self.table[n.loop_var] = low
             return self.visit(n.body)
+        notes = dict(n.annotations)
         body = self.visit(n.body)
-        keep = {k: v for k, v in n.annotations.items() if not k.startswith("pragma_")}
+        if STAGE in notes or _doubled(n):
+            notes.update(_pipeline_notes(n, self))
+        keep = {k: v for k, v in notes.items() if not k.startswith("pragma_")}
         made: Stmt = n
-        if body is not n.body or low is not n.min or size is not n.extent or len(keep) != len(n.annotations):
+        if body is not n.body or low is not n.min or size is not n.extent or keep != n.annotations:
             made = For(n.loop_var, low, size, n.kind, body, None, keep, span=n.span)
         for key, value in n.annotations.items():
             if key.startswith("pragma_"):
@@ -94,6 +98,45 @@ class _LowerBlocks(_Substitute):
         if not virtual:
             del self.threads[tag]
         return AttrStmt(axis, "virtual_thread" if virtual else "thread_extent", size, body)
+
+
+def _parts(n: For) -> list[Stmt]:
+    """The statements of a loop's body, through the block that holds its allocations."""
+    body = n.body
+    while isinstance(body, BlockRealize) and not body.block.iter_vars and body.block.name_hint == "":
+        body = body.block.body
+    return stmt_list(body)
+
+
+def _doubled(n: For) -> list[bool]:
+    """Which statements of a loop fill a buffer that was asked to be doubled; empty if none does or all do."""
+    marks = [
+        any(isinstance(m, Block) and "double_buffer_scope" in m.annotations for m in pre_order(part))
+        for part in _parts(n)
+    ]
+    return marks if any(marks) and not all(marks) else []
+
+
+def _pipeline_notes(n: For, walk: _LowerBlocks) -> dict[str, Any]:
+    """Stages and order for the statements as they come out of lowering: a block may become several."""
+    parts = _parts(n)
+    stages = n.annotations.get(STAGE) or [0 if mark else 1 for mark in _doubled(n)]
+    orders = n.annotations.get(ORDER) or range(len(parts))
+    if len(stages) != len(parts) or sorted(orders) != list(range(len(parts))):
+        raise LoweringError(
+            f"the pipeline of loop `{n.loop_var.name}` has {len(parts)} statements, stages {list(stages)} "
+            f"and order {list(orders)}: there must be a stage for each, and the order must be a permutation"
+        )
+    counts = [len(stmt_list(walk.visit(part))) for part in parts]
+    starts = {}
+    total = 0
+    for i in sorted(range(len(parts)), key=lambda i: orders[i]):
+        starts[i] = total
+        total += counts[i]
+    return {
+        STAGE: [int(s) for s, c in zip(stages, counts, strict=True) for _ in range(c)],
+        ORDER: [starts[i] + k for i, c in enumerate(counts) for k in range(c)],
+    }
 
 
 def _extents(buffer: Any) -> tuple[PrimExpr, ...]:

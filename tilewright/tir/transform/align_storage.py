@@ -1,0 +1,73 @@
+"""Strides that keep rows apart."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...ir.buffer import Buffer
+from ...ir.expr import PrimExpr, const
+from ...ir.function import PrimFunc
+from ...ir.functor import Mutator, pre_order
+from ...ir.ops import add, floormod, mul, sub
+from ...ir.stmt import Block
+
+__all__ = ["align_storage"]
+
+_KEY = "buffer_dim_align"
+
+
+def align_storage(func: PrimFunc) -> PrimFunc:
+    """Give buffers the strides that `storage_align` asked for.
+
+        with block("B"):                                 B = alloc_buffer((8, 32), strides=(33, 1))
+            block_attr({"buffer_dim_align":      ->
+                        [[0, 0, 32, 1]]})
+
+    Needs: allocations in place and compact. Gives: no `buffer_dim_align`.
+    """
+    wanted: dict[Buffer, dict[int, tuple[int, int]]] = {}
+    allocated: set[Buffer] = set()
+    for m in pre_order(func.body):
+        if isinstance(m, Block):
+            allocated.update(m.alloc_buffers)
+            for which, axis, factor, offset in m.annotations.get(_KEY, ()):
+                buffer = m.writes[int(which)].buffer
+                wanted.setdefault(buffer, {})[int(axis)] = (int(factor), int(offset))
+    table = {b: b.replace(strides=_strides(b, rules)) for b, rules in wanted.items() if b in allocated}
+    return _Restride(table).run(func) if wanted else func
+
+
+def _strides(buffer: Buffer, rules: dict[int, tuple[int, int]]) -> tuple[PrimExpr, ...]:
+    """Row-major strides, each rounded up to what its dimension was promised."""
+    kind = buffer.shape[0].dtype
+    out: list[PrimExpr] = []
+    size: PrimExpr = const(1, kind)
+    for axis in reversed(range(len(buffer.shape))):
+        if axis in rules:
+            factor, offset = (const(n, kind) for n in rules[axis])
+            # the least stride from `size` on that is `offset` more than a multiple of `factor`
+            size = add(size, floormod(sub(add(factor, offset), floormod(size, factor)), factor))
+        out.append(size)
+        size = mul(size, buffer.shape[axis])
+    return tuple(reversed(out))
+
+
+class _Restride(Mutator):
+    def __init__(self, table: dict[Buffer, Buffer]) -> None:
+        self.table = table
+
+    def access(self, n: Any) -> Any:
+        made = n.map_children(self.visit)
+        new = self.table.get(made.buffer)
+        return made if new is None else made.replace(buffer=new)
+
+    visit_BufferLoad = visit_BufferStore = visit_BufferRegion = visit_DeclBuffer = access
+
+    def visit_Block(self, n: Block) -> Block:
+        made = n.map_children(self.visit)
+        changes: dict[str, Any] = {}
+        if any(b in self.table for b in n.alloc_buffers):
+            changes["alloc_buffers"] = tuple(self.table.get(b, b) for b in n.alloc_buffers)
+        if _KEY in n.annotations:
+            changes["annotations"] = {k: v for k, v in n.annotations.items() if k != _KEY}
+        return made.replace(**changes) if changes else made

@@ -1,0 +1,187 @@
+"""Loops whose iterations overlap."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ...ir.buffer import Buffer
+from ...ir.errors import LoweringError
+from ...ir.expr import BufferLoad, Call, IntImm, PrimExpr, Var, const, const_value
+from ...ir.function import PrimFunc
+from ...ir.functor import Mutator, pre_order, renew_defs_in, substitute
+from ...ir.ops import add, floormod, greater_equal, less, logical_and, max_of, mul, sub
+from ...ir.stmt import Allocate, BufferStore, DeclBuffer, For, ForKind, IfThenElse, Stmt, seq, stmt_list
+
+__all__ = ["inject_software_pipeline"]
+
+STAGE, ORDER = "software_pipeline_stage", "software_pipeline_order"
+
+
+def inject_software_pipeline(func: PrimFunc) -> PrimFunc:
+    """Let the first statements of an iteration run while the last ones of an earlier iteration do.
+
+        for i in range(n):                        B = allocate(2 * size)
+            # stages [0, 1]                       load(B[0], 0)
+            B = allocate(size)          ->        for i in range(n - 1):
+            load(B, i)                                load(B[(i + 1) % 2], i + 1)
+            use(B, i)                                 use(B[i % 2], i)
+                                                  use(B[(n - 1) % 2], n - 1)
+
+    `software_pipeline_stage` says how many iterations late each statement of the body runs, and
+    `software_pipeline_order` in which order they stand in the new body. A buffer of the body gets as many
+    versions as iterations may hold it at once.
+    Needs: flat loops. Gives: no pipeline annotations.
+    """
+    return _Pipelines().run(func)
+
+
+@dataclass(slots=True)
+class _Step:
+    stmt: Stmt
+    stage: int
+    order: int
+    reads: set[Var]
+    writes: set[Var]
+
+
+class _Pipelines(Mutator):
+    def visit_For(self, n: For) -> Stmt:
+        body = self.visit(n.body)
+        made = n if body is n.body else n.replace(body=body)
+        if STAGE not in n.annotations:
+            return made
+        keep = {k: v for k, v in n.annotations.items() if not k.startswith("software_pipeline")}
+        return _pipeline(made.replace(annotations=keep), n.annotations)
+
+
+def _pipeline(loop: For, notes: dict[str, Any]) -> Stmt:
+    allocations: list[Allocate] = []
+    views: list[Buffer] = []
+    inner: Stmt = loop.body
+    while isinstance(inner, (Allocate, DeclBuffer)):
+        if isinstance(inner, Allocate):
+            allocations.append(inner)
+        else:
+            views.append(inner.buffer)
+        inner = inner.body
+    steps = _steps(loop, stmt_list(inner), notes)
+    last = max(s.stage for s in steps)
+    if last == 0 and all(s.order == i for i, s in enumerate(steps)):
+        return loop
+    versions = {a.buffer_var: _versions(a.buffer_var, steps) for a in allocations}
+    copies = _Versions(versions, allocations)
+    made = _overlapped(loop, steps, last, copies)
+    for buffer in reversed(views):
+        made = DeclBuffer(copies.buffer(buffer), made)
+    for a in reversed(allocations):
+        count = const(versions[a.buffer_var], a.extents[0].dtype)
+        made = a.replace(extents=(mul(a.extents[0], count),), body=made)
+    return made
+
+
+def _steps(loop: For, parts: Sequence[Stmt], notes: dict[str, Any]) -> list[_Step]:
+    stages = [int(s) for s in notes[STAGE]]
+    orders = [int(o) for o in notes.get(ORDER, range(len(parts)))]
+    name = loop.loop_var.name
+    if len(stages) != len(parts) or sorted(orders) != list(range(len(parts))):
+        raise LoweringError(
+            f"the pipeline of loop `{name}` has {len(parts)} statements, stages {stages} and order {orders}: "
+            "there must be a stage for each, and the order must be a permutation"
+        )
+    if loop.kind is not ForKind.SERIAL:
+        raise LoweringError(f"the pipeline of loop `{name}` needs a serial loop")
+    steps = [_Step(p, s, o, *_touched(p)) for p, s, o in zip(parts, stages, orders, strict=True)]
+    for i, a in enumerate(steps):
+        for b in steps[i + 1 :]:
+            both = (a.writes & (b.reads | b.writes)) | (a.reads & b.writes)
+            if both and (b.stage, b.order) < (a.stage, a.order):
+                raise LoweringError(
+                    f"the pipeline of loop `{name}` runs a statement before the one that it depends on "
+                    f"through {next(iter(both)).name}: give it a later stage or order"
+                )
+    return steps
+
+
+def _touched(n: Stmt) -> tuple[set[Var], set[Var]]:
+    reads: set[Var] = set()
+    writes: set[Var] = set()
+    for m in pre_order(n):
+        if isinstance(m, BufferLoad):
+            reads.add(m.buffer.data)
+        elif isinstance(m, BufferStore):
+            writes.add(m.buffer.data)
+        elif isinstance(m, Call):
+            held = {a for a in m.args if isinstance(a, Var) and a.dtype.is_handle}
+            reads |= held
+            writes |= held
+    return reads, writes
+
+
+def _versions(var: Var, steps: Sequence[_Step]) -> int:
+    """In how many iterations at once the buffer holds something that is still wanted."""
+    made = [s.stage for s in steps if var in s.writes]
+    used = [s.stage for s in steps if var in s.reads | s.writes]
+    return max(used) - min(made) + 1 if made and used else 1
+
+
+class _Versions(Mutator):
+    """Accesses of buffers that have several versions, at the one of a given iteration."""
+
+    def __init__(self, counts: dict[Var, int], allocations: Sequence[Allocate]) -> None:
+        self.counts = {v: c for v, c in counts.items() if c > 1}
+        self.sizes = {a.buffer_var: a.extents[0] for a in allocations}
+        self.made: dict[Buffer, Buffer] = {}
+        self.iteration: PrimExpr = const(0)
+
+    def buffer(self, b: Buffer) -> Buffer:
+        count = self.counts.get(b.data)
+        if count is None:
+            return b
+        if b not in self.made:
+            self.made[b] = b.replace(shape=(mul(b.shape[0], const(count, b.shape[0].dtype)),))
+        return self.made[b]
+
+    def access(self, n: Any) -> Any:
+        made = n.map_children(self.visit)
+        count = self.counts.get(made.buffer.data)
+        if count is None:
+            return made
+        turn = floormod(self.iteration, const(count, self.iteration.dtype))
+        start = mul(turn, self.sizes[made.buffer.data])
+        return made.replace(buffer=self.buffer(made.buffer), indices=(add(start, made.indices[0]),))
+
+    visit_BufferLoad = visit_BufferStore = access
+
+
+def _overlapped(loop: For, steps: Sequence[_Step], last: int, copies: _Versions) -> Stmt:
+    kind = loop.loop_var.dtype
+    begin, size = loop.min, loop.extent
+    ordered = sorted(steps, key=lambda s: s.order)
+    count = const_value(size)
+
+    def at(step: _Step, turn: PrimExpr) -> Stmt:
+        """A statement in the iteration that is its turn now, counted from zero."""
+        mine = sub(turn, const(step.stage, kind))
+        copies.iteration = mine
+        return renew_defs_in(substitute(copies.visit(step.stmt), {loop.loop_var: add(begin, mine)}))
+
+    def guarded(step: _Step, turn: PrimExpr) -> Stmt | None:
+        mine = sub(turn, const(step.stage, kind))
+        inside = logical_and(greater_equal(mine, const(0, kind)), less(mine, size))
+        if isinstance(inside, IntImm):
+            return at(step, turn) if inside.value else None
+        return IfThenElse(inside, at(step, turn))
+
+    head = [guarded(s, const(t, kind)) for t in range(last) for s in ordered]
+    var = loop.loop_var.copy_with_suffix("")
+    steady = [at(s, add(var, const(last, kind))) for s in ordered]
+    turns = max_of(sub(size, const(last, kind)), const(0, kind))
+    main = For(var, const(0, kind), turns, ForKind.SERIAL, seq(*steady), None, loop.annotations)
+    # After the last full turn: each statement that is behind catches up. Short loops begin there too.
+    first_left = size if count is None else const(max(int(count), last), kind)
+    if count is None:
+        first_left = max_of(size, const(last, kind))
+    tail = [guarded(s, add(first_left, const(t, kind))) for t in range(last) for s in ordered]
+    return seq(*[s for s in head if s is not None], main, *[s for s in tail if s is not None])
