@@ -147,3 +147,22 @@ print(threads)
         assert done.returncode == 0, done.stderr
         counts[n] = int(done.stdout)
     assert counts["3"] - counts["1"] == 2
+
+
+def test_imported_modules_go_into_the_same_library(tmp_path: Path) -> None:
+    n = te.var("n")
+    A = te.placeholder((n,), name="A")
+    B = te.compute((n,), lambda i: A[i] + 1.0, name="B")
+    s = te.create_schedule(B.op)
+    s[B].parallel(B.op.axis[0])
+    other = tvm.build(s, [A, B], "llvm", name="plus_one")
+    module = product()
+    module.import_module(other)
+    module.export_library(tmp_path / "both.so")
+    loaded = tvm.runtime.load_module(tmp_path / "both.so")
+    check(loaded)
+    x, y = np.arange(5, dtype="float32"), np.empty(5, "float32")
+    loaded["plus_one"](x, y)
+    np.testing.assert_array_equal(y, x + 1)
+    header = (tmp_path / "both.h").read_text()
+    assert "plus_one(" in header and "mult(" in header

@@ -291,3 +291,16 @@ def test_noalias_is_promised_only_where_it_holds() -> None:
     B = te.compute((8,), lambda i: A[i], name="B")
     text = tvm.build(te.create_schedule(B.op), [A, B], name="copy").text
     assert "noalias" in text.split("@copy")[1].split("{")[0]
+
+
+@T.prim_func
+def vectors(A: T.Buffer((4,), "float32x4"), B: T.Buffer((4,), "float32x4")):
+    for i in range(4):
+        B[i] = A[i] * T.Broadcast(T.float32(2), 4)
+
+
+def test_buffers_of_vectors_are_arrays_with_one_more_dimension() -> None:
+    x = RNG.standard_normal((4, 4)).astype("float32")
+    got = np.empty_like(x)
+    tvm.build(vectors)(x, got)
+    np.testing.assert_array_equal(got, x * 2)

@@ -212,6 +212,30 @@ def test_what_programs_import_at_their_top() -> None:
         from tilewright.target.codegen import llvm_get_intrinsic_name, llvm_lookup_intrinsic_id
         from tilewright.target.target import Target
         from tilewright.tir import Buffer, floordiv, floormod, truncdiv, truncmod
+        from tilewright.tir.schedule.testing import assert_structural_equal_ignore_global_symbol
+        from tilewright.tir.schedule.testing import verify_trace_roundtrip
     """
     for line in lines.strip().splitlines():
         exec(line.strip(), {})
+
+
+def test_schedules_can_be_replayed_from_their_trace(tensor: te.Tensor) -> None:
+    from tilewright.tir.schedule.testing import (
+        assert_structural_equal_ignore_global_symbol,
+        verify_trace_roundtrip,
+    )
+
+    func = te.create_prim_func([*tensor.op.input_tensors, tensor])
+    sch = tir.Schedule(func)
+    i, j = sch.get_loops("B")
+    outer, inner = sch.split(i, [None, 3])
+    sch.reorder(outer, j, inner)
+    sch.parallel(outer)
+    again = verify_trace_roundtrip(sch, func)
+    assert_structural_equal_ignore_global_symbol(
+        again.mod["main"], sch.mod["main"].with_attr("global_symbol", "x")
+    )
+    with pytest.raises(ValueError, match="StructuralEqual"):
+        assert_structural_equal_ignore_global_symbol(func, sch.mod["main"])
+    with pytest.raises(ValueError, match="python and json, not 'xml'"):
+        verify_trace_roundtrip(sch, func, text_format="xml")

@@ -353,7 +353,7 @@ class FunctionEmitter:
         return self.gathered(lanes, e.dtype)
 
     def load_at(self, pointer: str, kind: DataType, element: DataType) -> str:
-        value = self.tmp(f"load {mem_type(kind)}, ptr {pointer}, align {element.nbytes}")
+        value = self.tmp(f"load {mem_type(kind)}, ptr {pointer}, align {element.element.nbytes}")
         return self.tmp(f"trunc {mem_type(kind)} {value} to {reg_type(kind)}") if kind.is_bool else value
 
     def flat(self, buffer: Buffer, indices: tuple[PrimExpr, ...]) -> PrimExpr:
@@ -390,7 +390,7 @@ class FunctionEmitter:
         value = self.expr(s.value)
         if kind.is_bool:
             value = self.tmp(f"zext {reg_type(kind)} {value} to {mem_type(kind)}")
-        align = buffer.dtype.nbytes
+        align = buffer.dtype.element.nbytes
         if index.dtype.lanes == 1:
             self.emit(f"store {mem_type(kind)} {value}, ptr {self.address(buffer, index)}, align {align}")
         elif isinstance(index, Ramp) and const_value(index.stride) == 1 and index.base.dtype.lanes == 1:

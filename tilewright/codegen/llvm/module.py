@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import os
+import re
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from ...ir.errors import BuildError
 from ...runtime import link
+from ...runtime.cheader import c_header
 from ...runtime.library import Library, join
+from ...runtime.metadata import parse_metadata
 from ...runtime.module import Module
 from .engine import JitLibrary, Machine, pool_library, pool_text
+from .module_emitter import metadata_line
 
 __all__ = ["LLVMModule"]
 
+_METADATA = re.compile(r"^@__tw_metadata = .*$", re.MULTILINE)
 _RUNTIME_SYMBOLS = ("__tw_metadata", "__tw_packed_call", "__tw_last_error")
 _FORMATS = "o, ll, bc, s (asm), h, json"
 
@@ -91,10 +96,14 @@ class LLVMModule(Module):
         code = self.machine.object_code(self._optimized)
         return JitLibrary(code, exports=(*_RUNTIME_SYMBOLS, *symbols), imports=imports)
 
-    def _whole(self) -> Any:
-        """The optimised module with the thread pool in it, for files that must stand alone."""
-        module = self.machine.parse(str(self._optimized))
-        if self.uses_parallel:
+    def _whole(self, others: Sequence[LLVMModule] = ()) -> Any:
+        """The optimised module with other modules and the thread pool in it, for files that must stand alone."""
+        functions = [f for m in (self, *others) for f in m.description["functions"]]
+        merged = {**self.description, "functions": functions}
+        module = self.machine.parse(_METADATA.sub(lambda _: metadata_line(merged), str(self._optimized)))
+        for other in others:
+            module.link_in(self.machine.parse(_METADATA.sub("", str(other._optimized))))
+        if self.uses_parallel or any(m.uses_parallel for m in others):
             pool = self.machine.parse(pool_text(self.machine.triple))
             module.link_in(pool)
             self.machine.optimize(module)
@@ -143,19 +152,20 @@ class LLVMModule(Module):
         """
         target = os.fspath(file_name)
         with tempfile.TemporaryDirectory(prefix="tilewright-", dir=workspace_dir) as folder:
-            parts = [os.path.join(folder, "lib0.o")]
-            self.save(parts[0])
-            for i, module in enumerate(self.imported_modules, 1):
-                parts.append(os.path.join(folder, f"lib{i}.o"))
-                module.save(parts[-1])
-            parts += addons or []
+            parts = [os.path.join(folder, "lib0.o"), *(addons or [])]
+            others = [m for m in self.imported_modules if isinstance(m, LLVMModule)]
+            foreign = [m for m in self.imported_modules if not isinstance(m, LLVMModule)]
+            if foreign:
+                raise BuildError(f"the imported module {foreign[0]} holds no code that can be linked in")
+            Path(parts[0]).write_bytes(self.machine.object_code(self._whole(others)))
             if target.endswith(".tar"):
                 link.pack_objects(target, parts)
             elif fcompile is not None:
                 fcompile(target, parts, **kwargs)
             else:
                 link.link_shared(target, parts, triple=None if self.native else self.machine.triple, **kwargs)
-        Path(target).with_suffix(".h").write_text(self.get_source("h"))
+        every = {**self.description, "functions": [f for m in (self, *others) for f in m.description["functions"]]}
+        Path(target).with_suffix(".h").write_text(c_header(parse_metadata(every, self.name), self.name))
         return target
 
     @property

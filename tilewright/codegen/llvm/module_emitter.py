@@ -14,15 +14,15 @@ from .emit import FunctionEmitter
 from .signature import Signature
 from .types import mem_type, reg_type
 
-__all__ = ["ModuleEmitter"]
+__all__ = ["ModuleEmitter", "metadata_line"]
 
 _RUNTIME = """
-@__tw_error_message = internal global ptr null
-@__tw_packed_call = global ptr null
+@__tw_error_message = linkonce_odr hidden global ptr null
+@__tw_packed_call = weak_odr global ptr null
 @__tw_parallel_launch = external global ptr
 declare noalias ptr @aligned_alloc(i64, i64)
 declare void @free(ptr)
-define ptr @__tw_last_error() {
+define weak_odr ptr @__tw_last_error() {
   %m = load ptr, ptr @__tw_error_message
   ret ptr %m
 }
@@ -150,12 +150,11 @@ class ModuleEmitter:
     # -- whole ---------------------------------------------------------------------------------
     def text(self, metadata: dict[str, Any], attributes: str) -> str:
         """The module. `attributes` are those of every function (CPU and features)."""
-        data = json.dumps(metadata, separators=(",", ":")).encode() + b"\0"
         externs = [t for name, t in self.externs.items() if name not in self.defined]
         parts = [
             f'target triple = "{self.triple}"',
             _RUNTIME,
-            f'@__tw_metadata = constant [{len(data)} x i8] c"{_escaped(data)}"',
+            metadata_line(metadata),
             "\n".join(self.globals),
             "\n".join(self.declared),
             "\n".join(externs),
@@ -163,6 +162,12 @@ class ModuleEmitter:
             f"attributes #0 = {{ {attributes} }}",
         ]
         return "\n".join(p for p in parts if p) + "\n"
+
+
+def metadata_line(metadata: dict[str, Any]) -> str:
+    """The definition of the description that a library carries."""
+    data = json.dumps(metadata, separators=(",", ":")).encode() + b"\0"
+    return f'@__tw_metadata = constant [{len(data)} x i8] c"{_escaped(data)}"'
 
 
 def _escaped(data: bytes) -> str:

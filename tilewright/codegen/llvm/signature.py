@@ -111,12 +111,17 @@ def _unique(name: str, taken: dict[Var, str]) -> str:
 
 
 def _describe(buffer: Buffer, symbols: dict[Var, str], access: str, align: int) -> dict[str, Any]:
+    # An array of vectors is given as an array with one more dimension: the lanes.
+    lanes = [buffer.dtype.lanes] if buffer.dtype.lanes > 1 else []
+    strides = [_dim(s, symbols) for s in buffer.strides]
+    if lanes and strides:
+        raise BuildError(f"buffer {buffer.name} of {buffer.dtype} has strides, which the caller cannot check")
     return {
         "kind": "buffer",
         "name": buffer.name,
-        "dtype": str(buffer.dtype),
-        "shape": [_dim(d, symbols) for d in buffer.shape],
-        "strides": [_dim(s, symbols) for s in buffer.strides] or None,
+        "dtype": str(buffer.dtype.element),
+        "shape": [_dim(d, symbols) for d in buffer.shape] + lanes,
+        "strides": strides or None,
         "align": align,
         "access": access or "r",
         "device": "cpu",
