@@ -33,7 +33,7 @@ int main(void) {
 
 def saxpy() -> tvm.runtime.Module:
     """z = a x + y for vectors of any length, on all cores."""
-    n, a = te.var("n"), te.var("a", dtype="float32")
+    n, a = te.size_var("n"), te.var("a", dtype="float32")
     X, Y = te.placeholder((n,), name="X"), te.placeholder((n,), name="Y")
     Z = te.compute((n,), lambda i: a * X[i] + Y[i], name="Z")
     s = te.create_schedule(Z.op)

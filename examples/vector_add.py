@@ -12,7 +12,7 @@ from tilewright import te
 
 
 def main() -> None:
-    n = te.var("n")
+    n = te.size_var("n")
     A = te.placeholder((n,), name="A")
     B = te.placeholder((n,), name="B")
     C = te.compute((n,), lambda i: A[i] + B[i], name="C")

@@ -42,6 +42,7 @@ def phases(ctx: PassContext | None = None) -> tuple[Phase, Phase, Phase, Phase]:
         ),
         (T.FlattenBuffer(), T.Simplify()),
         (
+            T.InjectPrefetch(),
             T.InjectSoftwarePipeline(),
             T.LoopPartition(),
             T.InjectVirtualThread(),

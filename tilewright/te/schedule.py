@@ -21,7 +21,7 @@ from .tensor import BaseComputeOp, Operation, PlaceholderOp, Tensor
 
 __all__ = ["InferBound", "Schedule", "ScheduleOps", "SchedulePostProcToPrimFunc", "Stage", "create_schedule"]
 
-_LATER_STAGE = ("env_threads", "prefetch", "rolling_buffer", "set_store_predicate", "tensorize", "transform_layout")
+_LATER_STAGE = ("env_threads", "rolling_buffer", "set_store_predicate", "tensorize", "transform_layout")
 _LATER = ("create_group",)
 
 
@@ -244,6 +244,14 @@ class Stage:
                 f"stored\n  at {user_span()}"
             )
         self.attach, self.inlined = None, True
+
+    def prefetch(self, tensor: Tensor, var: IterVar, offset: Any) -> None:
+        """Ask for what an axis reads of a tensor `offset` iterations ahead."""
+        self._leaf(var, "prefetch")
+        ahead = const_value(convert(offset))
+        if ahead is None or ahead < 0:
+            raise ScheduleError(f"s[{self.op.name}].prefetch: the offset must be a number from 0 on, not {offset}")
+        self.relations.append(Step("annotate", (var, f"prefetch_{tensor.op.name}", int(ahead))))
 
     def compute_root(self) -> None:
         """Compute it at the root, where every stage is unless it is attached."""

@@ -24,6 +24,7 @@ _PASSES = {
     "StorageFlatten": ("flatten_buffer", "flatten_buffer"),
     "Simplify": ("simplify", "simplify"),
     "LoopPartition": ("loop_partition", "loop_partition"),
+    "InjectPrefetch": ("inject_prefetch", "inject_prefetch"),
     "InjectSoftwarePipeline": ("inject_software_pipeline", "inject_software_pipeline"),
     "VectorizeLoop": ("vectorize_loop", "vectorize_loop"),
     "InjectVirtualThread": ("inject_virtual_thread", "inject_virtual_thread"),
@@ -49,7 +50,7 @@ _LATER = (
     "BF16ComputeLegalize BF16StorageLegalize BindTarget CoProcSync CombineContextCall "
     "DecorateDeviceScope DefaultGPUSchedule ExtractPrimFuncConstants FP8ComputeLegalize "
     "FP8StorageLegalize Filter InferFragment InjectCopyIntrin InjectPTXAsyncCopy "
-    "InjectPermutedLayout InjectPrefetch InjectRollingBuffer InstallDebugSpans "
+    "InjectPermutedLayout InjectRollingBuffer InstallDebugSpans "
     "InstrumentBoundCheckers InstrumentProfileIntrinsics LegalizePackedCalls LowerAsyncDMA "
     "LowerAutoCopy LowerCrossThreadReduction LowerCustomDatatypes LowerDeviceKernelLaunch "
     "LowerDeviceStorageAccessInfo LowerThreadAllreduce LowerTVMBuiltin LowerVtcmAlloc "

@@ -1,0 +1,82 @@
+"""Data asked for before it is wanted."""
+
+from __future__ import annotations
+
+from ...arith import eval_set
+from ...ir.expr import BufferLoad, PrimExpr, Range, Var, const, const_value
+from ...ir.function import PrimFunc
+from ...ir.functor import Mutator, pre_order, substitute, vars_used
+from ...ir.ops import add, call, less, mul, sub
+from ...ir.stmt import Evaluate, For, ForKind, IfThenElse, Stmt, seq
+
+__all__ = ["inject_prefetch"]
+
+KEY = "prefetch_"
+_LINE = 64  # bytes that come at once
+_READ, _KEEP, _DATA = 0, 3, 1
+
+
+def inject_prefetch(func: PrimFunc) -> PrimFunc:
+    """Ask for what a loop will read of a buffer some iterations ahead.
+
+        for i in range(n):                        for i in range(n):
+            # prefetch_A: 2               ->          if i + 2 < n: prefetch(&A[(i + 2) * 8])
+            B[i] = A[i * 8]                           B[i] = A[i * 8]
+
+    Needs: flat loops. Gives: no `prefetch_` annotations.
+    """
+    return _Prefetch().run(func)
+
+
+class _Prefetch(Mutator):
+    def visit_For(self, n: For) -> Stmt:
+        made = n.map_children(self.visit)
+        wanted = {k.removeprefix(KEY): int(v) for k, v in n.annotations.items() if k.startswith(KEY)}
+        if not wanted:
+            return made
+        keep = {k: v for k, v in n.annotations.items() if not k.startswith(KEY)}
+        asked: list[Stmt] = []
+        for name, ahead in wanted.items():
+            hints = _hints(made, name, ahead)
+            if hints:
+                later = add(made.loop_var, const(ahead, made.loop_var.dtype))
+                asked.append(IfThenElse(less(later, add(made.min, made.extent)), seq(*hints)))
+        return made.replace(body=seq(*asked, made.body), annotations=keep)
+
+
+def _hints(loop: For, name: str, ahead: int) -> list[Stmt]:
+    """Hints for each line that the iteration `ahead` reads, one for each distinct place in the program."""
+    inner = {
+        m.loop_var: Range.from_min_extent(m.min, m.extent) for m in pre_order(loop.body) if isinstance(m, For)
+    }
+    seen: set[str] = set()
+    out: list[Stmt] = []
+    for m in pre_order(loop.body):
+        if not isinstance(m, BufferLoad) or m.buffer.data.name != name or m.dtype.lanes > 1:
+            continue
+        box = eval_set(m.indices[0], inner)
+        if not box.has_lower_bound() or not box.has_upper_bound() or vars_used(box.min_value) & set(inner):
+            continue
+        later = add(loop.loop_var, const(ahead, loop.loop_var.dtype))
+        start = substitute(box.min_value, {loop.loop_var: later})
+        key = str(start)
+        if key not in seen:
+            seen.add(key)
+            out.append(_lines(m, start, const_value(sub(box.max_value, box.min_value))))
+    return out
+
+
+def _lines(load: BufferLoad, start: PrimExpr, span: int | float | None) -> Stmt:
+    """Hints for the lines from `start` on; only the first where the span is not known."""
+
+    def hint(index: PrimExpr) -> Stmt:
+        place = call("handle", "tir.address_of", BufferLoad(load.buffer, (index,)))
+        return Evaluate(call("void", "tir.prefetch", place, _READ, _KEEP, _DATA))
+
+    step = max(1, _LINE // load.buffer.dtype.nbytes)
+    count = 1 if span is None else int(span) // step + 1
+    if count == 1:
+        return hint(start)
+    var = Var("line", start.dtype)
+    body = hint(add(start, mul(var, const(step, start.dtype))))
+    return For(var, const(0, start.dtype), const(count, start.dtype), ForKind.SERIAL, body)
