@@ -250,7 +250,9 @@ class Stage:
         self._leaf(var, "prefetch")
         ahead = const_value(convert(offset))
         if ahead is None or ahead < 0:
-            raise ScheduleError(f"s[{self.op.name}].prefetch: the offset must be a number from 0 on, not {offset}")
+            raise ScheduleError(
+                f"s[{self.op.name}].prefetch: the offset must be a number from 0 on, not {offset}"
+            )
         self.relations.append(Step("annotate", (var, f"prefetch_{tensor.op.name}", int(ahead))))
 
     def compute_root(self) -> None:
@@ -266,7 +268,9 @@ class Stage:
         """Let the stride of a dimension be a multiple of `factor`, plus `offset`."""
         found = [i for i, iv in enumerate(self.op.axis) if iv is axis]
         if not found:
-            raise ScheduleError(f"s[{self.op.name}].storage_align: `{axis.var.name}` is no axis of {self.op.name}")
+            raise ScheduleError(
+                f"s[{self.op.name}].storage_align: `{axis.var.name}` is no axis of {self.op.name}"
+            )
         self.settings.append(("storage_align", (0, found[0], factor, offset)))
 
     def double_buffer(self) -> None:
@@ -331,7 +335,9 @@ class Schedule:
         self.stages: list[Stage] = [Stage(self, op, op in self.outputs) for op in _post_order(self.outputs)]
         self.stage_map: dict[Operation, Stage] = {s.op: s for s in self.stages}
         self.groups: list[Any] = []
-        self._edits: list[Callable[[_Replay], None]] = []  # caches and factors, in the order they were asked for
+        self._edits: list[
+            Callable[[_Replay], None]
+        ] = []  # caches and factors, in the order they were asked for
         self._replayed: TirSchedule | None = None
 
     def __getitem__(self, tensor: Tensor | Operation) -> Stage:

@@ -164,7 +164,10 @@ class LLVMModule(Module):
                 fcompile(target, parts, **kwargs)
             else:
                 link.link_shared(target, parts, triple=None if self.native else self.machine.triple, **kwargs)
-        every = {**self.description, "functions": [f for m in (self, *others) for f in m.description["functions"]]}
+        every = {
+            **self.description,
+            "functions": [f for m in (self, *others) for f in m.description["functions"]],
+        }
         Path(target).with_suffix(".h").write_text(c_header(parse_metadata(every, self.name), self.name))
         return target
 

@@ -176,5 +176,3 @@ def buffers_used(n: Stmt) -> set[Buffer]:
         if isinstance(m, BufferRegion):
             out.add(m.buffer)
     return out
-
-

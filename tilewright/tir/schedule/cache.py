@@ -34,10 +34,14 @@ def _region(
         return which
     if isinstance(which, str):
         if which not in names:
-            refuse(f"block {me.block.name_hint} does not {what} {which!r}; it {what}s {', '.join(names)}", at=me)
+            refuse(
+                f"block {me.block.name_hint} does not {what} {which!r}; it {what}s {', '.join(names)}", at=me
+            )
         return regions[names.index(which)].buffer
     if not 0 <= which < len(regions):
-        refuse(f"block {me.block.name_hint} {what}s {len(regions)} regions, and {which} is none of them", at=me)
+        refuse(
+            f"block {me.block.name_hint} {what}s {len(regions)} regions, and {which} is none of them", at=me
+        )
     return regions[which].buffer
 
 
@@ -62,7 +66,7 @@ def copy_nest(
         [BufferRegion.point(source, indices)],
         [BufferRegion.point(target, indices)],
         name,
-        BufferStore(target, BufferLoad(source, indices), indices),
+        BufferStore(target, BufferLoad(source, tuple(indices)), indices),
     )
     values = [add(r.min, v) for r, v in zip(region, loops, strict=True)]
     predicate: PrimExpr = const(True, "bool")
@@ -254,5 +258,3 @@ def _swap_buffer(sch: Schedule, me: BlockRealize, old: Buffer, new: Buffer) -> N
     body = _Redirect(old, new, None).visit(holder.body)
     allocs = tuple(new if b is old else b for b in holder.alloc_buffers)
     sch.state.replace(holder, holder.replace(body=body, alloc_buffers=allocs))
-
-

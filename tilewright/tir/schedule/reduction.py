@@ -21,7 +21,7 @@ from ...ir.expr import (
     const,
 )
 from ...ir.functor import pre_order, substitute, vars_used
-from ...ir.ops import conjuncts, is_one, logical_and
+from ...ir.ops import BINARY, conjuncts, is_one, logical_and
 from ...ir.stmt import Block, BlockRealize, BufferStore, For, ForKind, IfThenElse, Stmt
 from ..transform.lower_init_block import init_nest, reduction_loops
 from .blocks import check_dominant, enclosing_block, insert_beside, refresh_regions
@@ -195,7 +195,7 @@ def _partial_block(
     place = [substitute(i, table) for i in store.indices]
     place.insert(axis, own)
     old = BufferLoad(store.buffer, store.indices)
-    new = BufferLoad(partial, place)
+    new = BufferLoad(partial, tuple(place))
     body: Stmt = BufferStore(partial, _swap_load(substitute(store.value, table), old.buffer, new), place)
     # A condition on the reduction says which steps count: inside the block, so that it goes where the block goes.
     reducing = {x.loop_var for x in reduction_loops(me, nest)}
@@ -250,8 +250,9 @@ def _combining_block(
     iters.append(IterVar(Range.from_min_extent(factor.min, factor.extent), own, IterVar.CommReduce))
     place = list(store.indices)
     place.insert(axis, own)
-    mine, other = BufferLoad(store.buffer, store.indices), BufferLoad(partial, place)
-    body = BufferStore(store.buffer, combiner.__class__(mine, other), store.indices)
+    mine, other = BufferLoad(store.buffer, store.indices), BufferLoad(partial, tuple(place))
+    combined = BINARY[combiner.__class__](mine, other)
+    body = BufferStore(store.buffer, combined, store.indices)
     made = refresh_regions(
         Block(iters, (), (), block.name_hint, body, block.init, annotations=block.annotations, key=block.key)
     )
@@ -269,5 +270,3 @@ def _combining_block(
         binding = x.thread_binding if x is not factor else None
         out = For(x.loop_var, x.min, x.extent, kind, out, binding, x.annotations)
     return out
-
-

@@ -60,7 +60,8 @@ class Trace:
             elif param.default is inspect.Parameter.empty or value is not param.default:
                 items.append((name, value))
         if kind.startswith("sample_"):
-            decision = [_plain(v) for v in outputs] if kind.endswith("tile") else _plain_decision(result, decision)
+            tile = kind.endswith("tile")
+            decision = [_plain(v) for v in outputs] if tile else _plain_decision(result, decision)
         self.insts.append(Instruction(kind, tuple(items), outputs, decision, span, after))
 
     @property
@@ -97,8 +98,8 @@ class Trace:
             made = tuple(result) if isinstance(result, (list, tuple)) else () if result is None else (result,)
             if len(made) != len(inst.outputs):
                 raise ScheduleError(
-                    f"step {number} ({inst.kind}) gave {len(made)} results here and {len(inst.outputs)} when it "
-                    "was recorded: the program has another structure"
+                    f"step {number} ({inst.kind}) gave {len(made)} results here and {len(inst.outputs)} "
+                    "when it was recorded: the program has another structure"
                 )
             for old, new in zip(inst.outputs, made, strict=True):
                 known[_identity(old)] = new
@@ -145,7 +146,8 @@ class Trace:
     def apply_json_to_schedule(json_obj: Any, sch: Schedule) -> None:
         """Do the steps of `as_json` (data or text) on a schedule."""
         data = json.loads(json_obj) if isinstance(json_obj, str) else json_obj
-        if not isinstance(data, Mapping) or data.get("format") != FORMAT or not isinstance(data.get("steps"), list):
+        known_format = isinstance(data, Mapping) and data.get("format") == FORMAT
+        if not known_format or not isinstance(data.get("steps"), list):
             raise ScheduleError(f"this is no trace: the format must be {FORMAT!r}")
         known: dict[str, Any] = {}
         for number, step in enumerate(data["steps"]):
@@ -160,7 +162,9 @@ class Trace:
             made = tuple(result) if isinstance(result, (list, tuple)) else () if result is None else (result,)
             names = step.get("outputs", [])
             if len(made) != len(names):
-                raise ScheduleError(f"step {number} ({kind}) gave {len(made)} results, and the trace has {len(names)}")
+                raise ScheduleError(
+                    f"step {number} ({kind}) gave {len(made)} results, and the trace has {len(names)}"
+                )
             known.update(zip(names, made, strict=True))
 
     def __str__(self) -> str:
@@ -177,8 +181,18 @@ class Trace:
         return len(self.insts)
 
 
-_LISTS = ("split", "get_loops", "get_child_blocks", "get_producers", "get_consumers", "loop_partition", "get_output_blocks",
-          "sample_perfect_tile", "sample_partitioned_tile", "cache_inplace")
+_LISTS = (
+    "split",
+    "get_loops",
+    "get_child_blocks",
+    "get_producers",
+    "get_consumers",
+    "get_output_blocks",
+    "loop_partition",
+    "sample_perfect_tile",
+    "sample_partitioned_tile",
+    "cache_inplace",
+)
 
 
 def _identity(value: Any) -> Any:

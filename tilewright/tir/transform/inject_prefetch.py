@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ...arith import eval_set
+from ...arith import Analyzer, eval_set
 from ...ir.expr import BufferLoad, PrimExpr, Range, Var, const, const_value
 from ...ir.function import PrimFunc
 from ...ir.functor import Mutator, pre_order, substitute, vars_used
@@ -62,7 +62,7 @@ def _hints(loop: For, name: str, ahead: int) -> list[Stmt]:
         key = str(start)
         if key not in seen:
             seen.add(key)
-            out.append(_lines(m, start, const_value(sub(box.max_value, box.min_value))))
+            out.append(_lines(m, start, const_value(Analyzer().simplify(sub(box.max_value, box.min_value)))))
     return out
 
 
