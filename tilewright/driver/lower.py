@@ -68,7 +68,7 @@ def lower(
     binds: Mapping[Any, Any] | None = None,
     simple_mode: bool = False,
 ) -> IRModule:
-    """Lower a schedule, a PrimFunc or a module to flat loops; `simple_mode` leaves out nothing that counts."""
+    """Lower a schedule, a PrimFunc or a module to flat loops; `simple_mode` changes nothing here."""
     mod = as_module(inp, args, name, binds)
     ctx = PassContext.current()
     added: list[list[Any]] = [[], [], [], []]

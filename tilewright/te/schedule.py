@@ -26,7 +26,7 @@ _LATER = ("create_group",)
 
 
 class StageOp(BaseComputeOp):
-    """What a stage computes after caching or factoring took it apart: axes to schedule, no rule of its own."""
+    """What a stage computes after caching or factoring took it apart: axes to schedule, without a rule."""
 
     __slots__ = ("dtype", "shape")
     kind = "te.stage"
@@ -231,8 +231,8 @@ class Stage:
         parent._leaf(scope, "compute_at")
         if self.is_output:
             raise ScheduleError(
-                f"s[{self.op.name}].compute_at: {self.op.name} is an output of the schedule, which is computed "
-                f"at the root\n  at {user_span()}"
+                f"s[{self.op.name}].compute_at: {self.op.name} is an output of the schedule, which is "
+                f"computed at the root\n  at {user_span()}"
             )
         self.attach, self.inlined = (parent, scope), False
 
@@ -240,8 +240,8 @@ class Stage:
         """Compute its elements where they are read."""
         if self.is_output:
             raise ScheduleError(
-                f"s[{self.op.name}].compute_inline: {self.op.name} is an output of the schedule, which must be "
-                f"stored\n  at {user_span()}"
+                f"s[{self.op.name}].compute_inline: {self.op.name} is an output of the schedule, which must "
+                f"be stored\n  at {user_span()}"
             )
         self.attach, self.inlined = None, True
 
@@ -534,7 +534,7 @@ def _post_order(outputs: Sequence[Operation]) -> list[Operation]:
 
 
 def create_schedule(ops: Any) -> Schedule:
-    """A schedule of the operations behind `ops` (operations or tensors) with the plain loops of each stage."""
+    """A schedule of the operations behind `ops` (operations or tensors), each with its plain loops."""
     given = list(ops) if isinstance(ops, (list, tuple)) else [ops]
     found = [t.op if isinstance(t, Tensor) else t for t in given]
     for op in found:

@@ -157,11 +157,12 @@ _LAZY = {
     "Schedule": "schedule",
     "BlockRV": "schedule",
     "LoopRV": "schedule",
+    "IndexMap": "schedule",
     "interpret": "interpret",
     "InterpreterError": "interpret",
-    "TensorIntrin": "schedule",
+    "TensorIntrin": "tensor_intrin",
 }
-_MODULES = ("analysis", "interpret", "ir_builder", "schedule", "script", "stmt_functor", "transform")
+_MODULES = ("analysis", "interpret", "ir_builder", "schedule", "script", "stmt_functor", "tensor_intrin", "transform")
 
 
 def __getattr__(name: str) -> Any:

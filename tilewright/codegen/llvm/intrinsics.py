@@ -292,7 +292,8 @@ def _extern(f: FunctionEmitter, e: Call) -> str:
     if e.op.short_name == "call_pure_extern" and any(k.lanes > 1 for k in kinds):
         return _lane_calls(f, name.value, e.dtype, kinds, args)
     f.module.declare_extern(name.value, text, [reg_type(k) for k in kinds])
-    call = f"call {text} @{name.value}({', '.join(f'{reg_type(k)} {a}' for k, a in zip(kinds, args, strict=True))})"
+    listed = ", ".join(f"{reg_type(k)} {a}" for k, a in zip(kinds, args, strict=True))
+    call = f"call {text} @{name.value}({listed})"
     if text == "void":
         f.emit(call)
         return "0"
@@ -318,7 +319,7 @@ def _llvm_intrin(f: FunctionEmitter, e: Call) -> str:
     name, rest = e.args[0], e.args[1:]
     if not isinstance(name, StringImm):
         raise LoweringError(
-            f"call_llvm_intrin takes the intrinsic's full name as text (say llvm.x86.avx2.pmadd.wd), not `{name}`"
+            f"call_llvm_intrin takes the intrinsic's name as text (say llvm.x86.avx2.pmadd.wd), not `{name}`"
         )
     # The classic form gives the number of arguments that take part in overloading first.
     if rest and isinstance(rest[0], IntImm) and rest[0].dtype == "uint32":
@@ -361,7 +362,8 @@ def _packed(f: FunctionEmitter, e: Call) -> str:
     f.start(good)
     text = f.module.string(name.value)
     code = f.tmp(
-        f"call i32 {function}(ptr {text}, ptr {values}, ptr {codes}, i32 {count}, ptr {result}, ptr {result_code})"
+        f"call i32 {function}(ptr {text}, ptr {values}, ptr {codes}, i32 {count}, "
+        f"ptr {result}, ptr {result_code})"
     )
     f.propagate(code)
     if e.dtype.is_float:
@@ -400,9 +402,8 @@ def _stack_array(f: FunctionEmitter, e: Call) -> str:
     tensor = f.alloca(_DLTENSOR, 1, 16)
 
     def put(field: int, text: str) -> None:
-        f.emit(
-            f"store {text}, ptr {f.tmp(f'getelementptr inbounds {_DLTENSOR}, ptr {tensor}, i32 0, i32 {field}')}"
-        )
+        slot = f.tmp(f"getelementptr inbounds {_DLTENSOR}, ptr {tensor}, i32 0, i32 {field}")
+        f.emit(f"store {text}, ptr {slot}")
 
     put(0, f"ptr {f.expr(data)}")
     put(1, "i32 1")  # the CPU

@@ -1,4 +1,4 @@
-"""Modules of machine code made by LLVM: callable here, saved as object, assembly or IR, exported as a library."""
+"""Modules of machine code made by LLVM: called here, saved as object, assembly or IR, or exported."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class _Code(Library):
         self._linked: JitLibrary | None = None
 
     def address(self, symbol: str) -> int:
-        if not self.native and symbol in _RUNTIME_SYMBOLS + ("__tw_parallel_launch",):
+        if not self.native and symbol in (*_RUNTIME_SYMBOLS, "__tw_parallel_launch"):
             return 0
         if self._linked is None:
             self._linked = self.build()
@@ -85,8 +85,8 @@ class LLVMModule(Module):
         """The code in this process."""
         if not self.native:
             raise BuildError(
-                f"{self.name} was built for {self.machine.triple} ({self.machine.cpu or 'generic'}), which is not "
-                "this machine: export_library it and run it there"
+                f"{self.name} was built for {self.machine.triple} ({self.machine.cpu or 'generic'}), and this "
+                "is another machine: export_library it and run it there"
             )
         imports: dict[str, int] = {}
         if self.uses_parallel:
@@ -97,7 +97,7 @@ class LLVMModule(Module):
         return JitLibrary(code, exports=(*_RUNTIME_SYMBOLS, *symbols), imports=imports)
 
     def _whole(self, others: Sequence[LLVMModule] = ()) -> Any:
-        """The optimised module with other modules and the thread pool in it, for files that must stand alone."""
+        """The optimised module with other modules and the thread pool in it: a file that stands alone."""
         functions = [f for m in (self, *others) for f in m.description["functions"]]
         merged = {**self.description, "functions": functions}
         module = self.machine.parse(_METADATA.sub(lambda _: metadata_line(merged), str(self._optimized)))

@@ -21,8 +21,9 @@ _OPS = {Add: "+", Sub: "-", Mul: "*", FloorDiv: "//", FloorMod: "%", Min: "min",
 # Names that belong to C: a function of ours under such a name would take its place in a program.
 _RESERVED = frozenset(
     "main free malloc calloc realloc aligned_alloc memcpy memset memmove exit abort getenv getpid strtol "
-    "exp exp2 exp10 log log2 log10 log1p sqrt sin cos tan asin acos atan atan2 sinh cosh tanh asinh acosh atanh "
-    "erf pow fmod hypot floor ceil trunc round fma fabs copysign nextafter ldexp abs read write open close".split()
+    "exp exp2 exp10 log log2 log10 log1p sqrt sin cos tan asin acos atan atan2 sinh cosh tanh asinh acosh "
+    "atanh erf pow fmod hypot floor ceil trunc round fma fabs copysign nextafter ldexp abs read write open "
+    "close".split()
 )
 
 

@@ -99,7 +99,8 @@ def check_movable(sch: Schedule, me: BlockRealize, what: str) -> None:
         for w in block.writes:
             if w.buffer in reads:
                 refuse(
-                    f"block {block.name_hint} reads and writes {w.buffer.name}, so {what} could change it twice",
+                    f"block {block.name_hint} reads and writes {w.buffer.name}, so {what} could change it "
+                    "twice",
                     at=me,
                 )
 

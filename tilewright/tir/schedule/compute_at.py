@@ -166,7 +166,7 @@ def _domains(
 
 
 def _solve(r: Range, wanted: int_set.IntervalSet, block: Block) -> tuple[Var, int_set.IntervalSet] | None:
-    """The values of the one iterator `v` of an access `v`, `v + c` or `v : v + n` that give the wanted box."""
+    """The values of the one iterator `v` of an access `v`, `v + c` or `v : v + n` that give the box."""
     own = {iv.var for iv in block.iter_vars}
     used = vars_used(r.min) & own
     if len(used) != 1 or vars_used(r.extent) & own:

@@ -138,7 +138,7 @@ def reverse_compute_inline(sch: Schedule, block: BlockRV) -> None:
     maker = makers[0]
     if is_reduction(maker.block):
         refuse(
-            f"block {maker.block.name_hint} is a reduction: its elements are not complete where they are written",
+            f"block {maker.block.name_hint} is a reduction: its elements are not complete when written",
             at=maker,
             hint="use reverse_compute_at to apply the block after the reduction",
         )

@@ -262,7 +262,8 @@ def _check_order(sch: Schedule, old: list[For], new: list[For]) -> None:
         used = (vars_used(x.min) | vars_used(x.extent)) & inside
         if used:
             refuse(
-                f"the bounds of loop `{x.loop_var.name}` depend on `{next(iter(used)).name}`, which would be inside it",
+                f"the bounds of loop `{x.loop_var.name}` depend on `{next(iter(used)).name}`, "
+                "which would be inside it",
                 at=x,
             )
     moved = {x.loop_var for i, x in enumerate(old) if new[i] is not x}
@@ -273,8 +274,8 @@ def _check_order(sch: Schedule, old: list[For], new: list[For]) -> None:
                 continue
             if vars_used(value) & moved:
                 refuse(
-                    f"iterator `{iv.var.name}` of block {block.name_hint} is neither spatial nor a reduction, "
-                    "so its order must stay",
+                    f"iterator `{iv.var.name}` of block {block.name_hint} is neither spatial nor a "
+                    "reduction, so its order must stay",
                     at=realize,
                 )
     check_any_order(sch, old, [x for i, x in enumerate(old) if new[i] is not x])

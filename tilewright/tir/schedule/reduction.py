@@ -87,8 +87,8 @@ def _combination(me: BlockRealize) -> tuple[BufferStore, BinaryOp, PrimExpr]:
                 if isinstance(own, BufferLoad) and own.buffer is store.buffer:
                     return store, value, rest
     refuse(
-        f"block {me.block.name_hint} combines by `{value}`, which is not a sum, product, min, max, all or any: "
-        "its steps may not be regrouped",
+        f"block {me.block.name_hint} combines by `{value}`, which is not a sum, product, min, max, all or "
+        "any: its steps may not be regrouped",
         at=me,
     )
     raise AssertionError
@@ -150,7 +150,6 @@ def _rfactor(
     combiner: BinaryOp,
     axis: int,
 ) -> BlockRV:
-    block = me.block
     shape = list(store.buffer.shape)
     shape.insert(axis, factor.extent)
     partial = decl_buffer(shape, store.buffer.dtype, f"{store.buffer.name}_rf", scope=store.buffer.scope())
@@ -197,7 +196,7 @@ def _partial_block(
     old = BufferLoad(store.buffer, store.indices)
     new = BufferLoad(partial, tuple(place))
     body: Stmt = BufferStore(partial, _swap_load(substitute(store.value, table), old.buffer, new), place)
-    # A condition on the reduction says which steps count: inside the block, so that it goes where the block goes.
+    # A condition on the reduction says which steps count: it stands inside, to go where the block goes.
     reducing = {x.loop_var for x in reduction_loops(me, nest)}
     counts: PrimExpr = const(True, "bool")
     predicate: PrimExpr = const(True, "bool")

@@ -58,7 +58,7 @@ def _loops_inside(sch: Schedule, place: Stmt, b: BlockRealize) -> list[For]:
 
 
 def box(sch: Schedule, place: Stmt, buffer: Buffer, sets: list[int_set.IntervalSet]) -> list[Range]:
-    """Sets as ranges of constant extent where that can be had, all of the dimension where nothing better can."""
+    """Sets as ranges of constant extent where that can be had, else all of the dimension."""
     ana = sch.state.analyzer_at(place)
     out = []
     for s, dim in zip(sets, buffer.shape, strict=True):

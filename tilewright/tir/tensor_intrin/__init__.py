@@ -1,0 +1,10 @@
+"""Tensor intrinsics: what an instruction of the hardware computes, and the call that does it.
+
+Those of x86 and ARM (`x86`, `arm_cpu`, `dot_product_common`) are there from the start.
+"""
+
+from __future__ import annotations
+
+from .intrin import TensorIntrin
+
+__all__ = ["TensorIntrin"]

@@ -1,0 +1,108 @@
+"""`TensorIntrin`: a description, an implementation, and the table of them by name."""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+
+from ...ir.buffer import Buffer
+from ...ir.function import PrimFunc
+from ...ir.stmt import Block, BlockRealize
+
+__all__ = ["TensorIntrin"]
+
+_BUILT_IN = ("x86", "arm_cpu", "dot_product_common")
+_table: dict[str, TensorIntrin] = {}
+
+
+class TensorIntrin:
+    """What an instruction computes (`desc`, loops over blocks) and how it is called (`impl`).
+
+    Both are functions over the same buffers; `impl` may leave their strides and offsets open.
+    """
+
+    __slots__ = ("desc", "impl")
+
+    def __init__(self, desc: PrimFunc, impl: PrimFunc) -> None:
+        for what, func in (("desc", desc), ("impl", impl)):
+            if not isinstance(func, PrimFunc):
+                raise TypeError(f"the {what} of a tensor intrinsic is a PrimFunc, not {type(func).__name__}")
+            body_block(func, what)
+        _check_buffers(desc, impl)
+        self.desc, self.impl = desc, impl
+
+    @staticmethod
+    def register(name: str, desc: PrimFunc, impl: PrimFunc, override: bool = False) -> TensorIntrin:
+        """Make an intrinsic known by a name."""
+        made = TensorIntrin(desc, impl)
+        _load()
+        if name in _table and not override:
+            raise ValueError(
+                f"a tensor intrinsic is registered as {name!r} already; pass override=True to replace it"
+            )
+        _table[name] = made
+        return made
+
+    @staticmethod
+    def get(name: str, allow_missing: bool = False) -> TensorIntrin | None:
+        """The intrinsic of a name; None for a name not known if that is allowed."""
+        _load()
+        found = _table.get(name)
+        if found is None and not allow_missing:
+            raise ValueError(f"no tensor intrinsic is registered as {name!r}{near(name)}")
+        return found
+
+    def __repr__(self) -> str:
+        return f"TensorIntrin(\n{self.desc}\n{self.impl}\n)"
+
+
+def near(name: str) -> str:
+    """A hint at registered names that look like one that is not."""
+    found = difflib.get_close_matches(name, _table, 3, 0.6)
+    return f"; did you mean {' or '.join(map(repr, found))}?" if found else ""
+
+
+def body_block(func: PrimFunc, what: str) -> Block:
+    """The block that is the body of a description or implementation."""
+    body = func.body
+    if not isinstance(body, BlockRealize) or body.block.iter_vars:
+        raise ValueError(f"the body of the {what} of a tensor intrinsic is one block without iterators")
+    inner = body.block.body
+    # `with T.block("root")` in a script is a block inside the function's own.
+    bare = not (body.block.alloc_buffers or body.block.match_buffers or body.block.annotations)
+    if bare and isinstance(inner, BlockRealize) and not inner.block.iter_vars:
+        return inner.block
+    return body.block
+
+
+def params(func: PrimFunc, what: str) -> list[Buffer]:
+    """The buffers that a description or implementation works on, in order."""
+    out = []
+    for p in func.params:
+        if p not in func.buffer_map:
+            raise ValueError(f"parameter {p.name} of the {what} of a tensor intrinsic is not a buffer")
+        out.append(func.buffer_map[p])
+    return out
+
+
+def _check_buffers(desc: PrimFunc, impl: PrimFunc) -> None:
+    ours, theirs = params(desc, "desc"), params(impl, "impl")
+    if len(ours) != len(theirs):
+        raise ValueError(f"the desc of a tensor intrinsic has {len(ours)} buffers and its impl {len(theirs)}")
+    for a, b in zip(ours, theirs, strict=True):
+        if a.dtype is not b.dtype or len(a.shape) != len(b.shape) or a.scope() != b.scope():
+            raise ValueError(f"the desc of a tensor intrinsic takes {_kind(a)} where its impl takes {_kind(b)}")
+        if a.const_shape() != b.const_shape():
+            raise ValueError(f"the desc of a tensor intrinsic takes {_kind(a)} where its impl takes {_kind(b)}")
+
+
+def _kind(b: Buffer) -> str:
+    return f"{b.name} ({', '.join(map(str, b.shape))}) {b.dtype} in {b.scope()}"
+
+
+def _load() -> None:
+    """Read the built-in intrinsics, the first time that somebody asks."""
+    global _BUILT_IN
+    names, _BUILT_IN = _BUILT_IN, ()
+    for name in names:
+        importlib.import_module(f"{__package__}.{name}")
