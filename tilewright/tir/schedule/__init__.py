@@ -1,9 +1,10 @@
 """Schedules over loop programs: one file for each family of primitives."""
 
 from ...ir.errors import ScheduleError
+from .index_map import IndexMap
 from .primitive import BlockRV, LoopRV
 from .schedule import Schedule
 from .state import ScheduleState
 from .trace import Instruction, Trace
 
-__all__ = ["BlockRV", "Instruction", "LoopRV", "Schedule", "ScheduleError", "ScheduleState", "Trace"]
+__all__ = ["BlockRV", "IndexMap", "Instruction", "LoopRV", "Schedule", "ScheduleError", "ScheduleState", "Trace"]

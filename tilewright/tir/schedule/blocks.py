@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ...ir.buffer import Buffer, BufferRegion
-from ...ir.expr import IterVar, PrimExpr, Var, const
-from ...ir.functor import pre_order
+from ...ir.buffer import Buffer, BufferRegion, MatchBufferRegion
+from ...ir.expr import BufferLoad, Call, IterVar, PrimExpr, Var, const
+from ...ir.functor import pre_order, vars_used
+from ...ir.op import Op
 from ...ir.ops import add, conjuncts, greater_equal, less, logical_and
 from ...ir.stmt import Block, BlockRealize, For, SeqStmt, Stmt, seq
 from ..analysis.regions import get_block_read_write_region
@@ -17,7 +18,11 @@ if TYPE_CHECKING:
 
 __all__ = [
     "check_dominant",
+    "check_inputs_stay",
     "check_movable",
+    "check_no_pointer",
+    "check_not_read_before",
+    "check_predicate",
     "consumers_of",
     "enclosing_block",
     "is_output",
@@ -28,6 +33,8 @@ __all__ = [
     "reduction_vars",
     "scope_buffers",
 ]
+
+_ADDRESS_OF = Op.get("tir.address_of")
 
 
 def enclosing_block(sch: Schedule, n: Stmt) -> Block | None:
@@ -93,8 +100,8 @@ def check_movable(sch: Schedule, me: BlockRealize, what: str) -> None:
         if iv.iter_type not in (IterVar.DataPar, IterVar.CommReduce):
             refuse(f"iterator `{iv.var.name}` of block {block.name_hint} must run in order", at=me)
     check_dominant(sch, me)
-    _check_predicate(sch, me, what)
-    if block.init is None and not reduction_vars(block):
+    check_predicate(sch, me, what)
+    if block.init is None:
         reads = {r.buffer for r in block.reads}
         for w in block.writes:
             if w.buffer in reads:
@@ -105,7 +112,7 @@ def check_movable(sch: Schedule, me: BlockRealize, what: str) -> None:
                 )
 
 
-def _check_predicate(sch: Schedule, me: BlockRealize, what: str) -> None:
+def check_predicate(sch: Schedule, me: BlockRealize, what: str) -> None:
     """Refuse if the predicate says more than that the iterators stay in their domains."""
     conditions = conjuncts(me.predicate)
     if not conditions:
@@ -122,6 +129,62 @@ def _check_predicate(sch: Schedule, me: BlockRealize, what: str) -> None:
                     f"block {me.block.name_hint} runs only where `{c}`, which {what} would forget",
                     at=me,
                 )
+
+
+def check_inputs_stay(sch: Schedule, me: BlockRealize, place: Stmt, what: str) -> None:
+    """Refuse if what the block reads has other values at a later place."""
+    index = sch.state.index
+    order = {r: i for i, r in enumerate(index.order)}
+    mine = set(index.ancestors(me))
+    path = [place, *index.ancestors(place)]
+    branch = next(n for i, n in enumerate(path) if path[i + 1] in mine)
+    last = max((order[r] for r in index.blocks_under(branch)), default=order[me])
+    left = [x for x in index.ancestors(me) if isinstance(x, For) and x not in path]
+    for w in producers_of(sch, me):
+        reads = {r.buffer for r in me.block.reads}
+        written = [x for x in w.block.writes if x.buffer in reads]
+        name = written[0].buffer.name
+        if order[me] < order[w] <= last:
+            refuse(
+                f"block {w.block.name_hint} writes {name} after block {me.block.name_hint} has read it, "
+                f"and {what} would see the new values",
+                at=w,
+            )
+        for x in left:
+            if x in index.ancestors(w) and not _keeps_all(w, written, x.loop_var):
+                refuse(
+                    f"block {w.block.name_hint} writes the same elements of {name} in each iteration of loop "
+                    f"`{x.loop_var.name}`, and outside of it block {me.block.name_hint} would see the last ones",
+                    at=x,
+                )
+
+
+def check_not_read_before(sch: Schedule, me: BlockRealize) -> None:
+    """Refuse if an earlier block reads what the block will overwrite, which must not happen sooner."""
+    order = sch.state.index.order
+    for r in consumers_of(sch, me):
+        if order.index(r) < order.index(me):
+            refuse(f"block {r.block.name_hint} reads what was there before block {me.block.name_hint} writes", at=r)
+
+
+def _keeps_all(w: BlockRealize, written: list[BufferRegion], var: Var) -> bool:
+    """Whether other iterations of a loop write other elements."""
+    pairs = zip(w.block.iter_vars, w.iter_values, strict=True)
+    driven = [iv.var for iv, value in pairs if var in vars_used(value)]
+    shown = [{r.min for r in region.region} for region in written]
+    return bool(driven) and all(v in mins for v in driven for mins in shown)
+
+
+def check_no_pointer(me: BlockRealize, buffer: Buffer, what: str) -> None:
+    """Refuse if a block uses a buffer other than element by element."""
+    for m in pre_order(me.block):
+        whole = m is buffer.data or (isinstance(m, MatchBufferRegion) and m.source.buffer is buffer)
+        if whole or (isinstance(m, Call) and any(_is_element(a, buffer) for a in m.args) and m.op is _ADDRESS_OF):
+            refuse(f"block {me.block.name_hint} uses {buffer.name} through a pointer, so {what}", at=me)
+
+
+def _is_element(e: object, buffer: Buffer) -> bool:
+    return isinstance(e, BufferLoad) and e.buffer is buffer
 
 
 def refresh_regions(block: Block) -> Block:

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ...arith import Analyzer, int_set
-from ...ir.buffer import Buffer, BufferRegion
+from ...arith import Analyzer, int_set, relax_region
+from ...ir.buffer import Buffer
 from ...ir.expr import IntImm, IterVar, PrimExpr, Range, Var, const
-from ...ir.functor import vars_used
-from ...ir.ops import add, greater_equal, is_one, is_zero, less, logical_and, sub
+from ...ir.functor import substitute, vars_used
+from ...ir.ops import add, greater_equal, is_one, is_zero, less, less_equal, logical_and, max_of, min_of, sub
 from ...ir.stmt import Block, BlockRealize, For, ForKind, SeqStmt, Stmt, stmt_list
 from .blocks import (
     buffers_used,
+    check_inputs_stay,
     check_movable,
+    check_not_read_before,
     consumers_of,
     enclosing_block,
     is_output,
@@ -61,9 +63,10 @@ def compute_at(
             at=outside[0],
             hint=hint,
         )
+    check_inputs_stay(sch, me, target, "there it")
     buffers = {w.buffer for w in me.block.writes}
     wanted = touched(sch, target.body, readers, lambda b: b.reads, buffers)
-    domains = _domains(sch, me, target, wanted, me.block.writes)
+    domains = _domains(sch, me, target, wanted)
     _move(sch, me, target, domains, preserve_unit_loops, _place(sch, me, target, index, after=False))
 
 
@@ -99,9 +102,10 @@ def reverse_compute_at(
     readers = [r for r in consumers_of(sch, me) if target in sch.state.index.ancestors(r)]
     if readers:
         refuse(f"block {readers[0].block.name_hint} under the loop reads what {name} writes", at=readers[0])
+    check_not_read_before(sch, me)
     buffers = {r.buffer for r in me.block.reads} & {w.buffer for m in makers for w in m.block.writes}
     made = touched(sch, target.body, makers, lambda b: b.writes, buffers)
-    domains = _domains(sch, me, target, made, me.block.reads)
+    domains = _domains_made(sch, me, target, makers, made)
     _move(sch, me, target, domains, preserve_unit_loops, _place(sch, me, target, index, after=True))
 
 
@@ -138,49 +142,162 @@ def _common_loops(sch: Schedule, blocks: list[BlockRealize]) -> list[str]:
 
 
 # ---------------------------------------------------------------------------- domains
+Domains = dict[Var, tuple[PrimExpr, PrimExpr, bool]]
+
+
 def _domains(
-    sch: Schedule,
-    me: BlockRealize,
-    target: For,
-    wanted: dict[Buffer, list[int_set.IntervalSet]],
-    provides: tuple[BufferRegion, ...],
-) -> dict[Var, tuple[PrimExpr, PrimExpr, bool]]:
-    """For each iterator the first value, the number of values, and whether it may leave its domain."""
-    ana = sch.state.analyzer_at(target)
-    ana.bind_loop(target.loop_var, target.min, target.extent)
-    found: dict[Var, int_set.IntervalSet] = {}
-    for region in provides:
-        sets = wanted.get(region.buffer)
-        if sets is None:
-            continue
-        for r, s in zip(region.region, sets, strict=True):
-            solved = _solve(r, s, me.block)
-            if solved is not None:
-                var, interval = solved
-                old = found.get(var)
-                found[var] = interval if old is None else int_set.union([old, interval], ana)
-    out: dict[Var, tuple[PrimExpr, PrimExpr, bool]] = {}
+    sch: Schedule, me: BlockRealize, target: For, wanted: dict[Buffer, list[int_set.IntervalSet]]
+) -> Domains:
+    """For each iterator the values that write what is wanted: the first, how many, and whether they may
+    leave its domain."""
+    ana = _inside_loop(sch, target)
+    found: dict[Var, list[int_set.IntervalSet]] = {iv.var: [] for iv in me.block.iter_vars}
+    regions = [w for w in me.block.writes if w.buffer in wanted]
+    for region in regions:
+        here: dict[Var, int_set.IntervalSet] = {}
+        for r, s in zip(region.region, wanted[region.buffer], strict=True):
+            shift = _shift(r, me.block)
+            if shift is not None and s.has_lower_bound() and s.has_upper_bound():
+                var, first, last = shift
+                low, high = ana.simplify(sub(s.min_value, last)), ana.simplify(sub(s.max_value, first))
+                here[var] = int_set.IntervalSet(low, high)
+        for var, interval in here.items():
+            found[var].append(interval)
+    out: Domains = {}
     for iv in me.block.iter_vars:
-        out[iv.var] = _domain(ana, iv, found.get(iv.var))
+        sets = found[iv.var]  # from each region, or it is all of the domain
+        out[iv.var] = _domain(ana, iv, int_set.union(sets, ana) if sets and len(sets) == len(regions) else None)
     return out
 
 
-def _solve(r: Range, wanted: int_set.IntervalSet, block: Block) -> tuple[Var, int_set.IntervalSet] | None:
-    """The values of the one iterator `v` of an access `v`, `v + c` or `v : v + n` that give the box."""
+def _domains_made(
+    sch: Schedule,
+    me: BlockRealize,
+    target: For,
+    makers: list[BlockRealize],
+    made: dict[Buffer, list[int_set.IntervalSet]],
+) -> Domains:
+    """For each iterator the values that read only what an iteration of the loop makes.
+
+    Refuses if some value would not be computed in any iteration, or would read what is not made yet.
+    """
+    ana = _inside_loop(sch, target)
+    block, name = me.block, me.block.name_hint
+    found: dict[Var, int_set.IntervalSet] = {}
+    for region in block.reads:
+        at_all = _ever_made(makers, region.buffer)
+        for d, s in enumerate(made.get(region.buffer, ())):
+            shift = _shift(region.region[d], block)
+            dim = region.buffer.shape[d]
+            if shift is None or _is_all(s, dim, ana) or not (s.has_lower_bound() and s.has_upper_bound()):
+                continue
+            var, first, last = shift
+            iv = next(iv for iv in block.iter_vars if iv.var is var)
+            end = sub(add(iv.dom.min, iv.dom.extent), const(1, iv.dom.min.dtype))
+            assert at_all is not None
+            for bad in (
+                not ana.can_prove(less_equal(at_all[d].min_value, add(iv.dom.min, first))),
+                not ana.can_prove(less_equal(add(end, last), at_all[d].max_value)),
+            ):
+                if bad:
+                    refuse(
+                        f"block {name} has points that read nothing of {region.buffer.name}, "
+                        f"and no iteration of loop `{target.loop_var.name}` would compute these",
+                        at=me,
+                    )
+            low, high = ana.simplify(sub(s.min_value, first)), ana.simplify(sub(s.max_value, last))
+            old = found.get(var)
+            here = int_set.IntervalSet(low, high)
+            found[var] = here if old is None else int_set.union([old, here], ana)
+    out = {iv.var: _domain(ana, iv, found.get(iv.var)) for iv in block.iter_vars}
+    _check_made(ana, me, target, out, made)
+    return out
+
+
+def _inside_loop(sch: Schedule, target: For) -> Analyzer:
+    ana = sch.state.analyzer_at(target)
+    ana.bind_loop(target.loop_var, target.min, target.extent)
+    return ana
+
+
+def _is_all(s: int_set.IntervalSet, dim: PrimExpr, ana: Analyzer) -> bool:
+    """Whether a set holds all of a dimension."""
+    if not s.has_lower_bound() or not s.has_upper_bound():
+        return False
+    return ana.can_prove(less_equal(s.min_value, const(0, dim.dtype))) and ana.can_prove(
+        less_equal(dim, add(s.max_value, const(1, dim.dtype)))
+    )
+
+
+def _ever_made(makers: list[BlockRealize], buffer: Buffer) -> list[int_set.IntervalSet] | None:
+    """The box of a buffer that blocks write in all of their points."""
+    boxes = [
+        relax_region(w.region, {iv.var: iv.dom for iv in m.block.iter_vars})
+        for m in makers
+        for w in m.block.writes
+        if w.buffer is buffer
+    ]
+    return [int_set.union([b[d] for b in boxes]) for d in range(len(boxes[0]))] if boxes else None
+
+
+def _check_made(
+    ana: Analyzer,
+    me: BlockRealize,
+    target: For,
+    domains: Domains,
+    made: dict[Buffer, list[int_set.IntervalSet]],
+) -> None:
+    """What the block reads under its new loops must be made in the same iteration."""
+    table: dict[Var, PrimExpr] = {}
+    ranges: dict[Var, Range] = {}
+    predicate: PrimExpr = const(True, "bool")
+    for iv in me.block.iter_vars:
+        low, size, leaves = domains[iv.var]
+        step = Var(iv.var.name, iv.var.dtype)
+        ranges[step] = Range.from_min_extent(const(0, step.dtype), size)
+        table[iv.var] = add(low, step)
+        if leaves:
+            predicate = logical_and(predicate, _in_domain(table[iv.var], iv))
+    for region in me.block.reads:
+        sets = made.get(region.buffer)
+        if sets is None:
+            continue
+        boxes = relax_region([substitute(r, table) for r in region.region], ranges, predicate, ana)
+        for read, s, dim in zip(boxes, sets, region.buffer.shape, strict=True):
+            if _is_all(s, dim, ana):
+                continue
+            # What lies outside of the buffer is guarded, and not read.
+            low = max_of(read.min_value, const(0, dim.dtype)) if read.has_lower_bound() else None
+            high = min_of(read.max_value, sub(dim, const(1, dim.dtype))) if read.has_upper_bound() else None
+            if (
+                low is None
+                or high is None
+                or not (ana.can_prove(less_equal(s.min_value, low)) and ana.can_prove(less_equal(high, s.max_value)))
+            ):
+                refuse(
+                    f"block {me.block.name_hint} reads elements of {region.buffer.name} that an iteration of loop "
+                    f"`{target.loop_var.name}` does not make",
+                    at=target,
+                    hint="choose an outer loop, or bring the producer to it with compute_at",
+                )
+
+
+def _shift(r: Range, block: Block) -> tuple[Var, PrimExpr, PrimExpr] | None:
+    """An access `v + a : v + b + 1` by one iterator as `v`, `a`, `b`."""
     own = {iv.var for iv in block.iter_vars}
     used = vars_used(r.min) & own
     if len(used) != 1 or vars_used(r.extent) & own:
         return None
     (var,) = used
     ana = Analyzer()
-    rest = ana.simplify(sub(r.min, var))
-    if vars_used(rest) & own:
+    first = ana.simplify(sub(r.min, var))
+    if vars_used(first) & own:
         return None
-    low, high = wanted.min_value, wanted.max_value
-    if not wanted.has_lower_bound() or not wanted.has_upper_bound():
-        return None
-    last = sub(add(r.extent, rest), const(1, rest.dtype))
-    return var, int_set.IntervalSet(ana.simplify(sub(low, last)), ana.simplify(sub(high, rest)))
+    return var, first, ana.simplify(sub(add(r.extent, first), const(1, first.dtype)))
+
+
+def _in_domain(value: PrimExpr, iv: IterVar) -> PrimExpr:
+    return logical_and(greater_equal(value, iv.dom.min), less(value, add(iv.dom.min, iv.dom.extent)))
 
 
 def _domain(
@@ -237,7 +354,7 @@ def _move(
     sch: Schedule,
     me: BlockRealize,
     target: For,
-    domains: dict[Var, tuple[PrimExpr, PrimExpr, bool]],
+    domains: Domains,
     keep_unit: bool,
     position: int,
 ) -> None:
@@ -252,7 +369,7 @@ def _move(
     assert key in sch.state.index.blocks
 
 
-def _nest(me: BlockRealize, domains: dict[Var, tuple[PrimExpr, PrimExpr, bool]], keep_unit: bool) -> Stmt:
+def _nest(me: BlockRealize, domains: Domains, keep_unit: bool) -> Stmt:
     """The block under new loops over its domains."""
     values: list[PrimExpr] = []
     loops: list[tuple[Var, PrimExpr]] = []
@@ -267,9 +384,7 @@ def _nest(me: BlockRealize, domains: dict[Var, tuple[PrimExpr, PrimExpr, bool]],
             value = var if is_zero(low) else add(low, var)
         values.append(value)
         if leaves:
-            end = add(iv.dom.min, iv.dom.extent)
-            predicate = logical_and(predicate, greater_equal(value, iv.dom.min))
-            predicate = logical_and(predicate, less(value, end))
+            predicate = logical_and(predicate, _in_domain(value, iv))
     made: Stmt = BlockRealize(values, predicate, me.block, span=me.span)
     for var, size in reversed(loops):
         made = For(var, const(0, var.dtype), size, ForKind.SERIAL, made)

@@ -16,7 +16,7 @@ from .primitive import refuse
 if TYPE_CHECKING:
     from .schedule import Schedule
 
-__all__ = ["check_any_order", "check_at_once"]
+__all__ = ["check_any_order", "check_at_once", "lives_inside"]
 
 
 def check_at_once(sch: Schedule, loop: For) -> None:
@@ -33,7 +33,7 @@ def check_at_once(sch: Schedule, loop: For) -> None:
             continue
         if any(iv.iter_type == IterVar.CommReduce for u in uses for iv in _driven(loop.loop_var, u.realize)):
             continue  # threads that reduce together; they are let through on purpose
-        if _lives_inside(sch, buffer, loop) and reads_are_covered(loop, uses, ana):
+        if lives_inside(sch, buffer, loop) and reads_are_covered(loop, uses, ana):
             continue
         _refuse_carried(loop, buffer, uses)
 
@@ -86,12 +86,12 @@ def _driven(var: Var, realize: BlockRealize) -> list[IterVar]:
     return [iv for iv, value in pairs if var in vars_used(value)]
 
 
-def _lives_inside(sch: Schedule, buffer: Buffer, loop: For) -> bool:
+def lives_inside(sch: Schedule, buffer: Buffer, loop: For) -> bool:
     """Whether nothing outside of the loop uses the buffer, so that it can be allocated inside."""
     func = sch.state.func
     if any(b is buffer for b in func.buffer_map.values()):
         return False
-    inside = {r for r in sch.state.index.blocks_under(loop)}
+    inside = set(sch.state.index.blocks_under(loop))
     scope = next((up for up in sch.state.index.ancestors(loop) if isinstance(up, Block)), None)
     around = sch.state.index.blocks_under(func.body if scope is None else scope.body)
     return not any(

@@ -6,7 +6,7 @@ import ast
 import inspect
 import operator
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NoReturn
 
 from ...arith import (
     Analyzer,
@@ -393,9 +393,8 @@ class _Parser:
             if len(e.args) == 2 and not e.keywords:
                 return _CALLS[e.func.id](self.value(e.args[0]), self.value(e.args[1]))
         self.fail(f"`{ast.unparse(e)}` is more than arithmetic on its parameters")
-        raise AssertionError
 
-    def fail(self, why: str) -> None:
+    def fail(self, why: str) -> NoReturn:
         raise ScheduleError(f"cannot read the index map {self.text!r}: {why}")
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from ...ir.expr import IterVar, const_value
 from ...ir.functor import pre_order, vars_used
 from ...ir.stmt import BlockRealize, For, ForKind, Stmt
-from .dependence import check_at_once
+from .dependence import check_at_once, lives_inside
 from .primitive import BlockRV, LoopRV, primitive, refuse
 
 if TYPE_CHECKING:
@@ -58,7 +58,8 @@ def _check_independent(sch: Schedule, n: For, realize: BlockRealize, word: str, 
             refuse(f"iterator `{iv.var.name}` of block {block.name_hint} must run in order", at=n)
     # A split loop may have lost its part in the binding where the predicate lets one iteration through.
     guarded = n.loop_var in vars_used(realize.predicate)
-    if not spatial and not guarded and block.writes and const_value(n.extent) != 1:
+    shared = [w.buffer for w in block.writes if not lives_inside(sch, w.buffer, n)]
+    if not spatial and not guarded and shared:
         refuse(
             f"loop `{n.loop_var.name}` drives no iterator of block {block.name_hint}, "
             "so all its iterations write the same place",

@@ -98,8 +98,12 @@ class ScheduleState:
                 break
             new = _with_child(parent, old, new)
             old = parent
+        self.replace_func(self.func.replace(body=new))
+
+    def replace_func(self, func: PrimFunc) -> None:
+        """Put another function in the place of the present one."""
         functions = dict(self.mod.functions)
-        functions[self.working_on] = self.func.replace(body=new)
+        functions[self.working_on] = func
         self.mod = IRModule(functions, self.mod.type_definitions, self.mod.attrs)
 
     def analyzer_at(self, n: Stmt) -> Analyzer:

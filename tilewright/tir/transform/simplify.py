@@ -100,12 +100,16 @@ class _Simplify(AnalyzedMutator):
             return self.ana.simplify(n)
         return super().visit(n)
 
-    def rebuild_for(self, n: For, low: PrimExpr, size: PrimExpr, body: Stmt) -> Stmt:
+    def visit_For(self, n: For) -> Stmt:
+        low, size = self.visit(n.min), self.visit(n.extent)
         if is_zero(size):
             return Evaluate(IntImm("int32", 0))
         if is_one(size) and n.kind not in (ForKind.THREAD_BINDING, ForKind.PARALLEL) and not n.annotations:
-            return self.visit(substitute(body, {n.loop_var: low}))
-        return super().rebuild_for(n, low, size, body)
+            return self.visit(substitute(n.body, {n.loop_var: low}))
+        with self.ana.scope():
+            self.ana.bind_loop(n.loop_var, low, size)
+            body = self.visit(n.body)
+        return self.rebuild_for(n, low, size, body)
 
     def visit_IfThenElse(self, n: IfThenElse) -> Stmt:
         condition = self.visit(n.condition)

@@ -89,13 +89,16 @@ class _Unroll(Mutator):
         made = n if body is n.body else n.replace(body=body)
         extent = n.extent.value if isinstance(n.extent, IntImm) else None
         marked = n.kind is ForKind.UNROLLED
-        if extent is None or _jumps(body):
+        if extent is None:
             self.loops += 1
             return made.replace(kind=ForKind.SERIAL) if marked else made
         if n.kind is ForKind.SERIAL and self.loops == 0 and self.unrolled <= self.max_depth:
             marked = extent * self.steps <= self.max_step or extent <= self.max_extent
         if n.kind is ForKind.SERIAL and self.local and not marked:
             marked = _indexes_local(body, n.loop_var)
+        if marked and _jumps(body):  # asked last: it walks the whole body
+            self.loops += 1
+            return made.replace(kind=ForKind.SERIAL)
         if marked:
             self.steps *= extent
             self.unrolled += 1

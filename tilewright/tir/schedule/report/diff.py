@@ -28,10 +28,14 @@ def print_diff(sch: Schedule, step: int | None = None, console: Console | None =
     if console is None:
         console = Console(file=sys.stdout)
     left = max((len(c.old or "") for c in rows), default=0)
-    right = max((len(c.new or "") for c in rows), default=0)
-    if not console.is_terminal:
-        console = Console(file=console.file, width=max(80, left + right + 5), force_terminal=False)
-    _print(console, heading, rows, left)
+    same = all(c.sign == " " for c in rows)
+    if console.is_terminal:
+        _print(console, heading, rows, left)
+    else:
+        lines = [f"{c.old or '':<{left}} {c.sign} {c.new or ''}".rstrip() for c in rows]
+        print(heading, "", *lines, sep="\n", file=console.file)
+    if same:
+        print("nothing changed", file=console.file)
 
 
 def _rows(sch: Schedule, step: int | None) -> tuple[str, list[Change]]:
@@ -72,5 +76,3 @@ def _print(console: Console, heading: str, rows: list[Change], left: int) -> Non
     console.print(Text(heading, style="bold"), soft_wrap=True)
     console.print()
     console.print(table)
-    if all(c.sign == " " for c in rows):
-        console.print(Text("nothing changed", style="italic"))

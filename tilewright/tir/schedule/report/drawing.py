@@ -8,14 +8,14 @@ put down the same pattern one place further, so that a run of them is a few numb
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import ceil, isqrt, prod
 from typing import Any
 
 import numpy as np
 
 from ....ir.buffer import Buffer
-from ....ir.expr import IterVar
+from ....ir.expr import IterVar, const_value
 from ....ir.stmt import Block
 from .touches import Array, Run, Touches
 
@@ -60,8 +60,12 @@ class Grid:
         return " · ".join(parts)
 
 
-def grid_for(shape: Sequence[int], low: Sequence[int], high: Sequence[int]) -> Grid:
-    """A grid for an array of which the elements from `low` to `high` are touched."""
+def grid_for(shape: Sequence[int], low: Sequence[int], high: Sequence[int], crop: bool = False) -> Grid:
+    """A grid for an array of which the elements from `low` to `high` are touched; with `crop`, of them alone."""
+    if crop:
+        inner = grid_for([b - a + 1 for a, b in zip(low, high)], [0] * len(low), [b - a for a, b in zip(low, high)])
+        start = tuple(a + s for a, s in zip(low, inner.start))
+        return replace(inner, shape=tuple(shape), start=start)
     wide = [d for d, n in enumerate(shape) if n > 1]
     lead = prod(shape[d] for d in wide[:-2])
     side = CELLS // 2 if len(wide) == 1 else SIDE if lead == 1 else SIDE // 2 if lead <= 4 else SIDE // 4
@@ -162,7 +166,8 @@ def _flattened(t: Touches) -> tuple[Touches, tuple[int, ...], list[str]]:
     """A block's iterations on the two iterators that say most: the last two spatial ones, then reductions."""
     block = t.what
     assert isinstance(block, Block)
-    extents = [int(t.hi[d].max()) + 1 if t.hi.size else 1 for d in range(len(block.iter_vars))]
+    seen = [int(row.max()) + 1 for row in t.hi]
+    extents = [max(n, int(const_value(iv.dom.extent) or 0)) for n, iv in zip(seen, block.iter_vars)]
     wide = [d for d, n in enumerate(extents) if n > 1]
     spatial = [d for d in wide if block.iter_vars[d].iter_type != IterVar.CommReduce]
     reduced = [d for d in wide if d not in spatial]
@@ -172,11 +177,12 @@ def _flattened(t: Touches) -> tuple[Touches, tuple[int, ...], list[str]]:
     return rows, tuple(extents[d] for d in chosen), names
 
 
-def encoded_run(run: Run, label: str, note: str) -> dict[str, Any]:
-    """A run as plain data: its grids, the patterns, and the streams of touches."""
+def encoded_run(run: Run, label: str, note: str, first: Sequence[Buffer] = ()) -> dict[str, Any]:
+    """A run as plain data: its grids, those of `first` first, the patterns, and the streams of touches."""
+    rank: dict[Buffer | Block, int] = {b: i for i, b in enumerate(first)}
     patterns, grids, streams = _Patterns(), [], []
     index: dict[Buffer | Block, int] = {}
-    for t in sorted(run.touches, key=lambda t: t.mode == "visit"):
+    for t in sorted(run.touches, key=lambda t: rank.get(t.what, len(rank))):
         names: list[str] = []
         if isinstance(t.what, Block):
             t, shape, names = _flattened(t)
@@ -186,10 +192,10 @@ def encoded_run(run: Run, label: str, note: str) -> dict[str, Any]:
                 shape, zeros = (1,), np.zeros((1, t.tick.size), np.int64)
                 t = Touches(t.what, t.mode, t.tick, t.worker, zeros, zeros)
         if t.what not in index:
-            same = [x for x in run.touches if x.what is t.what and len(x.lo) == len(shape)] or [t]
+            same = [t] if names else [x for x in run.touches if x.what is t.what and len(x.lo)] or [t]
             low = [max(0, min(int(x.lo[d].min()) for x in same)) for d in range(len(shape))]
-            high = [min(n, max(int(x.hi[d].max()) for x in same)) for d, n in enumerate(shape)]
-            grid = grid_for(shape, low, high)
+            high = [min(n - 1, max(int(x.hi[d].max()) for x in same)) for d, n in enumerate(shape)]
+            grid = grid_for(shape, low, high, crop=bool(names))
             index[t.what] = len(grids)
             grids.append((grid, _described(t.what, grid, names)))
         number = index[t.what]

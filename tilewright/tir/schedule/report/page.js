@@ -340,7 +340,7 @@
       const lo = g.start[d] + a * g.scale[d], hi = Math.min(g.shape[d], g.start[d] + (b + 1) * g.scale[d]) - 1;
       return lo === hi ? `${lo}` : `${lo}…${hi}`;
     });
-    return [modes, text.join(", "), s.workers > 1 && only !== null ? ` (worker ${only})` : ""];
+    return [modes, text.join(", "), colourOf(s, modes, only === null ? -1 : only)];
   }
 
   // -- where in the loops a step is ---------------------------------------------------------------
@@ -461,15 +461,19 @@
       box.append(e);
     };
     if (scene.workers > 1) {
-      for (let w = 0; w < Math.min(scene.workers, 8); w++) entry(css(hue(w)), w === 0 ? "worker 0" : `${w}`);
-      if (scene.grids.some((g) => !g.axes)) entry(css(palette.shared), "several at once");
+      const all = make("span"), row = make("span", "row");
+      for (let w = 0; w < Math.min(scene.workers, 8); w++) row.append(make("i"));
+      [...row.children].forEach((e, w) => (e.style.background = css(hue(w))));
+      all.append(row, `workers 0 to ${scene.workers - 1}`);
+      box.append(all);
+      entry(css(palette.shared), "several workers");
       box.append(make("span", "", "framed: written"));
     } else {
       entry(css(palette.read), "read");
       entry(css(palette.write), "written");
     }
     if (scene.grids.some((g) => g.axes)) entry(`linear-gradient(90deg, ${css(palette.first)}, ${css(palette.last)})`, "first to last", "ramp");
-    box.append(make("span", "", "what was touched fades"));
+    box.append(make("span", "", "fading: touched before"));
   }
 
   const speed = () => Math.pow(10, $("speed").value / 100 * 3.2); // 1 to about 1,600 steps a second
@@ -534,8 +538,8 @@
       g.text.replaceChildren();
       if (read) {
         const verb = make("b", "", read[0] & 2 ? "writes" : "reads");
-        if (scene.workers === 1) verb.style.color = css(read[0] & 2 ? palette.write : palette.read);
-        g.text.append(verb, ` [${read[1]}]${read[2]}`);
+        verb.style.color = css(read[2]);
+        g.text.append(verb, ` [${read[1]}]`);
       }
     }
     $("position").value = tick;

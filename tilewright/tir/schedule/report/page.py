@@ -7,6 +7,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ....ir.buffer import Buffer
 from ....ir.function import PrimFunc
 from ....ir.stmt import Block, BlockRealize, For, ForKind, Stmt, stmt_list
 from .drawing import encoded_run
@@ -94,7 +95,7 @@ class _Scenes:
 
     def of_function(self, func: PrimFunc, program: Program) -> list[dict[str, Any]]:
         """The parts of a function that can be chosen: all of it, and each loop nest."""
-        env = sizes_of(func)
+        env, first = sizes_of(func), list(func.buffer_map.values())
         sizes = ", ".join(f"{v.name} = {x[0]}" for v, x in env.items() if v.name and not v.dtype.is_handle)
         nests = _nests(func.body)
         chosen = [("whole program", func.body)] if len(nests) > 1 else []
@@ -102,7 +103,7 @@ class _Scenes:
         parts = []
         for title, stmt in chosen:
             if stmt not in self.known:
-                scene = _scene(stmt, env, sizes)
+                scene = _scene(stmt, env, sizes, first)
                 if scene is None:
                     continue
                 self.known[stmt] = len(self.made)
@@ -131,7 +132,7 @@ def _title(s: Stmt) -> str:
     return " + ".join(dict.fromkeys(b.name_hint for b in inner)) or "statements"
 
 
-def _scene(stmt: Stmt, env: Env, sizes: str) -> dict[str, Any] | None:
+def _scene(stmt: Stmt, env: Env, sizes: str, first: list[Buffer]) -> dict[str, Any] | None:
     """A loop nest as runs to play: all of it, and where that is long its first steps one by one."""
     whole = timeline(stmt, env)
     views: list[tuple[Run, str, str]] = []
@@ -151,7 +152,7 @@ def _scene(stmt: Stmt, env: Env, sizes: str) -> dict[str, Any] | None:
     drawn = [f"drawn for {sizes}"] if sizes else []
     runs = []
     for run, label, note in views:
-        data = encoded_run(run, label, " · ".join([*([note] if note else []), *drawn]))
+        data = encoded_run(run, label, " · ".join([*([note] if note else []), *drawn]), first)
         numbers = {n: i for i, n in enumerate(_shown_nodes(stmt))}
         runs.append({**data, "tree": _tree(run.root, numbers)})
     return {"runs": runs}

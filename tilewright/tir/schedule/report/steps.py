@@ -145,9 +145,10 @@ _WORDS = re.compile(r"\w+|\s+|.")
 
 
 def changes(old: Sequence[str], new: Sequence[str]) -> list[Change]:
-    """Two texts side by side, line by line."""
+    """Two programs side by side, line by line. A line that only moved further in or out is the same."""
     out: list[Change] = []
-    matcher = difflib.SequenceMatcher(None, old, new, autojunk=False)
+    bare = [[line.strip() for line in text] for text in (old, new)]
+    matcher = difflib.SequenceMatcher(None, bare[0], bare[1], autojunk=False)
     for tag, a, b, c, d in matcher.get_opcodes():
         if tag == "equal":
             out += [Change(" ", x, y) for x, y in zip(old[a:b], new[c:d])]
@@ -169,10 +170,7 @@ def _replaced(old: Sequence[str], new: Sequence[str]) -> list[Change]:
         out += [Change("-", x, None) for x in old[at : at + best]]
         before = old[at + best]
         at += best + 1
-        if before.strip() == line.strip():
-            out.append(Change("~", before, line))  # only moved to the right or left
-        else:
-            out.append(Change("~", before, line, *_marks(before, line)))
+        out.append(Change("~", before, line, *_marks(before, line)))
     return out + [Change("-", x, None) for x in old[at:]]
 
 

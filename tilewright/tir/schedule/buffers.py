@@ -1,0 +1,84 @@
+"""What primitives ask about buffers: which one is meant, who holds it, and how it is exchanged for another."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ...ir.buffer import Buffer, MatchBufferRegion
+from ...ir.expr import BufferLoad, Var
+from ...ir.functor import pre_order, substitute
+from ...ir.stmt import Block, BlockRealize, BufferStore
+from .primitive import refuse
+
+if TYPE_CHECKING:
+    from .schedule import Schedule
+
+__all__ = ["check_plain_accesses", "chosen_buffer", "holder_of", "named_buffer", "swap_buffer"]
+
+
+def chosen_buffer(me: BlockRealize, which: Any) -> tuple[str, int, Buffer]:
+    """The buffer that `("read" | "write", index)`, a name, or an index among the writes stands for."""
+    block = me.block
+    sides = {"read": block.reads, "write": block.writes}
+    if isinstance(which, str):
+        for side in ("write", "read"):
+            for i, r in enumerate(sides[side]):
+                if r.buffer.name == which:
+                    return side, i, r.buffer
+        known = ", ".join(dict.fromkeys(r.buffer.name for r in (*block.writes, *block.reads)))
+        refuse(f"block {block.name_hint} uses no buffer named {which!r}; it uses {known or 'none'}", at=me)
+    side, index = ("write", which) if isinstance(which, int) else _pair(which)
+    if side not in sides or not isinstance(index, int) or not 0 <= index < len(sides[side]):
+        refuse(
+            f"the buffer is given as {which!r}, and block {block.name_hint} has "
+            f"{len(block.reads)} reads and {len(block.writes)} writes",
+            at=me,
+            hint='give ("read", index), ("write", index) or the name of the buffer',
+        )
+    return side, index, sides[side][index].buffer
+
+
+def _pair(which: Any) -> tuple[Any, Any]:
+    return (which[0], which[1]) if isinstance(which, (tuple, list)) and len(which) == 2 else ("", None)
+
+
+def named_buffer(sch: Schedule, block: Any, which: Any) -> Any:
+    """A buffer given as itself, as the pair that names it in a trace; other forms as they are."""
+    if not isinstance(which, Buffer):
+        return which
+    found = sch.realize(block).block
+    for side, regions in (("write", found.writes), ("read", found.reads)):
+        for i, r in enumerate(regions):
+            if r.buffer is which:
+                return side, i
+    return which.name
+
+
+def holder_of(sch: Schedule, buffer: Buffer) -> Block | None:
+    """The block that allocates a buffer; None for a parameter of the function."""
+    for r in sch.state.index.order:
+        if any(b is buffer for b in r.block.alloc_buffers):
+            return r.block
+    return None
+
+
+def check_plain_accesses(sch: Schedule, me: BlockRealize, buffer: Buffer, what: str) -> None:
+    """Refuse if the buffer is used in a way that does not go through its indices, element by element."""
+    name = buffer.name
+    if buffer.strides:
+        refuse(f"{name} has strides of its own, which {what} would lose", at=me)
+    for n in pre_order(sch.state.func.body):
+        if isinstance(n, MatchBufferRegion) and n.source.buffer is buffer:
+            refuse(f"a region of {name} is seen as {n.buffer.name} by match_buffer", at=me)
+        elif isinstance(n, Var) and n is buffer.data:
+            refuse(f"a pointer to {name} is passed on, so there is no telling which elements are used", at=me)
+        elif isinstance(n, (BufferLoad, BufferStore)):
+            if n.buffer is buffer and any(i.dtype.lanes > 1 for i in n.indices):
+                refuse(f"{name} is used by vectors already", at=me)
+            if n.buffer is not buffer and n.buffer.data is buffer.data:
+                refuse(f"the memory of {name} is seen as {n.buffer.name} too", at=me)
+
+
+def swap_buffer(sch: Schedule, old: Buffer, new: Buffer) -> None:
+    """Put a buffer in the place of another in all of the program, where indices stay as they are."""
+    sch.state.replace_func(substitute(sch.state.func, {}, {old: new}))

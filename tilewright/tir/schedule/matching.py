@@ -1,0 +1,304 @@
+"""Whether a piece of a program does what the description of an intrinsic says, and where they part."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from ...arith import Analyzer
+from ...ir.buffer import Buffer
+from ...ir.expr import (
+    EQ,
+    NE,
+    Add,
+    And,
+    BinaryOp,
+    BufferLoad,
+    IterVar,
+    Max,
+    Min,
+    Mul,
+    Or,
+    PrimExpr,
+    StringImm,
+    Var,
+    const,
+)
+from ...ir.functor import Mutator, substitute
+from ...ir.node import Node, field_kinds
+from ...ir.ops import add, equal, is_one, logical_and, sub
+from ...ir.stmt import BlockRealize, BufferStore, For, IfThenElse, Stmt, seq
+from .primitive import Refusal
+
+__all__ = ["Different", "Matched", "Unlike", "match_bodies"]
+
+
+class Different(Exception):
+    """Two bodies are not the same: the statements and expressions where they part, and why."""
+
+    def __init__(self, ours: Any, theirs: Any, why: str) -> None:
+        super().__init__(why)
+        self.ours, self.theirs, self.why = ours, theirs, why
+        self.at: tuple[Stmt, Stmt] | None = None
+        self.bodies: tuple[Stmt, Stmt] | None = None
+
+
+class Unlike(Refusal):
+    """A body that an intrinsic does not describe, shown beside the description."""
+
+    def __init__(self, different: Different, block: str, intrin: str, here: Stmt) -> None:
+        super().__init__(f"block {block} does not do what {intrin} describes: {different.why}", here)
+        self.different, self.titles = different, (f"block {block}", intrin)
+
+    def __str__(self) -> str:
+        return "\n".join([super().__str__(), "", *self.beside()])
+
+    def beside(self) -> list[str]:
+        """The two bodies in columns, the first difference marked."""
+        assert self.different.bodies is not None
+        columns = []
+        for side, title in enumerate(self.titles):
+            at = self.different.at[side] if self.different.at is not None else None
+            columns.append([title, "", *_lines(self.different.bodies[side], at)])
+        left, right = columns
+        width = max(map(len, left))
+        rows = max(map(len, columns))
+        left, right = (c + [""] * (rows - len(c)) for c in columns)
+        return [f"  {a:<{width}}   {b}".rstrip() for a, b in zip(left, right, strict=True)]
+
+
+def _lines(body: Stmt, at: Stmt | None) -> list[str]:
+    from ...ir.printer import script_lines
+
+    lines, line = script_lines(body, at)
+    if line is not None:
+        lines[line] += "    # <-- here"
+    keep = [text for text in lines if text.strip() and not text.startswith("# from ")]
+    # What the statement takes from outside is declared before it, and says nothing here.
+    first = next((i for i, text in enumerate(keep) if not _declares(text)), 0)
+    return keep[first:]
+
+
+def _declares(text: str) -> bool:
+    return text.endswith("T.int32()") or "= T.Buffer(" in text or "= T.handle(" in text or "T.int64()" in text
+
+
+class _Plain(Mutator):
+    """Blocks dissolved into what they do: iterators replaced by their values, loops that run once gone.
+
+    An init becomes a condition on the reduction iterators, which is what it means.
+    """
+
+    def __init__(self, ana: Analyzer) -> None:
+        self.ana = ana
+
+    def visit_For(self, n: For) -> Stmt:
+        if is_one(n.extent):
+            return self.visit(substitute(n.body, {n.loop_var: n.min}))
+        with self.ana.scope():
+            self.ana.bind_loop(n.loop_var, n.min, n.extent)
+            body = self.visit(n.body)
+        return For(n.loop_var, n.min, n.extent, n.kind.SERIAL, body)
+
+    def visit_BlockRealize(self, n: BlockRealize) -> Stmt:
+        block = n.block
+        table: dict[Var, PrimExpr] = {}
+        first: PrimExpr = const(True, "bool")
+        for iv, value in zip(block.iter_vars, n.iter_values, strict=True):
+            table[iv.var] = value
+            if iv.iter_type == IterVar.CommReduce:
+                first = logical_and(first, equal(value, iv.dom.min))
+        body = self.visit(substitute(block.body, table))
+        if block.init is not None:
+            init = self.visit(substitute(block.init, table))
+            first = self.ana.simplify(first)
+            body = seq(init if is_one(first) else IfThenElse(first, init), body)
+        predicate = self.ana.simplify(n.predicate)
+        return body if is_one(predicate) else IfThenElse(predicate, body)
+
+    def access(self, n: Any) -> Any:
+        made = n.map_children(self.visit)
+        indices = tuple([self.ana.simplify(i) if i.dtype.lanes == 1 else i for i in made.indices])
+        return made.replace(indices=indices)
+
+    visit_BufferLoad = visit_BufferStore = access
+
+
+class Matched:
+    """What corresponds to what: loops of the description to ours, its buffers to parts of ours."""
+
+    def __init__(self, ana: Analyzer) -> None:
+        self.ana = ana
+        self.vars: dict[Var, PrimExpr] = {}  # theirs -> ours
+        self.inner: dict[Var, PrimExpr] = {}  # our loops -> where they start
+        self.theirs: dict[Var, PrimExpr] = {}  # their loops -> where they start
+        self.regions: dict[Buffer, tuple[Buffer, list[PrimExpr]]] = {}
+        self.written: set[Buffer] = set()  # theirs
+
+    # -- statements ------------------------------------------------------------------------
+    def stmt(self, a: Stmt, b: Stmt) -> None:
+        try:
+            self._stmt(a, b)
+        except Different as d:
+            if d.at is None:
+                d.at = (a, b)
+            raise
+
+    def _stmt(self, a: Stmt, b: Stmt) -> None:
+        if a.__class__ is not b.__class__:
+            raise Different(a, b, f"there is {_what(a)} where the intrinsic has {_what(b)}")
+        if isinstance(a, For) and isinstance(b, For):
+            self._loop(a, b)
+        elif isinstance(a, BufferStore) and isinstance(b, BufferStore):
+            # The value first: of two accesses that differ, the one on the right says more.
+            self.expr(a.value, b.value)
+            self.access(a, b)
+            self.written.add(b.buffer)
+        else:
+            self.fields(a, b)
+
+    def _loop(self, a: For, b: For) -> None:
+        if not self.ana.can_prove_equal(a.extent, substitute(b.extent, self.vars)):
+            raise Different(
+                a,
+                b,
+                f"loop `{a.loop_var.name}` runs {a.extent} times and the intrinsic's `{b.loop_var.name}` {b.extent}",
+            )
+        moved = sub(a.loop_var, sub(a.min, b.min))
+        self.vars[b.loop_var] = moved if moved.dtype is b.loop_var.dtype else moved
+        self.inner[a.loop_var], self.theirs[b.loop_var] = a.min, b.min
+        with self.ana.scope():
+            self.ana.bind_loop(a.loop_var, a.min, a.extent)
+            self.stmt(a.body, b.body)
+
+    # -- expressions -----------------------------------------------------------------------
+    def expr(self, a: Any, b: Any) -> None:
+        if isinstance(a, BufferLoad) and isinstance(b, BufferLoad):
+            self.access(a, b)
+            return
+        if isinstance(b, Var):
+            mine = self.vars.get(b)
+            if mine is None or not isinstance(a, PrimExpr) or not self.same(a, mine):
+                raise Different(a, b, f"`{a}` is not `{b}`")
+            return
+        if a.__class__ is not b.__class__:
+            raise Different(a, b, f"`{a}` is not `{b}`")
+        if a.dtype is not b.dtype:
+            raise Different(a, b, f"`{a}` is {a.dtype} and `{b}` is {b.dtype}")
+        if isinstance(a, (Add, Mul, Max, Min, And, Or, EQ, NE)):
+            self._commuting(a, b)
+            return
+        self.fields(a, b)
+
+    def _commuting(self, a: BinaryOp, b: BinaryOp) -> None:
+        held = dict(self.regions)
+        try:
+            self.expr(a.a, b.a)
+            self.expr(a.b, b.b)
+        except Different as straight:
+            self.regions = dict(held)
+            try:
+                self.expr(a.a, b.b)
+                self.expr(a.b, b.a)
+            except Different:
+                self.regions = held
+                raise straight from None
+
+    def fields(self, a: Node, b: Node) -> None:
+        for name, _ in field_kinds(a.__class__):
+            if name in ("span", "key", "name", "name_hint"):
+                continue
+            self.value(getattr(a, name), getattr(b, name), a, b)
+
+    def value(self, x: Any, y: Any, a: Node, b: Node) -> None:
+        if isinstance(x, Stmt) and isinstance(y, Stmt):
+            self.stmt(x, y)
+        elif isinstance(x, StringImm) and isinstance(y, StringImm):
+            if x.value != y.value:
+                raise Different(x, y, f"`{x}` is not `{y}`")
+        elif isinstance(x, PrimExpr) and isinstance(y, PrimExpr):
+            self.expr(x, y)
+        elif isinstance(x, (tuple, list)) and isinstance(y, (tuple, list)):
+            if len(x) != len(y):
+                raise Different(a, b, f"there are {len(x)} parts where the intrinsic has {len(y)}")
+            for v, w in zip(x, y, strict=True):
+                self.value(v, w, a, b)
+        elif x is not y and (isinstance(x, Node) or isinstance(y, Node) or x != y):
+            raise Different(a, b, f"`{a}` is not `{b}`")
+
+    # -- buffers ---------------------------------------------------------------------------
+    def access(self, a: BufferLoad | BufferStore, b: BufferLoad | BufferStore) -> None:
+        """An access of ours is one of theirs, moved by an offset that is the same for all of the body."""
+        mine, their = a.buffer, b.buffer
+        shown = f"`{_access_text(a)}` is not `{_access_text(b)}`"
+        if mine.dtype is not their.dtype:
+            raise Different(a, b, f"{shown}: {mine.name} is {mine.dtype} and {their.name} is {their.dtype}")
+        if mine.scope() != their.scope():
+            raise Different(
+                a, b, f"{shown}: {mine.name} lies in {mine.scope()} and {their.name} in {their.scope()}"
+            )
+        lead = len(a.indices) - len(b.indices)
+        if lead < 0:
+            raise Different(a, b, f"{shown}: {mine.name} has {len(a.indices)} dimensions, {their.name} {len(b.indices)}")
+        starts = [substitute(i, self.inner) for i in a.indices]
+        for i, s in zip(a.indices[:lead], starts[:lead], strict=True):
+            if not self.same(i, s):
+                raise Different(a, b, f"{shown}: `{i}` is in no dimension of {their.name}")
+        for d, index in enumerate(b.indices, lead):
+            first = substitute(index, self.theirs)
+            starts[d] = sub(starts[d], first)
+            if not self.same(a.indices[d], add(starts[d], substitute(index, self.vars))):
+                raise Different(a, b, f"{shown}: `{a.indices[d]}` does not go as `{index}` does")
+        starts = [self.ana.simplify(s) for s in starts]
+        known = self.regions.get(their)
+        if known is None:
+            self.regions[their] = (mine, starts)
+            return
+        if known[0] is not mine:
+            raise Different(a, b, f"{shown}: {their.name} is {known[0].name} elsewhere")
+        if not all(self.same(x, y) for x, y in zip(known[1], starts, strict=True)):
+            raise Different(
+                a, b, f"{shown}: {their.name} starts at {_point(known[1])} elsewhere, and here at {_point(starts)}"
+            )
+
+    def same(self, a: PrimExpr, b: PrimExpr) -> bool:
+        return a is b or (a.dtype.lanes == b.dtype.lanes == 1 and self.ana.can_prove_equal(a, b))
+
+
+def match_bodies(ana: Analyzer, ours: Stmt, theirs: Stmt) -> Matched:
+    """What corresponds to what in a body and a description that do the same; else `Different` is raised."""
+    plain = _Plain(ana).visit(ours), _Plain(Analyzer()).visit(theirs)
+    found = Matched(ana)
+    try:
+        found.stmt(*plain)
+        for w in found.written:
+            target = found.regions[w][0]
+            for other, (source, _) in found.regions.items():
+                if source is target and other is not w:
+                    raise Different(
+                        *plain, f"{w.name}, which the intrinsic writes, and {other.name} are both {target.name}"
+                    )
+    except Different as d:
+        d.bodies = plain
+        raise
+    return found
+
+
+def _access_text(n: BufferLoad | BufferStore) -> str:
+    return f"{n.buffer.name}[{', '.join(map(str, n.indices))}]"
+
+
+def _point(starts: Sequence[PrimExpr]) -> str:
+    return f"[{', '.join(map(str, starts))}]"
+
+
+def _what(n: Stmt) -> str:
+    names = {
+        "For": "a loop",
+        "BufferStore": "a store",
+        "IfThenElse": "a condition",
+        "SeqStmt": "a sequence of statements",
+        "Evaluate": "a call",
+        "LetStmt": "a let",
+    }
+    return names.get(n.__class__.__name__, n.__class__.__name__)

@@ -1,0 +1,386 @@
+"""Primitives that hand a part of the program to the hardware: blockize, tensorize."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from ...arith import Analyzer, IterMark, IterSumExpr, normalize_iter_map_to_expr, subspace_divide
+from ...ir.buffer import Buffer, BufferRegion, MatchBufferRegion
+from ...ir.expr import BufferLoad, IterVar, PrimExpr, Ramp, Range, Var, const, const_value
+from ...ir.function import PrimFunc
+from ...ir.functor import pre_order, renew_defs, substitute, vars_used
+from ...ir.ops import add, equal, floormod, is_one, mul
+from ...ir.stmt import Block, BlockRealize, BufferStore, For, SeqStmt, Stmt
+from ..tensor_intrin.intrin import TensorIntrin, body_block, near, params
+from ..transform.lower_init_block import init_nest
+from .blocks import enclosing_block, refresh_regions
+from .matching import Different, Matched, Unlike, match_bodies
+from .primitive import BlockRV, LoopRV, primitive, refuse
+
+if TYPE_CHECKING:
+    from .schedule import Schedule
+
+__all__ = ["blockize", "tensorize"]
+
+
+@primitive
+def blockize(
+    sch: Schedule, target: LoopRV | Sequence[BlockRV], preserve_unit_iters: bool = True
+) -> BlockRV:
+    """Make all that is under a loop, or some neighbouring blocks, one block.
+
+    for i_0 in range(8):                           for i_0 in range(8):
+        for i_1 in range(4):                           with block("B_o"):
+            with block("B"):                               vi_o = spatial(8, i_0)
+                vi = spatial(32, i_0 * 4 + i_1)   ->       for i_1 in range(4):
+                B[vi] = A[vi]                                  with block("B"):
+                                                                   vi_i = spatial(4, i_1)
+                                                                   B[vi_o * 4 + vi_i] = A[…]
+
+    A reduction that goes on outside takes its init out, over the spatial loops inside.
+    """
+    if isinstance(target, LoopRV):
+        place: Stmt = sch.loop(target)
+        inside = sch.state.index.blocks_under(place)
+        _check_only_loops(place)
+    else:
+        given = list(target) if isinstance(target, (list, tuple)) else [target]
+        if not given:
+            refuse("there are no blocks to put into one")
+        inside = [sch.realize(b) for b in given]
+        place = inside[0]
+    if len(inside) == 1:
+        return _blockize_one(sch, place, inside[0], preserve_unit_iters)
+    return _blockize_many(sch, place if isinstance(target, LoopRV) else None, inside)
+
+
+def _check_only_loops(place: Stmt) -> None:
+    """Refuse if something stands under a loop that is neither a loop nor in a block."""
+    stack: list[Stmt] = [place]
+    while stack:
+        n = stack.pop()
+        if isinstance(n, For):
+            stack.append(n.body)
+        elif isinstance(n, SeqStmt):
+            stack.extend(n.seq)
+        elif not isinstance(n, BlockRealize):
+            refuse("a statement under it stands in no block", at=n)
+
+
+def _blockize_one(sch: Schedule, place: Stmt, me: BlockRealize, keep_units: bool) -> BlockRV:
+    nest, name = sch.state.index.loops_of(me), me.block.name_hint
+    inner = nest[nest.index(place) :] if isinstance(place, For) else []
+    outer = nest[: len(nest) - len(inner)]
+    for x in inner:
+        if (vars_used(x.min) | vars_used(x.extent)) & {y.loop_var for y in outer}:
+            refuse(f"the bounds of loop `{x.loop_var.name}` depend on a loop outside", at=x)
+    pairs = _divide(me, outer, inner)
+    made = _Divided(me.block, pairs[:-1], keep_units)
+    outside, inside = (p.source for p in pairs[-1])
+    block = substitute(me.block.replace(iter_vars=made.inner_iters), made.table)
+    init: Stmt | None = None
+    if block.init is not None and made.reduces_outside:
+        realized = BlockRealize(made.inner_values, inside, block)
+        init = init_nest(realized, inner, 0)
+        if init is None:
+            refuse(f"a loop drives both spatial and reduction iterators of block {name}", at=me)
+        block = refresh_regions(block.replace(init=None))
+    body: Stmt = BlockRealize(made.inner_values, inside, block, span=me.span)
+    for x in reversed(inner):
+        body = x.replace(body=body)
+    around = refresh_regions(Block(made.outer_iters, (), (), f"{name}_o", body, init))
+    sch.state.replace(place, BlockRealize(made.outer_values, outside, around, span=me.span))
+    return BlockRV(around.key, around.name_hint)
+
+
+def _divide(me: BlockRealize, outer: list[For], inner: list[For]) -> list[list[IterMark]]:
+    """The values of a block's iterators as parts over the outer and over the inner loops."""
+    domains = {x.loop_var: Range.from_min_extent(x.min, x.extent) for x in (*outer, *inner)}
+    if me.block.iter_vars:
+        found = subspace_divide(me.iter_values, domains, [x.loop_var for x in inner], me.predicate)
+    else:
+        found = [[IterMark(me.predicate, const(0)), IterMark(const(True, "bool"), const(0))]]
+    if not found:
+        names = ", ".join(f"`{x.loop_var.name}`" for x in inner) or "no loop"
+        values = ", ".join(f"{iv.var.name} = {v}" for iv, v in zip(me.block.iter_vars, me.iter_values, strict=True))
+        only = "" if is_one(me.predicate) else f" where {me.predicate}"
+        refuse(
+            f"the iterators of block {me.block.name_hint} ({values}{only}) do not fall into a part over "
+            f"{names} and a part over the loops outside",
+            at=me,
+            hint="split by a factor that divides the extent, or pad_einsum first"
+            if only
+            else "let the loops outside count whole tiles of the loops inside",
+        )
+    return found
+
+
+class _Divided:
+    """The iterators of a block as those of an outer and an inner block."""
+
+    def __init__(self, block: Block, pairs: list[list[IterMark]], keep_units: bool) -> None:
+        self.outer_iters: list[IterVar] = []
+        self.inner_iters: list[IterVar] = []
+        self.outer_values: list[PrimExpr] = []
+        self.inner_values: list[PrimExpr] = []
+        self.table: dict[Var, PrimExpr] = {}
+        self.reduces_outside = False
+        ana = Analyzer()
+        for iv, (outside, inside) in zip(block.iter_vars, pairs, strict=True):
+            kind = iv.var.dtype
+            place: PrimExpr = const(0, kind)
+            for mark, suffix, iters, values in (
+                (outside, "_o", self.outer_iters, self.outer_values),
+                (inside, "_i", self.inner_iters, self.inner_values),
+            ):
+                value, base = _value(mark)
+                place = add(place, base)
+                unit = is_one(mark.extent)
+                if not unit or keep_units:
+                    v = Var(f"{iv.var.name}{suffix}", kind)
+                    iters.append(IterVar(Range.from_min_extent(const(0, kind), mark.extent), v, iv.iter_type))
+                    values.append(ana.simplify(value))
+                    if not unit:
+                        scale = inside.extent if mark is outside else const(1, kind)
+                        place = add(place, mul(v, scale))
+            self.table[iv.var] = place
+            if iv.iter_type == IterVar.CommReduce and not is_one(outside.extent):
+                self.reduces_outside = True
+
+
+def _value(mark: IterMark) -> tuple[PrimExpr, PrimExpr]:
+    """What a mark counts, from zero, and where it starts."""
+    source = mark.source
+    assert isinstance(source, IterSumExpr)
+    zero = const(0, source.dtype)
+    return normalize_iter_map_to_expr(source.replace(base=zero)), source.base
+
+
+def _blockize_many(sch: Schedule, place: Stmt | None, inside: list[BlockRealize]) -> BlockRV:
+    """One block around several, over the loops around them."""
+    part = _run_of(sch, inside) if place is None else [place]
+    nest = [x for x in sch.state.index.ancestors(part[0]) if isinstance(x, (For, Block))]
+    scope = next((i for i, x in enumerate(nest) if isinstance(x, Block)), len(nest))
+    outer = [x for x in reversed(nest[:scope]) if isinstance(x, For)]
+    iters: list[IterVar] = []
+    values: list[PrimExpr] = []
+    table: dict[Var, PrimExpr] = {}
+    for x in outer:
+        kinds = {
+            iv.iter_type
+            for r in inside
+            for iv, value in zip(r.block.iter_vars, r.iter_values, strict=True)
+            if x.loop_var in vars_used(value)
+        }
+        if not kinds:
+            continue
+        for r in inside:
+            if r.block.init is not None and _reduces(r, x.loop_var):
+                refuse(
+                    f"loop `{x.loop_var.name}` carries the reduction of block {r.block.name_hint}, whose init "
+                    "cannot stay inside",
+                    at=r,
+                    hint=f"decompose_reduction({r.block.name_hint}, {x.loop_var.name}) first",
+                )
+        v = Var(f"v_{x.loop_var.name}", x.loop_var.dtype)
+        # A loop that drives a reduction anywhere must be run as one; spatial is what all of them agree on.
+        kind = next((k for k in (IterVar.Ordered, IterVar.CommReduce) if k in kinds), IterVar.DataPar)
+        iters.append(IterVar(Range.from_min_extent(x.min, x.extent), v, kind))
+        values.append(x.loop_var)
+        table[x.loop_var] = v
+    body = part[0] if len(part) == 1 else SeqStmt(tuple(part))
+    name = "_".join(r.block.name_hint for r in inside) + "_o"
+    around = refresh_regions(Block(iters, (), (), name, substitute(body, table)))
+    made = BlockRealize(values, const(True, "bool"), around)
+    if place is not None:
+        sch.state.replace(place, made)
+    else:
+        holder = sch.state.index.parents[part[0]]
+        assert isinstance(holder, SeqStmt)
+        at = holder.seq.index(part[0])
+        whole = (*holder.seq[:at], made, *holder.seq[at + len(part) :])
+        sch.state.replace(holder, whole[0] if len(whole) == 1 else SeqStmt(whole))
+    return BlockRV(around.key, around.name_hint)
+
+
+def _reduces(r: BlockRealize, var: Var) -> bool:
+    pairs = zip(r.block.iter_vars, r.iter_values, strict=True)
+    return any(iv.iter_type == IterVar.CommReduce and var in vars_used(v) for iv, v in pairs)
+
+
+def _run_of(sch: Schedule, inside: list[BlockRealize]) -> list[Stmt]:
+    """The statements of a sequence that hold some blocks: neighbours, with no other block in them."""
+    index = sch.state.index
+    paths = [[r, *index.ancestors(r)] for r in inside]
+    holder = next((n for n in paths[0] if all(n in p for p in paths)), None)
+    if not isinstance(holder, SeqStmt) or any(enclosing_block(sch, r) is not enclosing_block(sch, holder) for r in inside):
+        refuse("the blocks do not stand beside each other in one scope", at=inside[-1])
+    assert isinstance(holder, SeqStmt)
+    held = [next(i for i, s in enumerate(holder.seq) if s in p) for p in paths]
+    run = list(holder.seq[min(held) : max(held) + 1])
+    for s in run:
+        _check_only_loops(s)
+        for r in index.blocks_under(s):
+            if r not in inside:
+                refuse(f"block {r.block.name_hint} stands between the blocks", at=r)
+    return run
+
+
+# ---------------------------------------------------------------------------- tensorize
+@primitive
+def tensorize(
+    sch: Schedule, block_or_loop: BlockRV | LoopRV, tensor_intrin: str, preserve_unit_iters: bool = True
+) -> None:
+    """Let an intrinsic do what a block, or all that is under a loop, does.
+
+    for i_0 in range(8):                        for i_0 in range(8):
+        for i_1, k in grid(4, 4):                   with block("C_o"):
+            with block("C"):                 ->         c = match_buffer(C[i_0 * 4:i_0 * 4 + 4], (4,))
+                C[vi] += A[vk] * B[vi, vk]              …
+                                                        call_extern("dot_4x4", c, a, b)
+
+    The body must be what the intrinsic's `desc` says, up to names, offsets and the order of commuting operands.
+    """
+    found = TensorIntrin.get(tensor_intrin, allow_missing=True)
+    if found is None:
+        refuse(f"no tensor intrinsic is registered as {tensor_intrin!r}{near(tensor_intrin)}")
+    assert found is not None
+    here: Stmt = sch.loop(block_or_loop) if isinstance(block_or_loop, LoopRV) else sch.realize(block_or_loop)
+    if isinstance(block_or_loop, LoopRV):
+        block_or_loop = blockize(sch, block_or_loop, preserve_unit_iters)
+    me = sch.realize(block_or_loop)
+    try:
+        matched = match_bodies(sch.state.analyzer_at(me.block.body), me.block.body, body_block(found.desc, "desc").body)
+    except Different as different:
+        raise Unlike(different, me.block.name_hint, tensor_intrin, here) from None
+    impl = renew_defs(found.impl)
+    _implement(sch, me, here, matched, found.desc, impl)
+
+
+def _implement(
+    sch: Schedule, me: BlockRealize, here: Stmt, matched: Matched, desc: PrimFunc, impl: PrimFunc
+) -> None:
+    """Replace the body of a block by the implementation over the regions that the description matched."""
+    ana = sch.state.analyzer_at(me.block.body)
+    new = body_block(impl, "impl")
+    matches: list[MatchBufferRegion] = []
+    for theirs, ours in zip(params(desc, "desc"), params(impl, "impl"), strict=True):
+        found = matched.regions.get(theirs)
+        if found is None:
+            refuse(f"the desc of the intrinsic does not use {theirs.name}, so there is nothing to give it", at=here)
+        assert found is not None
+        source, starts = found
+        lead = len(starts) - len(theirs.shape)
+        sizes = [const(1, s.dtype) for s in starts[:lead]] + [
+            _size(d, s.dtype) for d, s in zip(theirs.shape, starts[lead:], strict=True)
+        ]
+        ranges = [Range.from_min_extent(ana.simplify(s), n) for s, n in zip(starts, sizes, strict=True)]
+        region = BufferRegion(source, tuple(ranges))
+        _check_view(ana, here, ours, region, new.body)
+        matches.append(MatchBufferRegion(ours, region))
+    views = {m.buffer: m.source for m in matches}
+    reads = [_moved(ana, r, views) for r in new.reads]
+    writes = [_moved(ana, w, views) for w in new.writes]
+    if me.block.init is not None:
+        made = {w.buffer for w in writes}
+        reads = [r for r in reads if r.buffer not in made]
+    block = me.block.replace(
+        reads=tuple(reads) or me.block.reads,
+        writes=tuple(writes) or me.block.writes,
+        body=new.body,
+        alloc_buffers=(*me.block.alloc_buffers, *new.alloc_buffers),
+        match_buffers=(*me.block.match_buffers, *matches, *new.match_buffers),
+        annotations={**me.block.annotations, **new.annotations},
+    )
+    index = sch.state.index
+    gone = [n for n in pre_order(me.block.body) if isinstance(n, (For, Block))]
+    sch.state.replace(me.block, block)
+    del index
+    for n in gone:
+        handle = LoopRV(n.loop_var) if isinstance(n, For) else BlockRV(n.key, n.name_hint)
+        sch.forget(handle, f"tensorize({_name(here)}, …)")
+
+
+def _name(n: Stmt) -> str:
+    return n.loop_var.name if isinstance(n, For) else n.block.name_hint if isinstance(n, BlockRealize) else ""
+
+
+def _size(d: PrimExpr, kind: str) -> PrimExpr:
+    value = const_value(d)
+    return d if value is None else const(int(value), kind)
+
+
+def _moved(ana: Analyzer, r: BufferRegion, views: dict[Buffer, BufferRegion]) -> BufferRegion:
+    """A region of an implementation's buffer as one of the buffer that it stands for."""
+    source = views.get(r.buffer)
+    if source is None:
+        return r
+    lead = len(source.region) - len(r.region)
+    moved = [
+        Range.from_min_extent(ana.simplify(add(s.min, x.min)), x.extent)
+        for s, x in zip(source.region[lead:], r.region, strict=True)
+    ]
+    return BufferRegion(source.buffer, (*source.region[:lead], *moved))
+
+
+def _check_view(ana: Analyzer, here: Stmt, view: Buffer, region: BufferRegion, body: Stmt) -> None:
+    """Refuse if a region does not lie in memory as the implementation takes it to."""
+    source = region.buffer
+    lead = len(region.region) - len(view.shape)
+    have = source.dense_strides()[lead:]
+    if source.data_alignment % view.data_alignment:
+        refuse(
+            f"the intrinsic takes {view.name} aligned to {view.data_alignment} bytes, and {source.name} is "
+            f"aligned to {source.data_alignment}",
+            at=here,
+        )
+    offset = source.offset_of([r.min for r in region.region])[0]
+    if not ana.can_prove_equal(floormod(offset, const(view.offset_factor, offset.dtype)), const(0, offset.dtype)):
+        refuse(
+            f"the intrinsic takes {view.name} at a multiple of {view.offset_factor} elements, and the region of "
+            f"{source.name} starts at {ana.simplify(offset)}",
+            at=here,
+        )
+    for d, (want, stride) in enumerate(zip(view.strides, have, strict=False)):
+        if not isinstance(want, Var) and not ana.can_prove(equal(want, stride)) and not is_one(view.shape[d]):
+            refuse(
+                f"the intrinsic takes {view.name} with stride {want} in dimension {d}, and {source.name} has "
+                f"{ana.simplify(stride)} there",
+                at=here,
+            )
+    how = _by_pointer(view, body)
+    if how is None:
+        return
+    if not view.strides:
+        dense: PrimExpr = const(1, have[-1].dtype) if have else const(1)
+        for d in reversed(range(len(view.shape))):
+            if not is_one(view.shape[d]) and not ana.can_prove_equal(have[d], dense):
+                refuse(
+                    f"the intrinsic takes {view.name} as one piece of memory ({how}), and the rows of the region "
+                    f"of {source.name} lie {ana.simplify(have[d])} elements apart",
+                    at=here,
+                    hint=f"cache_read or transform_layout {source.name} to pack it, or give {view.name} strides "
+                    "that are variables in the impl",
+                )
+            dense = mul(dense, _size(view.shape[d], dense.dtype))
+    if not isinstance(view.elem_offset, Var) and not ana.can_prove_equal(view.elem_offset, offset):
+        refuse(
+            f"the intrinsic uses the pointer of {view.name} and leaves no room for an offset, and the region of "
+            f"{source.name} starts at {ana.simplify(offset)}",
+            at=here,
+            hint=f"declare {view.name} with offset_factor=1 in the impl",
+        )
+
+
+def _by_pointer(view: Buffer, body: Stmt) -> str | None:
+    """How an implementation uses a buffer other than by its elements, if it does."""
+    wide = const_value(view.shape[-1]) if view.shape else None
+    for n in pre_order(body):
+        if n is view.data:
+            return "through its pointer"
+        if isinstance(n, (BufferLoad, BufferStore)) and n.buffer is view and n.indices:
+            last = n.indices[-1]
+            if isinstance(last, Ramp) and len(view.shape) > 1 and (wide is None or last.lanes > wide):
+                return f"as vectors of {last.lanes}"
+    return None
