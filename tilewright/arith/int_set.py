@@ -147,8 +147,8 @@ class IntervalSet(IntSet):
     def is_nothing(self) -> bool:
         if self._min is _POS or self._max is _NEG:
             return True
-        a, b = getattr(self._min, "value", None), getattr(self._max, "value", None)
-        return a is not None and b is not None and bool(a > b)
+        a, b = self._min, self._max
+        return isinstance(a, IntImm) and isinstance(b, IntImm) and a.value > b.value
 
     def is_everything(self) -> bool:
         return self._min is _NEG and self._max is _POS

@@ -79,6 +79,7 @@ from .tensor import (
     TensorSlice,
     elementwise,
 )
+from .tensor_intrin import TensorIntrin, decl_tensor_intrin
 
 __all__ = [
     "abs",
@@ -169,6 +170,7 @@ __all__ = [
     "tensor",
     "Tensor",
     "TensorComputeOp",
+    "TensorIntrin",
     "TensorSlice",
     "thread_axis",
     "trace",
@@ -236,7 +238,6 @@ class _Unsupported:
 
 gradient = _Unsupported("te.gradient")
 hybrid = _Unsupported("te.hybrid", "write te.compute, te.extern or a tir script")
-decl_tensor_intrin = _Unsupported("te.decl_tensor_intrin")
 trace = _Unsupported("te.trace")
 
 _FROM_SCHEDULE = ("Schedule", "Stage", "create_schedule")

@@ -16,12 +16,14 @@ from ..ir.stmt import Stmt
 from ..tir.schedule import BlockRV, LoopRV
 from ..tir.schedule import Schedule as TirSchedule
 from ..tir.schedule import loops as tir_loops
+from ..tir.schedule.tensorize import tensorize_declared
 from .create_prim_func import build_prim_func
 from .tensor import BaseComputeOp, Operation, PlaceholderOp, Tensor
+from .tensor_intrin import TensorIntrin
 
 __all__ = ["InferBound", "Schedule", "ScheduleOps", "SchedulePostProcToPrimFunc", "Stage", "create_schedule"]
 
-_LATER_STAGE = ("env_threads", "rolling_buffer", "set_store_predicate", "tensorize", "transform_layout")
+_LATER_STAGE = ("env_threads", "rolling_buffer", "set_store_predicate", "transform_layout")
 _LATER = ("create_group",)
 
 
@@ -81,6 +83,7 @@ class Stage:
         self.group = None
         self.attach: tuple[Stage, IterVar] | None = None
         self.inlined = False
+        self.tensorized: list[Step] = []  # axes handed to the hardware
         self.settings: list[tuple[str, tuple[Any, ...]]] = []  # about the buffer that it fills
 
     # -- axes ----------------------------------------------------------------------------------
@@ -209,6 +212,16 @@ class Stage:
             raise ScheduleError(f"s[{self.op.name}].bind takes a te.thread_axis, not {thread_ivar!r}")
         self._mark("bind", ivar, thread_ivar.thread_tag)
 
+    def tensorize(self, var: IterVar, tensor_intrin: TensorIntrin) -> None:
+        """Let an instruction of the hardware do an axis and all that is inside it."""
+        if not isinstance(tensor_intrin, TensorIntrin):
+            raise ScheduleError(
+                f"s[{self.op.name}].tensorize takes what te.decl_tensor_intrin gave, not {tensor_intrin!r}"
+            )
+        self._leaf(var, "tensorize")
+        self.tensorized.append(Step("tensorize", (var, tensor_intrin)))
+        self.iter_var_attrs[var] = "tensorize"
+
     def pragma(self, var: IterVar, pragma_type: str, pragma_value: Any = None) -> None:
         """Say something about an axis that later stages read, such as auto_unroll_max_step."""
         if pragma_type in ("vectorize", "unroll", "parallel"):
@@ -307,6 +320,17 @@ class Stage:
                 raise
         for kind, args in self.settings:
             getattr(sch, kind)(block, *args)
+
+    def replay_tensorize(self, sch: TirSchedule, handles: dict[IterVar, LoopRV]) -> None:
+        """Hand the tensorized axes over, when all loops of all stages are as they should be."""
+        for step in self.tensorized:
+            axis, intrin = step.args
+            try:
+                tensorize_declared(sch, handles[axis], intrin.name, *intrin.forms())
+            except ScheduleError as err:
+                if hasattr(err, "place"):
+                    err.place = step.span
+                raise
 
     def _carry_out(self, sch: TirSchedule, step: Step, handles: dict[IterVar, LoopRV]) -> None:
         if step.kind == "split":
@@ -421,6 +445,7 @@ class Schedule:
         stage._leaf(axis, "rfactor")
         if axis.iter_type != IterVar.CommReduce:
             raise ScheduleError(f"rfactor({old.name}): `{axis.var.name}` is not a reduction axis of it")
+        _check_reduction_only(stage)
         steps, stage.relations = stage.relations, []
         roots = stage.root_iter_vars
         others = [iv for iv in stage.leaf_iter_vars if iv.iter_type == IterVar.CommReduce and iv is not axis]
@@ -441,11 +466,12 @@ class Schedule:
             handles = dict(zip(roots, sch.get_loops(block), strict=True))
             for step in steps:
                 stage._carry_out(sch, step, handles)
-            # The axes in the order in which the new stage has them.
+            old_loops = [x.var for x in sch.get_loops(block)]
             r.blocks[made] = sch.rfactor(handles[axis], factor_axis)
-            loops = {x.name: x for x in sch.get_loops(r.blocks[made])}
-            order = [axis if iv is own else iv for iv in axes]
-            sch.reorder(*[loops[iv.var.name] for iv in (*order, *others)])
+            loops = dict(zip(old_loops, sch.get_loops(r.blocks[made]), strict=True))
+            # The axes in the order in which the new stage has them.
+            back = dict(zip([*spatial, own], [*old.axis, axis], strict=True))
+            sch.reorder(*[loops[handles[iv].var] for iv in (*[back[iv] for iv in axes], *others)])
 
         self._edits.append(edit)
         return inner.output(0)
@@ -477,6 +503,8 @@ class Schedule:
         handles: dict[IterVar, LoopRV] = {}
         for stage in live:
             stage.replay(sch, replay.blocks[stage], handles)
+        for stage in live:
+            stage.replay_tensorize(sch, handles)
         self._replayed = sch
         made = sch.state.func
         assert isinstance(made, PrimFunc)
@@ -505,6 +533,19 @@ class _Replay:
         if block is None:
             return tensor.op.name
         return self.sch.get(block).writes[tensor.value_index].buffer
+
+
+def _check_reduction_only(stage: Stage) -> None:
+    """Refuse if steps of a stage are about its spatial axes: these come anew with rfactor."""
+    for step in stage.relations:
+        axes = [a for a in step.args if isinstance(a, IterVar)]
+        if any(a.iter_type != IterVar.CommReduce for a in axes):
+            names = ", ".join(a.var.name for a in axes)
+            raise ScheduleError(
+                f"rfactor({stage.op.name}): {step.kind}({names}) comes before it, and the axes that are not "
+                f"reduced start anew\n  at {user_span()}\n\n"
+                "  hint: split the reduction axis, then rfactor, then schedule both stages"
+            )
 
 
 def _later(what: str) -> Any:

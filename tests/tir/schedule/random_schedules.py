@@ -298,7 +298,8 @@ def program_of(recipe: Recipe) -> Any:
     d = Draft(recipe.dtype)
     first = recipe.stages[0][1] if recipe.stages else (0,) * NUMBERS
     rank = 1 + first[4] % 3
-    d.fresh(tuple(SIZES[(first[4] >> (3 * i + 2)) % len(SIZES)] for i in range(rank)))
+    sizes = [SIZES[(first[4] >> (3 * i + 2)) % len(SIZES)] for i in range(rank)]
+    d.fresh(tuple(sizes[: rank - 1] if np.prod(sizes) > LARGEST else sizes))
     d.used.clear()
     for word, numbers in recipe.stages:
         STAGES[word](d, numbers)

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from ...arith import Analyzer, eval_set
 from ...ir.buffer import Buffer, BufferRegion
 from ...ir.equal import structural_equal
-from ...ir.expr import BufferLoad, IterVar, PrimExpr, Range, Var, const
+from ...ir.expr import BufferLoad, IterVar, Or, PrimExpr, Range, Var, const
 from ...ir.functor import pre_order, substitute, vars_used
-from ...ir.ops import add, conjuncts, less, less_equal
+from ...ir.ops import add, conjuncts, less, less_equal, sub
 from ...ir.stmt import Block, BlockRealize, BufferStore, For, IfThenElse, Stmt
 
 __all__ = ["Use", "own_part", "reads_are_covered", "uses_under"]
@@ -21,7 +21,7 @@ Box = list[tuple[PrimExpr, PrimExpr]]
 class Use:
     """A read or a write of a buffer by a block, in terms of the loops around it."""
 
-    __slots__ = ("block", "conditions", "inner", "ranges", "realize", "region", "write")
+    __slots__ = ("block", "conditions", "inner", "ranges", "realize", "region", "values", "write")
 
     def __init__(
         self,
@@ -30,12 +30,11 @@ class Use:
         write: bool,
         inner: Mapping[Var, Range],
         conditions: list[PrimExpr],
+        table: Mapping[Any, Any],
     ) -> None:
         self.realize, self.block, self.write = realize, realize.block, write
         self.region, self.inner, self.conditions = region, inner, conditions
-        table: dict[Any, Any] = dict(
-            zip((iv.var for iv in self.block.iter_vars), realize.iter_values, strict=True)
-        )
+        self.values = [table[iv.var] for iv in self.block.iter_vars]
         self.ranges = [(substitute(r.min, table), substitute(r.extent, table)) for r in region.region]
 
     def box(self) -> Box | None:
@@ -69,40 +68,70 @@ def _unknown(e: Any, inner: Mapping[Var, Range]) -> bool:
 
 def uses_under(loop: For) -> dict[Buffer, list[Use] | None]:
     """The uses of each buffer inside a loop, in the order of the program; None where it is used outside of
-    blocks, about which nothing is known."""
-    out: dict[Buffer, list[Use] | None] = {}
-    for n, inner, conditions in _blocks(loop.body, {}, []):
-        if not isinstance(n, BlockRealize):
-            out[n.buffer] = None
-            continue
+    blocks that declare it, about which nothing is known. Memory that a block inside has for itself is not
+    among them."""
+    walk = _Uses()
+    walk.go(loop.body, {}, [], {}, frozenset())
+    return walk.found
+
+
+class _Uses:
+    def __init__(self) -> None:
+        self.found: dict[Buffer, list[Use] | None] = {}
+
+    def go(
+        self,
+        n: Any,
+        inner: dict[Var, Range],
+        conditions: list[PrimExpr],
+        table: dict[Any, Any],
+        seen: frozenset[Buffer],
+    ) -> None:
+        """Walk with the loops and conditions around, the values of iterators, and what blocks declared."""
+        if isinstance(n, BlockRealize):
+            self.block(n, inner, conditions, table, seen)
+            return
+        if isinstance(n, (BufferLoad, BufferStore)) and n.buffer not in seen:
+            self.found[n.buffer] = None
+        if isinstance(n, For):
+            low, size = substitute(n.min, table), substitute(n.extent, table)
+            inner = {**inner, n.loop_var: Range.from_min_extent(low, size)}
+        if isinstance(n, IfThenElse):
+            condition = substitute(n.condition, table)
+            self.go(n.condition, inner, conditions, table, seen)
+            self.go(n.then_case, inner, conditions + conjuncts(condition), table, seen)
+            if n.else_case is not None:
+                self.go(n.else_case, inner, [*conditions, condition], table, seen)
+            return
+        for child in n.children():
+            if isinstance(child, (Stmt, PrimExpr)):
+                self.go(child, inner, conditions, table, seen)
+
+    def block(
+        self,
+        n: BlockRealize,
+        inner: dict[Var, Range],
+        conditions: list[PrimExpr],
+        table: dict[Any, Any],
+        seen: frozenset[Buffer],
+    ) -> None:
         block = n.block
+        values = [substitute(v, table) for v in n.iter_values]
+        for value in (*n.iter_values, n.predicate):
+            self.go(value, inner, conditions, table, seen)
+        table = {**table, **{iv.var: v for iv, v in zip(block.iter_vars, values, strict=True)}}
+        conditions = conditions + [c for c in conjuncts(substitute(n.predicate, table)) if vars_used(c)]
         for region, write in [(r, False) for r in block.reads] + [(w, True) for w in block.writes]:
-            held = out.setdefault(region.buffer, [])
+            if region.buffer in seen:
+                continue
+            held = self.found.setdefault(region.buffer, [])
             if held is not None:
-                held.append(Use(n, region, write, inner, conditions))
-    return out
-
-
-def _blocks(
-    n: Any, inner: dict[Var, Range], conditions: list[PrimExpr]
-) -> Iterator[tuple[Any, dict[Var, Range], list[PrimExpr]]]:
-    """The outermost blocks inside, and the accesses outside of them, with the loops and conditions around."""
-    if isinstance(n, BlockRealize):
-        yield n, inner, conditions + [c for c in conjuncts(n.predicate) if vars_used(c)]
-        return
-    if isinstance(n, (BufferLoad, BufferStore)):
-        yield n, inner, conditions
-    if isinstance(n, For):
-        inner = {**inner, n.loop_var: Range.from_min_extent(n.min, n.extent)}
-    if isinstance(n, IfThenElse):
-        yield from _blocks(n.condition, inner, conditions)
-        yield from _blocks(n.then_case, inner, conditions + conjuncts(n.condition))
-        if n.else_case is not None:
-            yield from _blocks(n.else_case, inner, [*conditions, n.condition])
-        return
-    for child in n.children():
-        if isinstance(child, (Stmt, PrimExpr)):
-            yield from _blocks(child, inner, conditions)
+                held.append(Use(n, region, write, inner, conditions, table))
+        own = (*block.alloc_buffers, *(m.buffer for m in block.match_buffers))
+        seen = seen | {r.buffer for r in (*block.reads, *block.writes)} | set(own)
+        for part in (block.init, block.body):
+            if part is not None:
+                self.go(part, inner, conditions, table, seen)
 
 
 def own_part(loop: For, uses: list[Use], ana: Analyzer) -> bool:
@@ -142,7 +171,7 @@ def _reduces(block: Block) -> bool:
 
 
 def _within(use: Use) -> bool:
-    for iv, value in zip(use.block.iter_vars, use.realize.iter_values, strict=True):
+    for iv, value in zip(use.block.iter_vars, use.values, strict=True):
         if iv.iter_type == IterVar.CommReduce and not vars_used(value) <= set(use.inner):
             return False
     return True
@@ -151,15 +180,19 @@ def _within(use: Use) -> bool:
 def _covers(write: Use, read: Use, ana: Analyzer) -> bool:
     for c in write.conditions:
         # A condition that cuts off the end of a tile leaves out what nobody reads; one that picks
-        # iterations leaves the read to what another iteration wrote.
-        if not vars_used(c) & set(write.inner) and not any(structural_equal(c, d) for d in read.conditions):
+        # iterations leaves the read to what another iteration wrote, and so does a choice (the first one,
+        # or what is new in it).
+        picks = not vars_used(c) & set(write.inner) or any(isinstance(m, Or) for m in pre_order(c))
+        if picks and not any(structural_equal(c, d) for d in read.conditions):
             return False
     if write.same_place(read):
         return True
     outer, inner = write.box(), read.box()
     if outer is None or inner is None:
         return False
+    # What lies outside of the buffer is guarded, and not read.
     return all(
-        ana.can_prove(less_equal(low, a)) and ana.can_prove(less_equal(b, high))
-        for (low, high), (a, b) in zip(outer, inner, strict=True)
+        (ana.can_prove(less_equal(low, a)) or ana.can_prove(less_equal(low, const(0, low.dtype))))
+        and (ana.can_prove(less_equal(b, high)) or ana.can_prove(less(sub(dim, const(2, dim.dtype)), high)))
+        for (low, high), (a, b), dim in zip(outer, inner, read.region.buffer.shape, strict=True)
     )

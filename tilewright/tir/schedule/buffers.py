@@ -1,12 +1,13 @@
-"""What primitives ask about buffers: which one is meant, who holds it, and how it is exchanged for another."""
+"""What primitives ask about buffers: which one is meant, who holds it, how it is exchanged."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
 from ...ir.buffer import Buffer, MatchBufferRegion
-from ...ir.expr import BufferLoad, Var
+from ...ir.expr import BufferLoad, Call
 from ...ir.functor import pre_order, substitute
+from ...ir.op import Op
 from ...ir.stmt import Block, BlockRealize, BufferStore
 from .primitive import refuse
 
@@ -14,6 +15,8 @@ if TYPE_CHECKING:
     from .schedule import Schedule
 
 __all__ = ["check_plain_accesses", "chosen_buffer", "holder_of", "named_buffer", "swap_buffer"]
+
+_ADDRESS_OF = Op.get("tir.address_of")
 
 
 def chosen_buffer(me: BlockRealize, which: Any) -> tuple[str, int, Buffer]:
@@ -70,13 +73,19 @@ def check_plain_accesses(sch: Schedule, me: BlockRealize, buffer: Buffer, what: 
     for n in pre_order(sch.state.func.body):
         if isinstance(n, MatchBufferRegion) and n.source.buffer is buffer:
             refuse(f"a region of {name} is seen as {n.buffer.name} by match_buffer", at=me)
-        elif isinstance(n, Var) and n is buffer.data:
+        elif n is buffer.data or (
+            isinstance(n, Call) and n.op is _ADDRESS_OF and _is_element(n.args[0], buffer)
+        ):
             refuse(f"a pointer to {name} is passed on, so there is no telling which elements are used", at=me)
         elif isinstance(n, (BufferLoad, BufferStore)):
             if n.buffer is buffer and any(i.dtype.lanes > 1 for i in n.indices):
                 refuse(f"{name} is used by vectors already", at=me)
             if n.buffer is not buffer and n.buffer.data is buffer.data:
                 refuse(f"the memory of {name} is seen as {n.buffer.name} too", at=me)
+
+
+def _is_element(e: object, buffer: Buffer) -> bool:
+    return isinstance(e, BufferLoad) and e.buffer is buffer
 
 
 def swap_buffer(sch: Schedule, old: Buffer, new: Buffer) -> None:

@@ -11,7 +11,14 @@ from ...ir.functor import Mutator
 from ...ir.ops import add, greater_equal, less, less_equal, logical_and
 from ...ir.stmt import Block, BlockRealize, BufferStore, For, ForKind, SeqStmt, Stmt
 from ...ir.types import PointerType, PrimType
-from .blocks import check_dominant, consumers_of, enclosing_block, insert_beside, producers_of
+from .blocks import (
+    check_dominant,
+    check_no_pointer,
+    consumers_of,
+    enclosing_block,
+    insert_beside,
+    producers_of,
+)
 from .primitive import BlockRV, primitive, refuse
 from .regions import box, touched
 
@@ -135,25 +142,62 @@ def cache_read(
     me = sch.realize(block)
     _check_scope(storage_scope, me)
     buffer = _region(me.block.reads, read_buffer_index, me, "read")
-    chosen = [sch.realize(b) for b in consumer_blocks or ()] or [me]
+    order = {r: i for i, r in enumerate(sch.state.index.order)}
+    chosen = sorted([sch.realize(b) for b in consumer_blocks or ()] or [me], key=order.__getitem__)
     for r in chosen:
-        if not any(x.buffer is buffer for x in r.block.reads):
-            refuse(f"block {r.block.name_hint} does not read {buffer.name}", at=r)
+        _check_reader(sch, r, me, buffer)
+    makers = []
+    for maker in producers_of(sch, me, {buffer}):
+        if order[maker] < order[chosen[0]]:
+            makers.append(maker)
+        elif order[maker] < order[chosen[-1]]:
+            refuse(
+                f"block {maker.block.name_hint} writes {buffer.name} between its readers, "
+                "so one copy does not do for all of them",
+                at=maker,
+            )
     cached = _cached(buffer, storage_scope)
     scope = enclosing_block(sch, me)
     assert scope is not None
-    makers = producers_of(sch, me, {buffer})
-    keys = {r.block.key for r in chosen}
-    # Behind the last block that makes it, as close as the readers allow; else before the first reader.
-    anchor = _branch(sch, makers[-1], chosen) if makers else _branch(sch, chosen[0], chosen[1:])
-    around = sch.state.index.parents[anchor] if len(chosen) > 1 or makers else anchor
-    assert around is not None
-    sets = touched(sch, around, chosen, lambda b: b.reads, {buffer})[buffer]
-    region = box(sch, anchor, buffer, sets)
+    anchor, region = _copied(sch, buffer, makers, chosen)
     nest, copy = copy_nest(sch, anchor, buffer, cached, region, _name(sch, cached.name))
     insert_beside(sch, anchor, nest, before=not makers)
-    _rewrite_scope(sch, scope.key, _Redirect(buffer, cached, keys), cached)
+    _rewrite_scope(sch, scope.key, _Redirect(buffer, cached, {r.block.key for r in chosen}), cached)
     return BlockRV(copy.key, copy.name_hint)
+
+
+def _check_reader(sch: Schedule, r: BlockRealize, me: BlockRealize, buffer: Buffer) -> None:
+    name = r.block.name_hint
+    if enclosing_block(sch, r) is not enclosing_block(sch, me):
+        refuse(f"block {name} is not in the scope of block {me.block.name_hint}", at=r)
+    if not any(x.buffer is buffer for x in r.block.reads):
+        refuse(f"block {name} does not read {buffer.name}", at=r)
+    if any(w.buffer is buffer for w in r.block.writes):
+        refuse(f"block {name} writes {buffer.name} too, and the copy would take its writes", at=r)
+    check_no_pointer(r, buffer, "its reads cannot be turned to the copy")
+
+
+def _copied(
+    sch: Schedule, buffer: Buffer, makers: list[BlockRealize], readers: list[BlockRealize]
+) -> tuple[Stmt, list[Range]]:
+    """Beside which statement a buffer is copied, and how much of it.
+
+    Behind the last block that makes it, in as few loops as keep that before the readers; what nobody
+    makes is copied in front of everything that reads it.
+    """
+    index = sch.state.index
+    anchor = _branch(sch, makers[-1], readers) if makers else _branch(sch, readers[0], ())
+    around = index.parents[anchor]
+    assert around is not None
+    if all(around in index.ancestors(r) for r in readers):
+        sets = touched(sch, around, readers, lambda b: b.reads, {buffer})[buffer]
+        return anchor, box(sch, anchor, buffer, sets)
+    # Some read it when the loops around are done: the copy grows as the buffer does.
+    for m in makers:
+        if around not in index.ancestors(m):
+            refuse(f"block {m.block.name_hint} makes a part of {buffer.name} elsewhere, which would not be copied", at=m)
+    sets = touched(sch, around, makers, lambda b: b.writes, {buffer})[buffer]
+    return anchor, box(sch, anchor, buffer, sets)
 
 
 @primitive
@@ -175,13 +219,19 @@ def cache_write(
     _check_scope(storage_scope, me)
     buffer = _region(me.block.writes, write_buffer_index, me, "write")
     check_dominant(sch, me)
+    if me.block.init is None and any(r.buffer is buffer for r in me.block.reads):
+        refuse(f"block {me.block.name_hint} reads {buffer.name} too, which the other memory does not hold yet", at=me)
+    keys = {me.block.key}
+    for r in map(sch.realize, consumer_blocks or ()):
+        _check_reader(sch, r, me, buffer)
+        keys.add(r.block.key)
+    check_no_pointer(me, buffer, "its writes cannot be turned to other memory")
     cached = _cached(buffer, storage_scope)
     scope = enclosing_block(sch, me)
     assert scope is not None
     anchor = _branch(sch, me, consumers_of(sch, me))
     region = box(sch, anchor, buffer, touched(sch, anchor, [me], lambda b: b.writes, {buffer})[buffer])
     nest, copy = copy_nest(sch, anchor, cached, buffer, region, _name(sch, cached.name))
-    keys = {me.block.key} | {r.block.key for r in map(sch.realize, consumer_blocks or ())}
     insert_beside(sch, anchor, nest, before=False)
     _rewrite_scope(sch, scope.key, _Redirect(buffer, cached, keys), cached)
     return BlockRV(copy.key, copy.name_hint)
@@ -234,6 +284,7 @@ def storage_align(
     """
     me = sch.realize(block)
     buffer = _region(me.block.writes, buffer_index, me, "write")
+    _holder(sch, me, buffer)
     ndim = len(buffer.shape)
     where = axis + ndim if axis < 0 else axis
     if not 0 <= where < ndim - 1:
@@ -247,14 +298,20 @@ def storage_align(
     sch.state.replace(me.block, me.block.replace(annotations=held))
 
 
-def _swap_buffer(sch: Schedule, me: BlockRealize, old: Buffer, new: Buffer) -> None:
-    """Replace an allocated buffer by another in all of the program."""
+def _holder(sch: Schedule, me: BlockRealize, buffer: Buffer) -> Block:
+    """The block that allocates a buffer."""
     holder = next(
-        (r.block for r in sch.state.index.order if any(b is old for b in r.block.alloc_buffers)), None
+        (r.block for r in sch.state.index.order if any(b is buffer for b in r.block.alloc_buffers)), None
     )
     if holder is None:
-        refuse(f"{old.name} is a parameter of the function: who calls it decides where it lies", at=me)
+        refuse(f"{buffer.name} is a parameter of the function: who calls it decides where it lies", at=me)
     assert holder is not None
+    return holder
+
+
+def _swap_buffer(sch: Schedule, me: BlockRealize, old: Buffer, new: Buffer) -> None:
+    """Replace an allocated buffer by another in all of the program."""
+    holder = _holder(sch, me, old)
     body = _Redirect(old, new, None).visit(holder.body)
     allocs = tuple(new if b is old else b for b in holder.alloc_buffers)
     sch.state.replace(holder, holder.replace(body=body, alloc_buffers=allocs))

@@ -21,7 +21,8 @@ from .blocks import (
     producers_of,
     remove_stmt,
 )
-from .primitive import BlockRV, LoopRV, primitive, refuse
+from .inline import compute_inline
+from .primitive import BlockRV, Elsewhere, LoopRV, primitive, refuse
 from .regions import touched
 
 if TYPE_CHECKING:
@@ -41,6 +42,10 @@ def compute_at(
     for i in range(16):                           C[i] = B[i] + 1
         C[i] = B[i] + 1
     """
+    if isinstance(loop, Elsewhere):  # a place that was drawn and is no loop
+        if loop.place == -2:
+            compute_inline(sch, block)
+        return
     me, target = sch.realize(block), sch.loop(loop)
     name = me.block.name_hint
     _check_place(sch, me, target, name)
@@ -142,14 +147,14 @@ def _common_loops(sch: Schedule, blocks: list[BlockRealize]) -> list[str]:
 
 
 # ---------------------------------------------------------------------------- domains
-Domains = dict[Var, tuple[PrimExpr, PrimExpr, bool]]
+# For each iterator its first value, how many there are, and the bounds of its domain that they may leave.
+Domains = dict[Var, tuple[PrimExpr, PrimExpr, tuple[bool, bool]]]
 
 
 def _domains(
     sch: Schedule, me: BlockRealize, target: For, wanted: dict[Buffer, list[int_set.IntervalSet]]
 ) -> Domains:
-    """For each iterator the values that write what is wanted: the first, how many, and whether they may
-    leave its domain."""
+    """For each iterator the values that write what is wanted."""
     ana = _inside_loop(sch, target)
     found: dict[Var, list[int_set.IntervalSet]] = {iv.var: [] for iv in me.block.iter_vars}
     regions = [w for w in me.block.writes if w.buffer in wanted]
@@ -192,19 +197,21 @@ def _domains_made(
             if shift is None or _is_all(s, dim, ana) or not (s.has_lower_bound() and s.has_upper_bound()):
                 continue
             var, first, last = shift
+            if not ana.can_prove_equal(first, last):
+                _refuse_unmade(me, target, region.buffer)  # a window that reaches into other iterations
             iv = next(iv for iv in block.iter_vars if iv.var is var)
             end = sub(add(iv.dom.min, iv.dom.extent), const(1, iv.dom.min.dtype))
             assert at_all is not None
-            for bad in (
-                not ana.can_prove(less_equal(at_all[d].min_value, add(iv.dom.min, first))),
-                not ana.can_prove(less_equal(add(end, last), at_all[d].max_value)),
+            lowest, highest = at_all[d].min_value, at_all[d].max_value
+            if not (
+                ana.can_prove(less_equal(lowest, add(iv.dom.min, first)))
+                and ana.can_prove(less_equal(add(end, last), highest))
             ):
-                if bad:
-                    refuse(
-                        f"block {name} has points that read nothing of {region.buffer.name}, "
-                        f"and no iteration of loop `{target.loop_var.name}` would compute these",
-                        at=me,
-                    )
+                refuse(
+                    f"block {name} has points that read nothing of {region.buffer.name}, "
+                    f"and no iteration of loop `{target.loop_var.name}` would compute these",
+                    at=me,
+                )
             low, high = ana.simplify(sub(s.min_value, first)), ana.simplify(sub(s.max_value, last))
             old = found.get(var)
             here = int_set.IntervalSet(low, high)
@@ -256,8 +263,7 @@ def _check_made(
         step = Var(iv.var.name, iv.var.dtype)
         ranges[step] = Range.from_min_extent(const(0, step.dtype), size)
         table[iv.var] = add(low, step)
-        if leaves:
-            predicate = logical_and(predicate, _in_domain(table[iv.var], iv))
+        predicate = logical_and(predicate, _in_domain(table[iv.var], iv, leaves))
     for region in me.block.reads:
         sets = made.get(region.buffer)
         if sets is None:
@@ -266,20 +272,22 @@ def _check_made(
         for read, s, dim in zip(boxes, sets, region.buffer.shape, strict=True):
             if _is_all(s, dim, ana):
                 continue
+            if not (read.has_lower_bound() and read.has_upper_bound()):
+                _refuse_unmade(me, target, region.buffer)
             # What lies outside of the buffer is guarded, and not read.
-            low = max_of(read.min_value, const(0, dim.dtype)) if read.has_lower_bound() else None
-            high = min_of(read.max_value, sub(dim, const(1, dim.dtype))) if read.has_upper_bound() else None
-            if (
-                low is None
-                or high is None
-                or not (ana.can_prove(less_equal(s.min_value, low)) and ana.can_prove(less_equal(high, s.max_value)))
-            ):
-                refuse(
-                    f"block {me.block.name_hint} reads elements of {region.buffer.name} that an iteration of loop "
-                    f"`{target.loop_var.name}` does not make",
-                    at=target,
-                    hint="choose an outer loop, or bring the producer to it with compute_at",
-                )
+            first = max_of(read.min_value, const(0, dim.dtype))
+            last = min_of(read.max_value, sub(dim, const(1, dim.dtype)))
+            if not (ana.can_prove(less_equal(s.min_value, first)) and ana.can_prove(less_equal(last, s.max_value))):
+                _refuse_unmade(me, target, region.buffer)
+
+
+def _refuse_unmade(me: BlockRealize, target: For, buffer: Buffer) -> None:
+    refuse(
+        f"block {me.block.name_hint} reads elements of {buffer.name} that an iteration of loop "
+        f"`{target.loop_var.name}` does not make",
+        at=target,
+        hint="choose an outer loop, or bring the producer to it with compute_at",
+    )
 
 
 def _shift(r: Range, block: Block) -> tuple[Var, PrimExpr, PrimExpr] | None:
@@ -296,14 +304,20 @@ def _shift(r: Range, block: Block) -> tuple[Var, PrimExpr, PrimExpr] | None:
     return var, first, ana.simplify(sub(add(r.extent, first), const(1, first.dtype)))
 
 
-def _in_domain(value: PrimExpr, iv: IterVar) -> PrimExpr:
-    return logical_and(greater_equal(value, iv.dom.min), less(value, add(iv.dom.min, iv.dom.extent)))
+def _in_domain(value: PrimExpr, iv: IterVar, leaves: tuple[bool, bool]) -> PrimExpr:
+    """The condition that a value is in its iterator's domain, as far as it may be outside."""
+    out: PrimExpr = const(True, "bool")
+    if leaves[0]:
+        out = logical_and(out, greater_equal(value, iv.dom.min))
+    if leaves[1]:
+        out = logical_and(out, less(value, add(iv.dom.min, iv.dom.extent)))
+    return out
 
 
 def _domain(
     ana: Analyzer, iv: IterVar, wanted: int_set.IntervalSet | None
-) -> tuple[PrimExpr, PrimExpr, bool]:
-    full = (iv.dom.min, iv.dom.extent, False)
+) -> tuple[PrimExpr, PrimExpr, tuple[bool, bool]]:
+    full = (iv.dom.min, iv.dom.extent, (False, False))
     if wanted is None or iv.iter_type == IterVar.CommReduce:
         return full
     low = ana.simplify(wanted.min_value)
@@ -317,10 +331,8 @@ def _domain(
     if ana.can_prove(greater_equal(size, iv.dom.extent)):
         return full
     end = add(iv.dom.min, iv.dom.extent)
-    inside = ana.can_prove(greater_equal(low, iv.dom.min)) and ana.can_prove(
-        less(add(low, size), add(end, const(1, end.dtype)))
-    )
-    return low, size, not inside
+    below = not ana.can_prove(greater_equal(low, iv.dom.min))
+    return low, size, (below, not ana.can_prove(less_equal(add(low, size), end)))
 
 
 # ---------------------------------------------------------------------------- moving
@@ -383,8 +395,7 @@ def _nest(me: BlockRealize, domains: Domains, keep_unit: bool) -> Stmt:
             loops.append((var, size))
             value = var if is_zero(low) else add(low, var)
         values.append(value)
-        if leaves:
-            predicate = logical_and(predicate, _in_domain(value, iv))
+        predicate = logical_and(predicate, _in_domain(value, iv, leaves))
     made: Stmt = BlockRealize(values, predicate, me.block, span=me.span)
     for var, size in reversed(loops):
         made = For(var, const(0, var.dtype), size, ForKind.SERIAL, made)

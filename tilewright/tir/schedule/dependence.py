@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from ...arith import Analyzer
 from ...ir.buffer import Buffer
-from ...ir.expr import IterVar, Var, const_value
+from ...ir.expr import IntImm, IterVar, Mul, Range, Var, const_value
 from ...ir.functor import pre_order, vars_used
 from ...ir.stmt import Block, BlockRealize, BufferStore, For
 from ..analysis.carried import Use, own_part, reads_are_covered, uses_under
@@ -75,10 +75,19 @@ def _apart(loop: For, uses: list[Use], ana: Analyzer) -> bool:
 
 
 def _told_apart(var: Var, use: Use) -> bool:
-    """Whether the iterators that the loop drives stand in the indices as they are."""
-    shown = {r.min for r in use.region.region if const_value(r.extent) == 1}
+    """Whether the iterators that the loop drives stand in the indices as they are, or count tiles there."""
+    shown = {_counter(r) for r in use.region.region}
     driven = _driven(var, use.realize)
     return bool(driven) and all(iv.var in shown for iv in driven)
+
+
+def _counter(r: Range) -> Var | None:
+    """The variable that counts the elements or the tiles of a range: `v` for one, `v*4` for four of them."""
+    at, step = r.min, 1
+    if isinstance(at, Mul) and isinstance(at.b, IntImm):
+        at, step = at.a, at.b.value
+    size = const_value(r.extent)
+    return at if isinstance(at, Var) and size is not None and size <= step else None
 
 
 def _driven(var: Var, realize: BlockRealize) -> list[IterVar]:

@@ -134,7 +134,8 @@ class IndexMap:
         kind = given[0].dtype
         retyped = self.with_dtype(kind)
         table = {v: cast(kind, i) for v, i in zip(retyped.initial_indices, given, strict=True)}
-        return [substitute(e, table) for e in retyped.final_indices]
+        ana = Analyzer()
+        return [ana.simplify(substitute(e, table)) for e in retyped.final_indices]
 
     def map_ranges(self, ranges: Sequence[Range]) -> list[Range]:
         """The box of the other layout that a box is mapped into."""
@@ -172,9 +173,7 @@ class IndexMap:
         source = np.asarray(arr_src.numpy() if hasattr(arr_src, "numpy") else arr_src)
         out = np.zeros([int(const_value(d) or 0) for d in self.map_shape(source.shape)], source.dtype)
         places = dict(zip(self.initial_indices, np.indices(source.shape), strict=True))
-        index = tuple(
-            np.broadcast_to(_evaluated(e, places), source.shape) for e in self.final_indices
-        )
+        index = tuple(np.broadcast_to(_evaluated(e, places), source.shape) for e in self.final_indices)
         out[index] = source
         return out
 
@@ -194,12 +193,13 @@ class IndexMap:
         made, padding = self.non_surjective_inverse(shape)
         if const_value(padding) != 0:
             raise ValueError(
-                f"{self} is not one to one over the shape {_shape_text(shape)}: nothing is mapped to `{padding}`"
+                f"{self} is not onto over the shape {_shape_text(shape)}: "
+                f"nothing is mapped to where `{padding}`"
             )
         return made
 
     def non_surjective_inverse(self, shape: Sequence[Any]) -> tuple[IndexMap, PrimExpr]:
-        """The map back, and the condition (over its parameters) that an index is padding: nothing is mapped to it."""
+        """The map back, and the condition over its parameters that nothing is mapped to them (padding)."""
         ranges = [_as_range(d) for d in shape]
         if len(ranges) != len(self.initial_indices):
             raise ValueError(f"{self} takes {len(self.initial_indices)} dimensions, not {len(ranges)}")

@@ -5,11 +5,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ...ir.buffer import Buffer
-from ...ir.expr import BufferLoad, PrimExpr, Var
+from ...ir.expr import BufferLoad, PrimExpr, Range, Var, const
 from ...ir.functor import Mutator, pre_order, substitute, vars_used
+from ...ir.ops import add, greater_equal, less, logical_and
 from ...ir.stmt import Block, BlockRealize, BufferStore, Stmt
 from .blocks import (
     check_dominant,
+    check_inputs_stay,
+    check_no_pointer,
+    check_not_read_before,
+    check_predicate,
     consumers_of,
     enclosing_block,
     is_output,
@@ -76,6 +81,9 @@ def compute_inline(sch: Schedule, block: BlockRV) -> None:
     readers = consumers_of(sch, me)
     if not readers:
         refuse(f"nobody reads what block {name} writes, so there is no place to inline it to", at=me)
+    for r in readers:
+        check_inputs_stay(sch, me, r, "its readers")
+        check_no_pointer(r, store.buffer, "there must be memory for it")
     _drop(sch, me, store.buffer, lambda reader: _Inline(store.buffer, variables, store.value).visit(reader))
     sch.forget(block, f"compute_inline({name})")
 
@@ -129,6 +137,8 @@ def reverse_compute_inline(sch: Schedule, block: BlockRV) -> None:
     if is_reduction(me.block):
         refuse(f"block {name} is a reduction", at=me)
     check_dominant(sch, me)
+    check_predicate(sch, me, "its producer")
+    check_not_read_before(sch, me)
     store = _single_store(me, "inlined into its producer")
     local = {r.buffer for r in me.block.reads}
     makers = producers_of(sch, me)
@@ -161,10 +171,12 @@ def reverse_compute_inline(sch: Schedule, block: BlockRV) -> None:
     table = dict(zip(variables, made.indices, strict=True))
     value = _Replace(made.buffer, made.value).visit(store.value)
     fused = BufferStore(store.buffer, substitute(value, table), [substitute(i, table) for i in store.indices])
+    domains = {iv.var: iv.dom for iv in me.block.iter_vars}
+    inside = _inside(sch, maker, [(i, domains[v]) for v, i in zip(variables, made.indices, strict=True)])
     key = maker.block.key
 
     def rewrite(body: Stmt) -> Stmt:
-        return _Swap(key, fused).visit(body)
+        return _Swap(key, fused, inside).visit(body)
 
     _drop(sch, me, made.buffer, rewrite)
     sch.forget(block, f"reverse_compute_inline({name})")
@@ -180,13 +192,29 @@ class _Replace(Mutator):
         return self.value if n.buffer is self.buffer else n.map_children(self.visit)
 
 
+def _inside(sch: Schedule, maker: BlockRealize, indices: list[tuple[PrimExpr, Range]]) -> PrimExpr:
+    """Where a producer's element is one that its consumer takes, in terms of the loops; true if that is all."""
+    ana = sch.state.analyzer_at(maker)
+    values = dict(zip((iv.var for iv in maker.block.iter_vars), maker.iter_values, strict=True))
+    out: PrimExpr = const(True, "bool")
+    with ana.constraint_scope(maker.predicate):
+        for index, dom in indices:
+            at = ana.simplify(substitute(index, values))
+            for condition in (greater_equal(at, dom.min), less(at, add(dom.min, dom.extent))):
+                if not ana.can_prove(condition):
+                    out = logical_and(out, condition)
+    return out
+
+
 class _Swap(Mutator):
-    """The body of one block replaced."""
+    """The body of one block replaced, and run only where a condition on the loops holds."""
 
-    def __init__(self, key: object, body: Stmt) -> None:
-        self.key, self.body = key, body
+    def __init__(self, key: object, body: Stmt, inside: PrimExpr) -> None:
+        self.key, self.body, self.inside = key, body, inside
 
-    def visit_Block(self, n: Block) -> Block:
-        if n.key is self.key:
-            return refresh_regions(n.replace(body=self.body))
-        return n.map_children(self.visit)
+    def visit_BlockRealize(self, n: BlockRealize) -> Stmt:
+        made = n.map_children(self.visit)
+        if n.block.key is not self.key:
+            return made
+        block = refresh_regions(n.block.replace(body=self.body))
+        return BlockRealize(n.iter_values, logical_and(n.predicate, self.inside), block, span=n.span)

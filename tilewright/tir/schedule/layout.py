@@ -1,4 +1,4 @@
-"""Primitives that change how a buffer lies in memory: transform_layout, set_axis_separator, unsafe_set_dtype."""
+"""Primitives over how a buffer lies in memory: transform_layout, set_axis_separator, unsafe_set_dtype."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .blocks import insert_beside, top_level
 from .buffers import check_plain_accesses, chosen_buffer, holder_of, named_buffer, swap_buffer
 from .cache import _name
 from .index_map import IndexMap
-from .primitive import BlockRV, primitive, refuse
+from .primitive import BlockRV, Refusal, primitive, refuse
 
 if TYPE_CHECKING:
     from .schedule import Schedule
@@ -53,7 +53,10 @@ def _ndim(sch: Schedule, block: BlockRV, buffer: Any, function: Any) -> int | No
     kinds = [p.kind for p in inspect.signature(function).parameters.values()]
     if inspect.Parameter.VAR_POSITIONAL not in kinds:
         return None
-    return len(chosen_buffer(sch.realize(block), buffer)[2].shape)
+    try:
+        return len(chosen_buffer(sch.realize(block), buffer)[2].shape)
+    except Refusal:  # the primitive will say it again, and better
+        return len(kinds)
 
 
 @primitive
@@ -144,7 +147,7 @@ def _dims(shape: Sequence[PrimExpr]) -> str:
 def _check_symbols(sch: Schedule, me: BlockRealize, old: Buffer, new: Buffer) -> None:
     """Symbolic sizes of a parameter are read off its shape: they must still stand there."""
     func = sch.state.func
-    known = {p for p in func.params}
+    known = set(func.params)
     for b in func.buffer_params():
         known |= {d for d in (new if b is old else b).shape if isinstance(d, Var)}
     for d in old.shape:
@@ -201,9 +204,7 @@ class _Relayout(Mutator):
             found = eval_set(e, doms, self.ana).as_range()
             if found is None:
                 found = Range.from_min_extent(const(0, dim.dtype), dim)
-            out.append(
-                Range.from_min_extent(self.ana.simplify(found.min), self.ana.simplify(found.extent))
-            )
+            out.append(Range.from_min_extent(self.ana.simplify(found.min), self.ana.simplify(found.extent)))
         return BufferRegion(self.new, tuple(out))
 
 
@@ -259,7 +260,8 @@ def set_axis_separator(
         not 0 < a < len(old.shape) for a in cuts
     ):
         refuse(
-            f"axis_separators={cuts}: they must rise, and lie between the {len(old.shape)} dimensions of {old.name}",
+            f"axis_separators={cuts}: they must rise, and lie between the {len(old.shape)} dimensions "
+            f"of {old.name}",
             at=me,
         )
     if tuple(cuts) != old.axis_separators:

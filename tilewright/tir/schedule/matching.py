@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import itertools
+import re
+import textwrap
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ...arith import Analyzer
 from ...ir.buffer import Buffer
+from ...ir.dtype import DataType
 from ...ir.expr import (
     EQ,
     NE,
     Add,
     And,
-    BinaryOp,
     BufferLoad,
+    IntImm,
     IterVar,
     Max,
     Min,
@@ -26,11 +30,16 @@ from ...ir.expr import (
 )
 from ...ir.functor import Mutator, substitute
 from ...ir.node import Node, field_kinds
-from ...ir.ops import add, equal, is_one, logical_and, sub
-from ...ir.stmt import BlockRealize, BufferStore, For, IfThenElse, Stmt, seq
+from ...ir.ops import add, cast, equal, is_one, logical_and, sub
+from ...ir.stmt import BlockRealize, BufferStore, For, ForKind, IfThenElse, Stmt, seq
 from .primitive import Refusal
 
 __all__ = ["Different", "Matched", "Unlike", "match_bodies"]
+
+_COLUMN = 60  # characters of a body that is shown beside another
+_HEAD = re.compile(
+    r"$|# from |\w+ = T\."
+)  # what is declared before a statement because it comes from outside
 
 
 class Different(Exception):
@@ -46,41 +55,46 @@ class Different(Exception):
 class Unlike(Refusal):
     """A body that an intrinsic does not describe, shown beside the description."""
 
-    def __init__(self, different: Different, block: str, intrin: str, here: Stmt) -> None:
-        super().__init__(f"block {block} does not do what {intrin} describes: {different.why}", here)
+    def __init__(self, different: Different, block: str, intrin: str, here: Stmt, hint: str = "") -> None:
+        super().__init__(f"block {block} does not do what {intrin} describes: {different.why}", here, hint)
         self.different, self.titles = different, (f"block {block}", intrin)
 
     def __str__(self) -> str:
-        return "\n".join([super().__str__(), "", *self.beside()])
+        hint, self.hint = self.hint, ""
+        lines = [super().__str__(), "", *self.beside()]
+        self.hint = hint
+        return "\n".join([*lines, "", f"  hint: {hint}"] if hint else lines)
 
     def beside(self) -> list[str]:
         """The two bodies in columns, the first difference marked."""
-        assert self.different.bodies is not None
-        columns = []
-        for side, title in enumerate(self.titles):
-            at = self.different.at[side] if self.different.at is not None else None
-            columns.append([title, "", *_lines(self.different.bodies[side], at)])
-        left, right = columns
-        width = max(map(len, left))
-        rows = max(map(len, columns))
-        left, right = (c + [""] * (rows - len(c)) for c in columns)
-        return [f"  {a:<{width}}   {b}".rstrip() for a, b in zip(left, right, strict=True)]
+        assert self.different.bodies is not None and self.different.at is not None
+        ours, theirs = (
+            _lines(body, at) for body, at in zip(self.different.bodies, self.different.at, strict=True)
+        )
+        rows: list[tuple[list[str], list[str]]] = [
+            ([self.titles[0]], [self.titles[1]]),
+            *itertools.zip_longest(ours, theirs, fillvalue=[]),
+        ]
+        width = max(len(text) for left, _ in rows for text in left)
+        out = []
+        for left, right in rows:
+            for a, b in itertools.zip_longest(left, right, fillvalue=""):
+                out.append(f"  | {a:<{width}} | {b}".rstrip())
+        return out
 
 
-def _lines(body: Stmt, at: Stmt | None) -> list[str]:
+def _lines(body: Stmt, at: Stmt) -> list[list[str]]:
+    """The lines of a statement, each wrapped to the width of a column."""
     from ...ir.printer import script_lines
 
     lines, line = script_lines(body, at)
     if line is not None:
         lines[line] += "    # <-- here"
-    keep = [text for text in lines if text.strip() and not text.startswith("# from ")]
-    # What the statement takes from outside is declared before it, and says nothing here.
-    first = next((i for i, text in enumerate(keep) if not _declares(text)), 0)
-    return keep[first:]
-
-
-def _declares(text: str) -> bool:
-    return text.endswith("T.int32()") or "= T.Buffer(" in text or "= T.handle(" in text or "T.int64()" in text
+    out = []
+    for text in itertools.dropwhile(_HEAD.match, lines):
+        indent = text[: len(text) - len(text.lstrip())]
+        out.append(textwrap.wrap(text, _COLUMN, subsequent_indent=f"{indent}    ", break_long_words=False))
+    return out
 
 
 class _Plain(Mutator):
@@ -98,7 +112,10 @@ class _Plain(Mutator):
         with self.ana.scope():
             self.ana.bind_loop(n.loop_var, n.min, n.extent)
             body = self.visit(n.body)
-        return For(n.loop_var, n.min, n.extent, n.kind.SERIAL, body)
+        # In which manner it runs does not matter, unless the threads of a GPU are what runs it.
+        if n.kind is ForKind.THREAD_BINDING:
+            return n.replace(body=body)
+        return For(n.loop_var, n.min, n.extent, ForKind.SERIAL, body)
 
     def visit_BlockRealize(self, n: BlockRealize) -> Stmt:
         block = n.block
@@ -158,14 +175,19 @@ class Matched:
             self.fields(a, b)
 
     def _loop(self, a: For, b: For) -> None:
-        if not self.ana.can_prove_equal(a.extent, substitute(b.extent, self.vars)):
+        if not self.ana.can_prove_equal(a.extent, _recast(b.extent, self.vars, a.extent.dtype)):
             raise Different(
                 a,
                 b,
-                f"loop `{a.loop_var.name}` runs {a.extent} times and the intrinsic's `{b.loop_var.name}` {b.extent}",
+                f"loop `{a.loop_var.name}` runs {a.extent} times and the intrinsic's "
+                f"`{b.loop_var.name}` {b.extent}",
             )
-        moved = sub(a.loop_var, sub(a.min, b.min))
-        self.vars[b.loop_var] = moved if moved.dtype is b.loop_var.dtype else moved
+        if _thread(a) != _thread(b):
+            mine, their = (f"is bound to {t}" if (t := _thread(x)) else "is not bound" for x in (a, b))
+            raise Different(
+                a, b, f"loop `{a.loop_var.name}` {mine} and the intrinsic's `{b.loop_var.name}` {their}"
+            )
+        self.vars[b.loop_var] = sub(a.loop_var, sub(a.min, _recast(b.min, self.vars, a.min.dtype)))
         self.inner[a.loop_var], self.theirs[b.loop_var] = a.min, b.min
         with self.ana.scope():
             self.ana.bind_loop(a.loop_var, a.min, a.extent)
@@ -190,7 +212,7 @@ class Matched:
             return
         self.fields(a, b)
 
-    def _commuting(self, a: BinaryOp, b: BinaryOp) -> None:
+    def _commuting(self, a: Any, b: Any) -> None:
         held = dict(self.regions)
         try:
             self.expr(a.a, b.a)
@@ -239,15 +261,17 @@ class Matched:
             )
         lead = len(a.indices) - len(b.indices)
         if lead < 0:
-            raise Different(a, b, f"{shown}: {mine.name} has {len(a.indices)} dimensions, {their.name} {len(b.indices)}")
+            raise Different(
+                a, b, f"{shown}: {mine.name} has {len(a.indices)} dimensions, {their.name} {len(b.indices)}"
+            )
         starts = [substitute(i, self.inner) for i in a.indices]
         for i, s in zip(a.indices[:lead], starts[:lead], strict=True):
             if not self.same(i, s):
                 raise Different(a, b, f"{shown}: `{i}` is in no dimension of {their.name}")
         for d, index in enumerate(b.indices, lead):
-            first = substitute(index, self.theirs)
-            starts[d] = sub(starts[d], first)
-            if not self.same(a.indices[d], add(starts[d], substitute(index, self.vars))):
+            kind = a.indices[d].dtype
+            starts[d] = sub(starts[d], _recast(index, self.theirs, kind))
+            if not self.same(a.indices[d], add(starts[d], _recast(index, self.vars, kind))):
                 raise Different(a, b, f"{shown}: `{a.indices[d]}` does not go as `{index}` does")
         starts = [self.ana.simplify(s) for s in starts]
         known = self.regions.get(their)
@@ -258,11 +282,32 @@ class Matched:
             raise Different(a, b, f"{shown}: {their.name} is {known[0].name} elsewhere")
         if not all(self.same(x, y) for x, y in zip(known[1], starts, strict=True)):
             raise Different(
-                a, b, f"{shown}: {their.name} starts at {_point(known[1])} elsewhere, and here at {_point(starts)}"
+                a,
+                b,
+                f"{shown}: {their.name} starts at {_point(known[1])} elsewhere, and here at {_point(starts)}",
             )
 
     def same(self, a: PrimExpr, b: PrimExpr) -> bool:
         return a is b or (a.dtype.lanes == b.dtype.lanes == 1 and self.ana.can_prove_equal(a, b))
+
+
+class _Recast(Mutator):
+    """An index of the description in our variables and our type of indices."""
+
+    def __init__(self, table: Mapping[Var, PrimExpr], kind: DataType) -> None:
+        self.table, self.kind = table, kind
+
+    def visit_Var(self, n: Var) -> PrimExpr:
+        return cast(self.kind, self.table.get(n, n))
+
+    visit_SizeVar = visit_Var
+
+    def visit_IntImm(self, n: IntImm) -> PrimExpr:
+        return const(n.value, self.kind)
+
+
+def _recast(index: PrimExpr, table: Mapping[Var, PrimExpr], kind: DataType) -> PrimExpr:
+    return _Recast(table, kind).visit(index) if index.dtype.lanes == 1 else substitute(index, table)
 
 
 def match_bodies(ana: Analyzer, ours: Stmt, theirs: Stmt) -> Matched:
@@ -276,12 +321,17 @@ def match_bodies(ana: Analyzer, ours: Stmt, theirs: Stmt) -> Matched:
             for other, (source, _) in found.regions.items():
                 if source is target and other is not w:
                     raise Different(
-                        *plain, f"{w.name}, which the intrinsic writes, and {other.name} are both {target.name}"
+                        *plain,
+                        f"{w.name}, which the intrinsic writes, and {other.name} are both {target.name}",
                     )
     except Different as d:
-        d.bodies = plain
+        d.bodies, d.at = plain, d.at or plain
         raise
     return found
+
+
+def _thread(n: For) -> str:
+    return n.thread_binding.thread_tag if n.thread_binding is not None else ""
 
 
 def _access_text(n: BufferLoad | BufferStore) -> str:

@@ -8,14 +8,16 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ...ir.errors import ScheduleError
-from ...ir.expr import IntImm, Var
+from ...ir.expr import FloatImm, IntImm, Var
 from ...ir.span import Span, user_span
 from ...ir.stmt import Stmt
+
+from .verify import check_step
 
 if TYPE_CHECKING:
     from .schedule import Schedule
 
-__all__ = ["BlockRV", "LoopRV", "Refusal", "primitive", "refuse"]
+__all__ = ["BlockRV", "Elsewhere", "ExprRV", "LoopRV", "Refusal", "primitive", "refuse"]
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 
@@ -34,6 +36,22 @@ class LoopRV:
 
     def __repr__(self) -> str:
         return f"LoopRV({self.var.name})"
+
+
+class Elsewhere(LoopRV):
+    """A place to compute a block at that is no loop: where it stands (-1), or inlined into its readers (-2)."""
+
+    __slots__ = ("place",)
+
+    def __init__(self, var: Var, place: int) -> None:
+        super().__init__(var)
+        self.place = place
+
+    def __int__(self) -> int:
+        return self.place
+
+
+ExprRV = IntImm | FloatImm  # a number that a step drew; the trace knows it by its identity
 
 
 class BlockRV:
@@ -134,7 +152,10 @@ def primitive(function: _F) -> _F:
         finally:
             sch.busy = False
         bound = signature.bind(sch, *args, **kwargs)
-        sch.trace.record(function.__name__, bound, result, user_span(), sch.state.mod)
+        decision, sch.decision = sch.decision, None
+        sch.trace.record(function.__name__, bound, result, user_span(), sch.state.mod, decision)
+        if sch.verify_each:
+            check_step(sch)
         return result
 
     run.is_primitive = True  # type: ignore[attr-defined]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ...ir.buffer import Buffer, decl_buffer
+from ...ir.equal import structural_equal
 from ...ir.expr import (
     Add,
     And,
@@ -19,8 +20,9 @@ from ...ir.expr import (
     Range,
     Var,
     const,
+    const_value,
 )
-from ...ir.functor import pre_order, substitute, vars_used
+from ...ir.functor import pre_order, renew_defs_in, substitute, vars_used
 from ...ir.ops import BINARY, conjuncts, is_one, logical_and
 from ...ir.stmt import Block, BlockRealize, BufferStore, For, ForKind, IfThenElse, Stmt
 from ..transform.lower_init_block import init_nest, reduction_loops
@@ -84,14 +86,34 @@ def _combination(me: BlockRealize) -> tuple[BufferStore, BinaryOp, PrimExpr]:
     for kind in _COMBINERS:
         if isinstance(value, kind):
             for own, rest in ((value.a, value.b), (value.b, value.a)):
-                if isinstance(own, BufferLoad) and own.buffer is store.buffer:
+                if _reads_at(own, store) and not any(_reads(m, store.buffer) for m in pre_order(rest)):
                     return store, value, rest
     refuse(
         f"block {me.block.name_hint} combines by `{value}`, which is not a sum, product, min, max, all or "
-        "any: its steps may not be regrouped",
+        "any of the element it writes and a value: its steps may not be regrouped",
         at=me,
     )
     raise AssertionError
+
+
+def _reads(e: object, buffer: Buffer) -> bool:
+    return isinstance(e, BufferLoad) and e.buffer is buffer
+
+
+def _reads_at(e: PrimExpr, store: BufferStore) -> bool:
+    """Whether an expression is the element that a store writes."""
+    return (
+        isinstance(e, BufferLoad)
+        and e.buffer is store.buffer
+        and all(map(structural_equal, e.indices, store.indices))
+    )
+
+
+def _identity(combiner: BinaryOp, init: BufferStore) -> PrimExpr:
+    """The value that changes nothing: a sum that starts at something counts it once only."""
+    if isinstance(combiner, (Add, Mul)):
+        return const(0 if isinstance(combiner, Add) else 1, combiner.dtype)
+    return init.value
 
 
 @primitive
@@ -117,16 +139,23 @@ def rfactor(sch: Schedule, loop: LoopRV, factor_axis: int = 0) -> BlockRV:
             refuse(f"loop `{outer.loop_var.name}` holds more than the nest of block {name}", at=outer)
     if nest[-1].body is not me:
         refuse(f"loop `{nest[-1].loop_var.name}` holds more than block {name}", at=nest[-1])
-    if n not in reduction_loops(me, nest):
+    if n not in reduction_loops(me, nest) and not _is_unit(me, n):
         refuse(f"loop `{n.loop_var.name}` does not carry the reduction of block {name}", at=n)
     check_dominant(sch, me)
     store, combiner, _ = _combination(me)
+    if not isinstance(block.init, BufferStore):
+        refuse(f"the init of block {name} does more than store one value", at=me)
     _check_loops(me, nest)
     ndim = len(store.buffer.shape)
     axis = factor_axis if factor_axis >= 0 else factor_axis + ndim + 1
     if not 0 <= axis <= ndim:
         refuse(f"factor_axis={factor_axis}, and the buffer has {ndim} dimensions", at=n)
     return _rfactor(sch, me, nest, n, store, combiner, axis)
+
+
+def _is_unit(me: BlockRealize, n: For) -> bool:
+    """Whether a loop runs once and drives nothing, as a part of a split may."""
+    return const_value(n.extent) == 1 and not any(n.loop_var in vars_used(v) for v in me.iter_values)
 
 
 def _check_loops(me: BlockRealize, nest: list[For]) -> None:
@@ -153,7 +182,7 @@ def _rfactor(
     shape = list(store.buffer.shape)
     shape.insert(axis, factor.extent)
     partial = decl_buffer(shape, store.buffer.dtype, f"{store.buffer.name}_rf", scope=store.buffer.scope())
-    first = _partial_block(me, nest, factor, store, partial, axis)
+    first = _partial_block(me, nest, factor, store, combiner, partial, axis)
     second = _combining_block(me, nest, factor, store, combiner, partial, axis)
     old = nest[0]
     insert_beside(sch, old, first, before=True)
@@ -169,7 +198,13 @@ def _rfactor(
 
 
 def _partial_block(
-    me: BlockRealize, nest: list[For], factor: For, store: BufferStore, partial: Buffer, axis: int
+    me: BlockRealize,
+    nest: list[For],
+    factor: For,
+    store: BufferStore,
+    combiner: BinaryOp,
+    partial: Buffer,
+    axis: int,
 ) -> Stmt:
     """The nest that reduces into one place for each iteration of the factored loop."""
     block = me.block
@@ -208,13 +243,13 @@ def _partial_block(
     if not is_one(counts):
         body = IfThenElse(counts, body)
     assert isinstance(block.init, BufferStore)
-    init = BufferStore(partial, block.init.value, place)
+    init = BufferStore(partial, _identity(combiner, block.init), place)
     made = refresh_regions(
         Block(iters, (), (), f"{block.name_hint}_rf", body, init, annotations=block.annotations)
     )
     out: Stmt = BlockRealize(values, predicate, made)
     copies: dict[Var, PrimExpr] = {x.loop_var: x.loop_var.copy_with_suffix("") for x in nest}
-    out = substitute(out, copies)
+    out = renew_defs_in(substitute(out, copies))
     for x in reversed(nest):
         var = copies[x.loop_var]
         assert isinstance(var, Var)

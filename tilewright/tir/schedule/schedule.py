@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 from ...ir.buffer import Buffer
@@ -12,20 +13,21 @@ from ...ir.expr import PrimExpr, Var
 from ...ir.function import PrimFunc
 from ...ir.module import IRModule
 from ...ir.stmt import Block, BlockRealize, For
-from . import cache, inline, loops, marks, reduction
+from . import block_iters, cache, inline, layout, loops, marks, padding, partition, reduction, reindex, rolling, sampling
 from . import compute_at as moving
-from .primitive import BlockRV, LoopRV, primitive, refuse
+from . import tensorize as hardware
+from .buffers import named_buffer
+from .index_map import IndexMap
+from .padding import pad_einsum as _pad_einsum
+from .primitive import BlockRV, ExprRV, LoopRV, primitive, refuse
 from .state import ScheduleState
 from .trace import Trace
+from .verify import Report, verify
 
 __all__ = ["Schedule"]
 
 _LATER = (
-    "blockize cache_inplace can_decompose_padding decompose_padding enter_postproc loop_partition merge "
-    "pad_einsum read_at reindex reindex_cache_read reindex_cache_write reorder_block_iter_var rolling_buffer "
-    "sample_categorical sample_compute_location sample_partitioned_tile sample_perfect_tile "
-    "set_axis_separator tensorize transform_block_layout transform_layout unsafe_hide_buffer_access "
-    "unsafe_set_dtype write_at"
+    "enter_postproc read_at unsafe_hide_buffer_access write_at"
 ).split()
 
 
@@ -96,6 +98,19 @@ def get_consumers(sch: Schedule, block: BlockRV) -> list[BlockRV]:
     ]
 
 
+@primitive
+def get_output_blocks(sch: Schedule, scope_block: BlockRV) -> list[BlockRV]:
+    """The blocks inside a block that write what others see after it: an output of the function, or memory of
+    an outer block."""
+    scope = sch.realize(scope_block).block
+    own = set(scope.alloc_buffers)
+    return [
+        BlockRV(r.block.key, r.block.name_hint)
+        for r in sch.state.index.blocks_under(scope.body)
+        if any(w.buffer not in own for w in r.block.writes)
+    ]
+
+
 class Schedule:
     """A program under scheduling. Each primitive checks before it rewrites, and is recorded in `trace`."""
 
@@ -107,6 +122,7 @@ class Schedule:
         debug_mask: Any = "none",
         error_render_level: str = "detail",
         enable_check: bool = True,
+        verify: str = "",
     ) -> None:
         if isinstance(mod, PrimFunc):
             mod = IRModule({"main": mod})
@@ -121,6 +137,11 @@ class Schedule:
         self.busy = False  # whether a primitive is under way
         self._gone: dict[object, str] = {}
         self._seed = seed
+        self._rng: Any = None
+        self.decision: Any = None  # what the step under way has drawn
+        if verify not in ("", "each"):
+            raise ValueError(f"verify={verify!r}: it is 'each', to verify after every step, or nothing")
+        self.verify_each = verify == "each"
 
     @property
     def primitives(self) -> frozenset[str]:
@@ -143,7 +164,8 @@ class Schedule:
 
     def copy(self) -> Schedule:
         """A schedule that goes its own way from here."""
-        made = Schedule(self.mod, seed=self._seed)
+        seed = None if self._seed is None else self.fork_seed()
+        made = Schedule(self.mod, seed=seed, verify="each" if self.verify_each else "")
         made.origin = self.origin
         made.state.working_on = self.state.working_on
         made.trace.insts = list(self.trace.insts)
@@ -151,11 +173,40 @@ class Schedule:
         return made
 
     def seed(self, seed: int) -> None:
-        self._seed = seed
+        """Start the random choices anew from a number."""
+        self._seed, self._rng = seed, None
+
+    def fork_seed(self) -> int:
+        """A number drawn by the schedule, for another one to start from."""
+        return int(self.rng.getrandbits(31))
+
+    @property
+    def rng(self) -> Any:
+        """Where random choices come from."""
+        if self._rng is None:
+            import random
+
+            self._rng = random.Random(self._seed)
+        return self._rng
+
+    def verify(self, seed: int = 0, arrays: Sequence[Any] | None = None) -> Report:
+        return verify(self, seed, arrays)
 
     def show(self, *args: Any, **kwargs: Any) -> None:
         """Print the program, coloured on a terminal."""
         self.mod.show(*args, **kwargs)
+
+    def diff(self, step: int | None = None) -> None:
+        """Print the program before and after side by side: of all steps, or of one step of the trace."""
+        from .report import print_diff
+
+        print_diff(self, step)
+
+    def to_html(self, path: str | Path) -> None:
+        """Write a page that plays the schedule step by step: the loops, what changed, what they touch."""
+        from .report import write_html
+
+        write_html(self, path)
 
     def get(self, rand_var_or_sref: Any) -> Any:
         """The statement that a handle stands for."""
@@ -213,6 +264,16 @@ class Schedule:
             del self.trace.insts[steps:]
             raise
 
+    @contextmanager
+    def tried(self) -> Iterator[None]:
+        """Steps that are taken back at the end, to see what they would do."""
+        mod, gone, steps = self.state.mod, dict(self._gone), len(self.trace)
+        try:
+            yield
+        finally:
+            self.state.mod, self._gone = mod, gone
+            del self.trace.insts[steps:]
+
     def remove_rv(self, handle: Any) -> None:
         """Give a handle up (nothing holds on to it)."""
 
@@ -238,6 +299,9 @@ class Schedule:
 
     def get_consumers(self, block: BlockRV | str) -> list[BlockRV]:
         return get_consumers(self, self._block(block))
+
+    def get_output_blocks(self, scope_block: BlockRV | str) -> list[BlockRV]:
+        return get_output_blocks(self, self._block(scope_block))
 
     def _block(self, block: BlockRV | str) -> BlockRV:
         return self.get_block(block) if isinstance(block, str) else block
@@ -309,6 +373,30 @@ class Schedule:
     def rfactor(self, loop: LoopRV, factor_axis: int = 0) -> BlockRV:
         return reduction.rfactor(self, loop, factor_axis)
 
+    # -- decisions -----------------------------------------------------------------------------
+    def sample_perfect_tile(
+        self, loop: LoopRV, n: int, max_innermost_factor: int = 16, decision: Sequence[int] | None = None
+    ) -> list[ExprRV]:
+        return sampling.sample_perfect_tile(self, loop, n, max_innermost_factor, decision)
+
+    def sample_partitioned_tile(
+        self,
+        loop: LoopRV,
+        n: int,
+        partition_pos: int = 0,
+        innerpart_factor: int = 1,
+        decision: Sequence[int] | None = None,
+    ) -> list[ExprRV]:
+        return sampling.sample_partitioned_tile(self, loop, n, partition_pos, innerpart_factor, decision)
+
+    def sample_categorical(
+        self, candidates: Sequence[int | float], probs: Sequence[float], decision: int | None = None
+    ) -> ExprRV:
+        return sampling.sample_categorical(self, candidates, probs, decision)
+
+    def sample_compute_location(self, block: BlockRV | str, decision: int | None = None) -> LoopRV:
+        return sampling.sample_compute_location(self, self._block(block), decision)
+
     # -- data ----------------------------------------------------------------------------------
     def cache_read(
         self,
@@ -340,6 +428,108 @@ class Schedule:
     ) -> None:
         cache.storage_align(self, self._block(block), buffer_index, axis, factor, offset)
 
+    def transform_layout(
+        self,
+        block: BlockRV | str,
+        buffer: tuple[str, int] | str | int | Buffer,
+        index_map: IndexMap | Callable[..., Any],
+        pad_value: Any = None,
+        *,
+        assume_injective_transform: bool = False,
+    ) -> None:
+        found = self._block(block)
+        layout.relayout(self, found, buffer, index_map, pad_value, assume_injective_transform)
+
+    def set_axis_separator(
+        self,
+        block: BlockRV | str,
+        buffer: tuple[str, int] | str | int | Buffer,
+        axis_separators: Sequence[int] | None,
+    ) -> None:
+        found = self._block(block)
+        layout.set_axis_separator(self, found, named_buffer(self, found, buffer), axis_separators)
+
+    def unsafe_set_dtype(self, block: BlockRV | str, buffer_index: int, dtype: str) -> None:
+        layout.unsafe_set_dtype(self, self._block(block), buffer_index, dtype)
+
+    # -- hardware ------------------------------------------------------------------------------
+    def blockize(
+        self, target: LoopRV | Sequence[BlockRV | str], preserve_unit_iters: bool = True
+    ) -> BlockRV:
+        given = target if isinstance(target, LoopRV) else [self._block(b) for b in target]
+        return hardware.blockize(self, given, preserve_unit_iters)
+
+    def tensorize(
+        self, block_or_loop: BlockRV | LoopRV | str, tensor_intrin: str, preserve_unit_iters: bool = True
+    ) -> None:
+        given = block_or_loop if isinstance(block_or_loop, LoopRV) else self._block(block_or_loop)
+        hardware.tensorize(self, given, tensor_intrin, preserve_unit_iters)
+
+    def reindex(self, block: BlockRV | str, buffer: tuple[str, int] | str | Buffer) -> BlockRV:
+        found = self._block(block)
+        return reindex.reindex(self, found, named_buffer(self, found, buffer))
+
+    def reindex_cache_read(
+        self,
+        block: BlockRV | str,
+        read_buffer_index: int,
+        storage_scope: str,
+        index_map: IndexMap | Callable[..., Any],
+    ) -> BlockRV:
+        found = self._block(block)
+        made = block_iters.block_map(self, found, index_map)
+        return reindex.reindex_cache_read(self, found, read_buffer_index, storage_scope, made)
+
+    def reindex_cache_write(
+        self,
+        block: BlockRV | str,
+        write_buffer_index: int,
+        storage_scope: str,
+        index_map: IndexMap | Callable[..., Any],
+    ) -> BlockRV:
+        found = self._block(block)
+        made = block_iters.block_map(self, found, index_map)
+        return reindex.reindex_cache_write(self, found, write_buffer_index, storage_scope, made)
+
+    def cache_inplace(
+        self, block: BlockRV | str, read_buffer_index: int | str | Buffer, storage_scope: str
+    ) -> list[BlockRV]:
+        found = self._block(block)
+        which = named_buffer(self, found, read_buffer_index)
+        return reindex.cache_inplace(self, found, which, storage_scope)
+
+    def loop_partition(
+        self,
+        loop: LoopRV,
+        factors: Sequence[int | PrimExpr | Var | None],
+        preserve_unit_iters: bool = True,
+    ) -> list[LoopRV]:
+        return partition.loop_partition(self, loop, factors, preserve_unit_iters)
+
+    def merge(self, *loops: LoopRV) -> LoopRV:
+        return partition.merge(self, *loops)
+
+    def reorder_block_iter_var(self, block: BlockRV | str, new_order: Sequence[int]) -> None:
+        block_iters.reorder_block_iter_var(self, self._block(block), new_order)
+
+    def transform_block_layout(
+        self, block: BlockRV | str, index_map: IndexMap | Callable[..., Any]
+    ) -> None:
+        found = self._block(block)
+        block_iters.transform_block_layout(self, found, block_iters.block_map(self, found, index_map))
+
+    def decompose_padding(self, block: BlockRV | str, loop: LoopRV) -> BlockRV:
+        return padding.decompose_padding(self, self._block(block), loop)
+
+    def can_decompose_padding(self, block: BlockRV | str, loop: LoopRV) -> bool:
+        return padding.can_decompose_padding(self, self._block(block), loop)
+
+    def pad_einsum(self, block: BlockRV | str, padding: Sequence[int]) -> None:
+        _pad_einsum(self, self._block(block), padding)
+
+    def rolling_buffer(self, block: BlockRV | str, write_buffer_index: int) -> None:
+        rolling.rolling_buffer(self, self._block(block), write_buffer_index)
+
     def __getattr__(self, name: str) -> Any:
         if name in _LATER:
 
@@ -354,7 +544,7 @@ class Schedule:
 
 _PRIMITIVES = frozenset(
     name
-    for room in (cache, inline, loops, marks, moving, reduction)
+    for room in (block_iters, cache, hardware, inline, layout, loops, marks, moving, padding, partition, reduction, reindex, rolling, sampling)
     for name, value in vars(room).items()
     if getattr(value, "is_primitive", False)
-) | {"work_on", "get_block", "get_loops", "get_child_blocks", "get_producers", "get_consumers"}
+) | {"work_on", "get_block", "get_loops", "get_child_blocks", "get_producers", "get_consumers", "get_output_blocks"}

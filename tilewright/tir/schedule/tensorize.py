@@ -7,27 +7,27 @@ from typing import TYPE_CHECKING
 
 from ...arith import Analyzer, IterMark, IterSumExpr, normalize_iter_map_to_expr, subspace_divide
 from ...ir.buffer import Buffer, BufferRegion, MatchBufferRegion
+from ...ir.errors import ScheduleError
 from ...ir.expr import BufferLoad, IterVar, PrimExpr, Ramp, Range, Var, const, const_value
 from ...ir.function import PrimFunc
 from ...ir.functor import pre_order, renew_defs, substitute, vars_used
-from ...ir.ops import add, equal, floormod, is_one, mul
+from ...ir.ops import add, equal, floormod, greater_equal, is_one, less_equal, mul
 from ...ir.stmt import Block, BlockRealize, BufferStore, For, SeqStmt, Stmt
 from ..tensor_intrin.intrin import TensorIntrin, body_block, near, params
-from ..transform.lower_init_block import init_nest
+from ..transform.lower_init_block import init_nest, reduction_loops
 from .blocks import enclosing_block, refresh_regions
 from .matching import Different, Matched, Unlike, match_bodies
 from .primitive import BlockRV, LoopRV, primitive, refuse
+from .reduction import decompose_reduction
 
 if TYPE_CHECKING:
     from .schedule import Schedule
 
-__all__ = ["blockize", "tensorize"]
+__all__ = ["blockize", "tensorize", "tensorize_declared"]
 
 
 @primitive
-def blockize(
-    sch: Schedule, target: LoopRV | Sequence[BlockRV], preserve_unit_iters: bool = True
-) -> BlockRV:
+def blockize(sch: Schedule, target: LoopRV | Sequence[BlockRV], preserve_unit_iters: bool = True) -> BlockRV:
     """Make all that is under a loop, or some neighbouring blocks, one block.
 
     for i_0 in range(8):                           for i_0 in range(8):
@@ -45,7 +45,7 @@ def blockize(
         inside = sch.state.index.blocks_under(place)
         _check_only_loops(place)
     else:
-        given = list(target) if isinstance(target, (list, tuple)) else [target]
+        given = [target] if isinstance(target, BlockRV) else list(target)
         if not given:
             refuse("there are no blocks to put into one")
         inside = [sch.realize(b) for b in given]
@@ -103,7 +103,9 @@ def _divide(me: BlockRealize, outer: list[For], inner: list[For]) -> list[list[I
         found = [[IterMark(me.predicate, const(0)), IterMark(const(True, "bool"), const(0))]]
     if not found:
         names = ", ".join(f"`{x.loop_var.name}`" for x in inner) or "no loop"
-        values = ", ".join(f"{iv.var.name} = {v}" for iv, v in zip(me.block.iter_vars, me.iter_values, strict=True))
+        values = ", ".join(
+            f"{iv.var.name} = {v}" for iv, v in zip(me.block.iter_vars, me.iter_values, strict=True)
+        )
         only = "" if is_one(me.predicate) else f" where {me.predicate}"
         refuse(
             f"the iterators of block {me.block.name_hint} ({values}{only}) do not fall into a part over "
@@ -178,8 +180,8 @@ def _blockize_many(sch: Schedule, place: Stmt | None, inside: list[BlockRealize]
         for r in inside:
             if r.block.init is not None and _reduces(r, x.loop_var):
                 refuse(
-                    f"loop `{x.loop_var.name}` carries the reduction of block {r.block.name_hint}, whose init "
-                    "cannot stay inside",
+                    f"loop `{x.loop_var.name}` carries the reduction of block {r.block.name_hint}, whose "
+                    "init cannot stay inside",
                     at=r,
                     hint=f"decompose_reduction({r.block.name_hint}, {x.loop_var.name}) first",
                 )
@@ -214,7 +216,9 @@ def _run_of(sch: Schedule, inside: list[BlockRealize]) -> list[Stmt]:
     index = sch.state.index
     paths = [[r, *index.ancestors(r)] for r in inside]
     holder = next((n for n in paths[0] if all(n in p for p in paths)), None)
-    if not isinstance(holder, SeqStmt) or any(enclosing_block(sch, r) is not enclosing_block(sch, holder) for r in inside):
+    if not isinstance(holder, SeqStmt) or any(
+        enclosing_block(sch, r) is not enclosing_block(sch, holder) for r in inside
+    ):
         refuse("the blocks do not stand beside each other in one scope", at=inside[-1])
     assert isinstance(holder, SeqStmt)
     held = [next(i for i, s in enumerate(holder.seq) if s in p) for p in paths]
@@ -240,7 +244,8 @@ def tensorize(
                 C[vi] += A[vk] * B[vi, vk]              …
                                                         call_extern("dot_4x4", c, a, b)
 
-    The body must be what the intrinsic's `desc` says, up to names, offsets and the order of commuting operands.
+    The body must be what the intrinsic's `desc` says, up to names, offsets and the order of operands that
+    commute.
     """
     found = TensorIntrin.get(tensor_intrin, allow_missing=True)
     if found is None:
@@ -251,11 +256,29 @@ def tensorize(
         block_or_loop = blockize(sch, block_or_loop, preserve_unit_iters)
     me = sch.realize(block_or_loop)
     try:
-        matched = match_bodies(sch.state.analyzer_at(me.block.body), me.block.body, body_block(found.desc, "desc").body)
+        matched = match_bodies(
+            sch.state.analyzer_at(me.block.body), me.block.body, body_block(found.desc, "desc").body
+        )
     except Different as different:
-        raise Unlike(different, me.block.name_hint, tensor_intrin, here) from None
+        hint = _about_init(me.block.body, found.desc.body)
+        raise Unlike(different, me.block.name_hint, tensor_intrin, here, hint) from None
     impl = renew_defs(found.impl)
     _implement(sch, me, here, matched, found.desc, impl)
+
+
+def _about_init(ours: Stmt, theirs: Stmt) -> str:
+    """What to do if only one of the body and the description initialises what it sums up."""
+    mine, their = (
+        next((n.name_hint for n in pre_order(s) if isinstance(n, Block) and n.init is not None), None)
+        for s in (ours, theirs)
+    )
+    if mine is not None and their is None:
+        return f"the intrinsic does not initialise: call decompose_reduction on block {mine} first"
+    if their is not None and mine is None:
+        return (
+            "the intrinsic initialises: leave the init in the block, and the whole reduction in loops inside"
+        )
+    return ""
 
 
 def _implement(
@@ -265,10 +288,15 @@ def _implement(
     ana = sch.state.analyzer_at(me.block.body)
     new = body_block(impl, "impl")
     matches: list[MatchBufferRegion] = []
+    told = refresh_regions(body_block(desc, "desc"))
+    used = {r.buffer: [x.extent for x in r.region] for r in (*told.reads, *told.writes)}
     for theirs, ours in zip(params(desc, "desc"), params(impl, "impl"), strict=True):
         found = matched.regions.get(theirs)
         if found is None:
-            refuse(f"the desc of the intrinsic does not use {theirs.name}, so there is nothing to give it", at=here)
+            refuse(
+                f"the desc of the intrinsic does not use {theirs.name}, so there is nothing to give it",
+                at=here,
+            )
         assert found is not None
         source, starts = found
         lead = len(starts) - len(theirs.shape)
@@ -277,6 +305,8 @@ def _implement(
         ]
         ranges = [Range.from_min_extent(ana.simplify(s), n) for s, n in zip(starts, sizes, strict=True)]
         region = BufferRegion(source, tuple(ranges))
+        if theirs not in used or not all(map(ana.can_prove_equal, used[theirs], theirs.shape)):
+            _check_inside(ana, here, theirs, region)
         _check_view(ana, here, ours, region, new.body)
         matches.append(MatchBufferRegion(ours, region))
     views = {m.buffer: m.source for m in matches}
@@ -293,10 +323,8 @@ def _implement(
         match_buffers=(*me.block.match_buffers, *matches, *new.match_buffers),
         annotations={**me.block.annotations, **new.annotations},
     )
-    index = sch.state.index
     gone = [n for n in pre_order(me.block.body) if isinstance(n, (For, Block))]
     sch.state.replace(me.block, block)
-    del index
     for n in gone:
         handle = LoopRV(n.loop_var) if isinstance(n, For) else BlockRV(n.key, n.name_hint)
         sch.forget(handle, f"tensorize({_name(here)}, …)")
@@ -324,6 +352,18 @@ def _moved(ana: Analyzer, r: BufferRegion, views: dict[Buffer, BufferRegion]) ->
     return BufferRegion(source.buffer, (*source.region[:lead], *moved))
 
 
+def _check_inside(ana: Analyzer, here: Stmt, view: Buffer, region: BufferRegion) -> None:
+    """Refuse if a buffer of which the description uses only a part may lie partly outside of ours."""
+    for r, dim in zip(region.region, region.buffer.shape, strict=True):
+        low, high = greater_equal(r.min, const(0, r.min.dtype)), less_equal(add(r.min, r.extent), dim)
+        if not ana.can_prove(low) or not ana.can_prove(high):
+            refuse(
+                f"the intrinsic takes all of {view.name}, and the region of {region.buffer.name} from "
+                f"{r.min} on may not have {r.extent} elements",
+                at=here,
+            )
+
+
 def _check_view(ana: Analyzer, here: Stmt, view: Buffer, region: BufferRegion, body: Stmt) -> None:
     """Refuse if a region does not lie in memory as the implementation takes it to."""
     source = region.buffer
@@ -336,10 +376,12 @@ def _check_view(ana: Analyzer, here: Stmt, view: Buffer, region: BufferRegion, b
             at=here,
         )
     offset = source.offset_of([r.min for r in region.region])[0]
-    if not ana.can_prove_equal(floormod(offset, const(view.offset_factor, offset.dtype)), const(0, offset.dtype)):
+    if not ana.can_prove_equal(
+        floormod(offset, const(view.offset_factor, offset.dtype)), const(0, offset.dtype)
+    ):
         refuse(
-            f"the intrinsic takes {view.name} at a multiple of {view.offset_factor} elements, and the region of "
-            f"{source.name} starts at {ana.simplify(offset)}",
+            f"the intrinsic takes {view.name} at a multiple of {view.offset_factor} elements, and the region "
+            f"of {source.name} starts at {ana.simplify(offset)}",
             at=here,
         )
     for d, (want, stride) in enumerate(zip(view.strides, have, strict=False)):
@@ -357,17 +399,17 @@ def _check_view(ana: Analyzer, here: Stmt, view: Buffer, region: BufferRegion, b
         for d in reversed(range(len(view.shape))):
             if not is_one(view.shape[d]) and not ana.can_prove_equal(have[d], dense):
                 refuse(
-                    f"the intrinsic takes {view.name} as one piece of memory ({how}), and the rows of the region "
-                    f"of {source.name} lie {ana.simplify(have[d])} elements apart",
+                    f"the intrinsic takes {view.name} as one piece of memory ({how}), and the rows of the "
+                    f"region of {source.name} lie {ana.simplify(have[d])} elements apart",
                     at=here,
-                    hint=f"cache_read or transform_layout {source.name} to pack it, or give {view.name} strides "
-                    "that are variables in the impl",
+                    hint=f"pack {source.name} by cache_read or transform_layout, or give {view.name} in the "
+                    "impl strides that are variables",
                 )
             dense = mul(dense, _size(view.shape[d], dense.dtype))
     if not isinstance(view.elem_offset, Var) and not ana.can_prove_equal(view.elem_offset, offset):
         refuse(
-            f"the intrinsic uses the pointer of {view.name} and leaves no room for an offset, and the region of "
-            f"{source.name} starts at {ana.simplify(offset)}",
+            f"the intrinsic uses the pointer of {view.name} and leaves no room for an offset, and the region "
+            f"of {source.name} starts at {ana.simplify(offset)}",
             at=here,
             hint=f"declare {view.name} with offset_factor=1 in the impl",
         )
@@ -384,3 +426,43 @@ def _by_pointer(view: Buffer, body: Stmt) -> str | None:
             if isinstance(last, Ramp) and len(view.shape) > 1 and (wide is None or last.lanes > wide):
                 return f"as vectors of {last.lanes}"
     return None
+
+
+# ---------------------------------------------------------------------------- declared with te
+Declared = tuple[PrimFunc, PrimFunc]
+
+
+def tensorize_declared(
+    sch: Schedule,
+    loop: LoopRV,
+    name: str,
+    whole: Declared | None,
+    reset: Declared | None,
+    update: Declared | None,
+) -> None:
+    """Tensorize by an intrinsic of several forms: all of a reduction, its start, and one more part of it.
+
+    Each is a description and an implementation. A reduction that goes on outside of the loop is taken apart.
+    """
+    with sch.all_or_nothing():
+        outer = blockize(sch, loop)
+        if sch.get(outer).init is None:
+            _tensorize_by(sch, outer, name, whole)
+            return
+        nest = sch.state.index.loops_of(sch.realize(outer))
+        first = reduction_loops(sch.realize(outer), nest)[0]
+        if update is None:
+            raise ScheduleError(
+                f"tensorize({loop.name}): loop `{first.loop_var.name}` outside carries on the reduction, and "
+                f"intrinsic {name} has no reduce_update"
+            )
+        start = decompose_reduction(sch, outer, LoopRV(first.loop_var))
+        if reset is not None:
+            _tensorize_by(sch, start, f"{name}.reset", reset)
+        _tensorize_by(sch, outer, f"{name}.update", update)
+
+
+def _tensorize_by(sch: Schedule, block: BlockRV, name: str, form: Declared | None) -> None:
+    if form is None:
+        raise ScheduleError(f"tensorize({block.name}): intrinsic {name} has no body")
+    tensorize(sch, block, TensorIntrin.known_as(name, *form))

@@ -46,22 +46,24 @@ class Trace:
 
     # -- recording -----------------------------------------------------------------------------
     def record(
-        self, kind: str, bound: inspect.BoundArguments, result: Any, span: Span | None, after: IRModule
+        self,
+        kind: str,
+        bound: inspect.BoundArguments,
+        result: Any,
+        span: Span | None,
+        after: IRModule,
+        decision: Any = None,
     ) -> None:
         outputs = tuple(result) if isinstance(result, (list, tuple)) else () if result is None else (result,)
         items: list[tuple[str, Any]] = []
-        decision = None
         for name, value in list(bound.arguments.items())[1:]:
             param = bound.signature.parameters[name]
             if param.kind is inspect.Parameter.VAR_POSITIONAL:
                 items += [("", v) for v in value]
             elif name == "decision":
-                decision = value
+                continue  # what was drawn counts, be it told or not
             elif param.default is inspect.Parameter.empty or value is not param.default:
                 items.append((name, value))
-        if kind.startswith("sample_"):
-            tile = kind.endswith("tile")
-            decision = [_plain(v) for v in outputs] if tile else _plain_decision(result, decision)
         self.insts.append(Instruction(kind, tuple(items), outputs, decision, span, after))
 
     @property
@@ -202,20 +204,12 @@ def _identity(value: Any) -> Any:
 def _mapped(value: Any, known: Mapping[Any, Any]) -> Any:
     if isinstance(value, (list, tuple)):
         return type(value)(_mapped(v, known) for v in value)
-    if isinstance(value, (LoopRV, BlockRV, Var)):
+    if isinstance(value, (LoopRV, BlockRV, Var, IntImm, FloatImm)):
         found = known.get(_identity(value))
         if found is None and isinstance(value, (LoopRV, BlockRV)):
             raise ScheduleError(f"the trace uses `{value.name}`, which none of its steps gave")
         return value if found is None else found
     return value
-
-
-def _plain(value: Any) -> Any:
-    return value.value if isinstance(value, (IntImm, FloatImm)) else value
-
-
-def _plain_decision(result: Any, decision: Any) -> Any:
-    return decision if decision is not None else _plain(result) if not isinstance(result, LoopRV) else None
 
 
 class _Names:
@@ -232,9 +226,15 @@ class _Names:
         self.known[_identity(value)] = name
         return name
 
+    def drawn(self, value: Any) -> bool:
+        """Whether a value is one that an earlier step gave, not one that was written down."""
+        return isinstance(value, (Var, IntImm, FloatImm)) and value in self.known
+
     def text(self, value: Any) -> str:
-        if isinstance(value, (LoopRV, BlockRV)) or (isinstance(value, Var) and value in self.known):
+        if isinstance(value, (LoopRV, BlockRV)):
             return self.known.get(_identity(value), value.name)
+        if self.drawn(value):
+            return self.known[value]
         if isinstance(value, (list, tuple)):
             return f"[{', '.join(map(self.text, value))}]"
         if isinstance(value, IterVar):
@@ -245,8 +245,10 @@ class _Names:
         return python() if python is not None else repr(value)
 
     def data(self, value: Any) -> Any:
-        if isinstance(value, (LoopRV, BlockRV)) or (isinstance(value, Var) and value in self.known):
+        if isinstance(value, (LoopRV, BlockRV)):
             return {"ref": self.known.get(_identity(value), value.name)}
+        if self.drawn(value):
+            return {"ref": self.known[value]}
         if isinstance(value, (list, tuple)):
             return [self.data(v) for v in value]
         if isinstance(value, Mapping):

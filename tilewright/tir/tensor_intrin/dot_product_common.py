@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..script import from_source
-from .intrin import TensorIntrin
+from .intrin import built_in
 
 __all__ = [
     "DP4A_S8S8S32_INTRIN",
@@ -42,8 +42,8 @@ def register_dot(name: str, lanes: int, kinds: tuple[str, str, str], impl: str) 
     """
     a, b, c = kinds
     facts: dict[str, Any] = {"lanes": lanes, "a": a, "b": b, "c": c, "all": 4 * lanes}
-    made = [from_source((_DOT + part).format(**facts)) for part in (_DOT_DESC, _indented(impl))]
-    TensorIntrin.register(name, *made)
+    desc, done = (from_source((_DOT + part).format(**facts)) for part in (_DOT_DESC, _indented(impl)))
+    built_in(name, desc, done)
 
 
 def _indented(text: str) -> str:
@@ -75,9 +75,8 @@ _DP4A_IMPL = """\
 
 
 def _register_dp4a(name: str, a: str, b: str) -> str:
-    made = [from_source((_DP4A + part).format(a=a, b=b)) for part in (_DP4A_DESC, _DP4A_IMPL)]
-    TensorIntrin.register(name, *made)
-    return name
+    desc, done = (from_source((_DP4A + part).format(a=a, b=b)) for part in (_DP4A_DESC, _DP4A_IMPL))
+    return built_in(name, desc, done)
 
 
 DP4A_S8S8S32_INTRIN = _register_dp4a("dp4a_s8s8s32", "int8", "int8")

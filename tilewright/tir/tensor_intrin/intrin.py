@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import difflib
 import importlib
+import itertools
 
 from ...ir.buffer import Buffer
+from ...ir.equal import structural_equal
 from ...ir.function import PrimFunc
 from ...ir.stmt import Block, BlockRealize
 
 __all__ = ["TensorIntrin"]
 
-_BUILT_IN = ("x86", "arm_cpu", "dot_product_common")
+_BUILT_IN: tuple[str, ...] = ("x86", "arm_cpu", "dot_product_common")
 _table: dict[str, TensorIntrin] = {}
 
 
@@ -52,8 +54,28 @@ class TensorIntrin:
             raise ValueError(f"no tensor intrinsic is registered as {name!r}{near(name)}")
         return found
 
+    @staticmethod
+    def known_as(name: str, desc: PrimFunc, impl: PrimFunc) -> str:
+        """The name of an intrinsic like this one, registered if there is none: `name`, or with a number."""
+        _load()
+        for number in itertools.count():
+            chosen = f"{name}_{number}" if number else name
+            held = _table.get(chosen)
+            if held is None:
+                TensorIntrin.register(chosen, desc, impl)
+                return chosen
+            if structural_equal(held.desc, desc) and structural_equal(held.impl, impl):
+                return chosen
+        raise AssertionError
+
     def __repr__(self) -> str:
         return f"TensorIntrin(\n{self.desc}\n{self.impl}\n)"
+
+
+def built_in(name: str, desc: PrimFunc, impl: PrimFunc) -> str:
+    """Put an intrinsic of our own into the table; gives its name."""
+    _table[name] = TensorIntrin(desc, impl)
+    return name
 
 
 def near(name: str) -> str:
@@ -91,9 +113,13 @@ def _check_buffers(desc: PrimFunc, impl: PrimFunc) -> None:
         raise ValueError(f"the desc of a tensor intrinsic has {len(ours)} buffers and its impl {len(theirs)}")
     for a, b in zip(ours, theirs, strict=True):
         if a.dtype is not b.dtype or len(a.shape) != len(b.shape) or a.scope() != b.scope():
-            raise ValueError(f"the desc of a tensor intrinsic takes {_kind(a)} where its impl takes {_kind(b)}")
+            raise ValueError(
+                f"the desc of a tensor intrinsic takes {_kind(a)} where its impl takes {_kind(b)}"
+            )
         if a.const_shape() != b.const_shape():
-            raise ValueError(f"the desc of a tensor intrinsic takes {_kind(a)} where its impl takes {_kind(b)}")
+            raise ValueError(
+                f"the desc of a tensor intrinsic takes {_kind(a)} where its impl takes {_kind(b)}"
+            )
 
 
 def _kind(b: Buffer) -> str:

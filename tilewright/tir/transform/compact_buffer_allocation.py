@@ -7,7 +7,7 @@ from typing import Any
 
 from ...arith import Analyzer, eval_set
 from ...ir.buffer import Buffer, BufferRegion
-from ...ir.expr import BufferLoad, Call, IntImm, IterVar, PrimExpr, Range, Var, const
+from ...ir.expr import BufferLoad, Call, IntImm, IterVar, Let, PrimExpr, Range, Var, const
 from ...ir.function import PrimFunc
 from ...ir.functor import Mutator, pre_order, vars_used
 from ...ir.op import Op
@@ -16,7 +16,7 @@ from ...ir.stmt import AttrStmt, Block, BlockRealize, BufferStore, For, IfThenEl
 
 __all__ = ["compact_buffer_allocation"]
 
-_IF = Op.get("tir.if_then_else")
+_ADDRESS = Op.get("tir.address_of")
 
 
 def compact_buffer_allocation(func: PrimFunc, *, is_strict: bool = True) -> PrimFunc:
@@ -36,12 +36,23 @@ class _Compact(Mutator):
     def __init__(self) -> None:
         self.ana = Analyzer()
         self.moved: dict[Buffer, tuple[Buffer, list[PrimExpr]]] = {}
-        self.outer: dict[Var, Range] = {}
+        self.threads: dict[Var, tuple[str, Range]] = {}  # the loops around that are bound to hardware
 
     def visit_For(self, n: For) -> Stmt:
         with self.ana.scope():
             self.ana.bind_loop(n.loop_var, n.min, n.extent)
-            return n.map_children(self.visit)
+            if n.thread_binding is None:
+                return n.map_children(self.visit)
+            self.threads[n.loop_var] = (n.thread_binding.thread_tag, Range.from_min_extent(n.min, n.extent))
+            made = n.map_children(self.visit)
+            del self.threads[n.loop_var]
+            return made
+
+    def sharers(self, buffer: Buffer) -> dict[Var, Range]:
+        """The threads around that see one and the same memory: it must hold what all of them touch."""
+        scope = buffer.scope().partition(".")[0]
+        seen_by = {"shared": ("threadIdx",), "global": ("blockIdx", "threadIdx")}.get(scope, ())
+        return {v: dom for v, (tag, dom) in self.threads.items() if tag.startswith(seen_by)}
 
     def visit_Block(self, n: Block) -> Block:
         allocs = []
@@ -67,7 +78,7 @@ class _Compact(Mutator):
         if buffer.strides or not buffer.shape:
             return None
         found = _Accesses(buffer)
-        found.walk(block.body, {}, [])
+        found.walk(block.body, self.sharers(buffer), [])
         if found.opaque or not found.boxes:
             return None
         lows: list[PrimExpr] = []
@@ -135,9 +146,14 @@ class _Accesses:
         self.buffer = buffer
         self.boxes: list[list[tuple[PrimExpr | None, PrimExpr | None]]] = []
         self.opaque = False
+        self.bound: set[Var] = set()
 
     def walk(self, n: Any, loops: dict[Var, Range], conditions: list[PrimExpr]) -> None:
+        if getattr(n, "buffer", self.buffer) is not self.buffer and n.buffer.data is self.buffer.data:
+            self.opaque = True  # another way to see the same memory
         if isinstance(n, For):
+            self.walk(n.min, loops, conditions)
+            self.walk(n.extent, loops, conditions)
             inner = {**loops, n.loop_var: Range.from_min_extent(n.min, n.extent)}
             self.walk(n.body, inner, conditions)
             return
@@ -146,6 +162,8 @@ class _Accesses:
             self.walk(n.body, inner, conditions)
             return
         if isinstance(n, BlockRealize):
+            for value in (*n.iter_values, n.predicate):
+                self.walk(value, loops, conditions)
             more = conditions + conjuncts(n.predicate)
             for match in n.block.match_buffers:
                 if match.source.buffer is self.buffer:
@@ -166,12 +184,14 @@ class _Accesses:
             if n.else_case is not None:
                 self.walk(n.else_case, loops, conditions)
             return
-        if isinstance(n, LetStmt) and n.var.dtype.is_int:
-            # What the variable may be is not known to the sets, so an access that uses it is opaque.
-            pass
+        if isinstance(n, (LetStmt, Let)):
+            # What the variable may be is not known outside: an access that uses it is opaque.
+            self.bound.add(n.var)
         if isinstance(n, (BufferLoad, BufferStore)) and n.buffer is self.buffer:
             self.box([(i, i) for i in n.indices], loops)
         elif isinstance(n, Call) and any(a is self.buffer.data for a in n.args):
+            self.opaque = True
+        elif isinstance(n, Call) and n.op is _ADDRESS and getattr(n.args[0], "buffer", None) is self.buffer:
             self.opaque = True
         for child in n.children():
             self.walk(child, loops, conditions)
@@ -185,7 +205,8 @@ class _Accesses:
                 if not isinstance(e, PrimExpr) or e.dtype.lanes > 1 or _unbounded(e):
                     self.opaque = True
                     return
-                if vars_used(e) & set(loops) or any(isinstance(m, BufferLoad) for m in pre_order(e)):
+                used = vars_used(e)
+                if used & set(loops) or used & self.bound or any(isinstance(m, BufferLoad) for m in pre_order(e)):
                     self.opaque = True
                     return
             out.append((lo, hi))

@@ -7,12 +7,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...arith import detect_linear_equation, eval_set
-from ...ir.expr import GE, GT, LE, LT, Call, IntImm, PrimExpr, Range, Var, const, const_value
+from ...ir.expr import GE, GT, LE, LT, Call, IntImm, IterVar, Let, PrimExpr, Range, Var, const, const_value
 from ...ir.function import PrimFunc
 from ...ir.functor import Mutator, pre_order, renew_defs_in, vars_used
 from ...ir.op import Op
 from ...ir.ops import add, conjuncts, floordiv, greater_equal, less, logical_and, max_of, min_of, neg, sub
-from ...ir.stmt import For, ForKind, IfThenElse, Stmt, seq
+from ...ir.stmt import AttrStmt, For, ForKind, IfThenElse, LetStmt, Stmt, seq
+from ..analysis.effects import can_trap
 from .simplify import AnalyzedMutator
 
 __all__ = ["loop_partition"]
@@ -62,11 +63,11 @@ class _Partition(AnalyzedMutator):
 
     # -- finding ---------------------------------------------------------------------------
     def bounds(self, n: For) -> list[_Bound]:
-        conditions, inner = _conditions(n.body)
+        conditions, inner, defined = _conditions(n.body)
         out = []
         for condition in conditions:
             if n.loop_var in vars_used(condition):
-                bound = _solve(condition, n.loop_var, inner)
+                bound = _solve(condition, n.loop_var, inner, defined)
                 if bound is not None:
                     out.append(bound)
         return out
@@ -111,7 +112,8 @@ class _Partition(AnalyzedMutator):
             kind = ForKind.SERIAL
         body = _Assume(known).visit(n.body) if known else n.body
         moved = renew_defs_in(For(n.loop_var, begin, size, kind, body, None, n.annotations, span=n.span))
-        return self.visit(moved)
+        # Each loop is cut once: the parts are entered but not cut again.
+        return super().visit_For(moved)
 
     def branched(self, n: For, low: PrimExpr, high: PrimExpr, certain: Mapping[PrimExpr, bool]) -> Stmt:
         inside = logical_and(greater_equal(n.loop_var, low), less(n.loop_var, high))
@@ -173,13 +175,21 @@ def _decided(condition: PrimExpr) -> bool | None:
     return bool(condition.value) if isinstance(condition, IntImm) else None
 
 
-def _conditions(body: Stmt) -> tuple[list[PrimExpr], dict[Var, Range]]:
-    """The comparisons that guard statements and values inside, and the loops inside with their ranges."""
+def _conditions(body: Stmt) -> tuple[list[PrimExpr], dict[Var, Range], set[Var]]:
+    """The comparisons that guard statements and values inside, the loops inside with their ranges, and
+    all that is defined inside."""
     found: dict[PrimExpr, None] = {}
     loops: dict[Var, Range] = {}
+    defined: set[Var] = set()
     for m in pre_order(body):
         if isinstance(m, For):
             loops[m.loop_var] = Range.from_min_extent(m.min, m.extent)
+            continue
+        if isinstance(m, AttrStmt) and isinstance(m.node, IterVar):
+            loops[m.node.var] = Range.from_min_extent(const(0, m.node.var.dtype), m.value)
+            continue
+        if isinstance(m, (LetStmt, Let)):
+            defined.add(m.var)
             continue
         if isinstance(m, IfThenElse):
             condition = m.condition
@@ -190,7 +200,7 @@ def _conditions(body: Stmt) -> tuple[list[PrimExpr], dict[Var, Range]]:
         for c in conjuncts(_unlikely(condition)):
             if isinstance(c, (LT, LE, GT, GE)) and c.a.dtype.is_int and c.a.dtype.lanes == 1:
                 found[c] = None
-    return list(found), loops
+    return list(found), loops, defined | set(loops)
 
 
 def _unlikely(condition: PrimExpr) -> PrimExpr:
@@ -199,7 +209,7 @@ def _unlikely(condition: PrimExpr) -> PrimExpr:
     return condition
 
 
-def _solve(condition: Any, var: Var, inner: Mapping[Var, Range]) -> _Bound | None:
+def _solve(condition: Any, var: Var, inner: Mapping[Var, Range], defined: set[Var]) -> _Bound | None:
     """For which values of `var` the comparison holds for sure."""
     a, b = (condition.a, condition.b) if isinstance(condition, (LT, LE)) else (condition.b, condition.a)
     # f = coef * var + rest; the condition is f <= 0
@@ -214,8 +224,11 @@ def _solve(condition: Any, var: Var, inner: Mapping[Var, Range]) -> _Bound | Non
     worst = rest
     if used:
         worst = eval_set(rest, inner).max_value
-        if worst is None or not isinstance(worst, PrimExpr) or vars_used(worst) & set(inner):
+        if worst is None or not isinstance(worst, PrimExpr):
             return None
+    # The bound is evaluated once, before the loop.
+    if var in vars_used(worst) or vars_used(worst) & defined or can_trap(worst):
+        return None
     kind = worst.dtype
     c = int(coef)
     if c > 0:  # var <= floor(-worst / c)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from ...arith import Analyzer
-from ...ir.expr import IterVar, PrimExpr, Var, const
+from ...ir.expr import BufferLoad, IterVar, PrimExpr, Var, const
 from ...ir.function import PrimFunc
-from ...ir.functor import Mutator, renew_defs_in, substitute, vars_used
+from ...ir.functor import Mutator, pre_order, renew_defs_in, substitute, vars_used
 from ...ir.ops import add, conjuncts, equal, greater_equal, less, logical_and
-from ...ir.stmt import Block, BlockRealize, For, ForKind, IfThenElse, Stmt, seq
+from ...ir.stmt import Block, BlockRealize, BufferStore, For, ForKind, IfThenElse, Stmt, seq
 
 __all__ = ["init_nest", "lower_init_block"]
 
@@ -20,8 +22,8 @@ def lower_init_block(func: PrimFunc) -> PrimFunc:
                 with init(): C[vi] = 0   ->      for k in range(4):
                 C[vi] += A[vi, vk]                   with block("C"): C[vi] += A[vi, vk]
 
-    Where a loop feeds both spatial and reduction iterators the init cannot stand alone and is
-    guarded instead: `if vk == 0: C[vi] = 0`.
+    Where the init cannot stand alone (a loop feeds both spatial and reduction iterators, a condition or
+    something that uses C stands between) it is guarded instead: `if vk == 0: C[vi] = 0`.
     Needs: block form. Gives: no block with an `init`.
     """
     return _LowerInit().run(func)
@@ -29,32 +31,78 @@ def lower_init_block(func: PrimFunc) -> PrimFunc:
 
 class _LowerInit(Mutator):
     def __init__(self) -> None:
-        self.loops: list[For] = []
+        self.path: list[Stmt] = []  # loops, conditions and bindings up to the block around
+        self.reducers: set[Var] = set()  # reduction iterators of the blocks around
         self.pending: dict[Var, list[Stmt]] = {}
 
     def visit_For(self, n: For) -> Stmt:
-        self.loops.append(n)
+        self.path.append(n)
         body = self.visit(n.body)
-        self.loops.pop()
+        self.path.pop()
         made = n if body is n.body else n.replace(body=body)
         before = self.pending.pop(n.loop_var, None)
         return made if before is None else seq(*before, made)
 
+    def between(self, n: Stmt) -> Stmt:
+        self.path.append(n)
+        made = n.map_children(self.visit)
+        self.path.pop()
+        return made
+
+    visit_IfThenElse = visit_LetStmt = visit_While = visit_AssertStmt = between
+
     def visit_BlockRealize(self, n: BlockRealize) -> Stmt:
-        outer, self.loops = self.loops, []
+        outer, self.path = self.path, []
+        held = set(self.reducers)
+        self.reducers.update(iv.var for iv in n.block.iter_vars if iv.iter_type == IterVar.CommReduce)
         block = self.visit(n.block)
-        self.loops = outer
+        self.path, self.reducers = outer, held
         if block.init is None:
             return n if block is n.block else n.replace(block=block)
-        bare = n.replace(block=block.replace(init=None))
-        reducing = reduction_loops(n, self.loops)
+        loops = [x for x in self.path if isinstance(x, For)]
+        reducing = reduction_loops(n, loops)
+        if not _starts_at_first(n, reducing, self.reducers):
+            return n.replace(block=_guarded(block))
         if not reducing:
             return n.replace(block=block.replace(init=None, body=seq(block.init, block.body)))
-        nest = init_nest(n.replace(block=block), self.loops, self.loops.index(reducing[0]))
+        nest = None
+        inside = self.path[self.path.index(reducing[0]) :]
+        if all(isinstance(x, For) for x in inside) and _alone(n, reducing[0]):
+            nest = init_nest(n.replace(block=block), loops, loops.index(reducing[0]))
         if nest is None:
             return n.replace(block=_guarded(block))
         self.pending.setdefault(reducing[0].loop_var, []).append(nest)
-        return bare
+        return n.replace(block=block.replace(init=None))
+
+
+def _starts_at_first(realize: BlockRealize, loops: list[For], held: set[Var]) -> bool:
+    """Whether the first iteration of the loops is the one that has all reduction iterators at their start."""
+    ana = Analyzer()
+    first: dict[Any, Any] = {loop.loop_var: loop.min for loop in loops}
+    for iv, value in zip(realize.block.iter_vars, realize.iter_values, strict=True):
+        if iv.iter_type != IterVar.CommReduce:
+            continue
+        if vars_used(value) & held or not ana.can_prove_equal(substitute(value, first), iv.dom.min):
+            return False
+    return True
+
+
+def _alone(realize: BlockRealize, loop: For) -> bool:
+    """Whether nothing else in the loop uses what the init writes, or writes what it reads."""
+    assert realize.block.init is not None
+    written = {m.buffer for m in pre_order(realize.block.init) if isinstance(m, BufferStore)}
+    read = {m.buffer for m in pre_order(realize.block.init) if isinstance(m, BufferLoad)}
+    stack: list[Any] = [loop.body]
+    while stack:
+        m = stack.pop()
+        if m is realize:
+            continue
+        if isinstance(m, BufferStore) and (m.buffer in written or m.buffer in read):
+            return False
+        if isinstance(m, BufferLoad) and m.buffer in written:
+            return False
+        stack.extend(m.children())
+    return not read & {w.buffer for w in realize.block.writes}
 
 
 def reduction_loops(realize: BlockRealize, loops: list[For]) -> list[For]:

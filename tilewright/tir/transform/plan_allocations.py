@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+from ...arith import Analyzer
 from ...ir.buffer import Buffer
+from ...ir.expr import BufferLoad, PrimExpr
 from ...ir.function import PrimFunc
 from ...ir.functor import Mutator
-from ...ir.stmt import Block, BlockRealize, For, Stmt
+from ...ir.stmt import Block, BlockRealize, BufferStore, For, ForKind, Stmt
+from ..analysis.carried import reads_are_covered, uses_under
 
 __all__ = ["access_sites", "plan_buffer_allocation"]
 
@@ -19,15 +24,17 @@ def plan_buffer_allocation(func: PrimFunc) -> PrimFunc:
                 …B[i, :] = …                                  B = alloc_buffer((8, 8))
                 …= B[i, :]                                    …B[i, :] = …; … = B[i, :]
 
+    A buffer that carries something from one iteration of a loop to the next stays outside of it.
     Needs: block form. Gives: allocations that `compact_buffer_allocation` can shrink.
     """
     return _Place(access_sites(func)).run(func)
 
 
 def access_sites(func: PrimFunc) -> dict[Buffer, Stmt | None]:
-    """For each allocated buffer the innermost `For` or `Block` that holds all of its accesses."""
+    """For each allocated buffer the innermost `For` or `Block` that can hold it: all of its accesses are
+    inside, and no iteration of a loop around needs what another wrote."""
     paths: dict[Buffer, list[Stmt]] = {}
-    allocated: set[Buffer] = set()
+    owners: dict[Buffer, Block] = {}
 
     def touch(buffer: Buffer, path: list[Stmt]) -> None:
         known = paths.get(buffer)
@@ -41,24 +48,50 @@ def access_sites(func: PrimFunc) -> dict[Buffer, Stmt | None]:
             keep += 1
         del known[keep:]
 
-    def go(n: Stmt, path: list[Stmt]) -> None:
+    def go(n: Any, path: list[Stmt], outside: list[Stmt]) -> None:
         if isinstance(n, For):
             path = [*path, n]
         elif isinstance(n, BlockRealize):
-            allocated.update(n.block.alloc_buffers)
+            owners.update(dict.fromkeys(n.block.alloc_buffers, n.block))
             # A buffer is used by a block as a whole, so its site is around the block.
             for region in (*n.block.reads, *n.block.writes):
                 touch(region.buffer, path)
             for match in n.block.match_buffers:
                 touch(match.source.buffer, path)
-            path = [*path, n.block]
-            n = n.block
+            outside, path, n = path, [*path, n.block], n.block
+        elif isinstance(n, (BufferLoad, BufferStore)):
+            touch(n.buffer, outside)  # it may be missing in what the block declares
         for child in n.children():
-            if isinstance(child, Stmt):
-                go(child, path)
+            if isinstance(child, (Stmt, PrimExpr)):
+                go(child, path, outside)
 
-    go(func.body, [])
-    return {b: (p[-1] if p else None) for b, p in paths.items() if b in allocated}
+    go(func.body, [], [])
+    uses: dict[For, dict[Buffer, Any]] = {}
+    sites: dict[Buffer, Stmt | None] = {}
+    for buffer, path in paths.items():
+        if buffer in owners:
+            held = _deepest(path, owners[buffer], buffer, uses)
+            sites[buffer] = held[-1] if held else None
+    return sites
+
+
+def _deepest(
+    path: list[Stmt], owner: Block, buffer: Buffer, uses: dict[For, dict[Buffer, Any]]
+) -> list[Stmt]:
+    """As much of the path as the buffer can go down from its block: each iteration may have its own."""
+    ana = Analyzer()
+    below = False
+    for i, n in enumerate(path):
+        if isinstance(n, For):
+            if below:
+                if n not in uses:
+                    uses[n] = uses_under(n)
+                found = uses[n].get(buffer)
+                if not found or not reads_are_covered(n, found, ana):
+                    return path[:i]
+            ana.bind_loop(n.loop_var, n.min, n.extent)
+        below = below or n is owner
+    return path
 
 
 class _Place(Mutator):

@@ -61,7 +61,9 @@ def _print(console: Console, heading: str, rows: list[Change], left: int) -> Non
 
     table = Table(box=None, show_header=False, padding=(0, 1, 0, 0), pad_edge=False)
     half = (console.width - 5) // 2
-    table.add_column(min_width=min(left, half), max_width=max(half, console.width - 5 - half), overflow="fold")
+    table.add_column(
+        min_width=min(left, half), max_width=max(half, console.width - 5 - half), overflow="fold"
+    )
     table.add_column(width=1)
     table.add_column(overflow="fold")
     for c in rows:

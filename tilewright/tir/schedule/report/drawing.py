@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from math import ceil, isqrt, prod
+from math import ceil, prod
 from typing import Any
 
 import numpy as np
@@ -42,30 +42,30 @@ class Grid:
     def tiles(self) -> int:
         return ceil(prod(self.cells) / (self.rows * self.cols))
 
-    def note(self) -> str:
+    def note(self, unit: str = "elements") -> str:
         """What is not as in memory: which part is shown, and how many elements a cell stands for."""
         parts = []
         if any(c * s < n for c, s, n in zip(self.cells, self.scale, self.shape)):
             ranges = [
-                f"{a}…{min(a + c * s, n) - 1}" if n > 1 else "0"
+                f"{a}…{min(a + c * s, n) - 1}" if c * s > 1 else f"{a}"
                 for a, c, s, n in zip(self.start, self.cells, self.scale, self.shape)
             ]
             parts.append(f"shows [{', '.join(ranges)}]")
         if any(s > 1 for s in self.scale):
             sizes = [s for s, n in zip(self.scale, self.shape) if n > 1]
-            parts.append(f"a cell is {' × '.join(map(str, sizes))} elements")
+            parts.append(f"a cell is {' × '.join(map(str, sizes))} {unit}")
         wide = [n for n in self.shape if n > 1]
         if len(wide) == 1 and self.rows > 1:
-            parts.append(f"{self.cols * max(self.scale)} elements a row")
+            parts.append(f"{self.cols * max(self.scale)} {unit} a row")
         return " · ".join(parts)
 
 
 def grid_for(shape: Sequence[int], low: Sequence[int], high: Sequence[int], crop: bool = False) -> Grid:
-    """A grid for an array of which the elements from `low` to `high` are touched; with `crop`, of them alone."""
+    """A grid for an array that is touched from `low` to `high`; with `crop`, of these elements alone."""
     if crop:
-        inner = grid_for([b - a + 1 for a, b in zip(low, high)], [0] * len(low), [b - a for a, b in zip(low, high)])
-        start = tuple(a + s for a, s in zip(low, inner.start))
-        return replace(inner, shape=tuple(shape), start=start)
+        size = [b - a + 1 for a, b in zip(low, high)]
+        inner = grid_for(size, [0] * len(size), [n - 1 for n in size])
+        return replace(inner, shape=tuple(shape), start=tuple(a + s for a, s in zip(low, inner.start)))
     wide = [d for d, n in enumerate(shape) if n > 1]
     lead = prod(shape[d] for d in wide[:-2])
     side = CELLS // 2 if len(wide) == 1 else SIDE if lead == 1 else SIDE // 2 if lead <= 4 else SIDE // 4
@@ -89,10 +89,14 @@ def grid_for(shape: Sequence[int], low: Sequence[int], high: Sequence[int], crop
         n = shown[0] if shown else 1
         cols = n if n <= 32 else 32 if n <= 1024 else SIDE
         return Grid(tuple(shape), tuple(start), tuple(scale), tuple(cells), ceil(n / cols), cols, 1)
-    tiles = prod(shown[:-2])
-    across = shown[-3] if len(shown) > 3 and shown[-3] <= 16 else max(1, isqrt(tiles * shown[-2] // shown[-1]))
-    across = min(max(across, 1), tiles) if tiles > 1 else 1
+    across = shown[-3] if len(shown) > 3 and shown[-3] <= 16 else _across(prod(shown[:-2]))
     return Grid(tuple(shape), tuple(start), tuple(scale), tuple(cells), shown[-2], shown[-1], across)
+
+
+def _across(tiles: int) -> int:
+    """How many tiles stand side by side: somewhat wider than high, in full rows where that can be."""
+    root = ceil(tiles**0.5)
+    return next((n for n in range(root, min(tiles, 2 * root) + 1) if tiles % n == 0), root)
 
 
 def runs_of(values: Iterable[int]) -> list[int]:
@@ -180,7 +184,8 @@ def _flattened(t: Touches) -> tuple[Touches, tuple[int, ...], list[str]]:
 def encoded_run(run: Run, label: str, note: str, first: Sequence[Buffer] = ()) -> dict[str, Any]:
     """A run as plain data: its grids, those of `first` first, the patterns, and the streams of touches."""
     rank: dict[Buffer | Block, int] = {b: i for i, b in enumerate(first)}
-    patterns, grids, streams = _Patterns(), [], []
+    patterns, streams = _Patterns(), []
+    grids: list[tuple[Grid, dict[str, Any]]] = []
     index: dict[Buffer | Block, int] = {}
     for t in sorted(run.touches, key=lambda t: rank.get(t.what, len(rank))):
         names: list[str] = []
@@ -224,7 +229,7 @@ def _described(what: Buffer | Block, grid: Grid, names: list[str]) -> dict[str, 
         "cols": grid.cols,
         "across": grid.across,
         "tiles": grid.tiles,
-        "note": grid.note(),
+        "note": grid.note("elements" if isinstance(what, Buffer) else "iterations"),
     }
     if isinstance(what, Buffer):
         return {**out, "dtype": str(what.dtype), "scope": what.scope()}

@@ -64,7 +64,7 @@
     $("number").textContent = number_;
     $("count").textContent = "/ " + (data.steps.length - 1);
     const last = number_ === 0 ? null : calls[changingCall(step)];
-    $("earlier").textContent = calls.filter((c) => c !== last).map((c) => c.text).join("\n");
+    $("earlier").textContent = calls.filter((c) => c !== last).map((c) => c.text).join("   ");
     const target = $("call");
     target.replaceChildren();
     target.classList.toggle("plain", !last);
@@ -103,7 +103,7 @@
     count(run.tree, 1);
     const grids = run.grids.map((g) => {
       const n = g.tiles * g.rows * g.cols;
-      return { ...g, n, streams: [], last: new Int32Array(n), who: new Int8Array(n), mode: new Uint8Array(n), first: null };
+      return { ...g, n, gap: g.tiles > 32 ? 2 : 6, streams: [], last: new Int32Array(n), who: new Int8Array(n), mode: new Uint8Array(n), first: null };
     });
     for (const s of run.streams) {
       const ticks = decode(s.t), index = new Int32Array(run.ticks).fill(-1);
@@ -120,6 +120,8 @@
           if (g.first[c] < 0) { g.first[c] = t; g.latest = Math.max(g.latest, t); }
         });
       }
+      const times = [...new Set(g.first)].filter((t) => t >= 0).sort((a, b) => a - b);
+      g.rank = new Map(times.map((t, i) => [t, i]));
     }
     return { run, patterns, grids, workers, at: -1 };
   }
@@ -171,31 +173,32 @@
   const colourOf = (s, mode, who) => (s.workers > 1 ? hue(who) : mode & 2 ? palette.write : palette.read);
 
   // -- grids --------------------------------------------------------------------------------------
-  const GAP = 6; // between tiles
+  const PAD = 8; // around a grid, for rings
   function place(g, width) {
     const dpr = window.devicePixelRatio || 1;
     const down = Math.ceil(g.tiles / g.across);
     const columns = g.across * g.cols, rows = down * g.rows;
-    const room = width - (g.across - 1) * GAP;
-    const tall = width * 1.35 - (down - 1) * GAP;
-    let cell = Math.floor(Math.min(room / columns, tall / rows) * dpr) / dpr;
+    const room = width - (g.across - 1) * g.gap;
+    const tall = width * 1.35 - (down - 1) * g.gap;
+    let cell = Math.floor(Math.min(room / columns, rows === 1 ? 22 : tall / rows) * dpr) / dpr;
     cell = Math.max(1 / dpr, Math.min(cell, 22));
     g.cell = cell;
-    g.width = columns * cell + (g.across - 1) * GAP;
-    g.height = rows * cell + (down - 1) * GAP;
+    g.width = columns * cell + (g.across - 1) * g.gap;
+    g.height = rows * cell + (down - 1) * g.gap;
     const c = g.canvas;
-    c.width = Math.round(g.width * dpr);
-    c.height = Math.round(g.height * dpr);
-    c.style.width = g.width + "px";
-    c.style.height = g.height + "px";
+    c.width = Math.round((g.width + 2 * PAD) * dpr);
+    c.height = Math.round((g.height + 2 * PAD) * dpr);
+    c.style.width = c.width / dpr + "px";
+    c.style.height = c.height / dpr + "px";
+    c.style.margin = -PAD + "px";
     g.dpr = dpr;
     g.image = new ImageData(g.cols, g.rows * g.tiles);
     g.off = Object.assign(document.createElement("canvas"), { width: g.cols, height: g.rows * g.tiles });
   }
   const spot = (g, c) => { // the middle of a cell
     const tile = Math.floor(c / (g.rows * g.cols)), inside = c % (g.rows * g.cols);
-    const x = (tile % g.across) * (g.cols * g.cell + GAP) + (inside % g.cols) * g.cell;
-    const y = Math.floor(tile / g.across) * (g.rows * g.cell + GAP) + Math.floor(inside / g.cols) * g.cell;
+    const x = (tile % g.across) * (g.cols * g.cell + g.gap) + (inside % g.cols) * g.cell;
+    const y = Math.floor(tile / g.across) * (g.rows * g.cell + g.gap) + Math.floor(inside / g.cols) * g.cell;
     return [x, y];
   };
 
@@ -219,8 +222,9 @@
       px[4 * c] = colour[0]; px[4 * c + 1] = colour[1]; px[4 * c + 2] = colour[2]; px[4 * c + 3] = alpha;
     }
     g.off.getContext("2d").putImageData(g.image, 0, 0);
-    ctx.setTransform(g.dpr, 0, 0, g.dpr, 0, 0);
-    ctx.clearRect(0, 0, g.width, g.height);
+    ctx.setTransform(1, 0, 0, 1, 0, 0);
+    ctx.clearRect(0, 0, g.canvas.width, g.canvas.height);
+    ctx.setTransform(g.dpr, 0, 0, g.dpr, PAD * g.dpr, PAD * g.dpr);
     ctx.imageSmoothingEnabled = false;
     const w = g.cols * g.cell, h = g.rows * g.cell;
     for (let t = 0; t < g.tiles; t++) {
@@ -233,22 +237,24 @@
   }
 
   function rules(ctx, g, x, y, w, h) {
+    const px = g.image.data;
     ctx.fillStyle = css(palette.rule);
     const every = g.cell >= 5 ? 1 : 8;
     ctx.globalAlpha = every === 1 ? 1 : 0.55;
     for (let i = every; i < g.cols; i += every) ctx.fillRect(x + i * g.cell - 0.5, y, every === 1 ? 1 : 0.75, h);
     for (let i = every; i < g.rows; i += every) ctx.fillRect(x, y + i * g.cell - 0.5, w, every === 1 ? 1 : 0.75);
     ctx.globalAlpha = 1;
-    if (!g.first || g.cell < 17 || g.latest > 999) return;
+    if (!g.first || g.cell < 17 || g.rank.size > 1000) return;
     ctx.font = `${Math.min(10, g.cell * 0.45)}px ui-monospace, monospace`;
     ctx.textAlign = "center";
     ctx.textBaseline = "middle";
-    const base = Math.round(y / (h + GAP)) * g.across + Math.round(x / (w + GAP));
+    const base = Math.round(y / (h + g.gap)) * g.across + Math.round(x / (w + g.gap));
     for (let c = 0; c < g.rows * g.cols; c++) {
       const when = g.first[base * g.rows * g.cols + c];
       if (when < 0) continue;
-      ctx.fillStyle = css(when / g.latest > 0.5 ? palette.rule : palette.ink);
-      ctx.fillText(when, x + ((c % g.cols) + 0.5) * g.cell, y + (Math.floor(c / g.cols) + 0.5) * g.cell);
+      const p = 4 * (base * g.rows * g.cols + c), light = px[p] * 0.3 + px[p + 1] * 0.6 + px[p + 2] * 0.1 > 128;
+      ctx.fillStyle = light ? "rgb(0 0 0 / 62%)" : "rgb(255 255 255 / 78%)";
+      ctx.fillText(g.rank.get(when), x + ((c % g.cols) + 0.5) * g.cell, y + (Math.floor(c / g.cols) + 0.5) * g.cell);
     }
   }
 
@@ -272,7 +278,7 @@
         const old = before.get(w);
         if (old) {
           ctx.strokeStyle = css(s.workers > 1 ? hue(w) : palette.write);
-          ctx.globalAlpha = 0.9 * (1 - (tick - t) / (length + 1));
+          ctx.globalAlpha = (g.cell >= 17 ? 0.55 : 0.9) * (1 - (tick - t) / (length + 1));
           ctx.beginPath();
           ctx.moveTo(...old);
           ctx.lineTo(x / n, y / n);
@@ -284,35 +290,43 @@
     ctx.globalAlpha = 1;
   }
 
-  // What is touched at this very step: joined lanes with a frame, and a ring where it would be too small to see.
+  // What is touched at this very step: lanes joined, what is written framed, and a ring where it is too small to see.
   function current(ctx, s, g, tick) {
     for (const stream of g.streams) {
       const i = stream.index[tick];
       if (i < 0) continue;
-      const p = s.patterns[stream.p[i]], base = stream.o[i];
-      const few = p.length <= 24 * 3;
+      const p = s.patterns[stream.p[i]], base = stream.o[i], groups = new Map();
       for (let k = 0; k < p.length; k += 3) {
-        const colour = g.first ? (s.workers > 1 ? hue(p[k + 2]) : palette.write) : colourOf(s, stream.mode, p[k + 2]);
-        let c = base + p[k], left = p[k + 1];
-        while (left > 0) {
-          const n = Math.min(left, g.cols - (c % g.cols));
-          const [x, y] = spot(g, c);
-          ctx.fillStyle = css(colour);
+        const who = p[k + 2];
+        ctx.fillStyle = css(g.first ? (s.workers > 1 ? hue(who) : palette.write) : colourOf(s, stream.mode, who));
+        for (let c = base + p[k], left = p[k + 1]; left > 0;) {
+          const n = Math.min(left, g.cols - (c % g.cols)), [x, y] = spot(g, c);
           ctx.fillRect(x, y, n * g.cell, g.cell);
-          if (stream.mode !== 1 && few) {
-            ctx.strokeStyle = css(palette.ink);
-            ctx.lineWidth = 1;
-            ctx.strokeRect(x - 0.5, y - 0.5, n * g.cell + 1, g.cell + 1);
-          }
-          if (few && n * g.cell < 7) {
-            ctx.strokeStyle = css(colour);
-            ctx.lineWidth = 1.5;
-            ctx.beginPath();
-            ctx.arc(x + (n * g.cell) / 2, y + g.cell / 2, 6, 0, 7);
-            ctx.stroke();
-          }
+          const key = who + " " + Math.floor(c / (g.rows * g.cols));
+          const box = groups.get(key) || { x, y, right: x, bottom: y, cells: 0, colour: ctx.fillStyle };
+          groups.set(key, box);
+          box.x = Math.min(box.x, x);
+          box.y = Math.min(box.y, y);
+          box.right = Math.max(box.right, x + n * g.cell);
+          box.bottom = Math.max(box.bottom, y + g.cell);
+          box.cells += n;
           c += n;
           left -= n;
+        }
+      }
+      for (const { x, y, right, bottom, cells, colour } of groups.values()) {
+        const w = right - x, h = bottom - y;
+        if (stream.mode !== 1 && groups.size <= 32 && Math.abs(w * h - cells * g.cell * g.cell) < 0.5) {
+          ctx.strokeStyle = css(palette.ink);
+          ctx.lineWidth = 1;
+          ctx.strokeRect(x - 0.5, y - 0.5, w + 1, h + 1);
+        }
+        if (w < 7 && h < 7 && groups.size <= 32) {
+          ctx.strokeStyle = colour;
+          ctx.lineWidth = 1.5;
+          ctx.beginPath();
+          ctx.arc(x + w / 2, y + h / 2, 7, 0, 7);
+          ctx.stroke();
         }
       }
     }
@@ -360,7 +374,7 @@
   function showLoops(s, tick, part) {
     const box = $("loops"), path = pathTo(s.run.tree, tick, []);
     const blocks = path.filter(([t]) => t.b && t.b !== "root");
-    const loops = path.filter(([t]) => t.v !== undefined);
+    const loops = path.filter(([t]) => t.v !== undefined && t.n > 1);
     const key = loops.map(([t]) => t.v).join() + "|" + blocks.map(([t]) => t.b).join();
     if (box.dataset.key !== key || box.scene !== s) {
       box.dataset.key = key;
@@ -443,11 +457,13 @@
     if (!scene) return;
     const wide = $("grids").clientWidth;
     const buffers = scene.grids.filter((g) => !g.axes);
-    const per = wide < 420 ? 2 : buffers.length <= 2 && scene.grids.length <= 3 ? 3 : 3;
+    const per = wide < 420 ? 2 : 3;
+    const several = scene.grids.length - buffers.length > 1;
     const size = Math.floor((wide - (per - 1) * 18) / per);
     for (const g of scene.grids) {
-      place(g, size);
-      g.figure.style.width = Math.max(g.axes ? g.width : Math.min(size, 240), g.width) + "px";
+      const line = g.tiles * g.rows === 1 && g.cols > 8;
+      place(g, line ? Math.min(wide, g.cols * 22) : g.axes && several ? Math.floor(size * 0.74) : size);
+      g.figure.style.width = Math.max(g.axes ? 150 : Math.min(size, 240), g.width) + "px";
     }
   }
 
@@ -464,19 +480,20 @@
       const all = make("span"), row = make("span", "row");
       for (let w = 0; w < Math.min(scene.workers, 8); w++) row.append(make("i"));
       [...row.children].forEach((e, w) => (e.style.background = css(hue(w))));
-      all.append(row, `workers 0 to ${scene.workers - 1}`);
+      all.append(row, `workers 0–${scene.workers - 1}`);
       box.append(all);
-      entry(css(palette.shared), "several workers");
+      entry(css(palette.shared), "shared");
       box.append(make("span", "", "framed: written"));
     } else {
       entry(css(palette.read), "read");
       entry(css(palette.write), "written");
     }
-    if (scene.grids.some((g) => g.axes)) entry(`linear-gradient(90deg, ${css(palette.first)}, ${css(palette.last)})`, "first to last", "ramp");
-    box.append(make("span", "", "fading: touched before"));
+    if (scene.grids.some((g) => g.axes)) entry(`linear-gradient(90deg, ${css(palette.first)}, ${css(palette.last)})`, "first → last", "ramp");
+    box.append(make("span", "", "fading: earlier"));
   }
 
   const speed = () => Math.pow(10, $("speed").value / 100 * 3.2); // 1 to about 1,600 steps a second
+  let chosenSpeed = false;
   function setSpeed(perSecond) {
     $("speed").value = Math.max(0, Math.min(100, (Math.log10(perSecond) / 3.2) * 100));
     fill($("speed"));
@@ -522,7 +539,7 @@
     $("spaces").replaceChildren(...scene.grids.filter((g) => g.axes).slice(0, 2).map(figure));
     $("grids").replaceChildren(...scene.grids.filter((g) => !g.axes).map(figure));
     scene.grids = scene.grids.filter((g) => g.figure);
-    setSpeed(Math.max(3, Math.min(900, run.ticks / 16)));
+    if (!chosenSpeed) setSpeed(Math.max(3, Math.min(900, run.ticks / 16)));
     layout();
     legend();
     render();
@@ -627,7 +644,7 @@
   });
   $("step").addEventListener("input", (e) => showStep(+e.target.value));
   $("position").addEventListener("input", (e) => seek(+e.target.value));
-  $("speed").addEventListener("input", (e) => fill(e.target));
+  $("speed").addEventListener("input", (e) => { chosenSpeed = true; fill(e.target); });
   $("play").addEventListener("click", () => setPlaying(!state.playing));
   $("removed").addEventListener("change", (e) => $("code").classList.toggle("removed", e.target.checked));
   addEventListener("resize", () => { layout(); render(); });

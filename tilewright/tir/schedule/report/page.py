@@ -30,8 +30,8 @@ def write_html(sch: Schedule, path: str | Path) -> Path:
     """Write the report of a schedule to a file."""
     here = files(__package__)
     data = json.dumps(report_data(sch), separators=(",", ":"), ensure_ascii=False)
-    # Inside a script element only these end or change it.
-    data = data.replace("</", "<\\/").replace("<!--", "<\\!--")
+    # Inside a script element only what begins like this could end it.
+    data = data.replace("<", "\\u003c")
     page = here.joinpath("page.html").read_text(encoding="utf-8")
     for mark, text in (
         ("/*css*/", here.joinpath("page.css").read_text(encoding="utf-8")),
@@ -78,12 +78,15 @@ def _changed_function(before: Step | None, step: Step, name: str) -> str:
 
 
 def _lines(before: Step | None, step: Step) -> list[list[Any]]:
-    """The program's lines as [sign, text, marks]; removed lines stand where they were."""
+    """The program's lines as [sign, text, marks]; lines that went stand before what took their place."""
     old = step.program.lines if before is None else before.program.lines
-    return [
-        [c.sign, c.old if c.new is None else c.new, [list(m) for m in c.marks]]
-        for c in changes(old, step.program.lines)
-    ]
+    out: list[list[Any]] = []
+    for c in changes(old, step.program.lines):
+        if c.sign in "-~":
+            out.append(["-", c.old, [list(m) for m in c.old_marks]])
+        if c.sign != "-":
+            out.append([c.sign, c.new, [list(m) for m in c.marks]])
+    return out
 
 
 class _Scenes:
@@ -139,11 +142,9 @@ def _scene(stmt: Stmt, env: Env, sizes: str, first: list[Buffer]) -> dict[str, A
     if whole.duration <= STEPS:
         views.append((touches_of(stmt, env, STEPS), "Whole run", ""))
     else:
-        depth = depth_of(whole)
-        while depth > 0 and timeline(stmt, env, depth).duration > STEPS:
-            depth -= 1
-        run = touches_of(stmt, env, STEPS, depth)
-        views.append((run, "Whole run", "inner loops drawn as one step"))
+        views.append(
+            (touches_of(stmt, env, STEPS, _depths(stmt, env)), "Whole run", "inner loops as one step")
+        )
         run = touches_of(stmt, env, _CLIP)
         views.append((run, "First steps", f"the first {run.ticks:,} of {run.total:,} steps"))
     views = [v for v in views if v[0].touches]
@@ -156,6 +157,17 @@ def _scene(stmt: Stmt, env: Env, sizes: str, first: list[Buffer]) -> dict[str, A
         numbers = {n: i for i, n in enumerate(_shown_nodes(stmt))}
         runs.append({**data, "tree": _tree(run.root, numbers)})
     return {"runs": runs}
+
+
+def _depths(stmt: Stmt, env: Env) -> dict[Stmt, int]:
+    """How deep each loop nest is walked, so that all of it can be played."""
+    nests = _nests(stmt)
+    out: dict[Stmt, int] = {}
+    for nest in nests:
+        out[nest] = depth_of(timeline(nest, env))
+        while out[nest] > 0 and timeline(nest, env, out).duration * len(nests) > STEPS:
+            out[nest] -= 1
+    return out
 
 
 def _shown_nodes(stmt: Stmt) -> list[Stmt]:

@@ -1,4 +1,4 @@
-"""The steps of a schedule as a reader follows them: the program after each, what changed, and who asked for it."""
+"""The steps of a schedule as a reader follows them: the program after each, what changed, the call."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ def _source(span: Span) -> str:
         return line.strip()
     first, last = inner.lineno, inner.end_lineno or inner.lineno
     lines = linecache.getlines(span.source_name)[first - 1 : last]
-    cut = lines[:_SOURCE_LINES] + ["…\n"] if len(lines) > _SOURCE_LINES + 1 else lines
+    cut = [*lines[:_SOURCE_LINES], "…\n"] if len(lines) > _SOURCE_LINES + 1 else lines
     return textwrap.dedent("".join(cut)).rstrip()
 
 
@@ -188,5 +188,3 @@ def _marks(old: str, new: str) -> tuple[tuple[tuple[int, int], ...], tuple[tuple
                 at = pad + len("".join(words[:start]))
                 marks.append((at, at + len("".join(words[start:end]))))
     return tuple(fresh), tuple(gone)
-
-

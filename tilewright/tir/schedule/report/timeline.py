@@ -1,18 +1,29 @@
 """When each statement of a program runs, counted in steps: what happens at once is one step.
 
-    for i in T.parallel(4):          # 4 workers, all at once
-        for j in range(8):           # 8 steps
-            for k in T.vectorized(4):    # one step together
-                C[i, j * 4 + k] = …      # the program takes 8 steps
+for i in T.parallel(4):          # 4 workers, all at once
+    for j in range(8):           # 8 steps
+        for k in T.vectorized(4):    # one step together
+            C[i, j * 4 + k] = …      # the program takes 8 steps
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from ....ir.stmt import Block, BlockRealize, BufferStore, For, ForKind, IfThenElse, LetStmt, SeqStmt, Stmt, While
+from ....ir.stmt import (
+    BlockRealize,
+    BufferStore,
+    For,
+    ForKind,
+    IfThenElse,
+    LetStmt,
+    SeqStmt,
+    Stmt,
+    While,
+)
 from .ranges import Env, exact, value_of
 
 __all__ = ["WORKERS", "Timed", "depth_of", "timeline"]
@@ -56,11 +67,12 @@ class _Place:
     depth: int  # how many loops further down are walked
     workers: int = WORKERS
     inside: bool = False  # of a loop that is drawn as one step
+    depths: Mapping[Stmt, int] = field(default_factory=dict)  # how many, from a statement on
 
 
-def timeline(stmt: Stmt, env: Env, depth: int = 1 << 30) -> Timed:
-    """The statement with its steps; loops more than `depth` deep are drawn as one step."""
-    return _timed(stmt, _Place(env, depth))
+def timeline(stmt: Stmt, env: Env, depths: Mapping[Stmt, int] | None = None) -> Timed:
+    """The statement with its steps; of a statement in `depths`, loops so deep inside are one step."""
+    return _timed(stmt, _Place(env, 1 << 30, depths=depths or {}))
 
 
 def depth_of(t: Timed) -> int:
@@ -70,6 +82,8 @@ def depth_of(t: Timed) -> int:
 
 
 def _timed(s: Stmt, at: _Place) -> Timed:
+    if s in at.depths:
+        at = replace(at, depth=at.depths[s])
     if isinstance(s, For):
         return _loop(s, at)
     if isinstance(s, SeqStmt):
@@ -136,13 +150,11 @@ def _loop(s: For, at: _Place) -> Timed:
 
 def _one_step(s: Stmt) -> bool:
     """Whether a loop body is one statement, or vectors of it."""
-    while True:
-        if isinstance(s, BufferStore):
-            return True
+    while not isinstance(s, BufferStore):
         if isinstance(s, BlockRealize):
-            s = s.block
-        elif isinstance(s, For) and s.kind not in (ForKind.VECTORIZED, ForKind.UNROLLED):
+            s = s.block.body
+        elif isinstance(s, For) and s.kind in (ForKind.VECTORIZED, ForKind.UNROLLED):
+            s = s.body
+        else:
             return False
-        elif not isinstance(s, (For, Block)):
-            return False
-        s = s.body
+    return True

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -63,9 +63,9 @@ def sizes_of(func: PrimFunc) -> dict[Var, Value]:
     return out
 
 
-def touches_of(stmt: Stmt, env: Env, limit: int, depth: int = 1 << 30) -> Run:
-    """The first `limit` steps of a statement; loops more than `depth` deep are drawn as one step."""
-    root = timeline(stmt, env, depth)
+def touches_of(stmt: Stmt, env: Env, limit: int, depths: Mapping[Stmt, int] | None = None) -> Run:
+    """The first `limit` steps of a statement; of one in `depths`, loops so deep inside are one step."""
+    root = timeline(stmt, env, depths)
     limit = max(16, min(limit, _POINTS // root.lanes()))
     ticks = min(root.duration, limit)
     walk = _Walk(ticks, root.axes())

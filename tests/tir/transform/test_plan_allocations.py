@@ -1,0 +1,377 @@
+"""Where buffers are allocated: as deep as their uses allow, never inside a loop they carry something over."""
+
+from __future__ import annotations
+
+import numpy as np
+
+import tilewright as tvm
+from tilewright import te, tir
+from tilewright.script import tir as T
+
+Plan = tir.transform.PlanAndUpdateBufferAllocationLocation()
+
+
+def planned(func):
+    return Plan(tvm.IRModule({"main": func}))["main"]
+
+
+def data(*shapes):
+    rng = np.random.default_rng(2)
+    return [rng.integers(-9, 9, s).astype("int32") for s in shapes]
+
+
+def test_into_the_loop_that_holds_all_uses(expect, agree):
+    @T.prim_func
+    def before(A: T.Buffer((4, 8), "int32"), C: T.Buffer((4, 8), "int32")):
+        B = T.alloc_buffer((4, 8), "int32")
+        for i in range(4):
+            for j in range(8):
+                with T.block("B"):
+                    vi, vj = T.axis.remap("SS", [i, j])
+                    B[vi, vj] = A[vi, vj] + 1
+            for j in range(8):
+                with T.block("C"):
+                    vi, vj = T.axis.remap("SS", [i, j])
+                    C[vi, vj] = B[vi, vj] * 2
+
+    made = planned(before)
+    expect(made, """
+        @T.prim_func
+        def before(A: T.Buffer((4, 8), "int32"), C: T.Buffer((4, 8), "int32")):
+            # with T.block("root"):
+            for i in range(4):
+                with T.block(""):
+                    T.reads()
+                    T.writes()
+                    B = T.alloc_buffer((4, 8), "int32")
+                    for j in range(8):
+                        with T.block("B"):
+                            vi = T.axis.spatial(4, i)
+                            vj = T.axis.spatial(8, j)
+                            T.reads(A[vi, vj])
+                            T.writes(B[vi, vj])
+                            B[vi, vj] = A[vi, vj] + 1
+                    for j in range(8):
+                        with T.block("C"):
+                            vi = T.axis.spatial(4, i)
+                            vj = T.axis.spatial(8, j)
+                            T.reads(B[vi, vj])
+                            T.writes(C[vi, vj])
+                            C[vi, vj] = B[vi, vj] * 2
+        """)
+    agree(before, made, *data((4, 8), (4, 8)))
+
+
+def test_each_buffer_at_its_own_depth(expect, agree):
+    @T.prim_func
+    def before(A: T.Buffer((4, 8), "int32"), D: T.Buffer((4, 8), "int32")):
+        B = T.alloc_buffer((4, 8), "int32")
+        C = T.alloc_buffer((4, 8), "int32")
+        for i in range(4):
+            for j in range(8):
+                with T.block("B"):
+                    vi, vj = T.axis.remap("SS", [i, j])
+                    B[vi, vj] = A[vi, vj] + 1
+            for j in range(8):
+                with T.block("C"):
+                    vi, vj = T.axis.remap("SS", [i, j])
+                    C[vi, vj] = B[vi, vj] * 2
+                with T.block("D"):
+                    vi, vj = T.axis.remap("SS", [i, j])
+                    D[vi, vj] = C[vi, vj] - B[vi, vj]
+
+    made = planned(before)
+    expect(made, """
+        @T.prim_func
+        def before(A: T.Buffer((4, 8), "int32"), D: T.Buffer((4, 8), "int32")):
+            # with T.block("root"):
+            for i in range(4):
+                with T.block(""):
+                    T.reads()
+                    T.writes()
+                    B = T.alloc_buffer((4, 8), "int32")
+                    for j in range(8):
+                        with T.block("B"):
+                            vi = T.axis.spatial(4, i)
+                            vj = T.axis.spatial(8, j)
+                            T.reads(A[vi, vj])
+                            T.writes(B[vi, vj])
+                            B[vi, vj] = A[vi, vj] + 1
+                    for j in range(8):
+                        with T.block(""):
+                            T.reads()
+                            T.writes()
+                            C = T.alloc_buffer((4, 8), "int32")
+                            with T.block("C"):
+                                vi = T.axis.spatial(4, i)
+                                vj = T.axis.spatial(8, j)
+                                T.reads(B[vi, vj])
+                                T.writes(C[vi, vj])
+                                C[vi, vj] = B[vi, vj] * 2
+                            with T.block("D"):
+                                vi = T.axis.spatial(4, i)
+                                vj = T.axis.spatial(8, j)
+                                T.reads(C[vi, vj], B[vi, vj])
+                                T.writes(D[vi, vj])
+                                D[vi, vj] = C[vi, vj] - B[vi, vj]
+        """)
+    agree(before, made, *data((4, 8), (4, 8)))
+
+
+def unmoved(func, agree, *shapes):
+    assert planned(func) is func
+    agree(func, tvm.lower(func), *data(*shapes))
+
+
+def test_what_two_nests_share_stays(agree):
+    @T.prim_func
+    def before(A: T.Buffer((8,), "int32"), C: T.Buffer((8,), "int32")):
+        B = T.alloc_buffer((8,), "int32")
+        for i in range(8):
+            with T.block("B"):
+                vi = T.axis.spatial(8, i)
+                B[vi] = A[vi] + 1
+        for i in range(8):
+            with T.block("C"):
+                vi = T.axis.spatial(8, i)
+                C[vi] = B[vi] * 2
+
+    unmoved(before, agree, (8,), (8,))
+
+
+def test_what_an_iteration_leaves_for_the_next_stays(agree):
+    @T.prim_func
+    def before(A: T.Buffer((8,), "int32"), C: T.Buffer((8,), "int32")):
+        B = T.alloc_buffer((9,), "int32")
+        with T.block("first"):
+            B[0] = 5
+        for i in range(8):
+            with T.block("B"):
+                vi = T.axis.spatial(8, i)
+                B[vi + 1] = A[vi] + 1
+            with T.block("C"):
+                vi = T.axis.spatial(8, i)
+                C[vi] = B[vi] * 2
+
+    unmoved(before, agree, (8,), (8,))
+
+
+def test_a_window_over_earlier_iterations_stays(agree):
+    @T.prim_func
+    def before(A: T.Buffer((8,), "int32"), C: T.Buffer((8,), "int32")):
+        B = T.alloc_buffer((8,), "int32")
+        for i in range(8):
+            with T.block("B"):
+                vi = T.axis.spatial(8, i)
+                B[vi] = A[vi] + 1
+            with T.block("C"):
+                vi = T.axis.spatial(8, i)
+                T.where(1 <= i)
+                C[vi] = B[vi] - B[vi - 1]
+
+    unmoved(before, agree, (8,), (8,))
+
+
+def test_a_running_sum_stays(agree):
+    @T.prim_func
+    def before(A: T.Buffer((8,), "int32"), C: T.Buffer((8,), "int32")):
+        B = T.alloc_buffer((1,), "int32")
+        for i in range(8):
+            with T.block("B"):
+                vi = T.axis.reduce(8, i)
+                if vi == 0:
+                    B[0] = 0
+                B[0] = B[0] + A[vi]
+            with T.block("C"):
+                vi = T.axis.spatial(8, i)
+                C[vi] = B[0]
+
+    unmoved(before, agree, (8,), (8,))
+
+
+def test_what_only_the_first_iteration_writes_stays(agree):
+    @T.prim_func
+    def before(A: T.Buffer((8,), "int32"), C: T.Buffer((8,), "int32")):
+        B = T.alloc_buffer((1,), "int32")
+        for i in range(8):
+            with T.block("B"):
+                vi = T.axis.spatial(8, i)
+                T.where(i < 1)
+                B[0] = A[vi]
+            with T.block("C"):
+                vi = T.axis.spatial(8, i)
+                C[vi] = B[0] + vi
+
+    unmoved(before, agree, (8,), (8,))
+
+
+def test_uses_that_a_block_does_not_declare_count(agree):
+    @T.prim_func
+    def before(A: T.Buffer((8,), "int32"), C: T.Buffer((8,), "int32")):
+        B = T.alloc_buffer((8,), "int32")
+        for i in range(8):
+            with T.block("B"):
+                vi = T.axis.spatial(8, i)
+                B[vi] = A[vi] + 1
+            with T.block("C"):
+                vi = T.axis.spatial(8, i)
+                C[vi] = B[vi] * 2
+        with T.block("hidden"):
+            T.reads()
+            T.writes(C[0])
+            C[0] = B[7]
+
+    unmoved(before, agree, (8,), (8,))
+
+
+def test_uses_outside_of_blocks_count(agree):
+    @T.prim_func
+    def before(A: T.Buffer((8,), "int32"), C: T.Buffer((8,), "int32")):
+        B = T.alloc_buffer((8,), "int32")
+        for i in range(8):
+            with T.block("B"):
+                vi = T.axis.spatial(8, i)
+                B[vi] = A[vi] + 1
+            C[i] = B[i // 2]
+
+    unmoved(before, agree, (8,), (8,))
+
+
+def test_tiles_with_tails_move(agree):
+    @T.prim_func
+    def before(A: T.Buffer((10,), "int32"), C: T.Buffer((10,), "int32")):
+        B = T.alloc_buffer((10,), "int32")
+        for i in range(3):
+            for j in range(4):
+                with T.block("B"):
+                    vi = T.axis.spatial(10, i * 4 + j)
+                    T.where(i * 4 + j < 10)
+                    B[vi] = A[vi] + 1
+            for j in range(4):
+                with T.block("C"):
+                    vi = T.axis.spatial(10, i * 4 + j)
+                    T.where(i * 4 + j < 10)
+                    C[vi] = B[vi] * 2
+
+    made = planned(before)
+    assert made is not before
+    agree(before, made, *data((10,), (10,)))
+    agree(before, tvm.lower(before), *data((10,), (10,)))
+
+
+def test_reductions_inside_an_iteration_move(agree):
+    @T.prim_func
+    def before(A: T.Buffer((4, 8), "int32"), C: T.Buffer((4,), "int32")):
+        B = T.alloc_buffer((4,), "int32")
+        for i in range(4):
+            for k in range(8):
+                with T.block("B"):
+                    vi, vk = T.axis.remap("SR", [i, k])
+                    with T.init():
+                        B[vi] = 0
+                    B[vi] = B[vi] + A[vi, vk]
+            with T.block("C"):
+                vi = T.axis.spatial(4, i)
+                C[vi] = B[vi] * 2
+
+    made = planned(tir.transform.LowerInitBlock()(tvm.IRModule({"main": before}))["main"])
+    assert made.script().index("for i in") < made.script().index("B = T.alloc_buffer")
+    agree(before, made, *data((4, 8), (4,)))
+
+
+def test_into_a_block(expect, agree):
+    @T.prim_func
+    def before(A: T.Buffer((4, 8), "int32"), C: T.Buffer((4, 8), "int32")):
+        B = T.alloc_buffer((8,), "int32")
+        for i in range(4):
+            with T.block("outer"):
+                vi = T.axis.spatial(4, i)
+                T.reads(A[vi, 0:8])
+                T.writes(C[vi, 0:8])
+                for j in range(8):
+                    with T.block("B"):
+                        vj = T.axis.spatial(8, j)
+                        B[vj] = A[vi, vj] + 1
+                for j in range(8):
+                    with T.block("C"):
+                        vj = T.axis.spatial(8, j)
+                        C[vi, vj] = B[vj] * 2
+
+    made = planned(before)
+    expect(made, """
+        @T.prim_func
+        def before(A: T.Buffer((4, 8), "int32"), C: T.Buffer((4, 8), "int32")):
+            # with T.block("root"):
+            for i in range(4):
+                with T.block("outer"):
+                    vi = T.axis.spatial(4, i)
+                    T.reads(A[vi, 0:8])
+                    T.writes(C[vi, 0:8])
+                    B = T.alloc_buffer((8,), "int32")
+                    for j in range(8):
+                        with T.block("B"):
+                            vj = T.axis.spatial(8, j)
+                            T.reads(A[vi, vj])
+                            T.writes(B[vj])
+                            B[vj] = A[vi, vj] + 1
+                    for j in range(8):
+                        with T.block("C"):
+                            vj = T.axis.spatial(8, j)
+                            T.reads(B[vj])
+                            T.writes(C[vi, vj])
+                            C[vi, vj] = B[vj] * 2
+        """)
+    agree(before, made, *data((4, 8), (4, 8)))
+
+
+def test_what_one_run_of_a_block_leaves_for_the_next_stays(agree):
+    @T.prim_func
+    def before(A: T.Buffer((4, 8), "int32"), C: T.Buffer((4, 8), "int32")):
+        B = T.alloc_buffer((8,), "int32")
+        for i in range(4):
+            with T.block("outer"):
+                vi = T.axis.opaque(4, i)
+                T.reads(A[vi, 0:8])
+                T.writes(C[vi, 0:8])
+                for j in range(8):
+                    with T.block("B"):
+                        vj = T.axis.spatial(8, j)
+                        T.where(i < 1)
+                        B[vj] = A[0, vj] + 1
+                for j in range(8):
+                    with T.block("C"):
+                        vj = T.axis.spatial(8, j)
+                        C[vi, vj] = B[vj] * 2
+
+    unmoved(before, agree, (4, 8), (4, 8))
+
+
+def test_memory_of_a_block_goes_deeper_inside_of_it(agree):
+    @T.prim_func
+    def before(A: T.Buffer((4, 8), "int32"), C: T.Buffer((4, 8), "int32")):
+        for i in range(4):
+            with T.block("outer"):
+                vi = T.axis.spatial(4, i)
+                T.reads(A[vi, 0:8])
+                T.writes(C[vi, 0:8])
+                B = T.alloc_buffer((8,), "int32")
+                for j in range(8):
+                    with T.block("B"):
+                        vj = T.axis.spatial(8, j)
+                        B[vj] = A[vi, vj] + 1
+                    with T.block("C"):
+                        vj = T.axis.spatial(8, j)
+                        C[vi, vj] = B[vj] * 2
+
+    made = planned(before)
+    assert made.script().index("for j in") < made.script().index("B = T.alloc_buffer")
+    agree(before, made, *data((4, 8), (4, 8)))
+
+
+def test_nothing_to_do_is_the_same_object():
+    A = te.placeholder((8,), name="A")
+    B = te.compute((8,), lambda i: A[i] + 1, name="B")
+    C = te.compute((8,), lambda i: B[i] * 2, name="C")
+    func = te.create_prim_func([A, C])
+    mod = tvm.IRModule({"main": func})
+    assert Plan(mod) is mod

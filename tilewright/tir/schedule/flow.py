@@ -1,0 +1,207 @@
+"""What is there to be read when a block runs: which elements an iteration has made for certain."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from ...arith import Analyzer, IterMapLevel, detect_iter_map, eval_set, relax_region
+from ...ir.buffer import Buffer, BufferRegion
+from ...ir.expr import PrimExpr, Range, Var, const, const_value
+from ...ir.functor import substitute, vars_used
+from ...ir.ops import add, conjuncts, greater_equal, is_one, less, less_equal, logical_and, max_of, min_of, sub
+from ...ir.stmt import Block, BlockRealize, For, ForKind, SeqStmt, Stmt
+from .primitive import refuse
+
+if TYPE_CHECKING:
+    from .schedule import Schedule
+
+__all__ = [
+    "Box",
+    "Domains",
+    "check_order",
+    "covered",
+    "inside_domain",
+    "made_box",
+    "points_once",
+    "read_box",
+    "shared_loop",
+]
+
+Box = list[tuple[PrimExpr, PrimExpr]]  # the first and last index along each dimension
+Domains = Mapping[Var, tuple[PrimExpr, PrimExpr, bool]]  # first value, number of values, whether it may leave
+
+
+def inside_domain(me: BlockRealize) -> PrimExpr:
+    """That the iterators of a block are in their domains."""
+    inside: PrimExpr = const(True, "bool")
+    for iv, value in zip(me.block.iter_vars, me.iter_values, strict=True):
+        inside = logical_and(inside, greater_equal(value, iv.dom.min))
+        inside = logical_and(inside, less(value, add(iv.dom.min, iv.dom.extent)))
+    return inside
+
+
+def loops_between(sch: Schedule, place: Stmt, b: BlockRealize) -> list[For] | None:
+    """The loops from a statement (itself included) down to a block; None if a condition stands between."""
+    out: list[For] = []
+    here: Stmt | None = b
+    while here is not None:
+        if isinstance(here, For):
+            out.append(here)
+        elif here is not b and not isinstance(here, SeqStmt):
+            return None
+        if here is place:
+            return out[::-1]
+        here = sch.state.index.parents[here]
+    return None
+
+
+def made_box(sch: Schedule, place: Stmt, maker: BlockRealize, region: BufferRegion) -> Box | None:
+    """The elements that a block writes, all of them, while `place` runs once; None if there is no telling."""
+    loops = loops_between(sch, place, maker)
+    if loops is None:
+        return None
+    doms = {x.loop_var: Range.from_min_extent(x.min, x.extent) for x in loops}
+    ana = sch.state.analyzer_at(place)
+    own = {iv.var: (iv, value) for iv, value in zip(maker.block.iter_vars, maker.iter_values, strict=True)}
+    spots: list[tuple[Var | None, PrimExpr, PrimExpr]] = []
+    for r in region.region:
+        used = vars_used(r.min) & own.keys()
+        if len(used) > 1 or vars_used(r.extent) & own.keys():
+            return None
+        var = next(iter(used), None)
+        rest = r.min if var is None else ana.simplify(sub(r.min, var))
+        if vars_used(rest) & own.keys() or any(var is not None and var is s[0] for s in spots):
+            return None
+        spots.append((var, rest, r.extent))
+    used_values = [own[var][1] for var, _, _ in spots if var is not None]
+    predicate = _beyond_domain(sch, maker)
+    if not _contiguous(used_values, doms, predicate):
+        return None
+    out: Box = []
+    for var, rest, extent in spots:
+        low = high = rest
+        if var is not None:
+            iv, value = own[var]
+            (found,) = relax_region([Range.from_min_extent(value, const(1, value.dtype))], doms, predicate, ana)
+            if not found.has_lower_bound() or not found.has_upper_bound():
+                return None
+            first = max_of(found.min_value, iv.dom.min)
+            last = min_of(found.max_value, sub(add(iv.dom.min, iv.dom.extent), const(1, value.dtype)))
+            low, high = add(first, rest), add(last, rest)
+        out.append((ana.simplify(low), ana.simplify(sub(add(high, extent), const(1, high.dtype)))))
+    return out
+
+
+def _beyond_domain(sch: Schedule, me: BlockRealize) -> PrimExpr:
+    """What the predicate says beyond keeping the iterators in their domains."""
+    out: PrimExpr = const(True, "bool")
+    conditions = conjuncts(me.predicate)
+    if conditions:
+        ana = sch.state.analyzer_at(me)
+        with ana.constraint_scope(inside_domain(me)):
+            for c in conditions:
+                if not ana.can_prove(c):
+                    out = logical_and(out, c)
+    return out
+
+
+def _contiguous(values: Sequence[PrimExpr], doms: Mapping[Var, Range], predicate: PrimExpr) -> bool:
+    """Whether the values run through a whole box, without gaps, as the loops run."""
+    if not any(vars_used(v) & doms.keys() for v in values):
+        return not vars_used(predicate)
+    if vars_used(predicate) - doms.keys():
+        return False
+    found = detect_iter_map(values, doms, predicate, IterMapLevel.Surjective)
+    if found.errors:
+        return False
+    return all(len(s.args) <= 1 and all(is_one(p.scale) for p in s.args) for s in found.indices)  # type: ignore[attr-defined]
+
+
+def read_box(ana: Analyzer, block: Block, region: BufferRegion, domains: Domains) -> Box | None:
+    """The elements, inside of the buffer, that a block reads as its iterators run through domains."""
+    doms = {v: Range.from_min_extent(low, size) for v, (low, size, _) in domains.items()}
+    inside: PrimExpr = const(True, "bool")
+    for iv in block.iter_vars:
+        if domains[iv.var][2]:
+            inside = logical_and(inside, greater_equal(iv.var, iv.dom.min))
+            inside = logical_and(inside, less(iv.var, add(iv.dom.min, iv.dom.extent)))
+    out: Box = []
+    for s, dim in zip(relax_region(list(region.region), doms, inside, ana), region.buffer.shape, strict=True):
+        zero, end = const(0, dim.dtype), sub(dim, const(1, dim.dtype))
+        low = max_of(s.min_value, zero) if s.has_lower_bound() else zero
+        high = min_of(s.max_value, end) if s.has_upper_bound() else end
+        out.append((ana.simplify(low), ana.simplify(high)))
+    return out
+
+
+def covered(ana: Analyzer, made: Box | None, read: Box | None) -> bool:
+    """Whether a box surely holds another."""
+    if made is None or read is None:
+        return False
+    return all(
+        ana.can_prove(less_equal(low, a)) and ana.can_prove(less_equal(b, high))
+        for (low, high), (a, b) in zip(made, read, strict=True)
+    )
+
+
+def shared_loop(sch: Schedule, a: Stmt, b: Stmt) -> For | None:
+    """The innermost loop around both statements."""
+    around = set(sch.state.index.ancestors(b)) | {b}
+    for up in (a, *sch.state.index.ancestors(a)):
+        if isinstance(up, Block):
+            return None
+        if isinstance(up, For) and up in around:
+            return up
+    return None
+
+
+def points_once(me: BlockRealize, loops: Sequence[For]) -> bool:
+    """Whether the loops run through the points of a block without coming to one twice."""
+    doms = {x.loop_var: Range.from_min_extent(x.min, x.extent) for x in loops if const_value(x.extent) != 1}
+    if not doms:
+        return True
+    ones = {x.loop_var: x.min for x in loops if x.loop_var not in doms}
+    values = [substitute(v, ones) for v in me.iter_values]
+    return not detect_iter_map(values, doms, True, IterMapLevel.Bijective, True).errors
+
+
+def check_order(sch: Schedule, me: BlockRealize) -> None:
+    """Refuse to move a block if what it reads is written after it, or what it writes was read before it."""
+    order = {r: i for i, r in enumerate(sch.state.index.order)}
+    reads, writes = {r.buffer for r in me.block.reads}, {w.buffer for w in me.block.writes}
+    for other in sch.siblings(me):
+        if other is me:
+            continue
+        over = next((w.buffer for w in other.block.writes if w.buffer in reads), None)
+        if over is not None and order[other] > order[me]:
+            refuse(
+                f"block {other.block.name_hint} writes {over.name} after block {me.block.name_hint} has read it",
+                at=other,
+            )
+        early = next((r.buffer for r in other.block.reads if r.buffer in writes), None)
+        if early is not None and order[other] < order[me]:
+            refuse(
+                f"block {other.block.name_hint} reads {early.name} before block {me.block.name_hint} writes it",
+                at=other,
+            )
+
+
+def marked_loops(sch: Schedule, n: Stmt) -> Iterable[For]:
+    """The loops around a statement, itself included, whose iterations run at once."""
+    for up in (n, *sch.state.index.ancestors(n)):
+        if isinstance(up, For) and up.kind not in (ForKind.SERIAL, ForKind.UNROLLED):
+            yield up
+
+
+def unmade(
+    sch: Schedule, ana: Analyzer, place: Stmt, makers: Iterable[BlockRealize], buffer: Buffer, read: Box | None
+) -> bool:
+    """Whether some of a box may not have been made by blocks while `place` ran once."""
+    boxes = [
+        made_box(sch, place, m, w) for m in makers for w in m.block.writes if w.buffer is buffer
+    ]
+    return not boxes or not all(covered(ana, b, read) for b in boxes)
+
+
+_ = eval_set
