@@ -348,6 +348,32 @@ def _check_all_agree(program: str, runs: dict[str, Callable[[], Any]], result: A
         np.testing.assert_allclose(result, wanted, rtol=1e-3, err_msg=f"{program}: {peer}")
 
 
+# ---------------------------------------------------------------------------- the machine
+class Neighbours:
+    """How much of the machine other programs used meanwhile: figures taken in company are worth less."""
+
+    def __init__(self) -> None:
+        self.start = self._busy()
+
+    @staticmethod
+    def _busy() -> tuple[float, float, float] | None:
+        """Seconds of CPU that anybody used, that we and our children used, and seconds of CPU there were."""
+        try:
+            words = Path("/proc/stat").read_text().split("\n", 1)[0].split()
+        except OSError:
+            return None
+        ticks = [float(w) / os.sysconf("SC_CLK_TCK") for w in words[1:9]]
+        return sum(ticks) - ticks[3] - ticks[4], sum(os.times()[:4]), sum(ticks)
+
+    def share(self) -> float | None:
+        """The part of the machine that was used by others since the start."""
+        end = self._busy()
+        if self.start is None or end is None:
+            return None
+        all_busy, own, whole = (b - a for a, b in zip(self.start, end, strict=True))
+        return max(0.0, all_busy - own) / whole if whole else 0.0
+
+
 # ---------------------------------------------------------------------------- printing
 SECTIONS: dict[str, tuple[str, Callable[[], list[Figure]]]] = {
     "import": ("Import", import_time),
@@ -383,21 +409,24 @@ def main() -> None:
     options = parser.parse_args()
     console = Console(stderr=options.json)
     if not options.json:
-        load = os.getloadavg()[0]
-        cpu = tvm.target.Target("llvm").llvm.cpu
-        console.print(f"{cpu}, {tvm.runtime.num_threads()} threads, load {load:.2f} before the start\n")
+        console.print(f"{tvm.target.Target('llvm').llvm.cpu}, {tvm.runtime.num_threads()} threads\n")
+    neighbours = Neighbours()
     figures: list[Figure] = []
     for name, (title, measure) in SECTIONS.items():
         if options.only and name not in options.only:
             continue
         with console.status(title):
-            found = measure()
-        figures += found
+            measured = measure()
+        figures += measured
         if not options.json:
-            show(console, title, found)
+            show(console, title, measured)
+    others = neighbours.share()
     if options.json:
-        print(json.dumps([{**asdict(f), "met": f.met} for f in figures], indent=2, ensure_ascii=False))
+        found = {"figures": [{**asdict(f), "met": f.met} for f in figures], "used_by_others": others}
+        print(json.dumps(found, indent=2, ensure_ascii=False))
     else:
+        if others is not None:
+            console.print(f"other programs used {others:.0%} of the machine meanwhile")
         missed = [f.name.strip() for f in figures if f.met is False]
         console.print(f"missed: {', '.join(missed)}" if missed else "all budgets are met")
 

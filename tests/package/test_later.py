@@ -64,8 +64,7 @@ IMPORTS = [
     ("driver.tvmc.shape_parser", "parse_shape_string"),
     ("testing.auto_scheduler", "matmul_auto_scheduler_test"),
     ("testing.autotvm", "get_sample_task"),
-    ("tir.tensor_intrin.arm_cpu", "ARM_DOT_4x4_i8_NEON_INTRIN"),
-    ("tir.tensor_intrin.x86", "VNNI_DOT_16x4_INTRIN"),
+    ("tir.tensor_intrin.cuda", "get_wmma_intrin_group"),
 ]
 
 

@@ -410,7 +410,7 @@ def test_thread_axes():
     assert bx.dom.extent.value == 32 and bx.var.name == "bx"
 
 
-@pytest.mark.parametrize("name", ["gradient", "decl_tensor_intrin", "trace", "TensorComputeOp", "HybridOp"])
+@pytest.mark.parametrize("name", ["gradient", "trace", "TensorComputeOp", "HybridOp"])
 def test_names_that_are_not_supported_say_so_when_called(name):
     with pytest.raises(NotImplementedError, match="not supported yet"):
         getattr(te, name)()

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from ..ir.expr import IterVar, PrimExpr, Ramp, Range, Var, const, convert
+from ..ir.expr import IntImm, IterVar, PrimExpr, Ramp, Range, Var, const, convert
 from ..ir.ops import add, sub
 from .form import (
     CAST,

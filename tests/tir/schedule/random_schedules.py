@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from tilewright import te, tir
 from tilewright.ir.errors import ScheduleError
 from tilewright.tir.schedule import BlockRV, LoopRV, Schedule
+from tilewright.tir.transform.lower_init_block import reduction_loops
 
 Line = tuple[str, tuple[int, ...]]
 NUMBERS = 5  # how many numbers go with a word
@@ -85,7 +86,6 @@ class Draft:
         self.dtype = dtype
         self.inputs: list[Any] = []
         self.made: list[Any] = []
-        self.used: set[Any] = set()
 
     def source(self, n: int, accept: Callable[[Any], bool] = lambda t: True) -> Any:
         """A tensor to read: one made before, else an input; None if none fits."""
@@ -93,14 +93,12 @@ class Draft:
         if not fitting:
             return None
         # The last one made is the likeliest, so that programs have depth.
-        found = fitting[0] if len(fitting) == 1 else (fitting[::-1] * 2 + self.made[-1:] * 3)[n % (len(fitting) * 2)]
-        self.used.add(found)
-        return found
+        recent = fitting[: len(self.made)][-2:]
+        return recent[n % len(recent)] if recent and n % 8 < 5 else fitting[n % len(fitting)]
 
     def fresh(self, shape: tuple[Any, ...], dtype: str | None = None) -> Any:
         made = te.placeholder(shape, dtype or self.dtype, name=f"X{len(self.inputs)}")
         self.inputs.append(made)
-        self.used.add(made)
         return made
 
     def compute(self, shape: Any, body: Any) -> None:
@@ -300,12 +298,12 @@ def program_of(recipe: Recipe) -> Any:
     rank = 1 + first[4] % 3
     sizes = [SIZES[(first[4] >> (3 * i + 2)) % len(SIZES)] for i in range(rank)]
     d.fresh(tuple(sizes[: rank - 1] if np.prod(sizes) > LARGEST else sizes))
-    d.used.clear()
     for word, numbers in recipe.stages:
         STAGES[word](d, numbers)
     if not d.made:
         _scale(d, (0,) * NUMBERS)
-    outputs = [t for t in d.made if t not in d.used]
+    read = {x for t in d.made for x in t.op.input_tensors}
+    outputs = [t for t in d.made if t not in read]
     return te.create_prim_func([*d.inputs, *outputs])
 
 
@@ -333,6 +331,22 @@ class Chooser:
 
     def loops(self, n: int) -> list[LoopRV]:
         return self.sch.get_loops(self.block(n))
+
+    def reduction(self, n: int) -> BlockRV:
+        """A block that reduces, if there is one."""
+        found = [b for b in self.blocks if self.sch.get(b).init is not None]
+        return found[n % len(found)] if found else self.block(n)
+
+    def reduction_loop(self, n: int, m: int) -> LoopRV:
+        """A loop of a reduction, as a rule one that carries it."""
+        me = self.reduction(n)
+        loops = self.sch.get_loops(me)
+        if not loops:
+            return self.sch.add_unit_loop(me)
+        realize = self.sch.realize(me)
+        driving = {x.loop_var for x in reduction_loops(realize, self.sch.state.index.loops_of(realize))}
+        carrying = [x for x in loops if x.var in driving]
+        return carrying[m % len(carrying)] if carrying and m % 8 else loops[m % len(loops)]
 
     def loop(self, n: int, m: int) -> LoopRV:
         found = self.loops(n)
@@ -364,22 +378,23 @@ def _bind(c: Chooser, n: tuple[int, ...]) -> None:
     c.sch.bind(c.loop(n[0], n[1]), axes[n[2] % len(axes)])
 
 
-def _two(c: Chooser, n: tuple[int, ...]) -> tuple[BlockRV, LoopRV]:
-    """A block, and a loop of one of its neighbours, else of any."""
-    me = c.block(n[0])
-    near = [*c.sch.get_consumers(me), *c.sch.get_producers(me)]
+def _two(c: Chooser, n: tuple[int, ...], forward: bool) -> tuple[BlockRV, LoopRV]:
+    """A block, and a loop of one of its consumers or producers, else of any."""
+    fitting = [b for b in c.blocks if (c.sch.get_consumers(b) if forward else c.sch.get_producers(b))]
+    me = fitting[n[0] % len(fitting)] if fitting and n[0] % 16 else c.block(n[0])
+    near = c.sch.get_consumers(me) if forward else c.sch.get_producers(me)
     other = near[n[1] % len(near)] if near and n[1] % 8 else c.block(n[1])
     loops = c.sch.get_loops(other)
     return me, loops[n[2] % len(loops)] if loops else c.sch.add_unit_loop(other)
 
 
 def _compute_at(c: Chooser, n: tuple[int, ...]) -> None:
-    me, loop = _two(c, n)
+    me, loop = _two(c, n, True)
     c.sch.compute_at(me, loop, preserve_unit_loops=n[3] % 2 == 0, index=(-1, -2, -1, 0)[n[4] % 4])
 
 
 def _reverse_compute_at(c: Chooser, n: tuple[int, ...]) -> None:
-    me, loop = _two(c, n)
+    me, loop = _two(c, n, False)
     c.sch.reverse_compute_at(me, loop, preserve_unit_loops=n[3] % 2 == 0, index=(-1, -2, -1, 0)[n[4] % 4])
 
 
@@ -393,6 +408,12 @@ def _cache_read(c: Chooser, n: tuple[int, ...]) -> None:
 def _cache_write(c: Chooser, n: tuple[int, ...]) -> None:
     readers = None if n[3] % 3 else [c.block(n[4])]
     c.sch.cache_write(c.block(n[0]), 0, SCOPES[n[2] % 3], readers)
+
+
+def _decompose(c: Chooser, n: tuple[int, ...]) -> None:
+    me = c.reduction(n[0])
+    loops = c.sch.get_loops(me)
+    c.sch.decompose_reduction(me, loops[n[1] % len(loops)] if loops else c.sch.add_unit_loop(me))
 
 
 SCOPES = ("global", "local", "shared")
@@ -417,8 +438,8 @@ STEPS: dict[str, Callable[[Chooser, tuple[int, ...]], Any]] = {
     "reverse_compute_inline": lambda c, n: c.sch.reverse_compute_inline(c.block(n[0])),
     "cache_read": _cache_read,
     "cache_write": _cache_write,
-    "decompose_reduction": lambda c, n: c.sch.decompose_reduction(c.block(n[0]), c.loop(n[0], n[1])),
-    "rfactor": lambda c, n: c.sch.rfactor(c.loop(n[0], n[1]), (0, -1, 1)[n[2] % 3]),
+    "decompose_reduction": _decompose,
+    "rfactor": lambda c, n: c.sch.rfactor(c.reduction_loop(n[0], n[1]), (0, -1, 1)[n[2] % 3]),
     "set_scope": lambda c, n: c.sch.set_scope(c.block(n[0]), 0, SCOPES[n[1] % 3]),
     "storage_align": lambda c, n: c.sch.storage_align(c.block(n[0]), 0, -2, 1 + n[1] % 8, n[2] % 3),
     "add_unit_loop": lambda c, n: c.sch.add_unit_loop(c.loop(n[0], n[1]) if n[2] % 2 else c.block(n[0])),

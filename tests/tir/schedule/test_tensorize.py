@@ -1,5 +1,7 @@
 """Parts of a program as one block, and handed to the hardware: blockize, tensorize."""
 
+# Expected texts are as long as they are; all loops of a nest have names, used or not.
+# ruff: noqa: E501, RUF059
 from __future__ import annotations
 
 import ctypes
@@ -8,11 +10,15 @@ import subprocess
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from schedule_programs import arrays, chain, copy2d, matmul
 
 import tilewright as tvm
 from tilewright import tir
 from tilewright.ir.equal import assert_structural_equal
+from tilewright.ir.errors import LoweringError
+from tilewright.ir.functor import rewrite, substitute
 from tilewright.script import tir as T
 
 
@@ -97,9 +103,7 @@ def tile_dense(a: T.handle, b: T.handle, c: T.handle):
         T.reads(C[0:4, 0:8], A[0:4, 0:4], B[0:4, 0:8])
         T.writes(C[0:4, 0:8])
         T.evaluate(
-            T.call_extern(
-                "int32", "dense_tile", C.access_ptr("rw"), A.access_ptr("r"), B.access_ptr("r")
-            )
+            T.call_extern("int32", "dense_tile", C.access_ptr("rw"), A.access_ptr("r"), B.access_ptr("r"))
         )
 
 
@@ -167,7 +171,9 @@ def test_blockize_of_a_loop(expect, agree):
     i, j = sch.get_loops(sch.get_block("B"))
     j_0, j_1 = sch.split(j, [None, 4])
     made = sch.blockize(j_1)
-    expect(sch.mod["main"], """
+    expect(
+        sch.mod["main"],
+        """
         @T.prim_func
         def copy2d(A: T.Buffer((8, 12), "float32"), B: T.Buffer((8, 12), "float32")):
             # with T.block("root"):
@@ -183,7 +189,8 @@ def test_blockize_of_a_loop(expect, agree):
                             T.reads(A[vi_o, vj_o * 4 + vj_i])
                             T.writes(B[vi_o, vj_o * 4 + vj_i])
                             B[vi_o, vj_o * 4 + vj_i] = A[vi_o, vj_o * 4 + vj_i] + T.float32(1)
-        """)
+        """,
+    )
     assert sch.get(made).name_hint == "B_o"
     assert [x.name for x in sch.get_loops(made)] == ["i", "j_0"]
     assert [x.name for x in sch.get_loops("B")] == ["j_1"]
@@ -195,7 +202,9 @@ def test_blockize_without_unit_iterators(expect, agree):
     sch = tir.Schedule(copy2d)
     i, j = sch.get_loops(sch.get_block("B"))
     sch.blockize(j, preserve_unit_iters=False)
-    expect(sch.mod["main"], """
+    expect(
+        sch.mod["main"],
+        """
         @T.prim_func
         def copy2d(A: T.Buffer((8, 12), "float32"), B: T.Buffer((8, 12), "float32")):
             # with T.block("root"):
@@ -210,7 +219,8 @@ def test_blockize_without_unit_iterators(expect, agree):
                             T.reads(A[vi_o, vj_i])
                             T.writes(B[vi_o, vj_i])
                             B[vi_o, vj_i] = A[vi_o, vj_i] + T.float32(1)
-        """)
+        """,
+    )
     agree(copy2d, sch.mod["main"], *arrays(copy2d))
     same_by_llvm(copy2d, sch.mod)
 
@@ -218,7 +228,9 @@ def test_blockize_without_unit_iterators(expect, agree):
 def test_blockize_takes_the_init_of_a_reduction_that_goes_on_outside(expect, agree):
     sch, block, (i_0, j_0, k_0, i_1, j_1, k_1) = tiled()
     sch.blockize(i_1)
-    expect(sch.mod["main"], """
+    expect(
+        sch.mod["main"],
+        """
         @T.prim_func
         def gemm(A: T.Buffer((8, 12), "float32"), B: T.Buffer((12, 16), "float32"), C: T.Buffer((8, 16), "float32")):
             # with T.block("root"):
@@ -240,7 +252,8 @@ def test_blockize_takes_the_init_of_a_reduction_that_goes_on_outside(expect, agr
                             T.reads(C[vi_o * 4 + vi_i, vj_o * 8 + vj_i], A[vi_o * 4 + vi_i, vk_o * 4 + vk_i], B[vk_o * 4 + vk_i, vj_o * 8 + vj_i])
                             T.writes(C[vi_o * 4 + vi_i, vj_o * 8 + vj_i])
                             C[vi_o * 4 + vi_i, vj_o * 8 + vj_i] = C[vi_o * 4 + vi_i, vj_o * 8 + vj_i] + A[vi_o * 4 + vi_i, vk_o * 4 + vk_i] * B[vk_o * 4 + vk_i, vj_o * 8 + vj_i]
-        """)
+        """,
+    )
     agree(gemm, sch.mod["main"], *arrays(gemm))
     same_by_llvm(gemm, sch.mod)
 
@@ -249,7 +262,9 @@ def test_blockize_leaves_the_init_of_a_reduction_that_is_all_inside(expect, agre
     sch, block, (i_0, j_0, k_0, i_1, j_1, k_1) = tiled()
     sch.reorder(i_0, j_0, i_1, j_1, k_0, k_1)
     sch.blockize(i_1, preserve_unit_iters=False)
-    expect(sch.mod["main"], """
+    expect(
+        sch.mod["main"],
+        """
         @T.prim_func
         def gemm(A: T.Buffer((8, 12), "float32"), B: T.Buffer((12, 16), "float32"), C: T.Buffer((8, 16), "float32")):
             # with T.block("root"):
@@ -267,7 +282,8 @@ def test_blockize_leaves_the_init_of_a_reduction_that_is_all_inside(expect, agre
                             with T.init():
                                 C[vi_o * 4 + vi_i, vj_o * 8 + vj_i] = T.float32(0)
                             C[vi_o * 4 + vi_i, vj_o * 8 + vj_i] = C[vi_o * 4 + vi_i, vj_o * 8 + vj_i] + A[vi_o * 4 + vi_i, vk_i] * B[vk_i, vj_o * 8 + vj_i]
-        """)
+        """,
+    )
     agree(gemm, sch.mod["main"], *arrays(gemm))
     same_by_llvm(gemm, sch.mod)
 
@@ -287,7 +303,9 @@ def test_blockize_under_a_fused_loop(expect, agree):
 def test_blockize_of_blocks(expect, agree):
     sch = tir.Schedule(chain)
     made = sch.blockize(["C", "D"])
-    expect(sch.mod["main"], """
+    expect(
+        sch.mod["main"],
+        """
         @T.prim_func
         def chain(A: T.Buffer((10,), "float32"), D: T.Buffer((10,), "float32")):
             # with T.block("root"):
@@ -314,20 +332,37 @@ def test_blockize_of_blocks(expect, agree):
                         T.reads(C[vi], B[vi])
                         T.writes(D[vi])
                         D[vi] = C[vi] + B[vi]
-        """)
+        """,
+    )
     assert sch.get_child_blocks(made)[1].name == "D"
     agree(chain, sch.mod["main"], *arrays(chain))
     same_by_llvm(chain, sch.mod)
 
 
-def test_blockize_of_a_loop_that_holds_two_blocks(expect, agree):
+def attached():
+    """A producer in a loop of its consumer."""
     sch = tir.Schedule(chain)
     (i,) = sch.get_loops("D")
     i_0, i_1 = sch.split(i, [None, 5])
     sch.compute_at("C", i_0)
-    (outer,) = sch.get_loops("D")[:1]
+    return sch, i_0
+
+
+def test_blockize_of_a_loop_that_holds_two_blocks(agree):
+    sch, i_0 = attached()
+    made = sch.blockize(i_0)
+    assert [b.name for b in sch.get_child_blocks(made)] == ["C", "D"]
+    assert sch.get_loops(made) == [] and sch.get(made).iter_vars == ()
+    agree(chain, sch.mod["main"], *arrays(chain))
+    same_by_llvm(chain, sch.mod)
+
+
+def test_blockize_of_blocks_in_a_loop(expect, agree):
+    sch, i_0 = attached()
     sch.blockize([sch.get_block("C"), sch.get_block("D")])
-    expect(sch.mod["main"], """
+    expect(
+        sch.mod["main"],
+        """
         @T.prim_func
         def chain(A: T.Buffer((10,), "float32"), D: T.Buffer((10,), "float32")):
             # with T.block("root"):
@@ -356,9 +391,34 @@ def test_blockize_of_a_loop_that_holds_two_blocks(expect, agree):
                             T.reads(C[vi], B[vi])
                             T.writes(D[vi])
                             D[vi] = C[vi] + B[vi]
-        """)
+        """,
+    )
     agree(chain, sch.mod["main"], *arrays(chain))
     same_by_llvm(chain, sch.mod)
+
+
+@settings(max_examples=40, derandomize=True, deadline=None)
+@given(
+    st.permutations(range(6)),
+    st.sampled_from([(4, 8, 4), (2, 4, 12), (8, 16, 3), (1, 16, 1), (3, 8, 4)]),
+    st.integers(0, 5),
+    st.booleans(),
+)
+def test_blockize_anywhere_in_any_nest_refuses_or_means_the_same(order, tile, at, keep):
+    sch, block, loops = tiled(*tile)
+    sch.reorder(*[loops[i] for i in order])
+    try:
+        sch.blockize(sch.get_loops(block)[at], preserve_unit_iters=keep)
+    except tir.ScheduleError as refusal:
+        assert "do not fall into a part over" in str(refusal)
+        return
+    want, got = arrays(gemm), arrays(gemm)
+    tir.interpret(gemm, *want)
+    tir.interpret(sch.mod["main"], *got)
+    np.testing.assert_array_equal(want[2], got[2])
+    got = arrays(gemm)
+    tir.interpret(tvm.lower(sch.mod)["main"], *got)
+    np.testing.assert_array_equal(want[2], got[2])
 
 
 def test_a_blockized_block_can_be_scheduled_on(agree):
@@ -375,7 +435,9 @@ def test_blockize_refuses_a_tile_that_is_cut(expect, refused):
     sch = tir.Schedule(copy2d)
     i, j = sch.get_loops(sch.get_block("B"))
     j_0, j_1 = sch.split(j, [None, 5])
-    expect(refused(sch, lambda: sch.blockize(j_1)), """
+    expect(
+        refused(sch, lambda: sch.blockize(j_1)),
+        """
         blockize(j_1): the iterators of block B (vi = i, vj = j_0 * 5 + j_1 where j_0 * 5 + j_1 < 12) do not fall into a part over `j_1` and a part over the loops outside
           at test_tensorize.py:LINE
 
@@ -391,7 +453,8 @@ def test_blockize_refuses_a_tile_that_is_cut(expect, refused):
           |             B[vi, vj] = A[vi, vj] + T.float32(1)
 
           hint: split by a factor that divides the extent, or pad_einsum first
-        """)
+        """,
+    )
 
 
 def test_blockize_refuses_loops_inside_that_step_over_those_outside(expect, refused):
@@ -399,7 +462,9 @@ def test_blockize_refuses_loops_inside_that_step_over_those_outside(expect, refu
     i, j = sch.get_loops(sch.get_block("B"))
     j_0, j_1 = sch.split(j, [None, 4])
     sch.reorder(j_1, j_0)
-    expect(refused(sch, lambda: sch.blockize(j_0)), """
+    expect(
+        refused(sch, lambda: sch.blockize(j_0)),
+        """
         blockize(j_0): the iterators of block B (vi = i, vj = j_0 * 4 + j_1) do not fall into a part over `j_0` and a part over the loops outside
           at test_tensorize.py:LINE
 
@@ -414,7 +479,8 @@ def test_blockize_refuses_loops_inside_that_step_over_those_outside(expect, refu
           |             B[vi, vj] = A[vi, vj] + T.float32(1)
 
           hint: let the loops outside count whole tiles of the loops inside
-        """)
+        """,
+    )
 
 
 def test_blockize_refuses_what_stands_in_no_block(expect, refused):
@@ -428,7 +494,9 @@ def test_blockize_refuses_what_stands_in_no_block(expect, refused):
 
     sch = tir.Schedule(bare)
     (i,) = sch.get_loops("A")
-    expect(refused(sch, lambda: sch.blockize(i)), """
+    expect(
+        refused(sch, lambda: sch.blockize(i)),
+        """
         blockize(i): a statement under it stands in no block
           at test_tensorize.py:LINE
 
@@ -441,13 +509,16 @@ def test_blockize_refuses_what_stands_in_no_block(expect, refused):
           |             T.writes(A[vi])
           |             A[vi] = T.float32(1)
           |         T.evaluate(0)    # <-- here
-        """)
+        """,
+    )
 
 
 def test_blockize_refuses_blocks_with_another_one_between(expect, refused):
     sch = tir.Schedule(chain)
     blocks = [sch.get_block("B"), sch.get_block("D")]
-    expect(refused(sch, lambda: sch.blockize(blocks)), """
+    expect(
+        refused(sch, lambda: sch.blockize(blocks)),
+        """
         blockize([B, D]): block C stands between the blocks
           at test_tensorize.py:LINE
 
@@ -473,8 +544,11 @@ def test_blockize_refuses_blocks_with_another_one_between(expect, refused):
           |             T.reads(C[vi], B[vi])
           |             T.writes(D[vi])
           |             D[vi] = C[vi] + B[vi]
-        """)
-    assert refused(sch, lambda: sch.blockize([])).startswith("blockize([]): there are no blocks to put into one")
+        """,
+    )
+    assert refused(sch, lambda: sch.blockize([])).startswith(
+        "blockize([]): there are no blocks to put into one"
+    )
 
 
 def test_blockize_of_several_refuses_an_init_under_its_reduction_loop(expect, refused):
@@ -493,7 +567,9 @@ def test_blockize_of_several_refuses_an_init_under_its_reduction_loop(expect, re
 
     sch = tir.Schedule(two)
     blocks = [sch.get_block("B"), sch.get_block("C")]
-    expect(refused(sch, lambda: sch.blockize(blocks)), """
+    expect(
+        refused(sch, lambda: sch.blockize(blocks)),
+        """
         blockize([B, C]): loop `k` carries the reduction of block B, whose init cannot stay inside
           at test_tensorize.py:LINE
 
@@ -515,14 +591,17 @@ def test_blockize_of_several_refuses_an_init_under_its_reduction_loop(expect, re
           |             C[vk] = T.float32(1)
 
           hint: decompose_reduction(B, k) first
-        """)
+        """,
+    )
 
 
 # ---------------------------------------------------------------------------- tensorize
 def test_tensorize_with_the_init_kept(expect, agree):
     sch, block, (i_0, j_0, k_0, i_1, j_1, k_1) = tiled()
     sch.tensorize(i_1, "test.tile")
-    expect(sch.mod["main"], """
+    expect(
+        sch.mod["main"],
+        """
         @T.prim_func
         def gemm(A: T.Buffer((8, 12), "float32"), B: T.Buffer((12, 16), "float32"), C: T.Buffer((8, 16), "float32")):
             # with T.block("root"):
@@ -547,7 +626,8 @@ def test_tensorize_with_the_init_kept(expect, agree):
                     for x, z in T.grid(4, 4):
                         for y in T.vectorized(8):
                             C_1[x, y] = C_1[x, y] + A_1[x, z] * B_1[z, y]
-        """)
+        """,
+    )
     agree(gemm, sch.mod["main"], *arrays(gemm))
     same_by_llvm(gemm, sch.mod)
 
@@ -557,7 +637,9 @@ def test_tensorize_of_init_and_update(expect, agree):
     init = sch.decompose_reduction(block, k_0)
     sch.tensorize(sch.get_loops(init)[2], "test.fill")
     sch.tensorize(i_1, "test.tile")
-    expect(sch.mod["main"], """
+    expect(
+        sch.mod["main"],
+        """
         @T.prim_func
         def gemm(A: T.Buffer((8, 12), "float32"), B: T.Buffer((12, 16), "float32"), C: T.Buffer((8, 16), "float32")):
             # with T.block("root"):
@@ -584,7 +666,8 @@ def test_tensorize_of_init_and_update(expect, agree):
                         for x, z in T.grid(4, 4):
                             for y in T.vectorized(8):
                                 C_1[x, y] = C_1[x, y] + A_1[x, z] * B_1[z, y]
-        """)
+        """,
+    )
     agree(gemm, sch.mod["main"], *arrays(gemm))
     same_by_llvm(gemm, sch.mod)
 
@@ -619,7 +702,9 @@ def test_tensorize_between_staged_buffers(agree):
 
 def test_tensorize_where_indices_have_another_type(agree):
     @T.prim_func
-    def wide(A: T.Buffer((T.int64(8), T.int64(8)), "float32"), C: T.Buffer((T.int64(8), T.int64(8)), "float32")):
+    def wide(
+        A: T.Buffer((T.int64(8), T.int64(8)), "float32"), C: T.Buffer((T.int64(8), T.int64(8)), "float32")
+    ):
         for i, j in T.grid(T.int64(8), T.int64(8)):
             with T.block("C"):
                 vi, vj = T.axis.remap("SS", [i, j])
@@ -657,7 +742,9 @@ def tile_function(tmp_path_factory):
 def test_tensorize_by_a_c_function(expect, tile_function):
     sch, block, (i_0, j_0, k_0, i_1, j_1, k_1) = tiled()
     sch.tensorize(i_1, "test.tile_call")
-    expect(tvm.lower(sch.mod)["main"], """
+    expect(
+        tvm.lower(sch.mod)["main"],
+        """
         @T.prim_func
         def gemm(A: T.Buffer((8, 12), "float32"), B: T.Buffer((12, 16), "float32"), C: T.Buffer((8, 16), "float32")):
             C_1 = T.decl_buffer((128,), data=C.data)
@@ -666,7 +753,8 @@ def test_tensorize_by_a_c_function(expect, tile_function):
                     C_1[i_0 * 64 + i_1_init * 16 + j_0 * 8 + j_1_init] = T.float32(0)
                 for k_0 in range(3):
                     T.call_extern("int32", "tilewright_test_tile", T.tvm_access_ptr(T.type_annotation("float32"), C.data, i_0 * 64 + j_0 * 8, 64, 3), T.tvm_access_ptr(T.type_annotation("float32"), A.data, i_0 * 48 + k_0 * 4, 48, 1), T.tvm_access_ptr(T.type_annotation("float32"), B.data, k_0 * 64 + j_0 * 8, 64, 1), 16, 12, 16)
-        """)
+        """,
+    )
     same_by_llvm(gemm, sch.mod)
 
 
@@ -710,7 +798,9 @@ def test_tensorize_by_a_python_function(agree):
 # ---------------------------------------------------------------------------- refusals
 def test_a_tile_of_another_size_is_refused(expect, refused):
     sch, block, (i_0, j_0, k_0, i_1, j_1, k_1) = tiled(k=6)
-    expect(refused(sch, lambda: sch.tensorize(i_1, "test.tile")), """
+    expect(
+        refused(sch, lambda: sch.tensorize(i_1, "test.tile")),
+        """
         tensorize(i_1, tensor_intrin='test.tile'): block C_o does not do what test.tile describes: loop `k_1` runs 6 times and the intrinsic's `z` 4
           at test_tensorize.py:LINE
 
@@ -732,12 +822,15 @@ def test_a_tile_of_another_size_is_refused(expect, refused):
           |     C[vi_o * 4 + i_1, vj_o * 8 + j_1] = C[vi_o * 4 + i_1,   |     C[x, y] = C[x, y] + B[z, y] * A[x, z]
           |         vj_o * 8 + j_1] + A[vi_o * 4 + i_1, vk_o * 6 + k_1] |
           |         * B[vk_o * 6 + k_1, vj_o * 8 + j_1]                 |
-        """)
+        """,
+    )
 
 
 def test_another_operation_is_refused(expect, refused):
     @T.prim_func
-    def squares(A: T.Buffer((8, 12), "float32"), B: T.Buffer((12, 16), "float32"), C: T.Buffer((8, 16), "float32")):
+    def squares(
+        A: T.Buffer((8, 12), "float32"), B: T.Buffer((12, 16), "float32"), C: T.Buffer((8, 16), "float32")
+    ):
         for i, j, k in T.grid(8, 16, 12):
             with T.block("C"):
                 vi, vj, vk = T.axis.remap("SSR", [i, j, k])
@@ -746,7 +839,9 @@ def test_another_operation_is_refused(expect, refused):
                 C[vi, vj] = C[vi, vj] + (A[vi, vk] - B[vk, vj])
 
     sch, block, (i_0, j_0, k_0, i_1, j_1, k_1) = tiled(func=squares)
-    expect(refused(sch, lambda: sch.tensorize(i_1, "test.tile")), """
+    expect(
+        refused(sch, lambda: sch.tensorize(i_1, "test.tile")),
+        """
         tensorize(i_1, tensor_intrin='test.tile'): block C_o does not do what test.tile describes: `A[vi_o * 4 + i_1, vk_o * 4 + k_1] - B[vk_o * 4 + k_1, vj_o * 8 + j_1]` is not `B[z, y] * A[x, z]`
           at test_tensorize.py:LINE
 
@@ -768,12 +863,15 @@ def test_another_operation_is_refused(expect, refused):
           |     C[vi_o * 4 + i_1, vj_o * 8 + j_1] = C[vi_o * 4 + i_1,    |     C[x, y] = C[x, y] + B[z, y] * A[x, z]    # <-- here
           |         vj_o * 8 + j_1] + (A[vi_o * 4 + i_1, vk_o * 4 + k_1] |
           |         - B[vk_o * 4 + k_1, vj_o * 8 + j_1])    # <-- here   |
-        """)
+        """,
+    )
 
 
 def test_a_transposed_operand_is_refused(refused):
     @T.prim_func
-    def transposed(A: T.Buffer((8, 12), "float32"), B: T.Buffer((16, 12), "float32"), C: T.Buffer((8, 16), "float32")):
+    def transposed(
+        A: T.Buffer((8, 12), "float32"), B: T.Buffer((16, 12), "float32"), C: T.Buffer((8, 16), "float32")
+    ):
         for i, j, k in T.grid(8, 16, 12):
             with T.block("C"):
                 vi, vj, vk = T.axis.remap("SSR", [i, j, k])
@@ -783,7 +881,9 @@ def test_a_transposed_operand_is_refused(refused):
 
     sch, block, (i_0, j_0, k_0, i_1, j_1, k_1) = tiled(func=transposed)
     text = refused(sch, lambda: sch.tensorize(i_1, "test.tile"))
-    assert "block C_o does not do what test.tile describes: `A[vi_o * 4 + i_1, vk_o * 4 + k_1]` is not " in text
+    assert (
+        "block C_o does not do what test.tile describes: `A[vi_o * 4 + i_1, vk_o * 4 + k_1]` is not " in text
+    )
     assert "does not go as" in text
 
 
@@ -824,7 +924,9 @@ def test_another_memory_is_refused(refused):
 def test_an_init_that_only_one_of_both_has_comes_with_a_hint(expect, refused):
     sch, block, (i_0, j_0, k_0, i_1, j_1, k_1) = tiled(k=12)
     tir.TensorIntrin.register("test.whole_update", *[_without_init(whole_desc)] * 2, override=True)
-    expect(refused(sch, lambda: sch.tensorize(i_1, "test.whole_update")), """
+    expect(
+        refused(sch, lambda: sch.tensorize(i_1, "test.whole_update")),
+        """
         tensorize(i_1, tensor_intrin='test.whole_update'): block C_o does not do what test.whole_update describes: there is a sequence of statements where the intrinsic has a store
           at test_tensorize.py:LINE
 
@@ -850,7 +952,8 @@ def test_an_init_that_only_one_of_both_has_comes_with_a_hint(expect, refused):
           |         vj_o * 8 + j_1]                                   |
 
           hint: the intrinsic does not initialise: call decompose_reduction on block C first
-        """)
+        """,
+    )
     sch.decompose_reduction(block, k_0)
     text = refused(sch, lambda: sch.tensorize(i_1, "test.whole"))
     assert text.endswith(
@@ -860,14 +963,14 @@ def test_an_init_that_only_one_of_both_has_comes_with_a_hint(expect, refused):
 
 
 def _without_init(func):
-    from tilewright.ir.functor import rewrite
-
     return func.replace(body=rewrite(func.body, {tir.Block: lambda b: b.replace(init=None)}))
 
 
 def test_an_intrinsic_that_wants_one_piece_of_memory_is_refused_a_tile(expect, refused):
     sch, block, (i_0, j_0, k_0, i_1, j_1, k_1) = tiled()
-    expect(refused(sch, lambda: sch.tensorize(i_1, "test.tile_dense")), """
+    expect(
+        refused(sch, lambda: sch.tensorize(i_1, "test.tile_dense")),
+        """
         tensorize(i_1, tensor_intrin='test.tile_dense'): the intrinsic takes A as one piece of memory (through its pointer), and the rows of the region of A lie 12 elements apart
           at test_tensorize.py:LINE
 
@@ -884,8 +987,31 @@ def test_an_intrinsic_that_wants_one_piece_of_memory_is_refused_a_tile(expect, r
           |                 C[vi, vj] = T.float32(0)
           |             C[vi, vj] = C[vi, vj] + A[vi, vk] * B[vk, vj]
 
-          hint: pack A by cache_read or transform_layout, or give A in the impl strides that are variables
-        """)
+          hint: stage A by cache_read, or give A strides that are variables in the impl
+        """,
+    )
+
+
+def test_one_piece_of_memory_can_be_a_tile_that_is_staged():
+    """Lowering cuts the copies of A and B to the tile, and then they lie in one piece; C does not."""
+    sch, block, (i_0, j_0, k_0, i_1, j_1, k_1) = tiled()
+    for operand in (0, 1):
+        sch.compute_at(sch.cache_read(block, operand, "global"), k_0)
+    late = sch.copy()
+    written = sch.cache_write(block, 0, "global")
+    sch.reverse_compute_at(written, j_0)
+    sch.tensorize(i_1, "test.tile_dense")
+    text = tvm.lower(sch.mod)["main"].script()
+    assert "A_global, 0, 16, 1)" in text and "C_global, 0, 32, 3)" in text
+    # A copy that is made far out stays as wide as it is.
+    late.cache_write(block, 0, "global")
+    late.tensorize(i_1, "test.tile_dense")
+    with pytest.raises(LoweringError) as caught:
+        tvm.lower(late.mod)
+    assert str(caught.value) == (
+        "block C_o uses C, a view of C_global, as one piece of memory (through its pointer), and its rows lie "
+        "16 elements apart; give C strides that are variables"
+    )
 
 
 def test_a_pointer_without_an_offset_is_refused_a_region_that_has_one(refused):
@@ -940,8 +1066,6 @@ def _fill_with(offset_factor=0, align=0, strides=()):
         (4, 8), name="C", offset_factor=offset_factor or 1, data_alignment=align or -1, strides=strides
     )
     old = next(iter(fill_impl.buffer_map.values()))
-    from tilewright.ir.functor import substitute
-
     body = substitute(fill_impl.body, {}, {old: C})
     (param,) = fill_impl.params
     return fill_impl.replace(body=body, buffer_map={param: C})

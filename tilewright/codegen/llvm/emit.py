@@ -539,7 +539,10 @@ class FunctionEmitter:
         room = self.tmp(f"mul i64 {self.index64(s.extents[0])}, {nbytes}")
         padded = self.tmp(f"add i64 {room}, 127")  # aligned_alloc takes multiples of the alignment
         whole = self.tmp(f"and i64 {padded}, -64")
-        pointer = self.tmp(f"call noalias align 64 ptr @aligned_alloc(i64 64, i64 {whole})")
+        size_type = self.module.size_type
+        if size_type != "i64":
+            whole = self.tmp(f"trunc i64 {whole} to {size_type}")
+        pointer = self.tmp(f"call noalias align 64 ptr @aligned_alloc({size_type} 64, {size_type} {whole})")
         good, bad = self.label("got"), self.label("nomem")
         self.branch_if(self.tmp(f"icmp ne ptr {pointer}, null"), good, bad, ", !prof !1")
         self.start(bad)

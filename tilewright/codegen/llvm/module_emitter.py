@@ -20,7 +20,7 @@ _RUNTIME = """
 @__tw_error_message = linkonce_odr hidden global ptr null
 @__tw_packed_call = weak_odr global ptr null
 @__tw_parallel_launch = external global ptr
-declare noalias ptr @aligned_alloc(i64, i64)
+declare noalias ptr @aligned_alloc(SIZE, SIZE)
 declare void @free(ptr)
 define weak_odr ptr @__tw_last_error() {
   %m = load ptr, ptr @__tw_error_message
@@ -29,6 +29,7 @@ define weak_odr ptr @__tw_last_error() {
 !0 = !{!"branch_weights", i32 1, i32 2000}
 !1 = !{!"branch_weights", i32 2000, i32 1}
 """
+_NARROW = ("wasm32", "i386", "i686", "arm-", "armv", "thumb", "riscv32")
 
 
 class ModuleEmitter:
@@ -36,6 +37,8 @@ class ModuleEmitter:
 
     def __init__(self, triple: str, *, native_half: bool = True, fast_math: bool = False) -> None:
         self.triple = triple
+        # What C calls size_t.
+        self.size_type = "i32" if triple.startswith(_NARROW) else "i64"
         self.native_half = native_half
         self.fast_flags = "fast" if fast_math else "contract"
         self.declared: dict[str, None] = {}
@@ -153,7 +156,7 @@ class ModuleEmitter:
         externs = [t for name, t in self.externs.items() if name not in self.defined]
         parts = [
             f'target triple = "{self.triple}"',
-            _RUNTIME,
+            _RUNTIME.replace("SIZE", self.size_type),
             metadata_line(metadata),
             "\n".join(self.globals),
             "\n".join(self.declared),

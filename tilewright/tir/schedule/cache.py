@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from ...arith import int_set
 from ...ir.buffer import Buffer, BufferRegion, decl_buffer
 from ...ir.expr import BufferLoad, IterVar, PrimExpr, Range, Var, const
 from ...ir.functor import Mutator
-from ...ir.ops import add, greater_equal, less, less_equal, logical_and
+from ...ir.ops import add, greater_equal, less, less_equal, logical_and, max_of, min_of, sub
 from ...ir.stmt import Block, BlockRealize, BufferStore, For, ForKind, SeqStmt, Stmt
 from ...ir.types import PointerType, PrimType
 from .blocks import (
@@ -19,8 +20,9 @@ from .blocks import (
     insert_beside,
     producers_of,
 )
+from .flow import Box, covered, loops_around, made_box, shared_loop, unmade
 from .primitive import BlockRV, primitive, refuse
-from .regions import box, touched
+from .regions import box, last_of, touched
 
 if TYPE_CHECKING:
     from .schedule import Schedule
@@ -58,9 +60,15 @@ def _check_scope(scope: str, me: Stmt) -> None:
 
 
 def copy_nest(
-    sch: Schedule, place: Stmt, source: Buffer, target: Buffer, region: Sequence[Range], name: str
+    sch: Schedule,
+    place: Stmt,
+    source: Buffer,
+    target: Buffer,
+    region: Sequence[Range],
+    name: str,
+    lasts: Sequence[PrimExpr | None] = (),
 ) -> tuple[Stmt, Block]:
-    """A block that copies a region of a buffer, with its loops."""
+    """A block that copies a region of a buffer, with its loops; no index goes beyond that of `lasts`."""
     ana = sch.state.analyzer_at(place)
     loops = [Var(f"ax{i}", r.extent.dtype) for i, r in enumerate(region)]
     iters = [
@@ -82,6 +90,10 @@ def copy_nest(
             predicate = logical_and(predicate, greater_equal(value, const(0, dim.dtype)))
         if not ana.can_prove(less_equal(add(r.min, r.extent), dim)):
             predicate = logical_and(predicate, less(value, dim))
+    for last, value, r in zip(lasts, values, region, strict=False):
+        end = add(r.min, sub(r.extent, const(1, r.extent.dtype)))
+        if last is not None and not ana.can_prove(less_equal(end, last)):
+            predicate = logical_and(predicate, less_equal(value, last))
     made: Stmt = BlockRealize(values, predicate, block)
     for var, r in reversed(list(zip(loops, region, strict=True))):
         made = For(var, const(0, var.dtype), r.extent, ForKind.SERIAL, made)
@@ -159,8 +171,8 @@ def cache_read(
     cached = _cached(buffer, storage_scope)
     scope = enclosing_block(sch, me)
     assert scope is not None
-    anchor, region = _copied(sch, buffer, makers, chosen)
-    nest, copy = copy_nest(sch, anchor, buffer, cached, region, _name(sch, cached.name))
+    anchor, region, lasts = _copied(sch, buffer, makers, chosen)
+    nest, copy = copy_nest(sch, anchor, buffer, cached, region, _name(sch, cached.name), lasts)
     insert_beside(sch, anchor, nest, before=not makers)
     _rewrite_scope(sch, scope.key, _Redirect(buffer, cached, {r.block.key for r in chosen}), cached)
     return BlockRV(copy.key, copy.name_hint)
@@ -179,8 +191,8 @@ def _check_reader(sch: Schedule, r: BlockRealize, me: BlockRealize, buffer: Buff
 
 def _copied(
     sch: Schedule, buffer: Buffer, makers: list[BlockRealize], readers: list[BlockRealize]
-) -> tuple[Stmt, list[Range]]:
-    """Beside which statement a buffer is copied, and how much of it.
+) -> tuple[Stmt, list[Range], list[PrimExpr | None]]:
+    """Beside which statement a buffer is copied, how much of it, and where it ends.
 
     Behind the last block that makes it, in as few loops as keep that before the readers; what nobody
     makes is copied in front of everything that reads it.
@@ -189,15 +201,64 @@ def _copied(
     anchor = _branch(sch, makers[-1], readers) if makers else _branch(sch, readers[0], ())
     around = index.parents[anchor]
     assert around is not None
-    if all(around in index.ancestors(r) for r in readers):
-        sets = touched(sch, around, readers, lambda b: b.reads, {buffer})[buffer]
-        return anchor, box(sch, anchor, buffer, sets)
-    # Some read it when the loops around are done: the copy grows as the buffer does.
-    for m in makers:
-        if around not in index.ancestors(m):
-            refuse(f"block {m.block.name_hint} makes a part of {buffer.name} elsewhere, which would not be copied", at=m)
-    sets = touched(sch, around, makers, lambda b: b.writes, {buffer})[buffer]
-    return anchor, box(sch, anchor, buffer, sets)
+    if not all(around in index.ancestors(r) for r in readers):
+        # Some read it when the loops around are done: the copy grows as the buffer does.
+        for m in makers:
+            if around not in index.ancestors(m):
+                refuse(
+                    f"block {m.block.name_hint} makes a part of {buffer.name} elsewhere, "
+                    "which would not be copied",
+                    at=m,
+                )
+        return _of_made(sch, anchor, around, makers, buffer)
+    sets = touched(sch, around, readers, lambda b: b.reads, {buffer})[buffer]
+    region = box(sch, anchor, buffer, sets)
+    lasts = last_of(sets, region)
+    shared = [m for m in makers if shared_loop(sch, m, anchor) is not None]
+    if shared and not _is_made(sch, anchor, around, shared, buffer, region, lasts):
+        return _of_made(sch, anchor, around, shared, buffer)
+    return anchor, region, lasts
+
+
+def _is_made(
+    sch: Schedule,
+    anchor: Stmt,
+    around: Stmt,
+    makers: list[BlockRealize],
+    buffer: Buffer,
+    region: Sequence[Range],
+    lasts: Sequence[PrimExpr | None],
+) -> bool:
+    """Whether all of a region was made where it is copied; what lies outside of the buffer does not count."""
+    ana = sch.state.analyzer_at(anchor)
+    read: Box = []
+    for r, last, dim in zip(region, lasts, buffer.shape, strict=True):
+        one = const(1, dim.dtype)
+        end = sub(add(r.min, r.extent), one) if last is None else last
+        read.append((max_of(r.min, const(0, dim.dtype)), min_of(end, sub(dim, one))))
+    return not unmade(sch, ana, around, makers, buffer, read)
+
+
+def _of_made(
+    sch: Schedule, anchor: Stmt, around: Stmt, makers: list[BlockRealize], buffer: Buffer
+) -> tuple[Stmt, list[Range], list[PrimExpr | None]]:
+    """What blocks have made of a buffer beside a statement, which must be known to the element."""
+    if not loops_around(sch, anchor):
+        sets = touched(sch, around, makers, lambda b: b.writes, {buffer})[buffer]
+        region = box(sch, anchor, buffer, sets)
+        return anchor, region, last_of(sets, region)
+    boxes = [made_box(sch, around, m, w) for m in makers for w in m.block.writes if w.buffer is buffer]
+    ana = sch.state.analyzer_at(anchor)
+    found = boxes[0]
+    if found is None or any(not covered(ana, found, b) or not covered(ana, b, found) for b in boxes):
+        refuse(
+            f"there is no telling which elements of {buffer.name} have been written where they would be copied",
+            at=anchor,
+        )
+    assert found is not None
+    sets = [int_set.IntervalSet(low, high) for low, high in found]
+    region = box(sch, anchor, buffer, sets)
+    return anchor, region, last_of(sets, region)
 
 
 @primitive
@@ -230,8 +291,8 @@ def cache_write(
     scope = enclosing_block(sch, me)
     assert scope is not None
     anchor = _branch(sch, me, consumers_of(sch, me))
-    region = box(sch, anchor, buffer, touched(sch, anchor, [me], lambda b: b.writes, {buffer})[buffer])
-    nest, copy = copy_nest(sch, anchor, cached, buffer, region, _name(sch, cached.name))
+    _, region, lasts = _of_made(sch, anchor, anchor, [me], buffer)
+    nest, copy = copy_nest(sch, anchor, cached, buffer, region, _name(sch, cached.name), lasts)
     insert_beside(sch, anchor, nest, before=False)
     _rewrite_scope(sch, scope.key, _Redirect(buffer, cached, keys), cached)
     return BlockRV(copy.key, copy.name_hint)

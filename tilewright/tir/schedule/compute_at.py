@@ -21,6 +21,7 @@ from .blocks import (
     producers_of,
     remove_stmt,
 )
+from .flow import check_reads_made
 from .inline import compute_inline
 from .primitive import BlockRV, Elsewhere, LoopRV, primitive, refuse
 from .regions import touched
@@ -217,7 +218,9 @@ def _domains_made(
             here = int_set.IntervalSet(low, high)
             found[var] = here if old is None else int_set.union([old, here], ana)
     out = {iv.var: _domain(ana, iv, found.get(iv.var)) for iv in block.iter_vars}
-    _check_made(ana, me, target, out, made)
+    unmade = check_reads_made(sch, me, target, out, makers)
+    if unmade is not None:
+        _refuse_unmade(me, target, unmade)
     return out
 
 
@@ -245,40 +248,6 @@ def _ever_made(makers: list[BlockRealize], buffer: Buffer) -> list[int_set.Inter
         if w.buffer is buffer
     ]
     return [int_set.union([b[d] for b in boxes]) for d in range(len(boxes[0]))] if boxes else None
-
-
-def _check_made(
-    ana: Analyzer,
-    me: BlockRealize,
-    target: For,
-    domains: Domains,
-    made: dict[Buffer, list[int_set.IntervalSet]],
-) -> None:
-    """What the block reads under its new loops must be made in the same iteration."""
-    table: dict[Var, PrimExpr] = {}
-    ranges: dict[Var, Range] = {}
-    predicate: PrimExpr = const(True, "bool")
-    for iv in me.block.iter_vars:
-        low, size, leaves = domains[iv.var]
-        step = Var(iv.var.name, iv.var.dtype)
-        ranges[step] = Range.from_min_extent(const(0, step.dtype), size)
-        table[iv.var] = add(low, step)
-        predicate = logical_and(predicate, _in_domain(table[iv.var], iv, leaves))
-    for region in me.block.reads:
-        sets = made.get(region.buffer)
-        if sets is None:
-            continue
-        boxes = relax_region([substitute(r, table) for r in region.region], ranges, predicate, ana)
-        for read, s, dim in zip(boxes, sets, region.buffer.shape, strict=True):
-            if _is_all(s, dim, ana):
-                continue
-            if not (read.has_lower_bound() and read.has_upper_bound()):
-                _refuse_unmade(me, target, region.buffer)
-            # What lies outside of the buffer is guarded, and not read.
-            first = max_of(read.min_value, const(0, dim.dtype))
-            last = min_of(read.max_value, sub(dim, const(1, dim.dtype)))
-            if not (ana.can_prove(less_equal(s.min_value, first)) and ana.can_prove(less_equal(last, s.max_value))):
-                _refuse_unmade(me, target, region.buffer)
 
 
 def _refuse_unmade(me: BlockRealize, target: For, buffer: Buffer) -> None:

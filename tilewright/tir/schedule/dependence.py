@@ -85,7 +85,8 @@ def _counter(r: Range) -> Var | None:
     """The variable that counts the elements or the tiles of a range: `v` for one, `v*4` for four of them."""
     at, step = r.min, 1
     if isinstance(at, Mul) and isinstance(at.b, IntImm):
-        at, step = at.a, at.b.value
+        step = at.b.value
+        at = at.a
     size = const_value(r.extent)
     return at if isinstance(at, Var) and size is not None and size <= step else None
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from ...arith import Analyzer, IterMapLevel, detect_iter_map, eval_set, relax_region
+from ...arith import Analyzer, IterMapLevel, detect_iter_map, relax_region
 from ...ir.buffer import Buffer, BufferRegion
-from ...ir.expr import PrimExpr, Range, Var, const, const_value
-from ...ir.functor import substitute, vars_used
+from ...ir.expr import IterVar, PrimExpr, Range, Var, const
+from ...ir.functor import vars_used
 from ...ir.ops import add, conjuncts, greater_equal, is_one, less, less_equal, logical_and, max_of, min_of, sub
 from ...ir.stmt import Block, BlockRealize, For, ForKind, SeqStmt, Stmt
-from .primitive import refuse
+from ..transform.lower_init_block import reduction_loops
 
 if TYPE_CHECKING:
     from .schedule import Schedule
@@ -19,17 +19,22 @@ if TYPE_CHECKING:
 __all__ = [
     "Box",
     "Domains",
-    "check_order",
+    "check_reads_made",
     "covered",
+    "driven_kinds",
     "inside_domain",
+    "loops_around",
+    "marked_loops",
     "made_box",
-    "points_once",
     "read_box",
+    "runs_once",
     "shared_loop",
+    "unmade",
 ]
 
 Box = list[tuple[PrimExpr, PrimExpr]]  # the first and last index along each dimension
-Domains = Mapping[Var, tuple[PrimExpr, PrimExpr, bool]]  # first value, number of values, whether it may leave
+# For each iterator the first value, the number of values, and whether they may leave its domain at either end.
+Domains = Mapping[Var, tuple[PrimExpr, PrimExpr, tuple[bool, bool]]]
 
 
 def inside_domain(me: BlockRealize) -> PrimExpr:
@@ -123,8 +128,10 @@ def read_box(ana: Analyzer, block: Block, region: BufferRegion, domains: Domains
     doms = {v: Range.from_min_extent(low, size) for v, (low, size, _) in domains.items()}
     inside: PrimExpr = const(True, "bool")
     for iv in block.iter_vars:
-        if domains[iv.var][2]:
+        below, above = domains[iv.var][2]
+        if below:
             inside = logical_and(inside, greater_equal(iv.var, iv.dom.min))
+        if above:
             inside = logical_and(inside, less(iv.var, add(iv.dom.min, iv.dom.extent)))
     out: Box = []
     for s, dim in zip(relax_region(list(region.region), doms, inside, ana), region.buffer.shape, strict=True):
@@ -145,6 +152,17 @@ def covered(ana: Analyzer, made: Box | None, read: Box | None) -> bool:
     )
 
 
+def loops_around(sch: Schedule, n: Stmt) -> list[For]:
+    """The loops around a statement in its scope, innermost first."""
+    out: list[For] = []
+    for up in sch.state.index.ancestors(n):
+        if isinstance(up, Block):
+            break
+        if isinstance(up, For):
+            out.append(up)
+    return out
+
+
 def shared_loop(sch: Schedule, a: Stmt, b: Stmt) -> For | None:
     """The innermost loop around both statements."""
     around = set(sch.state.index.ancestors(b)) | {b}
@@ -156,35 +174,23 @@ def shared_loop(sch: Schedule, a: Stmt, b: Stmt) -> For | None:
     return None
 
 
-def points_once(me: BlockRealize, loops: Sequence[For]) -> bool:
-    """Whether the loops run through the points of a block without coming to one twice."""
-    doms = {x.loop_var: Range.from_min_extent(x.min, x.extent) for x in loops if const_value(x.extent) != 1}
-    if not doms:
-        return True
-    ones = {x.loop_var: x.min for x in loops if x.loop_var not in doms}
-    values = [substitute(v, ones) for v in me.iter_values]
-    return not detect_iter_map(values, doms, True, IterMapLevel.Bijective, True).errors
+def driven_kinds(sch: Schedule, me: BlockRealize, loop: For) -> set[int]:
+    """The kinds of iterators that a loop drives; none if it runs the block for nothing but again."""
+    out = {
+        iv.iter_type
+        for iv, value in zip(me.block.iter_vars, me.iter_values, strict=True)
+        if loop.loop_var in vars_used(value)
+    }
+    if not out and loop in reduction_loops(me, [loop]):
+        out.add(IterVar.CommReduce)
+    return out
 
 
-def check_order(sch: Schedule, me: BlockRealize) -> None:
-    """Refuse to move a block if what it reads is written after it, or what it writes was read before it."""
-    order = {r: i for i, r in enumerate(sch.state.index.order)}
-    reads, writes = {r.buffer for r in me.block.reads}, {w.buffer for w in me.block.writes}
-    for other in sch.siblings(me):
-        if other is me:
-            continue
-        over = next((w.buffer for w in other.block.writes if w.buffer in reads), None)
-        if over is not None and order[other] > order[me]:
-            refuse(
-                f"block {other.block.name_hint} writes {over.name} after block {me.block.name_hint} has read it",
-                at=other,
-            )
-        early = next((r.buffer for r in other.block.reads if r.buffer in writes), None)
-        if early is not None and order[other] < order[me]:
-            refuse(
-                f"block {other.block.name_hint} reads {early.name} before block {me.block.name_hint} writes it",
-                at=other,
-            )
+def runs_once(sch: Schedule, me: BlockRealize, loop: For) -> bool:
+    """Whether only one iteration of a loop gets to a block, the first."""
+    ana = sch.state.analyzer_at(me)
+    with ana.constraint_scope(me.predicate):
+        return ana.can_prove(less_equal(loop.loop_var, loop.min))
 
 
 def marked_loops(sch: Schedule, n: Stmt) -> Iterable[For]:
@@ -204,4 +210,16 @@ def unmade(
     return not boxes or not all(covered(ana, b, read) for b in boxes)
 
 
-_ = eval_set
+def check_reads_made(
+    sch: Schedule, me: BlockRealize, target: For, domains: Domains, makers: Iterable[BlockRealize]
+) -> Buffer | None:
+    """A buffer of which a block, run at the end of an iteration of a loop, would read what is not made in it."""
+    ana = sch.state.analyzer_at(target.body)
+    held = list(makers)
+    for region in me.block.reads:
+        writers = [m for m in held if any(w.buffer is region.buffer for w in m.block.writes)]
+        if writers and unmade(
+            sch, ana, target.body, writers, region.buffer, read_box(ana, me.block, region, domains)
+        ):
+            return region.buffer
+    return None

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from ...arith import Analyzer, relax_region
 from ...ir.buffer import Buffer
 from ...ir.expr import BufferLoad, PrimExpr, Range, Var, const
 from ...ir.functor import Mutator, pre_order, substitute, vars_used
-from ...ir.ops import add, greater_equal, less, logical_and
+from ...ir.ops import add, greater_equal, less, less_equal, logical_and
 from ...ir.stmt import Block, BlockRealize, BufferStore, Stmt
 from .blocks import (
     check_dominant,
@@ -173,6 +174,7 @@ def reverse_compute_inline(sch: Schedule, block: BlockRV) -> None:
     fused = BufferStore(store.buffer, substitute(value, table), [substitute(i, table) for i in store.indices])
     domains = {iv.var: iv.dom for iv in me.block.iter_vars}
     inside = _inside(sch, maker, [(i, domains[v]) for v, i in zip(variables, made.indices, strict=True)])
+    _check_reached(sch, me, maker, made, variables)
     key = maker.block.key
 
     def rewrite(body: Stmt) -> Stmt:
@@ -204,6 +206,28 @@ def _inside(sch: Schedule, maker: BlockRealize, indices: list[tuple[PrimExpr, Ra
                 if not ana.can_prove(condition):
                     out = logical_and(out, condition)
     return out
+
+
+def _check_reached(
+    sch: Schedule, me: BlockRealize, maker: BlockRealize, made: BufferStore, variables: list[Var]
+) -> None:
+    """Refuse if the consumer has points that no point of the producer stands for."""
+    ana = Analyzer()
+    own = {iv.var: iv.dom for iv in maker.block.iter_vars}
+    taken = {iv.var: iv.dom for iv in me.block.iter_vars}
+    for v, index in zip(variables, made.indices, strict=True):
+        whole = relax_region([Range.from_min_extent(index, const(1, index.dtype))], own, analyzer=ana)[0]
+        if not (
+            ana.can_prove(less_equal(whole.min_value, taken[v].min))
+            and ana.can_prove(
+                less(add(taken[v].min, taken[v].extent), add(whole.max_value, const(2, index.dtype)))
+            )
+        ):
+            refuse(
+                f"block {me.block.name_hint} has more points than block {maker.block.name_hint} along "
+                f"`{v.name}`, and these would not be computed",
+                at=me,
+            )
 
 
 class _Swap(Mutator):

@@ -11,6 +11,7 @@ from ...ir.functor import Mutator, pre_order, substitute, vars_used
 from ...ir.ops import add, ceildiv, floordiv, floormod, is_zero, less, logical_and, mul, product
 from ...ir.stmt import Block, BlockRealize, For, ForKind, IfThenElse, Stmt
 from .dependence import check_any_order
+from .flow import driven_kinds, runs_once
 from .primitive import BlockRV, LoopRV, primitive, refuse
 
 if TYPE_CHECKING:
@@ -278,7 +279,35 @@ def _check_order(sch: Schedule, old: list[For], new: list[For]) -> None:
                     "reduction, so its order must stay",
                     at=realize,
                 )
+        if block.init is not None:
+            _check_init(sch, realize, old, new)
     check_any_order(sch, old, [x for i, x in enumerate(old) if new[i] is not x])
+
+
+def _check_init(sch: Schedule, realize: BlockRealize, old: list[For], new: list[For]) -> None:
+    """Refuse if the step that initialises an element would no longer be the first one to come to it."""
+    name = realize.block.name_hint
+    around = sch.state.index.loops_of(realize)
+    kinds = {x: driven_kinds(sch, realize, x) for x in old if x in around and not runs_once(sch, realize, x)}
+    reducing = [x for x in kinds if IterVar.CommReduce in kinds[x]]
+    for x in reducing:
+        for y in kinds:
+            if (old.index(x) < old.index(y)) == (new.index(x) < new.index(y)):
+                continue
+            both = next((z for z in (x, y) if len(kinds[z]) > 1), None)
+            if both is not None:
+                refuse(
+                    f"loop `{both.loop_var.name}` drives spatial and reduction iterators of block {name} alike, "
+                    "so its order must stay",
+                    at=both,
+                    hint="decompose_reduction first, or do not fuse the reduction with other loops",
+                )
+            if not kinds[y] and old.index(y) < old.index(x):
+                refuse(
+                    f"loop `{y.loop_var.name}` computes block {name} anew in each iteration, and inside of "
+                    f"`{x.loop_var.name}` it would take each step of the reduction several times",
+                    at=y,
+                )
 
 
 @primitive

@@ -165,10 +165,14 @@ def _chains(sch: Schedule, chosen: list[For]) -> tuple[SeqStmt, list[list[For]]]
     index = sch.state.index
     if len({enclosing_block(sch, x) for x in chosen}) > 1:
         refuse("the loops are not in the same block", at=chosen[1])
+    for x in chosen:
+        inside = next((y for y in chosen if x in index.ancestors(y)), None)
+        if inside is not None:
+            refuse(f"loop `{inside.loop_var.name}` stands inside loop `{x.loop_var.name}`", at=inside, hint="fuse does that")
     shared = [a for a in index.ancestors(chosen[0]) if all(a in index.ancestors(x) for x in chosen[1:])]
     around = shared[0] if shared else None
     if not isinstance(around, SeqStmt):
-        refuse("the loops do not follow each other: one stands inside the other", at=chosen[1])
+        refuse("the loops do not follow each other", at=chosen[1])
     assert isinstance(around, SeqStmt)
     chains = []
     for x in chosen:

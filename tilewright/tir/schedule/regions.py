@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
-from ...arith import int_set, relax_region
+from ...arith import Analyzer, int_set, relax_region
 from ...ir.buffer import Buffer, BufferRegion
 from ...ir.expr import IntImm, PrimExpr, Range, Var, const
 from ...ir.functor import substitute
@@ -15,7 +15,7 @@ from ...ir.stmt import Block, BlockRealize, For, Stmt
 if TYPE_CHECKING:
     from .schedule import Schedule
 
-__all__ = ["box", "touched"]
+__all__ = ["box", "last_of", "touched"]
 
 
 def touched(
@@ -55,6 +55,16 @@ def _loops_inside(sch: Schedule, place: Stmt, b: BlockRealize) -> list[For]:
             return out[::-1]
         here = sch.state.index.parents[here]
     raise AssertionError("the block is not under the statement")
+
+
+def last_of(sets: list[int_set.IntervalSet], region: list[Range]) -> list[PrimExpr | None]:
+    """The last index of each set whose range has more than the set: what lies behind it is to be left out."""
+    out: list[PrimExpr | None] = []
+    for s, r in zip(sets, region, strict=True):
+        ana = Analyzer()
+        size = add(sub(s.max_value, r.min), const(1, r.min.dtype)) if s.has_upper_bound() else None
+        out.append(None if size is None or ana.can_prove_equal(size, r.extent) else s.max_value)
+    return out
 
 
 def box(sch: Schedule, place: Stmt, buffer: Buffer, sets: list[int_set.IntervalSet]) -> list[Range]:

@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from ...ir.dtype import DataType
 from ...ir.expr import FloatImm, IntImm, PrimExpr, Var, const_value
 from ...ir.stmt import For
 from .blocks import consumers_of, is_output
@@ -182,7 +183,7 @@ def sample_categorical(
         refuse(f"decision={decision}, and there are candidates 0 to {len(values) - 1}")
     sch.decision = decision
     chosen = values[decision]
-    return FloatImm("float32", chosen) if isinstance(chosen, float) else IntImm("int32", int(chosen or 0))
+    return FloatImm(DataType("float32"), chosen) if isinstance(chosen, float) else IntImm("int32", int(chosen or 0))
 
 
 @primitive

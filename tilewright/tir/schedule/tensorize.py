@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING
 from ...arith import Analyzer, IterMark, IterSumExpr, normalize_iter_map_to_expr, subspace_divide
 from ...ir.buffer import Buffer, BufferRegion, MatchBufferRegion
 from ...ir.errors import ScheduleError
-from ...ir.expr import BufferLoad, IterVar, PrimExpr, Ramp, Range, Var, const, const_value
+from ...ir.expr import IterVar, PrimExpr, Range, Var, const, const_value
 from ...ir.function import PrimFunc
 from ...ir.functor import pre_order, renew_defs, substitute, vars_used
 from ...ir.ops import add, equal, floormod, greater_equal, is_one, less_equal, mul
-from ...ir.stmt import Block, BlockRealize, BufferStore, For, SeqStmt, Stmt
+from ...ir.stmt import Block, BlockRealize, For, SeqStmt, Stmt
 from ..tensor_intrin.intrin import TensorIntrin, body_block, near, params
 from ..transform.lower_init_block import init_nest, reduction_loops
+from ..transform.lower_match_buffer import rows_apart, used_whole
 from .blocks import enclosing_block, refresh_regions
 from .matching import Different, Matched, Unlike, match_bodies
 from .primitive import BlockRV, LoopRV, primitive, refuse
@@ -307,7 +308,7 @@ def _implement(
         region = BufferRegion(source, tuple(ranges))
         if theirs not in used or not all(map(ana.can_prove_equal, used[theirs], theirs.shape)):
             _check_inside(ana, here, theirs, region)
-        _check_view(ana, here, ours, region, new.body)
+        _check_view(sch, ana, here, ours, region, new.body)
         matches.append(MatchBufferRegion(ours, region))
     views = {m.buffer: m.source for m in matches}
     reads = [_moved(ana, r, views) for r in new.reads]
@@ -364,7 +365,9 @@ def _check_inside(ana: Analyzer, here: Stmt, view: Buffer, region: BufferRegion)
             )
 
 
-def _check_view(ana: Analyzer, here: Stmt, view: Buffer, region: BufferRegion, body: Stmt) -> None:
+def _check_view(
+    sch: Schedule, ana: Analyzer, here: Stmt, view: Buffer, region: BufferRegion, body: Stmt
+) -> None:
     """Refuse if a region does not lie in memory as the implementation takes it to."""
     source = region.buffer
     lead = len(region.region) - len(view.shape)
@@ -391,21 +394,20 @@ def _check_view(ana: Analyzer, here: Stmt, view: Buffer, region: BufferRegion, b
                 f"{ana.simplify(stride)} there",
                 at=here,
             )
-    how = _by_pointer(view, body)
+    how = used_whole(view, body)
     if how is None:
         return
-    if not view.strides:
-        dense: PrimExpr = const(1, have[-1].dtype) if have else const(1)
-        for d in reversed(range(len(view.shape))):
-            if not is_one(view.shape[d]) and not ana.can_prove_equal(have[d], dense):
-                refuse(
-                    f"the intrinsic takes {view.name} as one piece of memory ({how}), and the rows of the "
-                    f"region of {source.name} lie {ana.simplify(have[d])} elements apart",
-                    at=here,
-                    hint=f"pack {source.name} by cache_read or transform_layout, or give {view.name} in the "
-                    "impl strides that are variables",
-                )
-            dense = mul(dense, _size(view.shape[d], dense.dtype))
+    # The rows of a buffer of ours move together when its allocation is cut to size: lowering looks again.
+    if any(source is b for b in sch.state.func.buffer_map.values()):
+        apart = rows_apart(view, have, ana)
+        if apart is not None:
+            refuse(
+                f"the intrinsic takes {view.name} as one piece of memory ({how}), and the rows of the region "
+                f"of {source.name} lie {apart} elements apart",
+                at=here,
+                hint=f"stage {source.name} by cache_read, or give {view.name} strides that are variables in "
+                "the impl",
+            )
     if not isinstance(view.elem_offset, Var) and not ana.can_prove_equal(view.elem_offset, offset):
         refuse(
             f"the intrinsic uses the pointer of {view.name} and leaves no room for an offset, and the region "
@@ -413,19 +415,6 @@ def _check_view(ana: Analyzer, here: Stmt, view: Buffer, region: BufferRegion, b
             at=here,
             hint=f"declare {view.name} with offset_factor=1 in the impl",
         )
-
-
-def _by_pointer(view: Buffer, body: Stmt) -> str | None:
-    """How an implementation uses a buffer other than by its elements, if it does."""
-    wide = const_value(view.shape[-1]) if view.shape else None
-    for n in pre_order(body):
-        if n is view.data:
-            return "through its pointer"
-        if isinstance(n, (BufferLoad, BufferStore)) and n.buffer is view and n.indices:
-            last = n.indices[-1]
-            if isinstance(last, Ramp) and len(view.shape) > 1 and (wide is None or last.lanes > wide):
-                return f"as vectors of {last.lanes}"
-    return None
 
 
 # ---------------------------------------------------------------------------- declared with te

@@ -13,6 +13,7 @@ from ...ir.expr import BufferLoad, PrimExpr, Var, const, const_value
 from ...ir.function import PrimFunc
 from ...ir.functor import post_order_visit, pre_order, rewrite, substitute
 from ...ir.stmt import BlockRealize, For, ForKind, Stmt
+from ..transform.plan_allocations import plan_buffer_allocation
 
 if TYPE_CHECKING:
     from .schedule import Schedule
@@ -69,7 +70,7 @@ def verify(sch: Schedule, seed: int = 0, arrays: Sequence[Any] | None = None) ->
 def check_step(sch: Schedule) -> None:
     """Verify after the last step of a trace, and take the step back and say which it was if it broke something."""
     last = sch.trace.insts[-1]
-    earlier = sch.trace.insts[-2].after if len(sch.trace) > 1 else sch.origin
+    earlier = (sch.trace.insts[-2].after if len(sch.trace) > 1 else None) or sch.origin
     if sch.mod is earlier or not _same_parameters(sch):
         return
     try:
@@ -108,7 +109,8 @@ def _run(func: PrimFunc, arrays: list[Any], small: bool, what: str, sch: Schedul
 
     try:
         if small:
-            interpret(func, *arrays, module=sch.mod)
+            # Memory that is used inside a loop only belongs to its iterations, as it will when lowered.
+            interpret(plan_buffer_allocation(func), *arrays, module=sch.mod)
         else:
             from ...driver.build import build  # only what is too large to be interpreted needs a compiler
 

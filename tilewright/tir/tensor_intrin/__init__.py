@@ -5,6 +5,13 @@ Those of x86 and ARM (`x86`, `arm_cpu`, `dot_product_common`) are there from the
 
 from __future__ import annotations
 
+from ..._later import announce
 from .intrin import TensorIntrin
 
 __all__ = ["TensorIntrin"]
+
+announce(
+    __name__,
+    "its tensor instructions are not there yet; register your own with tir.TensorIntrin.register",
+    ["cuda", "hexagon", "rocm"],
+)

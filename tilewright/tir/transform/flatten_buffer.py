@@ -8,7 +8,7 @@ from ...ir.buffer import Buffer
 from ...ir.expr import PrimExpr, Ramp, const
 from ...ir.function import PrimFunc
 from ...ir.functor import Mutator
-from ...ir.ops import add, mul, product
+from ...ir.ops import add, mul, product, sub
 from ...ir.stmt import Allocate, DeclBuffer, Stmt
 
 __all__ = ["flatten_buffer"]
@@ -45,7 +45,7 @@ class _Flatten(Mutator):
         return made
 
     def flattened(self, b: Buffer) -> Buffer:
-        size = mul(b.shape[0], b.strides[0]) if b.strides else product(b.shape)
+        size = add(_reach(b) if b.strides else product(b.shape), b.elem_offset)
         name = f"{b.name}_1" if b.name == b.data.name else b.name
         zero = const(0, size.dtype)
         return Buffer(b.data, b.dtype, (size,), (), zero, name, b.data_alignment, 1, ())
@@ -70,6 +70,14 @@ class _Flatten(Mutator):
     def visit_DeclBuffer(self, n: DeclBuffer) -> Stmt:
         flat, body = self.visit_buffer(n.buffer), self.visit(n.body)
         return n if flat is n.buffer and body is n.body else DeclBuffer(flat, body)
+
+
+def _reach(b: Buffer) -> PrimExpr:
+    """How many elements lie from the first to the last one of a buffer with strides."""
+    last: PrimExpr = const(0, b.strides[0].dtype)
+    for dim, stride in zip(b.shape, b.strides, strict=True):
+        last = add(last, mul(sub(dim, const(1, dim.dtype)), stride))
+    return add(last, const(1, last.dtype))
 
 
 def flat_index(buffer: Buffer, indices: tuple[PrimExpr, ...]) -> PrimExpr:

@@ -106,13 +106,21 @@ def _alone(realize: BlockRealize, loop: For) -> bool:
 
 
 def reduction_loops(realize: BlockRealize, loops: list[For]) -> list[For]:
-    """Those of `loops` that drive a reduction iterator of the block, outermost first."""
-    used = {
-        v
-        for iv, value in zip(realize.block.iter_vars, realize.iter_values, strict=True)
-        if iv.iter_type == IterVar.CommReduce
-        for v in vars_used(value)
-    }
+    """Those of `loops` that drive a reduction iterator of the block, outermost first.
+
+    A part of a split may have gone from the bindings, because the predicate lets one iteration of it
+    through: `for k_0, k_1 in grid(2, 2): vk = k_1 where k_0 * 2 + k_1 < 1`. It drives the reduction too.
+    """
+    used: set[Var] = set()
+    spatial: set[Var] = set()
+    for iv, value in zip(realize.block.iter_vars, realize.iter_values, strict=True):
+        (used if iv.iter_type == IterVar.CommReduce else spatial).update(vars_used(value))
+    conditions = [vars_used(c) for c in conjuncts(realize.predicate)]
+    more = True
+    while more:
+        joined = {v for c in conditions if c & used for v in c} - spatial - used
+        more = bool(joined)
+        used |= joined
     return [loop for loop in loops if loop.loop_var in used]
 
 

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
+from ...arith import Analyzer
 from ...ir.buffer import Buffer, MatchBufferRegion
 from ...ir.errors import LoweringError
-from ...ir.expr import PrimExpr, Range, Var, const
+from ...ir.expr import BufferLoad, PrimExpr, Ramp, Range, Var, const, const_value
 from ...ir.function import PrimFunc
-from ...ir.functor import Mutator
-from ...ir.ops import add
-from ...ir.stmt import Block
+from ...ir.functor import Mutator, pre_order
+from ...ir.ops import add, cast, is_one, mul
+from ...ir.stmt import Block, BufferStore, Stmt
 
-__all__ = ["lower_match_buffer"]
+__all__ = ["lower_match_buffer", "rows_apart", "used_whole"]
 
 
 def lower_match_buffer(func: PrimFunc) -> PrimFunc:
@@ -26,6 +28,31 @@ def lower_match_buffer(func: PrimFunc) -> PrimFunc:
     return _LowerMatch().run(func)
 
 
+def used_whole(view: Buffer, body: Stmt) -> str | None:
+    """How statements use a buffer other than element by element, or row by row, if they do."""
+    wide = const_value(view.shape[-1]) if view.shape else None
+    for n in pre_order(body):
+        if n is view.data:
+            return "through its pointer"
+        if isinstance(n, (BufferLoad, BufferStore)) and n.buffer is view and n.indices:
+            last = n.indices[-1]
+            if isinstance(last, Ramp) and len(view.shape) > 1 and (wide is None or last.lanes > wide):
+                return f"as vectors of {last.lanes}"
+    return None
+
+
+def rows_apart(view: Buffer, strides: Sequence[PrimExpr], ana: Analyzer) -> PrimExpr | None:
+    """How far apart the rows of a view without strides of its own are, if they do not lie end to end."""
+    if view.strides or not view.shape:
+        return None
+    dense: PrimExpr = const(1, strides[-1].dtype)
+    for dim, stride in zip(reversed(view.shape), reversed(strides), strict=True):
+        if not is_one(dim) and not ana.can_prove_equal(stride, dense):
+            return ana.simplify(stride)
+        dense = mul(dense, cast(dense.dtype, dim))
+    return None
+
+
 class _LowerMatch(Mutator):
     def __init__(self) -> None:
         self.views: dict[Buffer, tuple[Buffer, list[PrimExpr]]] = {}
@@ -34,6 +61,7 @@ class _LowerMatch(Mutator):
     def visit_Block(self, n: Block) -> Block:
         for match in n.match_buffers:
             self.bind(match)
+            self.check(match, n)
         made = n.map_children(self.visit)
         return made.replace(match_buffers=()) if n.match_buffers else made
 
@@ -54,6 +82,21 @@ class _LowerMatch(Mutator):
         for var, value in zip(view.shape, dims, strict=True):
             if isinstance(var, Var):
                 self.values[var] = value
+
+    def check(self, match: MatchBufferRegion, block: Block) -> None:
+        """A view that is used as one piece of memory must be one."""
+        view, source = match.buffer, self.views[match.buffer][0]
+        how = used_whole(view, block.body)
+        if how is None:
+            return
+        strides = source.dense_strides()[len(source.shape) - len(view.shape) :]
+        apart = rows_apart(view, strides, Analyzer())
+        if apart is not None:
+            raise LoweringError(
+                f"block {block.name_hint} uses {view.name}, a view of {source.name}, as one piece of memory "
+                f"({how}), and its rows lie {apart} elements apart; give {view.name} strides that are "
+                "variables"
+            )
 
     def visit_Var(self, n: Var) -> PrimExpr:
         return self.values.get(n, n)

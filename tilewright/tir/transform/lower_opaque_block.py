@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from ...arith import Analyzer
 from ...ir.errors import LoweringError
-from ...ir.expr import IterVar, PrimExpr, Range, StringImm, const, convert
+from ...ir.expr import IterVar, PrimExpr, Range, StringImm, Var, const, const_value, convert
 from ...ir.function import PrimFunc
 from ...ir.functor import _Substitute, pre_order
-from ...ir.ops import floordiv, is_one, likely
+from ...ir.ops import add, floordiv, is_one, is_zero, likely, sub
 from ...ir.stmt import (
     Allocate,
     AttrStmt,
@@ -89,9 +90,13 @@ class _LowerBlocks(_Substitute):
         virtual = tag.startswith("vthread") or tag == "cthread"
         axis = None if virtual else self.threads.get(tag)
         if axis is not None:
-            self.table[n.loop_var] = axis.var
+            self.table[n.loop_var] = add(low, axis.var)
             return self.visit(n.body)
-        axis = IterVar(Range.from_min_extent(low, size), n.loop_var, IterVar.ThreadIndex, tag)
+        var = n.loop_var
+        if not is_zero(low):  # threads count from 0
+            var = Var(var.name, var.dtype)
+            self.table[n.loop_var] = add(low, var)
+        axis = IterVar(Range.from_min_extent(const(0, var.dtype), size), var, IterVar.ThreadIndex, tag)
         if not virtual:
             self.threads[tag] = axis
         body = self.visit(n.body)
@@ -143,6 +148,10 @@ def _extents(buffer: Any) -> tuple[PrimExpr, ...]:
     """The extents to allocate: the shape, or what the strides make of it."""
     if not buffer.strides:
         return buffer.shape
+    ordered = [const_value(s) for s in buffer.strides]
+    if None in ordered or any(b == 0 or a % b for a, b in zip(ordered, ordered[1:], strict=False)):
+        last = sum((sub(d, 1) * s for d, s in zip(buffer.shape, buffer.strides, strict=True)), const(1))
+        return (Analyzer().simplify(last),)
     out = [buffer.shape[0]]
     for outer, inner in zip(buffer.strides, buffer.strides[1:], strict=False):
         out.append(floordiv(outer, inner))

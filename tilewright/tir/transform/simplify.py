@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ...arith import Analyzer
-from ...ir.expr import IntImm, IterVar, PrimExpr, Var
+from ...ir.expr import FloatImm, IntImm, IterVar, PrimExpr, StringImm, Var
 from ...ir.function import PrimFunc
 from ...ir.functor import Mutator, substitute
 from ...ir.ops import is_one, is_zero, logical_not
@@ -129,7 +129,7 @@ class _Simplify(AnalyzedMutator):
 
     def visit_LetStmt(self, n: LetStmt) -> Stmt:
         value = self.visit(n.value)
-        if isinstance(value, (IntImm, Var)) or (isinstance(value, PrimExpr) and not value.children()):
+        if isinstance(value, (IntImm, FloatImm, StringImm, Var)):
             return self.visit(substitute(n.body, {n.var: value}))
         with self.ana.scope():
             if value.dtype.is_int and value.dtype.lanes == 1:

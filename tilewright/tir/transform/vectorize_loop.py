@@ -25,6 +25,7 @@ from ...ir.op import Op
 from ...ir.ops import BINARY, add, mul, sub
 from ...ir.stmt import (
     Allocate,
+    AssertStmt,
     AttrStmt,
     BufferStore,
     DeclBuffer,
@@ -38,6 +39,7 @@ from ...ir.stmt import (
     seq,
     stmt_list,
 )
+from ..analysis.effects import has_effect
 
 __all__ = ["vectorize_loop"]
 
@@ -74,6 +76,8 @@ class _Vectorize(Mutator):
                 f"vectorised loop `{n.loop_var}` has the extent `{n.extent}`, which is not constant: "
                 "split it by a constant factor and vectorise the inner part"
             )
+        if lanes < 1:
+            return seq()
         if lanes == 1:
             return substitute(body, {n.loop_var: n.min})
         return _Lanes(n.loop_var, n.min, int(lanes)).statement(body)
@@ -95,9 +99,11 @@ class _Lanes(Mutator):
     # -- statements ------------------------------------------------------------------------
     def statement(self, s: Stmt) -> Stmt:
         if not self.varies(s):
-            return s
+            return s if _idempotent(s) else self.scalar_loop(s)
         parts = stmt_list(s)
         if len(parts) > 1:
+            if self.shared_between(parts):
+                return self.scalar_loop(s)
             # Lane by lane and statement by statement is the same if lanes are independent, as a
             # vectorised loop promises.
             return seq(*[self.statement(p) for p in parts])
@@ -107,6 +113,23 @@ class _Lanes(Mutator):
         except _Scalar:
             self.lets = saved
             return self.scalar_loop(s)
+
+    def shared_between(self, parts: list[Stmt]) -> bool:
+        """Whether one statement reads what another leaves in one place for all lanes."""
+        for writer in parts:
+            fixed = {
+                m.buffer
+                for m in pre_order(writer)
+                if isinstance(m, BufferStore) and not any(self.varies(i) for i in m.indices)
+            }
+            if fixed and any(
+                isinstance(m, BufferLoad) and m.buffer in fixed
+                for reader in parts
+                if reader is not writer
+                for m in pre_order(reader)
+            ):
+                return True
+        return False
 
     def scalar_loop(self, s: Stmt) -> Stmt:
         if any(v in self.lets for v in (m for m in pre_order(s) if isinstance(m, Var))):
@@ -135,6 +158,11 @@ class _Lanes(Mutator):
     def visit_While(self, n: While) -> Stmt:
         raise _Scalar
 
+    def visit_AssertStmt(self, n: AssertStmt) -> Stmt:
+        if self.varies(n.condition) or self.varies(n.message):
+            raise _Scalar
+        return n.replace(body=self.statement(n.body))
+
     def visit_Allocate(self, n: Allocate) -> Stmt:
         # Memory inside the loop is each iteration's own.
         raise _Scalar
@@ -158,10 +186,15 @@ class _Lanes(Mutator):
         return LetStmt(var, value, body)
 
     def visit_BufferStore(self, n: BufferStore) -> Stmt:
+        if len(n.indices) != 1:
+            raise _Scalar  # not flat
         if not self.varies(n.indices[0]) and n.indices[0].dtype.lanes == 1:
             # Every lane stores to one place: only a loop says which is last.
             raise _Scalar
         index, value = self.visit(n.indices[0]), self.visit(n.value)
+        apart = isinstance(index, Ramp) and const_value(index.stride)
+        if not apart and any(isinstance(m, BufferLoad) and m.buffer is n.buffer for m in pre_order(n.value)):
+            raise _Scalar  # lanes may update one element in turn
         lanes = max(index.dtype.lanes, value.dtype.lanes)
         return BufferStore(n.buffer, self.widen(value, lanes), (self.widen(index, lanes),), span=n.span)
 
@@ -202,7 +235,13 @@ class _Lanes(Mutator):
 
     visit_Add = visit_Sub = visit_Mul = visit_Div = visit_Mod = visit_FloorDiv = visit_FloorMod = binary
     visit_Min = visit_Max = visit_EQ = visit_NE = visit_LT = visit_LE = visit_GT = visit_GE = binary
-    visit_And = visit_Or = binary
+
+    def visit_And(self, n: Any) -> PrimExpr:
+        if self.varies(n) and _may_trap(n.b):
+            raise _Scalar  # the left side may be there to guard the right one
+        return self.binary(n)
+
+    visit_Or = visit_And
 
     def visit_Not(self, n: Any) -> PrimExpr:
         return n.map_children(self.visit)
@@ -224,6 +263,10 @@ class _Lanes(Mutator):
         return self.select(*parts)
 
     def visit_BufferLoad(self, n: BufferLoad) -> PrimExpr:
+        if len(n.indices) != 1:
+            if self.varies(n):
+                raise _Scalar
+            return n
         index = self.visit(n.indices[0])
         if index is n.indices[0]:
             return n
@@ -273,6 +316,17 @@ class _Lanes(Mutator):
         lanes = max(a.dtype.lanes for a in args)
         wide = [self.widen(a, lanes) for a in args]
         return Call(n.dtype.with_lanes(lanes), op, wide)
+
+
+def _idempotent(s: Stmt) -> bool:
+    """Whether doing it once is the same as doing it several times."""
+    stored = {m.buffer for m in pre_order(s) if isinstance(m, BufferStore)}
+    for m in pre_order(s):
+        if isinstance(m, BufferLoad) and m.buffer in stored:
+            return False
+        if isinstance(m, Call) and has_effect(m):
+            return False
+    return True
 
 
 def _linear(kind: str, a: PrimExpr, b: PrimExpr) -> PrimExpr | None:

@@ -1,0 +1,345 @@
+"""Instructions declared by tensor expressions: te.decl_tensor_intrin and s[…].tensorize."""
+
+# Expected texts are as long as they are; all loops of a nest have names, used or not.
+# ruff: noqa: E501, RUF059
+from __future__ import annotations
+
+import ctypes
+import json
+import re
+import subprocess
+
+import numpy as np
+import pytest
+
+import tilewright as tvm
+from tilewright import te, tir
+from tilewright.ir.equal import assert_structural_equal
+from tilewright.ir.errors import ScheduleError, UnsupportedError
+
+N, M, L = 16, 32, 24
+
+
+@pytest.fixture(scope="module")
+def gemv_functions(tmp_path_factory):
+    """The C functions of the intrinsic, found by name in the process."""
+    folder = tmp_path_factory.mktemp("gemv")
+    (folder / "gemv.c").write_text(
+        """
+        int tilewright_gemv_update(float *cc, float *aa, float *bb, int m, int l, int stride) {
+            for (int i = 0; i < m; ++i)
+                for (int j = 0; j < l; ++j)
+                    cc[i] += aa[j] * bb[i * stride + j];
+            return 0;
+        }
+        int tilewright_gemv_reset(float *cc, int m) {
+            for (int i = 0; i < m; ++i) cc[i] = 0.0;
+            return 0;
+        }
+        int tilewright_gemv(float *cc, float *aa, float *bb, int m, int l, int stride) {
+            tilewright_gemv_reset(cc, m);
+            return tilewright_gemv_update(cc, aa, bb, m, l, stride);
+        }
+        """
+    )
+    library = str(folder / "gemv.so")
+    command = ["gcc", "-shared", "-fPIC", "-O1", "-o", library, str(folder / "gemv.c")]
+    subprocess.run(command, check=True)
+    return ctypes.CDLL(library, mode=ctypes.RTLD_GLOBAL)
+
+
+def intrin_gemv(m, l, parts=("body",)):
+    """c[i] = Σ a[k] * b[i, k], by calls of C functions."""
+    a = te.placeholder((l,), name="a")
+    b = te.placeholder((m, l), name="b")
+    k = te.reduce_axis((0, l), name="k")
+    c = te.compute((m,), lambda i: te.sum(a[k] * b[i, k], axis=k), name="c")
+    Ab = tvm.tir.decl_buffer(a.shape, a.dtype, name="A", offset_factor=1, strides=[1])
+    Bb = tvm.tir.decl_buffer(b.shape, b.dtype, name="B", offset_factor=1, strides=[te.var("s1"), 1])
+    Cb = tvm.tir.decl_buffer(c.shape, c.dtype, name="C", offset_factor=1, strides=[1])
+
+    def intrin_func(ins, outs):
+        ib = tvm.tir.ir_builder.create()
+        aa, bb = ins
+        cc = outs[0]
+
+        def call(name):
+            ib = tvm.tir.ir_builder.create()
+            ib.emit(
+                tvm.tir.call_extern(
+                    "int32",
+                    name,
+                    cc.access_ptr("rw"),
+                    aa.access_ptr("r"),
+                    bb.access_ptr("r"),
+                    m,
+                    l,
+                    bb.strides[0],
+                )
+            )
+            return ib.get()
+
+        ib.emit(tvm.tir.call_extern("int32", "tilewright_gemv_reset", cc.access_ptr("w"), m))
+        made = {"body": call("tilewright_gemv"), "reset": ib.get(), "update": call("tilewright_gemv_update")}
+        chosen = tuple(made[p] if p else None for p in parts)
+        return chosen if len(chosen) > 1 else chosen[0]
+
+    return te.decl_tensor_intrin(c.op, intrin_func, name="gemv", binds={a: Ab, b: Bb, c: Cb})
+
+
+def product():
+    A = te.placeholder((N, L), name="A")
+    B = te.placeholder((M, L), name="B")
+    k = te.reduce_axis((0, L), name="k")
+    C = te.compute((N, M), lambda i, j: te.sum(A[i, k] * B[j, k], axis=k), name="C")
+    return A, B, C
+
+
+def check(s, args):
+    func = tvm.build(s, args, target="llvm", name="product")
+    a, b = (
+        np.random.default_rng(i).integers(-8, 8, x).astype("float32") for i, x in enumerate([(N, L), (M, L)])
+    )
+    c = tvm.nd.array(np.ones((N, M), "float32"))
+    func(tvm.nd.array(a), tvm.nd.array(b), c)
+    np.testing.assert_array_equal(c.numpy(), a @ b.T)
+
+
+def test_all_of_a_reduction(expect, gemv_functions):
+    A, B, C = product()
+    s = te.create_schedule(C.op)
+    x, y = C.op.axis
+    yo, yi = s[C].split(y, factor=8)
+    s[C].tensorize(yi, intrin_gemv(8, L))
+    assert s[C].iter_var_attrs[yi] == "tensorize"
+    expect(
+        tvm.lower(s, [A, B, C])["main"],
+        """
+        @T.prim_func
+        def main(A: T.Buffer((16, 24), "float32"), B: T.Buffer((32, 24), "float32"), C: T.Buffer((16, 32), "float32")):
+            T.func_attr({"tir.noalias": T.bool(True)})
+            for i, j_outer in T.grid(16, 4):
+                T.call_extern("int32", "tilewright_gemv", T.tvm_access_ptr(T.type_annotation("float32"), C.data, i * 32 + j_outer * 8, 8, 3), T.tvm_access_ptr(T.type_annotation("float32"), A.data, i * 24, 24, 1), T.tvm_access_ptr(T.type_annotation("float32"), B.data, j_outer * 192, 192, 1), 8, 24, 24)
+        """,
+    )
+    check(s, [A, B, C])
+
+
+def test_a_reduction_that_goes_on_outside(expect, gemv_functions):
+    """The classic program: reset and update in the place of the two halves of the reduction."""
+    A, B, C = product()
+    s = te.create_schedule(C.op)
+    x, y = C.op.axis
+    (z,) = C.op.reduce_axis
+    yo, yi = s[C].split(y, factor=8)
+    zo, zi = s[C].split(z, factor=6)
+    s[C].reorder(x, yo, zo, yi, zi)
+    s[C].tensorize(yi, intrin_gemv(8, 6, ("body", "reset", "update")))
+    expect(
+        tvm.lower(s, [A, B, C])["main"],
+        """
+        @T.prim_func
+        def main(A: T.Buffer((16, 24), "float32"), B: T.Buffer((32, 24), "float32"), C: T.Buffer((16, 32), "float32")):
+            T.func_attr({"tir.noalias": T.bool(True)})
+            for i, j_outer in T.grid(16, 4):
+                cse_var_1: T.int32 = i * 32 + j_outer * 8
+                T.call_extern("int32", "tilewright_gemv_reset", T.tvm_access_ptr(T.type_annotation("float32"), C.data, cse_var_1, 8, 2), 8)
+                for k_outer in range(4):
+                    T.call_extern("int32", "tilewright_gemv_update", T.tvm_access_ptr(T.type_annotation("float32"), C.data, cse_var_1, 8, 3), T.tvm_access_ptr(T.type_annotation("float32"), A.data, i * 24 + k_outer * 6, 6, 1), T.tvm_access_ptr(T.type_annotation("float32"), B.data, j_outer * 192 + k_outer * 6, 192, 1), 8, 6, 24)
+        """,
+    )
+    check(s, [A, B, C])
+
+
+def test_the_lines_may_come_in_any_order(gemv_functions):
+    def scheduled(late):
+        A, B, C = product()
+        s = te.create_schedule(C.op)
+        x, y = C.op.axis
+        (z,) = C.op.reduce_axis
+        yo, yi = s[C].split(y, factor=8)
+        zo, zi = s[C].split(z, factor=6)
+        gemv = intrin_gemv(8, 6, ("body", "reset", "update"))
+        if not late:
+            s[C].tensorize(yi, gemv)
+        s[C].reorder(x, yo, zo, yi, zi)
+        s[C].parallel(x)
+        if late:
+            s[C].tensorize(yi, gemv)
+        check(s, [A, B, C])
+        return s.to_prim_func([A, B, C])
+
+    assert_structural_equal(scheduled(False), scheduled(True))
+
+
+def test_without_a_reset_the_start_stays_as_loops(gemv_functions):
+    A, B, C = product()
+    s = te.create_schedule(C.op)
+    x, y = C.op.axis
+    (z,) = C.op.reduce_axis
+    yo, yi = s[C].split(y, factor=8)
+    zo, zi = s[C].split(z, factor=6)
+    s[C].reorder(x, yo, zo, yi, zi)
+    s[C].tensorize(yi, intrin_gemv(8, 6, ("body", "", "update")))
+    assert "tilewright_gemv_reset" not in tvm.lower(s, [A, B, C])["main"].script()
+    check(s, [A, B, C])
+
+
+def test_operands_that_are_staged_beside_it(gemv_functions):
+    """B is packed into tiles, so that its stride is that of a tile."""
+    A, B, C = product()
+    s = te.create_schedule(C.op)
+    BB = s.cache_read(B, "global", [C])
+    x, y = C.op.axis
+    (z,) = C.op.reduce_axis
+    yo, yi = s[C].split(y, factor=8)
+    zo, zi = s[C].split(z, factor=6)
+    s[C].reorder(x, yo, zo, yi, zi)
+    s[BB].compute_at(s[C], zo)
+    s[C].tensorize(yi, intrin_gemv(8, 6, ("body", "reset", "update")))
+    check(s, [A, B, C])
+
+
+def test_an_elementwise_instruction():
+    x = te.placeholder((4,), name="x")
+    y = te.compute((4,), lambda i: x[i] * 2.0 + 1.0, name="y")
+
+    def by_vectors(ins, outs):
+        ib = tir.ir_builder.create()
+        ib.emit(outs[0].vstore([0], ins[0].vload([0], "float32x4") * tir.const(2.0, "float32x4") + 1.0))
+        return ib.get()
+
+    intrin = te.decl_tensor_intrin(y.op, by_vectors, default_buffer_params={"offset_factor": 1})
+    assert intrin.name == "tensor_intrin" and intrin.buffers[0].offset_factor == 1
+    A = te.placeholder((6, 8), name="A")
+    B = te.compute((6, 8), lambda i, j: A[i, j] * 2.0 + 1.0, name="B")
+    s = te.create_schedule(B.op)
+    jo, ji = s[B].split(B.op.axis[1], factor=4)
+    s[B].tensorize(ji, intrin)
+    func = s.to_prim_func([A, B])
+    a, b = np.arange(48, dtype="float32").reshape(6, 8), np.zeros((6, 8), "float32")
+    tir.interpret(func, a, b)
+    np.testing.assert_array_equal(b, a * 2 + 1)
+    got = tvm.nd.array(np.zeros_like(b))
+    tvm.build(s, [A, B], target="llvm")(tvm.nd.array(a), got)
+    np.testing.assert_array_equal(got.numpy(), b)
+
+
+def test_what_it_became_is_in_the_trace(expect, gemv_functions):
+    A, B, C = product()
+    s = te.create_schedule(C.op)
+    x, y = C.op.axis
+    (z,) = C.op.reduce_axis
+    yo, yi = s[C].split(y, factor=8)
+    zo, zi = s[C].split(z, factor=6)
+    s[C].reorder(x, yo, zo, yi, zi)
+    # An intrinsic of another size under the same name, before this one, takes nothing from it.
+    intrin_gemv(4, 6, ("body", "reset", "update"))
+    s[C].tensorize(yi, intrin_gemv(8, 6, ("body", "reset", "update")))
+    func = s.to_prim_func([A, B, C])
+    text = str(s.trace)
+    assert "b1 = sch.blockize(target=l4)" in text
+    assert "b2 = sch.decompose_reduction(block=b1, loop=l5)" in text
+    assert "sch.tensorize(block_or_loop=b2, tensor_intrin='gemv.reset" in text
+    plain = te.create_schedule(C.op).to_prim_func([A, B, C])
+    again = tir.Schedule(plain)
+    type(s.trace).apply_json_to_schedule(json.dumps(s.trace.as_json()), again)
+    assert_structural_equal(again.mod["main"], func)
+
+
+# ---------------------------------------------------------------------------- refusals
+def refusal(s, args):
+    with pytest.raises(ScheduleError) as caught:
+        s.to_prim_func(args)
+    return str(caught.value)
+
+
+def test_a_tile_of_another_size_is_refused_where_it_was_asked_for(expect):
+    A, B, C = product()
+    s = te.create_schedule(C.op)
+    yo, yi = s[C].split(C.op.axis[1], factor=16)
+    s[C].tensorize(yi, intrin_gemv(8, L))
+    expect(
+        re.sub(r"(  at \S+\.py):\d+", r"\1:LINE", refusal(s, [A, B, C])),
+        """
+        tensorize(C_o, tensor_intrin='gemv'): block C_o does not do what gemv describes: loop `j_inner` runs 16 times and the intrinsic's `i` 8
+          at test_te_tensorize.py:LINE
+
+          | def main(A: T.Buffer((16, 24), "float32"), B: T.Buffer((32, 24), "float32"), C: T.Buffer((16, 32), "float32")):
+          |     T.func_attr({"tir.noalias": T.bool(True)})
+          |     # with T.block("root"):
+          |     for i, j_outer in T.grid(16, 2):
+          |         with T.block("C_o"):    # <-- here
+          |             v_i_o, v_j_o = T.axis.remap("SS", [i, j_outer])
+          |             v_k_o = T.axis.reduce(1, 0)
+          |             T.reads(A[v_i_o, 0:24], B[v_j_o * 16:v_j_o * 16 + 16, 0:24])
+          |             T.writes(C[v_i_o, v_j_o * 16:v_j_o * 16 + 16])
+          |             for j_inner, k in T.grid(16, 24):
+          |                 with T.block("C"):
+          |                     v_i_i = T.axis.spatial(1, 0)
+          |                     v_j_i, v_k_i = T.axis.remap("SR", [j_inner, k])
+          |                     T.reads(A[v_i_o, v_k_i], B[v_j_o * 16 + v_j_i, v_k_i])
+          |                     T.writes(C[v_i_o, v_j_o * 16 + v_j_i])
+          |                     with T.init():
+          |                         C[v_i_o, v_j_o * 16 + v_j_i] = T.float32(0)
+          |                     C[v_i_o, v_j_o * 16 + v_j_i] = C[v_i_o, v_j_o * 16 + v_j_i] + A[v_i_o, v_k_i] * B[v_j_o * 16 + v_j_i, v_k_i]
+
+          | block C_o                                                   | gemv
+          | for j_inner, k in T.grid(16, 24):    # <-- here             | for i, k in T.grid(8, 24):    # <-- here
+          |     if k == 0:                                              |     if k == 0:
+          |         C[v_i_o, v_j_o * 16 + j_inner] = T.float32(0)       |         C[i] = T.float32(0)
+          |     C[v_i_o, v_j_o * 16 + j_inner] = C[v_i_o, v_j_o * 16 +  |     C[i] = C[i] + A[k] * B[i, k]
+          |         j_inner] + A[v_i_o, k] * B[v_j_o * 16 + j_inner, k] |
+        """,
+    )
+
+
+def test_a_reduction_outside_needs_an_update():
+    A, B, C = product()
+    s = te.create_schedule(C.op)
+    (z,) = C.op.reduce_axis
+    zo, zi = s[C].split(z, factor=6)
+    yo, yi = s[C].split(C.op.axis[1], factor=8)
+    s[C].reorder(yo, zo, yi, zi)
+    s[C].tensorize(yi, intrin_gemv(8, 6))
+    assert refusal(s, [A, B, C]) == (
+        "tensorize(j_inner): loop `k_outer` outside carries on the reduction, and intrinsic gemv has no reduce_update"
+    )
+
+
+def test_what_decl_tensor_intrin_refuses():
+    a = te.placeholder((4,), name="a")
+    b = te.compute((4,), lambda i: a[i] + 1.0, name="b")
+    c = te.compute((4,), lambda i: b[i] + 1.0, name="c")
+    nothing = tir.Evaluate(0)
+    with pytest.raises(TypeError, match=r"takes the operation of a te\.compute"):
+        te.decl_tensor_intrin(a.op, lambda ins, outs: nothing)
+    with pytest.raises(Exception, match="it reads b, which is computed"):
+        te.decl_tensor_intrin(c.op, lambda ins, outs: nothing)
+    with pytest.raises(ValueError, match="gave 4 statements"):
+        te.decl_tensor_intrin(b.op, lambda ins, outs: [nothing] * 4)
+    with pytest.raises(ValueError, match="is no reduction"):
+        te.decl_tensor_intrin(b.op, lambda ins, outs: [nothing] * 2)
+    with pytest.raises(TypeError, match="gives statements, not 3"):
+        te.decl_tensor_intrin(b.op, lambda ins, outs: 3)
+    with pytest.raises(UnsupportedError, match="scalar_params"):
+        te.decl_tensor_intrin(b.op, lambda ins, outs: nothing, scalar_params=[te.var("n")])
+    made = te.decl_tensor_intrin(
+        b.op, lambda ins, outs: tir.call_extern("int32", "f", outs[0].access_ptr("w"))
+    )
+    assert isinstance(made.body, tir.Evaluate)
+    with pytest.raises(UnsupportedError, match=r"inside te\.compute"):
+        made(a)
+
+
+def test_what_a_stage_refuses():
+    A, B, C = product()
+    s = te.create_schedule(C.op)
+    x, y = C.op.axis
+    with pytest.raises(
+        ScheduleError, match=r"s\[C\]\.tensorize takes what te.decl_tensor_intrin gave, not 'gemv'"
+    ):
+        s[C].tensorize(y, "gemv")
+    s[C].split(y, factor=8)
+    with pytest.raises(ScheduleError, match=r"s\[C\]\.tensorize: axis `j` is not a loop of this stage"):
+        s[C].tensorize(y, intrin_gemv(8, L))

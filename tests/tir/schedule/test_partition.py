@@ -1,0 +1,333 @@
+"""Loops cut into pieces and joined: loop_partition, merge; and get_output_blocks."""
+
+from __future__ import annotations
+
+import pytest
+from schedule_checks import keeps_meaning
+from schedule_programs import chain, copy2d, matmul, symbolic
+
+from tilewright import tir
+from tilewright.script import tir as T
+
+
+def on(func, block):
+    sch = tir.Schedule(func)
+    return sch, sch.get_loops(sch.get_block(block))
+
+
+# ---------------------------------------------------------------------------- loop_partition
+def test_loop_partition(expect):
+    sch, (i, j) = on(copy2d, "B")
+    parts = sch.loop_partition(i, [2, 4])
+    assert [p.name for p in parts] == ["i0", "i1", "i2"]
+    expect(sch.mod["main"], """
+        @T.prim_func
+        def copy2d(A: T.Buffer((8, 12), "float32"), B: T.Buffer((8, 12), "float32")):
+            # with T.block("root"):
+            for i0, j in T.grid(2, 12):
+                with T.block("B_i0"):
+                    vi = T.axis.spatial(8, i0)
+                    vj = T.axis.spatial(12, j)
+                    T.reads(A[vi, vj])
+                    T.writes(B[vi, vj])
+                    B[vi, vj] = A[vi, vj] + T.float32(1)
+            for i1 in T.serial(2, 6):
+                for j in range(12):
+                    with T.block("B_i1"):
+                        vi = T.axis.spatial(8, i1)
+                        vj = T.axis.spatial(12, j)
+                        T.reads(A[vi, vj])
+                        T.writes(B[vi, vj])
+                        B[vi, vj] = A[vi, vj] + T.float32(1)
+            for i2 in T.serial(6, 8):
+                for j in range(12):
+                    with T.block("B_i2"):
+                        vi = T.axis.spatial(8, i2)
+                        vj = T.axis.spatial(12, j)
+                        T.reads(A[vi, vj])
+                        T.writes(B[vi, vj])
+                        B[vi, vj] = A[vi, vj] + T.float32(1)
+        """)
+    keeps_meaning(copy2d, sch)
+
+
+@pytest.mark.parametrize(
+    ("factors", "extents"),
+    [([2, None], [2, 6]), ([None, 3], [5, 3]), ([1, None, 1], [1, 6, 1]), ([8], [8]), ([3, 5], [3, 5])],
+)
+def test_pieces(factors, extents):
+    sch, (i, j) = on(copy2d, "B")
+    parts = sch.loop_partition(i, factors)
+    assert [int(sch.get(p).extent) for p in parts] == extents
+    keeps_meaning(copy2d, sch)
+
+
+def test_pieces_are_loops_of_their_own():
+    sch, (i, j) = on(copy2d, "B")
+    a, b = sch.loop_partition(j, [8, None])
+    sch.vectorize(sch.split(a, [None, 4])[1])
+    sch.unroll(b)
+    assert [x.name for x in sch.get_child_blocks(sch.get_block("root"))] == ["B_j0", "B_j1"]
+    keeps_meaning(copy2d, sch)
+
+
+def test_a_piece_of_a_piece():
+    sch, (i, j) = on(copy2d, "B")
+    a, b = sch.loop_partition(i, [4, 4])
+    sch.loop_partition(b, [1, None])
+    assert [x.name for x in sch.get_child_blocks(sch.get_block("root"))] == ["B_i0", "B_i1_i10", "B_i1_i11"]
+    keeps_meaning(copy2d, sch)
+
+
+def test_a_spatial_loop_of_a_reduction():
+    sch, (i, j, k) = on(matmul, "C")
+    sch.loop_partition(i, [3, None])
+    keeps_meaning(matmul, sch)
+
+
+def test_a_reduction_loop_without_its_init():
+    sch, (i, j, k) = on(matmul, "C")
+    sch.decompose_reduction("C", i)
+    sch.loop_partition(k, [2, None])
+    keeps_meaning(matmul, sch)
+
+
+def test_a_reduction_loop_with_its_init(expect, refused):
+    sch, (i, j, k) = on(matmul, "C")
+    expect(refused(sch, lambda: sch.loop_partition(k, [2, None])), """
+        loop_partition(k, factors=[2, None]): loop `k` carries the reduction of block C, and each piece would start it anew
+          at test_partition.py:LINE
+
+          | def matmul(A: T.Buffer((7, 5), "float32"), B: T.Buffer((5, 6), "float32"), C: T.Buffer((7, 6), "float32")):
+          |     # with T.block("root"):
+          |     for i, j, k in T.grid(7, 6, 5):    # <-- here
+          |         with T.block("C"):
+          |             vi, vj, vk = T.axis.remap("SSR", [i, j, k])
+          |             T.reads(A[vi, vk], B[vk, vj])
+          |             T.writes(C[vi, vj])
+          |             with T.init():
+          |                 C[vi, vj] = T.float32(0)
+          |             C[vi, vj] = C[vi, vj] + A[vi, vk] * B[vk, vj]
+
+          hint: decompose_reduction first
+        """)
+
+
+def test_what_was_there_is_gone(refused):
+    sch, (i, j) = on(copy2d, "B")
+    b = sch.get_block("B")
+    sch.loop_partition(i, [2, None])
+    went = "it went with loop_partition(i, …)"
+    assert f"loop `i` does not exist any more: {went}" in refused(sch, lambda: sch.parallel(i))
+    assert f"loop `j` does not exist any more: {went}" in refused(sch, lambda: sch.parallel(j))
+    assert f"block B does not exist any more: {went}" in refused(sch, lambda: sch.get_loops(b))
+
+
+def test_more_than_there_is(expect, refused):
+    sch, (i, j) = on(copy2d, "B")
+    expect(refused(sch, lambda: sch.loop_partition(i, [4, 5])), """
+        loop_partition(i, factors=[4, 5]): the pieces have 9 iterations and loop `i` has 8
+          at test_partition.py:LINE
+
+          | def copy2d(A: T.Buffer((8, 12), "float32"), B: T.Buffer((8, 12), "float32")):
+          |     # with T.block("root"):
+          |     for i, j in T.grid(8, 12):    # <-- here
+          |         with T.block("B"):
+          |             vi, vj = T.axis.remap("SS", [i, j])
+          |             T.reads(A[vi, vj])
+          |             T.writes(B[vi, vj])
+          |             B[vi, vj] = A[vi, vj] + T.float32(1)
+
+          hint: choose smaller pieces
+        """)
+    assert "nothing of loop `i` is left for the piece that is None" in refused(
+        sch, lambda: sch.loop_partition(i, [8, None])
+    )
+    assert "more than one factor is None" in refused(sch, lambda: sch.loop_partition(i, [None, None]))
+    assert "a factor is 0" in refused(sch, lambda: sch.loop_partition(i, [0, None]))
+    sch.parallel(i)
+    assert "loop `i` is already marked parallel" in refused(sch, lambda: sch.loop_partition(i, [2, None]))
+
+
+def test_a_size_that_is_not_known(refused):
+    sch, (i, j) = on(symbolic, "B")
+    text = refused(sch, lambda: sch.loop_partition(i, [2, None]))
+    assert "the pieces have 2 iterations and loop `i` has n" in text
+    sch.loop_partition(j, [2, None])
+    keeps_meaning(symbolic, sch)
+
+
+# ---------------------------------------------------------------------------- merge
+def test_merge(expect):
+    sch = tir.Schedule(chain)
+    loops = [sch.get_loops(sch.get_block(b))[0] for b in "BCD"]
+    merged = sch.merge(*loops)
+    assert merged.name == "i_m"
+    expect(sch.mod["main"], """
+        @T.prim_func
+        def chain(A: T.Buffer((10,), "float32"), D: T.Buffer((10,), "float32")):
+            # with T.block("root"):
+            B = T.alloc_buffer((10,))
+            C = T.alloc_buffer((10,))
+            for i_m in range(10):
+                with T.block("B"):
+                    vi = T.axis.spatial(10, i_m)
+                    T.reads(A[vi])
+                    T.writes(B[vi])
+                    B[vi] = A[vi] + T.float32(1)
+                with T.block("C"):
+                    vi = T.axis.spatial(10, i_m)
+                    T.reads(B[vi])
+                    T.writes(C[vi])
+                    C[vi] = B[vi] * T.float32(2)
+                with T.block("D"):
+                    vi = T.axis.spatial(10, i_m)
+                    T.reads(C[vi], B[vi])
+                    T.writes(D[vi])
+                    D[vi] = C[vi] + B[vi]
+        """)
+    keeps_meaning(chain, sch)
+
+
+@T.prim_func
+def squares(A: T.Buffer((4, 6), "float32"), C: T.Buffer((4, 6), "float32"), D: T.Buffer((4, 6), "float32")):
+    for i, j in T.grid(4, 6):
+        with T.block("C"):
+            vi, vj = T.axis.remap("SS", [i, j])
+            C[vi, vj] = A[vi, vj] * A[vi, vj]
+    for i, j in T.grid(4, 6):
+        with T.block("D"):
+            vi, vj = T.axis.remap("SS", [i, j])
+            D[vi, vj] = C[vi, vj] + A[vi, vj]
+
+
+def test_merge_takes_the_loops_around_along(expect):
+    sch = tir.Schedule(squares)
+    c, d = (sch.get_loops(sch.get_block(b)) for b in "CD")
+    sch.merge(c[1], d[1])
+    expect(sch.mod["main"], """
+        @T.prim_func
+        def squares(A: T.Buffer((4, 6), "float32"), C: T.Buffer((4, 6), "float32"), D: T.Buffer((4, 6), "float32")):
+            # with T.block("root"):
+            for i_m, j_m in T.grid(4, 6):
+                with T.block("C"):
+                    vi, vj = T.axis.remap("SS", [i_m, j_m])
+                    T.reads(A[vi, vj])
+                    T.writes(C[vi, vj])
+                    C[vi, vj] = A[vi, vj] * A[vi, vj]
+                with T.block("D"):
+                    vi, vj = T.axis.remap("SS", [i_m, j_m])
+                    T.reads(C[vi, vj], A[vi, vj])
+                    T.writes(D[vi, vj])
+                    D[vi, vj] = C[vi, vj] + A[vi, vj]
+        """)
+    keeps_meaning(squares, sch)
+
+
+def test_merge_of_outer_loops_only():
+    sch = tir.Schedule(squares)
+    c, d = (sch.get_loops(sch.get_block(b)) for b in "CD")
+    merged = sch.merge(c[0], d[0])
+    sch.parallel(merged)
+    keeps_meaning(squares, sch)
+
+
+def test_merge_of_what_needs_later_iterations(expect, refused):
+    @T.prim_func
+    def flip(A: T.Buffer((8,), "float32"), C: T.Buffer((8,), "float32")):
+        B = T.alloc_buffer((8,))
+        for i in range(8):
+            with T.block("B"):
+                vi = T.axis.spatial(8, i)
+                B[vi] = A[vi]
+        for i in range(8):
+            with T.block("C"):
+                vi = T.axis.spatial(8, i)
+                C[vi] = B[7 - vi]
+
+    sch = tir.Schedule(flip)
+    loops = [sch.get_loops(sch.get_block(b))[0] for b in "BC"]
+    expect(refused(sch, lambda: sch.merge(*loops)), """
+        merge(i, i): an iteration may use elements of B that a later one of another loop makes (blocks B and C)
+          at test_partition.py:LINE
+
+          | def flip(A: T.Buffer((8,), "float32"), C: T.Buffer((8,), "float32")):
+          |     # with T.block("root"):
+          |     B = T.alloc_buffer((8,))
+          |     for i in range(8):
+          |         with T.block("B"):
+          |             vi = T.axis.spatial(8, i)
+          |             T.reads(A[vi])
+          |             T.writes(B[vi])
+          |             B[vi] = A[vi]
+          |     for i in range(8):
+          |         with T.block("C"):
+          |             vi = T.axis.spatial(8, i)
+          |             T.reads(B[7 - vi])
+          |             T.writes(C[vi])
+          |             C[vi] = B[7 - vi]
+
+          hint: compute_at or reverse_compute_at computes what an iteration needs inside it
+        """)
+
+
+def test_merge_of_a_reduction_with_its_reader(refused):
+    @T.prim_func
+    def total(A: T.Buffer((8,), "float32"), C: T.Buffer((8,), "float32")):
+        B = T.alloc_buffer((1,))
+        for i in range(8):
+            with T.block("B"):
+                vi = T.axis.reduce(8, i)
+                with T.init():
+                    B[0] = T.float32(0)
+                B[0] = B[0] + A[vi]
+        for i in range(8):
+            with T.block("C"):
+                vi = T.axis.spatial(8, i)
+                C[vi] = B[0]
+
+    sch = tir.Schedule(total)
+    loops = [sch.get_loops(sch.get_block(b))[0] for b in "BC"]
+    assert "an iteration may use elements of B that a later one of another loop makes" in refused(
+        sch, lambda: sch.merge(*loops)
+    )
+
+
+def test_merge_of_loops_that_differ(refused):
+    @T.prim_func
+    def other(A: T.Buffer((8,), "float32"), B: T.Buffer((6,), "float32"), C: T.Buffer((2, 4), "float32")):
+        for i in range(8):
+            with T.block("A"):
+                vi = T.axis.spatial(8, i)
+                A[vi] = T.float32(1)
+        for j in range(6):
+            with T.block("B"):
+                vj = T.axis.spatial(6, j)
+                B[vj] = T.float32(2)
+        for k, m in T.grid(2, 4):
+            with T.block("C"):
+                vk, vm = T.axis.remap("SS", [k, m])
+                C[vk, vm] = T.float32(3)
+
+    sch = tir.Schedule(other)
+    (i,), (j,), (k, m) = (sch.get_loops(sch.get_block(b)) for b in "ABC")
+    assert "loop `i` has 8 iterations and `j` 6" in refused(sch, lambda: sch.merge(i, j))
+    assert "loop `m` stands 2 loops deep and `j` 1" in refused(sch, lambda: sch.merge(j, m))
+    assert "the loops must follow each other directly, in the order given" in refused(sch, lambda: sch.merge(i, k))
+    assert "the loops must follow each other directly" in refused(sch, lambda: sch.merge(j, i))
+    assert "loop `m` stands inside loop `k`" in refused(sch, lambda: sch.merge(k, m))
+    assert "it takes at least two loops to merge" in refused(sch, lambda: sch.merge(i))
+    assert "loop `i` is named twice" in refused(sch, lambda: sch.merge(i, i))
+    sch.annotate(j, "a", 1)
+    assert "loop `j` has annotations (a), which would be lost" in refused(sch, lambda: sch.merge(i, j))
+
+
+# ---------------------------------------------------------------------------- get_output_blocks
+def test_get_output_blocks():
+    sch = tir.Schedule(chain)
+    assert [b.name for b in sch.get_output_blocks("root")] == ["D"]
+    sch = tir.Schedule(squares)
+    root = sch.get_block("root")
+    assert [b.name for b in sch.get_output_blocks(root)] == ["C", "D"]
+    sch.parallel(sch.get_loops(sch.get_output_blocks(root)[1])[0])
+    keeps_meaning(squares, sch)

@@ -1,0 +1,420 @@
+"""Data staged under other indices: reindex, reindex_cache_read, reindex_cache_write, cache_inplace."""
+
+from __future__ import annotations
+
+import pytest
+from schedule_checks import keeps_meaning
+from schedule_programs import chain, matmul
+
+from tilewright import tir
+from tilewright.script import tir as T
+
+
+def on(func, block):
+    sch = tir.Schedule(func)
+    return sch, sch.get_block(block)
+
+
+@T.prim_func
+def conv(A: T.Buffer((10,), "float32"), W: T.Buffer((3,), "float32"), C: T.Buffer((8,), "float32")):
+    for i, k in T.grid(8, 3):
+        with T.block("C"):
+            vi, vk = T.axis.remap("SR", [i, k])
+            with T.init():
+                C[vi] = T.float32(0)
+            C[vi] = C[vi] + A[vi + vk] * W[vk]
+
+
+@T.prim_func
+def spread(A: T.Buffer((4,), "float32"), C: T.Buffer((8,), "float32")):
+    for i in range(4):
+        with T.block("C"):
+            vi = T.axis.spatial(4, i)
+            C[vi * 2 + 1] = A[vi]
+
+
+# ---------------------------------------------------------------------------- reindex
+def test_reindex_what_is_read(expect):
+    sch, c = on(conv, "C")
+    made = sch.reindex(c, ("read", 0))
+    assert made.name == "A_reindex"
+    expect(sch.mod["main"], """
+        @T.prim_func
+        def conv(A: T.Buffer((10,), "float32"), W: T.Buffer((3,), "float32"), C: T.Buffer((8,), "float32")):
+            # with T.block("root"):
+            A_reindex = T.alloc_buffer((8, 3))
+            for ax0, ax1 in T.grid(8, 3):
+                with T.block("A_reindex"):
+                    v0, v1 = T.axis.remap("SS", [ax0, ax1])
+                    T.reads(A[v0 + v1])
+                    T.writes(A_reindex[v0, v1])
+                    A_reindex[v0, v1] = A[v0 + v1]
+            for i, k in T.grid(8, 3):
+                with T.block("C"):
+                    vi, vk = T.axis.remap("SR", [i, k])
+                    T.reads(A_reindex[vi, vk], W[vk])
+                    T.writes(C[vi])
+                    with T.init():
+                        C[vi] = T.float32(0)
+                    C[vi] = C[vi] + A_reindex[vi, vk] * W[vk]
+        """)
+    keeps_meaning(conv, sch)
+
+
+def test_reindex_what_is_written(expect):
+    sch, c = on(spread, "C")
+    sch.reindex(c, ("write", 0))
+    expect(sch.mod["main"], """
+        @T.prim_func
+        def spread(A: T.Buffer((4,), "float32"), C: T.Buffer((8,), "float32")):
+            # with T.block("root"):
+            C_reindex = T.alloc_buffer((4,))
+            for i in range(4):
+                with T.block("C"):
+                    vi = T.axis.spatial(4, i)
+                    T.reads(A[vi])
+                    T.writes(C_reindex[vi])
+                    C_reindex[vi] = A[vi]
+            for ax0 in range(4):
+                with T.block("C_reindex"):
+                    v0 = T.axis.spatial(4, ax0)
+                    T.reads(C_reindex[v0])
+                    T.writes(C[v0 * 2 + 1])
+                    C[v0 * 2 + 1] = C_reindex[v0]
+        """)
+    keeps_meaning(spread, sch)
+
+
+def test_reindex_of_all_of_a_matmul():
+    sch, c = on(matmul, "C")
+    for buffer in [("read", 0), "B", sch.get(c).writes[0].buffer]:
+        sch.reindex(c, buffer)
+    assert [b.name for b in sch.mod["main"].body.block.alloc_buffers] == ["A_reindex", "B_reindex", "C_reindex"]
+    keeps_meaning(matmul, sch)
+
+
+def test_reindex_between_blocks():
+    sch, c = on(chain, "C")
+    sch.reindex(c, ("read", 0))
+    sch.reindex(c, ("write", 0))
+    keeps_meaning(chain, sch)
+
+
+def test_reindex_after_splits():
+    sch, c = on(matmul, "C")
+    i, j, k = sch.get_loops(c)
+    sch.split(i, [None, 4])
+    sch.reindex(c, ("read", 0))
+    sch.reindex(c, ("write", 0))
+    keeps_meaning(matmul, sch)
+
+
+def test_several_places(expect, refused):
+    @T.prim_func
+    def sums(A: T.Buffer((9,), "float32"), C: T.Buffer((8,), "float32")):
+        for i in range(8):
+            with T.block("C"):
+                vi = T.axis.spatial(8, i)
+                C[vi] = A[vi] + A[vi + 1]
+
+    sch, c = on(sums, "C")
+    expect(refused(sch, lambda: sch.reindex(c, ("read", 0))), """
+        reindex(C, buffer=['read', 0]): block C uses A at several places
+          at test_reindex.py:LINE
+
+          | def sums(A: T.Buffer((9,), "float32"), C: T.Buffer((8,), "float32")):
+          |     # with T.block("root"):
+          |     for i in range(8):
+          |         with T.block("C"):    # <-- here
+          |             vi = T.axis.spatial(8, i)
+          |             T.reads(A[vi:vi + 2])
+          |             T.writes(C[vi])
+          |             C[vi] = A[vi] + A[vi + 1]
+        """)
+
+
+def test_a_guarded_read(expect, refused):
+    @T.prim_func
+    def guarded(A: T.Buffer((6,), "float32"), C: T.Buffer((8,), "float32")):
+        for i in range(8):
+            with T.block("C"):
+                vi = T.axis.spatial(8, i)
+                C[vi] = T.if_then_else(vi >= 1 and vi < 7, A[vi - 1], T.float32(0))
+
+    sch, c = on(guarded, "C")
+    expect(refused(sch, lambda: sch.reindex(c, ("read", 0))), """
+        reindex(C, buffer=['read', 0]): `vi - 1` may lie outside of A, which block C reads only under a condition
+          at test_reindex.py:LINE
+
+          | def guarded(A: T.Buffer((6,), "float32"), C: T.Buffer((8,), "float32")):
+          |     # with T.block("root"):
+          |     for i in range(8):
+          |         with T.block("C"):    # <-- here
+          |             vi = T.axis.spatial(8, i)
+          |             T.reads(A[vi - 1])
+          |             T.writes(C[vi])
+          |             C[vi] = T.if_then_else(vi >= 1 and vi < 7, A[vi - 1], T.float32(0))
+        """)
+
+
+def test_what_is_made_in_the_same_nest(expect, refused):
+    sch, b = on(chain, "B")
+    c = sch.get_block("C")
+    sch.reverse_compute_at(c, sch.get_loops(b)[0])
+    expect(refused(sch, lambda: sch.reindex(c, ("read", 0))), """
+        reindex(C, buffer=['read', 0]): block B makes B in the same loop nest, so it is not complete before
+          at test_reindex.py:LINE
+
+          | def chain(A: T.Buffer((10,), "float32"), D: T.Buffer((10,), "float32")):
+          |     # with T.block("root"):
+          |     B = T.alloc_buffer((10,))
+          |     C = T.alloc_buffer((10,))
+          |     for i in range(10):
+          |         with T.block("B"):    # <-- here
+          |             vi = T.axis.spatial(10, i)
+          |             T.reads(A[vi])
+          |             T.writes(B[vi])
+          |             B[vi] = A[vi] + T.float32(1)
+          |         with T.block("C"):
+          |             vi = T.axis.spatial(10, i)
+          |             T.reads(B[vi])
+          |             T.writes(C[vi])
+          |             C[vi] = B[vi] * T.float32(2)
+          |     for i in range(10):
+          |         with T.block("D"):
+          |             vi = T.axis.spatial(10, i)
+          |             T.reads(C[vi], B[vi])
+          |             T.writes(D[vi])
+          |             D[vi] = C[vi] + B[vi]
+
+          hint: do this before the blocks are moved together
+        """)
+    assert "block C reads B in the same loop nest, before the copy" in refused(
+        sch, lambda: sch.reindex(b, ("write", 0))
+    )
+
+
+def test_indices_that_are_data(refused):
+    @T.prim_func
+    def gather(A: T.Buffer((8,), "float32"), N: T.Buffer((8,), "int32"), C: T.Buffer((8,), "float32")):
+        for i in range(8):
+            with T.block("C"):
+                vi = T.axis.spatial(8, i)
+                C[vi] = A[N[vi]]
+
+    sch, c = on(gather, "C")
+    text = refused(sch, lambda: sch.reindex(c, "A"))
+    assert "block C uses A at `N[vi]`, which is no point of its iterators" in text
+
+
+def test_an_element_that_several_points_write(refused):
+    @T.prim_func
+    def halves(A: T.Buffer((8,), "float32"), C: T.Buffer((4,), "float32")):
+        for i in range(8):
+            with T.block("C"):
+                vi = T.axis.spatial(8, i)
+                C[vi // 2] = A[vi]
+
+    sch, c = on(halves, "C")
+    text = refused(sch, lambda: sch.reindex(c, ("write", 0)))
+    assert "several points of block C write one element of C: " in text
+    assert "maps several values of `vi` to the same index" in text
+
+
+def test_a_block_that_goes_on(refused):
+    sch, c = on(matmul, "C")
+    sch.decompose_reduction(c, sch.get_loops(c)[2])
+    text = refused(sch, lambda: sch.reindex(c, ("write", 0)))
+    assert "block C_init writes C too, so block C alone does not say what it holds" in text
+
+
+def test_a_buffer_that_is_read_and_written(refused):
+    sch, a = on(inplace, "A")
+    text = refused(sch, lambda: sch.reindex(a, ("read", 0)))
+    assert "block A writes A too" in text
+    assert text.endswith("hint: cache_inplace takes care of both")
+    assert "block A goes on from what A holds already" in refused(sch, lambda: sch.reindex(a, ("write", 0)))
+
+
+def test_a_predicate_that_leaves_points_out(refused):
+    @T.prim_func
+    def some(A: T.Buffer((8,), "float32"), C: T.Buffer((8,), "float32")):
+        for i in range(8):
+            with T.block("C"):
+                vi = T.axis.spatial(8, i)
+                T.where(i % 2 == 0)
+                C[vi] = A[vi]
+
+    sch, c = on(some, "C")
+    text = refused(sch, lambda: sch.reindex(c, ("write", 0)))
+    assert "block C runs only where `i % 2 == 0`, which the copy would forget" in text
+
+
+# ---------------------------------------------------------------------------- reindex_cache_read, reindex_cache_write
+def test_reindex_cache(expect):
+    sch, c = on(matmul, "C")
+    read = sch.reindex_cache_read(c, 1, "shared", lambda i, j, k: (j, k))
+    write = sch.reindex_cache_write(c, 0, "local", lambda i, j, k: (j // 2, i, j % 2))
+    assert (read.name, write.name) == ("B_shared", "C_local")
+    expect(sch.mod["main"], """
+        @T.prim_func
+        def matmul(A: T.Buffer((7, 5), "float32"), B: T.Buffer((5, 6), "float32"), C: T.Buffer((7, 6), "float32")):
+            # with T.block("root"):
+            B_shared = T.alloc_buffer((6, 5), scope="shared")
+            C_local = T.alloc_buffer((3, 7, 2), scope="local")
+            for ax0, ax1 in T.grid(6, 5):
+                with T.block("B_shared"):
+                    v0, v1 = T.axis.remap("SS", [ax0, ax1])
+                    T.reads(B[v1, v0])
+                    T.writes(B_shared[v0, v1])
+                    B_shared[v0, v1] = B[v1, v0]
+            for i, j, k in T.grid(7, 6, 5):
+                with T.block("C"):
+                    vi, vj, vk = T.axis.remap("SSR", [i, j, k])
+                    T.reads(A[vi, vk], B_shared[vj, vk])
+                    T.writes(C_local[vj // 2, vi, vj % 2])
+                    with T.init():
+                        C_local[vj // 2, vi, vj % 2] = T.float32(0)
+                    C_local[vj // 2, vi, vj % 2] = C_local[vj // 2, vi, vj % 2] + A[vi, vk] * B_shared[vj, vk]
+            for ax0, ax1 in T.grid(7, 6):
+                with T.block("C_local"):
+                    v0, v1 = T.axis.remap("SS", [ax0, ax1])
+                    T.reads(C_local[v1 // 2, v0, v1 % 2])
+                    T.writes(C[v0, v1])
+                    C[v0, v1] = C_local[v1 // 2, v0, v1 % 2]
+        """)
+    keeps_meaning(matmul, sch)
+
+
+def test_reindex_cache_with_holes_and_more_iterators_than_the_buffer_has():
+    sch, c = on(matmul, "C")
+    sch.reindex_cache_read(c, 0, "shared", lambda *v: (v[1], v[2] // 2, v[0], v[2] % 2))
+    assert "A_shared = T.alloc_buffer((6, 3, 7, 2), scope=\"shared\")" in str(sch.mod)
+    keeps_meaning(matmul, sch)
+
+
+def test_places_must_not_be_shared(expect, refused):
+    sch, c = on(matmul, "C")
+    expect(refused(sch, lambda: sch.reindex_cache_read(c, 0, "shared", lambda i, j, k: (k,))), """
+        reindex_cache_read(C, read_buffer_index=0, storage_scope='shared', index_map=lambda i, j, k: (k,)): lambda vi, vk: (vk,) maps several values of `vi` to the same index, so elements of A would share a place
+          at test_reindex.py:LINE
+
+          | def matmul(A: T.Buffer((7, 5), "float32"), B: T.Buffer((5, 6), "float32"), C: T.Buffer((7, 6), "float32")):
+          |     # with T.block("root"):
+          |     for i, j, k in T.grid(7, 6, 5):
+          |         with T.block("C"):    # <-- here
+          |             vi, vj, vk = T.axis.remap("SSR", [i, j, k])
+          |             T.reads(A[vi, vk], B[vk, vj])
+          |             T.writes(C[vi, vj])
+          |             with T.init():
+          |                 C[vi, vj] = T.float32(0)
+          |             C[vi, vj] = C[vi, vj] + A[vi, vk] * B[vk, vj]
+
+          hint: let the map tell all iterators apart that choose the element
+        """)
+
+
+def test_arguments_of_reindex_cache(refused):
+    sch, c = on(matmul, "C")
+    assert "there is no memory named 'attic'" in refused(
+        sch, lambda: sch.reindex_cache_read(c, 0, "attic", lambda i, j, k: (i, k))
+    )
+    assert "the map takes 2 indices, and block C has 3 iterators" in refused(
+        sch, lambda: sch.reindex_cache_read(c, 0, "shared", lambda i, k: (i, k))
+    )
+    assert "the buffer is given as ('read', 5)" in refused(
+        sch, lambda: sch.reindex_cache_read(c, 5, "shared", lambda i, j, k: (i, k))
+    )
+    text = refused(sch, lambda: sch.reindex_cache_write(c, 0, "local", lambda i, j, k: (i, j, k)))
+    assert "iterator `vk` of block C, which chooses the element, is not spatial" in text
+
+
+# ---------------------------------------------------------------------------- cache_inplace
+@T.prim_func
+def inplace(A: T.Buffer((8,), "float32")):
+    for i in range(6):
+        with T.block("A"):
+            vi = T.axis.spatial(8, i + 1)
+            A[vi] = A[vi] + T.float32(1)
+
+
+def test_cache_inplace(expect):
+    sch, a = on(inplace, "A")
+    load, store = sch.cache_inplace(a, 0, "local")
+    assert (load.name, store.name) == ("A_local", "A_local_1")
+    expect(sch.mod["main"], """
+        @T.prim_func
+        def inplace(A: T.Buffer((8,), "float32")):
+            # with T.block("root"):
+            A_local = T.alloc_buffer((8,), scope="local")
+            for ax0 in range(6):
+                with T.block("A_local"):
+                    v0 = T.axis.spatial(8, 1 + ax0)
+                    T.reads(A[v0])
+                    T.writes(A_local[v0])
+                    A_local[v0] = A[v0]
+            for i in range(6):
+                with T.block("A"):
+                    vi = T.axis.spatial(8, i + 1)
+                    T.reads(A_local[vi])
+                    T.writes(A_local[vi])
+                    A_local[vi] = A_local[vi] + T.float32(1)
+            for ax0 in range(6):
+                with T.block("A_local_1"):
+                    v0 = T.axis.spatial(8, 1 + ax0)
+                    T.reads(A_local[v0])
+                    T.writes(A[v0])
+                    A[v0] = A_local[v0]
+        """)
+    keeps_meaning(inplace, sch)
+
+
+@pytest.mark.parametrize("which", ["A", 0])
+def test_cache_inplace_of_elements_that_follow_from_others(which):
+    @T.prim_func
+    def running(A: T.Buffer((9,), "float32")):
+        for i in range(8):
+            with T.block("A"):
+                vi = T.axis.scan(8, i)
+                A[vi + 1] = A[vi] + A[vi + 1]
+
+    sch, a = on(running, "A")
+    sch.cache_inplace(a, which, "global")
+    keeps_meaning(running, sch)
+
+
+def test_only_read_or_only_written(expect, refused):
+    sch, c = on(matmul, "C")
+    expect(refused(sch, lambda: sch.cache_inplace(c, 0, "local")), """
+        cache_inplace(C, read_buffer_index=0, storage_scope='local'): block C does not write A
+          at test_reindex.py:LINE
+
+          | def matmul(A: T.Buffer((7, 5), "float32"), B: T.Buffer((5, 6), "float32"), C: T.Buffer((7, 6), "float32")):
+          |     # with T.block("root"):
+          |     for i, j, k in T.grid(7, 6, 5):
+          |         with T.block("C"):    # <-- here
+          |             vi, vj, vk = T.axis.remap("SSR", [i, j, k])
+          |             T.reads(A[vi, vk], B[vk, vj])
+          |             T.writes(C[vi, vj])
+          |             with T.init():
+          |                 C[vi, vj] = T.float32(0)
+          |             C[vi, vj] = C[vi, vj] + A[vi, vk] * B[vk, vj]
+
+          hint: cache_read and cache_write are for what is only read or only written
+        """)
+    assert "block C does not read C" in refused(sch, lambda: sch.cache_inplace(c, "C", "local"))
+
+
+def test_another_user_in_the_same_nest(refused):
+    @T.prim_func
+    def two(A: T.Buffer((8,), "float32"), B: T.Buffer((8,), "float32")):
+        for i in range(8):
+            with T.block("A"):
+                vi = T.axis.spatial(8, i)
+                A[vi] = A[vi] + T.float32(1)
+            with T.block("B"):
+                vi = T.axis.spatial(8, i)
+                B[vi] = A[vi]
+
+    sch, a = on(two, "A")
+    assert "block B uses A in the same loop nest" in refused(sch, lambda: sch.cache_inplace(a, 0, "local"))
