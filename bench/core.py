@@ -2,7 +2,7 @@
 
     python bench/core.py                 tables
     python bench/core.py --json          the same as JSON
-    python bench/core.py --only import   one section: import, calls, compile, simplify, launch, loops
+    python bench/core.py --only import   one section: import, calls, compile, simplify, launch, schedule, loops
 
 Peers are measured in the same run, in turn with our own code, so that drift of the machine hits all alike.
 """
@@ -348,6 +348,24 @@ def _check_all_agree(program: str, runs: dict[str, Callable[[], Any]], result: A
         np.testing.assert_allclose(result, wanted, rtol=1e-3, err_msg=f"{program}: {peer}")
 
 
+# ---------------------------------------------------------------------------- a schedule
+def scheduled_loops() -> list[Figure]:
+    """A matrix product in register tiles on all cores, beside the BLAS library of NumPy on as many."""
+    n = 1024
+    s, tensors = scheduled_matmul(n)
+    ours = tvm.build(s, tensors, target="llvm", name="matmul")["matmul"]
+    rng = np.random.default_rng(0)
+    arrays = [tvm.nd.array(rng.random((n, n), dtype=np.float32)) for _ in range(3)]
+    a, b, c = (np.from_dlpack(x) for x in arrays)
+    runs = {"tilewright": lambda: ours(*arrays), "NumPy": lambda: np.matmul(a, b, out=c)}
+    _check_all_agree("matmul", runs, c)
+    times = in_turn(runs, 31)
+    return [
+        Figure("schedule", f"matmul 1024³: {name}", 2 * n**3 / seconds / 1e9, "GFLOP/s")
+        for name, seconds in times.items()
+    ]
+
+
 # ---------------------------------------------------------------------------- the machine
 class Neighbours:
     """How much of the machine other programs used meanwhile: figures taken in company are worth less."""
@@ -381,6 +399,7 @@ SECTIONS: dict[str, tuple[str, Callable[[], list[Figure]]]] = {
     "compile": ("Compilation", compile_time),
     "simplify": ("Arithmetic", simplify_time),
     "launch": ("Threads", launch_time),
+    "schedule": ("Scheduled loops on all cores", scheduled_loops),
     "loops": ("Naive loops on one thread (budget: 0.9 of Clang -O3 -march=native)", naive_loops),
 }
 

@@ -304,3 +304,12 @@ def test_buffers_of_vectors_are_arrays_with_one_more_dimension() -> None:
     got = np.empty_like(x)
     tvm.build(vectors)(x, got)
     np.testing.assert_array_equal(got, x * 2)
+
+
+def test_a_function_may_have_the_name_of_a_c_function_that_it_calls() -> None:
+    A = te.placeholder((4,), name="A")
+    B = te.compute((4,), lambda i: tir.call_pure_extern("float32", "cbrtf", A[i]), name="B")
+    f = tvm.build(te.create_schedule(B.op), [A, B], name="cbrtf")
+    x, got = np.array([1, 8, 27, 64], "float32"), np.empty(4, "float32")
+    f["cbrtf"](x, got)
+    np.testing.assert_allclose(got, [1, 2, 3, 4], rtol=1e-6)

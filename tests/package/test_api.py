@@ -55,7 +55,8 @@ NAMES = {
     "te": """
         AXIS_SEPARATOR PlaceholderOp ScanOp Schedule Tensor abs all any ceil comm_reducer compute const
         create_prim_func create_schedule decl_tensor_intrin div erf exp extern extern_primfunc floor
-        floordiv floormod if_then_else log max max_value min min_value placeholder power prod reduce_axis round scan
+        floordiv floormod if_then_else log max max_value min min_value placeholder power prod reduce_axis
+        round scan
         schedule.InferBound schedule.IterVar.Tensorized schedule.IterVar.Unrolled
         schedule.IterVar.Vectorized schedule.Schedule schedule.ScheduleOps
         schedule.SchedulePostProcToPrimFunc schedule.create_schedule sigmoid size_var sqrt sum tag_scope

@@ -102,6 +102,16 @@ def test_every_pass_of_the_pipeline_is_described() -> None:
     assert not [name for name in sorted(names) if f"`{name}`" not in page]
 
 
+def test_every_primitive_is_described() -> None:
+    from tilewright import te, tir
+
+    A = te.placeholder((4,), name="A")
+    B = te.compute((4,), lambda i: A[i], name="B")
+    names = tir.Schedule(te.create_prim_func([A, B])).primitives
+    page = (ROOT / "docs" / "schedules.md").read_text(encoding="utf-8")
+    assert not [name for name in sorted(names) if not re.search(rf"`{name}[`(]", page)]
+
+
 def test_every_knob_is_described() -> None:
     from tilewright import config
 

@@ -18,6 +18,7 @@ PROMISES = {
     "matmul": ["64 × 64 × 64", "registers", "NumPy"],
     "python_callback": ["example.sort_rows", "ValueError: there is no order"],
     "reductions": ["argmax of row 3, whose elements 500 and 700 are both 9: 500", "largest relative error"],
+    "schedule_report": ["T.vectorized(16)", "the report is in"],
     "stencil": ["A plate of 240 × 480 points after 4000 steps", "@@@@"],
     "vector_add": ["vectors on all cores", "expected n = 1000003"],
 }

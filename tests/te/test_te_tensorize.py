@@ -240,11 +240,52 @@ def test_what_it_became_is_in_the_trace(expect, gemv_functions):
     text = str(s.trace)
     assert "b1 = sch.blockize(target=l4)" in text
     assert "b2 = sch.decompose_reduction(block=b1, loop=l5)" in text
-    assert "sch.tensorize(block_or_loop=b2, tensor_intrin='gemv.reset" in text
+    assert "sch.tensorize(block_or_loop=b2, tensor_intrin='te.gemv.reset" in text
     plain = te.create_schedule(C.op).to_prim_func([A, B, C])
     again = tir.Schedule(plain)
     type(s.trace).apply_json_to_schedule(json.dumps(s.trace.as_json()), again)
     assert_structural_equal(again.mod["main"], func)
+
+
+def test_the_functions_may_come_along_as_llvm_ir():
+    """What contrib.clang makes of C code, brought in by a pragma."""
+    code = """
+    define i32 @tilewright_double(ptr %out, ptr %in, i32 %n) {
+    entry:
+      br label %loop
+    loop:
+      %i = phi i32 [ 0, %entry ], [ %next, %loop ]
+      %from = getelementptr float, ptr %in, i32 %i
+      %value = load float, ptr %from
+      %twice = fadd float %value, %value
+      %to = getelementptr float, ptr %out, i32 %i
+      store float %twice, ptr %to
+      %next = add i32 %i, 1
+      %more = icmp slt i32 %next, %n
+      br i1 %more, label %loop, label %done
+    done:
+      ret i32 0
+    }
+    """
+    x = te.placeholder((4,), name="x")
+    y = te.compute((4,), lambda i: x[i] * 2.0, name="y")
+    double = te.decl_tensor_intrin(
+        y.op,
+        lambda ins, outs: tir.call_extern(
+            "int32", "tilewright_double", outs[0].access_ptr("w"), ins[0].access_ptr("r"), 4
+        ),
+        name="double",
+        default_buffer_params={"offset_factor": 1},
+    )
+    A = te.placeholder((6, 8), name="A")
+    B = te.compute((6, 8), lambda i, j: A[i, j] * 2.0, name="B")
+    s = te.create_schedule(B.op)
+    jo, ji = s[B].split(B.op.axis[1], factor=4)
+    s[B].tensorize(ji, double)
+    s[B].pragma(B.op.axis[0], "import_llvm", code)
+    a, b = np.arange(48, dtype="float32").reshape(6, 8), tvm.nd.array(np.zeros((6, 8), "float32"))
+    tvm.build(s, [A, B], target="llvm")(tvm.nd.array(a), b)
+    np.testing.assert_array_equal(b.numpy(), 2 * a)
 
 
 # ---------------------------------------------------------------------------- refusals
@@ -262,7 +303,7 @@ def test_a_tile_of_another_size_is_refused_where_it_was_asked_for(expect):
     expect(
         re.sub(r"(  at \S+\.py):\d+", r"\1:LINE", refusal(s, [A, B, C])),
         """
-        tensorize(C_o, tensor_intrin='gemv'): block C_o does not do what gemv describes: loop `j_inner` runs 16 times and the intrinsic's `i` 8
+        tensorize(C_o, tensor_intrin='te.gemv'): block C_o does not do what te.gemv describes: loop `j_inner` runs 16 times and the intrinsic's `i` 8
           at test_te_tensorize.py:LINE
 
           | def main(A: T.Buffer((16, 24), "float32"), B: T.Buffer((32, 24), "float32"), C: T.Buffer((16, 32), "float32")):
@@ -284,7 +325,7 @@ def test_a_tile_of_another_size_is_refused_where_it_was_asked_for(expect):
           |                         C[v_i_o, v_j_o * 16 + v_j_i] = T.float32(0)
           |                     C[v_i_o, v_j_o * 16 + v_j_i] = C[v_i_o, v_j_o * 16 + v_j_i] + A[v_i_o, v_k_i] * B[v_j_o * 16 + v_j_i, v_k_i]
 
-          | block C_o                                                   | gemv
+          | block C_o                                                   | te.gemv
           | for j_inner, k in T.grid(16, 24):    # <-- here             | for i, k in T.grid(8, 24):    # <-- here
           |     if k == 0:                                              |     if k == 0:
           |         C[v_i_o, v_j_o * 16 + j_inner] = T.float32(0)       |         C[i] = T.float32(0)
@@ -303,7 +344,7 @@ def test_a_reduction_outside_needs_an_update():
     s[C].reorder(yo, zo, yi, zi)
     s[C].tensorize(yi, intrin_gemv(8, 6))
     assert refusal(s, [A, B, C]) == (
-        "tensorize(j_inner): loop `k_outer` outside carries on the reduction, and intrinsic gemv has no reduce_update"
+        "tensorize(j_inner): loop `k_outer` outside carries on the reduction, and intrinsic te.gemv has no reduce_update"
     )
 
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ..ir.errors import LoweringError
+from ..ir.expr import IntImm
 from ..ir.function import PrimFunc
 from ..ir.module import IRModule
 from ..ir.transform import PassContext, run_passes
@@ -73,14 +74,25 @@ def lower(
     ctx = PassContext.current()
     added: list[list[Any]] = [[], [], [], []]
     for entry in ctx.config.get("tir.add_lower_pass") or ():
-        phase, extra = entry
-        if int(phase) not in range(4):
-            raise LoweringError(f"tir.add_lower_pass: phase {phase} does not exist; there are 0, 1, 2 and 3")
-        added[int(phase)].append(extra)
+        phase, extra = _added(entry)
+        added[phase].append(extra)
     pipeline: list[Callable[..., Any]] = []
     for passes, extra in zip(phases(ctx), added, strict=True):
         pipeline += [*passes, *extra]
     return run_passes(pipeline, mod)
+
+
+def _added(entry: Any) -> tuple[int, Any]:
+    """A pair of phase and pass of `tir.add_lower_pass`, checked."""
+    pair = tuple(entry) if isinstance(entry, (tuple, list)) else ()
+    if len(pair) != 2 or not isinstance(pair[0], (int, IntImm)) or not callable(pair[1]):
+        raise LoweringError(
+            f"tir.add_lower_pass takes pairs of a phase (0 to 3) and a pass, such as (1, vectorize), not {entry!r}"
+        )
+    phase = int(pair[0])
+    if phase not in range(4):
+        raise LoweringError(f"tir.add_lower_pass: phase {phase} does not exist; there are 0, 1, 2 and 3")
+    return phase, pair[1]
 
 
 def as_module(inp: Any, args: Sequence[Any] | None, name: str, binds: Mapping[Any, Any] | None) -> IRModule:

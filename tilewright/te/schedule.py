@@ -89,7 +89,7 @@ class Stage:
     # -- axes ----------------------------------------------------------------------------------
     def _leaf(self, axis: Any, call: str) -> IterVar:
         if not isinstance(axis, IterVar):
-            raise ScheduleError(f"s[{self.op.name}].{call}: {axis!r} is no axis")
+            raise ScheduleError(f"s[{self.op.name}].{call}: {axis!r} is no axis\n  at {user_span()}")
         if not any(axis is leaf for leaf in self.leaf_iter_vars):
             names = ", ".join(iv.var.name for iv in self.leaf_iter_vars) or "none"
             why = (
@@ -122,9 +122,10 @@ class Stage:
         self._leaf(parent, "split")
         size = convert(factor if factor is not None else nparts)
         value = const_value(size)
-        if value is not None and value < 1:
+        if not (size.dtype.is_int or size.dtype.is_uint) or (value is not None and value < 1):
             raise ValueError(
-                f"s[{self.op.name}].split: the {'factor' if nparts is None else 'nparts'} is {value}"
+                f"s[{self.op.name}].split: the {'factor' if nparts is None else 'nparts'} is {size}; "
+                "it must be a whole number from 1 on"
             )
         whole = parent.dom.extent
         rest = ceildiv(whole, size)
@@ -161,7 +162,7 @@ class Stage:
         if len(kinds) > 1:
             raise ScheduleError(
                 f"s[{self.op.name}].fuse: `{args[0].var.name}` is spatial and another one is a reduction; "
-                "only axes of one kind can be fused"
+                f"only axes of one kind can be fused\n  at {user_span()}"
             )
         fused = self._new_axis(name, size, args[0])
         self.leaf_iter_vars[first : first + len(args)] = [fused]
@@ -173,7 +174,7 @@ class Stage:
         for axis in args:
             self._leaf(axis, "reorder")
         if len({id(a) for a in args}) != len(args):
-            raise ScheduleError(f"s[{self.op.name}].reorder: an axis is named twice")
+            raise ScheduleError(f"s[{self.op.name}].reorder: an axis is named twice\n  at {user_span()}")
         places = sorted(self._position(a) for a in args)
         for place, axis in zip(places, args, strict=True):
             self.leaf_iter_vars[place] = axis
@@ -183,9 +184,14 @@ class Stage:
         self, x_parent: IterVar, y_parent: IterVar, x_factor: Any, y_factor: Any
     ) -> tuple[IterVar, IterVar, IterVar, IterVar]:
         """Split two axes and put the inner parts inside both outer ones."""
-        x_outer, x_inner = self.split(x_parent, factor=x_factor)
-        y_outer, y_inner = self.split(y_parent, factor=y_factor)
-        self.reorder(x_outer, y_outer, x_inner, y_inner)
+        held = list(self.leaf_iter_vars), list(self.all_iter_vars), list(self.relations)
+        try:
+            x_outer, x_inner = self.split(x_parent, factor=x_factor)
+            y_outer, y_inner = self.split(y_parent, factor=y_factor)
+            self.reorder(x_outer, y_outer, x_inner, y_inner)
+        except BaseException:  # as a whole or not at all
+            self.leaf_iter_vars, self.all_iter_vars, self.relations = held
+            raise
         return x_outer, y_outer, x_inner, y_inner
 
     # -- marks ---------------------------------------------------------------------------------
@@ -209,7 +215,9 @@ class Stage:
     def bind(self, ivar: IterVar, thread_ivar: IterVar) -> None:
         """Give an axis to the threads of an axis of the GPU."""
         if not isinstance(thread_ivar, IterVar) or not thread_ivar.thread_tag:
-            raise ScheduleError(f"s[{self.op.name}].bind takes a te.thread_axis, not {thread_ivar!r}")
+            raise ScheduleError(
+                f"s[{self.op.name}].bind takes a te.thread_axis, not {thread_ivar!r}\n  at {user_span()}"
+            )
         self._mark("bind", ivar, thread_ivar.thread_tag)
 
     def tensorize(self, var: IterVar, tensor_intrin: TensorIntrin) -> None:
@@ -326,7 +334,7 @@ class Stage:
         for step in self.tensorized:
             axis, intrin = step.args
             try:
-                tensorize_declared(sch, handles[axis], intrin.name, *intrin.forms())
+                tensorize_declared(sch, handles[axis], f"te.{intrin.name}", *intrin.forms())
             except ScheduleError as err:
                 if hasattr(err, "place"):
                     err.place = step.span
@@ -493,6 +501,9 @@ class Schedule:
         func, blocks = build_prim_func(args, outputs=outputs, binds=binds, name=name)
         func = func.with_attr("global_symbol", name)
         replay = _Replay(TirSchedule(func), self, blocks)
+        for arg, param in zip(args, func.params, strict=False):
+            if isinstance(arg, Tensor) and param in func.buffer_map:
+                replay.inputs[arg.op] = func.buffer_map[param]
         sch = replay.sch
         for edit in self._edits:
             edit(replay)
@@ -522,6 +533,7 @@ class _Replay:
     def __init__(self, sch: TirSchedule, schedule: Schedule, names: Mapping[Operation, str]) -> None:
         self.sch = sch
         self.blocks: dict[Stage, BlockRV] = {}
+        self.inputs: dict[Operation, Buffer] = {}  # names may stand for several
         for stage in schedule.stages:
             name = names.get(stage.origin_op)
             if name is not None and not isinstance(stage.origin_op, (PlaceholderOp, StageOp)):
@@ -531,7 +543,7 @@ class _Replay:
         """The buffer that holds a stage's tensor now."""
         block = self.blocks.get(stage)
         if block is None:
-            return tensor.op.name
+            return self.inputs.get(tensor.op, tensor.op.name)
         return self.sch.get(block).writes[tensor.value_index].buffer
 
 

@@ -250,6 +250,34 @@ def test_a_predicate_that_leaves_points_out(refused):
     assert "block C runs only where `i % 2 == 0`, which the copy would forget" in text
 
 
+def test_loops_that_leave_points_out(expect, refused):
+    @T.prim_func
+    def some(A: T.Buffer((8,), "float32"), C: T.Buffer((8,), "float32")):
+        for i in range(6):
+            with T.block("C"):
+                vi = T.axis.spatial(8, i + 1)
+                C[vi] = A[vi]
+
+    sch, c = on(some, "C")
+    expect(refused(sch, lambda: sch.reindex(c, ("write", 0))), """
+        reindex(C, buffer=['write', 0]): the loops may leave out values of iterator `vi` of block C, which the copy would write to C
+          at test_reindex.py:LINE
+
+          | def some(A: T.Buffer((8,), "float32"), C: T.Buffer((8,), "float32")):
+          |     # with T.block("root"):
+          |     for i in range(6):
+          |         with T.block("C"):    # <-- here
+          |             vi = T.axis.spatial(8, i + 1)
+          |             T.reads(A[vi])
+          |             T.writes(C[vi])
+          |             C[vi] = A[vi]
+
+          hint: do this before the blocks are moved
+        """)
+    sch.reindex(c, ("read", 0))
+    keeps_meaning(some, sch)
+
+
 # ---------------------------------------------------------------------------- reindex_cache_read, reindex_cache_write
 def test_reindex_cache(expect):
     sch, c = on(matmul, "C")
@@ -286,11 +314,28 @@ def test_reindex_cache(expect):
     keeps_meaning(matmul, sch)
 
 
-def test_reindex_cache_with_holes_and_more_iterators_than_the_buffer_has():
+def test_reindex_cache_with_more_iterators_than_the_buffer_has():
     sch, c = on(matmul, "C")
-    sch.reindex_cache_read(c, 0, "shared", lambda *v: (v[1], v[2] // 2, v[0], v[2] % 2))
-    assert "A_shared = T.alloc_buffer((6, 3, 7, 2), scope=\"shared\")" in str(sch.mod)
+    sch.reindex_cache_read(c, 1, "shared", lambda *v: (v[0], v[1] // 2, v[2], v[1] % 2))
+    assert "B_shared = T.alloc_buffer((7, 3, 5, 2), scope=\"shared\")" in str(sch.mod)
     keeps_meaning(matmul, sch)
+
+
+def test_holes_in_the_copy(refused):
+    sch, c = on(matmul, "C")
+    text = refused(sch, lambda: sch.reindex_cache_read(c, 0, "shared", lambda i, j, k: (i // 4, k, i % 4)))
+    assert "the map leaves places of the copy empty (those where `axis0 * 4 + axis2 >= 7`)" in text
+    assert text.endswith("hint: choose factors that divide the iterators")
+
+
+def test_points_for_which_nothing_was_made(refused):
+    sch, b = on(chain, "C")
+    i = sch.get_loops(b)[0]
+    parts = sch.loop_partition(i, [4, None])
+    piece = sch.get_child_blocks(parts[1])[0]
+    sch.cache_read(piece, 0, "local")
+    text = refused(sch, lambda: sch.reindex(piece, ("read", 0)))
+    assert "the loops may leave out values of iterator `vi` of block C_i1, for which B_local may hold nothing" in text
 
 
 def test_places_must_not_be_shared(expect, refused):

@@ -1014,6 +1014,24 @@ def test_one_piece_of_memory_can_be_a_tile_that_is_staged():
     )
 
 
+def test_one_name_for_two_strides_is_refused(refused):
+    @T.prim_func
+    def shared(a: T.handle, b: T.handle, c: T.handle):
+        s = T.int32()
+        A = T.match_buffer(a, (4, 4), strides=[s, 1], offset_factor=1)
+        B = T.match_buffer(b, (4, 8), strides=[s, 1], offset_factor=1)
+        C = T.match_buffer(c, (4, 8), offset_factor=1)
+        with T.block("root"):
+            T.reads(C[0:4, 0:8], A[0:4, 0:4], B[0:4, 0:8])
+            T.writes(C[0:4, 0:8])
+            C[0, 0] = A[0, 0] * B[0, 0]
+
+    tir.TensorIntrin.register("test.shared", tile_desc, shared, override=True)
+    sch, block, (i_0, j_0, k_0, i_1, j_1, k_1) = tiled()
+    text = refused(sch, lambda: sch.tensorize(i_1, "test.shared"))
+    assert "the intrinsic calls two strides `s`, and one is 12, the other (of B) 16" in text
+
+
 def test_a_pointer_without_an_offset_is_refused_a_region_that_has_one(refused):
     @T.prim_func
     def at_zero(C: T.Buffer((4, 8), "float32")):

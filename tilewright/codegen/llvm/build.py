@@ -13,7 +13,7 @@ from ...ir.transform import PassContext
 from .engine import Machine
 from .module import LLVMModule
 from .module_emitter import ModuleEmitter
-from .signature import signature_of
+from .signature import external_names, signature_of
 
 __all__ = ["build_llvm"]
 
@@ -32,7 +32,8 @@ def build_llvm(mod: IRModule, target: Any) -> LLVMModule:
     )
     described = []
     names = {gv: str(func.attrs.get("global_symbol", gv.name_hint)) for gv, func in functions}
-    signatures = {gv: signature_of(func, names[gv]) for gv, func in functions}
+    called = {name for _, func in functions for name in external_names(func)}
+    signatures = {gv: signature_of(func, names[gv], called) for gv, func in functions}
     emitter.symbols = {gv.name_hint: signature.symbol for gv, signature in signatures.items()}
     for gv, func in functions:
         signature = signatures[gv]
@@ -61,7 +62,9 @@ def build_llvm(mod: IRModule, target: Any) -> LLVMModule:
     text = emitter.text(metadata, " ".join(quoted))
     level = min(3, max(0, PassContext.current().opt_level + 1))
     machine = Machine(triple, cpu, features, level, settings.abi)
-    return LLVMModule(text, metadata, machine, uses_parallel=emitter.uses_parallel, native=settings.is_host)
+    made = LLVMModule(text, metadata, machine, uses_parallel=emitter.uses_parallel, native=settings.is_host)
+    made.imported = tuple(emitter.imported)
+    return made
 
 
 def _native_half(triple: str, target: Any) -> bool:

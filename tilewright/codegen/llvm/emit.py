@@ -442,6 +442,8 @@ class FunctionEmitter:
                 f"a loop is bound to {s.node.thread_tag}, which a CPU target does not have: "
                 "build for a GPU target, or use parallel/vectorize instead of bind"
             )
+        if s.attr_key == "pragma_import_llvm" and isinstance(s.value, StringImm):
+            self.module.imported[s.value.value] = None
         self.stmt(s.body)
 
     def assert_stmt(self, s: Any) -> None:

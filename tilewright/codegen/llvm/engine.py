@@ -57,14 +57,14 @@ class Machine:
             cpu=cpu, features=features, opt=opt_level, reloc="pic", codemodel="default", abiname=abi
         )
 
-    def parse(self, text: str) -> Any:
+    def parse(self, text: str, what: str = "the generated code (a bug in tilewright)") -> Any:
         """The module that a text stands for, checked."""
         llvm = _llvm()
         try:
             module = llvm.parse_assembly(text)
             module.verify()
         except RuntimeError as err:
-            raise BuildError(f"LLVM refused the generated code (a bug in tilewright): {err}") from None
+            raise BuildError(f"LLVM refused {what}: {err}") from None
         module.triple = self.triple
         module.data_layout = str(self.machine.target_data)
         return module

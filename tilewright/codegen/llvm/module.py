@@ -71,6 +71,7 @@ class LLVMModule(Module):
     ) -> None:
         self.text, self.description, self.machine = text, description, machine
         self.uses_parallel, self.native = uses_parallel, native
+        self.imported: tuple[str, ...] = ()  # LLVM IR from outside, linked in
         names = [f["name"] for f in description["functions"]]
         super().__init__(_Code(self, names[0] if names else "module"), names[0] if names else "module")
 
@@ -78,6 +79,8 @@ class LLVMModule(Module):
     @cached_property
     def _optimized(self) -> Any:
         module = self.machine.parse(self.text)
+        for text in self.imported:
+            module.link_in(self.machine.parse(text, "the code of pragma import_llvm"))
         self.machine.optimize(module)
         return module
 

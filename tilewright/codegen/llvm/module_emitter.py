@@ -49,6 +49,7 @@ class ModuleEmitter:
         self.strings: dict[str, str] = {}
         self.symbols: dict[str, str] = {}  # from names in the module to C symbols
         self.uses_parallel = False
+        self.imported: dict[str, None] = {}  # LLVM IR that a schedule brings along (pragma import_llvm)
 
     # -- parts ---------------------------------------------------------------------------------
     def symbol(self, name: str) -> str:

@@ -2,20 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from dataclasses import dataclass
 from typing import Any
 
 from ...ir.buffer import Buffer
 from ...ir.dtype import DataType
 from ...ir.errors import BuildError
-from ...ir.expr import Add, BufferLoad, Call, FloorDiv, FloorMod, IntImm, Max, Min, Mul, PrimExpr, Sub, Var
+from ...ir.expr import (
+    Add,
+    BufferLoad,
+    Call,
+    FloorDiv,
+    FloorMod,
+    IntImm,
+    Max,
+    Min,
+    Mul,
+    PrimExpr,
+    StringImm,
+    Sub,
+    Var,
+)
 from ...ir.function import PrimFunc
 from ...ir.functor import pre_order
 from ...ir.op import Op
 from ...ir.stmt import BufferStore
 
-__all__ = ["Argument", "Signature", "signature_of"]
+__all__ = ["Argument", "Signature", "external_names", "signature_of"]
 
 _OPS = {Add: "+", Sub: "-", Mul: "*", FloorDiv: "//", FloorMod: "%", Min: "min", Max: "max"}
 # Names that belong to C: a function of ours under such a name would take its place in a program.
@@ -48,8 +62,11 @@ class Signature:
     description: dict[str, Any]
 
 
-def signature_of(func: PrimFunc, name: str) -> Signature:
-    """The signature of a lowered function: buffers as pointers, then the sizes that their shapes name."""
+def signature_of(func: PrimFunc, name: str, taken: Set[str] = frozenset()) -> Signature:
+    """The signature of a lowered function: buffers as pointers, then the sizes that their shapes name.
+
+    A name that is `taken` (by a C function that the module calls) is kept, under another symbol.
+    """
     used = _accesses(func)
     symbols: dict[Var, str] = {}
     offsets: list[Var] = []
@@ -71,7 +88,7 @@ def signature_of(func: PrimFunc, name: str) -> Signature:
             params.append({"kind": "scalar", "name": p.name, "dtype": str(p.dtype)})
     arguments += [Argument(v, False) for v in symbols if v not in func.params]
     ret_type = _returned(func)
-    symbol = f"tw_{name}" if name in _RESERVED else name
+    symbol = f"tw_{name}" if name in _RESERVED or name in taken else name
     description = {
         "name": name,
         "symbol": symbol,
@@ -81,6 +98,18 @@ def signature_of(func: PrimFunc, name: str) -> Signature:
     }
     noalias = bool(func.attrs.get("tir.noalias", False))
     return Signature(symbol, tuple(arguments), tuple(offsets), ret_type, noalias, description)
+
+
+def external_names(func: PrimFunc) -> set[str]:
+    """The C functions that a function calls."""
+    return {
+        m.args[0].value
+        for m in pre_order(func.body)
+        if isinstance(m, Call)
+        and isinstance(m.op, Op)
+        and m.op.short_name in ("call_extern", "call_pure_extern")
+        if isinstance(m.args[0], StringImm)
+    }
 
 
 def _symbolic(func: PrimFunc, offsets: list[Var]) -> Iterator[Var]:

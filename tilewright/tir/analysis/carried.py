@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import reduce
 from typing import Any
 
-from ...arith import Analyzer, eval_set
+from ...arith import Analyzer, eval_set, relax_region
 from ...ir.buffer import Buffer, BufferRegion
 from ...ir.equal import structural_equal
 from ...ir.expr import BufferLoad, IterVar, Or, PrimExpr, Range, Var, const
 from ...ir.functor import pre_order, substitute, vars_used
-from ...ir.ops import add, conjuncts, less, less_equal, sub
+from ...ir.ops import add, conjuncts, less, less_equal, logical_and, sub
 from ...ir.stmt import Block, BlockRealize, BufferStore, For, IfThenElse, Stmt
 
 __all__ = ["Use", "own_part", "reads_are_covered", "uses_under"]
@@ -37,11 +38,16 @@ class Use:
         self.values = [table[iv.var] for iv in self.block.iter_vars]
         self.ranges = [(substitute(r.min, table), substitute(r.extent, table)) for r in region.region]
 
-    def box(self) -> Box | None:
-        """The least box that holds it while the loops inside run; None if there is no telling."""
+    def box(self, narrow: bool = False) -> Box | None:
+        """The least box that holds it while the loops inside run, narrowed by the conditions if that is wanted;
+        None if there is no telling."""
+        ranges = [Range.from_min_extent(low, size) for low, size in self.ranges]
+        if narrow and self.conditions:
+            sets = relax_region(ranges, self.inner, reduce(logical_and, self.conditions))
+        else:
+            sets = [eval_set(r, self.inner) for r in ranges]
         out: Box = []
-        for low, size in self.ranges:
-            found = eval_set(Range.from_min_extent(low, size), self.inner)
+        for found in sets:
             ends = found.min_value, found.max_value
             if any(_unknown(e, self.inner) for e in ends):
                 return None
@@ -187,7 +193,7 @@ def _covers(write: Use, read: Use, ana: Analyzer) -> bool:
             return False
     if write.same_place(read):
         return True
-    outer, inner = write.box(), read.box()
+    outer, inner = write.box(), read.box(narrow=True)
     if outer is None or inner is None:
         return False
     # What lies outside of the buffer is guarded, and not read.

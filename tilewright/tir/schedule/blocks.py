@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ...ir.buffer import Buffer, BufferRegion, MatchBufferRegion
-from ...ir.expr import BufferLoad, Call, IterVar, PrimExpr, Var, const
+from ...ir.expr import BufferLoad, Call, IterVar, PrimExpr, Range, Var, const
 from ...ir.functor import pre_order, vars_used
 from ...ir.op import Op
 from ...ir.ops import add, conjuncts, greater_equal, less, logical_and
@@ -190,7 +190,16 @@ def _is_element(e: object, buffer: Buffer) -> bool:
 def refresh_regions(block: Block) -> Block:
     """The block with its reads and writes as its body has them."""
     reads, writes = get_block_read_write_region(block, None)
-    return block.replace(reads=tuple(reads), writes=tuple(writes))
+    return block.replace(reads=tuple(map(_whole_where_read, reads)), writes=tuple(map(_whole_where_read, writes)))
+
+
+def _whole_where_read(region: BufferRegion) -> BufferRegion:
+    """A region whose bounds are read from memory taken as all of the dimension."""
+    ranges = []
+    for r, dim in zip(region.region, region.buffer.shape, strict=True):
+        read = any(isinstance(m, BufferLoad) for e in (r.min, r.extent) for m in pre_order(e))
+        ranges.append(Range.from_min_extent(const(0, dim.dtype), dim) if read else r)
+    return BufferRegion(region.buffer, tuple(ranges))
 
 
 def remove_stmt(sch: Schedule, n: Stmt) -> None:

@@ -22,7 +22,7 @@ from .blocks import (
 )
 from .flow import Box, covered, loops_around, made_box, shared_loop, unmade
 from .primitive import BlockRV, primitive, refuse
-from .regions import box, last_of, touched
+from .regions import box, last_of, touched, unclipped
 
 if TYPE_CHECKING:
     from .schedule import Schedule
@@ -211,7 +211,7 @@ def _copied(
                     at=m,
                 )
         return _of_made(sch, anchor, around, makers, buffer)
-    sets = touched(sch, around, readers, lambda b: b.reads, {buffer})[buffer]
+    sets = unclipped(touched(sch, around, readers, lambda b: b.reads, {buffer})[buffer], buffer)
     region = box(sch, anchor, buffer, sets)
     lasts = last_of(sets, region)
     shared = [m for m in makers if shared_loop(sch, m, anchor) is not None]
@@ -244,7 +244,7 @@ def _of_made(
 ) -> tuple[Stmt, list[Range], list[PrimExpr | None]]:
     """What blocks have made of a buffer beside a statement, which must be known to the element."""
     if not loops_around(sch, anchor):
-        sets = touched(sch, around, makers, lambda b: b.writes, {buffer})[buffer]
+        sets = unclipped(touched(sch, around, makers, lambda b: b.writes, {buffer})[buffer], buffer)
         region = box(sch, anchor, buffer, sets)
         return anchor, region, last_of(sets, region)
     boxes = [made_box(sch, around, m, w) for m in makers for w in m.block.writes if w.buffer is buffer]
@@ -256,7 +256,7 @@ def _of_made(
             at=anchor,
         )
     assert found is not None
-    sets = [int_set.IntervalSet(low, high) for low, high in found]
+    sets = unclipped([int_set.IntervalSet(low, high) for low, high in found], buffer)
     region = box(sch, anchor, buffer, sets)
     return anchor, region, last_of(sets, region)
 

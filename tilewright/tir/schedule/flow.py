@@ -26,6 +26,7 @@ __all__ = [
     "loops_around",
     "marked_loops",
     "made_box",
+    "points_once",
     "read_box",
     "runs_once",
     "shared_loop",
@@ -184,6 +185,25 @@ def driven_kinds(sch: Schedule, me: BlockRealize, loop: For) -> set[int]:
     if not out and loop in reduction_loops(me, [loop]):
         out.add(IterVar.CommReduce)
     return out
+
+
+def points_once(sch: Schedule, me: BlockRealize, crossed: Sequence[For], nest: Sequence[For]) -> bool:
+    """Whether no two iterations of some loops of a nest come to the same elements of a block.
+
+    Two loops that drive one iterator, `for i, j in grid(4, 3): vi = i + j`, come to one element twice.
+    """
+    crossed = [x for x in crossed if not runs_once(sch, me, x)]
+    if not crossed:
+        return True
+    reducing = reduction_loops(me, list(nest))
+    loops = [x for x in nest if x not in reducing and not runs_once(sch, me, x)]
+    doms = {x.loop_var: Range.from_min_extent(x.min, x.extent) for x in loops}
+    values = [
+        value
+        for iv, value in zip(me.block.iter_vars, me.iter_values, strict=True)
+        if iv.iter_type != IterVar.CommReduce
+    ]
+    return not detect_iter_map(values, doms, True, IterMapLevel.Bijective, True).errors
 
 
 def runs_once(sch: Schedule, me: BlockRealize, loop: For) -> bool:

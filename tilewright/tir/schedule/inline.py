@@ -144,8 +144,8 @@ def reverse_compute_inline(sch: Schedule, block: BlockRV) -> None:
     local = {r.buffer for r in me.block.reads}
     makers = producers_of(sch, me)
     if len(makers) != 1:
-        names = ", ".join(m.block.name_hint for m in makers) or "no block"
-        refuse(f"block {name} must read from exactly one block; {names} make what it reads", at=me)
+        names = ", ".join(m.block.name_hint for m in makers) or "none"
+        refuse(f"block {name} must read what exactly one block makes, and the blocks are: {names}", at=me)
     maker = makers[0]
     if is_reduction(maker.block):
         refuse(

@@ -168,7 +168,11 @@ def _chains(sch: Schedule, chosen: list[For]) -> tuple[SeqStmt, list[list[For]]]
     for x in chosen:
         inside = next((y for y in chosen if x in index.ancestors(y)), None)
         if inside is not None:
-            refuse(f"loop `{inside.loop_var.name}` stands inside loop `{x.loop_var.name}`", at=inside, hint="fuse does that")
+            refuse(
+                f"loop `{inside.loop_var.name}` stands inside loop `{x.loop_var.name}`",
+                at=inside,
+                hint="fuse makes one loop of a nest",
+            )
     shared = [a for a in index.ancestors(chosen[0]) if all(a in index.ancestors(x) for x in chosen[1:])]
     around = shared[0] if shared else None
     if not isinstance(around, SeqStmt):

@@ -27,6 +27,7 @@ from ...ir.ops import BINARY, conjuncts, is_one, logical_and
 from ...ir.stmt import Block, BlockRealize, BufferStore, For, ForKind, IfThenElse, Stmt
 from ..transform.lower_init_block import init_nest, reduction_loops
 from .blocks import check_dominant, enclosing_block, insert_beside, refresh_regions
+from .flow import points_once
 from .primitive import BlockRV, LoopRV, primitive, refuse
 
 if TYPE_CHECKING:
@@ -62,6 +63,14 @@ def decompose_reduction(sch: Schedule, block: BlockRV, loop: LoopRV) -> BlockRV:
                 at=x,
                 hint=f"decompose at `{reducing[0].loop_var.name}` or further out",
             )
+    crossed = nest[at : nest.index(reducing[0])] if reducing else nest[at:]
+    if not points_once(sch, me, crossed, nest[at:]):
+        refuse(
+            f"loop `{before.loop_var.name}` comes to elements of block {name} more than once, "
+            "and each time the reduction has to start anew",
+            at=before,
+            hint=f"decompose at `{(reducing[0] if reducing else nest[-1]).loop_var.name}`",
+        )
     made = init_nest(me, nest, at)
     if made is None:
         refuse(f"a loop drives both spatial and reduction iterators of block {name}", at=me)
@@ -226,6 +235,12 @@ def _partial_block(
         else:
             iters.append(iv)
             values.append(value)
+    for x in reduction_loops(me, nest):
+        if x.loop_var not in loop_iters:  # it is in a condition only
+            v = Var(f"v{x.loop_var.name}", x.loop_var.dtype)
+            loop_iters[x.loop_var] = v
+            iters.append(IterVar(Range.from_min_extent(x.min, x.extent), v, IterVar.CommReduce))
+            values.append(x.loop_var)
     place = [substitute(i, table) for i in store.indices]
     place.insert(axis, own)
     old = BufferLoad(store.buffer, store.indices)
@@ -294,8 +309,12 @@ def _combining_block(
     for _, value in spatial:
         needed |= vars_used(value)
     predicate: PrimExpr = const(True, "bool")
+    reducing = {x.loop_var for x in reduction_loops(me, nest)}
+    first: dict[Var, PrimExpr] = {} if factor.loop_var in reducing else {factor.loop_var: factor.min}
     for condition in conjuncts(me.predicate):
-        if vars_used(condition) <= needed - {factor.loop_var}:
+        if not vars_used(condition) & reducing:
+            condition = substitute(condition, first)
+            needed |= vars_used(condition)
             predicate = logical_and(predicate, condition)
     out: Stmt = BlockRealize([*[value for _, value in spatial], factor.loop_var], predicate, made)
     keep = [x for x in nest if x.loop_var in needed and x is not factor]

@@ -7,15 +7,16 @@ from typing import TYPE_CHECKING
 
 from ...arith import Analyzer, int_set, relax_region
 from ...ir.buffer import Buffer, BufferRegion
-from ...ir.expr import IntImm, PrimExpr, Range, Var, const
-from ...ir.functor import substitute
-from ...ir.ops import add, greater_equal, sub
+from ...ir.equal import structural_equal
+from ...ir.expr import BufferLoad, IntImm, Max, Min, PrimExpr, Range, Var, const
+from ...ir.functor import pre_order, substitute
+from ...ir.ops import add, greater_equal, is_zero, sub
 from ...ir.stmt import Block, BlockRealize, For, Stmt
 
 if TYPE_CHECKING:
     from .schedule import Schedule
 
-__all__ = ["box", "last_of", "touched"]
+__all__ = ["box", "last_of", "touched", "unclipped"]
 
 
 def touched(
@@ -37,11 +38,20 @@ def touched(
         for region in of(b.block):
             if region.buffer in buffers:
                 bound = [substitute(r, table) for r in region.region]
-                out.setdefault(region.buffer, []).append(relax_region(bound, doms, b.predicate, ana))
+                sets = [_plain(s) for s in relax_region(bound, doms, b.predicate, ana)]
+                out.setdefault(region.buffer, []).append(sets)
     return {
         b: [int_set.union([s[d] for s in boxes], ana) for d in range(len(boxes[0]))]
         for b, boxes in out.items()
     }
+
+
+def _plain(s: int_set.IntervalSet) -> int_set.IntervalSet:
+    """The set, or everything if its ends are read from memory: bindings of blocks must not be."""
+    ends = (s.min_value, s.max_value)
+    if any(isinstance(m, BufferLoad) for e in ends for m in pre_order(e)):
+        return int_set.IntSet.everything()
+    return s
 
 
 def _loops_inside(sch: Schedule, place: Stmt, b: BlockRealize) -> list[For]:
@@ -55,6 +65,20 @@ def _loops_inside(sch: Schedule, place: Stmt, b: BlockRealize) -> list[For]:
             return out[::-1]
         here = sch.state.index.parents[here]
     raise AssertionError("the block is not under the statement")
+
+
+def unclipped(sets: list[int_set.IntervalSet], buffer: Buffer) -> list[int_set.IntervalSet]:
+    """Sets without the ends of the buffer: `max(i - 1, 0)` to `i` is `i - 1` to `i`, inside of the buffer."""
+    out = []
+    for s, dim in zip(sets, buffer.shape, strict=True):
+        low, high = s.min_value, s.max_value
+        end = Analyzer().simplify(sub(dim, const(1, dim.dtype)))
+        if isinstance(low, Max):
+            low = low.a if is_zero(low.b) else low.b if is_zero(low.a) else low
+        if isinstance(high, Min):
+            high = high.a if structural_equal(high.b, end) else high.b if structural_equal(high.a, end) else high
+        out.append(int_set.IntervalSet(low, high))
+    return out
 
 
 def last_of(sets: list[int_set.IntervalSet], region: list[Range]) -> list[PrimExpr | None]:

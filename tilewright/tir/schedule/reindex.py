@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from ...arith import Analyzer
+from ...arith import Analyzer, estimate_region_strict_bound
 from ...ir.buffer import Buffer, BufferRegion, decl_buffer
 from ...ir.equal import structural_equal
-from ...ir.expr import BufferLoad, IterVar, PrimExpr, const
+from ...ir.expr import BufferLoad, IterVar, PrimExpr, Range, const, const_value
 from ...ir.functor import Mutator, pre_order, substitute, vars_used
-from ...ir.ops import greater_equal, is_zero, less, logical_and
+from ...ir.ops import add, greater_equal, is_zero, less, logical_and, sub
 from ...ir.stmt import Block, BlockRealize, BufferStore, Stmt
 from .blocks import (
     check_dominant,
@@ -21,7 +21,7 @@ from .blocks import (
     producers_of,
     top_level,
 )
-from .buffers import chosen_buffer
+from .buffers import chosen_buffer, holder_of
 from .cache import _cached, _check_scope, _name, _Redirect, _rewrite_scope, copy_nest
 from .index_map import IndexMap
 from .nests import spatial_nest
@@ -104,7 +104,7 @@ def _reindex_cache(
     within = IndexMap([iv.var for iv in used], place)
     try:
         shape = [r.min + r.extent for r in within.map_ranges(doms)]
-        within.non_surjective_inverse(doms)
+        _, holes = within.non_surjective_inverse(doms)
     except ValueError as why:
         refuse(
             f"{why}, so elements of {old.name} would share a place",
@@ -112,6 +112,12 @@ def _reindex_cache(
             hint="let the map tell all iterators apart that choose the element",
         )
         raise AssertionError from why
+    if const_value(holes) != 0:
+        refuse(
+            f"the map leaves places of the copy empty (those where `{holes}`), which later steps would copy along",
+            at=me,
+            hint="choose factors that divide the iterators",
+        )
     ana = Analyzer()
     suffix = scope.replace(".", "_")
     new = decl_buffer([ana.simplify(d) for d in shape], old.dtype, f"{old.name}_{suffix}", scope=scope)
@@ -157,7 +163,7 @@ def _stage(
     scope = enclosing_block(sch, me)
     assert scope is not None
     if side == "read":
-        _check_read(sch, me, scope, old, indices)
+        _check_read(sch, me, scope, old, indices, used)
     else:
         _check_write(sch, me, scope, old, indices, used)
 
@@ -207,7 +213,12 @@ class _Turn(Mutator):
 
 
 def _check_read(
-    sch: Schedule, me: BlockRealize, scope: Block, buffer: Buffer, indices: Sequence[PrimExpr]
+    sch: Schedule,
+    me: BlockRealize,
+    scope: Block,
+    buffer: Buffer,
+    indices: Sequence[PrimExpr],
+    used: list[IterVar],
 ) -> None:
     """The copy runs before the block's nest, over all its points: the data must be there, and in bounds."""
     here = top_level(sch, me, scope)
@@ -219,6 +230,9 @@ def _check_read(
                 at=m,
                 hint="do this before the blocks are moved together",
             )
+    if holder_of(sch, buffer) is not None:  # a point that is left out may read what nobody made
+        check_predicate(sch, me, "the copy")
+        _check_covered(sch, me, used, f"for which {buffer.name} may hold nothing")
     ana = Analyzer()
     for iv in me.block.iter_vars:
         ana.bind_loop(iv.var, iv.dom.min, iv.dom.extent)
@@ -252,6 +266,7 @@ def _check_write(
         refuse(f"block {name} goes on from what {buffer.name} holds already", at=me)
     if not isinstance(block.body, BufferStore):
         refuse(f"block {name} does more than store one value", at=me)
+    _check_covered(sch, me, used, f"which the copy would write to {buffer.name}")
     try:
         IndexMap([iv.var for iv in used], indices).non_surjective_inverse([iv.dom for iv in used])
     except ValueError as why:
@@ -263,6 +278,27 @@ def _check_write(
                 f"block {r.block.name_hint} reads {buffer.name} in the same loop nest, before the copy",
                 at=r,
                 hint="do this before the blocks are moved together",
+            )
+
+
+def _check_covered(sch: Schedule, me: BlockRealize, used: list[IterVar], why: str) -> None:
+    """Refuse if the loops may leave out points of the iterators, which the copy runs over as well."""
+    loops = {x.loop_var: Range.from_min_extent(x.min, x.extent) for x in sch.state.index.loops_of(me)}
+    values = [v for iv, v in zip(me.block.iter_vars, me.iter_values, strict=True) if iv in used]
+    points = [Range.from_min_extent(v, const(1, v.dtype)) for v in values]
+    found = estimate_region_strict_bound(points, loops, me.predicate)
+    ana = sch.state.analyzer_at(me)
+    for i, iv in enumerate(used):
+        last = sub(add(iv.dom.min, iv.dom.extent), const(1, iv.dom.extent.dtype))
+        if (
+            found is None
+            or not ana.can_prove_equal(found[i].min_value, iv.dom.min)
+            or not ana.can_prove_equal(found[i].max_value, last)
+        ):
+            refuse(
+                f"the loops may leave out values of iterator `{iv.var.name}` of block {me.block.name_hint}, {why}",
+                at=me,
+                hint="do this before the blocks are moved",
             )
 
 

@@ -406,7 +406,9 @@ class Schedule:
         consumer_blocks: Sequence[BlockRV | str] | None = None,
     ) -> BlockRV:
         readers = None if consumer_blocks is None else [self._block(b) for b in consumer_blocks]
-        return cache.cache_read(self, self._block(block), read_buffer_index, storage_scope, readers)
+        me = self._block(block)
+        which = self._position(me, read_buffer_index, "reads")
+        return cache.cache_read(self, me, which, storage_scope, readers)
 
     def cache_write(
         self,
@@ -416,12 +418,24 @@ class Schedule:
         consumer_blocks: Sequence[BlockRV | str] | None = None,
     ) -> BlockRV:
         readers = None if consumer_blocks is None else [self._block(b) for b in consumer_blocks]
-        return cache.cache_write(self, self._block(block), write_buffer_index, storage_scope, readers)
+        me = self._block(block)
+        which = self._position(me, write_buffer_index, "writes")
+        return cache.cache_write(self, me, which, storage_scope, readers)
 
     def set_scope(
         self, block: BlockRV | str, buffer_index: int | str | Buffer, storage_scope: str
     ) -> None:
-        cache.set_scope(self, self._block(block), buffer_index, storage_scope)
+        me = self._block(block)
+        cache.set_scope(self, me, self._position(me, buffer_index, "writes"), storage_scope)
+
+    def _position(self, block: BlockRV, which: int | str | Buffer, among: str) -> int | str | Buffer:
+        """A buffer by its position among those of a block, as a trace can tell it."""
+        found = self.state.index.blocks.get(block.key)
+        if isinstance(which, Buffer) and found is not None:
+            for i, region in enumerate(getattr(found.block, among)):
+                if region.buffer is which:
+                    return i
+        return which
 
     def storage_align(
         self, block: BlockRV | str, buffer_index: int, axis: int, factor: int, offset: int

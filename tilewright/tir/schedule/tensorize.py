@@ -289,6 +289,7 @@ def _implement(
     ana = sch.state.analyzer_at(me.block.body)
     new = body_block(impl, "impl")
     matches: list[MatchBufferRegion] = []
+    symbols: dict[Var, PrimExpr] = {}
     told = refresh_regions(body_block(desc, "desc"))
     used = {r.buffer: [x.extent for x in r.region] for r in (*told.reads, *told.writes)}
     for theirs, ours in zip(params(desc, "desc"), params(impl, "impl"), strict=True):
@@ -309,6 +310,7 @@ def _implement(
         if theirs not in used or not all(map(ana.can_prove_equal, used[theirs], theirs.shape)):
             _check_inside(ana, here, theirs, region)
         _check_view(sch, ana, here, ours, region, new.body)
+        _check_symbols(ana, here, ours, region, symbols)
         matches.append(MatchBufferRegion(ours, region))
     views = {m.buffer: m.source for m in matches}
     reads = [_moved(ana, r, views) for r in new.reads]
@@ -351,6 +353,21 @@ def _moved(ana: Analyzer, r: BufferRegion, views: dict[Buffer, BufferRegion]) ->
         for s, x in zip(source.region[lead:], r.region, strict=True)
     ]
     return BufferRegion(source.buffer, (*source.region[:lead], *moved))
+
+
+def _check_symbols(
+    ana: Analyzer, here: Stmt, view: Buffer, region: BufferRegion, symbols: dict[Var, PrimExpr]
+) -> None:
+    """Refuse if a variable of the implementation would have to be two things."""
+    lead = len(region.region) - len(view.shape)
+    for name, value in zip(view.strides, region.buffer.dense_strides()[lead:], strict=False):
+        if isinstance(name, Var) and not ana.can_prove_equal(symbols.setdefault(name, value), value):
+            refuse(
+                f"the intrinsic calls two strides `{name.name}`, and one is {symbols[name]}, the other (of "
+                f"{region.buffer.name}) {value}",
+                at=here,
+                hint="give each stride a variable of its own in the impl",
+            )
 
 
 def _check_inside(ana: Analyzer, here: Stmt, view: Buffer, region: BufferRegion) -> None:

@@ -12,7 +12,7 @@ from ...ir.function import PrimFunc
 from ...ir.functor import Mutator, pre_order, renew_defs_in, vars_used
 from ...ir.op import Op
 from ...ir.ops import add, conjuncts, floordiv, greater_equal, less, logical_and, max_of, min_of, neg, sub
-from ...ir.stmt import AttrStmt, For, ForKind, IfThenElse, LetStmt, Stmt, seq
+from ...ir.stmt import AttrStmt, Evaluate, For, ForKind, IfThenElse, LetStmt, Stmt, seq
 from ..analysis.effects import can_trap
 from .simplify import AnalyzedMutator
 
@@ -113,7 +113,8 @@ class _Partition(AnalyzedMutator):
         body = _Assume(known).visit(n.body) if known else n.body
         moved = renew_defs_in(For(n.loop_var, begin, size, kind, body, None, n.annotations, span=n.span))
         # Each loop is cut once: the parts are entered but not cut again.
-        return super().visit_For(moved)
+        made = super().visit_For(moved)
+        return None if _nothing(made) else made
 
     def branched(self, n: For, low: PrimExpr, high: PrimExpr, certain: Mapping[PrimExpr, bool]) -> Stmt:
         inside = logical_and(greater_equal(n.loop_var, low), less(n.loop_var, high))
@@ -169,6 +170,13 @@ class _Assume(Mutator):
                 return self.visit(n.args[1 if known else 2])
             return Call(n.dtype, n.op, (condition, self.visit(n.args[1]), self.visit(n.args[2])))
         return n.map_children(self.visit)
+
+
+def _nothing(s: Stmt) -> bool:
+    """Whether nothing is left to do in a loop nest."""
+    while isinstance(s, For):
+        s = s.body
+    return isinstance(s, Evaluate) and isinstance(s.value, IntImm)
 
 
 def _decided(condition: PrimExpr) -> bool | None:

@@ -10,6 +10,7 @@ from ...ir.function import PrimFunc
 from ...ir.functor import Mutator, pre_order, renew_defs_in, substitute, vars_used
 from ...ir.ops import add, conjuncts, equal, greater_equal, less, logical_and
 from ...ir.stmt import Block, BlockRealize, BufferStore, For, ForKind, IfThenElse, Stmt, seq
+from ..analysis.regions import get_block_read_write_region
 
 __all__ = ["init_nest", "lower_init_block"]
 
@@ -164,6 +165,8 @@ def init_nest(realize: BlockRealize, around: list[For], start: int) -> Stmt | No
         annotations={k: v for k, v in block.annotations.items() if k.startswith("tir.init")},
         span=block.span,
     )
+    reads, _ = get_block_read_write_region(stand_alone, None)
+    stand_alone = stand_alone.replace(reads=tuple(reads))
     realized = BlockRealize([value for _, value in spatial], predicate, stand_alone)
     made: Stmt = substitute(renew_defs_in(realized), copies)
     for loop in reversed(loops):

@@ -1,0 +1,910 @@
+"""Data staged through other memory: cache_read, cache_write, set_scope, storage_align."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from schedule_programs import chain
+from stage_programs import (
+    argmax,
+    backwards,
+    batched,
+    blur,
+    conv2d,
+    fork,
+    levels,
+    matmul_relu,
+    padded,
+    same,
+    same_again,
+    stencil,
+    symbolic_stencil,
+)
+
+from tilewright import tir
+from tilewright.ir.equal import assert_structural_equal
+from tilewright.ir.errors import ScheduleError
+from tilewright.script import tir as T
+
+
+def refusal(refused, sch, step, block, *args):
+    handle = sch.get_block(block)
+    return refused(sch, lambda: getattr(sch, step)(handle, *args))
+
+
+# ---------------------------------------------------------------------------- cache_read: expect
+def test_an_input_is_copied_first(expect):
+    sch = tir.Schedule(backwards)
+    copy = sch.cache_read("B", 0, "shared")
+    assert copy.name == "A_shared"
+    expect(sch.mod["main"], """
+        @T.prim_func
+        def backwards(A: T.Buffer((8,), "float32"), C: T.Buffer((8,), "float32")):
+            # with T.block("root"):
+            B = T.alloc_buffer((8,))
+            A_shared = T.alloc_buffer((8,), scope="shared")
+            for ax0 in range(8):
+                with T.block("A_shared"):
+                    v0 = T.axis.spatial(8, ax0)
+                    T.reads(A[v0])
+                    T.writes(A_shared[v0])
+                    A_shared[v0] = A[v0]
+            for i in range(8):
+                with T.block("B"):
+                    vi = T.axis.spatial(8, i)
+                    T.reads(A_shared[vi])
+                    T.writes(B[vi])
+                    B[vi] = A_shared[vi] * T.float32(2)
+            for i in range(8):
+                with T.block("C"):
+                    vi = T.axis.spatial(8, i)
+                    T.reads(B[7 - vi])
+                    T.writes(C[vi])
+                    C[vi] = B[7 - vi]
+        """)
+    same(backwards, sch)
+
+
+def test_only_what_is_read_is_copied(expect):
+    @T.prim_func
+    def part(A: T.Buffer((8, 8), "float32"), C: T.Buffer((3, 4), "float32")):
+        for i, j in T.grid(3, 4):
+            with T.block("C"):
+                vi, vj = T.axis.remap("SS", [i, j])
+                C[vi, vj] = A[vi + 2, vj * 2]
+
+    sch = tir.Schedule(part)
+    sch.cache_read("C", "A", "local")
+    expect(sch.mod["main"], """
+        @T.prim_func
+        def part(A: T.Buffer((8, 8), "float32"), C: T.Buffer((3, 4), "float32")):
+            # with T.block("root"):
+            A_local = T.alloc_buffer((8, 8), scope="local")
+            for ax0, ax1 in T.grid(3, 7):
+                with T.block("A_local"):
+                    v0 = T.axis.spatial(8, 2 + ax0)
+                    v1 = T.axis.spatial(8, ax1)
+                    T.reads(A[v0, v1])
+                    T.writes(A_local[v0, v1])
+                    A_local[v0, v1] = A[v0, v1]
+            for i, j in T.grid(3, 4):
+                with T.block("C"):
+                    vi, vj = T.axis.remap("SS", [i, j])
+                    T.reads(A_local[vi + 2, vj * 2])
+                    T.writes(C[vi, vj])
+                    C[vi, vj] = A_local[vi + 2, vj * 2]
+        """)
+    same(part, sch)
+    same_again(part, sch)
+
+
+def test_behind_the_block_that_makes_it(expect):
+    sch = tir.Schedule(levels)
+    sch.cache_read("D", "B", "local")
+    expect(sch.mod["main"], """
+        @T.prim_func
+        def levels(A: T.Buffer((8, 4), "float32"), C: T.Buffer((8, 4), "float32"), D: T.Buffer((8, 4), "float32"), E: T.Buffer((8, 4), "float32")):
+            # with T.block("root"):
+            B = T.alloc_buffer((8, 4))
+            B_local = T.alloc_buffer((8, 4), scope="local")
+            for i in range(8):
+                for j in range(4):
+                    with T.block("B"):
+                        vi, vj = T.axis.remap("SS", [i, j])
+                        T.reads(A[vi, vj])
+                        T.writes(B[vi, vj])
+                        B[vi, vj] = A[vi, vj] * T.float32(2)
+                for ax0, ax1 in T.grid(1, 4):
+                    with T.block("B_local"):
+                        v0 = T.axis.spatial(8, i + ax0)
+                        v1 = T.axis.spatial(4, ax1)
+                        T.reads(B[v0, v1])
+                        T.writes(B_local[v0, v1])
+                        B_local[v0, v1] = B[v0, v1]
+                for j in range(4):
+                    with T.block("C"):
+                        vi, vj = T.axis.remap("SS", [i, j])
+                        T.reads(B[vi, vj], A[vi, vj])
+                        T.writes(C[vi, vj])
+                        C[vi, vj] = B[vi, vj] + A[vi, vj]
+                for j in range(4):
+                    with T.block("D"):
+                        vi, vj = T.axis.remap("SS", [i, j])
+                        T.reads(B_local[vi, vj], A[vi, vj])
+                        T.writes(D[vi, vj])
+                        D[vi, vj] = B_local[vi, vj] + A[vi, vj] + T.float32(1)
+            for i, j in T.grid(8, 4):
+                with T.block("E"):
+                    vi, vj = T.axis.remap("SS", [i, j])
+                    T.reads(B[vi, vj], A[vi, vj])
+                    T.writes(E[vi, vj])
+                    E[vi, vj] = B[vi, vj] * A[vi, vj]
+        """)
+    same(levels, sch)
+
+
+def test_one_copy_for_several_readers(expect):
+    sch = tir.Schedule(fork)
+    sch.cache_read("D", 0, "global", ["C", "D"])
+    expect(sch.mod["main"], """
+        @T.prim_func
+        def fork(A: T.Buffer((12,), "float32"), C: T.Buffer((12,), "float32"), D: T.Buffer((12,), "float32")):
+            # with T.block("root"):
+            B = T.alloc_buffer((12,))
+            B_global = T.alloc_buffer((12,))
+            for i in range(12):
+                with T.block("B"):
+                    vi = T.axis.spatial(12, i)
+                    T.reads(A[vi])
+                    T.writes(B[vi])
+                    B[vi] = A[vi] * T.float32(2)
+            for ax0 in range(12):
+                with T.block("B_global"):
+                    v0 = T.axis.spatial(12, ax0)
+                    T.reads(B[v0])
+                    T.writes(B_global[v0])
+                    B_global[v0] = B[v0]
+            for i in range(12):
+                with T.block("C"):
+                    vi = T.axis.spatial(12, i)
+                    T.reads(B_global[vi])
+                    T.writes(C[vi])
+                    C[vi] = B_global[vi] + T.float32(1)
+                with T.block("D"):
+                    vi = T.axis.spatial(12, i)
+                    T.reads(B_global[vi + 2])
+                    T.writes(D[vi])
+                    D[vi] = T.if_then_else(vi < 10, B_global[vi + 2], T.float32(0))
+        """)
+    same(fork, sch)
+
+
+def test_a_cache_under_a_loop_of_its_reader(expect):
+    sch = tir.Schedule(matmul_relu)
+    copy = sch.cache_read("C", 1, "shared")
+    i, j, k = sch.get_loops("C")
+    ko, ki = sch.split(k, [None, 4])
+    sch.reorder(ko, i, j, ki)
+    sch.compute_at(copy, ko)
+    expect(sch.mod["main"], """
+        @T.prim_func
+        def matmul_relu(A: T.Buffer((7, 10), "float32"), B: T.Buffer((10, 6), "float32"), D: T.Buffer((7, 6), "float32")):
+            # with T.block("root"):
+            C = T.alloc_buffer((7, 6))
+            B_shared = T.alloc_buffer((10, 6), scope="shared")
+            for k_0 in range(3):
+                for ax0, ax1 in T.grid(4, 6):
+                    with T.block("B_shared"):
+                        v0 = T.axis.spatial(10, k_0 * 4 + ax0)
+                        v1 = T.axis.spatial(6, ax1)
+                        T.where(k_0 * 4 + ax0 < 10)
+                        T.reads(B[v0, v1])
+                        T.writes(B_shared[v0, v1])
+                        B_shared[v0, v1] = B[v0, v1]
+                for i, j, k_1 in T.grid(7, 6, 4):
+                    with T.block("C"):
+                        vi, vj = T.axis.remap("SS", [i, j])
+                        vk = T.axis.reduce(10, k_0 * 4 + k_1)
+                        T.where(k_0 * 4 + k_1 < 10)
+                        T.reads(A[vi, vk], B_shared[vk, vj])
+                        T.writes(C[vi, vj])
+                        with T.init():
+                            C[vi, vj] = T.float32(0)
+                        C[vi, vj] = C[vi, vj] + A[vi, vk] * B_shared[vk, vj]
+            for i, j in T.grid(7, 6):
+                with T.block("D"):
+                    vi, vj = T.axis.remap("SS", [i, j])
+                    T.reads(C[vi, vj])
+                    T.writes(D[vi, vj])
+                    D[vi, vj] = T.max(C[vi, vj], T.float32(0))
+        """)
+    same(matmul_relu, sch)
+    same_again(matmul_relu, sch)
+
+
+# ---------------------------------------------------------------------------- cache_read: meaning
+@pytest.mark.parametrize("buffer", ["A", "B"])
+@pytest.mark.parametrize("readers", [c for n in (1, 2, 3) for c in itertools.permutations("CDE", n)])
+def test_readers_at_different_levels(buffer, readers):
+    sch = tir.Schedule(levels)
+    sch.cache_read(readers[0], buffer, "global", list(readers))
+    same(levels, sch, build=False)
+    same_again(levels, sch)
+
+
+@pytest.mark.parametrize(
+    ("func", "block"), [(stencil, "C"), (blur, "D"), (conv2d, "S"), (batched, "C"), (padded, "C"), (chain, "D")]
+)
+@pytest.mark.parametrize("scope", ["global", "local"])
+def test_every_buffer_that_a_block_reads(func, block, scope):
+    sch = tir.Schedule(func)
+    for index in range(len(sch.get(sch.get_block(block)).reads)):
+        sch.cache_read(block, index, scope)
+    same(func, sch, build=scope == "local")
+    same_again(func, sch)
+
+
+@pytest.mark.parametrize("factor", [1, 3, 4])
+def test_a_halo_through_a_cache(factor):
+    sch = tir.Schedule(stencil)
+    copy = sch.cache_read("C", "B", "local")
+    outer, inner = sch.split(sch.get_loops("C")[0], [None, factor])
+    sch.compute_at(copy, outer)
+    sch.compute_at("B", outer)
+    assert [b.name for b in sch.get_child_blocks(outer)] == ["B", "B_local", "C"]
+    same(stencil, sch)
+    same_again(stencil, sch)
+
+
+def test_two_levels_of_memory():
+    sch = tir.Schedule(matmul_relu)
+    shared = sch.cache_read("C", 0, "shared")
+    local = sch.cache_read("C", 0, "local")
+    assert (shared.name, local.name) == ("A_shared", "A_shared_local")
+    i, j, k = sch.get_loops("C")
+    io, ii = sch.split(i, [None, 4])
+    ko, ki = sch.split(k, [None, 4])
+    sch.reorder(io, ko, ki, ii, j)
+    sch.compute_at(local, ki)
+    sch.compute_at(shared, ko)
+    same(matmul_relu, sch)
+    same_again(matmul_relu, sch)
+
+
+def test_a_symbolic_shape():
+    sch = tir.Schedule(symbolic_stencil)
+    copy = sch.cache_read("C", "B", "local")
+    sch.compute_at(copy, sch.split(sch.get_loops("C")[0], [None, 4])[0])
+    for n in (1, 4, 6):
+        same(symbolic_stencil, sch, n=n, build=n == 6)
+
+
+def test_a_buffer_that_is_overwritten_later():
+    @T.prim_func
+    def swap(A: T.Buffer((8,), "float32"), C: T.Buffer((8,), "float32")):
+        for i in range(8):
+            with T.block("C"):
+                vi = T.axis.spatial(8, i)
+                C[vi] = A[7 - vi]
+        for i in range(8):
+            with T.block("A"):
+                vi = T.axis.spatial(8, i)
+                A[vi] = T.float32(0)
+
+    sch = tir.Schedule(swap)
+    sch.cache_read("C", "A", "local")
+    same(swap, sch)
+
+
+def test_copies_of_one_buffer_have_names_of_their_own():
+    sch = tir.Schedule(fork)
+    names = [sch.cache_read(b, "B", "local").name for b in "CD"]
+    assert names == ["B_local", "B_local_1"]
+    same(fork, sch)
+    same_again(fork, sch)
+
+
+# ---------------------------------------------------------------------------- cache_read: refuse
+def test_refuse_an_unknown_memory(expect, refused):
+    sch = tir.Schedule(backwards)
+    expect(refusal(refused, sch, "cache_read", "B", 0, "cupboard"), """
+        cache_read(B, read_buffer_index=0, storage_scope='cupboard'): there is no memory named 'cupboard'
+          at test_cache.py:LINE
+
+          | def backwards(A: T.Buffer((8,), "float32"), C: T.Buffer((8,), "float32")):
+          |     # with T.block("root"):
+          |     B = T.alloc_buffer((8,))
+          |     for i in range(8):
+          |         with T.block("B"):    # <-- here
+          |             vi = T.axis.spatial(8, i)
+          |             T.reads(A[vi])
+          |             T.writes(B[vi])
+          |             B[vi] = A[vi] * T.float32(2)
+          |     for i in range(8):
+          |         with T.block("C"):
+          |             vi = T.axis.spatial(8, i)
+          |             T.reads(B[7 - vi])
+          |             T.writes(C[vi])
+          |             C[vi] = B[7 - vi]
+
+          hint: known are global, shared, shared.dyn, local, warp
+        """)
+
+
+def test_refuse_what_the_block_does_not_read(expect, refused):
+    sch = tir.Schedule(backwards)
+    (buffer,) = (w.buffer for w in sch.get(sch.get_block("C")).writes)
+    expect(refusal(refused, sch, "cache_read", "B", 2, "local").splitlines()[0], """
+        cache_read(B, read_buffer_index=2, storage_scope='local'): block B reads 1 regions, and 2 is none of them
+        """)
+    expect(refusal(refused, sch, "cache_read", "B", "C", "local").splitlines()[0], """
+        cache_read(B, read_buffer_index='C', storage_scope='local'): block B does not read 'C'; it reads A
+        """)
+    expect(refusal(refused, sch, "cache_read", "B", buffer, "local").splitlines()[0], """
+        cache_read(B, read_buffer_index=Buffer(C, (8), float32), storage_scope='local'): block B does not read C
+        """)
+
+
+def test_refuse_a_reader_that_does_not_read_it(expect, refused):
+    sch = tir.Schedule(chain)
+    others = [sch.get_block("D")]
+    expect(refusal(refused, sch, "cache_read", "B", "A", "local", others), """
+        cache_read(B, read_buffer_index='A', storage_scope='local', consumer_blocks=[D]): block D does not read A
+          at test_cache.py:LINE
+
+          | def chain(A: T.Buffer((10,), "float32"), D: T.Buffer((10,), "float32")):
+          |     # with T.block("root"):
+          |     B = T.alloc_buffer((10,))
+          |     C = T.alloc_buffer((10,))
+          |     for i in range(10):
+          |         with T.block("B"):
+          |             vi = T.axis.spatial(10, i)
+          |             T.reads(A[vi])
+          |             T.writes(B[vi])
+          |             B[vi] = A[vi] + T.float32(1)
+          |     for i in range(10):
+          |         with T.block("C"):
+          |             vi = T.axis.spatial(10, i)
+          |             T.reads(B[vi])
+          |             T.writes(C[vi])
+          |             C[vi] = B[vi] * T.float32(2)
+          |     for i in range(10):
+          |         with T.block("D"):    # <-- here
+          |             vi = T.axis.spatial(10, i)
+          |             T.reads(C[vi], B[vi])
+          |             T.writes(D[vi])
+          |             D[vi] = C[vi] + B[vi]
+        """)
+
+
+def test_refuse_a_reader_that_writes_it(expect, refused):
+    @T.prim_func
+    def add_one(A: T.Buffer((8,), "float32")):
+        for i in range(8):
+            with T.block("A"):
+                vi = T.axis.spatial(8, i)
+                A[vi] = A[vi] + T.float32(1)
+
+    expect(refusal(refused, tir.Schedule(add_one), "cache_read", "A", 0, "local"), """
+        cache_read(A, read_buffer_index=0, storage_scope='local'): block A writes A too, and the copy would take its writes
+          at test_cache.py:LINE
+
+          | def add_one(A: T.Buffer((8,), "float32")):
+          |     # with T.block("root"):
+          |     for i in range(8):
+          |         with T.block("A"):    # <-- here
+          |             vi = T.axis.spatial(8, i)
+          |             T.reads(A[vi])
+          |             T.writes(A[vi])
+          |             A[vi] = A[vi] + T.float32(1)
+        """)
+    expect(refusal(refused, tir.Schedule(add_one), "cache_write", "A", 0, "local"), """
+        cache_write(A, write_buffer_index=0, storage_scope='local'): block A reads A too, which the other memory does not hold yet
+          at test_cache.py:LINE
+
+          | def add_one(A: T.Buffer((8,), "float32")):
+          |     # with T.block("root"):
+          |     for i in range(8):
+          |         with T.block("A"):    # <-- here
+          |             vi = T.axis.spatial(8, i)
+          |             T.reads(A[vi])
+          |             T.writes(A[vi])
+          |             A[vi] = A[vi] + T.float32(1)
+        """)
+
+
+def test_refuse_a_write_between_readers(expect, refused):
+    @T.prim_func
+    def between(A: T.Buffer((8,), "float32"), C: T.Buffer((8,), "float32"), D: T.Buffer((8,), "float32")):
+        for i in range(8):
+            with T.block("C"):
+                vi = T.axis.spatial(8, i)
+                C[vi] = A[vi]
+        for i in range(8):
+            with T.block("A"):
+                vi = T.axis.spatial(8, i)
+                A[vi] = T.float32(0)
+        for i in range(8):
+            with T.block("D"):
+                vi = T.axis.spatial(8, i)
+                D[vi] = A[vi]
+
+    sch = tir.Schedule(between)
+    others = [sch.get_block("C"), sch.get_block("D")]
+    expect(refusal(refused, sch, "cache_read", "C", 0, "local", others).splitlines()[0], """
+        cache_read(C, read_buffer_index=0, storage_scope='local', consumer_blocks=[C, D]): block A writes A between its readers, so one copy does not do for all of them
+        """)
+    sch.cache_read("C", 0, "local")
+    sch.cache_read("D", 0, "local")
+    same(between, sch)
+
+
+def test_refuse_a_pointer(expect, refused):
+    @T.prim_func
+    def pointer(A: T.Buffer((8,), "float32"), C: T.Buffer((8,), "float32")):
+        for i in range(8):
+            with T.block("C"):
+                vi = T.axis.spatial(8, i)
+                T.reads(A[vi])
+                T.writes(C[vi])
+                T.evaluate(T.call_extern("int32", "copy", T.address_of(C[vi]), T.address_of(A[vi])))
+
+    expect(refusal(refused, tir.Schedule(pointer), "cache_read", "C", 0, "local").splitlines()[0], """
+        cache_read(C, read_buffer_index=0, storage_scope='local'): block C uses A through a pointer, so its reads cannot be turned to the copy
+        """)
+    expect(refusal(refused, tir.Schedule(pointer), "cache_write", "C", 0, "local").splitlines()[0], """
+        cache_write(C, write_buffer_index=0, storage_scope='local'): block C uses C through a pointer, so its writes cannot be turned to other memory
+        """)
+
+
+def test_refuse_a_reader_of_another_scope(expect, refused):
+    @T.prim_func
+    def inside(A: T.Buffer((4, 4), "float32"), C: T.Buffer((4, 4), "float32"), D: T.Buffer((4, 4), "float32")):
+        for i, j in T.grid(4, 4):
+            with T.block("C"):
+                vi, vj = T.axis.remap("SS", [i, j])
+                C[vi, vj] = A[vi, vj]
+        for i in range(4):
+            with T.block("D"):
+                vi = T.axis.spatial(4, i)
+                T.reads(A[vi, 0:4])
+                T.writes(D[vi, 0:4])
+                for j in range(4):
+                    with T.block("inner"):
+                        vj = T.axis.spatial(4, j)
+                        D[vi, vj] = A[vi, vj]
+
+    sch = tir.Schedule(inside)
+    others = [sch.get_block("inner")]
+    expect(refusal(refused, sch, "cache_read", "C", 0, "local", others).splitlines()[0], """
+        cache_read(C, read_buffer_index=0, storage_scope='local', consumer_blocks=[inner]): block inner is not in the scope of block C
+        """)
+    sch.cache_read("D", 0, "local", ["C", "D"])
+    sch.cache_read("inner", 0, "local")
+    same(inside, sch)
+    same_again(inside, sch)
+
+
+# ---------------------------------------------------------------------------- cache_write: expect
+def test_an_output_is_copied_last(expect):
+    sch = tir.Schedule(backwards)
+    copy = sch.cache_write("C", 0, "local")
+    assert copy.name == "C_local"
+    expect(sch.mod["main"], """
+        @T.prim_func
+        def backwards(A: T.Buffer((8,), "float32"), C: T.Buffer((8,), "float32")):
+            # with T.block("root"):
+            B = T.alloc_buffer((8,))
+            C_local = T.alloc_buffer((8,), scope="local")
+            for i in range(8):
+                with T.block("B"):
+                    vi = T.axis.spatial(8, i)
+                    T.reads(A[vi])
+                    T.writes(B[vi])
+                    B[vi] = A[vi] * T.float32(2)
+            for i in range(8):
+                with T.block("C"):
+                    vi = T.axis.spatial(8, i)
+                    T.reads(B[7 - vi])
+                    T.writes(C_local[vi])
+                    C_local[vi] = B[7 - vi]
+            for ax0 in range(8):
+                with T.block("C_local"):
+                    v0 = T.axis.spatial(8, ax0)
+                    T.reads(C_local[v0])
+                    T.writes(C[v0])
+                    C[v0] = C_local[v0]
+        """)
+    same(backwards, sch)
+
+
+def test_a_reduction_in_registers(expect):
+    sch = tir.Schedule(matmul_relu)
+    copy = sch.cache_write("C", 0, "local")
+    i, j, k = sch.get_loops("C")
+    sch.reverse_compute_at(copy, j)
+    expect(sch.mod["main"], """
+        @T.prim_func
+        def matmul_relu(A: T.Buffer((7, 10), "float32"), B: T.Buffer((10, 6), "float32"), D: T.Buffer((7, 6), "float32")):
+            # with T.block("root"):
+            C = T.alloc_buffer((7, 6))
+            C_local = T.alloc_buffer((7, 6), scope="local")
+            for i, j in T.grid(7, 6):
+                for k in range(10):
+                    with T.block("C"):
+                        vi, vj, vk = T.axis.remap("SSR", [i, j, k])
+                        T.reads(A[vi, vk], B[vk, vj])
+                        T.writes(C_local[vi, vj])
+                        with T.init():
+                            C_local[vi, vj] = T.float32(0)
+                        C_local[vi, vj] = C_local[vi, vj] + A[vi, vk] * B[vk, vj]
+                with T.block("C_local"):
+                    v0, v1 = T.axis.remap("SS", [i, j])
+                    T.reads(C_local[v0, v1])
+                    T.writes(C[v0, v1])
+                    C[v0, v1] = C_local[v0, v1]
+            for i, j in T.grid(7, 6):
+                with T.block("D"):
+                    vi, vj = T.axis.remap("SS", [i, j])
+                    T.reads(C[vi, vj])
+                    T.writes(D[vi, vj])
+                    D[vi, vj] = T.max(C[vi, vj], T.float32(0))
+        """)
+    same(matmul_relu, sch)
+    same_again(matmul_relu, sch)
+
+
+def test_under_a_shared_loop(expect):
+    sch = tir.Schedule(levels)
+    sch.cache_write("B", 0, "local")
+    expect(sch.mod["main"], """
+        @T.prim_func
+        def levels(A: T.Buffer((8, 4), "float32"), C: T.Buffer((8, 4), "float32"), D: T.Buffer((8, 4), "float32"), E: T.Buffer((8, 4), "float32")):
+            # with T.block("root"):
+            B = T.alloc_buffer((8, 4))
+            B_local = T.alloc_buffer((8, 4), scope="local")
+            for i in range(8):
+                for j in range(4):
+                    with T.block("B"):
+                        vi, vj = T.axis.remap("SS", [i, j])
+                        T.reads(A[vi, vj])
+                        T.writes(B_local[vi, vj])
+                        B_local[vi, vj] = A[vi, vj] * T.float32(2)
+                for ax0, ax1 in T.grid(1, 4):
+                    with T.block("B_local"):
+                        v0 = T.axis.spatial(8, i + ax0)
+                        v1 = T.axis.spatial(4, ax1)
+                        T.reads(B_local[v0, v1])
+                        T.writes(B[v0, v1])
+                        B[v0, v1] = B_local[v0, v1]
+                for j in range(4):
+                    with T.block("C"):
+                        vi, vj = T.axis.remap("SS", [i, j])
+                        T.reads(B[vi, vj], A[vi, vj])
+                        T.writes(C[vi, vj])
+                        C[vi, vj] = B[vi, vj] + A[vi, vj]
+                for j in range(4):
+                    with T.block("D"):
+                        vi, vj = T.axis.remap("SS", [i, j])
+                        T.reads(B[vi, vj], A[vi, vj])
+                        T.writes(D[vi, vj])
+                        D[vi, vj] = B[vi, vj] + A[vi, vj] + T.float32(1)
+            for i, j in T.grid(8, 4):
+                with T.block("E"):
+                    vi, vj = T.axis.remap("SS", [i, j])
+                    T.reads(B[vi, vj], A[vi, vj])
+                    T.writes(E[vi, vj])
+                    E[vi, vj] = B[vi, vj] * A[vi, vj]
+        """)
+    same(levels, sch)
+
+
+def test_readers_of_the_cache(expect):
+    sch = tir.Schedule(chain)
+    sch.cache_write("B", 0, "local", ["D"])
+    expect(sch.mod["main"], """
+        @T.prim_func
+        def chain(A: T.Buffer((10,), "float32"), D: T.Buffer((10,), "float32")):
+            # with T.block("root"):
+            B = T.alloc_buffer((10,))
+            C = T.alloc_buffer((10,))
+            B_local = T.alloc_buffer((10,), scope="local")
+            for i in range(10):
+                with T.block("B"):
+                    vi = T.axis.spatial(10, i)
+                    T.reads(A[vi])
+                    T.writes(B_local[vi])
+                    B_local[vi] = A[vi] + T.float32(1)
+            for ax0 in range(10):
+                with T.block("B_local"):
+                    v0 = T.axis.spatial(10, ax0)
+                    T.reads(B_local[v0])
+                    T.writes(B[v0])
+                    B[v0] = B_local[v0]
+            for i in range(10):
+                with T.block("C"):
+                    vi = T.axis.spatial(10, i)
+                    T.reads(B[vi])
+                    T.writes(C[vi])
+                    C[vi] = B[vi] * T.float32(2)
+            for i in range(10):
+                with T.block("D"):
+                    vi = T.axis.spatial(10, i)
+                    T.reads(C[vi], B_local[vi])
+                    T.writes(D[vi])
+                    D[vi] = C[vi] + B_local[vi]
+        """)
+    same(chain, sch)
+    same_again(chain, sch)
+
+
+# ---------------------------------------------------------------------------- cache_write: meaning
+@pytest.mark.parametrize(
+    ("func", "block"),
+    [(stencil, "B"), (stencil, "C"), (blur, "D"), (conv2d, "P"), (conv2d, "S"), (batched, "C"), (levels, "C")],
+)
+def test_what_a_block_writes_in_other_memory(func, block):
+    sch = tir.Schedule(func)
+    sch.cache_write(block, 0, "local")
+    same(func, sch)
+    same_again(func, sch)
+
+
+@pytest.mark.parametrize("reader", ["C", "D", "E"])
+def test_one_reader_of_the_cache(reader):
+    sch = tir.Schedule(levels)
+    sch.cache_write("B", 0, "local", [reader])
+    same(levels, sch)
+
+
+@pytest.mark.parametrize("factor", [3, 4, 5])
+def test_tiles_under_a_loop_that_consumers_share(factor):
+    sch = tir.Schedule(fork)
+    outer, _ = sch.split(sch.get_loops("C")[0], [None, factor])
+    sch.compute_at("B", outer)
+    sch.cache_write("B", 0, "local")
+    sch.cache_write("D", 0, "local")
+    same(fork, sch)
+    same_again(fork, sch)
+
+
+@pytest.mark.parametrize("index", [0, 1])
+def test_one_of_two_results(index):
+    sch = tir.Schedule(argmax)
+    sch.cache_write("R", index, "local")
+    same(argmax, sch)
+    same_again(argmax, sch)
+
+
+def test_a_blocked_matmul_with_a_write_cache():
+    sch = tir.Schedule(matmul_relu)
+    sch.reverse_compute_at("D", sch.get_loops("C")[1])
+    copy = sch.cache_write("D", 0, "local")
+    same(matmul_relu, sch)
+    assert copy.name == "D_local"
+    same_again(matmul_relu, sch)
+
+
+# ---------------------------------------------------------------------------- cache_write: refuse
+def test_refuse_a_buffer_of_two_blocks(expect, refused):
+    sch = tir.Schedule(matmul_relu)
+    sch.decompose_reduction("C", sch.get_loops("C")[2])
+    expect(refusal(refused, sch, "cache_write", "C", 0, "local").splitlines()[0], """
+        cache_write(C, write_buffer_index=0, storage_scope='local'): block C_init writes C too, so block C alone does not say what it holds
+        """)
+
+
+def test_refuse_what_the_block_does_not_write(expect, refused):
+    sch = tir.Schedule(backwards)
+    expect(refusal(refused, sch, "cache_write", "B", 1, "local").splitlines()[0], """
+        cache_write(B, write_buffer_index=1, storage_scope='local'): block B writes 1 regions, and 1 is none of them
+        """)
+    expect(refusal(refused, sch, "cache_write", "B", "A", "local").splitlines()[0], """
+        cache_write(B, write_buffer_index='A', storage_scope='local'): block B does not write 'A'; it writes B
+        """)
+    expect(refusal(refused, sch, "cache_write", "B", 0, "").splitlines()[0], """
+        cache_write(B, write_buffer_index=0, storage_scope=''): there is no memory named ''
+        """)
+    others = [sch.get_block("B")]
+    expect(refusal(refused, sch, "cache_write", "C", 0, "local", others).splitlines()[0], """
+        cache_write(C, write_buffer_index=0, storage_scope='local', consumer_blocks=[B]): block B does not read C
+        """)
+
+
+# ---------------------------------------------------------------------------- set_scope
+def test_another_memory(expect):
+    sch = tir.Schedule(backwards)
+    sch.set_scope("B", 0, "shared")
+    expect(sch.mod["main"], """
+        @T.prim_func
+        def backwards(A: T.Buffer((8,), "float32"), C: T.Buffer((8,), "float32")):
+            # with T.block("root"):
+            B = T.alloc_buffer((8,), scope="shared")
+            for i in range(8):
+                with T.block("B"):
+                    vi = T.axis.spatial(8, i)
+                    T.reads(A[vi])
+                    T.writes(B[vi])
+                    B[vi] = A[vi] * T.float32(2)
+            for i in range(8):
+                with T.block("C"):
+                    vi = T.axis.spatial(8, i)
+                    T.reads(B[7 - vi])
+                    T.writes(C[vi])
+                    C[vi] = B[7 - vi]
+        """)
+    same(backwards, sch)
+    same_again(backwards, sch)
+
+
+def test_the_same_memory_changes_nothing():
+    sch = tir.Schedule(backwards)
+    before = sch.mod
+    sch.set_scope("B", "B", "global")
+    assert sch.mod is before
+    sch.set_scope("B", sch.get(sch.get_block("B")).writes[0].buffer, "local")
+    sch.set_scope("B", "B", "global")
+    assert_structural_equal(sch.mod, before)
+
+
+def test_the_memory_of_a_reduction_under_its_reader():
+    sch = tir.Schedule(conv2d)
+    sch.compute_at("S", sch.get_loops("Y")[1])
+    sch.set_scope("S", 0, "local")
+    sch.set_scope("P", "P", "global.tile")
+    same(conv2d, sch)
+    same_again(conv2d, sch)
+
+
+def test_refuse_the_memory_of_a_parameter(expect, refused):
+    sch = tir.Schedule(backwards)
+    expect(refusal(refused, sch, "set_scope", "C", 0, "shared"), """
+        set_scope(C, buffer_index=0, storage_scope='shared'): C is a parameter of the function: who calls it decides where it lies
+          at test_cache.py:LINE
+
+          | def backwards(A: T.Buffer((8,), "float32"), C: T.Buffer((8,), "float32")):
+          |     # with T.block("root"):
+          |     B = T.alloc_buffer((8,))
+          |     for i in range(8):
+          |         with T.block("B"):
+          |             vi = T.axis.spatial(8, i)
+          |             T.reads(A[vi])
+          |             T.writes(B[vi])
+          |             B[vi] = A[vi] * T.float32(2)
+          |     for i in range(8):
+          |         with T.block("C"):    # <-- here
+          |             vi = T.axis.spatial(8, i)
+          |             T.reads(B[7 - vi])
+          |             T.writes(C[vi])
+          |             C[vi] = B[7 - vi]
+        """)
+    expect(refusal(refused, sch, "set_scope", "B", 0, "nowhere").splitlines()[0], """
+        set_scope(B, buffer_index=0, storage_scope='nowhere'): there is no memory named 'nowhere'
+        """)
+    expect(refusal(refused, sch, "set_scope", "B", 1, "local").splitlines()[0], """
+        set_scope(B, buffer_index=1, storage_scope='local'): block B writes 1 regions, and 1 is none of them
+        """)
+
+
+# ---------------------------------------------------------------------------- storage_align
+def aligned(sch, block):
+    return sch.get(sch.get_block(block)).annotations["buffer_dim_align"]
+
+
+def test_a_stride(expect):
+    sch = tir.Schedule(blur)
+    sch.storage_align("B", 0, 0, 16, 1)
+    expect(sch.mod["main"], """
+        @T.prim_func
+        def blur(A: T.Buffer((9, 11), "float32"), D: T.Buffer((7, 9), "float32")):
+            # with T.block("root"):
+            B = T.alloc_buffer((9, 9))
+            for i, j in T.grid(9, 9):
+                with T.block("B"):
+                    vi, vj = T.axis.remap("SS", [i, j])
+                    T.reads(A[vi, vj:vj + 3])
+                    T.writes(B[vi, vj])
+                    T.block_attr({"buffer_dim_align": [[0, 0, 16, 1]]})
+                    B[vi, vj] = A[vi, vj] + A[vi, vj + 1] + A[vi, vj + 2]
+            for i, j in T.grid(7, 9):
+                with T.block("D"):
+                    vi, vj = T.axis.remap("SS", [i, j])
+                    T.reads(B[vi:vi + 3, vj])
+                    T.writes(D[vi, vj])
+                    D[vi, vj] = B[vi, vj] + B[vi + 1, vj] + B[vi + 2, vj]
+        """)
+    same(blur, sch)
+    same_again(blur, sch)
+
+
+def test_a_later_stride_takes_the_place_of_an_earlier_one():
+    sch = tir.Schedule(conv2d)
+    sch.storage_align("P", 0, -2, 8, 1)
+    sch.storage_align("P", 0, 0, 64, 0)
+    assert aligned(sch, "P") == [[0, 1, 8, 1], [0, 0, 64, 0]]
+    sch.storage_align("P", 0, 1, 4, 2)
+    assert aligned(sch, "P") == [[0, 0, 64, 0], [0, 1, 4, 2]]
+    same(conv2d, sch)
+    same_again(conv2d, sch)
+
+
+@pytest.mark.parametrize(("factor", "offset"), [(1, 0), (32, 0), (32, 1), (4, 3)])
+def test_a_stride_of_a_cache_under_a_loop(factor, offset):
+    sch = tir.Schedule(matmul_relu)
+    copy = sch.cache_read("C", 1, "global")
+    ko, ki = sch.split(sch.get_loops("C")[2], [None, 4])
+    i, j, *_ = sch.get_loops("C")
+    sch.reorder(ko, i, j, ki)
+    sch.compute_at(copy, ko)
+    sch.storage_align(copy, 0, 0, factor, offset)
+    same(matmul_relu, sch)
+    same_again(matmul_relu, sch)
+
+
+def test_refuse_a_stride(expect, refused):
+    sch = tir.Schedule(blur)
+    expect(refusal(refused, sch, "storage_align", "D", 0, 0, 4, 0), """
+        storage_align(D, buffer_index=0, axis=0, factor=4, offset=0): D is a parameter of the function: who calls it decides where it lies
+          at test_cache.py:LINE
+
+          | def blur(A: T.Buffer((9, 11), "float32"), D: T.Buffer((7, 9), "float32")):
+          |     # with T.block("root"):
+          |     B = T.alloc_buffer((9, 9))
+          |     for i, j in T.grid(9, 9):
+          |         with T.block("B"):
+          |             vi, vj = T.axis.remap("SS", [i, j])
+          |             T.reads(A[vi, vj:vj + 3])
+          |             T.writes(B[vi, vj])
+          |             B[vi, vj] = A[vi, vj] + A[vi, vj + 1] + A[vi, vj + 2]
+          |     for i, j in T.grid(7, 9):
+          |         with T.block("D"):    # <-- here
+          |             vi, vj = T.axis.remap("SS", [i, j])
+          |             T.reads(B[vi:vi + 3, vj])
+          |             T.writes(D[vi, vj])
+          |             D[vi, vj] = B[vi, vj] + B[vi + 1, vj] + B[vi + 2, vj]
+        """)
+    for args in ((0, 1, 4, 0), (0, 2, 4, 0), (0, -1, 4, 0), (0, -3, 4, 0), (0, 0, 0, 0), (1, 0, 4, 0)):
+        assert "storage_align(B" in refusal(refused, sch, "storage_align", "B", *args)
+    expect(refusal(refused, sch, "storage_align", "B", 0, 1, 4, 0).splitlines()[0], """
+        storage_align(B, buffer_index=0, axis=1, factor=4, offset=0): axis=1: only the stride of a dimension before the last of 2 can be changed
+        """)
+    expect(refusal(refused, sch, "storage_align", "B", 0, 0, 0, 0).splitlines()[0], """
+        storage_align(B, buffer_index=0, axis=0, factor=0, offset=0): factor=0: it must be at least 1
+        """)
+    expect(refusal(refused, sch, "storage_align", "B", 3, 0, 4, 0).splitlines()[0], """
+        storage_align(B, buffer_index=3, axis=0, factor=4, offset=0): block B writes 1 regions, and 3 is none of them
+        """)
+
+
+# ---------------------------------------------------------------------------- at random
+@settings(max_examples=40, deadline=None, derandomize=True)
+@given(st.data())
+def test_random_caches_mean_the_same_or_are_refused(data):
+    func = data.draw(st.sampled_from([stencil, blur, conv2d, matmul_relu, fork, levels, chain, argmax]))
+    sch = tir.Schedule(func)
+    for _ in range(data.draw(st.integers(1, 5))):
+        names = [b.name for b in sch.get_child_blocks(sch.get_block("root"))]
+        block, other = data.draw(st.sampled_from(names)), data.draw(st.sampled_from(names))
+        scope = data.draw(st.sampled_from(["global", "local"]))
+        step = data.draw(st.sampled_from(["read", "read", "write", "split", "at", "back"]))
+        before = sch.mod
+        try:
+            if step == "read":
+                readers = data.draw(st.sampled_from([None, [other], [other, block]]))
+                sch.cache_read(block, data.draw(st.integers(0, 1)), scope, readers)
+            elif step == "write":
+                readers = data.draw(st.sampled_from([None, None, [other]]))
+                sch.cache_write(block, 0, scope, readers)
+            elif step == "split":
+                sch.split(data.draw(st.sampled_from(sch.get_loops(block))), [None, data.draw(st.integers(2, 5))])
+            elif step == "at":
+                sch.compute_at(block, data.draw(st.sampled_from(sch.get_loops(other))))
+            else:
+                sch.reverse_compute_at(block, data.draw(st.sampled_from(sch.get_loops(other))))
+        except ScheduleError:
+            assert sch.mod is before
+    same(func, sch, build=False)
+    same_again(func, sch)

@@ -1,0 +1,724 @@
+"""Blocks dissolved in their consumers or in their producer: compute_inline, reverse_compute_inline."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from schedule_programs import chain, matmul
+from stage_programs import (
+    backwards,
+    batched,
+    blur,
+    conv2d,
+    fork,
+    levels,
+    matmul_relu,
+    overwritten,
+    padded,
+    same,
+    same_again,
+    stencil,
+    symbolic_stencil,
+)
+
+from tilewright import tir
+from tilewright.ir.errors import ScheduleError
+from tilewright.script import tir as T
+
+
+# ---------------------------------------------------------------------------- compute_inline: expect
+def test_into_a_stencil(expect):
+    sch = tir.Schedule(stencil)
+    sch.compute_inline("B")
+    expect(sch.mod["main"], """
+        @T.prim_func
+        def stencil(A: T.Buffer((10,), "float32"), C: T.Buffer((10,), "float32")):
+            # with T.block("root"):
+            for i in range(10):
+                with T.block("C"):
+                    vi = T.axis.spatial(10, i)
+                    T.reads(A[vi - 1:vi + 2])
+                    T.writes(C[vi])
+                    C[vi] = T.if_then_else(1 <= vi, A[vi - 1] * T.float32(2), T.float32(0)) + A[vi] * T.float32(2) + T.if_then_else(vi < 9, A[vi + 1] * T.float32(2), T.float32(0))
+        """)
+    same(stencil, sch)
+
+
+def test_into_several_consumers(expect):
+    sch = tir.Schedule(fork)
+    sch.compute_inline("B")
+    expect(sch.mod["main"], """
+        @T.prim_func
+        def fork(A: T.Buffer((12,), "float32"), C: T.Buffer((12,), "float32"), D: T.Buffer((12,), "float32")):
+            # with T.block("root"):
+            for i in range(12):
+                with T.block("C"):
+                    vi = T.axis.spatial(12, i)
+                    T.reads(A[vi])
+                    T.writes(C[vi])
+                    C[vi] = A[vi] * T.float32(2) + T.float32(1)
+                with T.block("D"):
+                    vi = T.axis.spatial(12, i)
+                    T.reads(A[vi + 2])
+                    T.writes(D[vi])
+                    D[vi] = T.if_then_else(vi < 10, A[vi + 2] * T.float32(2), T.float32(0))
+        """)
+    same(fork, sch)
+
+
+def test_padding_into_the_body_of_a_reduction(expect):
+    sch = tir.Schedule(conv2d)
+    sch.compute_inline("P")
+    expect(sch.mod["main"], """
+        @T.prim_func
+        def conv2d(X: T.Buffer((2, 5, 6), "float32"), W: T.Buffer((3, 2, 3, 3), "float32"), Y: T.Buffer((3, 5, 6), "float32")):
+            # with T.block("root"):
+            S = T.alloc_buffer((3, 5, 6))
+            for o, y, x, c, ky, kx in T.grid(3, 5, 6, 2, 3, 3):
+                with T.block("S"):
+                    vo, vy, vx, vc, vky, vkx = T.axis.remap("SSSRRR", [o, y, x, c, ky, kx])
+                    T.reads(X[vc, vy + vky - 1, vx + vkx - 1], W[vo, vc, vky, vkx])
+                    T.writes(S[vo, vy, vx])
+                    with T.init():
+                        S[vo, vy, vx] = T.float32(0)
+                    S[vo, vy, vx] = S[vo, vy, vx] + T.if_then_else(1 <= vy + vky and vy + vky < 6 and 1 <= vx + vkx and vx + vkx < 7, X[vc, vy + vky - 1, vx + vkx - 1], T.float32(0)) * W[vo, vc, vky, vkx]
+            for o, y, x in T.grid(3, 5, 6):
+                with T.block("Y"):
+                    vo, vy, vx = T.axis.remap("SSS", [o, y, x])
+                    T.reads(S[vo, vy, vx])
+                    T.writes(Y[vo, vy, vx])
+                    Y[vo, vy, vx] = T.max(S[vo, vy, vx], T.float32(0))
+        """)
+    same(conv2d, sch)
+
+
+def test_into_an_init(expect):
+    @T.prim_func
+    def biased(A: T.Buffer((4, 3), "float32"), Z: T.Buffer((4,), "float32"), C: T.Buffer((4,), "float32")):
+        B = T.alloc_buffer((4,))
+        for i in range(4):
+            with T.block("B"):
+                vi = T.axis.spatial(4, i)
+                B[vi] = Z[vi] * T.float32(2)
+        for i, k in T.grid(4, 3):
+            with T.block("C"):
+                vi, vk = T.axis.remap("SR", [i, k])
+                with T.init():
+                    C[vi] = B[vi]
+                C[vi] = C[vi] + A[vi, vk]
+
+    sch = tir.Schedule(biased)
+    sch.compute_inline("B")
+    expect(sch.mod["main"], """
+        @T.prim_func
+        def biased(A: T.Buffer((4, 3), "float32"), Z: T.Buffer((4,), "float32"), C: T.Buffer((4,), "float32")):
+            # with T.block("root"):
+            for i, k in T.grid(4, 3):
+                with T.block("C"):
+                    vi, vk = T.axis.remap("SR", [i, k])
+                    T.reads(Z[vi], A[vi, vk])
+                    T.writes(C[vi])
+                    with T.init():
+                        C[vi] = Z[vi] * T.float32(2)
+                    C[vi] = C[vi] + A[vi, vk]
+        """)
+    same(biased, sch)
+    same_again(biased, sch)
+
+
+def test_into_blocks_inside_a_block(expect):
+    @T.prim_func
+    def inner(A: T.Buffer((4, 4), "float32"), D: T.Buffer((4, 4), "float32")):
+        B = T.alloc_buffer((4, 4))
+        for i, j in T.grid(4, 4):
+            with T.block("B"):
+                vi, vj = T.axis.remap("SS", [i, j])
+                B[vi, vj] = A[vj, vi]
+        for i in range(4):
+            with T.block("D"):
+                vi = T.axis.spatial(4, i)
+                T.reads(B[vi, 0:4])
+                T.writes(D[vi, 0:4])
+                for j in range(4):
+                    with T.block("inner"):
+                        vj = T.axis.spatial(4, j)
+                        D[vi, vj] = B[vi, vj]
+
+    sch = tir.Schedule(inner)
+    sch.compute_inline("B")
+    expect(sch.mod["main"], """
+        @T.prim_func
+        def inner(A: T.Buffer((4, 4), "float32"), D: T.Buffer((4, 4), "float32")):
+            # with T.block("root"):
+            for i in range(4):
+                with T.block("D"):
+                    vi = T.axis.spatial(4, i)
+                    T.reads(A[0:4, vi])
+                    T.writes(D[vi, 0:4])
+                    for j in range(4):
+                        with T.block("inner"):
+                            vj = T.axis.spatial(4, j)
+                            T.reads(A[vj, vi])
+                            T.writes(D[vi, vj])
+                            D[vi, vj] = A[vj, vi]
+        """)
+    same(inner, sch)
+
+
+def test_a_transposed_and_a_constant_block():
+    @T.prim_func
+    def mixed(A: T.Buffer((3, 4), "float32"), D: T.Buffer((4, 3), "float32")):
+        B = T.alloc_buffer((4, 3))
+        C = T.alloc_buffer((4, 3))
+        for i, j in T.grid(3, 4):
+            with T.block("B"):
+                vi, vj = T.axis.remap("SS", [i, j])
+                B[vj, vi] = A[vi, vj]
+        for i, j in T.grid(4, 3):
+            with T.block("C"):
+                vi, vj = T.axis.remap("SS", [i, j])
+                C[vi, vj] = T.float32(3)
+        for i, j in T.grid(4, 3):
+            with T.block("D"):
+                vi, vj = T.axis.remap("SS", [i, j])
+                D[vi, vj] = B[vi, vj] + C[vi, vj]
+
+    sch = tir.Schedule(mixed)
+    sch.compute_inline("B")
+    sch.compute_inline("C")
+    assert "alloc_buffer" not in sch.mod.script()
+    assert "D[vi, vj] = A[vj, vi] + T.float32(3)" in sch.mod.script()
+    same(mixed, sch)
+    same_again(mixed, sch)
+
+
+# ---------------------------------------------------------------------------- compute_inline: meaning
+@pytest.mark.parametrize(
+    ("func", "block"),
+    [(stencil, "B"), (blur, "B"), (conv2d, "P"), (fork, "B"), (levels, "B"), (padded, "B"), (backwards, "B")],
+)
+@pytest.mark.parametrize("split", [False, True])
+def test_meaning_and_trace(func, block, split):
+    sch = tir.Schedule(func)
+    if split:  # the loops of an inlined block do not matter, nor the conditions that a split gave it
+        sch.split(sch.get_loops(block)[0], [None, 3])
+    sch.compute_inline(block)
+    same(func, sch, build=not split)
+    same_again(func, sch)
+
+
+def test_a_chain_in_either_order():
+    for order in ("BC", "CB"):
+        sch = tir.Schedule(chain)
+        for name in order:
+            sch.compute_inline(name)
+        assert [b.name for b in sch.get_child_blocks(sch.get_block("root"))] == ["D"]
+        same(chain, sch)
+
+
+def test_symbolic_shapes():
+    sch = tir.Schedule(symbolic_stencil)
+    sch.compute_inline("B")
+    for n in (1, 2, 7):
+        same(symbolic_stencil, sch, n=n, build=n == 7)
+
+
+def test_a_handle_of_an_inlined_block_says_what_became_of_it(refused):
+    sch = tir.Schedule(stencil)
+    block = sch.get_block("B")
+    sch.compute_inline(block)
+    assert refused(sch, lambda: sch.get_loops(block)).splitlines()[0] == (
+        "get_loops(B): block B does not exist any more: it went with compute_inline(B)"
+    )
+
+
+# ---------------------------------------------------------------------------- compute_inline: refuse
+def test_refuse_a_reduction(expect, refused):
+    sch = tir.Schedule(matmul_relu)
+    block = sch.get_block("C")
+    expect(refused(sch, lambda: sch.compute_inline(block)), """
+        compute_inline(C): block C is a reduction, which takes many steps for one element
+          at test_inline.py:LINE
+
+          | def matmul_relu(A: T.Buffer((7, 10), "float32"), B: T.Buffer((10, 6), "float32"), D: T.Buffer((7, 6), "float32")):
+          |     # with T.block("root"):
+          |     C = T.alloc_buffer((7, 6))
+          |     for i, j, k in T.grid(7, 6, 10):
+          |         with T.block("C"):    # <-- here
+          |             vi, vj, vk = T.axis.remap("SSR", [i, j, k])
+          |             T.reads(A[vi, vk], B[vk, vj])
+          |             T.writes(C[vi, vj])
+          |             with T.init():
+          |                 C[vi, vj] = T.float32(0)
+          |             C[vi, vj] = C[vi, vj] + A[vi, vk] * B[vk, vj]
+          |     for i, j in T.grid(7, 6):
+          |         with T.block("D"):
+          |             vi, vj = T.axis.remap("SS", [i, j])
+          |             T.reads(C[vi, vj])
+          |             T.writes(D[vi, vj])
+          |             D[vi, vj] = T.max(C[vi, vj], T.float32(0))
+
+          hint: use compute_at to compute it close to its consumer
+        """)
+
+
+def test_refuse_an_output(expect, refused):
+    sch = tir.Schedule(backwards)
+    block = sch.get_block("C")
+    expect(refused(sch, lambda: sch.compute_inline(block)), """
+        compute_inline(C): block C writes an output of its scope, which must be stored
+          at test_inline.py:LINE
+
+          | def backwards(A: T.Buffer((8,), "float32"), C: T.Buffer((8,), "float32")):
+          |     # with T.block("root"):
+          |     B = T.alloc_buffer((8,))
+          |     for i in range(8):
+          |         with T.block("B"):
+          |             vi = T.axis.spatial(8, i)
+          |             T.reads(A[vi])
+          |             T.writes(B[vi])
+          |             B[vi] = A[vi] * T.float32(2)
+          |     for i in range(8):
+          |         with T.block("C"):    # <-- here
+          |             vi = T.axis.spatial(8, i)
+          |             T.reads(B[7 - vi])
+          |             T.writes(C[vi])
+          |             C[vi] = B[7 - vi]
+        """)
+
+
+def test_refuse_inputs_that_change_in_between(expect, refused):
+    sch = tir.Schedule(overwritten)
+    block = sch.get_block("B")
+    expect(refused(sch, lambda: sch.compute_inline(block)), """
+        compute_inline(B): block A writes A after block B has read it, and its readers would see the new values
+          at test_inline.py:LINE
+
+          | def overwritten(A: T.Buffer((8,), "float32"), C: T.Buffer((8,), "float32")):
+          |     # with T.block("root"):
+          |     B = T.alloc_buffer((8,))
+          |     for i in range(8):
+          |         with T.block("B"):
+          |             vi = T.axis.spatial(8, i)
+          |             T.reads(A[vi])
+          |             T.writes(B[vi])
+          |             B[vi] = A[vi] * T.float32(2)
+          |     for i in range(8):
+          |         with T.block("A"):    # <-- here
+          |             vi = T.axis.spatial(8, i)
+          |             T.reads()
+          |             T.writes(A[vi])
+          |             A[vi] = T.float32(0)
+          |     for i in range(8):
+          |         with T.block("C"):
+          |             vi = T.axis.spatial(8, i)
+          |             T.reads(B[vi])
+          |             T.writes(C[vi])
+          |             C[vi] = B[vi]
+        """)
+
+
+def first_line(sch, refused, step, block):
+    handle = sch.get_block(block)
+    return refused(sch, lambda: getattr(sch, step)(handle)).splitlines()[0]
+
+
+def test_refuse_two_blocks_that_fill_one_buffer(expect, refused):
+    @T.prim_func
+    def halves(A: T.Buffer((8,), "float32"), C: T.Buffer((8,), "float32")):
+        B = T.alloc_buffer((8,))
+        for i in range(4):
+            with T.block("B"):
+                vi = T.axis.spatial(4, i)
+                B[vi] = A[vi]
+        for i in range(4):
+            with T.block("B2"):
+                vi = T.axis.spatial(4, i)
+                B[vi + 4] = A[vi]
+        for i in range(8):
+            with T.block("C"):
+                vi = T.axis.spatial(8, i)
+                C[vi] = B[vi]
+
+    expect(first_line(tir.Schedule(halves), refused, "compute_inline", "B"), """
+        compute_inline(B): block B2 writes B too, so block B alone does not say what it holds
+        """)
+
+
+def test_refuse_more_than_a_store(expect, refused):
+    @T.prim_func
+    def pair(A: T.Buffer((8,), "float32"), C: T.Buffer((8,), "float32")):
+        B = T.alloc_buffer((8,))
+        B2 = T.alloc_buffer((8,))
+        for i in range(8):
+            with T.block("B"):
+                vi = T.axis.spatial(8, i)
+                B[vi] = A[vi]
+                B2[vi] = A[vi] + T.float32(1)
+        for i in range(8):
+            with T.block("C"):
+                vi = T.axis.spatial(8, i)
+                C[vi] = B[vi] * B2[vi]
+
+    expect(first_line(tir.Schedule(pair), refused, "compute_inline", "B"), """
+        compute_inline(B): block B does more than store one value, so it cannot be inlined
+        """)
+
+
+def test_refuse_a_place_that_cannot_be_traced_back(expect, refused):
+    @T.prim_func
+    def spread(A: T.Buffer((4,), "float32"), C: T.Buffer((8,), "float32")):
+        B = T.alloc_buffer((8,))
+        for i in range(4):
+            with T.block("B"):
+                vi = T.axis.spatial(4, i)
+                B[vi * 2] = A[vi]
+        for i in range(8):
+            with T.block("C"):
+                vi = T.axis.spatial(8, i)
+                C[vi] = T.if_then_else(vi % 2 == 0, B[vi], T.float32(0))
+
+    expect(first_line(tir.Schedule(spread), refused, "compute_inline", "B"), """
+        compute_inline(B): it writes B at `vi * 2`, which is not one iterator of block B: an element cannot be traced back to the point that makes it
+        """)
+
+
+def test_refuse_an_iterator_that_is_no_index(expect, refused):
+    @T.prim_func
+    def last(A: T.Buffer((4, 3), "float32"), C: T.Buffer((4,), "float32")):
+        B = T.alloc_buffer((4,))
+        for i, j in T.grid(4, 3):
+            with T.block("B"):
+                vi, vj = T.axis.remap("SS", [i, j])
+                B[vi] = A[vi, vj]
+        for i in range(4):
+            with T.block("C"):
+                vi = T.axis.spatial(4, i)
+                C[vi] = B[vi]
+
+    expect(first_line(tir.Schedule(last), refused, "compute_inline", "B"), """
+        compute_inline(B): iterator `vj` of block B does not say which element is written
+        """)
+
+
+def test_refuse_a_block_that_reads_what_it_writes(expect, refused):
+    @T.prim_func
+    def onto(A: T.Buffer((4,), "float32"), C: T.Buffer((4,), "float32")):
+        B = T.alloc_buffer((4,))
+        for i in range(4):
+            with T.block("B"):
+                vi = T.axis.spatial(4, i)
+                B[vi] = B[vi] + A[vi]
+        for i in range(4):
+            with T.block("C"):
+                vi = T.axis.spatial(4, i)
+                C[vi] = B[vi]
+
+    expect(first_line(tir.Schedule(onto), refused, "compute_inline", "B"), """
+        compute_inline(B): block B reads what it writes
+        """)
+
+
+def test_refuse_a_block_that_nobody_reads(expect, refused):
+    @T.prim_func
+    def unread(A: T.Buffer((4,), "float32"), C: T.Buffer((4,), "float32")):
+        B = T.alloc_buffer((4,))
+        for i in range(4):
+            with T.block("B"):
+                vi = T.axis.spatial(4, i)
+                B[vi] = A[vi]
+        for i in range(4):
+            with T.block("C"):
+                vi = T.axis.spatial(4, i)
+                C[vi] = A[vi]
+
+    expect(first_line(tir.Schedule(unread), refused, "compute_inline", "B"), """
+        compute_inline(B): nobody reads what block B writes, so there is no place to inline it to
+        """)
+
+
+def test_refuse_a_reader_that_takes_the_address(expect, refused):
+    @T.prim_func
+    def address(A: T.Buffer((4,), "float32"), C: T.Buffer((4,), "float32")):
+        B = T.alloc_buffer((4,))
+        for i in range(4):
+            with T.block("B"):
+                vi = T.axis.spatial(4, i)
+                B[vi] = A[vi]
+        for i in range(4):
+            with T.block("C"):
+                vi = T.axis.spatial(4, i)
+                T.reads(B[vi])
+                T.writes(C[vi])
+                T.evaluate(T.call_extern("int32", "copy", T.address_of(C[vi]), T.address_of(B[vi])))
+
+    expect(first_line(tir.Schedule(address), refused, "compute_inline", "B"), """
+        compute_inline(B): block C uses B through a pointer, so there must be memory for it
+        """)
+
+
+# ---------------------------------------------------------------------------- reverse_compute_inline: expect
+def test_back_into_the_producer(expect):
+    @T.prim_func
+    def two(A: T.Buffer((3, 4), "float32"), C: T.Buffer((4, 3), "float32")):
+        B = T.alloc_buffer((3, 4))
+        for i, j in T.grid(3, 4):
+            with T.block("B"):
+                vi, vj = T.axis.remap("SS", [i, j])
+                B[vi, vj] = A[vi, vj] * T.float32(2)
+        for i, j in T.grid(4, 3):
+            with T.block("C"):
+                vi, vj = T.axis.remap("SS", [i, j])
+                C[vi, vj] = B[vj, vi] + B[vj, vi] * B[vj, vi]
+
+    sch = tir.Schedule(two)
+    sch.reverse_compute_inline("C")
+    expect(sch.mod["main"], """
+        @T.prim_func
+        def two(A: T.Buffer((3, 4), "float32"), C: T.Buffer((4, 3), "float32")):
+            # with T.block("root"):
+            for i, j in T.grid(3, 4):
+                with T.block("B"):
+                    vi, vj = T.axis.remap("SS", [i, j])
+                    T.reads(A[vi, vj])
+                    T.writes(C[vj, vi])
+                    C[vj, vi] = A[vi, vj] * T.float32(2) + A[vi, vj] * T.float32(2) * (A[vi, vj] * T.float32(2))
+        """)
+    same(two, sch)
+    same_again(two, sch)
+
+
+@T.prim_func
+def front(A: T.Buffer((10,), "float32"), C: T.Buffer((6,), "float32")):
+    B = T.alloc_buffer((10,))
+    for i in range(10):
+        with T.block("B"):
+            vi = T.axis.spatial(10, i)
+            B[vi] = A[vi] * T.float32(2)
+    for i in range(6):
+        with T.block("C"):
+            vi = T.axis.spatial(6, i)
+            C[vi] = B[vi]
+
+
+def test_a_consumer_of_fewer_elements_becomes_a_condition(expect):
+    sch = tir.Schedule(front)
+    sch.reverse_compute_inline("C")
+    expect(sch.mod["main"], """
+        @T.prim_func
+        def front(A: T.Buffer((10,), "float32"), C: T.Buffer((6,), "float32")):
+            # with T.block("root"):
+            for i in range(10):
+                with T.block("B"):
+                    vi = T.axis.spatial(10, i)
+                    T.where(i < 6)
+                    T.reads(A[vi])
+                    T.writes(C[vi])
+                    C[vi] = A[vi] * T.float32(2)
+        """)
+    same(front, sch)
+    same_again(front, sch)
+
+
+@pytest.mark.parametrize("factor", [None, 3, 4])
+def test_back_into_tiles(factor):
+    sch = tir.Schedule(front)
+    if factor:
+        outer, inner = sch.split(sch.get_loops("B")[0], [None, factor])
+        sch.reorder(inner, outer)
+    sch.reverse_compute_inline("C")
+    same(front, sch)
+    same_again(front, sch)
+
+
+def test_the_end_of_a_chain_of_three():
+    @T.prim_func
+    def line(a: T.handle, d: T.handle):
+        n = T.int32()
+        A = T.match_buffer(a, (n, 4))
+        D = T.match_buffer(d, (n, 4))
+        B = T.alloc_buffer((n, 4))
+        C = T.alloc_buffer((n, 4))
+        for i, j in T.grid(n, 4):
+            with T.block("B"):
+                vi, vj = T.axis.remap("SS", [i, j])
+                B[vi, vj] = A[vi, vj] + T.float32(1)
+        for i, j in T.grid(n, 4):
+            with T.block("C"):
+                vi, vj = T.axis.remap("SS", [i, j])
+                C[vi, vj] = T.max(B[vi, vj], T.float32(0))
+        for i, j in T.grid(n, 4):
+            with T.block("D"):
+                vi, vj = T.axis.remap("SS", [i, j])
+                D[vi, vj] = C[vi, vj] * T.float32(2)
+
+    for order in ("CD", "DC"):
+        sch = tir.Schedule(line)
+        for name in order:
+            sch.reverse_compute_inline(name)
+        assert [b.name for b in sch.get_child_blocks(sch.get_block("root"))] == ["B"]
+        for n in (0, 1, 5):
+            same(line, sch, n=n, build=n == 5)
+        same_again(line, sch)
+
+
+# ---------------------------------------------------------------------------- reverse_compute_inline: refuse
+def test_refuse_back_into_a_reduction(expect, refused):
+    sch = tir.Schedule(matmul_relu)
+    block = sch.get_block("D")
+    expect(refused(sch, lambda: sch.reverse_compute_inline(block)), """
+        reverse_compute_inline(D): block C is a reduction: its elements are not complete when written
+          at test_inline.py:LINE
+
+          | def matmul_relu(A: T.Buffer((7, 10), "float32"), B: T.Buffer((10, 6), "float32"), D: T.Buffer((7, 6), "float32")):
+          |     # with T.block("root"):
+          |     C = T.alloc_buffer((7, 6))
+          |     for i, j, k in T.grid(7, 6, 10):
+          |         with T.block("C"):    # <-- here
+          |             vi, vj, vk = T.axis.remap("SSR", [i, j, k])
+          |             T.reads(A[vi, vk], B[vk, vj])
+          |             T.writes(C[vi, vj])
+          |             with T.init():
+          |                 C[vi, vj] = T.float32(0)
+          |             C[vi, vj] = C[vi, vj] + A[vi, vk] * B[vk, vj]
+          |     for i, j in T.grid(7, 6):
+          |         with T.block("D"):
+          |             vi, vj = T.axis.remap("SS", [i, j])
+          |             T.reads(C[vi, vj])
+          |             T.writes(D[vi, vj])
+          |             D[vi, vj] = T.max(C[vi, vj], T.float32(0))
+
+          hint: use reverse_compute_at to apply the block after the reduction
+        """)
+
+
+def test_refuse_a_reduction_back_into_its_producer(expect, refused):
+    sch = tir.Schedule(conv2d)
+    expect(first_line(sch, refused, "reverse_compute_inline", "S"), """
+        reverse_compute_inline(S): block S is a reduction
+        """)
+
+
+def test_refuse_no_producer_and_several(expect, refused):
+    expect(first_line(tir.Schedule(backwards), refused, "reverse_compute_inline", "B"), """
+        reverse_compute_inline(B): block B must read from exactly one block; no block make what it reads
+        """)
+    expect(first_line(tir.Schedule(chain), refused, "reverse_compute_inline", "D"), """
+        reverse_compute_inline(D): block D must read from exactly one block; B, C make what it reads
+        """)
+
+
+def test_refuse_a_producer_with_other_readers(expect, refused):
+    expect(first_line(tir.Schedule(chain), refused, "reverse_compute_inline", "C"), """
+        reverse_compute_inline(C): block D reads B too
+        """)
+
+
+def test_refuse_a_producer_that_is_an_output(expect, refused):
+    @T.prim_func
+    def both(A: T.Buffer((4,), "float32"), B: T.Buffer((4,), "float32"), C: T.Buffer((4,), "float32")):
+        for i in range(4):
+            with T.block("B"):
+                vi = T.axis.spatial(4, i)
+                B[vi] = A[vi]
+        for i in range(4):
+            with T.block("C"):
+                vi = T.axis.spatial(4, i)
+                C[vi] = B[vi]
+
+    expect(first_line(tir.Schedule(both), refused, "reverse_compute_inline", "C"), """
+        reverse_compute_inline(C): B is an output of its scope, which must be stored
+        """)
+
+
+def test_refuse_a_read_that_cannot_be_traced_back(expect, refused):
+    expect(first_line(tir.Schedule(backwards), refused, "reverse_compute_inline", "C"), """
+        reverse_compute_inline(C): it reads B at `7 - vi`, which is not one iterator of block C: an element cannot be traced back to the point that makes it
+        """)
+    expect(first_line(tir.Schedule(padded), refused, "reverse_compute_inline", "C"), """
+        reverse_compute_inline(C): it reads B at `vi - 1`, which is not one iterator of block C: an element cannot be traced back to the point that makes it
+        """)
+
+
+def test_refuse_reads_at_several_places(expect, refused):
+    @T.prim_func
+    def both_ways(A: T.Buffer((4, 4), "float32"), C: T.Buffer((4, 4), "float32")):
+        B = T.alloc_buffer((4, 4))
+        for i, j in T.grid(4, 4):
+            with T.block("B"):
+                vi, vj = T.axis.remap("SS", [i, j])
+                B[vi, vj] = A[vi, vj]
+        for i, j in T.grid(4, 4):
+            with T.block("C"):
+                vi, vj = T.axis.remap("SS", [i, j])
+                C[vi, vj] = B[vi, vj] + B[vj, vi]
+
+    expect(first_line(tir.Schedule(both_ways), refused, "reverse_compute_inline", "C"), """
+        reverse_compute_inline(C): block C reads B at several places
+        """)
+
+
+def test_refuse_a_reader_with_more_iterators(expect, refused):
+    @T.prim_func
+    def broadcast(A: T.Buffer((4,), "float32"), C: T.Buffer((4, 3), "float32")):
+        B = T.alloc_buffer((4,))
+        for i in range(4):
+            with T.block("B"):
+                vi = T.axis.spatial(4, i)
+                B[vi] = A[vi]
+        for i, j in T.grid(4, 3):
+            with T.block("C"):
+                vi, vj = T.axis.remap("SS", [i, j])
+                C[vi, vj] = B[vi]
+
+    expect(first_line(tir.Schedule(broadcast), refused, "reverse_compute_inline", "C"), """
+        reverse_compute_inline(C): iterator `vj` of block C is not an index of B
+        """)
+
+
+def test_refuse_a_condition_that_picks_points(expect, refused):
+    @T.prim_func
+    def picked(A: T.Buffer((8,), "float32"), C: T.Buffer((8,), "float32")):
+        B = T.alloc_buffer((8,))
+        for i in range(8):
+            with T.block("B"):
+                vi = T.axis.spatial(8, i)
+                B[vi] = A[vi]
+        for i in range(8):
+            with T.block("C"):
+                vi = T.axis.spatial(8, i)
+                T.where(i < 5)
+                C[vi] = B[vi]
+
+    expect(first_line(tir.Schedule(picked), refused, "reverse_compute_inline", "C"), """
+        reverse_compute_inline(C): block C runs only where `i < 5`, which its producer would forget
+        """)
+
+
+def test_refuse_the_only_block(refused, expect):
+    expect(first_line(tir.Schedule(matmul), refused, "compute_inline", "C"), """
+        compute_inline(C): block C is a reduction, which takes many steps for one element
+        """)
+
+
+# ---------------------------------------------------------------------------- both, at random
+@settings(max_examples=30, deadline=None, derandomize=True)
+@given(st.data())
+def test_random_inlining_means_the_same_or_is_refused(data):
+    func = data.draw(st.sampled_from([stencil, blur, conv2d, fork, levels, chain, batched, front, padded]))
+    sch = tir.Schedule(func)
+    for _ in range(data.draw(st.integers(1, 4))):
+        names = [b.name for b in sch.get_child_blocks(sch.get_block("root"))]
+        block = data.draw(st.sampled_from(names))
+        step = data.draw(st.sampled_from(["split", "compute_inline", "compute_inline", "reverse_compute_inline"]))
+        before = sch.mod
+        try:
+            if step == "split":
+                sch.split(data.draw(st.sampled_from(sch.get_loops(block))), [None, data.draw(st.integers(2, 5))])
+            else:
+                getattr(sch, step)(block)
+        except ScheduleError:
+            assert sch.mod is before
+    same(func, sch, build=False)
+    same_again(func, sch)

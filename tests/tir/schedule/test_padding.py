@@ -1,0 +1,404 @@
+"""Padding taken out of blocks and put around them: decompose_padding, pad_einsum."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from schedule_checks import keeps_meaning
+from schedule_programs import copy2d, matmul
+
+from tilewright import tir
+from tilewright.script import tir as T
+
+
+def on(func, block):
+    sch = tir.Schedule(func)
+    b = sch.get_block(block)
+    return sch, b, sch.get_loops(b)
+
+
+@T.prim_func
+def pad1d(x: T.Buffer((128,), "int32"), y: T.Buffer((140,), "int32")):
+    for i in range(140):
+        with T.block("block"):
+            vi = T.axis.spatial(140, i)
+            y[vi] = T.if_then_else(vi >= 6 and vi < 134, x[vi - 6], 0)
+
+
+@T.prim_func
+def pad2d(x: T.Buffer((6, 5), "float32"), z: T.Buffer((6, 9), "float32")):
+    y = T.alloc_buffer((8, 9))
+    for i, j in T.grid(8, 9):
+        with T.block("pad"):
+            vi, vj = T.axis.remap("SS", [i, j])
+            y[vi, vj] = T.if_then_else(vi >= 1 and vi < 7 and 2 <= vj and 7 > vj, x[vi - 1, vj - 2], T.float32(-3))
+    for i, j in T.grid(6, 9):
+        with T.block("z"):
+            vi, vj = T.axis.remap("SS", [i, j])
+            z[vi, vj] = y[vi, vj] + y[vi + 2, vj]
+
+
+# ---------------------------------------------------------------------------- decompose_padding
+def test_decompose_padding(expect):
+    sch, b, (i,) = on(pad1d, "block")
+    assert sch.can_decompose_padding(b, i)
+    assert sch.decompose_padding(b, i).name == "block_pad_const"
+    expect(sch.mod["main"], """
+        @T.prim_func
+        def pad1d(x: T.Buffer((128,), "int32"), y: T.Buffer((140,), "int32")):
+            # with T.block("root"):
+            for i in range(140):
+                with T.block("block_pad_const"):
+                    vi = T.axis.spatial(140, i)
+                    T.reads()
+                    T.writes(y[vi])
+                    y[vi] = 0
+            for i in range(128):
+                with T.block("block"):
+                    vi = T.axis.spatial(128, i)
+                    T.reads(x[vi])
+                    T.writes(y[vi + 6])
+                    y[vi + 6] = x[vi]
+        """)
+    keeps_meaning(pad1d, sch)
+
+
+def test_a_box_in_two_dimensions(expect):
+    sch, b, (i, j) = on(pad2d, "pad")
+    sch.decompose_padding(b, i)
+    expect(sch.mod["main"].body.block.body.seq[1], """
+        x = T.Buffer((6, 5))
+        y = T.Buffer((8, 9))
+        for i, j in T.grid(6, 5):
+            with T.block("pad"):
+                vi, vj = T.axis.remap("SS", [i, j])
+                T.reads(x[vi, vj])
+                T.writes(y[vi + 1, vj + 2])
+                y[vi + 1, vj + 2] = x[vi, vj]
+        """)
+    keeps_meaning(pad2d, sch)
+
+
+def test_at_an_inner_loop_the_outer_condition_stays(expect):
+    sch, b, (i, j) = on(pad2d, "pad")
+    sch.decompose_padding(b, j)
+    expect(sch.mod["main"].body.block.body.seq[0], """
+        y = T.Buffer((8, 9))
+        x = T.Buffer((6, 5))
+        for i in range(8):
+            for j in range(9):
+                with T.block("pad_pad_const"):
+                    vi, vj = T.axis.remap("SS", [i, j])
+                    T.reads()
+                    T.writes(y[vi, vj])
+                    y[vi, vj] = T.float32(-3)
+            for j in range(5):
+                with T.block("pad"):
+                    vi, vj = T.axis.remap("SS", [i, j])
+                    T.where(i >= 1 and i < 7)
+                    T.reads(x[vi - 1, vj])
+                    T.writes(y[vi, vj + 2])
+                    y[vi, vj + 2] = x[vi - 1, vj]
+        """)
+    keeps_meaning(pad2d, sch)
+
+
+def test_loops_that_are_not_the_iterators(expect):
+    sch, b, (i, j) = on(pad2d, "pad")
+    j_0, j_1 = sch.split(j, [None, 4])
+    sch.vectorize(j_1)
+    sch.decompose_padding(b, i)
+    expect(sch.mod["main"].body.block.body.seq[1], """
+        x = T.Buffer((6, 5))
+        y = T.Buffer((8, 9))
+        for i, j_0 in T.grid(6, 3):
+            for j_1 in T.vectorized(4):
+                with T.block("pad"):
+                    vi = T.axis.spatial(6, i)
+                    vj = T.axis.spatial(9, j_0 * 4 + j_1)
+                    T.where(j_0 * 4 + j_1 < 9 and 2 <= j_0 * 4 + j_1 and 7 > j_0 * 4 + j_1)
+                    T.reads(x[vi, vj - 2])
+                    T.writes(y[vi + 1, vj])
+                    y[vi + 1, vj] = x[vi, vj - 2]
+        """)
+    keeps_meaning(pad2d, sch)
+
+
+def test_after_compute_at():
+    for at in (0, 1):
+        sch, b, _ = on(pad2d, "pad")
+        z = sch.get_loops(sch.get_block("z"))
+        sch.compute_at(b, z[0])
+        sch.decompose_padding(b, sch.get_loops(b)[at])
+        keeps_meaning(pad2d, sch)
+
+
+def test_conditions_that_are_no_box():
+    @T.prim_func
+    def triangle(x: T.Buffer((8, 8), "float32"), y: T.Buffer((8, 8), "float32")):
+        for i, j in T.grid(8, 8):
+            with T.block("y"):
+                vi, vj = T.axis.remap("SS", [i, j])
+                y[vi, vj] = T.if_then_else(vi + vj < 8 and vj >= 2, x[vi, vj], T.float32(0))
+
+    sch, b, (i, j) = on(triangle, "y")
+    sch.decompose_padding(b, i)
+    assert "T.where(i + (j + 2) < 8)" in str(sch.mod)
+    keeps_meaning(triangle, sch)
+
+
+def test_padding_without_an_inside():
+    @T.prim_func
+    def never(x: T.Buffer((8,), "float32"), y: T.Buffer((8,), "float32")):
+        for i in range(8):
+            with T.block("y"):
+                vi = T.axis.spatial(8, i)
+                y[vi] = T.if_then_else(vi < 3 and vi >= 5, x[vi], T.float32(2))
+
+    sch, b, (i,) = on(never, "y")
+    sch.decompose_padding(b, i)
+    keeps_meaning(never, sch)
+
+
+def test_a_block_that_is_no_padding(expect, refused):
+    sch, b, (i, j) = on(copy2d, "B")
+    assert not sch.can_decompose_padding(b, i)
+    expect(refused(sch, lambda: sch.decompose_padding(b, i)), """
+        decompose_padding(B, loop=i): block B stores `A[vi, vj] + T.float32(1)`, which is not if_then_else(inside, value, constant)
+          at test_padding.py:LINE
+
+          | def copy2d(A: T.Buffer((8, 12), "float32"), B: T.Buffer((8, 12), "float32")):
+          |     # with T.block("root"):
+          |     for i, j in T.grid(8, 12):
+          |         with T.block("B"):    # <-- here
+          |             vi, vj = T.axis.remap("SS", [i, j])
+          |             T.reads(A[vi, vj])
+          |             T.writes(B[vi, vj])
+          |             B[vi, vj] = A[vi, vj] + T.float32(1)
+        """)
+
+
+def test_other_refusals_of_decompose_padding(refused):
+    sch, b, (i, j) = on(pad2d, "pad")
+    z = sch.get_loops(sch.get_block("z"))
+    assert "loop `i` is not around block pad" in refused(sch, lambda: sch.decompose_padding(b, z[0]))
+
+    sch, c, loops = on(matmul, "C")
+    assert "iterator `vk` of block C is not spatial" in refused(sch, lambda: sch.decompose_padding(c, loops[0]))
+
+    @T.prim_func
+    def moving(x: T.Buffer((8,), "float32"), p: T.Buffer((8,), "float32"), y: T.Buffer((8,), "float32")):
+        for i in range(8):
+            with T.block("y"):
+                vi = T.axis.spatial(8, i)
+                y[vi] = T.if_then_else(vi < 4, x[vi], p[vi])
+
+    sch, b, (i,) = on(moving, "y")
+    text = refused(sch, lambda: sch.decompose_padding(b, i))
+    assert "which is not if_then_else(inside, value, constant)" in text
+
+    @T.prim_func
+    def diagonal(x: T.Buffer((8,), "float32"), y: T.Buffer((8, 8), "float32")):
+        for i in range(8):
+            with T.block("y"):
+                vi = T.axis.spatial(8, i)
+                y[vi, vi] = T.if_then_else(vi < 4, x[vi], T.float32(0))
+
+    sch, b, (i,) = on(diagonal, "y")
+    assert "block y does not write y at its iterators" in refused(sch, lambda: sch.decompose_padding(b, i))
+
+    @T.prim_func
+    def same(y: T.Buffer((8,), "float32")):
+        for i in range(8):
+            with T.block("y"):
+                vi = T.axis.spatial(8, i)
+                y[vi] = T.if_then_else(vi < 4, y[vi], T.float32(0))
+
+    sch, b, (i,) = on(same, "y")
+    assert "block y reads what it writes" in refused(sch, lambda: sch.decompose_padding(b, i))
+
+
+# ---------------------------------------------------------------------------- pad_einsum
+def test_pad_einsum(expect):
+    sch, c, _ = on(matmul, "C")
+    sch.pad_einsum(c, [4, 4, 4])
+    expect(sch.mod["main"], """
+        @T.prim_func
+        def matmul(A: T.Buffer((7, 5), "float32"), B: T.Buffer((5, 6), "float32"), C: T.Buffer((7, 6), "float32")):
+            # with T.block("root"):
+            A_pad = T.alloc_buffer((8, 8))
+            B_pad = T.alloc_buffer((8, 8))
+            C_pad = T.alloc_buffer((8, 8))
+            for ax0, ax1 in T.grid(8, 8):
+                with T.block("A_pad"):
+                    v0, v1 = T.axis.remap("SS", [ax0, ax1])
+                    T.reads(A[v0, v1])
+                    T.writes(A_pad[v0, v1])
+                    A_pad[v0, v1] = T.if_then_else(v0 < 7 and v1 < 5, A[v0, v1], T.float32(0))
+            for ax0, ax1 in T.grid(8, 8):
+                with T.block("B_pad"):
+                    v0, v1 = T.axis.remap("SS", [ax0, ax1])
+                    T.reads(B[v0, v1])
+                    T.writes(B_pad[v0, v1])
+                    B_pad[v0, v1] = T.if_then_else(v0 < 5 and v1 < 6, B[v0, v1], T.float32(0))
+            for i, j, k in T.grid(8, 8, 8):
+                with T.block("C"):
+                    vi, vj, vk = T.axis.remap("SSR", [i, j, k])
+                    T.reads(A_pad[vi, vk], B_pad[vk, vj])
+                    T.writes(C_pad[vi, vj])
+                    with T.init():
+                        C_pad[vi, vj] = T.float32(0)
+                    C_pad[vi, vj] = C_pad[vi, vj] + A_pad[vi, vk] * B_pad[vk, vj]
+            for ax0, ax1 in T.grid(7, 6):
+                with T.block("C_pad"):
+                    v0, v1 = T.axis.remap("SS", [ax0, ax1])
+                    T.reads(C_pad[v0, v1])
+                    T.writes(C[v0, v1])
+                    C[v0, v1] = C_pad[v0, v1]
+        """)
+    keeps_meaning(matmul, sch)
+
+
+def test_only_what_grows_is_copied():
+    sch, c, _ = on(matmul, "C")
+    sch.pad_einsum(c, [4, 3, 1])
+    assert [b.name for b in sch.mod["main"].body.block.alloc_buffers] == ["A_pad", "C_pad"]
+    keeps_meaning(matmul, sch)
+    sch.vectorize(sch.split(sch.get_loops(c)[0], [None, 4])[1])
+    keeps_meaning(matmul, sch)
+
+
+def test_padding_that_divides_changes_nothing():
+    sch, c, _ = on(matmul, "C")
+    before = sch.mod
+    sch.pad_einsum(c, [7, 3, 5])
+    assert sch.mod is before
+
+
+def test_constant_indices_and_no_reduction():
+    @T.prim_func
+    def outer(A: T.Buffer((2, 5), "float32"), B: T.Buffer((3,), "float32"), C: T.Buffer((5, 3, 2), "float32")):
+        for i, j in T.grid(5, 3):
+            with T.block("C"):
+                vi, vj = T.axis.remap("SS", [i, j])
+                C[vi, vj, 1] = A[1, vi] * B[vj]
+
+    sch, c, _ = on(outer, "C")
+    sch.pad_einsum(c, [4, 4])
+    keeps_meaning(outer, sch)
+
+
+def test_other_types_and_casts():
+    @T.prim_func
+    def dot(A: T.Buffer((5,), "int8"), B: T.Buffer((5,), "int8"), C: T.Buffer((1,), "int32")):
+        for i, k in T.grid(1, 5):
+            with T.block("C"):
+                vi, vk = T.axis.remap("SR", [i, k])
+                with T.init():
+                    C[vi] = 0
+                C[vi] = C[vi] + T.Cast("int32", A[vk]) * T.Cast("int32", B[vk])
+
+    sch, c, _ = on(dot, "C")
+    sch.pad_einsum(c, [1, 4])
+    keeps_meaning(dot, sch)
+
+
+def test_infinity_stays_where_it_is():
+    sch, c, _ = on(matmul, "C")
+    sch.pad_einsum(c, [4, 4, 4])
+    a, b = np.full((7, 5), np.inf, "float32"), np.ones((5, 6), "float32")
+    got = np.zeros((7, 6), "float32")
+    tir.interpret(sch.mod["main"], a, b, got)
+    assert np.isposinf(got).all()
+
+
+def test_what_the_padding_would_add(expect, refused):
+    @T.prim_func
+    def scaled(A: T.Buffer((7, 5), "float32"), W: T.Buffer((7,), "float32"), C: T.Buffer((7,), "float32")):
+        for i, k in T.grid(7, 5):
+            with T.block("C"):
+                vi, vk = T.axis.remap("SR", [i, k])
+                with T.init():
+                    C[vi] = T.float32(0)
+                C[vi] = C[vi] + A[vi, vk] * W[vi]
+
+    sch, c, _ = on(scaled, "C")
+    expect(refused(sch, lambda: sch.pad_einsum(c, [1, 4])), """
+        pad_einsum(C, padding=[1, 4]): the padding of reduction iterator `vk` would change the sum: `C[vi] + A[vi, vk] * W[vi]` does not add zero where the elements are zero
+          at test_padding.py:LINE
+
+          | def scaled(A: T.Buffer((7, 5), "float32"), W: T.Buffer((7,), "float32"), C: T.Buffer((7,), "float32")):
+          |     # with T.block("root"):
+          |     for i, k in T.grid(7, 5):
+          |         with T.block("C"):    # <-- here
+          |             vi, vk = T.axis.remap("SR", [i, k])
+          |             T.reads(A[vi, vk], W[vi])
+          |             T.writes(C[vi])
+          |             with T.init():
+          |                 C[vi] = T.float32(0)
+          |             C[vi] = C[vi] + A[vi, vk] * W[vi]
+
+          hint: leave the padding of `vk` at 1
+        """)
+    sch.pad_einsum(c, [4, 1])
+    keeps_meaning(scaled, sch)
+
+
+@pytest.mark.parametrize(
+    ("padding", "why"),
+    [
+        ([4, 4], "padding=[4, 4]: block C has 3 iterators"),
+        ([4, 4, 0], "padding=[4, 4, 0]: they must be at least 1"),
+    ],
+)
+def test_arguments_of_pad_einsum(padding, why, refused):
+    sch, c, _ = on(matmul, "C")
+    assert why in refused(sch, lambda: sch.pad_einsum(c, padding))
+
+
+def test_other_refusals_of_pad_einsum(refused):
+    @T.prim_func
+    def conv(A: T.Buffer((10,), "float32"), C: T.Buffer((8,), "float32")):
+        for i, k in T.grid(8, 3):
+            with T.block("C"):
+                vi, vk = T.axis.remap("SR", [i, k])
+                with T.init():
+                    C[vi] = T.float32(0)
+                C[vi] = T.max(C[vi], A[vi + vk])
+
+    sch, c, loops = on(conv, "C")
+    text = refused(sch, lambda: sch.pad_einsum(c, [3, 1]))
+    assert "block C uses A at `vi + vk`, which is neither an iterator nor a constant" in text
+
+    @T.prim_func
+    def divide(A: T.Buffer((7,), "int32"), B: T.Buffer((7,), "int32"), C: T.Buffer((7,), "int32")):
+        for i in range(7):
+            with T.block("C"):
+                vi = T.axis.spatial(7, i)
+                C[vi] = A[vi] // B[vi]
+
+    sch, c, loops = on(divide, "C")
+    text = refused(sch, lambda: sch.pad_einsum(c, [4]))
+    assert "block C computes `A[vi] // B[vi]`: in an einsum there are only sums and products of elements" in text
+
+    @T.prim_func
+    def largest(A: T.Buffer((7, 5), "float32"), C: T.Buffer((7,), "float32")):
+        for i, k in T.grid(7, 5):
+            with T.block("C"):
+                vi, vk = T.axis.remap("SR", [i, k])
+                with T.init():
+                    C[vi] = T.float32(-1000)
+                C[vi] = T.max(C[vi], A[vi, vk])
+
+    sch, c, loops = on(largest, "C")
+    assert "the padding of reduction iterator `vk` would change the sum" in refused(
+        sch, lambda: sch.pad_einsum(c, [1, 4])
+    )
+    sch.pad_einsum(c, [4, 1])
+    keeps_meaning(largest, sch)
+
+    sch, c, (i, j, k) = on(matmul, "C")
+    sch.split(i, [None, 4])
+    assert "iterator `vi` of block C is `i_0 * 4 + i_1`" not in str(sch.mod)
+    text = refused(sch, lambda: sch.pad_einsum(c, [4, 4, 4]))
+    assert "block C runs only where `i_0 * 4 + i_1 < 7`" in text
