@@ -2,7 +2,7 @@
 
     python bench/core.py                 tables
     python bench/core.py --json          the same as JSON
-    python bench/core.py --only import   one section: import, calls, compile, simplify, launch, schedule, loops
+    python bench/core.py --only import   one section (see SECTIONS for their names)
 
 Peers are measured in the same run, in turn with our own code, so that drift of the machine hits all alike.
 """

@@ -1,4 +1,5 @@
 """Lowering: what goes in, the phases, passes of one's own in them, options, dumps."""
+# ruff: noqa: E501 -- texts of programs are as wide as they are
 
 from __future__ import annotations
 
@@ -44,7 +45,9 @@ def matmul():
 def test_a_te_schedule(expect):
     a, b, c = elementwise(4, 8)
     s = te.create_schedule(c.op)
-    expect(tvm.lower(s, [a, b, c], simple_mode=True), """
+    expect(
+        tvm.lower(s, [a, b, c], simple_mode=True),
+        """
         @I.ir_module
         class Module:
             @T.prim_func
@@ -55,7 +58,8 @@ def test_a_te_schedule(expect):
                 c_1 = T.decl_buffer((32,), data=c.data)
                 for i, j in T.grid(4, 8):
                     c_1[i * 8 + j] = a_1[i * 8 + j] + b_1[i * 8 + j]
-        """)
+        """,
+    )
 
 
 def test_names():
@@ -104,7 +108,9 @@ def test_all_functions_of_a_module_are_lowered():
             A[1, 1] = 2
 
     mod = tvm.lower(Both)
-    assert [len(m.indices) for f in ("one", "two") for m in pre_order(mod[f].body) if isinstance(m, BufferStore)] == [
+    assert [
+        len(m.indices) for f in ("one", "two") for m in pre_order(mod[f].body) if isinstance(m, BufferStore)
+    ] == [
         1,
         1,
     ]
@@ -115,7 +121,9 @@ def test_what_is_no_program():
     s = te.create_schedule(c.op)
     with pytest.raises(ValueError, match="lowering a te schedule needs args"):
         tvm.lower(s)
-    with pytest.raises(TypeError, match="expected a te.Schedule, a PrimFunc, an IRModule or a tir.Schedule, not int"):
+    with pytest.raises(
+        TypeError, match=r"expected a te.Schedule, a PrimFunc, an IRModule or a tir.Schedule, not int"
+    ):
         tvm.lower(3)
     func = te.create_prim_func([a, b, c])
     with pytest.raises(ValueError, match="args go with a te schedule; a PrimFunc says itself"):
@@ -211,7 +219,9 @@ def test_a_pass_of_ones_own(expect):
     with tvm.transform.PassContext(config={"tir.add_lower_pass": [(1, vectorize)]}):
         made = tvm.lower(sch, [a, b, c])
         run = tvm.build(sch, [a, b, c], target="llvm")
-    expect(made, """
+    expect(
+        made,
+        """
         @I.ir_module
         class Module:
             @T.prim_func
@@ -219,7 +229,8 @@ def test_a_pass_of_ones_own(expect):
                 T.func_attr({"tir.noalias": T.bool(True)})
                 for i_outer in range(16):
                     c[i_outer * 8:i_outer * 8 + 8] = a[i_outer * 8:i_outer * 8 + 8] + b[i_outer * 8:i_outer * 8 + 8]
-        """)
+        """,
+    )
     x, y, z = (np.arange(128, dtype="float32") for _ in range(3))
     run(x, y, z)
     np.testing.assert_array_equal(z, x + y)
@@ -240,7 +251,7 @@ def test_entries_that_are_no_pairs_of_phase_and_pass(entry):
     a, b, c = elementwise()
     with (
         tvm.transform.PassContext(config={"tir.add_lower_pass": [entry]}),
-        pytest.raises((LoweringError, PassConfigError), match="tir.add_lower_pass"),
+        pytest.raises((LoweringError, PassConfigError), match=r"tir\.add_lower_pass"),
     ):
         tvm.lower(te.create_schedule(c.op), [a, b, c])
 
@@ -328,7 +339,9 @@ def test_storage_rewrite_switched_off():
     s = te.create_schedule(x.op)
     with tvm.transform.PassContext(config={"tir.disable_storage_rewrite": True}):
         plain = tvm.lower(s, [A, x])
-    counts = [sum(isinstance(n, Allocate) for n in pre_order(m["main"].body)) for m in (plain, tvm.lower(s, [A, x]))]
+    counts = [
+        sum(isinstance(n, Allocate) for n in pre_order(m["main"].body)) for m in (plain, tvm.lower(s, [A, x]))
+    ]
     assert counts == [3, 2]
 
 

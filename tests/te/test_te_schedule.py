@@ -1,4 +1,5 @@
 """`te.Schedule`: stages, their axes and relations, and what becomes of them."""
+# ruff: noqa: E501 -- texts of programs are as wide as they are
 
 from __future__ import annotations
 
@@ -47,7 +48,7 @@ def check(s, args, target="llvm"):
 
 # ---------------------------------------------------------------------------- stages
 def test_stages_stand_producers_first():
-    A, B, C = matmul()
+    A, _B, C = matmul()
     D = te.compute(C.shape, lambda i, j: C[i, j] + 1, name="D")
     s = te.create_schedule(D.op)
     assert [stage.op.name for stage in s.stages] == ["A", "B", "C", "D"]
@@ -64,20 +65,20 @@ def test_stages_stand_producers_first():
 
 @pytest.mark.parametrize("wrap", [lambda t: t, lambda t: t.op, lambda t: [t.op], lambda t: (t,)])
 def test_what_a_schedule_is_made_from(wrap):
-    A, B, C = matmul()
+    _A, _B, C = matmul()
     assert te.create_schedule(wrap(C)).outputs == [C.op]
 
 
 def test_what_no_schedule_is_made_from():
-    with pytest.raises(TypeError, match="te.create_schedule takes operations .C.op. or tensors, not 3"):
+    with pytest.raises(TypeError, match=r"te.create_schedule takes operations .C.op. or tensors, not 3"):
         te.create_schedule(3)
-    with pytest.raises(ValueError, match="te.create_schedule needs at least one operation"):
+    with pytest.raises(ValueError, match=r"te.create_schedule needs at least one operation"):
         te.create_schedule([])
-    A, B, C = matmul()
+    _A, _B, C = matmul()
     s = te.create_schedule(C.op)
-    with pytest.raises(TypeError, match="takes a tensor or an operation, not 'C'"):
+    with pytest.raises(TypeError, match=r"takes a tensor or an operation, not 'C'"):
         s["C"]
-    with pytest.raises(ScheduleError, match="the schedule has no stage for X; it has: A, B, C"):
+    with pytest.raises(ScheduleError, match=r"the schedule has no stage for X; it has: A, B, C"):
         s[te.placeholder((3,), name="X")]
 
 
@@ -113,7 +114,9 @@ def test_split(expect):
     assert [step.kind for step in s[C].relations] == ["split"] * 3
     assert [str(iv.dom.extent) for iv in (xo, xi, yo, yi, ko, ki)] == ["2", "4", "4", "2", "1", "5"]
     assert ko.iter_type == ki.iter_type == te.tensor.IterVar.CommReduce
-    expect(s.to_prim_func([A, B, C]), """
+    expect(
+        s.to_prim_func([A, B, C]),
+        """
         @T.prim_func
         def main(A: T.Buffer((7, 5), "float32"), B: T.Buffer((5, 6), "float32"), C: T.Buffer((7, 6), "float32")):
             T.func_attr({"tir.noalias": T.bool(True)})
@@ -129,7 +132,8 @@ def test_split(expect):
                     with T.init():
                         C[v_i, v_j] = T.float32(0)
                     C[v_i, v_j] = C[v_i, v_j] + A[v_i, v_k] * B[v_k, v_j]
-        """)
+        """,
+    )
     check(s, [A, B, C])
 
 
@@ -143,7 +147,9 @@ def test_fuse_and_reorder(expect):
     assert f.var.name == "i_j_fused" and str(f.dom.extent) == "42"
     assert names(s[C].leaf_iter_vars) == ["k", "i_j_fused"]
     assert s[C].fuse(f) is f
-    expect(s.to_prim_func([A, B, C]), """
+    expect(
+        s.to_prim_func([A, B, C]),
+        """
         @T.prim_func
         def main(A: T.Buffer((7, 5), "float32"), B: T.Buffer((5, 6), "float32"), C: T.Buffer((7, 6), "float32")):
             T.func_attr({"tir.noalias": T.bool(True)})
@@ -158,7 +164,8 @@ def test_fuse_and_reorder(expect):
                     with T.init():
                         C[v_i, v_j] = T.float32(0)
                     C[v_i, v_j] = C[v_i, v_j] + A[v_i, v_k] * B[v_k, v_j]
-        """)
+        """,
+    )
     check(s, [A, B, C])
 
 
@@ -181,7 +188,7 @@ def test_tile():
 
 
 def test_tile_is_recorded_as_a_whole_or_not_at_all():
-    A, B, C = matmul()
+    _A, _B, C = matmul()
     s = te.create_schedule(C.op)
     with pytest.raises(ValueError):
         s[C].tile(*C.op.axis, 4, 0)
@@ -213,7 +220,9 @@ def test_marks(expect):
     s[C].pragma(xo, "auto_unroll_max_step", 16)
     s[C].pragma(ko, "mine")
     assert s[C].iter_var_attrs == {xo: "parallel", ki: "unroll", yi: "vectorize"}
-    expect(s.to_prim_func([A, B, C]), """
+    expect(
+        s.to_prim_func([A, B, C]),
+        """
         @T.prim_func
         def main(A: T.Buffer((8, 8), "float32"), B: T.Buffer((8, 8), "float32"), C: T.Buffer((8, 8), "float32")):
             T.func_attr({"tir.noalias": T.bool(True)})
@@ -233,7 +242,8 @@ def test_marks(expect):
                                         with T.init():
                                             C[v_i, v_j] = T.float32(0)
                                         C[v_i, v_j] = C[v_i, v_j] + A[v_i, v_k] * B[v_k, v_j]
-        """)
+        """,
+    )
     check(s, [A, B, C])
 
 
@@ -241,9 +251,13 @@ def test_bind(expect):
     A, B, C = matmul(8, 8, 8)
     s = te.create_schedule(C.op)
     xo, yo, xi, yi = s[C].tile(*C.op.axis, 4, 4)
-    for axis, thread in zip((xo, yo, xi, yi), ("blockIdx.x", "blockIdx.y", "vthread", "threadIdx.x"), strict=True):
+    for axis, thread in zip(
+        (xo, yo, xi, yi), ("blockIdx.x", "blockIdx.y", "vthread", "threadIdx.x"), strict=True
+    ):
         s[C].bind(axis, te.thread_axis(thread))
-    expect(s.to_prim_func([A, B, C]), """
+    expect(
+        s.to_prim_func([A, B, C]),
+        """
         @T.prim_func
         def main(A: T.Buffer((8, 8), "float32"), B: T.Buffer((8, 8), "float32"), C: T.Buffer((8, 8), "float32")):
             T.func_attr({"tir.noalias": T.bool(True)})
@@ -262,7 +276,8 @@ def test_bind(expect):
                                     with T.init():
                                         C[v_i, v_j] = T.float32(0)
                                     C[v_i, v_j] = C[v_i, v_j] + A[v_i, v_k] * B[v_k, v_j]
-        """)
+        """,
+    )
     check(s, [A, B, C], target=None)
 
 
@@ -321,7 +336,7 @@ def test_a_schedule_can_be_lowered_again_and_again():
     A, B, C = matmul()
     s = te.create_schedule(C.op)
     first = tvm.lower(s, [A, B, C])
-    xo, xi = s[C].split(C.op.axis[0], factor=4)
+    _xo, _xi = s[C].split(C.op.axis[0], factor=4)
     second = tvm.lower(s, [A, B, C])
     assert not structural_equal(first, second)
     assert_structural_equal(tvm.lower(s, [A, B, C]), second)
@@ -335,91 +350,140 @@ def text_of(call, kind=ScheduleError):
 
 
 def test_axes_that_are_not_there(expect):
-    A, B, C = matmul()
+    A, _B, C = matmul()
     s = te.create_schedule(C.op)
-    (i, j), (k,) = C.op.axis, C.op.reduce_axis
+    i, j = C.op.axis
     s[C].split(i, factor=2)
-    expect(text_of(lambda: s[C].vectorize(i)), """
+    expect(
+        text_of(lambda: s[C].vectorize(i)),
+        """
         s[C].vectorize: axis `i` is not a loop of this stage (it was split or fused)
           at test_te_schedule.py:LINE
 
           hint: the loops are i_outer, i_inner, j, k
-        """)
+        """,
+    )
     other = te.compute((3,), lambda x: A[x, x], name="other")
-    expect(text_of(lambda: s[C].reorder(other.op.axis[0], j)), """
+    expect(
+        text_of(lambda: s[C].reorder(other.op.axis[0], j)),
+        """
         s[C].reorder: axis `x` is not a loop of this stage (it is another's)
           at test_te_schedule.py:LINE
 
           hint: the loops are i_outer, i_inner, j, k
-        """)
-    expect(text_of(lambda: s[A].split(j, factor=2)), """
+        """,
+    )
+    expect(
+        text_of(lambda: s[A].split(j, factor=2)),
+        """
         s[A].split: axis `j` is not a loop of this stage (it is another's)
           at test_te_schedule.py:LINE
 
           hint: the loops are none
-        """)
-    expect(text_of(lambda: s[C].split("j", factor=2)), """
+        """,
+    )
+    expect(
+        text_of(lambda: s[C].split("j", factor=2)),
+        """
         s[C].split: 'j' is no axis
-        """)
+          at test_te_schedule.py:LINE
+        """,
+    )
 
 
 def test_splits_that_mean_nothing(expect):
-    A, B, C = matmul()
+    _A, _B, C = matmul()
     s = te.create_schedule(C.op)
     i = C.op.axis[0]
-    expect(text_of(lambda: s[C].split(i), ValueError), """
+    expect(
+        text_of(lambda: s[C].split(i), ValueError),
+        """
         s[C].split takes either factor or nparts, one of both
-        """)
-    expect(text_of(lambda: s[C].split(i, factor=2, nparts=2), ValueError), """
+        """,
+    )
+    expect(
+        text_of(lambda: s[C].split(i, factor=2, nparts=2), ValueError),
+        """
         s[C].split takes either factor or nparts, one of both
-        """)
-    expect(text_of(lambda: s[C].split(i, factor=0), ValueError), """
+        """,
+    )
+    expect(
+        text_of(lambda: s[C].split(i, factor=0), ValueError),
+        """
         s[C].split: the factor is 0; it must be a whole number from 1 on
-        """)
-    expect(text_of(lambda: s[C].split(i, nparts=-1), ValueError), """
+        """,
+    )
+    expect(
+        text_of(lambda: s[C].split(i, nparts=-1), ValueError),
+        """
         s[C].split: the nparts is -1; it must be a whole number from 1 on
-        """)
-    expect(text_of(lambda: s[C].split(i, factor=2.5), ValueError), """
+        """,
+    )
+    expect(
+        text_of(lambda: s[C].split(i, factor=2.5), ValueError),
+        """
         s[C].split: the factor is T.float32(2.5); it must be a whole number from 1 on
-        """)
+        """,
+    )
     assert s[C].relations == []
 
 
 def test_fuses_that_mean_nothing(expect):
-    A, B, C = matmul()
+    _A, _B, C = matmul()
     s = te.create_schedule(C.op)
     (i, j), (k,) = C.op.axis, C.op.reduce_axis
-    expect(text_of(lambda: s[C].fuse(j, i)), """
+    expect(
+        text_of(lambda: s[C].fuse(j, i)),
+        """
         s[C].fuse: `i` does not stand directly inside `j`
           at test_te_schedule.py:LINE
 
           hint: reorder them to be adjacent, outermost first
-        """)
-    expect(text_of(lambda: s[C].fuse(i, k)), """
+        """,
+    )
+    expect(
+        text_of(lambda: s[C].fuse(i, k)),
+        """
         s[C].fuse: `k` does not stand directly inside `i`
           at test_te_schedule.py:LINE
 
           hint: reorder them to be adjacent, outermost first
-        """)
-    expect(text_of(lambda: s[C].fuse(j, k)), """
+        """,
+    )
+    expect(
+        text_of(lambda: s[C].fuse(j, k)),
+        """
         s[C].fuse: `j` is spatial and another one is a reduction; only axes of one kind can be fused
-        """)
-    expect(text_of(lambda: s[C].fuse(), ValueError), """
+          at test_te_schedule.py:LINE
+        """,
+    )
+    expect(
+        text_of(lambda: s[C].fuse(), ValueError),
+        """
         s[C].fuse takes at least one axis
-        """)
+        """,
+    )
     assert s[C].relations == [] and names(s[C].leaf_iter_vars) == ["i", "j", "k"]
 
 
 def test_other_calls_that_mean_nothing(expect):
-    A, B, C = matmul()
+    _A, _B, C = matmul()
     s = te.create_schedule(C.op)
     i, j = C.op.axis
-    expect(text_of(lambda: s[C].reorder(i, j, i)), """
+    expect(
+        text_of(lambda: s[C].reorder(i, j, i)),
+        """
         s[C].reorder: an axis is named twice
-        """)
-    expect(text_of(lambda: s[C].bind(i, "threadIdx.x")), """
+          at test_te_schedule.py:LINE
+        """,
+    )
+    expect(
+        text_of(lambda: s[C].bind(i, "threadIdx.x")),
+        """
         s[C].bind takes a te.thread_axis, not 'threadIdx.x'
-        """)
+          at test_te_schedule.py:LINE
+        """,
+    )
 
 
 def test_what_only_lowering_can_tell_names_the_line_of_the_schedule(expect):
@@ -430,7 +494,9 @@ def test_what_only_lowering_can_tell_names_the_line_of_the_schedule(expect):
     with pytest.raises(ScheduleError) as caught:
         tvm.lower(s, [A, B, C])
     assert f"  at test_te_schedule.py:{line}\n" in str(caught.value)
-    expect(re.sub(r":\d+\n", ":LINE\n", str(caught.value)), """
+    expect(
+        re.sub(r":\d+\n", ":LINE\n", str(caught.value)),
+        """
         parallel(k): loop `k` carries the reduction of block C
           at test_te_schedule.py:LINE
 
@@ -447,7 +513,8 @@ def test_what_only_lowering_can_tell_names_the_line_of_the_schedule(expect):
           |             C[v_i, v_j] = C[v_i, v_j] + A[v_i, v_k] * B[v_k, v_j]
 
           hint: use rfactor(k) first, or parallel(i)
-        """)
+        """,
+    )
 
 
 def test_a_mark_before_a_split_is_refused_when_it_is_lowered():
@@ -462,7 +529,7 @@ def test_a_mark_before_a_split_is_refused_when_it_is_lowered():
 def test_trace():
     A, B, C = matmul()
     s = te.create_schedule(C.op)
-    with pytest.raises(ScheduleError, match="no trace before it is lowered: call tvm.lower"):
+    with pytest.raises(ScheduleError, match=r"no trace before it is lowered: call tvm.lower"):
         s.trace  # noqa: B018
     s[C].split(C.op.axis[0], factor=4)
     tvm.lower(s, [A, B, C])
@@ -470,7 +537,7 @@ def test_trace():
 
 
 def test_names_that_are_not_there_yet():
-    A, B, C = matmul()
+    _A, _B, C = matmul()
     s = te.create_schedule(C.op)
     for name in te_schedule._LATER_STAGE:
         with pytest.raises(UnsupportedError, match=rf"s\[C\].{name} is not there yet"):
@@ -486,9 +553,9 @@ def test_names_that_are_not_there_yet():
 
 # ---------------------------------------------------------------------------- the classic functions
 def test_infer_bound():
-    A, B, C = matmul()
+    _A, _B, C = matmul()
     s = te.create_schedule(C.op).normalize()
-    xo, xi = s[C].split(C.op.axis[0], factor=4)
+    _xo, _xi = s[C].split(C.op.axis[0], factor=4)
     bounds = te.schedule.InferBound(s)
     assert {iv.var.name: str(r.extent) for iv, r in bounds.items()} == {
         "i": "7",
@@ -510,7 +577,7 @@ def test_schedule_ops():
     assert "i_outer, i_inner" in str(stmt)
     func = te.schedule.SchedulePostProcToPrimFunc([A, B, C], s)
     assert_structural_equal(func, s.to_prim_func([A, B, C]))
-    with pytest.raises(TypeError, match="expected a te.Schedule, not str"):
+    with pytest.raises(TypeError, match=r"expected a te.Schedule, not str"):
         te.schedule.SchedulePostProcToPrimFunc([A], "s")
 
 
@@ -520,7 +587,7 @@ def test_operations_of_two_outputs():
     B, C = te.compute((6, 4), lambda i, j: (A[i, j] + 1, A[i, j] * 2), name="B")
     s = te.create_schedule(B.op)
     assert s[B] is s[C]
-    xo, xi = s[B].split(B.op.axis[0], factor=4)
+    _xo, _xi = s[B].split(B.op.axis[0], factor=4)
     s[B].vectorize(B.op.axis[1])
     check(s, [A, B, C])
 
@@ -538,7 +605,7 @@ def test_full_reductions():
     k = te.reduce_axis((0, 40), "k")
     B = te.compute((), lambda: te.sum(A[k], axis=k), name="B")
     s = te.create_schedule(B.op)
-    ko, ki = s[B].split(B.op.reduce_axis[0], factor=16)
+    _ko, ki = s[B].split(B.op.reduce_axis[0], factor=16)
     s[B].unroll(ki)
     check(s, [A, B])
 
@@ -548,7 +615,7 @@ def test_symbolic_shapes():
     A = te.placeholder((n, 8), name="A")
     B = te.compute((n, 8), lambda i, j: A[i, j] + 1, name="B")
     s = te.create_schedule(B.op)
-    xo, xi = s[B].split(B.op.axis[0], factor=4)
+    xo, _xi = s[B].split(B.op.axis[0], factor=4)
     s[B].parallel(xo)
     s[B].vectorize(B.op.axis[1])
     f = tvm.build(s, [A, B], target="llvm")

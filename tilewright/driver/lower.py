@@ -87,7 +87,8 @@ def _added(entry: Any) -> tuple[int, Any]:
     pair = tuple(entry) if isinstance(entry, (tuple, list)) else ()
     if len(pair) != 2 or not isinstance(pair[0], (int, IntImm)) or not callable(pair[1]):
         raise LoweringError(
-            f"tir.add_lower_pass takes pairs of a phase (0 to 3) and a pass, such as (1, vectorize), not {entry!r}"
+            "tir.add_lower_pass takes pairs of a phase (0 to 3) and a pass, such as (1, vectorize), "
+            f"not {entry!r}"
         )
     phase = int(pair[0])
     if phase not in range(4):

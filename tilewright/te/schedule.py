@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from ..ir.buffer import Buffer
@@ -67,6 +68,17 @@ class Step:
         self.span: Span | None = user_span()
 
 
+@contextmanager
+def _blamed(span: Span | None) -> Iterator[None]:
+    """A refusal inside names the line that asked for the step, not the one that lowers the schedule."""
+    try:
+        yield
+    except ScheduleError as err:
+        if hasattr(err, "place") and span is not None:
+            err.place = span
+        raise
+
+
 class Stage:
     """How one operation is computed. Calls are recorded and carried out when the schedule is lowered."""
 
@@ -84,7 +96,8 @@ class Stage:
         self.attach: tuple[Stage, IterVar] | None = None
         self.inlined = False
         self.tensorized: list[Step] = []  # axes handed to the hardware
-        self.settings: list[tuple[str, tuple[Any, ...]]] = []  # about the buffer that it fills
+        self.settings: list[Step] = []  # about the buffer that it fills
+        self.place: Span | None = None  # where it was said where the stage is computed
 
     # -- axes ----------------------------------------------------------------------------------
     def _leaf(self, axis: Any, call: str) -> IterVar:
@@ -255,7 +268,7 @@ class Stage:
                 f"s[{self.op.name}].compute_at: {self.op.name} is an output of the schedule, which is "
                 f"computed at the root\n  at {user_span()}"
             )
-        self.attach, self.inlined = (parent, scope), False
+        self.attach, self.inlined, self.place = (parent, scope), False, user_span()
 
     def compute_inline(self) -> None:
         """Compute its elements where they are read."""
@@ -264,7 +277,7 @@ class Stage:
                 f"s[{self.op.name}].compute_inline: {self.op.name} is an output of the schedule, which must "
                 f"be stored\n  at {user_span()}"
             )
-        self.attach, self.inlined = None, True
+        self.attach, self.inlined, self.place = None, True, user_span()
 
     def prefetch(self, tensor: Tensor, var: IterVar, offset: Any) -> None:
         """Ask for what an axis reads of a tensor `offset` iterations ahead."""
@@ -283,7 +296,7 @@ class Stage:
     def set_scope(self, scope: str) -> None:
         """Put what it computes into another memory."""
         self.scope = scope
-        self.settings.append(("set_scope", (0, scope)))
+        self.settings.append(Step("set_scope", (0, scope)))
 
     def storage_align(self, axis: IterVar, factor: int, offset: int) -> None:
         """Let the stride of a dimension be a multiple of `factor`, plus `offset`."""
@@ -292,11 +305,11 @@ class Stage:
             raise ScheduleError(
                 f"s[{self.op.name}].storage_align: `{axis.var.name}` is no axis of {self.op.name}"
             )
-        self.settings.append(("storage_align", (0, found[0], factor, offset)))
+        self.settings.append(Step("storage_align", (0, found[0], factor, offset)))
 
     def double_buffer(self) -> None:
         """Fill one copy of its buffer while the other is read."""
-        self.settings.append(("annotate", ("double_buffer_scope", 0)))
+        self.settings.append(Step("annotate", ("double_buffer_scope", 0)))
 
     def __getattr__(self, name: str) -> Any:
         if name in _LATER_STAGE:
@@ -312,33 +325,32 @@ class Stage:
         if self.inlined:
             return
         if self.attach is not None:
-            _, axis = self.attach
-            sch.compute_at(block, handles[axis], preserve_unit_loops=True)
+            parent, axis = self.attach
+            if axis not in handles:
+                raise ScheduleError(
+                    f"s[{self.op.name}].compute_at: {parent.op.name} has no loops of its own to compute it in "
+                    f"(it is inlined, or is computed before {self.op.name})\n  at {self.place}"
+                )
+            with _blamed(self.place):
+                sch.compute_at(block, handles[axis], preserve_unit_loops=True)
             loops = sch.get_loops(block)
             loops = loops[len(loops) - len(self.root_iter_vars) :]
         else:
             loops = sch.get_loops(block)
         handles.update(zip(self.root_iter_vars, loops, strict=False))
         for step in self.relations:
-            try:
+            with _blamed(step.span):
                 self._carry_out(sch, step, handles)
-            except ScheduleError as err:
-                if hasattr(err, "place"):
-                    err.place = step.span
-                raise
-        for kind, args in self.settings:
-            getattr(sch, kind)(block, *args)
+        for step in self.settings:
+            with _blamed(step.span):
+                getattr(sch, step.kind)(block, *step.args)
 
     def replay_tensorize(self, sch: TirSchedule, handles: dict[IterVar, LoopRV]) -> None:
         """Hand the tensorized axes over, when all loops of all stages are as they should be."""
         for step in self.tensorized:
             axis, intrin = step.args
-            try:
+            with _blamed(step.span):
                 tensorize_declared(sch, handles[axis], f"te.{intrin.name}", *intrin.forms())
-            except ScheduleError as err:
-                if hasattr(err, "place"):
-                    err.place = step.span
-                raise
 
     def _carry_out(self, sch: TirSchedule, step: Step, handles: dict[IterVar, LoopRV]) -> None:
         if step.kind == "split":
@@ -367,9 +379,8 @@ class Schedule:
         self.stages: list[Stage] = [Stage(self, op, op in self.outputs) for op in _post_order(self.outputs)]
         self.stage_map: dict[Operation, Stage] = {s.op: s for s in self.stages}
         self.groups: list[Any] = []
-        self._edits: list[
-            Callable[[_Replay], None]
-        ] = []  # caches and factors, in the order they were asked for
+        # Caches and factors, in the order in which they were asked for, and where.
+        self._edits: list[tuple[Span | None, Callable[[_Replay], None]]] = []
         self._replayed: TirSchedule | None = None
 
     def __getitem__(self, tensor: Tensor | Operation) -> Stage:
@@ -413,7 +424,7 @@ class Schedule:
             blocks = [r.blocks[u] for u in users]
             r.blocks[stage] = r.sch.cache_read(blocks[0], r.buffer_of(source, tensor), scope, blocks)
 
-        self._edits.append(edit)
+        self._edits.append((user_span(), edit))
         return op.output(0)
 
     def cache_write(self, tensor: Any, scope: str) -> Any:
@@ -443,7 +454,7 @@ class Schedule:
             copy = r.sch.cache_write(r.blocks[stage], 0, scope)
             r.blocks[made], r.blocks[stage] = r.blocks[stage], copy
 
-        self._edits.append(edit)
+        self._edits.append((user_span(), edit))
         return inner.output(0)
 
     def rfactor(self, tensor: Tensor, axis: IterVar, factor_axis: int = 0) -> Tensor:
@@ -481,7 +492,7 @@ class Schedule:
             back = dict(zip([*spatial, own], [*old.axis, axis], strict=True))
             sch.reorder(*[loops[handles[iv].var] for iv in (*[back[iv] for iv in axes], *others)])
 
-        self._edits.append(edit)
+        self._edits.append((user_span(), edit))
         return inner.output(0)
 
     @property
@@ -505,12 +516,14 @@ class Schedule:
             if isinstance(arg, Tensor) and param in func.buffer_map:
                 replay.inputs[arg.op] = func.buffer_map[param]
         sch = replay.sch
-        for edit in self._edits:
-            edit(replay)
+        for span, edit in self._edits:
+            with _blamed(span):
+                edit(replay)
         live = [s for s in reversed(self.stages) if s in replay.blocks]
         for stage in live:
             if stage.inlined:
-                sch.compute_inline(replay.blocks[stage])
+                with _blamed(stage.place):
+                    sch.compute_inline(replay.blocks[stage])
         handles: dict[IterVar, LoopRV] = {}
         for stage in live:
             stage.replay(sch, replay.blocks[stage], handles)

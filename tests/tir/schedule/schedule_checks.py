@@ -15,13 +15,17 @@ from tilewright.tir.schedule import Trace
 from tilewright.tir.schedule.testing import verify_trace_roundtrip
 
 
-def keeps_meaning(func: Any, sch: tir.Schedule, n: int = 5) -> None:
-    """The scheduled program, interpreted and compiled, gives what `func` gives; its trace gives it again."""
+def keeps_meaning(func: Any, sch: tir.Schedule, n: int = 5, planned: bool = False) -> None:
+    """The scheduled program, interpreted and compiled, gives what `func` gives; its trace gives it again.
+
+    With `planned` buffers are put where they live first: one for each iteration of a parallel loop.
+    """
     want = arrays(func, n)
     got = [np.copy(a) for a in want]
     compiled = [tvm.nd.array(np.copy(a)) for a in want]
     tir.interpret(func, *want)
-    tir.interpret(sch.mod["main"], *got)
+    mod = tir.transform.PlanAndUpdateBufferAllocationLocation()(sch.mod) if planned else sch.mod
+    tir.interpret(mod["main"], *got)
     tvm.build(sch.mod, target="llvm")(*compiled)
     for x, y, z in zip(want, got, compiled, strict=True):
         np.testing.assert_array_equal(x, y, err_msg=str(sch.mod))

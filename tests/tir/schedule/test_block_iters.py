@@ -61,7 +61,7 @@ def test_iterators_may_be_split_and_turned_round():
 
 def test_the_old_loops_are_gone(refused):
     sch, b = on(copy2d, "B")
-    i, j = sch.get_loops(b)
+    i, _j = sch.get_loops(b)
     sch.transform_block_layout(b, lambda i, j: (j, i))
     assert "loop `i` does not exist any more: it went with transform_block_layout(B, …)" in refused(
         sch, lambda: sch.parallel(i)
@@ -113,7 +113,7 @@ def test_the_number_of_iterators(refused):
 
 def test_loops_must_be_the_iterators(expect, refused):
     sch, b = on(copy2d, "B")
-    i, j = sch.get_loops(b)
+    i, _j = sch.get_loops(b)
     sch.split(i, [2, 4])
     expect(refused(sch, lambda: sch.transform_block_layout(b, lambda i, j: (j, i))), """
         transform_block_layout(B, index_map=lambda i, j: (j, i)): iterator `vi` of block B is `i_0 * 4 + i_1`, not all of one loop of its own
@@ -206,6 +206,5 @@ def test_the_order_there_is_already():
 def test_what_is_no_order(order, refused):
     sch, c = on(matmul, "C")
     text = refused(sch, lambda: sch.reorder_block_iter_var(c, order))
-    assert text.startswith(
-        f"reorder_block_iter_var(C, new_order={order}): new_order={order} is no order of the 3 iterators, 0 to 2\n"
-    )
+    why = f"new_order={order} is no order of the 3 iterators, 0 to 2"
+    assert text.startswith(f"reorder_block_iter_var(C, new_order={order}): {why}\n")

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import itertools
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from schedule_programs import chain
+from schedule_programs import arrays, chain
 from stage_programs import (
     argmax,
     backwards,
@@ -24,6 +25,7 @@ from stage_programs import (
     symbolic_stencil,
 )
 
+import tilewright as tvm
 from tilewright import tir
 from tilewright.ir.equal import assert_structural_equal
 from tilewright.ir.errors import ScheduleError
@@ -876,6 +878,89 @@ def test_refuse_a_stride(expect, refused):
         """)
     expect(refusal(refused, sch, "storage_align", "B", 3, 0, 4, 0).splitlines()[0], """
         storage_align(B, buffer_index=3, axis=0, factor=4, offset=0): block B writes 1 regions, and 3 is none of them
+        """)
+
+
+# ---------------------------------------------------------------------------- memory that threads share
+def threaded(func, block, scope="shared"):
+    """A reader under threads, and the copy that it reads from inside them."""
+    sch = tir.Schedule(func)
+    copy = sch.cache_read(block, 0, scope)
+    outer, inner = sch.split(sch.get_loops(block)[0], [None, 4])
+    sch.bind(outer, "blockIdx.x")
+    sch.bind(inner, "threadIdx.x")
+    sch.compute_at(copy, inner)
+    return sch, copy
+
+
+def test_shared_memory_holds_what_all_threads_need(expect):
+    sch, copy = threaded(blur, "D")
+    loops = [str(sch.get(x).extent) for x in sch.get_loops(copy)[2:]]
+    assert loops == ["6", "9"]
+    sch, copy = threaded(blur, "D", "local")
+    assert [str(sch.get(x).extent) for x in sch.get_loops(copy)[2:]] == ["3", "9"]
+    same(blur, sch, build=False)
+
+
+def test_threads_fill_shared_memory_together(expect):
+    sch, copy = threaded(blur, "D")
+    _, _, x, y = sch.get_loops(copy)
+    _, tx = sch.split(sch.fuse(x, y), [None, 4])
+    sch.bind(tx, "threadIdx.x")
+    expect(sch.mod["main"], """
+        @T.prim_func
+        def blur(A: T.Buffer((9, 11), "float32"), D: T.Buffer((7, 9), "float32")):
+            # with T.block("root"):
+            B = T.alloc_buffer((9, 9))
+            B_shared = T.alloc_buffer((9, 9), scope="shared")
+            for i, j in T.grid(9, 9):
+                with T.block("B"):
+                    vi, vj = T.axis.remap("SS", [i, j])
+                    T.reads(A[vi, vj:vj + 3])
+                    T.writes(B[vi, vj])
+                    B[vi, vj] = A[vi, vj] + A[vi, vj + 1] + A[vi, vj + 2]
+            for i_0 in T.thread_binding(2, thread="blockIdx.x"):
+                for i_1 in T.thread_binding(4, thread="threadIdx.x"):
+                    for ax0_ax1_fused_0 in range(14):
+                        for ax0_ax1_fused_1 in T.thread_binding(4, thread="threadIdx.x"):
+                            with T.block("B_shared"):
+                                v0 = T.axis.spatial(9, i_0 * 4 + (ax0_ax1_fused_0 * 4 + ax0_ax1_fused_1) // 9)
+                                v1 = T.axis.spatial(9, (ax0_ax1_fused_0 * 4 + ax0_ax1_fused_1) % 9)
+                                T.where(i_0 * 4 + (ax0_ax1_fused_0 * 4 + ax0_ax1_fused_1) // 9 < 9 and ax0_ax1_fused_0 * 4 + ax0_ax1_fused_1 < 54)
+                                T.reads(B[v0, v1])
+                                T.writes(B_shared[v0, v1])
+                                B_shared[v0, v1] = B[v0, v1]
+                    for j in range(9):
+                        with T.block("D"):
+                            vi = T.axis.spatial(7, i_0 * 4 + i_1)
+                            vj = T.axis.spatial(9, j)
+                            T.where(i_0 * 4 + i_1 < 7)
+                            T.reads(B_shared[vi:vi + 3, vj])
+                            T.writes(D[vi, vj])
+                            D[vi, vj] = B_shared[vi, vj] + B_shared[vi + 1, vj] + B_shared[vi + 2, vj]
+        """)
+    same_again(blur, sch)
+    start = arrays(blur)
+    want, got, lowered = ([a.copy() for a in start] for _ in range(3))
+    tir.interpret(blur, *want)
+    tir.interpret(sch.mod["main"], *got, check_regions=True)
+    mod = tir.transform.ThreadSync("shared")(tvm.lower(sch.mod))
+    tir.interpret(next(iter(mod.functions.values())), *lowered)
+    np.testing.assert_array_equal(got[1], want[1])
+    np.testing.assert_array_equal(lowered[1], want[1])
+
+
+def test_refuse_to_share_out_what_each_thread_needs(expect, refused):
+    sch, copy = threaded(blur, "D", "local")  # memory of its own for each thread
+    _, _, x, y = sch.get_loops(copy)
+    _, tx = sch.split(sch.fuse(x, y), [None, 4])
+    expect(refused(sch, lambda: sch.bind(tx, "threadIdx.x")).splitlines()[0], """
+        bind(ax0_ax1_fused_1, thread_axis='threadIdx.x'): loop `i_1` around it is bound to threadIdx.x already
+        """)
+    sch, copy = threaded(blur, "D")
+    _, _, x, y = sch.get_loops(copy)  # another number of threads
+    expect(refused(sch, lambda: sch.bind(y, "threadIdx.x")).splitlines()[0], """
+        bind(ax1, thread_axis='threadIdx.x'): loop `i_1` around it is bound to threadIdx.x already
         """)
 
 

@@ -28,7 +28,7 @@ def test_a_function_of_any_number_of_indices():
     m = IndexMap.from_func(lambda n, *rest: [*rest, n], ndim=3)
     assert str(m) == "lambda n, rest_0, rest_1: (rest_0, rest_1, n)"
     assert str(IndexMap.from_func(lambda i, *, last: [last, i], ndim=2)) == "lambda i, last: (last, i)"
-    with pytest.raises(ValueError, match=r"ndim must be given: the function takes any number of indices \(\*rest\)"):
+    with pytest.raises(ValueError, match=r"ndim must be given: .* takes any number of indices \(\*rest\)"):
         IndexMap.from_func(lambda *rest: rest)
     with pytest.raises(ValueError, match="the function takes 2 indices, and there are 3"):
         IndexMap.from_func(lambda i, j: [i, j], ndim=3)
@@ -69,7 +69,8 @@ def test_map_shape_and_ranges():
 def test_inverse():
     m = IndexMap.from_func(lambda i, j: [i // 4, j, i % 4])
     assert str(m.inverse([16, 8])) == "lambda axis0, axis1, axis2: (axis0 * 4 + axis2, axis1)"
-    assert str(IndexMap.from_func(lambda i, j: [i * 8 + j]).inverse([4, 8])) == "lambda axis0: (axis0 // 8, axis0 % 8)"
+    fused = IndexMap.from_func(lambda i, j: [i * 8 + j])
+    assert str(fused.inverse([4, 8])) == "lambda axis0: (axis0 // 8, axis0 % 8)"
     assert m.inverse([16, 8]).inverse([4, 8, 4]).is_equivalent_to(m)
 
 

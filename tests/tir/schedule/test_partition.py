@@ -17,7 +17,7 @@ def on(func, block):
 
 # ---------------------------------------------------------------------------- loop_partition
 def test_loop_partition(expect):
-    sch, (i, j) = on(copy2d, "B")
+    sch, (i, _j) = on(copy2d, "B")
     parts = sch.loop_partition(i, [2, 4])
     assert [p.name for p in parts] == ["i0", "i1", "i2"]
     expect(sch.mod["main"], """
@@ -56,14 +56,14 @@ def test_loop_partition(expect):
     [([2, None], [2, 6]), ([None, 3], [5, 3]), ([1, None, 1], [1, 6, 1]), ([8], [8]), ([3, 5], [3, 5])],
 )
 def test_pieces(factors, extents):
-    sch, (i, j) = on(copy2d, "B")
+    sch, (i, _j) = on(copy2d, "B")
     parts = sch.loop_partition(i, factors)
     assert [int(sch.get(p).extent) for p in parts] == extents
     keeps_meaning(copy2d, sch)
 
 
 def test_pieces_are_loops_of_their_own():
-    sch, (i, j) = on(copy2d, "B")
+    sch, (_i, j) = on(copy2d, "B")
     a, b = sch.loop_partition(j, [8, None])
     sch.vectorize(sch.split(a, [None, 4])[1])
     sch.unroll(b)
@@ -72,28 +72,28 @@ def test_pieces_are_loops_of_their_own():
 
 
 def test_a_piece_of_a_piece():
-    sch, (i, j) = on(copy2d, "B")
-    a, b = sch.loop_partition(i, [4, 4])
+    sch, (i, _j) = on(copy2d, "B")
+    _a, b = sch.loop_partition(i, [4, 4])
     sch.loop_partition(b, [1, None])
     assert [x.name for x in sch.get_child_blocks(sch.get_block("root"))] == ["B_i0", "B_i1_i10", "B_i1_i11"]
     keeps_meaning(copy2d, sch)
 
 
 def test_a_spatial_loop_of_a_reduction():
-    sch, (i, j, k) = on(matmul, "C")
+    sch, (i, _j, _k) = on(matmul, "C")
     sch.loop_partition(i, [3, None])
     keeps_meaning(matmul, sch)
 
 
 def test_a_reduction_loop_without_its_init():
-    sch, (i, j, k) = on(matmul, "C")
+    sch, (i, _j, k) = on(matmul, "C")
     sch.decompose_reduction("C", i)
     sch.loop_partition(k, [2, None])
     keeps_meaning(matmul, sch)
 
 
 def test_a_reduction_loop_with_its_init(expect, refused):
-    sch, (i, j, k) = on(matmul, "C")
+    sch, (_i, _j, k) = on(matmul, "C")
     expect(refused(sch, lambda: sch.loop_partition(k, [2, None])), """
         loop_partition(k, factors=[2, None]): loop `k` carries the reduction of block C, and each piece would start it anew
           at test_partition.py:LINE
@@ -124,7 +124,7 @@ def test_what_was_there_is_gone(refused):
 
 
 def test_more_than_there_is(expect, refused):
-    sch, (i, j) = on(copy2d, "B")
+    sch, (i, _j) = on(copy2d, "B")
     expect(refused(sch, lambda: sch.loop_partition(i, [4, 5])), """
         loop_partition(i, factors=[4, 5]): the pieces have 9 iterations and loop `i` has 8
           at test_partition.py:LINE
@@ -313,7 +313,8 @@ def test_merge_of_loops_that_differ(refused):
     (i,), (j,), (k, m) = (sch.get_loops(sch.get_block(b)) for b in "ABC")
     assert "loop `i` has 8 iterations and `j` 6" in refused(sch, lambda: sch.merge(i, j))
     assert "loop `m` stands 2 loops deep and `j` 1" in refused(sch, lambda: sch.merge(j, m))
-    assert "the loops must follow each other directly, in the order given" in refused(sch, lambda: sch.merge(i, k))
+    text = refused(sch, lambda: sch.merge(i, k))
+    assert "the loops must follow each other directly, in the order given" in text
     assert "the loops must follow each other directly" in refused(sch, lambda: sch.merge(j, i))
     assert "loop `m` stands inside loop `k`" in refused(sch, lambda: sch.merge(k, m))
     assert "it takes at least two loops to merge" in refused(sch, lambda: sch.merge(i))

@@ -89,7 +89,8 @@ def test_reindex_of_all_of_a_matmul():
     sch, c = on(matmul, "C")
     for buffer in [("read", 0), "B", sch.get(c).writes[0].buffer]:
         sch.reindex(c, buffer)
-    assert [b.name for b in sch.mod["main"].body.block.alloc_buffers] == ["A_reindex", "B_reindex", "C_reindex"]
+    made = [b.name for b in sch.mod["main"].body.block.alloc_buffers]
+    assert made == ["A_reindex", "B_reindex", "C_reindex"]
     keeps_meaning(matmul, sch)
 
 
@@ -102,7 +103,7 @@ def test_reindex_between_blocks():
 
 def test_reindex_after_splits():
     sch, c = on(matmul, "C")
-    i, j, k = sch.get_loops(c)
+    i, _j, _k = sch.get_loops(c)
     sch.split(i, [None, 4])
     sch.reindex(c, ("read", 0))
     sch.reindex(c, ("write", 0))
@@ -278,7 +279,7 @@ def test_loops_that_leave_points_out(expect, refused):
     keeps_meaning(some, sch)
 
 
-# ---------------------------------------------------------------------------- reindex_cache_read, reindex_cache_write
+# ---------------------------------------------------------------------------- reindex_cache_read and _write
 def test_reindex_cache(expect):
     sch, c = on(matmul, "C")
     read = sch.reindex_cache_read(c, 1, "shared", lambda i, j, k: (j, k))
@@ -335,7 +336,7 @@ def test_points_for_which_nothing_was_made(refused):
     piece = sch.get_child_blocks(parts[1])[0]
     sch.cache_read(piece, 0, "local")
     text = refused(sch, lambda: sch.reindex(piece, ("read", 0)))
-    assert "the loops may leave out values of iterator `vi` of block C_i1, for which B_local may hold nothing" in text
+    assert "may leave out values of iterator `vi` of block C_i1, for which B_local may hold nothing" in text
 
 
 def test_places_must_not_be_shared(expect, refused):

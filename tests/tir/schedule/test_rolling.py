@@ -237,7 +237,7 @@ def test_a_block_that_was_not_moved(expect, refused):
 
 
 def test_a_loop_that_runs_at_once(refused):
-    sch, b, i_0, j_0 = tiled(4, 4)
+    sch, b, i_0, _j_0 = tiled(4, 4)
     sch.parallel(i_0)
     text = refused(sch, lambda: sch.rolling_buffer(b, 0))
     assert "the iterations of loop `i_0` run at once, so none can use the one before" in text

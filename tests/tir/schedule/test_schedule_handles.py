@@ -71,7 +71,7 @@ def test_producers_and_consumers():
 def test_get_gives_the_statement():
     sch = tir.Schedule(copy2d)
     block = sch.get_block("B")
-    i, j = sch.get_loops(block)
+    i, _j = sch.get_loops(block)
     assert isinstance(sch.get(i), For) and sch.get(i).loop_var is i.var
     assert isinstance(sch.get(block), Block) and sch.get(block).name_hint == "B"
     assert sch.get(sch.get(i).extent) is sch.get(i).extent
@@ -87,13 +87,16 @@ def test_handles_print_their_names():
 def test_an_unknown_block(expect, refused):
     sch = tir.Schedule(chain)
     text = refused(sch, lambda: sch.get_block("E"))
-    expect("\n".join(line for line in text.splitlines() if not line.startswith("  |")), """
+    expect(
+        "\n".join(line for line in text.splitlines() if not line.startswith("  |")),
+        """
         get_block('E'): there is no block named 'E'
           at test_schedule_handles.py:LINE
 
 
           hint: the blocks are: B, C, D
-        """)
+        """,
+    )
 
 
 def test_blocks_of_the_same_name(expect, refused):
@@ -109,7 +112,9 @@ def test_blocks_of_the_same_name(expect, refused):
                 A[vi] = A[vi] + 1
 
     sch = tir.Schedule(twins)
-    expect(refused(sch, lambda: sch.get_block("A")), """
+    expect(
+        refused(sch, lambda: sch.get_block("A")),
+        """
         get_block('A'): 2 blocks are named 'A'
           at test_schedule_handles.py:LINE
 
@@ -129,7 +134,8 @@ def test_blocks_of_the_same_name(expect, refused):
           |             A[vi] = A[vi] + 1
 
           hint: give them names of their own
-        """)
+        """,
+    )
     first, second = sch.get_child_blocks(sch.get_block("root"))
     (i,) = sch.get_loops(second)
     sch.parallel(i)
@@ -139,7 +145,9 @@ def test_blocks_of_the_same_name(expect, refused):
 
 def test_what_is_no_handle():
     sch = tir.Schedule(copy2d)
-    with pytest.raises(TypeError, match="a block is given by its name or by what get_block returned, not by 3"):
+    with pytest.raises(
+        TypeError, match="a block is given by its name or by what get_block returned, not by 3"
+    ):
         sch.get_loops(3)
     with pytest.raises(TypeError, match="a loop is given by what get_loops or split returned"):
         sch.vectorize(sch.get_block("B"))
@@ -157,22 +165,31 @@ def test_a_stale_loop_names_the_step_that_took_it(expect, refused):
     sch = tir.Schedule(copy2d)
     i, j = sch.get_loops("B")
     sch.split(j, [None, 4])
-    expect(refused(sch, lambda: sch.vectorize(j)).split("\n\n")[0], """
+    expect(
+        refused(sch, lambda: sch.vectorize(j)).split("\n\n")[0],
+        """
         vectorize(j): loop `j` does not exist any more: it went with split(j, …)
           at test_schedule_handles.py:LINE
-        """)
+        """,
+    )
     sch = tir.Schedule(copy2d)
     i, j = sch.get_loops("B")
     sch.fuse(i, j)
-    assert "loop `i` does not exist any more: it went with fuse(i, j)" in refused(sch, lambda: sch.parallel(i))
+    assert "loop `i` does not exist any more: it went with fuse(i, j)" in refused(
+        sch, lambda: sch.parallel(i)
+    )
 
 
 def test_a_handle_of_another_schedule(refused):
     sch, other = tir.Schedule(copy2d), tir.Schedule(matmul)
-    (i, j, k) = other.get_loops("C")
-    assert "loop `k` does not exist any more: it is not in this program" in refused(sch, lambda: sch.unroll(k))
+    (_i, _j, k) = other.get_loops("C")
+    assert "loop `k` does not exist any more: it is not in this program" in refused(
+        sch, lambda: sch.unroll(k)
+    )
     block = other.get_block("C")
-    assert "block C does not exist any more: it is not in this program" in refused(sch, lambda: sch.get_loops(block))
+    assert "block C does not exist any more: it is not in this program" in refused(
+        sch, lambda: sch.get_loops(block)
+    )
 
 
 def test_handles_outlive_steps_on_other_loops():
@@ -187,7 +204,7 @@ def test_handles_outlive_steps_on_other_loops():
 
 def test_errors_name_the_file_and_line_of_the_call():
     sch = tir.Schedule(copy2d)
-    i, j = sch.get_loops("B")
+    _i, j = sch.get_loops("B")
     line = inspect.currentframe().f_lineno + 2
     with pytest.raises(ScheduleError, match=rf"  at test_schedule_handles.py:{line}\n"):
         sch.split(j, [0, None])
@@ -212,7 +229,9 @@ def scheduled(func=matmul):
 
 
 def test_trace_text(expect):
-    expect(str(scheduled().trace), """
+    expect(
+        str(scheduled().trace),
+        """
         def apply_trace(sch: tir.Schedule) -> None:
           b0 = sch.get_block(name='C')
           l0, l1, l2 = sch.get_loops(block=b0)
@@ -229,11 +248,15 @@ def test_trace_text(expect):
           sch.annotate(block_or_loop=b1, ann_key='number', ann_val=4)
           b2 = sch.get_block(name='C')
           sch.unannotate(block_or_loop=b2, ann_key='number')
-        """)
-    expect(str(tir.Schedule(copy2d).trace), """
+        """,
+    )
+    expect(
+        str(tir.Schedule(copy2d).trace),
+        """
         def apply_trace(sch: tir.Schedule) -> None:
           pass
-        """)
+        """,
+    )
 
 
 def test_trace_runs_as_python():
@@ -270,7 +293,7 @@ def test_trace_of_a_te_schedule_runs_as_python():
     A = te.placeholder((10, 12), name="A")
     B = te.compute((10, 12), lambda i, j: A[i, j] + 1, name="B")
     s = te.create_schedule(B.op)
-    xo, yo, xi, yi = s[B].tile(*B.op.axis, 4, 5)
+    xo, yo, _xi, yi = s[B].tile(*B.op.axis, 4, 5)
     s[B].parallel(s[B].fuse(xo, yo))
     s[B].vectorize(yi)
     made = s.to_prim_func([A, B])
@@ -298,8 +321,8 @@ def test_trace_shows_itself(capsys):
 # ---------------------------------------------------------------------------- copies, functions
 def test_copies_go_their_own_way(refused):
     sch = tir.Schedule(copy2d)
-    i, j = sch.get_loops("B")
-    j_0, j_1 = sch.split(j, [None, 4])
+    _i, j = sch.get_loops("B")
+    _j_0, j_1 = sch.split(j, [None, 4])
     other = sch.copy()
     other.vectorize(j_1)
     assert "vectorized" not in sch.mod.script() and "vectorized" in other.mod.script()
@@ -328,10 +351,13 @@ def test_functions_of_a_module(expect, refused):
     sch = tir.Schedule(Two)
     assert sch.func_working_on.name_hint == "main"
     assert names(sch.get_loops(sch.get_block("A", func_name="main"))) == ["i"]
-    expect(refused(sch, lambda: sch.get_block("B", func_name="other")).replace("  |", "").split("\n\n")[0], """
+    expect(
+        refused(sch, lambda: sch.get_block("B", func_name="other")).replace("  |", "").split("\n\n")[0],
+        """
         get_block('B', func_name='other'): the schedule works on main, not on other
           at test_schedule_handles.py:LINE
-        """)
+        """,
+    )
     sch.work_on("other")
     sch.parallel(sch.get_loops("B")[0])
     assert sch.mod["main"] is Two["main"]
@@ -353,7 +379,9 @@ def test_a_module_without_main_is_worked_on_from_its_first_function():
 def test_steps_that_are_not_there_yet():
     sch = tir.Schedule(copy2d)
     for name in getattr(schedule, "_LATER", ()):
-        with pytest.raises(UnsupportedError, match=f"tir.Schedule.{name} is not there yet; there are: .*split"):
+        with pytest.raises(
+            UnsupportedError, match=f"tir.Schedule.{name} is not there yet; there are: .*split"
+        ):
             getattr(sch, name)()
     with pytest.raises(AttributeError, match="Schedule has no attribute 'splitt'"):
         sch.splitt()

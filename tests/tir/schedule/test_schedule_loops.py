@@ -1,4 +1,5 @@
 """Loops reshaped: split, fuse, reorder, tile, unit loops."""
+# ruff: noqa: E501 -- texts of programs are as wide as they are
 
 from __future__ import annotations
 
@@ -23,9 +24,11 @@ def extents(sch, block):
 
 # ---------------------------------------------------------------------------- split
 def test_split_that_divides(expect, agree):
-    sch, (i, j) = loops_of(copy2d, "B")
+    sch, (_i, j) = loops_of(copy2d, "B")
     sch.split(j, [None, 4])
-    expect(sch.mod["main"], """
+    expect(
+        sch.mod["main"],
+        """
         @T.prim_func
         def copy2d(A: T.Buffer((8, 12), "float32"), B: T.Buffer((8, 12), "float32")):
             # with T.block("root"):
@@ -36,15 +39,18 @@ def test_split_that_divides(expect, agree):
                     T.reads(A[vi, vj])
                     T.writes(B[vi, vj])
                     B[vi, vj] = A[vi, vj] + T.float32(1)
-        """)
+        """,
+    )
     agree(copy2d, sch.mod["main"], *arrays(copy2d))
 
 
 def test_split_that_does_not_divide_is_guarded(expect, agree):
-    sch, (i, j, k) = loops_of(matmul, "C")
+    sch, (i, _j, k) = loops_of(matmul, "C")
     sch.split(i, [None, 4])
     sch.split(k, [2, None])
-    expect(sch.mod["main"], """
+    expect(
+        sch.mod["main"],
+        """
         @T.prim_func
         def matmul(A: T.Buffer((7, 5), "float32"), B: T.Buffer((5, 6), "float32"), C: T.Buffer((7, 6), "float32")):
             # with T.block("root"):
@@ -59,7 +65,8 @@ def test_split_that_does_not_divide_is_guarded(expect, agree):
                     with T.init():
                         C[vi, vj] = T.float32(0)
                     C[vi, vj] = C[vi, vj] + A[vi, vk] * B[vk, vj]
-        """)
+        """,
+    )
     agree(matmul, sch.mod["main"], *arrays(matmul))
 
 
@@ -80,16 +87,18 @@ def test_split_that_does_not_divide_is_guarded(expect, agree):
     ],
 )
 def test_split_sizes(factors, sizes, agree):
-    sch, (i, j) = loops_of(copy2d, "B")
+    sch, (_i, j) = loops_of(copy2d, "B")
     made = sch.split(j, factors)
     assert [str(sch.get(x).extent) for x in made] == sizes
     agree(copy2d, sch.mod["main"], *arrays(copy2d))
 
 
 def test_split_of_a_symbolic_extent(expect, agree):
-    sch, (i, j) = loops_of(symbolic, "B")
+    sch, (i, _j) = loops_of(symbolic, "B")
     sch.split(i, [None, 4])
-    expect(sch.mod["main"], """
+    expect(
+        sch.mod["main"],
+        """
         @T.prim_func
         def symbolic(a: T.handle, b: T.handle):
             n = T.int32()
@@ -104,13 +113,14 @@ def test_split_of_a_symbolic_extent(expect, agree):
                     T.reads(A[vi, vj])
                     T.writes(B[vi, vj])
                     B[vi, vj] = A[vi, vj] * T.float32(2)
-        """)
+        """,
+    )
     for n in (1, 4, 5, 8):
         agree(symbolic, sch.mod["main"], *arrays(symbolic, n))
 
 
 def test_split_by_a_symbolic_number_of_parts(agree):
-    sch, (i, j) = loops_of(symbolic, "B")
+    sch, (i, _j) = loops_of(symbolic, "B")
     sch.split(i, [4, None])
     assert extents(sch, "B") == ["4", "(n + 3) // 4", "8"]
     for n in (1, 4, 5, 8):
@@ -121,7 +131,9 @@ def test_split_by_a_symbol(expect, agree):
     sch, (i, j) = loops_of(symbolic, "B")
     n = sch.get(i).extent
     sch.split(sch.fuse(i, j), [None, n])
-    expect(sch.mod["main"], """
+    expect(
+        sch.mod["main"],
+        """
         @T.prim_func
         def symbolic(a: T.handle, b: T.handle):
             n = T.int32()
@@ -136,7 +148,8 @@ def test_split_by_a_symbol(expect, agree):
                     T.reads(A[vi, vj])
                     T.writes(B[vi, vj])
                     B[vi, vj] = A[vi, vj] * T.float32(2)
-        """)
+        """,
+    )
     for size in (1, 3):
         agree(symbolic, sch.mod["main"], *arrays(symbolic, size))
 
@@ -152,7 +165,9 @@ def from_three(A: T.Buffer((20,), "int32")):
 def test_split_of_a_loop_that_starts_elsewhere(expect, agree):
     sch, (i,) = loops_of(from_three, "A")
     sch.split(i, [None, 4])
-    expect(sch.mod["main"], """
+    expect(
+        sch.mod["main"],
+        """
         @T.prim_func
         def from_three(A: T.Buffer((20,), "int32")):
             # with T.block("root"):
@@ -163,7 +178,8 @@ def test_split_of_a_loop_that_starts_elsewhere(expect, agree):
                     T.reads()
                     T.writes(A[vi])
                     A[vi] = vi
-        """)
+        """,
+    )
     agree(from_three, sch.mod["main"], np.zeros(20, "int32"))
 
 
@@ -171,7 +187,9 @@ def test_split_of_a_fused_loop_simplifies_the_bindings(expect, agree):
     sch, (i, j) = loops_of(copy2d, "B")
     fused = sch.fuse(i, j)
     sch.split(fused, [None, 12])
-    expect(sch.mod["main"], """
+    expect(
+        sch.mod["main"],
+        """
         @T.prim_func
         def copy2d(A: T.Buffer((8, 12), "float32"), B: T.Buffer((8, 12), "float32")):
             # with T.block("root"):
@@ -181,12 +199,13 @@ def test_split_of_a_fused_loop_simplifies_the_bindings(expect, agree):
                     T.reads(A[vi, vj])
                     T.writes(B[vi, vj])
                     B[vi, vj] = A[vi, vj] + T.float32(1)
-        """)
+        """,
+    )
     agree(copy2d, sch.mod["main"], *arrays(copy2d))
 
 
 def test_split_without_predicates():
-    sch, (i, j) = loops_of(copy2d, "B")
+    sch, (_i, j) = loops_of(copy2d, "B")
     sch.split(j, [None, 5], disable_predication=True)
     assert "T.where" not in sch.mod.script()
 
@@ -231,7 +250,9 @@ def beside_a_block(A: T.Buffer((10,), "int32"), B: T.Buffer((10,), "int32"), C: 
 def test_split_guards_statements_outside_of_blocks_too(expect, agree):
     sch, (i,) = loops_of(beside_a_block, "A")
     sch.split(i, [None, 4])
-    expect(sch.mod["main"], """
+    expect(
+        sch.mod["main"],
+        """
         @T.prim_func
         def beside_a_block(A: T.Buffer((10,), "int32"), B: T.Buffer((10,), "int32"), C: T.Buffer((4,), "int32")):
             # with T.block("root"):
@@ -247,13 +268,16 @@ def test_split_guards_statements_outside_of_blocks_too(expect, agree):
                 if i_0 * 4 + i_1 < 10:
                     if B[i_0 * 4 + i_1] > 5:
                         C[(i_0 * 4 + i_1) // 4] = i_0 * 4 + i_1
-        """)
+        """,
+    )
     agree(beside_a_block, sch.mod["main"], *(np.zeros(n, "int32") for n in (10, 10, 4)))
 
 
 def test_split_refuses_factors_that_are_too_small(expect, refused):
-    sch, (i, j) = loops_of(copy2d, "B")
-    expect(refused(sch, lambda: sch.split(j, [2, 4])), """
+    sch, (_i, j) = loops_of(copy2d, "B")
+    expect(
+        refused(sch, lambda: sch.split(j, [2, 4])),
+        """
         split(j, factors=[2, 4]): the factors make 8 iterations and loop `j` has 12
           at test_schedule_loops.py:LINE
 
@@ -267,7 +291,8 @@ def test_split_refuses_factors_that_are_too_small(expect, refused):
           |             B[vi, vj] = A[vi, vj] + T.float32(1)
 
           hint: leave one factor None to have it inferred
-        """)
+        """,
+    )
 
 
 @pytest.mark.parametrize(
@@ -281,14 +306,14 @@ def test_split_refuses_factors_that_are_too_small(expect, refused):
     ],
 )
 def test_split_refuses_factors(factors, reason, refused):
-    sch, (i, j) = loops_of(copy2d, "B")
+    sch, (_i, j) = loops_of(copy2d, "B")
     text = refused(sch, lambda: sch.split(j, factors))
     assert text.splitlines()[0].endswith(f": {reason}")
 
 
 @pytest.mark.parametrize("mark", ["parallel", "vectorize", "unroll"])
 def test_split_refuses_marked_loops(mark, refused):
-    sch, (i, j) = loops_of(copy2d, "B")
+    sch, (_i, j) = loops_of(copy2d, "B")
     getattr(sch, mark)(j)
     text = refused(sch, lambda: sch.split(j, [None, 4]))
     assert text.startswith(f"split(j, factors=[None, 4]): loop `j` is already marked {mark}\n")
@@ -297,9 +322,11 @@ def test_split_refuses_marked_loops(mark, refused):
 
 
 def test_split_refuses_annotated_loops(expect, refused):
-    sch, (i, j) = loops_of(copy2d, "B")
+    sch, (_i, j) = loops_of(copy2d, "B")
     sch.annotate(j, "pragma_x", 1)
-    expect(refused(sch, lambda: sch.split(j, [None, 4])), """
+    expect(
+        refused(sch, lambda: sch.split(j, [None, 4])),
+        """
         split(j, factors=[None, 4]): loop `j` has annotations (pragma_x), which would be lost
           at test_schedule_loops.py:LINE
 
@@ -314,11 +341,12 @@ def test_split_refuses_annotated_loops(expect, refused):
           |                 B[vi, vj] = A[vi, vj] + T.float32(1)
 
           hint: split first, then annotate
-        """)
+        """,
+    )
 
 
 def test_split_takes_loops_only(refused):
-    sch, (i, j) = loops_of(copy2d, "B")
+    sch, (_i, _j) = loops_of(copy2d, "B")
     before = sch.mod
     with pytest.raises(TypeError, match="a loop is given by what get_loops or split returned, not by 'j'"):
         sch.split("j", [None, 4])
@@ -329,7 +357,9 @@ def test_split_takes_loops_only(refused):
 def test_fuse_two(expect, agree):
     sch, (i, j) = loops_of(copy2d, "B")
     sch.fuse(i, j)
-    expect(sch.mod["main"], """
+    expect(
+        sch.mod["main"],
+        """
         @T.prim_func
         def copy2d(A: T.Buffer((8, 12), "float32"), B: T.Buffer((8, 12), "float32")):
             # with T.block("root"):
@@ -340,14 +370,17 @@ def test_fuse_two(expect, agree):
                     T.reads(A[vi, vj])
                     T.writes(B[vi, vj])
                     B[vi, vj] = A[vi, vj] + T.float32(1)
-        """)
+        """,
+    )
     agree(copy2d, sch.mod["main"], *arrays(copy2d))
 
 
 def test_fuse_three_of_a_reduction(expect, agree):
     sch, (i, j, k) = loops_of(matmul, "C")
     sch.fuse(i, j, k)
-    expect(sch.mod["main"], """
+    expect(
+        sch.mod["main"],
+        """
         @T.prim_func
         def matmul(A: T.Buffer((7, 5), "float32"), B: T.Buffer((5, 6), "float32"), C: T.Buffer((7, 6), "float32")):
             # with T.block("root"):
@@ -361,12 +394,13 @@ def test_fuse_three_of_a_reduction(expect, agree):
                     with T.init():
                         C[vi, vj] = T.float32(0)
                     C[vi, vj] = C[vi, vj] + A[vi, vk] * B[vk, vj]
-        """)
+        """,
+    )
     agree(matmul, sch.mod["main"], *arrays(matmul))
 
 
 def test_fuse_one_changes_nothing():
-    sch, (i, j) = loops_of(copy2d, "B")
+    sch, (i, _j) = loops_of(copy2d, "B")
     before = sch.mod
     assert sch.fuse(i).var is i.var
     assert sch.mod is before
@@ -375,7 +409,9 @@ def test_fuse_one_changes_nothing():
 def test_fuse_symbolic_extents(expect, agree):
     sch, (i, j) = loops_of(symbolic, "B")
     sch.fuse(i, j)
-    expect(sch.mod["main"], """
+    expect(
+        sch.mod["main"],
+        """
         @T.prim_func
         def symbolic(a: T.handle, b: T.handle):
             n = T.int32()
@@ -389,7 +425,8 @@ def test_fuse_symbolic_extents(expect, agree):
                     T.reads(A[vi, vj])
                     T.writes(B[vi, vj])
                     B[vi, vj] = A[vi, vj] * T.float32(2)
-        """)
+        """,
+    )
     agree(symbolic, sch.mod["main"], *arrays(symbolic, 3))
 
 
@@ -408,14 +445,16 @@ def test_fuse_of_loops_that_start_elsewhere(agree):
 
 
 def test_fuse_undoes_split():
-    sch, (i, j) = loops_of(copy2d, "B")
+    sch, (_i, j) = loops_of(copy2d, "B")
     sch.fuse(*sch.split(j, [None, 4]))
     assert_structural_equal(sch.mod["main"], copy2d)
 
 
 def test_fuse_refuses_loops_that_are_not_adjacent(expect, refused):
-    sch, (i, j, k) = loops_of(matmul, "C")
-    expect(refused(sch, lambda: sch.fuse(i, k)), """
+    sch, (i, _j, k) = loops_of(matmul, "C")
+    expect(
+        refused(sch, lambda: sch.fuse(i, k)),
+        """
         fuse(i, k): loop `k` does not stand directly inside `i`
           at test_schedule_loops.py:LINE
 
@@ -431,7 +470,8 @@ def test_fuse_refuses_loops_that_are_not_adjacent(expect, refused):
           |             C[vi, vj] = C[vi, vj] + A[vi, vk] * B[vk, vj]
 
           hint: reorder them to be adjacent, outermost first, with nothing else between
-        """)
+        """,
+    )
 
 
 def test_fuse_refuses_the_wrong_order(refused):
@@ -443,7 +483,9 @@ def test_fuse_refuses_the_wrong_order(refused):
 
 def test_fuse_refuses_an_extent_that_depends_on_the_outer_loop(expect, refused):
     sch, (i, j) = loops_of(triangle, "A")
-    expect(refused(sch, lambda: sch.fuse(i, j)), """
+    expect(
+        refused(sch, lambda: sch.fuse(i, j)),
+        """
         fuse(i, j): the bounds of loop `j` depend on a loop it is fused with
           at test_schedule_loops.py:LINE
 
@@ -456,7 +498,8 @@ def test_fuse_refuses_an_extent_that_depends_on_the_outer_loop(expect, refused):
           |                 T.reads()
           |                 T.writes(A[vi, vj])
           |                 A[vi, vj] = vi + vj
-        """)
+        """,
+    )
 
 
 def test_fuse_refuses_a_start_that_depends_on_the_outer_loop(refused):
@@ -485,7 +528,9 @@ def test_fuse_refuses_marked_and_annotated_loops(refused):
 def test_reorder_all(expect, agree):
     sch, (i, j, k) = loops_of(matmul, "C")
     sch.reorder(k, j, i)
-    expect(sch.mod["main"], """
+    expect(
+        sch.mod["main"],
+        """
         @T.prim_func
         def matmul(A: T.Buffer((7, 5), "float32"), B: T.Buffer((5, 6), "float32"), C: T.Buffer((7, 6), "float32")):
             # with T.block("root"):
@@ -497,7 +542,8 @@ def test_reorder_all(expect, agree):
                     with T.init():
                         C[vi, vj] = T.float32(0)
                     C[vi, vj] = C[vi, vj] + A[vi, vk] * B[vk, vj]
-        """)
+        """,
+    )
     agree(matmul, sch.mod["main"], *arrays(matmul))
 
 
@@ -511,7 +557,7 @@ def test_reorder_permutations(order, agree):
 
 
 def test_reorder_of_some_leaves_the_others_in_place():
-    sch, (i, j, k) = loops_of(matmul, "C")
+    sch, (i, _j, k) = loops_of(matmul, "C")
     sch.reorder(k, i)
     assert [x.name for x in sch.get_loops("C")] == ["k", "j", "i"]
 
@@ -537,7 +583,9 @@ def test_reorder_keeps_marks():
 
 def test_reorder_refuses_a_loop_named_twice(expect, refused):
     sch, (i, j) = loops_of(copy2d, "B")
-    expect(refused(sch, lambda: sch.reorder(j, i, j)), """
+    expect(
+        refused(sch, lambda: sch.reorder(j, i, j)),
+        """
         reorder(j, i, j): loop `j` is named twice
           at test_schedule_loops.py:LINE
 
@@ -549,7 +597,8 @@ def test_reorder_refuses_a_loop_named_twice(expect, refused):
           |             T.reads(A[vi, vj])
           |             T.writes(B[vi, vj])
           |             B[vi, vj] = A[vi, vj] + T.float32(1)
-        """)
+        """,
+    )
 
 
 def test_reorder_refuses_loops_of_different_nests(refused):
@@ -572,7 +621,9 @@ def imperfect(A: T.Buffer((4, 4), "int32"), B: T.Buffer((4,), "int32")):
 
 def test_reorder_refuses_a_nest_with_more_in_it(expect, refused):
     sch, (i, j) = loops_of(imperfect, "A")
-    expect(refused(sch, lambda: sch.reorder(j, i)), """
+    expect(
+        refused(sch, lambda: sch.reorder(j, i)),
+        """
         reorder(j, i): loops `i` and `j` are not in one perfect nest: `i` holds more than a loop
           at test_schedule_loops.py:LINE
 
@@ -590,12 +641,15 @@ def test_reorder_refuses_a_nest_with_more_in_it(expect, refused):
           |                 T.reads()
           |                 T.writes(A[vi, vj])
           |                 A[vi, vj] = vi + vj
-        """)
+        """,
+    )
 
 
 def test_reorder_refuses_dependent_bounds(expect, refused):
     sch, (i, j) = loops_of(triangle, "A")
-    expect(refused(sch, lambda: sch.reorder(j, i)), """
+    expect(
+        refused(sch, lambda: sch.reorder(j, i)),
+        """
         reorder(j, i): the bounds of loop `j` depend on `i`, which would be inside it
           at test_schedule_loops.py:LINE
 
@@ -608,7 +662,8 @@ def test_reorder_refuses_dependent_bounds(expect, refused):
           |                 T.reads()
           |                 T.writes(A[vi, vj])
           |                 A[vi, vj] = vi + vj
-        """)
+        """,
+    )
 
 
 def test_reorder_refuses_iterators_whose_order_counts(refused):
@@ -634,7 +689,9 @@ def test_reorder_refuses_a_block_that_reads_what_earlier_iterations_wrote(expect
                 A[vi + 1, vj] = A[vi, vj + 1] + 1
 
     sch, (i, j) = loops_of(before, "A")
-    expect(refused(sch, lambda: sch.reorder(j, i)), """
+    expect(
+        refused(sch, lambda: sch.reorder(j, i)),
+        """
         reorder(j, i): an iteration of loop `i` may use elements of A that another one writes (block A)
           at test_schedule_loops.py:LINE
 
@@ -646,7 +703,8 @@ def test_reorder_refuses_a_block_that_reads_what_earlier_iterations_wrote(expect
           |             T.reads(A[vi, vj + 1])
           |             T.writes(A[vi + 1, vj])
           |             A[vi + 1, vj] = A[vi, vj + 1] + 1
-        """)
+        """,
+    )
 
 
 @T.prim_func
@@ -677,11 +735,13 @@ def test_reorder_refuses_a_consumer_of_earlier_iterations(expect, refused):
                 C[vi + 1, vj] = A[vi, vj] + 1
             with T.block("B"):
                 vi, vj = T.axis.remap("SS", [i, j])
-                T.where(0 < i)
+                T.where(i > 0)
                 B[vi, vj] = C[vi, vj + 1] * 2
 
     sch, (i, j) = loops_of(before, "B")
-    expect(refused(sch, lambda: sch.reorder(j, i)), """
+    expect(
+        refused(sch, lambda: sch.reorder(j, i)),
+        """
         reorder(j, i): an iteration of loop `i` may use elements of C that another one writes (blocks C and B)
           at test_schedule_loops.py:LINE
 
@@ -696,11 +756,12 @@ def test_reorder_refuses_a_consumer_of_earlier_iterations(expect, refused):
           |             C[vi + 1, vj] = A[vi, vj] + 1
           |         with T.block("B"):
           |             vi, vj = T.axis.remap("SS", [i, j])
-          |             T.where(0 < i)
+          |             T.where(i > 0)
           |             T.reads(C[vi, vj + 1])
           |             T.writes(B[vi, vj])
           |             B[vi, vj] = C[vi, vj + 1] * 2
-        """)
+        """,
+    )
 
 
 def test_reorder_refuses_statements_outside_of_blocks(refused):
@@ -721,7 +782,9 @@ def test_tile(expect, agree):
     sch, (i, j) = loops_of(copy2d, "B")
     names = [x.name for x in sch.tile(i, j, 4, 5)]
     assert names == ["i_0", "j_0", "i_1", "j_1"]
-    expect(sch.mod["main"], """
+    expect(
+        sch.mod["main"],
+        """
         @T.prim_func
         def copy2d(A: T.Buffer((8, 12), "float32"), B: T.Buffer((8, 12), "float32")):
             # with T.block("root"):
@@ -733,7 +796,8 @@ def test_tile(expect, agree):
                     T.reads(A[vi, vj])
                     T.writes(B[vi, vj])
                     B[vi, vj] = A[vi, vj] + T.float32(1)
-        """)
+        """,
+    )
     agree(copy2d, sch.mod["main"], *arrays(copy2d))
 
 
@@ -748,10 +812,12 @@ def test_tile_is_done_as_a_whole_or_not_at_all(refused):
 
 
 def test_unit_loops_around_blocks_and_loops(expect, agree):
-    sch, (i, j) = loops_of(copy2d, "B")
+    sch, (i, _j) = loops_of(copy2d, "B")
     sch.add_unit_loop(sch.get_block("B"))
     sch.add_unit_loop(i)
-    expect(sch.mod["main"], """
+    expect(
+        sch.mod["main"],
+        """
         @T.prim_func
         def copy2d(A: T.Buffer((8, 12), "float32"), B: T.Buffer((8, 12), "float32")):
             # with T.block("root"):
@@ -761,17 +827,21 @@ def test_unit_loops_around_blocks_and_loops(expect, agree):
                     T.reads(A[vi, vj])
                     T.writes(B[vi, vj])
                     B[vi, vj] = A[vi, vj] + T.float32(1)
-        """)
+        """,
+    )
     agree(copy2d, sch.mod["main"], *arrays(copy2d))
 
 
 def test_unit_loop_around_the_root_is_refused(expect, refused):
     sch = tir.Schedule(copy2d)
     root = sch.get_block("root")
-    expect(refused(sch, lambda: sch.add_unit_loop(root)).split("\n\n")[0], """
+    expect(
+        refused(sch, lambda: sch.add_unit_loop(root)).split("\n\n")[0],
+        """
         add_unit_loop(root): the root block stands for the whole function and has no loops around it
           at test_schedule_loops.py:LINE
-        """)
+        """,
+    )
 
 
 def test_unit_loop_makes_a_loop_where_there_is_none(agree):

@@ -1,4 +1,5 @@
 """How loops are run: parallel, vectorize, unroll, bind; and annotations."""
+# ruff: noqa: E501 -- texts of programs are as wide as they are
 
 from __future__ import annotations
 
@@ -24,7 +25,9 @@ def test_marks(expect, agree):
     sch.parallel(i)
     sch.unroll(j_0)
     sch.vectorize(j_1)
-    expect(sch.mod["main"], """
+    expect(
+        sch.mod["main"],
+        """
         @T.prim_func
         def copy2d(A: T.Buffer((8, 12), "float32"), B: T.Buffer((8, 12), "float32")):
             # with T.block("root"):
@@ -37,7 +40,8 @@ def test_marks(expect, agree):
                             T.reads(A[vi, vj])
                             T.writes(B[vi, vj])
                             B[vi, vj] = A[vi, vj] + T.float32(1)
-        """)
+        """,
+    )
     agree(copy2d, sch.mod["main"], *arrays(copy2d))
 
 
@@ -47,7 +51,9 @@ def test_bind(expect, agree):
     sch.bind(i, "blockIdx.x")
     sch.bind(j_0, te.thread_axis("vthread"))
     sch.bind(j_1, te.thread_axis("threadIdx.x"))
-    expect(sch.mod["main"], """
+    expect(
+        sch.mod["main"],
+        """
         @T.prim_func
         def copy2d(A: T.Buffer((8, 12), "float32"), B: T.Buffer((8, 12), "float32")):
             # with T.block("root"):
@@ -60,12 +66,13 @@ def test_bind(expect, agree):
                             T.reads(A[vi, vj])
                             T.writes(B[vi, vj])
                             B[vi, vj] = A[vi, vj] + T.float32(1)
-        """)
+        """,
+    )
     agree(copy2d, sch.mod["main"], *arrays(copy2d))
 
 
 def test_a_mark_given_twice_is_the_same_mark():
-    sch, (i, j) = loops_of(copy2d, "B")
+    sch, (i, _j) = loops_of(copy2d, "B")
     sch.parallel(i)
     once = sch.mod
     sch.parallel(i)
@@ -73,9 +80,11 @@ def test_a_mark_given_twice_is_the_same_mark():
 
 
 def test_the_marks_of_one_loop_exclude_each_other(expect, refused):
-    sch, (i, j) = loops_of(copy2d, "B")
+    sch, (_i, j) = loops_of(copy2d, "B")
     sch.vectorize(j)
-    expect(refused(sch, lambda: sch.parallel(j)), """
+    expect(
+        refused(sch, lambda: sch.parallel(j)),
+        """
         parallel(j): loop `j` is already marked vectorize
           at test_schedule_marks.py:LINE
 
@@ -90,14 +99,15 @@ def test_the_marks_of_one_loop_exclude_each_other(expect, refused):
           |                 B[vi, vj] = A[vi, vj] + T.float32(1)
 
           hint: a loop is run in one manner
-        """)
+        """,
+    )
     assert "already marked vectorize" in refused(sch, lambda: sch.unroll(j))
     assert "already marked vectorize" in refused(sch, lambda: sch.bind(j, "threadIdx.x"))
 
 
 @pytest.mark.parametrize("mark", ["parallel", "vectorize"])
 def test_reduction_loops_are_refused_with_a_hint(mark, refused):
-    sch, (i, j, k) = loops_of(matmul, "C")
+    sch, (_i, _j, k) = loops_of(matmul, "C")
     text = refused(sch, lambda: getattr(sch, mark)(k))
     assert text.startswith(f"{mark}(k): loop `k` carries the reduction of block C\n")
     assert text.endswith(f"hint: use rfactor(k) first, or {mark}(i)")
@@ -105,8 +115,10 @@ def test_reduction_loops_are_refused_with_a_hint(mark, refused):
 
 
 def test_a_reduction_loop_may_be_bound_to_threads_but_not_to_blocks(expect, refused):
-    sch, (i, j, k) = loops_of(matmul, "C")
-    expect(refused(sch, lambda: sch.bind(k, "blockIdx.x")), """
+    sch, (_i, _j, k) = loops_of(matmul, "C")
+    expect(
+        refused(sch, lambda: sch.bind(k, "blockIdx.x")),
+        """
         bind(k, thread_axis='blockIdx.x'): loop `k` carries the reduction of block C
           at test_schedule_marks.py:LINE
 
@@ -122,13 +134,14 @@ def test_a_reduction_loop_may_be_bound_to_threads_but_not_to_blocks(expect, refu
           |             C[vi, vj] = C[vi, vj] + A[vi, vk] * B[vk, vj]
 
           hint: use rfactor(k) first, or bind(i)
-        """)
+        """,
+    )
     sch.bind(k, "threadIdx.x")
     assert sch.get(k).thread_binding.thread_tag == "threadIdx.x"
 
 
 def test_a_fused_spatial_and_reduction_loop_is_refused(refused):
-    sch, (i, j, k) = loops_of(matmul, "C")
+    sch, (_i, j, k) = loops_of(matmul, "C")
     fused = sch.fuse(j, k)
     text = refused(sch, lambda: sch.vectorize(fused))
     assert "loop `j_k_fused` carries the reduction of block C" in text
@@ -138,13 +151,15 @@ def test_a_fused_spatial_and_reduction_loop_is_refused(refused):
 def test_a_loop_that_drives_nothing_is_refused(expect, refused):
     @T.prim_func
     def again(A: T.Buffer((4,), "int32")):
-        for t, i in T.grid(3, 4):
+        for t, i in T.grid(3, 4):  # noqa: B007
             with T.block("A"):
                 vi = T.axis.spatial(4, i)
                 A[vi] = vi
 
-    sch, (t, i) = loops_of(again, "A")
-    expect(refused(sch, lambda: sch.parallel(t)), """
+    sch, (t, _i) = loops_of(again, "A")
+    expect(
+        refused(sch, lambda: sch.parallel(t)),
+        """
         parallel(t): loop `t` drives no iterator of block A, so all its iterations write the same place
           at test_schedule_marks.py:LINE
 
@@ -156,16 +171,17 @@ def test_a_loop_that_drives_nothing_is_refused(expect, refused):
           |             T.reads()
           |             T.writes(A[vi])
           |             A[vi] = vi
-        """)
+        """,
+    )
     assert "drives no iterator" in refused(sch, lambda: sch.bind(t, "threadIdx.x"))
     sch.unroll(t)
 
 
 def test_a_loop_that_runs_once_may_be_anything():
-    sch, (i, j, k) = loops_of(matmul, "C")
+    sch, (i, _j, k) = loops_of(matmul, "C")
     u = sch.add_unit_loop(i)
     sch.parallel(u)
-    k_0, k_1 = sch.split(k, [1, 5])
+    k_0, _k_1 = sch.split(k, [1, 5])
     sch.vectorize(k_0)
     assert [sch.get(x).kind for x in (u, k_0)] == [ForKind.PARALLEL, ForKind.VECTORIZED]
 
@@ -184,15 +200,17 @@ def test_iterators_that_must_run_in_order(refused):
 
 @pytest.mark.parametrize("axis", ["threadIdx", "threadIdx.w", "blockIdx.1", "thread.x", "x", ""])
 def test_unknown_thread_axes(axis, refused):
-    sch, (i, j) = loops_of(copy2d, "B")
+    sch, (i, _j) = loops_of(copy2d, "B")
     text = refused(sch, lambda: sch.bind(i, axis))
     assert f"there is no thread axis {axis!r}" in text
     assert text.endswith("hint: use blockIdx.x/y/z, threadIdx.x/y/z, or vthread, vthread.x/y/z")
 
 
-@pytest.mark.parametrize("axis", ["blockIdx.x", "blockIdx.z", "threadIdx.y", "vthread", "vthread.x", "cthread"])
+@pytest.mark.parametrize(
+    "axis", ["blockIdx.x", "blockIdx.z", "threadIdx.y", "vthread", "vthread.x", "cthread"]
+)
 def test_known_thread_axes(axis):
-    sch, (i, j) = loops_of(copy2d, "B")
+    sch, (i, _j) = loops_of(copy2d, "B")
     sch.bind(i, axis)
     assert sch.get(i).thread_binding.thread_tag == axis
 
@@ -200,7 +218,9 @@ def test_known_thread_axes(axis):
 def test_one_axis_for_a_loop_and_one_inside_it(expect, refused):
     sch, (i, j) = loops_of(copy2d, "B")
     sch.bind(i, "threadIdx.x")
-    expect(refused(sch, lambda: sch.bind(j, "threadIdx.x")), """
+    expect(
+        refused(sch, lambda: sch.bind(j, "threadIdx.x")),
+        """
         bind(j, thread_axis='threadIdx.x'): loop `i` around it is bound to threadIdx.x already
           at test_schedule_marks.py:LINE
 
@@ -215,7 +235,8 @@ def test_one_axis_for_a_loop_and_one_inside_it(expect, refused):
           |                 B[vi, vj] = A[vi, vj] + T.float32(1)
 
           hint: bind this one to another axis
-        """)
+        """,
+    )
     sch, (i, j) = loops_of(copy2d, "B")
     sch.bind(j, "threadIdx.x")
     text = refused(sch, lambda: sch.bind(i, "threadIdx.x"))
@@ -239,7 +260,9 @@ def running(A: T.Buffer((9,), "int32")):
 
 def test_a_block_that_reads_what_the_iteration_before_wrote(expect, refused):
     sch, (i,) = loops_of(running, "A")
-    expect(refused(sch, lambda: sch.parallel(i)), """
+    expect(
+        refused(sch, lambda: sch.parallel(i)),
+        """
         parallel(i): an iteration of loop `i` may use elements of A that another one writes (block A)
           at test_schedule_marks.py:LINE
 
@@ -251,7 +274,8 @@ def test_a_block_that_reads_what_the_iteration_before_wrote(expect, refused):
           |             T.reads(A[vi])
           |             T.writes(A[vi + 1])
           |             A[vi + 1] = A[vi] + 1
-        """)
+        """,
+    )
     refused(sch, lambda: sch.vectorize(i))
     refused(sch, lambda: sch.bind(i, "threadIdx.x"))
     sch.unroll(i)
@@ -296,13 +320,15 @@ def neighbours(A: T.Buffer((10,), "int32"), C: T.Buffer((10,), "int32")):
             B[vi + 1] = A[vi] + 1
         with T.block("C"):
             vi = T.axis.spatial(10, i)
-            T.where(0 < i)
+            T.where(i > 0)
             C[vi] = B[vi] + B[vi + 1]
 
 
 def test_a_consumer_of_what_other_iterations_made(expect, refused):
     sch, (i,) = loops_of(neighbours, "C")
-    expect(refused(sch, lambda: sch.parallel(i)), """
+    expect(
+        refused(sch, lambda: sch.parallel(i)),
+        """
         parallel(i): an iteration of loop `i` may use elements of B that another one writes (blocks B and C)
           at test_schedule_marks.py:LINE
 
@@ -317,11 +343,12 @@ def test_a_consumer_of_what_other_iterations_made(expect, refused):
           |             B[vi + 1] = A[vi] + 1
           |         with T.block("C"):
           |             vi = T.axis.spatial(10, i)
-          |             T.where(0 < i)
+          |             T.where(i > 0)
           |             T.reads(B[vi:vi + 2])
           |             T.writes(C[vi])
           |             C[vi] = B[vi] + B[vi + 1]
-        """)
+        """,
+    )
 
 
 @T.prim_func
@@ -358,7 +385,7 @@ def test_overlapping_parts_of_an_output_are_refused(refused):
                     vj = T.axis.spatial(16, i * 4 + j)
                     C[vj] = B[vj] + B[vj + 1] + B[vj + 2]
 
-    sch, (i, j) = loops_of(shown, "C")
+    sch, (i, _j) = loops_of(shown, "C")
     assert "may use elements of B that another one writes" in refused(sch, lambda: sch.parallel(i))
 
 
@@ -377,7 +404,7 @@ def test_parts_of_an_output_that_lie_apart():
                         C[vi] = 0
                     C[vi] = C[vi] + B[vi, vk]
 
-    sch, (i, k) = loops_of(rows, "C")
+    sch, (i, _k) = loops_of(rows, "C")
     sch.parallel(i)
     assert sch.get(i).kind is ForKind.PARALLEL
 
@@ -428,7 +455,9 @@ def test_statements_outside_of_blocks_are_refused(expect, refused):
             B[0] = i
 
     sch, (i,) = loops_of(mixed, "A")
-    expect(refused(sch, lambda: sch.parallel(i)), """
+    expect(
+        refused(sch, lambda: sch.parallel(i)),
+        """
         parallel(i): B is used outside of blocks inside loop `i`, so there is no telling which iterations need which
           at test_schedule_marks.py:LINE
 
@@ -443,16 +472,19 @@ def test_statements_outside_of_blocks_are_refused(expect, refused):
           |         B[0] = i
 
           hint: put the statement into a block
-        """)
+        """,
+    )
 
 
 # ---------------------------------------------------------------------------- annotations
 def test_annotations_come_and_go(expect):
-    sch, (i, j) = loops_of(copy2d, "B")
+    sch, (i, _j) = loops_of(copy2d, "B")
     block = sch.get_block("B")
     sch.annotate(i, "pragma_auto_unroll_max_step", 16)
     sch.annotate(block, "note", "x")
-    expect(sch.mod["main"], """
+    expect(
+        sch.mod["main"],
+        """
         @T.prim_func
         def copy2d(A: T.Buffer((8, 12), "float32"), B: T.Buffer((8, 12), "float32")):
             # with T.block("root"):
@@ -464,16 +496,19 @@ def test_annotations_come_and_go(expect):
                         T.writes(B[vi, vj])
                         T.block_attr({"note": "x"})
                         B[vi, vj] = A[vi, vj] + T.float32(1)
-        """)
+        """,
+    )
     sch.unannotate(i, "pragma_auto_unroll_max_step")
     sch.unannotate(block, "note")
     assert_structural_equal(sch.mod["main"], copy2d)
 
 
 def test_annotations_are_given_once_and_taken_once(expect, refused):
-    sch, (i, j) = loops_of(copy2d, "B")
+    sch, (i, _j) = loops_of(copy2d, "B")
     sch.annotate(i, "a", 1)
-    expect(refused(sch, lambda: sch.annotate(i, "a", 2)), """
+    expect(
+        refused(sch, lambda: sch.annotate(i, "a", 2)),
+        """
         annotate(i, ann_key='a', ann_val=2): there is an annotation 'a' already
           at test_schedule_marks.py:LINE
 
@@ -488,18 +523,25 @@ def test_annotations_are_given_once_and_taken_once(expect, refused):
           |                 B[vi, vj] = A[vi, vj] + T.float32(1)
 
           hint: unannotate it first
-        """)
-    expect(refused(sch, lambda: sch.unannotate(i, "b")).splitlines()[0], """
+        """,
+    )
+    expect(
+        refused(sch, lambda: sch.unannotate(i, "b")).splitlines()[0],
+        """
         unannotate(i, ann_key='b'): there is no annotation 'b'; there are: a
-        """)
+        """,
+    )
     block = sch.get_block("B")
-    expect(refused(sch, lambda: sch.unannotate(block, "b")).splitlines()[0], """
+    expect(
+        refused(sch, lambda: sch.unannotate(block, "b")).splitlines()[0],
+        """
         unannotate(B, ann_key='b'): there is no annotation 'b'; there are: none
-        """)
+        """,
+    )
 
 
 def test_annotations_may_be_numbers_texts_and_lists():
-    sch, (i, j) = loops_of(copy2d, "B")
+    sch, (_i, j) = loops_of(copy2d, "B")
     for n, value in enumerate([1, 2.5, "x", [1, 2], tir.const(3)]):
         sch.annotate(j, f"k{n}", value)
     assert sch.get(j).annotations["k3"] == [1, 2]

@@ -38,7 +38,7 @@ def together(A: T.Buffer((6, 5), "float32"), D: T.Buffer((6, 5), "float32")):
             C[vi + 1, vj] = B[vi, vj] * T.float32(2)
         with T.block("D"):
             vi, vj = T.axis.remap("SS", [i, j])
-            T.where(1 <= i)
+            T.where(i >= 1)
             D[vi, vj] = C[vi, vj] + B[vi, vj]
 
 

@@ -52,7 +52,9 @@ def rows(A: T.Buffer((4, 8), "int32"), C: T.Buffer((4, 8), "int32")):
 
 def test_one_row_at_a_time(expect, agree):
     made = compacted(rows)
-    expect(made, """
+    expect(
+        made,
+        """
         @T.prim_func
         def rows(A: T.Buffer((4, 8), "int32"), C: T.Buffer((4, 8), "int32")):
             # with T.block("root"):
@@ -71,7 +73,8 @@ def test_one_row_at_a_time(expect, agree):
                             T.reads(B[0, j])
                             T.writes(C[i, j])
                             C[i, j] = B[0, j] * 2
-        """)
+        """,
+    )
     agree(rows, made, *data((4, 8), (4, 8)))
     agree(rows, tvm.lower(rows)["rows"], *data((4, 8), (4, 8)))
 
@@ -95,7 +98,9 @@ def test_a_region_that_starts_elsewhere(expect, agree):
 
     made = compacted(before)
     assert shapes(made) == {"B": ["6"]}
-    expect(made, """
+    expect(
+        made,
+        """
         @T.prim_func
         def before(A: T.Buffer((20,), "int32"), C: T.Buffer((16,), "int32")):
             # with T.block("root"):
@@ -114,7 +119,8 @@ def test_a_region_that_starts_elsewhere(expect, agree):
                             T.reads(B[j:j + 3])
                             T.writes(C[i * 4 + j])
                             C[i * 4 + j] = B[j] + B[j + 1] + B[j + 2]
-        """)
+        """,
+    )
     agree(before, made, *data((20,), (16,)))
 
 

@@ -31,7 +31,9 @@ def tiled(A: T.Buffer((10, 4), "int32"), B: T.Buffer((4, 10), "int32")):
 
 def test_values_and_predicates(expect, agree):
     made = opaque(tiled)
-    expect(made, """
+    expect(
+        made,
+        """
         @T.prim_func
         def tiled(A: T.Buffer((10, 4), "int32"), B: T.Buffer((4, 10), "int32")):
             # with T.block("root"):
@@ -41,7 +43,8 @@ def test_values_and_predicates(expect, agree):
                     T.reads(A[i_0 * 4 + i_1, j])
                     T.writes(B[j, i_0 * 4 + i_1])
                     B[j, i_0 * 4 + i_1] = A[i_0 * 4 + i_1, j] + (i_0 * 4 + i_1)
-        """)
+        """,
+    )
     rng = np.random.default_rng(0)
     agree(tiled, made, rng.integers(0, 9, (10, 4), "int32"), np.zeros((4, 10), "int32"))
 
@@ -61,7 +64,9 @@ def test_blocks_in_blocks(expect, agree):
                         A[vi, vj] = vi * 4 + vj
 
     made = opaque(before)
-    expect(made, """
+    expect(
+        made,
+        """
         @T.prim_func
         def before(A: T.Buffer((4, 4), "int32")):
             # with T.block("root"):
@@ -75,7 +80,8 @@ def test_blocks_in_blocks(expect, agree):
                             T.reads()
                             T.writes(A[3 - i, (3 - i + j) % 4])
                             A[3 - i, (3 - i + j) % 4] = (3 - i) * 4 + (3 - i + j) % 4
-        """)
+        """,
+    )
     agree(before, made, np.zeros((4, 4), "int32"))
 
 

@@ -36,7 +36,9 @@ def test_parameters(expect, agree):
             B[i, j, k] = A[i, j + k] + C[k]
 
     made = flat(before)
-    expect(made, """
+    expect(
+        made,
+        """
         @T.prim_func(private=True)
         def main(A: T.Buffer((4, 8), "int32"), B: T.Buffer((2, 3, 4), "int32"), C: T.Buffer((4,), "int32")):
             A_1 = T.decl_buffer((32,), "int32", data=A.data)
@@ -45,7 +47,8 @@ def test_parameters(expect, agree):
                 A_1[i * 8 + j] = i * 10 + j
             for i, j, k in T.grid(2, 3, 4):
                 B_1[i * 12 + j * 4 + k] = A_1[i * 8 + (j + k)] + C[k]
-        """)
+        """,
+    )
     agree(before, made, *data((4, 8), (2, 3, 4), (4,)))
 
 
@@ -60,7 +63,9 @@ def test_symbolic_shapes(expect, agree):
             B[j, i] = A[i, j]
 
     made = flat(before)
-    expect(made, """
+    expect(
+        made,
+        """
         @T.prim_func(private=True)
         def main(a: T.handle, b: T.handle):
             n = T.int32()
@@ -71,7 +76,8 @@ def test_symbolic_shapes(expect, agree):
             B_1 = T.decl_buffer((m * n,), "int32", data=B.data)
             for i, j in T.grid(n, m):
                 B_1[j * n + i] = A_1[i * m + j]
-        """)
+        """,
+    )
     agree(before, made, *data((4, 5), (5, 4)))
 
 
@@ -82,13 +88,16 @@ def test_scalars(expect, agree):
         B[0] = A[()] + 1
 
     made = flat(before)
-    expect(made, """
+    expect(
+        made,
+        """
         @T.prim_func(private=True)
         def main(A: T.Buffer((), "int32"), B: T.Buffer((1,), "int32")):
             A_1 = T.decl_buffer((1,), "int32", data=A.data)
             A_1[0] = 3
             B[0] = A_1[0] + 1
-        """)
+        """,
+    )
     agree(before, made, *data((), (1,)))
 
 
@@ -103,7 +112,9 @@ def test_allocations(expect, agree):
             A[i, j] = B[3 - i, j]
 
     made = flat(before)
-    expect(made, """
+    expect(
+        made,
+        """
         @T.prim_func(private=True)
         def main(A: T.Buffer((4, 8), "int32")):
             A_1 = T.decl_buffer((32,), "int32", data=A.data)
@@ -112,7 +123,8 @@ def test_allocations(expect, agree):
                 B[i * 8 + j] = i - j
             for i, j in T.grid(4, 8):
                 A_1[i * 8 + j] = B[(3 - i) * 8 + j]
-        """)
+        """,
+    )
     agree(before, made, *data((4, 8)))
 
 
@@ -125,14 +137,17 @@ def test_strides_and_offsets(expect, agree):
                 B[i, j] = i * 8 + j
 
     made = flat(before)
-    expect(made, """
+    expect(
+        made,
+        """
         @T.prim_func(private=True)
         def main(A: T.Buffer((64,), "int32")):
             B = T.decl_buffer((64,), "int32", data=A.data)
             for i, j in T.grid(4, 8):
                 if j < 7:
                     B[1 + i * 16 + j * 2] = i * 8 + j
-        """)
+        """,
+    )
     agree(before, made, *data((64,)))
 
 
@@ -168,14 +183,17 @@ def test_vector_accesses(expect, agree):
             B[i, 0:8] = A[i, 0:8] + T.Broadcast(i, 8)
 
     made = flat(before)
-    expect(made, """
+    expect(
+        made,
+        """
         @T.prim_func(private=True)
         def main(A: T.Buffer((4, 8), "int32"), B: T.Buffer((4, 8), "int32")):
             A_1 = T.decl_buffer((32,), "int32", data=A.data)
             B_1 = T.decl_buffer((32,), "int32", data=B.data)
             for i in range(4):
                 B_1[i * 8:i * 8 + 8] = A_1[i * 8:i * 8 + 8] + T.Broadcast(i, 8)
-        """)
+        """,
+    )
     agree(before, made, *data((4, 8), (4, 8)))
 
 

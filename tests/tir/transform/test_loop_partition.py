@@ -51,14 +51,17 @@ def test_one_dimension(expect, agree):
                     A[io * 4 + ii] = io
 
     made = simple(before)
-    expect(made, """
+    expect(
+        made,
+        """
         @T.prim_func(private=True)
         def main(A: T.Buffer((30,), "int32")):
             for io, ii in T.grid(7, 4):
                 A[io * 4 + ii] = io
             for ii in range(2):
                 A[ii + 28] = 7
-        """)
+        """,
+    )
     agree(before, cut(before), *data(30))
     agree(before, made, *data(30))
 
@@ -71,7 +74,9 @@ def test_two_dimensions(expect, agree):
                 A[io * 4 + ii, jo * 4 + ji] = io * 100 + jo
 
     made = simple(before)
-    expect(made, """
+    expect(
+        made,
+        """
         @T.prim_func(private=True)
         def main(A: T.Buffer((10, 7), "int32")):
             for io in range(2):
@@ -83,7 +88,8 @@ def test_two_dimensions(expect, agree):
                 A[ii + 8, ji] = 200
             for ii, ji in T.grid(2, 3):
                 A[ii + 8, ji + 4] = 201
-        """)
+        """,
+    )
     assert conditions(made) == 0
     agree(before, made, *data((10, 7)))
 
@@ -113,7 +119,9 @@ def test_tiles_of_a_symbolic_size(expect, agree):
                     A[io * 4 + ii] = io
 
     made = simple(before)
-    expect(made, """
+    expect(
+        made,
+        """
         @T.prim_func(private=True)
         def main(a: T.handle):
             n = T.int32()
@@ -123,7 +131,8 @@ def test_tiles_of_a_symbolic_size(expect, agree):
             for io in T.serial(T.max(n // 4, 0), T.max(n // 4, 0) + ((n + 3) // 4 - T.max(n // 4, 0))):
                 for ii in range(n - io * 4):
                     A[io * 4 + ii] = io
-        """)
+        """,
+    )
     for n in (0, 1, 3, 4, 5, 8, 11):
         agree(before, made, *data(n))
 
@@ -157,17 +166,20 @@ def test_padding(expect, agree):
     @T.prim_func(private=True)
     def before(A: T.Buffer((10,), "int32"), B: T.Buffer((12,), "int32")):
         for i in range(12):
-            B[i] = T.if_then_else(1 <= i and i < 11, A[i - 1], 0)
+            B[i] = T.if_then_else(i >= 1 and i < 11, A[i - 1], 0)
 
     made = simple(before)
-    expect(made, """
+    expect(
+        made,
+        """
         @T.prim_func(private=True)
         def main(A: T.Buffer((10,), "int32"), B: T.Buffer((12,), "int32")):
             B[0] = 0
             for i in T.serial(1, 11):
                 B[i] = A[i - 1]
             B[11] = 0
-        """)
+        """,
+    )
     agree(before, made, *data(10, 12))
 
 
@@ -177,10 +189,12 @@ def test_a_padded_window(expect, agree):
         for i in range(10):
             B[i] = 0
             for k in range(3):
-                B[i] = B[i] + T.if_then_else(1 <= i + k and i + k < 11, A[i + k - 1], 0)
+                B[i] = B[i] + T.if_then_else(i + k >= 1 and i + k < 11, A[i + k - 1], 0)
 
     made = simple(before)
-    expect(made, """
+    expect(
+        made,
+        """
         @T.prim_func(private=True)
         def main(A: T.Buffer((10,), "int32"), B: T.Buffer((10,), "int32")):
             B[0] = 0
@@ -195,7 +209,8 @@ def test_a_padded_window(expect, agree):
             for k in range(2):
                 B[9] = B[9] + A[k + 8]
             B[9] = B[9]
-        """)
+        """,
+    )
     agree(before, made, *data(10, 10))
 
 
@@ -203,7 +218,9 @@ def test_padding_of_two_dimensions(agree):
     A = te.placeholder((6, 5), "int32", name="A")
     P = te.compute(
         (8, 7),
-        lambda i, j: te.if_then_else(te.all(i >= 1, i < 7, j >= 1, j < 6), A[i - 1, j - 1], tir.const(0, "int32")),
+        lambda i, j: te.if_then_else(
+            te.all(i >= 1, i < 7, j >= 1, j < 6), A[i - 1, j - 1], tir.const(0, "int32")
+        ),
         name="P",
     )
     s = te.create_schedule(P.op)
@@ -223,7 +240,9 @@ def test_parallel_loops_stay_whole_and_branch(expect, agree):
                     A[io * 4 + ii] = io
 
     made = simple(before)
-    expect(made, """
+    expect(
+        made,
+        """
         @T.prim_func(private=True)
         def main(A: T.Buffer((30,), "int32")):
             for io in T.parallel(8):
@@ -233,7 +252,8 @@ def test_parallel_loops_stay_whole_and_branch(expect, agree):
                 else:
                     for ii in range(2):
                         A[ii + 28] = 7
-        """)
+        """,
+    )
     agree(before, made, *data(30))
 
 
@@ -246,7 +266,9 @@ def test_vectorised_parts(expect, agree):
                     A[io * 8 + ii] = io
 
     made = simple(before)
-    expect(made, """
+    expect(
+        made,
+        """
         @T.prim_func(private=True)
         def main(A: T.Buffer((30,), "int32")):
             for io in range(3):
@@ -254,7 +276,8 @@ def test_vectorised_parts(expect, agree):
                     A[io * 8 + ii] = io
             for ii in T.vectorized(6):
                 A[ii + 24] = 3
-        """)
+        """,
+    )
     agree(before, made, *data(30))
 
 
@@ -290,7 +313,9 @@ def test_loops_that_start_elsewhere(agree):
 
 # ---------------------------------------------------------------------------- conditions
 @pytest.mark.parametrize("bound", [-5, 0, 3, 8, 20])
-@pytest.mark.parametrize("form", ["less", "less_equal", "greater", "greater_equal", "swapped", "scaled", "minus"])
+@pytest.mark.parametrize(
+    "form", ["less", "less_equal", "greater", "greater_equal", "swapped", "scaled", "minus"]
+)
 def test_forms_of_conditions(form, bound, agree):
     A = tir.decl_buffer((8,), "int32", "A")
     i = tir.Var("i", "int32")
@@ -459,7 +484,7 @@ def test_a_condition_that_cannot_be_cut_off_does_not_loop_forever():
     B = te.compute((n, m, k), lambda *i: A(*i) + 1, name="B")
     s = te.create_schedule(B.op)
     fused = s[B].fuse(*B.op.axis)
-    a, b = s[B].split(fused, factor=8)
+    a, _b = s[B].split(fused, factor=8)
     a, c = s[B].split(a, nparts=3)
     s[B].split(c, factor=5)
     start = time.perf_counter()

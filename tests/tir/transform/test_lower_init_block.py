@@ -9,6 +9,7 @@ import pytest
 
 import tilewright as tvm
 from tilewright import te, tir
+from tilewright.ir.errors import UnsupportedError
 from tilewright.ir.functor import pre_order
 from tilewright.ir.stmt import Block
 from tilewright.script import tir as T
@@ -42,7 +43,9 @@ MATRICES = data((4, 6), (6, 5), (4, 5))
 
 def test_before_the_reduction_loop(expect, agree):
     made = lowered(matmul)
-    expect(made, """
+    expect(
+        made,
+        """
         @T.prim_func
         def matmul(A: T.Buffer((4, 6), "int32"), B: T.Buffer((6, 5), "int32"), C: T.Buffer((4, 5), "int32")):
             # with T.block("root"):
@@ -58,7 +61,8 @@ def test_before_the_reduction_loop(expect, agree):
                         T.reads(A[vi, vk], B[vk, vj])
                         T.writes(C[vi, vj])
                         C[vi, vj] = C[vi, vj] + A[vi, vk] * B[vk, vj]
-        """)
+        """,
+    )
     agree(matmul, made, *MATRICES)
 
 
@@ -67,7 +71,9 @@ def test_spatial_loops_inside_are_copied(expect, agree):
     i, j, k = sch.get_loops("C")
     sch.reorder(k, i, j)
     made = lowered(sch.mod["main"])
-    expect(made, """
+    expect(
+        made,
+        """
         @T.prim_func
         def matmul(A: T.Buffer((4, 6), "int32"), B: T.Buffer((6, 5), "int32"), C: T.Buffer((4, 5), "int32")):
             # with T.block("root"):
@@ -83,7 +89,8 @@ def test_spatial_loops_inside_are_copied(expect, agree):
                     T.reads(A[vi, vk], B[vk, vj])
                     T.writes(C[vi, vj])
                     C[vi, vj] = C[vi, vj] + A[vi, vk] * B[vk, vj]
-        """)
+        """,
+    )
     agree(matmul, made, *MATRICES)
 
 
@@ -105,10 +112,12 @@ def test_all_orders(order, tiled, agree):
 
 def test_a_fused_spatial_and_reduction_loop_is_guarded(expect, agree):
     sch = tir.Schedule(matmul)
-    i, j, k = sch.get_loops("C")
+    _i, j, k = sch.get_loops("C")
     sch.fuse(j, k)
     made = lowered(sch.mod["main"])
-    expect(made, """
+    expect(
+        made,
+        """
         @T.prim_func
         def matmul(A: T.Buffer((4, 6), "int32"), B: T.Buffer((6, 5), "int32"), C: T.Buffer((4, 5), "int32")):
             # with T.block("root"):
@@ -122,7 +131,8 @@ def test_a_fused_spatial_and_reduction_loop_is_guarded(expect, agree):
                     if vk == 0:
                         C[vi, vj] = 0
                     C[vi, vj] = C[vi, vj] + A[vi, vk] * B[vk, vj]
-        """)
+        """,
+    )
     agree(matmul, made, *MATRICES)
 
 
@@ -145,7 +155,9 @@ def test_predicates_on_spatial_loops_stay_and_on_reduction_loops_go(expect, agre
     ko, ki = sch.split(k, [None, 4])
     sch.reorder(i, ko, jo, ki, ji)
     made = lowered(sch.mod["main"])
-    expect(made, """
+    expect(
+        made,
+        """
         @T.prim_func
         def matmul(A: T.Buffer((4, 6), "int32"), B: T.Buffer((6, 5), "int32"), C: T.Buffer((4, 5), "int32")):
             # with T.block("root"):
@@ -167,7 +179,8 @@ def test_predicates_on_spatial_loops_stay_and_on_reduction_loops_go(expect, agre
                         T.reads(A[vi, vk], B[vk, vj])
                         T.writes(C[vi, vj])
                         C[vi, vj] = C[vi, vj] + A[vi, vk] * B[vk, vj]
-        """)
+        """,
+    )
     agree(matmul, made, *MATRICES)
 
 
@@ -178,7 +191,9 @@ def test_marks_of_loops(expect, agree):
     sch.parallel(i)
     sch.vectorize(j)
     made = lowered(sch.mod["main"])
-    expect(made, """
+    expect(
+        made,
+        """
         @T.prim_func
         def matmul(A: T.Buffer((4, 6), "int32"), B: T.Buffer((6, 5), "int32"), C: T.Buffer((4, 5), "int32")):
             # with T.block("root"):
@@ -197,7 +212,8 @@ def test_marks_of_loops(expect, agree):
                             T.reads(A[vi, vk], B[vk, vj])
                             T.writes(C[vi, vj])
                             C[vi, vj] = C[vi, vj] + A[vi, vk] * B[vk, vj]
-        """)
+        """,
+    )
     agree(matmul, made, *MATRICES)
 
 
@@ -208,7 +224,9 @@ def test_bound_loops(expect, agree):
     sch.bind(i, "blockIdx.x")
     sch.bind(j, "threadIdx.x")
     made = lowered(sch.mod["main"])
-    expect(made, """
+    expect(
+        made,
+        """
         @T.prim_func
         def matmul(A: T.Buffer((4, 6), "int32"), B: T.Buffer((6, 5), "int32"), C: T.Buffer((4, 5), "int32")):
             # with T.block("root"):
@@ -226,9 +244,22 @@ def test_bound_loops(expect, agree):
                             T.reads(A[vi, vk], B[vk, vj])
                             T.writes(C[vi, vj])
                             C[vi, vj] = C[vi, vj] + A[vi, vk] * B[vk, vj]
-        """)
+        """,
+    )
     agree(matmul, made, *MATRICES)
     agree(matmul, tvm.lower(sch.mod)["main"], *MATRICES)
+
+
+def test_a_reduction_across_threads_is_refused():
+    sch = tir.Schedule(matmul)
+    _, _, k = sch.get_loops("C")
+    sch.bind(k, "threadIdx.x")
+    with pytest.raises(UnsupportedError) as caught:
+        lowered(sch.mod["main"])
+    assert str(caught.value) == (
+        "block C is reduced by the threads of threadIdx.x (loop `k`): reductions across threads are not "
+        "lowered yet; use rfactor and bind the loop that it makes"
+    )
 
 
 def test_a_block_without_reduction_loops(expect, agree):
@@ -243,7 +274,9 @@ def test_a_block_without_reduction_loops(expect, agree):
                 C[vi] = C[vi] + A[vi + vk]
 
     made = lowered(before)
-    expect(made, """
+    expect(
+        made,
+        """
         @T.prim_func
         def before(A: T.Buffer((4,), "int32"), C: T.Buffer((4,), "int32")):
             # with T.block("root"):
@@ -255,7 +288,8 @@ def test_a_block_without_reduction_loops(expect, agree):
                     T.writes(C[vi])
                     C[vi] = 3
                     C[vi] = C[vi] + A[vi + vk]
-        """)
+        """,
+    )
     agree(before, made, *data((4,), (4,)))
 
 
@@ -275,7 +309,9 @@ def test_a_reduction_over_the_iterator_of_an_outer_block_is_guarded(expect, agre
                         C[0] = C[0] + A[vk]
 
     made = lowered(before)
-    expect(made, """
+    expect(
+        made,
+        """
         @T.prim_func
         def before(A: T.Buffer((16,), "int32"), C: T.Buffer((1,), "int32")):
             # with T.block("root"):
@@ -292,7 +328,8 @@ def test_a_reduction_over_the_iterator_of_an_outer_block_is_guarded(expect, agre
                             if vk == 0:
                                 C[0] = 0
                             C[0] = C[0] + A[vk]
-        """)
+        """,
+    )
     agree(before, made, *data((16,), (1,)))
 
 
@@ -332,7 +369,9 @@ def test_a_condition_between_loop_and_block_is_kept(expect, agree):
                     C[vi] = C[vi] + A[vi, vk]
 
     made = lowered(before)
-    expect(made, """
+    expect(
+        made,
+        """
         @T.prim_func
         def before(A: T.Buffer((4, 8), "int32"), C: T.Buffer((2,), "int32")):
             # with T.block("root"):
@@ -345,7 +384,8 @@ def test_a_condition_between_loop_and_block_is_kept(expect, agree):
                         if vk == 0:
                             C[vi] = 0
                         C[vi] = C[vi] + A[vi, vk]
-        """)
+        """,
+    )
     agree(before, made, *data((4, 8), (2,)))
 
 
@@ -431,7 +471,9 @@ def test_symbolic_extents(expect, agree):
     i, kk = sch.get_loops("B")
     sch.reorder(kk, i)
     made = lowered(sch.mod["main"])
-    expect(made, """
+    expect(
+        made,
+        """
         @T.prim_func
         def main(var_A: T.handle, var_B: T.handle):
             T.func_attr({"tir.noalias": T.bool(True)})
@@ -451,7 +493,8 @@ def test_symbolic_extents(expect, agree):
                     T.reads(A[v_i, v_k])
                     T.writes(B[v_i])
                     B[v_i] = B[v_i] + A[v_i, v_k]
-        """)
+        """,
+    )
     agree(func, made, *data((5, 5), (5,)))
 
 

@@ -42,7 +42,9 @@ def tiles(A: T.Buffer((8, 8), "int32"), C: T.Buffer((8, 8), "int32")):
 
 def test_tiles(expect, agree):
     made = lowered(tiles)
-    expect(made, """
+    expect(
+        made,
+        """
         @T.prim_func
         def tiles(A: T.Buffer((8, 8), "int32"), C: T.Buffer((8, 8), "int32")):
             # with T.block("root"):
@@ -52,7 +54,8 @@ def test_tiles(expect, agree):
                     T.writes(C[i * 4:i * 4 + 4, j * 4:j * 4 + 4])
                     for a, b in T.grid(4, 4):
                         C[i * 4 + a, j * 4 + b] = A[i * 4 + b, j * 4 + a] + 1
-        """)
+        """,
+    )
     agree(tiles, made, *data((8, 8), (8, 8)))
     agree(tiles, tvm.lower(tiles), *data((8, 8), (8, 8)))
 
@@ -113,7 +116,9 @@ def test_strides_and_offsets_have_values(expect):
                 X[0, 0] = 1
 
     made = lowered(before)
-    expect(made, """
+    expect(
+        made,
+        """
         @T.prim_func
         def before(A: T.Buffer((8, 8), "int32"), C: T.Buffer((4,), "int32")):
             # with T.block("root"):
@@ -125,7 +130,8 @@ def test_strides_and_offsets_have_values(expect):
                     C[1] = 1
                     C[2] = i * 4 * 8
                     A[i * 4, 0] = 1
-        """)
+        """,
+    )
     c = np.zeros(4, "int32")
     tir.interpret(made, np.zeros((8, 8), "int32"), c)
     assert c.tolist() == [8, 1, 32, 0]

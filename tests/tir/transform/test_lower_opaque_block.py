@@ -38,7 +38,9 @@ def test_predicates_and_allocations(expect, agree):
                 C[i_0 * 4 + i_1] = B[1, 2] + 1
 
     made = lowered(before)
-    expect(made, """
+    expect(
+        made,
+        """
         @T.prim_func
         def before(A: T.Buffer((10,), "int32"), C: T.Buffer((10,), "int32")):
             for i_0, i_1 in T.grid(3, 4):
@@ -46,7 +48,8 @@ def test_predicates_and_allocations(expect, agree):
                     B = T.decl_buffer((2, 3), "int32")
                     B[1, 2] = A[i_0 * 4 + i_1]
                     C[i_0 * 4 + i_1] = B[1, 2] + 1
-        """)
+        """,
+    )
     agree(before, made, *data((10,), (10,)))
 
 
@@ -62,13 +65,16 @@ def test_loops_that_run_once_go_unless_they_say_something(expect, agree):
                                 A[u + p + v + a + i] = 7
 
     made = lowered(before)
-    expect(made, """
+    expect(
+        made,
+        """
         @T.prim_func
         def before(A: T.Buffer((4,), "int32")):
             for p in T.parallel(1):
                 for a in T.serial(1, annotations={"note": 1}):
                     A[T.Add(T.Add(0, p), 0) + a + 3] = 7
-        """)
+        """,
+    )
     agree(before, made, *data((4,)))
 
 
@@ -81,7 +87,9 @@ def test_pragmas_become_attributes(expect):
                     T.block_attr({"pragma_text": "x", "tir.attr.mine": 3, "other": 4})
                     A[i, j] = i
 
-    expect(lowered(before), """
+    expect(
+        lowered(before),
+        """
         @T.prim_func
         def before(A: T.Buffer((4, 4), "int32")):
             i = T.int32()
@@ -91,7 +99,8 @@ def test_pragmas_become_attributes(expect):
                     T.attr(0, "mine", 3)
                     T.attr(0, "pragma_text", "x")
                     A[i_1, j] = i_1
-        """)
+        """,
+    )
 
 
 def test_bound_loops_become_thread_extents(expect, agree):
@@ -104,14 +113,17 @@ def test_bound_loops_become_thread_extents(expect, agree):
                         C[i, v * 4 + t] = A[i, v * 4 + t] + 1
 
     made = lowered(before)
-    expect(made, """
+    expect(
+        made,
+        """
         @T.prim_func
         def before(A: T.Buffer((4, 8), "int32"), C: T.Buffer((4, 8), "int32")):
             i = T.launch_thread("blockIdx.x", 4)
             v = T.launch_thread("vthread", 2)
             t = T.launch_thread("threadIdx.x", 4)
             C[i, v * 4 + t] = A[i, v * 4 + t] + 1
-        """)
+        """,
+    )
     agree(before, made, *data((4, 8), (4, 8)))
 
 
@@ -123,12 +135,15 @@ def test_an_axis_bound_twice_in_one_nest_is_the_same_thread(expect):
                 with T.block("A"):
                     A[i, j] = i + j
 
-    expect(lowered(before), """
+    expect(
+        lowered(before),
+        """
         @T.prim_func
         def before(A: T.Buffer((4, 4), "int32")):
             i = T.launch_thread("threadIdx.x", 4)
             A[i, i] = i + i
-        """)
+        """,
+    )
 
 
 def test_two_kernels_one_after_the_other(agree):

@@ -35,7 +35,9 @@ def test_into_the_loop_that_holds_all_uses(expect, agree):
                     C[vi, vj] = B[vi, vj] * 2
 
     made = planned(before)
-    expect(made, """
+    expect(
+        made,
+        """
         @T.prim_func
         def before(A: T.Buffer((4, 8), "int32"), C: T.Buffer((4, 8), "int32")):
             # with T.block("root"):
@@ -58,7 +60,8 @@ def test_into_the_loop_that_holds_all_uses(expect, agree):
                             T.reads(B[vi, vj])
                             T.writes(C[vi, vj])
                             C[vi, vj] = B[vi, vj] * 2
-        """)
+        """,
+    )
     agree(before, made, *data((4, 8), (4, 8)))
 
 
@@ -81,7 +84,9 @@ def test_each_buffer_at_its_own_depth(expect, agree):
                     D[vi, vj] = C[vi, vj] - B[vi, vj]
 
     made = planned(before)
-    expect(made, """
+    expect(
+        made,
+        """
         @T.prim_func
         def before(A: T.Buffer((4, 8), "int32"), D: T.Buffer((4, 8), "int32")):
             # with T.block("root"):
@@ -114,7 +119,8 @@ def test_each_buffer_at_its_own_depth(expect, agree):
                                 T.reads(C[vi, vj], B[vi, vj])
                                 T.writes(D[vi, vj])
                                 D[vi, vj] = C[vi, vj] - B[vi, vj]
-        """)
+        """,
+    )
     agree(before, made, *data((4, 8), (4, 8)))
 
 
@@ -166,7 +172,7 @@ def test_a_window_over_earlier_iterations_stays(agree):
                 B[vi] = A[vi] + 1
             with T.block("C"):
                 vi = T.axis.spatial(8, i)
-                T.where(1 <= i)
+                T.where(i >= 1)
                 C[vi] = B[vi] - B[vi - 1]
 
     unmoved(before, agree, (8,), (8,))
@@ -298,7 +304,9 @@ def test_into_a_block(expect, agree):
                         C[vi, vj] = B[vj] * 2
 
     made = planned(before)
-    expect(made, """
+    expect(
+        made,
+        """
         @T.prim_func
         def before(A: T.Buffer((4, 8), "int32"), C: T.Buffer((4, 8), "int32")):
             # with T.block("root"):
@@ -320,7 +328,8 @@ def test_into_a_block(expect, agree):
                             T.reads(B[vj])
                             T.writes(C[vi, vj])
                             C[vi, vj] = B[vj] * 2
-        """)
+        """,
+    )
     agree(before, made, *data((4, 8), (4, 8)))
 
 

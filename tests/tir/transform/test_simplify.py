@@ -30,13 +30,16 @@ def test_indices_and_conditions(expect, agree):
                 A[i + 8 * 0] = 2
 
     made = simple(before)
-    expect(made, """
+    expect(
+        made,
+        """
         @T.prim_func(private=True)
         def main(A: T.Buffer((64,), "int32")):
             for i, j in T.grid(8, 4):
                 A[i * 2 + j] = i
                 A[i] = 2
-        """)
+        """,
+    )
     agree(before, made, np.zeros(64, "int32"))
 
 
@@ -54,7 +57,9 @@ def test_loops_that_run_once_or_never(expect, agree):
             A[i + 1] = 6
 
     made = simple(before)
-    expect(made, """
+    expect(
+        made,
+        """
         @T.prim_func(private=True)
         def main(A: T.Buffer((8,), "int32"), n: T.int32):
             A[n] = 3
@@ -62,7 +67,8 @@ def test_loops_that_run_once_or_never(expect, agree):
                 A[0] = 5
             for i in T.serial(1, annotations={"note": 1}):
                 A[1] = 6
-        """)
+        """,
+    )
     agree(before, made, np.zeros(8, "int32"), 2)
 
 
@@ -82,7 +88,9 @@ def test_nested_conditions(expect, agree):
                     A[i] = T.if_then_else(n <= i, 4, 5)
 
     made = simple(before)
-    expect(made, """
+    expect(
+        made,
+        """
         @T.prim_func(private=True)
         def main(A: T.Buffer((16,), "int32"), n: T.int32):
             for i in range(16):
@@ -90,7 +98,8 @@ def test_nested_conditions(expect, agree):
                     A[i] = 1
                 else:
                     A[i] = 4
-        """)
+        """,
+    )
     for n in (0, 7, 20):
         agree(before, made, np.zeros(16, "int32"), n)
 
@@ -105,13 +114,16 @@ def test_bindings_of_names_and_constants_are_used(expect, agree):
         A[1] = x + y + z
 
     made = simple(before)
-    expect(made, """
+    expect(
+        made,
+        """
         @T.prim_func(private=True)
         def main(A: T.Buffer((8,), "int32"), n: T.int32):
             z: T.int32 = A[0]
             A[0] = 9
             A[1] = n + z + 3
-        """)
+        """,
+    )
     agree(before, made, np.arange(8, dtype="int32") + 4, 2)
 
 
@@ -151,14 +163,17 @@ def test_assertions_and_while(expect):
             while A[i] < 3 + 1:
                 A[i] = A[i] + 1 * 1
 
-    expect(simple(before), """
+    expect(
+        simple(before),
+        """
         @T.prim_func(private=True)
         def main(A: T.Buffer((4,), "int32")):
             for i in range(4):
                 assert A[i] < 4, "maybe"
                 while A[i] < 4:
                     A[i] = A[i] + 1
-        """)
+        """,
+    )
 
 
 def test_thread_extents_are_known(expect):
@@ -168,12 +183,15 @@ def test_thread_extents_are_known(expect):
         if t < 32:
             A[t // 32 + t % 32] = 1
 
-    expect(simple(before), """
+    expect(
+        simple(before),
+        """
         @T.prim_func(private=True)
         def main(A: T.Buffer((32,), "int32")):
             t = T.launch_thread("threadIdx.x", 32)
             A[t] = 1
-        """)
+        """,
+    )
 
 
 def test_blocks_are_entered(expect, agree):
@@ -186,7 +204,9 @@ def test_blocks_are_entered(expect, agree):
                 A[vi] = T.if_then_else(vi < 8, 1, 2)
 
     made = simple(before)
-    expect(made, """
+    expect(
+        made,
+        """
         @T.prim_func(private=True)
         def main(A: T.Buffer((8,), "int32")):
             # with T.block("root"):
@@ -196,7 +216,8 @@ def test_blocks_are_entered(expect, agree):
                     T.reads()
                     T.writes(A[vi])
                     A[vi] = 1
-        """)
+        """,
+    )
     agree(before, made, np.zeros(8, "int32"))
 
 

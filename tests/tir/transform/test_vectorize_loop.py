@@ -1,4 +1,5 @@
 """Vectorised loops as vectors, or as loops where vectors cannot say it."""
+# ruff: noqa: E501 -- texts of programs are as wide as they are
 
 from __future__ import annotations
 
@@ -53,12 +54,15 @@ def test_contiguous(expect, check):
             for i in T.vectorized(8):
                 A[j * 8 + i] = B[j * 8 + i] * 2 + i
 
-    expect(check(before, *data(32, 32), loops=1), """
+    expect(
+        check(before, *data(32, 32), loops=1),
+        """
         @T.prim_func(private=True)
         def main(A: T.Buffer((32,), "int32"), B: T.Buffer((32,), "int32")):
             for j in range(4):
                 A[j * 8:j * 8 + 8] = B[j * 8:j * 8 + 8] * T.Broadcast(2, 8) + T.Ramp(0, 1, 8)
-        """)
+        """,
+    )
 
 
 def test_strided_reversed_and_gathered(expect, check):
@@ -74,14 +78,17 @@ def test_strided_reversed_and_gathered(expect, check):
             A[X[i] % 16 + 16] = i
 
     a, b, _ = data(32, 64, 4)
-    expect(check(before, a, b, np.array([3, 9, 9, 60], "int32")), """
+    expect(
+        check(before, a, b, np.array([3, 9, 9, 60], "int32")),
+        """
         @T.prim_func(private=True)
         def main(A: T.Buffer((32,), "int32"), B: T.Buffer((64,), "int32"), X: T.Buffer((4,), "int32")):
             A[0:4] = B[2:14:3]
             A[4:12:2] = B[T.Ramp(20, -1, 4)]
             A[12:16] = B[X[0:4]]
             A[X[0:4] % T.Broadcast(16, 4) + T.Broadcast(16, 4)] = T.Ramp(0, 1, 4)
-        """)
+        """,
+    )
 
 
 def test_division_and_remainder_of_lanes(expect, check):
@@ -92,12 +99,15 @@ def test_division_and_remainder_of_lanes(expect, check):
         for i in T.vectorized(8):
             A[i + 8] = B[(i + 3) // 2]
 
-    expect(check(before, *data(16, 16)), """
+    expect(
+        check(before, *data(16, 16)),
+        """
         @T.prim_func(private=True)
         def main(A: T.Buffer((16,), "int32"), B: T.Buffer((16,), "int32")):
             A[0:8] = B[T.Ramp(0, 1, 8) // T.Broadcast(4, 8)] + B[T.Ramp(0, 1, 8) % T.Broadcast(4, 8) + T.Broadcast(8, 8)]
             A[8:16] = B[T.Ramp(3, 1, 8) // T.Broadcast(2, 8)]
-        """)
+        """,
+    )
 
 
 def test_reductions_inside(expect, check):
@@ -108,13 +118,16 @@ def test_reductions_inside(expect, check):
             for k in range(8):
                 A[i] = A[i] + B[k * 4 + i]
 
-    expect(check(before, *data(4, 32), loops=1), """
+    expect(
+        check(before, *data(4, 32), loops=1),
+        """
         @T.prim_func(private=True)
         def main(A: T.Buffer((4,), "int32"), B: T.Buffer((32,), "int32")):
             A[0:4] = T.Broadcast(0, 4)
             for k in range(8):
                 A[0:4] = A[0:4] + B[k * 4:k * 4 + 4]
-        """)
+        """,
+    )
 
 
 def test_reductions_over_lanes_stay_loops(expect, check):
@@ -124,13 +137,16 @@ def test_reductions_over_lanes_stay_loops(expect, check):
         for i in T.vectorized(8):
             A[0] = A[0] + B[i]
 
-    expect(check(before, *data(2, 8), loops=1), """
+    expect(
+        check(before, *data(2, 8), loops=1),
+        """
         @T.prim_func(private=True)
         def main(A: T.Buffer((2,), "int32"), B: T.Buffer((8,), "int32")):
             A[0] = 0
             for i in range(8):
                 A[0] = A[0] + B[i]
-        """)
+        """,
+    )
 
 
 def test_lanes_that_update_one_element_in_turn_stay_a_loop(check):
@@ -161,14 +177,17 @@ def test_what_does_not_vary_is_done_once_only_if_once_is_enough(expect, check):
             A[1] = A[1] + 1
             B[i] = 3
 
-    expect(check(before, *data(4, 8), loops=1), """
+    expect(
+        check(before, *data(4, 8), loops=1),
+        """
         @T.prim_func(private=True)
         def main(A: T.Buffer((4,), "int32"), B: T.Buffer((8,), "int32")):
             for i in range(4):
                 A[0] = B[5]
                 A[1] = A[1] + 1
                 B[i] = 3
-        """)
+        """,
+    )
 
 
 def test_calls_with_effects_are_made_for_each_lane(expect):
@@ -181,7 +200,9 @@ def test_calls_with_effects_are_made_for_each_lane(expect):
 
     made, loops = vectorized(before)
     assert loops == 2
-    expect(made, """
+    expect(
+        made,
+        """
         @T.prim_func(private=True)
         def main(A: T.Buffer((4,), "int32")):
             for i in range(4):
@@ -189,7 +210,8 @@ def test_calls_with_effects_are_made_for_each_lane(expect):
             for i in range(4):
                 T.call_extern("int32", "tock", i)
             A[0:4] = T.Broadcast(1, 4)
-        """)
+        """,
+    )
 
 
 def test_a_place_that_lanes_share_in_turn(check):
@@ -225,13 +247,16 @@ def test_bindings(expect, check):
 
     made, loops = vectorized(before)
     assert loops == 0
-    expect(made, """
+    expect(
+        made,
+        """
         @T.prim_func(private=True)
         def main(A: T.Buffer((8,), "int32"), B: T.Buffer((8,), "int32"), n: T.int32):
             x: T.int32 = n * 2
             y: T.int32x8 = B[0:8] + T.Broadcast(x, 8)
             A[0:8] = y * y
-        """)
+        """,
+    )
     a, b = data(8, 8)
     want, got = np.copy(a), np.copy(a)
     tir.interpret(before, want, b, 3)
@@ -259,7 +284,9 @@ def test_conditions_that_differ_between_lanes_stay_loops(expect, check):
                 A[i] = 0 - B[i]
             B[i] = B[i] * 2
 
-    expect(check(before, *data(8, 8), loops=1), """
+    expect(
+        check(before, *data(8, 8), loops=1),
+        """
         @T.prim_func(private=True)
         def main(A: T.Buffer((8,), "int32"), B: T.Buffer((8,), "int32")):
             B[0:8] = B[0:8] + T.Broadcast(1, 8)
@@ -269,7 +296,8 @@ def test_conditions_that_differ_between_lanes_stay_loops(expect, check):
                 else:
                     A[i] = 0 - B[i]
             B[0:8] = B[0:8] * T.Broadcast(2, 8)
-        """)
+        """,
+    )
 
 
 def test_conditions_that_do_not_differ(expect, check):
@@ -282,7 +310,9 @@ def test_conditions_that_do_not_differ(expect, check):
                 else:
                     A[j * 8 + i] = i
 
-    expect(check(before, *data(32, 32), loops=1), """
+    expect(
+        check(before, *data(32, 32), loops=1),
+        """
         @T.prim_func(private=True)
         def main(A: T.Buffer((32,), "int32"), B: T.Buffer((32,), "int32")):
             for j in range(4):
@@ -290,7 +320,8 @@ def test_conditions_that_do_not_differ(expect, check):
                     A[j * 8:j * 8 + 8] = B[j * 8:j * 8 + 8]
                 else:
                     A[j * 8:j * 8 + 8] = T.Ramp(0, 1, 8)
-        """)
+        """,
+    )
 
 
 def test_select_and_if_then_else(expect, check):
@@ -303,13 +334,16 @@ def test_select_and_if_then_else(expect, check):
         for i in T.vectorized(8):
             B[i] = T.if_then_else(A[0] > 3, A[i], 5)
 
-    expect(check(before, *data(8, 8)), """
+    expect(
+        check(before, *data(8, 8)),
+        """
         @T.prim_func(private=True)
         def main(A: T.Buffer((8,), "int32"), B: T.Buffer((8,), "int32")):
             A[0:8] = T.Select(B[0:8] > T.Broadcast(0, 8), B[0:8], T.Broadcast(0, 8) - B[0:8])
             A[0:8] = A[0:8] + T.Select(T.Ramp(0, 1, 8) < T.Broadcast(4, 8), T.Ramp(0, 2, 8), T.Broadcast(7, 8))
             B[0:8] = T.if_then_else(A[0] > 3, A[0:8], T.Broadcast(5, 8))
-        """)
+        """,
+    )
 
 
 def test_guarded_loads_stay_loops(check):
@@ -363,13 +397,16 @@ def test_calls_and_casts(expect, check):
     a, c = (x.astype(t) for x, t in zip(data(8, 8), ("float32", "float64"), strict=True))
     made, loops = vectorized(before)
     assert loops == 0
-    expect(made, """
+    expect(
+        made,
+        """
         @T.prim_func(private=True)
         def main(A: T.Buffer((8,), "float32"), B: T.Buffer((8,), "int32"), C: T.Buffer((8,), "float64")):
             A[0:8] = T.exp(T.Cast("float32x8", B[0:8]) * T.Broadcast(T.float32(0.1), 8)) + T.Broadcast(T.sqrt(T.float32(2)), 8)
             C[0:8] = T.Cast("float64x8", A[0:8]) + T.max(C[0:8], T.Broadcast(T.float64(1), 8))
             B[0:8] = T.Cast("int32x8", C[0:8]) + T.shift_left(T.Ramp(0, 1, 8), T.Broadcast(2, 8))
-        """)
+        """,
+    )
     check(before, a, data(8)[0], c)
 
 
@@ -381,12 +418,15 @@ def test_calls_that_are_not_for_vectors_stay_loops(expect):
 
     made, loops = vectorized(before)
     assert loops == 1
-    expect(made, """
+    expect(
+        made,
+        """
         @T.prim_func(private=True)
         def main(A: T.Buffer((8,), "float32"), B: T.Buffer((8,), "float32")):
             for i in range(8):
                 A[i] = T.call_extern("float32", "mine", B[i])
-        """)
+        """,
+    )
 
 
 def test_assertions(check):
@@ -429,12 +469,15 @@ def test_vectorised_inside_vectorised(expect, check):
             for j in T.vectorized(8):
                 A[i * 8 + j] = B[i * 8 + j] + i
 
-    expect(check(before, *data(32, 32), loops=1), """
+    expect(
+        check(before, *data(32, 32), loops=1),
+        """
         @T.prim_func(private=True)
         def main(A: T.Buffer((32,), "int32"), B: T.Buffer((32,), "int32")):
             for i in range(4):
                 A[i * 8:i * 8 + 8] = B[i * 8:i * 8 + 8] + T.Broadcast(i, 8)
-        """)
+        """,
+    )
 
 
 def test_starts_elsewhere(expect, check):
@@ -444,12 +487,15 @@ def test_starts_elsewhere(expect, check):
             for i in T.vectorized(j * 4, j * 4 + 4):
                 A[i] = B[i + 1]
 
-    expect(check(before, *data(32, 32), loops=1), """
+    expect(
+        check(before, *data(32, 32), loops=1),
+        """
         @T.prim_func(private=True)
         def main(A: T.Buffer((32,), "int32"), B: T.Buffer((32,), "int32")):
             for j in range(3):
                 A[j * 4:j * 4 + 4] = B[j * 4 + 1:j * 4 + 5]
-        """)
+        """,
+    )
 
 
 @pytest.mark.parametrize("lanes", [0, 1, 2, 3, 5, 16])
@@ -475,7 +521,7 @@ def test_int64_loops(check):
     A = te.placeholder((n,), "int32", name="A")
     B = te.compute((n,), lambda i: A[i] * 2 + i.astype("int32"), name="B")
     s = te.create_schedule(B.op)
-    xo, xi = s[B].split(B.op.axis[0], factor=4)
+    _xo, xi = s[B].split(B.op.axis[0], factor=4)
     s[B].vectorize(xi)
     a, b = data(10, 10)
     tvm.build(s, [A, B], target="llvm")(a, b)
@@ -514,12 +560,15 @@ def test_switched_off(expect, agree):
             A[i] = i
 
     made = tir.transform.VectorizeLoop(enable=False)(tvm.IRModule({"main": before}))["main"]
-    expect(made, """
+    expect(
+        made,
+        """
         @T.prim_func(private=True)
         def main(A: T.Buffer((8,), "int32"), n: T.int32):
             for i in range(n):
                 A[i] = i
-        """)
+        """,
+    )
     agree(before, made, *data(8), 8)
 
 

@@ -51,7 +51,8 @@ def get_block_read_write_region(
 def _collect(block: Block, buffer_var_map: Mapping[Var, Buffer] | None) -> _Accesses:
     walk = _Accesses(buffer_var_map, block.alloc_buffers, block.match_buffers)
     for iv in block.iter_vars:
-        walk.ana.bind_loop(iv.var, iv.dom.min, iv.dom.extent)
+        if const_value(iv.dom.extent) != 1:  # an iterator of one value is still an iterator
+            walk.ana.bind_loop(iv.var, iv.dom.min, iv.dom.extent)
     if block.init is not None:
         walk.visit(block.init)
     walk.visit(block.body)

@@ -214,7 +214,7 @@ def _copied(
     sets = unclipped(touched(sch, around, readers, lambda b: b.reads, {buffer})[buffer], buffer)
     region = box(sch, anchor, buffer, sets)
     lasts = last_of(sets, region)
-    shared = [m for m in makers if shared_loop(sch, m, anchor) is not None]
+    shared = [m for m in makers if shared_loop(sch, m, around) is not None]
     if shared and not _is_made(sch, anchor, around, shared, buffer, region, lasts):
         return _of_made(sch, anchor, around, shared, buffer)
     return anchor, region, lasts

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from ...arith import Analyzer, int_set, relax_region
 from ...ir.buffer import Buffer
-from ...ir.expr import IntImm, IterVar, PrimExpr, Range, Var, const
+from ...ir.expr import IntImm, IterVar, PrimExpr, Range, Var, const, const_value
 from ...ir.functor import substitute, vars_used
 from ...ir.ops import add, greater_equal, is_one, is_zero, less, less_equal, logical_and, max_of, min_of, sub
 from ...ir.stmt import Block, BlockRealize, For, ForKind, SeqStmt, Stmt, stmt_list
@@ -21,8 +21,10 @@ from .blocks import (
     producers_of,
     remove_stmt,
 )
-from .flow import check_reads_made
+from .dependence import check_at_once, lives_inside
+from .flow import check_reads_made, marked_loops
 from .inline import compute_inline
+from .marks import check_independent, thread_of
 from .primitive import BlockRV, Elsewhere, LoopRV, primitive, refuse
 from .regions import touched
 
@@ -71,7 +73,7 @@ def compute_at(
         )
     check_inputs_stay(sch, me, target, "there it")
     buffers = {w.buffer for w in me.block.writes}
-    wanted = touched(sch, target.body, readers, lambda b: b.reads, buffers)
+    wanted = touched(sch, target.body, readers, lambda b: b.reads, buffers, by_all=True)
     domains = _domains(sch, me, target, wanted)
     _move(sch, me, target, domains, preserve_unit_loops, _place(sch, me, target, index, after=False))
 
@@ -347,7 +349,17 @@ def _move(
     parts.insert(position, nest)
     body = parts[0] if len(parts) == 1 else SeqStmt(tuple(parts))
     sch.state.replace(target, target.replace(body=body))
-    assert key in sch.state.index.blocks
+    _check_marks(sch, sch.state.index.blocks[key])
+
+
+def _check_marks(sch: Schedule, me: BlockRealize) -> None:
+    """Refuse if a loop whose iterations run at once would have them compute the same, or need each other."""
+    for loop in marked_loops(sch, me):
+        if const_value(loop.extent) == 1:
+            continue
+        if not all(lives_inside(sch, w.buffer, loop) for w in me.block.writes):
+            check_independent(sch, loop, me, "parallel", thread_of(loop))
+        check_at_once(sch, loop)
 
 
 def _nest(me: BlockRealize, domains: Domains, keep_unit: bool) -> Stmt:

@@ -211,18 +211,30 @@ class _Relayout(Mutator):
 def _pad(sch: Schedule, new: Buffer, padding: tuple[IndexMap, PrimExpr], pad_value: Any) -> None:
     """Write the padding behind the last block that writes the buffer. That of an input is the caller's."""
     back, condition = padding
-    makers = [r for r in sch.state.index.order if any(w.buffer is new for w in r.block.writes)]
-    innermost = [r for r in makers if not sch.state.index.blocks_under(r.block.body)]
-    if not innermost:
+    holder = holder_of(sch, new)
+    scope = sch.state.index.order[0].block if holder is None else holder
+    users = [r for r in sch.state.index.blocks_under(scope.body) if _uses(r.block, new)]
+    makers = [r for r in users if any(w.buffer is new for w in r.block.writes)]
+    if not makers:
         return
-    scope = holder_of(sch, new) or _root(sch)
-    anchor = top_level(sch, innermost[-1], scope)
+    anchor = top_level(sch, makers[-1], scope if holder is None else _around(sch, users))
     nest = _pad_nest(sch, new, back, condition, pad_value, f"{new.name}_pad")
     insert_beside(sch, anchor, nest, before=False)
 
 
-def _root(sch: Schedule) -> Block:
-    return sch.state.index.order[0].block
+def _uses(block: Block, buffer: Buffer) -> bool:
+    return any(r.buffer is buffer for r in (*block.reads, *block.writes))
+
+
+def _around(sch: Schedule, users: list[BlockRealize]) -> Stmt:
+    """The innermost loop or block around all users of a buffer: what is private to an iteration stays so."""
+    index = sch.state.index
+    shared = [set(index.ancestors(r)) for r in users]
+    for up in index.ancestors(users[0]):
+        alone = isinstance(up, For) and len(users) == 1
+        if isinstance(up, (For, Block)) and not alone and all(up in held for held in shared):
+            return up
+    raise AssertionError("blocks stand inside a block")
 
 
 def _pad_nest(

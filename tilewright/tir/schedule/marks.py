@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from ...ir.equal import structural_equal
 from ...ir.expr import IterVar, const_value
 from ...ir.functor import pre_order, vars_used
 from ...ir.stmt import BlockRealize, For, ForKind, Stmt
@@ -25,7 +26,7 @@ def _mark(sch: Schedule, loop: LoopRV, kind: ForKind, word: str, thread: str = "
         refuse(f"loop `{n.loop_var.name}` is already marked {old}", at=n, hint="a loop is run in one manner")
     if kind is not ForKind.UNROLLED and const_value(n.extent) != 1:
         for realize in sch.state.index.blocks_under(n):
-            _check_independent(sch, n, realize, word, thread)
+            check_independent(sch, n, realize, word, thread)
         check_at_once(sch, n)
     axis = None
     if kind is ForKind.THREAD_BINDING:
@@ -34,7 +35,7 @@ def _mark(sch: Schedule, loop: LoopRV, kind: ForKind, word: str, thread: str = "
     sch.state.replace(n, n.replace(kind=kind, thread_binding=axis))
 
 
-def _check_independent(sch: Schedule, n: For, realize: BlockRealize, word: str, thread: str) -> None:
+def check_independent(sch: Schedule, n: For, realize: BlockRealize, word: str, thread: str) -> None:
     """Iterations may run at once only if each drives elements of its own."""
     block = realize.block
     spatial = False
@@ -67,6 +68,11 @@ def _check_independent(sch: Schedule, n: For, realize: BlockRealize, word: str, 
         )
 
 
+def thread_of(loop: For) -> str:
+    """The thread axis that a loop is bound to, if any."""
+    return "" if loop.thread_binding is None else loop.thread_binding.thread_tag
+
+
 def _spatial_loops(sch: Schedule, realize: BlockRealize) -> list[str]:
     out = []
     for loop in sch.state.index.loops_of(realize):
@@ -95,11 +101,29 @@ def _check_thread(sch: Schedule, n: For, thread: str) -> None:
         if not isinstance(other, For) or other.thread_binding is None:
             continue
         if other.thread_binding.thread_tag == thread:
+            if _is_shared_work(*((other, n) if where == "around" else (n, other)), name):
+                continue
             refuse(
                 f"loop `{other.loop_var.name}` {where} it is bound to {thread} already",
                 at=other,
                 hint="bind this one to another axis",
             )
+
+
+def _is_shared_work(outer: For, inner: For, threads: str) -> bool:
+    """Whether the threads of a loop can share out the iterations of one inside it, which each would do all of.
+
+    So they fill shared memory together: it must be the same for all, and memory that all of them see.
+    """
+    if not structural_equal(outer.extent, inner.extent) or not structural_equal(outer.min, inner.min):
+        return False
+    seen = ("shared", "global") if threads == "threadIdx" else ("global",)
+    for m in pre_order(inner.body):
+        if m is outer.loop_var:
+            return False
+        if isinstance(m, BlockRealize) and not all(w.buffer.scope().startswith(seen) for w in m.block.writes):
+            return False
+    return True
 
 
 @primitive

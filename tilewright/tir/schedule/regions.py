@@ -25,8 +25,13 @@ def touched(
     blocks: Iterable[BlockRealize],
     of: Callable[[Block], tuple[BufferRegion, ...]],
     buffers: set[Buffer],
+    *,
+    by_all: bool = False,
 ) -> dict[Buffer, list[int_set.IntervalSet]]:
-    """The boxes of buffers that blocks touch while `place` runs once: loops inside it are relaxed."""
+    """The boxes of buffers that blocks touch while `place` runs once: loops inside it are relaxed.
+
+    With `by_all`, what all threads touch that see the same memory.
+    """
     ana = sch.state.analyzer_at(place)
     out: dict[Buffer, list[list[int_set.IntervalSet]]] = {}
     for b in blocks:
@@ -38,11 +43,25 @@ def touched(
         for region in of(b.block):
             if region.buffer in buffers:
                 bound = [substitute(r, table) for r in region.region]
-                sets = [_plain(s) for s in relax_region(bound, doms, b.predicate, ana)]
+                relaxed = {**doms, **_threads_around(sch, place, region.buffer)} if by_all else doms
+                sets = [_plain(s) for s in relax_region(bound, relaxed, b.predicate, ana)]
                 out.setdefault(region.buffer, []).append(sets)
     return {
         b: [int_set.union([s[d] for s in boxes], ana) for d in range(len(boxes[0]))]
         for b, boxes in out.items()
+    }
+
+
+_SEEN_BY = {"shared": ("threadIdx", "vthread"), "global": ("blockIdx", "threadIdx", "vthread"), "warp": ("threadIdx.x",)}
+
+
+def _threads_around(sch: Schedule, place: Stmt, buffer: Buffer) -> dict[Var, Range]:
+    """The loops around a statement whose iterations are threads that see the same copy of a buffer."""
+    seen_by = _SEEN_BY.get(buffer.scope().partition(".")[0], ())
+    return {
+        x.loop_var: Range.from_min_extent(x.min, x.extent)
+        for x in sch.state.index.ancestors(place)
+        if isinstance(x, For) and x.thread_binding is not None and x.thread_binding.thread_tag.startswith(seen_by)
     }
 
 

@@ -114,7 +114,8 @@ def _reindex_cache(
         raise AssertionError from why
     if const_value(holes) != 0:
         refuse(
-            f"the map leaves places of the copy empty (those where `{holes}`), which later steps would copy along",
+            f"the map leaves places of the copy empty (those where `{holes}`), "
+            "which later steps would copy along",
             at=me,
             hint="choose factors that divide the iterators",
         )
@@ -296,7 +297,8 @@ def _check_covered(sch: Schedule, me: BlockRealize, used: list[IterVar], why: st
             or not ana.can_prove_equal(found[i].max_value, last)
         ):
             refuse(
-                f"the loops may leave out values of iterator `{iv.var.name}` of block {me.block.name_hint}, {why}",
+                f"the loops may leave out values of iterator `{iv.var.name}` of block {me.block.name_hint}, "
+                f"{why}",
                 at=me,
                 hint="do this before the blocks are moved",
             )

@@ -13,7 +13,20 @@ from ...ir.expr import PrimExpr, Var
 from ...ir.function import PrimFunc
 from ...ir.module import IRModule
 from ...ir.stmt import Block, BlockRealize, For
-from . import block_iters, cache, inline, layout, loops, marks, padding, partition, reduction, reindex, rolling, sampling
+from . import (
+    block_iters,
+    cache,
+    inline,
+    layout,
+    loops,
+    marks,
+    padding,
+    partition,
+    reduction,
+    reindex,
+    rolling,
+    sampling,
+)
 from . import compute_at as moving
 from . import tensorize as hardware
 from .buffers import named_buffer
@@ -558,7 +571,30 @@ class Schedule:
 
 _PRIMITIVES = frozenset(
     name
-    for room in (block_iters, cache, hardware, inline, layout, loops, marks, moving, padding, partition, reduction, reindex, rolling, sampling)
+    for room in (
+        block_iters,
+        cache,
+        hardware,
+        inline,
+        layout,
+        loops,
+        marks,
+        moving,
+        padding,
+        partition,
+        reduction,
+        reindex,
+        rolling,
+        sampling,
+    )
     for name, value in vars(room).items()
     if getattr(value, "is_primitive", False)
-) | {"work_on", "get_block", "get_loops", "get_child_blocks", "get_producers", "get_consumers", "get_output_blocks"}
+) | {
+    "work_on",
+    "get_block",
+    "get_loops",
+    "get_child_blocks",
+    "get_producers",
+    "get_consumers",
+    "get_output_blocks",
+}

@@ -189,12 +189,16 @@ class _Accesses:
             self.bound.add(n.var)
         if isinstance(n, (BufferLoad, BufferStore)) and n.buffer is self.buffer:
             self.box([(i, i) for i in n.indices], loops)
-        elif isinstance(n, Call) and any(a is self.buffer.data for a in n.args):
-            self.opaque = True
-        elif isinstance(n, Call) and n.op is _ADDRESS and getattr(n.args[0], "buffer", None) is self.buffer:
+        elif isinstance(n, Call) and self.handed_out(n):
             self.opaque = True
         for child in n.children():
             self.walk(child, loops, conditions)
+
+    def handed_out(self, call: Call) -> bool:
+        """Whether a call gets the buffer's pointer or the address of an element, from which it may go on."""
+        if call.op is _ADDRESS and getattr(call.args[0], "buffer", None) is self.buffer:
+            return True
+        return any(a is self.buffer.data for a in call.args)
 
     def box(self, ranges: Iterable[tuple[PrimExpr, PrimExpr]], loops: dict[Var, Range]) -> None:
         out: list[tuple[PrimExpr | None, PrimExpr | None]] = []
@@ -206,7 +210,11 @@ class _Accesses:
                     self.opaque = True
                     return
                 used = vars_used(e)
-                if used & set(loops) or used & self.bound or any(isinstance(m, BufferLoad) for m in pre_order(e)):
+                if (
+                    used & set(loops)
+                    or used & self.bound
+                    or any(isinstance(m, BufferLoad) for m in pre_order(e))
+                ):
                     self.opaque = True
                     return
             out.append((lo, hi))

@@ -52,6 +52,16 @@ class _Partition(AnalyzedMutator):
     def __init__(self) -> None:
         super().__init__()
         self.budget = _GROWTH
+        self.threads: dict[Var, Range] = {}
+
+    def visit_AttrStmt(self, n: AttrStmt) -> Stmt:
+        held = self.threads
+        if isinstance(n.node, IterVar) and n.attr_key == "thread_extent":
+            axis = n.node.var
+            self.threads = {**held, axis: Range.from_min_extent(const(0, axis.dtype), n.value)}
+        made = super().visit_AttrStmt(n)
+        self.threads = held
+        return made
 
     def visit_For(self, n: For) -> Stmt:
         bounds = self.bounds(n)
@@ -67,7 +77,8 @@ class _Partition(AnalyzedMutator):
         out = []
         for condition in conditions:
             if n.loop_var in vars_used(condition):
-                bound = _solve(condition, n.loop_var, inner, defined)
+                # All threads take the same number of turns, or they could not meet at barriers.
+                bound = _solve(condition, n.loop_var, {**self.threads, **inner}, defined)
                 if bound is not None:
                     out.append(bound)
         return out

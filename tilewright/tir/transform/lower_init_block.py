@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ...arith import Analyzer
+from ...ir.errors import UnsupportedError
 from ...ir.expr import BufferLoad, IterVar, PrimExpr, Var, const
 from ...ir.function import PrimFunc
 from ...ir.functor import Mutator, pre_order, renew_defs_in, substitute, vars_used
@@ -58,10 +59,11 @@ class _LowerInit(Mutator):
         self.reducers.update(iv.var for iv in n.block.iter_vars if iv.iter_type == IterVar.CommReduce)
         block = self.visit(n.block)
         self.path, self.reducers = outer, held
-        if block.init is None:
-            return n if block is n.block else n.replace(block=block)
         loops = [x for x in self.path if isinstance(x, For)]
         reducing = reduction_loops(n, loops)
+        _check_threads(n, reducing)
+        if block.init is None:
+            return n if block is n.block else n.replace(block=block)
         if not _starts_at_first(n, reducing, self.reducers):
             return n.replace(block=_guarded(block))
         if not reducing:
@@ -74,6 +76,17 @@ class _LowerInit(Mutator):
             return n.replace(block=_guarded(block))
         self.pending.setdefault(reducing[0].loop_var, []).append(nest)
         return n.replace(block=block.replace(init=None))
+
+
+def _check_threads(realize: BlockRealize, reducing: list[For]) -> None:
+    """Threads that add to one element at once would lose some of it."""
+    for loop in reducing:
+        if loop.thread_binding is not None:
+            name, tag = realize.block.name_hint, loop.thread_binding.thread_tag
+            raise UnsupportedError(
+                f"block {name} is reduced by the threads of {tag} (loop `{loop.loop_var.name}`): reductions "
+                "across threads are not lowered yet; use rfactor and bind the loop that it makes"
+            )
 
 
 def _starts_at_first(realize: BlockRealize, loops: list[For], held: set[Var]) -> bool:

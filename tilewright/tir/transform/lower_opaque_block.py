@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from ...arith import Analyzer
+from ...ir.buffer import Buffer
 from ...ir.errors import LoweringError
-from ...ir.expr import IterVar, PrimExpr, Range, StringImm, Var, const, const_value, convert
+from ...ir.expr import BufferLoad, IterVar, PrimExpr, Range, StringImm, Var, const, const_value, convert
 from ...ir.function import PrimFunc
 from ...ir.functor import _Substitute, pre_order
 from ...ir.ops import add, floordiv, is_one, is_zero, likely, sub
@@ -15,6 +16,7 @@ from ...ir.stmt import (
     AttrStmt,
     Block,
     BlockRealize,
+    BufferStore,
     DeclBuffer,
     For,
     ForKind,
@@ -114,11 +116,24 @@ def _parts(n: For) -> list[Stmt]:
 
 
 def _doubled(n: For) -> list[bool]:
-    """Which statements of a loop fill a buffer that was asked to be doubled; empty if none does or all do."""
-    marks = [
-        any(isinstance(m, Block) and "double_buffer_scope" in m.annotations for m in pre_order(part))
-        for part in _parts(n)
-    ]
+    """Which statements of a loop fill a buffer that was asked to be doubled, for others of them to read, or
+    make what these need; empty if none does or all do."""
+    parts = _parts(n)
+    filled: list[set[Buffer]] = [set() for _ in parts]
+    reads: list[set[Buffer]] = [set() for _ in parts]
+    writes: list[set[Buffer]] = [set() for _ in parts]
+    for i, part in enumerate(parts):
+        for m in pre_order(part):
+            if isinstance(m, Block) and "double_buffer_scope" in m.annotations:
+                filled[i].add(m.writes[int(m.annotations["double_buffer_scope"])].buffer)
+            elif isinstance(m, BufferLoad):
+                reads[i].add(m.buffer)
+            elif isinstance(m, BufferStore):
+                writes[i].add(m.buffer)
+    marks = [any(filled[i] & reads[j] for j in range(len(parts)) if j != i) for i in range(len(parts))]
+    for i in reversed(range(len(parts))):
+        if any(marks[j] and writes[i] & reads[j] for j in range(i + 1, len(parts))):
+            marks[i] = True
     return marks if any(marks) and not all(marks) else []
 
 
@@ -148,14 +163,19 @@ def _extents(buffer: Any) -> tuple[PrimExpr, ...]:
     """The extents to allocate: the shape, or what the strides make of it."""
     if not buffer.strides:
         return buffer.shape
-    ordered = [const_value(s) for s in buffer.strides]
-    if None in ordered or any(b == 0 or a % b for a, b in zip(ordered, ordered[1:], strict=False)):
+    if not _nested(buffer.strides):
         last = sum((sub(d, 1) * s for d, s in zip(buffer.shape, buffer.strides, strict=True)), const(1))
         return (Analyzer().simplify(last),)
     out = [buffer.shape[0]]
     for outer, inner in zip(buffer.strides, buffer.strides[1:], strict=False):
         out.append(floordiv(outer, inner))
     return tuple(out)
+
+
+def _nested(strides: tuple[PrimExpr, ...]) -> bool:
+    """Whether each stride is a multiple of the next one."""
+    known = [const_value(s) for s in strides]
+    return all(a is not None and b and a % b == 0 for a, b in zip(known, known[1:], strict=False))
 
 
 def _attr_value(value: Any) -> PrimExpr:

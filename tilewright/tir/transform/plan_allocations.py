@@ -9,7 +9,7 @@ from ...ir.buffer import Buffer
 from ...ir.expr import BufferLoad, PrimExpr
 from ...ir.function import PrimFunc
 from ...ir.functor import Mutator
-from ...ir.stmt import Block, BlockRealize, BufferStore, For, ForKind, Stmt
+from ...ir.stmt import Block, BlockRealize, BufferStore, For, Stmt
 from ..analysis.carried import reads_are_covered, uses_under
 
 __all__ = ["access_sites", "plan_buffer_allocation"]

@@ -1,0 +1,691 @@
+"""Stages of a te.Schedule that move, cache and factor: what they become, what they refuse, what they mean."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import re
+
+import numpy as np
+import pytest
+
+import tilewright as tvm
+from tilewright import te, tir
+from tilewright.ir.equal import assert_structural_equal
+from tilewright.ir.errors import ScheduleError, UnsupportedError
+from tilewright.ir.functor import pre_order
+from tilewright.ir.stmt import Allocate, For
+
+
+def arrays(func, n=6):
+    rng = np.random.default_rng(1)
+    out = []
+    for b in func.buffer_params():
+        shape = [int(d) if isinstance(d, tir.IntImm) else n for d in b.shape]
+        out.append(rng.integers(-8, 8, shape).astype(str(b.dtype)))
+    return out
+
+
+def same(s, args, *, n=6, build=True):
+    """The scheduled program gives what the expressions say: in block form, lowered, and compiled."""
+    plain, made = te.create_prim_func(args), s.to_prim_func(args)
+    start = arrays(plain, n)
+    want = [a.copy() for a in start]
+    tir.interpret(plain, *want)
+
+    def run(how):
+        got = [a.copy() for a in start]
+        how(*got)
+        for x, y in zip(want, got, strict=True):
+            np.testing.assert_array_equal(y, x, err_msg=str(made))
+
+    run(lambda *a: tir.interpret(made, *a, check_regions=True, detect_races=False))
+    run(lambda *a: tir.interpret(tvm.lower(s, args)["main"], *a))
+    if build:
+        run(tvm.build(s, args, target="llvm"))
+    same_again(s, args)
+    return made
+
+
+def same_again(s, args):
+    """The trace of the schedule, done on the plain program, makes the same of it."""
+    made = s.to_prim_func(args)
+    trace = s.trace
+    plain = te.create_schedule(s.outputs).to_prim_func(args)
+    first, second, third = (tir.Schedule(plain) for _ in range(3))
+    trace.apply_to_schedule(first)
+    exec("\n".join(trace.as_python()), {"sch": second})
+    tir.schedule.Trace.apply_json_to_schedule(json.dumps(trace.as_json()), third)
+    for again in (first, second, third):
+        assert_structural_equal(again.mod["main"], made)
+
+
+def matmul(m=10, n=7, k=9):
+    A = te.placeholder((m, k), name="A")
+    B = te.placeholder((k, n), name="B")
+    r = te.reduce_axis((0, k), "k")
+    C = te.compute((m, n), lambda i, j: te.sum(A[i, r] * B[r, j], axis=r), name="C")
+    return A, B, C
+
+
+def three(n=12, m=10):
+    A = te.placeholder((n, m), name="A")
+    B = te.compute((n, m), lambda i, j: A[i, j] * 2, name="B")
+    C = te.compute((n, m), lambda i, j: B[i, j] + 1, name="C")
+    D = te.compute((n, m), lambda i, j: C[i, j] + B[i, j], name="D")
+    return A, B, C, D
+
+
+def blur():
+    A = te.placeholder((12, 14), name="A")
+    B = te.compute((12, 12), lambda i, j: A[i, j] + A[i, j + 1] + A[i, j + 2], name="B")
+    C = te.compute((10, 12), lambda i, j: B[i, j] + B[i + 1, j] + B[i + 2, j], name="C")
+    return A, B, C
+
+
+def blocks(func):
+    sch = tir.Schedule(func)
+    return [b.name for b in sch.get_child_blocks(sch.get_block("root"))]
+
+
+# ---------------------------------------------------------------------------- compute_at
+def test_a_stage_at_a_loop_of_its_consumer(expect):
+    A, B, C = blur()
+    s = te.create_schedule(C.op)
+    s[B].compute_at(s[C], C.op.axis[0])
+    expect(s.to_prim_func([A, C]), """
+        @T.prim_func
+        def main(A: T.Buffer((12, 14), "float32"), C: T.Buffer((10, 12), "float32")):
+            T.func_attr({"tir.noalias": T.bool(True)})
+            # with T.block("root"):
+            B = T.alloc_buffer((12, 12))
+            for i in range(10):
+                for ax0, ax1 in T.grid(3, 12):
+                    with T.block("B"):
+                        v_i = T.axis.spatial(12, i + ax0)
+                        v_j = T.axis.spatial(12, ax1)
+                        T.reads(A[v_i, v_j:v_j + 3])
+                        T.writes(B[v_i, v_j])
+                        B[v_i, v_j] = A[v_i, v_j] + A[v_i, v_j + 1] + A[v_i, v_j + 2]
+                for j in range(12):
+                    with T.block("C"):
+                        v_i, v_j = T.axis.remap("SS", [i, j])
+                        T.reads(B[v_i:v_i + 3, v_j])
+                        T.writes(C[v_i, v_j])
+                        C[v_i, v_j] = B[v_i, v_j] + B[v_i + 1, v_j] + B[v_i + 2, v_j]
+        """)
+    same(s, [A, C])
+
+
+@pytest.mark.parametrize("factor", [1, 3, 4, 16])
+def test_a_stage_at_a_tile(factor):
+    A, B, C = blur()
+    s = te.create_schedule(C.op)
+    xo, yo, xi, yi = s[C].tile(*C.op.axis, factor, factor)
+    s[B].compute_at(s[C], yo)
+    s[B].vectorize(B.op.axis[1]) if factor == 4 else s[B].unroll(B.op.axis[0])
+    s[C].parallel(xo)
+    same(s, [A, C])
+
+
+def test_the_order_of_the_lines_does_not_matter():
+    texts = []
+    for order in range(3):
+        A, B, C = blur()
+        s = te.create_schedule(C.op)
+
+        def attach(outer, s=s, B=B, C=C):
+            s[B].compute_at(s[C], outer)
+
+        def inner(s=s, B=B):
+            i, j = B.op.axis
+            jo, ji = s[B].split(j, factor=4)
+            s[B].reorder(jo, i, ji)
+
+        if order == 0:
+            inner()
+        outer, _ = s[C].split(C.op.axis[0], factor=4)
+        if order == 1:
+            inner()
+        attach(outer)
+        if order == 2:
+            inner()
+        texts.append(s.to_prim_func([A, C]).script())
+        same(s, [A, C], build=False)
+    assert texts[0] == texts[1] == texts[2]
+
+
+def test_two_stages_at_one_loop_in_either_order():
+    for names in ("BC", "CB"):
+        A, B, C, D = three()
+        s = te.create_schedule(D.op)
+        for name in names:
+            s[{"B": B, "C": C}[name]].compute_at(s[D], D.op.axis[0])
+        made = same(s, [A, D], build=names == "BC")
+        assert blocks(made) == ["B", "C", "D"]
+
+
+def test_a_stage_at_a_stage_that_is_attached_itself():
+    A = te.placeholder((12,), name="A")
+    B = te.compute((12,), lambda i: A[i] * 2, name="B")
+    C = te.compute((12,), lambda i: B[i] + 1, name="C")
+    D = te.compute((12,), lambda i: C[i] * C[i], name="D")
+    s = te.create_schedule(D.op)
+    outer, inner = s[D].split(D.op.axis[0], factor=5)
+    s[C].compute_at(s[D], outer)
+    s[B].compute_at(s[C], C.op.axis[0])
+    same(s, [A, D])
+
+
+def test_a_symbolic_shape():
+    n = te.var("n")
+    A = te.placeholder((n,), name="A")
+    B = te.compute((n,), lambda i: A[i] * 2, name="B")
+    C = te.compute((n,), lambda i: B[i] + te.if_then_else(i > 0, B[i - 1], te.const(0.0, "float32")), name="C")
+    s = te.create_schedule(C.op)
+    outer, _ = s[C].split(C.op.axis[0], factor=4)
+    s[B].compute_at(s[C], outer)
+    for n in (1, 4, 7):
+        same(s, [A, C], n=n, build=n == 7)
+
+
+def test_compute_root_takes_it_back():
+    A, B, C = blur()
+    s = te.create_schedule(C.op)
+    s[B].compute_at(s[C], C.op.axis[0])
+    assert s[B].attach_type == 4
+    s[B].compute_root()
+    assert s[B].attach_type == 1
+    assert_structural_equal(s.to_prim_func([A, C]), te.create_schedule(C.op).to_prim_func([A, C]))
+
+
+def refusal(action):
+    with pytest.raises(ScheduleError) as caught:
+        action()
+    return re.sub(r"(  at \S+\.py):\d+", r"\1:LINE", str(caught.value))
+
+
+def test_refuse_places(expect):
+    A, B, C = blur()
+    s = te.create_schedule(C.op)
+    outer, inner = s[C].split(C.op.axis[0], factor=4)
+    expect(refusal(lambda: s[B].compute_at(s[C], C.op.axis[0])), """
+        s[C].compute_at: axis `i` is not a loop of this stage (it was split or fused)
+          at test_te_stages.py:LINE
+
+          hint: the loops are i_outer, i_inner, j
+        """)
+    expect(refusal(lambda: s[B].compute_at(C, outer)), """
+        s[B].compute_at takes a stage (s[C]) and one of its loops
+        """)
+    expect(refusal(lambda: s[C].compute_at(s[B], B.op.axis[0])), """
+        s[C].compute_at: C is an output of the schedule, which is computed at the root
+          at test_te_stages.py:LINE
+        """)
+    expect(refusal(lambda: s[C].compute_inline()), """
+        s[C].compute_inline: C is an output of the schedule, which must be stored
+          at test_te_stages.py:LINE
+        """)
+
+
+def test_refuse_a_stage_with_consumers_elsewhere(expect):
+    A, B, C, D = three()
+    s = te.create_schedule(D.op)
+    s[B].compute_at(s[C], C.op.axis[0])
+    text = refusal(lambda: tvm.lower(s, [A, D]))
+    expect("\n".join(line for line in text.splitlines() if not line.startswith("  |")), """
+        compute_at(B, loop=i, preserve_unit_loops=True): block D reads B and is not under loop `i`
+          at test_te_stages.py:LINE
+
+
+          hint: its consumers share no loop
+        """)
+
+
+# ---------------------------------------------------------------------------- compute_inline
+def test_stages_inlined(expect):
+    A, B, C, D = three()
+    s = te.create_schedule(D.op)
+    s[B].compute_inline()
+    s[C].compute_inline()
+    assert s[C].attach_type == 2
+    expect(s.to_prim_func([A, D]), """
+        @T.prim_func
+        def main(A: T.Buffer((12, 10), "float32"), D: T.Buffer((12, 10), "float32")):
+            T.func_attr({"tir.noalias": T.bool(True)})
+            # with T.block("root"):
+            for i, j in T.grid(12, 10):
+                with T.block("D"):
+                    v_i, v_j = T.axis.remap("SS", [i, j])
+                    T.reads(A[v_i, v_j])
+                    T.writes(D[v_i, v_j])
+                    D[v_i, v_j] = A[v_i, v_j] * T.float32(2) + T.float32(1) + A[v_i, v_j] * T.float32(2)
+        """)
+    same(s, [A, D])
+
+
+def test_padding_inlined_into_a_convolution():
+    X = te.placeholder((2, 6, 6), name="X")
+    W = te.placeholder((3, 2, 3, 3), name="W")
+    P = te.compute(
+        (2, 8, 8),
+        lambda c, y, x: te.if_then_else(
+            te.all(y >= 1, y < 7, x >= 1, x < 7), X[c, y - 1, x - 1], te.const(0.0, "float32")
+        ),
+        name="P",
+    )
+    c, ky, kx = te.reduce_axis((0, 2), "c"), te.reduce_axis((0, 3), "ky"), te.reduce_axis((0, 3), "kx")
+    Y = te.compute(
+        (3, 6, 6), lambda o, y, x: te.sum(P[c, y + ky, x + kx] * W[o, c, ky, kx], axis=[c, ky, kx]), name="Y"
+    )
+    s = te.create_schedule(Y.op)
+    s[P].compute_inline()
+    o, y, x = Y.op.axis
+    xo, xi = s[Y].split(x, factor=4)
+    s[Y].reorder(o, y, xo, *Y.op.reduce_axis, xi)
+    s[Y].vectorize(xi)
+    same(s, [X, W, Y])
+    s = te.create_schedule(Y.op)
+    s[P].compute_at(s[Y], Y.op.axis[1])
+    same(s, [X, W, Y])
+
+
+def test_refuse_to_inline_a_reduction(expect):
+    A, B, C = matmul()
+    D = te.compute((10, 7), lambda i, j: C[i, j] + 1, name="D")
+    s = te.create_schedule(D.op)
+    s[C].compute_inline()
+    expect(refusal(lambda: tvm.lower(s, [A, B, D])).splitlines()[0], """
+        compute_inline(C): block C is a reduction, which takes many steps for one element
+        """)
+
+
+# ---------------------------------------------------------------------------- caches
+def test_an_input_in_other_memory(expect):
+    A, B, C = matmul(4, 4, 4)
+    s = te.create_schedule(C.op)
+    AA = s.cache_read(A, "shared", [C])
+    assert AA.op.name == "A_shared" and tuple(map(int, AA.shape)) == (4, 4)
+    assert [x.op.name for x in s.stages] == ["A", "A_shared", "B", "C"]
+    s[AA].compute_at(s[C], C.op.axis[0])
+    expect(s.to_prim_func([A, B, C]), """
+        @T.prim_func
+        def main(A: T.Buffer((4, 4), "float32"), B: T.Buffer((4, 4), "float32"), C: T.Buffer((4, 4), "float32")):
+            T.func_attr({"tir.noalias": T.bool(True)})
+            # with T.block("root"):
+            A_shared = T.alloc_buffer((4, 4), scope="shared")
+            for i in range(4):
+                for ax0, ax1 in T.grid(1, 4):
+                    with T.block("A_shared"):
+                        v0 = T.axis.spatial(4, i + ax0)
+                        v1 = T.axis.spatial(4, ax1)
+                        T.reads(A[v0, v1])
+                        T.writes(A_shared[v0, v1])
+                        A_shared[v0, v1] = A[v0, v1]
+                for j, k in T.grid(4, 4):
+                    with T.block("C"):
+                        v_i, v_j, v_k = T.axis.remap("SSR", [i, j, k])
+                        T.reads(A_shared[v_i, v_k], B[v_k, v_j])
+                        T.writes(C[v_i, v_j])
+                        with T.init():
+                            C[v_i, v_j] = T.float32(0)
+                        C[v_i, v_j] = C[v_i, v_j] + A_shared[v_i, v_k] * B[v_k, v_j]
+        """)
+    same(s, [A, B, C])
+
+
+def test_an_output_in_other_memory(expect):
+    A, B, C = matmul(4, 4, 4)
+    s = te.create_schedule(C.op)
+    CC = s.cache_write(C, "local")
+    assert CC.op.name == "C_local"
+    assert [iv.var.name for iv in s[CC].op.reduce_axis] == ["k"] and not s[C].op.reduce_axis
+    s[CC].compute_at(s[C], C.op.axis[1])
+    expect(s.to_prim_func([A, B, C]), """
+        @T.prim_func
+        def main(A: T.Buffer((4, 4), "float32"), B: T.Buffer((4, 4), "float32"), C: T.Buffer((4, 4), "float32")):
+            T.func_attr({"tir.noalias": T.bool(True)})
+            # with T.block("root"):
+            C_local = T.alloc_buffer((4, 4), scope="local")
+            for ax0, ax1 in T.grid(4, 4):
+                for ax0_1, ax1_1, ax2 in T.grid(1, 1, 4):
+                    with T.block("C"):
+                        v_i = T.axis.spatial(4, ax0 + ax0_1)
+                        v_j = T.axis.spatial(4, ax1 + ax1_1)
+                        v_k = T.axis.reduce(4, ax2)
+                        T.reads(A[v_i, v_k], B[v_k, v_j])
+                        T.writes(C_local[v_i, v_j])
+                        with T.init():
+                            C_local[v_i, v_j] = T.float32(0)
+                        C_local[v_i, v_j] = C_local[v_i, v_j] + A[v_i, v_k] * B[v_k, v_j]
+                with T.block("C_local"):
+                    v0, v1 = T.axis.remap("SS", [ax0, ax1])
+                    T.reads(C_local[v0, v1])
+                    T.writes(C[v0, v1])
+                    C[v0, v1] = C_local[v0, v1]
+        """)
+    same(s, [A, B, C])
+
+
+@pytest.mark.parametrize("sizes", [(10, 7, 9), (8, 8, 8), (5, 13, 3)])
+def test_a_blocked_matmul(sizes):
+    A, B, C = matmul(*sizes)
+    s = te.create_schedule(C.op)
+    CC = s.cache_write(C, "local")
+    AA = s.cache_read(A, "shared", [CC])
+    BB = s.cache_read(B, "shared", [CC])
+    AL = s.cache_read(AA, "local", [CC])
+    assert AL.op.name == "A_shared_local"
+    xo, yo, xi, yi = s[C].tile(*C.op.axis, 4, 4)
+    s[C].vectorize(yi)
+    s[CC].compute_at(s[C], yo)
+    x, y = s[CC].op.axis
+    (k,) = s[CC].op.reduce_axis
+    ko, ki = s[CC].split(k, factor=4)
+    s[CC].reorder(ko, ki, x, y)
+    s[CC].vectorize(y)
+    s[AL].compute_at(s[CC], ki)
+    s[AA].compute_at(s[CC], ko)
+    s[BB].compute_at(s[CC], ko)
+    same(s, [A, B, C])
+
+
+def test_caches_of_what_is_computed():
+    A, B, C, D = three()
+    s = te.create_schedule(D.op)
+    BB = s.cache_read(B, "local", [C, D])
+    s[BB].compute_at(s[D], D.op.axis[0])
+    s[C].compute_at(s[D], D.op.axis[1])
+    made = same(s, [A, D])
+    assert blocks(made) == ["B", "B_local", "C", "D"]
+    s = te.create_schedule(D.op)
+    BW = s.cache_write(B, "local")
+    s[BW].compute_at(s[B], B.op.axis[0])
+    BB = s.cache_read(B, "shared", [C])
+    s[BB].compute_at(s[C], C.op.axis[0])
+    same(s, [A, D])
+
+
+def test_a_cache_of_an_inlined_stage():
+    A, B, C, D = three()
+    s = te.create_schedule(D.op)
+    BB = s.cache_read(B, "local", [C, D])
+    s[B].compute_inline()
+    s[BB].compute_at(s[D], D.op.axis[0])
+    s[C].compute_inline()
+    made = same(s, [A, D])
+    assert blocks(made) == ["B_local", "D"]
+
+
+def test_a_cache_of_what_an_inlined_stage_reads():
+    A, B, C, D = three()
+    s = te.create_schedule(D.op)
+    AA = s.cache_read(A, "local", [B])
+    s[B].compute_inline()
+    s[AA].compute_at(s[D], D.op.axis[0])
+    s[C].compute_inline()
+    made = same(s, [A, D])
+    assert blocks(made) == ["A_local", "D"]
+
+
+def test_inputs_of_the_same_name_are_told_apart():
+    A = te.placeholder((8,), name="A")
+    B = te.placeholder((8,), name="A")
+    C = te.compute((8,), lambda i: A[i] - B[7 - i], name="C")
+    for tensor in (A, B):
+        s = te.create_schedule(C.op)
+        copy = s.cache_read(tensor, "local", [C])
+        made = same(s, [A, B, C])
+        assert copy.op.name == "A_local"
+        first = next(n for n in pre_order(made.body) if isinstance(n, For))
+        assert ("A_1[" in str(first)) == (tensor is B) or made.buffer_params()[1].name != "A_1"
+
+
+def test_refuse_caches(expect):
+    A, B, C = matmul()
+    E = te.placeholder((4,), name="E")
+    s = te.create_schedule(C.op)
+    expect(refusal(lambda: s.cache_read(E, "shared", [C])), """
+        the schedule has no stage for E
+        """)
+    expect(refusal(lambda: s.cache_read(A, "shared", [])), """
+        cache_read(A): say who reads the copy, in a list of tensors
+        """)
+    expect(refusal(lambda: s.cache_write(A, "local")), """
+        cache_write(A): it takes a computed tensor of one output
+        """)
+    s[C].split(C.op.axis[0], factor=2)
+    expect(refusal(lambda: s.cache_write(C, "local")), """
+        cache_write(C): its stage is scheduled already
+          at test_te_stages.py:LINE
+
+          hint: call cache_write first, then schedule both stages
+        """)
+    with pytest.raises(UnsupportedError, match="cache_write of several tensors at once"):
+        s.cache_write([C, C], "local")
+    s = te.create_schedule(C.op)
+    s.cache_read(A, "attic", [C])
+    expect(refusal(lambda: tvm.lower(s, [A, B, C])).splitlines()[0], """
+        cache_read(C, read_buffer_index=0, storage_scope='attic', consumer_blocks=[C]): there is no memory named 'attic'
+        """)
+
+
+# ---------------------------------------------------------------------------- rfactor
+def rows(n=5, k=10, how=te.sum):
+    A = te.placeholder((n, k), name="A")
+    r = te.reduce_axis((0, k), "k")
+    B = te.compute((n,), lambda i: how(A[i, r], axis=r), name="B")
+    return A, B
+
+
+def test_a_factored_sum(expect):
+    A, B = rows()
+    s = te.create_schedule(B.op)
+    ko, ki = s[B].split(B.op.reduce_axis[0], factor=4)
+    BF = s.rfactor(B, ki)
+    assert BF.op.name == "B_rf"
+    assert [iv.var.name for iv in s[BF].op.axis] == ["k_inner", "i"]
+    assert [iv.var.name for iv in s[BF].op.reduce_axis] == ["k_outer"]
+    s[BF].compute_at(s[B], s[B].op.axis[0])
+    expect(s.to_prim_func([A, B]), """
+        @T.prim_func
+        def main(A: T.Buffer((5, 10), "float32"), B: T.Buffer((5,), "float32")):
+            T.func_attr({"tir.noalias": T.bool(True)})
+            # with T.block("root"):
+            B_rf = T.alloc_buffer((4, 5))
+            for i in range(5):
+                for ax0, ax1, ax2 in T.grid(4, 1, 3):
+                    with T.block("B_rf"):
+                        vk_inner = T.axis.spatial(4, ax0)
+                        v_i = T.axis.spatial(5, i + ax1)
+                        vk_outer = T.axis.reduce(3, ax2)
+                        T.reads(A[v_i, vk_outer * 4 + vk_inner])
+                        T.writes(B_rf[vk_inner, v_i])
+                        with T.init():
+                            B_rf[vk_inner, v_i] = T.float32(0)
+                        if vk_outer * 4 + vk_inner < 10:
+                            B_rf[vk_inner, v_i] = B_rf[vk_inner, v_i] + A[v_i, vk_outer * 4 + vk_inner]
+                for k_inner in range(4):
+                    with T.block("B"):
+                        v_i, vk_inner = T.axis.remap("SR", [i, k_inner])
+                        T.reads(B_rf[vk_inner, v_i])
+                        T.writes(B[v_i])
+                        with T.init():
+                            B[v_i] = T.float32(0)
+                        B[v_i] = B[v_i] + B_rf[vk_inner, v_i]
+        """)
+    same(s, [A, B])
+
+
+@pytest.mark.parametrize("how", [te.sum, te.max, te.min, te.prod if hasattr(te, "prod") else te.sum])
+@pytest.mark.parametrize("part", [0, 1])
+@pytest.mark.parametrize("axis", [0, 1, -1])
+def test_factored_reductions(how, part, axis):
+    A, B = rows(how=how)
+    s = te.create_schedule(B.op)
+    parts = s[B].split(B.op.reduce_axis[0], factor=4)
+    BF = s.rfactor(B, parts[part], axis)
+    s[BF].reorder(*reversed(s[BF].op.axis))
+    same(s, [A, B], build=axis == 0)
+
+
+def test_a_factored_sum_at_each_loop():
+    for at in range(2):
+        A, B = rows()
+        s = te.create_schedule(B.op)
+        ko, ki = s[B].split(B.op.reduce_axis[0], factor=4)
+        BF = s.rfactor(B, ko)
+        loops = [*s[B].op.axis, *s[B].op.reduce_axis]
+        s[BF].compute_at(s[B], loops[at])
+        same(s, [A, B])
+
+
+def test_lanes_of_a_dot_product():
+    A, B = rows()
+    s = te.create_schedule(B.op)
+    ko, ki = s[B].split(B.op.reduce_axis[0], factor=4)
+    BF = s.rfactor(B, ki, factor_axis=1)
+    s[BF].compute_at(s[B], s[B].op.axis[0])
+    (k,) = s[BF].op.reduce_axis
+    s[BF].reorder(k, *s[BF].op.axis)
+    s[BF].vectorize(s[BF].op.axis[1])
+    same(s, [A, B])
+
+
+def test_axes_of_the_same_name():
+    A = te.placeholder((4, 6, 6), name="A")
+    k1, k2 = te.reduce_axis((0, 6), "k"), te.reduce_axis((0, 6), "k")
+    B = te.compute((4,), lambda k: te.sum(A[k, k1, k2], axis=[k1, k2]), name="B")
+    for axis in (0, 1):
+        s = te.create_schedule(B.op)
+        s.rfactor(B, s[B].op.reduce_axis[axis])
+        same(s, [A, B], build=axis == 1)
+
+
+def test_refuse_factors(expect):
+    A, B = rows()
+    s = te.create_schedule(B.op)
+    expect(refusal(lambda: s.rfactor(B, B.op.axis[0])), """
+        rfactor(B): `i` is not a reduction axis of it
+        """)
+    s[B].split(B.op.axis[0], factor=2)
+    expect(refusal(lambda: s.rfactor(B, B.op.reduce_axis[0])), """
+        rfactor(B): split(i) comes before it, and the axes that are not reduced start anew
+          at test_te_stages.py:LINE
+
+          hint: split the reduction axis, then rfactor, then schedule both stages
+        """)
+
+
+# ---------------------------------------------------------------------------- memory
+def allocations(s, args):
+    return [
+        (n.buffer_var.type_annotation.storage_scope, [int(e) for e in n.extents])
+        for n in pre_order(tvm.lower(s, args)["main"].body)
+        if isinstance(n, Allocate)
+    ]
+
+
+def test_the_memory_of_a_stage():
+    A, B, C = blur()
+    s = te.create_schedule(C.op)
+    s[B].compute_at(s[C], C.op.axis[0])
+    s[B].set_scope("local")
+    assert s[B].scope == "local"
+    assert [(scope, int(np.prod(size))) for scope, size in allocations(s, [A, C])] == [("local", 3 * 12)]
+    same(s, [A, C])
+
+
+def test_refuse_the_memory_of_an_output(expect):
+    A, B, C = blur()
+    s = te.create_schedule(C.op)
+    s[C].set_scope("shared")
+    expect(refusal(lambda: tvm.lower(s, [A, C])).splitlines()[0], """
+        set_scope(C, buffer_index=0, storage_scope='shared'): C is a parameter of the function: who calls it decides where it lies
+        """)
+
+
+def test_the_stride_of_a_stage():
+    A, B, C = blur()
+    s = te.create_schedule(C.op)
+    s[B].storage_align(B.op.axis[0], 8, 1)
+    assert "buffer_dim_align" in s.to_prim_func([A, C]).script()
+    same(s, [A, C])
+    expected = "s[B].storage_align: `i` is no axis of B"
+    assert refusal(lambda: s[B].storage_align(C.op.axis[0], 8, 1)) == expected
+
+
+def test_a_doubled_buffer():
+    A, B, C = matmul(8, 8, 8)
+    s = te.create_schedule(C.op)
+    AA = s.cache_read(A, "local", [C])
+    (k,) = C.op.reduce_axis
+    ko, ki = s[C].split(k, factor=2)
+    s[C].reorder(ko, *C.op.axis, ki)
+    s[AA].compute_at(s[C], ko)
+    s[AA].double_buffer()
+    assert '"double_buffer_scope": 0' in s.to_prim_func([A, B, C]).script()
+    same(s, [A, B, C])
+
+
+def test_what_a_schedule_became():
+    A, B, C = matmul()
+    s = te.create_schedule(C.op)
+    with pytest.raises(ScheduleError, match="has no trace before it is lowered"):
+        _ = s.trace
+    AA = s.cache_read(A, "local", [C])
+    s[AA].compute_at(s[C], C.op.axis[0])
+    tvm.lower(s, [A, B, C])
+    assert [i.kind for i in s.trace.insts if i.kind.startswith(("cache", "compute"))] == ["cache_read", "compute_at"]
+
+
+# ---------------------------------------------------------------------------- blame
+def test_a_refusal_names_the_line_that_asked():
+    """Steps are carried out when the schedule is lowered, and blamed on where they were written."""
+
+    def place(action):
+        with pytest.raises(ScheduleError) as caught:
+            action()
+        return int(re.search(r"at test_te_stages\.py:(\d+)", str(caught.value)).group(1))
+
+    A, B, C, D = three()
+    here = inspect.currentframe()
+    s = te.create_schedule(D.op)
+    s[B].compute_at(s[C], C.op.axis[0])
+    assert place(lambda: tvm.lower(s, [A, D])) == here.f_lineno - 1
+    s = te.create_schedule(D.op)
+    s.cache_read(A, "attic", [B])
+    assert place(lambda: tvm.lower(s, [A, D])) == here.f_lineno - 1
+    s = te.create_schedule(D.op)
+    s[D].set_scope("shared")
+    assert place(lambda: tvm.lower(s, [A, D])) == here.f_lineno - 1
+    s = te.create_schedule(D.op)
+    s[C].compute_inline()
+    s[B].compute_at(s[C], C.op.axis[0])
+    assert place(lambda: tvm.lower(s, [A, D])) == here.f_lineno - 1
+
+
+def test_refuse_a_place_in_a_stage_without_loops(expect):
+    A, B, C, D = three()
+    s = te.create_schedule(D.op)
+    s[C].compute_inline()
+    s[B].compute_at(s[C], C.op.axis[0])
+    expect(refusal(lambda: tvm.lower(s, [A, D])), """
+        s[B].compute_at: C has no loops of its own to compute it in (it is inlined, or is computed before B)
+          at test_te_stages.py:LINE
+        """)
+    s = te.create_schedule(D.op)
+    s[C].compute_at(s[B], B.op.axis[0])
+    expect(refusal(lambda: tvm.lower(s, [A, D])), """
+        s[C].compute_at: B has no loops of its own to compute it in (it is inlined, or is computed before C)
+          at test_te_stages.py:LINE
+        """)
+
+
+def test_a_doubled_buffer_inside_another_loop():
+    A, B, C, D = three()
+    s = te.create_schedule(D.op)
+    s[B].compute_at(s[D], D.op.axis[0])
+    s[C].compute_at(s[D], D.op.axis[1])
+    s[C].double_buffer()
+    same(s, [A, D])
