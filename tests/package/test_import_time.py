@@ -18,7 +18,9 @@ def in_a_new_process(program: str) -> str:
 
 def test_import_stays_under_the_budget() -> None:
     # The processor's time, and the best of several: other programs on the machine only ever add time.
-    program = "import time; start = time.process_time(); import tilewright; print(time.process_time() - start)"
+    program = (
+        "import time; start = time.process_time(); import tilewright; print(time.process_time() - start)"
+    )
     best = min(float(in_a_new_process(program)) for _ in range(7))
     assert best < BUDGET, f"import tilewright takes {best * 1e3:.0f} ms; the budget is {BUDGET * 1e3:.0f} ms"
 

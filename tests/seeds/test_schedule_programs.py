@@ -236,7 +236,9 @@ def test_split_reorder_and_bind_print_as_scripts(expect):
     B = te.compute((8,), lambda *i: A(*i) + 1.0, name="B")
     func = te.create_prim_func([A, B])
     ir_module = IRModule({"main": func})
-    expect(script_of(ir_module), """
+    expect(
+        script_of(ir_module),
+        """
         @T.prim_func
         def main(A: T.Buffer((8,), "float32"), B: T.Buffer((8,), "float32")):
             T.func_attr({"tir.noalias": T.bool(True)})
@@ -247,7 +249,8 @@ def test_split_reorder_and_bind_print_as_scripts(expect):
                     T.reads(A[v_i0])
                     T.writes(B[v_i0])
                     B[v_i0] = A[v_i0] + T.float32(1)
-        """)
+        """,
+    )
 
     mod = tvm.build(ir_module, target="llvm")  # The module for CPU backends.
     a = whole(8)
@@ -260,7 +263,9 @@ def test_split_reorder_and_bind_print_as_scripts(expect):
     (i,) = sch.get_loops(block_b)
 
     i_0, i_1, i_2 = sch.split(i, factors=[2, 2, 2])
-    expect(script_of(sch.mod), """
+    expect(
+        script_of(sch.mod),
+        """
         @T.prim_func
         def main(A: T.Buffer((8,), "float32"), B: T.Buffer((8,), "float32")):
             T.func_attr({"tir.noalias": T.bool(True)})
@@ -271,10 +276,13 @@ def test_split_reorder_and_bind_print_as_scripts(expect):
                     T.reads(A[v_i0])
                     T.writes(B[v_i0])
                     B[v_i0] = A[v_i0] + T.float32(1)
-        """)
+        """,
+    )
 
     sch.reorder(i_0, i_2, i_1)
-    expect(script_of(sch.mod), """
+    expect(
+        script_of(sch.mod),
+        """
         @T.prim_func
         def main(A: T.Buffer((8,), "float32"), B: T.Buffer((8,), "float32")):
             T.func_attr({"tir.noalias": T.bool(True)})
@@ -285,11 +293,14 @@ def test_split_reorder_and_bind_print_as_scripts(expect):
                     T.reads(A[v_i0])
                     T.writes(B[v_i0])
                     B[v_i0] = A[v_i0] + T.float32(1)
-        """)
+        """,
+    )
 
     sch.bind(i_0, "blockIdx.x")
     sch.bind(i_2, "threadIdx.x")
-    expect(script_of(sch.mod), """
+    expect(
+        script_of(sch.mod),
+        """
         @T.prim_func
         def main(A: T.Buffer((8,), "float32"), B: T.Buffer((8,), "float32")):
             T.func_attr({"tir.noalias": T.bool(True)})
@@ -302,7 +313,8 @@ def test_split_reorder_and_bind_print_as_scripts(expect):
                             T.reads(A[v_i0])
                             T.writes(B[v_i0])
                             B[v_i0] = A[v_i0] + T.float32(1)
-        """)
+        """,
+    )
     for made in (sch.mod["main"], tvm.lower(sch.mod)["main"]):
         got = np.zeros(8, np.float32)
         tir.interpret(made, a.copy(), got)
@@ -446,7 +458,10 @@ def test_the_typical_schedule(together):
         for n in pre_order(lowered.body)
         if isinstance(n, tir.Allocate)
     }
-    assert {name: int(np.prod(size)) for name, size in sizes.items()} == {"A_shared": 64 * 8, "B_shared": 8 * 64}
+    assert {name: int(np.prod(size)) for name, size in sizes.items()} == {
+        "A_shared": 64 * 8,
+        "B_shared": 8 * 64,
+    }
     if together:
         assert lowered.script().count('T.tvm_storage_sync("shared")') == 2
 

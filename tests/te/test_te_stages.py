@@ -93,7 +93,9 @@ def test_a_stage_at_a_loop_of_its_consumer(expect):
     A, B, C = blur()
     s = te.create_schedule(C.op)
     s[B].compute_at(s[C], C.op.axis[0])
-    expect(s.to_prim_func([A, C]), """
+    expect(
+        s.to_prim_func([A, C]),
+        """
         @T.prim_func
         def main(A: T.Buffer((12, 14), "float32"), C: T.Buffer((10, 12), "float32")):
             T.func_attr({"tir.noalias": T.bool(True)})
@@ -113,7 +115,8 @@ def test_a_stage_at_a_loop_of_its_consumer(expect):
                         T.reads(B[v_i:v_i + 3, v_j])
                         T.writes(C[v_i, v_j])
                         C[v_i, v_j] = B[v_i, v_j] + B[v_i + 1, v_j] + B[v_i + 2, v_j]
-        """)
+        """,
+    )
     same(s, [A, C])
 
 
@@ -181,7 +184,9 @@ def test_a_symbolic_shape():
     n = te.var("n")
     A = te.placeholder((n,), name="A")
     B = te.compute((n,), lambda i: A[i] * 2, name="B")
-    C = te.compute((n,), lambda i: B[i] + te.if_then_else(i > 0, B[i - 1], te.const(0.0, "float32")), name="C")
+    C = te.compute(
+        (n,), lambda i: B[i] + te.if_then_else(i > 0, B[i - 1], te.const(0.0, "float32")), name="C"
+    )
     s = te.create_schedule(C.op)
     outer, _ = s[C].split(C.op.axis[0], factor=4)
     s[B].compute_at(s[C], outer)
@@ -209,23 +214,35 @@ def test_refuse_places(expect):
     A, B, C = blur()
     s = te.create_schedule(C.op)
     outer, inner = s[C].split(C.op.axis[0], factor=4)
-    expect(refusal(lambda: s[B].compute_at(s[C], C.op.axis[0])), """
+    expect(
+        refusal(lambda: s[B].compute_at(s[C], C.op.axis[0])),
+        """
         s[C].compute_at: axis `i` is not a loop of this stage (it was split or fused)
           at test_te_stages.py:LINE
 
           hint: the loops are i_outer, i_inner, j
-        """)
-    expect(refusal(lambda: s[B].compute_at(C, outer)), """
+        """,
+    )
+    expect(
+        refusal(lambda: s[B].compute_at(C, outer)),
+        """
         s[B].compute_at takes a stage (s[C]) and one of its loops
-        """)
-    expect(refusal(lambda: s[C].compute_at(s[B], B.op.axis[0])), """
+        """,
+    )
+    expect(
+        refusal(lambda: s[C].compute_at(s[B], B.op.axis[0])),
+        """
         s[C].compute_at: C is an output of the schedule, which is computed at the root
           at test_te_stages.py:LINE
-        """)
-    expect(refusal(lambda: s[C].compute_inline()), """
+        """,
+    )
+    expect(
+        refusal(lambda: s[C].compute_inline()),
+        """
         s[C].compute_inline: C is an output of the schedule, which must be stored
           at test_te_stages.py:LINE
-        """)
+        """,
+    )
 
 
 def test_refuse_a_stage_with_consumers_elsewhere(expect):
@@ -233,13 +250,16 @@ def test_refuse_a_stage_with_consumers_elsewhere(expect):
     s = te.create_schedule(D.op)
     s[B].compute_at(s[C], C.op.axis[0])
     text = refusal(lambda: tvm.lower(s, [A, D]))
-    expect("\n".join(line for line in text.splitlines() if not line.startswith("  |")), """
+    expect(
+        "\n".join(line for line in text.splitlines() if not line.startswith("  |")),
+        """
         compute_at(B, loop=i, preserve_unit_loops=True): block D reads B and is not under loop `i`
           at test_te_stages.py:LINE
 
 
           hint: its consumers share no loop
-        """)
+        """,
+    )
 
 
 # ---------------------------------------------------------------------------- compute_inline
@@ -249,7 +269,9 @@ def test_stages_inlined(expect):
     s[B].compute_inline()
     s[C].compute_inline()
     assert s[C].attach_type == 2
-    expect(s.to_prim_func([A, D]), """
+    expect(
+        s.to_prim_func([A, D]),
+        """
         @T.prim_func
         def main(A: T.Buffer((12, 10), "float32"), D: T.Buffer((12, 10), "float32")):
             T.func_attr({"tir.noalias": T.bool(True)})
@@ -260,7 +282,8 @@ def test_stages_inlined(expect):
                     T.reads(A[v_i, v_j])
                     T.writes(D[v_i, v_j])
                     D[v_i, v_j] = A[v_i, v_j] * T.float32(2) + T.float32(1) + A[v_i, v_j] * T.float32(2)
-        """)
+        """,
+    )
     same(s, [A, D])
 
 
@@ -295,9 +318,12 @@ def test_refuse_to_inline_a_reduction(expect):
     D = te.compute((10, 7), lambda i, j: C[i, j] + 1, name="D")
     s = te.create_schedule(D.op)
     s[C].compute_inline()
-    expect(refusal(lambda: tvm.lower(s, [A, B, D])).splitlines()[0], """
+    expect(
+        refusal(lambda: tvm.lower(s, [A, B, D])).splitlines()[0],
+        """
         compute_inline(C): block C is a reduction, which takes many steps for one element
-        """)
+        """,
+    )
 
 
 # ---------------------------------------------------------------------------- caches
@@ -308,7 +334,9 @@ def test_an_input_in_other_memory(expect):
     assert AA.op.name == "A_shared" and tuple(map(int, AA.shape)) == (4, 4)
     assert [x.op.name for x in s.stages] == ["A", "A_shared", "B", "C"]
     s[AA].compute_at(s[C], C.op.axis[0])
-    expect(s.to_prim_func([A, B, C]), """
+    expect(
+        s.to_prim_func([A, B, C]),
+        """
         @T.prim_func
         def main(A: T.Buffer((4, 4), "float32"), B: T.Buffer((4, 4), "float32"), C: T.Buffer((4, 4), "float32")):
             T.func_attr({"tir.noalias": T.bool(True)})
@@ -330,7 +358,8 @@ def test_an_input_in_other_memory(expect):
                         with T.init():
                             C[v_i, v_j] = T.float32(0)
                         C[v_i, v_j] = C[v_i, v_j] + A_shared[v_i, v_k] * B[v_k, v_j]
-        """)
+        """,
+    )
     same(s, [A, B, C])
 
 
@@ -341,7 +370,9 @@ def test_an_output_in_other_memory(expect):
     assert CC.op.name == "C_local"
     assert [iv.var.name for iv in s[CC].op.reduce_axis] == ["k"] and not s[C].op.reduce_axis
     s[CC].compute_at(s[C], C.op.axis[1])
-    expect(s.to_prim_func([A, B, C]), """
+    expect(
+        s.to_prim_func([A, B, C]),
+        """
         @T.prim_func
         def main(A: T.Buffer((4, 4), "float32"), B: T.Buffer((4, 4), "float32"), C: T.Buffer((4, 4), "float32")):
             T.func_attr({"tir.noalias": T.bool(True)})
@@ -363,7 +394,8 @@ def test_an_output_in_other_memory(expect):
                     T.reads(C_local[v0, v1])
                     T.writes(C[v0, v1])
                     C[v0, v1] = C_local[v0, v1]
-        """)
+        """,
+    )
     same(s, [A, B, C])
 
 
@@ -445,29 +477,44 @@ def test_refuse_caches(expect):
     A, B, C = matmul()
     E = te.placeholder((4,), name="E")
     s = te.create_schedule(C.op)
-    expect(refusal(lambda: s.cache_read(E, "shared", [C])), """
+    expect(
+        refusal(lambda: s.cache_read(E, "shared", [C])),
+        """
         the schedule has no stage for E
-        """)
-    expect(refusal(lambda: s.cache_read(A, "shared", [])), """
+        """,
+    )
+    expect(
+        refusal(lambda: s.cache_read(A, "shared", [])),
+        """
         cache_read(A): say who reads the copy, in a list of tensors
-        """)
-    expect(refusal(lambda: s.cache_write(A, "local")), """
+        """,
+    )
+    expect(
+        refusal(lambda: s.cache_write(A, "local")),
+        """
         cache_write(A): it takes a computed tensor of one output
-        """)
+        """,
+    )
     s[C].split(C.op.axis[0], factor=2)
-    expect(refusal(lambda: s.cache_write(C, "local")), """
+    expect(
+        refusal(lambda: s.cache_write(C, "local")),
+        """
         cache_write(C): its stage is scheduled already
           at test_te_stages.py:LINE
 
           hint: call cache_write first, then schedule both stages
-        """)
+        """,
+    )
     with pytest.raises(UnsupportedError, match="cache_write of several tensors at once"):
         s.cache_write([C, C], "local")
     s = te.create_schedule(C.op)
     s.cache_read(A, "attic", [C])
-    expect(refusal(lambda: tvm.lower(s, [A, B, C])).splitlines()[0], """
+    expect(
+        refusal(lambda: tvm.lower(s, [A, B, C])).splitlines()[0],
+        """
         cache_read(C, read_buffer_index=0, storage_scope='attic', consumer_blocks=[C]): there is no memory named 'attic'
-        """)
+        """,
+    )
 
 
 # ---------------------------------------------------------------------------- rfactor
@@ -487,7 +534,9 @@ def test_a_factored_sum(expect):
     assert [iv.var.name for iv in s[BF].op.axis] == ["k_inner", "i"]
     assert [iv.var.name for iv in s[BF].op.reduce_axis] == ["k_outer"]
     s[BF].compute_at(s[B], s[B].op.axis[0])
-    expect(s.to_prim_func([A, B]), """
+    expect(
+        s.to_prim_func([A, B]),
+        """
         @T.prim_func
         def main(A: T.Buffer((5, 10), "float32"), B: T.Buffer((5,), "float32")):
             T.func_attr({"tir.noalias": T.bool(True)})
@@ -513,7 +562,8 @@ def test_a_factored_sum(expect):
                         with T.init():
                             B[v_i] = T.float32(0)
                         B[v_i] = B[v_i] + B_rf[vk_inner, v_i]
-        """)
+        """,
+    )
     same(s, [A, B])
 
 
@@ -565,16 +615,22 @@ def test_axes_of_the_same_name():
 def test_refuse_factors(expect):
     A, B = rows()
     s = te.create_schedule(B.op)
-    expect(refusal(lambda: s.rfactor(B, B.op.axis[0])), """
+    expect(
+        refusal(lambda: s.rfactor(B, B.op.axis[0])),
+        """
         rfactor(B): `i` is not a reduction axis of it
-        """)
+        """,
+    )
     s[B].split(B.op.axis[0], factor=2)
-    expect(refusal(lambda: s.rfactor(B, B.op.reduce_axis[0])), """
+    expect(
+        refusal(lambda: s.rfactor(B, B.op.reduce_axis[0])),
+        """
         rfactor(B): split(i) comes before it, and the axes that are not reduced start anew
           at test_te_stages.py:LINE
 
           hint: split the reduction axis, then rfactor, then schedule both stages
-        """)
+        """,
+    )
 
 
 # ---------------------------------------------------------------------------- memory
@@ -600,9 +656,12 @@ def test_refuse_the_memory_of_an_output(expect):
     A, B, C = blur()
     s = te.create_schedule(C.op)
     s[C].set_scope("shared")
-    expect(refusal(lambda: tvm.lower(s, [A, C])).splitlines()[0], """
+    expect(
+        refusal(lambda: tvm.lower(s, [A, C])).splitlines()[0],
+        """
         set_scope(C, buffer_index=0, storage_scope='shared'): C is a parameter of the function: who calls it decides where it lies
-        """)
+        """,
+    )
 
 
 def test_the_stride_of_a_stage():
@@ -636,7 +695,10 @@ def test_what_a_schedule_became():
     AA = s.cache_read(A, "local", [C])
     s[AA].compute_at(s[C], C.op.axis[0])
     tvm.lower(s, [A, B, C])
-    assert [i.kind for i in s.trace.insts if i.kind.startswith(("cache", "compute"))] == ["cache_read", "compute_at"]
+    assert [i.kind for i in s.trace.insts if i.kind.startswith(("cache", "compute"))] == [
+        "cache_read",
+        "compute_at",
+    ]
 
 
 # ---------------------------------------------------------------------------- blame
@@ -670,16 +732,22 @@ def test_refuse_a_place_in_a_stage_without_loops(expect):
     s = te.create_schedule(D.op)
     s[C].compute_inline()
     s[B].compute_at(s[C], C.op.axis[0])
-    expect(refusal(lambda: tvm.lower(s, [A, D])), """
+    expect(
+        refusal(lambda: tvm.lower(s, [A, D])),
+        """
         s[B].compute_at: C has no loops of its own to compute it in (it is inlined, or is computed before B)
           at test_te_stages.py:LINE
-        """)
+        """,
+    )
     s = te.create_schedule(D.op)
     s[C].compute_at(s[B], B.op.axis[0])
-    expect(refusal(lambda: tvm.lower(s, [A, D])), """
+    expect(
+        refusal(lambda: tvm.lower(s, [A, D])),
+        """
         s[C].compute_at: B has no loops of its own to compute it in (it is inlined, or is computed before C)
           at test_te_stages.py:LINE
-        """)
+        """,
+    )
 
 
 def test_a_doubled_buffer_inside_another_loop():

@@ -17,6 +17,7 @@ from ..ir.stmt import Stmt
 from ..tir.schedule import BlockRV, LoopRV
 from ..tir.schedule import Schedule as TirSchedule
 from ..tir.schedule import loops as tir_loops
+from ..tir.schedule.index_map import IndexMap
 from ..tir.schedule.tensorize import tensorize_declared
 from .create_prim_func import build_prim_func
 from .tensor import BaseComputeOp, Operation, PlaceholderOp, Tensor
@@ -24,7 +25,7 @@ from .tensor_intrin import TensorIntrin
 
 __all__ = ["InferBound", "Schedule", "ScheduleOps", "SchedulePostProcToPrimFunc", "Stage", "create_schedule"]
 
-_LATER_STAGE = ("env_threads", "rolling_buffer", "set_store_predicate", "transform_layout")
+_LATER_STAGE = ("env_threads", "set_store_predicate")
 _LATER = ("create_group",)
 
 
@@ -310,6 +311,34 @@ class Stage:
     def double_buffer(self) -> None:
         """Fill one copy of its buffer while the other is read."""
         self.settings.append(Step("annotate", ("double_buffer_scope", 0)))
+
+    def rolling_buffer(self) -> None:
+        """Keep of what it computes only the window that its consumer still reads."""
+        self.settings.append(Step("rolling_buffer", (0,)))
+
+    def transform_layout(self, mapping: Callable[..., Any]) -> list[IterVar]:
+        """Lay what it computes out anew, and run over it in that order; gives the new axes."""
+        if self.relations:
+            raise ScheduleError(
+                f"s[{self.op.name}].transform_layout: the stage is scheduled already\n  at {user_span()}\n\n"
+                "  hint: call transform_layout first, then split, reorder and mark the new axes"
+            )
+        if self.op.reduce_axis:
+            raise ScheduleError(
+                f"s[{self.op.name}].transform_layout: {self.op.name} is a reduction, whose loops cannot follow "
+                f"its layout\n  at {user_span()}\n\n  hint: cache_write it, and transform the copy"
+            )
+        index_map = IndexMap.from_func(mapping, ndim=len(self.op.axis))
+        shape = index_map.map_shape([iv.dom.extent for iv in self.op.axis])
+        axes = [IterVar(Range(0, d), f"ax{i}", IterVar.DataPar) for i, d in enumerate(shape)]
+        self.root_iter_vars, self.all_iter_vars, self.leaf_iter_vars = list(axes), list(axes), list(axes)
+
+        def edit(r: _Replay) -> None:
+            r.sch.transform_layout(r.blocks[self], ("write", 0), index_map)
+            r.sch.transform_block_layout(r.blocks[self], index_map)
+
+        self.schedule._edits.append((user_span(), edit))
+        return axes
 
     def __getattr__(self, name: str) -> Any:
         if name in _LATER_STAGE:

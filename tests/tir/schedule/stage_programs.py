@@ -25,7 +25,7 @@ def stencil(A: T.Buffer((10,), "float32"), C: T.Buffer((10,), "float32")):
         with T.block("C"):
             vi = T.axis.spatial(10, i)
             C[vi] = (
-                T.if_then_else(1 <= vi, B[vi - 1], T.float32(0))
+                T.if_then_else(vi >= 1, B[vi - 1], T.float32(0))
                 + B[vi]
                 + T.if_then_else(vi < 9, B[vi + 1], T.float32(0))
             )
@@ -55,7 +55,7 @@ def conv2d(
         with T.block("P"):
             vc, vy, vx = T.axis.remap("SSS", [c, y, x])
             P[vc, vy, vx] = T.if_then_else(
-                1 <= vy and vy < 6 and 1 <= vx and vx < 7, X[vc, vy - 1, vx - 1], T.float32(0)
+                vy >= 1 and vy < 6 and vx >= 1 and vx < 7, X[vc, vy - 1, vx - 1], T.float32(0)
             )
     for o, y, x, c, ky, kx in T.grid(3, 5, 6, 2, 3, 3):
         with T.block("S"):
@@ -161,7 +161,7 @@ def symbolic_stencil(a: T.handle, c: T.handle):
     for i in range(n):
         with T.block("C"):
             vi = T.axis.spatial(n, i)
-            C[vi] = B[vi] + T.if_then_else(1 <= vi, B[vi - 1], T.float32(0))
+            C[vi] = B[vi] + T.if_then_else(vi >= 1, B[vi - 1], T.float32(0))
 
 
 @T.prim_func
@@ -193,7 +193,7 @@ def padded(A: T.Buffer((8,), "float32"), C: T.Buffer((10,), "float32")):
     for i in range(10):
         with T.block("C"):
             vi = T.axis.spatial(10, i)
-            C[vi] = T.if_then_else(1 <= vi and vi < 9, B[vi - 1], T.float32(0))
+            C[vi] = T.if_then_else(vi >= 1 and vi < 9, B[vi - 1], T.float32(0))
 
 
 @T.prim_func
@@ -211,7 +211,9 @@ def backwards(A: T.Buffer((8,), "float32"), C: T.Buffer((8,), "float32")):
 
 @T.prim_func
 def argmax(
-    X: T.Buffer((5, 9), "float32"), I: T.Buffer((5,), "int32"), V: T.Buffer((5,), "float32")  # noqa: E741
+    X: T.Buffer((5, 9), "float32"),
+    I: T.Buffer((5,), "int32"),
+    V: T.Buffer((5,), "float32"),
 ):
     """A reduction of pairs."""
     for i, k in T.grid(5, 9):
@@ -222,6 +224,26 @@ def argmax(
                 V[vi] = T.float32(-1000)
             I[vi] = T.Select(V[vi] >= X[vi, vk], I[vi], vk)
             V[vi] = T.Select(V[vi] >= X[vi, vk], V[vi], X[vi, vk])
+
+
+def tiled(func: Any, block: str, *factors: int | None) -> tuple[Any, list[Any], list[Any]]:
+    """A schedule with the loops of a block tiled, all outer loops outside of all inner ones."""
+    sch = tir.Schedule(func)
+    pairs = [
+        sch.split(x, [None, f]) if f else (x,) for x, f in zip(sch.get_loops(block), factors, strict=False)
+    ]
+    outer = [p[0] for p in pairs]
+    inner = [p[1] for p in pairs if len(p) > 1]
+    rest = sch.get_loops(block)[len(outer) + len(inner) :]
+    if len(outer) > 1:
+        sch.reorder(*outer, *inner, *rest)
+    return sch, outer, inner
+
+
+def refusal(refused: Any, sch: Any, step: str, block: str, *args: Any, **options: Any) -> str:
+    """The text with which a step on a block is refused; the block is looked up before."""
+    handle = sch.get_block(block)
+    return refused(sch, lambda: getattr(sch, step)(handle, *args, **options))
 
 
 def same(before: Any, sch: Any, *, n: int = 5, build: bool = True) -> None:

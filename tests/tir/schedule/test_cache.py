@@ -19,6 +19,7 @@ from stage_programs import (
     levels,
     matmul_relu,
     padded,
+    refusal,
     same,
     same_again,
     stencil,
@@ -32,17 +33,14 @@ from tilewright.ir.errors import ScheduleError
 from tilewright.script import tir as T
 
 
-def refusal(refused, sch, step, block, *args):
-    handle = sch.get_block(block)
-    return refused(sch, lambda: getattr(sch, step)(handle, *args))
-
-
 # ---------------------------------------------------------------------------- cache_read: expect
 def test_an_input_is_copied_first(expect):
     sch = tir.Schedule(backwards)
     copy = sch.cache_read("B", 0, "shared")
     assert copy.name == "A_shared"
-    expect(sch.mod["main"], """
+    expect(
+        sch.mod["main"],
+        """
         @T.prim_func
         def backwards(A: T.Buffer((8,), "float32"), C: T.Buffer((8,), "float32")):
             # with T.block("root"):
@@ -66,7 +64,8 @@ def test_an_input_is_copied_first(expect):
                     T.reads(B[7 - vi])
                     T.writes(C[vi])
                     C[vi] = B[7 - vi]
-        """)
+        """,
+    )
     same(backwards, sch)
 
 
@@ -80,7 +79,9 @@ def test_only_what_is_read_is_copied(expect):
 
     sch = tir.Schedule(part)
     sch.cache_read("C", "A", "local")
-    expect(sch.mod["main"], """
+    expect(
+        sch.mod["main"],
+        """
         @T.prim_func
         def part(A: T.Buffer((8, 8), "float32"), C: T.Buffer((3, 4), "float32")):
             # with T.block("root"):
@@ -98,7 +99,8 @@ def test_only_what_is_read_is_copied(expect):
                     T.reads(A_local[vi + 2, vj * 2])
                     T.writes(C[vi, vj])
                     C[vi, vj] = A_local[vi + 2, vj * 2]
-        """)
+        """,
+    )
     same(part, sch)
     same_again(part, sch)
 
@@ -106,7 +108,9 @@ def test_only_what_is_read_is_copied(expect):
 def test_behind_the_block_that_makes_it(expect):
     sch = tir.Schedule(levels)
     sch.cache_read("D", "B", "local")
-    expect(sch.mod["main"], """
+    expect(
+        sch.mod["main"],
+        """
         @T.prim_func
         def levels(A: T.Buffer((8, 4), "float32"), C: T.Buffer((8, 4), "float32"), D: T.Buffer((8, 4), "float32"), E: T.Buffer((8, 4), "float32")):
             # with T.block("root"):
@@ -144,14 +148,17 @@ def test_behind_the_block_that_makes_it(expect):
                     T.reads(B[vi, vj], A[vi, vj])
                     T.writes(E[vi, vj])
                     E[vi, vj] = B[vi, vj] * A[vi, vj]
-        """)
+        """,
+    )
     same(levels, sch)
 
 
 def test_one_copy_for_several_readers(expect):
     sch = tir.Schedule(fork)
     sch.cache_read("D", 0, "global", ["C", "D"])
-    expect(sch.mod["main"], """
+    expect(
+        sch.mod["main"],
+        """
         @T.prim_func
         def fork(A: T.Buffer((12,), "float32"), C: T.Buffer((12,), "float32"), D: T.Buffer((12,), "float32")):
             # with T.block("root"):
@@ -180,7 +187,8 @@ def test_one_copy_for_several_readers(expect):
                     T.reads(B_global[vi + 2])
                     T.writes(D[vi])
                     D[vi] = T.if_then_else(vi < 10, B_global[vi + 2], T.float32(0))
-        """)
+        """,
+    )
     same(fork, sch)
 
 
@@ -191,7 +199,9 @@ def test_a_cache_under_a_loop_of_its_reader(expect):
     ko, ki = sch.split(k, [None, 4])
     sch.reorder(ko, i, j, ki)
     sch.compute_at(copy, ko)
-    expect(sch.mod["main"], """
+    expect(
+        sch.mod["main"],
+        """
         @T.prim_func
         def matmul_relu(A: T.Buffer((7, 10), "float32"), B: T.Buffer((10, 6), "float32"), D: T.Buffer((7, 6), "float32")):
             # with T.block("root"):
@@ -222,7 +232,8 @@ def test_a_cache_under_a_loop_of_its_reader(expect):
                     T.reads(C[vi, vj])
                     T.writes(D[vi, vj])
                     D[vi, vj] = T.max(C[vi, vj], T.float32(0))
-        """)
+        """,
+    )
     same(matmul_relu, sch)
     same_again(matmul_relu, sch)
 
@@ -238,7 +249,8 @@ def test_readers_at_different_levels(buffer, readers):
 
 
 @pytest.mark.parametrize(
-    ("func", "block"), [(stencil, "C"), (blur, "D"), (conv2d, "S"), (batched, "C"), (padded, "C"), (chain, "D")]
+    ("func", "block"),
+    [(stencil, "C"), (blur, "D"), (conv2d, "S"), (batched, "C"), (padded, "C"), (chain, "D")],
 )
 @pytest.mark.parametrize("scope", ["global", "local"])
 def test_every_buffer_that_a_block_reads(func, block, scope):
@@ -312,7 +324,9 @@ def test_copies_of_one_buffer_have_names_of_their_own():
 # ---------------------------------------------------------------------------- cache_read: refuse
 def test_refuse_an_unknown_memory(expect, refused):
     sch = tir.Schedule(backwards)
-    expect(refusal(refused, sch, "cache_read", "B", 0, "cupboard"), """
+    expect(
+        refusal(refused, sch, "cache_read", "B", 0, "cupboard"),
+        """
         cache_read(B, read_buffer_index=0, storage_scope='cupboard'): there is no memory named 'cupboard'
           at test_cache.py:LINE
 
@@ -333,27 +347,39 @@ def test_refuse_an_unknown_memory(expect, refused):
           |             C[vi] = B[7 - vi]
 
           hint: known are global, shared, shared.dyn, local, warp
-        """)
+        """,
+    )
 
 
 def test_refuse_what_the_block_does_not_read(expect, refused):
     sch = tir.Schedule(backwards)
     (buffer,) = (w.buffer for w in sch.get(sch.get_block("C")).writes)
-    expect(refusal(refused, sch, "cache_read", "B", 2, "local").splitlines()[0], """
+    expect(
+        refusal(refused, sch, "cache_read", "B", 2, "local").splitlines()[0],
+        """
         cache_read(B, read_buffer_index=2, storage_scope='local'): block B reads 1 regions, and 2 is none of them
-        """)
-    expect(refusal(refused, sch, "cache_read", "B", "C", "local").splitlines()[0], """
+        """,
+    )
+    expect(
+        refusal(refused, sch, "cache_read", "B", "C", "local").splitlines()[0],
+        """
         cache_read(B, read_buffer_index='C', storage_scope='local'): block B does not read 'C'; it reads A
-        """)
-    expect(refusal(refused, sch, "cache_read", "B", buffer, "local").splitlines()[0], """
+        """,
+    )
+    expect(
+        refusal(refused, sch, "cache_read", "B", buffer, "local").splitlines()[0],
+        """
         cache_read(B, read_buffer_index=Buffer(C, (8), float32), storage_scope='local'): block B does not read C
-        """)
+        """,
+    )
 
 
 def test_refuse_a_reader_that_does_not_read_it(expect, refused):
     sch = tir.Schedule(chain)
     others = [sch.get_block("D")]
-    expect(refusal(refused, sch, "cache_read", "B", "A", "local", others), """
+    expect(
+        refusal(refused, sch, "cache_read", "B", "A", "local", others),
+        """
         cache_read(B, read_buffer_index='A', storage_scope='local', consumer_blocks=[D]): block D does not read A
           at test_cache.py:LINE
 
@@ -379,7 +405,8 @@ def test_refuse_a_reader_that_does_not_read_it(expect, refused):
           |             T.reads(C[vi], B[vi])
           |             T.writes(D[vi])
           |             D[vi] = C[vi] + B[vi]
-        """)
+        """,
+    )
 
 
 def test_refuse_a_reader_that_writes_it(expect, refused):
@@ -390,7 +417,9 @@ def test_refuse_a_reader_that_writes_it(expect, refused):
                 vi = T.axis.spatial(8, i)
                 A[vi] = A[vi] + T.float32(1)
 
-    expect(refusal(refused, tir.Schedule(add_one), "cache_read", "A", 0, "local"), """
+    expect(
+        refusal(refused, tir.Schedule(add_one), "cache_read", "A", 0, "local"),
+        """
         cache_read(A, read_buffer_index=0, storage_scope='local'): block A writes A too, and the copy would take its writes
           at test_cache.py:LINE
 
@@ -402,8 +431,11 @@ def test_refuse_a_reader_that_writes_it(expect, refused):
           |             T.reads(A[vi])
           |             T.writes(A[vi])
           |             A[vi] = A[vi] + T.float32(1)
-        """)
-    expect(refusal(refused, tir.Schedule(add_one), "cache_write", "A", 0, "local"), """
+        """,
+    )
+    expect(
+        refusal(refused, tir.Schedule(add_one), "cache_write", "A", 0, "local"),
+        """
         cache_write(A, write_buffer_index=0, storage_scope='local'): block A reads A too, which the other memory does not hold yet
           at test_cache.py:LINE
 
@@ -415,7 +447,8 @@ def test_refuse_a_reader_that_writes_it(expect, refused):
           |             T.reads(A[vi])
           |             T.writes(A[vi])
           |             A[vi] = A[vi] + T.float32(1)
-        """)
+        """,
+    )
 
 
 def test_refuse_a_write_between_readers(expect, refused):
@@ -436,9 +469,12 @@ def test_refuse_a_write_between_readers(expect, refused):
 
     sch = tir.Schedule(between)
     others = [sch.get_block("C"), sch.get_block("D")]
-    expect(refusal(refused, sch, "cache_read", "C", 0, "local", others).splitlines()[0], """
+    expect(
+        refusal(refused, sch, "cache_read", "C", 0, "local", others).splitlines()[0],
+        """
         cache_read(C, read_buffer_index=0, storage_scope='local', consumer_blocks=[C, D]): block A writes A between its readers, so one copy does not do for all of them
-        """)
+        """,
+    )
     sch.cache_read("C", 0, "local")
     sch.cache_read("D", 0, "local")
     same(between, sch)
@@ -454,17 +490,25 @@ def test_refuse_a_pointer(expect, refused):
                 T.writes(C[vi])
                 T.evaluate(T.call_extern("int32", "copy", T.address_of(C[vi]), T.address_of(A[vi])))
 
-    expect(refusal(refused, tir.Schedule(pointer), "cache_read", "C", 0, "local").splitlines()[0], """
+    expect(
+        refusal(refused, tir.Schedule(pointer), "cache_read", "C", 0, "local").splitlines()[0],
+        """
         cache_read(C, read_buffer_index=0, storage_scope='local'): block C uses A through a pointer, so its reads cannot be turned to the copy
-        """)
-    expect(refusal(refused, tir.Schedule(pointer), "cache_write", "C", 0, "local").splitlines()[0], """
+        """,
+    )
+    expect(
+        refusal(refused, tir.Schedule(pointer), "cache_write", "C", 0, "local").splitlines()[0],
+        """
         cache_write(C, write_buffer_index=0, storage_scope='local'): block C uses C through a pointer, so its writes cannot be turned to other memory
-        """)
+        """,
+    )
 
 
 def test_refuse_a_reader_of_another_scope(expect, refused):
     @T.prim_func
-    def inside(A: T.Buffer((4, 4), "float32"), C: T.Buffer((4, 4), "float32"), D: T.Buffer((4, 4), "float32")):
+    def inside(
+        A: T.Buffer((4, 4), "float32"), C: T.Buffer((4, 4), "float32"), D: T.Buffer((4, 4), "float32")
+    ):
         for i, j in T.grid(4, 4):
             with T.block("C"):
                 vi, vj = T.axis.remap("SS", [i, j])
@@ -481,9 +525,12 @@ def test_refuse_a_reader_of_another_scope(expect, refused):
 
     sch = tir.Schedule(inside)
     others = [sch.get_block("inner")]
-    expect(refusal(refused, sch, "cache_read", "C", 0, "local", others).splitlines()[0], """
+    expect(
+        refusal(refused, sch, "cache_read", "C", 0, "local", others).splitlines()[0],
+        """
         cache_read(C, read_buffer_index=0, storage_scope='local', consumer_blocks=[inner]): block inner is not in the scope of block C
-        """)
+        """,
+    )
     sch.cache_read("D", 0, "local", ["C", "D"])
     sch.cache_read("inner", 0, "local")
     same(inside, sch)
@@ -495,7 +542,9 @@ def test_an_output_is_copied_last(expect):
     sch = tir.Schedule(backwards)
     copy = sch.cache_write("C", 0, "local")
     assert copy.name == "C_local"
-    expect(sch.mod["main"], """
+    expect(
+        sch.mod["main"],
+        """
         @T.prim_func
         def backwards(A: T.Buffer((8,), "float32"), C: T.Buffer((8,), "float32")):
             # with T.block("root"):
@@ -519,7 +568,8 @@ def test_an_output_is_copied_last(expect):
                     T.reads(C_local[v0])
                     T.writes(C[v0])
                     C[v0] = C_local[v0]
-        """)
+        """,
+    )
     same(backwards, sch)
 
 
@@ -528,7 +578,9 @@ def test_a_reduction_in_registers(expect):
     copy = sch.cache_write("C", 0, "local")
     i, j, k = sch.get_loops("C")
     sch.reverse_compute_at(copy, j)
-    expect(sch.mod["main"], """
+    expect(
+        sch.mod["main"],
+        """
         @T.prim_func
         def matmul_relu(A: T.Buffer((7, 10), "float32"), B: T.Buffer((10, 6), "float32"), D: T.Buffer((7, 6), "float32")):
             # with T.block("root"):
@@ -554,7 +606,8 @@ def test_a_reduction_in_registers(expect):
                     T.reads(C[vi, vj])
                     T.writes(D[vi, vj])
                     D[vi, vj] = T.max(C[vi, vj], T.float32(0))
-        """)
+        """,
+    )
     same(matmul_relu, sch)
     same_again(matmul_relu, sch)
 
@@ -562,7 +615,9 @@ def test_a_reduction_in_registers(expect):
 def test_under_a_shared_loop(expect):
     sch = tir.Schedule(levels)
     sch.cache_write("B", 0, "local")
-    expect(sch.mod["main"], """
+    expect(
+        sch.mod["main"],
+        """
         @T.prim_func
         def levels(A: T.Buffer((8, 4), "float32"), C: T.Buffer((8, 4), "float32"), D: T.Buffer((8, 4), "float32"), E: T.Buffer((8, 4), "float32")):
             # with T.block("root"):
@@ -600,14 +655,17 @@ def test_under_a_shared_loop(expect):
                     T.reads(B[vi, vj], A[vi, vj])
                     T.writes(E[vi, vj])
                     E[vi, vj] = B[vi, vj] * A[vi, vj]
-        """)
+        """,
+    )
     same(levels, sch)
 
 
 def test_readers_of_the_cache(expect):
     sch = tir.Schedule(chain)
     sch.cache_write("B", 0, "local", ["D"])
-    expect(sch.mod["main"], """
+    expect(
+        sch.mod["main"],
+        """
         @T.prim_func
         def chain(A: T.Buffer((10,), "float32"), D: T.Buffer((10,), "float32")):
             # with T.block("root"):
@@ -638,7 +696,8 @@ def test_readers_of_the_cache(expect):
                     T.reads(C[vi], B_local[vi])
                     T.writes(D[vi])
                     D[vi] = C[vi] + B_local[vi]
-        """)
+        """,
+    )
     same(chain, sch)
     same_again(chain, sch)
 
@@ -646,7 +705,15 @@ def test_readers_of_the_cache(expect):
 # ---------------------------------------------------------------------------- cache_write: meaning
 @pytest.mark.parametrize(
     ("func", "block"),
-    [(stencil, "B"), (stencil, "C"), (blur, "D"), (conv2d, "P"), (conv2d, "S"), (batched, "C"), (levels, "C")],
+    [
+        (stencil, "B"),
+        (stencil, "C"),
+        (blur, "D"),
+        (conv2d, "P"),
+        (conv2d, "S"),
+        (batched, "C"),
+        (levels, "C"),
+    ],
 )
 def test_what_a_block_writes_in_other_memory(func, block):
     sch = tir.Schedule(func)
@@ -694,33 +761,50 @@ def test_a_blocked_matmul_with_a_write_cache():
 def test_refuse_a_buffer_of_two_blocks(expect, refused):
     sch = tir.Schedule(matmul_relu)
     sch.decompose_reduction("C", sch.get_loops("C")[2])
-    expect(refusal(refused, sch, "cache_write", "C", 0, "local").splitlines()[0], """
+    expect(
+        refusal(refused, sch, "cache_write", "C", 0, "local").splitlines()[0],
+        """
         cache_write(C, write_buffer_index=0, storage_scope='local'): block C_init writes C too, so block C alone does not say what it holds
-        """)
+        """,
+    )
 
 
 def test_refuse_what_the_block_does_not_write(expect, refused):
     sch = tir.Schedule(backwards)
-    expect(refusal(refused, sch, "cache_write", "B", 1, "local").splitlines()[0], """
+    expect(
+        refusal(refused, sch, "cache_write", "B", 1, "local").splitlines()[0],
+        """
         cache_write(B, write_buffer_index=1, storage_scope='local'): block B writes 1 regions, and 1 is none of them
-        """)
-    expect(refusal(refused, sch, "cache_write", "B", "A", "local").splitlines()[0], """
+        """,
+    )
+    expect(
+        refusal(refused, sch, "cache_write", "B", "A", "local").splitlines()[0],
+        """
         cache_write(B, write_buffer_index='A', storage_scope='local'): block B does not write 'A'; it writes B
-        """)
-    expect(refusal(refused, sch, "cache_write", "B", 0, "").splitlines()[0], """
+        """,
+    )
+    expect(
+        refusal(refused, sch, "cache_write", "B", 0, "").splitlines()[0],
+        """
         cache_write(B, write_buffer_index=0, storage_scope=''): there is no memory named ''
-        """)
+        """,
+    )
     others = [sch.get_block("B")]
-    expect(refusal(refused, sch, "cache_write", "C", 0, "local", others).splitlines()[0], """
+    expect(
+        refusal(refused, sch, "cache_write", "C", 0, "local", others).splitlines()[0],
+        """
         cache_write(C, write_buffer_index=0, storage_scope='local', consumer_blocks=[B]): block B does not read C
-        """)
+        """,
+    )
 
 
 # ---------------------------------------------------------------------------- set_scope
 def test_another_memory(expect):
     sch = tir.Schedule(backwards)
     sch.set_scope("B", 0, "shared")
-    expect(sch.mod["main"], """
+    expect(
+        sch.mod["main"],
+        """
         @T.prim_func
         def backwards(A: T.Buffer((8,), "float32"), C: T.Buffer((8,), "float32")):
             # with T.block("root"):
@@ -737,7 +821,8 @@ def test_another_memory(expect):
                     T.reads(B[7 - vi])
                     T.writes(C[vi])
                     C[vi] = B[7 - vi]
-        """)
+        """,
+    )
     same(backwards, sch)
     same_again(backwards, sch)
 
@@ -763,7 +848,9 @@ def test_the_memory_of_a_reduction_under_its_reader():
 
 def test_refuse_the_memory_of_a_parameter(expect, refused):
     sch = tir.Schedule(backwards)
-    expect(refusal(refused, sch, "set_scope", "C", 0, "shared"), """
+    expect(
+        refusal(refused, sch, "set_scope", "C", 0, "shared"),
+        """
         set_scope(C, buffer_index=0, storage_scope='shared'): C is a parameter of the function: who calls it decides where it lies
           at test_cache.py:LINE
 
@@ -782,13 +869,20 @@ def test_refuse_the_memory_of_a_parameter(expect, refused):
           |             T.reads(B[7 - vi])
           |             T.writes(C[vi])
           |             C[vi] = B[7 - vi]
-        """)
-    expect(refusal(refused, sch, "set_scope", "B", 0, "nowhere").splitlines()[0], """
+        """,
+    )
+    expect(
+        refusal(refused, sch, "set_scope", "B", 0, "nowhere").splitlines()[0],
+        """
         set_scope(B, buffer_index=0, storage_scope='nowhere'): there is no memory named 'nowhere'
-        """)
-    expect(refusal(refused, sch, "set_scope", "B", 1, "local").splitlines()[0], """
+        """,
+    )
+    expect(
+        refusal(refused, sch, "set_scope", "B", 1, "local").splitlines()[0],
+        """
         set_scope(B, buffer_index=1, storage_scope='local'): block B writes 1 regions, and 1 is none of them
-        """)
+        """,
+    )
 
 
 # ---------------------------------------------------------------------------- storage_align
@@ -799,7 +893,9 @@ def aligned(sch, block):
 def test_a_stride(expect):
     sch = tir.Schedule(blur)
     sch.storage_align("B", 0, 0, 16, 1)
-    expect(sch.mod["main"], """
+    expect(
+        sch.mod["main"],
+        """
         @T.prim_func
         def blur(A: T.Buffer((9, 11), "float32"), D: T.Buffer((7, 9), "float32")):
             # with T.block("root"):
@@ -817,7 +913,8 @@ def test_a_stride(expect):
                     T.reads(B[vi:vi + 3, vj])
                     T.writes(D[vi, vj])
                     D[vi, vj] = B[vi, vj] + B[vi + 1, vj] + B[vi + 2, vj]
-        """)
+        """,
+    )
     same(blur, sch)
     same_again(blur, sch)
 
@@ -848,7 +945,9 @@ def test_a_stride_of_a_cache_under_a_loop(factor, offset):
 
 def test_refuse_a_stride(expect, refused):
     sch = tir.Schedule(blur)
-    expect(refusal(refused, sch, "storage_align", "D", 0, 0, 4, 0), """
+    expect(
+        refusal(refused, sch, "storage_align", "D", 0, 0, 4, 0),
+        """
         storage_align(D, buffer_index=0, axis=0, factor=4, offset=0): D is a parameter of the function: who calls it decides where it lies
           at test_cache.py:LINE
 
@@ -867,18 +966,28 @@ def test_refuse_a_stride(expect, refused):
           |             T.reads(B[vi:vi + 3, vj])
           |             T.writes(D[vi, vj])
           |             D[vi, vj] = B[vi, vj] + B[vi + 1, vj] + B[vi + 2, vj]
-        """)
+        """,
+    )
     for args in ((0, 1, 4, 0), (0, 2, 4, 0), (0, -1, 4, 0), (0, -3, 4, 0), (0, 0, 0, 0), (1, 0, 4, 0)):
         assert "storage_align(B" in refusal(refused, sch, "storage_align", "B", *args)
-    expect(refusal(refused, sch, "storage_align", "B", 0, 1, 4, 0).splitlines()[0], """
+    expect(
+        refusal(refused, sch, "storage_align", "B", 0, 1, 4, 0).splitlines()[0],
+        """
         storage_align(B, buffer_index=0, axis=1, factor=4, offset=0): axis=1: only the stride of a dimension before the last of 2 can be changed
-        """)
-    expect(refusal(refused, sch, "storage_align", "B", 0, 0, 0, 0).splitlines()[0], """
+        """,
+    )
+    expect(
+        refusal(refused, sch, "storage_align", "B", 0, 0, 0, 0).splitlines()[0],
+        """
         storage_align(B, buffer_index=0, axis=0, factor=0, offset=0): factor=0: it must be at least 1
-        """)
-    expect(refusal(refused, sch, "storage_align", "B", 3, 0, 4, 0).splitlines()[0], """
+        """,
+    )
+    expect(
+        refusal(refused, sch, "storage_align", "B", 3, 0, 4, 0).splitlines()[0],
+        """
         storage_align(B, buffer_index=3, axis=0, factor=4, offset=0): block B writes 1 regions, and 3 is none of them
-        """)
+        """,
+    )
 
 
 # ---------------------------------------------------------------------------- memory that threads share
@@ -907,7 +1016,9 @@ def test_threads_fill_shared_memory_together(expect):
     _, _, x, y = sch.get_loops(copy)
     _, tx = sch.split(sch.fuse(x, y), [None, 4])
     sch.bind(tx, "threadIdx.x")
-    expect(sch.mod["main"], """
+    expect(
+        sch.mod["main"],
+        """
         @T.prim_func
         def blur(A: T.Buffer((9, 11), "float32"), D: T.Buffer((7, 9), "float32")):
             # with T.block("root"):
@@ -938,7 +1049,8 @@ def test_threads_fill_shared_memory_together(expect):
                             T.reads(B_shared[vi:vi + 3, vj])
                             T.writes(D[vi, vj])
                             D[vi, vj] = B_shared[vi, vj] + B_shared[vi + 1, vj] + B_shared[vi + 2, vj]
-        """)
+        """,
+    )
     same_again(blur, sch)
     start = arrays(blur)
     want, got, lowered = ([a.copy() for a in start] for _ in range(3))
@@ -954,14 +1066,20 @@ def test_refuse_to_share_out_what_each_thread_needs(expect, refused):
     sch, copy = threaded(blur, "D", "local")  # memory of its own for each thread
     _, _, x, y = sch.get_loops(copy)
     _, tx = sch.split(sch.fuse(x, y), [None, 4])
-    expect(refused(sch, lambda: sch.bind(tx, "threadIdx.x")).splitlines()[0], """
+    expect(
+        refused(sch, lambda: sch.bind(tx, "threadIdx.x")).splitlines()[0],
+        """
         bind(ax0_ax1_fused_1, thread_axis='threadIdx.x'): loop `i_1` around it is bound to threadIdx.x already
-        """)
+        """,
+    )
     sch, copy = threaded(blur, "D")
     _, _, x, y = sch.get_loops(copy)  # another number of threads
-    expect(refused(sch, lambda: sch.bind(y, "threadIdx.x")).splitlines()[0], """
+    expect(
+        refused(sch, lambda: sch.bind(y, "threadIdx.x")).splitlines()[0],
+        """
         bind(ax1, thread_axis='threadIdx.x'): loop `i_1` around it is bound to threadIdx.x already
-        """)
+        """,
+    )
 
 
 # ---------------------------------------------------------------------------- at random
@@ -984,7 +1102,9 @@ def test_random_caches_mean_the_same_or_are_refused(data):
                 readers = data.draw(st.sampled_from([None, None, [other]]))
                 sch.cache_write(block, 0, scope, readers)
             elif step == "split":
-                sch.split(data.draw(st.sampled_from(sch.get_loops(block))), [None, data.draw(st.integers(2, 5))])
+                sch.split(
+                    data.draw(st.sampled_from(sch.get_loops(block))), [None, data.draw(st.integers(2, 5))]
+                )
             elif step == "at":
                 sch.compute_at(block, data.draw(st.sampled_from(sch.get_loops(other))))
             else:

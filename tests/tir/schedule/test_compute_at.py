@@ -1,4 +1,4 @@
-"""Blocks moved under loops of their consumers and producers: compute_at, reverse_compute_at."""
+"""Blocks moved under loops of their consumers: compute_at."""
 
 from __future__ import annotations
 
@@ -30,26 +30,13 @@ from tilewright.ir.errors import ScheduleError
 from tilewright.script import tir as T
 
 
-def tiled(func, block, *factors):
-    """A schedule with the loops of a block tiled, all outer loops outside of all inner ones."""
-    sch = tir.Schedule(func)
-    pairs = [
-        sch.split(x, [None, f]) if f else (x,)
-        for x, f in zip(sch.get_loops(block), factors, strict=False)
-    ]
-    outer = [p[0] for p in pairs]
-    inner = [p[1] for p in pairs if len(p) > 1]
-    rest = sch.get_loops(block)[len(outer) + len(inner) :]
-    if len(outer) > 1:
-        sch.reorder(*outer, *inner, *rest)
-    return sch, outer, inner
-
-
 # ---------------------------------------------------------------------------- compute_at: expect
 def test_point_by_point(expect):
     sch = tir.Schedule(backwards)
     sch.compute_at("B", sch.get_loops("C")[0])
-    expect(sch.mod["main"], """
+    expect(
+        sch.mod["main"],
+        """
         @T.prim_func
         def backwards(A: T.Buffer((8,), "float32"), C: T.Buffer((8,), "float32")):
             # with T.block("root"):
@@ -65,14 +52,17 @@ def test_point_by_point(expect):
                     T.reads(B[7 - vi])
                     T.writes(C[vi])
                     C[vi] = B[7 - vi]
-        """)
+        """,
+    )
     same(backwards, sch)
 
 
 def test_a_halo_is_guarded_at_both_borders(expect):
     sch, (outer,), _ = tiled(stencil, "C", 4)
     sch.compute_at("B", outer)
-    expect(sch.mod["main"], """
+    expect(
+        sch.mod["main"],
+        """
         @T.prim_func
         def stencil(A: T.Buffer((10,), "float32"), C: T.Buffer((10,), "float32")):
             # with T.block("root"):
@@ -92,7 +82,8 @@ def test_a_halo_is_guarded_at_both_borders(expect):
                         T.reads(B[vi - 1:vi + 2])
                         T.writes(C[vi])
                         C[vi] = T.if_then_else(1 <= vi, B[vi - 1], T.float32(0)) + B[vi] + T.if_then_else(vi < 9, B[vi + 1], T.float32(0))
-        """)
+        """,
+    )
     same(stencil, sch)
 
 
@@ -100,7 +91,9 @@ def test_rows_that_overlap_need_no_guard(expect):
     sch = tir.Schedule(blur)
     i, j = sch.get_loops("D")
     sch.compute_at("B", i)
-    expect(sch.mod["main"], """
+    expect(
+        sch.mod["main"],
+        """
         @T.prim_func
         def blur(A: T.Buffer((9, 11), "float32"), D: T.Buffer((7, 9), "float32")):
             # with T.block("root"):
@@ -119,14 +112,17 @@ def test_rows_that_overlap_need_no_guard(expect):
                         T.reads(B[vi:vi + 3, vj])
                         T.writes(D[vi, vj])
                         D[vi, vj] = B[vi, vj] + B[vi + 1, vj] + B[vi + 2, vj]
-        """)
+        """,
+    )
     same(blur, sch)
 
 
 def test_a_reduction_in_tiles_that_do_not_divide(expect):
     sch, (io, jo), _ = tiled(matmul_relu, "D", 4, 4)
     sch.compute_at("C", jo)
-    expect(sch.mod["main"], """
+    expect(
+        sch.mod["main"],
+        """
         @T.prim_func
         def matmul_relu(A: T.Buffer((7, 10), "float32"), B: T.Buffer((10, 6), "float32"), D: T.Buffer((7, 6), "float32")):
             # with T.block("root"):
@@ -151,14 +147,17 @@ def test_a_reduction_in_tiles_that_do_not_divide(expect):
                         T.reads(C[vi, vj])
                         T.writes(D[vi, vj])
                         D[vi, vj] = T.max(C[vi, vj], T.float32(0))
-        """)
+        """,
+    )
     same(matmul_relu, sch)
 
 
 def test_a_symbolic_halo(expect):
     sch, (outer,), _ = tiled(symbolic_stencil, "C", 4)
     sch.compute_at("B", outer)
-    expect(sch.mod["main"], """
+    expect(
+        sch.mod["main"],
+        """
         @T.prim_func
         def symbolic_stencil(a: T.handle, c: T.handle):
             n = T.int32()
@@ -181,7 +180,8 @@ def test_a_symbolic_halo(expect):
                         T.reads(B[vi - 1:vi + 1])
                         T.writes(C[vi])
                         C[vi] = B[vi] + T.if_then_else(1 <= vi, B[vi - 1], T.float32(0))
-        """)
+        """,
+    )
     for n in (1, 3, 4, 5, 8, 9):
         same(symbolic_stencil, sch, n=n, build=n == 5)
 
@@ -190,7 +190,9 @@ def test_unit_loops_may_be_kept(expect):
     sch = tir.Schedule(blur)
     i, j = sch.get_loops("D")
     sch.compute_at("B", j, preserve_unit_loops=True)
-    expect(sch.mod["main"], """
+    expect(
+        sch.mod["main"],
+        """
         @T.prim_func
         def blur(A: T.Buffer((9, 11), "float32"), D: T.Buffer((7, 9), "float32")):
             # with T.block("root"):
@@ -208,7 +210,8 @@ def test_unit_loops_may_be_kept(expect):
                     T.reads(B[vi:vi + 3, vj])
                     T.writes(D[vi, vj])
                     D[vi, vj] = B[vi, vj] + B[vi + 1, vj] + B[vi + 2, vj]
-        """)
+        """,
+    )
     same(blur, sch)
 
 
@@ -340,7 +343,9 @@ def test_trace_of_compute_at(func):
 def test_refuse_a_block_under_the_loop_already(expect, refused):
     sch = tir.Schedule(backwards)
     (i,) = sch.get_loops("B")
-    expect(refused(sch, lambda b=sch.get_block("B"): sch.compute_at(b, i)), """
+    expect(
+        refusal(refused, sch, "compute_at", "B", i),
+        """
         compute_at(B, loop=i): block B is under loop `i` already
           at test_compute_at.py:LINE
 
@@ -361,13 +366,16 @@ def test_refuse_a_block_under_the_loop_already(expect, refused):
           |             C[vi] = B[7 - vi]
 
           hint: choose a loop of another block
-        """)
+        """,
+    )
 
 
 def test_refuse_an_output(expect, refused):
     sch = tir.Schedule(backwards)
     (i,) = sch.get_loops("B")
-    expect(refused(sch, lambda b=sch.get_block("C"): sch.compute_at(b, i)), """
+    expect(
+        refusal(refused, sch, "compute_at", "C", i),
+        """
         compute_at(C, loop=i): block C writes an output of its scope, which must be complete
           at test_compute_at.py:LINE
 
@@ -388,13 +396,16 @@ def test_refuse_an_output(expect, refused):
           |             C[vi] = B[7 - vi]
 
           hint: move its producers to it with compute_at, or it to them with reverse_compute_at
-        """)
+        """,
+    )
 
 
 def test_refuse_a_consumer_elsewhere(expect, refused):
     sch = tir.Schedule(chain)
     (i,) = sch.get_loops("C")
-    expect(refused(sch, lambda b=sch.get_block("B"): sch.compute_at(b, i)), """
+    expect(
+        refusal(refused, sch, "compute_at", "B", i),
+        """
         compute_at(B, loop=i): block D reads B and is not under loop `i`
           at test_compute_at.py:LINE
 
@@ -422,7 +433,8 @@ def test_refuse_a_consumer_elsewhere(expect, refused):
           |             D[vi] = C[vi] + B[vi]
 
           hint: its consumers share no loop
-        """)
+        """,
+    )
 
 
 def test_refuse_names_the_loops_that_all_consumers_share(refused):
@@ -431,7 +443,7 @@ def test_refuse_names_the_loops_that_all_consumers_share(refused):
     assert sch.get_loops("C")[0].name == "i_0"
     sch.add_unit_loop(sch.get_block("D"))
     (*_, u) = sch.get_loops("D")
-    text = refused(sch, lambda b=sch.get_block("B"): sch.compute_at(b, u))
+    text = refusal(refused, sch, "compute_at", "B", u)
     assert "block C reads B and is not under loop `u`" in text
     assert text.endswith("hint: it may go under i_0, i_1")
 
@@ -452,7 +464,9 @@ def unread(A: T.Buffer((4,), "float32"), C: T.Buffer((4,), "float32")):
 def test_refuse_a_block_that_nobody_reads(expect, refused):
     sch = tir.Schedule(unread)
     (i,) = sch.get_loops("C")
-    expect(refused(sch, lambda b=sch.get_block("B"): sch.compute_at(b, i)), """
+    expect(
+        refusal(refused, sch, "compute_at", "B", i),
+        """
         compute_at(B, loop=i): nobody reads what block B writes
           at test_compute_at.py:LINE
 
@@ -471,13 +485,16 @@ def test_refuse_a_block_that_nobody_reads(expect, refused):
           |             T.reads(A[vi])
           |             T.writes(C[vi])
           |             C[vi] = A[vi]
-        """)
+        """,
+    )
 
 
 def test_refuse_inputs_that_change_in_between(expect, refused):
     sch = tir.Schedule(overwritten)
     (i,) = sch.get_loops("C")
-    expect(refused(sch, lambda b=sch.get_block("B"): sch.compute_at(b, i)), """
+    expect(
+        refusal(refused, sch, "compute_at", "B", i),
+        """
         compute_at(B, loop=i): block A writes A after block B has read it, and there it would see the new values
           at test_compute_at.py:LINE
 
@@ -502,7 +519,8 @@ def test_refuse_inputs_that_change_in_between(expect, refused):
           |             T.reads(B[vi])
           |             T.writes(C[vi])
           |             C[vi] = B[vi]
-        """)
+        """,
+    )
 
 
 def test_inputs_that_change_afterwards_do_not_matter():
@@ -548,7 +566,9 @@ def reused(A: T.Buffer((8,), "float32"), D: T.Buffer((8,), "float32")):
 def test_refuse_inputs_that_the_old_loop_writes_again(expect, refused):
     sch = tir.Schedule(reused)
     (i,) = sch.get_loops("D")
-    expect(refused(sch, lambda b=sch.get_block("C"): sch.compute_at(b, i)), """
+    expect(
+        refusal(refused, sch, "compute_at", "C", i),
+        """
         compute_at(C, loop=i): block B writes the same elements of B in each iteration of loop `i`, and outside of it block C would see the last ones
           at test_compute_at.py:LINE
 
@@ -573,7 +593,8 @@ def test_refuse_inputs_that_the_old_loop_writes_again(expect, refused):
           |             T.reads(C[vi])
           |             T.writes(D[vi])
           |             D[vi] = C[vi]
-        """)
+        """,
+    )
 
 
 def test_refuse_two_blocks_that_fill_one_buffer(expect, refused):
@@ -581,7 +602,7 @@ def test_refuse_two_blocks_that_fill_one_buffer(expect, refused):
     i, j, k = sch.get_loops("C")
     sch.decompose_reduction("C", k)
     (x, y) = sch.get_loops("D")
-    text = refused(sch, lambda b=sch.get_block("C"): sch.compute_at(b, x))
+    text = refusal(refused, sch, "compute_at", "C", x)
     assert text.splitlines()[0] == (
         "compute_at(C, loop=i): block C_init writes C too, so block C alone does not say what it holds"
     )
@@ -605,7 +626,9 @@ def picked(A: T.Buffer((8,), "float32"), C: T.Buffer((8,), "float32")):
 def test_refuse_a_condition_that_picks_points(expect, refused):
     sch = tir.Schedule(picked)
     (i,) = sch.get_loops("C")
-    expect(refused(sch, lambda b=sch.get_block("B"): sch.compute_at(b, i)), """
+    expect(
+        refusal(refused, sch, "compute_at", "B", i),
+        """
         compute_at(B, loop=i): block B runs only where `i < 5`, which computing it again would forget
           at test_compute_at.py:LINE
 
@@ -625,7 +648,8 @@ def test_refuse_a_condition_that_picks_points(expect, refused):
           |             T.reads(B[vi])
           |             T.writes(C[vi])
           |             C[vi] = T.if_then_else(vi < 5, B[vi], T.float32(0))
-        """)
+        """,
+    )
 
 
 @T.prim_func
@@ -645,7 +669,9 @@ def counted(A: T.Buffer((4,), "float32"), D: T.Buffer((4,), "float32")):
 def test_refuse_a_block_that_changes_what_it_reads(expect, refused):
     sch = tir.Schedule(counted)
     (i,) = sch.get_loops("D")
-    expect(refused(sch, lambda b=sch.get_block("B"): sch.compute_at(b, i)), """
+    expect(
+        refusal(refused, sch, "compute_at", "B", i),
+        """
         compute_at(B, loop=i): block B reads and writes B, so computing it again could change it twice
           at test_compute_at.py:LINE
 
@@ -664,7 +690,8 @@ def test_refuse_a_block_that_changes_what_it_reads(expect, refused):
           |             T.reads(B[vi])
           |             T.writes(D[vi])
           |             D[vi] = B[vi]
-        """)
+        """,
+    )
 
 
 @T.prim_func
@@ -683,9 +710,12 @@ def in_order(A: T.Buffer((4,), "float32"), D: T.Buffer((4,), "float32")):
 def test_refuse_an_iterator_that_runs_in_order(expect, refused):
     sch = tir.Schedule(in_order)
     (i,) = sch.get_loops("D")
-    expect(refused(sch, lambda b=sch.get_block("B"): sch.compute_at(b, i)).splitlines()[0], """
+    expect(
+        refusal(refused, sch, "compute_at", "B", i).splitlines()[0],
+        """
         compute_at(B, loop=i): iterator `vi` of block B must run in order
-        """)
+        """,
+    )
 
 
 @T.prim_func
@@ -709,9 +739,12 @@ def nested(A: T.Buffer((4, 4), "float32"), D: T.Buffer((4, 4), "float32")):
 def test_refuse_a_loop_of_another_scope(expect, refused):
     sch = tir.Schedule(nested)
     (j,) = sch.get_loops("inner")
-    expect(refused(sch, lambda b=sch.get_block("B"): sch.compute_at(b, j)).splitlines()[0], """
+    expect(
+        refusal(refused, sch, "compute_at", "B", j).splitlines()[0],
+        """
         compute_at(B, loop=j): loop `j` is not in the scope of block B
-        """)
+        """,
+    )
     sch.compute_at("B", sch.get_loops("D")[0])
     same(nested, sch)
 
@@ -719,364 +752,31 @@ def test_refuse_a_loop_of_another_scope(expect, refused):
 def test_refuse_an_impossible_place(expect, refused):
     sch = tir.Schedule(three)
     (i,) = sch.get_loops("D")
-    expect(refused(sch, lambda b=sch.get_block("B"): sch.compute_at(b, i, index=1)).split("\n\n")[0], """
+    expect(
+        refusal(refused, sch, "compute_at", "B", i, index=1).split("\n\n")[0],
+        """
         compute_at(B, loop=i, index=1): index=1, and it may stand at 0 to 0 among the loop's statements
           at test_compute_at.py:LINE
-        """)
-
-
-# ---------------------------------------------------------------------------- reverse_compute_at: expect
-def test_a_consumer_behind_its_producer(expect):
-    sch, (io, jo), _ = tiled(matmul_relu, "C", 4, 4)
-    sch.reverse_compute_at("D", jo)
-    expect(sch.mod["main"], """
-        @T.prim_func
-        def matmul_relu(A: T.Buffer((7, 10), "float32"), B: T.Buffer((10, 6), "float32"), D: T.Buffer((7, 6), "float32")):
-            # with T.block("root"):
-            C = T.alloc_buffer((7, 6))
-            for i_0, j_0 in T.grid(2, 2):
-                for i_1, j_1, k in T.grid(4, 4, 10):
-                    with T.block("C"):
-                        vi = T.axis.spatial(7, i_0 * 4 + i_1)
-                        vj = T.axis.spatial(6, j_0 * 4 + j_1)
-                        vk = T.axis.reduce(10, k)
-                        T.where(i_0 * 4 + i_1 < 7 and j_0 * 4 + j_1 < 6)
-                        T.reads(A[vi, vk], B[vk, vj])
-                        T.writes(C[vi, vj])
-                        with T.init():
-                            C[vi, vj] = T.float32(0)
-                        C[vi, vj] = C[vi, vj] + A[vi, vk] * B[vk, vj]
-                for ax0, ax1 in T.grid(4, 4):
-                    with T.block("D"):
-                        vi = T.axis.spatial(7, i_0 * 4 + ax0)
-                        vj = T.axis.spatial(6, j_0 * 4 + ax1)
-                        T.where(i_0 * 4 + ax0 < 7 and j_0 * 4 + ax1 < 6)
-                        T.reads(C[vi, vj])
-                        T.writes(D[vi, vj])
-                        D[vi, vj] = T.max(C[vi, vj], T.float32(0))
-        """)
-    same(matmul_relu, sch)
-
-
-def test_a_consumer_of_what_is_whole_in_each_iteration(expect):
-    @T.prim_func
-    def whole(A: T.Buffer((3, 4), "float32"), C: T.Buffer((3, 4), "float32")):
-        B = T.alloc_buffer((3, 4))
-        for i in range(3):
-            for j in range(4):
-                with T.block("B"):
-                    vi, vj = T.axis.remap("SS", [i, j])
-                    B[vi, vj] = A[vi, vj]
-        for i, j in T.grid(3, 4):
-            with T.block("C"):
-                vi, vj = T.axis.remap("SS", [i, j])
-                C[vi, vj] = B[vi, 3 - vj] + B[vi, T.min(vj + 1, 3)]
-
-    sch = tir.Schedule(whole)
-    i, j = sch.get_loops("B")
-    sch.reverse_compute_at("C", i)
-    expect(sch.mod["main"], """
-        @T.prim_func
-        def whole(A: T.Buffer((3, 4), "float32"), C: T.Buffer((3, 4), "float32")):
-            # with T.block("root"):
-            B = T.alloc_buffer((3, 4))
-            for i in range(3):
-                for j in range(4):
-                    with T.block("B"):
-                        vi, vj = T.axis.remap("SS", [i, j])
-                        T.reads(A[vi, vj])
-                        T.writes(B[vi, vj])
-                        B[vi, vj] = A[vi, vj]
-                for ax1 in range(4):
-                    with T.block("C"):
-                        vi, vj = T.axis.remap("SS", [i, ax1])
-                        T.reads(B[vi, T.min(3 - vj, vj + 1):T.min(3 - vj, vj + 1) + (T.max(3 - vj, T.min(vj + 1, 3)) - T.min(2 - vj, vj))])
-                        T.writes(C[vi, vj])
-                        C[vi, vj] = B[vi, 3 - vj] + B[vi, T.min(vj + 1, 3)]
-        """)
-    same(whole, sch)
-    same_again(whole, sch)
-
-
-# ---------------------------------------------------------------------------- reverse_compute_at: meaning
-@pytest.mark.parametrize("factors", [(2, 3), (4, 4), (7, 6), (3, None), (None, 5)])
-@pytest.mark.parametrize("at", [0, 1])
-@pytest.mark.parametrize("unit", [True, False])
-def test_the_end_of_a_matmul(factors, at, unit):
-    sch, outer, _ = tiled(matmul_relu, "C", *factors)
-    sch.reverse_compute_at("D", outer[at], preserve_unit_loops=unit)
-    same(matmul_relu, sch, build=at == 1 and unit)
-    same_again(matmul_relu, sch)
-
-
-@pytest.mark.parametrize("at", range(3))
-def test_the_end_of_a_conv2d(at):
-    sch, outer, _ = tiled(conv2d, "S", 2, 2, 4)
-    sch.reverse_compute_at("Y", outer[at])
-    same(conv2d, sch, build=at == 2)
-
-
-@pytest.mark.parametrize("at", range(3))
-def test_the_end_of_a_batched_matmul(at):
-    sch = tir.Schedule(batched)
-    sch.reverse_compute_at("D", sch.get_loops("C")[at])
-    same(batched, sch, build=at == 0)
-
-
-def test_a_reduction_behind_its_producer():
-    @T.prim_func
-    def rows(A: T.Buffer((6, 5), "float32"), C: T.Buffer((6,), "float32")):
-        B = T.alloc_buffer((6, 5))
-        for i, k in T.grid(6, 5):
-            with T.block("B"):
-                vi, vk = T.axis.remap("SS", [i, k])
-                B[vi, vk] = A[vi, vk] * A[vi, vk]
-        for i, k in T.grid(6, 5):
-            with T.block("C"):
-                vi, vk = T.axis.remap("SR", [i, k])
-                with T.init():
-                    C[vi] = T.float32(0)
-                C[vi] = C[vi] + B[vi, vk]
-
-    sch = tir.Schedule(rows)
-    i, k = sch.get_loops("B")
-    io, _ = sch.split(i, [None, 4])
-    sch.reverse_compute_at("C", io)
-    same(rows, sch)
-    same_again(rows, sch)
-
-
-def test_a_consumer_of_fewer_elements():
-    @T.prim_func
-    def front(A: T.Buffer((10,), "float32"), C: T.Buffer((6,), "float32")):
-        B = T.alloc_buffer((10,))
-        for i in range(10):
-            with T.block("B"):
-                vi = T.axis.spatial(10, i)
-                B[vi] = A[vi] * T.float32(2)
-        for i in range(6):
-            with T.block("C"):
-                vi = T.axis.spatial(6, i)
-                C[vi] = B[vi + 2]
-
-    for factor in (1, 3, 4):
-        sch, (outer,), _ = tiled(front, "B", factor)
-        sch.reverse_compute_at("C", outer)
-        same(front, sch)
-
-
-# ---------------------------------------------------------------------------- reverse_compute_at: refuse
-def test_refuse_a_reduction_that_is_not_finished(expect, refused):
-    sch = tir.Schedule(matmul_relu)
-    i, j, k = sch.get_loops("C")
-    expect(refused(sch, lambda b=sch.get_block("D"): sch.reverse_compute_at(b, k)), """
-        reverse_compute_at(D, loop=k): loop `k` carries the reduction of block C, which is not finished inside it, so D cannot read it there
-          at test_compute_at.py:LINE
-
-          | def matmul_relu(A: T.Buffer((7, 10), "float32"), B: T.Buffer((10, 6), "float32"), D: T.Buffer((7, 6), "float32")):
-          |     # with T.block("root"):
-          |     C = T.alloc_buffer((7, 6))
-          |     for i, j, k in T.grid(7, 6, 10):    # <-- here
-          |         with T.block("C"):
-          |             vi, vj, vk = T.axis.remap("SSR", [i, j, k])
-          |             T.reads(A[vi, vk], B[vk, vj])
-          |             T.writes(C[vi, vj])
-          |             with T.init():
-          |                 C[vi, vj] = T.float32(0)
-          |             C[vi, vj] = C[vi, vj] + A[vi, vk] * B[vk, vj]
-          |     for i, j in T.grid(7, 6):
-          |         with T.block("D"):
-          |             vi, vj = T.axis.remap("SS", [i, j])
-          |             T.reads(C[vi, vj])
-          |             T.writes(D[vi, vj])
-          |             D[vi, vj] = T.max(C[vi, vj], T.float32(0))
-        """)
-
-
-def test_refuse_a_block_without_producers(expect, refused):
-    sch = tir.Schedule(unread)
-    (i,) = sch.get_loops("B")
-    expect(refused(sch, lambda b=sch.get_block("C"): sch.reverse_compute_at(b, i)).splitlines()[0], """
-        reverse_compute_at(C, loop=i): no block makes what block C reads
-        """)
-
-
-def test_refuse_a_producer_elsewhere(expect, refused):
-    sch = tir.Schedule(chain)
-    (i,) = sch.get_loops("C")
-    expect(refused(sch, lambda b=sch.get_block("D"): sch.reverse_compute_at(b, i)), """
-        reverse_compute_at(D, loop=i): block B makes what D reads and is not under loop `i`
-          at test_compute_at.py:LINE
-
-          | def chain(A: T.Buffer((10,), "float32"), D: T.Buffer((10,), "float32")):
-          |     # with T.block("root"):
-          |     B = T.alloc_buffer((10,))
-          |     C = T.alloc_buffer((10,))
-          |     for i in range(10):
-          |         with T.block("B"):    # <-- here
-          |             vi = T.axis.spatial(10, i)
-          |             T.reads(A[vi])
-          |             T.writes(B[vi])
-          |             B[vi] = A[vi] + T.float32(1)
-          |     for i in range(10):
-          |         with T.block("C"):
-          |             vi = T.axis.spatial(10, i)
-          |             T.reads(B[vi])
-          |             T.writes(C[vi])
-          |             C[vi] = B[vi] * T.float32(2)
-          |     for i in range(10):
-          |         with T.block("D"):
-          |             vi = T.axis.spatial(10, i)
-          |             T.reads(C[vi], B[vi])
-          |             T.writes(D[vi])
-          |             D[vi] = C[vi] + B[vi]
-
-          hint: its producers share no loop
-        """)
-
-
-def test_refuse_points_that_no_iteration_computes(expect, refused):
-    sch = tir.Schedule(padded)
-    (i,) = sch.get_loops("B")
-    expect(refused(sch, lambda b=sch.get_block("C"): sch.reverse_compute_at(b, i)), """
-        reverse_compute_at(C, loop=i): block C has points that read nothing of B, and no iteration of loop `i` would compute these
-          at test_compute_at.py:LINE
-
-          | def padded(A: T.Buffer((8,), "float32"), C: T.Buffer((10,), "float32")):
-          |     # with T.block("root"):
-          |     B = T.alloc_buffer((8,))
-          |     for i in range(8):
-          |         with T.block("B"):
-          |             vi = T.axis.spatial(8, i)
-          |             T.reads(A[vi])
-          |             T.writes(B[vi])
-          |             B[vi] = A[vi] * T.float32(2)
-          |     for i in range(10):
-          |         with T.block("C"):    # <-- here
-          |             vi = T.axis.spatial(10, i)
-          |             T.reads(B[vi - 1])
-          |             T.writes(C[vi])
-          |             C[vi] = T.if_then_else(1 <= vi and vi < 9, B[vi - 1], T.float32(0))
-        """)
-
-
-@pytest.mark.parametrize("func", [stencil, backwards])
-def test_refuse_elements_that_other_iterations_make(func, expect, refused):
-    sch = tir.Schedule(func)
-    (i,) = sch.get_loops("B")
-    text = refused(sch, lambda b=sch.get_block("C"): sch.reverse_compute_at(b, i))
-    assert text.splitlines()[0] == (
-        "reverse_compute_at(C, loop=i): block C reads elements of B that an iteration of loop `i` does not make"
+        """,
     )
-    assert text.endswith("  hint: choose an outer loop, or bring the producer to it with compute_at")
-
-
-def test_refuse_a_reader_under_the_loop(expect, refused):
-    @T.prim_func
-    def read_back(A: T.Buffer((4,), "float32"), C: T.Buffer((4,), "float32"), D: T.Buffer((4,), "float32")):
-        B = T.alloc_buffer((4,))
-        for i in range(4):
-            with T.block("B"):
-                vi = T.axis.spatial(4, i)
-                B[vi] = A[vi]
-            with T.block("D"):
-                vi = T.axis.spatial(4, i)
-                D[vi] = C[vi]
-        for i in range(4):
-            with T.block("C"):
-                vi = T.axis.spatial(4, i)
-                C[vi] = B[vi]
-
-    sch = tir.Schedule(read_back)
-    (i,) = sch.get_loops("B")
-    expect(refused(sch, lambda b=sch.get_block("C"): sch.reverse_compute_at(b, i)).splitlines()[0], """
-        reverse_compute_at(C, loop=i): block D under the loop reads what C writes
-        """)
-
-
-def test_refuse_to_overwrite_what_an_earlier_block_reads(expect, refused):
-    @T.prim_func
-    def old_values(A: T.Buffer((4,), "float32"), C: T.Buffer((4,), "float32"), D: T.Buffer((4,), "float32")):
-        B = T.alloc_buffer((4,))
-        for i in range(4):
-            with T.block("B"):
-                vi = T.axis.spatial(4, i)
-                B[vi] = A[vi]
-        for i in range(4):
-            with T.block("D"):
-                vi = T.axis.spatial(4, i)
-                D[vi] = C[vi]
-        for i in range(4):
-            with T.block("C"):
-                vi = T.axis.spatial(4, i)
-                C[vi] = B[vi]
-
-    sch = tir.Schedule(old_values)
-    (i,) = sch.get_loops("B")
-    expect(refused(sch, lambda b=sch.get_block("C"): sch.reverse_compute_at(b, i)).splitlines()[0], """
-        reverse_compute_at(C, loop=i): block D reads what was there before block C writes
-        """)
-
-
-def test_refuse_a_sum_without_init(expect, refused):
-    @T.prim_func
-    def onto(A: T.Buffer((3, 4), "float32"), C: T.Buffer((3,), "float32")):
-        B = T.alloc_buffer((3, 4))
-        for i, k in T.grid(3, 4):
-            with T.block("B"):
-                vi, vk = T.axis.remap("SS", [i, k])
-                B[vi, vk] = A[vi, vk]
-        for i, k in T.grid(3, 4):
-            with T.block("C"):
-                vi, vk = T.axis.remap("SR", [i, k])
-                C[vi] = C[vi] + B[vi, vk]
-
-    sch = tir.Schedule(onto)
-    i, k = sch.get_loops("B")
-    expect(refused(sch, lambda b=sch.get_block("C"): sch.reverse_compute_at(b, i)).splitlines()[0], """
-        reverse_compute_at(C, loop=i): block C reads and writes C, so computing it again could change it twice
-        """)
-
-
-def test_refuse_a_place_before_what_it_needs(expect, refused):
-    @T.prim_func
-    def two(A: T.Buffer((4,), "float32"), D: T.Buffer((4,), "float32")):
-        B = T.alloc_buffer((4,))
-        C = T.alloc_buffer((4,))
-        for i in range(4):
-            with T.block("B"):
-                vi = T.axis.spatial(4, i)
-                B[vi] = A[vi]
-            with T.block("C"):
-                vi = T.axis.spatial(4, i)
-                C[vi] = A[vi]
-        for i in range(4):
-            with T.block("D"):
-                vi = T.axis.spatial(4, i)
-                D[vi] = B[vi] + C[vi]
-
-    sch = tir.Schedule(two)
-    (i,) = sch.get_loops("B")
-    expect(refused(sch, lambda b=sch.get_block("D"): sch.reverse_compute_at(b, i, index=1)).splitlines()[0], """
-        reverse_compute_at(D, loop=i, index=1): index=1, and it may stand at 2 to 2 among the loop's statements
-        """)
-    sch.reverse_compute_at("D", i)
-    assert [b.name for b in sch.get_child_blocks(i)] == ["B", "C", "D"]
-    same(two, sch)
 
 
 # ---------------------------------------------------------------------------- both, at random
 @settings(max_examples=60, deadline=None, derandomize=True)
 @given(st.data())
 def test_random_moves_mean_the_same_or_are_refused(data):
-    func = data.draw(st.sampled_from([stencil, blur, conv2d, matmul_relu, batched, fork, levels, chain, argmax]))
+    func = data.draw(
+        st.sampled_from([stencil, blur, conv2d, matmul_relu, batched, fork, levels, chain, argmax])
+    )
     sch = tir.Schedule(func)
     names = [b.name for b in sch.get_child_blocks(sch.get_block("root"))]
     for _ in range(data.draw(st.integers(1, 5))):
         block, other = data.draw(st.sampled_from(names)), data.draw(st.sampled_from(names))
         loops = sch.get_loops(other)
         loop = data.draw(st.sampled_from(loops))
-        step = data.draw(st.sampled_from(["split", "split", "compute_at", "compute_at", "reverse_compute_at"]))
+        step = data.draw(
+            st.sampled_from(["split", "split", "compute_at", "compute_at", "reverse_compute_at"])
+        )
         before = sch.mod
         try:
             if step == "split":

@@ -31,7 +31,9 @@ from tilewright.script import tir as T
 def test_into_a_stencil(expect):
     sch = tir.Schedule(stencil)
     sch.compute_inline("B")
-    expect(sch.mod["main"], """
+    expect(
+        sch.mod["main"],
+        """
         @T.prim_func
         def stencil(A: T.Buffer((10,), "float32"), C: T.Buffer((10,), "float32")):
             # with T.block("root"):
@@ -41,14 +43,17 @@ def test_into_a_stencil(expect):
                     T.reads(A[vi - 1:vi + 2])
                     T.writes(C[vi])
                     C[vi] = T.if_then_else(1 <= vi, A[vi - 1] * T.float32(2), T.float32(0)) + A[vi] * T.float32(2) + T.if_then_else(vi < 9, A[vi + 1] * T.float32(2), T.float32(0))
-        """)
+        """,
+    )
     same(stencil, sch)
 
 
 def test_into_several_consumers(expect):
     sch = tir.Schedule(fork)
     sch.compute_inline("B")
-    expect(sch.mod["main"], """
+    expect(
+        sch.mod["main"],
+        """
         @T.prim_func
         def fork(A: T.Buffer((12,), "float32"), C: T.Buffer((12,), "float32"), D: T.Buffer((12,), "float32")):
             # with T.block("root"):
@@ -63,14 +68,17 @@ def test_into_several_consumers(expect):
                     T.reads(A[vi + 2])
                     T.writes(D[vi])
                     D[vi] = T.if_then_else(vi < 10, A[vi + 2] * T.float32(2), T.float32(0))
-        """)
+        """,
+    )
     same(fork, sch)
 
 
 def test_padding_into_the_body_of_a_reduction(expect):
     sch = tir.Schedule(conv2d)
     sch.compute_inline("P")
-    expect(sch.mod["main"], """
+    expect(
+        sch.mod["main"],
+        """
         @T.prim_func
         def conv2d(X: T.Buffer((2, 5, 6), "float32"), W: T.Buffer((3, 2, 3, 3), "float32"), Y: T.Buffer((3, 5, 6), "float32")):
             # with T.block("root"):
@@ -89,7 +97,8 @@ def test_padding_into_the_body_of_a_reduction(expect):
                     T.reads(S[vo, vy, vx])
                     T.writes(Y[vo, vy, vx])
                     Y[vo, vy, vx] = T.max(S[vo, vy, vx], T.float32(0))
-        """)
+        """,
+    )
     same(conv2d, sch)
 
 
@@ -110,7 +119,9 @@ def test_into_an_init(expect):
 
     sch = tir.Schedule(biased)
     sch.compute_inline("B")
-    expect(sch.mod["main"], """
+    expect(
+        sch.mod["main"],
+        """
         @T.prim_func
         def biased(A: T.Buffer((4, 3), "float32"), Z: T.Buffer((4,), "float32"), C: T.Buffer((4,), "float32")):
             # with T.block("root"):
@@ -122,7 +133,8 @@ def test_into_an_init(expect):
                     with T.init():
                         C[vi] = Z[vi] * T.float32(2)
                     C[vi] = C[vi] + A[vi, vk]
-        """)
+        """,
+    )
     same(biased, sch)
     same_again(biased, sch)
 
@@ -147,7 +159,9 @@ def test_into_blocks_inside_a_block(expect):
 
     sch = tir.Schedule(inner)
     sch.compute_inline("B")
-    expect(sch.mod["main"], """
+    expect(
+        sch.mod["main"],
+        """
         @T.prim_func
         def inner(A: T.Buffer((4, 4), "float32"), D: T.Buffer((4, 4), "float32")):
             # with T.block("root"):
@@ -162,7 +176,8 @@ def test_into_blocks_inside_a_block(expect):
                             T.reads(A[vj, vi])
                             T.writes(D[vi, vj])
                             D[vi, vj] = A[vj, vi]
-        """)
+        """,
+    )
     same(inner, sch)
 
 
@@ -237,7 +252,9 @@ def test_a_handle_of_an_inlined_block_says_what_became_of_it(refused):
 def test_refuse_a_reduction(expect, refused):
     sch = tir.Schedule(matmul_relu)
     block = sch.get_block("C")
-    expect(refused(sch, lambda: sch.compute_inline(block)), """
+    expect(
+        refused(sch, lambda: sch.compute_inline(block)),
+        """
         compute_inline(C): block C is a reduction, which takes many steps for one element
           at test_inline.py:LINE
 
@@ -260,13 +277,16 @@ def test_refuse_a_reduction(expect, refused):
           |             D[vi, vj] = T.max(C[vi, vj], T.float32(0))
 
           hint: use compute_at to compute it close to its consumer
-        """)
+        """,
+    )
 
 
 def test_refuse_an_output(expect, refused):
     sch = tir.Schedule(backwards)
     block = sch.get_block("C")
-    expect(refused(sch, lambda: sch.compute_inline(block)), """
+    expect(
+        refused(sch, lambda: sch.compute_inline(block)),
+        """
         compute_inline(C): block C writes an output of its scope, which must be stored
           at test_inline.py:LINE
 
@@ -285,13 +305,16 @@ def test_refuse_an_output(expect, refused):
           |             T.reads(B[7 - vi])
           |             T.writes(C[vi])
           |             C[vi] = B[7 - vi]
-        """)
+        """,
+    )
 
 
 def test_refuse_inputs_that_change_in_between(expect, refused):
     sch = tir.Schedule(overwritten)
     block = sch.get_block("B")
-    expect(refused(sch, lambda: sch.compute_inline(block)), """
+    expect(
+        refused(sch, lambda: sch.compute_inline(block)),
+        """
         compute_inline(B): block A writes A after block B has read it, and its readers would see the new values
           at test_inline.py:LINE
 
@@ -316,7 +339,8 @@ def test_refuse_inputs_that_change_in_between(expect, refused):
           |             T.reads(B[vi])
           |             T.writes(C[vi])
           |             C[vi] = B[vi]
-        """)
+        """,
+    )
 
 
 def first_line(sch, refused, step, block):
@@ -341,9 +365,12 @@ def test_refuse_two_blocks_that_fill_one_buffer(expect, refused):
                 vi = T.axis.spatial(8, i)
                 C[vi] = B[vi]
 
-    expect(first_line(tir.Schedule(halves), refused, "compute_inline", "B"), """
+    expect(
+        first_line(tir.Schedule(halves), refused, "compute_inline", "B"),
+        """
         compute_inline(B): block B2 writes B too, so block B alone does not say what it holds
-        """)
+        """,
+    )
 
 
 def test_refuse_more_than_a_store(expect, refused):
@@ -361,9 +388,12 @@ def test_refuse_more_than_a_store(expect, refused):
                 vi = T.axis.spatial(8, i)
                 C[vi] = B[vi] * B2[vi]
 
-    expect(first_line(tir.Schedule(pair), refused, "compute_inline", "B"), """
+    expect(
+        first_line(tir.Schedule(pair), refused, "compute_inline", "B"),
+        """
         compute_inline(B): block B does more than store one value, so it cannot be inlined
-        """)
+        """,
+    )
 
 
 def test_refuse_a_place_that_cannot_be_traced_back(expect, refused):
@@ -379,9 +409,12 @@ def test_refuse_a_place_that_cannot_be_traced_back(expect, refused):
                 vi = T.axis.spatial(8, i)
                 C[vi] = T.if_then_else(vi % 2 == 0, B[vi], T.float32(0))
 
-    expect(first_line(tir.Schedule(spread), refused, "compute_inline", "B"), """
+    expect(
+        first_line(tir.Schedule(spread), refused, "compute_inline", "B"),
+        """
         compute_inline(B): it writes B at `vi * 2`, which is not one iterator of block B: an element cannot be traced back to the point that makes it
-        """)
+        """,
+    )
 
 
 def test_refuse_an_iterator_that_is_no_index(expect, refused):
@@ -397,9 +430,12 @@ def test_refuse_an_iterator_that_is_no_index(expect, refused):
                 vi = T.axis.spatial(4, i)
                 C[vi] = B[vi]
 
-    expect(first_line(tir.Schedule(last), refused, "compute_inline", "B"), """
+    expect(
+        first_line(tir.Schedule(last), refused, "compute_inline", "B"),
+        """
         compute_inline(B): iterator `vj` of block B does not say which element is written
-        """)
+        """,
+    )
 
 
 def test_refuse_a_block_that_reads_what_it_writes(expect, refused):
@@ -415,9 +451,12 @@ def test_refuse_a_block_that_reads_what_it_writes(expect, refused):
                 vi = T.axis.spatial(4, i)
                 C[vi] = B[vi]
 
-    expect(first_line(tir.Schedule(onto), refused, "compute_inline", "B"), """
+    expect(
+        first_line(tir.Schedule(onto), refused, "compute_inline", "B"),
+        """
         compute_inline(B): block B reads what it writes
-        """)
+        """,
+    )
 
 
 def test_refuse_a_block_that_nobody_reads(expect, refused):
@@ -433,9 +472,12 @@ def test_refuse_a_block_that_nobody_reads(expect, refused):
                 vi = T.axis.spatial(4, i)
                 C[vi] = A[vi]
 
-    expect(first_line(tir.Schedule(unread), refused, "compute_inline", "B"), """
+    expect(
+        first_line(tir.Schedule(unread), refused, "compute_inline", "B"),
+        """
         compute_inline(B): nobody reads what block B writes, so there is no place to inline it to
-        """)
+        """,
+    )
 
 
 def test_refuse_a_reader_that_takes_the_address(expect, refused):
@@ -453,9 +495,12 @@ def test_refuse_a_reader_that_takes_the_address(expect, refused):
                 T.writes(C[vi])
                 T.evaluate(T.call_extern("int32", "copy", T.address_of(C[vi]), T.address_of(B[vi])))
 
-    expect(first_line(tir.Schedule(address), refused, "compute_inline", "B"), """
+    expect(
+        first_line(tir.Schedule(address), refused, "compute_inline", "B"),
+        """
         compute_inline(B): block C uses B through a pointer, so there must be memory for it
-        """)
+        """,
+    )
 
 
 # ---------------------------------------------------------------------------- reverse_compute_inline: expect
@@ -474,7 +519,9 @@ def test_back_into_the_producer(expect):
 
     sch = tir.Schedule(two)
     sch.reverse_compute_inline("C")
-    expect(sch.mod["main"], """
+    expect(
+        sch.mod["main"],
+        """
         @T.prim_func
         def two(A: T.Buffer((3, 4), "float32"), C: T.Buffer((4, 3), "float32")):
             # with T.block("root"):
@@ -484,7 +531,8 @@ def test_back_into_the_producer(expect):
                     T.reads(A[vi, vj])
                     T.writes(C[vj, vi])
                     C[vj, vi] = A[vi, vj] * T.float32(2) + A[vi, vj] * T.float32(2) * (A[vi, vj] * T.float32(2))
-        """)
+        """,
+    )
     same(two, sch)
     same_again(two, sch)
 
@@ -505,7 +553,9 @@ def front(A: T.Buffer((10,), "float32"), C: T.Buffer((6,), "float32")):
 def test_a_consumer_of_fewer_elements_becomes_a_condition(expect):
     sch = tir.Schedule(front)
     sch.reverse_compute_inline("C")
-    expect(sch.mod["main"], """
+    expect(
+        sch.mod["main"],
+        """
         @T.prim_func
         def front(A: T.Buffer((10,), "float32"), C: T.Buffer((6,), "float32")):
             # with T.block("root"):
@@ -516,7 +566,8 @@ def test_a_consumer_of_fewer_elements_becomes_a_condition(expect):
                     T.reads(A[vi])
                     T.writes(C[vi])
                     C[vi] = A[vi] * T.float32(2)
-        """)
+        """,
+    )
     same(front, sch)
     same_again(front, sch)
 
@@ -567,7 +618,9 @@ def test_the_end_of_a_chain_of_three():
 def test_refuse_back_into_a_reduction(expect, refused):
     sch = tir.Schedule(matmul_relu)
     block = sch.get_block("D")
-    expect(refused(sch, lambda: sch.reverse_compute_inline(block)), """
+    expect(
+        refused(sch, lambda: sch.reverse_compute_inline(block)),
+        """
         reverse_compute_inline(D): block C is a reduction: its elements are not complete when written
           at test_inline.py:LINE
 
@@ -590,29 +643,42 @@ def test_refuse_back_into_a_reduction(expect, refused):
           |             D[vi, vj] = T.max(C[vi, vj], T.float32(0))
 
           hint: use reverse_compute_at to apply the block after the reduction
-        """)
+        """,
+    )
 
 
 def test_refuse_a_reduction_back_into_its_producer(expect, refused):
     sch = tir.Schedule(conv2d)
-    expect(first_line(sch, refused, "reverse_compute_inline", "S"), """
+    expect(
+        first_line(sch, refused, "reverse_compute_inline", "S"),
+        """
         reverse_compute_inline(S): block S is a reduction
-        """)
+        """,
+    )
 
 
 def test_refuse_no_producer_and_several(expect, refused):
-    expect(first_line(tir.Schedule(backwards), refused, "reverse_compute_inline", "B"), """
+    expect(
+        first_line(tir.Schedule(backwards), refused, "reverse_compute_inline", "B"),
+        """
         reverse_compute_inline(B): block B must read from exactly one block; no block make what it reads
-        """)
-    expect(first_line(tir.Schedule(chain), refused, "reverse_compute_inline", "D"), """
+        """,
+    )
+    expect(
+        first_line(tir.Schedule(chain), refused, "reverse_compute_inline", "D"),
+        """
         reverse_compute_inline(D): block D must read from exactly one block; B, C make what it reads
-        """)
+        """,
+    )
 
 
 def test_refuse_a_producer_with_other_readers(expect, refused):
-    expect(first_line(tir.Schedule(chain), refused, "reverse_compute_inline", "C"), """
+    expect(
+        first_line(tir.Schedule(chain), refused, "reverse_compute_inline", "C"),
+        """
         reverse_compute_inline(C): block D reads B too
-        """)
+        """,
+    )
 
 
 def test_refuse_a_producer_that_is_an_output(expect, refused):
@@ -627,18 +693,27 @@ def test_refuse_a_producer_that_is_an_output(expect, refused):
                 vi = T.axis.spatial(4, i)
                 C[vi] = B[vi]
 
-    expect(first_line(tir.Schedule(both), refused, "reverse_compute_inline", "C"), """
+    expect(
+        first_line(tir.Schedule(both), refused, "reverse_compute_inline", "C"),
+        """
         reverse_compute_inline(C): B is an output of its scope, which must be stored
-        """)
+        """,
+    )
 
 
 def test_refuse_a_read_that_cannot_be_traced_back(expect, refused):
-    expect(first_line(tir.Schedule(backwards), refused, "reverse_compute_inline", "C"), """
+    expect(
+        first_line(tir.Schedule(backwards), refused, "reverse_compute_inline", "C"),
+        """
         reverse_compute_inline(C): it reads B at `7 - vi`, which is not one iterator of block C: an element cannot be traced back to the point that makes it
-        """)
-    expect(first_line(tir.Schedule(padded), refused, "reverse_compute_inline", "C"), """
+        """,
+    )
+    expect(
+        first_line(tir.Schedule(padded), refused, "reverse_compute_inline", "C"),
+        """
         reverse_compute_inline(C): it reads B at `vi - 1`, which is not one iterator of block C: an element cannot be traced back to the point that makes it
-        """)
+        """,
+    )
 
 
 def test_refuse_reads_at_several_places(expect, refused):
@@ -654,9 +729,12 @@ def test_refuse_reads_at_several_places(expect, refused):
                 vi, vj = T.axis.remap("SS", [i, j])
                 C[vi, vj] = B[vi, vj] + B[vj, vi]
 
-    expect(first_line(tir.Schedule(both_ways), refused, "reverse_compute_inline", "C"), """
+    expect(
+        first_line(tir.Schedule(both_ways), refused, "reverse_compute_inline", "C"),
+        """
         reverse_compute_inline(C): block C reads B at several places
-        """)
+        """,
+    )
 
 
 def test_refuse_a_reader_with_more_iterators(expect, refused):
@@ -672,9 +750,12 @@ def test_refuse_a_reader_with_more_iterators(expect, refused):
                 vi, vj = T.axis.remap("SS", [i, j])
                 C[vi, vj] = B[vi]
 
-    expect(first_line(tir.Schedule(broadcast), refused, "reverse_compute_inline", "C"), """
+    expect(
+        first_line(tir.Schedule(broadcast), refused, "reverse_compute_inline", "C"),
+        """
         reverse_compute_inline(C): iterator `vj` of block C is not an index of B
-        """)
+        """,
+    )
 
 
 def test_refuse_a_condition_that_picks_points(expect, refused):
@@ -691,15 +772,21 @@ def test_refuse_a_condition_that_picks_points(expect, refused):
                 T.where(i < 5)
                 C[vi] = B[vi]
 
-    expect(first_line(tir.Schedule(picked), refused, "reverse_compute_inline", "C"), """
+    expect(
+        first_line(tir.Schedule(picked), refused, "reverse_compute_inline", "C"),
+        """
         reverse_compute_inline(C): block C runs only where `i < 5`, which its producer would forget
-        """)
+        """,
+    )
 
 
 def test_refuse_the_only_block(refused, expect):
-    expect(first_line(tir.Schedule(matmul), refused, "compute_inline", "C"), """
+    expect(
+        first_line(tir.Schedule(matmul), refused, "compute_inline", "C"),
+        """
         compute_inline(C): block C is a reduction, which takes many steps for one element
-        """)
+        """,
+    )
 
 
 # ---------------------------------------------------------------------------- both, at random
@@ -711,11 +798,15 @@ def test_random_inlining_means_the_same_or_is_refused(data):
     for _ in range(data.draw(st.integers(1, 4))):
         names = [b.name for b in sch.get_child_blocks(sch.get_block("root"))]
         block = data.draw(st.sampled_from(names))
-        step = data.draw(st.sampled_from(["split", "compute_inline", "compute_inline", "reverse_compute_inline"]))
+        step = data.draw(
+            st.sampled_from(["split", "compute_inline", "compute_inline", "reverse_compute_inline"])
+        )
         before = sch.mod
         try:
             if step == "split":
-                sch.split(data.draw(st.sampled_from(sch.get_loops(block))), [None, data.draw(st.integers(2, 5))])
+                sch.split(
+                    data.draw(st.sampled_from(sch.get_loops(block))), [None, data.draw(st.integers(2, 5))]
+                )
             else:
                 getattr(sch, step)(block)
         except ScheduleError:

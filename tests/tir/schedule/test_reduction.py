@@ -52,7 +52,9 @@ def test_init_before_the_reduction_loop(expect):
     i, j, k = sch.get_loops("C")
     init = sch.decompose_reduction("C", k)
     assert init.name == "C_init"
-    expect(sch.mod["main"], """
+    expect(
+        sch.mod["main"],
+        """
         @T.prim_func
         def matmul(A: T.Buffer((7, 5), "float32"), B: T.Buffer((5, 6), "float32"), C: T.Buffer((7, 6), "float32")):
             # with T.block("root"):
@@ -68,7 +70,8 @@ def test_init_before_the_reduction_loop(expect):
                         T.reads(C[vi, vj], A[vi, vk], B[vk, vj])
                         T.writes(C[vi, vj])
                         C[vi, vj] = C[vi, vj] + A[vi, vk] * B[vk, vj]
-        """)
+        """,
+    )
     same(matmul, sch)
 
 
@@ -77,7 +80,9 @@ def test_init_before_the_outermost_loop(expect):
     i, j, k = sch.get_loops("C")
     sch.split(i, [None, 4])
     sch.decompose_reduction("C", sch.get_loops("C")[0])
-    expect(sch.mod["main"], """
+    expect(
+        sch.mod["main"],
+        """
         @T.prim_func
         def matmul(A: T.Buffer((7, 5), "float32"), B: T.Buffer((5, 6), "float32"), C: T.Buffer((7, 6), "float32")):
             # with T.block("root"):
@@ -97,7 +102,8 @@ def test_init_before_the_outermost_loop(expect):
                     T.reads(C[vi, vj], A[vi, vk], B[vk, vj])
                     T.writes(C[vi, vj])
                     C[vi, vj] = C[vi, vj] + A[vi, vk] * B[vk, vj]
-        """)
+        """,
+    )
     same(matmul, sch)
 
 
@@ -109,7 +115,9 @@ def test_init_of_tiles_before_a_part_of_the_reduction(expect):
     sch.reorder(io, ko, ii, j, ki)
     sch.vectorize(j)
     sch.decompose_reduction("C", ko)
-    expect(sch.mod["main"], """
+    expect(
+        sch.mod["main"],
+        """
         @T.prim_func
         def matmul(A: T.Buffer((7, 5), "float32"), B: T.Buffer((5, 6), "float32"), C: T.Buffer((7, 6), "float32")):
             # with T.block("root"):
@@ -134,7 +142,8 @@ def test_init_of_tiles_before_a_part_of_the_reduction(expect):
                                 T.reads(C[vi, vj], A[vi, vk], B[vk, vj])
                                 T.writes(C[vi, vj])
                                 C[vi, vj] = C[vi, vj] + A[vi, vk] * B[vk, vj]
-        """)
+        """,
+    )
     same(matmul, sch)
     same_again(matmul, sch)
 
@@ -194,7 +203,9 @@ def test_refuse_a_block_without_init(expect, refused):
     sch = tir.Schedule(matmul)
     block, (i, j, k) = sch.get_block("C"), sch.get_loops("C")
     sch.decompose_reduction(block, k)
-    expect(refused(sch, lambda: sch.decompose_reduction(block, k)), """
+    expect(
+        refused(sch, lambda: sch.decompose_reduction(block, k)),
+        """
         decompose_reduction(C, loop=k): block C has no init to take out
           at test_reduction.py:LINE
 
@@ -212,22 +223,28 @@ def test_refuse_a_block_without_init(expect, refused):
           |                 T.reads(C[vi, vj], A[vi, vk], B[vk, vj])
           |                 T.writes(C[vi, vj])
           |                 C[vi, vj] = C[vi, vj] + A[vi, vk] * B[vk, vj]
-        """)
+        """,
+    )
 
 
 def test_refuse_a_loop_of_another_block(expect, refused):
     sch = tir.Schedule(matmul_relu)
     block, (i, j) = sch.get_block("C"), sch.get_loops("D")
-    expect(refused(sch, lambda: sch.decompose_reduction(block, i)).splitlines()[0], """
+    expect(
+        refused(sch, lambda: sch.decompose_reduction(block, i)).splitlines()[0],
+        """
         decompose_reduction(C, loop=i): loop `i` is not around block C
-        """)
+        """,
+    )
 
 
 def test_refuse_a_loop_inside_the_reduction(expect, refused):
     sch = tir.Schedule(matmul)
     block, (i, j, k) = sch.get_block("C"), sch.get_loops("C")
     sch.reorder(k, j)
-    expect(refused(sch, lambda: sch.decompose_reduction(block, j)), """
+    expect(
+        refused(sch, lambda: sch.decompose_reduction(block, j)),
+        """
         decompose_reduction(C, loop=j): loop `k` carries the reduction and is outside `j`: the init would run once for each of its iterations
           at test_reduction.py:LINE
 
@@ -243,16 +260,20 @@ def test_refuse_a_loop_inside_the_reduction(expect, refused):
           |             C[vi, vj] = C[vi, vj] + A[vi, vk] * B[vk, vj]
 
           hint: decompose at `k` or further out
-        """)
+        """,
+    )
 
 
 def test_refuse_a_loop_that_is_both(expect, refused):
     sch = tir.Schedule(matmul)
     block, (i, j, k) = sch.get_block("C"), sch.get_loops("C")
     both = sch.fuse(j, k)
-    expect(refused(sch, lambda: sch.decompose_reduction(block, both)).splitlines()[0], """
+    expect(
+        refused(sch, lambda: sch.decompose_reduction(block, both)).splitlines()[0],
+        """
         decompose_reduction(C, loop=j_k_fused): a loop drives both spatial and reduction iterators of block C
-        """)
+        """,
+    )
 
 
 # ---------------------------------------------------------------------------- rfactor: expect
@@ -262,7 +283,9 @@ def test_partial_sums(expect):
     ko, ki = sch.split(k, [None, 1])
     partial = sch.rfactor(ko)
     assert partial.name == "C_rf"
-    expect(sch.mod["main"], """
+    expect(
+        sch.mod["main"],
+        """
         @T.prim_func
         def matmul(A: T.Buffer((7, 5), "float32"), B: T.Buffer((5, 6), "float32"), C: T.Buffer((7, 6), "float32")):
             # with T.block("root"):
@@ -283,7 +306,8 @@ def test_partial_sums(expect):
                     with T.init():
                         C[vi, vj] = T.float32(0)
                     C[vi, vj] = C[vi, vj] + C_rf[vk_0, vi, vj]
-        """)
+        """,
+    )
     same(matmul, sch)
 
 
@@ -293,7 +317,9 @@ def test_partial_sums_of_a_split_that_does_not_divide(expect):
     i, k = sch.get_loops("C")
     ko, ki = sch.split(k, [None, 4])
     sch.rfactor(ki, 1)
-    expect(sch.mod["main"], """
+    expect(
+        sch.mod["main"],
+        """
         @T.prim_func
         def rows(A: T.Buffer((5, 10), "float32"), C: T.Buffer((5,), "float32")):
             # with T.block("root"):
@@ -315,7 +341,8 @@ def test_partial_sums_of_a_split_that_does_not_divide(expect):
                     with T.init():
                         C[vi] = T.float32(0)
                     C[vi] = C[vi] + C_rf[vi, vk_1]
-        """)
+        """,
+    )
     same(func, sch)
     same_again(func, sch)
 
@@ -461,7 +488,9 @@ def rfactor_refusal(refused, sch, loop, *args):
 def test_refuse_a_spatial_loop(expect, refused):
     sch = tir.Schedule(matmul)
     i, j, k = sch.get_loops("C")
-    expect(refused(sch, lambda: sch.rfactor(j)), """
+    expect(
+        refused(sch, lambda: sch.rfactor(j)),
+        """
         rfactor(j): loop `j` does not carry the reduction of block C
           at test_reduction.py:LINE
 
@@ -475,42 +504,58 @@ def test_refuse_a_spatial_loop(expect, refused):
           |             with T.init():
           |                 C[vi, vj] = T.float32(0)
           |             C[vi, vj] = C[vi, vj] + A[vi, vk] * B[vk, vj]
-        """)
+        """,
+    )
 
 
 def test_refuse_after_decompose_reduction(expect, refused):
     sch = tir.Schedule(matmul)
     i, j, k = sch.get_loops("C")
     sch.decompose_reduction("C", i)
-    expect(rfactor_refusal(refused, sch, k), """
+    expect(
+        rfactor_refusal(refused, sch, k),
+        """
         rfactor(k): block C has no init: rfactor comes before decompose_reduction
-        """)
+        """,
+    )
 
 
 def test_refuse_a_block_that_is_no_reduction(expect, refused):
     sch = tir.Schedule(copy2d)
-    expect(rfactor_refusal(refused, sch, sch.get_loops("B")[0]), """
+    expect(
+        rfactor_refusal(refused, sch, sch.get_loops("B")[0]),
+        """
         rfactor(i): block B has no init: rfactor comes before decompose_reduction
-        """)
+        """,
+    )
 
 
 def test_refuse_a_loop_around_several_blocks(expect, refused):
     sch = tir.Schedule(matmul_relu)
     i, j, k = sch.get_loops("C")
     sch.reverse_compute_at("D", j)
-    expect(rfactor_refusal(refused, sch, j), """
+    expect(
+        rfactor_refusal(refused, sch, j),
+        """
         rfactor(j): loop `j` must hold exactly one block, and holds 2
-        """)
-    expect(rfactor_refusal(refused, sch, k), """
+        """,
+    )
+    expect(
+        rfactor_refusal(refused, sch, k),
+        """
         rfactor(k): loop `j` holds more than the nest of block C
-        """)
+        """,
+    )
 
 
 def test_refuse_pairs(expect, refused):
     sch = tir.Schedule(argmax)
-    expect(rfactor_refusal(refused, sch, sch.get_loops("R")[1]), """
+    expect(
+        rfactor_refusal(refused, sch, sch.get_loops("R")[1]),
+        """
         rfactor(k): block R does more than combine one value
-        """)
+        """,
+    )
 
 
 @pytest.mark.parametrize(
@@ -536,29 +581,41 @@ def test_refuse_a_running_sum(expect, refused):
                 C[vk + 1] = C[vk] + A[vk]
 
     sch = tir.Schedule(running)
-    expect(rfactor_refusal(refused, sch, sch.get_loops("C")[0]), """
+    expect(
+        rfactor_refusal(refused, sch, sch.get_loops("C")[0]),
+        """
         rfactor(k): block C combines by `C[vk] + A[vk]`, which is not a sum, product, min, max, all or any of the element it writes and a value: its steps may not be regrouped
-        """)
+        """,
+    )
 
 
 def test_refuse_a_loop_that_is_both_spatial_and_reduction(expect, refused):
     sch = tir.Schedule(matmul)
     i, j, k = sch.get_loops("C")
     both = sch.fuse(j, k)
-    expect(rfactor_refusal(refused, sch, both), """
+    expect(
+        rfactor_refusal(refused, sch, both),
+        """
         rfactor(j_k_fused): loop `j_k_fused` drives both spatial and reduction iterators
-        """)
+        """,
+    )
 
 
 def test_refuse_an_axis_that_there_is_not(expect, refused):
     sch = tir.Schedule(matmul)
     i, j, k = sch.get_loops("C")
-    expect(rfactor_refusal(refused, sch, k, 3), """
+    expect(
+        rfactor_refusal(refused, sch, k, 3),
+        """
         rfactor(k, factor_axis=3): factor_axis=3, and the buffer has 2 dimensions
-        """)
-    expect(rfactor_refusal(refused, sch, k, -4), """
+        """,
+    )
+    expect(
+        rfactor_refusal(refused, sch, k, -4),
+        """
         rfactor(k, factor_axis=-4): factor_axis=-4, and the buffer has 2 dimensions
-        """)
+        """,
+    )
 
 
 def test_refuse_an_init_of_several_stores(expect, refused):
@@ -573,9 +630,12 @@ def test_refuse_an_init_of_several_stores(expect, refused):
                 C[vi, 0] = C[vi, 0] + A[vi, vk]
 
     sch = tir.Schedule(twice)
-    expect(rfactor_refusal(refused, sch, sch.get_loops("C")[1]), """
+    expect(
+        rfactor_refusal(refused, sch, sch.get_loops("C")[1]),
+        """
         rfactor(k): the init of block C does more than store one value
-        """)
+        """,
+    )
 
 
 def test_a_loop_that_rfactor_took_away_is_named(refused):
@@ -583,7 +643,9 @@ def test_a_loop_that_rfactor_took_away_is_named(refused):
     i, j, k = sch.get_loops("C")
     ko, ki = sch.split(k, [None, 2])
     sch.rfactor(ko)
-    assert "loop `k_1` does not exist any more: it went with rfactor(k_0)" in refused(sch, lambda: sch.unroll(ki))
+    assert "loop `k_1` does not exist any more: it went with rfactor(k_0)" in refused(
+        sch, lambda: sch.unroll(ki)
+    )
 
 
 # ---------------------------------------------------------------------------- at random

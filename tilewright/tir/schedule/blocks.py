@@ -164,7 +164,10 @@ def check_not_read_before(sch: Schedule, me: BlockRealize) -> None:
     order = sch.state.index.order
     for r in consumers_of(sch, me):
         if order.index(r) < order.index(me):
-            refuse(f"block {r.block.name_hint} reads what was there before block {me.block.name_hint} writes", at=r)
+            refuse(
+                f"block {r.block.name_hint} reads what was there before block {me.block.name_hint} writes",
+                at=r,
+            )
 
 
 def _keeps_all(w: BlockRealize, written: list[BufferRegion], var: Var) -> bool:
@@ -179,7 +182,9 @@ def check_no_pointer(me: BlockRealize, buffer: Buffer, what: str) -> None:
     """Refuse if a block uses a buffer other than element by element."""
     for m in pre_order(me.block):
         whole = m is buffer.data or (isinstance(m, MatchBufferRegion) and m.source.buffer is buffer)
-        if whole or (isinstance(m, Call) and any(_is_element(a, buffer) for a in m.args) and m.op is _ADDRESS_OF):
+        if whole or (
+            isinstance(m, Call) and any(_is_element(a, buffer) for a in m.args) and m.op is _ADDRESS_OF
+        ):
             refuse(f"block {me.block.name_hint} uses {buffer.name} through a pointer, so {what}", at=me)
 
 
@@ -190,7 +195,9 @@ def _is_element(e: object, buffer: Buffer) -> bool:
 def refresh_regions(block: Block) -> Block:
     """The block with its reads and writes as its body has them."""
     reads, writes = get_block_read_write_region(block, None)
-    return block.replace(reads=tuple(map(_whole_where_read, reads)), writes=tuple(map(_whole_where_read, writes)))
+    return block.replace(
+        reads=tuple(map(_whole_where_read, reads)), writes=tuple(map(_whole_where_read, writes))
+    )
 
 
 def _whole_where_read(region: BufferRegion) -> BufferRegion:

@@ -281,7 +281,10 @@ def cache_write(
     buffer = _region(me.block.writes, write_buffer_index, me, "write")
     check_dominant(sch, me)
     if me.block.init is None and any(r.buffer is buffer for r in me.block.reads):
-        refuse(f"block {me.block.name_hint} reads {buffer.name} too, which the other memory does not hold yet", at=me)
+        refuse(
+            f"block {me.block.name_hint} reads {buffer.name} too, which the other memory does not hold yet",
+            at=me,
+        )
     keys = {me.block.key}
     for r in map(sch.realize, consumer_blocks or ()):
         _check_reader(sch, r, me, buffer)

@@ -21,12 +21,12 @@ from .blocks import (
     producers_of,
     remove_stmt,
 )
-from .dependence import check_at_once, lives_inside
-from .flow import check_reads_made, marked_loops
+from .dependence import check_at_once, lives_inside, recheck
+from .flow import check_reads_made, made_box, marked_loops
 from .inline import compute_inline
 from .marks import check_independent, thread_of
 from .primitive import BlockRV, Elsewhere, LoopRV, primitive, refuse
-from .regions import touched
+from .regions import touched, unclipped
 
 if TYPE_CHECKING:
     from .schedule import Schedule
@@ -113,6 +113,7 @@ def reverse_compute_at(
     check_not_read_before(sch, me)
     buffers = {r.buffer for r in me.block.reads} & {w.buffer for m in makers for w in m.block.writes}
     made = touched(sch, target.body, makers, lambda b: b.writes, buffers)
+    made |= _exactly(sch, target, makers, buffers)
     domains = _domains_made(sch, me, target, makers, made)
     _move(sch, me, target, domains, preserve_unit_loops, _place(sch, me, target, index, after=True))
 
@@ -174,7 +175,9 @@ def _domains(
     out: Domains = {}
     for iv in me.block.iter_vars:
         sets = found[iv.var]  # from each region, or it is all of the domain
-        out[iv.var] = _domain(ana, iv, int_set.union(sets, ana) if sets and len(sets) == len(regions) else None)
+        out[iv.var] = _domain(
+            ana, iv, int_set.union(sets, ana) if sets and len(sets) == len(regions) else None
+        )
     return out
 
 
@@ -223,6 +226,18 @@ def _domains_made(
     unmade = check_reads_made(sch, me, target, out, makers)
     if unmade is not None:
         _refuse_unmade(me, target, unmade)
+    return out
+
+
+def _exactly(
+    sch: Schedule, target: For, makers: list[BlockRealize], buffers: set[Buffer]
+) -> dict[Buffer, list[int_set.IntervalSet]]:
+    """What an iteration makes of buffers, for those of which that is known to the element."""
+    out: dict[Buffer, list[int_set.IntervalSet]] = {}
+    for b in buffers:
+        boxes = [made_box(sch, target.body, m, w) for m in makers for w in m.block.writes if w.buffer is b]
+        if len(boxes) == 1 and boxes[0] is not None:
+            out[b] = unclipped([int_set.IntervalSet(low, high) for low, high in boxes[0]], b)
     return out
 
 
@@ -343,6 +358,7 @@ def _move(
 ) -> None:
     key, var = me.block.key, target.loop_var
     nest = _nest(me, domains, keep_unit)
+    left = [x.loop_var for x in marked_loops(sch, me)]
     remove_stmt(sch, me)
     target = sch.state.index.loops[var]
     parts = stmt_list(target.body)
@@ -350,6 +366,7 @@ def _move(
     body = parts[0] if len(parts) == 1 else SeqStmt(tuple(parts))
     sch.state.replace(target, target.replace(body=body))
     _check_marks(sch, sch.state.index.blocks[key])
+    recheck(sch, left)
 
 
 def _check_marks(sch: Schedule, me: BlockRealize) -> None:

@@ -11,12 +11,13 @@ from ...ir.expr import IntImm, IterVar, Mul, Range, Var, const_value
 from ...ir.functor import pre_order, vars_used
 from ...ir.stmt import Block, BlockRealize, BufferStore, For
 from ..analysis.carried import Use, own_part, reads_are_covered, uses_under
+from .flow import points_once
 from .primitive import refuse
 
 if TYPE_CHECKING:
     from .schedule import Schedule
 
-__all__ = ["check_any_order", "check_at_once", "lives_inside"]
+__all__ = ["check_any_order", "check_at_once", "lives_inside", "recheck"]
 
 
 def check_at_once(sch: Schedule, loop: For) -> None:
@@ -29,13 +30,21 @@ def check_at_once(sch: Schedule, loop: For) -> None:
         if uses is None:
             _refuse_bare(buffer, loop)
             continue
-        if not _may_clash(uses) or _apart(loop, uses, ana):
+        if not any(u.write for u in uses) or _apart(sch, loop, uses, ana):
             continue
         if any(iv.iter_type == IterVar.CommReduce for u in uses for iv in _driven(loop.loop_var, u.realize)):
             continue  # threads that reduce together; they are let through on purpose
         if lives_inside(sch, buffer, loop) and reads_are_covered(loop, uses, ana):
             continue
         _refuse_carried(loop, buffer, uses)
+
+
+def recheck(sch: Schedule, left: Sequence[Var]) -> None:
+    """Refuse if a loop whose iterations run at once held memory of their own that a step has taken outside."""
+    for var in left:
+        loop = sch.state.index.loops.get(var)
+        if loop is not None and const_value(loop.extent) != 1:
+            check_at_once(sch, loop)
 
 
 def check_any_order(sch: Schedule, nest: Sequence[For], moved: Sequence[For]) -> None:
@@ -55,23 +64,26 @@ def check_any_order(sch: Schedule, nest: Sequence[For], moved: Sequence[For]) ->
             if reads_are_covered(nest[-1], uses, ana):
                 continue
             for x in moved:
-                if not _apart(x, uses_under(x)[buffer] or uses, ana):
+                if not _apart(sch, x, uses_under(x)[buffer] or uses, ana):
                     _refuse_carried(x, buffer, uses)
 
 
-def _may_clash(uses: list[Use]) -> bool:
-    """Whether more happens to the buffer than each element being written by one block."""
-    if not any(u.write for u in uses):
-        return False
-    return len(uses) > 1 or any(iv.iter_type == IterVar.CommReduce for iv in uses[0].block.iter_vars)
-
-
-def _apart(loop: For, uses: list[Use], ana: Analyzer) -> bool:
+def _apart(sch: Schedule, loop: For, uses: list[Use], ana: Analyzer) -> bool:
     """Whether each iteration has elements of its own."""
     first = uses[0]
-    if all(u.same_place(first) for u in uses) and all(_told_apart(loop.loop_var, u) for u in uses):
+    if (
+        all(u.same_place(first) for u in uses)
+        and all(_told_apart(loop.loop_var, u) for u in uses)
+        and all(_comes_once(sch, loop, r) for r in {u.realize for u in uses})
+    ):
         return True
     return own_part(loop, uses, ana)
+
+
+def _comes_once(sch: Schedule, loop: For, realize: BlockRealize) -> bool:
+    """Whether no two iterations come to the same point of a block, as those of `vi = i + j` would."""
+    nest = sch.state.index.loops_of(realize)
+    return points_once(sch, realize, [loop], nest[nest.index(loop) :] if loop in nest else [loop])
 
 
 def _told_apart(var: Var, use: Use) -> bool:
@@ -125,6 +137,11 @@ def _refuse_bare(buffer: Buffer, loop: For) -> None:
 def _refuse_carried(loop: For, buffer: Buffer, uses: list[Use]) -> None:
     names = list(dict.fromkeys(u.block.name_hint for u in uses))
     who = f"block {names[0]}" if len(names) == 1 else f"blocks {' and '.join(names)}"
+    if len(uses) == 1:
+        refuse(
+            f"iterations of loop `{loop.loop_var.name}` may write the same elements of {buffer.name} ({who})",
+            at=loop,
+        )
     refuse(
         f"an iteration of loop `{loop.loop_var.name}` may use elements of {buffer.name} that another one "
         f"writes ({who})",

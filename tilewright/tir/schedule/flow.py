@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from ...arith import Analyzer, IterMapLevel, detect_iter_map, relax_region
+from ...arith import Analyzer, IterMapLevel, IterSplitExpr, IterSumExpr, detect_iter_map, relax_region
 from ...ir.buffer import Buffer, BufferRegion
 from ...ir.expr import IterVar, PrimExpr, Range, Var, const
 from ...ir.functor import vars_used
@@ -81,19 +81,17 @@ def made_box(sch: Schedule, place: Stmt, maker: BlockRealize, region: BufferRegi
             return None
         spots.append((var, rest, r.extent))
     used_values = [own[var][1] for var, _, _ in spots if var is not None]
-    predicate = _beyond_domain(sch, maker)
-    if not _contiguous(used_values, doms, predicate):
+    spans = _spans(used_values, doms, _beyond_domain(sch, maker))
+    if spans is None:
         return None
     out: Box = []
     for var, rest, extent in spots:
         low = high = rest
         if var is not None:
-            iv, value = own[var]
-            (found,) = relax_region([Range.from_min_extent(value, const(1, value.dtype))], doms, predicate, ana)
-            if not found.has_lower_bound() or not found.has_upper_bound():
-                return None
-            first = max_of(found.min_value, iv.dom.min)
-            last = min_of(found.max_value, sub(add(iv.dom.min, iv.dom.extent), const(1, value.dtype)))
+            iv = own[var][0]
+            least, most = spans.pop(0)
+            first = max_of(least, iv.dom.min)
+            last = min_of(most, sub(add(iv.dom.min, iv.dom.extent), const(1, most.dtype)))
             low, high = add(first, rest), add(last, rest)
         out.append((ana.simplify(low), ana.simplify(sub(add(high, extent), const(1, high.dtype)))))
     return out
@@ -112,16 +110,26 @@ def _beyond_domain(sch: Schedule, me: BlockRealize) -> PrimExpr:
     return out
 
 
-def _contiguous(values: Sequence[PrimExpr], doms: Mapping[Var, Range], predicate: PrimExpr) -> bool:
-    """Whether the values run through a whole box, without gaps, as the loops run."""
+def _spans(values: Sequence[PrimExpr], doms: Mapping[Var, Range], predicate: PrimExpr) -> Box | None:
+    """The first and last of each value, if together they run through a whole box as the loops run."""
     if not any(vars_used(v) & doms.keys() for v in values):
-        return not vars_used(predicate)
+        return None if vars_used(predicate) else [(v, v) for v in values]
     if vars_used(predicate) - doms.keys():
-        return False
+        return None
     found = detect_iter_map(values, doms, predicate, IterMapLevel.Surjective)
     if found.errors:
-        return False
-    return all(len(s.args) <= 1 and all(is_one(p.scale) for p in s.args) for s in found.indices)  # type: ignore[attr-defined]
+        return None
+    out: Box = []
+    for s in found.indices:
+        assert isinstance(s, IterSumExpr)
+        if not s.args:
+            out.append((s.base, s.base))
+            continue
+        (part,) = s.args if len(s.args) == 1 else (None,)
+        if not isinstance(part, IterSplitExpr) or not is_one(part.scale):
+            return None
+        out.append((s.base, sub(add(s.base, part.extent), const(1, s.base.dtype))))
+    return out
 
 
 def read_box(ana: Analyzer, block: Block, region: BufferRegion, domains: Domains) -> Box | None:

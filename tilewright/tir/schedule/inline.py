@@ -24,6 +24,8 @@ from .blocks import (
     refresh_regions,
     remove_stmt,
 )
+from .dependence import recheck
+from .flow import marked_loops
 from .primitive import BlockRV, primitive, refuse
 
 if TYPE_CHECKING:
@@ -118,12 +120,14 @@ def _drop(sch: Schedule, me: BlockRealize, buffer: Buffer, rewrite: Any) -> None
     scope = enclosing_block(sch, me)
     assert scope is not None
     scope_key = scope.key
+    left = [x.loop_var for x in marked_loops(sch, me)]
     remove_stmt(sch, me)
     scope = sch.state.index.blocks[scope_key].block
     body: Stmt = rewrite(scope.body)
     allocs = tuple(b for b in scope.alloc_buffers if b is not buffer)
     sch.state.replace(scope, scope.replace(body=body, alloc_buffers=allocs))
     assert key not in sch.state.index.blocks
+    recheck(sch, left)
 
 
 @primitive

@@ -52,7 +52,11 @@ def touched(
     }
 
 
-_SEEN_BY = {"shared": ("threadIdx", "vthread"), "global": ("blockIdx", "threadIdx", "vthread"), "warp": ("threadIdx.x",)}
+_SEEN_BY = {
+    "shared": ("threadIdx", "vthread"),
+    "global": ("blockIdx", "threadIdx", "vthread"),
+    "warp": ("threadIdx.x",),
+}
 
 
 def _threads_around(sch: Schedule, place: Stmt, buffer: Buffer) -> dict[Var, Range]:
@@ -61,7 +65,9 @@ def _threads_around(sch: Schedule, place: Stmt, buffer: Buffer) -> dict[Var, Ran
     return {
         x.loop_var: Range.from_min_extent(x.min, x.extent)
         for x in sch.state.index.ancestors(place)
-        if isinstance(x, For) and x.thread_binding is not None and x.thread_binding.thread_tag.startswith(seen_by)
+        if isinstance(x, For)
+        and x.thread_binding is not None
+        and x.thread_binding.thread_tag.startswith(seen_by)
     }
 
 
@@ -95,7 +101,9 @@ def unclipped(sets: list[int_set.IntervalSet], buffer: Buffer) -> list[int_set.I
         if isinstance(low, Max):
             low = low.a if is_zero(low.b) else low.b if is_zero(low.a) else low
         if isinstance(high, Min):
-            high = high.a if structural_equal(high.b, end) else high.b if structural_equal(high.a, end) else high
+            high = (
+                high.a if structural_equal(high.b, end) else high.b if structural_equal(high.a, end) else high
+            )
         out.append(int_set.IntervalSet(low, high))
     return out
 

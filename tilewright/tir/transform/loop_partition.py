@@ -56,7 +56,7 @@ class _Partition(AnalyzedMutator):
 
     def visit_AttrStmt(self, n: AttrStmt) -> Stmt:
         held = self.threads
-        if isinstance(n.node, IterVar) and n.attr_key == "thread_extent":
+        if isinstance(n.node, IterVar) and n.node.thread_tag.startswith("threadIdx"):
             axis = n.node.var
             self.threads = {**held, axis: Range.from_min_extent(const(0, axis.dtype), n.value)}
         made = super().visit_AttrStmt(n)

@@ -1,0 +1,402 @@
+"""Blocks moved under loops of their producers: reverse_compute_at."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from schedule_programs import chain
+from stage_programs import (
+    argmax,
+    backwards,
+    batched,
+    blur,
+    conv2d,
+    fork,
+    levels,
+    matmul_relu,
+    overwritten,
+    padded,
+    same,
+    same_again,
+    stencil,
+    symbolic_stencil,
+)
+
+import tilewright as tvm
+from tilewright import tir
+from tilewright.ir.errors import ScheduleError
+from tilewright.script import tir as T
+
+
+# ---------------------------------------------------------------------------- reverse_compute_at: expect
+def test_a_consumer_behind_its_producer(expect):
+    sch, (io, jo), _ = tiled(matmul_relu, "C", 4, 4)
+    sch.reverse_compute_at("D", jo)
+    expect(
+        sch.mod["main"],
+        """
+        @T.prim_func
+        def matmul_relu(A: T.Buffer((7, 10), "float32"), B: T.Buffer((10, 6), "float32"), D: T.Buffer((7, 6), "float32")):
+            # with T.block("root"):
+            C = T.alloc_buffer((7, 6))
+            for i_0, j_0 in T.grid(2, 2):
+                for i_1, j_1, k in T.grid(4, 4, 10):
+                    with T.block("C"):
+                        vi = T.axis.spatial(7, i_0 * 4 + i_1)
+                        vj = T.axis.spatial(6, j_0 * 4 + j_1)
+                        vk = T.axis.reduce(10, k)
+                        T.where(i_0 * 4 + i_1 < 7 and j_0 * 4 + j_1 < 6)
+                        T.reads(A[vi, vk], B[vk, vj])
+                        T.writes(C[vi, vj])
+                        with T.init():
+                            C[vi, vj] = T.float32(0)
+                        C[vi, vj] = C[vi, vj] + A[vi, vk] * B[vk, vj]
+                for ax0, ax1 in T.grid(4, 4):
+                    with T.block("D"):
+                        vi = T.axis.spatial(7, i_0 * 4 + ax0)
+                        vj = T.axis.spatial(6, j_0 * 4 + ax1)
+                        T.where(i_0 * 4 + ax0 < 7 and j_0 * 4 + ax1 < 6)
+                        T.reads(C[vi, vj])
+                        T.writes(D[vi, vj])
+                        D[vi, vj] = T.max(C[vi, vj], T.float32(0))
+        """,
+    )
+    same(matmul_relu, sch)
+
+
+def test_a_consumer_of_what_is_whole_in_each_iteration(expect):
+    @T.prim_func
+    def whole(A: T.Buffer((3, 4), "float32"), C: T.Buffer((3, 4), "float32")):
+        B = T.alloc_buffer((3, 4))
+        for i in range(3):
+            for j in range(4):
+                with T.block("B"):
+                    vi, vj = T.axis.remap("SS", [i, j])
+                    B[vi, vj] = A[vi, vj]
+        for i, j in T.grid(3, 4):
+            with T.block("C"):
+                vi, vj = T.axis.remap("SS", [i, j])
+                C[vi, vj] = B[vi, 3 - vj] + B[vi, T.min(vj + 1, 3)]
+
+    sch = tir.Schedule(whole)
+    i, j = sch.get_loops("B")
+    sch.reverse_compute_at("C", i)
+    expect(
+        sch.mod["main"],
+        """
+        @T.prim_func
+        def whole(A: T.Buffer((3, 4), "float32"), C: T.Buffer((3, 4), "float32")):
+            # with T.block("root"):
+            B = T.alloc_buffer((3, 4))
+            for i in range(3):
+                for j in range(4):
+                    with T.block("B"):
+                        vi, vj = T.axis.remap("SS", [i, j])
+                        T.reads(A[vi, vj])
+                        T.writes(B[vi, vj])
+                        B[vi, vj] = A[vi, vj]
+                for ax1 in range(4):
+                    with T.block("C"):
+                        vi, vj = T.axis.remap("SS", [i, ax1])
+                        T.reads(B[vi, T.min(3 - vj, vj + 1):T.min(3 - vj, vj + 1) + (T.max(3 - vj, T.min(vj + 1, 3)) - T.min(2 - vj, vj))])
+                        T.writes(C[vi, vj])
+                        C[vi, vj] = B[vi, 3 - vj] + B[vi, T.min(vj + 1, 3)]
+        """,
+    )
+    same(whole, sch)
+    same_again(whole, sch)
+
+
+# ---------------------------------------------------------------------------- reverse_compute_at: meaning
+@pytest.mark.parametrize("factors", [(2, 3), (4, 4), (7, 6), (3, None), (None, 5)])
+@pytest.mark.parametrize("at", [0, 1])
+@pytest.mark.parametrize("unit", [True, False])
+def test_the_end_of_a_matmul(factors, at, unit):
+    sch, outer, _ = tiled(matmul_relu, "C", *factors)
+    sch.reverse_compute_at("D", outer[at], preserve_unit_loops=unit)
+    same(matmul_relu, sch, build=at == 1 and unit)
+    same_again(matmul_relu, sch)
+
+
+@pytest.mark.parametrize("at", range(3))
+def test_the_end_of_a_conv2d(at):
+    sch, outer, _ = tiled(conv2d, "S", 2, 2, 4)
+    sch.reverse_compute_at("Y", outer[at])
+    same(conv2d, sch, build=at == 2)
+
+
+@pytest.mark.parametrize("at", range(3))
+def test_the_end_of_a_batched_matmul(at):
+    sch = tir.Schedule(batched)
+    sch.reverse_compute_at("D", sch.get_loops("C")[at])
+    same(batched, sch, build=at == 0)
+
+
+def test_a_reduction_behind_its_producer():
+    @T.prim_func
+    def rows(A: T.Buffer((6, 5), "float32"), C: T.Buffer((6,), "float32")):
+        B = T.alloc_buffer((6, 5))
+        for i, k in T.grid(6, 5):
+            with T.block("B"):
+                vi, vk = T.axis.remap("SS", [i, k])
+                B[vi, vk] = A[vi, vk] * A[vi, vk]
+        for i, k in T.grid(6, 5):
+            with T.block("C"):
+                vi, vk = T.axis.remap("SR", [i, k])
+                with T.init():
+                    C[vi] = T.float32(0)
+                C[vi] = C[vi] + B[vi, vk]
+
+    sch = tir.Schedule(rows)
+    i, k = sch.get_loops("B")
+    io, _ = sch.split(i, [None, 4])
+    sch.reverse_compute_at("C", io)
+    same(rows, sch)
+    same_again(rows, sch)
+
+
+def test_a_consumer_of_fewer_elements():
+    @T.prim_func
+    def front(A: T.Buffer((10,), "float32"), C: T.Buffer((6,), "float32")):
+        B = T.alloc_buffer((10,))
+        for i in range(10):
+            with T.block("B"):
+                vi = T.axis.spatial(10, i)
+                B[vi] = A[vi] * T.float32(2)
+        for i in range(6):
+            with T.block("C"):
+                vi = T.axis.spatial(6, i)
+                C[vi] = B[vi + 2]
+
+    for factor in (1, 3, 4):
+        sch, (outer,), _ = tiled(front, "B", factor)
+        sch.reverse_compute_at("C", outer)
+        same(front, sch)
+
+
+# ---------------------------------------------------------------------------- reverse_compute_at: refuse
+def test_refuse_a_reduction_that_is_not_finished(expect, refused):
+    sch = tir.Schedule(matmul_relu)
+    i, j, k = sch.get_loops("C")
+    expect(
+        refusal(refused, sch, "reverse_compute_at", "D", k),
+        """
+        reverse_compute_at(D, loop=k): loop `k` carries the reduction of block C, which is not finished inside it, so D cannot read it there
+          at test_compute_at.py:LINE
+
+          | def matmul_relu(A: T.Buffer((7, 10), "float32"), B: T.Buffer((10, 6), "float32"), D: T.Buffer((7, 6), "float32")):
+          |     # with T.block("root"):
+          |     C = T.alloc_buffer((7, 6))
+          |     for i, j, k in T.grid(7, 6, 10):    # <-- here
+          |         with T.block("C"):
+          |             vi, vj, vk = T.axis.remap("SSR", [i, j, k])
+          |             T.reads(A[vi, vk], B[vk, vj])
+          |             T.writes(C[vi, vj])
+          |             with T.init():
+          |                 C[vi, vj] = T.float32(0)
+          |             C[vi, vj] = C[vi, vj] + A[vi, vk] * B[vk, vj]
+          |     for i, j in T.grid(7, 6):
+          |         with T.block("D"):
+          |             vi, vj = T.axis.remap("SS", [i, j])
+          |             T.reads(C[vi, vj])
+          |             T.writes(D[vi, vj])
+          |             D[vi, vj] = T.max(C[vi, vj], T.float32(0))
+        """,
+    )
+
+
+def test_refuse_a_block_without_producers(expect, refused):
+    sch = tir.Schedule(unread)
+    (i,) = sch.get_loops("B")
+    expect(
+        refusal(refused, sch, "reverse_compute_at", "C", i).splitlines()[0],
+        """
+        reverse_compute_at(C, loop=i): no block makes what block C reads
+        """,
+    )
+
+
+def test_refuse_a_producer_elsewhere(expect, refused):
+    sch = tir.Schedule(chain)
+    (i,) = sch.get_loops("C")
+    expect(
+        refusal(refused, sch, "reverse_compute_at", "D", i),
+        """
+        reverse_compute_at(D, loop=i): block B makes what D reads and is not under loop `i`
+          at test_compute_at.py:LINE
+
+          | def chain(A: T.Buffer((10,), "float32"), D: T.Buffer((10,), "float32")):
+          |     # with T.block("root"):
+          |     B = T.alloc_buffer((10,))
+          |     C = T.alloc_buffer((10,))
+          |     for i in range(10):
+          |         with T.block("B"):    # <-- here
+          |             vi = T.axis.spatial(10, i)
+          |             T.reads(A[vi])
+          |             T.writes(B[vi])
+          |             B[vi] = A[vi] + T.float32(1)
+          |     for i in range(10):
+          |         with T.block("C"):
+          |             vi = T.axis.spatial(10, i)
+          |             T.reads(B[vi])
+          |             T.writes(C[vi])
+          |             C[vi] = B[vi] * T.float32(2)
+          |     for i in range(10):
+          |         with T.block("D"):
+          |             vi = T.axis.spatial(10, i)
+          |             T.reads(C[vi], B[vi])
+          |             T.writes(D[vi])
+          |             D[vi] = C[vi] + B[vi]
+
+          hint: its producers share no loop
+        """,
+    )
+
+
+def test_refuse_points_that_no_iteration_computes(expect, refused):
+    sch = tir.Schedule(padded)
+    (i,) = sch.get_loops("B")
+    expect(
+        refusal(refused, sch, "reverse_compute_at", "C", i),
+        """
+        reverse_compute_at(C, loop=i): block C has points that read nothing of B, and no iteration of loop `i` would compute these
+          at test_compute_at.py:LINE
+
+          | def padded(A: T.Buffer((8,), "float32"), C: T.Buffer((10,), "float32")):
+          |     # with T.block("root"):
+          |     B = T.alloc_buffer((8,))
+          |     for i in range(8):
+          |         with T.block("B"):
+          |             vi = T.axis.spatial(8, i)
+          |             T.reads(A[vi])
+          |             T.writes(B[vi])
+          |             B[vi] = A[vi] * T.float32(2)
+          |     for i in range(10):
+          |         with T.block("C"):    # <-- here
+          |             vi = T.axis.spatial(10, i)
+          |             T.reads(B[vi - 1])
+          |             T.writes(C[vi])
+          |             C[vi] = T.if_then_else(1 <= vi and vi < 9, B[vi - 1], T.float32(0))
+        """,
+    )
+
+
+@pytest.mark.parametrize("func", [stencil, backwards])
+def test_refuse_elements_that_other_iterations_make(func, expect, refused):
+    sch = tir.Schedule(func)
+    (i,) = sch.get_loops("B")
+    text = refusal(refused, sch, "reverse_compute_at", "C", i)
+    assert text.splitlines()[0] == (
+        "reverse_compute_at(C, loop=i): block C reads elements of B that an iteration of loop `i` does not make"
+    )
+    assert text.endswith("  hint: choose an outer loop, or bring the producer to it with compute_at")
+
+
+def test_refuse_a_reader_under_the_loop(expect, refused):
+    @T.prim_func
+    def read_back(A: T.Buffer((4,), "float32"), C: T.Buffer((4,), "float32"), D: T.Buffer((4,), "float32")):
+        B = T.alloc_buffer((4,))
+        for i in range(4):
+            with T.block("B"):
+                vi = T.axis.spatial(4, i)
+                B[vi] = A[vi]
+            with T.block("D"):
+                vi = T.axis.spatial(4, i)
+                D[vi] = C[vi]
+        for i in range(4):
+            with T.block("C"):
+                vi = T.axis.spatial(4, i)
+                C[vi] = B[vi]
+
+    sch = tir.Schedule(read_back)
+    (i,) = sch.get_loops("B")
+    expect(
+        refusal(refused, sch, "reverse_compute_at", "C", i).splitlines()[0],
+        """
+        reverse_compute_at(C, loop=i): block D under the loop reads what C writes
+        """,
+    )
+
+
+def test_refuse_to_overwrite_what_an_earlier_block_reads(expect, refused):
+    @T.prim_func
+    def old_values(A: T.Buffer((4,), "float32"), C: T.Buffer((4,), "float32"), D: T.Buffer((4,), "float32")):
+        B = T.alloc_buffer((4,))
+        for i in range(4):
+            with T.block("B"):
+                vi = T.axis.spatial(4, i)
+                B[vi] = A[vi]
+        for i in range(4):
+            with T.block("D"):
+                vi = T.axis.spatial(4, i)
+                D[vi] = C[vi]
+        for i in range(4):
+            with T.block("C"):
+                vi = T.axis.spatial(4, i)
+                C[vi] = B[vi]
+
+    sch = tir.Schedule(old_values)
+    (i,) = sch.get_loops("B")
+    expect(
+        refusal(refused, sch, "reverse_compute_at", "C", i).splitlines()[0],
+        """
+        reverse_compute_at(C, loop=i): block D reads what was there before block C writes
+        """,
+    )
+
+
+def test_refuse_a_sum_without_init(expect, refused):
+    @T.prim_func
+    def onto(A: T.Buffer((3, 4), "float32"), C: T.Buffer((3,), "float32")):
+        B = T.alloc_buffer((3, 4))
+        for i, k in T.grid(3, 4):
+            with T.block("B"):
+                vi, vk = T.axis.remap("SS", [i, k])
+                B[vi, vk] = A[vi, vk]
+        for i, k in T.grid(3, 4):
+            with T.block("C"):
+                vi, vk = T.axis.remap("SR", [i, k])
+                C[vi] = C[vi] + B[vi, vk]
+
+    sch = tir.Schedule(onto)
+    i, k = sch.get_loops("B")
+    expect(
+        refusal(refused, sch, "reverse_compute_at", "C", i).splitlines()[0],
+        """
+        reverse_compute_at(C, loop=i): block C reads and writes C, so computing it again could change it twice
+        """,
+    )
+
+
+def test_refuse_a_place_before_what_it_needs(expect, refused):
+    @T.prim_func
+    def two(A: T.Buffer((4,), "float32"), D: T.Buffer((4,), "float32")):
+        B = T.alloc_buffer((4,))
+        C = T.alloc_buffer((4,))
+        for i in range(4):
+            with T.block("B"):
+                vi = T.axis.spatial(4, i)
+                B[vi] = A[vi]
+            with T.block("C"):
+                vi = T.axis.spatial(4, i)
+                C[vi] = A[vi]
+        for i in range(4):
+            with T.block("D"):
+                vi = T.axis.spatial(4, i)
+                D[vi] = B[vi] + C[vi]
+
+    sch = tir.Schedule(two)
+    (i,) = sch.get_loops("B")
+    expect(
+        refusal(refused, sch, "reverse_compute_at", "D", i, index=1).splitlines()[0],
+        """
+        reverse_compute_at(D, loop=i, index=1): index=1, and it may stand at 2 to 2 among the loop's statements
+        """,
+    )
+    sch.reverse_compute_at("D", i)
+    assert [b.name for b in sch.get_child_blocks(i)] == ["B", "C", "D"]
+    same(two, sch)
+
+
