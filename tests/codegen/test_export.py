@@ -166,3 +166,13 @@ def test_imported_modules_go_into_the_same_library(tmp_path: Path) -> None:
     np.testing.assert_array_equal(y, x + 1)
     header = (tmp_path / "both.h").read_text()
     assert "plus_one(" in header and "mult(" in header
+
+
+def test_a_word_of_c_is_no_symbol(tmp_path: Path) -> None:
+    A = te.placeholder((4,), name="A")
+    B = te.compute((4,), lambda i: A[i] * 2.0, name="B")
+    module = tvm.build(te.create_schedule(B.op), [A, B], name="double")
+    assert "int32_t tw_double(const float* A, float* B);" in module.get_source("h")
+    x, y = np.ones(4, "float32"), np.empty(4, "float32")
+    module["double"](x, y)
+    assert (y == 2).all()

@@ -210,6 +210,19 @@ def backwards(A: T.Buffer((8,), "float32"), C: T.Buffer((8,), "float32")):
 
 
 @T.prim_func
+def unread(A: T.Buffer((4,), "float32"), C: T.Buffer((4,), "float32")):
+    B = T.alloc_buffer((4,))
+    for i in range(4):
+        with T.block("B"):
+            vi = T.axis.spatial(4, i)
+            B[vi] = A[vi]
+    for i in range(4):
+        with T.block("C"):
+            vi = T.axis.spatial(4, i)
+            C[vi] = A[vi]
+
+
+@T.prim_func
 def argmax(
     X: T.Buffer((5, 9), "float32"),
     I: T.Buffer((5,), "int32"),

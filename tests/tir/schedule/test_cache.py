@@ -1,4 +1,4 @@
-"""Data staged through other memory: cache_read, cache_write, set_scope, storage_align."""
+"""Data copied to other memory before it is read: cache_read."""
 
 from __future__ import annotations
 
@@ -28,7 +28,6 @@ from stage_programs import (
 
 import tilewright as tvm
 from tilewright import tir
-from tilewright.ir.equal import assert_structural_equal
 from tilewright.ir.errors import ScheduleError
 from tilewright.script import tir as T
 
@@ -328,7 +327,7 @@ def test_refuse_an_unknown_memory(expect, refused):
         refusal(refused, sch, "cache_read", "B", 0, "cupboard"),
         """
         cache_read(B, read_buffer_index=0, storage_scope='cupboard'): there is no memory named 'cupboard'
-          at test_cache.py:LINE
+          at stage_programs.py:LINE
 
           | def backwards(A: T.Buffer((8,), "float32"), C: T.Buffer((8,), "float32")):
           |     # with T.block("root"):
@@ -381,7 +380,7 @@ def test_refuse_a_reader_that_does_not_read_it(expect, refused):
         refusal(refused, sch, "cache_read", "B", "A", "local", others),
         """
         cache_read(B, read_buffer_index='A', storage_scope='local', consumer_blocks=[D]): block D does not read A
-          at test_cache.py:LINE
+          at stage_programs.py:LINE
 
           | def chain(A: T.Buffer((10,), "float32"), D: T.Buffer((10,), "float32")):
           |     # with T.block("root"):
@@ -421,7 +420,7 @@ def test_refuse_a_reader_that_writes_it(expect, refused):
         refusal(refused, tir.Schedule(add_one), "cache_read", "A", 0, "local"),
         """
         cache_read(A, read_buffer_index=0, storage_scope='local'): block A writes A too, and the copy would take its writes
-          at test_cache.py:LINE
+          at stage_programs.py:LINE
 
           | def add_one(A: T.Buffer((8,), "float32")):
           |     # with T.block("root"):
@@ -437,7 +436,7 @@ def test_refuse_a_reader_that_writes_it(expect, refused):
         refusal(refused, tir.Schedule(add_one), "cache_write", "A", 0, "local"),
         """
         cache_write(A, write_buffer_index=0, storage_scope='local'): block A reads A too, which the other memory does not hold yet
-          at test_cache.py:LINE
+          at stage_programs.py:LINE
 
           | def add_one(A: T.Buffer((8,), "float32")):
           |     # with T.block("root"):
@@ -537,459 +536,6 @@ def test_refuse_a_reader_of_another_scope(expect, refused):
     same_again(inside, sch)
 
 
-# ---------------------------------------------------------------------------- cache_write: expect
-def test_an_output_is_copied_last(expect):
-    sch = tir.Schedule(backwards)
-    copy = sch.cache_write("C", 0, "local")
-    assert copy.name == "C_local"
-    expect(
-        sch.mod["main"],
-        """
-        @T.prim_func
-        def backwards(A: T.Buffer((8,), "float32"), C: T.Buffer((8,), "float32")):
-            # with T.block("root"):
-            B = T.alloc_buffer((8,))
-            C_local = T.alloc_buffer((8,), scope="local")
-            for i in range(8):
-                with T.block("B"):
-                    vi = T.axis.spatial(8, i)
-                    T.reads(A[vi])
-                    T.writes(B[vi])
-                    B[vi] = A[vi] * T.float32(2)
-            for i in range(8):
-                with T.block("C"):
-                    vi = T.axis.spatial(8, i)
-                    T.reads(B[7 - vi])
-                    T.writes(C_local[vi])
-                    C_local[vi] = B[7 - vi]
-            for ax0 in range(8):
-                with T.block("C_local"):
-                    v0 = T.axis.spatial(8, ax0)
-                    T.reads(C_local[v0])
-                    T.writes(C[v0])
-                    C[v0] = C_local[v0]
-        """,
-    )
-    same(backwards, sch)
-
-
-def test_a_reduction_in_registers(expect):
-    sch = tir.Schedule(matmul_relu)
-    copy = sch.cache_write("C", 0, "local")
-    i, j, k = sch.get_loops("C")
-    sch.reverse_compute_at(copy, j)
-    expect(
-        sch.mod["main"],
-        """
-        @T.prim_func
-        def matmul_relu(A: T.Buffer((7, 10), "float32"), B: T.Buffer((10, 6), "float32"), D: T.Buffer((7, 6), "float32")):
-            # with T.block("root"):
-            C = T.alloc_buffer((7, 6))
-            C_local = T.alloc_buffer((7, 6), scope="local")
-            for i, j in T.grid(7, 6):
-                for k in range(10):
-                    with T.block("C"):
-                        vi, vj, vk = T.axis.remap("SSR", [i, j, k])
-                        T.reads(A[vi, vk], B[vk, vj])
-                        T.writes(C_local[vi, vj])
-                        with T.init():
-                            C_local[vi, vj] = T.float32(0)
-                        C_local[vi, vj] = C_local[vi, vj] + A[vi, vk] * B[vk, vj]
-                with T.block("C_local"):
-                    v0, v1 = T.axis.remap("SS", [i, j])
-                    T.reads(C_local[v0, v1])
-                    T.writes(C[v0, v1])
-                    C[v0, v1] = C_local[v0, v1]
-            for i, j in T.grid(7, 6):
-                with T.block("D"):
-                    vi, vj = T.axis.remap("SS", [i, j])
-                    T.reads(C[vi, vj])
-                    T.writes(D[vi, vj])
-                    D[vi, vj] = T.max(C[vi, vj], T.float32(0))
-        """,
-    )
-    same(matmul_relu, sch)
-    same_again(matmul_relu, sch)
-
-
-def test_under_a_shared_loop(expect):
-    sch = tir.Schedule(levels)
-    sch.cache_write("B", 0, "local")
-    expect(
-        sch.mod["main"],
-        """
-        @T.prim_func
-        def levels(A: T.Buffer((8, 4), "float32"), C: T.Buffer((8, 4), "float32"), D: T.Buffer((8, 4), "float32"), E: T.Buffer((8, 4), "float32")):
-            # with T.block("root"):
-            B = T.alloc_buffer((8, 4))
-            B_local = T.alloc_buffer((8, 4), scope="local")
-            for i in range(8):
-                for j in range(4):
-                    with T.block("B"):
-                        vi, vj = T.axis.remap("SS", [i, j])
-                        T.reads(A[vi, vj])
-                        T.writes(B_local[vi, vj])
-                        B_local[vi, vj] = A[vi, vj] * T.float32(2)
-                for ax0, ax1 in T.grid(1, 4):
-                    with T.block("B_local"):
-                        v0 = T.axis.spatial(8, i + ax0)
-                        v1 = T.axis.spatial(4, ax1)
-                        T.reads(B_local[v0, v1])
-                        T.writes(B[v0, v1])
-                        B[v0, v1] = B_local[v0, v1]
-                for j in range(4):
-                    with T.block("C"):
-                        vi, vj = T.axis.remap("SS", [i, j])
-                        T.reads(B[vi, vj], A[vi, vj])
-                        T.writes(C[vi, vj])
-                        C[vi, vj] = B[vi, vj] + A[vi, vj]
-                for j in range(4):
-                    with T.block("D"):
-                        vi, vj = T.axis.remap("SS", [i, j])
-                        T.reads(B[vi, vj], A[vi, vj])
-                        T.writes(D[vi, vj])
-                        D[vi, vj] = B[vi, vj] + A[vi, vj] + T.float32(1)
-            for i, j in T.grid(8, 4):
-                with T.block("E"):
-                    vi, vj = T.axis.remap("SS", [i, j])
-                    T.reads(B[vi, vj], A[vi, vj])
-                    T.writes(E[vi, vj])
-                    E[vi, vj] = B[vi, vj] * A[vi, vj]
-        """,
-    )
-    same(levels, sch)
-
-
-def test_readers_of_the_cache(expect):
-    sch = tir.Schedule(chain)
-    sch.cache_write("B", 0, "local", ["D"])
-    expect(
-        sch.mod["main"],
-        """
-        @T.prim_func
-        def chain(A: T.Buffer((10,), "float32"), D: T.Buffer((10,), "float32")):
-            # with T.block("root"):
-            B = T.alloc_buffer((10,))
-            C = T.alloc_buffer((10,))
-            B_local = T.alloc_buffer((10,), scope="local")
-            for i in range(10):
-                with T.block("B"):
-                    vi = T.axis.spatial(10, i)
-                    T.reads(A[vi])
-                    T.writes(B_local[vi])
-                    B_local[vi] = A[vi] + T.float32(1)
-            for ax0 in range(10):
-                with T.block("B_local"):
-                    v0 = T.axis.spatial(10, ax0)
-                    T.reads(B_local[v0])
-                    T.writes(B[v0])
-                    B[v0] = B_local[v0]
-            for i in range(10):
-                with T.block("C"):
-                    vi = T.axis.spatial(10, i)
-                    T.reads(B[vi])
-                    T.writes(C[vi])
-                    C[vi] = B[vi] * T.float32(2)
-            for i in range(10):
-                with T.block("D"):
-                    vi = T.axis.spatial(10, i)
-                    T.reads(C[vi], B_local[vi])
-                    T.writes(D[vi])
-                    D[vi] = C[vi] + B_local[vi]
-        """,
-    )
-    same(chain, sch)
-    same_again(chain, sch)
-
-
-# ---------------------------------------------------------------------------- cache_write: meaning
-@pytest.mark.parametrize(
-    ("func", "block"),
-    [
-        (stencil, "B"),
-        (stencil, "C"),
-        (blur, "D"),
-        (conv2d, "P"),
-        (conv2d, "S"),
-        (batched, "C"),
-        (levels, "C"),
-    ],
-)
-def test_what_a_block_writes_in_other_memory(func, block):
-    sch = tir.Schedule(func)
-    sch.cache_write(block, 0, "local")
-    same(func, sch)
-    same_again(func, sch)
-
-
-@pytest.mark.parametrize("reader", ["C", "D", "E"])
-def test_one_reader_of_the_cache(reader):
-    sch = tir.Schedule(levels)
-    sch.cache_write("B", 0, "local", [reader])
-    same(levels, sch)
-
-
-@pytest.mark.parametrize("factor", [3, 4, 5])
-def test_tiles_under_a_loop_that_consumers_share(factor):
-    sch = tir.Schedule(fork)
-    outer, _ = sch.split(sch.get_loops("C")[0], [None, factor])
-    sch.compute_at("B", outer)
-    sch.cache_write("B", 0, "local")
-    sch.cache_write("D", 0, "local")
-    same(fork, sch)
-    same_again(fork, sch)
-
-
-@pytest.mark.parametrize("index", [0, 1])
-def test_one_of_two_results(index):
-    sch = tir.Schedule(argmax)
-    sch.cache_write("R", index, "local")
-    same(argmax, sch)
-    same_again(argmax, sch)
-
-
-def test_a_blocked_matmul_with_a_write_cache():
-    sch = tir.Schedule(matmul_relu)
-    sch.reverse_compute_at("D", sch.get_loops("C")[1])
-    copy = sch.cache_write("D", 0, "local")
-    same(matmul_relu, sch)
-    assert copy.name == "D_local"
-    same_again(matmul_relu, sch)
-
-
-# ---------------------------------------------------------------------------- cache_write: refuse
-def test_refuse_a_buffer_of_two_blocks(expect, refused):
-    sch = tir.Schedule(matmul_relu)
-    sch.decompose_reduction("C", sch.get_loops("C")[2])
-    expect(
-        refusal(refused, sch, "cache_write", "C", 0, "local").splitlines()[0],
-        """
-        cache_write(C, write_buffer_index=0, storage_scope='local'): block C_init writes C too, so block C alone does not say what it holds
-        """,
-    )
-
-
-def test_refuse_what_the_block_does_not_write(expect, refused):
-    sch = tir.Schedule(backwards)
-    expect(
-        refusal(refused, sch, "cache_write", "B", 1, "local").splitlines()[0],
-        """
-        cache_write(B, write_buffer_index=1, storage_scope='local'): block B writes 1 regions, and 1 is none of them
-        """,
-    )
-    expect(
-        refusal(refused, sch, "cache_write", "B", "A", "local").splitlines()[0],
-        """
-        cache_write(B, write_buffer_index='A', storage_scope='local'): block B does not write 'A'; it writes B
-        """,
-    )
-    expect(
-        refusal(refused, sch, "cache_write", "B", 0, "").splitlines()[0],
-        """
-        cache_write(B, write_buffer_index=0, storage_scope=''): there is no memory named ''
-        """,
-    )
-    others = [sch.get_block("B")]
-    expect(
-        refusal(refused, sch, "cache_write", "C", 0, "local", others).splitlines()[0],
-        """
-        cache_write(C, write_buffer_index=0, storage_scope='local', consumer_blocks=[B]): block B does not read C
-        """,
-    )
-
-
-# ---------------------------------------------------------------------------- set_scope
-def test_another_memory(expect):
-    sch = tir.Schedule(backwards)
-    sch.set_scope("B", 0, "shared")
-    expect(
-        sch.mod["main"],
-        """
-        @T.prim_func
-        def backwards(A: T.Buffer((8,), "float32"), C: T.Buffer((8,), "float32")):
-            # with T.block("root"):
-            B = T.alloc_buffer((8,), scope="shared")
-            for i in range(8):
-                with T.block("B"):
-                    vi = T.axis.spatial(8, i)
-                    T.reads(A[vi])
-                    T.writes(B[vi])
-                    B[vi] = A[vi] * T.float32(2)
-            for i in range(8):
-                with T.block("C"):
-                    vi = T.axis.spatial(8, i)
-                    T.reads(B[7 - vi])
-                    T.writes(C[vi])
-                    C[vi] = B[7 - vi]
-        """,
-    )
-    same(backwards, sch)
-    same_again(backwards, sch)
-
-
-def test_the_same_memory_changes_nothing():
-    sch = tir.Schedule(backwards)
-    before = sch.mod
-    sch.set_scope("B", "B", "global")
-    assert sch.mod is before
-    sch.set_scope("B", sch.get(sch.get_block("B")).writes[0].buffer, "local")
-    sch.set_scope("B", "B", "global")
-    assert_structural_equal(sch.mod, before)
-
-
-def test_the_memory_of_a_reduction_under_its_reader():
-    sch = tir.Schedule(conv2d)
-    sch.compute_at("S", sch.get_loops("Y")[1])
-    sch.set_scope("S", 0, "local")
-    sch.set_scope("P", "P", "global.tile")
-    same(conv2d, sch)
-    same_again(conv2d, sch)
-
-
-def test_refuse_the_memory_of_a_parameter(expect, refused):
-    sch = tir.Schedule(backwards)
-    expect(
-        refusal(refused, sch, "set_scope", "C", 0, "shared"),
-        """
-        set_scope(C, buffer_index=0, storage_scope='shared'): C is a parameter of the function: who calls it decides where it lies
-          at test_cache.py:LINE
-
-          | def backwards(A: T.Buffer((8,), "float32"), C: T.Buffer((8,), "float32")):
-          |     # with T.block("root"):
-          |     B = T.alloc_buffer((8,))
-          |     for i in range(8):
-          |         with T.block("B"):
-          |             vi = T.axis.spatial(8, i)
-          |             T.reads(A[vi])
-          |             T.writes(B[vi])
-          |             B[vi] = A[vi] * T.float32(2)
-          |     for i in range(8):
-          |         with T.block("C"):    # <-- here
-          |             vi = T.axis.spatial(8, i)
-          |             T.reads(B[7 - vi])
-          |             T.writes(C[vi])
-          |             C[vi] = B[7 - vi]
-        """,
-    )
-    expect(
-        refusal(refused, sch, "set_scope", "B", 0, "nowhere").splitlines()[0],
-        """
-        set_scope(B, buffer_index=0, storage_scope='nowhere'): there is no memory named 'nowhere'
-        """,
-    )
-    expect(
-        refusal(refused, sch, "set_scope", "B", 1, "local").splitlines()[0],
-        """
-        set_scope(B, buffer_index=1, storage_scope='local'): block B writes 1 regions, and 1 is none of them
-        """,
-    )
-
-
-# ---------------------------------------------------------------------------- storage_align
-def aligned(sch, block):
-    return sch.get(sch.get_block(block)).annotations["buffer_dim_align"]
-
-
-def test_a_stride(expect):
-    sch = tir.Schedule(blur)
-    sch.storage_align("B", 0, 0, 16, 1)
-    expect(
-        sch.mod["main"],
-        """
-        @T.prim_func
-        def blur(A: T.Buffer((9, 11), "float32"), D: T.Buffer((7, 9), "float32")):
-            # with T.block("root"):
-            B = T.alloc_buffer((9, 9))
-            for i, j in T.grid(9, 9):
-                with T.block("B"):
-                    vi, vj = T.axis.remap("SS", [i, j])
-                    T.reads(A[vi, vj:vj + 3])
-                    T.writes(B[vi, vj])
-                    T.block_attr({"buffer_dim_align": [[0, 0, 16, 1]]})
-                    B[vi, vj] = A[vi, vj] + A[vi, vj + 1] + A[vi, vj + 2]
-            for i, j in T.grid(7, 9):
-                with T.block("D"):
-                    vi, vj = T.axis.remap("SS", [i, j])
-                    T.reads(B[vi:vi + 3, vj])
-                    T.writes(D[vi, vj])
-                    D[vi, vj] = B[vi, vj] + B[vi + 1, vj] + B[vi + 2, vj]
-        """,
-    )
-    same(blur, sch)
-    same_again(blur, sch)
-
-
-def test_a_later_stride_takes_the_place_of_an_earlier_one():
-    sch = tir.Schedule(conv2d)
-    sch.storage_align("P", 0, -2, 8, 1)
-    sch.storage_align("P", 0, 0, 64, 0)
-    assert aligned(sch, "P") == [[0, 1, 8, 1], [0, 0, 64, 0]]
-    sch.storage_align("P", 0, 1, 4, 2)
-    assert aligned(sch, "P") == [[0, 0, 64, 0], [0, 1, 4, 2]]
-    same(conv2d, sch)
-    same_again(conv2d, sch)
-
-
-@pytest.mark.parametrize(("factor", "offset"), [(1, 0), (32, 0), (32, 1), (4, 3)])
-def test_a_stride_of_a_cache_under_a_loop(factor, offset):
-    sch = tir.Schedule(matmul_relu)
-    copy = sch.cache_read("C", 1, "global")
-    ko, ki = sch.split(sch.get_loops("C")[2], [None, 4])
-    i, j, *_ = sch.get_loops("C")
-    sch.reorder(ko, i, j, ki)
-    sch.compute_at(copy, ko)
-    sch.storage_align(copy, 0, 0, factor, offset)
-    same(matmul_relu, sch)
-    same_again(matmul_relu, sch)
-
-
-def test_refuse_a_stride(expect, refused):
-    sch = tir.Schedule(blur)
-    expect(
-        refusal(refused, sch, "storage_align", "D", 0, 0, 4, 0),
-        """
-        storage_align(D, buffer_index=0, axis=0, factor=4, offset=0): D is a parameter of the function: who calls it decides where it lies
-          at test_cache.py:LINE
-
-          | def blur(A: T.Buffer((9, 11), "float32"), D: T.Buffer((7, 9), "float32")):
-          |     # with T.block("root"):
-          |     B = T.alloc_buffer((9, 9))
-          |     for i, j in T.grid(9, 9):
-          |         with T.block("B"):
-          |             vi, vj = T.axis.remap("SS", [i, j])
-          |             T.reads(A[vi, vj:vj + 3])
-          |             T.writes(B[vi, vj])
-          |             B[vi, vj] = A[vi, vj] + A[vi, vj + 1] + A[vi, vj + 2]
-          |     for i, j in T.grid(7, 9):
-          |         with T.block("D"):    # <-- here
-          |             vi, vj = T.axis.remap("SS", [i, j])
-          |             T.reads(B[vi:vi + 3, vj])
-          |             T.writes(D[vi, vj])
-          |             D[vi, vj] = B[vi, vj] + B[vi + 1, vj] + B[vi + 2, vj]
-        """,
-    )
-    for args in ((0, 1, 4, 0), (0, 2, 4, 0), (0, -1, 4, 0), (0, -3, 4, 0), (0, 0, 0, 0), (1, 0, 4, 0)):
-        assert "storage_align(B" in refusal(refused, sch, "storage_align", "B", *args)
-    expect(
-        refusal(refused, sch, "storage_align", "B", 0, 1, 4, 0).splitlines()[0],
-        """
-        storage_align(B, buffer_index=0, axis=1, factor=4, offset=0): axis=1: only the stride of a dimension before the last of 2 can be changed
-        """,
-    )
-    expect(
-        refusal(refused, sch, "storage_align", "B", 0, 0, 0, 0).splitlines()[0],
-        """
-        storage_align(B, buffer_index=0, axis=0, factor=0, offset=0): factor=0: it must be at least 1
-        """,
-    )
-    expect(
-        refusal(refused, sch, "storage_align", "B", 3, 0, 4, 0).splitlines()[0],
-        """
-        storage_align(B, buffer_index=3, axis=0, factor=4, offset=0): block B writes 1 regions, and 3 is none of them
-        """,
-    )
-
-
 # ---------------------------------------------------------------------------- memory that threads share
 def threaded(func, block, scope="shared"):
     """A reader under threads, and the copy that it reads from inside them."""
@@ -1069,7 +615,7 @@ def test_refuse_to_share_out_what_each_thread_needs(expect, refused):
     expect(
         refused(sch, lambda: sch.bind(tx, "threadIdx.x")).splitlines()[0],
         """
-        bind(ax0_ax1_fused_1, thread_axis='threadIdx.x'): loop `i_1` around it is bound to threadIdx.x already
+        bind(ax0_ax1_fused_1, thread_axis='threadIdx.x'): iterations of loop `ax0_ax1_fused_1` may write the same elements of B_local (block B_local)
         """,
     )
     sch, copy = threaded(blur, "D")

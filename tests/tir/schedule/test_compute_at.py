@@ -17,11 +17,13 @@ from stage_programs import (
     levels,
     matmul_relu,
     overwritten,
-    padded,
+    refusal,
     same,
     same_again,
     stencil,
     symbolic_stencil,
+    tiled,
+    unread,
 )
 
 import tilewright as tvm
@@ -81,7 +83,7 @@ def test_a_halo_is_guarded_at_both_borders(expect):
                         T.where(i_0 * 4 + i_1 < 10)
                         T.reads(B[vi - 1:vi + 2])
                         T.writes(C[vi])
-                        C[vi] = T.if_then_else(1 <= vi, B[vi - 1], T.float32(0)) + B[vi] + T.if_then_else(vi < 9, B[vi + 1], T.float32(0))
+                        C[vi] = T.if_then_else(vi >= 1, B[vi - 1], T.float32(0)) + B[vi] + T.if_then_else(vi < 9, B[vi + 1], T.float32(0))
         """,
     )
     same(stencil, sch)
@@ -179,7 +181,7 @@ def test_a_symbolic_halo(expect):
                         T.where(i_0 * 4 + i_1 < n)
                         T.reads(B[vi - 1:vi + 1])
                         T.writes(C[vi])
-                        C[vi] = B[vi] + T.if_then_else(1 <= vi, B[vi - 1], T.float32(0))
+                        C[vi] = B[vi] + T.if_then_else(vi >= 1, B[vi - 1], T.float32(0))
         """,
     )
     for n in (1, 3, 4, 5, 8, 9):
@@ -347,7 +349,7 @@ def test_refuse_a_block_under_the_loop_already(expect, refused):
         refusal(refused, sch, "compute_at", "B", i),
         """
         compute_at(B, loop=i): block B is under loop `i` already
-          at test_compute_at.py:LINE
+          at stage_programs.py:LINE
 
           | def backwards(A: T.Buffer((8,), "float32"), C: T.Buffer((8,), "float32")):
           |     # with T.block("root"):
@@ -377,7 +379,7 @@ def test_refuse_an_output(expect, refused):
         refusal(refused, sch, "compute_at", "C", i),
         """
         compute_at(C, loop=i): block C writes an output of its scope, which must be complete
-          at test_compute_at.py:LINE
+          at stage_programs.py:LINE
 
           | def backwards(A: T.Buffer((8,), "float32"), C: T.Buffer((8,), "float32")):
           |     # with T.block("root"):
@@ -407,7 +409,7 @@ def test_refuse_a_consumer_elsewhere(expect, refused):
         refusal(refused, sch, "compute_at", "B", i),
         """
         compute_at(B, loop=i): block D reads B and is not under loop `i`
-          at test_compute_at.py:LINE
+          at stage_programs.py:LINE
 
           | def chain(A: T.Buffer((10,), "float32"), D: T.Buffer((10,), "float32")):
           |     # with T.block("root"):
@@ -448,19 +450,6 @@ def test_refuse_names_the_loops_that_all_consumers_share(refused):
     assert text.endswith("hint: it may go under i_0, i_1")
 
 
-@T.prim_func
-def unread(A: T.Buffer((4,), "float32"), C: T.Buffer((4,), "float32")):
-    B = T.alloc_buffer((4,))
-    for i in range(4):
-        with T.block("B"):
-            vi = T.axis.spatial(4, i)
-            B[vi] = A[vi]
-    for i in range(4):
-        with T.block("C"):
-            vi = T.axis.spatial(4, i)
-            C[vi] = A[vi]
-
-
 def test_refuse_a_block_that_nobody_reads(expect, refused):
     sch = tir.Schedule(unread)
     (i,) = sch.get_loops("C")
@@ -468,7 +457,7 @@ def test_refuse_a_block_that_nobody_reads(expect, refused):
         refusal(refused, sch, "compute_at", "B", i),
         """
         compute_at(B, loop=i): nobody reads what block B writes
-          at test_compute_at.py:LINE
+          at stage_programs.py:LINE
 
           | def unread(A: T.Buffer((4,), "float32"), C: T.Buffer((4,), "float32")):
           |     # with T.block("root"):
@@ -496,7 +485,7 @@ def test_refuse_inputs_that_change_in_between(expect, refused):
         refusal(refused, sch, "compute_at", "B", i),
         """
         compute_at(B, loop=i): block A writes A after block B has read it, and there it would see the new values
-          at test_compute_at.py:LINE
+          at stage_programs.py:LINE
 
           | def overwritten(A: T.Buffer((8,), "float32"), C: T.Buffer((8,), "float32")):
           |     # with T.block("root"):
@@ -570,7 +559,7 @@ def test_refuse_inputs_that_the_old_loop_writes_again(expect, refused):
         refusal(refused, sch, "compute_at", "C", i),
         """
         compute_at(C, loop=i): block B writes the same elements of B in each iteration of loop `i`, and outside of it block C would see the last ones
-          at test_compute_at.py:LINE
+          at stage_programs.py:LINE
 
           | def reused(A: T.Buffer((8,), "float32"), D: T.Buffer((8,), "float32")):
           |     # with T.block("root"):
@@ -630,7 +619,7 @@ def test_refuse_a_condition_that_picks_points(expect, refused):
         refusal(refused, sch, "compute_at", "B", i),
         """
         compute_at(B, loop=i): block B runs only where `i < 5`, which computing it again would forget
-          at test_compute_at.py:LINE
+          at stage_programs.py:LINE
 
           | def picked(A: T.Buffer((8,), "float32"), C: T.Buffer((8,), "float32")):
           |     # with T.block("root"):
@@ -673,7 +662,7 @@ def test_refuse_a_block_that_changes_what_it_reads(expect, refused):
         refusal(refused, sch, "compute_at", "B", i),
         """
         compute_at(B, loop=i): block B reads and writes B, so computing it again could change it twice
-          at test_compute_at.py:LINE
+          at stage_programs.py:LINE
 
           | def counted(A: T.Buffer((4,), "float32"), D: T.Buffer((4,), "float32")):
           |     # with T.block("root"):
@@ -756,7 +745,7 @@ def test_refuse_an_impossible_place(expect, refused):
         refusal(refused, sch, "compute_at", "B", i, index=1).split("\n\n")[0],
         """
         compute_at(B, loop=i, index=1): index=1, and it may stand at 0 to 0 among the loop's statements
-          at test_compute_at.py:LINE
+          at stage_programs.py:LINE
         """,
     )
 

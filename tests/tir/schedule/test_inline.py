@@ -42,7 +42,7 @@ def test_into_a_stencil(expect):
                     vi = T.axis.spatial(10, i)
                     T.reads(A[vi - 1:vi + 2])
                     T.writes(C[vi])
-                    C[vi] = T.if_then_else(1 <= vi, A[vi - 1] * T.float32(2), T.float32(0)) + A[vi] * T.float32(2) + T.if_then_else(vi < 9, A[vi + 1] * T.float32(2), T.float32(0))
+                    C[vi] = T.if_then_else(vi >= 1, A[vi - 1] * T.float32(2), T.float32(0)) + A[vi] * T.float32(2) + T.if_then_else(vi < 9, A[vi + 1] * T.float32(2), T.float32(0))
         """,
     )
     same(stencil, sch)
@@ -90,7 +90,7 @@ def test_padding_into_the_body_of_a_reduction(expect):
                     T.writes(S[vo, vy, vx])
                     with T.init():
                         S[vo, vy, vx] = T.float32(0)
-                    S[vo, vy, vx] = S[vo, vy, vx] + T.if_then_else(1 <= vy + vky and vy + vky < 6 and 1 <= vx + vkx and vx + vkx < 7, X[vc, vy + vky - 1, vx + vkx - 1], T.float32(0)) * W[vo, vc, vky, vkx]
+                    S[vo, vy, vx] = S[vo, vy, vx] + T.if_then_else(vy + vky >= 1 and vy + vky < 6 and vx + vkx >= 1 and vx + vkx < 7, X[vc, vy + vky - 1, vx + vkx - 1], T.float32(0)) * W[vo, vc, vky, vkx]
             for o, y, x in T.grid(3, 5, 6):
                 with T.block("Y"):
                     vo, vy, vx = T.axis.remap("SSS", [o, y, x])
@@ -661,13 +661,13 @@ def test_refuse_no_producer_and_several(expect, refused):
     expect(
         first_line(tir.Schedule(backwards), refused, "reverse_compute_inline", "B"),
         """
-        reverse_compute_inline(B): block B must read from exactly one block; no block make what it reads
+        reverse_compute_inline(B): block B must read what exactly one block makes, and the blocks are: none
         """,
     )
     expect(
         first_line(tir.Schedule(chain), refused, "reverse_compute_inline", "D"),
         """
-        reverse_compute_inline(D): block D must read from exactly one block; B, C make what it reads
+        reverse_compute_inline(D): block D must read what exactly one block makes, and the blocks are: B, C
         """,
     )
 

@@ -201,7 +201,7 @@ def test_init_and_update_are_scheduled_apart():
 # ---------------------------------------------------------------------------- decompose_reduction: refuse
 def test_refuse_a_block_without_init(expect, refused):
     sch = tir.Schedule(matmul)
-    block, (i, j, k) = sch.get_block("C"), sch.get_loops("C")
+    block, k = sch.get_block("C"), sch.get_loops("C")[2]
     sch.decompose_reduction(block, k)
     expect(
         refused(sch, lambda: sch.decompose_reduction(block, k)),
@@ -229,7 +229,7 @@ def test_refuse_a_block_without_init(expect, refused):
 
 def test_refuse_a_loop_of_another_block(expect, refused):
     sch = tir.Schedule(matmul_relu)
-    block, (i, j) = sch.get_block("C"), sch.get_loops("D")
+    block, i = sch.get_block("C"), sch.get_loops("D")[0]
     expect(
         refused(sch, lambda: sch.decompose_reduction(block, i)).splitlines()[0],
         """
@@ -240,7 +240,7 @@ def test_refuse_a_loop_of_another_block(expect, refused):
 
 def test_refuse_a_loop_inside_the_reduction(expect, refused):
     sch = tir.Schedule(matmul)
-    block, (i, j, k) = sch.get_block("C"), sch.get_loops("C")
+    block, (_, j, k) = sch.get_block("C"), sch.get_loops("C")
     sch.reorder(k, j)
     expect(
         refused(sch, lambda: sch.decompose_reduction(block, j)),
@@ -266,7 +266,7 @@ def test_refuse_a_loop_inside_the_reduction(expect, refused):
 
 def test_refuse_a_loop_that_is_both(expect, refused):
     sch = tir.Schedule(matmul)
-    block, (i, j, k) = sch.get_block("C"), sch.get_loops("C")
+    block, (_, j, k) = sch.get_block("C"), sch.get_loops("C")
     both = sch.fuse(j, k)
     expect(
         refused(sch, lambda: sch.decompose_reduction(block, both)).splitlines()[0],

@@ -233,3 +233,19 @@ def test_meaning(func):
 @given(flat_programs(parallel=True))
 def test_meaning_in_parallel_loops(func):
     assert_same(func, storage_rewrite(func))
+
+
+def test_views_stand_below_the_allocation_that_they_look_at() -> None:
+    import tilewright as tvm
+    from tilewright import te
+    from tilewright.script import from_source
+
+    A = te.placeholder((8, 16), name="A")
+    k, k2 = te.reduce_axis((0, 16), "k"), te.reduce_axis((0, 16), "k2")
+    M = te.compute((8,), lambda i: te.max(A[i, k], axis=k), name="M")
+    E = te.compute((8, 16), lambda i, j: te.exp(A[i, j] - M[i]), name="E")
+    S = te.compute((8,), lambda i: te.sum(E[i, k2], axis=k2), name="S")
+    O = te.compute((8, 16), lambda i, j: E[i, j] / S[i], name="O")
+    mod = tvm.lower(te.create_schedule(O.op), [A, O])
+    assert "S = T.decl_buffer((8,), data=M.data)" in mod.script()  # M's memory is used again
+    tvm.ir.assert_structural_equal(from_source(mod.script()), mod)

@@ -32,12 +32,15 @@ from ...ir.stmt import BufferStore
 __all__ = ["Argument", "Signature", "external_names", "signature_of"]
 
 _OPS = {Add: "+", Sub: "-", Mul: "*", FloorDiv: "//", FloorMod: "%", Min: "min", Max: "max"}
-# Names that belong to C: a function of ours under such a name would take its place in a program.
+# Names that belong to C: its words, and functions whose place one of ours would take in a program.
 _RESERVED = frozenset(
     "main free malloc calloc realloc aligned_alloc memcpy memset memmove exit abort getenv getpid strtol "
     "exp exp2 exp10 log log2 log10 log1p sqrt sin cos tan asin acos atan atan2 sinh cosh tanh asinh acosh "
     "atanh erf pow fmod hypot floor ceil trunc round fma fabs copysign nextafter ldexp abs read write open "
-    "close".split()
+    "close "
+    "auto break case char const continue default do double else enum extern float for goto if inline int long "
+    "register restrict return short signed sizeof static struct switch typedef union unsigned void volatile "
+    "while bool true false nullptr".split()
 )
 
 

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 from ...arith import Analyzer, int_set, relax_region
 from ...ir.buffer import Buffer
 from ...ir.expr import IntImm, IterVar, PrimExpr, Range, Var, const, const_value
-from ...ir.functor import substitute, vars_used
-from ...ir.ops import add, greater_equal, is_one, is_zero, less, less_equal, logical_and, max_of, min_of, sub
+from ...ir.functor import vars_used
+from ...ir.ops import add, greater_equal, is_one, is_zero, less, less_equal, logical_and, sub
 from ...ir.stmt import Block, BlockRealize, For, ForKind, SeqStmt, Stmt, stmt_list
 from .blocks import (
     buffers_used,

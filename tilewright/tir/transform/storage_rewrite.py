@@ -370,7 +370,10 @@ class _Rewrite(Substituter):
             return body
         opening: list[Stmt] = []
         in_kernel = start is not None and _is_axis(start)
+        own = {e.leader.buffer_var for e in entries}
         while (isinstance(body, _WRAPPERS) and not _opens_scope(body)) or (in_kernel and _is_axis(body)):
+            if isinstance(body, DeclBuffer) and body.buffer.data in own:
+                break  # a view of what is allocated here
             opening.append(body)
             body = body.body  # type: ignore[attr-defined]
         for e in sorted(entries, key=lambda e: e.members[0].first, reverse=True):
