@@ -412,7 +412,7 @@ def test_loops_bound_to_threads():
 @pytest.mark.parametrize("together", [False, True])
 def test_the_typical_schedule(together):
     """000_c94b23ed02cfc284: Typical GPU Schedule Pattern, up to lowering."""
-    A, B, C = matmul(128, 128, 16)
+    A, B, C = matmul(128, 64, 16)
     x, y = C.op.axis
     (k,) = C.op.reduce_axis
     s = te.create_schedule(C.op)
@@ -449,9 +449,9 @@ def test_the_typical_schedule(together):
             s[copy].bind(tx, te.thread_axis("threadIdx.x"))
             s[copy].bind(ty, te.thread_axis("threadIdx.y"))
 
-    a, b = whole(128, 16), whole(16, 128)
+    a, b = whole(128, 16), whole(16, 64)
     # Without the last step every thread fetches all of the tile: the same values to the same places.
-    lowered, got = threads(s, [A, B, C], a, b, np.zeros((128, 128), np.float32), races=together)
+    lowered, got = threads(s, [A, B, C], a, b, np.zeros((128, 64), np.float32), races=together)
     np.testing.assert_array_equal(got, a @ b)
     sizes = {
         str(n.buffer_var.name): [int(e) for e in n.extents]

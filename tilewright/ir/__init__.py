@@ -21,6 +21,7 @@ from .function import BaseFunc, PrimFunc
 from .module import GlobalVar, IRModule
 from .node import Node, node
 from .op import CallEffectKind, Op, register_op
+from .serialize import load_json, save_json
 from .span import Span
 from .types import FuncType, PointerType, PrimType, TupleType, Type
 
@@ -56,9 +57,11 @@ __all__ = [
     "UnsupportedError",
     "assert_structural_equal",
     "decl_buffer",
+    "load_json",
     "node",
     "ops",
     "register_op",
+    "save_json",
     "structural_equal",
     "structural_hash",
 ]

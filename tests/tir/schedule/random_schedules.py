@@ -16,6 +16,8 @@ from hypothesis import strategies as st
 
 from tilewright import te, tir
 from tilewright.ir.errors import ScheduleError
+from tilewright.ir.functor import pre_order
+from tilewright.ir.stmt import BlockRealize
 from tilewright.tir.schedule import BlockRV, LoopRV, Schedule
 from tilewright.tir.transform.lower_init_block import reduction_loops
 
@@ -324,7 +326,13 @@ class Chooser:
 
     def __init__(self, sch: Schedule) -> None:
         self.sch = sch
-        self.blocks: list[BlockRV] = sch.get_child_blocks(sch.get_block("root"))
+        self.blocks: list[BlockRV] = []
+        waiting = sch.get_child_blocks(sch.get_block("root"))
+        while waiting:
+            first = waiting.pop(0)
+            self.blocks.append(first)
+            if any(isinstance(m, BlockRealize) for m in pre_order(sch.get(first).body)):
+                waiting = [*sch.get_child_blocks(first), *waiting]
 
     def block(self, n: int) -> BlockRV:
         return self.blocks[n % len(self.blocks)]
@@ -419,6 +427,79 @@ def _decompose(c: Chooser, n: tuple[int, ...]) -> None:
 SCOPES = ("global", "local", "shared")
 
 
+def _sampled_split(c: Chooser, n: tuple[int, ...]) -> None:
+    loop = c.loop(n[0], n[1])
+    c.sch.split(loop, c.sch.sample_perfect_tile(loop, 2 + n[2] % 2, -1))
+
+
+def _sampled_place(c: Chooser, n: tuple[int, ...]) -> None:
+    me = c.block(n[0])
+    c.sch.compute_at(me, c.sch.sample_compute_location(me))
+
+
+def _layout(c: Chooser, n: tuple[int, ...]) -> None:
+    """Another layout for a buffer between two stages; parameters keep theirs."""
+    inside = {b for r in c.sch.state.index.order for b in r.block.alloc_buffers}
+    fitting = [b for b in c.blocks if all(w.buffer in inside for w in c.sch.get(b).writes)]
+    if fitting:
+        me = fitting[n[0] % len(fitting)]
+        rank = len(c.sch.get(me).writes[0].buffer.shape)
+        pad = (None, 0)[n[2] % 2]
+        c.sch.transform_layout(me, ("write", 0), MAPS[rank - 1][n[1] % len(MAPS[rank - 1])], pad)
+
+
+MAPS: tuple[tuple[Any, ...], ...] = (
+    (lambda i: (i // 4, i % 4), lambda i: (i % 2, i // 2), lambda i: (11 - i,)),
+    (lambda i, j: (j, i), lambda i, j: (i, j // 4, j % 4), lambda i, j: (i * 12 + j,), lambda i, j: (j // 2, i, j % 2)),
+    (lambda i, j, k: (k, i, j), lambda i, j, k: (i, k // 4, j, k % 4), lambda i, j, k: (i * 12 + j, k)),
+)
+
+
+def _block_layout(c: Chooser, n: tuple[int, ...]) -> None:
+    me = c.block(n[0])
+    rank = len(c.sch.get(me).iter_vars)
+    if 1 <= rank <= 3:
+        c.sch.transform_block_layout(me, MAPS[rank - 1][n[1] % len(MAPS[rank - 1])])
+
+
+def _block_iters(c: Chooser, n: tuple[int, ...]) -> None:
+    me = c.block(n[0])
+    order = list(range(len(c.sch.get(me).iter_vars)))
+    random.Random(n[1]).shuffle(order)
+    c.sch.reorder_block_iter_var(me, order)
+
+
+def _merge(c: Chooser, n: tuple[int, ...]) -> None:
+    c.sch.merge(c.loop(n[0], n[1]), c.loop(n[2], n[3]))
+
+
+def _pad_einsum(c: Chooser, n: tuple[int, ...]) -> None:
+    me = c.reduction(n[0])
+    c.sch.pad_einsum(me, [(1, 4, 5)[(n[1] >> i) % 3] for i in range(len(c.sch.get(me).iter_vars))])
+
+
+def _reindexed(c: Chooser, n: tuple[int, ...]) -> None:
+    me = c.block(n[0])
+    regions = c.sch.get(me).reads if n[1] % 2 else c.sch.get(me).writes
+    c.sch.reindex(me, ("read" if n[1] % 2 else "write", n[2] % max(1, len(regions))))
+
+
+def _cache_inplace(c: Chooser, n: tuple[int, ...]) -> None:
+    me = c.block(n[0])
+    c.sch.cache_inplace(me, n[1] % max(1, len(c.sch.get(me).reads)), SCOPES[n[2] % 3])
+
+
+def _reindexed_cache(c: Chooser, n: tuple[int, ...]) -> None:
+    me = c.block(n[0])
+    rank = len(c.sch.get(me).iter_vars)
+    if 1 <= rank <= 3:
+        how = MAPS[rank - 1][n[1] % len(MAPS[rank - 1])]
+        if n[2] % 2:
+            c.sch.reindex_cache_read(me, n[3] % max(1, len(c.sch.get(me).reads)), SCOPES[n[4] % 3], how)
+        else:
+            c.sch.reindex_cache_write(me, 0, SCOPES[n[4] % 3], how)
+
+
 def _annotate(c: Chooser, n: tuple[int, ...]) -> None:
     key, value = (("pragma_auto_unroll_max_step", 8), ("note", "x"), ("pragma_unroll_explicit", 0))[n[2] % 3]
     c.sch.annotate(c.loop(n[0], n[1]) if n[3] % 2 else c.block(n[0]), key, value)
@@ -444,11 +525,25 @@ STEPS: dict[str, Callable[[Chooser, tuple[int, ...]], Any]] = {
     "storage_align": lambda c, n: c.sch.storage_align(c.block(n[0]), 0, -2, 1 + n[1] % 8, n[2] % 3),
     "add_unit_loop": lambda c, n: c.sch.add_unit_loop(c.loop(n[0], n[1]) if n[2] % 2 else c.block(n[0])),
     "annotate": _annotate,
+    "sampled_split": _sampled_split,
+    "sampled_place": _sampled_place,
+    "transform_layout": _layout,
+    "transform_block_layout": _block_layout,
+    "reorder_block_iter_var": _block_iters,
+    "merge": _merge,
+    "loop_partition": lambda c, n: c.sch.loop_partition(c.loop(n[0], n[1]), [1 + n[2] % 5, None]),
+    "pad_einsum": _pad_einsum,
+    "decompose_padding": lambda c, n: c.sch.decompose_padding(c.block(n[0]), c.loop(n[0], n[1])),
+    "rolling_buffer": lambda c, n: c.sch.rolling_buffer(c.block(n[0]), 0),
+    "reindex": _reindexed,
+    "reindex_cache": _reindexed_cache,
+    "cache_inplace": _cache_inplace,
+    "blockize": lambda c, n: c.sch.blockize(c.loop(n[0], n[1])),
 }
 
 # How often a step is taken; those that shape the nest come often, the rest seldom.
 _WEIGHTS = {"split": 4, "fuse": 2, "reorder": 3, "compute_at": 4, "reverse_compute_at": 4, "cache_read": 2}
-_WEIGHTS |= {"cache_write": 2, "rfactor": 2, "decompose_reduction": 2, "bind": 4, "parallel": 2, "vectorize": 2}
+_WEIGHTS |= {"sampled_split": 2, "transform_layout": 2, "cache_write": 2, "rfactor": 2, "decompose_reduction": 2, "bind": 4, "parallel": 2, "vectorize": 2}
 
 
 def words(gpu: bool) -> list[str]:
@@ -459,7 +554,7 @@ def words(gpu: bool) -> list[str]:
 
 def scheduled(recipe: Recipe) -> tuple[Schedule, list[str]]:
     """The schedule of a recipe, and what became of each step: `done` or the reason of its refusal."""
-    sch = Schedule(program_of(recipe))
+    sch = Schedule(program_of(recipe), seed=0)
     told = []
     for word, numbers in recipe.steps:
         told.append(f"{word}: {step(sch, word, numbers)}")

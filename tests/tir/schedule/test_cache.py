@@ -615,7 +615,7 @@ def test_refuse_to_share_out_what_each_thread_needs(expect, refused):
     expect(
         refused(sch, lambda: sch.bind(tx, "threadIdx.x")).splitlines()[0],
         """
-        bind(ax0_ax1_fused_1, thread_axis='threadIdx.x'): iterations of loop `ax0_ax1_fused_1` may write the same elements of B_local (block B_local)
+        bind(ax0_ax1_fused_1, thread_axis='threadIdx.x'): loop `i_1` around it is bound to threadIdx.x already
         """,
     )
     sch, copy = threaded(blur, "D")

@@ -9,9 +9,10 @@ from typing import Any
 
 from ...ir.errors import BuildError, TargetError
 
-__all__ = ["JitLibrary", "Machine", "pool_library", "pool_text"]
+__all__ = ["JitLibrary", "Machine", "linking", "pool_library", "pool_text"]
 
 _lock = threading.Lock()
+linking = threading.RLock()  # code that is made on first use is made once, whichever threads want it first
 _POOL = Path(__file__).with_name("threadpool.ll")
 
 
@@ -124,9 +125,14 @@ class JitLibrary:
             raise BuildError(f"the compiled code has no symbol {symbol}") from None
 
 
-@lru_cache(maxsize=1)
 def pool_library() -> JitLibrary:
     """This process's thread pool, compiled on first use."""
+    with linking:
+        return _pool_library()
+
+
+@lru_cache(maxsize=1)
+def _pool_library() -> JitLibrary:
     llvm = _llvm()
     triple = llvm.get_process_triple()
     machine = Machine(triple, "", "", 2)

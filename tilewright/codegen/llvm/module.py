@@ -16,7 +16,7 @@ from ...runtime.cheader import c_header
 from ...runtime.library import Library, join
 from ...runtime.metadata import parse_metadata
 from ...runtime.module import Module
-from .engine import JitLibrary, Machine, pool_library, pool_text
+from .engine import JitLibrary, Machine, linking, pool_library, pool_text
 from .module_emitter import metadata_line
 
 __all__ = ["LLVMModule"]
@@ -53,7 +53,9 @@ class _Code(Library):
         if not self.native and symbol in (*_RUNTIME_SYMBOLS, "__tw_parallel_launch"):
             return 0
         if self._linked is None:
-            self._linked = self.build()
+            with linking:
+                if self._linked is None:
+                    self._linked = self.build()
         known = self._linked
         return known.address(symbol) if symbol in known.symbols else 0
 

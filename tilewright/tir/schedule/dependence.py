@@ -82,6 +82,8 @@ def _apart(sch: Schedule, loop: For, uses: list[Use], ana: Analyzer) -> bool:
 
 def _comes_once(sch: Schedule, loop: For, realize: BlockRealize) -> bool:
     """Whether no two iterations come to the same point of a block, as those of `vi = i + j` would."""
+    if realize not in sch.state.index.parents:  # a draft, of which only the boxes are known
+        return False
     nest = sch.state.index.loops_of(realize)
     return points_once(sch, realize, [loop], nest[nest.index(loop) :] if loop in nest else [loop])
 

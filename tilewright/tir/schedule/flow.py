@@ -7,9 +7,22 @@ from typing import TYPE_CHECKING
 
 from ...arith import Analyzer, IterMapLevel, IterSplitExpr, IterSumExpr, detect_iter_map, relax_region
 from ...ir.buffer import Buffer, BufferRegion
-from ...ir.expr import IterVar, PrimExpr, Range, Var, const
-from ...ir.functor import vars_used
-from ...ir.ops import add, conjuncts, greater_equal, is_one, less, less_equal, logical_and, max_of, min_of, sub
+from ...ir.equal import structural_equal
+from ...ir.expr import FloorDiv, FloorMod, IterVar, PrimExpr, Range, Var, const
+from ...ir.functor import pre_order, rewrite, vars_used
+from ...ir.ops import (
+    add,
+    conjuncts,
+    floormod,
+    greater_equal,
+    is_one,
+    less,
+    less_equal,
+    logical_and,
+    max_of,
+    min_of,
+    sub,
+)
 from ...ir.stmt import Block, BlockRealize, For, ForKind, SeqStmt, Stmt
 from ..transform.lower_init_block import reduction_loops
 
@@ -116,7 +129,7 @@ def _spans(values: Sequence[PrimExpr], doms: Mapping[Var, Range], predicate: Pri
         return None if vars_used(predicate) else [(v, v) for v in values]
     if vars_used(predicate) - doms.keys():
         return None
-    found = detect_iter_map(values, doms, predicate, IterMapLevel.Surjective)
+    found = detect_iter_map(rejoined(values), doms, predicate, IterMapLevel.Surjective)
     if found.errors:
         return None
     out: Box = []
@@ -130,6 +143,22 @@ def _spans(values: Sequence[PrimExpr], doms: Mapping[Var, Range], predicate: Pri
             return None
         out.append((s.base, sub(add(s.base, part.extent), const(1, s.base.dtype))))
     return out
+
+
+def rejoined(values: Sequence[PrimExpr]) -> list[PrimExpr]:
+    """Remainders written over what the quotients beside them divide: `(i*32 + j) // 10` and `(i*2 + j) % 10`
+    are two parts of `i*32 + j`, which is to be seen."""
+    quotients = [m for v in values for m in pre_order(v) if isinstance(m, FloorDiv)]
+    ana = Analyzer()
+
+    def whole(n: FloorMod) -> PrimExpr | None:
+        for q in quotients:
+            if q.a.dtype is n.a.dtype and ana.can_prove_equal(q.b, n.b) and not structural_equal(q.a, n.a):
+                if ana.can_prove_equal(floormod(sub(q.a, n.a), n.b), const(0, n.dtype)):
+                    return FloorMod(q.a, n.b)
+        return None
+
+    return [rewrite(v, {FloorMod: whole}) if quotients else v for v in values]
 
 
 def read_box(ana: Analyzer, block: Block, region: BufferRegion, domains: Domains) -> Box | None:
@@ -204,14 +233,29 @@ def points_once(sch: Schedule, me: BlockRealize, crossed: Sequence[For], nest: S
     if not crossed:
         return True
     reducing = reduction_loops(me, list(nest))
+    values = rejoined(
+        [
+            value
+            for iv, value in zip(me.block.iter_vars, me.iter_values, strict=True)
+            if iv.iter_type != IterVar.CommReduce
+        ]
+    )
     loops = [x for x in nest if x not in reducing and not runs_once(sch, me, x)]
-    doms = {x.loop_var: Range.from_min_extent(x.min, x.extent) for x in loops}
-    values = [
-        value
-        for iv, value in zip(me.block.iter_vars, me.iter_values, strict=True)
-        if iv.iter_type != IterVar.CommReduce
-    ]
-    return not detect_iter_map(values, doms, True, IterMapLevel.Bijective, True).errors
+    # Loops around may be taken along, if no two of all their iterations come to one point: the parts of
+    # a split of a fused loop, `(i_0*4 + i_1) // 9` and `(i_0*4 + i_1) % 9`, are told apart together only.
+    outer = [x for x in loops_around(sch, me) if x not in nest and not runs_once(sch, me, x)]
+    while True:
+        doms = {x.loop_var: Range.from_min_extent(x.min, x.extent) for x in loops}
+        inside: PrimExpr = const(True, "bool")
+        for c in conjuncts(me.predicate):
+            if vars_used(c) <= doms.keys():
+                inside = logical_and(inside, c)
+        for predicate in (const(True, "bool"), inside):
+            if not detect_iter_map(values, doms, predicate, IterMapLevel.Bijective, True).errors:
+                return True
+        if not outer:
+            return False
+        loops.append(outer.pop(0))
 
 
 def runs_once(sch: Schedule, me: BlockRealize, loop: For) -> bool:

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from ...arith import Analyzer
-from ...ir.expr import IterVar, PrimExpr, Var, const, const_value, convert
+from ...ir.equal import structural_equal
+from ...ir.expr import FloorMod, IterVar, PrimExpr, Var, const, const_value, convert
 from ...ir.functor import Mutator, pre_order, substitute, vars_used
 from ...ir.ops import add, ceildiv, floordiv, floormod, is_zero, less, logical_and, mul, product
 from ...ir.stmt import Block, BlockRealize, For, ForKind, IfThenElse, Stmt
@@ -64,7 +65,19 @@ class _Rebind(Mutator):
 
     def moved(self, e: PrimExpr) -> PrimExpr:
         made = self.visit(e)
-        return e if made is e else self.ana.simplify(made)
+        if made is e:
+            return e
+        plain = self.ana.simplify(made)
+        # `(o*32 + i) % 10` says that one position is taken apart, `(o*2 + i) % 10` does not any more.
+        return made if _loses_position(made, plain) else plain
+
+
+def _loses_position(made: PrimExpr, plain: PrimExpr) -> bool:
+    """Whether simplification has changed what a remainder is taken of."""
+    of = [m.a for m in pre_order(made) if isinstance(m, FloorMod)]
+    return any(
+        isinstance(m, FloorMod) and not any(structural_equal(m.a, a) for a in of) for m in pre_order(plain)
+    )
 
 
 def _plain(sch: Schedule, loop: LoopRV, what: str) -> For:

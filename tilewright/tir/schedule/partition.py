@@ -237,7 +237,7 @@ def _check_merged(sch: Schedule, around: Stmt, made: For, depth: int, bodies: li
                     at=around,
                 )
             assert uses is not None
-            if _crossing(uses, owner) and not _apart(x, uses, ana):
+            if _crossing(uses, owner) and not _apart(sch, x, uses, ana):
                 names = list(dict.fromkeys(u.block.name_hint for u in uses))
                 refuse(
                     f"an iteration may use elements of {buffer.name} that a later one of another loop makes "
