@@ -444,8 +444,9 @@ def _layout(c: Chooser, n: tuple[int, ...]) -> None:
     if fitting:
         me = fitting[n[0] % len(fitting)]
         rank = len(c.sch.get(me).writes[0].buffer.shape)
-        pad = (None, 0)[n[2] % 2]
-        c.sch.transform_layout(me, ("write", 0), MAPS[rank - 1][n[1] % len(MAPS[rank - 1])], pad)
+        if 1 <= rank <= 3:
+            how = MAPS[rank - 1][n[1] % len(MAPS[rank - 1])]
+            c.sch.transform_layout(me, ("write", 0), how, (None, 0)[n[2] % 2])
 
 
 MAPS: tuple[tuple[Any, ...], ...] = (
