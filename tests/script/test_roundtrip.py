@@ -237,3 +237,17 @@ def test_lowered_code() -> None:
         for name in LOWERING:
             mod = getattr(transform, name)()(mod)
             assert_structural_equal(mod, from_source(mod.script()))
+
+
+def test_vectors_read_in_a_let() -> None:
+    """The expansion of a math function binds the vector that it reads."""
+    import tilewright as tvm
+    from tilewright import te
+
+    A = te.placeholder((8, 33), name="A")
+    B = te.compute((8, 33), lambda i, j: te.exp(A[i, j]) * 2, name="B")
+    s = te.create_schedule(B.op)
+    s[B].vectorize(B.op.axis[1])
+    mod = tvm.tir.transform.LowerIntrin()(tvm.lower(s, [A, B]))
+    assert "A_1[i * 33:i * 33 + 33]})" in mod.script()
+    assert_structural_equal(tvm.script.from_source(mod.script()), mod)

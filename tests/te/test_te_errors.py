@@ -233,6 +233,15 @@ def test_what_is_no_reduction_axis():
     )
 
 
+def test_an_index_as_the_axis():
+    refused(
+        lambda: te.compute((n,), lambda i: te.sum(A[i, 0], axis=i), name="C"),
+        "te.compute `C`: te.sum: axis=`i` is no reduction axis\n  at @\n"
+        "  hint: make the axis with te.reduce_axis((0, n))",
+    )
+    assert te.compute((n,), lambda i: te.max(A[i, 0], i), name="C").dtype == "float32"  # of two values
+
+
 def test_reduction_of_a_whole_tensor():
     refused(
         lambda: te.sum(A, axis=k),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ..ir.deep import deep_programs
 from ..ir.errors import BuildError
 from ..ir.function import PrimFunc
 from ..ir.module import IRModule
@@ -30,6 +31,11 @@ def build(
     `inputs` is a te schedule with `args`, a PrimFunc, an IRModule, a tir.Schedule, or a dict from
     targets to modules. A te schedule without a `name` becomes "default_function"; a PrimFunc keeps its own.
     """
+    with deep_programs():
+        return _build_all(inputs, args, target, target_host, name, binds)
+
+
+def _build_all(inputs: Any, args: Any, target: Any, target_host: Any, name: str | None, binds: Any) -> Any:
     if isinstance(inputs, Mapping) and not isinstance(inputs, IRModule):
         parts = [_build_one(m, None, t, target_host, name, binds) for t, m in inputs.items()]
         if not parts:

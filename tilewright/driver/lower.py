@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from ..ir.deep import deep_programs
 from ..ir.errors import LoweringError
 from ..ir.expr import IntImm
 from ..ir.function import PrimFunc
@@ -70,7 +71,8 @@ def lower(
     simple_mode: bool = False,
 ) -> IRModule:
     """Lower a schedule, a PrimFunc or a module to flat loops; `simple_mode` changes nothing here."""
-    mod = as_module(inp, args, name, binds)
+    with deep_programs():
+        mod = as_module(inp, args, name, binds)
     ctx = PassContext.current()
     added: list[list[Any]] = [[], [], [], []]
     for entry in ctx.config.get("tir.add_lower_pass") or ():

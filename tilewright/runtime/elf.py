@@ -147,17 +147,16 @@ def check_shared_object(path: str, symbol: str) -> None:
         _check(_Elf(path, data), symbol)
 
 
+def check_object(path: str) -> None:
+    """Refuse an object file that is not whole or not for this machine."""
+    with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+        elf = _Elf(path, data)
+        _check_machine(elf, "object file")
+        elf.check_length()
+
+
 def _check(elf: _Elf, symbol: str) -> None:
-    host = platform.machine().lower()
-    host = _ALIASES.get(host, host)
-    machine = machine_of(elf.machine)
-    if machine != host:
-        raise LoadError(f"{elf.path}: the library is for {machine}, this machine is {host}")
-    bits = struct.calcsize("P") * 8
-    if elf.is64 != (bits == 64):
-        raise LoadError(f"{elf.path}: the library has {64 if elf.is64 else 32} bits, this process has {bits}")
-    if (elf.order == "<") != (sys.byteorder == "little"):
-        raise LoadError(f"{elf.path}: the library has the other byte order")
+    _check_machine(elf, "library")
     if elf.kind != _SHARED:
         raise LoadError(f"{elf.path}: an ELF file, but no shared library; link it first")
     elf.check_length()
@@ -165,6 +164,19 @@ def _check(elf: _Elf, symbol: str) -> None:
         raise LoadError(
             f"{elf.path}: a shared library, but not one made by tilewright: it has no symbol {symbol}"
         )
+
+
+def _check_machine(elf: _Elf, what: str) -> None:
+    host = platform.machine().lower()
+    host = _ALIASES.get(host, host)
+    machine = machine_of(elf.machine)
+    if machine != host:
+        raise LoadError(f"{elf.path}: the {what} is for {machine}, this machine is {host}")
+    bits = struct.calcsize("P") * 8
+    if elf.is64 != (bits == 64):
+        raise LoadError(f"{elf.path}: the {what} has {64 if elf.is64 else 32} bits, this process has {bits}")
+    if (elf.order == "<") != (sys.byteorder == "little"):
+        raise LoadError(f"{elf.path}: the {what} has the other byte order")
 
 
 def _describe(head: bytes) -> str:

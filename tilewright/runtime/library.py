@@ -135,6 +135,8 @@ def _open(path: str) -> ctypes.CDLL:
                 dll = ctypes.CDLL(copy, mode=os.RTLD_NOW | os.RTLD_LOCAL)
     except OSError as error:
         raise LoadError(f"{path}: the system cannot load it: {error}") from error
+    except UnicodeDecodeError as error:  # the system's message quotes names from the file
+        raise LoadError(f"{path}: the system cannot load it: the names in it are damaged") from error
     _opened[identity] = dll
     return dll
 

@@ -271,6 +271,7 @@ def _load_objects(file: str, kind: str) -> Module:
         for name in objects:
             if elf.file_kind(name) != "object":
                 raise LoadError(f"{file}: {os.path.basename(name)} is not an object file")
+            elf.check_object(name)
         target = os.path.join(folder, os.path.basename(os.path.splitext(file)[0]) + ".so")
         link.link_shared(target, objects)
         elf.check_shared_object(target, METADATA)

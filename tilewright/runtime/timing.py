@@ -68,6 +68,8 @@ def time_evaluator(
     if number < 1 or repeat < 1:
         raise ValueError(f"number and repeat must be at least 1, got number={number} and repeat={repeat}")
     device = cpu(0) if dev is None else dev
+    if not device.exist:
+        raise ValueError(f"device {device} is not available in this process")
     prepare = get_global_func(f_preproc) if f_preproc else None
     flush = _Flush(cache_flush_bytes) if cache_flush_bytes > 0 else None
 

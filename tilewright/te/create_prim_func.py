@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..ir.buffer import Buffer, BufferRegion, decl_buffer
+from ..ir.deep import deep_programs
 from ..ir.dtype import DataType
 from ..ir.expr import BufferLoad, IterVar, PrimExpr, Range, Reduce, Var, const
 from ..ir.function import PrimFunc
@@ -414,4 +415,5 @@ def create_prim_func(
     func = te.create_prim_func([A, B, C])
     """
     first = [ops] if isinstance(ops, (Tensor, Var)) else list(ops)
-    return build_prim_func([*first, *more], index_dtype_override=index_dtype_override)[0]
+    with deep_programs():
+        return build_prim_func([*first, *more], index_dtype_override=index_dtype_override)[0]

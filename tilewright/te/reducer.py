@@ -41,7 +41,17 @@ class Reducer:
     def __repr__(self) -> str:
         return f"<reducer te.{self.__name__}>"
 
-    def __call__(self, expr: Any, axis: Any = None, where: Any = None, init: Any = None, *more: Any) -> Any:
+    def __call__(self, expr: Any, *operands: Any, **named: Any) -> Any:
+        """A reduction over axes; without axes what the values combine to, as in te.max(a, b)."""
+        axis = named.get("axis")
+        if isinstance(axis, PrimExpr):  # as a keyword it cannot mean a second value
+            raise refuse(
+                f"te.{self.__name__}: axis=`{axis}` is no reduction axis",
+                "make the axis with te.reduce_axis((0, n))",
+            )
+        return self._combine(expr, *operands, **named)
+
+    def _combine(self, expr: Any, axis: Any = None, where: Any = None, init: Any = None, *more: Any) -> Any:
         over_axes = isinstance(axis, IterVar) or (
             isinstance(axis, (list, tuple)) and builtins.all(isinstance(a, IterVar) for a in axis)
         )

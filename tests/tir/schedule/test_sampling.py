@@ -167,7 +167,7 @@ def test_the_decision_is_a_position():
 
 def test_values_that_cannot_be_drawn(expect, refused):
     sch = tir.Schedule(copy2d)
-    first = lambda *args, **more: refused(sch, lambda: sch.sample_categorical(*args, **more)).splitlines()[0]  # noqa: E731
+    first = lambda *args, **more: refused(sch, lambda: sch.sample_categorical(*args, **more)).splitlines()[0]
     expect(first([1, 2], [1]), """
         sample_categorical([1, 2], probs=[1]): there are 2 candidates and 1 chances
         """)
@@ -189,7 +189,7 @@ def test_places_of_a_block(agree):
         sch.compute_at("C", place)
         agree(chain, sch.mod["main"], *arrays(chain))
         verify_trace_roundtrip(sch, chain)
-        (decision,) = [d for d in sch.trace.decisions.values()]
+        (decision,) = sch.trace.decisions.values()
         seen.add(decision)
     assert seen == {-2, -1, 0}
 

@@ -74,7 +74,7 @@ def test_each_step_is_verified():
         spoil(sch, "C")
     text = str(caught.value)
     assert text.startswith(
-        "step 2 changed the result: sch.spoil(name='C')\n  at test_verify.py:"
+        "step 2 changed the result: sch.spoil(name='C')\n  at test_schedule_verify.py:"
     )
     assert "the schedule of main does not compute what its origin does: D[0] is " in text
     assert sch.mod is before

@@ -217,13 +217,16 @@ def test_time_grows_with_the_program():
         stores = [BufferStore(A, A[n * 64 + n // 3 + i % 50], [n * 32 + n // 5 + i]) for i in range(count)]
         return PrimFunc([A, n], seq(*stores))
 
-    small, large = program(200), program(2000)
-    start = time.perf_counter()
-    common_subexpr_elim(small)
-    middle = time.perf_counter()
-    common_subexpr_elim(large)
-    end = time.perf_counter()
-    assert end - middle < 40 * max(middle - start, 1e-3)
+    def seconds(func):
+        """The processor's time, the best of three: a busy machine only ever adds to it."""
+        taken = []
+        for _ in range(3):
+            start = time.process_time()
+            common_subexpr_elim(func)
+            taken.append(time.process_time() - start)
+        return min(taken)
+
+    assert seconds(program(2000)) < 40 * max(seconds(program(200)), 1e-3)
 
 
 @settings(max_examples=60, deadline=None, derandomize=True)

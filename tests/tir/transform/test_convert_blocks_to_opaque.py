@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 import tilewright as tvm
-from tilewright import tir
+from tilewright import te, tir
+from tilewright.ir.errors import LoweringError
 from tilewright.ir.functor import pre_order
 from tilewright.ir.stmt import Block
 from tilewright.script import tir as T
@@ -103,3 +105,18 @@ def test_buffers_whose_shape_uses_an_iterator(agree):
 def test_nothing_to_do_is_the_same_object():
     made = tvm.IRModule({"main": opaque(tiled)})
     assert Opaque(made) is made
+
+
+@pytest.mark.parametrize(
+    "make, reason",
+    [
+        (tir.transform.ConvertBlocksToOpaque, "block `C` still has an init"),
+        (tir.transform.LowerOpaqueBlock, "block `C` still has iterators"),
+    ],
+)
+def test_passes_run_before_their_time_say_so(make, reason):
+    A = te.placeholder((4, 5), name="A")
+    k = te.reduce_axis((0, 5), "k")
+    C = te.compute((4,), lambda i: te.sum(A[i, k], axis=k), name="C")
+    with pytest.raises(LoweringError, match=reason):
+        make()(tvm.IRModule({"main": te.create_prim_func([A, C])}))

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import re
+import sys
+import tempfile
 import threading
 from functools import lru_cache
 from pathlib import Path
@@ -44,6 +48,33 @@ def pool_text(triple: str) -> str:
     return "\n".join(lines) + "\n"
 
 
+@lru_cache(maxsize=64)
+def _check_known(triple: str, cpu: str, features: str) -> None:
+    """Refuse a CPU or feature that LLVM does not know.
+
+    LLVM itself complains on stderr only, and an unknown CPU may end the process later.
+    """
+    llvm = _llvm()
+    if not cpu and not features:
+        return
+    with _lock, tempfile.TemporaryFile() as said:
+        sys.stderr.flush()
+        kept = os.dup(2)
+        os.dup2(said.fileno(), 2)
+        try:
+            llvm.Target.from_triple(triple).create_target_machine(cpu=cpu, features=features)
+        finally:
+            os.dup2(kept, 2)
+            os.close(kept)
+        said.seek(0)
+        complaint = said.read().decode(errors="replace")
+    if "not a recognized processor" in complaint:
+        raise TargetError(f"LLVM knows no CPU {cpu!r} for {triple}; -mcpu=native is this machine's")
+    unknown = re.search(r"'([^']*)' is not a recognized feature", complaint)
+    if unknown:
+        raise TargetError(f"LLVM knows no feature {unknown[1]!r} for {triple}: see -mattr")
+
+
 class Machine:
     """A CPU to generate code for."""
 
@@ -54,6 +85,7 @@ class Machine:
             target = llvm.Target.from_triple(triple)
         except RuntimeError as err:
             raise TargetError(f"LLVM has no code generator for the triple {triple!r}: {err}") from None
+        _check_known(triple, cpu, features)
         self.machine = target.create_target_machine(
             cpu=cpu, features=features, opt=opt_level, reloc="pic", codemodel="default", abiname=abi
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Set
 from dataclasses import dataclass
 from typing import Any
@@ -91,7 +92,9 @@ def signature_of(func: PrimFunc, name: str, taken: Set[str] = frozenset()) -> Si
             params.append({"kind": "scalar", "name": p.name, "dtype": str(p.dtype)})
     arguments += [Argument(v, False) for v in symbols if v not in func.params]
     ret_type = _returned(func)
-    symbol = f"tw_{name}" if name in _RESERVED or name in taken else name
+    symbol = re.sub(r"[^A-Za-z0-9_]", "_", name)  # what C and LLVM can read
+    if not symbol or symbol[0].isdigit() or symbol in _RESERVED or name in taken:
+        symbol = f"tw_{symbol}"
     description = {
         "name": name,
         "symbol": symbol,

@@ -9,7 +9,7 @@ from ...arith import Analyzer, IterMapLevel, IterSplitExpr, IterSumExpr, detect_
 from ...ir.buffer import Buffer, BufferRegion
 from ...ir.equal import structural_equal
 from ...ir.expr import FloorDiv, FloorMod, IterVar, PrimExpr, Range, Var, const
-from ...ir.functor import pre_order, rewrite, vars_used
+from ...ir.functor import pre_order, rewrite, substitute, vars_used
 from ...ir.ops import (
     add,
     conjuncts,
@@ -35,7 +35,6 @@ __all__ = [
     "check_reads_made",
     "covered",
     "driven_kinds",
-    "inside_domain",
     "loops_around",
     "marked_loops",
     "made_box",
@@ -49,15 +48,6 @@ __all__ = [
 Box = list[tuple[PrimExpr, PrimExpr]]  # the first and last index along each dimension
 # For each iterator the first value, the number of values, and whether they may leave its domain at either end.
 Domains = Mapping[Var, tuple[PrimExpr, PrimExpr, tuple[bool, bool]]]
-
-
-def inside_domain(me: BlockRealize) -> PrimExpr:
-    """That the iterators of a block are in their domains."""
-    inside: PrimExpr = const(True, "bool")
-    for iv, value in zip(me.block.iter_vars, me.iter_values, strict=True):
-        inside = logical_and(inside, greater_equal(value, iv.dom.min))
-        inside = logical_and(inside, less(value, add(iv.dom.min, iv.dom.extent)))
-    return inside
 
 
 def loops_between(sch: Schedule, place: Stmt, b: BlockRealize) -> list[For] | None:
@@ -94,7 +84,8 @@ def made_box(sch: Schedule, place: Stmt, maker: BlockRealize, region: BufferRegi
             return None
         spots.append((var, rest, r.extent))
     used_values = [own[var][1] for var, _, _ in spots if var is not None]
-    spans = _spans(used_values, doms, _beyond_domain(sch, maker))
+    used = {var for var, _, _ in spots if var is not None}
+    spans = _spans(used_values, doms, _beyond_domain(sch, maker, used, doms))
     if spans is None:
         return None
     out: Box = []
@@ -110,17 +101,32 @@ def made_box(sch: Schedule, place: Stmt, maker: BlockRealize, region: BufferRegi
     return out
 
 
-def _beyond_domain(sch: Schedule, me: BlockRealize) -> PrimExpr:
-    """What the predicate says beyond keeping the iterators in their domains."""
-    out: PrimExpr = const(True, "bool")
+def _beyond_domain(
+    sch: Schedule, me: BlockRealize, used: set[Var], doms: Mapping[Var, Range]
+) -> PrimExpr:
+    """What the predicate says beyond keeping the used iterators in their domains.
+
+    Conditions on other iterators do not matter if they let some iteration through.
+    """
     conditions = conjuncts(me.predicate)
-    if conditions:
-        ana = sch.state.analyzer_at(me)
-        with ana.constraint_scope(inside_domain(me)):
-            for c in conditions:
-                if not ana.can_prove(c):
-                    out = logical_and(out, c)
-    return out
+    out: PrimExpr = const(True, "bool")
+    if not conditions:
+        return out
+    driving: set[Var] = set()
+    inside: PrimExpr = const(True, "bool")
+    for iv, value in zip(me.block.iter_vars, me.iter_values, strict=True):
+        if iv.var in used:
+            driving |= vars_used(value)
+            inside = logical_and(inside, greater_equal(value, iv.dom.min))
+            inside = logical_and(inside, less(value, add(iv.dom.min, iv.dom.extent)))
+    first: dict[Var, PrimExpr] = {v: r.min for v, r in doms.items()}
+    ana = sch.state.analyzer_at(me)
+    with ana.constraint_scope(inside):
+        for c in conditions:
+            apart = vars_used(c) <= doms.keys() and not vars_used(c) & driving
+            if not ana.can_prove(c) and not (apart and ana.can_prove(substitute(c, first))):
+                out = logical_and(out, c)
+    return sch.state.analyzer_at(me).simplify(out)  # loops that run once go from it
 
 
 def _spans(values: Sequence[PrimExpr], doms: Mapping[Var, Range], predicate: PrimExpr) -> Box | None:
@@ -244,11 +250,12 @@ def points_once(sch: Schedule, me: BlockRealize, crossed: Sequence[For], nest: S
     # Loops around may be taken along, if no two of all their iterations come to one point: the parts of
     # a split of a fused loop, `(i_0*4 + i_1) // 9` and `(i_0*4 + i_1) % 9`, are told apart together only.
     outer = [x for x in loops_around(sch, me) if x not in nest and not runs_once(sch, me, x)]
+    counters = {x.loop_var for x in (*loops_around(sch, me), *nest)}
     while True:
         doms = {x.loop_var: Range.from_min_extent(x.min, x.extent) for x in loops}
         inside: PrimExpr = const(True, "bool")
         for c in conjuncts(me.predicate):
-            if vars_used(c) <= doms.keys():
+            if doms.keys() >= vars_used(c) & counters:  # the sizes in it, `n`, are the same for all
                 inside = logical_and(inside, c)
         for predicate in (const(True, "bool"), inside):
             if not detect_iter_map(values, doms, predicate, IterMapLevel.Bijective, True).errors:

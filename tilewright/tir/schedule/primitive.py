@@ -11,7 +11,6 @@ from ...ir.errors import ScheduleError
 from ...ir.expr import FloatImm, IntImm, Var
 from ...ir.span import Span, user_span
 from ...ir.stmt import Stmt
-
 from .verify import check_step
 
 if TYPE_CHECKING:

@@ -177,6 +177,14 @@ def _check_loops(me: BlockRealize, nest: list[For]) -> None:
         }
         if len(kinds) > 1:
             refuse(f"loop `{x.loop_var.name}` drives both spatial and reduction iterators", at=x)
+    reducing = {x.loop_var for x in reduction_loops(me, nest)}
+    spatial: set[Var] = set()
+    for iv, value in zip(me.block.iter_vars, me.iter_values, strict=True):
+        if iv.iter_type != IterVar.CommReduce:
+            spatial |= vars_used(value)
+    for condition in conjuncts(me.predicate):
+        if vars_used(condition) & reducing and vars_used(condition) & spatial:
+            refuse(f"the condition `{condition}` ties spatial and reduction loops together", at=me)
 
 
 def _rfactor(

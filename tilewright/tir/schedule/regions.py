@@ -124,7 +124,7 @@ def box(sch: Schedule, place: Stmt, buffer: Buffer, sets: list[int_set.IntervalS
     out = []
     for s, dim in zip(sets, buffer.shape, strict=True):
         full = Range.from_min_extent(const(0, dim.dtype), dim)
-        if not s.has_lower_bound() or not s.has_upper_bound():
+        if s.is_nothing() or not s.has_lower_bound() or not s.has_upper_bound():
             out.append(full)
             continue
         low = ana.simplify(s.min_value)

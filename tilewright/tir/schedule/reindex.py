@@ -103,7 +103,8 @@ def _reindex_cache(
     doms = [iv.dom for iv in used]
     within = IndexMap([iv.var for iv in used], place)
     try:
-        shape = [r.min + r.extent for r in within.map_ranges(doms)]
+        boxes = within.map_ranges(doms)
+        shape = [r.min + r.extent for r in boxes]
         _, holes = within.non_surjective_inverse(doms)
     except ValueError as why:
         refuse(
@@ -120,6 +121,9 @@ def _reindex_cache(
             hint="choose factors that divide the iterators",
         )
     ana = Analyzer()
+    for r in boxes:
+        if not ana.can_prove(greater_equal(r.min, const(0, r.min.dtype))):
+            refuse(f"the map gives indices from {ana.simplify(r.min)} on, and they start at 0", at=me)
     suffix = scope.replace(".", "_")
     new = decl_buffer([ana.simplify(d) for d in shape], old.dtype, f"{old.name}_{suffix}", scope=scope)
     return _stage(sch, me, side, old, new, indices, used, place)

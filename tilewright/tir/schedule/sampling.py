@@ -150,7 +150,7 @@ def sample_partitioned_tile(
         sizes = _drawn(sch.rng, extent, n)
     else:
         outer, inner = partition_pos, n - partition_pos
-        extra = [d for d in _factors(extent // innerpart_factor)]
+        extra = _factors(extent // innerpart_factor)
         weights = [
             _ways(extent // innerpart_factor // d, outer) * _ways(d * innerpart_factor, inner) for d in extra
         ]

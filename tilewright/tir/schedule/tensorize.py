@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ...arith import Analyzer, IterMark, IterSumExpr, normalize_iter_map_to_expr, subspace_divide
 from ...ir.buffer import Buffer, BufferRegion, MatchBufferRegion
@@ -79,6 +79,10 @@ def _blockize_one(sch: Schedule, place: Stmt, me: BlockRealize, keep_units: bool
     pairs = _divide(me, outer, inner)
     made = _Divided(me.block, pairs[:-1], keep_units)
     outside, inside = (p.source for p in pairs[-1])
+    # A loop that runs once may stand in the condition on the outer loops, which it will not be around.
+    outside = substitute(outside, {x.loop_var: x.min for x in inner if is_one(x.extent)})
+    if vars_used(outside) & {x.loop_var for x in inner}:
+        refuse(f"the condition `{outside}` ties loops inside and outside of the block together", at=me)
     block = substitute(me.block.replace(iter_vars=made.inner_iters), made.table)
     init: Stmt | None = None
     if block.init is not None and made.reduces_outside:
@@ -194,7 +198,15 @@ def _blockize_many(sch: Schedule, place: Stmt | None, inside: list[BlockRealize]
         table[x.loop_var] = v
     body = part[0] if len(part) == 1 else SeqStmt(tuple(part))
     name = "_".join(r.block.name_hint for r in inside) + "_o"
+    own = _own_buffers(sch, part)
     around = refresh_regions(Block(iters, (), (), name, substitute(body, table)))
+    if own:  # memory that only the part uses goes with it
+        reads, writes = (tuple(r for r in regions if r.buffer not in own) for regions in (around.reads, around.writes))
+        around = around.replace(reads=reads, writes=writes, alloc_buffers=tuple(own))
+        holding = enclosing_block(sch, part[0])
+        assert holding is not None
+        kept = tuple(b for b in holding.alloc_buffers if b not in own)
+        sch.state.replace(holding, holding.replace(alloc_buffers=kept))
     made = BlockRealize(values, const(True, "bool"), around)
     if place is not None:
         sch.state.replace(place, made)
@@ -205,6 +217,25 @@ def _blockize_many(sch: Schedule, place: Stmt | None, inside: list[BlockRealize]
         whole = (*holder.seq[:at], made, *holder.seq[at + len(part) :])
         sch.state.replace(holder, whole[0] if len(whole) == 1 else SeqStmt(whole))
     return BlockRV(around.key, around.name_hint)
+
+
+def _own_buffers(sch: Schedule, part: list[Stmt]) -> list[Buffer]:
+    """The buffers of the scope that only some statements of it use."""
+    scope = enclosing_block(sch, part[0])
+    if scope is None:
+        return []
+    elsewhere: set[Buffer] = set()
+    stack: list[Any] = [scope.body]
+    while stack:
+        n = stack.pop()
+        if n in part:
+            continue
+        buffer = getattr(n, "buffer", None)
+        if isinstance(buffer, Buffer):
+            elsewhere.add(buffer)
+        stack.extend(n.children())
+    inside = {getattr(m, "buffer", None) for p in part for m in pre_order(p)}
+    return [b for b in scope.alloc_buffers if b in inside and b not in elsewhere]
 
 
 def _reduces(r: BlockRealize, var: Var) -> bool:

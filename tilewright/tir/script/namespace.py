@@ -37,7 +37,7 @@ from ...ir.printer_calls import DTYPE_FIRST, DTYPE_LAST, INFERRED, default_dtype
 from ...ir.printer_ranges import difference
 from ...ir.stmt import BufferStore, Evaluate, ForKind, Prefetch
 from ...ir.types import PointerType, PrimType, Type
-from .regions import region_of
+from .regions import as_load, region_of
 from .specs import (
     AllocateSpec,
     AllocBuffer,
@@ -370,7 +370,7 @@ def Let(expr: Any, where: Mapping[Var, Any]) -> PrimExpr:
     """`expr` with variables standing for values."""
     out = convert(expr)
     for name, value in reversed(list(where.items())):
-        out = _LetNode(name, convert(value), out)
+        out = _LetNode(name, convert(as_load(value) if isinstance(value, BufferRegion) else value), out)
     return out
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ...ir.errors import LoweringError
 from ...ir.expr import PrimExpr, Var
 from ...ir.function import PrimFunc
 from ...ir.functor import _Substitute
@@ -31,6 +32,11 @@ class _Opaque(_Substitute):
 
     def visit_BlockRealize(self, n: BlockRealize) -> BlockRealize:
         block = n.block
+        if block.init is not None:
+            raise LoweringError(
+                f"block `{block.name_hint}` still has an init, which runs at the start of its reduction: "
+                "without iterators nobody knows when that is; run tir.transform.LowerInitBlock() before"
+            )
         for iv, value in zip(block.iter_vars, n.iter_values, strict=True):
             self.table[iv.var] = self.visit(value)
         predicate = self.visit(n.predicate)

@@ -53,6 +53,11 @@ class _LowerBlocks(_Substitute):
 
     def visit_BlockRealize(self, n: BlockRealize) -> Stmt:
         block, predicate = n.block, self.visit(n.predicate)
+        if block.iter_vars or block.init is not None:
+            raise LoweringError(
+                f"block `{block.name_hint}` still has {'iterators' if block.iter_vars else 'an init'}; run "
+                "tir.transform.LowerInitBlock() and ConvertBlocksToOpaque() before LowerOpaqueBlock()"
+            )
         body = self.visit(block.body)
         for key, value in block.annotations.items():
             if key.startswith(("pragma_", "tir.attr.")):
