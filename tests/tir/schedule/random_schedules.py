@@ -451,7 +451,12 @@ def _layout(c: Chooser, n: tuple[int, ...]) -> None:
 
 MAPS: tuple[tuple[Any, ...], ...] = (
     (lambda i: (i // 4, i % 4), lambda i: (i % 2, i // 2), lambda i: (11 - i,)),
-    (lambda i, j: (j, i), lambda i, j: (i, j // 4, j % 4), lambda i, j: (i * 12 + j,), lambda i, j: (j // 2, i, j % 2)),
+    (
+        lambda i, j: (j, i),
+        lambda i, j: (i, j // 4, j % 4),
+        lambda i, j: (i * 12 + j,),
+        lambda i, j: (j // 2, i, j % 2),
+    ),
     (lambda i, j, k: (k, i, j), lambda i, j, k: (i, k // 4, j, k % 4), lambda i, j, k: (i * 12 + j, k)),
 )
 
@@ -544,7 +549,16 @@ STEPS: dict[str, Callable[[Chooser, tuple[int, ...]], Any]] = {
 
 # How often a step is taken; those that shape the nest come often, the rest seldom.
 _WEIGHTS = {"split": 4, "fuse": 2, "reorder": 3, "compute_at": 4, "reverse_compute_at": 4, "cache_read": 2}
-_WEIGHTS |= {"sampled_split": 2, "transform_layout": 2, "cache_write": 2, "rfactor": 2, "decompose_reduction": 2, "bind": 4, "parallel": 2, "vectorize": 2}
+_WEIGHTS |= {
+    "sampled_split": 2,
+    "transform_layout": 2,
+    "cache_write": 2,
+    "rfactor": 2,
+    "decompose_reduction": 2,
+    "bind": 4,
+    "parallel": 2,
+    "vectorize": 2,
+}
 
 
 def words(gpu: bool) -> list[str]:

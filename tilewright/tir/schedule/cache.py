@@ -217,6 +217,10 @@ def _copied(
     shared = [m for m in makers if shared_loop(sch, m, around) is not None]
     if shared and not _is_made(sch, anchor, around, shared, buffer, region, lasts):
         return _of_made(sch, anchor, around, shared, buffer)
+    if len(makers) == 1 and not shared and not _is_made(sch, anchor, around, makers, buffer, region, lasts):
+        whole = _of_made(sch, anchor, around, makers, buffer)
+        if _is_made(sch, anchor, around, makers, buffer, *whole[1:]):
+            return whole  # the readers' box has more than was ever made
     return anchor, region, lasts
 
 

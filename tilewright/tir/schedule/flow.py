@@ -57,10 +57,10 @@ def loops_between(sch: Schedule, place: Stmt, b: BlockRealize) -> list[For] | No
     while here is not None:
         if isinstance(here, For):
             out.append(here)
-        elif here is not b and not isinstance(here, SeqStmt):
-            return None
         if here is place:
             return out[::-1]
+        if here is not b and not isinstance(here, (For, SeqStmt)):
+            return None
         here = sch.state.index.parents[here]
     return None
 
@@ -101,9 +101,7 @@ def made_box(sch: Schedule, place: Stmt, maker: BlockRealize, region: BufferRegi
     return out
 
 
-def _beyond_domain(
-    sch: Schedule, me: BlockRealize, used: set[Var], doms: Mapping[Var, Range]
-) -> PrimExpr:
+def _beyond_domain(sch: Schedule, me: BlockRealize, used: set[Var], doms: Mapping[Var, Range]) -> PrimExpr:
     """What the predicate says beyond keeping the used iterators in their domains.
 
     Conditions on other iterators do not matter if they let some iteration through.
@@ -280,12 +278,15 @@ def marked_loops(sch: Schedule, n: Stmt) -> Iterable[For]:
 
 
 def unmade(
-    sch: Schedule, ana: Analyzer, place: Stmt, makers: Iterable[BlockRealize], buffer: Buffer, read: Box | None
+    sch: Schedule,
+    ana: Analyzer,
+    place: Stmt,
+    makers: Iterable[BlockRealize],
+    buffer: Buffer,
+    read: Box | None,
 ) -> bool:
     """Whether some of a box may not have been made by blocks while `place` ran once."""
-    boxes = [
-        made_box(sch, place, m, w) for m in makers for w in m.block.writes if w.buffer is buffer
-    ]
+    boxes = [made_box(sch, place, m, w) for m in makers for w in m.block.writes if w.buffer is buffer]
     return not boxes or not all(covered(ana, b, read) for b in boxes)
 
 

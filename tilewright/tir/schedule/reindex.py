@@ -91,6 +91,12 @@ def _reindex_cache(
     name, iters = me.block.name_hint, me.block.iter_vars
     _check_scope(scope, me)
     _, _, old = chosen_buffer(me, (side, which))
+    if side == "write" and me.block.annotations.get("buffer_dim_align"):
+        refuse(
+            f"block {name} has storage_align, which the copy of {old.name} would take on with other dimensions",
+            at=me,
+            hint="storage_align comes after",
+        )
     indices = _one_access(me, old, side)
     if len(index_map.initial_indices) != len(iters):
         refuse(

@@ -183,7 +183,11 @@ def sample_categorical(
         refuse(f"decision={decision}, and there are candidates 0 to {len(values) - 1}")
     sch.decision = decision
     chosen = values[decision]
-    return FloatImm(DataType("float32"), chosen) if isinstance(chosen, float) else IntImm("int32", int(chosen or 0))
+    return (
+        FloatImm(DataType("float32"), chosen)
+        if isinstance(chosen, float)
+        else IntImm("int32", int(chosen or 0))
+    )
 
 
 @primitive

@@ -39,7 +39,9 @@ class Report:
 
     def __str__(self) -> str:
         names = ", ".join(self.functions) or "nothing"
-        return f"{names}: {self.elements} elements agree with the origin (run by {self.how}, seed {self.seed})"
+        return (
+            f"{names}: {self.elements} elements agree with the origin (run by {self.how}, seed {self.seed})"
+        )
 
 
 def verify(sch: Schedule, seed: int = 0, arrays: Sequence[Any] | None = None) -> Report:
