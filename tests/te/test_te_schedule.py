@@ -653,3 +653,20 @@ def test_externs_and_scans_have_no_axes_to_schedule():
     y = np.zeros_like(x)
     tvm.build(s, [X, scanned], target="llvm")(x, y)
     np.testing.assert_allclose(y, x.cumsum(0))
+
+
+@pytest.mark.parametrize("how", [{"factor": 4}, {"nparts": 4}])
+@pytest.mark.parametrize("shape", ["n m", "5 n", "n 5"])
+def test_parts_of_a_fused_loop_over_symbols_run_in_parallel(shape, how):
+    sizes = {name: te.var(name) for name in "nm"}
+    dims = tuple(sizes.get(d) if d in sizes else int(d) for d in shape.split())
+    A = te.placeholder(dims, name="A")
+    B = te.compute(dims, lambda i, j: A[i, j] * 2, name="B")
+    s = te.create_schedule(B.op)
+    outer, _ = s[B].split(s[B].fuse(*B.op.axis), **how)
+    s[B].parallel(outer)
+    f = tvm.build(s, [A, B], "llvm")
+    a = np.arange(7 * 5, dtype="float32").reshape([7 if d == "n" else 5 for d in shape.split()])
+    out = np.zeros_like(a)
+    f(a, out)
+    assert (out == a * 2).all()

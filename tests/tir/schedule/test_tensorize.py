@@ -310,7 +310,6 @@ def test_blockize_of_blocks(expect, agree):
         def chain(A: T.Buffer((10,), "float32"), D: T.Buffer((10,), "float32")):
             # with T.block("root"):
             B = T.alloc_buffer((10,))
-            C = T.alloc_buffer((10,))
             for i in range(10):
                 with T.block("B"):
                     vi = T.axis.spatial(10, i)
@@ -318,8 +317,9 @@ def test_blockize_of_blocks(expect, agree):
                     T.writes(B[vi])
                     B[vi] = A[vi] + T.float32(1)
             with T.block("C_D_o"):
-                T.reads(B[0:10], C[0:10])
-                T.writes(C[0:10], D[0:10])
+                T.reads(B[0:10])
+                T.writes(D[0:10])
+                C = T.alloc_buffer((10,))
                 for i in range(10):
                     with T.block("C"):
                         vi = T.axis.spatial(10, i)
@@ -367,7 +367,6 @@ def test_blockize_of_blocks_in_a_loop(expect, agree):
         def chain(A: T.Buffer((10,), "float32"), D: T.Buffer((10,), "float32")):
             # with T.block("root"):
             B = T.alloc_buffer((10,))
-            C = T.alloc_buffer((10,))
             for i in range(10):
                 with T.block("B"):
                     vi = T.axis.spatial(10, i)
@@ -377,8 +376,9 @@ def test_blockize_of_blocks_in_a_loop(expect, agree):
             for i_0 in range(2):
                 with T.block("C_D_o"):
                     v_i_0 = T.axis.spatial(2, i_0)
-                    T.reads(B[v_i_0 * 5:v_i_0 * 5 + 5], C[v_i_0 * 5:v_i_0 * 5 + 5])
-                    T.writes(C[v_i_0 * 5:v_i_0 * 5 + 5], D[v_i_0 * 5:v_i_0 * 5 + 5])
+                    T.reads(B[v_i_0 * 5:v_i_0 * 5 + 5])
+                    T.writes(D[v_i_0 * 5:v_i_0 * 5 + 5])
+                    C = T.alloc_buffer((10,))
                     for ax0 in range(5):
                         with T.block("C"):
                             vi = T.axis.spatial(10, v_i_0 * 5 + ax0)
