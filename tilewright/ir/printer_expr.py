@@ -72,6 +72,9 @@ class ScriptExpr(ExprText):
             return Piece(f"{self.module_name}.{e.name_hint}")
         if isinstance(e, Op):
             return Piece(quoted(e.name))
+        if isinstance(e, Node):  # nothing of the language, such as a term of an iteration map
+            fields = ", ".join(f"{name}={self.value(getattr(e, name))}" for name in e._fields)
+            return Piece(f"{e.__class__.__name__}({fields})")
         return Piece(self.value(e))
 
     # -- leaves ------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import re
 import tempfile
@@ -93,6 +94,13 @@ class LLVMModule(Module):
                 f"{self.name} was built for {self.machine.triple} ({self.machine.cpu or 'generic'}), and this "
                 "is another machine: export_library it and run it there"
             )
+        here = ctypes.CDLL(None)
+        for f in self._optimized.functions:
+            if f.is_declaration and not f.name.startswith("llvm.") and not hasattr(here, f.name):
+                raise BuildError(
+                    f"{self.name} calls the C function {f.name}, which is not in this process: load the library "
+                    "that has it with ctypes.CDLL(path, ctypes.RTLD_GLOBAL) first"
+                )
         imports: dict[str, int] = {}
         if self.uses_parallel:
             join(_pool)

@@ -12,7 +12,18 @@ from ...ir.function import PrimFunc
 from ...ir.functor import Mutator, pre_order, vars_used
 from ...ir.op import Op
 from ...ir.ops import add, conjuncts, max_of, min_of, sub
-from ...ir.stmt import AttrStmt, Block, BlockRealize, BufferStore, For, IfThenElse, LetStmt, Stmt
+from ...ir.stmt import (
+    AttrStmt,
+    Block,
+    BlockRealize,
+    BufferStore,
+    DeclBuffer,
+    For,
+    IfThenElse,
+    LetStmt,
+    Stmt,
+    stmt_list,
+)
 
 __all__ = ["compact_buffer_allocation"]
 
@@ -56,8 +67,10 @@ class _Compact(Mutator):
 
     def visit_Block(self, n: Block) -> Block:
         allocs = []
+        # Statements by the pointers that they use, so that each buffer walks only over its own.
+        parts = [(part, _pointers(part)) for part in stmt_list(n.body)] if n.alloc_buffers else []
         for buffer in n.alloc_buffers:
-            region = self.region(n, buffer)
+            region = self.region([part for part, used in parts if buffer.data in used], buffer)
             if region is None:
                 allocs.append(buffer)
                 continue
@@ -73,12 +86,13 @@ class _Compact(Mutator):
             return made_block
         return made_block.replace(alloc_buffers=tuple(allocs))
 
-    def region(self, block: Block, buffer: Buffer) -> list[Range] | None:
-        """The box of `buffer` that is touched inside `block`; None if it cannot be told."""
+    def region(self, parts: Iterable[Stmt], buffer: Buffer) -> list[Range] | None:
+        """The box of `buffer` that the statements touch; None if it cannot be told."""
         if buffer.strides or not buffer.shape:
             return None
         found = _Accesses(buffer)
-        found.walk(block.body, self.sharers(buffer), [])
+        for part in parts:
+            found.walk(part, self.sharers(buffer), [])
         if found.opaque or not found.boxes:
             return None
         lows: list[PrimExpr] = []
@@ -133,6 +147,17 @@ class _Compact(Mutator):
             for r, s in zip(made.region, starts, strict=True)
         )
         return BufferRegion(buffer, region)
+
+
+def _pointers(n: Stmt) -> set[Var]:
+    """The pointers that a statement uses, bare or behind a buffer."""
+    out: set[Var] = set()
+    for m in pre_order(n):
+        if isinstance(m, (BufferLoad, BufferStore, BufferRegion, DeclBuffer)):
+            out.add(m.buffer.data)
+        elif isinstance(m, Var) and m.dtype.is_handle:
+            out.add(m)
+    return out
 
 
 def _same(a: PrimExpr, b: PrimExpr) -> bool:
