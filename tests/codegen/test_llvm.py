@@ -318,5 +318,7 @@ def test_a_function_may_have_the_name_of_a_c_function_that_it_calls() -> None:
 def test_a_missing_c_function_is_named() -> None:
     A = te.placeholder((4,), name="A")
     B = te.compute((4,), lambda i: tir.call_pure_extern("float32", "no_such_function", A[i]), name="B")
-    with pytest.raises(BuildError, match="calls the C function no_such_function, which is not in this process"):
+    with pytest.raises(
+        BuildError, match="calls the C function no_such_function, which is not in this process"
+    ):
         tvm.build(te.create_schedule(B.op), [A, B])(np.ones(4, "float32"), np.ones(4, "float32"))

@@ -1,5 +1,4 @@
 """Lowering: what goes in, the phases, passes of one's own in them, options, dumps."""
-# ruff: noqa: E501 -- texts of programs are as wide as they are
 
 from __future__ import annotations
 

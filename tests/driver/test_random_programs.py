@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-
 from random_programs import Program, programs, schedules
 
 import tilewright as tvm

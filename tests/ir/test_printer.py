@@ -1,7 +1,5 @@
 """The script form of expressions, statements, functions and modules."""
 
-# ruff: noqa: E501
-
 from __future__ import annotations
 
 import textwrap

@@ -1,7 +1,5 @@
 """What a script that is wrong is told: the place, the reason, the remedy."""
 
-# ruff: noqa: E501
-
 from __future__ import annotations
 
 import textwrap

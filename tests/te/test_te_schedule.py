@@ -1,5 +1,4 @@
 """`te.Schedule`: stages, their axes and relations, and what becomes of them."""
-# ruff: noqa: E501 -- texts of programs are as wide as they are
 
 from __future__ import annotations
 

@@ -59,7 +59,7 @@ def test_matmul_with_a_consumer():
                     T.reads(C[v_i, v_j])
                     T.writes(D[v_i, v_j])
                     D[v_i, v_j] = T.exp(C[v_i, v_j])
-        """,  # noqa: E501
+        """,
     )
 
 
@@ -102,7 +102,7 @@ def test_argmax_combines_both_parts_before_storing_either():
                     v_best_v1: T.float32 = T.max(best_v1[v_i], val[v_i, v_k])
                     best_v0[v_i] = v_best_v0
                     best_v1[v_i] = v_best_v1
-        """,  # noqa: E501
+        """,
     )
     assert [t.name for t in best] == ["best.v0", "best.v1"]
 
@@ -174,10 +174,7 @@ def test_where_puts_the_identity_in_place_of_what_does_not_count():
     B = te.compute((), lambda: te.max(A[k], axis=k, where=k > 3), name="B")
     store = blocks(te.create_prim_func([A, B]))["B"].body
     assert isinstance(store, BufferStore)
-    assert (
-        str(store.value)
-        == "T.max(B[()], T.if_then_else(v_k > 3, A[v_k], T.float32(\"-inf\")))"
-    )
+    assert str(store.value) == 'T.max(B[()], T.if_then_else(v_k > 3, A[v_k], T.float32("-inf")))'
 
 
 def test_init_takes_the_place_of_the_identity():
@@ -307,7 +304,7 @@ def test_indices_of_another_type():
                     T.reads(A[n - T.int64(1) - v_i, v_j])
                     T.writes(B[v_i, v_j])
                     B[v_i, v_j] = T.if_then_else(v_i < T.int64(2), A[n - T.int64(1) - v_i, v_j], T.float32(0)) + T.Cast("float32", T.Cast("int32", v_i))
-        """,  # noqa: E501
+        """,
     )
 
 

@@ -1,7 +1,6 @@
 """Instructions declared by tensor expressions: te.decl_tensor_intrin and s[…].tensorize."""
 
 # Expected texts are as long as they are; all loops of a nest have names, used or not.
-# ruff: noqa: E501, RUF059
 from __future__ import annotations
 
 import ctypes

@@ -60,7 +60,7 @@ class _Writer:
         self.kept: list[Any] = []  # what `seen` names by its address must live on
 
     def value(self, v: Any) -> Any:
-        if v is None or isinstance(v, (bool, str)) and not isinstance(v, DataType):
+        if v is None or (isinstance(v, (bool, str)) and not isinstance(v, DataType)):
             return v
         if isinstance(v, DataType):
             return {"dtype": str(v)}
@@ -138,7 +138,9 @@ class _Reader:
             raw = np.frombuffer(base64.b64decode(v["array"]), dtype=v["dtype"])
             return raw.reshape(v["shape"]).copy()
         if "module" in v:
-            return IRModule({name: self.value(f) for name, f in v["module"].items()}, attrs=self.value(v["attrs"]))
+            return IRModule(
+                {name: self.value(f) for name, f in v["module"].items()}, attrs=self.value(v["attrs"])
+            )
         if "dtype" in v:
             return DataType(v["dtype"])
         raise ValueError(f"{v!r} is nothing known")

@@ -20,7 +20,9 @@ def program() -> tuple[te.Schedule, list[te.Tensor], te.Tensor]:
     "axis, factor, offset, strides",
     [(1, 16, 1, (136, 17)), (1, 32, 0, (256, 32)), (0, 100, 4, (204, 16))],
 )
-def test_rows_lie_as_far_apart_as_asked(axis: int, factor: int, offset: int, strides: tuple[int, int]) -> None:
+def test_rows_lie_as_far_apart_as_asked(
+    axis: int, factor: int, offset: int, strides: tuple[int, int]
+) -> None:
     s, args, B = program()
     s[B].storage_align(B.op.axis[axis], factor, offset)
     text = tvm.lower(s, args).script()

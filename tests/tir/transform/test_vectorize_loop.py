@@ -1,5 +1,4 @@
 """Vectorised loops as vectors, or as loops where vectors cannot say it."""
-# ruff: noqa: E501 -- texts of programs are as wide as they are
 
 from __future__ import annotations
 
