@@ -109,7 +109,7 @@ def test_what_is_no_library_of_ours_is_refused(tmp_path: Path) -> None:
     for name in ("cut.so", "text.so", "arm.so"):
         with pytest.raises(tvm.TVMError, match=name):
             tvm.runtime.load_module(tmp_path / name)
-    with pytest.raises(FileNotFoundError, match="nowhere.so"):
+    with pytest.raises(FileNotFoundError, match=r"nowhere\.so"):
         tvm.runtime.load_module(tmp_path / "nowhere.so")
 
 

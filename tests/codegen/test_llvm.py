@@ -267,7 +267,7 @@ def test_thread_bindings_are_refused_on_a_cpu() -> None:
 def test_other_machines() -> None:
     mod = tvm.build(returns, target="llvm -mtriple=aarch64-linux-gnu")
     assert "ret" in mod.get_source("asm")
-    with pytest.raises(BuildError, match="aarch64-linux-gnu.*export_library it and run it there"):
+    with pytest.raises(BuildError, match=r"aarch64-linux-gnu.*export_library it and run it there"):
         mod(3)
     for triple in ("riscv64-unknown-linux-gnu", "x86_64-unknown-linux-gnu", "wasm32-unknown-unknown"):
         assert tvm.build(returns, target=f"llvm -mtriple={triple}").get_source("asm")

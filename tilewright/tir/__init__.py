@@ -162,7 +162,16 @@ _LAZY = {
     "InterpreterError": "interpret",
     "TensorIntrin": "tensor_intrin",
 }
-_MODULES = ("analysis", "interpret", "ir_builder", "schedule", "script", "stmt_functor", "tensor_intrin", "transform")
+_MODULES = (
+    "analysis",
+    "interpret",
+    "ir_builder",
+    "schedule",
+    "script",
+    "stmt_functor",
+    "tensor_intrin",
+    "transform",
+)
 
 
 def __getattr__(name: str) -> Any:

@@ -1,7 +1,5 @@
 """What blocks read and write; where buffers are used; which block a program is about."""
 
-# ruff: noqa: RUF059  (scripts name what they define)
-
 from __future__ import annotations
 
 from tilewright.ir.buffer import BufferRegion, decl_buffer

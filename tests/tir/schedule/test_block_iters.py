@@ -18,7 +18,9 @@ def on(func, block):
 def test_transform_block_layout(expect):
     sch, b = on(copy2d, "B")
     sch.transform_block_layout(b, lambda i, j: (i * 12 + j,))
-    expect(sch.mod["main"], """
+    expect(
+        sch.mod["main"],
+        """
         @T.prim_func
         def copy2d(A: T.Buffer((8, 12), "float32"), B: T.Buffer((8, 12), "float32")):
             # with T.block("root"):
@@ -28,14 +30,17 @@ def test_transform_block_layout(expect):
                     T.reads(A[v_ax0 // 12, v_ax0 % 12])
                     T.writes(B[v_ax0 // 12, v_ax0 % 12])
                     B[v_ax0 // 12, v_ax0 % 12] = A[v_ax0 // 12, v_ax0 % 12] + T.float32(1)
-        """)
+        """,
+    )
     keeps_meaning(copy2d, sch)
 
 
 def test_reduction_iterators_stay_reduction_iterators(expect):
     sch, c = on(matmul, "C")
     sch.transform_block_layout(c, lambda i, j, k: (k, i * 6 + j))
-    expect(sch.mod["main"], """
+    expect(
+        sch.mod["main"],
+        """
         @T.prim_func
         def matmul(A: T.Buffer((7, 5), "float32"), B: T.Buffer((5, 6), "float32"), C: T.Buffer((7, 6), "float32")):
             # with T.block("root"):
@@ -47,7 +52,8 @@ def test_reduction_iterators_stay_reduction_iterators(expect):
                     with T.init():
                         C[v_ax1 // 6, v_ax1 % 6] = T.float32(0)
                     C[v_ax1 // 6, v_ax1 % 6] = C[v_ax1 // 6, v_ax1 % 6] + A[v_ax1 // 6, v_ax0] * B[v_ax0, v_ax1 % 6]
-        """)
+        """,
+    )
     keeps_meaning(matmul, sch)
 
 
@@ -70,7 +76,9 @@ def test_the_old_loops_are_gone(refused):
 
 def test_kinds_are_not_mixed(expect, refused):
     sch, c = on(matmul, "C")
-    expect(refused(sch, lambda: sch.transform_block_layout(c, lambda i, j, k: (i, j * 5 + k))), """
+    expect(
+        refused(sch, lambda: sch.transform_block_layout(c, lambda i, j, k: (i, j * 5 + k))),
+        """
         transform_block_layout(C, index_map=lambda i, j, k: (i, j * 5 + k)): `j * 5 + k` mixes the spatial and the reduction iterators of block C
           at test_block_iters.py:LINE
 
@@ -86,7 +94,8 @@ def test_kinds_are_not_mixed(expect, refused):
           |             C[vi, vj] = C[vi, vj] + A[vi, vk] * B[vk, vj]
 
           hint: keep each new index to one kind
-        """)
+        """,
+    )
 
 
 @pytest.mark.parametrize(
@@ -115,7 +124,9 @@ def test_loops_must_be_the_iterators(expect, refused):
     sch, b = on(copy2d, "B")
     i, _j = sch.get_loops(b)
     sch.split(i, [2, 4])
-    expect(refused(sch, lambda: sch.transform_block_layout(b, lambda i, j: (j, i))), """
+    expect(
+        refused(sch, lambda: sch.transform_block_layout(b, lambda i, j: (j, i))),
+        """
         transform_block_layout(B, index_map=lambda i, j: (j, i)): iterator `vi` of block B is `i_0 * 4 + i_1`, not all of one loop of its own
           at test_block_iters.py:LINE
 
@@ -130,13 +141,16 @@ def test_loops_must_be_the_iterators(expect, refused):
           |             B[vi, vj] = A[vi, vj] + T.float32(1)
 
           hint: transform_block_layout before the loops are split, fused or moved
-        """)
+        """,
+    )
 
 
 def test_loops_must_be_plain(expect, refused):
     sch, b = on(copy2d, "B")
     sch.parallel(sch.get_loops(b)[0])
-    expect(refused(sch, lambda: sch.transform_block_layout(b, lambda i, j: (j, i))), """
+    expect(
+        refused(sch, lambda: sch.transform_block_layout(b, lambda i, j: (j, i))),
+        """
         transform_block_layout(B, index_map=lambda i, j: (j, i)): loop `i` is marked or annotated, which transform_block_layout would lose
           at test_block_iters.py:LINE
 
@@ -151,7 +165,8 @@ def test_loops_must_be_plain(expect, refused):
           |                 B[vi, vj] = A[vi, vj] + T.float32(1)
 
           hint: transform_block_layout first, then mark the loops
-        """)
+        """,
+    )
 
 
 def test_a_loop_that_holds_more(refused):
@@ -179,7 +194,9 @@ def test_ordered_iterators(refused):
 def test_reorder_block_iter_var(expect):
     sch, c = on(matmul, "C")
     sch.reorder_block_iter_var(c, [2, 1, 0])
-    expect(sch.mod["main"], """
+    expect(
+        sch.mod["main"],
+        """
         @T.prim_func
         def matmul(A: T.Buffer((7, 5), "float32"), B: T.Buffer((5, 6), "float32"), C: T.Buffer((7, 6), "float32")):
             # with T.block("root"):
@@ -191,7 +208,8 @@ def test_reorder_block_iter_var(expect):
                     with T.init():
                         C[vi, vj] = T.float32(0)
                     C[vi, vj] = C[vi, vj] + A[vi, vk] * B[vk, vj]
-        """)
+        """,
+    )
     keeps_meaning(matmul, sch)
 
 

@@ -37,7 +37,9 @@ def on(func, block):
 def test_transform_layout(expect):
     sch, b = on(pair, "B")
     sch.transform_layout(b, ("write", 0), lambda i, j: (i // 4, j, i % 4))
-    expect(sch.mod["main"], """
+    expect(
+        sch.mod["main"],
+        """
         @T.prim_func
         def pair(A: T.Buffer((16, 8), "float32"), C: T.Buffer((16, 8), "float32")):
             # with T.block("root"):
@@ -54,7 +56,8 @@ def test_transform_layout(expect):
                     T.reads(B[vi // 4, vj, vi % 4])
                     T.writes(C[vi, vj])
                     C[vi, vj] = B[vi // 4, vj, vi % 4] + T.float32(1)
-        """)
+        """,
+    )
     keeps_meaning(pair, sch)
 
 
@@ -79,7 +82,9 @@ def test_indices_are_simplified_with_the_iterators(expect):
     sch, b = on(pair, "B")
     sch.transform_layout(b, "B", lambda i, j: (i * 8 + j,))
     sch.transform_layout(b, "B", lambda k: (k // 8, k % 8))
-    expect(sch.mod["main"].body.block.body.seq[0], """
+    expect(
+        sch.mod["main"].body.block.body.seq[0],
+        """
         A = T.Buffer((16, 8))
         B = T.Buffer((16, 8))
         for i, j in T.grid(16, 8):
@@ -88,7 +93,8 @@ def test_indices_are_simplified_with_the_iterators(expect):
                 T.reads(A[vi, vj])
                 T.writes(B[vi, vj])
                 B[vi, vj] = A[vi, vj] * T.float32(2)
-        """)
+        """,
+    )
     keeps_meaning(pair, sch)
 
 
@@ -109,7 +115,9 @@ def test_regions_that_are_no_points(expect):
 
     sch, b = on(rows, "B")
     sch.transform_layout(b, "B", lambda i, j: (j // 4, i, j % 4))
-    expect(sch.mod["main"].body.block.body.seq[1], """
+    expect(
+        sch.mod["main"].body.block.body.seq[1],
+        """
         C = T.Buffer((8,))
         B = T.Buffer((2, 8, 4))
         for i in range(8):
@@ -120,7 +128,8 @@ def test_regions_that_are_no_points(expect):
                 C[vi] = T.float32(0)
                 for k in range(8):
                     C[vi] = C[vi] + B[k // 4, vi, k % 4]
-        """)
+        """,
+    )
     keeps_meaning(rows, sch)
 
 
@@ -128,7 +137,9 @@ def test_a_parameter_changes_what_the_function_takes(expect):
     sch, c = on(matmul, "C")
     sch.transform_layout(c, "B", lambda k, j: (j // 2, k, j % 2))
     sch.transform_layout(c, ("write", 0), lambda i, j: (j, i))
-    expect(sch.mod["main"], """
+    expect(
+        sch.mod["main"],
+        """
         @T.prim_func
         def matmul(A: T.Buffer((7, 5), "float32"), B: T.Buffer((3, 5, 2), "float32"), C: T.Buffer((6, 7), "float32")):
             # with T.block("root"):
@@ -140,7 +151,8 @@ def test_a_parameter_changes_what_the_function_takes(expect):
                     with T.init():
                         C[vj, vi] = T.float32(0)
                     C[vj, vi] = C[vj, vi] + A[vi, vk] * B[vj // 2, vk, vj % 2]
-        """)
+        """,
+    )
     a, b, _c_out = arrays(matmul)
     packed = IndexMap.from_func(lambda k, j: (j // 2, k, j % 2)).map_ndarray(b)
     got = np.zeros((6, 7), "float32")
@@ -155,7 +167,9 @@ def test_a_parameter_changes_what_the_function_takes(expect):
 def test_padding_is_written_after_the_last_writer(expect):
     sch, b = on(chain, "B")
     sch.transform_layout(b, "B", lambda i: (i // 4, i % 4), pad_value=7)
-    expect(sch.mod["main"].body.block.body.seq[1], """
+    expect(
+        sch.mod["main"].body.block.body.seq[1],
+        """
         B = T.Buffer((3, 4))
         for ax0, ax1 in T.grid(3, 4):
             with T.block("B_pad"):
@@ -164,7 +178,8 @@ def test_padding_is_written_after_the_last_writer(expect):
                 T.writes(B[v0, v1])
                 if v0 * 4 + v1 >= 10:
                     B[v0, v1] = T.float32(7)
-        """)
+        """,
+    )
     keeps_meaning(chain, sch)
 
 
@@ -174,7 +189,9 @@ def test_the_padding_of_a_buffer_that_is_private_to_an_iteration(expect):
     sch.compute_at(b, i)
     sch.transform_layout(b, "B", lambda i, j: (j // 3, i, j % 3), pad_value=0)
     sch.parallel(i)
-    expect(sch.mod["main"], """
+    expect(
+        sch.mod["main"],
+        """
         @T.prim_func
         def pair(A: T.Buffer((16, 8), "float32"), C: T.Buffer((16, 8), "float32")):
             # with T.block("root"):
@@ -199,14 +216,15 @@ def test_the_padding_of_a_buffer_that_is_private_to_an_iteration(expect):
                         T.reads(B[vj // 3, vi, vj % 3])
                         T.writes(C[vi, vj])
                         C[vi, vj] = B[vj // 3, vi, vj % 3] + T.float32(1)
-        """)
+        """,
+    )
     keeps_meaning(pair, sch, planned=True)
 
 
 def test_padding_by_a_function_of_the_new_indices():
     sch, b = on(chain, "B")
     sch.transform_layout(b, "B", lambda i: (i // 4, i % 4), pad_value=lambda o, k: o * 4 + k)
-    assert "B[v0, v1] = T.Cast(\"float32\", v0 * 4 + v1)" in str(sch.mod)
+    assert 'B[v0, v1] = T.Cast("float32", v0 * 4 + v1)' in str(sch.mod)
     keeps_meaning(chain, sch)
 
 
@@ -269,7 +287,9 @@ def test_after_other_steps():
 
 def test_padding_must_be_asked_for(expect, refused):
     sch, b = on(chain, "B")
-    expect(refused(sch, lambda: sch.transform_layout(b, "B", lambda i: (i // 4, i % 4))), """
+    expect(
+        refused(sch, lambda: sch.transform_layout(b, "B", lambda i: (i // 4, i % 4))),
+        """
         transform_layout(B, buffer='B', index_map=lambda i: (i // 4, i % 4)): B of shape (10) becomes (3, 4), and nothing is said about what the new elements hold (those where `axis0 * 4 + axis1 >= 10`)
           at test_layout.py:LINE
 
@@ -297,12 +317,15 @@ def test_padding_must_be_asked_for(expect, refused):
           |             D[vi] = C[vi] + B[vi]
 
           hint: give pad_value, or choose factors that divide the shape
-        """)
+        """,
+    )
 
 
 def test_elements_must_not_share_a_place(expect, refused):
     sch, b = on(chain, "B")
-    expect(refused(sch, lambda: sch.transform_layout(b, "B", lambda i: (i // 4,))), """
+    expect(
+        refused(sch, lambda: sch.transform_layout(b, "B", lambda i: (i // 4,))),
+        """
         transform_layout(B, buffer='B', index_map=lambda i: (i // 4,)): lambda i: (i // 4,) maps several values of `i` to the same index, so B cannot be laid out by it
           at test_layout.py:LINE
 
@@ -330,12 +353,15 @@ def test_elements_must_not_share_a_place(expect, refused):
           |             D[vi] = C[vi] + B[vi]
 
           hint: use a map that gives each element a place of its own, such as (i // 4, i % 4)
-        """)
+        """,
+    )
 
 
 def test_the_number_of_indices(expect, refused):
     sch, b = on(chain, "B")
-    expect(refused(sch, lambda: sch.transform_layout(b, "B", lambda i, j: (i, j))), """
+    expect(
+        refused(sch, lambda: sch.transform_layout(b, "B", lambda i, j: (i, j))),
+        """
         transform_layout(B, buffer='B', index_map=lambda i, j: (i, j)): the map takes 2 indices, and B has 1 dimensions
           at test_layout.py:LINE
 
@@ -361,12 +387,15 @@ def test_the_number_of_indices(expect, refused):
           |             T.reads(C[vi], B[vi])
           |             T.writes(D[vi])
           |             D[vi] = C[vi] + B[vi]
-        """)
+        """,
+    )
 
 
 def test_the_buffer_must_be_used_by_the_block(expect, refused):
     sch, b = on(chain, "B")
-    expect(refused(sch, lambda: sch.transform_layout(b, "D", lambda *i: i)), """
+    expect(
+        refused(sch, lambda: sch.transform_layout(b, "D", lambda *i: i)),
+        """
         transform_layout(B, buffer='D', index_map=lambda i_0: (i_0,)): block B uses no buffer named 'D'; it uses B, A
           at test_layout.py:LINE
 
@@ -392,7 +421,8 @@ def test_the_buffer_must_be_used_by_the_block(expect, refused):
           |             T.reads(C[vi], B[vi])
           |             T.writes(D[vi])
           |             D[vi] = C[vi] + B[vi]
-        """)
+        """,
+    )
     text = refused(sch, lambda: sch.transform_layout(b, ("write", 3), lambda i: (i,)))
     assert "the buffer is given as ('write', 3), and block B has 1 reads and 1 writes" in text
     assert text.endswith('hint: give ("read", index), ("write", index) or the name of the buffer')
@@ -415,7 +445,9 @@ def test_a_size_that_is_read_off_the_shape(expect, refused):
     def step():
         sch.transform_layout(b, "A", lambda i, j: (i // 4, j, i % 4), pad_value=0)
 
-    expect(refused(sch, step), """
+    expect(
+        refused(sch, step),
+        """
         transform_layout(A, buffer='A', index_map=lambda i, j: (i // 4, j, i % 4), pad_value=0): the function learns `n` from the shape of its parameter A, which would not show it any more
           at test_layout.py:LINE
 
@@ -431,7 +463,8 @@ def test_a_size_that_is_read_off_the_shape(expect, refused):
           |             A[vi, vj] = T.float32(0)
 
           hint: cache_read or cache_write the parameter, and transform the copy
-        """)
+        """,
+    )
     sch.transform_layout(b, "A", lambda i, j: (j, i))
     assert "A = T.match_buffer(a, (8, n))" in str(sch.mod)
 
@@ -450,7 +483,9 @@ def test_a_size_that_another_parameter_shows_too():
 def test_strides_are_not_lost(expect, refused):
     sch, b = on(pair, "B")
     sch.storage_align(b, 0, 0, 8, 1)
-    expect(refused(sch, lambda: sch.transform_layout(b, "B", lambda i, j: (j, i))), """
+    expect(
+        refused(sch, lambda: sch.transform_layout(b, "B", lambda i, j: (j, i))),
+        """
         transform_layout(B, buffer='B', index_map=lambda i, j: (j, i)): the strides of B were set by storage_align for the old layout
           at test_layout.py:LINE
 
@@ -472,7 +507,8 @@ def test_strides_are_not_lost(expect, refused):
           |             C[vi, vj] = B[vi, vj] + T.float32(1)
 
           hint: transform_layout first, then storage_align
-        """)
+        """,
+    )
 
 
 def test_what_does_not_go_through_indices(refused):
@@ -560,7 +596,9 @@ def test_separators_out_of_place(cuts, refused):
 def test_unsafe_set_dtype(expect):
     sch, b = on(chain, "B")
     sch.unsafe_set_dtype(b, 0, "float64")
-    expect(sch.mod["main"], """
+    expect(
+        sch.mod["main"],
+        """
         @T.prim_func
         def chain(A: T.Buffer((10,), "float32"), D: T.Buffer((10,), "float32")):
             # with T.block("root"):
@@ -584,7 +622,8 @@ def test_unsafe_set_dtype(expect):
                     T.reads(C[vi], B[vi])
                     T.writes(D[vi])
                     D[vi] = C[vi] + T.Cast("float32", B[vi])
-        """)
+        """,
+    )
     keeps_meaning(chain, sch)
 
 
@@ -618,7 +657,9 @@ def test_the_same_type_changes_nothing():
 
 def test_the_type_of_a_parameter_is_the_callers(expect, refused):
     sch, d = on(chain, "D")
-    expect(refused(sch, lambda: sch.unsafe_set_dtype(d, 0, "float16")), """
+    expect(
+        refused(sch, lambda: sch.unsafe_set_dtype(d, 0, "float16")),
+        """
         unsafe_set_dtype(D, buffer_index=0, dtype='float16'): D is a parameter of the function: who calls it decides of which type it is
           at test_layout.py:LINE
 
@@ -646,7 +687,8 @@ def test_the_type_of_a_parameter_is_the_callers(expect, refused):
           |             D[vi] = C[vi] + B[vi]
 
           hint: cache_write it, and change the type of the copy
-        """)
+        """,
+    )
     b = sch.get_block("B")
     assert "there is no type 'float33'" in refused(sch, lambda: sch.unsafe_set_dtype(b, 0, "float33"))
     text = refused(sch, lambda: sch.unsafe_set_dtype(b, 1, "float16"))

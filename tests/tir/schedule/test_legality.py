@@ -37,10 +37,13 @@ def said(sch, refused, step, block, *args):
 def test_a_window_reaches_into_other_iterations(expect, refused):
     sch = tir.Schedule(program(((6, 4), doubled), ((5, 4), lambda x, i, j: x[i, j] + x[i + 1, j])))
     i, j = sch.get_loops("B")
-    expect(said(sch, refused, "reverse_compute_at", "C", i), """
+    expect(
+        said(sch, refused, "reverse_compute_at", "C", i),
+        """
         reverse_compute_at(C, loop=i0): block C reads elements of B that an iteration of loop `i0` does not make
           hint: choose an outer loop, or bring the producer to it with compute_at
-        """)
+        """,
+    )
 
 
 def test_an_iteration_that_a_condition_leaves_out_makes_nothing(expect, refused):
@@ -48,10 +51,13 @@ def test_an_iteration_that_a_condition_leaves_out_makes_nothing(expect, refused)
     i, j = sch.get_loops("B")
     i0, i1 = sch.split(i, [3, None])
     i2, i3 = sch.split(i1, [None, 4])  # four iterations for two
-    expect(said(sch, refused, "reverse_compute_at", "C", i3), """
+    expect(
+        said(sch, refused, "reverse_compute_at", "C", i3),
+        """
         reverse_compute_at(C, loop=i0_1_1): block C reads elements of B that an iteration of loop `i0_1_1` does not make
           hint: choose an outer loop, or bring the producer to it with compute_at
-        """)
+        """,
+    )
     sch.reverse_compute_at("C", i2)
     assert sch.verify()
 
@@ -59,17 +65,22 @@ def test_an_iteration_that_a_condition_leaves_out_makes_nothing(expect, refused)
 def test_a_part_of_a_fused_loop_is_no_box(expect, refused):
     sch = tir.Schedule(program(((6, 4), doubled), ((6, 4), doubled)))
     outer, inner = sch.split(sch.fuse(*sch.get_loops("B")), [None, 6])
-    expect(said(sch, refused, "reverse_compute_at", "C", outer), """
+    expect(
+        said(sch, refused, "reverse_compute_at", "C", outer),
+        """
         reverse_compute_at(C, loop=i0_i1_fused_0): block C reads elements of B that an iteration of loop `i0_i1_fused_0` does not make
           hint: choose an outer loop, or bring the producer to it with compute_at
-        """)
+        """,
+    )
     sch.reverse_compute_at("C", inner)
     assert sch.verify()
 
 
 # ---------------------------------------------------------------------------- iterations at once
 def overlapping():
-    sch = tir.Schedule(program(((6, 4), doubled), ((5, 4), lambda x, i, j: x[i, j] + x[i + 1, j]), ((5, 4), doubled)))
+    sch = tir.Schedule(
+        program(((6, 4), doubled), ((5, 4), lambda x, i, j: x[i, j] + x[i + 1, j]), ((5, 4), doubled))
+    )
     i, j = sch.get_loops("C")
     sch.compute_at("B", i)
     return sch, i
@@ -92,12 +103,18 @@ def test_a_reader_may_not_leave_a_parallel_loop_whose_memory_it_reads(expect, re
     sch.compute_at("B", i)
     sch.parallel(i)
     (j,) = sch.get_loops("D")
-    expect(said(sch, refused, "compute_at", "C", j), """
+    expect(
+        said(sch, refused, "compute_at", "C", j),
+        """
         compute_at(C, loop=i): iterations of loop `i` may write the same elements of B (block B)
-        """)
-    expect(said(sch, refused, "compute_inline", "C"), """
+        """,
+    )
+    expect(
+        said(sch, refused, "compute_inline", "C"),
+        """
         compute_inline(C): iterations of loop `i` may write the same elements of B (block B)
-        """)
+        """,
+    )
 
 
 def test_a_block_that_does_not_depend_on_a_parallel_loop(expect, refused):
@@ -110,9 +127,12 @@ def test_a_block_that_does_not_depend_on_a_parallel_loop(expect, refused):
     sch.compute_at(copy, i)
     sch.parallel(i)
     _, ax0 = sch.get_loops(copy)
-    expect(said(sch, refused, "reverse_compute_at", "B", ax0), """
+    expect(
+        said(sch, refused, "reverse_compute_at", "B", ax0),
+        """
         reverse_compute_at(B, loop=ax0): loop `i` drives no iterator of block B, so all its iterations write the same place
-        """)
+        """,
+    )
 
 
 def test_iterations_that_write_the_same(expect, refused):
@@ -125,9 +145,12 @@ def test_iterations_that_write_the_same(expect, refused):
 
     sch = tir.Schedule(shifted)
     i, j = sch.get_loops("B")
-    expect(lines(refused(sch, lambda: sch.parallel(i))), """
+    expect(
+        lines(refused(sch, lambda: sch.parallel(i))),
+        """
         parallel(i): iterations of loop `i` may write the same elements of B (block B)
-        """)
+        """,
+    )
     sch.parallel(j)
 
 
@@ -152,10 +175,13 @@ def test_loops_of_both_kinds_keep_their_order(expect, refused):
     i, j, k = sch.get_loops("C")
     fused = sch.fuse(j, k)
     outer, inner = sch.split(fused, [None, 4])
-    expect(lines(refused(sch, lambda: sch.reorder(inner, outer))), """
+    expect(
+        lines(refused(sch, lambda: sch.reorder(inner, outer))),
+        """
         reorder(j_k_fused_1, j_k_fused_0): loop `j_k_fused_0` drives spatial and reduction iterators of block C alike, so its order must stay
           hint: decompose_reduction first, or do not fuse the reduction with other loops
-        """)
+        """,
+    )
 
 
 def test_a_loop_that_computes_anew_stays_outside_of_the_reduction(expect, refused):
@@ -167,10 +193,13 @@ def test_a_loop_that_computes_anew_stays_outside_of_the_reduction(expect, refuse
     i, j = sch.get_loops("C")
     sch.compute_at("B", i)
     i, ax0, ax1 = sch.get_loops("B")
-    expect(said(sch, refused, "decompose_reduction", "B", i), """
+    expect(
+        said(sch, refused, "decompose_reduction", "B", i),
+        """
         decompose_reduction(B, loop=i): loop `i` comes to elements of block B more than once, and each time the reduction has to start anew
           hint: decompose at `ax1`
-        """)
+        """,
+    )
     sch.reorder(ax1, ax0)
     sch.decompose_reduction("B", ax1)
     assert sch.verify()
@@ -183,9 +212,12 @@ def test_rfactor_where_a_condition_ties_loops_together(expect, refused):
     sch = tir.Schedule(te.create_prim_func([A, B]))
     fused = sch.fuse(*sch.get_loops("B"))
     a, b, c = sch.split(fused, [None, 3, 3])
-    expect(lines(refused(sch, lambda: sch.rfactor(c))), """
+    expect(
+        lines(refused(sch, lambda: sch.rfactor(c))),
+        """
         rfactor(i_j_k_fused_2): the condition `i_j_k_fused_0 * 9 + i_j_k_fused_1 * 3 + i_j_k_fused_2 < 12` ties spatial and reduction loops together
-        """)
+        """,
+    )
 
 
 def test_rfactor_keeps_conditions_on_loops_that_drive_nothing():
@@ -221,9 +253,12 @@ def test_a_consumer_with_more_points_than_its_producer(expect, refused):
         return te.if_then_else(i < 6, x[i, j], tir.const(1, "float32"))
 
     sch = tir.Schedule(program(((6, 4), doubled), ((8, 4), padded)))
-    expect(said(sch, refused, "reverse_compute_inline", "C"), """
+    expect(
+        said(sch, refused, "reverse_compute_inline", "C"),
+        """
         reverse_compute_inline(C): block C has more points than block B along `v_i0`, and these would not be computed
-        """)
+        """,
+    )
 
 
 def test_a_copy_takes_only_what_was_made(expect):
@@ -235,7 +270,9 @@ def test_a_copy_takes_only_what_was_made(expect):
     sch.compute_at("B", i)
     sch.cache_write("B", 0, "local")
     assert sch.verify()
-    expect(sch.mod["main"], """
+    expect(
+        sch.mod["main"],
+        """
         @T.prim_func
         def main(A: T.Buffer((6, 4), "float32"), C: T.Buffer((6, 4), "float32")):
             T.func_attr({"tir.noalias": T.bool(True)})
@@ -265,7 +302,8 @@ def test_a_copy_takes_only_what_was_made(expect):
                         T.reads(B[v_i0 - 1:v_i0 + 1, v_i1])
                         T.writes(C[v_i0, v_i1])
                         C[v_i0, v_i1] = T.if_then_else(v_i0 >= 1, B[v_i0 - 1, v_i1], T.float32(3)) + B[v_i0, v_i1]
-        """)
+        """,
+    )
 
 
 def test_what_was_made_of_a_fused_loop_cannot_be_copied(expect, refused):
@@ -299,9 +337,12 @@ def test_a_map_of_a_copy_to_indices_below_zero(expect, refused):
     sch = tir.Schedule(program(((6, 4), doubled)))
     block = sch.get_block("B")
     step = lambda: sch.reindex_cache_write(block, 0, "global", lambda i, j: (3 - i, j))
-    expect(lines(refused(sch, step)), """
+    expect(
+        lines(refused(sch, step)),
+        """
         reindex_cache_write(B, write_buffer_index=0, storage_scope='global', index_map=lambda i, j: (3 - i, j)): the map gives indices from -2 on, and they start at 0
-        """)
+        """,
+    )
 
 
 @pytest.mark.parametrize("factor", [2, 3, 4])

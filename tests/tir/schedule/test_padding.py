@@ -45,7 +45,9 @@ def test_decompose_padding(expect):
     sch, b, (i,) = on(pad1d, "block")
     assert sch.can_decompose_padding(b, i)
     assert sch.decompose_padding(b, i).name == "block_pad_const"
-    expect(sch.mod["main"], """
+    expect(
+        sch.mod["main"],
+        """
         @T.prim_func
         def pad1d(x: T.Buffer((128,), "int32"), y: T.Buffer((140,), "int32")):
             # with T.block("root"):
@@ -61,14 +63,17 @@ def test_decompose_padding(expect):
                     T.reads(x[vi])
                     T.writes(y[vi + 6])
                     y[vi + 6] = x[vi]
-        """)
+        """,
+    )
     keeps_meaning(pad1d, sch)
 
 
 def test_a_box_in_two_dimensions(expect):
     sch, b, (i, _j) = on(pad2d, "pad")
     sch.decompose_padding(b, i)
-    expect(sch.mod["main"].body.block.body.seq[1], """
+    expect(
+        sch.mod["main"].body.block.body.seq[1],
+        """
         x = T.Buffer((6, 5))
         y = T.Buffer((8, 9))
         for i, j in T.grid(6, 5):
@@ -77,14 +82,17 @@ def test_a_box_in_two_dimensions(expect):
                 T.reads(x[vi, vj])
                 T.writes(y[vi + 1, vj + 2])
                 y[vi + 1, vj + 2] = x[vi, vj]
-        """)
+        """,
+    )
     keeps_meaning(pad2d, sch)
 
 
 def test_at_an_inner_loop_the_outer_condition_stays(expect):
     sch, b, (_i, j) = on(pad2d, "pad")
     sch.decompose_padding(b, j)
-    expect(sch.mod["main"].body.block.body.seq[0], """
+    expect(
+        sch.mod["main"].body.block.body.seq[0],
+        """
         y = T.Buffer((8, 9))
         x = T.Buffer((6, 5))
         for i in range(8):
@@ -101,7 +109,8 @@ def test_at_an_inner_loop_the_outer_condition_stays(expect):
                     T.reads(x[vi - 1, vj])
                     T.writes(y[vi, vj + 2])
                     y[vi, vj + 2] = x[vi - 1, vj]
-        """)
+        """,
+    )
     keeps_meaning(pad2d, sch)
 
 
@@ -110,7 +119,9 @@ def test_loops_that_are_not_the_iterators(expect):
     _j_0, j_1 = sch.split(j, [None, 4])
     sch.vectorize(j_1)
     sch.decompose_padding(b, i)
-    expect(sch.mod["main"].body.block.body.seq[1], """
+    expect(
+        sch.mod["main"].body.block.body.seq[1],
+        """
         x = T.Buffer((6, 5))
         y = T.Buffer((8, 9))
         for i, j_0 in T.grid(6, 3):
@@ -122,7 +133,8 @@ def test_loops_that_are_not_the_iterators(expect):
                     T.reads(x[vi, vj - 2])
                     T.writes(y[vi + 1, vj])
                     y[vi + 1, vj] = x[vi, vj - 2]
-        """)
+        """,
+    )
     keeps_meaning(pad2d, sch)
 
 
@@ -165,7 +177,9 @@ def test_padding_without_an_inside():
 def test_a_block_that_is_no_padding(expect, refused):
     sch, b, (i, _j) = on(copy2d, "B")
     assert not sch.can_decompose_padding(b, i)
-    expect(refused(sch, lambda: sch.decompose_padding(b, i)), """
+    expect(
+        refused(sch, lambda: sch.decompose_padding(b, i)),
+        """
         decompose_padding(B, loop=i): block B stores `A[vi, vj] + T.float32(1)`, which is not if_then_else(inside, value, constant)
           at test_padding.py:LINE
 
@@ -177,7 +191,8 @@ def test_a_block_that_is_no_padding(expect, refused):
           |             T.reads(A[vi, vj])
           |             T.writes(B[vi, vj])
           |             B[vi, vj] = A[vi, vj] + T.float32(1)
-        """)
+        """,
+    )
 
 
 def test_other_refusals_of_decompose_padding(refused):
@@ -225,7 +240,9 @@ def test_other_refusals_of_decompose_padding(refused):
 def test_pad_einsum(expect):
     sch, c, _ = on(matmul, "C")
     sch.pad_einsum(c, [4, 4, 4])
-    expect(sch.mod["main"], """
+    expect(
+        sch.mod["main"],
+        """
         @T.prim_func
         def matmul(A: T.Buffer((7, 5), "float32"), B: T.Buffer((5, 6), "float32"), C: T.Buffer((7, 6), "float32")):
             # with T.block("root"):
@@ -258,7 +275,8 @@ def test_pad_einsum(expect):
                     T.reads(C_pad[v0, v1])
                     T.writes(C[v0, v1])
                     C[v0, v1] = C_pad[v0, v1]
-        """)
+        """,
+    )
     keeps_meaning(matmul, sch)
 
 
@@ -326,7 +344,9 @@ def test_what_the_padding_would_add(expect, refused):
                 C[vi] = C[vi] + A[vi, vk] * W[vi]
 
     sch, c, _ = on(scaled, "C")
-    expect(refused(sch, lambda: sch.pad_einsum(c, [1, 4])), """
+    expect(
+        refused(sch, lambda: sch.pad_einsum(c, [1, 4])),
+        """
         pad_einsum(C, padding=[1, 4]): the padding of reduction iterator `vk` would change the sum: `C[vi] + A[vi, vk] * W[vi]` does not add zero where the elements are zero
           at test_padding.py:LINE
 
@@ -342,7 +362,8 @@ def test_what_the_padding_would_add(expect, refused):
           |             C[vi] = C[vi] + A[vi, vk] * W[vi]
 
           hint: leave the padding of `vk` at 1
-        """)
+        """,
+    )
     sch.pad_einsum(c, [4, 1])
     keeps_meaning(scaled, sch)
 

@@ -20,7 +20,9 @@ def test_loop_partition(expect):
     sch, (i, _j) = on(copy2d, "B")
     parts = sch.loop_partition(i, [2, 4])
     assert [p.name for p in parts] == ["i0", "i1", "i2"]
-    expect(sch.mod["main"], """
+    expect(
+        sch.mod["main"],
+        """
         @T.prim_func
         def copy2d(A: T.Buffer((8, 12), "float32"), B: T.Buffer((8, 12), "float32")):
             # with T.block("root"):
@@ -47,7 +49,8 @@ def test_loop_partition(expect):
                         T.reads(A[vi, vj])
                         T.writes(B[vi, vj])
                         B[vi, vj] = A[vi, vj] + T.float32(1)
-        """)
+        """,
+    )
     keeps_meaning(copy2d, sch)
 
 
@@ -94,7 +97,9 @@ def test_a_reduction_loop_without_its_init():
 
 def test_a_reduction_loop_with_its_init(expect, refused):
     sch, (_i, _j, k) = on(matmul, "C")
-    expect(refused(sch, lambda: sch.loop_partition(k, [2, None])), """
+    expect(
+        refused(sch, lambda: sch.loop_partition(k, [2, None])),
+        """
         loop_partition(k, factors=[2, None]): loop `k` carries the reduction of block C, and each piece would start it anew
           at test_partition.py:LINE
 
@@ -110,7 +115,8 @@ def test_a_reduction_loop_with_its_init(expect, refused):
           |             C[vi, vj] = C[vi, vj] + A[vi, vk] * B[vk, vj]
 
           hint: decompose_reduction first
-        """)
+        """,
+    )
 
 
 def test_what_was_there_is_gone(refused):
@@ -125,7 +131,9 @@ def test_what_was_there_is_gone(refused):
 
 def test_more_than_there_is(expect, refused):
     sch, (i, _j) = on(copy2d, "B")
-    expect(refused(sch, lambda: sch.loop_partition(i, [4, 5])), """
+    expect(
+        refused(sch, lambda: sch.loop_partition(i, [4, 5])),
+        """
         loop_partition(i, factors=[4, 5]): the pieces have 9 iterations and loop `i` has 8
           at test_partition.py:LINE
 
@@ -139,7 +147,8 @@ def test_more_than_there_is(expect, refused):
           |             B[vi, vj] = A[vi, vj] + T.float32(1)
 
           hint: choose smaller pieces
-        """)
+        """,
+    )
     assert "nothing of loop `i` is left for the piece that is None" in refused(
         sch, lambda: sch.loop_partition(i, [8, None])
     )
@@ -163,7 +172,9 @@ def test_merge(expect):
     loops = [sch.get_loops(sch.get_block(b))[0] for b in "BCD"]
     merged = sch.merge(*loops)
     assert merged.name == "i_m"
-    expect(sch.mod["main"], """
+    expect(
+        sch.mod["main"],
+        """
         @T.prim_func
         def chain(A: T.Buffer((10,), "float32"), D: T.Buffer((10,), "float32")):
             # with T.block("root"):
@@ -185,7 +196,8 @@ def test_merge(expect):
                     T.reads(C[vi], B[vi])
                     T.writes(D[vi])
                     D[vi] = C[vi] + B[vi]
-        """)
+        """,
+    )
     keeps_meaning(chain, sch)
 
 
@@ -205,7 +217,9 @@ def test_merge_takes_the_loops_around_along(expect):
     sch = tir.Schedule(squares)
     c, d = (sch.get_loops(sch.get_block(b)) for b in "CD")
     sch.merge(c[1], d[1])
-    expect(sch.mod["main"], """
+    expect(
+        sch.mod["main"],
+        """
         @T.prim_func
         def squares(A: T.Buffer((4, 6), "float32"), C: T.Buffer((4, 6), "float32"), D: T.Buffer((4, 6), "float32")):
             # with T.block("root"):
@@ -220,7 +234,8 @@ def test_merge_takes_the_loops_around_along(expect):
                     T.reads(C[vi, vj], A[vi, vj])
                     T.writes(D[vi, vj])
                     D[vi, vj] = C[vi, vj] + A[vi, vj]
-        """)
+        """,
+    )
     keeps_meaning(squares, sch)
 
 
@@ -247,7 +262,9 @@ def test_merge_of_what_needs_later_iterations(expect, refused):
 
     sch = tir.Schedule(flip)
     loops = [sch.get_loops(sch.get_block(b))[0] for b in "BC"]
-    expect(refused(sch, lambda: sch.merge(*loops)), """
+    expect(
+        refused(sch, lambda: sch.merge(*loops)),
+        """
         merge(i, i): an iteration may use elements of B that a later one of another loop makes (blocks B and C)
           at test_partition.py:LINE
 
@@ -268,7 +285,8 @@ def test_merge_of_what_needs_later_iterations(expect, refused):
           |             C[vi] = B[7 - vi]
 
           hint: compute_at or reverse_compute_at computes what an iteration needs inside it
-        """)
+        """,
+    )
 
 
 def test_merge_of_a_reduction_with_its_reader(refused):

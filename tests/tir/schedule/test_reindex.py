@@ -38,7 +38,9 @@ def test_reindex_what_is_read(expect):
     sch, c = on(conv, "C")
     made = sch.reindex(c, ("read", 0))
     assert made.name == "A_reindex"
-    expect(sch.mod["main"], """
+    expect(
+        sch.mod["main"],
+        """
         @T.prim_func
         def conv(A: T.Buffer((10,), "float32"), W: T.Buffer((3,), "float32"), C: T.Buffer((8,), "float32")):
             # with T.block("root"):
@@ -57,14 +59,17 @@ def test_reindex_what_is_read(expect):
                     with T.init():
                         C[vi] = T.float32(0)
                     C[vi] = C[vi] + A_reindex[vi, vk] * W[vk]
-        """)
+        """,
+    )
     keeps_meaning(conv, sch)
 
 
 def test_reindex_what_is_written(expect):
     sch, c = on(spread, "C")
     sch.reindex(c, ("write", 0))
-    expect(sch.mod["main"], """
+    expect(
+        sch.mod["main"],
+        """
         @T.prim_func
         def spread(A: T.Buffer((4,), "float32"), C: T.Buffer((8,), "float32")):
             # with T.block("root"):
@@ -81,7 +86,8 @@ def test_reindex_what_is_written(expect):
                     T.reads(C_reindex[v0])
                     T.writes(C[v0 * 2 + 1])
                     C[v0 * 2 + 1] = C_reindex[v0]
-        """)
+        """,
+    )
     keeps_meaning(spread, sch)
 
 
@@ -119,7 +125,9 @@ def test_several_places(expect, refused):
                 C[vi] = A[vi] + A[vi + 1]
 
     sch, c = on(sums, "C")
-    expect(refused(sch, lambda: sch.reindex(c, ("read", 0))), """
+    expect(
+        refused(sch, lambda: sch.reindex(c, ("read", 0))),
+        """
         reindex(C, buffer=['read', 0]): block C uses A at several places
           at test_reindex.py:LINE
 
@@ -131,7 +139,8 @@ def test_several_places(expect, refused):
           |             T.reads(A[vi:vi + 2])
           |             T.writes(C[vi])
           |             C[vi] = A[vi] + A[vi + 1]
-        """)
+        """,
+    )
 
 
 def test_a_guarded_read(expect, refused):
@@ -143,7 +152,9 @@ def test_a_guarded_read(expect, refused):
                 C[vi] = T.if_then_else(vi >= 1 and vi < 7, A[vi - 1], T.float32(0))
 
     sch, c = on(guarded, "C")
-    expect(refused(sch, lambda: sch.reindex(c, ("read", 0))), """
+    expect(
+        refused(sch, lambda: sch.reindex(c, ("read", 0))),
+        """
         reindex(C, buffer=['read', 0]): `vi - 1` may lie outside of A, which block C reads only under a condition
           at test_reindex.py:LINE
 
@@ -155,14 +166,17 @@ def test_a_guarded_read(expect, refused):
           |             T.reads(A[vi - 1])
           |             T.writes(C[vi])
           |             C[vi] = T.if_then_else(vi >= 1 and vi < 7, A[vi - 1], T.float32(0))
-        """)
+        """,
+    )
 
 
 def test_what_is_made_in_the_same_nest(expect, refused):
     sch, b = on(chain, "B")
     c = sch.get_block("C")
     sch.reverse_compute_at(c, sch.get_loops(b)[0])
-    expect(refused(sch, lambda: sch.reindex(c, ("read", 0))), """
+    expect(
+        refused(sch, lambda: sch.reindex(c, ("read", 0))),
+        """
         reindex(C, buffer=['read', 0]): block B makes B in the same loop nest, so it is not complete before
           at test_reindex.py:LINE
 
@@ -189,7 +203,8 @@ def test_what_is_made_in_the_same_nest(expect, refused):
           |             D[vi] = C[vi] + B[vi]
 
           hint: do this before the blocks are moved together
-        """)
+        """,
+    )
     assert "block C reads B in the same loop nest, before the copy" in refused(
         sch, lambda: sch.reindex(b, ("write", 0))
     )
@@ -260,7 +275,9 @@ def test_loops_that_leave_points_out(expect, refused):
                 C[vi] = A[vi]
 
     sch, c = on(some, "C")
-    expect(refused(sch, lambda: sch.reindex(c, ("write", 0))), """
+    expect(
+        refused(sch, lambda: sch.reindex(c, ("write", 0))),
+        """
         reindex(C, buffer=['write', 0]): the loops may leave out values of iterator `vi` of block C, which the copy would write to C
           at test_reindex.py:LINE
 
@@ -274,7 +291,8 @@ def test_loops_that_leave_points_out(expect, refused):
           |             C[vi] = A[vi]
 
           hint: do this before the blocks are moved
-        """)
+        """,
+    )
     sch.reindex(c, ("read", 0))
     keeps_meaning(some, sch)
 
@@ -285,7 +303,9 @@ def test_reindex_cache(expect):
     read = sch.reindex_cache_read(c, 1, "shared", lambda i, j, k: (j, k))
     write = sch.reindex_cache_write(c, 0, "local", lambda i, j, k: (j // 2, i, j % 2))
     assert (read.name, write.name) == ("B_shared", "C_local")
-    expect(sch.mod["main"], """
+    expect(
+        sch.mod["main"],
+        """
         @T.prim_func
         def matmul(A: T.Buffer((7, 5), "float32"), B: T.Buffer((5, 6), "float32"), C: T.Buffer((7, 6), "float32")):
             # with T.block("root"):
@@ -311,14 +331,15 @@ def test_reindex_cache(expect):
                     T.reads(C_local[v1 // 2, v0, v1 % 2])
                     T.writes(C[v0, v1])
                     C[v0, v1] = C_local[v1 // 2, v0, v1 % 2]
-        """)
+        """,
+    )
     keeps_meaning(matmul, sch)
 
 
 def test_reindex_cache_with_more_iterators_than_the_buffer_has():
     sch, c = on(matmul, "C")
     sch.reindex_cache_read(c, 1, "shared", lambda *v: (v[0], v[1] // 2, v[2], v[1] % 2))
-    assert "B_shared = T.alloc_buffer((7, 3, 5, 2), scope=\"shared\")" in str(sch.mod)
+    assert 'B_shared = T.alloc_buffer((7, 3, 5, 2), scope="shared")' in str(sch.mod)
     keeps_meaning(matmul, sch)
 
 
@@ -341,7 +362,9 @@ def test_points_for_which_nothing_was_made(refused):
 
 def test_places_must_not_be_shared(expect, refused):
     sch, c = on(matmul, "C")
-    expect(refused(sch, lambda: sch.reindex_cache_read(c, 0, "shared", lambda i, j, k: (k,))), """
+    expect(
+        refused(sch, lambda: sch.reindex_cache_read(c, 0, "shared", lambda i, j, k: (k,))),
+        """
         reindex_cache_read(C, read_buffer_index=0, storage_scope='shared', index_map=lambda i, j, k: (k,)): lambda vi, vk: (vk,) maps several values of `vi` to the same index, so elements of A would share a place
           at test_reindex.py:LINE
 
@@ -357,7 +380,8 @@ def test_places_must_not_be_shared(expect, refused):
           |             C[vi, vj] = C[vi, vj] + A[vi, vk] * B[vk, vj]
 
           hint: let the map tell all iterators apart that choose the element
-        """)
+        """,
+    )
 
 
 def test_arguments_of_reindex_cache(refused):
@@ -388,7 +412,9 @@ def test_cache_inplace(expect):
     sch, a = on(inplace, "A")
     load, store = sch.cache_inplace(a, 0, "local")
     assert (load.name, store.name) == ("A_local", "A_local_1")
-    expect(sch.mod["main"], """
+    expect(
+        sch.mod["main"],
+        """
         @T.prim_func
         def inplace(A: T.Buffer((8,), "float32")):
             # with T.block("root"):
@@ -411,7 +437,8 @@ def test_cache_inplace(expect):
                     T.reads(A_local[v0])
                     T.writes(A[v0])
                     A[v0] = A_local[v0]
-        """)
+        """,
+    )
     keeps_meaning(inplace, sch)
 
 
@@ -431,7 +458,9 @@ def test_cache_inplace_of_elements_that_follow_from_others(which):
 
 def test_only_read_or_only_written(expect, refused):
     sch, c = on(matmul, "C")
-    expect(refused(sch, lambda: sch.cache_inplace(c, 0, "local")), """
+    expect(
+        refused(sch, lambda: sch.cache_inplace(c, 0, "local")),
+        """
         cache_inplace(C, read_buffer_index=0, storage_scope='local'): block C does not write A
           at test_reindex.py:LINE
 
@@ -447,7 +476,8 @@ def test_only_read_or_only_written(expect, refused):
           |             C[vi, vj] = C[vi, vj] + A[vi, vk] * B[vk, vj]
 
           hint: cache_read and cache_write are for what is only read or only written
-        """)
+        """,
+    )
     assert "block C does not read C" in refused(sch, lambda: sch.cache_inplace(c, "C", "local"))
 
 

@@ -59,7 +59,9 @@ def test_rolling_buffer(expect):
     outer, _ = sch.split(sch.get_loops(c)[0], [None, 4])
     sch.compute_at(b, outer)
     sch.rolling_buffer(b, 0)
-    expect(sch.mod["main"], """
+    expect(
+        sch.mod["main"],
+        """
         @T.prim_func
         def blur(A: T.Buffer((14,), "float32"), C: T.Buffer((12,), "float32")):
             # with T.block("root"):
@@ -78,14 +80,17 @@ def test_rolling_buffer(expect):
                         T.reads(B[0:6])
                         T.writes(C[vi])
                         C[vi] = B[vi % 6] + B[(vi + 1) % 6] + B[(vi + 2) % 6]
-        """)
+        """,
+    )
     keeps_meaning(blur, sch)
 
 
 def test_windows_in_two_dimensions(expect):
     sch, b, _, _ = tiled(4, 4)
     sch.rolling_buffer(b, 0)
-    expect(sch.mod["main"].body.block.body, """
+    expect(
+        sch.mod["main"].body.block.body,
+        """
         A = T.Buffer((12, 12), "int32")
         B = T.Buffer((6, 10), "int32")
         C = T.Buffer((8, 8), "int32")
@@ -111,7 +116,8 @@ def test_windows_in_two_dimensions(expect):
                     with T.init():
                         C[vi, vj] = -100
                     C[vi, vj] = T.max(C[vi, vj], B[(vi + vp) % 6, vj + vq])
-        """)
+        """,
+    )
     keeps_meaning(pools, sch)
 
 
@@ -186,7 +192,9 @@ def test_windows_that_do_not_overlap(expect, refused):
 
     sch = tir.Schedule(apart)
     b = sch.get_block("B")
-    expect(refused(sch, lambda: sch.rolling_buffer(b, 0)), """
+    expect(
+        refused(sch, lambda: sch.rolling_buffer(b, 0)),
+        """
         rolling_buffer(B, write_buffer_index=0): the windows of B in neighbouring iterations do not overlap, so nothing can be kept
           at test_rolling.py:LINE
 
@@ -206,13 +214,16 @@ def test_windows_that_do_not_overlap(expect, refused):
           |                 T.reads(B[vi])
           |                 T.writes(C[vi])
           |                 C[vi] = B[vi]
-        """)
+        """,
+    )
 
 
 def test_a_block_that_was_not_moved(expect, refused):
     sch = tir.Schedule(blur)
     b = sch.get_block("B")
-    expect(refused(sch, lambda: sch.rolling_buffer(b, 0)), """
+    expect(
+        refused(sch, lambda: sch.rolling_buffer(b, 0)),
+        """
         rolling_buffer(B, write_buffer_index=0): no loop holds block B and all that read it
           at test_rolling.py:LINE
 
@@ -233,7 +244,8 @@ def test_a_block_that_was_not_moved(expect, refused):
           |             C[vi] = B[vi] + B[vi + 1] + B[vi + 2]
 
           hint: compute_at it under a loop of its consumer first
-        """)
+        """,
+    )
 
 
 def test_a_loop_that_runs_at_once(refused):

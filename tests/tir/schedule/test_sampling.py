@@ -76,7 +76,9 @@ def test_what_was_drawn_splits_the_loop(agree):
 
 def test_symbolic_extents_are_refused(expect, refused):
     sch, (i, j) = loops_of(symbolic, "B")
-    expect(refused(sch, lambda: sch.sample_perfect_tile(i, 2)), """
+    expect(
+        refused(sch, lambda: sch.sample_perfect_tile(i, 2)),
+        """
         sample_perfect_tile(i, n=2): loop `i` has the extent `n`, which is not known, so its tiles cannot be drawn
           at test_sampling.py:LINE
 
@@ -93,23 +95,36 @@ def test_symbolic_extents_are_refused(expect, refused):
           |             B[vi, vj] = A[vi, vj] * T.float32(2)
 
           hint: split by factors of your own, with one of them None
-        """)
+        """,
+    )
 
 
 def test_arguments_that_make_no_tiles(expect, refused):
     sch, (i, j) = loops_of(copy2d, "B")
-    expect(refused(sch, lambda: sch.sample_perfect_tile(j, 0)).splitlines()[0], """
+    expect(
+        refused(sch, lambda: sch.sample_perfect_tile(j, 0)).splitlines()[0],
+        """
         sample_perfect_tile(j, n=0): n=0: a loop has at least one tile
-        """)
-    expect(refused(sch, lambda: sch.sample_perfect_tile(j, 2, 0)).splitlines()[0], """
+        """,
+    )
+    expect(
+        refused(sch, lambda: sch.sample_perfect_tile(j, 2, 0)).splitlines()[0],
+        """
         sample_perfect_tile(j, n=2, max_innermost_factor=0): max_innermost_factor=0: no tile is that small
-        """)
-    expect(refused(sch, lambda: sch.sample_perfect_tile(j, 2, decision=[12])).splitlines()[0], """
+        """,
+    )
+    expect(
+        refused(sch, lambda: sch.sample_perfect_tile(j, 2, decision=[12])).splitlines()[0],
+        """
         sample_perfect_tile(j, n=2, decision=[12]): decision=[12], which has 1 tiles and not 2
-        """)
-    expect(refused(sch, lambda: sch.sample_perfect_tile(j, 2, decision=[-3, -4])).splitlines()[0], """
+        """,
+    )
+    expect(
+        refused(sch, lambda: sch.sample_perfect_tile(j, 2, decision=[-3, -4])).splitlines()[0],
+        """
         sample_perfect_tile(j, n=2, decision=[-3, -4]): decision=[-3, -4]: tiles are at least 1
-        """)
+        """,
+    )
 
 
 def test_a_decision_for_another_extent_is_made_to_fit():
@@ -141,12 +156,18 @@ def test_where_the_factor_does_not_divide_any_tiles_come():
 
 def test_partition_arguments(expect, refused):
     sch, (i,) = loops_of(one_loop(24), "B")
-    expect(refused(sch, lambda: sch.sample_partitioned_tile(i, 2, 3)).splitlines()[0], """
+    expect(
+        refused(sch, lambda: sch.sample_partitioned_tile(i, 2, 3)).splitlines()[0],
+        """
         sample_partitioned_tile(i, n=2, partition_pos=3): partition_pos=3: it is from 0 to 2
-        """)
-    expect(refused(sch, lambda: sch.sample_partitioned_tile(i, 2, 1, 0)).splitlines()[0], """
+        """,
+    )
+    expect(
+        refused(sch, lambda: sch.sample_partitioned_tile(i, 2, 1, 0)).splitlines()[0],
+        """
         sample_partitioned_tile(i, n=2, partition_pos=1, innerpart_factor=0): innerpart_factor=0: it is at least 1
-        """)
+        """,
+    )
 
 
 # ---------------------------------------------------------------------------- values
@@ -168,15 +189,24 @@ def test_the_decision_is_a_position():
 def test_values_that_cannot_be_drawn(expect, refused):
     sch = tir.Schedule(copy2d)
     first = lambda *args, **more: refused(sch, lambda: sch.sample_categorical(*args, **more)).splitlines()[0]
-    expect(first([1, 2], [1]), """
+    expect(
+        first([1, 2], [1]),
+        """
         sample_categorical([1, 2], probs=[1]): there are 2 candidates and 1 chances
-        """)
-    expect(first([1, 2], [1, -1]), """
+        """,
+    )
+    expect(
+        first([1, 2], [1, -1]),
+        """
         sample_categorical([1, 2], probs=[1, -1]): the chances are [1.0, -1.0]; they are not negative, and one of them is more than 0
-        """)
-    expect(first([1, 2], [1, 1], decision=2), """
+        """,
+    )
+    expect(
+        first([1, 2], [1, 1], decision=2),
+        """
         sample_categorical([1, 2], probs=[1, 1], decision=2): decision=2, and there are candidates 0 to 1
-        """)
+        """,
+    )
 
 
 # ---------------------------------------------------------------------------- places
@@ -202,9 +232,12 @@ def test_an_output_stays_where_it_is(expect, refused):
     sch.compute_at("D", place)
     assert sch.mod is before
     block = sch.get_block("D")
-    expect(refused(sch, lambda: sch.sample_compute_location(block, decision=0)).splitlines()[0], """
+    expect(
+        refused(sch, lambda: sch.sample_compute_location(block, decision=0)).splitlines()[0],
+        """
         sample_compute_location(D, decision=0): decision=0, and block D may be computed at: -1
-        """)
+        """,
+    )
 
 
 def test_trying_places_leaves_no_trace():
@@ -256,7 +289,9 @@ def drawn_schedule(seed=5):
 
 
 def test_the_trace_names_what_was_drawn(expect):
-    expect(str(drawn_schedule().trace.with_decision(2, [6, 2]).with_decision(5, 0)), """
+    expect(
+        str(drawn_schedule().trace.with_decision(2, [6, 2]).with_decision(5, 0)),
+        """
         def apply_trace(sch: tir.Schedule) -> None:
           b0 = sch.get_block(name='B')
           l0, l1 = sch.get_loops(block=b0)
@@ -265,7 +300,8 @@ def test_the_trace_names_what_was_drawn(expect):
           sch.vectorize(loop=l3)
           v2 = sch.sample_categorical(candidates=[0, 16], probs=[0.5, 0.5], decision=0)
           sch.annotate(block_or_loop=l2, ann_key='pragma_auto_unroll_max_step', ann_val=v2)
-        """)
+        """,
+    )
 
 
 def test_a_trace_is_done_again_with_other_decisions():

@@ -1,5 +1,4 @@
 """Loops reshaped: split, fuse, reorder, tile, unit loops."""
-# ruff: noqa: E501 -- texts of programs are as wide as they are
 
 from __future__ import annotations
 

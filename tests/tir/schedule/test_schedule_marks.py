@@ -1,5 +1,4 @@
 """How loops are run: parallel, vectorize, unroll, bind; and annotations."""
-# ruff: noqa: E501 -- texts of programs are as wide as they are
 
 from __future__ import annotations
 

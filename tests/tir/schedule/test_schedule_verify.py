@@ -73,9 +73,7 @@ def test_each_step_is_verified():
     with pytest.raises(ScheduleError) as caught:
         spoil(sch, "C")
     text = str(caught.value)
-    assert text.startswith(
-        "step 2 changed the result: sch.spoil(name='C')\n  at test_schedule_verify.py:"
-    )
+    assert text.startswith("step 2 changed the result: sch.spoil(name='C')\n  at test_schedule_verify.py:")
     assert "the schedule of main does not compute what its origin does: D[0] is " in text
     assert sch.mod is before
     assert len(sch.trace) == steps
@@ -85,12 +83,15 @@ def test_each_step_is_verified():
 
 
 def test_verify_is_each_or_nothing():
-    with pytest.raises(ValueError, match="verify='all': it is 'each', to verify after every step, or nothing"):
+    with pytest.raises(
+        ValueError, match="verify='all': it is 'each', to verify after every step, or nothing"
+    ):
         tir.Schedule(chain, verify="all")
 
 
 def test_a_program_that_cannot_be_run():
     sch = tir.Schedule(chain)
+
     @primitive
     def swap(sch):
         body = sch.state.func.body

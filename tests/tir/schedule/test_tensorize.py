@@ -1,7 +1,6 @@
 """Parts of a program as one block, and handed to the hardware: blockize, tensorize."""
 
 # Expected texts are as long as they are; all loops of a nest have names, used or not.
-# ruff: noqa: E501, RUF059
 from __future__ import annotations
 
 import ctypes

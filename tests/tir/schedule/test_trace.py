@@ -33,7 +33,9 @@ def tiled():
 
 
 def test_text(expect):
-    expect(str(tiled().trace), """
+    expect(
+        str(tiled().trace),
+        """
         def apply_trace(sch: tir.Schedule) -> None:
           b0 = sch.get_block(name='C')
           l0, l1, l2 = sch.get_loops(block=b0)
@@ -45,7 +47,8 @@ def test_text(expect):
           b1 = sch.cache_read(block=b0, read_buffer_index=0, storage_scope='shared')
           sch.compute_at(block=b1, loop=l5, preserve_unit_loops=True)
           sch.annotate(block_or_loop=l5, ann_key='note', ann_val='x')
-        """)
+        """,
+    )
 
 
 def test_roundtrips():
@@ -113,10 +116,19 @@ def test_another_structure_is_noticed():
     [
         ({}, "this is no trace: the format must be 'tilewright-trace-1'"),
         ([1], "this is no trace: the format must be 'tilewright-trace-1'"),
-        ({"format": "tilewright-trace-1", "steps": [{"step": "mod"}]}, "step 0 of the trace is 'mod', which is no primitive"),
-        ({"format": "tilewright-trace-1", "steps": [3]}, "step 0 of the trace is None, which is no primitive"),
         (
-            {"format": "tilewright-trace-1", "steps": [{"step": "parallel", "kwargs": {"loop": {"ref": "l7"}}}]},
+            {"format": "tilewright-trace-1", "steps": [{"step": "mod"}]},
+            "step 0 of the trace is 'mod', which is no primitive",
+        ),
+        (
+            {"format": "tilewright-trace-1", "steps": [3]},
+            "step 0 of the trace is None, which is no primitive",
+        ),
+        (
+            {
+                "format": "tilewright-trace-1",
+                "steps": [{"step": "parallel", "kwargs": {"loop": {"ref": "l7"}}}],
+            },
             "the trace uses 'l7', which none of its steps gave",
         ),
         (
@@ -124,7 +136,10 @@ def test_another_structure_is_noticed():
             "the trace holds {'x': 1}, which is nothing known",
         ),
         (
-            {"format": "tilewright-trace-1", "steps": [{"step": "get_block", "kwargs": {"name": "B"}, "outputs": ["a", "b"]}]},
+            {
+                "format": "tilewright-trace-1",
+                "steps": [{"step": "get_block", "kwargs": {"name": "B"}, "outputs": ["a", "b"]}],
+            },
             "step 0 (get_block) gave 1 results, and the trace has 2",
         ),
     ],
@@ -142,7 +157,9 @@ def test_expressions_of_a_program_are_not_written():
     sch = tir.Schedule(te.create_prim_func([A, B]))
     (i,) = sch.get_loops("B")
     sch.split(i, [n, None])
-    with pytest.raises(ScheduleError, match="`n` cannot be written to a file: it is an expression of this program"):
+    with pytest.raises(
+        ScheduleError, match="`n` cannot be written to a file: it is an expression of this program"
+    ):
         sch.trace.as_json()
 
 

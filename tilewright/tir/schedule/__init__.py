@@ -7,4 +7,13 @@ from .schedule import Schedule
 from .state import ScheduleState
 from .trace import Instruction, Trace
 
-__all__ = ["BlockRV", "IndexMap", "Instruction", "LoopRV", "Schedule", "ScheduleError", "ScheduleState", "Trace"]
+__all__ = [
+    "BlockRV",
+    "IndexMap",
+    "Instruction",
+    "LoopRV",
+    "Schedule",
+    "ScheduleError",
+    "ScheduleState",
+    "Trace",
+]

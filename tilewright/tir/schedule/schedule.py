@@ -39,9 +39,7 @@ from .verify import Report, verify
 
 __all__ = ["Schedule"]
 
-_LATER = (
-    "enter_postproc read_at unsafe_hide_buffer_access write_at"
-).split()
+_LATER = ("enter_postproc read_at unsafe_hide_buffer_access write_at").split()
 
 
 @primitive
@@ -435,9 +433,7 @@ class Schedule:
         which = self._position(me, write_buffer_index, "writes")
         return cache.cache_write(self, me, which, storage_scope, readers)
 
-    def set_scope(
-        self, block: BlockRV | str, buffer_index: int | str | Buffer, storage_scope: str
-    ) -> None:
+    def set_scope(self, block: BlockRV | str, buffer_index: int | str | Buffer, storage_scope: str) -> None:
         me = self._block(block)
         cache.set_scope(self, me, self._position(me, buffer_index, "writes"), storage_scope)
 
@@ -480,9 +476,7 @@ class Schedule:
         layout.unsafe_set_dtype(self, self._block(block), buffer_index, dtype)
 
     # -- hardware ------------------------------------------------------------------------------
-    def blockize(
-        self, target: LoopRV | Sequence[BlockRV | str], preserve_unit_iters: bool = True
-    ) -> BlockRV:
+    def blockize(self, target: LoopRV | Sequence[BlockRV | str], preserve_unit_iters: bool = True) -> BlockRV:
         given = target if isinstance(target, LoopRV) else [self._block(b) for b in target]
         return hardware.blockize(self, given, preserve_unit_iters)
 
@@ -539,9 +533,7 @@ class Schedule:
     def reorder_block_iter_var(self, block: BlockRV | str, new_order: Sequence[int]) -> None:
         block_iters.reorder_block_iter_var(self, self._block(block), new_order)
 
-    def transform_block_layout(
-        self, block: BlockRV | str, index_map: IndexMap | Callable[..., Any]
-    ) -> None:
+    def transform_block_layout(self, block: BlockRV | str, index_map: IndexMap | Callable[..., Any]) -> None:
         found = self._block(block)
         block_iters.transform_block_layout(self, found, block_iters.block_map(self, found, index_map))
 

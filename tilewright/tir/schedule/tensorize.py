@@ -201,7 +201,9 @@ def _blockize_many(sch: Schedule, place: Stmt | None, inside: list[BlockRealize]
     own = _own_buffers(sch, part)
     around = refresh_regions(Block(iters, (), (), name, substitute(body, table)))
     if own:  # memory that only the part uses goes with it
-        reads, writes = (tuple(r for r in regions if r.buffer not in own) for regions in (around.reads, around.writes))
+        reads, writes = (
+            tuple(r for r in regions if r.buffer not in own) for regions in (around.reads, around.writes)
+        )
         around = around.replace(reads=reads, writes=writes, alloc_buffers=tuple(own))
         holding = enclosing_block(sch, part[0])
         assert holding is not None
