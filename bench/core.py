@@ -65,13 +65,18 @@ def seconds_of(run: Callable[[], Any], batches: int = 15, calls: int = 1) -> flo
     return statistics.median(samples)
 
 
-def in_turn(runs: dict[str, Callable[[], Any]], rounds: int) -> dict[str, float]:
-    """The median of what each takes, sampled in turn."""
+def in_turn(runs: dict[str, Callable[[], Any]], rounds: int, rest: float = 0.0) -> dict[str, float]:
+    """The median of what each takes, sampled in turn.
+
+    Threads of a library may spin on for a while after its work is done, on cores that the next one wants:
+    where several threads are at work, `rest` seconds let them fall asleep.
+    """
     samples: dict[str, list[float]] = {name: [] for name in runs}
     for run in runs.values():
         run()
     for _ in range(rounds):
         for name, run in runs.items():
+            time.sleep(rest)
             start = time.perf_counter()
             run()
             samples[name].append(time.perf_counter() - start)
@@ -359,7 +364,7 @@ def scheduled_loops() -> list[Figure]:
     a, b, c = (np.from_dlpack(x) for x in arrays)
     runs = {"tilewright": lambda: ours(*arrays), "NumPy": lambda: np.matmul(a, b, out=c)}
     _check_all_agree("matmul", runs, c)
-    times = in_turn(runs, 31)
+    times = in_turn(runs, 31, rest=0.1)
     return [
         Figure("schedule", f"matmul 1024³: {name}", 2 * n**3 / seconds / 1e9, "GFLOP/s")
         for name, seconds in times.items()

@@ -27,8 +27,11 @@
 @tw.body = internal global ptr null, align 64
 @tw.env = internal global ptr null
 @tw.end = internal global i64 0
-@tw.chunk = internal global i64 1
+@tw.share = internal global i64 2                 ; a chunk is what is left, divided by this
 @tw.error = internal global i32 0
+@tw.allowed = internal global [16 x i64] zeroinitializer, align 64
+@tw.handles = internal global [257 x ptr] zeroinitializer, align 64
+@tw.crowded = internal global i32 0               ; more threads than CPUs
 @tw.variable = internal constant [23 x i8] c"TILEWRIGHT_NUM_THREADS\00"
 
 declare i32 @pthread_create(ptr, ptr, ptr, ptr)
@@ -44,6 +47,8 @@ declare i32 @sched_yield()
 declare ptr @getenv(ptr)
 declare i64 @strtol(ptr, ptr, i32)
 ;@linux declare i32 @sched_getaffinity(i32, i64, ptr)
+;@linux declare i32 @sched_getcpu()
+;@linux declare i32 @pthread_setaffinity_np(ptr, i64, ptr)
 ;@other declare i64 @sysconf(i32)
 ;@x86 declare void @llvm.x86.sse2.pause()
 ;@arm64 declare void @llvm.aarch64.hint(i32)
@@ -55,29 +60,15 @@ define internal void @tw.relax() alwaysinline nounwind {
   ret void
 }
 
-; How many threads: the environment's word, else the CPUs that this process may use.
-define internal i64 @tw.count() nounwind {
+; How many CPUs this process may use; on Linux also which.
+define internal i64 @tw.cpus() nounwind {
 entry:
-  %text = call ptr @getenv(ptr @tw.variable)
-  %unset = icmp eq ptr %text, null
-  br i1 %unset, label %ask, label %parse
-parse:
-  %said = call i64 @strtol(ptr %text, ptr null, i32 10)
-  %sane = icmp sgt i64 %said, 0
-  br i1 %sane, label %use, label %ask
-use:
-  %few = icmp slt i64 %said, 256
-  %limited = select i1 %few, i64 %said, i64 256
-  ret i64 %limited
-ask:
-;@linux   %mask = alloca [16 x i64], align 8
-;@linux   store [16 x i64] zeroinitializer, ptr %mask
-;@linux   %rc = call i32 @sched_getaffinity(i32 0, i64 128, ptr %mask)
+;@linux   %rc = call i32 @sched_getaffinity(i32 0, i64 128, ptr @tw.allowed)
 ;@linux   br label %sum
 ;@linux sum:
-;@linux   %i = phi i64 [ 0, %ask ], [ %i1, %sum ]
-;@linux   %n = phi i64 [ 0, %ask ], [ %n1, %sum ]
-;@linux   %slot = getelementptr inbounds i64, ptr %mask, i64 %i
+;@linux   %i = phi i64 [ 0, %entry ], [ %i1, %sum ]
+;@linux   %n = phi i64 [ 0, %entry ], [ %n1, %sum ]
+;@linux   %slot = getelementptr inbounds i64, ptr @tw.allowed, i64 %i
 ;@linux   %word = load i64, ptr %slot
 ;@linux   %bits = call i64 @llvm.ctpop.i64(i64 %word)
 ;@linux   %n1 = add i64 %n, %bits
@@ -91,6 +82,65 @@ ask:
   ret i64 %cpus
 }
 
+; How many threads: the environment's word, else one for each CPU.
+define internal i64 @tw.count(i64 %cpus) nounwind {
+entry:
+  %text = call ptr @getenv(ptr @tw.variable)
+  %unset = icmp eq ptr %text, null
+  br i1 %unset, label %ask, label %parse
+parse:
+  %said = call i64 @strtol(ptr %text, ptr null, i32 10)
+  %sane = icmp sgt i64 %said, 0
+  br i1 %sane, label %use, label %ask
+use:
+  %few = icmp slt i64 %said, 256
+  %limited = select i1 %few, i64 %said, i64 256
+  ret i64 %limited
+ask:
+  ret i64 %cpus
+}
+
+; A sleeping worker is often woken on the CPU of the one who wakes it, which is busy, and stays there for
+; milliseconds. So it is sent to the others. Where there are more threads than CPUs nothing is said.
+define internal void @tw.spread() nounwind {
+entry:
+;@linux   %crowded = load i32, ptr @tw.crowded
+;@linux   %skip = icmp ne i32 %crowded, 0
+;@linux   br i1 %skip, label %done, label %look
+;@linux look:
+;@linux   %cpu = call i32 @sched_getcpu()
+;@linux   %known = icmp ult i32 %cpu, 1024
+;@linux   br i1 %known, label %build, label %done
+;@linux build:
+;@linux   %mask = alloca [16 x i64], align 8
+;@linux   %whole = load [16 x i64], ptr @tw.allowed
+;@linux   store [16 x i64] %whole, ptr %mask
+;@linux   %wide = zext i32 %cpu to i64
+;@linux   %at = lshr i64 %wide, 6
+;@linux   %bit = and i64 %wide, 63
+;@linux   %one = shl i64 1, %bit
+;@linux   %keep = xor i64 %one, -1
+;@linux   %slot = getelementptr inbounds i64, ptr %mask, i64 %at
+;@linux   %word = load i64, ptr %slot
+;@linux   %less = and i64 %word, %keep
+;@linux   store i64 %less, ptr %slot
+;@linux   %threads = load i64, ptr @tw.threads
+;@linux   br label %each
+;@linux each:
+;@linux   %i = phi i64 [ 1, %build ], [ %i1, %send ]
+;@linux   %more = icmp slt i64 %i, %threads
+;@linux   br i1 %more, label %send, label %done
+;@linux send:
+;@linux   %place = getelementptr inbounds ptr, ptr @tw.handles, i64 %i
+;@linux   %thread = load ptr, ptr %place
+;@linux   %rc = call i32 @pthread_setaffinity_np(ptr %thread, i64 128, ptr %mask)
+;@linux   %i1 = add i64 %i, 1
+;@linux   br label %each
+;@other   br label %done
+done:
+  ret void
+}
+
 ; In the child of a fork no worker lives on: begin anew.
 define internal void @tw.forked() nounwind {
   store atomic i32 0, ptr @tw.open seq_cst, align 4
@@ -101,25 +151,39 @@ define internal void @tw.forked() nounwind {
   ret void
 }
 
-; Take chunks until there are none.
+; Take chunks until there are none: large ones first, single iterations at the end, so that a thread which
+; is slow or interrupted holds up little.
 define internal void @tw.work() nounwind {
 entry:
   %body = load ptr, ptr @tw.body
   %env = load ptr, ptr @tw.env
   %end = load i64, ptr @tw.end
-  %chunk = load i64, ptr @tw.chunk
+  %share = load i64, ptr @tw.share
+  %first = load atomic i64, ptr @tw.next seq_cst, align 8
   br label %take
 take:
-  %from = atomicrmw add ptr @tw.next, i64 %chunk seq_cst
+  %from = phi i64 [ %first, %entry ], [ %now, %retry ], [ %later, %more ]
   %left = icmp slt i64 %from, %end
-  br i1 %left, label %run, label %done
+  br i1 %left, label %claim, label %done
+claim:
+  %rest = sub i64 %end, %from
+  %part = sdiv i64 %rest, %share
+  %tiny = icmp slt i64 %part, 1
+  %chunk = select i1 %tiny, i64 1, i64 %part
+  %to = add i64 %from, %chunk
+  %pair = cmpxchg ptr @tw.next, i64 %from, i64 %to seq_cst seq_cst
+  %now = extractvalue { i64, i1 } %pair, 0
+  %got = extractvalue { i64, i1 } %pair, 1
+  br i1 %got, label %run, label %retry
+retry:
+  br label %take
 run:
-  %upto = add i64 %from, %chunk
-  %over = icmp sgt i64 %upto, %end
-  %to = select i1 %over, i64 %end, i64 %upto
   %code = call i32 %body(i64 %from, i64 %to, ptr %env)
   %bad = icmp ne i32 %code, 0
-  br i1 %bad, label %stop, label %take
+  br i1 %bad, label %stop, label %more
+more:
+  %later = load atomic i64, ptr @tw.next seq_cst, align 8
+  br label %take
 stop:
   %old = cmpxchg ptr @tw.error, i32 0, i32 %code seq_cst seq_cst
   store atomic i64 %end, ptr @tw.next seq_cst, align 8
@@ -187,14 +251,18 @@ init:
   store atomic i32 0, ptr @tw.generation seq_cst, align 4
   %process = call i32 @getpid()
   store i32 %process, ptr @tw.process
-  %want = call i64 @tw.count()
-  %handle = alloca i64, align 8
+  %cpus = call i64 @tw.cpus()
+  %want = call i64 @tw.count(i64 %cpus)
+  %over = icmp sgt i64 %want, %cpus
+  %crowded = zext i1 %over to i32
+  store i32 %crowded, ptr @tw.crowded
   br label %each
 each:
   %have = phi i64 [ 1, %init ], [ %have1, %made ]
   %more = icmp slt i64 %have, %want
   br i1 %more, label %create, label %ready
 create:
+  %handle = getelementptr inbounds ptr, ptr @tw.handles, i64 %have
   %rc = call i32 @pthread_create(ptr %handle, ptr null, ptr @tw.worker, ptr null)
   %ok = icmp eq i32 %rc, 0
   br i1 %ok, label %made, label %ready
@@ -255,11 +323,8 @@ share:
   store ptr %body, ptr @tw.body
   store ptr %env, ptr @tw.env
   store i64 %end, ptr @tw.end
-  %parts = mul i64 %threads, 4
-  %size = sdiv i64 %n, %parts
-  %tiny = icmp slt i64 %size, 1
-  %chunk = select i1 %tiny, i64 1, i64 %size
-  store i64 %chunk, ptr @tw.chunk
+  %parts = mul i64 %threads, 2
+  store i64 %parts, ptr @tw.share
   store i32 0, ptr @tw.error
   store atomic i64 %begin, ptr @tw.next seq_cst, align 8
   store atomic i32 1, ptr @tw.open seq_cst, align 4
@@ -268,6 +333,7 @@ share:
   %any = icmp ne i32 %asleep, 0
   br i1 %any, label %wake, label %help
 wake:
+  call void @tw.spread()
   %l = call i32 @pthread_mutex_lock(ptr @tw.mutex)
   %b = call i32 @pthread_cond_broadcast(ptr @tw.wake)
   %u = call i32 @pthread_mutex_unlock(ptr @tw.mutex)

@@ -20,7 +20,7 @@ from .blocks import (
     insert_beside,
     producers_of,
 )
-from .flow import Box, covered, loops_around, made_box, shared_loop, unmade
+from .flow import Box, covered, covers_domain, loops_around, made_box, shared_loop, unmade
 from .primitive import BlockRV, primitive, refuse
 from .regions import box, last_of, touched, unclipped
 
@@ -221,6 +221,8 @@ def _copied(
         whole = _of_made(sch, anchor, around, makers, buffer)
         if _is_made(sch, anchor, around, makers, buffer, *whole[1:]):
             return whole  # the readers' box has more than was ever made
+        if not covers_domain(sch, makers[0]):
+            _refuse_unknown(buffer, anchor)
     return anchor, region, lasts
 
 
@@ -243,6 +245,13 @@ def _is_made(
     return not unmade(sch, ana, around, makers, buffer, read)
 
 
+def _refuse_unknown(buffer: Buffer, anchor: Stmt) -> None:
+    refuse(
+        f"there is no telling which elements of {buffer.name} have been written where they would be copied",
+        at=anchor,
+    )
+
+
 def _of_made(
     sch: Schedule, anchor: Stmt, around: Stmt, makers: list[BlockRealize], buffer: Buffer
 ) -> tuple[Stmt, list[Range], list[PrimExpr | None]]:
@@ -255,10 +264,7 @@ def _of_made(
     ana = sch.state.analyzer_at(anchor)
     found = boxes[0]
     if found is None or any(not covered(ana, found, b) or not covered(ana, b, found) for b in boxes):
-        refuse(
-            f"there is no telling which elements of {buffer.name} have been written where they would be copied",
-            at=anchor,
-        )
+        _refuse_unknown(buffer, anchor)
     assert found is not None
     sets = unclipped([int_set.IntervalSet(low, high) for low, high in found], buffer)
     region = box(sch, anchor, buffer, sets)

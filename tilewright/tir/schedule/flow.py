@@ -34,6 +34,7 @@ __all__ = [
     "Domains",
     "check_reads_made",
     "covered",
+    "covers_domain",
     "driven_kinds",
     "loops_around",
     "marked_loops",
@@ -192,6 +193,21 @@ def covered(ana: Analyzer, made: Box | None, read: Box | None) -> bool:
         ana.can_prove(less_equal(low, a)) and ana.can_prove(less_equal(b, high))
         for (low, high), (a, b) in zip(made, read, strict=True)
     )
+
+
+def covers_domain(sch: Schedule, me: BlockRealize) -> bool:
+    """Whether the loops around a block reach to the ends of its iterators' domains."""
+    doms = {x.loop_var: Range.from_min_extent(x.min, x.extent) for x in loops_around(sch, me)}
+    ana = Analyzer()
+    one = const(1, "int32")
+    for iv, value in zip(me.block.iter_vars, me.iter_values, strict=True):
+        (found,) = relax_region([Range.from_min_extent(value, const(1, value.dtype))], doms, analyzer=ana)
+        end = sub(add(iv.dom.min, iv.dom.extent), one)
+        if not ana.can_prove(less_equal(found.min_value, iv.dom.min)) or not ana.can_prove(
+            less_equal(end, found.max_value)
+        ):
+            return False
+    return True
 
 
 def loops_around(sch: Schedule, n: Stmt) -> list[For]:

@@ -228,7 +228,7 @@ class IndexMap:
             return dict(zip(self.initial_indices, back, strict=True))
         found = detect_iter_map(self.final_indices, domains)
         if not found.indices:
-            raise ValueError(f"{self} cannot be inverted: {found.errors[0]}")
+            raise ValueError(f"{self} cannot be inverted: {(found.errors or ['it is not one to one'])[0]}")
         back_map = {v: r.min for v, r in domains.items()}
         back_map.update(inverse_affine_iter_map(found.indices, outputs))
         ana = Analyzer()

@@ -9,7 +9,7 @@ from ...arith import Analyzer
 from ...ir.equal import structural_equal
 from ...ir.expr import FloorMod, IterVar, PrimExpr, Var, const, const_value, convert
 from ...ir.functor import Mutator, pre_order, substitute, vars_used
-from ...ir.ops import add, ceildiv, floordiv, floormod, is_zero, less, logical_and, mul, product
+from ...ir.ops import add, ceildiv, floordiv, floormod, is_one, is_zero, less, logical_and, mul, product
 from ...ir.stmt import Block, BlockRealize, For, ForKind, IfThenElse, Stmt
 from .dependence import check_any_order
 from .flow import driven_kinds, runs_once
@@ -134,7 +134,11 @@ def split(
     variables = [Var(name, kind) for name in chosen]
     position = _horner(variables, sizes, kind)
     exact = ana.can_prove_equal(whole, n.extent)
-    condition = None if exact or disable_predication else less(position, n.extent)
+    # A part that runs once has no say in the condition, nor is it seen in the bindings.
+    counted = substitute(
+        position, {v: const(0, kind) for v, s in zip(variables, sizes, strict=True) if is_one(s)}
+    )
+    condition = None if exact or disable_predication else less(counted, n.extent)
     if not is_zero(n.min):
         position = add(n.min, position)
     with ana.scope():

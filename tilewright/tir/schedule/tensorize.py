@@ -81,8 +81,10 @@ def _blockize_one(sch: Schedule, place: Stmt, me: BlockRealize, keep_units: bool
     outside, inside = (p.source for p in pairs[-1])
     # A loop that runs once may stand in the condition on the outer loops, which it will not be around.
     outside = substitute(outside, {x.loop_var: x.min for x in inner if is_one(x.extent)})
-    if vars_used(outside) & {x.loop_var for x in inner}:
-        refuse(f"the condition `{outside}` ties loops inside and outside of the block together", at=me)
+    inside = substitute(inside, {x.loop_var: x.min for x in outer if is_one(x.extent)})
+    for condition, others in ((outside, inner), (inside, outer)):
+        if vars_used(condition) & {x.loop_var for x in others}:
+            refuse(f"the condition `{condition}` ties loops inside and outside of the block together", at=me)
     block = substitute(me.block.replace(iter_vars=made.inner_iters), made.table)
     init: Stmt | None = None
     if block.init is not None and made.reduces_outside:
