@@ -229,9 +229,15 @@ class AttrStmt(Stmt):
 
 @node
 class SeqStmt(Stmt):
-    """One after the other."""
+    """One after the other. A sequence in a sequence is one sequence, so the form is unique."""
 
     seq: tuple[Stmt, ...]
+
+    def __init__(self, seq: Iterable[Any], span: Any = None) -> None:
+        parts = _to_stmts(seq)
+        if any(s.__class__ is SeqStmt for s in parts):
+            parts = tuple(x for s in parts for x in (s.seq if isinstance(s, SeqStmt) else (s,)))
+        self.seq, self.span = parts, span
 
     def __len__(self) -> int:
         return len(self.seq)

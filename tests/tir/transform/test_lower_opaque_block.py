@@ -92,13 +92,12 @@ def test_pragmas_become_attributes(expect):
         """
         @T.prim_func
         def before(A: T.Buffer((4, 4), "int32")):
-            i = T.int32()
-            T.attr(i, "pragma_auto_unroll_max_step", 8)
-            for i_1 in T.serial(4, annotations={"keep": 2}):
+            T.attr(0, "pragma_auto_unroll_max_step", 8)
+            for i in T.serial(4, annotations={"keep": 2}):
                 for j in range(4):
                     T.attr(0, "mine", 3)
                     T.attr(0, "pragma_text", "x")
-                    A[i_1, j] = i_1
+                    A[i, j] = i
         """,
     )
 

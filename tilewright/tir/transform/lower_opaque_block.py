@@ -87,7 +87,7 @@ class _LowerBlocks(_Substitute):
             made = For(n.loop_var, low, size, n.kind, body, None, keep, span=n.span)
         for key, value in n.annotations.items():
             if key.startswith("pragma_"):
-                made = AttrStmt(n.loop_var, key, _attr_value(value), made)
+                made = AttrStmt(const(0), key, _attr_value(value), made)
         return made
 
     def bound(self, n: For, low: PrimExpr, size: PrimExpr) -> Stmt:
