@@ -135,9 +135,8 @@ def split(
     position = _horner(variables, sizes, kind)
     exact = ana.can_prove_equal(whole, n.extent)
     # A part that runs once has no say in the condition, nor is it seen in the bindings.
-    counted = substitute(
-        position, {v: const(0, kind) for v, s in zip(variables, sizes, strict=True) if is_one(s)}
-    )
+    once = {v: const(0, kind) for v, s in zip(variables, sizes, strict=True) if is_one(s)}
+    counted = ana.simplify(substitute(position, once)) if once else position
     condition = None if exact or disable_predication else less(counted, n.extent)
     if not is_zero(n.min):
         position = add(n.min, position)
