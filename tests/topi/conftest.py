@@ -1,0 +1,47 @@
+"""`check(outs, {placeholder: array}, expected)`: an operator compiled as plain loops and auto-scheduled."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tilewright as tvm
+from tilewright import te
+from tilewright.runtime.dtypes import element
+
+
+def _run(func: Any, build: Callable[[Any], Any], inputs: Sequence[Any], shapes: Any) -> list[Any]:
+    results = [np.full(shape, 99 if np.dtype(t).kind != "b" else True, t) for shape, t in shapes]
+    build(func)(*(np.array(x) for x in inputs), *results)
+    return results
+
+
+@pytest.fixture
+def check() -> Callable[..., None]:
+    """Compiles `outs` over the placeholders, runs it on the arrays and compares with NumPy's answer.
+
+    Integers and bools must be equal; floats agree within `rtol` and `atol`, NaN where NaN is expected.
+    """
+
+    def run(
+        outs: Any, feed: Mapping[Any, Any], expected: Any, rtol: float = 1e-5, atol: float = 1e-5
+    ) -> None:
+        outs = [outs] if isinstance(outs, te.Tensor) else list(outs)
+        wanted = [np.asarray(e) for e in (expected if isinstance(expected, (list, tuple)) else [expected])]
+        assert len(outs) == len(wanted)
+        func = te.create_prim_func([*feed, *outs])
+        shapes = [(w.shape, element(str(o.dtype)).numpy) for o, w in zip(outs, wanted)]
+        for build in (tvm.build, lambda f: tvm.compile(f)):
+            got = _run(func, build, list(feed.values()), shapes)
+            for g, w in zip(got, wanted, strict=True):
+                if g.dtype.kind in "fV" or str(g.dtype) == "bfloat16":
+                    np.testing.assert_allclose(
+                        g.astype(np.float64), w.astype(np.float64), rtol, atol, equal_nan=True
+                    )
+                else:
+                    np.testing.assert_array_equal(g, w)
+
+    return run

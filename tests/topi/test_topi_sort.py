@@ -1,0 +1,158 @@
+"""Sorting, topk, unique and searchsorted against NumPy."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tilewright import te, topi
+from tilewright.ir.errors import TensorExpressionError
+from tilewright.runtime.dtypes import element
+
+Check = Callable[..., None]
+slow = pytest.mark.slow
+RNG = np.random.default_rng(0)
+
+
+def stable(x: Any, axis: int, ascending: bool) -> tuple[Any, Any]:
+    """Values and places in order, equal ones as they come; NaN counts as the greatest."""
+    rank = np.unique(x, return_inverse=True)[1].reshape(x.shape)
+    places = np.argsort(rank if ascending else -rank, axis, "stable")
+    return np.take_along_axis(x, places, axis), places
+
+
+@pytest.mark.parametrize(
+    ("shape", "axis"),
+    [
+        ((7, 101), -1),
+        pytest.param((37, 3), 0, marks=slow),
+        pytest.param((2, 19, 5), 1, marks=slow),
+        pytest.param((1, 1), 1, marks=slow),
+        pytest.param((3, 0), 1, marks=slow),
+        pytest.param((16,), 0, marks=slow),
+        pytest.param((17,), 0, marks=slow),
+        pytest.param((4099,), 0, marks=slow),
+    ],
+)
+def test_sorts(check: Check, shape: tuple[int, ...], axis: int) -> None:
+    x = RNG.integers(0, 20, shape).astype("float32")
+    if x.size > 2:
+        x.flat[1], x.flat[x.size // 2], x.flat[0] = np.nan, np.nan, np.inf
+    a = te.placeholder(shape)
+    outs, wanted = [], []
+    for ascending in (True, False):
+        values, places = stable(x, axis, ascending)
+        outs += [
+            topi.sort(a, axis, ascending),
+            topi.argsort(a, axis=axis, is_ascend=ascending, dtype="int32"),
+        ]
+        wanted += [values, places]
+    check(outs, {a: x}, wanted)
+
+
+@slow
+@pytest.mark.parametrize("dtype", ["bool", "int64", "uint8", "int8", "float64", "float16", "bfloat16"])
+def test_types(check: Check, dtype: str) -> None:
+    x = RNG.integers(0, 2 if dtype == "bool" else 9, (3, 41)).astype(element(dtype).numpy)
+    a = te.placeholder(x.shape, dtype)
+    order = np.argsort(x.astype("float32"), -1, "stable")
+    outs = [topi.sort(a), topi.argsort(a), topi.argsort(a, dtype="int64")]
+    check(outs, {a: x}, [np.take_along_axis(x, order, -1), order.astype("float32"), order])
+
+
+def test_argsort_of_valid_parts(check: Check) -> None:
+    x = RNG.standard_normal((4, 30)).astype("float32")
+    counts = np.array([0, 5, 30, 99], "int32")
+    a, n = te.placeholder(x.shape), te.placeholder((4,), "int32")
+    wanted = np.tile(np.arange(30), (4, 1))
+    for row, count in enumerate(counts):
+        wanted[row, :count] = np.argsort(x[row, :count], kind="stable")
+    check(topi.argsort(a, n, dtype="int32"), {a: x, n: counts}, wanted)
+
+
+def test_topk(check: Check) -> None:
+    x = RNG.integers(0, 9, (5, 33)).astype("int32")
+    a = te.placeholder(x.shape, "int32")
+    down, up = stable(x, 1, False), stable(x, 1, True)
+    outs = [*topi.topk(a, 4), topi.topk(a, 3, ret_type="values", is_ascend=True)]
+    outs += [topi.topk(a, 7, ret_type="indices", dtype="int32"), topi.topk(a, 0, ret_type="values")]
+    outs += topi.topk(a, 2, axis=0, dtype="float32")
+    first = stable(x, 0, False)
+    wanted = [
+        down[0][:, :4],
+        down[1][:, :4],
+        up[0][:, :3],
+        down[1][:, :7],
+        down[0],
+        first[0][:2],
+        first[1][:2],
+    ]
+    check(outs, {a: x}, wanted)
+    assert [o.dtype for o in outs[:2]] == ["int32", "int64"]
+
+
+@pytest.mark.parametrize(
+    "dtype", ["int32", pytest.param("float32", marks=slow), pytest.param("bool", marks=slow)]
+)
+@pytest.mark.parametrize("in_order", [True, False])
+def test_unique(check: Check, dtype: str, in_order: bool) -> None:
+    n = 67
+    x = RNG.integers(0, 2 if dtype == "bool" else 19, n).astype(dtype)
+    if dtype == "float32":
+        x[[3, 9]] = np.nan
+    a = te.placeholder((n,), dtype)
+    elements, first, inverse, counts = np.unique(x, True, True, True)
+    if not in_order:
+        order = np.argsort(first)
+        elements, first, counts, inverse = (
+            elements[order],
+            first[order],
+            counts[order],
+            np.argsort(order)[inverse],
+        )
+    pad = lambda v: np.pad(v, (0, n - len(v)))
+    wanted = [pad(elements), pad(first), inverse, [len(elements)], pad(counts)]
+    check(topi.unique(a, in_order, True), {a: x}, wanted)
+    if in_order:
+        check(topi.unique(a), {a: x}, wanted[:4])
+
+
+@pytest.mark.parametrize("right", [False, True])
+def test_searchsorted(check: Check, right: bool) -> None:
+    line = np.sort(RNG.integers(0, 30, 41)).astype("float32")
+    rows = np.sort(RNG.integers(0, 30, (3, 17)), -1).astype("int32")
+    v = RNG.integers(-2, 33, (5, 7)).astype("float32")
+    w = RNG.integers(-2, 33, (3, 6)).astype("int32")
+    a, b = te.placeholder(line.shape), te.placeholder(rows.shape, "int32")
+    p, q = te.placeholder(v.shape), te.placeholder(w.shape, "int32")
+    side = "right" if right else "left"
+    outs = [topi.searchsorted(a, p, right), topi.searchsorted(b, q, right, "int32")]
+    wanted = [np.searchsorted(line, v, side), topi.testing.searchsorted_ref(rows, w, side, "int32")]
+    check(outs, {a: line, b: rows, p: v, q: w}, wanted)
+
+
+def test_symbolic(check: Check) -> None:
+    n, m = te.size_var("n"), te.size_var("m")
+    x = RNG.standard_normal((4, 50)).astype("float32")
+    a = te.placeholder((n, m))
+    outs = [topi.sort(a), topi.argsort(a, axis=0, dtype="int32"), topi.topk(a, 3, ret_type="values")]
+    check(outs, {a: x}, [np.sort(x), np.argsort(x, 0), np.sort(x)[:, ::-1][:, :3]])
+
+
+def test_refusals() -> None:
+    a = te.placeholder((3, 4))
+    with pytest.raises(TensorExpressionError, match=r"topi\.sort: axis is 2"):
+        topi.sort(a, 2)
+    with pytest.raises(TensorExpressionError, match=r"topi\.topk: k is 5 and the axis has 4 elements"):
+        topi.topk(a, 5)
+    with pytest.raises(TensorExpressionError, match=r"topi\.topk: ret_type is 'all'"):
+        topi.topk(a, 1, ret_type="all")
+    with pytest.raises(TensorExpressionError, match=r"topi\.unique: data has shape \(3, 4\)"):
+        topi.unique(a)
+    with pytest.raises(TensorExpressionError, match=r"topi\.searchsorted: sorted_sequence of shape \(3, 4\)"):
+        topi.searchsorted(a, te.placeholder((2, 4)))
+    with pytest.raises(TensorExpressionError, match=r"topi\.argsort: valid_count has shape \(7,\)"):
+        topi.argsort(a, te.placeholder((7,), "int32"))

@@ -1,0 +1,60 @@
+"""Schedules of the classic API. Operators have none by hand here: each gives the plain loops of its outputs.
+
+    s = topi.generic.schedule_injective([C])      # te.create_schedule(C.op)
+
+`tilewright.auto_schedule` is what finds a good one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from .. import te
+
+_NAMES = """
+    adaptive_pool argsort argwhere batch_matmul binarize_pack binary_dense bitpack bitserial_conv2d_nchw
+    bitserial_conv2d_nhwc bitserial_dense concatenate conv1d_ncw conv1d_nwc conv1d_transpose_ncw conv2d_NCHWc
+    conv2d_hwcn conv2d_nchw conv2d_nhwc conv2d_nhwc_pack conv2d_transpose_nchw conv2d_winograd_weight_transform
+    conv3d_ncdhw conv3d_ndhwc conv3d_transpose_ncdhw correlation_nchw deformable_conv2d_nchw dense
+    depthwise_conv2d_NCHWc depthwise_conv2d_nchw depthwise_conv2d_nhwc einsum elemwise extern fast_softmax
+    get_valid_counts group_conv1d_ncw group_conv1d_nwc group_conv2d_nchw group_conv2d_nhwc injective
+    invert_permutation lrn matmul multibox_detection multibox_prior multibox_transform_loc nms pad pool pool_grad
+    proposal reduce reorg roi_align roi_pool scan scatter scatter_add scatter_elements scatter_nd searchsorted
+    softmax sort sparse_conv2d sparse_dense sparse_reshape sparse_transpose stft topk unique upsampling
+""".split()
+
+__all__ = ["default_schedule", "schedule_injective_from_existing", *(f"schedule_{n}" for n in _NAMES)]
+
+
+def default_schedule(outs: Any, auto_inline: bool = False) -> Any:
+    """The plain loops of the outputs; with `auto_inline`, injective stages on the way are inlined."""
+    tensors = [outs] if isinstance(outs, te.Tensor) else list(outs)
+    made = te.create_schedule([t.op for t in tensors])
+    if auto_inline:
+        from .utils import traverse_inline
+
+        for t in tensors:
+            traverse_inline(made, t.op, lambda op: None)
+    return made
+
+
+def schedule_injective_from_existing(sch: Any, out: te.Tensor) -> Any:
+    """The schedule as it is."""
+    return sch
+
+
+def _plain(name: str) -> Callable[..., Any]:
+    def schedule(outs: Any, *args: Any, **kwargs: Any) -> Any:
+        return default_schedule(outs)
+
+    schedule.__name__ = schedule.__qualname__ = f"schedule_{name}"
+    schedule.__doc__ = f"The plain loops of `{name}`, to be scheduled further."
+    return schedule
+
+
+globals().update({f"schedule_{n}": _plain(n) for n in _NAMES})
+# Pooling and others hand over a layout or a target; it makes no difference to plain loops.
+schedule_extern: Callable[..., Any] = globals()["schedule_extern"]
+schedule_injective: Callable[..., Any] = globals()["schedule_injective"]
+schedule_reduce: Callable[..., Any] = globals()["schedule_reduce"]

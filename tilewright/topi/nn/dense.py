@@ -1,0 +1,243 @@
+"""Dense layers and batched matrix products."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ... import te
+from ...ir import ops
+from .. import tag as _tag
+from ..utils import (
+    dtype_of,
+    fail,
+    get_const_tuple,
+    injective,
+    normalize_axis,
+    prod,
+    same_size,
+    shape_text,
+    simplify,
+    tensor_arg,
+    unravel_index,
+)
+
+__all__ = [
+    "batch_flatten",
+    "batch_matmul",
+    "bias_add",
+    "dense",
+    "dense_pack",
+    "fifo_buffer",
+    "flatten",
+    "matmul",
+]
+
+
+def _check_inner(what: str, a: te.Tensor, b: te.Tensor, left: Any, right: Any) -> None:
+    """The dimension that is summed over must be one and the same, as far as is known."""
+    if isinstance(left, int) and isinstance(right, int) and left != right:
+        raise fail(
+            what,
+            f"`{a.name}` of shape {shape_text(a.shape)} and `{b.name}` of shape {shape_text(b.shape)} do not "
+            f"multiply: {left} and {right} differ",
+            "transpose_a and transpose_b say which operands are transposed",
+        )
+
+
+def _check_ndim(what: str, tensor: Any, argument: str, ndim: int) -> te.Tensor:
+    tensor = tensor_arg(what, argument, tensor)
+    if tensor.ndim != ndim:
+        raise fail(
+            what, f"`{tensor.name}` has shape {shape_text(tensor.shape)} and must have {ndim} dimensions"
+        )
+    return tensor
+
+
+def matmul(
+    tensor_a: te.Tensor,
+    tensor_b: te.Tensor,
+    bias: te.Tensor | None = None,
+    out_dtype: str | None = None,
+    transpose_a: bool = False,
+    transpose_b: bool = False,
+) -> te.Tensor:
+    """The product of two matrices, and a bias for each column."""
+    what = "nn.matmul"
+    a = _check_ndim(what, tensor_a, "tensor_a", 2)
+    b = _check_ndim(what, tensor_b, "tensor_b", 2)
+    rows, inner = get_const_tuple(a.shape)[:: -1 if transpose_a else 1]
+    other, columns = get_const_tuple(b.shape)[:: -1 if transpose_b else 1]
+    _check_inner(what, a, b, inner, other)
+    kind = dtype_of(what, a.dtype if out_dtype is None else out_dtype)
+    k = te.reduce_axis((0, inner), "k")
+
+    def element(i: Any, j: Any) -> Any:
+        left = a(k.var, i) if transpose_a else a(i, k.var)
+        right = b(j, k.var) if transpose_b else b(k.var, j)
+        return te.sum(ops.mul(ops.cast(kind, left), ops.cast(kind, right)), axis=k)
+
+    form = f"{'T' if transpose_a else 'N'}{'T' if transpose_b else 'N'}"
+    # A product with the transposed weight is what the classic system calls dense.
+    tag = {"NT": "dense", "NN": "matmul"}.get(form, f"matmul_{form}")
+    made = te.compute((rows, columns), element, f"T_matmul_{form}", tag)
+    return made if bias is None else _with_bias(what, made, bias)
+
+
+def _with_bias(what: str, data: te.Tensor, bias: te.Tensor) -> te.Tensor:
+    bias = tensor_arg(what, "bias", bias)
+    sizes = get_const_tuple((*bias.shape, data.shape[-1]))
+    if bias.ndim != 1 or (all(isinstance(s, int) for s in sizes) and sizes[0] != sizes[1]):
+        raise fail(what, f"bias has shape {shape_text(bias.shape)} and must have one element for each column")
+    return injective(
+        what,
+        data.shape,
+        lambda *at: ops.add(data(*at), ops.cast(data.dtype, bias(at[-1]))),
+        _tag.BROADCAST,
+        "T_add",
+    )
+
+
+def dense(
+    data: te.Tensor,
+    weight: te.Tensor,
+    bias: te.Tensor | None = None,
+    out_dtype: str | None = None,
+) -> te.Tensor:
+    """`data @ weight.T + bias`: each row of the weight makes one output."""
+    data = tensor_arg("nn.dense", "data", data)
+    if data.ndim <= 2:
+        return matmul(data, weight, bias, out_dtype, False, True)
+    weight = _check_ndim("nn.dense", weight, "weight", 2)
+    columns, inner = get_const_tuple(weight.shape)
+    _check_inner("nn.dense", data, weight, get_const_tuple(data.shape)[-1], inner)
+    kind = dtype_of("nn.dense", data.dtype if out_dtype is None else out_dtype)
+    k = te.reduce_axis((0, data.shape[-1]), "k")
+    made = te.compute(
+        (*data.shape[:-1], columns),
+        lambda *at: te.sum(
+            ops.mul(ops.cast(kind, data(*at[:-1], k.var)), ops.cast(kind, weight(at[-1], k.var))), axis=k
+        ),
+        "T_dense",
+        "dense",
+    )
+    return made if bias is None else _with_bias("nn.dense", made, bias)
+
+
+def dense_pack(
+    data: te.Tensor, weight: te.Tensor, bias: te.Tensor | None = None, out_dtype: str | None = None
+) -> te.Tensor:
+    """`data @ weight.T + bias` with the weight in blocks of rows: (rows // block, inner, block)."""
+    what = "nn.dense_pack"
+    data = _check_ndim(what, data, "data", 2)
+    weight = _check_ndim(what, weight, "weight", 3)
+    rows, inner = get_const_tuple(data.shape)
+    blocks, other, block = get_const_tuple(weight.shape)
+    _check_inner(what, data, weight, inner, other)
+    kind = dtype_of(what, data.dtype if out_dtype is None else out_dtype)
+    k = te.reduce_axis((0, inner), "k")
+
+    def element(i: Any, j: Any) -> Any:
+        right = weight(ops.floordiv(j, block), k.var, ops.floormod(j, block))
+        return te.sum(ops.mul(ops.cast(kind, data(i, k.var)), ops.cast(kind, right)), axis=k)
+
+    made = te.compute((rows, simplify(blocks * block)), element, "T_dense_pack", "dense_pack")
+    return made if bias is None else _with_bias(what, made, bias)
+
+
+def batch_matmul(
+    tensor_a: te.Tensor,
+    tensor_b: te.Tensor,
+    oshape: Any = None,
+    out_dtype: str | None = None,
+    transpose_a: bool = False,
+    transpose_b: bool = True,
+) -> te.Tensor:
+    """The products of pairs of matrices; an operand with a batch of one is used for all.
+
+    `tensor_b` is transposed unless told otherwise, as in dense.
+    """
+    what = "nn.batch_matmul"
+    a = _check_ndim(what, tensor_a, "tensor_a", 3)
+    b = _check_ndim(what, tensor_b, "tensor_b", 3)
+    many, *left = get_const_tuple(a.shape)
+    other, *right = get_const_tuple(b.shape)
+    rows, inner = left[::-1] if transpose_a else left
+    depth, columns = right[::-1] if transpose_b else right
+    _check_inner(what, a, b, inner, depth)
+    one_a, one_b = (isinstance(n, int) and n == 1 for n in (many, other))
+    if isinstance(many, int) and isinstance(other, int) and many != other and not (one_a or one_b):
+        raise fail(what, f"the batches {many} and {other} differ", "they must be equal, or one of them 1")
+    batch = other if one_a else many
+    shape = (batch, rows, columns) if oshape is None else get_const_tuple(oshape)
+    kind = dtype_of(what, a.dtype if out_dtype is None else out_dtype)
+    k = te.reduce_axis((0, inner), "k")
+
+    def element(n: Any, i: Any, j: Any) -> Any:
+        first, second = (0 if one_a else n), (0 if one_b else n)
+        x = a(first, k.var, i) if transpose_a else a(first, i, k.var)
+        y = b(second, j, k.var) if transpose_b else b(second, k.var, j)
+        return te.sum(ops.mul(ops.cast(kind, x), ops.cast(kind, y)), axis=k)
+
+    form = f"{'T' if transpose_a else 'N'}{'T' if transpose_b else 'N'}"
+    return te.compute(shape, element, f"T_batch_matmul_{form}", "batch_matmul")
+
+
+def bias_add(data: te.Tensor, bias: te.Tensor, axis: int = 1) -> te.Tensor:
+    """The tensor with `bias[i]` added to all elements at position i of an axis."""
+    what = "nn.bias_add"
+    data = tensor_arg(what, "data", data)
+    bias = _check_ndim(what, bias, "bias", 1)
+    place = normalize_axis(what, axis, data.ndim)
+    have, wanted = get_const_tuple((bias.shape[0], data.shape[place]))
+    if isinstance(have, int) and isinstance(wanted, int) and have != wanted:
+        raise fail(what, f"bias has {have} elements and dimension {axis} of `{data.name}` has {wanted}")
+    return injective(
+        what,
+        data.shape,
+        lambda *at: ops.add(data(*at), ops.cast(data.dtype, bias(at[place]))),
+        _tag.BROADCAST,
+        "T_bias_add",
+    )
+
+
+def fifo_buffer(data: te.Tensor, buffer: te.Tensor, axis: int) -> te.Tensor:
+    """The buffer moved along by the size of `data`, which comes in at its end.
+
+    buffer 1 2 3 4, data 8 9:  3 4 8 9
+    """
+    what = "nn.fifo_buffer"
+    data, buffer = tensor_arg(what, "data", data), tensor_arg(what, "buffer", buffer)
+    if data.ndim != buffer.ndim:
+        raise fail(what, f"data has {data.ndim} dimensions and buffer {buffer.ndim}")
+    place = normalize_axis(what, axis, buffer.ndim)
+    for d, (x, y) in enumerate(zip(data.shape, buffer.shape, strict=True)):
+        if d != place and not same_size(x, y):
+            raise fail(what, f"dimension {d} of data is {x} and that of buffer is {y}; they must be equal")
+    new, size = get_const_tuple((data.shape[place], buffer.shape[place]))
+    if isinstance(new, int) and isinstance(size, int) and new > size:
+        raise fail(what, f"data has {new} elements on axis {axis} and buffer has room for {size}")
+
+    def element(*at: Any) -> Any:
+        i = at[place]
+        old = buffer(*at[:place], ops.add(i, new), *at[place + 1 :])
+        fresh = data(*at[:place], ops.sub(i, size - new), *at[place + 1 :])
+        return ops.if_then_else(ops.less(i, size - new), old, ops.cast(buffer.dtype, fresh))
+
+    return injective(what, buffer.shape, element, name="new_buffer")
+
+
+def flatten(data: te.Tensor) -> te.Tensor:
+    """The tensor as a matrix: the first dimension, and all others in one."""
+    data = tensor_arg("nn.flatten", "data", data)
+    if data.ndim < 1:
+        raise fail("nn.flatten", f"`{data.name}` has no dimensions and must have a batch")
+    rest = get_const_tuple(data.shape[1:])
+    return injective(
+        "nn.flatten",
+        (data.shape[0], prod(rest)),
+        lambda n, i: data(n, *unravel_index(i, rest)),
+        name="T_flatten",
+    )
+
+
+batch_flatten = flatten

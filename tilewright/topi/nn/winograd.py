@@ -1,0 +1,364 @@
+"""Convolution by Winograd minimal filtering: fewer multiplications for small kernels with stride 1."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import Any, NamedTuple
+
+from ... import te
+from ...ir import ops
+from ..utils import ceil_div, const_matrix, dtype_of, fail, get_const_tuple, simplify, static_int, tensor_arg
+from .padding import pad
+from .utils import Digit, Layout, layout_of, paddings, spatial, window_count
+
+__all__ = [
+    "conv2d_winograd_nchw",
+    "conv2d_winograd_nchw_without_weight_transform",
+    "conv2d_winograd_nhwc",
+    "conv2d_winograd_nhwc_without_weight_transform",
+    "conv2d_winograd_weight_transform",
+    "conv2d_winograd_without_weight_transform",
+    "winograd_transform_matrices",
+]
+
+# Where the polynomials are evaluated, the best conditioned first; one more point lies at infinity.
+_POINTS = (0, 1, -1, 2, -2, Fraction(1, 2), Fraction(-1, 2), 4, -4, Fraction(1, 4), Fraction(-1, 4))
+
+_Matrix = list[list[Fraction]]
+
+
+def _powers(points: list[Fraction], columns: int) -> _Matrix:
+    """A polynomial of `columns` coefficients at the points and at infinity."""
+    return [[p**j for j in range(columns)] for p in points] + [
+        [Fraction(int(j == columns - 1)) for j in range(columns)]
+    ]
+
+
+def _inverse(matrix: _Matrix) -> _Matrix:
+    n = len(matrix)
+    rows = [list(row) + [Fraction(int(i == j)) for j in range(n)] for i, row in enumerate(matrix)]
+    for i in range(n):
+        pivot = next(r for r in range(i, n) if rows[r][i])
+        rows[i], rows[pivot] = rows[pivot], rows[i]
+        rows[i] = [x / rows[i][i] for x in rows[i]]
+        for r in range(n):
+            if r != i and rows[r][i]:
+                factor = rows[r][i]
+                rows[r] = [x - factor * y for x, y in zip(rows[r], rows[i], strict=True)]
+    return [row[n:] for row in rows]
+
+
+def _matrices(tile: int, kernel: int) -> tuple[_Matrix, _Matrix, _Matrix]:
+    """A, B, G with  y = A^T [(G g) * (B^T d)]  for y[i] = sum of d[i + j] g[j].
+
+    Products of polynomials are products of their values, so V_n^-1 ((V_m a) * (V_r g)) multiplies them;
+    transposed, the same is a filter. Rows of B are scaled to whole numbers where that can be, G by the inverse.
+    """
+    size = tile + kernel - 1
+    points = [Fraction(p) for p in _POINTS[: size - 1]]
+    a, g = _powers(points, tile), _powers(points, kernel)
+    b = _inverse(_powers(points, size))  # the columns of V_n^-1 are the rows of B^T
+    for i in range(size - 1):
+        scale = Fraction(1)
+        for j in range(size - 1):
+            scale *= points[i] - points[j] if i != j else 1
+        g[i] = [x / scale for x in g[i]]
+        for row in b:
+            row[i] *= scale
+    return a, b, g
+
+
+def winograd_transform_matrices(
+    tile_size: int, kernel_size: int, out_dtype: str
+) -> tuple[te.Tensor, te.Tensor, te.Tensor]:
+    """The matrices A, B and G of F(tile_size, kernel_size): y = A^T [(G g) * (B^T d)]."""
+    what = "nn.winograd_transform_matrices"
+    if tile_size < 1 or kernel_size < 1 or tile_size + kernel_size - 2 > len(_POINTS):
+        raise fail(
+            what,
+            f"a tile of {tile_size} with a kernel of {kernel_size} is outside of what is exact enough",
+            f"tile_size + kernel_size is at most {len(_POINTS) + 2}",
+        )
+    import numpy as np
+
+    kind = dtype_of(what, out_dtype)
+    if not kind.is_float:
+        raise fail(what, f"out_dtype is {kind} and must be a float: the matrices have fractions")
+    exact = "float64" if kind.bits == 64 else "float32"
+    a, b, g = (
+        const_matrix(np.array([[float(x) for x in row] for row in m], exact), name)
+        for m, name in zip(_matrices(tile_size, kernel_size), "ABG", strict=True)
+    )
+    return a, b, g
+
+
+def conv2d_winograd_weight_transform(
+    kernel: te.Tensor, tile_size: int, out_dtype: str | None = None, kernel_layout: str = "OIHW"
+) -> te.Tensor:
+    """The kernel as the products need it, G g G^T for each pair of channels: (alpha, alpha, O, I)."""
+    what = "nn.conv2d_winograd_weight_transform"
+    layout = layout_of(what, "kernel_layout", kernel_layout, "OIHW", "OIHW")
+    shape = layout.checked_shape(what, "kernel", kernel)
+    rows, columns = (static_int(what, "the size of the kernel", layout.size(c, shape)) for c in "HW")
+    if rows != columns:
+        raise fail(what, f"the kernel is {rows} by {columns} and must be square")
+    kind = dtype_of(what, kernel.dtype if out_dtype is None else out_dtype)
+    _, _, g = winograd_transform_matrices(tile_size, rows, kind)
+    alpha = tile_size + rows - 1
+    kh, kw = te.reduce_axis((0, rows), "kh"), te.reduce_axis((0, columns), "kw")
+
+    def element(eps: Any, nu: Any, co: Any, ci: Any) -> Any:
+        at = {"O": co, "I": ci, "H": kh.var, "W": kw.var}
+        value = kernel(*layout.index({c: [Digit(v, None)] for c, v in at.items()}, shape))
+        scale = ops.mul(ops.cast(kind, g(eps, kh.var)), ops.cast(kind, g(nu, kw.var)))
+        return te.sum(ops.mul(ops.cast(kind, value), scale), axis=[kh, kw])
+
+    sizes = (alpha, alpha, layout.size("O", shape), layout.size("I", shape))
+    return te.compute(sizes, element, "transform_weight", "winograd_kernel")
+
+
+class _Tiles(NamedTuple):
+    """How the result is cut in tiles of m by m: down, across, and in the whole batch."""
+
+    m: int
+    down: Any
+    across: Any
+    all: Any
+
+    def place(self, p: Any) -> tuple[Any, Any, Any]:
+        """The batch, row and column of tile p."""
+        each = simplify(self.down * self.across)
+        within = ops.floormod(p, each)
+        return ops.floordiv(p, each), ops.floordiv(within, self.across), ops.floormod(within, self.across)
+
+    def number(self, n: Any, h: Any, w: Any) -> Any:
+        """The tile that element (h, w) of image n is in."""
+        row = ops.add(ops.mul(n, self.down), ops.floordiv(h, self.m))
+        return ops.add(ops.mul(row, self.across), ops.floordiv(w, self.m))
+
+
+def _winograd(
+    what: str,
+    data: te.Tensor,
+    weight: te.Tensor,
+    kernel_size: int,
+    tile: int,
+    windows: tuple[Any, Any, Any],
+    data_layout: str,
+    out_dtype: str | None,
+) -> te.Tensor:
+    """Transform the tiles of the data, multiply for each of their points, transform back.
+
+    `weight` is transformed already, (alpha, alpha, O, I).
+    """
+    layout = layout_of(what, "data_layout", data_layout, "NCHW", "NCHW")
+    shape = layout.checked_shape(what, "data", data)
+    if spatial(what, "strides", windows[0], 2) != (1, 1) or spatial(what, "dilation", windows[2], 2) != (
+        1,
+        1,
+    ):
+        raise fail(what, "strides and dilation must be 1", "use nn.conv2d")
+    before, after = paddings(what, windows[1], (kernel_size, kernel_size))
+    kind = dtype_of(what, data.dtype if out_dtype is None else out_dtype)
+    outputs, inputs = get_const_tuple(weight.shape[2:])
+    batch, channels = layout.size("N", shape), layout.size("C", shape)
+    if isinstance(channels, int) and isinstance(inputs, int) and channels != inputs:
+        raise fail(what, f"the data has {channels} channels and the kernel takes {inputs}")
+    sizes = {
+        c: window_count(what, layout.size(c, shape), b, a, kernel_size, 1, c)
+        for c, b, a in zip("HW", before, after, strict=True)
+    }
+    down, across = (ceil_div(sizes[c], tile) for c in "HW")
+    tiles = _Tiles(tile, down, across, simplify(batch * down * across))
+    room = _room(data, layout, dict(zip("HW", before, strict=True)), tiles, kernel_size)
+    channel_first = layout.places("C")[0] < layout.places("H")[0]
+    product = _products(room, layout, weight, tiles, kind, kernel_size, channel_first)
+    out_sizes = {"N": batch, "C": outputs, **sizes}
+
+    def element(*at: Any) -> Any:
+        index = dict(zip(layout.letters, at, strict=True))
+        p, c = tiles.number(index["N"], index["H"], index["W"]), index["C"]
+        tail = (c, p) if channel_first else (p, c)
+        return product(ops.floormod(index["H"], tile), ops.floormod(index["W"], tile), *tail)
+
+    return te.compute(
+        [out_sizes[c] for c in layout.letters],
+        element,
+        "conv2d_winograd",
+        f"conv2d_winograd_{data_layout.lower()}",
+    )
+
+
+def _room(
+    data: te.Tensor, layout: Layout, before: dict[str, int], tiles: _Tiles, kernel_size: int
+) -> te.Tensor:
+    """The data with its padding and as much more as makes the tiles whole."""
+    first, last = [0] * 4, [0] * 4
+    shape = get_const_tuple(data.shape)
+    for c, count in (("H", tiles.down), ("W", tiles.across)):
+        (place,) = layout.places(c)
+        first[place] = before[c]
+        last[place] = simplify(count * tiles.m + kernel_size - 1 - shape[place] - before[c])
+    if all(isinstance(p, int) and p == 0 for p in (*first, *last)):
+        return data
+    return pad(data, first, last, 0, name="data_pad")
+
+
+def _products(
+    room: te.Tensor,
+    layout: Layout,
+    weight: te.Tensor,
+    tiles: _Tiles,
+    kind: Any,
+    kernel_size: int,
+    channel_first: bool,
+) -> te.Tensor:
+    """The stages from the padded data to the tiles of the result."""
+    a, b, _ = winograd_transform_matrices(tiles.m, kernel_size, kind)
+    alpha = tiles.m + kernel_size - 1
+    outputs, inputs = get_const_tuple(weight.shape[2:])
+    shape = get_const_tuple(room.shape)
+
+    def order(c: Any, p: Any) -> tuple[Any, Any]:
+        return (c, p) if channel_first else (p, c)
+
+    ra, rb = te.reduce_axis((0, alpha), "r_a"), te.reduce_axis((0, alpha), "r_b")
+
+    def packed(eps: Any, nu: Any, x: Any, y: Any) -> Any:
+        ci, p = order(x, y)
+        n, row, column = tiles.place(p)
+        at = {
+            "N": n,
+            "C": ci,
+            "H": ops.add(ops.mul(row, tiles.m), ra.var),
+            "W": ops.add(ops.mul(column, tiles.m), rb.var),
+        }
+        value = room(*layout.index({c: [Digit(v, None)] for c, v in at.items()}, shape))
+        scale = ops.mul(ops.cast(kind, b(ra.var, eps)), ops.cast(kind, b(rb.var, nu)))
+        return te.sum(ops.mul(ops.cast(kind, value), scale), axis=[ra, rb])
+
+    data_pack = te.compute((alpha, alpha, *order(inputs, tiles.all)), packed, "data_pack")
+    ci = te.reduce_axis((0, inputs), "ci")
+
+    def multiplied(eps: Any, nu: Any, x: Any, y: Any) -> Any:
+        co, p = order(x, y)
+        left, right = data_pack(eps, nu, *order(ci.var, p)), weight(eps, nu, co, ci.var)
+        return te.sum(ops.mul(left, ops.cast(kind, right)), axis=ci)
+
+    bgemm = te.compute((alpha, alpha, *order(outputs, tiles.all)), multiplied, "bgemm")
+    re, rn = te.reduce_axis((0, alpha), "r_eps"), te.reduce_axis((0, alpha), "r_nu")
+
+    def inverted(vh: Any, vw: Any, x: Any, y: Any) -> Any:
+        scale = ops.mul(ops.cast(kind, a(re.var, vh)), ops.cast(kind, a(rn.var, vw)))
+        return te.sum(ops.mul(bgemm(re.var, rn.var, x, y), scale), axis=[re, rn])
+
+    return te.compute((tiles.m, tiles.m, *order(outputs, tiles.all)), inverted, "inverse")
+
+
+def _transformed(
+    what: str,
+    data: te.Tensor,
+    weight: te.Tensor,
+    windows: tuple[Any, Any, Any],
+    layouts: tuple[str, str],
+    out_dtype: str | None,
+    tile_size: int,
+) -> te.Tensor:
+    """A convolution whose kernel is transformed here."""
+    kind = data.dtype if out_dtype is None else out_dtype
+    kernel = conv2d_winograd_weight_transform(weight, tile_size, kind, layouts[1])
+    size = static_int(what, "the size of the kernel", kernel.shape[0]) + 1 - tile_size
+    return _winograd(what, data, kernel, size, tile_size, windows, layouts[0], out_dtype)
+
+
+def conv2d_winograd_without_weight_transform(
+    data: te.Tensor,
+    weight: te.Tensor,
+    strides: Any,
+    padding: Any,
+    dilation: Any,
+    data_layout: str = "NCHW",
+    out_dtype: str | None = None,
+    tile_size: int | None = None,
+) -> te.Tensor:
+    """A convolution with a kernel of conv2d_winograd_weight_transform; tiles are of 4 where they can be."""
+    what = "nn.conv2d_winograd_without_weight_transform"
+    weight = tensor_arg(what, "weight", weight)
+    if weight.ndim != 4:
+        raise fail(what, f"`{weight.name}` has {weight.ndim} dimensions and must be (alpha, alpha, O, I)")
+    alpha, other = (static_int(what, "the size of the transformed kernel", d) for d in weight.shape[:2])
+    tile = tile_size or (4 if alpha > 5 else 2)
+    if alpha != other or alpha < tile:
+        raise fail(what, f"the transformed kernel is {alpha} by {other} and the tile {tile}")
+    windows = (strides, padding, dilation)
+    return _winograd(what, data, weight, alpha + 1 - tile, tile, windows, data_layout, out_dtype)
+
+
+def conv2d_winograd_nchw(
+    data: te.Tensor,
+    weight: te.Tensor,
+    strides: Any,
+    padding: Any,
+    dilation: Any,
+    out_dtype: str | None = None,
+    pre_computed: bool = False,
+    tile_size: int = 4,
+) -> te.Tensor:
+    """A convolution of NCHW data with a square OIHW kernel and stride 1 in tiles of `tile_size`."""
+    if pre_computed:
+        return conv2d_winograd_without_weight_transform(
+            data, weight, strides, padding, dilation, "NCHW", out_dtype, tile_size
+        )
+    windows = (strides, padding, dilation)
+    return _transformed(
+        "nn.conv2d_winograd_nchw", data, weight, windows, ("NCHW", "OIHW"), out_dtype, tile_size
+    )
+
+
+def conv2d_winograd_nhwc(
+    data: te.Tensor,
+    weight: te.Tensor,
+    strides: Any,
+    padding: Any,
+    dilation: Any,
+    out_dtype: str | None = None,
+    pre_computed: bool = False,
+    tile_size: int = 4,
+) -> te.Tensor:
+    """A convolution of NHWC data with a square HWIO kernel and stride 1 in tiles of `tile_size`."""
+    if pre_computed:
+        return conv2d_winograd_without_weight_transform(
+            data, weight, strides, padding, dilation, "NHWC", out_dtype, tile_size
+        )
+    windows = (strides, padding, dilation)
+    return _transformed(
+        "nn.conv2d_winograd_nhwc", data, weight, windows, ("NHWC", "HWIO"), out_dtype, tile_size
+    )
+
+
+def conv2d_winograd_nchw_without_weight_transform(
+    data: te.Tensor,
+    weight: te.Tensor,
+    strides: Any,
+    padding: Any,
+    dilation: Any,
+    out_dtype: str | None = None,
+) -> te.Tensor:
+    """A convolution of NCHW data with a kernel that is transformed already."""
+    return conv2d_winograd_without_weight_transform(
+        data, weight, strides, padding, dilation, "NCHW", out_dtype
+    )
+
+
+def conv2d_winograd_nhwc_without_weight_transform(
+    data: te.Tensor,
+    weight: te.Tensor,
+    strides: Any,
+    padding: Any,
+    dilation: Any,
+    out_dtype: str | None = None,
+) -> te.Tensor:
+    """A convolution of NHWC data with a kernel that is transformed already."""
+    return conv2d_winograd_without_weight_transform(
+        data, weight, strides, padding, dilation, "NHWC", out_dtype
+    )

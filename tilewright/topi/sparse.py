@@ -1,0 +1,65 @@
+"""Products with sparse matrices in the CSR form: values, columns, and where each row begins."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .. import te
+from ..ir import ops
+from ..ir.expr import PrimExpr
+from ..tir import ir_builder
+from .indexing import index_tensor
+from .scatter import sparse_to_dense
+from .utils import extern, fail, is_empty_shape, same_size, shape_text, tensor_arg
+
+__all__ = ["csrmm", "csrmv", "sparse_to_dense"]
+
+
+def _checked(name: str, data: Any, indices: Any, indptr: Any) -> tuple[te.Tensor, te.Tensor, te.Tensor]:
+    values = tensor_arg(name, "data", data)
+    columns, begins = index_tensor(name, "indices", indices), index_tensor(name, "indptr", indptr)
+    if values.ndim != 1 or columns.ndim != 1 or begins.ndim != 1:
+        raise fail(name, "data, indices and indptr of a sparse matrix are lists")
+    if not same_size(values.shape[0], columns.shape[0]):
+        raise fail(name, f"there are {values.shape[0]} values and {columns.shape[0]} columns")
+    return values, columns, begins
+
+
+def csrmm(
+    data: te.Tensor, indices: te.Tensor, indptr: te.Tensor, weight: te.Tensor, bias: te.Tensor | None = None
+) -> te.Tensor:
+    """A sparse matrix times a dense one, plus a bias for each row; rows run in parallel."""
+    values, columns, begins = _checked("csrmm", data, indices, indptr)
+    dense = tensor_arg("csrmm", "weight", weight)
+    if dense.ndim != 2 or dense.dtype is not values.dtype:
+        raise fail("csrmm", f"weight of shape {shape_text(dense.shape)} must be a matrix of {values.dtype}")
+    rows, width = ops.sub(begins.shape[0], 1), dense.shape[1]
+
+    def build(ins: Any, outs: Any) -> Any:
+        ib = ir_builder.create()
+        value, column, begin, matrix = (ib.buffer_ptr(b) for b in ins[:4])
+        start = ib.buffer_ptr(ins[4]) if bias is not None else None
+        result = ib.buffer_ptr(outs[0])
+        with ib.for_range(0, rows, "row", kind="parallel") as row:
+            first: PrimExpr = start[row] if start is not None else te.const(0, values.dtype)
+            with ib.for_range(0, width, "j") as j:
+                result[row, j] = first
+            low, high = ops.cast("int32", begin[row]), ops.cast("int32", begin[row + 1])
+            with ib.for_range(0, high - low, "k") as k:
+                at = ib.let("at", low + k)
+                with ib.for_range(0, width, "j") as j:
+                    result[row, j] = result[row, j] + value[at] * matrix[column[at], j]
+        return ib.get()
+
+    inputs = [values, columns, begins, dense] + ([bias] if bias is not None else [])
+    return extern("csrmm", [(rows, width)], inputs, build, [values.dtype])[0]
+
+
+def csrmv(
+    data: te.Tensor, indices: te.Tensor, indptr: te.Tensor, weight: te.Tensor, bias: te.Tensor | None = None
+) -> te.Tensor:
+    """A sparse matrix times a column."""
+    dense = tensor_arg("csrmv", "weight", weight)
+    if dense.ndim != 2 or is_empty_shape(dense.shape):
+        raise fail("csrmv", f"weight has shape {shape_text(dense.shape)} and must be a column (n, 1)")
+    return csrmm(data, indices, indptr, dense, bias)

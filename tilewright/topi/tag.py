@@ -1,0 +1,40 @@
+"""Names of how an operator computes, kept on its stage for passes that ask."""
+
+from __future__ import annotations
+
+__all__ = [
+    "BROADCAST",
+    "COMM_REDUCE",
+    "COMM_REDUCE_IDX",
+    "CONV2D_NCHW",
+    "CONV2D_NHWC",
+    "DEPTHWISE_CONV2D_NCHW",
+    "ELEMWISE",
+    "EXTERN",
+    "INJECTIVE",
+    "is_broadcast",
+    "is_injective",
+]
+
+# One element from the same element of one operand, of several operands, from one element anywhere.
+ELEMWISE = "elemwise"
+BROADCAST = "broadcast"
+INJECTIVE = "injective"
+# Many elements combine into one; with the position of the chosen one.
+COMM_REDUCE = "comm_reduce"
+COMM_REDUCE_IDX = "comm_reduce_idx"
+# Written as statements over buffers.
+EXTERN = "extern"
+CONV2D_NCHW = "conv2d_nchw"
+CONV2D_NHWC = "conv2d_nhwc"
+DEPTHWISE_CONV2D_NCHW = "depthwise_conv2d_nchw"
+
+
+def is_broadcast(tag: str) -> bool:
+    """Whether each element comes from the elements at its own place."""
+    return tag == ELEMWISE or tag.startswith(BROADCAST)
+
+
+def is_injective(tag: str) -> bool:
+    """Whether each element comes from one element of each operand."""
+    return is_broadcast(tag) or tag.startswith(INJECTIVE)
