@@ -104,7 +104,8 @@ def test_reading_caches(tmp_path: Path) -> None:
         ("llvm -mcpu=x86-64", 128, 128, 16),
         ("llvm -mcpu=haswell", 256, 256, 16),
         ("llvm -mcpu=core-avx2", 256, 256, 16),
-        ("llvm -mcpu=skylake-avx512", 512, 256, 32),
+        ("llvm -mcpu=skylake-avx512", 512, 512, 32),
+        ("llvm -mcpu=icelake-client", 512, 256, 32),
         ("llvm -mcpu=skylake-avx512 -mattr=-avx512f", 256, 256, 16),
         ("llvm -mcpu=x86-64 -mattr=+avx2", 256, 256, 16),
         ("llvm -mcpu=x86-64 -mattr=+avx512vnni", 512, 512, 32),
@@ -148,7 +149,7 @@ def test_tables_are_sound() -> None:
         assert name in _TABLE and alias not in _TABLE
     for name in _TABLE:
         if name != "generic":
-            assert architecture_of_cpu(name) and cpu_named(name).fma_ports >= 1
+            assert architecture_of_cpu(name) and cpu_named(name).core.fma.ports >= 1
     assert architecture_of_cpu("no-such") is None
 
 

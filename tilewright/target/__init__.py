@@ -4,6 +4,7 @@ from . import codegen, tag
 from .host import CacheSizes
 from .machine import CpuMachine, GpuMachine, LlvmSettings
 from .makers import arm_cpu, bifrost, cuda, hexagon, intel_graphics, mali, riscv_cpu, rocm, vta
+from .measure import measure
 from .tag import list_tags, register_tag
 from .target import Target, TargetKind, create, register_device_lookup
 from .virtual_device import VirtualDevice
@@ -25,6 +26,7 @@ __all__ = [
     "intel_graphics",
     "list_tags",
     "mali",
+    "measure",
     "register_device_lookup",
     "register_tag",
     "riscv_cpu",

@@ -68,11 +68,13 @@ def host_features() -> frozenset[str]:
 
 
 def host_cores() -> int:
-    """The cores that this process may use."""
+    """The cores that this process may use: no more than TILEWRIGHT_NUM_THREADS, if that is set."""
     try:
-        return len(os.sched_getaffinity(0)) or 1
+        cores = len(os.sched_getaffinity(0)) or 1
     except (AttributeError, OSError):
-        return os.cpu_count() or 1
+        cores = os.cpu_count() or 1
+    wanted = os.environ.get("TILEWRIGHT_NUM_THREADS", "")
+    return min(cores, int(wanted)) if wanted.isdigit() and int(wanted) else cores
 
 
 def host_architecture() -> str:

@@ -67,6 +67,7 @@ _CPU_CODE: Final[dict[str, Option]] = {
     "mfloat-abi": Option("text", "how floats are passed", choices=("soft", "softfp", "hard")),
     "num-cores": _count("how many cores a program may use"),
     "vector-width": _count("bits of a vector register"),
+    "machine": Option("text", "figures of the processor, as clock:3.7,fma_ports:2"),
     "system-lib": Option("bool", "functions register themselves when the library is loaded"),
     "link-params": Option("bool", "parameters become part of the library"),
     "runtime": Option("text", "which runtime the code is for", choices=("c", "c++", "cpp", "crt")),

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from ..ir.errors import TargetError, near_matches
 from .cpus import architecture_of_cpu, architecture_of_triple, cpu_named
 from .gpus import GPUS, figures_of_arch, gpu_of
 from .host import (
@@ -39,8 +41,11 @@ class CpuMachine:
     """A processor in numbers.
 
     `vector_bits` is the widest vector it has and `preferred_vector_bits` the one it runs best: some
-    processors slow down for their widest. `fma_ports` counts fused multiply-adds of the widest vector
-    that begin in one cycle.
+    processors slow down for their widest. Operations in a cycle (`fma_ports`, `loads_per_cycle`,
+    `stores_per_cycle`) are those of preferred vectors, by one core; `l2_bandwidth` and `l3_bandwidth` are
+    bytes that one core reads in a cycle, `memory_bandwidth` GB/s that one core reads and
+    `memory_bandwidth_all` what all cores do together. Latencies of caches and of a multiply-add count
+    cycles, that of the memory nanoseconds. `launch_us` is what an empty parallel loop costs.
     """
 
     arch: str
@@ -53,10 +58,155 @@ class CpuMachine:
     fma_ports: int
     cache_sizes: CacheSizes
     num_cores: int
+    clock: float = 3.0  # GHz
+    fma_latency: int = 4
+    loads_per_cycle: float = 2.0
+    stores_per_cycle: float = 1.0
+    l1_latency: float = 4.0
+    l2_latency: float = 14.0
+    l3_latency: float = 50.0
+    memory_latency: float = 100.0
+    l2_bandwidth: float = 32.0
+    l3_bandwidth: float = 16.0
+    memory_bandwidth: float = 20.0
+    memory_bandwidth_all: float = 40.0
+    launch_us: float = 3.0
+    source: str = "table"  # where the figures come from: "table", "given" or "measured"
 
     def lanes(self, bits: int) -> int:
         """How many values of `bits` bits a vector holds."""
         return max(1, self.preferred_vector_bits // bits)
+
+    @property
+    def l1_bandwidth(self) -> float:
+        """Bytes that one core reads from its first cache in a cycle."""
+        return self.loads_per_cycle * self.preferred_vector_bits / 8
+
+    def peak_gflops(self, cores: int = 1) -> float:
+        """float32 operations in a nanosecond, a multiply-add counted as two; 0 cores means all."""
+        return 2 * self.fma_ports * self.lanes(32) * self.clock * (cores or self.num_cores)
+
+    def bandwidth(self, cores: int = 1) -> float:
+        """GB/s that some cores read from memory together; 0 cores means all."""
+        return min(self.memory_bandwidth * (cores or self.num_cores), self.memory_bandwidth_all)
+
+    def figures(self) -> dict[str, int | float]:
+        """What can be measured, by name, as `Target.with_machine` takes it and cache files hold it."""
+        plain = {name: getattr(self, name) for name in FIGURES if name not in CacheSizes._fields}
+        return {**plain, **self.cache_sizes._asdict()}
+
+    def table(self) -> str:
+        """All figures as text, one in a line."""
+        return cpu_table(self)
+
+    def __str__(self) -> str:
+        return self.table()
+
+
+# What may be given, and where a sensible figure ends.
+FIGURES: Final[dict[str, tuple[type[int] | type[float], float, float]]] = {
+    "preferred_vector_bits": (int, 8, 2048),
+    "fma_ports": (int, 1, 16),
+    "num_cores": (int, 1, 4096),
+    "clock": (float, 0.001, 20),
+    "fma_latency": (int, 1, 100),
+    "loads_per_cycle": (float, 0.01, 16),
+    "stores_per_cycle": (float, 0.01, 16),
+    "l1_latency": (float, 0.5, 1000),
+    "l2_latency": (float, 0.5, 1000),
+    "l3_latency": (float, 0.5, 10000),
+    "memory_latency": (float, 1, 100000),
+    "l2_bandwidth": (float, 0.1, 4096),
+    "l3_bandwidth": (float, 0.1, 4096),
+    "memory_bandwidth": (float, 0.01, 100000),
+    "memory_bandwidth_all": (float, 0.01, 100000),
+    "launch_us": (float, 0, 100000),
+    "l1d": (int, 0, 1 << 40),
+    "l2": (int, 0, 1 << 40),
+    "l3": (int, 0, 1 << 40),
+    "line": (int, 1, 1 << 16),
+}
+
+
+def checked_figures(given: Mapping[str, Any], what: str) -> dict[str, int | float]:
+    """Figures by name, each in its type and in sensible bounds."""
+    out: dict[str, int | float] = {}
+    for name, value in given.items():
+        if name not in FIGURES:
+            raise TargetError(f"{what}: {name!r} is no figure of a processor{near_matches(name, FIGURES)}")
+        kind, low, high = FIGURES[name]
+        try:
+            number = kind(value)
+        except (TypeError, ValueError):
+            number = kind(-1)
+        if isinstance(value, bool) or not low <= number <= high:
+            wanted = "a whole number" if kind is int else "a number"
+            raise TargetError(f"{what}: {name} takes {wanted} from {low:g} to {high:g}, not {value!r}")
+        out[name] = number
+    return out
+
+
+def figures_of_text(text: str, what: str) -> dict[str, int | float]:
+    """The figures that `-machine=clock:3.7,fma_ports:2` gives."""
+    given: dict[str, str] = {}
+    for item in text.split(","):
+        name, colon, value = item.partition(":")
+        if not colon:
+            raise TargetError(f"{what}: -machine takes name:number with commas between, not {item!r}")
+        given[name.strip()] = value
+    return checked_figures(given, f"{what}: -machine")
+
+
+def text_of_figures(figures: Mapping[str, int | float]) -> str:
+    """The figures as `-machine` takes them: the same figures give the same text."""
+    return ",".join(f"{name}:{FIGURES[name][0](figures[name])}" for name in FIGURES if name in figures)
+
+
+def with_figures(machine: CpuMachine, figures: Mapping[str, int | float], source: str) -> CpuMachine:
+    """The machine with some figures replaced."""
+    sizes = {k: int(v) for k, v in figures.items() if k in CacheSizes._fields}
+    plain: dict[str, Any] = {k: v for k, v in figures.items() if k not in sizes}
+    caches = machine.cache_sizes._replace(**sizes)
+    return replace(machine, **plain, cache_sizes=caches, source=source)
+
+
+def _size(amount: int) -> str:
+    for unit, scale in (("MiB", 1 << 20), ("KiB", 1 << 10)):
+        if amount >= scale:
+            return f"{amount / scale:g} {unit}"
+    return f"{amount} B" if amount else "none"
+
+
+def cpu_table(m: CpuMachine) -> str:
+    """The figures of a processor as text."""
+    caches, per = m.cache_sizes, f"of {m.preferred_vector_bits} bits in a cycle"
+    many = f"{m.num_cores} cores" if m.num_cores > 1 else "1 core"
+    rows = [
+        ("processor", f"{m.cpu} ({m.arch}), {many}, {m.clock:.2f} GHz [{m.source}]"),
+        ("vectors", f"{m.vector_registers} x {m.vector_bits} bits, {m.preferred_vector_bits} preferred"),
+        ("multiply-add", f"{m.fma_ports} {per}, latency {m.fma_latency}" + ("" if m.fma else " (not fused)")),
+        ("loads, stores", f"{m.loads_per_cycle:.3g}, {m.stores_per_cycle:.3g} {per}"),
+        ("peak", f"{m.peak_gflops():.1f} GFLOP/s float32 with one core, {m.peak_gflops(0):.1f} with all"),
+    ]
+    for name, size, latency, speed in (
+        ("L1", caches.l1d, m.l1_latency, m.l1_bandwidth),
+        ("L2", caches.l2, m.l2_latency, m.l2_bandwidth),
+        ("L3", caches.l3, m.l3_latency, m.l3_bandwidth),
+    ):
+        told = (
+            f"{_size(size)}, {latency:.1f} cycles, {speed:.1f} bytes in a cycle ({speed * m.clock:.0f} GB/s)"
+        )
+        rows.append((name, told if size else "none"))
+    rows += [
+        ("line", f"{caches.line} bytes"),
+        (
+            "memory",
+            f"{m.memory_latency:.0f} ns, {m.memory_bandwidth:.1f} GB/s with one core, "
+            f"{m.memory_bandwidth_all:.1f} with all",
+        ),
+        ("launch", f"{m.launch_us:.2f} microseconds for a parallel loop"),
+    ]
+    return "\n".join(f"{name:<14} {text}" for name, text in rows)
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,9 +352,37 @@ def _cpu_machine(target: Target) -> CpuMachine:
         caches = CacheSizes(known.l1d, known.l2, known.l3, known.line)
     has_fma = arch not in ("x86_64", "x86") or "fma" in features
     cores = target.attrs.get("num-cores") or (host_cores() if here else known.cores)
-    return CpuMachine(
-        arch, name, features, bits, preferred, registers, has_fma, known.fma_ports, caches, cores
+    core = known.core
+    made = CpuMachine(
+        arch,
+        name,
+        features,
+        bits,
+        preferred,
+        registers,
+        has_fma,
+        max(1, int(core.fma.per_cycle(preferred))),
+        caches,
+        cores,
+        core.clock,
+        core.fma_latency,
+        core.load.per_cycle(preferred),
+        core.store.per_cycle(preferred),
+        *core.latency,
+        core.memory_latency,
+        *core.cached,
+        core.memory[0],
+        min(core.memory[1], core.memory[0] * cores),
+        # Waking the workers takes its time, and each of them a bit more.
+        2.0 + 0.1 * cores if cores > 1 else 0.1,
     )
+    given = target.attrs.get("machine")
+    if given is None:
+        return made
+    figures = figures_of_text(given, f"target {target}")
+    if "num-cores" in target.attrs:
+        figures.pop("num_cores", None)  # what is said in so many words holds
+    return with_figures(made, figures, "given")
 
 
 def _gpu_machine(target: Target) -> GpuMachine:

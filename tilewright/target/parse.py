@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from ..ir.errors import TargetError, near_matches
 from .cpus import architecture_of_cpu, architecture_of_triple
 from .kinds import OPTION_ALIASES, Option, TargetKind, kind_named
+from .machine import figures_of_text
 
 __all__ = ["Parsed", "check_target", "parse_target"]
 
@@ -228,6 +229,8 @@ def check_target(kind: TargetKind, attrs: Mapping[str, Any], text: str) -> None:
 
 def _check_cpu(attrs: Mapping[str, Any], what: str) -> None:
     triple, cpu = attrs.get("mtriple"), attrs.get("mcpu", "")
+    if "machine" in attrs:
+        figures_of_text(attrs["machine"], what)
     arch = None
     if triple is not None:
         arch = architecture_of_triple(triple)

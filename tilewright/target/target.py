@@ -11,7 +11,17 @@ from typing import Any, Final, overload
 from ..ir.errors import TargetError, UnsupportedError
 from .host import CacheSizes
 from .kinds import KINDS, TargetKind
-from .machine import CpuMachine, GpuMachine, LlvmSettings, cpu_features, llvm_settings, machine_of
+from .machine import (
+    CpuMachine,
+    GpuMachine,
+    LlvmSettings,
+    checked_figures,
+    cpu_features,
+    figures_of_text,
+    llvm_settings,
+    machine_of,
+    text_of_figures,
+)
 from .parse import parse_target
 
 __all__ = ["Target", "TargetFeatures", "TargetKind", "create", "register_device_lookup"]
@@ -140,6 +150,39 @@ class Target:
         data.pop("tag")
         data[name] = value
         return Target(data)
+
+    def with_machine(self, figures: CpuMachine | Mapping[str, int | float] | None) -> Target:
+        """This target with other figures of its processor; None gives back those of its name.
+
+            Target("llvm").with_machine(tilewright.target.measure())
+            Target("llvm -mcpu=znver4").with_machine({"clock": 3.1, "memory_bandwidth": 18})
+
+        They become the option `-machine`, so that they are part of the target's text, of its equality and
+        of every key that is made from it. A machine keeps the target's own `-num-cores` and `-vector-width`.
+        """
+        if figures is None:
+            return self.with_attr("machine", None)
+        if not self.is_cpu:
+            raise TargetError(f"target {self} is no processor: only processors take other figures")
+        if isinstance(figures, CpuMachine):
+            if figures.arch != self.cpu.arch:
+                raise TargetError(
+                    f"the figures are those of {figures.cpu} ({figures.arch}), but target {self} is for "
+                    f"{self.cpu.arch}"
+                )
+            given: Mapping[str, int | float] = figures.figures()
+            said = {"num-cores": "num_cores", "vector-width": "preferred_vector_bits"}
+            drop = [figure for option, figure in said.items() if option in self.attrs]
+            if figures.preferred_vector_bits > self.vector_bits:
+                drop.append("preferred_vector_bits")
+            given = {name: value for name, value in given.items() if name not in drop}
+        else:
+            given = {**self._given_figures(), **checked_figures(figures, f"target {self}")}
+        return self.with_attr("machine", text_of_figures(given) or None)
+
+    def _given_figures(self) -> dict[str, int | float]:
+        text = self.attrs.get("machine")
+        return {} if text is None else figures_of_text(text, f"target {self}")
 
     def get_kind_attr(self, name: str) -> Any:
         """Something that holds for the whole kind."""

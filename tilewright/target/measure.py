@@ -1,0 +1,192 @@
+"""This machine in numbers that were measured, for cost models that want better than a table."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Final
+
+from .. import config
+from ..ir.errors import TargetError
+from .machine import CpuMachine, checked_figures, with_figures
+from .probes import Memory, Probes, best, probes
+from .target import Target
+
+__all__ = ["measure", "measured_file", "stream"]
+
+_K, _M = 1024, 1024 * 1024
+_ROUNDS: Final = 9
+_FORMAT: Final = 1
+
+
+def measure(force: bool = False) -> CpuMachine:
+    """The figures of this machine, measured once (it takes about two seconds) and kept in the cache folder.
+
+        target = Target("llvm").with_machine(tilewright.target.measure())
+
+    `force` measures again. Nothing uses the kept figures by itself: a target without `with_machine` has
+    those of its processor's name, so that the same program gets the same schedule everywhere.
+    """
+    plain = Target("llvm").cpu
+    path = measured_file(plain)
+    figures = None if force else _kept(path)
+    if figures is None:
+        figures = _measured(plain)
+        _keep(path, plain, figures)
+    return with_figures(plain, figures, "measured")
+
+
+def _package_version() -> str:
+    return str(sys.modules[__name__.partition(".")[0]].__version__)
+
+
+def measured_file(machine: CpuMachine | None = None) -> Path:
+    """Where the measured figures are kept: one file for each processor, count of cores and version."""
+    plain = machine or Target("llvm").cpu
+    said = [plain.cpu, sorted(plain.features), plain.num_cores, _package_version(), _FORMAT]
+    key = hashlib.sha256(json.dumps(said).encode()).hexdigest()[:12]
+    return config.cache_dir.value / "machines" / f"{plain.cpu}-{plain.num_cores}-{key}.json"
+
+
+def _kept(path: Path) -> dict[str, int | float] | None:
+    """The figures of a file; None if there is none, or none that can be used: it is then written anew."""
+    try:
+        return checked_figures(json.loads(path.read_text())["figures"], str(path))
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, TargetError):
+        return None
+
+
+def _keep(path: Path, machine: CpuMachine, figures: dict[str, int | float]) -> None:
+    told = {"cpu": machine.cpu, "cores": machine.num_cores, "package": _package_version(), "figures": figures}
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        half = path.with_suffix(f".{os.getpid()}")
+        half.write_text(json.dumps(told, indent=2) + "\n")
+        half.replace(path)  # whole or not at all: another process may be reading
+    except OSError:
+        pass  # a cache that cannot be written costs time, not the answer
+
+
+def _measured(plain: CpuMachine) -> dict[str, int | float]:
+    """All figures, by name."""
+    run = probes()
+    out: dict[str, int | float] = {}
+    turns = 20_000
+    second = best(lambda: run.clock(turns), _ROUNDS) / (64 * turns)  # of one cycle
+    out["clock"] = _digits(1e-9 / second)
+    bits = _best_width(run)
+    out["preferred_vector_bits"] = bits
+    turns = 10_000
+    took = best(lambda: run.multiply(bits, turns), _ROUNDS)
+    out["fma_ports"] = max(1, round(48 * turns * second / took))
+    took = best(lambda: run.chained(bits, turns), _ROUNDS)
+    out["fma_latency"] = max(1, round(took / second / (4 * turns)))
+    _caches(run, plain, bits, second, out)
+    _memory(run, plain, bits, out)
+    if plain.num_cores > 1:
+        out["launch_us"] = _launch(run, plain.num_cores, second)
+    return out
+
+
+def _best_width(run: Probes) -> int:
+    """The widest vector that multiplies about as much as the best does: fewer instructions for the same."""
+
+    def speed(bits: int) -> float:
+        return bits / best(lambda: run.multiply(bits, 10_000), _ROUNDS)
+
+    found = {bits: speed(bits) for bits in run.widths}
+    return max(bits for bits, done in found.items() if done > 0.93 * max(found.values()))
+
+
+def _caches(run: Probes, plain: CpuMachine, bits: int, second: float, out: dict[str, int | float]) -> None:
+    """Vectors and bytes in a cycle, and latencies, of the caches."""
+    sizes = plain.cache_sizes
+    inside = {"l1": sizes.l1d // 2, "l2": sizes.l2 // 2, "l3": sizes.l3 // 4}
+    inside = {name: _power(size) for name, size in inside.items() if size >= 4 * _K}
+    room = Memory(max([64 * _K, *inside.values()]))
+    for name, size in inside.items():
+
+        def speed(form: str, width: int, name: str = name, size: int = size) -> float:
+            """Bytes in a cycle."""
+            total = max(size, 64 * _M if name == "l1" else 16 * _M)
+            took = best(lambda: run.memory(form, width, [room], size, total), _ROUNDS)
+            return total * second / took
+
+        if name == "l1":
+            # The loop around them costs the wider vectors a little more.
+            loads = max(speed("load", bits), speed("load", max(128, bits // 2)))
+            out["loads_per_cycle"] = _near_half(loads * 8 / bits)
+            out["stores_per_cycle"] = _near_half(speed("store", bits) * 8 / bits)
+        else:
+            out[f"{name}_bandwidth"] = _digits(speed("load", bits))
+        # Half of the piece is enough for a latency, and few of its pages miss in the first table.
+        start = room.chain(size // 2, max(64, sizes.line))
+        out[f"{name}_latency"] = _digits(_latency(run, start, 2000) / second)
+
+
+def _latency(run: Probes, start: int, turns: int) -> float:
+    """Seconds from load to load on a ring. Each try goes on from where the last one ended."""
+    least = float("inf")
+    for _ in range(2 * _ROUNDS):
+        took, start = run.chase(start, turns)
+        least = min(least, took / (16 * turns))
+    return least
+
+
+def _memory(run: Probes, plain: CpuMachine, bits: int, out: dict[str, int | float]) -> None:
+    """What comes from beyond the caches."""
+    size = min(512 * _M, max(64 * _M, _power(8 * plain.cache_sizes.l3)))
+    room = Memory(size)
+    widths = {bits, max(128, bits // 2)}  # the narrower one is sometimes a little faster here
+    one = max(stream(run, "load", width, [room]) for width in widths)
+    out["memory_bandwidth"] = out["memory_bandwidth_all"] = _digits(one)
+    if plain.num_cores > 1:
+        threads = _power(plain.num_cores)
+        speed = max(stream(run, "load", width, [room], threads) for width in widths)
+        out["memory_bandwidth_all"] = _digits(max(one, speed))
+    out["memory_latency"] = _digits(_latency(run, room.chain(size, 256), 500) * 1e9)
+
+
+def stream(
+    run: Probes, form: str, bits: int, pieces: list[Memory], threads: int = 1, rounds: int = 4
+) -> float:
+    """GB/s between cores and memory, with what is read and what is written counted once.
+
+    A try is a short one, over in a time that nobody else wants the core, and goes over a part of the memory
+    that the tries before have pushed out of the caches.
+    """
+    size = min(piece.size for piece in pieces)
+    part = min(size // 8, 16 * _M * threads)
+    least = min(
+        run.memory(form, bits, pieces, part, part, threads, offset)
+        for _ in range(rounds)
+        for offset in range(0, size, part)
+    )
+    return len(pieces) * part / least / 1e9
+
+
+def _launch(run: Probes, cores: int, second: float) -> float:
+    """Microseconds that a parallel loop takes beyond its work, with the work of one core for each."""
+    each, turns = 300, 50
+    alone = 64 * each * second
+    took = best(lambda: run.launches(turns, cores, each), 3 * _ROUNDS) / turns
+    return _digits(max(0.1, (took - alone) * 1e6))
+
+
+def _power(size: int) -> int:
+    """The largest power of two that is not above."""
+    return 1 << (max(1, size).bit_length() - 1)
+
+
+def _digits(value: float) -> float:
+    """Three digits: what is behind them is noise."""
+    return float(f"{value:.3g}")
+
+
+def _near_half(value: float) -> float:
+    """Pipes begin whole vectors, or one in two cycles: what is near to that means it."""
+    half = max(1, round(value * 2)) / 2
+    return half if abs(value - half) < 0.08 * half else _digits(value)
