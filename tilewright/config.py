@@ -9,6 +9,7 @@ A `with` form wins over the environment, and holds for the thread that opened it
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from contextvars import ContextVar
@@ -17,7 +18,9 @@ from typing import Any, Final, Generic, TypeVar
 
 __all__ = [
     "Knob",
+    "cache",
     "cache_dir",
+    "cache_size",
     "check",
     "code_key",
     "debug",
@@ -50,6 +53,8 @@ class Knob(Generic[_T]):
         self._override: ContextVar[Any] = ContextVar(variable, default=_UNSET)
         # An environment variable rarely changes, and a knob is asked for often.
         self._parsed: tuple[str, _T] | None = None
+        self.holders: dict[int, _T] = {}
+        self._watchers: list[Callable[[int, _T | None], None]] = []
 
     @property
     def value(self) -> _T:
@@ -68,11 +73,33 @@ class Knob(Generic[_T]):
     def set(self, value: Any) -> Iterator[_T]:
         """Hold the knob at `value` inside a `with` statement."""
         checked = self._checked(value, f"config.{self.name}")
+        me = threading.get_ident()
+        before = self.holders.get(me)
         token = self._override.set(checked)
         try:
+            self._hold(me, checked)
             yield checked
         finally:
             self._override.reset(token)
+            self._hold(me, before)
+
+    def watch(self, changed: Callable[[int, _T | None], None]) -> None:
+        """Call `changed(thread, value)` when a `with` form of a thread begins, and with what held before it
+        (None for nothing) when it ends; at once for those that are open now.
+
+        For code that cannot ask for the value itself, such as compiled code.
+        """
+        self._watchers.append(changed)
+        for thread, value in list(self.holders.items()):
+            changed(thread, value)
+
+    def _hold(self, thread: int, value: _T | None) -> None:
+        if value is None:
+            self.holders.pop(thread, None)
+        else:
+            self.holders[thread] = value
+        for changed in self._watchers:
+            changed(thread, value)
 
     def _checked(self, value: Any, where: str) -> _T:
         try:
@@ -142,7 +169,9 @@ debug: Final[Knob[int]] = Knob(
     "TILEWRIGHT_DEBUG",
     lambda: 0,
     _whole(0, 4),
-    "how much to tell and to keep for a debugger, from 0 to 4",
+    "what to do for someone who looks for a fault: 1 checks the program after each pass, 2 also keeps the code of "
+    "each module (.ll, .opt.ll, .s) in the folder of TILEWRIGHT_DUMP or ./tilewright_debug, 3 also checks LLVM's "
+    "work and takes nothing from the cache, 4 also leaves LLVM's optimisation out",
     changes_code=True,
 )
 time: Final[Knob[bool]] = Knob(
@@ -157,17 +186,28 @@ num_threads: Final[Knob[int]] = Knob(
     _usable_cores,
     _whole(1, None),
     "how many threads a parallel loop runs on",
-    changes_code=True,
+)
+cache: Final[Knob[bool]] = Knob(
+    "cache", "TILEWRIGHT_CACHE", lambda: True, _switch, "keep machine code on disk, and take it from there"
 )
 cache_dir: Final[Knob[Path]] = Knob(
     "cache_dir",
     "TILEWRIGHT_CACHE_DIR",
     _default_cache,
     lambda value: Path(value).expanduser(),
-    "the folder of compiled programs and records",
+    "the folder of machine code that is kept",
+)
+cache_size: Final[Knob[int]] = Knob(
+    "cache_size",
+    "TILEWRIGHT_CACHE_SIZE",
+    lambda: 1024,
+    _whole(1, None),
+    "how many MiB the folder may take; what was not used for longest goes first",
 )
 
-_ALL: Final[dict[str, Knob[Any]]] = {k.name: k for k in (dump, debug, time, check, num_threads, cache_dir)}
+_ALL: Final[dict[str, Knob[Any]]] = {
+    k.name: k for k in (dump, debug, time, check, num_threads, cache, cache_dir, cache_size)
+}
 
 
 def knobs() -> dict[str, Knob[Any]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import importlib.util
 import os
 import subprocess
 import time
@@ -86,13 +87,22 @@ def test_static_library(source: str, tmp_path: Path) -> None:
         cc.create_staticlib(tmp_path / "b.a", [str(tmp_path / "none.o")])
 
 
-def test_clang() -> None:
-    found = clang.find_clang(required=False)
-    if not found:
-        with pytest.raises(TVMError, match="clang was not found"):
-            clang.create_llvm("int f();")
-        return
-    assert "define" in clang.create_llvm('extern "C" int f(int x) { return x; }')
+def test_clang(monkeypatch: pytest.MonkeyPatch) -> None:
+    code = 'extern "C" int f(int x) { return x + 1; }'
+    without = not clang.find_clang(required=False) and importlib.util.find_spec("ziglang") is None
+    if not without:
+        text = clang.create_llvm(code)
+        assert "@f(" in text
+        assert "ubsan" not in text
+        with pytest.raises(TVMError, match="clang failed:"):
+            clang.create_llvm("this is no C")
+    monkeypatch.setattr(clang.shutil, "which", lambda name: None)
+    monkeypatch.setattr(clang.importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(TVMError) as caught:
+        clang.create_llvm(code)
+    assert str(caught.value) == (
+        "clang was not found on the path; install it, or `pip install ziglang`, to compile C to LLVM IR"
+    )
 
 
 def test_compute_capabilities() -> None:

@@ -10,10 +10,10 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from . import container, errors, module, ndarray, params, registry, threads, timing
+    from . import container, errors, module, ndarray, params, registry, threads, timing, vm
     from . import ndarray as nd
     from .cheader import c_header
-    from .container import ShapeTuple, String
+    from .container import ADT, ShapeTuple, String
     from .devices import (
         Device,
         DeviceApi,
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from .library import Library, SharedLibrary
     from .module import LibraryModule, Module, enabled, load_module
     from .ndarray import NDArray, array, empty, from_dlpack, numpyasarray
+    from .object_path import ObjectPath
     from .params import load_param_dict, load_param_dict_from_file, save_param_dict, save_param_dict_to_file
     from .registry import (
         PackedFunc,
@@ -50,7 +51,8 @@ if TYPE_CHECKING:
 
 _NAMES = {
     "cheader": ["c_header"],
-    "container": ["ShapeTuple", "String"],
+    "container": ["ADT", "ShapeTuple", "String"],
+    "object_path": ["ObjectPath"],
     "devices": [
         *("Device", "DeviceApi", "cl", "cpu", "cuda", "device", "ext_dev", "gpu", "hexagon", "metal"),
         *("opencl", "register_device_api", "rocm", "vulkan", "webgpu"),
@@ -74,10 +76,11 @@ _NAMES = {
 _HOME = {name: module for module, names in _NAMES.items() for name in names}
 _SUBMODULES = {"nd": "ndarray"} | {
     name: name
-    for name in ("container", "errors", "module", "ndarray", "params", "registry", "threads", "timing")
+    for name in ("container", "errors", "module", "ndarray", "params", "registry", "threads", "timing", "vm")
 }
 
 __all__ = [
+    "ADT",
     "BenchmarkResult",
     "DataType",
     "Device",
@@ -87,6 +90,7 @@ __all__ = [
     "LoadError",
     "Module",
     "NDArray",
+    "ObjectPath",
     "PackedFunc",
     "ShapeTuple",
     "SharedLibrary",

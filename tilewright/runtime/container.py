@@ -1,10 +1,11 @@
-"""The classic names of two plain values."""
+"""The classic names of plain values."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from typing import Any
 
-__all__ = ["ShapeTuple", "String"]
+__all__ = ["ADT", "Array", "Map", "ShapeTuple", "String", "tuple_object"]
 
 
 class String(str):
@@ -16,3 +17,37 @@ class ShapeTuple(tuple[int, ...]):
 
     def __new__(cls, shape: Iterable[int]) -> ShapeTuple:
         return super().__new__(cls, (int(extent) for extent in shape))
+
+
+class Array(list[Any]):
+    """A list. Here Python's own serves."""
+
+
+class Map(dict[Any, Any]):
+    """A table. Here Python's own serves."""
+
+
+class ADT:
+    """A value of an algebraic data type at run time: which constructor made it (`tag`), and from what."""
+
+    __slots__ = ("_fields", "tag")
+
+    def __init__(self, tag: int, fields: Iterable[Any]) -> None:
+        self.tag, self._fields = int(tag), tuple(fields)
+
+    def __len__(self) -> int:
+        return len(self._fields)
+
+    def __getitem__(self, index: int | slice) -> Any:
+        return self._fields[index]
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self._fields)
+
+    def __repr__(self) -> str:
+        return f"ADT({self.tag}, {list(self._fields)})"
+
+
+def tuple_object(fields: Iterable[Any] | None = None) -> ADT:
+    """A tuple: a value whose tag is 0."""
+    return ADT(0, fields or ())

@@ -1,7 +1,13 @@
-"""A look at a file before the dynamic linker gets it: loading runs code, and its own errors are poor."""
+"""A look at a file before the dynamic linker gets it: loading runs code, and its own errors are poor.
+
+The linker believes a file: a wrong address in its tables ends the process. So a library that is exported gets a
+seal at its end, a checksum of all that is before it, and without the right one it is not loaded. A library that
+was linked by hand has no seal; of that the tables are checked that the linker follows.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import mmap
 import os
 import platform
@@ -11,7 +17,10 @@ from dataclasses import dataclass
 
 from .errors import LoadError
 
-__all__ = ["check_shared_object", "file_kind", "machine_of"]
+__all__ = ["check_shared_object", "file_kind", "machine_of", "seal"]
+
+_SEAL = b"\0\0tilewright sum\n"
+_SUM = hashlib.sha256().digest_size
 
 _MACHINES = {
     3: "x86",
@@ -39,6 +48,11 @@ _ALIASES = {
 _RELOCATABLE, _SHARED = 1, 3
 _PT_LOAD, _PT_DYNAMIC = 1, 2
 _DT_STRTAB, _DT_STRSZ = 5, 10
+# Entries of the dynamic section that are addresses: of tables, or of functions that run at once.
+_DT_ADDRESSES = (3, 4, 5, 6, 7, 12, 13, 17, 23, 25, 26, 32, 0x6FFFFEF5, 0x6FFFFFF0, 0x6FFFFFFC, 0x6FFFFFFE)
+_DT_SIZED = {7: 8, 17: 18, 23: 2, 25: 27, 26: 28, 5: 10}  # the table's address: its size in bytes
+_DT_RELAENT, _DT_SYMENT = 9, 11
+_MOST = 1 << 40  # bytes of memory that a library may ask for
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +60,12 @@ class _Segment:
     kind: int
     offset: int
     address: int
-    size: int
+    size: int  # in the file
+    memory: int  # in memory: never less
+    align: int
+
+    def holds(self, address: int, size: int = 1) -> bool:
+        return self.address <= address and address + size <= self.address + self.memory
 
 
 class _Elf:
@@ -84,10 +103,10 @@ class _Elf:
         for i in range(self.program_count):
             at = self.program_at + i * self.program_size
             if self.is64:
-                kind, _, offset, address, _, size = self._read("IIQQQQ", at)
+                kind, _, offset, address, _, size, memory, align = self._read("IIQQQQQQ", at)
             else:
-                kind, offset, address, _, size = self._read("IIIII", at)
-            found.append(_Segment(kind, offset, address, size))
+                kind, offset, address, _, size, memory, _, align = self._read("IIIIIIII", at)
+            found.append(_Segment(kind, offset, address, size, memory, align))
         return found
 
     def check_length(self) -> None:
@@ -99,19 +118,68 @@ class _Elf:
         if needed > len(self.data):
             raise self.truncated(needed)
 
-    def dynamic_names(self) -> bytes:
-        """The names of all symbols that the dynamic linker sees."""
-        segments = self.segments()
-        dynamic = next((segment for segment in segments if segment.kind == _PT_DYNAMIC), None)
+    def damaged(self, what: str) -> LoadError:
+        return LoadError(f"{self.path}: the file is damaged: {what}")
+
+    def check_layout(self) -> None:
+        """Segments as a linker makes them: the system maps them where they say, over whatever is there."""
+        wanted = 56 if self.is64 else 32
+        if self.program_size != wanted or not 0 < self.program_count < 256:
+            raise self.damaged("its program headers have the wrong size or number")
+        end = 0
+        for s in self.segments():
+            if s.size > s.memory or s.address + s.memory > _MOST:
+                raise self.damaged("a segment has impossible sizes")
+            if s.kind == _PT_LOAD:
+                if s.address < end or (s.address - s.offset) % 4096 or s.align & (s.align - 1):
+                    raise self.damaged("its segments overlap or are not aligned")
+                end = s.address + s.memory
+        if not end:
+            raise self.damaged("it has no segment to load")
+
+    def dynamic(self) -> dict[int, int]:
+        """The entries of the dynamic section, the first of each kind."""
+        dynamic = next((segment for segment in self.segments() if segment.kind == _PT_DYNAMIC), None)
         if dynamic is None:
-            return b""
+            return {}
         step, form = (16, "QQ") if self.is64 else (8, "II")
         found: dict[int, int] = {}
         for at in range(dynamic.offset, dynamic.offset + dynamic.size - step + 1, step):
             tag, value = self._read(form, at)
+            if tag == 0:
+                break
             found.setdefault(tag, value)
+        return found
+
+    def check_dynamic(self, found: dict[int, int]) -> None:
+        """What the dynamic section points at must lie in memory that the file fills."""
+        loaded = [segment for segment in self.segments() if segment.kind == _PT_LOAD]
+        for tag in _DT_ADDRESSES:
+            if tag in found:
+                size = found.get(_DT_SIZED.get(tag, -1), 1) or 1
+                if not any(segment.holds(found[tag], size) for segment in loaded):
+                    raise self.damaged(f"entry {tag:#x} of its dynamic section points outside")
+        if self.is64:
+            self._check_relocations(found, loaded)
+
+    def _check_relocations(self, found: dict[int, int], loaded: list[_Segment]) -> None:
+        """The linker writes where relocations say."""
+        if found.get(_DT_RELAENT, 24) != 24 or found.get(_DT_SYMENT, 24) != 24:
+            raise self.damaged("the entries of its tables have the wrong size")
+        for table, size in ((7, 8), (23, 2)):
+            home = next((s for s in loaded if table in found and s.holds(found[table])), None)
+            if home is None:
+                continue
+            start = home.offset + found[table] - home.address
+            for at in range(start, start + found.get(size, 0) - 23, 24):
+                place, info, _ = self._read("QQq", at)
+                if not any(segment.holds(place, 8) for segment in loaded) or info & 0xFFFFFFFF > 2048:
+                    raise self.damaged("a relocation points outside")
+
+    def dynamic_names(self, found: dict[int, int]) -> bytes:
+        """The names of all symbols that the dynamic linker sees."""
         address, size = found.get(_DT_STRTAB, 0), found.get(_DT_STRSZ, 0)
-        for segment in segments:
+        for segment in self.segments():
             if segment.kind == _PT_LOAD and segment.address <= address < segment.address + segment.size:
                 start = segment.offset + address - segment.address
                 return bytes(self.data[start : start + size])
@@ -133,6 +201,35 @@ def file_kind(path: str) -> str:
     return "other"
 
 
+def seal(path: str) -> None:
+    """Write a checksum to the end of an ELF file; others stay as they are."""
+    with open(path, "r+b") as file:
+        if file.read(4) != b"\x7fELF":
+            return
+        file.seek(0)
+        data = file.read()
+        if data[-len(_SEAL) - _SUM : -_SUM] == _SEAL:
+            return
+        file.write(_SEAL + hashlib.sha256(data).digest())
+
+
+def _check_seal(path: str, data: mmap.mmap) -> None:
+    """Refuse a file that was sealed and is not any more what it was then."""
+    size = len(data) - len(_SEAL) - _SUM
+    if size <= 0:
+        return
+    if data.rfind(_SEAL, size + 1) >= 0:
+        raise LoadError(f"{path}: the file is truncated: it ends within the checksum at its end")
+    marked = data[size : size + len(_SEAL)] == _SEAL
+    with memoryview(data) as view, view[:size] as before:
+        whole = hashlib.sha256(before).digest() == data[-_SUM:]
+    if marked != whole:  # the mark itself may be what was hit
+        raise LoadError(
+            f"{path}: the file is damaged: its content does not fit the checksum that was written at export; "
+            "export or copy it again"
+        )
+
+
 def check_shared_object(path: str, symbol: str) -> None:
     """Refuse a file that is not a whole shared object for this machine with `symbol` in it."""
     if not os.path.exists(path):
@@ -144,7 +241,13 @@ def check_shared_object(path: str, symbol: str) -> None:
     if sys.platform == "darwin":
         return  # Mach-O: the system's loader has the word
     with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-        _check(_Elf(path, data), symbol)
+        elf = _Elf(path, data)
+        _check_machine(elf, "library")
+        if elf.kind != _SHARED:
+            raise LoadError(f"{path}: an ELF file, but no shared library; link it first")
+        elf.check_length()
+        _check_seal(path, data)
+        _check(elf, symbol)
 
 
 def check_object(path: str) -> None:
@@ -156,11 +259,10 @@ def check_object(path: str) -> None:
 
 
 def _check(elf: _Elf, symbol: str) -> None:
-    _check_machine(elf, "library")
-    if elf.kind != _SHARED:
-        raise LoadError(f"{elf.path}: an ELF file, but no shared library; link it first")
-    elf.check_length()
-    if b"\0" + symbol.encode() + b"\0" not in b"\0" + elf.dynamic_names():
+    elf.check_layout()
+    dynamic = elf.dynamic()
+    elf.check_dynamic(dynamic)
+    if b"\0" + symbol.encode() + b"\0" not in b"\0" + elf.dynamic_names(dynamic):
         raise LoadError(
             f"{elf.path}: a shared library, but not one made by tilewright: it has no symbol {symbol}"
         )

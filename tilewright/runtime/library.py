@@ -15,6 +15,7 @@ import weakref
 from abc import ABC, abstractmethod
 from typing import Any
 
+from .. import config
 from . import elf
 from .errors import LoadError, TVMError
 from .packed import CALLBACK_ADDRESS, NOT_FOUND, RAISED, take_exception
@@ -24,10 +25,12 @@ __all__ = ["Library", "SharedLibrary", "error_of"]
 METADATA = "__tw_metadata"
 PACKED_CALL = "__tw_packed_call"
 PARALLEL_LAUNCH = "__tw_parallel_launch"
+POOL_LIMIT = "__tw_pool_limit"
 LAST_ERROR = "__tw_last_error"
 OUT_OF_MEMORY = 4
 
 _LastError = ctypes.CFUNCTYPE(ctypes.c_char_p)
+_PoolLimit = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_int64, ctypes.c_int64)
 
 
 class Library(ABC):
@@ -51,6 +54,24 @@ class _Pool:
     launch = 0
     owner: Library | None = None
 
+    @classmethod
+    def take(cls, launch: int, owner: Library) -> None:
+        """Make `owner`'s the pool of this process, and tell it what `config.num_threads` says in each thread."""
+        cls.launch, cls.owner = launch, owner
+        address = owner.address(POOL_LIMIT)
+        if not address:
+            return  # a library from before there were limits
+        limit = _PoolLimit(address)
+        lock = threading.Lock()
+
+        def changed(thread: int, number: int | None) -> None:
+            with lock:
+                full = limit(thread, number or 0)
+            if full:
+                raise TVMError("config.num_threads: too many threads hold it at once (at most 64 may)")
+
+        config.num_threads.watch(changed)
+
 
 def join(library: Library) -> None:
     """Connect a library to this process; joining twice changes nothing."""
@@ -62,7 +83,7 @@ def join(library: Library) -> None:
         pointer = ctypes.c_void_p.from_address(slot)
         with _Pool.lock:
             if not _Pool.launch and pointer.value:
-                _Pool.launch, _Pool.owner = pointer.value, library
+                _Pool.take(pointer.value, library)
             elif _Pool.launch:
                 pointer.value = _Pool.launch
 

@@ -10,8 +10,9 @@ import subprocess
 import sys
 import tarfile
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
+from .elf import seal
 from .errors import LoadError, TVMError
 
 __all__ = ["find_cc", "find_cross_cc", "link_shared", "pack_objects", "run_cc", "unpack_objects"]
@@ -61,8 +62,9 @@ def run_cc(
     cc: str | Sequence[str] | None = None,
     cwd: str | None = None,
     env: dict[str, str] | None = None,
+    finish: Callable[[str], None] | None = None,
 ) -> None:
-    """Run a compiler so that `output` appears whole or not at all."""
+    """Run a compiler so that `output` appears whole or not at all; `finish(path)` is the last to touch it."""
     command = shlex.split(cc) if isinstance(cc, str) else list(cc) if cc is not None else find_cc()
     if not command:
         raise TVMError(
@@ -88,6 +90,8 @@ def run_cc(
             raise TVMError(
                 f"making {output} failed (exit code {done.returncode}):\n{shlex.join(full)}\n{told}"
             )
+        if finish is not None and os.path.isfile(made):
+            finish(made)
         os.replace(made, place)
 
 
@@ -108,9 +112,8 @@ def link_shared(
     if "apple" in triple if triple else sys.platform == "darwin":
         flags += ["-undefined", "dynamic_lookup"]
     # libraries last: a linker takes from them only what it has already missed
-    run_cc(
-        [*flags, *(os.fspath(file) for file in files), "-lm", "-lpthread"], os.fspath(output), cc, cwd, env
-    )
+    arguments = [*flags, *(os.fspath(file) for file in files), "-lm", "-lpthread"]
+    run_cc(arguments, os.fspath(output), cc, cwd, env, finish=seal)
 
 
 def pack_objects(archive: str | os.PathLike[str], objects: Sequence[str]) -> None:

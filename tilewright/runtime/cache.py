@@ -1,0 +1,193 @@
+"""Results kept on disk by what they were made from.
+
+    store = DiskCache(folder, limit)
+    key = digest("object code", text, cpu, version)
+    found = store.get(key)                  # None, or the bytes that were put
+    if found is None:
+        store.put(key, made)
+
+Any number of processes use one folder at once: an entry appears whole or not at all, and carries a checksum.
+What cannot be read counts as not there. Entries that nobody used for longest go first when there are too many.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import tempfile
+import threading
+import time
+import warnings
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from .. import config
+
+__all__ = ["DiskCache", "compiled_code", "digest"]
+
+_MAGIC = b"tilewright cache 1\n"
+_SUM = hashlib.sha256().digest_size
+_HOUR = 3600.0
+_MARK = ".swept"
+
+
+def digest(*parts: str | bytes | int | bool | float | None) -> str:
+    """The key of a list of values: equal lists give equal keys, others do not."""
+    state = hashlib.sha256()
+    for part in parts:
+        data = part if isinstance(part, bytes) else repr(part).encode()
+        state.update(b"%s %d\n" % (type(part).__name__.encode(), len(data)))
+        state.update(data)
+    return state.hexdigest()
+
+
+class DiskCache:
+    """A folder of entries named by their keys, at most `limit` bytes of them."""
+
+    def __init__(self, folder: str | os.PathLike[str], limit: int) -> None:
+        self.folder, self.limit = Path(folder), limit
+        self.hits = self.misses = 0
+        self._written = 0
+        self._swept = False
+        self._warned = False
+        self._lock = threading.Lock()
+
+    def __repr__(self) -> str:
+        return f"<DiskCache {self.folder}: {self.hits} hits, {self.misses} misses>"
+
+    # -- entries -----------------------------------------------------------------------------------
+    def path(self, key: str) -> Path:
+        """The file of an entry."""
+        return self.folder / key[:2] / key[2:]
+
+    def get(self, key: str) -> bytes | None:
+        """What was put under a key; None if there is nothing, or nothing whole."""
+        path = self.path(key)
+        try:
+            data = path.read_bytes()
+        except OSError:
+            self.misses += 1
+            return None
+        start = len(_MAGIC) + _SUM
+        body = data[start:]
+        if data[: len(_MAGIC)] != _MAGIC or hashlib.sha256(body).digest() != data[len(_MAGIC) : start]:
+            self.misses += 1
+            _remove(path)
+            return None
+        self.hits += 1
+        with contextlib.suppress(OSError):
+            os.utime(path)  # used now: others go first
+        return body
+
+    def put(self, key: str, data: bytes) -> None:
+        """Keep `data` under a key. Where that is not possible a warning says so once, and nothing is kept."""
+        path = self.path(key)
+        if len(data) > self.limit:
+            return
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            handle, scratch = tempfile.mkstemp(prefix=".", suffix=".part", dir=path.parent)
+            try:
+                with os.fdopen(handle, "wb") as file:
+                    file.write(_MAGIC + hashlib.sha256(data).digest())
+                    file.write(data)
+                os.replace(scratch, path)
+            except BaseException:
+                _remove(Path(scratch))
+                raise
+        except OSError as error:
+            self._complain(error)
+            return
+        with self._lock:
+            self._written += len(data)
+            much = self._written * 16 > self.limit
+            due = much or not self._swept
+            if due:
+                self._written, self._swept = 0, True
+        if due:
+            self._sweep_if_due(much)
+
+    # -- size --------------------------------------------------------------------------------------
+    def _sweep_if_due(self, surely: bool) -> None:
+        """Clear up, unless some process did so within the hour and this one has written little since."""
+        mark = self.folder / _MARK
+        with contextlib.suppress(OSError):
+            if not surely and time.time() - mark.stat().st_mtime < _HOUR:
+                return
+        with contextlib.suppress(OSError):
+            mark.touch()
+        self.sweep()
+
+    def sweep(self) -> None:
+        """Remove what was not used for longest until seven eighths of the limit hold the rest."""
+        now = time.time()
+        found: list[tuple[float, int, str]] = []
+        for entry in _entries(self.folder):
+            with contextlib.suppress(OSError):
+                stat = entry.stat()
+                if entry.name.startswith("."):
+                    if now - stat.st_mtime > _HOUR:  # left by a process that ended while it wrote
+                        _remove(Path(entry.path))
+                    continue
+                found.append((stat.st_mtime, stat.st_size, entry.path))
+        total = sum(size for _, size, _ in found)
+        if total <= self.limit:
+            return
+        for _, size, path in sorted(found):
+            if total <= self.limit * 7 // 8:
+                break
+            _remove(Path(path))
+            total -= size
+
+    def clear(self) -> None:
+        """Remove every entry."""
+        for entry in _entries(self.folder):
+            _remove(Path(entry.path))
+
+    def _complain(self, error: OSError) -> None:
+        if not self._warned:
+            self._warned = True
+            warnings.warn(
+                f"nothing can be kept in the cache folder {self.folder}: {error.strerror or error}; set "
+                f"{config.cache_dir.variable} to a folder that can be written, or {config.cache.variable}=0",
+                RuntimeWarning,
+                stacklevel=3,
+            )
+
+
+def _entries(folder: Path) -> Iterator[os.DirEntry[str]]:
+    """The files of entries, finished or not."""
+    for shelf in _scan(folder):
+        if len(shelf.name) == 2 and shelf.is_dir(follow_symlinks=False):
+            yield from _scan(shelf.path)
+
+
+def _scan(folder: str | Path) -> Iterable[os.DirEntry[str]]:
+    try:
+        with os.scandir(folder) as entries:
+            return list(entries)
+    except OSError:
+        return []
+
+
+def _remove(path: Path) -> None:
+    with contextlib.suppress(OSError):
+        path.unlink()
+
+
+_stores: dict[tuple[Path, int], DiskCache] = {}
+
+
+def compiled_code() -> DiskCache | None:
+    """The cache of machine code that the knobs name now; None where it is switched off."""
+    if not config.cache.value:
+        return None
+    try:
+        where = (config.cache_dir.value, config.cache_size.value << 20)
+    except RuntimeError:  # a user without a home has no cache
+        return None
+    found = _stores.get(where)
+    if found is None:
+        found = _stores.setdefault(where, DiskCache(*where))
+    return found
