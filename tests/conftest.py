@@ -1,7 +1,7 @@
 """Nodes are immutable at run time in the tests, and the repository's caches are left alone.
 
 `expect(program, '''…''')` compares a program's text with a literal in the test; `pytest --update-expect`
-writes the literals anew.
+writes the literals anew. `pytest --round-trip` also checks that programs are what their text says.
 """
 
 from __future__ import annotations
@@ -16,6 +16,9 @@ from pathlib import Path
 from typing import Any
 
 os.environ.setdefault("TILEWRIGHT_CHECK", "1")
+os.environ["TILEWRIGHT_CACHE"] = (
+    "0"  # tests see LLVM at work; those of the cache switch it on, in folders of their own
+)
 
 import numpy as np
 import pytest
@@ -27,10 +30,17 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--update-expect", action="store_true", help="write the texts that `expect` compares anew"
     )
+    parser.addoption(
+        "--round-trip", action="store_true", help="print and read back every program that the tests make"
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:
     config.stash[_UPDATES] = {}
+    if config.getoption("--round-trip"):
+        import round_trip
+
+        round_trip.watch()
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
@@ -71,19 +81,42 @@ def agree() -> Callable[..., None]:
 
 
 @pytest.fixture
-def refused() -> Callable[[Any, Callable[[], Any]], str]:
-    """The text of the refusal that a step on a schedule ends with; the schedule must be as it was."""
+def refused() -> Callable[..., str]:
+    """The text of the refusal that a step on a schedule ends with; the schedule must be as it was.
+
+    Of the nest in it only the marked line is kept, once the rest was found to be the program, line for line;
+    with `whole` all of it is.
+    """
     from tilewright.ir.errors import ScheduleError
 
-    def check(sch: Any, step: Callable[[], Any]) -> str:
+    def check(sch: Any, step: Callable[[], Any], whole: bool = False) -> str:
         before, steps = sch.mod, len(sch.trace)
         with pytest.raises(ScheduleError) as caught:
             step()
         assert sch.mod is before
         assert len(sch.trace) == steps
-        return re.sub(r"(  at \S+\.py):\d+", r"\1:LINE", str(caught.value))
+        text = re.sub(r"(  at \S+\.py):\d+", r"\1:LINE", str(caught.value))
+        return text if whole else _folded(text, getattr(caught.value, "program", None))
 
     return check
+
+
+_MARK = "    # <-- here"
+
+
+def _folded(text: str, program: Any) -> str:
+    from tilewright.tir.schedule.primitive import nest_text
+
+    if program is None:
+        return text
+    lines, whole = text.splitlines(), nest_text(program, None).splitlines()
+    start = next(i for i, line in enumerate(lines) if line.startswith("  | "))
+    shown = [line.removeprefix("  | ") for line in lines[start : start + len(whole)]]
+    assert [line.removesuffix(_MARK) for line in shown] == whole
+    marked = [f"  | {line}" for line in shown if line.endswith(_MARK)]
+    assert len(marked) <= 1
+    lines[start : start + len(whole)] = ["  | …", *marked, "  | …"] if marked else ["  | …"]
+    return "\n".join(lines)
 
 
 def _text(actual: Any) -> str:

@@ -96,8 +96,8 @@ def test_unknown_knob() -> None:
 
 def test_code_key_holds_what_changes_code() -> None:
     key = config.code_key()
-    assert [name for name, _ in key] == ["debug", "num_threads"]
-    with config.using(time=True, dump="d", check=True, cache_dir="c"):
+    assert [name for name, _ in key] == ["debug"]
+    with config.using(time=True, dump="d", check=True, cache_dir="c", num_threads=3):
         assert config.code_key() == key
     with config.using(debug=3):
         assert config.code_key() != key
@@ -105,4 +105,25 @@ def test_code_key_holds_what_changes_code() -> None:
 
 
 def test_repr_says_what_it_is() -> None:
-    assert repr(config.debug).startswith("<TILEWRIGHT_DEBUG=0: how much to tell")
+    assert repr(config.debug).startswith("<TILEWRIGHT_DEBUG=0: what to do for someone")
+
+    assert set(config.__all__) >= set(config.knobs())
+
+
+def test_a_watcher_hears_of_each_with_form_of_each_thread() -> None:
+    heard: list[tuple[bool, int | None]] = []
+    me = threading.get_ident()
+    knob = config.Knob("n", "TILEWRIGHT_TEST_N", lambda: 1, int, "a number")
+    with knob.set(5):
+        knob.watch(lambda thread, value: heard.append((thread == me, value)))
+        with knob.set(6):
+            pass
+
+        def other() -> None:
+            with knob.set(7):
+                pass
+
+        thread = threading.Thread(target=other)
+        thread.start()
+        thread.join()
+    assert heard == [(True, 5), (True, 6), (True, 5), (False, 7), (False, None), (True, None)]

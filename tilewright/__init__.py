@@ -14,6 +14,8 @@ from .ir.module import IRModule
 if TYPE_CHECKING:
     from . import arith, driver, runtime, script, target, te, tir
     from .driver import build, lower
+    from .driver.automatic import compile
+    from .tune import auto_schedule
 
 __version__ = "0.1.0"
 
@@ -37,10 +39,13 @@ _MODULES = (
     "testing",
     "tir",
     "topi",
+    "tune",
     "vta",
 )
 _NAMES = {
+    "auto_schedule": "tune",
     "build": "driver",
+    "compile": "driver.automatic",
     "lower": "driver",
     "nd": "runtime",
     "cpu": "runtime",

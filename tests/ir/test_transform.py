@@ -33,6 +33,7 @@ from tilewright.ir.transform import (
     PassInfo,
     PrintIR,
     Sequential,
+    UnknownPassError,
     as_pass,
     function_pass_for,
     get_pass,
@@ -290,6 +291,55 @@ def test_wrong_arguments() -> None:
     with pytest.raises(TypeError, match="trace must be a function"):
         PassContext(trace=5)  # type: ignore[arg-type]
     PassContext(num_evals=0, make_traceable=None)
+
+
+def test_unknown_passes_are_told() -> None:
+    wrong = PassContext(disabled_pass=["NoSuchPass"])  # a context may be made before its passes are
+    with pytest.raises(
+        UnknownPassError, match=r"disabled_pass=\['NoSuchPass'\]\): there is no pass of that name"
+    ):
+        wrong.__enter__()
+    assert PassContext.current() is not wrong
+    with (
+        pytest.raises(UnknownPassError, match=r"did you mean .*tir\.UnrollLoop"),
+        PassContext(required_pass=["tir.UnrolLoop"]),
+    ):
+        pass
+
+    @module_pass(opt_level=0, name="NoSuchPass")
+    def mine(mod: IRModule, ctx: PassContext) -> IRModule:
+        raise AssertionError("disabled")
+
+    with wrong:
+        assert run_passes([mine], IRModule({})).functions == {}
+    with PassContext(disabled_pass=["tir.VectorizeLoop", "AlterOpLayout"]):
+        pass
+
+
+@pytest.mark.parametrize(
+    ("given", "error", "text"),
+    [
+        ({"opt_level": "x"}, TypeError, r"opt_level=…\): a level is a whole number, 0 to 3, not 'x'"),
+        ({"opt_level": 1.5}, TypeError, "not 1.5"),
+        ({"opt_level": True}, TypeError, "not True"),
+        ({"opt_level": None}, TypeError, "not None"),
+        ({"opt_level": -1}, ValueError, "a whole number, 0 to 3, not -1"),
+        ({"disabled_pass": [3]}, TypeError, "disabled_pass is a list of names of passes; 3 is no name"),
+        ({"required_pass": 3}, TypeError, "required_pass is a list of names of passes, not 3"),
+        ({"instruments": 3}, TypeError, "instruments is a list of instruments, not 3"),
+        ({"config": ["tir.UnrollLoop"]}, PassConfigError, "config is a dict of options, not"),
+    ],
+)
+def test_wrong_types(given: dict[str, Any], error: type[Exception], text: str) -> None:
+    with pytest.raises(error, match=text):
+        PassContext(**given)
+
+
+def test_a_folder_for_dumps_that_cannot_be(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").write_text("in the way")
+    monkeypatch.setenv("TILEWRIGHT_DUMP", str(tmp_path / "file" / "d"))
+    with pytest.raises(ValueError, match=r"TILEWRIGHT_DUMP=\S+d: programs cannot be written to \S+d: "):
+        run_passes([lambda f: f], IRModule({}))
 
 
 def test_config() -> None:

@@ -251,3 +251,78 @@ def test_vectors_read_in_a_let() -> None:
     mod = tvm.tir.transform.LowerIntrin()(tvm.lower(s, [A, B]))
     assert "A_1[i * 33:i * 33 + 33]})" in mod.script()
     assert_structural_equal(tvm.script.from_source(mod.script()), mod)
+
+
+def test_values_of_attributes() -> None:
+    values = {
+        "list": [1, -2, [2.5, "s", None, True]],
+        "map": {"a": {"b": []}},
+        "floats": [1e300, 1e-300, -0.0, float("inf"), float("-inf"), float("nan")],
+        "bytes": b"\x00\xff",
+        "text": "\u2028 \ud800 \x7f \\ \" '",
+        "wide": 2**70,
+        "node": INTS["int32"][0] + 1,
+        "string": E.StringImm("s"),
+    }
+    func = PrimFunc(_function(Evaluate(E.const(0))).params, Evaluate(E.const(0)), attrs=values)
+    assert_structural_equal(func, from_source(func.script()))
+
+
+# -- one variable or buffer in several places ----------------------------------------------------
+def _store(view: Any, at: Any) -> Stmt:
+    return SeqStmt((BufferStore(view, 1, (at,)), BufferStore(TABLE, BufferLoad(view, (at,)), (at,))))
+
+
+def test_one_variable_bound_twice() -> None:
+    """Inside the inner loop it is the inner loop's, after it the outer one's again."""
+    i = Var("i")
+    inner = For(i, 0, 4, ForKind.SERIAL, BufferStore(TABLE, i, (i,)))
+    func = _function(For(i, 0, 4, ForKind.SERIAL, SeqStmt((inner, BufferStore(TABLE, i + 7, (i,))))))
+    again = from_source(func.script())
+    assert_structural_equal(func, again)
+    a, b = Var("a"), Var("b")
+    wrong = For(
+        a,
+        0,
+        4,
+        ForKind.SERIAL,
+        SeqStmt(
+            (
+                For(b, 0, 4, ForKind.SERIAL, BufferStore(TABLE, a, (b,))),
+                BufferStore(TABLE, a + 7, (a,)),
+            )
+        ),
+    )
+    with pytest.raises(ValueError, match="StructuralEqual check failed"):
+        assert_structural_equal(func, _function(wrong))
+
+
+@pytest.mark.parametrize("declared", [True, False])
+def test_one_buffer_over_memory_that_is_allocated_twice(declared: bool) -> None:
+    data = Var("m", PointerType(PrimType("int32"), "global"))
+    view = decl_buffer((4,), "int32", "m", data=data)
+    use = _store(view, INTS["int32"][0])
+    once = Allocate(data, "int32", (E.const(4),), E.const(True), DeclBuffer(view, use) if declared else use)  # type: ignore[arg-type]
+    func = _function(SeqStmt((once, once)))
+    for sugar in (True, False):
+        assert_structural_equal(func, from_source(func.script(syntax_sugar=sugar)))
+
+
+def test_a_buffer_used_before_and_after_it_is_declared() -> None:
+    at = INTS["int32"][0]
+    data = Var("m", PointerType(PrimType("int32"), "global"))
+    view = decl_buffer((4,), "int32", "m", data=data)
+    use = _store(view, at)
+    body = SeqStmt(
+        (use, For(Var("k"), 0, 2, ForKind.SERIAL, DeclBuffer(view, use)), DeclBuffer(view, use), use)
+    )
+    func = _function(Allocate(data, "int32", (E.const(4),), E.const(True), body))  # type: ignore[arg-type]
+    text = func.script()
+    assert "        T.decl_buffer(m_1)\n" in text and "    with T.decl_buffer(m_1):\n" in text
+    assert_structural_equal(func, from_source(text))
+
+
+def test_a_buffer_that_is_realized() -> None:
+    box = decl_buffer((3,), "int32", "box")
+    func = _function(BufferRealize(box, (E.Range(5, 8),), E.const(True), _store(box, E.const(5))))
+    assert_structural_equal(func, from_source(func.script()))

@@ -88,10 +88,24 @@ def test_outside_of_a_compute():
             lambda: list(V),
             "`V` cannot be iterated over\n  at @\n  hint: its elements are A[i]; its dimensions A.shape",
         ),
+        (
+            lambda: list(A[0]),
+            "`A[0]` cannot be iterated over\n  at @\n  hint: its elements are A[0][i]",
+        ),
     ],
 )
 def test_what_is_no_index(f, reason):
     refused(f, reason)
+
+
+@pytest.mark.parametrize("f", [lambda: bool(V), lambda: 1 if V else 2, lambda: V and A, lambda: not V])
+def test_a_tensor_is_neither_true_nor_false(f):
+    refused(
+        f,
+        "tensor `V` has no truth value while the program is being written\n  at @\n"
+        "  hint: compare with None to see whether there is one; "
+        "te.all, te.any and te.if_then_else take conditions",
+    )
 
 
 # ---------------------------------------------------------------------------- the function

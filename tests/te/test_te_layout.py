@@ -41,13 +41,23 @@ def test_the_layout_comes_first() -> None:
         s[B].transform_layout(lambda i, j: [j, i])
 
 
-def test_a_reduction_keeps_its_layout() -> None:
-    A = te.placeholder((8, 8), name="A")
-    k = te.reduce_axis((0, 8), "k")
-    R = te.compute((8,), lambda i: te.sum(A[i, k], axis=k), name="R")
-    s = te.create_schedule(R.op)
-    with pytest.raises(tir.ScheduleError, match="R is a reduction, whose loops cannot follow its layout"):
-        s[R].transform_layout(lambda i: [i // 4, i % 4])
+@pytest.mark.parametrize("mapping", [lambda i, j: [j, i], lambda i, j: [i // 4, j, i % 4]])
+def test_a_reduction_in_another_layout(mapping) -> None:
+    A, B = te.placeholder((8, 6), name="A"), te.placeholder((6, 5), name="B")
+    k = te.reduce_axis((0, 6), "k")
+    R = te.compute((8, 5), lambda i, j: te.sum(A[i, k] * B[k, j], axis=k), name="R")
+    D = te.compute((8, 5), lambda i, j: R[i, j] + 1.0, name="D")
+    s = te.create_schedule(D.op)
+    axes = s[R].transform_layout(mapping)
+    s[R].reorder(R.op.reduce_axis[0], *axes)
+    s[R].unroll(axes[-1])
+    rng = np.random.default_rng(0)
+    a, b = rng.integers(0, 5, (8, 6)).astype("float32"), rng.integers(0, 5, (6, 5)).astype("float32")
+    got = np.zeros((8, 5), "float32")
+    tvm.build(s, [A, B, D])(a, b, got)
+    np.testing.assert_array_equal(got, a @ b + 1)
+    shape = [str(d) for d in s.to_prim_func([A, B, D]).body.block.alloc_buffers[0].shape]
+    assert shape == [str(axis.dom.extent) for axis in axes]
 
 
 def test_a_rolling_buffer_holds_a_window_and_computes_each_row_once() -> None:

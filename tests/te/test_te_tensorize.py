@@ -287,6 +287,82 @@ def test_the_functions_may_come_along_as_llvm_ir():
     np.testing.assert_array_equal(b.numpy(), 2 * a)
 
 
+GEMV = """
+extern "C" int gemv_update(float *cc, float *aa, float *bb, int m, int l, int stride) {
+    for (int i = 0; i < m; ++i)
+        for (int j = 0; j < l; ++j)
+            cc[i] += aa[j] * bb[i * stride + j];
+    return 0;
+}
+extern "C" int gemv_reset(float *cc, int m) {
+    for (int i = 0; i < m; ++i) cc[i] = 0.0f;
+    return 0;
+}
+"""
+
+
+def gemv(m, l):
+    """A vector times a matrix by a function in C: as a whole, its start, and one more part of it."""
+    a = te.placeholder((l,), name="a")
+    b = te.placeholder((m, l), name="b")
+    k = te.reduce_axis((0, l), name="k")
+    c = te.compute((m,), lambda i: te.sum(a[k] * b[i, k], axis=k), name="c")
+    Ab = tir.decl_buffer(a.shape, a.dtype, name="A", offset_factor=1, strides=[1])
+    Bb = tir.decl_buffer(b.shape, b.dtype, name="B", offset_factor=1, strides=[te.var("s1"), 1])
+    Cb = tir.decl_buffer(c.shape, c.dtype, name="C", offset_factor=1, strides=[1])
+
+    def call(name, out, *more):
+        ib = tvm.tir.ir_builder.create()
+        ib.emit(tir.call_extern("int32", name, out, *more))
+        return ib.get()
+
+    def intrin_func(ins, outs):
+        aa, bb = ins
+        cc = outs[0]
+
+        def update():
+            return call(
+                "gemv_update", cc.access_ptr("w"), aa.access_ptr("r"), bb.access_ptr("r"), m, l, bb.strides[0]
+            )
+
+        def reset():
+            return call("gemv_reset", cc.access_ptr("w"), m)
+
+        return tir.SeqStmt([reset(), update()]), reset(), update()
+
+    return te.decl_tensor_intrin(c.op, intrin_func, binds={a: Ab, b: Bb, c: Cb})
+
+
+def test_the_tutorial_with_an_intrinsic_in_c(tmp_path):
+    """C code through clang's LLVM IR (or zig's), brought along by a pragma; the reduction goes on outside."""
+    from tilewright.contrib import clang
+
+    try:
+        code = clang.create_llvm(GEMV, output=str(tmp_path / "temp.ll"))
+    except tvm.TVMError as why:
+        pytest.skip(str(why).splitlines()[0])
+    assert (tmp_path / "temp.ll").exists()
+    N, M, L, factor = 32, 16, 24, 8
+    A = te.placeholder((N, L), name="A")
+    B = te.placeholder((M, L), name="B")
+    k = te.reduce_axis((0, L), name="k")
+    C = te.compute((N, M), lambda i, j: te.sum(A[i, k] * B[j, k], axis=k), name="C")
+    s = te.create_schedule(C.op)
+    x, y = s[C].op.axis
+    (z,) = s[C].op.reduce_axis
+    yo, yi = s[C].split(y, factor=factor)
+    zo, zi = s[C].split(z, factor=factor)
+    s[C].reorder(x, yo, zo, yi, zi)
+    s[C].tensorize(yi, gemv(factor, factor))
+    s[C].pragma(x, "import_llvm", code)
+    func = tvm.build(s, [A, B, C], target="llvm", name="gemv")
+    rng = np.random.default_rng(0)
+    a, b = (rng.integers(-8, 8, shape).astype("float32") for shape in ((N, L), (M, L)))
+    c = tvm.nd.array(np.zeros((N, M), dtype="float32"))
+    func(tvm.nd.array(a), tvm.nd.array(b), c)
+    np.testing.assert_array_equal(c.numpy(), a @ b.T)
+
+
 # ---------------------------------------------------------------------------- refusals
 def refusal(s, args):
     with pytest.raises(ScheduleError) as caught:

@@ -9,10 +9,11 @@ from hypothesis import strategies as st
 
 from tilewright.ir import PrimFunc, decl_buffer
 from tilewright.ir.dtype import DataType
-from tilewright.ir.expr import CommReducer, IterVar, Ramp, Var, const
-from tilewright.ir.ops import call
+from tilewright.ir.expr import CommReducer, IterVar, Ramp, StringImm, Var, const
+from tilewright.ir.ops import call, floordiv
 from tilewright.ir.stmt import (
     Allocate,
+    AssertStmt,
     AttrStmt,
     BufferStore,
     Evaluate,
@@ -435,3 +436,67 @@ def test_the_log_finds_the_first_race_and_no_other(events):
                 assert race
                 return
             assert not race
+
+
+# ---------------------------------------------------------------------------- reads before the write
+def _reversed_without_barrier(read: object) -> PrimFunc:
+    """Thread 0 reads what thread 3 writes later; `read` makes a statement of the value that it finds."""
+    k = Kernel(1, 4)
+    out = decl_buffer((4,), "int32", "out")
+    s = k.memory("S", 4, "shared")
+    return k([out], BufferStore(s, k.tx + 1, [k.tx]), read(k, out, s, s[3 - k.tx]))  # type: ignore[operator]
+
+
+READS = {
+    "stored": lambda k, out, s, x: BufferStore(out, x, [k.tx]),
+    "an index": lambda k, out, s, x: BufferStore(out, s[x - 1], [k.tx]),
+    "a far index": lambda k, out, s, x: BufferStore(out, k.tx, [x * 1000 - 1000]),
+    "a divisor": lambda k, out, s, x: BufferStore(out, floordiv(7, x), [k.tx]),
+    "asserted": lambda k, out, s, x: AssertStmt(x > 0, StringImm("positive"), BufferStore(out, x, [k.tx])),
+    "a condition around a barrier": lambda k, out, s, x: IfThenElse(x > 0, BARRIER),
+    "an extent": lambda k, out, s, x: For(Var("i"), 0, x, ForKind.SERIAL, BufferStore(out, 1, [k.tx])),
+    "added to": lambda k, out, s, x: Evaluate(
+        call("int32", "tir.atomic_add", call("handle", "tir.address_of", x), 1)
+    ),
+}
+
+
+@pytest.mark.parametrize("read", READS.values(), ids=READS)
+def test_a_read_before_another_threads_write_is_a_race(read: object) -> None:
+    """Whatever follows from the value that was not there, the report names the two threads."""
+    error = report(_reversed_without_barrier(read), np.zeros(4, "int32"))
+    assert error.kind == "race"
+    assert error.message == "race: two threads touch S[2] (shared memory) with no barrier between"
+    does = "writes" if read is READS["added to"] else "reads"
+    assert error.notes[0].startswith(f"thread (blockIdx.x = 0, threadIdx.x = 1) {does} it in: ")
+    assert error.notes[1] == "thread (blockIdx.x = 0, threadIdx.x = 2) writes it in: S[tx] = tx + 1"
+
+
+def test_what_follows_from_unwritten_memory_is_not_the_news() -> None:
+    k = Kernel(1, 4)
+    out = decl_buffer((4,), "int32", "out")
+    s = k.memory("S", 4, "shared")
+    func = k([out], BufferStore(out, floordiv(7, s[k.tx]), [k.tx]), BARRIER)
+    error = report(func, np.zeros(4, "int32"))
+    assert error.message == "unwritten memory: read of S[0], which nothing wrote before"
+
+
+def test_a_block_that_reads_what_a_later_block_writes() -> None:
+    k = Kernel(2, 2)
+    out = decl_buffer((4,), "int32", "out")
+    data = Var("G", PointerType(PrimType(DataType("int32")), "global"))
+    g, at = decl_buffer((4,), "int32", "G", data=data), k.bx * 2 + k.tx
+
+    def made(*body: object) -> PrimFunc:
+        func = k([out], *body)
+        return func.replace(body=Allocate(data, "int32", [const(4)], True, func.body))
+
+    error = report(
+        made(BufferStore(g, at, [at]), BARRIER, BufferStore(out, g[3 - at], [at])), np.zeros(4, "int32")
+    )
+    assert error.notes == [
+        "thread (blockIdx.x = 0, threadIdx.x = 1) reads it in: out[bx * 2 + tx] = G[3 - (bx * 2 + tx)]",
+        "thread (blockIdx.x = 1, threadIdx.x = 0) writes it in: G[bx * 2 + tx] = bx * 2 + tx",
+    ]
+    error = report(made(BufferStore(out, g[3 - at], [at])), np.zeros(4, "int32"))
+    assert error.message == "unwritten memory: read of G[3], which nothing wrote before"

@@ -80,6 +80,10 @@ class Algebra(Prover):
                 top = high.args[2]
                 whole = e if top is None and lower == 1 else of_atom(self.forms.split(e, lower, top))
                 return _replaced(form, (a, high), whole.scale(k))
+            # a remainder keeps no multiples of its divisor: (x * 32) // 28 * 28 + (x * 4) % 28
+            more = high.args[0] - e
+            if lower == 1 and high.args[2] is None and more.const % upper == 0 and more.gcd() % upper == 0:
+                return _replaced(form, (a, high), high.args[0].scale(k))
         if lower == 1:
             return self._joined_inside(form, a, k, upper)
         return None

@@ -413,7 +413,7 @@ def eval_set(expr: Any, dom_map: Mapping[Any, Any], analyzer: Analyzer | None = 
     if not is_index(element):
         return IntSet.single_point(e) if not _mentions(e, dom_map) else IntSet.everything()
     with ana.scope():
-        walk = SetEval(ana, dom_map)
+        walk = SetEval(ana, _needed(e, dom_map))
         walk.bind_domains()
         if e.dtype.lanes > 1:
             v = ana.vec(e)
@@ -426,6 +426,22 @@ def eval_set(expr: Any, dom_map: Mapping[Any, Any], analyzer: Analyzer | None = 
             )
             return walk.to_set(ends, element)
         return walk.to_set(walk.form(ana.norm(e)), element)
+
+
+def _needed(e: PrimExpr, dom_map: Mapping[Any, Any]) -> Mapping[Any, Any]:
+    """The domains that an expression depends on: of its variables, and of those in their domains."""
+    if len(dom_map) < 3:
+        return dom_map
+    held = {v.var if isinstance(v, IterVar) else v: v for v in dom_map}
+    out: dict[Any, Any] = {}
+    waiting = [v for v in expr_vars(e) if v in held]
+    while waiting:
+        v = waiting.pop()
+        key = held[v]
+        if key not in out:
+            out[key] = dom_map[key]
+            waiting.extend(w for w in _domain_vars(dom_map[key]) if w in held)
+    return out
 
 
 def _mentions(e: PrimExpr, dom_map: Mapping[Any, Any]) -> bool:

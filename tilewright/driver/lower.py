@@ -10,12 +10,13 @@ from ..ir.errors import LoweringError
 from ..ir.expr import IntImm
 from ..ir.function import PrimFunc
 from ..ir.module import IRModule
+from ..ir.sharing import check_written_out
 from ..ir.transform import PassContext, run_passes
 from ..te.create_prim_func import create_prim_func
 from ..te.tensor import Tensor
 from ..tir import transform as T
 
-__all__ = ["lower", "phases"]
+__all__ = ["lower", "lower_kernels", "phases"]
 
 Phase = tuple[Any, ...]
 
@@ -34,8 +35,11 @@ def phases(ctx: PassContext | None = None) -> tuple[Phase, Phase, Phase, Phase]:
     unroll = _option(ctx, "tir.UnrollLoop")
     return (
         (
+            T.UnifyThreadBinding(),
+            T.LowerCrossThreadReduction(),
             T.LowerInitBlock(),
             T.PlanAndUpdateBufferAllocationLocation(),
+            T.PlaceThreadMemory(),
             T.ConvertBlocksToOpaque(),
             T.CompactBufferAllocation(),
             T.AlignStorage(),
@@ -73,6 +77,9 @@ def lower(
     """Lower a schedule, a PrimFunc or a module to flat loops; `simple_mode` changes nothing here."""
     with deep_programs():
         mod = as_module(inp, args, name, binds)
+    for gv, func in mod.functions.items():
+        if isinstance(func, PrimFunc):
+            check_written_out(func, f"lowering {gv.name_hint!r}")
     ctx = PassContext.current()
     added: list[list[Any]] = [[], [], [], []]
     for entry in ctx.config.get("tir.add_lower_pass") or ():
@@ -82,6 +89,11 @@ def lower(
     for passes, extra in zip(phases(ctx), added, strict=True):
         pipeline += [*passes, *extra]
     return run_passes(pipeline, mod)
+
+
+def lower_kernels(mod: IRModule) -> IRModule:
+    """Lower a module for a GPU up to where kernels are cut out of their functions: with all barriers."""
+    return run_passes([T.ThreadSync("shared"), T.ThreadSync("shared.dyn")], lower(mod))
 
 
 def _added(entry: Any) -> tuple[int, Any]:

@@ -83,24 +83,24 @@ class Buffer(Node):
             raise ValueError(f"buffer {self.name}: the slice {start}:{stop}:{part.step} is empty")
         return Ramp(start, const(step, start.dtype), lanes) if lanes > 1 else start
 
-    def vload(self, begin: Any, dtype: str | None = None) -> PrimExpr:
-        """The vector of `dtype` that starts at indices `begin`."""
+    def vload(self, begin: Any, dtype: str | None = None, predicate: Any = None) -> PrimExpr:
+        """The vector of `dtype` that starts at indices `begin`; 0 in lanes where `predicate` does not hold."""
         index = tuple(begin) if isinstance(begin, (tuple, list)) else (begin,)
         lanes = DataType(dtype or self.dtype).lanes // self.dtype.lanes
         if lanes > 1:
             index = (*index[:-1], Ramp(index[-1], const(1, convert(index[-1]).dtype), lanes))
-        return BufferLoad(self, index)
+        return BufferLoad(self, index, predicate)
 
-    def vstore(self, begin: Any, value: Any) -> Any:
-        """The statement that stores `value` at `begin`, lane after lane."""
+    def vstore(self, begin: Any, value: Any, predicate: Any = None) -> Any:
+        """The statement that stores `value` at `begin`, the lanes where `predicate` holds."""
         from .stmt import BufferStore
 
         index = tuple(begin) if isinstance(begin, (tuple, list)) else (begin,)
         value = convert(value)
         lanes = value.dtype.lanes // self.dtype.lanes
-        if lanes > 1:
+        if lanes > 1 and convert(index[-1]).dtype.lanes == 1:
             index = (*index[:-1], Ramp(index[-1], const(1, convert(index[-1]).dtype), lanes))
-        return BufferStore(self, value, index)
+        return BufferStore(self, value, index, predicate)
 
     def dense_strides(self) -> tuple[PrimExpr, ...]:
         """The strides, those of row-major order where none were given."""

@@ -8,7 +8,7 @@ from typing import Any
 
 from .buffer import Buffer, MatchBufferRegion
 from .deep import deep_programs
-from .expr import Call, FloatImm, IntImm, IterVar, Reduce, Var
+from .expr import Call, FloatImm, IntImm, IterVar, PrimExpr, Reduce, Var
 from .function import PrimFunc
 from .module import GlobalVar, IRModule
 from .node import Node, field_kinds
@@ -67,6 +67,7 @@ class _Compare:
         self.left: dict[Any, Any] = {}
         self.right: dict[Any, Any] = {}
         self.around: list[tuple[Any, Any]] = []
+        self.same: set[tuple[int, int]] = set()  # expressions found equal: what is bound stays bound
 
     def fail(self, path: tuple[str, ...], a: Any, b: Any, reason: str = "") -> None:
         found = Mismatch(path, a, b, reason)
@@ -101,9 +102,10 @@ class _Compare:
     def buffer(self, a: Buffer, b: Buffer, path: tuple[str, ...], define: bool = False) -> None:
         known = self.left.get(a)
         if known is not None or b in self.right:
-            if known is not b:
+            if known is b and self.right.get(b) is a:
+                return
+            if not define and not self._moved(a, b):
                 self.fail(path, a, b, "two different buffers")
-            return
         if a is b and not define:
             if self.map_free:
                 self.bind(a, b)
@@ -124,6 +126,13 @@ class _Compare:
                     self.bind(v, w)
             self.go(x, y, (*path, f".{name}"))
         self.bind(a, b)
+
+    def _moved(self, a: Buffer, b: Buffer) -> bool:
+        """Whether the memory that both are views of was allocated anew, so that they are views anew."""
+        if self.left.get(a.data) is not b.data:
+            return False
+        known, other = self.left.get(a), self.right.get(b)
+        return (known is None or known.data is not b.data) and (other is None or other.data is not a.data)
 
     def go(self, a: Any, b: Any, path: tuple[str, ...]) -> None:
         if a is b and not isinstance(a, (Node, tuple, list, dict, IRModule)):
@@ -152,9 +161,13 @@ class _Compare:
             if a.dtype is not b.dtype or not _same_float(a.value, b.value):
                 self.fail(path, a, b)
         elif isinstance(a, Node):
+            if (id(a), id(b)) in self.same:
+                return
             self.around.append((a, b))
             self.fields(a, b, path)
             self.around.pop()
+            if isinstance(a, PrimExpr):
+                self.same.add((id(a), id(b)))
         elif isinstance(a, (tuple, list)):
             if len(a) != len(b):
                 self.fail(path, a, b, f"{len(a)} entries against {len(b)}")
@@ -183,12 +196,17 @@ class _Compare:
 
     def fields(self, a: Node, b: Node, path: tuple[str, ...]) -> None:
         cls = a.__class__
+        shadowed: list[tuple[Any, Any, Any, Any]] = []
         for name, kind in _ordered_fields(cls):
             if name in _NAMES:
                 continue
             x, y = getattr(a, name), getattr(b, name)
             where = (*path, f".{name}")
             if kind == "def":
+                was, also = self.left.get(x), self.right.get(y)
+                if (was is not None and was is not y) or (also is not None and also is not x):
+                    shadowed.append((x, was, y, also))
+                    self.same.clear()
                 self.define(x, y, where)
             elif kind == "defs":
                 if len(x) != len(y):
@@ -201,8 +219,7 @@ class _Compare:
                     self.fail(where, x, y, f"{len(xs)} buffers against {len(ys)}")
                 for i, (v, w) in enumerate(zip(xs, ys, strict=True)):
                     inner = where if name == "buffer" else (*where, f"[{i}]")
-                    fresh = v not in self.left and w not in self.right
-                    self.buffer(v, w, inner, define=fresh)
+                    self.buffer(v, w, inner, define=True)
             elif name == "node" and isinstance(x, IterVar) and isinstance(y, IterVar):
                 if x.var not in self.left and y.var not in self.right:
                     self.define(x.var, y.var, where)
@@ -213,6 +230,13 @@ class _Compare:
                     self.fail(where, x, y)
             else:
                 self.go(x, y, where)
+        for v, was, w, also in shadowed:  # what it stood for before it stands for again
+            self.same.clear()
+            for table, key, old in ((self.left, v, was), (self.right, w, also)):
+                if old is None:
+                    table.pop(key, None)
+                else:
+                    table[key] = old
 
     def function(self, a: PrimFunc, b: PrimFunc, path: tuple[str, ...]) -> None:
         if len(a.params) != len(b.params):
@@ -309,6 +333,7 @@ class _Hash:
     def __init__(self, map_free_vars: bool) -> None:
         self.map_free = map_free_vars
         self.seen: dict[Any, int] = {}
+        self.known: dict[int, int] = {}  # what an expression gives whenever it is met again
 
     def number(self, v: Any) -> int:
         return self.seen.setdefault(v, len(self.seen))
@@ -319,6 +344,17 @@ class _Hash:
             self.number(v)
 
     def go(self, a: Any) -> int:
+        if not isinstance(a, PrimExpr):
+            return self.work(a)
+        found = self.known.get(id(a))
+        if found is None:
+            before = len(self.seen)
+            found = self.work(a)
+            if len(self.seen) == before:
+                self.known[id(a)] = found
+        return found
+
+    def work(self, a: Any) -> int:
         if isinstance(a, Var):
             if a in self.seen or self.map_free:
                 return hash(("var", self.number(a), str(a.dtype)))

@@ -170,6 +170,17 @@ def _check_same(a: PrimExpr, b: PrimExpr, name: str) -> None:
         )
 
 
+def _checked_predicate(buffer: Buffer, predicate: PrimExpr, kind: DataType) -> PrimExpr | None:
+    """The predicate of a vector access; None if it holds in all lanes."""
+    if not predicate.dtype.is_bool or predicate.dtype.lanes != kind.lanes:
+        raise TypeError(
+            f"the predicate of an access to {buffer.name} of type {kind} must be bool of {kind.lanes} lanes, "
+            f"not {predicate.dtype}: `{predicate}`"
+        )
+    held = predicate.value if isinstance(predicate, Broadcast) else predicate
+    return None if isinstance(held, IntImm) and held.value else predicate
+
+
 def _check_indices(buffer: Any, indices: tuple[PrimExpr, ...]) -> None:
     raise ValueError(
         f"buffer {buffer.name} has {len(buffer.shape)} dimensions and was indexed with {len(indices)}"
@@ -182,6 +193,7 @@ def _to_type(kind: DataType, value: PrimExpr) -> PrimExpr:
 
 register_converter("_check_same", _check_same)
 register_converter("_check_indices", _check_indices)
+register_converter("_checked_predicate", _checked_predicate)
 register_converter("_to_type", _to_type)
 register_converter("_BOOL", BOOL)
 register_converter("_HANDLE", HANDLE)
@@ -536,15 +548,20 @@ class Shuffle(PrimExpr):
 # ---------------------------------------------------------------------------- memory and calls
 @node
 class BufferLoad(PrimExpr):
-    """The element of `buffer` at `indices`; a vector if the last index is one."""
+    """The element of `buffer` at `indices`; a vector if the last index is one.
+
+    With a `predicate` (a vector of bools) only the lanes where it holds are read; the others are 0.
+    """
 
     buffer: Buffer
     indices: tuple[PrimExpr, ...]
+    predicate: PrimExpr | None = None
     _tail: ClassVar[str] = (
         "if len(self.indices) != len(self.buffer.shape): _check_indices(self.buffer, self.indices)\n"
         "lanes = self.indices[-1].dtype.lanes if self.indices else 1\n"
         "kind = self.buffer.dtype\n"
-        "self.dtype = kind if lanes == 1 else kind.with_lanes(lanes * kind.lanes)"
+        "self.dtype = kind if lanes == 1 else kind.with_lanes(lanes * kind.lanes)\n"
+        "if predicate is not None: self.predicate = _checked_predicate(self.buffer, self.predicate, self.dtype)"
     )
 
 

@@ -180,4 +180,8 @@ def float_text(value: float) -> str:
 
 def quoted(text: str) -> str:
     """A string literal."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:  # half of a pair: no text file holds it as it is
+        return repr(text)
     return json.dumps(text, ensure_ascii=False)

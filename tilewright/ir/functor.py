@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, ClassVar, TypeVar
 
 from .buffer import Buffer, BufferRegion, MatchBufferRegion
@@ -23,6 +23,7 @@ __all__ = [
     "Mutator",
     "Visitor",
     "buffers_accessed",
+    "distinct",
     "ir_transform",
     "post_order_visit",
     "pre_order",
@@ -112,38 +113,66 @@ def pre_order(root: Any) -> Iterator[Any]:
         stack.extend(reversed(n.children()))
 
 
+def distinct(root: Any) -> Iterator[Any]:
+    """Every node, parents before children; in large programs what is below a shared node comes once."""
+    stack, seen = [root], set[int]()
+    few = 2000  # a program of this size is through before sharing can cost anything
+    while stack and few:
+        few -= 1
+        n = stack.pop()
+        yield n
+        stack.extend(reversed(n.children()))
+    while stack:
+        n = stack.pop()
+        yield n
+        below = n.children()
+        if below and id(n) not in seen:
+            seen.add(id(n))
+            stack.extend(reversed(below))
+
+
 def post_order_visit(root: Any, f: Callable[[Any], Any]) -> None:
-    """Call `f` on every node, children before parents."""
+    """Call `f` on every node, children before parents; on a node that is used several times once."""
     stack = [(root.body if isinstance(root, PrimFunc) else root, False)]
+    seen = set[int]()
     while stack:
         n, done = stack.pop()
         if done:
             f(n)
-        else:
+        elif id(n) not in seen:
+            seen.add(id(n))
             stack.append((n, True))
             stack.extend((c, False) for c in reversed(n.children()))
 
 
 def pre_order_visit(root: Any, f: Callable[[Any], Any]) -> None:
-    """Call `f` on every node, parents first; where it returns False the children are left out."""
+    """Call `f` on every node, parents first, once; where it returns False the children are left out."""
     stack = [root.body if isinstance(root, PrimFunc) else root]
+    seen = set[int]()
     while stack:
         n = stack.pop()
-        if f(n) is False:
+        if id(n) in seen:
             continue
-        stack.extend(reversed(n.children()))
+        seen.add(id(n))
+        if f(n) is not False:
+            stack.extend(reversed(n.children()))
 
 
 def rewrite(root: _N, rules: Mapping[type, Callable[[Any], Any]]) -> _N:
     """Children first, then `rules[type(node)]` on each node; None from a rule keeps the node."""
 
+    done: dict[int, Any] = {}
+
     def go(n: Any) -> Any:
-        n = n.map_children(go)
-        rule = rules.get(n.__class__)
-        if rule is None:
-            return n
-        made = rule(n)
-        return n if made is None else made
+        made = done.get(id(n))
+        if made is None:
+            made = n.map_children(go)
+            rule = rules.get(made.__class__)
+            if rule is not None:
+                ruled = rule(made)
+                made = made if ruled is None else ruled
+            done[id(n)] = made
+        return made
 
     if isinstance(root, PrimFunc):
         body = go(root.body)
@@ -161,7 +190,17 @@ def ir_transform(
     not entered; `postorder` sees nodes after their children. None from either keeps the node."""
     names = None if only_enable is None else {n.rsplit(".", 1)[-1] for n in only_enable}
 
+    done: dict[int, Any] = {}
+
     def go(n: Any) -> Any:
+        if id(n) in done:
+            return done[id(n)]
+        made = work(n)
+        if isinstance(n, PrimExpr):  # statements are not shared
+            done[id(n)] = made
+        return made
+
+    def work(n: Any) -> Any:
         chosen = names is None or n.__class__.__name__ in names
         if chosen and preorder is not None:
             made = preorder(n)
@@ -225,6 +264,23 @@ class _Substitute(Mutator):
         return made
 
 
+class _SubstituteOnce(_Substitute):
+    """The same, with each node rewritten once however often it is used: one table holds everywhere."""
+
+    def __init__(self, table: Mapping[Any, Any]) -> None:
+        super().__init__(table)
+        self.done: dict[int, Any] = {}  # by id: what is rewritten is alive meanwhile
+
+    def visit(self, n: Any) -> Any:
+        handler = self._table.get(n.__class__.__name__)
+        if handler is not None:
+            return handler(self, n)
+        found = self.done.get(id(n))
+        if found is None:
+            found = self.done[id(n)] = n.map_children(self.visit)
+        return found
+
+
 def substitute(
     n: _N,
     table: Mapping[Any, Any] | Callable[[Var], Any],
@@ -239,7 +295,7 @@ def substitute(
         found = {_var_of(v): _replacement(_var_of(v), e) for v, e in table.items()}
         if not found and not buffers:
             return n
-    walk = _Substitute(found)
+    walk = _SubstituteOnce(found)
     walk.buffers.update(buffers or {})
     if isinstance(n, PrimFunc):
         # The buffers of the parameters are those of the body: they change together.
@@ -279,7 +335,7 @@ class _Asked(dict[Any, Any]):
 def uses_var(n: Any, test: Var | Callable[[Var], bool]) -> bool:
     """Whether a variable (or one for which `test` holds) occurs in `n`; a load or store uses its pointer."""
     chosen: Callable[[Var], bool] = (lambda v: v is test) if isinstance(test, Var) else test
-    for m in pre_order(n):
+    for m in distinct(n):
         if isinstance(m, Var):
             if chosen(m):
                 return True
@@ -291,7 +347,7 @@ def uses_var(n: Any, test: Var | Callable[[Var], bool]) -> bool:
 def _buffer_vars(b: Buffer) -> Iterator[Var]:
     yield b.data
     for e in (*b.shape, *b.strides, b.elem_offset):
-        for m in pre_order(e):
+        for m in distinct(e):
             if isinstance(m, Var):
                 yield m
 
@@ -302,6 +358,20 @@ class _Undefined(Visitor):
     def __init__(self) -> None:
         self.free: dict[Var, None] = {}
         self.bound: set[Var] = set()
+        self.seen: set[int] = set()  # expressions that can add nothing while what is bound stays bound
+
+    def visit(self, n: Any) -> None:
+        handler = self._table.get(n.__class__.__name__)
+        if handler is not None:
+            handler(self, n)
+        elif id(n) not in self.seen:
+            for child in n.children():
+                self.visit(child)
+            self.seen.add(id(n))
+
+    def unbind(self, variables: Iterable[Var]) -> None:
+        self.bound.difference_update(variables)
+        self.seen.clear()
 
     def use(self, v: Var) -> None:
         if v not in self.bound:
@@ -314,7 +384,7 @@ class _Undefined(Visitor):
         new = [v for v in bound if v not in self.bound]
         self.bound.update(new)
         self.visit(n)
-        self.bound.difference_update(new)
+        self.unbind(new)
 
     def visit_LetStmt(self, n: LetStmt | Let) -> None:
         self.visit(n.value)
@@ -368,7 +438,7 @@ class _Undefined(Visitor):
         for part in (*n.reads, *n.writes, *n.match_buffers, n.init, n.body):
             if part is not None:
                 self.visit(part)
-        self.bound -= new
+        self.unbind(new)
 
     def visit_Reduce(self, n: Any) -> None:
         new = {iv.var for iv in n.axis} - self.bound
@@ -377,7 +447,7 @@ class _Undefined(Visitor):
         self.bound |= new
         for part in (*n.source, n.condition, *n.init):
             self.visit(part)
-        self.bound -= new
+        self.unbind(new)
 
 
 def undefined_vars(n: Any, defined: Any = ()) -> list[Var]:
@@ -395,7 +465,7 @@ def undefined_vars(n: Any, defined: Any = ()) -> list[Var]:
 
 def buffers_accessed(n: Any) -> dict[Buffer, None]:
     """The buffers that are loaded from or stored to, in order."""
-    return {m.buffer: None for m in pre_order(n) if isinstance(m, (BufferLoad, BufferStore))}
+    return {m.buffer: None for m in distinct(n) if isinstance(m, (BufferLoad, BufferStore))}
 
 
 class _Renew(_Substitute):
@@ -505,7 +575,7 @@ def renew_defs(func: PrimFunc) -> PrimFunc:
 
 def vars_used(n: Any) -> set[Var]:
     """The variables that occur in an expression or statement."""
-    return {m for m in pre_order(n) if isinstance(m, Var)}
+    return {m for m in distinct(n) if isinstance(m, Var)}
 
 
 def renew_defs_in(stmt: _N) -> _N:

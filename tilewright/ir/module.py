@@ -6,12 +6,13 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from .function import BaseFunc
+from .types import PrimType
 
 __all__ = ["GlobalVar", "IRModule"]
 
 
 class GlobalVar:
-    """The name of a function of a module."""
+    """The name of a function of a module, and the type of what it returns where that is known."""
 
     __slots__ = ("__weakref__", "checked_type", "name_hint")
 
@@ -28,7 +29,8 @@ class GlobalVar:
     def __call__(self, *args: Any) -> Any:
         from .expr import Call
 
-        return Call("void", self, args)
+        kind = self.checked_type
+        return Call(kind.dtype if isinstance(kind, PrimType) else "void", self, args)
 
     def __repr__(self) -> str:
         return f"@{self.name_hint}"

@@ -635,6 +635,11 @@ def undef() -> PrimExpr:
     return call(INT32, "tir.undef")
 
 
+def vscale() -> PrimExpr:
+    """By how much vectors of scalable length are longer on the CPU that runs the program."""
+    return call(INT32, "tir.vscale")
+
+
 def address_of(load: Any, span: Any = None) -> PrimExpr:
     """The address of a buffer's element."""
     return call(HANDLE, "tir.address_of", load)

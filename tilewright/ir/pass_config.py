@@ -100,6 +100,8 @@ def _check_one(option: Option, value: Any) -> Any:
 
 def check_config(config: Mapping[str, Any] | None) -> dict[str, Any]:
     """The options as given, checked, groups filled up with their defaults."""
+    if not isinstance(config, Mapping | None):
+        raise PassConfigError(f"config is a dict of options, not {config!r}")
     checked: dict[str, Any] = {}
     for name, value in (config or {}).items():
         option = _options.get(name)
@@ -179,6 +181,7 @@ _SWITCHES: Final[dict[str, tuple[bool, str]]] = {
     "tir.enable_debug": (False, "keep facts for a debugger"),
     "tir.enable_buffer_predication": (False, "mask the tails of vector loops"),
     "tir.reset_start_id": (False, "start the numbering of profiled loops anew"),
+    "codegen.cache": (True, "machine code is kept on disk and taken from there, where config.cache lets it"),
     "te.keep_schedule_record": (False, "a te schedule keeps the history of its primitives"),
     "ir.enable_si_builder": (False, "give every node a place in the source"),
     "testing.immutable_module": (False, "refuse passes that change their input"),

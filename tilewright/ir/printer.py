@@ -12,8 +12,11 @@ from .expr_text import deep_stack, quoted
 from .function import PrimFunc
 from .functor import pre_order
 from .module import GlobalVar, IRModule
+from .node import Node
 from .printer_expr import MARK_END, MARK_START, ScriptExpr
-from .printer_stmt import MARK_LINE, ScriptStmt, block_is_implicit_root
+from .printer_names import function_names
+from .printer_stmt import MARK_LINE, ScriptStmt, block_is_implicit_root, needs_root
+from .sharing import check_written_out, too_shared
 from .stmt import Stmt
 from .types import PointerType, PrimType, TupleType
 
@@ -34,6 +37,9 @@ _PACKAGE = __package__.split(".")[0] if __package__ else "tilewright"
 
 def expr_text(expr: Any) -> str:
     """An expression in one line, as short as it can be said."""
+    reason = too_shared(expr) if isinstance(expr, Node) else ""
+    if reason:
+        return f"<{reason}>"
     with deep_stack():
         return ScriptExpr().expr(expr)
 
@@ -41,11 +47,12 @@ def expr_text(expr: Any) -> str:
 class _ScriptFunc(ScriptStmt):
     """Prints functions and modules, and whatever else there is."""
 
-    def any(self, obj: Any, name: str | None, ir_prefix: str) -> None:
+    def any(self, obj: Any, name: str | None) -> None:
         if isinstance(obj, IRModule):
-            self.module(obj, name or "Module", ir_prefix)
+            self.module(obj, name or "Module")
         elif isinstance(obj, PrimFunc):
-            self.function(obj, name or str(obj.attrs.get("global_symbol", "main")))
+            self.functions = {}
+            self.function(obj, str(obj.attrs.get("global_symbol", "main")) if name is None else name)
         elif isinstance(obj, Stmt):
             self.prepare(obj)
             self.declare_free(obj)
@@ -54,18 +61,22 @@ class _ScriptFunc(ScriptStmt):
             args = ", ".join(self.buffer_args(obj, always_dtype=True))
             self.emit(f"{self.t}.Buffer({args})", obj)
         elif isinstance(obj, GlobalVar):
-            self.emit(f"{ir_prefix}.GlobalVar({quoted(obj.name_hint)})", obj)
+            self.emit(f"{self.i}.GlobalVar({quoted(obj.name_hint)})", obj)
         else:
+            self.taken_out = None
             self.emit(self.expr(obj), obj)
 
-    def module(self, mod: IRModule, name: str, ir_prefix: str) -> None:
+    def module(self, mod: IRModule, name: str) -> None:
         self.module_name = name
         self.names.taken.add(name)
-        self.emit(f"@{ir_prefix}.ir_module")
+        self.functions = function_names([gv.name_hint for gv in mod.functions], self.t, self.i)
+        self.emit(f"@{self.i}.ir_module")
         self.emit(f"class {name}:")
         self.depth += 1
         if mod.attrs:
-            self.emit(f"{ir_prefix}.module_attrs({self.value(mod.attrs)})")
+            held, self.taken_out = self.taken_out, None
+            self.emit(f"{self.i}.module_attrs({self.value(mod.attrs)})")
+            self.taken_out = held
         first = not mod.attrs
         for gv, func in sorted(mod.functions.items(), key=lambda item: item[0].name_hint):
             if not first:
@@ -74,20 +85,34 @@ class _ScriptFunc(ScriptStmt):
             if isinstance(func, PrimFunc):
                 self.function(func, gv.name_hint)
             else:
-                self.emit(f"# {gv.name_hint}: a function of type {type(func).__name__}")
+                self.emit(f"# {quoted(gv.name_hint)}: a function of type {type(func).__name__}")
         if not mod.functions and not mod.attrs:
             self.emit("pass")
         self.depth -= 1
 
     def function(self, func: PrimFunc, name: str) -> None:
-        symbol = func.attrs.get("global_symbol")
-        self.emit(f"@{self.t}.prim_func" + ("(private=True)" if symbol is None else ""), func)
+        own = (self.functions or {}).get(name) or function_names([name], self.t, self.i)[name]
+        self.emit(f"@{self.t}.prim_func{self._options(func, name, own)}", func)
         with self.names.scope():
             inline = self._inline_buffers(func)
             params = ", ".join(self._param(func, p, inline) for p in func.params)
             result = "" if func.ret_type == TupleType() else f" -> {self.type_text(func.ret_type)}"
-            with self.inner(f"def {name}({params}){result}:", func):
+            with self.inner(f"def {own}({params}){result}:", func):
+                start, self.top, self.suites = len(self.lines), self.depth, []
                 self._function_body(func, name, inline)
+                self.lines[start:start] = [line for suite in self.suites for line in suite]
+                self.suites = None
+
+    def _options(self, func: PrimFunc, name: str, own: str) -> str:
+        """What the decorator says that the definition below it cannot."""
+        args = []
+        if func.attrs.get("global_symbol") is None:
+            args.append("private=True")
+        if own != name:
+            args.append(f"name={quoted(name)}")
+        if needs_root(func.body) and not block_is_implicit_root(func.body):
+            args.append("root=False")
+        return f"({', '.join(args)})" if args else ""
 
     def _inline_buffers(self, func: PrimFunc) -> set[Buffer]:
         """The buffers that a signature can say whole: dense, of constant shape, with memory of their own."""
@@ -166,14 +191,20 @@ def _render(
     if unknown:
         raise TypeError(f"script has no option {unknown[0]!r}")
     printer = _ScriptFunc(tir_prefix, target, indent_spaces, syntax_sugar)
+    printer.i = ir_prefix
     head_t = f"# from {_PACKAGE}.script import tir as {tir_prefix}"
     head: list[str] = []
     if isinstance(obj, IRModule):
         head = [f"# from {_PACKAGE}.script import ir as {ir_prefix}", head_t, ""]
     elif isinstance(obj, PrimFunc):
         head = [head_t, ""]
+    for part in obj.functions.values() if isinstance(obj, IRModule) else (obj,):
+        if isinstance(part, Node):
+            check_written_out(part, "this program cannot be printed")
     with deep_stack():
-        printer.any(obj, name, ir_prefix)
+        printer.any(obj, name)
+    if isinstance(obj, PrimFunc) and any(f"{ir_prefix}.GlobalVar(" in line for line in printer.lines):
+        head.insert(0, f"# from {_PACKAGE}.script import ir as {ir_prefix}")
     lines = head + printer.lines
     if print_line_numbers:
         width = len(str(len(lines)))

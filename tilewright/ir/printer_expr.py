@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
@@ -29,7 +30,7 @@ from .expr import (
     const,
     const_value,
 )
-from .expr_text import PYTHON_INFIX, PYTHON_NOT, ExprText, Infix, Piece, float_text, quoted
+from .expr_text import ATOM, PYTHON_INFIX, PYTHON_NOT, ExprText, Infix, Piece, float_text, quoted
 from .module import GlobalVar
 from .node import Node
 from .op import Op
@@ -43,6 +44,8 @@ __all__ = ["MARK_END", "MARK_START", "ScriptExpr"]
 
 MARK_START, MARK_END = "\x01", "\x02"
 _CONSTANTS = (IntImm, FloatImm)
+# Python reads 200 brackets inside each other, fewer where they are calls, and recurses along chains.
+_NESTED, _CHAINED = 50, 900
 
 
 class ScriptExpr(ExprText):
@@ -54,11 +57,44 @@ class ScriptExpr(ExprText):
         self.t = prefix
         self.names = Names()
         self.target = target
+        self.i = "I"
         self.module_name = "Module"
+        # what the functions of the module are called; None where no module is being written
+        self.functions: dict[str, str] | None = None
+        # the parts that were taken out of the line being written, as (name, text); None: all stays in one
+        self.taken_out: list[tuple[str, str]] | None = None
+        self._nested = self._chained = 0  # of the parts written so far of the present expression
 
     def piece(self, e: Any) -> Piece:
+        nested, chained = self._nested, self._chained
+        self._nested = self._chained = 0
         made = super().piece(e)
+        self._nested += made.level == ATOM and made.text[-1:] in (")", "]")
+        self._chained += 1
+        if self._nested > _NESTED or self._chained > _CHAINED:
+            made = self._take_out(made)
+        self._nested, self._chained = max(nested, self._nested), max(chained, self._chained)
         return made if e is not self.target else Piece(f"{MARK_START}{made.text}{MARK_END}", made.level)
+
+    def at(self, level: int, e: Any) -> str:
+        text, own = self.piece(e)
+        if own >= level:
+            return text
+        self._nested += 1
+        return f"({text})"
+
+    def _take_out(self, made: Piece) -> Piece:
+        """A name for what is nested too deeply to stand in one line; a line before says what it is.
+
+        part = T.meta_var(c - (d - (e - …)))
+        A[i] = a - (b - part)
+        """
+        if self.taken_out is None:
+            return made
+        name = self.names.define(object(), "part")
+        self.taken_out.append((name, made.text))
+        self._nested = self._chained = 0
+        return Piece(name)
 
     def name_of(self, thing: Any) -> str:
         """What a variable or buffer is called."""
@@ -69,7 +105,10 @@ class ScriptExpr(ExprText):
 
     def otherwise(self, e: Any) -> Piece:
         if isinstance(e, GlobalVar):
-            return Piece(f"{self.module_name}.{e.name_hint}")
+            name = e.name_hint if self.functions is None else self.functions.get(e.name_hint)
+            if name is None:  # nothing of this module
+                return Piece(f"{self.i}.GlobalVar({quoted(e.name_hint)})")
+            return Piece(f"{self.module_name}.{name}")
         if isinstance(e, Op):
             return Piece(quoted(e.name))
         if isinstance(e, Node):  # nothing of the language, such as a term of an iteration map
@@ -182,6 +221,9 @@ class ScriptExpr(ExprText):
         return f"{MARK_START}{text}{MARK_END}" if e is self.target else text
 
     def text_BufferLoad(self, e: BufferLoad) -> Piece:
+        if e.predicate is not None:
+            where = ", ".join([self.expr(i) for i in e.indices])
+            return Piece(f"{self.name_of(e.buffer)}.vload([{where}], predicate={self.expr(e.predicate)})")
         return Piece(f"{self.name_of(e.buffer)}[{self.indices(e.indices)}]")
 
     def text_ProducerLoad(self, e: ProducerLoad) -> Piece:
@@ -242,7 +284,9 @@ class ScriptExpr(ExprText):
     def text_CommReducer(self, e: CommReducer) -> Piece:
         with self.names.scope():
             params = [self.names.define(v, v.name) for v in (*e.lhs, *e.rhs)]
+            held, self.taken_out = self.taken_out, None  # the parameters are known inside only
             result = self.listed(e.result)
+            self.taken_out = held
         if len(e.result) != 1:
             result = f"({result})"
         identity = self.listed(e.identity_element)
@@ -303,6 +347,8 @@ class ScriptExpr(ExprText):
 
     def value(self, v: Any) -> str:
         """An attribute's value; Python's own values stay Python's own."""
+        if isinstance(v, float) and not math.isfinite(v):
+            return f"float({float_text(v)})"
         if v is None or isinstance(v, (float, bytes)):
             return repr(v)
         if isinstance(v, bool):

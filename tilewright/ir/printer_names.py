@@ -4,16 +4,51 @@ from __future__ import annotations
 
 import keyword
 import re
-from collections.abc import Iterator
+import unicodedata
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-__all__ = ["Names"]
+__all__ = ["Names", "function_names"]
 
 _BAD = re.compile(r"\W", re.ASCII)
 _RESERVED = frozenset(
     [*keyword.kwlist, "T", "I", "range", "print", "True", "False", "None", "min", "max", "float", "int"]
 )
+
+
+def function_names(names: Iterable[str], *prefixes: str) -> dict[str, str]:
+    """What `def` calls functions of these names: the same, or an identifier that none of them has.
+
+    "main" -> main        "a b" -> a_b        "class" -> class_1
+    """
+    wanted = sorted(names)
+    out = {n: n for n in wanted if n not in prefixes and _stands_as_it_is(n)}
+    taken = {*keyword.kwlist, *prefixes, *out}
+    for n in wanted:
+        if n not in out:
+            out[n] = _free(_identifier(n, "func"), taken)
+            taken.add(out[n])
+    return out
+
+
+def _stands_as_it_is(name: str) -> bool:
+    """Whether Python reads the name as it is written; it takes `ﬁ` for `fi`."""
+    plain = name.isidentifier() and not keyword.iskeyword(name)
+    return plain and unicodedata.normalize("NFKC", name) == name
+
+
+def _identifier(hint: str, other: str) -> str:
+    base = _BAD.sub("_", hint) or other
+    return f"v{base}" if base[0].isdigit() else base
+
+
+def _free(base: str, taken: set[str]) -> str:
+    name, count = base, 0
+    while name in taken:
+        count += 1
+        name = f"{base}_{count}"
+    return name
 
 
 class Names:
@@ -22,29 +57,31 @@ class Names:
     def __init__(self) -> None:
         self.of: dict[Any, str] = {}
         self.taken: set[str] = set(_RESERVED)
-        self.log: list[tuple[Any, str | None]] = []
+        self.log: list[
+            tuple[Any, str | None, str | None]
+        ] = []  # thing, name taken, what it was called before
 
     def __contains__(self, thing: Any) -> bool:
         return thing in self.of
 
     def define(self, thing: Any, hint: str) -> str:
         """Give `thing` the name nearest to `hint` that is not taken."""
-        base = _BAD.sub("_", hint) or "v"
-        if base[0].isdigit():
-            base = f"v{base}"
-        name, count = base, 0
-        while name in self.taken:
-            count += 1
-            name = f"{base}_{count}"
+        name = _free(_identifier(hint, "v"), self.taken)
         self.taken.add(name)
+        self.log.append((thing, name, self.of.get(thing)))
         self.of[thing] = name
-        self.log.append((thing, name))
+        return name
+
+    def reserve(self, hint: str) -> str:
+        """A name that nothing else gets, in other scopes neither."""
+        name = _free(hint, self.taken)
+        self.taken.add(name)
         return name
 
     def alias(self, thing: Any, text: str) -> None:
         """Call `thing` by an expression, such as `A.data`."""
+        self.log.append((thing, None, self.of.get(thing)))
         self.of[thing] = text
-        self.log.append((thing, None))
 
     @contextmanager
     def scope(self) -> Iterator[None]:
@@ -53,8 +90,11 @@ class Names:
         try:
             yield
         finally:
-            for thing, name in self.log[mark:]:
-                self.of.pop(thing, None)
+            for thing, name, before in reversed(self.log[mark:]):
+                if before is None:
+                    self.of.pop(thing, None)
+                else:
+                    self.of[thing] = before
                 if name is not None:
                     self.taken.discard(name)
             del self.log[mark:]

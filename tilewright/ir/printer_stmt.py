@@ -36,9 +36,10 @@ from .stmt import (
 )
 from .types import PointerType, PrimType
 
-__all__ = ["MARK_LINE", "ScriptStmt", "block_is_implicit_root", "launch_key"]
+__all__ = ["MARK_LINE", "ScriptStmt", "block_is_implicit_root", "launch_key", "needs_root"]
 
 MARK_LINE = "\x03"
+_LEVELS = 90  # of indentation; Python reads a hundred
 _KINDS = {
     ForKind.SERIAL: "serial",
     ForKind.PARALLEL: "parallel",
@@ -46,6 +47,8 @@ _KINDS = {
     ForKind.UNROLLED: "unroll",
     ForKind.THREAD_BINDING: "thread_binding",
 }
+# Statements that define something for one statement that follows.
+_DEFINITIONS = (Allocate, AllocateConst, AssertStmt, AttrStmt, BufferRealize, DeclBuffer, LetStmt)
 _AXES = {IterVar.DataPar: "spatial", IterVar.CommReduce: "reduce", IterVar.Ordered: "scan"}
 
 
@@ -55,7 +58,7 @@ def launch_key(thread_tag: str) -> str:
 
 
 def block_is_implicit_root(body: Stmt) -> bool:
-    """Whether `body` is a root block that needs no writing, since the parser puts it there again."""
+    """Whether `body` is a root block that needs no writing, since the reader puts it there again."""
     if not isinstance(body, BlockRealize) or body.iter_values or not _holds(body.predicate):
         return False
     root = body.block
@@ -63,12 +66,23 @@ def block_is_implicit_root(body: Stmt) -> bool:
         return False
     if root.init is not None or root.iter_vars:
         return False
-    inner = root.body
-    if root.alloc_buffers:
-        return True
-    if isinstance(inner, BlockRealize):
-        return bool(inner.block.iter_vars)
-    return any(isinstance(n, BlockRealize) for n in pre_order(inner))
+    return bool(root.alloc_buffers) or needs_root(root.body)
+
+
+def needs_root(body: Stmt) -> bool:
+    """Whether a root block is put around the body of a function when it is read.
+
+    It is if there are blocks in it, unless one of them is the root: a block without iterators that is all
+    of the body, or one called "root" behind definitions only.
+    """
+    if isinstance(body, BlockRealize):
+        return bool(body.block.iter_vars)
+    inner: Any = body
+    while isinstance(inner, _DEFINITIONS):
+        inner = inner.body
+    if isinstance(inner, BlockRealize) and inner.block.name_hint == "root" and not inner.block.iter_vars:
+        return False
+    return any(isinstance(n, BlockRealize) for n in pre_order(body))
 
 
 def _holds(condition: PrimExpr) -> bool:
@@ -85,15 +99,23 @@ class ScriptStmt(ScriptExpr):
     ) -> None:
         super().__init__(prefix, target)
         self.lines: list[str] = []
-        self.depth = 0
+        self.depth = self.top = 0  # levels of indentation, now and of the body of the function
         self.step = " " * indent_spaces
+        self.taken_out = []
+        # suites that were taken out of the function being written; None: all stays where it is
+        self.suites: list[list[str]] | None = None
         self.sugar = sugar
         self.views: list[tuple[Buffer, list[Var]]] = []
         self.loops: dict[Var, For] = {}
 
     # -- lines -------------------------------------------------------------------------------
     def emit(self, text: str, *nodes: Any) -> None:
-        """One line; `nodes` are the statements that it is the head of."""
+        """One line; `nodes` are the statements that it is the head of. What was taken out of it comes first."""
+        if self.taken_out:
+            for name, part in self.taken_out:
+                self.lines.append(f"{self.step * self.depth}{name} = {self.t}.meta_var({part})")
+            self.taken_out.clear()
+        self._nested = self._chained = 0
         mark = MARK_LINE if self.target is not None and any(n is self.target for n in nodes) else ""
         self.lines.append(f"{self.step * self.depth}{mark}{text}")
 
@@ -110,24 +132,12 @@ class ScriptStmt(ScriptExpr):
     # -- definitions -------------------------------------------------------------------------
     def prepare(self, root: Any, declared: Any = ()) -> None:
         """Find the buffers that no statement declares: they are views that the text must declare."""
-        known: set[Buffer] = set(declared)
-        used: dict[Buffer, None] = {}
         threads: dict[Var, list[IterVar]] = {}
         for n in pre_order(root):
-            cls = n.__class__
-            if cls in (BufferLoad, BufferStore, BufferRegion, BufferRealize, Prefetch):
-                used[n.buffer] = None
-            elif cls is DeclBuffer:
-                known.add(n.buffer)
-            elif cls is Block:
-                known.update(n.alloc_buffers)
-                known.update(m.buffer for m in n.match_buffers)
-            elif cls is AttrStmt:
-                if isinstance(n.node, Buffer):
-                    used[n.node] = None
-                elif isinstance(n.node, IterVar) and n.attr_key == launch_key(n.node.thread_tag):
+            if n.__class__ is AttrStmt and isinstance(n.node, IterVar):
+                if n.attr_key == launch_key(n.node.thread_tag):
                     threads.setdefault(n.node.var, []).append(n.node)
-        self.views = [(b, list(_buffer_vars(b))) for b in used if b not in known]
+        self.views = [(b, list(_buffer_vars(b))) for b in _undeclared(root, declared)]
         self.shared_threads = {v: ivs[0] for v, ivs in threads.items() if len(ivs) > 1}
 
     def declare_var(self, v: Var) -> None:
@@ -194,7 +204,29 @@ class ScriptStmt(ScriptExpr):
 
     def body(self, s: Stmt) -> None:
         self.flush_views()
-        self.stmt(s)
+        if self.depth > _LEVELS and self.suites is not None:
+            self._take_out_suite(s)
+        else:
+            self.stmt(s)
+
+    def _take_out_suite(self, s: Stmt) -> None:
+        """A call of a macro for what stands too far to the right; the macro comes first in the function.
+
+        @T.macro(hygienic=False)
+        def suite_1():
+            A[i] = …
+        """
+        assert self.suites is not None
+        lines: list[str] = []
+        self.suites.append(lines)
+        name = self.names.reserve(f"suite_{len(self.suites)}")
+        outer, depth = self.lines, self.depth
+        self.lines, self.depth = lines, self.top
+        self.emit(f"@{self.t}.macro(hygienic=False)")
+        with self.inner(f"def {name}():"):
+            self.stmt(s)
+        self.lines, self.depth = outer, depth
+        self.emit(f"{name}()")
 
     def before(self, *exprs: Any) -> None:
         """Declare what expressions of the next line bind or see: variables of lets and reductions."""
@@ -233,6 +265,12 @@ class ScriptStmt(ScriptExpr):
 
     def s_BufferStore(self, s: BufferStore, last: bool) -> None:
         self.before(s.value, *s.indices)
+        if s.predicate is not None:
+            self.before(s.predicate)
+            where, value = ", ".join([self.expr(i) for i in s.indices]), self.expr(s.value)
+            mask = self.expr(s.predicate)
+            self.emit(f"{self.name_of(s.buffer)}.vstore([{where}], {value}, predicate={mask})", s)
+            return
         self.emit(f"{self.name_of(s.buffer)}[{self.indices(s.indices)}] = {self.expr(s.value)}", s)
 
     def s_LetStmt(self, s: LetStmt, last: bool) -> None:
@@ -299,14 +337,14 @@ class ScriptStmt(ScriptExpr):
             args.append(f"annotations={self.value(s.annotations)}")
         self._defined(s, last, f"{self.t}.allocate({', '.join(args)})")
 
-    @staticmethod
-    def _declares_its_own(s: Allocate) -> bool:
+    def _declares_its_own(self, s: Allocate) -> bool:
         """Whether memory is allocated for one plain buffer: `A = T.decl_buffer(…)` says both."""
         if not isinstance(s.body, DeclBuffer) or s.annotations or not _holds(s.condition):
             return False
         b = s.body.buffer
         return (
             b.data is s.buffer_var
+            and all(b is not view for view, _ in self.views)
             and b.dtype is s.dtype
             and b.data.type_annotation == PointerType(PrimType(b.dtype), b.scope_name)
             and structural_equal(b.shape, s.extents)
@@ -339,12 +377,18 @@ class ScriptStmt(ScriptExpr):
             self.scoped(s, last, f"{name} = {text}", f"with {text} as {name}:")
 
     def s_DeclBuffer(self, s: DeclBuffer, last: bool) -> None:
+        if any(s.buffer is view for view, _ in self.views) and s.buffer in self.names:
+            text = f"{self.t}.decl_buffer({self.name_of(s.buffer)})"
+            self.scoped(s, last, text, f"with {text}:")
+            return
         text = self.buffer_text(s.buffer, "decl_buffer")
         with self.names.scope() if not last else _nothing():
             name = self.define_buffer(s.buffer)
             self.scoped(s, last, f"{name} = {text}", f"with {text} as {name}:")
 
     def s_BufferRealize(self, s: BufferRealize, last: bool) -> None:
+        if s.buffer not in self.names:
+            self.declare_buffer(s.buffer, "Buffer")
         region = f"{self.name_of(s.buffer)}[{self.region(s.bounds)}]"
         args = [region, quoted(s.buffer.scope_name)]
         if not _holds(s.condition):
@@ -494,6 +538,34 @@ class ScriptStmt(ScriptExpr):
     def allocations(self, b: Block) -> None:
         for buffer in b.alloc_buffers:
             self.declare_buffer(buffer, "alloc_buffer")
+
+
+def _undeclared(root: Any, declared: Any) -> list[Buffer]:
+    """The buffers that are used where no statement around declares them."""
+    around = dict.fromkeys(declared, 1)
+    found: dict[Buffer, None] = {}
+    stack: list[Any] = [root]
+    while stack:
+        n = stack.pop()
+        cls = n.__class__
+        if cls is list:  # the end of what declares these
+            for b in n:
+                around[b] -= 1
+            continue
+        if cls in (BufferLoad, BufferStore, BufferRegion, BufferRealize, Prefetch):
+            if not around.get(n.buffer):
+                found[n.buffer] = None
+        elif cls is AttrStmt and isinstance(n.node, Buffer) and not around.get(n.node):
+            found[n.node] = None
+        elif cls is DeclBuffer or cls is Block:
+            new = (
+                [n.buffer] if cls is DeclBuffer else [*n.alloc_buffers, *(m.buffer for m in n.match_buffers)]
+            )
+            for b in new:
+                around[b] = around.get(b, 0) + 1
+            stack.append(new)
+        stack.extend(reversed(n.children()))
+    return list(found)
 
 
 @contextmanager

@@ -16,7 +16,7 @@ from .module import GlobalVar, IRModule
 from .node import Node
 from .op import Op
 
-__all__ = ["load_json", "save_json"]
+__all__ = ["load_json", "node_classes", "save_json"]
 
 FORMAT = "tilewright-ir-1"
 _CLASSES: dict[str, Any] = {
@@ -26,6 +26,11 @@ _CLASSES: dict[str, Any] = {
     if isinstance(value, type) and issubclass(value, Node) and value._fields
 }
 _TYPES = {name: getattr(types, name) for name in ("PrimType", "PointerType", "TupleType", "FuncType")}
+
+
+def node_classes() -> dict[str, Any]:
+    """The classes of nodes by their names."""
+    return dict(_CLASSES)
 
 
 def save_json(node: Any) -> str:

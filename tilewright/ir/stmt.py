@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 from .buffer import Buffer, BufferRegion, MatchBufferRegion
 from .dtype import DataType
-from .expr import Def, IterVar, PrimExpr, Range, Var, _check_indices, const, convert
+from .expr import Def, IterVar, PrimExpr, Range, Var, _check_indices, _checked_predicate, const, convert
 from .node import Node, node, register_converter
 from .ops import cast
 
@@ -151,13 +151,16 @@ class While(Stmt):
 
 @node
 class BufferStore(Stmt):
-    """The element of `buffer` at `indices` becomes `value`."""
+    """The element of `buffer` at `indices` becomes `value`; only the lanes where `predicate` holds."""
 
     buffer: Buffer
     value: PrimExpr
     indices: tuple[PrimExpr, ...]
+    predicate: PrimExpr | None = None
 
-    def __init__(self, buffer: Buffer, value: Any, indices: Any, span: Any = None) -> None:
+    def __init__(
+        self, buffer: Buffer, value: Any, indices: Any, predicate: Any = None, span: Any = None
+    ) -> None:
         items = indices if isinstance(indices, (tuple, list)) else (indices,)
         self.indices = tuple([convert(i) for i in items])
         if len(self.indices) != len(buffer.shape):
@@ -170,7 +173,9 @@ class BufferStore(Stmt):
             raise TypeError(
                 f"storing a value of type {value.dtype} into {buffer.name}, which takes {expected}: `{value}`"
             )
-        self.buffer, self.value, self.span = buffer, value, span
+        if predicate is not None:
+            predicate = _checked_predicate(buffer, convert(predicate), expected)
+        self.buffer, self.value, self.predicate, self.span = buffer, value, predicate, span
 
 
 @node

@@ -15,6 +15,7 @@ A pass that has nothing to do returns the object it was given.
 from __future__ import annotations
 
 import gc
+import operator
 import re
 import sys
 import threading
@@ -31,6 +32,7 @@ from .function import BaseFunc, PrimFunc
 from .instrument import PassInstrument, program_text
 from .module import IRModule
 from .pass_config import PassConfigError, check_config, config_options, register_config_option
+from .pass_names import UnknownPassError, check_pass_names, note_pass_name
 
 __all__ = [
     "ApplyPassToFunction",
@@ -43,6 +45,7 @@ __all__ = [
     "PrimFuncPass",
     "PrintIR",
     "Sequential",
+    "UnknownPassError",
     "as_pass",
     "function_pass_for",
     "get_pass",
@@ -64,8 +67,9 @@ class PassInfo:
     def __init__(
         self, opt_level: int, name: str, required: Iterable[str] | None = None, traceable: bool = False
     ) -> None:
-        self.opt_level, self.name = int(opt_level), str(name)
+        self.opt_level, self.name = _level(opt_level, f"pass {name!r}"), str(name)
         self.required: tuple[str, ...] = tuple(required or ())
+        note_pass_name(self.name)
         self.traceable = traceable
 
     def __repr__(self) -> str:
@@ -95,7 +99,7 @@ class PassContext:
                 raise TypeError(f"PassContext() has no argument {name!r}")
             if value:
                 raise UnsupportedError(f"PassContext({name}=…): passes are not tuned; leave it out")
-        self.opt_level = int(opt_level)
+        self.opt_level = _level(opt_level, "PassContext(opt_level=…)")
         self.required_pass = _names(required_pass, "required_pass")
         self.disabled_pass = _names(disabled_pass, "disabled_pass")
         self.instruments: tuple[PassInstrument, ...] = _instruments(instruments)
@@ -112,6 +116,8 @@ class PassContext:
         return stack[-1] if stack else _DEFAULT
 
     def __enter__(self) -> PassContext:
+        check_pass_names(self.required_pass, "required_pass")
+        check_pass_names(self.disabled_pass, "disabled_pass")
         self._open(self.instruments)
         _contexts.stack.append(self)
         return self
@@ -201,10 +207,30 @@ def _names(given: Iterable[str] | None, what: str) -> frozenset[str]:
         return frozenset()
     if isinstance(given, str) or not isinstance(given, Iterable):
         raise TypeError(f"{what} is a list of names of passes, not {given!r}")
-    return frozenset(given)
+    found = list(given)
+    for name in found:
+        if not isinstance(name, str):
+            hint = f": write {name.info.name!r}" if isinstance(name, Pass) else ""
+            raise TypeError(f"{what} is a list of names of passes; {name!r} is no name{hint}")
+    return frozenset(found)
+
+
+def _level(given: Any, what: str) -> int:
+    """A level of optimisation: a whole number from 0 on."""
+    try:
+        if isinstance(given, bool):
+            raise TypeError
+        level = operator.index(given)
+    except TypeError:
+        raise TypeError(f"{what}: a level is a whole number, 0 to 3, not {given!r}") from None
+    if level < 0:
+        raise ValueError(f"{what}: a level is a whole number, 0 to 3, not {level}")
+    return level
 
 
 def _instruments(given: Iterable[PassInstrument] | None) -> tuple[PassInstrument, ...]:
+    if isinstance(given, PassInstrument) or not isinstance(given, Iterable | None):
+        raise TypeError(f"instruments is a list of instruments, not {given!r}")
     found = tuple(given or ())
     for one in found:
         if not isinstance(one, PassInstrument):
@@ -527,9 +553,9 @@ def pass_session() -> Iterator[None]:
         finally:
             s.depth -= 1
         return
+    folder, timed = _dump_folder(knobs.dump.value), knobs.time.value  # which may fail
     s.depth, s.count, s.inner = 1, 0, 0.0
-    s.folder = _dump_folder(knobs.dump.value)
-    s.times = {} if knobs.time.value else None
+    s.folder, s.times = folder, {} if timed else None
     start = time.perf_counter()
     try:
         with _paused_gc(), deep_programs():
@@ -547,8 +573,18 @@ def _dump_folder(base: Path | None) -> Path | None:
         return None
     runs = _dump_runs[base] = _dump_runs.get(base, 0) + 1
     folder = base if runs == 1 else base / f"run{runs}"
-    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise _no_dump(folder, error) from None
     return folder
+
+
+def _no_dump(folder: Path, error: OSError) -> ValueError:
+    return ValueError(
+        f"{knobs.dump.variable}={knobs.dump.value}: programs cannot be written to {folder}: "
+        f"{error.strerror or error}; name a folder that can be written, or none"
+    )
 
 
 def _time_table(times: dict[str, tuple[int, float]], whole: float) -> str:
@@ -569,7 +605,10 @@ def _dump(name: str, mod: IRModule) -> None:
     folder = _session.folder
     if folder is not None:
         path = folder / f"{_session.count:02d}_{name}.py"
-        path.write_text(program_text(mod) + "\n", encoding="utf-8")
+        try:
+            path.write_text(program_text(mod) + "\n", encoding="utf-8")
+        except OSError as error:
+            raise _no_dump(folder, error) from None
         _session.count += 1
 
 
@@ -626,7 +665,7 @@ def _run_one(p: Pass, mod: IRModule, ctx: PassContext) -> IRModule:
             raise TypeError(f"pass {info.name!r} returned {_what(made)}; it must return an IRModule")
         if not isinstance(p, Sequential):  # its parts were dumped and checked one by one
             _dump(p.dump_name or snake(info.name), made)
-            if _checkers and made is not mod and knobs.check.value:
+            if _checkers and made is not mod and (knobs.check.value or knobs.debug.value):
                 _check(made, info.name)
         if ctx.trace is not None:
             ctx.trace(made, info, False)

@@ -14,6 +14,7 @@ from ..ir.expr import BufferLoad, IterVar, PrimExpr, Range, Reduce, Var, const
 from ..ir.function import PrimFunc
 from ..ir.functor import rewrite, substitute, undefined_vars
 from ..ir.ops import cast, if_then_else, is_one
+from ..ir.sharing import too_shared
 from ..ir.stmt import Block, BlockRealize, BufferStore, For, ForKind, LetStmt, Stmt, seq
 from .errors import refuse, shown
 from .graph import OpGraph
@@ -50,6 +51,7 @@ class PrimFuncBuilder:
         outputs: Sequence[Tensor] | None = None,
         binds: Mapping[Tensor, Buffer] | None = None,
         index_type: str | None = None,
+        scans_in_place: bool = False,
     ) -> None:
         self.args = [_checked_arg(a, i) for i, a in enumerate(args)]
         self.index_type = None if index_type is None else DataType(index_type)
@@ -62,6 +64,19 @@ class PrimFuncBuilder:
         roots = [*tensors, *(binds or {}), *(outputs or ())]
         self.graph = OpGraph([t.op for t in roots])
         self._check_args(tensors)
+        self.shared: dict[Tensor, Tensor] = {}  # what a scan starts and goes on with, in the scan's memory
+        if scans_in_place:
+            self._share_scans({*tensors, *(outputs or ())})
+
+    def _share_scans(self, kept: set[Tensor]) -> None:
+        """Let the steps of scans lie in their results, where nothing else must hold them."""
+        for op in self.graph.order:
+            if not isinstance(op, ScanOp):
+                continue
+            for k in range(op.num_outputs):
+                for t in (op.init[k], op.update[k]):
+                    if isinstance(t.op, ComputeOp) and t not in kept and t not in self.shared:
+                        self.shared[t] = op.output(k)
 
     # -- arguments ------------------------------------------------------------------------
     def _check_args(self, tensors: list[Tensor]) -> None:
@@ -105,6 +120,8 @@ class PrimFuncBuilder:
         found = self.buffers.get(tensor)
         if found is not None:
             return found
+        if tensor in self.shared:
+            return self.buffer_of(self.shared[tensor])
         if tensor.op in self.graph.states:
             return self.buffer_of(self.graph.states[tensor.op])
         shape = [self._lower({}).index(d) for d in tensor.shape]
@@ -131,7 +148,7 @@ class PrimFuncBuilder:
             for op in self.graph.order
             if not isinstance(op, PlaceholderOp)
             for t in op.outputs
-            if self.buffer_of(t) not in held
+            if self.buffer_of(t) not in held and t not in self.shared
         ]
         root = Block((), (), (), "root", seq(*stmts), alloc_buffers=temporary)
         body = BlockRealize((), True, root)
@@ -213,6 +230,11 @@ class PrimFuncBuilder:
         return out
 
     def _compute(self, op: ComputeOp, time: _Axis | None) -> Stmt:
+        for value in op.body:
+            reason = too_shared(value)
+            if reason:
+                hint = "make the part that is used often a te.compute of its own"
+                raise refuse(reason, hint, what=f"te.compute `{op.name}`", span=op.span)
         axes = self._axes(op, time)
         lower = self._lower({a.source: a.block.var for a in axes if a.source is not None})
         at = [a.block.var for a in axes if a.spatial]
@@ -295,12 +317,12 @@ class PrimFuncBuilder:
             …                           update[t, i] = …
             for i in range(n):          scan[t, i] = update[t, i]
         """
-        stmts = [self._copy(op, k, t, None, "_init") for k, t in enumerate(op.init)]
+        stmts = [self._copy(op, k, t, None, "_init") for k, t in enumerate(op.init) if t not in self.shared]
         lower = self._lower({})
         dom = Range.from_min_extent(lower.index(op.scan_axis.dom.min), lower.index(op.scan_axis.dom.extent))
         time = _axis(None, dom, op.scan_axis.var.name, IterVar.Ordered)
         steps = [self._compute(body, time) for body in self.graph.body(op)]
-        steps += [self._copy(op, k, t, time, "") for k, t in enumerate(op.update)]
+        steps += [self._copy(op, k, t, time, "") for k, t in enumerate(op.update) if t not in self.shared]
         loop = For(time.loop, dom.min, dom.extent, ForKind.SERIAL, seq(*steps), span=op.span)
         return seq(*stmts, loop)
 
@@ -401,9 +423,10 @@ def build_prim_func(
     binds: Mapping[Tensor, Buffer] | None = None,
     index_dtype_override: str | None = None,
     name: str = "main",
+    scans_in_place: bool = False,
 ) -> tuple[PrimFunc, dict[Operation, str]]:
     """The function over `args` that computes them and `outputs`, and the name of each operation's block."""
-    builder = PrimFuncBuilder(args, outputs, binds, index_dtype_override)
+    builder = PrimFuncBuilder(args, outputs, binds, index_dtype_override, scans_in_place)
     return builder.build(name), builder.block_names
 
 

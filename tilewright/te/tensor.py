@@ -403,6 +403,9 @@ class TensorSlice(ExprOp):
         more = indices if isinstance(indices, tuple) else (indices,)
         return self.tensor[(*self.indices, *more)]
 
+    def __iter__(self) -> Any:
+        raise refuse(f"`{self}` cannot be iterated over", f"its elements are {self}[i]")
+
     @property
     def dtype(self) -> DataType:
         return self.tensor.dtype
@@ -499,7 +502,10 @@ class Tensor:
         return hash((id(self.op), self.value_index))
 
     def __bool__(self) -> bool:
-        return True
+        raise refuse(
+            f"tensor `{self.name}` has no truth value while the program is being written",
+            "compare with None to see whether there is one; te.all, te.any and te.if_then_else take conditions",
+        )
 
     def same_as(self, other: object) -> bool:
         """Whether `other` is the same output of the same operation."""

@@ -127,6 +127,7 @@ from ..ir.ops import (
     truncdiv,
     truncmod,
     undef,
+    vscale,
 )
 from ..ir.ops import max_of as max
 from ..ir.ops import min_of as min
@@ -162,6 +163,8 @@ _LAZY = {
     "InterpreterError": "interpret",
     "TensorIntrin": "tensor_intrin",
 }
+# Reducers are of tensor expressions; this is a classic home of theirs.
+_OF_TE = ("comm_reducer", "sum")
 _MODULES = (
     "analysis",
     "interpret",
@@ -183,4 +186,6 @@ def __getattr__(name: str) -> Any:
         return value
     if name in _MODULES:
         return importlib.import_module(f".{name}", __name__)
+    if name in _OF_TE:
+        return getattr(importlib.import_module("..te.reducer", __name__), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -15,10 +15,10 @@ import numpy as np
 from hypothesis import strategies as st
 
 from tilewright import te, tir
-from tilewright.ir.errors import ScheduleError
 from tilewright.ir.functor import pre_order
 from tilewright.ir.stmt import BlockRealize
 from tilewright.tir.schedule import BlockRV, LoopRV, Schedule
+from tilewright.tir.schedule.primitive import Refusal
 from tilewright.tir.transform.lower_init_block import reduction_loops
 
 Line = tuple[str, tuple[int, ...]]
@@ -581,8 +581,8 @@ def step(sch: Schedule, word: str, numbers: tuple[int, ...]) -> str:
     chooser = Chooser(sch)
     try:
         STEPS[word](chooser, numbers)
-    except ScheduleError as refusal:
-        first = str(refusal).splitlines()[0]
+    except Refusal as refusal:
+        first = f"{refusal.call}: {refusal.reason}"  # the whole text takes longer than most steps
         assert sch.mod is sch.trace.insts[-1].after, f"{word} refused ({first}) and changed the program"
         return first
     return "done"

@@ -82,16 +82,9 @@ def test_kinds_are_not_mixed(expect, refused):
         transform_block_layout(C, index_map=lambda i, j, k: (i, j * 5 + k)): `j * 5 + k` mixes the spatial and the reduction iterators of block C
           at test_block_iters.py:LINE
 
-          | def matmul(A: T.Buffer((7, 5), "float32"), B: T.Buffer((5, 6), "float32"), C: T.Buffer((7, 6), "float32")):
-          |     # with T.block("root"):
-          |     for i, j, k in T.grid(7, 6, 5):
+          | …
           |         with T.block("C"):    # <-- here
-          |             vi, vj, vk = T.axis.remap("SSR", [i, j, k])
-          |             T.reads(A[vi, vk], B[vk, vj])
-          |             T.writes(C[vi, vj])
-          |             with T.init():
-          |                 C[vi, vj] = T.float32(0)
-          |             C[vi, vj] = C[vi, vj] + A[vi, vk] * B[vk, vj]
+          | …
 
           hint: keep each new index to one kind
         """,
@@ -130,15 +123,9 @@ def test_loops_must_be_the_iterators(expect, refused):
         transform_block_layout(B, index_map=lambda i, j: (j, i)): iterator `vi` of block B is `i_0 * 4 + i_1`, not all of one loop of its own
           at test_block_iters.py:LINE
 
-          | def copy2d(A: T.Buffer((8, 12), "float32"), B: T.Buffer((8, 12), "float32")):
-          |     # with T.block("root"):
-          |     for i_0, i_1, j in T.grid(2, 4, 12):
+          | …
           |         with T.block("B"):    # <-- here
-          |             vi = T.axis.spatial(8, i_0 * 4 + i_1)
-          |             vj = T.axis.spatial(12, j)
-          |             T.reads(A[vi, vj])
-          |             T.writes(B[vi, vj])
-          |             B[vi, vj] = A[vi, vj] + T.float32(1)
+          | …
 
           hint: transform_block_layout before the loops are split, fused or moved
         """,
@@ -154,15 +141,9 @@ def test_loops_must_be_plain(expect, refused):
         transform_block_layout(B, index_map=lambda i, j: (j, i)): loop `i` is marked or annotated, which transform_block_layout would lose
           at test_block_iters.py:LINE
 
-          | def copy2d(A: T.Buffer((8, 12), "float32"), B: T.Buffer((8, 12), "float32")):
-          |     # with T.block("root"):
+          | …
           |     for i in T.parallel(8):    # <-- here
-          |         for j in range(12):
-          |             with T.block("B"):
-          |                 vi, vj = T.axis.remap("SS", [i, j])
-          |                 T.reads(A[vi, vj])
-          |                 T.writes(B[vi, vj])
-          |                 B[vi, vj] = A[vi, vj] + T.float32(1)
+          | …
 
           hint: transform_block_layout first, then mark the loops
         """,

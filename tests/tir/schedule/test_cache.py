@@ -329,21 +329,9 @@ def test_refuse_an_unknown_memory(expect, refused):
         cache_read(B, read_buffer_index=0, storage_scope='cupboard'): there is no memory named 'cupboard'
           at stage_programs.py:LINE
 
-          | def backwards(A: T.Buffer((8,), "float32"), C: T.Buffer((8,), "float32")):
-          |     # with T.block("root"):
-          |     B = T.alloc_buffer((8,))
-          |     for i in range(8):
+          | …
           |         with T.block("B"):    # <-- here
-          |             vi = T.axis.spatial(8, i)
-          |             T.reads(A[vi])
-          |             T.writes(B[vi])
-          |             B[vi] = A[vi] * T.float32(2)
-          |     for i in range(8):
-          |         with T.block("C"):
-          |             vi = T.axis.spatial(8, i)
-          |             T.reads(B[7 - vi])
-          |             T.writes(C[vi])
-          |             C[vi] = B[7 - vi]
+          | …
 
           hint: known are global, shared, shared.dyn, local, warp
         """,
@@ -354,21 +342,36 @@ def test_refuse_what_the_block_does_not_read(expect, refused):
     sch = tir.Schedule(backwards)
     (buffer,) = (w.buffer for w in sch.get(sch.get_block("C")).writes)
     expect(
-        refusal(refused, sch, "cache_read", "B", 2, "local").splitlines()[0],
+        refusal(refused, sch, "cache_read", "B", 2, "local"),
         """
         cache_read(B, read_buffer_index=2, storage_scope='local'): block B reads 1 regions, and 2 is none of them
+          at stage_programs.py:LINE
+
+          | …
+          |         with T.block("B"):    # <-- here
+          | …
         """,
     )
     expect(
-        refusal(refused, sch, "cache_read", "B", "C", "local").splitlines()[0],
+        refusal(refused, sch, "cache_read", "B", "C", "local"),
         """
         cache_read(B, read_buffer_index='C', storage_scope='local'): block B does not read 'C'; it reads A
+          at stage_programs.py:LINE
+
+          | …
+          |         with T.block("B"):    # <-- here
+          | …
         """,
     )
     expect(
-        refusal(refused, sch, "cache_read", "B", buffer, "local").splitlines()[0],
+        refusal(refused, sch, "cache_read", "B", buffer, "local"),
         """
         cache_read(B, read_buffer_index=Buffer(C, (8), float32), storage_scope='local'): block B does not read C
+          at stage_programs.py:LINE
+
+          | …
+          |         with T.block("B"):    # <-- here
+          | …
         """,
     )
 
@@ -382,28 +385,9 @@ def test_refuse_a_reader_that_does_not_read_it(expect, refused):
         cache_read(B, read_buffer_index='A', storage_scope='local', consumer_blocks=[D]): block D does not read A
           at stage_programs.py:LINE
 
-          | def chain(A: T.Buffer((10,), "float32"), D: T.Buffer((10,), "float32")):
-          |     # with T.block("root"):
-          |     B = T.alloc_buffer((10,))
-          |     C = T.alloc_buffer((10,))
-          |     for i in range(10):
-          |         with T.block("B"):
-          |             vi = T.axis.spatial(10, i)
-          |             T.reads(A[vi])
-          |             T.writes(B[vi])
-          |             B[vi] = A[vi] + T.float32(1)
-          |     for i in range(10):
-          |         with T.block("C"):
-          |             vi = T.axis.spatial(10, i)
-          |             T.reads(B[vi])
-          |             T.writes(C[vi])
-          |             C[vi] = B[vi] * T.float32(2)
-          |     for i in range(10):
+          | …
           |         with T.block("D"):    # <-- here
-          |             vi = T.axis.spatial(10, i)
-          |             T.reads(C[vi], B[vi])
-          |             T.writes(D[vi])
-          |             D[vi] = C[vi] + B[vi]
+          | …
         """,
     )
 
@@ -422,14 +406,9 @@ def test_refuse_a_reader_that_writes_it(expect, refused):
         cache_read(A, read_buffer_index=0, storage_scope='local'): block A writes A too, and the copy would take its writes
           at stage_programs.py:LINE
 
-          | def add_one(A: T.Buffer((8,), "float32")):
-          |     # with T.block("root"):
-          |     for i in range(8):
+          | …
           |         with T.block("A"):    # <-- here
-          |             vi = T.axis.spatial(8, i)
-          |             T.reads(A[vi])
-          |             T.writes(A[vi])
-          |             A[vi] = A[vi] + T.float32(1)
+          | …
         """,
     )
     expect(
@@ -438,14 +417,9 @@ def test_refuse_a_reader_that_writes_it(expect, refused):
         cache_write(A, write_buffer_index=0, storage_scope='local'): block A reads A too, which the other memory does not hold yet
           at stage_programs.py:LINE
 
-          | def add_one(A: T.Buffer((8,), "float32")):
-          |     # with T.block("root"):
-          |     for i in range(8):
+          | …
           |         with T.block("A"):    # <-- here
-          |             vi = T.axis.spatial(8, i)
-          |             T.reads(A[vi])
-          |             T.writes(A[vi])
-          |             A[vi] = A[vi] + T.float32(1)
+          | …
         """,
     )
 
@@ -469,9 +443,14 @@ def test_refuse_a_write_between_readers(expect, refused):
     sch = tir.Schedule(between)
     others = [sch.get_block("C"), sch.get_block("D")]
     expect(
-        refusal(refused, sch, "cache_read", "C", 0, "local", others).splitlines()[0],
+        refusal(refused, sch, "cache_read", "C", 0, "local", others),
         """
         cache_read(C, read_buffer_index=0, storage_scope='local', consumer_blocks=[C, D]): block A writes A between its readers, so one copy does not do for all of them
+          at stage_programs.py:LINE
+
+          | …
+          |         with T.block("A"):    # <-- here
+          | …
         """,
     )
     sch.cache_read("C", 0, "local")
@@ -490,15 +469,25 @@ def test_refuse_a_pointer(expect, refused):
                 T.evaluate(T.call_extern("int32", "copy", T.address_of(C[vi]), T.address_of(A[vi])))
 
     expect(
-        refusal(refused, tir.Schedule(pointer), "cache_read", "C", 0, "local").splitlines()[0],
+        refusal(refused, tir.Schedule(pointer), "cache_read", "C", 0, "local"),
         """
         cache_read(C, read_buffer_index=0, storage_scope='local'): block C uses A through a pointer, so its reads cannot be turned to the copy
+          at stage_programs.py:LINE
+
+          | …
+          |         with T.block("C"):    # <-- here
+          | …
         """,
     )
     expect(
-        refusal(refused, tir.Schedule(pointer), "cache_write", "C", 0, "local").splitlines()[0],
+        refusal(refused, tir.Schedule(pointer), "cache_write", "C", 0, "local"),
         """
         cache_write(C, write_buffer_index=0, storage_scope='local'): block C uses C through a pointer, so its writes cannot be turned to other memory
+          at stage_programs.py:LINE
+
+          | …
+          |         with T.block("C"):    # <-- here
+          | …
         """,
     )
 
@@ -525,9 +514,14 @@ def test_refuse_a_reader_of_another_scope(expect, refused):
     sch = tir.Schedule(inside)
     others = [sch.get_block("inner")]
     expect(
-        refusal(refused, sch, "cache_read", "C", 0, "local", others).splitlines()[0],
+        refusal(refused, sch, "cache_read", "C", 0, "local", others),
         """
         cache_read(C, read_buffer_index=0, storage_scope='local', consumer_blocks=[inner]): block inner is not in the scope of block C
+          at stage_programs.py:LINE
+
+          | …
+          |                 with T.block("inner"):    # <-- here
+          | …
         """,
     )
     sch.cache_read("D", 0, "local", ["C", "D"])
@@ -613,17 +607,31 @@ def test_refuse_to_share_out_what_each_thread_needs(expect, refused):
     _, _, x, y = sch.get_loops(copy)
     _, tx = sch.split(sch.fuse(x, y), [None, 4])
     expect(
-        refused(sch, lambda: sch.bind(tx, "threadIdx.x")).splitlines()[0],
+        refused(sch, lambda: sch.bind(tx, "threadIdx.x")),
         """
         bind(ax0_ax1_fused_1, thread_axis='threadIdx.x'): loop `i_1` around it is bound to threadIdx.x already
+          at test_cache.py:LINE
+
+          | …
+          |         for i_1 in T.thread_binding(4, thread="threadIdx.x"):    # <-- here
+          | …
+
+          hint: bind this one to another axis
         """,
     )
     sch, copy = threaded(blur, "D")
     _, _, x, y = sch.get_loops(copy)  # another number of threads
     expect(
-        refused(sch, lambda: sch.bind(y, "threadIdx.x")).splitlines()[0],
+        refused(sch, lambda: sch.bind(y, "threadIdx.x")),
         """
         bind(ax1, thread_axis='threadIdx.x'): loop `i_1` around it is bound to threadIdx.x already
+          at test_cache.py:LINE
+
+          | …
+          |         for i_1 in T.thread_binding(4, thread="threadIdx.x"):    # <-- here
+          | …
+
+          hint: bind this one to another axis
         """,
     )
 

@@ -247,9 +247,14 @@ def test_refuse_a_buffer_of_two_blocks(expect, refused):
     sch = tir.Schedule(matmul_relu)
     sch.decompose_reduction("C", sch.get_loops("C")[2])
     expect(
-        refusal(refused, sch, "cache_write", "C", 0, "local").splitlines()[0],
+        refusal(refused, sch, "cache_write", "C", 0, "local"),
         """
         cache_write(C, write_buffer_index=0, storage_scope='local'): block C_init writes C too, so block C alone does not say what it holds
+          at stage_programs.py:LINE
+
+          | …
+          |         with T.block("C_init"):    # <-- here
+          | …
         """,
     )
 
@@ -257,27 +262,49 @@ def test_refuse_a_buffer_of_two_blocks(expect, refused):
 def test_refuse_what_the_block_does_not_write(expect, refused):
     sch = tir.Schedule(backwards)
     expect(
-        refusal(refused, sch, "cache_write", "B", 1, "local").splitlines()[0],
+        refusal(refused, sch, "cache_write", "B", 1, "local"),
         """
         cache_write(B, write_buffer_index=1, storage_scope='local'): block B writes 1 regions, and 1 is none of them
+          at stage_programs.py:LINE
+
+          | …
+          |         with T.block("B"):    # <-- here
+          | …
         """,
     )
     expect(
-        refusal(refused, sch, "cache_write", "B", "A", "local").splitlines()[0],
+        refusal(refused, sch, "cache_write", "B", "A", "local"),
         """
         cache_write(B, write_buffer_index='A', storage_scope='local'): block B does not write 'A'; it writes B
+          at stage_programs.py:LINE
+
+          | …
+          |         with T.block("B"):    # <-- here
+          | …
         """,
     )
     expect(
-        refusal(refused, sch, "cache_write", "B", 0, "").splitlines()[0],
+        refusal(refused, sch, "cache_write", "B", 0, ""),
         """
         cache_write(B, write_buffer_index=0, storage_scope=''): there is no memory named ''
+          at stage_programs.py:LINE
+
+          | …
+          |         with T.block("B"):    # <-- here
+          | …
+
+          hint: known are global, shared, shared.dyn, local, warp
         """,
     )
     others = [sch.get_block("B")]
     expect(
-        refusal(refused, sch, "cache_write", "C", 0, "local", others).splitlines()[0],
+        refusal(refused, sch, "cache_write", "C", 0, "local", others),
         """
         cache_write(C, write_buffer_index=0, storage_scope='local', consumer_blocks=[B]): block B does not read C
+          at stage_programs.py:LINE
+
+          | …
+          |         with T.block("B"):    # <-- here
+          | …
         """,
     )

@@ -103,16 +103,9 @@ def test_a_reduction_loop_with_its_init(expect, refused):
         loop_partition(k, factors=[2, None]): loop `k` carries the reduction of block C, and each piece would start it anew
           at test_partition.py:LINE
 
-          | def matmul(A: T.Buffer((7, 5), "float32"), B: T.Buffer((5, 6), "float32"), C: T.Buffer((7, 6), "float32")):
-          |     # with T.block("root"):
+          | …
           |     for i, j, k in T.grid(7, 6, 5):    # <-- here
-          |         with T.block("C"):
-          |             vi, vj, vk = T.axis.remap("SSR", [i, j, k])
-          |             T.reads(A[vi, vk], B[vk, vj])
-          |             T.writes(C[vi, vj])
-          |             with T.init():
-          |                 C[vi, vj] = T.float32(0)
-          |             C[vi, vj] = C[vi, vj] + A[vi, vk] * B[vk, vj]
+          | …
 
           hint: decompose_reduction first
         """,
@@ -137,14 +130,9 @@ def test_more_than_there_is(expect, refused):
         loop_partition(i, factors=[4, 5]): the pieces have 9 iterations and loop `i` has 8
           at test_partition.py:LINE
 
-          | def copy2d(A: T.Buffer((8, 12), "float32"), B: T.Buffer((8, 12), "float32")):
-          |     # with T.block("root"):
+          | …
           |     for i, j in T.grid(8, 12):    # <-- here
-          |         with T.block("B"):
-          |             vi, vj = T.axis.remap("SS", [i, j])
-          |             T.reads(A[vi, vj])
-          |             T.writes(B[vi, vj])
-          |             B[vi, vj] = A[vi, vj] + T.float32(1)
+          | …
 
           hint: choose smaller pieces
         """,
@@ -268,21 +256,7 @@ def test_merge_of_what_needs_later_iterations(expect, refused):
         merge(i, i): an iteration may use elements of B that a later one of another loop makes (blocks B and C)
           at test_partition.py:LINE
 
-          | def flip(A: T.Buffer((8,), "float32"), C: T.Buffer((8,), "float32")):
-          |     # with T.block("root"):
-          |     B = T.alloc_buffer((8,))
-          |     for i in range(8):
-          |         with T.block("B"):
-          |             vi = T.axis.spatial(8, i)
-          |             T.reads(A[vi])
-          |             T.writes(B[vi])
-          |             B[vi] = A[vi]
-          |     for i in range(8):
-          |         with T.block("C"):
-          |             vi = T.axis.spatial(8, i)
-          |             T.reads(B[7 - vi])
-          |             T.writes(C[vi])
-          |             C[vi] = B[7 - vi]
+          | …
 
           hint: compute_at or reverse_compute_at computes what an iteration needs inside it
         """,

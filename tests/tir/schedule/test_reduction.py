@@ -209,20 +209,9 @@ def test_refuse_a_block_without_init(expect, refused):
         decompose_reduction(C, loop=k): block C has no init to take out
           at test_reduction.py:LINE
 
-          | def matmul(A: T.Buffer((7, 5), "float32"), B: T.Buffer((5, 6), "float32"), C: T.Buffer((7, 6), "float32")):
-          |     # with T.block("root"):
-          |     for i, j in T.grid(7, 6):
-          |         with T.block("C_init"):
-          |             vi, vj = T.axis.remap("SS", [i, j])
-          |             T.reads()
-          |             T.writes(C[vi, vj])
-          |             C[vi, vj] = T.float32(0)
-          |         for k in range(5):
+          | …
           |             with T.block("C"):    # <-- here
-          |                 vi, vj, vk = T.axis.remap("SSR", [i, j, k])
-          |                 T.reads(C[vi, vj], A[vi, vk], B[vk, vj])
-          |                 T.writes(C[vi, vj])
-          |                 C[vi, vj] = C[vi, vj] + A[vi, vk] * B[vk, vj]
+          | …
         """,
     )
 
@@ -231,9 +220,14 @@ def test_refuse_a_loop_of_another_block(expect, refused):
     sch = tir.Schedule(matmul_relu)
     block, i = sch.get_block("C"), sch.get_loops("D")[0]
     expect(
-        refused(sch, lambda: sch.decompose_reduction(block, i)).splitlines()[0],
+        refused(sch, lambda: sch.decompose_reduction(block, i)),
         """
         decompose_reduction(C, loop=i): loop `i` is not around block C
+          at test_reduction.py:LINE
+
+          | …
+          |     for i, j in T.grid(7, 6):    # <-- here
+          | …
         """,
     )
 
@@ -248,16 +242,9 @@ def test_refuse_a_loop_inside_the_reduction(expect, refused):
         decompose_reduction(C, loop=j): loop `k` carries the reduction and is outside `j`: the init would run once for each of its iterations
           at test_reduction.py:LINE
 
-          | def matmul(A: T.Buffer((7, 5), "float32"), B: T.Buffer((5, 6), "float32"), C: T.Buffer((7, 6), "float32")):
-          |     # with T.block("root"):
+          | …
           |     for i, k, j in T.grid(7, 5, 6):    # <-- here
-          |         with T.block("C"):
-          |             vi, vj, vk = T.axis.remap("SSR", [i, j, k])
-          |             T.reads(A[vi, vk], B[vk, vj])
-          |             T.writes(C[vi, vj])
-          |             with T.init():
-          |                 C[vi, vj] = T.float32(0)
-          |             C[vi, vj] = C[vi, vj] + A[vi, vk] * B[vk, vj]
+          | …
 
           hint: decompose at `k` or further out
         """,
@@ -269,9 +256,14 @@ def test_refuse_a_loop_that_is_both(expect, refused):
     block, (_, j, k) = sch.get_block("C"), sch.get_loops("C")
     both = sch.fuse(j, k)
     expect(
-        refused(sch, lambda: sch.decompose_reduction(block, both)).splitlines()[0],
+        refused(sch, lambda: sch.decompose_reduction(block, both)),
         """
         decompose_reduction(C, loop=j_k_fused): a loop drives both spatial and reduction iterators of block C
+          at test_reduction.py:LINE
+
+          | …
+          |         with T.block("C"):    # <-- here
+          | …
         """,
     )
 
@@ -481,8 +473,11 @@ def test_the_parts_run_at_once():
 
 
 # ---------------------------------------------------------------------------- rfactor: refuse
+MARKED = '  |         with T.block("C"):    # <-- here'
+
+
 def rfactor_refusal(refused, sch, loop, *args):
-    return refused(sch, lambda: sch.rfactor(loop, *args)).splitlines()[0]
+    return refused(sch, lambda: sch.rfactor(loop, *args))
 
 
 def test_refuse_a_spatial_loop(expect, refused):
@@ -494,16 +489,9 @@ def test_refuse_a_spatial_loop(expect, refused):
         rfactor(j): loop `j` does not carry the reduction of block C
           at test_reduction.py:LINE
 
-          | def matmul(A: T.Buffer((7, 5), "float32"), B: T.Buffer((5, 6), "float32"), C: T.Buffer((7, 6), "float32")):
-          |     # with T.block("root"):
+          | …
           |     for i, j, k in T.grid(7, 6, 5):    # <-- here
-          |         with T.block("C"):
-          |             vi, vj, vk = T.axis.remap("SSR", [i, j, k])
-          |             T.reads(A[vi, vk], B[vk, vj])
-          |             T.writes(C[vi, vj])
-          |             with T.init():
-          |                 C[vi, vj] = T.float32(0)
-          |             C[vi, vj] = C[vi, vj] + A[vi, vk] * B[vk, vj]
+          | …
         """,
     )
 
@@ -516,6 +504,11 @@ def test_refuse_after_decompose_reduction(expect, refused):
         rfactor_refusal(refused, sch, k),
         """
         rfactor(k): block C has no init: rfactor comes before decompose_reduction
+          at test_reduction.py:LINE
+
+          | …
+          |         with T.block("C"):    # <-- here
+          | …
         """,
     )
 
@@ -526,6 +519,11 @@ def test_refuse_a_block_that_is_no_reduction(expect, refused):
         rfactor_refusal(refused, sch, sch.get_loops("B")[0]),
         """
         rfactor(i): block B has no init: rfactor comes before decompose_reduction
+          at test_reduction.py:LINE
+
+          | …
+          |         with T.block("B"):    # <-- here
+          | …
         """,
     )
 
@@ -538,22 +536,35 @@ def test_refuse_a_loop_around_several_blocks(expect, refused):
         rfactor_refusal(refused, sch, j),
         """
         rfactor(j): loop `j` must hold exactly one block, and holds 2
+          at test_reduction.py:LINE
+
+          | …
+          |     for i, j in T.grid(7, 6):    # <-- here
+          | …
         """,
     )
     expect(
         rfactor_refusal(refused, sch, k),
         """
         rfactor(k): loop `j` holds more than the nest of block C
+          at test_reduction.py:LINE
+
+          | …
+          |     for i, j in T.grid(7, 6):    # <-- here
+          | …
         """,
     )
 
 
-def test_refuse_pairs(expect, refused):
+def test_pairs_get_a_place_for_each_part(expect):
     sch = tir.Schedule(argmax)
+    _, k = sch.get_loops("R")
+    _, ki = sch.split(k, [None, 3])
+    sch.rfactor(ki)
+    keeps_meaning(argmax, sch)
     expect(
-        rfactor_refusal(refused, sch, sch.get_loops("R")[1]),
+        sch.mod["main"],
         """
-        rfactor(k): block R does more than combine one value
         """,
     )
 
@@ -564,7 +575,8 @@ def test_refuse_pairs(expect, refused):
 def test_refuse_what_may_not_be_regrouped(combine, expect, refused):
     sch = tir.Schedule(row_reduction(combine, "T.float32(0)"))
     text = rfactor_refusal(refused, sch, sch.get_loops("C")[1])
-    assert text == (
+    assert text.splitlines()[1:] == ["  at test_reduction.py:LINE", "", "  | …", MARKED, "  | …"]
+    assert text.splitlines()[0] == (
         f"rfactor(k): block C combines by `{combine}`, which is not a sum, product, min, max, all or any of the "
         "element it writes and a value: its steps may not be regrouped"
     )
@@ -584,7 +596,12 @@ def test_refuse_a_running_sum(expect, refused):
     expect(
         rfactor_refusal(refused, sch, sch.get_loops("C")[0]),
         """
-        rfactor(k): block C combines by `C[vk] + A[vk]`, which is not a sum, product, min, max, all or any of the element it writes and a value: its steps may not be regrouped
+        rfactor(k): block C writes other elements in a step than in its init
+          at test_reduction.py:LINE
+
+          | …
+          |         with T.block("C"):    # <-- here
+          | …
         """,
     )
 
@@ -597,6 +614,11 @@ def test_refuse_a_loop_that_is_both_spatial_and_reduction(expect, refused):
         rfactor_refusal(refused, sch, both),
         """
         rfactor(j_k_fused): loop `j_k_fused` drives both spatial and reduction iterators
+          at test_reduction.py:LINE
+
+          | …
+          |     for i, j_k_fused in T.grid(7, 30):    # <-- here
+          | …
         """,
     )
 
@@ -608,12 +630,22 @@ def test_refuse_an_axis_that_there_is_not(expect, refused):
         rfactor_refusal(refused, sch, k, 3),
         """
         rfactor(k, factor_axis=3): factor_axis=3, and the buffer has 2 dimensions
+          at test_reduction.py:LINE
+
+          | …
+          |     for i, j, k in T.grid(7, 6, 5):    # <-- here
+          | …
         """,
     )
     expect(
         rfactor_refusal(refused, sch, k, -4),
         """
         rfactor(k, factor_axis=-4): factor_axis=-4, and the buffer has 2 dimensions
+          at test_reduction.py:LINE
+
+          | …
+          |     for i, j, k in T.grid(7, 6, 5):    # <-- here
+          | …
         """,
     )
 
@@ -633,7 +665,12 @@ def test_refuse_an_init_of_several_stores(expect, refused):
     expect(
         rfactor_refusal(refused, sch, sch.get_loops("C")[1]),
         """
-        rfactor(k): the init of block C does more than store one value
+        rfactor(k): block C has an init that does more than store one value
+          at test_reduction.py:LINE
+
+          | …
+          |         with T.block("C"):    # <-- here
+          | …
         """,
     )
 

@@ -131,14 +131,9 @@ def test_several_places(expect, refused):
         reindex(C, buffer=['read', 0]): block C uses A at several places
           at test_reindex.py:LINE
 
-          | def sums(A: T.Buffer((9,), "float32"), C: T.Buffer((8,), "float32")):
-          |     # with T.block("root"):
-          |     for i in range(8):
+          | …
           |         with T.block("C"):    # <-- here
-          |             vi = T.axis.spatial(8, i)
-          |             T.reads(A[vi:vi + 2])
-          |             T.writes(C[vi])
-          |             C[vi] = A[vi] + A[vi + 1]
+          | …
         """,
     )
 
@@ -158,14 +153,9 @@ def test_a_guarded_read(expect, refused):
         reindex(C, buffer=['read', 0]): `vi - 1` may lie outside of A, which block C reads only under a condition
           at test_reindex.py:LINE
 
-          | def guarded(A: T.Buffer((6,), "float32"), C: T.Buffer((8,), "float32")):
-          |     # with T.block("root"):
-          |     for i in range(8):
+          | …
           |         with T.block("C"):    # <-- here
-          |             vi = T.axis.spatial(8, i)
-          |             T.reads(A[vi - 1])
-          |             T.writes(C[vi])
-          |             C[vi] = T.if_then_else(vi >= 1 and vi < 7, A[vi - 1], T.float32(0))
+          | …
         """,
     )
 
@@ -180,27 +170,9 @@ def test_what_is_made_in_the_same_nest(expect, refused):
         reindex(C, buffer=['read', 0]): block B makes B in the same loop nest, so it is not complete before
           at test_reindex.py:LINE
 
-          | def chain(A: T.Buffer((10,), "float32"), D: T.Buffer((10,), "float32")):
-          |     # with T.block("root"):
-          |     B = T.alloc_buffer((10,))
-          |     C = T.alloc_buffer((10,))
-          |     for i in range(10):
+          | …
           |         with T.block("B"):    # <-- here
-          |             vi = T.axis.spatial(10, i)
-          |             T.reads(A[vi])
-          |             T.writes(B[vi])
-          |             B[vi] = A[vi] + T.float32(1)
-          |         with T.block("C"):
-          |             vi = T.axis.spatial(10, i)
-          |             T.reads(B[vi])
-          |             T.writes(C[vi])
-          |             C[vi] = B[vi] * T.float32(2)
-          |     for i in range(10):
-          |         with T.block("D"):
-          |             vi = T.axis.spatial(10, i)
-          |             T.reads(C[vi], B[vi])
-          |             T.writes(D[vi])
-          |             D[vi] = C[vi] + B[vi]
+          | …
 
           hint: do this before the blocks are moved together
         """,
@@ -281,14 +253,9 @@ def test_loops_that_leave_points_out(expect, refused):
         reindex(C, buffer=['write', 0]): the loops may leave out values of iterator `vi` of block C, which the copy would write to C
           at test_reindex.py:LINE
 
-          | def some(A: T.Buffer((8,), "float32"), C: T.Buffer((8,), "float32")):
-          |     # with T.block("root"):
-          |     for i in range(6):
+          | …
           |         with T.block("C"):    # <-- here
-          |             vi = T.axis.spatial(8, i + 1)
-          |             T.reads(A[vi])
-          |             T.writes(C[vi])
-          |             C[vi] = A[vi]
+          | …
 
           hint: do this before the blocks are moved
         """,
@@ -368,16 +335,9 @@ def test_places_must_not_be_shared(expect, refused):
         reindex_cache_read(C, read_buffer_index=0, storage_scope='shared', index_map=lambda i, j, k: (k,)): lambda vi, vk: (vk,) maps several values of `vi` to the same index, so elements of A would share a place
           at test_reindex.py:LINE
 
-          | def matmul(A: T.Buffer((7, 5), "float32"), B: T.Buffer((5, 6), "float32"), C: T.Buffer((7, 6), "float32")):
-          |     # with T.block("root"):
-          |     for i, j, k in T.grid(7, 6, 5):
+          | …
           |         with T.block("C"):    # <-- here
-          |             vi, vj, vk = T.axis.remap("SSR", [i, j, k])
-          |             T.reads(A[vi, vk], B[vk, vj])
-          |             T.writes(C[vi, vj])
-          |             with T.init():
-          |                 C[vi, vj] = T.float32(0)
-          |             C[vi, vj] = C[vi, vj] + A[vi, vk] * B[vk, vj]
+          | …
 
           hint: let the map tell all iterators apart that choose the element
         """,
@@ -464,16 +424,9 @@ def test_only_read_or_only_written(expect, refused):
         cache_inplace(C, read_buffer_index=0, storage_scope='local'): block C does not write A
           at test_reindex.py:LINE
 
-          | def matmul(A: T.Buffer((7, 5), "float32"), B: T.Buffer((5, 6), "float32"), C: T.Buffer((7, 6), "float32")):
-          |     # with T.block("root"):
-          |     for i, j, k in T.grid(7, 6, 5):
+          | …
           |         with T.block("C"):    # <-- here
-          |             vi, vj, vk = T.axis.remap("SSR", [i, j, k])
-          |             T.reads(A[vi, vk], B[vk, vj])
-          |             T.writes(C[vi, vj])
-          |             with T.init():
-          |                 C[vi, vj] = T.float32(0)
-          |             C[vi, vj] = C[vi, vj] + A[vi, vk] * B[vk, vj]
+          | …
 
           hint: cache_read and cache_write are for what is only read or only written
         """,

@@ -118,20 +118,9 @@ def test_blocks_of_the_same_name(expect, refused):
         get_block('A'): 2 blocks are named 'A'
           at test_schedule_handles.py:LINE
 
-          | def twins(A: T.Buffer((4,), "int32")):
-          |     # with T.block("root"):
-          |     for i in range(4):
-          |         with T.block("A"):
-          |             vi = T.axis.spatial(4, i)
-          |             T.reads()
-          |             T.writes(A[vi])
-          |             A[vi] = vi
-          |     for i in range(4):
+          | …
           |         with T.block("A"):    # <-- here
-          |             vi = T.axis.spatial(4, i)
-          |             T.reads(A[vi])
-          |             T.writes(A[vi])
-          |             A[vi] = A[vi] + 1
+          | …
 
           hint: give them names of their own
         """,

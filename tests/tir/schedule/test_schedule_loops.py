@@ -280,14 +280,9 @@ def test_split_refuses_factors_that_are_too_small(expect, refused):
         split(j, factors=[2, 4]): the factors make 8 iterations and loop `j` has 12
           at test_schedule_loops.py:LINE
 
-          | def copy2d(A: T.Buffer((8, 12), "float32"), B: T.Buffer((8, 12), "float32")):
-          |     # with T.block("root"):
+          | …
           |     for i, j in T.grid(8, 12):    # <-- here
-          |         with T.block("B"):
-          |             vi, vj = T.axis.remap("SS", [i, j])
-          |             T.reads(A[vi, vj])
-          |             T.writes(B[vi, vj])
-          |             B[vi, vj] = A[vi, vj] + T.float32(1)
+          | …
 
           hint: leave one factor None to have it inferred
         """,
@@ -329,15 +324,9 @@ def test_split_refuses_annotated_loops(expect, refused):
         split(j, factors=[None, 4]): loop `j` has annotations (pragma_x), which would be lost
           at test_schedule_loops.py:LINE
 
-          | def copy2d(A: T.Buffer((8, 12), "float32"), B: T.Buffer((8, 12), "float32")):
-          |     # with T.block("root"):
-          |     for i in range(8):
+          | …
           |         for j in T.serial(12, annotations={"pragma_x": 1}):    # <-- here
-          |             with T.block("B"):
-          |                 vi, vj = T.axis.remap("SS", [i, j])
-          |                 T.reads(A[vi, vj])
-          |                 T.writes(B[vi, vj])
-          |                 B[vi, vj] = A[vi, vj] + T.float32(1)
+          | …
 
           hint: split first, then annotate
         """,
@@ -457,16 +446,9 @@ def test_fuse_refuses_loops_that_are_not_adjacent(expect, refused):
         fuse(i, k): loop `k` does not stand directly inside `i`
           at test_schedule_loops.py:LINE
 
-          | def matmul(A: T.Buffer((7, 5), "float32"), B: T.Buffer((5, 6), "float32"), C: T.Buffer((7, 6), "float32")):
-          |     # with T.block("root"):
+          | …
           |     for i, j, k in T.grid(7, 6, 5):    # <-- here
-          |         with T.block("C"):
-          |             vi, vj, vk = T.axis.remap("SSR", [i, j, k])
-          |             T.reads(A[vi, vk], B[vk, vj])
-          |             T.writes(C[vi, vj])
-          |             with T.init():
-          |                 C[vi, vj] = T.float32(0)
-          |             C[vi, vj] = C[vi, vj] + A[vi, vk] * B[vk, vj]
+          | …
 
           hint: reorder them to be adjacent, outermost first, with nothing else between
         """,
@@ -488,15 +470,9 @@ def test_fuse_refuses_an_extent_that_depends_on_the_outer_loop(expect, refused):
         fuse(i, j): the bounds of loop `j` depend on a loop it is fused with
           at test_schedule_loops.py:LINE
 
-          | def triangle(A: T.Buffer((8, 8), "int32")):
-          |     # with T.block("root"):
-          |     for i in range(8):
+          | …
           |         for j in range(i + 1):    # <-- here
-          |             with T.block("A"):
-          |                 vi, vj = T.axis.remap("SS", [i, j])
-          |                 T.reads()
-          |                 T.writes(A[vi, vj])
-          |                 A[vi, vj] = vi + vj
+          | …
         """,
     )
 
@@ -588,14 +564,9 @@ def test_reorder_refuses_a_loop_named_twice(expect, refused):
         reorder(j, i, j): loop `j` is named twice
           at test_schedule_loops.py:LINE
 
-          | def copy2d(A: T.Buffer((8, 12), "float32"), B: T.Buffer((8, 12), "float32")):
-          |     # with T.block("root"):
+          | …
           |     for i, j in T.grid(8, 12):    # <-- here
-          |         with T.block("B"):
-          |             vi, vj = T.axis.remap("SS", [i, j])
-          |             T.reads(A[vi, vj])
-          |             T.writes(B[vi, vj])
-          |             B[vi, vj] = A[vi, vj] + T.float32(1)
+          | …
         """,
     )
 
@@ -626,20 +597,9 @@ def test_reorder_refuses_a_nest_with_more_in_it(expect, refused):
         reorder(j, i): loops `i` and `j` are not in one perfect nest: `i` holds more than a loop
           at test_schedule_loops.py:LINE
 
-          | def imperfect(A: T.Buffer((4, 4), "int32"), B: T.Buffer((4,), "int32")):
-          |     # with T.block("root"):
+          | …
           |     for i in range(4):    # <-- here
-          |         with T.block("B"):
-          |             vi = T.axis.spatial(4, i)
-          |             T.reads()
-          |             T.writes(B[vi])
-          |             B[vi] = vi
-          |         for j in range(4):
-          |             with T.block("A"):
-          |                 vi, vj = T.axis.remap("SS", [i, j])
-          |                 T.reads()
-          |                 T.writes(A[vi, vj])
-          |                 A[vi, vj] = vi + vj
+          | …
         """,
     )
 
@@ -652,15 +612,9 @@ def test_reorder_refuses_dependent_bounds(expect, refused):
         reorder(j, i): the bounds of loop `j` depend on `i`, which would be inside it
           at test_schedule_loops.py:LINE
 
-          | def triangle(A: T.Buffer((8, 8), "int32")):
-          |     # with T.block("root"):
-          |     for i in range(8):
+          | …
           |         for j in range(i + 1):    # <-- here
-          |             with T.block("A"):
-          |                 vi, vj = T.axis.remap("SS", [i, j])
-          |                 T.reads()
-          |                 T.writes(A[vi, vj])
-          |                 A[vi, vj] = vi + vj
+          | …
         """,
     )
 
@@ -694,14 +648,9 @@ def test_reorder_refuses_a_block_that_reads_what_earlier_iterations_wrote(expect
         reorder(j, i): an iteration of loop `i` may use elements of A that another one writes (block A)
           at test_schedule_loops.py:LINE
 
-          | def before(A: T.Buffer((5, 6), "int32")):
-          |     # with T.block("root"):
+          | …
           |     for i, j in T.grid(4, 4):    # <-- here
-          |         with T.block("A"):
-          |             vi, vj = T.axis.remap("SS", [i, j])
-          |             T.reads(A[vi, vj + 1])
-          |             T.writes(A[vi + 1, vj])
-          |             A[vi + 1, vj] = A[vi, vj + 1] + 1
+          | …
         """,
     )
 
@@ -744,21 +693,9 @@ def test_reorder_refuses_a_consumer_of_earlier_iterations(expect, refused):
         reorder(j, i): an iteration of loop `i` may use elements of C that another one writes (blocks C and B)
           at test_schedule_loops.py:LINE
 
-          | def before(A: T.Buffer((6, 6), "int32"), B: T.Buffer((6, 6), "int32")):
-          |     # with T.block("root"):
-          |     C = T.alloc_buffer((7, 7), "int32")
+          | …
           |     for i, j in T.grid(6, 6):    # <-- here
-          |         with T.block("C"):
-          |             vi, vj = T.axis.remap("SS", [i, j])
-          |             T.reads(A[vi, vj])
-          |             T.writes(C[vi + 1, vj])
-          |             C[vi + 1, vj] = A[vi, vj] + 1
-          |         with T.block("B"):
-          |             vi, vj = T.axis.remap("SS", [i, j])
-          |             T.where(i > 0)
-          |             T.reads(C[vi, vj + 1])
-          |             T.writes(B[vi, vj])
-          |             B[vi, vj] = C[vi, vj + 1] * 2
+          | …
         """,
     )
 

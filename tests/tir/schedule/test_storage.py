@@ -65,33 +65,33 @@ def test_refuse_the_memory_of_a_parameter(expect, refused):
         set_scope(C, buffer_index=0, storage_scope='shared'): C is a parameter of the function: who calls it decides where it lies
           at stage_programs.py:LINE
 
-          | def backwards(A: T.Buffer((8,), "float32"), C: T.Buffer((8,), "float32")):
-          |     # with T.block("root"):
-          |     B = T.alloc_buffer((8,))
-          |     for i in range(8):
-          |         with T.block("B"):
-          |             vi = T.axis.spatial(8, i)
-          |             T.reads(A[vi])
-          |             T.writes(B[vi])
-          |             B[vi] = A[vi] * T.float32(2)
-          |     for i in range(8):
+          | …
           |         with T.block("C"):    # <-- here
-          |             vi = T.axis.spatial(8, i)
-          |             T.reads(B[7 - vi])
-          |             T.writes(C[vi])
-          |             C[vi] = B[7 - vi]
+          | …
         """,
     )
     expect(
-        refusal(refused, sch, "set_scope", "B", 0, "nowhere").splitlines()[0],
+        refusal(refused, sch, "set_scope", "B", 0, "nowhere"),
         """
         set_scope(B, buffer_index=0, storage_scope='nowhere'): there is no memory named 'nowhere'
+          at stage_programs.py:LINE
+
+          | …
+          |         with T.block("B"):    # <-- here
+          | …
+
+          hint: known are global, shared, shared.dyn, local, warp
         """,
     )
     expect(
-        refusal(refused, sch, "set_scope", "B", 1, "local").splitlines()[0],
+        refusal(refused, sch, "set_scope", "B", 1, "local"),
         """
         set_scope(B, buffer_index=1, storage_scope='local'): block B writes 1 regions, and 1 is none of them
+          at stage_programs.py:LINE
+
+          | …
+          |         with T.block("B"):    # <-- here
+          | …
         """,
     )
 
@@ -162,40 +162,43 @@ def test_refuse_a_stride(expect, refused):
         storage_align(D, buffer_index=0, axis=0, factor=4, offset=0): D is a parameter of the function: who calls it decides where it lies
           at stage_programs.py:LINE
 
-          | def blur(A: T.Buffer((9, 11), "float32"), D: T.Buffer((7, 9), "float32")):
-          |     # with T.block("root"):
-          |     B = T.alloc_buffer((9, 9))
-          |     for i, j in T.grid(9, 9):
-          |         with T.block("B"):
-          |             vi, vj = T.axis.remap("SS", [i, j])
-          |             T.reads(A[vi, vj:vj + 3])
-          |             T.writes(B[vi, vj])
-          |             B[vi, vj] = A[vi, vj] + A[vi, vj + 1] + A[vi, vj + 2]
-          |     for i, j in T.grid(7, 9):
+          | …
           |         with T.block("D"):    # <-- here
-          |             vi, vj = T.axis.remap("SS", [i, j])
-          |             T.reads(B[vi:vi + 3, vj])
-          |             T.writes(D[vi, vj])
-          |             D[vi, vj] = B[vi, vj] + B[vi + 1, vj] + B[vi + 2, vj]
+          | …
         """,
     )
     for args in ((0, 1, 4, 0), (0, 2, 4, 0), (0, -1, 4, 0), (0, -3, 4, 0), (0, 0, 0, 0), (1, 0, 4, 0)):
         assert "storage_align(B" in refusal(refused, sch, "storage_align", "B", *args)
     expect(
-        refusal(refused, sch, "storage_align", "B", 0, 1, 4, 0).splitlines()[0],
+        refusal(refused, sch, "storage_align", "B", 0, 1, 4, 0),
         """
         storage_align(B, buffer_index=0, axis=1, factor=4, offset=0): axis=1: only the stride of a dimension before the last of 2 can be changed
+          at stage_programs.py:LINE
+
+          | …
+          |         with T.block("B"):    # <-- here
+          | …
         """,
     )
     expect(
-        refusal(refused, sch, "storage_align", "B", 0, 0, 0, 0).splitlines()[0],
+        refusal(refused, sch, "storage_align", "B", 0, 0, 0, 0),
         """
         storage_align(B, buffer_index=0, axis=0, factor=0, offset=0): factor=0: it must be at least 1
+          at stage_programs.py:LINE
+
+          | …
+          |         with T.block("B"):    # <-- here
+          | …
         """,
     )
     expect(
-        refusal(refused, sch, "storage_align", "B", 3, 0, 4, 0).splitlines()[0],
+        refusal(refused, sch, "storage_align", "B", 3, 0, 4, 0),
         """
         storage_align(B, buffer_index=3, axis=0, factor=4, offset=0): block B writes 1 regions, and 3 is none of them
+          at stage_programs.py:LINE
+
+          | …
+          |         with T.block("B"):    # <-- here
+          | …
         """,
     )

@@ -274,8 +274,9 @@ def test_vectorised_parts(expect, agree):
             for io in range(3):
                 for ii in T.vectorized(8):
                     A[io * 8 + ii] = io
-            for ii in T.vectorized(6):
-                A[ii + 24] = 3
+            for ii in T.vectorized(8):
+                if T.likely(ii < 6):
+                    A[ii + 24] = 3
         """,
     )
     agree(before, made, *data(30))
@@ -513,3 +514,27 @@ def test_meaning(func):
 @given(flat_programs(parallel=True))
 def test_meaning_of_parallel_loops(func):
     assert_same(func, loop_partition(func))
+
+
+def test_a_bound_below_the_loop_makes_no_empty_head(expect):
+    """`n` may be negative, and still nothing comes before the first iteration."""
+
+    @T.prim_func
+    def f(a: T.handle, n: T.int32):
+        A = T.match_buffer(a, (64,), "float32")
+        for i in range(n):
+            if i >= 0 and i < n - 2:
+                A[i] = T.float32(1)
+
+    expect(
+        loop_partition(f),
+        """
+        @T.prim_func
+        def f(A: T.Buffer((64,), "float32"), n: T.int32):
+            for i in range(T.max(n - 2, 0)):
+                A[i] = T.float32(1)
+            for i in T.serial(T.max(n - 2, 0), T.max(n - 2, 0) + T.max(-2, n * -1) * -1):
+                if i >= 0 and i < n - 2:
+                    A[i] = T.float32(1)
+        """,
+    )

@@ -355,6 +355,31 @@ def test_what_one_run_of_a_block_leaves_for_the_next_stays(agree):
     unmoved(before, agree, (4, 8), (4, 8))
 
 
+def test_iterations_that_run_at_once_have_their_own():
+    """No proof is asked for that each writes what it reads: if one read what another wrote, they could not."""
+
+    @T.prim_func
+    def before(A: T.Buffer((9,), "int32"), X: T.Buffer((4,), "int32"), C: T.Buffer((4,), "int32")):
+        B = T.alloc_buffer((9,), "int32")
+        for i in T.parallel(4):
+            for j in range(3):
+                with T.block("B"):
+                    vj = T.axis.spatial(9, i * 2 + j)
+                    B[vj] = A[vj]
+            with T.block("C"):
+                vi = T.axis.spatial(4, i)
+                T.reads(X[vi], B[0:9])
+                T.writes(C[vi])
+                C[vi] = B[vi * 2 + X[vi]]
+
+    made = planned(before)
+    assert made.script().index("for i in") < made.script().index("B = T.alloc_buffer")
+    a, c = data((9,), (4,))
+    x = np.array([2, 0, 1, 2], "int32")
+    tir.interpret(made, a, x, c)
+    np.testing.assert_array_equal(c, a[np.arange(4) * 2 + x])
+
+
 def test_memory_of_a_block_goes_deeper_inside_of_it(agree):
     @T.prim_func
     def before(A: T.Buffer((4, 8), "int32"), C: T.Buffer((4, 8), "int32")):

@@ -345,13 +345,48 @@ def test_select_and_if_then_else(expect, check):
     )
 
 
-def test_guarded_loads_stay_loops(check):
+def test_guarded_loads_are_masked(check):
     @T.prim_func(private=True)
     def before(A: T.Buffer((8,), "int32"), B: T.Buffer((6,), "int32")):
         for i in T.vectorized(8):
             A[i] = T.if_then_else(i < 6, B[i], 0)
 
-    check(before, *data(8, 6), loops=1)
+    check(before, *data(8, 6), loops=0)
+
+
+def test_the_last_vector_of_a_tile_is_masked(expect, agree):
+    @T.prim_func(private=True)
+    def before(A: T.Buffer((30,), "int32"), B: T.Buffer((4,), "int32")):
+        for io in range(4):
+            for ii in T.vectorized(8):
+                if io * 8 + ii < 30:
+                    A[io * 8 + ii] = A[io * 8 + ii] + B[io]
+
+    made = tir.transform.VectorizeLoop()(tvm.IRModule({"main": before}))["main"]
+    expect(
+        made,
+        """
+        @T.prim_func(private=True)
+        def main(A: T.Buffer((30,), "int32"), B: T.Buffer((4,), "int32")):
+            for io in range(4):
+                if io < 4:
+                    A.vstore([T.Ramp(io * 8, 1, 8)], A.vload([T.Ramp(io * 8, 1, 8)], predicate=T.Ramp(io * 8, 1, 8) < T.Broadcast(30, 8)) + T.Broadcast(B[io], 8), predicate=T.Ramp(io * 8, 1, 8) < T.Broadcast(30, 8))
+        """,
+    )
+    agree(before, made, *data(30, 4))
+
+
+def test_a_range_of_lanes_and_what_all_lanes_do_stay_loops(check):
+    @T.prim_func(private=True)
+    def before(A: T.Buffer((8,), "int32"), B: T.Buffer((6,), "int32")):
+        for i in T.vectorized(8):
+            if i >= 2 and i < 6:
+                A[i] = B[i - 2]
+        for i in T.vectorized(8):
+            if i < 6:
+                A[0] = B[0] + 1
+
+    check(before, *data(8, 6), loops=2)
 
 
 def test_conditions_that_guard_their_second_half_stay_loops(check):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ... import config
 from ...ir.errors import BuildError
 from ...ir.expr import IntImm
 from ...ir.function import PrimFunc
@@ -13,11 +14,10 @@ from ...ir.transform import PassContext
 from .engine import Machine
 from .module import LLVMModule
 from .module_emitter import ModuleEmitter
+from .objects import VERSION, cache_of_this_build, keep_code
 from .signature import external_names, signature_of
 
 __all__ = ["build_llvm"]
-
-VERSION = "tilewright 0.1.0"
 
 
 def build_llvm(mod: IRModule, target: Any) -> LLVMModule:
@@ -60,10 +60,13 @@ def build_llvm(mod: IRModule, target: Any) -> LLVMModule:
         # Without this LLVM splits the 512-bit vectors of a schedule in two on some CPUs.
         quoted.append(f'"prefer-vector-width"="{width}" "min-legal-vector-width"="{width}"')
     text = emitter.text(metadata, " ".join(quoted))
-    level = min(3, max(0, PassContext.current().opt_level + 1))
+    level = min(3, max(0, PassContext.current().opt_level + 1)) if config.debug.value < 4 else 0
     machine = Machine(triple, cpu, features, level, settings.abi)
     made = LLVMModule(text, metadata, machine, uses_parallel=emitter.uses_parallel, native=settings.is_host)
     made.imported = tuple(emitter.imported)
+    made.cache = cache_of_this_build()
+    if config.debug.value >= 2:
+        keep_code(made.name, text, machine, lambda: made._optimized)
     return made
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
+from ...arith import Analyzer
 from ...ir.buffer import Buffer
 from ...ir.dtype import BOOL, FLOAT32, INT64, DataType
 from ...ir.errors import LoweringError
@@ -13,10 +14,10 @@ from ...ir.functor import pre_order, undefined_vars
 from ...ir.module import GlobalVar
 from ...ir.op import Op
 from ...ir.ops import sub
-from ...ir.stmt import ForKind, Stmt
+from ...ir.stmt import BufferStore, ForKind, Stmt
 from .half import from_float, to_float
 from .intrinsics import INTRINSICS
-from .types import constant, is_small_float, mem_type, reg_type
+from .types import constant, is_small_float, mem_type, reg_type, suffix
 
 if TYPE_CHECKING:
     from .module_emitter import ModuleEmitter
@@ -34,6 +35,7 @@ class FunctionEmitter:
     def __init__(self, module: ModuleEmitter, *, in_parallel: bool = False, noalias: bool = False) -> None:
         self.module, self.noalias = module, noalias
         self.in_parallel = in_parallel
+        self.streaming: frozenset[Var] | None = None  # memory that is written past the caches
         self.lines: list[str] = []
         self.entry: list[str] = []  # allocas, which belong into the entry block
         self.values: dict[Var, str] = {}
@@ -307,6 +309,14 @@ class FunctionEmitter:
         return self.tmp(f"add {text} {base}, {scaled}")
 
     def shuffle(self, e: Any) -> str:
+        kind = e.vectors[0].dtype
+        if kind.lanes > 1 and len(e.vectors) <= 2 and len(e.indices) > 1:
+            text, values = reg_type(kind), [self.expr(v) for v in e.vectors]
+            picks = ", ".join(f"i32 {int(const_value(i) or 0)}" for i in e.indices)
+            second = values[1] if len(values) > 1 else "poison"
+            return self.tmp(
+                f"shufflevector {text} {values[0]}, {text} {second}, <{len(e.indices)} x i32> <{picks}>"
+            )
         parts: list[tuple[str, DataType]] = []
         for v in e.vectors:
             value = self.expr(v)
@@ -342,15 +352,44 @@ class FunctionEmitter:
 
     def load(self, e: BufferLoad) -> str:
         buffer, index = e.buffer, self.flat(e.buffer, e.indices)
+        if e.predicate is not None and index.dtype.lanes > 1 and not _private(buffer, index):
+            return self.masked_load(e, index)
         if index.dtype.lanes == 1:
             return self.load_at(self.address(buffer, index), buffer.dtype, buffer.dtype)
         if isinstance(index, Broadcast):
             value = self.load_at(self.address(buffer, index.value), buffer.dtype, buffer.dtype)
             return self.splat(value, buffer.dtype, index.lanes)
-        if isinstance(index, Ramp) and const_value(index.stride) == 1 and index.base.dtype.lanes == 1:
+        if _contiguous(index):
             return self.load_at(self.address(buffer, index.base), e.dtype, buffer.dtype)
         lanes = [self.load_at(p, buffer.dtype, buffer.dtype) for p in self.addresses(buffer, index)]
         return self.gathered(lanes, e.dtype)
+
+    def masked_load(self, e: BufferLoad, index: PrimExpr) -> str:
+        """The lanes where the predicate holds; no other memory is touched."""
+        text, kind = mem_type(e.dtype), e.dtype
+        mask, align = f"{reg_type(e.predicate.dtype)} {self.expr(e.predicate)}", e.buffer.dtype.element.nbytes
+        if _contiguous(index):
+            name = f"llvm.masked.load.{suffix(kind)}.p0"
+            self.module.declare(f"declare {text} @{name}(ptr, i32, <{kind.lanes} x i1>, {text})")
+            where = f"ptr {self.address(e.buffer, index.base)}, i32 {align}"
+        else:
+            pointers = self.pointers(e.buffer, index)
+            name = f"llvm.masked.gather.{suffix(kind)}.v{kind.lanes}p0"
+            many = f"<{kind.lanes} x ptr>"
+            self.module.declare(f"declare {text} @{name}({many}, i32, <{kind.lanes} x i1>, {text})")
+            where = f"{many} {pointers}, i32 {align}"
+        value = self.tmp(f"call {text} @{name}({where}, {mask}, {text} zeroinitializer)")
+        return self.tmp(f"trunc {text} {value} to {reg_type(kind)}") if kind.is_bool else value
+
+    def pointers(self, buffer: Buffer, index: PrimExpr) -> str:
+        """A vector of addresses, one for each lane."""
+        value = self.expr(index)
+        if index.dtype.bits != 64:
+            value = self.extend(value, index.dtype)
+        wide = reg_type(INT64.with_lanes(index.dtype.lanes))
+        return self.tmp(
+            f"getelementptr {mem_type(buffer.dtype)}, ptr {self.pointer(buffer)}, {wide} {value}"
+        )
 
     def load_at(self, pointer: str, kind: DataType, element: DataType) -> str:
         value = self.tmp(f"load {mem_type(kind)}, ptr {pointer}, align {element.element.nbytes}")
@@ -391,16 +430,44 @@ class FunctionEmitter:
         if kind.is_bool:
             value = self.tmp(f"zext {reg_type(kind)} {value} to {mem_type(kind)}")
         align = buffer.dtype.element.nbytes
-        if index.dtype.lanes == 1:
+        if s.predicate is not None and index.dtype.lanes > 1:
+            if not _private(buffer, index):
+                self.masked_store(s, index, value)
+                return
+            # Accumulators stay in registers only if whole vectors are stored.
+            pointer, text = self.address(buffer, index.base), mem_type(kind)
+            old = self.tmp(f"load {text}, ptr {pointer}, align {align}")
+            mask = f"{reg_type(s.predicate.dtype)} {self.expr(s.predicate)}"
+            new = self.tmp(f"select {mask}, {text} {value}, {text} {old}")
+            self.emit(f"store {text} {new}, ptr {pointer}, align {align}")
+        elif index.dtype.lanes == 1:
             self.emit(f"store {mem_type(kind)} {value}, ptr {self.address(buffer, index)}, align {align}")
-        elif isinstance(index, Ramp) and const_value(index.stride) == 1 and index.base.dtype.lanes == 1:
+        elif _contiguous(index):
             pointer = self.address(buffer, index.base)
-            self.emit(f"store {mem_type(kind)} {value}, ptr {pointer}, align {align}")
+            past = ""
+            if self.streaming and buffer.data in self.streaming and kind.nbytes in (16, 32, 64):
+                align, past = kind.nbytes, ", !nontemporal !2"
+            self.emit(f"store {mem_type(kind)} {value}, ptr {pointer}, align {align}{past}")
         else:
             one = mem_type(buffer.dtype)
             for i, pointer in enumerate(self.addresses(buffer, index)):
                 lane = self.tmp(f"extractelement {mem_type(kind)} {value}, i64 {i}")
                 self.emit(f"store {one} {lane}, ptr {pointer}, align {align}")
+
+    def masked_store(self, s: Any, index: PrimExpr, value: str) -> None:
+        """Stores the lanes where the predicate holds and touches no other memory."""
+        kind, align = s.value.dtype, s.buffer.dtype.element.nbytes
+        text, lanes = mem_type(kind), kind.lanes
+        mask = f"<{lanes} x i1> {self.expr(s.predicate)}"
+        if _contiguous(index):
+            name = f"llvm.masked.store.{suffix(kind)}.p0"
+            self.module.declare(f"declare void @{name}({text}, ptr, i32, <{lanes} x i1>)")
+            where = f"ptr {self.address(s.buffer, index.base)}, i32 {align}"
+        else:
+            name = f"llvm.masked.scatter.{suffix(kind)}.v{lanes}p0"
+            self.module.declare(f"declare void @{name}({text}, <{lanes} x ptr>, i32, <{lanes} x i1>)")
+            where = f"<{lanes} x ptr> {self.pointers(s.buffer, index)}, i32 {align}"
+        self.emit(f"call void @{name}({text} {value}, {where}, {mask})")
 
     # -- calls -----------------------------------------------------------------------------------
     def call(self, e: Call) -> str:
@@ -444,7 +511,42 @@ class FunctionEmitter:
             )
         if s.attr_key == "pragma_import_llvm" and isinstance(s.value, StringImm):
             self.module.imported[s.value.value] = None
+        if s.attr_key == "pragma_nontemporal" and self.streaming is None and self.module.is_x86:
+            self.streamed(s.body)
+            return
         self.stmt(s.body)
+
+    def streamed(self, body: Stmt) -> None:
+        """Code whose stores go past the caches, for where the memory is aligned, and plain code for elsewhere."""
+        buffers = [b for b in _streamable(body) if b.data in self.values]
+        if not buffers:
+            self.stmt(body)
+            return
+        together = "0"
+        for b in buffers:
+            address = self.tmp(f"ptrtoint ptr {self.pointer(b)} to i64")
+            together = self.tmp(f"or i64 {together}, {address}")
+        rest = self.tmp(f"and i64 {together}, 63")
+        past, plain, done = self.label("stream"), self.label("plain"), self.label("streamed")
+        self.branch_if(self.tmp(f"icmp eq i64 {rest}, 0"), past, plain)
+        self.start(past)
+        self.streaming = frozenset(b.data for b in buffers)
+        self.stmt(body)
+        self.fence()
+        self.streaming = None
+        self.branch(done)
+        self.start(plain)
+        self.streaming = frozenset()
+        self.stmt(body)
+        self.streaming = None
+        self.branch(done)
+        self.start(done)
+
+    def fence(self) -> None:
+        """Others see streamed stores only after this."""
+        if self.streaming:
+            self.module.declare("declare void @llvm.x86.sse.sfence()")
+            self.emit("call void @llvm.x86.sse.sfence()")
 
     def assert_stmt(self, s: Any) -> None:
         good, bad = self.label("holds"), self.label("fails")
@@ -570,6 +672,38 @@ class FunctionEmitter:
     def prefetch(self, s: Any) -> None:
         index = sub(s.bounds[0].min, IntImm(s.bounds[0].min.dtype, 0))
         self.emit(f"call void @llvm.prefetch.p0(ptr {self.address(s.buffer, index)}, i32 0, i32 3, i32 1)")
+
+
+def _contiguous(index: PrimExpr) -> bool:
+    """Whether lanes lie one beside the other in memory."""
+    return isinstance(index, Ramp) and const_value(index.stride) == 1 and index.base.dtype.lanes == 1
+
+
+def _private(buffer: Buffer, index: PrimExpr) -> bool:
+    """Whether all lanes lie in memory that is one thread's own, so that all may be touched."""
+    if buffer.scope_name != "local" or not _contiguous(index):
+        return False
+    start, size = const_value(index.base), const_value(buffer.shape[0])
+    return start is not None and size is not None and 0 <= start and start + index.dtype.lanes <= size
+
+
+def _streamable(body: Stmt) -> list[Buffer]:
+    """The buffers that are stored in whole, aligned vectors and never read, if their memory is aligned."""
+    stores = [m for m in pre_order(body) if isinstance(m, BufferStore)]
+    read = {m.buffer.data for m in pre_order(body) if isinstance(m, BufferLoad)}
+    ana, out = Analyzer(), []
+    for b in dict.fromkeys(s.buffer for s in stores):
+        own = [s for s in stores if s.buffer.data is b.data]
+        vectors = [s for s in own if s.value.dtype.lanes > 1 and s.predicate is None]
+        aligned = all(
+            _contiguous(s.indices[0])
+            and ana.modular_set(s.indices[0].base).coeff % s.value.dtype.lanes == 0
+            and ana.modular_set(s.indices[0].base).base % s.value.dtype.lanes == 0
+            for s in vectors
+        )
+        if b.data not in read and vectors and aligned and b.scope_name == "global":
+            out.append(b)
+    return out
 
 
 def _is_index(e: PrimExpr) -> bool:

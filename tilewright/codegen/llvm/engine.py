@@ -13,11 +13,12 @@ from typing import Any
 
 from ...ir.errors import BuildError, TargetError
 
-__all__ = ["JitLibrary", "Machine", "linking", "pool_library", "pool_text"]
+__all__ = ["POOL_SYMBOLS", "JitLibrary", "Machine", "linking", "llvm_version", "pool_text", "process_triple"]
 
 _lock = threading.Lock()
 linking = threading.RLock()  # code that is made on first use is made once, whichever threads want it first
 _POOL = Path(__file__).with_name("threadpool.ll")
+POOL_SYMBOLS = ("__tw_parallel_launch", "__tw_pool_limit")
 
 
 @lru_cache(maxsize=1)
@@ -28,6 +29,18 @@ def _llvm() -> Any:
     llvm.initialize_all_asmprinters()
     llvm.initialize_native_asmparser()
     return llvm
+
+
+def llvm_version() -> tuple[str, ...]:
+    """The versions of llvmlite and of LLVM in it."""
+    import llvmlite
+
+    return str(llvmlite.__version__), ".".join(map(str, _llvm().llvm_version_info))
+
+
+def process_triple() -> str:
+    """The triple of the machine that this process runs on."""
+    return str(_llvm().get_process_triple())
 
 
 def pool_text(triple: str) -> str:
@@ -80,7 +93,7 @@ class Machine:
 
     def __init__(self, triple: str, cpu: str, features: str, opt_level: int = 3, abi: str = "") -> None:
         llvm = _llvm()
-        self.triple, self.cpu, self.features, self.opt_level = triple, cpu, features, opt_level
+        self.triple, self.cpu, self.features, self.opt_level, self.abi = triple, cpu, features, opt_level, abi
         try:
             target = llvm.Target.from_triple(triple)
         except RuntimeError as err:
@@ -102,6 +115,13 @@ class Machine:
         module.data_layout = str(self.machine.target_data)
         return module
 
+    def verify(self, module: Any) -> None:
+        """Check what LLVM's own passes have made."""
+        try:
+            module.verify()
+        except RuntimeError as err:
+            raise BuildError(f"LLVM's passes left an unsound module (a bug in LLVM): {err}") from None
+
     def optimize(self, module: Any) -> None:
         """Run LLVM's own passes; loops and vectors are mostly as the schedule made them."""
         llvm = _llvm()
@@ -112,12 +132,13 @@ class Machine:
         builder = llvm.create_pass_builder(self.machine, options)
         builder.getModulePassManager().run(module, builder)
 
+    # LLVM's code generators rewrite the module that they get, and `get_source` may still be asked for.
     def object_code(self, module: Any) -> bytes:
-        return bytes(self.machine.emit_object(module))
+        return bytes(self.machine.emit_object(module.clone()))
 
     def assembly(self, module: Any) -> str:
         self.machine.set_asm_verbosity(False)
-        return str(self.machine.emit_assembly(module))
+        return str(self.machine.emit_assembly(module.clone()))
 
 
 @lru_cache(maxsize=1)
@@ -155,19 +176,3 @@ class JitLibrary:
             return int(self._tracker[symbol])
         except KeyError:
             raise BuildError(f"the compiled code has no symbol {symbol}") from None
-
-
-def pool_library() -> JitLibrary:
-    """This process's thread pool, compiled on first use."""
-    with linking:
-        return _pool_library()
-
-
-@lru_cache(maxsize=1)
-def _pool_library() -> JitLibrary:
-    llvm = _llvm()
-    triple = llvm.get_process_triple()
-    machine = Machine(triple, "", "", 2)
-    module = machine.parse(pool_text(triple))
-    machine.optimize(module)
-    return JitLibrary(machine.object_code(module), exports=("__tw_parallel_launch",))

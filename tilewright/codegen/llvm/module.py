@@ -13,12 +13,15 @@ from typing import Any
 
 from ...ir.errors import BuildError
 from ...runtime import link
+from ...runtime.cache import DiskCache, compiled_code
 from ...runtime.cheader import c_header
+from ...runtime.elf import seal
 from ...runtime.library import Library, join
 from ...runtime.metadata import parse_metadata
 from ...runtime.module import Module
-from .engine import JitLibrary, Machine, linking, pool_library, pool_text
+from .engine import POOL_SYMBOLS, JitLibrary, Machine, linking, pool_text, process_triple
 from .module_emitter import metadata_line
+from .objects import Compiled, compiled
 
 __all__ = ["LLVMModule"]
 
@@ -28,12 +31,27 @@ _FORMATS = "o, ll, bc, s (asm), h, json"
 
 
 class _Pool(Library):
-    """The process's own thread pool, offered to libraries loaded later."""
+    """The process's own thread pool, compiled on first use and offered to libraries loaded later."""
 
     name = "thread pool"
 
     def address(self, symbol: str) -> int:
-        return pool_library().address(symbol) if symbol == "__tw_parallel_launch" else 0
+        if symbol not in POOL_SYMBOLS:
+            return 0
+        with linking:
+            return self._linked.address(symbol)
+
+    @cached_property
+    def _linked(self) -> JitLibrary:
+        machine = Machine(process_triple(), "", "", 2)
+        text = pool_text(machine.triple)
+
+        def optimized() -> Any:
+            module = machine.parse(text)
+            machine.optimize(module)
+            return module
+
+        return JitLibrary(compiled(compiled_code(), machine, (text,), optimized).code, exports=POOL_SYMBOLS)
 
     def metadata(self) -> Any:
         return {}
@@ -51,7 +69,7 @@ class _Code(Library):
         self._linked: JitLibrary | None = None
 
     def address(self, symbol: str) -> int:
-        if not self.native and symbol in (*_RUNTIME_SYMBOLS, "__tw_parallel_launch"):
+        if not self.native and symbol in (*_RUNTIME_SYMBOLS, *POOL_SYMBOLS):
             return 0
         if self._linked is None:
             with linking:
@@ -75,6 +93,7 @@ class LLVMModule(Module):
         self.text, self.description, self.machine = text, description, machine
         self.uses_parallel, self.native = uses_parallel, native
         self.imported: tuple[str, ...] = ()  # LLVM IR from outside, linked in
+        self.cache: DiskCache | None = None
         names = [f["name"] for f in description["functions"]]
         super().__init__(_Code(self, names[0] if names else "module"), names[0] if names else "module")
 
@@ -87,6 +106,10 @@ class LLVMModule(Module):
         self.machine.optimize(module)
         return module
 
+    @property
+    def _sources(self) -> tuple[str, ...]:
+        return (self.text, *self.imported)
+
     def link_here(self) -> JitLibrary:
         """The code in this process."""
         if not self.native:
@@ -94,11 +117,12 @@ class LLVMModule(Module):
                 f"{self.name} was built for {self.machine.triple} ({self.machine.cpu or 'generic'}), and this "
                 "is another machine: export_library it and run it there"
             )
+        made = compiled(self.cache, self.machine, self._sources, lambda: self._optimized)
         here = ctypes.CDLL(None)
-        for f in self._optimized.functions:
-            if f.is_declaration and not f.name.startswith("llvm.") and not hasattr(here, f.name):
+        for name in made.needs:
+            if not hasattr(here, name):
                 raise BuildError(
-                    f"{self.name} calls the C function {f.name}, which is not in this process: load the library "
+                    f"{self.name} calls the C function {name}, which is not in this process: load the library "
                     "that has it with ctypes.CDLL(path, ctypes.RTLD_GLOBAL) first"
                 )
         imports: dict[str, int] = {}
@@ -106,8 +130,7 @@ class LLVMModule(Module):
             join(_pool)
             imports["__tw_parallel_launch"] = _pool.address("__tw_parallel_launch")
         symbols = tuple(f["symbol"] for f in self.description["functions"])
-        code = self.machine.object_code(self._optimized)
-        return JitLibrary(code, exports=(*_RUNTIME_SYMBOLS, *symbols), imports=imports)
+        return JitLibrary(made.code, exports=(*_RUNTIME_SYMBOLS, *symbols), imports=imports)
 
     def _whole(self, others: Sequence[LLVMModule] = ()) -> Any:
         """The optimised module with other modules and the thread pool in it: a file that stands alone."""
@@ -121,6 +144,14 @@ class LLVMModule(Module):
             module.link_in(pool)
             self.machine.optimize(module)
         return module
+
+    def _standalone(self, others: Sequence[LLVMModule] = ()) -> Compiled:
+        """The object code of the file that stands alone."""
+        modules = (self, *others)
+        sources = [text for m in modules for text in (*m._sources, "|")]
+        if any(m.uses_parallel for m in modules):
+            sources.append(pool_text(self.machine.triple))
+        return compiled(self.cache, self.machine, ["whole", *sources], lambda: self._whole(others))
 
     # -- out -------------------------------------------------------------------------------------
     def get_source(self, fmt: str = "") -> str:
@@ -138,7 +169,7 @@ class LLVMModule(Module):
         path = Path(file_name)
         kind = fmt or path.suffix.lstrip(".")
         if kind in ("o", "obj"):
-            path.write_bytes(self.machine.object_code(self._whole()))
+            path.write_bytes(self._standalone().code)
         elif kind == "ll":
             path.write_text(str(self._whole()))
         elif kind == "bc":
@@ -170,13 +201,15 @@ class LLVMModule(Module):
             foreign = [m for m in self.imported_modules if not isinstance(m, LLVMModule)]
             if foreign:
                 raise BuildError(f"the imported module {foreign[0]} holds no code that can be linked in")
-            Path(parts[0]).write_bytes(self.machine.object_code(self._whole(others)))
+            Path(parts[0]).write_bytes(self._standalone(others).code)
             if target.endswith(".tar"):
                 link.pack_objects(target, parts)
             elif fcompile is not None:
                 fcompile(target, parts, **kwargs)
             else:
                 link.link_shared(target, parts, triple=None if self.native else self.machine.triple, **kwargs)
+            if os.path.isfile(target):
+                seal(target)
         every = {
             **self.description,
             "functions": [f for m in (self, *others) for f in m.description["functions"]],

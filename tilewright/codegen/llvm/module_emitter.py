@@ -28,6 +28,7 @@ define weak_odr ptr @__tw_last_error() {
 }
 !0 = !{!"branch_weights", i32 1, i32 2000}
 !1 = !{!"branch_weights", i32 2000, i32 1}
+!2 = !{i32 1}
 """
 _NARROW = ("wasm32", "i386", "i686", "arm-", "armv", "thumb", "riscv32")
 
@@ -54,6 +55,10 @@ class ModuleEmitter:
     # -- parts ---------------------------------------------------------------------------------
     def symbol(self, name: str) -> str:
         return self.symbols.get(name, name)
+
+    @property
+    def is_x86(self) -> bool:
+        return self.triple.startswith(("x86_64", "i386", "i686"))
 
     def declare(self, text: str) -> None:
         self.declared[text] = None
@@ -130,7 +135,9 @@ class ModuleEmitter:
             loads.append(f"  %p{i} = getelementptr inbounds {struct_text}, ptr %env, i32 0, i32 {i}")
             loads.append(f"  %v{i} = load {fields[i]}, ptr %p{i}")
             args.append(f"{fields[i]} %v{i}")
+        body.streaming = parent.streaming
         body.loop(loop, "%begin", "%end")
+        body.fence()
         body.ret("0")
         # The pointers are arguments of a function of their own, so that they may be marked noalias.
         self.finish(body, f"define internal i32 @{name}_run({', '.join(params)}) noinline nounwind", "#0")

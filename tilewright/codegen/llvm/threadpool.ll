@@ -9,6 +9,11 @@
 ; A worker joins a job by raising %active and then looking at %open; the launcher closes the job and then
 ; waits for %active to fall to zero. So a worker that wakes late never holds a launch up.
 ;
+;   i32 __tw_pool_limit(i64 thread, i64 limit)
+;
+; sets how many threads the launches of one thread (as pthread_self names it) may use, 0 for as many as others;
+; it gives 1 when too many threads have limits of their own. Calls must not overlap.
+;
 ; Lines that begin with ;@x86, ;@arm64, ;@linux or ;@other are for those targets only.
 
 @__tw_parallel_launch = global ptr @__tw_pool_launch
@@ -16,7 +21,11 @@
 @tw.mutex = internal global [128 x i8] zeroinitializer, align 64
 @tw.wake = internal global [128 x i8] zeroinitializer, align 64
 @tw.started = internal global i32 0, align 64     ; 0 no, 1 being started, 2 yes
-@tw.threads = internal global i64 1               ; this one included
+@tw.threads = internal global i64 1               ; there are so many, this one included
+@tw.usual = internal global i64 1                 ; a launch without a limit of its own uses so many of them
+@tw.limited = internal global i64 0               ; how many threads have limits
+@tw.limits = internal global [64 x { i64, i64 }] zeroinitializer, align 64
+@tw.seats = internal global i64 0, align 64       ; so many workers may still join the job
 @tw.process = internal global i32 0               ; whose workers they are: a fork leaves them behind
 @tw.busy = internal global i32 0, align 64
 @tw.generation = internal global i32 0, align 64  ; counts launches; workers wait for it to change
@@ -36,6 +45,7 @@
 
 declare i32 @pthread_create(ptr, ptr, ptr, ptr)
 declare i32 @pthread_detach(ptr)
+declare ptr @pthread_self()
 declare i32 @getpid()
 declare i32 @pthread_mutex_init(ptr, ptr)
 declare i32 @pthread_mutex_lock(ptr)
@@ -230,7 +240,11 @@ join:
   %a0 = atomicrmw add ptr @tw.active, i32 1 seq_cst
   %o = load atomic i32, ptr @tw.open seq_cst, align 4
   %is_open = icmp ne i32 %o, 0
-  br i1 %is_open, label %leave, label %late
+  br i1 %is_open, label %seat, label %late
+seat:
+  %before = atomicrmw sub ptr @tw.seats, i64 1 seq_cst
+  %free = icmp sgt i64 %before, 0
+  br i1 %free, label %leave, label %late
 leave:
   call void @tw.work()
   %a1 = atomicrmw sub ptr @tw.active, i32 1 seq_cst
@@ -238,6 +252,36 @@ leave:
 late:
   %a2 = atomicrmw sub ptr @tw.active, i32 1 seq_cst
   br label %wait
+}
+
+; Make workers until there are `want` threads, or as many as the system gives.
+define internal void @tw.grow(i64 %want) nounwind noinline {
+entry:
+  %few = icmp slt i64 %want, 256
+  %most = select i1 %few, i64 %want, i64 256
+  %cpus = call i64 @tw.cpus()
+  %over = icmp sgt i64 %most, %cpus
+  %crowded = zext i1 %over to i32
+  store i32 %crowded, ptr @tw.crowded
+  %start = load i64, ptr @tw.threads
+  br label %each
+each:
+  %have = phi i64 [ %start, %entry ], [ %have1, %made ]
+  %more = icmp slt i64 %have, %most
+  br i1 %more, label %create, label %done
+create:
+  %handle = getelementptr inbounds ptr, ptr @tw.handles, i64 %have
+  %rc = call i32 @pthread_create(ptr %handle, ptr null, ptr @tw.worker, ptr null)
+  %ok = icmp eq i32 %rc, 0
+  br i1 %ok, label %made, label %done
+made:
+  %thread = load ptr, ptr %handle
+  %d = call i32 @pthread_detach(ptr %thread)
+  %have1 = add i64 %have, 1
+  br label %each
+done:
+  store i64 %have, ptr @tw.threads
+  ret void
 }
 
 define internal void @tw.start() nounwind noinline {
@@ -251,32 +295,90 @@ init:
   store atomic i32 0, ptr @tw.generation seq_cst, align 4
   %process = call i32 @getpid()
   store i32 %process, ptr @tw.process
+  store i64 1, ptr @tw.threads
   %cpus = call i64 @tw.cpus()
   %want = call i64 @tw.count(i64 %cpus)
-  %over = icmp sgt i64 %want, %cpus
-  %crowded = zext i1 %over to i32
-  store i32 %crowded, ptr @tw.crowded
-  br label %each
-each:
-  %have = phi i64 [ 1, %init ], [ %have1, %made ]
-  %more = icmp slt i64 %have, %want
-  br i1 %more, label %create, label %ready
-create:
-  %handle = getelementptr inbounds ptr, ptr @tw.handles, i64 %have
-  %rc = call i32 @pthread_create(ptr %handle, ptr null, ptr @tw.worker, ptr null)
-  %ok = icmp eq i32 %rc, 0
-  br i1 %ok, label %made, label %ready
-made:
-  %thread = load ptr, ptr %handle
-  %d = call i32 @pthread_detach(ptr %thread)
-  %have1 = add i64 %have, 1
-  br label %each
-ready:
-  store i64 %have, ptr @tw.threads
+  call void @tw.grow(i64 %want)
+  %have = load i64, ptr @tw.threads
+  store i64 %have, ptr @tw.usual
   store atomic i32 2, ptr @tw.started seq_cst, align 4
   br label %done
 done:
   ret void
+}
+
+; How many threads a launch of this thread uses.
+define internal i64 @tw.wanted() nounwind {
+entry:
+  %usual = load i64, ptr @tw.usual
+  %limited = load atomic i64, ptr @tw.limited acquire, align 8
+  %none = icmp eq i64 %limited, 0
+  br i1 %none, label %plain, label %search
+plain:
+  ret i64 %usual
+search:
+  %self = call ptr @pthread_self()
+  %me = ptrtoint ptr %self to i64
+  br label %each
+each:
+  %i = phi i64 [ 0, %search ], [ %i1, %next ]
+  %slot = getelementptr inbounds { i64, i64 }, ptr @tw.limits, i64 %i
+  %who = load atomic i64, ptr %slot acquire, align 8
+  %found = icmp eq i64 %who, %me
+  br i1 %found, label %mine, label %next
+next:
+  %i1 = add i64 %i, 1
+  %more = icmp slt i64 %i1, 64
+  br i1 %more, label %each, label %plain
+mine:
+  %place = getelementptr inbounds { i64, i64 }, ptr %slot, i64 0, i32 1
+  %limit = load atomic i64, ptr %place monotonic, align 8
+  ret i64 %limit
+}
+
+define i32 @__tw_pool_limit(i64 %thread, i64 %limit) nounwind {
+entry:
+  br label %each
+each:
+  %i = phi i64 [ 0, %entry ], [ %i1, %next ]
+  %empty = phi ptr [ null, %entry ], [ %empty1, %next ]
+  %slot = getelementptr inbounds { i64, i64 }, ptr @tw.limits, i64 %i
+  %who = load i64, ptr %slot
+  %found = icmp eq i64 %who, %thread
+  br i1 %found, label %change, label %next
+next:
+  %free = icmp eq i64 %who, 0
+  %empty1 = select i1 %free, ptr %slot, ptr %empty
+  %i1 = add i64 %i, 1
+  %more = icmp slt i64 %i1, 64
+  br i1 %more, label %each, label %unknown
+unknown:
+  %nothing = icmp eq i64 %limit, 0
+  br i1 %nothing, label %good, label %add
+add:
+  %full = icmp eq ptr %empty1, null
+  br i1 %full, label %refuse, label %enter
+enter:
+  %place = getelementptr inbounds { i64, i64 }, ptr %empty1, i64 0, i32 1
+  store atomic i64 %limit, ptr %place monotonic, align 8
+  store atomic i64 %thread, ptr %empty1 release, align 8
+  %n0 = atomicrmw add ptr @tw.limited, i64 1 seq_cst
+  br label %good
+change:
+  %held = getelementptr inbounds { i64, i64 }, ptr %slot, i64 0, i32 1
+  %remove = icmp eq i64 %limit, 0
+  br i1 %remove, label %clear, label %set
+set:
+  store atomic i64 %limit, ptr %held monotonic, align 8
+  br label %good
+clear:
+  store atomic i64 0, ptr %slot release, align 8
+  %n1 = atomicrmw sub ptr @tw.limited, i64 1 seq_cst
+  br label %good
+good:
+  ret i32 0
+refuse:
+  ret i32 1
 }
 
 define i32 @__tw_pool_launch(ptr %body, ptr %env, i64 %begin, i64 %end) nounwind {
@@ -309,8 +411,8 @@ seize:
   %ready = icmp eq i32 %st2, 2
   br i1 %ready, label %many, label %alone
 many:
-  %threads = load i64, ptr @tw.threads
-  %single = icmp slt i64 %threads, 2
+  %wanted = call i64 @tw.wanted()
+  %single = icmp slt i64 %wanted, 2
   br i1 %single, label %alone, label %claim
 claim:
   %got = cmpxchg ptr @tw.busy, i32 0, i32 1 seq_cst seq_cst
@@ -320,10 +422,23 @@ alone:
   %r = call i32 %body(i64 %begin, i64 %end, ptr %env)
   ret i32 %r
 share:
+  %had = load i64, ptr @tw.threads
+  %lack = icmp sgt i64 %wanted, %had
+  br i1 %lack, label %grow, label %open
+grow:
+  call void @tw.grow(i64 %wanted)
+  br label %open
+open:
+  %threads = load i64, ptr @tw.threads
+  ; A worker that was late for the job before may take two seats, so they are counted only where it matters.
+  %most = icmp sge i64 %wanted, %threads
+  %chosen = sub i64 %wanted, 1
+  %seats = select i1 %most, i64 1073741824, i64 %chosen
+  store i64 %seats, ptr @tw.seats
   store ptr %body, ptr @tw.body
   store ptr %env, ptr @tw.env
   store i64 %end, ptr @tw.end
-  %parts = mul i64 %threads, 2
+  %parts = mul i64 %wanted, 2
   store i64 %parts, ptr @tw.share
   store i32 0, ptr @tw.error
   store atomic i64 %begin, ptr @tw.next seq_cst, align 8

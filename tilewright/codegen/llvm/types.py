@@ -6,7 +6,7 @@ import struct
 
 from ...ir.dtype import DataType
 
-__all__ = ["constant", "is_small_float", "mem_type", "reg_type"]
+__all__ = ["constant", "is_small_float", "mem_type", "reg_type", "suffix"]
 
 _FLOATS = {"float32": "float", "float64": "double"}
 
@@ -38,6 +38,12 @@ def mem_type(kind: DataType) -> str:
     """The type of a value in memory: a bool takes a byte."""
     one = _scalar(kind, True)
     return one if kind.lanes == 1 else f"<{kind.lanes} x {one}>"
+
+
+def suffix(kind: DataType) -> str:
+    """How the names of overloaded intrinsics end for values in memory: `v16f32`."""
+    one = {"float": "f32", "double": "f64", "ptr": "p0"}.get(name := _scalar(kind, True), name)
+    return one if kind.lanes == 1 else f"v{kind.lanes}{one}"
 
 
 def constant(kind: DataType, value: int | float) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from copy import copy
 from functools import reduce
 from typing import Any
 
@@ -22,7 +23,18 @@ Box = list[tuple[PrimExpr, PrimExpr]]
 class Use:
     """A read or a write of a buffer by a block, in terms of the loops around it."""
 
-    __slots__ = ("block", "conditions", "inner", "ranges", "realize", "region", "values", "write")
+    __slots__ = (
+        "block",
+        "boxes",
+        "conditions",
+        "inner",
+        "ranges",
+        "realize",
+        "region",
+        "values",
+        "wide",
+        "write",
+    )
 
     def __init__(
         self,
@@ -33,7 +45,8 @@ class Use:
         conditions: list[PrimExpr],
         table: Mapping[Any, Any],
     ) -> None:
-        self.realize, self.block, self.write = realize, realize.block, write
+        self.realize, self.block, self.write, self.wide = realize, realize.block, write, False
+        self.boxes: dict[bool, Box | None] = {}
         self.region, self.inner, self.conditions = region, inner, conditions
         self.values = [table[iv.var] for iv in self.block.iter_vars]
         self.ranges = [(substitute(r.min, table), substitute(r.extent, table)) for r in region.region]
@@ -41,6 +54,11 @@ class Use:
     def box(self, narrow: bool = False) -> Box | None:
         """The least box that holds it while the loops inside run, narrowed by the conditions if that is wanted;
         None if there is no telling."""
+        if narrow not in self.boxes:
+            self.boxes[narrow] = self._box(narrow)
+        return self.boxes[narrow]
+
+    def _box(self, narrow: bool) -> Box | None:
         ranges = [Range.from_min_extent(low, size) for low, size in self.ranges]
         if narrow and self.conditions:
             sets = relax_region(ranges, self.inner, reduce(logical_and, self.conditions))
@@ -53,6 +71,14 @@ class Use:
                 return None
             out.append(ends)
         return out
+
+    def widened(self, more: Mapping[Var, Range]) -> Use:
+        """The same with other loops taken to be inside: what all of their iterations do together."""
+        if not more:
+            return self
+        made = copy(self)
+        made.inner, made.wide, made.boxes = {**more, **self.inner}, True, {}
+        return made
 
     def same_place(self, other: Use) -> bool:
         """Whether both are of the same elements, loop for loop."""
@@ -193,7 +219,7 @@ def _covers(write: Use, read: Use, ana: Analyzer) -> bool:
             return False
     if write.same_place(read):
         return True
-    outer, inner = write.box(), read.box(narrow=True)
+    outer, inner = write.box(narrow=write.wide), read.box(narrow=True)
     if outer is None or inner is None:
         return False
     # What lies outside of the buffer is guarded, and not read.

@@ -22,6 +22,7 @@ from typing import Any
 
 from ...ir.function import PrimFunc
 from ...ir.module import IRModule
+from ...ir.sharing import check_written_out
 from .expressions import Options
 from .program import program_of, run_function
 from .report import InterpreterError
@@ -51,6 +52,7 @@ def interpret(
         func = _entry(func)
     if not isinstance(func, PrimFunc):
         raise TypeError(f"interpret takes a PrimFunc or an IRModule, not {type(func).__name__}")
+    check_written_out(func, "interpret")
     options = Options(detect_races, check_bounds, check_unwritten, check_regions, tuple(outputs))
     return run_function(func, args, options, module)
 

@@ -211,7 +211,11 @@ class ExprTranslator:
         text = access.locate(self, b, indices, sub, write=False).loaded()
         if kind.is_integral and kind.bits < 8:
             text = f"int({text})"
-        return self.full(kind, text, 3 + max([i.depth for i in indices], default=0))
+        depth = 3 + max([i.depth for i in indices], default=0)
+        if e.predicate is not None:
+            mask, zero = self.lane(e.predicate, lane), self.scalar(E.const(0, kind), None)
+            text, depth = f"({text} if {mask.text} else {zero.text})", depth + mask.depth
+        return self.full(kind, text, depth)
 
     def lane_indices(
         self, b: Buffer, indices: tuple[PrimExpr, ...], lane: str | None

@@ -72,13 +72,12 @@ class Program:
             except Left as left:
                 result = left.value
             except InterpreterError as error:
-                raise self._placed(error) from None
-            except ZeroDivisionError as error:
-                raise self._placed(InterpreterError("division", "division by zero"), error) from None
-            except IndexError as error:
-                raise self._placed(
-                    InterpreterError("out-of-bounds", f"out of bounds: {error}"), error
-                ) from None
+                # what follows from a value that was not there is not the news
+                cause = error if error.kind == "race" else rt.clock.pending or error
+                raise self._placed(cause, error) from None
+            except (ZeroDivisionError, IndexError) as error:
+                held = rt.clock.pending or _as_report(error)
+                raise self._placed(held, error) from None
         given.finish()
         return result
 
@@ -113,6 +112,12 @@ class Program:
             error.values = dict(reversed(shown))
         error.function = self.name
         return error
+
+
+def _as_report(error: Exception) -> InterpreterError:
+    if isinstance(error, ZeroDivisionError):
+        return InterpreterError("division", "division by zero")
+    return InterpreterError("out-of-bounds", f"out of bounds: {error}")
 
 
 def program_of(func: PrimFunc, options: Options) -> Program:

@@ -86,8 +86,8 @@ class Run:
         cells = -(-kind.nbytes // memory.unit)
         if memory.log is not None:
             memory.log.write_span(pointer.cell, cells, site, True)
-        if memory.mask is not None and not all_set(memory.mask, pointer.offset // kind.nbytes, cells):
-            raise InterpreterError("unwritten", f"atomic_add to {memory.name}, which nothing wrote before")
+        if memory.mask is not None and 0 in memory.mask[pointer.cell : pointer.cell + cells]:
+            self._unwritten(memory, pointer.cell, site, f"atomic_add to {memory.name}")
         old = flat[0]
         flat[0] = scalars.wrap_to(kind, old + value) if kind.is_integral else old + value
         return old
@@ -109,12 +109,18 @@ class Run:
                 if write:
                     memory.mask[pointer.cell : pointer.cell + cells] = b"\1" * cells
                 elif 0 in memory.mask[pointer.cell : pointer.cell + cells]:
-                    raise InterpreterError(
-                        "unwritten", f"a copy from {memory.name}, which nothing wrote before"
-                    )
+                    at = memory.mask.index(0, pointer.cell)
+                    self._unwritten(memory, at, site, f"a copy from {memory.name}")
         target.memory.raw[target.offset : target.offset + size] = source.memory.raw[
             source.offset : source.offset + size
         ]
+
+    def _unwritten(self, memory: Memory, cell: int, site: int, what: str) -> None:
+        """Report a read of memory that nothing wrote, once it is clear that no other thread does."""
+        if memory.log is not None and self.clock.stamp.label:
+            memory.log.unwritten(cell, site)
+        else:
+            raise InterpreterError("unwritten", f"{what}, which nothing wrote before")
 
     # -- functions ---------------------------------------------------------------------------
     def call_module(self, name: str, *args: Any) -> Any:

@@ -16,6 +16,7 @@ from . import access
 from .access import Regions, View
 from .expressions import ExprTranslator, Options
 from .facts import has_barrier, pointer_scope, several_threads, thread_axes, thread_axis, virtual
+from .reductions import Steps, steps_below
 from .source import Code, Frame, plus, times
 
 __all__ = ["StmtTranslator"]
@@ -38,6 +39,8 @@ class StmtTranslator(ExprTranslator):
         self.extents: dict[str, list[str]] = {}  # of the thread axes of the kernel
         self._undo: list[tuple[dict[Any, Any], Any, Any]] = []
         self.inputs: list[Var] = []
+        self.around: list[S.For] = []  # the loops from the block around inwards
+        self.reducers: set[Var] = set()  # the reduction iterators of the blocks around
 
     def translate(self) -> Frame:
         """The function `run(rt, …)`, with a parameter for each variable in `inputs`."""
@@ -145,7 +148,11 @@ class StmtTranslator(ExprTranslator):
             if not self.in_kernel:
                 return self._launch(s)
             return self._thread_loop(s, tag)
+        for steps in steps_below(s, self.around, self.reducers) if self.facts.blocks else ():
+            self._shallow(lambda steps=steps: self._points(steps.points, steps))  # type: ignore[misc]
+        self.around.append(s)
         self._shallow(lambda: self._plain_loop(s))
+        self.around.pop()
         return None
 
     def _shallow(self, body: Callable[[], None]) -> None:
@@ -197,9 +204,34 @@ class StmtTranslator(ExprTranslator):
 
         def run() -> None:
             self.bind(v, code)
-            self.stmt(body)
+            if callable(body):
+                body()
+            else:
+                self.stmt(body)
 
         self.inside(head, run, loop=True)
+
+    def _points(self, points: list[S.For], steps: Steps) -> None:
+        """Start the reduction at those points at which it has no step."""
+        if points:
+            f = points[0]
+            self._loop(f.loop_var, f.min, f.extent, lambda: self._points(points[1:], steps))
+            return
+        found = self.fresh("step")
+        self.emit(f"{found} = 0")
+        self._find_step(steps.reducing, steps.condition, found)
+        self.inside(f"if not {found}", lambda: self._block_realize(steps.start))
+
+    def _find_step(self, loops: list[S.For], condition: PrimExpr, found: str) -> None:
+        if not loops:
+            self.inside(f"if {self.value(condition).text}", lambda: self.emit(f"{found} = 1"))
+            return
+
+        def run() -> None:
+            self._find_step(loops[1:], condition, found)
+            self.emit(f"if {found}: break")
+
+        self._loop(loops[0].loop_var, loops[0].min, loops[0].extent, run)
 
     def _while(self, s: S.While) -> None:
         head = f"while {self.value(s.condition).text}"
@@ -340,9 +372,14 @@ class StmtTranslator(ExprTranslator):
             return
         values, lane = self.fresh("x"), self.fresh("l")
         self.emit(f"{values} = {self.value(s.value).text}")
+        chosen = f"range({s.value.dtype.lanes})"
+        if s.predicate is not None:
+            mask = self.fresh("m")
+            self.emit(f"{mask} = {self.value(s.predicate).text}")
+            chosen = f"[l for l in {chosen} if {mask}[l]]"
         self.lanes.append(lane)
         self.inside(
-            f"for {lane} in range({s.value.dtype.lanes})",
+            f"for {lane} in {chosen}",
             lambda: self._store_scalar(s.buffer, s.indices, lane, f"{values}[{lane}]"),
             loop=True,
         )
@@ -520,7 +557,12 @@ class StmtTranslator(ExprTranslator):
             self._match(m)
         if block.init is not None:
             self._init(block, block.init, starts)
+        around, reducers = self.around, self.reducers
+        own = {iv.var for iv in block.iter_vars if iv.iter_type == IterVar.CommReduce}
+        # A block without iterators only holds memory: the loops around it drive what is inside.
+        self.around, self.reducers = [] if block.iter_vars else around, reducers | own
         self.stmt(block.body)
+        self.around, self.reducers = around, reducers
         if declared is not None:
             self.regions.pop()
 

@@ -57,17 +57,21 @@ def _at_once(a: Stamp, b: Stamp) -> bool:
 class Clock:
     """Who is running now, and the logs that were begun since everyone last met."""
 
-    __slots__ = ("logs", "pending", "sites", "stamp")
+    __slots__ = ("logs", "pending", "pending_in", "sites", "stamp")
 
     def __init__(self, sites: list[Any]) -> None:
         self.stamp: Stamp = Stamp(0, 0, "")
         self.logs: list[AccessLog] = []
         self.sites = sites  # the statement of each access that is logged
         self.pending: InterpreterError | None = None  # a read that nobody has written for yet
+        self.pending_in: AccessLog | None = None  # the log of the memory that it read
 
-    def settle(self) -> None:
-        """A segment ends: what was read in it and not written by now was written by nobody."""
-        if self.pending is not None:
+    def settle(self, first: int = 0) -> None:
+        """A segment ends: what was read in it and not written by now was written by nobody.
+
+        Of the memories whose logs come from `first` on: what others see may still be written by them.
+        """
+        if self.pending is not None and self.pending_in in self.logs[first:]:
             raise self.pending
 
     def forget(self) -> None:
@@ -142,6 +146,7 @@ class AccessLog:
             note = f"{self.clock.stamp.label} reads it"
             self.clock.pending = InterpreterError("unwritten", f"unwritten memory: {what}", [note])
             self.clock.pending.statement = self.clock.sites[site]
+            self.clock.pending_in = self
         return True
 
     def unwritten_span(self, cell: int, count: int, site: int) -> bool:
@@ -234,9 +239,10 @@ def launch(clock: Clock, kernel: Callable[[Thread], Program], extents: dict[str,
             at = {**block_at, **thread_at}
             threads.append(Thread(at, Stamp(number, linear, _label(at), linear // _WARP), shared))
         known = len(clock.logs)
-        _run_block(clock, threads, [kernel(t) for t in threads])
-        clock.settle()
+        _run_block(clock, threads, [kernel(t) for t in threads], known)
+        clock.settle(known)
         del clock.logs[known:]  # those of the block's shared memory
+    clock.settle()
     clock.stamp = before
     clock.forget()
 
@@ -250,15 +256,21 @@ class Request:
         self.kind, self.site, self.data = kind, site, data
 
 
-def _run_block(clock: Clock, threads: Sequence[Thread], programs: Sequence[Program]) -> None:
+def _run_block(clock: Clock, threads: Sequence[Thread], programs: Sequence[Program], known: int) -> None:
     waiting: list[Request | None] = [None] * len(threads)
 
     def resume(i: int, value: Any) -> None:
         clock.stamp = threads[i].stamp
+        waiting[i] = None
         try:
             waiting[i] = programs[i].send(value)
         except StopIteration:
-            waiting[i] = None
+            pass
+        except (InterpreterError, ArithmeticError, IndexError) as error:
+            # What follows from a value that was not there is not the news: the thread stops, and the
+            # others tell whether one of them writes it.
+            if clock.pending is None or getattr(error, "kind", "") == "race":
+                raise
 
     for i in range(len(threads)):
         resume(i, None)
@@ -267,9 +279,11 @@ def _run_block(clock: Clock, threads: Sequence[Thread], programs: Sequence[Progr
             continue
         first = waiting[0]
         if any(w is None or first is None or w.site != first.site for w in waiting):
+            if clock.pending is not None:
+                return  # a thread stopped because of it; whoever settles the segment says so
             raise _divergence(clock, threads, waiting)
         assert first is not None
-        clock.settle()
+        clock.settle(known)
         if first.kind == "reduce":
             answers = _reduce(threads, waiting)
         else:

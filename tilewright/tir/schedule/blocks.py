@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ...arith import Analyzer
 from ...ir.buffer import Buffer, BufferRegion, MatchBufferRegion
 from ...ir.expr import BufferLoad, Call, IterVar, PrimExpr, Range, Var, const
 from ...ir.functor import pre_order, vars_used
 from ...ir.op import Op
-from ...ir.ops import add, conjuncts, greater_equal, less, logical_and
+from ...ir.ops import add, conjuncts, greater_equal, less, less_equal, logical_and
 from ...ir.stmt import Block, BlockRealize, For, SeqStmt, Stmt, seq
 from ..analysis.regions import get_block_read_write_region
 from .primitive import refuse
@@ -24,6 +25,7 @@ __all__ = [
     "check_not_read_before",
     "check_predicate",
     "consumers_of",
+    "declare_reads",
     "enclosing_block",
     "is_output",
     "is_reduction",
@@ -207,6 +209,50 @@ def _whole_where_read(region: BufferRegion) -> BufferRegion:
         read = any(isinstance(m, BufferLoad) for e in (r.min, r.extent) for m in pre_order(e))
         ranges.append(Range.from_min_extent(const(0, dim.dtype), dim) if read else r)
     return BufferRegion(region.buffer, tuple(ranges))
+
+
+def declare_reads(sch: Schedule, key: object, buffer: Buffer, who: str = "the copy") -> None:
+    """Let a block and those around it declare what is read of a buffer in it now.
+
+    A copy that is put into a block may read more than the block did before. Refuses if that may be more
+    than there is when the block runs; what nobody writes is always there.
+    """
+    made = any(w.buffer is buffer for r in sch.state.index.order for w in r.block.writes)
+    while True:
+        me = sch.state.index.blocks[key]
+        if sch.state.index.parents[me] is None:
+            return  # the root block holds everything
+        block = me.block
+        own = (*block.alloc_buffers, *(m.buffer for m in block.match_buffers))
+        declared = next((r for r in block.reads if r.buffer is buffer), None)
+        found = next((r for r in refresh_regions(block).reads if r.buffer is buffer), None)
+        if buffer in own or found is None or (declared is not None and _holds(block, declared, found)):
+            return
+        if made:
+            refuse(
+                f"{who} would read more of {buffer.name} than block {block.name_hint} says it reads, "
+                "which may not be written yet",
+                at=me,
+            )
+        reads = [found if r is declared else r for r in block.reads]
+        if declared is None:
+            reads.append(found)
+        sch.state.replace(block, block.replace(reads=tuple(reads)))
+        outer = enclosing_block(sch, sch.state.index.blocks[key])
+        assert outer is not None
+        key = outer.key
+
+
+def _holds(block: Block, outer: BufferRegion, inner: BufferRegion) -> bool:
+    """Whether a region surely holds another, at every point of a block."""
+    ana = Analyzer()
+    for iv in block.iter_vars:
+        ana.bind_loop(iv.var, iv.dom.min, iv.dom.extent)
+    return all(
+        ana.can_prove(less_equal(a.min, b.min))
+        and ana.can_prove(less_equal(add(b.min, b.extent), add(a.min, a.extent)))
+        for a, b in zip(outer.region, inner.region, strict=True)
+    )
 
 
 def remove_stmt(sch: Schedule, n: Stmt) -> None:

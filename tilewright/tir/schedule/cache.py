@@ -16,11 +16,12 @@ from .blocks import (
     check_dominant,
     check_no_pointer,
     consumers_of,
+    declare_reads,
     enclosing_block,
     insert_beside,
     producers_of,
 )
-from .flow import Box, covered, covers_domain, loops_around, made_box, shared_loop, unmade
+from .flow import Box, covered, covers_domain, leaves_out, loops_around, made_box, shared_loop, unmade
 from .primitive import BlockRV, primitive, refuse
 from .regions import box, last_of, touched, unclipped
 
@@ -175,6 +176,7 @@ def cache_read(
     nest, copy = copy_nest(sch, anchor, buffer, cached, region, _name(sch, cached.name), lasts)
     insert_beside(sch, anchor, nest, before=not makers)
     _rewrite_scope(sch, scope.key, _Redirect(buffer, cached, {r.block.key for r in chosen}), cached)
+    declare_reads(sch, scope.key, buffer)
     return BlockRV(copy.key, copy.name_hint)
 
 
@@ -222,7 +224,7 @@ def _copied(
         if _is_made(sch, anchor, around, makers, buffer, *whole[1:]):
             return whole  # the readers' box has more than was ever made
         if not covers_domain(sch, makers[0]):
-            _refuse_unknown(buffer, anchor)
+            refuse_unknown(buffer, anchor)
     return anchor, region, lasts
 
 
@@ -245,7 +247,7 @@ def _is_made(
     return not unmade(sch, ana, around, makers, buffer, read)
 
 
-def _refuse_unknown(buffer: Buffer, anchor: Stmt) -> None:
+def refuse_unknown(buffer: Buffer, anchor: Stmt) -> None:
     refuse(
         f"there is no telling which elements of {buffer.name} have been written where they would be copied",
         at=anchor,
@@ -256,18 +258,21 @@ def _of_made(
     sch: Schedule, anchor: Stmt, around: Stmt, makers: list[BlockRealize], buffer: Buffer
 ) -> tuple[Stmt, list[Range], list[PrimExpr | None]]:
     """What blocks have made of a buffer beside a statement, which must be known to the element."""
-    if not loops_around(sch, anchor):
-        sets = unclipped(touched(sch, around, makers, lambda b: b.writes, {buffer})[buffer], buffer)
-        region = box(sch, anchor, buffer, sets)
-        return anchor, region, last_of(sets, region)
-    boxes = [made_box(sch, around, m, w) for m in makers for w in m.block.writes if w.buffer is buffer]
     ana = sch.state.analyzer_at(anchor)
+    regions = [(m, w) for m in makers for w in m.block.writes if w.buffer is buffer]
+    boxes = [made_box(sch, around, m, w) for m, w in regions]
     found = boxes[0]
     if found is None or any(not covered(ana, found, b) or not covered(ana, b, found) for b in boxes):
-        _refuse_unknown(buffer, anchor)
-    assert found is not None
-    sets = unclipped([int_set.IntervalSet(low, high) for low, high in found], buffer)
-    region = box(sch, anchor, buffer, sets)
+        # Where nothing runs several times, blocks are done with all they have to do.
+        scope = enclosing_block(sch, anchor)
+        inner = scope is not None and enclosing_block(sch, sch.state.index.blocks[scope.key]) is not None
+        if inner or loops_around(sch, anchor) or any(leaves_out(sch, m, w) for m, w in regions):
+            refuse_unknown(buffer, anchor)
+        sets = touched(sch, around, makers, lambda b: b.writes, {buffer})[buffer]
+    else:
+        sets = [int_set.IntervalSet(low, high) for low, high in found]
+    sets = unclipped(sets, buffer)
+    region = box(sch, anchor, buffer, sets, from_first=True)
     return anchor, region, last_of(sets, region)
 
 

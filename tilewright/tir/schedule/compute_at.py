@@ -16,6 +16,7 @@ from .blocks import (
     check_movable,
     check_not_read_before,
     consumers_of,
+    declare_reads,
     enclosing_block,
     is_output,
     producers_of,
@@ -367,6 +368,10 @@ def _move(
     sch.state.replace(target, target.replace(body=body))
     _check_marks(sch, sch.state.index.blocks[key])
     recheck(sch, left)
+    scope = enclosing_block(sch, sch.state.index.blocks[key])
+    assert scope is not None
+    for b in {r.buffer: None for r in me.block.reads}:
+        declare_reads(sch, scope.key, b, f"block {me.block.name_hint}")
 
 
 def _check_marks(sch: Schedule, me: BlockRealize) -> None:

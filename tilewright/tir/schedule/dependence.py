@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 from ...arith import Analyzer
 from ...ir.buffer import Buffer
-from ...ir.expr import IntImm, IterVar, Mul, Range, Var, const_value
+from ...ir.expr import FloorDiv, FloorMod, IntImm, IterVar, Mul, PrimExpr, Range, Var, const_value
 from ...ir.functor import pre_order, vars_used
 from ...ir.stmt import Block, BlockRealize, BufferStore, For
 from ..analysis.carried import Use, own_part, reads_are_covered, uses_under
-from .flow import points_once
+from .flow import points_once, runs_once
 from .primitive import refuse
 
 if TYPE_CHECKING:
@@ -30,12 +30,14 @@ def check_at_once(sch: Schedule, loop: For) -> None:
         if uses is None:
             _refuse_bare(buffer, loop)
             continue
-        if not any(u.write for u in uses) or _apart(sch, loop, uses, ana):
+        if not any(u.write for u in uses):
+            continue
+        if lives_inside(sch, buffer, loop) and reads_are_covered(loop, uses, ana):
+            continue
+        if _apart(sch, loop, uses, ana):
             continue
         if any(iv.iter_type == IterVar.CommReduce for u in uses for iv in _driven(loop.loop_var, u.realize)):
             continue  # threads that reduce together; they are let through on purpose
-        if lives_inside(sch, buffer, loop) and reads_are_covered(loop, uses, ana):
-            continue
         _refuse_carried(loop, buffer, uses)
 
 
@@ -71,6 +73,8 @@ def check_any_order(sch: Schedule, nest: Sequence[For], moved: Sequence[For]) ->
 def _apart(sch: Schedule, loop: For, uses: list[Use], ana: Analyzer) -> bool:
     """Whether each iteration has elements of its own."""
     first = uses[0]
+    if all(_held_back(sch, loop, r) for r in {u.realize for u in uses}):
+        return True
     if (
         all(u.same_place(first) for u in uses)
         and all(_told_apart(loop.loop_var, u) for u in uses)
@@ -88,11 +92,48 @@ def _comes_once(sch: Schedule, loop: For, realize: BlockRealize) -> bool:
     return points_once(sch, realize, [loop], nest[nest.index(loop) :] if loop in nest else [loop])
 
 
+def _held_back(sch: Schedule, loop: For, realize: BlockRealize) -> bool:
+    """Whether the predicate of a block lets one iteration of a loop through only, as `i < 1` does."""
+    return (
+        loop.loop_var in vars_used(realize.predicate)
+        and realize in sch.state.index.parents
+        and runs_once(sch, realize, loop)
+    )
+
+
 def _told_apart(var: Var, use: Use) -> bool:
     """Whether the iterators that the loop drives stand in the indices as they are, or count tiles there."""
     shown = {_counter(r) for r in use.region.region}
     driven = _driven(var, use.realize)
-    return bool(driven) and all(iv.var in shown for iv in driven)
+    return bool(driven) and all(iv.var in shown or _digits_shown(iv, use) for iv in driven)
+
+
+def _digits_shown(iv: IterVar, use: Use) -> bool:
+    """Whether indices such as `v // 56` and `v % 56` say together which `v` it is."""
+    spans = sorted(
+        d for r in use.region.region if const_value(r.extent) == 1 and (d := _digit(r.min, iv.var))
+    )
+    reached: float = 1
+    for low, high in spans:
+        if low <= reached:
+            reached = max(reached, high)
+    size = const_value(iv.dom.extent)
+    return reached >= (float("inf") if size is None or const_value(iv.dom.min) != 0 else size)
+
+
+def _digit(e: PrimExpr, v: Var) -> tuple[float, float] | None:
+    """The part of `v` that an index shows: from one power to another, as `(v // 4) % 8` does from 4 to 32."""
+    if e is v:
+        return 1, float("inf")
+    if not isinstance(e, (FloorDiv, FloorMod)) or not isinstance(e.b, IntImm) or e.b.value < 1:
+        return None
+    inner = _digit(e.a, v)
+    if inner is None:
+        return None
+    low, high = inner
+    if isinstance(e, FloorDiv):
+        return (low * e.b.value, high) if low * e.b.value <= high else None
+    return low, min(high, low * e.b.value)
 
 
 def _counter(r: Range) -> Var | None:

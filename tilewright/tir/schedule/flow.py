@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Mapping, Sequence, Set
+from typing import TYPE_CHECKING, Any
 
 from ...arith import Analyzer, IterMapLevel, IterSplitExpr, IterSumExpr, detect_iter_map, relax_region
 from ...ir.buffer import Buffer, BufferRegion
 from ...ir.equal import structural_equal
-from ...ir.expr import FloorDiv, FloorMod, IterVar, PrimExpr, Range, Var, const
+from ...ir.expr import FloorDiv, FloorMod, IterVar, PrimExpr, Range, Var, const, const_value
 from ...ir.functor import pre_order, rewrite, substitute, vars_used
 from ...ir.ops import (
     add,
     conjuncts,
+    floordiv,
     floormod,
     greater_equal,
     is_one,
@@ -23,7 +24,7 @@ from ...ir.ops import (
     min_of,
     sub,
 )
-from ...ir.stmt import Block, BlockRealize, For, ForKind, SeqStmt, Stmt
+from ...ir.stmt import Block, BlockRealize, BufferStore, For, ForKind, IfThenElse, SeqStmt, Stmt
 from ..transform.lower_init_block import reduction_loops
 
 if TYPE_CHECKING:
@@ -36,11 +37,13 @@ __all__ = [
     "covered",
     "covers_domain",
     "driven_kinds",
+    "leaves_out",
     "loops_around",
     "marked_loops",
     "made_box",
     "points_once",
     "read_box",
+    "runs_at_once",
     "runs_once",
     "shared_loop",
     "unmade",
@@ -69,21 +72,14 @@ def loops_between(sch: Schedule, place: Stmt, b: BlockRealize) -> list[For] | No
 def made_box(sch: Schedule, place: Stmt, maker: BlockRealize, region: BufferRegion) -> Box | None:
     """The elements that a block writes, all of them, while `place` runs once; None if there is no telling."""
     loops = loops_between(sch, place, maker)
-    if loops is None:
+    if loops is None or leaves_out(sch, maker, region):
         return None
     doms = {x.loop_var: Range.from_min_extent(x.min, x.extent) for x in loops}
     ana = sch.state.analyzer_at(place)
     own = {iv.var: (iv, value) for iv, value in zip(maker.block.iter_vars, maker.iter_values, strict=True)}
-    spots: list[tuple[Var | None, PrimExpr, PrimExpr]] = []
-    for r in region.region:
-        used = vars_used(r.min) & own.keys()
-        if len(used) > 1 or vars_used(r.extent) & own.keys():
-            return None
-        var = next(iter(used), None)
-        rest = r.min if var is None else ana.simplify(sub(r.min, var))
-        if vars_used(rest) & own.keys() or any(var is not None and var is s[0] for s in spots):
-            return None
-        spots.append((var, rest, r.extent))
+    spots = _spots(region, own.keys(), ana)
+    if spots is None:
+        return _mapped_box(region, maker, doms, ana)
     used_values = [own[var][1] for var, _, _ in spots if var is not None]
     used = {var for var, _, _ in spots if var is not None}
     spans = _spans(used_values, doms, _beyond_domain(sch, maker, used, doms))
@@ -100,6 +96,64 @@ def made_box(sch: Schedule, place: Stmt, maker: BlockRealize, region: BufferRegi
             low, high = add(first, rest), add(last, rest)
         out.append((ana.simplify(low), ana.simplify(sub(add(high, extent), const(1, high.dtype)))))
     return out
+
+
+def _spots(
+    region: BufferRegion, own: Set[Var], ana: Analyzer
+) -> list[tuple[Var | None, PrimExpr, PrimExpr]] | None:
+    """Each range of a region as an iterator of its own, what is added to it, and the extent."""
+    spots: list[tuple[Var | None, PrimExpr, PrimExpr]] = []
+    for r in region.region:
+        used = vars_used(r.min) & own
+        if len(used) > 1 or vars_used(r.extent) & own:
+            return None
+        var = next(iter(used), None)
+        rest = r.min if var is None else ana.simplify(sub(r.min, var))
+        if vars_used(rest) & own or any(var is not None and var is s[0] for s in spots):
+            return None
+        spots.append((var, rest, r.extent))
+    return spots
+
+
+def _mapped_box(
+    region: BufferRegion, maker: BlockRealize, doms: Mapping[Var, Range], ana: Analyzer
+) -> Box | None:
+    """The box that elements at `v // 4, v % 4` fill, as the loops around the block run."""
+    if not all(is_one(r.extent) for r in region.region):
+        return None
+    pairs = zip(maker.block.iter_vars, maker.iter_values, strict=True)
+    table: dict[Any, Any] = {iv.var: value for iv, value in pairs}
+    spans = _spans([substitute(r.min, table) for r in region.region], doms, maker.predicate)
+    return None if spans is None else [(ana.simplify(low), ana.simplify(high)) for low, high in spans]
+
+
+def leaves_out(sch: Schedule, maker: BlockRealize, region: BufferRegion) -> bool:
+    """Whether a block that runs may not write all of a region that it declares: some of it under a condition,
+    or of the blocks inside none is known to write it all."""
+    body, buffer = maker.block.body, region.buffer
+    if isinstance(body, BufferStore):
+        return False
+    inside = [
+        b for b in sch.state.index.blocks_under(body) if any(w.buffer is buffer for w in b.block.writes)
+    ]
+    if not inside:
+        return any(
+            not (_stores(n.then_case, buffer) and _stores(n.else_case, buffer))
+            for n in pre_order(body)
+            if isinstance(n, IfThenElse) and _stores(n, buffer)
+        )
+    ana = sch.state.analyzer_at(body)
+    whole = [(r.min, sub(add(r.min, r.extent), const(1, r.min.dtype))) for r in region.region]
+    return not any(
+        covered(ana, made_box(sch, body, b, w), whole)
+        for b in inside
+        for w in b.block.writes
+        if w.buffer is buffer
+    )
+
+
+def _stores(n: Stmt | None, buffer: Buffer) -> bool:
+    return n is not None and any(isinstance(m, BufferStore) and m.buffer is buffer for m in pre_order(n))
 
 
 def _beyond_domain(sch: Schedule, me: BlockRealize, used: set[Var], doms: Mapping[Var, Range]) -> PrimExpr:
@@ -275,21 +329,79 @@ def points_once(sch: Schedule, me: BlockRealize, crossed: Sequence[For], nest: S
             if not detect_iter_map(values, doms, predicate, IterMapLevel.Bijective, True).errors:
                 return True
         if not outer:
-            return False
+            return _peeled(sch, me, values, crossed, counters)
         loops.append(outer.pop(0))
+
+
+def _peeled(
+    sch: Schedule, me: BlockRealize, values: Sequence[PrimExpr], crossed: Sequence[For], counters: set[Var]
+) -> bool:
+    """Whether the values of the iterators tell the iterations of loops apart, taken off digit by digit.
+
+    Of `i*w + (j*2 + k)`, where the predicate says `j*2 + k < w`, i is what w goes into it; the rest is
+    `j*2 + k`, and so on. That needs no number for w, as with parts of a loop over `n`. A quotient and the
+    remainder beside it are what was divided.
+    """
+    known: set[Var] = set()
+    ana = sch.state.analyzer_at(me)
+    with ana.constraint_scope(me.predicate):
+        rests = _undivided(ana, list(values))
+        at = 0
+        while at < len(rests):
+            unknown = counters - known
+            found = (_digit(ana, rests[at], v, unknown) for v in vars_used(rests[at]) & unknown)
+            digit = next((d for d in found if d is not None), None)
+            if digit is None:
+                at += 1
+                continue
+            known.add(digit[0])
+            rests[at] = digit[1]
+            rests = _undivided(ana, rests)
+            at = 0  # what is known now may help with the others
+    return all(x.loop_var in known for x in crossed)
+
+
+def _undivided(ana: Analyzer, values: list[PrimExpr]) -> list[PrimExpr]:
+    """Values with each pair `e // c`, `e % c` put together to `e`."""
+    for r in values:
+        if isinstance(r, FloorMod):
+            for q in values:
+                if q is not r and ana.can_prove_equal(q, floordiv(r.a, r.b)):
+                    return _undivided(ana, [*(v for v in values if v is not q and v is not r), r.a])
+    return values
+
+
+def _digit(ana: Analyzer, value: PrimExpr, var: Var, unknown: set[Var]) -> tuple[Var, PrimExpr] | None:
+    """A counter with what is left of a value without it, if that is too small to stand for another count."""
+    one, zero = const(1, var.dtype), const(0, var.dtype)
+    step = ana.simplify(sub(substitute(value, {var: add(var, one)}), value))
+    if vars_used(step) & unknown:
+        return None
+    rest = ana.simplify(substitute(value, {var: zero}))
+    if ana.can_prove(less(rest, step)) and ana.can_prove(greater_equal(rest, zero)):
+        return var, rest
+    return None
 
 
 def runs_once(sch: Schedule, me: BlockRealize, loop: For) -> bool:
     """Whether only one iteration of a loop gets to a block, the first."""
+    size = const_value(loop.extent)
+    if size is not None and (size <= 1 or loop.loop_var not in vars_used(me.predicate)):
+        return size <= 1
     ana = sch.state.analyzer_at(me)
     with ana.constraint_scope(me.predicate):
         return ana.can_prove(less_equal(loop.loop_var, loop.min))
 
 
+def runs_at_once(n: For) -> bool:
+    """Whether the iterations of a loop do not wait for each other."""
+    return n.kind not in (ForKind.SERIAL, ForKind.UNROLLED)
+
+
 def marked_loops(sch: Schedule, n: Stmt) -> Iterable[For]:
     """The loops around a statement, itself included, whose iterations run at once."""
     for up in (n, *sch.state.index.ancestors(n)):
-        if isinstance(up, For) and up.kind not in (ForKind.SERIAL, ForKind.UNROLLED):
+        if isinstance(up, For) and runs_at_once(up):
             yield up
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ...ir.equal import structural_equal
-from ...ir.expr import IterVar, const_value
+from ...ir.expr import IterVar, Var, const, const_value, convert
 from ...ir.functor import pre_order, vars_used
 from ...ir.stmt import BlockRealize, For, ForKind, Stmt
 from .dependence import check_at_once, lives_inside
@@ -14,7 +14,7 @@ from .primitive import BlockRV, LoopRV, primitive, refuse
 if TYPE_CHECKING:
     from .schedule import Schedule
 
-__all__ = ["annotate", "bind", "parallel", "unannotate", "unroll", "vectorize"]
+__all__ = ["annotate", "bind", "launch_around", "parallel", "unannotate", "unroll", "vectorize"]
 
 _THREADS = ("blockIdx", "threadIdx", "vthread", "cthread")
 
@@ -86,7 +86,7 @@ def _spatial_loops(sch: Schedule, realize: BlockRealize) -> list[str]:
     return out
 
 
-def _check_thread(sch: Schedule, n: For, thread: str) -> None:
+def _check_axis(n: For, thread: str) -> None:
     name, _, dim = thread.partition(".")
     if name not in _THREADS or (name in ("blockIdx", "threadIdx") and dim not in ("x", "y", "z")):
         refuse(
@@ -94,6 +94,11 @@ def _check_thread(sch: Schedule, n: For, thread: str) -> None:
             at=n,
             hint="use blockIdx.x/y/z, threadIdx.x/y/z, or vthread, vthread.x/y/z",
         )
+
+
+def _check_thread(sch: Schedule, n: For, thread: str) -> None:
+    _check_axis(n, thread)
+    name = thread.partition(".")[0]
     if name not in ("blockIdx", "threadIdx"):
         return
     around = [(up, "around") for up in sch.state.index.ancestors(n)]
@@ -161,6 +166,57 @@ def bind(sch: Schedule, loop: LoopRV, thread_axis: Any) -> None:
     """
     thread = thread_axis if isinstance(thread_axis, str) else thread_axis.thread_tag
     _mark(sch, loop, ForKind.THREAD_BINDING, "bind", thread)
+
+
+@primitive
+def launch_around(sch: Schedule, loop: LoopRV, thread_axis: Any, extent: Any = None) -> LoopRV:
+    """Let threads live around the steps of a scan, whose blocks share them out.
+
+    for t in range(1, m):                                  for tx in thread_binding(n, "threadIdx.x"):
+        for i in thread_binding(n, "threadIdx.x"):   ->        for t in range(1, m):
+            X[t, i] = X[t - 1, i] + …                              for i in thread_binding(n, "threadIdx.x"):
+                                                                       X[t, i] = X[t - 1, i] + …
+    """
+    n = sch.loop(loop)
+    thread = thread_axis if isinstance(thread_axis, str) else thread_axis.thread_tag
+    _check_axis(n, thread)
+    for up in sch.state.index.ancestors(n):
+        if isinstance(up, For) and thread_of(up) == thread:
+            refuse(f"loop `{up.loop_var.name}` around it is bound to {thread} already", at=up)
+    inner = [m for m in pre_order(n.body) if isinstance(m, For) and thread_of(m) == thread]
+    if extent is None and not inner:
+        refuse(f"no loop inside is bound to {thread}, so the number of threads is not known", at=n)
+    size = convert(extent) if extent is not None else inner[0].extent
+    for realize in sch.state.index.blocks_under(n):
+        _check_written_once(n, realize)
+    for m in inner:
+        if not structural_equal(m.extent, size):
+            refuse(
+                f"loop `{m.loop_var.name}` has {m.extent} iterations for the {size} threads of {thread}",
+                at=m,
+                hint=f"launch {m.extent} threads around, or split it by {size}",
+            )
+    var = Var(thread.replace(".", "_"), n.loop_var.dtype)
+    axis = IterVar(None, thread, IterVar.ThreadIndex, thread)
+    made = For(var, const(0, var.dtype), size, ForKind.THREAD_BINDING, n, axis)
+    sch.state.replace(n, made)
+    return LoopRV(var)
+
+
+def _check_written_once(n: For, realize: BlockRealize) -> None:
+    """Each step must write elements of its own: then it does no harm to run the steps once for each thread."""
+    block = realize.block
+    driven = [
+        iv.var for iv, value in zip(block.iter_vars, realize.iter_values, strict=True) if value is n.loop_var
+    ]
+    for w in block.writes:
+        if not any(r.min is v and const_value(r.extent) == 1 for r in w.region for v in driven):
+            refuse(
+                f"block {block.name_hint} writes elements of {w.buffer.name} in more than one step of loop "
+                f"`{n.loop_var.name}`",
+                at=realize,
+                hint="threads can live around the steps of a scan, each of which writes elements of its own",
+            )
 
 
 @primitive

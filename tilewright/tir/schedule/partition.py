@@ -12,7 +12,8 @@ from ...ir.ops import add, is_zero, less_equal, sub
 from ...ir.stmt import Block, For, ForKind, SeqStmt, Stmt, seq
 from ..analysis.carried import Use, uses_under
 from .blocks import enclosing_block, reduction_vars
-from .dependence import _apart
+from .dependence import _apart, recheck
+from .flow import runs_at_once
 from .loops import _check_factors, _plain, _size
 from .primitive import BlockRV, LoopRV, primitive, refuse
 
@@ -63,6 +64,8 @@ def loop_partition(
         sch.state.replace(parent, SeqStmt(tuple(flat)))
     else:
         sch.state.replace(n, seq(*parts))
+    # Memory that was one iteration's own is shared by the pieces now.
+    recheck(sch, [m.loop_var for p in parts for m in pre_order(p) if isinstance(m, For) and runs_at_once(m)])
     return made
 
 

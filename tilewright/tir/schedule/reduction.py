@@ -5,26 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ...ir.buffer import Buffer, decl_buffer
-from ...ir.equal import structural_equal
-from ...ir.expr import (
-    Add,
-    And,
-    BinaryOp,
-    BufferLoad,
-    IterVar,
-    Max,
-    Min,
-    Mul,
-    Or,
-    PrimExpr,
-    Range,
-    Var,
-    const,
-    const_value,
-)
+from ...ir.expr import BufferLoad, IterVar, PrimExpr, Range, Var, const, const_value
 from ...ir.functor import pre_order, renew_defs_in, substitute, vars_used
-from ...ir.ops import BINARY, conjuncts, is_one, logical_and
-from ...ir.stmt import Block, BlockRealize, BufferStore, For, ForKind, IfThenElse, Stmt
+from ...ir.ops import conjuncts, is_one, logical_and
+from ...ir.stmt import Block, BlockRealize, BufferStore, For, ForKind, IfThenElse, Stmt, seq
+from ..analysis.combiner import Combination, NotACombination, combination_of
 from ..transform.lower_init_block import init_nest, reduction_loops
 from .blocks import check_dominant, enclosing_block, insert_beside, refresh_regions
 from .flow import points_once
@@ -82,47 +67,13 @@ def decompose_reduction(sch: Schedule, block: BlockRV, loop: LoopRV) -> BlockRV:
     return BlockRV(inner.key, inner.name_hint)
 
 
-_COMBINERS: tuple[type[BinaryOp], ...] = (Add, Mul, Max, Min, And, Or)
-
-
-def _combination(me: BlockRealize) -> tuple[BufferStore, BinaryOp, PrimExpr]:
-    """A reduction's store `C[…] = op(C[…], value)` taken apart."""
-    store = me.block.body
-    if not isinstance(store, BufferStore):
-        refuse(f"block {me.block.name_hint} does more than combine one value", at=me)
-    assert isinstance(store, BufferStore)
-    value = store.value
-    for kind in _COMBINERS:
-        if isinstance(value, kind):
-            for own, rest in ((value.a, value.b), (value.b, value.a)):
-                if _reads_at(own, store) and not any(_reads(m, store.buffer) for m in pre_order(rest)):
-                    return store, value, rest
-    refuse(
-        f"block {me.block.name_hint} combines by `{value}`, which is not a sum, product, min, max, all or "
-        "any of the element it writes and a value: its steps may not be regrouped",
-        at=me,
-    )
-    raise AssertionError
-
-
-def _reads(e: object, buffer: Buffer) -> bool:
-    return isinstance(e, BufferLoad) and e.buffer is buffer
-
-
-def _reads_at(e: PrimExpr, store: BufferStore) -> bool:
-    """Whether an expression is the element that a store writes."""
-    return (
-        isinstance(e, BufferLoad)
-        and e.buffer is store.buffer
-        and all(map(structural_equal, e.indices, store.indices))
-    )
-
-
-def _identity(combiner: BinaryOp, init: BufferStore) -> PrimExpr:
-    """The value that changes nothing: a sum that starts at something counts it once only."""
-    if isinstance(combiner, (Add, Mul)):
-        return const(0 if isinstance(combiner, Add) else 1, combiner.dtype)
-    return init.value
+def _combination(me: BlockRealize) -> Combination:
+    """A reduction's steps taken apart."""
+    try:
+        return combination_of(me.block)
+    except NotACombination as why:
+        refuse(f"block {me.block.name_hint} {why}", at=me)
+        raise
 
 
 @primitive
@@ -133,6 +84,8 @@ def rfactor(sch: Schedule, loop: LoopRV, factor_axis: int = 0) -> BlockRV:
         C[i] += A[i, k0 * b + k1]      ->         C_rf[k0, i] += A[i, k0 * b + k1]
                                               for i, k0 in grid(n, a):
                                                   C[i] += C_rf[k0, i]
+
+    A block that reduces several values at once (the largest and where it is) gets a place for each.
     """
     n = sch.loop(loop)
     inside = sch.state.index.blocks_under(n)
@@ -151,15 +104,13 @@ def rfactor(sch: Schedule, loop: LoopRV, factor_axis: int = 0) -> BlockRV:
     if n not in reduction_loops(me, nest) and not _is_unit(me, n):
         refuse(f"loop `{n.loop_var.name}` does not carry the reduction of block {name}", at=n)
     check_dominant(sch, me)
-    store, combiner, _ = _combination(me)
-    if not isinstance(block.init, BufferStore):
-        refuse(f"the init of block {name} does more than store one value", at=me)
+    held = _combination(me)
     _check_loops(me, nest)
-    ndim = len(store.buffer.shape)
+    ndim = len(held.buffers[0].shape)
     axis = factor_axis if factor_axis >= 0 else factor_axis + ndim + 1
     if not 0 <= axis <= ndim:
         refuse(f"factor_axis={factor_axis}, and the buffer has {ndim} dimensions", at=n)
-    return _rfactor(sch, me, nest, n, store, combiner, axis)
+    return _rfactor(sch, me, nest, n, held, axis)
 
 
 def _is_unit(me: BlockRealize, n: For) -> bool:
@@ -192,21 +143,22 @@ def _rfactor(
     me: BlockRealize,
     nest: list[For],
     factor: For,
-    store: BufferStore,
-    combiner: BinaryOp,
+    held: Combination,
     axis: int,
 ) -> BlockRV:
-    shape = list(store.buffer.shape)
-    shape.insert(axis, factor.extent)
-    partial = decl_buffer(shape, store.buffer.dtype, f"{store.buffer.name}_rf", scope=store.buffer.scope())
-    first = _partial_block(me, nest, factor, store, combiner, partial, axis)
-    second = _combining_block(me, nest, factor, store, combiner, partial, axis)
+    partials = []
+    for b in held.buffers:
+        shape = list(b.shape)
+        shape.insert(axis, factor.extent)
+        partials.append(decl_buffer(shape, b.dtype, f"{b.name}_rf", scope=b.scope()))
+    first = _partial_block(me, nest, factor, held, partials, axis)
+    second = _combining_block(me, nest, factor, held, partials, axis)
     old = nest[0]
     insert_beside(sch, old, first, before=True)
     sch.state.replace(old, second)
     scope = enclosing_block(sch, second)
     assert scope is not None
-    sch.state.replace(scope, scope.replace(alloc_buffers=(*scope.alloc_buffers, partial)))
+    sch.state.replace(scope, scope.replace(alloc_buffers=(*scope.alloc_buffers, *partials)))
     made = next(m for m in pre_order(first) if isinstance(m, Block))
     for x in nest:
         if x.loop_var not in sch.state.index.loops:
@@ -218,9 +170,8 @@ def _partial_block(
     me: BlockRealize,
     nest: list[For],
     factor: For,
-    store: BufferStore,
-    combiner: BinaryOp,
-    partial: Buffer,
+    held: Combination,
+    partials: list[Buffer],
     axis: int,
 ) -> Stmt:
     """The nest that reduces into one place for each iteration of the factored loop."""
@@ -249,11 +200,10 @@ def _partial_block(
             loop_iters[x.loop_var] = v
             iters.append(IterVar(Range.from_min_extent(x.min, x.extent), v, IterVar.CommReduce))
             values.append(x.loop_var)
-    place = [substitute(i, table) for i in store.indices]
+    place = [substitute(i, table) for i in held.indices]
     place.insert(axis, own)
-    old = BufferLoad(store.buffer, store.indices)
-    new = BufferLoad(partial, tuple(place))
-    body: Stmt = BufferStore(partial, _swap_load(substitute(store.value, table), old.buffer, new), place)
+    places = [(b, place) for b in partials]
+    body = held.update(places, [substitute(v, table) for v in held.values])
     # A condition on the reduction says which steps count: it stands inside, to go where the block goes.
     reducing = {x.loop_var for x in reduction_loops(me, nest)}
     counts: PrimExpr = const(True, "bool")
@@ -265,8 +215,9 @@ def _partial_block(
             predicate = logical_and(predicate, condition)
     if not is_one(counts):
         body = IfThenElse(counts, body)
-    assert isinstance(block.init, BufferStore)
-    init = BufferStore(partial, _identity(combiner, block.init), place)
+    init = seq(
+        *(BufferStore(b, e, place) for b, e in zip(partials, held.reducer.identity_element, strict=True))
+    )
     made = refresh_regions(
         Block(iters, (), (), f"{block.name_hint}_rf", body, init, annotations=block.annotations)
     )
@@ -280,19 +231,12 @@ def _partial_block(
     return out
 
 
-def _swap_load(value: PrimExpr, buffer: Buffer, new: PrimExpr) -> PrimExpr:
-    from .inline import _Replace
-
-    return _Replace(buffer, new).visit(value)
-
-
 def _combining_block(
     me: BlockRealize,
     nest: list[For],
     factor: For,
-    store: BufferStore,
-    combiner: BinaryOp,
-    partial: Buffer,
+    held: Combination,
+    partials: list[Buffer],
     axis: int,
 ) -> Stmt:
     """The nest that combines the partial results; it keeps the block's name and identity."""
@@ -305,11 +249,11 @@ def _combining_block(
     own = Var(f"v{factor.loop_var.name}", factor.loop_var.dtype)
     iters = [iv for iv, _ in spatial]
     iters.append(IterVar(Range.from_min_extent(factor.min, factor.extent), own, IterVar.CommReduce))
-    place = list(store.indices)
+    place = list(held.indices)
     place.insert(axis, own)
-    mine, other = BufferLoad(store.buffer, store.indices), BufferLoad(partial, tuple(place))
-    combined = BINARY[combiner.__class__](mine, other)
-    body = BufferStore(store.buffer, combined, store.indices)
+    body = held.update(
+        [(b, held.indices) for b in held.buffers], [BufferLoad(b, tuple(place)) for b in partials]
+    )
     made = refresh_regions(
         Block(iters, (), (), block.name_hint, body, block.init, annotations=block.annotations, key=block.key)
     )

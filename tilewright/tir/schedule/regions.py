@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from ...arith import Analyzer, int_set, relax_region
 from ...ir.buffer import Buffer, BufferRegion
 from ...ir.equal import structural_equal
 from ...ir.expr import BufferLoad, IntImm, Max, Min, PrimExpr, Range, Var, const
-from ...ir.functor import pre_order, substitute
-from ...ir.ops import add, greater_equal, is_zero, sub
+from ...ir.functor import pre_order, substitute, vars_used
+from ...ir.ops import add, conjuncts, greater_equal, is_zero, logical_and, sub
 from ...ir.stmt import Block, BlockRealize, For, Stmt
 
 if TYPE_CHECKING:
@@ -44,12 +44,23 @@ def touched(
             if region.buffer in buffers:
                 bound = [substitute(r, table) for r in region.region]
                 relaxed = {**doms, **_threads_around(sch, place, region.buffer)} if by_all else doms
-                sets = [_plain(s) for s in relax_region(bound, relaxed, b.predicate, ana)]
+                predicate = _about(b.predicate, relaxed)
+                sets = [_plain(s) for s in relax_region(bound, relaxed, predicate, ana)]
                 out.setdefault(region.buffer, []).append(sets)
     return {
         b: [int_set.union([s[d] for s in boxes], ana) for d in range(len(boxes[0]))]
         for b, boxes in out.items()
     }
+
+
+def _about(predicate: PrimExpr, relaxed: Mapping[Var, Range]) -> PrimExpr:
+    """The conditions on relaxed variables. One on others only says whether anything is touched: ends that
+    were made simpler by it would be wrong where it does not hold."""
+    out: PrimExpr = const(True, "bool")
+    for c in conjuncts(predicate):
+        if vars_used(c) & relaxed.keys():
+            out = logical_and(out, c)
+    return out
 
 
 _SEEN_BY = {
@@ -118,8 +129,13 @@ def last_of(sets: list[int_set.IntervalSet], region: list[Range]) -> list[PrimEx
     return out
 
 
-def box(sch: Schedule, place: Stmt, buffer: Buffer, sets: list[int_set.IntervalSet]) -> list[Range]:
-    """Sets as ranges of constant extent where that can be had, else all of the dimension."""
+def box(
+    sch: Schedule, place: Stmt, buffer: Buffer, sets: list[int_set.IntervalSet], *, from_first: bool = False
+) -> list[Range]:
+    """Sets as ranges of constant extent where that can be had, else all of the dimension.
+
+    With `from_first` a range starts where its set does, even if its extent is that of the dimension.
+    """
     ana = sch.state.analyzer_at(place)
     out = []
     for s, dim in zip(sets, buffer.shape, strict=True):
@@ -133,5 +149,8 @@ def box(sch: Schedule, place: Stmt, buffer: Buffer, sets: list[int_set.IntervalS
             bound = ana.const_int_bound(size).max_value
             if bound < (1 << 31) - 1:
                 size = const(int(bound), low.dtype)
-        out.append(full if ana.can_prove(greater_equal(size, dim)) else Range.from_min_extent(low, size))
+        whole = ana.can_prove(greater_equal(size, dim)) and not (
+            from_first and not ana.can_prove_equal(low, const(0, low.dtype))
+        )
+        out.append(full if whole else Range.from_min_extent(low, size))
     return out

@@ -16,13 +16,15 @@ from .blocks import (
     check_dominant,
     check_predicate,
     consumers_of,
+    declare_reads,
     enclosing_block,
     insert_beside,
     producers_of,
     top_level,
 )
 from .buffers import chosen_buffer, holder_of
-from .cache import _cached, _check_scope, _name, _Redirect, _rewrite_scope, copy_nest
+from .cache import _cached, _check_scope, _name, _Redirect, _rewrite_scope, copy_nest, refuse_unknown
+from .flow import unmade
 from .index_map import IndexMap
 from .nests import spatial_nest
 from .primitive import BlockRV, primitive, refuse
@@ -193,6 +195,8 @@ def _stage(
     found = sch.state.index.blocks[scope.key].block
     body = _Turn(me.block.key, old, new, place).visit(found.body)
     sch.state.replace(found, found.replace(body=body, alloc_buffers=(*found.alloc_buffers, new)))
+    if side == "read":
+        declare_reads(sch, scope.key, old)
     return BlockRV(made.key, made.name_hint)
 
 
@@ -352,10 +356,28 @@ def cache_inplace(
     cached = _cached(buffer, storage_scope)
     all_used = touched(sch, anchor, [me], lambda b: (*b.reads, *b.writes), {buffer})[buffer]
     region = box(sch, anchor, buffer, all_used)
+    _check_filled(sch, me, scope, anchor, buffer, region)
     before, load = copy_nest(sch, anchor, buffer, cached, region, _name(sch, cached.name))
     insert_beside(sch, anchor, before, before=True)
     after, store = copy_nest(sch, anchor, cached, buffer, region, _name(sch, cached.name))
     anchor = top_level(sch, sch.realize(block), sch.state.index.blocks[scope.key].block)
     insert_beside(sch, anchor, after, before=False)
     _rewrite_scope(sch, scope.key, _Redirect(buffer, cached, {me.block.key}), cached)
+    declare_reads(sch, scope.key, buffer)
     return [BlockRV(load.key, load.name_hint), BlockRV(store.key, store.name_hint)]
+
+
+def _check_filled(
+    sch: Schedule, me: BlockRealize, scope: Block, anchor: Stmt, buffer: Buffer, region: Sequence[Range]
+) -> None:
+    """Refuse if what is copied may never have been written: a block may write what it reads by itself."""
+    if holder_of(sch, buffer) is None:
+        return
+    order = sch.state.index.order
+    read = [(r.min, sub(add(r.min, r.extent), const(1, r.min.dtype))) for r in region]
+    for m in producers_of(sch, me, {buffer}):
+        if order.index(m) < order.index(me):
+            place = top_level(sch, m, scope)
+            if not unmade(sch, sch.state.analyzer_at(anchor), place, [m], buffer, read):
+                return
+    refuse_unknown(buffer, anchor)

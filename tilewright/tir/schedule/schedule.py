@@ -153,6 +153,7 @@ class Schedule:
         if verify not in ("", "each"):
             raise ValueError(f"verify={verify!r}: it is 'each', to verify after every step, or nothing")
         self.verify_each = verify == "each"
+        self.explanation: Any = None  # of the automatic scheduler
 
     @property
     def primitives(self) -> frozenset[str]:
@@ -181,6 +182,7 @@ class Schedule:
         made.state.working_on = self.state.working_on
         made.trace.insts = list(self.trace.insts)
         made._gone = dict(self._gone)
+        made.explanation = self.explanation
         return made
 
     def seed(self, seed: int) -> None:
@@ -212,6 +214,15 @@ class Schedule:
         from .report import print_diff
 
         print_diff(self, step)
+
+    def explain(self, as_json: bool = False) -> str:
+        """Print the decisions of the automatic scheduler with their reasons, as text or JSON; the text is returned."""
+        if self.explanation is None:
+            text = "this schedule was written by hand: its steps are in `sch.trace`"
+        else:
+            text = self.explanation.to_json() if as_json else str(self.explanation)
+        print(text)
+        return text
 
     def to_html(self, path: str | Path) -> None:
         """Write a page that plays the schedule step by step: the loops, what changed, what they touch."""
@@ -354,6 +365,9 @@ class Schedule:
 
     def bind(self, loop: LoopRV, thread_axis: Any) -> None:
         marks.bind(self, loop, thread_axis)
+
+    def launch_around(self, loop: LoopRV, thread_axis: Any, extent: Any = None) -> LoopRV:
+        return marks.launch_around(self, loop, thread_axis, extent)
 
     def annotate(self, block_or_loop: BlockRV | LoopRV, ann_key: str, ann_val: Any) -> None:
         marks.annotate(self, block_or_loop, ann_key, ann_val)

@@ -5,13 +5,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from ...arith import Analyzer, IterMark, IterSumExpr, normalize_iter_map_to_expr, subspace_divide
+from ...arith import (
+    Analyzer,
+    IterMark,
+    IterSplitExpr,
+    IterSumExpr,
+    normalize_iter_map_to_expr,
+    subspace_divide,
+)
 from ...ir.buffer import Buffer, BufferRegion, MatchBufferRegion
 from ...ir.errors import ScheduleError
-from ...ir.expr import IterVar, PrimExpr, Range, Var, const, const_value
+from ...ir.expr import IntImm, IterVar, PrimExpr, Range, Var, const, const_value
 from ...ir.function import PrimFunc
 from ...ir.functor import pre_order, renew_defs, substitute, vars_used
-from ...ir.ops import add, equal, floormod, greater_equal, is_one, less_equal, mul
+from ...ir.ops import add, equal, floordiv, floormod, greater_equal, is_one, less_equal, mul
 from ...ir.stmt import Block, BlockRealize, For, SeqStmt, Stmt
 from ..tensor_intrin.intrin import TensorIntrin, body_block, near, params
 from ..transform.lower_init_block import init_nest, reduction_loops
@@ -143,7 +150,7 @@ class _Divided:
                 (outside, "_o", self.outer_iters, self.outer_values),
                 (inside, "_i", self.inner_iters, self.inner_values),
             ):
-                value, base = _value(mark)
+                value, base, step = _value(mark)
                 place = add(place, base)
                 unit = is_one(mark.extent)
                 if not unit or keep_units:
@@ -152,18 +159,26 @@ class _Divided:
                     values.append(ana.simplify(value))
                     if not unit:
                         scale = inside.extent if mark is outside else const(1, kind)
-                        place = add(place, mul(v, scale))
+                        place = add(place, mul(v, mul(step, scale)))
             self.table[iv.var] = place
             if iv.iter_type == IterVar.CommReduce and not is_one(outside.extent):
                 self.reduces_outside = True
 
 
-def _value(mark: IterMark) -> tuple[PrimExpr, PrimExpr]:
-    """What a mark counts, from zero, and where it starts."""
+def _value(mark: IterMark) -> tuple[PrimExpr, PrimExpr, PrimExpr]:
+    """What a mark counts, one by one from zero; where it starts, and the step from one to the next.
+
+    `i*2 + 1` counts i, starts at 1 and takes steps of 2: an iterator runs through a whole domain.
+    """
     source = mark.source
     assert isinstance(source, IterSumExpr)
-    zero = const(0, source.dtype)
-    return normalize_iter_map_to_expr(source.replace(base=zero)), source.base
+    zero: PrimExpr = const(0, source.dtype)
+    step: PrimExpr = const(1, source.dtype)
+    parts = [p for p in source.args if isinstance(p, IterSplitExpr)]
+    if parts and isinstance(parts[-1].scale, IntImm) and not is_one(parts[-1].scale):
+        step = parts[-1].scale
+        parts = [p.replace(scale=floordiv(p.scale, step)) for p in parts]
+    return normalize_iter_map_to_expr(source.replace(base=zero, args=tuple(parts))), source.base, step
 
 
 def _blockize_many(sch: Schedule, place: Stmt | None, inside: list[BlockRealize]) -> BlockRV:

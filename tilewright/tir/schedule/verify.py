@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 from ...arith import Analyzer
 from ...ir.buffer import Buffer
-from ...ir.errors import ScheduleError, TVMError
+from ...ir.errors import LoweringError, ScheduleError, TVMError
 from ...ir.expr import BufferLoad, PrimExpr, Var, const, const_value
 from ...ir.function import PrimFunc
 from ...ir.functor import post_order_visit, pre_order, rewrite, substitute
+from ...ir.module import IRModule
 from ...ir.stmt import BlockRealize, For, ForKind, Stmt
 from ..transform.plan_allocations import plan_buffer_allocation
+from ..transform.unify_thread_binding import is_hardware_loop
 
 if TYPE_CHECKING:
     from .schedule import Schedule
@@ -33,15 +35,19 @@ class Report:
     how: str  # "interpreter" or "machine code"
     elements: int  # how many elements were compared
     seed: int | None
+    kernels: str = ""  # "agree", or why the kernels of a GPU were not run; nothing where there are none
 
     def __bool__(self) -> bool:
         return True
 
     def __str__(self) -> str:
         names = ", ".join(self.functions) or "nothing"
-        return (
+        text = (
             f"{names}: {self.elements} elements agree with the origin (run by {self.how}, seed {self.seed})"
         )
+        if self.kernels == "agree":
+            return f"{text}, and so do its kernels, thread by thread"
+        return f"{text}; its kernels were not run: {self.kernels}" if self.kernels else text
 
 
 def verify(sch: Schedule, seed: int = 0, arrays: Sequence[Any] | None = None) -> Report:
@@ -51,9 +57,13 @@ def verify(sch: Schedule, seed: int = 0, arrays: Sequence[Any] | None = None) ->
     unwritten memory and races. Programs of more than about a hundred thousand steps are compiled, both of
     them, and loops bound to thread axes then run one iteration after the other. Symbols in shapes are
     given small values.
+
+    Where loops are bound to the threads of a GPU, small programs are also lowered to kernels with their
+    barriers and run thread by thread, if all of their blocks are in kernels.
     """
     names: list[str] = []
     ways: list[str] = []
+    kernels: list[str] = []
     elements = 0
     for gv, after in sch.mod.functions.items():
         before = sch.origin.functions.get(gv)
@@ -61,12 +71,14 @@ def verify(sch: Schedule, seed: int = 0, arrays: Sequence[Any] | None = None) ->
             continue
         _check_parameters(before, after)
         given = list(arrays) if arrays is not None else random_arguments(before, seed)
-        how, count = _compare(before, after, given, gv.name_hint, sch)
+        how, count, threads = _compare(before, after, given, gv.name_hint, sch)
         names.append(gv.name_hint)
+        kernels += [threads] if threads else []
         ways.append(how)
         elements += count
     how = "machine code" if "machine code" in ways else "interpreter"
-    return Report(tuple(names), how, elements, seed if arrays is None else None)
+    told = next((k for k in kernels if k != "agree"), "agree" if kernels else "")
+    return Report(tuple(names), how, elements, seed if arrays is None else None, told)
 
 
 def check_step(sch: Schedule) -> None:
@@ -88,7 +100,7 @@ def check_step(sch: Schedule) -> None:
 # ---------------------------------------------------------------------------- running
 def _compare(
     before: PrimFunc, after: PrimFunc, given: list[Any], name: str, sch: Schedule
-) -> tuple[str, int]:
+) -> tuple[str, int, str]:
     import numpy as np
 
     sizes = _sizes(before, given)
@@ -97,13 +109,57 @@ def _compare(
     want, got = ([np.copy(a) if isinstance(a, np.ndarray) else a for a in given] for _ in range(2))
     _run(before, want, small, f"the origin of {name}", sch)
     _run(after, got, small, f"the scheduled {name}", sch)
+    count = _compare_arrays(before, want, got, name, how)
+    threads = ""
+    if small and any(is_hardware_loop(m) for m in pre_order(after.body)):
+        threads = _unbound(after.body)
+        if not threads:
+            held = [np.copy(a) if isinstance(a, np.ndarray) else a for a in given]
+            threads = _run_kernels(after, held, f"the kernels of {name}")
+            if threads == "agree":
+                _compare_arrays(before, want, held, name, "interpreter, thread by thread")
+    return how, count, threads
+
+
+def _compare_arrays(before: PrimFunc, want: list[Any], got: list[Any], name: str, how: str) -> int:
+    """Compare what two runs left in the arguments; how many elements that were."""
+    import numpy as np
+
     count = 0
     for p, a, b in zip(before.params, want, got, strict=True):
         if isinstance(a, np.ndarray):
             held = before.buffer_map.get(p)
             _same(held.name if held is not None else p.name, a, b, name, how)
             count += a.size
-    return how, count
+    return count
+
+
+def _unbound(n: Any) -> str:
+    """Which block is in no kernel, in words; nothing if all of them are."""
+    if is_hardware_loop(n):
+        return ""
+    if isinstance(n, BlockRealize):
+        blocks = [m for m in pre_order(n.block) if isinstance(m, BlockRealize)]
+        if not blocks:
+            return f"block {n.block.name_hint} has no loop that is bound to threads"
+    return next((w for c in n.children() if isinstance(c, Stmt) and (w := _unbound(c))), "")
+
+
+def _run_kernels(func: PrimFunc, arrays: list[Any], what: str) -> str:
+    """Lower a function to kernels and run these; `agree`, or why they cannot be made."""
+    from ...driver.lower import lower_kernels
+    from ..interpret import InterpreterError, interpret
+
+    mod = IRModule({"main": func.with_attr("global_symbol", "main")})
+    try:
+        lowered = lower_kernels(mod)["main"]
+    except LoweringError as why:
+        return str(why)
+    try:
+        interpret(lowered, *arrays)
+    except InterpreterError as why:
+        raise ScheduleError(f"{what} cannot be run: {why}") from why
+    return "agree"
 
 
 def _run(func: PrimFunc, arrays: list[Any], small: bool, what: str, sch: Schedule) -> None:

@@ -15,6 +15,7 @@ from ...ir.errors import ScriptError
 from ...ir.expr import BufferLoad, IterVar, PrimExpr, Ramp, Range, const, const_value, convert
 from ...ir.printer_ranges import difference
 from . import namespace
+from .reach import Namespace, OutOfReach
 from .regions import as_load
 from .source import Source, near
 
@@ -95,12 +96,26 @@ class Evaluator:
         if node.id in self.outside:
             return self.outside[node.id]
         if hasattr(builtins, node.id):
-            return getattr(builtins, node.id)
+            return self._own(node) if self.source.reach is not None else getattr(builtins, node.id)
         known = [n for scope in self.scopes for n in scope] + list(self.outside)
         raise self.source.error(
             node,
             f"{node.id!r} is not defined here",
             near(node.id, known) or "a variable is made with n = T.int32(), a buffer with T.alloc_buffer",
+        )
+
+    def _own(self, node: ast.Name) -> Any:
+        assert self.source.reach is not None
+        try:
+            return self.source.reach.builtin(node.id)
+        except OutOfReach:
+            raise self._out_of_reach(node) from None
+
+    def _out_of_reach(self, node: ast.expr) -> ScriptError:
+        return self.source.error(
+            node,
+            f"`{ast.unparse(node)}` is out of reach of a script given as text",
+            "it sees the names of T and I and what it is given: from_source(text, extra_vars={…})",
         )
 
     # -- dispatch ----------------------------------------------------------------------------
@@ -134,9 +149,13 @@ class Evaluator:
         return self.name(node)
 
     def _Attribute(self, node: ast.Attribute) -> Any:
-        owner = self.eval(node.value)
+        owner, reach = self.eval(node.value), self.source.reach
         try:
-            return getattr(owner, node.attr)
+            if isinstance(owner, Namespace):
+                return owner.find(node.attr)
+            return getattr(owner, node.attr) if reach is None else reach.attribute(owner, node.attr)
+        except OutOfReach:
+            raise self._out_of_reach(node) from None
         except AttributeError as bad:
             text = str(bad)
             reason, _, hint = text.partition("; ")
@@ -248,13 +267,16 @@ class Evaluator:
     def _Lambda(self, node: ast.Lambda) -> Any:
         names = [a.arg for a in node.args.args]
         held = [dict(s) for s in self.scopes]
+        source, outside = self.source, self.outside
 
         def function(*values: Any) -> Any:
-            saved, self.scopes = self.scopes, [*held, dict(zip(names, values, strict=True))]
+            saved = self.source, self.outside, self.scopes
+            self.source, self.outside = source, outside
+            self.scopes = [*held, dict(zip(names, values, strict=True))]
             try:
                 return self.eval(node.body)
             finally:
-                self.scopes = saved
+                self.source, self.outside, self.scopes = saved
 
         # `inspect.signature` reads the names of the parameters from here.
         import inspect

@@ -7,28 +7,41 @@ import inspect
 import linecache
 import sys
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from types import FrameType
 from typing import Any
 
 from ...ir import GlobalVar, IRModule, PrimFunc
 from ...ir.buffer import Buffer
 from ...ir.errors import ScriptError
-from ...ir.expr import Call, Var, const
+from ...ir.expr import Var, const
 from ...ir.expr_text import deep_stack
-from ...ir.functor import pre_order
+from ...ir.printer_stmt import needs_root
 from ...ir.stmt import Block, BlockRealize, Stmt
-from ...ir.types import PrimType, TupleType, Type
+from ...ir.types import TupleType, Type
 from .evaluate import Evaluator
-from .parser import BlockFrame, Macro, StmtParser, type_of
-from .source import Source, class_source, function_source, text_source
+from .namespace import lookup
+from .parser import BlockFrame, Macro, StmtParser, macro_of, type_of
+from .reach import Namespace, Reach
+from .source import Source, class_source, decorator_name, function_source, text_source
 from .specs import BufferSpec
 
 __all__ = ["from_source", "ir_module", "macro", "parse_class", "parse_function", "prim_func"]
 
 
 # -------------------------------------------------------------------------------- functions
-def parse_function(source: Source, outside: Mapping[str, Any], private: bool = False) -> PrimFunc:
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What `@T.prim_func(…)` says: no symbol, another name than the definition's, no root block put around."""
+
+    private: bool = False
+    name: str | None = None
+    root: bool = True
+
+
+def parse_function(source: Source, outside: Mapping[str, Any], options: Options | None = None) -> PrimFunc:
     """The PrimFunc that a Python function definition describes."""
+    options = options or Options()
     definition: ast.FunctionDef = source.node
     parser = StmtParser(source, outside)
     root = BlockFrame("root")
@@ -37,10 +50,12 @@ def parse_function(source: Source, outside: Mapping[str, Any], private: bool = F
         params = _params(definition, parser)
         ret_type = _return_type(definition, parser)
         body = parser.suite(definition.body)
-    body = _with_root(body, root.allocs)
+    if options.root or root.allocs:
+        body = _with_root(body, root.allocs)
     attrs = dict(parser.func_attrs)
-    if not private:
-        attrs = {"global_symbol": definition.name, **attrs}
+    if not options.private:
+        symbol = definition.name if options.name is None else options.name
+        attrs = {"global_symbol": symbol, **attrs}
     return PrimFunc(params, body, ret_type, parser.buffer_map, attrs, span=source.span(definition))
 
 
@@ -85,62 +100,47 @@ def _return_type(definition: ast.FunctionDef, parser: Evaluator) -> Type | None:
 
 def _with_root(body: Stmt, allocs: list[Buffer]) -> Stmt:
     """The body under a root block, if it has blocks or buffers that need one."""
-    if not allocs:
-        if isinstance(body, BlockRealize):
-            if not body.block.iter_vars:
-                return body
-        elif not any(isinstance(n, BlockRealize) for n in pre_order(body)):
-            return body
+    if not allocs and not needs_root(body):
+        return body
     return BlockRealize((), const(True, "bool"), Block((), (), (), "root", body, alloc_buffers=allocs))
 
 
 # -------------------------------------------------------------------------------- modules
-class _ModuleNames:
+def _module_names(module: str, functions: Mapping[str, Any]) -> Namespace:
     """What the class's own name stands for inside it: `Module.f` is the function `f` of the module."""
 
-    def __init__(self, name: str, functions: Mapping[str, Any]) -> None:
-        self._name, self._functions = name, functions
+    def find(name: str) -> Any:
+        if name in functions:
+            return functions[name]
+        raise AttributeError(f"module {module} has no function {name!r}; it has: {', '.join(functions)}")
 
-    def __getattr__(self, name: str) -> Any:
-        if name in self._functions:
-            return self._functions[name]
-        known = ", ".join(self._functions)
-        raise AttributeError(f"module {self._name} has no function {name!r}; it has: {known}")
-
-
-class _TypedGlobal(GlobalVar):
-    """A function that is known to return a value."""
-
-    __slots__ = ()
-
-    def __call__(self, *args: Any) -> Any:
-        kind = self.checked_type
-        return Call(kind.dtype if isinstance(kind, PrimType) else "void", self, args)
+    return Namespace(module, find)
 
 
 def parse_class(source: Source, outside: Mapping[str, Any]) -> IRModule:
     """The IRModule that a class definition describes."""
     definition: ast.ClassDef = source.node
     names: dict[str, GlobalVar] = {}
-    functions: list[ast.FunctionDef] = []
+    options: dict[str, Options] = {}
     reader = Evaluator(source, outside)
     for s in definition.body:
         if isinstance(s, ast.FunctionDef):
-            if s.name in names:
-                raise source.error(s, f"the module defines {s.name} twice")
-            names[s.name] = _TypedGlobal(s.name, _return_type(s, reader))
-            functions.append(s)
+            said = options[s.name] = _options(s, source, outside)
+            name = s.name if said.name is None else said.name
+            if s.name in names or name in [gv.name_hint for gv in names.values()]:
+                raise source.error(s, f"the module defines {name} twice")
+            names[s.name] = GlobalVar(name, _return_type(s, reader))
     inside = {
         **outside,
-        definition.name: _ModuleNames(definition.name, names),
-        "cls": _ModuleNames("cls", names),
+        definition.name: _module_names(definition.name, names),
+        "cls": _module_names("cls", names),
     }
     attrs: dict[str, Any] = {}
     made: dict[GlobalVar, Any] = {}
     for s in definition.body:
         if isinstance(s, ast.FunctionDef):
-            part = Source(source.file, source.lines, s)
-            made[names[s.name]] = parse_function(part, inside, _is_private(s, part, inside))
+            part = source.part(s)
+            made[names[s.name]] = parse_function(part, inside, options[s.name])
         elif isinstance(s, ast.Expr) and isinstance(s.value, ast.Call):
             value = reader.eval(s.value)
             if isinstance(value, ModuleAttrs):
@@ -159,17 +159,15 @@ class ModuleAttrs:
         self.attrs = dict(attrs)
 
 
-def _is_private(s: ast.FunctionDef, source: Source, outside: Mapping[str, Any]) -> bool:
-    """Whether the decorator says `private=True`; also that there is a decorator of ours."""
+def _options(s: ast.FunctionDef, source: Source, outside: Mapping[str, Any]) -> Options:
+    """What the decorator says; also that there is a decorator of ours."""
     for d in s.decorator_list:
-        called = d.func if isinstance(d, ast.Call) else d
-        if (called.attr if isinstance(called, ast.Attribute) else getattr(called, "id", "")) != "prim_func":
+        if decorator_name(d) != "prim_func":
             continue
-        if isinstance(d, ast.Call):
-            for k in d.keywords:
-                if k.arg == "private":
-                    return bool(Evaluator(source, outside).eval(k.value))
-        return False
+        given = d.keywords if isinstance(d, ast.Call) else []
+        reader = Evaluator(source, outside)
+        said = {k.arg: reader.eval(k.value) for k in given if k.arg in ("private", "name", "root")}
+        return Options(**said)
     raise source.error(s, f"function {s.name} of a module is no prim_func", "put @T.prim_func above it")
 
 
@@ -227,21 +225,30 @@ def _in_module_class(frame: FrameType | None) -> bool:
 
 # -------------------------------------------------------------------------------- decorators
 def prim_func(
-    func: Callable[..., Any] | None = None, private: bool = False, check_well_formed: bool = True
+    func: Callable[..., Any] | None = None,
+    private: bool = False,
+    check_well_formed: bool = True,
+    *,
+    name: str | None = None,
+    root: bool = True,
 ) -> Any:
-    """`@T.prim_func`: the loop program that the Python function spells out."""
+    """`@T.prim_func`: the loop program that the Python function spells out.
+
+    `name` is its name where that is no Python identifier; `root=False` leaves blocks without a root block.
+    """
+    options = Options(private, name, root)
     if func is None:
         frame = sys._getframe(1)
-        return lambda f: _decorate(f, frame, private)
-    return _decorate(func, sys._getframe(1), private)
+        return lambda f: _decorate(f, frame, options)
+    return _decorate(func, sys._getframe(1), options)
 
 
-def _decorate(func: Callable[..., Any], frame: FrameType, private: bool) -> Any:
+def _decorate(func: Callable[..., Any], frame: FrameType, options: Options) -> Any:
     if not inspect.isfunction(func):
         raise TypeError(f"T.prim_func takes a Python function, not {func!r}")
     if _in_module_class(frame):
         return func
-    return parse_function(function_source(func.__code__), _surroundings(frame, func), private)
+    return parse_function(function_source(func.__code__), _surroundings(frame, func), options)
 
 
 def ir_module(cls: type | None = None, check_well_formed: bool = True) -> Any:
@@ -276,7 +283,10 @@ def macro(func: Callable[..., Any] | None = None, hygienic: bool = True) -> Any:
 def from_source(
     program: Any, extra_vars: Mapping[str, Any] | None = None, check_well_formed: bool = True
 ) -> Any:
-    """The function or module that a text (or a Python function or class) describes."""
+    """The function or module that a text (or a Python function or class) describes.
+
+    A text sees the names of `T` and `I`, a few functions of Python's own such as `len`, and `extra_vars`.
+    """
     frame = sys._getframe(1)
     if inspect.isfunction(program):
         outside = {**_surroundings(frame, program), **(extra_vars or {})}
@@ -284,16 +294,17 @@ def from_source(
     if inspect.isclass(program):
         outside = {**_surroundings(frame), **(extra_vars or {})}
         return parse_class(class_source(program, frame.f_lineno, frame.f_code.co_filename), outside)
-    source = text_source(str(program))
+    source = text_source(str(program), Reach(extra_vars or {}))
     names = {**_script_names(), **(extra_vars or {})}
     made: list[Any] = []
     for s in source.node.body:
-        part = Source(source.file, source.lines, s)
+        part = source.part(s)
         if isinstance(s, ast.FunctionDef):
-            if any(_decorator_name(d) == "macro" for d in s.decorator_list):
-                names[s.name] = Macro(part, names, True)
+            made_macro = macro_of(s, part, names)
+            if made_macro is not None:
+                names[s.name] = made_macro
             else:
-                made.append(parse_function(part, names, _is_private(s, part, names)))
+                made.append(parse_function(part, names, _options(s, part, names)))
         elif isinstance(s, ast.ClassDef):
             made.append(parse_class(part, names))
         elif isinstance(s, (ast.Import, ast.ImportFrom)):
@@ -308,18 +319,16 @@ def from_source(
     return made[0]
 
 
-def _decorator_name(d: ast.expr) -> str:
-    called = d.func if isinstance(d, ast.Call) else d
-    return called.attr if isinstance(called, ast.Attribute) else str(getattr(called, "id", ""))
-
-
 def _script_names() -> dict[str, Any]:
     """The names that every text has."""
     import importlib
 
     package = __name__.split(".")[0]
-    top = importlib.import_module(package)
-    t, i = (importlib.import_module(f"{package}.script.{n}") for n in ("tir", "ir"))
+    module = importlib.import_module(f"{package}.script.tir")
+    fixed = {n: getattr(module, n) for n in module.__all__ if n not in ("macro", "prim_func")}
+    t = Namespace("T", lambda name: fixed[name] if name in fixed else lookup(name))
+    i = Namespace("I", {"GlobalVar": GlobalVar, "module_attrs": ModuleAttrs})
+    top = Namespace("tvm", {"script": Namespace("tvm.script", {"tir": t, "ir": i}), "tir": t, "ir": i})
     return {"T": t, "I": i, "tir": t, "tvm": top, package: top}
 
 

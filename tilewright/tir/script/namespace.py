@@ -159,7 +159,9 @@ def match_buffer(source: Any, shape: Any = None, dtype: Any = None, *args: Any, 
 
 
 def decl_buffer(*args: Any, **kwargs: Any) -> DeclSpec:
-    """A view of memory; without `data` it is memory of its own."""
+    """A view of memory; without `data` it is memory of its own. Of a buffer: this one is in use from here on."""
+    if args and isinstance(args[0], _BufferNode):
+        return DeclSpec(None, args[0])
     return DeclSpec(Buffer(*args, **kwargs))
 
 

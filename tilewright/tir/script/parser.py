@@ -37,7 +37,7 @@ from ..analysis.regions import get_block_read_write_region
 from .evaluate import Evaluator, load_of
 from .namespace import Scalar
 from .regions import region_of
-from .source import Source
+from .source import Source, decorator_name
 from .specs import (
     AllocateSpec,
     AllocBuffer,
@@ -95,6 +95,16 @@ class MacroCall:
     macro: Macro
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
+
+
+def macro_of(s: ast.FunctionDef, source: Source, outside: Mapping[str, Any]) -> Macro | None:
+    """The macro that a definition in a script makes, if its decorator says that it is one."""
+    for d in s.decorator_list:
+        if decorator_name(d) == "macro":
+            reader = Evaluator(source, outside)
+            options = {k.arg: reader.eval(k.value) for k in getattr(d, "keywords", ())}
+            return Macro(source, outside, bool(options.get("hygienic", True)))
+    return None
 
 
 class _Suite:
@@ -204,7 +214,8 @@ class StmtParser(Evaluator):
         elif isinstance(value, (AttrSpec, LaunchSpec, AssertSpec, RealizeSpec)):
             here.wrap(self.opener(value, None, s))
         elif isinstance(value, (AllocateSpec, DeclSpec, LetSpec)):
-            here.wrap(self.opener(value, "v", s))
+            named = isinstance(value, DeclSpec) and value.buffer is not None
+            here.wrap(self.opener(value, None if named else "v", s))
         elif isinstance(value, (list, tuple)):
             for v in value:
                 self.effect(v, here, s)
@@ -226,7 +237,12 @@ class StmtParser(Evaluator):
         here.add(Evaluate(value))
 
     def stmt_FunctionDef(self, s: ast.FunctionDef, here: _Suite) -> None:
-        raise self.source.error(s, "a script defines no functions inside a function", "use T.macro outside")
+        made = macro_of(s, self.source.part(s), self.outside)
+        if made is None:
+            raise self.source.error(
+                s, "a script defines no functions inside a function", "put @T.macro above it, or it outside"
+            )
+        self.bind(s.name, made)
 
     # -- facts about blocks and functions ----------------------------------------------------
     def frame(self, s: ast.AST, what: str) -> BlockFrame:
@@ -454,11 +470,19 @@ class StmtParser(Evaluator):
                 )
             condition = convert(value.condition)
             return lambda body: Allocate(var, value.dtype, value.extents, condition, body, value.annotations)
+        if isinstance(value, DeclSpec) and value.spec is None:
+            known = value.buffer
+            assert known is not None
+            if name is not None:
+                self.bind(name, known)
+            return lambda body: DeclBuffer(known, body)
         if isinstance(value, DeclSpec):
-            made = value.spec.build(name or "buffer", self.symbols)
+            assert value.spec is not None
+            spec = value.spec
+            made = spec.build(name or "buffer", self.symbols)
             self.owners.setdefault(made.data, made)
             self.bind(made.name, made)
-            if value.spec.data is not None:
+            if spec.data is not None:
                 return lambda body: DeclBuffer(made, body)
             always = const(True, "bool")
             return lambda body: Allocate(made.data, made.dtype, made.shape, always, DeclBuffer(made, body))

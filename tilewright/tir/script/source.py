@@ -11,17 +11,22 @@ from typing import Any
 
 from ...ir import Span
 from ...ir.errors import ScriptError
+from .reach import Reach
 
-__all__ = ["Source", "class_source", "function_source", "near", "text_source"]
+__all__ = ["Source", "class_source", "decorator_name", "function_source", "near", "text_source"]
 
 _parsed: dict[tuple[str, int], tuple[list[str], ast.Module]] = {}
 
 
 class Source:
-    """A parsed file or text, with the node of interest."""
+    """A parsed file or text, with the node of interest. `reach` bounds what a text sees; None: all."""
 
-    def __init__(self, file: str, lines: list[str], node: Any) -> None:
-        self.file, self.lines, self.node = file, lines, node
+    def __init__(self, file: str, lines: list[str], node: Any, reach: Reach | None = None) -> None:
+        self.file, self.lines, self.node, self.reach = file, lines, node, reach
+
+    def part(self, node: Any) -> Source:
+        """The same text, with another node of interest."""
+        return Source(self.file, self.lines, node, self.reach)
 
     def span(self, at: Any) -> Span:
         """The place of a Python syntax node."""
@@ -57,7 +62,13 @@ def near(name: str, known: Any) -> str:
     return f"did you mean {' or '.join(found)}?" if found else ""
 
 
-def text_source(text: str, file: str = "<script>") -> Source:
+def decorator_name(d: ast.expr) -> str:
+    """`prim_func` of `@T.prim_func(private=True)`."""
+    called = d.func if isinstance(d, ast.Call) else d
+    return called.attr if isinstance(called, ast.Attribute) else str(getattr(called, "id", ""))
+
+
+def text_source(text: str, reach: Reach, file: str = "<script>") -> Source:
     """A text given by the user."""
     lines = text.splitlines(keepends=True)
     try:
@@ -65,7 +76,11 @@ def text_source(text: str, file: str = "<script>") -> Source:
     except SyntaxError as bad:
         at = ast.Pass(lineno=bad.lineno or 1, col_offset=max(0, (bad.offset or 1) - 1))
         raise Source(file, lines, None).error(at, f"this is not Python: {bad.msg}") from None
-    return Source(file, lines, tree)
+    except ValueError as bad:
+        raise ScriptError(f"{file}: this is not Python: {bad}") from None
+    except (RecursionError, MemoryError):
+        raise ScriptError(f"{file}: an expression is nested too deeply for Python's parser") from None
+    return Source(file, lines, tree, reach)
 
 
 def _file(name: str) -> tuple[list[str], ast.Module]:

@@ -134,9 +134,10 @@ class MatchSpec:
 
 @dataclass(slots=True)
 class DeclSpec:
-    """`A = T.decl_buffer(…)`: from here on a view of memory."""
+    """`A = T.decl_buffer(…)`: from here on a view of memory; or `buffer`, which is known already."""
 
-    spec: BufferSpec
+    spec: BufferSpec | None
+    buffer: Buffer | None = None
 
 
 @dataclass(slots=True)

@@ -6,15 +6,19 @@ import importlib
 from typing import Any
 
 from ...ir.errors import UnsupportedError
+from ...ir.pass_names import note_pass_name
 from ...ir.transform import PrimFuncPass, as_pass, prim_func_pass
 
 # name of the pass -> (file, function)
 _PASSES = {
+    "UnifyThreadBinding": ("unify_thread_binding", "unify_thread_binding"),
+    "LowerCrossThreadReduction": ("lower_cross_thread_reduction", "lower_cross_thread_reduction"),
     "LowerInitBlock": ("lower_init_block", "lower_init_block"),
     "PlanAndUpdateBufferAllocationLocation": (
         "plan_allocations",
         "plan_buffer_allocation",
     ),
+    "PlaceThreadMemory": ("thread_memory", "place_thread_memory"),
     "ConvertBlocksToOpaque": ("convert_blocks_to_opaque", "convert_blocks_to_opaque"),
     "CompactBufferAllocation": ("compact_buffer_allocation", "compact_buffer_allocation"),
     "AlignStorage": ("align_storage", "align_storage"),
@@ -47,19 +51,37 @@ _PASSES = {
 # Names of the classic API whose work is done elsewhere or not yet.
 _LATER = (
     "AllreduceTransform AnnotateDeviceRegions AnnotateEntryFunc ApplyLayoutTransforms "
-    "BF16ComputeLegalize BF16StorageLegalize BindTarget CoProcSync CombineContextCall "
+    "BF16ComputeLegalize BF16Legalize BF16StorageLegalize BindTarget CoProcSync CombineContextCall "
     "DecorateDeviceScope DefaultGPUSchedule ExtractPrimFuncConstants FP8ComputeLegalize "
     "FP8StorageLegalize Filter InferFragment InjectCopyIntrin InjectPTXAsyncCopy "
     "InjectPermutedLayout InjectRollingBuffer InstallDebugSpans "
-    "InstrumentBoundCheckers InstrumentProfileIntrinsics LegalizePackedCalls LowerAsyncDMA "
-    "LowerAutoCopy LowerCrossThreadReduction LowerCustomDatatypes LowerDeviceKernelLaunch "
+    "InstrumentBoundCheckers InstrumentProfileIntrinsics LegalizePackedCalls LiftThreadBinding LowerAsyncDMA "
+    "LowerAutoCopy LowerCustomDatatypes LowerDeviceKernelLaunch "
     "LowerDeviceStorageAccessInfo LowerThreadAllreduce LowerTVMBuiltin LowerVtcmAlloc "
     "LowerWarpMemory MakePackedAPI MakeUnpackedAPI ManifestSharedMemoryLocalStage "
-    "MergeSharedMemoryAllocations PointerValueTypeRewrite RemapThreadAxis RemoveAssume "
+    "MergeDynamicSharedMemoryAllocations MergeSharedMemoryAllocations PointerValueTypeRewrite "
+    "ReduceBranchingThroughOvercompute RemapThreadAxis RemoveAssume "
     "RemoveStoreUndef RemoveWeightLayoutRewriteBlock RenormalizeSplitPattern SkipAssert "
-    "SplitHostDevice TransformMmaBufferLayout UnifiedStaticMemoryPlanner UnifyThreadBinding "
+    "SplitHostDevice TextureFlatten TransformMmaBufferLayout UnifiedStaticMemoryPlanner "
     "UseAssumeToReduceBranches VerifyMemory VerifyVTCMLimit"
 ).split()
+# Where the work of some of them is done.
+_INSTEAD = {
+    **dict.fromkeys(
+        ("BF16ComputeLegalize", "BF16Legalize", "BF16StorageLegalize"),
+        "the code generator computes 16-bit floats in float32 where the CPU has no better",
+    ),
+    **dict.fromkeys(("FP8ComputeLegalize", "FP8StorageLegalize"), "there are no 8-bit floats yet"),
+    "LiftThreadBinding": "UnifyThreadBinding opens each thread axis once around a kernel",
+    **dict.fromkeys(
+        ("MergeDynamicSharedMemoryAllocations", "MergeSharedMemoryAllocations"),
+        "StorageRewrite shares memory between allocations of one scope whose lives do not meet",
+    ),
+    "ReduceBranchingThroughOvercompute": "LoopPartition takes conditions out of full tiles",
+    "TextureFlatten": "there is no target with textures yet",
+}
+for _name in _PASSES:
+    note_pass_name(f"tir.{_name}")
 _factories: dict[str, Any] = {}
 
 
@@ -80,8 +102,10 @@ def __getattr__(name: str) -> Any:
 
 def _later(name: str) -> Any:
     def call(*args: Any, **kwargs: Any) -> Any:
+        told = _INSTEAD.get(name)
         raise UnsupportedError(
-            f"tir.transform.{name} is not a pass of its own here; the passes are: {', '.join(_PASSES)}"
+            f"tir.transform.{name} is not a pass of its own here{f': {told}' if told else ''}; "
+            f"the passes are: {', '.join(_PASSES)}"
         )
 
     return call

@@ -125,6 +125,8 @@ class _Term:
             return False
         if isinstance(e, Call):
             return e.op is not _LIKELY and bool(e.op.vectorizable)
+        if e.dtype.is_bool and e.dtype.lanes > 1:
+            return False  # a mask costs nothing, and is often a constant
         return not isinstance(e, (Ramp, Broadcast))  # an access must see its lanes
 
     def build(self, named: bool = True) -> Any:

@@ -73,7 +73,12 @@ class _Flatten(Mutator):
 
 
 def _reach(b: Buffer) -> PrimExpr:
-    """How many elements lie from the first to the last one of a buffer with strides."""
+    """How many elements lie from the first to the last one of a buffer with strides.
+
+    Registers have whole rows, so that a vector at the end of the last one is theirs too.
+    """
+    if b.scope_name == "local":
+        return mul(b.shape[0], b.strides[0])
     last: PrimExpr = const(0, b.strides[0].dtype)
     for dim, stride in zip(b.shape, b.strides, strict=True):
         last = add(last, mul(sub(dim, const(1, dim.dtype)), stride))

@@ -11,9 +11,10 @@ from ...ir.expr import GE, GT, LE, LT, Call, IntImm, IterVar, Let, PrimExpr, Ran
 from ...ir.function import PrimFunc
 from ...ir.functor import Mutator, pre_order, renew_defs_in, vars_used
 from ...ir.op import Op
-from ...ir.ops import add, conjuncts, floordiv, greater_equal, less, logical_and, max_of, min_of, neg, sub
+from ...ir.ops import add, conjuncts, floordiv, greater_equal, less, less_equal, logical_and, max_of, min_of, neg, sub
 from ...ir.stmt import AttrStmt, Evaluate, For, ForKind, IfThenElse, LetStmt, Stmt, seq
 from ..analysis.effects import can_trap
+from . import transpose_lanes
 from .simplify import AnalyzedMutator
 
 __all__ = ["loop_partition"]
@@ -64,7 +65,9 @@ class _Partition(AnalyzedMutator):
         return made
 
     def visit_For(self, n: For) -> Stmt:
-        bounds = self.bounds(n)
+        # A vector stays whole: its last lanes are masked.
+        whole = n.kind is ForKind.VECTORIZED or transpose_lanes.KEY in n.annotations
+        bounds = [] if whole else self.bounds(n)
         if bounds:
             made = self.partitioned(n, bounds)
             if made is not None:
@@ -90,6 +93,8 @@ class _Partition(AnalyzedMutator):
         for b in bounds:
             low = low if b.low is None else max_of(low, b.low)
             high = high if b.high is None else min_of(high, b.high)
+        if low is not n.min and ana.can_prove(less_equal(low, n.min)):
+            low = n.min  # nothing comes before
         # Loops are never entered backwards: the parts must be in order.
         low = n.min if low is n.min else ana.simplify(min_of(low, end))
         high = ana.simplify(max_of(high, low))

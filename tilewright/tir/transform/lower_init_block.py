@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ...arith import Analyzer
-from ...ir.errors import UnsupportedError
+from ...ir.errors import LoweringError
 from ...ir.expr import BufferLoad, IterVar, PrimExpr, Var, const
 from ...ir.function import PrimFunc
 from ...ir.functor import Mutator, pre_order, renew_defs_in, substitute, vars_used
@@ -83,9 +83,13 @@ def _check_threads(realize: BlockRealize, reducing: list[For]) -> None:
     for loop in reducing:
         if loop.thread_binding is not None:
             name, tag = realize.block.name_hint, loop.thread_binding.thread_tag
-            raise UnsupportedError(
-                f"block {name} is reduced by the threads of {tag} (loop `{loop.loop_var.name}`): reductions "
-                "across threads are not lowered yet; use rfactor and bind the loop that it makes"
+            how = (
+                "run tir.transform.UnifyThreadBinding() and LowerCrossThreadReduction() before LowerInitBlock()"
+                if tag.startswith("threadIdx")
+                else "they run at once and do not wait for each other; bind a loop that is not reduced"
+            )
+            raise LoweringError(
+                f"block {name} is reduced by the threads of {tag} (loop `{loop.loop_var.name}`): {how}"
             )
 
 

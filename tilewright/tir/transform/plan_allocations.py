@@ -6,10 +6,10 @@ from typing import Any
 
 from ...arith import Analyzer
 from ...ir.buffer import Buffer
-from ...ir.expr import BufferLoad, PrimExpr
+from ...ir.expr import BufferLoad, PrimExpr, Range, Var
 from ...ir.function import PrimFunc
 from ...ir.functor import Mutator
-from ...ir.stmt import Block, BlockRealize, BufferStore, For, Stmt
+from ...ir.stmt import Block, BlockRealize, BufferStore, For, ForKind, Stmt
 from ..analysis.carried import reads_are_covered, uses_under
 
 __all__ = ["access_sites", "plan_buffer_allocation"]
@@ -81,17 +81,32 @@ def _deepest(
     """As much of the path as the buffer can go down from its block: each iteration may have its own."""
     ana = Analyzer()
     below = False
+    together: dict[Var, Range] = {}  # threads that see one and the same buffer
     for i, n in enumerate(path):
         if isinstance(n, For):
-            if below:
+            if buffer.scope().startswith("shared") and _is_thread(n):
+                together[n.loop_var] = Range.from_min_extent(n.min, n.extent)
+            elif below and not _apart(n):
                 if n not in uses:
                     uses[n] = uses_under(n)
                 found = uses[n].get(buffer)
-                if not found or not reads_are_covered(n, found, ana):
+                if not found or not reads_are_covered(n, [u.widened(together) for u in found], ana):
                     return path[:i]
             ana.bind_loop(n.loop_var, n.min, n.extent)
         below = below or n is owner
     return path
+
+
+def _apart(n: For) -> bool:
+    """Whether the iterations of a loop run at once and pass nothing on: of a buffer that is used inside only,
+    each reads what it wrote itself."""
+    if n.thread_binding is not None:
+        return n.thread_binding.thread_tag.startswith("blockIdx")
+    return n.kind is ForKind.PARALLEL
+
+
+def _is_thread(n: For) -> bool:
+    return n.thread_binding is not None and n.thread_binding.thread_tag.startswith("threadIdx")
 
 
 class _Place(Mutator):

@@ -215,7 +215,10 @@ class _Scan(Visitor):
     def kernel_scope(self, n: AttrStmt | For) -> None:
         if self.kernel is None:
             scope = _Scope(n)
+            # What lies outside is in use by some thread until the last one ends.
+            loop = self.begin_loop()
             self.in_scope(n, scope, scope)
+            self.end_loop(loop)
         elif self.leading:
             self.visit(n.body)  # one more axis of the same kernel
         else:

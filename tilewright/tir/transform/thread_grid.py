@@ -16,6 +16,7 @@ from ...ir.expr import (
     NE,
     Add,
     And,
+    Call,
     FloorDiv,
     FloorMod,
     IntImm,
@@ -30,10 +31,12 @@ from ...ir.expr import (
     const,
 )
 from ...ir.functor import pre_order
+from ...ir.op import Op
 from ...ir.ops import add, sub
 
 __all__ = ["ThreadGrid"]
 
+_LIKELY = Op.get("tir.likely")
 _MOST = 2048  # threads that are looked at one by one
 _OPS: dict[type, Callable[[int, int], int]] = {
     Add: lambda a, b: a + b,
@@ -143,6 +146,8 @@ class ThreadGrid:
         if isinstance(e, Not):
             inner = self.values(e.a)
             return None if inner is None else [not v for v in inner]
+        if isinstance(e, Call) and e.op is _LIKELY:
+            return self.values(e.args[0])
         op = _OPS.get(e.__class__)
         if op is None:
             return None

@@ -28,7 +28,7 @@ from ...ir.expr import (
 from ...ir.function import PrimFunc
 from ...ir.functor import pre_order, substitute
 from ...ir.op import Op
-from ...ir.ops import add, greater, logical_not, mul, sub
+from ...ir.ops import add, conjuncts, greater, logical_not, mul, sub
 from ...ir.stmt import (
     AttrStmt,
     BufferStore,
@@ -47,6 +47,7 @@ from .thread_grid import ThreadGrid
 
 __all__ = ["thread_sync"]
 
+_LIKELY = Op.get("tir.likely")
 _SYNC, _ACCESS_PTR = Op.get("tir.tvm_storage_sync"), Op.get("tir.tvm_access_ptr")
 
 
@@ -260,7 +261,7 @@ class _Sync:
         found: list[_Access] = []
         for condition, body in cases:
             found += self.accesses(condition)
-            self.conditions = (*held, condition)
+            self.conditions = (*held, *_parts(self.expanded(condition)))
             part = self.go(body, ()) if isinstance(n, IfThenElse) else self.turns(n, body, var)
             if part.stmt is not body and part.stmt is not n:
                 raise LoweringError(
@@ -433,6 +434,14 @@ def _gap(steps: list[tuple[int, int | None]]) -> float:
             least = min(least, c - reach)
         reach += c * (n - 1)
     return max(least, 0)
+
+
+def _parts(condition: PrimExpr) -> list[PrimExpr]:
+    """The conditions that must all hold."""
+    if isinstance(condition, Call) and condition.op is _LIKELY:
+        return _parts(condition.args[0])
+    parts = conjuncts(condition)
+    return parts if len(parts) == 1 else [c for p in parts for c in _parts(p)]
 
 
 def _vars(e: Any) -> list[Var]:

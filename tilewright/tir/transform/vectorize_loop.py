@@ -2,19 +2,31 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from ...arith import Analyzer
+from ...ir.equal import structural_equal
 from ...ir.errors import LoweringError
 from ...ir.expr import (
+    GE,
+    GT,
+    LE,
+    LT,
+    Add,
+    And,
     Broadcast,
     BufferLoad,
     Call,
     Cast,
     Let,
+    Max,
+    Min,
+    Mul,
     PrimExpr,
     Ramp,
     Select,
+    Shuffle,
     Var,
     const,
     const_value,
@@ -22,7 +34,8 @@ from ...ir.expr import (
 from ...ir.function import PrimFunc
 from ...ir.functor import Mutator, pre_order, renew_defs_in, substitute, uses_var
 from ...ir.op import Op
-from ...ir.ops import BINARY, add, mul, sub
+from ...ir.ops import BINARY, add, conjuncts, logical_not, mul, sub
+from ...ir.ops import all as all_of
 from ...ir.stmt import (
     Allocate,
     AssertStmt,
@@ -40,9 +53,13 @@ from ...ir.stmt import (
     stmt_list,
 )
 from ..analysis.effects import has_effect
+from . import transpose_lanes
 
 __all__ = ["vectorize_loop"]
 
+# A serial loop with this annotation reduces over lanes, and may combine them in any order.
+LANES = "reduce_lanes"
+_COMBINES = (Add, Mul, Min, Max)
 _IF, _LIKELY = Op.get("tir.if_then_else"), Op.get("tir.likely")
 
 
@@ -52,7 +69,8 @@ def vectorize_loop(func: PrimFunc, *, enable: bool = True) -> PrimFunc:
         for i in vectorized(4):
             A[j * 4 + i] = B[i]       ->     A[j * 4:j * 4 + 4] = B[0:4]
 
-    Statements that cannot be vectors (a condition or a call that differs between lanes) stay a loop.
+    Under a condition that differs between lanes, such as the end of the last tile, loads and stores get it as
+    their predicate. Statements that cannot be vectors (a call with an effect, a sum over lanes) stay a loop.
     With `enable=False` the loops become serial ones.
     Needs: flat loops. Gives: no loop of kind VECTORIZED.
     """
@@ -64,8 +82,15 @@ class _Vectorize(Mutator):
         self.enable = enable
 
     def visit_For(self, n: For) -> Stmt:
+        if transpose_lanes.KEY in n.annotations:
+            made = transpose_lanes.transposed(n) if self.enable else None
+            if made is not None:
+                return made
+            n = n.replace(annotations={k: v for k, v in n.annotations.items() if k != transpose_lanes.KEY})
         body = self.visit(n.body)
         if n.kind is not ForKind.VECTORIZED:
+            if LANES in n.annotations:
+                return self.over_lanes(n, body)
             return n if body is n.body else n.replace(body=body)
         lanes = const_value(n.extent)
         serial = n.replace(kind=ForKind.SERIAL, body=body)
@@ -82,6 +107,55 @@ class _Vectorize(Mutator):
             return substitute(body, {n.loop_var: n.min})
         return _Lanes(n.loop_var, n.min, int(lanes)).statement(body)
 
+    def over_lanes(self, n: For, body: Stmt) -> Stmt:
+        """A loop whose reduction may be regrouped: halves of a vector are combined until one lane is left."""
+        notes = {k: v for k, v in n.annotations.items() if k != LANES}
+        plain = n.replace(body=body, annotations=notes)
+        lanes = const_value(n.extent)
+        if not self.enable or lanes is None or lanes < 2 or not isinstance(body, BufferStore):
+            return plain
+        value, place = body.value, body.indices
+        if not isinstance(value, _COMBINES) or any(uses_var(i, lambda v: v is n.loop_var) for i in place):
+            return plain
+        held, each = value.a, value.b
+        if not (isinstance(held, BufferLoad) and structural_equal(held, BufferLoad(body.buffer, place))):
+            return plain
+        vector = _Lanes(n.loop_var, n.min, int(lanes))
+        try:
+            wide = vector.widen(vector.visit(each), int(lanes))
+        except _Scalar:
+            return plain
+        combine = BINARY[value.__class__]
+        steps: list[tuple[Var, PrimExpr]] = []
+        while wide.dtype.lanes > 1:
+            size = wide.dtype.lanes
+            name = Var(f"lanes_{size}", wide.dtype)
+            steps.append((name, wide))
+            half = size // 2
+            low = _picked(name, range(half))
+            wide = combine(low, _picked(name, range(half, 2 * half)))
+            if size % 2:
+                wide = _with_last(wide, _picked(name, range(size - 1, size)), combine)
+        made: Stmt = BufferStore(body.buffer, combine(held, wide), place, span=body.span)
+        for name, expr in reversed(steps):
+            made = LetStmt(name, expr, made)
+        return made
+
+
+def _picked(vector: PrimExpr, lanes: range) -> PrimExpr:
+    return Shuffle((vector,), tuple([const(i, "int32") for i in lanes]))
+
+
+def _with_last(wide: PrimExpr, last: PrimExpr, combine: Callable[[Any, Any], PrimExpr]) -> PrimExpr:
+    """The odd lane goes into the first one."""
+    if wide.dtype.lanes == 1:
+        return combine(wide, last)
+    name = Var("odd", wide.dtype)
+    first = combine(_picked(name, range(1)), last)
+    lanes = [_picked(name, range(i, i + 1)) for i in range(1, wide.dtype.lanes)]
+    order = tuple([const(i, "int32") for i in range(wide.dtype.lanes)])
+    return Let(name, wide, Shuffle((first, *lanes), order))
+
 
 class _Scalar(Exception):
     """This statement cannot be vectorised."""
@@ -94,11 +168,14 @@ class _Lanes(Mutator):
         self.var, self.low, self.lanes = var, low, lanes
         self.ramp = Ramp(low, const(1, low.dtype), lanes)
         self.lets: dict[Var, Var] = {}
+        self.mask: PrimExpr | None = None
         self.ana = Analyzer()
 
     # -- statements ------------------------------------------------------------------------
     def statement(self, s: Stmt) -> Stmt:
         if not self.varies(s):
+            if self.mask is not None:
+                raise _Scalar  # whether any lane does it is not known
             return s if _idempotent(s) else self.scalar_loop(s)
         parts = stmt_list(s)
         if len(parts) > 1:
@@ -107,11 +184,11 @@ class _Lanes(Mutator):
             # Lane by lane and statement by statement is the same if lanes are independent, as a
             # vectorised loop promises.
             return seq(*[self.statement(p) for p in parts])
-        saved = dict(self.lets)
+        saved, mask = dict(self.lets), self.mask
         try:
             return self.visit(s)
         except _Scalar:
-            self.lets = saved
+            self.lets, self.mask = saved, mask
             return self.scalar_loop(s)
 
     def shared_between(self, parts: list[Stmt]) -> bool:
@@ -132,7 +209,9 @@ class _Lanes(Mutator):
         return False
 
     def scalar_loop(self, s: Stmt) -> Stmt:
-        if any(v in self.lets for v in (m for m in pre_order(s) if isinstance(m, Var))):
+        if self.mask is not None or any(
+            v in self.lets for v in (m for m in pre_order(s) if isinstance(m, Var))
+        ):
             raise _Scalar
         loop = For(self.var, self.low, const(self.lanes, self.low.dtype), ForKind.SERIAL, s)
         return renew_defs_in(loop)
@@ -151,9 +230,48 @@ class _Lanes(Mutator):
 
     def visit_IfThenElse(self, n: IfThenElse) -> Stmt:
         if self.varies(n.condition):
-            raise _Scalar
+            return self.masked(n)
         else_case = None if n.else_case is None else self.statement(n.else_case)
         return IfThenElse(n.condition, self.statement(n.then_case), else_case)
+
+    def masked(self, n: IfThenElse) -> Stmt:
+        """A condition that differs between lanes: what is under it touches memory only in lanes where it holds.
+
+        What all lanes share (the rows of a tile whose columns end) is read if the first or the last lane takes
+        part, whichever does so when any does.
+        """
+        parts = conjuncts(_without_likely(n.condition))
+        same = [c for c in parts if not self.varies(c)]
+        differ = [c for c in parts if self.varies(c)]
+        if n.else_case is not None or len(differ) != 1:
+            raise _Scalar
+        if any(isinstance(m, BufferLoad) for m in pre_order(n.condition)):
+            raise _Scalar
+        if any(
+            isinstance(m, BufferStore) and _may_trap(m.value, lambda _: True) for m in pre_order(n.then_case)
+        ):
+            raise _Scalar
+        some = self.some_lane(differ[0])
+        held, self.mask = self.mask, self.narrowed(self.visit(differ[0]))
+        then = self.statement(n.then_case)
+        self.mask = held
+        return IfThenElse(self.ana.simplify(all_of(*same, some)), then)
+
+    def narrowed(self, condition: PrimExpr) -> PrimExpr:
+        """The mask of lanes that are in the present one and fulfil `condition`."""
+        return condition if self.mask is None else all_of(self.mask, condition)
+
+    def some_lane(self, condition: PrimExpr) -> PrimExpr:
+        """A condition that holds if and only if `condition`, a comparison, does in some lane."""
+        if not isinstance(condition, (LT, LE, GT, GE)):
+            raise _Scalar
+        room = self.visit(sub(condition.b, condition.a))
+        step = const_value(room.stride) if isinstance(room, Ramp) else None
+        if step is None:
+            raise _Scalar
+        falls = (step < 0) == isinstance(condition, (LT, LE))
+        lane = self.low if falls else add(self.low, const(self.lanes - 1, self.low.dtype))
+        return substitute(condition, {self.var: lane})
 
     def visit_While(self, n: While) -> Stmt:
         raise _Scalar
@@ -193,10 +311,13 @@ class _Lanes(Mutator):
             raise _Scalar
         index, value = self.visit(n.indices[0]), self.visit(n.value)
         apart = isinstance(index, Ramp) and const_value(index.stride)
+        if n.predicate is not None:
+            raise _Scalar
         if not apart and any(isinstance(m, BufferLoad) and m.buffer is n.buffer for m in pre_order(n.value)):
             raise _Scalar  # lanes may update one element in turn
         lanes = max(index.dtype.lanes, value.dtype.lanes)
-        return BufferStore(n.buffer, self.widen(value, lanes), (self.widen(index, lanes),), span=n.span)
+        mask = None if self.mask is None else self.widen(self.mask, lanes)
+        return BufferStore(n.buffer, self.widen(value, lanes), (self.widen(index, lanes),), mask, span=n.span)
 
     def visit_Evaluate(self, n: Evaluate) -> Stmt:
         value = n.value
@@ -270,9 +391,10 @@ class _Lanes(Mutator):
         index = self.visit(n.indices[0])
         if index is n.indices[0]:
             return n
-        if n.indices[0].dtype.lanes > 1:
+        if n.indices[0].dtype.lanes > 1 or n.predicate is not None:
             raise _Scalar
-        return n.replace(indices=(index,))
+        mask = None if self.mask is None else self.widen(self.mask, index.dtype.lanes)
+        return n.replace(indices=(index,), predicate=mask)
 
     def visit_Ramp(self, n: Ramp) -> PrimExpr:
         if self.varies(n):
@@ -304,9 +426,14 @@ class _Lanes(Mutator):
                 lanes = max(a.dtype.lanes, b.dtype.lanes)
                 a, b = self.widen(a, lanes), self.widen(b, lanes)
                 return Call(a.dtype, op, (condition, a, b))
-            if any(_may_trap(side) for side in n.args[1:]):
+            if any(_may_trap(side, lambda load: self.varies(load.indices[0])) for side in n.args[1:]):
                 raise _Scalar
-            return self.select(condition, self.visit(n.args[1]), self.visit(n.args[2]))
+            held, sides = self.mask, []
+            for side_taken, side in ((condition, n.args[1]), (logical_not(condition), n.args[2])):
+                self.mask = self.narrowed(side_taken)
+                sides.append(self.visit(side))
+                self.mask = held
+            return self.select(condition, *sides)
         if op is _LIKELY:
             inner = self.visit(n.args[0])
             return inner if inner.dtype.lanes > 1 else Call(inner.dtype, op, (inner,))
@@ -352,10 +479,19 @@ def _linear(kind: str, a: PrimExpr, b: PrimExpr) -> PrimExpr | None:
     return None
 
 
-def _may_trap(e: PrimExpr) -> bool:
-    """Whether evaluating it where it is not wanted may fault: a load, a division, an unknown call."""
+def _without_likely(e: PrimExpr) -> PrimExpr:
+    if isinstance(e, Call) and e.op is _LIKELY:
+        return _without_likely(e.args[0])
+    return e.map_children(_without_likely) if isinstance(e, And) else e
+
+
+def _may_trap(e: PrimExpr, guarded: Callable[[BufferLoad], bool] = lambda load: False) -> bool:
+    """Whether evaluating it where it is not wanted may fault: a load, a division, an unknown call.
+
+    Loads that are `guarded` get a predicate.
+    """
     for m in pre_order(e):
-        if isinstance(m, BufferLoad):
+        if isinstance(m, BufferLoad) and not guarded(m):
             return True
         if m.__class__.__name__ in ("Div", "Mod", "FloorDiv", "FloorMod") and not m.dtype.is_float:
             if not const_value(m.b):

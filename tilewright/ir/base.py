@@ -1,0 +1,107 @@
+"""Nodes by name, and other classic names of `ir` and `ir.base` that few programs need."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from ..runtime.object_path import ObjectPath
+from ..runtime.registry import get_global_func
+from .equal import assert_structural_equal, first_mismatch, structural_equal, structural_hash
+from .errors import TVMError, near_matches
+from .node import Node
+from .op import Op, register_op
+from .serialize import load_json, node_classes, save_json
+from .span import Span
+
+__all__ = [
+    "EnvFunc",
+    "Node",
+    "Span",
+    "assert_structural_equal",
+    "get_first_structural_mismatch",
+    "load_json",
+    "make_node",
+    "register_op_attr",
+    "save_json",
+    "structural_equal",
+    "structural_hash",
+]
+
+
+def make_node(type_key: str, **kwargs: Any) -> Any:
+    """A node by the name of its class and the names of its fields: `make_node("tir.Add", a=x, b=1)`."""
+    name = type_key.rpartition(".")[2]
+    if name == "DictAttrs":
+        return dict(kwargs)
+    cls = node_classes().get(name)
+    if cls is None:
+        raise TVMError(f"make_node({type_key!r}): there is no such node{near_matches(name, node_classes())}")
+    fields = getattr(cls, "_fields", ())
+    unknown = [k for k in kwargs if fields and k not in (*fields, "span")]
+    if unknown:
+        raise TypeError(
+            f"make_node({type_key!r}): {name} has no field {unknown[0]!r}; its fields are {', '.join(fields)}"
+        )
+    try:
+        return cls(**kwargs)
+    except TypeError as error:
+        raise TypeError(f"make_node({type_key!r}): {error}") from None
+
+
+def get_first_structural_mismatch(
+    lhs: Any, rhs: Any, map_free_vars: bool = False
+) -> tuple[ObjectPath, ObjectPath] | None:
+    """The paths in both programs to the first place where they differ, or None."""
+    found = first_mismatch(lhs, rhs, map_free_vars)
+    if found is None:
+        return None
+    path = ObjectPath.parse(found.path_text)
+    return path, path
+
+
+def register_op_attr(op_name: str, attr_key: str, value: Any = None, level: int = 10) -> Any:
+    """Give an operator an attribute; without a value, as a decorator of the function that is the value."""
+
+    def register(given: Any) -> Any:
+        try:
+            op = Op.get(op_name)
+        except ValueError:
+            op = register_op(op_name)
+        op.set_attr(attr_key, given, level)
+        return given
+
+    return register(value) if value is not None else register
+
+
+class EnvFunc:
+    """A function of this process by its name: what is saved of it is the name."""
+
+    __slots__ = ("_function", "name")
+
+    def __init__(self, name: str, function: Callable[..., Any]) -> None:
+        self.name, self._function = name, function
+
+    @staticmethod
+    def get(name: str) -> EnvFunc:
+        """The function registered under a name."""
+        found = get_global_func(name, allow_missing=True)
+        if found is None:
+            raise TVMError(f"EnvFunc.get({name!r}): no function is registered under this name")
+        return EnvFunc(name, found)
+
+    @property
+    def func(self) -> Callable[..., Any]:
+        return self._function
+
+    def __call__(self, *args: Any) -> Any:
+        return self._function(*args)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, EnvFunc) and other.name == self.name
+
+    def __hash__(self) -> int:
+        return hash(self.name)
+
+    def __repr__(self) -> str:
+        return f"EnvFunc({self.name!r})"

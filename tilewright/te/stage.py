@@ -1,0 +1,512 @@
+"""How one operation is computed: a stage of a `te.Schedule`, which records calls and replays them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from ..ir.dtype import DataType
+from ..ir.errors import ScheduleError
+from ..ir.expr import IterVar, PrimExpr, Range, Var, const_value, convert
+from ..ir.functor import undefined_vars
+from ..ir.ops import ceildiv, mul
+from ..ir.span import Span, user_span
+from ..ir.stmt import For
+from ..tir.schedule import BlockRV, LoopRV
+from ..tir.schedule import Schedule as TirSchedule
+from ..tir.schedule import loops as tir_loops
+from ..tir.schedule.index_map import IndexMap
+from ..tir.schedule.marks import thread_of
+from ..tir.schedule.tensorize import tensorize_declared
+from .tensor import BaseComputeOp, Operation, ScanOp, Tensor
+from .tensor_intrin import TensorIntrin
+
+if TYPE_CHECKING:
+    from .schedule import Replay, Schedule
+
+__all__ = ["Group", "Stage", "StageOp", "Step", "blamed", "fresh_axes"]
+
+
+class StageOp(BaseComputeOp):
+    """What a stage computes after caching or factoring took it apart: axes to schedule, without a rule."""
+
+    __slots__ = ("dtypes", "shape")
+    kind = "te.stage"
+
+    def __init__(
+        self,
+        name: str,
+        tensors: Sequence[Tensor],
+        axis: Sequence[IterVar],
+        reduce_axis: Sequence[IterVar],
+        inputs: Sequence[Tensor],
+    ) -> None:
+        super().__init__(name, tensors[0].op.tag, tensors[0].op.attrs)
+        self._axis, self._reduce_axis = tuple(axis), tuple(reduce_axis)
+        self.shape, self.dtypes = tuple(iv.dom.extent for iv in axis), tuple(t.dtype for t in tensors)
+        self.input_tensors = tuple(inputs)
+
+    @property
+    def num_outputs(self) -> int:
+        return len(self.dtypes)
+
+    def output_shape(self, index: int) -> tuple[PrimExpr, ...]:
+        return self.shape
+
+    def output_dtype(self, index: int) -> DataType:
+        return self.dtypes[index]
+
+
+def fresh_axes(axes: Sequence[IterVar]) -> list[IterVar]:
+    return [IterVar(iv.dom, Var(iv.var.name, iv.var.dtype), iv.iter_type) for iv in axes]
+
+
+class Step:
+    """One line of a schedule: what was called on a stage, with the axes that it takes and gives."""
+
+    __slots__ = ("args", "kind", "outputs", "span")
+
+    def __init__(self, kind: str, args: tuple[Any, ...], outputs: tuple[IterVar, ...] = ()) -> None:
+        self.kind, self.args, self.outputs = kind, args, outputs
+        self.span: Span | None = user_span()
+
+
+@contextmanager
+def blamed(span: Span | None) -> Iterator[None]:
+    """A refusal inside names the line that asked for the step, not the one that lowers the schedule."""
+    try:
+        yield
+    except ScheduleError as err:
+        if hasattr(err, "place") and span is not None:
+            err.place = span
+        raise
+
+
+class Group:
+    """Stages that are computed at one place, each of them unless it has a place of its own."""
+
+    def __init__(self, schedule: Schedule, stages: Sequence[Stage]) -> None:
+        self.schedule, self.stages = schedule, list(stages)
+        self.group: Group | None = None
+        self.attach: tuple[Stage, IterVar] | None = None
+        self.place: Span | None = None
+
+    def compute_at(self, parent: Stage, scope: IterVar) -> None:
+        """Compute all of them inside a loop of their consumer."""
+        if not isinstance(parent, Stage):
+            raise ScheduleError("a group's compute_at takes a stage (s[C]) and one of its loops")
+        parent._leaf(scope, "compute_at")
+        if parent in self.stages:
+            raise ScheduleError(
+                f"{self!r}.compute_at: {parent.op.name} is itself in the group\n  at {user_span()}"
+            )
+        self.attach, self.place = (parent, scope), user_span()
+
+    def compute_root(self) -> None:
+        """Compute them at the root."""
+        self.attach = None
+
+    def __repr__(self) -> str:
+        return f"group({', '.join(s.op.name for s in self.stages)})"
+
+
+class Stage:
+    """How one operation is computed. Calls are recorded and carried out when the schedule is lowered."""
+
+    def __init__(self, schedule: Schedule, op: Operation, is_output: bool) -> None:
+        self.op = self.origin_op = op
+        self.schedule, self.is_output = schedule, is_output
+        axes = [*op.axis, *op.reduce_axis] if isinstance(op, BaseComputeOp) else []
+        if isinstance(op, ScanOp):
+            axes = [op.scan_axis]
+        self.root_iter_vars: list[IterVar] = list(axes)
+        self.all_iter_vars: list[IterVar] = list(axes)
+        self.leaf_iter_vars: list[IterVar] = list(axes)
+        self.relations: list[Step] = []
+        self.iter_var_attrs: dict[IterVar, str] = {}
+        self.scope = ""
+        self.group: Group | None = None
+        self.env: list[IterVar] = []  # the thread axes around a scan
+        self.store_predicate: tuple[PrimExpr, Span | None] | None = None
+        self.attach: tuple[Stage, IterVar] | None = None
+        self.inlined = False
+        self.at_root = False  # whether it was said that it is computed there
+        self.tensorized: list[Step] = []  # axes handed to the hardware
+        self.settings: list[Step] = []  # about the buffer that it fills
+        self.place: Span | None = None  # where it was said where the stage is computed
+
+    # -- axes ----------------------------------------------------------------------------------
+    def _leaf(self, axis: Any, call: str) -> IterVar:
+        if not isinstance(axis, IterVar):
+            raise ScheduleError(f"s[{self.op.name}].{call}: {axis!r} is no axis\n  at {user_span()}")
+        if not any(axis is leaf for leaf in self.leaf_iter_vars):
+            names = ", ".join(iv.var.name for iv in self.leaf_iter_vars) or "none"
+            why = (
+                "it was split or fused" if any(axis is iv for iv in self.all_iter_vars) else "it is another's"
+            )
+            raise ScheduleError(
+                f"s[{self.op.name}].{call}: axis `{axis.var.name}` is not a loop of this stage ({why})\n"
+                f"  at {user_span()}\n\n  hint: the loops are {names}"
+            )
+        return axis
+
+    def _position(self, axis: IterVar) -> int:
+        return next(i for i, leaf in enumerate(self.leaf_iter_vars) if leaf is axis)
+
+    def _new_axis(self, name: str, extent: PrimExpr, like: IterVar) -> IterVar:
+        made = IterVar(Range.from_min_extent(0, extent), Var(name, like.var.dtype), like.iter_type)
+        self.all_iter_vars.append(made)
+        return made
+
+    def split(
+        self,
+        parent: IterVar,
+        factor: Any = None,
+        nparts: Any = None,
+        disable_predication: bool = False,
+    ) -> tuple[IterVar, IterVar]:
+        """Split an axis by the size of the inner part (`factor`) or by the number of parts (`nparts`)."""
+        if (factor is None) == (nparts is None):
+            raise ValueError(f"s[{self.op.name}].split takes either factor or nparts, one of both")
+        self._leaf(parent, "split")
+        size = convert(factor if factor is not None else nparts)
+        value = const_value(size)
+        if not (size.dtype.is_int or size.dtype.is_uint) or (value is not None and value < 1):
+            raise ValueError(
+                f"s[{self.op.name}].split: the {'factor' if nparts is None else 'nparts'} is {size}; "
+                "it must be a whole number from 1 on"
+            )
+        whole = parent.dom.extent
+        rest = ceildiv(whole, size)
+        outer_size, inner_size = (rest, size) if factor is not None else (size, rest)
+        outer = self._new_axis(f"{parent.var.name}_outer", outer_size, parent)
+        inner = self._new_axis(f"{parent.var.name}_inner", inner_size, parent)
+        at = self._position(parent)
+        self.leaf_iter_vars[at : at + 1] = [outer, inner]
+        factors = [None, size] if factor is not None else [size, None]
+        self.relations.append(Step("split", (parent, factors, disable_predication), (outer, inner)))
+        return outer, inner
+
+    def fuse(self, *args: IterVar) -> IterVar:
+        """Fuse neighbouring axes, outermost first."""
+        if len(args) < 1:
+            raise ValueError(f"s[{self.op.name}].fuse takes at least one axis")
+        for axis in args:
+            self._leaf(axis, "fuse")
+        first = self._position(args[0])
+        for i, axis in enumerate(args):
+            if self._position(axis) != first + i:
+                raise ScheduleError(
+                    f"s[{self.op.name}].fuse: `{axis.var.name}` does not stand directly inside "
+                    f"`{args[i - 1].var.name}`\n  at {user_span()}\n\n"
+                    "  hint: reorder them to be adjacent, outermost first"
+                )
+        if len(args) == 1:
+            return args[0]
+        size: PrimExpr = args[0].dom.extent
+        for axis in args[1:]:
+            size = mul(size, axis.dom.extent)
+        name = "_".join(axis.var.name for axis in args) + "_fused"
+        kinds = {axis.iter_type for axis in args}
+        if len(kinds) > 1:
+            raise ScheduleError(
+                f"s[{self.op.name}].fuse: `{args[0].var.name}` is spatial and another one is a reduction; "
+                f"only axes of one kind can be fused\n  at {user_span()}"
+            )
+        fused = self._new_axis(name, size, args[0])
+        self.leaf_iter_vars[first : first + len(args)] = [fused]
+        self.relations.append(Step("fuse", args, (fused,)))
+        return fused
+
+    def reorder(self, *args: IterVar) -> None:
+        """Put axes into the given order; those not named keep their places."""
+        for axis in args:
+            self._leaf(axis, "reorder")
+        if len({id(a) for a in args}) != len(args):
+            raise ScheduleError(f"s[{self.op.name}].reorder: an axis is named twice\n  at {user_span()}")
+        places = sorted(self._position(a) for a in args)
+        for place, axis in zip(places, args, strict=True):
+            self.leaf_iter_vars[place] = axis
+        self.relations.append(Step("reorder", args))
+
+    def tile(
+        self, x_parent: IterVar, y_parent: IterVar, x_factor: Any, y_factor: Any
+    ) -> tuple[IterVar, IterVar, IterVar, IterVar]:
+        """Split two axes and put the inner parts inside both outer ones."""
+        held = list(self.leaf_iter_vars), list(self.all_iter_vars), list(self.relations)
+        try:
+            x_outer, x_inner = self.split(x_parent, factor=x_factor)
+            y_outer, y_inner = self.split(y_parent, factor=y_factor)
+            self.reorder(x_outer, y_outer, x_inner, y_inner)
+        except BaseException:  # as a whole or not at all
+            self.leaf_iter_vars, self.all_iter_vars, self.relations = held
+            raise
+        return x_outer, y_outer, x_inner, y_inner
+
+    # -- marks ---------------------------------------------------------------------------------
+    def _mark(self, kind: str, axis: IterVar, *more: Any) -> None:
+        self._leaf(axis, kind)
+        self.relations.append(Step(kind, (axis, *more)))
+        self.iter_var_attrs[axis] = kind
+
+    def vectorize(self, var: IterVar) -> None:
+        """Run an axis as the lanes of vectors."""
+        self._mark("vectorize", var)
+
+    def parallel(self, var: IterVar) -> None:
+        """Run an axis on several cores."""
+        self._mark("parallel", var)
+
+    def unroll(self, var: IterVar) -> None:
+        """Write an axis's iterations one after the other."""
+        self._mark("unroll", var)
+
+    def bind(self, ivar: IterVar, thread_ivar: IterVar) -> None:
+        """Give an axis to the threads of an axis of the GPU."""
+        if not isinstance(thread_ivar, IterVar) or not thread_ivar.thread_tag:
+            raise ScheduleError(
+                f"s[{self.op.name}].bind takes a te.thread_axis, not {thread_ivar!r}\n  at {user_span()}"
+            )
+        self._mark("bind", ivar, thread_ivar.thread_tag)
+        self.schedule.threads[thread_ivar.var] = thread_ivar
+
+    def env_threads(self, threads: Any) -> None:
+        """Let the threads of some axes live around all steps of a scan, in which its stages share them out."""
+        given = list(threads) if isinstance(threads, (list, tuple)) else [threads]
+        if not isinstance(self.op, ScanOp):
+            raise ScheduleError(
+                f"s[{self.op.name}].env_threads: {self.op.name} is no scan, and only a scan has steps that "
+                f"threads can live around\n  at {user_span()}\n\n  hint: bind its loops"
+            )
+        for axis in given:
+            if not isinstance(axis, IterVar) or not axis.thread_tag:
+                raise ScheduleError(
+                    f"s[{self.op.name}].env_threads takes te.thread_axis axes, not {axis!r}\n  at {user_span()}"
+                )
+        self.env, self.place = given, user_span()
+
+    def set_store_predicate(self, predicate: Any) -> None:
+        """Say which of the threads that share its result stores it: `thread_x.var.equal(0)`."""
+        self.store_predicate = (convert(predicate), user_span())
+
+    def tensorize(self, var: IterVar, tensor_intrin: TensorIntrin) -> None:
+        """Let an instruction of the hardware do an axis and all that is inside it."""
+        if not isinstance(tensor_intrin, TensorIntrin):
+            raise ScheduleError(
+                f"s[{self.op.name}].tensorize takes what te.decl_tensor_intrin gave, not {tensor_intrin!r}"
+            )
+        self._leaf(var, "tensorize")
+        self.tensorized.append(Step("tensorize", (var, tensor_intrin)))
+        self.iter_var_attrs[var] = "tensorize"
+
+    def pragma(self, var: IterVar, pragma_type: str, pragma_value: Any = None) -> None:
+        """Say something about an axis that later stages read, such as auto_unroll_max_step."""
+        if pragma_type in ("vectorize", "unroll", "parallel"):
+            self._mark(pragma_type, var)
+            return
+        self._leaf(var, "pragma")
+        value = 1 if pragma_value is None else pragma_value
+        self.relations.append(Step("annotate", (var, f"pragma_{pragma_type}", value)))
+
+    # -- place ---------------------------------------------------------------------------------
+    @property
+    def attach_type(self) -> int:
+        """1 at the root, 2 inlined, 4 under a loop of another stage."""
+        return 2 if self.inlined else 1 if self.attach is None else 4
+
+    def compute_at(self, parent: Stage, scope: IterVar) -> None:
+        """Compute it inside a loop of its consumer."""
+        if not isinstance(parent, Stage):
+            raise ScheduleError(f"s[{self.op.name}].compute_at takes a stage (s[C]) and one of its loops")
+        parent._leaf(scope, "compute_at")
+        if self.is_output:
+            raise ScheduleError(
+                f"s[{self.op.name}].compute_at: {self.op.name} is an output of the schedule, which is "
+                f"computed at the root\n  at {user_span()}"
+            )
+        self.attach, self.inlined, self.place = (parent, scope), False, user_span()
+
+    def compute_inline(self) -> None:
+        """Compute its elements where they are read."""
+        if self.is_output:
+            raise ScheduleError(
+                f"s[{self.op.name}].compute_inline: {self.op.name} is an output of the schedule, which must "
+                f"be stored\n  at {user_span()}"
+            )
+        self.attach, self.inlined, self.place = None, True, user_span()
+
+    def prefetch(self, tensor: Tensor, var: IterVar, offset: Any) -> None:
+        """Ask for what an axis reads of a tensor `offset` iterations ahead."""
+        self._leaf(var, "prefetch")
+        ahead = const_value(convert(offset))
+        if ahead is None or ahead < 0:
+            raise ScheduleError(
+                f"s[{self.op.name}].prefetch: the offset must be a number from 0 on, not {offset}"
+            )
+        self.relations.append(Step("annotate", (var, f"prefetch_{tensor.op.name}", int(ahead))))
+
+    def attached(self) -> tuple[Stage, IterVar] | None:
+        """Where the stage is computed: at its own place, else at that of its group."""
+        group = self.group
+        while group is not None and self.attach is None and not self.at_root:
+            if group.attach is not None:
+                self.place = self.place or group.place
+                return group.attach
+            group = group.group
+        return self.attach
+
+    def compute_root(self) -> None:
+        """Compute it at the root, where every stage is unless it is attached."""
+        self.attach, self.inlined, self.at_root = None, False, True
+
+    def set_scope(self, scope: str) -> None:
+        """Put what it computes into another memory."""
+        self.scope = scope
+        self.settings.append(Step("set_scope", (0, scope)))
+
+    def storage_align(self, axis: IterVar, factor: int, offset: int) -> None:
+        """Let the stride of a dimension be a multiple of `factor`, plus `offset`."""
+        found = [i for i, iv in enumerate(self.op.axis) if iv is axis]
+        if not found:
+            raise ScheduleError(
+                f"s[{self.op.name}].storage_align: `{axis.var.name}` is no axis of {self.op.name}"
+            )
+        self.settings.append(Step("storage_align", (0, found[0], factor, offset)))
+
+    def double_buffer(self) -> None:
+        """Fill one copy of its buffer while the other is read."""
+        self.settings.append(Step("annotate", ("double_buffer_scope", 0)))
+
+    def rolling_buffer(self) -> None:
+        """Keep of what it computes only the window that its consumer still reads."""
+        self.settings.append(Step("rolling_buffer", (0,)))
+
+    def transform_layout(self, mapping: Callable[..., Any]) -> list[IterVar]:
+        """Lay what it computes out anew, and run over it in that order; gives the new axes."""
+        if self.relations:
+            raise ScheduleError(
+                f"s[{self.op.name}].transform_layout: the stage is scheduled already\n  at {user_span()}\n\n"
+                "  hint: call transform_layout first, then split, reorder and mark the new axes"
+            )
+        index_map = IndexMap.from_func(mapping, ndim=len(self.op.axis))
+        shape = index_map.map_shape([iv.dom.extent for iv in self.op.axis])
+        axes = [IterVar(Range(0, d), f"ax{i}", IterVar.DataPar) for i, d in enumerate(shape)]
+        reduced = list(self.op.reduce_axis)
+        self.root_iter_vars, self.all_iter_vars = [*axes, *reduced], [*axes, *reduced]
+        self.leaf_iter_vars = [*axes, *reduced]
+        count = len(self.op.axis)
+
+        def with_reduced(*at: Any) -> list[Any]:
+            made = index_map.map_indices(list(at[:count]))
+            return [*made, *at[count:]]
+
+        whole = index_map if not reduced else IndexMap.from_func(with_reduced, ndim=count + len(reduced))
+
+        def edit(r: Replay) -> None:
+            r.sch.transform_layout(r.blocks[self], ("write", 0), index_map)
+            r.sch.transform_block_layout(r.blocks[self], whole)
+
+        self.schedule._edits.append((user_span(), edit))
+        return axes
+
+    def __repr__(self) -> str:
+        return f"stage({self.op.name}, {[iv.var.name for iv in self.leaf_iter_vars]})"
+
+    # -- replay --------------------------------------------------------------------------------
+    def replay(self, sch: TirSchedule, block: BlockRV, handles: dict[IterVar, LoopRV]) -> None:
+        """Carry the recorded calls out on a `tir.Schedule` of the whole program."""
+        if self.inlined:
+            return
+        attach = self.attached()
+        if attach is not None:
+            parent, axis = attach
+            if axis not in handles:
+                raise ScheduleError(
+                    f"s[{self.op.name}].compute_at: {parent.op.name} has no loops of its own to compute it in "
+                    f"(it is inlined, or is computed before {self.op.name})\n  at {self.place}"
+                )
+            with blamed(self.place):
+                self._choose_memory(sch, block, handles[axis])
+                sch.compute_at(block, handles[axis], preserve_unit_loops=True)
+            loops = sch.get_loops(block)
+            loops = loops[len(loops) - len(self.root_iter_vars) :]
+        else:
+            loops = sch.get_loops(block)
+        handles.update(zip(self.root_iter_vars, loops, strict=False))
+        for step in self.relations:
+            with blamed(step.span):
+                self._carry_out(sch, step, handles)
+        for step in self.settings:
+            with blamed(step.span):
+                getattr(sch, step.kind)(block, *step.args)
+
+    def _choose_memory(self, sch: TirSchedule, block: BlockRV, loop: LoopRV) -> None:
+        """What is computed inside loops that are bound to threads lies in the memory of those threads, unless it
+        was said where: of each thread, or of all that fill it together."""
+        n = sch.loop(loop)
+        tags = [thread_of(x) for x in (n, *sch.state.index.ancestors(n)) if isinstance(x, For)]
+        own = [step.args[1] for step in self.relations if step.kind == "bind"]
+        if self.scope or not any(t.startswith(("threadIdx", "blockIdx")) for t in tags):
+            return
+        alone = any(t.startswith("threadIdx") for t in tags) and not any(
+            t.startswith("threadIdx") for t in own
+        )
+        for i in range(len(sch.get(block).writes)):
+            sch.set_scope(block, i, "local" if alone else "shared")
+
+    def replay_tensorize(self, sch: TirSchedule, handles: dict[IterVar, LoopRV]) -> None:
+        """Hand the tensorized axes over, when all loops of all stages are as they should be."""
+        for step in self.tensorized:
+            axis, intrin = step.args
+            with blamed(step.span):
+                tensorize_declared(sch, handles[axis], f"te.{intrin.name}", *intrin.forms())
+
+    def replay_env(self, sch: TirSchedule, handles: dict[IterVar, LoopRV]) -> None:
+        """Open the thread axes around the steps of a scan."""
+        assert isinstance(self.op, ScanOp)
+        for axis in reversed(self.env):
+            size = None if axis.dom is None else axis.dom.extent
+            with blamed(self.place):
+                made = sch.launch_around(handles[self.op.scan_axis], axis.thread_tag, size)
+            handles.setdefault(axis, made)
+
+    def check_store(self, sch: TirSchedule) -> None:
+        """Whether the threads that are to store can be those that do: one of those that share a result."""
+        if self.store_predicate is None:
+            return
+        predicate, span = self.store_predicate
+        known = self.schedule.threads
+        used = [v for v in undefined_vars(predicate) if v not in known]
+        if used:
+            names = ", ".join(f"{v.name} ({a.thread_tag})" for v, a in known.items()) or "none"
+            raise ScheduleError(
+                f"s[{self.op.name}].set_store_predicate: `{used[0].name}` is no thread axis that a loop is bound "
+                f"to\n  at {span}\n\n  hint: the axes are {names}"
+            )
+        tags = {known[v].thread_tag for v in undefined_vars(predicate)}
+        for step in self.relations:
+            if step.kind == "bind" and step.args[1] in tags and step.args[0].iter_type != IterVar.CommReduce:
+                raise ScheduleError(
+                    f"s[{self.op.name}].set_store_predicate: each thread of {step.args[1]} stores elements of its "
+                    f"own (loop `{step.args[0].var.name}`), and where `{predicate}` does not hold they would be "
+                    f"missing\n  at {span}\n\n  hint: it is for axes that {self.op.name} is reduced over"
+                )
+
+    def _carry_out(self, sch: TirSchedule, step: Step, handles: dict[IterVar, LoopRV]) -> None:
+        if step.kind == "split":
+            parent, factors, free = step.args
+            names = [iv.var.name for iv in step.outputs]
+            made = tir_loops.split(sch, handles[parent], factors, True, free, names)
+            handles.update(zip(step.outputs, made, strict=True))
+        elif step.kind == "fuse":
+            name = step.outputs[0].var.name
+            handles[step.outputs[0]] = tir_loops.fuse(sch, *[handles[a] for a in step.args], name=name)
+        elif step.kind == "reorder":
+            sch.reorder(*[handles[a] for a in step.args])
+        elif step.kind == "annotate":
+            axis, key, value = step.args
+            sch.annotate(handles[axis], key, value)
+        else:
+            axis, *more = step.args
+            getattr(sch, step.kind)(handles[axis], *more)

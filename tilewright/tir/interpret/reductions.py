@@ -1,0 +1,118 @@
+"""Reductions that run no step: what they write is still set to what they start from.
+
+    for i in range(8):                            n = 0: the block never runs, and yet C[i] = 0 for
+        for k in range(n):                        every i, since a sum over nothing is 0
+            with block("C"):
+                with init(): C[vi] = 0
+                C[vi] += A[vi, vk]
+
+A block's `init` runs at the first step, where all its reduction iterators are at their start. Beyond that it
+belongs to the outermost loop that drives one of them. When this loop is entered, then for each point of the
+other loops inside it for which the reduction loops have no iteration that the block's condition lets
+through, the `init` runs on its own. Loops that drive spatial and reduction iterators alike, and conditions or
+bindings between loop and block, leave no point to speak of: there only the first half holds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from ...arith import Analyzer
+from ...ir.expr import IntImm, IterVar, PrimExpr, Var, const
+from ...ir.functor import substitute, vars_used
+from ...ir.ops import add, conjuncts, greater_equal, less, logical_and
+from ...ir.stmt import AttrStmt, Block, BlockRealize, For, SeqStmt
+from ..analysis.regions import get_block_read_write_region
+from ..transform.lower_init_block import reduction_loops
+
+__all__ = ["Steps", "steps_below"]
+
+
+@dataclass(slots=True)
+class Steps:
+    """The steps of a block's reduction: `start` runs for each point of `points` that has no step."""
+
+    points: list[For]
+    reducing: list[For]
+    condition: PrimExpr  # of a step
+    start: BlockRealize
+
+
+def steps_below(loop: For, around: list[For], held: set[Var]) -> list[Steps]:
+    """The reductions whose outermost loop is `loop` and that may have no steps.
+
+    `around` are the loops from the block around inwards, `held` the reduction iterators of the blocks around.
+    """
+    found = []
+    for path, realize in _blocks(loop.body, [loop]):
+        if realize.block.init is None:
+            continue
+        driving = reduction_loops(realize, [*around, *path])
+        if driving and driving[0] is loop:
+            made = _steps(path, driving, realize, held)
+            if made is not None:
+                found.append(made)
+    return found
+
+
+def _blocks(s: Any, path: list[For]) -> Iterator[tuple[list[For], BlockRealize]]:
+    """The blocks below a statement with nothing but loops between."""
+    while isinstance(s, (For, AttrStmt)):
+        if isinstance(s, For):
+            path = [*path, s]
+        s = s.body
+    if isinstance(s, BlockRealize):
+        yield path, s
+    elif isinstance(s, SeqStmt):
+        for one in s.seq:
+            yield from _blocks(one, path)
+
+
+def _steps(path: list[For], driving: list[For], realize: BlockRealize, held: set[Var]) -> Steps | None:
+    block, reducers = realize.block, {f.loop_var for f in driving}
+    points = [f for f in path if f.loop_var not in reducers]
+    if any(vars_used(e) & reducers for f in points for e in (f.min, f.extent)):
+        return None
+    spatial: list[tuple[IterVar, PrimExpr]] = []
+    for iv, value in zip(block.iter_vars, realize.iter_values, strict=True):
+        used = vars_used(value)
+        if iv.iter_type == IterVar.CommReduce:
+            if used & held:
+                return None  # a step of the block around: its own init is what counts
+        elif used & reducers:
+            return None
+        else:
+            spatial.append((iv, value))
+    condition = predicate = const(True, "bool")
+    mixed = False
+    for c in conjuncts(realize.predicate):
+        if vars_used(c) & reducers:
+            condition = logical_and(condition, c)
+            mixed = mixed or bool(vars_used(c) - reducers)  # loops inside, or around
+        else:
+            predicate = logical_and(predicate, c)
+    if _surely(driving, condition):
+        return None
+    if mixed:  # the condition was a part of what keeps the iterators in their domains
+        for iv, value in spatial:
+            inside = logical_and(
+                greater_equal(value, iv.dom.min), less(value, add(iv.dom.min, iv.dom.extent))
+            )
+            predicate = logical_and(predicate, inside)
+    return Steps(points, driving, condition, _start(block, spatial, predicate))
+
+
+def _surely(driving: list[For], condition: PrimExpr) -> bool:
+    """Whether the first iteration is there and is a step."""
+    if not all(isinstance(f.extent, IntImm) and f.extent.value > 0 for f in driving):
+        return False
+    return Analyzer().can_prove(substitute(condition, {f.loop_var: f.min for f in driving}))
+
+
+def _start(block: Block, spatial: list[tuple[IterVar, PrimExpr]], predicate: PrimExpr) -> BlockRealize:
+    assert block.init is not None
+    made = Block([iv for iv, _ in spatial], (), block.writes, block.name_hint, block.init, span=block.span)
+    reads, _ = get_block_read_write_region(made, None)
+    return BlockRealize([value for _, value in spatial], predicate, made.replace(reads=tuple(reads)))

@@ -1,0 +1,159 @@
+"""Blocks that only move or map elements: copies, elementwise chains, transposes."""
+
+from __future__ import annotations
+
+from ..ir.expr import BufferLoad, const_value
+from ..target.machine import CpuMachine
+from ..tir.schedule import Schedule
+from ..tir.schedule.primitive import BlockRV, LoopRV
+from .facts import Access, Axis, Facts
+
+__all__ = ["extent_of", "past_caches", "pays_in_parallel", "schedule_copy", "schedule_elementwise"]
+
+
+def extent_of(sch: Schedule, loop: LoopRV) -> int | None:
+    """The number of turns of a loop, if it is known."""
+    size = const_value(sch.loop(loop).extent)
+    return None if size is None else int(size)
+
+
+def schedule_copy(sch: Schedule, block: BlockRV, lanes: int, skip: int, parallel: bool = False) -> None:
+    """Vectors along the last loop of a block, threads along the first of those after `skip`."""
+    loops = sch.get_loops(block)[skip:]
+    if not loops:
+        return
+    last = extent_of(sch, loops[-1])
+    if last is None or last > lanes:
+        _, within = sch.split(loops[-1], [None, lanes])
+        sch.vectorize(within)
+    elif last > 1:
+        sch.vectorize(loops[-1])
+    if parallel and len(loops) > 1:
+        sch.parallel(loops[0])
+
+
+def pays_in_parallel(facts: Facts, machine: CpuMachine) -> bool:
+    """Whether threads gain more than it costs to start them."""
+    return machine.num_cores > 1 and cycles_of(facts, machine) > 4e3 * machine.launch_us * machine.clock
+
+
+def cycles_of(facts: Facts, machine: CpuMachine) -> float:
+    """About what one core takes: the work, or the way of the bytes."""
+    lanes = machine.lanes(facts.bits)
+    everywhere = {a.var: a.extent for a in facts.axes}
+    accesses = [*facts.reads, *([facts.write] if facts.write else [])]
+    size = sum(r.footprint(everywhere) * r.bytes for r in accesses)
+    caches = machine.cache_sizes
+    speed = machine.l2_bandwidth if size < caches.l2 else machine.l3_bandwidth
+    if size > caches.l3 / 2:
+        speed = machine.memory_bandwidth / machine.clock
+    return max(facts.points * (facts.work + 1) / lanes, size / speed)
+
+
+def _joined(facts: Facts) -> int:
+    """How many of the last axes are one line in memory for every access, so that they can be one loop."""
+    axes, count = facts.spatial, 1
+    accesses = [*facts.reads, *([facts.write] if facts.write else [])]
+    while count < len(axes):
+        inner, outer = axes[-count], axes[-count - 1]
+        if not (inner.known and outer.known):
+            break
+        if not all(_in_line(r, outer, inner) for r in accesses):
+            break
+        count += 1
+    return count
+
+
+def _in_line(r: Access, outer: Axis, inner: Axis) -> bool:
+    far, near = r.stride(outer), r.stride(inner)
+    return far is not None and near is not None and far == near * inner.extent
+
+
+def schedule_elementwise(sch: Schedule, facts: Facts, machine: CpuMachine) -> dict[str, object]:
+    """Vectors along what lies in line in memory, threads along the rest; tiles where an axis lies across."""
+    loops = sch.get_loops(facts.rv)
+    if not loops:
+        return {"loops": "none: a single element"}
+    lanes = machine.lanes(max([facts.bits, *(r.buffer.dtype.element.bits for r in facts.reads)]))
+    threads = pays_in_parallel(facts, machine)
+    across = _across(facts)
+    if across is not None:
+        around, note = _turned(sch, facts, loops, across, lanes)
+    else:
+        around, note = _in_lines(sch, facts, loops, lanes)
+    past = past_caches(facts, machine)
+    if around:
+        head = around[: _enough(sch, around, machine)] if threads else around[:1]
+        first = sch.fuse(*head) if len(head) > 1 else head[0]
+        if threads:
+            sch.parallel(first)
+        if past:
+            sch.annotate(first, "pragma_nontemporal", 1)
+    return {"lanes": lanes, **note, "parallel": threads, **({"stores": "past the caches"} if past else {})}
+
+
+def _in_lines(
+    sch: Schedule, facts: Facts, loops: list[LoopRV], lanes: int
+) -> tuple[list[LoopRV], dict[str, object]]:
+    count = _joined(facts)
+    outer, inner = loops[:-count], loops[-count:]
+    line = sch.fuse(*inner) if len(inner) > 1 else inner[0]
+    size = extent_of(sch, line)
+    unroll = 4 if facts.work <= 16 else 1
+    if size is not None and size < 2 * lanes * unroll:
+        unroll = 1
+    if size is not None and size <= lanes:
+        if size > 1:
+            sch.vectorize(line)
+        return outer, {}
+    if unroll > 1:
+        most, several, within = sch.split(line, [None, unroll, lanes])
+        sch.unroll(several)
+    else:
+        most, within = sch.split(line, [None, lanes])
+    sch.vectorize(within)
+    return [*outer, most], {"unrolled": unroll}
+
+
+def _across(facts: Facts) -> int | None:
+    """The position of the axis along which what is copied lies in line, if the result does along another one."""
+    axes = facts.spatial
+    if len(axes) < 2 or len(facts.reads) != 1 or not isinstance(facts.block.body.value, BufferLoad):  # type: ignore[attr-defined]
+        return None
+    read, last = facts.reads[0], axes[-1]
+    if not read.moves(last) or read.stride(last) in (None, 1) or last.extent < 4:
+        return None
+    found = [i for i, a in enumerate(axes[:-1]) if read.stride(a) == 1 and a.extent >= 4]
+    return found[-1] if found else None
+
+
+def _turned(
+    sch: Schedule, facts: Facts, loops: list[LoopRV], across: int, lanes: int
+) -> tuple[list[LoopRV], dict[str, object]]:
+    """Tiles of lanes by lanes, turned in registers."""
+    others = [x for i, x in enumerate(loops) if i not in (across, len(loops) - 1)]
+    far, near = sch.split(loops[across], [None, lanes])
+    most, line = sch.split(loops[-1], [None, lanes])
+    # the inner loop goes along the lines that are read: the processor then fetches them ahead
+    sch.reorder(*others, most, far, near, line)
+    sch.annotate(near, "transpose_lanes", 1)
+    sch.vectorize(line)
+    return [*others, most], {"tile": f"{lanes} x {lanes}, turned in registers"}
+
+
+def past_caches(facts: Facts, machine: CpuMachine) -> bool:
+    """Whether the result is so large that none of it would be found in a cache later."""
+    if facts.write is None:
+        return False
+    size = facts.write.footprint({a.var: a.extent for a in facts.axes}) * facts.write.bytes
+    return size > machine.cache_sizes.l3 and all(a.known for a in facts.axes)
+
+
+def _enough(sch: Schedule, loops: list[LoopRV], machine: CpuMachine) -> int:
+    """How many loops from the outside give each thread several turns."""
+    turns = 1
+    for i, loop in enumerate(loops):
+        turns *= extent_of(sch, loop) or machine.num_cores * 8
+        if turns >= 4 * machine.num_cores:
+            return i + 1
+    return len(loops)

@@ -1,0 +1,214 @@
+"""What a block does, in numbers: its axes, its accesses as linear functions of them, its work."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from ..arith import Analyzer
+from ..ir.buffer import Buffer
+from ..ir.expr import BufferLoad, Call, IterVar, PrimExpr, Var, const, const_value
+from ..ir.functor import pre_order, substitute, vars_used
+from ..ir.op import Op
+from ..ir.ops import add, sub
+from ..ir.stmt import Block, BlockRealize, BufferStore, IfThenElse
+from ..tir.schedule import Schedule
+from ..tir.schedule.primitive import BlockRV
+
+__all__ = ["Access", "Axis", "Facts", "facts_of", "work_of"]
+
+# What a size that is known only at run time is reckoned with.
+USUAL_SIZE = 256
+# Operators that cost about as much as so many additions.
+_HEAVY = {
+    "exp": 8, "exp2": 8, "exp10": 8, "log": 10, "log2": 10, "log10": 10, "log1p": 10, "tanh": 14, "sigmoid": 12,
+    "erf": 14, "pow": 20, "sqrt": 4, "rsqrt": 4, "sin": 12, "cos": 12, "tan": 16, "atan": 14, "asin": 14,
+    "acos": 14, "sinh": 14, "cosh": 14, "asinh": 16, "acosh": 16, "atanh": 16, "atan2": 16, "fmod": 20,
+}  # fmt: skip
+_DIVISIONS = ("Div", "Mod", "FloorDiv", "FloorMod")
+
+
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """An iterator of a block. `extent` is a guess where the size is a symbol."""
+
+    var: Var
+    extent: int
+    known: bool
+    reduce: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """An element of `buffer`; moving along an axis moves it by `strides[axis]` elements.
+
+    A stride of None: it moves, in a way that is not linear. Axes that are not there do not move it.
+    """
+
+    buffer: Buffer
+    indices: tuple[PrimExpr, ...]
+    strides: dict[Var, int | None]
+
+    def stride(self, axis: Axis) -> int | None:
+        """How far it moves with the axis; 0 if it does not."""
+        return self.strides.get(axis.var, 0)
+
+    def moves(self, axis: Axis) -> bool:
+        return axis.var in self.strides
+
+    @property
+    def bytes(self) -> int:
+        """The size of an element."""
+        return max(1, self.buffer.dtype.nbytes)
+
+    def footprint(self, spans: dict[Var, int]) -> int:
+        """About how many elements are touched while each axis takes so many values."""
+        size = 1
+        for var, stride in self.strides.items():
+            if stride != 0:
+                size *= spans.get(var, 1)
+        return min(size, _size(self.buffer))
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """A block, seen by the scheduler.
+
+    `kind` is "injective" (one element from elements of others), "reduction" (one output, a sum of any sort over
+    reduction axes) or "opaque" (anything else: it is left as it is).
+    """
+
+    rv: BlockRV
+    name: str
+    block: Block
+    kind: str
+    axes: tuple[Axis, ...]
+    reads: tuple[Access, ...]
+    write: Access | None
+    work: int  # additions' worth of one point
+    guarded: bool  # reads some elements only under a condition, as padding does
+
+    @property
+    def spatial(self) -> list[Axis]:
+        return [a for a in self.axes if not a.reduce]
+
+    @property
+    def reduce(self) -> list[Axis]:
+        return [a for a in self.axes if a.reduce]
+
+    @property
+    def points(self) -> int:
+        """How often the body runs."""
+        size = 1
+        for a in self.axes:
+            size *= a.extent
+        return size
+
+    @property
+    def bits(self) -> int:
+        """The width of the values it computes with."""
+        return self.write.buffer.dtype.element.bits if self.write is not None else 32
+
+    def axis(self, var: Var) -> Axis | None:
+        return next((a for a in self.axes if a.var is var), None)
+
+
+def _size(buffer: Buffer) -> int:
+    size = 1
+    for dim in buffer.shape:
+        size *= number(dim)
+    return size
+
+
+def number(e: Any) -> int:
+    """A size, guessed where it is a symbol."""
+    known = const_value(e)
+    if known is not None:
+        return int(known)
+    ana, names = Analyzer(), vars_used(e)
+    known = const_value(ana.simplify(substitute(e, {v: const(USUAL_SIZE, v.dtype) for v in names})))
+    return int(known) if known is not None else USUAL_SIZE
+
+
+def work_of(e: PrimExpr) -> int:
+    """About how many additions an expression is worth."""
+    total = 0
+    for m in pre_order(e):
+        if isinstance(m, Call):
+            total += _HEAVY.get(m.op.short_name, 1) if isinstance(m.op, Op) else 20
+        elif m.__class__.__name__ in _DIVISIONS and m.dtype.is_float:
+            total += 4
+        elif m.dtype.is_float and len(m.children()) > 1 and not isinstance(m, BufferLoad):
+            total += 1
+    return total
+
+
+def _strides(ana: Analyzer, buffer: Buffer, indices: Iterable[PrimExpr], axes: list[Axis]) -> dict[Var, int | None]:
+    indices = tuple(indices)
+    used = set().union(*[vars_used(i) for i in indices])
+    if not any(a.var in used for a in axes):
+        return {}
+    (place,) = buffer.offset_of(indices)
+    out: dict[Var, int | None] = {}
+    for a in axes:
+        if a.var not in used:
+            continue
+        step = ana.simplify(sub(substitute(place, {a.var: add(a.var, const(1, a.var.dtype))}), place))
+        linear = a.var not in vars_used(step) and not any(isinstance(m, BufferLoad) for m in pre_order(step))
+        out[a.var] = number(step) if linear else None
+    return {v: s for v, s in out.items() if s != 0}
+
+
+def facts_of(sch: Schedule, rv: BlockRV) -> Facts:
+    """What is to be known of a block whose loops are still one for each iterator."""
+    realize: BlockRealize = sch.realize(rv)
+    block = realize.block
+    axes: list[Axis] = []
+    ana = Analyzer()
+    for iv in block.iter_vars:
+        size = const_value(iv.dom.extent)
+        axes.append(Axis(iv.var, number(iv.dom.extent), size is not None, iv.iter_type == IterVar.CommReduce))
+        ana.bind_loop(iv.var, iv.dom.min, iv.dom.extent)
+    body, store = block.body, None
+    guarded = False
+    if isinstance(body, BufferStore):
+        store = body
+    if store is None:
+        return Facts(rv, block.name_hint, block, "opaque", tuple(axes), (), None, 1, False)
+    reads, seen = [], set()
+    for m in pre_order(store.value):
+        if isinstance(m, BufferLoad):
+            if m.buffer is store.buffer:
+                continue
+            key = (m.buffer, tuple(str(i) for i in m.indices))
+            if key not in seen:
+                seen.add(key)
+                reads.append(Access(m.buffer, m.indices, _strides(ana, m.buffer, m.indices, axes)))
+        if isinstance(m, Call) and isinstance(m.op, Op) and m.op.short_name == "if_then_else":
+            guarded = True
+    write = Access(store.buffer, store.indices, _strides(ana, store.buffer, store.indices, axes))
+    return Facts(
+        rv,
+        block.name_hint,
+        block,
+        _kind(block, store, axes),
+        tuple(axes),
+        tuple(reads),
+        write,
+        max(1, work_of(store.value)),
+        guarded,
+    )
+
+
+def _kind(block: Block, store: BufferStore, axes: list[Axis]) -> str:
+    if any(isinstance(m, IfThenElse) for m in pre_order(block.body)) or block.alloc_buffers:
+        return "opaque"
+    spatial = {a.var for a in axes if not a.reduce}
+    named = [i for i in store.indices if isinstance(i, Var) and i in spatial]
+    if len(set(named)) != len(spatial):
+        return "opaque"
+    if any(a.reduce for a in axes):
+        return "reduction" if block.init is not None else "opaque"
+    reads_itself = any(isinstance(m, BufferLoad) and m.buffer is store.buffer for m in pre_order(store.value))
+    return "opaque" if reads_itself or block.init is not None else "injective"

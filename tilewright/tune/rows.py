@@ -1,0 +1,320 @@
+"""Reductions that read each element once, and chains of them: sums, softmax, normalisations.
+
+A chain is computed row by row, so that a row comes from memory once and is then found in the cache:
+
+    for row in parallel(rows):
+        maximum of the row          ┐ each pass in vectors: lanes of partial results,
+        exp(x - maximum)            │ combined at the end of the row
+        sum of these                ┘
+        out[row] = exp / sum
+
+Where the axis that lies in line in memory is not the one that is reduced, a vector holds as many rows as it has lanes.
+"""
+
+from __future__ import annotations
+
+from ..ir.errors import ScheduleError
+from ..ir.expr import Var
+from ..ir.functor import vars_used
+from ..target.machine import CpuMachine
+from ..tir.schedule import Schedule
+from ..tir.schedule.primitive import BlockRV, LoopRV
+from .elementwise import extent_of, past_caches, schedule_elementwise
+from .facts import Access, Axis, Facts, facts_of
+
+__all__ = ["schedule_rows", "streams"]
+
+# Vectors of partial results, so that one addition need not wait for the one before.
+_CHAINS = 4
+
+
+def schedule_rows(
+    sch: Schedule, last: Facts, group: list[Facts], machine: CpuMachine, parallel: bool
+) -> dict[str, object]:
+    """Schedule `last` and the stages before it together."""
+    if len(group) == 1:
+        return _alone(sch, last, machine, parallel)
+    rows, columns = _rows_of(last, group)
+    try:
+        with sch.all_or_nothing():
+            if columns and _in_line(last) in columns:
+                return _row_by_row(sch, last, group, rows, columns, machine, parallel)
+            return _rows_in_lanes(sch, last, group, rows, columns, machine, parallel)
+    except ScheduleError as why:
+        for f in group:
+            fresh = facts_of(sch, sch.get_block(f.name))
+            if fresh.kind == "reduction":
+                _alone(sch, fresh, machine, parallel)
+            else:
+                schedule_elementwise(sch, fresh, machine)
+        return {"apart": str(why).splitlines()[0]}
+
+
+def _rows_of(last: Facts, group: list[Facts]) -> tuple[list[Axis], list[Axis]]:
+    """The axes of `last` that say which row it is, and those along a row."""
+    if last.kind == "reduction":
+        return last.spatial, last.reduce
+    results = {f.write.buffer for f in group if f.kind == "reduction" and f.write is not None}
+    used: set[Var] = set()
+    for r in last.reads:
+        if r.buffer in results:
+            used |= set().union(*[vars_used(i) for i in r.indices], set())
+    return [a for a in last.spatial if a.var in used], [a for a in last.spatial if a.var not in used]
+
+
+def _in_line(f: Facts) -> Axis | None:
+    """The axis along which neighbours in memory lie."""
+    main = _main(f)
+    found = [a for a in f.axes if main is not None and main.stride(a) == 1]
+    return found[-1] if found else (f.axes[-1] if f.axes else None)
+
+
+def _main(f: Facts) -> Access | None:
+    """The read that most elements come from."""
+    reads = [r for r in f.reads if r.strides]
+    spans = {a.var: a.extent for a in f.axes}
+    return max(reads, key=lambda r: r.footprint(spans), default=None)
+
+
+# ---------------------------------------------------------------------------- one reduction alone
+def _alone(sch: Schedule, f: Facts, machine: CpuMachine, parallel: bool) -> dict[str, object]:
+    if f.kind != "reduction":
+        return schedule_elementwise(sch, f, machine)
+    line = _in_line(f)
+    if line is None or not line.reduce:
+        return _stream(sch, f, machine, parallel)
+    units = 1
+    for a in f.spatial:
+        units *= a.extent
+    if parallel and units < 2 * machine.num_cores:
+        return _in_parts(sch, f, machine)
+    partial, final = vector_reduction(sch, f, machine)
+    loops = sch.get_loops(final)
+    around = loops[: len(f.spatial)]
+    row = _fused(sch, around) if around else sch.add_unit_loop(loops[0])
+    _place(sch, partial, final, row)
+    if parallel and around:
+        sch.parallel(row)
+    return {"lanes": machine.lanes(f.bits), "parallel": parallel}
+
+
+def _fused(sch: Schedule, loops: list[LoopRV]) -> LoopRV:
+    return sch.fuse(*loops) if len(loops) > 1 else loops[0]
+
+
+def _in_parts(sch: Schedule, f: Facts, machine: CpuMachine) -> dict[str, object]:
+    """Few results of many elements: each thread reduces a part of them."""
+    loops = sch.get_loops(f.rv)
+    reduces = loops[len(f.spatial) :]
+    whole = _fused(sch, reduces) if _one_line(f, f.reduce) else reduces[0]
+    part, _ = sch.split(whole, [4 * machine.num_cores, None])
+    partial = sch.rfactor(part, factor_axis=0)
+    inner = facts_of_loops(sch, partial)
+    some, final = _vectors(sch, inner, sch.get_loops(partial)[-1], machine, len(sch.get_loops(partial)) - 1)
+    row = sch.get_loops(final)[0]
+    around = sch.get_loops(final)[: len(f.spatial) + 1]
+    row = _fused(sch, around)
+    _place(sch, some, final, row)
+    sch.parallel(row)
+    return {"lanes": machine.lanes(f.bits), "parts": 4 * machine.num_cores, "parallel": True}
+
+
+def facts_of_loops(sch: Schedule, rv: BlockRV) -> Facts:
+    return facts_of(sch, rv)
+
+
+def _one_line(f: Facts, axes: list[Axis]) -> bool:
+    """Whether the axes, one within the other, are one line for each read."""
+    return all(
+        (r.stride(outer) is not None and r.stride(inner) is not None)
+        and r.stride(outer) == (r.stride(inner) or 0) * inner.extent
+        for outer, inner in zip(axes, axes[1:])
+        for r in f.reads
+    ) and all(a.known for a in axes)
+
+
+def _stream(sch: Schedule, f: Facts, machine: CpuMachine, parallel: bool) -> dict[str, object]:
+    """Neighbours in memory belong to different results: lines are added up, several at a time.
+
+        for part of the results in parallel: for lines, 8 at a time: for vector: part[vector] += 8 lines[vector]
+    """
+    lanes = machine.lanes(max([f.bits, *(r.buffer.dtype.element.bits for r in f.reads)]))
+    loops = dict(zip([a.var for a in f.axes], sch.get_loops(f.rv), strict=True))
+    line = _in_line(f)
+    spatial = f.spatial
+    if line is None or line.reduce or not spatial:
+        line = spatial[-1] if spatial else None
+    if line is None:
+        return {}
+    main = _main(f)
+    again = [loops[a.var] for a in spatial if a is not line and main is not None and not main.moves(a)]
+    others = [loops[a.var] for a in spatial if a is not line and loops[a.var] not in again]
+    reduces = [loops[a.var] for a in f.reduce]
+    room = max(lanes, min(4096 * 4 // max(1, f.bits // 8), 1 << 14) // 4)
+    width = min(room, -(-line.extent // (machine.num_cores if parallel and not others else 1)))
+    width = max(lanes, -(-width // lanes) * lanes)
+    part, vectors, lane = sch.split(loops[line.var], [None, width // lanes, lanes])
+    size = extent_of(sch, reduces[-1])
+    together = 8 if size is None or size >= 16 else 1
+    if together > 1:
+        many, few = sch.split(reduces[-1], [None, together])
+        sch.reorder(*others, part, *reduces[:-1], many, vectors, *again, few, lane)
+        sch.unroll(few)
+    else:
+        sch.reorder(*others, part, *reduces, vectors, *again, lane)
+    for loop in again:
+        sch.unroll(loop)
+    sch.vectorize(lane)
+    around = _fused(sch, [*others, part])
+    if parallel and extent_of(sch, around) != 1:
+        sch.parallel(around)
+    return {"lanes": lanes, "results at a time": width, "lines at a time": together, "parallel": parallel}
+
+
+def streams(f: Facts, machine: CpuMachine) -> bool:
+    """Whether it is better to add up whole lines: what is read is large, hardly used again, and lies in line with
+    the results."""
+    main, line = _main(f), _in_line(f)
+    if main is None or line is None or line.reduce or f.write is None or f.write.stride(line) != 1:
+        return False
+    again = 1
+    for a in f.spatial:
+        if not main.moves(a):
+            again *= a.extent
+    size = main.footprint({a.var: a.extent for a in f.axes}) * main.bytes
+    windows = any(main.moves(a) and abs(main.stride(a) or 0) < line.extent for a in f.reduce)
+    return again <= 4 and size > machine.cache_sizes.l2 and not windows
+
+
+# ---------------------------------------------------------------------------- vectors of partial results
+def vector_reduction(sch: Schedule, f: Facts, machine: CpuMachine) -> tuple[BlockRV | None, BlockRV]:
+    """Turn a reduction along a line into lanes of partial results and their combination."""
+    loops = sch.get_loops(f.rv)
+    spatial = len(f.spatial)
+    reduces = loops[spatial:]
+    if len(reduces) > 1 and _one_line(f, f.reduce):
+        reduces = [sch.fuse(*reduces)]
+    return _vectors(sch, f, reduces[-1], machine, spatial)
+
+
+def _vectors(
+    sch: Schedule, f: Facts, loop: LoopRV, machine: CpuMachine, spatial: int
+) -> tuple[BlockRV | None, BlockRV]:
+    lanes = machine.lanes(max([f.bits, *(r.buffer.dtype.element.bits for r in f.reads)]))
+    size = extent_of(sch, loop)
+    if size is not None and size <= lanes:
+        sch.annotate(loop, "reduce_lanes", 1)
+        return None, f.rv
+    width = lanes * (_CHAINS if size is None or size >= 2 * _CHAINS * lanes else 1)
+    _, lane = sch.split(loop, [None, width])
+    partial = sch.rfactor(lane, factor_axis=spatial)
+    sch.set_scope(partial, 0, "local")
+    return partial, f.rv
+
+
+def _place(sch: Schedule, partial: BlockRV | None, final: BlockRV, row: LoopRV) -> None:
+    """The partial results of a row are computed in its loop, in vectors."""
+    if partial is None:
+        return
+    sch.compute_at(partial, row, preserve_unit_loops=False)
+    sch.annotate(sch.get_loops(final)[-1], "reduce_lanes", 1)
+    lane, *sums = sch.get_loops(partial)[len(sch.get_loops(final)) - 1 :]
+    sch.reorder(*sums, lane)
+    sch.vectorize(lane)
+
+
+# ---------------------------------------------------------------------------- chains
+def _row_by_row(
+    sch: Schedule,
+    last: Facts,
+    group: list[Facts],
+    rows: list[Axis],
+    columns: list[Axis],
+    machine: CpuMachine,
+    parallel: bool,
+) -> dict[str, object]:
+    reductions = {}
+    for f in group:
+        if f.kind == "reduction":
+            reductions[f.name] = vector_reduction(sch, f, machine)
+    lanes = machine.lanes(last.bits)
+    loops = dict(zip([a.var for a in last.axes], sch.get_loops(last.rv), strict=True)) if last.kind != "reduction" else {}
+    if last.kind == "reduction":
+        around = sch.get_loops(last.rv)[: len(rows)]
+        along: list[LoopRV] = []
+    else:
+        around, along = [loops[a.var] for a in rows], [loops[a.var] for a in columns]
+        sch.reorder(*around, *along)
+    row = _fused(sch, around) if around else sch.add_unit_loop(sch.get_loops(last.rv)[0])
+    for f in reversed(group):
+        if f.name != last.name:
+            sch.compute_at(f.rv, row, preserve_unit_loops=False)
+        if f.name in reductions:
+            _place(sch, *reductions[f.name], row)
+        elif f.name != last.name:
+            _vectorize_inner(sch, f.rv, 1, lanes)
+    if along:
+        _vectorize_inner(sch, last.rv, 1, lanes)
+    if parallel and around:
+        sch.parallel(row)
+    if past_caches(last, machine):
+        sch.annotate(row, "pragma_nontemporal", 1)
+    return {"rows": [a.var.name for a in rows], "lanes": lanes, "parallel": parallel}
+
+
+def _vectorize_inner(sch: Schedule, rv: BlockRV, skip: int, lanes: int) -> None:
+    loops = sch.get_loops(rv)[skip:]
+    if not loops:
+        return
+    size = extent_of(sch, loops[-1])
+    if size is not None and size <= lanes:
+        if size > 1:
+            sch.vectorize(loops[-1])
+        return
+    _, within = sch.split(loops[-1], [None, lanes])
+    sch.vectorize(within)
+
+
+def _rows_in_lanes(
+    sch: Schedule,
+    last: Facts,
+    group: list[Facts],
+    rows: list[Axis],
+    columns: list[Axis],
+    machine: CpuMachine,
+    parallel: bool,
+) -> dict[str, object]:
+    """Rows lie beside each other: each lane of a vector works on a row of its own."""
+    lanes = machine.lanes(last.bits)
+    loops = dict(zip([a.var for a in last.axes], sch.get_loops(last.rv), strict=True))
+    if not rows:
+        raise ScheduleError("there is no axis that tells rows apart")
+    line = rows[-1]
+    within: LoopRV | None = None
+    around = [loops[a.var] for a in rows]
+    if line.extent > lanes or not line.known:
+        around[-1], within = sch.split(loops[line.var], [None, lanes])
+    elif len(around) > 1:
+        within = around.pop()
+    along = [loops[a.var] for a in columns]
+    sch.reorder(*around, *along, *([within] if within is not None else []))
+    row = _fused(sch, around)
+    for f in reversed(group):
+        if f.name == last.name:
+            continue
+        sch.compute_at(f.rv, row, preserve_unit_loops=False)
+        own = sch.get_loops(f.rv)[1:]
+        if not own or within is None:
+            continue
+        if f.kind == "reduction":
+            spatial = own[: len(own) - len(f.reduce)]
+            if spatial:
+                sch.reorder(*own[len(spatial) :], *spatial)
+                sch.vectorize(spatial[-1])
+        else:
+            sch.vectorize(own[-1])
+    if within is not None:
+        sch.vectorize(within)
+    if parallel:
+        sch.parallel(row)
+    return {"rows": [a.var.name for a in rows], "rows in lanes": lanes, "parallel": parallel}

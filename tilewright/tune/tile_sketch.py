@@ -1,0 +1,342 @@
+"""Applying a register tile: from a reduction block to tiles, accumulators, panels and parallel loops."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..ir.errors import ScheduleError
+from ..ir.expr import Var
+from ..target.machine import CpuMachine
+from ..tir.schedule import Schedule
+from ..tir.schedule.primitive import BlockRV, LoopRV
+from .elementwise import extent_of, schedule_copy, schedule_elementwise
+from .facts import Access, Axis, Facts, facts_of
+from .tiles import Best
+
+__all__ = ["apply_tile", "prepare_tile"]
+
+
+def prepare_tile(sch: Schedule, facts: Facts, consumer: BlockRV | None) -> tuple[Facts, BlockRV]:
+    """Give the results a place in registers, and make axes one that are one line in memory for all accesses.
+
+    Returns the block as it is then, and the block that writes the results out.
+    """
+    if consumer is not None:
+        sch.set_scope(facts.rv, 0, "local")
+        tail = consumer
+    else:
+        tail = sch.cache_write(facts.rv, 0, "local")
+    groups = _lines(facts, facts_of(sch, tail))
+    if len(groups) == len(facts.spatial):
+        return facts_of(sch, facts.rv), tail
+    count = len(facts.spatial)
+
+    def merged(*axes: Any) -> list[Any]:
+        out = []
+        for group in groups:
+            whole = axes[group[0]]
+            for k in group[1:]:
+                whole = whole * facts.spatial[k].extent + axes[k]
+            out.append(whole)
+        return [*out, *axes[count:]]
+
+    sch.transform_block_layout(facts.rv, merged)
+    sch.transform_block_layout(tail, merged)
+    sch.transform_layout(facts.rv, ("write", 0), merged)
+    return facts_of(sch, facts.rv), tail
+
+
+def _lines(facts: Facts, tail: Facts) -> list[list[int]]:
+    """The spatial axes in groups that can be one axis."""
+    axes, groups = facts.spatial, [[0]] if facts.spatial else []
+    write = facts.write
+    in_order = (
+        write is not None
+        and facts.axes[: len(axes)] == tuple(axes)
+        and len(write.indices) == len(axes)
+        and all(i is a.var for i, a in zip(write.indices, axes, strict=True))
+        and len(tail.axes) == len(axes)
+    )
+    for k in range(1, len(axes)):
+        join = in_order and axes[k - 1].known and axes[k].known and axes[k].extent > 1 and axes[k - 1].extent > 1
+        for f in (facts, tail) if join else ():
+            outer, inner = f.spatial[k - 1], f.spatial[k]
+            for r in (*f.reads, *([f.write] if f.write else [])):
+                far, near = r.stride(outer), r.stride(inner)
+                join = join and far is not None and near is not None and far == near * inner.extent
+        if join:
+            groups[-1].append(k)
+        else:
+            groups.append([k])
+    return groups
+
+
+def apply_tile(
+    sch: Schedule,
+    facts: Facts,
+    best: Best,
+    parallel: bool,
+    tail: BlockRV,
+    producers: list[BlockRV],
+    machine: CpuMachine,
+) -> None:
+    """Schedule a prepared block, `tail`, which takes its results element by element, and what is fused.
+
+    `producers` are stages that only this block reads, and that are computed where they are wanted.
+    """
+    if best.space.dot:
+        _apply_dot(sch, facts, best, parallel, tail)
+        return
+    space, block = best.space, facts.rv
+    pack = _pack(sch, facts, best)
+    loops = dict(zip([a.var for a in facts.axes], sch.get_loops(block), strict=True))
+    turned = _turn(sch, facts, best, tail) if space.transposes else None
+    if len(space.rows) and space.vector.extent < best.vectors * space.lanes:
+        sch.storage_align(block, 0, axis=len(space.rows) - 1, factor=space.lanes, offset=0)
+    outs, inner = _split_rows(sch, best, loops)
+    vectors = [None, best.vectors, space.lanes] if best.vectors > 1 else [None, space.lanes]
+    vo, *vi = sch.split(loops[space.vector.var], vectors)
+    around = _order(facts, best, outs, vo)
+    reduces = [loops[a.var] for a in facts.reduce]
+    sch.reorder(*around, *reduces, *inner, *vi)
+    around = _parallel(sch, facts, best, around, vo, parallel)
+    for after in (turned, tail):
+        if after is not None:
+            sch.reverse_compute_at(after, around[-1], preserve_unit_loops=True)
+    for loop in (*inner, *vi[:-1]):
+        sch.unroll(loop)
+    sch.vectorize(vi[-1])
+    _finish_tail(sch, tail, len(around), space.lanes)
+    if turned is not None:
+        _finish_turn(sch, facts, best, turned, len(around))
+    if pack is not None and not space.pack_free:
+        sch.compute_at(pack, around[0], preserve_unit_loops=True)
+        _finish_pack(sch, best, pack)
+    for producer in producers:
+        _attach(sch, producer, best, around, space.lanes, machine)
+
+
+def _finish_pack(sch: Schedule, best: Best, pack: BlockRV) -> None:
+    """Copy in vectors; where the panel lies across the original, tiles go across in registers."""
+    read, lanes = best.space.packed, best.space.lanes
+    assert read is not None
+    if read.stride(best.space.vector) == 1:
+        schedule_copy(sch, pack, lanes, skip=1)
+        return
+    loops = sch.get_loops(pack)[1:]
+    place = _place_of(read, best)
+    vector, line = loops[place], loops[-1]
+    others = [x for i, x in enumerate(loops) if i not in (place, len(loops) - 1)]
+    most, vector = sch.split(vector, [None, lanes])
+    far, line = sch.split(line, [None, lanes])
+    sch.reorder(*others, most, far, line, vector)
+    sch.annotate(line, "transpose_lanes", 1)
+    sch.vectorize(vector)
+
+
+def _place_of(read: Access, best: Best) -> int:
+    """Which dimension of what is read the vector axis goes along."""
+    return next(i for i, e in enumerate(read.indices) if e is best.space.vector.var)
+
+
+def _split_rows(sch: Schedule, best: Best, loops: dict[Var, LoopRV]) -> tuple[dict[Var, LoopRV], list[LoopRV]]:
+    """The loops over tiles by axis, and the loops within a tile."""
+    outs: dict[Var, LoopRV] = {}
+    inner: list[LoopRV] = []
+    for axis, t in zip(best.space.rows, best.tile, strict=True):
+        loop = loops[axis.var]
+        if t == 1:
+            outs[axis.var] = loop
+            continue
+        outs[axis.var], within = sch.split(loop, [None, t])
+        inner.append(within)
+    return outs, inner
+
+
+def _order(facts: Facts, best: Best, outs: dict[Var, LoopRV], vo: LoopRV) -> list[LoopRV]:
+    """The loops around a tile: what all reads move with, then vectors around rows or rows around vectors."""
+    shared = [outs[a.var] for a in best.space.rows if _batch(facts, a)]
+    rest = [outs[a.var] for a in best.space.rows if not _batch(facts, a)]
+    return [*shared, vo, *rest] if best.vector_outer else [*shared, *rest, vo]
+
+
+def _batch(facts: Facts, axis: Axis) -> bool:
+    return all(r.moves(axis) for r in facts.reads)
+
+
+def _parallel(
+    sch: Schedule, facts: Facts, best: Best, around: list[LoopRV], vo: LoopRV, parallel: bool
+) -> list[LoopRV]:
+    """Fuse what is independent work for threads; the first loop is the fused one.
+
+    A loop whose last tile is smaller stays on its own, so that the tiles before it carry no condition.
+    """
+    shared = sum(1 for a in best.space.rows if _batch(facts, a))
+    most = shared + 1 if best.vector_outer else max(1, len(around) - 1)
+    exact = _exact_loops(facts, best, around, vo)
+    count = 1
+    while count < most and (
+        (exact[count - 1] and exact[count]) or all(extent_of(sch, x) == 1 for x in around[:count])
+    ):
+        count += 1
+    head, rest = around[:count], around[count:]
+    fused = sch.fuse(*head) if len(head) > 1 else head[0]
+    if parallel and extent_of(sch, fused) != 1:
+        sch.parallel(fused)
+    return [fused, *rest]
+
+
+def _exact_loops(facts: Facts, best: Best, around: list[LoopRV], vo: LoopRV) -> list[bool]:
+    """Whether all tiles of each of the loops around are whole."""
+    shared = [i for i, a in enumerate(best.space.rows) if _batch(facts, a)]
+    rest = [i for i, a in enumerate(best.space.rows) if not _batch(facts, a)]
+    rows = [best.space.rows[i].extent % best.tile[i] == 0 for i in range(len(best.tile))]
+    vector = best.space.vector.extent % (best.vectors * best.space.lanes) == 0
+    first, then = [rows[i] for i in shared], [rows[i] for i in rest]
+    return [*first, vector, *then] if best.vector_outer else [*first, *then, vector]
+
+
+def _turn(sch: Schedule, facts: Facts, best: Best, tail: BlockRV) -> BlockRV:
+    """Accumulators hold the vector axis in line; a copy of the tile is turned to how the result lies in memory."""
+    write = facts.write
+    assert write is not None
+    block = sch.realize(facts.rv).block
+    index = next(
+        i for i, r in enumerate(sch.realize(tail).block.reads) if r.buffer is block.writes[0].buffer
+    )
+    turned = sch.cache_read(tail, index, "local")
+    place = next(i for i, e in enumerate(write.indices) if e is best.space.vector.var)
+
+    def last(*axes: Any) -> list[Any]:
+        return [a for i, a in enumerate(axes) if i != place] + [axes[place]]
+
+    sch.transform_layout(facts.rv, ("write", 0), last)
+    return turned
+
+
+def _finish_turn(sch: Schedule, facts: Facts, best: Best, turned: BlockRV, skip: int) -> None:
+    """Tiles of lanes by lanes go across in registers."""
+    write, lanes = facts.write, best.space.lanes
+    assert write is not None
+    loops = sch.get_loops(turned)[skip:]
+    place = next(i for i, e in enumerate(write.indices) if e is best.space.vector.var)
+    vector, line = loops[place], loops[-1]
+    others = [x for i, x in enumerate(loops) if i not in (place, len(loops) - 1)]
+    outer: list[LoopRV] = []
+    if (extent_of(sch, vector) or lanes + 1) > lanes:
+        most, vector = sch.split(vector, [None, lanes])
+        outer.append(most)
+    if (extent_of(sch, line) or lanes + 1) > lanes:
+        most, line = sch.split(line, [None, lanes])
+        outer.append(most)
+    sch.reorder(*others, *outer, vector, line)
+    for loop in (*others, *outer):
+        sch.unroll(loop)
+    sch.annotate(vector, "transpose_lanes", 1)
+    sch.vectorize(line)
+
+
+def _pack(sch: Schedule, facts: Facts, best: Best) -> BlockRV | None:
+    """A copy of the read that moves with the vector axis, to be laid out in panels."""
+    read = best.space.packed
+    if read is None:
+        return None
+    realize = sch.realize(facts.rv)
+    index = next(i for i, r in enumerate(realize.block.reads) if r.buffer is read.buffer)
+    pack = sch.cache_read(facts.rv, index, "global")
+    for producer in sch.get_producers(pack):
+        try:
+            sch.compute_inline(producer)
+        except ScheduleError:
+            continue
+    if best.space.pack_free:
+        _panels(sch, facts, best, index)
+    elif read.stride(best.space.vector) != 1:
+        place = _place_of(read, best)
+
+        def across(*axes: Any) -> list[Any]:
+            return [a for i, a in enumerate(axes) if i != place] + [axes[place]]
+
+        sch.transform_layout(facts.rv, ("read", index), across)
+    return pack
+
+
+def _panels(sch: Schedule, facts: Facts, best: Best, index: int) -> None:
+    """Lay a constant out as [panel, everything else, lane], so that a tile reads it from end to end."""
+    read, space = best.space.packed, best.space
+    assert read is not None
+    width = best.vectors * space.lanes
+    place = _place_of(read, best)
+
+    def panels(*axes: Any) -> list[Any]:
+        rest = [a for i, a in enumerate(axes) if i != place]
+        return [axes[place] // width, *rest, axes[place] % width]
+
+    sch.transform_layout(facts.rv, ("read", index), panels, pad_value=0)
+
+
+def _finish_tail(sch: Schedule, tail: BlockRV, skip: int, lanes: int) -> None:
+    """The loops that write a tile out: vectors along the last axis, the rest unrolled."""
+    loops = sch.get_loops(tail)[skip:]
+    if not loops:
+        return
+    last = extent_of(sch, loops[-1])
+    rest = loops[:-1]
+    if last is not None and last > 1:
+        if last > lanes:
+            most, within = sch.split(loops[-1], [None, lanes])
+            sch.vectorize(within)
+            rest.append(most)
+        else:
+            sch.vectorize(loops[-1])
+    for loop in rest:
+        size = extent_of(sch, loop)
+        if size is not None and size <= 64:
+            sch.unroll(loop)
+
+
+def _attach(
+    sch: Schedule, producer: BlockRV, best: Best, around: list[LoopRV], lanes: int, machine: CpuMachine
+) -> None:
+    """Compute a producer (padding, say) for the tiles of one parallel iteration, or leave it before all loops."""
+    if not best.vector_outer:
+        try:
+            sch.compute_at(producer, around[0], preserve_unit_loops=True)
+        except ScheduleError:
+            schedule_elementwise(sch, facts_of(sch, producer), machine)
+            return
+        schedule_copy(sch, producer, lanes, skip=1)
+        return
+    schedule_elementwise(sch, facts_of(sch, producer), machine)
+
+
+def _apply_dot(sch: Schedule, facts: Facts, best: Best, parallel: bool, tail: BlockRV) -> None:
+    """Vectors of partial sums: rfactor over the lanes, tiles of results, a sum over the lanes at the end."""
+    space, block = best.space, facts.rv
+    loops = dict(zip([a.var for a in facts.axes], sch.get_loops(block), strict=True))
+    _, lane = sch.split(loops[space.vector.var], [None, space.lanes])
+    spatial = len(facts.spatial)
+    partial = sch.rfactor(lane, factor_axis=spatial)
+    sch.set_scope(partial, 0, "local")
+    final = sch.get_loops(block)
+    by_axis = dict(zip([a.var for a in facts.spatial], final[:spatial], strict=True))
+    outs, inner = _split_rows(sch, best, by_axis)
+    around = [outs[a.var] for a in space.rows]
+    if not around:
+        around = [sch.add_unit_loop(final[spatial])]
+    sch.reorder(*around, *inner, final[spatial])
+    fused = sch.fuse(*around) if len(around) > 1 else around[0]
+    if parallel and extent_of(sch, fused) != 1:
+        sch.parallel(fused)
+    sch.compute_at(partial, fused, preserve_unit_loops=True)
+    own = sch.get_loops(partial)[1:]
+    rows, lanes_loop, sums = own[:spatial], own[spatial], own[spatial + 1 :]
+    sch.reorder(*sums, *rows, lanes_loop)
+    for loop in rows:
+        sch.unroll(loop)
+    sch.vectorize(lanes_loop)
+    for loop in inner:
+        sch.unroll(loop)
+    sch.annotate(final[spatial], "reduce_lanes", 1)
+    sch.reverse_compute_at(tail, fused, preserve_unit_loops=True)
+    _finish_tail(sch, tail, 1, space.lanes)
