@@ -8,7 +8,7 @@ from typing import Any
 
 from workloads import Workload
 
-from tilewright import te, tir
+from tilewright import te, tir, topi
 
 
 def program(w: Workload) -> list[Any]:
@@ -67,17 +67,8 @@ def _conv(x: dict[str, Any], w: Workload) -> Any:
     return te.compute(w.output, lambda n, f, i, j: tir.max(plain[n, f, i, j] + bias[f], zero), "out")
 
 
-def _softmax_of(x: Any, name: str) -> Any:
-    *front, n = x.shape
-    k, r = te.reduce_axis((0, n), "k"), te.reduce_axis((0, n), "r")
-    top = te.compute(front, lambda *at: te.max(x[(*at, k)], axis=k), f"{name}_max")
-    powers = te.compute(x.shape, lambda *at: te.exp(x[at] - top[at[:-1]]), f"{name}_exp")
-    whole = te.compute(front, lambda *at: te.sum(powers[(*at, r)], axis=r), f"{name}_sum")
-    return te.compute(x.shape, lambda *at: powers[at] / whole[at[:-1]], name)
-
-
 def _softmax(x: dict[str, Any], w: Workload) -> Any:
-    return _softmax_of(x["x"], "out")
+    return topi.nn.softmax(x["x"], axis=-1)
 
 
 def _layernorm(x: dict[str, Any], w: Workload) -> Any:
@@ -123,7 +114,7 @@ def _attention(x: dict[str, Any], w: Workload) -> Any:
     scale = te.const(1 / math.sqrt(w.output[-1]), "float32")
     scores = _product(x["q"], x["k"], "scores", swapped=True)
     scaled = te.compute(scores.shape, lambda *at: scores[at] * scale, "scaled")
-    return _product(_softmax_of(scaled, "weights"), x["v"], "out")
+    return _product(topi.nn.softmax(scaled, axis=-1), x["v"], "out")
 
 
 _PROGRAMS: dict[str, Callable[[dict[str, Any], Workload], Any]] = {

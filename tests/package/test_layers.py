@@ -28,6 +28,7 @@ LAYERS: dict[str, set[str]] = {
     "tir.interpret": {"ir", "arith", "runtime.registry", "runtime.ndarray"},
     "te": {"ir", "arith"},
     "te.schedule": {"ir", "arith", "tir.schedule"},
+    "te.stage": {"ir", "arith", "tir.schedule"},
     "script": {"ir", "tir"},
     "target": {"ir"},
     # this machine is measured with loops that are compiled and run here, and its figures are kept

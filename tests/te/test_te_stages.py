@@ -319,9 +319,31 @@ def test_refuse_to_inline_a_reduction(expect):
     s = te.create_schedule(D.op)
     s[C].compute_inline()
     expect(
-        refusal(lambda: tvm.lower(s, [A, B, D])).splitlines()[0],
+        refusal(lambda: tvm.lower(s, [A, B, D])),
         """
         compute_inline(C): block C is a reduction, which takes many steps for one element
+          at test_te_stages.py:LINE
+
+          | def main(A: T.Buffer((10, 9), "float32"), B: T.Buffer((9, 7), "float32"), D: T.Buffer((10, 7), "float32")):
+          |     T.func_attr({"tir.noalias": T.bool(True)})
+          |     # with T.block("root"):
+          |     C = T.alloc_buffer((10, 7))
+          |     for i, j, k in T.grid(10, 7, 9):
+          |         with T.block("C"):    # <-- here
+          |             v_i, v_j, v_k = T.axis.remap("SSR", [i, j, k])
+          |             T.reads(A[v_i, v_k], B[v_k, v_j])
+          |             T.writes(C[v_i, v_j])
+          |             with T.init():
+          |                 C[v_i, v_j] = T.float32(0)
+          |             C[v_i, v_j] = C[v_i, v_j] + A[v_i, v_k] * B[v_k, v_j]
+          |     for i, j in T.grid(10, 7):
+          |         with T.block("D"):
+          |             v_i, v_j = T.axis.remap("SS", [i, j])
+          |             T.reads(C[v_i, v_j])
+          |             T.writes(D[v_i, v_j])
+          |             D[v_i, v_j] = C[v_i, v_j] + T.float32(1)
+
+          hint: use compute_at to compute it close to its consumer
         """,
     )
 
@@ -510,9 +532,24 @@ def test_refuse_caches(expect):
     s = te.create_schedule(C.op)
     s.cache_read(A, "attic", [C])
     expect(
-        refusal(lambda: tvm.lower(s, [A, B, C])).splitlines()[0],
+        refusal(lambda: tvm.lower(s, [A, B, C])),
         """
         cache_read(C, read_buffer_index=0, storage_scope='attic', consumer_blocks=[C]): there is no memory named 'attic'
+          at test_te_stages.py:LINE
+
+          | def main(A: T.Buffer((10, 9), "float32"), B: T.Buffer((9, 7), "float32"), C: T.Buffer((10, 7), "float32")):
+          |     T.func_attr({"tir.noalias": T.bool(True)})
+          |     # with T.block("root"):
+          |     for i, j, k in T.grid(10, 7, 9):
+          |         with T.block("C"):    # <-- here
+          |             v_i, v_j, v_k = T.axis.remap("SSR", [i, j, k])
+          |             T.reads(A[v_i, v_k], B[v_k, v_j])
+          |             T.writes(C[v_i, v_j])
+          |             with T.init():
+          |                 C[v_i, v_j] = T.float32(0)
+          |             C[v_i, v_j] = C[v_i, v_j] + A[v_i, v_k] * B[v_k, v_j]
+
+          hint: known are global, shared, shared.dyn, local, warp
         """,
     )
 
@@ -657,9 +694,27 @@ def test_refuse_the_memory_of_an_output(expect):
     s = te.create_schedule(C.op)
     s[C].set_scope("shared")
     expect(
-        refusal(lambda: tvm.lower(s, [A, C])).splitlines()[0],
+        refusal(lambda: tvm.lower(s, [A, C])),
         """
         set_scope(C, buffer_index=0, storage_scope='shared'): C is a parameter of the function: who calls it decides where it lies
+          at test_te_stages.py:LINE
+
+          | def main(A: T.Buffer((12, 14), "float32"), C: T.Buffer((10, 12), "float32")):
+          |     T.func_attr({"tir.noalias": T.bool(True)})
+          |     # with T.block("root"):
+          |     B = T.alloc_buffer((12, 12))
+          |     for i, j in T.grid(12, 12):
+          |         with T.block("B"):
+          |             v_i, v_j = T.axis.remap("SS", [i, j])
+          |             T.reads(A[v_i, v_j:v_j + 3])
+          |             T.writes(B[v_i, v_j])
+          |             B[v_i, v_j] = A[v_i, v_j] + A[v_i, v_j + 1] + A[v_i, v_j + 2]
+          |     for i, j in T.grid(10, 12):
+          |         with T.block("C"):    # <-- here
+          |             v_i, v_j = T.axis.remap("SS", [i, j])
+          |             T.reads(B[v_i:v_i + 3, v_j])
+          |             T.writes(C[v_i, v_j])
+          |             C[v_i, v_j] = B[v_i, v_j] + B[v_i + 1, v_j] + B[v_i + 2, v_j]
         """,
     )
 

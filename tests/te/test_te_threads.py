@@ -3,6 +3,8 @@ and groups of stages. The kernels are run by the interpreter, thread by thread."
 
 from __future__ import annotations
 
+import os
+import re
 from typing import Any
 
 import numpy as np
@@ -14,6 +16,8 @@ import tilewright as tvm
 from tilewright import te, tir
 from tilewright.driver.lower import lower_kernels
 from tilewright.ir.errors import ScheduleError
+
+EXAMPLES = int(os.environ.get("TILEWRIGHT_EXAMPLES", "8"))
 
 
 def kernels(s: te.Schedule, args: list[Any]) -> tir.PrimFunc:
@@ -59,7 +63,7 @@ def shared_sum(s: te.Schedule, B: te.Tensor, width: int, rows: int) -> tuple[Any
 
 
 # ---------------------------------------------------------------------------- reductions
-@settings(max_examples=15, deadline=None, derandomize=True)
+@settings(max_examples=EXAMPLES, deadline=None, derandomize=True)
 @given(st.integers(1, 7), st.integers(1, 40), st.integers(1, 13), st.integers(1, 4))
 def test_a_sum_that_threads_share(n, m, width, rows):
     A, B = row_sums(n, m)
@@ -163,8 +167,6 @@ def test_threads_that_go_on_with_the_result():
 
 # ---------------------------------------------------------------------------- who stores
 def text(caught: Any) -> str:
-    import re
-
     return re.sub(r"(  at \S+\.py):\d+", r"\1:LINE", str(caught.value))
 
 

@@ -64,6 +64,8 @@ def _generate(mod: IRModule, target: Target) -> Any:
     if kind == "llvm":
         from ..codegen.llvm import build_llvm
 
-        expand = T.LowerIntrin(fast_math=bool(target.attrs.get("fast-math")), has_fma=target.cpu.fma)
+        cpu = target.cpu
+        wide = "avx512f" in cpu.features and cpu.arch == "x86_64"
+        expand = T.LowerIntrin(fast_math=bool(target.attrs.get("fast-math")), has_fma=cpu.fma, avx512=wide)
         return build_llvm(run_passes((expand, T.Simplify()), mod), target)
     raise BuildError(f"there is no code generator for targets of kind {kind!r} yet; there is one for: llvm")

@@ -3,26 +3,38 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from .buffer import Buffer, MatchBufferRegion
 from .deep import deep_programs
 from .expr import Call, FloatImm, IntImm, IterVar, PrimExpr, Reduce, Var
 from .function import PrimFunc
-from .module import GlobalVar, IRModule
+from .module import GlobalVar, GraphNode, IRModule
 from .node import Node, field_kinds
 from .op import Op
 from .stmt import Block, BufferRealize, DeclBuffer, For
 from .types import Type
 
 __all__ = [
+    "Comparer",
+    "Hasher",
     "Mismatch",
     "assert_structural_equal",
     "first_mismatch",
+    "register_graph",
     "structural_equal",
     "structural_hash",
 ]
+
+
+# How expressions over whole tensors are compared and hashed: (their class, comparison, hash).
+_graph: list[tuple[type, Callable[..., None], Callable[..., int]]] = []
+
+
+def register_graph(kind: type, compare: Callable[..., None], hash_of: Callable[..., int]) -> None:
+    """Give the graph IR's own comparison and hash, which walk without recursion."""
+    _graph[:] = [(kind, compare, hash_of)]
 
 
 class Mismatch(Exception):
@@ -61,7 +73,9 @@ def _ordered_fields(cls: type) -> tuple[tuple[str, str], ...]:
     return found
 
 
-class _Compare:
+class Comparer:
+    """One comparison: which variables stand for which, and what was found equal."""
+
     def __init__(self, map_free_vars: bool) -> None:
         self.map_free = map_free_vars
         self.left: dict[Any, Any] = {}
@@ -136,6 +150,9 @@ class _Compare:
 
     def go(self, a: Any, b: Any, path: tuple[str, ...]) -> None:
         if a is b and not isinstance(a, (Node, tuple, list, dict, IRModule)):
+            return
+        if isinstance(a, GraphNode):
+            _graph[0][1](self, a, b, path)
             return
         if isinstance(a, Var):
             if not isinstance(b, Var):
@@ -294,10 +311,10 @@ def first_mismatch(lhs: Any, rhs: Any, map_free_vars: bool = False) -> Mismatch 
     """The first place where two programs differ, or None."""
     try:
         try:
-            _Compare(map_free_vars).go(lhs, rhs, ())
+            Comparer(map_free_vars).go(lhs, rhs, ())
         except RecursionError:  # rare, and too dear to prepare for each time
             with deep_programs():
-                _Compare(map_free_vars).go(lhs, rhs, ())
+                Comparer(map_free_vars).go(lhs, rhs, ())
     except Mismatch as found:
         return found
     return None
@@ -316,7 +333,9 @@ def assert_structural_equal(lhs: Any, rhs: Any, map_free_vars: bool = False) -> 
     found = first_mismatch(lhs, rhs, map_free_vars)
     if found is None:
         return
-    from .printer import script_marked
+    script_marked: Any = _graph_text
+    if not _holds_graph(lhs):
+        from .printer import script_marked
 
     lines = [f"StructuralEqual check failed, caused by lhs at {found.path_text}:"]
     lines.append(script_marked(lhs, found.nodes[0]))
@@ -327,7 +346,19 @@ def assert_structural_equal(lhs: Any, rhs: Any, map_free_vars: bool = False) -> 
     raise ValueError("\n".join(lines))
 
 
-class _Hash:
+def _holds_graph(a: Any) -> bool:
+    if isinstance(a, IRModule):
+        return any(isinstance(f, GraphNode) for f in a.functions.values())
+    return isinstance(a, GraphNode)
+
+
+def _graph_text(root: Any, part: Any) -> str:
+    """The program, and the part of it that differs."""
+    shown = f"\n  # where it differs:\n{part}" if isinstance(part, GraphNode) and part is not root else ""
+    return f"{root}{shown}"
+
+
+class Hasher:
     """A hash that agrees with equality: bound variables count by the order in which they are met."""
 
     def __init__(self, map_free_vars: bool) -> None:
@@ -355,6 +386,8 @@ class _Hash:
         return found
 
     def work(self, a: Any) -> int:
+        if isinstance(a, GraphNode):
+            return _graph[0][2](self, a)
         if isinstance(a, Var):
             if a in self.seen or self.map_free:
                 return hash(("var", self.number(a), str(a.dtype)))
@@ -367,7 +400,7 @@ class _Hash:
                 )
             return hash(("buffer", self.seen[a]))
         if isinstance(a, IRModule):
-            parts = sorted((gv.name_hint, _Hash(self.map_free).go(f)) for gv, f in a.functions.items())
+            parts = sorted((gv.name_hint, Hasher(self.map_free).go(f)) for gv, f in a.functions.items())
             return hash(("module", tuple(parts)))
         if isinstance(a, PrimFunc):
             for p in a.params:
@@ -424,7 +457,7 @@ class _Hash:
 def structural_hash(n: Any, map_free_vars: bool = False) -> int:
     """A number that is the same for structurally equal programs (within one process)."""
     try:
-        return _Hash(map_free_vars).go(n) & ((1 << 64) - 1)
+        return Hasher(map_free_vars).go(n) & ((1 << 64) - 1)
     except RecursionError:
         with deep_programs():
-            return _Hash(map_free_vars).go(n) & ((1 << 64) - 1)
+            return Hasher(map_free_vars).go(n) & ((1 << 64) - 1)

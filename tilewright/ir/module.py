@@ -6,9 +6,28 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from .function import BaseFunc
+from .node import Node
 from .types import PrimType
 
-__all__ = ["GlobalVar", "IRModule"]
+__all__ = ["GlobalVar", "GraphNode", "IRModule"]
+
+
+class GraphNode(Node):
+    """What a module must know of expressions over whole tensors: how to call with them, and their text."""
+
+    __slots__ = ()
+
+    def call_of(self, op: GlobalVar, args: Any) -> Any:
+        """The call of a global function with arguments of this kind."""
+        raise NotImplementedError
+
+    def as_function(self) -> Any:
+        """The function that has this expression as its body."""
+        raise NotImplementedError
+
+    def module_text(self, mod: IRModule, show_meta_data: bool = False, annotate: Any = None) -> str:
+        """The text of a module that holds functions of this kind."""
+        raise NotImplementedError
 
 
 class GlobalVar:
@@ -27,6 +46,9 @@ class GlobalVar:
         return self is other
 
     def __call__(self, *args: Any) -> Any:
+        for a in args:
+            if isinstance(a, GraphNode):
+                return a.call_of(self, args)
         from .expr import Call
 
         kind = self.checked_type
@@ -134,13 +156,18 @@ class IRModule:
     def from_expr(expr: Any, functions: Any = None, type_defs: Any = None) -> IRModule:
         """A module around one function, named by its `global_symbol` or "main"."""
         mod = IRModule(functions, type_defs)
+        if isinstance(expr, GraphNode) and not isinstance(expr, BaseFunc):
+            expr = expr.as_function()
         name = expr.attrs.get("global_symbol", "main") if isinstance(expr, BaseFunc) else "main"
         mod[str(getattr(name, "value", name))] = expr
         return mod
 
     # -- text --------------------------------------------------------------------------------
     def script(self, **options: Any) -> str:
-        """The module as a script that parses back."""
+        """The module as a script that parses back; one with functions over tensors, in their text form."""
+        graph = self._graph_function()
+        if graph is not None:
+            return graph.module_text(self)
         from .printer import script
 
         return script(self, **options)
@@ -151,8 +178,15 @@ class IRModule:
 
         show(self, *args, **options)
 
-    def astext(self, **options: Any) -> str:
+    def astext(self, show_meta_data: bool = True, annotate: Any = None, **options: Any) -> str:
+        """The text form; `show_meta_data` adds the arrays, so that it can be parsed back."""
+        graph = self._graph_function()
+        if graph is not None:
+            return graph.module_text(self, show_meta_data, annotate)
         return self.script(**options)
+
+    def _graph_function(self) -> GraphNode | None:
+        return next((f for f in self.functions.values() if isinstance(f, GraphNode)), None)
 
     def same_as(self, other: object) -> bool:
         return self is other

@@ -8,6 +8,8 @@ from typing import Any
 __all__ = ["CallEffectKind", "Op", "register_op"]
 
 _registry: dict[str, Op] = {}
+# The operators of the graph IR; some have the name of a scalar one without its `tir.`.
+graph_operators: dict[str, Op] = {}
 
 
 class CallEffectKind(IntEnum):
@@ -32,11 +34,11 @@ class Op:
     @staticmethod
     def get(name: str) -> Op:
         """The operator of that name; both `exp` and `tir.exp` are understood."""
-        found = _registry.get(name) or _registry.get(f"tir.{name}")
+        found = _registry.get(name) or _registry.get(f"tir.{name}") or graph_operators.get(name)
         if found is None:
             import difflib
 
-            near = difflib.get_close_matches(name, _registry, 3)
+            near = difflib.get_close_matches(name, [*_registry, *graph_operators], 3)
             hint = f"; did you mean {', '.join(near)}?" if near else ""
             raise ValueError(f"no operator is named {name!r}{hint}")
         return found

@@ -48,6 +48,12 @@ class TupleType(Type):
 
     fields: tuple[Type, ...] = ()
 
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "fields", tuple(self.fields))
+
+    def __str__(self) -> str:
+        return f"({', '.join(map(str, self.fields))}{',' if len(self.fields) == 1 else ''})"
+
 
 @dataclass(frozen=True, slots=True)
 class FuncType(Type):
@@ -55,3 +61,13 @@ class FuncType(Type):
 
     arg_types: tuple[Type, ...]
     ret_type: Type
+    type_params: tuple[Type, ...] = ()
+    type_constraints: tuple[Type, ...] = ()
+
+    def __post_init__(self) -> None:
+        for name in ("arg_types", "type_params", "type_constraints"):
+            object.__setattr__(self, name, tuple(getattr(self, name) or ()))
+
+    def __str__(self) -> str:
+        params = f"<{', '.join(map(str, self.type_params))}>" if self.type_params else ""
+        return f"fn {params}({', '.join(map(str, self.arg_types))}) -> {self.ret_type}"

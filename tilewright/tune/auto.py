@@ -2,26 +2,25 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection
 from typing import Any
 
-from ..ir.buffer import Buffer
 from ..ir.errors import ScheduleError
-from ..ir.expr import BufferLoad, Call, Var
+from ..ir.expr import BufferLoad, Var, const_value
 from ..ir.function import PrimFunc
 from ..ir.functor import pre_order
 from ..ir.module import IRModule
-from ..ir.op import Op
-from ..ir.stmt import BufferStore
+from ..ir.stmt import Block, BufferStore
 from ..target import Target
 from ..target.machine import CpuMachine
 from ..te.create_prim_func import create_prim_func
 from ..te.tensor import Tensor
 from ..tir.schedule import Schedule
-from ..tir.schedule.primitive import BlockRV
+from ..tir.schedule.primitive import BlockRV, Refusal
 from .elementwise import pays_in_parallel, schedule_elementwise
 from .explain import Explanation
-from .facts import Facts, facts_of
+from .facts import Facts, facts_of, is_plain
 from .rows import schedule_rows, streams
 from .tile_sketch import apply_tile, prepare_tile
 from .tiles import Best, best_tile
@@ -46,7 +45,9 @@ def auto_schedule(
     chosen = Target.current(allow_none=True) if target is None else Target(target)
     chosen = Target("llvm") if chosen is None else chosen
     if chosen.kind.name not in ("llvm", "c"):
-        raise ScheduleError(f"auto_schedule: there are no sketches for targets of kind {chosen.kind.name!r} yet")
+        raise ScheduleError(
+            f"auto_schedule: there are no sketches for targets of kind {chosen.kind.name!r} yet"
+        )
     mod = _module(func_or_tensors)
     sch = Schedule(mod)
     notes = Explanation(str(chosen), chosen.cpu)
@@ -75,7 +76,12 @@ class _Function:
     """Schedules the blocks of one function: inlines, finds groups, gives each group its sketch."""
 
     def __init__(
-        self, sch: Schedule, func: PrimFunc, machine: CpuMachine, notes: Explanation, constants: frozenset[str]
+        self,
+        sch: Schedule,
+        func: PrimFunc,
+        machine: CpuMachine,
+        notes: Explanation,
+        constants: frozenset[str],
     ) -> None:
         self.sch, self.machine, self.notes = sch, machine, notes
         params = {v.name: func.buffer_map[v] for v in func.params if v in func.buffer_map}
@@ -87,22 +93,28 @@ class _Function:
             )
         self.constants = frozenset(params.get(c) or by_name[c] for c in constants)
         self.outputs = set(params.values())
-        self.done: set[str] = set()
+        self.done: set[object] = set()  # blocks, by their keys
+        self.empty = _is_empty(func)
 
     def run(self) -> None:
+        try:
+            self.root = self.sch.get_block("root")
+        except ScheduleError:  # loops without blocks
+            return self.notes.left(self.sch.func_working_on.name_hint, "its loops are in no block named root")
+        if self.empty:
+            return self.notes.left(
+                self.sch.func_working_on.name_hint, "a size is 0: there is nothing to compute"
+            )
         self.inline()
-        while True:
-            stages = self.stages()
-            left = [f for f in stages if f.name not in self.done]
-            if not left:
-                return
-            self.next_group(left, stages)
+        while left := self.stages():
+            self.next_group(left)
 
     # -- what there is ---------------------------------------------------------------------
     def stages(self) -> list[Facts]:
-        root = self.sch.get_block("root")
-        found = self.sch.get_child_blocks(root)
-        return [facts_of(self.sch, rv) for rv in found if self.sch.realize(rv).block.name_hint not in self.done]
+        """The blocks at the root that are not done, in order."""
+        return [
+            facts_of(self.sch, rv) for rv in self.sch.get_child_blocks(self.root) if rv.key not in self.done
+        ]
 
     def is_output(self, f: Facts) -> bool:
         return any(r.buffer in self.outputs for r in f.block.writes)
@@ -110,8 +122,7 @@ class _Function:
     # -- inlining --------------------------------------------------------------------------
     def inline(self) -> None:
         """Injective stages go into their consumers where nothing is computed more often for it."""
-        for name in [f.name for f in self.stages()]:
-            rv = self.sch.get_block(name)
+        for rv in [f.rv for f in self.stages()]:
             f = facts_of(self.sch, rv)
             if f.kind != "injective" or self.is_output(f):
                 continue
@@ -133,6 +144,8 @@ class _Function:
                     return False
             elif c.kind == "reduction" and f.work > 4 and len(consumers) > 1:
                 return False
+        if f.work > 1 and max(c.points for c in consumers) > 2 * f.points:
+            return False  # it would be computed again for each of the elements that share it
         cheap = f.work <= 4
         if len(consumers) > 1 and not cheap:
             return False
@@ -140,7 +153,7 @@ class _Function:
         return cheap or first.kind == "reduction" or f.points * 2 > first.points
 
     # -- groups ----------------------------------------------------------------------------
-    def next_group(self, left: list[Facts], stages: list[Facts]) -> None:
+    def next_group(self, left: list[Facts]) -> None:
         for f in left:
             if f.kind == "reduction" and _reuses(f):
                 if not (self.reads_constants(f) or not streams(f, self.machine)):
@@ -155,45 +168,68 @@ class _Function:
                     self.rows(f, group)
                     return
         for f in left:
-            if f.kind == "injective":
-                self.notes.elementwise(f, schedule_elementwise(self.sch, f, self.machine), self.machine)
-            else:
-                self.notes.untouched(f)
-            self.done.add(f.name)
+            self.alone(f)
+
+    def alone(self, f: Facts, refused: str = "") -> None:
+        """A stage on its own, by a simple sketch; as it is if that is refused too. `refused` says why it is alone."""
+        self.done.add(f.rv.key)
+        if f.kind == "opaque":
+            return self.notes.untouched(f)
+        why = {"instead": refused} if refused else {}
+        before = self.at_root()
+        try:
+            with self.sch.all_or_nothing():
+                if f.kind == "reduction":
+                    pays = pays_in_parallel(f, self.machine)
+                    self.notes.rows(
+                        f, [f], schedule_rows(self.sch, f, [f], self.machine, pays) | why, self.machine
+                    )
+                else:
+                    note = schedule_elementwise(self.sch, f, self.machine)
+                    self.notes.elementwise(f, note | why, self.machine)
+        except ScheduleError as error:
+            self.notes.untouched(f, _reason(error))
+        self.take(before)
 
     def tile(self, f: Facts) -> None:
-        self.done.add(f.name)
+        self.done.add(f.rv.key)
         before = self.at_root()
+        try:
+            with self.sch.all_or_nothing():
+                self.apply_tile(f)
+        except ScheduleError as why:
+            self.alone(f, _reason(why))
+        self.take(before)
+
+    def apply_tile(self, f: Facts) -> None:
         consumer = self.fusable_consumer(f)
         if best_tile(f, self.machine, 1, self.constants) is None:
-            self.notes.untouched(f)
-            return
+            raise ScheduleError("no axis can lie in vectors")
         f, tail = prepare_tile(self.sch, f, consumer)
         serial = best_tile(f, self.machine, 1, self.constants)
         cores = self.machine.num_cores
         threads = best_tile(f, self.machine, cores, self.constants) if cores > 1 else None
-        assert serial is not None
+        if serial is None:
+            raise ScheduleError("no axis can lie in vectors")
         best = serial if threads is None or threads.cycles >= serial.cycles else threads
         apply_tile(self.sch, f, best, best is threads, tail, self.own_producers(f, best), self.machine)
         self.notes.tile(f, best, best is threads, self.machine)
-        self.take(before)
 
     def reads_constants(self, f: Facts) -> bool:
         return any(r.buffer in self.constants for r in f.reads)
 
-    def at_root(self) -> set[str]:
-        """The names of the blocks that stand on their own."""
-        found = self.sch.get_child_blocks(self.sch.get_block("root"))
-        return {self.sch.realize(b).block.name_hint for b in found}
+    def at_root(self) -> set[object]:
+        """The blocks that stand on their own, by their keys."""
+        return {rv.key for rv in self.sch.get_child_blocks(self.root)}
 
-    def take(self, before: set[str]) -> None:
+    def take(self, before: set[object]) -> None:
         """All blocks that a sketch made or moved are done; those that still stand at the root and were there
         before, and are not fused, are not."""
         sch = self.sch
-        for block in sch.get_child_blocks(sch.get_block("root")):
-            name = sch.realize(block).block.name_hint
-            if name not in before or _has_schedule(sch, block):
-                self.done.add(name)
+        for rv in sch.get_child_blocks(self.root):
+            realize = sch.realize(rv)
+            if rv.key not in before or not is_plain(realize, sch.state.index.loops_of(realize)):
+                self.done.add(rv.key)
 
     def fusable_consumer(self, f: Facts) -> BlockRV | None:
         """The stage that takes the results element by element, if it is the only one."""
@@ -222,47 +258,72 @@ class _Function:
         packed = best.space.packed
         for rv in self.sch.get_producers(f.rv):
             p = facts_of(self.sch, rv)
-            if p.kind != "injective" or p.name in self.done or self.is_output(p):
+            if p.kind != "injective" or rv.key in self.done or self.is_output(p):
                 continue
-            if len(self.sch.get_consumers(rv)) != 1 or (packed is not None and p.write.buffer is packed.buffer):  # type: ignore[union-attr]
+            if len(self.sch.get_consumers(rv)) != 1 or (
+                packed is not None and p.write.buffer is packed.buffer
+            ):  # type: ignore[union-attr]
                 continue
             out.append(rv)
         return out
 
     def row_group(self, last: Facts, left: list[Facts]) -> list[Facts]:
-        """The stages before `last` that only stages of the group read, reductions without reuse among them."""
-        names = {f.name: f for f in left}
-        group, grown = {last.name: last}, True
+        """The stages before `last` that only stages of the group read: reductions without reuse, all of them over
+        the same rows, and what is between them."""
+        known = {f.rv.key: f for f in left}
+        group, grown = {last.rv.key: last}, True
+        rows = _results(last) if last.kind == "reduction" else None
         while grown:
             grown = False
             for g in list(group.values()):
                 for rv in self.sch.get_producers(g.rv):
-                    name = self.sch.realize(rv).block.name_hint
-                    p = names.get(name)
-                    if p is None or name in group or p.kind == "opaque" or self.is_output(p):
+                    p = known.get(rv.key)
+                    if p is None or rv.key in group or p.kind == "opaque" or self.is_output(p):
                         continue
-                    if p.kind == "reduction" and _reuses(p):
+                    if p.kind == "reduction" and (_reuses(p) or rows not in (None, _results(p))):
                         continue
-                    users = {self.sch.realize(c).block.name_hint for c in self.sch.get_consumers(rv)}
-                    if users <= set(group):
-                        group[name] = p
+                    if all(c.key in group for c in self.sch.get_consumers(rv)):
+                        group[rv.key] = p
                         grown = True
-        return [f for f in left if f.name in group]
+                        if p.kind == "reduction":
+                            rows = _results(p)
+        return [f for f in left if f.rv.key in group]
 
     def rows(self, last: Facts, group: list[Facts]) -> None:
+        if len(group) == 1:
+            return self.alone(last)
         before = self.at_root()
-        note = schedule_rows(self.sch, last, group, self.machine, pays_in_parallel(_widest(group), self.machine))
-        self.notes.rows(last, group, note, self.machine)
-        self.done.update(f.name for f in group)
+        pays = pays_in_parallel(_widest(group), self.machine)
+        try:
+            with self.sch.all_or_nothing():
+                self.notes.rows(
+                    last, group, schedule_rows(self.sch, last, group, self.machine, pays), self.machine
+                )
+        except ScheduleError as why:
+            for f in group:
+                self.alone(f, _reason(why))
+        self.done.update(f.rv.key for f in group)
         self.take(before)
+
+
+def _reason(error: ScheduleError) -> str:
+    """A refusal in one line."""
+    reason = error.reason if isinstance(error, Refusal) else str(error)
+    return reason.splitlines()[0]
+
+
+def _is_empty(func: PrimFunc) -> bool:
+    """Whether some block has no points."""
+    domains = [iv.dom for m in pre_order(func.body) if isinstance(m, Block) for iv in m.iter_vars]
+    return any(const_value(d.extent) == 0 for d in domains)
+
+
+def _results(f: Facts) -> int:
+    return math.prod(a.extent for a in f.spatial)
 
 
 def _widest(group: list[Facts]) -> Facts:
     return max(group, key=lambda f: f.points * (f.work + 1))
-
-
-def _has_schedule(sch: Schedule, block: BlockRV) -> bool:
-    return bool(sch.get_loops(block)) and len(sch.get_loops(block)) != len(sch.realize(block).block.iter_vars)
 
 
 def _extent(f: Facts, index: Any) -> int | None:
@@ -277,7 +338,9 @@ def _reuses(f: Facts) -> bool:
         return True
     # windows that overlap
     return any(
-        r.moves(a) and r.moves(k) and abs(r.stride(a) or 0) < k.extent * abs(r.stride(k) or 0)
+        r.moves(a)
+        and r.moves(k)
+        and abs(r.stride(a) or 0) < k.extent * abs(r.stride(k) or 0)
         and abs(r.stride(k) or 0) <= abs(r.stride(a) or 0)
         for r in f.reads
         for a in wide

@@ -8,7 +8,7 @@ from ..tir.schedule import Schedule
 from ..tir.schedule.primitive import BlockRV, LoopRV
 from .facts import Access, Axis, Facts
 
-__all__ = ["extent_of", "past_caches", "pays_in_parallel", "schedule_copy", "schedule_elementwise"]
+__all__ = ["extent_of", "in_vectors", "past_caches", "pays_in_parallel", "schedule_copy", "schedule_elementwise"]
 
 
 def extent_of(sch: Schedule, loop: LoopRV) -> int | None:
@@ -17,17 +17,22 @@ def extent_of(sch: Schedule, loop: LoopRV) -> int | None:
     return None if size is None else int(size)
 
 
+def in_vectors(sch: Schedule, loop: LoopRV, lanes: int) -> None:
+    """Vectors along a loop, of all of it if it is short."""
+    size = extent_of(sch, loop)
+    if size is None or size > lanes:
+        _, within = sch.split(loop, [None, lanes])
+        sch.vectorize(within)
+    elif size > 1:
+        sch.vectorize(loop)
+
+
 def schedule_copy(sch: Schedule, block: BlockRV, lanes: int, skip: int, parallel: bool = False) -> None:
     """Vectors along the last loop of a block, threads along the first of those after `skip`."""
     loops = sch.get_loops(block)[skip:]
     if not loops:
         return
-    last = extent_of(sch, loops[-1])
-    if last is None or last > lanes:
-        _, within = sch.split(loops[-1], [None, lanes])
-        sch.vectorize(within)
-    elif last > 1:
-        sch.vectorize(loops[-1])
+    in_vectors(sch, loops[-1], lanes)
     if parallel and len(loops) > 1:
         sch.parallel(loops[0])
 
@@ -133,9 +138,11 @@ def _turned(
     """Tiles of lanes by lanes, turned in registers."""
     others = [x for i, x in enumerate(loops) if i not in (across, len(loops) - 1)]
     far, near = sch.split(loops[across], [None, lanes])
-    most, line = sch.split(loops[-1], [None, lanes])
-    # the inner loop goes along the lines that are read: the processor then fetches them ahead
-    sch.reorder(*others, most, far, near, line)
+    size = extent_of(sch, loops[-1])
+    most, few, line = sch.split(loops[-1], [None, 8 if size is None or size >= 16 * lanes else 1, lanes])
+    # Tiles go along the lines that are read, which the processor then fetches ahead; some beside each other, so
+    # that longer pieces of lines are written.
+    sch.reorder(*others, most, far, few, near, line)
     sch.annotate(near, "transpose_lanes", 1)
     sch.vectorize(line)
     return [*others, most], {"tile": f"{lanes} x {lanes}, turned in registers"}

@@ -23,16 +23,18 @@ class Explanation:
     def inlined(self, name: str, into: list[str]) -> None:
         self.records.append({"stage": name, "sketch": "inline", "into": into})
 
-    def untouched(self, f: Facts) -> None:
-        self.records.append({"stage": f.name, "sketch": "as it is"})
+    def untouched(self, f: Facts, why: str = "") -> None:
+        self.records.append({"stage": f.name, "sketch": "as it is", **({"instead": why} if why else {})})
+
+    def left(self, function: str, why: str) -> None:
+        """A whole function that is left as it is."""
+        self.records.append({"stage": function, "sketch": "as it is", "because": why})
 
     def elementwise(self, f: Facts, note: dict[str, object], machine: CpuMachine) -> None:
         self.records.append({"stage": f.name, "sketch": "elementwise", **note})
 
     def rows(self, last: Facts, group: list[Facts], note: dict[str, object], machine: CpuMachine) -> None:
-        self.records.append(
-            {"stage": last.name, "sketch": "rows", "stages": [f.name for f in group], **note}
-        )
+        self.records.append({"stage": last.name, "sketch": "rows", "stages": [f.name for f in group], **note})
 
     def tile(self, f: Facts, best: Best, threads: bool, machine: CpuMachine) -> None:
         space, figures = best.space, best.figures
@@ -42,7 +44,8 @@ class Explanation:
         seconds = best.cycles / (machine.clock * 1e9)
         operations = 2 * f.points
         touched = sum(
-            r.footprint({a.var: a.extent for a in f.axes}) * r.bytes for r in (*f.reads, *([f.write] if f.write else []))
+            r.footprint({a.var: a.extent for a in f.axes}) * r.bytes
+            for r in (*f.reads, *([f.write] if f.write else []))
         )
         bound = "compute"
         if figures["traffic"] > figures["compute"]:

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from ..arith import Analyzer
 from ..ir.buffer import Buffer
+from ..ir.equal import structural_equal
 from ..ir.expr import BufferLoad, Call, IterVar, PrimExpr, Var, const, const_value
 from ..ir.functor import pre_order, substitute, vars_used
 from ..ir.op import Op
-from ..ir.ops import add, sub
-from ..ir.stmt import Block, BlockRealize, BufferStore, IfThenElse
+from ..ir.ops import add, is_one, sub
+from ..ir.stmt import Block, BlockRealize, BufferStore, For, ForKind, IfThenElse
 from ..tir.schedule import Schedule
 from ..tir.schedule.primitive import BlockRV
 
-__all__ = ["Access", "Axis", "Facts", "facts_of", "work_of"]
+__all__ = ["Access", "Axis", "Facts", "facts_of", "is_plain", "work_of"]
 
 # What a size that is known only at run time is reckoned with.
 USUAL_SIZE = 256
@@ -76,7 +77,7 @@ class Facts:
     """A block, seen by the scheduler.
 
     `kind` is "injective" (one element from elements of others), "reduction" (one output, a sum of any sort over
-    reduction axes) or "opaque" (anything else: it is left as it is).
+    reduction axes) or "opaque" (anything else, and what somebody has scheduled: it is left as it is).
     """
 
     rv: BlockRV
@@ -144,7 +145,9 @@ def work_of(e: PrimExpr) -> int:
     return total
 
 
-def _strides(ana: Analyzer, buffer: Buffer, indices: Iterable[PrimExpr], axes: list[Axis]) -> dict[Var, int | None]:
+def _strides(
+    ana: Analyzer, buffer: Buffer, indices: Iterable[PrimExpr], axes: list[Axis]
+) -> dict[Var, int | None]:
     indices = tuple(indices)
     used = set().union(*[vars_used(i) for i in indices])
     if not any(a.var in used for a in axes):
@@ -160,20 +163,51 @@ def _strides(ana: Analyzer, buffer: Buffer, indices: Iterable[PrimExpr], axes: l
     return {v: s for v, s in out.items() if s != 0}
 
 
+def is_plain(realize: BlockRealize, loops: Sequence[For]) -> bool:
+    """Whether the loops around a block are one for each iterator, in order, and nobody has marked or moved them.
+
+    An iterator with a single value needs no loop.
+    """
+    block = realize.block
+    pairs = list(zip(block.iter_vars, realize.iter_values, strict=True))
+    looped = [(iv, v) for iv, v in pairs if not _single(iv, v)]
+    if const_value(realize.predicate) != 1 or len(looped) != len(loops):
+        return False
+    body: Any = loops[0] if loops else realize
+    for loop, (iv, value) in zip(loops, looped, strict=True):
+        same = value is loop.loop_var and _same(iv.dom.min, loop.min) and _same(iv.dom.extent, loop.extent)
+        if body is not loop or not same or loop.kind is not ForKind.SERIAL or loop.annotations:
+            return False
+        body = loop.body
+    return body is realize
+
+
+def _single(iv: IterVar, value: PrimExpr) -> bool:
+    """Whether an iterator has one value, which it is given without a loop."""
+    return is_one(iv.dom.extent) and const_value(value) is not None
+
+
+def _same(a: PrimExpr, b: PrimExpr) -> bool:
+    return a is b or structural_equal(a, b)
+
+
 def facts_of(sch: Schedule, rv: BlockRV) -> Facts:
     """What is to be known of a block whose loops are still one for each iterator."""
     realize: BlockRealize = sch.realize(rv)
     block = realize.block
     axes: list[Axis] = []
     ana = Analyzer()
-    for iv in block.iter_vars:
+    for iv, value in zip(block.iter_vars, realize.iter_values, strict=True):
+        ana.bind_loop(iv.var, iv.dom.min, iv.dom.extent)
+        if _single(iv, value):
+            continue
         size = const_value(iv.dom.extent)
         axes.append(Axis(iv.var, number(iv.dom.extent), size is not None, iv.iter_type == IterVar.CommReduce))
-        ana.bind_loop(iv.var, iv.dom.min, iv.dom.extent)
     body, store = block.body, None
     guarded = False
     if isinstance(body, BufferStore):
         store = body
+    plain = is_plain(realize, sch.state.index.loops_of(realize)) and not block.match_buffers
     if store is None:
         return Facts(rv, block.name_hint, block, "opaque", tuple(axes), (), None, 1, False)
     reads, seen = [], set()
@@ -192,7 +226,7 @@ def facts_of(sch: Schedule, rv: BlockRV) -> Facts:
         rv,
         block.name_hint,
         block,
-        _kind(block, store, axes),
+        _kind(block, store, axes) if plain else "opaque",
         tuple(axes),
         tuple(reads),
         write,
@@ -203,6 +237,8 @@ def facts_of(sch: Schedule, rv: BlockRV) -> Facts:
 
 def _kind(block: Block, store: BufferStore, axes: list[Axis]) -> str:
     if any(isinstance(m, IfThenElse) for m in pre_order(block.body)) or block.alloc_buffers:
+        return "opaque"
+    if any(iv.iter_type not in (IterVar.DataPar, IterVar.CommReduce) for iv in block.iter_vars):
         return "opaque"
     spatial = {a.var for a in axes if not a.reduce}
     named = [i for i in store.indices if isinstance(i, Var) and i in spatial]

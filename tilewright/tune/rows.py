@@ -19,13 +19,14 @@ from ..ir.functor import vars_used
 from ..target.machine import CpuMachine
 from ..tir.schedule import Schedule
 from ..tir.schedule.primitive import BlockRV, LoopRV
-from .elementwise import extent_of, past_caches, schedule_elementwise
+from .elementwise import extent_of, in_vectors, past_caches, schedule_elementwise
 from .facts import Access, Axis, Facts, facts_of
 
 __all__ = ["schedule_rows", "streams"]
 
 # Vectors of partial results, so that one addition need not wait for the one before.
 _CHAINS = 4
+_WIDEST = 256  # lanes in which partial results may lie: _CHAINS vectors of bytes
 
 
 def schedule_rows(
@@ -35,19 +36,9 @@ def schedule_rows(
     if len(group) == 1:
         return _alone(sch, last, machine, parallel)
     rows, columns = _rows_of(last, group)
-    try:
-        with sch.all_or_nothing():
-            if columns and _in_line(last) in columns:
-                return _row_by_row(sch, last, group, rows, columns, machine, parallel)
-            return _rows_in_lanes(sch, last, group, rows, columns, machine, parallel)
-    except ScheduleError as why:
-        for f in group:
-            fresh = facts_of(sch, sch.get_block(f.name))
-            if fresh.kind == "reduction":
-                _alone(sch, fresh, machine, parallel)
-            else:
-                schedule_elementwise(sch, fresh, machine)
-        return {"apart": str(why).splitlines()[0]}
+    if columns and _in_line(last) in columns:
+        return _row_by_row(sch, last, group, rows, columns, machine, parallel)
+    return _rows_in_lanes(sch, last, group, rows, columns, machine, parallel)
 
 
 def _rows_of(last: Facts, group: list[Facts]) -> tuple[list[Axis], list[Axis]]:
@@ -136,7 +127,7 @@ def _one_line(f: Facts, axes: list[Axis]) -> bool:
 def _stream(sch: Schedule, f: Facts, machine: CpuMachine, parallel: bool) -> dict[str, object]:
     """Neighbours in memory belong to different results: lines are added up, several at a time.
 
-        for part of the results in parallel: for lines, 8 at a time: for vector: part[vector] += 8 lines[vector]
+    for part of the results in parallel: for lines, 8 at a time: for vector: part[vector] += 8 lines[vector]
     """
     lanes = machine.lanes(max([f.bits, *(r.buffer.dtype.element.bits for r in f.reads)]))
     loops = dict(zip([a.var for a in f.axes], sch.get_loops(f.rv), strict=True))
@@ -163,7 +154,8 @@ def _stream(sch: Schedule, f: Facts, machine: CpuMachine, parallel: bool) -> dic
     else:
         sch.reorder(*others, part, *reduces, vectors, *again, lane)
     for loop in again:
-        sch.unroll(loop)
+        if (extent_of(sch, loop) or 9) <= 8:
+            sch.unroll(loop)
     sch.vectorize(lane)
     around = _fused(sch, [*others, part])
     if parallel and extent_of(sch, around) != 1:
@@ -219,6 +211,8 @@ def _place(sch: Schedule, partial: BlockRV | None, final: BlockRV, row: LoopRV) 
     sch.compute_at(partial, row, preserve_unit_loops=False)
     sch.annotate(sch.get_loops(final)[-1], "reduce_lanes", 1)
     lane, *sums = sch.get_loops(partial)[len(sch.get_loops(final)) - 1 :]
+    if (extent_of(sch, lane) or _WIDEST + 1) > _WIDEST:
+        raise ScheduleError("rows of another kind are between the lanes of its partial results")
     sch.reorder(*sums, lane)
     sch.vectorize(lane)
 
@@ -236,9 +230,13 @@ def _row_by_row(
     reductions = {}
     for f in group:
         if f.kind == "reduction":
-            reductions[f.name] = vector_reduction(sch, f, machine)
+            reductions[f.rv.key] = vector_reduction(sch, f, machine)
     lanes = machine.lanes(last.bits)
-    loops = dict(zip([a.var for a in last.axes], sch.get_loops(last.rv), strict=True)) if last.kind != "reduction" else {}
+    loops = (
+        dict(zip([a.var for a in last.axes], sch.get_loops(last.rv), strict=True))
+        if last.kind != "reduction"
+        else {}
+    )
     if last.kind == "reduction":
         around = sch.get_loops(last.rv)[: len(rows)]
         along: list[LoopRV] = []
@@ -247,11 +245,11 @@ def _row_by_row(
         sch.reorder(*around, *along)
     row = _fused(sch, around) if around else sch.add_unit_loop(sch.get_loops(last.rv)[0])
     for f in reversed(group):
-        if f.name != last.name:
+        if f is not last:
             sch.compute_at(f.rv, row, preserve_unit_loops=False)
-        if f.name in reductions:
-            _place(sch, *reductions[f.name], row)
-        elif f.name != last.name:
+        if f.rv.key in reductions:
+            _place(sch, *reductions[f.rv.key], row)
+        elif f is not last:
             _vectorize_inner(sch, f.rv, 1, lanes)
     if along:
         _vectorize_inner(sch, last.rv, 1, lanes)
@@ -264,15 +262,8 @@ def _row_by_row(
 
 def _vectorize_inner(sch: Schedule, rv: BlockRV, skip: int, lanes: int) -> None:
     loops = sch.get_loops(rv)[skip:]
-    if not loops:
-        return
-    size = extent_of(sch, loops[-1])
-    if size is not None and size <= lanes:
-        if size > 1:
-            sch.vectorize(loops[-1])
-        return
-    _, within = sch.split(loops[-1], [None, lanes])
-    sch.vectorize(within)
+    if loops:
+        in_vectors(sch, loops[-1], lanes)
 
 
 def _rows_in_lanes(
@@ -300,7 +291,7 @@ def _rows_in_lanes(
     sch.reorder(*around, *along, *([within] if within is not None else []))
     row = _fused(sch, around)
     for f in reversed(group):
-        if f.name == last.name:
+        if f is last:
             continue
         sch.compute_at(f.rv, row, preserve_unit_loops=False)
         own = sch.get_loops(f.rv)[1:]
@@ -310,9 +301,9 @@ def _rows_in_lanes(
             spatial = own[: len(own) - len(f.reduce)]
             if spatial:
                 sch.reorder(*own[len(spatial) :], *spatial)
-                sch.vectorize(spatial[-1])
+                in_vectors(sch, spatial[-1], lanes)
         else:
-            sch.vectorize(own[-1])
+            in_vectors(sch, own[-1], lanes)
     if within is not None:
         sch.vectorize(within)
     if parallel:

@@ -106,6 +106,9 @@ def apply_tile(
     for loop in (*inner, *vi[:-1]):
         sch.unroll(loop)
     sch.vectorize(vi[-1])
+    if space.window:
+        for loop in reduces:
+            sch.unroll(loop)
     _finish_tail(sch, tail, len(around), space.lanes)
     if turned is not None:
         _finish_turn(sch, facts, best, turned, len(around))
@@ -298,16 +301,24 @@ def _finish_tail(sch: Schedule, tail: BlockRV, skip: int, lanes: int) -> None:
 def _attach(
     sch: Schedule, producer: BlockRV, best: Best, around: list[LoopRV], lanes: int, machine: CpuMachine
 ) -> None:
-    """Compute a producer (padding, say) for the tiles of one parallel iteration, or leave it before all loops."""
-    if not best.vector_outer:
+    """Compute a producer (padding, say) for the tiles of one turn of the first loop, or before all loops if it
+    would be computed too often then."""
+    stage = facts_of(sch, producer)
+    again = 1.0
+    if best.vector_outer and not any(
+        r.moves(best.space.vector) for r in best.space.facts.reads if stage.write and r.buffer is stage.write.buffer
+    ):
+        again = -(-best.space.vector.extent // (best.vectors * best.space.lanes))
+    extra = (again - 1) * stage.points * (stage.work + 4) / lanes
+    if extra <= 0.03 * best.cycles:
         try:
             sch.compute_at(producer, around[0], preserve_unit_loops=True)
         except ScheduleError:
-            schedule_elementwise(sch, facts_of(sch, producer), machine)
+            pass
+        else:
+            schedule_copy(sch, producer, lanes, skip=1)
             return
-        schedule_copy(sch, producer, lanes, skip=1)
-        return
-    schedule_elementwise(sch, facts_of(sch, producer), machine)
+    schedule_elementwise(sch, stage, machine)
 
 
 def _apply_dot(sch: Schedule, facts: Facts, best: Best, parallel: bool, tail: BlockRV) -> None:

@@ -28,6 +28,8 @@ __all__ = ["Best", "TileSpace", "best_tile", "tile_spaces"]
 
 Array = Any  # an array of candidates
 _MAX_ROWS = 32
+_WINDOW = 32  # points of a window that is unrolled, at most
+_WINDOW_TILE = 8  # and accumulators beside it: the neighbours that are read again want registers too
 _LOOP_CYCLES = 30.0  # entering a tile: addresses, the first loads, the loop
 
 
@@ -47,6 +49,7 @@ class TileSpace:
     packed: Access | None  # the read that is copied into panels
     pack_free: bool  # … before the program runs
     transposes: bool  # results lie across the vectors
+    window: bool  # the reduction is a small window over what all rows move with: it is unrolled
     tiles: Array
     vectors: Array
     outer: Array
@@ -126,15 +129,29 @@ def tile_spaces(facts: Facts, machine: CpuMachine, constants: frozenset[Buffer])
             orders = np.array([0, 1]) if not axis.reduce else np.array([0])
             t, v, o = _product(tiles, counts, orders)
             size = t.prod(axis=1) * v
-            keep = size <= 2 * machine.vector_registers
+            window = packed is None and not transposes and _is_window(facts, axis)
+            keep = size <= (_WINDOW_TILE if window else 2 * machine.vector_registers)
+            if window:
+                keep &= o == 0
             if packed is not None and not free:
                 keep &= o == 1
             out.append(
                 TileSpace(
-                    facts, axis, width, axis.reduce, rows, packed, free, transposes, t[keep], v[keep], o[keep]
+                    facts, axis, width, axis.reduce, rows, packed, free, transposes, window, t[keep], v[keep], o[keep]
                 )
             )
     return out
+
+
+def _is_window(facts: Facts, vector: Axis) -> bool:
+    """Whether only neighbours share what is read, as in a depthwise convolution or a pooling."""
+    if vector.reduce or any(not a.known for a in facts.reduce):
+        return False
+    points = int(np.prod([a.extent for a in facts.reduce], dtype=np.int64))
+    moving = [r for r in facts.reads if r.moves(vector)]
+    return 1 < points <= _WINDOW and all(
+        r.moves(a) for r in moving for a in facts.spatial if a.extent > 1
+    )
 
 
 def _packings(
@@ -199,6 +216,43 @@ def _conflicts(machine: CpuMachine, stride: int, rows: Array) -> Array:
     return lost[rows]
 
 
+def _loads_of_window(space: TileSpace, r: Access) -> Array:
+    """Vectors that a whole window reads for each vector of results, what rows share counted once."""
+    count = np.ones(len(space.vectors))
+    used: list[Axis] = []
+    for a, axis in enumerate(space.rows):
+        step = r.stride(axis)
+        if not r.moves(axis):
+            continue
+        along = [k for k in space.facts.reduce if step and r.stride(k) and abs(r.stride(k) or 0) * 2 > abs(step)
+                 and k not in used and abs(r.stride(k) or 0) <= abs(step)]
+        if along:
+            k = along[0]
+            used.append(k)
+            count = count * (space.tiles[:, a] + k.extent - 1)
+        else:
+            count = count * space.tiles[:, a]
+    for k in space.facts.reduce:
+        if k not in used and r.moves(k):
+            count = count * k.extent
+    return count
+
+
+def _strips(space: TileSpace, machine: CpuMachine, r: Access) -> Array:
+    """Cycles a point of the reduction waits for a read that goes down a column of large lines.
+
+    Each point finds it in another page, which no prefetcher foresees; only what stays in a cache is there in time.
+    """
+    steps = [abs(r.stride(a) or 0) * r.bytes for a in space.facts.reduce if r.moves(a)]
+    if not steps or min(steps) < 4096:
+        return np.zeros(len(space.vectors))
+    lines = np.full(len(space.vectors), float(np.prod([a.extent for a in space.facts.reduce if r.moves(a)])))
+    for a, axis in enumerate(space.rows):
+        if r.moves(axis):
+            lines = lines * np.where(space.outer == 1, axis.extent, space.tiles[:, a]) / 16.0
+    return np.where(lines * 64 > 0.8 * machine.cache_sizes.l2, 0.4 * machine.l3_latency, 0.5)
+
+
 def _row_conflicts(space: TileSpace, machine: CpuMachine, r: Access) -> Array:
     """Cycles lost because the rows of a tile fall on the same places of the first cache."""
     lost = np.zeros(len(space.vectors))
@@ -230,16 +284,19 @@ def evaluate(space: TileSpace, machine: CpuMachine, cores: int) -> dict[str, Arr
             if r.moves(axis):
                 count = count * t[:, a]
         if r.moves(space.vector):
+            if space.window:
+                count = 1.7 * _loads_of_window(space, r) / points  # most of them across two lines
             vector_loads = vector_loads + count * nv
             if space.dot:
                 conflicts = conflicts + _row_conflicts(space, machine, r)
             if r is not space.packed:
-                strided = strided + count * nv * _far_apart(facts, space, r, line)
+                strided = strided + _far_apart(facts, space, r, nv * lanes * r.bytes)
                 step = abs(r.stride(space.vector) or 1)
                 if step > 1:
                     strided = strided + count * nv * (3.0 if step == 2 else 0.8 * lanes)
         else:
             scalar_loads = scalar_loads + count
+            strided = strided + _strips(space, machine, r)
             conflicts = conflicts + _row_conflicts(space, machine, r)
     fma = rows_in_tile * nv / machine.fma_ports
     loads = (vector_loads + 0.5 * scalar_loads) / machine.loads_per_cycle
@@ -335,19 +392,16 @@ def _batch(space: TileSpace, t: Array) -> Array:
     return out
 
 
-def _far_apart(facts: Facts, space: TileSpace, r: Access, line: int) -> float:
-    """Cycles a vector load costs more because the next point of the reduction is in another page."""
+def _far_apart(facts: Facts, space: TileSpace, r: Access, width: Array) -> Array:
+    """Cycles a point of the reduction costs more because the next one is in another page.
+
+    The wider the piece of a line that is read, the more of it comes along unasked.
+    """
     steps = [abs(r.stride(a) or 0) * r.bytes for a in facts.reduce if r.moves(a) and a is not space.vector]
-    if not steps:
-        return 0.0
-    far = min(steps)
-    if far <= line * lanes_per_line(space, line):
-        return 0.0
-    return 0.3 if far % 4096 == 0 else 0.05 if far >= 2048 else 0.0
-
-
-def lanes_per_line(space: TileSpace, line: int) -> int:
-    return max(1, space.lanes * space.facts.bits // 8 // line)
+    if not steps or min(steps) < 2048:
+        return np.zeros(len(width))
+    waits = np.where(width <= 64, 3.0, np.where(width <= 128, 0.9, 0.3))
+    return waits if min(steps) >= 4096 else 0.1 * waits
 
 
 def _packing_cycles(space: TileSpace, machine: CpuMachine, cores: int) -> float:

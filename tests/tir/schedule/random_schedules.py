@@ -15,6 +15,7 @@ import numpy as np
 from hypothesis import strategies as st
 
 from tilewright import te, tir
+from tilewright.ir.expr import const_value
 from tilewright.ir.functor import pre_order
 from tilewright.ir.stmt import BlockRealize
 from tilewright.tir.schedule import BlockRV, LoopRV, Schedule
@@ -25,6 +26,7 @@ Line = tuple[str, tuple[int, ...]]
 NUMBERS = 5  # how many numbers go with a word
 SIZES = (1, 2, 3, 4, 5, 6, 7, 8, 9, 12)
 LARGEST = 600  # elements of a tensor
+MOST_RUNS = 20_000  # of a block: splits by more than there is make many iterations that do nothing
 
 
 @dataclass(frozen=True)
@@ -340,6 +342,10 @@ class Chooser:
     def loops(self, n: int) -> list[LoopRV]:
         return self.sch.get_loops(self.block(n))
 
+    def runs(self, n: int) -> int:
+        """How many times a block is come to, as far as that is a number."""
+        return int(np.prod([const_value(self.sch.get(x).extent) or 1 for x in self.loops(n)]))
+
     def reduction(self, n: int) -> BlockRV:
         """A block that reduces, if there is one."""
         found = [b for b in self.blocks if self.sch.get(b).init is not None]
@@ -365,8 +371,12 @@ def _split(c: Chooser, n: tuple[int, ...]) -> None:
     factors: list[Any] = [2, 3, 4, 5, 8, 16, 1]
     count = 1 + n[2] % 2
     parts = [factors[(n[3] >> (3 * i)) % 7] for i in range(count)]
+    loop, size = c.loop(n[0], n[1]), int(np.prod(parts))
+    extent = const_value(c.sch.get(loop).extent)
+    if extent is not None and c.runs(n[0]) // extent * (-(-extent // size) * size) > MOST_RUNS:
+        return
     parts.insert(n[4] % (count + 1), None)
-    c.sch.split(c.loop(n[0], n[1]), parts)
+    c.sch.split(loop, parts)
 
 
 def _fuse(c: Chooser, n: tuple[int, ...]) -> None:

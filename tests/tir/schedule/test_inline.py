@@ -279,6 +279,8 @@ def test_refuse_an_output(expect, refused):
           | …
           |         with T.block("C"):    # <-- here
           | …
+
+          hint: use reverse_compute_inline to take it into its producer
         """,
     )
 
@@ -358,6 +360,8 @@ def test_refuse_more_than_a_store(expect, refused):
           | …
           |         with T.block("B"):    # <-- here
           | …
+
+          hint: use compute_at to compute it close to its consumer
         """,
     )
 
@@ -384,6 +388,8 @@ def test_refuse_a_place_that_cannot_be_traced_back(expect, refused):
           | …
           |         with T.block("B"):    # <-- here
           | …
+
+          hint: use compute_at to compute it close to its consumer
         """,
     )
 
@@ -410,6 +416,8 @@ def test_refuse_an_iterator_that_is_no_index(expect, refused):
           | …
           |         with T.block("B"):    # <-- here
           | …
+
+          hint: use compute_at to compute it close to its consumer
         """,
     )
 
@@ -436,6 +444,8 @@ def test_refuse_a_block_that_reads_what_it_writes(expect, refused):
           | …
           |         with T.block("B"):    # <-- here
           | …
+
+          hint: use compute_at to compute it close to its consumer
         """,
     )
 
@@ -635,6 +645,8 @@ def test_refuse_a_reduction_back_into_its_producer(expect, refused):
           | …
           |         with T.block("S"):    # <-- here
           | …
+
+          hint: use reverse_compute_at to compute it close to its producer, or compute_inline on the producer
         """,
     )
 
@@ -649,6 +661,8 @@ def test_refuse_no_producer_and_several(expect, refused):
           | …
           |         with T.block("B"):    # <-- here
           | …
+
+          hint: inputs of the function are computed by nobody, so it stays where it is
         """,
     )
     expect(
@@ -660,6 +674,8 @@ def test_refuse_no_producer_and_several(expect, refused):
           | …
           |         with T.block("D"):    # <-- here
           | …
+
+          hint: use reverse_compute_at to compute it close to its producer, or compute_inline on the producer
         """,
     )
 
@@ -674,6 +690,8 @@ def test_refuse_a_producer_with_other_readers(expect, refused):
           | …
           |         with T.block("D"):    # <-- here
           | …
+
+          hint: use reverse_compute_at to compute it close to its producer, or compute_inline on the producer
         """,
     )
 
@@ -699,6 +717,8 @@ def test_refuse_a_producer_that_is_an_output(expect, refused):
           | …
           |         with T.block("B"):    # <-- here
           | …
+
+          hint: use reverse_compute_at to compute it close to its producer, or compute_inline on the producer
         """,
     )
 
@@ -713,6 +733,8 @@ def test_refuse_a_read_that_cannot_be_traced_back(expect, refused):
           | …
           |         with T.block("C"):    # <-- here
           | …
+
+          hint: use reverse_compute_at to compute it close to its producer, or compute_inline on the producer
         """,
     )
     expect(
@@ -724,6 +746,8 @@ def test_refuse_a_read_that_cannot_be_traced_back(expect, refused):
           | …
           |         with T.block("C"):    # <-- here
           | …
+
+          hint: use reverse_compute_at to compute it close to its producer, or compute_inline on the producer
         """,
     )
 
@@ -750,6 +774,8 @@ def test_refuse_reads_at_several_places(expect, refused):
           | …
           |         with T.block("C"):    # <-- here
           | …
+
+          hint: use reverse_compute_at to compute it close to its producer, or compute_inline on the producer
         """,
     )
 

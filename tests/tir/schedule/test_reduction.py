@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from schedule_checks import keeps_meaning
 from schedule_programs import copy2d, matmul
 from stage_programs import argmax, batched, conv2d, matmul_relu, same, same_again
 
@@ -565,6 +566,35 @@ def test_pairs_get_a_place_for_each_part(expect):
     expect(
         sch.mod["main"],
         """
+        @T.prim_func
+        def argmax(X: T.Buffer((5, 9), "float32"), I_1: T.Buffer((5,), "int32"), V: T.Buffer((5,), "float32")):
+            # with T.block("root"):
+            I_rf = T.alloc_buffer((3, 5), "int32")
+            V_rf = T.alloc_buffer((3, 5))
+            for i, k_0, k_1 in T.grid(5, 3, 3):
+                with T.block("R_rf"):
+                    vk_1, vi, vk_0 = T.axis.remap("SSR", [k_1, i, k_0])
+                    T.reads(X[vi, vk_0 * 3 + vk_1])
+                    T.writes(I_rf[vk_1, vi], V_rf[vk_1, vi])
+                    with T.init():
+                        I_rf[vk_1, vi] = -1
+                        V_rf[vk_1, vi] = T.float32(-1000)
+                    v_I_rf: T.int32 = T.Select(V_rf[vk_1, vi] >= X[vi, vk_0 * 3 + vk_1], I_rf[vk_1, vi], vk_0 * 3 + vk_1)
+                    v_V_rf: T.float32 = T.Select(V_rf[vk_1, vi] >= X[vi, vk_0 * 3 + vk_1], V_rf[vk_1, vi], X[vi, vk_0 * 3 + vk_1])
+                    I_rf[vk_1, vi] = v_I_rf
+                    V_rf[vk_1, vi] = v_V_rf
+            for i, k_1 in T.grid(5, 3):
+                with T.block("R"):
+                    vi, vk_1 = T.axis.remap("SR", [i, k_1])
+                    T.reads(V_rf[vk_1, vi], I_rf[vk_1, vi])
+                    T.writes(I_1[vi], V[vi])
+                    with T.init():
+                        I_1[vi] = -1
+                        V[vi] = T.float32(-1000)
+                    v_I: T.int32 = T.Select(V[vi] >= V_rf[vk_1, vi], I_1[vi], I_rf[vk_1, vi])
+                    v_V: T.float32 = T.Select(V[vi] >= V_rf[vk_1, vi], V[vi], V_rf[vk_1, vi])
+                    I_1[vi] = v_I
+                    V[vi] = v_V
         """,
     )
 

@@ -473,6 +473,8 @@ def test_fuse_refuses_an_extent_that_depends_on_the_outer_loop(expect, refused):
           | …
           |         for j in range(i + 1):    # <-- here
           | …
+
+          hint: fuse loops whose bounds do not change
         """,
     )
 
@@ -567,6 +569,8 @@ def test_reorder_refuses_a_loop_named_twice(expect, refused):
           | …
           |     for i, j in T.grid(8, 12):    # <-- here
           | …
+
+          hint: name each loop once
         """,
     )
 
@@ -600,6 +604,8 @@ def test_reorder_refuses_a_nest_with_more_in_it(expect, refused):
           | …
           |     for i in range(4):    # <-- here
           | …
+
+          hint: move what else it holds away with compute_at or reverse_compute_at
         """,
     )
 
@@ -615,6 +621,8 @@ def test_reorder_refuses_dependent_bounds(expect, refused):
           | …
           |         for j in range(i + 1):    # <-- here
           | …
+
+          hint: keep `i` outside of `j`
         """,
     )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,8 @@ from tilewright.ir.errors import LoweringError
 from tilewright.script import tir as T
 from tilewright.tir.transform.lower_cross_thread_reduction import lower_cross_thread_reduction
 from tilewright.tir.transform.unify_thread_binding import unify_thread_binding
+
+EXAMPLES = int(os.environ.get("TILEWRIGHT_EXAMPLES", "12"))
 
 
 def argmin() -> Any:
@@ -162,7 +165,7 @@ def test_pairs_and_a_row_for_each_thread_that_is_not_reduced(expect):
 
 
 # ---------------------------------------------------------------------------- meaning
-@settings(max_examples=25, deadline=None, derandomize=True)
+@settings(max_examples=EXAMPLES, deadline=None, derandomize=True)
 @given(
     st.sampled_from(sorted(REDUCERS)),
     st.integers(1, 5),
@@ -181,7 +184,7 @@ def test_any_reducer_and_any_number_of_threads(how, n, m, width, outside):
     checked(sch)
 
 
-@settings(max_examples=10, deadline=None, derandomize=True)
+@settings(max_examples=EXAMPLES // 2, deadline=None, derandomize=True)
 @given(st.integers(1, 4), st.integers(1, 6), st.integers(1, 5), st.integers(1, 4))
 def test_two_axes_of_threads_reduce_and_one_does_not(n, m, wide, high):
     A = te.placeholder((n, m, 9), "int32", name="A")

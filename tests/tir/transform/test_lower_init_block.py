@@ -9,10 +9,11 @@ import pytest
 
 import tilewright as tvm
 from tilewright import te, tir
-from tilewright.ir.errors import UnsupportedError
+from tilewright.ir.errors import LoweringError
 from tilewright.ir.functor import pre_order
 from tilewright.ir.stmt import Block
 from tilewright.script import tir as T
+from tilewright.tir.transform.lower_init_block import lower_init_block
 
 LowerInit = tir.transform.LowerInitBlock()
 
@@ -254,11 +255,11 @@ def test_a_reduction_across_threads_is_refused():
     sch = tir.Schedule(matmul)
     _, _, k = sch.get_loops("C")
     sch.bind(k, "threadIdx.x")
-    with pytest.raises(UnsupportedError) as caught:
-        lowered(sch.mod["main"])
+    with pytest.raises(LoweringError) as caught:
+        lower_init_block(sch.mod["main"])
     assert str(caught.value) == (
-        "block C is reduced by the threads of threadIdx.x (loop `k`): reductions across threads are not "
-        "lowered yet; use rfactor and bind the loop that it makes"
+        "block C is reduced by the threads of threadIdx.x (loop `k`): run tir.transform.UnifyThreadBinding() "
+        "and LowerCrossThreadReduction() before LowerInitBlock()"
     )
 
 

@@ -17,6 +17,7 @@ from ...ir.ops import sub
 from ...ir.stmt import BufferStore, ForKind, Stmt
 from .half import from_float, to_float
 from .intrinsics import INTRINSICS
+from .lanes import contiguous, private
 from .types import constant, is_small_float, mem_type, reg_type, suffix
 
 if TYPE_CHECKING:
@@ -352,14 +353,14 @@ class FunctionEmitter:
 
     def load(self, e: BufferLoad) -> str:
         buffer, index = e.buffer, self.flat(e.buffer, e.indices)
-        if e.predicate is not None and index.dtype.lanes > 1 and not _private(buffer, index):
+        if e.predicate is not None and index.dtype.lanes > 1 and not private(buffer, index):
             return self.masked_load(e, index)
         if index.dtype.lanes == 1:
             return self.load_at(self.address(buffer, index), buffer.dtype, buffer.dtype)
         if isinstance(index, Broadcast):
             value = self.load_at(self.address(buffer, index.value), buffer.dtype, buffer.dtype)
             return self.splat(value, buffer.dtype, index.lanes)
-        if _contiguous(index):
+        if contiguous(index):
             return self.load_at(self.address(buffer, index.base), e.dtype, buffer.dtype)
         lanes = [self.load_at(p, buffer.dtype, buffer.dtype) for p in self.addresses(buffer, index)]
         return self.gathered(lanes, e.dtype)
@@ -368,7 +369,7 @@ class FunctionEmitter:
         """The lanes where the predicate holds; no other memory is touched."""
         text, kind = mem_type(e.dtype), e.dtype
         mask, align = f"{reg_type(e.predicate.dtype)} {self.expr(e.predicate)}", e.buffer.dtype.element.nbytes
-        if _contiguous(index):
+        if contiguous(index):
             name = f"llvm.masked.load.{suffix(kind)}.p0"
             self.module.declare(f"declare {text} @{name}(ptr, i32, <{kind.lanes} x i1>, {text})")
             where = f"ptr {self.address(e.buffer, index.base)}, i32 {align}"
@@ -431,18 +432,21 @@ class FunctionEmitter:
             value = self.tmp(f"zext {reg_type(kind)} {value} to {mem_type(kind)}")
         align = buffer.dtype.element.nbytes
         if s.predicate is not None and index.dtype.lanes > 1:
-            if not _private(buffer, index):
+            if not private(buffer, index):
                 self.masked_store(s, index, value)
                 return
             # Accumulators stay in registers only if whole vectors are stored.
             pointer, text = self.address(buffer, index.base), mem_type(kind)
+            if buffer.data in self.module.unmasked:
+                self.emit(f"store {text} {value}, ptr {pointer}, align {align}")
+                return
             old = self.tmp(f"load {text}, ptr {pointer}, align {align}")
             mask = f"{reg_type(s.predicate.dtype)} {self.expr(s.predicate)}"
             new = self.tmp(f"select {mask}, {text} {value}, {text} {old}")
             self.emit(f"store {text} {new}, ptr {pointer}, align {align}")
         elif index.dtype.lanes == 1:
             self.emit(f"store {mem_type(kind)} {value}, ptr {self.address(buffer, index)}, align {align}")
-        elif _contiguous(index):
+        elif contiguous(index):
             pointer = self.address(buffer, index.base)
             past = ""
             if self.streaming and buffer.data in self.streaming and kind.nbytes in (16, 32, 64):
@@ -459,7 +463,7 @@ class FunctionEmitter:
         kind, align = s.value.dtype, s.buffer.dtype.element.nbytes
         text, lanes = mem_type(kind), kind.lanes
         mask = f"<{lanes} x i1> {self.expr(s.predicate)}"
-        if _contiguous(index):
+        if contiguous(index):
             name = f"llvm.masked.store.{suffix(kind)}.p0"
             self.module.declare(f"declare void @{name}({text}, ptr, i32, <{lanes} x i1>)")
             where = f"ptr {self.address(s.buffer, index.base)}, i32 {align}"
@@ -601,7 +605,7 @@ class FunctionEmitter:
         self.stmt(s.body)
         self.emit(f"{following} = add nsw i64 {counter}, 1")
         latch = self.block
-        self.branch(head)
+        self.emit(f"br label %{head}{self.module.kept_rolled() if _is_tile(s.body) else ''}")
         self.lines[slot] = f"  {counter} = phi i64 [ {begin}, %{before} ], [ {following}, %{latch} ]"
         self.start(done)
 
@@ -674,17 +678,19 @@ class FunctionEmitter:
         self.emit(f"call void @llvm.prefetch.p0(ptr {self.address(s.buffer, index)}, i32 0, i32 3, i32 1)")
 
 
-def _contiguous(index: PrimExpr) -> bool:
-    """Whether lanes lie one beside the other in memory."""
-    return isinstance(index, Ramp) and const_value(index.stride) == 1 and index.base.dtype.lanes == 1
+# A body with so many stores has been unrolled as far as registers go.
+_TILE = 8
 
 
-def _private(buffer: Buffer, index: PrimExpr) -> bool:
-    """Whether all lanes lie in memory that is one thread's own, so that all may be touched."""
-    if buffer.scope_name != "local" or not _contiguous(index):
-        return False
-    start, size = const_value(index.base), const_value(buffer.shape[0])
-    return start is not None and size is not None and 0 <= start and start + index.dtype.lanes <= size
+def _is_tile(body: Stmt) -> bool:
+    """Whether a loop's body keeps a tile in registers: unrolling it again would only spill them."""
+    count = 0
+    for m in pre_order(body):
+        if isinstance(m, BufferStore) and m.value.dtype.lanes > 1:
+            count += 1
+            if count >= _TILE:
+                return True
+    return False
 
 
 def _streamable(body: Stmt) -> list[Buffer]:
@@ -696,7 +702,7 @@ def _streamable(body: Stmt) -> list[Buffer]:
         own = [s for s in stores if s.buffer.data is b.data]
         vectors = [s for s in own if s.value.dtype.lanes > 1 and s.predicate is None]
         aligned = all(
-            _contiguous(s.indices[0])
+            contiguous(s.indices[0])
             and ana.modular_set(s.indices[0].base).coeff % s.value.dtype.lanes == 0
             and ana.modular_set(s.indices[0].base).base % s.value.dtype.lanes == 0
             for s in vectors

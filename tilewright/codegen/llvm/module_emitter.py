@@ -11,6 +11,7 @@ from ...ir.errors import BuildError
 from ...ir.expr import Var
 from ...ir.function import PrimFunc
 from .emit import FunctionEmitter
+from .lanes import unmasked
 from .signature import Signature
 from .types import mem_type, reg_type
 
@@ -29,8 +30,12 @@ define weak_odr ptr @__tw_last_error() {
 !0 = !{!"branch_weights", i32 1, i32 2000}
 !1 = !{!"branch_weights", i32 2000, i32 1}
 !2 = !{i32 1}
+!3 = !{!"llvm.loop.unroll.disable"}
 """
 _NARROW = ("wasm32", "i386", "i686", "arm-", "armv", "thumb", "riscv32")
+
+
+_FIRST_LOOP = 100
 
 
 class ModuleEmitter:
@@ -43,6 +48,8 @@ class ModuleEmitter:
         self.native_half = native_half
         self.fast_flags = "fast" if fast_math else "contract"
         self.declared: dict[str, None] = {}
+        self.loops = 0  # that LLVM is not to unroll
+        self.unmasked: frozenset[Var] = frozenset()  # memory whose vectors need no mask
         self.externs: dict[str, str] = {}
         self.defined: set[str] = set()
         self.globals: list[str] = []
@@ -55,6 +62,11 @@ class ModuleEmitter:
     # -- parts ---------------------------------------------------------------------------------
     def symbol(self, name: str) -> str:
         return self.symbols.get(name, name)
+
+    def kept_rolled(self) -> str:
+        """The mark of a loop that LLVM is not to unroll."""
+        self.loops += 1
+        return f", !llvm.loop !{_FIRST_LOOP + self.loops}"
 
     @property
     def is_x86(self) -> bool:
@@ -96,6 +108,7 @@ class ModuleEmitter:
         if signature.symbol in self.defined:
             raise BuildError(f"two functions are named {signature.symbol!r}")
         self.defined.add(signature.symbol)
+        self.unmasked |= unmasked(func.body)
         f = FunctionEmitter(self, noalias=signature.noalias)
         noalias = " noalias" if signature.noalias else ""
         params: list[str] = []
@@ -170,6 +183,9 @@ class ModuleEmitter:
             "\n".join(self.declared),
             "\n".join(externs),
             "\n\n".join(self.functions),
+            "\n".join(
+                f"!{_FIRST_LOOP + i} = distinct !{{!{_FIRST_LOOP + i}, !3}}" for i in range(1, self.loops + 1)
+            ),
             f"attributes #0 = {{ {attributes} }}",
         ]
         return "\n".join(p for p in parts if p) + "\n"

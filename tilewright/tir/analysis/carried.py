@@ -194,8 +194,25 @@ def reads_are_covered(loop: For, uses: list[Use], ana: Analyzer) -> bool:
             # A reduction reads what it writes, unless all of it happens inside one iteration.
             if _reduces(use.block) and not _within(use) and not any(_covers(w, use, ana) for w in written):
                 return False
-            written.append(use)
+            if _always_writes(use):
+                written.append(use)
     return True
+
+
+def _always_writes(use: Use) -> bool:
+    """Whether a block writes what it declares each time that it runs, and not under a condition only."""
+    buffer, guarded = use.region.buffer, False
+    stack: list[tuple[Any, bool]] = [(use.block.body, False), (use.block.init, False)]
+    while stack:
+        n, inside = stack.pop()
+        if isinstance(n, BufferStore) and n.buffer is buffer:
+            if not inside:
+                return True
+            guarded = True
+        inside = inside or isinstance(n, IfThenElse)
+        if n is not None:
+            stack.extend((c, inside) for c in n.children() if isinstance(c, (Stmt, Block)))
+    return not guarded  # an instruction writes it
 
 
 def _reduces(block: Block) -> bool:

@@ -38,7 +38,11 @@ def _single_store(me: BlockRealize, what: str) -> BufferStore:
     """The one store that a block consists of."""
     body = me.block.body
     if not isinstance(body, BufferStore):
-        refuse(f"block {me.block.name_hint} does more than store one value, so it cannot be {what}", at=me)
+        refuse(
+            f"block {me.block.name_hint} does more than store one value, so it cannot be {what}",
+            at=me,
+            hint=_AT,
+        )
     assert isinstance(body, BufferStore)
     return body
 
@@ -53,6 +57,7 @@ def _distinct_vars(me: BlockRealize, indices: tuple[PrimExpr, ...], whose: str) 
                 f"{whose} at `{i}`, which is not one iterator of block {me.block.name_hint}: "
                 "an element cannot be traced back to the point that makes it",
                 at=me,
+                hint=_AT if whose.startswith("it writes") else _BACK,
             )
         assert isinstance(i, Var)
         out.append(i)
@@ -71,16 +76,18 @@ def compute_inline(sch: Schedule, block: BlockRV) -> None:
     if is_reduction(me.block):
         refuse(f"block {name} is a reduction, which takes many steps for one element", at=me, hint=_AT)
     if is_output(sch, me):
-        refuse(f"block {name} writes an output of its scope, which must be stored", at=me)
+        refuse(f"block {name} writes an output of its scope, which must be stored", at=me, hint=_OUTPUT)
     check_dominant(sch, me)
     store = _single_store(me, "inlined")
     variables = _distinct_vars(me, store.indices, f"it writes {store.buffer.name}")
     used = vars_used(store.value) & {iv.var for iv in me.block.iter_vars}
     if used - set(variables):
         extra = next(iter(used - set(variables)))
-        refuse(f"iterator `{extra.name}` of block {name} does not say which element is written", at=me)
+        refuse(
+            f"iterator `{extra.name}` of block {name} does not say which element is written", at=me, hint=_AT
+        )
     if any(isinstance(m, BufferLoad) and m.buffer is store.buffer for m in pre_order(store.value)):
-        refuse(f"block {name} reads what it writes", at=me)
+        refuse(f"block {name} reads what it writes", at=me, hint=_AT)
     readers = consumers_of(sch, me)
     if not readers:
         refuse(f"nobody reads what block {name} writes, so there is no place to inline it to", at=me)
@@ -92,6 +99,8 @@ def compute_inline(sch: Schedule, block: BlockRV) -> None:
 
 
 _AT = "use compute_at to compute it close to its consumer"
+_BACK = "use reverse_compute_at to compute it close to its producer, or compute_inline on the producer"
+_OUTPUT = "use reverse_compute_inline to take it into its producer"
 
 
 class _Inline(Mutator):
@@ -140,7 +149,7 @@ def reverse_compute_inline(sch: Schedule, block: BlockRV) -> None:
     me = sch.realize(block)
     name = me.block.name_hint
     if is_reduction(me.block):
-        refuse(f"block {name} is a reduction", at=me)
+        refuse(f"block {name} is a reduction", at=me, hint=_BACK)
     check_dominant(sch, me)
     check_predicate(sch, me, "its producer")
     check_not_read_before(sch, me)
@@ -149,7 +158,13 @@ def reverse_compute_inline(sch: Schedule, block: BlockRV) -> None:
     makers = producers_of(sch, me)
     if len(makers) != 1:
         names = ", ".join(m.block.name_hint for m in makers) or "none"
-        refuse(f"block {name} must read what exactly one block makes, and the blocks are: {names}", at=me)
+        refuse(
+            f"block {name} must read what exactly one block makes, and the blocks are: {names}",
+            at=me,
+            hint=_BACK
+            if makers
+            else "inputs of the function are computed by nobody, so it stays where it is",
+        )
     maker = makers[0]
     if is_reduction(maker.block):
         refuse(
@@ -161,14 +176,14 @@ def reverse_compute_inline(sch: Schedule, block: BlockRV) -> None:
     if made.buffer not in local:
         refuse(f"block {name} does not read {made.buffer.name}", at=me)
     if is_output(sch, maker):
-        refuse(f"{made.buffer.name} is an output of its scope, which must be stored", at=maker)
+        refuse(f"{made.buffer.name} is an output of its scope, which must be stored", at=maker, hint=_BACK)
     others = [r for r in consumers_of(sch, maker) if r is not me]
     if others:
-        refuse(f"block {others[0].block.name_hint} reads {made.buffer.name} too", at=others[0])
+        refuse(f"block {others[0].block.name_hint} reads {made.buffer.name} too", at=others[0], hint=_BACK)
     loads = [m for m in pre_order(store.value) if isinstance(m, BufferLoad) and m.buffer is made.buffer]
     variables = _distinct_vars(me, loads[0].indices, f"it reads {made.buffer.name}")
     if any(_distinct_vars(me, x.indices, f"it reads {made.buffer.name}") != variables for x in loads):
-        refuse(f"block {name} reads {made.buffer.name} at several places", at=me)
+        refuse(f"block {name} reads {made.buffer.name} at several places", at=me, hint=_BACK)
     own = [iv.var for iv in me.block.iter_vars]
     if set(own) - set(variables):
         missing = next(v for v in own if v not in variables)

@@ -202,7 +202,11 @@ def fuse(sch: Schedule, *loops: LoopRV, preserve_unit_iters: bool = True, name: 
                 hint="reorder them to be adjacent, outermost first, with nothing else between",
             )
         if (vars_used(inner.min) | vars_used(inner.extent)) & {x.loop_var for x in nest}:
-            refuse(f"the bounds of loop `{inner.loop_var.name}` depend on a loop it is fused with", at=inner)
+            refuse(
+                f"the bounds of loop `{inner.loop_var.name}` depend on a loop it is fused with",
+                at=inner,
+                hint="fuse loops whose bounds do not change",
+            )
     if len(nest) == 1:
         return loops[0]
     ana = sch.state.analyzer_at(nest[0])
@@ -235,7 +239,7 @@ def reorder(sch: Schedule, *loops: LoopRV) -> None:
     wanted = [sch.loop(loop) for loop in loops]
     if len(set(wanted)) != len(wanted):
         twice = next(w for i, w in enumerate(wanted) if w in wanted[:i])
-        refuse(f"loop `{twice.loop_var.name}` is named twice", at=twice)
+        refuse(f"loop `{twice.loop_var.name}` is named twice", at=twice, hint="name each loop once")
     if len(wanted) < 2:
         return
     nest = _nest_of(sch, wanted)
@@ -264,6 +268,7 @@ def _nest_of(sch: Schedule, wanted: list[For]) -> list[For]:
                 f"loops `{outer.loop_var.name}` and `{apart.loop_var.name}` are not in one perfect nest: "
                 f"`{nest[-1].loop_var.name}` holds more than a loop",
                 at=nest[-1],
+                hint="move what else it holds away with compute_at or reverse_compute_at",
             )
         assert isinstance(below, For)
         nest.append(below)
@@ -282,6 +287,7 @@ def _check_order(sch: Schedule, old: list[For], new: list[For]) -> None:
                 f"the bounds of loop `{x.loop_var.name}` depend on `{next(iter(used)).name}`, "
                 "which would be inside it",
                 at=x,
+                hint=f"keep `{next(iter(used)).name}` outside of `{x.loop_var.name}`",
             )
     moved = {x.loop_var for i, x in enumerate(old) if new[i] is not x}
     for realize in sch.state.index.blocks_under(old[0]):

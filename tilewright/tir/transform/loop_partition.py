@@ -11,7 +11,19 @@ from ...ir.expr import GE, GT, LE, LT, Call, IntImm, IterVar, Let, PrimExpr, Ran
 from ...ir.function import PrimFunc
 from ...ir.functor import Mutator, pre_order, renew_defs_in, vars_used
 from ...ir.op import Op
-from ...ir.ops import add, conjuncts, floordiv, greater_equal, less, less_equal, logical_and, max_of, min_of, neg, sub
+from ...ir.ops import (
+    add,
+    conjuncts,
+    floordiv,
+    greater_equal,
+    less,
+    less_equal,
+    logical_and,
+    max_of,
+    min_of,
+    neg,
+    sub,
+)
 from ...ir.stmt import AttrStmt, Evaluate, For, ForKind, IfThenElse, LetStmt, Stmt, seq
 from ..analysis.effects import can_trap
 from . import transpose_lanes

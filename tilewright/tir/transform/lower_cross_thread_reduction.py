@@ -11,9 +11,8 @@ from ...ir.functor import Mutator, pre_order, renew_defs_in, vars_used
 from ...ir.ops import conjuncts, equal, logical_and
 from ...ir.stmt import Block, BlockRealize, BufferStore, For, Stmt, seq
 from ..analysis.combiner import Combination, NotACombination, combination_of, store_all
-from ..analysis.regions import get_block_read_write_region
 from .lower_init_block import _inside, reduction_loops
-from .thread_allreduce import Exchange, exchange_in_shared_memory
+from .thread_allreduce import Exchange, exchange_in_shared_memory, opaque_block, with_regions
 from .unify_thread_binding import is_hardware_loop
 
 __all__ = ["lower_cross_thread_reduction"]
@@ -94,7 +93,7 @@ class _Lower(Mutator):
         exchange = exchange_in_shared_memory(held, given, threads, others)
         above = [x for x in reducing if x not in loops and not is_hardware_loop(x)]
         last = self.result(realize, held, exchange, threads, above, [*self.path, *loops])
-        body = seq(_opaque(f"{name}_part_init", start), steps, *exchange.stmts, last)
+        body = seq(opaque_block(f"{name}_part_init", start), steps, *exchange.stmts, last)
         made: Stmt = BlockRealize(
             [], True, Block([], [], [], "", body, alloc_buffers=[*parts, *exchange.buffers])
         )
@@ -134,7 +133,7 @@ class _Lower(Mutator):
             init = None
             same = all(map(structural_equal, held.start, held.reducer.identity_element))
             body = store_all(places, exchange.values if same else held.reducer(held.start, exchange.values))
-        made = _with_regions(
+        made = with_regions(
             Block(
                 [iv for iv, _ in pairs],
                 [],
@@ -182,7 +181,7 @@ def _partial(realize: BlockRealize, held: Combination, parts: list[Buffer]) -> S
     """The block that reduces what falls to a thread."""
     block = realize.block
     body = held.update([(b, (const(0),)) for b in parts], held.values)
-    made = _with_regions(Block(block.iter_vars, [], [], f"{block.name_hint}_part", body, span=block.span))
+    made = with_regions(Block(block.iter_vars, [], [], f"{block.name_hint}_part", body, span=block.span))
     return renew_defs_in(BlockRealize(realize.iter_values, realize.predicate, made))
 
 
@@ -207,12 +206,3 @@ def _spatial_part(
             "reduced"
         )
     return out
-
-
-def _opaque(name: str, body: Stmt) -> BlockRealize:
-    return BlockRealize([], True, _with_regions(Block([], [], [], name, body)))
-
-
-def _with_regions(block: Block) -> Block:
-    reads, writes = get_block_read_write_region(block, None)
-    return block.replace(reads=tuple(reads), writes=tuple(writes))

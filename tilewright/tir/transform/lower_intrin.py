@@ -28,7 +28,9 @@ from .simplify import AnalyzedMutator
 __all__ = ["lower_intrin"]
 
 
-def lower_intrin(func: PrimFunc, *, fast_math: bool = False, has_fma: bool = True) -> PrimFunc:
+def lower_intrin(
+    func: PrimFunc, *, fast_math: bool = False, has_fma: bool = True, avx512: bool = False
+) -> PrimFunc:
     """Replace mathematical functions, floor division and fixed-point products by plain operations.
 
         A[i] = tanh(B[i])       ->    A[i] = let t = exp-1 of 2·|B[i]| in copysign(t / (t + 2), B[i])
@@ -38,16 +40,16 @@ def lower_intrin(func: PrimFunc, *, fast_math: bool = False, has_fma: bool = Tru
         A[i % 3]                ->    A[let r = truncmod(i, 3) in select(r < 0, r + 3, r)]   elsewhere
 
     `fast_math` allows shorter expansions that neglect NaN, infinity and subnormal numbers; `has_fma` says
-    that the target multiplies and adds with one rounding.
+    that the target multiplies and adds with one rounding, `avx512` that it has the instructions of that name.
     Needs: no blocks. Gives: no FloorDiv or FloorMod of integers, and only operators that backends have.
     """
-    return _LowerIntrin(fast_math, has_fma).run(func)
+    return _LowerIntrin(fast_math, has_fma, avx512).run(func)
 
 
 class _LowerIntrin(AnalyzedMutator):
-    def __init__(self, fast_math: bool, has_fma: bool) -> None:
+    def __init__(self, fast_math: bool, has_fma: bool, avx512: bool) -> None:
         super().__init__()
-        self.fast_math, self.has_fma = fast_math, has_fma
+        self.fast_math, self.has_fma, self.avx512 = fast_math, has_fma, avx512
 
     # -- calls -----------------------------------------------------------------------------
     def visit_Call(self, n: Call) -> PrimExpr:
@@ -57,7 +59,7 @@ class _LowerIntrin(AnalyzedMutator):
         rule = _RULES.get(made.op.short_name)
         if rule is not None:
             return rule(made)
-        expanded = expand_call(made, fast_math=self.fast_math, has_fma=self.has_fma)
+        expanded = expand_call(made, fast_math=self.fast_math, has_fma=self.has_fma, avx512=self.avx512)
         return made if expanded is None else expanded
 
     # -- division --------------------------------------------------------------------------

@@ -12,7 +12,7 @@ from ...ir.stmt import Block, BlockRealize, BufferStore, For, IfThenElse, Stmt, 
 from ..analysis.combiner import Combination, store_all
 from ..analysis.regions import get_block_read_write_region
 
-__all__ = ["Exchange", "exchange_in_shared_memory"]
+__all__ = ["Exchange", "exchange_in_shared_memory", "opaque_block", "with_regions"]
 
 
 @dataclass(slots=True)
@@ -60,7 +60,7 @@ def exchange_in_shared_memory(
         step //= 2
         active = step
     name = held.buffers[0].name
-    blocks: list[Stmt] = [_opaque(f"{name}_exchange", s) for s in stmts]
+    blocks: list[Stmt] = [opaque_block(f"{name}_exchange", s) for s in stmts]
     return Exchange([BufferLoad(b, (*row, const(0))) for b in buffers], blocks, buffers)
 
 
@@ -75,7 +75,12 @@ def _size(x: For, held: Combination) -> int:
     return int(value)
 
 
-def _opaque(name: str, body: Stmt) -> BlockRealize:
-    made = Block([], [], [], name, body)
-    reads, writes = get_block_read_write_region(made, None)
-    return BlockRealize([], True, made.replace(reads=tuple(reads), writes=tuple(writes)))
+def opaque_block(name: str, body: Stmt) -> BlockRealize:
+    """A block without iterators around a statement."""
+    return BlockRealize([], True, with_regions(Block([], [], [], name, body)))
+
+
+def with_regions(block: Block) -> Block:
+    """The block with what it reads and writes declared."""
+    reads, writes = get_block_read_write_region(block, None)
+    return block.replace(reads=tuple(reads), writes=tuple(writes))

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...arith import Analyzer
+from ...arith import Analyzer, IterMapLevel, detect_iter_map
 from ...ir.buffer import Buffer
 from ...ir.equal import structural_equal
 from ...ir.errors import LoweringError
-from ...ir.expr import BufferLoad, PrimExpr, const_value
+from ...ir.expr import BufferLoad, PrimExpr, Range, const, const_value
 from ...ir.function import PrimFunc
-from ...ir.functor import Mutator, pre_order
+from ...ir.functor import Mutator, pre_order, vars_used
 from ...ir.stmt import Block, BlockRealize, BufferStore, For, Stmt
 from ..analysis.carried import Use, own_part, reads_are_covered, uses_under
 from .unify_thread_binding import is_hardware_loop
@@ -168,12 +168,29 @@ def _keeps_apart(
     if reads_are_covered(nest[-1], uses, ana) and len(writers) == 1:
         return True
     for x in nest:
-        if const_value(x.extent) == 1:
+        if const_value(x.extent) == 1 or _told_apart(x, nest, uses):
             continue
         inside = uses_under(x).get(buffer)
         if not inside or not own_part(x, inside, ana):
             return False
     return True
+
+
+def _told_apart(x: For, nest: list[For], uses: list[Use]) -> bool:
+    """Whether an index that all uses share tells from which thread of an axis each of them is, as
+    `i * 32 + tx` does for 32 threads."""
+    for ranges in zip(*[u.ranges for u in uses], strict=True):
+        low = ranges[0][0]
+        if x.loop_var not in vars_used(low) or any(const_value(size) != 1 for _, size in ranges):
+            continue
+        if not all(structural_equal(low, other) for other, _ in ranges):
+            continue
+        around = {y.loop_var: Range.from_min_extent(y.min, y.extent) for y in nest}
+        known = {**around, **uses[0].inner}
+        doms = {v: known[v] for v in vars_used(low) if v in known}
+        if not detect_iter_map([low], doms, const(True, "bool"), IterMapLevel.Bijective, True).errors:
+            return True
+    return False
 
 
 def _same_conditions(a: Use, b: Use) -> bool:

@@ -17,7 +17,7 @@ __all__ = ["fast_softmax", "log_softmax", "softmax", "softmax_common"]
 def softmax_common(x: Any, axis: Any, use_fast_exp: bool = False) -> te.Tensor:
     """exp(x) divided by its sum over `axis`, one axis or several.
 
-    max -> exp(x - max) -> sum -> divide
+    max -> exp(x - max) -> sum -> 1 / sum -> multiply: one division for a row, not one for each element.
     """
     data = float_tensor("nn.softmax", "x", x)
     axes = normalize_axes("nn.softmax", axis, len(data.shape))
@@ -29,10 +29,11 @@ def softmax_common(x: Any, axis: Any, use_fast_exp: bool = False) -> te.Tensor:
 
     grown = injective("nn.softmax", data.shape, lifted, tag.INJECTIVE, f"{name}_exp")
     total = reduced(f"{name}_expsum", data.shape, axes, te.sum, grown)
+    share = injective("nn.softmax", total.shape, lambda *i: 1.0 / total(*i), tag.ELEMWISE, f"{name}_share")
     return injective(
         "nn.softmax",
         data.shape,
-        lambda *i: ops.cast(data.dtype, grown(*i) / total(*keep(i, axes))),
+        lambda *i: ops.cast(data.dtype, grown(*i) * share(*keep(i, axes))),
         f"{'fast_' if use_fast_exp else ''}softmax_output",
         f"{name}_norm",
         {"axis": axes[0] if len(axes) == 1 else list(axes)},

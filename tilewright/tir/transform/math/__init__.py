@@ -20,11 +20,13 @@ __all__ = ["EXPANSIONS", "MAX_ULP", "MAX_ULP_DOUBLE", "expand_call"]
 _FAMILIES = (exponential, logarithm, power, sigmoidal, trigonometric)  # importing them fills EXPANSIONS
 
 
-def expand_call(call: Call, *, fast_math: bool = False, has_fma: bool = True) -> PrimExpr | None:
+def expand_call(
+    call: Call, *, fast_math: bool = False, has_fma: bool = True, avx512: bool = False
+) -> PrimExpr | None:
     """The expansion of a call, or None if the backend has the operator itself (sqrt, floor, fma, …)."""
     if not isinstance(call.op, Op):
         return None
     expand = EXPANSIONS.get(call.op.short_name)
     if expand is None or not call.dtype.is_float:
         return None
-    return expand(*call.args, fast_math=fast_math, has_fma=has_fma)
+    return expand(*call.args, fast_math=fast_math, has_fma=has_fma, avx512=avx512)

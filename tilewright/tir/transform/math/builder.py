@@ -7,7 +7,7 @@ from typing import Any
 
 from ....ir import ops
 from ....ir.dtype import DataType
-from ....ir.expr import Broadcast, Call, Cast, FloatImm, IntImm, Let, PrimExpr, Select, Var, const
+from ....ir.expr import Broadcast, Call, Cast, FloatImm, IntImm, Let, PrimExpr, Select, StringImm, Var, const
 from ....ir.op import Op
 
 __all__ = ["EXPANSIONS", "MAX_ULP", "Builder", "Expansion", "expansion"]
@@ -34,8 +34,8 @@ class Builder:
     result into the bindings, the first outermost.
     """
 
-    def __init__(self, lanes: int, *, fast: bool = False, fma: bool = True) -> None:
-        self.fast, self.has_fma = fast, fma
+    def __init__(self, lanes: int, *, fast: bool = False, fma: bool = True, avx512: bool = False) -> None:
+        self.fast, self.has_fma, self.has_avx512 = fast, fma, avx512
         self.f32, self.f64 = _FLOAT32.with_lanes(lanes), _FLOAT64.with_lanes(lanes)
         self.i32, self.i64 = _INT32.with_lanes(lanes), _INT64.with_lanes(lanes)
         self._bound: list[tuple[Var, PrimExpr]] = []
@@ -101,6 +101,16 @@ class Builder:
         x = self.let(x)
         return Select(bound < x, bound, x)
 
+    def scales(self, x: PrimExpr) -> bool:
+        """Whether there is an instruction for `x * 2^n`."""
+        return self.has_avx512 and x.dtype is self.f32 and x.dtype.lanes == 16
+
+    def scale(self, x: PrimExpr, n: PrimExpr) -> PrimExpr:
+        """`x * 2^n` for whole numbers n, rounded once."""
+        name = StringImm("llvm.x86.avx512.mask.scalef.ps.512")
+        rest = (const(0, x.dtype), const(-1, "int16"), const(4, "int32"))
+        return _call("call_llvm_pure_intrin", x.dtype, name, x, n, *rest)
+
     # -- bits and types --------------------------------------------------------------------
     def bits(self, x: PrimExpr) -> PrimExpr:
         """The bits of a float as an integer of the same size."""
@@ -152,9 +162,11 @@ def expansion(name: str, *, ulp: float) -> Callable[[Callable[..., PrimExpr]], E
     """
 
     def register(body: Callable[..., PrimExpr]) -> Expansion:
-        def expand(*args: PrimExpr, fast_math: bool = False, has_fma: bool = True) -> PrimExpr:
+        def expand(
+            *args: PrimExpr, fast_math: bool = False, has_fma: bool = True, avx512: bool = False
+        ) -> PrimExpr:
             kind = args[0].dtype
-            b = Builder(kind.lanes, fast=fast_math, fma=has_fma)
+            b = Builder(kind.lanes, fast=fast_math, fma=has_fma, avx512=avx512)
             if kind.bits == 64:
                 return b.close(_expand_double(b, name, *args))
             named = [b.let(b.to(b.f32, a) if a.dtype.is_float else a, "x") for a in args]

@@ -46,9 +46,15 @@ def _reduce(
 
 def exp_parts(b: Builder, x: PrimExpr) -> tuple[PrimExpr, PrimExpr]:
     """e^r and a word with n in its low bits, for an `x` that is small enough for n to fit a float."""
+    p, _, word = _pieces(b, x)
+    return p, word
+
+
+def _pieces(b: Builder, x: PrimExpr) -> tuple[PrimExpr, PrimExpr, PrimExpr]:
+    """e^r, n as a float, and a word with n in its low bits."""
     n, word = b.round_scaled(x, _LOG2E)
     r = _reduce(b, x, n, LN2, LN2_SHORT)
-    return b.horner(r, _EXP_FAST if b.fast else _EXP), word
+    return b.horner(r, _EXP_FAST if b.fast else _EXP), n, word
 
 
 def expm1_bounded(b: Builder, x: PrimExpr) -> PrimExpr:
@@ -66,11 +72,15 @@ def scaled(b: Builder, p: PrimExpr, word: PrimExpr, shift: int, rest: float) -> 
     return p * power if rest == 1.0 else p * power * rest
 
 
-def _scaled_both_ways(b: Builder, x: PrimExpr, p: PrimExpr, word: PrimExpr) -> PrimExpr:
+def _scaled_both_ways(b: Builder, x: PrimExpr, p: PrimExpr, n: PrimExpr, word: PrimExpr) -> PrimExpr:
     """`p · 2^n` in two steps, since 2^n itself may be too small or too great for a float32.
 
     x < 0:   (p · 2^(n+64)) · 2^-64        else:   (p · 2^(n-1)) · 2
+
+    Some processors have an instruction that does it in one.
     """
+    if b.scales(p):
+        return b.scale(p, n)
     if b.fast:
         return scaled(b, p, word, 0, 1.0)
     below = b.let(x < 0.0, "below")
@@ -85,8 +95,8 @@ def expand_exp(b: Builder, x: PrimExpr) -> PrimExpr:
     Fast: degree 5, and results below 2^-126 or above 2^127 are wrong by their exponent's saturation.
     """
     x = b.clamp(x, *((-87.0, 88.0) if b.fast else (-104.0, 89.0)))
-    p, word = exp_parts(b, x)
-    return _scaled_both_ways(b, x, p, word)
+    p, n, word = _pieces(b, x)
+    return _scaled_both_ways(b, x, p, n, word)
 
 
 @expansion("exp2", ulp=1.25)
@@ -95,7 +105,7 @@ def expand_exp2(b: Builder, x: PrimExpr) -> PrimExpr:
     x = b.clamp(x, *((-126.0, 127.0) if b.fast else (-151.0, 129.0)))
     n, word = b.round_scaled(x, 1.0)
     p = b.horner(b.let(x - n, "r"), _EXP2)
-    return _scaled_both_ways(b, x, p, word)
+    return _scaled_both_ways(b, x, p, n, word)
 
 
 @expansion("exp10", ulp=1.4)
@@ -104,7 +114,7 @@ def expand_exp10(b: Builder, x: PrimExpr) -> PrimExpr:
     x = b.clamp(x, *((-37.9, 38.2) if b.fast else (-46.0, 38.6)))
     n, word = b.round_scaled(x, _LOG2_10)
     p = b.horner(_reduce(b, x, n, LOG10_2, LOG10_2_SHORT), _EXP10)
-    return _scaled_both_ways(b, x, p, word)
+    return _scaled_both_ways(b, x, p, n, word)
 
 
 def _half_exp(b: Builder, a: PrimExpr) -> PrimExpr:

@@ -1,0 +1,101 @@
+"""Registers wider than what they hold: which vectors of private memory need no mask."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+from ...ir.equal import structural_equal
+from ...ir.expr import LT, Broadcast, BufferLoad, PrimExpr, Ramp, Var, const_value
+from ...ir.functor import pre_order
+from ...ir.stmt import BufferStore, Stmt
+
+__all__ = ["contiguous", "private", "unmasked"]
+
+
+class _Access(NamedTuple):
+    start: int
+    lanes: int
+    predicate: PrimExpr | None
+    write: bool
+
+    @property
+    def held(self) -> int | None:
+        """How many of the lanes the predicate lets through, if it is a constant."""
+        p = self.predicate
+        if p is None:
+            return self.lanes
+        if isinstance(p, LT) and isinstance(p.a, Ramp) and isinstance(p.b, Broadcast):
+            first, step, end = const_value(p.a.base), const_value(p.a.stride), const_value(p.b.value)
+            if first is not None and end is not None and step == 1:
+                return int(max(0, min(self.lanes, end - first)))
+        return None
+
+    @property
+    def key(self) -> tuple[Any, ...]:
+        known = self.held
+        return self.start, self.lanes, known if known is not None else self.predicate
+
+    def overlaps(self, start: int, end: int, own: int) -> bool:
+        return max(start, self.start) < min(end, self.start + own)
+
+
+def contiguous(index: PrimExpr) -> bool:
+    """Whether lanes lie one beside the other in memory."""
+    return isinstance(index, Ramp) and const_value(index.stride) == 1 and index.base.dtype.lanes == 1
+
+
+def private(buffer: Any, index: PrimExpr) -> bool:
+    """Whether all lanes lie in memory that is one thread's own, so that all may be touched."""
+    if buffer.scope_name != "local" or not contiguous(index):
+        return False
+    start, size = const_value(index.base), const_value(buffer.shape[0])  # type: ignore[attr-defined]
+    return start is not None and size is not None and 0 <= start and start + index.dtype.lanes <= size
+
+
+def unmasked(body: Stmt) -> frozenset[Var]:
+    """Private memory of which nobody reads the lanes that masks leave out: they may hold anything.
+
+    The last vector of a row of accumulators has fewer columns than lanes; what the others count is never stored.
+    """
+    found: dict[Var, list[_Access] | None] = defaultdict(list)
+    for buffer, index, predicate, write in _accesses(body):
+        if buffer.scope_name != "local":
+            continue
+        held = found[buffer.data]
+        start = const_value(index.base) if contiguous(index) else const_value(index)  # type: ignore[attr-defined]
+        if held is None or start is None or (predicate is not None and not private(buffer, index)):
+            found[buffer.data] = None
+            continue
+        held.append(_Access(int(start), index.dtype.lanes, predicate, write))
+    return frozenset(
+        v for v, uses in found.items() if uses and any(a.predicate is not None for a in uses) and _apart(uses)
+    )
+
+
+def _accesses(body: Stmt) -> Iterator[tuple[Any, PrimExpr, PrimExpr | None, bool]]:
+    for m in pre_order(body):
+        if isinstance(m, (BufferLoad, BufferStore)) and len(m.indices) == 1:
+            yield m.buffer, m.indices[0], m.predicate, isinstance(m, BufferStore)
+
+
+def _apart(uses: list[_Access]) -> bool:
+    """Whether no read sees what a masked store would leave in the lanes that are not its own."""
+    stores = {a.key: a for a in uses if a.write and a.predicate is not None}
+    reads = {a.key: a for a in uses if not a.write}
+    plain = [a for a in uses if a.write and a.predicate is None]
+    for s in stores.values():
+        known = s.held
+        if known is None:
+            for a in (*reads.values(), *plain):
+                same = a.start == s.start and a.predicate is not None
+                if a.overlaps(s.start, s.start + s.lanes, a.lanes) and not (
+                    same and structural_equal(a.predicate, s.predicate)
+                ):
+                    return False
+            continue
+        start, end = s.start + known, s.start + s.lanes
+        if any(a.overlaps(start, end, a.held if a.held is not None else a.lanes) for a in reads.values()):
+            return False
+    return True

@@ -1,0 +1,199 @@
+"""Structural equality and hash of graph expressions, without recursion.
+
+Two expressions are equal where they compute the same from the same, up to the names of what they bind. What is
+shared in one must be shared in the other: `a + a` is not `a + b` for two equal calls a and b.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..ir.equal import Comparer, Hasher, register_graph
+from ..ir.module import GlobalVar
+from ..ir.op import Op
+from .expr import Call, Constant, Expr, Function, If, Let, Tuple, TupleGetItem, Var
+from .ty import FuncType, RefType, TensorType, TupleType, Type, TypeVar
+from .visitor import below
+
+__all__ = ["compare", "hash_of"]
+
+Path = tuple[str, ...]
+
+
+def compare(c: Comparer, a: Expr, b: Any, path: Path) -> None:
+    """Go through both side by side; `c.fail` where they part."""
+    left: dict[Any, Any] = {}
+    right: dict[Any, Any] = {}
+    stack: list[tuple[Any, Any, Path]] = [(a, b, path)]
+    while stack:
+        x, y, at = stack.pop()
+        if isinstance(x, (Op, GlobalVar)) or not isinstance(x, Expr):
+            c.go(x, y, at)
+            continue
+        if isinstance(x, Var) and isinstance(y, Var):
+            _same_var(c, x, y, at)
+            continue
+        if x in left or y in right:
+            if left.get(x) is y and right.get(y) is x:
+                continue
+            if not isinstance(x, Constant):
+                c.fail(at, x, y, "one is shared where the other is not")
+        if x.__class__ is not y.__class__:
+            c.fail(at, x, y, f"{type(x).__name__} against {type(y).__name__}")
+        left[x], right[y] = y, x
+        _same_node(c, x, y, at, stack)
+
+
+def _same_node(c: Comparer, x: Any, y: Any, at: Path, stack: list[tuple[Any, Any, Path]]) -> None:
+    """Compare what is the node's own, and leave what is below on the stack, the first on top."""
+    if isinstance(x, Constant):
+        p, q = x.numpy(), y.numpy()
+        if x.data.dtype != y.data.dtype or p.shape != q.shape or p.tobytes() != q.tobytes():
+            c.fail(at, x, y, "two different arrays")
+    elif isinstance(x, Call):
+        if len(x.args) != len(y.args):
+            c.fail(at, x, y, f"{len(x.args)} arguments against {len(y.args)}")
+        if (x.attrs or None) != (y.attrs or None):
+            c.fail((*at, ".attrs"), x, y, f"{x.attrs} against {y.attrs}")
+        pairs = list(enumerate(zip(x.args, y.args, strict=True)))
+        stack.extend((p, q, (*at, f".args[{i}]")) for i, (p, q) in reversed(pairs))
+        stack.append((x.op, y.op, (*at, ".op")))
+    elif isinstance(x, Tuple):
+        if len(x.fields) != len(y.fields):
+            c.fail(at, x, y, f"{len(x.fields)} fields against {len(y.fields)}")
+        parts = list(enumerate(zip(x.fields, y.fields, strict=True)))
+        stack.extend((p, q, (*at, f".fields[{i}]")) for i, (p, q) in reversed(parts))
+    elif isinstance(x, TupleGetItem):
+        if x.index != y.index:
+            c.fail((*at, ".index"), x, y, f"part {x.index} against {y.index}")
+        stack.append((x.tuple_value, y.tuple_value, (*at, ".tuple_value")))
+    elif isinstance(x, Let):
+        _define(c, x.var, y.var, (*at, ".var"))
+        stack.append((x.body, y.body, (*at, ".body")))
+        stack.append((x.value, y.value, (*at, ".value")))
+    elif isinstance(x, If):
+        for name in ("false_branch", "true_branch", "cond"):
+            stack.append((getattr(x, name), getattr(y, name), (*at, f".{name}")))
+    elif isinstance(x, Function):
+        _same_signature(c, x, y, at)
+        stack.append((x.body, y.body, (*at, ".body")))
+
+
+def _same_signature(c: Comparer, x: Function, y: Function, at: Path) -> None:
+    if len(x.params) != len(y.params):
+        c.fail((*at, ".params"), x, y, f"{len(x.params)} parameters against {len(y.params)}")
+    if len(x.type_params) != len(y.type_params):
+        c.fail((*at, ".type_params"), x, y)
+    for s, t in zip(x.type_params, y.type_params, strict=True):
+        c.bind(s, t)
+    for i, (v, w) in enumerate(zip(x.params, y.params, strict=True)):
+        _define(c, v, w, (*at, f".params[{i}]"))
+    if x.ret_type is not None and y.ret_type is not None and not _same_type(c, x.ret_type, y.ret_type):
+        c.fail((*at, ".ret_type"), x, y, f"{x.ret_type} against {y.ret_type}")
+    c.go(x.attrs, y.attrs, (*at, ".attrs"))
+
+
+def _define(c: Comparer, x: Var, y: Var, at: Path) -> None:
+    p, q = x.type_annotation, y.type_annotation
+    if p is not None and q is not None and not _same_type(c, p, q):
+        c.fail((*at, ".type_annotation"), x, y, f"{p} against {q}")
+    if c.left.get(x, y) is not y or c.right.get(y, x) is not x:
+        c.fail(at, x, y, "two different variables")
+    c.bind(x, y)
+
+
+def _same_var(c: Comparer, x: Var, y: Var, at: Path) -> None:
+    known = c.left.get(x)
+    if known is not None or y in c.right:
+        if known is not y:
+            c.fail(at, x, y, "two different variables")
+    elif x is not y:
+        if not c.map_free:
+            c.fail(at, x, y, "two different free variables")
+        _define(c, x, y, at)
+    elif c.map_free:
+        c.bind(x, y)
+
+
+def _same_type(c: Comparer, a: Any, b: Any) -> bool:
+    """Whether two types agree, with the variables in them as they were bound."""
+    if isinstance(a, TypeVar):
+        return c.left.get(a, a) is b
+    if a.__class__ is not b.__class__:
+        return False
+    if isinstance(a, TupleType):
+        return len(a.fields) == len(b.fields) and all(
+            _same_type(c, p, q) for p, q in zip(a.fields, b.fields, strict=True)
+        )
+    if isinstance(a, FuncType):
+        if len(a.type_params) != len(b.type_params) or len(a.arg_types) != len(b.arg_types):
+            return False
+        for p, q in zip(a.type_params, b.type_params, strict=True):
+            c.bind(p, q)
+        pairs = zip((*a.arg_types, a.ret_type), (*b.arg_types, b.ret_type), strict=True)
+        return all(_same_type(c, p, q) for p, q in pairs)
+    if isinstance(a, RefType):
+        return _same_type(c, a.value, b.value)
+    if isinstance(a, TensorType) and a != b and c.map_free and len(a.shape) == len(b.shape):
+        from ..ir.equal import structural_equal
+
+        return a.dtype == b.dtype and all(
+            p == q if p.__class__ is int or q.__class__ is int else structural_equal(p, q, True)
+            for p, q in zip(a.shape, b.shape, strict=True)
+        )
+    return bool(a == b)
+
+
+# ---------------------------------------------------------------------------- hash
+def hash_of(h: Hasher, root: Expr) -> int:
+    """A number that agrees with equality: variables count by the order in which they are bound."""
+    order: list[Any] = []
+    seen: set[Any] = set()
+    stack: list[tuple[Any, bool]] = [(root, False)]
+    while stack:
+        at, ready = stack.pop()
+        if ready:
+            order.append(at)
+            continue
+        if at in seen:
+            continue
+        seen.add(at)
+        if isinstance(at, Function):
+            for v in (*at.params, *at.type_params):
+                h.number(v)
+        elif isinstance(at, Let):
+            h.number(at.var)
+        elif isinstance(at, Var) and h.map_free:
+            h.number(at)
+        stack.append((at, True))
+        stack.extend((b, False) for b in reversed(below(at)) if b not in seen)
+    found: dict[Any, int] = {}
+    for at in order:
+        found[at] = _hash_node(h, at, found)
+    return found[root]
+
+
+def _hash_node(h: Hasher, at: Any, found: dict[Any, int]) -> int:
+    if isinstance(at, Var):
+        return hash(("var", h.seen[at])) if at in h.seen else hash(("free", id(at)))
+    if isinstance(at, Constant):
+        values = at.numpy()
+        return hash(("const", values.shape, at.data.dtype, values.tobytes()))
+    if isinstance(at, (Op, GlobalVar)):
+        return hash(at.name)
+    parts = [found[b] for b in below(at)]
+    own: Any = None
+    if isinstance(at, Call):
+        own = hash(at.attrs) if at.attrs else None
+    elif isinstance(at, TupleGetItem):
+        own = at.index
+    elif isinstance(at, Function):
+        own = (h.go(at.attrs), *(_hash_type(p.type_annotation) for p in at.params))
+    return hash((type(at).__name__, own, *parts))
+
+
+def _hash_type(kind: Type | None) -> int:
+    return hash((len(kind.shape), str(kind.dtype))) if isinstance(kind, TensorType) else 0
+
+
+register_graph(Expr, compare, hash_of)

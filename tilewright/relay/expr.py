@@ -1,0 +1,499 @@
+"""Graph expressions: what is computed, over whole tensors.
+
+    x = relay.var("x", shape=(1, 3, 224, 224), dtype="float32")
+    f = relay.Function([x], relay.nn.relu(x) + relay.const(1.0))
+
+Nodes are immutable and compared by identity; what is used twice is one node with two users. The type of an
+expression is found by `InferType`, and kept with the node.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from ..ir.errors import TVMError
+from ..ir.function import BaseFunc
+from ..ir.module import GlobalVar, GraphNode, IRModule
+from ..ir.node import node
+from ..ir.op import Op
+from ..ir.span import Span
+from ..runtime.ndarray import NDArray, array
+from .ty import FuncType, IncompleteType, TensorType, TupleType, Type
+
+if TYPE_CHECKING:
+    import numpy as np
+
+__all__ = [
+    "Call",
+    "Constant",
+    "Expr",
+    "ExprWithOp",
+    "Function",
+    "GlobalVar",
+    "If",
+    "Let",
+    "RelayExpr",
+    "Tuple",
+    "TupleGetItem",
+    "TupleWrapper",
+    "Var",
+    "as_expr",
+    "bind",
+    "const",
+    "const_like",
+    "set_checked_type",
+    "var",
+]
+
+
+class Expr(GraphNode):
+    """The base of graph expressions. `a + b`, `a < b` and their like build calls."""
+
+    __slots__ = ("_checked_type",)
+    _tail = "self._checked_type = None"
+    _checked_type: Type | None
+
+    @property
+    def checked_type(self) -> Any:
+        """The type that `InferType` found."""
+        found = self._checked_type
+        if found is None:
+            raise ValueError(
+                f"the type of this {type(self).__name__} is not known yet: run relay.transform.InferType() on "
+                "the module, or relay.transform.InferTypeLocal(expr)"
+            )
+        return found
+
+    @property
+    def checked_type_(self) -> Any:
+        """The type that `InferType` found, or None."""
+        return self._checked_type
+
+    # -- what a module asks ------------------------------------------------------------------
+    def call_of(self, op: GlobalVar, args: Any) -> Call:
+        return Call(op, args)
+
+    def as_function(self) -> Function:
+        from .analysis import free_vars
+
+        return Function(free_vars(self), self)
+
+    def module_text(self, mod: IRModule, show_meta_data: bool = False, annotate: Any = None) -> str:
+        from .text import module_text
+
+        return module_text(mod, show_meta_data, annotate)
+
+    # -- text --------------------------------------------------------------------------------
+    def astext(self, show_meta_data: bool = True, annotate: Any = None) -> str:
+        """The text form; `show_meta_data` adds the arrays, so that it can be parsed back."""
+        from .text import expr_text
+
+        return expr_text(self, show_meta_data, annotate)
+
+    def __repr__(self) -> str:
+        return self.astext(show_meta_data=False)
+
+    __str__ = __repr__
+
+    # -- operators ---------------------------------------------------------------------------
+    def astype(self, dtype: str) -> Expr:
+        """The elements converted to another type."""
+        return _tensor_op("cast")(self, dtype)
+
+    def __neg__(self) -> Expr:
+        return _tensor_op("negative")(self)
+
+    def __add__(self, other: Any) -> Expr:
+        return _binary("add", self, other)
+
+    def __radd__(self, other: Any) -> Expr:
+        return _binary("add", other, self)
+
+    def __sub__(self, other: Any) -> Expr:
+        return _binary("subtract", self, other)
+
+    def __rsub__(self, other: Any) -> Expr:
+        return _binary("subtract", other, self)
+
+    def __mul__(self, other: Any) -> Expr:
+        return _binary("multiply", self, other)
+
+    def __rmul__(self, other: Any) -> Expr:
+        return _binary("multiply", other, self)
+
+    def __truediv__(self, other: Any) -> Expr:
+        return _binary("divide", self, other)
+
+    def __rtruediv__(self, other: Any) -> Expr:
+        return _binary("divide", other, self)
+
+    def __floordiv__(self, other: Any) -> Expr:
+        return _binary("floor_divide", self, other)
+
+    def __mod__(self, other: Any) -> Expr:
+        return _binary("mod", self, other)
+
+    def __pow__(self, other: Any) -> Expr:
+        return _binary("power", self, other)
+
+    def __lt__(self, other: Any) -> Expr:
+        return _binary("less", self, other)
+
+    def __le__(self, other: Any) -> Expr:
+        return _binary("less_equal", self, other)
+
+    def __gt__(self, other: Any) -> Expr:
+        return _binary("greater", self, other)
+
+    def __ge__(self, other: Any) -> Expr:
+        return _binary("greater_equal", self, other)
+
+    def __call__(self, *args: Any) -> Call:
+        return Call(self, [as_expr(a) for a in args])
+
+
+RelayExpr = ExprWithOp = Expr
+
+
+def set_checked_type(expr: Expr, kind: Type | None) -> None:
+    """Keep the type of a node with it: what `InferType` does, and nobody else."""
+    object.__setattr__(expr, "_checked_type", kind)
+
+
+def _tensor_op(name: str) -> Any:
+    from .op import tensor
+
+    return getattr(tensor, name)
+
+
+def _binary(name: str, a: Any, b: Any) -> Expr:
+    """A call of a binary operator, where a number takes the element type of what stands beside it."""
+    if not isinstance(a, Expr):
+        a = const_like(a, b)
+    elif not isinstance(b, Expr):
+        b = const_like(b, a)
+    return _tensor_op(name)(a, b)  # type: ignore[no-any-return]
+
+
+def const_like(value: Any, beside: Expr) -> Expr:
+    """A constant of the element type of `beside`, where that is known."""
+    if isinstance(value, (int, float)):
+        kind = beside._checked_type
+        if isinstance(kind, TensorType) and not (isinstance(value, float) and not kind.dtype.is_float):
+            return const(value, str(kind.dtype))
+    return as_expr(value)
+
+
+def as_expr(value: Any) -> Any:
+    """An expression from what a program may write for one: numbers, arrays, lists of expressions."""
+    if isinstance(value, (Expr, GlobalVar, Op)):
+        return value
+    if isinstance(value, TupleWrapper):
+        return value.astuple()
+    if isinstance(value, (tuple, list)):
+        return Tuple([as_expr(v) for v in value])
+    if isinstance(value, (bool, int, float, NDArray)) or hasattr(value, "__array__"):
+        return const(value)
+    raise TypeError(f"{value!r} ({type(value).__name__}) is no expression, and no constant either")
+
+
+@node
+class Var(Expr):
+    """A value by a name: a parameter, or what `let` names. Two of one name are two variables."""
+
+    name_hint: str
+    type_annotation: Any = None
+
+    def __init__(self, name_hint: str, type_annotation: Type | None = None, span: Span | None = None) -> None:
+        self.name_hint, self.span = name_hint, span
+        self.type_annotation = None if isinstance(type_annotation, IncompleteType) else type_annotation
+        self._checked_type = self.type_annotation
+
+    @property
+    def name(self) -> str:
+        return self.name_hint
+
+    @property
+    def vid(self) -> Var:
+        return self
+
+
+@node
+class Constant(Expr):
+    """An array that is part of the program."""
+
+    data: Any
+
+    def __init__(self, data: Any, span: Span | None = None) -> None:
+        self.data = data if isinstance(data, NDArray) else array(data)
+        self.span = span
+        self._checked_type = TensorType(self.data.shape, self.data.dtype)
+
+    def numpy(self) -> np.ndarray[Any, Any]:
+        """The values, as an array that shares their memory where it can."""
+        import numpy as np
+
+        return np.asarray(self.data)
+
+    @property
+    def is_scalar(self) -> bool:
+        return not self.data.shape
+
+
+@node
+class Call(Expr):
+    """An operator or a function applied to arguments."""
+
+    op: Any
+    args: tuple[Expr, ...]
+    attrs: Any = None
+    type_args: tuple[Type, ...] = ()
+
+    def __init__(
+        self,
+        op: Any,
+        args: Iterable[Any],
+        attrs: Any = None,
+        type_args: Iterable[Type] | None = None,
+        span: Span | None = None,
+    ) -> None:
+        self.op, self.attrs, self.span = op, attrs, span
+        self.args = tuple(args)
+        self.type_args = tuple(type_args) if type_args else ()
+        self._checked_type = None
+        finish = getattr(op, "check_attrs", None)
+        if finish is not None:
+            self.attrs = finish(attrs)
+
+    def children(self) -> list[Any]:
+        return [self.op, *self.args] if isinstance(self.op, Expr) else list(self.args)
+
+    def map_children(self, f: Callable[[Any], Any]) -> Call:
+        op = f(self.op) if isinstance(self.op, Expr) else self.op
+        args = [f(a) for a in self.args]
+        if op is self.op and all(x is y for x, y in zip(args, self.args, strict=True)):
+            return self
+        return Call(op, args, self.attrs, self.type_args, self.span)
+
+
+@node
+class Tuple(Expr):
+    """Several values as one."""
+
+    fields: tuple[Expr, ...]
+
+    def __init__(self, fields: Iterable[Any], span: Span | None = None) -> None:
+        self.fields, self.span, self._checked_type = tuple(fields), span, None
+
+    def children(self) -> list[Any]:
+        return list(self.fields)
+
+    def map_children(self, f: Callable[[Any], Any]) -> Tuple:
+        fields = [f(a) for a in self.fields]
+        if all(x is y for x, y in zip(fields, self.fields, strict=True)):
+            return self
+        return Tuple(fields, self.span)
+
+    def __getitem__(self, index: int) -> Expr:
+        return self.fields[index]
+
+    def __len__(self) -> int:
+        return len(self.fields)
+
+    def __iter__(self) -> Iterator[Expr]:
+        return iter(self.fields)
+
+
+@node
+class TupleGetItem(Expr):
+    """One of the values of a tuple."""
+
+    tuple_value: Expr
+    index: int
+
+    def children(self) -> list[Any]:
+        return [self.tuple_value]
+
+    def map_children(self, f: Callable[[Any], Any]) -> TupleGetItem:
+        value = f(self.tuple_value)
+        return self if value is self.tuple_value else TupleGetItem(value, self.index, span=self.span)
+
+
+@node
+class Let(Expr):
+    """A value under a name for the expression that follows."""
+
+    var: Var
+    value: Expr
+    body: Expr
+
+    def children(self) -> list[Any]:
+        return [self.var, self.value, self.body]
+
+    def map_children(self, f: Callable[[Any], Any]) -> Let:
+        var, value, body = f(self.var), f(self.value), f(self.body)
+        if var is self.var and value is self.value and body is self.body:
+            return self
+        return Let(var, value, body, span=self.span)
+
+
+@node
+class If(Expr):
+    """One of two values; only the one that is chosen is computed."""
+
+    cond: Expr
+    true_branch: Expr
+    false_branch: Expr
+
+    def children(self) -> list[Any]:
+        return [self.cond, self.true_branch, self.false_branch]
+
+    def map_children(self, f: Callable[[Any], Any]) -> If:
+        new = [f(c) for c in self.children()]
+        if all(x is y for x, y in zip(new, self.children(), strict=True)):
+            return self
+        return If(*new, span=self.span)
+
+
+@node
+class Function(BaseFunc, Expr):
+    """A function over tensors; as an expression, a closure."""
+
+    params: tuple[Var, ...]
+    body: Expr
+    ret_type: Any
+    type_params: tuple[Type, ...]
+    attrs: dict[str, Any]
+
+    def __init__(
+        self,
+        params: Iterable[Var],
+        body: Any,
+        ret_type: Type | None = None,
+        type_params: Iterable[Type] | None = None,
+        attrs: Mapping[str, Any] | None = None,
+        span: Span | None = None,
+    ) -> None:
+        self.params, self.body = tuple(params), as_expr(body)
+        for p in self.params:
+            if not isinstance(p, Var):
+                raise TypeError(f"a parameter of a function is a relay.Var, not {type(p).__name__}")
+        self.ret_type = None if isinstance(ret_type, IncompleteType) else ret_type
+        self.type_params = tuple(type_params) if type_params else ()
+        self.attrs, self.span, self._checked_type = dict(attrs or {}), span, None
+
+    def children(self) -> list[Any]:
+        return [*self.params, self.body]
+
+    def map_children(self, f: Callable[[Any], Any]) -> Function:
+        params, body = [f(p) for p in self.params], f(self.body)
+        if body is self.body and all(x is y for x, y in zip(params, self.params, strict=True)):
+            return self
+        kept = self.ret_type if body is self.body else None
+        return Function(params, body, kept, self.type_params, self.attrs, self.span)
+
+    def with_body(self, body: Expr) -> Function:
+        """The function with another body, whose type is to be found anew."""
+        if body is self.body:
+            return self
+        return Function(self.params, body, None, self.type_params, self.attrs, self.span)
+
+    def script(self, **options: Any) -> str:
+        return self.astext(show_meta_data=False)
+
+    __repr__ = __str__ = Expr.__repr__
+
+
+class TupleWrapper:
+    """A call that gives a tuple of a known number of values, as a Python sequence of them."""
+
+    def __init__(self, tuple_value: Expr, size: int) -> None:
+        self.tuple_value, self.size = tuple_value, size
+
+    def astuple(self) -> Tuple:
+        """A tuple expression of all of them."""
+        return Tuple([self[i] for i in range(self.size)])
+
+    def astext(self, show_meta_data: bool = True) -> str:
+        return self.tuple_value.astext(show_meta_data)
+
+    def __getitem__(self, index: int) -> TupleGetItem:
+        if not -self.size <= index < self.size:
+            raise IndexError(f"there are {self.size} results and none at {index}")
+        return TupleGetItem(self.tuple_value, index % self.size)
+
+    def __len__(self) -> int:
+        return self.size
+
+    def __iter__(self) -> Iterator[TupleGetItem]:
+        return (self[i] for i in range(self.size))
+
+    def __repr__(self) -> str:
+        return f"TupleWrapper({self.tuple_value}, {self.size})"
+
+
+def var(
+    name_hint: str,
+    type_annotation: Any = None,
+    shape: Sequence[Any] | None = None,
+    dtype: str = "float32",
+    span: Span | None = None,
+) -> Var:
+    """A variable of a type, or of the tensor type that `shape` and `dtype` make."""
+    if type_annotation is not None and shape is not None:
+        raise ValueError(f"relay.var({name_hint!r}): give a type or a shape, not both")
+    if shape is not None:
+        type_annotation = TensorType(shape, dtype)
+    elif isinstance(type_annotation, str):
+        type_annotation = TensorType((), type_annotation)
+    elif type_annotation is not None and not isinstance(type_annotation, Type):
+        raise TypeError(f"relay.var({name_hint!r}): a type was expected, not {type_annotation!r}; shape=… ?")
+    return Var(str(name_hint), type_annotation, span=span)
+
+
+def const(value: Any, dtype: str | None = None, span: Span | None = None) -> Constant:
+    """A constant; Python's integers are int32 and its floats float32 unless told otherwise."""
+    import numpy as np
+
+    if isinstance(value, NDArray):
+        if dtype is None or value.dtype == dtype:
+            return Constant(value, span)
+        value = value.numpy()
+    plain = isinstance(value, (bool, int, float, list, tuple)) and not isinstance(value, np.generic)
+    from ..runtime.dtypes import element
+
+    wanted = None if dtype is None else element(str(dtype)).numpy
+    made = np.asarray(value) if wanted is None else np.asarray(value, dtype=wanted)
+    if plain and dtype is None:
+        small = {"int64": "int32", "float64": "float32"}.get(made.dtype.name)
+        made = made if small is None else made.astype(small)
+    if made.dtype == object:
+        raise ValueError(f"relay.const: {value!r} is no array of numbers")
+    return Constant(array(made), span)
+
+
+def bind(expr: Expr, binds: Mapping[Any, Any]) -> Expr:
+    """The expression with values in place of variables (or of the parameters of that name).
+
+    A function loses the parameters that are bound.
+    """
+    from .binding import bind as work
+
+    return work(expr, binds)
+
+
+def type_of_function(f: Function) -> FuncType:
+    """The type of a function whose parameters and result are annotated."""
+    args = [p._checked_type for p in f.params]
+    if f.ret_type is None or any(a is None for a in args):
+        raise TVMError("the function's type is not known yet: run relay.transform.InferType()")
+    return FuncType(tuple(a for a in args if a is not None), f.ret_type, f.type_params)
+
+
+def tuple_size(expr: Expr) -> int | None:
+    """How many values a tuple has, where that is known."""
+    if isinstance(expr, Tuple):
+        return len(expr.fields)
+    kind = expr._checked_type
+    return len(kind.fields) if isinstance(kind, TupleType) else None

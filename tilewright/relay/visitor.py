@@ -1,0 +1,317 @@
+"""Walks over graph expressions.
+
+A subclass overrides `visit_call`, `visit_var`, … and calls `self.visit` on what lies below. Each node is visited
+once, its result remembered. Chains of calls, tuples and lets of any length are walked without Python recursion:
+before `visit_call(c)` runs, the operands of `c` have been visited, so that its own `self.visit(arg)` only looks
+the result up.
+
+    class Relu6(relay.ExprMutator):
+        def visit_call(self, call):
+            new = super().visit_call(call)          # the same call where nothing below changed
+            return relay.clip(new.args[0], 0, 6) if new.op is RELU else new
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from ..ir.module import GlobalVar
+from ..ir.op import Op
+from .expr import Call, Constant, Expr, Function, If, Let, Tuple, TupleGetItem, Var
+from .ty import FuncType, IncompleteType, RefType, TensorType, TupleType, Type, TypeVar
+
+__all__ = ["ExprFunctor", "ExprMutator", "ExprVisitor", "TypeFunctor", "TypeMutator", "TypeVisitor", "flow_inputs"]
+
+_METHODS: dict[type, str] = {
+    Call: "visit_call",
+    Var: "visit_var",
+    Constant: "visit_constant",
+    Tuple: "visit_tuple",
+    TupleGetItem: "visit_tuple_getitem",
+    Let: "visit_let",
+    If: "visit_if",
+    Function: "visit_function",
+    GlobalVar: "visit_global_var",
+}
+
+
+def flow_inputs(expr: Any) -> tuple[Any, ...]:
+    """What a node takes its values from, where that opens no scope: calls, tuples and their parts."""
+    if expr.__class__ is Call:
+        return expr.args if expr.op.__class__ is not Call else (expr.op, *expr.args)
+    if expr.__class__ is Tuple:
+        return expr.fields  # type: ignore[no-any-return]
+    if expr.__class__ is TupleGetItem:
+        return (expr.tuple_value,)
+    return ()
+
+
+class ExprFunctor:
+    """A function over expressions, one method for each kind; `memo_map` has the results so far."""
+
+    def __init__(self) -> None:
+        self.memo_map: dict[Any, Any] = {}
+
+    def visit(self, expr: Any) -> Any:
+        """The result for an expression, found once."""
+        memo = self.memo_map
+        if expr in memo:
+            return memo[expr]
+        stack: list[Any] = []
+        for below in reversed(flow_inputs(expr)):
+            if below not in memo:
+                stack.append(below)
+        while stack:
+            at = stack[-1]
+            if at in memo:
+                stack.pop()
+                continue
+            waiting = [b for b in flow_inputs(at) if b not in memo]
+            if waiting:
+                stack.extend(reversed(waiting))
+            else:
+                self.visit(at)
+                memo.setdefault(at, None)  # where a subclass's `visit` remembers nothing
+                stack.pop()
+        made = self.dispatch(expr)
+        memo[expr] = made
+        return made
+
+    def dispatch(self, expr: Any) -> Any:
+        """The method for the kind of expression, called."""
+        name = _METHODS.get(expr.__class__)
+        if name is None:
+            if isinstance(expr, Op):
+                return self.visit_op(expr)
+            name = next((m for c, m in _METHODS.items() if isinstance(expr, c)), None)
+            if name is None:
+                raise TypeError(f"{expr!r} ({type(expr).__name__}) is no graph expression")
+        return getattr(self, name)(expr)
+
+    def _missing(self, expr: Any) -> Any:
+        name = _METHODS.get(expr.__class__, "visit_op")
+        raise NotImplementedError(f"{type(self).__name__} has no {name}")
+
+    def visit_function(self, fn: Function) -> Any:
+        return self._missing(fn)
+
+    def visit_let(self, let: Let) -> Any:
+        return self._missing(let)
+
+    def visit_call(self, call: Call) -> Any:
+        return self._missing(call)
+
+    def visit_var(self, var: Var) -> Any:
+        return self._missing(var)
+
+    def visit_if(self, if_: If) -> Any:
+        return self._missing(if_)
+
+    def visit_tuple(self, tup: Tuple) -> Any:
+        return self._missing(tup)
+
+    def visit_tuple_getitem(self, op: TupleGetItem) -> Any:
+        return self._missing(op)
+
+    def visit_constant(self, const: Constant) -> Any:
+        return self._missing(const)
+
+    def visit_global_var(self, gvar: GlobalVar) -> Any:
+        return self._missing(gvar)
+
+    def visit_op(self, op: Op) -> Any:
+        return self._missing(op)
+
+
+class ExprVisitor(ExprFunctor):
+    """A walk over all expressions; `visit_*` return nothing."""
+
+    def visit_call(self, call: Call) -> Any:
+        self.visit(call.op)
+        for arg in call.args:
+            self.visit(arg)
+
+    def visit_tuple(self, tup: Tuple) -> Any:
+        for field in tup.fields:
+            self.visit(field)
+
+    def visit_tuple_getitem(self, op: TupleGetItem) -> Any:
+        self.visit(op.tuple_value)
+
+    def visit_function(self, fn: Function) -> Any:
+        for p in fn.params:
+            self.visit(p)
+        self.visit(fn.body)
+
+    def visit_let(self, let: Let) -> Any:
+        at: Any = let
+        own = type(self).visit_let is not ExprVisitor.visit_let
+        while isinstance(at, Let):
+            self.visit(at.var)
+            self.visit(at.value)
+            self.memo_map[at] = None
+            at = at.body
+            if own:  # a subclass sees each let of the chain
+                break
+        self.visit(at)
+
+    def visit_if(self, if_: If) -> Any:
+        self.visit(if_.cond)
+        self.visit(if_.true_branch)
+        self.visit(if_.false_branch)
+
+    def visit_var(self, var: Var) -> Any:
+        return None
+
+    def visit_constant(self, const: Constant) -> Any:
+        return None
+
+    def visit_global_var(self, gvar: GlobalVar) -> Any:
+        return None
+
+    def visit_op(self, op: Op) -> Any:
+        return None
+
+
+class ExprMutator(ExprFunctor):
+    """A rewriting; `visit_*` return the new expression, the same object where nothing changed."""
+
+    def visit_call(self, call: Call) -> Any:
+        new_op, args = self.visit(call.op), [self.visit(a) for a in call.args]
+        if new_op is call.op and all(x is y for x, y in zip(args, call.args, strict=True)):
+            return call
+        return Call(new_op, args, call.attrs, call.type_args, call.span)
+
+    def visit_tuple(self, tup: Tuple) -> Any:
+        return tup.map_children(self.visit)
+
+    def visit_tuple_getitem(self, op: TupleGetItem) -> Any:
+        value = self.visit(op.tuple_value)
+        if value is op.tuple_value:
+            return op
+        return value.fields[op.index] if isinstance(value, Tuple) else TupleGetItem(value, op.index, span=op.span)
+
+    def visit_function(self, fn: Function) -> Any:
+        params, body = [self.visit(p) for p in fn.params], self.visit(fn.body)
+        if body is fn.body and all(x is y for x, y in zip(params, fn.params, strict=True)):
+            return fn
+        return Function(params, body, None, fn.type_params, fn.attrs, fn.span)
+
+    def visit_let(self, let: Let) -> Any:
+        if type(self).visit_let is not ExprMutator.visit_let:  # a subclass sees each let of the chain
+            chain: list[Let] = [let]
+            rows = [(self.visit(let.var), self.visit(let.value))]
+            body = self.visit(let.body)
+        else:
+            chain, rows, at = [], [], let
+            while isinstance(at, Let):
+                chain.append(at)
+                rows.append((self.visit(at.var), self.visit(at.value)))
+                at = at.body  # type: ignore[assignment]
+            body = self.visit(at)
+        for old, (var, value) in zip(reversed(chain), reversed(rows), strict=True):
+            if var is old.var and value is old.value and body is old.body:
+                body = old
+            else:
+                body = Let(var, value, body, span=old.span)
+            self.memo_map[old] = body
+        return body
+
+    def visit_if(self, if_: If) -> Any:
+        return if_.map_children(self.visit)
+
+    def visit_var(self, var: Var) -> Any:
+        return var
+
+    def visit_constant(self, const: Constant) -> Any:
+        return const
+
+    def visit_global_var(self, gvar: GlobalVar) -> Any:
+        return gvar
+
+    def visit_op(self, op: Op) -> Any:
+        return op
+
+
+# ---------------------------------------------------------------------------- types
+class TypeFunctor:
+    """A function over types, one method for each kind."""
+
+    def visit(self, typ: Type) -> Any:
+        """The result for a type."""
+        methods: tuple[tuple[type, Callable[[Any], Any]], ...] = (
+            (TensorType, self.visit_tensor_type),
+            (TupleType, self.visit_tuple_type),
+            (FuncType, self.visit_func_type),
+            (TypeVar, self.visit_type_var),
+            (IncompleteType, self.visit_incomplete_type),
+            (RefType, self.visit_ref_type),
+        )
+        for kind, method in methods:
+            if isinstance(typ, kind):
+                return method(typ)
+        raise TypeError(f"{typ!r} is no type of the graph IR")
+
+    def _missing(self, typ: Type) -> Any:
+        raise NotImplementedError(f"{type(self).__name__} does not say what to do with {typ}")
+
+    visit_tensor_type: Callable[..., Any] = _missing
+    visit_tuple_type: Callable[..., Any] = _missing
+    visit_func_type: Callable[..., Any] = _missing
+    visit_type_var: Callable[..., Any] = _missing
+    visit_incomplete_type: Callable[..., Any] = _missing
+    visit_ref_type: Callable[..., Any] = _missing
+
+
+class TypeVisitor(TypeFunctor):
+    """A walk over a type and what it is made of."""
+
+    def visit_tensor_type(self, tt: TensorType) -> Any:
+        return None
+
+    def visit_type_var(self, tv: TypeVar) -> Any:
+        return None
+
+    def visit_incomplete_type(self, it: IncompleteType) -> Any:
+        return None
+
+    def visit_tuple_type(self, tt: TupleType) -> Any:
+        for field in tt.fields:
+            self.visit(field)
+
+    def visit_func_type(self, ft: FuncType) -> Any:
+        for part in (*ft.arg_types, ft.ret_type, *ft.type_params):
+            self.visit(part)
+
+    def visit_ref_type(self, rt: RefType) -> Any:
+        self.visit(rt.value)
+
+
+class TypeMutator(TypeFunctor):
+    """A rewriting of a type."""
+
+    def visit_tensor_type(self, tt: TensorType) -> Any:
+        return tt
+
+    def visit_type_var(self, tv: TypeVar) -> Any:
+        return tv
+
+    def visit_incomplete_type(self, it: IncompleteType) -> Any:
+        return it
+
+    def visit_tuple_type(self, tt: TupleType) -> Any:
+        return TupleType(tuple(self.visit(f) for f in tt.fields))
+
+    def visit_func_type(self, ft: FuncType) -> Any:
+        return FuncType(tuple(map(self.visit, ft.arg_types)), self.visit(ft.ret_type), ft.type_params)
+
+    def visit_ref_type(self, rt: RefType) -> Any:
+        return RefType(self.visit(rt.value))
+
+
+def below(expr: Any) -> list[Any]:
+    """All expressions directly below, operators and global names included."""
+    if expr.__class__ is Call:
+        return [expr.op, *expr.args]
+    return expr.children() if isinstance(expr, Expr) else []
