@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -8,6 +9,12 @@ import pytest
 
 from tilewright import te
 from tilewright.tir.interpret import interpret
+
+
+@pytest.fixture
+def told() -> Callable[[Any], str]:
+    """The text of an error that `pytest.raises` caught, without the number of the line that it names."""
+    return lambda caught: re.sub(r"(  at \S+\.py):\d+", r"\1:LINE", str(caught.value))
 
 
 @pytest.fixture

@@ -33,12 +33,21 @@ def test_another_layout_gives_the_same(mapping) -> None:
     np.testing.assert_array_equal(got, x * 2 + 1)
 
 
-def test_the_layout_comes_first() -> None:
+def test_the_layout_comes_first(expect, told) -> None:
     _, B, C = chain()
     s = te.create_schedule(C.op)
     s[B].split(B.op.axis[0], factor=2)
-    with pytest.raises(tir.ScheduleError, match="the stage is scheduled already"):
+    with pytest.raises(tir.ScheduleError) as caught:
         s[B].transform_layout(lambda i, j: [j, i])
+    expect(
+        told(caught),
+        """
+        s[B].transform_layout: the stage is scheduled already
+          at test_te_layout.py:LINE
+
+          hint: call transform_layout first, then split, reorder and mark the new axes
+        """,
+    )
 
 
 @pytest.mark.parametrize("mapping", [lambda i, j: [j, i], lambda i, j: [i // 4, j, i % 4]])

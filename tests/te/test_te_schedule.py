@@ -515,13 +515,36 @@ def test_what_only_lowering_can_tell_names_the_line_of_the_schedule(expect):
     )
 
 
-def test_a_mark_before_a_split_is_refused_when_it_is_lowered():
+def test_a_mark_before_a_split_is_refused_when_it_is_lowered(expect, told):
     A, B, C = matmul()
     s = te.create_schedule(C.op)
     s[C].vectorize(C.op.axis[1])
     s[C].split(C.op.axis[1], factor=2)
-    with pytest.raises(ScheduleError, match="loop `j` is already marked vectorize"):
+    with pytest.raises(ScheduleError) as caught:
         tvm.lower(s, [A, B, C])
+    expect(
+        told(caught),
+        """
+        split(j, factors=[None, 2], names=['j_outer', 'j_inner']): loop `j` is already marked vectorize
+          at test_te_schedule.py:LINE
+
+          | def main(A: T.Buffer((7, 5), "float32"), B: T.Buffer((5, 6), "float32"), C: T.Buffer((7, 6), "float32")):
+          |     T.func_attr({"tir.noalias": T.bool(True)})
+          |     # with T.block("root"):
+          |     for i in range(7):
+          |         for j in T.vectorized(6):    # <-- here
+          |             for k in range(5):
+          |                 with T.block("C"):
+          |                     v_i, v_j, v_k = T.axis.remap("SSR", [i, j, k])
+          |                     T.reads(A[v_i, v_k], B[v_k, v_j])
+          |                     T.writes(C[v_i, v_j])
+          |                     with T.init():
+          |                         C[v_i, v_j] = T.float32(0)
+          |                     C[v_i, v_j] = C[v_i, v_j] + A[v_i, v_k] * B[v_k, v_j]
+
+          hint: split first, then vectorize the part you want
+        """,
+    )
 
 
 def test_trace():

@@ -448,7 +448,7 @@ def test_what_decl_tensor_intrin_refuses():
         made(a)
 
 
-def test_what_a_stage_refuses():
+def test_what_a_stage_refuses(expect, told):
     A, B, C = product()
     s = te.create_schedule(C.op)
     x, y = C.op.axis
@@ -457,5 +457,14 @@ def test_what_a_stage_refuses():
     ):
         s[C].tensorize(y, "gemv")
     s[C].split(y, factor=8)
-    with pytest.raises(ScheduleError, match=r"s\[C\]\.tensorize: axis `j` is not a loop of this stage"):
+    with pytest.raises(ScheduleError) as caught:
         s[C].tensorize(y, intrin_gemv(8, L))
+    expect(
+        told(caught),
+        """
+        s[C].tensorize: axis `j` is not a loop of this stage (it was split or fused)
+          at test_te_tensorize.py:LINE
+
+          hint: the loops are i, j_outer, j_inner, k
+        """,
+    )

@@ -12,6 +12,7 @@ from ..ir.function import PrimFunc
 from ..ir.module import IRModule
 from ..ir.sharing import check_written_out
 from ..ir.transform import PassContext, run_passes
+from ..target import Target
 from ..te.create_prim_func import create_prim_func
 from ..te.tensor import Tensor
 from ..tir import transform as T
@@ -75,12 +76,14 @@ def lower(
     simple_mode: bool = False,
 ) -> IRModule:
     """Lower a schedule, a PrimFunc or a module to flat loops; `simple_mode` changes nothing here."""
+    ctx = PassContext.current()
     with deep_programs():
         mod = as_module(inp, args, name, binds)
+        if ctx.config.get("tilewright.auto_schedule"):
+            mod = _scheduled(mod)
     for gv, func in mod.functions.items():
         if isinstance(func, PrimFunc):
             check_written_out(func, f"lowering {gv.name_hint!r}")
-    ctx = PassContext.current()
     added: list[list[Any]] = [[], [], [], []]
     for entry in ctx.config.get("tir.add_lower_pass") or ():
         phase, extra = _added(entry)
@@ -89,6 +92,13 @@ def lower(
     for passes, extra in zip(phases(ctx), added, strict=True):
         pipeline += [*passes, *extra]
     return run_passes(pipeline, mod)
+
+
+def _scheduled(mod: IRModule) -> IRModule:
+    """A module with what is unscheduled in it scheduled for the target at hand."""
+    from ..tune.auto import schedule_unscheduled  # the scheduler loads NumPy
+
+    return schedule_unscheduled(mod, Target.current(allow_none=True) or Target("llvm"))
 
 
 def lower_kernels(mod: IRModule) -> IRModule:

@@ -11,13 +11,14 @@ from ..ir.expr import BufferLoad, Var, const_value
 from ..ir.function import PrimFunc
 from ..ir.functor import pre_order
 from ..ir.module import IRModule
-from ..ir.stmt import Block, BufferStore
+from ..ir.stmt import Block, BlockRealize, BufferStore
 from ..target import Target
 from ..target.machine import CpuMachine
 from ..te.create_prim_func import create_prim_func
 from ..te.tensor import Tensor
 from ..tir.schedule import Schedule
 from ..tir.schedule.primitive import BlockRV, Refusal
+from ..tir.schedule.state import Index
 from .elementwise import pays_in_parallel, schedule_elementwise
 from .explain import Explanation
 from .facts import Facts, facts_of, is_plain
@@ -25,7 +26,10 @@ from .rows import schedule_rows, streams
 from .tile_sketch import apply_tile, prepare_tile
 from .tiles import Best, best_tile
 
-__all__ = ["auto_schedule"]
+__all__ = ["auto_schedule", "is_unscheduled", "schedule_unscheduled"]
+
+
+_KINDS = ("llvm", "c")  # the targets that there are sketches for
 
 
 def auto_schedule(
@@ -44,7 +48,7 @@ def auto_schedule(
         )
     chosen = Target.current(allow_none=True) if target is None else Target(target)
     chosen = Target("llvm") if chosen is None else chosen
-    if chosen.kind.name not in ("llvm", "c"):
+    if chosen.kind.name not in _KINDS:
         raise ScheduleError(
             f"auto_schedule: there are no sketches for targets of kind {chosen.kind.name!r} yet"
         )
@@ -57,6 +61,27 @@ def auto_schedule(
             _Function(sch, func, chosen.cpu, notes, frozenset(constants)).run()
     sch.explanation = notes
     return sch
+
+
+def is_unscheduled(func: PrimFunc) -> bool:
+    """Whether the loops of a function are as `create_prim_func` makes them: one for each iterator of each block."""
+    root = func.body
+    if func.attrs.get("tir.is_scheduled") or not isinstance(root, BlockRealize) or root.block.iter_vars:
+        return False
+    index = Index(func)
+    blocks = index.blocks_under(root.block.body)
+    return bool(blocks) and all(is_plain(r, index.loops_of(r)) for r in blocks)
+
+
+def schedule_unscheduled(mod: IRModule, target: Target) -> IRModule:
+    """A module whose functions that nobody has scheduled are scheduled; those that somebody has stay as they are."""
+    if target.kind.name not in _KINDS:
+        return mod
+    plain = {gv: f for gv, f in mod.functions.items() if isinstance(f, PrimFunc) and is_unscheduled(f)}
+    if not plain:
+        return mod
+    made = auto_schedule(IRModule(plain), target).mod
+    return IRModule({**mod.functions, **made.functions}, mod.type_definitions, mod.attrs)
 
 
 def _module(given: Any) -> IRModule:
@@ -260,12 +285,27 @@ class _Function:
             p = facts_of(self.sch, rv)
             if p.kind != "injective" or rv.key in self.done or self.is_output(p):
                 continue
+            if self.ends_rows(rv):
+                continue
             if len(self.sch.get_consumers(rv)) != 1 or (
                 packed is not None and p.write.buffer is packed.buffer
             ):  # type: ignore[union-attr]
                 continue
             out.append(rv)
         return out
+
+    def ends_rows(self, rv: BlockRV) -> bool:
+        """Whether a stage comes after a reduction that is not scheduled yet: a chain of rows stays together."""
+        before, seen = self.sch.get_producers(rv), set()
+        while before:
+            b = before.pop()
+            if b.key in seen or b.key in self.done:
+                continue
+            seen.add(b.key)
+            if self.sch.realize(b).block.init is not None:
+                return True
+            before += self.sch.get_producers(b)
+        return False
 
     def row_group(self, last: Facts, left: list[Facts]) -> list[Facts]:
         """The stages before `last` that only stages of the group read: reductions without reuse, all of them over

@@ -166,11 +166,14 @@ def _strides(
 def is_plain(realize: BlockRealize, loops: Sequence[For]) -> bool:
     """Whether the loops around a block are one for each iterator, in order, and nobody has marked or moved them.
 
-    An iterator with a single value needs no loop.
+    An iterator with a single value needs no loop; the loop of one that must run in order, as the steps of a scan
+    do, may hold more than the block.
     """
     block = realize.block
     pairs = list(zip(block.iter_vars, realize.iter_values, strict=True))
     looped = [(iv, v) for iv, v in pairs if not _single(iv, v)]
+    while loops and looped and looped[0][0].iter_type == IterVar.Ordered and looped[0][1] is loops[0].loop_var:
+        loops, looped = loops[1:], looped[1:]
     if const_value(realize.predicate) != 1 or len(looped) != len(loops):
         return False
     body: Any = loops[0] if loops else realize

@@ -36,7 +36,7 @@ def schedule_rows(
     if len(group) == 1:
         return _alone(sch, last, machine, parallel)
     rows, columns = _rows_of(last, group)
-    if columns and _in_line(last) in columns:
+    if _along_rows(group):
         return _row_by_row(sch, last, group, rows, columns, machine, parallel)
     return _rows_in_lanes(sch, last, group, rows, columns, machine, parallel)
 
@@ -45,12 +45,22 @@ def _rows_of(last: Facts, group: list[Facts]) -> tuple[list[Axis], list[Axis]]:
     """The axes of `last` that say which row it is, and those along a row."""
     if last.kind == "reduction":
         return last.spatial, last.reduce
-    results = {f.write.buffer for f in group if f.kind == "reduction" and f.write is not None}
+    made = {f.write.buffer for f in group if f.write is not None}
+    own = {a.var for a in last.spatial}
     used: set[Var] = set()
     for r in last.reads:
-        if r.buffer in results:
-            used |= set().union(*[vars_used(i) for i in r.indices], set())
+        names: set[Var] = set().union(*[vars_used(i) for i in r.indices]) & own if r.indices else set()
+        if r.buffer in made and names != own:
+            used |= names  # one value for a whole row
+    if not used and any(r.buffer in made for r in last.reads):
+        used = own  # it has one value for each row itself
     return [a for a in last.spatial if a.var in used], [a for a in last.spatial if a.var not in used]
+
+
+def _along_rows(group: list[Facts]) -> bool:
+    """Whether the largest reduction goes along what lies in line in memory."""
+    line = _in_line(max((f for f in group if f.kind == "reduction"), key=lambda f: f.points))
+    return line is not None and line.reduce
 
 
 def _in_line(f: Facts) -> Axis | None:
@@ -257,7 +267,23 @@ def _row_by_row(
         sch.parallel(row)
     if past_caches(last, machine):
         sch.annotate(row, "pragma_nontemporal", 1)
+        _fetch_next_row(sch, last, group, columns, lanes)
     return {"rows": [a.var.name for a in rows], "lanes": lanes, "parallel": parallel}
+
+
+def _fetch_next_row(sch: Schedule, last: Facts, group: list[Facts], columns: list[Axis], lanes: int) -> None:
+    """While a row is written, the next one is asked for: reading and writing memory then overlap."""
+    made = {f.write.buffer for f in group if f.write is not None}
+    outside = [r for f in group for r in f.reads if r.buffer not in made and len(r.strides) == len(f.axes)]
+    loops = sch.get_loops(last.rv)
+    size = 1
+    for a in columns:
+        size *= a.extent
+    if len(columns) != 1 or len(loops) < 3 or not outside or not columns[0].known:
+        return
+    mine = {r.buffer for r in last.reads}
+    for name in dict.fromkeys(r.buffer.name for r in outside if r.buffer in mine):
+        sch.annotate(loops[1], f"prefetch_past_{name}", -(-size // lanes))
 
 
 def _vectorize_inner(sch: Schedule, rv: BlockRV, skip: int, lanes: int) -> None:

@@ -97,11 +97,21 @@ def test_steps_know_their_line_and_program():
     assert sch.trace.insts[0].after is sch.origin
 
 
-def test_another_structure_is_noticed():
+def test_another_structure_is_noticed(expect, refused):
     sch = tir.Schedule(matmul)
     sch.get_loops("C")
-    with pytest.raises(ScheduleError, match=r"there is no block named 'C'"):
-        sch.trace.apply_to_schedule(tir.Schedule(copy2d))
+    other = tir.Schedule(copy2d)
+    expect(
+        refused(other, lambda: sch.trace.apply_to_schedule(other)),
+        """
+        get_block('C'): there is no block named 'C'
+          at test_trace.py:LINE
+
+          | …
+
+          hint: the blocks are: B
+        """,
+    )
     sch = tir.Schedule(copy2d)
     sch.get_loops("B")
     with pytest.raises(ScheduleError) as caught:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from ...arith import Analyzer, IterMapLevel, IterSplitExpr, IterSumExpr, detect_iter_map, relax_region
 from ...ir.buffer import Buffer, BufferRegion
 from ...ir.equal import structural_equal
-from ...ir.expr import FloorDiv, FloorMod, IterVar, PrimExpr, Range, Var, const, const_value
+from ...ir.expr import FloorDiv, FloorMod, IntImm, IterVar, PrimExpr, Range, Var, const, const_value
 from ...ir.functor import pre_order, rewrite, substitute, vars_used
 from ...ir.ops import (
     add,
@@ -348,14 +348,16 @@ def _peeled(
         rests = _undivided(ana, list(values))
         at = 0
         while at < len(rests):
-            unknown = counters - known
-            found = (_digit(ana, rests[at], v, unknown) for v in vars_used(rests[at]) & unknown)
-            digit = next((d for d in found if d is not None), None)
-            if digit is None:
+            found = _digit(ana, rests[at], counters - known)
+            if found is None:
                 at += 1
                 continue
-            known.add(digit[0])
-            rests[at] = digit[1]
+            digit, rest = found
+            rests = [*rests[:at], rest, *rests[at + 1 :]]
+            if isinstance(digit, Var):
+                known.add(digit)
+            else:
+                rests.append(digit)
             rests = _undivided(ana, rests)
             at = 0  # what is known now may help with the others
     return all(x.loop_var in known for x in crossed)
@@ -366,21 +368,47 @@ def _undivided(ana: Analyzer, values: list[PrimExpr]) -> list[PrimExpr]:
     for r in values:
         if isinstance(r, FloorMod):
             for q in values:
-                if q is not r and ana.can_prove_equal(q, floordiv(r.a, r.b)):
+                if q is not r and _is_quotient(ana, q, r):
                     return _undivided(ana, [*(v for v in values if v is not q and v is not r), r.a])
     return values
 
 
-def _digit(ana: Analyzer, value: PrimExpr, var: Var, unknown: set[Var]) -> tuple[Var, PrimExpr] | None:
-    """A counter with what is left of a value without it, if that is too small to stand for another count."""
-    one, zero = const(1, var.dtype), const(0, var.dtype)
-    step = ana.simplify(sub(substitute(value, {var: add(var, one)}), value))
-    if vars_used(step) & unknown:
-        return None
-    rest = ana.simplify(substitute(value, {var: zero}))
-    if ana.can_prove(less(rest, step)) and ana.can_prove(greater_equal(rest, zero)):
-        return var, rest
+def _is_quotient(ana: Analyzer, q: PrimExpr, r: FloorMod) -> bool:
+    """Whether a value is the quotient that belongs to a remainder; of `e // 4 % 5` that is `e // 20`."""
+    if isinstance(r.a, FloorDiv) and isinstance(r.a.b, IntImm) and isinstance(r.b, IntImm) and r.b.value > 0:
+        by = const(r.a.b.value * r.b.value, r.dtype)
+        if r.a.b.value > 0 and structural_equal(q, FloorDiv(r.a.a, by)):
+            return True
+    return ana.can_prove_equal(q, floordiv(r.a, r.b))
+
+
+def _digit(ana: Analyzer, value: PrimExpr, unknown: set[Var]) -> tuple[PrimExpr, PrimExpr] | None:
+    """A counter, quotient or remainder in a value, and what is left without it, if that is too small to
+    stand for another count of it."""
+    for digit in pre_order(value):
+        if not isinstance(digit, (Var, FloorDiv, FloorMod)) or not vars_used(digit) & unknown:
+            continue
+        if digit is value and not isinstance(digit, Var):
+            continue  # it would be taken off for ever
+        var = Var("digit", digit.dtype)
+        one, zero = const(1, var.dtype), const(0, var.dtype)
+        form = _with(value, digit, var)
+        step = ana.simplify(sub(substitute(form, {var: add(var, one)}), form))
+        if vars_used(step) & (unknown | {var}):
+            continue
+        rest = ana.simplify(substitute(form, {var: zero}))
+        if ana.can_prove(less(rest, step)) and ana.can_prove(greater_equal(rest, zero)):
+            return digit, rest
     return None
+
+
+def _with(value: PrimExpr, part: PrimExpr, other: PrimExpr) -> PrimExpr:
+    """A value with something else in the place of a part of it."""
+    if isinstance(part, Var):
+        return substitute(value, {part: other})
+    same = {type(part): lambda n: other if structural_equal(n, part) else None}
+    made: PrimExpr = rewrite(value, same)
+    return made
 
 
 def runs_once(sch: Schedule, me: BlockRealize, loop: For) -> bool:

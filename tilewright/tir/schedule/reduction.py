@@ -68,12 +68,20 @@ def decompose_reduction(sch: Schedule, block: BlockRV, loop: LoopRV) -> BlockRV:
 
 
 def _combination(me: BlockRealize) -> Combination:
-    """A reduction's steps taken apart."""
+    """A reduction's steps taken apart; a condition that says which of them count is left aside."""
     try:
-        return combination_of(me.block)
+        return combination_of(me.block.replace(body=_guarded(me.block)[1]))
     except NotACombination as why:
         refuse(f"block {me.block.name_hint} {why}", at=me)
         raise
+
+
+def _guarded(block: Block) -> tuple[PrimExpr, Stmt]:
+    """The condition under which a step counts, as rfactor leaves it, and the step."""
+    body = block.body
+    if isinstance(body, IfThenElse) and body.else_case is None:
+        return body.condition, body.then_case
+    return const(True, "bool"), body
 
 
 @primitive
@@ -206,7 +214,7 @@ def _partial_block(
     body = held.update(places, [substitute(v, table) for v in held.values])
     # A condition on the reduction says which steps count: it stands inside, to go where the block goes.
     reducing = {x.loop_var for x in reduction_loops(me, nest)}
-    counts: PrimExpr = const(True, "bool")
+    counts = substitute(_guarded(block)[0], table)
     predicate: PrimExpr = const(True, "bool")
     for condition in conjuncts(me.predicate):
         if vars_used(condition) & reducing:

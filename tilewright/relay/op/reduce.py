@@ -1,0 +1,218 @@
+"""Reductions over some dimensions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from ... import topi
+from ...ir.dtype import DataType
+from ..expr import Call
+from ..ty import TensorType, Type
+from . import tensor
+from .registry import OpPattern, dtype, flag, ints, register
+from .shapes import axes_of, axis_of, product
+
+__all__ = [
+    "all",
+    "any",
+    "argmax",
+    "argmin",
+    "cumprod",
+    "cumsum",
+    "logsumexp",
+    "max",
+    "mean",
+    "mean_std",
+    "mean_variance",
+    "min",
+    "prod",
+    "std",
+    "sum",
+    "variance",
+]
+
+_ATTRS = {"axis": ints(None), "keepdims": flag(False), "exclude": flag(False)}
+
+
+def _axes(attrs: Any, ndim: int) -> tuple[int, ...]:
+    """The dimensions that are reduced, in order."""
+    found = axes_of(attrs.axis, ndim)
+    if attrs.exclude:
+        found = tuple(d for d in range(ndim) if d not in found)
+    return tuple(sorted(found))
+
+
+def _reduced(data: TensorType, attrs: Any) -> tuple[Any, ...]:
+    gone = _axes(attrs, len(data.shape))
+    if attrs.keepdims:
+        return tuple(1 if i in gone else d for i, d in enumerate(data.shape))
+    return tuple(d for i, d in enumerate(data.shape) if i not in gone)
+
+
+def _rel(types: list[Any], attrs: Any) -> Type:
+    return TensorType(_reduced(types[0], attrs), types[0].dtype)
+
+
+def _bool_rel(types: list[Any], attrs: Any) -> Type:
+    return TensorType(_reduced(types[0], attrs), types[0].dtype)
+
+
+def _position_rel(types: list[Any], attrs: Any) -> Type:
+    return TensorType(_reduced(types[0], attrs), DataType("int32"))
+
+
+def _reduction(name: str, doc: str, rel: Callable[..., Type] = _rel) -> Callable[..., Call]:
+    """Register a reduction and make its constructor."""
+    work = getattr(topi, name)
+
+    def compute(attrs: Any, ins: list[Any], out: Any) -> list[Any]:
+        axes = _axes(attrs, ins[0].ndim)
+        return [work(ins[0], axes, attrs.keepdims) if axes else topi.identity(ins[0])]
+
+    op = register(
+        name,
+        inputs=("data",),
+        attrs=_ATTRS,
+        rel=rel,
+        compute=compute,
+        pattern=OpPattern.COMM_REDUCE,
+        description=doc,
+    )
+
+    def build(data: Any, axis: Any = None, keepdims: bool = False, exclude: bool = False) -> Call:
+        return op(data, axis=axis, keepdims=keepdims, exclude=exclude)
+
+    build.__name__ = build.__qualname__ = name
+    build.__doc__ = doc
+    return build
+
+
+sum = _reduction("sum", "The sum over some dimensions.")
+prod = _reduction("prod", "The product over some dimensions.")
+max = _reduction("max", "The greatest element over some dimensions.")
+min = _reduction("min", "The smallest element over some dimensions.")
+mean = _reduction("mean", "The average over some dimensions.")
+all = _reduction("all", "Whether all elements over some dimensions are true.", _bool_rel)
+any = _reduction("any", "Whether one element over some dimensions is true.", _bool_rel)
+logsumexp = _reduction("logsumexp", "log(sum(exp(x))), without overflow.")
+
+
+def _place(name: str) -> Callable[..., Call]:
+    work = getattr(topi, name)
+    op = register(
+        name,
+        inputs=("data",),
+        attrs={**_ATTRS, "select_last_index": flag(False)},
+        rel=_position_rel,
+        compute=lambda attrs, ins, out: [
+            work(ins[0], _axes(attrs, ins[0].ndim), attrs.keepdims, attrs.select_last_index)
+        ],
+        pattern=OpPattern.COMM_REDUCE,
+    )
+
+    def build(
+        data: Any,
+        axis: Any = None,
+        keepdims: bool = False,
+        exclude: bool = False,
+        select_last_index: bool = False,
+    ) -> Call:
+        return op(data, axis=axis, keepdims=keepdims, exclude=exclude, select_last_index=select_last_index)
+
+    build.__name__ = build.__qualname__ = name
+    build.__doc__ = f"The position of the {'greatest' if name == 'argmax' else 'smallest'} element."
+    return build
+
+
+argmax, argmin = _place("argmax"), _place("argmin")
+
+
+# ---------------------------------------------------------------------------- composed
+def _variance_compute(attrs: Any, ins: list[Any], out: Any) -> list[Any]:
+    data, mean_ = ins
+    axes = _axes(attrs, data.ndim)
+    apart = topi.subtract(data, mean_)
+    total = topi.sum(topi.multiply(apart, apart), axes, attrs.keepdims)
+    count = product([int(data.shape[d]) for d in axes]) - (1 if attrs.unbiased else 0)
+    return [topi.divide(total, topi.full((), data.dtype, count))]
+
+
+_variance = register(
+    "variance",
+    inputs=("data", "mean"),
+    attrs={**_ATTRS, "unbiased": flag(False)},
+    rel=_rel,
+    compute=_variance_compute,
+    pattern=OpPattern.COMM_REDUCE,
+)
+
+
+def variance(
+    data: Any,
+    axis: Any = None,
+    keepdims: bool = False,
+    exclude: bool = False,
+    unbiased: bool = False,
+    with_mean: Any = None,
+) -> Call:
+    """The average of the squares of the distances from the average."""
+    middle = mean(data, axis, True, exclude) if with_mean is None else with_mean
+    return _variance(data, middle, axis=axis, keepdims=keepdims, exclude=exclude, unbiased=unbiased)
+
+
+def std(
+    data: Any, axis: Any = None, keepdims: bool = False, exclude: bool = False, unbiased: bool = False
+) -> Call:
+    """The square root of the variance."""
+    return tensor.sqrt(variance(data, axis, keepdims, exclude, unbiased))
+
+
+def mean_variance(
+    data: Any, axis: Any = None, keepdims: bool = False, exclude: bool = False, unbiased: bool = False
+) -> tuple[Call, Call]:
+    """The average and the variance."""
+    middle = mean(data, axis, True, exclude)
+    spread = variance(data, axis, keepdims, exclude, unbiased, middle)
+    return (middle if keepdims else mean(data, axis, False, exclude)), spread
+
+
+def mean_std(
+    data: Any, axis: Any = None, keepdims: bool = False, exclude: bool = False
+) -> tuple[Call, Call]:
+    """The average and the square root of the variance."""
+    middle, spread = mean_variance(data, axis, keepdims, exclude)
+    return middle, tensor.sqrt(spread)
+
+
+# ---------------------------------------------------------------------------- scans
+def _scan_rel(types: list[Any], attrs: Any) -> Type:
+    kind = attrs.dtype or types[0].dtype
+    if attrs.axis is None:
+        return TensorType((product(types[0].shape),), kind)
+    axis_of(attrs.axis[0], len(types[0].shape))
+    return TensorType(types[0].shape, kind)
+
+
+def _scan(name: str) -> Callable[..., Call]:
+    work = getattr(topi, name)
+    op = register(
+        name,
+        inputs=("data",),
+        attrs={"axis": ints(None), "dtype": dtype(None), "exclusive": flag(False)},
+        rel=_scan_rel,
+        compute=lambda attrs, ins, out: [
+            work(ins[0], None if attrs.axis is None else attrs.axis[0], attrs.dtype, attrs.exclusive)
+        ],
+        pattern=OpPattern.OPAQUE,
+    )
+
+    def build(data: Any, axis: Any = None, dtype: str | None = None, exclusive: bool | None = None) -> Call:
+        return op(data, axis=axis, dtype=dtype, exclusive=bool(exclusive))
+
+    build.__name__ = build.__qualname__ = name
+    build.__doc__ = f"The {'sums' if name == 'cumsum' else 'products'} of all elements up to each one."
+    return build
+
+
+cumsum, cumprod = _scan("cumsum"), _scan("cumprod")

@@ -1,0 +1,785 @@
+"""Operators that move elements: other shapes, orders, parts, copies."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from ... import topi
+from ..expr import Call, Constant, Expr, TupleWrapper, as_expr
+from ..ty import Any as AnySize
+from ..ty import TensorType, TupleType, Type, is_dynamic
+from . import layouts
+from .registry import OpPattern, anything, dtype, flag, integer, ints, refuse, register, text
+from .shapes import (
+    add,
+    axes_of,
+    axis_of,
+    broadcast,
+    ceildiv,
+    floordiv,
+    is_known,
+    mul,
+    need_dtype,
+    product,
+    same_size,
+    sub,
+    unify,
+)
+
+__all__ = [
+    "arange",
+    "broadcast_to",
+    "broadcast_to_like",
+    "collapse_sum_like",
+    "collapse_sum_to",
+    "concatenate",
+    "expand_dims",
+    "flip",
+    "gather",
+    "gather_nd",
+    "layout_transform",
+    "one_hot",
+    "repeat",
+    "reshape",
+    "reshape_like",
+    "reverse",
+    "slice_like",
+    "split",
+    "squeeze",
+    "stack",
+    "strided_slice",
+    "take",
+    "tile",
+    "transpose",
+]
+
+INJECTIVE = OpPattern.INJECTIVE
+
+
+def static(value: Any, what: str) -> Any:
+    """Integers that the program knows: a constant as a tuple, a list as it is."""
+    if isinstance(value, Constant):
+        return tuple(int(v) for v in value.numpy().reshape(-1)) if value.data.shape else int(value.numpy())
+    if isinstance(value, Expr):
+        raise TypeError(f"{what} is computed by the program: that is the operator of the `dyn` family")
+    return value
+
+
+def tensors(data: Any) -> Any:
+    """A tuple expression from a list of expressions or from one that is a tuple already."""
+    return data if isinstance(data, Expr) else as_expr(list(data))
+
+
+# ---------------------------------------------------------------------------- reshape
+def reshaped(shape: Sequence[Any], newshape: Sequence[Any], allowzero: bool = False) -> tuple[Any, ...]:
+    """The shape that a list with codes makes of another.
+
+    0 keeps a dimension, -1 is what is left, -2 keeps all that follow, -3 joins two, -4 parts one into the two
+    sizes that follow, of which one may be -1.
+    """
+    out: list[Any] = []
+    rest: int | None = None
+    at, i = 0, 0  # in `shape`, in `newshape`
+    while i < len(newshape):
+        code = newshape[i]
+        i += 1
+        if not is_known(code) or code > 0 or (code == 0 and allowzero):
+            out.append(code)
+            at += 1
+        elif code == 0:
+            out.append(_old(shape, at, newshape))
+            at += 1
+        elif code == -1:
+            if rest is not None:
+                raise refuse(f"{tuple(newshape)} has -1 twice", "newshape")
+            rest = len(out)
+            out.append(1)
+            at += 1
+        elif code == -2:
+            out.extend(shape[at:])
+            at = len(shape)
+        elif code == -3:
+            out.append(mul(_old(shape, at, newshape), _old(shape, at + 1, newshape)))
+            at += 2
+        elif code == -4:
+            if i + 1 >= len(newshape):
+                raise refuse(f"{tuple(newshape)} has -4 without the two sizes after it", "newshape")
+            out.extend(_parted(_old(shape, at, newshape), newshape[i], newshape[i + 1]))
+            at, i = at + 1, i + 2
+        else:
+            raise refuse(f"{tuple(newshape)} has {code}, which means nothing", "newshape")
+    return _with_rest(shape, out, rest)
+
+
+def _old(shape: Sequence[Any], at: int, newshape: Sequence[Any]) -> Any:
+    if at >= len(shape):
+        raise refuse(f"{tuple(newshape)} speaks of dimension {at} of {tuple(shape)}", "newshape")
+    return shape[at]
+
+
+def _parted(whole: Any, a: Any, b: Any) -> tuple[Any, Any]:
+    if is_known(a) and a == -1:
+        a = floordiv(whole, b)
+    elif is_known(b) and b == -1:
+        b = floordiv(whole, a)
+    if same_size(mul(a, b), whole) is False:
+        raise refuse(f"a dimension of {whole} does not part into {a} and {b}", "newshape")
+    return a, b
+
+
+def _with_rest(shape: Sequence[Any], out: list[Any], rest: int | None) -> tuple[Any, ...]:
+    if rest is None:
+        if same_size(product(shape), product(out)) is False:
+            raise refuse(f"{tuple(shape)} has {product(shape)} elements and {tuple(out)} has {product(out)}", "newshape")
+        return tuple(out)
+    # Dimensions that stand on both sides cancel, so that one unknown size can still be told.
+    have, others = list(shape), [d for i, d in enumerate(out) if i != rest]
+    for d in list(others):
+        found = next((h for h in have if not isinstance(d, AnySize) and same_size(h, d)), None)
+        if found is not None:
+            have.pop(next(i for i, h in enumerate(have) if h is found))
+            others.pop(next(i for i, o in enumerate(others) if o is d))
+    total, known = product(have), product(others)
+    if is_known(total) and is_known(known):
+        if known == 0 or total % known:
+            raise refuse(f"{tuple(shape)} does not part into {tuple(out)} with one size left open", "newshape")
+    out[rest] = total if is_known(known) and known == 1 else floordiv(total, known)
+    return tuple(out)
+
+
+def _reshape_rel(types: list[Any], attrs: Any) -> Type:
+    return TensorType(reshaped(types[0].shape, attrs.newshape, attrs.allowzero), types[0].dtype)
+
+
+_reshape = register(
+    "reshape",
+    inputs=("data",),
+    attrs={"newshape": ints(), "allowzero": flag(False)},
+    rel=_reshape_rel,
+    compute=lambda attrs, ins, out: [topi.reshape(ins[0], reshaped(_sizes(ins[0]), attrs.newshape, attrs.allowzero))],
+    pattern=INJECTIVE,
+)
+
+
+def _sizes(t: Any) -> tuple[Any, ...]:
+    """The sizes of a te.Tensor as a relation has them."""
+    return TensorType(t.shape, t.dtype).shape
+
+
+def reshape(data: Any, newshape: Any, allowzero: bool = False) -> Call:
+    """The same elements under another shape; 0, -1, -2, -3 and -4 have the meanings of the classic."""
+    return _reshape(data, newshape=static(newshape, "newshape"), allowzero=allowzero)
+
+
+def _like_rel(types: list[Any], attrs: Any) -> Type:
+    data, like = types
+    if same_size(product(data.shape), product(like.shape)) is False:
+        raise refuse(f"{data} has another number of elements than {like}", "data")
+    return TensorType(like.shape, data.dtype)
+
+
+_reshape_like = register(
+    "reshape_like",
+    inputs=("data", "shape_like"),
+    rel=_like_rel,
+    compute=lambda attrs, ins, out: [topi.reshape(ins[0], ins[1].shape)],
+    pattern=INJECTIVE,
+)
+
+
+def reshape_like(data: Any, shape_like: Any) -> Call:
+    """The elements under the shape of another tensor."""
+    return _reshape_like(data, shape_like)
+
+
+# ---------------------------------------------------------------------------- dimensions
+def _order(attrs: Any, ndim: int) -> tuple[int, ...]:
+    if attrs.axes is None or (not attrs.axes and ndim):
+        return tuple(reversed(range(ndim)))
+    order = axes_of(attrs.axes, ndim, "axes")
+    if len(order) != ndim:
+        raise refuse(f"{attrs.axes} must name all {ndim} dimensions", "axes")
+    return order
+
+
+_transpose = register(
+    "transpose",
+    inputs=("data",),
+    attrs={"axes": ints(None)},
+    rel=lambda types, attrs: TensorType(
+        [types[0].shape[d] for d in _order(attrs, len(types[0].shape))], types[0].dtype
+    ),
+    compute=lambda attrs, ins, out: [topi.transpose(ins[0], _order(attrs, ins[0].ndim))],
+    pattern=INJECTIVE,
+)
+
+
+def transpose(data: Any, axes: Any = None) -> Call:
+    """The dimensions in another order; without `axes` from the last to the first."""
+    return _transpose(data, axes=axes)
+
+
+def _squeeze_rel(types: list[Any], attrs: Any) -> Type:
+    shape = types[0].shape
+    if attrs.axis is None:
+        if any(not is_known(d) for d in shape):
+            raise refuse(f"must be given for {types[0]}: which sizes are 1 is not known now", "axis")
+        return TensorType([d for d in shape if d != 1], types[0].dtype)
+    gone = axes_of(attrs.axis, len(shape))
+    for d in gone:
+        if same_size(shape[d], 1) is False:
+            raise refuse(f"dimension {d} of {types[0]} is not 1", "axis")
+    return TensorType([s for d, s in enumerate(shape) if d not in gone], types[0].dtype)
+
+
+def _squeeze_compute(attrs: Any, ins: list[Any], out: Any) -> list[Any]:
+    if attrs.axis is not None and is_dynamic(TensorType(ins[0].shape, ins[0].dtype)):
+        gone = axes_of(attrs.axis, ins[0].ndim)
+        return [topi.reshape(ins[0], [s for d, s in enumerate(ins[0].shape) if d not in gone])]
+    return [topi.squeeze(ins[0], attrs.axis)]
+
+
+_squeeze = register(
+    "squeeze",
+    inputs=("data",),
+    attrs={"axis": ints(None)},
+    rel=_squeeze_rel,
+    compute=_squeeze_compute,
+    pattern=INJECTIVE,
+)
+
+
+def squeeze(data: Any, axis: Any = None) -> Call:
+    """The tensor without its dimensions of size 1, or without those named."""
+    return _squeeze(data, axis=static(axis, "axis"))
+
+
+def _expand_rel(types: list[Any], attrs: Any) -> Type:
+    shape = types[0].shape
+    at = axis_of(attrs.axis, len(shape) + 1)
+    return TensorType([*shape[:at], *[1] * attrs.num_newaxis, *shape[at:]], types[0].dtype)
+
+
+_expand_dims = register(
+    "expand_dims",
+    inputs=("data",),
+    attrs={"axis": integer(), "num_newaxis": integer(1)},
+    rel=_expand_rel,
+    compute=lambda attrs, ins, out: [topi.expand_dims(ins[0], attrs.axis, attrs.num_newaxis)],
+    pattern=OpPattern.BROADCAST,
+)
+
+
+def expand_dims(data: Any, axis: int, num_newaxis: int = 1) -> Call:
+    """New dimensions of size 1 before dimension `axis`."""
+    return _expand_dims(data, axis=static(axis, "axis"), num_newaxis=num_newaxis)
+
+
+# ---------------------------------------------------------------------------- joining and parting
+def _concatenate_rel(types: list[Any], attrs: Any) -> Type:
+    fields = types[0].fields
+    if not fields:
+        raise refuse("is empty", "data")
+    first = fields[0]
+    at = axis_of(attrs.axis, len(first.shape))
+    shape = list(first.shape)
+    for i, f in enumerate(fields[1:], 1):
+        need_dtype(f, first.dtype, f"data[{i}]")
+        if len(f.shape) != len(shape):
+            raise refuse(f"is {f} and data[0] is {first}", f"data[{i}]")
+        for d, s in enumerate(f.shape):
+            if d == at:
+                shape[d] = add(shape[d], s)
+            elif same_size(shape[d], s) is False:
+                raise refuse(f"is {f}, which does not fit {first} along axis {at}", f"data[{i}]")
+            else:
+                shape[d] = unify(shape[d], s)
+    return TensorType(shape, first.dtype)
+
+
+_concatenate = register(
+    "concatenate",
+    inputs=("*data",),
+    attrs={"axis": integer(0)},
+    rel=_concatenate_rel,
+    compute=lambda attrs, ins, out: [topi.concatenate(ins, attrs.axis)],
+    pattern=INJECTIVE,
+)
+
+
+def concatenate(data: Any, axis: int) -> Call:
+    """Tensors one behind the other along `axis`."""
+    return _concatenate(tensors(data), axis=axis)
+
+
+def _stack_rel(types: list[Any], attrs: Any) -> Type:
+    fields = types[0].fields
+    if not fields:
+        raise refuse("is empty", "data")
+    first = fields[0]
+    for i, f in enumerate(fields):
+        need_dtype(f, first.dtype, f"data[{i}]")
+        same = len(f.shape) == len(first.shape)
+        if not same or any(same_size(a, b) is False for a, b in zip(f.shape, first.shape, strict=True)):
+            raise refuse(f"is {f} and data[0] is {first}", f"data[{i}]")
+    at = axis_of(attrs.axis, len(first.shape) + 1)
+    return TensorType([*first.shape[:at], len(fields), *first.shape[at:]], first.dtype)
+
+
+_stack = register(
+    "stack",
+    inputs=("*data",),
+    attrs={"axis": integer(0)},
+    rel=_stack_rel,
+    compute=lambda attrs, ins, out: [topi.stack(ins, attrs.axis)],
+    pattern=INJECTIVE,
+)
+
+
+def stack(data: Any, axis: int) -> Call:
+    """Tensors of one shape along a new dimension."""
+    return _stack(tensors(data), axis=axis)
+
+
+def _split_rel(types: list[Any], attrs: Any) -> Type:
+    data = types[0]
+    at = axis_of(attrs.axis, len(data.shape))
+    size, given = data.shape[at], attrs.indices_or_sections
+    if isinstance(given, int):
+        if given < 1 or (is_known(size) and size % given):
+            raise refuse(f"dimension {at} of {data} does not part into {given} equal sections", "indices_or_sections")
+        parts = [floordiv(size, given)] * given
+    else:
+        edges = [0, *given, size]
+        parts = [sub(b, a) for a, b in zip(edges, edges[1:], strict=False)]
+        if any(is_known(p) and p < 0 for p in parts):
+            raise refuse(f"{given} does not rise within a dimension of {size}", "indices_or_sections")
+    return TupleType(
+        tuple(TensorType([*data.shape[:at], p, *data.shape[at + 1 :]], data.dtype) for p in parts)
+    )
+
+
+_split = register(
+    "split",
+    inputs=("data",),
+    attrs={"indices_or_sections": anything(), "axis": integer(0)},
+    rel=_split_rel,
+    compute=lambda attrs, ins, out: topi.split(
+        ins[0],
+        attrs.indices_or_sections
+        if isinstance(attrs.indices_or_sections, int)
+        else list(attrs.indices_or_sections),
+        attrs.axis,
+    ),
+    pattern=INJECTIVE,
+)
+
+
+def split(data: Any, indices_or_sections: Any, axis: int = 0) -> TupleWrapper:
+    """Parts along `axis`: so many equal ones, or those between the places in a list."""
+    count = indices_or_sections if isinstance(indices_or_sections, int) else len(indices_or_sections) + 1
+    return TupleWrapper(_split(data, indices_or_sections=indices_or_sections, axis=axis), count)
+
+
+# ---------------------------------------------------------------------------- slices
+def slice_range(begin: Any, end: Any, stride: int, size: Any) -> Any:
+    """How many elements begin:end:stride takes of a dimension; None stands for its ends."""
+    if isinstance(size, AnySize) or not is_known(stride):
+        return AnySize()
+    if is_known(size) and all(v is None or is_known(v) for v in (begin, end)):
+        return len(range(*slice(begin, end, stride).indices(size)))
+    if stride < 0:
+        return AnySize()
+    low = 0 if begin is None else begin if not is_known(begin) or begin >= 0 else add(size, begin)
+    far = end is None or (is_known(end) and end >= 2**31 - 1)
+    high = size if far else end if not is_known(end) or end >= 0 else add(size, end)
+    if not far and is_known(end) and end > 0:
+        return AnySize() if not is_known(size) else min(end, size)
+    return ceildiv(sub(high, low), stride)
+
+
+def _slice_rows(attrs: Any, shape: Sequence[Any]) -> list[tuple[Any, Any, int]]:
+    """(begin, end, stride) for each dimension."""
+    ndim = len(shape)
+    axes = axes_of(attrs.axes, ndim, "axes") if attrs.axes is not None else tuple(range(len(attrs.begin)))
+    if len(axes) > ndim or len(attrs.begin) < len(axes) or len(attrs.end) < len(axes):
+        raise refuse(f"begin {attrs.begin} and end {attrs.end} do not fit {ndim} dimensions", "begin")
+    strides = attrs.strides or (1,)
+    rows: list[tuple[Any, Any, int]] = [(None, None, 1)] * ndim
+    for i, d in enumerate(axes):
+        step = strides[i] if i < len(strides) else strides[0] if len(strides) == 1 else 1
+        if attrs.slice_mode == "size":
+            low, count = attrs.begin[i], attrs.end[i]
+            rows[d] = (low, None if is_known(count) and count < 0 else add(low, count), 1)
+        else:
+            if is_known(step) and step == 0:
+                raise refuse("has a 0", "strides")
+            rows[d] = (attrs.begin[i], attrs.end[i], step)
+    return rows
+
+
+def _slice_rel(types: list[Any], attrs: Any) -> Type:
+    data = types[0]
+    rows = _slice_rows(attrs, data.shape)
+    return TensorType(
+        [d if r == (None, None, 1) else slice_range(*r, d) for r, d in zip(rows, data.shape, strict=True)], data.dtype
+    )
+
+
+_strided_slice = register(
+    "strided_slice",
+    inputs=("data",),
+    attrs={
+        "begin": ints(),
+        "end": ints(),
+        "strides": ints((1,)),
+        "slice_mode": text("end"),
+        "axes": ints(None),
+    },
+    rel=_slice_rel,
+    compute=lambda attrs, ins, out: [
+        topi.strided_slice(
+            ins[0],
+            attrs.begin,
+            attrs.end,
+            attrs.strides if len(attrs.strides) == len(attrs.begin) else list(attrs.strides) * len(attrs.begin),
+            attrs.axes,
+            attrs.slice_mode,
+        )
+    ],
+    pattern=INJECTIVE,
+)
+
+
+def strided_slice(
+    data: Any, begin: Any, end: Any, strides: Any = None, axes: Any = None, slice_mode: str = "end"
+) -> Call:
+    """The elements from `begin` to `end` in steps, along all dimensions or those named."""
+    begin, end = static(begin, "begin"), static(end, "end")
+    begin = [0 if b is None else b for b in begin]
+    end = [2**31 - 1 if e is None else e for e in end]
+    steps = static(strides, "strides")
+    return _strided_slice(
+        data, begin=begin, end=end, strides=steps if steps is not None else (1,), slice_mode=slice_mode, axes=axes
+    )
+
+
+def _slice_like_shape(data: TensorType, like: TensorType, axes: Any) -> list[Any]:
+    chosen = axes_of(axes, len(data.shape), "axes") if axes else range(min(len(data.shape), len(like.shape)))
+    shape = list(data.shape)
+    for d in chosen:
+        if d >= len(like.shape):
+            raise refuse(f"has no dimension {d}: {like}", "shape_like")
+        shape[d] = like.shape[d]
+    return shape
+
+
+_slice_like = register(
+    "slice_like",
+    inputs=("data", "shape_like"),
+    attrs={"axes": ints(None)},
+    rel=lambda types, attrs: TensorType(_slice_like_shape(types[0], types[1], attrs.axes), types[0].dtype),
+    compute=lambda attrs, ins, out: [
+        topi.strided_slice(ins[0], [0] * ins[0].ndim, list(out.shape), [1] * ins[0].ndim)
+    ],
+    pattern=INJECTIVE,
+)
+
+
+def slice_like(data: Any, shape_like: Any, axes: Any = None) -> Call:
+    """The front part of a tensor, as large as another along some dimensions."""
+    return _slice_like(data, shape_like, axes=axes)
+
+
+# ---------------------------------------------------------------------------- picking
+def _take_rel(types: list[Any], attrs: Any) -> Type:
+    data, indices = types
+    if attrs.axis is None:
+        return TensorType(indices.shape, data.dtype)
+    at = axis_of(attrs.axis, len(data.shape))
+    batch = attrs.batch_dims + (len(indices.shape) if attrs.batch_dims < 0 else 0)
+    if not 0 <= batch <= min(at, len(indices.shape)):
+        raise refuse(f"is {attrs.batch_dims}, with axis {at} and indices {indices}", "batch_dims")
+    return TensorType([*data.shape[:at], *indices.shape[batch:], *data.shape[at + 1 :]], data.dtype)
+
+
+_take = register(
+    "take",
+    inputs=("data", "indices"),
+    attrs={"axis": integer(None), "batch_dims": integer(0), "mode": text("clip")},
+    rel=_take_rel,
+    compute=lambda attrs, ins, out: [topi.take(ins[0], ins[1], attrs.axis, attrs.batch_dims, attrs.mode)],
+    pattern=INJECTIVE,
+)
+
+
+def take(data: Any, indices: Any, axis: Any = None, batch_dims: int = 0, mode: str = "clip") -> Call:
+    """The slices along `axis` that `indices` names."""
+    return _take(data, indices, axis=axis, batch_dims=batch_dims, mode=mode)
+
+
+def _gather_rel(types: list[Any], attrs: Any) -> Type:
+    data, indices = types
+    axis_of(attrs.axis, len(data.shape))
+    if len(data.shape) != len(indices.shape):
+        raise refuse(f"is {indices} and data is {data}: they need the same number of dimensions", "indices")
+    return TensorType(indices.shape, data.dtype)
+
+
+_gather = register(
+    "gather",
+    inputs=("data", "indices"),
+    attrs={"axis": integer(0)},
+    rel=_gather_rel,
+    compute=lambda attrs, ins, out: [topi.gather(ins[0], attrs.axis, ins[1])],
+    pattern=INJECTIVE,
+)
+
+
+def gather(data: Any, axis: int, indices: Any) -> Call:
+    """For each element of `indices`, the element of `data` at that place along `axis`."""
+    return _gather(data, indices, axis=axis)
+
+
+def _gather_nd_rel(types: list[Any], attrs: Any) -> Type:
+    data, indices = types
+    if not indices.shape or not is_known(indices.shape[0]):
+        raise refuse(f"is {indices}; how many coordinates it has must be known", "indices")
+    count, batch = indices.shape[0], attrs.batch_dims
+    if count + batch > len(data.shape):
+        raise refuse(f"has {count} coordinates after {batch} batch dimensions, and data is {data}", "indices")
+    return TensorType([*indices.shape[1:], *data.shape[count + batch :]], data.dtype)
+
+
+_gather_nd = register(
+    "gather_nd",
+    inputs=("data", "indices"),
+    attrs={"batch_dims": integer(0), "index_rank": integer(None)},
+    rel=_gather_nd_rel,
+    compute=lambda attrs, ins, out: [topi.gather_nd(ins[0], ins[1], attrs.batch_dims)],
+    pattern=INJECTIVE,
+)
+
+
+def gather_nd(data: Any, indices: Any, batch_dims: int = 0, index_rank: Any = None) -> Call:
+    """The slices at the points whose coordinates are the columns of `indices`."""
+    return _gather_nd(data, indices, batch_dims=batch_dims, index_rank=index_rank)
+
+
+def _one_hot_rel(types: list[Any], attrs: Any) -> Type:
+    shape = types[0].shape
+    at = len(shape) if attrs.axis == -1 else axis_of(attrs.axis, len(shape) + 1)
+    return TensorType([*shape[:at], attrs.depth, *shape[at:]], attrs.dtype)
+
+
+_one_hot = register(
+    "one_hot",
+    inputs=("indices", "on_value", "off_value"),
+    attrs={"depth": integer(), "axis": integer(-1), "dtype": dtype("float32")},
+    rel=_one_hot_rel,
+    compute=lambda attrs, ins, out: [
+        topi.one_hot(ins[0], ins[1](), ins[2](), attrs.depth, attrs.axis, attrs.dtype)
+    ],
+    pattern=INJECTIVE,
+)
+
+
+def one_hot(indices: Any, on_value: Any, off_value: Any, depth: int, axis: int, dtype: str) -> Call:
+    """`on_value` at the places that `indices` names along a new dimension, `off_value` elsewhere."""
+    return _one_hot(indices, on_value, off_value, depth=static(depth, "depth"), axis=axis, dtype=dtype)
+
+
+# ---------------------------------------------------------------------------- copies
+def _tile_rel(types: list[Any], attrs: Any) -> Type:
+    shape, reps = types[0].shape, attrs.reps
+    ndim = max(len(shape), len(reps))
+    full = [1] * (ndim - len(shape)) + list(shape)
+    times = [1] * (ndim - len(reps)) + list(reps)
+    return TensorType([mul(d, r) for d, r in zip(full, times, strict=True)], types[0].dtype)
+
+
+_tile = register(
+    "tile",
+    inputs=("data",),
+    attrs={"reps": ints()},
+    rel=_tile_rel,
+    compute=lambda attrs, ins, out: [topi.tile(ins[0], attrs.reps)],
+    pattern=OpPattern.BROADCAST,
+)
+
+
+def tile(data: Any, reps: Any) -> Call:
+    """The whole tensor several times along each dimension."""
+    return _tile(data, reps=static(reps, "reps"))
+
+
+def _repeat_rel(types: list[Any], attrs: Any) -> Type:
+    shape = types[0].shape
+    if attrs.axis is None:
+        return TensorType((mul(product(shape), attrs.repeats),), types[0].dtype)
+    at = axis_of(attrs.axis, len(shape))
+    return TensorType([mul(d, attrs.repeats) if i == at else d for i, d in enumerate(shape)], types[0].dtype)
+
+
+_repeat = register(
+    "repeat",
+    inputs=("data",),
+    attrs={"repeats": integer(), "axis": integer(None)},
+    rel=_repeat_rel,
+    compute=lambda attrs, ins, out: [topi.repeat(ins[0], attrs.repeats, attrs.axis)],
+    pattern=OpPattern.BROADCAST,
+)
+
+
+def repeat(data: Any, repeats: int, axis: int | None) -> Call:
+    """Each slice along `axis` several times behind itself."""
+    return _repeat(data, repeats=repeats, axis=axis)
+
+
+def _broadcast_to_rel(types: list[Any], attrs: Any) -> Type:
+    made = broadcast(types[0].shape, attrs.shape)
+    if len(made) != len(attrs.shape) or any(same_size(a, b) is False for a, b in zip(made, attrs.shape, strict=True)):
+        raise refuse(f"{types[0]} does not broadcast to {attrs.shape}", "shape")
+    return TensorType(attrs.shape, attrs.dtype or types[0].dtype)
+
+
+_broadcast_to = register(
+    "broadcast_to",
+    inputs=("data",),
+    attrs={"shape": anything(), "dtype": dtype(None)},
+    rel=_broadcast_to_rel,
+    compute=lambda attrs, ins, out: [topi.broadcast_to(ins[0], out.shape)],
+    pattern=OpPattern.BROADCAST,
+)
+
+
+def broadcast_to(data: Any, shape: Any) -> Call:
+    """The tensor repeated along dimensions of size 1 to a shape."""
+    given = static(shape, "shape")
+    return _broadcast_to(data, shape=(given,) if isinstance(given, int) else tuple(given))
+
+
+_broadcast_to_like = register(
+    "broadcast_to_like",
+    inputs=("data", "broadcast_type"),
+    rel=lambda types, attrs: TensorType(broadcast(types[0].shape, types[1].shape), types[0].dtype),
+    compute=lambda attrs, ins, out: [topi.broadcast_to(ins[0], ins[1].shape)],
+    pattern=OpPattern.BROADCAST,
+)
+
+
+def broadcast_to_like(data: Any, broadcast_type: Any) -> Call:
+    """The tensor repeated to the shape of another."""
+    return _broadcast_to_like(data, broadcast_type)
+
+
+_collapse_sum_like = register(
+    "collapse_sum_like",
+    inputs=("data", "collapse_type"),
+    rel=lambda types, attrs: TensorType(types[1].shape, types[0].dtype),
+    compute=lambda attrs, ins, out: [topi.collapse_sum(ins[0], ins[1].shape)],
+    pattern=OpPattern.COMM_REDUCE,
+)
+
+
+def collapse_sum_like(data: Any, collapse_type: Any) -> Call:
+    """The sum over the dimensions along which another tensor would be repeated."""
+    return _collapse_sum_like(data, collapse_type)
+
+
+_collapse_sum_to = register(
+    "collapse_sum_to",
+    inputs=("data",),
+    attrs={"shape": ints()},
+    rel=lambda types, attrs: TensorType(attrs.shape, types[0].dtype),
+    compute=lambda attrs, ins, out: [topi.collapse_sum(ins[0], attrs.shape)],
+    pattern=OpPattern.COMM_REDUCE,
+)
+
+
+def collapse_sum_to(data: Any, shape: Any) -> Call:
+    """The sum over the dimensions along which a tensor of this shape would be repeated."""
+    return _collapse_sum_to(data, shape=static(shape, "shape"))
+
+
+def _reverse_rel(types: list[Any], attrs: Any) -> Type:
+    axes_of(attrs.axis, len(types[0].shape))
+    return types[0]  # type: ignore[no-any-return]
+
+
+_reverse = register(
+    "reverse",
+    inputs=("data",),
+    attrs={"axis": ints()},
+    rel=_reverse_rel,
+    compute=lambda attrs, ins, out: [topi.flip(ins[0], attrs.axis)],
+    pattern=INJECTIVE,
+)
+
+
+def reverse(data: Any, axis: Any) -> Call:
+    """The elements from the last to the first along an axis."""
+    return _reverse(data, axis=axis)
+
+
+flip = reverse
+
+
+# ---------------------------------------------------------------------------- layouts and ranges
+def _layout_rel(types: list[Any], attrs: Any) -> Type:
+    named = layouts.sizes(attrs.src_layout, types[0].shape)
+    if set(layouts.letters(attrs.src_layout)) != set(layouts.letters(attrs.dst_layout)):
+        raise refuse(f"{attrs.src_layout} and {attrs.dst_layout} have different axes", "dst_layout")
+    return TensorType(layouts.shape_in(attrs.dst_layout, named, exact=False), types[0].dtype)
+
+
+_layout_transform = register(
+    "layout_transform",
+    inputs=("data",),
+    attrs={"src_layout": text(), "dst_layout": text()},
+    rel=_layout_rel,
+    compute=lambda attrs, ins, out: [topi.layout_transform(ins[0], attrs.src_layout, attrs.dst_layout)],
+    pattern=INJECTIVE,
+)
+
+
+def layout_transform(data: Any, src_layout: str, dst_layout: str) -> Call:
+    """The elements in another layout, such as NCHW16c."""
+    return _layout_transform(data, src_layout=src_layout, dst_layout=dst_layout)
+
+
+def _arange_count(attrs: Any) -> int:
+    if attrs.step == 0:
+        raise refuse("is 0", "step")
+    import math
+
+    return max(0, math.ceil((attrs.stop - attrs.start) / attrs.step))
+
+
+_arange = register(
+    "arange_static",
+    inputs=(),
+    attrs={"start": anything(), "stop": anything(), "step": anything(1), "dtype": dtype("float32")},
+    rel=lambda types, attrs: TensorType((_arange_count(attrs),), attrs.dtype),
+    compute=lambda attrs, ins, out: [topi.arange(attrs.start, attrs.stop, attrs.step, attrs.dtype)],
+    pattern=INJECTIVE,
+)
+
+
+def arange(start: Any, stop: Any = None, step: Any = 1, dtype: str = "float32") -> Call:
+    """Numbers from `start` on in equal steps, `stop` not included."""
+    if stop is None:
+        start, stop = 0, start
+    first, last, by = (_scalar(v) for v in (start, stop, step))
+    return _arange(start=first, stop=last, step=by, dtype=dtype)
+
+
+def _scalar(value: Any) -> Any:
+    if isinstance(value, Constant):
+        return value.numpy().item()
+    if isinstance(value, Expr):
+        raise TypeError("a bound of arange is computed by the program: that is the operator of the `dyn` family")
+    return value
+
+
