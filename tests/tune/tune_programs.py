@@ -15,7 +15,18 @@ from tilewright.arith import Analyzer
 from tilewright.ir.functor import substitute
 
 SIZES = (1, 2, 3, 4, 5, 7, 8, 11, 13, 16, 17, 19, 31, 32, 33, 37, 47, 64, 97)
-DTYPES = ("float32", "float32", "float32", "float64", "float16", "int8", "int32", "bfloat16", "int64", "uint8")
+DTYPES = (
+    "float32",
+    "float32",
+    "float32",
+    "float64",
+    "float16",
+    "int8",
+    "int32",
+    "bfloat16",
+    "int64",
+    "uint8",
+)
 MOST = 1 << 15  # elements of a tensor
 TOLERANCE = {"float16": 3e-2, "bfloat16": 2e-1, "float32": 2e-4, "float64": 1e-10}
 
@@ -47,7 +58,9 @@ class Program:
             elif "float" in str(t.dtype):
                 data = rng.integers(-8, 8, shape) / 8.0
             else:
-                data = rng.integers(0 if t.dtype in ("uint8", "bool") else -5, 2 if t.dtype == "bool" else 6, shape)
+                data = rng.integers(
+                    0 if t.dtype in ("uint8", "bool") else -5, 2 if t.dtype == "bool" else 6, shape
+                )
             out.append(np.asarray(data).astype(kind))
         return out
 
@@ -166,8 +179,13 @@ def binary(m: Maker, x: Any) -> Any:
     alike = [
         t
         for t in (*m.made, *m.inputs)
-        if t is not x and len(t.shape) == len(x.shape) and t.dtype == x.dtype
-        and all(a is b or m.value(a) == m.value(b) and not m.symbolic for a, b in zip(t.shape, x.shape, strict=True))
+        if t is not x
+        and len(t.shape) == len(x.shape)
+        and t.dtype == x.dtype
+        and all(
+            a is b or m.value(a) == m.value(b) and not m.symbolic
+            for a, b in zip(t.shape, x.shape, strict=True)
+        )
     ]
     if alike and m.number(0, 1):
         other = m.pick(*alike)
@@ -275,7 +293,11 @@ def reduce(m: Maker, x: Any) -> Any:
     kind = _wide(x) if how is te.sum else str(x.dtype)
 
     def body(*v: Any) -> Any:
-        left = list(v) if keep else [None if a in over else v[a - sum(o < a for o in over)] for a in range(len(x.shape))]
+        left = (
+            list(v)
+            if keep
+            else [None if a in over else v[a - sum(o < a for o in over)] for a in range(len(x.shape))]
+        )
         at = [ks[a] if a in over else left[a] for a in range(len(x.shape))]
         return how(x(*at).astype(kind) if kind != x.dtype else x(*at), axis=list(ks.values()))
 
@@ -296,7 +318,9 @@ def normalise(m: Maker, x: Any) -> Any:
 
         def body(*v: Any) -> Any:
             rest = iter(v)
-            return how(t(*[ks[a] if a in over else next(rest) for a in range(len(t.shape))]), axis=list(ks.values()))
+            return how(
+                t(*[ks[a] if a in over else next(rest) for a in range(len(t.shape))]), axis=list(ks.values())
+            )
 
         return m.stage(kept, body, name)
 
@@ -358,12 +382,19 @@ def conv(m: Maker, x: Any) -> Any:
     groups = m.pick(*[g for g in (1, 1, 2, 4, channels) if channels % g == 0])
     per = channels // groups
     outs = groups * m.pick(1, 2, 3, 8, 17)
-    across = [(d - (k - 1) * e - 1) // s + 1 for d, k, e, s in zip(space, kernel, dilation, strides, strict=True)]
+    across = [
+        (d - (k - 1) * e - 1) // s + 1 for d, k, e, s in zip(space, kernel, dilation, strides, strict=True)
+    ]
     work = math.prod([dims[0], *across, outs, per, *kernel])
     if math.prod([dims[0], *across, outs]) > MOST or work > 1 << 20:
         return None
     w = m.input([outs, per, *kernel] if m.number(0, 1) or last is False else [*kernel, per, outs], x.dtype)
-    first = len(w.shape) and int(w.shape[0]) == outs and int(w.shape[1]) == per and len(w.shape) == 2 + len(kernel)
+    first = (
+        len(w.shape)
+        and int(w.shape[0]) == outs
+        and int(w.shape[1]) == per
+        and len(w.shape) == 2 + len(kernel)
+    )
     flat = first and [int(d) for d in w.shape] == [outs, per, *kernel]
     c, ks = m.axis(per), [m.axis(k) for k in kernel]
     kind = _wide(x)
@@ -439,7 +470,9 @@ def machines(draw: Any) -> dict[str, Any]:
     if draw(st.booleans()):
         out |= {"num_cores": draw(st.sampled_from([1, 2, 4])), "launch_us": 0.0}
     if draw(st.booleans()):
-        out |= draw(st.sampled_from([{"l1d": 1024, "l2": 2048, "l3": 4096}, {"l1d": 4096, "l2": 8192, "l3": 1 << 20}]))
+        out |= draw(
+            st.sampled_from([{"l1d": 1024, "l2": 2048, "l3": 4096}, {"l1d": 4096, "l2": 8192, "l3": 1 << 20}])
+        )
     if draw(st.integers(0, 2)) == 0:
         out["preferred_vector_bits"] = draw(st.sampled_from([128, 256, 512]))
     return out

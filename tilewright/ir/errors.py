@@ -9,6 +9,7 @@ from ..runtime.errors import TVMError
 __all__ = [
     "BuildError",
     "DiagnosticError",
+    "FrontendError",
     "InternalError",
     "LoweringError",
     "ScheduleError",
@@ -61,6 +62,10 @@ class BuildError(TVMError):
 
 class TargetError(TVMError, ValueError):
     """A target that is unknown or contradictory."""
+
+
+class FrontendError(TVMError, ValueError):
+    """A model that cannot be imported: the file, the node and the reason."""
 
 
 class ScriptError(TVMError, SyntaxError):

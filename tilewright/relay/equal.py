@@ -17,17 +17,43 @@ from .visitor import below
 
 __all__ = ["compare", "hash_of"]
 
-Path = tuple[str, ...]
+# The way from the root, as a chain: a path of a thousand steps is not copied at each of them.
+Path = tuple[Any, ...]
 
 
-def compare(c: Comparer, a: Expr, b: Any, path: Path) -> None:
-    """Go through both side by side; `c.fail` where they part."""
+def _spelled(path: Path) -> tuple[str, ...]:
+    out: list[str] = []
+    while len(path) == 2 and isinstance(path[0], tuple):
+        out.append(path[1])
+        path = path[0]
+    return (*path, *reversed(out))
+
+
+class _Fail:
+    """A comparison whose refusals spell their path."""
+
+    def __init__(self, inner: Comparer) -> None:
+        self.inner, self.left, self.right = inner, inner.left, inner.right
+        self.bind, self.map_free = inner.bind, inner.map_free
+
+    def fail(self, path: Path, a: Any, b: Any, reason: str = "") -> None:
+        self.inner.fail(_spelled(path), a, b, reason)
+
+    def go(self, a: Any, b: Any, path: Path) -> None:
+        self.inner.go(a, b, _spelled(path))
+
+
+def compare(comparer: Comparer, a: Expr, b: Any, path: tuple[str, ...]) -> None:
+    """Go through both side by side; the comparer's `fail` where they part."""
+    c = _Fail(comparer)
     left: dict[Any, Any] = {}
     right: dict[Any, Any] = {}
     stack: list[tuple[Any, Any, Path]] = [(a, b, path)]
     while stack:
         x, y, at = stack.pop()
-        if isinstance(x, (Op, GlobalVar)) or not isinstance(x, Expr):
+        if not isinstance(x, Expr):
+            if isinstance(x, Op) and x is y:
+                continue
             c.go(x, y, at)
             continue
         if isinstance(x, Var) and isinstance(y, Var):
@@ -44,7 +70,7 @@ def compare(c: Comparer, a: Expr, b: Any, path: Path) -> None:
         _same_node(c, x, y, at, stack)
 
 
-def _same_node(c: Comparer, x: Any, y: Any, at: Path, stack: list[tuple[Any, Any, Path]]) -> None:
+def _same_node(c: _Fail, x: Any, y: Any, at: Path, stack: list[tuple[Any, Any, Path]]) -> None:
     """Compare what is the node's own, and leave what is below on the stack, the first on top."""
     if isinstance(x, Constant):
         p, q = x.numpy(), y.numpy()
@@ -54,55 +80,55 @@ def _same_node(c: Comparer, x: Any, y: Any, at: Path, stack: list[tuple[Any, Any
         if len(x.args) != len(y.args):
             c.fail(at, x, y, f"{len(x.args)} arguments against {len(y.args)}")
         if (x.attrs or None) != (y.attrs or None):
-            c.fail((*at, ".attrs"), x, y, f"{x.attrs} against {y.attrs}")
+            c.fail((at, ".attrs"), x, y, f"{x.attrs} against {y.attrs}")
         pairs = list(enumerate(zip(x.args, y.args, strict=True)))
-        stack.extend((p, q, (*at, f".args[{i}]")) for i, (p, q) in reversed(pairs))
-        stack.append((x.op, y.op, (*at, ".op")))
+        stack.extend((p, q, (at, f".args[{i}]")) for i, (p, q) in reversed(pairs))
+        stack.append((x.op, y.op, (at, ".op")))
     elif isinstance(x, Tuple):
         if len(x.fields) != len(y.fields):
             c.fail(at, x, y, f"{len(x.fields)} fields against {len(y.fields)}")
         parts = list(enumerate(zip(x.fields, y.fields, strict=True)))
-        stack.extend((p, q, (*at, f".fields[{i}]")) for i, (p, q) in reversed(parts))
+        stack.extend((p, q, (at, f".fields[{i}]")) for i, (p, q) in reversed(parts))
     elif isinstance(x, TupleGetItem):
         if x.index != y.index:
-            c.fail((*at, ".index"), x, y, f"part {x.index} against {y.index}")
-        stack.append((x.tuple_value, y.tuple_value, (*at, ".tuple_value")))
+            c.fail((at, ".index"), x, y, f"part {x.index} against {y.index}")
+        stack.append((x.tuple_value, y.tuple_value, (at, ".tuple_value")))
     elif isinstance(x, Let):
-        _define(c, x.var, y.var, (*at, ".var"))
-        stack.append((x.body, y.body, (*at, ".body")))
-        stack.append((x.value, y.value, (*at, ".value")))
+        _define(c, x.var, y.var, (at, ".var"))
+        stack.append((x.body, y.body, (at, ".body")))
+        stack.append((x.value, y.value, (at, ".value")))
     elif isinstance(x, If):
         for name in ("false_branch", "true_branch", "cond"):
-            stack.append((getattr(x, name), getattr(y, name), (*at, f".{name}")))
+            stack.append((getattr(x, name), getattr(y, name), (at, f".{name}")))
     elif isinstance(x, Function):
         _same_signature(c, x, y, at)
-        stack.append((x.body, y.body, (*at, ".body")))
+        stack.append((x.body, y.body, (at, ".body")))
 
 
-def _same_signature(c: Comparer, x: Function, y: Function, at: Path) -> None:
+def _same_signature(c: _Fail, x: Function, y: Function, at: Path) -> None:
     if len(x.params) != len(y.params):
-        c.fail((*at, ".params"), x, y, f"{len(x.params)} parameters against {len(y.params)}")
+        c.fail((at, ".params"), x, y, f"{len(x.params)} parameters against {len(y.params)}")
     if len(x.type_params) != len(y.type_params):
-        c.fail((*at, ".type_params"), x, y)
+        c.fail((at, ".type_params"), x, y)
     for s, t in zip(x.type_params, y.type_params, strict=True):
         c.bind(s, t)
     for i, (v, w) in enumerate(zip(x.params, y.params, strict=True)):
-        _define(c, v, w, (*at, f".params[{i}]"))
+        _define(c, v, w, (at, f".params[{i}]"))
     if x.ret_type is not None and y.ret_type is not None and not _same_type(c, x.ret_type, y.ret_type):
-        c.fail((*at, ".ret_type"), x, y, f"{x.ret_type} against {y.ret_type}")
-    c.go(x.attrs, y.attrs, (*at, ".attrs"))
+        c.fail((at, ".ret_type"), x, y, f"{x.ret_type} against {y.ret_type}")
+    c.go(x.attrs, y.attrs, (at, ".attrs"))
 
 
-def _define(c: Comparer, x: Var, y: Var, at: Path) -> None:
+def _define(c: _Fail, x: Var, y: Var, at: Path) -> None:
     p, q = x.type_annotation, y.type_annotation
     if p is not None and q is not None and not _same_type(c, p, q):
-        c.fail((*at, ".type_annotation"), x, y, f"{p} against {q}")
+        c.fail((at, ".type_annotation"), x, y, f"{p} against {q}")
     if c.left.get(x, y) is not y or c.right.get(y, x) is not x:
         c.fail(at, x, y, "two different variables")
     c.bind(x, y)
 
 
-def _same_var(c: Comparer, x: Var, y: Var, at: Path) -> None:
+def _same_var(c: _Fail, x: Var, y: Var, at: Path) -> None:
     known = c.left.get(x)
     if known is not None or y in c.right:
         if known is not y:
@@ -115,7 +141,7 @@ def _same_var(c: Comparer, x: Var, y: Var, at: Path) -> None:
         c.bind(x, y)
 
 
-def _same_type(c: Comparer, a: Any, b: Any) -> bool:
+def _same_type(c: _Fail, a: Any, b: Any) -> bool:
     """Whether two types agree, with the variables in them as they were bound."""
     if isinstance(a, TypeVar):
         return c.left.get(a, a) is b

@@ -43,6 +43,7 @@ __all__ = [
     "const",
     "const_like",
     "set_checked_type",
+    "type_so_far",
     "var",
 ]
 
@@ -179,10 +180,22 @@ def _binary(name: str, a: Any, b: Any) -> Expr:
 def const_like(value: Any, beside: Expr) -> Expr:
     """A constant of the element type of `beside`, where that is known."""
     if isinstance(value, (int, float)):
-        kind = beside._checked_type
+        kind = type_so_far(beside)
         if isinstance(kind, TensorType) and not (isinstance(value, float) and not kind.dtype.is_float):
             return const(value, str(kind.dtype))
     return as_expr(value)
+
+
+def type_so_far(expr: Expr) -> Type | None:
+    """The type of an expression under construction, or None where it cannot be told."""
+    if expr._checked_type is None:
+        from .transform.infer_type import InferTypeLocal
+
+        try:
+            return InferTypeLocal(expr)  # type: ignore[no-any-return]
+        except TVMError:
+            return None  # something in it is not annotated, or wrong: the module's inference will say
+    return expr._checked_type
 
 
 def as_expr(value: Any) -> Any:
@@ -312,6 +325,10 @@ class TupleGetItem(Expr):
     tuple_value: Expr
     index: int
 
+    def __init__(self, tuple_value: Any, index: int, span: Span | None = None) -> None:
+        self.tuple_value, self.index = as_expr(tuple_value), int(index)
+        self.span, self._checked_type = span, None
+
     def children(self) -> list[Any]:
         return [self.tuple_value]
 
@@ -327,6 +344,10 @@ class Let(Expr):
     var: Var
     value: Expr
     body: Expr
+
+    def __init__(self, variable: Var, value: Any, body: Any, span: Span | None = None) -> None:
+        self.var, self.value, self.body = variable, as_expr(value), as_expr(body)
+        self.span, self._checked_type = span, None
 
     def children(self) -> list[Any]:
         return [self.var, self.value, self.body]
@@ -346,6 +367,10 @@ class If(Expr):
     true_branch: Expr
     false_branch: Expr
 
+    def __init__(self, cond: Any, true_branch: Any, false_branch: Any, span: Span | None = None) -> None:
+        self.cond, self.true_branch = as_expr(cond), as_expr(true_branch)
+        self.false_branch, self.span, self._checked_type = as_expr(false_branch), span, None
+
     def children(self) -> list[Any]:
         return [self.cond, self.true_branch, self.false_branch]
 
@@ -353,7 +378,7 @@ class If(Expr):
         new = [f(c) for c in self.children()]
         if all(x is y for x, y in zip(new, self.children(), strict=True)):
             return self
-        return If(*new, span=self.span)
+        return If(new[0], new[1], new[2], self.span)
 
 
 @node

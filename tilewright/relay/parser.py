@@ -1,7 +1,7 @@
 """The reader of the text form of graph programs.
 
-    mod   = relay.parse(mod.astext())
-    expr  = relay.parse_expr("free_var %x: Tensor[(3,), float32]; nn.relu(%x)")
+mod   = relay.parse(mod.astext())
+expr  = relay.parse_expr("free_var %x: Tensor[(3,), float32]; nn.relu(%x)")
 """
 
 from __future__ import annotations
@@ -59,7 +59,9 @@ _LEVELS: tuple[dict[str, str], ...] = (
 )
 
 
-def parse(source: str, source_name: str = "from_string", init_module: Any = None, init_meta_table: Any = None) -> IRModule:
+def parse(
+    source: str, source_name: str = "from_string", init_module: Any = None, init_meta_table: Any = None
+) -> IRModule:
     """The module that a text says."""
     reader = _Reader(source, source_name, init_meta_table)
     return reader.guarded(lambda: reader.module(init_module))  # type: ignore[no-any-return]
@@ -369,7 +371,8 @@ class _Reader:
         op = graph_operators.get(token.text)
         if op is None:
             raise self.error(
-                f"no operator is named {token.text!r}{near_matches(token.text, graph_operators)[:300]}", token.at
+                f"no operator is named {token.text!r}{near_matches(token.text, graph_operators)[:300]}",
+                token.at,
             )
         return op
 
@@ -382,7 +385,9 @@ class _Reader:
         self.expect("]")
         rows = self.meta.get(kind)
         if rows is None or number >= len(rows):
-            raise self.error(f"the text has no metadata for meta[{kind}][{number}]: print it with show_meta_data")
+            raise self.error(
+                f"the text has no metadata for meta[{kind}][{number}]: print it with show_meta_data"
+            )
         if number not in self.arrays:
             self.arrays[number] = _constant(rows[number])
         return self.arrays[number]

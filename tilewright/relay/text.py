@@ -73,7 +73,7 @@ def attrs_text(attrs: Any, spec: Mapping[str, Any] | None = None) -> list[str]:
 def _equal_default(default: Any, value: Any) -> bool:
     if default is None or value is None:
         return default is value
-    return default.__class__ is value.__class__ and bool(default == value) or str(default) == str(value)
+    return str(default) == str(value)
 
 
 def value_text(value: Any) -> str:

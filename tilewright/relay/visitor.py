@@ -21,7 +21,15 @@ from ..ir.op import Op
 from .expr import Call, Constant, Expr, Function, If, Let, Tuple, TupleGetItem, Var
 from .ty import FuncType, IncompleteType, RefType, TensorType, TupleType, Type, TypeVar
 
-__all__ = ["ExprFunctor", "ExprMutator", "ExprVisitor", "TypeFunctor", "TypeMutator", "TypeVisitor", "flow_inputs"]
+__all__ = [
+    "ExprFunctor",
+    "ExprMutator",
+    "ExprVisitor",
+    "TypeFunctor",
+    "TypeMutator",
+    "TypeVisitor",
+    "flow_inputs",
+]
 
 _METHODS: dict[type, str] = {
     Call: "visit_call",
@@ -190,7 +198,11 @@ class ExprMutator(ExprFunctor):
         value = self.visit(op.tuple_value)
         if value is op.tuple_value:
             return op
-        return value.fields[op.index] if isinstance(value, Tuple) else TupleGetItem(value, op.index, span=op.span)
+        return (
+            value.fields[op.index]
+            if isinstance(value, Tuple)
+            else TupleGetItem(value, op.index, span=op.span)
+        )
 
     def visit_function(self, fn: Function) -> Any:
         params, body = [self.visit(p) for p in fn.params], self.visit(fn.body)

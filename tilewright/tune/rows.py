@@ -13,6 +13,8 @@ Where the axis that lies in line in memory is not the one that is reduced, a vec
 
 from __future__ import annotations
 
+import math
+
 from ..ir.errors import ScheduleError
 from ..ir.expr import Var
 from ..ir.functor import vars_used
@@ -237,6 +239,8 @@ def _row_by_row(
     machine: CpuMachine,
     parallel: bool,
 ) -> dict[str, object]:
+    if parallel and math.prod(a.extent for a in rows) < machine.num_cores:
+        raise ScheduleError("so few rows leave threads without work")
     reductions = {}
     for f in group:
         if f.kind == "reduction":
@@ -253,7 +257,7 @@ def _row_by_row(
     else:
         around, along = [loops[a.var] for a in rows], [loops[a.var] for a in columns]
         sch.reorder(*around, *along)
-    row = _fused(sch, around) if around else sch.add_unit_loop(sch.get_loops(last.rv)[0])
+    row = _fused(sch, around) if around else sch.add_unit_loop([*sch.get_loops(last.rv), last.rv][0])
     for f in reversed(group):
         if f is not last:
             sch.compute_at(f.rv, row, preserve_unit_loops=False)

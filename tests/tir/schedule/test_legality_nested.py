@@ -214,6 +214,34 @@ def test_a_block_that_goes_on_from_another_has_a_copy():
     keeps(sch)
 
 
+def test_a_layout_that_has_padding_has_no_copy_while_it_is_made(expect, refused):
+    """The third element starts a tile of two, of which the second is never written."""
+    A = te.placeholder((2, 3), name="A")
+    B = te.compute((2, 3), lambda i, j: A[i, j] * 2, name="B")
+    C = te.compute((2, 3), lambda i, j: B[i, j] * 2, name="C")
+    D = te.compute((2, 3), lambda i, j: B[i, j] * 3, name="D")
+    sch = tir.Schedule(te.create_prim_func([A, C, D]))
+    sch.reverse_compute_at("C", sch.get_loops("B")[0])
+    sch.transform_layout("B", ("write", 0), lambda i, j: (j // 2, i, j % 2), 0)
+    expect(
+        said(sch, refused, "cache_read", "C", 0, "local"),
+        "cache_read(C, read_buffer_index=0, storage_scope='local'): there is no telling which elements of B have "
+        "been written where they would be copied",
+    )
+
+
+def test_the_padding_of_an_iterator_that_chooses_no_element(expect, refused):
+    sch = tir.Schedule(computed((8, 1), ((8, 1), doubled), ((8, 1), doubled)))
+    sch.transform_layout("B", ("write", 0), lambda i, j: (j, i))
+    expect(
+        said(sch, refused, "pad_einsum", "B", [5, 5]),
+        "pad_einsum(B, padding=[5, 5]): iterator `v_i1` does not say which element of B is written, and its padding "
+        "would write the same one again",
+    )
+    sch.pad_einsum("B", [5, 1])
+    keeps(sch)
+
+
 # ---------------------------------------------------------------------------- blockize
 @pytest.mark.parametrize("place", [lambda i: i * 2, lambda i: 8 - i, lambda i: i * 2 + 1])
 def test_blockize_of_a_stride_counts_the_steps(place):
@@ -293,6 +321,21 @@ def test_parts_of_a_fused_loop_fused_again_are_told_apart():
     sch.fuse(inner, k)
     sch.parallel(outer)
     keeps(sch)
+
+
+def test_a_remainder_is_a_digit_of_a_sum():
+    """`e // 7` and `e % 7 * 2 + j` are e and j, whatever number of values e has."""
+    n = te.var("n")
+    A = te.placeholder((n, 13), name="A")
+    B = te.compute((n, 13), lambda i, j: A[i, j] * 2, name="B")
+    sch = tir.Schedule(te.create_prim_func([A, B]))
+    i, j = sch.get_loops("B")
+    outer, inner = sch.split(j, [None, 2])
+    first, second = sch.split(sch.fuse(i, outer), [3, None])
+    for x in (first, second, inner):
+        one = sch.copy()
+        one.parallel(x)
+        assert one.verify()
 
 
 def test_parts_that_overlap_are_not_told_apart(expect, refused):

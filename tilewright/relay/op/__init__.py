@@ -1,7 +1,13 @@
-"""The operators of the graph IR, by family. `registry.py` says how to add one."""
+"""The operators of the graph IR, by family. `registry.py` says how to add one.
+
+A family is a file here. Its constructors stand in `relay` as well, or in `relay.nn`, `relay.image`, … where the
+operators' names begin so: such a family is imported here and not starred.
+"""
 
 # ruff: noqa: F403
-from . import registry
+from . import nn, reduce, registry, tensor, transform
+from . import registry as op
+from .reduce import *
 from .registry import (
     Attrs,
     OpPattern,
@@ -14,3 +20,10 @@ from .registry import (
     register_pattern,
 )
 from .tensor import *
+from .transform import *
+
+# What `relay` itself takes over.
+__all__: list[str] = []
+__all__ += tensor.__all__
+__all__ += transform.__all__
+__all__ += reduce.__all__

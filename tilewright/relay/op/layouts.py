@@ -58,5 +58,7 @@ def shape_in(layout: str, named: Mapping[str, Any], exact: bool = True) -> tuple
         whole = inner.get(letter, 0)
         if whole and exact and isinstance(d, int) and d % whole:
             raise refuse(f"axis {letter} of {d} does not part into {whole} in layout {layout}")
-        out.append(factor or (ceildiv(d, whole) if whole and not exact else floordiv(d, whole) if whole else d))
+        out.append(
+            factor or (ceildiv(d, whole) if whole and not exact else floordiv(d, whole) if whole else d)
+        )
     return tuple(out)

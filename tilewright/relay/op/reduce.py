@@ -177,9 +177,7 @@ def mean_variance(
     return (middle if keepdims else mean(data, axis, False, exclude)), spread
 
 
-def mean_std(
-    data: Any, axis: Any = None, keepdims: bool = False, exclude: bool = False
-) -> tuple[Call, Call]:
+def mean_std(data: Any, axis: Any = None, keepdims: bool = False, exclude: bool = False) -> tuple[Call, Call]:
     """The average and the square root of the variance."""
     middle, spread = mean_variance(data, axis, keepdims, exclude)
     return middle, tensor.sqrt(spread)

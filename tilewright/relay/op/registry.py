@@ -196,7 +196,9 @@ class Attrs:
         try:
             return self._values[name]
         except KeyError:
-            raise AttributeError(f"there is no attribute {name!r}{near_matches(name, self._values)}") from None
+            raise AttributeError(
+                f"there is no attribute {name!r}{near_matches(name, self._values)}"
+            ) from None
 
     def __setattr__(self, name: str, value: Any) -> None:
         raise AttributeError(f"attributes are not changed: use attrs.replace({name}=…)")
@@ -280,7 +282,11 @@ class RelayOp(Op):
 
     def check_attrs(self, given: Any) -> Attrs:
         """The attributes in their one form, with the defaults filled in."""
-        if given.__class__ is Attrs and given._values.keys() == self.spec.keys() and _formed(given, self.spec):
+        if (
+            given.__class__ is Attrs
+            and given._values.keys() == self.spec.keys()
+            and _formed(given, self.spec)
+        ):
             return given  # type: ignore[no-any-return]
         given = dict(given.items()) if given is not None else {}
         out: dict[str, Any] = {}
@@ -315,7 +321,9 @@ class RelayOp(Op):
             return
         least = len([i for i in self.inputs if not i.endswith("?")])
         if not least <= len(types) <= len(self.inputs):
-            raise refuse(f"takes {len(self.inputs)} arguments ({', '.join(self.inputs)}) and got {len(types)}")
+            raise refuse(
+                f"takes {len(self.inputs)} arguments ({', '.join(self.inputs)}) and got {len(types)}"
+            )
         for name, kind in zip(self.inputs, types, strict=False):
             if name.startswith("*"):
                 if not isinstance(kind, TupleType) or not all(isinstance(f, TensorType) for f in kind.fields):
@@ -352,7 +360,8 @@ def _formed(attrs: Attrs, spec: Mapping[str, Attr]) -> bool:
     """Whether the values have their one form already, as those of another call of the operator have."""
     plain = (int, float, str, bool, tuple, DataType)
     return all(v is None or v.__class__ in plain for v in attrs._values.values()) and all(
-        k.kind != "integers" or v is None or v.__class__ is tuple for k, v in zip(spec.values(), attrs._values.values())
+        k.kind != "integers" or v is None or v.__class__ is tuple
+        for k, v in zip(spec.values(), attrs._values.values())
     )
 
 

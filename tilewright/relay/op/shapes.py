@@ -1,6 +1,6 @@
 """Arithmetic on sizes that are integers, expressions or unknown, for type relations.
 
-    add(3, 4) = 7      mul(n, 2) = n*2      add(n, Any()) = Any()      same_size(n, 3) = None: it may be
+add(3, 4) = 7      mul(n, 2) = n*2      add(n, Any()) = Any()      same_size(n, 3) = None: it may be
 """
 
 from __future__ import annotations
@@ -100,7 +100,9 @@ def unify(a: Anything, b: Anything) -> Anything:
     return b if isinstance(a, Any) or (is_known(b) and not is_known(a)) else a
 
 
-def broadcast(a: Sequence[Anything], b: Sequence[Anything], names: str = "the arguments") -> tuple[Anything, ...]:
+def broadcast(
+    a: Sequence[Anything], b: Sequence[Anything], names: str = "the arguments"
+) -> tuple[Anything, ...]:
     """The shape of two tensors used together, as NumPy has it."""
     out: list[Anything] = []
     short = min(len(a), len(b))
@@ -114,7 +116,9 @@ def broadcast(a: Sequence[Anything], b: Sequence[Anything], names: str = "the ar
             out.append(other if is_known(other) else Any())
         else:
             if same_size(x, y) is False:
-                raise refuse(f"{names} have shapes {_text(a)} and {_text(b)}, where {x} and {y} do not broadcast")
+                raise refuse(
+                    f"{names} have shapes {_text(a)} and {_text(b)}, where {x} and {y} do not broadcast"
+                )
             out.append(unify(x, y))
     longer = a if len(a) > len(b) else b
     return (*longer[: len(longer) - short], *reversed(out))

@@ -12,6 +12,84 @@ from ..ty import TensorType, Type
 from .registry import OpPattern, RelayOp, anything, dtype, number, refuse, register
 from .shapes import broadcast, need_dtype
 
+__all__ = [
+    "abs",
+    "acos",
+    "acosh",
+    "add",
+    "asin",
+    "asinh",
+    "atan",
+    "atanh",
+    "bitwise_and",
+    "bitwise_not",
+    "bitwise_or",
+    "bitwise_xor",
+    "cast",
+    "cast_like",
+    "ceil",
+    "clip",
+    "copy",
+    "cos",
+    "cosh",
+    "divide",
+    "equal",
+    "erf",
+    "exp",
+    "fast_erf",
+    "fast_exp",
+    "fast_tanh",
+    "floor",
+    "floor_divide",
+    "floor_mod",
+    "full",
+    "full_like",
+    "greater",
+    "greater_equal",
+    "isfinite",
+    "isinf",
+    "isnan",
+    "left_shift",
+    "less",
+    "less_equal",
+    "log",
+    "log10",
+    "log2",
+    "logical_and",
+    "logical_not",
+    "logical_or",
+    "logical_xor",
+    "maximum",
+    "minimum",
+    "mod",
+    "multiply",
+    "ndarray_size",
+    "negative",
+    "not_equal",
+    "ones",
+    "ones_like",
+    "power",
+    "reinterpret",
+    "right_shift",
+    "round",
+    "rsqrt",
+    "shape_of",
+    "sigmoid",
+    "sign",
+    "sin",
+    "sinh",
+    "sqrt",
+    "subtract",
+    "tan",
+    "tanh",
+    "trunc",
+    "trunc_divide",
+    "trunc_mod",
+    "where",
+    "zeros",
+    "zeros_like",
+]
+
 # ---------------------------------------------------------------------------- unary
 BOOL = DataType("bool")
 
@@ -24,7 +102,9 @@ def _bool_rel(types: list[Any], attrs: Any) -> Type:
     return TensorType(types[0].shape, BOOL)
 
 
-def _unary(name: str, doc: str, rel: Callable[..., Type] = _same_rel, topi_name: str = "") -> Callable[[Any], Call]:
+def _unary(
+    name: str, doc: str, rel: Callable[..., Type] = _same_rel, topi_name: str = ""
+) -> Callable[[Any], Call]:
     """Register an operator of one argument and make its constructor."""
     work = getattr(topi, topi_name or name)
     op = register(

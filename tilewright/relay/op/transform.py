@@ -131,7 +131,10 @@ def _parted(whole: Any, a: Any, b: Any) -> tuple[Any, Any]:
 def _with_rest(shape: Sequence[Any], out: list[Any], rest: int | None) -> tuple[Any, ...]:
     if rest is None:
         if same_size(product(shape), product(out)) is False:
-            raise refuse(f"{tuple(shape)} has {product(shape)} elements and {tuple(out)} has {product(out)}", "newshape")
+            raise refuse(
+                f"{tuple(shape)} has {product(shape)} elements and {tuple(out)} has {product(out)}",
+                "newshape",
+            )
         return tuple(out)
     # Dimensions that stand on both sides cancel, so that one unknown size can still be told.
     have, others = list(shape), [d for i, d in enumerate(out) if i != rest]
@@ -143,7 +146,9 @@ def _with_rest(shape: Sequence[Any], out: list[Any], rest: int | None) -> tuple[
     total, known = product(have), product(others)
     if is_known(total) and is_known(known):
         if known == 0 or total % known:
-            raise refuse(f"{tuple(shape)} does not part into {tuple(out)} with one size left open", "newshape")
+            raise refuse(
+                f"{tuple(shape)} does not part into {tuple(out)} with one size left open", "newshape"
+            )
     out[rest] = total if is_known(known) and known == 1 else floordiv(total, known)
     return tuple(out)
 
@@ -157,7 +162,9 @@ _reshape = register(
     inputs=("data",),
     attrs={"newshape": ints(), "allowzero": flag(False)},
     rel=_reshape_rel,
-    compute=lambda attrs, ins, out: [topi.reshape(ins[0], reshaped(_sizes(ins[0]), attrs.newshape, attrs.allowzero))],
+    compute=lambda attrs, ins, out: [
+        topi.reshape(ins[0], reshaped(_sizes(ins[0]), attrs.newshape, attrs.allowzero))
+    ],
     pattern=INJECTIVE,
 )
 
@@ -348,7 +355,9 @@ def _split_rel(types: list[Any], attrs: Any) -> Type:
     size, given = data.shape[at], attrs.indices_or_sections
     if isinstance(given, int):
         if given < 1 or (is_known(size) and size % given):
-            raise refuse(f"dimension {at} of {data} does not part into {given} equal sections", "indices_or_sections")
+            raise refuse(
+                f"dimension {at} of {data} does not part into {given} equal sections", "indices_or_sections"
+            )
         parts = [floordiv(size, given)] * given
     else:
         edges = [0, *given, size]
@@ -423,7 +432,8 @@ def _slice_rel(types: list[Any], attrs: Any) -> Type:
     data = types[0]
     rows = _slice_rows(attrs, data.shape)
     return TensorType(
-        [d if r == (None, None, 1) else slice_range(*r, d) for r, d in zip(rows, data.shape, strict=True)], data.dtype
+        [d if r == (None, None, 1) else slice_range(*r, d) for r, d in zip(rows, data.shape, strict=True)],
+        data.dtype,
     )
 
 
@@ -443,7 +453,9 @@ _strided_slice = register(
             ins[0],
             attrs.begin,
             attrs.end,
-            attrs.strides if len(attrs.strides) == len(attrs.begin) else list(attrs.strides) * len(attrs.begin),
+            attrs.strides
+            if len(attrs.strides) == len(attrs.begin)
+            else list(attrs.strides) * len(attrs.begin),
             attrs.axes,
             attrs.slice_mode,
         )
@@ -461,7 +473,12 @@ def strided_slice(
     end = [2**31 - 1 if e is None else e for e in end]
     steps = static(strides, "strides")
     return _strided_slice(
-        data, begin=begin, end=end, strides=steps if steps is not None else (1,), slice_mode=slice_mode, axes=axes
+        data,
+        begin=begin,
+        end=end,
+        strides=steps if steps is not None else (1,),
+        slice_mode=slice_mode,
+        axes=axes,
     )
 
 
@@ -639,7 +656,9 @@ def repeat(data: Any, repeats: int, axis: int | None) -> Call:
 
 def _broadcast_to_rel(types: list[Any], attrs: Any) -> Type:
     made = broadcast(types[0].shape, attrs.shape)
-    if len(made) != len(attrs.shape) or any(same_size(a, b) is False for a, b in zip(made, attrs.shape, strict=True)):
+    if len(made) != len(attrs.shape) or any(
+        same_size(a, b) is False for a, b in zip(made, attrs.shape, strict=True)
+    ):
         raise refuse(f"{types[0]} does not broadcast to {attrs.shape}", "shape")
     return TensorType(attrs.shape, attrs.dtype or types[0].dtype)
 
@@ -758,7 +777,7 @@ def _arange_count(attrs: Any) -> int:
 
 
 _arange = register(
-    "arange_static",
+    "arange",
     inputs=(),
     attrs={"start": anything(), "stop": anything(), "step": anything(1), "dtype": dtype("float32")},
     rel=lambda types, attrs: TensorType((_arange_count(attrs),), attrs.dtype),
@@ -779,7 +798,7 @@ def _scalar(value: Any) -> Any:
     if isinstance(value, Constant):
         return value.numpy().item()
     if isinstance(value, Expr):
-        raise TypeError("a bound of arange is computed by the program: that is the operator of the `dyn` family")
+        raise TypeError(
+            "a bound of arange is computed by the program: that is the operator of the `dyn` family"
+        )
     return value
-
-

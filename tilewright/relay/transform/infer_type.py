@@ -53,9 +53,14 @@ def infer_type(expr: Any, mod: IRModule | None = None) -> Any:
     return _Infer(_Module(mod or IRModule())).run(expr)
 
 
-def InferTypeLocal(expr: Any) -> Any:
-    """The type of an expression."""
-    return infer_type(expr).checked_type
+def InferTypeLocal(expr: Any, mod: IRModule | None = None) -> Any:
+    """The type of an expression under construction.
+
+    Nodes that have a type are believed, so that asking at each step of a long graph costs no more than one pass.
+    """
+    if expr._checked_type is None:
+        return _Infer(_Module(mod or IRModule()), believe=True).run(expr).checked_type
+    return expr._checked_type
 
 
 class _Module:
@@ -93,8 +98,8 @@ class _Module:
 class _Infer:
     """One walk over an expression, without recursion. `done` has for each node its typed one."""
 
-    def __init__(self, module: _Module) -> None:
-        self.module = module
+    def __init__(self, module: _Module, believe: bool = False) -> None:
+        self.module, self.believe = module, believe
         self.done: dict[Any, Any] = {}
 
     def run(self, root: Any) -> Any:
@@ -111,12 +116,14 @@ class _Infer:
         return done[root]
 
     def visit(self, at: Any, stack: list[tuple[int, Any]]) -> None:
-        cls = at.__class__
+        cls: Any = at.__class__
         if cls is Var:
             if at._checked_type is None:
-                raise RelayTypeError(f"variable %{at.name_hint} has no type: nothing binds it, nor is it annotated")
+                raise RelayTypeError(
+                    f"variable %{at.name_hint} has no type: nothing binds it, nor is it annotated"
+                )
             self.done[at] = at
-        elif cls is Constant or not isinstance(at, Expr):
+        elif cls is Constant or not issubclass(cls, Expr) or (self.believe and at._checked_type is not None):
             self.done[at] = at
         elif cls is Let:
             if at.var.type_annotation is not None:
@@ -138,7 +145,9 @@ class _Infer:
         """A let-bound variable has the type of its value."""
         if var.type_annotation is not None:
             if kind is not None and not fits(var.type_annotation, kind):
-                raise RelayTypeError(f"%{var.name_hint} is annotated {var.type_annotation} and its value is {kind}")
+                raise RelayTypeError(
+                    f"%{var.name_hint} is annotated {var.type_annotation} and its value is {kind}"
+                )
             self.done[var] = var
         elif var._checked_type is None or var._checked_type == kind:
             set_checked_type(var, kind)
@@ -265,7 +274,11 @@ def fits(wanted: Any, given: Any, found: dict[Any, Type] | None = None) -> bool:
     if isinstance(wanted, TypeVar):
         if found is None:
             return wanted is given
-        return fits(found.setdefault(wanted, given), given) if found.get(wanted) is not wanted else wanted is given
+        return (
+            fits(found.setdefault(wanted, given), given)
+            if found.get(wanted) is not wanted
+            else wanted is given
+        )
     if isinstance(wanted, TensorType) and isinstance(given, TensorType):
         if wanted.dtype != given.dtype or len(wanted.shape) != len(given.shape):
             return False

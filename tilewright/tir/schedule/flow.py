@@ -189,8 +189,8 @@ def _spans(values: Sequence[PrimExpr], doms: Mapping[Var, Range], predicate: Pri
     if vars_used(predicate) - doms.keys():
         return None
     found = detect_iter_map(rejoined(values), doms, predicate, IterMapLevel.Surjective)
-    if found.errors:
-        return None
+    if found.errors or const_value(found.padding_predicate) != 0:
+        return None  # with what padding adds there is more in the box than the loops come to
     out: Box = []
     for s in found.indices:
         assert isinstance(s, IterSumExpr)

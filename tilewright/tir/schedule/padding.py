@@ -333,9 +333,16 @@ def _same(a: PrimExpr, b: PrimExpr) -> bool:
 
 
 def _check_neutral(me: BlockRealize, store: BufferStore, grown: set[Var]) -> None:
-    """What the padding adds to a reduction must be zero."""
+    """What the padding adds must be zero in a reduction, and elements of its own elsewhere."""
     for iv in me.block.iter_vars:
         if iv.iter_type == IterVar.DataPar:
+            if iv.var in grown and iv.var not in store.indices:
+                refuse(
+                    f"iterator `{iv.var.name}` does not say which element of {store.buffer.name} is written, "
+                    "and its padding would write the same one again",
+                    at=me,
+                    hint=f"leave the padding of `{iv.var.name}` at 1",
+                )
             continue
         if iv.iter_type != IterVar.CommReduce:
             refuse(f"iterator `{iv.var.name}` of block {me.block.name_hint} must run in order", at=me)

@@ -1,0 +1,175 @@
+"""Windows over spatial dimensions: their numbers in one form, how many of them fit, and convolution's relation."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from ..ty import TensorType, Type
+from . import layouts
+from .registry import refuse
+from .shapes import add, ceildiv, floordiv, mul, same_size, sub
+
+__all__ = [
+    "conv_rel",
+    "each",
+    "four",
+    "pair",
+    "pool_rel",
+    "sides",
+    "space",
+    "transposed_rel",
+    "windows",
+]
+
+
+def each(value: Any, count: int) -> tuple[Any, ...]:
+    """One number for all spatial dimensions, or one for each."""
+    given = tuple(value) if isinstance(value, Sequence) else (value,)
+    if len(given) == 1:
+        return given * count
+    if len(given) != count:
+        raise ValueError(f"{count} spatial dimensions need one number or {count}, not {given}")
+    return given
+
+
+def sides(padding: Any, count: int) -> tuple[Any, ...]:
+    """Padding before all dimensions, then after all: from one number, one for each, or all of them."""
+    given = tuple(padding) if isinstance(padding, Sequence) else (padding,)
+    if len(given) == 1:
+        return given * (2 * count)
+    if len(given) == count:
+        return given * 2
+    if len(given) != 2 * count:
+        numbers = {1: "one or two", 2: "one, two or four", 3: "one, three or six"}.get(
+            count, f"1, {count} or {2 * count}"
+        )
+        raise ValueError(f"padding is {numbers} numbers, not {given}")
+    return given
+
+
+def pair(value: Any) -> tuple[int, ...]:
+    """One number for both spatial dimensions, or one for each."""
+    return each(value, 2)
+
+
+def four(padding: Any) -> tuple[int, ...]:
+    """Padding as (top, left, bottom, right), from one, two or four numbers."""
+    return sides(padding, 2)
+
+
+def space(layout: str, argument: str = "data_layout") -> str:
+    """The spatial axes of a layout, in the order depth, height, width."""
+    found = set(layouts.letters(layout)) - set("NCOI")
+    if not found <= set("DHW"):
+        raise refuse(f"{layout} has an axis that is none of N, C, D, H, W", argument)
+    return "".join(v for v in "DHW" if v in found)
+
+
+def windows(size: Any, kernel: Any, stride: Any, dilation: Any, padding: Any, ceil_mode: bool = False) -> Any:
+    """How many windows fit along a dimension."""
+    for name, value in (("strides", stride), ("dilation", dilation)):
+        if isinstance(value, int) and value < 1:
+            raise refuse(f"has {value}", name)
+    reach = add(mul(sub(kernel, 1), dilation), 1)
+    room = sub(add(size, padding), reach)
+    if isinstance(room, int) and room < 0:
+        raise refuse(f"a window of {reach} does not fit into {size} with {padding} of padding")
+    if ceil_mode:
+        return add(ceildiv(room, stride), 1)
+    return add(floordiv(room, stride), 1)
+
+
+def _check_rank(attrs: Any, axes: str, *names: str) -> None:
+    for name in names:
+        wanted = 2 * len(axes) if name == "padding" else len(axes)
+        if len(attrs[name]) != wanted:
+            raise refuse(f"is {attrs[name]} and the layout has {len(axes)} spatial axes", name)
+
+
+def _check_weight(attrs: Any, axes: str, weight: TensorType, w: dict[str, Any], outputs: Any) -> None:
+    if attrs.channels is not None and same_size(attrs.channels, outputs) is False:
+        raise refuse(f"is {attrs.channels} and weight has {outputs} output channels", "channels")
+    if attrs.kernel_size is not None:
+        for letter, k in zip(axes, attrs.kernel_size, strict=True):
+            if same_size(w[letter], k) is False:
+                raise refuse(
+                    f"is {attrs.kernel_size} and weight is {weight} in {attrs.kernel_layout}", "kernel_size"
+                )
+
+
+def conv_rel(types: list[Any], attrs: Any) -> Type:
+    """The result of a convolution of any rank and layout."""
+    data, weight = types[:2]
+    d = layouts.sizes(attrs.data_layout, data.shape, "data")
+    w = layouts.sizes(attrs.kernel_layout, weight.shape, "weight")
+    groups, axes = attrs.groups, space(attrs.data_layout)
+    if space(attrs.kernel_layout) != axes:
+        raise refuse(f"is {attrs.kernel_layout} and data_layout is {attrs.data_layout}", "kernel_layout")
+    _check_rank(attrs, axes, "strides", "dilation", "padding")
+    if groups < 1:
+        raise refuse(f"is {groups}", "groups")
+    if same_size(d["C"], mul(w["I"], groups)) is False:
+        raise refuse(
+            f"is {weight} in {attrs.kernel_layout}: {w['I']} input channels for each of {groups} groups, "
+            f"and data has {d['C']}",
+            "weight",
+        )
+    if isinstance(w["O"], int) and w["O"] % groups:
+        raise refuse(f"has {w['O']} output channels, which {groups} groups do not part", "weight")
+    _check_weight(attrs, axes, weight, w, w["O"])
+    named = {"N": d["N"], "C": w["O"]}
+    for i, letter in enumerate(axes):
+        padding = add(attrs.padding[i], attrs.padding[i + len(axes)])
+        named[letter] = windows(d[letter], w[letter], attrs.strides[i], attrs.dilation[i], padding)
+    layout = attrs.out_layout or attrs.data_layout
+    return TensorType(layouts.shape_in(layout, named), attrs.out_dtype or data.dtype)
+
+
+def transposed_rel(types: list[Any], attrs: Any) -> Type:
+    """The result of a transposed convolution: each element is spread over a window."""
+    data, weight = types[:2]
+    d = layouts.sizes(attrs.data_layout, data.shape, "data")
+    w = layouts.sizes(attrs.kernel_layout, weight.shape, "weight")
+    axes = space(attrs.data_layout)
+    _check_rank(attrs, axes, "strides", "dilation", "padding", "output_padding")
+    if same_size(d["C"], w["I"]) is False:
+        raise refuse(
+            f"is {weight} in {attrs.kernel_layout}: {w['I']} input channels, and data has {d['C']}", "weight"
+        )
+    if attrs.groups < 1 or (isinstance(d["C"], int) and d["C"] % attrs.groups):
+        raise refuse(f"is {attrs.groups} and data has {d['C']} channels", "groups")
+    outputs = mul(w["O"], attrs.groups)
+    _check_weight(attrs, axes, weight, w, outputs)
+    named = {"N": d["N"], "C": outputs}
+    for i, letter in enumerate(axes):
+        stride, extra = attrs.strides[i], attrs.output_padding[i]
+        if stride < 1:
+            raise refuse(f"has {stride}", "strides")
+        if not 0 <= extra < max(stride, attrs.dilation[i]):
+            raise refuse(f"has {extra}, which a stride of {stride} does not leave open", "output_padding")
+        reach = add(mul(sub(w[letter], 1), attrs.dilation[i]), 1)
+        spread = add(mul(sub(d[letter], 1), stride), add(reach, extra))
+        named[letter] = sub(spread, add(attrs.padding[i], attrs.padding[i + len(axes)]))
+        if isinstance(named[letter], int) and named[letter] < 1:
+            raise refuse(f"{attrs.padding} leaves nothing of dimension {letter} of {d[letter]}", "padding")
+    layout = attrs.out_layout or attrs.data_layout
+    return TensorType(layouts.shape_in(layout, named), attrs.out_dtype or data.dtype)
+
+
+def pool_rel(types: list[Any], attrs: Any) -> Type:
+    """The result of pooling windows of any rank."""
+    data = types[0]
+    named = layouts.sizes(attrs.layout, data.shape)
+    axes = space(attrs.layout, "layout")
+    _check_rank(attrs, axes, "pool_size", "strides", "dilation", "padding")
+    for i, letter in enumerate(axes):
+        before, after = attrs.padding[i], attrs.padding[i + len(axes)]
+        size, stride = named[letter], attrs.strides[i]
+        count = windows(
+            size, attrs.pool_size[i], stride, attrs.dilation[i], add(before, after), attrs.ceil_mode
+        )
+        if attrs.ceil_mode and isinstance(count, int) and (count - 1) * stride >= size + before:
+            count -= 1  # a last window must begin inside
+        named[letter] = count
+    return TensorType(layouts.shape_in(attrs.out_layout or attrs.layout, named), data.dtype)
