@@ -94,6 +94,8 @@ class Maker:
     inputs: list[Any] = field(default_factory=list)
     made: list[Any] = field(default_factory=list)
     symbols: dict[Any, int] = field(default_factory=dict)
+    sizes: tuple[int, ...] = SIZES
+    most: int = MOST
     count: int = 0
 
     def pick(self, *of: Any) -> Any:
@@ -111,7 +113,7 @@ class Maker:
         return list(self.draw(st.permutations(of)))
 
     def size(self) -> Any:
-        n = self.pick(*SIZES)
+        n = self.pick(*self.sizes)
         if self.symbolic and self.number(0, 3) == 0:
             v = te.var(f"n{len(self.symbols)}")
             self.symbols[v] = n
@@ -124,7 +126,7 @@ class Maker:
     def elements(self, shape: Any) -> int:
         return math.prod(self.value(d) for d in shape)
 
-    def shape(self, rank: int, most: int = MOST) -> list[Any]:
+    def shape(self, rank: int, most: int) -> list[Any]:
         out: list[Any] = []
         for _ in range(rank):
             d = self.size()
@@ -183,7 +185,7 @@ def binary(m: Maker, x: Any) -> Any:
         and len(t.shape) == len(x.shape)
         and t.dtype == x.dtype
         and all(
-            a is b or m.value(a) == m.value(b) and not m.symbolic
+            a is b or (m.value(a) == m.value(b) and not m.symbolic)
             for a, b in zip(t.shape, x.shape, strict=True)
         )
     ]
@@ -202,7 +204,7 @@ def outer(m: Maker, x: Any) -> Any:
     if len(x.shape) > 3:
         return None
     place, size = m.number(0, len(x.shape)), m.pick(2, 3, 16, 33)
-    if m.elements(x.shape) * size > MOST:
+    if m.elements(x.shape) * size > m.most:
         return None
     shape = [*x.shape[:place], size, *x.shape[place:]]
     b = m.input((size,), x.dtype)
@@ -238,7 +240,7 @@ def pad(m: Maker, x: Any) -> Any:
     before = [m.number(0, 2) for _ in x.shape]
     after = [m.number(0, 2) for _ in x.shape]
     shape = [d + a + b for d, a, b in zip(x.shape, before, after, strict=True)]
-    if not x.shape or m.elements(shape) > 2 * MOST:
+    if not x.shape or m.elements(shape) > 2 * m.most:
         return None
     conditions = [i for i in range(len(x.shape)) if before[i] or after[i]]
 
@@ -271,7 +273,7 @@ def gather(m: Maker, x: Any) -> Any:
 
 def concat(m: Maker, x: Any) -> Any:
     dims = m.known(x)
-    if not dims or m.elements(dims) > MOST // 2:
+    if not dims or m.elements(dims) > m.most // 2:
         return None
     i = m.number(0, len(dims) - 1)
     b = m.input(dims, x.dtype)
@@ -349,9 +351,9 @@ def einsum(m: Maker, x: Any) -> Any:
     held = m.order([*(("x", a) for a in [*contract, *batch]), *(("w", i) for i in range(len(new)))])
     extent = lambda key: x.shape[key[1]] if key[0] == "x" else new[key[1]]
     shape = [extent(key) for key in out]
-    if m.elements(shape) > MOST or m.elements([*shape, *(x.shape[a] for a in contract)]) > 1 << 20:
+    if m.elements(shape) > m.most or m.elements([*shape, *(x.shape[a] for a in contract)]) > 32 * m.most:
         return None
-    if len(shape) > 5 or m.elements([extent(k) for k in held]) > 2 * MOST:
+    if len(shape) > 5 or m.elements([extent(k) for k in held]) > 2 * m.most:
         return None
     w = m.input([extent(key) for key in held], x.dtype)
     ks = {("x", a): m.axis(x.shape[a]) for a in contract}
@@ -386,7 +388,7 @@ def conv(m: Maker, x: Any) -> Any:
         (d - (k - 1) * e - 1) // s + 1 for d, k, e, s in zip(space, kernel, dilation, strides, strict=True)
     ]
     work = math.prod([dims[0], *across, outs, per, *kernel])
-    if math.prod([dims[0], *across, outs]) > MOST or work > 1 << 20:
+    if math.prod([dims[0], *across, outs]) > m.most or work > 32 * m.most:
         return None
     w = m.input([outs, per, *kernel] if m.number(0, 1) or last is False else [*kernel, per, outs], x.dtype)
     first = (
@@ -430,10 +432,10 @@ STEPS = (
 
 
 @st.composite
-def programs(draw: Any, most: int = 5) -> Program:
+def programs(draw: Any, most: int = 5, sizes: tuple[int, ...] = SIZES, elements: int = MOST) -> Program:
     """One to five stages over tensors of up to five axes, some with sizes known only at run time."""
-    m = Maker(draw, symbolic=draw(st.integers(0, 4)) == 0)
-    x = m.input(m.shape(m.number(1, 4), MOST // 4), m.pick(*DTYPES))
+    m = Maker(draw, symbolic=draw(st.integers(0, 4)) == 0, sizes=sizes, most=elements)
+    x = m.input(m.shape(m.number(1, 4), elements // 4), m.pick(*DTYPES))
     for _ in range(m.number(1, most)):
         new = m.pick(*STEPS)(m, x)
         if new is not None:
@@ -445,7 +447,7 @@ def programs(draw: Any, most: int = 5) -> Program:
     if len(m.made) > 1 and m.number(0, 5) == 0:
         outputs.insert(0, m.pick(*m.made[:-1]))
     used = _used(outputs)
-    return Program([i for i in m.inputs if i in used], outputs, _symbols_of(m, outputs))
+    return Program([i for i in m.inputs if i in used], outputs, m.symbols)
 
 
 def _used(outputs: list[Any]) -> set[Any]:
@@ -457,10 +459,6 @@ def _used(outputs: list[Any]) -> set[Any]:
             seen.add(t)
             stack += t.op.input_tensors
     return seen
-
-
-def _symbols_of(m: Maker, outputs: list[Any]) -> dict[Any, int]:
-    return dict(m.symbols)
 
 
 @st.composite

@@ -93,10 +93,20 @@ _CLASSIC = (
     "vision",
     "vm",
 )
-_later: _Anything = announce(
-    __name__, _REASON, [n for n in _CLASSIC if not _is_built(n) and not _is_built(f"op.{n}")]
-)
-from . import frontend, testing  # noqa: E402
+
+
+def _is_open(name: str) -> bool:
+    """Whether a name is still to be announced: neither built, nor below something built that is not loaded."""
+    above = name.partition(".")[0]
+    hidden = above != name and _is_built(above) and f"{__name__}.{above}" not in sys.modules
+    return not (_is_built(name) or _is_built(f"op.{name}") or hidden)
+
+
+for _name in _CLASSIC:
+    if _is_built(f"op.{_name}"):  # `relay.image` is `relay.op.image`
+        sys.modules[f"{__name__}.{_name}"] = import_module(f".op.{_name}", __name__)
+_later: _Anything = announce(__name__, _REASON, [n for n in _CLASSIC if _is_open(n)])
+from . import testing  # noqa: E402
 
 announce(
     testing.__name__,

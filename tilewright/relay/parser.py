@@ -58,6 +58,13 @@ _LEVELS: tuple[dict[str, str], ...] = (
     {"*": "multiply", "/": "divide"},
 )
 
+_SIZE_FUNCTIONS: dict[str, Callable[[Any, Any], Any]] = {
+    "floordiv": ops.floordiv,
+    "floormod": ops.floormod,
+    "min": ops.min_of,
+    "max": ops.max_of,
+}
+
 
 def parse(
     source: str, source_name: str = "from_string", init_module: Any = None, init_meta_table: Any = None
@@ -474,12 +481,9 @@ class _Reader:
         if level == 2:
             return self.size_atom()
         made = self.size(level + 1)
-        signs = ("+", "-") if level == 0 else ("*", "/", "%")
+        signs = ("+", "-") if level == 0 else ("*",)
         while self.peek().text in signs:
-            sign = self.next().text
-            if sign == "/":
-                self.expect("/")
-            work = {"+": ops.add, "-": ops.sub, "*": ops.mul, "/": ops.floordiv, "%": ops.floormod}[sign]
+            work = {"+": ops.add, "-": ops.sub, "*": ops.mul}[self.next().text]
             made = work(made, self.size(level + 1))
         return made
 
@@ -495,9 +499,9 @@ class _Reader:
             made = self.size()
             self.expect(")")
             return made
-        if token.text in ("min", "max") and self.accept("("):
+        if token.text in _SIZE_FUNCTIONS and self.accept("("):
             a, b = self.listed(")", self.size)
-            return ops.min_of(a, b) if token.text == "min" else ops.max_of(a, b)
+            return _SIZE_FUNCTIONS[token.text](a, b)
         if token.text == "cast" and self.accept("("):
             made = self.size()
             self.expect(",")

@@ -30,7 +30,8 @@ __all__ = ["attrs_text", "expr_text", "module_text"]
 
 VERSION = "0.0.5"
 _PLAIN = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*\Z")
-_INFIX: dict[type, str] = {Add: " + ", Sub: " - ", Mul: "*", FloorDiv: " // ", FloorMod: " % "}
+_INFIX: dict[type, str] = {Add: " + ", Sub: " - ", Mul: " * "}
+_NAMED: dict[type, str] = {FloorDiv: "floordiv", FloorMod: "floormod", Min: "min", Max: "max"}
 
 
 def module_text(mod: IRModule, show_meta_data: bool = False, annotate: Any = None) -> str:
@@ -220,8 +221,9 @@ class _Printer:
         if sign is not None:
             text = f"{self.size(d.a, True)}{sign}{self.size(d.b, True)}"
             return f"({text})" if inner else text
-        if isinstance(d, (Min, Max)):
-            return f"{type(d).__name__.lower()}({self.size(d.a)}, {self.size(d.b)})"
+        named = _NAMED.get(d.__class__)
+        if named is not None:
+            return f"{named}({self.size(d.a)}, {self.size(d.b)})"
         if isinstance(d, Cast):
             return f"cast({self.size(d.value)}, {d.dtype})"
         return str(d)

@@ -293,7 +293,7 @@ def evaluate(space: TileSpace, machine: CpuMachine, cores: int) -> dict[str, Arr
                 strided = strided + _far_apart(facts, space, r, nv * lanes * r.bytes)
                 step = abs(r.stride(space.vector) or 1)
                 if step > 1:
-                    strided = strided + count * nv * (3.0 if step == 2 else 0.8 * lanes)
+                    strided = strided + count * nv * (5.0 if step == 2 else 2.0 * lanes)
         else:
             scalar_loads = scalar_loads + count
             strided = strided + _strips(space, machine, r)

@@ -362,11 +362,42 @@ class FunctionEmitter:
             return self.splat(value, buffer.dtype, index.lanes)
         if contiguous(index):
             return self.load_at(self.address(buffer, index.base), e.dtype, buffer.dtype)
+        if _every_second(index) and not e.dtype.is_bool:
+            return self.load_every_second(e, index)
         lanes = [self.load_at(p, buffer.dtype, buffer.dtype) for p in self.addresses(buffer, index)]
         return self.gathered(lanes, e.dtype)
 
+    def load_every_second(self, e: BufferLoad, index: Any) -> str:
+        """Two whole vectors, of which every second lane is kept. The last one, which may not exist, is not read."""
+        lanes, text, bits = index.lanes, mem_type(e.dtype), f"<{index.lanes} x i1>"
+        if e.predicate is None:
+            halves = [
+                f"<{', '.join('i1 true' for _ in range(lanes))}>",
+                f"<{', '.join('i1 true' for _ in range(lanes - 1))}, i1 false>",
+            ]
+        else:
+            mask, halves = self.expr(e.predicate), []
+            for half in range(2):
+                picks = [lanes // 2 * half + i // 2 if i % 2 == 0 else lanes for i in range(lanes)]
+                chosen = ", ".join(f"i32 {p}" for p in picks)
+                halves.append(
+                    self.tmp(f"shufflevector {bits} {mask}, {bits} zeroinitializer, <{lanes} x i32> <{chosen}>")
+                )
+        name, align = f"llvm.masked.load.{suffix(e.dtype)}.p0", e.buffer.dtype.element.nbytes
+        self.module.declare(f"declare {text} @{name}(ptr, i32, {bits}, {text})")
+        first = self.address(e.buffer, index.base)
+        second = self.tmp(f"getelementptr {mem_type(e.buffer.dtype)}, ptr {first}, i64 {lanes}")
+        parts = [
+            self.tmp(f"call {text} @{name}(ptr {p}, i32 {align}, {bits} {m}, {text} zeroinitializer)")
+            for p, m in zip((first, second), halves, strict=True)
+        ]
+        picks = ", ".join(f"i32 {2 * i}" for i in range(lanes))
+        return self.tmp(f"shufflevector {text} {parts[0]}, {text} {parts[1]}, <{lanes} x i32> <{picks}>")
+
     def masked_load(self, e: BufferLoad, index: PrimExpr) -> str:
         """The lanes where the predicate holds; no other memory is touched."""
+        if _every_second(index) and not e.dtype.is_bool:
+            return self.load_every_second(e, index)
         text, kind = mem_type(e.dtype), e.dtype
         mask, align = f"{reg_type(e.predicate.dtype)} {self.expr(e.predicate)}", e.buffer.dtype.element.nbytes
         if contiguous(index):
@@ -691,6 +722,16 @@ def _is_tile(body: Stmt) -> bool:
             if count >= _TILE:
                 return True
     return False
+
+
+def _every_second(index: PrimExpr) -> bool:
+    """Whether lanes lie two elements apart."""
+    return (
+        isinstance(index, Ramp)
+        and const_value(index.stride) == 2
+        and index.base.dtype.lanes == 1
+        and index.lanes in (4, 8, 16, 32)
+    )
 
 
 def _streamable(body: Stmt) -> list[Buffer]:

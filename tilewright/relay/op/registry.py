@@ -289,6 +289,11 @@ class RelayOp(Op):
         ):
             return given  # type: ignore[no-any-return]
         given = dict(given.items()) if given is not None else {}
+        unknown = [name for name in given if name not in self.spec]
+        if unknown:
+            raise TypeError(
+                f"{self.name} has no attribute {unknown[0]!r}{near_matches(unknown[0], self.spec)}"
+            )
         out: dict[str, Any] = {}
         for name, kind in self.spec.items():
             if name not in given:
@@ -296,7 +301,7 @@ class RelayOp(Op):
                     raise TypeError(f"{self.name}: attribute {name!r} ({kind.kind}) is missing")
                 out[name] = kind.default
                 continue
-            value = given.pop(name)
+            value = given[name]
             if value is None and kind.default is None:
                 out[name] = None
                 continue
@@ -304,9 +309,6 @@ class RelayOp(Op):
                 out[name] = kind.convert(value)
             except (TypeError, ValueError) as error:
                 raise TypeError(f"{self.name}: attribute {name!r} must be {_a(kind.kind)}: {error}") from None
-        if given:
-            name = next(iter(given))
-            raise TypeError(f"{self.name} has no attribute {name!r}{near_matches(name, self.spec)}")
         return Attrs(out)
 
     def infer(self, types: Sequence[Any], attrs: Any) -> Type:

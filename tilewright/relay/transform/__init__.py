@@ -1,7 +1,9 @@
 """Passes over graph functions, one file each.
 
 A pass is a function `(func, mod, ctx) -> func` made known by `function_pass`, or `(mod, ctx) -> mod` by
-`module_pass`. What it returns need not have types: run `InferType` after, or use `infer_type` inside.
+`module_pass`. What it returns need not have types: run `InferType` after, or use `infer_type` inside. A plain
+function `Function -> Function` gets its factory from `as_function_pass`. Each pass is imported here, so that a
+`PassContext` knows its name.
 """
 
 from __future__ import annotations

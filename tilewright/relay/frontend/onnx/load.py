@@ -1,0 +1,148 @@
+"""A model from a path, bytes or a ModelProto, with every border checked: what comes from outside is not trusted."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ....ir.errors import FrontendError
+
+__all__ = ["array_of", "load_model", "storage_dtype"]
+
+# Element types of ONNX by number, as they are stored here. The small ones are widened: an int4 lies in an int8, a
+# float8 as its byte.
+_STORED = {
+    1: "float32",
+    2: "uint8",
+    3: "int8",
+    4: "uint16",
+    5: "int16",
+    6: "int32",
+    7: "int64",
+    9: "bool",
+    10: "float16",
+    11: "float64",
+    12: "uint32",
+    13: "uint64",
+    16: "bfloat16",
+    17: "uint8",
+    18: "uint8",
+    19: "uint8",
+    20: "uint8",
+    21: "uint8",
+    22: "int8",
+    23: "uint8",
+    24: "uint8",
+    25: "uint8",
+    26: "int8",
+}
+_NAMES = {0: "undefined", 8: "string", 14: "complex64", 15: "complex128"}
+_LIMIT = 1 << 40  # no honest tensor has more elements
+
+
+def storage_dtype(elem: int) -> str:
+    """The element type that a tensor of an ONNX type has here."""
+    found = _STORED.get(elem)
+    if found is None:
+        raise FrontendError(f"tensors of {_NAMES.get(elem, f'element type {elem}')} are not supported")
+    return found
+
+
+def load_model(model: Any) -> tuple[Any, str, Path | None]:
+    """The ModelProto, a name for messages, and the folder that external data must lie in."""
+    import onnx
+
+    if isinstance(model, onnx.ModelProto):
+        return model, model.graph.name or "model", None
+    if isinstance(model, (bytes, bytearray, memoryview)):
+        return _parse(bytes(model), "model"), "model", None
+    if isinstance(model, (str, os.PathLike)):
+        path = Path(model)
+        try:
+            data = path.read_bytes()
+        except OSError as error:
+            raise FrontendError(f"{path}: cannot be read: {error.strerror or error}") from None
+        return _parse(data, str(path)), str(path), path.parent
+    raise FrontendError(f"from_onnx takes a ModelProto, bytes or a path, not {type(model).__name__}")
+
+
+def _parse(data: bytes, name: str) -> Any:
+    import onnx
+    from google.protobuf.message import DecodeError
+
+    made = onnx.ModelProto()
+    try:
+        made.ParseFromString(data)
+    except (DecodeError, RecursionError) as error:
+        raise FrontendError(f"{name}: is no ONNX model, or a damaged one ({len(data)} bytes): {error}") from None
+    if not made.HasField("graph"):
+        raise FrontendError(f"{name}: is no ONNX model: it has no graph ({len(data)} bytes)")
+    return made
+
+
+def array_of(tensor: Any, folder: Path | None) -> np.ndarray[Any, Any]:
+    """The values of a TensorProto in the element type they are stored with here."""
+    from onnx import TensorProto, numpy_helper
+
+    wanted = np.dtype(storage_dtype(tensor.data_type)) if tensor.data_type != 16 else None
+    count = 1
+    for d in tensor.dims:
+        if d < 0:
+            raise FrontendError(f"tensor {tensor.name!r} has a size of {d}")
+        count *= d
+    if count > _LIMIT:
+        raise FrontendError(f"tensor {tensor.name!r} of shape {list(tensor.dims)} has {count} elements")
+    if tensor.data_location == TensorProto.EXTERNAL:
+        made = TensorProto()
+        made.CopyFrom(tensor)
+        made.raw_data = _external(tensor, folder)
+        made.data_location = TensorProto.DEFAULT
+        del made.external_data[:]
+        tensor = made
+    try:
+        found = numpy_helper.to_array(tensor)
+    except (ValueError, TypeError, RuntimeError) as error:
+        raise FrontendError(f"tensor {tensor.name!r} of shape {list(tensor.dims)} is damaged: {error}") from None
+    return stored(found, wanted)
+
+
+def stored(found: np.ndarray[Any, Any], wanted: Any = None) -> np.ndarray[Any, Any]:
+    """An array in the element type that it is stored with here: float8 as bytes, int4 in int8."""
+    name = found.dtype.name
+    if wanted is None or found.dtype == wanted:
+        if name.startswith("float8"):
+            return found.view(np.uint8)
+        if name == "float4_e2m1fn":
+            return found.view(np.uint8)
+        small = {"int4": "int8", "uint4": "uint8", "int2": "int8", "uint2": "uint8"}.get(name)
+        return found if small is None else found.astype(small)
+    if name.startswith(("float8", "float4")):
+        return found.view(np.uint8)
+    return found.astype(wanted)
+
+
+def _external(tensor: Any, folder: Path | None) -> bytes:
+    """The bytes of a tensor that lie in another file, which must be in the model's folder."""
+    facts = {e.key: e.value for e in tensor.external_data}
+    place = facts.get("location", "")
+    if folder is None:
+        raise FrontendError(
+            f"tensor {tensor.name!r} lies in the file {place!r}: import the model by its path, or load its data first"
+        )
+    root = folder.resolve()
+    path = (root / place).resolve()
+    if not place or Path(place).is_absolute() or not path.is_relative_to(root) or path == root:
+        raise FrontendError(f"tensor {tensor.name!r} names {place!r}, which lies outside the model's folder {root}")
+    try:
+        offset, length = int(facts.get("offset", 0)), int(facts.get("length", -1))
+        size = path.stat().st_size
+        if not path.is_file() or offset < 0 or offset > size or (length >= 0 and offset + length > size):
+            raise FrontendError(f"tensor {tensor.name!r}: {place!r} has no bytes {offset} to {offset + length}")
+        with path.open("rb") as file:
+            file.seek(offset)
+            return file.read(length if length >= 0 else size - offset)
+    except (OSError, ValueError) as error:
+        raise FrontendError(f"tensor {tensor.name!r}: its file {place!r} cannot be read: {error}") from None

@@ -1,0 +1,51 @@
+"""DefuseOps: the inverse of FuseOps."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from ...ir.module import IRModule
+from ...ir.transform import ModulePass, Pass, PassContext, PassInfo, register_pass
+from ..binding import bind
+from ..expr import Call, Function
+from ..visitor import ExprMutator
+from .fuse_ops import is_primitive
+from .infer_type import infer_module
+
+__all__ = ["DefuseOps", "defuse_ops"]
+
+
+class _Defuse(ExprMutator):
+    def visit_call(self, call: Call) -> Any:
+        if not is_primitive(call.op):
+            return super().visit_call(call)
+        args = [self.visit(a) for a in call.args]
+        return bind(call.op.body, dict(zip(call.op.params, args, strict=True)))
+
+
+def defuse_ops(func: Function) -> Function:
+    """Put the operators of fused functions back to where the functions are called.
+
+        %f = fn (%p0, Primitive=1) { nn.relu(exp(%p0)) }      ->      nn.relu(exp(%x))
+        %f(%x)
+    """
+    return func.with_body(_Defuse().visit(func.body))
+
+
+_INFO: Final = PassInfo(0, "DefuseOps", ("InferType",))
+
+
+def DefuseOps() -> Pass:
+    """The pass."""
+
+    def work(mod: IRModule, ctx: PassContext) -> IRModule:
+        return infer_module(
+            mod.map_functions(
+                lambda f: defuse_ops(f) if isinstance(f, Function) and not is_primitive(f) else f
+            )
+        )
+
+    return ModulePass(work, _INFO)
+
+
+register_pass("DefuseOps", DefuseOps)

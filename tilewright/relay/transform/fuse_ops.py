@@ -1,0 +1,334 @@
+"""FuseOps: operators that are computed in one loop nest become one function."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any, Final
+
+from ...ir.module import IRModule
+from ...ir.op import Op
+from ...ir.transform import ModulePass, Pass, PassContext, PassInfo, register_pass
+from ..expr import Call, Constant, Expr, Function, Tuple, TupleGetItem, Var
+from ..op.registry import OpPattern, RelayOp
+from ..ty import TensorType, is_dynamic
+from .infer_type import infer_module
+
+__all__ = ["FuseOps", "fuse_ops", "is_primitive"]
+
+_ELEMWISE, _BROADCAST, _INJECTIVE, _REDUCE, _FUSABLE, _TUPLE, _OPAQUE = (
+    int(p)
+    for p in (
+        OpPattern.ELEMWISE,
+        OpPattern.BROADCAST,
+        OpPattern.INJECTIVE,
+        OpPattern.COMM_REDUCE,
+        OpPattern.OUT_ELEMWISE_FUSABLE,
+        OpPattern.TUPLE,
+        OpPattern.OPAQUE,
+    )
+)
+
+
+def is_primitive(expr: Any) -> bool:
+    """Whether an expression is a function that becomes one kernel."""
+    return isinstance(expr, Function) and bool(expr.attrs.get("Primitive"))
+
+
+def fuse_ops(func: Function, level: int = 2, max_depth: int = 256) -> Function:
+    """Cut a function into functions that each become one kernel.
+
+        %0 = nn.conv2d(%x, %w)               %f = fn (%p0, %p1, %p2, Primitive=1) {
+        %1 = add(%0, %b)              ->            nn.relu(add(nn.conv2d(%p0, %p1), %p2)) }
+        nn.relu(%1)                          %f(%x, %w, %b)
+
+    A node joins the node that all its results flow to, with all that is between them, where the categories of the
+    operators allow it: anything elementwise or injective goes on into what is elementwise, injective or a reduction;
+    a convolution takes what is elementwise after it. At level 0 each operator is a function of its own.
+    Needs: types.
+    """
+    graph = _Graph(func)
+    groups = _Groups(graph, max_depth)
+    if level >= 1:
+        groups.join_all()
+    return func.with_body(_Emit(graph, groups).run(func.body))
+
+
+class _Node:
+    """An expression in the graph of who uses whom, with its place in the tree of post-dominators."""
+
+    __slots__ = ("depth", "expr", "index", "outs", "parent", "path", "pattern")
+
+    def __init__(self, expr: Any, index: int, pattern: int) -> None:
+        self.expr, self.index, self.pattern = expr, index, pattern
+        self.outs: list[tuple[_Node, int]] = []  # users, and how they read
+        self.parent: _Node | None = None  # what all paths to the results go through next
+        self.path = _OPAQUE  # the least regular way of reading on those paths
+        self.depth = 0
+
+
+def _order(root: Any) -> list[Any]:
+    """Every expression once, what is below first; kernels that are there already are not entered."""
+    out: list[Any] = []
+    seen: set[Any] = set()
+    stack: list[tuple[Any, bool]] = [(root, False)]
+    while stack:
+        at, ready = stack.pop()
+        if ready:
+            out.append(at)
+            continue
+        if at in seen:
+            continue
+        seen.add(at)
+        stack.append((at, True))
+        if not is_primitive(at):
+            stack.extend((b, False) for b in reversed(at.children()) if isinstance(b, Expr) and b not in seen)
+    return out
+
+
+class _Graph:
+    """The expressions of a function and the tree of their post-dominators."""
+
+    def __init__(self, func: Function) -> None:
+        self.nodes = [_Node(e, i, _pattern(e)) for i, e in enumerate(_order(func.body))]
+        self.at: dict[Any, _Node] = {n.expr: n for n in self.nodes}
+        for n in self.nodes:
+            for child, way in _reads(n):
+                below = self.at.get(child)
+                if below is not None:
+                    below.outs.append((n, way))
+        self.at[func.body].outs.append((self.at[func.body], _OPAQUE))
+        for n in reversed(self.nodes):
+            self._dominate(n)
+
+    def _dominate(self, n: _Node) -> None:
+        """Find the nearest node that everything which uses `n` flows to."""
+        meet: _Node | None = None
+        path = _ELEMWISE
+        for i, (user, way) in enumerate(n.outs):
+            if user is n:  # the result of the function
+                meet, path = None, _OPAQUE
+                break
+            path = max(path, way)
+            if i == 0:
+                meet = user
+                continue
+            meet, extra = _meet(meet, user)
+            path = max(path, extra)
+            if meet is None:
+                break
+        if meet is None:
+            n.parent, n.path, n.depth = None, _OPAQUE, 0
+        else:
+            n.parent, n.path, n.depth = meet, path, meet.depth + 1
+
+
+def _meet(a: _Node | None, b: _Node | None) -> tuple[_Node | None, int]:
+    """The first common node on the ways of two nodes up the tree, and the least regular way of reading on them."""
+    way = _ELEMWISE
+    while a is not b:
+        if a is None or b is None:
+            return None, _OPAQUE
+        if a.depth >= b.depth:
+            way, last = max(way, a.path), a.depth == b.depth
+            a = a.parent
+            if last:
+                way, b = max(way, b.path), b.parent
+        else:
+            way, b = max(way, b.path), b.parent
+    return a, way
+
+
+def _pattern(expr: Any) -> int:
+    if expr.__class__ is Call and isinstance(expr.op, RelayOp):
+        return _OPAQUE if is_dynamic(expr.checked_type) else int(expr.op.pattern)
+    if expr.__class__ is Tuple:
+        tensors = all(isinstance(f._checked_type, TensorType) for f in expr.fields)
+        return _TUPLE if tensors and expr.fields else _OPAQUE
+    if expr.__class__ is TupleGetItem:
+        return _INJECTIVE if isinstance(expr._checked_type, TensorType) else _OPAQUE
+    return _OPAQUE
+
+
+def _reads(n: _Node) -> Iterable[tuple[Any, int]]:
+    """What a node takes its values from, and how it reads each."""
+    expr = n.expr
+    if is_primitive(expr):
+        return
+    if expr.__class__ is Tuple or expr.__class__ is TupleGetItem:
+        for child in expr.children():
+            yield child, min(n.pattern, _INJECTIVE) if n.pattern != _OPAQUE else _OPAQUE
+        return
+    for child in expr.children():
+        way = n.pattern
+        if way == _BROADCAST and child._checked_type == expr._checked_type:
+            way = _ELEMWISE
+        elif way == _BROADCAST and _same_shape(child._checked_type, expr._checked_type):
+            way = _ELEMWISE
+        yield child, way
+
+
+def _same_shape(a: Any, b: Any) -> bool:
+    return isinstance(a, TensorType) and isinstance(b, TensorType) and a.shape == b.shape
+
+
+class _Groups:
+    """Which nodes are computed together: union-find over the nodes, the root of a group is its last node."""
+
+    def __init__(self, graph: _Graph, max_depth: int) -> None:
+        self.nodes, self.max_depth = graph.nodes, max_depth
+        self.up = list(range(len(graph.nodes)))
+        self.pattern = [n.pattern for n in graph.nodes]
+        self.size = [1] * len(graph.nodes)
+        self.anchored = [n.pattern == _FUSABLE for n in graph.nodes]
+
+    def root(self, index: int) -> int:
+        up = self.up
+        while up[index] != index:
+            up[index] = up[up[index]]
+            index = up[index]
+        return index
+
+    def join_all(self) -> None:
+        for phase in (self.join_regular, self.join_injective, self.join_fields):
+            for n in self.nodes:
+                if n.parent is not None and n.pattern != _OPAQUE and n.path != _OPAQUE:
+                    phase(n, self.root(n.index), self.root(n.parent.index))
+
+    def join_regular(self, n: _Node, own: int, to: int) -> None:
+        """What is elementwise, and what a convolution has after it."""
+        assert n.parent is not None
+        if own == to or self.pattern[to] == _TUPLE:
+            return
+        kind = self.pattern[own]
+        if kind == _FUSABLE:
+            if n.path == _ELEMWISE:
+                self.join(n, n.parent, lambda k, last: k <= _BROADCAST)
+        elif kind <= _BROADCAST and (n.path <= _INJECTIVE or n.path == _REDUCE):
+            self.join(n, n.parent, lambda k, last: k <= (_FUSABLE if last else _INJECTIVE))
+
+    def join_injective(self, n: _Node, own: int, to: int) -> None:
+        """What moves elements, into what is regular after it; tuples into what takes them."""
+        assert n.parent is not None
+        if own == to or self.pattern[to] == _TUPLE:
+            return
+        if self.pattern[own] in (_INJECTIVE, _TUPLE) and n.path <= _INJECTIVE:
+            self.join(n, n.parent, lambda k, last: k <= _INJECTIVE or (k == _TUPLE and not last))
+
+    def join_fields(self, n: _Node, own: int, to: int) -> None:
+        """Fields of a tuple that was joined to an operator which takes it."""
+        assert n.parent is not None
+        if own == to or self.pattern[own] > _INJECTIVE or n.path > _INJECTIVE:
+            return
+        if n.parent.pattern == _TUPLE and self.pattern[to] <= _INJECTIVE:
+            self.join(n, n.parent, lambda k, last: k <= _INJECTIVE)
+
+    def join(self, source: _Node, sink: _Node, allows: Callable[[int, bool], bool]) -> None:
+        """Join `source`, and all that is between it and `sink`, to the group of `sink` if each may."""
+        between: dict[int, _Node] = {}
+        roots: dict[int, int] = {}
+        stack = [source]
+        goal = self.root(sink.index)
+        room = self.max_depth - self.size[goal]
+        while stack:
+            at = stack.pop()
+            if at.index in between:
+                continue
+            own = self.root(at.index)
+            if own != goal and own not in roots:
+                roots[own] = self.size[own]
+                room -= self.size[own]
+                if room < 0:
+                    return
+            if at is not source and own != goal and not allows(self.pattern[own], False):
+                return
+            between[at.index] = at
+            stack.extend(user for user, _ in at.outs if user is not sink)
+        if not allows(self.pattern[goal], True):
+            return
+        for own in roots:
+            self.merge(own, goal)
+
+    def merge(self, child: int, parent: int) -> None:
+        self.up[child] = parent
+        self.size[parent] += self.size[child]
+        if self.anchored[child]:
+            self.anchored[parent] = True
+            self.pattern[parent] = max(self.pattern[parent], self.pattern[child])
+
+
+class _Emit:
+    """Writes the function anew, with one call for each group."""
+
+    def __init__(self, graph: _Graph, groups: _Groups) -> None:
+        self.graph, self.groups = graph, groups
+        self.members: dict[int, list[_Node]] = {}
+        for n in graph.nodes:
+            self.members.setdefault(groups.root(n.index), []).append(n)
+        self.new: dict[Any, Any] = {}
+
+    def run(self, body: Any) -> Any:
+        for n in self.graph.nodes:
+            group = self.members[self.groups.root(n.index)]
+            is_root = self.groups.root(n.index) == n.index
+            if _has_operator(group):
+                if is_root:
+                    self.new[n.expr] = self.call(group, n.expr)
+                elif n.expr.__class__ is TupleGetItem:  # may be an argument of its group: see `call`
+                    self.new[n.expr] = self.plain(n.expr)
+            else:
+                self.new[n.expr] = self.plain(n.expr)
+        return self.new[body]
+
+    def plain(self, expr: Any) -> Any:
+        if is_primitive(expr):
+            return expr
+        return expr.map_children(lambda c: self.new.get(c, c))
+
+    def call(self, group: list[_Node], root: Any) -> Call:
+        """The call of the function that computes a group; what comes from outside is its arguments."""
+        inner: dict[Any, Any] = {}
+        params: dict[Any, Var] = {}
+        inside = {n.expr for n in group}
+
+        def take(child: Any) -> Any:
+            if child in inner:
+                return inner[child]
+            if child.__class__ is Constant and child.is_scalar or isinstance(child, Op):
+                return child
+            if child not in params:
+                params[child] = Var(f"p{len(params)}", child.checked_type)
+            return params[child]
+
+        for n in group:
+            if n.expr.__class__ is TupleGetItem and n.expr.tuple_value not in inside:
+                continue  # the element alone is the argument
+            inner[n.expr] = n.expr.map_children(take)
+        args = [self.new.get(a, a) for a in params]
+        fn = Function(list(params.values()), inner[root], root.checked_type, None, {"Primitive": 1})
+        return Call(fn, args, span=root.span)
+
+
+def _has_operator(group: list[_Node]) -> bool:
+    """Whether a group computes anything: a tuple or an element of one alone does not."""
+    return any(n.expr.__class__ is Call and isinstance(n.expr.op, RelayOp) for n in group)
+
+
+_INFO: Final = PassInfo(0, "FuseOps", ("InferType",))
+
+
+def FuseOps(fuse_opt_level: int = -1) -> Pass:
+    """The pass; `fuse_opt_level` 0 fuses nothing, and -1 means the level of the context."""
+
+    def work(mod: IRModule, ctx: PassContext) -> IRModule:
+        level = ctx.opt_level if fuse_opt_level < 0 else fuse_opt_level
+        depth = int(ctx.option("relay.FuseOps.max_depth"))
+        return infer_module(
+            mod.map_functions(
+                lambda f: fuse_ops(f, level, depth) if isinstance(f, Function) and not is_primitive(f) else f
+            )
+        )
+
+    return ModulePass(work, _INFO)
+
+
+register_pass("FuseOps", FuseOps)

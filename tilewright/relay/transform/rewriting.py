@@ -1,0 +1,187 @@
+"""What passes share: types of expressions just made, rules by operator, and the frame around a pass."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from ...ir.module import GlobalVar, IRModule
+from ...ir.op import CallEffectKind, Op
+from ...ir.transform import ModulePass, Pass, PassContext, PassInfo, register_pass, snake
+from ..expr import Call, Constant, Expr, Function, Let, Tuple, TupleGetItem, Var, const, set_checked_type
+from ..op.registry import RelayOp, get
+from ..ty import FuncType, TensorType, TupleType, Type
+from ..visitor import ExprMutator, flow_inputs
+from .infer_type import infer_module, infer_type
+
+__all__ = [
+    "CallRewriter",
+    "Mutator",
+    "call",
+    "is_kept_whole",
+    "is_pure_op",
+    "name_of",
+    "ndim_of",
+    "scalar_like",
+    "shape_of",
+    "static_shape",
+    "tensor_type",
+    "type_of",
+    "typed_pass",
+]
+
+
+# ---------------------------------------------------------------------------- questions
+def name_of(expr: Any) -> str:
+    """The name of the operator that a call applies; "" for anything else."""
+    return expr.op.name if expr.__class__ is Call and isinstance(expr.op, Op) else ""
+
+
+def is_pure_op(op: Any) -> bool:
+    """Whether a call of the operator may be left out, doubled or done at compile time."""
+    return isinstance(op, RelayOp) and op.effect <= CallEffectKind.Pure
+
+
+def is_kept_whole(fn: Function) -> bool:
+    """Whether a function is a unit that passes leave alone: a fused group, or one for another compiler."""
+    return bool(fn.attrs.get("Primitive")) or "Compiler" in fn.attrs or "Composite" in fn.attrs
+
+
+def type_of(expr: Any) -> Any:
+    """The type of an expression whose parts have types, or were just made from such: no walk beyond these."""
+    known = expr._checked_type if isinstance(expr, Expr) else expr.checked_type
+    if known is not None:
+        return known
+    stack = [expr]
+    while stack:
+        at = stack[-1]
+        if at._checked_type is not None:
+            stack.pop()
+            continue
+        waiting = [b for b in flow_inputs(at) if isinstance(b, Expr) and b._checked_type is None]
+        if waiting:
+            stack.extend(waiting)
+            continue
+        set_checked_type(at, _type_now(at))
+        stack.pop()
+    return expr._checked_type
+
+
+def _type_now(at: Any) -> Type:
+    if at.__class__ is Call and isinstance(at.op, RelayOp):
+        return at.op.infer([a.checked_type for a in at.args], at.attrs)
+    if at.__class__ is Tuple:
+        return TupleType(tuple(f.checked_type for f in at.fields))
+    if at.__class__ is TupleGetItem:
+        return at.tuple_value.checked_type.fields[at.index]  # type: ignore[no-any-return]
+    if at.__class__ is Call and isinstance(at.op, (GlobalVar, Var)) and isinstance(at.op.checked_type, FuncType):
+        return at.op.checked_type.ret_type
+    return infer_type(at).checked_type  # type: ignore[no-any-return]
+
+
+def tensor_type(expr: Any) -> TensorType | None:
+    """The type of an expression if it is a tensor."""
+    found = type_of(expr)
+    return found if isinstance(found, TensorType) else None
+
+
+def shape_of(expr: Any) -> tuple[Any, ...]:
+    """The sizes of a tensor, known or not."""
+    return type_of(expr).shape  # type: ignore[no-any-return]
+
+
+def ndim_of(expr: Any) -> int:
+    return len(type_of(expr).shape)
+
+
+def static_shape(expr: Any) -> tuple[int, ...] | None:
+    """The sizes of a tensor if all of them are known."""
+    found = tensor_type(expr)
+    if found is None or any(d.__class__ is not int for d in found.shape):
+        return None
+    return found.shape
+
+
+def scalar_like(value: float, beside: Any) -> Constant:
+    """A number of the element type of another expression."""
+    return const(value, str(type_of(beside).dtype))
+
+
+def call(name: str, *args: Any, **attrs: Any) -> Call:
+    """A call of the operator of that name."""
+    return get(name)(*args, **attrs)
+
+
+# ---------------------------------------------------------------------------- walks
+class Mutator(ExprMutator):
+    """A rewriting that leaves fused groups and functions for other compilers alone."""
+
+    def visit_function(self, fn: Function) -> Any:
+        return fn if is_kept_whole(fn) else super().visit_function(fn)
+
+
+Rule = Callable[[Call], Any]
+
+
+class CallRewriter(Mutator):
+    """A rewriting by rules, one for each operator: `rule(call over new operands)` is what stands for it, or None."""
+
+    def __init__(self, rules: Mapping[str, Rule]) -> None:
+        super().__init__()
+        self.rules = rules
+
+    def visit_call(self, call: Call) -> Any:
+        new = super().visit_call(call)
+        rule = self.rules.get(name_of(new))
+        made = None if rule is None else rule(new)
+        return new if made is None else made
+
+
+# ---------------------------------------------------------------------------- passes
+def typed_pass(
+    function: Callable[..., Function],
+    *,
+    name: str,
+    opt_level: int = 0,
+    required: Iterable[str] = (),
+    whole_module: bool = False,
+) -> Callable[..., Pass]:
+    """The public factory of a pass `Function -> Function` that sees types and whose result has them.
+
+    Arguments of the factory go to the function after the first. With `whole_module` it is
+    `IRModule -> IRModule`.
+    """
+    info = PassInfo(opt_level, name, tuple(required))
+
+    def factory(*args: Any, **kwargs: Any) -> Pass:
+        def one(func: Any) -> Any:
+            if not isinstance(func, Function) or is_kept_whole(func):
+                return func
+            return function(func, *args, **kwargs)
+
+        def work(mod: IRModule, ctx: PassContext) -> IRModule:
+            typed = infer_module(mod)
+            if whole_module:
+                made: Any = function(typed, *args, **kwargs)  # type: ignore[arg-type]
+            else:
+                made = typed.map_functions(one)
+            return infer_module(made)
+
+        made = ModulePass(work, info)
+        made.dump_name = snake(name)
+        return made
+
+    factory.__name__ = factory.__qualname__ = name.rsplit(".", 1)[-1]
+    factory.__doc__, factory.__module__ = function.__doc__, function.__module__
+    factory.__wrapped__ = function  # type: ignore[attr-defined]
+    register_pass(name, factory)
+    return factory
+
+
+def let_chain(let: Any) -> tuple[list[Let], Any]:
+    """The lets that follow one another, and the expression under the last."""
+    chain: list[Let] = []
+    while isinstance(let, Let):
+        chain.append(let)
+        let = let.body
+    return chain, let

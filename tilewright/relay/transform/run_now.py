@@ -1,0 +1,46 @@
+"""Calls of operators run at compile time: each is compiled as a kernel of its own, once for each kind of call."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any, Final
+
+from ...runtime.ndarray import NDArray, array, empty
+from ..op.registry import RelayOp
+from ..ty import TensorType, Type, is_dynamic, tensor_fields
+
+__all__ = ["can_run", "run_call"]
+
+_kernels: Final[dict[Any, Any]] = {}
+_lock: Final = threading.Lock()
+
+
+def can_run(op: Any, result: Type) -> bool:
+    """Whether a call of the operator with that result can be compiled on its own and run now."""
+    return isinstance(op, RelayOp) and op.compute is not None and not is_dynamic(result)
+
+
+def run_call(op: RelayOp, attrs: Any, types: list[Type], args: list[Any], result: Type) -> list[NDArray]:
+    """The tensors that a call gives for arrays, tuples laid out flat on both sides."""
+    ins = [t for kind in types for t in tensor_fields(kind)]
+    outs = tensor_fields(result)
+    key = (op, attrs, tuple(types), result)
+    with _lock:
+        kernel = _kernels.get(key)
+        if kernel is None:
+            kernel = _kernels[key] = _compile(op, attrs, ins, result)
+    given = [a if isinstance(a, NDArray) else array(a) for a in args]
+    made = [empty(t.shape, str(t.dtype)) for t in outs]
+    kernel(*given, *made)
+    return made
+
+
+def _compile(op: RelayOp, attrs: Any, ins: list[TensorType], result: Type) -> Any:
+    from ... import te, topi
+    from ...driver.build import build
+
+    assert op.compute is not None
+    holders = [te.placeholder(t.shape, name=f"p{i}", dtype=str(t.dtype)) for i, t in enumerate(ins)]
+    made = list(op.compute(attrs, list(holders), result))
+    made = [topi.identity(t) if any(t is h for h in holders) else t for t in made]
+    return build(te.create_prim_func([*holders, *made]), target="llvm")

@@ -1,0 +1,102 @@
+"""SimplifyInference: what only training needs goes, and normalisations become arithmetic that fuses."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..expr import Call, Expr, Function, Tuple
+from .canonicalize_ops import along_axis
+from .rewriting import CallRewriter, call, ndim_of, scalar_like, static_shape, typed_pass
+
+__all__ = ["SimplifyInference", "simplify_inference"]
+
+
+def simplify_inference(func: Function) -> Function:
+    """Write normalisations as arithmetic and leave dropout out.
+
+        nn.batch_norm(%x, %gamma, %beta, %mean, %var).0
+            ->   %s = gamma / sqrt(var + eps);  add(multiply(%x, %s), beta - mean * %s)
+        nn.dropout(%x).0    ->   %x
+        nn.layer_norm, nn.instance_norm, nn.group_norm   ->   (x - mean) / sqrt(variance + eps) * gamma + beta
+        nn.l2_normalize     ->   x / sqrt(max(sum(x * x), eps))
+    """
+    return CallRewriter(_RULES).visit(func)  # type: ignore[no-any-return]
+
+
+def _batch_norm(at: Call) -> Expr | None:
+    data, gamma, beta, mean, var = at.args
+    if at.attrs.get("training", False):
+        return None
+    ndim, axis = ndim_of(data), at.attrs.axis
+    one = scalar_like(1.0, var)
+    scale = call("divide", one, call("sqrt", call("add", var, scalar_like(at.attrs.epsilon, var))))
+    if at.attrs.scale:
+        scale = call("multiply", scale, gamma)
+    shift = call("multiply", call("negative", mean), scale)
+    if at.attrs.center:
+        shift = call("add", shift, beta)
+    made = call("multiply", data, along_axis(scale, axis, ndim))
+    return Tuple([call("add", made, along_axis(shift, axis, ndim)), mean, var])
+
+
+def _dropout(at: Call) -> Expr:
+    return Tuple([at.args[0], call("ones_like", at.args[0])])
+
+
+def _normalised(data: Any, axes: tuple[int, ...], epsilon: float) -> Expr:
+    """(x - mean) / sqrt(variance + eps) over some dimensions."""
+    mean = call("mean", data, axis=axes, keepdims=True)
+    spread = call("variance", data, mean, axis=axes, keepdims=True)
+    below = call("sqrt", call("add", spread, scalar_like(epsilon, data)))
+    return call("divide", call("subtract", data, mean), below)
+
+
+def _scaled(made: Expr, at: Call, axis: int, ndim: int) -> Expr:
+    if at.attrs.scale:
+        made = call("multiply", made, along_axis(at.args[1], axis, ndim))
+    if at.attrs.center:
+        made = call("add", made, along_axis(at.args[2], axis, ndim))
+    return made
+
+
+def _layer_norm(at: Call) -> Expr:
+    ndim = ndim_of(at.args[0])
+    axis = at.attrs.axis % ndim
+    return _scaled(_normalised(at.args[0], (axis,), at.attrs.epsilon), at, axis, ndim)
+
+
+def _instance_norm(at: Call) -> Expr:
+    ndim = ndim_of(at.args[0])
+    axis = at.attrs.axis % ndim
+    axes = tuple(d for d in range(1, ndim) if d != axis)
+    return _scaled(_normalised(at.args[0], axes, at.attrs.epsilon), at, axis, ndim)
+
+
+def _group_norm(at: Call) -> Expr | None:
+    shape = static_shape(at.args[0])
+    if shape is None:
+        return None
+    ndim, axis, groups = len(shape), at.attrs.axis % len(shape), at.attrs.num_groups
+    parted = (*shape[:axis], groups, shape[axis] // groups, *shape[axis + 1 :])
+    data = call("reshape", at.args[0], newshape=parted)
+    axes = tuple(d for d in range(1, ndim + 1) if d != axis)
+    made = call("reshape", _normalised(data, axes, at.attrs.epsilon), newshape=shape)
+    return _scaled(made, at, axis, ndim)
+
+
+def _l2_normalize(at: Call) -> Expr:
+    data = at.args[0]
+    total = call("sum", call("multiply", data, data), axis=at.attrs.axis, keepdims=True)
+    return call("divide", data, call("sqrt", call("maximum", total, scalar_like(at.attrs.eps, data))))
+
+
+_RULES = {
+    "nn.batch_norm": _batch_norm,
+    "nn.dropout": _dropout,
+    "nn.layer_norm": _layer_norm,
+    "nn.instance_norm": _instance_norm,
+    "nn.group_norm": _group_norm,
+    "nn.l2_normalize": _l2_normalize,
+}
+
+SimplifyInference = typed_pass(simplify_inference, name="SimplifyInference", opt_level=0)
