@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tilewright import relay, te
-from tilewright.ir import GlobalVar, IRModule, assert_structural_equal
+from tilewright.ir import GlobalVar, IRModule, assert_structural_equal, load_json, save_json
 from tilewright.relay.parser import ParseError
 from tilewright.relay.testing import run_infer_type
 
@@ -135,6 +135,17 @@ def test_functions_of_a_module_and_attributes() -> None:
     mod["main"] = relay.Function([y], f(y))
     round_trip(mod)
     assert relay.parse(mod.astext())["f"].attrs == attrs
+
+
+def test_json_keeps_programs() -> None:
+    f = GlobalVar("f")
+    x, y = relay.var("x", shape=(2,)), relay.var("y", shape=(2,))
+    mod = IRModule({f: relay.Function([x], x + relay.const([1.0, 2.0]))}, attrs={"level": 3})
+    mod["main"] = relay.Function([y], f(y))
+    again = load_json(save_json(mod))
+    assert_structural_equal(again, mod)
+    assert again["main"].body.op is again.get_global_var("f")
+    assert_structural_equal(load_json(save_json(relay.exp(y))), relay.exp(y), map_free_vars=True)
 
 
 def test_the_classic_grammar() -> None:

@@ -25,6 +25,10 @@ class GraphNode(Node):
         """The function that has this expression as its body."""
         raise NotImplementedError
 
+    def astext(self) -> str:
+        """The text form, arrays included."""
+        raise NotImplementedError
+
     def module_text(self, mod: IRModule, show_meta_data: bool = False, annotate: Any = None) -> str:
         """The text of a module that holds functions of this kind."""
         raise NotImplementedError

@@ -5,18 +5,18 @@ from __future__ import annotations
 import base64
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from . import buffer, expr, function, stmt, types
 from .deep import deep_programs
 from .dtype import DataType
 from .errors import TVMError
-from .module import GlobalVar, IRModule
+from .module import GlobalVar, GraphNode, IRModule
 from .node import Node
 from .op import Op
 
-__all__ = ["load_json", "node_classes", "save_json"]
+__all__ = ["load_json", "node_classes", "register_graph_reader", "save_json"]
 
 FORMAT = "tilewright-ir-1"
 _CLASSES: dict[str, Any] = {
@@ -26,6 +26,14 @@ _CLASSES: dict[str, Any] = {
     if isinstance(value, type) and issubclass(value, Node) and value._fields
 }
 _TYPES = {name: getattr(types, name) for name in ("PrimType", "PointerType", "TupleType", "FuncType")}
+
+
+_graph_readers: list[Callable[[str, dict[str, GlobalVar]], Any]] = []
+
+
+def register_graph_reader(read: Callable[[str, dict[str, GlobalVar]], Any]) -> None:
+    """Give the reader of graph expressions, which are kept in their text form."""
+    _graph_readers.append(read)
 
 
 def node_classes() -> dict[str, Any]:
@@ -73,6 +81,8 @@ class _Writer:
             return int(v)
         if isinstance(v, float):
             return v if math.isfinite(v) else {"float": str(v)}
+        if isinstance(v, GraphNode):
+            return {"graph": v.astext()}
         if isinstance(v, Node):
             return {"node": self.node(v)}
         if isinstance(v, (tuple, list)):
@@ -109,6 +119,10 @@ class _Writer:
 class _Reader:
     def __init__(self) -> None:
         self.nodes: list[Any] = []
+        self.globals: dict[str, GlobalVar] = {}  # calls name functions by the GlobalVar that the module has
+
+    def global_var(self, name: str) -> GlobalVar:
+        return self.globals.setdefault(name, GlobalVar(name))
 
     def node(self, record: list[Any]) -> Any:
         name, *fields = record
@@ -134,7 +148,11 @@ class _Reader:
         if "op" in v:
             return Op.get(v["op"])
         if "global" in v:
-            return GlobalVar(v["global"])
+            return self.global_var(v["global"])
+        if "graph" in v:
+            if not _graph_readers:
+                raise ValueError("it holds graph expressions: import tilewright.relay before it is read")
+            return _graph_readers[-1](v["graph"], self.globals)
         if "float" in v:
             return float(v["float"])
         if "array" in v:
@@ -143,9 +161,8 @@ class _Reader:
             raw = np.frombuffer(base64.b64decode(v["array"]), dtype=v["dtype"])
             return raw.reshape(v["shape"]).copy()
         if "module" in v:
-            return IRModule(
-                {name: self.value(f) for name, f in v["module"].items()}, attrs=self.value(v["attrs"])
-            )
+            functions = {self.global_var(name): self.value(f) for name, f in v["module"].items()}
+            return IRModule(functions, attrs=self.value(v["attrs"]))
         if "dtype" in v:
             return DataType(v["dtype"])
         raise ValueError(f"{v!r} is nothing known")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from .._later import announce
 from ..ir.errors import TVMError
 from ..ir.module import IRModule
 from ..ir.op import Op
@@ -219,3 +220,12 @@ def _escaping(expr: Any) -> set[Var]:
                     made = made | more if made else more
             free[at] = made
     return set(free[expr])
+
+
+_later: Any = announce(
+    __name__, "this analysis of graphs is not there yet; post_order_visit shows all expressions"
+)
+
+
+def __getattr__(name: str) -> Any:
+    return _later(name)

@@ -19,6 +19,7 @@ from ..ir.errors import ScriptError, TVMError, near_matches
 from ..ir.expr import SizeVar
 from ..ir.module import GlobalVar, IRModule
 from ..ir.op import graph_operators
+from ..ir.serialize import register_graph_reader
 from ..ir.span import Span
 from .expr import Call, Constant, Function, If, Let, Tuple, TupleGetItem, Var, const
 from .ty import Any as AnySize
@@ -87,6 +88,16 @@ def fromtext(data: str, source_name: str | None = None) -> Any:
     if reader.peek().text == "def":
         return reader.guarded(lambda: reader.module(None))
     return reader.guarded(reader.whole_expr)
+
+
+def _from_json(text: str, globals_: dict[str, GlobalVar]) -> Any:
+    """An expression that was kept as text among JSON; its global names are those of the module around it."""
+    reader = _Reader(text, "json", None)
+    reader.globals = globals_
+    return reader.guarded(reader.whole_expr)
+
+
+register_graph_reader(_from_json)
 
 
 class _Reader:

@@ -287,9 +287,8 @@ class _Function:
                 continue
             if self.ends_rows(rv):
                 continue
-            if len(self.sch.get_consumers(rv)) != 1 or (
-                packed is not None and p.write.buffer is packed.buffer
-            ):  # type: ignore[union-attr]
+            copied = packed is not None and p.write is not None and p.write.buffer is packed.buffer
+            if copied or len(self.sch.get_consumers(rv)) != 1:
                 continue
             out.append(rv)
         return out

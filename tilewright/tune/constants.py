@@ -7,12 +7,11 @@ from typing import Any
 
 from ..ir.buffer import Buffer
 from ..ir.errors import BuildError
-from ..ir.expr import IntImm, Var
+from ..ir.expr import BufferLoad, IntImm, Var
 from ..ir.function import PrimFunc
 from ..ir.functor import pre_order
 from ..ir.module import IRModule
-from ..ir.stmt import Block, BlockRealize, BufferStore, Stmt, seq, stmt_list
-from ..ir.expr import BufferLoad
+from ..ir.stmt import BlockRealize, BufferStore, Stmt, seq, stmt_list
 
 __all__ = ["bind_constants", "split_constants"]
 

@@ -49,12 +49,9 @@ def _rows_of(last: Facts, group: list[Facts]) -> tuple[list[Axis], list[Axis]]:
         return last.spatial, last.reduce
     made = {f.write.buffer for f in group if f.write is not None}
     own = {a.var for a in last.spatial}
-    used: set[Var] = set()
-    for r in last.reads:
-        names: set[Var] = set().union(*[vars_used(i) for i in r.indices]) & own if r.indices else set()
-        if r.buffer in made and names != own:
-            used |= names  # one value for a whole row
-    if not used and any(r.buffer in made for r in last.reads):
+    named = [{v for i in r.indices for v in vars_used(i)} & own for r in last.reads if r.buffer in made]
+    used: set[Var] = set().union(*[names for names in named if names != own])  # one value for a whole row
+    if all(names == own for names in named):
         used = own  # it has one value for each row itself
     return [a for a in last.spatial if a.var in used], [a for a in last.spatial if a.var not in used]
 
@@ -257,7 +254,8 @@ def _row_by_row(
     else:
         around, along = [loops[a.var] for a in rows], [loops[a.var] for a in columns]
         sch.reorder(*around, *along)
-    row = _fused(sch, around) if around else sch.add_unit_loop([*sch.get_loops(last.rv), last.rv][0])
+    first = sch.get_loops(last.rv)[:1]
+    row = _fused(sch, around) if around else sch.add_unit_loop(first[0] if first else last.rv)
     for f in reversed(group):
         if f is not last:
             sch.compute_at(f.rv, row, preserve_unit_loops=False)
@@ -271,23 +269,7 @@ def _row_by_row(
         sch.parallel(row)
     if past_caches(last, machine):
         sch.annotate(row, "pragma_nontemporal", 1)
-        _fetch_next_row(sch, last, group, columns, lanes)
     return {"rows": [a.var.name for a in rows], "lanes": lanes, "parallel": parallel}
-
-
-def _fetch_next_row(sch: Schedule, last: Facts, group: list[Facts], columns: list[Axis], lanes: int) -> None:
-    """While a row is written, the next one is asked for: reading and writing memory then overlap."""
-    made = {f.write.buffer for f in group if f.write is not None}
-    outside = [r for f in group for r in f.reads if r.buffer not in made and len(r.strides) == len(f.axes)]
-    loops = sch.get_loops(last.rv)
-    size = 1
-    for a in columns:
-        size *= a.extent
-    if len(columns) != 1 or len(loops) < 3 or not outside or not columns[0].known:
-        return
-    mine = {r.buffer for r in last.reads}
-    for name in dict.fromkeys(r.buffer.name for r in outside if r.buffer in mine):
-        sch.annotate(loops[1], f"prefetch_past_{name}", -(-size // lanes))
 
 
 def _vectorize_inner(sch: Schedule, rv: BlockRV, skip: int, lanes: int) -> None:

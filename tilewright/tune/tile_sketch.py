@@ -138,8 +138,11 @@ def _finish_pack(sch: Schedule, best: Best, pack: BlockRV) -> None:
 
 
 def _place_of(read: Access, best: Best) -> int:
-    """Which dimension of what is read the vector axis goes along."""
-    return next(i for i, e in enumerate(read.indices) if e is best.space.vector.var)
+    """Which dimension of what is read or written the vector axis goes along."""
+    for i, e in enumerate(read.indices):
+        if e is best.space.vector.var:
+            return i
+    raise ScheduleError(f"the vectors lie along no dimension of {read.buffer.name}")
 
 
 def _split_rows(sch: Schedule, best: Best, loops: dict[Var, LoopRV]) -> tuple[dict[Var, LoopRV], list[LoopRV]]:
@@ -208,7 +211,7 @@ def _turn(sch: Schedule, facts: Facts, best: Best, tail: BlockRV) -> BlockRV:
         i for i, r in enumerate(sch.realize(tail).block.reads) if r.buffer is block.writes[0].buffer
     )
     turned = sch.cache_read(tail, index, "local")
-    place = next(i for i, e in enumerate(write.indices) if e is best.space.vector.var)
+    place = _place_of(write, best)
 
     def last(*axes: Any) -> list[Any]:
         return [a for i, a in enumerate(axes) if i != place] + [axes[place]]
@@ -222,7 +225,7 @@ def _finish_turn(sch: Schedule, facts: Facts, best: Best, turned: BlockRV, skip:
     write, lanes = facts.write, best.space.lanes
     assert write is not None
     loops = sch.get_loops(turned)[skip:]
-    place = next(i for i, e in enumerate(write.indices) if e is best.space.vector.var)
+    place = _place_of(write, best)
     vector, line = loops[place], loops[-1]
     others = [x for i, x in enumerate(loops) if i not in (place, len(loops) - 1)]
     outer: list[LoopRV] = []

@@ -63,7 +63,7 @@ class Best:
     index: int
     cycles: float
     candidates: int
-    figures: dict[str, float | int | str] = field(default_factory=dict)
+    figures: dict[str, float] = field(default_factory=dict)
 
     @property
     def tile(self) -> list[int]:
@@ -103,6 +103,8 @@ def tile_spaces(facts: Facts, machine: CpuMachine, constants: frozenset[Buffer])
     widest = max(r.buffer.dtype.element.bits for r in (*facts.reads, facts.write))
     lanes = machine.lanes(max(widest, 8))
     for axis in facts.axes:
+        if axis.extent == 1:
+            continue
         width = lanes
         while width > 2 and width // 2 >= axis.extent:
             width //= 2
@@ -114,7 +116,7 @@ def tile_spaces(facts: Facts, machine: CpuMachine, constants: frozenset[Buffer])
         if axis.reduce:
             if far or not moving or axis.extent < width:
                 continue
-            spaces = [(None, False)]
+            spaces: list[tuple[Access | None, bool]] = [(None, False)]
             transposes = False
         else:
             across = facts.write.stride(axis)

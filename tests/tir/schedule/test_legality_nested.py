@@ -338,6 +338,15 @@ def test_a_remainder_is_a_digit_of_a_sum():
         assert one.verify()
 
 
+def test_what_the_predicate_leaves_one_value_of_is_known():
+    """Of the fused loop only the even iterations run, and `i // 2` tells these apart."""
+    sch = tir.Schedule(computed((2,), ((2,), doubled)))
+    outer, inner = sch.split(sch.get_loops("B")[0], [2, None])
+    first, second = sch.split(inner, [2, None])
+    sch.parallel(sch.fuse(outer, first))
+    keeps(sch)
+
+
 def test_parts_that_overlap_are_not_told_apart(expect, refused):
     @T.prim_func
     def over(a: T.handle, b: T.handle):

@@ -14,7 +14,7 @@ from ...ir.functor import pre_order, undefined_vars
 from ...ir.module import GlobalVar
 from ...ir.op import Op
 from ...ir.ops import sub
-from ...ir.stmt import BufferStore, ForKind, Stmt
+from ...ir.stmt import BufferStore, ForKind, LetStmt, Stmt
 from .half import from_float, to_float
 from .intrinsics import INTRINSICS
 from .lanes import contiguous, private
@@ -508,7 +508,10 @@ class FunctionEmitter:
     def call(self, e: Call) -> str:
         if isinstance(e.op, GlobalVar):
             args = ", ".join(f"{reg_type(a.dtype)} {self.expr(a)}" for a in e.args)
-            code = self.tmp(f"call i32 @{self.module.symbol(e.op.name_hint)}({args})")
+            symbol = self.module.symbol(e.op.name_hint)
+            if e.op.name_hint not in self.module.symbols:  # compiled on its own, and linked later
+                self.module.declare_extern(symbol, "i32", [reg_type(a.dtype) for a in e.args])
+            code = self.tmp(f"call i32 @{symbol}({args})")
             self.propagate(code)
             return code
         assert isinstance(e.op, Op)
@@ -738,19 +741,24 @@ def _streamable(body: Stmt) -> list[Buffer]:
     """The buffers that are stored in whole, aligned vectors and never read, if their memory is aligned."""
     stores = [m for m in pre_order(body) if isinstance(m, BufferStore)]
     read = {m.buffer.data for m in pre_order(body) if isinstance(m, BufferLoad)}
-    ana, out = Analyzer(), []
+    ana = Analyzer()
+    for m in pre_order(body):
+        if isinstance(m, LetStmt) and m.value.dtype.is_int and m.value.dtype.lanes == 1:
+            ana.bind(m.var, m.value, override=True)
+    out = []
     for b in dict.fromkeys(s.buffer for s in stores):
-        own = [s for s in stores if s.buffer.data is b.data]
-        vectors = [s for s in own if s.value.dtype.lanes > 1 and s.predicate is None]
-        aligned = all(
-            contiguous(s.indices[0])
-            and ana.modular_set(s.indices[0].base).coeff % s.value.dtype.lanes == 0
-            and ana.modular_set(s.indices[0].base).base % s.value.dtype.lanes == 0
-            for s in vectors
-        )
-        if b.data not in read and vectors and aligned and b.scope_name == "global":
+        vectors = [s for s in stores if s.buffer.data is b.data and s.value.dtype.lanes > 1 and s.predicate is None]
+        if b.data in read or not vectors or b.scope_name != "global":
+            continue
+        if all(contiguous(s.indices[0]) and _whole_lines(ana, s.indices[0]) for s in vectors):
             out.append(b)
     return out
+
+
+def _whole_lines(ana: Analyzer, index: Any) -> bool:
+    """Whether a vector starts at a multiple of its lanes."""
+    known = ana.modular_set(ana.simplify(index.base))
+    return bool(known.coeff % index.lanes == 0 and known.base % index.lanes == 0)
 
 
 def _is_index(e: PrimExpr) -> bool:

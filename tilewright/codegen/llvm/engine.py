@@ -7,6 +7,7 @@ import re
 import sys
 import tempfile
 import threading
+from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -156,12 +157,18 @@ class JitLibrary:
     """Object code linked into this process. Keeps the code alive as long as it lives."""
 
     def __init__(
-        self, code: bytes, *, exports: tuple[str, ...], imports: dict[str, int] | None = None
+        self,
+        code: bytes | Sequence[bytes],
+        *,
+        exports: tuple[str, ...],
+        imports: dict[str, int] | None = None,
     ) -> None:
         llvm = _llvm()
         self.symbols = frozenset(exports)
         with _lock:
-            builder = llvm.JITLibraryBuilder().add_object_img(code).add_current_process()
+            builder = llvm.JITLibraryBuilder().add_current_process()
+            for one in [code] if isinstance(code, bytes) else code:
+                builder.add_object_img(one)
             for name, address in (imports or {}).items():
                 builder.import_symbol(name, address)
             for name in exports:

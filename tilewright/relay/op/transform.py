@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ... import topi
+from ... import te, topi
 from ..expr import Call, Constant, Expr, TupleWrapper, as_expr
 from ..ty import Any as AnySize
 from ..ty import TensorType, TupleType, Type, is_dynamic
@@ -16,7 +16,6 @@ from .shapes import (
     axes_of,
     axis_of,
     broadcast,
-    ceildiv,
     floordiv,
     is_known,
     mul,
@@ -398,14 +397,11 @@ def slice_range(begin: Any, end: Any, stride: int, size: Any) -> Any:
         return AnySize()
     if is_known(size) and all(v is None or is_known(v) for v in (begin, end)):
         return len(range(*slice(begin, end, stride).indices(size)))
-    if stride < 0:
-        return AnySize()
-    low = 0 if begin is None else begin if not is_known(begin) or begin >= 0 else add(size, begin)
-    far = end is None or (is_known(end) and end >= 2**31 - 1)
-    high = size if far else end if not is_known(end) or end >= 0 else add(size, end)
-    if not far and is_known(end) and end > 0:
-        return AnySize() if not is_known(size) else min(end, size)
-    return ceildiv(sub(high, low), stride)
+    # What the operator itself makes of it, which knows how to keep inside for every value of the symbols.
+    line = te.placeholder((size,), name="line")
+    low = (0 if stride > 0 else 2**31 - 1) if begin is None else begin
+    high = (2**31 - 1 if stride > 0 else -(2**31)) if end is None else end
+    return TensorType(topi.strided_slice(line, [low], [high], [stride]).shape).shape[0]
 
 
 def _slice_rows(attrs: Any, shape: Sequence[Any]) -> list[tuple[Any, Any, int]]:
@@ -655,11 +651,13 @@ def repeat(data: Any, repeats: int, axis: int | None) -> Call:
 
 
 def _broadcast_to_rel(types: list[Any], attrs: Any) -> Type:
-    made = broadcast(types[0].shape, attrs.shape)
-    if len(made) != len(attrs.shape) or any(
-        same_size(a, b) is False for a, b in zip(made, attrs.shape, strict=True)
-    ):
-        raise refuse(f"{types[0]} does not broadcast to {attrs.shape}", "shape")
+    have, want = types[0].shape, attrs.shape
+    fits = len(have) <= len(want) and not any(
+        same_size(a, 1) is False and same_size(a, b) is False
+        for a, b in zip(reversed(have), reversed(want), strict=False)
+    )
+    if not fits:
+        raise refuse(f"{types[0]} does not broadcast to {want}", "shape")
     return TensorType(attrs.shape, attrs.dtype or types[0].dtype)
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from ...arith import Analyzer, IterMapLevel, IterSplitExpr, IterSumExpr, detect_iter_map, relax_region
 from ...ir.buffer import Buffer, BufferRegion
 from ...ir.equal import structural_equal
-from ...ir.expr import FloorDiv, FloorMod, IntImm, IterVar, PrimExpr, Range, Var, const, const_value
+from ...ir.expr import LT, FloorDiv, FloorMod, IntImm, IterVar, PrimExpr, Range, Var, const, const_value
 from ...ir.functor import pre_order, rewrite, substitute, vars_used
 from ...ir.ops import (
     add,
@@ -345,7 +345,10 @@ def _peeled(
     known: set[Var] = set()
     ana = sch.state.analyzer_at(me)
     with ana.constraint_scope(me.predicate):
-        rests = _undivided(ana, list(values))
+        # What the predicate leaves one value of is known as well: `i % 2 < 1` says that it is 0.
+        fixed = [c.a for c in conjuncts(me.predicate) if isinstance(c, LT) and is_one(c.b)]
+        fixed = [e for e in fixed if ana.can_prove(greater_equal(e, const(0, e.dtype)))]
+        rests = _undivided(ana, [*values, *fixed])
         at = 0
         while at < len(rests):
             found = _digit(ana, rests[at], counters - known)

@@ -216,6 +216,9 @@ def fuse(sch: Schedule, *loops: LoopRV, preserve_unit_iters: bool = True, name: 
     table: dict[Var, PrimExpr] = {}
     rest: PrimExpr = fused
     for i, x in reversed(list(enumerate(nest))):
+        if is_zero(total):  # it never runs, and there is no dividing by its extents
+            table[x.loop_var] = x.min
+            continue
         value = rest if i == 0 else floormod(rest, x.extent)
         table[x.loop_var] = value if is_zero(x.min) else add(x.min, value)
         rest = floordiv(rest, x.extent)

@@ -48,9 +48,14 @@ def touched(
                 sets = [_plain(s) for s in relax_region(bound, relaxed, predicate, ana)]
                 out.setdefault(region.buffer, []).append(sets)
     return {
-        b: [int_set.union([s[d] for s in boxes], ana) for d in range(len(boxes[0]))]
+        b: [_with_ends(int_set.union([s[d] for s in boxes], ana), dim) for d, dim in enumerate(b.shape)]
         for b, boxes in out.items()
     }
+
+
+def _with_ends(s: int_set.IntervalSet, dim: PrimExpr) -> int_set.IntervalSet:
+    """The set; where it is empty, because a loop has no iterations, its ends are numbers all the same."""
+    return int_set.IntervalSet(const(0, dim.dtype), const(-1, dim.dtype)) if s.is_nothing() else s
 
 
 def _about(predicate: PrimExpr, relaxed: Mapping[Var, Range]) -> PrimExpr:

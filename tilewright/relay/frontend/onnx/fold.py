@@ -267,7 +267,7 @@ def _constant(n: Node) -> Array | None:
         if key in n.attrs:
             found = n.attrs[key]
             if key == "value":
-                return found if found.dtype.name in _PLAIN and not n.importer.small(n) else None
+                return None if isinstance(found, Value) or found.dtype.name not in _PLAIN else found
             return np.asarray(found, np.int64 if "int" in key else np.float32)
     return None
 

@@ -1,0 +1,144 @@
+"""Neural-network operators: types, values where they are quick to say, refusals."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tilewright import relay, te
+from tilewright.relay.op import OpPattern, get
+from tilewright.relay.testing import run_infer_type, te_outputs
+
+
+def shape_of(expr: Any) -> Any:
+    return run_infer_type(expr).checked_type.shape
+
+
+def test_convolutions_in_many_layouts() -> None:
+    def conv(data: Any, weight: Any, **attrs: Any) -> Any:
+        call = relay.nn.conv2d(relay.var("x", shape=data), relay.var("w", shape=weight), **attrs)
+        te_outputs(call)
+        return shape_of(call)
+
+    assert conv((1, 8, 9, 9), (16, 8, 3, 3), strides=2, padding=1) == (1, 16, 5, 5)
+    assert conv((1, 8, 9, 9), (16, 2, 3, 3), groups=4, dilation=2) == (1, 16, 5, 5)
+    assert conv((1, 8, 9, 9), (8, 1, 3, 3), groups=8, padding=(0, 1, 2, 3)) == (1, 8, 9, 11)
+    assert conv((1, 9, 9, 8), (3, 3, 8, 16), data_layout="NHWC", kernel_layout="HWIO") == (1, 7, 7, 16)
+    packed = conv((1, 2, 9, 9, 4), (4, 2, 3, 3, 4, 4), data_layout="NCHW4c", kernel_layout="OIHW4i4o")
+    assert packed == (1, 4, 7, 7, 4)
+    n = te.size_var("n")
+    assert conv((n, 8, 9, 9), (16, 8, 3, 3), channels=16, kernel_size=(3, 3))[0] is n
+    assert get("nn.conv2d").pattern == OpPattern.OUT_ELEMWISE_FUSABLE
+
+
+def test_a_small_network(run_graph: Any, rng: Any) -> None:
+    x = rng.standard_normal((2, 3, 4, 4)).astype("float32")
+    w = rng.standard_normal((5, 48)).astype("float32")
+    b = rng.standard_normal(5).astype("float32")
+    v, k, c = relay.var("x", shape=x.shape), relay.var("w", shape=w.shape), relay.var("b", shape=b.shape)
+    flat = relay.nn.batch_flatten(relay.nn.relu(v))
+    out = relay.nn.softmax(relay.nn.bias_add(relay.nn.dense(flat, k), c))
+    z = np.maximum(x, 0).reshape(2, -1) @ w.T + b
+    want = np.exp(z - z.max(1, keepdims=True))
+    np.testing.assert_allclose(run_graph(out, x=x, w=w, b=b), want / want.sum(1, keepdims=True), rtol=1e-4)
+
+
+def test_pooling_and_padding(run_graph: Any, rng: Any) -> None:
+    x = rng.standard_normal((1, 2, 4, 4)).astype("float32")
+    v = relay.var("x", shape=x.shape)
+    blocks = x.reshape(1, 2, 2, 2, 2, 2)
+    pairs = [
+        (relay.nn.max_pool2d(v, 2, 2), blocks.max((3, 5))),
+        (relay.nn.avg_pool2d(v, 2, 2), blocks.mean((3, 5))),
+        (relay.nn.global_avg_pool2d(v), x.mean((2, 3), keepdims=True)),
+        (relay.nn.global_max_pool2d(v), x.max((2, 3), keepdims=True)),
+        (
+            relay.nn.pad(v, ((0, 0), (0, 0), (1, 0), (0, 2)), 7),
+            np.pad(x, ((0, 0), (0, 0), (1, 0), (0, 2)), constant_values=7),
+        ),
+        (
+            relay.nn.pad(v, ((0, 0), (0, 0), (1, 1), (2, 2)), 0, "reflect"),
+            np.pad(x, ((0, 0), (0, 0), (1, 1), (2, 2)), "reflect"),
+        ),
+        (
+            relay.nn.pad(v, ((0, 0), (0, 0), (1, 1), (2, 2)), 0, "edge"),
+            np.pad(x, ((0, 0), (0, 0), (1, 1), (2, 2)), "edge"),
+        ),
+        (relay.nn.leaky_relu(v, 0.1), np.where(x > 0, x, 0.1 * x)),
+        (relay.nn.log_softmax(v, 1), x - np.log(np.exp(x).sum(1, keepdims=True))),
+        (
+            relay.nn.prelu(v, relay.const([0.5, 0.25])),
+            np.where(x > 0, x, x * np.array([0.5, 0.25]).reshape(1, 2, 1, 1)),
+        ),
+        (relay.nn.dropout(v), x),
+    ]
+    got = run_graph(relay.Tuple([e for e, _ in pairs]), x=x)
+    for (_, want), y in zip(pairs, got, strict=True):
+        np.testing.assert_allclose(y, want, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(("ceil_mode", "want"), [(False, (1, 2, 3, 3)), (True, (1, 2, 4, 4))])
+def test_pool_sizes(ceil_mode: bool, want: Any) -> None:
+    call = relay.nn.max_pool2d(relay.var("x", shape=(1, 2, 8, 8)), 3, 2, ceil_mode=ceil_mode)
+    assert shape_of(call) == want
+    te_outputs(call)
+
+
+def test_normalisation(run_graph: Any, rng: Any) -> None:
+    x = rng.standard_normal((2, 3, 4)).astype("float32")
+    v = relay.var("x", shape=x.shape)
+    c = [relay.const(rng.uniform(0.5, 1, 3).astype("float32")) for _ in range(4)]
+    g, b, m, s = (k.numpy().reshape(1, 3, 1) for k in c)
+    norm = relay.nn.batch_norm(v, *c)
+    assert len(norm) == 3 and shape_of(norm[1]) == (3,)
+    np.testing.assert_allclose(
+        run_graph(norm[0], x=x), (x - m) / np.sqrt(s + 1e-5) * g + b, rtol=1e-4, atol=1e-5
+    )
+    one, zero = relay.const(np.ones(4, "float32")), relay.const(np.zeros(4, "float32"))
+    want = (x - x.mean(-1, keepdims=True)) / np.sqrt(x.var(-1, keepdims=True) + 1e-5)
+    np.testing.assert_allclose(run_graph(relay.nn.layer_norm(v, one, zero), x=x), want, rtol=1e-4, atol=1e-5)
+
+
+def test_products(run_graph: Any, rng: Any) -> None:
+    a, b = rng.standard_normal((2, 3, 4)).astype("float32"), rng.standard_normal((2, 5, 4)).astype("float32")
+    x, y = relay.var("x", shape=a.shape), relay.var("y", shape=b.shape)
+    np.testing.assert_allclose(
+        run_graph(relay.nn.batch_matmul(x, y), x=a, y=b), a @ b.transpose(0, 2, 1), rtol=1e-4, atol=1e-5
+    )
+    p, q = relay.var("p", shape=(3, 4)), relay.var("q", shape=(3, 5))
+    assert shape_of(relay.nn.matmul(p, q, transpose_a=True)) == (4, 5)
+    te_outputs(relay.nn.matmul(p, q, transpose_a=True))
+    assert shape_of(
+        relay.nn.dense(relay.var("d", shape=(relay.Any(), 7, 4)), relay.var("w", shape=(6, 4)))
+    ) == (
+        relay.Any(),
+        7,
+        6,
+    )
+
+
+@pytest.mark.parametrize(
+    ("build", "reason"),
+    [
+        (
+            lambda x: relay.nn.conv2d(x, relay.var("w", shape=(4, 2, 3, 3))),
+            "weight: is Tensor[(4, 2, 3, 3), float32] in OIHW: 2 input channels",
+        ),
+        (
+            lambda x: relay.nn.conv2d(x, relay.var("w", shape=(4, 3, 9, 9))),
+            "a window of 9 does not fit into 8",
+        ),
+        (lambda x: relay.nn.conv2d(x, relay.var("w", shape=(4, 3, 3, 3)), strides=0), "strides: has 0"),
+        (lambda x: relay.nn.conv2d(x, relay.var("w", shape=(4, 3, 3, 3)), channels=5), "channels: is 5"),
+        (lambda x: relay.nn.conv2d(x, relay.var("w", shape=(4, 3, 3))), "weight: has 3 dimensions"),
+        (lambda x: relay.nn.bias_add(x, relay.var("b", shape=(4,))), "bias: has 4 elements"),
+        (lambda x: relay.nn.pad(x, ((1, 1),)), "pad_width: has 1 entries"),
+        (lambda x: relay.nn.softmax(x, axis=4), "axis: is 4"),
+    ],
+)
+def test_refusals(build: Any, reason: str) -> None:
+    with pytest.raises(relay.RelayTypeError) as caught:
+        run_infer_type(build(relay.var("x", shape=(1, 3, 8, 8))))
+    assert reason in str(caught.value)

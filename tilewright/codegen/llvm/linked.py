@@ -1,0 +1,250 @@
+"""Modules made of several object files: kernels that were compiled one by one, linked late."""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import platform
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from ...ir.errors import BuildError
+from ...runtime import link
+from ...runtime.cheader import c_header
+from ...runtime.library import Library, join
+from ...runtime.metadata import LibraryInfo, parse_metadata
+from ...runtime.module import Module
+from .engine import JitLibrary, Machine, linking, pool_text
+from .module import _METADATA, LLVMModule, _pool
+from .module_emitter import metadata_line
+from .objects import _compile, compiled
+
+__all__ = ["LinkedModule", "Unit", "data_object", "unit_of"]
+
+_RUNTIME_SYMBOLS = ("__tw_packed_call", "__tw_last_error")
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """An object file, with what it has and what it needs."""
+
+    code: bytes
+    functions: tuple[Any, ...]  # descriptions, as they go into a library's metadata
+    needs: tuple[str, ...]  # C functions that are not in it
+    uses_parallel: bool
+
+    def head(self) -> dict[str, Any]:
+        """All but the code, for JSON."""
+        return {
+            "bytes": len(self.code),
+            "functions": self.functions,
+            "needs": self.needs,
+            "uses_parallel": self.uses_parallel,
+        }
+
+    @staticmethod
+    def of(head: Mapping[str, Any], code: bytes) -> Unit:
+        """From `head` and the code."""
+        return Unit(code, tuple(head["functions"]), tuple(head["needs"]), bool(head["uses_parallel"]))
+
+
+def unit_of(module: LLVMModule) -> Unit:
+    """The code of a module without its description, to be linked with others."""
+    text = _METADATA.sub("", module.text)
+
+    def optimized() -> Any:
+        parsed = module.machine.parse(text)
+        for extra in module.imported:
+            parsed.link_in(module.machine.parse(extra, "the code of pragma import_llvm"))
+        module.machine.optimize(parsed)
+        return parsed
+
+    made = _compile(module.machine, optimized())
+    functions = tuple(module.description["functions"])
+    return Unit(made.code, functions, made.needs, module.uses_parallel)
+
+
+def _description_object(machine: Machine, description: Mapping[str, Any]) -> bytes:
+    """An object file that holds a library's metadata."""
+    text = f'target triple = "{machine.triple}"\n{metadata_line(dict(description))}\n'
+    return machine.object_code(machine.parse(text))
+
+
+def data_object(machine: Machine, symbol: str, path: str, folder: str) -> str:
+    """A file for the linker that puts the bytes of a file into the library, under a symbol."""
+    lines = [
+        '.section .rodata,"a",@progbits',
+        ".balign 64",
+        f".globl {symbol}",
+        f".type {symbol},@object",
+        f"{symbol}:",
+        f'.incbin "{path}"',
+        f".size {symbol}, {os.path.getsize(path)}",
+    ]
+    if "apple" in machine.triple or "windows" in machine.triple or "wasm" in machine.triple:
+        raise BuildError(f"weights cannot be put into a library for {machine.triple}: pass weights=False")
+    if machine.triple.split("-")[0] == platform.machine():
+        escaped = [line.replace("\\", "\\5C").replace('"', "\\22") for line in lines]
+        text = "\n".join([f'target triple = "{machine.triple}"', *(f'module asm "{e}"' for e in escaped)])
+        made = os.path.join(folder, f"{symbol}.o")
+        Path(made).write_bytes(machine.object_code(machine.parse(text)))
+        return made
+    made = os.path.join(folder, f"{symbol}.S")  # the cross compiler assembles it
+    Path(made).write_text("\n".join([*lines, '.section .note.GNU-stack,"",%progbits', ""]))
+    return made
+
+
+class _Linked(Library):
+    """Object files linked into the process when a function is first wanted."""
+
+    def __init__(self, owner: LinkedModule, name: str) -> None:
+        self.name, self._owner_link, self.description = name, owner.link_here, owner.description
+        self._made: JitLibrary | None = None
+
+    def address(self, symbol: str) -> int:
+        if self._made is None:
+            with linking:
+                if self._made is None:
+                    self._made = self._owner_link()
+        return self._made.address(symbol) if symbol in self._made.symbols else 0
+
+    def metadata(self) -> Any:
+        return self.description
+
+
+class LinkedModule(Module):
+    """Machine code from several object files, called here or exported as one library."""
+
+    type_key = "llvm"
+
+    def __init__(
+        self,
+        units: Sequence[Unit],
+        machine: Machine,
+        description: Mapping[str, Any],
+        *,
+        native: bool,
+        name: str = "model",
+    ) -> None:
+        self.units, self.machine, self.native = tuple(units), machine, native
+        self.description = dict(description)
+        super().__init__(_Linked(self, name), name)
+
+    @property
+    def uses_parallel(self) -> bool:
+        return any(u.uses_parallel for u in self.units)
+
+    def link_here(self) -> JitLibrary:
+        """The code in this process."""
+        if not self.native:
+            raise BuildError(
+                f"{self.name} was built for {self.machine.triple} ({self.machine.cpu or 'generic'}), and this "
+                "is another machine: export_library it and run it there"
+            )
+        own = {f["symbol"] for u in self.units for f in u.functions}
+        here = ctypes.CDLL(None)
+        for name in dict.fromkeys(n for u in self.units for n in u.needs if n not in own):
+            if not hasattr(here, name):
+                raise BuildError(
+                    f"{self.name} calls the C function {name}, which is not in this process: load the library "
+                    "that has it with ctypes.CDLL(path, ctypes.RTLD_GLOBAL) first"
+                )
+        imports: dict[str, int] = {}
+        if self.uses_parallel:
+            join(_pool)
+            imports["__tw_parallel_launch"] = _pool.address("__tw_parallel_launch")
+        symbols = tuple(f["symbol"] for f in self.description["functions"])
+        codes = [u.code for u in self.units]
+        return JitLibrary(codes, exports=(*_RUNTIME_SYMBOLS, *symbols), imports=imports)
+
+    @cached_property
+    def _pool_code(self) -> bytes:
+        text = pool_text(self.machine.triple)
+
+        def optimized() -> Any:
+            module = self.machine.parse(text)
+            self.machine.optimize(module)
+            return module
+
+        return compiled(None, self.machine, (text,), optimized).code
+
+    def get_source(self, fmt: str = "") -> str:
+        """The C header (`h`) or the description (`json`)."""
+        if fmt == "json":
+            return json.dumps(self.description, indent=2)
+        return super().get_source(fmt or "h")
+
+    def header(self, extra: Callable[[LibraryInfo], str] | None = None) -> str:
+        """The C header of what is exported."""
+        info = parse_metadata(self.description, self.name)
+        shown = replace(info, functions={info.entry: info.functions[info.entry]}) if info.entry else info
+        return c_header(shown, self.name) if extra is None else extra(shown)
+
+    def export_library(
+        self,
+        file_name: str | os.PathLike[str],
+        *,
+        fcompile: Callable[..., Any] | None = None,
+        addons: list[str] | None = None,
+        workspace_dir: str | None = None,
+        **kwargs: Any,
+    ) -> str:
+        """Write a shared library (or a `.tar` of object files), and beside it the C header."""
+        return self.export_with((), os.fspath(file_name), fcompile, addons, workspace_dir, **kwargs)
+
+    def export_with(
+        self,
+        units: Sequence[Unit],
+        target: str,
+        fcompile: Callable[..., Any] | None = None,
+        addons: list[str] | None = None,
+        workspace_dir: str | None = None,
+        description: Mapping[str, Any] | None = None,
+        data: Mapping[str, Any] | None = None,
+        header: Callable[[LibraryInfo], str] | None = None,
+        **kwargs: Any,
+    ) -> str:
+        """Export with more object files, and arrays (`data`, by symbol) in the library."""
+        chosen = dict(description or self.description)
+        codes = [u.code for u in (*self.units, *units)]
+        codes.append(_description_object(self.machine, chosen))
+        if self.uses_parallel:
+            codes.append(self._pool_code)
+        with tempfile.TemporaryDirectory(prefix="tilewright-", dir=workspace_dir) as folder:
+            parts = []
+            for i, code in enumerate(codes):
+                parts.append(os.path.join(folder, f"lib{i}.o"))
+                Path(parts[-1]).write_bytes(code)
+            for symbol, values in (data or {}).items():
+                raw = os.path.join(folder, f"{symbol}.bin")
+                with open(raw, "wb") as file:
+                    file.write(memoryview(values).cast("B"))
+                parts.append(data_object(self.machine, symbol, raw, folder))
+            parts += addons or []
+            if target.endswith(".tar"):
+                link.pack_objects(target, parts)
+            elif fcompile is not None:
+                fcompile(target, parts, **kwargs)
+            else:
+                link.link_shared(target, parts, triple=None if self.native else self.machine.triple, **kwargs)
+        Path(target).with_suffix(".h").write_text(self.header(header))
+        return target
+
+    @property
+    def format(self) -> str:
+        return "o"
+
+    @property
+    def is_runnable(self) -> bool:
+        return self.native
+
+    @property
+    def is_dso_exportable(self) -> bool:
+        return True
+
+

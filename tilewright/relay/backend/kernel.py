@@ -1,0 +1,150 @@
+"""Kernels: the machine code of fused functions, and what identifies it."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import tilewright
+
+from ... import config
+from ...codegen.llvm.linked import Unit, unit_of
+from ...codegen.llvm.objects import VERSION
+from ...driver.build import build
+from ...ir.module import IRModule
+from ...ir.transform import PassContext
+from ...runtime.cache import digest
+from ...target import Target
+from ..expr import Call, Constant, Function, TupleGetItem
+from ..op.registry import RelayOp
+from .lower import inner_order, lower_function
+
+__all__ = ["Job", "Kernel", "compile_kernel", "description", "job_of"]
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A fused function to be compiled. Two with one key give the same code."""
+
+    fn: Function
+    constants: tuple[int, ...]  # the places of the tensors that are known when it is compiled
+    key: str
+    label: str  # for people: its operators
+    cached: bool  # whether the key says all that its code depends on
+
+    @property
+    def symbol(self) -> str:
+        return f"tvmgen_{self.label}_{self.key[:12]}"
+
+
+@dataclass(frozen=True, slots=True)
+class Kernel:
+    """Compiled code of a fused function, and of what packs its constants."""
+
+    symbol: str
+    code: Unit
+    before: Unit | None
+    labels: tuple[str, ...]
+    constants: tuple[str, ...]
+
+    def packed(self) -> bytes:
+        """As bytes: a line that describes it, then the object files."""
+        head = {
+            "symbol": self.symbol,
+            "labels": self.labels,
+            "constants": self.constants,
+            "code": self.code.head(),
+            "before": None if self.before is None else self.before.head(),
+        }
+        parts = [json.dumps(head).encode(), b"\n", self.code.code]
+        return b"".join([*parts, *([] if self.before is None else [self.before.code])])
+
+    @staticmethod
+    def unpacked(data: bytes) -> Kernel:
+        line, _, rest = data.partition(b"\n")
+        head = json.loads(line)
+        size = head["code"]["bytes"]
+        before = None if head["before"] is None else Unit.of(head["before"], rest[size:])
+        code = Unit.of(head["code"], rest[:size])
+        return Kernel(head["symbol"], code, before, tuple(head["labels"]), tuple(head["constants"]))
+
+
+def description(fn: Function) -> str:
+    """A text that two fused functions share exactly if they compute the same in the same way."""
+    number: dict[Any, int] = {p: i for i, p in enumerate(fn.params)}
+    lines = [f"{i}: {p.checked_type}" for i, p in enumerate(fn.params)]
+    for e in inner_order(fn):
+        if e in number:
+            continue
+        number[e] = len(number)
+        below = " ".join(str(number[b]) for b in e.children())
+        own = type(e).__name__
+        if isinstance(e, Call):
+            attrs = sorted((k, repr(v)) for k, v in e.attrs.items()) if e.attrs else ()
+            own = f"{e.op.name} {attrs}"
+        elif isinstance(e, TupleGetItem):
+            own = f"field {e.index}"
+        elif isinstance(e, Constant):
+            own = f"{e.data.dtype} {e.data.shape} {e.numpy().tobytes()!r}"
+        lines.append(f"{number[e]}: {own} ({below}) {e.checked_type}")
+    return "\n".join(lines)
+
+
+def operators(fn: Function) -> list[RelayOp]:
+    """The operators of a fused function, in the order in which they are computed."""
+    return [e.op for e in inner_order(fn) if isinstance(e, Call) and isinstance(e.op, RelayOp)]
+
+
+def job_of(fn: Function, constants: Sequence[int], target: Target) -> Job:
+    """What is to be compiled for a fused function."""
+    ops = operators(fn)
+    key = digest(
+        "kernel", *_producer(), str(target), repr(_machine(target)), repr(config.code_key()),
+        _settings(), description(fn), repr(tuple(constants)),
+    )  # fmt: skip
+    ours = all((getattr(op.compute, "__module__", "") or "").startswith("tilewright.") for op in ops)
+    label = "fused_" + "_".join(op.name for op in ops)
+    return Job(fn, tuple(constants), key, re.sub(r"\W", "_", label)[:64], ours)
+
+
+def _settings() -> str:
+    ctx = PassContext.current()
+    options = {k: v for k, v in ctx.config.items() if k.startswith(("tir.", "tilewright."))}
+    return repr((ctx.opt_level, sorted(ctx.disabled_pass), sorted(options.items(), key=lambda kv: kv[0])))
+
+
+def _machine(target: Target) -> tuple[Any, ...]:
+    settings, cpu = target.llvm, target.cpu
+    return (settings.triple, settings.cpu, settings.features, settings.abi, repr(cpu))
+
+
+@lru_cache(maxsize=1)
+def _producer() -> tuple[str, ...]:
+    """What makes the code: the versions, and the state of the compiler's own sources."""
+    from ...codegen.llvm.engine import llvm_version
+
+    root = Path(tilewright.__file__).parent
+    found = []
+    for path in sorted(root.rglob("*.py")):
+        stat = path.stat()
+        found.append(f"{path.relative_to(root)} {stat.st_size} {stat.st_mtime_ns}")
+    return (VERSION, *llvm_version(), digest(*found))
+
+
+def compile_kernel(job: Job, target: Target) -> Kernel:
+    """Schedule, lower and compile a fused function."""
+    lowered = lower_function(job.fn, job.constants, target, job.symbol)
+    code = unit_of(build(IRModule({job.symbol: lowered.func}), target=target))
+    before = None
+    if lowered.before is not None:
+        # it runs here, whatever the target is
+        here = target if target.llvm.is_host else Target("llvm")
+        name = f"{job.symbol}_pack"
+        func = lowered.before.with_attr("global_symbol", name)
+        before = unit_of(build(IRModule({name: func}), target=here))
+    return Kernel(job.symbol, code, before, lowered.labels, lowered.constants)

@@ -1,0 +1,132 @@
+"""From a fused function to loops: te computes of its operators, scheduled, with constants split off."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from ... import te, topi
+from ...ir.errors import BuildError
+from ...ir.function import PrimFunc
+from ...target import Target
+from ...tune import auto_schedule
+from ...tune.constants import split_constants
+from ..expr import Call, Constant, Function, Tuple, TupleGetItem, Var
+from ..op.registry import RelayOp
+from ..ty import TensorType, TupleType, Type, tensor_fields
+
+__all__ = ["Lowered", "inner_order", "lower_function", "missing_computes", "te_of"]
+
+
+class Lowered(NamedTuple):
+    """A kernel as scheduled loops.
+
+    It takes the tensors that are no constants, then the results, then what `labels` names: constants as they are, or
+    packed as `before` makes them.
+    """
+
+    func: PrimFunc
+    before: PrimFunc | None
+    labels: tuple[str, ...]
+    constants: tuple[str, ...]  # the names of the constants, in the order of the parameters
+
+
+def inner_order(fn: Function) -> list[Any]:
+    """The expressions of a fused function, what is below first; operators are left out."""
+    out: list[Any] = []
+    seen: set[Any] = set()
+    stack: list[tuple[Any, bool]] = [(fn.body, False)]
+    while stack:
+        at, ready = stack.pop()
+        if ready:
+            out.append(at)
+        elif at not in seen:
+            seen.add(at)
+            stack.append((at, True))
+            stack.extend((b, False) for b in reversed(at.children()) if b not in seen)
+    return out
+
+
+def missing_computes(fn: Function) -> list[str]:
+    """The operators in a fused function that nothing computes."""
+    return [
+        e.op.name
+        for e in inner_order(fn)
+        if isinstance(e, Call) and isinstance(e.op, RelayOp) and e.op.compute is None
+    ]
+
+
+def te_of(fn: Function) -> tuple[list[te.Tensor], list[te.Tensor]]:
+    """The tensors that a fused function takes and gives, tuples laid out flat."""
+    made: dict[Any, list[Any]] = {}
+    inputs: list[te.Tensor] = []
+    for p in fn.params:
+        made[p] = [
+            te.placeholder(_shape(t), str(t.dtype), name=f"p{len(inputs) + i}")
+            for i, t in enumerate(tensor_fields(p.checked_type))
+        ]
+        inputs += made[p]
+    for e in inner_order(fn):
+        if e not in made:
+            made[e] = _tensors(e, made)
+    outputs: list[te.Tensor] = []
+    for t in made[fn.body]:
+        # a result that is a parameter, or another result, is a copy
+        outputs.append(topi.identity(t) if t in inputs or t in outputs else t)
+    return inputs, outputs
+
+
+def _tensors(e: Any, made: dict[Any, list[Any]]) -> list[Any]:
+    if isinstance(e, Call) and isinstance(e.op, RelayOp):
+        if e.op.compute is None:
+            raise BuildError(f"the operator {e.op.name} has no compute")
+        flat = [t for a in e.args for t in made[a]]
+        results = list(e.op.compute(e.attrs, flat, e.checked_type))
+        wanted = tensor_fields(e.checked_type)
+        if len(results) != len(wanted):
+            raise BuildError(
+                f"{e.op.name}: its compute gives {len(results)} tensors, its type says {len(wanted)}"
+            )
+        return results
+    if isinstance(e, Tuple):
+        return [t for f in e.fields for t in made[f]]
+    if isinstance(e, TupleGetItem):
+        start, count = field_range(e.tuple_value.checked_type, e.index)
+        return made[e.tuple_value][start : start + count]
+    if isinstance(e, Constant) and e.is_scalar:
+        value = e.numpy().item()
+        return [te.compute((), lambda: te.const(value, str(e.data.dtype)), name="scalar")]
+    if isinstance(e, Var):
+        raise BuildError(f"%{e.name_hint} in a fused function is none of its parameters")
+    raise BuildError(f"a fused function holds a {type(e).__name__}, which is no operator")
+
+
+def field_range(kind: Type, index: int) -> tuple[int, int]:
+    """Where the tensors of a tuple's field begin among all its tensors, and how many they are."""
+    if not isinstance(kind, TupleType):
+        raise BuildError(f"{kind} is no tuple")
+    counts = [len(tensor_fields(f)) for f in kind.fields]
+    return sum(counts[:index]), counts[index]
+
+
+def _shape(kind: TensorType) -> tuple[Any, ...]:
+    for d in kind.shape:
+        if not isinstance(d, int):
+            raise BuildError(
+                f"a tensor of type {kind} has a size that is not known now; "
+                'relay.create_executor("vm", …) runs such programs'
+            )
+    return kind.shape
+
+
+def lower_function(fn: Function, constants: Sequence[int], target: Target, symbol: str) -> Lowered:
+    """Scheduled loops for a fused function, whose tensors at the places `constants` are known now."""
+    inputs, outputs = te_of(fn)
+    func = te.create_prim_func([*inputs, *outputs])
+    names = tuple(func.buffer_map[func.params[i]].name for i in constants)
+    func = func.with_attr("global_symbol", symbol)
+    made = auto_schedule(func, target, constants=names).mod[symbol]
+    if not names:
+        return Lowered(made, None, (), ())
+    before, rest, labels = split_constants(made, frozenset(names))
+    return Lowered(rest, before, tuple(labels), names)

@@ -1,0 +1,234 @@
+"""A fused function as a sequence of calls of kernels over planned memory."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from ...ir.errors import BuildError
+from ...runtime.dtypes import ELEMENTS
+from ..expr import Call, Constant, Expr, Function, If, Let, Tuple, TupleGetItem, Var
+from ..op.registry import RelayOp
+from ..transform.fuse_ops import is_primitive
+from ..ty import TensorType, is_dynamic, tensor_fields
+from .lower import field_range, inner_order, missing_computes
+from .memory_plan import Lifetime, arena_peak, plan_arena
+
+__all__ = ["Program", "Step", "Storage", "Value", "make_program"]
+
+# What does not touch the elements: its result is its input under another shape.
+_VIEWS = frozenset(("reshape", "squeeze", "expand_dims", "nn.batch_flatten", "reshape_like"))
+
+
+@dataclass(eq=False, slots=True)
+class Storage:
+    """A piece of memory: an input, a constant, a result of the whole, or a place in the arena."""
+
+    kind: str  # "input", "constant", "output" or "arena"
+    nbytes: int
+    index: int = 0  # of the input or result
+    constant: Constant | None = None
+    first: int = 0  # the step that writes it
+    last: int = -1  # the last step that reads it
+    offset: int = 0  # in the arena
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """A tensor in a piece of memory."""
+
+    storage: Storage
+    shape: tuple[int, ...]
+    dtype: str
+
+
+@dataclass(eq=False, slots=True)
+class Step:
+    """A call of a kernel, or (without one) a copy of memory."""
+
+    fn: Function | None
+    inputs: list[Value]
+    outputs: list[Value]
+    name: str = ""
+    span: Any = None
+
+
+@dataclass(eq=False, slots=True)
+class Program:
+    """All steps of a model in order, with its inputs and results."""
+
+    inputs: list[tuple[str, Value]]
+    outputs: list[Value]
+    steps: list[Step]
+    arena: int = 0
+    peak: int = 0
+    lower_bound: int = 0
+    storages: list[Storage] = field(default_factory=list)
+
+
+def make_program(main: Function) -> Program:
+    """The steps of a function that was fused, with a place for every tensor. Needs: types."""
+    builder = _Builder(main)
+    program = builder.run()
+    _plan(program)
+    return program
+
+
+def _value(storage_kind: str, kind: TensorType, **more: Any) -> Value:
+    nbytes = ELEMENTS[str(kind.dtype)].itemsize
+    for d in kind.shape:
+        nbytes *= d
+    return Value(Storage(storage_kind, nbytes, **more), kind.shape, str(kind.dtype))
+
+
+class _Builder:
+    def __init__(self, main: Function) -> None:
+        self.main = main
+        self.values: dict[Any, list[Value]] = {}
+        self.steps: list[Step] = []
+        self.storages: list[Storage] = []
+
+    def run(self) -> Program:
+        inputs: list[tuple[str, Value]] = []
+        names: set[str] = set()
+        for p in self.main.params:
+            fields = tensor_fields(p.checked_type)
+            self.values[p] = []
+            for i, kind in enumerate(fields):
+                name = p.name_hint if isinstance(p.checked_type, TensorType) else f"{p.name_hint}.{i}"
+                if name in names:
+                    raise BuildError(f"two parameters of the function are named {name!r}: rename one of them")
+                names.add(name)
+                _refuse_dynamic(kind, f"parameter %{name}")
+                value = _value("input", kind, index=len(inputs))
+                inputs.append((name, value))
+                self.values[p].append(value)
+        order = _order(self.main.body)
+        _refuse_missing(order)
+        for e in order:
+            if e not in self.values:
+                self.values[e] = self.visit(e)
+        outputs = self.results(self.values[self.main.body])
+        return Program(inputs, outputs, self.steps, storages=self.storages)
+
+    def visit(self, e: Any) -> list[Value]:
+        if isinstance(e, Call) and is_primitive(e.op):
+            return self.call(e)
+        if isinstance(e, Constant):
+            return [_value("constant", e.checked_type, constant=e)]
+        if isinstance(e, Tuple):
+            return [v for f in e.fields for v in self.values[f]]
+        if isinstance(e, TupleGetItem):
+            start, count = field_range(e.tuple_value.checked_type, e.index)
+            return self.values[e.tuple_value][start : start + count]
+        if is_primitive(e):
+            return []
+        if isinstance(e, Var):
+            raise BuildError(f"the variable %{e.name_hint} is free: nothing gives it a value")
+        what = {If: "a branch", Let: "a let", Function: "a closure"}.get(type(e), f"a {type(e).__name__}")
+        raise BuildError(
+            f"{what} cannot be part of an ahead-of-time program; "
+            'relay.create_executor("vm", …) runs programs with control flow'
+        )
+
+    def call(self, e: Call) -> list[Value]:
+        fn = e.op
+        inputs = [v for a in e.args for v in self.values[a]]
+        if _is_view(fn) and len(inputs) == 1:
+            kind = e.checked_type
+            return [Value(inputs[0].storage, kind.shape, str(kind.dtype))]
+        outputs = []
+        for kind in tensor_fields(e.checked_type):
+            _refuse_dynamic(kind, "a result")
+            outputs.append(_value("arena", kind, first=len(self.steps), last=len(self.steps)))
+        for v in inputs:
+            v.storage.last = len(self.steps)
+        self.storages += [v.storage for v in outputs]
+        self.steps.append(Step(fn, inputs, outputs, span=e.span))
+        return outputs
+
+    def results(self, values: list[Value]) -> list[Value]:
+        """The results of the whole: written where the caller wants them, or copied there."""
+        out: list[Value] = []
+        for i, v in enumerate(values):
+            if v.storage.kind == "arena":
+                v.storage.kind, v.storage.index = "output", i
+                out.append(v)
+                continue
+            made = Value(Storage("output", v.storage.nbytes, index=i), v.shape, v.dtype)
+            v.storage.last = max(v.storage.last, len(self.steps))
+            self.steps.append(Step(None, [v], [made], name="copy"))
+            out.append(made)
+        self.storages = [s for s in self.storages if s.kind == "arena"]
+        return out
+
+
+def _order(root: Any) -> list[Any]:
+    """Expressions of the outer function, what is below first; kernels are not entered."""
+    out: list[Any] = []
+    seen: set[Any] = set()
+    stack: list[tuple[Any, bool]] = [(root, False)]
+    while stack:
+        at, ready = stack.pop()
+        if ready:
+            out.append(at)
+        elif at not in seen:
+            seen.add(at)
+            stack.append((at, True))
+            if not isinstance(at, (Function, If, Let)):
+                stack.extend((b, False) for b in reversed(at.children()) if isinstance(b, Expr))
+    return out
+
+
+def _refuse_dynamic(kind: TensorType, what: str) -> None:
+    if is_dynamic(kind):
+        raise BuildError(
+            f"{what} is {kind}: its size is not known now; "
+            'relay.create_executor("vm", …) runs such programs, or give the sizes when the model is imported'
+        )
+
+
+def _refuse_missing(order: list[Any]) -> None:
+    """Refuse all operators that cannot be compiled at once, not one after the other."""
+    found: dict[str, int] = {}
+    for e in order:
+        for name in missing_computes(e) if is_primitive(e) else ():
+            found[name] = found.get(name, 0) + 1
+        if isinstance(e, Call) and isinstance(e.op, RelayOp):
+            raise BuildError(f"the operator {e.op.name} was not fused: run relay.transform.FuseOps() first")
+    if found:
+        listed = ", ".join(f"{name} ({n} times)" if n > 1 else name for name, n in found.items())
+        raise BuildError(f"nothing computes these operators: {listed}; register_compute gives them a meaning")
+
+
+def _is_view(fn: Function) -> bool:
+    """Whether a fused function only gives its one parameter another shape."""
+    if len(fn.params) != 1 or not isinstance(fn.params[0].checked_type, TensorType):
+        return False
+    calls = [e for e in inner_order(fn) if not isinstance(e, Var)]
+    return bool(calls) and all(
+        isinstance(e, Call) and isinstance(e.op, RelayOp) and e.op.name in _VIEWS and len(e.args) == 1
+        for e in calls
+    )
+
+
+def _plan(program: Program) -> None:
+    lifetimes = [Lifetime(s.nbytes, s.first, max(s.first, s.last)) for s in program.storages]
+    offsets, program.arena = plan_arena(lifetimes)
+    program.lower_bound = arena_peak(lifetimes)
+    for s, offset in zip(program.storages, offsets, strict=True):
+        s.offset = offset
+    _name_steps(program)
+
+
+def _name_steps(program: Program) -> None:
+    """Names for people, as graph executors show them: unique, from the operators."""
+    count: dict[str, int] = {}
+    for step in program.steps:
+        if step.fn is None:
+            base = "copy"
+        else:
+            names = [e.op.name for e in inner_order(step.fn) if isinstance(e, Call)]
+            base = "fused_" + "_".join(n.replace(".", "_") for n in names)
+        n = count[base] = count.get(base, 0) + 1
+        step.name = base if n == 1 else f"{base}_{n - 1}"

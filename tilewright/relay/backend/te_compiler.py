@@ -1,0 +1,138 @@
+"""Compiling the kernels of a model: each once, on all cores, from the cache where it is there."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
+from typing import Any
+
+from ...codegen.llvm.objects import cache_of_this_build
+from ...ir.errors import BuildError, TVMError
+from ...target import Target
+from .kernel import Job, Kernel, compile_kernel
+
+__all__ = ["compile_all"]
+
+_FEW = 3  # so few are compiled here sooner than processes start
+
+# What the workers compile. They are forks of this process, so that nothing need be sent to them.
+_work: tuple[Sequence[Job], Target] | None = None
+
+
+def compile_all(jobs: Sequence[Job], target: Target) -> dict[str, Kernel]:
+    """The kernels of all jobs by their keys."""
+    cache = cache_of_this_build()
+    wanted = {job.key: job for job in jobs}
+    made: dict[str, Kernel] = {}
+    if cache is not None:
+        for key, job in wanted.items():
+            data = cache.get(key) if job.cached else None
+            if data is not None:
+                made[key] = Kernel.unpacked(data)
+    missing = [job for key, job in wanted.items() if key not in made]
+    if not missing:
+        return made
+    with _progress(len(missing)) as advance:
+        for job, data in _compiled(missing, target, advance):
+            made[job.key] = Kernel.unpacked(data)
+            if cache is not None and job.cached:
+                cache.put(job.key, data)
+    return made
+
+
+def _compiled(
+    jobs: list[Job], target: Target, advance: Callable[[Job], None]
+) -> Iterator[tuple[Job, bytes]]:
+    workers = min(_cores(), len(jobs))
+    if workers < 2 or len(jobs) <= _FEW or not _can_fork():
+        for job in jobs:
+            advance(job)
+            yield job, _compile(job, target)
+        return
+    yield from _forked(jobs, target, workers, advance)
+
+
+def _forked(
+    jobs: list[Job], target: Target, workers: int, advance: Callable[[Job], None]
+) -> Iterator[tuple[Job, bytes]]:
+    global _work
+    jobs = sorted(jobs, key=_weight, reverse=True)  # long ones first, so that none is left alone at the end
+    _ = target.cpu  # found out once, before there are copies of this process
+    _work = (jobs, target)
+    try:
+        with ProcessPoolExecutor(workers, mp_context=multiprocessing.get_context("fork")) as pool:
+            waiting = {pool.submit(_compile_numbered, i): job for i, job in enumerate(jobs)}
+            try:
+                for done in as_completed(waiting):
+                    advance(waiting[done])
+                    yield waiting[done], done.result()
+            except BrokenProcessPool:
+                left = [job.label for future, job in waiting.items() if not future.done() or future.exception()]
+                raise BuildError(
+                    "a compiling process ended by itself (out of memory, or a fault in LLVM), while one of these "
+                    f"was compiled: {', '.join(left[: workers + 2])}"
+                ) from None
+            except BaseException:
+                pool.shutdown(wait=False, cancel_futures=True)
+                raise
+    finally:
+        _work = None
+
+
+def _compile_numbered(index: int) -> bytes:
+    assert _work is not None
+    jobs, target = _work
+    return _compile(jobs[index], target)
+
+
+def _compile(job: Job, target: Target) -> bytes:
+    try:
+        return compile_kernel(job, target).packed()
+    except TVMError as error:
+        raise BuildError(f"{job.label}: {error}\n  in the fused function\n{job.fn}") from error
+
+
+def _weight(job: Job) -> int:
+    """How long a job may take, roughly: what reads constants is a convolution or a product."""
+    return 10 * len(job.constants) + job.label.count("_")
+
+
+def _cores() -> int:
+    try:
+        return len(os.sched_getaffinity(0))
+    except (AttributeError, OSError):
+        return os.cpu_count() or 1
+
+
+def _can_fork() -> bool:
+    return (
+        "fork" in multiprocessing.get_all_start_methods()
+        and sys.platform != "darwin"
+        and not multiprocessing.current_process().daemon
+    )
+
+
+@contextmanager
+def _progress(total: int) -> Iterator[Callable[[Job], None]]:
+    """A bar with the operator's name on stderr, where somebody looks at it."""
+    if total <= _FEW or not sys.stderr.isatty():
+        yield lambda job: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    columns: list[Any] = [
+        TextColumn("compiling"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TextColumn("{task.description}"),
+    ]
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("", total=total)
+        yield lambda job: bar.update(task, advance=1, description=job.label[:60])

@@ -1,0 +1,15 @@
+"""The files of converters, one for each family of operators."""
+
+from __future__ import annotations
+
+from importlib import import_module
+
+__all__ = ["load"]
+
+_FAMILIES = ("math", "shape", "reduce", "nn", "index")
+
+
+def load() -> None:
+    """Enter all converters into the table."""
+    for name in _FAMILIES:
+        import_module(f"{__package__}.{name}")

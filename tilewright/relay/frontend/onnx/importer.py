@@ -1,0 +1,356 @@
+"""The driver: it orders the nodes of a graph, gives each to its converter, and blames in the user's terms.
+
+    model -> checked and ordered -> node by node: known at import? fold : convert -> Function, parameters
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ....ir.errors import FrontendError, TVMError
+from ....ir.expr import SizeVar
+from ....ir.module import IRModule
+from ...expr import Expr, Function, Tuple, TupleWrapper, Var
+from ...expr import var as new_var
+from ...ty import TensorType
+from . import families
+from .bodies import body_of
+from .build import constant, typed
+from .context import NeedsValue, Node, Refusal, Value, find_converter
+from .fold import fold
+from .load import array_of, load_model, storage_dtype
+from .survey import ordered, refuse_missing
+
+__all__ = ["Importer", "from_onnx"]
+
+families.load()
+
+_DEEPEST = 64  # how deep functions and graphs within graphs may nest
+_NARROW = range(17, 27)  # element types of ONNX that are stored as another
+
+
+def from_onnx(
+    model: Any,
+    shape: Mapping[str, Sequence[Any]] | None = None,
+    dtype: str | Mapping[str, str] = "float32",
+    opset: int | None = None,
+    freeze_params: bool = True,
+    convert_config: Mapping[str, Any] | None = None,
+    values: Mapping[str, Any] | None = None,
+) -> tuple[IRModule, dict[str, Any]]:
+    """The model as a module and its parameters; `values` makes inputs of the model constants."""
+    proto, name, folder = load_model(model)
+    work = Importer(proto, name, folder, freeze_params, convert_config or {})
+    if opset is not None:
+        work.opsets[""] = opset
+    return work.run(dict(shape or {}), dtype, dict(values or {}))
+
+
+class Importer:
+    """One import: the opsets, the functions of the model, the parameters found so far."""
+
+    def __init__(
+        self, model: Any, name: str, folder: Path | None, freeze: bool, config: Mapping[str, Any]
+    ) -> None:
+        self.model, self.name, self.folder, self.freeze, self.config = model, name, folder, freeze, config
+        self.opsets: dict[str, int] = {_domain(o.domain): o.version for o in model.opset_import} or {"": 1}
+        self.functions = {(_domain(f.domain), f.name): f for f in model.functions}
+        self.params: dict[str, Any] = {}
+        self.param_vars: list[Var] = []
+        self.sizes: dict[str, SizeVar] = {}
+        self.path: list[str] = []  # what we are inside of
+        self.output_elems: list[int] = []
+
+    # -- the whole ---------------------------------------------------------------------------
+    def run(
+        self, shapes: dict[str, Any], dtype: str | Mapping[str, str], values: dict[str, Any]
+    ) -> tuple[IRModule, dict[str, Any]]:
+        graph = self.model.graph
+        refuse_missing(self)
+        scope: dict[str, Value | None] = {}
+        self.read_initializers(graph, scope, top=True)
+        inputs: list[Var] = []
+        for info in graph.input:
+            if info.name in scope:
+                continue
+            if info.name in values:
+                scope[info.name] = self.given(info, values[info.name])
+                continue
+            scope[info.name] = self.input_of(info, shapes, dtype, inputs)
+        unknown = sorted(set(shapes) - {i.name for i in graph.input})
+        if unknown:
+            known = [i.name for i in graph.input]
+            raise FrontendError(f"{self.name}: shape= names {unknown}, and the inputs of the model are {known}")
+        results = self.run_graph(graph, scope)
+        flat = [e for v in results for e in self.flat(v)]
+        body = flat[0] if len(flat) == 1 else Tuple(flat)
+        if not flat:
+            raise FrontendError(f"{self.name}: the graph has no outputs")
+        used = [*inputs, *self.param_vars]
+        return IRModule.from_expr(Function(used, typed(body))), self.params
+
+    def flat(self, value: Value | None) -> list[Expr]:
+        """The tensors of an output; those of a sequence one after the other."""
+        if value is None:
+            raise FrontendError(f"{self.name}: an output of the graph is an empty optional")
+        if value.items is not None:
+            return [e for item in value.items for e in self.flat(item)]
+        self.output_elems.append(value.elem)
+        return [value.expr]
+
+    def given(self, info: Any, value: Any) -> Value:
+        """An input whose value is fixed at import."""
+        if isinstance(value, list):
+            return Value(items=[Value(known=np.asarray(v)) for v in value])
+        elem = info.type.tensor_type.elem_type
+        return Value(known=np.asarray(value), elem=elem if elem in _NARROW else 0)
+
+    def input_of(
+        self, info: Any, shapes: dict[str, Any], dtype: str | Mapping[str, str], inputs: list[Var]
+    ) -> Value:
+        kind = info.type.WhichOneof("value")
+        if kind != "tensor_type":
+            raise FrontendError(f"{self.name}: input {info.name!r} is a {kind or 'thing without a type'}, not a tensor")
+        elem = info.type.tensor_type.elem_type
+        if elem == 0:
+            stored = dtype if isinstance(dtype, str) else dtype.get(info.name, "float32")
+        else:
+            stored = self.blamed(lambda: storage_dtype(elem), f"input {info.name!r}")
+        found = self.sizes_of(info, shapes)
+        made = new_var(info.name, shape=found, dtype=stored)
+        inputs.append(made)
+        return Value(made, elem=elem if elem in _NARROW else 0)
+
+    def sizes_of(self, info: Any, shapes: dict[str, Any]) -> list[Any]:
+        """The sizes of an input: those given, those in the model, a symbol for each that has a name there."""
+        if info.name in shapes:
+            return list(shapes[info.name])
+        tensor = info.type.tensor_type
+        if not tensor.HasField("shape"):
+            raise FrontendError(f"{self.name}: input {info.name!r} has no shape in the model: give shape={{…}}")
+        found: list[Any] = []
+        for i, d in enumerate(tensor.shape.dim):
+            if d.HasField("dim_value"):
+                if d.dim_value < 0 or d.dim_value >= 1 << 31:
+                    raise FrontendError(f"{self.name}: input {info.name!r} has a size of {d.dim_value}")
+                found.append(int(d.dim_value))
+            else:
+                label = d.dim_param or f"{info.name}_{i}"
+                if label not in self.sizes:
+                    self.sizes[label] = SizeVar(_identifier(label), "int32")
+                found.append(self.sizes[label])
+        return found
+
+    def read_initializers(self, graph: Any, scope: dict[str, Value | None], top: bool) -> None:
+        if graph.sparse_initializer:
+            raise FrontendError(f"{self.name}: sparse initialisers are not supported")
+        for tensor in graph.initializer:
+            found = self.blamed(lambda t=tensor: array_of(t, self.folder), "an initialiser")  # type: ignore[misc]
+            elem = tensor.data_type if tensor.data_type in _NARROW else 0
+            later = None
+            if top and not self.freeze:
+                later = self.parameter(tensor.name, found)
+            scope[tensor.name] = Value(known=found, later=later, elem=elem)
+
+    def parameter(self, name: str, array: Any) -> Callable[[], Expr]:
+        """An initialiser that becomes a parameter where it is read as a tensor."""
+
+        def make() -> Expr:
+            made = constant(array)
+            self.params[name] = made.data
+            self.param_vars.append(Var(name, TensorType(made.data.shape, made.data.dtype)))
+            return self.param_vars[-1]
+
+        return make
+
+    # -- graphs ------------------------------------------------------------------------------
+    def run_graph(self, graph: Any, scope: dict[str, Value | None]) -> list[Value | None]:
+        """The outputs of a graph whose outer names are in `scope`."""
+        for node in ordered(graph.node, scope, self.where()):
+            self.run_node(node, scope)
+        return [self.lookup(o.name, scope, "the graph's output") for o in graph.output]
+
+    def subgraph(self, n: Node, graph: Any, inputs: Sequence[Value | None]) -> list[Value | None]:
+        """The outputs of a graph within a node (a branch, the body of a loop)."""
+        if len(graph.input) > len(inputs):
+            raise Refusal(f"graph {graph.name!r} takes {len(graph.input)} values and gets {len(inputs)}")
+        scope = dict(self.scopes[-1])
+        for info, value in zip(graph.input, inputs, strict=False):
+            scope[info.name] = value
+        self.enter(f"graph {graph.name!r} of {_label(n.proto)}")
+        try:
+            self.read_initializers(graph, scope, top=False)
+            return self.run_graph(graph, scope)
+        finally:
+            self.path.pop()
+
+    def enter(self, what: str) -> None:
+        if len(self.path) >= _DEEPEST:
+            raise FrontendError(f"{self.where()}: functions and graphs nest deeper than {_DEEPEST}")
+        self.path.append(what)
+
+    def where(self) -> str:
+        shown = self.path if len(self.path) < 6 else [*self.path[:2], f"… {len(self.path) - 4} more …", *self.path[-2:]]
+        return ": ".join([self.name, *shown])
+
+    def lookup(self, name: str, scope: Mapping[str, Value | None], reader: str) -> Value | None:
+        if name not in scope:
+            raise FrontendError(
+                f"{self.where()}: {reader} reads {name!r}, which is neither an input, an initialiser nor the output "
+                "of a node before it"
+            )
+        return scope[name]
+
+    scopes: list[dict[str, Value | None]]
+
+    def run_node(self, proto: Any, scope: dict[str, Value | None]) -> None:
+        label = _label(proto)
+        inputs = [self.lookup(i, scope, label) if i else None for i in proto.input]
+        if not hasattr(self, "scopes"):
+            self.scopes = []
+        self.scopes.append(scope)
+        try:
+            results = self.convert(proto, inputs)
+        except (FrontendError, RecursionError) as error:
+            raise self.blame(error, label) from error
+        except (Refusal, TVMError, ValueError, TypeError, IndexError, KeyError, AttributeError) as error:
+            raise self.blame(error, label) from error
+        except (ZeroDivisionError, OverflowError, MemoryError, AssertionError) as error:
+            raise self.blame(error, label) from error
+        finally:
+            self.scopes.pop()
+        if len(results) < len([o for o in proto.output if o]):
+            raise FrontendError(f"{self.where()}: {label} has {len(proto.output)} outputs, and {len(results)} are known")
+        for name, value in zip(proto.output, results, strict=False):
+            if name:
+                scope[name] = value
+
+    def convert(self, proto: Any, inputs: Sequence[Value | None]) -> list[Value | None]:
+        """The outputs of one node."""
+        domain = _domain(proto.domain)
+        local = self.functions.get((domain, proto.op_type))
+        if local is not None:
+            return self.run_function(local, proto, inputs)
+        n = Node(self, proto, inputs, self.opsets.get(domain, 1))
+        folded = fold(n)
+        if folded is not None:
+            if any(v.symbolic for v in folded) and len(folded) == 1:
+                folded[0]._later = lambda: self.build(n)[0].expr  # type: ignore[union-attr]
+            return list(folded)
+        return self.build(n)
+
+    def build(self, n: Node) -> list[Value | None]:
+        domain = _domain(n.domain)
+        work = find_converter(domain, n.op_type, n.opset)
+        if work is None:
+            body = body_of(n)
+            if body is None:
+                raise Refusal("there is no converter for this operator")
+            return self.run_function(body, n.proto, n.inputs)
+        made = work(n)
+        if isinstance(made, (Expr, Value)):
+            made = [made]
+        elif isinstance(made, TupleWrapper):
+            made = [made[i] for i in range(len(made))]
+        return [e if e is None or isinstance(e, Value) else Value(typed(e)) for e in made]
+
+    def run_function(self, function: Any, proto: Any, inputs: Sequence[Value | None]) -> list[Value | None]:
+        """The outputs of a function of the model, or of an operator that is defined by others."""
+        self.enter(f"function {function.name}")
+        kept, self.opsets = self.opsets, {_domain(o.domain): o.version for o in function.opset_import} or self.opsets
+        try:
+            given = {a.name: a for a in function.attribute_proto}
+            given |= {a.name: a for a in proto.attribute}
+            scope: dict[str, Value | None] = {}
+            for i, name in enumerate(function.input):
+                scope[name] = inputs[i] if i < len(inputs) else None
+            for node in ordered(function.node, scope, self.where()):
+                self.run_node(_with_attributes(node, given), scope)
+            return [self.lookup(o, scope, "the function's output") for o in function.output]
+        finally:
+            self.opsets = kept
+            self.path.pop()
+
+    # -- attributes and errors -----------------------------------------------------------------
+    def attributes(self, proto: Any) -> dict[str, Any]:
+        """The attributes of a node as Python values; tensors as arrays, graphs as they are."""
+        from onnx import AttributeProto as A
+
+        out: dict[str, Any] = {}
+        for a in proto.attribute:
+            if a.type == A.TENSOR:
+                found = array_of(a.t, self.folder) if a.t.data_type != 8 else [s.decode("utf8", "replace") for s in a.t.string_data]
+                out[a.name] = Value(known=found, elem=a.t.data_type) if a.t.data_type in _NARROW else found
+            elif a.type == A.STRING:
+                out[a.name] = a.s.decode("utf8", "replace")
+            elif a.type == A.STRINGS:
+                out[a.name] = [s.decode("utf8", "replace") for s in a.strings]
+            elif a.type in (A.INT, A.FLOAT, A.GRAPH):
+                out[a.name] = {A.INT: a.i, A.FLOAT: a.f, A.GRAPH: a.g}[a.type]
+            elif a.type in (A.INTS, A.FLOATS, A.GRAPHS):
+                out[a.name] = list({A.INTS: a.ints, A.FLOATS: a.floats, A.GRAPHS: a.graphs}[a.type])
+            elif a.type == A.TENSORS:
+                out[a.name] = [array_of(t, self.folder) for t in a.tensors]
+        return out
+
+    def blame(self, error: Exception, label: str) -> FrontendError:
+        """The error with the file and the node, unless it names them already."""
+        if isinstance(error, FrontendError) and str(error).startswith(self.name):
+            return error
+        reason = str(error) or type(error).__name__
+        if isinstance(error, (KeyError, AttributeError, AssertionError, IndexError)):
+            reason = f"{type(error).__name__}: {reason}"
+        made = NeedsValue(f"{self.where()}: {label}: {reason}") if isinstance(error, NeedsValue) else None
+        if made is not None and isinstance(error, NeedsValue):
+            made.tensor = error.tensor
+            return made
+        return FrontendError(f"{self.where()}: {label}: {reason}")
+
+    def blamed(self, work: Callable[[], Any], what: str) -> Any:
+        try:
+            return work()
+        except FrontendError as error:
+            raise FrontendError(f"{self.where()}: {what}: {error}") from None
+
+
+def _with_attributes(node: Any, given: Mapping[str, Any]) -> Any:
+    """A node of a function with the attributes that it takes from the function's call."""
+    if not _refers(node):
+        return node
+    made = type(node)()
+    made.CopyFrom(node)
+    del made.attribute[:]
+    for a in node.attribute:
+        if a.ref_attr_name:
+            found = given.get(a.ref_attr_name)
+            if found is not None:
+                made.attribute.add().CopyFrom(found)
+                made.attribute[-1].name = a.name
+        else:
+            made.attribute.add().CopyFrom(a)
+            if a.HasField("g"):
+                for i, inner in enumerate(a.g.node):
+                    made.attribute[-1].g.node[i].CopyFrom(_with_attributes(inner, given))
+    return made
+
+
+def _refers(node: Any) -> bool:
+    return any(a.ref_attr_name or (a.HasField("g") and any(map(_refers, a.g.node))) for a in node.attribute)
+
+
+def _label(proto: Any) -> str:
+    named = f"{proto.op_type} {proto.name!r}" if proto.name else f"{proto.op_type} -> {', '.join(proto.output)}"
+    return f"node {named}" if not proto.domain else f"node {proto.domain}.{named}"
+
+
+def _domain(name: str) -> str:
+    return "" if name == "ai.onnx" else name
+
+
+def _identifier(label: str) -> str:
+    made = "".join(c if c.isalnum() else "_" for c in label)
+    return made if made and not made[0].isdigit() else f"n_{made}"

@@ -1,0 +1,379 @@
+"""Element by element: arithmetic, comparison, logic, activations, conversion of types."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from functools import reduce
+from typing import Any
+
+import numpy as np
+
+from .build import R, cast, constant, dtype_of, is_float, rank, scalar, shape_of
+from .context import Node, Value, converter, table
+from .load import storage_dtype
+from .narrow import decode, encode
+
+# ---------------------------------------------------------------------------- unary
+table(
+    {
+        "Acos": lambda x: R.acos(x),
+        "Acosh": lambda x: R.acosh(x),
+        "Asin": lambda x: R.asin(x),
+        "Asinh": lambda x: R.asinh(x),
+        "Atan": lambda x: R.atan(x),
+        "Atanh": lambda x: R.atanh(x),
+        "BitwiseNot": lambda x: R.bitwise_not(x),
+        "Ceil": lambda x: R.ceil(x),
+        "Cos": lambda x: R.cos(x),
+        "Cosh": lambda x: R.cosh(x),
+        "Erf": lambda x: R.erf(x),
+        "Exp": lambda x: R.exp(x),
+        "Floor": lambda x: R.floor(x),
+        "IsNaN": lambda x: R.isnan(x),
+        "Log": lambda x: R.log(x),
+        "Neg": lambda x: R.negative(x),
+        "Not": lambda x: R.logical_not(x),
+        "Reciprocal": lambda x: R.divide(scalar(1, x), x),
+        "Round": lambda x: R.round(x),
+        "Sigmoid": lambda x: R.sigmoid(x),
+        "Sign": lambda x: R.sign(x),
+        "Sin": lambda x: R.sin(x),
+        "Sinh": lambda x: R.sinh(x),
+        "Softsign": lambda x: R.divide(x, R.add(scalar(1, x), R.abs(x))),
+        "Sqrt": lambda x: R.sqrt(x),
+        "Tan": lambda x: R.tan(x),
+        "Tanh": lambda x: R.tanh(x),
+        "Where": lambda c, x, y: R.where(c, x, y),
+    }
+)
+
+
+@converter("Abs")
+def absolute(n: Node) -> Any:
+    return n[0] if n.dtype(0).startswith("uint") else R.abs(n[0])
+
+
+@converter("Identity")
+def identity(n: Node) -> Any:
+    return n.value(0)
+
+
+@converter("IsInf")
+def is_inf(n: Node) -> Any:
+    x = n[0]
+    up, down = n.attr("detect_positive", 1), n.attr("detect_negative", 1)
+    if up and down:
+        return R.isinf(x)
+    inf = scalar(math.inf, x)
+    if up:
+        return R.equal(x, inf)
+    if down:
+        return R.equal(x, scalar(-math.inf, x))
+    return R.logical_and(R.isinf(x), constant(np.zeros((), bool)))
+
+
+# ---------------------------------------------------------------------------- binary
+def _broadcast(n: Node) -> tuple[Any, Any]:
+    """The two operands; before opset 7 an attribute said where the second one's dimensions stand."""
+    a, b = n[0], n[1]
+    if n.opset < 7 and n.attr("broadcast", 0) and "axis" in n.attrs:
+        missing = rank(a) - int(n.attr("axis")) - rank(b)
+        if missing > 0:
+            b = R.expand_dims(b, rank(b), missing)
+    return a, b
+
+
+def _two(build: Callable[[Any, Any], Any]) -> Callable[[Node], Any]:
+    return lambda n: build(*_broadcast(n))
+
+
+for _name, _build in {
+    "Add": lambda a, b: R.add(a, b),
+    "Sub": lambda a, b: R.subtract(a, b),
+    "Mul": lambda a, b: R.multiply(a, b),
+    "And": lambda a, b: R.logical_and(a, b),
+    "Or": lambda a, b: R.logical_or(a, b),
+    "Xor": lambda a, b: R.logical_xor(a, b),
+    "BitwiseAnd": lambda a, b: R.bitwise_and(a, b),
+    "BitwiseOr": lambda a, b: R.bitwise_or(a, b),
+    "BitwiseXor": lambda a, b: R.bitwise_xor(a, b),
+    "Equal": lambda a, b: R.equal(a, b),
+    "Greater": lambda a, b: R.greater(a, b),
+    "GreaterOrEqual": lambda a, b: R.greater_equal(a, b),
+    "Less": lambda a, b: R.less(a, b),
+    "LessOrEqual": lambda a, b: R.less_equal(a, b),
+}.items():
+    converter(_name)(_two(_build))
+
+
+@converter("Div")
+def divide(n: Node) -> Any:
+    a, b = _broadcast(n)
+    if is_float(a):
+        return R.divide(a, b)
+    return R.floor_divide(a, b) if dtype_of(a).startswith("uint") else R.trunc_divide(a, b)
+
+
+@converter("Mod")
+def mod(n: Node) -> Any:
+    a, b = n[0], n[1]
+    if is_float(a):
+        if not n.attr("fmod", 0):
+            raise n.refuse("of floats needs fmod=1")
+        return R.mod(a, b)
+    return R.trunc_mod(a, b) if n.attr("fmod", 0) else R.floor_mod(a, b)
+
+
+@converter("BitShift")
+def bit_shift(n: Node) -> Any:
+    return (R.left_shift if n.attr("direction") == "LEFT" else R.right_shift)(n[0], n[1])
+
+
+@converter("Pow")
+def power(n: Node) -> Any:
+    a, b = _broadcast(n)
+    kind = dtype_of(a)
+    if not is_float(a):
+        return cast(R.round(R.power(cast(a, "float64"), cast(b, "float64"))), kind)
+    known = n.known(1)
+    if known is not None and known.size == 1 and float(known.reshape(-1)[0]) == 2.0 and known.ndim <= rank(a):
+        return R.multiply(a, a)
+    return R.power(a, cast(b, kind))
+
+
+def _variadic(build: Callable[[Any, Any], Any]) -> Callable[[Node], Any]:
+    return lambda n: reduce(build, n.all())
+
+
+converter("Max")(_variadic(lambda a, b: R.maximum(a, b)))
+converter("Min")(_variadic(lambda a, b: R.minimum(a, b)))
+converter("Sum")(_variadic(lambda a, b: R.add(a, b)))
+
+
+@converter("Mean")
+def mean_of(n: Node) -> Any:
+    total = reduce(lambda a, b: R.add(a, b), n.all())
+    return R.divide(total, scalar(len(n), total))
+
+
+# ---------------------------------------------------------------------------- bounds
+@converter("Clip")
+def clip_attributes(n: Node) -> Any:
+    x = n[0]
+    if "min" in n.attrs:
+        x = R.maximum(x, scalar(n.attr("min"), n[0]))
+    return R.minimum(x, scalar(n.attr("max"), n[0])) if "max" in n.attrs else x
+
+
+@converter("Clip", since=11)
+def clip(n: Node) -> Any:
+    x = n[0]
+    low, high = n.known(1), n.known(2)
+    if is_float(x) and low is not None and high is not None and low <= high:
+        return R.clip(x, float(low.reshape(-1)[0]), float(high.reshape(-1)[0]))
+    if n.has(1):
+        x = R.maximum(x, R.reshape(n[1], ()) if rank(n[1]) else n[1])
+    if n.has(2):
+        x = R.minimum(x, R.reshape(n[2], ()) if rank(n[2]) else n[2])
+    return R.copy(x) if x is n[0] else x
+
+
+# ---------------------------------------------------------------------------- activations
+converter("Relu")(lambda n: R.nn.relu(n[0]) if is_float(n[0]) else R.maximum(n[0], scalar(0, n[0])))
+converter("LeakyRelu")(lambda n: R.nn.leaky_relu(n[0], n.attr("alpha", 0.01)))
+
+
+def _positive(x: Any, other: Any) -> Any:
+    """x where it is positive, else the other."""
+    return R.where(R.greater(x, scalar(0, x)), x, other)
+
+
+@converter("PRelu")
+def prelu(n: Node) -> Any:
+    x, slope = n[0], n[1]
+    if n.opset < 7 and rank(slope) == 1 and rank(x) > 2:
+        slope = R.expand_dims(slope, 1, rank(x) - 2)
+    return R.where(R.less(x, scalar(0, x)), R.multiply(x, slope), x)
+
+
+@converter("Elu")
+def elu(n: Node) -> Any:
+    x = n[0]
+    grown = R.subtract(R.exp(R.minimum(x, scalar(0, x))), scalar(1, x))
+    return _positive(x, R.multiply(scalar(n.attr("alpha", 1.0), x), grown))
+
+
+@converter("Selu")
+def selu(n: Node) -> Any:
+    x = n[0]
+    alpha, gamma = n.attr("alpha", 1.67326319217681884765625), n.attr("gamma", 1.05070102214813232421875)
+    grown = R.multiply(scalar(alpha, x), R.subtract(R.exp(R.minimum(x, scalar(0, x))), scalar(1, x)))
+    return R.multiply(scalar(gamma, x), _positive(x, grown))
+
+
+@converter("Celu")
+def celu(n: Node) -> Any:
+    x, alpha = n[0], n.attr("alpha", 1.0)
+    inner = R.exp(R.divide(R.minimum(x, scalar(0, x)), scalar(alpha, x)))
+    return R.add(
+        R.maximum(x, scalar(0, x)),
+        R.minimum(scalar(0, x), R.multiply(scalar(alpha, x), R.subtract(inner, scalar(1, x)))),
+    )
+
+
+@converter("ThresholdedRelu")
+def thresholded_relu(n: Node) -> Any:
+    x = n[0]
+    return R.where(R.greater(x, scalar(n.attr("alpha", 1.0), x)), x, scalar(0, x))
+
+
+@converter("HardSigmoid")
+def hard_sigmoid(n: Node) -> Any:
+    x = n[0]
+    line = R.add(R.multiply(scalar(n.attr("alpha", 0.2), x), x), scalar(n.attr("beta", 0.5), x))
+    return R.clip(line, 0.0, 1.0)
+
+
+@converter("HardSwish")
+def hard_swish(n: Node) -> Any:
+    x = n[0]
+    return R.multiply(x, R.clip(R.add(R.multiply(scalar(1 / 6, x), x), scalar(0.5, x)), 0.0, 1.0))
+
+
+def softplus_of(x: Any) -> Any:
+    """log(1 + exp(x)) without overflow."""
+    small = R.exp(R.negative(R.abs(x)))
+    return R.add(R.maximum(x, scalar(0, x)), R.log(R.add(scalar(1, x), small)))
+
+
+converter("Softplus")(lambda n: softplus_of(n[0]))
+converter("Mish")(lambda n: R.multiply(n[0], R.tanh(softplus_of(n[0]))))
+
+
+@converter("Swish")
+def swish(n: Node) -> Any:
+    x = n[0]
+    return R.multiply(x, R.sigmoid(R.multiply(scalar(n.attr("alpha", 1.0), x), x)))
+
+
+@converter("Shrink")
+def shrink(n: Node) -> Any:
+    x, bias, lambd = n[0], n.attr("bias", 0.0), n.attr("lambd", 0.5)
+    wide = cast(x, "float64") if not is_float(x) else x
+    above = R.where(R.greater(wide, scalar(lambd, wide)), R.subtract(wide, scalar(bias, wide)), scalar(0, wide))
+    made = R.where(R.less(wide, scalar(-lambd, wide)), R.add(wide, scalar(bias, wide)), above)
+    return cast(made, dtype_of(x))
+
+
+def gelu_of(x: Any, approximate: str = "none") -> Any:
+    """x·Φ(x), exactly by erf or by tanh."""
+    half = R.multiply(scalar(0.5, x), x)
+    if approximate == "tanh":
+        cube = R.multiply(scalar(0.044715, x), R.multiply(x, R.multiply(x, x)))
+        inner = R.multiply(scalar(math.sqrt(2 / math.pi), x), R.add(x, cube))
+        return R.multiply(half, R.add(scalar(1, x), R.tanh(inner)))
+    return R.multiply(half, R.add(scalar(1, x), R.erf(R.multiply(x, scalar(math.sqrt(0.5), x)))))
+
+
+converter("Gelu")(lambda n: gelu_of(n[0], n.attr("approximate", "none")))
+
+
+# ---------------------------------------------------------------------------- types
+def cast_value(n: Node, elem: int) -> Value:
+    """A tensor converted to the type that has this number in ONNX."""
+    value = n.value(0)
+    wanted = storage_dtype(elem)
+    x = decode(value)
+    if elem >= 17:
+        return encode(x, elem, bool(n.attr("saturate", 1)), n.attr("round_mode", "up"))
+    if dtype_of(x) == wanted:
+        return Value(x)
+    if wanted == "bool":
+        return Value(R.not_equal(x, scalar(0, x)))
+    return Value(R.cast(x, wanted))
+
+
+@converter("Cast")
+def cast_node(n: Node) -> Any:
+    to = n.attr("to")
+    if isinstance(to, str):
+        names = {"FLOAT": 1, "INT32": 6, "INT64": 7, "BOOL": 9, "DOUBLE": 11, "FLOAT16": 10, "UINT8": 2, "INT8": 3}
+        to = names.get(to)
+    if to is None:
+        raise n.refuse("the attribute `to` is missing")
+    return cast_value(n, to)
+
+
+@converter("CastLike")
+def cast_like(n: Node) -> Any:
+    from .bodies import ELEMS
+
+    like = n.value(1)
+    return cast_value(n, like.elem or ELEMS[like.dtype])
+
+
+@converter("BitCast")
+def bit_cast(n: Node) -> Any:
+    to = n.attr("to")
+    return Value(R.reinterpret(n[0], storage_dtype(to)), elem=to if to >= 17 else 0)
+
+
+@converter("Constant")
+def constant_node(n: Node) -> Any:
+    found = n.attr("value")
+    if found is None or isinstance(found, list):
+        raise n.refuse(f"a constant given by {', '.join(n.attrs) or 'nothing'} is not supported")
+    return found if isinstance(found, Value) else Value(known=found)
+
+
+@converter("Det")
+def det(n: Node) -> Any:
+    """By expansion along the first row: right for the small matrices that models have."""
+    x = n[0]
+    size = n.static(0)[-1]
+    if size > 5 or n.static(0)[-2] != size:
+        raise n.refuse(f"of matrices {n.static(0)[-2:]}: only square ones up to 5 x 5")
+
+    def at(i: int, j: int) -> Any:
+        d = rank(x)
+        row = R.strided_slice(x, [i, j], [i + 1, j + 1], axes=[d - 2, d - 1])
+        return R.squeeze(row, [d - 2, d - 1])
+
+    def minor(rows: list[int], columns: list[int]) -> Any:
+        if len(rows) == 1:
+            return at(rows[0], columns[0])
+        total = None
+        for i, c in enumerate(columns):
+            term = R.multiply(at(rows[0], c), minor(rows[1:], [d for d in columns if d != c]))
+            total = term if total is None else (R.subtract if i % 2 else R.add)(total, term)
+        return total
+
+    return minor(list(range(size)), list(range(size)))
+
+
+@converter("EyeLike")
+def eye_like(n: Node) -> Any:
+    rows, columns = n.static(0)
+    kind = storage_dtype(n.attr("dtype")) if "dtype" in n.attrs else n.dtype(0)
+    return constant(np.eye(rows, columns, int(n.attr("k", 0)), dtype=_numpy(kind)))
+
+
+def _numpy(kind: str) -> Any:
+    from ....runtime.dtypes import element
+
+    return element(kind).numpy
+
+
+@converter("Dropout")
+def dropout(n: Node) -> Any:
+    if n.has(2):
+        training = n.known(2)
+        if training is None:
+            training = n.need(2)
+        ratio = n.known(1)
+        if bool(training) and (ratio is None or float(ratio) != 0.0):
+            raise n.refuse("in training mode is random and not supported")
+    x = n[0]
+    mask = constant(np.ones((), bool))
+    return [x, R.broadcast_to(mask, shape_of(x))]

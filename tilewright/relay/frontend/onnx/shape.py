@@ -1,0 +1,366 @@
+"""Operators that move elements: other shapes, orders, parts, copies, frames."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from .build import R, as_list, cast, constant, dtype_of, is_static, rank, scalar, shape_of, static_shape, take_rows
+from .context import Node, Value, converter
+
+_FAR = 2**31 - 1
+
+
+def _axes(n: Node, index: int = 1) -> list[int] | None:
+    """Axes, an attribute before opset 13 and an input since."""
+    if n.has(index):
+        return n.ints(index)
+    found = n.attr("axes")
+    return None if found is None else [int(v) for v in found]
+
+
+@converter("Reshape")
+def reshape(n: Node) -> Any:
+    wanted = [int(v) for v in n.attr("shape")] if n.opset < 5 and "shape" in n.attrs else n.ints(1, symbols=True)
+    allowzero = bool(n.attr("allowzero", 0))
+    if any(isinstance(v, int) and v < -1 for v in wanted):
+        raise n.refuse(f"shape {wanted} has a size below -1")
+    return _kept(n, R.reshape(n[0], wanted, allowzero=allowzero))
+
+
+def _kept(n: Node, e: Any) -> Value:
+    """A result whose elements are those of the first input, of whatever type."""
+    return Value(e, elem=n.value(0).elem)
+
+
+@converter("Shape")
+def shape(n: Node) -> Any:
+    x = n[0]
+    start, end = n.attr("start", 0), n.attr("end", rank(x))
+    if is_static(x):
+        return constant(np.asarray(shape_of(x)[start:end], np.int64))
+    found = R.shape_of(x, "int64")
+    return found if (start, end) == (0, rank(x)) else R.strided_slice(found, [start], [end])
+
+
+@converter("Size")
+def size(n: Node) -> Any:
+    return cast(R.ndarray_size(n[0], "int64"), "int64")
+
+
+@converter("Transpose")
+def transpose(n: Node) -> Any:
+    perm = n.attr("perm", list(range(n.rank(0)))[::-1])
+    return _kept(n, R.transpose(n[0], perm) if rank(n[0]) else n[0])
+
+
+@converter("Flatten")
+def flatten(n: Node) -> Any:
+    x, ndim = n[0], n.rank(0)
+    axis = int(n.attr("axis", 1))
+    if not -ndim <= axis <= ndim:
+        raise n.refuse(f"axis {axis} does not exist in a tensor of {ndim} dimensions")
+    axis += ndim if axis < 0 else 0
+    sizes = shape_of(x)
+    if is_static(x):
+        return _kept(n, R.reshape(x, [int(np.prod(sizes[:axis])), int(np.prod(sizes[axis:]))], allowzero=True))
+    if axis == 0:
+        return _kept(n, R.reshape(x, [1, -1]))
+    if all(isinstance(d, int) for d in sizes[axis:]):
+        return _kept(n, R.reshape(x, [-1, int(np.prod(sizes[axis:]))]))
+    if axis == 1:
+        return _kept(n, R.nn.batch_flatten(x))
+    return _kept(n, R.reshape(x, [int(np.prod(static_shape(x)[:axis])), -1]))
+
+
+@converter("Squeeze")
+def squeeze(n: Node) -> Any:
+    axes = _axes(n)
+    if axes is None:
+        axes = [i for i, d in enumerate(n.shape(0)) if isinstance(d, int) and d == 1]
+    return _kept(n, R.squeeze(n[0], n.fronts(axes, n.rank(0))) if axes else n[0])
+
+
+@converter("Unsqueeze")
+def unsqueeze(n: Node) -> Any:
+    axes = _axes(n)
+    if axes is None:
+        raise n.refuse("axes are missing")
+    x = n[0]
+    for d in sorted(n.fronts(axes, n.rank(0) + len(axes))):
+        x = R.expand_dims(x, d)
+    return _kept(n, x)
+
+
+@converter("Concat")
+def concat(n: Node) -> Any:
+    if n.opset < 4 and "axis" not in n.attrs:
+        axis = 1
+    else:
+        axis = n.axis(0)
+    parts = n.all()
+    return _kept(n, parts[0] if len(parts) == 1 else R.concatenate(parts, axis))
+
+
+@converter("Split")
+def split(n: Node) -> Any:
+    axis = n.axis(0)
+    sizes = n.ints(1) if n.has(1) else n.attr("split")
+    x = n[0]
+    total = shape_of(x)[axis]
+    if sizes is None:
+        count = int(n.attr("num_outputs", len(n.outputs)))
+        if count < 1 or (isinstance(total, int) and count > max(total, 1) * 64):
+            raise n.refuse(f"into {count} parts of a dimension of {total}")
+        if not isinstance(total, int):
+            return R.split(x, count, axis)
+        each = -(-total // count)
+        sizes = [max(min(each, total - each * i), 0) for i in range(count)]
+    if isinstance(total, int) and sum(sizes) != total:
+        raise n.refuse(f"parts {list(sizes)} do not sum to the dimension of {total}")
+    if any(s < 0 for s in sizes):
+        raise n.refuse(f"parts {list(sizes)} must not be negative")
+    edges = [int(v) for v in np.cumsum([0, *sizes])]
+    if len(sizes) == 1:
+        return _kept(n, x)
+    return [
+        Value(R.strided_slice(x, [a], [b], axes=[axis]), elem=n.value(0).elem)
+        for a, b in zip(edges, edges[1:], strict=False)
+    ]
+
+
+@converter("Slice")
+def slice_attributes(n: Node) -> Any:
+    starts, ends = n.attr("starts"), n.attr("ends")
+    return _sliced(n, starts, ends, n.attr("axes", list(range(len(starts)))), [1] * len(starts))
+
+
+@converter("Slice", since=10)
+def slice_inputs(n: Node) -> Any:
+    starts, ends = n.ints(1, symbols=True), n.ints(2, symbols=True)
+    axes = n.ints(3) if n.has(3) else list(range(len(starts)))
+    steps = n.ints(4) if n.has(4) else [1] * len(starts)
+    return _sliced(n, starts, ends, axes, steps)
+
+
+def _sliced(n: Node, starts: list[Any], ends: list[Any], axes: list[int], steps: list[int]) -> Any:
+    x = n[0]
+    axes = n.fronts(axes, rank(x))
+    if not len(starts) == len(ends) == len(axes) == len(steps):
+        raise n.refuse(f"starts {starts}, ends {ends}, axes {axes} and steps {steps} differ in length")
+    begin, end, stride = [], [], []
+    for a, b, d, s in zip(starts, ends, axes, steps, strict=True):
+        total = shape_of(x)[d]
+        if s == 0:
+            raise n.refuse("a step of 0")
+        if isinstance(total, int) and isinstance(a, int) and isinstance(b, int):
+            low, high, step = slice(a, b, s).indices(total)
+            if len(range(low, high, step)) == 0:
+                low = high = 0
+                step = 1
+            # What counts from the end in the operator counts from the front here.
+            begin.append(low)
+            end.append(high if high >= 0 else -total - 1)
+            stride.append(step)
+        else:
+            begin.append(_near(a))
+            end.append(_near(b))
+            stride.append(s)
+    if not axes:
+        return _kept(n, x)
+    return _kept(n, R.strided_slice(x, begin, end, strides=stride, axes=axes))
+
+
+def _near(v: Any) -> Any:
+    return max(min(v, _FAR), -_FAR) if isinstance(v, int) else v
+
+
+@converter("Expand")
+def expand(n: Node) -> Any:
+    x = n[0]
+    wanted = n.ints(1, symbols=True)
+    have = list(shape_of(x))
+    count = max(len(have), len(wanted))
+    have = [1] * (count - len(have)) + have
+    wanted = [1] * (count - len(wanted)) + wanted
+    out = []
+    for a, b in zip(have, wanted, strict=True):
+        one = isinstance(b, int) and b == 1
+        if not one and isinstance(a, int) and isinstance(b, int) and a not in (1, b):
+            raise n.refuse(f"{shape_of(x)} does not broadcast with {wanted}")
+        out.append(a if one else b)
+    return R.broadcast_to(x, out)
+
+
+@converter("Tile")
+def tile(n: Node) -> Any:
+    if n.opset < 6:
+        reps = [1] * n.rank(0)
+        reps[n.ints(2)[0]] = n.ints(1)[0]
+        return R.tile(n[0], reps)
+    return R.tile(n[0], n.ints(1))
+
+
+@converter("ConstantOfShape")
+def constant_of_shape(n: Node) -> Any:
+    value = n.attr("value")
+    if isinstance(value, Value):
+        return Value(R.full(constant(value.known.reshape(())), n.ints(0, symbols=True)), elem=value.elem)
+    one = np.float32(0) if value is None else value.reshape(-1)[0]
+    return R.full(constant(np.asarray(one)), n.ints(0, symbols=True))
+
+
+@converter("Range")
+def range_of(n: Node) -> Any:
+    start, stop, step = (n.need(i) for i in range(3))
+    kind = n.dtype(0)
+    if float(step) == 0:
+        raise n.refuse("a step of 0")
+    count = max(int(np.ceil((float(stop) - float(start)) / float(step))), 0)
+    if count > 1 << 28:
+        raise n.refuse(f"{count} elements are too many")
+    return constant((start + np.arange(count).astype(start.dtype) * step).astype(start.dtype), kind)
+
+
+@converter("Trilu")
+def trilu(n: Node) -> Any:
+    upper, k = bool(n.attr("upper", 1)), (n.ints(1)[0] if n.has(1) else 0)
+    x = n[0]
+    rows, columns = static_shape(x)[-2:]
+    place = np.arange(columns)[None, :] - np.arange(rows)[:, None]
+    mask = place >= k if upper else place <= k
+    return R.where(constant(mask), x, scalar(0, x))
+
+
+# ---------------------------------------------------------------------------- frames
+@converter("Pad")
+def pad_attributes(n: Node) -> Any:
+    pads = n.attr("pads", n.attr("paddings"))
+    return padded(n, n[0], list(pads), n.attr("mode", "constant"), scalar(n.attr("value", 0.0), n[0]))
+
+
+@converter("Pad", since=11)
+def pad(n: Node) -> Any:
+    x = n[0]
+    given = n.ints(1)
+    ndim = rank(x)
+    axes = n.fronts(n.ints(3), ndim) if n.has(3) else list(range(ndim))
+    if len(given) != 2 * len(axes):
+        raise n.refuse(f"{len(given)} pads for {len(axes)} axes")
+    pads = [0] * (2 * ndim)
+    for i, d in enumerate(axes):
+        pads[d], pads[d + ndim] = given[i], given[i + len(axes)]
+    value = R.reshape(n[2], ()) if n.has(2) else scalar(0, x)
+    return padded(n, x, pads, n.attr("mode", "constant"), value)
+
+
+def padded(n: Node, x: Any, pads: list[int], mode: str, value: Any) -> Any:
+    """A tensor in a frame; a negative width cuts instead."""
+    ndim = rank(x)
+    before, after = pads[:ndim], pads[ndim:]
+    if any(abs(p) > 1 << 31 for p in pads):
+        raise n.refuse(f"pads {pads} are out of all proportion")
+    for d in range(ndim):
+        low, high = -min(before[d], 0), -min(after[d], 0)
+        if low or high:
+            end = shape_of(x)[d] - high
+            x = R.strided_slice(x, [low], [end], axes=[d])
+    width = [(max(a, 0), max(b, 0)) for a, b in zip(before, after, strict=True)]
+    if mode == "constant":
+        return R.nn.pad(x, width, value) if any(a or b for a, b in width) else x
+    for d, (a, b) in enumerate(width):
+        if a or b:
+            x = take_rows(x, _frame(n, static_shape(x)[d], a, b, mode), d)
+    return x
+
+
+def _frame(n: Node, size: int, before: int, after: int, mode: str) -> list[int]:
+    """Which row stands at each place of a padded axis."""
+    kinds = {"edge": "edge", "reflect": "reflect", "wrap": "wrap"}
+    if mode not in kinds:
+        raise n.refuse(f"mode {mode!r} is unknown")
+    if size == 0:
+        raise n.refuse(f"mode {mode!r} on an empty dimension")
+    return np.pad(np.arange(size), (before, after), mode=kinds[mode]).tolist()  # type: ignore[call-overload,no-any-return]
+
+
+# ---------------------------------------------------------------------------- blocks
+@converter("DepthToSpace")
+def depth_to_space(n: Node) -> Any:
+    b = int(n.attr("blocksize", 0))
+    batch, c, h, w = shape_of(n[0])
+    if b < 1 or (isinstance(c, int) and c % (b * b)):
+        raise n.refuse(f"blocksize {b} does not part {c} channels")
+    if n.attr("mode", "DCR") == "DCR":
+        x = R.transpose(R.reshape(n[0], [batch, b, b, c // (b * b), h, w]), [0, 3, 4, 1, 5, 2])
+    else:
+        x = R.transpose(R.reshape(n[0], [batch, c // (b * b), b, b, h, w]), [0, 1, 4, 2, 5, 3])
+    return R.reshape(x, [batch, c // (b * b), h * b, w * b])
+
+
+@converter("SpaceToDepth")
+def space_to_depth(n: Node) -> Any:
+    b = int(n.attr("blocksize", 0))
+    batch, c, h, w = shape_of(n[0])
+    if b < 1:
+        raise n.refuse(f"blocksize is {b}")
+    x = R.reshape(n[0], [batch, c, h // b, b, w // b, b])
+    if n.attr("mode", "DCR") == "CRD":
+        x = R.transpose(x, [0, 1, 3, 5, 2, 4])
+    else:
+        x = R.transpose(x, [0, 3, 5, 1, 2, 4])
+    return R.reshape(x, [batch, c * b * b, h // b, w // b])
+
+
+@converter("Einsum")
+def einsum(n: Node) -> Any:
+    return R.einsum(R.Tuple(n.all()) if hasattr(R, "Tuple") else n.all(), n.attr("equation", "").replace(" ", ""))
+
+
+@converter("Col2Im")
+def col2im(n: Node) -> Any:
+    """Blocks added where they lie: scattered into the flat image by constant indices."""
+    x = n[0]
+    image, block = n.ints(1), n.ints(2)
+    dims = len(image)
+    dilations, strides = n.attr("dilations", [1] * dims), n.attr("strides", [1] * dims)
+    pads = n.attr("pads", [0] * 2 * dims)
+    batch, columns, count = static_shape(x)
+    channels = columns // int(np.prod(block))
+    full = [image[d] + pads[d] + pads[d + dims] for d in range(dims)]
+    steps = [(full[d] - dilations[d] * (block[d] - 1) - 1) // strides[d] + 1 for d in range(dims)]
+    if int(np.prod(steps)) != count:
+        raise n.refuse(f"{count} blocks were given and {steps} fit")
+    place = np.zeros([*block, *steps], np.int64)
+    for d in range(dims):
+        grid = np.arange(block[d])[:, None] * dilations[d] + np.arange(steps[d])[None, :] * strides[d]
+        view = [1] * (2 * dims)
+        view[d], view[d + dims] = block[d], steps[d]
+        place = place * full[d] + grid.reshape(view)
+    flat = place.reshape(-1)
+    data = R.reshape(x, [batch * channels, flat.size])
+    index = constant(np.broadcast_to(flat, (batch * channels, flat.size)).copy())
+    zeros = R.zeros([batch * channels, int(np.prod(full))], dtype_of(x))
+    made = R.reshape(R.scatter_elements(zeros, index, data, 1, "add"), [batch, channels, *full])
+    begin = [pads[d] for d in range(dims)]
+    return R.strided_slice(
+        made, begin, [b + image[d] for d, b in enumerate(begin)], axes=[d + 2 for d in range(dims)]
+    )
+
+
+@converter("CenterCropPad")
+def center_crop_pad(n: Node) -> Any:
+    x = n[0]
+    wanted = n.ints(1)
+    axes = n.fronts(n.attr("axes", list(range(rank(x)))), rank(x))
+    pads = [0] * (2 * rank(x))
+    for d, size in zip(axes, wanted, strict=True):
+        have = static_shape(x)[d]
+        low = (size - have) // 2 if size >= have else -((have - size) // 2)
+        pads[d], pads[d + rank(x)] = low, size - have - low
+    return padded(n, x, pads, "constant", scalar(0, x))
+
+
+def sizes_list(value: Any) -> list[Any]:
+    return as_list(value)

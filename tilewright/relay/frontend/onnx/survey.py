@@ -1,0 +1,104 @@
+"""Before the work: the order of the nodes, and all that is missing, said at once."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from ....ir.errors import FrontendError
+from .bodies import has_body
+from .context import find_converter
+
+if TYPE_CHECKING:
+    from .importer import Importer
+
+__all__ = ["ordered", "refuse_missing"]
+
+
+def ordered(nodes: Sequence[Any], scope: Mapping[str, Any], where: str) -> list[Any]:
+    """The nodes so that each comes after those it reads. As ONNX wants them already, but for careless writers."""
+    made: dict[str, int] = {}
+    for i, node in enumerate(nodes):
+        for name in node.output:
+            if name and name in made:
+                raise FrontendError(f"{where}: two nodes write {name!r}: {_show(nodes[made[name]])} and {_show(node)}")
+            if name:
+                made[name] = i
+    waits = [{made[name] for name in _reads(node) if name in made} for node in nodes]
+    if all(d < i for i, found in enumerate(waits) for d in found):
+        return list(nodes)
+    readers: dict[int, list[int]] = {}
+    for i, found in enumerate(waits):
+        for d in found:
+            readers.setdefault(d, []).append(i)
+    ready = [i for i, found in enumerate(waits) if not found]
+    out: list[Any] = []
+    while ready:
+        at = ready.pop(0)
+        out.append(nodes[at])
+        for i in readers.get(at, ()):
+            waits[i].discard(at)
+            if not waits[i]:
+                ready.append(i)
+    if len(out) != len(nodes):
+        stuck = [_show(nodes[i]) for i, found in enumerate(waits) if found]
+        shown = ", ".join(stuck[:5]) + (f" and {len(stuck) - 5} more" if len(stuck) > 5 else "")
+        raise FrontendError(f"{where}: the graph has a cycle through {shown}")
+    return out
+
+
+def _reads(node: Any) -> Iterator[str]:
+    """The names a node reads, those that graphs within it take from outside as well."""
+    stack = [node]
+    while stack:
+        at = stack.pop()
+        yield from (name for name in at.input if name)
+        for a in at.attribute:
+            for graph in [a.g] if a.HasField("g") else a.graphs:
+                stack += graph.node
+                yield from (o.name for o in graph.output)
+
+
+def _show(node: Any) -> str:
+    return f"{node.op_type} {node.name!r}" if node.name else f"{node.op_type} -> {', '.join(node.output)}"
+
+
+def refuse_missing(importer: Importer) -> None:
+    """One error for all nodes of the model that no converter takes."""
+    missing: dict[str, list[str]] = {}
+    seen: set[tuple[str, str]] = set()
+    graph = importer.model.graph
+    work: list[tuple[str, Any, Any]] = [("", graph.node, importer.opsets)]
+    while work:
+        place, nodes, opsets = work.pop()
+        for node in nodes:
+            domain = "" if node.domain == "ai.onnx" else node.domain
+            key = (domain, node.op_type)
+            local = importer.functions.get(key)
+            if local is not None:
+                if key not in seen:
+                    seen.add(key)
+                    inner = {"" if o.domain == "ai.onnx" else o.domain: o.version for o in local.opset_import}
+                    work.append((f"function {local.name}", local.node, inner or opsets))
+            elif find_converter(domain, node.op_type, opsets.get(domain, 1)) is None:
+                if not has_body(domain, node.op_type, opsets.get(domain, 1)):
+                    label = f"{domain}.{node.op_type}" if domain else node.op_type
+                    at = node.name or (node.output[0] if node.output else "?")
+                    missing.setdefault(label, []).append(f"{at!r}" + (f" in {place}" if place else ""))
+            for a in node.attribute:
+                for g in [a.g] if a.HasField("g") else a.graphs:
+                    work.append((f"graph {g.name!r}", g.node, opsets))
+    if not missing:
+        return
+    total = sum(map(len, missing.values()))
+    lines = []
+    for label, places in sorted(missing.items()):
+        counts = Counter(places)
+        shown = ", ".join(list(counts)[:4]) + (f" and {len(places) - 4} more" if len(places) > 4 else "")
+        lines.append(f"  {label} x{len(places)}: {shown}")
+    raise FrontendError(
+        f"{importer.name}: {total} node{'s' if total > 1 else ''} of {len(missing)} "
+        f"operator{'s' if len(missing) > 1 else ''} cannot be imported (opset {importer.opsets.get('', 1)}):\n"
+        + "\n".join(lines)
+    )

@@ -1,0 +1,285 @@
+"""Sorting, searching, and sums by Einstein's notation."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ... import topi
+from ...ir.dtype import DataType
+from ..expr import Call, Constant, Expr, TupleWrapper
+from ..ty import TensorType, TupleType, Type
+from . import dyn
+from .registry import OpPattern, dtype, flag, integer, ints, refuse, register, text
+from .shapes import axis_of, is_known, need_dtype, need_rank, same_size, unify
+from .transform import tensors
+
+__all__ = [
+    "argsort",
+    "einsum",
+    "fixed_point_multiply",
+    "fixed_point_multiply_per_axis",
+    "searchsorted",
+    "sort",
+    "topk",
+    "unique",
+]
+
+INT32 = DataType("int32")
+
+
+# ---------------------------------------------------------------------------- order
+def _sort_rel(types: list[Any], attrs: Any) -> Type:
+    axis_of(attrs.axis, len(types[0].shape))
+    return types[0]  # type: ignore[no-any-return]
+
+
+_sort = register(
+    "sort",
+    inputs=("data",),
+    attrs={"axis": integer(-1), "is_ascend": flag(True)},
+    rel=_sort_rel,
+    compute=lambda attrs, ins, out: [topi.sort(ins[0], attrs.axis, attrs.is_ascend)],
+)
+
+
+def sort(data: Any, axis: int = -1, is_ascend: Any = 1) -> Call:
+    """The elements along an axis in order."""
+    return _sort(data, axis=axis, is_ascend=is_ascend)
+
+
+def _argsort_rel(types: list[Any], attrs: Any) -> Type:
+    axis_of(attrs.axis, len(types[0].shape))
+    return TensorType(types[0].shape, attrs.dtype)
+
+
+_argsort = register(
+    "argsort",
+    inputs=("data",),
+    attrs={"axis": integer(-1), "is_ascend": flag(True), "dtype": dtype("int32")},
+    rel=_argsort_rel,
+    compute=lambda attrs, ins, out: [topi.argsort(ins[0], None, attrs.axis, attrs.is_ascend, attrs.dtype)],
+)
+
+
+def argsort(data: Any, axis: int = -1, is_ascend: Any = 1, dtype: str = "int32") -> Call:
+    """The places of the elements along an axis in the order of their values."""
+    return _argsort(data, axis=axis, is_ascend=is_ascend, dtype=dtype)
+
+
+def _topk_rel(types: list[Any], attrs: Any) -> Type:
+    data = types[0]
+    at = axis_of(attrs.axis, len(data.shape))
+    size = data.shape[at]
+    count = size if attrs.k < 1 else attrs.k
+    if is_known(size) and is_known(count) and count > size:
+        raise refuse(f"is {count} and dimension {at} of {data} has {size} elements", "k")
+    shape = [*data.shape[:at], count, *data.shape[at + 1 :]]
+    values, places = TensorType(shape, data.dtype), TensorType(shape, attrs.dtype)
+    if attrs.ret_type == "both":
+        return TupleType((values, places))
+    if attrs.ret_type not in ("values", "indices"):
+        raise refuse(f"is {attrs.ret_type!r} and may be 'both', 'values' or 'indices'", "ret_type")
+    return values if attrs.ret_type == "values" else places
+
+
+def _topk_compute(attrs: Any, ins: list[Any], out: Any) -> list[Any]:
+    made = topi.topk(ins[0], attrs.k, attrs.axis, attrs.ret_type, attrs.is_ascend, attrs.dtype)
+    return list(made) if attrs.ret_type == "both" else [made]
+
+
+_topk = register(
+    "topk",
+    inputs=("data",),
+    attrs={
+        "k": integer(1),
+        "axis": integer(-1),
+        "ret_type": text("both"),
+        "is_ascend": flag(False),
+        "dtype": dtype("int32"),
+    },
+    rel=_topk_rel,
+    compute=_topk_compute,
+)
+
+
+def topk(
+    data: Any, k: Any = 1, axis: int = -1, ret_type: str = "both", is_ascend: bool = False, dtype: str = "int32"
+) -> Any:
+    """The `k` greatest elements along an axis (the least, if ascending), their places, or both."""
+    if isinstance(k, Constant):
+        k = int(k.numpy().reshape(-1)[0])
+    if isinstance(k, Expr):
+        return dyn.topk(data, k, axis, ret_type, is_ascend, dtype)
+    made = _topk(data, k=k, axis=axis, ret_type=ret_type, is_ascend=is_ascend, dtype=dtype)
+    return TupleWrapper(made, 2) if ret_type == "both" else made
+
+
+# ---------------------------------------------------------------------------- searching
+def _searchsorted_rel(types: list[Any], attrs: Any) -> Type:
+    line, values = types
+    need_dtype(values, line.dtype, "values")
+    own = line.shape[:-1]
+    fits = bool(line.shape) and (not own or len(line.shape) == len(values.shape))
+    if not fits or any(same_size(a, b) is False for a, b in zip(own, values.shape, strict=False)):
+        raise refuse(f"is {line} and values are {values}: it has one dimension or the same leading ones", "sorted_sequence")
+    return TensorType(values.shape, attrs.dtype)
+
+
+_searchsorted = register(
+    "searchsorted",
+    inputs=("sorted_sequence", "values"),
+    attrs={"right": flag(False), "dtype": dtype("int32")},
+    rel=_searchsorted_rel,
+    compute=lambda attrs, ins, out: [topi.searchsorted(ins[0], ins[1], attrs.right, attrs.dtype)],
+)
+
+
+def searchsorted(sorted_sequence: Any, values: Any, right: bool = False, dtype: str = "int32") -> Call:
+    """Where each value would have to be inserted for the sequence to stay sorted."""
+    return _searchsorted(sorted_sequence, values, right=right, dtype=dtype)
+
+
+def _unique_rel(types: list[Any], attrs: Any) -> Type:
+    need_rank(types[0], 1, "data")
+    places = TensorType(types[0].shape, INT32)
+    fields = [types[0], places, places, TensorType((1,), INT32)]
+    return TupleType(tuple(fields + [places] * attrs.return_counts))
+
+
+_unique = register(
+    "unique",
+    inputs=("data",),
+    attrs={"sorted": flag(True), "return_counts": flag(False)},
+    rel=_unique_rel,
+    compute=lambda attrs, ins, out: topi.unique(ins[0], attrs.sorted, attrs.return_counts),
+)
+
+
+def unique(data: Any, is_sorted: bool = True, return_counts: bool = False) -> TupleWrapper:
+    """The distinct elements of a list, where each is first, which one each element is, how many, how often.
+
+    Lists are as long as the data; what is behind the number of distinct elements means nothing.
+    """
+    made = _unique(data, sorted=is_sorted, return_counts=return_counts)
+    return TupleWrapper(made, 5 if return_counts else 4)
+
+
+# ---------------------------------------------------------------------------- Einstein's sums
+def _labels(term: str, kind: TensorType, equation: str) -> list[str]:
+    """A label for each dimension; those that `...` stands for are counted from the back."""
+    head, dots, tail = term.partition("...")
+    count = len(kind.shape) - len(head) - len(tail)
+    letters = head + tail
+    if (letters and not letters.isalpha()) or count < 0 or (count and not dots):
+        raise refuse(f"{equation!r}: `{term}` does not name the dimensions of {kind}", "equation")
+    return [*head, *(f".{i}" for i in range(count, 0, -1)), *tail]
+
+
+def _einsum_rel(types: list[Any], attrs: Any) -> Type:
+    fields = types[0].fields
+    inputs, arrow, output = attrs.equation.replace(" ", "").partition("->")
+    terms = inputs.split(",")
+    if not fields or len(terms) != len(fields):
+        raise refuse(f"{attrs.equation!r} has {len(terms)} terms for {len(fields)} tensors", "equation")
+    sizes: dict[str, Any] = {}
+    every: list[str] = []
+    for i, (term, kind) in enumerate(zip(terms, fields, strict=True)):
+        need_dtype(kind, fields[0].dtype, f"data[{i}]")
+        labels = _labels(term, kind, attrs.equation)
+        every += labels
+        for label, d in zip(labels, kind.shape, strict=True):
+            known = sizes.get(label, 1)
+            if same_size(known, 1) is True:
+                sizes[label] = d
+            elif same_size(d, 1) is not True:
+                if same_size(known, d) is False:
+                    raise refuse(f"{attrs.equation!r}: `{label}` is {known} and {d}", "equation")
+                sizes[label] = unify(known, d)
+    dots = sorted((v for v in sizes if v[0] == "."), key=lambda v: -int(v[1:]))
+    if arrow:
+        head, found, tail = output.partition("...")
+        result = [*head, *(dots if found else ()), *tail]
+    else:
+        result = [*dots, *sorted(v for v in sizes if v[0] != "." and every.count(v) == 1)]
+    if any(v not in sizes for v in result) or len(set(result)) != len(result):
+        raise refuse(f"{attrs.equation!r}: the result names what no tensor has, or one label twice", "equation")
+    return TensorType([sizes[v] for v in result], fields[0].dtype)
+
+
+_einsum = register(
+    "einsum",
+    inputs=("*data",),
+    attrs={"equation": text()},
+    rel=_einsum_rel,
+    compute=lambda attrs, ins, out: [topi.einsum(attrs.equation, *ins)],
+    pattern=OpPattern.OUT_ELEMWISE_FUSABLE,
+)
+
+
+def einsum(data: Any, equation: str) -> Call:
+    """The sum of products that an equation names: "ij,jk->ik" is a matrix product."""
+    return _einsum(tensors(data), equation=equation)
+
+
+# ---------------------------------------------------------------------------- fixed point
+def _fixed_rel(types: list[Any], attrs: Any) -> Type:
+    need_dtype(types[0], INT32, "data")
+    return types[0]  # type: ignore[no-any-return]
+
+
+_fixed_point_multiply = register(
+    "fixed_point_multiply",
+    inputs=("data",),
+    attrs={"multiplier": integer(), "shift": integer()},
+    rel=_fixed_rel,
+    compute=lambda attrs, ins, out: [topi.fixed_point_multiply(ins[0], attrs.multiplier, attrs.shift)],
+    pattern=OpPattern.ELEMWISE,
+)
+
+
+def fixed_point_multiply(data: Any, multiplier: int, shift: int) -> Call:
+    """Integers times `multiplier · 2^(shift - 31)`, rounded."""
+    return _fixed_point_multiply(data, multiplier=multiplier, shift=shift)
+
+
+def _per_axis_rel(types: list[Any], attrs: Any) -> Type:
+    for kind, name in zip(types, ("x", "y", "lshift", "rshift"), strict=True):
+        need_dtype(kind, INT32, name)
+    for at in attrs.axes:
+        axis_of(at, len(types[0].shape), "axes")
+    return types[0]  # type: ignore[no-any-return]
+
+
+_per_axis = register(
+    "fixed_point_multiply_per_axis",
+    inputs=("x", "y", "lshift", "rshift"),
+    attrs={"is_lshift_required": flag(False), "is_rshift_required": flag(False), "axes": ints(())},
+    rel=_per_axis_rel,
+    compute=lambda attrs, ins, out: [
+        topi.fixed_point_multiply_per_axis(
+            *ins, attrs.is_lshift_required, attrs.is_rshift_required, list(attrs.axes)
+        )
+    ],
+    pattern=OpPattern.ELEMWISE,
+)
+
+
+def fixed_point_multiply_per_axis(
+    x: Any,
+    y: Any,
+    lshift: Any,
+    rshift: Any,
+    is_lshift_required: bool,
+    is_rshift_required: bool,
+    axes: Any,
+) -> Call:
+    """fixed_point_multiply with a multiplier and shifts for each point of some axes."""
+    return _per_axis(
+        x,
+        y,
+        lshift,
+        rshift,
+        is_lshift_required=is_lshift_required,
+        is_rshift_required=is_rshift_required,
+        axes=axes,
+    )

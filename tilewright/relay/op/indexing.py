@@ -1,0 +1,500 @@
+"""Operators that read and write at places: scatter, masks, coordinates, sequences, sparse points."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ... import topi
+from ...ir.dtype import DataType
+from ..expr import Call, Expr, TupleWrapper, as_expr, const, const_like
+from ..ty import Any as AnySize
+from ..ty import TensorType, TupleType, Type
+from . import dyn
+from .registry import OpPattern, flag, integer, ints, number, refuse, register, text
+from .shapes import axis_of, broadcast, is_known, need_dtype, need_rank, same_size
+from .spatial import windows
+from .transform import reshaped, static, tensors
+
+__all__ = [
+    "adv_index",
+    "argwhere",
+    "invert_permutation",
+    "matrix_set_diag",
+    "meshgrid",
+    "reverse_reshape",
+    "reverse_sequence",
+    "scatter_elements",
+    "scatter_nd",
+    "segment_sum",
+    "sequence_mask",
+    "sliding_window",
+    "sparse_to_dense",
+    "strided_set",
+    "trilu",
+    "unravel_index",
+]
+
+INT32 = DataType("int32")
+INJECTIVE = OpPattern.INJECTIVE
+_REDUCTIONS = ("update", "add", "mul", "min", "max", "mean")
+
+
+def need_integers(kind: TensorType, argument: str) -> None:
+    """Refuse a tensor that is no place."""
+    if not kind.dtype.is_integral or kind.dtype.is_bool:
+        raise refuse(f"must hold integers and is {kind}", argument)
+
+
+def _need_shape(kind: TensorType, wanted: Any, argument: str, why: str) -> None:
+    wrong = len(kind.shape) != len(wanted)
+    if wrong or any(same_size(a, b) is False for a, b in zip(kind.shape, wanted, strict=True)):
+        raise refuse(f"is {kind} and must be {TensorType(wanted, kind.dtype)}: {why}", argument)
+
+
+# ---------------------------------------------------------------------------- scatter
+def _combination(value: str, argument: str) -> None:
+    if value not in _REDUCTIONS:
+        raise refuse(f"is {value!r} and may be {', '.join(map(repr, _REDUCTIONS))}", argument)
+
+
+def _scatter_elements_rel(types: list[Any], attrs: Any) -> Type:
+    data, indices, updates = types
+    need_integers(indices, "indices")
+    need_dtype(updates, data.dtype, "updates")
+    axis_of(attrs.axis, len(data.shape))
+    need_rank(indices, len(data.shape), "indices")
+    _need_shape(updates, indices.shape, "updates", "as indices")
+    _combination(attrs.reduction, "reduction")
+    return data  # type: ignore[no-any-return]
+
+
+_scatter_elements = register(
+    "scatter_elements",
+    inputs=("data", "indices", "updates"),
+    attrs={"axis": integer(0), "reduction": text("update")},
+    rel=_scatter_elements_rel,
+    compute=lambda attrs, ins, out: [topi.scatter_elements(*ins, attrs.axis, attrs.reduction)],
+)
+
+
+def scatter_elements(data: Any, indices: Any, updates: Any, axis: int = 0, reduction: str = "update") -> Call:
+    """A copy of the data with each update written at its index along `axis`, or combined with what is there."""
+    return _scatter_elements(data, indices, updates, axis=axis, reduction=reduction)
+
+
+def _scatter_nd_rel(types: list[Any], attrs: Any) -> Type:
+    data, indices, updates = types
+    need_integers(indices, "indices")
+    need_dtype(updates, data.dtype, "updates")
+    if not indices.shape or not is_known(indices.shape[0]):
+        raise refuse(f"is {indices}; how many coordinates it has must be known", "indices")
+    count = indices.shape[0]
+    if count > len(data.shape):
+        raise refuse(f"has {count} coordinates and data is {data}", "indices")
+    wanted = (*indices.shape[1:], *data.shape[count:])
+    _need_shape(updates, wanted, "updates", "the points, then what a point of data holds")
+    _combination(attrs.mode, "mode")
+    return data  # type: ignore[no-any-return]
+
+
+_scatter_nd = register(
+    "scatter_nd",
+    inputs=("data", "indices", "updates"),
+    attrs={"mode": text("update")},
+    rel=_scatter_nd_rel,
+    compute=lambda attrs, ins, out: [topi.scatter_nd(*ins, attrs.mode)],
+)
+
+
+def scatter_nd(data: Any, indices: Any, updates: Any, mode: str = "update") -> Call:
+    """A copy of the data with the slices at the points (columns of `indices`) replaced or combined."""
+    return _scatter_nd(data, indices, updates, mode=mode)
+
+
+def _segment_rel(types: list[Any], attrs: Any) -> Type:
+    data, ids = types
+    need_integers(ids, "segment_ids")
+    need_rank(ids, 1, "segment_ids")
+    if not data.shape or same_size(data.shape[0], ids.shape[0]) is False:
+        raise refuse(f"is {ids} and data is {data}", "segment_ids")
+    return TensorType((attrs.num_segments, *data.shape[1:]), data.dtype)
+
+
+def _segment_compute(attrs: Any, ins: list[Any], out: Any) -> list[Any]:
+    data, ids = ins
+    empty = topi.full((attrs.num_segments, *data.shape[1:]), data.dtype, 0)
+    return [topi.scatter_nd(empty, topi.expand_dims(ids, 0), data, "add")]
+
+
+_segment_sum = register(
+    "segment_sum",
+    inputs=("data", "segment_ids"),
+    attrs={"num_segments": integer()},
+    rel=_segment_rel,
+    compute=_segment_compute,
+)
+
+
+def segment_sum(data: Any, segment_ids: Any, num_segments: int) -> Call:
+    """The sum of the rows of each segment; how many segments there are must be said."""
+    return _segment_sum(data, segment_ids, num_segments=num_segments)
+
+
+# ---------------------------------------------------------------------------- coordinates
+_argwhere = register(
+    "argwhere",
+    inputs=("condition",),
+    rel=lambda types, attrs: TensorType((AnySize(), len(types[0].shape)), INT32),
+    compute=lambda attrs, ins, out: [topi.argwhere(dyn.room(out), ins[0])],
+)
+
+
+def argwhere(condition: Any) -> Call:
+    """The coordinates of the elements that are not zero, a row for each; how many, only the run tells."""
+    return _argwhere(condition)
+
+
+def _unravel_rel(types: list[Any], attrs: Any) -> Type:
+    indices, shape = types
+    need_integers(indices, "indices")
+    need_integers(shape, "shape")
+    need_rank(shape, 1, "shape")
+    return TensorType((shape.shape[0], *indices.shape), indices.dtype)
+
+
+_unravel_index = register(
+    "unravel_index",
+    inputs=("indices", "shape"),
+    rel=_unravel_rel,
+    compute=lambda attrs, ins, out: [topi.unravel_index(ins[0], ins[1])],
+    pattern=INJECTIVE,
+)
+
+
+def unravel_index(indices: Any, shape: Any) -> Call:
+    """The coordinates of positions in a tensor of a shape, along a new first dimension."""
+    return _unravel_index(indices, shape if isinstance(shape, Expr) else const(list(shape), "int32"))
+
+
+def _adv_index_rel(types: list[Any], attrs: Any) -> Type:
+    fields = types[0].fields
+    if len(fields) < 2:
+        raise refuse("must have a tensor and at least one index", "inputs")
+    data, *indices = fields
+    if len(indices) > len(data.shape):
+        raise refuse(f"has {len(indices)} indices and data is {data}", "inputs")
+    shape: tuple[Any, ...] = ()
+    for i, kind in enumerate(indices, 1):
+        need_integers(kind, f"inputs[{i}]")
+        shape = broadcast(shape, kind.shape, "the indices")
+    return TensorType((*shape, *data.shape[len(indices) :]), data.dtype)
+
+
+_adv_index = register(
+    "adv_index",
+    inputs=("*inputs",),
+    rel=_adv_index_rel,
+    compute=lambda attrs, ins, out: [topi.adv_index(ins[0], ins[1:])],
+    pattern=INJECTIVE,
+)
+
+
+def adv_index(inputs: Any) -> Call:
+    """`data[index0, index1, …]` of a list (data, index0, index1, …); the indices broadcast."""
+    return _adv_index(tensors(inputs))
+
+
+def _permutation_rel(types: list[Any], attrs: Any) -> Type:
+    need_rank(types[0], 1, "data")
+    need_integers(types[0], "data")
+    return types[0]  # type: ignore[no-any-return]
+
+
+_invert_permutation = register(
+    "invert_permutation",
+    inputs=("data",),
+    rel=_permutation_rel,
+    compute=lambda attrs, ins, out: [topi.invert_permutation(ins[0])],
+)
+
+
+def invert_permutation(data: Any) -> Call:
+    """The permutation that undoes one."""
+    return _invert_permutation(data)
+
+
+def _meshgrid_rel(types: list[Any], attrs: Any) -> Type:
+    fields = types[0].fields
+    if not fields:
+        raise refuse("is empty", "data")
+    if attrs.indexing not in ("ij", "xy"):
+        raise refuse(f"is {attrs.indexing!r} and may be 'ij' or 'xy'", "indexing")
+    sizes = []
+    for i, kind in enumerate(fields):
+        if len(kind.shape) > 1:
+            raise refuse(f"must have one dimension and is {kind}", f"data[{i}]")
+        sizes.append(kind.shape[0] if kind.shape else 1)
+    if attrs.indexing == "xy":
+        sizes[:2] = sizes[1::-1]
+    return TupleType(tuple(TensorType(sizes, kind.dtype) for kind in fields))
+
+
+_meshgrid = register(
+    "meshgrid",
+    inputs=("*data",),
+    attrs={"indexing": text("ij")},
+    rel=_meshgrid_rel,
+    compute=lambda attrs, ins, out: topi.meshgrid(ins, attrs.indexing),
+    pattern=INJECTIVE,
+)
+
+
+def meshgrid(data: Any, indexing: str = "ij") -> TupleWrapper:
+    """The coordinates of all points of a grid, a tensor for each axis."""
+    listed = list(data)
+    return TupleWrapper(_meshgrid(tensors(listed), indexing=indexing), len(listed))
+
+
+# ---------------------------------------------------------------------------- sequences and windows
+def _sequence_mask_rel(types: list[Any], attrs: Any) -> Type:
+    data, lengths = types
+    need_rank(lengths, 1, "valid_length")
+    if len(data.shape) < 2 or attrs.axis not in (0, 1):
+        raise refuse(f"is {attrs.axis} and must be 0 or 1 of the first two dimensions of {data}", "axis")
+    if same_size(lengths.shape[0], data.shape[1 - attrs.axis]) is False:
+        raise refuse(
+            f"has {lengths.shape[0]} elements and the batch, dimension {1 - attrs.axis}, "
+            f"{data.shape[1 - attrs.axis]}",
+            "valid_length",
+        )
+    return data  # type: ignore[no-any-return]
+
+
+_sequence_mask = register(
+    "sequence_mask",
+    inputs=("data", "valid_length"),
+    attrs={"mask_value": number(0), "axis": integer(0)},
+    rel=_sequence_mask_rel,
+    compute=lambda attrs, ins, out: [topi.sequence_mask(ins[0], ins[1], attrs.mask_value, attrs.axis)],
+    pattern=INJECTIVE,
+)
+
+
+def sequence_mask(data: Any, valid_length: Any, mask_value: float = 0, axis: int = 0) -> Call:
+    """The data with another value behind the end of each sequence; `axis` is time, the other one the batch."""
+    return _sequence_mask(data, valid_length, mask_value=mask_value, axis=axis)
+
+
+def _reverse_sequence_rel(types: list[Any], attrs: Any) -> Type:
+    data, lengths = types
+    need_rank(lengths, 1, "seq_lengths")
+    need_integers(lengths, "seq_lengths")
+    axis_of(attrs.seq_axis, len(data.shape), "seq_axis")
+    batch = axis_of(attrs.batch_axis, len(data.shape), "batch_axis")
+    if same_size(lengths.shape[0], data.shape[batch]) is False:
+        raise refuse(f"has {lengths.shape[0]} elements and the batch {data.shape[batch]}", "seq_lengths")
+    return data  # type: ignore[no-any-return]
+
+
+_reverse_sequence = register(
+    "reverse_sequence",
+    inputs=("data", "seq_lengths"),
+    attrs={"seq_axis": integer(1), "batch_axis": integer(0)},
+    rel=_reverse_sequence_rel,
+    compute=lambda attrs, ins, out: [
+        topi.reverse_sequence(ins[0], ins[1], attrs.seq_axis, attrs.batch_axis)
+    ],
+    pattern=INJECTIVE,
+)
+
+
+def reverse_sequence(data: Any, seq_lengths: Any, seq_axis: int = 1, batch_axis: int = 0) -> Call:
+    """The first elements of each sequence turned around, as many as its length."""
+    return _reverse_sequence(data, seq_lengths, seq_axis=seq_axis, batch_axis=batch_axis)
+
+
+def _sliding_window_rel(types: list[Any], attrs: Any) -> Type:
+    data = types[0]
+    at = axis_of(attrs.axis, len(data.shape))
+    sizes = data.shape[at:]
+    for name in ("window_shape", "strides"):
+        if len(attrs[name]) != len(sizes):
+            raise refuse(f"is {attrs[name]} for the {len(sizes)} dimensions of {data} from {at} on", name)
+    counts = [windows(d, w, s, 1, 0) for d, w, s in zip(sizes, attrs.window_shape, attrs.strides, strict=True)]
+    return TensorType((*data.shape[:at], *counts, *attrs.window_shape), data.dtype)
+
+
+_sliding_window = register(
+    "sliding_window",
+    inputs=("data",),
+    attrs={"axis": integer(), "window_shape": ints(), "strides": ints()},
+    rel=_sliding_window_rel,
+    compute=lambda attrs, ins, out: [
+        topi.sliding_window(
+            ins[0], axis_of(attrs.axis, ins[0].ndim), list(attrs.window_shape), list(attrs.strides)
+        )
+    ],
+    pattern=INJECTIVE,
+)
+
+
+def sliding_window(data: Any, axis: int, window_shape: Any, strides: Any) -> Call:
+    """All positions of a window over the dimensions from `axis` on; its own dimensions come last."""
+    return _sliding_window(data, axis=axis, window_shape=window_shape, strides=strides)
+
+
+def _strided_set_rel(types: list[Any], attrs: Any) -> Type:
+    data, v, *places = types
+    need_dtype(v, data.dtype, "v")
+    need_rank(v, len(data.shape), "v")
+    for kind, name in zip(places, ("begin", "end", "strides"), strict=True):
+        need_rank(kind, 1, name)
+        need_integers(kind, name)
+    return data  # type: ignore[no-any-return]
+
+
+_strided_set = register(
+    "strided_set",
+    inputs=("data", "v", "begin", "end", "strides"),
+    rel=_strided_set_rel,
+    compute=lambda attrs, ins, out: [topi.strided_set(*ins)],
+    pattern=INJECTIVE,
+)
+
+
+def strided_set(data: Any, v: Any, begin: Any, end: Any, strides: Any = None) -> Call:
+    """The tensor with `data[begin:end:strides] = v` done."""
+    given = [1] * len(begin) if strides is None and not isinstance(begin, Expr) else strides
+    if given is None:
+        raise TypeError("strided_set: strides must be given where begin is computed by the program")
+    begin, end, given = (p if isinstance(p, Expr) else const(list(p), "int32") for p in (begin, end, given))
+    return _strided_set(data, v, begin, end, given)
+
+
+def _reversed_codes(shape: Any, newshape: Any) -> tuple[Any, ...]:
+    """0 keeps the dimension that stands as far from the end; -1 is what is left."""
+    if any(is_known(code) and code < -1 for code in newshape):
+        raise refuse(f"{newshape} may hold 0 and -1 beside sizes", "newshape")
+    full = []
+    for i, code in enumerate(newshape):
+        at = len(shape) - len(newshape) + i
+        if is_known(code) and code == 0:
+            if at < 0:
+                raise refuse(f"{newshape} keeps a dimension that {tuple(shape)} has not", "newshape")
+            code = shape[at]
+        full.append(code)
+    return reshaped(shape, full, allowzero=True)
+
+
+_reverse_reshape = register(
+    "contrib_reverse_reshape",
+    inputs=("data",),
+    attrs={"newshape": ints()},
+    rel=lambda types, attrs: TensorType(_reversed_codes(types[0].shape, attrs.newshape), types[0].dtype),
+    compute=lambda attrs, ins, out: [topi.reverse_reshape(ins[0], list(attrs.newshape))],
+    pattern=INJECTIVE,
+)
+
+
+def reverse_reshape(data: Any, newshape: Any) -> Call:
+    """reshape whose special sizes are read from the last dimension on."""
+    return _reverse_reshape(data, newshape=static(newshape, "newshape"))
+
+
+# ---------------------------------------------------------------------------- sparse points
+def _sparse_rel(types: list[Any], attrs: Any) -> Type:
+    indices, values, default = types
+    need_integers(indices, "sparse_indices")
+    need_dtype(default, values.dtype, "default_value")
+    ndim = len(attrs.output_shape)
+    if len(indices.shape) > 2 or len(values.shape) > 1:
+        raise refuse(f"is {indices} and sparse_values is {values}: points are rows", "sparse_indices")
+    if len(indices.shape) == 2 and same_size(indices.shape[1], ndim) is False:
+        raise refuse(f"has {indices.shape[1]} coordinates and output_shape {attrs.output_shape}", "sparse_indices")
+    if len(indices.shape) < 2 and ndim != 1:
+        raise refuse(f"is {indices} and output_shape has {ndim} dimensions", "sparse_indices")
+    return TensorType(attrs.output_shape, values.dtype)
+
+
+_sparse_to_dense = register(
+    "sparse_to_dense",
+    inputs=("sparse_indices", "sparse_values", "default_value"),
+    attrs={"output_shape": ints()},
+    rel=_sparse_rel,
+    compute=lambda attrs, ins, out: [topi.sparse_to_dense(ins[0], attrs.output_shape, ins[1], ins[2])],
+)
+
+
+def sparse_to_dense(sparse_indices: Any, output_shape: Any, sparse_values: Any, default_value: Any = 0) -> Call:
+    """Values at points and the default elsewhere; the points are rows of coordinates."""
+    values = as_expr(sparse_values)
+    default = const_like(default_value, values) if not isinstance(default_value, Expr) else default_value
+    if isinstance(output_shape, Expr):
+        return dyn.sparse_to_dense(sparse_indices, output_shape, values, default)
+    return _sparse_to_dense(sparse_indices, values, default, output_shape=output_shape)
+
+
+# ---------------------------------------------------------------------------- diagonals
+def _diag_bounds(attrs: Any) -> tuple[int, int]:
+    low, high = attrs.k1, attrs.k2
+    if low > high:
+        raise refuse(f"goes from {low} to {high}", "k")
+    return low, high
+
+
+def _set_diag_rel(types: list[Any], attrs: Any) -> Type:
+    data, diagonal = types
+    need_dtype(diagonal, data.dtype, "diagonal")
+    if len(data.shape) < 2:
+        raise refuse(f"must hold matrices and is {data}", "data")
+    low, high = _diag_bounds(attrs)
+    lead = data.shape[:-2] if low == high else (*data.shape[:-2], high - low + 1)
+    need_rank(diagonal, len(lead) + 1, "diagonal")
+    _need_shape(diagonal, (*lead, diagonal.shape[-1]), "diagonal", f"for k from {low} to {high} of {data}")
+    sides = attrs.align.split("_")
+    if len(sides) != 2 or not {*sides} <= {"LEFT", "RIGHT"}:
+        raise refuse(f"is {attrs.align!r}, say 'RIGHT_LEFT'", "align")
+    return data  # type: ignore[no-any-return]
+
+
+_matrix_set_diag = register(
+    "matrix_set_diag",
+    inputs=("input", "diagonal"),
+    attrs={"k1": integer(0), "k2": integer(0), "align": text("RIGHT_LEFT")},
+    rel=_set_diag_rel,
+    compute=lambda attrs, ins, out: [
+        topi.matrix_set_diag(ins[0], ins[1], _diag_bounds(attrs), attrs.align)
+    ],
+    pattern=INJECTIVE,
+)
+
+
+def matrix_set_diag(data: Any, diagonal: Any, k: Any = 0, align: str = "RIGHT_LEFT") -> Call:
+    """Matrices with new values on a diagonal, or on several from k[0] to k[1]."""
+    bounds = (k, k) if isinstance(k, int) else (k[0], k[-1])
+    return _matrix_set_diag(data, diagonal, k1=bounds[0], k2=bounds[1], align=align)
+
+
+def _trilu_rel(types: list[Any], attrs: Any) -> Type:
+    data, k = types
+    if len(data.shape) < 2:
+        raise refuse(f"must hold matrices and is {data}", "data")
+    need_integers(k, "k")
+    if any(same_size(d, 1) is False for d in k.shape):
+        raise refuse(f"must be one number and is {k}", "k")
+    return data  # type: ignore[no-any-return]
+
+
+_trilu = register(
+    "trilu",
+    inputs=("data", "k"),
+    attrs={"upper": flag(True)},
+    rel=_trilu_rel,
+    compute=lambda attrs, ins, out: [topi.trilu(ins[0], ins[1], attrs.upper)],
+    pattern=INJECTIVE,
+)
+
+
+def trilu(data: Any, k: Any = 0, upper: bool = True) -> Call:
+    """The upper (or lower) triangle from diagonal `k` on, zeros elsewhere."""
+    return _trilu(data, k if isinstance(k, Expr) else const(int(k), "int32"), upper=upper)

@@ -1,0 +1,302 @@
+"""CombineParallel*: several products of the same data as one larger one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+from ..analysis import post_order, use_counts
+from ..expr import Call, Expr, Function, If, Let, Tuple
+from ..visitor import below
+from .rewriting import Mutator, call, name_of, shape_of, static_shape, type_of, typed_pass
+
+__all__ = [
+    "CombineParallelBatchMatmul",
+    "CombineParallelConv2D",
+    "CombineParallelDense",
+    "combine_parallel_batch_matmul",
+    "combine_parallel_conv2d",
+    "combine_parallel_dense",
+]
+
+# Operators over a branch's result that can be done on all branches at once.
+_FOLLOWERS: Final = frozenset(
+    ("nn.relu", "nn.leaky_relu", "sigmoid", "tanh", "exp", "sqrt", "rsqrt", "negative", "abs", "clip", "erf")
+)
+_BROADCAST: Final = frozenset(("add", "subtract", "multiply", "divide", "maximum", "minimum", "nn.bias_add"))
+
+
+def combine_parallel_conv2d(func: Function, min_num_branches: int = 3) -> Function:
+    """Convolve once where several convolutions read the same data.
+
+        %0 = nn.conv2d(%x, %w1);            %0 = concatenate((%w1, %w2), axis=0);
+        %1 = nn.conv2d(%x, %w2);     ->     %1 = nn.conv2d(%x, %0);
+        (%0, %1)                            (strided_slice(%1, …), strided_slice(%1, …))
+
+    What follows in the same way on all of them (a bias, a relu) is done on the whole as well.
+    """
+    return _combine(func, "nn.conv2d", min_num_branches, _Conv2d())
+
+
+def combine_parallel_dense(func: Function, min_num_branches: int = 3, to_batch: bool = True) -> Function:
+    """Multiply once where several dense layers read the same data.
+
+    With `to_batch`, layers of one size become a batch_matmul over stacked weights; otherwise the weights are
+    joined and the result is cut.
+    """
+    return _combine(func, "nn.dense", min_num_branches, _BatchedDense() if to_batch else _Dense())
+
+
+def combine_parallel_batch_matmul(func: Function, min_num_branches: int = 3) -> Function:
+    """Multiply once where several batches of products have the same left side."""
+    return _combine(func, "nn.batch_matmul", min_num_branches, _BatchMatmul())
+
+
+# ---------------------------------------------------------------------------- kinds of branches
+class _Kind:
+    """How branches of one operator are told alike, joined and cut apart."""
+
+    chains: bool = True
+
+    def key(self, at: Call) -> Any:
+        """What must be equal in branches that are joined; None where a call is not taken."""
+        raise NotImplementedError
+
+    def axis(self, at: Call) -> int:
+        """The axis of the result along which branches lie."""
+        raise NotImplementedError
+
+    def joined(self, branches: Sequence[Call]) -> Call:
+        raise NotImplementedError
+
+
+def _concat(parts: Sequence[Expr], axis: int) -> Expr:
+    return call("concatenate", Tuple(parts), axis=axis)
+
+
+class _Conv2d(_Kind):
+    def key(self, at: Call) -> Any:
+        a, weight = at.attrs, static_shape(at.args[1])
+        if a.groups != 1 or weight is None or not (a.kernel_layout + a.data_layout + a.out_layout).isupper():
+            return None
+        outputs = a.kernel_layout.find("O")
+        rest = tuple(d for i, d in enumerate(weight) if i != outputs)
+        return (rest, type_of(at.args[1]).dtype, a.replace(channels=None, kernel_size=None))
+
+    def axis(self, at: Call) -> int:
+        return (at.attrs.out_layout or at.attrs.data_layout).find("C")  # type: ignore[no-any-return]
+
+    def joined(self, branches: Sequence[Call]) -> Call:
+        first = branches[0]
+        weight = _concat([b.args[1] for b in branches], first.attrs.kernel_layout.find("O"))
+        channels = sum(shape_of(b)[self.axis(b)] for b in branches)
+        return Call(first.op, [first.args[0], weight], first.attrs.replace(channels=channels))
+
+
+class _Dense(_Kind):
+    def key(self, at: Call) -> Any:
+        weight = static_shape(at.args[1])
+        return None if weight is None else (weight[1], type_of(at.args[1]).dtype, at.attrs.out_dtype)
+
+    def axis(self, at: Call) -> int:
+        return len(shape_of(at)) - 1
+
+    def joined(self, branches: Sequence[Call]) -> Call:
+        first = branches[0]
+        units = sum(shape_of(b.args[1])[0] for b in branches)
+        weight = _concat([b.args[1] for b in branches], 0)
+        return Call(first.op, [first.args[0], weight], first.attrs.replace(units=units))
+
+
+class _BatchMatmul(_Kind):
+    def key(self, at: Call) -> Any:
+        shape = static_shape(at.args[1])
+        if shape is None:
+            return None
+        columns = 1 if at.attrs.transpose_b else 2
+        return (tuple(d for i, d in enumerate(shape) if i != columns), type_of(at.args[1]).dtype, at.attrs)
+
+    def axis(self, at: Call) -> int:
+        return 2
+
+    def joined(self, branches: Sequence[Call]) -> Call:
+        first = branches[0]
+        weight = _concat([b.args[1] for b in branches], 1 if first.attrs.transpose_b else 2)
+        return Call(first.op, [first.args[0], weight], first.attrs)
+
+
+class _BatchedDense(_Kind):
+    """Dense layers of one size as a batch: the result has a new first dimension."""
+
+    chains = False
+
+    def key(self, at: Call) -> Any:
+        data, weight = static_shape(at.args[0]), static_shape(at.args[1])
+        if data is None or weight is None or len(data) != 2:
+            return None
+        return (weight, type_of(at.args[1]).dtype, at.attrs.out_dtype)
+
+    def axis(self, at: Call) -> int:
+        return 0
+
+    def joined(self, branches: Sequence[Call]) -> Call:
+        first = branches[0]
+        data = call("stack", Tuple([b.args[0] for b in branches]), axis=0)
+        weight = call("stack", Tuple([b.args[1] for b in branches]), axis=0)
+        return call("nn.batch_matmul", data, weight, out_dtype=first.attrs.out_dtype, transpose_b=True)
+
+
+# ---------------------------------------------------------------------------- the work
+def _combine(func: Function, name: str, least: int, kind: _Kind) -> Function:
+    order = post_order(func)
+    groups: dict[Any, list[Call]] = {}
+    for at in order:
+        if name_of(at) == name:
+            key = kind.key(at)
+            if key is not None:
+                groups.setdefault((at.args[0], key), []).append(at)
+    found = [branches for branches in groups.values() if len(branches) >= max(least, 2)]
+    if not found:
+        return func
+    users = _users(order)
+    depends = _scopes(order)
+    instead: dict[Any, Callable[[Any], Any]] = {}
+    counts = use_counts(func)
+    for branches in found:
+        if len({depends.get(b) for b in branches}) == 1:
+            _plan(branches, kind, users, counts, instead)
+    return _Replace(instead).visit(func)  # type: ignore[no-any-return]
+
+
+def _users(order: list[Any]) -> dict[Any, list[Any]]:
+    out: dict[Any, list[Any]] = {}
+    for at in order:
+        for b in below(at):
+            out.setdefault(b, []).append(at)
+    return out
+
+
+def _scopes(order: list[Any]) -> dict[Any, Any]:
+    """For each call, the innermost function, branch or let it stands in, where that is not the outermost one."""
+    out: dict[Any, Any] = {}
+    for at in reversed(order):
+        here = out.get(at)
+        parts: list[tuple[Any, Any]]
+        if isinstance(at, If):
+            parts = [(at.cond, here), (at.true_branch, (at, 1)), (at.false_branch, (at, 0))]
+        elif isinstance(at, Let):
+            parts = [(at.value, (at, "value")), (at.body, (at, "body"))]
+        elif isinstance(at, Function):
+            parts = [(at.body, at)]
+        else:
+            parts = [(b, here) for b in below(at)]
+        for b, scope in parts:
+            out.setdefault(b, scope)
+    return out
+
+
+def _plan(
+    branches: list[Call],
+    kind: _Kind,
+    users: dict[Any, list[Any]],
+    counts: dict[Any, int],
+    instead: dict[Any, Callable[[Any], Any]],
+) -> None:
+    """Note for the last calls of all branches what stands for them: a part of the joined ones."""
+    chain: list[list[Call]] = [branches]
+    axis = kind.axis(branches[0])
+    while kind.chains:
+        level = _next_level(chain[-1], axis, users, counts)
+        if level is None:
+            break
+        chain.append(level)
+    made: dict[str, Any] = {}
+
+    def whole(visit: Callable[[Any], Any]) -> Expr:
+        if "whole" not in made:
+            made["whole"] = _build(chain, kind, axis, visit)
+        return made["whole"]  # type: ignore[no-any-return]
+
+    start = 0
+    for i, last in enumerate(chain[-1]):
+        size = shape_of(branches[i])[axis]
+        instead[last] = _part(whole, kind, i, axis, start, size)
+        start += size
+
+
+def _part(whole: Callable[..., Expr], kind: _Kind, i: int, axis: int, start: int, size: int) -> Callable[[Any], Any]:
+    def make(visit: Callable[[Any], Any]) -> Expr:
+        if isinstance(kind, _BatchedDense):
+            cut = call("strided_slice", whole(visit), begin=(i,), end=(i + 1,), strides=(1,), axes=(0,))
+            return call("squeeze", cut, axis=(0,))
+        return call("strided_slice", whole(visit), begin=(start,), end=(start + size,), strides=(1,), axes=(axis,))
+
+    return make
+
+
+def _next_level(
+    now: list[Call], axis: int, users: dict[Any, list[Any]], counts: dict[Any, int]
+) -> list[Call] | None:
+    """The calls that follow on all branches alike, if there are such."""
+    level: list[Call] = []
+    for at in now:
+        if counts[at] != 1 or len(users.get(at, ())) != 1:
+            return None
+        level.append(users[at][0])
+    first = level[0]
+    name = name_of(first)
+    if name not in _FOLLOWERS and name not in _BROADCAST:
+        return None
+    if any(name_of(c) != name or c.attrs != first.attrs for c in level):
+        return None
+    ndim = len(shape_of(now[0]))
+    for at, c in zip(now, level, strict=True):
+        if c.args[0] is not at or static_shape(c) != static_shape(at):
+            return None
+        if name == "nn.bias_add" and c.attrs.axis % ndim != axis:
+            return None
+        if name in _BROADCAST and name != "nn.bias_add" and not _along(c.args[1], axis, ndim, shape_of(at)[axis]):
+            return None
+    return level
+
+
+def _along(operand: Expr, axis: int, ndim: int, size: int) -> bool:
+    """Whether an operand has its extent along the axis, all of it, and nowhere else."""
+    shape = static_shape(operand)
+    at = axis - ndim + (len(shape) if shape is not None else 0)
+    return shape is not None and 0 <= at < len(shape) and shape[at] == size and all(
+        d == 1 for i, d in enumerate(shape) if i != at
+    )
+
+
+def _build(chain: list[list[Call]], kind: _Kind, axis: int, visit: Callable[[Any], Any]) -> Expr:
+    first = chain[0]
+    branches = [Call(b.op, [visit(a) for a in b.args], b.attrs, b.type_args, b.span) for b in first]
+    made: Expr = kind.joined(branches)
+    ndim = len(shape_of(first[0]))
+    for level in chain[1:]:
+        at = level[0]
+        args: list[Expr] = [made]
+        if len(at.args) == 2:
+            others = [visit(c.args[1]) for c in level]
+            place = 0 if name_of(at) == "nn.bias_add" else axis - ndim + len(shape_of(at.args[1]))
+            args.append(_concat(others, place))
+        made = Call(at.op, args, at.attrs, at.type_args, at.span)
+    return made
+
+
+class _Replace(Mutator):
+    def __init__(self, instead: dict[Any, Callable[[Any], Any]]) -> None:
+        super().__init__()
+        self.instead = instead
+
+    def visit_call(self, call: Call) -> Any:
+        make = self.instead.get(call)
+        return super().visit_call(call) if make is None else make(self.visit)
+
+
+CombineParallelConv2D = typed_pass(combine_parallel_conv2d, name="CombineParallelConv2D", opt_level=4)
+CombineParallelDense = typed_pass(combine_parallel_dense, name="CombineParallelDense", opt_level=4)
+CombineParallelBatchMatmul = typed_pass(
+    combine_parallel_batch_matmul, name="CombineParallelBatchMatmul", opt_level=4
+)

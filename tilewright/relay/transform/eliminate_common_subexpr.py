@@ -1,0 +1,93 @@
+"""EliminateCommonSubexpr: what is computed twice is computed once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from ..expr import Call, Constant, Function, If, Let, Tuple, TupleGetItem
+from .rewriting import Mutator, is_pure_op, typed_pass
+
+__all__ = ["EliminateCommonSubexpr", "eliminate_common_subexpr"]
+
+SMALL: Final = 64  # elements: constants up to this many are compared by value
+
+
+def eliminate_common_subexpr(func: Function, fskip: Callable[[Any], bool] | None = None) -> Function:
+    """Compute equal calls once.
+
+        %0 = nn.relu(%x);
+        %1 = nn.relu(%x);              %0 = nn.relu(%x);
+        add(%0, %1)            ->      add(%0, %0)
+
+    `fskip(expr)` says which are to stay as they are. What a branch or an inner function computes is not
+    shared with what is outside, unless it was computed outside before.
+    """
+    return _Merge(fskip).visit(func)  # type: ignore[no-any-return]
+
+
+class _Merge(Mutator):
+    def __init__(self, fskip: Callable[[Any], bool] | None) -> None:
+        super().__init__()
+        self.fskip = fskip
+        self.scopes: list[dict[Any, Any]] = [{}]
+
+    def once(self, key: Any, made: Any) -> Any:
+        if self.fskip is not None and self.fskip(made):
+            return made
+        for scope in self.scopes:
+            if key in scope:
+                return scope[key]
+        self.scopes[-1][key] = made
+        return made
+
+    def inside(self, expr: Any) -> Any:
+        self.scopes.append({})
+        try:
+            return self.visit(expr)
+        finally:
+            self.scopes.pop()
+
+    def visit_call(self, call: Call) -> Any:
+        made = super().visit_call(call)
+        return self.once((made.op, made.args, made.attrs), made) if is_pure_op(made.op) else made
+
+    def visit_tuple_getitem(self, op: TupleGetItem) -> Any:
+        made = super().visit_tuple_getitem(op)
+        if isinstance(made, TupleGetItem):
+            return self.once((made.tuple_value, made.index), made)
+        return made
+
+    def visit_tuple(self, tup: Tuple) -> Any:
+        made = super().visit_tuple(tup)
+        return self.once((Tuple, made.fields), made)
+
+    def visit_constant(self, const: Constant) -> Any:
+        values = const.numpy()
+        if values.size > SMALL:
+            return const
+        return self.once((const.data.dtype, values.shape, values.tobytes()), const)
+
+    def visit_if(self, if_: If) -> Any:
+        parts = [self.visit(if_.cond), self.inside(if_.true_branch), self.inside(if_.false_branch)]
+        if all(a is b for a, b in zip(parts, if_.children(), strict=True)):
+            return if_
+        return If(*parts, span=if_.span)
+
+    def visit_function(self, fn: Function) -> Any:
+        self.scopes.append({})
+        try:
+            return super().visit_function(fn)
+        finally:
+            self.scopes.pop()
+
+    def visit_let(self, let: Let) -> Any:
+        # A let is a scope of its own: what uses its variable must not be shared with what is before it.
+        self.scopes.append({})
+        try:
+            return super().visit_let(let)
+        finally:
+            self.scopes.pop()
+
+
+EliminateCommonSubexpr = typed_pass(eliminate_common_subexpr, name="EliminateCommonSubexpr", opt_level=3)

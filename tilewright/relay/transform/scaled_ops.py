@@ -1,0 +1,78 @@
+"""Which operators a factor of channels passes through, and where the channels of weights are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final, NamedTuple
+
+from ..expr import Call
+from .rewriting import name_of, static_shape, type_of
+
+__all__ = ["CHANNELS", "ELEMENTWISE", "POOLS", "Channels", "weight_axes"]
+
+# "linear" operators keep any factor outside, "positive" ones a positive one only.
+ELEMENTWISE: Final = {"nn.relu": "positive", "nn.leaky_relu": "positive", "negative": "linear", "copy": "linear"}
+POOLS: Final = {
+    **{f"nn.{g}max_pool{n}d": "positive" for n in (1, 2, 3) for g in ("", "global_")},
+    **{f"nn.{g}avg_pool{n}d": "linear" for n in (1, 2, 3) for g in ("", "global_")},
+}
+
+
+class Channels(NamedTuple):
+    """Where an operator with weights has its channels."""
+
+    in_axis: Callable[[Call], int]  # of its data
+    out_axis: Callable[[Call], int]  # of its result
+    weights: Callable[[Call], tuple[int | None, int | None] | None]  # (inputs, outputs) of its weight
+
+
+def weight_axes(at: Call) -> tuple[Any, Any] | None:
+    """The axes of the weight that inputs and outputs have, each None where a factor cannot go there."""
+    if static_shape(at.args[1]) is None or static_shape(at) is None:
+        return None
+    if not type_of(at.args[1]).dtype.is_float or type_of(at).dtype != type_of(at.args[1]).dtype:
+        return None
+    return CHANNELS[name_of(at)].weights(at)
+
+
+def _letter(layout: str, letter: str) -> int:
+    return layout.find(letter) if layout.isupper() else -1
+
+
+def _conv_weights(at: Call) -> tuple[int | None, int | None] | None:
+    attrs = at.attrs
+    kernel, data = attrs.kernel_layout, attrs.data_layout
+    if not kernel.isupper() or not data.isupper() or (attrs.get("out_layout") or data) != data:
+        return None
+    inputs, outputs = kernel.find("I"), kernel.find("O")
+    if attrs.groups == 1:
+        return inputs, outputs
+    shape = static_shape(at.args[1])
+    assert shape is not None
+    channels = type_of(at.args[0]).shape[data.find("C")]
+    transposed = "transpose" in name_of(at)
+    if not transposed and attrs.groups == channels == shape[outputs]:
+        return outputs, outputs  # depthwise: one input for each output
+    return None, None if transposed else outputs
+
+
+def _conv(in_axis: Callable[[Call], int]) -> Channels:
+    return Channels(in_axis, in_axis, _conv_weights)
+
+
+_by_layout = _conv(lambda at: _letter(at.attrs.data_layout, "C"))
+_last = Channels(
+    lambda at: len(type_of(at.args[0]).shape) - 1, lambda at: len(type_of(at).shape) - 1, lambda at: (1, 0)
+)
+_matmul = Channels(
+    lambda at: 0 if at.attrs.transpose_a else 1,
+    lambda at: 1,
+    lambda at: (1, 0) if at.attrs.transpose_b else (0, 1),
+)
+
+CHANNELS: Final[dict[str, Channels]] = {
+    **{f"nn.conv{n}d": _by_layout for n in (1, 2, 3)},
+    **{f"nn.conv{n}d_transpose": _by_layout for n in (1, 2, 3)},
+    "nn.dense": _last,
+    "nn.matmul": _matmul,
+}

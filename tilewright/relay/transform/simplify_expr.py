@@ -1,0 +1,395 @@
+"""SimplifyExpr: chains that undo or repeat themselves, and arithmetic that changes nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+from ..expr import Call, Constant, Expr, Function, Tuple, TupleGetItem, const
+from .rewriting import Mutator, call, name_of, ndim_of, shape_of, static_shape, tensor_type, type_of, typed_pass
+
+__all__ = ["SimplifyExpr", "simplify_expr"]
+
+
+def simplify_expr(func: Function) -> Function:
+    """Write expressions in a shorter form that gives the same.
+
+        reshape(reshape(%x, …), s)           ->   reshape(%x, s); %x itself where it has that shape
+        transpose(transpose(%x, p), q)       ->   transpose(%x, p∘q), or %x
+        layout_transform there and back      ->   %x
+        cast(cast(%x, "float64"), "float32") ->   cast(%x, "float32"), or %x
+        %x * 1, %x + 0, %x - 0, %x / 1       ->   %x
+        add(%x, ones(shape=…))               ->   add(%x, 1)
+        concatenate(split(%x)), full slices  ->   %x
+        clip(clip(%x)), relu(relu(%x))       ->   one of them
+
+    Nothing is done that rounds otherwise: only integers are added up across calls.
+    """
+    return _Simplify().visit(func)  # type: ignore[no-any-return]
+
+
+class _Simplify(Mutator):
+    def visit_call(self, call: Call) -> Any:
+        made: Any = super().visit_call(call)
+        for _ in range(8):  # a result may be simple to another rule
+            new = next((n for rule in _RULES.get(name_of(made), ()) if (n := rule(made)) is not None), None)
+            if new is None:
+                break
+            made = new
+        return made
+
+    def visit_tuple_getitem(self, op: TupleGetItem) -> Any:
+        value = self.visit(op.tuple_value)
+        return value.fields[op.index] if isinstance(value, Tuple) else super().visit_tuple_getitem(op)
+
+    def visit_tuple(self, tup: Tuple) -> Any:
+        made = super().visit_tuple(tup)
+        first = made.fields[0] if made.fields else None
+        if isinstance(first, TupleGetItem):  # (t.0, t.1, …) of all parts is t
+            kind = type_of(first.tuple_value)
+            whole = len(kind.fields) == len(made.fields)
+            if whole and all(
+                isinstance(f, TupleGetItem) and f.tuple_value is first.tuple_value and f.index == i
+                for i, f in enumerate(made.fields)
+            ):
+                return first.tuple_value
+        return made
+
+
+def _same_type(a: Any, b: Any) -> bool:
+    """Whether two tensors surely have the same type: unknown sizes are equal to nothing."""
+    p, q = tensor_type(a), tensor_type(b)
+    return p is not None and q is not None and static_shape(a) is not None and p == q
+
+
+# ---------------------------------------------------------------------------- shapes
+_RESHAPES: Final = frozenset(("reshape", "squeeze", "expand_dims", "nn.batch_flatten", "reshape_like"))
+
+
+def _reshape(at: Call) -> Expr | None:
+    """Operators that keep the order of the elements, in a row."""
+    below = at.args[0]
+    while name_of(below) in _RESHAPES:
+        below = below.args[0]  # type: ignore[attr-defined]
+    if _same_type(at, below):
+        return below
+    shape = static_shape(at)
+    if below is at.args[0] or shape is None:
+        return None
+    return call("reshape", below, newshape=shape, allowzero=0 in shape)
+
+
+def _order(at: Call) -> tuple[int, ...]:
+    ndim = ndim_of(at)
+    return tuple(a % ndim for a in at.attrs.axes) if at.attrs.axes else tuple(reversed(range(ndim)))
+
+
+def _transpose(at: Call) -> Expr | None:
+    below, order = at.args[0], _order(at)
+    if order == tuple(range(len(order))):
+        return below
+    if name_of(below) == "transpose":
+        inner = _order(below)  # type: ignore[arg-type]
+        return call("transpose", below.args[0], axes=[inner[d] for d in order])  # type: ignore[attr-defined]
+    return None
+
+
+def _layout_transform(at: Call) -> Expr | None:
+    below = at.args[0]
+    if at.attrs.src_layout == at.attrs.dst_layout:
+        return below
+    if name_of(below) != "layout_transform" or below.attrs.dst_layout != at.attrs.src_layout:  # type: ignore[attr-defined]
+        return None
+    origin, between = below.args[0], tensor_type(below)  # type: ignore[attr-defined]
+    have, now = static_shape(origin), static_shape(below)
+    if have is None or now is None or between is None or _count(have) != _count(now):
+        return None  # padded to whole parts in between
+    if below.attrs.src_layout == at.attrs.dst_layout:  # type: ignore[attr-defined]
+        return origin  # type: ignore[no-any-return]
+    return call(
+        "layout_transform",
+        origin,
+        src_layout=below.attrs.src_layout,  # type: ignore[attr-defined]
+        dst_layout=at.attrs.dst_layout,
+    )
+
+
+def _count(shape: Sequence[int]) -> int:
+    out = 1
+    for d in shape:
+        out *= d
+    return out
+
+
+def _broadcast_to(at: Call) -> Expr | None:
+    below = at.args[0]
+    if _same_type(at, below):
+        return below
+    if name_of(below) == "broadcast_to":
+        return call("broadcast_to", below.args[0], **dict(at.attrs.items()))  # type: ignore[attr-defined]
+    return None
+
+
+def _no_op(at: Call) -> Expr | None:
+    """Repeating once, a slice of all."""
+    return at.args[0] if _same_type(at, at.args[0]) else None
+
+
+def _pad(at: Call) -> Expr | None:
+    return at.args[0] if not any(map(any, at.attrs.pad_width)) else None
+
+
+def _full_slice(at: Call) -> Expr | None:
+    below = at.args[0]
+    steps = at.attrs.strides or (1,)
+    if any(s != 1 for s in steps):
+        return None
+    if _same_type(at, below):
+        return below
+    return _slice_of_concatenate(at)
+
+
+def _slice_of_concatenate(at: Call) -> Expr | None:
+    """A slice that is just one of the parts that were joined."""
+    below = at.args[0]
+    if name_of(below) != "concatenate" or at.attrs.slice_mode != "end":
+        return None
+    whole, parts = static_shape(below), below.args[0]  # type: ignore[attr-defined]
+    if whole is None or not isinstance(parts, Tuple):
+        return None
+    axis = below.attrs.axis % len(whole)  # type: ignore[attr-defined]
+    axes = at.attrs.axes if at.attrs.axes is not None else tuple(range(len(at.attrs.begin)))
+    low, high = 0, whole[axis]
+    for d, b, e in zip(axes, at.attrs.begin, at.attrs.end, strict=False):
+        d = d % len(whole)
+        begin, end, _ = slice(b, e, 1).indices(whole[d])
+        if d == axis:
+            low, high = begin, end
+        elif (begin, end) != (0, whole[d]):
+            return None
+    start = 0
+    for part in parts.fields:
+        size = shape_of(part)[axis]
+        if (start, start + size) == (low, high):
+            return part
+        start += size
+    return None
+
+
+def _concatenate(at: Call) -> Expr | None:
+    parts = at.args[0]
+    if name_of(parts) == "split":  # all parts of it, in order
+        return parts.args[0] if _same_axis(at, parts) else None  # type: ignore[attr-defined,arg-type,no-any-return]
+    if not isinstance(parts, Tuple):
+        return None
+    if len(parts.fields) == 1:
+        return parts.fields[0]
+    return _concatenate_of_slices(at, parts.fields)
+
+
+def _same_axis(at: Call, split: Call) -> bool:
+    ndim = ndim_of(split.args[0])
+    return bool(at.attrs.axis % ndim == split.attrs.axis % ndim)
+
+
+def _concatenate_of_slices(at: Call, parts: Sequence[Expr]) -> Expr | None:
+    """Slices that follow one another and cover the whole."""
+    first = parts[0]
+    if name_of(first) != "strided_slice":
+        return None
+    origin = first.args[0]  # type: ignore[attr-defined]
+    whole = static_shape(origin)
+    if whole is None:
+        return None
+    axis, at_now = at.attrs.axis % len(whole), 0
+    for part in parts:
+        if name_of(part) != "strided_slice" or part.args[0] is not origin:  # type: ignore[attr-defined]
+            return None
+        attrs: Any = part.attrs  # type: ignore[attr-defined]
+        if attrs.slice_mode != "end" or any(s != 1 for s in attrs.strides or (1,)):
+            return None
+        axes = attrs.axes if attrs.axes is not None else tuple(range(len(attrs.begin)))
+        rows = {d % len(whole): (b, e) for d, b, e in zip(axes, attrs.begin, attrs.end, strict=False)}
+        for d, size in enumerate(whole):
+            begin, end, _ = slice(*rows.get(d, (0, size)), 1).indices(size)
+            if d != axis and (begin, end) != (0, size):
+                return None
+            if d == axis:
+                if begin != at_now:
+                    return None
+                at_now = end
+    return origin if at_now == whole[axis] else None  # type: ignore[no-any-return]
+
+
+# ---------------------------------------------------------------------------- element types
+def _lossless(source: Any, target: Any) -> bool:
+    """Whether every value of one type is one of the other."""
+    if source == target:
+        return True
+    if source == "bool":
+        return True
+    if source.is_float and target.is_float:
+        exact = {"float16": ("float32", "float64"), "bfloat16": ("float32", "float64"), "float32": ("float64",)}
+        return str(target) in exact.get(str(source), ())
+    signed, other = source.is_int, target.is_int
+    if source.is_float or target == "bool":
+        return False
+    if target.is_float:
+        digits = {"float16": 11, "bfloat16": 8, "float32": 24, "float64": 53}.get(str(target), 0)
+        return bool(source.bits - signed <= digits)
+    if signed == other:
+        return bool(source.bits <= target.bits)
+    return bool(not signed and source.bits < target.bits)
+
+
+def _cast(at: Call) -> Expr | None:
+    below, kind = at.args[0], type_of(at).dtype
+    if type_of(below).dtype == kind:
+        return below
+    if name_of(at) == "cast_like":
+        return call("cast", below, dtype=kind)
+    if name_of(below) == "cast":
+        origin = below.args[0]  # type: ignore[attr-defined]
+        if _lossless(type_of(origin).dtype, type_of(below).dtype):
+            return call("cast", origin, dtype=kind)
+    return None
+
+
+# ---------------------------------------------------------------------------- arithmetic
+def _filled(expr: Any) -> float | int | None:
+    """The one value that all elements have, where that is plain."""
+    if isinstance(expr, Constant):
+        values = expr.numpy()
+        if values.size == 0 or values.size > 1 << 16:
+            return None
+        first = values.reshape(-1)[0]
+        return first.item() if bool((values == first).all()) else None  # type: ignore[no-any-return]
+    name = name_of(expr)
+    if name in ("zeros", "zeros_like", "ones", "ones_like"):
+        return int(name.startswith("ones"))
+    if name == "full":
+        return _filled(expr.args[0])
+    if name == "full_like":
+        return _filled(expr.args[1])
+    if name in ("broadcast_to", "broadcast_to_like", "expand_dims", "reshape"):
+        return _filled(expr.args[0])
+    return None
+
+
+def _neutral(value: float, right_only: bool = False) -> Callable[[Call], Expr | None]:
+    """The rule of an operator that a number on one side (or either) makes do nothing."""
+
+    def rule(at: Call) -> Expr | None:
+        pairs = [(at.args[0], at.args[1])] if right_only else [at.args, at.args[::-1]]
+        for kept, other in pairs:
+            found = _filled(other)
+            if found is None or found != value or not _same_type(at, kept):
+                continue
+            return kept
+        return None
+
+    return rule
+
+
+def _one_number(at: Call) -> Expr | None:
+    """A tensor filled with one number beside another, as the number."""
+    for i, operand in enumerate(at.args):
+        if isinstance(operand, Constant) or name_of(operand) not in _FULL:
+            continue
+        value = _filled(operand)
+        other = at.args[1 - i]
+        if value is None or not _same_shape(at, other) or name_of(other) in _FULL:
+            continue
+        args = list(at.args)
+        args[i] = const(value, str(type_of(operand).dtype))
+        return Call(at.op, args, at.attrs, at.type_args, at.span)
+    return None
+
+
+_FULL: Final = frozenset(("zeros", "zeros_like", "ones", "ones_like", "full", "full_like"))
+
+
+def _same_shape(a: Any, b: Any) -> bool:
+    return static_shape(a) is not None and static_shape(a) == static_shape(b)
+
+
+def _sum_of_constants(at: Call) -> Expr | None:
+    """(x + a) + b as x + (a + b), for integers."""
+    below, last = at.args
+    if not isinstance(last, Constant) or name_of(below) != "add" or type_of(at).dtype.is_float:
+        return None
+    inner, first = below.args  # type: ignore[attr-defined]
+    if not isinstance(first, Constant):
+        return None
+    total = first.numpy() + last.numpy()
+    made = call("add", inner, const(total, str(type_of(at).dtype)))
+    return made if _same_type(made, at) else None
+
+
+def _clip(at: Call) -> Expr | None:
+    below, low, high = at.args[0], at.attrs.a_min, at.attrs.a_max
+    if name_of(below) == "clip":
+        a, b = below.attrs.a_min, below.attrs.a_max  # type: ignore[attr-defined]
+        # min(max(x, a), b) and then (low, high): inner bounds are themselves clipped by the outer ones.
+        bounds = (min(max(a, low), high), min(max(b, low), high))
+        return call("clip", below.args[0], a_min=bounds[0], a_max=bounds[1])  # type: ignore[attr-defined]
+    if name_of(below) == "nn.relu" and low <= 0 <= high:
+        return call("clip", below.args[0], a_min=0.0, a_max=high)  # type: ignore[attr-defined]
+    if name_of(below) == "nn.relu" and low == 0:
+        return call("clip", below.args[0], a_min=low, a_max=high)  # type: ignore[attr-defined]
+    return None
+
+
+def _repeated(at: Call) -> Expr | None:
+    """relu(relu(x)), abs(abs(x)), floor(floor(x)), …"""
+    below = at.args[0]
+    return below if name_of(below) == name_of(at) else None
+
+
+def _twice(at: Call) -> Expr | None:
+    """-(-x), not not x."""
+    below = at.args[0]
+    return below.args[0] if name_of(below) == name_of(at) else None  # type: ignore[attr-defined,no-any-return]
+
+
+def _where(at: Call) -> Expr | None:
+    found = _filled(at.args[0]) if isinstance(at.args[0], Constant) else None
+    if found is None:
+        return None
+    chosen = at.args[1] if found else at.args[2]
+    return chosen if _same_type(at, chosen) else None
+
+
+_RULES: Final[dict[str, tuple[Callable[[Call], Expr | None], ...]]] = {
+    **{name: (_reshape,) for name in _RESHAPES},
+    "transpose": (_transpose,),
+    "layout_transform": (_layout_transform,),
+    "broadcast_to": (_broadcast_to,),
+    "broadcast_to_like": (_no_op,),
+    "tile": (_no_op,),
+    "repeat": (_no_op,),
+    "nn.pad": (_pad,),
+    "strided_slice": (_full_slice,),
+    "slice_like": (_no_op,),
+    "concatenate": (_concatenate,),
+    "cast": (_cast,),
+    "cast_like": (_cast,),
+    "add": (_neutral(0), _one_number, _sum_of_constants),
+    "subtract": (_neutral(0, True), _one_number),
+    "multiply": (_neutral(1), _one_number),
+    "divide": (_neutral(1, True), _one_number),
+    "power": (_neutral(1, True), _one_number),
+    "maximum": (_one_number,),
+    "minimum": (_one_number,),
+    "clip": (_clip,),
+    "nn.relu": (_repeated,),
+    "abs": (_repeated,),
+    "floor": (_repeated,),
+    "ceil": (_repeated,),
+    "round": (_repeated,),
+    "negative": (_twice,),
+    "logical_not": (_twice,),
+    "where": (_where,),
+}
+
+SimplifyExpr = typed_pass(simplify_expr, name="SimplifyExpr", opt_level=3)
