@@ -11,8 +11,12 @@ from pathlib import Path
 import pytest
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
-SHORTER = {"matmul": ["--size", "64", "--rounds", "1"]}
+SHORTER = {
+    "auto_schedule": ["--size", "64", "--pixels", "14", "--rounds", "1"],
+    "matmul": ["--size", "64", "--rounds", "1"],
+}
 PROMISES = {
+    "auto_schedule": ["register tile", "64 × 64 × 64", "made before it runs", "it computes what NumPy does"],
     "custom_pass": ["doubling_as_addition", "<-- changed", "and it computes what it should"],
     "deploy_c": ["int32_t saxpy(float a,", "from C, with 2 threads: z[0] = 0.5", "loaded by Python: Module("],
     "matmul": ["64 × 64 × 64", "registers", "NumPy"],

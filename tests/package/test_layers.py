@@ -13,6 +13,19 @@ PACKAGE = Path(tilewright.__file__).parent
 
 # A room is a folder or file directly under the package; a longer path is a finer rule for a part of one.
 # "room" allows all of the room, "room.module" one module of it.
+_BELOW_RELAY = {
+    "ir",
+    "arith",
+    "te",
+    "topi",
+    "tir",
+    "tune",
+    "target",
+    "codegen",
+    "runtime",
+    "config",
+    "_later",
+}
 LAYERS: dict[str, set[str]] = {
     "config": set(),
     "runtime": {"config"},
@@ -57,19 +70,10 @@ LAYERS: dict[str, set[str]] = {
     # what is not there yet
     "_later": {"ir.errors"},
     # the graph compiler stands on everything that makes kernels
-    "relay": {
-        "ir",
-        "arith",
-        "te",
-        "topi",
-        "tir",
-        "tune",
-        "target",
-        "codegen",
-        "runtime",
-        "config",
-        "_later",
-    },
+    "relay": _BELOW_RELAY,
+    # kernels are compiled as anybody compiles them
+    "relay.backend": _BELOW_RELAY | {"driver.build", "driver.lower"},
+    "relay.transform.run_now": _BELOW_RELAY | {"driver.build"},
     # a few operators are loops with stores, written with the builder
     "topi": {"ir", "arith", "te", "tir.ir_builder", "_later"},
     **{room: {"_later"} for room in ("autotvm", "auto_scheduler", "rpc", "vta")},

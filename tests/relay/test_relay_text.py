@@ -194,6 +194,17 @@ def test_a_long_chain_is_printed_and_read() -> None:
     round_trip(relay.Function([x], e))
 
 
+def test_functions_inside_functions() -> None:
+    x = relay.var("x", shape=(2,))
+    f = relay.Function([x], x)
+    for _ in range(1000):
+        p = relay.var("p", shape=(2,))
+        f = relay.Function([p], f(p))
+    typed = relay.infer_type(f)
+    assert typed.ret_type == x.checked_type
+    round_trip(typed)
+
+
 @st.composite
 def programs(draw: Any) -> relay.Function:
     """Functions with sharing, tuples, lets, branches and closures over tensors of one shape."""

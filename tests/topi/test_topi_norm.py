@@ -85,10 +85,12 @@ def test_softmax_of_symbolic_sizes(check):
 def test_softmax_is_a_chain_of_plain_stages():
     A = hold((4, 8))
     out = topi.nn.softmax(A)
-    (exp, total) = out.op.input_tensors
+    (exp, share) = out.op.input_tensors
+    (total,) = share.op.input_tensors
     assert (out.op.tag, exp.op.tag, total.op.tag) == ("softmax_output", "injective", "comm_reduce")
     assert out.op.attrs["axis"] == 1
-    assert [t.op.name for t in (exp, total)] == ["T_softmax_exp", "T_softmax_expsum"]
+    names = ["T_softmax_exp", "T_softmax_expsum", "T_softmax_share"]
+    assert [t.op.name for t in (exp, total, share)] == names
     assert total.op.input_tensors == (exp,)
 
 

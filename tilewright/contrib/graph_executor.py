@@ -1,7 +1,149 @@
-"""The graph executor. It is not there yet: using a name of it says so."""
+"""The graph executor: a compiled model, its inputs and its results.
 
-from .._later import announce
+    module = graph_executor.GraphModule(lib["default"](tvm.cpu()))
+    module.set_input("data", image)
+    module.run()
+    scores = module.get_output(0).numpy()
+"""
 
-__getattr__ = announce(
-    __name__, "graphs cannot be compiled or run yet; call the functions of a module one by one"
-)
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from ..runtime.devices import Device
+from ..runtime.errors import TVMError
+from ..runtime.executor import Executor, ModelModule
+from ..runtime.ndarray import NDArray
+from ..runtime.timing import BenchmarkResult, time_evaluator
+
+__all__ = ["GraphModule", "create"]
+
+
+def create(graph_json_str: str, libmod: Any, device: Device | list[Device]) -> GraphModule:
+    """An executor for a graph and the library that was compiled with it."""
+    return GraphModule(_executor(graph_json_str, libmod, device))
+
+
+def _executor(graph_json_str: str, libmod: Any, device: Device | list[Device]) -> Executor:
+    if not isinstance(libmod, ModelModule):
+        raise TVMError(
+            f"{libmod!r} is not the library of a model: give what relay.build returned, or what load_module made of "
+            "the file that it was exported to"
+        )
+    try:
+        nodes = json.loads(graph_json_str)["nodes"]
+        called = [n["attrs"]["func_name"] for n in nodes if n["op"] == "tvm_op"]
+    except (ValueError, KeyError, TypeError) as error:
+        raise TVMError(f"the graph is not the JSON of a compiled model: {error!r}") from None
+    own = [step.kernel or "__copy" for step in libmod.model.steps]
+    if called != own:
+        raise TVMError(
+            f"the graph has {len(called)} steps and was not compiled with this library, which has {len(own)}"
+        )
+    devices = device if isinstance(device, (list, tuple)) else [device]
+    return libmod.create(devices[0])
+
+
+class GraphModule:
+    """A model that runs: `GraphModule(lib["default"](device))`."""
+
+    def __init__(self, module: Any) -> None:
+        if isinstance(module, ModelModule):
+            module = module.create()
+        if not isinstance(module, Executor):
+            raise TypeError(f'GraphModule takes lib["default"](device), not {type(module).__name__}')
+        self.module: Executor = module
+
+    def set_input(self, key: int | str | Mapping[str, Any] | None = None, value: Any = None, **params: Any) -> None:
+        """Copy values to inputs: one by name or number, or several by name."""
+        if isinstance(key, Mapping):
+            params = {**key, **params}
+            key = None
+        self.module.set_input(key, value, **params)
+
+    def set_input_zero_copy(self, key: int | str | None = None, value: Any = None, **params: Any) -> None:
+        """Let the model read an array where it lies."""
+        self.module.set_input_zero_copy(key, value, **params)
+
+    def set_output_zero_copy(self, key: int, value: NDArray) -> None:
+        """Let the model write a result to an array."""
+        self.module.set_output_zero_copy(key, value)
+
+    def run(self, **input_dict: Any) -> None:
+        """Run the model; inputs may be given here by name."""
+        self.module.run(**input_dict)
+
+    def get_num_outputs(self) -> int:
+        return self.module.get_num_outputs()
+
+    def get_num_inputs(self) -> int:
+        return self.module.get_num_inputs()
+
+    def get_input(self, index: int | str, out: Any = None) -> NDArray:
+        """An input, or a parameter by name."""
+        return self.module.get_input(index, out)
+
+    def get_input_index(self, name: str) -> int:
+        return self.module.get_input_index(name)
+
+    def get_output_index(self, name: str) -> int:
+        return self.module.get_output_index(name)
+
+    def get_input_info(self) -> tuple[dict[str, tuple[int, ...]], dict[str, str]]:
+        """The shapes and types of the inputs by name."""
+        return self.module.get_input_info()
+
+    def get_output(self, index: int, out: Any = None) -> NDArray:
+        """A result, which the next run writes again."""
+        return self.module.get_output(index, out)
+
+    def debug_get_output(self, node: Any, out: Any = None) -> NDArray:
+        """A result in between: see `contrib.debugger.debug_executor`."""
+        raise NotImplementedError("debug_get_output: use tilewright.contrib.debugger.debug_executor")
+
+    def load_params(self, params_bytes: bytes | bytearray) -> None:
+        """Set parameters from what `save_param_dict` wrote."""
+        self.module.load_params(params_bytes)
+
+    def share_params(self, other: GraphModule, params_bytes: Any = None) -> None:
+        """Use the parameters of another executor, in the same memory."""
+        self.module.share_params(other.module, params_bytes)
+
+    def benchmark(
+        self,
+        device: Device | None = None,
+        func_name: str = "run",
+        repeat: int = 5,
+        number: int = 5,
+        min_repeat_ms: int | None = None,
+        limit_zero_time_iterations: int = 100,
+        end_to_end: bool = False,
+        cooldown_interval_ms: int = 0,
+        repeats_to_cooldown: int = 1,
+        **kwargs: Any,
+    ) -> BenchmarkResult:
+        """How long the model takes; `end_to_end` adds copying the inputs in and the results out."""
+        options: dict[str, Any] = {
+            "number": number,
+            "repeat": repeat,
+            "min_repeat_ms": min_repeat_ms or 0,
+            "limit_zero_time_iterations": limit_zero_time_iterations,
+            "cooldown_interval_ms": cooldown_interval_ms,
+            "repeats_to_cooldown": repeats_to_cooldown,
+        }
+        if not end_to_end:
+            self.set_input(**kwargs)
+            return self.module.benchmark(**options)
+
+        def whole() -> None:
+            self.set_input(**kwargs)
+            self.run()
+            for i in range(self.get_num_outputs()):
+                self.get_output(i).numpy()
+
+        return time_evaluator(whole, device, **options)()
+
+    def __getitem__(self, key: str) -> Any:
+        return self.module[key]

@@ -17,6 +17,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from ..ir.deep import deep_programs
 from ..ir.dtype import DataType
 from ..ir.expr import Add, Cast, FloorDiv, FloorMod, IntImm, Max, Min, Mul, PrimExpr, Sub
 from ..ir.expr import Var as SizeVar
@@ -36,6 +37,11 @@ _NAMED: dict[type, str] = {FloorDiv: "floordiv", FloorMod: "floormod", Min: "min
 
 def module_text(mod: IRModule, show_meta_data: bool = False, annotate: Any = None) -> str:
     """The module as text."""
+    with deep_programs():  # a scope inside a scope is a call inside a call
+        return _module_text(mod, show_meta_data, annotate)
+
+
+def _module_text(mod: IRModule, show_meta_data: bool, annotate: Any) -> str:
     p = _Printer(annotate)
     parts = [f'#[version = "{VERSION}"]'] if show_meta_data else []
     for gv, f in mod.functions.items():
@@ -48,6 +54,11 @@ def module_text(mod: IRModule, show_meta_data: bool = False, annotate: Any = Non
 
 def expr_text(expr: Expr, show_meta_data: bool = False, annotate: Any = None) -> str:
     """An expression as text, with the variables that are free in it declared on top."""
+    with deep_programs():
+        return _expr_text(expr, show_meta_data, annotate)
+
+
+def _expr_text(expr: Expr, show_meta_data: bool, annotate: Any) -> str:
     p = _Printer(annotate)
     lines = [f"free_var {p.typed(v)};" for v in free_vars(expr)] if not isinstance(expr, Var) else []
     if isinstance(expr, Function):

@@ -259,7 +259,14 @@ def load_module(path: str | os.PathLike[str], fmt: str = "") -> Module:
         raise LoadError(
             f"{file}: a file of kind {kind or 'unknown'!r} cannot be loaded; loadable are {_LOADABLE}"
         )
-    return LibraryModule(SharedLibrary(file))
+    return _as_model(LibraryModule(SharedLibrary(file)))
+
+
+def _as_model(module: LibraryModule) -> Module:
+    """The module, as the model that it may be."""
+    from .executor import model_or
+
+    return model_or(module)
 
 
 def _load_objects(file: str, kind: str) -> Module:
@@ -277,7 +284,7 @@ def _load_objects(file: str, kind: str) -> Module:
         elf.check_shared_object(target, METADATA)
         module = LibraryModule(SharedLibrary(target))
     module.path = file
-    return module
+    return _as_model(module)
 
 
 def enabled(target: str) -> bool:

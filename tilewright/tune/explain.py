@@ -102,13 +102,18 @@ def _bytes(n: float) -> str:
     return f"{n / 2**20:.1f} MiB" if n >= 2**20 else f"{n / 1024:.1f} KiB" if n >= 1024 else f"{n:.0f} bytes"
 
 
+def _shown(value: Any) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
+
+
 def _told(r: dict[str, Any]) -> str:
     head = f"{r['stage']}: {r['sketch']}"
     if r["sketch"] == "inline":
         return f"{r['stage']}: inlined into {', '.join(r['into'])}"
     if r["sketch"] not in ("tile", "dot"):
-        rest = ", ".join(f"{k} {v}" for k, v in r.items() if k not in ("stage", "sketch"))
-        return f"{head}{'  (' + rest + ')' if rest else ''}"
+        return "\n".join([head, *[f"  {k:<14} {_shown(v)}" for k, v in r.items() if k not in ("stage", "sketch")]])
     tile = " x ".join([f"{t} {a}" for a, t in r["tile"].items()] or ["1 row"])
     lines = [
         head,

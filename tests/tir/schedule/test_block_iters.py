@@ -65,13 +65,11 @@ def test_iterators_may_be_split_and_turned_round():
     keeps_meaning(copy2d, sch)
 
 
-def test_the_old_loops_are_gone(refused):
+def test_the_old_loops_are_gone(expect, refused):
     sch, b = on(copy2d, "B")
     i, _j = sch.get_loops(b)
     sch.transform_block_layout(b, lambda i, j: (j, i))
-    assert "loop `i` does not exist any more: it went with transform_block_layout(B, …)" in refused(
-        sch, lambda: sch.parallel(i)
-    )
+    expect(refused(sch, lambda: sch.parallel(i)), "")
 
 
 def test_kinds_are_not_mixed(expect, refused):
@@ -91,26 +89,16 @@ def test_kinds_are_not_mixed(expect, refused):
     )
 
 
-@pytest.mark.parametrize(
-    ("function", "why"),
-    [
-        (lambda i, j: (i,), "maps several values of `j` to the same index"),
-        (lambda i, j: (i // 3, i % 3, j), "is not onto over the shape"),
-        (lambda i, j: (i + j,), "cannot be inverted"),
-    ],
-)
-def test_the_map_must_be_one_to_one(function, why, refused):
+def test_the_map_must_be_one_to_one(expect, refused):
     sch, b = on(copy2d, "B")
-    text = refused(sch, lambda: sch.transform_block_layout(b, function))
-    assert why in text
-    assert "so the points of block B cannot be told from it" in text
-    assert text.endswith("hint: use a map that gives each point an index of its own and leaves none out")
+    expect(refused(sch, lambda: sch.transform_block_layout(b, lambda i, j: (i,))), "")
+    expect(refused(sch, lambda: sch.transform_block_layout(b, lambda i, j: (i // 3, i % 3, j))), "")
+    expect(refused(sch, lambda: sch.transform_block_layout(b, lambda i, j: (i + j,))), "")
 
 
-def test_the_number_of_iterators(refused):
+def test_the_number_of_iterators(expect, refused):
     sch, b = on(copy2d, "B")
-    text = refused(sch, lambda: sch.transform_block_layout(b, lambda i: (i,)))
-    assert "the map takes 1 indices, and block B has 2 iterators" in text
+    expect(refused(sch, lambda: sch.transform_block_layout(b, lambda i: (i,))), "")
 
 
 def test_loops_must_be_the_iterators(expect, refused):
@@ -150,15 +138,14 @@ def test_loops_must_be_plain(expect, refused):
     )
 
 
-def test_a_loop_that_holds_more(refused):
+def test_a_loop_that_holds_more(expect, refused):
     sch, b = on(chain, "B")
     c = sch.get_block("C")
     sch.reverse_compute_at(c, sch.get_loops(b)[0])
-    text = refused(sch, lambda: sch.transform_block_layout(c, lambda i: (i,)))
-    assert "loop `i` holds more than block C" in text
+    expect(refused(sch, lambda: sch.transform_block_layout(c, lambda i: (i,))), "")
 
 
-def test_ordered_iterators(refused):
+def test_ordered_iterators(expect, refused):
     @T.prim_func
     def ordered(A: T.Buffer((4,), "int32")):
         for i in range(4):
@@ -167,8 +154,7 @@ def test_ordered_iterators(refused):
                 A[vi] = vi
 
     sch, a = on(ordered, "A")
-    text = refused(sch, lambda: sch.transform_block_layout(a, lambda i: (3 - i,)))
-    assert "iterator `vi` of block A must run in order" in text
+    expect(refused(sch, lambda: sch.transform_block_layout(a, lambda i: (3 - i,))), "")
 
 
 # ---------------------------------------------------------------------------- reorder_block_iter_var
@@ -202,8 +188,7 @@ def test_the_order_there_is_already():
 
 
 @pytest.mark.parametrize("order", [[0, 1], [0, 1, 1], [1, 2, 3], [0, 1, 2, 3], []])
-def test_what_is_no_order(order, refused):
+def test_what_is_no_order(order, expect, refused):
     sch, c = on(matmul, "C")
     text = refused(sch, lambda: sch.reorder_block_iter_var(c, order))
-    why = f"new_order={order} is no order of the 3 iterators, 0 to 2"
-    assert text.startswith(f"reorder_block_iter_var(C, new_order={order}): {why}\n")
+    expect(text.replace(str(order), "ORDER"), "")

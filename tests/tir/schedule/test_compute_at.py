@@ -396,15 +396,13 @@ def test_refuse_a_consumer_elsewhere(expect, refused):
     )
 
 
-def test_refuse_names_the_loops_that_all_consumers_share(refused):
+def test_refuse_names_the_loops_that_all_consumers_share(expect, refused):
     sch = tir.Schedule(fork)
     sch.split(sch.get_loops("C")[0], [None, 4])
     assert sch.get_loops("C")[0].name == "i_0"
     sch.add_unit_loop(sch.get_block("D"))
     (*_, u) = sch.get_loops("D")
-    text = refusal(refused, sch, "compute_at", "B", u)
-    assert "block C reads B and is not under loop `u`" in text
-    assert text.endswith("hint: it may go under i_0, i_1")
+    expect(refusal(refused, sch, "compute_at", "B", u), "")
 
 
 def test_refuse_a_block_that_nobody_reads(expect, refused):
@@ -500,11 +498,7 @@ def test_refuse_two_blocks_that_fill_one_buffer(expect, refused):
     i, j, k = sch.get_loops("C")
     sch.decompose_reduction("C", k)
     (x, y) = sch.get_loops("D")
-    text = refusal(refused, sch, "compute_at", "C", x)
-    assert text.splitlines()[0] == (
-        "compute_at(C, loop=i): block C_init writes C too, so block C alone does not say what it holds"
-    )
-    assert text.count("# <-- here") == 1
+    expect(refusal(refused, sch, "compute_at", "C", x), "")
 
 
 @T.prim_func

@@ -172,16 +172,16 @@ def test_equal_names_are_told_apart_in_the_text():
 def test_foreign_text_is_refused(text, why):
     with pytest.raises(ScheduleError) as caught:
         IndexMap.from_python(text)
-    assert str(caught.value).startswith(f"cannot read the index map {text!r}: ")
-    assert why in str(caught.value)
+    assert str(caught.value) == f"cannot read the index map {text!r}: {why}"
 
 
-def test_a_map_over_symbols_of_the_program_prints_but_does_not_read_back():
+def test_a_map_over_symbols_of_the_program_prints_but_does_not_read_back(expect):
     n = tir.Var("n", "int64")
     text = IndexMap.from_func(lambda i: [i // n, i % n]).as_python()
     assert text == "lambda i: (i // (n), i % (n))"
-    with pytest.raises(ScheduleError, match="`n` is more than arithmetic"):
+    with pytest.raises(ScheduleError) as caught:
         IndexMap.from_python(text)
+    expect(str(caught.value), "")
 
 
 @st.composite

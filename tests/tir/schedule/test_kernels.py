@@ -198,15 +198,16 @@ def test_blocks_outside_of_kernels_are_named() -> None:
     assert str(report).endswith("; its kernels were not run: block B has no loop that is bound to threads")
 
 
-def test_kernels_that_go_wrong_are_found() -> None:
+def test_kernels_that_go_wrong_are_found(expect) -> None:
     """A pass that loses a barrier: verify runs what lowering made."""
     sch = stencil()
     held = tir.transform.ThreadSync
     lost = tvm.tir.transform.prim_func_pass(lambda f, m, c: f, opt_level=0, name="lost")
     tir.transform._factories["ThreadSync"] = lambda *a: lost
     try:
-        with pytest.raises(ScheduleError, match="the kernels of main cannot be run: race: two threads touch"):
+        with pytest.raises(ScheduleError) as caught:
             sch.verify()
     finally:
         tir.transform._factories["ThreadSync"] = held
+    expect(str(caught.value), "")
     assert sch.verify().kernels == "agree"

@@ -265,12 +265,12 @@ def test_axis_separators_are_a_step_of_their_own():
     keeps_meaning(pair, sch)
 
 
-def test_a_map_that_must_be_taken_on_trust(refused):
+def test_a_map_that_must_be_taken_on_trust(expect, refused):
     def swizzle(i, j):
         return (i, (j + i) % 8)
 
     sch, b = on(pair, "B")
-    assert "cannot be inverted" in refused(sch, lambda: sch.transform_layout(b, "B", swizzle))
+    expect(refused(sch, lambda: sch.transform_layout(b, "B", swizzle)), "")
     sch.transform_layout(b, "B", swizzle, assume_injective_transform=True)
     keeps_meaning(pair, sch)
 
@@ -347,11 +347,8 @@ def test_the_buffer_must_be_used_by_the_block(expect, refused):
           | …
         """,
     )
-    text = refused(sch, lambda: sch.transform_layout(b, ("write", 3), lambda i: (i,)))
-    assert "the buffer is given as ('write', 3), and block B has 1 reads and 1 writes" in text
-    assert text.endswith('hint: give ("read", index), ("write", index) or the name of the buffer')
-    text = refused(sch, lambda: sch.transform_layout(b, ("wrote", 0), lambda i: (i,)))
-    assert "is given as ('wrote', 0)" in text
+    expect(refused(sch, lambda: sch.transform_layout(b, ("write", 3), lambda i: (i,))), "")
+    expect(refused(sch, lambda: sch.transform_layout(b, ("wrote", 0), lambda i: (i,))), "")
 
 
 def test_a_size_that_is_read_off_the_shape(expect, refused):
@@ -415,7 +412,7 @@ def test_strides_are_not_lost(expect, refused):
     )
 
 
-def test_what_does_not_go_through_indices(refused):
+def test_what_does_not_go_through_indices(expect, refused):
     @T.prim_func
     def through(A: T.Buffer((8,), "float32")):
         B = T.alloc_buffer((8,))
@@ -432,8 +429,7 @@ def test_what_does_not_go_through_indices(refused):
                 A[vi] = S[0]
 
     sch, b = on(through, "B")
-    text = refused(sch, lambda: sch.transform_layout(b, "B", lambda i: (i // 4, i % 4)))
-    assert "a region of B is seen as S by match_buffer" in text
+    expect(refused(sch, lambda: sch.transform_layout(b, "B", lambda i: (i // 4, i % 4))), "")
 
     @T.prim_func
     def pointer(A: T.Buffer((8,), "float32")):
@@ -448,8 +444,7 @@ def test_what_does_not_go_through_indices(refused):
             T.evaluate(T.call_extern("int32", "f", B.data))
 
     sch, b = on(pointer, "B")
-    text = refused(sch, lambda: sch.transform_layout(b, "B", lambda i: (i // 4, i % 4)))
-    assert "a pointer to B is passed on, so there is no telling which elements are used" in text
+    expect(refused(sch, lambda: sch.transform_layout(b, "B", lambda i: (i // 4, i % 4))), "")
 
 
 @settings(max_examples=25, derandomize=True, deadline=None)
@@ -490,10 +485,10 @@ def test_set_axis_separator_of_a_parameter():
 
 
 @pytest.mark.parametrize("cuts", [[0], [2], [1, 1], [-1]])
-def test_separators_out_of_place(cuts, refused):
+def test_separators_out_of_place(cuts, expect, refused):
     sch, b = on(pair, "B")
     text = refused(sch, lambda: sch.set_axis_separator(b, "B", cuts))
-    assert f"axis_separators={cuts}: they must rise, and lie between the 2 dimensions of B" in text
+    expect(text.replace(str(cuts), "CUTS"), "")
 
 
 # ---------------------------------------------------------------------------- unsafe_set_dtype
@@ -575,6 +570,5 @@ def test_the_type_of_a_parameter_is_the_callers(expect, refused):
         """,
     )
     b = sch.get_block("B")
-    assert "there is no type 'float33'" in refused(sch, lambda: sch.unsafe_set_dtype(b, 0, "float33"))
-    text = refused(sch, lambda: sch.unsafe_set_dtype(b, 1, "float16"))
-    assert "the buffer is given as ('write', 1)" in text
+    expect(refused(sch, lambda: sch.unsafe_set_dtype(b, 0, "float33")), "")
+    expect(refused(sch, lambda: sch.unsafe_set_dtype(b, 1, "float16")), "")

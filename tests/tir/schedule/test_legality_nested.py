@@ -23,9 +23,9 @@ def doubled(x, *v):
 
 
 def said(sch, refused, step, block, *args):
-    """The call and the reason of a refusal."""
+    """What is said to a step on a block, given by name, or on a loop."""
     handle = sch.get_block(block) if isinstance(block, str) else block
-    return refused(sch, lambda: getattr(sch, step)(handle, *args)).splitlines()[0]
+    return refused(sch, lambda: getattr(sch, step)(handle, *args))
 
 
 def declared(sch, block):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 from schedule_checks import keeps_meaning
 from schedule_programs import copy2d, matmul
 
@@ -190,14 +189,13 @@ def test_a_block_that_is_no_padding(expect, refused):
     )
 
 
-def test_other_refusals_of_decompose_padding(refused):
+def test_other_refusals_of_decompose_padding(expect, refused):
     sch, b, (i, _j) = on(pad2d, "pad")
     z = sch.get_loops(sch.get_block("z"))
-    assert "loop `i` is not around block pad" in refused(sch, lambda: sch.decompose_padding(b, z[0]))
+    expect(refused(sch, lambda: sch.decompose_padding(b, z[0])), "")
 
     sch, c, loops = on(matmul, "C")
-    text = refused(sch, lambda: sch.decompose_padding(c, loops[0]))
-    assert "iterator `vk` of block C is not spatial" in text
+    expect(refused(sch, lambda: sch.decompose_padding(c, loops[0])), "")
 
     @T.prim_func
     def moving(x: T.Buffer((8,), "float32"), p: T.Buffer((8,), "float32"), y: T.Buffer((8,), "float32")):
@@ -207,8 +205,7 @@ def test_other_refusals_of_decompose_padding(refused):
                 y[vi] = T.if_then_else(vi < 4, x[vi], p[vi])
 
     sch, b, (i,) = on(moving, "y")
-    text = refused(sch, lambda: sch.decompose_padding(b, i))
-    assert "which is not if_then_else(inside, value, constant)" in text
+    expect(refused(sch, lambda: sch.decompose_padding(b, i)), "")
 
     @T.prim_func
     def diagonal(x: T.Buffer((8,), "float32"), y: T.Buffer((8, 8), "float32")):
@@ -218,7 +215,7 @@ def test_other_refusals_of_decompose_padding(refused):
                 y[vi, vi] = T.if_then_else(vi < 4, x[vi], T.float32(0))
 
     sch, b, (i,) = on(diagonal, "y")
-    assert "block y does not write y at its iterators" in refused(sch, lambda: sch.decompose_padding(b, i))
+    expect(refused(sch, lambda: sch.decompose_padding(b, i)), "")
 
     @T.prim_func
     def same(y: T.Buffer((8,), "float32")):
@@ -228,7 +225,7 @@ def test_other_refusals_of_decompose_padding(refused):
                 y[vi] = T.if_then_else(vi < 4, y[vi], T.float32(0))
 
     sch, b, (i,) = on(same, "y")
-    assert "block y reads what it writes" in refused(sch, lambda: sch.decompose_padding(b, i))
+    expect(refused(sch, lambda: sch.decompose_padding(b, i)), "")
 
 
 # ---------------------------------------------------------------------------- pad_einsum
@@ -356,19 +353,13 @@ def test_what_the_padding_would_add(expect, refused):
     keeps_meaning(scaled, sch)
 
 
-@pytest.mark.parametrize(
-    ("padding", "why"),
-    [
-        ([4, 4], "padding=[4, 4]: block C has 3 iterators"),
-        ([4, 4, 0], "padding=[4, 4, 0]: they must be at least 1"),
-    ],
-)
-def test_arguments_of_pad_einsum(padding, why, refused):
+def test_arguments_of_pad_einsum(expect, refused):
     sch, c, _ = on(matmul, "C")
-    assert why in refused(sch, lambda: sch.pad_einsum(c, padding))
+    expect(refused(sch, lambda: sch.pad_einsum(c, [4, 4])), "")
+    expect(refused(sch, lambda: sch.pad_einsum(c, [4, 4, 0])), "")
 
 
-def test_other_refusals_of_pad_einsum(refused):
+def test_other_refusals_of_pad_einsum(expect, refused):
     @T.prim_func
     def conv(A: T.Buffer((10,), "float32"), C: T.Buffer((8,), "float32")):
         for i, k in T.grid(8, 3):
@@ -379,8 +370,7 @@ def test_other_refusals_of_pad_einsum(refused):
                 C[vi] = T.max(C[vi], A[vi + vk])
 
     sch, c, loops = on(conv, "C")
-    text = refused(sch, lambda: sch.pad_einsum(c, [3, 1]))
-    assert "block C uses A at `vi + vk`, which is neither an iterator nor a constant" in text
+    expect(refused(sch, lambda: sch.pad_einsum(c, [3, 1])), "")
 
     @T.prim_func
     def divide(A: T.Buffer((7,), "int32"), B: T.Buffer((7,), "int32"), C: T.Buffer((7,), "int32")):
@@ -390,8 +380,7 @@ def test_other_refusals_of_pad_einsum(refused):
                 C[vi] = A[vi] // B[vi]
 
     sch, c, _ = on(divide, "C")
-    text = refused(sch, lambda: sch.pad_einsum(c, [4]))
-    assert "block C computes `A[vi] // B[vi]`: in an einsum there are only sums and products" in text
+    expect(refused(sch, lambda: sch.pad_einsum(c, [4])), "")
 
     @T.prim_func
     def largest(A: T.Buffer((7, 5), "float32"), C: T.Buffer((7,), "float32")):
@@ -403,13 +392,10 @@ def test_other_refusals_of_pad_einsum(refused):
                 C[vi] = T.max(C[vi], A[vi, vk])
 
     sch, c, _loops = on(largest, "C")
-    assert "the padding of reduction iterator `vk` would change the sum" in refused(
-        sch, lambda: sch.pad_einsum(c, [1, 4])
-    )
+    expect(refused(sch, lambda: sch.pad_einsum(c, [1, 4])), "")
     sch.pad_einsum(c, [4, 1])
     keeps_meaning(largest, sch)
 
     sch, c, (i, _j, _k) = on(matmul, "C")
     sch.split(i, [None, 4])
-    text = refused(sch, lambda: sch.pad_einsum(c, [4, 4, 4]))
-    assert "block C runs only where `i_0 * 4 + i_1 < 7`" in text
+    expect(refused(sch, lambda: sch.pad_einsum(c, [4, 4, 4])), "")

@@ -112,14 +112,13 @@ def test_a_reduction_loop_with_its_init(expect, refused):
     )
 
 
-def test_what_was_there_is_gone(refused):
+def test_what_was_there_is_gone(expect, refused):
     sch, (i, j) = on(copy2d, "B")
     b = sch.get_block("B")
     sch.loop_partition(i, [2, None])
-    went = "it went with loop_partition(i, …)"
-    assert f"loop `i` does not exist any more: {went}" in refused(sch, lambda: sch.parallel(i))
-    assert f"loop `j` does not exist any more: {went}" in refused(sch, lambda: sch.parallel(j))
-    assert f"block B does not exist any more: {went}" in refused(sch, lambda: sch.get_loops(b))
+    expect(refused(sch, lambda: sch.parallel(i)), "")
+    expect(refused(sch, lambda: sch.parallel(j)), "")
+    expect(refused(sch, lambda: sch.get_loops(b)), "")
 
 
 def test_more_than_there_is(expect, refused):
@@ -137,19 +136,16 @@ def test_more_than_there_is(expect, refused):
           hint: choose smaller pieces
         """,
     )
-    assert "nothing of loop `i` is left for the piece that is None" in refused(
-        sch, lambda: sch.loop_partition(i, [8, None])
-    )
-    assert "more than one factor is None" in refused(sch, lambda: sch.loop_partition(i, [None, None]))
-    assert "a factor is 0" in refused(sch, lambda: sch.loop_partition(i, [0, None]))
+    expect(refused(sch, lambda: sch.loop_partition(i, [8, None])), "")
+    expect(refused(sch, lambda: sch.loop_partition(i, [None, None])), "")
+    expect(refused(sch, lambda: sch.loop_partition(i, [0, None])), "")
     sch.parallel(i)
-    assert "loop `i` is already marked parallel" in refused(sch, lambda: sch.loop_partition(i, [2, None]))
+    expect(refused(sch, lambda: sch.loop_partition(i, [2, None])), "")
 
 
-def test_a_size_that_is_not_known(refused):
+def test_a_size_that_is_not_known(expect, refused):
     sch, (i, j) = on(symbolic, "B")
-    text = refused(sch, lambda: sch.loop_partition(i, [2, None]))
-    assert "the pieces have 2 iterations and loop `i` has n" in text
+    expect(refused(sch, lambda: sch.loop_partition(i, [2, None])), "")
     sch.loop_partition(j, [2, None])
     keeps_meaning(symbolic, sch)
 
@@ -263,7 +259,7 @@ def test_merge_of_what_needs_later_iterations(expect, refused):
     )
 
 
-def test_merge_of_a_reduction_with_its_reader(refused):
+def test_merge_of_a_reduction_with_its_reader(expect, refused):
     @T.prim_func
     def total(A: T.Buffer((8,), "float32"), C: T.Buffer((8,), "float32")):
         B = T.alloc_buffer((1,))
@@ -280,12 +276,10 @@ def test_merge_of_a_reduction_with_its_reader(refused):
 
     sch = tir.Schedule(total)
     loops = [sch.get_loops(sch.get_block(b))[0] for b in "BC"]
-    assert "an iteration may use elements of B that a later one of another loop makes" in refused(
-        sch, lambda: sch.merge(*loops)
-    )
+    expect(refused(sch, lambda: sch.merge(*loops)), "")
 
 
-def test_merge_of_loops_that_differ(refused):
+def test_merge_of_loops_that_differ(expect, refused):
     @T.prim_func
     def other(A: T.Buffer((8,), "float32"), B: T.Buffer((6,), "float32"), C: T.Buffer((2, 4), "float32")):
         for i in range(8):
@@ -303,16 +297,15 @@ def test_merge_of_loops_that_differ(refused):
 
     sch = tir.Schedule(other)
     (i,), (j,), (k, m) = (sch.get_loops(sch.get_block(b)) for b in "ABC")
-    assert "loop `i` has 8 iterations and `j` 6" in refused(sch, lambda: sch.merge(i, j))
-    assert "loop `m` stands 2 loops deep and `j` 1" in refused(sch, lambda: sch.merge(j, m))
-    text = refused(sch, lambda: sch.merge(i, k))
-    assert "the loops must follow each other directly, in the order given" in text
-    assert "the loops must follow each other directly" in refused(sch, lambda: sch.merge(j, i))
-    assert "loop `m` stands inside loop `k`" in refused(sch, lambda: sch.merge(k, m))
-    assert "it takes at least two loops to merge" in refused(sch, lambda: sch.merge(i))
-    assert "loop `i` is named twice" in refused(sch, lambda: sch.merge(i, i))
+    expect(refused(sch, lambda: sch.merge(i, j)), "")
+    expect(refused(sch, lambda: sch.merge(j, m)), "")
+    expect(refused(sch, lambda: sch.merge(i, k)), "")
+    expect(refused(sch, lambda: sch.merge(j, i)), "")
+    expect(refused(sch, lambda: sch.merge(k, m)), "")
+    expect(refused(sch, lambda: sch.merge(i)), "")
+    expect(refused(sch, lambda: sch.merge(i, i)), "")
     sch.annotate(j, "a", 1)
-    assert "loop `j` has annotations (a), which would be lost" in refused(sch, lambda: sch.merge(i, j))
+    expect(refused(sch, lambda: sch.merge(i, j)), "")
 
 
 # ---------------------------------------------------------------------------- get_output_blocks

@@ -705,14 +705,12 @@ def test_refuse_an_init_of_several_stores(expect, refused):
     )
 
 
-def test_a_loop_that_rfactor_took_away_is_named(refused):
+def test_a_loop_that_rfactor_took_away_is_named(expect, refused):
     sch = tir.Schedule(matmul)
     i, j, k = sch.get_loops("C")
     ko, ki = sch.split(k, [None, 2])
     sch.rfactor(ko)
-    assert "loop `k_1` does not exist any more: it went with rfactor(k_0)" in refused(
-        sch, lambda: sch.unroll(ki)
-    )
+    expect(refused(sch, lambda: sch.unroll(ki)), "")
 
 
 # ---------------------------------------------------------------------------- at random

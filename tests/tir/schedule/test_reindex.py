@@ -177,12 +177,10 @@ def test_what_is_made_in_the_same_nest(expect, refused):
           hint: do this before the blocks are moved together
         """,
     )
-    assert "block C reads B in the same loop nest, before the copy" in refused(
-        sch, lambda: sch.reindex(b, ("write", 0))
-    )
+    expect(refused(sch, lambda: sch.reindex(b, ("write", 0))), "")
 
 
-def test_indices_that_are_data(refused):
+def test_indices_that_are_data(expect, refused):
     @T.prim_func
     def gather(A: T.Buffer((8,), "float32"), N: T.Buffer((8,), "int32"), C: T.Buffer((8,), "float32")):
         for i in range(8):
@@ -191,11 +189,10 @@ def test_indices_that_are_data(refused):
                 C[vi] = A[N[vi]]
 
     sch, c = on(gather, "C")
-    text = refused(sch, lambda: sch.reindex(c, "A"))
-    assert "block C uses A at `N[vi]`, which is no point of its iterators" in text
+    expect(refused(sch, lambda: sch.reindex(c, "A")), "")
 
 
-def test_an_element_that_several_points_write(refused):
+def test_an_element_that_several_points_write(expect, refused):
     @T.prim_func
     def halves(A: T.Buffer((8,), "float32"), C: T.Buffer((4,), "float32")):
         for i in range(8):
@@ -204,27 +201,22 @@ def test_an_element_that_several_points_write(refused):
                 C[vi // 2] = A[vi]
 
     sch, c = on(halves, "C")
-    text = refused(sch, lambda: sch.reindex(c, ("write", 0)))
-    assert "several points of block C write one element of C: " in text
-    assert "maps several values of `vi` to the same index" in text
+    expect(refused(sch, lambda: sch.reindex(c, ("write", 0))), "")
 
 
-def test_a_block_that_goes_on(refused):
+def test_a_block_that_goes_on(expect, refused):
     sch, c = on(matmul, "C")
     sch.decompose_reduction(c, sch.get_loops(c)[2])
-    text = refused(sch, lambda: sch.reindex(c, ("write", 0)))
-    assert "block C_init writes C too, so block C alone does not say what it holds" in text
+    expect(refused(sch, lambda: sch.reindex(c, ("write", 0))), "")
 
 
-def test_a_buffer_that_is_read_and_written(refused):
+def test_a_buffer_that_is_read_and_written(expect, refused):
     sch, a = on(inplace, "A")
-    text = refused(sch, lambda: sch.reindex(a, ("read", 0)))
-    assert "block A writes A too" in text
-    assert text.endswith("hint: cache_inplace takes care of both")
-    assert "block A goes on from what A holds already" in refused(sch, lambda: sch.reindex(a, ("write", 0)))
+    expect(refused(sch, lambda: sch.reindex(a, ("read", 0))), "")
+    expect(refused(sch, lambda: sch.reindex(a, ("write", 0))), "")
 
 
-def test_a_predicate_that_leaves_points_out(refused):
+def test_a_predicate_that_leaves_points_out(expect, refused):
     @T.prim_func
     def some(A: T.Buffer((8,), "float32"), C: T.Buffer((8,), "float32")):
         for i in range(8):
@@ -234,8 +226,7 @@ def test_a_predicate_that_leaves_points_out(refused):
                 C[vi] = A[vi]
 
     sch, c = on(some, "C")
-    text = refused(sch, lambda: sch.reindex(c, ("write", 0)))
-    assert "block C runs only where `i % 2 == 0`, which the copy would forget" in text
+    expect(refused(sch, lambda: sch.reindex(c, ("write", 0))), "")
 
 
 def test_loops_that_leave_points_out(expect, refused):
@@ -310,21 +301,20 @@ def test_reindex_cache_with_more_iterators_than_the_buffer_has():
     keeps_meaning(matmul, sch)
 
 
-def test_holes_in_the_copy(refused):
+def test_holes_in_the_copy(expect, refused):
     sch, c = on(matmul, "C")
-    text = refused(sch, lambda: sch.reindex_cache_read(c, 0, "shared", lambda i, j, k: (i // 4, k, i % 4)))
-    assert "the map leaves places of the copy empty (those where `axis0 * 4 + axis2 >= 7`)" in text
-    assert text.endswith("hint: choose factors that divide the iterators")
+    expect(
+        refused(sch, lambda: sch.reindex_cache_read(c, 0, "shared", lambda i, j, k: (i // 4, k, i % 4))), ""
+    )
 
 
-def test_points_for_which_nothing_was_made(refused):
+def test_points_for_which_nothing_was_made(expect, refused):
     sch, b = on(chain, "C")
     i = sch.get_loops(b)[0]
     parts = sch.loop_partition(i, [4, None])
     piece = sch.get_child_blocks(parts[1])[0]
     sch.cache_read(piece, 0, "local")
-    text = refused(sch, lambda: sch.reindex(piece, ("read", 0)))
-    assert "may leave out values of iterator `vi` of block C_i1, for which B_local may hold nothing" in text
+    expect(refused(sch, lambda: sch.reindex(piece, ("read", 0))), "")
 
 
 def test_places_must_not_be_shared(expect, refused):
@@ -344,19 +334,12 @@ def test_places_must_not_be_shared(expect, refused):
     )
 
 
-def test_arguments_of_reindex_cache(refused):
+def test_arguments_of_reindex_cache(expect, refused):
     sch, c = on(matmul, "C")
-    assert "there is no memory named 'attic'" in refused(
-        sch, lambda: sch.reindex_cache_read(c, 0, "attic", lambda i, j, k: (i, k))
-    )
-    assert "the map takes 2 indices, and block C has 3 iterators" in refused(
-        sch, lambda: sch.reindex_cache_read(c, 0, "shared", lambda i, k: (i, k))
-    )
-    assert "the buffer is given as ('read', 5)" in refused(
-        sch, lambda: sch.reindex_cache_read(c, 5, "shared", lambda i, j, k: (i, k))
-    )
-    text = refused(sch, lambda: sch.reindex_cache_write(c, 0, "local", lambda i, j, k: (i, j, k)))
-    assert "iterator `vk` of block C, which chooses the element, is not spatial" in text
+    expect(refused(sch, lambda: sch.reindex_cache_read(c, 0, "attic", lambda i, j, k: (i, k))), "")
+    expect(refused(sch, lambda: sch.reindex_cache_read(c, 0, "shared", lambda i, k: (i, k))), "")
+    expect(refused(sch, lambda: sch.reindex_cache_read(c, 5, "shared", lambda i, j, k: (i, k))), "")
+    expect(refused(sch, lambda: sch.reindex_cache_write(c, 0, "local", lambda i, j, k: (i, j, k))), "")
 
 
 # ---------------------------------------------------------------------------- cache_inplace
@@ -431,10 +414,10 @@ def test_only_read_or_only_written(expect, refused):
           hint: cache_read and cache_write are for what is only read or only written
         """,
     )
-    assert "block C does not read C" in refused(sch, lambda: sch.cache_inplace(c, "C", "local"))
+    expect(refused(sch, lambda: sch.cache_inplace(c, "C", "local")), "")
 
 
-def test_another_user_in_the_same_nest(refused):
+def test_another_user_in_the_same_nest(expect, refused):
     @T.prim_func
     def two(A: T.Buffer((8,), "float32"), B: T.Buffer((8,), "float32")):
         for i in range(8):
@@ -446,4 +429,4 @@ def test_another_user_in_the_same_nest(refused):
                 B[vi] = A[vi]
 
     sch, a = on(two, "A")
-    assert "block B uses A in the same loop nest" in refused(sch, lambda: sch.cache_inplace(a, 0, "local"))
+    expect(refused(sch, lambda: sch.cache_inplace(a, 0, "local")), "")

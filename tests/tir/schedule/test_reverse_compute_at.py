@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from schedule_programs import chain
 from stage_programs import (
@@ -240,10 +242,7 @@ def test_refuse_elements_that_other_iterations_make(func, expect, refused):
     sch = tir.Schedule(func)
     (i,) = sch.get_loops("B")
     text = refusal(refused, sch, "reverse_compute_at", "C", i)
-    assert text.splitlines()[0] == (
-        "reverse_compute_at(C, loop=i): block C reads elements of B that an iteration of loop `i` does not make"
-    )
-    assert text.endswith("  hint: choose an outer loop, or bring the producer to it with compute_at")
+    expect(re.sub(r"T.serial\(.*\)|range\(.*\)", "RANGE", text), "")
 
 
 def test_refuse_a_reader_under_the_loop(expect, refused):

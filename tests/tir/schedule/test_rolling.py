@@ -168,12 +168,12 @@ def test_a_loop_around_starts_anew():
     keeps_meaning(twice, sch)
 
 
-def test_what_comes_after_must_keep_the_order(refused):
+def test_what_comes_after_must_keep_the_order(expect, refused):
     sch, b, i_0, j_0 = tiled(4, 4)
     sch.rolling_buffer(b, 0)
     steps = [lambda: sch.parallel(i_0), lambda: sch.parallel(j_0), lambda: sch.vectorize(j_0)]
     for step in [*steps, lambda: sch.reorder(j_0, i_0)]:
-        assert "may use elements of B that another one writes" in refused(sch, step)
+        expect(refused(sch, step), "")
 
 
 def test_windows_that_do_not_overlap(expect, refused):
@@ -223,19 +223,16 @@ def test_a_block_that_was_not_moved(expect, refused):
     )
 
 
-def test_a_loop_that_runs_at_once(refused):
+def test_a_loop_that_runs_at_once(expect, refused):
     sch, b, i_0, _j_0 = tiled(4, 4)
     sch.parallel(i_0)
-    text = refused(sch, lambda: sch.rolling_buffer(b, 0))
-    assert "the iterations of loop `i_0` run at once, so none can use the one before" in text
+    expect(refused(sch, lambda: sch.rolling_buffer(b, 0)), "")
 
 
-def test_other_refusals(refused):
+def test_other_refusals(expect, refused):
     sch = tir.Schedule(chain)
     d = sch.get_block("D")
-    assert "D is a parameter of the function, of which all must be kept" in refused(
-        sch, lambda: sch.rolling_buffer(d, 0)
-    )
+    expect(refused(sch, lambda: sch.rolling_buffer(d, 0)), "")
 
     @T.prim_func
     def changing(A: T.Buffer((6,), "float32"), C: T.Buffer((4,), "float32")):
@@ -255,8 +252,7 @@ def test_other_refusals(refused):
 
     sch = tir.Schedule(changing)
     b = sch.get_block("B")
-    text = refused(sch, lambda: sch.rolling_buffer(b, 0))
-    assert "block A changes what block B reads from iteration to iteration" in text
+    expect(refused(sch, lambda: sch.rolling_buffer(b, 0)), "")
 
     @T.prim_func
     def behind(A: T.Buffer((8,), "float32"), C: T.Buffer((6,), "float32")):
@@ -272,8 +268,7 @@ def test_other_refusals(refused):
 
     sch = tir.Schedule(behind)
     b = sch.get_block("B")
-    text = refused(sch, lambda: sch.rolling_buffer(b, 0))
-    assert "block C may read more of B than one iteration of loop `i` computes" in text
+    expect(refused(sch, lambda: sch.rolling_buffer(b, 0)), "")
 
 
 def test_the_ring_is_smaller():

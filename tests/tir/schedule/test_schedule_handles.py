@@ -164,21 +164,15 @@ def test_a_stale_loop_names_the_step_that_took_it(expect, refused):
     sch = tir.Schedule(copy2d)
     i, j = sch.get_loops("B")
     sch.fuse(i, j)
-    assert "loop `i` does not exist any more: it went with fuse(i, j)" in refused(
-        sch, lambda: sch.parallel(i)
-    )
+    expect(refused(sch, lambda: sch.parallel(i)), "")
 
 
-def test_a_handle_of_another_schedule(refused):
+def test_a_handle_of_another_schedule(expect, refused):
     sch, other = tir.Schedule(copy2d), tir.Schedule(matmul)
     (_i, _j, k) = other.get_loops("C")
-    assert "loop `k` does not exist any more: it is not in this program" in refused(
-        sch, lambda: sch.unroll(k)
-    )
+    expect(refused(sch, lambda: sch.unroll(k)), "")
     block = other.get_block("C")
-    assert "block C does not exist any more: it is not in this program" in refused(
-        sch, lambda: sch.get_loops(block)
-    )
+    expect(refused(sch, lambda: sch.get_loops(block)), "")
 
 
 def test_handles_outlive_steps_on_other_loops():
@@ -308,7 +302,7 @@ def test_trace_shows_itself(capsys):
 
 
 # ---------------------------------------------------------------------------- copies, functions
-def test_copies_go_their_own_way(refused):
+def test_copies_go_their_own_way(expect, refused):
     sch = tir.Schedule(copy2d)
     _i, j = sch.get_loops("B")
     _j_0, j_1 = sch.split(j, [None, 4])
@@ -316,7 +310,7 @@ def test_copies_go_their_own_way(refused):
     other.vectorize(j_1)
     assert "vectorized" not in sch.mod.script() and "vectorized" in other.mod.script()
     assert len(other.trace) == len(sch.trace) + 1
-    assert "it went with split" in refused(other, lambda: other.unroll(j))
+    expect(refused(other, lambda: other.unroll(j)), "")
 
 
 @I.ir_module

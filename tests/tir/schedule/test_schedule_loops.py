@@ -289,30 +289,25 @@ def test_split_refuses_factors_that_are_too_small(expect, refused):
     )
 
 
-@pytest.mark.parametrize(
-    ("factors", "reason"),
-    [
-        ([None, None], "more than one factor is None, so they cannot be inferred"),
-        ([], "there are no factors to split by"),
-        ([None, 0], "a factor is 0; factors are at least 1"),
-        ([-2, None], "a factor is -2; factors are at least 1"),
-        ([None, 2.5], "a factor is `T.float32(2.5)`, which is no integer"),
-    ],
-)
-def test_split_refuses_factors(factors, reason, refused):
+def test_split_refuses_factors(expect, refused):
     sch, (_i, j) = loops_of(copy2d, "B")
-    text = refused(sch, lambda: sch.split(j, factors))
-    assert text.splitlines()[0].endswith(f": {reason}")
+    expect(refused(sch, lambda: sch.split(j, [None, None])), "")
+    expect(refused(sch, lambda: sch.split(j, [])), "")
+    expect(refused(sch, lambda: sch.split(j, [None, 0])), "")
+    expect(refused(sch, lambda: sch.split(j, [-2, None])), "")
+    expect(refused(sch, lambda: sch.split(j, [None, 2.5])), "")
 
 
-@pytest.mark.parametrize("mark", ["parallel", "vectorize", "unroll"])
-def test_split_refuses_marked_loops(mark, refused):
+def test_split_refuses_marked_loops(expect, refused):
     sch, (_i, j) = loops_of(copy2d, "B")
-    getattr(sch, mark)(j)
-    text = refused(sch, lambda: sch.split(j, [None, 4]))
-    assert text.startswith(f"split(j, factors=[None, 4]): loop `j` is already marked {mark}\n")
-    assert text.endswith(f"hint: split first, then {mark} the part you want")
-    assert "# <-- here" in text
+    sch.parallel(j)
+    expect(refused(sch, lambda: sch.split(j, [None, 4])), "")
+    sch, (_i, j) = loops_of(copy2d, "B")
+    sch.vectorize(j)
+    expect(refused(sch, lambda: sch.split(j, [None, 4])), "")
+    sch, (_i, j) = loops_of(copy2d, "B")
+    sch.unroll(j)
+    expect(refused(sch, lambda: sch.split(j, [None, 4])), "")
 
 
 def test_split_refuses_annotated_loops(expect, refused):
@@ -455,11 +450,11 @@ def test_fuse_refuses_loops_that_are_not_adjacent(expect, refused):
     )
 
 
-def test_fuse_refuses_the_wrong_order(refused):
+def test_fuse_refuses_the_wrong_order(expect, refused):
     sch, (i, j) = loops_of(copy2d, "B")
-    assert "loop `i` does not stand directly inside `j`" in refused(sch, lambda: sch.fuse(j, i))
-    assert "loop `i` does not stand directly inside `i`" in refused(sch, lambda: sch.fuse(i, i))
-    assert "there is nothing to fuse" in refused(sch, lambda: sch.fuse())
+    expect(refused(sch, lambda: sch.fuse(j, i)), "")
+    expect(refused(sch, lambda: sch.fuse(i, i)), "")
+    expect(refused(sch, lambda: sch.fuse()), "")
 
 
 def test_fuse_refuses_an_extent_that_depends_on_the_outer_loop(expect, refused):
@@ -479,7 +474,7 @@ def test_fuse_refuses_an_extent_that_depends_on_the_outer_loop(expect, refused):
     )
 
 
-def test_fuse_refuses_a_start_that_depends_on_the_outer_loop(refused):
+def test_fuse_refuses_a_start_that_depends_on_the_outer_loop(expect, refused):
     @T.prim_func
     def before(A: T.Buffer((8, 16), "int32")):
         for i in range(8):
@@ -489,16 +484,16 @@ def test_fuse_refuses_a_start_that_depends_on_the_outer_loop(refused):
                     A[vi, vj] = vi + vj
 
     sch, (i, j) = loops_of(before, "A")
-    assert "the bounds of loop `j` depend on a loop it is fused with" in refused(sch, lambda: sch.fuse(i, j))
+    expect(refused(sch, lambda: sch.fuse(i, j)), "")
 
 
-def test_fuse_refuses_marked_and_annotated_loops(refused):
+def test_fuse_refuses_marked_and_annotated_loops(expect, refused):
     sch, (i, j) = loops_of(copy2d, "B")
     sch.parallel(i)
-    assert "loop `i` is already marked parallel" in refused(sch, lambda: sch.fuse(i, j))
+    expect(refused(sch, lambda: sch.fuse(i, j)), "")
     sch, (i, j) = loops_of(copy2d, "B")
     sch.annotate(j, "pragma_x", 1)
-    assert "loop `j` has annotations (pragma_x)" in refused(sch, lambda: sch.fuse(i, j))
+    expect(refused(sch, lambda: sch.fuse(i, j)), "")
 
 
 # ---------------------------------------------------------------------------- reorder
@@ -575,10 +570,10 @@ def test_reorder_refuses_a_loop_named_twice(expect, refused):
     )
 
 
-def test_reorder_refuses_loops_of_different_nests(refused):
+def test_reorder_refuses_loops_of_different_nests(expect, refused):
     sch = tir.Schedule(chain)
     (x,), (y,) = sch.get_loops("B"), sch.get_loops("C")
-    assert "not in" in refused(sch, lambda: sch.reorder(x, y))
+    expect(refused(sch, lambda: sch.reorder(x, y)), "")
 
 
 @T.prim_func
@@ -627,7 +622,7 @@ def test_reorder_refuses_dependent_bounds(expect, refused):
     )
 
 
-def test_reorder_refuses_iterators_whose_order_counts(refused):
+def test_reorder_refuses_iterators_whose_order_counts(expect, refused):
     @T.prim_func
     def before(A: T.Buffer((4, 4), "int32")):
         for i, j in T.grid(4, 4):
@@ -637,8 +632,7 @@ def test_reorder_refuses_iterators_whose_order_counts(refused):
                 A[vi, vj] = vi + vj
 
     sch, (i, j) = loops_of(before, "A")
-    text = refused(sch, lambda: sch.reorder(j, i))
-    assert "iterator `vi` of block A is neither spatial nor a reduction, so its order must stay" in text
+    expect(refused(sch, lambda: sch.reorder(j, i)), "")
 
 
 def test_reorder_refuses_a_block_that_reads_what_earlier_iterations_wrote(expect, refused):
@@ -708,7 +702,7 @@ def test_reorder_refuses_a_consumer_of_earlier_iterations(expect, refused):
     )
 
 
-def test_reorder_refuses_statements_outside_of_blocks(refused):
+def test_reorder_refuses_statements_outside_of_blocks(expect, refused):
     @T.prim_func
     def before(A: T.Buffer((4, 4), "int32"), B: T.Buffer((1,), "int32")):
         for i, j in T.grid(4, 4):
@@ -718,7 +712,7 @@ def test_reorder_refuses_statements_outside_of_blocks(refused):
             B[0] = i
 
     sch, (i, j) = loops_of(before, "A")
-    assert "B is used outside of blocks inside loop `j`" in refused(sch, lambda: sch.reorder(j, i))
+    expect(refused(sch, lambda: sch.reorder(j, i)), "")
 
 
 # ---------------------------------------------------------------------------- tile, unit loops

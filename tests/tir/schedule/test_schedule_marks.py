@@ -94,16 +94,14 @@ def test_the_marks_of_one_loop_exclude_each_other(expect, refused):
           hint: a loop is run in one manner
         """,
     )
-    assert "already marked vectorize" in refused(sch, lambda: sch.unroll(j))
-    assert "already marked vectorize" in refused(sch, lambda: sch.bind(j, "threadIdx.x"))
+    expect(refused(sch, lambda: sch.unroll(j)), "")
+    expect(refused(sch, lambda: sch.bind(j, "threadIdx.x")), "")
 
 
-@pytest.mark.parametrize("mark", ["parallel", "vectorize"])
-def test_reduction_loops_are_refused_with_a_hint(mark, refused):
+def test_reduction_loops_are_refused_with_a_hint(expect, refused):
     sch, (_i, _j, k) = loops_of(matmul, "C")
-    text = refused(sch, lambda: getattr(sch, mark)(k))
-    assert text.startswith(f"{mark}(k): loop `k` carries the reduction of block C\n")
-    assert text.endswith(f"hint: use rfactor(k) first, or {mark}(i)")
+    expect(refused(sch, lambda: sch.parallel(k)), "")
+    expect(refused(sch, lambda: sch.vectorize(k)), "")
     sch.unroll(k)
 
 
@@ -126,12 +124,10 @@ def test_a_reduction_loop_may_be_bound_to_threads_but_not_to_blocks(expect, refu
     assert sch.get(k).thread_binding.thread_tag == "threadIdx.x"
 
 
-def test_a_fused_spatial_and_reduction_loop_is_refused(refused):
+def test_a_fused_spatial_and_reduction_loop_is_refused(expect, refused):
     sch, (_i, j, k) = loops_of(matmul, "C")
     fused = sch.fuse(j, k)
-    text = refused(sch, lambda: sch.vectorize(fused))
-    assert "loop `j_k_fused` carries the reduction of block C" in text
-    assert "or vectorize(i)" in text
+    expect(refused(sch, lambda: sch.vectorize(fused)), "")
 
 
 def test_a_loop_that_drives_nothing_is_refused(expect, refused):
@@ -154,7 +150,7 @@ def test_a_loop_that_drives_nothing_is_refused(expect, refused):
           | …
         """,
     )
-    assert "drives no iterator" in refused(sch, lambda: sch.bind(t, "threadIdx.x"))
+    expect(refused(sch, lambda: sch.bind(t, "threadIdx.x")), "")
     sch.unroll(t)
 
 
@@ -167,7 +163,7 @@ def test_a_loop_that_runs_once_may_be_anything():
     assert [sch.get(x).kind for x in (u, k_0)] == [ForKind.PARALLEL, ForKind.VECTORIZED]
 
 
-def test_iterators_that_must_run_in_order(refused):
+def test_iterators_that_must_run_in_order(expect, refused):
     @T.prim_func
     def ordered(A: T.Buffer((4,), "int32")):
         for i in range(4):
@@ -176,15 +172,13 @@ def test_iterators_that_must_run_in_order(refused):
                 A[vi] = vi
 
     sch, (i,) = loops_of(ordered, "A")
-    assert "iterator `vi` of block A must run in order" in refused(sch, lambda: sch.parallel(i))
+    expect(refused(sch, lambda: sch.parallel(i)), "")
 
 
 @pytest.mark.parametrize("axis", ["threadIdx", "threadIdx.w", "blockIdx.1", "thread.x", "x", ""])
-def test_unknown_thread_axes(axis, refused):
+def test_unknown_thread_axes(axis, expect, refused):
     sch, (i, _j) = loops_of(copy2d, "B")
-    text = refused(sch, lambda: sch.bind(i, axis))
-    assert f"there is no thread axis {axis!r}" in text
-    assert text.endswith("hint: use blockIdx.x/y/z, threadIdx.x/y/z, or vthread, vthread.x/y/z")
+    expect(refused(sch, lambda: sch.bind(i, axis)).replace(repr(axis), "AXIS"), "")
 
 
 @pytest.mark.parametrize(
@@ -214,8 +208,7 @@ def test_one_axis_for_a_loop_and_one_inside_it(expect, refused):
     )
     sch, (i, j) = loops_of(copy2d, "B")
     sch.bind(j, "threadIdx.x")
-    text = refused(sch, lambda: sch.bind(i, "threadIdx.x"))
-    assert "loop `j` inside it is bound to threadIdx.x already" in text
+    expect(refused(sch, lambda: sch.bind(i, "threadIdx.x")), "")
 
 
 def test_virtual_threads_may_nest():
@@ -251,7 +244,7 @@ def test_a_block_that_reads_what_the_iteration_before_wrote(expect, refused):
     sch.unroll(i)
 
 
-def test_a_histogram_is_refused(refused):
+def test_a_histogram_is_refused(expect, refused):
     @T.prim_func
     def histogram(X: T.Buffer((8,), "int32"), H: T.Buffer((4,), "int32")):
         for i in range(8):
@@ -262,7 +255,7 @@ def test_a_histogram_is_refused(refused):
                 H[X[vi]] = H[X[vi]] + 1
 
     sch, (i,) = loops_of(histogram, "H")
-    assert "may use elements of H that another one writes" in refused(sch, lambda: sch.parallel(i))
+    expect(refused(sch, lambda: sch.parallel(i)), "")
 
 
 def test_in_place_is_fine(agree):
@@ -330,7 +323,7 @@ def test_iterations_that_make_all_they_need(agree):
     agree(blur, tvm.lower(sch.mod)["main"], *arrays(blur))
 
 
-def test_overlapping_parts_of_an_output_are_refused(refused):
+def test_overlapping_parts_of_an_output_are_refused(expect, refused):
     @T.prim_func
     def shown(A: T.Buffer((18,), "int32"), B: T.Buffer((18,), "int32"), C: T.Buffer((16,), "int32")):
         for i in range(4):
@@ -344,7 +337,7 @@ def test_overlapping_parts_of_an_output_are_refused(refused):
                     C[vj] = B[vj] + B[vj + 1] + B[vj + 2]
 
     sch, (i, _j) = loops_of(shown, "C")
-    assert "may use elements of B that another one writes" in refused(sch, lambda: sch.parallel(i))
+    expect(refused(sch, lambda: sch.parallel(i)), "")
 
 
 def test_parts_of_an_output_that_lie_apart():
@@ -367,7 +360,7 @@ def test_parts_of_an_output_that_lie_apart():
     assert sch.get(i).kind is ForKind.PARALLEL
 
 
-def test_a_first_iteration_that_others_live_on_is_refused(refused):
+def test_a_first_iteration_that_others_live_on_is_refused(expect, refused):
     @T.prim_func
     def primed(C: T.Buffer((8,), "int32")):
         B = T.alloc_buffer((1,), "int32")
@@ -382,10 +375,10 @@ def test_a_first_iteration_that_others_live_on_is_refused(refused):
                 C[vi] = B[0] + vi
 
     sch, (i,) = loops_of(primed, "C")
-    assert "may use elements of B that another one writes" in refused(sch, lambda: sch.parallel(i))
+    expect(refused(sch, lambda: sch.parallel(i)), "")
 
 
-def test_a_running_sum_is_refused(refused):
+def test_a_running_sum_is_refused(expect, refused):
     @T.prim_func
     def sums(A: T.Buffer((8,), "int32"), C: T.Buffer((8,), "int32")):
         B = T.alloc_buffer((1,), "int32")
@@ -400,7 +393,7 @@ def test_a_running_sum_is_refused(refused):
                 C[vi] = B[0]
 
     sch, (i,) = loops_of(sums, "C")
-    assert "carries the reduction of block B" in refused(sch, lambda: sch.parallel(i))
+    expect(refused(sch, lambda: sch.parallel(i)), "")
 
 
 def test_statements_outside_of_blocks_are_refused(expect, refused):

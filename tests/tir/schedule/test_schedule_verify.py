@@ -66,15 +66,14 @@ def test_the_first_different_element_is_named():
     )
 
 
-def test_each_step_is_verified():
+def test_each_step_is_verified(expect):
     sch = tir.Schedule(chain, verify="each")
     sch.compute_inline("B")
     before, steps = sch.mod, len(sch.trace)
     with pytest.raises(ScheduleError) as caught:
         spoil(sch, "C")
-    text = str(caught.value)
-    assert text.startswith("step 2 changed the result: sch.spoil(name='C')\n  at test_schedule_verify.py:")
-    assert "the schedule of main does not compute what its origin does: D[0] is " in text
+    text = re.sub(r"is \S+ and should be \S+;", "is X and should be Y;", str(caught.value))
+    expect(re.sub(r"\.py:\d+", ".py:LINE", text), "")
     assert sch.mod is before
     assert len(sch.trace) == steps
     i = sch.get_loops("D")[0]
@@ -89,7 +88,7 @@ def test_verify_is_each_or_nothing():
         tir.Schedule(chain, verify="all")
 
 
-def test_a_program_that_cannot_be_run():
+def test_a_program_that_cannot_be_run(expect):
     sch = tir.Schedule(chain)
 
     @primitive
@@ -99,8 +98,9 @@ def test_a_program_that_cannot_be_run():
         sch.state.replace(body.block.body, body.block.body.replace(seq=(second, first, third)))
 
     swap(sch)
-    with pytest.raises(ScheduleError, match="the scheduled main cannot be run: unwritten memory: read of B"):
+    with pytest.raises(ScheduleError) as caught:
         sch.verify()
+    expect(str(caught.value), "")
 
 
 def test_own_arrays():
@@ -131,7 +131,7 @@ def test_indices_stay_in_bounds():
         assert sch.verify(seed=seed)
 
 
-def test_large_programs_are_compiled():
+def test_large_programs_are_compiled(expect):
     A = te.placeholder((96, 96), name="A")
     k = te.reduce_axis((0, 96), "k")
     C = te.compute((96, 96), lambda i, j: te.sum(A[i, k] * A[k, j], axis=k), name="C")
@@ -143,8 +143,9 @@ def test_large_programs_are_compiled():
     report = sch.verify()
     assert report.how == "machine code"
     spoil(sch, "C")
-    with pytest.raises(ScheduleError, match=r"C\[0, 0\] is .* elements differ \(run by machine code\)"):
+    with pytest.raises(ScheduleError) as caught:
         sch.verify()
+    expect(re.sub(r"is \S+ and should be \S+;", "is X and should be Y;", str(caught.value)), "")
 
 
 def test_memory_inside_a_parallel_loop_is_its_own():

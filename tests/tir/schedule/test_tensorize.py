@@ -507,9 +507,7 @@ def test_blockize_refuses_blocks_with_another_one_between(expect, refused):
           | …
         """,
     )
-    assert refused(sch, lambda: sch.blockize([])).startswith(
-        "blockize([]): there are no blocks to put into one"
-    )
+    expect(refused(sch, lambda: sch.blockize([])), "")
 
 
 def test_blockize_of_several_refuses_an_init_under_its_reduction_loop(expect, refused):
@@ -797,7 +795,7 @@ def test_another_operation_is_refused(expect, refused):
     )
 
 
-def test_a_transposed_operand_is_refused(refused):
+def test_a_transposed_operand_is_refused(expect, refused):
     @T.prim_func
     def transposed(
         A: T.Buffer((8, 12), "float32"), B: T.Buffer((16, 12), "float32"), C: T.Buffer((8, 16), "float32")
@@ -810,14 +808,10 @@ def test_a_transposed_operand_is_refused(refused):
                 C[vi, vj] = C[vi, vj] + A[vi, vk] * B[vj, vk]
 
     sch, block, (i_0, j_0, k_0, i_1, j_1, k_1) = tiled(func=transposed)
-    text = refused(sch, lambda: sch.tensorize(i_1, "test.tile"))
-    assert (
-        "block C_o does not do what test.tile describes: `A[vi_o * 4 + i_1, vk_o * 4 + k_1]` is not " in text
-    )
-    assert "does not go as" in text
+    expect(refused(sch, lambda: sch.tensorize(i_1, "test.tile")), "")
 
 
-def test_another_type_is_refused(refused):
+def test_another_type_is_refused(expect, refused):
     @T.prim_func
     def halves(A: T.Buffer((8, 8), "float16")):
         for i, j in T.grid(8, 8):
@@ -828,11 +822,10 @@ def test_another_type_is_refused(refused):
     sch = tir.Schedule(halves)
     i, j = sch.get_loops("C")
     i_0, i_1 = sch.split(i, [None, 4])
-    text = refused(sch, lambda: sch.tensorize(i_1, "test.fill"))
-    assert "`T.float16(0)` is float16 and `T.float32(0)` is float32" in text
+    expect(refused(sch, lambda: sch.tensorize(i_1, "test.fill")), "")
 
 
-def test_another_memory_is_refused(refused):
+def test_another_memory_is_refused(expect, refused):
     @T.prim_func
     def through(B: T.Buffer((4, 8), "float32")):
         A = T.alloc_buffer((4, 8), scope="shared")
@@ -847,8 +840,7 @@ def test_another_memory_is_refused(refused):
 
     sch = tir.Schedule(through)
     i, j = sch.get_loops("A")
-    text = refused(sch, lambda: sch.tensorize(i, "test.fill"))
-    assert "A lies in shared and C in global" in text
+    expect(refused(sch, lambda: sch.tensorize(i, "test.fill")), "")
 
 
 def test_an_init_that_only_one_of_both_has_comes_with_a_hint(expect, refused):
@@ -876,10 +868,7 @@ def test_an_init_that_only_one_of_both_has_comes_with_a_hint(expect, refused):
         """,
     )
     sch.decompose_reduction(block, k_0)
-    text = refused(sch, lambda: sch.tensorize(i_1, "test.whole"))
-    assert text.endswith(
-        "hint: the intrinsic initialises: leave the init in the block, and the whole reduction in loops inside"
-    )
+    expect(refused(sch, lambda: sch.tensorize(i_1, "test.whole")), "")
     sch.tensorize(i_1, "test.whole_update")
 
 
@@ -926,7 +915,7 @@ def test_one_piece_of_memory_can_be_a_tile_that_is_staged():
     )
 
 
-def test_one_name_for_two_strides_is_refused(refused):
+def test_one_name_for_two_strides_is_refused(expect, refused):
     @T.prim_func
     def shared(a: T.handle, b: T.handle, c: T.handle):
         s = T.int32()
@@ -940,11 +929,10 @@ def test_one_name_for_two_strides_is_refused(refused):
 
     tir.TensorIntrin.register("test.shared", tile_desc, shared, override=True)
     sch, block, (i_0, j_0, k_0, i_1, j_1, k_1) = tiled()
-    text = refused(sch, lambda: sch.tensorize(i_1, "test.shared"))
-    assert "the intrinsic calls two strides `s`, and one is 12, the other (of B) 16" in text
+    expect(refused(sch, lambda: sch.tensorize(i_1, "test.shared")), "")
 
 
-def test_a_pointer_without_an_offset_is_refused_a_region_that_has_one(refused):
+def test_a_pointer_without_an_offset_is_refused_a_region_that_has_one(expect, refused):
     @T.prim_func
     def at_zero(C: T.Buffer((4, 8), "float32")):
         with T.block("root"):
@@ -964,12 +952,10 @@ def test_a_pointer_without_an_offset_is_refused_a_region_that_has_one(refused):
     sch = tir.Schedule(fill)
     i, j = sch.get_loops("C")
     i_0, i_1 = sch.split(i, [None, 4])
-    text = refused(sch, lambda: sch.tensorize(i_1, "test.at_zero"))
-    assert "the region of C starts at vi_o * 32" in text
-    assert text.endswith("hint: declare C with offset_factor=1 in the impl")
+    expect(refused(sch, lambda: sch.tensorize(i_1, "test.at_zero")), "")
 
 
-def test_alignment_and_offsets_are_held_to(refused):
+def test_alignment_and_offsets_are_held_to(expect, refused):
     sch, block, (i_0, j_0, k_0, i_1, j_1, k_1) = tiled()
     init = sch.decompose_reduction(block, k_0)
     loop = sch.get_loops(init)[2]
@@ -979,15 +965,9 @@ def test_alignment_and_offsets_are_held_to(refused):
     register("test.f8", desc, _fill_with(offset_factor=8), override=True)
     register("test.align", desc, _fill_with(align=128), override=True)
     register("test.strided", desc, _fill_with(strides=(8, 1)), override=True)
-    assert "takes C at a multiple of 16 elements, and the region of C starts at" in refused(
-        sch, lambda: sch.tensorize(loop, "test.f16")
-    )
-    assert "takes C aligned to 128 bytes, and C is aligned to 64" in refused(
-        sch, lambda: sch.tensorize(loop, "test.align")
-    )
-    assert "takes C with stride 8 in dimension 0, and C has 16 there" in refused(
-        sch, lambda: sch.tensorize(loop, "test.strided")
-    )
+    expect(refused(sch, lambda: sch.tensorize(loop, "test.f16")), "")
+    expect(refused(sch, lambda: sch.tensorize(loop, "test.align")), "")
+    expect(refused(sch, lambda: sch.tensorize(loop, "test.strided")), "")
     sch.tensorize(loop, "test.f8")
 
 
@@ -1001,7 +981,7 @@ def _fill_with(offset_factor=0, align=0, strides=()):
     return fill_impl.replace(body=body, buffer_map={param: C})
 
 
-def test_what_is_written_may_not_be_read_under_another_name(refused):
+def test_what_is_written_may_not_be_read_under_another_name(expect, refused):
     @T.prim_func
     def copy_desc(A: T.Buffer((4,), "float32"), B: T.Buffer((4,), "float32")):
         with T.block("root"):
@@ -1022,11 +1002,10 @@ def test_what_is_written_may_not_be_read_under_another_name(refused):
     tir.TensorIntrin.register("test.copy", copy_desc, copy_desc, override=True)
     sch = tir.Schedule(shift)
     (i,) = sch.get_loops("A")
-    text = refused(sch, lambda: sch.tensorize(i, "test.copy"))
-    assert "B, which the intrinsic writes, and A are both A" in text
+    expect(refused(sch, lambda: sch.tensorize(i, "test.copy")), "")
 
 
-def test_a_loop_bound_to_threads_is_refused(refused):
+def test_a_loop_bound_to_threads_is_refused(expect, refused):
     sch = tir.Schedule(copy2d)
     i, j = sch.get_loops("B")
 
@@ -1042,28 +1021,19 @@ def test_a_loop_bound_to_threads_is_refused(refused):
 
     tir.TensorIntrin.register("test.row", row, row, override=True)
     sch.bind(j, "threadIdx.x")
-    text = refused(sch, lambda: sch.tensorize(j, "test.row"))
-    assert "loop `j` is bound to threadIdx.x and the intrinsic's `i` is not bound" in text
+    expect(refused(sch, lambda: sch.tensorize(j, "test.row")), "")
 
 
 def test_a_name_that_is_not_registered_is_refused(expect, refused):
     sch, block, (i_0, j_0, k_0, i_1, j_1, k_1) = tiled()
-    text = refused(sch, lambda: sch.tensorize(i_1, "test.tiles"))
-    assert text.startswith(
-        "tensorize(i_1, tensor_intrin='test.tiles'): no tensor intrinsic is registered as 'test.tiles'; "
-        "did you mean 'test.tile'"
-    )
+    expect(refused(sch, lambda: sch.tensorize(i_1, "test.tiles")), "")
 
 
-def test_handles_of_what_was_replaced_say_so(refused):
+def test_handles_of_what_was_replaced_say_so(expect, refused):
     sch, block, (i_0, j_0, k_0, i_1, j_1, k_1) = tiled()
     sch.tensorize(i_1, "test.tile")
-    assert "loop `j_1` does not exist any more: it went with tensorize(i_1, …)" in refused(
-        sch, lambda: sch.unroll(j_1)
-    )
-    assert "block C does not exist any more: it went with tensorize(i_1, …)" in refused(
-        sch, lambda: sch.get_loops(block)
-    )
+    expect(refused(sch, lambda: sch.unroll(j_1)), "")
+    expect(refused(sch, lambda: sch.get_loops(block)), "")
 
 
 # ---------------------------------------------------------------------------- trace

@@ -24,7 +24,7 @@ from ..expr import Call, Constant, Function, TupleGetItem
 from ..op.registry import RelayOp
 from .lower import inner_order, lower_function
 
-__all__ = ["Job", "Kernel", "compile_kernel", "description", "job_of"]
+__all__ = ["Job", "Kernel", "compile_kernel", "description", "job_of", "producer"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +104,7 @@ def job_of(fn: Function, constants: Sequence[int], target: Target) -> Job:
     """What is to be compiled for a fused function."""
     ops = operators(fn)
     key = digest(
-        "kernel", *_producer(), str(target), repr(_machine(target)), repr(config.code_key()),
+        "kernel", *producer(), str(target), repr(_machine(target)), repr(config.code_key()),
         _settings(), description(fn), repr(tuple(constants)),
     )  # fmt: skip
     ours = all((getattr(op.compute, "__module__", "") or "").startswith("tilewright.") for op in ops)
@@ -124,7 +124,7 @@ def _machine(target: Target) -> tuple[Any, ...]:
 
 
 @lru_cache(maxsize=1)
-def _producer() -> tuple[str, ...]:
+def producer() -> tuple[str, ...]:
     """What makes the code: the versions, and the state of the compiler's own sources."""
     from ...codegen.llvm.engine import llvm_version
 

@@ -103,7 +103,12 @@ _topk = register(
 
 
 def topk(
-    data: Any, k: Any = 1, axis: int = -1, ret_type: str = "both", is_ascend: bool = False, dtype: str = "int32"
+    data: Any,
+    k: Any = 1,
+    axis: int = -1,
+    ret_type: str = "both",
+    is_ascend: bool = False,
+    dtype: str = "int32",
 ) -> Any:
     """The `k` greatest elements along an axis (the least, if ascending), their places, or both."""
     if isinstance(k, Constant):
@@ -121,7 +126,10 @@ def _searchsorted_rel(types: list[Any], attrs: Any) -> Type:
     own = line.shape[:-1]
     fits = bool(line.shape) and (not own or len(line.shape) == len(values.shape))
     if not fits or any(same_size(a, b) is False for a, b in zip(own, values.shape, strict=False)):
-        raise refuse(f"is {line} and values are {values}: it has one dimension or the same leading ones", "sorted_sequence")
+        raise refuse(
+            f"is {line} and values are {values}: it has one dimension or the same leading ones",
+            "sorted_sequence",
+        )
     return TensorType(values.shape, attrs.dtype)
 
 
@@ -202,7 +210,9 @@ def _einsum_rel(types: list[Any], attrs: Any) -> Type:
     else:
         result = [*dots, *sorted(v for v in sizes if v[0] != "." and every.count(v) == 1)]
     if any(v not in sizes for v in result) or len(set(result)) != len(result):
-        raise refuse(f"{attrs.equation!r}: the result names what no tensor has, or one label twice", "equation")
+        raise refuse(
+            f"{attrs.equation!r}: the result names what no tensor has, or one label twice", "equation"
+        )
     return TensorType([sizes[v] for v in result], fields[0].dtype)
 
 

@@ -315,9 +315,13 @@ _sparse_to_dense = register(
 )
 
 
-def sparse_to_dense(sparse_indices: Any, output_shape: Any, sparse_values: Any, default_value: Any = 0) -> Call:
+def sparse_to_dense(
+    sparse_indices: Any, output_shape: Any, sparse_values: Any, default_value: Any = 0
+) -> Call:
     """Values at points, the default elsewhere, in a shape that is computed."""
-    return _sparse_to_dense(sparse_indices, output_shape, sparse_values, const_like(default_value, sparse_values))
+    return _sparse_to_dense(
+        sparse_indices, output_shape, sparse_values, const_like(default_value, sparse_values)
+    )
 
 
 # ---------------------------------------------------------------------------- picking

@@ -301,9 +301,7 @@ _reverse_sequence = register(
     inputs=("data", "seq_lengths"),
     attrs={"seq_axis": integer(1), "batch_axis": integer(0)},
     rel=_reverse_sequence_rel,
-    compute=lambda attrs, ins, out: [
-        topi.reverse_sequence(ins[0], ins[1], attrs.seq_axis, attrs.batch_axis)
-    ],
+    compute=lambda attrs, ins, out: [topi.reverse_sequence(ins[0], ins[1], attrs.seq_axis, attrs.batch_axis)],
     pattern=INJECTIVE,
 )
 
@@ -320,7 +318,9 @@ def _sliding_window_rel(types: list[Any], attrs: Any) -> Type:
     for name in ("window_shape", "strides"):
         if len(attrs[name]) != len(sizes):
             raise refuse(f"is {attrs[name]} for the {len(sizes)} dimensions of {data} from {at} on", name)
-    counts = [windows(d, w, s, 1, 0) for d, w, s in zip(sizes, attrs.window_shape, attrs.strides, strict=True)]
+    counts = [
+        windows(d, w, s, 1, 0) for d, w, s in zip(sizes, attrs.window_shape, attrs.strides, strict=True)
+    ]
     return TensorType((*data.shape[:at], *counts, *attrs.window_shape), data.dtype)
 
 
@@ -410,7 +410,9 @@ def _sparse_rel(types: list[Any], attrs: Any) -> Type:
     if len(indices.shape) > 2 or len(values.shape) > 1:
         raise refuse(f"is {indices} and sparse_values is {values}: points are rows", "sparse_indices")
     if len(indices.shape) == 2 and same_size(indices.shape[1], ndim) is False:
-        raise refuse(f"has {indices.shape[1]} coordinates and output_shape {attrs.output_shape}", "sparse_indices")
+        raise refuse(
+            f"has {indices.shape[1]} coordinates and output_shape {attrs.output_shape}", "sparse_indices"
+        )
     if len(indices.shape) < 2 and ndim != 1:
         raise refuse(f"is {indices} and output_shape has {ndim} dimensions", "sparse_indices")
     return TensorType(attrs.output_shape, values.dtype)
@@ -425,7 +427,9 @@ _sparse_to_dense = register(
 )
 
 
-def sparse_to_dense(sparse_indices: Any, output_shape: Any, sparse_values: Any, default_value: Any = 0) -> Call:
+def sparse_to_dense(
+    sparse_indices: Any, output_shape: Any, sparse_values: Any, default_value: Any = 0
+) -> Call:
     """Values at points and the default elsewhere; the points are rows of coordinates."""
     values = as_expr(sparse_values)
     default = const_like(default_value, values) if not isinstance(default_value, Expr) else default_value
@@ -462,9 +466,7 @@ _matrix_set_diag = register(
     inputs=("input", "diagonal"),
     attrs={"k1": integer(0), "k2": integer(0), "align": text("RIGHT_LEFT")},
     rel=_set_diag_rel,
-    compute=lambda attrs, ins, out: [
-        topi.matrix_set_diag(ins[0], ins[1], _diag_bounds(attrs), attrs.align)
-    ],
+    compute=lambda attrs, ins, out: [topi.matrix_set_diag(ins[0], ins[1], _diag_bounds(attrs), attrs.align)],
     pattern=INJECTIVE,
 )
 

@@ -340,7 +340,8 @@ def _deformable_rel(types: list[Any], attrs: Any) -> Type:
     data, offset, weight = types
     if (attrs.data_layout, attrs.kernel_layout) not in (("NCHW", "OIHW"), ("NHWC", "HWIO")):
         raise refuse(
-            f"{attrs.data_layout} with {attrs.kernel_layout}: it is NCHW with OIHW or NHWC with HWIO", "data_layout"
+            f"{attrs.data_layout} with {attrs.kernel_layout}: it is NCHW with OIHW or NHWC with HWIO",
+            "data_layout",
         )
     out = conv_rel([data, weight], attrs)
     assert isinstance(out, TensorType)
@@ -354,7 +355,8 @@ def _deformable_rel(types: list[Any], attrs: Any) -> Type:
     wanted = mul(mul(w["H"], w["W"]), 2 * attrs.deformable_groups)
     if same_size(o["C"], wanted) is False:
         raise refuse(
-            f"has {o['C']} channels and must have {wanted}: two for each element of the kernel and group", "offset"
+            f"has {o['C']} channels and must have {wanted}: two for each element of the kernel and group",
+            "offset",
         )
     return out
 
@@ -525,7 +527,9 @@ def _correlation_rel(types: list[Any], attrs: Any) -> Type:
     for size, padding in ((first.shape[2], top + bottom), (first.shape[3], left + right)):
         count = ceildiv(sub(add(size, padding), 2 * border), attrs.stride1)
         if isinstance(count, int) and count < 1:
-            raise refuse(f"of {size} elements with {padding} of padding nothing is left inside a border of {border}")
+            raise refuse(
+                f"of {size} elements with {padding} of padding nothing is left inside a border of {border}"
+            )
         out.append(count)
     side = 2 * (attrs.max_displacement // attrs.stride2) + 1
     return TensorType((first.shape[0], side * side, *out), first.dtype)

@@ -11,7 +11,19 @@ from ..ty import Any as AnySize
 from ..ty import TensorType, Type
 from . import dyn, layouts
 from .registry import Attr, OpPattern, RelayOp, dtype, flag, integer, ints, number, refuse, register, text
-from .shapes import add, axes_of, axis_of, floordiv, is_known, mul, need_dtype, need_rank, product, same_size, sub
+from .shapes import (
+    add,
+    axes_of,
+    axis_of,
+    floordiv,
+    is_known,
+    mul,
+    need_dtype,
+    need_rank,
+    product,
+    same_size,
+    sub,
+)
 
 __all__ = [
     "batch_to_space_nd",
@@ -356,7 +368,9 @@ def space_to_depth(data: Any, block_size: int, layout: str = "NCHW", mode: str =
 def _check_rows(attrs: Any, name: str, ndim: int) -> None:
     blocks, rows = attrs.block_shape, attrs[name]
     if len(blocks) >= ndim or any(b < 1 for b in blocks):
-        raise refuse(f"is {blocks} and data has {ndim} dimensions, of which the first is the batch", "block_shape")
+        raise refuse(
+            f"is {blocks} and data has {ndim} dimensions, of which the first is the batch", "block_shape"
+        )
     if len(rows) != len(blocks) or any(len(r) != 2 or min(r) < 0 for r in rows):
         raise refuse(f"is {rows} and needs two numbers for each of {len(blocks)} dimensions", name)
 
@@ -428,7 +442,9 @@ def _mirror_pad_rel(types: list[Any], attrs: Any) -> Type:
     for d, (size, width) in enumerate(zip(data.shape, attrs.pad_width, strict=True)):
         if is_known(size) and max(width) > max(size - kept, 0):
             raise refuse(f"{width} for dimension {d} of {size}, which has no such mirror image", "pad_width")
-    return TensorType([add(d, a + b) for d, (a, b) in zip(data.shape, attrs.pad_width, strict=True)], data.dtype)
+    return TensorType(
+        [add(d, a + b) for d, (a, b) in zip(data.shape, attrs.pad_width, strict=True)], data.dtype
+    )
 
 
 _mirror_pad = register(
@@ -449,7 +465,9 @@ def mirror_pad(data: Any, pad_width: Any, mode: str = "SYMMETRIC") -> Call:
 def _dilate_rel(types: list[Any], attrs: Any) -> Type:
     data = types[0]
     if len(attrs.strides) != len(data.shape) or any(s < 1 for s in attrs.strides):
-        raise refuse(f"is {attrs.strides} and needs a positive number for each dimension of {data}", "strides")
+        raise refuse(
+            f"is {attrs.strides} and needs a positive number for each dimension of {data}", "strides"
+        )
     return TensorType(
         [add(mul(sub(d, 1), s), 1) for d, s in zip(data.shape, attrs.strides, strict=True)], data.dtype
     )
@@ -583,7 +601,9 @@ def upsampling3d(
     """A volume made larger by factors: nearest_neighbor or trilinear."""
     scale_d, scale_h, scale_w = map(_number, (scale_d, scale_h, scale_w))
     if any(isinstance(s, Expr) for s in (scale_d, scale_h, scale_w)):
-        return dyn.upsampling3d(data, scale_d, scale_h, scale_w, layout, method, coordinate_transformation_mode)
+        return dyn.upsampling3d(
+            data, scale_d, scale_h, scale_w, layout, method, coordinate_transformation_mode
+        )
     return _upsampling3d(
         data,
         scale_d=scale_d,

@@ -198,32 +198,44 @@ def _to(op: RelayOp, data: Any, output_size: Any, layout: str, out_layout: str) 
     return op(data, output_size=size, layout=layout, out_layout=out_layout)
 
 
-def adaptive_max_pool1d(data: Any, output_size: Any = None, layout: str = "NCW", out_layout: str = "") -> Call:
+def adaptive_max_pool1d(
+    data: Any, output_size: Any = None, layout: str = "NCW", out_layout: str = ""
+) -> Call:
     """The greatest elements of as many windows as the result has elements."""
     return _to(_max1, data, output_size, layout, out_layout)
 
 
-def adaptive_max_pool2d(data: Any, output_size: Any = None, layout: str = "NCHW", out_layout: str = "") -> Call:
+def adaptive_max_pool2d(
+    data: Any, output_size: Any = None, layout: str = "NCHW", out_layout: str = ""
+) -> Call:
     """The greatest elements of as many windows as the result has pixels."""
     return _to(_max2, data, output_size, layout, out_layout)
 
 
-def adaptive_max_pool3d(data: Any, output_size: Any = None, layout: str = "NCDHW", out_layout: str = "") -> Call:
+def adaptive_max_pool3d(
+    data: Any, output_size: Any = None, layout: str = "NCDHW", out_layout: str = ""
+) -> Call:
     """The greatest elements of as many windows as the result has points."""
     return _to(_max3, data, output_size, layout, out_layout)
 
 
-def adaptive_avg_pool1d(data: Any, output_size: Any = None, layout: str = "NCW", out_layout: str = "") -> Call:
+def adaptive_avg_pool1d(
+    data: Any, output_size: Any = None, layout: str = "NCW", out_layout: str = ""
+) -> Call:
     """The averages of as many windows as the result has elements."""
     return _to(_avg1, data, output_size, layout, out_layout)
 
 
-def adaptive_avg_pool2d(data: Any, output_size: Any = None, layout: str = "NCHW", out_layout: str = "") -> Call:
+def adaptive_avg_pool2d(
+    data: Any, output_size: Any = None, layout: str = "NCHW", out_layout: str = ""
+) -> Call:
     """The averages of as many windows as the result has pixels."""
     return _to(_avg2, data, output_size, layout, out_layout)
 
 
-def adaptive_avg_pool3d(data: Any, output_size: Any = None, layout: str = "NCDHW", out_layout: str = "") -> Call:
+def adaptive_avg_pool3d(
+    data: Any, output_size: Any = None, layout: str = "NCDHW", out_layout: str = ""
+) -> Call:
     """The averages of as many windows as the result has points."""
     return _to(_avg3, data, output_size, layout, out_layout)
 

@@ -163,9 +163,16 @@ def _combine(func: Function, name: str, least: int, kind: _Kind) -> Function:
     instead: dict[Any, Callable[[Any], Any]] = {}
     counts = use_counts(func)
     for branches in found:
-        if len({depends.get(b) for b in branches}) == 1:
+        if len({depends.get(b) for b in branches}) == 1 and _apart(branches, [b.args[1] for b in branches]):
             _plan(branches, kind, users, counts, instead)
     return _Replace(instead).visit(func)  # type: ignore[no-any-return]
+
+
+def _apart(branches: Sequence[Call], operands: Sequence[Any]) -> bool:
+    """Whether no operand is made from one of the branches, which a joined call would have to wait for."""
+    computed = [a for a in operands if isinstance(a, Call)]
+    taken = set(branches)
+    return not computed or not any(at in taken for at in post_order(Tuple(computed)))
 
 
 def _users(order: list[Any]) -> dict[Any, list[Any]]:
@@ -207,7 +214,7 @@ def _plan(
     axis = kind.axis(branches[0])
     while kind.chains:
         level = _next_level(chain[-1], axis, users, counts)
-        if level is None:
+        if level is None or not _apart(branches, [a for c in level for a in c.args[1:]]):
             break
         chain.append(level)
     made: dict[str, Any] = {}

@@ -92,6 +92,7 @@ def check_dominant(sch: Schedule, me: BlockRealize) -> None:
                 f"block {other.block.name_hint} writes {name} too, so block {me.block.name_hint} "
                 "alone does not say what it holds",
                 at=other,
+                hint="take this step before the block is taken apart by decompose_reduction or loop_partition",
             )
 
 
@@ -151,6 +152,7 @@ def check_inputs_stay(sch: Schedule, me: BlockRealize, place: Stmt, what: str) -
                 f"block {w.block.name_hint} writes {name} after block {me.block.name_hint} has read it, "
                 f"and {what} would see the new values",
                 at=w,
+                hint=f"choose a place before that block, or cache_read {name} for this block first",
             )
         for x in left:
             if x in index.ancestors(w) and not _keeps_all(w, written, x.loop_var):
@@ -158,6 +160,7 @@ def check_inputs_stay(sch: Schedule, me: BlockRealize, place: Stmt, what: str) -
                     f"block {w.block.name_hint} writes the same elements of {name} in each iteration of loop "
                     f"`{x.loop_var.name}`, and outside of it block {me.block.name_hint} would see the last ones",
                     at=x,
+                    hint=f"leave block {me.block.name_hint} inside of `{x.loop_var.name}`",
                 )
 
 
@@ -169,6 +172,7 @@ def check_not_read_before(sch: Schedule, me: BlockRealize) -> None:
             refuse(
                 f"block {r.block.name_hint} reads what was there before block {me.block.name_hint} writes",
                 at=r,
+                hint=f"cache_read for block {r.block.name_hint} first, so that it reads a copy",
             )
 
 
@@ -187,7 +191,11 @@ def check_no_pointer(me: BlockRealize, buffer: Buffer, what: str) -> None:
         if whole or (
             isinstance(m, Call) and any(_is_element(a, buffer) for a in m.args) and m.op is _ADDRESS_OF
         ):
-            refuse(f"block {me.block.name_hint} uses {buffer.name} through a pointer, so {what}", at=me)
+            refuse(
+                f"block {me.block.name_hint} uses {buffer.name} through a pointer, so {what}",
+                at=me,
+                hint="take this step before tensorize, or before the call that takes the pointer is made",
+            )
 
 
 def _is_element(e: object, buffer: Buffer) -> bool:
@@ -233,6 +241,7 @@ def declare_reads(sch: Schedule, key: object, buffer: Buffer, who: str = "the co
                 f"{who} would read more of {buffer.name} than block {block.name_hint} says it reads, "
                 "which may not be written yet",
                 at=me,
+                hint="take this step before blockize, or copy what the block itself reads",
             )
         reads = [found if r is declared else r for r in block.reads]
         if declared is None:

@@ -168,6 +168,7 @@ def cache_read(
                 f"block {maker.block.name_hint} writes {buffer.name} between its readers, "
                 "so one copy does not do for all of them",
                 at=maker,
+                hint="take two copies, with consumer_blocks: one for the readers before it, one for those after",
             )
     cached = _cached(buffer, storage_scope)
     scope = enclosing_block(sch, me)
@@ -187,7 +188,11 @@ def _check_reader(sch: Schedule, r: BlockRealize, me: BlockRealize, buffer: Buff
     if not any(x.buffer is buffer for x in r.block.reads):
         refuse(f"block {name} does not read {buffer.name}", at=r)
     if any(w.buffer is buffer for w in r.block.writes):
-        refuse(f"block {name} writes {buffer.name} too, and the copy would take its writes", at=r)
+        refuse(
+            f"block {name} writes {buffer.name} too, and the copy would take its writes",
+            at=r,
+            hint="cache_inplace copies it before and back after",
+        )
     check_no_pointer(r, buffer, "its reads cannot be turned to the copy")
 
 
@@ -211,6 +216,7 @@ def _copied(
                     f"block {m.block.name_hint} makes a part of {buffer.name} elsewhere, "
                     "which would not be copied",
                     at=m,
+                    hint=f"cache_write block {m.block.name_hint}, or bring both makers under one loop",
                 )
         return _of_made(sch, anchor, around, makers, buffer)
     sets = unclipped(touched(sch, around, readers, lambda b: b.reads, {buffer})[buffer], buffer)
@@ -251,6 +257,7 @@ def refuse_unknown(buffer: Buffer, anchor: Stmt) -> None:
     refuse(
         f"there is no telling which elements of {buffer.name} have been written where they would be copied",
         at=anchor,
+        hint=f"copy {buffer.name} where all of it has been written: for a reader behind the loops that make it",
     )
 
 
@@ -299,6 +306,7 @@ def cache_write(
         refuse(
             f"block {me.block.name_hint} reads {buffer.name} too, which the other memory does not hold yet",
             at=me,
+            hint="cache_inplace copies it before and back after",
         )
     keys = {me.block.key}
     for r in map(sch.realize, consumer_blocks or ()):
@@ -383,7 +391,11 @@ def _holder(sch: Schedule, me: BlockRealize, buffer: Buffer) -> Block:
         (r.block for r in sch.state.index.order if any(b is buffer for b in r.block.alloc_buffers)), None
     )
     if holder is None:
-        refuse(f"{buffer.name} is a parameter of the function: who calls it decides where it lies", at=me)
+        refuse(
+            f"{buffer.name} is a parameter of the function: who calls it decides where it lies",
+            at=me,
+            hint="cache_read or cache_write it first, and take the copy",
+        )
     assert holder is not None
     return holder
 

@@ -27,7 +27,7 @@ from .flow import check_reads_made, made_box, marked_loops
 from .inline import compute_inline
 from .marks import check_independent, thread_of
 from .primitive import BlockRV, Elsewhere, LoopRV, primitive, refuse
-from .regions import touched, unclipped
+from .regions import touched, unclipped, with_ends
 
 if TYPE_CHECKING:
     from .schedule import Schedule
@@ -62,7 +62,11 @@ def compute_at(
         )
     readers = consumers_of(sch, me)
     if not readers:
-        refuse(f"nobody reads what block {name} writes", at=me)
+        refuse(
+            f"nobody reads what block {name} writes",
+            at=me,
+            hint="move a block that is read; this one may go to its producers with reverse_compute_at",
+        )
     outside = [r for r in readers if target not in sch.state.index.ancestors(r)]
     if outside:
         legal = _common_loops(sch, readers)
@@ -96,7 +100,11 @@ def reverse_compute_at(
     check_movable(sch, me, "computing it again")
     makers = producers_of(sch, me)
     if not makers:
-        refuse(f"no block makes what block {name} reads", at=me)
+        refuse(
+            f"no block makes what block {name} reads",
+            at=me,
+            hint="move a block whose inputs are computed; this one may go to its consumers with compute_at",
+        )
     outside = [m for m in makers if target not in sch.state.index.ancestors(m)]
     if outside:
         legal = _common_loops(sch, makers)
@@ -110,7 +118,11 @@ def reverse_compute_at(
     _check_complete(sch, target, makers, name)
     readers = [r for r in consumers_of(sch, me) if target in sch.state.index.ancestors(r)]
     if readers:
-        refuse(f"block {readers[0].block.name_hint} under the loop reads what {name} writes", at=readers[0])
+        refuse(
+            f"block {readers[0].block.name_hint} under the loop reads what {name} writes",
+            at=readers[0],
+            hint=f"move block {name} to its readers with compute_at instead",
+        )
     check_not_read_before(sch, me)
     buffers = {r.buffer for r in me.block.reads} & {w.buffer for m in makers for w in m.block.writes}
     made = touched(sch, target.body, makers, lambda b: b.writes, buffers)
@@ -121,7 +133,11 @@ def reverse_compute_at(
 
 def _check_place(sch: Schedule, me: BlockRealize, target: For, name: str) -> None:
     if enclosing_block(sch, me) is not enclosing_block(sch, target):
-        refuse(f"loop `{target.loop_var.name}` is not in the scope of block {name}", at=target)
+        refuse(
+            f"loop `{target.loop_var.name}` is not in the scope of block {name}",
+            at=target,
+            hint=f"choose a loop of the same block: {_loops_in_scope(sch, me)}",
+        )
     if target in sch.state.index.ancestors(me):
         refuse(
             f"block {name} is under loop `{target.loop_var.name}` already",
@@ -143,7 +159,20 @@ def _check_complete(sch: Schedule, target: For, makers: list[BlockRealize], name
                         f"loop `{x.loop_var.name}` carries the reduction of block {m.block.name_hint}, "
                         f"which is not finished inside it, so {name} cannot read it there",
                         at=x,
+                        hint=_outside(sch, x),
                     )
+
+
+def _outside(sch: Schedule, loop: For) -> str:
+    """The places outside of a loop."""
+    up = [a.loop_var.name for a in sch.state.index.ancestors(loop) if isinstance(a, For)][::-1]
+    return f"it may go under {', '.join(up)}" if up else f"it must stay behind loop `{loop.loop_var.name}`"
+
+
+def _loops_in_scope(sch: Schedule, me: BlockRealize) -> str:
+    """The loops of the blocks beside a block."""
+    loops = {x: None for r in sch.siblings(me) if r is not me for x in sch.state.index.loops_of(r)}
+    return ", ".join(x.loop_var.name for x in loops) or "there is none"
 
 
 def _common_loops(sch: Schedule, blocks: list[BlockRealize]) -> list[str]:
@@ -218,6 +247,7 @@ def _domains_made(
                     f"block {name} has points that read nothing of {region.buffer.name}, "
                     f"and no iteration of loop `{target.loop_var.name}` would compute these",
                     at=me,
+                    hint="move its producer to it with compute_at instead",
                 )
             low, high = ana.simplify(sub(s.min_value, first)), ana.simplify(sub(s.max_value, last))
             old = found.get(var)
@@ -265,7 +295,9 @@ def _ever_made(makers: list[BlockRealize], buffer: Buffer) -> list[int_set.Inter
         for w in m.block.writes
         if w.buffer is buffer
     ]
-    return [int_set.union([b[d] for b in boxes]) for d in range(len(boxes[0]))] if boxes else None
+    if not boxes:
+        return None
+    return [with_ends(int_set.union([b[d] for b in boxes]), dim) for d, dim in enumerate(buffer.shape)]
 
 
 def _refuse_unmade(me: BlockRealize, target: For, buffer: Buffer) -> None:
@@ -339,7 +371,11 @@ def _place(sch: Schedule, me: BlockRealize, target: For, index: int, *, after: b
         if reads & gives:
             last = min(last, i)
     if first > last:
-        refuse("its producers under the loop come after its consumers", at=target)
+        refuse(
+            "its producers under the loop come after its consumers",
+            at=target,
+            hint="choose a loop that holds only one of them",
+        )
     if index == -1:
         return last
     if index == -2:
@@ -381,7 +417,9 @@ def _check_marks(sch: Schedule, me: BlockRealize) -> None:
             continue
         if not all(lives_inside(sch, w.buffer, loop) for w in me.block.writes):
             check_independent(sch, loop, me, "parallel", thread_of(loop))
-        check_at_once(sch, loop)
+        check_at_once(
+            sch, loop, f"choose another place, or move it before loop `{loop.loop_var.name}` is marked"
+        )
 
 
 def _nest(me: BlockRealize, domains: Domains, keep_unit: bool) -> Stmt:

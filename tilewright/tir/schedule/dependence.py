@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 __all__ = ["check_any_order", "check_at_once", "lives_inside", "recheck"]
 
 
-def check_at_once(sch: Schedule, loop: For) -> None:
+def check_at_once(sch: Schedule, loop: For, hint: str) -> None:
     """Refuse if an iteration of the loop uses what another one writes.
 
     A buffer of its own for each iteration is fine: memory that lives inside the loop is not shared.
@@ -38,7 +38,7 @@ def check_at_once(sch: Schedule, loop: For) -> None:
             continue
         if any(iv.iter_type == IterVar.CommReduce for u in uses for iv in _driven(loop.loop_var, u.realize)):
             continue  # threads that reduce together; they are let through on purpose
-        _refuse_carried(loop, buffer, uses)
+        _refuse_carried(loop, buffer, uses, hint)
 
 
 def recheck(sch: Schedule, left: Sequence[Var]) -> None:
@@ -46,7 +46,11 @@ def recheck(sch: Schedule, left: Sequence[Var]) -> None:
     for var in left:
         loop = sch.state.index.loops.get(var)
         if loop is not None and const_value(loop.extent) != 1:
-            check_at_once(sch, loop)
+            hint = (
+                f"keep all that shares memory with it inside loop `{var.name}`, where each iteration has its own, "
+                "or take this step before the loop is marked"
+            )
+            check_at_once(sch, loop, hint)
 
 
 def check_any_order(sch: Schedule, nest: Sequence[For], moved: Sequence[For]) -> None:
@@ -67,7 +71,7 @@ def check_any_order(sch: Schedule, nest: Sequence[For], moved: Sequence[For]) ->
                 continue
             for x in moved:
                 if not _apart(sch, x, uses_under(x)[buffer] or uses, ana):
-                    _refuse_carried(x, buffer, uses)
+                    _refuse_carried(x, buffer, uses, f"leave loop `{x.loop_var.name}` where it stands")
 
 
 def _apart(sch: Schedule, loop: For, uses: list[Use], ana: Analyzer) -> bool:
@@ -177,16 +181,18 @@ def _refuse_bare(buffer: Buffer, loop: For) -> None:
         )
 
 
-def _refuse_carried(loop: For, buffer: Buffer, uses: list[Use]) -> None:
+def _refuse_carried(loop: For, buffer: Buffer, uses: list[Use], hint: str) -> None:
     names = list(dict.fromkeys(u.block.name_hint for u in uses))
     who = f"block {names[0]}" if len(names) == 1 else f"blocks {' and '.join(names)}"
     if len(uses) == 1:
         refuse(
             f"iterations of loop `{loop.loop_var.name}` may write the same elements of {buffer.name} ({who})",
             at=loop,
+            hint=hint,
         )
     refuse(
         f"an iteration of loop `{loop.loop_var.name}` may use elements of {buffer.name} that another one "
         f"writes ({who})",
         at=loop,
+        hint=hint,
     )

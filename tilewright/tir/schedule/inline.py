@@ -90,7 +90,11 @@ def compute_inline(sch: Schedule, block: BlockRV) -> None:
         refuse(f"block {name} reads what it writes", at=me, hint=_AT)
     readers = consumers_of(sch, me)
     if not readers:
-        refuse(f"nobody reads what block {name} writes, so there is no place to inline it to", at=me)
+        refuse(
+            f"nobody reads what block {name} writes, so there is no place to inline it to",
+            at=me,
+            hint="reverse_compute_inline puts it into its producer",
+        )
     for r in readers:
         check_inputs_stay(sch, me, r, "its readers")
         check_no_pointer(r, store.buffer, "there must be memory for it")
@@ -187,7 +191,11 @@ def reverse_compute_inline(sch: Schedule, block: BlockRV) -> None:
     own = [iv.var for iv in me.block.iter_vars]
     if set(own) - set(variables):
         missing = next(v for v in own if v not in variables)
-        refuse(f"iterator `{missing.name}` of block {name} is not an index of {made.buffer.name}", at=me)
+        refuse(
+            f"iterator `{missing.name}` of block {name} is not an index of {made.buffer.name}",
+            at=me,
+            hint=_BACK,
+        )
     table = dict(zip(variables, made.indices, strict=True))
     value = _Replace(made.buffer, made.value).visit(store.value)
     fused = BufferStore(store.buffer, substitute(value, table), [substitute(i, table) for i in store.indices])
@@ -246,6 +254,7 @@ def _check_reached(
                 f"block {me.block.name_hint} has more points than block {maker.block.name_hint} along "
                 f"`{v.name}`, and these would not be computed",
                 at=me,
+                hint=_BACK,
             )
 
 

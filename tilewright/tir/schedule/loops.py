@@ -210,6 +210,7 @@ def fuse(sch: Schedule, *loops: LoopRV, preserve_unit_iters: bool = True, name: 
     if len(nest) == 1:
         return loops[0]
     ana = sch.state.analyzer_at(nest[0])
+    _check_starts(sch, nest, ana)
     kind = nest[0].loop_var.dtype
     fused = Var(name or "_".join(x.loop_var.name for x in nest) + "_fused", kind)
     total = ana.simplify(product(x.extent for x in nest))
@@ -229,6 +230,33 @@ def fuse(sch: Schedule, *loops: LoopRV, preserve_unit_iters: bool = True, name: 
     for loop in loops:
         sch.forget(loop, f"fuse({', '.join(x.loop_var.name for x in nest)})")
     return LoopRV(fused)
+
+
+def _check_starts(sch: Schedule, nest: list[For], ana: Analyzer) -> None:
+    """Refuse if a reduction over nothing would no longer be what it starts from.
+
+    Inside of a loop that drives both kinds of iterators the init runs in the first step of the reduction, so
+    there must be one.
+    """
+    for realize in sch.state.index.blocks_under(nest[0]):
+        if realize.block.init is None:
+            continue
+        kinds = [driven_kinds(sch, realize, x) for x in nest]
+        if not (any(IterVar.CommReduce in k for k in kinds) and any(IterVar.DataPar in k for k in kinds)):
+            continue
+        for x in sch.state.index.loops_of(realize):
+            if IterVar.CommReduce not in driven_kinds(sch, realize, x):
+                continue
+            if not ana.can_prove(less(const(0, x.extent.dtype), x.extent)):
+                name, loop = realize.block.name_hint, x.loop_var.name
+                many = "has no iterations" if is_zero(x.extent) else f"has {x.extent} iterations, maybe none"
+                refuse(
+                    f"loop `{loop}`, which carries the reduction of block {name}, {many}: in a loop that is fused "
+                    "from it and others the init would not run either",
+                    at=x,
+                    hint=f"take the init out first with decompose_reduction({name}, {loop}), or fuse the loops of the "
+                    "reduction by themselves",
+                )
 
 
 @primitive
@@ -277,7 +305,11 @@ def _nest_of(sch: Schedule, wanted: list[For]) -> list[For]:
         nest.append(below)
     missing = [x for x in wanted if x not in nest]
     if missing:
-        refuse(f"loop `{missing[0].loop_var.name}` is not in the nest of the others", at=missing[0])
+        refuse(
+            f"loop `{missing[0].loop_var.name}` is not in the nest of the others",
+            at=missing[0],
+            hint="reorder loops of one nest, each standing directly in the one before",
+        )
     return nest
 
 
@@ -303,6 +335,7 @@ def _check_order(sch: Schedule, old: list[For], new: list[For]) -> None:
                     f"iterator `{iv.var.name}` of block {block.name_hint} is neither spatial nor a "
                     "reduction, so its order must stay",
                     at=realize,
+                    hint="leave the loops that drive it where they are",
                 )
         if block.init is not None:
             _check_init(sch, realize, old, new)
@@ -332,6 +365,7 @@ def _check_init(sch: Schedule, realize: BlockRealize, old: list[For], new: list[
                     f"loop `{y.loop_var.name}` computes block {name} anew in each iteration, and inside of "
                     f"`{x.loop_var.name}` it would take each step of the reduction several times",
                     at=y,
+                    hint=f"keep `{y.loop_var.name}` outside of `{x.loop_var.name}`",
                 )
 
 

@@ -9,7 +9,7 @@ from ...ir.expr import IterVar, Var, const, const_value, convert
 from ...ir.functor import pre_order, vars_used
 from ...ir.stmt import BlockRealize, For, ForKind, Stmt
 from .dependence import check_at_once, lives_inside
-from .primitive import BlockRV, LoopRV, primitive, refuse
+from .primitive import BlockRV, LoopRV, Refusal, primitive, refuse
 
 if TYPE_CHECKING:
     from .schedule import Schedule
@@ -25,14 +25,40 @@ def _mark(sch: Schedule, loop: LoopRV, kind: ForKind, word: str, thread: str = "
         old = {1: "parallel", 2: "vectorize", 3: "unroll", 4: "bind"}[int(n.kind)]
         refuse(f"loop `{n.loop_var.name}` is already marked {old}", at=n, hint="a loop is run in one manner")
     if kind is not ForKind.UNROLLED and const_value(n.extent) != 1:
-        for realize in sch.state.index.blocks_under(n):
-            check_independent(sch, n, realize, word, thread)
-        check_at_once(sch, n)
+        try:
+            _check_runs_at_once(sch, n, word, thread)
+        except Refusal as refusal:
+            if refusal.hint == _serial(n):
+                refusal.hint += _instead(sch, n, word, thread)
+            raise
     axis = None
     if kind is ForKind.THREAD_BINDING:
         axis = IterVar(None, thread, IterVar.ThreadIndex, thread)
         _check_thread(sch, n, thread)
     sch.state.replace(n, n.replace(kind=kind, thread_binding=axis))
+
+
+def _serial(n: For) -> str:
+    return f"leave loop `{n.loop_var.name}` serial"
+
+
+def _check_runs_at_once(sch: Schedule, n: For, word: str, thread: str) -> None:
+    for realize in sch.state.index.blocks_under(n):
+        check_independent(sch, n, realize, word, thread)
+    check_at_once(sch, n, _serial(n))
+
+
+def _instead(sch: Schedule, n: For, word: str, thread: str) -> str:
+    """A loop around the same block that may be marked so, as the end of a hint."""
+    for x in sch.state.index.loops_of(sch.state.index.blocks_under(n)[0]):
+        if x is n or x.kind is not ForKind.SERIAL or const_value(x.extent) == 1:
+            continue
+        try:
+            _check_runs_at_once(sch, x, word, thread)
+        except Refusal:
+            continue
+        return f", or {word}({x.loop_var.name})"
+    return ""
 
 
 def check_independent(sch: Schedule, n: For, realize: BlockRealize, word: str, thread: str) -> None:
@@ -56,7 +82,11 @@ def check_independent(sch: Schedule, n: For, realize: BlockRealize, word: str, t
                 hint=f"use rfactor({n.loop_var.name}) first{other}",
             )
         else:
-            refuse(f"iterator `{iv.var.name}` of block {block.name_hint} must run in order", at=n)
+            refuse(
+                f"iterator `{iv.var.name}` of block {block.name_hint} must run in order",
+                at=n,
+                hint=_serial(n),
+            )
     # A split loop may have lost its part in the binding where the predicate lets one iteration through.
     guarded = n.loop_var in vars_used(realize.predicate)
     shared = [w.buffer for w in block.writes if not lives_inside(sch, w.buffer, n)]
@@ -65,6 +95,7 @@ def check_independent(sch: Schedule, n: For, realize: BlockRealize, word: str, t
             f"loop `{n.loop_var.name}` drives no iterator of block {block.name_hint}, "
             "so all its iterations write the same place",
             at=n,
+            hint=_serial(n),
         )
 
 
@@ -182,10 +213,18 @@ def launch_around(sch: Schedule, loop: LoopRV, thread_axis: Any, extent: Any = N
     _check_axis(n, thread)
     for up in sch.state.index.ancestors(n):
         if isinstance(up, For) and thread_of(up) == thread:
-            refuse(f"loop `{up.loop_var.name}` around it is bound to {thread} already", at=up)
+            refuse(
+                f"loop `{up.loop_var.name}` around it is bound to {thread} already",
+                at=up,
+                hint="its threads are there already: nothing is to be launched",
+            )
     inner = [m for m in pre_order(n.body) if isinstance(m, For) and thread_of(m) == thread]
     if extent is None and not inner:
-        refuse(f"no loop inside is bound to {thread}, so the number of threads is not known", at=n)
+        refuse(
+            f"no loop inside is bound to {thread}, so the number of threads is not known",
+            at=n,
+            hint="say it with extent=",
+        )
     size = convert(extent) if extent is not None else inner[0].extent
     for realize in sch.state.index.blocks_under(n):
         _check_written_once(n, realize)

@@ -47,7 +47,11 @@ def trivial_nest(sch: Schedule, me: BlockRealize, what: str) -> list[For]:
     inner: Stmt = me
     for x in reversed(nest):
         if x.body is not inner:
-            refuse(f"loop `{x.loop_var.name}` holds more than block {block.name_hint}", at=x)
+            refuse(
+                f"loop `{x.loop_var.name}` holds more than block {block.name_hint}",
+                at=x,
+                hint=f"{what} before other blocks are moved under the loop",
+            )
         if x.kind is not ForKind.SERIAL or x.annotations:
             refuse(
                 f"loop `{x.loop_var.name}` is marked or annotated, which {what} would lose",
@@ -56,7 +60,11 @@ def trivial_nest(sch: Schedule, me: BlockRealize, what: str) -> list[For]:
             )
         inner = x
     if conjuncts(me.predicate):
-        refuse(f"block {block.name_hint} runs only where `{me.predicate}`", at=me)
+        refuse(
+            f"block {block.name_hint} runs only where `{me.predicate}`",
+            at=me,
+            hint=f"{what} before the loops are split",
+        )
     ana = Analyzer()
     by_var: dict[PrimExpr, For] = {x.loop_var: x for x in nest}
     for iv, value in zip(block.iter_vars, me.iter_values, strict=True):
@@ -69,7 +77,11 @@ def trivial_nest(sch: Schedule, me: BlockRealize, what: str) -> list[For]:
             )
     if by_var:
         left = next(iter(by_var.values()))
-        refuse(f"loop `{left.loop_var.name}` drives no iterator of block {block.name_hint}", at=left)
+        refuse(
+            f"loop `{left.loop_var.name}` drives no iterator of block {block.name_hint}",
+            at=left,
+            hint=f"{what} before the block is moved under the loop",
+        )
     return nest
 
 

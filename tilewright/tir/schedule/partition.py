@@ -117,7 +117,11 @@ def _sizes(sch: Schedule, n: For, factors: Sequence[Any]) -> list[PrimExpr]:
         )
     rest = ana.simplify(sub(n.extent, total))
     if None in given and is_zero(rest):
-        refuse(f"nothing of loop `{n.loop_var.name}` is left for the piece that is None", at=n)
+        refuse(
+            f"nothing of loop `{n.loop_var.name}` is left for the piece that is None",
+            at=n,
+            hint="leave the None away, or choose smaller pieces",
+        )
     sizes = [_size(f, rest, kind) for f in given]
     return sizes if None in given or is_zero(rest) else [*sizes, rest]
 
@@ -167,7 +171,7 @@ def _chains(sch: Schedule, chosen: list[For]) -> tuple[SeqStmt, list[list[For]]]
     """The sequence that holds all the loops, and for each the loops from there down to it."""
     index = sch.state.index
     if len({enclosing_block(sch, x) for x in chosen}) > 1:
-        refuse("the loops are not in the same block", at=chosen[1])
+        refuse("the loops are not in the same block", at=chosen[1], hint="merge loops of one block")
     for x in chosen:
         inside = next((y for y in chosen if x in index.ancestors(y)), None)
         if inside is not None:
@@ -179,7 +183,11 @@ def _chains(sch: Schedule, chosen: list[For]) -> tuple[SeqStmt, list[list[For]]]
     shared = [a for a in index.ancestors(chosen[0]) if all(a in index.ancestors(x) for x in chosen[1:])]
     around = shared[0] if shared else None
     if not isinstance(around, SeqStmt):
-        refuse("the loops do not follow each other", at=chosen[1])
+        refuse(
+            "the loops do not follow each other",
+            at=chosen[1],
+            hint="merge loops of which one stands behind the other",
+        )
     assert isinstance(around, SeqStmt)
     chains = []
     for x in chosen:
@@ -196,6 +204,7 @@ def _chains(sch: Schedule, chosen: list[For]) -> tuple[SeqStmt, list[list[For]]]
         refuse(
             "the loops must follow each other directly, in the order given",
             at=chosen[1],
+            hint="name them as they stand, and move what is between away with compute_at or reverse_compute_at",
         )
     return around, chains
 
@@ -209,17 +218,23 @@ def _check_chains(chains: list[list[For]]) -> None:
                 f"loop `{c[-1].loop_var.name}` stands {len(c)} loops deep and "
                 f"`{first[-1].loop_var.name}` {len(first)}",
                 at=c[-1],
+                hint="choose loops of the same depth, or make it the same with add_unit_loop",
             )
         for x, y in zip(first, c, strict=True):
             for z in (x, y):
                 if not is_zero(z.min):
                     refuse(f"loop `{z.loop_var.name}` does not start at 0", at=z)
                 if z.kind is not ForKind.SERIAL or z.annotations:
-                    refuse(f"loop `{z.loop_var.name}` is marked or annotated, which would be lost", at=z)
+                    refuse(
+                        f"loop `{z.loop_var.name}` is marked or annotated, which would be lost",
+                        at=z,
+                        hint="merge first, then mark or annotate",
+                    )
             if not ana.can_prove_equal(x.extent, y.extent):
                 refuse(
                     f"loop `{x.loop_var.name}` has {x.extent} iterations and `{y.loop_var.name}` {y.extent}",
                     at=y,
+                    hint="merge loops with the same number of iterations; loop_partition cuts one into such pieces",
                 )
 
 
@@ -238,6 +253,7 @@ def _check_merged(sch: Schedule, around: Stmt, made: For, depth: int, bodies: li
                 refuse(
                     f"{buffer.name} is used outside of blocks, so there is no telling what needs what",
                     at=around,
+                    hint="put the statement into a block",
                 )
             assert uses is not None
             if _crossing(uses, owner) and not _apart(sch, x, uses, ana):

@@ -34,10 +34,18 @@ def decompose_reduction(sch: Schedule, block: BlockRV, loop: LoopRV) -> BlockRV:
     me, before = sch.realize(block), sch.loop(loop)
     name = me.block.name_hint
     if me.block.init is None:
-        refuse(f"block {name} has no init to take out", at=me)
+        refuse(
+            f"block {name} has no init to take out",
+            at=me,
+            hint="it was taken out already, or the block is no reduction",
+        )
     nest = sch.state.index.loops_of(me)
     if before not in nest:
-        refuse(f"loop `{before.loop_var.name}` is not around block {name}", at=before)
+        refuse(
+            f"loop `{before.loop_var.name}` is not around block {name}",
+            at=before,
+            hint=f"the loops around it are: {_names(nest)}" if nest else "it has no loops",
+        )
     reducing = reduction_loops(me, nest)
     at = nest.index(before)
     for x in reducing:
@@ -58,13 +66,21 @@ def decompose_reduction(sch: Schedule, block: BlockRV, loop: LoopRV) -> BlockRV:
         )
     made = init_nest(me, nest, at)
     if made is None:
-        refuse(f"a loop drives both spatial and reduction iterators of block {name}", at=me)
+        refuse(
+            f"a loop drives both spatial and reduction iterators of block {name}",
+            at=me,
+            hint="decompose_reduction comes before the reduction is fused with other loops",
+        )
     assert made is not None
     inner = next(m for m in pre_order(made) if isinstance(m, Block))
     bare = refresh_regions(me.block.replace(init=None))
     sch.state.replace(me.block, bare)
     insert_beside(sch, sch.loop(loop), made, before=True)
     return BlockRV(inner.key, inner.name_hint)
+
+
+def _names(loops: list[For]) -> str:
+    return ", ".join(x.loop_var.name for x in loops)
 
 
 def _combination(me: BlockRealize) -> Combination:
@@ -98,19 +114,39 @@ def rfactor(sch: Schedule, loop: LoopRV, factor_axis: int = 0) -> BlockRV:
     n = sch.loop(loop)
     inside = sch.state.index.blocks_under(n)
     if len(inside) != 1:
-        refuse(f"loop `{n.loop_var.name}` must hold exactly one block, and holds {len(inside)}", at=n)
+        refuse(
+            f"loop `{n.loop_var.name}` must hold exactly one block, and holds {len(inside)}",
+            at=n,
+            hint="take rfactor before other blocks are moved under the loop",
+        )
     me = inside[0]
     block, name = me.block, me.block.name_hint
     if block.init is None:
-        refuse(f"block {name} has no init: rfactor comes before decompose_reduction", at=me)
+        refuse(
+            f"block {name} has no init: rfactor comes before decompose_reduction",
+            at=me,
+            hint="merge_reduction puts the init back",
+        )
     nest = sch.state.index.loops_of(me)
     for outer, inner in zip(nest, nest[1:], strict=False):
         if outer.body is not inner:
-            refuse(f"loop `{outer.loop_var.name}` holds more than the nest of block {name}", at=outer)
+            refuse(
+                f"loop `{outer.loop_var.name}` holds more than the nest of block {name}",
+                at=outer,
+                hint="take rfactor before other blocks are moved under the loop",
+            )
     if nest[-1].body is not me:
-        refuse(f"loop `{nest[-1].loop_var.name}` holds more than block {name}", at=nest[-1])
+        refuse(
+            f"loop `{nest[-1].loop_var.name}` holds more than block {name}",
+            at=nest[-1],
+            hint="take rfactor before other blocks are moved under the loop",
+        )
     if n not in reduction_loops(me, nest) and not _is_unit(me, n):
-        refuse(f"loop `{n.loop_var.name}` does not carry the reduction of block {name}", at=n)
+        refuse(
+            f"loop `{n.loop_var.name}` does not carry the reduction of block {name}",
+            at=n,
+            hint=f"those that do are: {_names(reduction_loops(me, nest))}",
+        )
     check_dominant(sch, me)
     held = _combination(me)
     _check_loops(me, nest)
@@ -135,7 +171,11 @@ def _check_loops(me: BlockRealize, nest: list[For]) -> None:
             if x.loop_var in vars_used(value)
         }
         if len(kinds) > 1:
-            refuse(f"loop `{x.loop_var.name}` drives both spatial and reduction iterators", at=x)
+            refuse(
+                f"loop `{x.loop_var.name}` drives both spatial and reduction iterators",
+                at=x,
+                hint="rfactor comes before the reduction is fused with other loops",
+            )
     reducing = {x.loop_var for x in reduction_loops(me, nest)}
     spatial: set[Var] = set()
     for iv, value in zip(me.block.iter_vars, me.iter_values, strict=True):
@@ -143,7 +183,11 @@ def _check_loops(me: BlockRealize, nest: list[For]) -> None:
             spatial |= vars_used(value)
     for condition in conjuncts(me.predicate):
         if vars_used(condition) & reducing and vars_used(condition) & spatial:
-            refuse(f"the condition `{condition}` ties spatial and reduction loops together", at=me)
+            refuse(
+                f"the condition `{condition}` ties spatial and reduction loops together",
+                at=me,
+                hint="rfactor comes before the reduction is fused with other loops, or split by a factor that divides",
+            )
 
 
 def _rfactor(

@@ -16,7 +16,7 @@ from ...ir.stmt import Block, BlockRealize, For, Stmt
 if TYPE_CHECKING:
     from .schedule import Schedule
 
-__all__ = ["box", "last_of", "touched", "unclipped"]
+__all__ = ["box", "last_of", "touched", "unclipped", "with_ends"]
 
 
 def touched(
@@ -48,12 +48,12 @@ def touched(
                 sets = [_plain(s) for s in relax_region(bound, relaxed, predicate, ana)]
                 out.setdefault(region.buffer, []).append(sets)
     return {
-        b: [_with_ends(int_set.union([s[d] for s in boxes], ana), dim) for d, dim in enumerate(b.shape)]
+        b: [with_ends(int_set.union([s[d] for s in boxes], ana), dim) for d, dim in enumerate(b.shape)]
         for b, boxes in out.items()
     }
 
 
-def _with_ends(s: int_set.IntervalSet, dim: PrimExpr) -> int_set.IntervalSet:
+def with_ends(s: int_set.IntervalSet, dim: PrimExpr) -> int_set.IntervalSet:
     """The set; where it is empty, because a loop has no iterations, its ends are numbers all the same."""
     return int_set.IntervalSet(const(0, dim.dtype), const(-1, dim.dtype)) if s.is_nothing() else s
 

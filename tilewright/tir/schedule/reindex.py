@@ -141,7 +141,7 @@ def _one_access(me: BlockRealize, buffer: Buffer, side: str) -> tuple[PrimExpr, 
     """The indices of the buffer in a block, if they are everywhere the same points of its iterators."""
     block, name = me.block, me.block.name_hint
     if any(isinstance(n, Block) for n in pre_order(block.body)):
-        refuse(f"block {name} holds blocks of its own", at=me)
+        refuse(f"block {name} holds blocks of its own", at=me, hint="reindex the block inside")
     kinds: tuple[type, ...] = (BufferLoad,) if side == "read" else (BufferLoad, BufferStore)
     found = [n for n in pre_order(block) if isinstance(n, kinds) and n.buffer is buffer]  # type: ignore[attr-defined]
     if not found:
@@ -150,7 +150,11 @@ def _one_access(me: BlockRealize, buffer: Buffer, side: str) -> tuple[PrimExpr, 
     own = {iv.var for iv in block.iter_vars}
     for n in found:
         if not all(structural_equal(a, b) for a, b in zip(indices, n.indices, strict=True)):  # type: ignore[attr-defined]
-            refuse(f"block {name} uses {buffer.name} at several places", at=me)
+            refuse(
+                f"block {name} uses {buffer.name} at several places",
+                at=me,
+                hint="cache_read copies all that it reads",
+            )
     inner = {m.loop_var for m in pre_order(block.body) if m.__class__.__name__ == "For"}  # type: ignore[attr-defined]
     for i in indices:
         if any(isinstance(m, BufferLoad) for m in pre_order(i)) or vars_used(i) & inner:
@@ -352,7 +356,11 @@ def cache_inplace(
             and any(r.buffer is buffer for r in uses)
             and top_level(sch, other, scope) is anchor
         ):
-            refuse(f"block {other.block.name_hint} uses {buffer.name} in the same loop nest", at=other)
+            refuse(
+                f"block {other.block.name_hint} uses {buffer.name} in the same loop nest",
+                at=other,
+                hint=f"move block {other.block.name_hint} out of the nest first",
+            )
     cached = _cached(buffer, storage_scope)
     all_used = touched(sch, anchor, [me], lambda b: (*b.reads, *b.writes), {buffer})[buffer]
     region = box(sch, anchor, buffer, all_used)

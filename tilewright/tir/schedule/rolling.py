@@ -49,7 +49,11 @@ def rolling_buffer(sch: Schedule, block: BlockRV, write_buffer_index: int) -> No
     name = me.block.name_hint
     _, _, buffer = chosen_buffer(me, ("write", write_buffer_index))
     if holder_of(sch, buffer) is None:
-        refuse(f"{buffer.name} is a parameter of the function, of which all must be kept", at=me)
+        refuse(
+            f"{buffer.name} is a parameter of the function, of which all must be kept",
+            at=me,
+            hint="cache_write it first, and roll the copy",
+        )
     check_dominant(sch, me)
     check_predicate(sch, me, "the ring")
     check_plain_accesses(sch, me, buffer, "a ring")
@@ -63,6 +67,7 @@ def rolling_buffer(sch: Schedule, block: BlockRV, write_buffer_index: int) -> No
         refuse(
             f"the windows of {buffer.name} in neighbouring iterations do not overlap, so nothing can be kept",
             at=common[-1],
+            hint="compute_at it under a loop in which its consumer reads a window, as a convolution does",
         )
     chosen = min(rolls, key=lambda r: common.index(r.loop))
     _check_inputs(sch, me, chosen.loop)
@@ -90,6 +95,7 @@ def _check_way(sch: Schedule, me: BlockRealize, common: list[For]) -> None:
             refuse(
                 f"the iterations of loop `{x.loop_var.name}` run at once, so none can use the one before",
                 at=x,
+                hint="roll first under a serial loop, and run a loop outside of the ring at once",
             )
     for up in sch.state.index.ancestors(me):
         if isinstance(up, Block):

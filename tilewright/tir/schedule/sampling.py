@@ -30,6 +30,12 @@ def _whole(sch: Schedule, loop: LoopRV) -> tuple[For, int]:
             at=n,
             hint="split by factors of your own, with one of them None",
         )
+    if extent == 0:
+        refuse(
+            f"loop `{n.loop_var.name}` has no iterations, so there are no tiles to draw",
+            at=n,
+            hint="leave it as it is: it never runs",
+        )
     assert extent is not None
     return n, int(extent)
 

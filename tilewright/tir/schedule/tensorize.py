@@ -73,7 +73,7 @@ def _check_only_loops(place: Stmt) -> None:
         elif isinstance(n, SeqStmt):
             stack.extend(n.seq)
         elif not isinstance(n, BlockRealize):
-            refuse("a statement under it stands in no block", at=n)
+            refuse("a statement under it stands in no block", at=n, hint="put the statement into a block")
 
 
 def _blockize_one(sch: Schedule, place: Stmt, me: BlockRealize, keep_units: bool) -> BlockRV:
@@ -82,7 +82,11 @@ def _blockize_one(sch: Schedule, place: Stmt, me: BlockRealize, keep_units: bool
     outer = nest[: len(nest) - len(inner)]
     for x in inner:
         if (vars_used(x.min) | vars_used(x.extent)) & {y.loop_var for y in outer}:
-            refuse(f"the bounds of loop `{x.loop_var.name}` depend on a loop outside", at=x)
+            refuse(
+                f"the bounds of loop `{x.loop_var.name}` depend on a loop outside",
+                at=x,
+                hint="choose that loop, so that both are inside",
+            )
     pairs = _divide(me, outer, inner)
     made = _Divided(me.block, pairs[:-1], keep_units)
     outside, inside = (p.source for p in pairs[-1])
@@ -91,14 +95,22 @@ def _blockize_one(sch: Schedule, place: Stmt, me: BlockRealize, keep_units: bool
     inside = substitute(inside, {x.loop_var: x.min for x in outer if is_one(x.extent)})
     for condition, others in ((outside, inner), (inside, outer)):
         if vars_used(condition) & {x.loop_var for x in others}:
-            refuse(f"the condition `{condition}` ties loops inside and outside of the block together", at=me)
+            refuse(
+                f"the condition `{condition}` ties loops inside and outside of the block together",
+                at=me,
+                hint="split by factors that divide, or pad_einsum first",
+            )
     block = substitute(me.block.replace(iter_vars=made.inner_iters), made.table)
     init: Stmt | None = None
     if block.init is not None and made.reduces_outside:
         realized = BlockRealize(made.inner_values, inside, block)
         init = init_nest(realized, inner, 0)
         if init is None:
-            refuse(f"a loop drives both spatial and reduction iterators of block {name}", at=me)
+            refuse(
+                f"a loop drives both spatial and reduction iterators of block {name}",
+                at=me,
+                hint="blockize before the reduction is fused with other loops",
+            )
         block = refresh_regions(block.replace(init=None))
     body: Stmt = BlockRealize(made.inner_values, inside, block, span=me.span)
     for x in reversed(inner):
@@ -270,7 +282,11 @@ def _run_of(sch: Schedule, inside: list[BlockRealize]) -> list[Stmt]:
     if not isinstance(holder, SeqStmt) or any(
         enclosing_block(sch, r) is not enclosing_block(sch, holder) for r in inside
     ):
-        refuse("the blocks do not stand beside each other in one scope", at=inside[-1])
+        refuse(
+            "the blocks do not stand beside each other in one scope",
+            at=inside[-1],
+            hint="bring them under one loop with compute_at or reverse_compute_at",
+        )
     assert isinstance(holder, SeqStmt)
     held = [next(i for i, s in enumerate(holder.seq) if s in p) for p in paths]
     run = list(holder.seq[min(held) : max(held) + 1])
@@ -278,7 +294,11 @@ def _run_of(sch: Schedule, inside: list[BlockRealize]) -> list[Stmt]:
         _check_only_loops(s)
         for r in index.blocks_under(s):
             if r not in inside:
-                refuse(f"block {r.block.name_hint} stands between the blocks", at=r)
+                refuse(
+                    f"block {r.block.name_hint} stands between the blocks",
+                    at=r,
+                    hint=f"name block {r.block.name_hint} too, or move it away",
+                )
     return run
 
 
@@ -429,6 +449,7 @@ def _check_inside(ana: Analyzer, here: Stmt, view: Buffer, region: BufferRegion)
                 f"the intrinsic takes all of {view.name}, and the region of {region.buffer.name} from "
                 f"{r.min} on may not have {r.extent} elements",
                 at=here,
+                hint="pad the buffer to whole tiles with pad_einsum or transform_layout",
             )
 
 
@@ -444,6 +465,7 @@ def _check_view(
             f"the intrinsic takes {view.name} aligned to {view.data_alignment} bytes, and {source.name} is "
             f"aligned to {source.data_alignment}",
             at=here,
+            hint="take a copy of it with cache_read or cache_write, which is aligned",
         )
     offset = source.offset_of([r.min for r in region.region])[0]
     if not ana.can_prove_equal(
@@ -453,6 +475,7 @@ def _check_view(
             f"the intrinsic takes {view.name} at a multiple of {view.offset_factor} elements, and the region "
             f"of {source.name} starts at {ana.simplify(offset)}",
             at=here,
+            hint="split by multiples of it, or pad the rows with storage_align",
         )
     for d, (want, stride) in enumerate(zip(view.strides, have, strict=False)):
         if not isinstance(want, Var) and not ana.can_prove(equal(want, stride)) and not is_one(view.shape[d]):
@@ -460,6 +483,7 @@ def _check_view(
                 f"the intrinsic takes {view.name} with stride {want} in dimension {d}, and {source.name} has "
                 f"{ana.simplify(stride)} there",
                 at=here,
+                hint="take a copy with cache_read or cache_write, and give it these strides with storage_align",
             )
     how = used_whole(view, body)
     if how is None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from .context import Node
 
-__all__ = ["ELEMS", "body_of", "has_body"]
+__all__ = ["ELEMS", "body_of", "defaults_of", "has_body"]
 
 
 @lru_cache(maxsize=None)
@@ -55,6 +55,13 @@ def body_of(n: Node) -> Any:
         text = found.get_context_dependent_function(n.proto.SerializeToString(), types)
     made.ParseFromString(text)
     return made
+
+
+def defaults_of(n: Node) -> list[Any]:
+    """The attributes that an operator has where its node does not say."""
+    found = _schema("" if n.domain == "ai.onnx" else n.domain, n.op_type, n.opset)
+    rows = [] if found is None else found.attributes.values()
+    return [a.default_value for a in rows if a.default_value.name]
 
 
 ELEMS = {

@@ -6,7 +6,7 @@ from importlib import import_module
 
 __all__ = ["load"]
 
-_FAMILIES = ("math", "shape", "reduce", "nn", "index")
+_FAMILIES = ("math", "shape", "reduce", "nn", "norm", "index")
 
 
 def load() -> None:

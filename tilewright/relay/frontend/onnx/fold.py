@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 
-from ....ir import ops
 from ....ir.expr import PrimExpr
 from .context import Node, Value
 from .load import storage_dtype
@@ -72,7 +71,7 @@ def _of_sizes(sizes: Sequence[Any]) -> Array:
     if any(not isinstance(d, (int, PrimExpr)) for d in sizes):
         raise _Unknown
     out = np.empty(len(sizes), object)
-    out[:] = [ops.cast("int64", d) if isinstance(d, PrimExpr) else d for d in sizes]
+    out[:] = list(sizes)
     return out
 
 

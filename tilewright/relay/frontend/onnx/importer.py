@@ -18,7 +18,7 @@ from ...expr import Expr, Function, Tuple, TupleWrapper, Var
 from ...expr import var as new_var
 from ...ty import TensorType
 from . import families
-from .bodies import body_of
+from .bodies import body_of, defaults_of
 from .build import constant, typed
 from .context import NeedsValue, Node, Refusal, Value, find_converter
 from .fold import fold
@@ -64,6 +64,8 @@ class Importer:
         self.sizes: dict[str, SizeVar] = {}
         self.path: list[str] = []  # what we are inside of
         self.output_elems: list[int] = []
+        self.output_counts: list[int] = []
+        self.scopes: list[dict[str, Value | None]] = []
 
     # -- the whole ---------------------------------------------------------------------------
     def run(
@@ -86,7 +88,12 @@ class Importer:
             known = [i.name for i in graph.input]
             raise FrontendError(f"{self.name}: shape= names {unknown}, and the inputs of the model are {known}")
         results = self.run_graph(graph, scope)
-        flat = [e for v in results for e in self.flat(v)]
+        self.output_counts = []
+        flat = []
+        for v in results:
+            found = self.flat(v)
+            self.output_counts.append(len(found) if v is not None and v.items is not None else -1)
+            flat += found
         body = flat[0] if len(flat) == 1 else Tuple(flat)
         if not flat:
             raise FrontendError(f"{self.name}: the graph has no outputs")
@@ -101,6 +108,15 @@ class Importer:
             return [e for item in value.items for e in self.flat(item)]
         self.output_elems.append(value.elem)
         return [value.expr]
+
+    def regroup(self, flat: list[Any]) -> list[Any]:
+        """Results as the model has them: the tensors of a sequence in one list again."""
+        out: list[Any] = []
+        at = 0
+        for count in self.output_counts:
+            out.append(flat[at] if count < 0 else flat[at : at + count])
+            at += max(count, 1) if count < 0 else count
+        return out
 
     def given(self, info: Any, value: Any) -> Value:
         """An input whose value is fixed at import."""
@@ -205,13 +221,9 @@ class Importer:
             )
         return scope[name]
 
-    scopes: list[dict[str, Value | None]]
-
     def run_node(self, proto: Any, scope: dict[str, Value | None]) -> None:
         label = _label(proto)
         inputs = [self.lookup(i, scope, label) if i else None for i in proto.input]
-        if not hasattr(self, "scopes"):
-            self.scopes = []
         self.scopes.append(scope)
         try:
             results = self.convert(proto, inputs)
@@ -250,7 +262,7 @@ class Importer:
             body = body_of(n)
             if body is None:
                 raise Refusal("there is no converter for this operator")
-            return self.run_function(body, n.proto, n.inputs)
+            return self.run_function(body, n.proto, n.inputs, defaults_of(n))
         made = work(n)
         if isinstance(made, (Expr, Value)):
             made = [made]
@@ -258,19 +270,25 @@ class Importer:
             made = [made[i] for i in range(len(made))]
         return [e if e is None or isinstance(e, Value) else Value(typed(e)) for e in made]
 
-    def run_function(self, function: Any, proto: Any, inputs: Sequence[Value | None]) -> list[Value | None]:
+    def run_function(
+        self, function: Any, proto: Any, inputs: Sequence[Value | None], defaults: Sequence[Any] = ()
+    ) -> list[Value | None]:
         """The outputs of a function of the model, or of an operator that is defined by others."""
         self.enter(f"function {function.name}")
         kept, self.opsets = self.opsets, {_domain(o.domain): o.version for o in function.opset_import} or self.opsets
         try:
-            given = {a.name: a for a in function.attribute_proto}
-            given |= {a.name: a for a in proto.attribute}
+            given = {a.name: a for a in (*defaults, *function.attribute_proto, *proto.attribute)}
             scope: dict[str, Value | None] = {}
             for i, name in enumerate(function.input):
                 scope[name] = inputs[i] if i < len(inputs) else None
             for node in ordered(function.node, scope, self.where()):
                 self.run_node(_with_attributes(node, given), scope)
-            return [self.lookup(o, scope, "the function's output") for o in function.output]
+            # A body may leave out what its call does not ask for.
+            asked = [*proto.output, *[""] * len(function.output)]
+            return [
+                self.lookup(o, scope, "the function's output") if want or o in scope else None
+                for o, want in zip(function.output, asked, strict=False)
+            ]
         finally:
             self.opsets = kept
             self.path.pop()

@@ -141,7 +141,7 @@ def expand_ldexp(b: Builder, x: PrimExpr, exponent: PrimExpr) -> PrimExpr:
     return b.to(b.f32, b.to(b.f64, x) * b.float_of((n + 1023) << 52))
 
 
-def expand_nextafter(x: PrimExpr, y: PrimExpr, *, fast_math: bool = False, has_fma: bool = True) -> PrimExpr:
+def expand_nextafter(x: PrimExpr, y: PrimExpr, **_: bool) -> PrimExpr:
     """The next number from x towards y, in any float type: one more or one less in the bits of x."""
     kind = x.dtype
     word = DataType(f"int{kind.bits}").with_lanes(kind.lanes)

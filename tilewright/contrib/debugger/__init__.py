@@ -1,0 +1,1 @@
+"""Looking into compiled models while they run."""

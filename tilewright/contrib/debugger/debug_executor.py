@@ -1,0 +1,143 @@
+"""The debug executor: a model step by step, with the time of each and the tensors in between.
+
+    m = debug_executor.GraphModuleDebug(lib["debug_create"]…)      classic
+    m = debug_executor.create(graph_json, lib, tvm.cpu())
+    m.run(); print(m.profile()); m.debug_get_output("fused_nn_dense_add")
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ...runtime.devices import Device
+from ...runtime.ndarray import NDArray, array
+from ...runtime.params import save_param_dict
+from ..graph_executor import GraphModule, _executor
+
+__all__ = ["GraphModuleDebug", "Report", "create"]
+
+
+def create(
+    graph_json_str: str, libmod: Any, device: Device | list[Device], dump_root: str | None = None
+) -> GraphModuleDebug:
+    """A debug executor for a graph and its library; `dump_root` gets the tensors of each run."""
+    return GraphModuleDebug(_executor(graph_json_str, libmod, device), device, graph_json_str, dump_root)
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One step of a profile."""
+
+    name: str
+    kernel: str
+    seconds: float
+    shapes: str
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """The times of all steps, the longest first when printed."""
+
+    rows: tuple[Row, ...]
+
+    @property
+    def total(self) -> float:
+        return sum(r.seconds for r in self.rows)
+
+    def table(self, sort: bool = True) -> str:
+        """The times as a table."""
+        rows = sorted(self.rows, key=lambda r: -r.seconds) if sort else list(self.rows)
+        total = self.total or 1.0
+        wide = max([len(r.name) for r in rows] + [4])
+        lines = [f"{'name':{wide}}  {'us':>12}  {'%':>6}  results"]
+        for r in rows:
+            lines.append(f"{r.name:{wide}}  {r.seconds * 1e6:12.2f}  {100 * r.seconds / total:6.2f}  {r.shapes}")
+        lines.append(f"{'total':{wide}}  {self.total * 1e6:12.2f}  {100.0:6.2f}")
+        return "\n".join(lines)
+
+    def json(self) -> str:
+        """The times as JSON, in the order of the program."""
+        rows = [{"name": r.name, "kernel": r.kernel, "seconds": r.seconds} for r in self.rows]
+        return json.dumps({"steps": rows, "total": self.total})
+
+    def __str__(self) -> str:
+        return self.table()
+
+
+class GraphModuleDebug(GraphModule):
+    """An executor that runs one kernel at a time and keeps every result."""
+
+    def __init__(
+        self, module: Any, device: Any = None, graph_json_str: str | None = None, dump_root: str | None = None
+    ) -> None:
+        super().__init__(module)
+        self._dump_root = None if dump_root is None else Path(dump_root)
+        self._kept: dict[str, list[NDArray]] = {}
+        self._times: list[Row] = []
+
+    def run(self, number: int = 1, repeat: int = 1, **input_dict: Any) -> None:
+        """Run step by step, each `number` times; results are kept, times are in `profile()`."""
+        if input_dict:
+            self.set_input(**input_dict)
+        self._kept, self._times = {}, []
+        import time
+
+        for step, call, outs in self.module.steps():
+            start = time.perf_counter()
+            for _ in range(max(1, number)):
+                call()
+            seconds = (time.perf_counter() - start) / max(1, number)
+            self._kept[step.name] = [array(o) for o in outs]
+            shapes = ", ".join(f"{o.dtype}{list(o.shape)}" for o in outs)
+            self._times.append(Row(step.name, step.kernel, seconds, shapes))
+        if self._dump_root is not None:
+            self._dump(self._dump_root)
+
+    def execute(self) -> None:
+        """Run the model in one piece, as without a debugger."""
+        self.module.run()
+
+    def profile(self, collectors: Any = None, number: int = 1, **input_dict: Any) -> Report:
+        """Run and report the time of each step."""
+        self.module.run()  # caches warm
+        self.run(number=number, **input_dict)
+        return Report(tuple(self._times))
+
+    def debug_get_output(self, node: int | str, out: Any = None) -> NDArray:
+        """A result in between, by the name of its step (`name` or `name:1`) or by the step's number."""
+        if not self._kept:
+            self.run()
+        name, which = node, 0
+        if isinstance(node, str) and ":" in node and node not in self._kept:
+            name, _, number = node.partition(":")
+            which = int(number)
+        names = list(self._kept)
+        if isinstance(name, int):
+            if not 0 <= name < len(names):
+                raise ValueError(f"there is no step number {name}; there are {len(names)}")
+            name = names[name]
+        if name not in self._kept:
+            raise ValueError(f"there is no step {name!r}; there are {', '.join(names)}")
+        found = self._kept[name][which]
+        return found if out is None else out.copyfrom(found)
+
+    def get_debug_result(self, sort_by_time: bool = True) -> str:
+        """The table of the last run."""
+        return Report(tuple(self._times)).table(sort_by_time)
+
+    def step_names(self) -> list[str]:
+        """The names of the steps, in order."""
+        return [s.name for s in self.module.info.steps]
+
+    def _dump(self, root: Path) -> None:
+        os.makedirs(root, exist_ok=True)
+        tensors = {f"{n}:{i}": a for n, each in self._kept.items() for i, a in enumerate(each)}
+        (root / "output_tensors.params").write_bytes(save_param_dict(tensors))
+        (root / "times.json").write_text(Report(tuple(self._times)).json())
+        (root / "graph.json").write_text(self.module.module.get_graph_json())
+
+

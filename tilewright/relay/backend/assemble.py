@@ -1,0 +1,121 @@
+"""Putting a compiled model together: kernels, weights and the function that runs it, as one module."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from ...codegen.llvm.linked import LinkedModule, Unit, unit_of
+from ...codegen.llvm.objects import VERSION, cache_of_this_build
+from ...driver.build import build
+from ...ir.module import IRModule
+from ...ir.transform import PassContext
+from ...runtime.cache import digest
+from ...runtime.model import MODEL, PlaceInfo, StepInfo, TensorInfo
+from ...target import Target
+from .aot import aot_function
+from .kernel import Kernel
+from .program import Program, Step, Value
+from .weights import Packers, Weights
+
+__all__ = ["assemble"]
+
+
+def assemble(
+    program: Program, kernels: Mapping[int, Kernel], target: Target, name: str
+) -> tuple[LinkedModule, Any]:
+    """The module of a program, whose step `i` calls `kernels[i]`, and its weights."""
+    unique = {k.symbol: k for k in kernels.values()}
+    weights = Weights(Packers(unique))
+    steps = [_step(s, kernels.get(i), weights) for i, s in enumerate(program.steps)]
+    inputs = [TensorInfo(n, v.dtype, v.shape) for n, v in program.inputs]
+    taken = {t.name for t in inputs}
+    outputs = [TensorInfo(_fresh(f"output{i}", taken), v.dtype, v.shape) for i, v in enumerate(program.outputs)]
+    room = max(64, weights.size)
+    arena = max(64, program.arena)
+    entry = f"tvmgen_{name}_run"
+    unit = _entry_unit(entry, inputs, outputs, room, arena, steps, target)
+    about: dict[str, Any] = {
+        "format": 1,
+        "producer": VERSION,
+        "target": str(target),
+        "triple": target.llvm.triple,
+        "functions": [*unit.functions, *(f for k in unique.values() for f in k.code.functions)],
+        "entry": entry,
+        MODEL: {
+            "format": 1,
+            "name": name,
+            "entry": entry,
+            "inputs": [[t.name, t.dtype, t.shape] for t in inputs],
+            "outputs": [[t.name, t.dtype, t.shape] for t in outputs],
+            "params": [[p.name, p.dtype, p.shape, p.offset] for p in weights.params],
+            "weights": room,
+            "arena": arena,
+            "steps": [
+                [s.name, s.kernel, [[a.space, a.at, a.dtype, a.shape] for a in s.args], s.outputs] for s in steps
+            ],
+        },
+    }
+    units = [unit, *(k.code for k in unique.values())]
+    made = LinkedModule(units, _machine(target), about, native=target.llvm.is_host, name=name)
+    return made, weights.whole()
+
+
+def _fresh(name: str, taken: set[str]) -> str:
+    while name in taken:
+        name += "_"
+    taken.add(name)
+    return name
+
+
+def _machine(target: Target) -> Any:
+    from ...codegen.llvm.engine import Machine
+
+    settings = target.llvm
+    return Machine(settings.triple, settings.cpu, settings.features, 2, settings.abi)
+
+
+def _step(step: Step, kernel: Kernel | None, weights: Weights) -> StepInfo:
+    """A step with the places of its arguments, in the order of the kernel's parameters."""
+    if kernel is None:
+        (source,), (target,) = step.inputs, step.outputs
+        return StepInfo(step.name, "", (_place(source, weights), _place(target, weights)), (1,))
+    given = [v for v in step.inputs if v.storage.kind != "constant"]
+    constants = [v.storage.constant for v in step.inputs if v.storage.constant is not None]
+    args = [_place(v, weights) for v in (*given, *step.outputs)]
+    shapes = {p["name"]: p for p in kernel.code.functions[0]["params"]}
+    for label, at in zip(kernel.labels, weights.places(kernel, constants), strict=True):
+        about = shapes[label]
+        args.append(PlaceInfo("weights", at, about["dtype"], tuple(about["shape"])))
+    outputs = tuple(range(len(given), len(given) + len(step.outputs)))
+    return StepInfo(step.name, kernel.symbol, tuple(args), outputs)
+
+
+def _place(value: Value, weights: Weights) -> PlaceInfo:
+    storage = value.storage
+    if storage.kind == "constant":
+        assert storage.constant is not None
+        return PlaceInfo("weights", weights.place(storage.constant), value.dtype, value.shape)
+    at = storage.offset if storage.kind == "arena" else storage.index
+    return PlaceInfo(storage.kind, at, value.dtype, value.shape)
+
+
+def _entry_unit(
+    entry: str, inputs: Any, outputs: Any, room: int, arena: int, steps: list[StepInfo], target: Target
+) -> Unit:
+    """The code of the function that runs the model, from the cache where it is there."""
+    from .kernel import producer
+
+    cache = cache_of_this_build()
+    key = digest("entry", *producer(), str(target), entry, repr((inputs, outputs, room, arena, steps)))
+    found = cache.get(key) if cache is not None else None
+    if found is not None:
+        head, _, code = found.partition(b"\n")
+        return Unit.of(json.loads(head), code)
+    func = aot_function(entry, inputs, outputs, room, arena, steps)
+    with PassContext(opt_level=0):  # there is nothing in it to make faster
+        unit = unit_of(build(IRModule({entry: func}), target=target))
+    if cache is not None:
+        cache.put(key, json.dumps(unit.head()).encode() + b"\n" + unit.code)
+    return unit

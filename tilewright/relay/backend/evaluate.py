@@ -1,0 +1,203 @@
+"""`relay.create_executor`: run expressions and functions from Python."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from ...ir.errors import TVMError
+from ...ir.module import GlobalVar, IRModule
+from ...ir.transform import PassContext
+from ...runtime.container import tuple_object
+from ...runtime.devices import Device
+from ...runtime.executor import Executor
+from ...runtime.ndarray import NDArray, array
+from ..analysis import free_vars, post_order
+from ..binding import bind, bind_params_by_name
+from ..expr import Call, Expr, Function, If, Let, Var
+from ..transform.fuse_ops import is_primitive
+from ..transform.infer_type import infer_module
+from ..ty import TensorType, TupleType, is_dynamic
+
+__all__ = ["Evaluator", "make_evaluator"]
+
+_KINDS = ("graph", "aot", "debug", "vm")
+
+
+def make_evaluator(
+    kind: str, mod: Any, device: Device, target: Any, params: Mapping[str, Any] | None
+) -> Evaluator:
+    """What `create_executor` returns."""
+    if kind not in _KINDS:
+        raise ValueError(f"create_executor({kind!r}): there are {', '.join(_KINDS)}")
+    if mod is None:
+        mod = IRModule()
+    elif isinstance(mod, Expr):
+        mod = IRModule.from_expr(mod)
+    if not isinstance(mod, IRModule):
+        raise TypeError(f"create_executor takes an IRModule, not {type(mod).__name__}")
+    return Evaluator(kind, mod, device, target, params)
+
+
+class Evaluator:
+    """Compiles functions of a module and calls them."""
+
+    def __init__(
+        self, kind: str, mod: IRModule, device: Device, target: Any, params: Mapping[str, Any] | None
+    ) -> None:
+        self.kind, self.mod, self.device, self.target = kind, mod, device, target
+        self.params = params
+
+    def evaluate(self, expr: Any = None, binds: Mapping[Any, Any] | None = None) -> Any:
+        """The function as something to call with arrays; an expression, and what is bound with values, at once.
+
+        Results are arrays, and tuples of them.
+        """
+        if binds:
+            if expr is None:
+                raise ValueError("evaluate(binds=…) needs the expression that has the variables")
+            expr = bind(expr, binds)
+        if isinstance(expr, IRModule):
+            return Evaluator(self.kind, expr, self.device, self.target, self.params).evaluate()
+        if expr is None:
+            expr = self.mod.get_global_var("main")
+        if isinstance(expr, (Function, GlobalVar)):
+            return self._function(expr)
+        free = free_vars(expr)
+        if free:
+            names = ", ".join(f"%{v.name_hint}" for v in free)
+            raise ValueError(f"evaluate: {names} has no value: give it in binds, or make a relay.Function")
+        return self._function(Function([], expr))()
+
+    def _function(self, expr: Function | GlobalVar) -> Callable[..., Any]:
+        mod = self.mod.clone()
+        func: Function = mod[expr] if isinstance(expr, GlobalVar) else expr
+        main = next((gv for gv in mod.functions if gv.name_hint == "main"), None)
+        bound = bind_params_by_name(func, self.params)
+        if main is not None and (not isinstance(expr, GlobalVar) or expr is main):
+            if isinstance(expr, GlobalVar):
+                mod[main] = bound
+            else:
+                mod.remove(main)
+                mod["main"] = bound
+        else:
+            mod["main"] = bound
+        typed = infer_module(mod)
+        kept = typed["main"]
+        make = self._machine if self.kind == "vm" or _needs_machine(typed, kept) else self._compiled
+        run: Callable[[list[Any]], Any] | None = None
+        context = PassContext.current()
+
+        def call(*args: Any, **kwargs: Any) -> Any:
+            nonlocal run
+            given = _arguments(kept, args, kwargs)
+            if run is None:
+                with context:
+                    run = make(typed)
+            return run(given)
+
+        return call
+
+    def _compiled(self, mod: IRModule) -> Callable[[list[Any]], Any]:
+        from ..build_module import build
+
+        executor: Executor = build(mod, self.target).create(self.device)
+        kind = mod["main"].checked_type.ret_type
+
+        def run(args: list[Any]) -> Any:
+            for i, value in enumerate(_flat(args)):
+                executor.set_input(i, value)
+            executor.run()
+            outputs = iter([array(executor.get_output(i)) for i in range(executor.get_num_outputs())])
+            return _shaped(kind, outputs)
+
+        return run
+
+    def _machine(self, mod: IRModule) -> Callable[[list[Any]], Any]:
+        from .vm import Machine
+
+        machine = Machine(mod, self.target, self.device)
+        return lambda args: machine.run("main", args)
+
+
+def _needs_machine(mod: IRModule, main: Function) -> bool:
+    """Whether a program branches, calls itself, or has sizes that are known only when it runs."""
+    if any(is_dynamic(p.checked_type) for p in main.params) or is_dynamic(main.checked_type.ret_type):
+        return True
+    calls_itself = {gv for gv, f in mod.functions.items() if isinstance(f, Function) and f is not main}
+    for e in post_order(main):
+        if isinstance(e, If):
+            return True
+        if isinstance(e, Let) and isinstance(e.value, Function) and not is_primitive(e.value):
+            if any(v is e.var for v in free_vars(e.value)):
+                return True
+        if isinstance(e, Call):
+            if isinstance(e.op, GlobalVar) and e.op in calls_itself and _reaches(mod, e.op):
+                return True
+            if is_dynamic(e.checked_type):
+                return True
+    return False
+
+
+def _reaches(mod: IRModule, gv: GlobalVar) -> bool:
+    """Whether a function of the module branches or reaches itself."""
+    seen: set[GlobalVar] = set()
+    stack = [gv]
+    while stack:
+        for e in post_order(mod[stack.pop()]):
+            if isinstance(e, If) or e is gv:
+                return True
+            if isinstance(e, GlobalVar) and e not in seen and e in mod:
+                seen.add(e)
+                stack.append(e)
+    return False
+
+
+def _arguments(func: Function, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[Any]:
+    """The arguments in order, as arrays."""
+    names = [p.name_hint for p in func.params]
+    if len(args) > len(names):
+        raise TypeError(f"the function takes {len(names)} arguments ({', '.join(names)}), not {len(args)}")
+    found: dict[str, Any] = dict(zip(names, args))
+    for name, value in kwargs.items():
+        if name not in names:
+            raise TypeError(f"the function has no parameter {name!r}; it has {', '.join(names) or 'none'}")
+        if name in found:
+            raise TypeError(f"the argument {name!r} was given twice")
+        found[name] = value
+    missing = [n for n in names if n not in found]
+    if missing:
+        raise TypeError(f"the function was not given {', '.join(missing)}")
+    return [_as_value(found[p.name_hint], p) for p in func.params]
+
+
+def _as_value(value: Any, param: Var) -> Any:
+    kind = param.checked_type
+    if isinstance(kind, TupleType):
+        return [_as_value(v, Var(param.name_hint, k)) for v, k in zip(value, kind.fields, strict=True)]
+    if not isinstance(kind, TensorType):
+        return value
+    if isinstance(value, NDArray):
+        return value
+    if isinstance(value, Expr):
+        raise TVMError(f"argument {param.name_hint!r} is an expression; give an array")
+    if isinstance(value, (bool, int, float, list, tuple)):
+        from ...runtime.dtypes import ELEMENTS
+
+        return np.asarray(value, ELEMENTS[str(kind.dtype)].numpy)
+    return value
+
+
+def _flat(values: Any) -> list[Any]:
+    out: list[Any] = []
+    for v in values:
+        out += _flat(v) if isinstance(v, (list, tuple)) else [v]
+    return out
+
+
+def _shaped(kind: Any, outputs: Any) -> Any:
+    if isinstance(kind, TupleType):
+        return tuple_object([_shaped(f, outputs) for f in kind.fields])
+    return next(outputs)

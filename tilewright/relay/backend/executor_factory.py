@@ -1,0 +1,83 @@
+"""What `relay.build` returns: a compiled model with its weights, that exports as one library."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from ...codegen.llvm.linked import LinkedModule, Unit
+from ...ir.module import IRModule
+from ...runtime.executor import ModelModule
+from ...runtime.metadata import LibraryInfo
+from ...runtime.module import Module
+from ...runtime.ndarray import NDArray
+from ...target import Target
+from .deploy import model_header, standalone_unit
+from .executor import Executor
+
+__all__ = ["AOTExecutorFactoryModule", "ExecutorFactoryModule", "GraphExecutorFactoryModule"]
+
+
+class ExecutorFactoryModule(ModelModule):
+    """A compiled model that holds its weights in memory."""
+
+    def __init__(
+        self, inner: LinkedModule, weights: NDArray, ir_mod: IRModule, target: Target, executor: Executor
+    ) -> None:
+        super().__init__(inner, weights)
+        self.ir_mod, self.target, self.executor = ir_mod, target, executor
+
+    def get_lib(self) -> Module:
+        """The kernels and the function that runs them, which export without the weights."""
+        return _Kernels(self.inner, self.weights)
+
+    lib = property(get_lib)
+
+    def export_library(
+        self,
+        file_name: str | os.PathLike[str],
+        *,
+        fcompile: Callable[..., Any] | None = None,
+        addons: list[str] | None = None,
+        workspace_dir: str | None = None,
+        weights: bool = True,
+        **kwargs: Any,
+    ) -> str:
+        """Write kernels, weights, thread pool and the function that runs the model as one library, with a C header.
+
+        `weights=False` leaves the weights out: they go beside it, with `save_param_dict(lib.get_params())`.
+        """
+        return _export(
+            self, os.fspath(file_name), weights, fcompile=fcompile, addons=addons, workspace_dir=workspace_dir, **kwargs
+        )
+
+
+GraphExecutorFactoryModule = AOTExecutorFactoryModule = ExecutorFactoryModule
+
+
+class _Kernels(ModelModule):
+    """The library of a model as its second part: the parameters are the third."""
+
+    def export_library(self, file_name: Any, **options: Any) -> str:
+        return _export(self, os.fspath(file_name), False, **options)
+
+
+def _export(model: ModelModule, target: str, weights: bool, **options: Any) -> str:
+    inner = model.inner
+    assert isinstance(inner, LinkedModule)
+    units: list[Unit] = []
+    data: dict[str, Any] = {}
+    about = dict(inner.description)
+    if weights and model.weights is not None:
+        unit = standalone_unit(model.model, inner)
+        units.append(unit)
+        about["functions"] = [*about["functions"], *unit.functions]
+        data[model.model.weights_symbol] = np.asarray(model.weights)
+
+    def header(info: LibraryInfo) -> str:
+        return model_header(info, model.model, bool(data))
+
+    return inner.export_with(units, target, description=about, data=data, header=header, **options)

@@ -1,0 +1,97 @@
+"""The weights of a model: constants as the kernels want them, packed here, one after the other in one array."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from ...codegen.llvm.engine import Machine
+from ...codegen.llvm.linked import LinkedModule, Unit
+from ...codegen.llvm.objects import VERSION
+from ...runtime.executor import view_of
+from ...runtime.model import ParamInfo
+from ...runtime.module import Module
+from ...runtime.ndarray import NDArray, empty
+from ..expr import Constant
+from .kernel import Kernel
+from .memory_plan import round_up
+
+__all__ = ["Packers", "Weights"]
+
+
+class Packers:
+    """The functions that pack constants, linked into this process when the first one is wanted."""
+
+    def __init__(self, kernels: Mapping[str, Kernel]) -> None:
+        self.units = [k.before for k in kernels.values() if k.before is not None]
+        self._module: Module | None = None
+
+    def run(self, unit: Unit, arrays: Mapping[str, Any]) -> dict[str, NDArray]:
+        """What a packer makes of constants, by name."""
+        if self._module is None:
+            self._module = _module_of(self.units)
+        (about,) = unit.functions
+        args, made = [], {}
+        for p in about["params"]:
+            found = arrays.get(p["name"])
+            if found is None:
+                found = made[p["name"]] = empty(p["shape"], p["dtype"])
+            args.append(found)
+        self._module.get_function(about["name"])(*args)
+        return made
+
+
+def _module_of(units: list[Unit]) -> Module:
+    from ...codegen.llvm.engine import process_triple
+
+    functions = [f for u in units for f in u.functions]
+    about = {"format": 1, "producer": VERSION, "functions": functions, "entry": None}
+    return LinkedModule(units, Machine(process_triple(), "", "", 2), about, native=True, name="packing")
+
+
+class Weights:
+    """Collects arrays; each gets a name and a place."""
+
+    def __init__(self, packers: Packers) -> None:
+        self.packers = packers
+        self.params: list[ParamInfo] = []
+        self.size = 0
+        self._arrays: list[Any] = []
+        self._places: dict[Any, int] = {}
+        self._packed: dict[Any, dict[str, NDArray]] = {}
+
+    def place(self, constant: Constant) -> int:
+        """The place of a constant as it is."""
+        return self._add(constant, constant.data)
+
+    def places(self, kernel: Kernel, constants: list[Constant]) -> list[int]:
+        """The places of what a kernel takes for its constants."""
+        given = dict(zip(kernel.constants, constants, strict=True))
+        key = (kernel.symbol, *constants)
+        if kernel.before is not None and key not in self._packed:
+            arrays = {name: c.data for name, c in given.items()}
+            self._packed[key] = self.packers.run(kernel.before, arrays)
+        packed = self._packed.get(key, {})
+        return [
+            self._add((key, name), packed[name]) if name in packed else self.place(given[name])
+            for name in kernel.labels
+        ]
+
+    def _add(self, key: Any, array: NDArray) -> int:
+        found = self._places.get(key)
+        if found is None:
+            found = self._places[key] = self.size
+            self.params.append(ParamInfo(f"p{len(self.params)}", array.dtype, array.shape, found))
+            self._arrays.append(array)
+            self.size += round_up(array.nbytes)
+        return found
+
+    def whole(self) -> NDArray:
+        """All of them in one array."""
+        made = empty((max(64, self.size),), "uint8")
+        for p, values in zip(self.params, self._arrays, strict=True):
+            place = np.asarray(view_of(made, p.offset, p.dtype, p.shape))
+            place[...] = np.asarray(values)
+        return made

@@ -1,0 +1,160 @@
+"""`relay.build`: from a module of graph functions to a compiled model."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from ..ir.deep import deep_programs
+from ..ir.errors import BuildError
+from ..ir.module import IRModule
+from ..ir.transform import PassContext, Sequential
+from ..runtime.devices import Device, cpu
+from ..target import Target
+from . import transform
+from .backend.assemble import assemble
+from .backend.executor import Executor, Runtime
+from .backend.executor_factory import ExecutorFactoryModule
+from .backend.graph_form import graph_form
+from .backend.kernel import job_of
+from .backend.program import make_program
+from .backend.te_compiler import compile_all
+from .binding import bind_params_by_name
+from .expr import Expr, Function
+from .transform.fuse_ops import FuseOps
+from .transform.infer_type import infer_module
+
+__all__ = ["bind_params_by_name", "build", "build_config", "create_executor", "optimize"]
+
+# What is done to every model before it is fused, in order. Each pass says itself from which level on it runs.
+PIPELINE: Final = (
+    "RemoveUnusedFunctions",
+    "DynamicToStatic",
+    "SimplifyInference",
+    "FoldConstant",
+    "EliminateCommonSubexpr",
+    "CombineParallelConv2D",
+    "CombineParallelDense",
+    "CombineParallelBatchMatmul",
+    "FoldConstant",
+    "FoldScaleAxis",
+    "SimplifyExpr",
+    "CanonicalizeOps",
+    "AlterOpLayout",
+    "FoldConstant",
+    "EliminateCommonSubexpr",
+    "DeadCodeElimination",
+    "FastMath",
+)
+
+
+def pipeline() -> Sequential:
+    """The passes over graphs, as far as they are there."""
+    found = [getattr(transform, name)() for name in PIPELINE if name in vars(transform)]
+    typed = [p for each in found for p in (each, transform.InferType())]
+    return Sequential([transform.InferType(), *typed], name="relay.build")
+
+
+def optimize(
+    mod: Any, target: Any = None, params: Mapping[str, Any] | None = None
+) -> tuple[IRModule, dict[str, Any]]:
+    """The module after all passes but fusion, with `params` bound; the second result is what is left of them."""
+    chosen = _target(target)
+    mod = as_graph_module(mod)
+    with deep_programs(), chosen:
+        if params:
+            mod = mod.clone()
+            mod["main"] = bind_params_by_name(mod["main"], params)
+        mod = infer_module(mod)
+        main = graph_form(mod, mod["main"])
+        mod = infer_module(IRModule({"main": main}, mod.type_definitions, mod.attrs))
+        return pipeline()(mod), {}
+
+
+def build(
+    ir_mod: Any,
+    target: Any = None,
+    target_host: Any = None,
+    executor: Executor | str | None = None,
+    runtime: Runtime | None = None,
+    workspace_memory_pools: Any = None,
+    constant_memory_pools: Any = None,
+    params: Mapping[str, Any] | None = None,
+    mod_name: str = "default",
+) -> ExecutorFactoryModule:
+    """Compile a model: passes, fusion, a kernel for each fused function, weights packed, memory planned.
+
+    The result runs through `graph_executor.GraphModule(lib["default"](device))`, and exports as one library.
+    """
+    if workspace_memory_pools is not None or constant_memory_pools is not None:
+        raise BuildError("relay.build: memory pools are not supported; the arena is one piece")
+    if isinstance(executor, str):
+        executor = Executor(executor)
+    chosen = _target(target, target_host)
+    with deep_programs(), chosen:
+        mod, _ = optimize(ir_mod, chosen, params)
+        fused = FuseOps()(mod)
+        program = make_program(fused["main"])
+        jobs = {}
+        for i, step in enumerate(program.steps):
+            if step.fn is not None:
+                known = [k for k, v in enumerate(step.inputs) if v.storage.kind == "constant"]
+                jobs[i] = job_of(step.fn, known, chosen)
+        kernels = compile_all(list(jobs.values()), chosen)
+        by_step = {i: kernels[job.key] for i, job in jobs.items()}
+        linked, weights = assemble(program, by_step, chosen, _name(mod_name))
+    return ExecutorFactoryModule(linked, weights, fused, chosen, executor or Executor("aot"))
+
+
+def _name(name: str) -> str:
+    made = "".join(c if c.isalnum() or c == "_" else "_" for c in name)
+    if not made:
+        raise BuildError(f"relay.build(mod_name={name!r}): the name of a model must have a letter")
+    return made
+
+
+def _target(target: Any, host: Any = None) -> Target:
+    """The one target of a model."""
+    if isinstance(target, Mapping) and not {"kind", "tag"} & set(target):
+        if len(target) != 1:
+            raise BuildError("relay.build: a model is compiled for one target; give one")
+        (target,) = target.values()
+    if isinstance(target, (list, tuple)) and len(target) == 1:
+        (target,) = target
+    found = Target.current(allow_none=True) if target is None else Target(target, host=host)
+    chosen = Target("llvm") if found is None else found
+    if chosen.kind.name != "llvm":
+        raise BuildError(f"models are compiled for llvm targets; {chosen.kind.name!r} is not supported yet")
+    return chosen
+
+
+def as_graph_module(mod: Any) -> IRModule:
+    """What a user hands to `build` as a module with a `main`."""
+    if isinstance(mod, Expr):
+        mod = IRModule.from_expr(mod)
+    if not isinstance(mod, IRModule):
+        raise TypeError(f"relay.build takes an IRModule or a relay.Function, not {type(mod).__name__}")
+    if "main" not in mod or not isinstance(mod["main"], Function):
+        known = ", ".join(gv.name_hint for gv in mod.get_global_vars()) or "none"
+        raise BuildError(f"relay.build: the module has no graph function 'main'; it has: {known}")
+    return mod
+
+
+def build_config(
+    opt_level: int = 2, required_pass: Any = None, disabled_pass: Any = None, trace: Any = None, **options: Any
+) -> PassContext:
+    """The older name of `tvm.transform.PassContext`."""
+    return PassContext(opt_level, required_pass, disabled_pass, trace=trace, config=options or None)
+
+
+def create_executor(
+    kind: str = "debug",
+    mod: Any = None,
+    device: Device | None = None,
+    target: Any = "llvm",
+    params: Mapping[str, Any] | None = None,
+) -> Any:
+    """Something that runs expressions: `create_executor("graph", mod).evaluate()(*args)`."""
+    from .backend.evaluate import make_evaluator
+
+    return make_evaluator(kind, mod, device or cpu(0), target, params)

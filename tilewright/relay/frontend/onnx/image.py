@@ -1,0 +1,224 @@
+"""Images: resizing in all modes of ONNX, sampling on a grid, regions, boxes, deformable convolution."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from .build import R, cast, constant, dtype_of, is_float, rank, scalar, shape_of, static_shape
+from .context import Node, converter
+from .windows import windows_of
+
+_METHODS = {"nearest": "nearest_neighbor", "linear": "linear", "cubic": "cubic", "bilinear": "linear"}
+
+
+# ---------------------------------------------------------------------------- resize
+@converter("Resize")
+def resize_scales(n: Node) -> Any:
+    """Opset 10: scales only, asymmetric."""
+    scales = [float(v) for v in n.need(1).reshape(-1)]
+    sizes = [math.floor(s * k) for s, k in zip(n.static(0), scales, strict=True)]
+    return _resized(n, list(range(n.rank(0))), scales, sizes, "asymmetric", "floor", None)
+
+
+@converter("Upsample")
+def upsample(n: Node) -> Any:
+    if n.opset < 9:
+        found = n.attr("scales")
+        scales = [float(v) for v in found] if found is not None else [1.0, 1.0, n.attr("height_scale"), n.attr("width_scale")]
+    else:
+        scales = [float(v) for v in n.need(1).reshape(-1)]
+    sizes = [math.floor(s * k) for s, k in zip(n.static(0), scales, strict=True)]
+    return _resized(n, list(range(n.rank(0))), scales, sizes, "asymmetric", "floor", None)
+
+
+@converter("Resize", since=11)
+def resize(n: Node) -> Any:
+    ndim = n.rank(0)
+    axes = n.fronts(n.attr("axes", list(range(ndim))), ndim)
+    have = [n.static(0)[d] for d in axes]
+    mode = n.attr("coordinate_transformation_mode", "half_pixel")
+    sized = n.has(3) and len(n.need(3).reshape(-1)) > 0
+    if sized:
+        sizes = n.ints(3)
+        if len(sizes) != len(axes):
+            raise n.refuse(f"{len(sizes)} sizes for {len(axes)} axes")
+        policy = n.attr("keep_aspect_ratio_policy", "stretch")
+        if policy != "stretch":
+            best = (min if policy == "not_larger" else max)(s / h for s, h in zip(sizes, have, strict=True))
+            sizes = [int(np.floor(h * best + 0.5)) for h in have]
+            scales = [best] * len(axes)
+        else:
+            scales = [s / h for s, h in zip(sizes, have, strict=True)]
+    else:
+        scales = [float(v) for v in n.need(2).reshape(-1)]
+        if len(scales) != len(axes):
+            raise n.refuse(f"{len(scales)} scales for {len(axes)} axes")
+        sizes = [math.floor(h * s) for h, s in zip(have, scales, strict=True)]
+    roi = None
+    if mode == "tf_crop_and_resize":
+        roi = [float(v) for v in n.need(1).reshape(-1)]
+        if not sized:
+            spans = [roi[i + len(axes)] - roi[i] for i in range(len(axes))]
+            sizes = [math.floor(h * p * s) for h, p, s in zip(have, spans, scales, strict=True)]
+    rounding = n.attr("nearest_mode", "round_prefer_floor")
+    return _resized(n, axes, scales, sizes, mode, rounding, roi)
+
+
+def _resized(
+    n: Node, axes: list[int], scales: list[float], sizes: list[int], mode: str, rounding: str, roi: list[float] | None
+) -> Any:
+    """Axes brought to other sizes, up to three at once; the others are moved in front of them."""
+    method = n.attr("mode", "nearest")
+    if method not in _METHODS:
+        raise n.refuse(f"mode {method!r} is unknown")
+    if any(s <= 0 for s in scales) or any(s < 0 or s >= 1 << 31 for s in sizes):
+        raise n.refuse(f"scales {scales} or sizes {sizes} are not positive")
+    x = n[0]
+    have = static_shape(x)
+    rows = [
+        (d, sizes[i], scales[i], None if roi is None else (roi[i], roi[i + len(axes)]))
+        for i, d in enumerate(axes)
+        if sizes[i] != have[d] or scales[i] != 1.0 or (roi is not None and (roi[i], roi[i + len(axes)]) != (0.0, 1.0))
+    ]
+    if not rows:
+        return R.copy(x)
+    while rows:
+        now, rows = rows[:3], rows[3:]
+        x = _some_resized(n, x, now, _METHODS[method], mode, rounding)
+    return x
+
+
+def _some_resized(n: Node, x: Any, rows: list[Any], method: str, mode: str, rounding: str) -> Any:
+    have = static_shape(x)
+    moved = [d for d, *_ in rows]
+    others = [d for d in range(len(have)) if d not in moved]
+    order = [*others, *moved]
+    natural = order == list(range(len(have)))
+    flat = x if natural else R.transpose(x, order)
+    count = int(np.prod([have[d] for d in others], initial=1))
+    lead = [have[d] for d in others]
+    whole = len(lead) == 2 and natural
+    if not whole:
+        flat = R.reshape(flat, [1, count, *(have[d] for d in moved)])
+    dims = len(rows)
+    build = {1: R.image.resize1d, 2: R.image.resize2d, 3: R.image.resize3d}[dims]
+    roi = None
+    if rows[0][3] is not None:
+        roi = [r[3][0] for r in rows] + [r[3][1] for r in rows]
+    made = build(
+        flat,
+        [size for _, size, *_ in rows],
+        roi=roi,
+        method=method,
+        coordinate_transformation_mode=mode,
+        rounding_method=rounding if method == "nearest_neighbor" else "",
+        cubic_alpha=n.attr("cubic_coeff_a", -0.75),
+        cubic_exclude=int(n.attr("exclude_outside", 0)),
+        extrapolation_value=n.attr("extrapolation_value", 0.0),
+        scales=[scale for _, _, scale, _ in rows],
+        antialias=bool(n.attr("antialias", 0)),
+    )
+    if whole:
+        return made
+    made = R.reshape(made, [*lead, *(size for _, size, *_ in rows)])
+    return made if natural else R.transpose(made, [order.index(d) for d in range(len(have))])
+
+
+# ---------------------------------------------------------------------------- sampling
+@converter("GridSample")
+def grid_sample(n: Node) -> Any:
+    x, grid = n[0], n[1]
+    dims = rank(x) - 2
+    modes = {"linear": "bilinear", "bilinear": "bilinear", "nearest": "nearest", "cubic": "bicubic", "bicubic": "bicubic"}
+    mode = modes.get(n.attr("mode", "linear"))
+    if mode is None or dims not in (2, 3):
+        raise n.refuse(f"mode {n.attr('mode')!r} over {dims} dimensions is not supported")
+    grid = cast(R.transpose(grid, [0, dims + 1, *range(1, dims + 1)]), dtype_of(x))
+    return R.image.grid_sample(
+        x,
+        grid,
+        method=mode,
+        layout="NCHW" if dims == 2 else "NCDHW",
+        padding_mode=n.attr("padding_mode", "zeros"),
+        align_corners=bool(n.attr("align_corners", 0)),
+    )
+
+
+@converter("RoiAlign")
+def roi_align(n: Node) -> Any:
+    x, rois, which = n[0], n[1], n[2]
+    kind = dtype_of(x)
+    rows = R.concatenate([R.expand_dims(cast(which, kind), 1), cast(rois, kind)], 1)
+    aligned = n.opset >= 16 and n.attr("coordinate_transformation_mode", "half_pixel") == "half_pixel"
+    return R.vision.roi_align(
+        x,
+        rows,
+        pooled_size=[int(n.attr("output_height", 1)), int(n.attr("output_width", 1))],
+        spatial_scale=n.attr("spatial_scale", 1.0),
+        sample_ratio=int(n.attr("sampling_ratio", 0)),
+        mode=n.attr("mode", "avg"),
+        aligned=aligned,
+    )
+
+
+@converter("NonMaxSuppression")
+def non_max_suppression(n: Node) -> Any:
+    """As many rows as boxes stay: known when the program runs."""
+    boxes, scores = n[0], n[1]
+    most = cast(R.reshape(n[2], ()), "int32") if n.has(2) else constant(np.int32(0))
+    iou = cast(R.reshape(n[3], ()), "float32") if n.has(3) else constant(np.float32(0))
+    low = cast(R.reshape(n[4], ()), "float32") if n.has(4) else constant(np.float32(-np.inf))
+    made = R.vision.all_class_non_max_suppression(
+        boxes, scores, most, iou, low, output_format="onnx", center_point_box=int(n.attr("center_point_box", 0))
+    )
+    rows, count = made[0], made[1]
+    end = R.concatenate([R.reshape(cast(count, "int64"), [1]), constant(np.asarray([3], np.int64))], 0)
+    return cast(R.dyn.strided_slice(rows, constant(np.zeros(2, np.int64)), end, constant(np.ones(2, np.int64))), "int64")
+
+
+# ---------------------------------------------------------------------------- deformable convolution
+def deformable(n: Node) -> Any:
+    """Each window reads the image at places that another tensor shifts, between the pixels."""
+    x, w, offset = n[0], n[1], n[2]
+    batch, channels, *sizes = n.static(0)
+    outputs, per_group, *kernel = n.static(1)
+    if len(kernel) != 2:
+        raise n.refuse("only over two spatial dimensions")
+    found = windows_of(n, kernel, sizes)
+    groups, shifts = int(n.attr("group", 1)), int(n.attr("offset_group", 1))
+    taps = kernel[0] * kernel[1]
+    oh, ow = found.counts(sizes)
+    place = R.reshape(offset, [batch, shifts, taps, 2, oh, ow])
+    grids = []
+    for d in range(2):
+        k = (np.arange(taps) // kernel[1]) if d == 0 else (np.arange(taps) % kernel[1])
+        line = np.arange((oh, ow)[d]) * found.strides[d] - found.before[d]
+        base = k[:, None] * found.dilations[d] + line[None, :]
+        view = [1, 1, taps, oh, 1] if d == 0 else [1, 1, taps, 1, ow]
+        moved = R.squeeze(R.strided_slice(place, [d], [d + 1], axes=[3]), [3])
+        at = R.add(moved, constant(base.reshape(view).astype(dtype_of(x))))
+        # From pixels to -1…1 between the centres of the outermost pixels.
+        span = max(sizes[d] - 1, 1)
+        grids.append(R.subtract(R.multiply(at, scalar(2.0 / span, x)), scalar(1, x)))
+    grid = R.stack([grids[1], grids[0]], 2)  # x first: (batch, shifts, 2, taps, oh, ow)
+    flat = R.reshape(grid, [batch * shifts, 2, taps, oh * ow])
+    image = R.reshape(x, [batch * shifts, channels // shifts, *sizes])
+    read = R.image.grid_sample(image, flat, method="bilinear", padding_mode="zeros", align_corners=True)
+    read = R.reshape(read, [batch, channels, taps, oh * ow])
+    if n.has(4):
+        mask = R.reshape(n[4], [batch, shifts, 1, taps, oh * ow])
+        parted = R.multiply(R.reshape(read, [batch, shifts, channels // shifts, taps, oh * ow]), mask)
+        read = R.reshape(parted, [batch, channels, taps, oh * ow])
+    columns = R.reshape(read, [batch * groups, channels // groups * taps, oh * ow])
+    weight = R.reshape(w, [1, groups, outputs // groups, per_group * taps])
+    weight = R.reshape(R.broadcast_to(weight, [batch, groups, outputs // groups, per_group * taps]), [batch * groups, outputs // groups, per_group * taps])
+    made = R.nn.batch_matmul(weight, columns, transpose_a=False, transpose_b=False)
+    made = R.reshape(made, [batch, outputs, oh, ow])
+    return R.nn.bias_add(made, n[3]) if n.has(3) else made
+
+
+def _is_image(x: Any) -> bool:
+    return is_float(x) and len(shape_of(x)) == 4

@@ -1,0 +1,407 @@
+"""Images: other sizes, parts of them, reading them at places."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from ... import topi
+from ..expr import Call, Constant, Expr
+from ..ty import TensorType, Type
+from . import dyn, layouts
+from .registry import Attr, OpPattern, RelayOp, anything, dtype, flag, ints, number, refuse, register, text
+from .shapes import need_dtype, need_rank, same_size
+from .spatial import each, four, pair, windows
+
+__all__ = [
+    "affine_grid",
+    "crop_and_resize",
+    "dilation2d",
+    "grid_sample",
+    "resize1d",
+    "resize2d",
+    "resize3d",
+]
+
+INJECTIVE = OpPattern.INJECTIVE
+_METHODS = ("nearest_neighbor", "linear", "cubic", "bilinear", "bicubic", "trilinear")
+
+
+# ---------------------------------------------------------------------------- resize
+def _resized(layout: str, shape: Sequence[Any], axes: str, size: Sequence[Any]) -> tuple[Any, ...]:
+    named = layouts.sizes(layout, shape)
+    missing = [v for v in axes if v not in named]
+    if missing:
+        raise refuse(f"{layout} has no axis {missing[0]}", "layout")
+    if len(size) != len(axes):
+        raise refuse(f"is {tuple(size)} and {len(axes)} dimensions are resized", "size")
+    if any(isinstance(s, int) and s < 0 for s in size):
+        raise refuse(f"is {tuple(size)} and cannot be negative", "size")
+    return layouts.shape_in(layout, {**named, **dict(zip(axes, size, strict=True))})
+
+
+def _resize(axes: str, layout: str) -> RelayOp:
+    name = f"resize{len(axes)}d"
+    work = getattr(topi.image, name)
+
+    def rel(types: list[Any], attrs: Any) -> Type:
+        data = types[0]
+        if attrs.method not in _METHODS:
+            raise refuse(f"is {attrs.method!r} and may be nearest_neighbor, linear or cubic", "method")
+        return TensorType(_resized(attrs.layout, data.shape, axes, attrs.size), attrs.out_dtype or data.dtype)
+
+    def compute(attrs: Any, ins: list[Any], out: Any) -> list[Any]:
+        return [
+            work(
+                ins[0], attrs.roi, attrs.size, attrs.layout, attrs.method, attrs.coordinate_transformation_mode,
+                attrs.rounding_method, attrs.cubic_alpha, attrs.cubic_exclude, attrs.extrapolation_value,
+                out.dtype, scales=attrs.scales, antialias=attrs.antialias,
+            )
+        ]  # fmt: skip
+
+    return register(
+        f"image.{name}",
+        inputs=("data",),
+        attrs={
+            "size": ints(),
+            "roi": anything(None),
+            "layout": text(layout),
+            **dyn.RESIZE,
+            "scales": anything(None),
+            "antialias": flag(False),
+        },
+        rel=rel,
+        compute=compute,
+        pattern=INJECTIVE,
+    )
+
+
+_resize1d, _resize2d, _resize3d = _resize("W", "NCW"), _resize("HW", "NCHW"), _resize("DHW", "NCDHW")
+
+
+def _numbers(value: Any) -> Any:
+    """A constant as a list, an expression as it is."""
+    return value.numpy().reshape(-1).tolist() if isinstance(value, Constant) else value
+
+
+def _known(value: Any, count: int, name: str) -> tuple[Any, ...]:
+    if isinstance(value, Expr):
+        raise TypeError(f"image.{name}: a size that the program computes is for resize2d only")
+    return each(value, count)
+
+
+def resize1d(
+    data: Any,
+    size: Any,
+    roi: Any = None,
+    layout: str = "NCW",
+    method: str = "linear",
+    coordinate_transformation_mode: str = "half_pixel",
+    rounding_method: str = "",
+    cubic_alpha: float = -0.5,
+    cubic_exclude: int = 0,
+    extrapolation_value: float = 0.0,
+    out_dtype: Any = None,
+    *,
+    scales: Any = None,
+    antialias: bool = False,
+) -> Call:
+    """A line of pixels in another size. See resize2d."""
+    return _resize1d(
+        data,
+        size=_known(_numbers(size), 1, "resize1d"),
+        roi=_numbers(roi),
+        layout=layout,
+        method=method,
+        coordinate_transformation_mode=coordinate_transformation_mode,
+        rounding_method=rounding_method,
+        cubic_alpha=cubic_alpha,
+        cubic_exclude=cubic_exclude,
+        extrapolation_value=extrapolation_value,
+        out_dtype=out_dtype,
+        scales=scales,
+        antialias=antialias,
+    )
+
+
+def resize2d(
+    data: Any,
+    size: Any,
+    roi: Any = None,
+    layout: str = "NCHW",
+    method: str = "linear",
+    coordinate_transformation_mode: str = "half_pixel",
+    rounding_method: str = "",
+    cubic_alpha: float = -0.5,
+    cubic_exclude: int = 0,
+    extrapolation_value: float = 0.0,
+    out_dtype: Any = None,
+    *,
+    scales: Any = None,
+    antialias: bool = False,
+) -> Call:
+    """An image in another size: nearest_neighbor, linear or cubic.
+
+    The coordinates are half_pixel, align_corners, asymmetric, … ; `scales` says by which factors, where the sizes
+    alone are rounded; `antialias` widens the filter when the image gets smaller.
+    """
+    size, roi = _numbers(size), _numbers(roi)
+    if isinstance(size, Expr) or isinstance(roi, Expr):
+        if scales is not None or antialias:
+            raise TypeError("image.resize2d: scales and antialias need a size that is known")
+        return dyn.resize2d(
+            data, size, roi, layout, method, coordinate_transformation_mode, rounding_method,
+            cubic_alpha, cubic_exclude, extrapolation_value, out_dtype,
+        )  # fmt: skip
+    return _resize2d(
+        data,
+        size=pair(size),
+        roi=roi,
+        layout=layout,
+        method=method,
+        coordinate_transformation_mode=coordinate_transformation_mode,
+        rounding_method=rounding_method,
+        cubic_alpha=cubic_alpha,
+        cubic_exclude=cubic_exclude,
+        extrapolation_value=extrapolation_value,
+        out_dtype=out_dtype,
+        scales=scales,
+        antialias=antialias,
+    )
+
+
+def resize3d(
+    data: Any,
+    size: Any,
+    roi: Any = None,
+    layout: str = "NCDHW",
+    method: str = "linear",
+    coordinate_transformation_mode: str = "half_pixel",
+    rounding_method: str = "",
+    cubic_alpha: float = -0.5,
+    cubic_exclude: int = 0,
+    extrapolation_value: float = 0.0,
+    out_dtype: Any = None,
+    *,
+    scales: Any = None,
+    antialias: bool = False,
+) -> Call:
+    """A volume in another size. See resize2d."""
+    return _resize3d(
+        data,
+        size=_known(_numbers(size), 3, "resize3d"),
+        roi=_numbers(roi),
+        layout=layout,
+        method=method,
+        coordinate_transformation_mode=coordinate_transformation_mode,
+        rounding_method=rounding_method,
+        cubic_alpha=cubic_alpha,
+        cubic_exclude=cubic_exclude,
+        extrapolation_value=extrapolation_value,
+        out_dtype=out_dtype,
+        scales=scales,
+        antialias=antialias,
+    )
+
+
+# ---------------------------------------------------------------------------- parts
+def _crop_rel(types: list[Any], attrs: Any) -> Type:
+    data, boxes, indices = types
+    need_rank(boxes, 2, "boxes")
+    need_rank(indices, 1, "box_indices")
+    if same_size(boxes.shape[1], 4) is False:
+        raise refuse(f"must have rows (y1, x1, y2, x2) and is {boxes}", "boxes")
+    if same_size(boxes.shape[0], indices.shape[0]) is False:
+        raise refuse(f"is {indices} for {boxes.shape[0]} boxes", "box_indices")
+    shape = list(_resized(attrs.layout, data.shape, "HW", attrs.crop_size))
+    shape[layouts.letters(attrs.layout).index("N")] = boxes.shape[0]
+    return TensorType(shape, attrs.out_dtype or data.dtype)
+
+
+_crop_and_resize = register(
+    "image.crop_and_resize",
+    inputs=("data", "boxes", "box_indices"),
+    attrs={
+        "crop_size": ints(),
+        "layout": text("NCHW"),
+        "method": text("bilinear"),
+        "extrapolation_value": number(0),
+        "out_dtype": dtype(None),
+    },
+    rel=_crop_rel,
+    compute=lambda attrs, ins, out: [
+        topi.image.crop_and_resize(
+            *ins, attrs.crop_size, attrs.layout, attrs.method, attrs.extrapolation_value, out.dtype
+        )
+    ],
+    pattern=INJECTIVE,
+)
+
+
+def crop_and_resize(
+    data: Any,
+    boxes: Any,
+    box_indices: Any,
+    crop_size: Any,
+    layout: str,
+    method: str = "bilinear",
+    extrapolation_value: float = 0,
+    out_dtype: Any = None,
+) -> Call:
+    """Boxes cut out of images, each brought to one size; a box is (y1, x1, y2, x2) as parts of the image."""
+    return _crop_and_resize(
+        data,
+        boxes,
+        box_indices,
+        crop_size=pair(crop_size),
+        layout=layout,
+        method=method,
+        extrapolation_value=extrapolation_value,
+        out_dtype=out_dtype,
+    )
+
+
+def _dilation_rel(types: list[Any], attrs: Any) -> Type:
+    data, weight = types
+    if (attrs.data_layout, attrs.kernel_layout) not in (("NCHW", "IHW"), ("NHWC", "HWI")):
+        raise refuse(
+            f"{attrs.data_layout} with {attrs.kernel_layout}: it is NCHW with IHW or NHWC with HWI",
+            "data_layout",
+        )
+    d = layouts.sizes(attrs.data_layout, data.shape, "data")
+    w = layouts.sizes(attrs.kernel_layout, weight.shape, "weight")
+    need_dtype(weight, data.dtype, "weight")
+    if same_size(d["C"], w["I"]) is False:
+        raise refuse(f"has {w['I']} channels and data {d['C']}", "weight")
+    top, left, bottom, right = attrs.padding
+    named = {"N": d["N"], "C": d["C"]}
+    named["H"] = windows(d["H"], w["H"], attrs.strides[0], attrs.dilations[0], top + bottom)
+    named["W"] = windows(d["W"], w["W"], attrs.strides[1], attrs.dilations[1], left + right)
+    return TensorType(layouts.shape_in(attrs.data_layout, named), attrs.out_dtype or data.dtype)
+
+
+def _dilation_compute(attrs: Any, ins: list[Any], out: Any) -> list[Any]:
+    work = topi.image.dilation2d_nchw if attrs.data_layout == "NCHW" else topi.image.dilation2d_nhwc
+    return [work(ins[0], ins[1], attrs.strides, attrs.padding, attrs.dilations, out.dtype)]
+
+
+_dilation2d = register(
+    "image.dilation2d",
+    inputs=("data", "weight"),
+    attrs={
+        "strides": ints((1, 1)),
+        "padding": ints((0, 0, 0, 0)),
+        "dilations": ints((1, 1)),
+        "data_layout": text("NCHW"),
+        "kernel_layout": text("IHW"),
+        "out_dtype": dtype(None),
+    },
+    rel=_dilation_rel,
+    compute=_dilation_compute,
+    pattern=OpPattern.OUT_ELEMWISE_FUSABLE,
+)
+
+
+def dilation2d(
+    data: Any,
+    weight: Any,
+    strides: Any = (1, 1),
+    padding: Any = (0, 0),
+    dilations: Any = (1, 1),
+    data_layout: str = "NCHW",
+    kernel_layout: str = "IHW",
+    out_dtype: Any = "",
+) -> Call:
+    """The maximum of image plus weight over each window, for each channel on its own."""
+    return _dilation2d(
+        data,
+        weight,
+        strides=pair(strides),
+        padding=four(padding),
+        dilations=pair(dilations),
+        data_layout=data_layout,
+        kernel_layout=kernel_layout,
+        out_dtype=out_dtype,
+    )
+
+
+# ---------------------------------------------------------------------------- reading at places
+def _affine_rel(types: list[Any], attrs: Any) -> Type:
+    data = types[0]
+    need_rank(data, 3, "data")
+    if same_size(data.shape[1], 2) is False or same_size(data.shape[2], 3) is False:
+        raise refuse(f"must be (batch, 2, 3) and is {data}", "data")
+    if len(attrs.target_shape) != 2:
+        raise refuse(f"is {attrs.target_shape} and must be a height and a width", "target_shape")
+    return TensorType((data.shape[0], 2, *attrs.target_shape), data.dtype)
+
+
+_affine_grid = register(
+    "image.affine_grid",
+    inputs=("data",),
+    attrs={"target_shape": ints(), "align_corners": flag(True)},
+    rel=_affine_rel,
+    compute=lambda attrs, ins, out: [topi.image.affine_grid(ins[0], attrs.target_shape, attrs.align_corners)],
+    pattern=INJECTIVE,
+)
+
+
+def affine_grid(data: Any, target_shape: Any = None, align_corners: bool = True) -> Call:
+    """Where each pixel of an image of `target_shape` lies under affine maps, [batch, 2, 3]."""
+    if target_shape is None:
+        raise TypeError("image.affine_grid: target_shape is missing: a height and a width")
+    return _affine_grid(data, target_shape=target_shape, align_corners=align_corners)
+
+
+_GRID: dict[str, Attr] = {
+    "method": text("bilinear"),
+    "layout": text("NCHW"),
+    "padding_mode": text("zeros"),
+    "align_corners": flag(True),
+}
+
+
+def _grid_rel(types: list[Any], attrs: Any) -> Type:
+    data, grid = types
+    if attrs.layout not in ("NCHW", "NCDHW"):
+        raise refuse(f"is {attrs.layout} and must be NCHW or NCDHW", "layout")
+    count = len(attrs.layout) - 2
+    need_rank(data, count + 2, "data")
+    need_rank(grid, count + 2, "grid")
+    if same_size(grid.shape[1], count) is False:
+        raise refuse(f"must have {count} coordinates and is {grid}", "grid")
+    if same_size(grid.shape[0], data.shape[0]) is False:
+        raise refuse(f"is {grid} and data is {data}: the batches differ", "grid")
+    if attrs.padding_mode not in ("zeros", "border", "reflection"):
+        raise refuse(
+            f"is {attrs.padding_mode!r} and may be 'zeros', 'border' or 'reflection'", "padding_mode"
+        )
+    return TensorType((*data.shape[:2], *grid.shape[2:]), data.dtype)
+
+
+_grid_sample = register(
+    "image.grid_sample",
+    inputs=("data", "grid"),
+    attrs=_GRID,
+    rel=_grid_rel,
+    compute=lambda attrs, ins, out: [
+        topi.image.grid_sample(
+            ins[0], ins[1], attrs.method, attrs.layout, attrs.padding_mode, attrs.align_corners
+        )
+    ],
+    pattern=INJECTIVE,
+)
+
+
+def grid_sample(
+    data: Any,
+    grid: Any,
+    method: str = "bilinear",
+    layout: str = "NCHW",
+    padding_mode: str = "zeros",
+    align_corners: bool = True,
+) -> Call:
+    """An image or volume read at the places of a grid, whose coordinates go from -1 to 1, x first."""
+    return _grid_sample(
+        data, grid, method=method, layout=layout, padding_mode=padding_mode, align_corners=align_corners
+    )

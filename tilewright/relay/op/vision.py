@@ -1,0 +1,392 @@
+"""Detection: anchors, suppression of boxes that overlap, regions of interest."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from ... import topi
+from ...ir.dtype import DataType
+from ..expr import Call, Expr, TupleWrapper, const
+from ..ty import TensorType, TupleType, Type
+from . import layouts
+from .registry import OpPattern, anything, flag, integer, ints, number, refuse, register, text
+from .shapes import mul, need_dtype, need_rank, same_size
+from .spatial import pair
+
+__all__ = [
+    "all_class_non_max_suppression",
+    "get_valid_counts",
+    "multibox_prior",
+    "multibox_transform_loc",
+    "non_max_suppression",
+    "roi_align",
+    "roi_pool",
+]
+
+INT32 = DataType("int32")
+INT64 = DataType("int64")
+
+
+def _need_scalar(kind: TensorType, argument: str) -> None:
+    if any(same_size(d, 1) is False for d in kind.shape):
+        raise refuse(f"must be one number and is {kind}", argument)
+
+
+def _scalar(value: Any, dtype: str) -> Expr:
+    """A threshold or a limit as an argument."""
+    return value if isinstance(value, Expr) else const(value, dtype)
+
+
+# ---------------------------------------------------------------------------- anchors
+def _prior_rel(types: list[Any], attrs: Any) -> Type:
+    data = types[0]
+    need_rank(data, 4, "data")
+    for name, count in (("steps", 2), ("offsets", 2)):
+        if len(attrs[name]) != count:
+            raise refuse(f"is {attrs[name]} and must be two numbers", name)
+    each = len(attrs.sizes) + len(attrs.ratios) - 1
+    if not attrs.sizes or not attrs.ratios:
+        raise refuse("is empty", "ratios" if attrs.sizes else "sizes")
+    return TensorType((1, mul(mul(data.shape[2], data.shape[3]), each), 4), data.dtype)
+
+
+_multibox_prior = register(
+    "vision.multibox_prior",
+    inputs=("data",),
+    attrs={
+        "sizes": anything((1.0,)),
+        "ratios": anything((1.0,)),
+        "steps": anything((-1.0, -1.0)),
+        "offsets": anything((0.5, 0.5)),
+        "clip": flag(False),
+    },
+    rel=_prior_rel,
+    compute=lambda attrs, ins, out: [
+        topi.vision.ssd.multibox_prior(
+            ins[0], attrs.sizes, attrs.ratios, attrs.steps, attrs.offsets, attrs.clip
+        )
+    ],
+)
+
+
+def multibox_prior(
+    data: Any,
+    sizes: Any = (1.0,),
+    ratios: Any = (1.0,),
+    steps: Any = (-1.0, -1.0),
+    offsets: Any = (0.5, 0.5),
+    clip: bool = False,
+) -> Call:
+    """The anchors of each pixel of a map, (x1, y1, x2, y2) as parts of the image."""
+    sizes, ratios = (tuple(v) if isinstance(v, Sequence) else (v,) for v in (sizes, ratios))
+    return _multibox_prior(data, sizes=sizes, ratios=ratios, steps=steps, offsets=offsets, clip=clip)
+
+
+def _transform_loc_rel(types: list[Any], attrs: Any) -> Type:
+    classes, moves, anchor = types
+    need_rank(classes, 3, "cls_prob")
+    need_rank(moves, 2, "loc_pred")
+    need_rank(anchor, 3, "anchor")
+    batch, _, count = classes.shape
+    if same_size(moves.shape[0], batch) is False or same_size(moves.shape[1], mul(count, 4)) is False:
+        raise refuse(
+            f"is {moves} and cls_prob is {classes}: four numbers for each of its anchors", "loc_pred"
+        )
+    if same_size(anchor.shape[1], count) is False or same_size(anchor.shape[2], 4) is False:
+        raise refuse(f"is {anchor} and cls_prob has {count} anchors", "anchor")
+    return TupleType((TensorType((batch, count, 6), classes.dtype), TensorType((batch,), INT32)))
+
+
+_multibox_transform_loc = register(
+    "vision.multibox_transform_loc",
+    inputs=("cls_prob", "loc_pred", "anchor"),
+    attrs={
+        "clip": flag(True),
+        "threshold": number(0.01),
+        "variances": anything((0.1, 0.1, 0.2, 0.2)),
+        "keep_background": flag(False),
+    },
+    rel=_transform_loc_rel,
+    compute=lambda attrs, ins, out: topi.vision.ssd.multibox_transform_loc(
+        *ins, attrs.clip, attrs.threshold, attrs.variances, attrs.keep_background
+    ),
+)
+
+
+def multibox_transform_loc(
+    cls_prob: Any,
+    loc_pred: Any,
+    anchor: Any,
+    clip: bool = True,
+    threshold: float = 0.01,
+    variances: Any = (0.1, 0.1, 0.2, 0.2),
+    keep_background: bool = False,
+) -> TupleWrapper:
+    """Anchors moved as the network says: rows (class, score, x1, y1, x2, y2), and how many of them count."""
+    made = _multibox_transform_loc(
+        cls_prob,
+        loc_pred,
+        anchor,
+        clip=clip,
+        threshold=threshold,
+        variances=variances,
+        keep_background=keep_background,
+    )
+    return TupleWrapper(made, 2)
+
+
+# ---------------------------------------------------------------------------- suppression
+def _valid_counts_rel(types: list[Any], attrs: Any) -> Type:
+    data, threshold = types
+    need_rank(data, 3, "data")
+    _need_scalar(threshold, "score_threshold")
+    batch, boxes, _ = data.shape
+    return TupleType((TensorType((batch,), INT32), data, TensorType((batch, boxes), INT32)))
+
+
+_get_valid_counts = register(
+    "vision.get_valid_counts",
+    inputs=("data", "score_threshold"),
+    attrs={"id_index": integer(0), "score_index": integer(1)},
+    rel=_valid_counts_rel,
+    compute=lambda attrs, ins, out: topi.vision.get_valid_counts(
+        ins[0], ins[1], attrs.id_index, attrs.score_index
+    ),
+)
+
+
+def get_valid_counts(
+    data: Any, score_threshold: Any, id_index: int = 0, score_index: int = 1
+) -> TupleWrapper:
+    """Boxes whose score is above a threshold moved to the front: (how many, boxes, where they were)."""
+    threshold = _scalar(score_threshold, "float32")
+    return TupleWrapper(_get_valid_counts(data, threshold, id_index=id_index, score_index=score_index), 3)
+
+
+def _nms_rel(types: list[Any], attrs: Any) -> Type:
+    data, counts, indices, most, threshold = types
+    need_rank(data, 3, "data")
+    need_rank(counts, 1, "valid_count")
+    need_rank(indices, 2, "indices")
+    batch, boxes, _ = data.shape
+    if same_size(counts.shape[0], batch) is False:
+        raise refuse(f"is {counts} and data has {batch} images", "valid_count")
+    if same_size(indices.shape[0], batch) is False or same_size(indices.shape[1], boxes) is False:
+        raise refuse(f"is {indices} and data is {data}", "indices")
+    _need_scalar(most, "max_output_size")
+    _need_scalar(threshold, "iou_threshold")
+    if attrs.return_indices:
+        return TupleType((TensorType((batch, boxes), INT32), TensorType((batch, 1), INT32)))
+    return data  # type: ignore[no-any-return]
+
+
+def _nms_compute(attrs: Any, ins: list[Any], out: Any) -> list[Any]:
+    made = topi.vision.non_max_suppression(
+        *ins, attrs.force_suppress, attrs.top_k, attrs.coord_start, attrs.score_index,
+        attrs.id_index, attrs.return_indices, attrs.invalid_to_bottom,
+    )  # fmt: skip
+    return list(made) if attrs.return_indices else [made]
+
+
+_non_max_suppression = register(
+    "vision.non_max_suppression",
+    inputs=("data", "valid_count", "indices", "max_output_size", "iou_threshold"),
+    attrs={
+        "force_suppress": flag(False),
+        "top_k": integer(-1),
+        "coord_start": integer(2),
+        "score_index": integer(1),
+        "id_index": integer(0),
+        "return_indices": flag(True),
+        "invalid_to_bottom": flag(False),
+    },
+    rel=_nms_rel,
+    compute=_nms_compute,
+)
+
+
+def non_max_suppression(
+    data: Any,
+    valid_count: Any,
+    indices: Any,
+    max_output_size: Any = -1,
+    iou_threshold: Any = 0.5,
+    force_suppress: bool = False,
+    top_k: int = -1,
+    coord_start: int = 2,
+    score_index: int = 1,
+    id_index: int = 0,
+    return_indices: bool = True,
+    invalid_to_bottom: bool = False,
+) -> Any:
+    """The boxes that stay when each one, the best first, removes those that overlap it too much."""
+    made = _non_max_suppression(
+        data,
+        valid_count,
+        indices,
+        _scalar(max_output_size, "int32"),
+        _scalar(iou_threshold, "float32"),
+        force_suppress=force_suppress,
+        top_k=top_k,
+        coord_start=coord_start,
+        score_index=score_index,
+        id_index=id_index,
+        return_indices=return_indices,
+        invalid_to_bottom=invalid_to_bottom,
+    )
+    return TupleWrapper(made, 2) if return_indices else made
+
+
+def _all_class_rel(types: list[Any], attrs: Any) -> Type:
+    boxes, scores, most, overlap, threshold = types
+    need_rank(boxes, 3, "boxes")
+    need_rank(scores, 3, "scores")
+    if same_size(boxes.shape[2], 4) is False:
+        raise refuse(f"must be (batch, boxes, 4) and is {boxes}", "boxes")
+    batch, classes, count = scores.shape
+    if same_size(boxes.shape[0], batch) is False or same_size(boxes.shape[1], count) is False:
+        raise refuse(f"is {scores} and boxes is {boxes}: it is (batch, classes, boxes)", "scores")
+    for kind, name in (
+        (most, "max_output_boxes_per_class"),
+        (overlap, "iou_threshold"),
+        (threshold, "score_threshold"),
+    ):
+        _need_scalar(kind, name)
+    if attrs.output_format == "onnx":
+        total = mul(mul(batch, classes), count)
+        return TupleType((TensorType((total, 3), INT64), TensorType((1,), INT64)))
+    if attrs.output_format != "tensorflow":
+        raise refuse(f"is {attrs.output_format!r} and may be 'onnx' or 'tensorflow'", "output_format")
+    total = mul(classes, count)
+    return TupleType(
+        (
+            TensorType((batch, total, 2), INT64),
+            TensorType((batch, total), scores.dtype),
+            TensorType((batch,), INT64),
+        )
+    )
+
+
+_all_class = register(
+    "vision.all_class_non_max_suppression",
+    inputs=("boxes", "scores", "max_output_boxes_per_class", "iou_threshold", "score_threshold"),
+    attrs={"output_format": text("onnx"), "center_point_box": integer(0)},
+    rel=_all_class_rel,
+    compute=lambda attrs, ins, out: topi.vision.all_class_non_max_suppression(
+        *ins, attrs.output_format, attrs.center_point_box
+    ),
+)
+
+
+def all_class_non_max_suppression(
+    boxes: Any,
+    scores: Any,
+    max_output_boxes_per_class: Any = -1,
+    iou_threshold: Any = -1.0,
+    score_threshold: Any = -1.0,
+    output_format: str = "onnx",
+    center_point_box: int = 0,
+) -> TupleWrapper:
+    """Suppression for each class alone.
+
+    "onnx" gives rows (image, class, box), the first of which count, and their number; "tensorflow" gives for each
+    image rows (class, box), their scores and their number.
+    """
+    made = _all_class(
+        boxes,
+        scores,
+        _scalar(max_output_boxes_per_class, "int32"),
+        _scalar(iou_threshold, "float32"),
+        _scalar(score_threshold, "float32"),
+        output_format=output_format,
+        center_point_box=center_point_box,
+    )
+    return TupleWrapper(made, 2 if output_format == "onnx" else 3)
+
+
+# ---------------------------------------------------------------------------- regions
+def _roi_rel(types: list[Any], attrs: Any) -> Type:
+    data, rois = types
+    if attrs.layout not in ("NCHW", "NHWC"):
+        raise refuse(f"is {attrs.layout} and must be NCHW or NHWC", "layout")
+    named = layouts.sizes(attrs.layout, data.shape)
+    need_rank(rois, 2, "rois")
+    need_dtype(rois, data.dtype, "rois")
+    if same_size(rois.shape[1], 5) is False:
+        raise refuse(f"must have rows (image, x1, y1, x2, y2) and is {rois}", "rois")
+    if len(attrs.pooled_size) != 2:
+        raise refuse(f"is {attrs.pooled_size} and must be a height and a width", "pooled_size")
+    named["N"], (named["H"], named["W"]) = rois.shape[0], attrs.pooled_size
+    return TensorType(layouts.shape_in(attrs.layout, named), data.dtype)
+
+
+def _roi_align_compute(attrs: Any, ins: list[Any], out: Any) -> list[Any]:
+    work = topi.vision.roi_align_nchw if attrs.layout == "NCHW" else topi.vision.roi_align_nhwc
+    return [work(*ins, attrs.pooled_size, attrs.spatial_scale, attrs.mode, attrs.sample_ratio, attrs.aligned)]
+
+
+def _roi_align_rel(types: list[Any], attrs: Any) -> Type:
+    if attrs.mode not in ("avg", "max"):
+        raise refuse(f"is {attrs.mode!r} and may be 'avg' or 'max'", "mode")
+    return _roi_rel(types, attrs)
+
+
+_roi_align = register(
+    "vision.roi_align",
+    inputs=("data", "rois"),
+    attrs={
+        "pooled_size": ints(),
+        "spatial_scale": number(),
+        "sample_ratio": integer(-1),
+        "layout": text("NCHW"),
+        "mode": text("avg"),
+        "aligned": flag(False),
+    },
+    rel=_roi_align_rel,
+    compute=_roi_align_compute,
+    pattern=OpPattern.OUT_ELEMWISE_FUSABLE,
+)
+
+
+def roi_align(
+    data: Any,
+    rois: Any,
+    pooled_size: Any,
+    spatial_scale: float,
+    sample_ratio: int = -1,
+    layout: str = "NCHW",
+    mode: str = "avg",
+    aligned: bool = False,
+) -> Call:
+    """Each region (image, x1, y1, x2, y2) in bins: the average or maximum of points sampled in each."""
+    return _roi_align(
+        data,
+        rois,
+        pooled_size=pair(pooled_size),
+        spatial_scale=spatial_scale,
+        sample_ratio=sample_ratio,
+        layout=layout,
+        mode=mode,
+        aligned=aligned,
+    )
+
+
+def _roi_pool_compute(attrs: Any, ins: list[Any], out: Any) -> list[Any]:
+    work = topi.vision.roi_pool_nchw if attrs.layout == "NCHW" else topi.vision.roi_pool_nhwc
+    return [work(*ins, attrs.pooled_size, attrs.spatial_scale)]
+
+
+_roi_pool = register(
+    "vision.roi_pool",
+    inputs=("data", "rois"),
+    attrs={"pooled_size": ints(), "spatial_scale": number(), "layout": text("NCHW")},
+    rel=_roi_rel,
+    compute=_roi_pool_compute,
+    pattern=OpPattern.OUT_ELEMWISE_FUSABLE,
+)
+
+
+def roi_pool(data: Any, rois: Any, pooled_size: Any, spatial_scale: float, layout: str = "NCHW") -> Call:
+    """Each region (image, x1, y1, x2, y2), rounded to pixels, in bins: the maximum of each."""
+    return _roi_pool(data, rois, pooled_size=pair(pooled_size), spatial_scale=spatial_scale, layout=layout)

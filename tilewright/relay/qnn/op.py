@@ -1,0 +1,520 @@
+"""Operators over quantised tensors: real = (integer - zero_point) · scale.
+
+Scales are float32 and zero points int32, tensors of their own: one number, or one for each index of an axis.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from ... import topi
+from ..expr import Call, Expr, const
+from ..op.registry import Attr, OpPattern, RelayOp, dtype, flag, integer, ints, number, refuse, register, text
+from ..op.shapes import add as add_sizes
+from ..op.shapes import axis_of, broadcast, need_dtype, need_rank, same_size, unify
+from ..op.spatial import four, pair, pool_rel
+from ..op.transform import tensors
+from ..ty import TensorType, Type
+from .parameters import channels_of, check_parameter, need_float, need_integers, scale_of, zero_of
+from .products import batch_matmul, contrib_dense_pack, conv2d, conv2d_transpose, dense
+
+__all__ = [
+    "abs",
+    "add",
+    "avg_pool2d",
+    "batch_matmul",
+    "concatenate",
+    "contrib_dense_pack",
+    "conv2d",
+    "conv2d_transpose",
+    "dense",
+    "dequantize",
+    "erf",
+    "exp",
+    "hardswish",
+    "leaky_relu",
+    "log",
+    "mul",
+    "quantize",
+    "requantize",
+    "requantize_config",
+    "rsqrt",
+    "sigmoid",
+    "simulated_dequantize",
+    "simulated_quantize",
+    "softmax",
+    "sqrt",
+    "subtract",
+    "tanh",
+]
+
+FUSABLE, BROADCAST = OpPattern.OUT_ELEMWISE_FUSABLE, OpPattern.BROADCAST
+
+
+# ---------------------------------------------------------------------------- conversions
+def _quantize_rel(types: list[Any], attrs: Any) -> Type:
+    data, scale, zero = types
+    need_float(data, "data")
+    size = channels_of(data, attrs.axis, (scale, zero))
+    check_parameter(scale, size, "output_scale")
+    check_parameter(zero, size, "output_zero_point")
+    if not attrs.out_dtype.is_integral:
+        raise refuse(f"is {attrs.out_dtype} and must be an integer type", "out_dtype")
+    return TensorType(data.shape, attrs.out_dtype)
+
+
+_quantize = register(
+    "qnn.quantize",
+    inputs=("data", "output_scale", "output_zero_point"),
+    attrs={"axis": integer(-1), "out_dtype": dtype("int8")},
+    rel=_quantize_rel,
+    compute=lambda attrs, ins, out: [topi.nn.quantize(*ins, attrs.axis, attrs.out_dtype)],
+    pattern=BROADCAST,
+)
+
+
+def quantize(
+    data: Any, output_scale: Any, output_zero_point: Any, axis: int = -1, out_dtype: str = "int8"
+) -> Call:
+    """Real numbers as integers: clip(round(x / scale) + zero_point), halves to the even one."""
+    return _quantize(data, scale_of(output_scale), zero_of(output_zero_point), axis=axis, out_dtype=out_dtype)
+
+
+def _dequantize_rel(types: list[Any], attrs: Any) -> Type:
+    data, scale, zero = types
+    need_integers(data, "data")
+    size = channels_of(data, attrs.axis, (scale, zero))
+    check_parameter(scale, size, "input_scale")
+    check_parameter(zero, size, "input_zero_point")
+    return TensorType(data.shape, attrs.out_dtype)
+
+
+_dequantize = register(
+    "qnn.dequantize",
+    inputs=("data", "input_scale", "input_zero_point"),
+    attrs={"axis": integer(-1), "out_dtype": dtype("float32")},
+    rel=_dequantize_rel,
+    compute=lambda attrs, ins, out: [topi.nn.dequantize(*ins, attrs.axis, attrs.out_dtype)],
+    pattern=BROADCAST,
+)
+
+
+def dequantize(
+    data: Any, input_scale: Any, input_zero_point: Any, axis: int = -1, out_dtype: str = "float32"
+) -> Call:
+    """Integers as the real numbers that they stand for."""
+    return _dequantize(data, scale_of(input_scale), zero_of(input_zero_point), axis=axis, out_dtype=out_dtype)
+
+
+_ROUNDING = ("UPWARD", "TONEAREST", "TONEAREST_EVEN")
+_config: list[tuple[str, str]] = [("UPWARD", "None")]
+
+
+@contextmanager
+def requantize_config(rounding: str = "UPWARD", compute_dtype: str = "None") -> Iterator[None]:
+    """How `requantize` rounds and in which numbers, where a call does not say so itself."""
+    _config.append((rounding, compute_dtype))
+    try:
+        yield
+    finally:
+        _config.pop()
+
+
+def _requantize_rel(types: list[Any], attrs: Any) -> Type:
+    data, scale, zero, out_scale, out_zero = types
+    need_integers(data, "data")
+    size = channels_of(data, attrs.axis, types[1:])
+    check_parameter(scale, size, "input_scale")
+    check_parameter(zero, size, "input_zero_point")
+    check_parameter(out_scale, size, "output_scale")
+    check_parameter(out_zero, size, "output_zero_point")
+    if attrs.rounding not in _ROUNDING:
+        raise refuse(f"is {attrs.rounding!r} and may be {', '.join(_ROUNDING)}", "rounding")
+    if not attrs.out_dtype.is_integral:
+        raise refuse(f"is {attrs.out_dtype} and must be an integer type", "out_dtype")
+    return TensorType(data.shape, attrs.out_dtype)
+
+
+def _requantize_compute(attrs: Any, ins: list[Any], out: Any) -> list[Any]:
+    # Scales are tensors here, so what fixed-point numbers would give is computed in 64-bit floats.
+    kind = "float32" if attrs.compute_dtype == "float32" else "float64"
+    return [topi.nn.requantize(*ins, attrs.axis, attrs.rounding, kind, attrs.out_dtype)]
+
+
+_requantize = register(
+    "qnn.requantize",
+    inputs=("data", "input_scale", "input_zero_point", "output_scale", "output_zero_point"),
+    attrs={
+        "axis": integer(-1),
+        "rounding": text("UPWARD"),
+        "compute_dtype": text("None"),
+        "out_dtype": dtype("int8"),
+    },
+    rel=_requantize_rel,
+    compute=_requantize_compute,
+    pattern=BROADCAST,
+)
+
+
+def requantize(
+    data: Any,
+    input_scale: Any,
+    input_zero_point: Any,
+    output_scale: Any,
+    output_zero_point: Any,
+    axis: int = -1,
+    rounding: str = "None",
+    compute_dtype: str = "None",
+    out_dtype: str = "int8",
+) -> Call:
+    """Integers of one scale as integers of another."""
+    how, kind = _config[-1]
+    return _requantize(
+        data,
+        scale_of(input_scale),
+        zero_of(input_zero_point),
+        scale_of(output_scale),
+        zero_of(output_zero_point),
+        axis=axis,
+        rounding=how if rounding == "None" else rounding,
+        compute_dtype=kind if compute_dtype == "None" else compute_dtype,
+        out_dtype=out_dtype,
+    )
+
+
+# ---------------------------------------------------------------------------- simulation
+def _simulated_rel(types: list[Any], attrs: Any) -> Type:
+    data, code, scale, zero = types
+    need_float(data, "data")
+    need_integers(code, "dtype")
+    size = channels_of(data, attrs.axis, (scale, zero))
+    check_parameter(scale, size, "scale")
+    check_parameter(zero, size, "zero_point")
+    return data  # type: ignore[no-any-return]
+
+
+def _simulated(name: str, side: str, work: Callable[..., Any]) -> RelayOp:
+    return register(
+        f"qnn.{name}",
+        inputs=("data", "dtype", f"{side}_scale", f"{side}_zero_point"),
+        attrs={"axis": integer(-1)},
+        rel=_simulated_rel,
+        compute=lambda attrs, ins, out: [work(*ins, attrs.axis)],
+        pattern=BROADCAST,
+    )
+
+
+_simulated_quantize = _simulated("simulated_quantize", "output", topi.nn.simulated_quantize)
+_simulated_dequantize = _simulated("simulated_dequantize", "input", topi.nn.simulated_dequantize)
+
+
+def _code(kind: Any) -> Expr:
+    """A type as the number that the program can choose it by."""
+    if isinstance(kind, Expr):
+        return kind
+    known = topi.nn.SQNN_DTYPE_TO_CODE
+    if kind not in known:
+        raise ValueError(f"the type is {kind!r} and may be {', '.join(known)}")
+    return const(known[kind], "int32")
+
+
+def simulated_quantize(
+    data: Any, output_scale: Any, output_zero_point: Any, axis: int = -1, out_dtype: Any = "int8"
+) -> Call:
+    """What quantize gives, held as real numbers; the type may be computed by the program."""
+    return _simulated_quantize(
+        data, _code(out_dtype), scale_of(output_scale), zero_of(output_zero_point), axis=axis
+    )
+
+
+def simulated_dequantize(
+    data: Any, input_scale: Any, input_zero_point: Any, axis: int = -1, in_dtype: Any = "int8"
+) -> Call:
+    """What dequantize gives for integers that are held as real numbers."""
+    return _simulated_dequantize(
+        data, _code(in_dtype), scale_of(input_scale), zero_of(input_zero_point), axis=axis
+    )
+
+
+# ---------------------------------------------------------------------------- by way of real numbers
+_PAIR = (
+    "lhs",
+    "rhs",
+    "lhs_scale",
+    "lhs_zero_point",
+    "rhs_scale",
+    "rhs_zero_point",
+    "output_scale",
+    "output_zero_point",
+)
+
+
+def _binary_rel(types: list[Any], attrs: Any) -> Type:
+    lhs, rhs = types[:2]
+    need_integers(lhs, "lhs")
+    need_dtype(rhs, lhs.dtype, "rhs")
+    for kind, at, parameters, name in (
+        (lhs, attrs.lhs_axis, types[2:4], "lhs"),
+        (rhs, attrs.rhs_axis, types[4:6], "rhs"),
+    ):
+        size = channels_of(kind, at, parameters)
+        check_parameter(parameters[0], size, f"{name}_scale")
+        check_parameter(parameters[1], size, f"{name}_zero_point")
+    check_parameter(types[6], None, "output_scale")
+    check_parameter(types[7], None, "output_zero_point")
+    return TensorType(broadcast(lhs.shape, rhs.shape), lhs.dtype)
+
+
+def _binary(name: str, doc: str) -> Callable[..., Call]:
+    """Register an operator of two quantised tensors: in real numbers, rounded once."""
+    work = getattr(topi, {"mul": "multiply"}.get(name, name))
+
+    def compute(attrs: Any, ins: list[Any], out: Any) -> list[Any]:
+        lhs = topi.nn.dequantize(ins[0], ins[2], ins[3], attrs.lhs_axis)
+        rhs = topi.nn.dequantize(ins[1], ins[4], ins[5], attrs.rhs_axis)
+        return [topi.nn.quantize(work(lhs, rhs), ins[6], ins[7], -1, out.dtype)]
+
+    op = register(
+        f"qnn.{name}",
+        inputs=_PAIR,
+        attrs={"lhs_axis": integer(-1), "rhs_axis": integer(-1)},
+        rel=_binary_rel,
+        compute=compute,
+        pattern=BROADCAST,
+        description=doc,
+    )
+
+    def build(
+        lhs: Any,
+        rhs: Any,
+        lhs_scale: Any,
+        lhs_zero_point: Any,
+        rhs_scale: Any,
+        rhs_zero_point: Any,
+        output_scale: Any,
+        output_zero_point: Any,
+        lhs_axis: int = -1,
+        rhs_axis: int = -1,
+    ) -> Call:
+        return op(
+            *(
+                lhs,
+                rhs,
+                scale_of(lhs_scale),
+                zero_of(lhs_zero_point),
+                scale_of(rhs_scale),
+                zero_of(rhs_zero_point),
+            ),
+            *(scale_of(output_scale), zero_of(output_zero_point)),
+            lhs_axis=lhs_axis,
+            rhs_axis=rhs_axis,
+        )
+
+    build.__name__ = build.__qualname__ = name
+    build.__doc__ = doc
+    return build
+
+
+add = _binary("add", "The sum of two quantised tensors.")
+subtract = _binary("subtract", "The difference of two quantised tensors.")
+mul = _binary("mul", "The product of two quantised tensors, element by element.")
+
+_ONE = ("x", "scale", "zero_point", "output_scale", "output_zero_point")
+
+
+def _unary_rel(types: list[Any], attrs: Any) -> Type:
+    data = types[0]
+    need_integers(data, "x")
+    for kind, name in zip(types[1:], _ONE[1:], strict=True):
+        check_parameter(kind, None, name)
+    return data  # type: ignore[no-any-return]
+
+
+def _through_real(
+    name: str, work: Callable[..., Any], attrs: dict[str, Attr] | None = None, pattern: OpPattern = BROADCAST
+) -> RelayOp:
+    """Register an operator that is done in real numbers and quantised again."""
+
+    def compute(attrs: Any, ins: list[Any], out: Any) -> list[Any]:
+        real = work(topi.nn.dequantize(ins[0], ins[1], ins[2]), attrs)
+        return [topi.nn.quantize(real, ins[3], ins[4], -1, out.dtype)]
+
+    return register(f"qnn.{name}", inputs=_ONE, attrs=attrs, rel=_unary_rel, compute=compute, pattern=pattern)
+
+
+def _unary(name: str, doc: str, work: Callable[[Any], Any]) -> Callable[..., Call]:
+    op = _through_real(name, lambda x, attrs: work(x))
+
+    def build(x: Any, scale: Any, zero_point: Any, output_scale: Any, output_zero_point: Any) -> Call:
+        return op(x, scale_of(scale), zero_of(zero_point), scale_of(output_scale), zero_of(output_zero_point))
+
+    build.__name__ = build.__qualname__ = name
+    build.__doc__ = doc
+    return build
+
+
+tanh = _unary("tanh", "tanh of a quantised tensor.", topi.tanh)
+exp = _unary("exp", "exp of a quantised tensor.", topi.exp)
+sqrt = _unary("sqrt", "The square roots of a quantised tensor.", topi.sqrt)
+rsqrt = _unary("rsqrt", "1 / sqrt(x) of a quantised tensor.", topi.rsqrt)
+erf = _unary("erf", "The error function of a quantised tensor.", topi.erf)
+sigmoid = _unary("sigmoid", "The sigmoid of a quantised tensor.", topi.sigmoid)
+hardswish = _unary("hardswish", "x · clip(x + 3, 0, 6) / 6 of a quantised tensor.", topi.nn.hard_swish)
+log = _unary("log", "The natural logarithm of a quantised tensor.", topi.log)
+abs = _unary("abs", "The absolute value of a quantised tensor.", topi.abs)
+
+_leaky_relu = _through_real(
+    "leaky_relu", lambda x, attrs: topi.nn.leaky_relu(x, attrs.alpha), {"alpha": number(0.25)}
+)
+_softmax = _through_real(
+    "softmax", lambda x, attrs: topi.nn.softmax(x, attrs.axis), {"axis": integer(-1)}, OpPattern.OPAQUE
+)
+
+
+def leaky_relu(
+    x: Any, alpha: float, input_scale: Any, input_zero_point: Any, output_scale: Any, output_zero_point: Any
+) -> Call:
+    """x where it is positive, else alpha·x, of a quantised tensor."""
+    parameters = (
+        scale_of(input_scale),
+        zero_of(input_zero_point),
+        scale_of(output_scale),
+        zero_of(output_zero_point),
+    )
+    return _leaky_relu(x, *parameters, alpha=alpha)
+
+
+def softmax(
+    x: Any, scale: Any, zero_point: Any, output_scale: Any, output_zero_point: Any, axis: int = -1
+) -> Call:
+    """softmax of a quantised tensor."""
+    return _softmax(
+        x, scale_of(scale), zero_of(zero_point), scale_of(output_scale), zero_of(output_zero_point), axis=axis
+    )
+
+
+def _avg_pool_rel(types: list[Any], attrs: Any) -> Type:
+    _unary_rel(types, attrs)
+    return pool_rel(types[:1], attrs)
+
+
+def _avg_pool_compute(attrs: Any, ins: list[Any], out: Any) -> list[Any]:
+    real = topi.nn.pool2d(
+        topi.nn.dequantize(ins[0], ins[1], ins[2]), attrs.pool_size, attrs.strides, attrs.dilation,
+        attrs.padding, "avg", attrs.ceil_mode, attrs.layout, attrs.count_include_pad,
+    )  # fmt: skip
+    return [topi.nn.quantize(real, ins[3], ins[4], -1, out.dtype)]
+
+
+_avg_pool2d = register(
+    "qnn.avg_pool2d",
+    inputs=("data", *_ONE[1:]),
+    attrs={
+        "pool_size": ints(),
+        "strides": ints((1, 1)),
+        "padding": ints((0, 0, 0, 0)),
+        "dilation": ints((1, 1)),
+        "ceil_mode": flag(False),
+        "count_include_pad": flag(True),
+        "layout": text("NCHW"),
+        "out_layout": text(""),
+    },
+    rel=_avg_pool_rel,
+    compute=_avg_pool_compute,
+    pattern=FUSABLE,
+)
+
+
+def avg_pool2d(
+    data: Any,
+    input_scale: Any,
+    input_zero_point: Any,
+    output_scale: Any,
+    output_zero_point: Any,
+    pool_size: Any,
+    strides: Any = (1, 1),
+    padding: Any = (0, 0),
+    dilation: Any = (1, 1),
+    ceil_mode: bool = False,
+    count_include_pad: bool = True,
+    layout: str = "NCHW",
+    out_layout: str = "",
+) -> Call:
+    """The average of each window of a quantised tensor."""
+    return _avg_pool2d(
+        data,
+        *(
+            scale_of(input_scale),
+            zero_of(input_zero_point),
+            scale_of(output_scale),
+            zero_of(output_zero_point),
+        ),
+        pool_size=pair(pool_size),
+        strides=pair(strides),
+        padding=four(padding),
+        dilation=pair(dilation),
+        ceil_mode=ceil_mode,
+        count_include_pad=count_include_pad,
+        layout=layout,
+        out_layout=out_layout,
+    )
+
+
+# ---------------------------------------------------------------------------- joining
+def _concatenate_rel(types: list[Any], attrs: Any) -> Type:
+    data, scales, zeros = (t.fields for t in types[:3])
+    if not data or len(scales) != len(data) or len(zeros) != len(data):
+        raise refuse(f"has {len(data)} tensors, {len(scales)} scales and {len(zeros)} zero points", "data")
+    first = data[0]
+    at = axis_of(attrs.axis, len(first.shape))
+    shape = list(first.shape)
+    for i, kind in enumerate(data):
+        need_integers(kind, f"data[{i}]")
+        need_dtype(kind, first.dtype, f"data[{i}]")
+        need_rank(kind, len(shape), f"data[{i}]")
+        check_parameter(scales[i], None, f"input_scales[{i}]")
+        check_parameter(zeros[i], None, f"input_zero_points[{i}]")
+        for d, size in enumerate(kind.shape if i else ()):
+            if d != at and same_size(shape[d], size) is False:
+                raise refuse(f"is {kind}, which does not fit {first} along axis {at}", f"data[{i}]")
+            shape[d] = add_sizes(shape[d], size) if d == at else unify(shape[d], size)
+    check_parameter(types[3], None, "output_scale")
+    check_parameter(types[4], None, "output_zero_point")
+    return TensorType(shape, first.dtype)
+
+
+def _concatenate_compute(attrs: Any, ins: list[Any], out: Any) -> list[Any]:
+    count = (len(ins) - 2) // 3
+    data, scales, zeros, (scale, zero) = ins[:count], ins[count : 2 * count], ins[2 * count : -2], ins[-2:]
+    parts = [
+        topi.nn.requantize(d, s, z, scale, zero, -1, "UPWARD", "float64", out.dtype)
+        for d, s, z in zip(data, scales, zeros, strict=True)
+    ]
+    return [topi.concatenate(parts, attrs.axis)]
+
+
+_concatenate = register(
+    "qnn.concatenate",
+    inputs=("*data", "*input_scales", "*input_zero_points", "output_scale", "output_zero_point"),
+    attrs={"axis": integer(0)},
+    rel=_concatenate_rel,
+    compute=_concatenate_compute,
+    pattern=OpPattern.INJECTIVE,
+)
+
+
+def concatenate(
+    data: Any, input_scales: Any, input_zero_points: Any, output_scale: Any, output_zero_point: Any, axis: int
+) -> Call:
+    """Quantised tensors one behind the other, all brought to one scale."""
+    scales = input_scales if isinstance(input_scales, Expr) else tensors([scale_of(s) for s in input_scales])
+    zeros = (
+        input_zero_points
+        if isinstance(input_zero_points, Expr)
+        else tensors([zero_of(z) for z in input_zero_points])
+    )
+    return _concatenate(
+        tensors(data), scales, zeros, scale_of(output_scale), zero_of(output_zero_point), axis=axis
+    )

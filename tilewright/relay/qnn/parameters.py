@@ -1,0 +1,54 @@
+"""Scales and zero points as arguments: a number, or one for each channel."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from ...ir.dtype import DataType
+from ..expr import Expr, const
+from ..op.registry import refuse
+from ..op.shapes import axis_of, need_dtype, same_size
+from ..ty import TensorType
+
+__all__ = ["channels_of", "check_parameter", "need_float", "need_integers", "scale_of", "zero_of"]
+
+FLOAT32, INT32 = DataType("float32"), DataType("int32")
+
+
+def scale_of(value: Any) -> Expr:
+    return value if isinstance(value, Expr) else const(value, "float32")
+
+
+def zero_of(value: Any) -> Expr:
+    return value if isinstance(value, Expr) else const(value, "int32")
+
+
+def check_parameter(kind: TensorType, size: Any, name: str) -> None:
+    """A number, or one for each of `size` channels (None: numbers only)."""
+    need_dtype(kind, INT32 if "zero_point" in name else FLOAT32, name)
+    if len(kind.shape) > 1:
+        raise refuse(f"must be one number or a list of them and is {kind}", name)
+    if not kind.shape or same_size(kind.shape[0], 1) is True:
+        return
+    if size is None:
+        raise refuse(f"must be one number and is {kind}", name)
+    if same_size(kind.shape[0], size) is False:
+        raise refuse(f"has {kind.shape[0]} elements for {size} channels", name)
+
+
+def channels_of(data: TensorType, axis: int, kinds: Sequence[TensorType]) -> Any:
+    """How many channels parameters may tell apart; the axis counts only where one of them does."""
+    if not any(k.shape and same_size(k.shape[0], 1) is not True for k in kinds):
+        return None
+    return data.shape[axis_of(axis, len(data.shape))]
+
+
+def need_integers(kind: TensorType, argument: str) -> None:
+    if not kind.dtype.is_integral or kind.dtype.is_bool:
+        raise refuse(f"must hold integers and is {kind}", argument)
+
+
+def need_float(kind: TensorType, argument: str) -> None:
+    if not kind.dtype.is_float:
+        raise refuse(f"must hold real numbers and is {kind}", argument)

@@ -1,0 +1,326 @@
+"""Products of quantised tensors: convolutions, dense, batches of matrices. Sums are int32."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from ... import topi
+from ..expr import Call
+from ..op import layouts
+from ..op.registry import Attr, OpPattern, dtype, integer, ints, refuse, register, text
+from ..op.shapes import broadcast, need_rank, same_size
+from ..op.spatial import conv_rel, four, pair, transposed_rel
+from ..ty import TensorType, Type
+from .parameters import check_parameter, need_integers, scale_of, zero_of
+
+__all__ = ["batch_matmul", "contrib_dense_pack", "conv2d", "conv2d_transpose", "dense"]
+
+FUSABLE = OpPattern.OUT_ELEMWISE_FUSABLE
+
+
+def _product_parameters(types: Sequence[Any], outputs: Any, names: tuple[str, str]) -> None:
+    """Zero points and scales of both operands; those of the weight may differ for each output."""
+    zero, weight_zero, scale, weight_scale = types
+    check_parameter(zero, None, f"{names[0]}_zero_point")
+    check_parameter(scale, None, f"{names[0]}_scale")
+    check_parameter(weight_zero, outputs, f"{names[1]}_zero_point")
+    check_parameter(weight_scale, outputs, f"{names[1]}_scale")
+
+
+def _need_quantised(data: TensorType, weight: TensorType, names: tuple[str, str]) -> None:
+    for kind, name in zip((data, weight), names, strict=True):
+        need_integers(kind, name)
+        if kind.dtype.bits > 16:
+            raise refuse(f"must hold integers of 8 or 16 bits and is {kind}", name)
+
+
+_OPERANDS = ("data", "weight", "input_zero_point", "kernel_zero_point", "input_scale", "kernel_scale")
+
+
+def _conv_rel(types: list[Any], attrs: Any) -> Type:
+    data, weight = types[:2]
+    _need_quantised(data, weight, ("data", "weight"))
+    out = conv_rel([data, weight], attrs)
+    _product_parameters(types[2:], layouts.sizes(attrs.kernel_layout, weight.shape)["O"], ("input", "kernel"))
+    return out
+
+
+def _conv_attrs(kernel_layout: str) -> dict[str, Attr]:
+    return {
+        "strides": ints((1, 1)),
+        "padding": ints((0, 0, 0, 0)),
+        "dilation": ints((1, 1)),
+        "groups": integer(1),
+        "channels": integer(None),
+        "kernel_size": ints(None),
+        "data_layout": text("NCHW"),
+        "kernel_layout": text(kernel_layout),
+        "out_layout": text(""),
+        "out_dtype": dtype("int32"),
+    }
+
+
+_conv2d = register(
+    "qnn.conv2d",
+    inputs=_OPERANDS,
+    attrs=_conv_attrs("OIHW"),
+    rel=_conv_rel,
+    compute=lambda attrs, ins, out: [
+        topi.nn.qnn_conv2d(
+            *ins, None, None, attrs.strides, attrs.padding, attrs.dilation, attrs.groups,
+            attrs.data_layout, attrs.kernel_layout, attrs.out_layout, out.dtype,
+        )
+    ],
+    pattern=FUSABLE,
+)  # fmt: skip
+
+
+def conv2d(
+    data: Any,
+    kernel: Any,
+    input_zero_point: Any,
+    kernel_zero_point: Any,
+    input_scale: Any,
+    kernel_scale: Any,
+    kernel_size: Any = None,
+    channels: Any = None,
+    strides: Any = (1, 1),
+    padding: Any = (0, 0),
+    dilation: Any = (1, 1),
+    groups: int = 1,
+    data_layout: str = "NCHW",
+    kernel_layout: str = "OIHW",
+    out_layout: str = "",
+    out_dtype: str = "int32",
+) -> Call:
+    """A convolution of quantised numbers, whose scale is input_scale · kernel_scale; padding is the zero point."""
+    return _conv2d(
+        data,
+        kernel,
+        *(
+            zero_of(input_zero_point),
+            zero_of(kernel_zero_point),
+            scale_of(input_scale),
+            scale_of(kernel_scale),
+        ),
+        kernel_size=None if kernel_size is None else pair(kernel_size),
+        channels=channels,
+        strides=pair(strides),
+        padding=four(padding),
+        dilation=pair(dilation),
+        groups=groups,
+        data_layout=data_layout,
+        kernel_layout=kernel_layout,
+        out_layout=out_layout,
+        out_dtype=out_dtype,
+    )
+
+
+def _transposed_rel(types: list[Any], attrs: Any) -> Type:
+    data, weight = types[:2]
+    _need_quantised(data, weight, ("data", "weight"))
+    out = transposed_rel([data, weight], attrs)
+    _product_parameters(types[2:], None, ("input", "kernel"))
+    return out
+
+
+def _centred(t: Any, zero: Any) -> Any:
+    """`t - zero_point` in a type with room for it."""
+    kind = "int16" if t.dtype.bits == 8 else "int32"
+    return topi.subtract(topi.cast(t, kind), topi.cast(topi.reshape(zero, ()), kind))
+
+
+def _transposed_compute(attrs: Any, ins: list[Any], out: Any) -> list[Any]:
+    made = topi.nn.conv_transpose(
+        _centred(ins[0], ins[2]), _centred(ins[1], ins[3]), attrs.strides, attrs.padding, attrs.dilation,
+        attrs.groups, attrs.output_padding, attrs.data_layout, attrs.kernel_layout, out.dtype,
+    )  # fmt: skip
+    if attrs.out_layout and attrs.out_layout != attrs.data_layout:
+        made = topi.layout_transform(made, attrs.data_layout, attrs.out_layout)
+    return [made]
+
+
+_conv2d_transpose = register(
+    "qnn.conv2d_transpose",
+    inputs=_OPERANDS,
+    attrs={**_conv_attrs("IOHW"), "output_padding": ints((0, 0))},
+    rel=_transposed_rel,
+    compute=_transposed_compute,
+    pattern=FUSABLE,
+)
+
+
+def conv2d_transpose(
+    data: Any,
+    weight: Any,
+    input_zero_point: Any,
+    kernel_zero_point: Any,
+    input_scale: Any,
+    kernel_scale: Any,
+    strides: Any = (1, 1),
+    padding: Any = (0, 0),
+    dilation: Any = (1, 1),
+    channels: Any = None,
+    kernel_size: Any = None,
+    groups: int = 1,
+    data_layout: str = "NCHW",
+    kernel_layout: str = "IOHW",
+    out_layout: str = "",
+    output_padding: Any = (0, 0),
+    out_dtype: str = "int32",
+) -> Call:
+    """A transposed convolution of quantised numbers."""
+    return _conv2d_transpose(
+        data,
+        weight,
+        *(
+            zero_of(input_zero_point),
+            zero_of(kernel_zero_point),
+            scale_of(input_scale),
+            scale_of(kernel_scale),
+        ),
+        strides=pair(strides),
+        padding=four(padding),
+        dilation=pair(dilation),
+        channels=channels,
+        kernel_size=None if kernel_size is None else pair(kernel_size),
+        groups=groups,
+        data_layout=data_layout,
+        kernel_layout=kernel_layout,
+        out_layout=out_layout,
+        output_padding=pair(output_padding),
+        out_dtype=out_dtype,
+    )
+
+
+def _dense_rel(types: list[Any], attrs: Any) -> Type:
+    data, weight = types[:2]
+    _need_quantised(data, weight, ("data", "weight"))
+    need_rank(weight, 2, "weight")
+    if not data.shape or same_size(data.shape[-1], weight.shape[1]) is False:
+        raise refuse(f"is {weight} and data is {data}: the columns differ", "weight")
+    if attrs.units is not None and same_size(attrs.units, weight.shape[0]) is False:
+        raise refuse(f"is {attrs.units} and weight has {weight.shape[0]} rows", "units")
+    _product_parameters(types[2:], weight.shape[0], ("input", "kernel"))
+    return TensorType((*data.shape[:-1], weight.shape[0]), attrs.out_dtype)
+
+
+_dense = register(
+    "qnn.dense",
+    inputs=_OPERANDS,
+    attrs={"units": integer(None), "out_dtype": dtype("int32")},
+    rel=_dense_rel,
+    compute=lambda attrs, ins, out: [topi.nn.qnn_dense(*ins, None, out.dtype)],
+    pattern=FUSABLE,
+)
+
+
+def dense(
+    data: Any,
+    weight: Any,
+    input_zero_point: Any,
+    kernel_zero_point: Any,
+    input_scale: Any,
+    kernel_scale: Any,
+    units: Any = None,
+    out_dtype: str = "int32",
+) -> Call:
+    """`data @ weight.T` of quantised numbers, whose scale is input_scale · kernel_scale."""
+    return _dense(
+        data,
+        weight,
+        *(
+            zero_of(input_zero_point),
+            zero_of(kernel_zero_point),
+            scale_of(input_scale),
+            scale_of(kernel_scale),
+        ),
+        units=units,
+        out_dtype=out_dtype,
+    )
+
+
+def _dense_pack_rel(types: list[Any], attrs: Any) -> Type:
+    data, weight = types[:2]
+    _need_quantised(data, weight, ("data", "weight"))
+    need_rank(data, 2, "data")
+    w = layouts.sizes(attrs.weight_layout, weight.shape, "weight")
+    if set(w) != {"N", "C"}:
+        raise refuse(f"is {attrs.weight_layout} and has the axes N and C", "weight_layout")
+    if same_size(data.shape[1], w["C"]) is False:
+        raise refuse(f"has {w['C']} columns and data {data.shape[1]}", "weight")
+    _product_parameters(types[2:], w["N"], ("input", "kernel"))
+    return TensorType((data.shape[0], w["N"]), attrs.out_dtype)
+
+
+def _dense_pack_compute(attrs: Any, ins: list[Any], out: Any) -> list[Any]:
+    plain = topi.layout_transform(ins[1], attrs.weight_layout, "NC")
+    return [topi.nn.qnn_dense(ins[0], plain, *ins[2:], None, out.dtype)]
+
+
+_dense_pack = register(
+    "qnn.contrib_dense_pack",
+    inputs=_OPERANDS,
+    attrs={"weight_layout": text("NC"), "units": integer(None), "out_dtype": dtype("int32")},
+    rel=_dense_pack_rel,
+    compute=_dense_pack_compute,
+    pattern=FUSABLE,
+)
+
+
+def contrib_dense_pack(
+    data: Any,
+    weight: Any,
+    input_zero_point: Any,
+    kernel_zero_point: Any,
+    input_scale: Any,
+    kernel_scale: Any,
+    kernel_layout: str = "NC",
+    units: Any = None,
+    out_dtype: str = "int32",
+) -> Call:
+    """dense with the weight in blocks, such as NC32n4c."""
+    return _dense_pack(
+        data,
+        weight,
+        *(
+            zero_of(input_zero_point),
+            zero_of(kernel_zero_point),
+            scale_of(input_scale),
+            scale_of(kernel_scale),
+        ),
+        weight_layout=kernel_layout,
+        units=units,
+        out_dtype=out_dtype,
+    )
+
+
+def _batch_matmul_rel(types: list[Any], attrs: Any) -> Type:
+    x, y = types[:2]
+    _need_quantised(x, y, ("x", "y"))
+    need_rank(x, 3, "x")
+    need_rank(y, 3, "y")
+    if same_size(x.shape[2], y.shape[2]) is False:
+        raise refuse(f"is {y} and x is {x}: the columns differ", "y")
+    batch = broadcast(x.shape[:1], y.shape[:1], "x and y")
+    _product_parameters(types[2:], None, ("x", "y"))
+    return TensorType((*batch, x.shape[1], y.shape[1]), attrs.out_dtype)
+
+
+_batch_matmul = register(
+    "qnn.batch_matmul",
+    inputs=("x", "y", "x_zero_point", "y_zero_point", "x_scale", "y_scale"),
+    attrs={"out_dtype": dtype("int32")},
+    rel=_batch_matmul_rel,
+    compute=lambda attrs, ins, out: [topi.nn.qnn_batch_matmul(*ins, out.dtype)],
+    pattern=FUSABLE,
+)
+
+
+def batch_matmul(
+    x: Any, y: Any, x_zero_point: Any, y_zero_point: Any, x_scale: Any, y_scale: Any, out_dtype: str = "int32"
+) -> Call:
+    """The products of pairs of quantised matrices, the second of each transposed."""
+    parameters = (zero_of(x_zero_point), zero_of(y_zero_point), scale_of(x_scale), scale_of(y_scale))
+    return _batch_matmul(x, y, *parameters, out_dtype=out_dtype)

@@ -1,0 +1,59 @@
+"""AlterOpLayout: convolutions in the layout that the machine likes."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from ..expr import Call, Function
+from .convert_layout import fits_layout
+from .layout_rules import RULES, follow
+from .layouts import LayoutRewriter
+from .rewriting import name_of, shape_of, static_shape, type_of, typed_pass
+
+__all__ = ["AlterOpLayout", "alter_op_layout", "pack_conv2d"]
+
+BLOCKS: Final = (16, 8, 4)  # lanes of a vector, the widest first
+
+
+def alter_op_layout(func: Function) -> Function:
+    """Let operators work in the layouts that suit the target.
+
+    What an operator wants is its attribute `FTVMAlterOpLayout`: a function of (attrs, inputs, types of the
+    inputs, type of the result) that gives another call, or None. `nn.conv2d` without one is packed: channels
+    in blocks of a vector's width, as NCHW16c with a kernel in OIHW16i16o. Weights that are constants are
+    packed by FoldConstant afterwards.
+    """
+    return LayoutRewriter(_altered, RULES, follow).visit(func)  # type: ignore[no-any-return]
+
+
+def _altered(at: Call, plain: Call) -> Call | None:
+    alter: Any = at.op.get_attr("FTVMAlterOpLayout") if hasattr(at.op, "get_attr") else None
+    if alter is None:
+        return pack_conv2d(at, plain) if name_of(at) == "nn.conv2d" else None
+    made = alter(at.attrs, list(plain.args), [type_of(a) for a in at.args], type_of(at))
+    if made is None or (isinstance(made, Call) and made.op is at.op and made.attrs == at.attrs):
+        return None
+    return made  # type: ignore[no-any-return]
+
+
+def pack_conv2d(at: Call, plain: Call) -> Call | None:
+    """The convolution with its channels in blocks, where they part into such."""
+    attrs = at.attrs
+    if attrs.data_layout != "NCHW" or attrs.kernel_layout != "OIHW" or attrs.out_layout not in ("", "NCHW"):
+        return None
+    if static_shape(at) is None or static_shape(at.args[0]) is None or not type_of(at).dtype.is_float:
+        return None
+    inputs, outputs = shape_of(at.args[0])[1], shape_of(at)[1]
+    depthwise = attrs.groups == inputs == outputs and attrs.groups > 1
+    if attrs.groups != 1 and not depthwise:
+        return None
+    for block in BLOCKS:
+        kernel = f"OIHW{block}o" if depthwise else f"OIHW{block}i{block}o"
+        data = f"NCHW{block}c"
+        if inputs % block == 0 and outputs % block == 0 and fits_layout(at, "NCHW", data):
+            changed = attrs.replace(data_layout=data, kernel_layout=kernel, out_layout=data)
+            return Call(at.op, plain.args, changed)
+    return None
+
+
+AlterOpLayout = typed_pass(alter_op_layout, name="AlterOpLayout", opt_level=3)

@@ -1,0 +1,99 @@
+"""Inline: calls of small global functions replaced by what they do."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...ir.errors import TVMError
+from ...ir.module import GlobalVar, IRModule
+from ..expr import Call, Expr, Function, Let, Var
+from ..visitor import ExprMutator
+from .rewriting import typed_pass
+
+__all__ = ["Inline", "fresh", "inline", "substituted"]
+
+
+class _Fresh(ExprMutator):
+    """A copy in which all that is bound has variables of its own, and some variables have values."""
+
+    def __init__(self, values: dict[Var, Any]) -> None:
+        super().__init__()
+        self.memo_map.update(values)
+
+    def new_var(self, var: Var) -> Var:
+        made = Var(var.name_hint, var.type_annotation, var.span)
+        self.memo_map[var] = made
+        return made
+
+    def visit_function(self, fn: Function) -> Any:
+        params = [self.new_var(p) for p in fn.params]
+        return Function(params, self.visit(fn.body), fn.ret_type, fn.type_params, fn.attrs, fn.span)
+
+    def visit_let(self, let: Let) -> Any:
+        rows, at = [], let
+        while isinstance(at, Let):
+            var = self.new_var(at.var)
+            rows.append((var, self.visit(at.value), at.span))
+            at = at.body  # type: ignore[assignment]
+        body = self.visit(at)
+        for var, value, span in reversed(rows):
+            body = Let(var, value, body, span=span)
+        return body
+
+
+def substituted(fn: Function, args: Any) -> Expr:
+    """The body of a function over arguments, with fresh variables for what it binds."""
+    made = _Fresh(dict(zip(fn.params, args, strict=True))).visit(fn.body)
+    return made  # type: ignore[no-any-return]
+
+
+def fresh(expr: Any) -> Any:
+    """A copy of an expression with fresh variables for what it binds."""
+    return _Fresh({}).visit(expr)
+
+
+def inline(mod: IRModule) -> IRModule:
+    """Replace calls of functions that are marked `Inline=1` by their bodies; those functions go.
+
+        def @double(%x) { add(%x, %x) }  with Inline=1
+        def @main(%y) { @double(%y) }          ->      def @main(%y) { add(%y, %y) }
+    """
+    marked = {
+        gv: f for gv, f in mod.functions.items() if isinstance(f, Function) and int(f.attrs.get("Inline", 0))
+    }
+    if not marked:
+        return mod
+    work = _Inline(marked)
+    made = {gv: work.expanded(gv, f) for gv, f in mod.functions.items() if gv not in marked}
+    return IRModule(made, mod.type_definitions, mod.attrs)
+
+
+class _Inline(ExprMutator):
+    def __init__(self, marked: dict[GlobalVar, Function]) -> None:
+        super().__init__()
+        self.marked, self.busy = marked, []  # type: ignore[var-annotated]
+        self.done: dict[GlobalVar, Function] = {}
+
+    def expanded(self, gv: GlobalVar, f: Any) -> Any:
+        return self.visit(f) if isinstance(f, Function) else f
+
+    def body_of(self, gv: GlobalVar) -> Function:
+        if gv not in self.done:
+            if gv in self.busy:
+                raise TVMError(f"Inline: {gv} calls itself and cannot be inlined; leave its mark out")
+            self.busy.append(gv)
+            self.done[gv] = self.visit(self.marked[gv])
+            self.busy.pop()
+        return self.done[gv]
+
+    def visit_call(self, call: Call) -> Any:
+        new = super().visit_call(call)
+        if isinstance(new.op, GlobalVar) and new.op in self.marked:
+            return substituted(self.body_of(new.op), new.args)
+        return new
+
+    def visit_global_var(self, gvar: GlobalVar) -> Any:
+        return gvar
+
+
+Inline = typed_pass(inline, name="Inline", opt_level=1, whole_module=True)

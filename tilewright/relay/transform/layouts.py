@@ -1,0 +1,187 @@
+"""Graphs in other layouts: what ConvertLayout and AlterOpLayout share.
+
+Each expression is carried in the layout that its producer likes, beside the layout that the program gave it:
+
+    Laid(expr, old="NCHW", new="NHWC")
+
+An operator that can work in the new layout does, with its attributes adapted (`layout_rules.py`); one that
+cannot gets its operands back in the old one. So a change of layout stands only where two operators disagree.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from ..expr import Call, Expr, Tuple, TupleGetItem
+from ..op import layouts as names
+from .rewriting import Mutator, call, name_of
+
+__all__ = ["Laid", "LayoutRewriter", "axis_in", "inner_letters", "plain_part"]
+
+Choose = Callable[[Call, Call], Call | None]
+
+
+@dataclass
+class Laid:
+    """A new expression, the layout that the old one had, and its own; both None where they are one."""
+
+    expr: Expr
+    old: str = ""
+    new: str = ""
+    parts: list[Laid] | None = None  # of a tuple
+    made: dict[str, Expr] = field(default_factory=dict)  # in other layouts
+
+    @property
+    def moved(self) -> bool:
+        return bool(self.new) and self.old != self.new
+
+    def in_layout(self, layout: str) -> Expr:
+        """The expression in another layout."""
+        if layout == self.new:
+            return self.expr
+        found = self.made.get(layout)
+        if found is None:
+            found = call("layout_transform", self.expr, src_layout=self.new, dst_layout=layout)
+            self.made[layout] = found
+        return found
+
+    def plain(self) -> Expr:
+        """The expression as the program had it."""
+        if self.parts is not None:
+            return Tuple([p.plain() for p in self.parts])
+        return self.in_layout(self.old) if self.moved else self.expr
+
+
+def inner_letters(layout: str) -> dict[str, int]:
+    """The axes that have an inner part, and its size."""
+    out: dict[str, int] = {}
+    for letter, size in names.axes(layout):
+        if size:
+            out[letter.upper()] = out.get(letter.upper(), 1) * size
+    return out
+
+
+def axis_in(layout: str, letter: str) -> int:
+    """The place of the (outer) axis of a letter."""
+    return [v for v, _ in names.axes(layout)].index(letter)
+
+
+def plain_part(layout: str, gone: str) -> str:
+    """A layout without some of its axes."""
+    return "".join(f"{size or ''}{v}" for v, size in names.axes(layout) if v.upper() not in gone)
+
+
+class LayoutRewriter(Mutator):
+    """Rewrites a function so that calls which `choose` changes work in other layouts."""
+
+    def __init__(self, choose: Choose, rules: dict[str, Any], follow: Callable[..., Laid | None]) -> None:
+        super().__init__()
+        self.choose, self.rules, self.follow = choose, rules, follow
+        self.laid: dict[Any, Laid] = {}
+        self.converted: dict[tuple[Any, str, str], Expr] = {}
+
+    # -- operands ----------------------------------------------------------------------------
+    def get(self, old: Any) -> Laid:
+        """An operand as it is carried."""
+        new = self.visit(old)
+        return self.laid.get(old) or Laid(new)
+
+    def to(self, operand: Laid, old: str, new: str) -> Expr:
+        """An operand that the program has in layout `old`, in layout `new`."""
+        if operand.new and operand.old == old:
+            return operand.in_layout(new)
+        expr = operand.plain()
+        if old == new:
+            return expr
+        key = (expr, old, new)
+        if key not in self.converted:
+            self.converted[key] = call("layout_transform", expr, src_layout=old, dst_layout=new)
+        return self.converted[key]
+
+    def beside(self, operand: Laid, kind: Any, old: str, new: str) -> Expr | None:
+        """An operand that broadcasts against a tensor of layout `old`, for its form in layout `new`."""
+        if operand.new and operand.old == old and operand.new == new:
+            return operand.expr
+        if any(d.__class__ is not int for d in kind.shape):
+            return None
+        if all(d == 1 for d in kind.shape):
+            expr = operand.plain()
+            return call("reshape", expr, newshape=()) if kind.shape else expr
+        shape = (1,) * (len(old) - len(kind.shape)) + kind.shape
+        expr = operand.plain()
+        if len(shape) > len(kind.shape):
+            expr = call("expand_dims", expr, axis=0, num_newaxis=len(shape) - len(kind.shape))
+        sizes = dict(zip(old, shape, strict=True))
+        inner = inner_letters(new)
+        single = "".join(v for v in inner if sizes[v] == 1)
+        if any(sizes[v] % size for v, size in inner.items() if v not in single):
+            return None
+        wanted = "".join(
+            f"{size or ''}{v}" for v, size in names.axes(new) if not (size and v.upper() in single)
+        )
+        made: Expr = expr if wanted == old else call("layout_transform", expr, src_layout=old, dst_layout=wanted)
+        for at, (v, size) in enumerate(names.axes(new)):
+            if size and v.upper() in single:
+                made = call("expand_dims", made, axis=at, num_newaxis=1)
+        return made
+
+    # -- the walk ----------------------------------------------------------------------------
+    def visit_call(self, call: Call) -> Any:
+        for arg in call.args:
+            self.visit(arg)
+        made = self.rewritten(call)
+        if made is None:
+            return super().visit_call(call)
+        self.laid[call] = made
+        return made.plain()
+
+    def rewritten(self, at: Call) -> Laid | None:
+        name = name_of(at)
+        if not name:
+            return None
+        plain: Any = Mutator.visit_call(self, at)
+        chosen = self.choose(at, plain)
+        if chosen is not None:
+            return self.anchored(at, plain, chosen)
+        rule = self.rules.get(name)
+        carried = [self.get(a) for a in at.args]
+        if not any(_is_moved(c) for c in carried) and not self._moved_fields(at):
+            return None
+        made = self.follow(self, at, carried) if rule is None else rule(self, at, carried)
+        return made  # type: ignore[no-any-return]
+
+    def _moved_fields(self, at: Call) -> bool:
+        return any(
+            isinstance(a, Tuple) and any(_is_moved(self.get(f)) for f in a.fields) for a in at.args
+        )
+
+    def anchored(self, at: Call, plain: Call, chosen: Call) -> Laid | None:
+        """A call in the layouts that were chosen for it, its operands brought to them."""
+        old, new = at.attrs, chosen.attrs
+        layouts = [("data_layout", "data_layout"), ("kernel_layout", "kernel_layout")]
+        if "layout" in new:
+            layouts = [("layout", "layout")]
+        args = list(chosen.args)
+        for i, (was, now) in enumerate(layouts[: len(args)]):
+            if args[i] is plain.args[i]:
+                args[i] = self.to(self.get(at.args[i]), old[was], new[now])
+            elif old[was] != new[now]:
+                args[i] = call("layout_transform", args[i], src_layout=old[was], dst_layout=new[now])
+        first = layouts[0][0]
+        out_old, out_new = old.get("out_layout") or old[first], new.get("out_layout") or new[first]
+        return Laid(Call(chosen.op, args, new, at.type_args, at.span), out_old, out_new)
+
+    def visit_tuple_getitem(self, op: TupleGetItem) -> Any:
+        made = super().visit_tuple_getitem(op)
+        carried = self.laid.get(op.tuple_value)
+        if carried is not None and carried.parts is not None:
+            self.laid[op] = carried.parts[op.index]
+            return carried.parts[op.index].plain()
+        return made
+
+
+def _is_moved(carried: Laid) -> bool:
+    return carried.moved
+

@@ -1,0 +1,209 @@
+"""ToMixedPrecision: heavy operators in a smaller float type, delicate ones in float32."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any, Final
+
+from ...ir.errors import TVMError
+from ...ir.pass_config import register_config_option
+from ...ir.transform import PassContext
+from ..expr import Call, Expr, Function, If, Let, Tuple, TupleGetItem
+from ..op.registry import OpPattern
+from ..ty import TensorType, TupleType
+from .rewriting import Mutator, call, name_of, type_of, typed_pass
+
+__all__ = ["ToMixedPrecision", "to_mixed_precision"]
+
+ALWAYS, FOLLOW, NEVER = 0, 1, 2
+_ALWAYS: Final = frozenset(
+    (
+        *(f"nn.conv{n}d" for n in (1, 2, 3)),
+        *(f"nn.conv{n}d_transpose" for n in (1, 2, 3)),
+        "nn.dense",
+        "nn.matmul",
+        "nn.batch_matmul",
+    )
+)
+_FOLLOW: Final = frozenset(
+    """add subtract multiply divide floor_divide mod maximum minimum negative abs sign floor ceil round trunc copy
+    clip where sigmoid tanh fast_tanh nn.relu nn.leaky_relu nn.prelu nn.bias_add nn.batch_norm nn.dropout
+    nn.max_pool1d nn.max_pool2d nn.max_pool3d nn.avg_pool1d nn.avg_pool2d nn.avg_pool3d
+    nn.global_max_pool2d nn.global_avg_pool2d nn.adaptive_max_pool2d nn.adaptive_avg_pool2d
+    nn.pad nn.upsampling nn.batch_flatten nn.depth_to_space nn.space_to_depth image.resize2d max min
+    sequence_mask equal not_equal less less_equal greater greater_equal zeros_like ones_like""".split()
+)
+# Regular in form and yet not to be trusted to few bits, or with an element type among its attributes.
+_NEVER: Final = frozenset(
+    """exp log log2 log10 power erf sqrt rsqrt cos sin tan cosh sinh acos asin atan acosh asinh atanh sum mean
+    variance prod std nn.softmax nn.log_softmax nn.layer_norm nn.instance_norm nn.group_norm nn.l2_normalize
+    nn.lrn arange zeros ones full full_like one_hot cast_like fast_exp fast_erf nn.fast_softmax reinterpret
+    cumsum cumprod shape_of ndarray_size argmax argmin""".split()
+)
+_KEEP: Final = "relay.ToMixedPrecision.keep_orig_output_dtype"
+register_config_option(_KEEP, bool, False, "ToMixedPrecision: the result has the type it had before.")
+
+
+def to_mixed_precision(
+    func: Function, mixed_precision_type: str = "float16", missing_op_mode: int = 1
+) -> Function:
+    """Compute products and convolutions in a smaller float type, sums in them in float32.
+
+        %0 = nn.conv2d(%x, %w);             %0 = nn.conv2d(cast(%x, f16), cast(%w, f16), out_dtype=f32);
+        %1 = nn.relu(%0);            ->     %1 = nn.relu(cast(%0, f16));
+        nn.softmax(%1)                      nn.softmax(cast(%1, f32))
+
+    An operator is converted always, never, or where what it reads was. Its attribute
+    `FTVMMixedPrecisionConversionType` can say which: a function of (call, type) that gives
+    [0 always | 1 follow | 2 never, type of the sum, type of the result]. Of those that say nothing and are not
+    listed, `missing_op_mode` 0 makes an error, 1 a warning, 2 nothing; they stay as they are.
+    """
+    if mixed_precision_type not in ("float16", "bfloat16"):
+        raise TVMError(f"ToMixedPrecision: the type is float16 or bfloat16, not {mixed_precision_type!r}")
+    keep = bool(PassContext.current().option(_KEEP))
+    walk = _Mixed(mixed_precision_type, missing_op_mode)
+    body = walk.visit(func.body)
+    if keep:
+        body = walk.as_before(func.body)
+    return func.with_body(body)
+
+
+class _Mixed(Mutator):
+    def __init__(self, small: str, missing: int) -> None:
+        super().__init__()
+        self.small, self.missing = small, missing
+        self.casts: dict[tuple[Any, str], Expr] = {}
+
+    # -- casts -------------------------------------------------------------------------------
+    def cast(self, expr: Any, dtype: str) -> Any:
+        """The expression in another element type, converted once; a conversion there and back is none."""
+        if type_of(expr).dtype == dtype:
+            return expr
+        if name_of(expr) == "cast" and type_of(expr.args[0]).dtype == dtype == self.small:
+            return expr.args[0]
+        key = (expr, dtype)
+        if key not in self.casts:
+            self.casts[key] = call("cast", expr, dtype=dtype)
+        return self.casts[key]
+
+    def floats(self, expr: Any, dtype: str) -> Any:
+        """The float tensors of an operand, be it a tuple, in one element type."""
+        kind = type_of(expr)
+        if isinstance(kind, TupleType):
+            if not isinstance(expr, Tuple):
+                return expr
+            return expr.map_children(lambda f: self.floats(f, dtype))
+        return self.cast(expr, dtype) if self.is_ours(kind) else expr
+
+    def is_ours(self, kind: Any) -> bool:
+        return isinstance(kind, TensorType) and str(kind.dtype) in ("float32", self.small)
+
+    def as_before(self, old: Any) -> Any:
+        """A new expression in the type that it had before."""
+        return self.restored(self.visit(old), type_of(old))
+
+    def restored(self, new: Any, kind: Any) -> Any:
+        if isinstance(kind, TensorType):
+            return self.cast(new, str(kind.dtype)) if type_of(new) != kind else new
+        if isinstance(kind, TupleType) and type_of(new) != kind:
+            parts = new.fields if isinstance(new, Tuple) else [TupleGetItem(new, i) for i in range(len(kind.fields))]
+            return Tuple([self.restored(p, k) for p, k in zip(parts, kind.fields, strict=True)])
+        return new
+
+    # -- operators ---------------------------------------------------------------------------
+    def kind_of(self, at: Call) -> tuple[int, str, str]:
+        """Always, follow or never; the types of sums and of the result."""
+        asked: Any = at.op.get_attr("FTVMMixedPrecisionConversionType")
+        if asked is not None:
+            kind, *types = asked(at, self.small)
+            return int(kind), str(types[0] if types else self.small), str(types[-1] if types else self.small)
+        name = name_of(at)
+        if name in _ALWAYS:
+            return ALWAYS, "float32", self.small
+        if name in _NEVER:
+            return NEVER, "float32", "float32"
+        if name in _FOLLOW or at.op.pattern in (OpPattern.INJECTIVE, OpPattern.BROADCAST):
+            return FOLLOW, self.small, self.small
+        if self.missing == 0:
+            raise TVMError(f"ToMixedPrecision: nothing says how {name} is to be converted; missing_op_mode=1 leaves it")
+        if self.missing == 1:
+            warnings.warn(f"ToMixedPrecision: {name} is left in float32: nothing says how to convert it", stacklevel=2)
+        return NEVER, "float32", "float32"
+
+    def visit_call(self, at: Call) -> Any:
+        if not name_of(at):
+            args = [self.as_before(a) for a in at.args]
+            same = all(x is y for x, y in zip(args, at.args, strict=True))
+            op = self.visit(at.op)
+            return at if same and op is at.op else Call(op, args, at.attrs, at.type_args, at.span)
+        args = [self.visit(a) for a in at.args]
+        if name_of(at) == "cast":
+            return at if args[0] is at.args[0] else self.cast(args[0], str(at.attrs.dtype))
+        kind, sums, result = self.kind_of(at)
+        if kind == FOLLOW:
+            kind = ALWAYS if self.may_follow(args) else NEVER
+            sums = result = self.small
+        elif kind == ALWAYS and not any(self.has_float32(a) for a in at.args):
+            kind = NEVER
+        if kind == NEVER:
+            args = [self.restored(n, type_of(o)) for n, o in zip(args, at.args, strict=True)]
+            same = all(x is y for x, y in zip(args, at.args, strict=True))
+            return at if same else Call(at.op, args, at.attrs, at.type_args, at.span)
+        args = [self.floats(a, self.small) for a in args]
+        attrs = at.attrs
+        if "out_dtype" in attrs:
+            attrs = attrs.replace(out_dtype=sums)
+        made = Call(at.op, args, attrs, at.type_args, at.span)
+        found = type_of(made)
+        if isinstance(found, TensorType) and found.dtype.is_float and str(found.dtype) != result:
+            return self.cast(made, result)
+        return made
+
+    def has_float32(self, expr: Any) -> bool:
+        kind = type_of(expr)
+        if isinstance(kind, TupleType):
+            return any(str(f.dtype) == "float32" for f in kind.fields if isinstance(f, TensorType))
+        return isinstance(kind, TensorType) and str(kind.dtype) == "float32"
+
+    def may_follow(self, args: list[Any]) -> bool:
+        """Whether one operand is small already, and the others are or can be had so for nothing."""
+        small = False
+        for a in args:
+            for part in a.fields if isinstance(a, Tuple) else [a]:
+                kind = type_of(part)
+                if isinstance(kind, TupleType):
+                    if any(self.is_ours(f) and str(f.dtype) != self.small for f in kind.fields):
+                        return False
+                    small = small or any(str(getattr(f, "dtype", "")) == self.small for f in kind.fields)
+                elif self.is_ours(kind):
+                    if str(kind.dtype) == self.small:
+                        small = True
+                    elif isinstance(part, Call) or not isinstance(part, Expr):
+                        return False
+        return small
+
+    # -- where types are promised --------------------------------------------------------------
+    def visit_function(self, fn: Function) -> Any:
+        self.visit(fn.body)
+        body = self.as_before(fn.body)
+        return fn if body is fn.body else fn.with_body(body)
+
+    def visit_if(self, if_: If) -> Any:
+        parts = [self.as_before(p) for p in if_.children()]
+        same = all(x is y for x, y in zip(parts, if_.children(), strict=True))
+        return if_ if same else If(*parts, span=if_.span)
+
+    def visit_let(self, let: Let) -> Any:
+        rows = []
+        at: Any = let
+        while isinstance(at, Let):
+            rows.append((at, self.as_before(at.value)))
+            at = at.body
+        body = self.as_before(at)
+        for old, value in reversed(rows):
+            same = value is old.value and body is old.body
+            body = old if same else Let(old.var, value, body, span=old.span)
+        return body
+
+
+ToMixedPrecision = typed_pass(to_mixed_precision, name="ToMixedPrecision", opt_level=4)

@@ -1,0 +1,166 @@
+"""Normal forms: every value named by a let, none, or only those that several scopes share."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..expr import Call, Constant, Expr, Function, If, Let, Tuple, TupleGetItem, Var
+from ..visitor import ExprMutator
+from .rewriting import is_kept_whole, let_chain, typed_pass
+from .scopes import Scopes
+
+__all__ = [
+    "ToANormalForm",
+    "ToBasicBlockNormalForm",
+    "ToGraphNormalForm",
+    "to_a_normal_form",
+    "to_basic_block_normal_form",
+    "to_graph_normal_form",
+]
+
+
+def to_a_normal_form(func: Function) -> Function:
+    """Name every value that is computed, in the scope where it belongs.
+
+        multiply(add(%x, %y), %y)     ->     let %v0 = add(%x, %y);
+                                             let %v1 = multiply(%v0, %y);
+                                             %v1
+
+    What was computed once is computed once; an operand is a variable, a constant or a global name after this.
+    """
+    return _Blocks(func, everything=True).function()
+
+
+def to_basic_block_normal_form(func: Function) -> Function:
+    """Name what an inner scope (a branch, a function) uses of an outer one, and leave the rest a graph."""
+    return _Blocks(func, everything=False).function()
+
+
+def to_graph_normal_form(func: Function) -> Function:
+    """Put values in place of the variables that lets bind.
+
+        let %a = add(%x, %y);
+        multiply(%a, %a)              ->     %0 = add(%x, %y); multiply(%0, %0)
+
+    A function that calls itself keeps its name.
+    """
+    return _Graph().visit(func)  # type: ignore[no-any-return]
+
+
+class _Blocks:
+    """Builds a function anew, scope by scope, with lets for what is to be named."""
+
+    def __init__(self, func: Function, everything: bool) -> None:
+        self.func, self.everything = func, everything
+        self.scopes = Scopes(func)
+        self.names: dict[Any, Var] = {}  # of a value, those that the program gave
+        for var, value in self.scopes.values.items():
+            if not isinstance(value, Var):
+                self.names.setdefault(value, var)
+        self.done: dict[Any, Any] = {}
+        self.count = 0
+
+    def function(self) -> Function:
+        made = self.closure(self.func)
+        return made
+
+    def closure(self, fn: Function) -> Function:
+        if is_kept_whole(fn):
+            return fn
+        body = self.block(self.scopes.inner[fn, 0], fn.body)
+        return fn.with_body(body)
+
+    def block(self, scope: int, result: Any) -> Expr:
+        """The values of a scope in order, those that are named as lets around the result."""
+        lets: list[tuple[Var, Any]] = []
+        for at in self.scopes.members.get(scope, ()):
+            if at is self.func:
+                continue
+            if isinstance(at, Let):
+                self.done[at] = self.done[at.body]
+            elif isinstance(at, Var):
+                if at not in self.done:
+                    value = self.scopes.values.get(at)
+                    self.done[at] = at if value is None or value not in self.done else self.done[value]
+            else:
+                self.done[at] = self.named(at, self.rebuilt(at), lets)
+        body = self.done[result]
+        for var, value in reversed(lets):
+            body = Let(var, value, body)
+        return body  # type: ignore[no-any-return]
+
+    def named(self, at: Any, made: Any, lets: list[tuple[Var, Any]]) -> Any:
+        if isinstance(at, Constant) or (isinstance(at, Function) and at not in self.names):
+            if not (isinstance(at, Function) and self.everything and not is_kept_whole(at)):
+                return made
+        keep = self.everything or at in self.scopes.crosses or isinstance(at, Function)
+        if not keep:
+            return made
+        var = self.names.get(at)
+        if var is None or var in [v for v, _ in lets[-1:]]:
+            var = Var(f"v{self.count}")
+            self.count += 1
+        lets.append((var, made))
+        return var
+
+    def rebuilt(self, at: Any) -> Any:
+        done = self.done
+        if isinstance(at, Function):
+            name = self.names.get(at)
+            if name is not None:
+                done[name] = name  # so that it can call itself
+            return self.closure(at)
+        if isinstance(at, If):
+            return If(
+                done[at.cond],
+                self.block(self.scopes.inner[at, 1], at.true_branch),
+                self.block(self.scopes.inner[at, 2], at.false_branch),
+                span=at.span,
+            )
+        if isinstance(at, Call):
+            op = done[at.op] if isinstance(at.op, Expr) else at.op
+            return Call(op, [self.atom(a) for a in at.args], at.attrs, at.type_args, at.span)
+        if isinstance(at, Tuple):
+            return Tuple([self.atom(f) for f in at.fields], at.span)
+        if isinstance(at, TupleGetItem):
+            return TupleGetItem(self.atom(at.tuple_value), at.index, span=at.span)
+        return at
+
+    def atom(self, at: Any) -> Any:
+        return self.done[at] if isinstance(at, Expr) else at
+
+
+class _Graph(ExprMutator):
+    def visit_function(self, fn: Function) -> Any:
+        return fn if is_kept_whole(fn) else super().visit_function(fn)
+
+    def visit_let(self, let: Let) -> Any:
+        chain, tail = let_chain(let)
+        kept: list[tuple[Let, Any]] = []
+        for at in chain:
+            if isinstance(at.value, Function) and _calls(at.var, at.value):
+                kept.append((at, self.visit(at.value)))
+            else:
+                self.memo_map[at.var] = self.visit(at.value)
+        body = self.visit(tail)
+        for at, value in reversed(kept):
+            body = Let(at.var, value, body, span=at.span)
+        return body
+
+
+def _calls(var: Var, fn: Function) -> bool:
+    stack, seen = [fn.body], {fn.body}
+    while stack:
+        at = stack.pop()
+        if at is var:
+            return True
+        for b in at.children() if isinstance(at, Expr) else ():
+            if b not in seen:
+                seen.add(b)
+                stack.append(b)
+    return False
+
+
+ToANormalForm = typed_pass(to_a_normal_form, name="ToANormalForm", opt_level=1)
+ToBasicBlockNormalForm = typed_pass(to_basic_block_normal_form, name="ToBasicBlockNormalForm", opt_level=1)
+ToGraphNormalForm = typed_pass(to_graph_normal_form, name="ToGraphNormalForm", opt_level=1)

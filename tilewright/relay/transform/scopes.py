@@ -1,0 +1,87 @@
+"""In which scope each expression of a graph belongs: the innermost one around all its uses."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..expr import Call, Expr, Function, If, Let, Var
+from ..visitor import below
+
+__all__ = ["Scopes"]
+
+
+class Scopes:
+    """The scopes under an expression. A function's body and the branches of an `if` are scopes; a let is none.
+
+    Variables that lets bind stand for their values here: a use of one is a use of the value.
+    """
+
+    def __init__(self, root: Expr) -> None:
+        self.parent: list[int] = [-1]
+        self.depth: list[int] = [0]
+        self.inner: dict[tuple[Any, int], int] = {}  # (function or if, which part) and its scope
+        self.values: dict[Var, Expr] = {}
+        order = self._order(root)
+        self.of: dict[Any, int] = {root: 0}
+        self.crosses: set[Any] = set()  # what an inner scope uses of an outer one
+        used_in: dict[Any, list[int]] = {}
+        for at in reversed(order):
+            here = self.of.setdefault(at, 0)
+            for i, b in enumerate(self.below(at)):
+                scope = self._scope_for(at, i, here)
+                used_in.setdefault(b, []).append(scope)
+                self.of[b] = scope if b not in self.of else self.common(self.of[b], scope)
+        for b, scopes in used_in.items():
+            if any(s != self.of[b] for s in scopes):
+                self.crosses.add(b)
+        self.members: dict[int, list[Any]] = {}
+        for at in order:
+            self.members.setdefault(self.of[at], []).append(at)
+
+    def _scope_for(self, at: Any, i: int, here: int) -> int:
+        if isinstance(at, Function) or (isinstance(at, If) and i > 0):
+            if (at, i) not in self.inner:
+                self.parent.append(here)
+                self.depth.append(self.depth[here] + 1)
+                self.inner[at, i] = len(self.parent) - 1
+            return self.inner[at, i]
+        return here
+
+    def common(self, a: int, b: int) -> int:
+        """The innermost scope around two."""
+        while a != b:
+            if self.depth[a] >= self.depth[b]:
+                a = self.parent[a]
+            else:
+                b = self.parent[b]
+        return a
+
+    def below(self, at: Any) -> list[Any]:
+        """What an expression takes its value from."""
+        if isinstance(at, Let):
+            return [at.body]
+        if isinstance(at, Var):
+            return [self.values[at]] if at in self.values else []
+        if isinstance(at, Function):
+            return [at.body]
+        if isinstance(at, Call):
+            return [at.op, *at.args] if isinstance(at.op, Expr) else list(at.args)
+        return below(at)
+
+    def _order(self, root: Expr) -> list[Any]:
+        out: list[Any] = []
+        seen: set[Any] = set()
+        stack: list[tuple[Any, bool]] = [(root, False)]
+        while stack:
+            at, ready = stack.pop()
+            if ready:
+                out.append(at)
+                continue
+            if at in seen or not isinstance(at, Expr):
+                continue
+            seen.add(at)
+            if isinstance(at, Let):
+                self.values[at.var] = at.value
+            stack.append((at, True))
+            stack.extend((b, False) for b in reversed(self.below(at)) if b not in seen)
+        return out

@@ -1,0 +1,420 @@
+"""Running a compiled model: a module that makes executors, and the executor with its inputs, results and memory."""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from .devices import Device, cpu
+from .errors import TVMError
+from .launcher import BoundCall, NativeFunction
+from .model import MODEL, ModelInfo, PlaceInfo, StepInfo, TensorInfo, graph_json, parse_model
+from .module import Module
+from .ndarray import NDArray, array, empty, numpyasarray
+from .params import load_param_dict
+from .registry import PackedFunc
+from .timing import BenchmarkResult, time_evaluator
+
+__all__ = ["Executor", "MemoryReport", "ModelModule", "model_or"]
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryReport:
+    """Bytes that a model takes while it runs; `peak` is all of them, without what kernels use inside."""
+
+    weights: int
+    arena: int
+    inputs: int
+    outputs: int
+
+    @property
+    def peak(self) -> int:
+        return self.weights + self.arena + self.inputs + self.outputs
+
+    def __str__(self) -> str:
+        rows = [(name, getattr(self, name)) for name in ("weights", "arena", "inputs", "outputs", "peak")]
+        return "\n".join(f"{name:8} {size:>14,} bytes" for name, size in rows)
+
+
+class ModelModule(Module):
+    """A compiled model. `model["default"](device)` makes an executor of it.
+
+    It can be taken apart as in the classic API: `graph_json, lib, params = model`.
+    """
+
+    type_key = "model"
+
+    def __init__(self, inner: Module, weights: NDArray | None = None) -> None:
+        super().__init__(inner._library, inner.name)
+        self.inner = inner
+        data = inner._library.metadata()
+        data = data if isinstance(data, dict) else json.loads(data)
+        self.model: ModelInfo = parse_model(data[MODEL], inner._library.name)
+        self.weights = self._inside() if weights is None else weights
+
+    def _inside(self) -> NDArray | None:
+        """The weights in the library itself, if it has them."""
+        address = self._library.address(self.model.weights_symbol)
+        if not address:
+            return None
+        memory = (ctypes.c_uint8 * self.model.weights).from_address(address)
+        values = np.frombuffer(memory, np.uint8)
+        values.flags.writeable = False
+        made = numpyasarray(values)
+        made._owner = self._library  # it holds the memory
+        return made
+
+    # -- the classic factory -------------------------------------------------------------------
+    @property
+    def module(self) -> ModelModule:
+        return self
+
+    @property
+    def libmod_name(self) -> str:
+        return self.model.name
+
+    def get_lib(self) -> Module:
+        """The kernels."""
+        return self
+
+    def get_graph_json(self) -> str:
+        """The model as the JSON of the classic graph executor."""
+        return graph_json(self.model)
+
+    graph_json = property(get_graph_json)
+
+    def get_executor_config(self) -> str:
+        return self.get_graph_json()
+
+    def get_params(self) -> dict[str, NDArray]:
+        """The parameters by name, as the kernels take them; they share the memory of the weights."""
+        if self.weights is None:
+            return {}
+        return {p.name: view_of(self.weights, p.offset, p.dtype, p.shape) for p in self.model.params}
+
+    params = property(get_params)
+
+    def memory_report(self) -> MemoryReport:
+        """How many bytes the model takes."""
+        m = self.model
+        return MemoryReport(
+            m.weights, m.arena, sum(t.nbytes for t in m.inputs), sum(t.nbytes for t in m.outputs)
+        )
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter((self.get_graph_json(), self.get_lib(), self.get_params()))
+
+    def create(self, device: Device | None = None) -> Executor:
+        """An executor with memory of its own."""
+        return Executor(self, device or cpu(0))
+
+    def get_function(self, name: str, query_imports: bool = False) -> PackedFunc:
+        if name in (self.model.name, "default") and name not in self.info.functions:
+            return PackedFunc(self.create, name)
+        if name == "get_graph_json":
+            return PackedFunc(self.get_graph_json, name)
+        return super().get_function(name, query_imports)
+
+    def implements_function(self, name: str, query_imports: bool = False) -> bool:
+        return name in (self.model.name, "default") or super().implements_function(name, query_imports)
+
+    # -- out ---------------------------------------------------------------------------------------
+    def export_library(
+        self,
+        file_name: Any,
+        *,
+        fcompile: Callable[..., Any] | None = None,
+        addons: list[str] | None = None,
+        workspace_dir: str | None = None,
+        **kwargs: Any,
+    ) -> str:
+        """Write the library: see the module that this one was made of."""
+        return self.inner.export_library(
+            file_name, fcompile=fcompile, addons=addons, workspace_dir=workspace_dir, **kwargs
+        )
+
+    def get_source(self, fmt: str = "") -> str:
+        return self.inner.get_source(fmt)
+
+    def save(self, file_name: Any, fmt: str = "") -> None:
+        self.inner.save(file_name, fmt)
+
+    def __repr__(self) -> str:
+        ins = ", ".join(f"{t.name}: {t.text}" for t in self.model.inputs)
+        outs = ", ".join(t.text for t in self.model.outputs)
+        return f"Model({self.model.name}: ({ins}) -> ({outs}), {len(self.model.steps)} steps)"
+
+
+def view_of(memory: NDArray, offset: int, dtype: str, shape: tuple[int, ...]) -> NDArray:
+    """A tensor at a place of memory."""
+    from .dtypes import ELEMENTS
+
+    kind = ELEMENTS[dtype]
+    host = np.asarray(memory)
+    count = int(np.prod(shape, dtype=np.int64))
+    values = host[offset : offset + count * kind.itemsize].view(kind.numpy).reshape(shape)
+    made = numpyasarray(values)
+    made._owner = memory._owner
+    return made
+
+
+def model_or(module: Module) -> Module:
+    """The module as a model, if its library says that it is one."""
+    data = module._library.metadata()
+    data = data if isinstance(data, dict) else json.loads(data)
+    return ModelModule(module) if MODEL in data else module
+
+
+class Executor:
+    """A model with its own memory: set inputs, run, get results."""
+
+    def __init__(self, module: ModelModule, device: Device) -> None:
+        if device.device_type != 1:
+            raise TVMError(f"{module.name} was compiled for the CPU and cannot run on {device}")
+        self.module, self.device, self.info = module, device, module.model
+        self._function: NativeFunction = module.get_function(self.info.entry)  # type: ignore[assignment]
+        self._arena = empty((self.info.arena,), "uint8")
+        self._inputs: list[NDArray] = [_zeros(t) for t in self.info.inputs]
+        self._outputs: list[NDArray] = [empty(t.shape, t.dtype) for t in self.info.outputs]
+        self._own_weights = False
+        self._missing: set[str] = set()
+        if module.weights is None:
+            self._weights = empty((self.info.weights,), "uint8")
+            self._own_weights = True
+            self._missing = {p.name for p in self.info.params}
+        else:
+            self._weights = module.weights
+        self._index = {t.name: i for i, t in enumerate(self.info.inputs)}
+        self._param_index = {p.name: p for p in self.info.params}
+        self._call: BoundCall | None = None
+
+    # -- inputs ------------------------------------------------------------------------------------
+    def set_input(self, key: int | str | None = None, value: Any = None, **params: Any) -> None:
+        """Copy a value to an input, by its name or number; any number of them by name."""
+        if key is not None:
+            self._set(key, value)
+        for name, given in params.items():
+            self._set(name, given)
+
+    def _set(self, key: int | str, value: Any) -> None:
+        param = self._param_index.get(key) if isinstance(key, str) else None
+        if param is not None:
+            self._set_param(param.name, value)
+            return
+        i = self._input(key)
+        values = _checked(self.info.inputs[i], value)
+        target = np.asarray(self._inputs[i])
+        if not target.flags.writeable:
+            self._inputs[i] = _zeros(self.info.inputs[i])
+            self._call, target = None, np.asarray(self._inputs[i])
+        target[...] = values
+
+    def _input(self, key: int | str) -> int:
+        """The number of an input."""
+        if isinstance(key, str):
+            found = self._index.get(key)
+            if found is None:
+                raise ValueError(f"the model has no input {key!r}; {self._listed()}")
+            return found
+        index = int(key)
+        if not 0 <= index < len(self._inputs):
+            raise ValueError(f"the model has no input number {index}; {self._listed()}")
+        return index
+
+    def _listed(self) -> str:
+        names = ", ".join(f"{t.name}: {t.text}" for t in self.info.inputs) or "none"
+        more = f", and {len(self.info.params)} parameters, such as {self.info.params[0].name}" if self.info.params else ""
+        return f"its inputs are {names}{more}"
+
+    def _set_param(self, name: str, value: Any) -> None:
+        param = self._param_index[name]
+        values = _checked(TensorInfo(param.name, param.dtype, param.shape), value)
+        place = view_of(self._weights, param.offset, param.dtype, param.shape)
+        if not self._own_weights:
+            if np.shares_memory(np.asarray(place), values) or np.array_equal(np.asarray(place), values):
+                return  # the library's own, given back
+            self._weights = array(np.asarray(self._weights))
+            self._own_weights, self._call = True, None
+            place = view_of(self._weights, param.offset, param.dtype, param.shape)
+        np.asarray(place)[...] = values
+        self._missing.discard(name)
+
+    def set_input_zero_copy(self, key: int | str | None = None, value: Any = None, **params: Any) -> None:
+        """Let the model read an array where it lies, from now on."""
+        given: dict[int | str, Any] = dict(params)
+        if key is not None:
+            given[key] = value
+        for name, each in given.items():
+            i = self._input(name)
+            taken = each if isinstance(each, NDArray) else numpyasarray(np.asarray(each))
+            _checked(self.info.inputs[i], taken)
+            if not taken.is_contiguous():
+                raise ValueError(f"input {self.info.inputs[i].name!r} must be dense to be read where it lies")
+            self._inputs[i], self._call = taken, None
+
+    def set_output_zero_copy(self, index: int, value: NDArray) -> None:
+        """Let the model write a result to an array."""
+        info = self.info.outputs[self._output(index)]
+        _checked(info, value)
+        self._outputs[index], self._call = value, None
+
+    def load_params(self, params_bytes: bytes | bytearray | Mapping[str, Any]) -> None:
+        """Set parameters from what `save_param_dict` wrote."""
+        given = params_bytes if isinstance(params_bytes, Mapping) else load_param_dict(params_bytes)
+        for name, value in given.items():
+            self._set(name, value)
+
+    def share_params(self, other: Executor, params_bytes: Any = None) -> None:
+        """Use the parameters of another executor of the same model, in the same memory."""
+        if other.info.params != self.info.params:
+            raise ValueError("share_params: the other executor runs another model")
+        self._weights, self._own_weights, self._call = other._weights, False, None
+        self._missing = set(other._missing)
+
+    # -- run -----------------------------------------------------------------------------------------
+    def run(self, **inputs: Any) -> None:
+        """Run the model; inputs may be given here by name."""
+        if inputs:
+            self.set_input(**inputs)
+        call = self._call
+        if call is None:
+            call = self._call = self._bound()
+        call()
+
+    def _bound(self) -> BoundCall:
+        if self._missing:
+            names = ", ".join(sorted(self._missing)[:5])
+            raise TVMError(
+                f"{len(self._missing)} parameters have no value ({names}, …): the library was exported without its "
+                "weights; give them with load_params or set_input(**params)"
+            )
+        return self._function.bind(*self._inputs, *self._outputs, self._weights, self._arena)
+
+    def steps(self) -> Iterator[tuple[StepInfo, Callable[[], Any], list[NDArray]]]:
+        """The steps one by one: what it is, how to run it, and its results."""
+        self._call = self._call or self._bound()
+        for step in self.info.steps:
+            arrays = [self.tensor(a) for a in step.args]
+            outs = [arrays[i] for i in step.outputs]
+            if not step.kernel:
+                source, target = (np.asarray(a) for a in arrays)
+                yield step, (lambda s=source, t=target: np.copyto(t, s.reshape(t.shape))), outs
+            else:
+                function: NativeFunction = self.module.get_function(step.kernel)  # type: ignore[assignment]
+                yield step, function.bind(*arrays), outs
+
+    def tensor(self, place: PlaceInfo) -> NDArray:
+        """The tensor at a place."""
+        if place.space in ("input", "output"):
+            held = (self._inputs if place.space == "input" else self._outputs)[place.at]
+            return held if held.shape == place.shape else held.reshape(place.shape)
+        memory = self._weights if place.space == "weights" else self._arena
+        return view_of(memory, place.at, place.dtype, place.shape)
+
+    # -- results -----------------------------------------------------------------------------------
+    def _output(self, index: int) -> int:
+        if not 0 <= int(index) < len(self._outputs):
+            raise ValueError(f"the model has {len(self._outputs)} results and none of number {index}")
+        return int(index)
+
+    def get_output(self, index: int, out: Any = None) -> NDArray:
+        """A result; the next run writes it again. With `out` it is copied there."""
+        found = self._outputs[self._output(index)]
+        if out is None:
+            return found
+        out.copyfrom(found)
+        return out  # type: ignore[no-any-return]
+
+    def get_input(self, key: int | str, out: Any = None) -> NDArray:
+        """An input, or a parameter by its name."""
+        param = self._param_index.get(key) if isinstance(key, str) else None
+        if param is not None:
+            found = view_of(self._weights, param.offset, param.dtype, param.shape)
+        else:
+            found = self._inputs[self._input(key)]
+        if out is None:
+            return found
+        out.copyfrom(found)
+        return out  # type: ignore[no-any-return]
+
+    def get_num_outputs(self) -> int:
+        return len(self._outputs)
+
+    def get_num_inputs(self) -> int:
+        return len(self._inputs)
+
+    def get_input_index(self, name: str) -> int:
+        return self._index.get(name, -1)
+
+    def get_output_index(self, name: str) -> int:
+        return next((i for i, t in enumerate(self.info.outputs) if t.name == name), -1)
+
+    def get_input_info(self) -> tuple[dict[str, tuple[int, ...]], dict[str, str]]:
+        """The shapes and the types of the inputs by name."""
+        return {t.name: t.shape for t in self.info.inputs}, {t.name: t.dtype for t in self.info.inputs}
+
+    # -- time ------------------------------------------------------------------------------------------
+    def benchmark(self, **options: Any) -> BenchmarkResult:
+        """How long `run` takes, with the inputs as they are."""
+        call = self._call = self._call or self._bound()
+        return time_evaluator(_Bound(call), self.device, **options)()
+
+    def time_steps(self, number: int = 1) -> list[tuple[StepInfo, float]]:
+        """Seconds for each step, the mean of `number` runs."""
+        out = []
+        for step, call, _ in self.steps():
+            call()
+            start = time.perf_counter()
+            for _ in range(number):
+                call()
+            out.append((step, (time.perf_counter() - start) / number))
+        return out
+
+    def __getitem__(self, name: str) -> Any:
+        method = getattr(self, name, None)
+        if name.startswith("_") or not callable(method):
+            raise AttributeError(f"an executor has no function {name!r}")
+        return method
+
+
+class _Bound:
+    """A call that is bound already, for the clock."""
+
+    def __init__(self, call: BoundCall) -> None:
+        self._call = call
+
+    def bind(self) -> BoundCall:
+        return self._call
+
+    def __call__(self) -> Any:
+        return self._call()
+
+
+def _zeros(info: TensorInfo) -> NDArray:
+    made = empty(info.shape, info.dtype)
+    np.asarray(made)[...] = 0
+    return made
+
+
+def _checked(info: TensorInfo, value: Any) -> np.ndarray[Any, Any]:
+    """The values for a tensor, or what is wrong with them."""
+    if value is None:
+        raise ValueError(f"input {info.name!r} needs a value, {info.text}")
+    held = value if isinstance(value, NDArray) else None
+    values = np.asarray(value) if held is not None or not hasattr(value, "detach") else np.asarray(value.detach())
+    if tuple(values.shape) != info.shape:
+        raise ValueError(
+            f"input {info.name!r} must have shape {info.shape}, and an array of shape {tuple(values.shape)} was given"
+        )
+    name = held.dtype if held is not None else values.dtype.name
+    if name != info.dtype:
+        if held is None and not isinstance(value, np.ndarray) and not hasattr(value, "dtype"):
+            return values.astype(np.asarray(empty((0,), info.dtype)).dtype)  # plain Python numbers
+        raise TypeError(f"input {info.name!r} must be of type {info.dtype}, and {name} was given")
+    return values

@@ -1,0 +1,220 @@
+"""What the library of a whole model says about it: inputs, results, parameters, and the steps over its memory.
+
+    steps over   inputs │ results │ weights: all parameters, one after the other │ arena: all that is in between
+
+A place is `["input", 2]`, `["output", 0]`, `["weights", 4096]` or `["arena", 128]`; the last two count bytes.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+from .dtypes import ELEMENTS
+from .errors import LoadError
+
+__all__ = ["MODEL", "ModelInfo", "ParamInfo", "PlaceInfo", "StepInfo", "TensorInfo", "graph_json", "parse_model"]
+
+MODEL = "model"  # the key in a library's metadata
+FORMAT = 1
+_SPACES = ("input", "output", "weights", "arena")
+
+
+@dataclass(frozen=True, slots=True)
+class TensorInfo:
+    """An input or result."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+
+    @property
+    def nbytes(self) -> int:
+        return _bytes(self.dtype, self.shape)
+
+    @property
+    def text(self) -> str:
+        return f"{self.dtype}[{', '.join(map(str, self.shape))}]"
+
+
+@dataclass(frozen=True, slots=True)
+class ParamInfo:
+    """A parameter: a tensor at a place among the weights."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    offset: int
+
+    @property
+    def nbytes(self) -> int:
+        return _bytes(self.dtype, self.shape)
+
+
+@dataclass(frozen=True, slots=True)
+class PlaceInfo:
+    """A tensor that a step reads or writes."""
+
+    space: str
+    at: int
+    dtype: str
+    shape: tuple[int, ...]
+
+    @property
+    def nbytes(self) -> int:
+        return _bytes(self.dtype, self.shape)
+
+
+@dataclass(frozen=True, slots=True)
+class StepInfo:
+    """A call of a kernel: its arguments in order, and which of them are results. Without a kernel, a copy."""
+
+    name: str
+    kernel: str
+    args: tuple[PlaceInfo, ...]
+    outputs: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ModelInfo:
+    """A whole model."""
+
+    name: str
+    entry: str
+    inputs: tuple[TensorInfo, ...]
+    outputs: tuple[TensorInfo, ...]
+    params: tuple[ParamInfo, ...]
+    weights: int
+    arena: int
+    steps: tuple[StepInfo, ...]
+
+    @property
+    def weights_symbol(self) -> str:
+        return f"tvmgen_{self.name}_weights"
+
+
+def _bytes(dtype: str, shape: tuple[int, ...]) -> int:
+    size = ELEMENTS[dtype].itemsize
+    for extent in shape:
+        size *= extent
+    return size
+
+
+def parse_model(data: Any, where: str) -> ModelInfo:
+    """Check what a library says about its model: every place must lie within the memory it names."""
+    if not isinstance(data, dict) or data.get("format") != FORMAT:
+        found = data.get("format") if isinstance(data, dict) else data
+        raise LoadError(
+            f"{where}: the model has format {found!r}, this runtime reads {FORMAT}; compile it again"
+        )
+    try:
+        info = ModelInfo(
+            name=str(data["name"]),
+            entry=str(data["entry"]),
+            inputs=tuple(TensorInfo(str(n), *_tensor(d, s, where)) for n, d, s in data["inputs"]),
+            outputs=tuple(TensorInfo(str(n), *_tensor(d, s, where)) for n, d, s in data["outputs"]),
+            params=tuple(ParamInfo(str(n), *_tensor(d, s, where), _whole(o)) for n, d, s, o in data["params"]),
+            weights=_whole(data["weights"]),
+            arena=_whole(data["arena"]),
+            steps=tuple(
+                StepInfo(str(name), str(kernel), tuple(_place(a, where) for a in args), tuple(map(_whole, outs)))
+                for name, kernel, args, outs in data["steps"]
+            ),
+        )
+    except (KeyError, TypeError, ValueError) as error:
+        raise LoadError(f"{where}: the description of the model is damaged: {error!r}") from error
+    _check_places(info, where)
+    return info
+
+
+def _whole(value: Any) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+        raise ValueError(f"{value!r} is no size")
+    return value
+
+
+def _tensor(dtype: Any, shape: Any, where: str) -> tuple[str, tuple[int, ...]]:
+    if dtype not in ELEMENTS:
+        raise LoadError(f"{where}: data type {dtype!r} is unknown to this runtime")
+    return str(dtype), tuple(_whole(d) for d in shape)
+
+
+def _place(data: Any, where: str) -> PlaceInfo:
+    space, at, dtype, shape = data
+    if space not in _SPACES:
+        raise ValueError(f"{space!r} is no kind of memory")
+    return PlaceInfo(space, _whole(at), *_tensor(dtype, shape, where))
+
+
+def _check_places(info: ModelInfo, where: str) -> None:
+    rooms = {"weights": info.weights, "arena": info.arena}
+    lists = {"input": info.inputs, "output": info.outputs}
+    for param in info.params:
+        if param.offset + param.nbytes > info.weights:
+            raise LoadError(f"{where}: damaged: parameter {param.name!r} ends behind the weights")
+    for step in info.steps:
+        for place in step.args:
+            room = rooms.get(place.space)
+            if room is not None:
+                fits = place.at + place.nbytes <= room
+            else:
+                tensors = lists[place.space]
+                fits = place.at < len(tensors) and place.nbytes <= tensors[place.at].nbytes
+            if not fits:
+                raise LoadError(
+                    f"{where}: damaged: step {step.name!r} has a tensor outside of {place.space} memory"
+                )
+        if any(i >= len(step.args) for i in step.outputs):
+            raise LoadError(f"{where}: damaged: step {step.name!r} has a result that is no argument")
+
+
+def graph_json(info: ModelInfo) -> str:
+    """The model as the classic graph executor's JSON."""
+    nodes: list[dict[str, Any]] = []
+    rows = [0]
+    kinds: list[tuple[str, tuple[int, ...]]] = []
+    storage: list[int] = []
+    ids: dict[tuple[str, int], int] = {}
+    entry: dict[tuple[str, int], list[int]] = {}
+
+    def add(node: dict[str, Any], places: list[tuple[str, int]], types: list[tuple[str, tuple[int, ...]]]) -> None:
+        for i, place in enumerate(places):
+            entry[place] = [len(nodes), i, 0]
+            storage.append(ids.setdefault(place, len(ids)))
+        nodes.append(node)
+        kinds.extend(types)
+        rows.append(rows[-1] + len(types))
+
+    for i, t in enumerate(info.inputs):
+        add({"op": "null", "name": t.name, "inputs": []}, [("input", i)], [(t.dtype, t.shape)])
+    for p in info.params:
+        add({"op": "null", "name": p.name, "inputs": []}, [("weights", p.offset)], [(p.dtype, p.shape)])
+    leaves = len(nodes)
+    for step in info.steps:
+        outs = [step.args[i] for i in step.outputs]
+        ins = [a for i, a in enumerate(step.args) if i not in step.outputs]
+        node = {
+            "op": "tvm_op",
+            "name": step.name,
+            "attrs": {
+                "func_name": step.kernel or "__copy",
+                "num_inputs": str(len(ins)),
+                "num_outputs": str(len(outs)),
+                "flatten_data": "0",
+            },
+            "inputs": [entry[(a.space, a.at)] for a in ins],
+        }
+        add(node, [(a.space, a.at) for a in outs], [(a.dtype, a.shape) for a in outs])
+    graph = {
+        "nodes": nodes,
+        "arg_nodes": list(range(leaves)),
+        "heads": [entry[("output", i)] for i in range(len(info.outputs))],
+        "attrs": {
+            "dltype": ["list_str", [d for d, _ in kinds]],
+            "shape": ["list_shape", [list(s) for _, s in kinds]],
+            "storage_id": ["list_int", storage],
+        },
+        "node_row_ptr": rows,
+    }
+    return json.dumps(graph, indent=2)
