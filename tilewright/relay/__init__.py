@@ -108,27 +108,27 @@ for _name in _CLASSIC:
 _later: _Anything = announce(__name__, _REASON, [n for n in _CLASSIC if _is_open(n)])
 from . import testing  # noqa: E402
 
-announce(
-    testing.__name__,
-    _REASON,
-    [
-        "inception_v3",
-        "init",
-        "lstm",
-        "mlp",
-        "mobilenet",
-        "resnet",
-        "squeezenet",
-        "synthetic",
-        "temp_op_attr",
-        "vgg",
-    ],
-)
+_MODELS = ("inception_v3", "init", "lstm", "mlp", "mobilenet", "resnet", "squeezenet", "synthetic")
+_MODELS += ("temp_op_attr", "vgg")
+announce(testing.__name__, _REASON, [n for n in _MODELS if not _is_built(f"testing.{n}")])
 if not _is_built("build_module"):
     sys.modules[f"{__name__}.build_module"].__dict__["bind_params_by_name"] = bind_params_by_name
 
 
+# The compiler is loaded when it is first used.
+_LOADED_LATE = {
+    "build": "build_module",
+    "build_config": "build_module",
+    "create_executor": "build_module",
+    "optimize": "build_module",
+    "load_param_dict": "param_dict",
+    "save_param_dict": "param_dict",
+}
+
+
 def __getattr__(name: str) -> _Anything:
+    if name in _LOADED_LATE and _is_built(_LOADED_LATE[name]):
+        return getattr(import_module(f".{_LOADED_LATE[name]}", __name__), name)
     if not name.startswith("_"):
         for home in (name, f"op.{name}"):  # `relay.frontend`, and `relay.image` for `relay.op.image`
             if _is_built(home):

@@ -237,8 +237,11 @@ class _Function:
         if serial is None:
             raise ScheduleError("no axis can lie in vectors")
         best = serial if threads is None or threads.cycles >= serial.cycles else threads
-        apply_tile(self.sch, f, best, best is threads, tail, self.own_producers(f, best), self.machine)
-        self.notes.tile(f, best, best is threads, self.machine)
+        producers = self.own_producers(f, best)
+        names = [self.sch.realize(p).block.name_hint for p in producers]
+        apply_tile(self.sch, f, best, best is threads, tail, producers, self.machine)
+        after = None if consumer is None else self.sch.realize(consumer).block.name_hint
+        self.notes.tile(f, best, best is threads, self.machine, after, names)
 
     def reads_constants(self, f: Facts) -> bool:
         return any(r.buffer in self.constants for r in f.reads)

@@ -36,7 +36,10 @@ class Explanation:
     def rows(self, last: Facts, group: list[Facts], note: dict[str, object], machine: CpuMachine) -> None:
         self.records.append({"stage": last.name, "sketch": "rows", "stages": [f.name for f in group], **note})
 
-    def tile(self, f: Facts, best: Best, threads: bool, machine: CpuMachine) -> None:
+    def tile(
+        self, f: Facts, best: Best, threads: bool, machine: CpuMachine, after: str | None, before: list[str]
+    ) -> None:
+        """`after` takes the results of a tile; the stages `before` are computed where tiles want them."""
         space, figures = best.space, best.figures
         rows = 1
         for t in best.tile:
@@ -68,6 +71,8 @@ class Explanation:
                 "loop_order": "vectors around rows" if best.vector_outer else "rows around vectors",
                 "packed": space.packed.buffer.name if space.packed is not None else None,
                 "packed_before": space.pack_free,
+                "fused_after": after,
+                "fused_before": before,
                 "panel_bytes": int(figures["panel"]),
                 "panel_in": _level(machine, float(figures["panel"])),
                 "streamed_bytes": int(figures["streamed"]),
@@ -126,6 +131,10 @@ def _told(r: dict[str, Any]) -> str:
     if r["packed"]:
         when = "before it runs" if r["packed_before"] else "where it is used"
         lines.append(f"  panels         of {r['packed']}, made {when}")
+    if r["fused_before"]:
+        lines.append(f"  computed here  {', '.join(r['fused_before'])}, for the tiles of one turn of the first loop")
+    if r["fused_after"]:
+        lines.append(f"  fused          {r['fused_after']}, while the results are in registers")
     lines += [
         f"  reused         {_bytes(r['panel_bytes'])} in {r['panel_in']}",
         f"  streamed       {_bytes(r['streamed_bytes'])} from {r['streamed_from']}",

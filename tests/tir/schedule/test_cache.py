@@ -409,6 +409,8 @@ def test_refuse_a_reader_that_writes_it(expect, refused):
           | …
           |         with T.block("A"):    # <-- here
           | …
+
+          hint: cache_inplace copies it before and back after
         """,
     )
     expect(
@@ -420,6 +422,8 @@ def test_refuse_a_reader_that_writes_it(expect, refused):
           | …
           |         with T.block("A"):    # <-- here
           | …
+
+          hint: cache_inplace copies it before and back after
         """,
     )
 
@@ -451,6 +455,8 @@ def test_refuse_a_write_between_readers(expect, refused):
           | …
           |         with T.block("A"):    # <-- here
           | …
+
+          hint: take two copies, with consumer_blocks: one for the readers before it, one for those after
         """,
     )
     sch.cache_read("C", 0, "local")
@@ -477,6 +483,8 @@ def test_refuse_a_pointer(expect, refused):
           | …
           |         with T.block("C"):    # <-- here
           | …
+
+          hint: take this step before tensorize, or before the call that takes the pointer is made
         """,
     )
     expect(
@@ -488,6 +496,8 @@ def test_refuse_a_pointer(expect, refused):
           | …
           |         with T.block("C"):    # <-- here
           | …
+
+          hint: take this step before tensorize, or before the call that takes the pointer is made
         """,
     )
 

@@ -255,6 +255,8 @@ def test_refuse_a_buffer_of_two_blocks(expect, refused):
           | …
           |         with T.block("C_init"):    # <-- here
           | …
+
+          hint: take this step before the block is taken apart by decompose_reduction or loop_partition
         """,
     )
 

@@ -402,7 +402,16 @@ def test_refuse_names_the_loops_that_all_consumers_share(expect, refused):
     assert sch.get_loops("C")[0].name == "i_0"
     sch.add_unit_loop(sch.get_block("D"))
     (*_, u) = sch.get_loops("D")
-    expect(refusal(refused, sch, "compute_at", "B", u), "")
+    expect(refusal(refused, sch, "compute_at", "B", u), """
+        compute_at(B, loop=u): block C reads B and is not under loop `u`
+          at stage_programs.py:LINE
+
+          | …
+          |         with T.block("C"):    # <-- here
+          | …
+
+          hint: it may go under i_0, i_1
+        """)
 
 
 def test_refuse_a_block_that_nobody_reads(expect, refused):
@@ -417,6 +426,8 @@ def test_refuse_a_block_that_nobody_reads(expect, refused):
           | …
           |         with T.block("B"):    # <-- here
           | …
+
+          hint: move a block that is read; this one may go to its producers with reverse_compute_at
         """,
     )
 
@@ -433,6 +444,8 @@ def test_refuse_inputs_that_change_in_between(expect, refused):
           | …
           |         with T.block("A"):    # <-- here
           | …
+
+          hint: choose a place before that block, or cache_read A for this block first
         """,
     )
 
@@ -489,6 +502,8 @@ def test_refuse_inputs_that_the_old_loop_writes_again(expect, refused):
           | …
           |     for i in range(8):    # <-- here
           | …
+
+          hint: leave block C inside of `i`
         """,
     )
 
@@ -498,7 +513,16 @@ def test_refuse_two_blocks_that_fill_one_buffer(expect, refused):
     i, j, k = sch.get_loops("C")
     sch.decompose_reduction("C", k)
     (x, y) = sch.get_loops("D")
-    expect(refusal(refused, sch, "compute_at", "C", x), "")
+    expect(refusal(refused, sch, "compute_at", "C", x), """
+        compute_at(C, loop=i): block C_init writes C too, so block C alone does not say what it holds
+          at stage_programs.py:LINE
+
+          | …
+          |         with T.block("C_init"):    # <-- here
+          | …
+
+          hint: take this step before the block is taken apart by decompose_reduction or loop_partition
+        """)
 
 
 @T.prim_func
@@ -620,6 +644,8 @@ def test_refuse_a_loop_of_another_scope(expect, refused):
           | …
           |             for j in range(4):    # <-- here
           | …
+
+          hint: choose a loop of the same block: i
         """,
     )
     sch.compute_at("B", sch.get_loops("D")[0])

@@ -243,7 +243,12 @@ def test_a_handle_of_an_inlined_block_says_what_became_of_it(expect, refused):
     sch = tir.Schedule(stencil)
     block = sch.get_block("B")
     sch.compute_inline(block)
-    expect(refused(sch, lambda: sch.get_loops(block)), "")
+    expect(refused(sch, lambda: sch.get_loops(block)), """
+        get_loops(B): block B does not exist any more: it went with compute_inline(B)
+          at test_inline.py:LINE
+
+          | …
+        """)
 
 
 # ---------------------------------------------------------------------------- compute_inline: refuse
@@ -295,6 +300,8 @@ def test_refuse_inputs_that_change_in_between(expect, refused):
           | …
           |         with T.block("A"):    # <-- here
           | …
+
+          hint: choose a place before that block, or cache_read A for this block first
         """,
     )
 
@@ -330,6 +337,8 @@ def test_refuse_two_blocks_that_fill_one_buffer(expect, refused):
           | …
           |         with T.block("B2"):    # <-- here
           | …
+
+          hint: take this step before the block is taken apart by decompose_reduction or loop_partition
         """,
     )
 
@@ -470,6 +479,8 @@ def test_refuse_a_block_that_nobody_reads(expect, refused):
           | …
           |         with T.block("B"):    # <-- here
           | …
+
+          hint: reverse_compute_inline puts it into its producer
         """,
     )
 
@@ -498,6 +509,8 @@ def test_refuse_a_reader_that_takes_the_address(expect, refused):
           | …
           |         with T.block("C"):    # <-- here
           | …
+
+          hint: take this step before tensorize, or before the call that takes the pointer is made
         """,
     )
 
@@ -800,6 +813,8 @@ def test_refuse_a_reader_with_more_iterators(expect, refused):
           | …
           |         with T.block("C"):    # <-- here
           | …
+
+          hint: use reverse_compute_at to compute it close to its producer, or compute_inline on the producer
         """,
     )
 

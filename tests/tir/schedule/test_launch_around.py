@@ -105,6 +105,8 @@ def test_refusals(expect, refused):
           | …
           |     for t in T.serial(1, 5):    # <-- here
           | …
+
+          hint: say it with extent=
         """,
     )
     expect(
@@ -130,6 +132,8 @@ def test_refusals(expect, refused):
           | …
           |     for threadIdx_x in T.thread_binding(8, thread="threadIdx.x"):    # <-- here
           | …
+
+          hint: its threads are there already: nothing is to be launched
         """,
     )
     sch = tir.Schedule(copy2d)

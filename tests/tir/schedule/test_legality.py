@@ -35,6 +35,12 @@ def test_a_window_reaches_into_other_iterations(expect, refused):
         said(sch, refused, "reverse_compute_at", "C", i),
         """
         reverse_compute_at(C, loop=i0): block C reads elements of B that an iteration of loop `i0` does not make
+          at test_legality.py:LINE
+
+          | …
+          |     for i0, i1 in T.grid(6, 4):    # <-- here
+          | …
+
           hint: choose an outer loop, or bring the producer to it with compute_at
         """,
     )
@@ -49,6 +55,12 @@ def test_an_iteration_that_a_condition_leaves_out_makes_nothing(expect, refused)
         said(sch, refused, "reverse_compute_at", "C", i3),
         """
         reverse_compute_at(C, loop=i0_1_1): block C reads elements of B that an iteration of loop `i0_1_1` does not make
+          at test_legality.py:LINE
+
+          | …
+          |     for i0_0, i0_1_0, i0_1_1, i1 in T.grid(3, 1, 4, 4):    # <-- here
+          | …
+
           hint: choose an outer loop, or bring the producer to it with compute_at
         """,
     )
@@ -63,6 +75,12 @@ def test_a_part_of_a_fused_loop_is_no_box(expect, refused):
         said(sch, refused, "reverse_compute_at", "C", outer),
         """
         reverse_compute_at(C, loop=i0_i1_fused_0): block C reads elements of B that an iteration of loop `i0_i1_fused_0` does not make
+          at test_legality.py:LINE
+
+          | …
+          |     for i0_i1_fused_0, i0_i1_fused_1 in T.grid(4, 6):    # <-- here
+          | …
+
           hint: choose an outer loop, or bring the producer to it with compute_at
         """,
     )
@@ -101,12 +119,22 @@ def test_a_reader_may_not_leave_a_parallel_loop_whose_memory_it_reads(expect, re
         said(sch, refused, "compute_at", "C", j),
         """
         compute_at(C, loop=i): iterations of loop `i` may write the same elements of B (block B)
+          at test_legality.py:LINE
+
+          | …
+
+          hint: keep all that shares memory with it inside loop `i`, where each iteration has its own, or take this step before the loop is marked
         """,
     )
     expect(
         said(sch, refused, "compute_inline", "C"),
         """
         compute_inline(C): iterations of loop `i` may write the same elements of B (block B)
+          at test_legality.py:LINE
+
+          | …
+
+          hint: keep all that shares memory with it inside loop `i`, where each iteration has its own, or take this step before the loop is marked
         """,
     )
 
@@ -125,6 +153,11 @@ def test_a_block_that_does_not_depend_on_a_parallel_loop(expect, refused):
         said(sch, refused, "reverse_compute_at", "B", ax0),
         """
         reverse_compute_at(B, loop=ax0): loop `i` drives no iterator of block B, so all its iterations write the same place
+          at test_legality.py:LINE
+
+          | …
+
+          hint: leave loop `i` serial
         """,
     )
 
@@ -143,6 +176,13 @@ def test_iterations_that_write_the_same(expect, refused):
         refused(sch, lambda: sch.parallel(i)),
         """
         parallel(i): iterations of loop `i` may write the same elements of B (block B)
+          at test_legality.py:LINE
+
+          | …
+          |     for i, j in T.grid(4, 5):    # <-- here
+          | …
+
+          hint: leave loop `i` serial, or parallel(j)
         """,
     )
     sch.parallel(j)
@@ -173,6 +213,12 @@ def test_loops_of_both_kinds_keep_their_order(expect, refused):
         refused(sch, lambda: sch.reorder(inner, outer)),
         """
         reorder(j_k_fused_1, j_k_fused_0): loop `j_k_fused_0` drives spatial and reduction iterators of block C alike, so its order must stay
+          at test_legality.py:LINE
+
+          | …
+          |     for i, j_k_fused_0, j_k_fused_1 in T.grid(7, 8, 4):    # <-- here
+          | …
+
           hint: decompose_reduction first, or do not fuse the reduction with other loops
         """,
     )
@@ -191,6 +237,12 @@ def test_a_loop_that_computes_anew_stays_outside_of_the_reduction(expect, refuse
         said(sch, refused, "decompose_reduction", "B", i),
         """
         decompose_reduction(B, loop=i): loop `i` comes to elements of block B more than once, and each time the reduction has to start anew
+          at test_legality.py:LINE
+
+          | …
+          |     for i in range(3):    # <-- here
+          | …
+
           hint: decompose at `ax1`
         """,
     )
@@ -210,6 +262,13 @@ def test_rfactor_where_a_condition_ties_loops_together(expect, refused):
         refused(sch, lambda: sch.rfactor(c)),
         """
         rfactor(i_j_k_fused_2): the condition `i_j_k_fused_0 * 9 + i_j_k_fused_1 * 3 + i_j_k_fused_2 < 12` ties spatial and reduction loops together
+          at test_legality.py:LINE
+
+          | …
+          |         with T.block("B"):    # <-- here
+          | …
+
+          hint: rfactor comes before the reduction is fused with other loops, or split by a factor that divides
         """,
     )
 
@@ -251,6 +310,13 @@ def test_a_consumer_with_more_points_than_its_producer(expect, refused):
         said(sch, refused, "reverse_compute_inline", "C"),
         """
         reverse_compute_inline(C): block C has more points than block B along `v_i0`, and these would not be computed
+          at test_legality.py:LINE
+
+          | …
+          |         with T.block("C"):    # <-- here
+          | …
+
+          hint: use reverse_compute_at to compute it close to its producer, or compute_inline on the producer
         """,
     )
 
@@ -335,6 +401,11 @@ def test_a_map_of_a_copy_to_indices_below_zero(expect, refused):
         refused(sch, step),
         """
         reindex_cache_write(B, write_buffer_index=0, storage_scope='global', index_map=lambda i, j: (3 - i, j)): the map gives indices from -2 on, and they start at 0
+          at test_legality.py:LINE
+
+          | …
+          |         with T.block("B"):    # <-- here
+          | …
         """,
     )
 

@@ -109,8 +109,14 @@ def test_what_is_made_meanwhile_may_not_be_copied_whole(expect, refused):
     sch = tir.Schedule(rows)
     expect(
         said(sch, refused, "cache_read", "C", "B", "local"),
-        "cache_read(C, read_buffer_index='B', storage_scope='local'): the copy would read more of B than block C_o "
-        "says it reads, which may not be written yet",
+        """
+        cache_read(C, read_buffer_index='B', storage_scope='local'): the copy would read more of B than block C_o says it reads, which may not be written yet
+          at test_legality_nested.py:LINE
+
+          | …
+
+          hint: take this step before blockize, or copy what the block itself reads
+        """,
     )
 
 
@@ -135,8 +141,16 @@ def test_what_is_written_under_a_condition_only_has_no_copy(expect, refused):
     sch.blockize(sch.get_loops("B_pad")[0])
     expect(
         said(sch, refused, "cache_write", "B_pad", 0, "local"),
-        "cache_write(B_pad, write_buffer_index=0, storage_scope='local'): there is no telling which elements of B "
-        "have been written where they would be copied",
+        """
+        cache_write(B_pad, write_buffer_index=0, storage_scope='local'): there is no telling which elements of B have been written where they would be copied
+          at test_legality_nested.py:LINE
+
+          | …
+          |         for ax0, ax1 in T.grid(2, 4):    # <-- here
+          | …
+
+          hint: copy B where all of it has been written: for a reader behind the loops that make it
+        """,
     )
 
 
@@ -156,8 +170,16 @@ def test_a_block_of_blocks_that_leaves_gaps_has_no_copy(expect, refused):
     sch = tir.Schedule(gaps)
     expect(
         said(sch, refused, "cache_write", "B_o", 0, "local"),
-        "cache_write(B_o, write_buffer_index=0, storage_scope='local'): there is no telling which elements of B "
-        "have been written where they would be copied",
+        """
+        cache_write(B_o, write_buffer_index=0, storage_scope='local'): there is no telling which elements of B have been written where they would be copied
+          at test_legality_nested.py:LINE
+
+          | …
+          |     for o in range(2):    # <-- here
+          | …
+
+          hint: copy B where all of it has been written: for a reader behind the loops that make it
+        """,
     )
 
 
@@ -198,8 +220,16 @@ def test_a_block_that_writes_what_it_reads_has_no_copy_to_start_from(expect, ref
     assert sch.get(both).name_hint == "B_i01_C_i01_o"
     expect(
         said(sch, refused, "cache_inplace", both, "B", "local"),
-        "cache_inplace(B_i01_C_i01_o, read_buffer_index='B', storage_scope='local'): there is no telling which "
-        "elements of B have been written where they would be copied",
+        """
+        cache_inplace(B_i01_C_i01_o, read_buffer_index='B', storage_scope='local'): there is no telling which elements of B have been written where they would be copied
+          at test_legality_nested.py:LINE
+
+          | …
+          |     with T.block("B_i01_C_i01_o"):    # <-- here
+          | …
+
+          hint: copy B where all of it has been written: for a reader behind the loops that make it
+        """,
     )
 
 
@@ -225,8 +255,16 @@ def test_a_layout_that_has_padding_has_no_copy_while_it_is_made(expect, refused)
     sch.transform_layout("B", ("write", 0), lambda i, j: (j // 2, i, j % 2), 0)
     expect(
         said(sch, refused, "cache_read", "C", 0, "local"),
-        "cache_read(C, read_buffer_index=0, storage_scope='local'): there is no telling which elements of B have "
-        "been written where they would be copied",
+        """
+        cache_read(C, read_buffer_index=0, storage_scope='local'): there is no telling which elements of B have been written where they would be copied
+          at test_legality_nested.py:LINE
+
+          | …
+          |         for j in range(3):    # <-- here
+          | …
+
+          hint: copy B where all of it has been written: for a reader behind the loops that make it
+        """,
     )
 
 
@@ -235,8 +273,16 @@ def test_the_padding_of_an_iterator_that_chooses_no_element(expect, refused):
     sch.transform_layout("B", ("write", 0), lambda i, j: (j, i))
     expect(
         said(sch, refused, "pad_einsum", "B", [5, 5]),
-        "pad_einsum(B, padding=[5, 5]): iterator `v_i1` does not say which element of B is written, and its padding "
-        "would write the same one again",
+        """
+        pad_einsum(B, padding=[5, 5]): iterator `v_i1` does not say which element of B is written, and its padding would write the same one again
+          at test_legality_nested.py:LINE
+
+          | …
+          |         with T.block("B"):    # <-- here
+          | …
+
+          hint: leave the padding of `v_i1` at 1
+        """,
     )
     sch.pad_einsum("B", [5, 1])
     keeps(sch)
@@ -264,8 +310,14 @@ def test_pieces_of_a_loop_share_what_was_one_iterations_own(expect, refused):
     assert sch.verify()
     expect(
         said(sch, refused, "loop_partition", outer, [1, None]),
-        "loop_partition(i0_0, factors=[1, None]): an iteration of loop `i0_1` may use elements of B that another one "
-        "writes (blocks B_i0_00 and C_i0_00)",
+        """
+        loop_partition(i0_0, factors=[1, None]): an iteration of loop `i0_1` may use elements of B that another one writes (blocks B_i0_00 and C_i0_00)
+          at test_legality_nested.py:LINE
+
+          | …
+
+          hint: keep all that shares memory with it inside loop `i0_1`, where each iteration has its own, or take this step before the loop is marked
+        """,
     )
 
 
@@ -363,5 +415,14 @@ def test_parts_that_overlap_are_not_told_apart(expect, refused):
     i, j = sch.get_loops("B")
     expect(
         said(sch, refused, "parallel", i),
-        "parallel(i): iterations of loop `i` may write the same elements of B (block B)",
+        """
+        parallel(i): iterations of loop `i` may write the same elements of B (block B)
+          at test_legality_nested.py:LINE
+
+          | …
+          |     for i, j in T.grid(4, (n + 3) // 4 + 1):    # <-- here
+          | …
+
+          hint: leave loop `i` serial, or parallel(j)
+        """,
     )

@@ -213,6 +213,8 @@ def test_refuse_a_block_without_init(expect, refused):
           | …
           |             with T.block("C"):    # <-- here
           | …
+
+          hint: it was taken out already, or the block is no reduction
         """,
     )
 
@@ -229,6 +231,8 @@ def test_refuse_a_loop_of_another_block(expect, refused):
           | …
           |     for i, j in T.grid(7, 6):    # <-- here
           | …
+
+          hint: the loops around it are: i, j, k
         """,
     )
 
@@ -265,6 +269,8 @@ def test_refuse_a_loop_that_is_both(expect, refused):
           | …
           |         with T.block("C"):    # <-- here
           | …
+
+          hint: decompose_reduction comes before the reduction is fused with other loops
         """,
     )
 
@@ -493,6 +499,8 @@ def test_refuse_a_spatial_loop(expect, refused):
           | …
           |     for i, j, k in T.grid(7, 6, 5):    # <-- here
           | …
+
+          hint: those that do are: k
         """,
     )
 
@@ -510,6 +518,8 @@ def test_refuse_after_decompose_reduction(expect, refused):
           | …
           |         with T.block("C"):    # <-- here
           | …
+
+          hint: merge_reduction puts the init back
         """,
     )
 
@@ -525,6 +535,8 @@ def test_refuse_a_block_that_is_no_reduction(expect, refused):
           | …
           |         with T.block("B"):    # <-- here
           | …
+
+          hint: merge_reduction puts the init back
         """,
     )
 
@@ -542,6 +554,8 @@ def test_refuse_a_loop_around_several_blocks(expect, refused):
           | …
           |     for i, j in T.grid(7, 6):    # <-- here
           | …
+
+          hint: take rfactor before other blocks are moved under the loop
         """,
     )
     expect(
@@ -553,6 +567,8 @@ def test_refuse_a_loop_around_several_blocks(expect, refused):
           | …
           |     for i, j in T.grid(7, 6):    # <-- here
           | …
+
+          hint: take rfactor before other blocks are moved under the loop
         """,
     )
 
@@ -649,6 +665,8 @@ def test_refuse_a_loop_that_is_both_spatial_and_reduction(expect, refused):
           | …
           |     for i, j_k_fused in T.grid(7, 30):    # <-- here
           | …
+
+          hint: rfactor comes before the reduction is fused with other loops
         """,
     )
 
@@ -710,7 +728,12 @@ def test_a_loop_that_rfactor_took_away_is_named(expect, refused):
     i, j, k = sch.get_loops("C")
     ko, ki = sch.split(k, [None, 2])
     sch.rfactor(ko)
-    expect(refused(sch, lambda: sch.unroll(ki)), "")
+    expect(refused(sch, lambda: sch.unroll(ki)), """
+        unroll(k_1): loop `k_1` does not exist any more: it went with rfactor(k_0)
+          at test_reduction.py:LINE
+
+          | …
+        """)
 
 
 # ---------------------------------------------------------------------------- at random

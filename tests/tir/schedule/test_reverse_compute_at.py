@@ -183,6 +183,8 @@ def test_refuse_a_reduction_that_is_not_finished(expect, refused):
           | …
           |     for i, j, k in T.grid(7, 6, 10):    # <-- here
           | …
+
+          hint: it may go under i, j
         """,
     )
 
@@ -199,6 +201,8 @@ def test_refuse_a_block_without_producers(expect, refused):
           | …
           |         with T.block("C"):    # <-- here
           | …
+
+          hint: move a block whose inputs are computed; this one may go to its consumers with compute_at
         """,
     )
 
@@ -233,6 +237,8 @@ def test_refuse_points_that_no_iteration_computes(expect, refused):
           | …
           |         with T.block("C"):    # <-- here
           | …
+
+          hint: move its producer to it with compute_at instead
         """,
     )
 
@@ -242,7 +248,16 @@ def test_refuse_elements_that_other_iterations_make(func, expect, refused):
     sch = tir.Schedule(func)
     (i,) = sch.get_loops("B")
     text = refusal(refused, sch, "reverse_compute_at", "C", i)
-    expect(re.sub(r"T.serial\(.*\)|range\(.*\)", "RANGE", text), "")
+    expect(re.sub(r"T.serial\(.*\)|range\(.*\)", "RANGE", text), """
+        reverse_compute_at(C, loop=i): block C reads elements of B that an iteration of loop `i` does not make
+          at stage_programs.py:LINE
+
+          | …
+          |     for i in RANGE:    # <-- here
+          | …
+
+          hint: choose an outer loop, or bring the producer to it with compute_at
+        """)
 
 
 def test_refuse_a_reader_under_the_loop(expect, refused):
@@ -272,6 +287,8 @@ def test_refuse_a_reader_under_the_loop(expect, refused):
           | …
           |         with T.block("D"):    # <-- here
           | …
+
+          hint: move block C to its readers with compute_at instead
         """,
     )
 
@@ -304,6 +321,8 @@ def test_refuse_to_overwrite_what_an_earlier_block_reads(expect, refused):
           | …
           |         with T.block("D"):    # <-- here
           | …
+
+          hint: cache_read for block D first, so that it reads a copy
         """,
     )
 

@@ -68,6 +68,8 @@ def test_refuse_the_memory_of_a_parameter(expect, refused):
           | …
           |         with T.block("C"):    # <-- here
           | …
+
+          hint: cache_read or cache_write it first, and take the copy
         """,
     )
     expect(
@@ -165,10 +167,19 @@ def test_refuse_a_stride(expect, refused):
           | …
           |         with T.block("D"):    # <-- here
           | …
+
+          hint: cache_read or cache_write it first, and take the copy
         """,
     )
     for args in ((0, 1, 4, 0), (0, 2, 4, 0), (0, -1, 4, 0), (0, -3, 4, 0), (0, 0, 0, 0), (1, 0, 4, 0)):
-        expect(refusal(refused, sch, "storage_align", "B", *args), "")
+        expect(refusal(refused, sch, "storage_align", "B", *args), """
+            storage_align(B, buffer_index=1, axis=0, factor=4, offset=0): block B writes 1 regions, and 1 is none of them
+              at stage_programs.py:LINE
+
+              | …
+              |         with T.block("B"):    # <-- here
+              | …
+            """)
     expect(
         refusal(refused, sch, "storage_align", "B", 0, 1, 4, 0),
         """

@@ -12,10 +12,14 @@ from typing import Any
 
 from ..._later import announce
 from ...ir.transform import FunctionPass, ModulePass, Pass, PassContext, PassInfo, Sequential, module_pass
+from .defuse_ops import DefuseOps
 from .function_pass import as_function_pass, function_pass
+from .fuse_ops import FuseOps
 from .infer_type import InferType, InferTypeLocal, infer_module, infer_type
 
 __all__ = [
+    "DefuseOps",
+    "FuseOps",
     "FunctionPass",
     "InferType",
     "InferTypeLocal",

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from importlib import import_module
+from pathlib import Path
 from typing import Any
 
-from .._later import announce
-from ..ir.errors import TVMError
-from ..ir.module import IRModule
-from ..ir.transform import PassContext, Sequential
-from .expr import Call, Function
-from .transform.infer_type import infer_module, infer_type
-from .ty import TensorType, tensor_fields
+from ..._later import announce
+from ...ir.errors import TVMError
+from ...ir.module import IRModule
+from ...ir.transform import PassContext, Sequential
+from ..expr import Call, Function
+from ..transform.infer_type import infer_module, infer_type
+from ..ty import TensorType, tensor_fields
 
 __all__ = ["run_infer_type", "run_opt_pass", "te_outputs"]
 
@@ -46,7 +48,7 @@ def run_opt_pass(expr: Any, opt_pass: Any, import_prelude: bool = False) -> Any:
 
 def te_outputs(call: Call) -> list[Any]:
     """What the compute of an operator gives for a call, checked against the type that its relation says."""
-    from .. import te
+    from ... import te
 
     typed = infer_type(call)
     op, kind = typed.op, typed.checked_type
@@ -64,4 +66,8 @@ def te_outputs(call: Call) -> list[Any]:
 
 
 def __getattr__(name: str) -> Any:
+    if name == "create_workload":
+        return import_module(".init", __name__).create_workload
+    if not name.startswith("_") and (Path(__file__).parent / f"{name}.py").is_file():
+        return import_module(f".{name}", __name__)
     return _later(name)
