@@ -18,7 +18,7 @@ from .._later import announce
 from ..ir.function import BaseFunc
 from ..ir.module import IRModule
 from ..ir.op import Op
-from . import analysis, binding, equal, expr, op, parser, scope_builder, text, transform, ty, visitor
+from . import analysis, binding, equal, expr, op, parser, qnn, scope_builder, text, transform, ty, visitor
 from .binding import bind_params_by_name
 from .expr import (
     Call,
@@ -38,7 +38,7 @@ from .expr import (
     var,
 )
 from .op import *  # noqa: F403
-from .op import nn
+from .op import image, nn, vision
 from .op.registry import RelayTypeError
 from .parser import fromtext, parse, parse_expr
 from .scope_builder import ScopeBuilder

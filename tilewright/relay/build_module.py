@@ -59,7 +59,7 @@ def optimize(
     mod: Any, target: Any = None, params: Mapping[str, Any] | None = None
 ) -> tuple[IRModule, dict[str, Any]]:
     """The module after all passes but fusion, with `params` bound; the second result is what is left of them."""
-    chosen = _target(target)
+    chosen = as_target(target)
     mod = as_graph_module(mod)
     with deep_programs(), chosen:
         if params:
@@ -90,7 +90,7 @@ def build(
         raise BuildError("relay.build: memory pools are not supported; the arena is one piece")
     if isinstance(executor, str):
         executor = Executor(executor)
-    chosen = _target(target, target_host)
+    chosen = as_target(target, target_host)
     with deep_programs(), chosen:
         mod, _ = optimize(ir_mod, chosen, params)
         fused = FuseOps()(mod)
@@ -113,7 +113,7 @@ def _name(name: str) -> str:
     return made
 
 
-def _target(target: Any, host: Any = None) -> Target:
+def as_target(target: Any, host: Any = None) -> Target:
     """The one target of a model."""
     if isinstance(target, Mapping) and not {"kind", "tag"} & set(target):
         if len(target) != 1:

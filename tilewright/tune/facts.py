@@ -108,8 +108,8 @@ class Facts:
 
     @property
     def bits(self) -> int:
-        """The width of the values it computes with."""
-        return self.write.buffer.dtype.element.bits if self.write is not None else 32
+        """The width of the values it computes with, in memory: a bool takes a byte."""
+        return max(8, self.write.buffer.dtype.element.bits) if self.write is not None else 32
 
     def axis(self, var: Var) -> Axis | None:
         return next((a for a in self.axes if a.var is var), None)

@@ -69,12 +69,15 @@ def test_the_old_loops_are_gone(expect, refused):
     sch, b = on(copy2d, "B")
     i, _j = sch.get_loops(b)
     sch.transform_block_layout(b, lambda i, j: (j, i))
-    expect(refused(sch, lambda: sch.parallel(i)), """
+    expect(
+        refused(sch, lambda: sch.parallel(i)),
+        """
         parallel(i): loop `i` does not exist any more: it went with transform_block_layout(B, …)
           at test_block_iters.py:LINE
 
           | …
-        """)
+        """,
+    )
 
 
 def test_kinds_are_not_mixed(expect, refused):
@@ -96,7 +99,9 @@ def test_kinds_are_not_mixed(expect, refused):
 
 def test_the_map_must_be_one_to_one(expect, refused):
     sch, b = on(copy2d, "B")
-    expect(refused(sch, lambda: sch.transform_block_layout(b, lambda i, j: (i,))), """
+    expect(
+        refused(sch, lambda: sch.transform_block_layout(b, lambda i, j: (i,))),
+        """
         transform_block_layout(B, index_map=lambda i, j: (i,)): lambda i, j: (i,) maps several values of `j` to the same index, so the points of block B cannot be told from it
           at test_block_iters.py:LINE
 
@@ -105,8 +110,11 @@ def test_the_map_must_be_one_to_one(expect, refused):
           | …
 
           hint: use a map that gives each point an index of its own and leaves none out
-        """)
-    expect(refused(sch, lambda: sch.transform_block_layout(b, lambda i, j: (i // 3, i % 3, j))), """
+        """,
+    )
+    expect(
+        refused(sch, lambda: sch.transform_block_layout(b, lambda i, j: (i // 3, i % 3, j))),
+        """
         transform_block_layout(B, index_map=lambda i, j: (i // 3, i % 3, j)): lambda i, j: (i // 3, i % 3, j) is not onto over the shape (Range(0, 8), Range(0, 12)): nothing is mapped to where `axis0 * 3 + axis1 >= 8`, so the points of block B cannot be told from it
           at test_block_iters.py:LINE
 
@@ -115,8 +123,11 @@ def test_the_map_must_be_one_to_one(expect, refused):
           | …
 
           hint: use a map that gives each point an index of its own and leaves none out
-        """)
-    expect(refused(sch, lambda: sch.transform_block_layout(b, lambda i, j: (i + j,))), """
+        """,
+    )
+    expect(
+        refused(sch, lambda: sch.transform_block_layout(b, lambda i, j: (i + j,))),
+        """
         transform_block_layout(B, index_map=lambda i, j: (i + j,)): lambda i, j: (i + j,) cannot be inverted: iterators overlap or leave gaps: their scales do not follow from their extents, so the points of block B cannot be told from it
           at test_block_iters.py:LINE
 
@@ -125,19 +136,23 @@ def test_the_map_must_be_one_to_one(expect, refused):
           | …
 
           hint: use a map that gives each point an index of its own and leaves none out
-        """)
+        """,
+    )
 
 
 def test_the_number_of_iterators(expect, refused):
     sch, b = on(copy2d, "B")
-    expect(refused(sch, lambda: sch.transform_block_layout(b, lambda i: (i,))), """
+    expect(
+        refused(sch, lambda: sch.transform_block_layout(b, lambda i: (i,))),
+        """
         transform_block_layout(B, index_map=lambda i: (i,)): the map takes 1 indices, and block B has 2 iterators
           at test_block_iters.py:LINE
 
           | …
           |         with T.block("B"):    # <-- here
           | …
-        """)
+        """,
+    )
 
 
 def test_loops_must_be_the_iterators(expect, refused):
@@ -181,7 +196,9 @@ def test_a_loop_that_holds_more(expect, refused):
     sch, b = on(chain, "B")
     c = sch.get_block("C")
     sch.reverse_compute_at(c, sch.get_loops(b)[0])
-    expect(refused(sch, lambda: sch.transform_block_layout(c, lambda i: (i,))), """
+    expect(
+        refused(sch, lambda: sch.transform_block_layout(c, lambda i: (i,))),
+        """
         transform_block_layout(C, index_map=lambda i: (i,)): loop `i` holds more than block C
           at test_block_iters.py:LINE
 
@@ -190,7 +207,8 @@ def test_a_loop_that_holds_more(expect, refused):
           | …
 
           hint: transform_block_layout before other blocks are moved under the loop
-        """)
+        """,
+    )
 
 
 def test_ordered_iterators(expect, refused):
@@ -202,14 +220,17 @@ def test_ordered_iterators(expect, refused):
                 A[vi] = vi
 
     sch, a = on(ordered, "A")
-    expect(refused(sch, lambda: sch.transform_block_layout(a, lambda i: (3 - i,))), """
+    expect(
+        refused(sch, lambda: sch.transform_block_layout(a, lambda i: (3 - i,))),
+        """
         transform_block_layout(A, index_map=lambda i: (3 - i,)): iterator `vi` of block A must run in order
           at test_block_iters.py:LINE
 
           | …
           |         with T.block("A"):    # <-- here
           | …
-        """)
+        """,
+    )
 
 
 # ---------------------------------------------------------------------------- reorder_block_iter_var
@@ -246,11 +267,14 @@ def test_the_order_there_is_already():
 def test_what_is_no_order(order, expect, refused):
     sch, c = on(matmul, "C")
     text = refused(sch, lambda: sch.reorder_block_iter_var(c, order))
-    expect(text.replace(str(order), "ORDER"), """
+    expect(
+        text.replace(str(order), "ORDER"),
+        """
         reorder_block_iter_var(C, new_order=ORDER): new_order=ORDER is no order of the 3 iterators, 0 to 2
           at test_block_iters.py:LINE
 
           | …
           |         with T.block("C"):    # <-- here
           | …
-        """)
+        """,
+    )

@@ -402,7 +402,9 @@ def test_refuse_names_the_loops_that_all_consumers_share(expect, refused):
     assert sch.get_loops("C")[0].name == "i_0"
     sch.add_unit_loop(sch.get_block("D"))
     (*_, u) = sch.get_loops("D")
-    expect(refusal(refused, sch, "compute_at", "B", u), """
+    expect(
+        refusal(refused, sch, "compute_at", "B", u),
+        """
         compute_at(B, loop=u): block C reads B and is not under loop `u`
           at stage_programs.py:LINE
 
@@ -411,7 +413,8 @@ def test_refuse_names_the_loops_that_all_consumers_share(expect, refused):
           | …
 
           hint: it may go under i_0, i_1
-        """)
+        """,
+    )
 
 
 def test_refuse_a_block_that_nobody_reads(expect, refused):
@@ -513,7 +516,9 @@ def test_refuse_two_blocks_that_fill_one_buffer(expect, refused):
     i, j, k = sch.get_loops("C")
     sch.decompose_reduction("C", k)
     (x, y) = sch.get_loops("D")
-    expect(refusal(refused, sch, "compute_at", "C", x), """
+    expect(
+        refusal(refused, sch, "compute_at", "C", x),
+        """
         compute_at(C, loop=i): block C_init writes C too, so block C alone does not say what it holds
           at stage_programs.py:LINE
 
@@ -522,7 +527,8 @@ def test_refuse_two_blocks_that_fill_one_buffer(expect, refused):
           | …
 
           hint: take this step before the block is taken apart by decompose_reduction or loop_partition
-        """)
+        """,
+    )
 
 
 @T.prim_func

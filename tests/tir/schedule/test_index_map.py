@@ -155,7 +155,10 @@ def test_equal_names_are_told_apart_in_the_text():
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        ("lambda i: (__import__('os').system('true'),)", "`__import__('os').system('true')` is more than arithmetic on its parameters"),
+        (
+            "lambda i: (__import__('os').system('true'),)",
+            "`__import__('os').system('true')` is more than arithmetic on its parameters",
+        ),
         ("lambda i: (open('x'),)", "`open('x')` is more than arithmetic on its parameters"),
         ("lambda i: (i.dtype,)", "`i.dtype` is more than arithmetic on its parameters"),
         ("lambda i: (n,)", "`n` is more than arithmetic on its parameters"),
@@ -181,9 +184,12 @@ def test_a_map_over_symbols_of_the_program_prints_but_does_not_read_back(expect)
     assert text == "lambda i: (i // (n), i % (n))"
     with pytest.raises(ScheduleError) as caught:
         IndexMap.from_python(text)
-    expect(str(caught.value), """
+    expect(
+        str(caught.value),
+        """
         cannot read the index map 'lambda i: (i // (n), i % (n))': `n` is more than arithmetic on its parameters
-        """)
+        """,
+    )
 
 
 @st.composite

@@ -243,12 +243,15 @@ def test_a_handle_of_an_inlined_block_says_what_became_of_it(expect, refused):
     sch = tir.Schedule(stencil)
     block = sch.get_block("B")
     sch.compute_inline(block)
-    expect(refused(sch, lambda: sch.get_loops(block)), """
+    expect(
+        refused(sch, lambda: sch.get_loops(block)),
+        """
         get_loops(B): block B does not exist any more: it went with compute_inline(B)
           at test_inline.py:LINE
 
           | …
-        """)
+        """,
+    )
 
 
 # ---------------------------------------------------------------------------- compute_inline: refuse

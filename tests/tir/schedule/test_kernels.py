@@ -209,10 +209,13 @@ def test_kernels_that_go_wrong_are_found(expect) -> None:
             sch.verify()
     finally:
         tir.transform._factories["ThreadSync"] = held
-    expect(str(caught.value), """
+    expect(
+        str(caught.value),
+        """
         the kernels of main cannot be run: race: two threads touch B[2] (shared memory) with no barrier between
           thread (blockIdx.x = 0, threadIdx.x = 0) reads it in: C[ax0] = B[ax0] * B[ax0 + 2]
           thread (blockIdx.x = 0, threadIdx.x = 2) writes it in: B[ax0] = A[ax0] + A[ax0 + 2]
           function: main
-        """)
+        """,
+    )
     assert sch.verify().kernels == "agree"

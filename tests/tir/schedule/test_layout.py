@@ -270,7 +270,9 @@ def test_a_map_that_must_be_taken_on_trust(expect, refused):
         return (i, (j + i) % 8)
 
     sch, b = on(pair, "B")
-    expect(refused(sch, lambda: sch.transform_layout(b, "B", swizzle)), """
+    expect(
+        refused(sch, lambda: sch.transform_layout(b, "B", swizzle)),
+        """
         transform_layout(B, buffer='B', index_map=lambda i, j: (i, (j + i) % 8)): lambda i, j: (i, (j + i) % 8) cannot be inverted: iterators overlap or leave gaps: their scales do not follow from their extents, so B cannot be laid out by it
           at test_layout.py:LINE
 
@@ -279,7 +281,8 @@ def test_a_map_that_must_be_taken_on_trust(expect, refused):
           | …
 
           hint: use a map that gives each element a place of its own, such as (i // 4, i % 4)
-        """)
+        """,
+    )
     sch.transform_layout(b, "B", swizzle, assume_injective_transform=True)
     keeps_meaning(pair, sch)
 
@@ -356,7 +359,9 @@ def test_the_buffer_must_be_used_by_the_block(expect, refused):
           | …
         """,
     )
-    expect(refused(sch, lambda: sch.transform_layout(b, ("write", 3), lambda i: (i,))), """
+    expect(
+        refused(sch, lambda: sch.transform_layout(b, ("write", 3), lambda i: (i,))),
+        """
         transform_layout(B, buffer=['write', 3], index_map=lambda i: (i,)): the buffer is given as ('write', 3), and block B has 1 reads and 1 writes
           at test_layout.py:LINE
 
@@ -365,8 +370,11 @@ def test_the_buffer_must_be_used_by_the_block(expect, refused):
           | …
 
           hint: give ("read", index), ("write", index) or the name of the buffer
-        """)
-    expect(refused(sch, lambda: sch.transform_layout(b, ("wrote", 0), lambda i: (i,))), """
+        """,
+    )
+    expect(
+        refused(sch, lambda: sch.transform_layout(b, ("wrote", 0), lambda i: (i,))),
+        """
         transform_layout(B, buffer=['wrote', 0], index_map=lambda i: (i,)): the buffer is given as ('wrote', 0), and block B has 1 reads and 1 writes
           at test_layout.py:LINE
 
@@ -375,7 +383,8 @@ def test_the_buffer_must_be_used_by_the_block(expect, refused):
           | …
 
           hint: give ("read", index), ("write", index) or the name of the buffer
-        """)
+        """,
+    )
 
 
 def test_a_size_that_is_read_off_the_shape(expect, refused):
@@ -456,14 +465,17 @@ def test_what_does_not_go_through_indices(expect, refused):
                 A[vi] = S[0]
 
     sch, b = on(through, "B")
-    expect(refused(sch, lambda: sch.transform_layout(b, "B", lambda i: (i // 4, i % 4))), """
+    expect(
+        refused(sch, lambda: sch.transform_layout(b, "B", lambda i: (i // 4, i % 4))),
+        """
         transform_layout(B, buffer='B', index_map=lambda i: (i // 4, i % 4)): a region of B is seen as S by match_buffer
           at test_layout.py:LINE
 
           | …
           |         with T.block("B"):    # <-- here
           | …
-        """)
+        """,
+    )
 
     @T.prim_func
     def pointer(A: T.Buffer((8,), "float32")):
@@ -478,14 +490,17 @@ def test_what_does_not_go_through_indices(expect, refused):
             T.evaluate(T.call_extern("int32", "f", B.data))
 
     sch, b = on(pointer, "B")
-    expect(refused(sch, lambda: sch.transform_layout(b, "B", lambda i: (i // 4, i % 4))), """
+    expect(
+        refused(sch, lambda: sch.transform_layout(b, "B", lambda i: (i // 4, i % 4))),
+        """
         transform_layout(B, buffer='B', index_map=lambda i: (i // 4, i % 4)): a pointer to B is passed on, so there is no telling which elements are used
           at test_layout.py:LINE
 
           | …
           |         with T.block("B"):    # <-- here
           | …
-        """)
+        """,
+    )
 
 
 @settings(max_examples=25, derandomize=True, deadline=None)
@@ -529,14 +544,17 @@ def test_set_axis_separator_of_a_parameter():
 def test_separators_out_of_place(cuts, expect, refused):
     sch, b = on(pair, "B")
     text = refused(sch, lambda: sch.set_axis_separator(b, "B", cuts))
-    expect(text.replace(str(cuts), "CUTS"), """
+    expect(
+        text.replace(str(cuts), "CUTS"),
+        """
         set_axis_separator(B, buffer='B', axis_separators=CUTS): axis_separators=CUTS: they must rise, and lie between the 2 dimensions of B
           at test_layout.py:LINE
 
           | …
           |         with T.block("B"):    # <-- here
           | …
-        """)
+        """,
+    )
 
 
 # ---------------------------------------------------------------------------- unsafe_set_dtype
@@ -618,15 +636,20 @@ def test_the_type_of_a_parameter_is_the_callers(expect, refused):
         """,
     )
     b = sch.get_block("B")
-    expect(refused(sch, lambda: sch.unsafe_set_dtype(b, 0, "float33")), """
+    expect(
+        refused(sch, lambda: sch.unsafe_set_dtype(b, 0, "float33")),
+        """
         unsafe_set_dtype(B, buffer_index=0, dtype='float33'): there is no type 'float33'
           at test_layout.py:LINE
 
           | …
           |         with T.block("B"):    # <-- here
           | …
-        """)
-    expect(refused(sch, lambda: sch.unsafe_set_dtype(b, 1, "float16")), """
+        """,
+    )
+    expect(
+        refused(sch, lambda: sch.unsafe_set_dtype(b, 1, "float16")),
+        """
         unsafe_set_dtype(B, buffer_index=1, dtype='float16'): the buffer is given as ('write', 1), and block B has 1 reads and 1 writes
           at test_layout.py:LINE
 
@@ -635,4 +658,5 @@ def test_the_type_of_a_parameter_is_the_callers(expect, refused):
           | …
 
           hint: give ("read", index), ("write", index) or the name of the buffer
-        """)
+        """,
+    )

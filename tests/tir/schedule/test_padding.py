@@ -192,24 +192,30 @@ def test_a_block_that_is_no_padding(expect, refused):
 def test_other_refusals_of_decompose_padding(expect, refused):
     sch, b, (i, _j) = on(pad2d, "pad")
     z = sch.get_loops(sch.get_block("z"))
-    expect(refused(sch, lambda: sch.decompose_padding(b, z[0])), """
+    expect(
+        refused(sch, lambda: sch.decompose_padding(b, z[0])),
+        """
         decompose_padding(pad, loop=i): loop `i` is not around block pad
           at test_padding.py:LINE
 
           | …
           |     for i, j in T.grid(6, 9):    # <-- here
           | …
-        """)
+        """,
+    )
 
     sch, c, loops = on(matmul, "C")
-    expect(refused(sch, lambda: sch.decompose_padding(c, loops[0])), """
+    expect(
+        refused(sch, lambda: sch.decompose_padding(c, loops[0])),
+        """
         decompose_padding(C, loop=i): iterator `vk` of block C is not spatial
           at test_padding.py:LINE
 
           | …
           |         with T.block("C"):    # <-- here
           | …
-        """)
+        """,
+    )
 
     @T.prim_func
     def moving(x: T.Buffer((8,), "float32"), p: T.Buffer((8,), "float32"), y: T.Buffer((8,), "float32")):
@@ -219,14 +225,17 @@ def test_other_refusals_of_decompose_padding(expect, refused):
                 y[vi] = T.if_then_else(vi < 4, x[vi], p[vi])
 
     sch, b, (i,) = on(moving, "y")
-    expect(refused(sch, lambda: sch.decompose_padding(b, i)), """
+    expect(
+        refused(sch, lambda: sch.decompose_padding(b, i)),
+        """
         decompose_padding(y, loop=i): block y stores `T.if_then_else(vi < 4, x[vi], p[vi])`, which is not if_then_else(inside, value, constant)
           at test_padding.py:LINE
 
           | …
           |         with T.block("y"):    # <-- here
           | …
-        """)
+        """,
+    )
 
     @T.prim_func
     def diagonal(x: T.Buffer((8,), "float32"), y: T.Buffer((8, 8), "float32")):
@@ -236,14 +245,17 @@ def test_other_refusals_of_decompose_padding(expect, refused):
                 y[vi, vi] = T.if_then_else(vi < 4, x[vi], T.float32(0))
 
     sch, b, (i,) = on(diagonal, "y")
-    expect(refused(sch, lambda: sch.decompose_padding(b, i)), """
+    expect(
+        refused(sch, lambda: sch.decompose_padding(b, i)),
+        """
         decompose_padding(y, loop=i): block y does not write y at its iterators
           at test_padding.py:LINE
 
           | …
           |         with T.block("y"):    # <-- here
           | …
-        """)
+        """,
+    )
 
     @T.prim_func
     def same(y: T.Buffer((8,), "float32")):
@@ -253,14 +265,17 @@ def test_other_refusals_of_decompose_padding(expect, refused):
                 y[vi] = T.if_then_else(vi < 4, y[vi], T.float32(0))
 
     sch, b, (i,) = on(same, "y")
-    expect(refused(sch, lambda: sch.decompose_padding(b, i)), """
+    expect(
+        refused(sch, lambda: sch.decompose_padding(b, i)),
+        """
         decompose_padding(y, loop=i): block y reads what it writes
           at test_padding.py:LINE
 
           | …
           |         with T.block("y"):    # <-- here
           | …
-        """)
+        """,
+    )
 
 
 # ---------------------------------------------------------------------------- pad_einsum
@@ -390,22 +405,28 @@ def test_what_the_padding_would_add(expect, refused):
 
 def test_arguments_of_pad_einsum(expect, refused):
     sch, c, _ = on(matmul, "C")
-    expect(refused(sch, lambda: sch.pad_einsum(c, [4, 4])), """
+    expect(
+        refused(sch, lambda: sch.pad_einsum(c, [4, 4])),
+        """
         pad_einsum(C, padding=[4, 4]): padding=[4, 4]: block C has 3 iterators
           at test_padding.py:LINE
 
           | …
           |         with T.block("C"):    # <-- here
           | …
-        """)
-    expect(refused(sch, lambda: sch.pad_einsum(c, [4, 4, 0])), """
+        """,
+    )
+    expect(
+        refused(sch, lambda: sch.pad_einsum(c, [4, 4, 0])),
+        """
         pad_einsum(C, padding=[4, 4, 0]): padding=[4, 4, 0]: they must be at least 1
           at test_padding.py:LINE
 
           | …
           |         with T.block("C"):    # <-- here
           | …
-        """)
+        """,
+    )
 
 
 def test_other_refusals_of_pad_einsum(expect, refused):
@@ -419,14 +440,17 @@ def test_other_refusals_of_pad_einsum(expect, refused):
                 C[vi] = T.max(C[vi], A[vi + vk])
 
     sch, c, loops = on(conv, "C")
-    expect(refused(sch, lambda: sch.pad_einsum(c, [3, 1])), """
+    expect(
+        refused(sch, lambda: sch.pad_einsum(c, [3, 1])),
+        """
         pad_einsum(C, padding=[3, 1]): block C uses A at `vi + vk`, which is neither an iterator nor a constant
           at test_padding.py:LINE
 
           | …
           |         with T.block("C"):    # <-- here
           | …
-        """)
+        """,
+    )
 
     @T.prim_func
     def divide(A: T.Buffer((7,), "int32"), B: T.Buffer((7,), "int32"), C: T.Buffer((7,), "int32")):
@@ -436,14 +460,17 @@ def test_other_refusals_of_pad_einsum(expect, refused):
                 C[vi] = A[vi] // B[vi]
 
     sch, c, _ = on(divide, "C")
-    expect(refused(sch, lambda: sch.pad_einsum(c, [4])), """
+    expect(
+        refused(sch, lambda: sch.pad_einsum(c, [4])),
+        """
         pad_einsum(C, padding=[4]): block C computes `A[vi] // B[vi]`: in an einsum there are only sums and products of elements
           at test_padding.py:LINE
 
           | …
           |         with T.block("C"):    # <-- here
           | …
-        """)
+        """,
+    )
 
     @T.prim_func
     def largest(A: T.Buffer((7, 5), "float32"), C: T.Buffer((7,), "float32")):
@@ -455,7 +482,9 @@ def test_other_refusals_of_pad_einsum(expect, refused):
                 C[vi] = T.max(C[vi], A[vi, vk])
 
     sch, c, _loops = on(largest, "C")
-    expect(refused(sch, lambda: sch.pad_einsum(c, [1, 4])), """
+    expect(
+        refused(sch, lambda: sch.pad_einsum(c, [1, 4])),
+        """
         pad_einsum(C, padding=[1, 4]): the padding of reduction iterator `vk` would change the sum: `T.max(C[vi], A[vi, vk])` does not add zero where the elements are zero
           at test_padding.py:LINE
 
@@ -464,13 +493,16 @@ def test_other_refusals_of_pad_einsum(expect, refused):
           | …
 
           hint: leave the padding of `vk` at 1
-        """)
+        """,
+    )
     sch.pad_einsum(c, [4, 1])
     keeps_meaning(largest, sch)
 
     sch, c, (i, _j, _k) = on(matmul, "C")
     sch.split(i, [None, 4])
-    expect(refused(sch, lambda: sch.pad_einsum(c, [4, 4, 4])), """
+    expect(
+        refused(sch, lambda: sch.pad_einsum(c, [4, 4, 4])),
+        """
         pad_einsum(C, padding=[4, 4, 4]): block C runs only where `i_0 * 4 + i_1 < 7`
           at test_padding.py:LINE
 
@@ -479,4 +511,5 @@ def test_other_refusals_of_pad_einsum(expect, refused):
           | …
 
           hint: pad_einsum before the loops are split
-        """)
+        """,
+    )

@@ -116,24 +116,33 @@ def test_what_was_there_is_gone(expect, refused):
     sch, (i, j) = on(copy2d, "B")
     b = sch.get_block("B")
     sch.loop_partition(i, [2, None])
-    expect(refused(sch, lambda: sch.parallel(i)), """
+    expect(
+        refused(sch, lambda: sch.parallel(i)),
+        """
         parallel(i): loop `i` does not exist any more: it went with loop_partition(i, …)
           at test_partition.py:LINE
 
           | …
-        """)
-    expect(refused(sch, lambda: sch.parallel(j)), """
+        """,
+    )
+    expect(
+        refused(sch, lambda: sch.parallel(j)),
+        """
         parallel(j): loop `j` does not exist any more: it went with loop_partition(i, …)
           at test_partition.py:LINE
 
           | …
-        """)
-    expect(refused(sch, lambda: sch.get_loops(b)), """
+        """,
+    )
+    expect(
+        refused(sch, lambda: sch.get_loops(b)),
+        """
         get_loops(B): block B does not exist any more: it went with loop_partition(i, …)
           at test_partition.py:LINE
 
           | …
-        """)
+        """,
+    )
 
 
 def test_more_than_there_is(expect, refused):
@@ -151,7 +160,9 @@ def test_more_than_there_is(expect, refused):
           hint: choose smaller pieces
         """,
     )
-    expect(refused(sch, lambda: sch.loop_partition(i, [8, None])), """
+    expect(
+        refused(sch, lambda: sch.loop_partition(i, [8, None])),
+        """
         loop_partition(i, factors=[8, None]): nothing of loop `i` is left for the piece that is None
           at test_partition.py:LINE
 
@@ -160,8 +171,11 @@ def test_more_than_there_is(expect, refused):
           | …
 
           hint: leave the None away, or choose smaller pieces
-        """)
-    expect(refused(sch, lambda: sch.loop_partition(i, [None, None])), """
+        """,
+    )
+    expect(
+        refused(sch, lambda: sch.loop_partition(i, [None, None])),
+        """
         loop_partition(i, factors=[None, None]): more than one factor is None, so they cannot be inferred
           at test_partition.py:LINE
 
@@ -170,17 +184,23 @@ def test_more_than_there_is(expect, refused):
           | …
 
           hint: leave at most one open
-        """)
-    expect(refused(sch, lambda: sch.loop_partition(i, [0, None])), """
+        """,
+    )
+    expect(
+        refused(sch, lambda: sch.loop_partition(i, [0, None])),
+        """
         loop_partition(i, factors=[0, None]): a factor is 0; factors are at least 1
           at test_partition.py:LINE
 
           | …
           |     for i, j in T.grid(8, 12):    # <-- here
           | …
-        """)
+        """,
+    )
     sch.parallel(i)
-    expect(refused(sch, lambda: sch.loop_partition(i, [2, None])), """
+    expect(
+        refused(sch, lambda: sch.loop_partition(i, [2, None])),
+        """
         loop_partition(i, factors=[2, None]): loop `i` is already marked parallel
           at test_partition.py:LINE
 
@@ -189,12 +209,15 @@ def test_more_than_there_is(expect, refused):
           | …
 
           hint: loop_partition first, then parallel the part you want
-        """)
+        """,
+    )
 
 
 def test_a_size_that_is_not_known(expect, refused):
     sch, (i, j) = on(symbolic, "B")
-    expect(refused(sch, lambda: sch.loop_partition(i, [2, None])), """
+    expect(
+        refused(sch, lambda: sch.loop_partition(i, [2, None])),
+        """
         loop_partition(i, factors=[2, None]): the pieces have 2 iterations and loop `i` has n
           at test_partition.py:LINE
 
@@ -203,7 +226,8 @@ def test_a_size_that_is_not_known(expect, refused):
           | …
 
           hint: choose smaller pieces
-        """)
+        """,
+    )
     sch.loop_partition(j, [2, None])
     keeps_meaning(symbolic, sch)
 
@@ -334,14 +358,17 @@ def test_merge_of_a_reduction_with_its_reader(expect, refused):
 
     sch = tir.Schedule(total)
     loops = [sch.get_loops(sch.get_block(b))[0] for b in "BC"]
-    expect(refused(sch, lambda: sch.merge(*loops)), """
+    expect(
+        refused(sch, lambda: sch.merge(*loops)),
+        """
         merge(i, i): an iteration may use elements of B that a later one of another loop makes (blocks B and C)
           at test_partition.py:LINE
 
           | …
 
           hint: compute_at or reverse_compute_at computes what an iteration needs inside it
-        """)
+        """,
+    )
 
 
 def test_merge_of_loops_that_differ(expect, refused):
@@ -362,7 +389,9 @@ def test_merge_of_loops_that_differ(expect, refused):
 
     sch = tir.Schedule(other)
     (i,), (j,), (k, m) = (sch.get_loops(sch.get_block(b)) for b in "ABC")
-    expect(refused(sch, lambda: sch.merge(i, j)), """
+    expect(
+        refused(sch, lambda: sch.merge(i, j)),
+        """
         merge(i, j): loop `i` has 8 iterations and `j` 6
           at test_partition.py:LINE
 
@@ -371,8 +400,11 @@ def test_merge_of_loops_that_differ(expect, refused):
           | …
 
           hint: merge loops with the same number of iterations; loop_partition cuts one into such pieces
-        """)
-    expect(refused(sch, lambda: sch.merge(j, m)), """
+        """,
+    )
+    expect(
+        refused(sch, lambda: sch.merge(j, m)),
+        """
         merge(j, m): loop `m` stands 2 loops deep and `j` 1
           at test_partition.py:LINE
 
@@ -381,8 +413,11 @@ def test_merge_of_loops_that_differ(expect, refused):
           | …
 
           hint: choose loops of the same depth, or make it the same with add_unit_loop
-        """)
-    expect(refused(sch, lambda: sch.merge(i, k)), """
+        """,
+    )
+    expect(
+        refused(sch, lambda: sch.merge(i, k)),
+        """
         merge(i, k): the loops must follow each other directly, in the order given
           at test_partition.py:LINE
 
@@ -391,8 +426,11 @@ def test_merge_of_loops_that_differ(expect, refused):
           | …
 
           hint: name them as they stand, and move what is between away with compute_at or reverse_compute_at
-        """)
-    expect(refused(sch, lambda: sch.merge(j, i)), """
+        """,
+    )
+    expect(
+        refused(sch, lambda: sch.merge(j, i)),
+        """
         merge(j, i): the loops must follow each other directly, in the order given
           at test_partition.py:LINE
 
@@ -401,8 +439,11 @@ def test_merge_of_loops_that_differ(expect, refused):
           | …
 
           hint: name them as they stand, and move what is between away with compute_at or reverse_compute_at
-        """)
-    expect(refused(sch, lambda: sch.merge(k, m)), """
+        """,
+    )
+    expect(
+        refused(sch, lambda: sch.merge(k, m)),
+        """
         merge(k, m): loop `m` stands inside loop `k`
           at test_partition.py:LINE
 
@@ -411,23 +452,32 @@ def test_merge_of_loops_that_differ(expect, refused):
           | …
 
           hint: fuse makes one loop of a nest
-        """)
-    expect(refused(sch, lambda: sch.merge(i)), """
+        """,
+    )
+    expect(
+        refused(sch, lambda: sch.merge(i)),
+        """
         merge(i): it takes at least two loops to merge
           at test_partition.py:LINE
 
           | …
-        """)
-    expect(refused(sch, lambda: sch.merge(i, i)), """
+        """,
+    )
+    expect(
+        refused(sch, lambda: sch.merge(i, i)),
+        """
         merge(i, i): loop `i` is named twice
           at test_partition.py:LINE
 
           | …
           |     for i in range(8):    # <-- here
           | …
-        """)
+        """,
+    )
     sch.annotate(j, "a", 1)
-    expect(refused(sch, lambda: sch.merge(i, j)), """
+    expect(
+        refused(sch, lambda: sch.merge(i, j)),
+        """
         merge(i, j): loop `j` has annotations (a), which would be lost
           at test_partition.py:LINE
 
@@ -436,7 +486,8 @@ def test_merge_of_loops_that_differ(expect, refused):
           | …
 
           hint: merge first, then annotate
-        """)
+        """,
+    )
 
 
 # ---------------------------------------------------------------------------- get_output_blocks

@@ -728,12 +728,15 @@ def test_a_loop_that_rfactor_took_away_is_named(expect, refused):
     i, j, k = sch.get_loops("C")
     ko, ki = sch.split(k, [None, 2])
     sch.rfactor(ko)
-    expect(refused(sch, lambda: sch.unroll(ki)), """
+    expect(
+        refused(sch, lambda: sch.unroll(ki)),
+        """
         unroll(k_1): loop `k_1` does not exist any more: it went with rfactor(k_0)
           at test_reduction.py:LINE
 
           | …
-        """)
+        """,
+    )
 
 
 # ---------------------------------------------------------------------------- at random

@@ -179,7 +179,9 @@ def test_what_is_made_in_the_same_nest(expect, refused):
           hint: do this before the blocks are moved together
         """,
     )
-    expect(refused(sch, lambda: sch.reindex(b, ("write", 0))), """
+    expect(
+        refused(sch, lambda: sch.reindex(b, ("write", 0))),
+        """
         reindex(B, buffer=['write', 0]): block C reads B in the same loop nest, before the copy
           at test_reindex.py:LINE
 
@@ -188,7 +190,8 @@ def test_what_is_made_in_the_same_nest(expect, refused):
           | …
 
           hint: do this before the blocks are moved together
-        """)
+        """,
+    )
 
 
 def test_indices_that_are_data(expect, refused):
@@ -200,14 +203,17 @@ def test_indices_that_are_data(expect, refused):
                 C[vi] = A[N[vi]]
 
     sch, c = on(gather, "C")
-    expect(refused(sch, lambda: sch.reindex(c, "A")), """
+    expect(
+        refused(sch, lambda: sch.reindex(c, "A")),
+        """
         reindex(C, buffer='A'): block C uses A at `N[vi]`, which is no point of its iterators
           at test_reindex.py:LINE
 
           | …
           |         with T.block("C"):    # <-- here
           | …
-        """)
+        """,
+    )
 
 
 def test_an_element_that_several_points_write(expect, refused):
@@ -219,20 +225,25 @@ def test_an_element_that_several_points_write(expect, refused):
                 C[vi // 2] = A[vi]
 
     sch, c = on(halves, "C")
-    expect(refused(sch, lambda: sch.reindex(c, ("write", 0))), """
+    expect(
+        refused(sch, lambda: sch.reindex(c, ("write", 0))),
+        """
         reindex(C, buffer=['write', 0]): several points of block C write one element of C: lambda vi: (vi // 2,) maps several values of `vi` to the same index
           at test_reindex.py:LINE
 
           | …
           |         with T.block("C"):    # <-- here
           | …
-        """)
+        """,
+    )
 
 
 def test_a_block_that_goes_on(expect, refused):
     sch, c = on(matmul, "C")
     sch.decompose_reduction(c, sch.get_loops(c)[2])
-    expect(refused(sch, lambda: sch.reindex(c, ("write", 0))), """
+    expect(
+        refused(sch, lambda: sch.reindex(c, ("write", 0))),
+        """
         reindex(C, buffer=['write', 0]): block C_init writes C too, so block C alone does not say what it holds
           at test_reindex.py:LINE
 
@@ -241,12 +252,15 @@ def test_a_block_that_goes_on(expect, refused):
           | …
 
           hint: take this step before the block is taken apart by decompose_reduction or loop_partition
-        """)
+        """,
+    )
 
 
 def test_a_buffer_that_is_read_and_written(expect, refused):
     sch, a = on(inplace, "A")
-    expect(refused(sch, lambda: sch.reindex(a, ("read", 0))), """
+    expect(
+        refused(sch, lambda: sch.reindex(a, ("read", 0))),
+        """
         reindex(A, buffer=['read', 0]): block A writes A too
           at test_reindex.py:LINE
 
@@ -255,15 +269,19 @@ def test_a_buffer_that_is_read_and_written(expect, refused):
           | …
 
           hint: cache_inplace takes care of both
-        """)
-    expect(refused(sch, lambda: sch.reindex(a, ("write", 0))), """
+        """,
+    )
+    expect(
+        refused(sch, lambda: sch.reindex(a, ("write", 0))),
+        """
         reindex(A, buffer=['write', 0]): block A goes on from what A holds already
           at test_reindex.py:LINE
 
           | …
           |         with T.block("A"):    # <-- here
           | …
-        """)
+        """,
+    )
 
 
 def test_a_predicate_that_leaves_points_out(expect, refused):
@@ -276,14 +294,17 @@ def test_a_predicate_that_leaves_points_out(expect, refused):
                 C[vi] = A[vi]
 
     sch, c = on(some, "C")
-    expect(refused(sch, lambda: sch.reindex(c, ("write", 0))), """
+    expect(
+        refused(sch, lambda: sch.reindex(c, ("write", 0))),
+        """
         reindex(C, buffer=['write', 0]): block C runs only where `i % 2 == 0`, which the copy would forget
           at test_reindex.py:LINE
 
           | …
           |         with T.block("C"):    # <-- here
           | …
-        """)
+        """,
+    )
 
 
 def test_loops_that_leave_points_out(expect, refused):
@@ -371,7 +392,9 @@ def test_points_for_which_nothing_was_made(expect, refused):
     parts = sch.loop_partition(i, [4, None])
     piece = sch.get_child_blocks(parts[1])[0]
     sch.cache_read(piece, 0, "local")
-    expect(refused(sch, lambda: sch.reindex(piece, ("read", 0))), """
+    expect(
+        refused(sch, lambda: sch.reindex(piece, ("read", 0))),
+        """
         reindex(C_i1, buffer=['read', 0]): the loops may leave out values of iterator `vi` of block C_i1, for which B_local may hold nothing
           at test_reindex.py:LINE
 
@@ -380,7 +403,8 @@ def test_points_for_which_nothing_was_made(expect, refused):
           | …
 
           hint: do this before the blocks are moved
-        """)
+        """,
+    )
 
 
 def test_places_must_not_be_shared(expect, refused):
@@ -402,7 +426,9 @@ def test_places_must_not_be_shared(expect, refused):
 
 def test_arguments_of_reindex_cache(expect, refused):
     sch, c = on(matmul, "C")
-    expect(refused(sch, lambda: sch.reindex_cache_read(c, 0, "attic", lambda i, j, k: (i, k))), """
+    expect(
+        refused(sch, lambda: sch.reindex_cache_read(c, 0, "attic", lambda i, j, k: (i, k))),
+        """
         reindex_cache_read(C, read_buffer_index=0, storage_scope='attic', index_map=lambda i, j, k: (i, k)): there is no memory named 'attic'
           at test_reindex.py:LINE
 
@@ -411,16 +437,22 @@ def test_arguments_of_reindex_cache(expect, refused):
           | …
 
           hint: known are global, shared, shared.dyn, local, warp
-        """)
-    expect(refused(sch, lambda: sch.reindex_cache_read(c, 0, "shared", lambda i, k: (i, k))), """
+        """,
+    )
+    expect(
+        refused(sch, lambda: sch.reindex_cache_read(c, 0, "shared", lambda i, k: (i, k))),
+        """
         reindex_cache_read(C, read_buffer_index=0, storage_scope='shared', index_map=lambda i, k: (i, k)): the map takes 2 indices, and block C has 3 iterators
           at test_reindex.py:LINE
 
           | …
           |         with T.block("C"):    # <-- here
           | …
-        """)
-    expect(refused(sch, lambda: sch.reindex_cache_read(c, 5, "shared", lambda i, j, k: (i, k))), """
+        """,
+    )
+    expect(
+        refused(sch, lambda: sch.reindex_cache_read(c, 5, "shared", lambda i, j, k: (i, k))),
+        """
         reindex_cache_read(C, read_buffer_index=5, storage_scope='shared', index_map=lambda i, j, k: (i, k)): the buffer is given as ('read', 5), and block C has 2 reads and 1 writes
           at test_reindex.py:LINE
 
@@ -429,15 +461,19 @@ def test_arguments_of_reindex_cache(expect, refused):
           | …
 
           hint: give ("read", index), ("write", index) or the name of the buffer
-        """)
-    expect(refused(sch, lambda: sch.reindex_cache_write(c, 0, "local", lambda i, j, k: (i, j, k))), """
+        """,
+    )
+    expect(
+        refused(sch, lambda: sch.reindex_cache_write(c, 0, "local", lambda i, j, k: (i, j, k))),
+        """
         reindex_cache_write(C, write_buffer_index=0, storage_scope='local', index_map=lambda i, j, k: (i, j, k)): iterator `vk` of block C, which chooses the element, is not spatial
           at test_reindex.py:LINE
 
           | …
           |         with T.block("C"):    # <-- here
           | …
-        """)
+        """,
+    )
 
 
 # ---------------------------------------------------------------------------- cache_inplace
@@ -512,7 +548,9 @@ def test_only_read_or_only_written(expect, refused):
           hint: cache_read and cache_write are for what is only read or only written
         """,
     )
-    expect(refused(sch, lambda: sch.cache_inplace(c, "C", "local")), """
+    expect(
+        refused(sch, lambda: sch.cache_inplace(c, "C", "local")),
+        """
         cache_inplace(C, read_buffer_index='C', storage_scope='local'): block C does not read C
           at test_reindex.py:LINE
 
@@ -521,7 +559,8 @@ def test_only_read_or_only_written(expect, refused):
           | …
 
           hint: cache_read and cache_write are for what is only read or only written
-        """)
+        """,
+    )
 
 
 def test_another_user_in_the_same_nest(expect, refused):
@@ -536,7 +575,9 @@ def test_another_user_in_the_same_nest(expect, refused):
                 B[vi] = A[vi]
 
     sch, a = on(two, "A")
-    expect(refused(sch, lambda: sch.cache_inplace(a, 0, "local")), """
+    expect(
+        refused(sch, lambda: sch.cache_inplace(a, 0, "local")),
+        """
         cache_inplace(A, read_buffer_index=0, storage_scope='local'): block B uses A in the same loop nest
           at test_reindex.py:LINE
 
@@ -545,4 +586,5 @@ def test_another_user_in_the_same_nest(expect, refused):
           | …
 
           hint: move block B out of the nest first
-        """)
+        """,
+    )

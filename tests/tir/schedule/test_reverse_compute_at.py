@@ -248,7 +248,9 @@ def test_refuse_elements_that_other_iterations_make(func, expect, refused):
     sch = tir.Schedule(func)
     (i,) = sch.get_loops("B")
     text = refusal(refused, sch, "reverse_compute_at", "C", i)
-    expect(re.sub(r"T.serial\(.*\)|range\(.*\)", "RANGE", text), """
+    expect(
+        re.sub(r"T.serial\(.*\)|range\(.*\)", "RANGE", text),
+        """
         reverse_compute_at(C, loop=i): block C reads elements of B that an iteration of loop `i` does not make
           at stage_programs.py:LINE
 
@@ -257,7 +259,8 @@ def test_refuse_elements_that_other_iterations_make(func, expect, refused):
           | …
 
           hint: choose an outer loop, or bring the producer to it with compute_at
-        """)
+        """,
+    )
 
 
 def test_refuse_a_reader_under_the_loop(expect, refused):

@@ -173,7 +173,9 @@ def test_what_comes_after_must_keep_the_order(expect, refused):
     sch.rolling_buffer(b, 0)
     steps = [lambda: sch.parallel(i_0), lambda: sch.parallel(j_0), lambda: sch.vectorize(j_0)]
     for step in [*steps, lambda: sch.reorder(j_0, i_0)]:
-        expect(refused(sch, step), """
+        expect(
+            refused(sch, step),
+            """
             reorder(j_0, i_0): an iteration of loop `i_0` may use elements of B that another one writes (blocks B and C)
               at test_rolling.py:LINE
 
@@ -182,7 +184,8 @@ def test_what_comes_after_must_keep_the_order(expect, refused):
               | …
 
               hint: leave loop `i_0` where it stands
-            """)
+            """,
+        )
 
 
 def test_windows_that_do_not_overlap(expect, refused):
@@ -237,7 +240,9 @@ def test_a_block_that_was_not_moved(expect, refused):
 def test_a_loop_that_runs_at_once(expect, refused):
     sch, b, i_0, _j_0 = tiled(4, 4)
     sch.parallel(i_0)
-    expect(refused(sch, lambda: sch.rolling_buffer(b, 0)), """
+    expect(
+        refused(sch, lambda: sch.rolling_buffer(b, 0)),
+        """
         rolling_buffer(B, write_buffer_index=0): the iterations of loop `i_0` run at once, so none can use the one before
           at test_rolling.py:LINE
 
@@ -246,13 +251,16 @@ def test_a_loop_that_runs_at_once(expect, refused):
           | …
 
           hint: roll first under a serial loop, and run a loop outside of the ring at once
-        """)
+        """,
+    )
 
 
 def test_other_refusals(expect, refused):
     sch = tir.Schedule(chain)
     d = sch.get_block("D")
-    expect(refused(sch, lambda: sch.rolling_buffer(d, 0)), """
+    expect(
+        refused(sch, lambda: sch.rolling_buffer(d, 0)),
+        """
         rolling_buffer(D, write_buffer_index=0): D is a parameter of the function, of which all must be kept
           at test_rolling.py:LINE
 
@@ -261,7 +269,8 @@ def test_other_refusals(expect, refused):
           | …
 
           hint: cache_write it first, and roll the copy
-        """)
+        """,
+    )
 
     @T.prim_func
     def changing(A: T.Buffer((6,), "float32"), C: T.Buffer((4,), "float32")):
@@ -281,14 +290,17 @@ def test_other_refusals(expect, refused):
 
     sch = tir.Schedule(changing)
     b = sch.get_block("B")
-    expect(refused(sch, lambda: sch.rolling_buffer(b, 0)), """
+    expect(
+        refused(sch, lambda: sch.rolling_buffer(b, 0)),
+        """
         rolling_buffer(B, write_buffer_index=0): block A changes what block B reads from iteration to iteration
           at test_rolling.py:LINE
 
           | …
           |             with T.block("A"):    # <-- here
           | …
-        """)
+        """,
+    )
 
     @T.prim_func
     def behind(A: T.Buffer((8,), "float32"), C: T.Buffer((6,), "float32")):
@@ -304,14 +316,17 @@ def test_other_refusals(expect, refused):
 
     sch = tir.Schedule(behind)
     b = sch.get_block("B")
-    expect(refused(sch, lambda: sch.rolling_buffer(b, 0)), """
+    expect(
+        refused(sch, lambda: sch.rolling_buffer(b, 0)),
+        """
         rolling_buffer(B, write_buffer_index=0): block C may read more of B than one iteration of loop `i` computes
           at test_rolling.py:LINE
 
           | …
           |         with T.block("C"):    # <-- here
           | …
-        """)
+        """,
+    )
 
 
 def test_the_ring_is_smaller():

@@ -164,30 +164,39 @@ def test_a_stale_loop_names_the_step_that_took_it(expect, refused):
     sch = tir.Schedule(copy2d)
     i, j = sch.get_loops("B")
     sch.fuse(i, j)
-    expect(refused(sch, lambda: sch.parallel(i)), """
+    expect(
+        refused(sch, lambda: sch.parallel(i)),
+        """
         parallel(i): loop `i` does not exist any more: it went with fuse(i, j)
           at test_schedule_handles.py:LINE
 
           | …
-        """)
+        """,
+    )
 
 
 def test_a_handle_of_another_schedule(expect, refused):
     sch, other = tir.Schedule(copy2d), tir.Schedule(matmul)
     (_i, _j, k) = other.get_loops("C")
-    expect(refused(sch, lambda: sch.unroll(k)), """
+    expect(
+        refused(sch, lambda: sch.unroll(k)),
+        """
         unroll(k): loop `k` does not exist any more: it is not in this program
           at test_schedule_handles.py:LINE
 
           | …
-        """)
+        """,
+    )
     block = other.get_block("C")
-    expect(refused(sch, lambda: sch.get_loops(block)), """
+    expect(
+        refused(sch, lambda: sch.get_loops(block)),
+        """
         get_loops(C): block C does not exist any more: it is not in this program
           at test_schedule_handles.py:LINE
 
           | …
-        """)
+        """,
+    )
 
 
 def test_handles_outlive_steps_on_other_loops():
@@ -325,12 +334,15 @@ def test_copies_go_their_own_way(expect, refused):
     other.vectorize(j_1)
     assert "vectorized" not in sch.mod.script() and "vectorized" in other.mod.script()
     assert len(other.trace) == len(sch.trace) + 1
-    expect(refused(other, lambda: other.unroll(j)), """
+    expect(
+        refused(other, lambda: other.unroll(j)),
+        """
         unroll(j): loop `j` does not exist any more: it went with split(j, …)
           at test_schedule_handles.py:LINE
 
           | …
-        """)
+        """,
+    )
 
 
 @I.ir_module

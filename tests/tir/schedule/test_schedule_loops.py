@@ -291,7 +291,9 @@ def test_split_refuses_factors_that_are_too_small(expect, refused):
 
 def test_split_refuses_factors(expect, refused):
     sch, (_i, j) = loops_of(copy2d, "B")
-    expect(refused(sch, lambda: sch.split(j, [None, None])), """
+    expect(
+        refused(sch, lambda: sch.split(j, [None, None])),
+        """
         split(j, factors=[None, None]): more than one factor is None, so they cannot be inferred
           at test_schedule_loops.py:LINE
 
@@ -300,45 +302,60 @@ def test_split_refuses_factors(expect, refused):
           | …
 
           hint: leave at most one open
-        """)
-    expect(refused(sch, lambda: sch.split(j, [])), """
+        """,
+    )
+    expect(
+        refused(sch, lambda: sch.split(j, [])),
+        """
         split(j, factors=[]): there are no factors to split by
           at test_schedule_loops.py:LINE
 
           | …
           |     for i, j in T.grid(8, 12):    # <-- here
           | …
-        """)
-    expect(refused(sch, lambda: sch.split(j, [None, 0])), """
+        """,
+    )
+    expect(
+        refused(sch, lambda: sch.split(j, [None, 0])),
+        """
         split(j, factors=[None, 0]): a factor is 0; factors are at least 1
           at test_schedule_loops.py:LINE
 
           | …
           |     for i, j in T.grid(8, 12):    # <-- here
           | …
-        """)
-    expect(refused(sch, lambda: sch.split(j, [-2, None])), """
+        """,
+    )
+    expect(
+        refused(sch, lambda: sch.split(j, [-2, None])),
+        """
         split(j, factors=[-2, None]): a factor is -2; factors are at least 1
           at test_schedule_loops.py:LINE
 
           | …
           |     for i, j in T.grid(8, 12):    # <-- here
           | …
-        """)
-    expect(refused(sch, lambda: sch.split(j, [None, 2.5])), """
+        """,
+    )
+    expect(
+        refused(sch, lambda: sch.split(j, [None, 2.5])),
+        """
         split(j, factors=[None, 2.5]): a factor is `T.float32(2.5)`, which is no integer
           at test_schedule_loops.py:LINE
 
           | …
           |     for i, j in T.grid(8, 12):    # <-- here
           | …
-        """)
+        """,
+    )
 
 
 def test_split_refuses_marked_loops(expect, refused):
     sch, (_i, j) = loops_of(copy2d, "B")
     sch.parallel(j)
-    expect(refused(sch, lambda: sch.split(j, [None, 4])), """
+    expect(
+        refused(sch, lambda: sch.split(j, [None, 4])),
+        """
         split(j, factors=[None, 4]): loop `j` is already marked parallel
           at test_schedule_loops.py:LINE
 
@@ -347,10 +364,13 @@ def test_split_refuses_marked_loops(expect, refused):
           | …
 
           hint: split first, then parallel the part you want
-        """)
+        """,
+    )
     sch, (_i, j) = loops_of(copy2d, "B")
     sch.vectorize(j)
-    expect(refused(sch, lambda: sch.split(j, [None, 4])), """
+    expect(
+        refused(sch, lambda: sch.split(j, [None, 4])),
+        """
         split(j, factors=[None, 4]): loop `j` is already marked vectorize
           at test_schedule_loops.py:LINE
 
@@ -359,10 +379,13 @@ def test_split_refuses_marked_loops(expect, refused):
           | …
 
           hint: split first, then vectorize the part you want
-        """)
+        """,
+    )
     sch, (_i, j) = loops_of(copy2d, "B")
     sch.unroll(j)
-    expect(refused(sch, lambda: sch.split(j, [None, 4])), """
+    expect(
+        refused(sch, lambda: sch.split(j, [None, 4])),
+        """
         split(j, factors=[None, 4]): loop `j` is already marked unroll
           at test_schedule_loops.py:LINE
 
@@ -371,7 +394,8 @@ def test_split_refuses_marked_loops(expect, refused):
           | …
 
           hint: split first, then unroll the part you want
-        """)
+        """,
+    )
 
 
 def test_split_refuses_annotated_loops(expect, refused):
@@ -516,7 +540,9 @@ def test_fuse_refuses_loops_that_are_not_adjacent(expect, refused):
 
 def test_fuse_refuses_the_wrong_order(expect, refused):
     sch, (i, j) = loops_of(copy2d, "B")
-    expect(refused(sch, lambda: sch.fuse(j, i)), """
+    expect(
+        refused(sch, lambda: sch.fuse(j, i)),
+        """
         fuse(j, i): loop `i` does not stand directly inside `j`
           at test_schedule_loops.py:LINE
 
@@ -525,8 +551,11 @@ def test_fuse_refuses_the_wrong_order(expect, refused):
           | …
 
           hint: reorder them to be adjacent, outermost first, with nothing else between
-        """)
-    expect(refused(sch, lambda: sch.fuse(i, i)), """
+        """,
+    )
+    expect(
+        refused(sch, lambda: sch.fuse(i, i)),
+        """
         fuse(i, i): loop `i` does not stand directly inside `i`
           at test_schedule_loops.py:LINE
 
@@ -535,13 +564,17 @@ def test_fuse_refuses_the_wrong_order(expect, refused):
           | …
 
           hint: reorder them to be adjacent, outermost first, with nothing else between
-        """)
-    expect(refused(sch, lambda: sch.fuse()), """
+        """,
+    )
+    expect(
+        refused(sch, lambda: sch.fuse()),
+        """
         fuse(): there is nothing to fuse
           at test_schedule_loops.py:LINE
 
           | …
-        """)
+        """,
+    )
 
 
 def test_fuse_refuses_an_extent_that_depends_on_the_outer_loop(expect, refused):
@@ -571,7 +604,9 @@ def test_fuse_refuses_a_start_that_depends_on_the_outer_loop(expect, refused):
                     A[vi, vj] = vi + vj
 
     sch, (i, j) = loops_of(before, "A")
-    expect(refused(sch, lambda: sch.fuse(i, j)), """
+    expect(
+        refused(sch, lambda: sch.fuse(i, j)),
+        """
         fuse(i, j): the bounds of loop `j` depend on a loop it is fused with
           at test_schedule_loops.py:LINE
 
@@ -580,13 +615,16 @@ def test_fuse_refuses_a_start_that_depends_on_the_outer_loop(expect, refused):
           | …
 
           hint: fuse loops whose bounds do not change
-        """)
+        """,
+    )
 
 
 def test_fuse_refuses_marked_and_annotated_loops(expect, refused):
     sch, (i, j) = loops_of(copy2d, "B")
     sch.parallel(i)
-    expect(refused(sch, lambda: sch.fuse(i, j)), """
+    expect(
+        refused(sch, lambda: sch.fuse(i, j)),
+        """
         fuse(i, j): loop `i` is already marked parallel
           at test_schedule_loops.py:LINE
 
@@ -595,10 +633,13 @@ def test_fuse_refuses_marked_and_annotated_loops(expect, refused):
           | …
 
           hint: fuse first, then parallel the part you want
-        """)
+        """,
+    )
     sch, (i, j) = loops_of(copy2d, "B")
     sch.annotate(j, "pragma_x", 1)
-    expect(refused(sch, lambda: sch.fuse(i, j)), """
+    expect(
+        refused(sch, lambda: sch.fuse(i, j)),
+        """
         fuse(i, j): loop `j` has annotations (pragma_x), which would be lost
           at test_schedule_loops.py:LINE
 
@@ -607,7 +648,8 @@ def test_fuse_refuses_marked_and_annotated_loops(expect, refused):
           | …
 
           hint: fuse first, then annotate
-        """)
+        """,
+    )
 
 
 # ---------------------------------------------------------------------------- reorder
@@ -687,7 +729,9 @@ def test_reorder_refuses_a_loop_named_twice(expect, refused):
 def test_reorder_refuses_loops_of_different_nests(expect, refused):
     sch = tir.Schedule(chain)
     (x,), (y,) = sch.get_loops("B"), sch.get_loops("C")
-    expect(refused(sch, lambda: sch.reorder(x, y)), """
+    expect(
+        refused(sch, lambda: sch.reorder(x, y)),
+        """
         reorder(i, i): loop `i` is not in the nest of the others
           at test_schedule_loops.py:LINE
 
@@ -696,7 +740,8 @@ def test_reorder_refuses_loops_of_different_nests(expect, refused):
           | …
 
           hint: reorder loops of one nest, each standing directly in the one before
-        """)
+        """,
+    )
 
 
 @T.prim_func
@@ -755,7 +800,9 @@ def test_reorder_refuses_iterators_whose_order_counts(expect, refused):
                 A[vi, vj] = vi + vj
 
     sch, (i, j) = loops_of(before, "A")
-    expect(refused(sch, lambda: sch.reorder(j, i)), """
+    expect(
+        refused(sch, lambda: sch.reorder(j, i)),
+        """
         reorder(j, i): iterator `vi` of block A is neither spatial nor a reduction, so its order must stay
           at test_schedule_loops.py:LINE
 
@@ -764,7 +811,8 @@ def test_reorder_refuses_iterators_whose_order_counts(expect, refused):
           | …
 
           hint: leave the loops that drive it where they are
-        """)
+        """,
+    )
 
 
 def test_reorder_refuses_a_block_that_reads_what_earlier_iterations_wrote(expect, refused):
@@ -848,7 +896,9 @@ def test_reorder_refuses_statements_outside_of_blocks(expect, refused):
             B[0] = i
 
     sch, (i, j) = loops_of(before, "A")
-    expect(refused(sch, lambda: sch.reorder(j, i)), """
+    expect(
+        refused(sch, lambda: sch.reorder(j, i)),
+        """
         reorder(j, i): B is used outside of blocks inside loop `j`, so there is no telling which iterations need which
           at test_schedule_loops.py:LINE
 
@@ -857,7 +907,8 @@ def test_reorder_refuses_statements_outside_of_blocks(expect, refused):
           | …
 
           hint: put the statement into a block
-        """)
+        """,
+    )
 
 
 # ---------------------------------------------------------------------------- tile, unit loops

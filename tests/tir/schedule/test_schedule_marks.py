@@ -94,7 +94,9 @@ def test_the_marks_of_one_loop_exclude_each_other(expect, refused):
           hint: a loop is run in one manner
         """,
     )
-    expect(refused(sch, lambda: sch.unroll(j)), """
+    expect(
+        refused(sch, lambda: sch.unroll(j)),
+        """
         unroll(j): loop `j` is already marked vectorize
           at test_schedule_marks.py:LINE
 
@@ -103,8 +105,11 @@ def test_the_marks_of_one_loop_exclude_each_other(expect, refused):
           | …
 
           hint: a loop is run in one manner
-        """)
-    expect(refused(sch, lambda: sch.bind(j, "threadIdx.x")), """
+        """,
+    )
+    expect(
+        refused(sch, lambda: sch.bind(j, "threadIdx.x")),
+        """
         bind(j, thread_axis='threadIdx.x'): loop `j` is already marked vectorize
           at test_schedule_marks.py:LINE
 
@@ -113,12 +118,15 @@ def test_the_marks_of_one_loop_exclude_each_other(expect, refused):
           | …
 
           hint: a loop is run in one manner
-        """)
+        """,
+    )
 
 
 def test_reduction_loops_are_refused_with_a_hint(expect, refused):
     sch, (_i, _j, k) = loops_of(matmul, "C")
-    expect(refused(sch, lambda: sch.parallel(k)), """
+    expect(
+        refused(sch, lambda: sch.parallel(k)),
+        """
         parallel(k): loop `k` carries the reduction of block C
           at test_schedule_marks.py:LINE
 
@@ -127,8 +135,11 @@ def test_reduction_loops_are_refused_with_a_hint(expect, refused):
           | …
 
           hint: use rfactor(k) first, or parallel(i)
-        """)
-    expect(refused(sch, lambda: sch.vectorize(k)), """
+        """,
+    )
+    expect(
+        refused(sch, lambda: sch.vectorize(k)),
+        """
         vectorize(k): loop `k` carries the reduction of block C
           at test_schedule_marks.py:LINE
 
@@ -137,7 +148,8 @@ def test_reduction_loops_are_refused_with_a_hint(expect, refused):
           | …
 
           hint: use rfactor(k) first, or vectorize(i)
-        """)
+        """,
+    )
     sch.unroll(k)
 
 
@@ -163,7 +175,9 @@ def test_a_reduction_loop_may_be_bound_to_threads_but_not_to_blocks(expect, refu
 def test_a_fused_spatial_and_reduction_loop_is_refused(expect, refused):
     sch, (_i, j, k) = loops_of(matmul, "C")
     fused = sch.fuse(j, k)
-    expect(refused(sch, lambda: sch.vectorize(fused)), """
+    expect(
+        refused(sch, lambda: sch.vectorize(fused)),
+        """
         vectorize(j_k_fused): loop `j_k_fused` carries the reduction of block C
           at test_schedule_marks.py:LINE
 
@@ -172,7 +186,8 @@ def test_a_fused_spatial_and_reduction_loop_is_refused(expect, refused):
           | …
 
           hint: use rfactor(j_k_fused) first, or vectorize(i)
-        """)
+        """,
+    )
 
 
 def test_a_loop_that_drives_nothing_is_refused(expect, refused):
@@ -197,7 +212,9 @@ def test_a_loop_that_drives_nothing_is_refused(expect, refused):
           hint: leave loop `t` serial, or parallel(i)
         """,
     )
-    expect(refused(sch, lambda: sch.bind(t, "threadIdx.x")), """
+    expect(
+        refused(sch, lambda: sch.bind(t, "threadIdx.x")),
+        """
         bind(t, thread_axis='threadIdx.x'): loop `t` drives no iterator of block A, so all its iterations write the same place
           at test_schedule_marks.py:LINE
 
@@ -206,7 +223,8 @@ def test_a_loop_that_drives_nothing_is_refused(expect, refused):
           | …
 
           hint: leave loop `t` serial, or bind(i)
-        """)
+        """,
+    )
     sch.unroll(t)
 
 
@@ -228,7 +246,9 @@ def test_iterators_that_must_run_in_order(expect, refused):
                 A[vi] = vi
 
     sch, (i,) = loops_of(ordered, "A")
-    expect(refused(sch, lambda: sch.parallel(i)), """
+    expect(
+        refused(sch, lambda: sch.parallel(i)),
+        """
         parallel(i): iterator `vi` of block A must run in order
           at test_schedule_marks.py:LINE
 
@@ -237,13 +257,16 @@ def test_iterators_that_must_run_in_order(expect, refused):
           | …
 
           hint: leave loop `i` serial
-        """)
+        """,
+    )
 
 
 @pytest.mark.parametrize("axis", ["threadIdx", "threadIdx.w", "blockIdx.1", "thread.x", "x", ""])
 def test_unknown_thread_axes(axis, expect, refused):
     sch, (i, _j) = loops_of(copy2d, "B")
-    expect(refused(sch, lambda: sch.bind(i, axis)).replace(repr(axis), "AXIS"), """
+    expect(
+        refused(sch, lambda: sch.bind(i, axis)).replace(repr(axis), "AXIS"),
+        """
         bind(i, thread_axis=AXIS): there is no thread axis AXIS
           at test_schedule_marks.py:LINE
 
@@ -252,7 +275,8 @@ def test_unknown_thread_axes(axis, expect, refused):
           | …
 
           hint: use blockIdx.x/y/z, threadIdx.x/y/z, or vthread, vthread.x/y/z
-        """)
+        """,
+    )
 
 
 @pytest.mark.parametrize(
@@ -282,7 +306,9 @@ def test_one_axis_for_a_loop_and_one_inside_it(expect, refused):
     )
     sch, (i, j) = loops_of(copy2d, "B")
     sch.bind(j, "threadIdx.x")
-    expect(refused(sch, lambda: sch.bind(i, "threadIdx.x")), """
+    expect(
+        refused(sch, lambda: sch.bind(i, "threadIdx.x")),
+        """
         bind(i, thread_axis='threadIdx.x'): loop `j` inside it is bound to threadIdx.x already
           at test_schedule_marks.py:LINE
 
@@ -291,7 +317,8 @@ def test_one_axis_for_a_loop_and_one_inside_it(expect, refused):
           | …
 
           hint: bind this one to another axis
-        """)
+        """,
+    )
 
 
 def test_virtual_threads_may_nest():
@@ -338,7 +365,9 @@ def test_a_histogram_is_refused(expect, refused):
                 H[X[vi]] = H[X[vi]] + 1
 
     sch, (i,) = loops_of(histogram, "H")
-    expect(refused(sch, lambda: sch.parallel(i)), """
+    expect(
+        refused(sch, lambda: sch.parallel(i)),
+        """
         parallel(i): an iteration of loop `i` may use elements of H that another one writes (block H)
           at test_schedule_marks.py:LINE
 
@@ -347,7 +376,8 @@ def test_a_histogram_is_refused(expect, refused):
           | …
 
           hint: leave loop `i` serial
-        """)
+        """,
+    )
 
 
 def test_in_place_is_fine(agree):
@@ -429,7 +459,9 @@ def test_overlapping_parts_of_an_output_are_refused(expect, refused):
                     C[vj] = B[vj] + B[vj + 1] + B[vj + 2]
 
     sch, (i, _j) = loops_of(shown, "C")
-    expect(refused(sch, lambda: sch.parallel(i)), """
+    expect(
+        refused(sch, lambda: sch.parallel(i)),
+        """
         parallel(i): an iteration of loop `i` may use elements of B that another one writes (blocks B and C)
           at test_schedule_marks.py:LINE
 
@@ -438,7 +470,8 @@ def test_overlapping_parts_of_an_output_are_refused(expect, refused):
           | …
 
           hint: leave loop `i` serial, or parallel(j)
-        """)
+        """,
+    )
 
 
 def test_parts_of_an_output_that_lie_apart():
@@ -476,7 +509,9 @@ def test_a_first_iteration_that_others_live_on_is_refused(expect, refused):
                 C[vi] = B[0] + vi
 
     sch, (i,) = loops_of(primed, "C")
-    expect(refused(sch, lambda: sch.parallel(i)), """
+    expect(
+        refused(sch, lambda: sch.parallel(i)),
+        """
         parallel(i): an iteration of loop `i` may use elements of B that another one writes (blocks B and C)
           at test_schedule_marks.py:LINE
 
@@ -485,7 +520,8 @@ def test_a_first_iteration_that_others_live_on_is_refused(expect, refused):
           | …
 
           hint: leave loop `i` serial
-        """)
+        """,
+    )
 
 
 def test_a_running_sum_is_refused(expect, refused):
@@ -503,7 +539,9 @@ def test_a_running_sum_is_refused(expect, refused):
                 C[vi] = B[0]
 
     sch, (i,) = loops_of(sums, "C")
-    expect(refused(sch, lambda: sch.parallel(i)), """
+    expect(
+        refused(sch, lambda: sch.parallel(i)),
+        """
         parallel(i): loop `i` carries the reduction of block B
           at test_schedule_marks.py:LINE
 
@@ -512,7 +550,8 @@ def test_a_running_sum_is_refused(expect, refused):
           | …
 
           hint: use rfactor(i) first
-        """)
+        """,
+    )
 
 
 def test_statements_outside_of_blocks_are_refused(expect, refused):

@@ -73,12 +73,15 @@ def test_each_step_is_verified(expect):
     with pytest.raises(ScheduleError) as caught:
         spoil(sch, "C")
     text = re.sub(r"is \S+ and should be \S+;", "is X and should be Y;", str(caught.value))
-    expect(re.sub(r"\.py:\d+", ".py:LINE", text), """
+    expect(
+        re.sub(r"\.py:\d+", ".py:LINE", text),
+        """
         step 2 changed the result: sch.spoil(name='C')
           at test_schedule_verify.py:LINE
 
         the schedule of main does not compute what its origin does: D[0] is X and should be Y; 10 of 10 elements differ (run by interpreter)
-        """)
+        """,
+    )
     assert sch.mod is before
     assert len(sch.trace) == steps
     i = sch.get_loops("D")[0]
@@ -105,13 +108,16 @@ def test_a_program_that_cannot_be_run(expect):
     swap(sch)
     with pytest.raises(ScheduleError) as caught:
         sch.verify()
-    expect(str(caught.value), """
+    expect(
+        str(caught.value),
+        """
         the scheduled main cannot be run: unwritten memory: read of B[0], which nothing wrote before
           statement: C[vi] = B[vi] * T.float32(2)
           written at: schedule_programs.py:53
           where: i = 0, vi = 0
           function: chain
-        """)
+        """,
+    )
 
 
 def test_own_arrays():
@@ -156,9 +162,12 @@ def test_large_programs_are_compiled(expect):
     spoil(sch, "C")
     with pytest.raises(ScheduleError) as caught:
         sch.verify()
-    expect(re.sub(r"is \S+ and should be \S+;", "is X and should be Y;", str(caught.value)), """
+    expect(
+        re.sub(r"is \S+ and should be \S+;", "is X and should be Y;", str(caught.value)),
+        """
         the schedule of main does not compute what its origin does: C[0, 0] is X and should be Y; 9216 of 9216 elements differ (run by machine code)
-        """)
+        """,
+    )
 
 
 def test_memory_inside_a_parallel_loop_is_its_own():

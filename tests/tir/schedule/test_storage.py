@@ -171,15 +171,53 @@ def test_refuse_a_stride(expect, refused):
           hint: cache_read or cache_write it first, and take the copy
         """,
     )
-    for args in ((0, 1, 4, 0), (0, 2, 4, 0), (0, -1, 4, 0), (0, -3, 4, 0), (0, 0, 0, 0), (1, 0, 4, 0)):
-        expect(refusal(refused, sch, "storage_align", "B", *args), """
-            storage_align(B, buffer_index=1, axis=0, factor=4, offset=0): block B writes 1 regions, and 1 is none of them
-              at stage_programs.py:LINE
+    wrong = ((0, 1, 4, 0), (0, 2, 4, 0), (0, -1, 4, 0), (0, -3, 4, 0), (0, 0, 0, 0), (1, 0, 4, 0))
+    expect(
+        "\n\n".join(refusal(refused, sch, "storage_align", "B", *args) for args in wrong),
+        """
+        storage_align(B, buffer_index=0, axis=1, factor=4, offset=0): axis=1: only the stride of a dimension before the last of 2 can be changed
+          at stage_programs.py:LINE
 
-              | …
-              |         with T.block("B"):    # <-- here
-              | …
-            """)
+          | …
+          |         with T.block("B"):    # <-- here
+          | …
+
+        storage_align(B, buffer_index=0, axis=2, factor=4, offset=0): axis=2: only the stride of a dimension before the last of 2 can be changed
+          at stage_programs.py:LINE
+
+          | …
+          |         with T.block("B"):    # <-- here
+          | …
+
+        storage_align(B, buffer_index=0, axis=-1, factor=4, offset=0): axis=-1: only the stride of a dimension before the last of 2 can be changed
+          at stage_programs.py:LINE
+
+          | …
+          |         with T.block("B"):    # <-- here
+          | …
+
+        storage_align(B, buffer_index=0, axis=-3, factor=4, offset=0): axis=-3: only the stride of a dimension before the last of 2 can be changed
+          at stage_programs.py:LINE
+
+          | …
+          |         with T.block("B"):    # <-- here
+          | …
+
+        storage_align(B, buffer_index=0, axis=0, factor=0, offset=0): factor=0: it must be at least 1
+          at stage_programs.py:LINE
+
+          | …
+          |         with T.block("B"):    # <-- here
+          | …
+
+        storage_align(B, buffer_index=1, axis=0, factor=4, offset=0): block B writes 1 regions, and 1 is none of them
+          at stage_programs.py:LINE
+
+          | …
+          |         with T.block("B"):    # <-- here
+          | …
+        """,
+    )
     expect(
         refusal(refused, sch, "storage_align", "B", 0, 1, 4, 0),
         """

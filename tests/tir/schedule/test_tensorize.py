@@ -511,12 +511,15 @@ def test_blockize_refuses_blocks_with_another_one_between(expect, refused):
           hint: name block C too, or move it away
         """,
     )
-    expect(refused(sch, lambda: sch.blockize([])), """
+    expect(
+        refused(sch, lambda: sch.blockize([])),
+        """
         blockize([]): there are no blocks to put into one
           at test_tensorize.py:LINE
 
           | …
-        """)
+        """,
+    )
 
 
 def test_blockize_of_several_refuses_an_init_under_its_reduction_loop(expect, refused):
@@ -817,7 +820,9 @@ def test_a_transposed_operand_is_refused(expect, refused):
                 C[vi, vj] = C[vi, vj] + A[vi, vk] * B[vj, vk]
 
     sch, block, (i_0, j_0, k_0, i_1, j_1, k_1) = tiled(func=transposed)
-    expect(refused(sch, lambda: sch.tensorize(i_1, "test.tile")), """
+    expect(
+        refused(sch, lambda: sch.tensorize(i_1, "test.tile")),
+        """
         tensorize(i_1, tensor_intrin='test.tile'): block C_o does not do what test.tile describes: `A[vi_o * 4 + i_1, vk_o * 4 + k_1]` is not `B[z, y]`: `vi_o * 4 + i_1` does not go as `z` does
           at test_tensorize.py:LINE
 
@@ -830,7 +835,8 @@ def test_a_transposed_operand_is_refused(expect, refused):
           |     C[vi_o * 4 + i_1, vj_o * 8 + j_1] = C[vi_o * 4 + i_1,   |     C[x, y] = C[x, y] + B[z, y] * A[x, z]    # <-- here
           |         vj_o * 8 + j_1] + A[vi_o * 4 + i_1, vk_o * 4 + k_1] |
           |         * B[vj_o * 8 + j_1, vk_o * 4 + k_1]    # <-- here   |
-        """)
+        """,
+    )
 
 
 def test_another_type_is_refused(expect, refused):
@@ -844,7 +850,9 @@ def test_another_type_is_refused(expect, refused):
     sch = tir.Schedule(halves)
     i, j = sch.get_loops("C")
     i_0, i_1 = sch.split(i, [None, 4])
-    expect(refused(sch, lambda: sch.tensorize(i_1, "test.fill")), """
+    expect(
+        refused(sch, lambda: sch.tensorize(i_1, "test.fill")),
+        """
         tensorize(i_1, tensor_intrin='test.fill'): block C_o does not do what test.fill describes: `T.float16(0)` is float16 and `T.float32(0)` is float32
           at test_tensorize.py:LINE
 
@@ -855,7 +863,8 @@ def test_another_type_is_refused(expect, refused):
           | block C_o                                             | test.fill
           | for i_1, j in T.grid(4, 8):                           | for x, y in T.grid(4, 8):
           |     A[vi_o * 4 + i_1, j] = T.float16(0)    # <-- here |     C[x, y] = T.float32(0)    # <-- here
-        """)
+        """,
+    )
 
 
 def test_another_memory_is_refused(expect, refused):
@@ -873,7 +882,9 @@ def test_another_memory_is_refused(expect, refused):
 
     sch = tir.Schedule(through)
     i, j = sch.get_loops("A")
-    expect(refused(sch, lambda: sch.tensorize(i, "test.fill")), """
+    expect(
+        refused(sch, lambda: sch.tensorize(i, "test.fill")),
+        """
         tensorize(i, tensor_intrin='test.fill'): block A_o does not do what test.fill describes: `A[i, j]` is not `C[x, y]`: A lies in shared and C in global
           at test_tensorize.py:LINE
 
@@ -884,7 +895,8 @@ def test_another_memory_is_refused(expect, refused):
           | block A_o                                | test.fill
           | for i, j in T.grid(4, 8):                | for x, y in T.grid(4, 8):
           |     A[i, j] = T.float32(0)    # <-- here |     C[x, y] = T.float32(0)    # <-- here
-        """)
+        """,
+    )
 
 
 def test_an_init_that_only_one_of_both_has_comes_with_a_hint(expect, refused):
@@ -912,7 +924,27 @@ def test_an_init_that_only_one_of_both_has_comes_with_a_hint(expect, refused):
         """,
     )
     sch.decompose_reduction(block, k_0)
-    expect(refused(sch, lambda: sch.tensorize(i_1, "test.whole")), "")
+    expect(
+        refused(sch, lambda: sch.tensorize(i_1, "test.whole")),
+        """
+        tensorize(i_1, tensor_intrin='test.whole'): block C_o does not do what test.whole describes: there is a store where the intrinsic has a sequence of statements
+          at test_tensorize.py:LINE
+
+          | …
+          |         for k_0, i_1, j_1, k_1 in T.grid(1, 4, 8, 12):    # <-- here
+          | …
+
+          | block C_o                                                 | test.whole
+          | for i_1, j_1, k_1 in T.grid(4, 8, 12):                    | for x, y, z in T.grid(4, 8, 12):
+          |     C[vi_o * 4 + i_1, vj_o * 8 + j_1] = C[vi_o * 4 + i_1, |     if z == 0:
+          |         vj_o * 8 + j_1] + A[vi_o * 4 + i_1, k_1] * B[k_1, |
+          |         vj_o * 8 + j_1]    # <-- here                     |
+          |                                                           |         C[x, y] = T.float32(0)
+          |                                                           |     C[x, y] = C[x, y] + A[x, z] * B[z, y]
+
+          hint: the intrinsic initialises: leave the init in the block, and the whole reduction in loops inside
+        """,
+    )
     sch.tensorize(i_1, "test.whole_update")
 
 
@@ -973,7 +1005,9 @@ def test_one_name_for_two_strides_is_refused(expect, refused):
 
     tir.TensorIntrin.register("test.shared", tile_desc, shared, override=True)
     sch, block, (i_0, j_0, k_0, i_1, j_1, k_1) = tiled()
-    expect(refused(sch, lambda: sch.tensorize(i_1, "test.shared")), """
+    expect(
+        refused(sch, lambda: sch.tensorize(i_1, "test.shared")),
+        """
         tensorize(i_1, tensor_intrin='test.shared'): the intrinsic calls two strides `s`, and one is 12, the other (of B) 16
           at test_tensorize.py:LINE
 
@@ -982,7 +1016,8 @@ def test_one_name_for_two_strides_is_refused(expect, refused):
           | …
 
           hint: give each stride a variable of its own in the impl
-        """)
+        """,
+    )
 
 
 def test_a_pointer_without_an_offset_is_refused_a_region_that_has_one(expect, refused):
@@ -1005,7 +1040,9 @@ def test_a_pointer_without_an_offset_is_refused_a_region_that_has_one(expect, re
     sch = tir.Schedule(fill)
     i, j = sch.get_loops("C")
     i_0, i_1 = sch.split(i, [None, 4])
-    expect(refused(sch, lambda: sch.tensorize(i_1, "test.at_zero")), """
+    expect(
+        refused(sch, lambda: sch.tensorize(i_1, "test.at_zero")),
+        """
         tensorize(i_1, tensor_intrin='test.at_zero'): the intrinsic uses the pointer of C and leaves no room for an offset, and the region of C starts at vi_o * 32
           at test_tensorize.py:LINE
 
@@ -1014,7 +1051,8 @@ def test_a_pointer_without_an_offset_is_refused_a_region_that_has_one(expect, re
           | …
 
           hint: declare C with offset_factor=1 in the impl
-        """)
+        """,
+    )
 
 
 def test_alignment_and_offsets_are_held_to(expect, refused):
@@ -1027,7 +1065,9 @@ def test_alignment_and_offsets_are_held_to(expect, refused):
     register("test.f8", desc, _fill_with(offset_factor=8), override=True)
     register("test.align", desc, _fill_with(align=128), override=True)
     register("test.strided", desc, _fill_with(strides=(8, 1)), override=True)
-    expect(refused(sch, lambda: sch.tensorize(loop, "test.f16")), """
+    expect(
+        refused(sch, lambda: sch.tensorize(loop, "test.f16")),
+        """
         tensorize(i_1_init, tensor_intrin='test.f16'): the intrinsic takes C at a multiple of 16 elements, and the region of C starts at vi_o * 64 + vj_o * 8
           at test_tensorize.py:LINE
 
@@ -1036,8 +1076,11 @@ def test_alignment_and_offsets_are_held_to(expect, refused):
           | …
 
           hint: split by multiples of it, or pad the rows with storage_align
-        """)
-    expect(refused(sch, lambda: sch.tensorize(loop, "test.align")), """
+        """,
+    )
+    expect(
+        refused(sch, lambda: sch.tensorize(loop, "test.align")),
+        """
         tensorize(i_1_init, tensor_intrin='test.align'): the intrinsic takes C aligned to 128 bytes, and C is aligned to 64
           at test_tensorize.py:LINE
 
@@ -1046,8 +1089,11 @@ def test_alignment_and_offsets_are_held_to(expect, refused):
           | …
 
           hint: take a copy of it with cache_read or cache_write, which is aligned
-        """)
-    expect(refused(sch, lambda: sch.tensorize(loop, "test.strided")), """
+        """,
+    )
+    expect(
+        refused(sch, lambda: sch.tensorize(loop, "test.strided")),
+        """
         tensorize(i_1_init, tensor_intrin='test.strided'): the intrinsic takes C with stride 8 in dimension 0, and C has 16 there
           at test_tensorize.py:LINE
 
@@ -1056,7 +1102,8 @@ def test_alignment_and_offsets_are_held_to(expect, refused):
           | …
 
           hint: take a copy with cache_read or cache_write, and give it these strides with storage_align
-        """)
+        """,
+    )
     sch.tensorize(loop, "test.f8")
 
 
@@ -1091,7 +1138,9 @@ def test_what_is_written_may_not_be_read_under_another_name(expect, refused):
     tir.TensorIntrin.register("test.copy", copy_desc, copy_desc, override=True)
     sch = tir.Schedule(shift)
     (i,) = sch.get_loops("A")
-    expect(refused(sch, lambda: sch.tensorize(i, "test.copy")), """
+    expect(
+        refused(sch, lambda: sch.tensorize(i, "test.copy")),
+        """
         tensorize(i, tensor_intrin='test.copy'): block A_o does not do what test.copy describes: B, which the intrinsic writes, and A are both A
           at test_tensorize.py:LINE
 
@@ -1102,7 +1151,8 @@ def test_what_is_written_may_not_be_read_under_another_name(expect, refused):
           | block A_o                        | test.copy
           | for i in range(4):    # <-- here | for i in range(4):    # <-- here
           |     A[i] = A[i + 1]              |     B[i] = A[i]
-        """)
+        """,
+    )
 
 
 def test_a_loop_bound_to_threads_is_refused(expect, refused):
@@ -1121,7 +1171,9 @@ def test_a_loop_bound_to_threads_is_refused(expect, refused):
 
     tir.TensorIntrin.register("test.row", row, row, override=True)
     sch.bind(j, "threadIdx.x")
-    expect(refused(sch, lambda: sch.tensorize(j, "test.row")), """
+    expect(
+        refused(sch, lambda: sch.tensorize(j, "test.row")),
+        """
         tensorize(j, tensor_intrin='test.row'): block B_o does not do what test.row describes: loop `j` is bound to threadIdx.x and the intrinsic's `i` is not bound
           at test_tensorize.py:LINE
 
@@ -1133,34 +1185,44 @@ def test_a_loop_bound_to_threads_is_refused(expect, refused):
           | for j in T.thread_binding(12, thread="threadIdx.x"):    # | for i in range(12):    # <-- here
           |     <-- here                                              |
           |     B[vi_o, j] = A[vi_o, j] + T.float32(1)                |     B[i] = A[i] + T.float32(1)
-        """)
+        """,
+    )
 
 
 def test_a_name_that_is_not_registered_is_refused(expect, refused):
     sch, block, (i_0, j_0, k_0, i_1, j_1, k_1) = tiled()
-    expect(refused(sch, lambda: sch.tensorize(i_1, "test.tiles")), """
+    expect(
+        refused(sch, lambda: sch.tensorize(i_1, "test.tiles")),
+        """
         tensorize(i_1, tensor_intrin='test.tiles'): no tensor intrinsic is registered as 'test.tiles'; did you mean 'test.tile' or 'test.tile_dense' or 'test.tile_call'?
           at test_tensorize.py:LINE
 
           | …
-        """)
+        """,
+    )
 
 
 def test_handles_of_what_was_replaced_say_so(expect, refused):
     sch, block, (i_0, j_0, k_0, i_1, j_1, k_1) = tiled()
     sch.tensorize(i_1, "test.tile")
-    expect(refused(sch, lambda: sch.unroll(j_1)), """
+    expect(
+        refused(sch, lambda: sch.unroll(j_1)),
+        """
         unroll(j_1): loop `j_1` does not exist any more: it went with tensorize(i_1, …)
           at test_tensorize.py:LINE
 
           | …
-        """)
-    expect(refused(sch, lambda: sch.get_loops(block)), """
+        """,
+    )
+    expect(
+        refused(sch, lambda: sch.get_loops(block)),
+        """
         get_loops(C): block C does not exist any more: it went with tensorize(i_1, …)
           at test_tensorize.py:LINE
 
           | …
-        """)
+        """,
+    )
 
 
 # ---------------------------------------------------------------------------- trace

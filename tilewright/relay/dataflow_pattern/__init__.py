@@ -1,8 +1,8 @@
 """Patterns of graphs: matching, rewriting, partitioning.
 
-    x = wildcard()
-    pattern = is_op("nn.relu")(is_op("nn.bias_add")(is_op("nn.conv2d")(x, is_constant()), is_constant()))
-    pattern.match(expr);  pattern.partition(expr);  rewrite(callback, expr)
+x = wildcard()
+pattern = is_op("nn.relu")(is_op("nn.bias_add")(is_op("nn.conv2d")(x, is_constant()), is_constant()))
+pattern.match(expr);  pattern.partition(expr);  rewrite(callback, expr)
 """
 
 from __future__ import annotations

@@ -15,7 +15,16 @@ from . import pattern as P
 
 __all__ = ["Matcher", "match"]
 
-_COMMUTATIVE: Final = ("add", "multiply", "maximum", "minimum", "equal", "not_equal", "logical_and", "logical_or")
+_COMMUTATIVE: Final = (
+    "add",
+    "multiply",
+    "maximum",
+    "minimum",
+    "equal",
+    "not_equal",
+    "logical_and",
+    "logical_or",
+)
 
 
 def match(pattern: P.DFPattern, expr: Any) -> bool:

@@ -82,7 +82,11 @@ class _Partition(ExprMutator):
         inputs = _inputs(expr, inside)
         params = {e: _param(e, self.count, i) for i, e in enumerate(inputs)}
         self.count += 1
-        names = [e.op.name for e in post_order(expr) if e in inside and isinstance(e, Call) and isinstance(e.op, Op)]
+        names = [
+            e.op.name
+            for e in post_order(expr)
+            if e in inside and isinstance(e, Call) and isinstance(e.op, Op)
+        ]
         body = _Body(params).visit(expr)
         attrs = {"PartitionedFromPattern": "".join(f"{n}_" for n in names), **self.attrs}
         made = Function(list(params.values()), body, None, None, attrs)

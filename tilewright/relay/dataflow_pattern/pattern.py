@@ -1,8 +1,8 @@
 """Patterns of graphs: what an expression looks like, with holes.
 
-    conv = is_op("nn.conv2d")(wildcard(), is_constant())
-    pattern = is_op("nn.relu")(is_op("add")(conv, wildcard()))
-    pattern.match(expr)
+conv = is_op("nn.conv2d")(wildcard(), is_constant())
+pattern = is_op("nn.relu")(is_op("add")(conv, wildcard()))
+pattern.match(expr)
 """
 
 from __future__ import annotations
@@ -112,7 +112,10 @@ class DFPattern:
         return rewrite(callback, expr)
 
     def partition(
-        self, expr: Expr, attrs: Mapping[str, Any] | None = None, check: Callable[[Any], bool] = lambda e: True
+        self,
+        expr: Expr,
+        attrs: Mapping[str, Any] | None = None,
+        check: Callable[[Any], bool] = lambda e: True,
     ) -> Expr:
         """The expression with a function of its own for each part that looks so."""
         from .partitioner import partition

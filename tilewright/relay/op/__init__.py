@@ -5,8 +5,10 @@ operators' names begin so: such a family is imported here and not starred.
 """
 
 # ruff: noqa: F403
-from . import nn, reduce, registry, tensor, transform
+from . import algorithm, dyn, image, indexing, nn, reduce, registry, tensor, transform, vision
 from . import registry as op
+from .algorithm import *
+from .indexing import *
 from .reduce import *
 from .registry import (
     Attrs,
@@ -27,3 +29,5 @@ __all__: list[str] = []
 __all__ += tensor.__all__
 __all__ += transform.__all__
 __all__ += reduce.__all__
+__all__ += indexing.__all__
+__all__ += algorithm.__all__

@@ -13,7 +13,7 @@ from typing import Any
 
 from ... import te, topi
 from ...ir import ops
-from ..expr import Call, Expr, TupleWrapper, as_expr, const, const_like
+from ..expr import Call, Constant, Expr, TupleWrapper, as_expr, const, const_like
 from ..ty import Any as AnySize
 from ..ty import TensorType, TupleType, Type, tensor_fields
 from . import layouts
@@ -39,6 +39,11 @@ __all__ = [
     "upsampling3d",
     "zeros",
 ]
+
+
+def is_computed(value: Any) -> bool:
+    """Whether shape data is an expression, and no constant: a constructor then takes the operator of this family."""
+    return isinstance(value, Expr) and not isinstance(value, Constant)
 
 
 def room(kind: TensorType) -> list[Any]:

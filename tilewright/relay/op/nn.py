@@ -1,5 +1,6 @@
 """Neural-network operators: convolution, dense, activations, normalisation, pooling, padding."""
 
+# ruff: noqa: F403
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
@@ -8,21 +9,13 @@ from typing import Any
 from ... import topi
 from ..expr import Call, Constant, Expr, TupleWrapper, const, type_so_far
 from ..ty import TensorType, TupleType, Type
-from . import layouts
+from . import dyn, layouts, nn_conv, nn_more, nn_pool
+from .nn_conv import *
+from .nn_more import *
+from .nn_pool import *
 from .registry import OpPattern, RelayOp, dtype, flag, integer, ints, number, refuse, register, text
-from .shapes import (
-    add,
-    axis_of,
-    ceildiv,
-    floordiv,
-    mul,
-    need_dtype,
-    need_rank,
-    product,
-    same_size,
-    sub,
-    unify,
-)
+from .shapes import add, axis_of, need_dtype, need_rank, product, same_size, unify
+from .spatial import conv_rel, four, pair, pool_rel
 
 __all__ = [
     "avg_pool2d",
@@ -47,68 +40,12 @@ __all__ = [
     "relu",
     "softmax",
 ]
-
-
-def pair(value: Any) -> tuple[int, ...]:
-    """One number for both spatial dimensions, or one for each."""
-    return (value, value) if isinstance(value, int) else tuple(value)
-
-
-def four(padding: Any) -> tuple[int, ...]:
-    """Padding as (top, left, bottom, right), from one, two or four numbers."""
-    given = (padding,) if isinstance(padding, int) else tuple(padding)
-    if len(given) == 1:
-        return given * 4
-    if len(given) == 2:
-        return given * 2
-    if len(given) != 4:
-        raise ValueError(f"padding is one, two or four numbers, not {given}")
-    return given
-
-
-def windows(size: Any, kernel: Any, stride: Any, dilation: Any, padding: Any, ceil_mode: bool = False) -> Any:
-    """How many windows fit along a dimension."""
-    if isinstance(stride, int) and stride < 1:
-        raise refuse(f"has {stride}", "strides")
-    reach = add(mul(sub(kernel, 1), dilation), 1)
-    room = sub(add(size, padding), reach)
-    if isinstance(room, int) and room < 0:
-        raise refuse(f"a window of {reach} does not fit into {size} with {padding} of padding")
-    if ceil_mode:
-        return add(ceildiv(room, stride), 1)
-    return add(floordiv(room, stride), 1)
+__all__ += nn_conv.__all__
+__all__ += nn_pool.__all__
+__all__ += nn_more.__all__
 
 
 # ---------------------------------------------------------------------------- convolution
-def _conv2d_rel(types: list[Any], attrs: Any) -> Type:
-    data, weight = types
-    d = layouts.sizes(attrs.data_layout, data.shape, "data")
-    w = layouts.sizes(attrs.kernel_layout, weight.shape, "weight")
-    groups = attrs.groups
-    if same_size(d["C"], mul(w["I"], groups)) is False:
-        raise refuse(
-            f"is {weight} in {attrs.kernel_layout}: {w['I']} input channels for each of {groups} groups, "
-            f"and data has {d['C']}",
-            "weight",
-        )
-    if isinstance(w["O"], int) and w["O"] % groups:
-        raise refuse(f"has {w['O']} output channels, which {groups} groups do not part", "weight")
-    if attrs.channels is not None and same_size(attrs.channels, w["O"]) is False:
-        raise refuse(f"is {attrs.channels} and weight has {w['O']} output channels", "channels")
-    if attrs.kernel_size is not None:
-        for letter, k in zip("HW", attrs.kernel_size, strict=True):
-            if same_size(w[letter], k) is False:
-                raise refuse(
-                    f"is {attrs.kernel_size} and weight is {weight} in {attrs.kernel_layout}", "kernel_size"
-                )
-    top, left, bottom, right = attrs.padding
-    named = {"N": d["N"], "C": w["O"]}
-    for i, (letter, padding) in enumerate((("H", top + bottom), ("W", left + right))):
-        named[letter] = windows(d[letter], w[letter], attrs.strides[i], attrs.dilation[i], padding)
-    layout = attrs.out_layout or attrs.data_layout
-    return TensorType(layouts.shape_in(layout, named), attrs.out_dtype or data.dtype)
-
-
 def _conv2d_compute(attrs: Any, ins: list[Any], out: Any) -> list[Any]:
     made = topi.nn.conv2d(
         ins[0], ins[1], attrs.strides, attrs.padding, attrs.dilation,
@@ -134,7 +71,7 @@ _conv2d = register(
         "out_layout": text(""),
         "out_dtype": dtype(None),
     },
-    rel=_conv2d_rel,
+    rel=conv_rel,
     compute=_conv2d_compute,
     pattern=OpPattern.OUT_ELEMWISE_FUSABLE,
 )
@@ -504,19 +441,6 @@ def dropout_raw(data: Any, rate: float = 0.5) -> Call:
 
 
 # ---------------------------------------------------------------------------- pooling
-def _pool_rel(types: list[Any], attrs: Any) -> Type:
-    data = types[0]
-    named = layouts.sizes(attrs.layout, data.shape)
-    top, left, bottom, right = attrs.padding
-    for i, (letter, padding) in enumerate((("H", (top, bottom)), ("W", (left, right)))):
-        size, stride = named[letter], attrs.strides[i]
-        count = windows(size, attrs.pool_size[i], stride, attrs.dilation[i], sum(padding), attrs.ceil_mode)
-        if attrs.ceil_mode and isinstance(count, int) and (count - 1) * stride >= size + padding[0]:
-            count -= 1  # a last window must begin inside
-        named[letter] = count
-    return TensorType(layouts.shape_in(attrs.layout, named), data.dtype)
-
-
 _POOL = {
     "pool_size": ints(),
     "strides": ints((1, 1)),
@@ -533,7 +457,7 @@ def _pool(name: str, kind: str, more: dict[str, Any]) -> RelayOp:
         name,
         inputs=("data",),
         attrs={**_POOL, **more},
-        rel=_pool_rel,
+        rel=pool_rel,
         compute=lambda attrs, ins, out: [
             topi.nn.pool2d(
                 ins[0],
@@ -694,6 +618,8 @@ _pad = register(
 
 def pad(data: Any, pad_width: Any, pad_value: Any = 0, pad_mode: str = "constant") -> Call:
     """The tensor in a frame: of a value, of its edge, or of its mirror image (reflect)."""
+    if dyn.is_computed(pad_width):
+        return dyn.pad(data, pad_width, pad_value, pad_mode)
     if isinstance(pad_width, Constant):
         pad_width = pad_width.numpy().tolist()
     width = tuple((w, w) if isinstance(w, int) else tuple(w) for w in pad_width)

@@ -9,6 +9,7 @@ from ... import topi
 from ...ir.dtype import DataType
 from ..expr import Call, Constant, Expr, as_expr, const
 from ..ty import TensorType, Type
+from . import dyn
 from .registry import OpPattern, RelayOp, anything, dtype, number, refuse, register
 from .shapes import broadcast, need_dtype
 
@@ -328,19 +329,17 @@ _zeros, _ones = _filled("zeros", 0), _filled("ones", 1)
 
 def zeros(shape: Any, dtype: str) -> Call:
     """A tensor of zeros."""
-    return _zeros(shape=_shape(shape), dtype=dtype)
+    return dyn.zeros(shape, dtype) if dyn.is_computed(shape) else _zeros(shape=_shape(shape), dtype=dtype)
 
 
 def ones(shape: Any, dtype: str) -> Call:
     """A tensor of ones."""
-    return _ones(shape=_shape(shape), dtype=dtype)
+    return dyn.ones(shape, dtype) if dyn.is_computed(shape) else _ones(shape=_shape(shape), dtype=dtype)
 
 
 def _shape(shape: Any) -> Any:
     if isinstance(shape, Constant):
         return tuple(int(d) for d in shape.numpy().reshape(-1))
-    if isinstance(shape, Expr):
-        raise TypeError("a shape that is computed needs the operator of the `dyn` family; here it is a tuple")
     return (shape,) if isinstance(shape, int) else tuple(shape)
 
 
@@ -382,6 +381,8 @@ _full = register(
 def full(fill_value: Any, shape: Any = (), dtype: str = "") -> Call:
     """A tensor filled with one value, itself a tensor without dimensions."""
     value = fill_value if isinstance(fill_value, Expr) else const(fill_value, dtype or None)
+    if dyn.is_computed(shape):
+        return dyn.full(value, shape, dtype)
     return _full(value, shape=_shape(shape), dtype=dtype)
 
 

@@ -9,7 +9,7 @@ from ... import te, topi
 from ..expr import Call, Constant, Expr, TupleWrapper, as_expr
 from ..ty import Any as AnySize
 from ..ty import TensorType, TupleType, Type, is_dynamic
-from . import layouts
+from . import dyn, layouts
 from .registry import OpPattern, anything, dtype, flag, integer, ints, refuse, register, text
 from .shapes import (
     add,
@@ -61,7 +61,7 @@ def static(value: Any, what: str) -> Any:
     if isinstance(value, Constant):
         return tuple(int(v) for v in value.numpy().reshape(-1)) if value.data.shape else int(value.numpy())
     if isinstance(value, Expr):
-        raise TypeError(f"{what} is computed by the program: that is the operator of the `dyn` family")
+        raise TypeError(f"{what} is computed by the program and must be known here")
     return value
 
 
@@ -175,6 +175,8 @@ def _sizes(t: Any) -> tuple[Any, ...]:
 
 def reshape(data: Any, newshape: Any, allowzero: bool = False) -> Call:
     """The same elements under another shape; 0, -1, -2, -3 and -4 have the meanings of the classic."""
+    if dyn.is_computed(newshape):
+        return dyn.reshape(data, newshape, allowzero)
     return _reshape(data, newshape=static(newshape, "newshape"), allowzero=allowzero)
 
 
@@ -258,6 +260,8 @@ _squeeze = register(
 
 def squeeze(data: Any, axis: Any = None) -> Call:
     """The tensor without its dimensions of size 1, or without those named."""
+    if dyn.is_computed(axis):
+        return dyn.squeeze(data, axis)
     return _squeeze(data, axis=static(axis, "axis"))
 
 
@@ -279,6 +283,8 @@ _expand_dims = register(
 
 def expand_dims(data: Any, axis: int, num_newaxis: int = 1) -> Call:
     """New dimensions of size 1 before dimension `axis`."""
+    if dyn.is_computed(axis):
+        return dyn.expand_dims(data, axis, num_newaxis)
     return _expand_dims(data, axis=static(axis, "axis"), num_newaxis=num_newaxis)
 
 
@@ -464,6 +470,8 @@ def strided_slice(
     data: Any, begin: Any, end: Any, strides: Any = None, axes: Any = None, slice_mode: str = "end"
 ) -> Call:
     """The elements from `begin` to `end` in steps, along all dimensions or those named."""
+    if axes is None and any(map(dyn.is_computed, (begin, end, strides))):
+        return dyn.strided_slice(data, begin, end, [1] if strides is None else strides, slice_mode)
     begin, end = static(begin, "begin"), static(end, "end")
     begin = [0 if b is None else b for b in begin]
     end = [2**31 - 1 if e is None else e for e in end]
@@ -600,6 +608,8 @@ _one_hot = register(
 
 def one_hot(indices: Any, on_value: Any, off_value: Any, depth: int, axis: int, dtype: str) -> Call:
     """`on_value` at the places that `indices` names along a new dimension, `off_value` elsewhere."""
+    if dyn.is_computed(depth):
+        return dyn.one_hot(indices, on_value, off_value, depth, axis, dtype)
     return _one_hot(indices, on_value, off_value, depth=static(depth, "depth"), axis=axis, dtype=dtype)
 
 
@@ -624,6 +634,8 @@ _tile = register(
 
 def tile(data: Any, reps: Any) -> Call:
     """The whole tensor several times along each dimension."""
+    if dyn.is_computed(reps):
+        return dyn.tile(data, reps)
     return _tile(data, reps=static(reps, "reps"))
 
 
@@ -673,6 +685,8 @@ _broadcast_to = register(
 
 def broadcast_to(data: Any, shape: Any) -> Call:
     """The tensor repeated along dimensions of size 1 to a shape."""
+    if dyn.is_computed(shape):
+        return dyn.broadcast_to(data, shape)
     given = static(shape, "shape")
     return _broadcast_to(data, shape=(given,) if isinstance(given, int) else tuple(given))
 
@@ -788,15 +802,7 @@ def arange(start: Any, stop: Any = None, step: Any = 1, dtype: str = "float32") 
     """Numbers from `start` on in equal steps, `stop` not included."""
     if stop is None:
         start, stop = 0, start
-    first, last, by = (_scalar(v) for v in (start, stop, step))
+    if any(map(dyn.is_computed, (start, stop, step))):
+        return dyn.arange(start, stop, step, dtype)
+    first, last, by = (v.numpy().item() if isinstance(v, Constant) else v for v in (start, stop, step))
     return _arange(start=first, stop=last, step=by, dtype=dtype)
-
-
-def _scalar(value: Any) -> Any:
-    if isinstance(value, Constant):
-        return value.numpy().item()
-    if isinstance(value, Expr):
-        raise TypeError(
-            "a bound of arange is computed by the program: that is the operator of the `dyn` family"
-        )
-    return value

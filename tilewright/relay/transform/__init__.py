@@ -12,12 +12,62 @@ from typing import Any
 
 from ..._later import announce
 from ...ir.transform import FunctionPass, ModulePass, Pass, PassContext, PassInfo, Sequential, module_pass
+from .alter_op_layout import AlterOpLayout
+from .canonicalize_cast import CanonicalizeCast
+from .canonicalize_ops import CanonicalizeOps
+from .combine_parallel import CombineParallelBatchMatmul, CombineParallelConv2D, CombineParallelDense
+from .convert_layout import ConvertLayout
+from .dead_code import DeadCodeElimination
 from .defuse_ops import DefuseOps
+from .dynamic_to_static import DynamicToStatic
+from .eliminate_common_subexpr import EliminateCommonSubexpr
+from .eta_expand import EtaExpand
+from .fast_math import FastMath
+from .flatten_atrous_conv import FlattenAtrousConv
+from .fold_constant import FoldConstant
+from .fold_explicit_padding import FoldExplicitPadding
+from .fold_scale_axis import BackwardFoldScaleAxis, FoldScaleAxis, ForwardFoldScaleAxis
 from .function_pass import as_function_pass, function_pass
 from .fuse_ops import FuseOps
 from .infer_type import InferType, InferTypeLocal, infer_module, infer_type
+from .inline import Inline
+from .lambda_lift import LambdaLift
+from .mixed_precision import ToMixedPrecision
+from .normal_form import ToANormalForm, ToBasicBlockNormalForm, ToGraphNormalForm
+from .remove_unused_functions import RemoveUnusedFunctions
+from .simplify_expr import SimplifyExpr
+from .simplify_inference import SimplifyInference
+from .split_args import SplitArgs
 
 __all__ = [
+    "SplitArgs",
+    "SimplifyInference",
+    "SimplifyExpr",
+    "RemoveUnusedFunctions",
+    "ToGraphNormalForm",
+    "ToBasicBlockNormalForm",
+    "ToANormalForm",
+    "ToMixedPrecision",
+    "LambdaLift",
+    "Inline",
+    "ForwardFoldScaleAxis",
+    "FoldScaleAxis",
+    "BackwardFoldScaleAxis",
+    "FoldExplicitPadding",
+    "FoldConstant",
+    "FlattenAtrousConv",
+    "FastMath",
+    "EtaExpand",
+    "EliminateCommonSubexpr",
+    "DynamicToStatic",
+    "DeadCodeElimination",
+    "ConvertLayout",
+    "CombineParallelDense",
+    "CombineParallelConv2D",
+    "CombineParallelBatchMatmul",
+    "CanonicalizeOps",
+    "CanonicalizeCast",
+    "AlterOpLayout",
     "DefuseOps",
     "FuseOps",
     "FunctionPass",

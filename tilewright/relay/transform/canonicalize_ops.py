@@ -19,7 +19,7 @@ def along_axis(vector: Any, axis: int, ndim: int) -> Expr:
 def canonicalize_ops(func: Function) -> Function:
     """Write `bias_add` as an addition.
 
-        nn.bias_add(%x, %b)     ->      add(%x, expand_dims(%b, axis=1, num_newaxis=2))
+    nn.bias_add(%x, %b)     ->      add(%x, expand_dims(%b, axis=1, num_newaxis=2))
     """
     return CallRewriter({"nn.bias_add": _bias_add}).visit(func)  # type: ignore[no-any-return]
 

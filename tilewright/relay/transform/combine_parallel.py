@@ -231,12 +231,16 @@ def _plan(
         start += size
 
 
-def _part(whole: Callable[..., Expr], kind: _Kind, i: int, axis: int, start: int, size: int) -> Callable[[Any], Any]:
+def _part(
+    whole: Callable[..., Expr], kind: _Kind, i: int, axis: int, start: int, size: int
+) -> Callable[[Any], Any]:
     def make(visit: Callable[[Any], Any]) -> Expr:
         if isinstance(kind, _BatchedDense):
             cut = call("strided_slice", whole(visit), begin=(i,), end=(i + 1,), strides=(1,), axes=(0,))
             return call("squeeze", cut, axis=(0,))
-        return call("strided_slice", whole(visit), begin=(start,), end=(start + size,), strides=(1,), axes=(axis,))
+        return call(
+            "strided_slice", whole(visit), begin=(start,), end=(start + size,), strides=(1,), axes=(axis,)
+        )
 
     return make
 
@@ -262,7 +266,11 @@ def _next_level(
             return None
         if name == "nn.bias_add" and c.attrs.axis % ndim != axis:
             return None
-        if name in _BROADCAST and name != "nn.bias_add" and not _along(c.args[1], axis, ndim, shape_of(at)[axis]):
+        if (
+            name in _BROADCAST
+            and name != "nn.bias_add"
+            and not _along(c.args[1], axis, ndim, shape_of(at)[axis])
+        ):
             return None
     return level
 
@@ -271,8 +279,11 @@ def _along(operand: Expr, axis: int, ndim: int, size: int) -> bool:
     """Whether an operand has its extent along the axis, all of it, and nowhere else."""
     shape = static_shape(operand)
     at = axis - ndim + (len(shape) if shape is not None else 0)
-    return shape is not None and 0 <= at < len(shape) and shape[at] == size and all(
-        d == 1 for i, d in enumerate(shape) if i != at
+    return (
+        shape is not None
+        and 0 <= at < len(shape)
+        and shape[at] == size
+        and all(d == 1 for i, d in enumerate(shape) if i != at)
     )
 
 

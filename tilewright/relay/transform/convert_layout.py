@@ -43,7 +43,7 @@ def default_kernel_layout(op_name: str, data_layout: str) -> str:
     transposed = "transpose" in op_name
     if inner:
         return f"{'IO' if transposed else 'OI'}{spatial}{inner}i{inner}o"
-    if data_layout.endswith("C") or data_layout.endswith("N"):  # NHWC, HWCN
+    if data_layout.endswith(("C", "N")):  # NHWC, HWCN
         return f"{spatial}{'OI' if transposed else 'IO'}"
     return f"{'IO' if transposed else 'OI'}{spatial}"
 
@@ -68,7 +68,9 @@ def _chosen(at: Call, plain: Call, desired: Mapping[str, Sequence[str]]) -> Call
     changes: dict[str, Any] = {"data_layout": data, "kernel_layout": kernel, "out_layout": ""}
     if attrs.data_layout == data and attrs.kernel_layout == kernel:
         return None
-    if not fits_layout(at.args[0], attrs.data_layout, data) or not fits_layout(at.args[1], attrs.kernel_layout, kernel):
+    if not fits_layout(at.args[0], attrs.data_layout, data) or not fits_layout(
+        at.args[1], attrs.kernel_layout, kernel
+    ):
         return None
     out = attrs.out_layout or attrs.data_layout
     if not fits_layout(at, out, data):

@@ -12,7 +12,9 @@ from .rewriting import Mutator, is_pure_op, let_chain, typed_pass
 __all__ = ["DeadCodeElimination", "dead_code_elimination"]
 
 
-def dead_code_elimination(func: Function, inline_once: bool = False, ignore_impurity: bool = False) -> Function:
+def dead_code_elimination(
+    func: Function, inline_once: bool = False, ignore_impurity: bool = False
+) -> Function:
     """Leave out lets whose variable nothing uses.
 
         let %a = nn.relu(%x);
@@ -90,7 +92,9 @@ class _Live:
                     return True
             if isinstance(at, Function):
                 continue  # a closure does nothing until it is called
-            under = [at.op.body, *at.args] if isinstance(at, Call) and isinstance(at.op, Function) else below(at)
+            under = (
+                [at.op.body, *at.args] if isinstance(at, Call) and isinstance(at.op, Function) else below(at)
+            )
             for b in under:
                 if isinstance(b, Expr) and b not in seen:
                     seen.add(b)

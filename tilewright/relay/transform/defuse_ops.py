@@ -26,10 +26,13 @@ class _Defuse(ExprMutator):
 def defuse_ops(func: Function) -> Function:
     """Put the operators of fused functions back to where the functions are called.
 
-        %f = fn (%p0, Primitive=1) { nn.relu(exp(%p0)) }      ->      nn.relu(exp(%x))
-        %f(%x)
+    %f = fn (%p0, Primitive=1) { nn.relu(exp(%p0)) }      ->      nn.relu(exp(%x))
+    %f(%x)
     """
-    return func.with_body(_Defuse().visit(func.body))
+    body = _Defuse().visit(func.body)
+    if body is func.body:
+        return func
+    return Function(func.params, body, func.ret_type, func.type_params, func.attrs, func.span)
 
 
 _INFO: Final = PassInfo(0, "DefuseOps", ("InferType",))

@@ -21,7 +21,7 @@ _FAST: Final = {
 def fast_math(func: Function) -> Function:
     """Take the quicker form of exp, tanh, erf and softmax on float32.
 
-        exp(%x)     ->     fast_exp(%x)
+    exp(%x)     ->     fast_exp(%x)
     """
     return CallRewriter(dict.fromkeys(_FAST, _quicker)).visit(func)  # type: ignore[no-any-return]
 

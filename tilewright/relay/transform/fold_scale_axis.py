@@ -39,7 +39,7 @@ def backward_fold_scale_axis(func: Function) -> Function:
 def forward_fold_scale_axis(func: Function) -> Function:
     """Move a factor of the channels of an operand into the weights that it meets.
 
-        nn.conv2d(nn.relu(multiply(%x, %s)), %w)     ->     nn.conv2d(nn.relu(%x), multiply(%w, %s'))
+    nn.conv2d(nn.relu(multiply(%x, %s)), %w)     ->     nn.conv2d(nn.relu(%x), multiply(%w, %s'))
     """
     return _Forward(func).visit(func)  # type: ignore[no-any-return]
 

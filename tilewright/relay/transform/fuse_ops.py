@@ -50,7 +50,10 @@ def fuse_ops(func: Function, level: int = 2, max_depth: int = 256) -> Function:
     groups = _Groups(graph, max_depth)
     if level >= 1:
         groups.join_all()
-    return func.with_body(_Emit(graph, groups).run(func.body))
+    body = _Emit(graph, groups).run(func.body)
+    if body is func.body:
+        return func
+    return Function(func.params, body, func.ret_type, func.type_params, func.attrs, func.span)
 
 
 class _Node:
@@ -160,9 +163,9 @@ def _reads(n: _Node) -> Iterable[tuple[Any, int]]:
         return
     for child in expr.children():
         way = n.pattern
-        if way == _BROADCAST and child._checked_type == expr._checked_type:
-            way = _ELEMWISE
-        elif way == _BROADCAST and _same_shape(child._checked_type, expr._checked_type):
+        if (way == _BROADCAST and child._checked_type == expr._checked_type) or (
+            way == _BROADCAST and _same_shape(child._checked_type, expr._checked_type)
+        ):
             way = _ELEMWISE
         yield child, way
 
@@ -293,7 +296,7 @@ class _Emit:
         def take(child: Any) -> Any:
             if child in inner:
                 return inner[child]
-            if child.__class__ is Constant and child.is_scalar or isinstance(child, Op):
+            if (child.__class__ is Constant and child.is_scalar) or isinstance(child, Op):
                 return child
             if child not in params:
                 params[child] = Var(f"p{len(params)}", child.checked_type)

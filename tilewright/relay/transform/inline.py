@@ -55,8 +55,8 @@ def fresh(expr: Any) -> Any:
 def inline(mod: IRModule) -> IRModule:
     """Replace calls of functions that are marked `Inline=1` by their bodies; those functions go.
 
-        def @double(%x) { add(%x, %x) }  with Inline=1
-        def @main(%y) { @double(%y) }          ->      def @main(%y) { add(%y, %y) }
+    def @double(%x) { add(%x, %x) }  with Inline=1
+    def @main(%y) { @double(%y) }          ->      def @main(%y) { add(%y, %y) }
     """
     marked = {
         gv: f for gv, f in mod.functions.items() if isinstance(f, Function) and int(f.attrs.get("Inline", 0))

@@ -105,13 +105,13 @@ class _Lift(Mutator):
 
 def _annotated(fn: Function) -> Function:
     """The function with the types of its parameters written out."""
-    values = {
-        p: Var(p.name_hint, p._checked_type, p.span) for p in fn.params if p.type_annotation is None
-    }
+    values = {p: Var(p.name_hint, p._checked_type, p.span) for p in fn.params if p.type_annotation is None}
     if not values:
         return fn
     body = bind(fn.body, values)
-    return Function([values.get(p, p) for p in fn.params], body, fn.ret_type, fn.type_params, fn.attrs, fn.span)
+    return Function(
+        [values.get(p, p) for p in fn.params], body, fn.ret_type, fn.type_params, fn.attrs, fn.span
+    )
 
 
 def _escapes(var: Var, let: Let) -> bool:

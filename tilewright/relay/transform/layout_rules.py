@@ -6,8 +6,8 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from ..expr import Call, Tuple, TupleGetItem
-from ..op.registry import OpPattern
 from ..op import layouts as names
+from ..op.registry import OpPattern
 from .canonicalize_ops import along_axis
 from .layouts import Laid, LayoutRewriter, axis_in, inner_letters, plain_part
 from .rewriting import call, name_of, ndim_of, static_shape, tensor_type, type_of
@@ -246,11 +246,18 @@ RULES: Final[dict[str, Rule]] = {
     "split": _split,
     "strided_slice": _strided_slice,
     "nn.pad": _pad,
-    **dict.fromkeys(("sum", "mean", "max", "min", "prod", "all", "any", "argmax", "argmin", "variance"), _reduce),
+    **dict.fromkeys(
+        ("sum", "mean", "max", "min", "prod", "all", "any", "argmax", "argmin", "variance"), _reduce
+    ),
     "squeeze": _squeeze,
     "transpose": _transpose,
     "layout_transform": _layout_transform,
-    **{f"nn.{g}{k}_pool{n}d": _with_layout for g in ("", "global_") for k in ("max", "avg") for n in (1, 2, 3)},
+    **{
+        f"nn.{g}{k}_pool{n}d": _with_layout
+        for g in ("", "global_")
+        for k in ("max", "avg")
+        for n in (1, 2, 3)
+    },
     "nn.adaptive_avg_pool2d": _with_layout,
     "nn.adaptive_max_pool2d": _with_layout,
     "nn.upsampling": _with_layout,

@@ -121,7 +121,9 @@ class LayoutRewriter(Mutator):
         wanted = "".join(
             f"{size or ''}{v}" for v, size in names.axes(new) if not (size and v.upper() in single)
         )
-        made: Expr = expr if wanted == old else call("layout_transform", expr, src_layout=old, dst_layout=wanted)
+        made: Expr = (
+            expr if wanted == old else call("layout_transform", expr, src_layout=old, dst_layout=wanted)
+        )
         for at, (v, size) in enumerate(names.axes(new)):
             if size and v.upper() in single:
                 made = call("expand_dims", made, axis=at, num_newaxis=1)
@@ -153,9 +155,7 @@ class LayoutRewriter(Mutator):
         return made  # type: ignore[no-any-return]
 
     def _moved_fields(self, at: Call) -> bool:
-        return any(
-            isinstance(a, Tuple) and any(_is_moved(self.get(f)) for f in a.fields) for a in at.args
-        )
+        return any(isinstance(a, Tuple) and any(_is_moved(self.get(f)) for f in a.fields) for a in at.args)
 
     def anchored(self, at: Call, plain: Call, chosen: Call) -> Laid | None:
         """A call in the layouts that were chosen for it, its operands brought to them."""
@@ -184,4 +184,3 @@ class LayoutRewriter(Mutator):
 
 def _is_moved(carried: Laid) -> bool:
     return carried.moved
-

@@ -106,7 +106,11 @@ class _Mixed(Mutator):
         if isinstance(kind, TensorType):
             return self.cast(new, str(kind.dtype)) if type_of(new) != kind else new
         if isinstance(kind, TupleType) and type_of(new) != kind:
-            parts = new.fields if isinstance(new, Tuple) else [TupleGetItem(new, i) for i in range(len(kind.fields))]
+            parts = (
+                new.fields
+                if isinstance(new, Tuple)
+                else [TupleGetItem(new, i) for i in range(len(kind.fields))]
+            )
             return Tuple([self.restored(p, k) for p, k in zip(parts, kind.fields, strict=True)])
         return new
 
@@ -125,9 +129,13 @@ class _Mixed(Mutator):
         if name in _FOLLOW or at.op.pattern in (OpPattern.INJECTIVE, OpPattern.BROADCAST):
             return FOLLOW, self.small, self.small
         if self.missing == 0:
-            raise TVMError(f"ToMixedPrecision: nothing says how {name} is to be converted; missing_op_mode=1 leaves it")
+            raise TVMError(
+                f"ToMixedPrecision: nothing says how {name} is to be converted; missing_op_mode=1 leaves it"
+            )
         if self.missing == 1:
-            warnings.warn(f"ToMixedPrecision: {name} is left in float32: nothing says how to convert it", stacklevel=2)
+            warnings.warn(
+                f"ToMixedPrecision: {name} is left in float32: nothing says how to convert it", stacklevel=2
+            )
         return NEVER, "float32", "float32"
 
     def visit_call(self, at: Call) -> Any:

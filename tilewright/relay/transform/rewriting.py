@@ -74,7 +74,11 @@ def _type_now(at: Any) -> Type:
         return TupleType(tuple(f.checked_type for f in at.fields))
     if at.__class__ is TupleGetItem:
         return at.tuple_value.checked_type.fields[at.index]  # type: ignore[no-any-return]
-    if at.__class__ is Call and isinstance(at.op, (GlobalVar, Var)) and isinstance(at.op.checked_type, FuncType):
+    if (
+        at.__class__ is Call
+        and isinstance(at.op, (GlobalVar, Var))
+        and isinstance(at.op.checked_type, FuncType)
+    ):
         return at.op.checked_type.ret_type
     return infer_type(at).checked_type  # type: ignore[no-any-return]
 

@@ -11,7 +11,12 @@ from .rewriting import name_of, static_shape, type_of
 __all__ = ["CHANNELS", "ELEMENTWISE", "POOLS", "Channels", "weight_axes"]
 
 # "linear" operators keep any factor outside, "positive" ones a positive one only.
-ELEMENTWISE: Final = {"nn.relu": "positive", "nn.leaky_relu": "positive", "negative": "linear", "copy": "linear"}
+ELEMENTWISE: Final = {
+    "nn.relu": "positive",
+    "nn.leaky_relu": "positive",
+    "negative": "linear",
+    "copy": "linear",
+}
 POOLS: Final = {
     **{f"nn.{g}max_pool{n}d": "positive" for n in (1, 2, 3) for g in ("", "global_")},
     **{f"nn.{g}avg_pool{n}d": "linear" for n in (1, 2, 3) for g in ("", "global_")},

@@ -6,7 +6,17 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from ..expr import Call, Constant, Expr, Function, Tuple, TupleGetItem, const
-from .rewriting import Mutator, call, name_of, ndim_of, shape_of, static_shape, tensor_type, type_of, typed_pass
+from .rewriting import (
+    Mutator,
+    call,
+    name_of,
+    ndim_of,
+    shape_of,
+    static_shape,
+    tensor_type,
+    type_of,
+    typed_pass,
+)
 
 __all__ = ["SimplifyExpr", "simplify_expr"]
 
@@ -229,7 +239,11 @@ def _lossless(source: Any, target: Any) -> bool:
     if source == "bool":
         return True
     if source.is_float and target.is_float:
-        exact = {"float16": ("float32", "float64"), "bfloat16": ("float32", "float64"), "float32": ("float64",)}
+        exact = {
+            "float16": ("float32", "float64"),
+            "bfloat16": ("float32", "float64"),
+            "float32": ("float64",),
+        }
         return str(target) in exact.get(str(source), ())
     signed, other = source.is_int, target.is_int
     if source.is_float or target == "bool":
@@ -361,7 +375,7 @@ def _where(at: Call) -> Expr | None:
 
 
 _RULES: Final[dict[str, tuple[Callable[[Call], Expr | None], ...]]] = {
-    **{name: (_reshape,) for name in _RESHAPES},
+    **dict.fromkeys(_RESHAPES, (_reshape,)),
     "transpose": (_transpose,),
     "layout_transform": (_layout_transform,),
     "broadcast_to": (_broadcast_to,),

@@ -14,11 +14,11 @@ __all__ = ["SimplifyInference", "simplify_inference"]
 def simplify_inference(func: Function) -> Function:
     """Write normalisations as arithmetic and leave dropout out.
 
-        nn.batch_norm(%x, %gamma, %beta, %mean, %var).0
-            ->   %s = gamma / sqrt(var + eps);  add(multiply(%x, %s), beta - mean * %s)
-        nn.dropout(%x).0    ->   %x
-        nn.layer_norm, nn.instance_norm, nn.group_norm   ->   (x - mean) / sqrt(variance + eps) * gamma + beta
-        nn.l2_normalize     ->   x / sqrt(max(sum(x * x), eps))
+    nn.batch_norm(%x, %gamma, %beta, %mean, %var).0
+        ->   %s = gamma / sqrt(var + eps);  add(multiply(%x, %s), beta - mean * %s)
+    nn.dropout(%x).0    ->   %x
+    nn.layer_norm, nn.instance_norm, nn.group_norm   ->   (x - mean) / sqrt(variance + eps) * gamma + beta
+    nn.l2_normalize     ->   x / sqrt(max(sum(x * x), eps))
     """
     return CallRewriter(_RULES).visit(func)  # type: ignore[no-any-return]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 __all__ = ["ELEMS", "body_of", "defaults_of", "has_body"]
 
 
-@lru_cache(maxsize=None)
+@cache
 def _schema(domain: str, op_type: str, opset: int) -> Any:
     import onnx
 

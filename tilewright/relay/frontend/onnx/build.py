@@ -11,8 +11,8 @@ from ....ir.expr import PrimExpr
 from ... import op as _op
 from ...expr import Call, Constant, Expr, Tuple, TupleGetItem, const, set_checked_type
 from ...op.registry import RelayTypeError
-from ...ty import TensorType, TupleType
 from ...ty import Any as AnySize
+from ...ty import TensorType, TupleType
 
 __all__ = [
     "R",

@@ -6,7 +6,9 @@ from importlib import import_module
 
 __all__ = ["load"]
 
-_FAMILIES = ("math", "shape", "reduce", "nn", "norm", "index")
+_FAMILIES = (
+    "math", "shape", "reduce", "nn", "norm", "index", "image", "quant", "rnn", "control", "sequence", "signal", "microsoft"
+)  # fmt: skip
 
 
 def load() -> None:

@@ -5,7 +5,7 @@ A float8 is read through a table of its 256 values, and written by comparing wit
 
 from __future__ import annotations
 
-from functools import lru_cache
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -34,7 +34,7 @@ def numpy_type(elem: int) -> Any:
     return np.dtype(getattr(ml_dtypes, _NAMES[elem]))
 
 
-@lru_cache(maxsize=None)
+@cache
 def _values(elem: int) -> Any:
     """The float32 value of each byte."""
     count = 16 if elem == 23 else 256
@@ -93,7 +93,7 @@ def _to_small_float(x: Any, elem: int, saturate: bool, round_mode: str) -> Any:
 
 def _finish(x: Any, byte: Any, elem: int, top: int, half: int, saturate: bool, unsigned_zero: bool) -> Any:
     """The byte with its sign, and what overflow, infinity and NaN become."""
-    k = lambda v: constant(np.int32(v))  # noqa: E731
+    k = lambda v: constant(np.int32(v))
     nan = 0x80 if unsigned_zero else {17: 0x7F, 19: 0x7E}.get(elem, top)
     inf = 0x7C if elem == 19 else nan
     over = R.greater(byte, k(top))
@@ -119,7 +119,7 @@ def _finish(x: Any, byte: Any, elem: int, top: int, half: int, saturate: bool, u
 
 def _to_exponent(x: Any, saturate: bool, round_mode: str) -> Any:
     """float8e8m0: a power of two, which is the exponent of the float32."""
-    k = lambda v: constant(np.int32(v))  # noqa: E731
+    k = lambda v: constant(np.int32(v))
     bits = R.reinterpret(x, "int32")
     exponent = R.bitwise_and(R.right_shift(bits, k(23)), k(0xFF))
     fraction = R.bitwise_and(bits, k(0x7FFFFF))

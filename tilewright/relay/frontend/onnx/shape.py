@@ -6,7 +6,19 @@ from typing import Any
 
 import numpy as np
 
-from .build import R, as_list, cast, constant, dtype_of, is_static, rank, scalar, shape_of, static_shape, take_rows
+from .build import (
+    R,
+    as_list,
+    cast,
+    constant,
+    dtype_of,
+    is_static,
+    rank,
+    scalar,
+    shape_of,
+    static_shape,
+    take_rows,
+)
 from .context import Node, Value, converter
 
 _FAR = 2**31 - 1

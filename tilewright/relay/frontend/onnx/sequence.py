@@ -1,0 +1,119 @@
+"""Sequences and optionals that the importer can follow: lists of tensors whose length is known at import."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from .build import R, literal, rank, shape_of
+from .context import Node, Value, converter
+
+
+def _items(n: Node, index: int = 0) -> list[Value]:
+    found = n.value(index).items
+    if found is None:
+        raise n.refuse(f"input {index} is a tensor, where a sequence is needed")
+    return found
+
+
+@converter("SequenceConstruct")
+def sequence_construct(n: Node) -> Any:
+    return Value(items=[v for v in n.inputs if v is not None])
+
+
+@converter("SequenceEmpty")
+def sequence_empty(n: Node) -> Any:
+    return Value(items=[])
+
+
+@converter("SequenceLength")
+def sequence_length(n: Node) -> Any:
+    return Value(known=np.asarray(len(_items(n)), np.int64))
+
+
+def _place(n: Node, index: int, count: int) -> int:
+    at = n.ints(index)[0]
+    if not -count <= at <= count:
+        raise n.refuse(f"position {at} in a sequence of {count}")
+    return at + count if at < 0 else at
+
+
+@converter("SequenceAt")
+def sequence_at(n: Node) -> Any:
+    items = _items(n)
+    return items[_place(n, 1, len(items))]
+
+
+@converter("SequenceInsert")
+def sequence_insert(n: Node) -> Any:
+    items = list(_items(n))
+    items.insert(_place(n, 2, len(items)) if n.has(2) else len(items), n.value(1))
+    return Value(items=items)
+
+
+@converter("SequenceErase")
+def sequence_erase(n: Node) -> Any:
+    items = list(_items(n))
+    items.pop(_place(n, 1, len(items)) if n.has(1) else -1)
+    return Value(items=items)
+
+
+@converter("SplitToSequence")
+def split_to_sequence(n: Node) -> Any:
+    axis = n.axis(0)
+    x = n[0]
+    total = n.static(0)[axis]
+    keep = True
+    if n.has(1):
+        given = n.need(1)
+        if given.ndim:
+            sizes = [int(v) for v in given]
+        else:
+            each = int(given)
+            sizes = [min(each, total - i) for i in range(0, total, each)]
+    else:
+        sizes, keep = [1] * total, bool(n.attr("keepdims", 1))
+    edges = np.cumsum([0, *sizes]).tolist()
+    parts = [R.strided_slice(x, [a], [b], axes=[axis]) for a, b in zip(edges, edges[1:], strict=False)]
+    return Value(items=[Value(p if keep else R.squeeze(p, [axis])) for p in parts])
+
+
+@converter("ConcatFromSequence")
+def concat_from_sequence(n: Node) -> Any:
+    items = [v.expr for v in _items(n)]
+    axis = int(n.attr("axis", 0))
+    if n.attr("new_axis", 0):
+        return R.stack(items, axis % (rank(items[0]) + 1))
+    return R.concatenate(items, axis % rank(items[0]))
+
+
+@converter("SequenceMap")
+def sequence_map(n: Node) -> Any:
+    body = n.attr("body")
+    count = len(_items(n))
+    rows = []
+    for i in range(count):
+        inputs = [v.items[i] if v is not None and v.items is not None else v for v in n.inputs]
+        rows.append(n.importer.subgraph(n, body, inputs))
+    return [Value(items=[r[k] for r in rows if r[k] is not None]) for k in range(len(body.output))]  # type: ignore[misc]
+
+
+# ---------------------------------------------------------------------------- optionals
+@converter("Optional")
+def optional(n: Node) -> Any:
+    return [n.value(0) if n.has(0) else None]
+
+
+@converter("OptionalHasElement")
+def optional_has_element(n: Node) -> Any:
+    return Value(known=np.asarray(n.has(0)))
+
+
+@converter("OptionalGetElement")
+def optional_get_element(n: Node) -> Any:
+    return n.value(0)
+
+
+def lengths(e: Any) -> Any:
+    return literal(list(shape_of(e)))

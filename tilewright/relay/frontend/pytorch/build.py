@@ -1,0 +1,156 @@
+"""Small things that converters build with: the operators, types on the way, constants, element types."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ...expr import Constant, Expr, const
+from ...op import algorithm, image, indexing, nn, nn_conv, nn_more, nn_pool, reduce, tensor, transform
+from ...transform.infer_type import InferTypeLocal
+from ...ty import TensorType
+
+__all__ = [
+    "NN",
+    "R",
+    "cast",
+    "constant",
+    "dtype_of",
+    "full",
+    "is_float",
+    "is_int",
+    "literal",
+    "permute",
+    "rank",
+    "reshape",
+    "shape_of",
+    "sizes_of",
+]
+
+
+class _Families:
+    """The constructors of several families under one name."""
+
+    def __init__(self, *homes: Any) -> None:
+        self._homes = homes
+
+    def __getattr__(self, name: str) -> Any:
+        for home in self._homes:
+            if name in home.__all__:
+                return getattr(home, name)
+        raise AttributeError(f"no family of operators has {name!r}")
+
+
+# `relay` itself, and `relay.nn`.
+R: Any = _Families(tensor, transform, reduce, indexing, algorithm)
+NN: Any = _Families(nn, nn_conv, nn_pool, nn_more)
+image_ops: Any = image
+
+
+def type_of(e: Expr) -> TensorType:
+    """The type of a tensor under construction."""
+    return InferTypeLocal(e)  # type: ignore[no-any-return]
+
+
+def shape_of(e: Expr) -> tuple[Any, ...]:
+    """The sizes of a tensor: integers or expressions over the program's symbols."""
+    return type_of(e).shape
+
+
+def sizes_of(e: Expr, why: str) -> tuple[int, ...]:
+    """The sizes, which must be known now."""
+    found = shape_of(e)
+    if not all(isinstance(d, int) for d in found):
+        raise ValueError(f"{why} needs sizes that are known at import, and has {tuple(map(str, found))}")
+    return found
+
+
+def rank(e: Expr) -> int:
+    return len(shape_of(e))
+
+
+def dtype_of(e: Expr) -> str:
+    return str(type_of(e).dtype)
+
+
+def is_float(dtype: str) -> bool:
+    return "float" in dtype
+
+
+def is_int(dtype: str) -> bool:
+    return "int" in dtype
+
+
+def constant(value: Any, dtype: str | None = None) -> Constant:
+    """An array as a constant; it keeps its element type."""
+    return const(np.ascontiguousarray(value) if np.ndim(value) else np.asarray(value), dtype)
+
+
+def literal(value: Any, dtype: str) -> Constant:
+    """One number."""
+    return const(value, dtype)
+
+
+def full(value: Any, shape: Sequence[Any], dtype: str) -> Expr:
+    """A tensor of one number."""
+    return R.full(literal(value, dtype), tuple(shape), dtype)  # type: ignore[no-any-return]
+
+
+def cast(e: Expr, dtype: str) -> Expr:
+    """The elements as another type; as they are where that is theirs already."""
+    have = dtype_of(e)
+    if have == dtype:
+        return e
+    if dtype == "bool":  # whatever is not 0 is true; a plain conversion would keep the lowest bit
+        return R.not_equal(e, literal(0, have))  # type: ignore[no-any-return]
+    return R.cast(e, dtype)  # type: ignore[no-any-return]
+
+
+def reshape(e: Expr, shape: Sequence[Any]) -> Expr:
+    """The elements under a shape without codes."""
+    if shape_of(e) == tuple(shape):
+        return e
+    return R.reshape(e, tuple(shape), allowzero=True)  # type: ignore[no-any-return]
+
+
+def permute(e: Expr, order: Sequence[int]) -> Expr:
+    """The dimensions in another order."""
+    wanted = [int(d) % max(rank(e), 1) for d in order]
+    return e if wanted == list(range(len(wanted))) else R.transpose(e, wanted)
+
+
+@functools.cache
+def _types() -> dict[Any, str]:
+    import torch
+
+    names = "bool uint8 int8 int16 int32 int64 float16 bfloat16 float32 float64 uint16 uint32 uint64"
+    return {getattr(torch, name): name for name in names.split()}
+
+
+def torch_dtype(name: str) -> Any:
+    import torch
+
+    return getattr(torch, name)
+
+
+def dtype_name(dtype: Any) -> str:
+    """The name of an element type of torch's."""
+    found = _types().get(dtype)
+    if found is None:
+        raise ValueError(f"tensors of {str(dtype).removeprefix('torch.')} are not supported")
+    return found
+
+
+def array_of(t: Any) -> Any:
+    """A tensor of torch's as an array."""
+    import torch
+
+    t = t.detach().cpu().resolve_neg().contiguous()
+    if t.dtype == torch.bfloat16:
+        import ml_dtypes
+
+        return t.view(torch.int16).numpy().view(ml_dtypes.bfloat16)
+    return t.numpy()

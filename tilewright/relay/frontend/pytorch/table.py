@@ -1,0 +1,135 @@
+"""The table of converters, and what a converter sees.
+
+    @aten("leaky_relu")
+    def leaky_relu(n: Site, x: Expr, negative_slope: float) -> Expr:
+        return NN.leaky_relu(x, negative_slope)
+
+Names are those of ATen: `"max"` is every form of an operator that has no row of its own, `"max.dim"` one form. The
+parameters after `n` are those of ATen's signature that the converter wants, by name (`self` and `input` are `x`):
+tensors come as expressions, lists as lists, element types by their names. An argument that a converter does not take
+must stand at its default. The converter returns an expression, or a list of them for several results (None for
+one that cannot be had). `n` knows the types of the results as torch found them; the importer converts to them.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from ...expr import Expr
+from ...ty import TensorType
+from .build import cast, dtype_name, dtype_of, literal, rank, torch_dtype
+
+__all__ = ["CONVERTERS", "Refusal", "Row", "Site", "aten", "find", "has"]
+
+# What says where and how a result lies in memory, or how exactly to compute it: all one here.
+_IRRELEVANT = frozenset(
+    "layout device pin_memory memory_format non_blocking copy requires_grad stable generator implicit sparse "
+    "scale_grad_by_freq compute_mask benchmark deterministic cudnn_enabled allow_tf32 validate_indices "
+    "return_debug_mask use_input_stats_momentum momentum unsafe check_errors is_coalesced".split()
+)
+
+
+class Refusal(Exception):
+    """A reason why a call cannot be converted; the importer adds which call it is and where."""
+
+
+class Site:
+    """A call of an operator: the types of its results, and help with numbers and element types."""
+
+    __slots__ = ("kinds", "name")
+
+    def __init__(self, name: str, kinds: tuple[TensorType | None, ...]) -> None:
+        self.name, self.kinds = name, kinds
+
+    @property
+    def kind(self) -> TensorType:
+        if not self.kinds or self.kinds[0] is None:
+            raise Refusal("its result is no tensor")
+        return self.kinds[0]
+
+    @property
+    def shape(self) -> tuple[Any, ...]:
+        """The sizes of the (first) result."""
+        return self.kind.shape
+
+    @property
+    def dtype(self) -> str:
+        """The element type of the (first) result."""
+        return str(self.kind.dtype)
+
+    def to(self, value: Any, dtype: str | None = None) -> Expr:
+        """A tensor or a number as a tensor of an element type, by default that of the result."""
+        wanted = dtype or self.dtype
+        if isinstance(value, Expr):
+            return cast(value, wanted)
+        if not isinstance(value, (bool, int, float)):
+            raise Refusal(f"a number that depends on sizes ({value}) is used as a value")
+        return literal(value, wanted)
+
+    def both(self, a: Any, b: Any) -> tuple[Expr, Expr]:
+        """Two operands in the element type that torch computes them in."""
+        wanted = common_dtype(a, b)
+        return self.to(a, wanted), self.to(b, wanted)
+
+
+def common_dtype(a: Any, b: Any) -> str:
+    """The element type in which torch combines two tensors or numbers."""
+    import torch
+
+    def stand_in(v: Any) -> Any:
+        return torch.empty((1,) * rank(v), dtype=torch_dtype(dtype_of(v))) if isinstance(v, Expr) else v
+
+    return dtype_name(torch.result_type(stand_in(a), stand_in(b)))
+
+
+class Row:
+    """One converter, with the names of the arguments that it takes."""
+
+    __slots__ = ("names", "work")
+
+    def __init__(self, work: Callable[..., Any]) -> None:
+        self.work = work
+        self.names = tuple(inspect.signature(work).parameters)[1:]
+
+    def __call__(self, n: Site, schema: Any, given: dict[str, Any]) -> Any:
+        """Convert a call whose arguments are known by the names of its signature."""
+        taken: dict[str, Any] = {}
+        for a in schema.arguments:
+            name = "x" if a.name in ("self", "input") else a.name
+            if name in self.names:
+                taken[name] = given[a.name]
+            elif a.name not in _IRRELEVANT and a.has_default_value() and given[a.name] != a.default_value:
+                raise Refusal(f"{a.name}={given[a.name]!r} is not supported")
+        return self.work(n, **taken)
+
+
+CONVERTERS: dict[str, Row] = {}
+
+
+def aten(*names: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Enter a converter into the table for operators or single forms of them."""
+
+    def take(work: Callable[..., Any]) -> Callable[..., Any]:
+        row = Row(work)
+        for name in names:
+            if name in CONVERTERS:
+                raise ValueError(f"{name} is in the table twice")
+            CONVERTERS[name] = row
+        return work
+
+    return take
+
+
+def find(target: Any) -> Row | None:
+    """The converter of a form of an operator."""
+    if getattr(target, "namespace", "") != "aten":
+        return None
+    packet = target._schema.name.partition("::")[2]
+    return CONVERTERS.get(f"{packet}.{target._overloadname}") or CONVERTERS.get(packet)
+
+
+def has(targets: Iterable[Any]) -> set[Any]:
+    """Those among some operators that the table has."""
+    return {t for t in targets if find(t) is not None}

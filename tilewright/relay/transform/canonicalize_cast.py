@@ -1,0 +1,45 @@
+"""CanonicalizeCast: each user has its own conversion, so that fusion can do it on the way."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..analysis import use_counts
+from ..expr import Call, Function
+from ..op.registry import OpPattern, RelayOp
+from .rewriting import Mutator, name_of, typed_pass
+
+__all__ = ["CanonicalizeCast", "canonicalize_cast"]
+
+
+def canonicalize_cast(func: Function) -> Function:
+    """Convert anew for each call that reads a conversion to wider elements.
+
+        %0 = cast(%x, "int32");                   %0 = cast(%x, "int32");
+        %1 = add(%0, 1); %2 = add(%0, 2)    ->    %1 = add(%0, 1); %3 = cast(%x, "int32"); %2 = add(%3, 2)
+
+    A value in 8 bits that is read twice then moves as 8 bits, and is widened inside each fused group.
+    """
+    return _Cast(use_counts(func)).visit(func)  # type: ignore[no-any-return]
+
+
+class _Cast(Mutator):
+    def __init__(self, uses: dict[Any, int]) -> None:
+        super().__init__()
+        self.uses, self.given = uses, set()  # type: ignore[var-annotated]
+
+    def visit_call(self, call: Call) -> Any:
+        new = super().visit_call(call)
+        if not isinstance(call.op, RelayOp) or call.op.pattern > OpPattern.INJECTIVE:
+            return new
+        args = list(new.args)
+        for i, old in enumerate(call.args):
+            if name_of(old) == "cast" and self.uses[old] > 1:
+                if old in self.given and isinstance(args[i], Call):
+                    args[i] = Call(args[i].op, args[i].args, args[i].attrs, args[i].type_args, args[i].span)
+                self.given.add(old)
+        same = all(x is y for x, y in zip(args, new.args, strict=True))
+        return new if same else Call(new.op, args, new.attrs, new.type_args, new.span)
+
+
+CanonicalizeCast = typed_pass(canonicalize_cast, name="CanonicalizeCast", opt_level=3)

@@ -1,0 +1,46 @@
+"""EtaExpand: functions that are handed on by name, written as functions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...ir.module import GlobalVar, IRModule
+from ..expr import Call, Function, Var
+from .rewriting import Mutator, is_kept_whole, typed_pass
+
+__all__ = ["EtaExpand", "eta_expand"]
+
+
+def eta_expand(mod: IRModule, expand_constructor: bool = False, expand_global_var: bool = True) -> IRModule:
+    """Write a global name that is used as a value as a function that calls it.
+
+    def @main() { @f }      ->      def @main() { fn (%x) { @f(%x) } }
+    """
+    if not expand_global_var:
+        return mod
+    return mod.map_functions(
+        lambda f: _Expand(mod).visit(f) if isinstance(f, Function) and not is_kept_whole(f) else f
+    )
+
+
+class _Expand(Mutator):
+    def __init__(self, mod: IRModule) -> None:
+        super().__init__()
+        self.mod = mod
+
+    def visit_global_var(self, gvar: GlobalVar) -> Any:
+        f = self.mod.functions.get(gvar)
+        if not isinstance(f, Function):
+            return gvar
+        params = [Var(p.name_hint, p.type_annotation or p._checked_type) for p in f.params]
+        return Function(params, Call(gvar, params), f.ret_type, f.type_params)
+
+    def visit_call(self, call: Call) -> Any:
+        if isinstance(call.op, GlobalVar):
+            args = [self.visit(a) for a in call.args]
+            same = all(x is y for x, y in zip(args, call.args, strict=True))
+            return call if same else Call(call.op, args, call.attrs, call.type_args, call.span)
+        return super().visit_call(call)
+
+
+EtaExpand = typed_pass(eta_expand, name="EtaExpand", opt_level=1, whole_module=True)

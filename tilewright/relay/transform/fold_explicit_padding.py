@@ -1,0 +1,62 @@
+"""FoldExplicitPadding: a padding with zeros goes into the convolution or pooling after it."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from ..expr import Call, Constant, Expr, Function
+from .rewriting import CallRewriter, name_of, typed_pass
+
+__all__ = ["FoldExplicitPadding", "fold_explicit_padding"]
+
+_CONVS: Final = {f"nn.conv{n}d": n for n in (1, 2, 3)}
+_POOLS: Final = {f"nn.{k}_pool{n}d": n for k in ("max", "avg") for n in (1, 2, 3)}
+
+
+def fold_explicit_padding(func: Function) -> Function:
+    """Pad inside the operator that reads what was padded.
+
+        nn.conv2d(nn.pad(%x, 0f, [[0, 0], [0, 0], [1, 1], [1, 1]]), %w)   ->   nn.conv2d(%x, %w, padding=[1, 1, 1, 1])
+
+    Zeros for convolutions and for averages that count them, minus infinity for a maximum.
+    """
+    rules = dict.fromkeys((*_CONVS, *_POOLS), _folded)
+    return CallRewriter(rules).visit(func)  # type: ignore[no-any-return]
+
+
+def _folded(at: Call) -> Expr | None:
+    padded: Any = at.args[0]
+    if name_of(padded) != "nn.pad" or padded.attrs.pad_mode != "constant" or not _right_value(at, padded):
+        return None
+    layout = at.attrs.data_layout if name_of(at) in _CONVS else at.attrs.layout
+    if not layout.isupper() or len(layout) != len(padded.attrs.pad_width):
+        return None
+    wide = dict(zip(layout, padded.attrs.pad_width, strict=True))
+    spatial = [v for v in layout if v not in "NC"]
+    if any(any(wide[v]) for v in "NC" if v in wide) or any(w < 0 for v in spatial for w in wide[v]):
+        return None
+    have = at.attrs.padding
+    n = len(spatial)
+    if len(have) != 2 * n:
+        return None
+    padding = [have[i] + wide[v][0] for i, v in enumerate(spatial)]
+    padding += [have[n + i] + wide[v][1] for i, v in enumerate(spatial)]
+    changes: dict[str, Any] = {"padding": tuple(padding)}
+    return Call(at.op, [padded.args[0], *at.args[1:]], at.attrs.replace(**changes), at.type_args, at.span)
+
+
+def _right_value(at: Call, padded: Call) -> bool:
+    value = padded.args[1] if len(padded.args) > 1 else None
+    if not isinstance(value, Constant):
+        return False
+    number = float(value.numpy())
+    name = name_of(at)
+    if name in _CONVS:
+        return number == 0
+    if "max" in name:
+        return number == float("-inf")
+    # an average that leaves padding out, or has some of its own, would change its divisor
+    return bool(number == 0 and at.attrs.count_include_pad and not at.attrs.ceil_mode)
+
+
+FoldExplicitPadding = typed_pass(fold_explicit_padding, name="FoldExplicitPadding", opt_level=3)
