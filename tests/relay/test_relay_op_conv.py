@@ -218,12 +218,18 @@ def test_symbolic_and_unknown_sizes() -> None:
 
 
 REFUSALS: list[tuple[Callable[[], Any], str]] = [
-    (lambda: nn.conv1d(var("x", 1, 4, 9), var("w", 6, 3, 3)), "weight: is Tensor[(6, 3, 3), float32] in OIW: 3 input"),
+    (
+        lambda: nn.conv1d(var("x", 1, 4, 9), var("w", 6, 3, 3)),
+        "weight: is Tensor[(6, 3, 3), float32] in OIW: 3 input",
+    ),
     (
         lambda: nn.conv1d(var("x", 1, 4, 9), var("w", 6, 4, 3), kernel_size=5),
         "kernel_size: is (5,) and weight is Tensor[(6, 4, 3), float32] in OIW",
     ),
-    (lambda: nn.conv3d(var("x", 1, 4, 9, 9), var("w", 6, 3, 3)), "data: has 4 dimensions and its layout NCDHW has 5"),
+    (
+        lambda: nn.conv3d(var("x", 1, 4, 9, 9), var("w", 6, 3, 3)),
+        "data: has 4 dimensions and its layout NCDHW has 5",
+    ),
     (
         lambda: nn.conv2d_transpose(var("x", 1, 4, 9, 9), var("w", 3, 4, 3, 3)),
         "weight: is Tensor[(3, 4, 3, 3), float32] in IOHW: 3 input channels, and data has 4",

@@ -78,7 +78,10 @@ def _call(at: Call, args: list[Any]) -> Any:
     kinds = [_kind(a) for a in args]
     out = at.op.infer(kinds, at.attrs)
     if is_dynamic(out):
-        raise NotImplementedError(f"{at.op.name}: the sizes of {out} depend on data")
+        if at.op.name == "argwhere":
+            out = TensorType((int(np.count_nonzero(args[0])), args[0].ndim), out.dtype)
+        else:
+            return _settled(at, args)
     results = [np.zeros(t.concrete_shape, _numpy(t.dtype)) for t in tensor_fields(out)]
     inputs = [a for value in args for a in _flat(value)]
     if any(r.size for r in results):
@@ -91,6 +94,29 @@ def _call(at: Call, args: list[Any]) -> Any:
         kernel(*made, *outs)
         results = [o.numpy() for o in outs]
     return results[0] if isinstance(out, TensorType) else tuple(results)
+
+
+def _settled(at: Call, args: list[Any]) -> Any:
+    """A call whose shape is data, as the one whose shape is a constant."""
+    from ..relay import op as operators
+
+    build = getattr(operators, at.op.name.removeprefix("dyn."), None)
+    if build is None or not at.op.name.startswith("dyn."):
+        raise NotImplementedError(f"{at.op.name}: the sizes of the result depend on data")
+    data = Var("data", _kind(args[0]))
+    given = {k: v for k, v in at.attrs.items() if v is not None}
+    if at.op.name == "dyn.strided_slice":
+        rows = [[int(v) for v in a] for a in args[1:]]
+        made = build(data, *rows, slice_mode=given.get("slice_mode", "end"))
+    else:
+        made = build(data, *[Constant(nd_array(a)) for a in args[1:]], **given)
+    return _call(made, [args[0]])
+
+
+def nd_array(a: Any) -> Any:
+    from .. import nd
+
+    return nd.array(a)
 
 
 def _numpy(dtype: Any) -> Any:

@@ -291,7 +291,8 @@ def _as_range(dim: Any) -> Range:
 
 
 def _shape_text(shape: Sequence[Any]) -> str:
-    return f"({', '.join(str(d) for d in shape)})"
+    sizes = [d.extent if isinstance(d, Range) and const_value(d.min) == 0 else d for d in shape]
+    return f"({', '.join(str(d) for d in sizes)})"
 
 
 def _range_of(s: IterSumExpr) -> Range:

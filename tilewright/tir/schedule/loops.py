@@ -254,7 +254,7 @@ def _check_starts(sch: Schedule, nest: list[For], ana: Analyzer) -> None:
                     f"loop `{loop}`, which carries the reduction of block {name}, {many}: in a loop that is fused "
                     "from it and others the init would not run either",
                     at=x,
-                    hint=f"take the init out first with decompose_reduction({name}, {loop}), or fuse the loops of the "
+                    hint=f"take the init out first with decompose_reduction({name}, {nest[0].loop_var.name}), or fuse the loops of the "
                     "reduction by themselves",
                 )
 

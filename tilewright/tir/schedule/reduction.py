@@ -125,7 +125,7 @@ def rfactor(sch: Schedule, loop: LoopRV, factor_axis: int = 0) -> BlockRV:
         refuse(
             f"block {name} has no init: rfactor comes before decompose_reduction",
             at=me,
-            hint="merge_reduction puts the init back",
+            hint="merge_reduction puts back an init that was taken out",
         )
     nest = sch.state.index.loops_of(me)
     for outer, inner in zip(nest, nest[1:], strict=False):

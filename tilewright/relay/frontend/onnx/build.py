@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from importlib import import_module
 from typing import Any
 
 import numpy as np
@@ -31,8 +32,26 @@ __all__ = [
     "typed",
 ]
 
-# All families of operators, as `relay` itself has them.
-R: Any = _op
+
+
+class _Operators:
+    """All constructors of operators: `R.add`, and by the first part of their name `R.nn.conv2d`."""
+
+    def __init__(self, *homes: str) -> None:
+        self._homes = homes
+
+    def __getattr__(self, name: str) -> Any:
+        for home in self._homes:
+            module = import_module(home, _op.__name__)
+            found = getattr(module, name, None)
+            if found is not None:
+                setattr(self, name, found)
+                return found
+        raise AttributeError(f"there is no graph operator {name!r}")
+
+
+R: Any = _Operators(".")
+R.nn = _Operators(".nn", ".nn_conv", ".nn_pool", ".nn_more")
 
 
 def typed(root: Any) -> Any:

@@ -203,6 +203,7 @@ _PLAIN = ("float32", "float64", "float16", "int64", "int32", "int16", "int8", "u
 
 
 def _range(n: Node, start: Array, limit: Array, delta: Array) -> Array | None:
+    start, limit, delta = (a.reshape(()) for a in (start, limit, delta))
     count = int(max(np.ceil((limit - start) / delta), 0)) if delta != 0 else _MANY + 1
     if count > _MANY:
         return None
@@ -300,6 +301,7 @@ _TABLE: dict[str, Callable[..., Any]] = {
     "Pow": _pow,
     "Range": _range,
     "Reciprocal": _unary(np.reciprocal),
+    "Relu": _unary(lambda a: np.maximum(a, 0)),
     "ReduceMax": _reduce(np.max),
     "ReduceMin": _reduce(np.min),
     "ReduceProd": _reduce(np.prod),

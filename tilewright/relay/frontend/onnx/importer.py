@@ -118,8 +118,10 @@ class Importer:
             at += max(count, 1) if count < 0 else count
         return out
 
-    def given(self, info: Any, value: Any) -> Value:
-        """An input whose value is fixed at import."""
+    def given(self, info: Any, value: Any) -> Value | None:
+        """An input whose value is fixed at import; None is an optional without a value."""
+        if value is None:
+            return None
         if isinstance(value, list):
             return Value(items=[Value(known=np.asarray(v)) for v in value])
         elem = info.type.tensor_type.elem_type
@@ -129,6 +131,11 @@ class Importer:
         self, info: Any, shapes: dict[str, Any], dtype: str | Mapping[str, str], inputs: list[Var]
     ) -> Value:
         kind = info.type.WhichOneof("value")
+        if kind == "optional_type" and info.type.optional_type.elem_type.HasField("tensor_type"):
+            kind, inner = "tensor_type", type(info)()
+            inner.name = info.name
+            inner.type.CopyFrom(info.type.optional_type.elem_type)
+            info = inner
         if kind != "tensor_type":
             raise FrontendError(f"{self.name}: input {info.name!r} is a {kind or 'thing without a type'}, not a tensor")
         elem = info.type.tensor_type.elem_type

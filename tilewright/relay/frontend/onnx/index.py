@@ -142,6 +142,35 @@ def non_zero(n: Node) -> Any:
     return R.transpose(cast(R.argwhere(x), "int64"), [1, 0])
 
 
+@converter("Unique")
+def unique(n: Node) -> Any:
+    """The distinct elements; of rows along an axis only where the data are known at import."""
+    x = n[0]
+    if "axis" in n.attrs and rank(x) != 1:
+        return _unique_rows(n)
+    flat = R.reshape(x, [-1]) if rank(x) != 1 else x
+    made = R.unique(flat, is_sorted=bool(n.attr("sorted", 1)), return_counts=True)
+    values, first, inverse, count, often = (made[i] for i in range(5))
+    end = cast(count, "int64")
+    zero, one = constant(np.zeros(1, np.int64)), constant(np.ones(1, np.int64))
+
+    def cut(e: Any) -> Any:
+        return R.dyn.strided_slice(e, zero, end, one)
+
+    return [cut(values), cast(cut(first), "int64"), cast(inverse, "int64"), cast(cut(often), "int64")]
+
+
+def _unique_rows(n: Node) -> Any:
+    data, axis = n.need(0), n.axis(0)
+    values, first, inverse, often = np.unique(data, True, True, True, axis=axis)
+    if not n.attr("sorted", 1):
+        order = np.argsort(first)
+        values, first, often = np.take(values, order, axis), first[order], often[order]
+        inverse = np.argsort(order)[inverse]
+    found = (first, inverse.reshape(-1), often)
+    return [Value(known=values), *(Value(known=a.astype(np.int64)) for a in found)]
+
+
 @converter("Compress")
 def compress(n: Node) -> Any:
     """The condition is data: where it is known, the rows are too."""

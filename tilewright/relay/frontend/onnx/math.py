@@ -119,15 +119,35 @@ def divide(n: Node) -> Any:
 def mod(n: Node) -> Any:
     a, b = n[0], n[1]
     if is_float(a):
-        if not n.attr("fmod", 0):
-            raise n.refuse("of floats needs fmod=1")
-        return R.mod(a, b)
+        rest = R.mod(a, b)
+        if n.attr("fmod", 0):
+            return rest
+        zero = scalar(0, rest)
+        other = R.not_equal(R.less(rest, zero), R.less(b, zero))
+        moved = R.where(R.logical_and(R.not_equal(rest, zero), other), R.add(rest, b), rest)
+        return R.where(R.equal(rest, zero), R.where(R.less(b, zero), R.negative(R.abs(rest)), R.abs(rest)), moved)
     return R.trunc_mod(a, b) if n.attr("fmod", 0) else R.floor_mod(a, b)
 
 
 @converter("BitShift")
 def bit_shift(n: Node) -> Any:
-    return (R.left_shift if n.attr("direction") == "LEFT" else R.right_shift)(n[0], n[1])
+    x, by = n[0], n[1]
+    made = (R.left_shift if n.attr("direction") == "LEFT" else R.right_shift)(x, by)
+    width = int(dtype_of(x).lstrip("uint"))
+    known = n.known(1)
+    if known is not None and known.size and 0 <= known.min() and known.max() < width:
+        return made
+    return R.where(R.less(_unsigned(by), constant(np.asarray(width, _unsigned_name(by)))), made, scalar(0, x))
+
+
+def _unsigned_name(x: Any) -> str:
+    kind = dtype_of(x)
+    return kind if kind.startswith("u") else f"u{kind}"
+
+
+def _unsigned(x: Any) -> Any:
+    """A negative number as a great one."""
+    return x if dtype_of(x).startswith("u") else R.reinterpret(x, _unsigned_name(x))
 
 
 @converter("Pow")
@@ -316,7 +336,13 @@ def cast_like(n: Node) -> Any:
 @converter("BitCast")
 def bit_cast(n: Node) -> Any:
     to = n.attr("to")
-    return Value(R.reinterpret(n[0], storage_dtype(to)), elem=to if to >= 17 else 0)
+    x = n[0]
+    if dtype_of(x) == "bool":
+        x = cast(x, "uint8")
+    wanted = storage_dtype(to)
+    if wanted == "bool":
+        return R.not_equal(R.reinterpret(x, "uint8"), constant(np.uint8(0)))
+    return Value(x if dtype_of(x) == wanted else R.reinterpret(x, wanted), elem=to if to >= 17 else 0)
 
 
 @converter("Constant")
@@ -371,8 +397,7 @@ def dropout(n: Node) -> Any:
         training = n.known(2)
         if training is None:
             training = n.need(2)
-        ratio = n.known(1)
-        if bool(training) and (ratio is None or float(ratio) != 0.0):
+        if bool(training) and (not n.has(1) or float(n.need(1).reshape(())) != 0.0):
             raise n.refuse("in training mode is random and not supported")
     x = n[0]
     mask = constant(np.ones((), bool))

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
+
+import numpy as np
 
 from .build import R, cast, dtype_of, is_float, rank, scalar, shape_of
 from .context import Node, converter
@@ -75,8 +78,12 @@ def log_sum_exp(x: Any, axes: list[int], keep: bool) -> Any:
     return cast(R.add(R.log(total), base), dtype_of(x))
 
 
-def _extreme(work: Callable[..., Any]) -> Callable[[Any, list[int], bool], Any]:
+def _extreme(work: Callable[..., Any], nothing: int) -> Callable[[Any, list[int], bool], Any]:
+    """The greatest or least element; of nothing it is the least or greatest value of the type."""
+
     def run(x: Any, axes: list[int], keep: bool) -> Any:
+        if any(isinstance(shape_of(x)[d], int) and shape_of(x)[d] == 0 for d in axes):
+            return R.full(_limit(x, nothing), [1 if d in axes else s for d, s in enumerate(shape_of(x)) if keep or d not in axes])
         if dtype_of(x) == "bool":
             return cast(work()(cast(x, "int8"), axis=axes, keepdims=keep), "bool")
         return work()(x, axis=axes, keepdims=keep)
@@ -84,10 +91,20 @@ def _extreme(work: Callable[..., Any]) -> Callable[[Any, list[int], bool], Any]:
     return run
 
 
+def _limit(x: Any, sign: int) -> Any:
+    kind = dtype_of(x)
+    if kind == "bool":
+        return scalar(sign > 0, x)
+    if is_float(x):
+        return scalar(sign * math.inf, x)
+    facts = np.iinfo(kind)
+    return scalar(int(facts.max if sign > 0 else facts.min), x)
+
+
 _reduction("ReduceSum", lambda x, axes, keep: R.sum(x, axis=axes, keepdims=keep))
 _reduction("ReduceProd", lambda x, axes, keep: R.prod(x, axis=axes, keepdims=keep))
-_reduction("ReduceMax", _extreme(lambda: R.max))
-_reduction("ReduceMin", _extreme(lambda: R.min))
+_reduction("ReduceMax", _extreme(lambda: R.max, -1))
+_reduction("ReduceMin", _extreme(lambda: R.min, 1))
 _reduction("ReduceMean", _mean)
 _reduction("ReduceL1", lambda x, axes, keep: R.sum(R.abs(x), axis=axes, keepdims=keep))
 _reduction("ReduceL2", _norm2)

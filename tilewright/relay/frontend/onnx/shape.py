@@ -225,7 +225,7 @@ def constant_of_shape(n: Node) -> Any:
 
 @converter("Range")
 def range_of(n: Node) -> Any:
-    start, stop, step = (n.need(i) for i in range(3))
+    start, stop, step = (n.need(i).reshape(()) for i in range(3))
     kind = n.dtype(0)
     if float(step) == 0:
         raise n.refuse("a step of 0")
@@ -327,7 +327,7 @@ def space_to_depth(n: Node) -> Any:
 
 @converter("Einsum")
 def einsum(n: Node) -> Any:
-    return R.einsum(R.Tuple(n.all()) if hasattr(R, "Tuple") else n.all(), n.attr("equation", "").replace(" ", ""))
+    return R.einsum(n.all(), n.attr("equation", "").replace(" ", ""))
 
 
 @converter("Col2Im")

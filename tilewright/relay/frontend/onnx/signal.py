@@ -7,16 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from .build import R, constant, dtype_of, rank, static_shape, take_rows
+from .build import R, cast, constant, dtype_of, rank, static_shape, take_rows
 from .context import Node, Value, converter
 from .load import storage_dtype
 from .nn import matmul_of
 
 _MOST = 1 << 14  # the matrix of a transform has so many rows at most
-
-
-def _numpy(kind: str) -> Any:
-    return np.float32 if kind in ("float16", "bfloat16") else np.dtype(kind)
 
 
 def fourier(re: Any, im: Any, length: int, rows: int, inverse: bool, kind: str) -> tuple[Any, Any]:
@@ -26,11 +22,13 @@ def fourier(re: Any, im: Any, length: int, rows: int, inverse: bool, kind: str) 
     angle = 2 * math.pi * (np.outer(np.arange(length), np.arange(rows)) % length) / length
     size = 1 / length if inverse else 1.0
     cos, sin = np.cos(angle) * size, np.sin(angle) * (size if inverse else -size)
-    c, s = (constant(m.astype(_numpy(kind))) for m in (cos, sin))
+    # Sums of many terms that cancel: in 64 bits.
+    c, s = constant(cos), constant(sin)
+    re, im = cast(re, "float64"), im if im is None else cast(im, "float64")
     real, imag = matmul_of(re, c), matmul_of(re, s)
     if im is not None:
         real, imag = R.subtract(real, matmul_of(im, s)), R.add(imag, matmul_of(im, c))
-    return real, imag
+    return cast(real, kind), cast(imag, kind)
 
 
 def _sized(x: Any, length: int) -> Any:
@@ -135,9 +133,8 @@ def mel_weight_matrix(n: Node) -> Any:
     bins, length, rate = (n.ints(i)[0] for i in range(3))
     low, high = (float(n.need(i)) for i in (3, 4))
     count = length // 2 + 1
-    points = np.linspace(2595 * np.log10(1 + low / 700), 2595 * np.log10(1 + high / 700), bins + 2)
-    step = (points[-1] - points[0]) / (bins + 1)
-    points = np.arange(bins + 2) * step + points[0]
+    first, last = (2595 * np.log10(1 + f / 700) for f in (low, high))
+    points = np.arange(bins + 2) * ((last - first) / (bins + 2)) + first
     at = np.floor((length + 1) * (700 * (10 ** (points / 2595) - 1)) / rate).astype(int)
     made = np.zeros((count, bins))
     for i in range(bins):

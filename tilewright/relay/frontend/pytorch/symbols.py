@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from ....ir import ops
-from ....ir.expr import IntImm, PrimExpr, SizeVar
+from ....ir.expr import IntImm, PrimExpr, SizeVar, convert
 from .table import Refusal
 
 __all__ = ["Symbols"]
@@ -34,7 +34,7 @@ class Symbols:
 
     def _build(self, e: Any) -> Any:
         if e.is_Integer:
-            return ops.const(int(e), "int32")
+            return convert(int(e))
         if e.is_Symbol:
             if e.name not in self.vars:
                 self.vars[e.name] = SizeVar(e.name, "int32")

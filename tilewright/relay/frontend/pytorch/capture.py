@@ -1,0 +1,134 @@
+"""Models of torch in one form: a program of torch.export over ATen.
+
+    traced or scripted module ──▶ torch.export ──▶ decompositions, but for what the table has ──▶ ExportedProgram
+
+A traced module is run by its own interpreter on tensors without values, so that lists, tuples, loops and arithmetic on
+shapes are done with, and what is left are calls of ATen.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Collection, Sequence
+from typing import Any
+
+from ....ir.errors import FrontendError
+from .build import torch_dtype
+from .table import find
+
+__all__ = ["as_program", "decomposed", "parameter_names"]
+
+
+def as_program(model: Any, infos: Sequence[Any], default_dtype: str) -> Any:
+    """An exported program of a model: itself, or that of a traced, scripted or plain module at some inputs."""
+    import torch
+
+    if isinstance(model, torch.export.ExportedProgram):
+        return model
+    if not callable(model):
+        raise FrontendError(
+            f"from_pytorch takes a traced module or an exported program, not {type(model).__name__}"
+        )
+    inputs = [_example(i, info, default_dtype) for i, info in enumerate(infos)]
+    shapes = [_open_sizes(info) for info in infos]
+    is_script = isinstance(model, (torch.jit.ScriptModule, torch.jit.ScriptFunction))
+    wrapped = _wrap(model) if is_script or not isinstance(model, torch.nn.Module) else model
+    if is_script and hasattr(model, "training") and model.training:
+        model.eval()
+    dynamic = (tuple(shapes),) if wrapped is not model else tuple(shapes)
+    try:
+        with warnings.catch_warnings(), torch.no_grad():
+            warnings.simplefilter("ignore")
+            return torch.export.export(
+                wrapped, tuple(inputs), dynamic_shapes=dynamic if any(shapes) else None, strict=False
+            )
+    except Exception as error:  # whatever a model does when it runs
+        name = getattr(model, "original_name", type(model).__name__)
+        raise FrontendError(f"{name}: torch.export cannot run it on {_shown(infos)}: {_first_line(error)}") from error
+
+
+def _wrap(function: Callable[..., Any]) -> Any:
+    import torch
+
+    class Model(torch.nn.Module):
+        """A function as a module, hidden from torch.export, which refuses script modules."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = [function]
+
+        def forward(self, *args: Any) -> Any:
+            return self.inner[0](*args)
+
+    return Model().eval()
+
+
+def _fields(info: Any, default_dtype: str) -> tuple[str, Any, str]:
+    """(name, shape, element type) of `("x", shape)` or `("x", (shape, dtype))`."""
+    if not isinstance(info, (tuple, list)) or len(info) != 2 or not isinstance(info[0], str):
+        raise FrontendError(f'an input is described by ("name", shape) or ("name", (shape, dtype)), not {info!r}')
+    name, shape = info
+    if len(shape) == 2 and isinstance(shape[1], str):
+        return name, tuple(shape[0]), _DTYPES.get(shape[1], shape[1])
+    return name, tuple(shape), _DTYPES.get(default_dtype, default_dtype)
+
+
+_DTYPES = {"float": "float32", "double": "float64", "half": "float16", "int": "int32", "long": "int64"}
+_OPEN_SIZE = 3  # what stands for a size that is left open; torch takes 0 and 1 as they are
+
+
+def _example(index: int, info: Any, default_dtype: str) -> Any:
+    import torch
+
+    name, shape, dtype = _fields(info, default_dtype)
+    sizes = [d if isinstance(d, int) else _OPEN_SIZE + index for d in shape]
+    try:
+        return torch.zeros(sizes, dtype=torch_dtype(dtype))
+    except (AttributeError, TypeError, RuntimeError) as error:
+        raise FrontendError(f"input {name!r}: {shape} of {dtype} is no tensor: {_first_line(error)}") from None
+
+
+def _open_sizes(info: Any) -> dict[int, Any]:
+    """The dimensions of an input whose size is left open (`relay.Any()`)."""
+    import torch
+
+    _, shape, _ = _fields(info, "float32")
+    return {i: torch.export.Dim.AUTO for i, d in enumerate(shape) if not isinstance(d, int)}
+
+
+def _shown(infos: Sequence[Any]) -> str:
+    return ", ".join(f"{i[0]}: {i[1]}" for i in infos) or "no inputs"
+
+
+def _first_line(error: BaseException) -> str:
+    text = str(error).strip()
+    return f"{type(error).__name__}: {text.splitlines()[0] if text else 'no reason given'}"
+
+
+def decomposed(program: Any, own: Collection[str]) -> Any:
+    """The program with every operator taken apart that neither the table nor `own` has and torch knows how to."""
+    import torch
+
+    rows = {
+        op: how
+        for op, how in torch.export.default_decompositions().items()
+        if find(op) is None and op._schema.name not in own
+    }
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return program.run_decompositions(rows)
+    except Exception as error:  # a rule of torch's that does not hold for this program
+        raise FrontendError(f"torch.export cannot take the program apart: {_first_line(error)}") from error
+
+
+def parameter_names(model: Any) -> dict[Any, str]:
+    """Where the parameters and buffers of a traced module lie in memory -> their names."""
+    if not hasattr(model, "state_dict"):
+        return {}
+    return {place(t): name for name, t in model.state_dict(keep_vars=True).items() if hasattr(t, "data_ptr")}
+
+
+def place(t: Any) -> Any:
+    """What two tensors share that are one."""
+    return (t.data_ptr(), tuple(t.shape), tuple(t.stride()), t.dtype) if t.numel() else None
