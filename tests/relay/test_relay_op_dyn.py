@@ -10,7 +10,8 @@ import pytest
 
 import tilewright
 from tilewright import relay, te
-from tilewright.relay.op import dyn, get, list_names
+from tilewright.relay.op import dyn, get
+from tilewright.relay.op.registry import list_names
 from tilewright.relay.op.shape_funcs import SHAPE_FUNCTIONS
 from tilewright.relay.testing import run_infer_type
 from tilewright.relay.ty import tensor_fields
@@ -42,7 +43,12 @@ CASES: dict[str, tuple[Callable[..., Any], list[Any], Any, Any]] = {
     "tile": (relay.tile, [X, i64(2, 1, 2)], (A, A, A), np.tile(X, (2, 1, 2))),
     "zeros": (lambda s: relay.zeros(s, "int32"), [i64(2, 3)], (A, A), np.zeros((2, 3), "int32")),
     "ones": (lambda s: relay.ones(s, "float32"), [i64(4)], (A,), np.ones(4, "float32")),
-    "full": (lambda v, s: relay.full(v, s), [scalar(2.5, "float32"), i64(2, 2)], (A, A), np.full((2, 2), 2.5)),
+    "full": (
+        lambda v, s: relay.full(v, s),
+        [scalar(2.5, "float32"), i64(2, 2)],
+        (A, A),
+        np.full((2, 2), 2.5),
+    ),
     "arange": (
         lambda a, b, c: relay.arange(a, b, c, "int64"),
         [scalar(2), scalar(11), scalar(3)],
@@ -116,7 +122,9 @@ CASES: dict[str, tuple[Callable[..., Any], list[Any], Any, Any]] = {
         IMAGE[None].repeat(2, 2).repeat(2, 3),
     ),
     "resize2d": (
-        lambda x, s: relay.image.resize2d(x, s, method="nearest_neighbor"),
+        lambda x, s: relay.image.resize2d(
+            x, s, method="nearest_neighbor", coordinate_transformation_mode="asymmetric"
+        ),
         [IMAGE, i64(6, 8)],
         (1, 1, A, A),
         IMAGE.repeat(2, 2).repeat(2, 3),
@@ -166,8 +174,13 @@ def test_every_operator_of_open_shape_says_its_shape() -> None:
 def test_constants_stay_static() -> None:
     x = relay.var("x", shape=(2, 3))
     assert relay.reshape(x, relay.const([3, 2])).op.name == "reshape"
-    assert relay.image.resize2d(relay.var("i", shape=(1, 1, 3, 4)), relay.const([6, 8])).op.name == "image.resize2d"
-    assert relay.nn.upsampling(relay.var("i", shape=(1, 1, 3, 4)), relay.const(2.0)).op.name == "nn.upsampling"
+    assert (
+        relay.image.resize2d(relay.var("i", shape=(1, 1, 3, 4)), relay.const([6, 8])).op.name
+        == "image.resize2d"
+    )
+    assert (
+        relay.nn.upsampling(relay.var("i", shape=(1, 1, 3, 4)), relay.const(2.0)).op.name == "nn.upsampling"
+    )
     assert relay.topk(x, relay.const(2)).tuple_value.op.name == "topk"
 
 

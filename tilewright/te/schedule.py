@@ -272,16 +272,6 @@ def _check_reduction_only(stage: Stage) -> None:
             )
 
 
-def _later(what: str) -> Any:
-    def call(*args: Any, **kwargs: Any) -> Any:
-        raise UnsupportedError(
-            f"{what} is not there yet; stages have: split, fuse, reorder, tile, vectorize, parallel, unroll, "
-            "bind, pragma"
-        )
-
-    return call
-
-
 def _post_order(outputs: Sequence[Operation]) -> list[Operation]:
     """Operations before those that use them, without recursion."""
     out: dict[Operation, None] = {}

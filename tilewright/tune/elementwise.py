@@ -8,7 +8,14 @@ from ..tir.schedule import Schedule
 from ..tir.schedule.primitive import BlockRV, LoopRV
 from .facts import Access, Axis, Facts
 
-__all__ = ["extent_of", "in_vectors", "past_caches", "pays_in_parallel", "schedule_copy", "schedule_elementwise"]
+__all__ = [
+    "extent_of",
+    "in_vectors",
+    "past_caches",
+    "pays_in_parallel",
+    "schedule_copy",
+    "schedule_elementwise",
+]
 
 
 def extent_of(sch: Schedule, loop: LoopRV) -> int | None:

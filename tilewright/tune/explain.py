@@ -118,7 +118,9 @@ def _told(r: dict[str, Any]) -> str:
     if r["sketch"] == "inline":
         return f"{r['stage']}: inlined into {', '.join(r['into'])}"
     if r["sketch"] not in ("tile", "dot"):
-        return "\n".join([head, *[f"  {k:<14} {_shown(v)}" for k, v in r.items() if k not in ("stage", "sketch")]])
+        return "\n".join(
+            [head, *[f"  {k:<14} {_shown(v)}" for k, v in r.items() if k not in ("stage", "sketch")]]
+        )
     tile = " x ".join([f"{t} {a}" for a, t in r["tile"].items()] or ["1 row"])
     lines = [
         head,
@@ -132,7 +134,9 @@ def _told(r: dict[str, Any]) -> str:
         when = "before it runs" if r["packed_before"] else "where it is used"
         lines.append(f"  panels         of {r['packed']}, made {when}")
     if r["fused_before"]:
-        lines.append(f"  computed here  {', '.join(r['fused_before'])}, for the tiles of one turn of the first loop")
+        lines.append(
+            f"  computed here  {', '.join(r['fused_before'])}, for the tiles of one turn of the first loop"
+        )
     if r["fused_after"]:
         lines.append(f"  fused          {r['fused_after']}, while the results are in registers")
     lines += [

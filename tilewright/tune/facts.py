@@ -172,7 +172,9 @@ def is_plain(realize: BlockRealize, loops: Sequence[For]) -> bool:
     block = realize.block
     pairs = list(zip(block.iter_vars, realize.iter_values, strict=True))
     looped = [(iv, v) for iv, v in pairs if not _single(iv, v)]
-    while loops and looped and looped[0][0].iter_type == IterVar.Ordered and looped[0][1] is loops[0].loop_var:
+    while (
+        loops and looped and looped[0][0].iter_type == IterVar.Ordered and looped[0][1] is loops[0].loop_var
+    ):
         loops, looped = loops[1:], looped[1:]
     if const_value(realize.predicate) != 1 or len(looped) != len(loops):
         return False

@@ -150,7 +150,9 @@ def _stream(sch: Schedule, f: Facts, machine: CpuMachine, parallel: bool) -> dic
     again = [loops[a.var] for a in spatial if a is not line and main is not None and not main.moves(a)]
     others = [loops[a.var] for a in spatial if a is not line and loops[a.var] not in again]
     reduces = [loops[a.var] for a in f.reduce]
-    room = max(lanes, machine.cache_sizes.l1d // 2 // max(1, f.bits // 8))  # the results stay in the first cache
+    room = max(
+        lanes, machine.cache_sizes.l1d // 2 // max(1, f.bits // 8)
+    )  # the results stay in the first cache
     width = min(room, -(-line.extent // (machine.num_cores if parallel and not others else 1)))
     width = max(lanes, -(-width // lanes) * lanes)
     part, vectors, lane = sch.split(loops[line.var], [None, width // lanes, lanes])

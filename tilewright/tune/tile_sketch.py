@@ -58,7 +58,9 @@ def _lines(facts: Facts, tail: Facts) -> list[list[int]]:
         and len(tail.axes) == len(axes)
     )
     for k in range(1, len(axes)):
-        join = in_order and axes[k - 1].known and axes[k].known and axes[k].extent > 1 and axes[k - 1].extent > 1
+        join = (
+            in_order and axes[k - 1].known and axes[k].known and axes[k].extent > 1 and axes[k - 1].extent > 1
+        )
         for f in (facts, tail) if join else ():
             outer, inner = f.spatial[k - 1], f.spatial[k]
             for r in (*f.reads, *([f.write] if f.write else [])):
@@ -145,7 +147,9 @@ def _place_of(read: Access, best: Best) -> int:
     raise ScheduleError(f"the vectors lie along no dimension of {read.buffer.name}")
 
 
-def _split_rows(sch: Schedule, best: Best, loops: dict[Var, LoopRV]) -> tuple[dict[Var, LoopRV], list[LoopRV]]:
+def _split_rows(
+    sch: Schedule, best: Best, loops: dict[Var, LoopRV]
+) -> tuple[dict[Var, LoopRV], list[LoopRV]]:
     """The loops over tiles by axis, and the loops within a tile."""
     outs: dict[Var, LoopRV] = {}
     inner: list[LoopRV] = []
@@ -207,9 +211,7 @@ def _turn(sch: Schedule, facts: Facts, best: Best, tail: BlockRV) -> BlockRV:
     write = facts.write
     assert write is not None
     block = sch.realize(facts.rv).block
-    index = next(
-        i for i, r in enumerate(sch.realize(tail).block.reads) if r.buffer is block.writes[0].buffer
-    )
+    index = next(i for i, r in enumerate(sch.realize(tail).block.reads) if r.buffer is block.writes[0].buffer)
     turned = sch.cache_read(tail, index, "local")
     place = _place_of(write, best)
 
@@ -309,7 +311,9 @@ def _attach(
     stage = facts_of(sch, producer)
     again = 1.0
     if best.vector_outer and not any(
-        r.moves(best.space.vector) for r in best.space.facts.reads if stage.write and r.buffer is stage.write.buffer
+        r.moves(best.space.vector)
+        for r in best.space.facts.reads
+        if stage.write and r.buffer is stage.write.buffer
     ):
         again = -(-best.space.vector.extent // (best.vectors * best.space.lanes))
     extra = (again - 1) * stage.points * (stage.work + 4) / lanes

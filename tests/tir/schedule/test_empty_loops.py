@@ -94,7 +94,7 @@ def test_fuse_of_an_empty_reduction_with_other_loops(expect: Any, refused: Any) 
           |     for i, k in T.grid(4, 0):    # <-- here
           | …
 
-          hint: take the init out first with decompose_reduction(B, k), or fuse the loops of the reduction by themselves
+          hint: take the init out first with decompose_reduction(B, i), or fuse the loops of the reduction by themselves
         """,
     )
     sch.decompose_reduction("B", i)
@@ -115,7 +115,7 @@ def test_fuse_of_a_reduction_that_may_be_empty(expect: Any, refused: Any) -> Non
           |     for i, k in T.grid(4, m):    # <-- here
           | …
 
-          hint: take the init out first with decompose_reduction(B, k), or fuse the loops of the reduction by themselves
+          hint: take the init out first with decompose_reduction(B, i), or fuse the loops of the reduction by themselves
         """,
     )
     k_0, k_1 = sch.split(k, [None, 4])
@@ -129,7 +129,7 @@ def test_fuse_of_a_reduction_that_may_be_empty(expect: Any, refused: Any) -> Non
           |     for i, k_0, k_1 in T.grid(4, (m + 3) // 4, 4):    # <-- here
           | …
 
-          hint: take the init out first with decompose_reduction(B, k_0), or fuse the loops of the reduction by themselves
+          hint: take the init out first with decompose_reduction(B, i), or fuse the loops of the reduction by themselves
         """,
     )
     sch.fuse(k_0, k_1)  # of the reduction alone
@@ -139,7 +139,9 @@ def test_fuse_of_a_reduction_that_may_be_empty(expect: Any, refused: Any) -> Non
 
 def test_fuse_of_rows_that_may_be_none() -> None:
     sch = tir.Schedule(sums(te.var("n"), 3))
-    sch.fuse(*sch.get_loops("B"))
+    i, k = sch.get_loops("B")
+    k_0, k_1 = sch.split(k, [None, 2])
+    sch.fuse(sch.fuse(i, k_0), k_1)
     for n in (0, 1, 5):
         right(sch, n, 3)
 

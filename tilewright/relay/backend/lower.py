@@ -13,9 +13,10 @@ from ...tune import auto_schedule
 from ...tune.constants import split_constants
 from ..expr import Call, Constant, Function, Tuple, TupleGetItem, Var
 from ..op.registry import RelayOp
+from ..transform.infer_type import infer_type
 from ..ty import TensorType, TupleType, Type, tensor_fields
 
-__all__ = ["Lowered", "inner_order", "lower_function", "missing_computes", "te_of"]
+__all__ = ["Lowered", "inner_order", "lift_constants", "lower_function", "missing_computes", "te_of"]
 
 
 class Lowered(NamedTuple):
@@ -45,6 +46,20 @@ def inner_order(fn: Function) -> list[Any]:
             stack.append((at, True))
             stack.extend((b, False) for b in reversed(at.children()) if b not in seen)
     return out
+
+
+def lift_constants(fn: Function) -> tuple[Function, list[Constant]]:
+    """A fused function with the arrays in it as further parameters; numbers stay where they are."""
+    order = inner_order(fn)
+    arrays = [e for e in order if isinstance(e, Constant) and not e.is_scalar]
+    if not arrays:
+        return fn, []
+    new: dict[Any, Any] = {c: Var(f"c{i}", c.checked_type) for i, c in enumerate(arrays)}
+    params = [*fn.params, *new.values()]
+    for e in order:
+        if e not in new:
+            new[e] = e.map_children(lambda c: new.get(c, c))
+    return infer_type(Function(params, new[fn.body], fn.ret_type, None, fn.attrs)), arrays
 
 
 def missing_computes(fn: Function) -> list[str]:

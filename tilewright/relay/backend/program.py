@@ -11,7 +11,7 @@ from ..expr import Call, Constant, Expr, Function, If, Let, Tuple, TupleGetItem,
 from ..op.registry import RelayOp
 from ..transform.fuse_ops import is_primitive
 from ..ty import TensorType, is_dynamic, tensor_fields
-from .lower import field_range, inner_order, missing_computes
+from .lower import field_range, inner_order, lift_constants, missing_computes
 from .memory_plan import Lifetime, arena_peak, plan_arena
 
 __all__ = ["Program", "Step", "Storage", "Value", "make_program"]
@@ -87,6 +87,7 @@ class _Builder:
         self.values: dict[Any, list[Value]] = {}
         self.steps: list[Step] = []
         self.storages: list[Storage] = []
+        self.lifted: dict[Function, tuple[Function, list[Constant]]] = {}
 
     def run(self) -> Program:
         inputs: list[tuple[str, Value]] = []
@@ -132,8 +133,13 @@ class _Builder:
         )
 
     def call(self, e: Call) -> list[Value]:
-        fn = e.op
-        inputs = [v for a in e.args for v in self.values[a]]
+        if e.op not in self.lifted:
+            self.lifted[e.op] = lift_constants(e.op)
+        fn, arrays = self.lifted[e.op]
+        for c in arrays:
+            if c not in self.values:
+                self.values[c] = self.visit(c)
+        inputs = [v for a in (*e.args, *arrays) for v in self.values[a]]
         if _is_view(fn) and len(inputs) == 1:
             kind = e.checked_type
             return [Value(inputs[0].storage, kind.shape, str(kind.dtype))]

@@ -31,6 +31,7 @@ from ..transform.infer_type import infer_module, infer_type
 from ..ty import TensorType, TupleType, is_dynamic, tensor_fields
 from ..visitor import flow_inputs
 from .kernel import Kernel, job_of
+from .lower import lift_constants
 from .te_compiler import compile_all
 from .weights import Packers
 
@@ -112,6 +113,7 @@ class Machine:
                     lambda f: fuse_ops(f, level, depth) if isinstance(f, Function) and not is_primitive(f) else f
                 )
             )
+            self._arrays: dict[Any, list[NDArray]] = {}
             self._static: dict[Any, _Compiled] = {}
             self._by_shape: dict[Any, _Compiled] = {}
             self._compile_static()
@@ -125,10 +127,15 @@ class Machine:
             for e in post_order(f)
             if isinstance(e, Call) and is_primitive(e.op) and not _any_dynamic(e)
         ]
-        jobs = {e: job_of(e.op, _known(e), self.target) for e in calls}
+        jobs: dict[Call, Any] = {}
+        for e in calls:
+            fn, arrays = lift_constants(e.op)
+            self._arrays[e] = [c.data for c in arrays]
+            known = _known((*e.args, *arrays))
+            jobs[e] = job_of(fn, known, self.target)
         kernels = compile_all(list(jobs.values()), self.target)
         for e, job in jobs.items():
-            constants = [a for a in e.args if isinstance(a, Constant)]
+            constants = [a for a in (*e.args, *lift_constants(e.op)[1]) if isinstance(a, Constant)]
             self._static[e] = _Compiled(kernels[job.key], constants, job.constants, tensor_fields(e.checked_type))
 
     # -- running -----------------------------------------------------------------------------------
@@ -211,7 +218,7 @@ class Machine:
 
     def kernel(self, e: Call, args: list[Any]) -> Any:
         compiled = self._static.get(e)
-        tensors = _flat(args)
+        tensors = [*_flat(args), *self._arrays.get(e, ())]
         kind = e.checked_type
         if compiled is None:
             key = (e, *((t.shape, t.dtype) for t in tensors), *_sizes(tensors))
@@ -259,10 +266,10 @@ def _sizes(tensors: list[Any]) -> list[Any]:
     return [t.numpy().tobytes() for t in tensors if _is_sizes(t)]
 
 
-def _known(e: Call) -> list[int]:
+def _known(args: Sequence[Any]) -> list[int]:
     """The places of constants among the tensors that a call passes."""
     out, at = [], 0
-    for a in e.args:
+    for a in args:
         if isinstance(a, Constant):
             out.append(at)
         at += len(tensor_fields(a.checked_type))

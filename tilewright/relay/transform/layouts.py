@@ -35,7 +35,8 @@ class Laid:
 
     @property
     def moved(self) -> bool:
-        return bool(self.new) and self.old != self.new
+        """Whether its layout is known: something below it was changed, be it back again by a transpose."""
+        return bool(self.new)
 
     def in_layout(self, layout: str) -> Expr:
         """The expression in another layout."""

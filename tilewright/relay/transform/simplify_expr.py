@@ -52,19 +52,6 @@ class _Simplify(Mutator):
         value = self.visit(op.tuple_value)
         return value.fields[op.index] if isinstance(value, Tuple) else super().visit_tuple_getitem(op)
 
-    def visit_tuple(self, tup: Tuple) -> Any:
-        made = super().visit_tuple(tup)
-        first = made.fields[0] if made.fields else None
-        if isinstance(first, TupleGetItem):  # (t.0, t.1, …) of all parts is t
-            kind = type_of(first.tuple_value)
-            whole = len(kind.fields) == len(made.fields)
-            if whole and all(
-                isinstance(f, TupleGetItem) and f.tuple_value is first.tuple_value and f.index == i
-                for i, f in enumerate(made.fields)
-            ):
-                return first.tuple_value
-        return made
-
 
 def _same_type(a: Any, b: Any) -> bool:
     """Whether two tensors surely have the same type: unknown sizes are equal to nothing."""
@@ -188,13 +175,28 @@ def _slice_of_concatenate(at: Call) -> Expr | None:
 
 def _concatenate(at: Call) -> Expr | None:
     parts = at.args[0]
-    if name_of(parts) == "split":  # all parts of it, in order
-        return parts.args[0] if _same_axis(at, parts) else None  # type: ignore[attr-defined,arg-type,no-any-return]
+    whole = _all_parts(parts)
+    if name_of(whole) == "split":
+        return whole.args[0] if _same_axis(at, whole) else None
     if not isinstance(parts, Tuple):
         return None
     if len(parts.fields) == 1:
         return parts.fields[0]
     return _concatenate_of_slices(at, parts.fields)
+
+
+def _all_parts(parts: Any) -> Any:
+    """The tuple of which these are all parts in order: (t.0, t.1, …) is t."""
+    first = parts.fields[0] if isinstance(parts, Tuple) and parts.fields else None
+    if not isinstance(first, TupleGetItem):
+        return parts
+    whole = first.tuple_value
+    if len(type_of(whole).fields) != len(parts.fields):
+        return parts
+    same = all(
+        isinstance(f, TupleGetItem) and f.tuple_value is whole and f.index == i for i, f in enumerate(parts.fields)
+    )
+    return whole if same else parts
 
 
 def _same_axis(at: Call, split: Call) -> bool:

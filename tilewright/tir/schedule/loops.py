@@ -245,8 +245,8 @@ def _check_starts(sch: Schedule, nest: list[For], ana: Analyzer) -> None:
         if not (any(IterVar.CommReduce in k for k in kinds) and any(IterVar.DataPar in k for k in kinds)):
             continue
         for x in sch.state.index.loops_of(realize):
-            if IterVar.CommReduce not in driven_kinds(sch, realize, x):
-                continue
+            if driven_kinds(sch, realize, x) != {IterVar.CommReduce}:
+                continue  # of loops fused before that is known
             if not ana.can_prove(less(const(0, x.extent.dtype), x.extent)):
                 name, loop = realize.block.name_hint, x.loop_var.name
                 many = "has no iterations" if is_zero(x.extent) else f"has {x.extent} iterations, maybe none"
@@ -254,8 +254,8 @@ def _check_starts(sch: Schedule, nest: list[For], ana: Analyzer) -> None:
                     f"loop `{loop}`, which carries the reduction of block {name}, {many}: in a loop that is fused "
                     "from it and others the init would not run either",
                     at=x,
-                    hint=f"take the init out first with decompose_reduction({name}, {nest[0].loop_var.name}), or fuse the loops of the "
-                    "reduction by themselves",
+                    hint=f"take the init out first with decompose_reduction({name}, {nest[0].loop_var.name}), or fuse "
+                    "the loops of the reduction by themselves",
                 )
 
 

@@ -14,18 +14,18 @@ from ...arith import (
     subspace_divide,
 )
 from ...ir.buffer import Buffer, BufferRegion, MatchBufferRegion
-from ...ir.errors import ScheduleError
 from ...ir.expr import IntImm, IterVar, PrimExpr, Range, Var, const, const_value
 from ...ir.function import PrimFunc
 from ...ir.functor import pre_order, renew_defs, substitute, vars_used
 from ...ir.ops import add, equal, floordiv, floormod, greater_equal, is_one, less_equal, mul
+from ...ir.span import user_span
 from ...ir.stmt import Block, BlockRealize, For, SeqStmt, Stmt
 from ..tensor_intrin.intrin import TensorIntrin, body_block, near, params
 from ..transform.lower_init_block import init_nest, reduction_loops
 from ..transform.lower_match_buffer import rows_apart, used_whole
 from .blocks import enclosing_block, refresh_regions
 from .matching import Different, Matched, Unlike, match_bodies
-from .primitive import BlockRV, LoopRV, primitive, refuse
+from .primitive import BlockRV, LoopRV, Refusal, primitive, refuse
 from .reduction import decompose_reduction
 
 if TYPE_CHECKING:
@@ -532,9 +532,13 @@ def tensorize_declared(
         nest = sch.state.index.loops_of(sch.realize(outer))
         first = reduction_loops(sch.realize(outer), nest)[0]
         if update is None:
-            raise ScheduleError(
-                f"tensorize({loop.name}): loop `{first.loop_var.name}` outside carries on the reduction, and "
-                f"intrinsic {name} has no reduce_update"
+            _refuse_part(
+                sch,
+                f"tensorize({loop.name})",
+                f"loop `{first.loop_var.name}` outside carries on the reduction, and intrinsic {name} has no "
+                "reduce_update",
+                first,
+                f"give fcompute's reset and update, or leave `{first.loop_var.name}` inside of `{loop.name}`",
             )
         start = decompose_reduction(sch, outer, LoopRV(first.loop_var))
         if reset is not None:
@@ -544,5 +548,15 @@ def tensorize_declared(
 
 def _tensorize_by(sch: Schedule, block: BlockRV, name: str, form: Declared | None) -> None:
     if form is None:
-        raise ScheduleError(f"tensorize({block.name}): intrinsic {name} has no body")
+        what = f"intrinsic {name} has no body for a whole reduction"
+        hint = "split the reduction and reorder, so that a part of it stays outside"
+        _refuse_part(sch, f"tensorize({block.name})", what, sch.realize(block), hint)
+    assert form is not None
     tensorize(sch, block, TensorIntrin.known_as(name, *form))
+
+
+def _refuse_part(sch: Schedule, call: str, reason: str, at: Stmt, hint: str) -> None:
+    """Refuse from a step made of primitives, with the program as it is between them."""
+    refusal = Refusal(reason, at, hint)
+    refusal.call, refusal.place, refusal.program = call, user_span(), sch.state.func
+    raise refusal

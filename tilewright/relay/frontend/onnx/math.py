@@ -134,10 +134,13 @@ def bit_shift(n: Node) -> Any:
     x, by = n[0], n[1]
     made = (R.left_shift if n.attr("direction") == "LEFT" else R.right_shift)(x, by)
     width = int(dtype_of(x).lstrip("uint"))
+    is_signed = not dtype_of(x).startswith("u")
     known = n.known(1)
     if known is not None and known.size and 0 <= known.min() and known.max() < width:
         return made
-    return R.where(R.less(_unsigned(by), constant(np.asarray(width, _unsigned_name(by)))), made, scalar(0, x))
+    # A shift by more than the width, or by a negative number, moves all bits out: the sign's stay on the right.
+    far = R.right_shift(x, scalar(width - 1, x)) if is_signed and n.attr("direction") == "RIGHT" else scalar(0, x)
+    return R.where(R.less(_unsigned(by), constant(np.asarray(width, _unsigned_name(by)))), made, far)
 
 
 def _unsigned_name(x: Any) -> str:

@@ -111,7 +111,7 @@ def _finish(x: Any, byte: Any, elem: int, top: int, half: int, saturate: bool, u
     if elem == 19:
         signed = R.where(R.isnan(x), k(nan), signed)
     elif elem == 23:
-        signed = R.where(R.isnan(x), k(top), signed)
+        signed = R.where(R.isnan(x), k(half), signed)  # there is no NaN: it becomes -0
     else:
         signed = R.where(R.isnan(x), k(nan), signed)
     return cast(signed, "uint8")

@@ -13,11 +13,17 @@ from .context import Node, converter
 from .windows import Windows, window_index, windows_of
 
 
+# Sums of products of these are kept in 32 bits.
+_SHORT = ("float16", "bfloat16")
+
+
 # ---------------------------------------------------------------------------- products
 def matmul_of(a: Any, b: Any, out_dtype: str = "") -> Any:
     """The product of NumPy's `matmul`: matrices in the last two dimensions, the others broadcast."""
     if rank(a) == 0 or rank(b) == 0:
         raise ValueError("a matrix product needs tensors of one dimension at least")
+    if not out_dtype and dtype_of(a) in _SHORT:
+        return cast(matmul_of(a, b, "float32"), dtype_of(a))
     gone = []
     if rank(a) == 1:
         a, gone = R.expand_dims(a, 0), [-2]
@@ -75,7 +81,9 @@ def gemm(n: Node) -> Any:
     a, b = n[0], n[1]
     if rank(a) > 2 and n.opset < 7:
         a = R.nn.batch_flatten(a)
-    made = R.nn.matmul(a, b, transpose_a=bool(n.attr("transA", 0)), transpose_b=bool(n.attr("transB", 0)))
+    wide = "float32" if dtype_of(a) in _SHORT else ""
+    turns = {"transpose_a": bool(n.attr("transA", 0)), "transpose_b": bool(n.attr("transB", 0))}
+    made = cast(R.nn.matmul(a, b, out_dtype=wide, **turns), dtype_of(a))
     alpha, beta = n.attr("alpha", 1.0), n.attr("beta", 1.0)
     if alpha != 1.0:
         made = R.multiply(made, scalar(alpha, made))
@@ -89,6 +97,8 @@ def gemm(n: Node) -> Any:
 def convolve(x: Any, w: Any, found: Windows, groups: int, out_dtype: str = "") -> Any:
     """A convolution over one, two or three spatial dimensions."""
     dims = len(found.kernel)
+    if not out_dtype and dtype_of(x) in _SHORT:
+        return cast(convolve(x, w, found, groups, "float32"), dtype_of(x))
     build = {1: "conv1d", 2: "conv2d", 3: "conv3d"}.get(dims)
     if build is None:
         raise ValueError(f"a convolution over {dims} dimensions is not supported")

@@ -1,0 +1,215 @@
+"""Run the node tests of the onnx package on tilewright and write docs/onnx-coverage.md.
+
+    python scripts/onnx_coverage.py                 all tests, the page written
+    python scripts/onnx_coverage.py --only resize   tests whose name has this, the failures printed
+
+Tests run in a child process, one after the other. A child that crashes or takes too long is replaced; the test it
+was at counts as crashed or hung.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import selectors
+import subprocess
+import sys
+import time
+import warnings
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent
+PAGE = ROOT / "docs" / "onnx-coverage.md"
+
+
+# ---------------------------------------------------------------------------- the child
+def load_tests() -> list[Any]:
+    """The node tests, which ONNX makes from its examples."""
+    warnings.simplefilter("ignore")
+    from onnx.backend.test.loader import load_model_tests
+
+    return load_model_tests(kind="node")
+
+
+def expected(value: Any) -> Any:
+    """A wanted output as an array or a list of them."""
+    from onnx import TensorProto, numpy_helper
+
+    if isinstance(value, TensorProto):
+        return numpy_helper.to_array(value)
+    return [expected(v) for v in value] if isinstance(value, (list, tuple)) else value
+
+
+def error_in_ulp(found: Any, wanted: Any) -> float:
+    """The greatest error in units of the last place; for elements near 0, of a thousandth of the greatest one."""
+    import numpy as np
+
+    if isinstance(wanted, list):
+        return max([error_in_ulp(f, w) for f, w in zip(found, wanted, strict=True)], default=0.0)
+    step = {"float16": 2.0**-10, "bfloat16": 2.0**-7, "float32": 2.0**-23, "float64": 2.0**-52}.get(wanted.dtype.name)
+    if step is None:
+        return 0.0
+    a, b = np.asarray(found, np.float64), np.asarray(wanted, np.float64)
+    good = np.isfinite(a) & np.isfinite(b)
+    if not good.any():
+        return 0.0
+    size = np.abs(b[good])
+    scale = 2.0 ** np.floor(np.log2(np.maximum(np.maximum(size, size.max() * 1e-3), 1e-30)))
+    return float((np.abs(a[good] - b[good]) / (scale * step)).max())
+
+
+def run_one(test: Any) -> dict[str, Any]:
+    """What became of one test."""
+    from onnx.backend.test.runner import Runner
+
+    from tilewright.contrib import onnx_backend
+    from tilewright.ir.errors import FrontendError
+
+    worst = 0.0
+    try:
+        prepared = onnx_backend.prepare(test.model)
+        for inputs, outputs in test.data_sets:
+            found, wanted = list(prepared.run(list(inputs))), [expected(o) for o in outputs]
+            try:
+                for f, w in zip(found, wanted, strict=True):
+                    Runner.assert_similar_outputs([w], [f], test.rtol, test.atol)
+            except (AssertionError, TypeError) as error:
+                return {"state": "wrong", "why": " ".join(str(error).split())[:300]}
+            worst = max([worst, *(error_in_ulp(f, w) for f, w in zip(found, wanted, strict=True))])
+    except FrontendError as error:
+        return {"state": "refused", "why": str(error)}
+    except Exception as error:
+        return {"state": "failed", "why": f"{type(error).__name__}: {error}"}
+    return {"state": "passed", "ulp": worst}
+
+
+def child(names: list[str]) -> None:
+    """Run tests by name, a line of JSON before and after each."""
+    wanted = set(names)
+    for test in load_tests():
+        if test.name in wanted:
+            print(json.dumps({"test": test.name}), flush=True)
+            begin = time.monotonic()
+            row = run_one(test)
+            print(json.dumps({"test": test.name, **row, "seconds": time.monotonic() - begin}), flush=True)
+
+
+# ---------------------------------------------------------------------------- the parent
+def run_all(names: list[str], limit: float) -> dict[str, dict[str, Any]]:
+    """The state of each test, whatever it did to its process."""
+    done: dict[str, dict[str, Any]] = {}
+    while len(done) < len(names):
+        rest = [n for n in names if n not in done]
+        current, hung = _one_child(rest, done, limit)
+        left = [n for n in rest if n not in done]
+        if not left:
+            break
+        guilty = current or left[0]
+        done[guilty] = {"state": "hung" if hung else "crashed", "why": f"no answer within {limit:.0f} s" if hung else ""}
+    return done
+
+
+def _one_child(rest: list[str], done: dict[str, dict[str, Any]], limit: float) -> tuple[str, bool]:
+    """Run tests in a child until it ends; the test it was at, and whether it had to be stopped."""
+    command = [sys.executable, str(Path(__file__)), "--child"]
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert process.stdin is not None and process.stdout is not None
+    process.stdin.write("\n".join(rest))
+    process.stdin.close()
+    watch = selectors.DefaultSelector()
+    watch.register(process.stdout, selectors.EVENT_READ)
+    current = ""
+    while True:
+        if not watch.select(limit + 60 * (not current)):
+            process.kill()
+            process.wait()
+            return current, True
+        line = process.stdout.readline()
+        if not line:
+            process.wait()
+            return current, False
+        row = json.loads(line)
+        current = row["test"]
+        if "state" in row:
+            done[current] = row
+            current = ""
+
+
+def operator_of(test: Any, plain: dict[str, str]) -> str:
+    """The operator a test is about; its expanded form is about the same."""
+    name = re.sub(r"_expanded.*$", "", test.name)
+    node = test.model.graph.node[0]
+    return plain.get(name) or (f"{node.domain}.{node.op_type}" if node.domain else node.op_type)
+
+
+def page(tests: list[Any], done: dict[str, dict[str, Any]]) -> str:
+    """The report as a page."""
+    import onnx
+
+    plain = {}
+    for t in tests:
+        nodes = t.model.graph.node
+        if len(nodes) == 1 and "_expanded" not in t.name:
+            plain[t.name] = f"{nodes[0].domain}.{nodes[0].op_type}" if nodes[0].domain else nodes[0].op_type
+    rows: dict[str, list[tuple[str, dict[str, Any]]]] = defaultdict(list)
+    for t in tests:
+        if t.name in done:
+            rows[operator_of(t, plain)].append((t.name, done[t.name]))
+    states = [r["state"] for r in done.values()]
+    count = {s: states.count(s) for s in ("passed", "refused", "failed", "wrong", "crashed", "hung")}
+    lines = [
+        "# ONNX operators",
+        "",
+        f"The {len(done)} node tests of onnx {onnx.__version__}: {count['passed']} pass, {count['refused']} are refused "
+        f"with an error that says why, {count['failed']} fail otherwise, {count['wrong']} differ by more than their "
+        f"tolerance, {count['crashed']} crash, {count['hung']} hang. Written by `scripts/onnx_coverage.py`.",
+        "",
+        "The error is in units of the last place, the greatest over the operator's passing tests; elements much "
+        "smaller than the greatest one of their tensor are measured by a thousandth of it.",
+        "",
+        "| operator | passed | of | max error (ulp) |",
+        "|---|---|---|---|",
+    ]
+    for op in sorted(rows):
+        passed = [r for _, r in rows[op] if r["state"] == "passed"]
+        worst = max((r["ulp"] for r in passed), default=0.0)
+        lines.append(f"| {op} | {len(passed)} | {len(rows[op])} | {f'{worst:.1f}' if passed else ''} |")
+    lines += ["", "## Not passed", "", "| test | state | reason |", "|---|---|---|"]
+    for op in sorted(rows):
+        for name, row in sorted(rows[op]):
+            if row["state"] != "passed":
+                why = re.sub(r"\s+", " ", row.get("why", "")).removeprefix(f"{name}: ").replace("|", "\\|")
+                lines.append(f"| {name} | {row['state']} | {why[:160]} |")
+    return "\n".join(lines) + "\n"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--only", default="", help="a regular expression for the names of tests")
+    parser.add_argument("--limit", type=float, default=60.0, help="seconds for one test")
+    parser.add_argument("--json", type=Path, help="write the state of each test there as well")
+    parser.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
+    given = parser.parse_args()
+    if given.child:
+        child(sys.stdin.read().split("\n"))
+        return 0
+    tests = [t for t in load_tests() if re.search(given.only, t.name)]
+    done = run_all([t.name for t in tests], given.limit)
+    bad = {n: r for n, r in done.items() if r["state"] != "passed"}
+    print(f"{len(done) - len(bad)} of {len(done)} passed", file=sys.stderr)
+    if given.json:
+        given.json.write_text(json.dumps(done, indent=1))
+    if given.only:
+        for name, row in sorted(bad.items()):
+            print(f"{name}: {row['state']}: {row.get('why', '')}")
+    else:
+        PAGE.parent.mkdir(exist_ok=True)
+        PAGE.write_text(page(tests, done))
+    return 1 if any(r["state"] in ("crashed", "hung") for r in done.values()) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

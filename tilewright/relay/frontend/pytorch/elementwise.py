@@ -1,0 +1,396 @@
+"""Element by element: arithmetic, comparison, logic, bits, selection, conversion."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+from ...expr import Expr
+from .build import R, cast, dtype_of, full, is_float, is_int, literal, rank, reshape, shape_of
+from .table import Refusal, Site, aten
+
+__all__: list[str] = []
+
+
+# ---------------------------------------------------------------------------- one argument
+def _float_unary(build: Callable[[Any], Any]) -> Callable[[Site, Any], Any]:
+    return lambda n, x: build(n.to(x))
+
+
+for _name in (
+    "exp log log2 log10 tan cos sin acos acosh asin asinh atan atanh cosh sinh tanh sigmoid erf sqrt rsqrt".split()
+):
+    aten(_name)(_float_unary(getattr(R, _name)))
+
+
+def _rounding(build: Callable[[Any], Any]) -> Callable[[Site, Any], Any]:
+    return lambda n, x: build(x) if is_float(dtype_of(x)) else x
+
+
+for _name in ("floor", "ceil", "trunc"):
+    aten(_name)(_rounding(getattr(R, _name)))
+
+
+@aten("round")
+def round_(n: Site, x: Expr, decimals: int = 0) -> Expr:
+    if not is_float(n.dtype):
+        return x
+    by = literal(10.0**decimals, n.dtype)
+    return R.round(x) if not decimals else R.divide(R.round(R.multiply(x, by)), by)  # type: ignore[no-any-return]
+
+
+@aten("abs")
+def abs_(n: Site, x: Expr) -> Expr:
+    return R.abs(x) if n.dtype != "bool" else x  # type: ignore[no-any-return]
+
+
+@aten("neg")
+def neg(n: Site, x: Expr) -> Expr:
+    return R.negative(x)  # type: ignore[no-any-return]
+
+
+@aten("sign", "sgn")
+def sign(n: Site, x: Expr) -> Expr:
+    return R.sign(x) if n.dtype != "bool" else x  # type: ignore[no-any-return]
+
+
+@aten("logical_not")
+def logical_not(n: Site, x: Expr) -> Expr:
+    return R.logical_not(cast(x, "bool"))  # type: ignore[no-any-return]
+
+
+@aten("bitwise_not")
+def bitwise_not(n: Site, x: Expr) -> Expr:
+    return R.logical_not(x) if n.dtype == "bool" else R.bitwise_not(x)  # type: ignore[no-any-return]
+
+
+@aten("isnan", "isinf", "isfinite")
+def is_special(n: Site, x: Expr) -> Expr:
+    name = n.name.split(".")[1]
+    if not is_float(dtype_of(x)):
+        return full(name == "isfinite", n.shape, "bool")
+    return getattr(R, name)(x)  # type: ignore[no-any-return]
+
+
+@aten("signbit")
+def signbit(n: Site, x: Expr) -> Expr:
+    return R.less(x, literal(0, dtype_of(x)))  # type: ignore[no-any-return]
+
+
+@aten("alias", "clone", "detach", "contiguous", "lift_fresh_copy", "lift_fresh", "positive", "conj", "resolve_conj",
+      "resolve_neg", "real", "view_of", "alias_copy", "detach_copy")  # fmt: skip
+def same(n: Site, x: Expr) -> Expr:
+    return x
+
+
+@aten("_to_copy", "to", "type_as", "_cast_Float", "_cast_Long", "_conj_physical")
+def convert(n: Site, x: Expr) -> Expr:
+    return cast(x, n.dtype)
+
+
+# `to` and its like name their type in one of several ways; the type of the result says it all.
+for _form in "to.dtype to.device to.other to.dtype_layout _to_copy.default".split():
+
+    @aten(_form)
+    def _convert(
+        n: Site, x: Expr, dtype: Any = None, other: Any = None, copy: Any = None, device: Any = None
+    ) -> Expr:
+        return cast(x, n.dtype)
+
+
+@aten("reciprocal")
+def reciprocal(n: Site, x: Expr) -> Expr:
+    return R.divide(literal(1, n.dtype), n.to(x))  # type: ignore[no-any-return]
+
+
+@aten("square")
+def square(n: Site, x: Expr) -> Expr:
+    return R.multiply(x, x)  # type: ignore[no-any-return]
+
+
+@aten("frac")
+def frac(n: Site, x: Expr) -> Expr:
+    return R.subtract(x, R.trunc(x))  # type: ignore[no-any-return]
+
+
+@aten("exp2")
+def exp2(n: Site, x: Expr) -> Expr:
+    return R.exp(R.multiply(n.to(x), literal(math.log(2), n.dtype)))  # type: ignore[no-any-return]
+
+
+@aten("expm1", "special_expm1")
+def expm1(n: Site, x: Expr) -> Expr:
+    """tanh(x/2)·(exp(x) + 1), which loses nothing near 0; exp(x) - 1 where that overflows."""
+    x, one = n.to(x), literal(1, n.dtype)
+    grown = R.exp(x)
+    near = R.multiply(R.tanh(R.multiply(x, literal(0.5, n.dtype))), R.add(grown, one))
+    small = R.less(R.abs(x), one)
+    return R.where(small, near, R.subtract(grown, one))  # type: ignore[no-any-return]
+
+
+@aten("log1p", "special_log1p")
+def log1p(n: Site, x: Expr) -> Expr:
+    """log(u)·x/(u - 1) with u = 1 + x: what was lost in u is lost in u - 1 as well."""
+    x, one = n.to(x), literal(1, n.dtype)
+    u = R.add(x, one)
+    far = R.subtract(u, one)
+    lost = R.equal(far, literal(0, n.dtype))
+    safe = R.where(lost, full(1, n.shape, n.dtype), far)
+    small = R.less(R.abs(x), one)
+    exact = R.where(lost, x, R.divide(R.multiply(R.log(u), x), safe))
+    return R.where(small, exact, R.log(u))  # type: ignore[no-any-return]
+
+
+@aten("erfc", "special_erfc")
+def erfc(n: Site, x: Expr) -> Expr:
+    return R.subtract(literal(1, n.dtype), R.erf(n.to(x)))  # type: ignore[no-any-return]
+
+
+@aten("nan_to_num")
+def nan_to_num(
+    n: Site, x: Expr, nan: float | None = None, posinf: float | None = None, neginf: float | None = None
+) -> Expr:
+    if not is_float(n.dtype):
+        return x
+    import torch
+
+    limit = torch.finfo(getattr(torch, n.dtype))
+    zero = literal(0, n.dtype)
+    for where, value in (
+        (R.isnan(x), nan or 0.0),
+        (R.logical_and(R.isinf(x), R.greater(x, zero)), limit.max if posinf is None else posinf),
+        (R.logical_and(R.isinf(x), R.less(x, zero)), limit.min if neginf is None else neginf),
+    ):
+        x = R.where(where, literal(value, n.dtype), x)
+    return x
+
+
+# ---------------------------------------------------------------------------- two arguments
+@aten("add")
+def add(n: Site, x: Any, other: Any, alpha: Any = 1) -> Expr:
+    a, b = n.to(x), _times(n, other, alpha)
+    return R.logical_or(a, b) if n.dtype == "bool" else R.add(a, b)  # type: ignore[no-any-return]
+
+
+@aten("sub", "subtract")
+def sub(n: Site, x: Any, other: Any, alpha: Any = 1) -> Expr:
+    return R.subtract(n.to(x), _times(n, other, alpha))  # type: ignore[no-any-return]
+
+
+@aten("rsub")
+def rsub(n: Site, x: Any, other: Any, alpha: Any = 1) -> Expr:
+    return R.subtract(n.to(other), _times(n, x, alpha))  # type: ignore[no-any-return]
+
+
+def _times(n: Site, other: Any, alpha: Any) -> Expr:
+    if not isinstance(other, Expr):
+        return n.to(other * alpha)
+    return n.to(other) if alpha == 1 else R.multiply(n.to(other), n.to(alpha))
+
+
+@aten("mul", "multiply")
+def mul(n: Site, x: Any, other: Any) -> Expr:
+    a, b = n.to(x), n.to(other)
+    return R.logical_and(a, b) if n.dtype == "bool" else R.multiply(a, b)  # type: ignore[no-any-return]
+
+
+@aten("div", "divide", "true_divide")
+def div(n: Site, x: Any, other: Any, rounding_mode: str | None = None) -> Expr:
+    a, b = n.to(x), n.to(other)
+    if rounding_mode == "floor":
+        return _floor_divide(n, a, b)
+    if rounding_mode == "trunc":
+        return R.trunc(R.divide(a, b)) if is_float(n.dtype) else R.trunc_divide(a, b)  # type: ignore[no-any-return]
+    return R.divide(a, b)  # type: ignore[no-any-return]
+
+
+@aten("floor_divide")
+def floor_divide(n: Site, x: Any, other: Any) -> Expr:
+    return _floor_divide(n, n.to(x), n.to(other))
+
+
+def _floor_divide(n: Site, a: Expr, b: Expr) -> Expr:
+    return R.floor(R.divide(a, b)) if is_float(n.dtype) else R.floor_divide(a, b)  # type: ignore[no-any-return]
+
+
+@aten("remainder")
+def remainder(n: Site, x: Any, other: Any) -> Expr:
+    a, b = n.to(x), n.to(other)
+    if is_float(n.dtype):
+        return R.subtract(a, R.multiply(R.floor(R.divide(a, b)), b))  # type: ignore[no-any-return]
+    return R.floor_mod(a, b)  # type: ignore[no-any-return]
+
+
+@aten("fmod")
+def fmod(n: Site, x: Any, other: Any) -> Expr:
+    a, b = n.to(x), n.to(other)
+    if is_float(n.dtype):
+        return R.subtract(a, R.multiply(R.trunc(R.divide(a, b)), b))  # type: ignore[no-any-return]
+    return R.trunc_mod(a, b)  # type: ignore[no-any-return]
+
+
+@aten("pow")
+def pow_(n: Site, x: Any, exponent: Any) -> Expr:
+    base = n.to(x)
+    if isinstance(exponent, (int, float)):
+        if exponent in (1, 2, 3, 4) or (exponent == 0 and is_int(n.dtype)):
+            return _whole_power(n, base, int(exponent))
+        if exponent == 0.5:
+            return R.sqrt(base)  # type: ignore[no-any-return]
+        if exponent == -0.5:
+            return R.rsqrt(base)  # type: ignore[no-any-return]
+        if exponent == -1:
+            return R.divide(literal(1, n.dtype), base)  # type: ignore[no-any-return]
+        if is_int(n.dtype):
+            return _whole_power(n, base, int(exponent))
+    if is_int(n.dtype):
+        made = R.power(cast(base, "float64"), cast(n.to(exponent), "float64"))
+        return cast(R.round(made), n.dtype)
+    return R.power(base, n.to(exponent))  # type: ignore[no-any-return]
+
+
+def _whole_power(n: Site, base: Expr, count: int) -> Expr:
+    """A power with a small whole exponent by squaring."""
+    if count < 0:
+        raise Refusal("whole numbers have no negative powers")
+    out: Expr | None = None
+    while count:
+        if count & 1:
+            out = base if out is None else R.multiply(out, base)
+        count >>= 1
+        base = R.multiply(base, base) if count else base
+    return full(1, n.shape, n.dtype) if out is None else out
+
+
+@aten("maximum", "fmax", "max.other")
+def maximum(n: Site, x: Any, other: Any) -> Expr:
+    return R.maximum(n.to(x), n.to(other))  # type: ignore[no-any-return]
+
+
+@aten("minimum", "fmin", "min.other")
+def minimum(n: Site, x: Any, other: Any) -> Expr:
+    return R.minimum(n.to(x), n.to(other))  # type: ignore[no-any-return]
+
+
+@aten("atan2", "arctan2")
+def atan2(n: Site, x: Any, other: Any) -> Expr:
+    """atan(y/x), moved by half a turn where x is negative, and a quarter where it is 0."""
+    y, x = n.to(x), n.to(other)
+    zero, half = literal(0, n.dtype), literal(math.pi, n.dtype)
+    quarter = literal(math.pi / 2, n.dtype)
+    low, up = R.less(x, zero), R.greater_equal(y, zero)
+    flat = R.equal(x, zero)
+    safe = R.where(flat, full(1, shape_of(x), n.dtype), x)
+    angle = R.atan(R.divide(y, safe))
+    moved = R.where(low, R.where(up, R.add(angle, half), R.subtract(angle, half)), angle)
+    steep = R.where(up, R.where(R.equal(y, zero), zero, quarter), R.negative(quarter))
+    return R.where(flat, steep, moved)  # type: ignore[no-any-return]
+
+
+@aten("hypot")
+def hypot(n: Site, x: Any, other: Any) -> Expr:
+    a, b = n.to(x), n.to(other)
+    return R.sqrt(R.add(R.multiply(a, a), R.multiply(b, b)))  # type: ignore[no-any-return]
+
+
+@aten("copysign")
+def copysign(n: Site, x: Any, other: Any) -> Expr:
+    size, by = R.abs(n.to(x)), n.to(other)
+    return R.where(R.less(by, literal(0, n.dtype)), R.negative(size), size)  # type: ignore[no-any-return]
+
+
+@aten("lerp")
+def lerp(n: Site, x: Any, end: Any, weight: Any) -> Expr:
+    return R.add(x, R.multiply(R.subtract(end, x), n.to(weight)))  # type: ignore[no-any-return]
+
+
+# ---------------------------------------------------------------------------- comparison and logic
+def _comparison(build: Callable[[Any, Any], Any]) -> Callable[[Site, Any, Any], Any]:
+    def work(n: Site, x: Any, other: Any) -> Any:
+        a, b = n.both(x, other)
+        if dtype_of(a) == "bool":
+            a, b = cast(a, "int8"), cast(b, "int8")
+        return build(a, b)
+
+    return work
+
+
+for _name, _build in {
+    "eq": R.equal,
+    "ne": R.not_equal,
+    "not_equal": R.not_equal,
+    "lt": R.less,
+    "less": R.less,
+    "le": R.less_equal,
+    "less_equal": R.less_equal,
+    "gt": R.greater,
+    "greater": R.greater,
+    "ge": R.greater_equal,
+    "greater_equal": R.greater_equal,
+}.items():
+    aten(_name)(_comparison(_build))
+
+
+def _logic(name: str) -> Callable[[Site, Any, Any], Any]:
+    return lambda n, x, other: getattr(R, name)(n.to(x, "bool"), n.to(other, "bool"))
+
+
+for _name in ("logical_and", "logical_or", "logical_xor"):
+    aten(_name)(_logic(_name))
+
+
+def _bits(name: str) -> Callable[[Site, Any, Any], Any]:
+    def work(n: Site, x: Any, other: Any) -> Any:
+        word = "logical" if n.dtype == "bool" else "bitwise"
+        return getattr(R, f"{word}_{name}")(n.to(x), n.to(other))
+
+    return work
+
+
+for _name in ("and", "or", "xor"):
+    aten(f"bitwise_{_name}", f"__{_name}__")(_bits(_name))
+
+
+@aten("bitwise_left_shift", "__lshift__")
+def left_shift(n: Site, x: Any, other: Any) -> Expr:
+    return R.left_shift(n.to(x), n.to(other))  # type: ignore[no-any-return]
+
+
+@aten("bitwise_right_shift", "__rshift__")
+def right_shift(n: Site, x: Any, other: Any) -> Expr:
+    return R.right_shift(n.to(x), n.to(other))  # type: ignore[no-any-return]
+
+
+# ---------------------------------------------------------------------------- selection
+@aten("where")
+def where(n: Site, condition: Expr, x: Any, other: Any) -> Expr:
+    return R.where(cast(condition, "bool"), n.to(x), n.to(other))  # type: ignore[no-any-return]
+
+
+@aten("masked_fill")
+def masked_fill(n: Site, x: Expr, mask: Expr, value: Any) -> Expr:
+    if isinstance(value, Expr) and rank(value):
+        value = reshape(value, ())
+    return R.where(cast(mask, "bool"), n.to(value), x)  # type: ignore[no-any-return]
+
+
+@aten("clamp", "clip")
+def clamp(n: Site, x: Expr, min: Any = None, max: Any = None) -> Expr:
+    x = n.to(x)
+    plain = isinstance(min, (int, float)) and isinstance(max, (int, float)) and is_float(n.dtype)
+    if plain and min <= max:
+        return R.clip(x, float(min), float(max))  # type: ignore[no-any-return]
+    if min is not None:
+        x = R.maximum(x, n.to(min))
+    return x if max is None else R.minimum(x, n.to(max))
+
+
+@aten("clamp_min")
+def clamp_min(n: Site, x: Expr, min: Any) -> Expr:
+    return R.maximum(n.to(x), n.to(min))  # type: ignore[no-any-return]
+
+
+@aten("clamp_max")
+def clamp_max(n: Site, x: Expr, max: Any) -> Expr:
+    return R.minimum(n.to(x), n.to(max))  # type: ignore[no-any-return]

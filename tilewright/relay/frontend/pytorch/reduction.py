@@ -1,0 +1,267 @@
+"""Reductions, positions, order, scans."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...expr import Expr
+from .build import R, cast, constant, dtype_of, full, is_float, literal, rank, reshape, shape_of, sizes_of
+from .table import Refusal, Site, aten
+
+__all__: list[str] = []
+
+
+def _axes(x: Expr, dim: Any) -> list[int]:
+    """The dimensions that `dim` names; None and [] are all."""
+    if dim is None or dim == []:
+        return list(range(rank(x)))
+    return [d % max(rank(x), 1) for d in (dim if isinstance(dim, list) else [dim])] if rank(x) else []
+
+
+def _over(build: Any, x: Expr, dim: Any, keepdim: bool) -> Expr:
+    axes = _axes(x, dim)
+    return build(x, axes, keepdim) if axes else x
+
+
+@aten("sum")
+def sum_(n: Site, x: Expr, dim: Any = None, keepdim: bool = False, dtype: Any = None) -> Expr:
+    return _over(R.sum, n.to(x), dim, keepdim)
+
+
+@aten("mean")
+def mean(n: Site, x: Expr, dim: Any = None, keepdim: bool = False, dtype: Any = None) -> Expr:
+    return _over(R.mean, n.to(x), dim, keepdim)
+
+
+@aten("prod")
+def prod(n: Site, x: Expr, dim: Any = None, keepdim: bool = False, dtype: Any = None) -> Expr:
+    return _over(R.prod, n.to(x), dim, keepdim)
+
+
+@aten("amax")
+def amax(n: Site, x: Expr, dim: Any = None, keepdim: bool = False) -> Expr:
+    return _over(R.max, _comparable(x), dim, keepdim)
+
+
+@aten("amin")
+def amin(n: Site, x: Expr, dim: Any = None, keepdim: bool = False) -> Expr:
+    return _over(R.min, _comparable(x), dim, keepdim)
+
+
+def _comparable(x: Expr) -> Expr:
+    return cast(x, "int8") if dtype_of(x) == "bool" else x
+
+
+@aten("max")
+def max_(n: Site, x: Expr) -> Expr:
+    return amax(n, x)  # type: ignore[no-any-return]
+
+
+@aten("min")
+def min_(n: Site, x: Expr) -> Expr:
+    return amin(n, x)  # type: ignore[no-any-return]
+
+
+@aten("max.dim")
+def max_dim(n: Site, x: Expr, dim: int, keepdim: bool = False) -> list[Any]:
+    return [amax(n, x, dim, keepdim), argmax(n, x, dim, keepdim)]
+
+
+@aten("min.dim")
+def min_dim(n: Site, x: Expr, dim: int, keepdim: bool = False) -> list[Any]:
+    return [amin(n, x, dim, keepdim), argmin(n, x, dim, keepdim)]
+
+
+@aten("aminmax")
+def aminmax(n: Site, x: Expr, dim: Any = None, keepdim: bool = False) -> list[Any]:
+    return [amin(n, x, dim, keepdim), amax(n, x, dim, keepdim)]
+
+
+@aten("argmax")
+def argmax(n: Site, x: Expr, dim: Any = None, keepdim: bool = False) -> Expr:
+    return _position(R.argmax, x, dim, keepdim)
+
+
+@aten("argmin")
+def argmin(n: Site, x: Expr, dim: Any = None, keepdim: bool = False) -> Expr:
+    return _position(R.argmin, x, dim, keepdim)
+
+
+def _position(build: Any, x: Expr, dim: Any, keepdim: bool) -> Expr:
+    x = _comparable(x)
+    if not rank(x):
+        return literal(0, "int64")
+    if dim is None:
+        found = build(reshape(x, (_count(x, range(rank(x))),)), [0], False)
+        return reshape(found, (1,) * rank(x)) if keepdim else found
+    return build(x, [dim % rank(x)], keepdim)  # type: ignore[no-any-return]
+
+
+@aten("any")
+def any_(n: Site, x: Expr, dim: Any = None, keepdim: bool = False) -> Expr:
+    return _over(R.any, cast(x, "bool"), dim, keepdim)
+
+
+@aten("all")
+def all_(n: Site, x: Expr, dim: Any = None, keepdim: bool = False) -> Expr:
+    return _over(R.all, cast(x, "bool"), dim, keepdim)
+
+
+@aten("logsumexp")
+def logsumexp(n: Site, x: Expr, dim: Any, keepdim: bool = False) -> Expr:
+    return _over(R.logsumexp, n.to(x), dim, keepdim)
+
+
+@aten("count_nonzero")
+def count_nonzero(n: Site, x: Expr, dim: Any = None) -> Expr:
+    return _over(R.sum, cast(cast(x, "bool"), "int64"), dim, False)
+
+
+def _count(x: Expr, axes: Any) -> Any:
+    """How many elements some dimensions hold."""
+    from ...op.shapes import product
+
+    return product([shape_of(x)[d] for d in axes])
+
+
+def _variance(n: Site, x: Expr, dim: Any, correction: Any, keepdim: bool) -> tuple[Expr, Expr]:
+    """(variance, average)."""
+    axes = _axes(x, dim)
+    middle = R.mean(x, axes, True)
+    apart = R.subtract(x, middle)
+    total = R.sum(R.multiply(apart, apart), axes, keepdim)
+    count = _count(x, axes)
+    if not isinstance(count, int):
+        raise Refusal("the variance over a size that is left open is not supported")
+    left = count - (1 if correction is None else correction)
+    spread = R.divide(total, literal(float(left if left > 0 else 0), n.dtype))
+    shape = shape_of(spread)
+    return spread, reshape(middle, shape)
+
+
+@aten("var")
+def var(n: Site, x: Expr, dim: Any = None, correction: Any = 1, keepdim: bool = False) -> Expr:
+    return _variance(n, x, dim, correction, keepdim)[0]
+
+
+@aten("std")
+def std(n: Site, x: Expr, dim: Any = None, correction: Any = 1, keepdim: bool = False) -> Expr:
+    return R.sqrt(_variance(n, x, dim, correction, keepdim)[0])  # type: ignore[no-any-return]
+
+
+@aten("var.dim", "std.dim", "var.default", "std.default", "var_mean.default", "var_mean.dim", "std_mean.default",
+      "std_mean.dim")  # fmt: skip
+def spread_unbiased(n: Site, x: Expr, dim: Any = None, unbiased: bool = True, keepdim: bool = False) -> Any:
+    spread, middle = _variance(n, x, dim, int(unbiased), keepdim)
+    word = n.name.split(".")[1]
+    spread = R.sqrt(spread) if word.startswith("std") else spread
+    return [spread, middle] if word.endswith("mean") else spread
+
+
+@aten("var_mean")
+def var_mean(n: Site, x: Expr, dim: Any = None, correction: Any = 1, keepdim: bool = False) -> list[Any]:
+    return list(_variance(n, x, dim, correction, keepdim))
+
+
+@aten("std_mean")
+def std_mean(n: Site, x: Expr, dim: Any = None, correction: Any = 1, keepdim: bool = False) -> list[Any]:
+    spread, middle = _variance(n, x, dim, correction, keepdim)
+    return [R.sqrt(spread), middle]
+
+
+@aten("linalg_vector_norm", "norm.ScalarOpt_dim", "norm.ScalarOpt_dim_dtype")
+def vector_norm(
+    n: Site, x: Expr, ord: Any = 2, dim: Any = None, keepdim: bool = False, dtype: Any = None, p: Any = None
+) -> Expr:
+    power = float(ord if p is None else p)
+    x = R.abs(n.to(x))
+    if power == float("inf"):
+        return _over(R.max, x, dim, keepdim)
+    if power == float("-inf"):
+        return _over(R.min, x, dim, keepdim)
+    if power == 0:
+        return _over(R.sum, cast(cast(x, "bool"), n.dtype), dim, keepdim)
+    if power == 1:
+        return _over(R.sum, x, dim, keepdim)
+    if power == 2:
+        return R.sqrt(_over(R.sum, R.multiply(x, x), dim, keepdim))  # type: ignore[no-any-return]
+    total = _over(R.sum, R.power(x, literal(power, n.dtype)), dim, keepdim)
+    return R.power(total, literal(1 / power, n.dtype))  # type: ignore[no-any-return]
+
+
+# ---------------------------------------------------------------------------- order
+@aten("topk")
+def topk(n: Site, x: Expr, k: int, dim: int = -1, largest: bool = True, sorted: bool = True) -> Any:
+    if not rank(x):
+        return [x, literal(0, "int64")]
+    if k == 0:
+        return [full(0, n.shape, n.dtype), full(0, n.shape, "int64")]
+    return R.topk(x, k, dim % rank(x), "both", not largest, "int64")
+
+
+@aten("sort")
+def sort(n: Site, x: Expr, dim: int = -1, descending: bool = False) -> Any:
+    if not rank(x):
+        return [x, literal(0, "int64")]
+    size = sizes_of(x, "sorting")[dim]
+    return R.topk(x, size, dim % rank(x), "both", not descending, "int64")
+
+
+@aten("argsort")
+def argsort(n: Site, x: Expr, dim: int = -1, descending: bool = False) -> Expr:
+    return R.argsort(x, dim % rank(x), not descending, "int64")  # type: ignore[no-any-return]
+
+
+@aten("kthvalue")
+def kthvalue(n: Site, x: Expr, k: int, dim: int = -1, keepdim: bool = False) -> list[Any]:
+    values, places = sort(n, x, dim)
+    at = dim % rank(x)
+    return [_row(v, k - 1, at, keepdim) for v in (values, places)]
+
+
+@aten("median.dim", "nanmedian.dim")
+def median_dim(n: Site, x: Expr, dim: int, keepdim: bool = False) -> list[Any]:
+    size = sizes_of(x, "the median")[dim]
+    return kthvalue(n, x, (size - 1) // 2 + 1, dim, keepdim)  # type: ignore[no-any-return]
+
+
+@aten("median")
+def median(n: Site, x: Expr) -> Expr:
+    flat = reshape(x, (_count(x, range(rank(x))),))
+    return median_dim(n, flat, 0)[0]  # type: ignore[no-any-return]
+
+
+def _row(x: Expr, index: int, axis: int, keepdim: bool) -> Expr:
+    made = R.take(x, constant([index], "int64"), axis=axis)
+    return made if keepdim else R.squeeze(made, [axis])  # type: ignore[no-any-return]
+
+
+@aten("searchsorted.Tensor")
+def searchsorted(n: Site, sorted_sequence: Expr, x: Expr, right: bool = False, side: Any = None) -> Expr:
+    return R.searchsorted(sorted_sequence, x, right or side == "right", "int64")  # type: ignore[no-any-return]
+
+
+@aten("bucketize.Tensor")
+def bucketize(n: Site, x: Expr, boundaries: Expr, right: bool = False) -> Expr:
+    flat = reshape(x, (_count(x, range(rank(x))),))
+    found = R.searchsorted(boundaries, cast(flat, dtype_of(boundaries)), right, "int64")
+    return reshape(found, shape_of(x))
+
+
+# ---------------------------------------------------------------------------- scans
+@aten("cumsum")
+def cumsum(n: Site, x: Expr, dim: int, dtype: Any = None) -> Expr:
+    return R.cumsum(n.to(x), dim, n.dtype) if rank(x) else n.to(x)
+
+
+@aten("cumprod")
+def cumprod(n: Site, x: Expr, dim: int, dtype: Any = None) -> Expr:
+    return R.cumprod(n.to(x), dim, n.dtype) if rank(x) else n.to(x)
+
+
+@aten("logcumsumexp")
+def logcumsumexp(n: Site, x: Expr, dim: int) -> Expr:
+    if not rank(x) or not is_float(n.dtype):
+        return n.to(x)
+    top = R.max(x, [dim % rank(x)], True)
+    return R.add(R.log(R.cumsum(R.exp(R.subtract(x, top)), dim, n.dtype)), top)  # type: ignore[no-any-return]

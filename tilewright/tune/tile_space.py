@@ -1,0 +1,166 @@
+"""The space of register tiles of a reduction block: what is free to be decided, as arrays.
+
+A tile is a set of accumulators that stay in registers while the reduction runs:
+
+                 nv vectors of the vector axis
+               ┌────────┬────────┬────────┐
+      t rows   │        │        │        │      for each point of the reduction:
+      of other │  acc   │  acc   │  acc   │        every read that moves with the vector axis is a vector load,
+      axes     │        │        │        │        every other read a broadcast,
+               └────────┴────────┴────────┘        t · nv multiply-adds
+
+The vector axis is a spatial one, or a reduction axis ("dot": each accumulator is a vector of partial sums).
+Everything here is arithmetic on arrays: a candidate is a row, and nothing is scheduled or lowered for it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ..ir.buffer import Buffer
+from ..target.machine import CpuMachine
+from .facts import Access, Axis, Facts
+
+__all__ = ["Array", "TileSpace", "tile_spaces"]
+
+Array = Any  # an array of candidates
+_MAX_ROWS = 32
+_WINDOW = 32  # points of a window that is unrolled, at most
+_WINDOW_TILE = 8  # and accumulators beside it: the neighbours that are read again want registers too
+
+
+@dataclass(frozen=True, slots=True)
+class TileSpace:
+    """The decisions that are free for one vector axis, extracted once.
+
+    `rows` are the other spatial axes; `tiles[i, a]` is the number of values of `rows[a]` in a tile of candidate i,
+    `vectors[i]` the number of vectors, `outer[i]` 1 if the loop over vectors goes around the loops over rows.
+    """
+
+    facts: Facts
+    vector: Axis
+    lanes: int
+    dot: bool
+    rows: tuple[Axis, ...]
+    packed: Access | None  # the read that is copied into panels
+    pack_free: bool  # … before the program runs
+    transposes: bool  # results lie across the vectors
+    window: bool  # the reduction is a small window over what all rows move with: it is unrolled
+    tiles: Array
+    vectors: Array
+    outer: Array
+
+
+def _row_tiles(rows: tuple[Axis, ...]) -> Array:
+    """All tiles of at most two axes, of at most 32 rows together."""
+    found = {(1,) * len(rows)}
+    for a, axis in enumerate(rows):
+        for t in range(1, min(axis.extent, _MAX_ROWS) + 1):
+            one = [1] * len(rows)
+            one[a] = t
+            found.add(tuple(one))
+            for b, other in enumerate(rows):
+                if b == a:
+                    continue
+                for u in range(2, min(other.extent, _MAX_ROWS // t, 8) + 1):
+                    two = list(one)
+                    two[b] = u
+                    found.add(tuple(two))
+    return np.array(sorted(found), dtype=np.int64).reshape(len(found), len(rows))
+
+
+def tile_spaces(facts: Facts, machine: CpuMachine, constants: frozenset[Buffer]) -> list[TileSpace]:
+    """One space for each axis that can be the vector axis."""
+    assert facts.write is not None
+    out: list[TileSpace] = []
+    widest = max(r.buffer.dtype.element.bits for r in (*facts.reads, facts.write))
+    lanes = machine.lanes(max(widest, 8))
+    for axis in facts.axes:
+        if axis.extent == 1:
+            continue
+        width = lanes
+        while width > 2 and width // 2 >= axis.extent:
+            width //= 2
+        moving = [r for r in facts.reads if r.moves(axis)]
+        if any(r.stride(axis) is None for r in moving):
+            continue
+        rows = tuple(a for a in facts.spatial if a is not axis)
+        far = [r for r in moving if r.stride(axis) != 1]
+        if axis.reduce:
+            if far or not moving or axis.extent < width:
+                continue
+            spaces: list[tuple[Access | None, bool]] = [(None, False)]
+            transposes = False
+        else:
+            across = facts.write.stride(axis)
+            if across is None:
+                continue
+            transposes = across != 1
+            spaces = _packings(facts, axis, moving, far, constants)
+        tiles = _row_tiles(rows)
+        for packed, free in spaces:
+            most = 1 if axis.reduce else min(8, -(-axis.extent // width))
+            counts = np.arange(1, most + 1)
+            orders = np.array([0, 1]) if not axis.reduce else np.array([0])
+            t, v, o = _product(tiles, counts, orders)
+            size = t.prod(axis=1) * v
+            window = packed is None and not transposes and _is_window(facts, axis)
+            keep = size <= (_WINDOW_TILE if window else 2 * machine.vector_registers)
+            if window:
+                keep &= o == 0
+            if packed is not None and not free:
+                keep &= o == 1
+            out.append(
+                TileSpace(
+                    facts,
+                    axis,
+                    width,
+                    axis.reduce,
+                    rows,
+                    packed,
+                    free,
+                    transposes,
+                    window,
+                    t[keep],
+                    v[keep],
+                    o[keep],
+                )
+            )
+    return out
+
+
+def _is_window(facts: Facts, vector: Axis) -> bool:
+    """Whether only neighbours share what is read, as in a depthwise convolution or a pooling."""
+    if vector.reduce or any(not a.known for a in facts.reduce):
+        return False
+    points = int(np.prod([a.extent for a in facts.reduce], dtype=np.int64))
+    moving = [r for r in facts.reads if r.moves(vector)]
+    return 1 < points <= _WINDOW and all(r.moves(a) for r in moving for a in facts.spatial if a.extent > 1)
+
+
+def _packings(
+    facts: Facts, axis: Axis, moving: list[Access], far: list[Access], constants: frozenset[Buffer]
+) -> list[tuple[Access | None, bool]]:
+    """Which of the reads that move with the vector axis may be copied into panels."""
+    if len(far) > 1:
+        return []
+    if far:
+        if not any(e is axis.var for e in far[0].indices):
+            return [(None, False)]  # a copy would lie no better
+        return [(far[0], far[0].buffer in constants)]
+    # a copy pays only for what rows use again
+    shared = [r for r in moving if any(not r.moves(a) for a in facts.spatial if a is not axis)]
+    free = [r for r in shared if r.buffer in constants]
+    if free:
+        return [(free[0], True)]
+    return [(None, False)] + ([(shared[0], False)] if shared else [])
+
+
+def _product(tiles: Array, counts: Array, orders: Array) -> tuple[Array, Array, Array]:
+    n, c, o = len(tiles), len(counts), len(orders)
+    t = np.repeat(tiles, c * o, axis=0)
+    v = np.tile(np.repeat(counts, o), n)
+    return t, v, np.tile(orders, n * c)
