@@ -12,9 +12,10 @@ from .ir.errors import TVMError
 from .ir.module import IRModule
 
 if TYPE_CHECKING:
-    from . import arith, driver, runtime, script, target, te, tir
-    from .driver import build, lower
+    from . import arith, driver, runtime, script, target, te, tir, tune
     from .driver.automatic import compile
+    from .driver.build import build
+    from .driver.lower import lower
     from .tune import auto_schedule
 
 __version__ = "0.1.0"

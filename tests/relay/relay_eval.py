@@ -59,11 +59,17 @@ class _Run:
         if isinstance(at, TupleGetItem):
             return env[at.tuple_value][at.index]
         if isinstance(at, If):
-            return self.value(at.true_branch if self.value(at.cond, env).numpy() else at.false_branch, dict(env))
+            return self.value(
+                at.true_branch if self.value(at.cond, env).numpy() else at.false_branch, dict(env)
+            )
         if isinstance(at, Let):
             inner = dict(env)
             while isinstance(at, Let):
-                inner[at.var] = _Closure(at.value, inner) if isinstance(at.value, Function) else self.value(at.value, inner)
+                inner[at.var] = (
+                    _Closure(at.value, inner)
+                    if isinstance(at.value, Function)
+                    else self.value(at.value, inner)
+                )
                 at = at.body
             return self.value(at, inner)
         if isinstance(at, Var):

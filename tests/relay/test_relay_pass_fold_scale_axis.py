@@ -18,14 +18,22 @@ def _ops(func):
 
 
 def test_backward_written_out():
-    x, w, s = relay.var("x", shape=(1, 3, 8, 8)), relay.var("w", shape=(4, 3, 3, 3)), relay.var("s", shape=(4,))
+    x, w, s = (
+        relay.var("x", shape=(1, 3, 8, 8)),
+        relay.var("w", shape=(4, 3, 3, 3)),
+        relay.var("s", shape=(4,)),
+    )
     before = relay.Function([x, w, s], nn.conv2d(x, w) * relay.expand_dims(s, 1, 2))
     expected = relay.Function([x, w, s], nn.conv2d(x, w * relay.expand_dims(s, 1, 3)))
     check(before, T.BackwardFoldScaleAxis(), expected, rtol=1e-4, atol=1e-4)
 
 
 def test_forward_written_out():
-    x, w, s = relay.var("x", shape=(1, 3, 8, 8)), relay.var("w", shape=(4, 3, 3, 3)), relay.var("s", shape=(3,))
+    x, w, s = (
+        relay.var("x", shape=(1, 3, 8, 8)),
+        relay.var("w", shape=(4, 3, 3, 3)),
+        relay.var("s", shape=(3,)),
+    )
     before = relay.Function([x, w, s], nn.conv2d(x * relay.expand_dims(s, 1, 2), w))
     expected = relay.Function([x, w, s], nn.conv2d(x, w * relay.expand_dims(s, 1, 2)))
     check(before, T.ForwardFoldScaleAxis(), expected, rtol=1e-4, atol=1e-4)
@@ -114,7 +122,9 @@ def test_forward_through_relu_and_a_shift():
 def test_forward_into_a_depthwise_convolution():
     x = relay.var("x", shape=(1, 4, 8, 8))
     before = relay.Function([x], nn.conv2d(x * rand(4, 1, 1), rand(4, 1, 3, 3), groups=4))
-    assert _ops(check(before, [T.FoldScaleAxis(), T.FoldConstant()], rtol=1e-4, atol=1e-4)) == {"nn.conv2d": 1}
+    assert _ops(check(before, [T.FoldScaleAxis(), T.FoldConstant()], rtol=1e-4, atol=1e-4)) == {
+        "nn.conv2d": 1
+    }
 
 
 def test_grouped_convolutions_take_factors_of_results_only():
@@ -138,4 +148,7 @@ def test_one_half_can_be_switched_off():
     mod = tvm.IRModule.from_expr(relay.Function([x], nn.conv2d(x, rand(4, 3, 3, 3)) * rand(4, 1, 1)))
     with tvm.transform.PassContext(opt_level=3, disabled_pass=["BackwardFoldScaleAxis"]):
         after = T.FoldScaleAxis()(mod)
-    assert isinstance(after["main"].body.args[1], relay.Constant) and np.ndim(after["main"].body.args[1].numpy()) == 3
+    assert (
+        isinstance(after["main"].body.args[1], relay.Constant)
+        and np.ndim(after["main"].body.args[1].numpy()) == 3
+    )

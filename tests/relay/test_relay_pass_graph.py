@@ -45,7 +45,9 @@ def test_tuple_items_are_one():
 def test_fskip():
     x = relay.var("x", shape=(2, 3))
     before = relay.Function([x], relay.exp(x) + relay.exp(x))
-    after = apply(before, T.EliminateCommonSubexpr(lambda e: isinstance(e, relay.Call) and e.op.name == "exp"))
+    after = apply(
+        before, T.EliminateCommonSubexpr(lambda e: isinstance(e, relay.Call) and e.op.name == "exp")
+    )
     assert count(after, "exp") == 2
 
 
@@ -71,7 +73,11 @@ def test_unused_lets_go():
     x, a, b, c = relay.var("x", shape=(2,)), relay.var("a"), relay.var("b"), relay.var("c")
     body = relay.Let(a, relay.exp(x), relay.Let(b, relay.sqrt(a), relay.Let(c, nn.relu(x), c + c)))
     d = relay.var("d")
-    check(relay.Function([x], body), T.DeadCodeElimination(), relay.Function([x], relay.Let(d, nn.relu(x), d + d)))
+    check(
+        relay.Function([x], body),
+        T.DeadCodeElimination(),
+        relay.Function([x], relay.Let(d, nn.relu(x), d + d)),
+    )
 
 
 def test_used_lets_stay_and_nothing_to_do_is_the_same():
@@ -90,8 +96,14 @@ def test_inline_once():
 
 def test_a_function_that_calls_itself_and_is_not_used_goes():
     kind = relay.FuncType([relay.scalar_type("int32")], relay.scalar_type("int32"))
-    f, n, x = relay.var("f", kind), relay.var("n", shape=(), dtype="int32"), relay.var("x", shape=(), dtype="int32")
-    fn = relay.Function([n], relay.If(n < relay.const(1), n, f(n - relay.const(1))), relay.scalar_type("int32"))
+    f, n, x = (
+        relay.var("f", kind),
+        relay.var("n", shape=(), dtype="int32"),
+        relay.var("x", shape=(), dtype="int32"),
+    )
+    fn = relay.Function(
+        [n], relay.If(n < relay.const(1), n, f(n - relay.const(1))), relay.scalar_type("int32")
+    )
     check(relay.Function([x], relay.Let(f, fn, x + x)), T.DeadCodeElimination(), relay.Function([x], x + x))
     used = relay.Function([x], relay.Let(f, fn, f(x)))
     check(used, T.DeadCodeElimination(), used)
@@ -131,7 +143,11 @@ def test_parallel_convolutions_written_out():
 
 def test_convolutions_that_differ_stay_apart():
     x = relay.var("x", shape=(1, 3, 8, 8))
-    outs = [nn.conv2d(x, rand(2, 3, 1, 1)), nn.conv2d(x, rand(2, 3, 1, 1), strides=(2, 2)), nn.conv2d(x, rand(2, 3, 3, 3))]
+    outs = [
+        nn.conv2d(x, rand(2, 3, 1, 1)),
+        nn.conv2d(x, rand(2, 3, 1, 1), strides=(2, 2)),
+        nn.conv2d(x, rand(2, 3, 3, 3)),
+    ]
     before = relay.Function([x], relay.Tuple(outs))
     check(before, T.CombineParallelConv2D(2), before)
 
@@ -162,7 +178,9 @@ def test_parallel_batch_matmul():
 def test_each_user_converts_for_itself():
     x = relay.var("x", shape=(4,), dtype="int8")
     c = relay.cast(x, "int32")
-    after = check(relay.Function([x], relay.Tuple([c + relay.const(1), c + relay.const(2)])), T.CanonicalizeCast())
+    after = check(
+        relay.Function([x], relay.Tuple([c + relay.const(1), c + relay.const(2)])), T.CanonicalizeCast()
+    )
     assert count(after, "cast") == 2
 
 

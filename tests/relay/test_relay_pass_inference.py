@@ -75,7 +75,9 @@ def test_bias_add_is_an_addition():
     )
     y, c = relay.var("y", shape=(3, 4)), relay.var("c", shape=(4,))
     check(
-        relay.Function([y, c], relay.nn.bias_add(y, c, -1)), T.CanonicalizeOps(), relay.Function([y, c], y + c)
+        relay.Function([y, c], relay.nn.bias_add(y, c, -1)),
+        T.CanonicalizeOps(),
+        relay.Function([y, c], y + c),
     )
 
 

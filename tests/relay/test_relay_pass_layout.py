@@ -54,7 +54,9 @@ def test_operators_that_follow(layout):
     z = relay.strided_slice(z, [0, 0, 1, 0], [1, 16, 6, 6], [1, 1, 2, 1])
     z = nn.global_avg_pool2d(z) * z
     z = relay.where(relay.greater(z, relay.const(0.0)), z, relay.exp(z))
-    before = relay.Function([x], relay.Tuple([relay.squeeze(nn.global_max_pool2d(z), [2, 3]), relay.sum(z, axis=[1])]))
+    before = relay.Function(
+        [x], relay.Tuple([relay.squeeze(nn.global_max_pool2d(z), [2, 3]), relay.sum(z, axis=[1])])
+    )
     after = check(before, T.ConvertLayout({"nn.conv2d": [layout, "default"]}), **LOOSE)
     assert count(after, "layout_transform") <= 3
 

@@ -48,7 +48,8 @@ CASES = {
     "join of parts, other axis": (relay.concatenate(relay.split(X, 2, axis=2).astuple(), axis=1), None),
     "join of slices": (
         relay.concatenate(
-            [relay.strided_slice(X, [0, 0, 0], [2, 3, 1]), relay.strided_slice(X, [0, 0, 1], [2, 3, 4])], axis=2
+            [relay.strided_slice(X, [0, 0, 0], [2, 3, 1]), relay.strided_slice(X, [0, 0, 1], [2, 3, 4])],
+            axis=2,
         ),
         X,
     ),
@@ -77,7 +78,9 @@ def test_expressions(name):
     # as operands of something, so that a bare variable is seen too
     if name == "padding that shifts":
         mod = T.SimplifyExpr()(tvm.IRModule.from_expr(relay.Function([X], relay.nn.relu(before))))
-        tvm.ir.assert_structural_equal(mod["main"], T.infer_type(relay.Function([X], relay.nn.relu(expected))))
+        tvm.ir.assert_structural_equal(
+            mod["main"], T.infer_type(relay.Function([X], relay.nn.relu(expected)))
+        )
         return
     check(relay.Function([X], relay.abs(before)), T.SimplifyExpr(), relay.Function([X], relay.abs(expected)))
 

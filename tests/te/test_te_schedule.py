@@ -100,6 +100,7 @@ def test_what_no_schedule_is_made_from(expect, told):
         told(caught),
         """
         the schedule has no stage for X; it has: A, B, C
+          at test_te_schedule.py:LINE
         """,
     )
 

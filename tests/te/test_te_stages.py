@@ -227,6 +227,7 @@ def test_refuse_places(expect):
         refusal(lambda: s[B].compute_at(C, outer)),
         """
         s[B].compute_at takes a stage (s[C]) and one of its loops
+          at test_te_stages.py:LINE
         """,
     )
     expect(
@@ -503,18 +504,21 @@ def test_refuse_caches(expect, told):
         refusal(lambda: s.cache_read(E, "shared", [C])),
         """
         the schedule has no stage for E
+          at test_te_stages.py:LINE
         """,
     )
     expect(
         refusal(lambda: s.cache_read(A, "shared", [])),
         """
         cache_read(A): say who reads the copy, in a list of tensors
+          at test_te_stages.py:LINE
         """,
     )
     expect(
         refusal(lambda: s.cache_write(A, "local")),
         """
         cache_write(A): it takes a computed tensor of one output
+          at test_te_stages.py:LINE
         """,
     )
     s[C].split(C.op.axis[0], factor=2)
@@ -662,6 +666,7 @@ def test_refuse_factors(expect):
         refusal(lambda: s.rfactor(B, B.op.axis[0])),
         """
         rfactor(B): `i` is not a reduction axis of it
+          at test_te_stages.py:LINE
         """,
     )
     s[B].split(B.op.axis[0], factor=2)

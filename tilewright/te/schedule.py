@@ -40,7 +40,9 @@ class Schedule:
         found = self.stage_map.get(op)
         if found is None:
             names = ", ".join(s.op.name for s in self.stages)
-            raise ScheduleError(f"the schedule has no stage for {op.name}; it has: {names}")
+            raise ScheduleError(
+                f"the schedule has no stage for {op.name}; it has: {names}\n  at {user_span()}"
+            )
         return found
 
     def __contains__(self, tensor: Tensor | Operation) -> bool:
@@ -61,10 +63,12 @@ class Schedule:
         """Copy a tensor into other memory for some of its readers; gives the copy."""
         source = self[tensor] if tensor.op in self.stage_map else None
         if source is None:
-            raise ScheduleError(f"the schedule has no stage for {tensor.op.name}")
+            raise ScheduleError(f"the schedule has no stage for {tensor.op.name}\n  at {user_span()}")
         given = list(readers) if isinstance(readers, (list, tuple)) else [readers]
         if not given:
-            raise ScheduleError(f"cache_read({tensor.op.name}): say who reads the copy, in a list of tensors")
+            raise ScheduleError(
+                f"cache_read({tensor.op.name}): say who reads the copy, in a list of tensors\n  at {user_span()}"
+            )
         users = [self[r] for r in given]
         axes = fresh_axes(
             [IterVar(Range(0, d), f"ax{i}", IterVar.DataPar) for i, d in enumerate(tensor.shape)]
@@ -89,7 +93,9 @@ class Schedule:
         stage = self[tensor]
         old = stage.op
         if not isinstance(old, BaseComputeOp) or old.num_outputs != 1:
-            raise ScheduleError(f"cache_write({old.name}): it takes a computed tensor of one output")
+            raise ScheduleError(
+                f"cache_write({old.name}): it takes a computed tensor of one output\n  at {user_span()}"
+            )
         if stage.relations or stage.attach:
             raise ScheduleError(
                 f"cache_write({old.name}): its stage is scheduled already\n  at {user_span()}\n\n"
@@ -119,7 +125,9 @@ class Schedule:
         tensors = [old.output(i) for i in range(old.num_outputs)]
         stage._leaf(axis, "rfactor")
         if axis.iter_type != IterVar.CommReduce:
-            raise ScheduleError(f"rfactor({old.name}): `{axis.var.name}` is not a reduction axis of it")
+            raise ScheduleError(
+                f"rfactor({old.name}): `{axis.var.name}` is not a reduction axis of it\n  at {user_span()}"
+            )
         _check_reduction_only(stage)
         steps, stage.relations = stage.relations, []
         roots = stage.root_iter_vars

@@ -95,7 +95,9 @@ class Group:
     def compute_at(self, parent: Stage, scope: IterVar) -> None:
         """Compute all of them inside a loop of their consumer."""
         if not isinstance(parent, Stage):
-            raise ScheduleError("a group's compute_at takes a stage (s[C]) and one of its loops")
+            raise ScheduleError(
+                f"a group's compute_at takes a stage (s[C]) and one of its loops\n  at {user_span()}"
+            )
         parent._leaf(scope, "compute_at")
         if parent in self.stages:
             raise ScheduleError(
@@ -318,7 +320,9 @@ class Stage:
     def compute_at(self, parent: Stage, scope: IterVar) -> None:
         """Compute it inside a loop of its consumer."""
         if not isinstance(parent, Stage):
-            raise ScheduleError(f"s[{self.op.name}].compute_at takes a stage (s[C]) and one of its loops")
+            raise ScheduleError(
+                f"s[{self.op.name}].compute_at takes a stage (s[C]) and one of its loops\n  at {user_span()}"
+            )
         parent._leaf(scope, "compute_at")
         if self.is_output:
             raise ScheduleError(

@@ -313,10 +313,10 @@ class FunctionEmitter:
         kind = e.vectors[0].dtype
         if kind.lanes > 1 and len(e.vectors) <= 2 and len(e.indices) > 1:
             text, values = reg_type(kind), [self.expr(v) for v in e.vectors]
-            picks = ", ".join(f"i32 {int(const_value(i) or 0)}" for i in e.indices)
+            order = ", ".join(f"i32 {int(const_value(i) or 0)}" for i in e.indices)
             second = values[1] if len(values) > 1 else "poison"
             return self.tmp(
-                f"shufflevector {text} {values[0]}, {text} {second}, <{len(e.indices)} x i32> <{picks}>"
+                f"shufflevector {text} {values[0]}, {text} {second}, <{len(e.indices)} x i32> <{order}>"
             )
         parts: list[tuple[str, DataType]] = []
         for v in e.vectors:
@@ -353,7 +353,7 @@ class FunctionEmitter:
 
     def load(self, e: BufferLoad) -> str:
         buffer, index = e.buffer, self.flat(e.buffer, e.indices)
-        if e.predicate is not None and index.dtype.lanes > 1 and not private(buffer, index):
+        if e.predicate is not None and index.dtype.lanes > 1 and not private(index, buffer):
             return self.masked_load(e, index)
         if index.dtype.lanes == 1:
             return self.load_at(self.address(buffer, index), buffer.dtype, buffer.dtype)
@@ -391,14 +391,15 @@ class FunctionEmitter:
             self.tmp(f"call {text} @{name}(ptr {p}, i32 {align}, {bits} {m}, {text} zeroinitializer)")
             for p, m in zip((first, second), halves, strict=True)
         ]
-        picks = ", ".join(f"i32 {2 * i}" for i in range(lanes))
-        return self.tmp(f"shufflevector {text} {parts[0]}, {text} {parts[1]}, <{lanes} x i32> <{picks}>")
+        even = ", ".join(f"i32 {2 * i}" for i in range(lanes))
+        return self.tmp(f"shufflevector {text} {parts[0]}, {text} {parts[1]}, <{lanes} x i32> <{even}>")
 
     def masked_load(self, e: BufferLoad, index: PrimExpr) -> str:
         """The lanes where the predicate holds; no other memory is touched."""
         if _every_second(index) and not e.dtype.is_bool:
             return self.load_every_second(e, index)
         text, kind = mem_type(e.dtype), e.dtype
+        assert e.predicate is not None
         mask, align = f"{reg_type(e.predicate.dtype)} {self.expr(e.predicate)}", e.buffer.dtype.element.nbytes
         if contiguous(index):
             name = f"llvm.masked.load.{suffix(kind)}.p0"
@@ -463,7 +464,7 @@ class FunctionEmitter:
             value = self.tmp(f"zext {reg_type(kind)} {value} to {mem_type(kind)}")
         align = buffer.dtype.element.nbytes
         if s.predicate is not None and index.dtype.lanes > 1:
-            if not private(buffer, index):
+            if not private(index, buffer):
                 self.masked_store(s, index, value)
                 return
             # Accumulators stay in registers only if whole vectors are stored.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeGuard
 
 from ...ir.equal import structural_equal
 from ...ir.expr import LT, Broadcast, BufferLoad, PrimExpr, Ramp, Var, const_value
@@ -41,16 +41,16 @@ class _Access(NamedTuple):
         return max(start, self.start) < min(end, self.start + own)
 
 
-def contiguous(index: PrimExpr) -> bool:
+def contiguous(index: PrimExpr) -> TypeGuard[Ramp]:
     """Whether lanes lie one beside the other in memory."""
     return isinstance(index, Ramp) and const_value(index.stride) == 1 and index.base.dtype.lanes == 1
 
 
-def private(buffer: Any, index: PrimExpr) -> bool:
+def private(index: PrimExpr, buffer: Any) -> TypeGuard[Ramp]:
     """Whether all lanes lie in memory that is one thread's own, so that all may be touched."""
     if buffer.scope_name != "local" or not contiguous(index):
         return False
-    start, size = const_value(index.base), const_value(buffer.shape[0])  # type: ignore[attr-defined]
+    start, size = const_value(index.base), const_value(buffer.shape[0])
     return start is not None and size is not None and 0 <= start and start + index.dtype.lanes <= size
 
 
@@ -64,8 +64,8 @@ def unmasked(body: Stmt) -> frozenset[Var]:
         if buffer.scope_name != "local":
             continue
         held = found[buffer.data]
-        start = const_value(index.base) if contiguous(index) else const_value(index)  # type: ignore[attr-defined]
-        if held is None or start is None or (predicate is not None and not private(buffer, index)):
+        start = const_value(index.base) if contiguous(index) else const_value(index)
+        if held is None or start is None or (predicate is not None and not private(index, buffer)):
             found[buffer.data] = None
             continue
         held.append(_Access(int(start), index.dtype.lanes, predicate, write))

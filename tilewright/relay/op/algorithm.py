@@ -267,7 +267,13 @@ _per_axis = register(
     rel=_per_axis_rel,
     compute=lambda attrs, ins, out: [
         topi.fixed_point_multiply_per_axis(
-            *ins, attrs.is_lshift_required, attrs.is_rshift_required, list(attrs.axes)
+            ins[0],
+            ins[1],
+            ins[2],
+            ins[3],
+            attrs.is_lshift_required,
+            attrs.is_rshift_required,
+            list(attrs.axes),
         )
     ],
     pattern=OpPattern.ELEMWISE,

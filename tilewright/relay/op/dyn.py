@@ -13,6 +13,7 @@ from typing import Any
 
 from ... import te, topi
 from ...ir import ops
+from ...topi.image import resize as _image
 from ..expr import Call, Constant, Expr, TupleWrapper, as_expr, const, const_like
 from ..ty import Any as AnySize
 from ..ty import TensorType, TupleType, Type, tensor_fields
@@ -476,7 +477,7 @@ def _scales_rel(types: Sequence[Any], attrs: Any, axes: str) -> Type:
 def _upsampling_compute(attrs: Any, ins: list[Any], out: Any) -> list[Any]:
     _, size = _out_sizes(out, attrs.layout, "HW")
     mode = "align_corners" if attrs.align_corners else "asymmetric"
-    return [topi.image.resize2d(ins[0], None, size, attrs.layout, attrs.method, mode)]
+    return [_image.resize2d(ins[0], None, size, attrs.layout, attrs.method, mode)]
 
 
 _SCALED: dict[str, Attr] = {"layout": text("NCHW"), "method": text("nearest_neighbor")}
@@ -507,7 +508,7 @@ def upsampling(
 def _upsampling3d_compute(attrs: Any, ins: list[Any], out: Any) -> list[Any]:
     _, size = _out_sizes(out, attrs.layout, "DHW")
     mode = attrs.coordinate_transformation_mode
-    return [topi.image.resize3d(ins[0], None, size, attrs.layout, attrs.method, mode, "round")]
+    return [_image.resize3d(ins[0], None, size, attrs.layout, attrs.method, mode, "round")]
 
 
 _upsampling3d = register(
@@ -554,7 +555,7 @@ def _resize_rel(types: list[Any], attrs: Any) -> Type:
 def _resize_compute(attrs: Any, ins: list[Any], out: Any) -> list[Any]:
     _, size = _out_sizes(out, attrs.layout, "HW")
     return [
-        topi.image.resize2d(
+        _image.resize2d(
             ins[0], ins[2], size, attrs.layout, attrs.method, attrs.coordinate_transformation_mode,
             attrs.rounding_method, attrs.cubic_alpha, attrs.cubic_exclude, attrs.extrapolation_value, out.dtype,
         )

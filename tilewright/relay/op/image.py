@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ... import topi
+from ...topi.image import dilation2d as dilation
+from ...topi.image import resize, sample
 from ..expr import Call, Constant, Expr
 from ..ty import TensorType, Type
 from . import dyn, layouts
@@ -42,7 +43,7 @@ def _resized(layout: str, shape: Sequence[Any], axes: str, size: Sequence[Any]) 
 
 def _resize(axes: str, layout: str) -> RelayOp:
     name = f"resize{len(axes)}d"
-    work = getattr(topi.image, name)
+    work = getattr(resize, name)
 
     def rel(types: list[Any], attrs: Any) -> Type:
         data = types[0]
@@ -230,8 +231,15 @@ _crop_and_resize = register(
     },
     rel=_crop_rel,
     compute=lambda attrs, ins, out: [
-        topi.image.crop_and_resize(
-            *ins, attrs.crop_size, attrs.layout, attrs.method, attrs.extrapolation_value, out.dtype
+        resize.crop_and_resize(
+            ins[0],
+            ins[1],
+            ins[2],
+            attrs.crop_size,
+            attrs.layout,
+            attrs.method,
+            attrs.extrapolation_value,
+            out.dtype,
         )
     ],
     pattern=INJECTIVE,
@@ -281,7 +289,7 @@ def _dilation_rel(types: list[Any], attrs: Any) -> Type:
 
 
 def _dilation_compute(attrs: Any, ins: list[Any], out: Any) -> list[Any]:
-    work = topi.image.dilation2d_nchw if attrs.data_layout == "NCHW" else topi.image.dilation2d_nhwc
+    work = dilation.dilation2d_nchw if attrs.data_layout == "NCHW" else dilation.dilation2d_nhwc
     return [work(ins[0], ins[1], attrs.strides, attrs.padding, attrs.dilations, out.dtype)]
 
 
@@ -341,7 +349,7 @@ _affine_grid = register(
     inputs=("data",),
     attrs={"target_shape": ints(), "align_corners": flag(True)},
     rel=_affine_rel,
-    compute=lambda attrs, ins, out: [topi.image.affine_grid(ins[0], attrs.target_shape, attrs.align_corners)],
+    compute=lambda attrs, ins, out: [sample.affine_grid(ins[0], attrs.target_shape, attrs.align_corners)],
     pattern=INJECTIVE,
 )
 
@@ -385,7 +393,7 @@ _grid_sample = register(
     attrs=_GRID,
     rel=_grid_rel,
     compute=lambda attrs, ins, out: [
-        topi.image.grid_sample(
+        sample.grid_sample(
             ins[0], ins[1], attrs.method, attrs.layout, attrs.padding_mode, attrs.align_corners
         )
     ],

@@ -73,7 +73,9 @@ _scatter_elements = register(
     inputs=("data", "indices", "updates"),
     attrs={"axis": integer(0), "reduction": text("update")},
     rel=_scatter_elements_rel,
-    compute=lambda attrs, ins, out: [topi.scatter_elements(*ins, attrs.axis, attrs.reduction)],
+    compute=lambda attrs, ins, out: [
+        topi.scatter_elements(ins[0], ins[1], ins[2], axis=attrs.axis, reduction=attrs.reduction)
+    ],
 )
 
 
@@ -102,7 +104,7 @@ _scatter_nd = register(
     inputs=("data", "indices", "updates"),
     attrs={"mode": text("update")},
     rel=_scatter_nd_rel,
-    compute=lambda attrs, ins, out: [topi.scatter_nd(*ins, attrs.mode)],
+    compute=lambda attrs, ins, out: [topi.scatter_nd(ins[0], ins[1], ins[2], mode=attrs.mode)],
 )
 
 

@@ -291,7 +291,9 @@ _nll_loss = register(
     inputs=("predictions", "targets", "weights"),
     attrs={"reduction": text("mean"), "ignore_index": integer(-100)},
     rel=_nll_rel,
-    compute=lambda attrs, ins, out: [topi.nn.nll_loss(*ins, attrs.reduction, attrs.ignore_index)],
+    compute=lambda attrs, ins, out: [
+        topi.nn.nll_loss(ins[0], ins[1], ins[2], reduction=attrs.reduction, ignore_index=attrs.ignore_index)
+    ],
 )
 
 

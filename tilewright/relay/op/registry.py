@@ -174,7 +174,7 @@ def flag(default: Any = REQUIRED) -> Attr:
 
 def dtype(default: Any = REQUIRED) -> Attr:
     """A type of elements; "" is None."""
-    return Attr("dtype", _to_dtype, default)
+    return Attr("dtype", _to_dtype, _to_dtype(default) if isinstance(default, str) else default)
 
 
 def anything(default: Any = REQUIRED) -> Attr:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ... import topi
 from ...ir.dtype import DataType
+from ...topi.vision import nms, rcnn, ssd
 from ..expr import Call, Expr, TupleWrapper, const
 from ..ty import TensorType, TupleType, Type
 from . import layouts
@@ -63,9 +63,7 @@ _multibox_prior = register(
     },
     rel=_prior_rel,
     compute=lambda attrs, ins, out: [
-        topi.vision.ssd.multibox_prior(
-            ins[0], attrs.sizes, attrs.ratios, attrs.steps, attrs.offsets, attrs.clip
-        )
+        ssd.multibox_prior(ins[0], attrs.sizes, attrs.ratios, attrs.steps, attrs.offsets, attrs.clip)
     ],
 )
 
@@ -108,8 +106,8 @@ _multibox_transform_loc = register(
         "keep_background": flag(False),
     },
     rel=_transform_loc_rel,
-    compute=lambda attrs, ins, out: topi.vision.ssd.multibox_transform_loc(
-        *ins, attrs.clip, attrs.threshold, attrs.variances, attrs.keep_background
+    compute=lambda attrs, ins, out: ssd.multibox_transform_loc(
+        ins[0], ins[1], ins[2], attrs.clip, attrs.threshold, attrs.variances, attrs.keep_background
     ),
 )
 
@@ -150,9 +148,7 @@ _get_valid_counts = register(
     inputs=("data", "score_threshold"),
     attrs={"id_index": integer(0), "score_index": integer(1)},
     rel=_valid_counts_rel,
-    compute=lambda attrs, ins, out: topi.vision.get_valid_counts(
-        ins[0], ins[1], attrs.id_index, attrs.score_index
-    ),
+    compute=lambda attrs, ins, out: nms.get_valid_counts(ins[0], ins[1], attrs.id_index, attrs.score_index),
 )
 
 
@@ -182,8 +178,8 @@ def _nms_rel(types: list[Any], attrs: Any) -> Type:
 
 
 def _nms_compute(attrs: Any, ins: list[Any], out: Any) -> list[Any]:
-    made = topi.vision.non_max_suppression(
-        *ins, attrs.force_suppress, attrs.top_k, attrs.coord_start, attrs.score_index,
+    made = nms.non_max_suppression(
+        ins[0], ins[1], ins[2], ins[3], ins[4], attrs.force_suppress, attrs.top_k, attrs.coord_start, attrs.score_index,
         attrs.id_index, attrs.return_indices, attrs.invalid_to_bottom,
     )  # fmt: skip
     return list(made) if attrs.return_indices else [made]
@@ -273,8 +269,14 @@ _all_class = register(
     inputs=("boxes", "scores", "max_output_boxes_per_class", "iou_threshold", "score_threshold"),
     attrs={"output_format": text("onnx"), "center_point_box": integer(0)},
     rel=_all_class_rel,
-    compute=lambda attrs, ins, out: topi.vision.all_class_non_max_suppression(
-        *ins, attrs.output_format, attrs.center_point_box
+    compute=lambda attrs, ins, out: nms.all_class_non_max_suppression(
+        ins[0],
+        ins[1],
+        ins[2],
+        ins[3],
+        ins[4],
+        output_format=attrs.output_format,
+        center_point_box=attrs.center_point_box,
     ),
 )
 
@@ -322,8 +324,18 @@ def _roi_rel(types: list[Any], attrs: Any) -> Type:
 
 
 def _roi_align_compute(attrs: Any, ins: list[Any], out: Any) -> list[Any]:
-    work = topi.vision.roi_align_nchw if attrs.layout == "NCHW" else topi.vision.roi_align_nhwc
-    return [work(*ins, attrs.pooled_size, attrs.spatial_scale, attrs.mode, attrs.sample_ratio, attrs.aligned)]
+    work = rcnn.roi_align_nchw if attrs.layout == "NCHW" else rcnn.roi_align_nhwc
+    return [
+        work(
+            ins[0],
+            ins[1],
+            attrs.pooled_size,
+            attrs.spatial_scale,
+            attrs.mode,
+            attrs.sample_ratio,
+            attrs.aligned,
+        )
+    ]
 
 
 def _roi_align_rel(types: list[Any], attrs: Any) -> Type:
@@ -373,8 +385,8 @@ def roi_align(
 
 
 def _roi_pool_compute(attrs: Any, ins: list[Any], out: Any) -> list[Any]:
-    work = topi.vision.roi_pool_nchw if attrs.layout == "NCHW" else topi.vision.roi_pool_nhwc
-    return [work(*ins, attrs.pooled_size, attrs.spatial_scale)]
+    work = rcnn.roi_pool_nchw if attrs.layout == "NCHW" else rcnn.roi_pool_nhwc
+    return [work(ins[0], ins[1], attrs.pooled_size, attrs.spatial_scale)]
 
 
 _roi_pool = register(

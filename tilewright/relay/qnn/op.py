@@ -70,7 +70,9 @@ _quantize = register(
     inputs=("data", "output_scale", "output_zero_point"),
     attrs={"axis": integer(-1), "out_dtype": dtype("int8")},
     rel=_quantize_rel,
-    compute=lambda attrs, ins, out: [topi.nn.quantize(*ins, attrs.axis, attrs.out_dtype)],
+    compute=lambda attrs, ins, out: [
+        topi.nn.quantize(ins[0], ins[1], ins[2], axis=attrs.axis, out_dtype=attrs.out_dtype)
+    ],
     pattern=BROADCAST,
 )
 
@@ -96,7 +98,9 @@ _dequantize = register(
     inputs=("data", "input_scale", "input_zero_point"),
     attrs={"axis": integer(-1), "out_dtype": dtype("float32")},
     rel=_dequantize_rel,
-    compute=lambda attrs, ins, out: [topi.nn.dequantize(*ins, attrs.axis, attrs.out_dtype)],
+    compute=lambda attrs, ins, out: [
+        topi.nn.dequantize(ins[0], ins[1], ins[2], axis=attrs.axis, out_dtype=attrs.out_dtype)
+    ],
     pattern=BROADCAST,
 )
 
@@ -140,7 +144,19 @@ def _requantize_rel(types: list[Any], attrs: Any) -> Type:
 def _requantize_compute(attrs: Any, ins: list[Any], out: Any) -> list[Any]:
     # Scales are tensors here, so what fixed-point numbers would give is computed in 64-bit floats.
     kind = "float32" if attrs.compute_dtype == "float32" else "float64"
-    return [topi.nn.requantize(*ins, attrs.axis, attrs.rounding, kind, attrs.out_dtype)]
+    return [
+        topi.nn.requantize(
+            ins[0],
+            ins[1],
+            ins[2],
+            ins[3],
+            ins[4],
+            axis=attrs.axis,
+            rounding=attrs.rounding,
+            compute_dtype=kind,
+            out_dtype=attrs.out_dtype,
+        )
+    ]
 
 
 _requantize = register(

@@ -67,9 +67,9 @@ _conv2d = register(
     attrs=_conv_attrs("OIHW"),
     rel=_conv_rel,
     compute=lambda attrs, ins, out: [
-        topi.nn.qnn_conv2d(
-            *ins, None, None, attrs.strides, attrs.padding, attrs.dilation, attrs.groups,
-            attrs.data_layout, attrs.kernel_layout, attrs.out_layout, out.dtype,
+        topi.nn.qnn_conv2d(ins[0], ins[1], ins[2], ins[3], ins[4], ins[5], strides=attrs.strides, padding=attrs.padding, dilation=attrs.dilation, groups=attrs.groups,
+            data_layout=attrs.data_layout, kernel_layout=attrs.kernel_layout, out_layout=attrs.out_layout,
+            out_dtype=out.dtype,
         )
     ],
     pattern=FUSABLE,
@@ -211,7 +211,9 @@ _dense = register(
     inputs=_OPERANDS,
     attrs={"units": integer(None), "out_dtype": dtype("int32")},
     rel=_dense_rel,
-    compute=lambda attrs, ins, out: [topi.nn.qnn_dense(*ins, None, out.dtype)],
+    compute=lambda attrs, ins, out: [
+        topi.nn.qnn_dense(ins[0], ins[1], ins[2], ins[3], ins[4], ins[5], out_dtype=out.dtype)
+    ],
     pattern=FUSABLE,
 )
 
@@ -256,7 +258,7 @@ def _dense_pack_rel(types: list[Any], attrs: Any) -> Type:
 
 def _dense_pack_compute(attrs: Any, ins: list[Any], out: Any) -> list[Any]:
     plain = topi.layout_transform(ins[1], attrs.weight_layout, "NC")
-    return [topi.nn.qnn_dense(ins[0], plain, *ins[2:], None, out.dtype)]
+    return [topi.nn.qnn_dense(ins[0], plain, ins[2], ins[3], out_dtype=out.dtype)]
 
 
 _dense_pack = register(
@@ -313,7 +315,9 @@ _batch_matmul = register(
     inputs=("x", "y", "x_zero_point", "y_zero_point", "x_scale", "y_scale"),
     attrs={"out_dtype": dtype("int32")},
     rel=_batch_matmul_rel,
-    compute=lambda attrs, ins, out: [topi.nn.qnn_batch_matmul(*ins, out.dtype)],
+    compute=lambda attrs, ins, out: [
+        topi.nn.qnn_batch_matmul(ins[0], ins[1], ins[2], ins[3], ins[4], ins[5], out_dtype=out.dtype)
+    ],
     pattern=FUSABLE,
 )
 

@@ -43,4 +43,4 @@ class _Expand(Mutator):
         return super().visit_call(call)
 
 
-EtaExpand = typed_pass(eta_expand, name="EtaExpand", opt_level=1, whole_module=True)
+EtaExpand = typed_pass(eta_expand, name="EtaExpand", opt_level=1, whole_module=True, needs_types=False)

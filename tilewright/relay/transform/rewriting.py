@@ -149,6 +149,7 @@ def typed_pass(
     opt_level: int = 0,
     required: Iterable[str] = (),
     whole_module: bool = False,
+    needs_types: bool = True,
 ) -> Callable[..., Pass]:
     """The public factory of a pass `Function -> Function` that sees types and whose result has them.
 
@@ -164,7 +165,7 @@ def typed_pass(
             return function(func, *args, **kwargs)
 
         def work(mod: IRModule, ctx: PassContext) -> IRModule:
-            typed = infer_module(mod)
+            typed = infer_module(mod) if needs_types else mod
             if whole_module:
                 made: Any = function(typed, *args, **kwargs)  # type: ignore[arg-type]
             else:

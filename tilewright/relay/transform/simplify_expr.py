@@ -194,7 +194,8 @@ def _all_parts(parts: Any) -> Any:
     if len(type_of(whole).fields) != len(parts.fields):
         return parts
     same = all(
-        isinstance(f, TupleGetItem) and f.tuple_value is whole and f.index == i for i, f in enumerate(parts.fields)
+        isinstance(f, TupleGetItem) and f.tuple_value is whole and f.index == i
+        for i, f in enumerate(parts.fields)
     )
     return whole if same else parts
 

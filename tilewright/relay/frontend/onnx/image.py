@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from .build import R, cast, constant, dtype_of, is_float, rank, scalar, shape_of, static_shape
+from .build import R, cast, constant, dtype_of, is_float, rank, scalar, shape_of, static_shape, take_rows
 from .context import Node, converter
+from .nn import matmul_of
 from .windows import windows_of
 
 _METHODS = {"nearest": "nearest_neighbor", "linear": "linear", "cubic": "cubic", "bilinear": "linear"}
@@ -85,6 +86,10 @@ def _resized(
     ]
     if not rows:
         return R.copy(x)
+    if mode == "align_corners" and any(scale * have[d] % 1 for d, _, scale, _ in rows):
+        for d, size, scale, _ in rows:
+            x = _between_corners(n, x, d, size, scale, method, rounding)
+        return x
     while rows:
         now, rows = rows[:3], rows[3:]
         x = _some_resized(n, x, now, _METHODS[method], mode, rounding)
@@ -127,6 +132,44 @@ def _some_resized(n: Node, x: Any, rows: list[Any], method: str, mode: str, roun
     return made if natural else R.transpose(made, [order.index(d) for d in range(len(have))])
 
 
+def _between_corners(n: Node, x: Any, axis: int, size: int, scale: float, method: str, rounding: str) -> Any:
+    """align_corners where scale · size is no integer: the last pixel is not the last corner, as ONNX has it.
+
+    The places are the same for all rows of the axis, so that its resize is a product with a constant matrix.
+    """
+    have = static_shape(x)[axis]
+    span = have * scale - 1
+    at = np.zeros(size) if span == 0 else np.arange(size) * (have - 1) / span
+    if method == "nearest":
+        rounds = {
+            "floor": np.floor(at),
+            "ceil": np.ceil(at),
+            "round_prefer_floor": np.ceil(at - 0.5),
+            "round_prefer_ceil": np.floor(at + 0.5),
+        }
+        return take_rows(x, np.clip(rounds[rounding], 0, have - 1).astype(int).tolist(), axis)
+    base = np.floor(at)
+    t = at - base
+    if method == "cubic":
+        a = n.attr("cubic_coeff_a", -0.75)
+        far, near = (lambda d: ((d - 5) * d + 8) * d * a - 4 * a), (lambda d: ((a + 2) * d - (a + 3)) * d * d + 1)
+        taps = [(-1, far(t + 1)), (0, near(t)), (1, near(1 - t)), (2, far(2 - t))]
+    else:
+        taps = [(0, 1 - t), (1, t)]
+    weights = np.zeros((have, size))
+    for step, part in taps:
+        place = (base + step).astype(int)
+        inside = (place >= 0) & (place < have)
+        if method == "cubic" and n.attr("exclude_outside", 0):
+            part = part * inside
+        np.add.at(weights, (np.clip(place, 0, have - 1), np.arange(size)), part)
+    if n.attr("exclude_outside", 0):
+        weights /= weights.sum(0)
+    order = [d for d in range(rank(x)) if d != axis] + [axis]
+    made = matmul_of(R.transpose(x, order), constant(weights.astype(dtype_of(x))))
+    return R.transpose(made, [order.index(d) for d in range(len(order))])
+
+
 # ---------------------------------------------------------------------------- sampling
 @converter("GridSample")
 def grid_sample(n: Node) -> Any:
@@ -153,6 +196,8 @@ def roi_align(n: Node) -> Any:
     kind = dtype_of(x)
     rows = R.concatenate([R.expand_dims(cast(which, kind), 1), cast(rois, kind)], 1)
     aligned = n.opset >= 16 and n.attr("coordinate_transformation_mode", "half_pixel") == "half_pixel"
+    if n.attr("mode", "avg") == "max":
+        return _roi_max(n, x, cast(rois, kind), which, aligned)
     return R.vision.roi_align(
         x,
         rows,
@@ -162,6 +207,51 @@ def roi_align(n: Node) -> Any:
         mode=n.attr("mode", "avg"),
         aligned=aligned,
     )
+
+
+def _roi_max(n: Node, x: Any, rois: Any, which: Any, aligned: bool) -> Any:
+    """The greatest weighted pixel around the samples of each bin: ONNX does not add the four before it compares."""
+    batch, channels, *sizes = static_shape(x)
+    count, samples = static_shape(rois)[0], int(n.attr("sampling_ratio", 0))
+    bins = [int(n.attr("output_height", 1)), int(n.attr("output_width", 1))]
+    if samples < 1:
+        raise n.refuse("mode max needs a sampling_ratio: how many samples there are would depend on data")
+    scale, shift = n.attr("spatial_scale", 1.0), 0.5 if aligned else 0.0
+    sides = []  # for y and x: (index, weight) of the pixel before and after, (count, bins · samples)
+    for d in range(2):
+        low, high = (
+            R.subtract(R.multiply(R.strided_slice(rois, [c], [c + 1], axes=[1]), scalar(scale, x)), scalar(shift, x))
+            for c in (1 - d, 3 - d)
+        )
+        span = R.subtract(high, low)
+        if not aligned:
+            span = R.maximum(span, scalar(1, x))
+        steps = (np.arange(bins[d] * samples) + 0.5) / (samples * bins[d])
+        at = R.add(low, R.multiply(span, constant(steps.astype(dtype_of(x))[None])))
+        out = R.logical_or(R.less(at, scalar(-1, x)), R.greater(at, scalar(sizes[d], x)))
+        at = R.clip(at, 0.0, float(sizes[d] - 1))
+        base = R.floor(at)
+        t = R.subtract(at, base)
+        after = R.minimum(R.add(base, scalar(1, x)), scalar(sizes[d] - 1, x))
+        gone = R.where(out, scalar(0, x), scalar(1, x))
+        sides.append(
+            [
+                (cast(base, "int32"), R.multiply(R.subtract(scalar(1, x), t), gone)),
+                (cast(after, "int32"), R.multiply(t, gone)),
+            ]
+        )
+    pixels = R.reshape(R.transpose(x, [0, 2, 3, 1]), [batch * sizes[0] * sizes[1], channels])
+    image = R.reshape(cast(which, "int32"), [count, 1, 1])
+    best = None
+    for yi, yw in sides[0]:
+        for xi, xw in sides[1]:
+            row = R.add(R.multiply(image, scalar(sizes[0], image)), R.expand_dims(yi, 2))
+            place = R.add(R.multiply(row, scalar(sizes[1], image)), R.expand_dims(xi, 1))
+            weight = R.multiply(R.expand_dims(yw, 2), R.expand_dims(xw, 1))
+            value = R.multiply(R.take(pixels, place, axis=0), R.expand_dims(weight, 3))
+            best = value if best is None else R.maximum(best, value)
+    parted = R.reshape(best, [count, bins[0], samples, bins[1], samples, channels])
+    return R.transpose(R.max(parted, axis=[2, 4]), [0, 3, 1, 2])
 
 
 @converter("NonMaxSuppression")

@@ -84,19 +84,10 @@ def same(n: Site, x: Expr) -> Expr:
     return x
 
 
-@aten("_to_copy", "to", "type_as", "_cast_Float", "_cast_Long", "_conj_physical")
-def convert(n: Site, x: Expr) -> Expr:
+@aten("_to_copy", "to", "type_as")
+def convert(n: Site, x: Expr, dtype: Any = None, other: Any = None) -> Expr:
+    """The type is named in one of several ways; that of the result says it all."""
     return cast(x, n.dtype)
-
-
-# `to` and its like name their type in one of several ways; the type of the result says it all.
-for _form in "to.dtype to.device to.other to.dtype_layout _to_copy.default".split():
-
-    @aten(_form)
-    def _convert(
-        n: Site, x: Expr, dtype: Any = None, other: Any = None, copy: Any = None, device: Any = None
-    ) -> Expr:
-        return cast(x, n.dtype)
 
 
 @aten("reciprocal")

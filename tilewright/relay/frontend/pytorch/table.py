@@ -27,7 +27,7 @@ __all__ = ["CONVERTERS", "Refusal", "Row", "Site", "aten", "find", "has"]
 _IRRELEVANT = frozenset(
     "layout device pin_memory memory_format non_blocking copy requires_grad stable generator implicit sparse "
     "scale_grad_by_freq compute_mask benchmark deterministic cudnn_enabled allow_tf32 validate_indices "
-    "return_debug_mask use_input_stats_momentum momentum unsafe check_errors is_coalesced".split()
+    "return_debug_mask momentum".split()
 )
 
 

@@ -1,0 +1,236 @@
+"""FuseOps and DefuseOps: which operators become one kernel."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import tilewright as tvm
+from tilewright import relay
+from tilewright.relay.testing import run_infer_type, run_opt_pass
+from tilewright.relay.transform.fuse_ops import is_primitive
+
+SHAPE = (1, 8, 6, 6)
+
+
+def var(name: str, shape: tuple[int, ...] = SHAPE) -> relay.Var:
+    return relay.var(name, shape=shape)
+
+
+def primitive(params: list[relay.Var], body: Any) -> relay.Function:
+    return relay.Function(params, body, attrs={"Primitive": 1})
+
+
+def fuse(func: relay.Function, level: int = 2) -> relay.Function:
+    return run_opt_pass(func, relay.transform.FuseOps(level))
+
+
+def check(before: relay.Function, expected: relay.Function, level: int = 2) -> None:
+    tvm.ir.assert_structural_equal(fuse(before, level), run_infer_type(expected))
+
+
+def groups(func: relay.Function) -> list[list[str]]:
+    """The operators of each kernel, in the order of the program."""
+    out = []
+    for e in relay.analysis.post_order(func.body):
+        if isinstance(e, relay.Call) and is_primitive(e.op):
+            ops = [c.op.name for c in relay.analysis.post_order(e.op.body) if isinstance(c, relay.Call)]
+            out.append(ops)
+    return out
+
+
+def test_a_chain_is_one_kernel() -> None:
+    x = var("x")
+    before = relay.Function([x], relay.nn.relu(relay.exp(x + relay.const(1.0))))
+    p, y = var("p0"), var("x")
+    kernel = primitive([p], relay.nn.relu(relay.exp(p + relay.const(1.0))))
+    check(before, relay.Function([y], relay.Call(kernel, [y])))
+
+
+def test_a_convolution_takes_what_is_elementwise_after_it() -> None:
+    x, w, b = var("x"), var("w", (8, 8, 3, 3)), var("b", (8,))
+    conv = relay.nn.conv2d(x, w, padding=(1, 1))
+    before = relay.Function([x, w, b], relay.nn.relu(relay.nn.bias_add(conv, b)))
+    p, q, r = var("p0"), var("p1", (8, 8, 3, 3)), var("p2", (8,))
+    inner = relay.nn.relu(relay.nn.bias_add(relay.nn.conv2d(p, q, padding=(1, 1)), r))
+    y, v, c = var("x"), var("w", (8, 8, 3, 3)), var("b", (8,))
+    check(before, relay.Function([y, v, c], relay.Call(primitive([p, q, r], inner), [y, v, c])))
+
+
+def test_what_is_before_a_convolution_stays_outside() -> None:
+    x, w = var("x"), var("w", (8, 8, 1, 1))
+    made = fuse(relay.Function([x, w], relay.nn.conv2d(relay.exp(x), w)))
+    assert groups(made) == [["exp"], ["nn.conv2d"]]
+
+
+def test_a_diamond_is_one_kernel() -> None:
+    x = var("x")
+    a = relay.exp(x)
+    before = relay.Function([x], (a + relay.const(1.0)) * relay.tanh(a))
+    made = fuse(before)
+    assert groups(made) == [["exp", "add", "tanh", "multiply"]]
+    (kernel,) = [e for e in relay.analysis.post_order(made) if is_primitive(e)]
+    assert len(kernel.params) == 1
+
+
+def test_a_diamond_around_a_convolution_is_not() -> None:
+    x, w = var("x"), var("w", (8, 8, 1, 1))
+    a = relay.exp(x)
+    made = fuse(relay.Function([x, w], relay.nn.conv2d(a, w) + a))
+    assert groups(made) == [["exp"], ["nn.conv2d", "add"]]
+
+
+def test_one_convolution_in_a_kernel() -> None:
+    x, w = var("x"), var("w", (8, 8, 1, 1))
+    both = relay.nn.conv2d(x, w) + relay.nn.conv2d(relay.exp(x), w)
+    made = groups(fuse(relay.Function([x, w], relay.nn.relu(both))))
+    assert sorted(made) == [["exp"], ["nn.conv2d"], ["nn.conv2d", "add", "nn.relu"]]
+
+
+def test_fields_of_a_tuple_go_into_the_concatenation() -> None:
+    x, y = var("x"), var("y")
+    before = relay.Function([x, y], relay.nn.relu(relay.concatenate([relay.exp(x), relay.tanh(y)], axis=1)))
+    p, q = var("p0"), var("p1")
+    inner = relay.nn.relu(relay.concatenate([relay.exp(p), relay.tanh(q)], axis=1))
+    a, b = var("x"), var("y")
+    check(before, relay.Function([a, b], relay.Call(primitive([p, q], inner), [a, b])))
+
+
+def test_a_tuple_that_is_a_result_keeps_its_fields_apart() -> None:
+    x = var("x")
+    made = fuse(relay.Function([x], relay.Tuple([relay.exp(x), relay.tanh(x)])))
+    assert isinstance(made.body, relay.Tuple) and groups(made) == [["exp"], ["tanh"]]
+
+
+def test_parts_of_a_split() -> None:
+    x = var("x")
+    parts = relay.split(relay.exp(x), 2, axis=1)
+    made = fuse(relay.Function([x], relay.nn.relu(parts[0]) + parts[1]))
+    assert groups(made) == [["exp", "split", "nn.relu", "add"]]
+    apart = relay.Tuple([relay.nn.relu(parts[0]), relay.nn.softmax(parts[1])])
+    kept = fuse(relay.Function([x], apart))
+    assert groups(kept) == [["exp", "split"], ["nn.relu"], ["nn.softmax"]]
+
+
+def test_a_reduction_takes_what_is_before_it_and_nothing_after() -> None:
+    x = var("x")
+    made = fuse(relay.Function([x], relay.sqrt(relay.sum(relay.exp(x), axis=1))))
+    assert groups(made) == [["exp", "sum"], ["sqrt"]]
+
+
+def test_opaque_operators_stand_alone() -> None:
+    x = var("x", (4, 10))
+    made = fuse(relay.Function([x], relay.exp(relay.nn.softmax(relay.exp(x)))))
+    assert groups(made) == [["exp"], ["nn.softmax"], ["exp"]]
+
+
+def test_a_result_that_is_used_stays_a_result() -> None:
+    x = var("x")
+    a = relay.exp(x)
+    made = fuse(relay.Function([x], relay.Tuple([a, relay.nn.relu(a)])))
+    assert groups(made) == [["exp"], ["nn.relu"]]
+
+
+def test_level_0_fuses_nothing() -> None:
+    x = var("x")
+    func = relay.Function([x], relay.nn.relu(relay.exp(x)))
+    assert groups(fuse(func, 0)) == [["exp"], ["nn.relu"]]
+    with tvm.transform.PassContext(opt_level=0):
+        mod = relay.transform.FuseOps()(run_infer_type(tvm.IRModule.from_expr(func)))
+    assert groups(mod["main"]) == [["exp"], ["nn.relu"]]
+
+
+@pytest.mark.parametrize("depth", [1, 3, 5])
+def test_the_depth_limit(depth: int) -> None:
+    x = y = var("x")
+    for _ in range(10):
+        y = relay.exp(y)
+    with tvm.transform.PassContext(opt_level=3, config={"relay.FuseOps.max_depth": depth}):
+        mod = relay.transform.FuseOps()(run_infer_type(tvm.IRModule.from_expr(relay.Function([x], y))))
+    sizes = [len(g) for g in groups(mod["main"])]
+    assert max(sizes) == depth and sum(sizes) == 10
+
+
+def test_numbers_are_in_the_kernel_and_arrays_are_arguments() -> None:
+    x = var("x")
+    w = relay.const(np.ones(SHAPE, "float32"))
+    made = fuse(relay.Function([x], x * w + relay.const(2.0)))
+    assert isinstance(made.body, relay.Call) and made.body.args[1] is w
+    assert len(made.body.op.params) == 2
+
+
+def test_one_argument_for_one_value() -> None:
+    x, y = var("x"), var("y")
+    made = fuse(relay.Function([x, y], (x + y) * x - y))
+    assert len(made.body.op.params) == 2
+
+
+def test_fused_already_is_left_as_it_is() -> None:
+    x = var("x")
+    mod = run_infer_type(tvm.IRModule.from_expr(relay.Function([x], relay.nn.relu(relay.exp(x)))))
+    once = relay.transform.FuseOps(2)(mod)
+    assert relay.transform.FuseOps(2)(once) is once
+    nothing = run_infer_type(tvm.IRModule.from_expr(relay.Function([x], x)))
+    assert relay.transform.FuseOps(2)(nothing) is nothing
+
+
+def test_branches_and_lets() -> None:
+    x, c = var("x"), relay.var("c", shape=(), dtype="bool")
+    v = relay.var("v")
+    body = relay.Let(v, relay.exp(relay.exp(x)), relay.If(c, relay.nn.relu(relay.tanh(v)), relay.sqrt(v)))
+    made = fuse(relay.Function([x, c], body))
+    assert sorted(groups(made)) == [["exp", "exp"], ["sqrt"], ["tanh", "nn.relu"]]
+
+
+def test_a_long_chain_takes_time_in_proportion() -> None:
+    def seconds(length: int) -> float:
+        x = y = var("x", (4,))
+        for _ in range(length):
+            y = relay.nn.relu(y)
+        mod = run_infer_type(tvm.IRModule.from_expr(relay.Function([x], y)))
+        start = time.process_time()
+        made = relay.transform.FuseOps(2)(mod)
+        spent = time.process_time() - start
+        assert sum(map(len, groups(made["main"]))) == length
+        return spent
+
+    assert seconds(20000) < 40 * max(seconds(2000), 0.01)
+
+
+@settings(max_examples=60, derandomize=True, deadline=None)
+@given(st.data())
+def test_defuse_gives_the_program_back(data: st.DataObject) -> None:
+    inputs = [var("a"), var("b")]
+    weight = var("w", (8, 8, 1, 1))
+    values: list[Any] = list(inputs)
+    for _ in range(data.draw(st.integers(1, 12))):
+        pick = data.draw(st.sampled_from(["exp", "add", "conv", "cat", "flip"]))
+        x, y = (values[data.draw(st.integers(0, len(values) - 1))] for _ in range(2))
+        if pick == "exp":
+            values.append(relay.exp(x))
+        elif pick == "add":
+            values.append(x + y)
+        elif pick == "conv":
+            values.append(relay.nn.conv2d(x, weight))
+        elif pick == "cat":
+            both = relay.split(relay.concatenate([x, y], axis=1), 2, axis=1)
+            values += [both[0], both[1]]
+        else:
+            values.append(relay.transpose(relay.transpose(x, (0, 1, 3, 2)), (0, 1, 3, 2)))
+    count = data.draw(st.integers(1, 2))
+    body = values[-1] if count == 1 else relay.Tuple(values[-2:])
+    mod = run_infer_type(tvm.IRModule.from_expr(relay.Function([*inputs, weight], body)))
+    fused = relay.transform.FuseOps(2)(mod)
+    for e in relay.analysis.post_order(fused["main"].body):
+        if isinstance(e, relay.Call) and not is_primitive(e.op):
+            assert any(e in relay.analysis.post_order(f) for f in _kernels(fused))
+    tvm.ir.assert_structural_equal(relay.transform.DefuseOps()(fused), mod)
+
+
+def _kernels(mod: tvm.IRModule) -> list[relay.Function]:
+    return [e for e in relay.analysis.post_order(mod["main"]) if is_primitive(e)]

@@ -1,0 +1,395 @@
+"""Other shapes and orders, parts, joins, copies, padding, new tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ....ir.expr import PrimExpr
+from ...expr import Expr
+from .build import NN, R, cast, constant, full, literal, permute, rank, reshape, shape_of, sizes_of
+from .table import Refusal, Site, aten
+
+__all__: list[str] = []
+
+
+# ---------------------------------------------------------------------------- shapes
+@aten("view", "reshape", "_unsafe_view", "_reshape_alias", "view_copy", "_reshape_copy", "unflatten", "flatten",
+      "unsqueeze", "squeeze", "unsqueeze_copy", "squeeze_copy", "ravel")  # fmt: skip
+def view(
+    n: Site,
+    x: Expr,
+    size: Any = None,
+    shape: Any = None,
+    sizes: Any = None,
+    dim: Any = None,
+    start_dim: Any = None,
+    end_dim: Any = None,
+    stride: Any = None,
+) -> Expr:
+    """The same elements in the same order; the shape of the result says it all."""
+    return reshape(x, n.shape)
+
+
+@aten("view.dtype")
+def view_dtype(n: Site, x: Expr, dtype: str) -> Expr:
+    return R.reinterpret(x, dtype)  # type: ignore[no-any-return]
+
+
+@aten("expand", "expand_copy", "expand_as", "broadcast_to")
+def expand(n: Site, x: Expr, size: Any = None, other: Any = None, implicit: Any = None) -> Expr:
+    return x if shape_of(x) == n.shape else R.broadcast_to(x, n.shape)
+
+
+@aten("permute", "permute_copy")
+def permute_(n: Site, x: Expr, dims: list[int]) -> Expr:
+    return permute(x, dims)
+
+
+@aten("transpose", "swapaxes", "transpose_copy", "swapdims")
+def transpose(n: Site, x: Expr, dim0: int, dim1: int) -> Expr:
+    order = list(range(rank(x)))
+    if order:
+        order[dim0], order[dim1] = order[dim1], order[dim0]
+    return permute(x, order)
+
+
+@aten("t", "numpy_T", "t_copy", "adjoint", "mT")
+def t(n: Site, x: Expr) -> Expr:
+    order = list(range(rank(x)))
+    return permute(x, order if rank(x) < 2 else [*order[:-2], order[-1], order[-2]])
+
+
+@aten("movedim.int")
+def movedim(n: Site, x: Expr, source: int, destination: int) -> Expr:
+    order = list(range(rank(x)))
+    moved = order.pop(source)
+    order.insert(destination % rank(x), moved)
+    return permute(x, order)
+
+
+# ---------------------------------------------------------------------------- joins and parts
+@aten("cat", "concat", "concatenate")
+def cat(n: Site, tensors: list[Expr], dim: int = 0) -> Expr:
+    # torch lets an empty list of numbers stand beside tensors of any rank
+    kept = [n.to(e) for e in tensors if shape_of(e) != (0,) or len(n.shape) == 1]
+    kept = [e for e in kept if shape_of(e)[dim] != 0] or kept[:1]
+    return kept[0] if len(kept) == 1 else R.concatenate(kept, dim % rank(kept[0]))
+
+
+@aten("stack")
+def stack(n: Site, tensors: list[Expr], dim: int = 0) -> Expr:
+    return R.stack([n.to(e) for e in tensors], dim % len(n.shape))  # type: ignore[no-any-return]
+
+
+@aten("split", "split_with_sizes", "chunk", "unsafe_split", "unsafe_split_with_sizes", "unsafe_chunk",
+      "split_with_sizes_copy", "tensor_split")  # fmt: skip
+def split(
+    n: Site,
+    x: Expr,
+    split_size: Any = None,
+    split_sizes: Any = None,
+    chunks: Any = None,
+    sections: Any = None,
+    indices: Any = None,
+    dim: int = 0,
+) -> Any:
+    """The parts one behind the other; the shapes of the results say how large each is."""
+    at = dim % rank(x)
+    sizes = [kind.shape[at] for kind in n.kinds if kind is not None]
+    if len(sizes) == 1:
+        return [x]
+    if not all(isinstance(s, int) for s in sizes):
+        raise Refusal("parts of sizes that are left open are not supported")
+    return R.split(x, [int(e) for e in np.cumsum(sizes)[:-1]], at)
+
+
+@aten("unbind", "unbind_copy")
+def unbind(n: Site, x: Expr, dim: int = 0) -> list[Any]:
+    at = dim % rank(x)
+    if len(n.kinds) == 1:
+        return [R.squeeze(x, [at])]
+    parts = R.split(x, len(n.kinds), at)
+    return [R.squeeze(p, [at]) for p in parts]
+
+
+@aten("slice", "slice_copy")
+def slice_(n: Site, x: Expr, dim: int = 0, start: Any = None, end: Any = None, step: int = 1) -> Expr:
+    if shape_of(x) == n.shape and step == 1:
+        return x
+    at = dim % rank(x)
+    size = shape_of(x)[at]
+    first, last = _bound(start, 0, size), _bound(end, size, size)
+    made = R.strided_slice(x, [first], [last], [step], axes=[at])
+    return reshape(made, n.shape) if not isinstance(size, int) else made
+
+
+def _bound(value: Any, default: Any, size: Any) -> Any:
+    """A bound of a slice; those beyond 32 bits mean the end."""
+    if value is None:
+        return default
+    if isinstance(value, PrimExpr):
+        return value
+    if isinstance(size, int):
+        return min(max(value + size if value < 0 else value, 0), size)
+    return size if value > 2**31 - 1 else value
+
+
+@aten("select", "select_copy")
+def select(n: Site, x: Expr, dim: int, index: Any) -> Expr:
+    at = dim % rank(x)
+    if isinstance(index, PrimExpr):
+        raise Refusal("a place that depends on sizes is not supported")
+    made = R.take(x, literal(_front(index, shape_of(x)[at]), "int64"), axis=at)
+    return made  # type: ignore[no-any-return]
+
+
+def _front(index: int, size: Any) -> int:
+    if index >= 0:
+        return index
+    if not isinstance(size, int):
+        raise Refusal("a place counted from the end of a size that is left open is not supported")
+    return index + size
+
+
+@aten("narrow")
+def narrow(n: Site, x: Expr, dim: int, start: Any, length: Any) -> Expr:
+    return R.strided_slice(x, [start], [start + length], [1], axes=[dim % rank(x)])  # type: ignore[no-any-return]
+
+
+def _written(x: Expr, part: Expr, at: int, places: Sequence[int]) -> Expr:
+    """The tensor with the rows at some places of a dimension replaced."""
+    moved, rows = _to_front(x, at), _to_front(part, at)
+    made = R.scatter_nd(moved, constant(np.asarray([list(places)], "int64")), rows, "update")
+    return permute(made, [*range(1, at + 1), 0, *range(at + 1, rank(x))])
+
+
+def _to_front(x: Expr, at: int) -> Expr:
+    return permute(x, [at, *(d for d in range(rank(x)) if d != at)])
+
+
+@aten("slice_scatter")
+def slice_scatter(
+    n: Site, x: Expr, src: Expr, dim: int = 0, start: Any = None, end: Any = None, step: int = 1
+) -> Expr:
+    at = dim % rank(x)
+    size = sizes_of(x, "writing a slice")[at]
+    places = range(size)[slice(start, end, step)]
+    src = R.broadcast_to(cast(src, n.dtype), (*n.shape[:at], len(places), *n.shape[at + 1 :]))
+    if len(places) == size:
+        return src
+    if step == 1:  # what is before it, it, what is behind it
+        parts = [(0, places.start), (places.stop, size)]
+        around = [R.strided_slice(x, [a], [b], [1], axes=[at]) if b > a else None for a, b in parts]
+        return R.concatenate([e for e in (around[0], src, around[1]) if e is not None], at)  # type: ignore[no-any-return]
+    return _written(x, src, at, list(places))
+
+
+@aten("select_scatter")
+def select_scatter(n: Site, x: Expr, src: Expr, dim: int, index: int) -> Expr:
+    at = dim % rank(x)
+    place = _front(index, shape_of(x)[at])
+    return slice_scatter(n, x, R.expand_dims(src, at), at, place, place + 1, 1)  # type: ignore[no-any-return]
+
+
+# ---------------------------------------------------------------------------- copies and orders
+@aten("repeat", "tile")
+def repeat(n: Site, x: Expr, repeats: Any = None, dims: Any = None) -> Expr:
+    return R.tile(x, list(repeats if repeats is not None else dims))  # type: ignore[no-any-return]
+
+
+@aten("repeat_interleave.self_int")
+def repeat_interleave(n: Site, x: Expr, repeats: int, dim: int | None = None, output_size: Any = None) -> Expr:
+    return R.repeat(x, repeats, None if dim is None else dim % rank(x))  # type: ignore[no-any-return]
+
+
+@aten("flip")
+def flip(n: Site, x: Expr, dims: list[int]) -> Expr:
+    return R.reverse(x, [d % rank(x) for d in dims]) if dims and rank(x) else x
+
+
+@aten("roll")
+def roll(n: Site, x: Expr, shifts: Any, dims: Any = ()) -> Expr:
+    moves = list(shifts) if isinstance(shifts, (list, tuple)) else [shifts]
+    if not dims:
+        sizes = sizes_of(x, "rolling all elements")
+        return reshape(roll(n, reshape(x, (int(np.prod(sizes)),)), moves, [0]), sizes)
+    for by, dim in zip(moves, dims if isinstance(dims, (list, tuple)) else [dims], strict=True):
+        size = sizes_of(x, "rolling")[dim]
+        by = by % size if size else 0
+        if by:
+            head, tail = R.split(x, [size - by], dim % rank(x))
+            x = R.concatenate([tail, head], dim % rank(x))
+    return x
+
+
+@aten("tril")
+def tril(n: Site, x: Expr, diagonal: int = 0) -> Expr:
+    return _corner(n, x, diagonal, lower=True)
+
+
+@aten("triu")
+def triu(n: Site, x: Expr, diagonal: int = 0) -> Expr:
+    return _corner(n, x, diagonal, lower=False)
+
+
+def _corner(n: Site, x: Expr, diagonal: int, lower: bool) -> Expr:
+    if not isinstance(shape_of(x)[-1], int) or not isinstance(shape_of(x)[-2], int):
+        return R.trilu(x, literal(diagonal, "int64"), not lower)  # type: ignore[no-any-return]
+    ones = np.ones(shape_of(x)[-2:], bool)
+    mask = np.tril(ones, diagonal) if lower else np.triu(ones, diagonal)
+    return R.where(constant(mask), x, literal(0, n.dtype))  # type: ignore[no-any-return]
+
+
+@aten("diagonal", "diagonal_copy")
+def diagonal(n: Site, x: Expr, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Expr:
+    a, b = dim1 % rank(x), dim2 % rank(x)
+    front = permute(x, [a, b, *(d for d in range(rank(x)) if d not in (a, b))])
+    count = n.shape[-1]
+    rows = np.arange(count) + max(-offset, 0)
+    columns = np.arange(count) + max(offset, 0)
+    found = R.gather_nd(front, constant(np.stack([rows, columns]).astype("int64")))
+    return permute(found, [*range(1, rank(x) - 1), 0])
+
+
+@aten("unfold", "unfold_copy")
+def unfold(n: Site, x: Expr, dimension: int, size: int, step: int) -> Expr:
+    """Windows along a dimension, their elements along a new last one."""
+    if not rank(x):
+        return reshape(x, n.shape)
+    at = dimension % rank(x)
+    count = (sizes_of(x, "unfolding")[at] - size) // step + 1
+    places = np.arange(count)[:, None] * step + np.arange(size)[None, :]
+    made = R.take(x, constant(places.astype("int64")), axis=at)
+    return permute(made, [*range(at + 1), *range(at + 2, rank(x) + 1), at + 1])
+
+
+@aten("as_strided")
+def as_strided(n: Site, x: Expr, size: list[int], stride: list[int], storage_offset: int | None = None) -> Expr:
+    """Elements picked by their places in memory, which is that of a tensor without gaps."""
+    places = np.full(size, storage_offset or 0, "int64")
+    for d, (count, by) in enumerate(zip(size, stride, strict=True)):
+        places += (np.arange(count) * by).reshape([-1 if i == d else 1 for i in range(len(size))])
+    total = int(np.prod(sizes_of(x, "as_strided")))
+    flat = reshape(x, (total,))
+    if places.size == total and (places.reshape(-1) == np.arange(total)).all():
+        return reshape(flat, n.shape)
+    return R.take(flat, constant(places), axis=0)  # type: ignore[no-any-return]
+
+
+@aten("pixel_shuffle")
+def pixel_shuffle(n: Site, x: Expr, upscale_factor: int) -> Expr:
+    r, lead, (c, h, w) = upscale_factor, list(shape_of(x)[:-3]), shape_of(x)[-3:]
+    k = len(lead)
+    parted = reshape(x, [*lead, c // (r * r), r, r, h, w])
+    return reshape(permute(parted, [*range(k), k, k + 3, k + 1, k + 4, k + 2]), n.shape)
+
+
+@aten("pixel_unshuffle")
+def pixel_unshuffle(n: Site, x: Expr, downscale_factor: int) -> Expr:
+    r, lead, (c, h, w) = downscale_factor, list(shape_of(x)[:-3]), shape_of(x)[-3:]
+    k = len(lead)
+    parted = reshape(x, [*lead, c, h // r, r, w // r, r])
+    return reshape(permute(parted, [*range(k), k, k + 2, k + 4, k + 1, k + 3]), n.shape)
+
+
+@aten("channel_shuffle", "native_channel_shuffle")
+def channel_shuffle(n: Site, x: Expr, groups: int) -> Expr:
+    batch, c, *rest = shape_of(x)
+    parted = reshape(x, [batch, groups, c // groups, *rest])
+    return reshape(permute(parted, [0, 2, 1, *range(3, 3 + len(rest))]), n.shape)
+
+
+# ---------------------------------------------------------------------------- padding
+def _widths(x: Expr, pad: Sequence[int]) -> list[tuple[int, int]]:
+    """(before, after) for each dimension, from torch's list, which begins at the last one."""
+    pairs = list(zip(pad[0::2], pad[1::2], strict=True))[::-1]
+    return [(0, 0)] * (rank(x) - len(pairs)) + pairs
+
+
+@aten("constant_pad_nd")
+def constant_pad_nd(n: Site, x: Expr, pad: list[int], value: Any = 0) -> Expr:
+    widths = _widths(x, pad)
+    for d, (before, after) in enumerate(widths):
+        if before < 0 or after < 0:
+            size = shape_of(x)[d]
+            x = R.strided_slice(x, [max(-before, 0)], [size - max(-after, 0)], [1], axes=[d])
+    grown = [(max(a, 0), max(b, 0)) for a, b in widths]
+    return NN.pad(x, grown, n.to(value)) if any(a or b for a, b in grown) else x
+
+
+@aten("reflection_pad1d", "reflection_pad2d", "reflection_pad3d")
+def reflection_pad(n: Site, x: Expr, padding: list[int]) -> Expr:
+    return _frame(n, x, padding, "reflect")
+
+
+@aten("replication_pad1d", "replication_pad2d", "replication_pad3d")
+def replication_pad(n: Site, x: Expr, padding: list[int]) -> Expr:
+    return _frame(n, x, padding, "edge")
+
+
+def _frame(n: Site, x: Expr, padding: Sequence[int], mode: str) -> Expr:
+    """The tensor in a frame of itself: rows picked along each dimension that grows."""
+    modes: Any = {"reflect": "reflect", "edge": "edge"}
+    for d, (before, after) in enumerate(_widths(x, padding)):
+        if before or after:
+            line = np.arange(sizes_of(x, "padding")[d])
+            line = line[max(-before, 0) : len(line) - max(-after, 0)]
+            places = np.pad(line, (max(before, 0), max(after, 0)), mode=modes[mode])
+            x = R.take(x, constant(places.astype("int64")), axis=d)
+    return x
+
+
+# ---------------------------------------------------------------------------- new tensors
+@aten("full_like", "new_full", "full")
+def full_like(n: Site, fill_value: Any) -> Expr:
+    if isinstance(fill_value, Expr):
+        return R.broadcast_to(n.to(fill_value), n.shape)  # type: ignore[no-any-return]
+    return full(fill_value, n.shape, n.dtype)
+
+
+# `x` is not taken by what only asks for its shape; a form whose size is given has it in `size`.
+for _names, _value in (
+    (("zeros_like", "new_zeros", "zeros", "empty_like", "new_empty", "empty", "new_empty_strided"), 0),
+    (("ones_like", "new_ones", "ones"), 1),
+):
+
+    def _filled(n: Site, size: Any = None, stride: Any = None, dtype: Any = None, _value: int = _value) -> Expr:
+        return full(_value, n.shape, n.dtype)
+
+    aten(*_names)(_filled)
+
+
+@aten("fill")
+def fill(n: Site, x: Expr, value: Any) -> Expr:
+    return full_like(n, value)  # type: ignore[no-any-return]
+
+
+@aten("copy")
+def copy(n: Site, x: Expr, src: Expr) -> Expr:
+    return R.broadcast_to(n.to(src), n.shape) if shape_of(src) != n.shape else n.to(src)
+
+
+@aten("arange")
+def arange(n: Site, end: Any, start: Any = 0, step: Any = 1) -> Expr:
+    """Numbers up to a bound that depends on sizes; others are known at import."""
+    steps = R.cumsum(full(1, n.shape, n.dtype), 0, n.dtype, True)
+    return R.add(R.multiply(steps, n.to(step)), n.to(start))  # type: ignore[no-any-return]
+
+
+@aten("scalar_tensor")
+def scalar_tensor(n: Site, s: Any) -> Expr:
+    return n.to(s)
+
+
+@aten("meshgrid")
+def meshgrid(n: Site, tensors: list[Expr], indexing: str = "ij") -> list[Any]:
+    out = []
+    for i, e in enumerate(tensors):
+        at = i if indexing == "ij" or i > 1 else 1 - i
+        shape = [1] * len(tensors)
+        shape[at] = shape_of(e)[0] if rank(e) else 1
+        out.append(R.broadcast_to(reshape(e, shape), n.shape))
+    return out
