@@ -43,13 +43,21 @@ def expected(value: Any) -> Any:
     return [expected(v) for v in value] if isinstance(value, (list, tuple)) else value
 
 
+def pairs(found: list[Any], wanted: list[Any]) -> list[tuple[Any, Any]]:
+    """Results beside what they should be, those in sequences one by one."""
+    out: list[tuple[Any, Any]] = []
+    for f, w in zip(found, wanted, strict=True):
+        out += pairs(list(f), w) if isinstance(w, list) else [(f, w)]
+    return out
+
+
 def error_in_ulp(found: Any, wanted: Any) -> float:
     """The greatest error in units of the last place; for elements near 0, of a thousandth of the greatest one."""
     import numpy as np
 
-    if isinstance(wanted, list):
-        return max([error_in_ulp(f, w) for f, w in zip(found, wanted, strict=True)], default=0.0)
-    step = {"float16": 2.0**-10, "bfloat16": 2.0**-7, "float32": 2.0**-23, "float64": 2.0**-52}.get(wanted.dtype.name)
+    step = {"float16": 2.0**-10, "bfloat16": 2.0**-7, "float32": 2.0**-23, "float64": 2.0**-52}.get(
+        wanted.dtype.name
+    )
     if step is None:
         return 0.0
     a, b = np.asarray(found, np.float64), np.asarray(wanted, np.float64)
@@ -74,11 +82,11 @@ def run_one(test: Any) -> dict[str, Any]:
         for inputs, outputs in test.data_sets:
             found, wanted = list(prepared.run(list(inputs))), [expected(o) for o in outputs]
             try:
-                for f, w in zip(found, wanted, strict=True):
+                for f, w in pairs(found, wanted):
                     Runner.assert_similar_outputs([w], [f], test.rtol, test.atol)
             except (AssertionError, TypeError) as error:
                 return {"state": "wrong", "why": " ".join(str(error).split())[:300]}
-            worst = max([worst, *(error_in_ulp(f, w) for f, w in zip(found, wanted, strict=True))])
+            worst = max([worst, *(error_in_ulp(f, w) for f, w in pairs(found, wanted))])
     except FrontendError as error:
         return {"state": "refused", "why": str(error)}
     except Exception as error:
@@ -108,7 +116,10 @@ def run_all(names: list[str], limit: float) -> dict[str, dict[str, Any]]:
         if not left:
             break
         guilty = current or left[0]
-        done[guilty] = {"state": "hung" if hung else "crashed", "why": f"no answer within {limit:.0f} s" if hung else ""}
+        done[guilty] = {
+            "state": "hung" if hung else "crashed",
+            "why": f"no answer within {limit:.0f} s" if hung else "",
+        }
     return done
 
 
@@ -163,9 +174,9 @@ def page(tests: list[Any], done: dict[str, dict[str, Any]]) -> str:
     lines = [
         "# ONNX operators",
         "",
-        f"The {len(done)} node tests of onnx {onnx.__version__}: {count['passed']} pass, {count['refused']} are refused "
-        f"with an error that says why, {count['failed']} fail otherwise, {count['wrong']} differ by more than their "
-        f"tolerance, {count['crashed']} crash, {count['hung']} hang. Written by `scripts/onnx_coverage.py`.",
+        f"The {len(done)} node tests of onnx {onnx.__version__}: {count['passed']} pass, {count['refused']} are "
+        f"refused with an error that says why, {count['failed']} fail otherwise, {count['wrong']} differ by more than "
+        f"their tolerance, {count['crashed']} crash, {count['hung']} hang. Written by `scripts/onnx_coverage.py`.",
         "",
         "The error is in units of the last place, the greatest over the operator's passing tests; elements much "
         "smaller than the greatest one of their tensor are measured by a thousandth of it.",

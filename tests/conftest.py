@@ -48,6 +48,20 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
         path.write_text(_with_literals(path.read_text(encoding="utf-8"), texts), encoding="utf-8")
 
 
+# Rooms whose tests are tables of many like cases: `make test-fast` takes the first case of each table.
+_TABLES = ("topi", "relay")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    seen: set[str] = set()
+    for item in items:
+        name, _, case = item.nodeid.partition("[")
+        if case and Path(item.path).parent.name in _TABLES:
+            if name in seen:
+                item.add_marker(pytest.mark.slow)
+            seen.add(name)
+
+
 @pytest.fixture
 def expect(request: pytest.FixtureRequest) -> Callable[[Any, str], None]:
     """Compares a text, or a program's script without its head of comments, with a literal."""

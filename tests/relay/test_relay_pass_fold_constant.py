@@ -85,9 +85,9 @@ def test_a_long_chain():
     x = relay.var("x", shape=())
     for _ in range(5000):
         expr = expr + relay.const(np.float32(1))
+    out = x
     for _ in range(5000):
-        x_ = x if _ == 0 else out
-        out = relay.nn.relu(x_)
+        out = relay.nn.relu(out)
     after = apply(relay.Function([x], out + expr), FoldConstant())
     assert float(after.body.args[1].numpy()) == 5000
 

@@ -42,7 +42,7 @@ def test_calls():
     assert not pattern.match(X + relay.const(1.0))
     assert is_op("add")(None).match(X + Y)
     assert (is_var("x") + is_var("y")).match(X + Y)
-    with pytest.raises(ValueError, match="no graph operator is named 'nn.rely'"):
+    with pytest.raises(ValueError, match=r"no graph operator is named 'nn\.rely'"):
         is_op("nn.rely")
 
 

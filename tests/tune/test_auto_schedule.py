@@ -430,3 +430,65 @@ def test_a_refused_chain_comes_apart(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(sch.mod["main"].body.block.body.seq) > 2
     assert sch.verify()
     assert auto.schedule_rows is rows.schedule_rows
+
+
+# ---------------------------------------------------------------------------- edges
+def test_expressions_do_not_grow_without_bound() -> None:
+    """Each stage reads the one before at two places: written out, the last would have 2 ** 40 terms."""
+    x = te.placeholder((64,), name="x")
+    y = x
+    for i in range(40):
+        y = te.compute((64,), lambda j, y=y: y[j] * y[63 - j] + 1.0, name=f"y{i}")
+    sch = schedule([x, y])
+    assert 1 < len(blocks(sch)) < 40
+    assert len(sch.mod["main"].script()) < 100_000
+
+
+SIZES = [(0, 5), (5, 0), (1, 1), (3, 70), (70, 3)]
+
+
+@pytest.mark.parametrize("name", ["matmul", "map", "transpose", "rows", "columns", "softmax", "all"])
+def test_sizes_that_are_known_when_it_runs_may_be_anything(name: str) -> None:
+    n, m = te.var("n"), te.var("m")
+    A, B = te.placeholder((n, m), name="A"), te.placeholder((m, 33), name="B")
+    args, result = {
+        "matmul": ([A, B, topi.matmul(A, B)], lambda a: a @ np.ones((a.shape[1], 33), "float32")),
+        "map": ([A, topi.add(A, tir.const(1, "float32"))], lambda a: a + 1),
+        "transpose": ([A, topi.transpose(A)], lambda a: a.T),
+        "rows": ([A, topi.sum(A, axis=1)], lambda a: a.sum(1)),
+        "columns": ([A, topi.sum(A, axis=0)], lambda a: a.sum(0)),
+        "softmax": ([A, topi.nn.softmax(A)], lambda a: np.exp(a) / np.exp(a).sum(1, keepdims=True)),
+        "all": ([A, topi.sum(A)], lambda a: a.sum()),
+    }[name]
+    func = te.create_prim_func(args)
+    here = Target("llvm").with_machine(
+        {"num_cores": 4, "launch_us": 0.0, "l1d": 1024, "l2": 2048, "l3": 4096}
+    )
+    module = tvm.build(tvm.auto_schedule(func, here).mod)
+    for shape in SIZES:
+        a = np.random.default_rng(0).random(shape, "float32")
+        want = np.asarray(result(a), "float32")
+        got = np.full(want.shape, 9, "float32")
+        module(a, *([np.ones((shape[1], 33), "float32")] if name == "matmul" else []), got)
+        np.testing.assert_allclose(got, want, rtol=1e-4, err_msg=str(shape))
+
+
+def test_indices_of_64_bits() -> None:
+    A, B = te.placeholder((37, 41), name="A"), te.placeholder((41, 33), name="B")
+    func = te.create_prim_func([A, B, topi.nn.softmax(topi.matmul(A, B))], index_dtype_override="int64")
+    assert tvm.auto_schedule(func, MACHINE).verify()
+
+
+def test_bools_lie_in_bytes() -> None:
+    P, Q = (te.placeholder((100, 100), "bool", name=n) for n in "PQ")
+    sch = schedule([P, Q, te.compute((100, 100), lambda i, j: tir.all(P[i, j], Q[i, j]), name="both")])
+    assert records(sch)["both"]["lanes"] == MACHINE.cpu.lanes(8)
+    assert sch.verify()
+
+
+def test_a_long_sum_of_a_prime_number_of_elements_is_shared_out() -> None:
+    """Parts of parts: both splits have a rest, and each step counts under a condition."""
+    x = te.placeholder((99991,), name="x")
+    sch = schedule([x, topi.sum(x, axis=0)], launch_us=0.0)
+    assert records(sch)["T_sum"]["parts"] == 16
+    assert sch.verify()

@@ -1,9 +1,9 @@
 """The graph executor: a compiled model, its inputs and its results.
 
-    module = graph_executor.GraphModule(lib["default"](tvm.cpu()))
-    module.set_input("data", image)
-    module.run()
-    scores = module.get_output(0).numpy()
+module = graph_executor.GraphModule(lib["default"](tvm.cpu()))
+module.set_input("data", image)
+module.run()
+scores = module.get_output(0).numpy()
 """
 
 from __future__ import annotations
@@ -56,7 +56,9 @@ class GraphModule:
             raise TypeError(f'GraphModule takes lib["default"](device), not {type(module).__name__}')
         self.module: Executor = module
 
-    def set_input(self, key: int | str | Mapping[str, Any] | None = None, value: Any = None, **params: Any) -> None:
+    def set_input(
+        self, key: int | str | Mapping[str, Any] | None = None, value: Any = None, **params: Any
+    ) -> None:
         """Copy values to inputs: one by name or number, or several by name."""
         if isinstance(key, Mapping):
             params = {**key, **params}

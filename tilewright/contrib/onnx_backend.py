@@ -15,11 +15,17 @@ from typing import Any
 import numpy as np
 from onnx.backend.base import Backend, BackendRep, namedtupledict
 
+from .. import nd, relay
+from ..ir.module import IRModule
+from ..relay.analysis import post_order
+from ..relay.expr import Expr, If
 from ..relay.frontend.onnx import NeedsValue
 from ..relay.frontend.onnx.importer import Importer
 from ..relay.frontend.onnx.load import array_of, load_model, stored
 from ..relay.frontend.onnx.narrow import numpy_type
-from ._op_by_op import evaluate
+from ..relay.ty import is_dynamic
+from ..runtime.devices import cpu
+from .graph_executor import GraphModule
 
 __all__ = ["TilewrightBackend", "TilewrightRep", "prepare", "run_model", "run_node", "supports_device"]
 
@@ -44,7 +50,9 @@ class TilewrightRep(BackendRep):  # type: ignore[misc]
         else:
             given = list(inputs) if isinstance(inputs, (list, tuple)) else [inputs]
             if len(given) > len(names):
-                raise ValueError(f"{self.name} takes {len(names)} inputs ({', '.join(names)}), not {len(given)}")
+                raise ValueError(
+                    f"{self.name} takes {len(names)} inputs ({', '.join(names)}), not {len(given)}"
+                )
             values = dict(zip(names, given, strict=False))
         values = {k: _array(v) for k, v in values.items()}
         results = self._results(values)
@@ -69,17 +77,55 @@ class TilewrightRep(BackendRep):  # type: ignore[misc]
                 frozen |= stages.pop(0)
 
     def _compiled(self, values: dict[str, Any], frozen: set[str]) -> list[Any]:
-        work = Importer(self.model, self.name, self.folder, True, {})
         shapes = {k: v.shape for k, v in values.items() if k not in frozen}
-        mod, _ = work.run(shapes, "float32", {k: values[k] for k in frozen})
-        function = mod["main"]
-        found = evaluate(function, {p.name_hint: values[p.name_hint] for p in function.params})
+        key = (tuple(sorted(shapes.items())), tuple(_fingerprint(k, values[k]) for k in sorted(frozen)))
+        made = self._made.get(key)
+        if made is None:
+            work = Importer(self.model, self.name, self.folder, True, {})
+            mod, _ = work.run(shapes, "float32", {k: values[k] for k in frozen})
+            made = self._made[key] = (work, _Program(mod))
+        work, program = made
+        found = program.run(values)
         flat = [
             np.asarray(a) if not elem else np.asarray(a).astype(_byte(elem), copy=False)
             for a, elem in zip(found, work.output_elems, strict=True)
         ]
         flat = [_narrow(a, elem) if elem else a for a, elem in zip(flat, work.output_elems, strict=True)]
         return work.regroup(flat)
+
+
+class _Program:
+    """A compiled graph: the ahead-of-time executor where all sizes are known, else the virtual machine."""
+
+    def __init__(self, mod: IRModule) -> None:
+        main = mod["main"]
+        self.names = [p.name_hint for p in main.params]
+        dynamic = any(
+            isinstance(e, If) or (isinstance(e, Expr) and is_dynamic(e.checked_type))
+            for e in post_order(main.body)
+        )
+        self.machine = self.module = None
+        if dynamic:
+            self.machine = relay.create_executor("vm", mod, cpu(), "llvm").evaluate()
+        else:
+            self.module = GraphModule(relay.build(mod, "llvm")["default"](cpu()))
+
+    def run(self, values: Mapping[str, Any]) -> list[Any]:
+        if self.machine is not None:
+            found = self.machine(*(nd.array(values[n]) for n in self.names))
+            return [a.numpy() for a in (found if isinstance(found, (list, tuple)) else [found])]
+        assert self.module is not None
+        for name in self.names:
+            self.module.set_input(name, values[name])
+        self.module.run()
+        return [self.module.get_output(i).numpy() for i in range(self.module.get_num_outputs())]
+
+
+def _fingerprint(name: str, value: Any) -> Any:
+    """What tells one value of an input from another."""
+    if isinstance(value, list):
+        return name, tuple(_fingerprint("", v) for v in value)
+    return (name, None) if value is None else (name, value.shape, str(value.dtype), value.tobytes())
 
 
 def _array(v: Any) -> Any:
@@ -122,7 +168,12 @@ class TilewrightBackend(Backend):  # type: ignore[misc]
 
     @classmethod
     def run_node(
-        cls, node: Any, inputs: Any, device: str = "CPU", outputs_info: Sequence[Any] | None = None, **options: Any
+        cls,
+        node: Any,
+        inputs: Any,
+        device: str = "CPU",
+        outputs_info: Sequence[Any] | None = None,
+        **options: Any,
     ) -> Any:
         """One node alone, its inputs given as arrays."""
         from onnx import defs, helper

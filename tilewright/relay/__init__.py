@@ -108,8 +108,7 @@ for _name in _CLASSIC:
 _later: _Anything = announce(__name__, _REASON, [n for n in _CLASSIC if _is_open(n)])
 from . import testing  # noqa: E402
 
-_MODELS = ("inception_v3", "init", "lstm", "mlp", "mobilenet", "resnet", "squeezenet", "synthetic")
-_MODELS += ("temp_op_attr", "vgg")
+_MODELS = "inception_v3 init lstm mlp mobilenet resnet squeezenet synthetic temp_op_attr vgg".split()
 announce(testing.__name__, _REASON, [n for n in _MODELS if not _is_built(f"testing.{n}")])
 if not _is_built("build_module"):
     sys.modules[f"{__name__}.build_module"].__dict__["bind_params_by_name"] = bind_params_by_name

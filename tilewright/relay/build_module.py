@@ -141,7 +141,11 @@ def as_graph_module(mod: Any) -> IRModule:
 
 
 def build_config(
-    opt_level: int = 2, required_pass: Any = None, disabled_pass: Any = None, trace: Any = None, **options: Any
+    opt_level: int = 2,
+    required_pass: Any = None,
+    disabled_pass: Any = None,
+    trace: Any = None,
+    **options: Any,
 ) -> PassContext:
     """The older name of `tvm.transform.PassContext`."""
     return PassContext(opt_level, required_pass, disabled_pass, trace=trace, config=options or None)

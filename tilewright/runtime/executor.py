@@ -7,6 +7,7 @@ import json
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -64,7 +65,7 @@ class ModelModule(Module):
         if not address:
             return None
         memory = (ctypes.c_uint8 * self.model.weights).from_address(address)
-        values = np.frombuffer(memory, np.uint8)
+        values: np.ndarray[Any, Any] = np.frombuffer(memory, np.uint8)  # type: ignore[call-overload]
         values.flags.writeable = False
         made = numpyasarray(values)
         made._owner = self._library  # it holds the memory
@@ -229,7 +230,11 @@ class Executor:
 
     def _listed(self) -> str:
         names = ", ".join(f"{t.name}: {t.text}" for t in self.info.inputs) or "none"
-        more = f", and {len(self.info.params)} parameters, such as {self.info.params[0].name}" if self.info.params else ""
+        more = (
+            f", and {len(self.info.params)} parameters, such as {self.info.params[0].name}"
+            if self.info.params
+            else ""
+        )
         return f"its inputs are {names}{more}"
 
     def _set_param(self, name: str, value: Any) -> None:
@@ -247,7 +252,7 @@ class Executor:
 
     def set_input_zero_copy(self, key: int | str | None = None, value: Any = None, **params: Any) -> None:
         """Let the model read an array where it lies, from now on."""
-        given: dict[int | str, Any] = dict(params)
+        given: dict[Any, Any] = dict(params)
         if key is not None:
             given[key] = value
         for name, each in given.items():
@@ -304,7 +309,7 @@ class Executor:
             outs = [arrays[i] for i in step.outputs]
             if not step.kernel:
                 source, target = (np.asarray(a) for a in arrays)
-                yield step, (lambda s=source, t=target: np.copyto(t, s.reshape(t.shape))), outs
+                yield step, partial(np.copyto, target, source.reshape(target.shape)), outs
             else:
                 function: NativeFunction = self.module.get_function(step.kernel)  # type: ignore[assignment]
                 yield step, function.bind(*arrays), outs
@@ -407,7 +412,9 @@ def _checked(info: TensorInfo, value: Any) -> np.ndarray[Any, Any]:
     if value is None:
         raise ValueError(f"input {info.name!r} needs a value, {info.text}")
     held = value if isinstance(value, NDArray) else None
-    values = np.asarray(value) if held is not None or not hasattr(value, "detach") else np.asarray(value.detach())
+    values = (
+        np.asarray(value) if held is not None or not hasattr(value, "detach") else np.asarray(value.detach())
+    )
     if tuple(values.shape) != info.shape:
         raise ValueError(
             f"input {info.name!r} must have shape {info.shape}, and an array of shape {tuple(values.shape)} was given"

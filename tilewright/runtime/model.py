@@ -14,7 +14,16 @@ from typing import Any
 from .dtypes import ELEMENTS
 from .errors import LoadError
 
-__all__ = ["MODEL", "ModelInfo", "ParamInfo", "PlaceInfo", "StepInfo", "TensorInfo", "graph_json", "parse_model"]
+__all__ = [
+    "MODEL",
+    "ModelInfo",
+    "ParamInfo",
+    "PlaceInfo",
+    "StepInfo",
+    "TensorInfo",
+    "graph_json",
+    "parse_model",
+]
 
 MODEL = "model"  # the key in a library's metadata
 FORMAT = 1
@@ -114,11 +123,15 @@ def parse_model(data: Any, where: str) -> ModelInfo:
             entry=str(data["entry"]),
             inputs=tuple(TensorInfo(str(n), *_tensor(d, s, where)) for n, d, s in data["inputs"]),
             outputs=tuple(TensorInfo(str(n), *_tensor(d, s, where)) for n, d, s in data["outputs"]),
-            params=tuple(ParamInfo(str(n), *_tensor(d, s, where), _whole(o)) for n, d, s, o in data["params"]),
+            params=tuple(
+                ParamInfo(str(n), *_tensor(d, s, where), _whole(o)) for n, d, s, o in data["params"]
+            ),
             weights=_whole(data["weights"]),
             arena=_whole(data["arena"]),
             steps=tuple(
-                StepInfo(str(name), str(kernel), tuple(_place(a, where) for a in args), tuple(map(_whole, outs)))
+                StepInfo(
+                    str(name), str(kernel), tuple(_place(a, where) for a in args), tuple(map(_whole, outs))
+                )
                 for name, kernel, args, outs in data["steps"]
             ),
         )
@@ -178,7 +191,9 @@ def graph_json(info: ModelInfo) -> str:
     ids: dict[tuple[str, int], int] = {}
     entry: dict[tuple[str, int], list[int]] = {}
 
-    def add(node: dict[str, Any], places: list[tuple[str, int]], types: list[tuple[str, tuple[int, ...]]]) -> None:
+    def add(
+        node: dict[str, Any], places: list[tuple[str, int]], types: list[tuple[str, tuple[int, ...]]]
+    ) -> None:
         for i, place in enumerate(places):
             entry[place] = [len(nodes), i, 0]
             storage.append(ids.setdefault(place, len(ids)))

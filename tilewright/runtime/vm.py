@@ -1,4 +1,4 @@
-"""Running programs of the virtual machine: `VirtualMachine(relay.vm.compile(mod, target), device).invoke("main", x)`."""
+"""Running programs of the virtual machine: `VirtualMachine(executable, device).invoke("main", x)`."""
 
 from __future__ import annotations
 
@@ -25,11 +25,15 @@ class VirtualMachine:
         given = dict(zip(names, args))
         for name, value in kwargs.items():
             if name not in names:
-                raise ValueError(f"{func_name} has no parameter {name!r}; it has {', '.join(names) or 'none'}")
+                raise ValueError(
+                    f"{func_name} has no parameter {name!r}; it has {', '.join(names) or 'none'}"
+                )
             given[name] = value
         missing = [n for n in names if n not in given]
         if missing or len(args) > len(names):
-            raise ValueError(f"{func_name} takes {', '.join(names)}; {', '.join(missing) or 'too many'} is wrong")
+            raise ValueError(
+                f"{func_name} takes {', '.join(names)}; {', '.join(missing) or 'too many'} is wrong"
+            )
         self._inputs[func_name] = [given[n] for n in names]
 
     def invoke(self, func_name: str, *args: Any, **kwargs: Any) -> Any:
@@ -37,7 +41,9 @@ class VirtualMachine:
         if args or kwargs:
             self.set_input(func_name, *args, **kwargs)
         result = self.machine.run(func_name, self._inputs.get(func_name, []))
-        self._outputs = list(result) if isinstance(result, (tuple, list)) or hasattr(result, "tag") else [result]
+        self._outputs = (
+            list(result) if isinstance(result, (tuple, list)) or hasattr(result, "tag") else [result]
+        )
         return result
 
     def run(self, *args: Any, **kwargs: Any) -> Any:

@@ -29,6 +29,7 @@ from .tiles import Best, best_tile
 __all__ = ["auto_schedule", "is_unscheduled", "schedule_unscheduled"]
 
 
+_LONG = 256  # additions' worth of an expression that is written out several times
 _KINDS = ("llvm", "c")  # the targets that there are sketches for
 
 
@@ -173,6 +174,8 @@ class _Function:
             return False  # it would be computed again for each of the elements that share it
         cheap = f.work <= 4
         if len(consumers) > 1 and not cheap:
+            return False
+        if any(_grows(f, c, cheap) for c in consumers):
             return False
         (first, *_) = consumers
         return cheap or first.kind == "reduction" or f.points * 2 > first.points
@@ -389,6 +392,15 @@ def _reuses(f: Facts) -> bool:
         for k in f.reduce
         if k.extent > 1
     )
+
+
+def _grows(f: Facts, reader: Facts, cheap: bool) -> bool:
+    """Whether a reader would compute a stage several times for one point, at several places or in one long expression."""
+    assert f.write is not None
+    buffer = f.write.buffer
+    places = sum(r.buffer is buffer for r in reader.reads)
+    loads = sum(isinstance(m, BufferLoad) and m.buffer is buffer for m in pre_order(reader.block.body))
+    return (places > 1 and not cheap) or (loads > 1 and loads * f.work > _LONG)
 
 
 def _is_movement(f: Facts) -> bool:

@@ -110,7 +110,7 @@ def _in_parts(sch: Schedule, f: Facts, machine: CpuMachine) -> dict[str, object]
     part, _ = sch.split(whole, [4 * machine.num_cores, None])
     partial = sch.rfactor(part, factor_axis=0)
     inner = facts_of_loops(sch, partial)
-    some, final = _vectors(sch, inner, sch.get_loops(partial)[-1], machine, len(sch.get_loops(partial)) - 1)
+    some, final = _vectors(sch, inner, sch.get_loops(partial)[-1], machine, len(f.spatial) + 1)
     row = sch.get_loops(final)[0]
     around = sch.get_loops(final)[: len(f.spatial) + 1]
     row = _fused(sch, around)

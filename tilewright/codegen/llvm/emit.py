@@ -381,7 +381,9 @@ class FunctionEmitter:
                 picks = [lanes // 2 * half + i // 2 if i % 2 == 0 else lanes for i in range(lanes)]
                 chosen = ", ".join(f"i32 {p}" for p in picks)
                 halves.append(
-                    self.tmp(f"shufflevector {bits} {mask}, {bits} zeroinitializer, <{lanes} x i32> <{chosen}>")
+                    self.tmp(
+                        f"shufflevector {bits} {mask}, {bits} zeroinitializer, <{lanes} x i32> <{chosen}>"
+                    )
                 )
         name, align = f"llvm.masked.load.{suffix(e.dtype)}.p0", e.buffer.dtype.element.nbytes
         self.module.declare(f"declare {text} @{name}(ptr, i32, {bits}, {text})")
@@ -420,9 +422,7 @@ class FunctionEmitter:
         if index.dtype.bits != 64:
             value = self.extend(value, index.dtype)
         wide = reg_type(INT64.with_lanes(index.dtype.lanes))
-        return self.tmp(
-            f"getelementptr {mem_type(buffer.dtype)}, ptr {self.pointer(buffer)}, {wide} {value}"
-        )
+        return self.tmp(f"getelementptr {mem_type(buffer.dtype)}, ptr {self.pointer(buffer)}, {wide} {value}")
 
     def load_at(self, pointer: str, kind: DataType, element: DataType) -> str:
         value = self.tmp(f"load {mem_type(kind)}, ptr {pointer}, align {element.element.nbytes}")
@@ -748,7 +748,9 @@ def _streamable(body: Stmt) -> list[Buffer]:
             ana.bind(m.var, m.value, override=True)
     out = []
     for b in dict.fromkeys(s.buffer for s in stores):
-        vectors = [s for s in stores if s.buffer.data is b.data and s.value.dtype.lanes > 1 and s.predicate is None]
+        vectors = [
+            s for s in stores if s.buffer.data is b.data and s.value.dtype.lanes > 1 and s.predicate is None
+        ]
         if b.data in read or not vectors or b.scope_name != "global":
             continue
         if all(contiguous(s.indices[0]) and _whole_lines(ana, s.indices[0]) for s in vectors):

@@ -246,5 +246,3 @@ class LinkedModule(Module):
     @property
     def is_dso_exportable(self) -> bool:
         return True
-
-

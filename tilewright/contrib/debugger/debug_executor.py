@@ -1,8 +1,8 @@
 """The debug executor: a model step by step, with the time of each and the tensors in between.
 
-    m = debug_executor.GraphModuleDebug(lib["debug_create"]…)      classic
-    m = debug_executor.create(graph_json, lib, tvm.cpu())
-    m.run(); print(m.profile()); m.debug_get_output("fused_nn_dense_add")
+m = debug_executor.GraphModuleDebug(lib["debug_create"]…)      classic
+m = debug_executor.create(graph_json, lib, tvm.cpu())
+m.run(); print(m.profile()); m.debug_get_output("fused_nn_dense_add")
 """
 
 from __future__ import annotations
@@ -55,7 +55,9 @@ class Report:
         wide = max([len(r.name) for r in rows] + [4])
         lines = [f"{'name':{wide}}  {'us':>12}  {'%':>6}  results"]
         for r in rows:
-            lines.append(f"{r.name:{wide}}  {r.seconds * 1e6:12.2f}  {100 * r.seconds / total:6.2f}  {r.shapes}")
+            lines.append(
+                f"{r.name:{wide}}  {r.seconds * 1e6:12.2f}  {100 * r.seconds / total:6.2f}  {r.shapes}"
+            )
         lines.append(f"{'total':{wide}}  {self.total * 1e6:12.2f}  {100.0:6.2f}")
         return "\n".join(lines)
 
@@ -139,5 +141,3 @@ class GraphModuleDebug(GraphModule):
         (root / "output_tensors.params").write_bytes(save_param_dict(tensors))
         (root / "times.json").write_text(Report(tuple(self._times)).json())
         (root / "graph.json").write_text(self.module.module.get_graph_json())
-
-

@@ -7,10 +7,10 @@ from typing import Any
 
 from ...ir.buffer import Buffer, decl_buffer
 from ...ir.expr import Call as TirCall
-from ...ir.expr import PrimExpr
+from ...ir.expr import PrimExpr, const
 from ...ir.function import PrimFunc
 from ...ir.module import GlobalVar
-from ...ir.ops import call_extern, const
+from ...ir.ops import call_extern
 from ...ir.stmt import Evaluate, Stmt, seq
 from ...runtime.model import PlaceInfo, StepInfo, TensorInfo
 
@@ -27,9 +27,9 @@ def aot_function(
 ) -> PrimFunc:
     """The function that runs a model.
 
-        run(x, y, weights, arena):
-            conv2d_relu(x, &arena[0], &weights[0])
-            dense(&arena[0], y, &weights[4096])
+    run(x, y, weights, arena):
+        conv2d_relu(x, &arena[0], &weights[0])
+        dense(&arena[0], y, &weights[4096])
     """
     rooms: dict[str, list[Buffer]] = {
         "input": [_buffer(t.name, t.shape, t.dtype) for t in inputs],

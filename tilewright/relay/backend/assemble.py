@@ -31,7 +31,9 @@ def assemble(
     steps = [_step(s, kernels.get(i), weights) for i, s in enumerate(program.steps)]
     inputs = [TensorInfo(n, v.dtype, v.shape) for n, v in program.inputs]
     taken = {t.name for t in inputs}
-    outputs = [TensorInfo(_fresh(f"output{i}", taken), v.dtype, v.shape) for i, v in enumerate(program.outputs)]
+    outputs = [
+        TensorInfo(_fresh(f"output{i}", taken), v.dtype, v.shape) for i, v in enumerate(program.outputs)
+    ]
     room = max(64, weights.size)
     arena = max(64, program.arena)
     entry = f"tvmgen_{name}_run"
@@ -53,7 +55,8 @@ def assemble(
             "weights": room,
             "arena": arena,
             "steps": [
-                [s.name, s.kernel, [[a.space, a.at, a.dtype, a.shape] for a in s.args], s.outputs] for s in steps
+                [s.name, s.kernel, [[a.space, a.at, a.dtype, a.shape] for a in s.args], s.outputs]
+                for s in steps
             ],
         },
     }

@@ -19,7 +19,9 @@ def standalone_unit(model: ModelInfo, library: LinkedModule) -> Unit:
     symbol, entry = f"tvmgen_{model.name}", model.entry
     params = ", ".join(f"ptr %a{i}" for i in range(count))
     kinds = ", ".join(["ptr"] * (count + 2))
-    passed = ", ".join([*(f"ptr %a{i}" for i in range(count)), f"ptr @{model.weights_symbol}", "ptr @workspace"])
+    passed = ", ".join(
+        [*(f"ptr %a{i}" for i in range(count)), f"ptr @{model.weights_symbol}", "ptr @workspace"]
+    )
     text = f"""target triple = "{machine.triple}"
 @{model.weights_symbol} = external constant [{model.weights} x i8], align 64
 @workspace = internal global [{model.arena} x i8] zeroinitializer, align 64
@@ -68,4 +70,6 @@ def c_header_of(info: LibraryInfo, model: ModelInfo) -> str:
     entry = info.functions[model.entry]
     count = len(model.inputs) + len(model.outputs)
     symbol = f"tvmgen_{model.name}"
-    return prototype(replace(entry, name=symbol, symbol=symbol, params=entry.params[:count], symbols=())) + ";"
+    return (
+        prototype(replace(entry, name=symbol, symbol=symbol, params=entry.params[:count], symbols=())) + ";"
+    )

@@ -51,7 +51,13 @@ class ExecutorFactoryModule(ModelModule):
         `weights=False` leaves the weights out: they go beside it, with `save_param_dict(lib.get_params())`.
         """
         return _export(
-            self, os.fspath(file_name), weights, fcompile=fcompile, addons=addons, workspace_dir=workspace_dir, **kwargs
+            self,
+            os.fspath(file_name),
+            weights,
+            fcompile=fcompile,
+            addons=addons,
+            workspace_dir=workspace_dir,
+            **kwargs,
         )
 
 

@@ -16,8 +16,8 @@ __all__ = ["graph_form"]
 def graph_form(mod: IRModule, func: Function) -> Function:
     """The function as one graph of operators.
 
-        let %a = exp(%x);        ->        add(exp(%x), exp(%x))       (one node, used twice)
-        add(%a, %a)
+    let %a = exp(%x);        ->        add(exp(%x), exp(%x))       (one node, used twice)
+    add(%a, %a)
     """
     return func.with_body(_GraphForm(mod, ()).visit(func.body))
 

@@ -36,6 +36,7 @@ class Job:
     key: str
     label: str  # for people: its operators
     cached: bool  # whether the key says all that its code depends on
+    plain: bool = False  # left unscheduled: it runs once
 
     @property
     def symbol(self) -> str:
@@ -100,16 +101,16 @@ def operators(fn: Function) -> list[RelayOp]:
     return [e.op for e in inner_order(fn) if isinstance(e, Call) and isinstance(e.op, RelayOp)]
 
 
-def job_of(fn: Function, constants: Sequence[int], target: Target) -> Job:
+def job_of(fn: Function, constants: Sequence[int], target: Target, plain: bool = False) -> Job:
     """What is to be compiled for a fused function."""
     ops = operators(fn)
     key = digest(
         "kernel", *producer(), str(target), repr(_machine(target)), repr(config.code_key()),
-        _settings(), description(fn), repr(tuple(constants)),
+        _settings(), description(fn), repr(tuple(constants)), plain,
     )  # fmt: skip
     ours = all((getattr(op.compute, "__module__", "") or "").startswith("tilewright.") for op in ops)
     label = "fused_" + "_".join(op.name for op in ops)
-    return Job(fn, tuple(constants), key, re.sub(r"\W", "_", label)[:64], ours)
+    return Job(fn, tuple(constants), key, re.sub(r"\W", "_", label)[:64], ours, plain)
 
 
 def _settings() -> str:
@@ -138,7 +139,7 @@ def producer() -> tuple[str, ...]:
 
 def compile_kernel(job: Job, target: Target) -> Kernel:
     """Schedule, lower and compile a fused function."""
-    lowered = lower_function(job.fn, job.constants, target, job.symbol)
+    lowered = lower_function(job.fn, job.constants, target, job.symbol, job.plain)
     code = unit_of(build(IRModule({job.symbol: lowered.func}), target=target))
     before = None
     if lowered.before is not None:

@@ -134,12 +134,17 @@ def _shape(kind: TensorType) -> tuple[Any, ...]:
     return kind.shape
 
 
-def lower_function(fn: Function, constants: Sequence[int], target: Target, symbol: str) -> Lowered:
-    """Scheduled loops for a fused function, whose tensors at the places `constants` are known now."""
+def lower_function(
+    fn: Function, constants: Sequence[int], target: Target, symbol: str, plain: bool = False
+) -> Lowered:
+    """Scheduled loops for a fused function, whose tensors at the places `constants` are known now; the loops as
+    they come where they are to stay `plain`."""
     inputs, outputs = te_of(fn)
     func = te.create_prim_func([*inputs, *outputs])
     names = tuple(func.buffer_map[func.params[i]].name for i in constants)
     func = func.with_attr("global_symbol", symbol)
+    if plain:
+        return Lowered(func, None, (), ())
     made = auto_schedule(func, target, constants=names).mod[symbol]
     if not names:
         return Lowered(made, None, (), ())

@@ -198,9 +198,11 @@ def _refuse_missing(order: list[Any]) -> None:
     """Refuse all operators that cannot be compiled at once, not one after the other."""
     found: dict[str, int] = {}
     for e in order:
-        for name in missing_computes(e) if is_primitive(e) else ():
+        if not isinstance(e, Call):
+            continue
+        for name in missing_computes(e.op) if is_primitive(e.op) else ():
             found[name] = found.get(name, 0) + 1
-        if isinstance(e, Call) and isinstance(e.op, RelayOp):
+        if isinstance(e.op, RelayOp):
             raise BuildError(f"the operator {e.op.name} was not fused: run relay.transform.FuseOps() first")
     if found:
         listed = ", ".join(f"{name} ({n} times)" if n > 1 else name for name, n in found.items())

@@ -45,9 +45,7 @@ def compile_all(jobs: Sequence[Job], target: Target) -> dict[str, Kernel]:
     return made
 
 
-def _compiled(
-    jobs: list[Job], target: Target, advance: Callable[[Job], None]
-) -> Iterator[tuple[Job, bytes]]:
+def _compiled(jobs: list[Job], target: Target, advance: Callable[[Job], None]) -> Iterator[tuple[Job, bytes]]:
     workers = min(_cores(), len(jobs))
     if workers < 2 or len(jobs) <= _FEW or not _can_fork():
         for job in jobs:
@@ -72,7 +70,9 @@ def _forked(
                     advance(waiting[done])
                     yield waiting[done], done.result()
             except BrokenProcessPool:
-                left = [job.label for future, job in waiting.items() if not future.done() or future.exception()]
+                left = [
+                    job.label for future, job in waiting.items() if not future.done() or future.exception()
+                ]
                 raise BuildError(
                     "a compiling process ended by itself (out of memory, or a fault in LLVM), while one of these "
                     f"was compiled: {', '.join(left[: workers + 2])}"

@@ -11,9 +11,6 @@ from typing import Any
 
 import numpy as np
 
-from ...codegen.llvm.engine import Machine as LlvmMachine
-from ...codegen.llvm.linked import LinkedModule
-from ...codegen.llvm.objects import VERSION
 from ...ir.deep import deep_programs
 from ...ir.errors import BuildError, TVMError
 from ...ir.module import GlobalVar, IRModule
@@ -32,6 +29,7 @@ from ..ty import TensorType, TupleType, is_dynamic, tensor_fields
 from ..visitor import flow_inputs
 from .kernel import Kernel, job_of
 from .lower import lift_constants
+from .single import linked
 from .te_compiler import compile_all
 from .weights import Packers
 
@@ -70,27 +68,21 @@ class _Frame:
 class _Compiled:
     """A kernel ready to be called, with its constants packed."""
 
-    def __init__(self, kernel: Kernel, constants: Sequence[Constant], known: Sequence[int], kinds: list[Any]) -> None:
+    def __init__(
+        self, kernel: Kernel, constants: Sequence[Constant], known: Sequence[int], kinds: list[Any]
+    ) -> None:
         self.known, self.kinds = frozenset(known), kinds
         given = {name: c.data for name, c in zip(kernel.constants, constants, strict=True)}
         if kernel.before is not None:
             given.update(Packers({kernel.symbol: kernel}).run(kernel.before, given))
         self.constants = [given[name] for name in kernel.labels]
-        self.function = _linked(kernel).get_function(kernel.symbol)
+        self.function = linked(kernel)
 
     def __call__(self, tensors: list[Any]) -> list[NDArray]:
         outs = [empty(k.shape, str(k.dtype)) for k in self.kinds]
         given = [t for i, t in enumerate(tensors) if i not in self.known]
         self.function(*given, *outs, *self.constants)
         return outs
-
-
-def _linked(kernel: Kernel) -> LinkedModule:
-    from ...codegen.llvm.engine import process_triple
-
-    about = {"format": 1, "producer": VERSION, "functions": list(kernel.code.functions), "entry": None}
-    machine = LlvmMachine(process_triple(), "", "", 2)
-    return LinkedModule([kernel.code], machine, about, native=True, name=kernel.symbol)
 
 
 class Machine:
@@ -110,7 +102,9 @@ class Machine:
             depth = int(self.context.option("relay.FuseOps.max_depth"))
             self.mod = infer_module(
                 typed.map_functions(
-                    lambda f: fuse_ops(f, level, depth) if isinstance(f, Function) and not is_primitive(f) else f
+                    lambda f: (
+                        fuse_ops(f, level, depth) if isinstance(f, Function) and not is_primitive(f) else f
+                    )
                 )
             )
             self._arrays: dict[Any, list[NDArray]] = {}
@@ -136,7 +130,9 @@ class Machine:
         kernels = compile_all(list(jobs.values()), self.target)
         for e, job in jobs.items():
             constants = [a for a in (*e.args, *lift_constants(e.op)[1]) if isinstance(a, Constant)]
-            self._static[e] = _Compiled(kernels[job.key], constants, job.constants, tensor_fields(e.checked_type))
+            self._static[e] = _Compiled(
+                kernels[job.key], constants, job.constants, tensor_fields(e.checked_type)
+            )
 
     # -- running -----------------------------------------------------------------------------------
     def run(self, name: str, args: Sequence[Any]) -> Any:
@@ -243,11 +239,17 @@ class Machine:
         """The function with small tensors of integers put in: they may be sizes."""
         from .. import transform
 
-        sizes = {p: const(a) for p, a in zip(fn.params, args, strict=True) if isinstance(a, NDArray) and _is_sizes(a)}
+        sizes = {
+            p: const(a)
+            for p, a in zip(fn.params, args, strict=True)
+            if isinstance(a, NDArray) and _is_sizes(a)
+        }
         names = [e.op.name for e in post_order(fn) if isinstance(e, Call) and isinstance(e.op, RelayOp)]
         if sizes and "DynamicToStatic" in vars(transform):
-            bound = bind(fn, sizes)
-            mod = transform.DynamicToStatic()(infer_module(IRModule({"main": Function(bound.params, bound.body)})))
+            bound: Any = bind(fn, sizes)
+            mod = transform.DynamicToStatic()(
+                infer_module(IRModule({"main": Function(bound.params, bound.body)}))
+            )
             main = infer_module(mod)["main"].with_attr("Primitive", 1)
             main = infer_type(main)
             if not is_dynamic(main.checked_type.ret_type):

@@ -67,7 +67,8 @@ _conv2d = register(
     attrs=_conv_attrs("OIHW"),
     rel=_conv_rel,
     compute=lambda attrs, ins, out: [
-        topi.nn.qnn_conv2d(ins[0], ins[1], ins[2], ins[3], ins[4], ins[5], strides=attrs.strides, padding=attrs.padding, dilation=attrs.dilation, groups=attrs.groups,
+        topi.nn.qnn_conv2d(ins[0], ins[1], ins[2], ins[3], ins[4], ins[5],
+            strides=attrs.strides, padding=attrs.padding, dilation=attrs.dilation, groups=attrs.groups,
             data_layout=attrs.data_layout, kernel_layout=attrs.kernel_layout, out_layout=attrs.out_layout,
             out_dtype=out.dtype,
         )

@@ -24,7 +24,9 @@ class _Builder:
     def __init__(self) -> None:
         self.count = 0
 
-    def conv(self, x: Expr, channels: int, kernel: int | Kernel = 1, stride: int = 1, padding: Any = 0) -> Expr:
+    def conv(
+        self, x: Expr, channels: int, kernel: int | Kernel = 1, stride: int = 1, padding: Any = 0
+    ) -> Expr:
         self.count += 1
         size = (kernel, kernel) if isinstance(kernel, int) else kernel
         pad = (padding, padding) if isinstance(padding, int) else padding
@@ -79,7 +81,9 @@ class _Builder:
         return concatenate([*parts, nn.max_pool2d(x, pool_size=(3, 3), strides=(2, 2))], axis=1)
 
 
-def get_net(batch_size: int, num_classes: int, image_shape: tuple[int, ...], dtype: str = "float32") -> Function:
+def get_net(
+    batch_size: int, num_classes: int, image_shape: tuple[int, ...], dtype: str = "float32"
+) -> Function:
     """The network, for images of about 299 pixels."""
     b = _Builder()
     data = var("data", shape=(batch_size, *image_shape), dtype=dtype)

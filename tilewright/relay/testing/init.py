@@ -14,7 +14,9 @@ from ..transform.infer_type import infer_module
 __all__ = ["create_workload"]
 
 
-def create_workload(net: Function, initializer: Any = None, seed: int = 0) -> tuple[IRModule, dict[str, NDArray]]:
+def create_workload(
+    net: Function, initializer: Any = None, seed: int = 0
+) -> tuple[IRModule, dict[str, NDArray]]:
     """A module around a network, and values for all its parameters but `data`.
 
     Weights are normal with a variance that keeps activations in range; variances of batch_norm are near 1.
@@ -44,7 +46,9 @@ def _values(rng: np.random.Generator, v: Var) -> np.ndarray[Any, Any]:
     elif name.endswith(("_beta", "_mean", "_bias")):
         made = rng.normal(0, 0.05, shape)
     elif dtype.startswith("float"):
-        fan_in = max(1, int(np.prod(shape[1:], dtype=np.int64)) if len(shape) > 1 else shape[0] if shape else 1)
+        fan_in = max(
+            1, int(np.prod(shape[1:], dtype=np.int64)) if len(shape) > 1 else shape[0] if shape else 1
+        )
         made = rng.normal(0, (2.0 / fan_in) ** 0.5, shape)
     else:
         made = rng.integers(-8, 8, shape)

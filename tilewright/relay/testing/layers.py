@@ -34,8 +34,10 @@ def batch_norm(data: Expr, name: str, axis: int = 1, epsilon: float = 2e-5) -> E
     from ..transform.infer_type import infer_type
 
     size = infer_type(data).checked_type.shape[axis]
-    parts = [var(f"{name}_{part}", shape=(size,)) for part in ("gamma", "beta", "moving_mean", "moving_var")]
-    return nn.batch_norm(data, *parts, axis=axis, epsilon=epsilon)[0]  # type: ignore[no-any-return]
+    gamma, beta, mean, variance = (
+        var(f"{name}_{part}", shape=(size,)) for part in ("gamma", "beta", "moving_mean", "moving_var")
+    )
+    return nn.batch_norm(data, gamma, beta, mean, variance, axis=axis, epsilon=epsilon)[0]
 
 
 def conv_bn_relu(data: Expr, name: str, channels: int, kernel: Any, axis: int = 1, **options: Any) -> Expr:
@@ -56,5 +58,3 @@ def classifier(data: Expr, num_classes: int, name: str = "fc", layout: str = "NC
     """Mean over the image, a fully connected layer, softmax."""
     pooled = nn.batch_flatten(nn.global_avg_pool2d(data, layout=layout))
     return nn.softmax(dense(pooled, name, num_classes))
-
-

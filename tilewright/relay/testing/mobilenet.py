@@ -24,7 +24,15 @@ def _separable(x: Expr, name: str, taken: int, channels: int, stride: int, layou
     if layout == "NHWC":
         options["kernel_layout"] = "HWOI"
     x = conv_bn_relu(
-        x, f"{name}_depthwise", taken, 3, axis, strides=(stride, stride), padding=(1, 1), groups=taken, **options
+        x,
+        f"{name}_depthwise",
+        taken,
+        3,
+        axis,
+        strides=(stride, stride),
+        padding=(1, 1),
+        groups=taken,
+        **options,
     )
     return conv_bn_relu(x, f"{name}_pointwise", channels, 1, axis, data_layout=layout)
 

@@ -27,7 +27,9 @@ def _conv(x: Expr, name: str, channels: int, kernel: int, padding: int = 0, stri
 
 def _fire(x: Expr, name: str, squeeze: int, expand: int) -> Expr:
     x = _conv(x, f"{name}_squeeze", squeeze, 1)
-    return concatenate([_conv(x, f"{name}_expand1", expand, 1), _conv(x, f"{name}_expand3", expand, 3, 1)], axis=1)
+    return concatenate(
+        [_conv(x, f"{name}_expand1", expand, 1), _conv(x, f"{name}_expand3", expand, 3, 1)], axis=1
+    )
 
 
 def get_net(
@@ -40,7 +42,11 @@ def get_net(
     x = _conv(data, "conv1", 96 if version == "1.0" else 64, 7 if version == "1.0" else 3, 0, 2)
     x = nn.max_pool2d(x, pool_size=(3, 3), strides=(2, 2))
     for i, fire in enumerate(_FIRES[version]):
-        x = nn.max_pool2d(x, pool_size=(3, 3), strides=(2, 2)) if fire is None else _fire(x, f"fire{i + 2}", *fire)
+        x = (
+            nn.max_pool2d(x, pool_size=(3, 3), strides=(2, 2))
+            if fire is None
+            else _fire(x, f"fire{i + 2}", *fire)
+        )
     x = _conv(nn.dropout(x, rate=0.5), "conv_final", num_classes, 1)
     x = nn.softmax(nn.batch_flatten(nn.global_avg_pool2d(x)))
     return Function(free_vars(x), x)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ...ir.module import IRModule
 from ...runtime.ndarray import NDArray
 from ..analysis import free_vars
-from ..expr import Function, var
+from ..expr import Expr, Function, var
 from ..op import nn
 from .init import create_workload
 from .layers import batch_norm, conv2d, dense
@@ -27,11 +27,13 @@ def get_net(
     """The network of 11, 13, 16 or 19 layers."""
     if num_layers not in _LAYERS:
         raise ValueError(f"vgg: there are {', '.join(map(str, _LAYERS))} layers, not {num_layers}")
-    x = var("data", shape=(batch_size, *image_shape), dtype=dtype)
+    x: Expr = var("data", shape=(batch_size, *image_shape), dtype=dtype)
     for i, (count, channels) in enumerate(zip(_LAYERS[num_layers], _CHANNELS, strict=True)):
         for j in range(count):
             name = f"conv{i + 1}_{j + 1}"
-            x = nn.bias_add(conv2d(x, name, channels, 3, padding=(1, 1)), var(f"{name}_bias", shape=(channels,)))
+            x = nn.bias_add(
+                conv2d(x, name, channels, 3, padding=(1, 1)), var(f"{name}_bias", shape=(channels,))
+            )
             x = nn.relu(batch_norm(x, f"bn{i + 1}_{j + 1}") if with_norm else x)
         x = nn.max_pool2d(x, pool_size=(2, 2), strides=(2, 2))
     x = nn.batch_flatten(x)

@@ -22,6 +22,7 @@ from .defuse_ops import DefuseOps
 from .dynamic_to_static import DynamicToStatic
 from .eliminate_common_subexpr import EliminateCommonSubexpr
 from .eta_expand import EtaExpand
+from .fake_quantization import FakeQuantizationToInteger
 from .fast_math import FastMath
 from .flatten_atrous_conv import FlattenAtrousConv
 from .fold_constant import FoldConstant
@@ -32,6 +33,7 @@ from .fuse_ops import FuseOps
 from .infer_type import InferType, InferTypeLocal, infer_module, infer_type
 from .inline import Inline
 from .lambda_lift import LambdaLift
+from .legalize import Legalize
 from .mixed_precision import ToMixedPrecision
 from .normal_form import ToANormalForm, ToBasicBlockNormalForm, ToGraphNormalForm
 from .remove_unused_functions import RemoveUnusedFunctions
@@ -49,6 +51,7 @@ __all__ = [
     "ToANormalForm",
     "ToMixedPrecision",
     "LambdaLift",
+    "Legalize",
     "Inline",
     "ForwardFoldScaleAxis",
     "FoldScaleAxis",
@@ -56,6 +59,7 @@ __all__ = [
     "FoldExplicitPadding",
     "FoldConstant",
     "FlattenAtrousConv",
+    "FakeQuantizationToInteger",
     "FastMath",
     "EtaExpand",
     "EliminateCommonSubexpr",

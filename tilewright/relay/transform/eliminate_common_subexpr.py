@@ -72,7 +72,7 @@ class _Merge(Mutator):
         parts = [self.visit(if_.cond), self.inside(if_.true_branch), self.inside(if_.false_branch)]
         if all(a is b for a, b in zip(parts, if_.children(), strict=True)):
             return if_
-        return If(*parts, span=if_.span)
+        return If(parts[0], parts[1], parts[2], span=if_.span)
 
     def visit_function(self, fn: Function) -> Any:
         self.scopes.append({})

@@ -147,7 +147,8 @@ class _Backward(_Uses):
 
     def plan(self, data: Expr, factor: Factor, out: list[tuple[Any, str]]) -> bool:
         """Find for each expression on the way what becomes of it; False where the factor gets stuck."""
-        stack, axis = [data], factor.axis
+        axis = factor.axis
+        stack: list[Any] = [data]
         ndim = len(type_of(data).shape)
         while stack:
             at = stack.pop()
@@ -180,7 +181,9 @@ class _Backward(_Uses):
         for at in reversed(plan):
             how = plan[at]
             if how == "weight":
-                _, outputs = weight_axes(at)
+                axes = weight_axes(at)
+                assert axes is not None
+                outputs = axes[1]
                 args = [at.args[0], factor.on(at.args[1], outputs), *at.args[2:]]
             elif how == "bias":
                 args = [done[at.args[0]], call("multiply", at.args[1], factor.vector)]

@@ -180,7 +180,7 @@ class _Mixed(Mutator):
             for part in a.fields if isinstance(a, Tuple) else [a]:
                 kind = type_of(part)
                 if isinstance(kind, TupleType):
-                    if any(self.is_ours(f) and str(f.dtype) != self.small for f in kind.fields):
+                    if any(self.is_ours(f) and str(getattr(f, "dtype", "")) != self.small for f in kind.fields):
                         return False
                     small = small or any(str(getattr(f, "dtype", "")) == self.small for f in kind.fields)
                 elif self.is_ours(kind):
@@ -199,7 +199,7 @@ class _Mixed(Mutator):
     def visit_if(self, if_: If) -> Any:
         parts = [self.as_before(p) for p in if_.children()]
         same = all(x is y for x, y in zip(parts, if_.children(), strict=True))
-        return if_ if same else If(*parts, span=if_.span)
+        return if_ if same else If(parts[0], parts[1], parts[2], span=if_.span)
 
     def visit_let(self, let: Let) -> Any:
         rows = []

@@ -143,7 +143,7 @@ class CallRewriter(Mutator):
 
 # ---------------------------------------------------------------------------- passes
 def typed_pass(
-    function: Callable[..., Function],
+    function: Callable[..., Any],
     *,
     name: str,
     opt_level: int = 0,
@@ -167,7 +167,7 @@ def typed_pass(
         def work(mod: IRModule, ctx: PassContext) -> IRModule:
             typed = infer_module(mod) if needs_types else mod
             if whole_module:
-                made: Any = function(typed, *args, **kwargs)  # type: ignore[arg-type]
+                made: Any = function(typed, *args, **kwargs)
             else:
                 made = typed.map_functions(one)
             return infer_module(made)

@@ -6,8 +6,10 @@ import threading
 from typing import Any, Final
 
 from ...runtime.ndarray import NDArray, array, empty
+from ..expr import Call, Function, Var
 from ..op.registry import RelayOp
-from ..ty import TensorType, Type, is_dynamic, tensor_fields
+from ..ty import Type, is_dynamic, tensor_fields
+from .infer_type import infer_type
 
 __all__ = ["can_run", "run_call"]
 
@@ -22,25 +24,20 @@ def can_run(op: Any, result: Type) -> bool:
 
 def run_call(op: RelayOp, attrs: Any, types: list[Type], args: list[Any], result: Type) -> list[NDArray]:
     """The tensors that a call gives for arrays, tuples laid out flat on both sides."""
-    ins = [t for kind in types for t in tensor_fields(kind)]
     outs = tensor_fields(result)
     key = (op, attrs, tuple(types), result)
     with _lock:
         kernel = _kernels.get(key)
         if kernel is None:
-            kernel = _kernels[key] = _compile(op, attrs, ins, result)
+            kernel = _kernels[key] = _compile(op, attrs, types)
     given = [a if isinstance(a, NDArray) else array(a) for a in args]
     made = [empty(t.shape, str(t.dtype)) for t in outs]
     kernel(*given, *made)
     return made
 
 
-def _compile(op: RelayOp, attrs: Any, ins: list[TensorType], result: Type) -> Any:
-    from ... import te, topi
-    from ...driver.build import build
+def _compile(op: RelayOp, attrs: Any, types: list[Type]) -> Any:
+    from ..backend.single import kernel_of  # the compiler, which is loaded when it is first used
 
-    assert op.compute is not None
-    holders = [te.placeholder(t.shape, name=f"p{i}", dtype=str(t.dtype)) for i, t in enumerate(ins)]
-    made = list(op.compute(attrs, list(holders), result))
-    made = [topi.identity(t) if any(t is h for h in holders) else t for t in made]
-    return build(te.create_prim_func([*holders, *made]), target="llvm")
+    params = [Var(f"p{i}", kind) for i, kind in enumerate(types)]
+    return kernel_of(infer_type(Function(params, Call(op, params, attrs), attrs={"Primitive": 1})))

@@ -1,24 +1,26 @@
-"""Primitives over reductions: decompose_reduction, rfactor."""
+"""Primitives over reductions: decompose_reduction, merge_reduction, rfactor."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ...arith import Analyzer
 from ...ir.buffer import Buffer, decl_buffer
+from ...ir.equal import structural_equal
 from ...ir.expr import BufferLoad, IterVar, PrimExpr, Range, Var, const, const_value
 from ...ir.functor import pre_order, renew_defs_in, substitute, vars_used
 from ...ir.ops import conjuncts, is_one, logical_and
-from ...ir.stmt import Block, BlockRealize, BufferStore, For, ForKind, IfThenElse, Stmt, seq
+from ...ir.stmt import Block, BlockRealize, BufferStore, For, ForKind, IfThenElse, SeqStmt, Stmt, seq
 from ..analysis.combiner import Combination, NotACombination, combination_of
 from ..transform.lower_init_block import init_nest, reduction_loops
-from .blocks import check_dominant, enclosing_block, insert_beside, refresh_regions
-from .flow import points_once
+from .blocks import check_dominant, enclosing_block, insert_beside, refresh_regions, remove_stmt
+from .flow import Box, covers_domain, made_box, points_once, shared_loop
 from .primitive import BlockRV, LoopRV, primitive, refuse
 
 if TYPE_CHECKING:
     from .schedule import Schedule
 
-__all__ = ["decompose_reduction", "rfactor"]
+__all__ = ["decompose_reduction", "merge_reduction", "rfactor"]
 
 
 @primitive
@@ -77,6 +79,146 @@ def decompose_reduction(sch: Schedule, block: BlockRV, loop: LoopRV) -> BlockRV:
     sch.state.replace(me.block, bare)
     insert_beside(sch, sch.loop(loop), made, before=True)
     return BlockRV(inner.key, inner.name_hint)
+
+
+@primitive
+def merge_reduction(sch: Schedule, init_block: BlockRV, update_block: BlockRV) -> None:
+    """Make the block that starts a reduction its init again: decompose_reduction the other way.
+
+    for i in range(n):                        for i in range(n):
+        C[i] = 0                                  for k in range(m):
+        for k in range(m):             ->             with block("C"):
+            C[i] += A[i, k]                               with init(): C[i] = 0
+                                                          C[i] += A[i, k]
+    """
+    start, me = sch.realize(init_block), sch.realize(update_block)
+    name, first = me.block.name_hint, start.block.name_hint
+    if not any(iv.iter_type == IterVar.CommReduce for iv in me.block.iter_vars):
+        refuse(f"block {name} has no reduction iterator", at=me, hint="name the block that starts it first")
+    if me.block.init is not None:
+        refuse(
+            f"block {name} has an init already", at=me, hint="only a reduction without one can be given one"
+        )
+    if start is me:
+        refuse(f"block {name} cannot start itself", at=me, hint="name the block that starts it first")
+    if enclosing_block(sch, start) is not enclosing_block(sch, me):
+        refuse(f"block {first} is not beside block {name}", at=start, hint="both must stand in one block")
+    init = _as_init(start, me)
+    common = shared_loop(sch, start, me)
+    nest = sch.state.index.loops_of(me)
+    at = nest.index(common) + 1 if common is not None else 0
+    merged = me.replace(block=refresh_regions(me.block.replace(init=init)))
+    _check_start(sch, start, me, merged, nest, at)
+    _check_between(sch, start, me, nest[at])
+    sch.state.replace(me.block, merged.block)
+    remove_stmt(sch, sch.realize(init_block))
+    sch.forget(init_block, f"merge_reduction({first}, {name})")
+
+
+def _as_init(start: BlockRealize, me: BlockRealize) -> Stmt:
+    """What a block stores, over the iterators of the block that goes on from it."""
+    name, first = me.block.name_hint, start.block.name_hint
+    stores = list(start.block.body.seq) if isinstance(start.block.body, SeqStmt) else [start.block.body]
+    held = {m.buffer: m.indices for m in pre_order(me.block.body) if isinstance(m, BufferStore)}
+    spatial = {iv.var for iv in me.block.iter_vars if iv.iter_type == IterVar.DataPar}
+    table: dict[Var, PrimExpr] = {}
+    for n in stores:
+        if not isinstance(n, BufferStore) or start.block.init is not None:
+            refuse(
+                f"block {first} does more than store values",
+                at=start,
+                hint=f"it must store what block {name} starts from",
+            )
+        assert isinstance(n, BufferStore)
+        if n.buffer not in held:
+            refuse(f"block {first} writes {n.buffer.name}, which block {name} does not go on from", at=start)
+        for mine, theirs in zip(n.indices, held[n.buffer], strict=True):
+            known = table.setdefault(mine, theirs) if isinstance(mine, Var) else mine
+            if not structural_equal(known, theirs) or not vars_used(theirs) <= spatial:
+                refuse(
+                    f"block {first} writes {n.buffer.name} at `{mine}` where block {name} does at `{theirs}`, so "
+                    "there is no telling which start is whose",
+                    at=start,
+                )
+    if {n.buffer for n in stores if isinstance(n, BufferStore)} != held.keys():
+        refuse(f"block {first} does not start all that block {name} writes", at=start)
+    own = {iv.var for iv in start.block.iter_vars}
+    made = seq(*(substitute(n, table) for n in stores))
+    if vars_used(made) & own:
+        refuse(f"block {first} has iterators that do not say which element is written", at=start)
+    return made
+
+
+def _check_start(
+    sch: Schedule, start: BlockRealize, me: BlockRealize, merged: BlockRealize, nest: list[For], at: int
+) -> None:
+    """Refuse unless each element that is started is gone on from once, from its first step, and no other is."""
+    name, first = me.block.name_hint, start.block.name_hint
+    reducing = reduction_loops(me, nest)
+    outside = next((x for x in reducing if nest.index(x) < at), None)
+    if outside is not None:
+        refuse(
+            f"loop `{outside.loop_var.name}` carries the reduction of block {name} and starts it anew each time",
+            at=outside,
+            hint=f"block {first} must stand outside of `{outside.loop_var.name}`",
+        )
+    crossed = nest[at : nest.index(reducing[0])] if reducing else nest[at:]
+    place = nest[at - 1].body if at else enclosing_block(sch, me)
+    here = place.body if isinstance(place, Block) else place
+    assert here is not None
+    ana = sch.state.analyzer_at(here)
+    same = all(
+        _same_box(made_box(sch, here, start, w), made_box(sch, here, me, x), ana)
+        for w in start.block.writes
+        for x in me.block.writes
+        if w.buffer is x.buffer
+    )
+    alone = at < len(nest) and points_once(sch, me, crossed, nest[at:])
+    if not same or not alone or init_nest(merged, nest, at) is None or not covers_domain(sch, me):
+        refuse(
+            f"there is no telling that block {first} starts just the elements that block {name} goes on from, "
+            "each once",
+            at=start,
+            hint="merge the blocks before their loops are split, fused or cut",
+        )
+
+
+def _same_box(a: Box | None, b: Box | None, ana: Analyzer) -> bool:
+    return (
+        a is not None
+        and b is not None
+        and all(
+            ana.can_prove_equal(x, y) for p, q in zip(a, b, strict=True) for x, y in zip(p, q, strict=True)
+        )
+    )
+
+
+def _check_between(sch: Schedule, start: BlockRealize, me: BlockRealize, below: For) -> None:
+    """Refuse if a block sees the start before the reduction goes on, or changes what it is made from."""
+    order = sch.state.index.order
+    if order.index(start) > order.index(me):
+        refuse(f"block {start.block.name_hint} comes after block {me.block.name_hint}", at=start)
+    made = {w.buffer for w in start.block.writes}
+    needs = {r.buffer for r in start.block.reads}
+    if needs & {w.buffer for w in me.block.writes}:
+        refuse(f"block {start.block.name_hint} reads what block {me.block.name_hint} writes", at=start)
+    for other in sch.siblings(me):
+        if other is start or other is me:
+            continue
+        between = order.index(start) < order.index(other) < order.index(me)
+        inside = below in sch.state.index.ancestors(other)
+        writes = {w.buffer for w in other.block.writes}
+        uses = writes | {r.buffer for r in other.block.reads}
+        found = (writes & made) | ((uses & made) | (writes & needs) if between or inside else set())
+        if found:
+            refuse(
+                f"block {other.block.name_hint} uses {min(b.name for b in found)} too, between the start of the "
+                "reduction and its end"
+                if between or inside
+                else f"block {other.block.name_hint} writes {min(b.name for b in found)} too",
+                at=other,
+                hint=f"move block {other.block.name_hint} away first",
+            )
 
 
 def _names(loops: list[For]) -> str:

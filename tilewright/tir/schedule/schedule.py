@@ -395,6 +395,9 @@ class Schedule:
     def decompose_reduction(self, block: BlockRV | str, loop: LoopRV) -> BlockRV:
         return reduction.decompose_reduction(self, self._block(block), loop)
 
+    def merge_reduction(self, init_block: BlockRV | str, update_block: BlockRV | str) -> None:
+        reduction.merge_reduction(self, self._block(init_block), self._block(update_block))
+
     def rfactor(self, loop: LoopRV, factor_axis: int = 0) -> BlockRV:
         return reduction.rfactor(self, loop, factor_axis)
 

@@ -50,7 +50,9 @@ def body_of(n: Node) -> Any:
                     dim.dim_value = d
         types.append(kind.SerializeToString())
     made = onnx.FunctionProto()
-    text = found.get_context_dependent_function_with_opset_version(n.opset, n.proto.SerializeToString(), types)
+    text = found.get_context_dependent_function_with_opset_version(
+        n.opset, n.proto.SerializeToString(), types
+    )
     if not text:
         text = found.get_context_dependent_function(n.proto.SerializeToString(), types)
     made.ParseFromString(text)

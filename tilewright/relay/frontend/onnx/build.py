@@ -13,7 +13,7 @@ from ... import op as _op
 from ...expr import Call, Constant, Expr, Tuple, TupleGetItem, const, set_checked_type
 from ...op.registry import RelayTypeError
 from ...ty import Any as AnySize
-from ...ty import TensorType, TupleType
+from ...ty import TupleType
 
 __all__ = [
     "R",
@@ -33,7 +33,6 @@ __all__ = [
 ]
 
 
-
 class _Operators:
     """All constructors of operators: `R.add`, and by the first part of their name `R.nn.conv2d`."""
 
@@ -51,7 +50,7 @@ class _Operators:
 
 
 R: Any = _Operators(".")
-R.nn = _Operators(".nn", ".nn_conv", ".nn_pool", ".nn_more")
+R.nn = _Operators(".nn", ".nn_conv", ".nn_pool", ".nn_more", ".nn_recurrent")
 
 
 def typed(root: Any) -> Any:
@@ -99,7 +98,9 @@ def static_shape(e: Expr, what: str = "a tensor") -> tuple[int, ...]:
     """The sizes, which must all be known now."""
     found = shape_of(e)
     if not all(isinstance(d, int) for d in found):
-        raise ValueError(f"{what} has shape {tuple(map(str, found))}, of which sizes are not known at import; give shape=")
+        raise ValueError(
+            f"{what} has shape {tuple(map(str, found))}, of which sizes are not known at import; give shape="
+        )
     return found
 
 
@@ -141,8 +142,6 @@ def take_rows(e: Expr, index: Sequence[int], axis: int) -> Expr:
 
 def as_list(value: Any) -> list[Any]:
     """Sizes as a list: integers as Python's, expressions as they are."""
-    return [v if isinstance(v, (PrimExpr, AnySize)) else int(v) for v in np.asarray(value).reshape(-1).tolist()]
-
-
-def tensor_type(shape: Sequence[Any], dtype: str) -> TensorType:
-    return TensorType(shape, dtype)
+    return [
+        v if isinstance(v, (PrimExpr, AnySize)) else int(v) for v in np.asarray(value).reshape(-1).tolist()
+    ]

@@ -14,10 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from ....ir.errors import FrontendError
-from ....ir.expr import PrimExpr
 from ...expr import Expr
 from .build import as_list, constant, dtype_of, shape_of, static_shape, typed
 
@@ -44,7 +41,7 @@ class Value:
     sequence. `elem` is the number ONNX has for an element type that is stored as another one (float8, int4).
     """
 
-    __slots__ = ("_expr", "_later", "elem", "items", "known")
+    __slots__ = ("_expr", "_later", "elem", "items", "kind", "known")
 
     def __init__(
         self,
@@ -55,6 +52,7 @@ class Value:
         elem: int = 0,
     ) -> None:
         self._expr, self._later, self.known, self.items, self.elem = expr, later, known, items, elem
+        self.kind = "int64"  # the element type of symbols
 
     @property
     def expr(self) -> Expr:
@@ -81,7 +79,7 @@ class Value:
     @property
     def dtype(self) -> str:
         if self.known is not None:
-            return "int64" if self.symbolic else self.known.dtype.name
+            return self.kind if self.symbolic else str(self.known.dtype.name)
         return dtype_of(self.expr)
 
 
@@ -213,7 +211,3 @@ def find_converter(domain: str, op_type: str, opset: int) -> Converter | None:
         if since <= opset:
             return found
     return None
-
-
-def is_symbolic(array: Any) -> bool:
-    return any(isinstance(v, PrimExpr) for v in np.asarray(array, object).reshape(-1))

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import numpy as np
 
 from ...expr import If, Tuple, TupleGetItem
-from .build import R, constant, rank, static_shape, typed
+from .build import R, rank, static_shape, typed
 from .context import NeedsValue, Node, Value, converter
 
 _MOST = 4096
@@ -27,12 +28,32 @@ def if_node(n: Node) -> Any:
         error = NeedsValue("its branches give sequences: the condition must be known at import")
         error.tensor = n.proto.input[0]
         raise error
+    if any(
+        a is not None and b is not None and len(a.shape) != len(b.shape) for a, b in zip(*both, strict=True)
+    ):
+        return _squeezed(n, branches, both)
     condition = n[0] if not rank(n[0]) else R.reshape(n[0], ())
     sides = [[v.expr for v in side if v is not None] for side in both]
     if len(sides[0]) == 1:
         return If(condition, sides[0][0], sides[1][0])
     whole = typed(If(condition, Tuple(sides[0]), Tuple(sides[1])))
     return [TupleGetItem(whole, i) for i in range(len(sides[0]))]
+
+
+def _squeezed(n: Node, branches: list[Any], both: list[Any]) -> Any:
+    """`If(size == 1, Squeeze, Identity)`, as exporters write a squeeze of a size they do not know: it is 1, then.
+
+    The number of dimensions would depend on data otherwise, and what follows is written for one of the two.
+    """
+    if not branches[0].node or branches[0].node[-1].op_type != "Squeeze":
+        raise n.refuse(
+            "its branches give tensors of different rank, and which one is not known at import; give shape="
+        )
+    warnings.warn(
+        f"{n.importer.where()}: If {n.name!r} squeezes a size that is not known at import: it is taken to be 1",
+        stacklevel=2,
+    )
+    return both[0]
 
 
 def _stacked(parts: list[Any], axis: int = 0) -> Any:
@@ -108,8 +129,8 @@ def scan(n: Node) -> Any:
     turned = n.attr("scan_output_directions", [0] * outs)
     made: list[Any] = list(carried)
     for row, axis, reverse in zip(rows, out_axes, turned, strict=True):
-        parts = row[::-1] if reverse else row
-        made.append(_stacked(parts, axis % (rank(parts[0]) + 1)))
+        turned_row = row[::-1] if reverse else row
+        made.append(_stacked(turned_row, axis % (rank(turned_row[0]) + 1)))
     return made
 
 
@@ -123,7 +144,10 @@ def scan_batched(n: Node) -> Any:
     batch = n.static(1)[0]
     results: list[list[Any]] = []
     for b in range(batch):
-        own = [Value(R.squeeze(R.strided_slice(n[1 + i], [b], [b + 1], axes=[0]), [0])) for i in range(len(n) - 1)]
+        own = [
+            Value(R.squeeze(R.strided_slice(n[1 + i], [b], [b + 1], axes=[0]), [0]))
+            for i in range(len(n) - 1)
+        ]
         carried, inputs = own[:states], [v.expr for v in own[states:]]
         rows: list[list[Any]] = [[] for _ in range(len(body.output) - states)]
         for t in range(static_shape(inputs[0])[0]):
@@ -134,7 +158,3 @@ def scan_batched(n: Node) -> Any:
                 row.append(value.expr if value is not None else None)
         results.append([*(v.expr for v in carried), *(_stacked(row) for row in rows)])
     return [_stacked([r[i] for r in results]) for i in range(len(body.output))]
-
-
-def truth(value: bool) -> Any:
-    return constant(np.asarray(value))

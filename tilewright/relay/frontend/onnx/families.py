@@ -7,7 +7,8 @@ from importlib import import_module
 __all__ = ["load"]
 
 _FAMILIES = (
-    "math", "shape", "reduce", "nn", "norm", "index", "image", "quant", "rnn", "control", "sequence", "signal", "microsoft"
+    "math", "shape", "reduce", "nn", "norm", "index", "image", "quant", "rnn", "control", "sequence", "signal",
+    "microsoft",
 )  # fmt: skip
 
 

@@ -54,7 +54,12 @@ def fold(n: Node) -> list[Value] | None:
     out = [_plain(a) for a in (found if isinstance(found, list) else [found])]
     if any(a.size > _MANY or a.dtype.kind not in "biufO" for a in out):
         return None
-    return [Value(known=a) for a in out]
+    made = [Value(known=a) for a in out]
+    kinds = [v.kind for v in n.inputs if v is not None and v.symbolic]
+    for v in made:
+        if v.symbolic and (n.op_type == "Cast" or kinds):
+            v.kind = storage_dtype(n.attr("to")) if n.op_type == "Cast" else kinds[0]
+    return made
 
 
 def _plain(a: Any) -> Array:
@@ -97,6 +102,8 @@ def _each(a: Array, b: Array, work: Callable[[Any, Any], Any]) -> Array:
 
 def _div(n: Node, a: Array, b: Array) -> Array:
     if a.dtype == object or b.dtype == object:
+        if any(v is not None and v.dtype.startswith("float") for v in n.inputs):
+            raise _Unknown
         return _each(a, b, lambda x, y: x // y)  # sizes are not negative
     if a.dtype.kind == "f":
         return a / b
@@ -127,8 +134,12 @@ def _cast(n: Node, a: Array, *_: Array) -> Array | None:
         return None
     wanted = storage_dtype(to)
     if a.dtype == object:
-        return a if wanted in ("int32", "int64") else None
-    if a.dtype.kind == "f" and wanted not in ("float32", "float64", "float16", "bool") and not np.isfinite(a).all():
+        return a if wanted in ("int32", "int64", "float32") else None
+    if (
+        a.dtype.kind == "f"
+        and wanted not in ("float32", "float64", "float16", "bool")
+        and not np.isfinite(a).all()
+    ):
         return None
     return a.astype(wanted)
 
@@ -199,7 +210,20 @@ def _constant_of_shape(n: Node, shape: Array) -> Array | None:
     return np.full([int(d) for d in shape], np.float32(0) if value is None else value.reshape(-1)[0])
 
 
-_PLAIN = ("float32", "float64", "float16", "int64", "int32", "int16", "int8", "uint8", "uint16", "uint32", "uint64", "bool")
+_PLAIN = (
+    "float32",
+    "float64",
+    "float16",
+    "int64",
+    "int32",
+    "int16",
+    "int8",
+    "uint8",
+    "uint16",
+    "uint32",
+    "uint64",
+    "bool",
+)
 
 
 def _range(n: Node, start: Array, limit: Array, delta: Array) -> Array | None:
@@ -283,7 +307,9 @@ _TABLE: dict[str, Callable[..., Any]] = {
     "ConstantOfShape": _constant_of_shape,
     "Div": _div,
     "Equal": _equal,
-    "Expand": lambda n, a, shape: np.broadcast_to(a, np.broadcast_shapes(a.shape, tuple(int(v) for v in shape))),
+    "Expand": lambda n, a, shape: np.broadcast_to(
+        a, np.broadcast_shapes(a.shape, tuple(int(v) for v in shape))
+    ),
     "Floor": _unary(np.floor),
     "Gather": _gather,
     "Greater": _binary(np.greater),

@@ -3,11 +3,24 @@
 from __future__ import annotations
 
 import math
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
 
-from .build import R, cast, constant, dtype_of, is_float, rank, scalar, shape_of, static_shape, take_rows
+from ...op.shapes import floordiv, mul, same_size
+from .build import (
+    R,
+    cast,
+    constant,
+    dtype_of,
+    is_static,
+    rank,
+    scalar,
+    shape_of,
+    static_shape,
+    take_rows,
+)
 from .context import Node, converter
 from .nn import matmul_of
 from .windows import windows_of
@@ -28,7 +41,11 @@ def resize_scales(n: Node) -> Any:
 def upsample(n: Node) -> Any:
     if n.opset < 9:
         found = n.attr("scales")
-        scales = [float(v) for v in found] if found is not None else [1.0, 1.0, n.attr("height_scale"), n.attr("width_scale")]
+        scales = (
+            [float(v) for v in found]
+            if found is not None
+            else [1.0, 1.0, n.attr("height_scale"), n.attr("width_scale")]
+        )
     else:
         scales = [float(v) for v in n.need(1).reshape(-1)]
     sizes = [math.floor(s * k) for s, k in zip(n.static(0), scales, strict=True)]
@@ -39,6 +56,8 @@ def upsample(n: Node) -> Any:
 def resize(n: Node) -> Any:
     ndim = n.rank(0)
     axes = n.fronts(n.attr("axes", list(range(ndim))), ndim)
+    if not is_static(n[0]) or (n.has(3) and n.value(3).symbolic):
+        return _resized_symbols(n, axes)
     have = [n.static(0)[d] for d in axes]
     mode = n.attr("coordinate_transformation_mode", "half_pixel")
     sized = n.has(3) and len(n.need(3).reshape(-1)) > 0
@@ -68,8 +87,53 @@ def resize(n: Node) -> Any:
     return _resized(n, axes, scales, sizes, mode, rounding, roi)
 
 
+def _resized_symbols(n: Node, axes: list[int]) -> Any:
+    """A resize of an image whose size is not known at import: its height and width by integers, or to given sizes."""
+    x = n[0]
+    have = [shape_of(x)[d] for d in axes]
+    mode = n.attr("coordinate_transformation_mode", "half_pixel")
+    if n.has(3) and len(n.value(3).shape) and n.value(3).shape != (0,):
+        sizes = n.ints(3, symbols=True)
+    else:
+        factors = [Fraction(float(v)).limit_denominator(64) for v in n.need(2).reshape(-1)]
+        sizes = [_times(h, f) for h, f in zip(have, factors, strict=True)]
+    rows = [
+        (d, s) for d, s, h in zip(axes, sizes, have, strict=True) if not (s is h or same_size(s, h) is True)
+    ]
+    if not rows:
+        return R.copy(x)
+    method = _METHODS.get(n.attr("mode", "nearest"), "")
+    if rank(x) != 4 or any(d < 2 for d, _ in rows) or not method or mode == "tf_crop_and_resize":
+        raise n.refuse(
+            "of a tensor whose sizes are not known at import: only the height and width of NCHW; give shape="
+        )
+    wanted = list(shape_of(x)[2:])
+    for d, s in rows:
+        wanted[d - 2] = s
+    return R.image.resize2d(
+        x,
+        wanted,
+        method=method,
+        coordinate_transformation_mode=mode,
+        rounding_method=n.attr("nearest_mode", "round_prefer_floor") if method == "nearest_neighbor" else "",
+        cubic_alpha=n.attr("cubic_coeff_a", -0.75),
+        cubic_exclude=int(n.attr("exclude_outside", 0)),
+    )
+
+
+def _times(size: Any, factor: Fraction) -> Any:
+    """floor(size · factor)."""
+    return floordiv(mul(size, factor.numerator), factor.denominator)
+
+
 def _resized(
-    n: Node, axes: list[int], scales: list[float], sizes: list[int], mode: str, rounding: str, roi: list[float] | None
+    n: Node,
+    axes: list[int],
+    scales: list[float],
+    sizes: list[int],
+    mode: str,
+    rounding: str,
+    roi: list[float] | None,
 ) -> Any:
     """Axes brought to other sizes, up to three at once; the others are moved in front of them."""
     method = n.attr("mode", "nearest")
@@ -82,7 +146,9 @@ def _resized(
     rows = [
         (d, sizes[i], scales[i], None if roi is None else (roi[i], roi[i + len(axes)]))
         for i, d in enumerate(axes)
-        if sizes[i] != have[d] or scales[i] != 1.0 or (roi is not None and (roi[i], roi[i + len(axes)]) != (0.0, 1.0))
+        if sizes[i] != have[d]
+        or scales[i] != 1.0
+        or (roi is not None and (roi[i], roi[i + len(axes)]) != (0.0, 1.0))
     ]
     if not rows:
         return R.copy(x)
@@ -132,6 +198,13 @@ def _some_resized(n: Node, x: Any, rows: list[Any], method: str, mode: str, roun
     return made if natural else R.transpose(made, [order.index(d) for d in range(len(have))])
 
 
+def _cubic(distance: Any, a: float) -> Any:
+    """The weight of a pixel at a distance, for cubic interpolation."""
+    d = distance
+    near, far = ((a + 2) * d - (a + 3)) * d * d + 1, ((d - 5) * d + 8) * d * a - 4 * a
+    return np.where(d <= 1, near, np.where(d < 2, far, 0.0))
+
+
 def _between_corners(n: Node, x: Any, axis: int, size: int, scale: float, method: str, rounding: str) -> Any:
     """align_corners where scale · size is no integer: the last pixel is not the last corner, as ONNX has it.
 
@@ -152,8 +225,7 @@ def _between_corners(n: Node, x: Any, axis: int, size: int, scale: float, method
     t = at - base
     if method == "cubic":
         a = n.attr("cubic_coeff_a", -0.75)
-        far, near = (lambda d: ((d - 5) * d + 8) * d * a - 4 * a), (lambda d: ((a + 2) * d - (a + 3)) * d * d + 1)
-        taps = [(-1, far(t + 1)), (0, near(t)), (1, near(1 - t)), (2, far(2 - t))]
+        taps = [(step, _cubic(np.abs(t - step), a)) for step in (-1, 0, 1, 2)]
     else:
         taps = [(0, 1 - t), (1, t)]
     weights = np.zeros((have, size))
@@ -175,7 +247,13 @@ def _between_corners(n: Node, x: Any, axis: int, size: int, scale: float, method
 def grid_sample(n: Node) -> Any:
     x, grid = n[0], n[1]
     dims = rank(x) - 2
-    modes = {"linear": "bilinear", "bilinear": "bilinear", "nearest": "nearest", "cubic": "bicubic", "bicubic": "bicubic"}
+    modes = {
+        "linear": "bilinear",
+        "bilinear": "bilinear",
+        "nearest": "nearest",
+        "cubic": "bicubic",
+        "bicubic": "bicubic",
+    }
     mode = modes.get(n.attr("mode", "linear"))
     if mode is None or dims not in (2, 3):
         raise n.refuse(f"mode {n.attr('mode')!r} over {dims} dimensions is not supported")
@@ -220,7 +298,9 @@ def _roi_max(n: Node, x: Any, rois: Any, which: Any, aligned: bool) -> Any:
     sides = []  # for y and x: (index, weight) of the pixel before and after, (count, bins · samples)
     for d in range(2):
         low, high = (
-            R.subtract(R.multiply(R.strided_slice(rois, [c], [c + 1], axes=[1]), scalar(scale, x)), scalar(shift, x))
+            R.subtract(
+                R.multiply(R.strided_slice(rois, [c], [c + 1], axes=[1]), scalar(scale, x)), scalar(shift, x)
+            )
             for c in (1 - d, 3 - d)
         )
         span = R.subtract(high, low)
@@ -262,11 +342,20 @@ def non_max_suppression(n: Node) -> Any:
     iou = cast(R.reshape(n[3], ()), "float32") if n.has(3) else constant(np.float32(0))
     low = cast(R.reshape(n[4], ()), "float32") if n.has(4) else constant(np.float32(-np.inf))
     made = R.vision.all_class_non_max_suppression(
-        boxes, scores, most, iou, low, output_format="onnx", center_point_box=int(n.attr("center_point_box", 0))
+        boxes,
+        scores,
+        most,
+        iou,
+        low,
+        output_format="onnx",
+        center_point_box=int(n.attr("center_point_box", 0)),
     )
     rows, count = made[0], made[1]
     end = R.concatenate([R.reshape(cast(count, "int64"), [1]), constant(np.asarray([3], np.int64))], 0)
-    return cast(R.dyn.strided_slice(rows, constant(np.zeros(2, np.int64)), end, constant(np.ones(2, np.int64))), "int64")
+    return cast(
+        R.dyn.strided_slice(rows, constant(np.zeros(2, np.int64)), end, constant(np.ones(2, np.int64))),
+        "int64",
+    )
 
 
 # ---------------------------------------------------------------------------- deformable convolution
@@ -304,11 +393,10 @@ def deformable(n: Node) -> Any:
         read = R.reshape(parted, [batch, channels, taps, oh * ow])
     columns = R.reshape(read, [batch * groups, channels // groups * taps, oh * ow])
     weight = R.reshape(w, [1, groups, outputs // groups, per_group * taps])
-    weight = R.reshape(R.broadcast_to(weight, [batch, groups, outputs // groups, per_group * taps]), [batch * groups, outputs // groups, per_group * taps])
+    weight = R.reshape(
+        R.broadcast_to(weight, [batch, groups, outputs // groups, per_group * taps]),
+        [batch * groups, outputs // groups, per_group * taps],
+    )
     made = R.nn.batch_matmul(weight, columns, transpose_a=False, transpose_b=False)
     made = R.reshape(made, [batch, outputs, oh, ow])
     return R.nn.bias_add(made, n[3]) if n.has(3) else made
-
-
-def _is_image(x: Any) -> bool:
-    return is_float(x) and len(shape_of(x)) == 4

@@ -1,6 +1,6 @@
 """The driver: it orders the nodes of a graph, gives each to its converter, and blames in the user's terms.
 
-    model -> checked and ordered -> node by node: known at import? fold : convert -> Function, parameters
+model -> checked and ordered -> node by node: known at import? fold : convert -> Function, parameters
 """
 
 from __future__ import annotations
@@ -86,7 +86,9 @@ class Importer:
         unknown = sorted(set(shapes) - {i.name for i in graph.input})
         if unknown:
             known = [i.name for i in graph.input]
-            raise FrontendError(f"{self.name}: shape= names {unknown}, and the inputs of the model are {known}")
+            raise FrontendError(
+                f"{self.name}: shape= names {unknown}, and the inputs of the model are {known}"
+            )
         results = self.run_graph(graph, scope)
         self.output_counts = []
         flat = []
@@ -137,7 +139,9 @@ class Importer:
             inner.type.CopyFrom(info.type.optional_type.elem_type)
             info = inner
         if kind != "tensor_type":
-            raise FrontendError(f"{self.name}: input {info.name!r} is a {kind or 'thing without a type'}, not a tensor")
+            raise FrontendError(
+                f"{self.name}: input {info.name!r} is a {kind or 'thing without a type'}, not a tensor"
+            )
         elem = info.type.tensor_type.elem_type
         if elem == 0:
             stored = dtype if isinstance(dtype, str) else dtype.get(info.name, "float32")
@@ -154,14 +158,17 @@ class Importer:
             return list(shapes[info.name])
         tensor = info.type.tensor_type
         if not tensor.HasField("shape"):
-            raise FrontendError(f"{self.name}: input {info.name!r} has no shape in the model: give shape={{…}}")
+            raise FrontendError(
+                f"{self.name}: input {info.name!r} has no shape in the model: give shape={{…}}"
+            )
         found: list[Any] = []
         for i, d in enumerate(tensor.shape.dim):
             if d.HasField("dim_value"):
-                if d.dim_value < 0 or d.dim_value >= 1 << 31:
+                if d.dim_value < -1 or d.dim_value >= 1 << 31:
                     raise FrontendError(f"{self.name}: input {info.name!r} has a size of {d.dim_value}")
+            if d.HasField("dim_value") and d.dim_value >= 0:
                 found.append(int(d.dim_value))
-            else:
+            else:  # some writers have -1 for a size that is not known
                 label = d.dim_param or f"{info.name}_{i}"
                 if label not in self.sizes:
                     self.sizes[label] = SizeVar(_identifier(label), "int32")
@@ -217,7 +224,11 @@ class Importer:
         self.path.append(what)
 
     def where(self) -> str:
-        shown = self.path if len(self.path) < 6 else [*self.path[:2], f"… {len(self.path) - 4} more …", *self.path[-2:]]
+        shown = (
+            self.path
+            if len(self.path) < 6
+            else [*self.path[:2], f"… {len(self.path) - 4} more …", *self.path[-2:]]
+        )
         return ": ".join([self.name, *shown])
 
     def lookup(self, name: str, scope: Mapping[str, Value | None], reader: str) -> Value | None:
@@ -243,7 +254,9 @@ class Importer:
         finally:
             self.scopes.pop()
         if len(results) < len([o for o in proto.output if o]):
-            raise FrontendError(f"{self.where()}: {label} has {len(proto.output)} outputs, and {len(results)} are known")
+            raise FrontendError(
+                f"{self.where()}: {label} has {len(proto.output)} outputs, and {len(results)} are known"
+            )
         for name, value in zip(proto.output, results, strict=False):
             if name:
                 scope[name] = value
@@ -282,7 +295,10 @@ class Importer:
     ) -> list[Value | None]:
         """The outputs of a function of the model, or of an operator that is defined by others."""
         self.enter(f"function {function.name}")
-        kept, self.opsets = self.opsets, {_domain(o.domain): o.version for o in function.opset_import} or self.opsets
+        kept, self.opsets = (
+            self.opsets,
+            {_domain(o.domain): o.version for o in function.opset_import} or self.opsets,
+        )
         try:
             given = {a.name: a for a in (*defaults, *function.attribute_proto, *proto.attribute)}
             scope: dict[str, Value | None] = {}
@@ -308,7 +324,11 @@ class Importer:
         out: dict[str, Any] = {}
         for a in proto.attribute:
             if a.type == A.TENSOR:
-                found = array_of(a.t, self.folder) if a.t.data_type != 8 else [s.decode("utf8", "replace") for s in a.t.string_data]
+                found = (
+                    array_of(a.t, self.folder)
+                    if a.t.data_type != 8
+                    else [s.decode("utf8", "replace") for s in a.t.string_data]
+                )
                 out[a.name] = Value(known=found, elem=a.t.data_type) if a.t.data_type in _NARROW else found
             elif a.type == A.STRING:
                 out[a.name] = a.s.decode("utf8", "replace")
@@ -368,7 +388,9 @@ def _refers(node: Any) -> bool:
 
 
 def _label(proto: Any) -> str:
-    named = f"{proto.op_type} {proto.name!r}" if proto.name else f"{proto.op_type} -> {', '.join(proto.output)}"
+    named = (
+        f"{proto.op_type} {proto.name!r}" if proto.name else f"{proto.op_type} -> {', '.join(proto.output)}"
+    )
     return f"node {named}" if not proto.domain else f"node {proto.domain}.{named}"
 
 

@@ -77,7 +77,9 @@ def _parse(data: bytes, name: str) -> Any:
     try:
         made.ParseFromString(data)
     except (DecodeError, RecursionError) as error:
-        raise FrontendError(f"{name}: is no ONNX model, or a damaged one ({len(data)} bytes): {error}") from None
+        raise FrontendError(
+            f"{name}: is no ONNX model, or a damaged one ({len(data)} bytes): {error}"
+        ) from None
     if not made.HasField("graph"):
         raise FrontendError(f"{name}: is no ONNX model: it has no graph ({len(data)} bytes)")
     return made
@@ -105,7 +107,9 @@ def array_of(tensor: Any, folder: Path | None) -> np.ndarray[Any, Any]:
     try:
         found = numpy_helper.to_array(tensor)
     except (ValueError, TypeError, RuntimeError) as error:
-        raise FrontendError(f"tensor {tensor.name!r} of shape {list(tensor.dims)} is damaged: {error}") from None
+        raise FrontendError(
+            f"tensor {tensor.name!r} of shape {list(tensor.dims)} is damaged: {error}"
+        ) from None
     return stored(found, wanted)
 
 
@@ -135,12 +139,16 @@ def _external(tensor: Any, folder: Path | None) -> bytes:
     root = folder.resolve()
     path = (root / place).resolve()
     if not place or Path(place).is_absolute() or not path.is_relative_to(root) or path == root:
-        raise FrontendError(f"tensor {tensor.name!r} names {place!r}, which lies outside the model's folder {root}")
+        raise FrontendError(
+            f"tensor {tensor.name!r} names {place!r}, which lies outside the model's folder {root}"
+        )
     try:
         offset, length = int(facts.get("offset", 0)), int(facts.get("length", -1))
         size = path.stat().st_size
         if not path.is_file() or offset < 0 or offset > size or (length >= 0 and offset + length > size):
-            raise FrontendError(f"tensor {tensor.name!r}: {place!r} has no bytes {offset} to {offset + length}")
+            raise FrontendError(
+                f"tensor {tensor.name!r}: {place!r} has no bytes {offset} to {offset + length}"
+            )
         with path.open("rb") as file:
             file.seek(offset)
             return file.read(length if length >= 0 else size - offset)

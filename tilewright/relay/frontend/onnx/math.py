@@ -125,7 +125,9 @@ def mod(n: Node) -> Any:
         zero = scalar(0, rest)
         other = R.not_equal(R.less(rest, zero), R.less(b, zero))
         moved = R.where(R.logical_and(R.not_equal(rest, zero), other), R.add(rest, b), rest)
-        return R.where(R.equal(rest, zero), R.where(R.less(b, zero), R.negative(R.abs(rest)), R.abs(rest)), moved)
+        return R.where(
+            R.equal(rest, zero), R.where(R.less(b, zero), R.negative(R.abs(rest)), R.abs(rest)), moved
+        )
     return R.trunc_mod(a, b) if n.attr("fmod", 0) else R.floor_mod(a, b)
 
 
@@ -136,10 +138,14 @@ def bit_shift(n: Node) -> Any:
     width = int(dtype_of(x).lstrip("uint"))
     is_signed = not dtype_of(x).startswith("u")
     known = n.known(1)
-    if known is not None and known.size and 0 <= known.min() and known.max() < width:
+    if known is not None and known.size and known.min() >= 0 and known.max() < width:
         return made
     # A shift by more than the width, or by a negative number, moves all bits out: the sign's stay on the right.
-    far = R.right_shift(x, scalar(width - 1, x)) if is_signed and n.attr("direction") == "RIGHT" else scalar(0, x)
+    far = (
+        R.right_shift(x, scalar(width - 1, x))
+        if is_signed and n.attr("direction") == "RIGHT"
+        else scalar(0, x)
+    )
     return R.where(R.less(_unsigned(by), constant(np.asarray(width, _unsigned_name(by)))), made, far)
 
 
@@ -284,7 +290,9 @@ def swish(n: Node) -> Any:
 def shrink(n: Node) -> Any:
     x, bias, lambd = n[0], n.attr("bias", 0.0), n.attr("lambd", 0.5)
     wide = cast(x, "float64") if not is_float(x) else x
-    above = R.where(R.greater(wide, scalar(lambd, wide)), R.subtract(wide, scalar(bias, wide)), scalar(0, wide))
+    above = R.where(
+        R.greater(wide, scalar(lambd, wide)), R.subtract(wide, scalar(bias, wide)), scalar(0, wide)
+    )
     made = R.where(R.less(wide, scalar(-lambd, wide)), R.add(wide, scalar(bias, wide)), above)
     return cast(made, dtype_of(x))
 
@@ -321,7 +329,16 @@ def cast_value(n: Node, elem: int) -> Value:
 def cast_node(n: Node) -> Any:
     to = n.attr("to")
     if isinstance(to, str):
-        names = {"FLOAT": 1, "INT32": 6, "INT64": 7, "BOOL": 9, "DOUBLE": 11, "FLOAT16": 10, "UINT8": 2, "INT8": 3}
+        names = {
+            "FLOAT": 1,
+            "INT32": 6,
+            "INT64": 7,
+            "BOOL": 9,
+            "DOUBLE": 11,
+            "FLOAT16": 10,
+            "UINT8": 2,
+            "INT8": 3,
+        }
         to = names.get(to)
     if to is None:
         raise n.refuse("the attribute `to` is missing")

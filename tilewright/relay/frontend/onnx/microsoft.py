@@ -7,11 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from .build import R, cast, constant, dtype_of, rank, scalar, shape_of
-from .context import Node, converter
+from .build import R, cast, constant, dtype_of, rank, scalar, shape_of, typed
+from .context import Node, Value, converter
 from .math import gelu_of
 from .nn import conv_windows, convolve, group_count, matmul_of
 from .norm import rms_of, standardised
+from .rnn import recurrent
 
 MS = "com.microsoft"
 
@@ -141,10 +142,30 @@ def _masked(n: Node, scores: Any, batch: int, length: int) -> Any:
             mask = R.expand_dims(mask, 1)
         else:
             raise n.refuse(f"a mask of shape {shape_of(mask)} is not supported")
-        scores = R.add(scores, R.multiply(R.subtract(scalar(1, scores), cast(mask, dtype_of(scores))), scalar(low, scores)))
+        scores = R.add(
+            scores,
+            R.multiply(R.subtract(scalar(1, scores), cast(mask, dtype_of(scores))), scalar(low, scores)),
+        )
     if n.attr("unidirectional", 0):
         scores = R.where(constant(np.tril(np.ones((length, length), bool))), scores, scalar(low, scores))
     return scores
+
+
+@converter("DynamicQuantizeLSTM", domain=MS)
+def dynamic_quantize_lstm(n: Node) -> Any:
+    """An LSTM whose weights are integers, brought back to floats; its inputs keep their precision."""
+    parts = []
+    for weight, scale, zero in ((1, 8, 9), (2, 10, 11)):
+        wide = cast(n[weight], "float32")
+        factor, point = n[scale], cast(n[zero], "float32")
+        if rank(factor) == 1:
+            factor, point = (R.expand_dims(v, 1, 2) for v in (factor, point))
+        elif rank(factor) == 2:
+            factor, point = (R.expand_dims(v, 1) for v in (factor, point))
+        parts.append(Value(typed(R.transpose(R.multiply(R.subtract(wide, point), factor), [0, 2, 1]))))
+    inner = Node(n.importer, n.proto, [n.inputs[0], *parts, *n.inputs[3:8]], n.opset)
+    inner.op_type = "LSTM"
+    return recurrent(inner)
 
 
 @converter("FusedConv", domain=MS)

@@ -69,6 +69,10 @@ def _to_small_int(x: Any, low: int, high: int) -> Any:
     return cast(kept, "int8" if low < 0 else "uint8")
 
 
+def _int(value: int) -> Any:
+    return constant(np.int32(value))
+
+
 def _to_small_float(x: Any, elem: int, saturate: bool, round_mode: str) -> Any:
     """The nearest value (ties to the even byte) by counting the midpoints below |x|."""
     if elem == 24:
@@ -93,44 +97,35 @@ def _to_small_float(x: Any, elem: int, saturate: bool, round_mode: str) -> Any:
 
 def _finish(x: Any, byte: Any, elem: int, top: int, half: int, saturate: bool, unsigned_zero: bool) -> Any:
     """The byte with its sign, and what overflow, infinity and NaN become."""
-    k = lambda v: constant(np.int32(v))
     nan = 0x80 if unsigned_zero else {17: 0x7F, 19: 0x7E}.get(elem, top)
     inf = 0x7C if elem == 19 else nan
-    over = R.greater(byte, k(top))
-    infinite = R.isinf(x)
+    over = R.greater(byte, _int(top))
     if elem == 23 or saturate:
-        made = R.where(over, k(top), byte)
+        made = R.where(over, _int(top), byte)
     else:
-        made = R.where(over, k(inf), byte)
-    del infinite
-    negative = R.less(R.reinterpret(x, "int32"), k(0))
-    signed = R.where(negative, R.bitwise_or(made, k(half)), made)
+        made = R.where(over, _int(inf), byte)
+    negative = R.less(R.reinterpret(x, "int32"), _int(0))
+    signed = R.where(negative, R.bitwise_or(made, _int(half)), made)
     if unsigned_zero:
-        signed = R.where(R.equal(made, k(0)), k(0), signed)
-        signed = R.where(R.equal(made, k(0x80)), k(0x80), signed)
-    if elem == 19:
-        signed = R.where(R.isnan(x), k(nan), signed)
-    elif elem == 23:
-        signed = R.where(R.isnan(x), k(half), signed)  # there is no NaN: it becomes -0
-    else:
-        signed = R.where(R.isnan(x), k(nan), signed)
-    return cast(signed, "uint8")
+        signed = R.where(R.equal(made, _int(0)), _int(0), signed)
+        signed = R.where(R.equal(made, _int(0x80)), _int(0x80), signed)
+    # float4 has no NaN: it becomes -0.
+    return cast(R.where(R.isnan(x), _int(half if elem == 23 else nan), signed), "uint8")
 
 
 def _to_exponent(x: Any, saturate: bool, round_mode: str) -> Any:
     """float8e8m0: a power of two, which is the exponent of the float32."""
-    k = lambda v: constant(np.int32(v))
     bits = R.reinterpret(x, "int32")
-    exponent = R.bitwise_and(R.right_shift(bits, k(23)), k(0xFF))
-    fraction = R.bitwise_and(bits, k(0x7FFFFF))
+    exponent = R.bitwise_and(R.right_shift(bits, _int(23)), _int(0xFF))
+    fraction = R.bitwise_and(bits, _int(0x7FFFFF))
     if round_mode == "up":
-        more = R.greater(fraction, k(0))
+        more = R.greater(fraction, _int(0))
     elif round_mode == "nearest":
-        more = R.greater_equal(fraction, k(0x400000))
+        more = R.greater_equal(fraction, _int(0x400000))
     elif round_mode == "down":
-        more = R.less(fraction, k(0))
+        more = R.less(fraction, _int(0))
     else:
         raise Refusal(f"round_mode {round_mode!r} is unknown")
     made = R.add(exponent, cast(more, "int32"))
-    made = R.minimum(made, k(254 if saturate else 255))
-    return cast(R.where(R.isnan(x), k(255), made), "uint8")
+    made = R.minimum(made, _int(254 if saturate else 255))
+    return cast(R.where(R.isnan(x), _int(255), made), "uint8")

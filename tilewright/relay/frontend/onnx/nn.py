@@ -12,7 +12,6 @@ from .build import R, cast, constant, dtype_of, is_float, rank, scalar, shape_of
 from .context import Node, converter
 from .windows import Windows, window_index, windows_of
 
-
 # Sums of products of these are kept in 32 bits.
 _SHORT = ("float16", "bfloat16")
 
@@ -45,7 +44,9 @@ def _matrices(a: Any, b: Any, out_dtype: str) -> Any:
     batch = _joined(shape_of(a)[:-2], shape_of(b)[:-2])
     a3, b3 = _as_batch(a, batch), _as_batch(b, batch)
     made = R.nn.batch_matmul(a3, b3, out_dtype=out or "", transpose_a=False, transpose_b=False)
-    return made if rank(made) == len(batch) + 2 else R.reshape(made, [*batch, shape_of(a)[-2], shape_of(b)[-1]])
+    return (
+        made if rank(made) == len(batch) + 2 else R.reshape(made, [*batch, shape_of(a)[-2], shape_of(b)[-1]])
+    )
 
 
 def _joined(a: Sequence[Any], b: Sequence[Any]) -> list[Any]:
@@ -62,7 +63,9 @@ def _as_batch(x: Any, batch: list[Any]) -> Any:
         x = R.expand_dims(x, 0)
     if len(batch) == 1 and len(have) <= 3:
         return x  # one for all is told from one for each by its size
-    if len(have) != len(whole) or any(p is not q and not _same(p, q) for p, q in zip(have, whole, strict=True)):
+    if len(have) != len(whole) or any(
+        p is not q and not _same(p, q) for p, q in zip(have, whole, strict=True)
+    ):
         x = R.broadcast_to(x, whole)
     return x if len(batch) == 1 else R.reshape(x, [-1, *shape_of(x)[-2:]])
 

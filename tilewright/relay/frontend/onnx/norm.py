@@ -68,7 +68,13 @@ def layer_norm(n: Node) -> Any:
     kind = dtype_of(x)
     alone = len([o for o in n.outputs if o]) == 1
     size = shape_of(x)[-1]
-    if alone and axis == rank(x) - 1 and kind == "float32" and isinstance(size, int) and shape_of(scale) == (size,):
+    if (
+        alone
+        and axis == rank(x) - 1
+        and kind == "float32"
+        and isinstance(size, int)
+        and shape_of(scale) == (size,)
+    ):
         beta = n[2] if n.has(2) else constant(np.zeros(size, np.float32))
         return R.nn.layer_norm(x, scale, beta, axis=axis, epsilon=epsilon)
     made, mean, inverse = standardised(_wide(x), list(range(axis, rank(x))), epsilon)

@@ -1,6 +1,6 @@
 """Quantised tensors: to and from integers, products and convolutions of integers.
 
-    q = saturate(round(x / scale) + zero)            x ≈ (q - zero) · scale
+q = saturate(round(x / scale) + zero)            x ≈ (q - zero) · scale
 """
 
 from __future__ import annotations
@@ -84,7 +84,9 @@ def dequantize_linear(n: Node) -> Any:
     wide = cast(decode(value), "float32") if value.dtype != "int32" else value.expr
     if n.has(2) and value.elem not in range(17, 21):
         zero = _along(n[2], wide, axis, block)
-        wide = R.subtract(cast(wide, "int32" if value.dtype == "int32" else "float32"), cast(zero, dtype_of(wide)))
+        wide = R.subtract(
+            cast(wide, "int32" if value.dtype == "int32" else "float32"), cast(zero, dtype_of(wide))
+        )
     wide = cast(wide, "float32")
     return cast(R.multiply(wide, cast(_along(scale, wide, axis, block), "float32")), kind)
 
@@ -125,13 +127,17 @@ def matmul_integer(n: Node) -> Any:
 
 @converter("ConvInteger")
 def conv_integer(n: Node) -> Any:
-    return convolve(centred(n, 0, 2), centred(n, 1, 3, 0), conv_windows(n), group_count(n, n.shape(0)[1]), "int32")
+    return convolve(
+        centred(n, 0, 2), centred(n, 1, 3, 0), conv_windows(n), group_count(n, n.shape(0)[1]), "int32"
+    )
 
 
 def rescaled(total: Any, scales: Sequence[Any], zero: Any, kind: str, axis: int) -> Any:
     """Sums of integers brought to the scale of the output."""
     first, second, out = (cast(s, "float32") for s in scales)
-    ratio = R.divide(R.multiply(_along(first, total, axis), _along(second, total, axis)), _along(out, total, axis))
+    ratio = R.divide(
+        R.multiply(_along(first, total, axis), _along(second, total, axis)), _along(out, total, axis)
+    )
     made = R.round(R.multiply(cast(total, "float32"), ratio))
     if zero is not None:
         made = R.add(made, cast(_along(zero, total, axis), "float32"))
@@ -208,7 +214,9 @@ def qlinear_global_average_pool(n: Node) -> Any:
 def qlinear_average_pool(n: Node) -> Any:
     from .nn import _pool, _pool_windows
 
-    made = _pool("avg", _floats(n, 0), _pool_windows(n), count_include_pad=bool(n.attr("count_include_pad", 0)))
+    made = _pool(
+        "avg", _floats(n, 0), _pool_windows(n), count_include_pad=bool(n.attr("count_include_pad", 0))
+    )
     return _back(n, made, 3)
 
 

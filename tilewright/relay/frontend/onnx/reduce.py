@@ -26,12 +26,10 @@ def reduced_axes(n: Node) -> list[int] | None:
     return n.fronts(given, n.rank(0))
 
 
-def _reduction(name: str, build: Callable[[Any, list[int], bool], Any], before: Any = None) -> None:
+def _reduction(name: str, build: Callable[[Any, list[int], bool], Any]) -> None:
     def run(n: Node) -> Any:
         axes = reduced_axes(n)
         x = n[0]
-        if axes is None:
-            return _alone(name, x)
         if not axes:
             return _alone(name, x)
         return build(x, axes, bool(n.attr("keepdims", 1)))
@@ -83,7 +81,10 @@ def _extreme(work: Callable[..., Any], nothing: int) -> Callable[[Any, list[int]
 
     def run(x: Any, axes: list[int], keep: bool) -> Any:
         if any(isinstance(shape_of(x)[d], int) and shape_of(x)[d] == 0 for d in axes):
-            return R.full(_limit(x, nothing), [1 if d in axes else s for d, s in enumerate(shape_of(x)) if keep or d not in axes])
+            return R.full(
+                _limit(x, nothing),
+                [1 if d in axes else s for d, s in enumerate(shape_of(x)) if keep or d not in axes],
+            )
         if dtype_of(x) == "bool":
             return cast(work()(cast(x, "int8"), axis=axes, keepdims=keep), "bool")
         return work()(x, axis=axes, keepdims=keep)
@@ -131,7 +132,7 @@ _place("ArgMax", lambda: R.argmax)
 _place("ArgMin", lambda: R.argmin)
 
 
-def _running(name: str, work: Callable[[], Any], start: int) -> None:
+def _running(name: str, work: Callable[[], Any]) -> None:
     def run(n: Node) -> Any:
         axis = n.front(n.ints(1)[0], n.rank(0))
         x = n[0]
@@ -143,8 +144,8 @@ def _running(name: str, work: Callable[[], Any], start: int) -> None:
     converter(name)(run)
 
 
-_running("CumSum", lambda: R.cumsum, 0)
-_running("CumProd", lambda: R.cumprod, 1)
+_running("CumSum", lambda: R.cumsum)
+_running("CumProd", lambda: R.cumprod)
 
 
 # ---------------------------------------------------------------------------- softmax
@@ -156,7 +157,9 @@ def _flat(n: Node, build: Callable[[Any, int], Any]) -> Any:
     if axis == rank(x) - 1:
         return build(x, axis)
     joined = R.reshape(x, [*([0] * axis), -1])
-    return R.reshape(build(joined, axis), shape) if is_whole(shape) else R.reshape_like(build(joined, axis), x)
+    return (
+        R.reshape(build(joined, axis), shape) if is_whole(shape) else R.reshape_like(build(joined, axis), x)
+    )
 
 
 def is_whole(shape: Any) -> bool:

@@ -11,11 +11,12 @@ from typing import Any
 
 import numpy as np
 
-from .build import R, cast, constant, dtype_of, scalar, static_shape
+from .build import R, cast, constant, dtype_of, scalar, shape_of, static_shape
 from .context import Node, Refusal, converter
 from .math import softplus_of
 
 _LONGEST = 4096
+_UNROLLED = 128  # a longer sequence is one operator, if it can be
 
 
 def _activation(name: str, alpha: float | None, beta: float | None) -> Callable[[Any], Any]:
@@ -29,12 +30,16 @@ def _activation(name: str, alpha: float | None, beta: float | None) -> Callable[
         "affine": lambda x: R.add(R.multiply(scalar(k(alpha, 1.0), x), x), scalar(k(beta, 0.0), x)),
         "leakyrelu": lambda x: R.nn.leaky_relu(x, k(alpha, 0.01)),
         "thresholdedrelu": lambda x: R.where(R.greater(x, scalar(k(alpha, 1.0), x)), x, scalar(0, x)),
-        "scaledtanh": lambda x: R.multiply(scalar(k(alpha, 1.0), x), R.tanh(R.multiply(scalar(k(beta, 1.0), x), x))),
+        "scaledtanh": lambda x: R.multiply(
+            scalar(k(alpha, 1.0), x), R.tanh(R.multiply(scalar(k(beta, 1.0), x), x))
+        ),
         "hardsigmoid": lambda x: R.clip(
             R.add(R.multiply(scalar(k(alpha, 0.2), x), x), scalar(k(beta, 0.5), x)), 0.0, 1.0
         ),
         "elu": lambda x: R.where(
-            R.greater(x, scalar(0, x)), x, R.multiply(scalar(k(alpha, 1.0), x), R.subtract(R.exp(x), scalar(1, x)))
+            R.greater(x, scalar(0, x)),
+            x,
+            R.multiply(scalar(k(alpha, 1.0), x), R.subtract(R.exp(x), scalar(1, x))),
         ),
         "softsign": lambda x: R.divide(x, R.add(scalar(1, x), R.abs(x))),
         "softplus": softplus_of,
@@ -124,7 +129,9 @@ def _cell(n: Node, d: int, gates: int, names: list[str]) -> tuple[_Cell, Any, An
     if n.has(3):
         both = _part(n[3], d)
         wide = gates * hidden
-        wb, rb = (R.expand_dims(R.strided_slice(both, [i * wide], [(i + 1) * wide], axes=[0]), 0) for i in (0, 1))
+        wb, rb = (
+            R.expand_dims(R.strided_slice(both, [i * wide], [(i + 1) * wide], axes=[0]), 0) for i in (0, 1)
+        )
     given = n.attr("activations") or names * 2
     alphas, betas = list(n.attr("activation_alpha", [])), list(n.attr("activation_beta", []))
     acts = []
@@ -146,7 +153,13 @@ def recurrent(n: Node) -> Any:
     batched = bool(n.attr("layout", 0))
     if batched:
         x = R.transpose(x, [1, 0, 2])
-    length, batch, width = static_shape(x)
+    length, batch, width = shape_of(x)
+    if not isinstance(length, int) or length > _UNROLLED:
+        found = _scanned(n, x, batched)
+        if found is not None:
+            return found
+    if not isinstance(length, int) or not isinstance(width, int):
+        raise n.refuse(f"a sequence of shape {shape_of(x)} needs sizes that are known at import; give shape=")
     if length > _LONGEST:
         raise n.refuse(f"a sequence of {length} steps is too long to unroll (at most {_LONGEST})")
     direction = n.attr("direction", "forward")
@@ -155,7 +168,7 @@ def recurrent(n: Node) -> Any:
     outs, lasts, cells = [], [], []
     for d in range(count):
         cell, w, bias = _cell(n, d, gates, names)
-        flat = R.nn.matmul(R.reshape(x, [length * batch, width]), w)
+        flat = R.nn.matmul(R.reshape(x, [-1, width]), w)
         if bias is not None:
             flat = R.add(flat, bias)
         seen = R.reshape(flat, [length, batch, gates * cell.hidden])
@@ -180,7 +193,53 @@ def recurrent(n: Node) -> Any:
     return [y, y_h, y_c] if n.op_type == "LSTM" else [y, y_h]
 
 
-def _initial(n: Node, at: int, d: int, batch: int, hidden: int, kind: str, batched: bool) -> Any:
+def _scanned(n: Node, x: Any, batched: bool) -> Any:
+    """A layer of the usual activations as one operator, whatever the length; None where it has other wishes."""
+    gates, names, _ = _KINDS[n.op_type]
+    given = n.attr("activations")
+    plain = not given or [a.lower() for a in given] in (
+        [a.lower() for a in names],
+        [a.lower() for a in names * 2],
+    )
+    if n.op_type == "RNN" or not plain or n.attr("clip") or n.attr("input_forget", 0) or n.has(4):
+        return None
+    if n.op_type == "LSTM" and n.has(7):
+        return None
+    kind, batch = dtype_of(x), shape_of(x)[1]
+    hidden = static_shape(n[2])[2]
+    direction = n.attr("direction", "forward")
+    outs, lasts, cells = [], [], []
+    for d in range(2 if direction == "bidirectional" else 1):
+        biases = [constant(np.zeros(gates * hidden), kind)] * 2
+        if n.has(3):
+            both = _part(n[3], d)
+            wide = gates * hidden
+            biases = [R.strided_slice(both, [i * wide], [(i + 1) * wide], axes=[0]) for i in (0, 1)]
+        weights = [_part(n[1], d), _part(n[2], d), *biases]
+        h, c = (_initial(n, i, d, batch, hidden, kind, batched) for i in (5, 6))
+        backward = direction == "reverse" or d == 1
+        if n.op_type == "LSTM":
+            states, memory = R.nn.lstm(x, *weights, h, c, reverse=backward, weight_layout="IOFG")
+            cells.append(_last(memory))
+        else:
+            before = bool(n.attr("linear_before_reset", 0))
+            states = R.nn.gru(x, *weights, h, backward, before, "ZRN")
+        lasts.append(_last(states))
+        outs.append(R.reverse(states, 0) if backward else states)
+    y, y_h = R.stack(outs, 1), R.stack(lasts, 0)
+    y_c = R.stack(cells, 0) if cells else None
+    if batched:
+        y, y_h = R.transpose(y, [2, 0, 1, 3]), R.transpose(y_h, [1, 0, 2])
+        y_c = None if y_c is None else R.transpose(y_c, [1, 0, 2])
+    return [y, y_h, y_c] if n.op_type == "LSTM" else [y, y_h]
+
+
+def _last(states: Any) -> Any:
+    """The state after the last step."""
+    return R.squeeze(R.strided_slice(states, [-1], [2**31 - 1], axes=[0]), [0])
+
+
+def _initial(n: Node, at: int, d: int, batch: Any, hidden: int, kind: str, batched: bool) -> Any:
     if n.has(at) and (at == 5 or n.op_type == "LSTM"):
         found = R.transpose(n[at], [1, 0, 2]) if batched else n[at]
         return _part(found, d)

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from .build import R, literal, rank, shape_of
+from .build import R, rank
 from .context import Node, Value, converter
 
 
@@ -113,7 +113,3 @@ def optional_has_element(n: Node) -> Any:
 @converter("OptionalGetElement")
 def optional_get_element(n: Node) -> Any:
     return n.value(0)
-
-
-def lengths(e: Any) -> Any:
-    return literal(list(shape_of(e)))

@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
+from ...op.shapes import ceildiv, sub
 from .build import (
     R,
-    as_list,
     cast,
     constant,
     dtype_of,
@@ -34,7 +34,9 @@ def _axes(n: Node, index: int = 1) -> list[int] | None:
 
 @converter("Reshape")
 def reshape(n: Node) -> Any:
-    wanted = [int(v) for v in n.attr("shape")] if n.opset < 5 and "shape" in n.attrs else n.ints(1, symbols=True)
+    wanted = (
+        [int(v) for v in n.attr("shape")] if n.opset < 5 and "shape" in n.attrs else n.ints(1, symbols=True)
+    )
     allowzero = bool(n.attr("allowzero", 0))
     if any(isinstance(v, int) and v < -1 for v in wanted):
         raise n.refuse(f"shape {wanted} has a size below -1")
@@ -76,7 +78,9 @@ def flatten(n: Node) -> Any:
     axis += ndim if axis < 0 else 0
     sizes = shape_of(x)
     if is_static(x):
-        return _kept(n, R.reshape(x, [int(np.prod(sizes[:axis])), int(np.prod(sizes[axis:]))], allowzero=True))
+        return _kept(
+            n, R.reshape(x, [int(np.prod(sizes[:axis])), int(np.prod(sizes[axis:]))], allowzero=True)
+        )
     if axis == 0:
         return _kept(n, R.reshape(x, [1, -1]))
     if all(isinstance(d, int) for d in sizes[axis:]):
@@ -225,6 +229,8 @@ def constant_of_shape(n: Node) -> Any:
 
 @converter("Range")
 def range_of(n: Node) -> Any:
+    if n.value(1).symbolic and n.known(0) is not None and n.known(2) is not None:
+        return _range_to(n)
     start, stop, step = (n.need(i).reshape(()) for i in range(3))
     kind = n.dtype(0)
     if float(step) == 0:
@@ -233,6 +239,18 @@ def range_of(n: Node) -> Any:
     if count > 1 << 28:
         raise n.refuse(f"{count} elements are too many")
     return constant((start + np.arange(count).astype(start.dtype) * step).astype(start.dtype), kind)
+
+
+def _range_to(n: Node) -> Any:
+    """A range whose end is a size that only the run tells: counted by a running sum of ones."""
+    start, step = n.known(0).reshape(()), n.known(2).reshape(())
+    if float(start) % 1 or float(step) % 1 or step <= 0:
+        raise n.refuse("a range to a symbolic end needs an integer start and a positive integer step")
+    count = ceildiv(sub(n.ints(1, symbols=True)[0], int(start)), int(step))
+    kind = n.dtype(0)
+    ones = R.full(constant(np.asarray(1, kind)), [count])
+    place = R.subtract(R.cumsum(ones, axis=0), constant(np.asarray(1, kind)))
+    return R.add(R.multiply(place, constant(np.asarray(step, kind))), constant(np.asarray(start, kind)))
 
 
 @converter("Trilu")
@@ -282,9 +300,26 @@ def padded(n: Node, x: Any, pads: list[int], mode: str, value: Any) -> Any:
     if mode == "constant":
         return R.nn.pad(x, width, value) if any(a or b for a, b in width) else x
     for d, (a, b) in enumerate(width):
-        if a or b:
-            x = take_rows(x, _frame(n, static_shape(x)[d], a, b, mode), d)
+        size = shape_of(x)[d]
+        if (a or b) and isinstance(size, int):
+            x = take_rows(x, _frame(n, size, a, b, mode), d)
+        elif a or b:
+            x = _framed(n, x, d, a, b, mode)
     return x
+
+
+def _framed(n: Node, x: Any, axis: int, before: int, after: int, mode: str) -> Any:
+    """An axis of unknown size in a frame: rows of it, and of it read backwards, before and behind."""
+    back = R.reverse(x, axis)
+    rows = {
+        "edge": ((x, [0] * before), (back, [0] * after)),
+        "reflect": ((x, list(range(before, 0, -1))), (back, list(range(1, after + 1)))),
+        "wrap": ((back, list(range(before - 1, -1, -1))), (x, list(range(after)))),
+    }.get(mode)
+    if rows is None:
+        raise n.refuse(f"mode {mode!r} is unknown")
+    parts = [take_rows(e, index, axis) if index else None for e, index in rows]
+    return R.concatenate([p for p in (parts[0], x, parts[1]) if p is not None], axis)
 
 
 def _frame(n: Node, size: int, before: int, after: int, mode: str) -> list[int]:
@@ -372,7 +407,3 @@ def center_crop_pad(n: Node) -> Any:
         low = (size - have) // 2 if size >= have else -((have - size) // 2)
         pads[d], pads[d + rank(x)] = low, size - have - low
     return padded(n, x, pads, "constant", scalar(0, x))
-
-
-def sizes_list(value: Any) -> list[Any]:
-    return as_list(value)

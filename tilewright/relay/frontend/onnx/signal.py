@@ -61,7 +61,15 @@ def dft(n: Node) -> Any:
     for i in range(parts):
         plane = R.squeeze(R.strided_slice(x, [i], [i + 1], axes=[ndim - 1]), [ndim - 1])
         planes.append(R.transpose(plane, order))
-    length = n.ints(1)[0] if n.has(1) else (static_shape(planes[0])[-1] if not (inverse and onesided) else 2 * (static_shape(planes[0])[-1] - 1))
+    length = (
+        n.ints(1)[0]
+        if n.has(1)
+        else (
+            static_shape(planes[0])[-1]
+            if not (inverse and onesided)
+            else 2 * (static_shape(planes[0])[-1] - 1)
+        )
+    )
     if length < 1:
         raise n.refuse(f"dft_length is {length}")
     if inverse and onesided:

@@ -22,7 +22,9 @@ def ordered(nodes: Sequence[Any], scope: Mapping[str, Any], where: str) -> list[
     for i, node in enumerate(nodes):
         for name in node.output:
             if name and name in made:
-                raise FrontendError(f"{where}: two nodes write {name!r}: {_show(nodes[made[name]])} and {_show(node)}")
+                raise FrontendError(
+                    f"{where}: two nodes write {name!r}: {_show(nodes[made[name]])} and {_show(node)}"
+                )
             if name:
                 made[name] = i
     waits = [{made[name] for name in _reads(node) if name in made} for node in nodes]

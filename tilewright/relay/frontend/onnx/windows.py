@@ -91,7 +91,11 @@ def window_index(w: Windows, sizes: Sequence[int]) -> tuple[Any, Any, tuple[int,
     flat: Any = np.zeros((1, 1), np.int64)
     inside: Any = np.ones((1, 1), bool)
     for d, size in enumerate(sizes):
-        at = np.arange(counts[d])[:, None] * w.strides[d] - w.before[d] + np.arange(w.kernel[d])[None] * w.dilations[d]
+        at = (
+            np.arange(counts[d])[:, None] * w.strides[d]
+            - w.before[d]
+            + np.arange(w.kernel[d])[None] * w.dilations[d]
+        )
         good = (at >= 0) & (at < size)
         at = np.clip(at, 0, max(size - 1, 0))
         flat = (flat[:, None, :, None] * size + at[None, :, None, :]).reshape(flat.shape[0] * counts[d], -1)

@@ -9,7 +9,7 @@ import numpy as np
 
 from ....ir.expr import PrimExpr
 from ...expr import Expr
-from .build import NN, R, cast, constant, full, literal, permute, rank, reshape, shape_of, sizes_of
+from .build import NN, R, cast, constant, full, literal, permute, places, rank, reshape, shape_of, sizes_of
 from .table import Refusal, Site, aten
 
 __all__: list[str] = []
@@ -142,8 +142,8 @@ def select(n: Site, x: Expr, dim: int, index: Any) -> Expr:
     at = dim % rank(x)
     if isinstance(index, PrimExpr):
         raise Refusal("a place that depends on sizes is not supported")
-    made = R.take(x, literal(_front(index, shape_of(x)[at]), "int64"), axis=at)
-    return made  # type: ignore[no-any-return]
+    place = _front(index, shape_of(x)[at])
+    return R.squeeze(R.strided_slice(x, [place], [place + 1], [1], axes=[at]), [at])  # type: ignore[no-any-return]
 
 
 def _front(index: int, size: Any) -> int:
@@ -159,10 +159,10 @@ def narrow(n: Site, x: Expr, dim: int, start: Any, length: Any) -> Expr:
     return R.strided_slice(x, [start], [start + length], [1], axes=[dim % rank(x)])  # type: ignore[no-any-return]
 
 
-def _written(x: Expr, part: Expr, at: int, places: Sequence[int]) -> Expr:
+def _written(x: Expr, part: Expr, at: int, rows_at: Sequence[int]) -> Expr:
     """The tensor with the rows at some places of a dimension replaced."""
     moved, rows = _to_front(x, at), _to_front(part, at)
-    made = R.scatter_nd(moved, constant(np.asarray([list(places)], "int64")), rows, "update")
+    made = R.scatter_nd(moved, places([list(rows_at)]), rows, "update")
     return permute(made, [*range(1, at + 1), 0, *range(at + 1, rank(x))])
 
 
@@ -176,15 +176,15 @@ def slice_scatter(
 ) -> Expr:
     at = dim % rank(x)
     size = sizes_of(x, "writing a slice")[at]
-    places = range(size)[slice(start, end, step)]
-    src = R.broadcast_to(cast(src, n.dtype), (*n.shape[:at], len(places), *n.shape[at + 1 :]))
-    if len(places) == size:
+    rows = range(size)[slice(start, end, step)]
+    src = R.broadcast_to(cast(src, n.dtype), (*n.shape[:at], len(rows), *n.shape[at + 1 :]))
+    if len(rows) == size:
         return src
     if step == 1:  # what is before it, it, what is behind it
-        parts = [(0, places.start), (places.stop, size)]
+        parts = [(0, rows.start), (rows.stop, size)]
         around = [R.strided_slice(x, [a], [b], [1], axes=[at]) if b > a else None for a, b in parts]
         return R.concatenate([e for e in (around[0], src, around[1]) if e is not None], at)  # type: ignore[no-any-return]
-    return _written(x, src, at, list(places))
+    return _written(x, src, at, list(rows))
 
 
 @aten("select_scatter")
@@ -201,7 +201,9 @@ def repeat(n: Site, x: Expr, repeats: Any = None, dims: Any = None) -> Expr:
 
 
 @aten("repeat_interleave.self_int")
-def repeat_interleave(n: Site, x: Expr, repeats: int, dim: int | None = None, output_size: Any = None) -> Expr:
+def repeat_interleave(
+    n: Site, x: Expr, repeats: int, dim: int | None = None, output_size: Any = None
+) -> Expr:
     return R.repeat(x, repeats, None if dim is None else dim % rank(x))  # type: ignore[no-any-return]
 
 
@@ -237,7 +239,7 @@ def triu(n: Site, x: Expr, diagonal: int = 0) -> Expr:
 
 def _corner(n: Site, x: Expr, diagonal: int, lower: bool) -> Expr:
     if not isinstance(shape_of(x)[-1], int) or not isinstance(shape_of(x)[-2], int):
-        return R.trilu(x, literal(diagonal, "int64"), not lower)  # type: ignore[no-any-return]
+        return R.trilu(x, literal(diagonal, "int32"), not lower)  # type: ignore[no-any-return]
     ones = np.ones(shape_of(x)[-2:], bool)
     mask = np.tril(ones, diagonal) if lower else np.triu(ones, diagonal)
     return R.where(constant(mask), x, literal(0, n.dtype))  # type: ignore[no-any-return]
@@ -250,7 +252,7 @@ def diagonal(n: Site, x: Expr, offset: int = 0, dim1: int = 0, dim2: int = 1) ->
     count = n.shape[-1]
     rows = np.arange(count) + max(-offset, 0)
     columns = np.arange(count) + max(offset, 0)
-    found = R.gather_nd(front, constant(np.stack([rows, columns]).astype("int64")))
+    found = R.gather_nd(front, places(np.stack([rows, columns])))
     return permute(found, [*range(1, rank(x) - 1), 0])
 
 
@@ -261,22 +263,24 @@ def unfold(n: Site, x: Expr, dimension: int, size: int, step: int) -> Expr:
         return reshape(x, n.shape)
     at = dimension % rank(x)
     count = (sizes_of(x, "unfolding")[at] - size) // step + 1
-    places = np.arange(count)[:, None] * step + np.arange(size)[None, :]
-    made = R.take(x, constant(places.astype("int64")), axis=at)
+    windows = np.arange(count)[:, None] * step + np.arange(size)[None, :]
+    made = R.take(x, places(windows), axis=at)
     return permute(made, [*range(at + 1), *range(at + 2, rank(x) + 1), at + 1])
 
 
 @aten("as_strided")
-def as_strided(n: Site, x: Expr, size: list[int], stride: list[int], storage_offset: int | None = None) -> Expr:
+def as_strided(
+    n: Site, x: Expr, size: list[int], stride: list[int], storage_offset: int | None = None
+) -> Expr:
     """Elements picked by their places in memory, which is that of a tensor without gaps."""
-    places = np.full(size, storage_offset or 0, "int64")
+    wanted = np.full(size, storage_offset or 0)
     for d, (count, by) in enumerate(zip(size, stride, strict=True)):
-        places += (np.arange(count) * by).reshape([-1 if i == d else 1 for i in range(len(size))])
+        wanted += (np.arange(count) * by).reshape([-1 if i == d else 1 for i in range(len(size))])
     total = int(np.prod(sizes_of(x, "as_strided")))
     flat = reshape(x, (total,))
-    if places.size == total and (places.reshape(-1) == np.arange(total)).all():
+    if wanted.size == total and (wanted.reshape(-1) == np.arange(total)).all():
         return reshape(flat, n.shape)
-    return R.take(flat, constant(places), axis=0)  # type: ignore[no-any-return]
+    return R.take(flat, places(wanted), axis=0)  # type: ignore[no-any-return]
 
 
 @aten("pixel_shuffle")
@@ -337,8 +341,8 @@ def _frame(n: Site, x: Expr, padding: Sequence[int], mode: str) -> Expr:
         if before or after:
             line = np.arange(sizes_of(x, "padding")[d])
             line = line[max(-before, 0) : len(line) - max(-after, 0)]
-            places = np.pad(line, (max(before, 0), max(after, 0)), mode=modes[mode])
-            x = R.take(x, constant(places.astype("int64")), axis=d)
+            wanted = np.pad(line, (max(before, 0), max(after, 0)), mode=modes[mode])
+            x = R.take(x, places(wanted), axis=d)
     return x
 
 
@@ -356,7 +360,9 @@ for _names, _value in (
     (("ones_like", "new_ones", "ones"), 1),
 ):
 
-    def _filled(n: Site, size: Any = None, stride: Any = None, dtype: Any = None, _value: int = _value) -> Expr:
+    def _filled(
+        n: Site, size: Any = None, stride: Any = None, dtype: Any = None, _value: int = _value
+    ) -> Expr:
         return full(_value, n.shape, n.dtype)
 
     aten(*_names)(_filled)

@@ -24,6 +24,7 @@ __all__ = [
     "is_int",
     "literal",
     "permute",
+    "places",
     "rank",
     "reshape",
     "shape_of",
@@ -107,6 +108,11 @@ def cast(e: Expr, dtype: str) -> Expr:
     if dtype == "bool":  # whatever is not 0 is true; a plain conversion would keep the lowest bit
         return R.not_equal(e, literal(0, have))  # type: ignore[no-any-return]
     return R.cast(e, dtype)  # type: ignore[no-any-return]
+
+
+def places(e: Any) -> Any:
+    """An array or a tensor that says places: 32 bits are enough for them, and what sizes are counted in."""
+    return cast(e, "int32") if isinstance(e, Expr) else constant(np.asarray(e).astype("int32"))
 
 
 def reshape(e: Expr, shape: Sequence[Any]) -> Expr:

@@ -44,7 +44,9 @@ def as_program(model: Any, infos: Sequence[Any], default_dtype: str) -> Any:
             )
     except Exception as error:  # whatever a model does when it runs
         name = getattr(model, "original_name", type(model).__name__)
-        raise FrontendError(f"{name}: torch.export cannot run it on {_shown(infos)}: {_first_line(error)}") from error
+        raise FrontendError(
+            f"{name}: torch.export cannot run it on {_shown(infos)}: {_first_line(error)}"
+        ) from error
 
 
 def _wrap(function: Callable[..., Any]) -> Any:
@@ -66,7 +68,9 @@ def _wrap(function: Callable[..., Any]) -> Any:
 def _fields(info: Any, default_dtype: str) -> tuple[str, Any, str]:
     """(name, shape, element type) of `("x", shape)` or `("x", (shape, dtype))`."""
     if not isinstance(info, (tuple, list)) or len(info) != 2 or not isinstance(info[0], str):
-        raise FrontendError(f'an input is described by ("name", shape) or ("name", (shape, dtype)), not {info!r}')
+        raise FrontendError(
+            f'an input is described by ("name", shape) or ("name", (shape, dtype)), not {info!r}'
+        )
     name, shape = info
     if len(shape) == 2 and isinstance(shape[1], str):
         return name, tuple(shape[0]), _DTYPES.get(shape[1], shape[1])
@@ -85,7 +89,9 @@ def _example(index: int, info: Any, default_dtype: str) -> Any:
     try:
         return torch.zeros(sizes, dtype=torch_dtype(dtype))
     except (AttributeError, TypeError, RuntimeError) as error:
-        raise FrontendError(f"input {name!r}: {shape} of {dtype} is no tensor: {_first_line(error)}") from None
+        raise FrontendError(
+            f"input {name!r}: {shape} of {dtype} is no tensor: {_first_line(error)}"
+        ) from None
 
 
 def _open_sizes(info: Any) -> dict[int, Any]:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ...expr import Expr
-from .build import NN, R, constant, permute, rank, reshape, shape_of, sizes_of
+from .build import NN, R, permute, places, rank, reshape, shape_of, sizes_of
 from .table import Site, aten
 
 __all__: list[str] = []
@@ -39,10 +39,14 @@ def convolution(
 ) -> Expr:
     dims = rank(weight) - 2
     if rank(x) == dims + 1:  # one image without a batch
-        made = _convolve(R.expand_dims(x, 0), weight, stride, padding, dilation, transposed, output_padding, groups)
+        made = _convolve(
+            R.expand_dims(x, 0), weight, stride, padding, dilation, transposed, output_padding, groups
+        )
         made = _with_bias(made, bias)
         return R.squeeze(made, [0])  # type: ignore[no-any-return]
-    return _with_bias(_convolve(x, weight, stride, padding, dilation, transposed, output_padding, groups), bias)
+    return _with_bias(
+        _convolve(x, weight, stride, padding, dilation, transposed, output_padding, groups), bias
+    )
 
 
 def _convolve(
@@ -99,8 +103,10 @@ def im2col(
     rows, columns = (
         _places(s, k, d, by) for s, k, d, by in zip(sizes, kernel_size, dilation, stride, strict=True)
     )
-    made = R.take(R.take(x, constant(rows), axis=2), constant(columns), axis=4)
-    made = permute(made, [0, 1, 2, 4, 3, 5])  # batch, channel, window's row and column, place's row and column
+    made = R.take(R.take(x, places(rows), axis=2), places(columns), axis=4)
+    made = permute(
+        made, [0, 1, 2, 4, 3, 5]
+    )  # batch, channel, window's row and column, place's row and column
     count = rows.shape[1] * columns.shape[1]
     return reshape(made, (batch, channels * int(np.prod(kernel_size)), count))
 
@@ -108,7 +114,7 @@ def im2col(
 def _places(size: int, kernel: int, dilation: int, stride: int) -> Any:
     """[element of the window, place of the window] -> the row it lies on."""
     count = (size - dilation * (kernel - 1) - 1) // stride + 1
-    return (np.arange(kernel)[:, None] * dilation + np.arange(count)[None, :] * stride).astype("int64")
+    return np.arange(kernel)[:, None] * dilation + np.arange(count)[None, :] * stride
 
 
 @aten("col2im")
@@ -130,9 +136,11 @@ def col2im(
     at = [_places(s, k, d, by) for s, k, d, by in zip(sizes, kernel_size, dilation, stride, strict=True)]
     # Where each element of a column goes, the image laid out flat.
     flat = at[0][:, None, :, None] * sizes[1] + at[1][None, :, None, :]
-    source = reshape(permute(reshape(x, (batch * channels, flat.size)), [1, 0]), (flat.size, batch * channels))
+    source = reshape(
+        permute(reshape(x, (batch * channels, flat.size)), [1, 0]), (flat.size, batch * channels)
+    )
     empty = R.zeros((sizes[0] * sizes[1], batch * channels), n.dtype)
-    summed = R.scatter_nd(empty, constant(flat.reshape(1, -1)), source, "add")
+    summed = R.scatter_nd(empty, places(flat.reshape(1, -1)), source, "add")
     image = reshape(permute(summed, [1, 0]), (batch, channels, *sizes))
     ends = [p + s for p, s in zip(padding, output_size, strict=True)]
     image = R.strided_slice(image, list(padding), ends, [1, 1], axes=[2, 3]) if any(padding) else image

@@ -18,9 +18,10 @@ def _float_unary(build: Callable[[Any], Any]) -> Callable[[Site, Any], Any]:
     return lambda n, x: build(n.to(x))
 
 
-for _name in (
-    "exp log log2 log10 tan cos sin acos acosh asin asinh atan atanh cosh sinh tanh sigmoid erf sqrt rsqrt".split()
-):
+_CURVES = (
+    "exp log log2 log10 tan cos sin acos acosh asin asinh atan atanh cosh sinh tanh sigmoid erf sqrt rsqrt"
+)
+for _name in _CURVES.split():
     aten(_name)(_float_unary(getattr(R, _name)))
 
 

@@ -2,7 +2,19 @@
 
 from __future__ import annotations
 
-from . import activation, arrange, convolve, elementwise, index, interpolate, norm, pool, product, recurrent, reduction
+from . import (
+    activation,
+    arrange,
+    convolve,
+    elementwise,
+    index,
+    interpolate,
+    norm,
+    pool,
+    product,
+    recurrent,
+    reduction,
+)
 
 __all__ = [
     "activation",

@@ -162,7 +162,9 @@ class _Importer:
                 a == b for a, b in zip(have, shape) if isinstance(a, int) and isinstance(b, int)
             )
             if not fits:
-                raise FrontendError(f"input {name!r} is described as {shape}, and the program was exported with {have}")
+                raise FrontendError(
+                    f"input {name!r} is described as {shape}, and the program was exported with {have}"
+                )
 
     def stored(self, node: Any, spec: Any) -> Any:
         """A parameter or buffer as a variable, made when it is read; another constant as its values."""
@@ -290,7 +292,12 @@ class _Importer:
             return None
         with torch.no_grad():
             made = target(**{k: _closed(v) for k, v in given.items()})
-        if target._schema.name in ("aten::empty", "aten::new_empty", "aten::empty_like", "aten::empty_strided"):
+        if target._schema.name in (
+            "aten::empty",
+            "aten::new_empty",
+            "aten::empty_like",
+            "aten::empty_strided",
+        ):
             made = torch.zeros_like(made)
         return _known(made)
 
@@ -347,7 +354,9 @@ class _Importer:
                 count[_label(node)] += 1
                 where.setdefault(_label(node), _where(node))
         if count:
-            rows = "\n".join(f"  {name} ×{times}, first in {where[name]}" for name, times in count.most_common())
+            rows = "\n".join(
+                f"  {name} ×{times}, first in {where[name]}" for name, times in count.most_common()
+            )
             raise FrontendError(
                 f"{len(count)} operators of the model have no converter:\n{rows}\n"
                 "Give one for each in custom_convert_map, or write the model without them"
@@ -371,7 +380,9 @@ class _Importer:
         except (Refusal, TVMError, ValueError, TypeError, RuntimeError) as error:
             raise FrontendError(f"{_label(node)} in {_where(node)}: {error}") from error
         except (IndexError, KeyError, AttributeError, AssertionError, ArithmeticError) as error:
-            raise FrontendError(f"{_label(node)} in {_where(node)}: {type(error).__name__}: {error}") from error
+            raise FrontendError(
+                f"{_label(node)} in {_where(node)}: {type(error).__name__}: {error}"
+            ) from error
 
 
 _WRAPPERS = ("wrap_with_set_grad_enabled", "wrap_with_autocast", "wrap_set_grad_enabled", "hints_wrapper")

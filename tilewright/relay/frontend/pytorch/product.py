@@ -10,7 +10,7 @@ import numpy as np
 
 from ...expr import Expr
 from ...op.shapes import broadcast, product
-from .build import NN, R, cast, constant, dtype_of, full, literal, permute, rank, reshape, shape_of
+from .build import NN, R, cast, constant, dtype_of, full, literal, permute, places, rank, reshape, shape_of
 from .table import Refusal, Site, aten
 
 __all__: list[str] = []
@@ -44,7 +44,9 @@ def _three(e: Expr, lead: Sequence[Any]) -> Expr:
 
 
 @aten("matmul", "mm", "bmm", "mv", "dot", "vdot", "linalg_matmul")
-def matmul_(n: Site, x: Expr, other: Any = None, mat2: Any = None, vec: Any = None, tensor: Any = None) -> Expr:
+def matmul_(
+    n: Site, x: Expr, other: Any = None, mat2: Any = None, vec: Any = None, tensor: Any = None
+) -> Expr:
     b = next(e for e in (other, mat2, vec, tensor) if e is not None)
     return matmul(x, b)
 
@@ -174,7 +176,9 @@ def _weights(n: Site, scores: Expr, shape: tuple[Any, ...], mask: Expr | None, i
         return NN.softmax(scores, -1)  # type: ignore[no-any-return]
     flat = shape_of(scores)
     if any(d != 1 for d in shape_of(mask)[:-2]):
-        mask = reshape(R.broadcast_to(mask, (*shape[:-2], *shape_of(mask)[-2:])), (flat[0], *shape_of(mask)[-2:]))
+        mask = reshape(
+            R.broadcast_to(mask, (*shape[:-2], *shape_of(mask)[-2:])), (flat[0], *shape_of(mask)[-2:])
+        )
     elif rank(mask) > 2:
         mask = reshape(mask, shape_of(mask)[-2:])
     if dtype_of(mask) != "bool":
@@ -207,7 +211,7 @@ def fused_attention(
 # ---------------------------------------------------------------------------- embeddings
 @aten("embedding")
 def embedding(n: Site, weight: Expr, indices: Expr, padding_idx: int = -1) -> Expr:
-    return R.take(weight, indices, axis=0)  # type: ignore[no-any-return]
+    return R.take(weight, places(indices), axis=0)  # type: ignore[no-any-return]
 
 
 @aten("cdist", "_cdist_forward")
@@ -247,7 +251,7 @@ def embedding_bag(
         raise Refusal("where each bag begins must be known at import; give the bags as rows of a matrix")
     starts = [int(v) for v in offsets.numpy()]
     edges = starts if include_last_offset else [*starts, shape_of(indices)[0]]
-    rows = R.take(weight, indices, axis=0)
+    rows = R.take(weight, places(indices), axis=0)
     if per_sample_weights is not None:
         rows = R.multiply(rows, R.expand_dims(per_sample_weights, 1))
     bags: list[Any] = []
@@ -258,5 +262,3 @@ def embedding_bag(
             work = (R.sum, R.mean, R.max)[mode]
             bags.append(work(R.strided_slice(rows, [a], [b], [1], axes=[0]), [0], True))
     return [R.concatenate(bags, 0) if len(bags) > 1 else bags[0], *[None] * (len(n.kinds) - 1)]
-
-

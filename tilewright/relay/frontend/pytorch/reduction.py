@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ...expr import Expr
-from .build import R, cast, constant, dtype_of, full, is_float, literal, rank, reshape, shape_of, sizes_of
+from .build import R, cast, dtype_of, full, is_float, literal, rank, reshape, shape_of, sizes_of
 from .table import Refusal, Site, aten
 
 __all__: list[str] = []
@@ -196,7 +196,7 @@ def topk(n: Site, x: Expr, k: int, dim: int = -1, largest: bool = True, sorted: 
         return [x, literal(0, "int64")]
     if k == 0:
         return [full(0, n.shape, n.dtype), full(0, n.shape, "int64")]
-    return R.topk(x, k, dim % rank(x), "both", not largest, "int64")
+    return R.topk(x, k, dim % rank(x), "both", not largest, "int32")
 
 
 @aten("sort")
@@ -204,12 +204,12 @@ def sort(n: Site, x: Expr, dim: int = -1, descending: bool = False) -> Any:
     if not rank(x):
         return [x, literal(0, "int64")]
     size = sizes_of(x, "sorting")[dim]
-    return R.topk(x, size, dim % rank(x), "both", not descending, "int64")
+    return R.topk(x, size, dim % rank(x), "both", not descending, "int32")
 
 
 @aten("argsort")
 def argsort(n: Site, x: Expr, dim: int = -1, descending: bool = False) -> Expr:
-    return R.argsort(x, dim % rank(x), not descending, "int64")  # type: ignore[no-any-return]
+    return R.argsort(x, dim % rank(x), not descending)  # type: ignore[no-any-return]
 
 
 @aten("kthvalue")
@@ -232,19 +232,19 @@ def median(n: Site, x: Expr) -> Expr:
 
 
 def _row(x: Expr, index: int, axis: int, keepdim: bool) -> Expr:
-    made = R.take(x, constant([index], "int64"), axis=axis)
+    made = R.strided_slice(x, [index], [index + 1], [1], axes=[axis])
     return made if keepdim else R.squeeze(made, [axis])  # type: ignore[no-any-return]
 
 
 @aten("searchsorted.Tensor")
 def searchsorted(n: Site, sorted_sequence: Expr, x: Expr, right: bool = False, side: Any = None) -> Expr:
-    return R.searchsorted(sorted_sequence, x, right or side == "right", "int64")  # type: ignore[no-any-return]
+    return R.searchsorted(sorted_sequence, x, right or side == "right")  # type: ignore[no-any-return]
 
 
 @aten("bucketize.Tensor")
 def bucketize(n: Site, x: Expr, boundaries: Expr, right: bool = False) -> Expr:
     flat = reshape(x, (_count(x, range(rank(x))),))
-    found = R.searchsorted(boundaries, cast(flat, dtype_of(boundaries)), right, "int64")
+    found = R.searchsorted(boundaries, cast(flat, dtype_of(boundaries)), right)
     return reshape(found, shape_of(x))
 
 

@@ -1,6 +1,6 @@
 """Sizes that torch.export leaves open, as expressions over size variables.
 
-    s0 // 2 + 1  (sympy)   ->   s0 // 2 + 1  (an expression over SizeVar s0)
+s0 // 2 + 1  (sympy)   ->   s0 // 2 + 1  (an expression over SizeVar s0)
 """
 
 from __future__ import annotations

@@ -1,0 +1,91 @@
+"""FakeQuantizationToInteger: the same numbers, on integers."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from relay_eval import apply, check, count
+
+import tilewright as tvm
+from tilewright import relay
+
+T = relay.transform
+nn, qnn = relay.nn, relay.qnn.op
+
+
+def ints(*shape, dtype="int8", low=-20, high=20, seed=3):
+    return relay.const(np.random.default_rng(seed).integers(low, high, shape).astype(dtype))
+
+
+def real(q, scale=0.5, zero=0, axis=-1):
+    return qnn.dequantize(q, relay.const(scale, "float32") if isinstance(scale, float) else scale, zero, axis)
+
+
+X = relay.var("x", shape=(1, 3, 6, 6), dtype="int8")
+V = relay.var("v", shape=(2, 4), dtype="int8")
+SCALES = relay.const(np.array([0.5, 0.25, 1.0, 2.0], "float32"))
+CASES = {
+    "conv2d": (X, qnn.quantize(nn.relu(nn.conv2d(real(X, 0.5, 2), real(ints(4, 3, 3, 3)))), 8.0, 1)),
+    "conv2d with a scale for each channel": (
+        X,
+        qnn.quantize(nn.conv2d(real(X), real(ints(4, 3, 3, 3), SCALES, 0, 0)), 8.0, 0),
+    ),
+    "dense and bias": (
+        V,
+        qnn.quantize(
+            nn.bias_add(
+                nn.dense(real(V), real(ints(5, 4), 0.25)), real(ints(5, dtype="int32"), 0.125, 0), axis=1
+            ),
+            2.0,
+            0,
+        ),
+    ),
+    "dense and a real bias": (
+        V,
+        qnn.quantize(nn.dense(real(V), real(ints(5, 4), 0.25)) + relay.const(np.ones(5, "float32")), 2.0, 0),
+    ),
+    "add": (V, qnn.quantize(real(V, 0.5, 1) + real(V, 0.25, 2), 1.0, 3)),
+    "multiply": (V, qnn.quantize(real(V, 0.5, 1) * real(V, 0.25, 2), 1.0, 3)),
+    "moves": (V, qnn.quantize(relay.transpose(relay.reshape(real(V, 0.5, 1), (4, 2))), 0.5, 1)),
+    "moves to another scale": (V, qnn.quantize(relay.reshape(real(V, 0.5, 1), (8,)), 1.0, 1)),
+    "max_pool2d": (X, qnn.quantize(nn.max_pool2d(real(X, 0.5, 1), (2, 2)), 0.5, 1)),
+    "avg_pool2d": (X, qnn.quantize(nn.avg_pool2d(real(X, 0.5, 1), (2, 2)), 0.5, 1)),
+    "clip": (V, qnn.quantize(relay.clip(real(V, 0.5, 1), 0.0, 1.5), 0.5, 1)),
+    "sigmoid": (V, qnn.quantize(relay.sigmoid(real(V, 0.5, 1)), 0.01, -100)),
+    "concatenate": (V, qnn.quantize(relay.concatenate([real(V, 0.5), real(V, 0.25)], axis=1), 0.5, 0)),
+}
+
+
+@pytest.mark.parametrize("name", list(CASES))
+def test_the_same_numbers(name):
+    param, body = CASES[name]
+    # halves may go the other way
+    after = check(relay.Function([param], body), T.FakeQuantizationToInteger(), rtol=0, atol=1)
+    assert count(after, "qnn.dequantize") == 0
+
+
+def test_written_out():
+    before = relay.Function([V], qnn.quantize(nn.relu(real(V, 0.5, 3)), 0.5, 3))
+    expected = relay.Function([V], relay.maximum(V, relay.cast(relay.const(3, "int32"), "int8")))
+    check(before, T.FakeQuantizationToInteger(), expected)
+
+
+def test_a_chain_of_quantised_layers():
+    y = V
+    for i in range(3):
+        y = qnn.quantize(nn.relu(nn.dense(real(y, 0.5), real(ints(4, 4, seed=i), 0.1))), 0.5, 0)
+    after = check(relay.Function([V], y), T.FakeQuantizationToInteger(), rtol=0, atol=3)
+    assert [count(after, n) for n in ("qnn.dense", "qnn.requantize", "qnn.dequantize")] == [3, 3, 0]
+
+
+def test_what_has_no_integer_form_stays():
+    before = relay.Function([V], qnn.quantize(relay.tan(real(V)), 0.5, 0))
+    check(before, T.FakeQuantizationToInteger(), before)
+    with pytest.raises(tvm.TVMError, match="tan has no form on integers"):
+        apply(before, T.FakeQuantizationToInteger(hard_fail=True))
+
+
+def test_what_is_not_quantised_stays():
+    x = relay.var("x", shape=(2, 4))
+    mod = T.InferType()(tvm.IRModule.from_expr(relay.Function([x], qnn.quantize(nn.relu(x), 0.5, 0))))
+    assert T.FakeQuantizationToInteger()(mod) is mod

@@ -1,0 +1,100 @@
+"""Images in other sizes, and read at the places of a grid."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...expr import Expr
+from .build import image_ops as image
+from .build import permute, rank, shape_of
+from .table import Refusal, Site, aten
+
+__all__: list[str] = []
+
+_LAYOUT = {1: "NCW", 2: "NCHW", 3: "NCDHW"}
+
+
+def _resize(
+    n: Site, x: Expr, method: str, mode: str, scales: Any, rounding: str = "", antialias: bool = False
+) -> Expr:
+    """The size is that of the result; factors matter where it was rounded from them."""
+    dims = rank(x) - 2
+    size = [int(d) for d in n.shape[2:]]
+    have = shape_of(x)[2:]
+    factors = None
+    if scales and all(s is not None for s in scales) and mode != "align_corners":
+        exact = all(have_d * s == out for have_d, s, out in zip(have, scales, size, strict=True))
+        factors = None if exact else tuple(float(s) for s in scales)
+    work = (image.resize1d, image.resize2d, image.resize3d)[dims - 1]
+    return work(  # type: ignore[no-any-return]
+        x,
+        size if dims > 1 else size[0],
+        layout=_LAYOUT[dims],
+        method=method,
+        coordinate_transformation_mode=mode,
+        rounding_method=rounding,
+        cubic_alpha=-0.75 if not antialias else -0.5,
+        scales=factors,
+        antialias=antialias,
+    )
+
+
+def _factors(
+    scale_factors: Any, scales: Any, scales_d: Any, scales_h: Any, scales_w: Any, dims: int
+) -> list[Any]:
+    if scale_factors is not None:
+        return list(scale_factors)
+    return [scales] if dims == 1 else [scales_d, scales_h, scales_w][3 - dims :]
+
+
+@aten("upsample_nearest1d", "upsample_nearest2d", "upsample_nearest3d", "_upsample_nearest_exact1d",
+      "_upsample_nearest_exact2d", "_upsample_nearest_exact3d")  # fmt: skip
+def upsample_nearest(
+    n: Site,
+    x: Expr,
+    output_size: Any = None,
+    scale_factors: Any = None,
+    scales: Any = None,
+    scales_d: Any = None,
+    scales_h: Any = None,
+    scales_w: Any = None,
+) -> Expr:
+    factors = _factors(scale_factors, scales, scales_d, scales_h, scales_w, rank(x) - 2)
+    if "exact" in n.name:
+        return _resize(n, x, "nearest_neighbor", "half_pixel", factors, "round_prefer_ceil")
+    return _resize(n, x, "nearest_neighbor", "asymmetric", factors, "floor")
+
+
+@aten("upsample_linear1d", "upsample_bilinear2d", "upsample_trilinear3d", "_upsample_bilinear2d_aa",
+      "upsample_bicubic2d", "_upsample_bicubic2d_aa")  # fmt: skip
+def upsample_smooth(
+    n: Site,
+    x: Expr,
+    align_corners: bool,
+    output_size: Any = None,
+    scale_factors: Any = None,
+    scales: Any = None,
+    scales_d: Any = None,
+    scales_h: Any = None,
+    scales_w: Any = None,
+) -> Expr:
+    factors = _factors(scale_factors, scales, scales_d, scales_h, scales_w, rank(x) - 2)
+    mode = "align_corners" if align_corners else "half_pixel"
+    if "_aa" in n.name and align_corners:
+        raise Refusal("antialias with align_corners is not supported")
+    return _resize(
+        n, x, "cubic" if "bicubic" in n.name else "linear", mode, factors, antialias="_aa" in n.name
+    )
+
+
+@aten("grid_sampler", "grid_sampler_2d", "grid_sampler_3d")
+def grid_sampler(
+    n: Site, x: Expr, grid: Expr, interpolation_mode: int, padding_mode: int, align_corners: bool
+) -> Expr:
+    """torch has the coordinates last, the operator first."""
+    dims = rank(x) - 2
+    last = rank(grid) - 1
+    method = ("bilinear", "nearest", "bicubic")[interpolation_mode]
+    frame = ("zeros", "border", "reflection")[padding_mode]
+    moved = permute(grid, [0, last, *range(1, last)])
+    return image.grid_sample(x, moved, method, _LAYOUT[dims], frame, align_corners)  # type: ignore[no-any-return]

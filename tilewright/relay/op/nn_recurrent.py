@@ -1,0 +1,129 @@
+"""Recurrent layers as one operator each, for sequences whose length the program learns when it runs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ... import topi
+from ..expr import Call, TupleWrapper
+from ..ty import TensorType, TupleType, Type
+from .registry import flag, refuse, register, text
+from .shapes import need_dtype, need_rank, same_size
+
+__all__ = ["gru", "lstm"]
+
+
+def _states(types: list[Any], gates: int) -> TensorType:
+    """The type of the states after all steps, with the weights checked."""
+    data, wi, wh, bias_i, bias_h, *starts = types
+    need_rank(data, 3, "data")
+    steps, batch, width = data.shape
+    for kind, name, columns in ((wi, "weight_in", width), (wh, "weight_state", None)):
+        need_rank(kind, 2, name)
+        need_dtype(kind, data.dtype, name)
+        if columns is not None and same_size(kind.shape[1], columns) is False:
+            raise refuse(f"is {kind} and data has {columns} elements for each step", name)
+    hidden = wh.shape[1]
+    if same_size(wh.shape[0], gates * hidden) is False or same_size(wi.shape[0], wh.shape[0]) is False:
+        raise refuse(
+            f"is {wh} and must have {gates} gates of {hidden} rows, as weight_in {wi}", "weight_state"
+        )
+    for kind, name in ((bias_i, "bias_in"), (bias_h, "bias_state")):
+        need_rank(kind, 1, name)
+        if same_size(kind.shape[0], wh.shape[0]) is False:
+            raise refuse(f"is {kind} and the weights have {wh.shape[0]} rows", name)
+    for kind in starts:
+        need_rank(kind, 2, "h_init")
+        if same_size(kind.shape[0], batch) is False or same_size(kind.shape[1], hidden) is False:
+            raise refuse(f"is {kind} and must be ({batch}, {hidden})", "h_init")
+    return TensorType((steps, batch, hidden), data.dtype)
+
+
+def _lstm_rel(types: list[Any], attrs: Any) -> Type:
+    made = _states(types, 4)
+    return TupleType((made, made))
+
+
+def _lstm_compute(attrs: Any, ins: list[Any], out: Any) -> list[Any]:
+    x, wi, wh, bi, bh, h, c = ins
+    made = topi.nn.lstm(x, wi, wh, bi, bh, h, c, reverse=attrs.reverse, weight_layout=attrs.weight_layout)
+    return list(made)
+
+
+_lstm = register(
+    "nn.lstm",
+    inputs=("data", "weight_in", "weight_state", "bias_in", "bias_state", "h_init", "c_init"),
+    attrs={"reverse": flag(False), "weight_layout": text("IFGO")},
+    rel=_lstm_rel,
+    compute=_lstm_compute,
+)
+
+
+def lstm(
+    data: Any,
+    weight_in: Any,
+    weight_state: Any,
+    bias_in: Any,
+    bias_state: Any,
+    h_init: Any,
+    c_init: Any,
+    reverse: bool = False,
+    weight_layout: str = "IFGO",
+) -> TupleWrapper:
+    """Long short-term memory over [steps, batch, inputs]: the hidden and the cell states after each step."""
+    made = _lstm(
+        data,
+        weight_in,
+        weight_state,
+        bias_in,
+        bias_state,
+        h_init,
+        c_init,
+        reverse=reverse,
+        weight_layout=weight_layout,
+    )
+    return TupleWrapper(made, 2)
+
+
+def _gru_compute(attrs: Any, ins: list[Any], out: Any) -> list[Any]:
+    x, wi, wh, bi, bh, h = ins
+    before, layout = attrs.linear_before_reset, attrs.weight_layout
+    return [
+        topi.nn.gru(
+            x, wi, wh, bi, bh, h, reverse=attrs.reverse, linear_before_reset=before, weight_layout=layout
+        )
+    ]
+
+
+_gru = register(
+    "nn.gru",
+    inputs=("data", "weight_in", "weight_state", "bias_in", "bias_state", "h_init"),
+    attrs={"reverse": flag(False), "linear_before_reset": flag(True), "weight_layout": text("RZN")},
+    rel=lambda types, attrs: _states(types, 3),
+    compute=_gru_compute,
+)
+
+
+def gru(
+    data: Any,
+    weight_in: Any,
+    weight_state: Any,
+    bias_in: Any,
+    bias_state: Any,
+    h_init: Any,
+    reverse: bool = False,
+    linear_before_reset: bool = True,
+    weight_layout: str = "RZN",
+) -> Call:
+    """Gated recurrent units over [steps, batch, inputs]: the hidden state after each step."""
+    return _gru(
+        data,
+        weight_in,
+        weight_state,
+        bias_in,
+        bias_state,
+        h_init,
+        reverse=reverse,
+        linear_before_reset=linear_before_reset,
+        weight_layout=weight_layout,
+    )
