@@ -119,8 +119,8 @@ TE_SCHEDULE = "cache_read cache_write create_group groups normalize outputs rfac
 TIR_SCHEDULE = """
     add_unit_loop annotate bind blockize cache_inplace cache_read cache_write can_decompose_padding
     compute_at compute_inline copy decompose_padding decompose_reduction func_working_on fuse get get_block
-    get_child_blocks get_consumers get_loops get_producers get_sref loop_partition merge mod pad_einsum
-    parallel read_at reindex reindex_cache_read reindex_cache_write remove_rv reorder
+    get_child_blocks get_consumers get_loops get_producers get_sref loop_partition merge merge_reduction mod
+    pad_einsum parallel read_at reindex reindex_cache_read reindex_cache_write remove_rv reorder
     reorder_block_iter_var reverse_compute_at reverse_compute_inline rfactor rolling_buffer
     sample_perfect_tile set_axis_separator set_scope show split state storage_align tensorize trace
     transform_block_layout transform_layout unannotate unroll unsafe_set_dtype vectorize work_on write_at

@@ -63,6 +63,9 @@ LAYERS: dict[str, set[str]] = {
         "config",
         "_later",
     },
+    # whole models, from the file to the result
+    "driver.tvmc": _BELOW_RELAY | {"relay", "contrib", "driver"},
+    "__main__": {"driver.tvmc"},
     # the classic homes of names that live elsewhere
     "error": {"ir.errors"},
     "instrument": {"ir.instrument"},

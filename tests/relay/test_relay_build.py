@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -164,6 +167,23 @@ def test_the_key_of_a_kernel() -> None:
     assert key((2, 3), 1.0) == key((2, 3), 1.0)
     assert len({key((2, 3), 1.0), key((3, 2), 1.0), key((2, 3), 2.0), key((2, 3), 1.0, (0,))}) == 4
     assert key((2, 3), 1.0) != key((2, 3), 1.0, (), "llvm -mcpu=x86-64")
+
+
+def test_the_key_is_the_same_in_every_process() -> None:
+    program = """
+import tilewright as tvm
+from tilewright import relay
+from tilewright.relay.backend.kernel import job_of
+x = relay.var("x", shape=(2, 3))
+fn = relay.infer_type(relay.Function([x], relay.nn.relu(x)))
+print(job_of(fn, (), tvm.target.Target("llvm")).key)
+"""
+    keys = set()
+    for seed in ("1", "2"):
+        env = {**os.environ, "PYTHONHASHSEED": seed}
+        done = subprocess.run([sys.executable, "-c", program], env=env, capture_output=True, text=True, check=True)
+        keys.add(done.stdout.strip())
+    assert len(keys) == 1
 
 
 def test_an_operator_of_ones_own_is_not_kept_on_disk() -> None:

@@ -96,3 +96,12 @@ def test_a_computed_shape_takes_the_dynamic_operator() -> None:
     made = relay.zeros(relay.var("s", shape=(2,), dtype="int64"), "float32")
     assert made.op.name == "dyn.zeros"
     assert run_infer_type(relay.zeros(relay.const([2, 3]), "float32")).checked_type.shape == (2, 3)
+
+
+def test_marks_let_values_through(run_graph: Any) -> None:
+    x = relay.var("x", shape=(2,))
+    marks = relay.annotation
+    made = [marks.stop_fusion(x), marks.checkpoint(x), marks.on_device(x, "cpu")]
+    for got in run_graph(relay.Tuple(made), x=np.array([1, 2], "float32")):
+        np.testing.assert_array_equal(got, [1, 2])
+    assert {get(n).pattern for n in ("annotation.stop_fusion", "on_device")} == {OpPattern.OPAQUE}

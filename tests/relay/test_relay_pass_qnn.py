@@ -35,7 +35,10 @@ CASES = {
     "dequantize along an axis": (Q, qnn.op.dequantize(Q, vector(0.1, 0.2, 0.3, 0.4), 0, axis=1)),
     "requantize": (Q, qnn.op.requantize(Q, 0.5, 1, 0.25, 3)),
     "requantize to nearest": (Q, qnn.op.requantize(Q, 0.5, 0, 1.0, 3, rounding="TONEAREST")),
-    "requantize to even": (Q, qnn.op.requantize(Q, 0.5, 0, 1.0, 3, rounding="TONEAREST_EVEN", out_dtype="uint8")),
+    "requantize to even": (
+        Q,
+        qnn.op.requantize(Q, 0.5, 0, 1.0, 3, rounding="TONEAREST_EVEN", out_dtype="uint8"),
+    ),
     "dense": (Q, qnn.op.dense(Q, W, 0, 0, 0.5, 0.5)),
     "dense with zero points": (U, qnn.op.dense(U, W, 7, 2, 0.5, 0.5)),
     "conv2d": (IMAGE, qnn.op.conv2d(IMAGE, K, 5, 0, 0.5, 0.5, padding=(1, 1))),
@@ -73,7 +76,9 @@ def test_products_without_zero_points_stay_in_8_bits():
 
 def test_legalize():
     op = relay.op.get("nn.relu")
-    op.set_attr("FTVMLegalize", lambda attrs, inputs, types: relay.maximum(inputs[0], relay.const(np.float32(0))))
+    op.set_attr(
+        "FTVMLegalize", lambda attrs, inputs, types: relay.maximum(inputs[0], relay.const(np.float32(0)))
+    )
     try:
         check(
             relay.Function([X], relay.nn.relu(X)),
@@ -95,4 +100,6 @@ def test_an_operators_own_form_goes_first():
         assert after.body.op.name == "cast"
     finally:
         op.reset_attr("FTVMQnnCanonicalize")
-    np.testing.assert_array_equal(evaluate(after, np.array([[1.0, 2, 3, 4]] * 2, "float32")), [[1, 2, 3, 4]] * 2)
+    np.testing.assert_array_equal(
+        evaluate(after, np.array([[1.0, 2, 3, 4]] * 2, "float32")), [[1, 2, 3, 4]] * 2
+    )

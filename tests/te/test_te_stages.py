@@ -835,3 +835,23 @@ def test_a_doubled_buffer_inside_another_loop():
     s[C].compute_at(s[D], D.op.axis[1])
     s[C].double_buffer()
     same(s, [A, D])
+
+
+def test_refuse_places_of_groups(expect):
+    A, B, C = blur()
+    s = te.create_schedule(C.op)
+    group = s.create_group(outputs=B, inputs=A, include_inputs=False)
+    expect(
+        refusal(lambda: group.compute_at("C", C.op.axis[0])),
+        """
+        a group's compute_at takes a stage (s[C]) and one of its loops
+          at test_te_stages.py:LINE
+        """,
+    )
+    expect(
+        refusal(lambda: group.compute_at(s[B], B.op.axis[0])),
+        """
+        group(B).compute_at: B is itself in the group
+          at test_te_stages.py:LINE
+        """,
+    )

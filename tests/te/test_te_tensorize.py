@@ -453,6 +453,46 @@ def test_a_reduction_outside_needs_an_update(expect):
     )
 
 
+def test_a_whole_reduction_needs_a_body(expect):
+    a, b = te.placeholder((L,), name="a"), te.placeholder((8, L), name="b")
+    k = te.reduce_axis((0, L), name="k")
+    c = te.compute((8,), lambda i: te.sum(a[k] * b[i, k], axis=k), name="c")
+    nothing = tir.Evaluate(0)
+    intrin = te.decl_tensor_intrin(c.op, lambda ins, outs: (None, nothing, nothing), name="parts")
+    A, B, C = product()
+    s = te.create_schedule(C.op)
+    yo, yi = s[C].split(C.op.axis[1], factor=8)
+    s[C].tensorize(yi, intrin)
+    expect(
+        refusal(s, [A, B, C]),
+        """
+        tensorize(C_o): intrinsic te.parts has no body for a whole reduction
+          at test_te_tensorize.py:LINE
+
+          | def main(A: T.Buffer((16, 24), "float32"), B: T.Buffer((32, 24), "float32"), C: T.Buffer((16, 32), "float32")):
+          |     T.func_attr({"tir.noalias": T.bool(True)})
+          |     # with T.block("root"):
+          |     for i, j_outer in T.grid(16, 4):
+          |         with T.block("C_o"):    # <-- here
+          |             v_i_o, v_j_o = T.axis.remap("SS", [i, j_outer])
+          |             v_k_o = T.axis.reduce(1, 0)
+          |             T.reads(A[v_i_o, 0:24], B[v_j_o * 8:v_j_o * 8 + 8, 0:24])
+          |             T.writes(C[v_i_o, v_j_o * 8:v_j_o * 8 + 8])
+          |             for j_inner, k in T.grid(8, 24):
+          |                 with T.block("C"):
+          |                     v_i_i = T.axis.spatial(1, 0)
+          |                     v_j_i, v_k_i = T.axis.remap("SR", [j_inner, k])
+          |                     T.reads(A[v_i_o, v_k_i], B[v_j_o * 8 + v_j_i, v_k_i])
+          |                     T.writes(C[v_i_o, v_j_o * 8 + v_j_i])
+          |                     with T.init():
+          |                         C[v_i_o, v_j_o * 8 + v_j_i] = T.float32(0)
+          |                     C[v_i_o, v_j_o * 8 + v_j_i] = C[v_i_o, v_j_o * 8 + v_j_i] + A[v_i_o, v_k_i] * B[v_j_o * 8 + v_j_i, v_k_i]
+
+          hint: split the reduction and reorder, so that a part of it stays outside
+        """,
+    )
+
+
 def test_what_decl_tensor_intrin_refuses(expect, told):
     a = te.placeholder((4,), name="a")
     b = te.compute((4,), lambda i: a[i] + 1.0, name="b")

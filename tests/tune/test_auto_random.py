@@ -15,7 +15,7 @@ from tilewright import tir
 from tilewright.target import Target
 from tilewright.tir.transform.plan_allocations import plan_buffer_allocation
 
-EXAMPLES = int(os.environ.get("TILEWRIGHT_EXAMPLES", "25"))
+EXAMPLES = int(os.environ.get("TILEWRIGHT_EXAMPLES", "15"))
 COMMON: dict[str, Any] = {
     "deadline": None,
     "derandomize": True,

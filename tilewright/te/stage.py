@@ -346,7 +346,7 @@ class Stage:
         ahead = const_value(convert(offset))
         if ahead is None or ahead < 0:
             raise ScheduleError(
-                f"s[{self.op.name}].prefetch: the offset must be a number from 0 on, not {offset}"
+                f"s[{self.op.name}].prefetch: the offset must be a number from 0 on, not {offset}\n  at {user_span()}"
             )
         self.relations.append(Step("annotate", (var, f"prefetch_{tensor.op.name}", int(ahead))))
 

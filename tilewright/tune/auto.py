@@ -395,7 +395,7 @@ def _reuses(f: Facts) -> bool:
 
 
 def _grows(f: Facts, reader: Facts, cheap: bool) -> bool:
-    """Whether a reader would compute a stage several times for one point, at several places or in one long expression."""
+    """Whether a reader would compute a stage at several places, or hold it several times as a long expression."""
     assert f.write is not None
     buffer = f.write.buffer
     places = sum(r.buffer is buffer for r in reader.reads)

@@ -47,8 +47,8 @@ def split_constants(func: PrimFunc, names: frozenset[str]) -> tuple[PrimFunc | N
             late.append(s)
     made = [b for b in made if any(b in _read(s) for s in late)]
     still = [v for v in func.params if v in func.buffer_map and func.buffer_map[v] in known]
-    used = {b for s in late for b in _read(s) | _written(s)}
-    kept = [v for v in still if func.buffer_map[v] in used]
+    used = {b.data for s in late for b in _read(s) | _written(s)}  # a view of a parameter has its memory
+    kept = [v for v in still if func.buffer_map[v].data in used]
     hidden = {b: Var(b.name, "handle") for b in made}
     params = [v for v in func.params if v not in still] + kept + [hidden[b] for b in made]
     buffer_map = {v: func.buffer_map[v] for v in func.params if v in func.buffer_map and v in params}

@@ -28,6 +28,7 @@ __all__ = ["schedule_rows", "streams"]
 
 # Vectors of partial results, so that one addition need not wait for the one before.
 _CHAINS = 4
+_BUSY = 8  # additions' worth of work beside which memory can be fetched
 _WIDEST = 256  # lanes in which partial results may lie: _CHAINS vectors of bytes
 
 
@@ -271,7 +272,23 @@ def _row_by_row(
         sch.parallel(row)
     if past_caches(last, machine):
         sch.annotate(row, "pragma_nontemporal", 1)
+        _fetch_next_row(sch, last, group, columns, lanes)
     return {"rows": [a.var.name for a in rows], "lanes": lanes, "parallel": parallel}
+
+
+def _fetch_next_row(sch: Schedule, last: Facts, group: list[Facts], columns: list[Axis], lanes: int) -> None:
+    """While the heaviest stage keeps the processor busy, the next row is asked for from memory."""
+    made = {f.write.buffer for f in group if f.write is not None}
+    busy = [f for f in group if f.kind == "injective" and f is not last and f.work >= _BUSY]
+    if len(columns) != 1 or not busy or not columns[0].known:
+        return
+    stage = max(busy, key=lambda f: f.work)
+    size, loops = columns[0].extent, sch.get_loops(stage.rv)
+    for r in stage.reads:
+        axes = [a for a in stage.spatial if r.moves(a)]
+        in_rows = len(axes) > 1 and r.stride(axes[-1]) == 1 and r.stride(axes[-2]) == size
+        if r.buffer not in made and in_rows and len(loops) > 2:
+            sch.annotate(loops[1], f"prefetch_past_{r.buffer.name}", -(-size // lanes))
 
 
 def _vectorize_inner(sch: Schedule, rv: BlockRV, skip: int, lanes: int) -> None:

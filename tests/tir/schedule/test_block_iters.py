@@ -115,7 +115,7 @@ def test_the_map_must_be_one_to_one(expect, refused):
     expect(
         refused(sch, lambda: sch.transform_block_layout(b, lambda i, j: (i // 3, i % 3, j))),
         """
-        transform_block_layout(B, index_map=lambda i, j: (i // 3, i % 3, j)): lambda i, j: (i // 3, i % 3, j) is not onto over the shape (Range(0, 8), Range(0, 12)): nothing is mapped to where `axis0 * 3 + axis1 >= 8`, so the points of block B cannot be told from it
+        transform_block_layout(B, index_map=lambda i, j: (i // 3, i % 3, j)): lambda i, j: (i // 3, i % 3, j) is not onto over the shape (8, 12): nothing is mapped to where `axis0 * 3 + axis1 >= 8`, so the points of block B cannot be told from it
           at test_block_iters.py:LINE
 
           | …

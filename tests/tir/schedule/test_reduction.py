@@ -519,7 +519,7 @@ def test_refuse_after_decompose_reduction(expect, refused):
           |         with T.block("C"):    # <-- here
           | …
 
-          hint: merge_reduction puts the init back
+          hint: merge_reduction puts back an init that was taken out
         """,
     )
 
@@ -536,7 +536,7 @@ def test_refuse_a_block_that_is_no_reduction(expect, refused):
           |         with T.block("B"):    # <-- here
           | …
 
-          hint: merge_reduction puts the init back
+          hint: merge_reduction puts back an init that was taken out
         """,
     )
 
@@ -766,3 +766,23 @@ def test_random_reductions_mean_the_same_or_are_refused(data):
             break
     same(func, sch, build=False)
     same_again(func, sch)
+
+
+def test_partial_sums_of_partial_sums_where_neither_split_divides():
+    """The steps that count are told by a condition in the body, which the second rfactor takes along."""
+
+    @T.prim_func
+    def total(A: T.Buffer((2, 101), "float32"), B: T.Buffer((2,), "float32")):
+        for i, k in T.grid(2, 101):
+            with T.block("B"):
+                v, r = T.axis.remap("SR", [i, k])
+                with T.init():
+                    B[v] = T.float32(0)
+                B[v] = B[v] + A[v, r]
+
+    sch = tir.Schedule(total)
+    part, _ = sch.split(sch.get_loops("B")[1], [4, None])
+    partial = sch.rfactor(part, factor_axis=0)
+    _, lane = sch.split(sch.get_loops(partial)[-1], [None, 8])
+    sch.rfactor(lane, factor_axis=2)
+    assert sch.verify()

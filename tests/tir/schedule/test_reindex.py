@@ -382,7 +382,17 @@ def test_reindex_cache_with_more_iterators_than_the_buffer_has():
 def test_holes_in_the_copy(expect, refused):
     sch, c = on(matmul, "C")
     expect(
-        refused(sch, lambda: sch.reindex_cache_read(c, 0, "shared", lambda i, j, k: (i // 4, k, i % 4))), ""
+        refused(sch, lambda: sch.reindex_cache_read(c, 0, "shared", lambda i, j, k: (i // 4, k, i % 4))),
+        """
+        reindex_cache_read(C, read_buffer_index=0, storage_scope='shared', index_map=lambda i, j, k: (i // 4, k, i % 4)): the map leaves places of the copy empty (those where `axis0 * 4 + axis2 >= 7`), which later steps would copy along
+          at test_reindex.py:LINE
+
+          | …
+          |         with T.block("C"):    # <-- here
+          | …
+
+          hint: choose factors that divide the iterators
+        """,
     )
 
 

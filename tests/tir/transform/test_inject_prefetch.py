@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -37,9 +40,16 @@ def test_the_result_stays(offset: int) -> None:
         np.testing.assert_array_equal(got, x.sum(1))
 
 
-def test_a_negative_offset_is_refused() -> None:
-    with pytest.raises(tir.ScheduleError, match="the offset must be a number from 0 on, not -1"):
+def test_a_negative_offset_is_refused(expect: Any) -> None:
+    with pytest.raises(tir.ScheduleError) as caught:
         program(-1)
+    expect(
+        re.sub(r"\.py:\d+", ".py:LINE", str(caught.value)),
+        """
+        s[B].prefetch: the offset must be a number from 0 on, not -1
+          at test_inject_prefetch.py:LINE
+        """,
+    )
 
 
 def test_nothing_asked_nothing_done() -> None:

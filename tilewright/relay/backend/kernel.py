@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -120,8 +120,10 @@ def _settings() -> str:
 
 
 def _machine(target: Target) -> tuple[Any, ...]:
-    settings, cpu = target.llvm, target.cpu
-    return (settings.triple, settings.cpu, settings.features, settings.abi, repr(cpu))
+    settings = target.llvm
+    cpu = replace(target.cpu, features=frozenset())  # a set prints in another order in each process
+    own = sorted(target.cpu.features)
+    return (settings.triple, settings.cpu, settings.features, settings.abi, repr(cpu), own)
 
 
 @lru_cache(maxsize=1)

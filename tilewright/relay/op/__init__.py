@@ -5,7 +5,20 @@ operators' names begin so: such a family is imported here and not starred.
 """
 
 # ruff: noqa: F403
-from . import algorithm, dyn, image, indexing, nn, reduce, registry, shape_funcs, tensor, transform, vision
+from . import (
+    algorithm,
+    annotation,
+    dyn,
+    image,
+    indexing,
+    nn,
+    reduce,
+    registry,
+    shape_funcs,
+    tensor,
+    transform,
+    vision,
+)
 from . import registry as op
 from .algorithm import *
 from .indexing import *

@@ -23,6 +23,7 @@ __all__ = [
     "ceildiv",
     "floordiv",
     "is_known",
+    "least",
     "mul",
     "need_dtype",
     "need_rank",
@@ -73,6 +74,10 @@ def floordiv(a: Anything, b: Anything) -> Anything:
 
 def ceildiv(a: Anything, b: Anything) -> Anything:
     return floordiv(add(a, sub(b, 1)), b)
+
+
+def least(a: Anything, b: Anything) -> Anything:
+    return _work(a, b, min, ops.min_of)
 
 
 def product(sizes: Iterable[Anything]) -> Anything:

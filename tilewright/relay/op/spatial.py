@@ -8,7 +8,7 @@ from typing import Any
 from ..ty import TensorType, Type
 from . import layouts
 from .registry import refuse
-from .shapes import add, ceildiv, floordiv, mul, same_size, sub
+from .shapes import add, ceildiv, floordiv, least, mul, same_size, sub
 
 __all__ = [
     "conv_rel",
@@ -169,7 +169,7 @@ def pool_rel(types: list[Any], attrs: Any) -> Type:
         count = windows(
             size, attrs.pool_size[i], stride, attrs.dilation[i], add(before, after), attrs.ceil_mode
         )
-        if attrs.ceil_mode and isinstance(count, int) and (count - 1) * stride >= size + before:
-            count -= 1  # a last window must begin inside
+        if attrs.ceil_mode:  # a last window must begin inside
+            count = least(count, add(floordiv(sub(add(size, before), 1), stride), 1))
         named[letter] = count
     return TensorType(layouts.shape_in(attrs.out_layout or attrs.layout, named), data.dtype)

@@ -1,8 +1,8 @@
 """Passes over quantised graphs: operators of quantised numbers as plain arithmetic.
 
-    quantize     clip(round(x / scale) + zero_point)            dequantize   (q - zero_point) * scale
-    requantize   clip(round((q - zero_in) * (scale_in / scale_out)) + zero_out)
-    conv2d       nn.conv2d(x - zero_x, w - zero_w), summed in int32; others go by way of real numbers
+quantize     clip(round(x / scale) + zero_point)            dequantize   (q - zero_point) * scale
+requantize   clip(round((q - zero_in) * (scale_in / scale_out)) + zero_out)
+conv2d       nn.conv2d(x - zero_x, w - zero_w), summed in int32; others go by way of real numbers
 """
 
 from __future__ import annotations
@@ -92,7 +92,9 @@ def _dequantized(q: Expr, scale: Expr, zero: Expr, axis: int, kind: Any = "float
     centred = call("cast", q, dtype="int32")
     if not _is_number(zero, 0):
         centred = call("subtract", centred, _spread(zero, q, axis))
-    return call("multiply", call("cast", centred, dtype=kind), call("cast", _spread(scale, q, axis), dtype=kind))
+    return call(
+        "multiply", call("cast", centred, dtype=kind), call("cast", _spread(scale, q, axis), dtype=kind)
+    )
 
 
 # ---------------------------------------------------------------------------- conversions
@@ -138,7 +140,9 @@ def _wider(q: Expr) -> str:
 def _operands(at: Call, axis: int) -> tuple[Expr, Expr]:
     """Both sides of a product, of one type; `axis` is that of the weight's outputs."""
     data, weight, zero, weight_zero = at.args[:4]
-    plain = _is_number(zero, 0) and _is_number(weight_zero, 0) and type_of(data).dtype == type_of(weight).dtype
+    plain = (
+        _is_number(zero, 0) and _is_number(weight_zero, 0) and type_of(data).dtype == type_of(weight).dtype
+    )
     return _centred(data, zero, -1, plain), _centred(weight, weight_zero, axis, plain)
 
 
@@ -197,7 +201,9 @@ def _concatenate(at: Call) -> Expr | None:
     rows: Any = zip(data.fields, scales.fields, zeros.fields, strict=True)  # type: ignore[attr-defined]
     parts = [
         _requantize(
-            call("qnn.requantize", q, s, z, out_scale, out_zero, out_dtype=type_of(at).dtype, rounding="UPWARD")
+            call(
+                "qnn.requantize", q, s, z, out_scale, out_zero, out_dtype=type_of(at).dtype, rounding="UPWARD"
+            )
         )
         for q, s, z in rows
     ]

@@ -148,7 +148,9 @@ def _moved(at: Call, done: dict[Any, Affine], last: Call | None) -> Affine:
     x = _operand(at, 0, done)
     if not x.single:
         raise _Refused(f"{name_of(at)} of several scales")
-    return Affine(Call(at.op, [x.expr, *at.args[1:]], at.attrs, at.type_args, at.span), x.scale, x.zero, x.axis)
+    return Affine(
+        Call(at.op, [x.expr, *at.args[1:]], at.attrs, at.type_args, at.span), x.scale, x.zero, x.axis
+    )
 
 
 def _zero_as(x: Affine) -> Expr:
@@ -173,7 +175,9 @@ def _clip(at: Call, done: dict[Any, Affine], last: Call | None) -> Affine:
     scale, zero = float(x.scale.numpy().reshape(-1)[0]), int(x.zero.numpy().reshape(-1)[0])
     low, high = (round(v / scale) + zero for v in (at.attrs.a_min, at.attrs.a_max))
     kind = type_of(x.expr).dtype
-    least, most = (0, (1 << kind.bits) - 1) if kind.is_uint else (-(1 << kind.bits - 1), (1 << kind.bits - 1) - 1)
+    least, most = (
+        (0, (1 << kind.bits) - 1) if kind.is_uint else (-(1 << kind.bits - 1), (1 << kind.bits - 1) - 1)
+    )
     made = call("clip", x.expr, a_min=float(max(low, least)), a_max=float(min(high, most)))
     return Affine(made, x.scale, x.zero, x.axis)
 
@@ -192,7 +196,9 @@ def _product(name: str) -> Rule:
             raise _Refused(f"{name_of(at)} of data with several scales")
         if not w.single and w.axis % ndim_of(w.expr) != _weight_axis(at):
             raise _Refused(f"{name_of(at)} with scales along another axis than the outputs")
-        attrs = {k: v for k, v in at.attrs.items() if k not in ("auto_scheduler_rewritten_layout", "transpose_a")}
+        attrs = {
+            k: v for k, v in at.attrs.items() if k not in ("auto_scheduler_rewritten_layout", "transpose_a")
+        }
         if name == "qnn.batch_matmul":
             if at.attrs.transpose_a or not at.attrs.transpose_b or not w.single:
                 raise _Refused("batch_matmul in another order than x · yᵀ")
@@ -255,9 +261,7 @@ def _binary(name: str) -> Rule:
         if not lhs.single or not rhs.single:
             raise _Refused(f"{name_of(at)} of several scales")
         scale, zero = last.args[1], last.args[2]
-        made = call(
-            name, lhs.expr, rhs.expr, lhs.scale, lhs.zero, rhs.scale, rhs.zero, scale, zero
-        )
+        made = call(name, lhs.expr, rhs.expr, lhs.scale, lhs.zero, rhs.scale, rhs.zero, scale, zero)
         return Affine(made, scale, zero, last.attrs.axis)
 
     return rule

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from ...runtime.ndarray import NDArray
+from ..analysis import post_order
 from ..expr import Call, Constant, Expr, Function, If, Let, Tuple, TupleGetItem, Var, const
-from ..ty import TensorType, TupleType, is_dynamic, tensor_fields
+from ..ty import TensorType, is_dynamic, tensor_fields
+from ..visitor import below
 from .rewriting import Mutator, is_pure_op, name_of, static_shape, type_of, typed_pass
-from .run_now import can_run, run_call
+from .run_now import can_run, run_all
 
 __all__ = ["FoldConstant", "fold_constant", "fold_expr"]
 
@@ -24,23 +25,40 @@ def fold_constant(func: Function, fold_qnn: bool = False) -> Function:
         add(%x, %0)            ->      add(%x, 7.38906f)
         reshape(%y, shape_of(%x))      with the shape of %x as a constant, if it is known
 
-    Each call is compiled and run as at run time, so that there is one meaning of each operator.
+    It is fused, compiled and run as at run time, so that there is one meaning of each operator.
     """
-    made = _Fold(fold_qnn).visit(func)
-    return made  # type: ignore[no-any-return]
+    return _folded(func, fold_qnn)  # type: ignore[no-any-return]
 
 
 def fold_expr(expr: Expr) -> Expr:
     """An expression with its constant parts computed; the types of its free variables must be known."""
-    made = _Fold(False).visit(expr)
-    return made  # type: ignore[no-any-return]
+    return _folded(expr, False)  # type: ignore[no-any-return]
 
 
-class _Fold(Mutator):
+def _folded(expr: Any, fold_qnn: bool) -> Any:
+    found = _Find(fold_qnn)
+    marked = found.visit(expr)
+    roots = _roots(marked, found.known)
+    if not roots:
+        return marked
+    return _Replace(dict(zip(roots, run_all(roots), strict=True))).visit(marked)
+
+
+class _Find(Mutator):
+    """Finds the calls that can be computed now; what is there to choose by them, is chosen."""
+
     def __init__(self, fold_qnn: bool) -> None:
         super().__init__()
         self.fold_qnn = fold_qnn
         self.values: dict[Var, Any] = {}
+        self.known: set[Any] = set()  # calls that depend on constants alone
+
+    def is_value(self, expr: Any) -> bool:
+        if isinstance(expr, Tuple):
+            return all(map(self.is_value, expr.fields))
+        if isinstance(expr, TupleGetItem):
+            return self.is_value(expr.tuple_value)
+        return isinstance(expr, Constant) or expr in self.known
 
     def visit_var(self, var: Var) -> Any:
         return self.values.get(var, var)
@@ -50,7 +68,7 @@ class _Fold(Mutator):
         at: Any = let
         while isinstance(at, Let):
             value = self.visit(at.value)
-            if _is_value(value):
+            if self.is_value(value):
                 self.values[at.var] = value
                 self.memo_map[at.var] = value
             else:
@@ -64,8 +82,10 @@ class _Fold(Mutator):
 
     def visit_if(self, if_: If) -> Any:
         cond = self.visit(if_.cond)
-        if isinstance(cond, Constant):
-            return self.visit(if_.true_branch if bool(cond.numpy()) else if_.false_branch)
+        if self.is_value(cond):
+            if not isinstance(cond, Constant):
+                (cond,) = run_all([cond])
+            return self.visit(if_.true_branch if bool(cond.numpy()) else if_.false_branch)  # type: ignore[attr-defined]
         return super().visit_if(if_)
 
     def visit_tuple_getitem(self, op: TupleGetItem) -> Any:
@@ -81,15 +101,43 @@ class _Fold(Mutator):
             return new
         if not new.args and name != "arange":
             return new  # `zeros` and its like are smaller as they are
-        if not all(map(_is_value, new.args)):
-            return new
-        return _run(new)
+        if all(map(self.is_value, new.args)) and _worth_it(new):
+            self.known.add(new)
+        return new
 
 
-def _is_value(expr: Any) -> bool:
-    if isinstance(expr, Tuple):
-        return all(map(_is_value, expr.fields))
-    return isinstance(expr, Constant)
+def _roots(expr: Any, known: set[Any]) -> list[Any]:
+    """The known calls that something unknown uses, or a part of which it does."""
+    if not known:
+        return []
+    out: dict[Any, None] = {}
+    if expr in known:
+        out[expr] = None
+    for at in post_order(expr):
+        if at not in known and not isinstance(at, (Tuple, TupleGetItem)):
+            for b in below(at):
+                _note(b, known, out)
+    if isinstance(expr, (Tuple, TupleGetItem)):
+        _note(expr, known, out)
+    return list(out)
+
+
+def _note(expr: Any, known: set[Any], out: dict[Any, None]) -> None:
+    stack = [expr]
+    while stack:
+        at = stack.pop()
+        if at in known:
+            out[at] = None
+        elif isinstance(at, Tuple):
+            stack.extend(at.fields)
+        elif isinstance(at, TupleGetItem):
+            stack.append(at.tuple_value)
+
+
+class _Replace(Mutator):
+    def __init__(self, values: dict[Any, Expr]) -> None:
+        super().__init__()
+        self.memo_map.update(values)
 
 
 def _size(call: Call, name: str) -> Expr | None:
@@ -108,12 +156,6 @@ def _size(call: Call, name: str) -> Expr | None:
     return const(np.array(shape, dtype=np.int64), kind)
 
 
-def _arrays(expr: Any) -> list[NDArray]:
-    if isinstance(expr, Tuple):
-        return [a for f in expr.fields for a in _arrays(f)]
-    return [expr.data]
-
-
 def _bytes(kinds: list[TensorType]) -> int:
     total = 0
     for kind in kinds:
@@ -124,24 +166,16 @@ def _bytes(kinds: list[TensorType]) -> int:
     return total
 
 
-def _run(call: Call) -> Expr:
+def _worth_it(call: Call) -> bool:
+    """Whether a call can be run now and its result is not much larger than what it is made from."""
     result = type_of(call)
     if not can_run(call.op, result):
-        return call
+        return False
     types = [type_of(a) for a in call.args]
     if any(is_dynamic(t) for t in types):
-        return call
+        return False
     taken, given = _bytes([t for k in types for t in tensor_fields(k)]), _bytes(tensor_fields(result))
-    if given > LARGE and given > 4 * taken:
-        return call
-    arrays = [a for arg in call.args for a in _arrays(arg)]
-    return _wrap(result, iter(run_call(call.op, call.attrs, types, arrays, result)))
-
-
-def _wrap(kind: Any, arrays: Any) -> Expr:
-    if isinstance(kind, TupleType):
-        return Tuple([_wrap(f, arrays) for f in kind.fields])
-    return Constant(next(arrays))
+    return given <= LARGE or given <= 4 * taken
 
 
 FoldConstant = typed_pass(fold_constant, name="FoldConstant", opt_level=2)

@@ -180,7 +180,9 @@ class _Mixed(Mutator):
             for part in a.fields if isinstance(a, Tuple) else [a]:
                 kind = type_of(part)
                 if isinstance(kind, TupleType):
-                    if any(self.is_ours(f) and str(getattr(f, "dtype", "")) != self.small for f in kind.fields):
+                    if any(
+                        self.is_ours(f) and str(getattr(f, "dtype", "")) != self.small for f in kind.fields
+                    ):
                         return False
                     small = small or any(str(getattr(f, "dtype", "")) == self.small for f in kind.fields)
                 elif self.is_ours(kind):

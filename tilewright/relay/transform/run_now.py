@@ -1,20 +1,25 @@
-"""Calls of operators run at compile time: each is compiled as a kernel of its own, once for each kind of call."""
+"""Expressions without inputs, run at compile time: cut into kernels that are compiled and kept as a model's are."""
 
 from __future__ import annotations
 
 import threading
+from collections.abc import Sequence
 from typing import Any, Final
 
 from ...runtime.ndarray import NDArray, array, empty
-from ..expr import Call, Function, Var
+from ..analysis import post_order
+from ..expr import Call, Constant, Expr, Function, Tuple, TupleGetItem, Var
 from ..op.registry import RelayOp
-from ..ty import Type, is_dynamic, tensor_fields
+from ..ty import TupleType, Type, is_dynamic, tensor_fields
+from .fuse_ops import fuse_ops, is_primitive
 from .infer_type import infer_type
 
-__all__ = ["can_run", "run_call"]
+__all__ = ["can_run", "run_all", "run_call"]
 
+# Of so many operators at most is one kernel: long chains of numbers would else be one very deep expression.
+DEPTH: Final = 32
 _kernels: Final[dict[Any, Any]] = {}
-_lock: Final = threading.Lock()
+_lock: Final = threading.RLock()
 
 
 def can_run(op: Any, result: Type) -> bool:
@@ -24,20 +29,99 @@ def can_run(op: Any, result: Type) -> bool:
 
 def run_call(op: RelayOp, attrs: Any, types: list[Type], args: list[Any], result: Type) -> list[NDArray]:
     """The tensors that a call gives for arrays, tuples laid out flat on both sides."""
-    outs = tensor_fields(result)
-    key = (op, attrs, tuple(types), result)
+    key = (op, op.compute, attrs, tuple(types), result)
     with _lock:
         kernel = _kernels.get(key)
         if kernel is None:
-            kernel = _kernels[key] = _compile(op, attrs, types)
-    given = [a if isinstance(a, NDArray) else array(a) for a in args]
-    made = [empty(t.shape, str(t.dtype)) for t in outs]
+            params = [Var(f"p{i}", kind) for i, kind in enumerate(types)]
+            fn = infer_type(Function(params, Call(op, params, attrs), attrs={"Primitive": 1}))
+            kernel = _kernels[key] = _compiled([fn])[fn]
+    return _launched(kernel, [a if isinstance(a, NDArray) else array(a) for a in args], result)
+
+
+def run_all(roots: Sequence[Expr]) -> list[Expr]:
+    """The values of expressions that depend on constants alone, as constants and tuples of them.
+
+    They are fused, and their kernels are compiled side by side: equal ones (of weights of one shape) once.
+    """
+    # Arrays are parameters, so that one kernel serves all of one shape.
+    arrays = [c for c in post_order(Tuple(roots)) if isinstance(c, Constant) and not c.is_scalar]
+    params = {c: Var(f"c{i}", c.checked_type) for i, c in enumerate(arrays)}
+    body = _over(Tuple(roots), params)
+    fused = infer_type(fuse_ops(infer_type(Function(list(params.values()), body)), max_depth=DEPTH))
+    order = [e for e in _outside(fused.body) if not is_primitive(e)]
+    with _lock:
+        kernels = _compiled([e.op for e in order if isinstance(e, Call)])
+    values: dict[Any, Any] = {params[c]: c.data for c in arrays}
+    for e in order:
+        if isinstance(e, Constant):
+            values[e] = e.data
+        elif isinstance(e, Tuple):
+            values[e] = [values[f] for f in e.fields]
+        elif isinstance(e, TupleGetItem):
+            values[e] = values[e.tuple_value][e.index]
+        elif isinstance(e, Call):
+            given = [a for arg in e.args for a in _flat(values[arg])]
+            values[e] = _nested(e.checked_type, iter(_launched(kernels[e.op], given, e.checked_type)))
+    return [_as_expr(v) for v in values[fused.body]]
+
+
+def _compiled(functions: Sequence[Function]) -> dict[Function, Any]:
+    """Fused functions as something to call, those that are new compiled at once."""
+    # the compiler, which is loaded when it is first used
+    from ...target import Target
+    from ..backend.kernel import job_of
+    from ..backend.single import linked
+    from ..backend.te_compiler import compile_all
+
+    target = Target("llvm")
+    jobs = {fn: job_of(fn, (), target, plain=True) for fn in functions}
+    wanted = {job.key: job for job in jobs.values() if job.key not in _kernels or not job.cached}
+    made = compile_all(list(wanted.values()), target) if wanted else {}
+    ready = {key: linked(kernel) for key, kernel in made.items()}
+    _kernels.update((key, ready[key]) for key, job in wanted.items() if job.cached)
+    return {fn: ready[job.key] if job.key in ready else _kernels[job.key] for fn, job in jobs.items()}
+
+
+def _launched(kernel: Any, given: list[NDArray], result: Type) -> list[NDArray]:
+    made = [empty(t.shape, str(t.dtype)) for t in tensor_fields(result)]
     kernel(*given, *made)
     return made
 
 
-def _compile(op: RelayOp, attrs: Any, types: list[Type]) -> Any:
-    from ..backend.single import kernel_of  # the compiler, which is loaded when it is first used
+def _over(root: Tuple, params: dict[Constant, Var]) -> Expr:
+    """The expression with parameters in place of arrays."""
+    new: dict[Any, Any] = dict(params)
+    for e in post_order(root):
+        if e not in new:
+            new[e] = e.map_children(lambda c: new.get(c, c)) if isinstance(e, Expr) else e
+    return new[root]  # type: ignore[no-any-return]
 
-    params = [Var(f"p{i}", kind) for i, kind in enumerate(types)]
-    return kernel_of(infer_type(Function(params, Call(op, params, attrs), attrs={"Primitive": 1})))
+
+def _outside(root: Expr) -> list[Any]:
+    """Every expression once, what is below first; fused functions are not entered."""
+    out: list[Any] = []
+    seen: set[Any] = set()
+    stack: list[tuple[Any, bool]] = [(root, False)]
+    while stack:
+        at, ready = stack.pop()
+        if ready:
+            out.append(at)
+        elif at not in seen:
+            seen.add(at)
+            stack.append((at, True))
+            if not is_primitive(at):
+                stack.extend((b, False) for b in reversed(at.children()) if b not in seen)
+    return out
+
+
+def _flat(value: Any) -> list[NDArray]:
+    return [a for v in value for a in _flat(v)] if isinstance(value, list) else [value]
+
+
+def _nested(kind: Any, arrays: Any) -> Any:
+    return [_nested(f, arrays) for f in kind.fields] if isinstance(kind, TupleType) else next(arrays)
+
+
+def _as_expr(value: Any) -> Expr:
+    return Tuple([_as_expr(v) for v in value]) if isinstance(value, list) else Constant(value)

@@ -277,7 +277,7 @@ def random_arguments(func: PrimFunc, seed: int) -> list[Any]:
             out.append(sizes.get(p, 3))
             continue
         shape = [_value(d, sizes) for d in b.shape]
-        out.append(_random(rng, b, shape, limits.get(b)))
+        out.append(np.asarray(_random(rng, b, shape, limits.get(b))))
     return out
 
 

@@ -12,6 +12,7 @@ from ...ir.stmt import Evaluate, For, ForKind, IfThenElse, Stmt, seq
 __all__ = ["inject_prefetch"]
 
 KEY = "prefetch_"
+PAST = "past_"
 _LINE = 64  # bytes that come at once
 _READ, _KEEP, _DATA = 0, 3, 1
 
@@ -22,6 +23,8 @@ def inject_prefetch(func: PrimFunc) -> PrimFunc:
         for i in range(n):                        for i in range(n):
             # prefetch_A: 2               ->          if i + 2 < n: prefetch(&A[(i + 2) * 8])
             B[i] = A[i * 8]                           B[i] = A[i * 8]
+
+    `prefetch_past_A` goes on beyond the last iteration: what is asked for then is what follows in memory.
 
     Needs: flat loops. Gives: no `prefetch_` annotations.
     """
@@ -37,8 +40,11 @@ class _Prefetch(Mutator):
         keep = {k: v for k, v in n.annotations.items() if not k.startswith(KEY)}
         asked: list[Stmt] = []
         for name, ahead in wanted.items():
-            hints = _hints(made, name, ahead)
-            if hints:
+            past = name.startswith(PAST)
+            hints = _hints(made, name.removeprefix(PAST), ahead)
+            if hints and past:
+                asked += hints
+            elif hints:
                 later = add(made.loop_var, const(ahead, made.loop_var.dtype))
                 asked.append(IfThenElse(less(later, add(made.min, made.extent)), seq(*hints)))
         return made.replace(body=seq(*asked, made.body), annotations=keep)

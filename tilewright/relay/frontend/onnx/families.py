@@ -8,7 +8,7 @@ __all__ = ["load"]
 
 _FAMILIES = (
     "math", "shape", "reduce", "nn", "norm", "index", "image", "quant", "rnn", "control", "sequence", "signal",
-    "microsoft",
+    "counting", "microsoft",
 )  # fmt: skip
 
 

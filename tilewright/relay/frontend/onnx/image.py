@@ -334,6 +334,12 @@ def _roi_max(n: Node, x: Any, rois: Any, which: Any, aligned: bool) -> Any:
     return R.transpose(R.max(parted, axis=[2, 4]), [0, 3, 1, 2])
 
 
+@converter("MaxRoiPool")
+def max_roi_pool(n: Node) -> Any:
+    pooled = [int(v) for v in n.attr("pooled_shape", [])]
+    return R.vision.roi_pool(n[0], n[1], pooled_size=pooled, spatial_scale=n.attr("spatial_scale", 1.0))
+
+
 @converter("NonMaxSuppression")
 def non_max_suppression(n: Node) -> Any:
     """As many rows as boxes stay: known when the program runs."""

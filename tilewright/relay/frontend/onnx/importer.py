@@ -288,7 +288,11 @@ class Importer:
             made = [made]
         elif isinstance(made, TupleWrapper):
             made = [made[i] for i in range(len(made))]
-        return [e if e is None or isinstance(e, Value) else Value(typed(e)) for e in made]
+        out = [e if e is None or isinstance(e, Value) else Value(e) for e in made]
+        for v in out:
+            if v is not None and v._expr is not None:
+                typed(v._expr)
+        return out
 
     def run_function(
         self, function: Any, proto: Any, inputs: Sequence[Value | None], defaults: Sequence[Any] = ()

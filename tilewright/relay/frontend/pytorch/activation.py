@@ -157,3 +157,11 @@ def dropout(n: Site, x: Expr, p: float, train: bool) -> Expr:
 @aten("native_dropout")
 def native_dropout(n: Site, x: Expr, p: float, train: Any) -> list[Any]:
     return [dropout(n, x, p, bool(train)), R.ones(shape_of(x), "bool")]
+
+
+@aten("rrelu_with_noise", "rrelu_with_noise_functional")
+def rrelu(n: Site, x: Expr, noise: Expr, lower: float, upper: float, training: bool = False) -> Any:
+    if training:
+        raise Refusal("rrelu is random in training; export the model in eval() mode")
+    made = NN.leaky_relu(x, (lower + upper) / 2)
+    return made if len(n.kinds) == 1 else [made, noise]

@@ -358,7 +358,7 @@ class _Importer:
                 f"  {name} ×{times}, first in {where[name]}" for name, times in count.most_common()
             )
             raise FrontendError(
-                f"{len(count)} operators of the model have no converter:\n{rows}\n"
+                f"operators of the model without a converter: {len(count)}\n{rows}\n"
                 "Give one for each in custom_convert_map, or write the model without them"
             )
 

@@ -1,0 +1,677 @@
+"""Refusals of programs that one has to look for: bare statements, pointers, strides, conditions, odd starts."""
+
+from __future__ import annotations
+
+import pytest
+from schedule_programs import copy2d
+
+from tilewright import te, tir
+from tilewright.ir.errors import ScheduleError
+from tilewright.script import tir as T
+
+
+def said(refused, sch, step, *names, more=()):
+    """What is said to a step on blocks, given by name, before other arguments."""
+    blocks = [sch.get_block(x) for x in names]
+    return refused(sch, lambda: getattr(sch, step)(*blocks, *more))
+
+
+# ---------------------------------------------------------------------------- buffers
+def test_strides_of_a_parameter(expect, refused):
+    @T.prim_func
+    def strided(a: T.handle, B: T.Buffer((4, 4), "float32")):
+        A = T.match_buffer(a, (4, 4), strides=(8, 1))
+        for i, j in T.grid(4, 4):
+            with T.block("B"):
+                vi, vj = T.axis.remap("SS", [i, j])
+                B[vi, vj] = A[vi, vj]
+
+    sch = tir.Schedule(strided)
+    expect(
+        said(refused, sch, "transform_layout", "B", more=("A", lambda i, j: (j, i))),
+        """
+        transform_layout(B, buffer='A', index_map=lambda i, j: (j, i)): A has strides of its own, which another layout would lose
+          at test_rare_refusals.py:LINE
+
+          | …
+          |         with T.block("B"):    # <-- here
+          | …
+        """,
+    )
+
+
+def test_vectors(expect, refused):
+    @T.prim_func
+    def vectors(A: T.Buffer((16,), "float32"), B: T.Buffer((16,), "float32")):
+        for i in range(4):
+            with T.block("B"):
+                vi = T.axis.spatial(4, i)
+                B[vi * 4 : vi * 4 + 4] = A[vi * 4 : vi * 4 + 4]
+
+    sch = tir.Schedule(vectors)
+    expect(
+        said(refused, sch, "transform_layout", "B", more=("A", lambda i: (i // 4, i % 4))),
+        """
+        transform_layout(B, buffer='A', index_map=lambda i: (i // 4, i % 4)): A is used by vectors already
+          at test_rare_refusals.py:LINE
+
+          | …
+          |         with T.block("B"):    # <-- here
+          | …
+        """,
+    )
+
+
+def test_memory_with_two_names(expect, refused):
+    @T.prim_func
+    def named(A: T.Buffer((16,), "float32"), B: T.Buffer((16,), "float32")):
+        A_1 = T.Buffer((4, 4), data=A.data)
+        for i in range(16):
+            with T.block("B"):
+                vi = T.axis.spatial(16, i)
+                B[vi] = A[vi] + A_1[vi // 4, vi % 4]
+
+    sch = tir.Schedule(named)
+    expect(
+        said(refused, sch, "transform_layout", "B", more=("A", lambda i: (i // 4, i % 4))),
+        """
+        transform_layout(B, buffer='A', index_map=lambda i: (i // 4, i % 4)): the memory of A is seen as A_1 too
+          at test_rare_refusals.py:LINE
+
+          | …
+          |         with T.block("B"):    # <-- here
+          | …
+        """,
+    )
+
+
+# ---------------------------------------------------------------------------- copies
+def test_a_part_that_is_made_elsewhere(expect, refused):
+    @T.prim_func
+    def halves(A: T.Buffer((8,), "float32"), C: T.Buffer((8,), "float32")):
+        B = T.alloc_buffer((8,))
+        for i in range(4):
+            with T.block("low"):
+                vi = T.axis.spatial(4, i)
+                B[vi] = A[vi]
+        for i in range(4):
+            with T.block("high"):
+                vi = T.axis.spatial(4, i)
+                B[vi + 4] = A[vi]
+            with T.block("D"):
+                vi = T.axis.spatial(4, i)
+                C[vi] = B[vi + 4]
+        for i in range(4):
+            with T.block("E"):
+                vi = T.axis.spatial(4, i)
+                C[vi + 4] = B[vi]
+
+    sch = tir.Schedule(halves)
+    d, e = sch.get_block("D"), sch.get_block("E")
+    expect(
+        refused(sch, lambda: sch.cache_read(d, "B", "local", [d, e])),
+        """
+        cache_read(D, read_buffer_index='B', storage_scope='local', consumer_blocks=[D, E]): block low makes a part of B elsewhere, which would not be copied
+          at test_rare_refusals.py:LINE
+
+          | …
+          |         with T.block("low"):    # <-- here
+          | …
+
+          hint: cache_write block low, or bring both makers under one loop
+        """,
+    )
+
+
+def test_a_stride_that_the_copy_would_take_on(expect, refused):
+    sch = tir.Schedule(te.create_prim_func(_stages()))
+    sch.storage_align("B", 0, 0, 8, 4)
+    expect(
+        said(refused, sch, "reindex_cache_write", "B", more=(0, "local", lambda i, j: (j, i))),
+        """
+        reindex_cache_write(B, write_buffer_index=0, storage_scope='local', index_map=lambda i, j: (j, i)): block B has storage_align, which the copy of B would take on with other dimensions
+          at test_rare_refusals.py:LINE
+
+          | …
+          |         with T.block("B"):    # <-- here
+          | …
+
+          hint: storage_align comes after
+        """,
+    )
+
+
+def _stages():
+    A = te.placeholder((8, 6), name="A")
+    B = te.compute((8, 6), lambda i, j: A[i, j] * 2, name="B")
+    return [A, te.compute((8, 6), lambda i, j: B[i, j] + 1, name="C")]
+
+
+@T.prim_func
+def plain_places(A: T.Buffer((8,), "float32"), B: T.Buffer((8,), "float32")):
+    for i in T.serial(1, 5):
+        with T.block("shifted"):
+            vi = T.axis.spatial((1, 5), i)
+            B[vi] = A[vi]
+    with T.block("one"):
+        B[0] = A[0]
+    for i in range(2):
+        with T.block("outer"):
+            vo = T.axis.spatial(2, i)
+            for j in range(1):
+                with T.block("inner"):
+                    vi = T.axis.spatial(1, j)
+                    B[vo + vi + 5] = A[vo + vi + 5]
+    with T.block("called"):
+        T.reads(A[0:8])
+        T.writes(B[0:8])
+        T.evaluate(T.call_extern("int32", "f", A.data, B.data))
+
+
+def test_reindex_of_what_is_no_plain_place(expect, refused):
+    sch = tir.Schedule(plain_places)
+    expect(
+        said(refused, sch, "reindex", "shifted", more=(("read", 0),)),
+        """
+        reindex(shifted, buffer=['read', 0]): iterator `vi` of block shifted does not start at 0
+          at test_rare_refusals.py:LINE
+
+          | …
+          |         with T.block("shifted"):    # <-- here
+          | …
+        """,
+    )
+    expect(
+        said(refused, sch, "reindex", "one", more=(("read", 0),)),
+        """
+        reindex(one, buffer=['read', 0]): block one has no iterators
+          at test_rare_refusals.py:LINE
+
+          | …
+          |     with T.block("one"):    # <-- here
+          | …
+        """,
+    )
+    expect(
+        said(refused, sch, "reindex", "outer", more=(("read", 0),)),
+        """
+        reindex(outer, buffer=['read', 0]): block outer holds blocks of its own
+          at test_rare_refusals.py:LINE
+
+          | …
+          |         with T.block("outer"):    # <-- here
+          | …
+
+          hint: reindex the block inside
+        """,
+    )
+    expect(
+        said(refused, sch, "reindex", "called", more=(("read", 0),)),
+        """
+        reindex(called, buffer=['read', 0]): there is no plain access of A in block called
+          at test_rare_refusals.py:LINE
+
+          | …
+          |     with T.block("called"):    # <-- here
+          | …
+        """,
+    )
+
+
+def test_pad_einsum_of_iterators_that_start_elsewhere(expect, refused):
+    @T.prim_func
+    def late(A: T.Buffer((8,), "float32"), B: T.Buffer((8,), "float32")):
+        for i in T.serial(1, 5):
+            with T.block("B"):
+                vi = T.axis.spatial((1, 5), i)
+                B[vi] = A[vi]
+
+    sch = tir.Schedule(late)
+    expect(
+        said(refused, sch, "pad_einsum", "B", more=([4],)),
+        """
+        pad_einsum(B, padding=[4]): iterator `vi` of block B does not start at 0
+          at test_rare_refusals.py:LINE
+
+          | …
+          |         with T.block("B"):    # <-- here
+          | …
+        """,
+    )
+
+
+# ---------------------------------------------------------------------------- places
+def test_producers_behind_consumers(expect, refused):
+    @T.prim_func
+    def crossed(A: T.Buffer((4,), "float32"), D: T.Buffer((4,), "float32"), E: T.Buffer((4,), "float32")):
+        B = T.alloc_buffer((4,))
+        C = T.alloc_buffer((4,))
+        for i in range(4):
+            with T.block("C"):
+                vi = T.axis.spatial(4, i)
+                C[vi] = B[vi]
+        for i in range(4):
+            with T.block("D"):
+                vi = T.axis.spatial(4, i)
+                D[vi] = C[vi]
+            with T.block("B"):
+                vi = T.axis.spatial(4, i)
+                B[vi] = A[vi]
+                E[vi] = A[vi]
+
+    sch = tir.Schedule(crossed)
+    i = sch.get_loops("D")[0]
+    expect(
+        said(refused, sch, "compute_at", "C", more=(i,)),
+        """
+        compute_at(C, loop=i): block B writes B after block C has read it, and there it would see the new values
+          at test_rare_refusals.py:LINE
+
+          | …
+          |         with T.block("B"):    # <-- here
+          | …
+
+          hint: choose a place before that block, or cache_read B for this block first
+        """,
+    )
+
+
+def test_steps_of_a_reduction_several_times(expect, refused):
+    @T.prim_func
+    def again(A: T.Buffer((4, 6), "float32"), C: T.Buffer((4,), "float32")):
+        for t, i, k in T.grid(2, 4, 6):
+            with T.block("C"):
+                vi, vk = T.axis.remap("SR", [i, k])
+                T.where(t < 2)
+                with T.init():
+                    C[vi] = T.float32(0)
+                C[vi] = C[vi] + A[vi, vk]
+
+    sch = tir.Schedule(again)
+    t, i, k = sch.get_loops("C")
+    expect(
+        refused(sch, lambda: sch.reorder(k, i, t)),
+        """
+        reorder(k, i, t): loop `t` computes block C anew in each iteration, and inside of `k` it would take each step of the reduction several times
+          at test_rare_refusals.py:LINE
+
+          | …
+          |     for t, i, k in T.grid(2, 4, 6):    # <-- here
+          | …
+
+          hint: keep `t` outside of `k`
+        """,
+    )
+
+
+def test_rolling_under_a_condition(expect, refused):
+    @T.prim_func
+    def sometimes(A: T.Buffer((10,), "float32"), C: T.Buffer((8,), "float32"), n: T.int32):
+        B = T.alloc_buffer((10,))
+        for o in range(4):
+            if n > 3:
+                for i in range(4):
+                    with T.block("B"):
+                        vi = T.axis.spatial(10, o * 2 + i)
+                        B[vi] = A[vi]
+            for i in range(2):
+                with T.block("C"):
+                    vi = T.axis.spatial(8, o * 2 + i)
+                    C[vi] = B[vi] + B[vi + 2]
+
+    sch = tir.Schedule(sometimes)
+    expect(
+        said(refused, sch, "rolling_buffer", "B", more=(0,)),
+        """
+        rolling_buffer(B, write_buffer_index=0): block B stands under a condition
+          at test_rare_refusals.py:LINE
+
+          | …
+          |         if n > 3:    # <-- here
+          | …
+        """,
+    )
+
+
+# ---------------------------------------------------------------------------- merge
+def test_merge_of_loops_in_odd_places(expect, refused):
+    @T.prim_func
+    def odd(A: T.Buffer((8,), "float32"), B: T.Buffer((8,), "float32"), n: T.int32):
+        if n > 1:
+            for i in range(4):
+                with T.block("a"):
+                    vi = T.axis.spatial(4, i)
+                    A[vi] = T.float32(1)
+        else:
+            for j in range(4):
+                with T.block("b"):
+                    vj = T.axis.spatial(4, j)
+                    A[vj] = T.float32(2)
+        for k in range(4):
+            with T.block("c"):
+                vk = T.axis.spatial(4, k)
+                for m in range(1):
+                    with T.block("d"):
+                        vm = T.axis.spatial(1, m)
+                        B[vk + vm] = T.float32(3)
+        for p in T.serial(1, 5):
+            with T.block("e"):
+                vp = T.axis.spatial((1, 5), p)
+                B[vp] = T.float32(4)
+        for q in T.parallel(2):
+            for r in range(2):
+                with T.block("f"):
+                    vr = T.axis.spatial(4, q * 2 + r)
+                    B[vr + 4] = T.float32(5)
+        for s in range(2):
+            for t in range(2):
+                with T.block("g"):
+                    vt = T.axis.spatial(4, s * 2 + t)
+                    B[vt] = T.float32(6)
+        for u in range(4):
+            A[u] = T.float32(7)
+        for v in range(4):
+            with T.block("h"):
+                vv = T.axis.spatial(4, v)
+                B[vv] = A[vv]
+
+    sch = tir.Schedule(odd)
+    loops = {n: sch.get_loops(n) for n in "abcdefgh"}
+
+    def text(*chosen):
+        return refused(sch, lambda: sch.merge(*chosen))
+
+    expect(
+        text(loops["a"][0], loops["b"][0]),
+        """
+        merge(i, j): the loops do not follow each other
+          at test_rare_refusals.py:LINE
+
+          | …
+          |         for j in range(4):    # <-- here
+          | …
+
+          hint: merge loops of which one stands behind the other
+        """,
+    )
+    expect(
+        text(loops["a"][0], loops["c"][0]),
+        """
+        merge(i, k): there is more than loops around loop `i`
+          at test_rare_refusals.py:LINE
+
+          | …
+          |         for i in range(4):    # <-- here
+          | …
+        """,
+    )
+    expect(
+        text(loops["c"][0], loops["d"][-1]),
+        """
+        merge(k, m): the loops are not in the same block
+          at test_rare_refusals.py:LINE
+
+          | …
+          |             for m in range(1):    # <-- here
+          | …
+
+          hint: merge loops of one block
+        """,
+    )
+    expect(
+        text(loops["c"][0], loops["e"][0]),
+        """
+        merge(k, p): loop `p` does not start at 0
+          at test_rare_refusals.py:LINE
+
+          | …
+          |     for p in T.serial(1, 5):    # <-- here
+          | …
+        """,
+    )
+    expect(
+        text(loops["f"][1], loops["g"][1]),
+        """
+        merge(r, t): loop `q` is marked or annotated, which would be lost
+          at test_rare_refusals.py:LINE
+
+          | …
+          |     for q in T.parallel(2):    # <-- here
+          | …
+
+          hint: merge first, then mark or annotate
+        """,
+    )
+    bare = tir.schedule.LoopRV(next(v for v in sch.state.index.loops if v.name == "u"))
+    expect(
+        text(bare, loops["h"][0]),
+        """
+        merge(u, v): A is used outside of blocks, so there is no telling what needs what
+          at test_rare_refusals.py:LINE
+
+          | …
+
+          hint: put the statement into a block
+        """,
+    )
+
+
+# ---------------------------------------------------------------------------- merge_reduction
+def test_merge_reduction_of_what_does_not_belong_together(expect, refused):
+    @T.prim_func
+    def other(A: T.Buffer((4, 6), "float32"), C: T.Buffer((4,), "float32"), D: T.Buffer((4,), "float32")):
+        for i in range(4):
+            with T.block("two"):
+                vi = T.axis.spatial(4, i)
+                if vi < 9:
+                    C[vi] = T.float32(0)
+        for i, j in T.grid(4, 2):
+            with T.block("more"):
+                vi, vj = T.axis.remap("SS", [i, j])
+                C[vi] = T.Cast("float32", vj)
+        for i in range(4):
+            with T.block("half"):
+                vi = T.axis.spatial(4, i)
+                C[vi] = T.float32(0)
+        for i, k in T.grid(4, 6):
+            with T.block("C"):
+                vi, vk = T.axis.remap("SR", [i, k])
+                C[vi] = C[vi] + A[vi, vk]
+                D[vi] = D[vi] * A[vi, vk]
+        for i, k in T.grid(4, 6):
+            with T.block("E"):
+                vi, vk = T.axis.remap("SR", [i, k])
+                C[vi] = C[vi] + A[vi, vk]
+        for i in range(4):
+            with T.block("late"):
+                vi = T.axis.spatial(4, i)
+                C[vi] = T.float32(0)
+        for i in range(4):
+            with T.block("outer"):
+                vo = T.axis.spatial(4, i)
+                with T.block("inside"):
+                    C[vo] = T.float32(0)
+
+    sch = tir.Schedule(other)
+    expect(
+        said(refused, sch, "merge_reduction", "two", "C"),
+        """
+        merge_reduction(two, update_block=C): block two does more than store values
+          at test_rare_refusals.py:LINE
+
+          | …
+          |         with T.block("two"):    # <-- here
+          | …
+
+          hint: it must store what block C starts from
+        """,
+    )
+    expect(
+        said(refused, sch, "merge_reduction", "half", "C"),
+        """
+        merge_reduction(half, update_block=C): block half does not start all that block C writes
+          at test_rare_refusals.py:LINE
+
+          | …
+          |         with T.block("half"):    # <-- here
+          | …
+        """,
+    )
+    expect(
+        said(refused, sch, "merge_reduction", "more", "E"),
+        """
+        merge_reduction(more, update_block=E): block more has iterators that do not say which element is written
+          at test_rare_refusals.py:LINE
+
+          | …
+          |         with T.block("more"):    # <-- here
+          | …
+        """,
+    )
+    expect(
+        said(refused, sch, "merge_reduction", "late", "E"),
+        """
+        merge_reduction(late, update_block=E): block late comes after block E
+          at test_rare_refusals.py:LINE
+
+          | …
+          |         with T.block("late"):    # <-- here
+          | …
+        """,
+    )
+    expect(
+        said(refused, sch, "merge_reduction", "inside", "E"),
+        """
+        merge_reduction(inside, update_block=E): block inside is not beside block E
+          at test_rare_refusals.py:LINE
+
+          | …
+          |             with T.block("inside"):    # <-- here
+          | …
+
+          hint: both must stand in one block
+        """,
+    )
+
+
+# ---------------------------------------------------------------------------- blockize and tensorize
+def test_blockize_of_blocks_in_several_places(expect, refused):
+    sch = tir.Schedule(te.create_prim_func(_stages()))
+    b, c = sch.get_block("B"), sch.get_block("C")
+    sch.blockize(sch.get_loops(c)[1])
+    expect(
+        refused(sch, lambda: sch.blockize([b, c])),
+        """
+        blockize([B, C]): the blocks do not stand beside each other in one scope
+          at test_rare_refusals.py:LINE
+
+          | …
+          |                 with T.block("C"):    # <-- here
+          | …
+
+          hint: bring them under one loop with compute_at or reverse_compute_at
+        """,
+    )
+
+
+def test_blockize_under_loops_that_belong_together(expect, refused):
+    @T.prim_func
+    def triangle(A: T.Buffer((8, 8), "float32"), B: T.Buffer((8, 8), "float32")):
+        for i in range(8):
+            for j in range(i + 1):
+                with T.block("B"):
+                    vi, vj = T.axis.remap("SS", [i, j])
+                    B[vi, vj] = A[vi, vj]
+
+    sch = tir.Schedule(triangle)
+    j = sch.get_loops("B")[1]
+    expect(
+        refused(sch, lambda: sch.blockize(j)),
+        """
+        blockize(j): the bounds of loop `j` depend on a loop outside
+          at test_rare_refusals.py:LINE
+
+          | …
+          |         for j in range(i + 1):    # <-- here
+          | …
+
+          hint: choose that loop, so that both are inside
+        """,
+    )
+
+    @T.prim_func
+    def tied(A: T.Buffer((8, 8), "float32"), B: T.Buffer((8, 8), "float32")):
+        for i, j in T.grid(8, 8):
+            with T.block("B"):
+                vi, vj = T.axis.remap("SS", [i, j])
+                T.where(i + j < 9)
+                B[vi, vj] = A[vi, vj]
+
+    sch = tir.Schedule(tied)
+    j = sch.get_loops("B")[1]
+    expect(
+        refused(sch, lambda: sch.blockize(j)),
+        """
+        blockize(j): the iterators of block B (vi = i, vj = j where i + j < 9) do not fall into a part over `j` and a part over the loops outside
+          at test_rare_refusals.py:LINE
+
+          | …
+          |         with T.block("B"):    # <-- here
+          | …
+
+          hint: split by a factor that divides the extent, or pad_einsum first
+        """,
+    )
+
+
+def test_an_intrinsic_that_leaves_a_buffer_aside(expect, refused):
+    @T.prim_func
+    def idle(a: T.handle, c: T.handle):
+        _A = T.match_buffer(a, (12,), offset_factor=1)
+        C = T.match_buffer(c, (12,), offset_factor=1)
+        with T.block("root"):
+            T.reads()
+            T.writes(C[0:12])
+            for i in range(12):
+                with T.block("one"):
+                    vi = T.axis.spatial(12, i)
+                    C[vi] = T.float32(0)
+
+    @T.prim_func
+    def zeros(B: T.Buffer((8, 12), "float32")):
+        for i, j in T.grid(8, 12):
+            with T.block("B"):
+                vi, vj = T.axis.remap("SS", [i, j])
+                B[vi, vj] = T.float32(0)
+
+    tir.TensorIntrin.register("test.idle", idle, idle, override=True)
+    sch = tir.Schedule(zeros)
+    j = sch.get_loops("B")[1]
+    expect(
+        refused(sch, lambda: sch.tensorize(j, "test.idle")),
+        """
+        tensorize(j, tensor_intrin='test.idle'): the desc of the intrinsic does not use _A, so there is nothing to give it
+          at test_rare_refusals.py:LINE
+
+          | …
+          |     for i, j in T.grid(8, 12):    # <-- here
+          | …
+        """,
+    )
+
+
+# ---------------------------------------------------------------------------- traces
+def test_a_trace_without_its_first_step(expect):
+    sch = tir.Schedule(copy2d)
+    i, _ = sch.get_loops("B")
+    sch.parallel(i)
+    short = sch.trace
+    del short.insts[:2]
+    with pytest.raises(ScheduleError) as caught:
+        short.apply_to_schedule(tir.Schedule(copy2d))
+    expect(
+        str(caught.value),
+        """
+        the trace uses `i`, which none of its steps gave
+        """,
+    )

@@ -1,0 +1,34 @@
+"""Whole models in four steps, in Python or on the command line.
+
+    model = tvmc.load("net.onnx", shape_dict={"data": [1, 3, 224, 224]})
+    package = tvmc.compile(model, target="llvm", package_path="net.tar")
+    result = tvmc.run(package, device="cpu", inputs={"data": image})
+    print(result)
+"""
+
+from __future__ import annotations
+
+from ..._later import announce
+from . import compiler, frontends, model, runner, shape_parser
+from .autotuner import tune_model as tune
+from .compiler import compile_model as compile
+from .frontends import load_model as load
+from .model import TVMCException, TVMCModel, TVMCPackage, TVMCResult
+from .runner import run_module as run
+
+__all__ = [
+    "TVMCException",
+    "TVMCModel",
+    "TVMCPackage",
+    "TVMCResult",
+    "compile",
+    "load",
+    "run",
+    "tune",
+]
+
+_ = announce(
+    __name__,
+    "this part of tvmc is not there yet; call relay and relay.transform directly",
+    ["composite_target", "pass_config", "pass_list", "target", "transform"],
+)

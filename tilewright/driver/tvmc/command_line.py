@@ -1,0 +1,308 @@
+"""What the commands do. The commands themselves, with their options, are in `tilewright.__main__`.
+
+    progress and errors -> stderr          results -> stdout, as text or (--json) as JSON
+    exit codes: 0 done, 1 refused or failed, 2 wrong usage, 70 a fault in tilewright, 130 interrupted
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from ...ir.errors import InternalError, TVMError
+
+__all__ = ["Desk", "compile_command", "run_command", "show_command"]
+
+FAILED, FAULT, INTERRUPTED = 1, 70, 130
+
+
+class Desk:
+    """Where a command puts what it has to say."""
+
+    def __init__(self, as_json: bool, quiet: bool = False) -> None:
+        self.as_json, self.quiet = as_json, quiet
+
+    def note(self, text: str) -> None:
+        """Progress."""
+        if not self.quiet:
+            print(text, file=sys.stderr, flush=True)
+
+    def result(self, data: dict[str, Any], text: str) -> None:
+        """What the command was asked for."""
+        print(json.dumps(data, indent=1, allow_nan=False) if self.as_json else text)
+        sys.stdout.flush()
+
+    @contextmanager
+    def working(self) -> Iterator[None]:
+        """Turn what goes wrong into a message and an exit code."""
+        try:
+            yield
+        except BrokenPipeError:  # somebody closed the pipe that we write to
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            raise SystemExit(FAILED) from None
+        except KeyboardInterrupt:
+            self.fail("Interrupted", "interrupted", INTERRUPTED)
+        except InternalError as error:
+            self.fail("InternalError", str(error), FAULT)
+        except TVMError as error:
+            self.fail(type(error).__name__, str(error), FAILED)
+        except OSError as error:
+            self.fail(type(error).__name__, _place(error), FAILED)
+        except MemoryError:
+            self.fail("MemoryError", "there is not enough memory for this model", FAILED)
+        except Exception as error:
+            if os.environ.get("TILEWRIGHT_DEBUG", "0") not in ("", "0"):
+                raise
+            where = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+            told = "this is a bug in tilewright, please report it; TILEWRIGHT_DEBUG=1 shows where it happened"
+            self.fail(type(error).__name__, f"{where}\n{told}", FAULT)
+
+    def fail(self, kind: str, message: str, code: int) -> None:
+        if self.as_json:
+            print(json.dumps({"error": {"kind": kind, "message": message}}, indent=1), flush=True)
+        print(f"error: {message}", file=sys.stderr, flush=True)
+        raise SystemExit(code)
+
+
+def _place(error: OSError) -> str:
+    name = f"{error.filename}: " if error.filename else ""
+    return f"{name}{error.strerror or error}"
+
+
+# -- compile ------------------------------------------------------------------------------------
+def compile_command(
+    desk: Desk,
+    model: Path,
+    target: str,
+    output: Path,
+    shapes: str,
+    model_format: str,
+    opt_level: int,
+    disabled: Sequence[str],
+    output_format: str,
+) -> None:
+    """Import, compile, write, and say what came of it."""
+    from . import compile, load
+    from .shape_parser import parse_shape_string
+
+    given = parse_shape_string(shapes) if shapes else None
+    desk.note(f"importing {model}")
+    start = time.perf_counter()
+    loaded = load(model, model_format or None, given)
+    imported = time.perf_counter()
+    desk.note(f"compiling {loaded.name} for {target}")
+    package = compile(
+        loaded,
+        target,
+        opt_level,
+        package_path=output,
+        disabled_pass=disabled,
+        output_format=output_format,
+    )
+    done = time.perf_counter()
+    about = package.about
+    data = {
+        "package": str(output),
+        "bytes": output.stat().st_size,
+        "import_seconds": imported - start,
+        "compile_seconds": done - imported,
+        **{key: about[key] for key in ("target", "inputs", "outputs", "steps", "memory")},
+    }
+    lines = [f"{output}: {_bytes(data['bytes'])}, {about['steps']} kernels for {about['target']}"]
+    lines += [f"  {kind[:-1]} {_tensor(t)}" for kind in ("inputs", "outputs") for t in about[kind]]
+    memory = ", ".join(f"{name} {_bytes(size)}" for name, size in about["memory"].items())
+    lines.append(f"  memory: {memory}")
+    lines.append(f"  imported in {imported - start:.2f} s, compiled in {done - imported:.2f} s")
+    desk.result(data, "\n".join(lines))
+
+
+def _tensor(t: dict[str, Any]) -> str:
+    return f"{t['name']}: {t['dtype']}{t['shape']}"
+
+
+def _bytes(size: float) -> str:
+    for unit in ("B", "KiB", "MiB"):
+        if size < 1024:
+            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
+        size /= 1024
+    return f"{size:.2f} GiB"
+
+
+# -- run ----------------------------------------------------------------------------------------
+def run_command(
+    desk: Desk,
+    package: Path,
+    device: str,
+    inputs: Path | None,
+    outputs: Path | None,
+    fill_mode: str,
+    print_time: bool,
+    profile: bool,
+    repeat: int,
+    number: int,
+    top: int,
+    threads: int,
+) -> None:
+    """Load, run, write the results, and say what they are."""
+    from contextlib import ExitStack
+
+    from ... import config
+    from . import TVMCPackage, run
+
+    opened = TVMCPackage(package)
+    with ExitStack() as stack:
+        if threads:
+            stack.enter_context(config.num_threads.set(threads))
+        result = run(
+            opened,
+            device,
+            inputs=inputs,
+            fill_mode=fill_mode,
+            benchmark=print_time,
+            repeat=repeat,
+            number=number,
+            profile=profile,
+        )
+    if result.filled:
+        desk.note(f"not given, so filled ({fill_mode}): {', '.join(result.filled)}")
+    if outputs is not None:
+        result.save(outputs)
+        desk.note(f"results written to {outputs}")
+    data: dict[str, Any] = {
+        "package": str(package),
+        "filled": list(result.filled),
+        "outputs": {n: {"dtype": str(a.dtype), "shape": list(a.shape)} for n, a in result.outputs.items()},
+        "written": str(outputs) if outputs is not None else None,
+    }
+    text = str(result)
+    if top:
+        best = {n: _top(a, top) for n, a in result.outputs.items()}
+        for n, rows in best.items():
+            data["outputs"][n]["top"] = [{"index": i, "value": v} for i, v in rows]
+        shown = [f"{n} [{i}] {v:.6g}" for n, rows in best.items() for i, v in rows]
+        text = "\n".join([text, "", *shown])
+    if result.times is not None:
+        t = result.times
+        data["seconds"] = {
+            "mean": t.mean,
+            "median": t.median,
+            "min": t.min,
+            "max": t.max,
+            "std": t.std,
+            "results": t.results,
+        }
+    if result.profile is not None:
+        rows = result.profile.rows
+        data["profile"] = [
+            {"name": r.name, "kernel": r.kernel, "seconds": r.seconds, "results": r.shapes} for r in rows
+        ]
+    desk.result(data, text)
+
+
+def _top(values: Any, count: int) -> list[tuple[int, float]]:
+    """The greatest values, with their places in the flat array."""
+    flat = values.reshape(-1)
+    order = (-flat.astype("float64")).argsort(kind="stable")[:count]
+    return [(int(i), float(flat[i])) for i in order if flat[i] == flat[i]]
+
+
+# -- show ---------------------------------------------------------------------------------------
+def show_command(
+    desk: Desk,
+    model: Path,
+    target: str,
+    shapes: str,
+    model_format: str,
+    every: bool,
+    text: bool,
+    fuse: bool,
+) -> None:
+    """Say what is in a model."""
+    from . import load
+    from .report import describe
+    from .shape_parser import parse_shape_string
+
+    given = parse_shape_string(shapes) if shapes else None
+    desk.note(f"importing {model}")
+    loaded = load(model, model_format or None, given)
+    if text:
+        desk.result({"name": loaded.name, "text": loaded.summary()}, loaded.summary())
+        return
+    if fuse:
+        desk.note(f"fusing for {target}")
+    report = describe(loaded, target, fuse)
+    if desk.as_json:
+        desk.result(report.plain(), "")
+    else:
+        _show(report, every)
+
+
+def _show(report: Any, every: bool) -> None:
+    from rich.console import Console
+
+    console = Console(width=None if sys.stdout.isatty() else 120)
+    plain = {"highlight": False, "markup": False, "soft_wrap": True}
+    console.print(report.name, **plain)
+    for name, kind in report.inputs.items():
+        console.print(f"  input {name}: {kind}", **plain)
+    for i, kind in enumerate(report.outputs):
+        console.print(f"  output_{i}: {kind}", **plain)
+    count, size = report.parameters, _bytes(report.parameter_bytes)
+    console.print(f"  {count:,} parameters, {size}; {_flops(report.flops)} a run", **plain)
+    console.print(_table(report.operators, report.flops, "operator", every))
+    if report.groups:
+        console.print(_table(report.groups, None, f"{len(report.groups)} kernels after fusion", every))
+    elif report.note:
+        console.print(f"not fused: {report.note}", **plain)
+
+
+def _table(kernels: Sequence[Any], whole: float | None, title: str, every: bool) -> Any:
+    """One row for each, or one row for all of a name."""
+    from rich import box
+    from rich.table import Table
+
+    from .report import total
+
+    whole = total(kernels) if whole is None else whole
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    table.add_column(title, overflow="fold")
+    table.add_column("count", justify="right")
+    table.add_column("FLOPs", justify="right", no_wrap=True)
+    table.add_column("%", justify="right")
+    table.add_column("results", overflow="fold")
+    if every:
+        rows = [([k], ", ".join(k.outputs)) for k in kernels]
+    else:
+        named: dict[str, list[Any]] = {}
+        for k in kernels:
+            named.setdefault(k.name, []).append(k)
+        rows = [(group, _shapes(group)) for group in named.values()]
+        rows.sort(key=lambda row: -(total(row[0]) or 0.0))
+    for group, shapes in rows:
+        flops = total(group)
+        share = f"{100 * flops / whole:.1f}" if flops is not None and whole else ""
+        table.add_row(group[0].name, str(len(group)), _flops(flops), share, shapes)
+    return table
+
+
+def _shapes(group: Sequence[Any]) -> str:
+    found = Counter(", ".join(k.outputs) for k in group)
+    shown = [text if times == 1 else f"{times} x {text}" for text, times in found.most_common(3)]
+    return "\n".join(shown + ([f"and {len(found) - 3} other shapes"] if len(found) > 3 else []))
+
+
+def _flops(value: float | None) -> str:
+    if value is None:
+        return "?"
+    for unit in ("", "K", "M", "G"):
+        if value < 1000:
+            return f"{value:.0f} {unit}FLOP".replace("  ", " ") if not unit else f"{value:.2f} {unit}FLOP"
+        value /= 1000
+    return f"{value:.2f} TFLOP"

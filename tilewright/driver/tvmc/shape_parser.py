@@ -1,0 +1,42 @@
+"""Shapes as people write them: `data:[1,3,224,224] mask:[1,-1]`."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from ...relay.ty import Any as AnySize
+from .errors import TVMCException
+
+__all__ = ["parse_shape_string"]
+
+_ONE = re.compile(r"\s*,?\s*(?P<name>[^\s,\[\]]+)\s*:\s*\[(?P<sizes>[^\[\]]*)\]")
+_FORM = 'write "name:[1,3,224,224]", several with spaces between; -1 is a size that is not known'
+
+
+def parse_shape_string(inputs_string: str) -> dict[str, list[Any]]:
+    """The shapes by name; a size of -1 or ? is `relay.Any()`."""
+    found: dict[str, list[Any]] = {}
+    at = 0
+    while inputs_string[at:].strip(" \t\n,"):
+        match = _ONE.match(inputs_string, at)
+        if match is None:
+            raise TVMCException(
+                f"shapes {inputs_string!r}: {inputs_string[at:].strip()!r} is no shape; {_FORM}"
+            )
+        name, at = match["name"], match.end()
+        if name in found:
+            raise TVMCException(f"shapes {inputs_string!r}: {name!r} is there twice")
+        texts = [t.strip() for t in match["sizes"].split(",")] if match["sizes"].strip() else []
+        found[name] = [_size(t, inputs_string) for t in texts]
+    if not found:
+        raise TVMCException(f"shapes {inputs_string!r}: there is no shape in it; {_FORM}")
+    return found
+
+
+def _size(text: str, whole: str) -> Any:
+    if text in ("?", "-1"):
+        return AnySize()
+    if not text.isascii() or not text.isdigit():
+        raise TVMCException(f"shapes {whole!r}: {text!r} is no size; {_FORM}")
+    return int(text)
