@@ -26,14 +26,17 @@ app = typer.Typer(
     "Exit codes: 0 done, 1 refused or failed, 2 wrong usage, 70 a fault in tilewright, 130 interrupted.",
 )
 
-Model = Annotated[Path, typer.Argument(help="The model: .onnx, .pt (traced), .pt2 (torch.export), .tar (saved).")]
+Model = Annotated[
+    Path, typer.Argument(help="The model: .onnx, .pt (traced), .pt2 (torch.export), .tar (saved).")
+]
 Target = Annotated[str, typer.Option(help='What to compile for, such as "llvm -mcpu=znver4".')]
 Shapes = Annotated[
     str,
     typer.Option("--shapes", "--input-shapes", help='Sizes of inputs: "data:[1,3,224,224] mask:[1,128]".'),
 ]
 Format = Annotated[
-    str, typer.Option("--model-format", help="onnx, pytorch, pytorch-exported or saved; else by the file's name.")
+    str,
+    typer.Option("--model-format", help="onnx, pytorch, pytorch-exported or saved; else by the file's name."),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print the result, or the error, as JSON.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress on stderr.")]
@@ -47,9 +50,9 @@ def _desk(as_json: bool, quiet: bool) -> Desk:
 
 def _version(wanted: bool) -> None:
     if wanted:
-        from . import __version__
+        from importlib.metadata import version
 
-        typer.echo(f"tilewright {__version__}")
+        typer.echo(f"tilewright {version('tilewright')}")
         raise typer.Exit
 
 
@@ -66,10 +69,14 @@ def about(
 def compile_(
     model: Model,
     target: Target = "llvm",
-    output: Annotated[Path, typer.Option("--output", "-o", help="The package to write.")] = Path("module.tar"),
+    output: Annotated[Path, typer.Option("--output", "-o", help="The package to write.")] = Path(
+        "module.tar"
+    ),
     shapes: Shapes = "",
     model_format: Format = "",
-    opt_level: Annotated[int, typer.Option("--opt-level", "-O", min=0, max=4, help="How much to optimise.")] = 3,
+    opt_level: Annotated[
+        int, typer.Option("--opt-level", "-O", min=0, max=4, help="How much to optimise.")
+    ] = 3,
     disabled_pass: Annotated[
         str, typer.Option("--disabled-pass", help="Passes to leave out, with commas between.")
     ] = "",

@@ -160,6 +160,18 @@ def test_the_classic_triple(lib: Any) -> None:
         graph_executor.create(graph, 3, tvm.cpu())
 
 
+def test_graph_codegen() -> None:
+    from tilewright.relay.backend import graph_executor_codegen
+
+    x = relay.var("x", shape=(2, 3))
+    mod = tvm.IRModule.from_expr(relay.Function([x], relay.exp(x)))
+    graph, kernels, params = graph_executor_codegen.GraphExecutorCodegen(None, "llvm").codegen(mod, mod["main"])
+    assert [n["op"] for n in json.loads(graph)["nodes"]] == ["null", "tvm_op"] and params == {}
+    m = graph_executor.create(graph, kernels, tvm.cpu())
+    m.run(x=np.zeros((2, 3), "float32"))
+    np.testing.assert_array_equal(m.get_output(0).numpy(), np.ones((2, 3)))
+
+
 def test_benchmark(lib: Any) -> None:
     m = module(lib)
     for whole in (False, True):

@@ -54,7 +54,9 @@ MEANING: dict[str, Callable[..., Any]] = {
 
 def reference(mod: Any, params: Any, data: Any) -> Any:
     """The network by PyTorch, in float64."""
-    given = {n: torch.from_numpy(v.numpy()).double() for n, v in {**params, "data": tvm.nd.array(data)}.items()}
+    given = {
+        n: torch.from_numpy(v.numpy()).double() for n, v in {**params, "data": tvm.nd.array(data)}.items()
+    }
     values: dict[Any, Any] = {}
     for e in relay.analysis.post_order(mod["main"].body):
         if isinstance(e, relay.Var):

@@ -235,7 +235,10 @@ def test_a_loop_is_unrolled() -> None:
             helper.make_tensor_value_info("go", onnx.TensorProto.BOOL, []),
             helper.make_tensor_value_info("v", F, None),
         ],
-        [helper.make_tensor_value_info("on", onnx.TensorProto.BOOL, []), helper.make_tensor_value_info("w", F, None)],
+        [
+            helper.make_tensor_value_info("on", onnx.TensorProto.BOOL, []),
+            helper.make_tensor_value_info("w", F, None),
+        ],
     )
     nodes = [node("Loop", "count", "", "x", body=body)]
     mod, _ = relay.frontend.from_onnx(model_of(nodes, {"x": (2,)}, constants={"count": np.array(3)}))
@@ -286,7 +289,9 @@ def test_inputs_that_decide_about_shapes_are_bound_when_it_runs() -> None:
         [helper.make_tensor_value_info("x", F, (2, 6)), helper.make_tensor_value_info("s", I64, (2,))],
         [helper.make_tensor_value_info("y", F, None)],
     )
-    prepared = onnx_backend.prepare(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10))
+    prepared = onnx_backend.prepare(
+        helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
+    )
     x = np.arange(12, dtype=np.float32).reshape(2, 6)
     assert prepared.run([x, np.array([3, 4])])[0].shape == (3, 4)
     assert prepared.run([x, np.array([4, -1])])[0].shape == (4, 3)
@@ -359,4 +364,6 @@ def test_all_node_tests_of_onnx() -> None:
     states = [r["state"] for r in done.values()]
     assert states.count("passed") >= 1600
     assert not [n for n, r in done.items() if r["state"] in ("crashed", "hung")]
-    assert [n for n, r in done.items() if r["state"] == "wrong" and "fp16" not in n and "dft_inverse" not in n] == []
+    assert [
+        n for n, r in done.items() if r["state"] == "wrong" and "fp16" not in n and "dft_inverse" not in n
+    ] == []

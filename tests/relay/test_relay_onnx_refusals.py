@@ -38,7 +38,9 @@ def node(op: str, *inputs: str, out: str = "y", **attrs: Any) -> Any:
 
 
 def test_all_missing_operators_are_listed_at_once() -> None:
-    inner = helper.make_graph([node("Foo", "x", out="r")], "side", [], [helper.make_tensor_value_info("r", F, None)])
+    inner = helper.make_graph(
+        [node("Foo", "x", out="r")], "side", [], [helper.make_tensor_value_info("r", F, None)]
+    )
     nodes = [
         node("Foo", "x", out="a", name="first"),
         node("Relu", "a", out="b"),
@@ -161,7 +163,9 @@ def test_a_function_that_calls_itself() -> None:
     version = [helper.make_opsetid("", 21), helper.make_opsetid("mine", 1)]
     model = model_of([node("f", "x", domain="mine")])
     model.opset_import.append(helper.make_opsetid("mine", 1))
-    model.functions.append(helper.make_function("mine", "f", ["a"], ["b"], [node("f", "a", out="b", domain="mine")], version))
+    model.functions.append(
+        helper.make_function("mine", "f", ["a"], ["b"], [node("f", "a", out="b", domain="mine")], version)
+    )
     assert refusal(model).endswith("functions and graphs nest deeper than 64")
 
 

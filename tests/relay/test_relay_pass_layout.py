@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 from relay_eval import apply, check, count, rand
 
@@ -156,6 +157,19 @@ def test_operands_of_one_channel_beside_packed_ones():
     x, m = image(16), relay.var("m", shape=(1, 1, 6, 6))
     before = relay.Function([x, m], nn.conv2d(x, rand(16, 16, 3, 3)) * m + relay.sigmoid(m))
     check(before, T.AlterOpLayout(), **LOOSE)
+
+
+def test_quantised_convolutions():
+    qnn = relay.qnn.op
+    x = relay.var("x", shape=(1, 4, 6, 6), dtype="int8")
+    w = relay.const(np.random.default_rng(0).integers(-9, 9, (8, 4, 3, 3)).astype("int8"))
+    scales = relay.const(np.linspace(0.1, 0.8, 8, dtype="float32"))
+    y = qnn.conv2d(x, w, 1, 0, 0.5, scales, kernel_size=(3, 3), channels=8, padding=(1, 1))
+    y = qnn.requantize(y, scales, 0, 1.0, 2, axis=1)
+    z = qnn.add(y, nn.relu(y), 1.0, 2, 1.0, 2, 2.0, 0)
+    before = relay.Function([x], qnn.dequantize(z, 2.0, 0))
+    after = check(before, T.ConvertLayout({"qnn.conv2d": ["NHWC", "default"]}))
+    assert count(after, "layout_transform") == 3  # the input, the kernel, the result
 
 
 def test_nothing_to_do_is_the_same_module():

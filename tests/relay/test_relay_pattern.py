@@ -268,3 +268,35 @@ def test_deep_graphs():
         y = relay.exp(y)
     f = relay.Function([X], y)
     assert rewrite(Swish(), f) is f
+
+
+# ---------------------------------------------------------------------------- as a pass
+def test_merge_composite():
+    d, w = relay.var("d", shape=(1, 3, 8, 8)), relay.var("w", shape=(4, 3, 3, 3))
+    conv = is_op("nn.conv2d")(wildcard(), wildcard())
+    mod = tvm.IRModule.from_expr(relay.Function([d, w], relay.exp(nn.relu(nn.conv2d(d, w)))))
+    table = [("refused", is_op("exp")(wildcard()), lambda e: False), ("conv_relu", is_op("nn.relu")(conv))]
+    after = relay.transform.MergeComposite(table)(mod)["main"]
+    assert after.body.args[0].op.attrs["Composite"] == "conv_relu"
+    arrays = inputs(mod["main"])
+    np.testing.assert_allclose(evaluate(mod, *arrays), evaluate(after, *arrays), rtol=1e-5)
+    with pytest.raises(tvm.TVMError, match="a row is"):
+        relay.transform.MergeComposite([("a",)])(mod)
+
+
+def test_composites_are_left_alone_by_other_passes():
+    table = [("double", is_op("negative")(is_op("negative")(wildcard())))]
+    mod = tvm.IRModule.from_expr(relay.Function([X], relay.negative(relay.negative(X))))
+    after = relay.transform.SimplifyExpr()(relay.transform.MergeComposite(table)(mod))
+    assert count(after, "negative") == 2
+
+
+def test_spans_from_text():
+    mod = relay.transform.AnnotateSpans()(tvm.IRModule.from_expr(relay.Function([X], relay.exp(nn.relu(X)))))
+    assert "GeneratedSource" in str(mod["main"].body.span)
+
+
+@pytest.mark.parametrize("name", ["gradient", "FirstOrderGradient", "PartialEvaluate"])
+def test_what_is_left_out_says_what_to_do(name):
+    with pytest.raises(tvm.TVMError, match=f"relay.transform.{name}: .*(framework|FoldConstant)"):
+        getattr(relay.transform, name)(X)

@@ -551,3 +551,60 @@ def _recurrent() -> list[Any]:
 
 
 _LSTM = nn.LSTM(3, 5)
+
+
+# ---------------------------------------------------------------------------- running them
+class Many(nn.Module):
+    """Many cases as one model, so that they are compiled at once."""
+
+    def __init__(self, rows: list[Case]) -> None:
+        super().__init__()
+        self.rows = rows
+        self.parts = nn.ModuleList([f for _, f, _ in rows if isinstance(f, nn.Module)])
+
+    def forward(self, *inputs: Any) -> Any:
+        out, at = [], 0
+        for _, work, given in self.rows:
+            out.append(work(*inputs[at : at + len(given)]))
+            at += len(given)
+        return out
+
+
+def tensors(value: Any) -> list[torch.Tensor]:
+    """The tensors in what a model returns, from left to right."""
+    if isinstance(value, torch.Tensor):
+        return [value]
+    if hasattr(value, "values") and not isinstance(value, (list, tuple)):
+        value = list(value.values())
+    return [t for v in value for t in tensors(v)] if isinstance(value, (list, tuple)) else []
+
+
+def describe(inputs: tuple[Any, ...]) -> list[Any]:
+    """Inputs as `from_pytorch` wants them described."""
+    return [(f"x{i}", (tuple(t.shape), str(t.dtype).removeprefix("torch."))) for i, t in enumerate(inputs)]
+
+
+def run_compiled(mod: Any, params: Any, inputs: Any) -> list[Any]:
+    """The outputs of an imported model, compiled, on the inputs of its first variables."""
+    import tilewright
+    from tilewright import relay
+    from tilewright.contrib import graph_executor
+
+    library = relay.build(mod, target="llvm", params=params)
+    runner = graph_executor.GraphModule(library["default"](tilewright.cpu()))
+    for variable, tensor in zip(mod["main"].params, inputs, strict=False):
+        runner.set_input(variable.name_hint, tilewright.nd.array(tensor.numpy()))
+    runner.run()
+    return [runner.get_output(i).numpy() for i in range(runner.get_num_outputs())]
+
+
+def difference(want: torch.Tensor, got: Any) -> str:
+    """What is wrong with a result, or nothing: within 1e-4 of torch's, absolute and relative."""
+    import numpy as np
+
+    expected = want.detach().numpy()
+    if expected.shape != got.shape or expected.dtype != got.dtype:
+        return f"{got.dtype}{got.shape} instead of {expected.dtype}{expected.shape}"
+    if np.allclose(expected, got, rtol=1e-4, atol=1e-4, equal_nan=True):
+        return ""
+    return f"differs by {np.abs(np.asarray(expected, 'float64') - np.asarray(got, 'float64')).max()}"

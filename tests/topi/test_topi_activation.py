@@ -78,6 +78,7 @@ def test_activation(check, name):
 
 
 @pytest.mark.parametrize(("dtype", "tolerance"), sweep([("float64", 1e-12), ("float16", 2e-3)], several=True))
+@pytest.mark.slow
 def test_other_types(check, dtype, tolerance):
     x = edges(dtype)
     A = te.placeholder(x.shape, dtype, "A")

@@ -67,6 +67,7 @@ def test_causal(check, lengths):
     check(out, dict(zip(places, arrays)), reference(*arrays, is_causal=True))
 
 
+@pytest.mark.slow
 def test_causal_after_a_cache(check):
     """Two new queries behind three cached keys: offset says where they stand."""
     places, arrays = three((1, 2, 2, 4), (1, 2, 5, 4))
@@ -104,6 +105,7 @@ def test_a_query_that_sees_nothing_gets_zeros(check):
 
 
 @pytest.mark.parametrize("heads", sweep([(6, 3), (4, 2), (6, 1)]))
+@pytest.mark.slow
 def test_shared_heads(check, heads):
     places, arrays = three((2, heads[0], 5, 4), (2, heads[1], 7, 4))
     q, k, v = arrays
@@ -112,6 +114,7 @@ def test_shared_heads(check, heads):
 
 
 @pytest.mark.parametrize("window", sweep([(2, 0), 1, (0, 3), (-1, 1), (2, -1)]))
+@pytest.mark.slow
 def test_window(check, window):
     places, arrays = three((1, 2, 6, 4), (1, 2, 6, 4))
     before, after = window if isinstance(window, tuple) else (window, window)

@@ -132,6 +132,7 @@ def test_clip_cast_reinterpret_sum(check: Check) -> None:
     assert topi.cast(b, "float32") is b
 
 
+@pytest.mark.slow
 def test_fast_approximations(check: Check) -> None:
     x = np.linspace(-20, 20, 4001).astype("float32")
     a, h = te.placeholder(x.shape), te.placeholder((3,), "float64")

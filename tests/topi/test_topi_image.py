@@ -94,6 +94,7 @@ def test_cubic_options_against_onnx(check, alpha, exclude):
 
 
 @pytest.mark.parametrize("method", sweep(["linear", "nearest_neighbor", "cubic"]))
+@pytest.mark.slow
 def test_crop_mode_against_onnx(check, method):
     x = normal((1, 2, 6, 7))
     roi = np.array([0, 0, 0.2, -0.1, 1, 1, 0.9, 1.2], "float32")
@@ -313,6 +314,7 @@ PADDINGS = ["zeros", "border", "reflection"]
 
 @pytest.mark.parametrize("align", sweep([False, True]))
 @pytest.mark.parametrize("method", sweep(["bilinear", "nearest", "bicubic"]))
+@pytest.mark.slow
 def test_grid_sample(check, method, align):
     x = normal((2, 3, 5, 7))
     grid = (np.random.default_rng(1).random((2, 4, 3, 2)) * 5 - 2.5).astype("float32")

@@ -128,6 +128,7 @@ def test_kernel_layouts(check, kernel) -> None:
         True,
     ),
 )
+@pytest.mark.slow
 def test_types(check, dtype, out_dtype, tolerance) -> None:
     same(check, CASES[3], FIRST, dtype, out_dtype, tolerance)
 
@@ -270,6 +271,7 @@ def test_blocked(check, channels, outputs, groups, inner, outer) -> None:
     check(out, {tx: x, tw: w}, wanted, 1e-4, 1e-4)
 
 
+@pytest.mark.slow
 def test_blocked_int8_and_back(check) -> None:
     x, w = draw((1, 16, 4, 4), "uint8"), draw((8, 16, 3, 3), "int8")
     wanted = reference(x, w, 1, 1).astype("int32")
@@ -295,6 +297,7 @@ def test_the_sum_is_plain() -> None:
     assert padded.op.input_tensors[0].op.tag == "injective,pad"
 
 
+@pytest.mark.slow
 def test_symbolic_batch_and_space() -> None:
     n, h, w = te.size_var("n"), te.size_var("h"), te.size_var("w")
     tx, tw = te.placeholder((n, 3, h, w), name="x"), te.placeholder((4, 3, 3, 3), name="k")

@@ -83,6 +83,7 @@ def test_many(check, case, layouts) -> None:
 @pytest.mark.parametrize(
     ("dtype", "out", "tol"), few(1, [("float16", None, 0.05), ("int8", "int32", 0)], True)
 )
+@pytest.mark.slow
 def test_types(check, dtype, out, tol) -> None:
     same(check, CASES[2], FIRST, dtype, out, tol)
 
@@ -105,6 +106,7 @@ def test_types(check, dtype, out, tol) -> None:
         True,
     ),
 )
+@pytest.mark.slow
 def test_names(check, name, xs, ws, groups) -> None:
     x, w = RNG.standard_normal(xs).astype("float32"), RNG.standard_normal(ws).astype("float32")
     rank, last = len(xs) - 2, name.endswith("c") and "ncw" not in name

@@ -178,6 +178,7 @@ def test_global(check, kind, layout, shape, axes) -> None:
 
 
 @pytest.mark.parametrize("dtype", few(2, ["float16", "int8", "uint8", "int32"]))
+@pytest.mark.slow
 def test_types(check, dtype) -> None:
     x = draw((1, 2, 6, 6), dtype)
     t = te.placeholder(x.shape, dtype, "x")
@@ -190,6 +191,7 @@ def test_types(check, dtype) -> None:
     check(out, {t: x}, mean.astype(dtype), 1e-3, 1e-3)
 
 
+@pytest.mark.slow
 def test_symbolic_sizes() -> None:
     n, h = te.size_var("n"), te.size_var("h")
     t = te.placeholder((n, 2, h, 6), name="x")

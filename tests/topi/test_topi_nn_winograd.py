@@ -81,6 +81,7 @@ def test_larger_kernel_and_double_precision(check) -> None:
 
 
 @pytest.mark.parametrize("tile", few(1, [4, 2]))
+@pytest.mark.slow
 def test_kernel_transformed_before(check, tile) -> None:
     x, w = draw(1, 3, 6, 6), draw(2, 3, 3, 3)
     tx, tw = te.placeholder(x.shape, name="x"), te.placeholder(w.shape, name="w")
@@ -156,6 +157,7 @@ def deformed(x, offset, w, stride, padding, dilation, deformable_groups, groups)
     ("stride", "padding", "dilation", "moved", "groups"), few(1, [(2, 0, 2, 2, 2), (1, 1, 1, 1, 1)], True)
 )
 @pytest.mark.parametrize("last", few(1, [False, True]))
+@pytest.mark.slow
 def test_deformable(check, stride, padding, dilation, moved, groups, last) -> None:
     x, w = draw(2, 4, 7, 6), draw(2, 4 // groups, 3, 3)
     oh, ow = ((s + 2 * padding - 2 * dilation - 1) // stride + 1 for s in (7, 6))

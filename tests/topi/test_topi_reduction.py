@@ -142,6 +142,7 @@ def test_cumulative_types(check: Check) -> None:
     check(outs, {a: x, b: y}, [x.cumsum(1, "int32"), x.cumsum(0, "int8"), y.cumsum(), before])
 
 
+@pytest.mark.slow
 def test_symbolic(check: Check) -> None:
     n, m = te.size_var("n"), te.size_var("m")
     x = floats(5, 7)
@@ -218,6 +219,7 @@ def test_matmul_transposed_and_types(check: Check) -> None:
     check(outs, {a: x, b: y, p: h, q: i}, [x.transpose(0, 2, 1) @ y.T, h @ h.T, i.T @ i], 1e-4, 1e-5)
 
 
+@pytest.mark.slow
 def test_tensordot(check: Check) -> None:
     x, y = floats(2, 3, 4), floats(3, 4, 5)
     a, b = te.placeholder(x.shape), te.placeholder(y.shape)

@@ -68,6 +68,7 @@ def test_lstm_with_projection_and_defaults(check):
     np.testing.assert_allclose(out[-1], last[0].numpy(), 1e-5, 1e-5)
 
 
+@pytest.mark.slow
 def test_lstm_with_peepholes_and_another_order(check):
     steps, batch, hidden = 3, 2, 4
     x, wi, wh = normal(steps, batch, 3), normal(16, 3, seed=1), normal(16, hidden, seed=2)

@@ -146,6 +146,7 @@ def test_upsampling_with_aligned_corners(check, method):
         check(out, {A: x}, result)
 
 
+@pytest.mark.slow
 def test_upsampling3d(check):
     x = np.random.default_rng(0).normal(size=(1, 2, 3, 2, 4)).astype("float32")
     A = hold(x.shape, "float32")

@@ -98,6 +98,7 @@ def test_topk(check: Check) -> None:
     "dtype", ["int32", pytest.param("float32", marks=slow), pytest.param("bool", marks=slow)]
 )
 @pytest.mark.parametrize("in_order", [True, False])
+@pytest.mark.slow
 def test_unique(check: Check, dtype: str, in_order: bool) -> None:
     n = 67
     x = RNG.integers(0, 2 if dtype == "bool" else 19, n).astype(dtype)
@@ -134,6 +135,7 @@ def test_searchsorted(check: Check, right: bool) -> None:
     check(outs, {a: line, b: rows, p: v, q: w}, wanted)
 
 
+@pytest.mark.slow
 def test_symbolic(check: Check) -> None:
     n, m = te.size_var("n"), te.size_var("m")
     x = RNG.standard_normal((4, 50)).astype("float32")

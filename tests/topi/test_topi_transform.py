@@ -127,6 +127,7 @@ def test_empty(check: Check) -> None:
     check(outs, {a: x}, [np.zeros(s, "float32") for s in shapes])
 
 
+@pytest.mark.slow
 def test_symbolic(check: Check) -> None:
     n, m = te.size_var("n"), te.size_var("m")
     x, y = floats(5, 6), floats(3, 6)
@@ -179,6 +180,7 @@ def test_strided_slice(check: Check) -> None:
     check(outs, {a: x}, [*wanted, x[:, 1:5:3], x[1:3, 2:]])
 
 
+@pytest.mark.slow
 def test_strided_set(check: Check) -> None:
     x = floats(5, 7)
     a = te.placeholder(x.shape)

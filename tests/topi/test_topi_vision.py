@@ -95,6 +95,7 @@ def detections(rng, batch, boxes, classes=3):
 
 @pytest.mark.parametrize("force", sweep([False, True]))
 @pytest.mark.parametrize(("most", "top_k"), sweep([(2, 8), (-1, -1), (3, -1), (-1, 5)], several=True))
+@pytest.mark.slow
 def test_non_max_suppression(check, force, most, top_k):
     rng = np.random.default_rng(1)
     x = detections(rng, 2, 13)
@@ -108,6 +109,7 @@ def test_non_max_suppression(check, force, most, top_k):
 
 @pytest.mark.parametrize("packed", sweep([False, True]))
 @pytest.mark.parametrize("klass", sweep([0, -1]))
+@pytest.mark.slow
 def test_non_max_suppression_rows(check, packed, klass):
     rng = np.random.default_rng(2)
     x = detections(rng, 2, 11)

@@ -25,6 +25,7 @@ from ..relay.frontend.onnx.load import array_of, load_model, stored
 from ..relay.frontend.onnx.narrow import numpy_type
 from ..relay.ty import is_dynamic
 from ..runtime.devices import cpu
+from ..runtime.ndarray import NDArray
 from .graph_executor import GraphModule
 
 __all__ = ["TilewrightBackend", "TilewrightRep", "prepare", "run_model", "run_node", "supports_device"]
@@ -113,7 +114,11 @@ class _Program:
     def run(self, values: Mapping[str, Any]) -> list[Any]:
         if self.machine is not None:
             found = self.machine(*(nd.array(values[n]) for n in self.names))
-            return [a.numpy() for a in (found if isinstance(found, (list, tuple)) else [found])]
+            return (
+                [found.numpy()]
+                if isinstance(found, NDArray)
+                else [found[i].numpy() for i in range(len(found))]
+            )
         assert self.module is not None
         for name in self.names:
             self.module.set_input(name, values[name])

@@ -90,7 +90,7 @@ def build(
         raise BuildError("relay.build: memory pools are not supported; the arena is one piece")
     if isinstance(executor, str):
         executor = Executor(executor)
-    chosen = as_target(target, target_host)
+    ir_mod, chosen = as_graph_module(ir_mod), as_target(target, target_host)
     with deep_programs(), chosen:
         mod, _ = optimize(ir_mod, chosen, params)
         fused = FuseOps()(mod)
@@ -103,7 +103,7 @@ def build(
         kernels = compile_all(list(jobs.values()), chosen)
         by_step = {i: kernels[job.key] for i, job in jobs.items()}
         linked, weights = assemble(program, by_step, chosen, _name(mod_name))
-    return ExecutorFactoryModule(linked, weights, fused, chosen, executor or Executor("aot"))
+    return ExecutorFactoryModule(linked, weights, ir_mod, chosen, executor or Executor("aot"))
 
 
 def _name(name: str) -> str:

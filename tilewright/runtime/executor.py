@@ -111,8 +111,8 @@ class ModelModule(Module):
     def __iter__(self) -> Iterator[Any]:
         return iter((self.get_graph_json(), self.get_lib(), self.get_params()))
 
-    def create(self, device: Device | None = None) -> Executor:
-        """An executor with memory of its own."""
+    def create(self, device: Device | None = None, *others: Device) -> Executor:
+        """An executor with memory of its own; of several devices the first is used."""
         return Executor(self, device or cpu(0))
 
     def get_function(self, name: str, query_imports: bool = False) -> PackedFunc:

@@ -171,21 +171,58 @@ def test_a_loop_around_starts_anew():
 def test_what_comes_after_must_keep_the_order(expect, refused):
     sch, b, i_0, j_0 = tiled(4, 4)
     sch.rolling_buffer(b, 0)
-    steps = [lambda: sch.parallel(i_0), lambda: sch.parallel(j_0), lambda: sch.vectorize(j_0)]
-    for step in [*steps, lambda: sch.reorder(j_0, i_0)]:
-        expect(
-            refused(sch, step),
-            """
-            reorder(j_0, i_0): an iteration of loop `i_0` may use elements of B that another one writes (blocks B and C)
-              at test_rolling.py:LINE
+    expect(
+        refused(sch, lambda: sch.parallel(i_0)),
+        """
+        parallel(i_0): an iteration of loop `i_0` may use elements of B that another one writes (blocks B and C)
+          at test_rolling.py:LINE
 
-              | …
-              |     for i_0, j_0 in T.grid(2, 2):    # <-- here
-              | …
+          | …
+          |     for i_0, j_0 in T.grid(2, 2):    # <-- here
+          | …
 
-              hint: leave loop `i_0` where it stands
-            """,
-        )
+          hint: leave loop `i_0` serial, or parallel(ax1)
+        """,
+    )
+    expect(
+        refused(sch, lambda: sch.parallel(j_0)),
+        """
+        parallel(j_0): an iteration of loop `j_0` may use elements of B that another one writes (blocks B and C)
+          at test_rolling.py:LINE
+
+          | …
+          |     for i_0, j_0 in T.grid(2, 2):    # <-- here
+          | …
+
+          hint: leave loop `j_0` serial, or parallel(ax1)
+        """,
+    )
+    expect(
+        refused(sch, lambda: sch.vectorize(j_0)),
+        """
+        vectorize(j_0): an iteration of loop `j_0` may use elements of B that another one writes (blocks B and C)
+          at test_rolling.py:LINE
+
+          | …
+          |     for i_0, j_0 in T.grid(2, 2):    # <-- here
+          | …
+
+          hint: leave loop `j_0` serial, or vectorize(ax1)
+        """,
+    )
+    expect(
+        refused(sch, lambda: sch.reorder(j_0, i_0)),
+        """
+        reorder(j_0, i_0): an iteration of loop `i_0` may use elements of B that another one writes (blocks B and C)
+          at test_rolling.py:LINE
+
+          | …
+          |     for i_0, j_0 in T.grid(2, 2):    # <-- here
+          | …
+
+          hint: leave loop `i_0` where it stands
+        """,
+    )
 
 
 def test_windows_that_do_not_overlap(expect, refused):

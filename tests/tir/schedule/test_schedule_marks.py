@@ -347,6 +347,8 @@ def test_a_block_that_reads_what_the_iteration_before_wrote(expect, refused):
           | …
           |     for i in range(8):    # <-- here
           | …
+
+          hint: leave loop `i` serial
         """,
     )
     refused(sch, lambda: sch.vectorize(i))
@@ -420,6 +422,8 @@ def test_a_consumer_of_what_other_iterations_made(expect, refused):
           | …
           |     for i in range(10):    # <-- here
           | …
+
+          hint: leave loop `i` serial
         """,
     )
 

@@ -1,9 +1,9 @@
 """Whole models in four steps, in Python or on the command line.
 
-    model = tvmc.load("net.onnx", shape_dict={"data": [1, 3, 224, 224]})
-    package = tvmc.compile(model, target="llvm", package_path="net.tar")
-    result = tvmc.run(package, device="cpu", inputs={"data": image})
-    print(result)
+model = tvmc.load("net.onnx", shape_dict={"data": [1, 3, 224, 224]})
+package = tvmc.compile(model, target="llvm", package_path="net.tar")
+result = tvmc.run(package, device="cpu", inputs={"data": image})
+print(result)
 """
 
 from __future__ import annotations

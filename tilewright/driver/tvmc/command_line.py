@@ -1,7 +1,7 @@
 """What the commands do. The commands themselves, with their options, are in `tilewright.__main__`.
 
-    progress and errors -> stderr          results -> stdout, as text or (--json) as JSON
-    exit codes: 0 done, 1 refused or failed, 2 wrong usage, 70 a fault in tilewright, 130 interrupted
+progress and errors -> stderr          results -> stdout, as text or (--json) as JSON
+exit codes: 0 done, 1 refused or failed, 2 wrong usage, 70 a fault in tilewright, 130 interrupted
 """
 
 from __future__ import annotations
@@ -199,9 +199,9 @@ def run_command(
             "results": t.results,
         }
     if result.profile is not None:
-        rows = result.profile.rows
         data["profile"] = [
-            {"name": r.name, "kernel": r.kernel, "seconds": r.seconds, "results": r.shapes} for r in rows
+            {"name": r.name, "kernel": r.kernel, "seconds": r.seconds, "results": r.shapes}
+            for r in result.profile.rows
         ]
     desk.result(data, text)
 
@@ -248,19 +248,22 @@ def _show(report: Any, every: bool) -> None:
     from rich.console import Console
 
     console = Console(width=None if sys.stdout.isatty() else 120)
-    plain = {"highlight": False, "markup": False, "soft_wrap": True}
-    console.print(report.name, **plain)
+
+    def say(text: str) -> None:
+        console.print(text, highlight=False, markup=False, soft_wrap=True)
+
+    say(report.name)
     for name, kind in report.inputs.items():
-        console.print(f"  input {name}: {kind}", **plain)
+        say(f"  input {name}: {kind}")
     for i, kind in enumerate(report.outputs):
-        console.print(f"  output_{i}: {kind}", **plain)
+        say(f"  output_{i}: {kind}")
     count, size = report.parameters, _bytes(report.parameter_bytes)
-    console.print(f"  {count:,} parameters, {size}; {_flops(report.flops)} a run", **plain)
+    say(f"  {count:,} parameters, {size}; {_flops(report.flops)} a run")
     console.print(_table(report.operators, report.flops, "operator", every))
     if report.groups:
         console.print(_table(report.groups, None, f"{len(report.groups)} kernels after fusion", every))
     elif report.note:
-        console.print(f"not fused: {report.note}", **plain)
+        say(f"not fused: {report.note}")
 
 
 def _table(kernels: Sequence[Any], whole: float | None, title: str, every: bool) -> Any:
@@ -303,6 +306,6 @@ def _flops(value: float | None) -> str:
         return "?"
     for unit in ("", "K", "M", "G"):
         if value < 1000:
-            return f"{value:.0f} {unit}FLOP".replace("  ", " ") if not unit else f"{value:.2f} {unit}FLOP"
+            return f"{value:.2f} {unit}FLOP" if unit else f"{value:.0f} FLOP"
         value /= 1000
     return f"{value:.2f} TFLOP"

@@ -8,7 +8,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from ... import __version__
+from ...codegen.llvm.objects import VERSION
 from ...contrib.cc import cross_compiler
 from ...ir.transform import PassContext
 from ...relay.build_module import as_target, build
@@ -46,14 +46,16 @@ def compile_model(
             f"tuning_records={tuning_records!r}: records cannot be used yet; compile without them"
         )
     _refuse_open_sizes(tvmc_model)
+    if package_path is not None and not Path(package_path).parent.is_dir():
+        raise TVMCException(f"{package_path}: there is no folder {Path(package_path).parent}; make it first")
     chosen = as_target(target)
-    with PassContext(opt_level, disabled_pass=list(disabled_pass or ()), config=dict(pass_context_configs or {})):
+    with PassContext(
+        opt_level, disabled_pass=list(disabled_pass or ()), config=dict(pass_context_configs or {})
+    ):
         lib = build(tvmc_model.mod, chosen, executor=executor, params=tvmc_model.params, mod_name=mod_name)
     holder = tempfile.TemporaryDirectory(prefix="tilewright-package-")
     folder = Path(holder.name)
     path = folder / "model.tar" if package_path is None else Path(package_path)
-    if not path.parent.is_dir():
-        raise TVMCException(f"{path}: there is no folder {path.parent}; make it first")
     library = folder / f"mod.{output_format}"
     options = {"fcompile": cross_compiler(cross, options=list(cross_options or ()))} if cross else {}
     graph, code, params = lib
@@ -66,11 +68,14 @@ def _about(lib: Any, model: TVMCModel, target: Any) -> dict[str, Any]:
     """What a package says about itself. It names no time, so that equal models give equal packages."""
     info, memory = lib.model, lib.memory_report()
     return {
-        "tilewright": __version__,
+        "producer": VERSION,
         "name": model.name,
         "target": str(target),
         "inputs": [{"name": t.name, "dtype": t.dtype, "shape": list(t.shape)} for t in info.inputs],
-        "outputs": [{"name": f"output_{i}", "dtype": t.dtype, "shape": list(t.shape)} for i, t in enumerate(info.outputs)],
+        "outputs": [
+            {"name": f"output_{i}", "dtype": t.dtype, "shape": list(t.shape)}
+            for i, t in enumerate(info.outputs)
+        ],
         "steps": len(info.steps),
         "memory": {
             "weights": memory.weights,

@@ -64,7 +64,8 @@ def _torch(file: Path, shapes: Shapes | None, options: dict[str, Any]) -> tuple[
             f"{file}: a traced module does not say what it takes: give shape_dict={{'input': [1, 3, 224, 224]}}, in "
             'order (--shapes "input:[1,3,224,224]" on the command line)'
         )
-    loaded = _loaded(file, lambda: torch.jit.load(str(file), map_location="cpu"), "a traced or scripted module")
+    load: Any = torch.jit.load
+    loaded = _loaded(file, lambda: load(str(file), map_location="cpu"), "a traced or scripted module")
     infos = [(name, tuple(sizes)) for name, sizes in shapes.items()]
     return (*frontend.from_pytorch(loaded, infos, **options), file.stem)
 
@@ -74,7 +75,9 @@ def _exported(file: Path, shapes: Shapes | None, options: dict[str, Any]) -> tup
     import torch
 
     if shapes:
-        raise FrontendError(f"{file}: a program of torch.export has its shapes in it; export it again with others")
+        raise FrontendError(
+            f"{file}: a program of torch.export has its shapes in it; export it again with others"
+        )
     loaded = _loaded(file, lambda: torch.export.load(str(file)), "a program of torch.export")
     return (*frontend.from_exported_program(loaded, **options), file.stem)
 

@@ -32,20 +32,21 @@ LIBRARIES = ("mod.so", "mod.tar")
 class TVMCModel:
     """A model as it was imported: a module of graph functions, and its parameters by name."""
 
-    def __init__(
-        self, mod: IRModule, params: Mapping[str, Any] | None = None, name: str = "model"
-    ) -> None:
+    def __init__(self, mod: IRModule, params: Mapping[str, Any] | None = None, name: str = "model") -> None:
         self.mod, self.params, self.name = mod, dict(params or {}), name
 
     def save(self, model_path: str | os.PathLike[str]) -> None:
         """Write the model to an archive that `tvmc.load` reads; nothing of the framework is needed then."""
-        files = {_PROGRAM: self.mod.astext(show_meta_data=True).encode(), _PARAMS: save_param_dict(self.params)}
+        files = {
+            _PROGRAM: self.mod.astext(show_meta_data=True).encode(),
+            _PARAMS: save_param_dict(self.params),
+        }
         archive.write(Path(model_path), archive.SAVED_MODEL, {"name": self.name}, files)
 
     @staticmethod
     def load(model_path: str | os.PathLike[str]) -> TVMCModel:
         """Read what `save` wrote."""
-        from ...relay import fromtext
+        from ...relay.parser import fromtext
 
         path = Path(model_path)
         with tempfile.TemporaryDirectory(prefix="tilewright-") as name:
@@ -69,9 +70,7 @@ class TVMCModel:
     def inputs(self) -> dict[str, Any]:
         """The types of what is not a parameter, by name."""
         return {
-            p.name_hint: p.type_annotation
-            for p in self.mod["main"].params
-            if p.name_hint not in self.params
+            p.name_hint: p.type_annotation for p in self.mod["main"].params if p.name_hint not in self.params
         }
 
 
@@ -128,7 +127,11 @@ def write_package(
 ) -> None:
     """Put the parts of a compiled model into one file."""
     json.loads(graph)
-    files = {library.name: library, _GRAPH: graph.encode(), _PARAMS: save_param_dict(params)}
+    files: dict[str, bytes | Path] = {
+        library.name: library,
+        _GRAPH: graph.encode(),
+        _PARAMS: save_param_dict(params),
+    }
     archive.write(path, archive.PACKAGE, {**about, "library": library.name}, files)
 
 

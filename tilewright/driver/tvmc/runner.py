@@ -94,14 +94,17 @@ def _check_names(given: Mapping[str, Any], infos: tuple[TensorInfo, ...]) -> Non
 def load_inputs(path: str | os.PathLike[str]) -> dict[str, Array]:
     """The arrays of an .npz file, by name."""
     try:
-        with np.load(path, allow_pickle=False) as file:
-            if not isinstance(file, np.lib.npyio.NpzFile):
-                raise TVMCException(f"{path}: holds one array without a name; save it with np.savez(path, name=…)")
+        loaded = np.load(path, allow_pickle=False)
+        if not isinstance(loaded, np.lib.npyio.NpzFile):
+            raise TVMCException(
+                f"{path}: holds one array without a name; save it with np.savez(path, name=…)"
+            )
+        with loaded as file:
             return {name: file[name] for name in file.files}
-    except OSError as error:
-        raise TVMCException(f"{path}: cannot be read: {error.strerror or error}") from None
     except TVMCException:
         raise
+    except OSError as error:
+        raise TVMCException(f"{path}: cannot be read: {error.strerror or error}") from None
     except Exception as error:  # zipfile, header and value errors of every kind
         raise TVMCException(f"{path}: is no .npz file of plain arrays: {error}") from None
 

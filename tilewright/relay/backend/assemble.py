@@ -9,6 +9,7 @@ from typing import Any
 from ...codegen.llvm.linked import LinkedModule, Unit, unit_of
 from ...codegen.llvm.objects import VERSION, cache_of_this_build
 from ...driver.build import build
+from ...ir.errors import BuildError
 from ...ir.module import IRModule
 from ...ir.transform import PassContext
 from ...runtime.cache import digest
@@ -20,6 +21,8 @@ from .program import Program, Step, Value
 from .weights import Packers, Weights
 
 __all__ = ["assemble"]
+
+_MOST = 1000  # what a call from Python can pass, with room for weights and workspace
 
 
 def assemble(
@@ -34,6 +37,11 @@ def assemble(
     outputs = [
         TensorInfo(_fresh(f"output{i}", taken), v.dtype, v.shape) for i, v in enumerate(program.outputs)
     ]
+    if len(inputs) + len(outputs) > _MOST:
+        raise BuildError(
+            f"the model has {len(inputs)} inputs and {len(outputs)} results; a function takes {_MOST} at most: bind the "
+            "parameters with relay.build(…, params=…)"
+        )
     room = max(64, weights.size)
     arena = max(64, program.arena)
     entry = f"tvmgen_{name}_run"

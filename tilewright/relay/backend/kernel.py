@@ -10,8 +10,6 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-import tilewright
-
 from ... import config
 from ...codegen.llvm.linked import Unit, unit_of
 from ...codegen.llvm.objects import VERSION
@@ -131,7 +129,7 @@ def producer() -> tuple[str, ...]:
     """What makes the code: the versions, and the state of the compiler's own sources."""
     from ...codegen.llvm.engine import llvm_version
 
-    root = Path(tilewright.__file__).parent
+    root = Path(__file__).parents[2]
     found = []
     for path in sorted(root.rglob("*.py")):
         stat = path.stat()

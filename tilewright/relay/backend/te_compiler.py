@@ -5,6 +5,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import sys
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
@@ -12,7 +13,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from ...codegen.llvm.objects import cache_of_this_build
-from ...ir.errors import BuildError, TVMError
+from ...ir.errors import BuildError, InternalError, TVMError
 from ...target import Target
 from .kernel import Job, Kernel, compile_kernel
 
@@ -22,6 +23,7 @@ _FEW = 3  # so few are compiled here sooner than processes start
 
 # What the workers compile. They are forks of this process, so that nothing need be sent to them.
 _work: tuple[Sequence[Job], Target] | None = None
+_forking = threading.Lock()
 
 
 def compile_all(jobs: Sequence[Job], target: Target) -> dict[str, Kernel]:
@@ -56,6 +58,13 @@ def _compiled(jobs: list[Job], target: Target, advance: Callable[[Job], None]) -
 
 
 def _forked(
+    jobs: list[Job], target: Target, workers: int, advance: Callable[[Job], None]
+) -> Iterator[tuple[Job, bytes]]:
+    with _forking:  # one model at a time has all cores
+        yield from _in_workers(jobs, target, workers, advance)
+
+
+def _in_workers(
     jobs: list[Job], target: Target, workers: int, advance: Callable[[Job], None]
 ) -> Iterator[tuple[Job, bytes]]:
     global _work
@@ -95,6 +104,10 @@ def _compile(job: Job, target: Target) -> bytes:
         return compile_kernel(job, target).packed()
     except TVMError as error:
         raise BuildError(f"{job.label}: {error}\n  in the fused function\n{job.fn}") from error
+    except Exception as error:  # what it is may not survive the way between processes
+        raise InternalError(
+            f"{job.label}: {type(error).__name__}: {error}\n  in the fused function\n{job.fn}"
+        ) from error
 
 
 def _weight(job: Job) -> int:

@@ -13,6 +13,7 @@ from typing import Any
 from ..._later import announce
 from ...ir.transform import FunctionPass, ModulePass, Pass, PassContext, PassInfo, Sequential, module_pass
 from .alter_op_layout import AlterOpLayout
+from .annotate_spans import AnnotateSpans
 from .canonicalize_cast import CanonicalizeCast
 from .canonicalize_ops import CanonicalizeOps
 from .combine_parallel import CombineParallelBatchMatmul, CombineParallelConv2D, CombineParallelDense
@@ -34,56 +35,63 @@ from .infer_type import InferType, InferTypeLocal, infer_module, infer_type
 from .inline import Inline
 from .lambda_lift import LambdaLift
 from .legalize import Legalize
+from .merge_composite import MergeComposite
 from .mixed_precision import ToMixedPrecision
 from .normal_form import ToANormalForm, ToBasicBlockNormalForm, ToGraphNormalForm
 from .remove_unused_functions import RemoveUnusedFunctions
 from .simplify_expr import SimplifyExpr
 from .simplify_inference import SimplifyInference
 from .split_args import SplitArgs
+from .unsupported import FirstOrderGradient, PartialEvaluate, gradient
 
 __all__ = [
-    "SplitArgs",
-    "SimplifyInference",
-    "SimplifyExpr",
-    "RemoveUnusedFunctions",
-    "ToGraphNormalForm",
-    "ToBasicBlockNormalForm",
-    "ToANormalForm",
-    "ToMixedPrecision",
-    "LambdaLift",
-    "Legalize",
-    "Inline",
-    "ForwardFoldScaleAxis",
-    "FoldScaleAxis",
+    "AlterOpLayout",
+    "AnnotateSpans",
     "BackwardFoldScaleAxis",
-    "FoldExplicitPadding",
-    "FoldConstant",
-    "FlattenAtrousConv",
+    "CanonicalizeCast",
+    "CanonicalizeOps",
+    "CombineParallelBatchMatmul",
+    "CombineParallelConv2D",
+    "CombineParallelDense",
+    "ConvertLayout",
+    "DeadCodeElimination",
+    "DefuseOps",
+    "DynamicToStatic",
+    "EliminateCommonSubexpr",
+    "EtaExpand",
     "FakeQuantizationToInteger",
     "FastMath",
-    "EtaExpand",
-    "EliminateCommonSubexpr",
-    "DynamicToStatic",
-    "DeadCodeElimination",
-    "ConvertLayout",
-    "CombineParallelDense",
-    "CombineParallelConv2D",
-    "CombineParallelBatchMatmul",
-    "CanonicalizeOps",
-    "CanonicalizeCast",
-    "AlterOpLayout",
-    "DefuseOps",
-    "FuseOps",
+    "FirstOrderGradient",
+    "FlattenAtrousConv",
+    "FoldConstant",
+    "FoldExplicitPadding",
+    "FoldScaleAxis",
+    "ForwardFoldScaleAxis",
     "FunctionPass",
+    "FuseOps",
     "InferType",
     "InferTypeLocal",
+    "Inline",
+    "LambdaLift",
+    "Legalize",
+    "MergeComposite",
     "ModulePass",
+    "PartialEvaluate",
     "Pass",
     "PassContext",
     "PassInfo",
+    "RemoveUnusedFunctions",
     "Sequential",
+    "SimplifyExpr",
+    "SimplifyInference",
+    "SplitArgs",
+    "ToANormalForm",
+    "ToBasicBlockNormalForm",
+    "ToGraphNormalForm",
+    "ToMixedPrecision",
     "as_function_pass",
     "function_pass",
+    "gradient",
     "infer_module",
     "infer_type",
     "module_pass",

@@ -237,7 +237,7 @@ def _as_bias(at: Call, x: Affine, done: dict[Any, Affine]) -> Expr:
     bias = found.expr if found is not None else other
     shape = static_shape(other)
     wide = [] if shape is None else [d for d, s in enumerate(shape) if s != 1]
-    if shape is None or len(wide) > 1:
+    if shape is None or len(wide) > 1 or (not wide and not x.single):
         raise _Refused(f"{name_of(at)} of a tensor in another scale")
     axis = (wide[0] - len(shape)) if wide else -1
     if found is not None:

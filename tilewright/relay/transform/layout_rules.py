@@ -235,6 +235,32 @@ def _with_layout(walk: LayoutRewriter, at: Call, ins: list[Laid]) -> Laid | None
     return Laid(_again(at, [x.expr, *[o.plain() for o in ins[1:]]], layout=x.new), x.old, x.new)
 
 
+# ---------------------------------------------------------------------------- quantised numbers
+def _is_single(parameter: Any) -> bool:
+    shape = static_shape(parameter)
+    return shape is not None and all(d == 1 for d in shape)
+
+
+def _conversion(walk: LayoutRewriter, at: Call, ins: list[Laid]) -> Laid | None:
+    """quantize and its like: one number for all, or a list of them along an axis."""
+    x = ins[0]
+    if not all(map(_is_single, at.args[1:])):
+        return _axis(walk, at, ins)
+    return Laid(_again(at, [x.expr, *[o.plain() for o in ins[1:]]]), x.old, x.new) if x.moved else None
+
+
+def _quantised_pair(walk: LayoutRewriter, at: Call, ins: list[Laid]) -> Laid | None:
+    """Sums and products of two quantised tensors of one shape."""
+    lead = next((x for x in ins[:2] if x.moved), None)
+    shape = static_shape(at)
+    if lead is None or shape is None or any(static_shape(a) != shape for a in at.args[:2]):
+        return None
+    if not all(map(_is_single, at.args[2:])):
+        return None
+    both = [walk.to(x, lead.old, lead.new) for x in ins[:2]]
+    return Laid(_again(at, [*both, *[o.plain() for o in ins[2:]]]), lead.old, lead.new)
+
+
 RULES: Final[dict[str, Rule]] = {
     "nn.bias_add": _bias_add,
     "nn.batch_norm": _batch_norm,
@@ -264,4 +290,6 @@ RULES: Final[dict[str, Rule]] = {
     "image.resize2d": _with_layout,
     "nn.depth_to_space": _with_layout,
     "nn.space_to_depth": _with_layout,
+    **dict.fromkeys(("qnn.quantize", "qnn.dequantize", "qnn.requantize"), _conversion),
+    **dict.fromkeys(("qnn.add", "qnn.subtract", "qnn.mul"), _quantised_pair),
 }

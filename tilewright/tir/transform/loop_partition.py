@@ -94,7 +94,10 @@ class _Partition(AnalyzedMutator):
             if n.loop_var in vars_used(condition):
                 # All threads take the same number of turns, or they could not meet at barriers.
                 bound = _solve(condition, n.loop_var, {**self.threads, **inner}, defined)
-                if bound is not None:
+                # What an operand without bounds leaves (infinity is a handle) says nothing.
+                if bound is not None and all(
+                    e is None or e.dtype != "handle" for e in (bound.low, bound.high)
+                ):
                     out.append(bound)
         return out
 

@@ -16,7 +16,7 @@ def _schema(domain: str, op_type: str, opset: int) -> Any:
     import onnx
 
     try:
-        return onnx.defs.get_schema(op_type, opset, domain)
+        return onnx.defs.get_schema(op_type, min(opset, 2**31 - 1), domain)
     except onnx.defs.SchemaError:
         return None
 

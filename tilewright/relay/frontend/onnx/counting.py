@@ -31,7 +31,7 @@ def _counted(x: Any, grams: np.ndarray[Any, Any], step: int) -> Any:
     room = length - (size - 1) * step
     if room <= 0:
         return None
-    hit = None
+    hit: Any = None
     for k in range(size):
         part = R.strided_slice(x, [k * step], [k * step + room], axes=[1])
         same = R.equal(R.expand_dims(part, 2), constant(grams[None, None, :, k].astype(np.int64)))

@@ -5,6 +5,7 @@ model -> checked and ordered -> node by node: known at import? fold : convert ->
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from ....ir.expr import SizeVar
 from ....ir.module import IRModule
 from ...expr import Expr, Function, Tuple, TupleWrapper, Var
 from ...expr import var as new_var
-from ...ty import TensorType
+from ...ty import TensorType, tensor_fields
 from . import families
 from .bodies import body_of, defaults_of
 from .build import constant, typed
@@ -30,6 +31,7 @@ __all__ = ["Importer", "from_onnx"]
 families.load()
 
 _DEEPEST = 64  # how deep functions and graphs within graphs may nest
+_GREATEST = 1 << 33  # elements of one tensor
 _NARROW = range(17, 27)  # element types of ONNX that are stored as another
 
 
@@ -58,6 +60,11 @@ class Importer:
     ) -> None:
         self.model, self.name, self.folder, self.freeze, self.config = model, name, folder, freeze, config
         self.opsets: dict[str, int] = {_domain(o.domain): o.version for o in model.opset_import} or {"": 1}
+        for domain, version in self.opsets.items():
+            if not 0 < version < 1 << 31:
+                raise FrontendError(
+                    f"{name}: opset {version} of domain {domain or 'ai.onnx'!r} does not exist"
+                )
         self.functions = {(_domain(f.domain), f.name): f for f in model.functions}
         self.params: dict[str, Any] = {}
         self.param_vars: list[Var] = []
@@ -291,7 +298,7 @@ class Importer:
         out = [e if e is None or isinstance(e, Value) else Value(e) for e in made]
         for v in out:
             if v is not None and v._expr is not None:
-                typed(v._expr)
+                _check_size(typed(v._expr).checked_type)
         return out
 
     def run_function(
@@ -364,6 +371,14 @@ class Importer:
             return work()
         except FrontendError as error:
             raise FrontendError(f"{self.where()}: {what}: {error}") from None
+
+
+def _check_size(kind: Any) -> None:
+    """No honest tensor is greater than memory: such a size is a broken attribute."""
+    for field in tensor_fields(kind):
+        sizes = [d for d in field.shape if isinstance(d, int)]
+        if math.prod(sizes) > _GREATEST:
+            raise Refusal(f"its result {field} would have {math.prod(sizes)} elements")
 
 
 def _with_attributes(node: Any, given: Mapping[str, Any]) -> Any:

@@ -66,14 +66,32 @@ def _show(node: Any) -> str:
     return f"{node.op_type} {node.name!r}" if node.name else f"{node.op_type} -> {', '.join(node.output)}"
 
 
+def _check_text(things: Sequence[Any], name: str) -> None:
+    """Names are text; protobuf gives bytes for what is no UTF-8."""
+    for t in things:
+        words = [
+            t.name,
+            getattr(t, "op_type", ""),
+            getattr(t, "domain", ""),
+            *getattr(t, "input", ()),
+            *getattr(t, "output", ()),
+        ]
+        if not all(isinstance(w, str) for w in words):
+            raise FrontendError(
+                f"{name}: is damaged: {next(w for w in words if not isinstance(w, str))!r} is no text"
+            )
+
+
 def refuse_missing(importer: Importer) -> None:
     """One error for all nodes of the model that no converter takes."""
     missing: dict[str, list[str]] = {}
     seen: set[tuple[str, str]] = set()
     graph = importer.model.graph
     work: list[tuple[str, Any, Any]] = [("", graph.node, importer.opsets)]
+    _check_text([*graph.input, *graph.output, *graph.initializer], importer.name)
     while work:
         place, nodes, opsets = work.pop()
+        _check_text(nodes, importer.name)
         for node in nodes:
             domain = "" if node.domain == "ai.onnx" else node.domain
             key = (domain, node.op_type)
@@ -90,6 +108,7 @@ def refuse_missing(importer: Importer) -> None:
                     missing.setdefault(label, []).append(f"{at!r}" + (f" in {place}" if place else ""))
             for a in node.attribute:
                 for g in [a.g] if a.HasField("g") else a.graphs:
+                    _check_text([*g.input, *g.output, *g.initializer], importer.name)
                     work.append((f"graph {g.name!r}", g.node, opsets))
     if not missing:
         return

@@ -115,9 +115,10 @@ def decomposed(program: Any, own: Collection[str]) -> Any:
     """The program with every operator taken apart that neither the table nor `own` has and torch knows how to."""
     import torch
 
+    known: Any = torch.export.default_decompositions()
     rows = {
         op: how
-        for op, how in torch.export.default_decompositions().items()
+        for op, how in known.items()
         if find(op) is None and op._schema.name not in own
     }
     try:

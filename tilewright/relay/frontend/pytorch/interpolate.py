@@ -7,7 +7,7 @@ from typing import Any
 from ...expr import Expr
 from .build import image_ops as image
 from .build import permute, rank, shape_of
-from .table import Refusal, Site, aten
+from .table import Site, aten
 
 __all__: list[str] = []
 
@@ -15,7 +15,7 @@ _LAYOUT = {1: "NCW", 2: "NCHW", 3: "NCDHW"}
 
 
 def _resize(
-    n: Site, x: Expr, method: str, mode: str, scales: Any, rounding: str = "", antialias: bool = False
+    n: Site, x: Expr, method: str, mode: str, scales: Any, rounding: str = ""
 ) -> Expr:
     """The size is that of the result; factors matter where it was rounded from them."""
     dims = rank(x) - 2
@@ -33,9 +33,8 @@ def _resize(
         method=method,
         coordinate_transformation_mode=mode,
         rounding_method=rounding,
-        cubic_alpha=-0.75 if not antialias else -0.5,
+        cubic_alpha=-0.75,
         scales=factors,
-        antialias=antialias,
     )
 
 
@@ -65,8 +64,7 @@ def upsample_nearest(
     return _resize(n, x, "nearest_neighbor", "asymmetric", factors, "floor")
 
 
-@aten("upsample_linear1d", "upsample_bilinear2d", "upsample_trilinear3d", "_upsample_bilinear2d_aa",
-      "upsample_bicubic2d", "_upsample_bicubic2d_aa")  # fmt: skip
+@aten("upsample_linear1d", "upsample_bilinear2d", "upsample_trilinear3d", "upsample_bicubic2d")
 def upsample_smooth(
     n: Site,
     x: Expr,
@@ -80,11 +78,7 @@ def upsample_smooth(
 ) -> Expr:
     factors = _factors(scale_factors, scales, scales_d, scales_h, scales_w, rank(x) - 2)
     mode = "align_corners" if align_corners else "half_pixel"
-    if "_aa" in n.name and align_corners:
-        raise Refusal("antialias with align_corners is not supported")
-    return _resize(
-        n, x, "cubic" if "bicubic" in n.name else "linear", mode, factors, antialias="_aa" in n.name
-    )
+    return _resize(n, x, "cubic" if "bicubic" in n.name else "linear", mode, factors)
 
 
 @aten("grid_sampler", "grid_sampler_2d", "grid_sampler_3d")

@@ -1,0 +1,213 @@
+"""The command line: what goes to stdout and stderr, JSON, and exit codes."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("onnx")
+
+from tvmc_models import SHAPE, expected, image, write_small
+from typer.testing import CliRunner
+
+from tilewright.__main__ import app
+from tilewright.driver.tvmc import command_line
+
+
+def call(*arguments: Any) -> Any:
+    """Run a command in this process."""
+    return CliRunner().invoke(app, [str(a) for a in arguments])
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_small(tmp_path_factory.mktemp("command") / "small.onnx")
+
+
+@pytest.fixture(scope="module")
+def package(model: Path) -> Path:
+    made = model.with_name("net.tar")
+    result = call("compile", model, "--target", "llvm", "-o", made, "--json")
+    assert result.exit_code == 0, result.output
+    told = json.loads(result.stdout)
+    assert told["package"] == str(made)
+    assert told["bytes"] == made.stat().st_size
+    assert told["inputs"] == [{"name": "data", "dtype": "float32", "shape": list(SHAPE)}]
+    assert told["memory"]["peak"] > 0
+    assert result.stderr == f"importing {model}\ncompiling small for llvm\n"
+    return made
+
+
+def test_a_package_runs(model: Path, package: Path, tmp_path: Path) -> None:
+    np.savez(tmp_path / "in.npz", data=image())
+    result = call(
+        "run", package, "--inputs", tmp_path / "in.npz", "--outputs", tmp_path / "out.npz", "--print-top", 2
+    )
+    assert result.exit_code == 0, result.output
+    wanted = expected(model, image())
+    with np.load(tmp_path / "out.npz") as file:
+        np.testing.assert_allclose(file["output_0"], wanted, atol=1e-5)
+    assert result.stdout.startswith("output_0: float32[1, 5], from ")
+    assert f"output_0 [{wanted.argmax()}] {wanted.max():.4g}"[:-2] in result.stdout
+    assert result.stderr == f"results written to {tmp_path / 'out.npz'}\n"
+
+
+def test_times_and_profile_as_json(package: Path) -> None:
+    result = call(
+        "run", package, "--print-time", "--profile", "--repeat", 2, "--number", 3, "--json", "--threads", 1
+    )
+    assert result.exit_code == 0, result.output
+    told = json.loads(result.stdout)
+    assert len(told["seconds"]["results"]) == 2
+    assert told["seconds"]["min"] > 0
+    assert told["profile"][0]["name"].startswith("fused_nn_conv2d")
+    assert told["outputs"] == {"output_0": {"dtype": "float32", "shape": [1, 5]}}
+    assert told["filled"] == ["data"]
+    assert result.stderr == "not given, so filled (random): data\n"
+
+
+def test_times_and_profile_as_text(package: Path) -> None:
+    result = call("run", package, "--print-time", "--profile", "--repeat", 1, "--number", 1, "-q")
+    assert result.exit_code == 0
+    assert "Execution time, 1 repeat" in result.stdout
+    assert "fused_nn_conv2d" in result.stdout
+    assert result.stderr == ""
+
+
+def test_show(model: Path) -> None:
+    result = call("show", model)
+    assert result.exit_code == 0, result.output
+    assert "  input data: float32[1, 3, 8, 8]\n  output_0: float32[1, 5]\n" in result.stdout
+    assert "133 parameters, 532 B" in result.stdout
+    assert "nn.conv2d + nn.relu" in result.stdout
+    assert "kernels after fusion" in result.stdout
+
+
+def test_show_as_json(model: Path) -> None:
+    told = json.loads(call("show", model, "--json").stdout)
+    assert told["parameters"] == 4 * 27 + 20 + 5
+    conv = next(k for k in told["operators"] if k["operators"] == ["nn.conv2d"])
+    assert conv["outputs"] == ["float32[1, 4, 8, 8]"]
+    multiply_adds = 2 * 27 * 4 * 64
+    assert multiply_adds <= conv["flops"] < 1.2 * multiply_adds
+    assert told["flops"] >= conv["flops"]
+    assert ["nn.conv2d", "nn.relu"] in [k["operators"] for k in told["groups"]]
+    assert told["note"] == ""
+
+
+def test_show_every_operator_and_the_text(model: Path) -> None:
+    every = call("show", model, "--all", "--no-fuse").stdout
+    assert every.index("nn.conv2d") < every.index("nn.relu") < every.index("nn.matmul")
+    assert "after fusion" not in every
+    assert call("show", model, "--text").stdout.startswith("def @main(%data: ")
+
+
+def test_show_a_model_of_open_sizes(tmp_path: Path) -> None:
+    path = write_small(tmp_path / "open.onnx", batch="n")
+    told = json.loads(call("show", path, "--json").stdout)
+    assert told["inputs"] == {"data": "float32[n, 3, 8, 8]"}
+    assert told["flops"] is None
+    fixed = json.loads(call("show", path, "--json", "--shapes", "data:[2,3,8,8]").stdout)
+    assert fixed["inputs"] == {"data": "float32[2, 3, 8, 8]"}
+    assert fixed["flops"] > 0
+
+
+# -- what goes wrong ----------------------------------------------------------------------------
+def test_a_missing_file(tmp_path: Path) -> None:
+    for command in ("compile", "show", "run"):
+        result = call(command, tmp_path / "none.onnx")
+        assert result.exit_code == 1
+        assert result.stdout == ""
+        last = result.stderr.splitlines()[-1]
+        assert last.startswith(f"error: {tmp_path / 'none.onnx'}: ")
+        assert "Traceback" not in result.stderr
+
+
+def test_errors_as_json(tmp_path: Path) -> None:
+    path = write_small(tmp_path / "odd.onnx", operator="Wobble")
+    result = call("compile", path, "--json")
+    assert result.exit_code == 1
+    told = json.loads(result.stdout)["error"]
+    assert told["kind"] == "FrontendError"
+    assert "Wobble x1: 'bend'" in told["message"]
+    assert result.stderr.endswith(f"error: {told['message']}\n")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        (["--shapes", "data"], "'data' is no shape"),
+        (["--shapes", "date:[1]"], "and the inputs of the model are ['data']"),
+        (["--target", "toaster"], "toaster"),
+        (["--output-format", "zip"], "it must be one of so, tar"),
+        (["-o", "/nowhere/net.tar"], "there is no folder /nowhere"),
+        (["--disabled-pass", "NoSuchPass"], "NoSuchPass"),
+    ],
+)
+def test_compile_refuses(arguments: list[str], reason: str, model: Path) -> None:
+    result = call("compile", model, *arguments)
+    assert result.exit_code == 1
+    assert reason in result.stderr
+    assert result.stdout == ""
+
+
+def test_wrong_usage_is_another_code(model: Path) -> None:
+    assert call("compile").exit_code == 2
+    assert call("compile", model, "--no-such-option").exit_code == 2
+    assert call("run", model, "--repeat", "0").exit_code == 2
+    assert call("fly").exit_code == 2
+
+
+def test_a_fault_of_ours_is_another_code(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*arguments: Any) -> None:
+        raise KeyError("lost")
+
+    monkeypatch.setattr(command_line, "show_command", broken)
+    result = call("show", model)
+    assert result.exit_code == 70
+    assert result.stderr.startswith("error: KeyError: 'lost'\nthis is a bug in tilewright")
+
+    def interrupted(*arguments: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(command_line, "show_command", interrupted)
+    assert call("show", model).exit_code == 130
+
+
+def test_help_names_everything() -> None:
+    result = call("--help")
+    assert result.exit_code == 0
+    for word in ("compile", "run", "show", "Exit codes"):
+        assert word in result.stdout
+    assert "--input-shapes" in call("compile", "--help").stdout
+    assert call("--version").stdout.startswith("tilewright ")
+
+
+def test_help_is_quick_in_a_new_process() -> None:
+    # The processor's time, and the best of a few: other programs on the machine only ever add time.
+    program = (
+        "import sys, time\n"
+        "sys.argv = ['tilewright', '--help']\n"
+        "from tilewright.__main__ import main\n"
+        "try:\n"
+        "    main()\n"
+        "finally:\n"
+        "    heavy = {'numpy', 'onnx', 'torch', 'llvmlite', 'rich'} & set(sys.modules)\n"
+        "    print(time.process_time(), *heavy, file=sys.stderr)\n"
+    )
+
+    def once() -> float:
+        done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120)
+        assert done.returncode == 0
+        assert done.stdout.startswith("Usage: tilewright")
+        seconds, *heavy = done.stderr.split()
+        assert heavy == []
+        return float(seconds)
+
+    assert min(once() for _ in range(3)) < 0.5

@@ -1,0 +1,242 @@
+"""`from_pytorch` and `from_exported_program`: ways in, names, parameters, sizes left open, refusals."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+
+import torch_cases  # noqa: E402
+from torch import nn  # noqa: E402
+
+from tilewright import relay  # noqa: E402
+from tilewright.ir.errors import FrontendError  # noqa: E402
+
+
+class Net(nn.Module):
+    """A small model with what importers trip over: shapes in Python, writing in place, a dictionary of results."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(2, 3, 3)
+        self.norm = nn.BatchNorm2d(3)
+        self.head = nn.Linear(3 * 4, 5)
+        self.register_buffer("shift", torch.arange(5.0))
+
+    def forward(self, x: Any) -> Any:
+        y = torch.relu(self.norm(self.conv(x)))
+        y = y.view(y.size(0), -1)
+        y = self.head(y) + self.shift
+        y[:, 0] += 1
+        return y
+
+
+@pytest.fixture
+def net() -> Any:
+    torch.manual_seed(0)
+    return Net().eval()
+
+
+X = torch.linspace(-1, 1, 2 * 2 * 4 * 4).view(2, 2, 4, 4)
+NAMES = ["conv.bias", "conv.weight", "head.bias", "head.weight", "norm.bias", "norm.running_mean", "norm.running_var",
+         "norm.weight", "shift"]  # fmt: skip
+
+
+def _check(model: Any, mod: Any, params: Any, *inputs: Any) -> None:
+    with torch.no_grad():
+        want = torch_cases.tensors(model(*inputs))
+    got = torch_cases.run_compiled(mod, params, inputs)
+    assert not any(torch_cases.difference(a, b) for a, b in zip(want, got, strict=True))
+
+
+def test_a_traced_module_keeps_names_and_answers(net: Any) -> None:
+    traced = torch.jit.trace(net, X)
+    mod, params = relay.frontend.from_pytorch(traced, [("image", (2, 2, 4, 4))])
+    assert sorted(params) == NAMES
+    first = mod["main"].params[0]
+    assert (first.name_hint, first.checked_type) == ("image", relay.TensorType((2, 2, 4, 4), "float32"))
+    assert str(mod["main"].checked_type.ret_type) == "Tensor[(2, 5), float32]"
+    _check(net, mod, params, X)
+
+
+def test_an_exported_program_is_the_same_graph(net: Any) -> None:
+    program = torch.export.export(net, (X,))
+    mod, params = relay.frontend.from_exported_program(program)
+    again, same = relay.frontend.from_pytorch(program, [("x", (2, 2, 4, 4))])
+    assert sorted(params) == sorted(same) == NAMES
+    assert relay.analysis.list_op_freqs(mod) == relay.analysis.list_op_freqs(again) if _has_freqs() else True
+    traced, _ = relay.frontend.from_pytorch(torch.jit.trace(net, X), [("x", (2, 2, 4, 4))])
+    ops = [_operators(m) for m in (mod, again, traced)]
+    assert ops[0] == ops[1] == ops[2]
+    assert "nn.conv2d" in ops[0] and "nn.batch_norm" in ops[0] and "nn.dense" in ops[0]
+
+
+def _has_freqs() -> bool:
+    return hasattr(relay.analysis, "list_op_freqs")
+
+
+def _operators(mod: Any) -> list[str]:
+    found: list[str] = []
+
+    def take(e: Any) -> None:
+        if isinstance(e, relay.Call):
+            found.append(e.op.name)
+
+    relay.analysis.post_order_visit(mod["main"], take)
+    return sorted(found)
+
+
+def test_friendly_names_have_no_points(net: Any) -> None:
+    _, params = relay.frontend.from_pytorch(
+        torch.jit.trace(net, X), [("x", (2, 2, 4, 4))], use_parser_friendly_name=True
+    )
+    assert sorted(params) == [n.replace(".", "_") for n in NAMES]
+
+
+def test_a_parameter_used_twice_is_one() -> None:
+    class Tied(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = nn.Parameter(torch.eye(3))
+
+        def forward(self, x: Any) -> Any:
+            return torch.relu(x @ self.weight) @ self.weight
+
+    mod, params = relay.frontend.from_pytorch(torch.jit.trace(Tied(), torch.ones(2, 3)), [("x", (2, 3))])
+    assert list(params) == ["weight"] and len(mod["main"].params) == 2
+
+
+def test_element_types_of_inputs() -> None:
+    model = nn.Embedding(7, 3)
+    mod, _ = relay.frontend.from_pytorch(model, [("ids", ((2, 4), "int64"))])
+    assert str(mod["main"].params[0].checked_type) == "Tensor[(2, 4), int64]"
+    mod, _ = relay.frontend.from_pytorch(nn.ReLU(), [("x", (2,))], default_dtype="float64")
+    assert str(mod["main"].checked_type.ret_type) == "Tensor[(2,), float64]"
+
+
+def test_what_is_known_is_computed_at_import() -> None:
+    def mask(x: Any) -> Any:
+        return x.masked_fill(torch.ones(x.size(0), x.size(1)).triu(1).bool(), 0.0)
+
+    mod, _ = relay.frontend.from_pytorch(torch.jit.trace(mask, torch.ones(3, 3)), [("x", (3, 3))])
+    assert _operators(mod) == ["where"]
+
+
+def test_scripted_loops_are_run_at_import() -> None:
+    @torch.jit.script
+    def powers(x, count: int = 3):  # type: ignore[no-untyped-def]
+        for _ in range(count):
+            x = x * x
+        return x
+
+    mod, _ = relay.frontend.from_pytorch(powers, [("x", (2,))])
+    assert _operators(mod) == ["multiply"] * 3
+
+
+def test_a_branch_on_values_is_an_if() -> None:
+    class Branch(nn.Module):
+        def forward(self, x: Any) -> Any:
+            return torch.cond(x.sum() > 0, lambda v: v + 1, lambda v: v * 2, (x,))
+
+    mod, _ = relay.frontend.from_exported_program(torch.export.export(Branch(), (torch.ones(2),)))
+    assert "if" in mod.astext()
+
+
+def test_sizes_left_open_are_symbols() -> None:
+    class Mean(nn.Module):
+        def forward(self, x: Any) -> Any:
+            return torch.relu(x).reshape(x.size(0), -1)[:, 1:]
+
+    many = torch.export.Dim("many", min=2)
+    program = torch.export.export(Mean(), (torch.ones(4, 2, 3),), dynamic_shapes=({0: many},))
+    mod, _ = relay.frontend.from_exported_program(program)
+    size = mod["main"].params[0].checked_type.shape[0]
+    assert not isinstance(size, int)
+    assert mod["main"].checked_type.ret_type.shape[0] is size
+    traced = torch.jit.trace(Mean(), torch.ones(4, 2, 3))
+    mod, _ = relay.frontend.from_pytorch(traced, [("x", (relay.Any(), 2, 3))])
+    assert not isinstance(mod["main"].params[0].checked_type.shape[0], int)
+
+
+def test_a_converter_of_the_users() -> None:
+    seen: list[Any] = []
+
+    def digamma(inputs: list[Any], types: list[str]) -> Any:
+        seen.append(types)
+        return relay.nn.relu(inputs[0])
+
+    mod, _ = relay.frontend.from_pytorch(
+        lambda x: torch.digamma(x), [("x", (2,))], custom_convert_map={"aten::digamma": digamma}
+    )
+    assert seen == [["float32"]] and _operators(mod) == ["nn.relu"]
+
+
+# ---------------------------------------------------------------------------- refusals
+class Odd(nn.Module):
+    """Two operators that there is no converter for, one of them in a layer."""
+
+    class Inner(nn.Module):
+        def forward(self, x: Any) -> Any:
+            return torch.digamma(x) + torch.digamma(x + 1)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.block = nn.Sequential(nn.ReLU(), Odd.Inner())
+
+    def forward(self, x: Any) -> Any:
+        return torch.igamma(self.block(x), x)
+
+
+def test_all_unsupported_operators_are_named_at_once() -> None:
+    with pytest.raises(FrontendError) as caught:
+        relay.frontend.from_exported_program(torch.export.export(Odd(), (torch.ones(2),)))
+    assert str(caught.value) == (
+        "operators of the model without a converter: 2\n"
+        "  aten.digamma.default ×2, first in block.1 (Inner)\n"
+        "  aten.igamma.default ×1, first in the model (Odd)\n"
+        "Give one for each in custom_convert_map, or write the model without them"
+    )
+
+
+@pytest.mark.parametrize(
+    ("model", "infos", "reason"),
+    [
+        (lambda x: x[x > 0], [("x", (3,))], "torch.where"),
+        (nn.Linear(3, 2), [("x", (2, 4))], "torch.export cannot run it on x: (2, 4): RuntimeError"),
+        (nn.ReLU(), [("x", (2,)), ("y", (2,))], "torch.export cannot run it on x: (2,), y: (2,)"),
+        (nn.ReLU(), ["x"], 'described by ("name", shape)'),
+        (nn.ReLU(), [("x", ((2,), "complex64"))], "complex64"),
+        (nn.ReLU(), [("x", (-2,))], "input 'x'"),
+        (nn.ReLU(), [("x", ((2,), "float99"))], "input 'x'"),
+        (3, [], "not int"),
+        (nn.Dropout().train(), [("x", (2,))], "eval()"),
+        (lambda x: torch.rand_like(x), [("x", (2,))], "aten.rand_like.default ×1"),
+        (lambda x: 3, [("x", (2,))], "which is no tensor"),
+    ],
+)
+def test_refusals_name_the_reason(model: Any, infos: Any, reason: str) -> None:
+    with pytest.raises(FrontendError) as caught:
+        relay.frontend.from_pytorch(model, infos)
+    assert reason in str(caught.value)
+
+
+def test_an_exported_program_that_contradicts_its_description(net: Any) -> None:
+    program = torch.export.export(net, (X,))
+    with pytest.raises(FrontendError, match=r"input 'x' is described as \(1, 2, 4, 4\)"):
+        relay.frontend.from_pytorch(program, [("x", (1, 2, 4, 4))])
+    with pytest.raises(FrontendError, match="takes 1 inputs and 2 are described"):
+        relay.frontend.from_pytorch(program, [("x", (2, 2, 4, 4)), ("y", (1,))])
+    with pytest.raises(FrontendError, match="what torch.export.export returns, not Net"):
+        relay.frontend.from_exported_program(net)
+
+
+def test_constants_of_every_element_type() -> None:
+    kinds = [torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64, torch.float16, torch.float64]
+    values = [torch.tensor([0, 1, 2]).to(k) for k in [*kinds, torch.bfloat16]]
+    mod, _ = relay.frontend.from_pytorch(lambda x: (x, *values), [("x", (2,))])
+    made = mod["main"].body.fields[1:]
+    assert [str(c.checked_type.dtype) for c in made] == [str(v.dtype).removeprefix("torch.") for v in values]
+    assert all(np.array_equal(c.numpy().astype("float64"), v.double().numpy()) for c, v in zip(made, values))
