@@ -28,14 +28,25 @@ _THREADS = ("OMP", "OPENBLAS", "MKL", "NUMEXPR", "TILEWRIGHT")
 class Worker:
     """A peer's process as the parent sees it."""
 
-    def __init__(self, peer: str, threads: int, figures: str, log: Path, realtime: bool) -> None:
+    def __init__(
+        self,
+        peer: str,
+        threads: int,
+        figures: str,
+        log: Path,
+        realtime: bool,
+        script: str = __file__,
+        keep_memory: bool = True,
+    ) -> None:
         environment = {**os.environ, **{f"{name}_NUM_THREADS": str(threads) for name in _THREADS}}
-        # Large arrays come back to the same memory, so that nobody pays for fresh pages in each call.
-        environment |= {"MALLOC_MMAP_THRESHOLD_": str(4 << 30), "MALLOC_TRIM_THRESHOLD_": str(8 << 30)}
-        environment |= {"MALLOC_TOP_PAD_": str(64 << 20), "PYTHONHASHSEED": "0"}
+        environment |= {"PYTHONHASHSEED": "0"}
+        if keep_memory:
+            # Large arrays come back to the same memory, so that nobody pays for fresh pages in each call.
+            environment |= {"MALLOC_MMAP_THRESHOLD_": str(4 << 30), "MALLOC_TRIM_THRESHOLD_": str(8 << 30)}
+            environment |= {"MALLOC_TOP_PAD_": str(64 << 20)}
         self.peer, self.alive = peer, True
         self._log = log.open("ab")
-        command = [sys.executable, __file__, peer, str(threads), figures, str(int(realtime))]
+        command = [sys.executable, script, peer, str(threads), figures, str(int(realtime))]
         self._process = subprocess.Popen(
             command,
             stdin=subprocess.PIPE,
@@ -186,13 +197,13 @@ def _others() -> int:
     return max(0, running - own)
 
 
-def serve(peer: str, threads: int, figures: str, realtime: bool) -> None:
+def serve(peer: str, threads: int, figures: str, realtime: bool, made: type[Stage] = Stage) -> None:
     """Answer questions until there are no more."""
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # what libraries print must not come between the answers
     if threads == 1 and hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
-    stage = Stage(peer, threads, figures, realtime)
+    stage = made(peer, threads, figures, realtime)
 
     def say(answer: dict[str, Any]) -> None:
         answers.write(json.dumps(answer) + "\n")

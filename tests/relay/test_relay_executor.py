@@ -165,7 +165,9 @@ def test_graph_codegen() -> None:
 
     x = relay.var("x", shape=(2, 3))
     mod = tvm.IRModule.from_expr(relay.Function([x], relay.exp(x)))
-    graph, kernels, params = graph_executor_codegen.GraphExecutorCodegen(None, "llvm").codegen(mod, mod["main"])
+    graph, kernels, params = graph_executor_codegen.GraphExecutorCodegen(None, "llvm").codegen(
+        mod, mod["main"]
+    )
     assert [n["op"] for n in json.loads(graph)["nodes"]] == ["null", "tvm_op"] and params == {}
     m = graph_executor.create(graph, kernels, tvm.cpu())
     m.run(x=np.zeros((2, 3), "float32"))
@@ -190,6 +192,10 @@ def test_the_debugger(lib: Any, tmp_path: Path) -> None:
     assert names == ["fused_nn_dense_tanh_add", "fused_nn_softmax"]
     np.testing.assert_allclose(m.debug_get_output(names[0]).numpy(), want()[1], rtol=1e-5)
     np.testing.assert_allclose(m.debug_get_output(1).numpy(), want()[0], rtol=1e-5)
+    made = lib["debug_create"]("default", tvm.cpu())
+    classic = debug_executor.GraphModuleDebug(made, [tvm.cpu()], graph, None)
+    classic.run(x=X, y=Y)
+    check(classic)
     report = m.profile(number=2)
     assert [r.name for r in report.rows] == names and report.total > 0
     assert "fused_nn_softmax" in str(report) and "total" in str(report)
@@ -274,6 +280,63 @@ def test_sizes_known_only_when_it_runs() -> None:
     for n in (1, 3, 1):
         v = np.linspace(-1, 1, n * 4, dtype="float32").reshape(n, 4)
         np.testing.assert_allclose(run(v).numpy(), np.maximum(v @ W.T, 0), rtol=1e-5, atol=1e-6)
+
+
+def test_one_kernel_for_all_sizes_of_a_pattern(monkeypatch: pytest.MonkeyPatch) -> None:
+    from tilewright.relay.backend import vm
+
+    done: list[str] = []
+    real = vm.compile_all
+
+    def counted(jobs: Any, target: Any) -> Any:
+        done.extend(job.label for job in jobs)
+        return real(jobs, target)
+
+    monkeypatch.setattr(vm, "compile_all", counted)
+    x, y = (relay.var(name, shape=(relay.Any(), 4)) for name in "xy")
+    func = relay.Function([x, y], relay.tanh(relay.nn.dense(x + y, relay.const(W))))
+    run = relay.create_executor("vm").evaluate(func)
+
+    def check_sizes(n: int, m: int) -> None:
+        a = np.linspace(-1, 1, n * 4, dtype="float32").reshape(n, 4)
+        b = np.linspace(-1, 0, m * 4, dtype="float32").reshape(m, 4)
+        np.testing.assert_allclose(run(a, b).numpy(), np.tanh((a + b) @ W.T), rtol=1e-5, atol=1e-6)
+
+    for n in (2, 3, 9):
+        check_sizes(n, n)
+    assert done == ["fused_add", "fused_nn_dense_tanh"]
+    check_sizes(5, 1)  # broadcast: another pattern of the first kernel
+    check_sizes(6, 1)
+    assert done == ["fused_add", "fused_nn_dense_tanh", "fused_add"]
+    with pytest.raises(tvm.TVMError, match="3 and 2 do not broadcast"):
+        run(np.zeros((3, 4), "float32"), np.zeros((2, 4), "float32"))
+
+
+def _dynamic(*shape: Any) -> Any:
+    return relay.var("x", shape=[relay.Any() if d is None else d for d in shape])
+
+
+DYNAMIC: dict[str, tuple[Any, Any, Any]] = {
+    "reshape": (_dynamic(None, 4), lambda x: relay.reshape(x, (-1,)), lambda v: v.reshape(-1)),
+    "sizes that are computed": (
+        _dynamic(None, 4),
+        lambda x: relay.nn.relu(relay.reshape(relay.exp(x), relay.reverse(relay.shape_of(x), 0))),
+        lambda v: np.exp(v).reshape(v.shape[::-1]),
+    ),
+    "shape_of": (_dynamic(None, 4), relay.shape_of, lambda v: np.array(v.shape)),
+    "reduction": (_dynamic(None, 4), lambda x: relay.mean(x, axis=0), lambda v: v.mean(0)),
+    "transpose": (_dynamic(None, None), relay.transpose, lambda v: v.T),
+    "part": (_dynamic(None, 4), lambda x: relay.split(x, 2, axis=1)[1], lambda v: v[:, 2:]),
+}
+
+
+@pytest.mark.parametrize("name", DYNAMIC)
+def test_operators_over_unknown_sizes(name: str) -> None:
+    x, make, reference = DYNAMIC[name]
+    run = relay.create_executor("vm").evaluate(relay.Function([x], make(x)))
+    for n in (3, 5):
+        v = np.linspace(-1, 1, n * 4, dtype="float32").reshape(n, 4)
+        np.testing.assert_allclose(run(v).numpy(), reference(v), rtol=1e-5, atol=1e-6)
 
 
 def test_the_classic_way_to_the_machine() -> None:

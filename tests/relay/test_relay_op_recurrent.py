@@ -76,6 +76,6 @@ def test_types() -> None:
     assert str(made.checked_type.fields[0]) == "Tensor[(?, 2, 5), float32]"
     params[1] = relay.var("w", shape=(20, 3))
     with pytest.raises(
-        relay.RelayTypeError, match="weight_in: is Tensor.* and data has 4 elements for each step"
+        relay.RelayTypeError, match=r"weight_in: is Tensor.* and data has 4 elements for each step"
     ):
         infer_type(nn_recurrent.lstm(*params).tuple_value)

@@ -37,7 +37,12 @@ def gpt2() -> Any:
 
 def vit() -> Any:
     config = transformers.ViTConfig(
-        hidden_size=32, num_hidden_layers=2, num_attention_heads=2, intermediate_size=48, image_size=32, patch_size=8
+        hidden_size=32,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        intermediate_size=48,
+        image_size=32,
+        patch_size=8,
     )
     return transformers.ViTModel(config), {"pixel_values": torch.randn(1, 3, 32, 32)}
 
@@ -79,7 +84,10 @@ def swin() -> Any:
 
 def mobilevit() -> Any:
     config = transformers.MobileViTConfig(
-        image_size=64, hidden_sizes=[16, 24, 32], neck_hidden_sizes=[8, 12, 16, 20, 24, 28, 32], num_attention_heads=2
+        image_size=64,
+        hidden_sizes=[16, 24, 32],
+        neck_hidden_sizes=[8, 12, 16, 20, 24, 28, 32],
+        num_attention_heads=2,
     )
     return transformers.MobileViTModel(config), {"pixel_values": torch.randn(1, 3, 64, 64)}
 

@@ -45,7 +45,9 @@ def cases(name: str) -> list[Case]:
 def _unary() -> list[Any]:
     x = _rand(2, 5)
     names = "abs neg sign exp exp2 expm1 tanh sigmoid sin cos tan sinh cosh asinh atan erf erfc floor ceil trunc round"
-    rows: list[Any] = [(n, getattr(torch, n), x) for n in [*names.split(), "frac", "square", "isnan", "signbit"]]
+    rows: list[Any] = [
+        (n, getattr(torch, n), x) for n in [*names.split(), "frac", "square", "isnan", "signbit"]
+    ]
     positive = _rand(2, 5, low=0.1, high=3.0)
     rows += [(n, getattr(torch, n), positive) for n in "log log2 log10 log1p sqrt rsqrt reciprocal".split()]
     inside = _rand(2, 5, low=-0.9, high=0.9)
@@ -61,7 +63,11 @@ def _unary() -> list[Any]:
         ("logical_not", torch.logical_not, _ints(6, high=2)),
         ("bitwise_not", torch.bitwise_not, _ints(6)),
         ("bitwise_not bool", torch.bitwise_not, _ints(6, high=2).bool()),
-        ("special values", lambda v: (v.isinf(), v.isnan(), v.isfinite()), torch.tensor([1.0, torch.inf, torch.nan])),
+        (
+            "special values",
+            lambda v: (v.isinf(), v.isnan(), v.isfinite()),
+            torch.tensor([1.0, torch.inf, torch.nan]),
+        ),
         ("nan_to_num", torch.nan_to_num, torch.tensor([1.0, torch.inf, -torch.inf, torch.nan])),
         ("rounded to 2", lambda v: torch.round(v, decimals=2), x),
         ("deg2rad", torch.deg2rad, x),
@@ -197,7 +203,11 @@ def _reduction() -> list[Any]:
         ("std_mean", lambda v: torch.std_mean(v, (0, 1), keepdim=True), x),
         ("logsumexp", lambda v: (v.logsumexp(1), v.logsumexp((0, 2), True)), x),
         ("norms", lambda v: (v.norm(), v.norm(dim=1), v.norm(p=1, dim=(0, 2)), v.norm(p=3, dim=1)), x),
-        ("vector_norm", lambda v: (torch.linalg.vector_norm(v, torch.inf, 1), torch.linalg.vector_norm(v, 0)), x),
+        (
+            "vector_norm",
+            lambda v: (torch.linalg.vector_norm(v, torch.inf, 1), torch.linalg.vector_norm(v, 0)),
+            x,
+        ),
         ("cumsum", lambda v: (v.cumsum(1), v.cumsum(-1)), x),
         ("cumsum bools", lambda v: v.cumsum(1), b),
         ("cumprod", lambda v: v.cumprod(1), x),
@@ -254,16 +264,34 @@ def _product() -> list[Any]:
         ("baddbmm", torch.baddbmm, _rand(2, 3, 5), x, y),
         ("einsum ij", lambda a, b: torch.einsum("bij,bjk->bik", a, b), x, y),
         ("einsum heads", lambda a, b: torch.einsum("bhqd,bhkd->bhqk", a, b), q, k),
-        ("einsum swapped", lambda a, b: torch.einsum("bhqk,bkhd->bqhd", a, b), _rand(2, 4, 5, 6), _rand(2, 6, 4, 8)),
+        (
+            "einsum swapped",
+            lambda a, b: torch.einsum("bhqk,bkhd->bqhd", a, b),
+            _rand(2, 4, 5, 6),
+            _rand(2, 6, 4, 8),
+        ),
         ("einsum outer", lambda a, b: torch.einsum("i,j->ij", a, b), _rand(3), _rand(4)),
-        ("einsum three", lambda a, b, c: torch.einsum("ij,jk,kl->il", a, b, c), _rand(2, 3), _rand(3, 4), _rand(4, 2)),
+        (
+            "einsum three",
+            lambda a, b, c: torch.einsum("ij,jk,kl->il", a, b, c),
+            _rand(2, 3),
+            _rand(3, 4),
+            _rand(4, 2),
+        ),
         ("einsum dots", lambda a, b: torch.einsum("...ij,jk->...ik", a, b), x, y[0]),
         ("tensordot", lambda a, b: torch.tensordot(a, b, dims=([2], [1])), x, y),
         ("kron", torch.kron, _rand(2, 2), _rand(2, 3)),
         ("attention", sdpa, q, k, v),
         ("attention causal", lambda a, b, c: sdpa(a, b, c, is_causal=True), q, k, v),
         ("attention mask", lambda a, b, c, m: sdpa(a, b, c, attn_mask=m), q, k, v, mask),
-        ("attention bias", lambda a, b, c, m: sdpa(a, b, c, attn_mask=m, scale=0.3), q, k, v, _rand(2, 1, 5, 6)),
+        (
+            "attention bias",
+            lambda a, b, c, m: sdpa(a, b, c, attn_mask=m, scale=0.3),
+            q,
+            k,
+            v,
+            _rand(2, 1, 5, 6),
+        ),
         ("attention grouped", lambda a, b, c: sdpa(a, b, c, enable_gqa=True), q, few, few * 2),
         ("attention flat", sdpa, _rand(3, 5, 8), _rand(3, 6, 8), _rand(3, 6, 4)),
         ("MultiheadAttention", nn.MultiheadAttention(8, 2, batch_first=True), *[_rand(2, 5, 8)] * 3),
@@ -286,7 +314,11 @@ def _convolution() -> list[Any]:
         ("Conv1d all", nn.Conv1d(4, 6, 3, stride=2, padding=1, dilation=2, groups=2), line),
         ("Conv1d same", nn.Conv1d(4, 6, 4, padding="same"), line),
         ("Conv2d", nn.Conv2d(4, 6, 3), image),
-        ("Conv2d all", nn.Conv2d(4, 6, (3, 2), stride=(2, 1), padding=(1, 0), dilation=(1, 2), groups=2), image),
+        (
+            "Conv2d all",
+            nn.Conv2d(4, 6, (3, 2), stride=(2, 1), padding=(1, 0), dilation=(1, 2), groups=2),
+            image,
+        ),
         ("Conv2d depthwise", nn.Conv2d(4, 8, 3, padding=1, groups=4, bias=False), image),
         ("Conv2d pointwise", nn.Conv2d(4, 6, 1), image),
         ("Conv2d same", nn.Conv2d(4, 6, 3, padding="same"), image),
@@ -330,7 +362,11 @@ def _pooling() -> list[Any]:
         ("AdaptiveAvgPool3d", nn.AdaptiveAvgPool3d(2), volume),
         ("AdaptiveMaxPool1d", nn.AdaptiveMaxPool1d(4), line),
         ("AdaptiveMaxPool2d", nn.AdaptiveMaxPool2d((3, 4)), image),
-        ("MaxUnpool2d", lambda v, i: F.max_unpool2d(v, i, 2), *F.max_pool2d(image[:, :, :, :8], 2, return_indices=True)),
+        (
+            "MaxUnpool2d",
+            lambda v, i: F.max_unpool2d(v, i, 2),
+            *F.max_pool2d(image[:, :, :, :8], 2, return_indices=True),
+        ),
     ]
 
 
@@ -374,8 +410,16 @@ def _shape() -> list[Any]:
         ("squeeze", lambda v: (v[:, :1].squeeze(1), v[:1].squeeze(), v.unsqueeze(1), v.unsqueeze(-1)), x),
         ("flatten", lambda v: (v.flatten(1), v.flatten(), v.unflatten(2, (2, 2))), x),
         ("permute", lambda v: (v.permute(2, 0, 1), v.transpose(0, 2), v[0].t(), v.movedim(0, 2), v.mT), x),
-        ("expand", lambda v: (v[:, :1].expand(-1, 5, -1), v.expand(2, 2, 3, 4), v[:1].broadcast_to(3, 3, 4)), x),
-        ("repeat", lambda v: (v.repeat(1, 2, 1), v.repeat(2, 1, 1, 1), v.tile(2), v.repeat_interleave(2, 1)), x),
+        (
+            "expand",
+            lambda v: (v[:, :1].expand(-1, 5, -1), v.expand(2, 2, 3, 4), v[:1].broadcast_to(3, 3, 4)),
+            x,
+        ),
+        (
+            "repeat",
+            lambda v: (v.repeat(1, 2, 1), v.repeat(2, 1, 1, 1), v.tile(2), v.repeat_interleave(2, 1)),
+            x,
+        ),
         ("cat", lambda v: (torch.cat([v, v], 1), torch.cat([v, v * 2], -1), torch.stack([v, v], 1)), x),
         ("cat types", lambda v, w: torch.cat([v, w]), x[0], _ints(1, 4)),
         ("hstack", lambda v: (torch.hstack([v, v]), torch.vstack([v, v]), torch.dstack([v, v])), x),
@@ -387,7 +431,11 @@ def _shape() -> list[Any]:
         ("roll", lambda v: (v.roll(1, 0), v.roll((1, -2), (1, 2)), v.roll(3)), x),
         ("rot90", lambda v: v.rot90(1, (1, 2)), x),
         ("tril", lambda v: (v.tril(), v.triu(), v.tril(1), v.triu(-1)), x),
-        ("diagonal", lambda v: (v.diagonal(), v.diagonal(1, 1, 2), v[0].diag(), v[0, 0].diag(), v.diag_embed()), x),
+        (
+            "diagonal",
+            lambda v: (v.diagonal(), v.diagonal(1, 1, 2), v[0].diag(), v[0, 0].diag(), v.diag_embed()),
+            x,
+        ),
         ("unfold", lambda v: v.unfold(2, 2, 1), x),
         ("as_strided", lambda v: v.as_strided((2, 2), (4, 1), 1), x),
         ("pixel_shuffle", nn.PixelShuffle(2), _rand(1, 8, 3, 2)),
@@ -469,7 +517,13 @@ def _index() -> list[Any]:
         ("scatter value", lambda v, p: v.scatter(1, p, 2.0), x, places),
         ("scatter_add", lambda v, p, s: v.scatter_add(1, p, s), x, places, _rand(4, 3, 6)),
         ("scatter_reduce", lambda v, p, s: v.scatter_reduce(1, p, s, "amax"), x, places, _rand(4, 2, 6)),
-        ("scatter mean", lambda v, p, s: v.scatter_reduce(1, p, s, "mean", include_self=False), x, places, _rand(4, 2, 6)),
+        (
+            "scatter mean",
+            lambda v, p, s: v.scatter_reduce(1, p, s, "mean", include_self=False),
+            x,
+            places,
+            _rand(4, 2, 6),
+        ),
         ("index_add", lambda v, p, s: v.index_add(1, p, s), x, i[0], _rand(4, 3, 6)),
         ("index_copy", lambda v, p, s: v.index_copy(0, p, s), x, torch.tensor([2, 0]), _rand(2, 5, 6)),
         ("index_fill", lambda v, p: v.index_fill(1, p, -1.0), x, i[0]),
@@ -486,7 +540,11 @@ def _index() -> list[Any]:
 
 def _perm(a: int, b: int, c: int) -> torch.Tensor:
     """Places along the middle dimension, no two the same."""
-    return torch.stack([torch.randperm(5, generator=_GENERATOR)[:b] for _ in range(a * c)]).view(a, c, b).mT.contiguous()
+    return (
+        torch.stack([torch.randperm(5, generator=_GENERATOR)[:b] for _ in range(a * c)])
+        .view(a, c, b)
+        .mT.contiguous()
+    )
 
 
 def _set_mask(v: torch.Tensor, m: torch.Tensor) -> torch.Tensor:
@@ -517,15 +575,31 @@ def _interpolation() -> list[Any]:
         ("bilinear scale", to("bilinear", scale_factor=1.3), image),
         ("bilinear aa", to("bilinear", size=(3, 4), antialias=True), image),
         ("bicubic", to("bicubic", scale_factor=2), image),
+        ("bicubic aa", to("bicubic", size=(3, 4), antialias=True), image),
         ("bicubic corners", to("bicubic", size=(8, 9), align_corners=True), image),
         ("trilinear", to("trilinear", scale_factor=2), volume),
         ("area", to("area", size=(3, 3)), image),
         ("Upsample", nn.Upsample(scale_factor=2), image),
         ("grid_sample", lambda v, g: F.grid_sample(v, g, align_corners=False), image, grid),
         ("grid_sample corners", lambda v, g: F.grid_sample(v, g, align_corners=True), image, grid),
-        ("grid_sample nearest", lambda v, g: F.grid_sample(v, g, mode="nearest", align_corners=False), image, grid),
-        ("grid_sample border", lambda v, g: F.grid_sample(v, g, padding_mode="border", align_corners=False), image, grid),
-        ("grid_sample reflection", lambda v, g: F.grid_sample(v, g, padding_mode="reflection", align_corners=True), image, grid),
+        (
+            "grid_sample nearest",
+            lambda v, g: F.grid_sample(v, g, mode="nearest", align_corners=False),
+            image,
+            grid,
+        ),
+        (
+            "grid_sample border",
+            lambda v, g: F.grid_sample(v, g, padding_mode="border", align_corners=False),
+            image,
+            grid,
+        ),
+        (
+            "grid_sample reflection",
+            lambda v, g: F.grid_sample(v, g, padding_mode="reflection", align_corners=True),
+            image,
+            grid,
+        ),
         ("grid_sample 3d", lambda v, g: F.grid_sample(v, g, align_corners=False), volume, grid3),
         ("affine_grid", lambda t: F.affine_grid(t, (1, 2, 3, 4), align_corners=False), _rand(1, 2, 3)),
     ]
@@ -538,7 +612,7 @@ def _recurrent() -> list[Any]:
         ("LSTM", nn.LSTM(3, 5), x),
         ("LSTM two ways", nn.LSTM(3, 5, num_layers=2, bidirectional=True, batch_first=True), x),
         ("LSTM projected", nn.LSTM(3, 5, proj_size=2), x),
-        ("LSTM state", lambda v, h, c: _LSTM(v, (h, c)), x, _rand(1, 2, 5), _rand(1, 2, 5)),
+        ("LSTM state", Resumed(), x, _rand(1, 2, 5), _rand(1, 2, 5)),
         ("GRU", nn.GRU(3, 5), x),
         ("GRU two ways", nn.GRU(3, 5, num_layers=2, bidirectional=True, bias=False), x),
         ("RNN", nn.RNN(3, 5), x),
@@ -550,7 +624,15 @@ def _recurrent() -> list[Any]:
     ]
 
 
-_LSTM = nn.LSTM(3, 5)
+class Resumed(nn.Module):
+    """A layer that starts from a state that is given."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.LSTM(3, 5)
+
+    def forward(self, x: Any, h: Any, c: Any) -> Any:
+        return self.layer(x, (h, c))
 
 
 # ---------------------------------------------------------------------------- running them

@@ -1,9 +1,11 @@
 """The graph executor: a compiled model, its inputs and its results.
 
-module = graph_executor.GraphModule(lib["default"](tvm.cpu()))
-module.set_input("data", image)
-module.run()
-scores = module.get_output(0).numpy()
+    module = graph_executor.GraphModule(lib["default"](tvm.cpu()))
+    module.set_input("data", image)
+    module.run()
+    scores = module.get_output(0).numpy()
+
+The model runs as one compiled function; the graph is kept for those who read it.
 """
 
 from __future__ import annotations

@@ -120,6 +120,8 @@ class ModelModule(Module):
             return PackedFunc(self.create, name)
         if name == "get_graph_json":
             return PackedFunc(self.get_graph_json, name)
+        if name == "debug_create":  # (name of the model, device): for GraphModuleDebug
+            return PackedFunc(lambda _, *devices: self.create(*devices), name)
         return super().get_function(name, query_imports)
 
     def implements_function(self, name: str, query_imports: bool = False) -> bool:

@@ -1,8 +1,11 @@
 """The debug executor: a model step by step, with the time of each and the tensors in between.
 
-m = debug_executor.GraphModuleDebug(lib["debug_create"]…)      classic
-m = debug_executor.create(graph_json, lib, tvm.cpu())
-m.run(); print(m.profile()); m.debug_get_output("fused_nn_dense_add")
+    m = debug_executor.create(lib.get_graph_json(), lib, tvm.cpu())
+    m.set_input("data", image)
+    print(m.profile())
+    m.debug_get_output("fused_nn_dense_add")
+
+A step is a kernel; its name is made of the operators in it.
 """
 
 from __future__ import annotations

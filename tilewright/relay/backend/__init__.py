@@ -1,9 +1,12 @@
 """From fused functions to a compiled model: lowering, memory plan, and the code of the executors.
 
-program.py        a fused function as steps over tensors         memory_plan.py    their places in one arena
-lower.py          a fused function as scheduled loops            kernel.py         its machine code, and its key
-te_compiler.py    all kernels of a model, in parallel            weights.py        constants, packed
-aot.py            the function that calls them all               assemble.py       all of it as one module
+    program.py        a fused function as steps over tensors         memory_plan.py    their places in one arena
+    lower.py          a fused function as scheduled loops            kernel.py         its machine code, and its key
+    te_compiler.py    all kernels of a model, in parallel            weights.py        constants, packed
+    aot.py            the function that calls them all               assemble.py       all of it as one module
+    deploy.py         the model as a C program sees it               vm.py             branches, loops, unknown sizes
+
+`relay.build` puts them together.
 """
 
 from __future__ import annotations

@@ -39,8 +39,8 @@ def assemble(
     ]
     if len(inputs) + len(outputs) > _MOST:
         raise BuildError(
-            f"the model has {len(inputs)} inputs and {len(outputs)} results; a function takes {_MOST} at most: bind the "
-            "parameters with relay.build(…, params=…)"
+            f"the model has {len(inputs)} inputs and {len(outputs)} results; a function takes {_MOST} at most: "
+            "bind the parameters with relay.build(…, params=…)"
         )
     room = max(64, weights.size)
     arena = max(64, program.arena)

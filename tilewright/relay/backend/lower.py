@@ -14,6 +14,7 @@ from ...tune.constants import split_constants
 from ..expr import Call, Constant, Function, Tuple, TupleGetItem, Var
 from ..op.registry import RelayOp
 from ..transform.infer_type import infer_type
+from ..ty import Any as AnySize
 from ..ty import TensorType, TupleType, Type, tensor_fields
 
 __all__ = ["Lowered", "inner_order", "lift_constants", "lower_function", "missing_computes", "te_of"]
@@ -126,7 +127,7 @@ def field_range(kind: Type, index: int) -> tuple[int, int]:
 
 def _shape(kind: TensorType) -> tuple[Any, ...]:
     for d in kind.shape:
-        if not isinstance(d, int):
+        if isinstance(d, AnySize):
             raise BuildError(
                 f"a tensor of type {kind} has a size that is not known now; "
                 'relay.create_executor("vm", …) runs such programs'

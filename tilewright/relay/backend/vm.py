@@ -1,18 +1,23 @@
 """The virtual machine: programs with branches, loops, closures and sizes known only when they run.
 
 It walks the fused program and calls the same compiled kernels as the ahead-of-time executor. A kernel whose sizes
-are not known before is compiled when it is first called with them, and kept.
+are not known before is compiled when it is first called, with variables for them, once for each pattern of sizes that
+are equal; where that cannot be (the shape of the result depends on values), once for each set of sizes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
+from ...arith import Analyzer
 from ...ir.deep import deep_programs
 from ...ir.errors import BuildError, TVMError
+from ...ir.expr import IntImm, const_value
+from ...ir.expr import Var as TirVar
+from ...ir.functor import substitute
 from ...ir.module import GlobalVar, IRModule
 from ...ir.transform import PassContext
 from ...runtime.container import tuple_object
@@ -25,6 +30,7 @@ from ..expr import Call, Constant, Function, If, Let, Tuple, TupleGetItem, Var, 
 from ..op.registry import RelayOp
 from ..transform.fuse_ops import fuse_ops, is_primitive
 from ..transform.infer_type import infer_module, infer_type
+from ..ty import Any as AnySize
 from ..ty import TensorType, TupleType, is_dynamic, tensor_fields
 from ..visitor import flow_inputs
 from .kernel import Kernel, job_of
@@ -66,23 +72,44 @@ class _Frame:
 
 
 class _Compiled:
-    """A kernel ready to be called, with its constants packed."""
+    """A kernel ready to be called, with its constants packed; `names` are the sizes that it takes any value of."""
 
     def __init__(
-        self, kernel: Kernel, constants: Sequence[Constant], known: Sequence[int], kinds: list[Any]
+        self,
+        kernel: Kernel,
+        constants: Sequence[Constant],
+        known: Sequence[int],
+        kinds: list[Any],
+        names: Sequence[TirVar] = (),
     ) -> None:
-        self.known, self.kinds = frozenset(known), kinds
+        self.known, self.kinds, self.names = frozenset(known), kinds, tuple(names)
         given = {name: c.data for name, c in zip(kernel.constants, constants, strict=True)}
         if kernel.before is not None:
             given.update(Packers({kernel.symbol: kernel}).run(kernel.before, given))
         self.constants = [given[name] for name in kernel.labels]
         self.function = linked(kernel)
+        self._shapes: dict[tuple[int, ...], list[tuple[int, ...]]] = {}
 
-    def __call__(self, tensors: list[Any]) -> list[NDArray]:
-        outs = [empty(k.shape, str(k.dtype)) for k in self.kinds]
+    def __call__(self, tensors: list[Any], values: tuple[int, ...] = ()) -> list[NDArray]:
+        shapes = self._shapes.get(values)
+        if shapes is None:
+            sizes = dict(zip(self.names, values, strict=True))
+            shapes = self._shapes[values] = [tuple(_size(d, sizes) for d in k.shape) for k in self.kinds]
+        outs = [empty(s, str(k.dtype)) for s, k in zip(shapes, self.kinds, strict=True)]
         given = [t for i, t in enumerate(tensors) if i not in self.known]
         self.function(*given, *outs, *self.constants)
         return outs
+
+
+def _size(dim: Any, sizes: dict[TirVar, int]) -> int:
+    if isinstance(dim, int):
+        return dim
+    found = const_value(
+        Analyzer().simplify(substitute(dim, {v: IntImm(v.dtype, n) for v, n in sizes.items()}))
+    )
+    if not isinstance(found, int):
+        raise TVMError(f"the size `{dim}` is not known from the sizes of the arguments")
+    return found
 
 
 class Machine:
@@ -109,6 +136,7 @@ class Machine:
             )
             self._arrays: dict[Any, list[NDArray]] = {}
             self._static: dict[Any, _Compiled] = {}
+            self._symbolic: dict[Any, _Compiled | None] = {}
             self._by_shape: dict[Any, _Compiled] = {}
             self._compile_static()
 
@@ -213,15 +241,40 @@ class Machine:
         raise TVMError(f"the virtual machine does not know what a {type(e).__name__} is")
 
     def kernel(self, e: Call, args: list[Any]) -> Any:
-        compiled = self._static.get(e)
-        tensors = [*_flat(args), *self._arrays.get(e, ())]
-        kind = e.checked_type
-        if compiled is None:
-            key = (e, *((t.shape, t.dtype) for t in tensors), *_sizes(tensors))
-            compiled = self._by_shape.get(key)
-            if compiled is None:
-                compiled = self._by_shape[key] = self.specialise(e.op, args)
-        return _shaped(kind, iter(compiled(tensors)))
+        """The result of a kernel: compiled before, for any sizes of this pattern, or for these sizes alone."""
+        static = self._static.get(e)
+        tensors = _flat(args)
+        if static is not None:
+            return _shaped(e.checked_type, iter(static([*tensors, *self._arrays[e]])))
+        pattern, values = _pattern(e.op, tensors)
+        if (e, pattern) not in self._symbolic:
+            self._symbolic[e, pattern] = self.for_any_size(e, pattern)
+        general = self._symbolic[e, pattern]
+        if general is not None:
+            return _shaped(e.checked_type, iter(general([*tensors, *self._arrays.get(e, ())], values)))
+        key = (e, *((t.shape, t.dtype) for t in tensors), *_sizes(tensors))
+        if key not in self._by_shape:
+            self._by_shape[key] = self.specialise(e.op, args)
+        return _shaped(e.checked_type, iter(self._by_shape[key](tensors)))
+
+    def for_any_size(self, e: Call, pattern: tuple[Any, ...]) -> _Compiled | None:
+        """A kernel with variables for the sizes that are not known, or None where that cannot be."""
+        names: dict[int, TirVar] = {}
+        leaves = iter(pattern)
+        params = [Var(p.name_hint, _with_names(p.checked_type, leaves, names)) for p in e.op.params]
+        try:
+            body = bind(e.op.body, dict(zip(e.op.params, params, strict=True)))
+            fn, arrays = lift_constants(infer_type(Function(params, body, None, None, e.op.attrs)))
+            kinds = tensor_fields(fn.checked_type.ret_type)
+            if not names or any(isinstance(d, AnySize) for k in kinds for d in k.shape):
+                return None
+            job = job_of(fn, _known((*e.args, *arrays)), self.target)
+            kernel = compile_all([job], self.target)[job.key]
+        except TVMError:
+            return None  # it is tried again for the sizes at hand, which says what is wrong
+        self._arrays[e] = [c.data for c in arrays]
+        constants = [a for a in (*e.args, *arrays) if isinstance(a, Constant)]
+        return _Compiled(kernel, constants, job.constants, kinds, list(names.values()))
 
     def specialise(self, fn: Function, args: list[Any]) -> _Compiled:
         """A kernel for arguments of these sizes."""
@@ -231,9 +284,11 @@ class Machine:
         known: list[int] = []
         if is_dynamic(made.checked_type.ret_type):
             made, known = self._with_sizes(made, args)
-        job = job_of(made, (), self.target)
+        made, arrays = lift_constants(made)
+        count = len(_flat(args)) - len(known)
+        job = job_of(made, range(count, count + len(arrays)), self.target)
         kernel = compile_all([job], self.target)[job.key]
-        return _Compiled(kernel, (), known, tensor_fields(made.checked_type.ret_type))
+        return _Compiled(kernel, arrays, known, tensor_fields(made.checked_type.ret_type))
 
     def _with_sizes(self, fn: Function, args: list[Any]) -> tuple[Function, list[int]]:
         """The function with small tensors of integers put in: they may be sizes."""
@@ -257,6 +312,34 @@ class Machine:
         raise BuildError(
             f"the size of the result of {', '.join(names)} depends on values, which is not supported yet"
         )
+
+
+def _pattern(fn: Function, tensors: list[Any]) -> tuple[tuple[Any, ...], tuple[int, ...]]:
+    """Which of the sizes that are not known are equal to each other, by numbers, and their values.
+
+    Sizes of 0 and 1 stand for themselves (as -1 and -2): what is broadcast is another program.
+    """
+    numbers: dict[int, int] = {}
+    out: list[int] = []
+    kinds = [t for p in fn.params for t in tensor_fields(p.checked_type)]
+    for kind, tensor in zip(kinds, tensors, strict=True):
+        for d, n in zip(kind.shape, tensor.shape, strict=True):
+            if not isinstance(d, int):
+                out.append(n - 2 if n <= 1 else numbers.setdefault(n, len(numbers)))
+    return tuple(out), tuple(numbers)
+
+
+def _with_names(kind: Any, leaves: Iterator[int], names: dict[int, TirVar]) -> Any:
+    """The type with a variable for each of the sizes that are not known, as the pattern says."""
+    if isinstance(kind, TupleType):
+        return TupleType(tuple(_with_names(f, leaves, names) for f in kind.fields))
+    dims: list[Any] = []
+    for d in kind.shape:
+        if not isinstance(d, int):
+            n = next(leaves)
+            d = n + 2 if n < 0 else names.setdefault(n, TirVar(f"n{n}", "int32"))
+        dims.append(d)
+    return TensorType(dims, kind.dtype)
 
 
 def _is_sizes(value: Any) -> bool:

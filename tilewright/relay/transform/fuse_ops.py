@@ -143,7 +143,9 @@ def _meet(a: _Node | None, b: _Node | None) -> tuple[_Node | None, int]:
 
 def _pattern(expr: Any) -> int:
     if expr.__class__ is Call and isinstance(expr.op, RelayOp):
-        return _OPAQUE if is_dynamic(expr.checked_type) else int(expr.op.pattern)
+        # where values decide the size of a result, the kernel is made for these values
+        by_value = expr.op.name.startswith("dyn.") and is_dynamic(expr.checked_type)
+        return _OPAQUE if by_value else int(expr.op.pattern)
     if expr.__class__ is Tuple:
         tensors = all(isinstance(f._checked_type, TensorType) for f in expr.fields)
         return _TUPLE if tensors and expr.fields else _OPAQUE

@@ -12,7 +12,7 @@ from .context import Node, Value, converter
 from .math import gelu_of
 from .nn import conv_windows, convolve, group_count, matmul_of
 from .norm import rms_of, standardised
-from .rnn import recurrent
+from .rnn import QUANTIZED, recurrent
 
 MS = "com.microsoft"
 
@@ -153,7 +153,10 @@ def _masked(n: Node, scores: Any, batch: int, length: int) -> Any:
 
 @converter("DynamicQuantizeLSTM", domain=MS)
 def dynamic_quantize_lstm(n: Node) -> Any:
-    """An LSTM whose weights are integers, brought back to floats; its inputs keep their precision."""
+    """An LSTM whose weights are integers; inputs and states are rounded to 8 bits before each product.
+
+    Where the length is known only when it runs, they keep their precision.
+    """
     parts = []
     for weight, scale, zero in ((1, 8, 9), (2, 10, 11)):
         wide = cast(n[weight], "float32")
@@ -165,6 +168,7 @@ def dynamic_quantize_lstm(n: Node) -> Any:
         parts.append(Value(typed(R.transpose(R.multiply(R.subtract(wide, point), factor), [0, 2, 1]))))
     inner = Node(n.importer, n.proto, [n.inputs[0], *parts, *n.inputs[3:8]], n.opset)
     inner.op_type = "LSTM"
+    inner.attrs[QUANTIZED] = 1
     return recurrent(inner)
 
 

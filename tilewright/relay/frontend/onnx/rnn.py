@@ -19,6 +19,20 @@ _LONGEST = 4096
 _UNROLLED = 128  # a longer sequence is one operator, if it can be
 
 
+QUANTIZED = "of quantised activations"  # set by the converter of DynamicQuantizeLSTM
+
+
+def as_quantized(x: Any) -> Any:
+    """Floats rounded as if they had been quantised to 8 bits, by a scale of their own, and back."""
+    zero = scalar(0, x)
+    low, high = R.minimum(R.min(x), zero), R.maximum(R.max(x), zero)
+    scale = R.divide(R.subtract(high, low), scalar(255, x))
+    scale = R.where(R.equal(scale, zero), scalar(1, x), scale)
+    point = R.clip(R.round(R.negative(R.divide(low, scale))), 0.0, 255.0)
+    rounded = R.clip(R.add(R.round(R.divide(x, scale)), point), 0.0, 255.0)
+    return R.multiply(R.subtract(rounded, point), scale)
+
+
 def _activation(name: str, alpha: float | None, beta: float | None) -> Callable[[Any], Any]:
     def k(value: float | None, default: float) -> float:
         return default if value is None else value
@@ -66,7 +80,7 @@ class _Cell:
         return R.clip(x, -self.clip, self.clip) if self.clip > 0 else x
 
     def state(self, h: Any) -> Any:
-        made = R.nn.matmul(h, self.recurrent)
+        made = R.nn.matmul(as_quantized(h) if self.n.attr(QUANTIZED) else h, self.recurrent)
         return made if self.bias is None else R.add(made, self.bias)
 
     def gate(self, x: Any, i: int) -> Any:
@@ -168,7 +182,8 @@ def recurrent(n: Node) -> Any:
     outs, lasts, cells = [], [], []
     for d in range(count):
         cell, w, bias = _cell(n, d, gates, names)
-        flat = R.nn.matmul(R.reshape(x, [-1, width]), w)
+        rows = R.reshape(x, [-1, width])
+        flat = R.nn.matmul(as_quantized(rows) if n.attr(QUANTIZED) else rows, w)
         if bias is not None:
             flat = R.add(flat, bias)
         seen = R.reshape(flat, [length, batch, gates * cell.hidden])

@@ -31,13 +31,15 @@ def as_program(model: Any, infos: Sequence[Any], default_dtype: str) -> Any:
         )
     inputs = [_example(i, info, default_dtype) for i, info in enumerate(infos)]
     shapes = [_open_sizes(info) for info in infos]
+    jit: Any = torch.jit
     is_script = isinstance(model, (torch.jit.ScriptModule, torch.jit.ScriptFunction))
     wrapped = _wrap(model) if is_script or not isinstance(model, torch.nn.Module) else model
     if is_script and hasattr(model, "training") and model.training:
         model.eval()
     dynamic = (tuple(shapes),) if wrapped is not model else tuple(shapes)
     try:
-        with warnings.catch_warnings(), torch.no_grad():
+        # A trace is run as it is written: what torch would do to make it fast does not hold for tensors without values.
+        with warnings.catch_warnings(), torch.no_grad(), jit.optimized_execution(False):
             warnings.simplefilter("ignore")
             return torch.export.export(
                 wrapped, tuple(inputs), dynamic_shapes=dynamic if any(shapes) else None, strict=False
@@ -99,7 +101,7 @@ def _open_sizes(info: Any) -> dict[int, Any]:
     import torch
 
     _, shape, _ = _fields(info, "float32")
-    return {i: torch.export.Dim.AUTO for i, d in enumerate(shape) if not isinstance(d, int)}
+    return {i: torch.export.Dim.DYNAMIC for i, d in enumerate(shape) if not isinstance(d, int)}
 
 
 def _shown(infos: Sequence[Any]) -> str:
@@ -116,11 +118,7 @@ def decomposed(program: Any, own: Collection[str]) -> Any:
     import torch
 
     known: Any = torch.export.default_decompositions()
-    rows = {
-        op: how
-        for op, how in known.items()
-        if find(op) is None and op._schema.name not in own
-    }
+    rows = {op: how for op, how in known.items() if find(op) is None and op._schema.name not in own}
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")

@@ -46,8 +46,7 @@ def from_pytorch(
     names = [_fields(i, default_dtype)[0] for i in infos]
     known = {} if program is script_module else parameter_names(script_module)
     made = _Importer(program, names, known, custom_convert_map or {}, use_parser_friendly_name)
-    if program is script_module:
-        made.check_inputs([_fields(i, default_dtype) for i in infos])
+    made.check_inputs([_fields(i, default_dtype) for i in infos])
     return made.run()
 
 
@@ -164,6 +163,16 @@ class _Importer:
             if not fits:
                 raise FrontendError(
                     f"input {name!r} is described as {shape}, and the program was exported with {have}"
+                )
+            fixed = [
+                d
+                for d, (a, b) in enumerate(zip(have, shape))
+                if isinstance(a, int) and not isinstance(b, int)
+            ]
+            if fixed:
+                raise FrontendError(
+                    f"input {name!r}: the model fixes the size of dimension {fixed[0]} when it runs, as traces do with "
+                    "sizes that they compute with; leave it open with torch.export and dynamic_shapes"
                 )
 
     def stored(self, node: Any, spec: Any) -> Any:

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from ...expr import Expr
 from .build import image_ops as image
-from .build import permute, rank, shape_of
-from .table import Site, aten
+from .build import constant, permute, rank, shape_of, sizes_of
+from .product import matmul
+from .table import Refusal, Site, aten
 
 __all__: list[str] = []
 
 _LAYOUT = {1: "NCW", 2: "NCHW", 3: "NCDHW"}
 
 
-def _resize(
-    n: Site, x: Expr, method: str, mode: str, scales: Any, rounding: str = ""
-) -> Expr:
+def _resize(n: Site, x: Expr, method: str, mode: str, scales: Any, rounding: str = "") -> Expr:
     """The size is that of the result; factors matter where it was rounded from them."""
     dims = rank(x) - 2
     size = [int(d) for d in n.shape[2:]]
@@ -79,6 +80,43 @@ def upsample_smooth(
     factors = _factors(scale_factors, scales, scales_d, scales_h, scales_w, rank(x) - 2)
     mode = "align_corners" if align_corners else "half_pixel"
     return _resize(n, x, "cubic" if "bicubic" in n.name else "linear", mode, factors)
+
+
+@aten("_upsample_bilinear2d_aa", "_upsample_bicubic2d_aa")
+def upsample_antialias(
+    n: Site,
+    x: Expr,
+    align_corners: bool,
+    output_size: Any = None,
+    scale_factors: Any = None,
+    scales_h: Any = None,
+    scales_w: Any = None,
+) -> Expr:
+    """Rows and columns are sums with weights that are known: a product of matrices along each."""
+    if align_corners:
+        raise Refusal("antialias with align_corners is not supported")
+    cubic = "bicubic" in n.name
+    factors = list(scale_factors) if scale_factors is not None else [scales_h, scales_w]
+    for axis in (2, 3):
+        have, want, factor = sizes_of(x, "resizing")[axis], int(n.shape[axis]), factors[axis - 2]
+        weights = _filter(have, want, 1 / factor if factor else have / want, cubic).astype(n.dtype)
+        order = [0, 1, 5 - axis, axis]
+        made = matmul(permute(x, order), constant(np.ascontiguousarray(weights.T)))
+        x = permute(made, order)
+    return x
+
+
+def _filter(have: int, want: int, step: float, cubic: bool) -> Any:
+    """[new place, old place] -> its share, of a filter that is as wide as the places it stands for."""
+    wide = max(step, 1.0)
+    centres = (np.arange(want) + 0.5) * step
+    at = np.abs(np.arange(have)[None, :] + 0.5 - centres[:, None]) / wide
+    if cubic:
+        near, far = (1.5 * at - 2.5) * at * at + 1, ((-0.5 * at + 2.5) * at - 4) * at + 2
+        shares = np.where(at < 1, near, np.where(at < 2, far, 0.0))
+    else:
+        shares = np.maximum(1 - at, 0.0)
+    return shares / shares.sum(1, keepdims=True)
 
 
 @aten("grid_sampler", "grid_sampler_2d", "grid_sampler_3d")

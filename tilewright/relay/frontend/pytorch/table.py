@@ -26,8 +26,8 @@ __all__ = ["CONVERTERS", "Refusal", "Row", "Site", "aten", "find", "has"]
 # What says where and how a result lies in memory, or how exactly to compute it: all one here.
 _IRRELEVANT = frozenset(
     "layout device pin_memory memory_format non_blocking copy requires_grad stable generator implicit sparse "
-    "scale_grad_by_freq compute_mask benchmark deterministic path cudnn_enabled cudnn_enable allow_tf32 validate_indices "
-    "return_debug_mask momentum".split()
+    "scale_grad_by_freq compute_mask benchmark deterministic path cudnn_enabled cudnn_enable allow_tf32 "
+    "validate_indices return_debug_mask momentum".split()
 )
 
 

@@ -1,0 +1,358 @@
+"""The models of bench/cpu_models.py: as ONNX files with inputs and reference, and for PyTorch with the same weights.
+
+resnet50, squeezenet    the structure of the light models in the onnx package, weights from a fixed seed
+mobilenetv2             written here in PyTorch, and exported
+bert, gpt2              BERT-base at 128 tokens and GPT-2 small at 64, written here in PyTorch, and exported
+"""
+
+from __future__ import annotations
+
+import warnings
+import zlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+Array = np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True)
+class Model:
+    """A model by name. `light` is its structure in the onnx package, if it comes from there."""
+
+    name: str
+    title: str
+    light: str = ""
+
+
+MODELS = {
+    m.name: m
+    for m in (
+        Model("resnet50", "ResNet-50, 224 x 224", "light_resnet50.onnx"),
+        Model("mobilenetv2", "MobileNetV2, 224 x 224"),
+        Model("squeezenet", "SqueezeNet, 224 x 224", "light_squeezenet.onnx"),
+        Model("bert", "BERT-base encoder, 128 tokens"),
+        Model("gpt2", "GPT-2 small, 64 tokens"),
+    )
+}
+
+
+def write_model(m: Model, folder: Path) -> None:
+    """Write the model, its inputs and what it should give, where they are not there already."""
+    path = folder / f"{m.name}.onnx"
+    if (folder / f"{m.name}.reference.npy").exists():
+        return
+    if m.light:
+        inputs = _fill_light(m, path)
+    else:
+        module, inputs = _torch_defined(m)
+        _export(module, inputs, path)
+    np.savez(folder / f"{m.name}.inputs.npz", **inputs)  # type: ignore[arg-type]
+    np.save(folder / f"{m.name}.reference.npy", _reference(path, inputs))
+
+
+def read_inputs(m: Model, folder: Path) -> dict[str, Array]:
+    with np.load(folder / f"{m.name}.inputs.npz") as file:
+        return {name: file[name] for name in file.files}
+
+
+def torch_module(m: Model, folder: Path) -> Any:
+    """The model for PyTorch, with the weights of the file."""
+    if m.light:
+        return _as_torch(folder / f"{m.name}.onnx")
+    return _torch_defined(m)[0]
+
+
+def error_of(found: Array, reference: Array) -> float:
+    """The greatest difference, as a part of the greatest value."""
+    if found.shape != reference.shape:
+        return float("inf")
+    return float(np.abs(found.astype(np.float64) - reference).max() / max(1e-30, np.abs(reference).max()))
+
+
+def _reference(path: Path, inputs: dict[str, Array]) -> Array:
+    """What onnxruntime says with all its optimisations off."""
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    options.log_severity_level = 3
+    session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+    return np.asarray(session.run(None, inputs)[0])
+
+
+# -- the light models of the onnx package -----------------------------------------------------------
+def _fill_light(m: Model, path: Path) -> dict[str, Array]:
+    """Write a light model with weights in the place of its constant fillings; gives inputs."""
+    import onnx
+    from onnx import numpy_helper
+
+    model = onnx.load(Path(onnx.__file__).parent / "backend/test/data/light" / m.light)
+    graph, rng = model.graph, np.random.default_rng(zlib.crc32(m.name.encode()))
+    known = {i.name: numpy_helper.to_array(i) for i in graph.initializer}
+    shapes = {n.output[0]: known[n.input[0]] for n in graph.node if n.op_type == "ConstantOfShape"}
+    nodes = [n for n in graph.node if n.op_type != "ConstantOfShape"]
+    made: dict[str, Array] = {}
+    for n in nodes:
+        for place, name in enumerate(n.input):
+            if name in shapes and name not in made:
+                made[name] = _weight(n.op_type, place, tuple(int(d) for d in shapes[name]), rng)
+    used = {name for n in nodes for name in n.input}
+    kept = [i for i in graph.initializer if i.name in used]
+    del graph.node[:], graph.initializer[:]
+    graph.node.extend(nodes)
+    graph.initializer.extend([*kept, *(numpy_helper.from_array(w, name) for name, w in made.items())])
+    inputs = [i for i in graph.input if i.name in used and i.name not in {k.name for k in kept}]
+    del graph.input[:]
+    graph.input.extend(inputs)
+    onnx.save(model, path)
+    sizes = {i.name: [d.dim_value for d in i.type.tensor_type.shape.dim] for i in inputs}
+    return {name: rng.standard_normal(s, dtype=np.float32) for name, s in sizes.items()}
+
+
+def _weight(op: str, place: int, shape: tuple[int, ...], rng: Any) -> Array:
+    """Weights that keep the size of the values from layer to layer."""
+    noise = rng.standard_normal(shape)
+    if op == "BatchNormalization":  # scale, shift, mean, variance
+        made = {1: 0.6 + 0.1 * noise, 4: 1 + 0.1 * np.abs(noise)}.get(place, 0.1 * noise)
+    elif place == 1:
+        inputs = np.prod(shape[1:]) if op == "Conv" else max(shape)
+        made = noise * np.sqrt((2.0 if op == "Conv" else 1.0) / inputs)
+    else:
+        made = 0.01 * noise
+    return np.asarray(made, np.float32)
+
+
+def _as_torch(path: Path) -> Any:
+    """A module of torch.fx that does what the nodes of a convolutional ONNX model do."""
+    import onnx
+    import torch
+    from onnx import helper, numpy_helper
+
+    proto = onnx.load(path).graph
+    known = {i.name: torch.from_numpy(numpy_helper.to_array(i).copy()) for i in proto.initializer}
+    root, graph = torch.nn.Module(), torch.fx.Graph()
+    values = {i.name: graph.placeholder("x") for i in proto.input if i.name not in known}
+    for number, n in enumerate(proto.node):
+        a = {at.name: helper.get_attribute_value(at) for at in n.attribute}
+        args = [values[name] for name in n.input if name in values]
+        weights = [known[name] for name in n.input if name in known]
+        if n.op_type in ("Dropout", "Identity"):
+            values[n.output[0]] = args[0]
+            continue
+        layer = _LAYERS[n.op_type](a, weights)
+        if isinstance(layer, torch.nn.Module):
+            name = f"n{number}"
+            root.add_module(name, layer)
+            values[n.output[0]] = graph.call_module(name, tuple(args))
+        else:
+            values[n.output[0]] = graph.call_function(layer, (args,))
+    graph.output(values[proto.output[0].name])
+    return torch.fx.GraphModule(root, graph).eval()
+
+
+def _conv(a: dict[str, Any], w: list[Any]) -> Any:
+    from torch import nn
+
+    groups, out = a.get("group", 1), w[0].shape[0]
+    made = nn.Conv2d(w[0].shape[1] * groups, out, tuple(a["kernel_shape"]), bias=len(w) > 1, groups=groups)
+    made.stride, made.padding = tuple(a.get("strides", (1, 1))), _even(a)
+    made.weight.data = w[0]
+    if len(w) > 1:
+        made.bias.data = w[1]
+    return made
+
+
+def _even(a: dict[str, Any]) -> tuple[int, int]:
+    pads = a.get("pads", [0, 0, 0, 0])
+    if pads[:2] != pads[2:]:
+        raise ValueError(f"padding {pads} differs between the sides")
+    return (pads[0], pads[1])
+
+
+def _norm(a: dict[str, Any], w: list[Any]) -> Any:
+    from torch import nn
+
+    made = nn.BatchNorm2d(len(w[0]), eps=a.get("epsilon", 1e-5))
+    made.weight.data, made.bias.data, made.running_mean, made.running_var = w
+    return made
+
+
+def _pool(a: dict[str, Any], average: bool) -> Any:
+    from torch import nn
+
+    pads, size, stride = a.get("pads", [0] * 4), tuple(a["kernel_shape"]), tuple(a.get("strides", (1, 1)))
+    before: list[Any] = []
+    if pads[:2] != pads[2:]:
+        fill = 0.0 if average else float("-inf")
+        before = [nn.ConstantPad2d((pads[1], pads[3], pads[0], pads[2]), fill)]
+        pads = [0] * 4
+    kind = nn.AvgPool2d if average else nn.MaxPool2d
+    return nn.Sequential(*before, kind(size, stride, tuple(pads[:2])))
+
+
+def _gemm(a: dict[str, Any], w: list[Any]) -> Any:
+    from torch import nn
+
+    matrix = w[0] if a.get("transB") else w[0].T.contiguous()
+    made = nn.Linear(matrix.shape[1], matrix.shape[0])
+    made.weight.data, made.bias.data = matrix, w[1]
+    return made
+
+
+def _layer(name: str, *args: Any) -> Any:
+    from torch import nn
+
+    return getattr(nn, name)(*args)
+
+
+def _add(args: list[Any]) -> Any:
+    return args[0] + args[1]
+
+
+def _concat(args: list[Any]) -> Any:
+    import torch
+
+    return torch.cat(args, 1)
+
+
+_LAYERS: dict[str, Callable[[dict[str, Any], list[Any]], Any]] = {
+    "Conv": _conv,
+    "BatchNormalization": _norm,
+    "Relu": lambda a, w: _layer("ReLU"),
+    "MaxPool": lambda a, w: _pool(a, False),
+    "AveragePool": lambda a, w: _pool(a, True),
+    "GlobalAveragePool": lambda a, w: _layer("AdaptiveAvgPool2d", 1),
+    "Gemm": _gemm,
+    "Softmax": lambda a, w: _layer("Softmax", 1),
+    "Reshape": lambda a, w: _layer("Flatten", 1),
+    "Flatten": lambda a, w: _layer("Flatten", 1),
+    "Sum": lambda a, w: _add,
+    "Add": lambda a, w: _add,
+    "Concat": lambda a, w: _concat,
+}
+
+
+# -- models written in PyTorch ------------------------------------------------------------------------
+def _torch_defined(m: Model) -> tuple[Any, dict[str, Array]]:
+    """A module and its inputs, the same every time."""
+    import torch
+
+    torch.manual_seed(zlib.crc32(m.name.encode()))
+    rng = np.random.default_rng(1)
+    if m.name == "mobilenetv2":
+        return _mobilenet().eval(), {"data": rng.standard_normal((1, 3, 224, 224), dtype=np.float32)}
+    if m.name == "bert":
+        made = _transformer(30522, 512, causal=False)
+        return made.eval(), {"input_ids": rng.integers(0, 30522, (1, 128))}
+    return _transformer(50257, 1024, causal=True).eval(), {"input_ids": rng.integers(0, 50257, (1, 64))}
+
+
+def _export(module: Any, inputs: dict[str, Array], path: Path) -> None:
+    """As ONNX; by the newer exporter of PyTorch where its package is installed."""
+    from importlib.util import find_spec
+
+    import torch
+
+    newer = find_spec("onnxscript") is not None
+    options: dict[str, Any] = {"dynamo": newer, "opset_version": 18 if newer else 17}
+    with torch.no_grad(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        torch.onnx.export(
+            module,
+            tuple(torch.from_numpy(v) for v in inputs.values()),
+            str(path),
+            input_names=list(inputs),
+            output_names=["out"],
+            external_data=False,
+            verbose=False,
+            **options,
+        )
+
+
+def _mobilenet() -> Any:
+    """MobileNetV2: blocks that widen by a 1 x 1, filter each channel alone, and narrow by a 1 x 1."""
+    import torch
+    from torch import nn
+
+    def layer(i: int, o: int, size: int, stride: int = 1, groups: int = 1, bend: bool = True) -> Any:
+        conv = nn.Conv2d(i, o, size, stride, size // 2, groups=groups, bias=False)
+        nn.init.kaiming_normal_(conv.weight)
+        norm = nn.BatchNorm2d(o)
+        assert norm.running_mean is not None and norm.running_var is not None
+        norm.running_mean.normal_(0, 0.1)
+        norm.running_var.uniform_(0.9, 1.1)
+        return nn.Sequential(conv, norm, *([nn.ReLU6()] if bend else []))
+
+    class Block(nn.Module):
+        def __init__(self, i: int, o: int, stride: int, widen: int) -> None:
+            super().__init__()
+            wide = i * widen
+            first = [layer(i, wide, 1)] if widen > 1 else []
+            self.way = nn.Sequential(
+                *first, layer(wide, wide, 3, stride, wide), layer(wide, o, 1, bend=False)
+            )
+            self.adds = stride == 1 and i == o
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x + self.way(x) if self.adds else self.way(x)
+
+    rows = [(1, 16, 1, 1), (6, 24, 2, 2), (6, 32, 3, 2), (6, 64, 4, 2), (6, 96, 3, 1), (6, 160, 3, 2)]
+    parts, channels = [layer(3, 32, 3, 2)], 32
+    for widen, out, count, stride in [*rows, (6, 320, 1, 1)]:
+        for number in range(count):
+            parts.append(Block(channels, out, stride if number == 0 else 1, widen))
+            channels = out
+    parts += [layer(320, 1280, 1), nn.AdaptiveAvgPool2d(1), nn.Flatten(1), nn.Linear(1280, 1000)]
+    return nn.Sequential(*parts)
+
+
+def _transformer(words: int, places: int, causal: bool, layers: int = 12, width: int = 768) -> Any:
+    """BERT-base (norms behind, exact GELU, sees everything) or GPT-2 small (norms ahead, tanh, sees what was)."""
+    import torch
+    from torch import nn
+    from torch.nn import functional
+
+    class Layer(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.qkv, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
+            self.up, self.down = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
+            self.norm1, self.norm2 = nn.LayerNorm(width), nn.LayerNorm(width)
+
+        def attend(self, x: torch.Tensor) -> torch.Tensor:
+            size, heads = x.shape[1], width // 64
+            q, k, v = (p.reshape(1, size, heads, 64).transpose(1, 2) for p in self.qkv(x).chunk(3, -1))
+            mixed = functional.scaled_dot_product_attention(q, k, v, is_causal=causal)
+            return self.out(mixed.transpose(1, 2).reshape(1, size, width))
+
+        def bend(self, x: torch.Tensor) -> torch.Tensor:
+            return self.down(functional.gelu(self.up(x), approximate="tanh" if causal else "none"))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            if causal:
+                x = x + self.attend(self.norm1(x))
+                return x + self.bend(self.norm2(x))
+            x = self.norm1(x + self.attend(x))
+            return self.norm2(x + self.bend(x))
+
+    class Net(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.words, self.places = nn.Embedding(words, width), nn.Embedding(places, width)
+            self.norm = nn.LayerNorm(width)
+            self.layers = nn.Sequential(*(Layer() for _ in range(layers)))
+            for p in self.parameters():
+                if p.dim() > 1:
+                    nn.init.normal_(p, std=0.02)
+
+        def forward(self, input_ids: torch.Tensor) -> torch.Tensor:
+            x = self.words(input_ids) + self.places.weight[: input_ids.shape[1]]
+            if not causal:
+                return self.layers(self.norm(x))  # type: ignore[no-any-return]
+            return functional.linear(self.norm(self.layers(x)), self.words.weight)
+
+    return Net()
