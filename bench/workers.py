@@ -113,6 +113,8 @@ def _die_with_parent() -> None:
 class Stage:
     """What a worker holds: one workload made ready."""
 
+    LONG = 0.25  # seconds; what takes longer does not hold the core
+
     def __init__(self, peer: str, threads: int, figures: str, realtime: bool) -> None:
         self.peer, self.threads, self.figures, self.realtime = peer, threads, figures, realtime
         self.prepared: Any = None
@@ -149,7 +151,7 @@ class Stage:
         self.calls = max(1, round(ms * 1e-3 / self.estimate))
 
     def sample(self) -> dict[str, Any]:
-        run, short = self.prepared.run, self.estimate < 0.25
+        run, short = self.prepared.run, self.estimate < self.LONG
         if short and self.realtime:
             hold_the_core(True)
         if short:  # caches, and threads that were stopped, come back to where they were

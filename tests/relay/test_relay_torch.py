@@ -62,6 +62,7 @@ def test_a_traced_module_keeps_names_and_answers(net: Any) -> None:
     _check(net, mod, params, X)
 
 
+@pytest.mark.slow
 def test_an_exported_program_is_the_same_graph(net: Any) -> None:
     program = torch.export.export(net, (X,))
     mod, params = relay.frontend.from_exported_program(program)
@@ -85,6 +86,7 @@ def _operators(mod: Any) -> list[str]:
     return sorted(found)
 
 
+@pytest.mark.slow
 def test_friendly_names_have_no_points(net: Any) -> None:
     _, params = relay.frontend.from_pytorch(
         torch.jit.trace(net, X), [("x", (2, 2, 4, 4))], use_parser_friendly_name=True
@@ -132,6 +134,7 @@ def test_scripted_loops_are_run_at_import() -> None:
     assert _operators(mod) == ["multiply"] * 3
 
 
+@pytest.mark.slow
 def test_a_branch_on_values_is_an_if() -> None:
     class Branch(nn.Module):
         def forward(self, x: Any) -> Any:

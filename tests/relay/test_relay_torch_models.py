@@ -119,25 +119,20 @@ def test_traced_model_agrees_with_eager(make: Callable[[], Any]) -> None:
     torch.manual_seed(0)
     model, inputs = make()
     model.eval()
-    model.config.return_dict = False
     given = tuple(inputs.values())
     with torch.no_grad():
-        want = torch_cases.tensors(model(*_placed(model, inputs)))
+        want = torch_cases.tensors(model(**inputs))
         traced = torch.jit.trace(_Named(model, list(inputs)), given, strict=False, check_trace=False)
     mod, params = relay.frontend.from_pytorch(traced, torch_cases.describe(given))
     _check(want, mod, params, given)
 
 
 class _Named(torch.nn.Module):
-    """A model that takes by place what it wants by name."""
+    """A model that takes by place what it wants by name, and returns its tensors only."""
 
     def __init__(self, model: Any, names: list[str]) -> None:
         super().__init__()
         self.model, self.names = model, names
 
     def forward(self, *inputs: Any) -> Any:
-        return self.model(**dict(zip(self.names, inputs, strict=True)), return_dict=False)
-
-
-def _placed(model: Any, inputs: Any) -> Any:
-    return list(inputs.values())[:1] if len(inputs) == 1 else list(inputs.values())
+        return tuple(torch_cases.tensors(self.model(**dict(zip(self.names, inputs, strict=True)))))

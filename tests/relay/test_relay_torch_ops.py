@@ -10,7 +10,7 @@ import torch_cases  # noqa: E402
 
 from tilewright import relay  # noqa: E402
 
-FAST = {"padding"}
+FAST = {"creation"}
 
 
 @pytest.mark.parametrize(

@@ -78,6 +78,7 @@ def _run(capsys: pytest.CaptureFixture[str]) -> tuple[dict[str, Any], str]:
     return scope, capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_load_compile_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -40,7 +40,7 @@ PIPELINE: Final = (
     "FoldScaleAxis",
     "SimplifyExpr",
     "CanonicalizeOps",
-    "AlterOpLayout",
+    "AlterOpLayout",  # at level 4: schedules of NCHW with packed weights are faster than blocked layouts
     "FoldConstant",
     "EliminateCommonSubexpr",
     "DeadCodeElimination",

@@ -18,7 +18,7 @@ from ...relay.expr import Call, Function
 from ...relay.op.registry import RelayOp
 from ...relay.transform.fuse_ops import fuse_ops, is_primitive
 from ...relay.transform.infer_type import infer_module
-from ...relay.ty import TensorType, tensor_fields
+from ...relay.ty import TensorType, is_dynamic, tensor_fields
 from ...runtime.dtypes import ELEMENTS
 from ...tir.analysis import estimate_tir_flops
 from .model import TVMCModel
@@ -146,8 +146,11 @@ class _Counter:
 
 
 def _flops(fn: Function) -> float | None:
+    # A loop of open size would be counted once, which is a number and no answer.
+    if any(e.checked_type is not None and is_dynamic(e.checked_type) for e in (*fn.params, *inner_order(fn))):
+        return None
     try:
         inputs, outputs = te_of(fn)
         return estimate_tir_flops(te.create_prim_func([*inputs, *outputs]))
-    except TVMError:  # open sizes, or nothing that computes it
+    except TVMError:  # nothing computes it
         return None

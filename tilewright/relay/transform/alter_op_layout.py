@@ -56,4 +56,4 @@ def pack_conv2d(at: Call, plain: Call) -> Call | None:
     return None
 
 
-AlterOpLayout = typed_pass(alter_op_layout, name="AlterOpLayout", opt_level=3)
+AlterOpLayout = typed_pass(alter_op_layout, name="AlterOpLayout", opt_level=4)

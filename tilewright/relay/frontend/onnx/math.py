@@ -272,8 +272,12 @@ def hard_swish(n: Node) -> Any:
 
 def softplus_of(x: Any) -> Any:
     """log(1 + exp(x)) without overflow."""
-    small = R.exp(R.negative(R.abs(x)))
-    return R.add(R.maximum(x, scalar(0, x)), R.log(R.add(scalar(1, x), small)))
+    small, one = R.exp(R.negative(R.abs(x))), scalar(1, x)
+    # log(1 + s) for a small s: what is lost in 1 + s is lost in (1 + s) - 1 as well, and cancels.
+    more = R.add(one, small)
+    lost = R.divide(small, R.maximum(R.subtract(more, one), scalar(1e-7, x)))
+    growth = R.where(R.equal(more, one), small, R.multiply(R.log(more), lost))
+    return R.add(R.maximum(x, scalar(0, x)), growth)
 
 
 converter("Softplus")(lambda n: softplus_of(n[0]))

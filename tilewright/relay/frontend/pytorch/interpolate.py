@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from ...expr import Expr
-from .build import image_ops as image
 from .build import constant, permute, rank, shape_of, sizes_of
+from .build import image_ops as image
 from .product import matmul
 from .table import Refusal, Site, aten
 

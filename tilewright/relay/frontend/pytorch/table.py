@@ -100,9 +100,17 @@ class Row:
             name = "x" if a.name in ("self", "input") else a.name
             if name in self.names:
                 taken[name] = given[a.name]
-            elif a.name not in _IRRELEVANT and a.has_default_value() and given[a.name] != a.default_value:
+            elif (
+                a.name not in _IRRELEVANT
+                and a.has_default_value()
+                and _differs(given[a.name], a.default_value)
+            ):
                 raise Refusal(f"{a.name}={given[a.name]!r} is not supported")
         return self.work(n, **taken)
+
+
+def _differs(value: Any, default: Any) -> bool:
+    return value is not default and (isinstance(value, Expr) or bool(value != default))
 
 
 CONVERTERS: dict[str, Row] = {}
