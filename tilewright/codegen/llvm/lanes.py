@@ -51,7 +51,7 @@ def private(index: PrimExpr, buffer: Any) -> TypeGuard[Ramp]:
     if buffer.scope_name != "local" or not contiguous(index):
         return False
     start, size = const_value(index.base), const_value(buffer.shape[0])
-    return start is not None and size is not None and 0 <= start and start + index.dtype.lanes <= size
+    return start is not None and size is not None and start >= 0 and start + index.dtype.lanes <= size
 
 
 def unmasked(body: Stmt) -> frozenset[Var]:

@@ -264,9 +264,10 @@ def _holds(block: Block, outer: BufferRegion, inner: BufferRegion) -> bool:
     )
 
 
-def remove_stmt(sch: Schedule, n: Stmt) -> None:
-    """Take a statement out of the program, with the loops that hold nothing else."""
+def remove_stmt(sch: Schedule, me: BlockRealize) -> None:
+    """Take a block out of the program, with the loops that hold nothing else."""
     index = sch.state.index
+    n: Stmt = me
     parent = index.parents[n]
     while isinstance(parent, For):
         n, parent = parent, index.parents[parent]
@@ -274,7 +275,11 @@ def remove_stmt(sch: Schedule, n: Stmt) -> None:
         rest = seq(*[s for s in parent.seq if s is not n])
         sch.state.replace(parent, rest)
         return
-    refuse("nothing would be left in its scope", at=n)
+    refuse(
+        f"nothing would be left under the statement around block {me.block.name_hint}",
+        at=n,
+        hint="put what is around it into the block: a condition into the value that it stores",
+    )
 
 
 def top_level(sch: Schedule, n: Stmt, under: Stmt) -> Stmt:

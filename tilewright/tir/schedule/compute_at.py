@@ -76,6 +76,7 @@ def compute_at(
             at=outside[0],
             hint=hint,
         )
+    check_not_read_before(sch, me)
     check_inputs_stay(sch, me, target, "there it")
     buffers = {w.buffer for w in me.block.writes}
     wanted = touched(sch, target.body, readers, lambda b: b.reads, buffers, by_all=True)
@@ -370,12 +371,6 @@ def _place(sch: Schedule, me: BlockRealize, target: For, index: int, *, after: b
             first = max(first, i + 1)
         if reads & gives:
             last = min(last, i)
-    if first > last:
-        refuse(
-            "its producers under the loop come after its consumers",
-            at=target,
-            hint="choose a loop that holds only one of them",
-        )
     if index == -1:
         return last
     if index == -2:

@@ -98,7 +98,7 @@ def _blockize_one(sch: Schedule, place: Stmt, me: BlockRealize, keep_units: bool
             refuse(
                 f"the condition `{condition}` ties loops inside and outside of the block together",
                 at=me,
-                hint="split by factors that divide, or pad_einsum first",
+                hint="choose the outermost of these loops, so that all of them are inside",
             )
     block = substitute(me.block.replace(iter_vars=made.inner_iters), made.table)
     init: Stmt | None = None
@@ -126,7 +126,9 @@ def _divide(me: BlockRealize, outer: list[For], inner: list[For]) -> list[list[I
     if me.block.iter_vars:
         found = subspace_divide(me.iter_values, domains, [x.loop_var for x in inner], me.predicate)
     else:
-        found = [[IterMark(me.predicate, const(0)), IterMark(const(True, "bool"), const(0))]]
+        marks = [IterMark(me.predicate, const(0)), IterMark(const(True, "bool"), const(0))]
+        around = vars_used(me.predicate) & {x.loop_var for x in outer}
+        found = [marks if around else marks[::-1]]
     if not found:
         names = ", ".join(f"`{x.loop_var.name}`" for x in inner) or "no loop"
         values = ", ".join(

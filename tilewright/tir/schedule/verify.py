@@ -276,7 +276,7 @@ def random_arguments(func: PrimFunc, seed: int) -> list[Any]:
         if b is None:
             out.append(sizes.get(p, 3))
             continue
-        shape = [_value(d, sizes) for d in b.shape]
+        shape = [_value(d, sizes, b.name) for d in b.shape]
         out.append(np.asarray(_random(rng, b, shape, limits.get(b))))
     return out
 
@@ -331,11 +331,11 @@ def _sizes(func: PrimFunc, given: Sequence[Any]) -> dict[Var, int]:
     return out
 
 
-def _value(e: PrimExpr, sizes: dict[Var, int]) -> int:
+def _value(e: PrimExpr, sizes: dict[Var, int], name: str) -> int:
     made = Analyzer().simplify(substitute(e, {v: const(n, v.dtype) for v, n in sizes.items()}))
     value = const_value(made)
     if value is None:
-        raise ScheduleError(f"the size `{e}` of a parameter is not known; pass arrays=")
+        raise ScheduleError(f"the size `{e}` of {name} is not known, so no arguments can be drawn: pass arrays=")
     return int(value)
 
 
@@ -357,7 +357,7 @@ def _index_limits(func: PrimFunc, sizes: dict[Var, int]) -> dict[Buffer, int]:
         for i, d in zip(indices, buffer.shape, strict=True):
             if isinstance(d, PrimExpr):
                 try:
-                    see(pre_order(i), _value(d, sizes))
+                    see(pre_order(i), _value(d, sizes, buffer.name))
                 except ScheduleError:
                     continue
     return out
