@@ -662,10 +662,14 @@ def test_refuse_an_impossible_place(expect, refused):
     sch = tir.Schedule(three)
     (i,) = sch.get_loops("D")
     expect(
-        refusal(refused, sch, "compute_at", "B", i, index=1).split("\n\n")[0],
+        refusal(refused, sch, "compute_at", "B", i, index=1),
         """
         compute_at(B, loop=i, index=1): index=1, and it may stand at 0 to 0 among the loop's statements
           at stage_programs.py:LINE
+
+          | …
+          |     for i in range(6):    # <-- here
+          | …
         """,
     )
 

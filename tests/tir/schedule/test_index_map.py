@@ -28,18 +28,23 @@ def test_a_function_of_any_number_of_indices():
     m = IndexMap.from_func(lambda n, *rest: [*rest, n], ndim=3)
     assert str(m) == "lambda n, rest_0, rest_1: (rest_0, rest_1, n)"
     assert str(IndexMap.from_func(lambda i, *, last: [last, i], ndim=2)) == "lambda i, last: (last, i)"
-    with pytest.raises(ValueError, match=r"ndim must be given: .* takes any number of indices \(\*rest\)"):
+    with pytest.raises(ValueError) as caught:
         IndexMap.from_func(lambda *rest: rest)
-    with pytest.raises(ValueError, match="the function takes 2 indices, and there are 3"):
+    assert str(caught.value) == "ndim must be given: the function takes any number of indices (*rest)"
+    with pytest.raises(ValueError) as caught:
         IndexMap.from_func(lambda i, j: [i, j], ndim=3)
+    assert str(caught.value) == "the function takes 2 indices, and there are 3"
 
 
 def test_axis_separators():
     assert IndexMap.AXIS_SEPARATOR == te.AXIS_SEPARATOR
     made, cuts = IndexMap.from_func_with_separators(lambda i, j: [i, IndexMap.AXIS_SEPARATOR, j, i * 0])
     assert (cuts, len(made.final_indices)) == ([1], 3)
-    with pytest.raises(ValueError, match="AXIS_SEPARATOR"):
+    with pytest.raises(ValueError) as caught:
         IndexMap.from_func(lambda i: [IndexMap.AXIS_SEPARATOR, i])
+    assert str(caught.value) == (
+        "the function returns IndexMap.AXIS_SEPARATOR, which is no index; from_func_with_separators takes it"
+    )
 
 
 def test_map_indices_takes_the_type_of_the_indices():
@@ -49,8 +54,9 @@ def test_map_indices_takes_the_type_of_the_indices():
     mapped = m.map_indices([x, y])
     assert texts(mapped) == ["x // 4", "y", "x % 4"]
     assert {e.dtype for e in mapped} == {"int32"}
-    with pytest.raises(ValueError, match="takes 2 indices, not 1"):
+    with pytest.raises(ValueError) as caught:
         m.map_indices([x])
+    assert str(caught.value) == "lambda i, j: (i // 4, j, i % 4) takes 2 indices, not 1"
 
 
 def test_map_shape_and_ranges():
@@ -62,8 +68,9 @@ def test_map_shape_and_ranges():
     assert texts(IndexMap.from_func(lambda i: [i + 2]).map_ranges([tir.Range(0, 8)])) == ["Range(2, 10)"]
     assert texts(IndexMap.from_func(lambda i: [7 - i]).map_ranges([tir.Range(0, 8)])) == ["Range(0, 8)"]
     assert texts(IndexMap.from_func(lambda i, j: [i * i + j]).map_shape([3, 2])) == ["6"]
-    with pytest.raises(ValueError, match="to indices below 0"):
+    with pytest.raises(ValueError) as caught:
         IndexMap.from_func(lambda i: [0 - i]).map_shape([4])
+    assert str(caught.value) == "lambda i: (0 - i,) maps the shape [4] to indices below 0"
 
 
 def test_inverse():
@@ -79,12 +86,12 @@ def test_inverse_of_a_map_that_is_not_onto():
     back, padding = m.non_surjective_inverse([14])
     assert str(back) == "lambda axis0, axis1: (axis0 * 4 + axis1,)"
     assert str(padding) == "axis0 * 4 + axis1 >= 14"
-    with pytest.raises(
-        ValueError,
-        match=r"lambda i: \(i // 4, i % 4\) is not onto over the shape \(14\): "
-        r"nothing is mapped to where `axis0 \* 4 \+ axis1 >= 14`",
-    ):
+    with pytest.raises(ValueError) as caught:
         m.inverse([14])
+    assert str(caught.value) == (
+        "lambda i: (i // 4, i % 4) is not onto over the shape (14): "
+        "nothing is mapped to where `axis0 * 4 + axis1 >= 14`"
+    )
     assert str(IndexMap.from_func(lambda i: [i + 2]).non_surjective_inverse([8])[1]) == "axis0 < 2"
     assert tir.const(False, "bool").value == m.non_surjective_inverse([16])[1].value
 
@@ -92,14 +99,20 @@ def test_inverse_of_a_map_that_is_not_onto():
 @pytest.mark.parametrize(
     ("function", "shape", "why"),
     [
-        (lambda i: [i // 4], [16], "maps several values of `i` to the same index"),
-        (lambda i, j: [i + j], [4, 4], "cannot be inverted: iterators overlap"),
-        (lambda i, j: [i], [4, 4], "maps several values of `j` to the same index"),
+        (lambda i: [i // 4], [16], "lambda i: (i // 4,) maps several values of `i` to the same index"),
+        (
+            lambda i, j: [i + j],
+            [4, 4],
+            "lambda i, j: (i + j,) cannot be inverted: iterators overlap or leave gaps: their scales do not "
+            "follow from their extents",
+        ),
+        (lambda i, j: [i], [4, 4], "lambda i, j: (i,) maps several values of `j` to the same index"),
     ],
 )
 def test_maps_that_cannot_be_inverted(function, shape, why):
-    with pytest.raises(ValueError, match=why):
+    with pytest.raises(ValueError) as caught:
         IndexMap.from_func(function).inverse(shape)
+    assert str(caught.value) == why
 
 
 def test_a_given_inverse_is_used():
@@ -115,9 +128,10 @@ def test_map_ndarray():
         for j in range(2):
             assert out[i // 4, j, i % 4] == a[i, j]
     assert out[3, 0, 3] == 0
-    with pytest.raises(ValueError, match="cannot be computed for an array"):
-        n = tir.Var("n", "int64")
+    n = tir.Var("n", "int64")
+    with pytest.raises(ValueError) as caught:
         IndexMap.from_func(lambda i: [i % n]).map_ndarray(np.arange(3))
+    assert str(caught.value) == "`n` cannot be computed for an array: it uses ['n']"
 
 
 def test_is_equivalent_to():

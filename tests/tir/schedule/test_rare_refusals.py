@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 from schedule_programs import copy2d
 
@@ -141,6 +142,26 @@ def test_a_stride_that_the_copy_would_take_on(expect, refused):
     )
 
 
+def test_a_stride_that_the_reindexed_copy_would_take_on(expect, refused):
+    """Its axis would be another dimension of the copy: the last one where the copy has fewer."""
+    sch = tir.Schedule(te.create_prim_func(_stages()))
+    sch.storage_align("B", 0, 0, 8, 4)
+    expect(
+        said(refused, sch, "reindex", "B", more=(("write", 0),)),
+        """
+        reindex(B, buffer=['write', 0]): block B has storage_align, which the copy of B would take on with other dimensions
+          at test_rare_refusals.py:LINE
+
+          | …
+          |         with T.block("B"):    # <-- here
+          | …
+
+          hint: storage_align comes after
+        """,
+    )
+    sch.reindex("B", ("read", 0))
+
+
 def _stages():
     A = te.placeholder((8, 6), name="A")
     B = te.compute((8, 6), lambda i, j: A[i, j] * 2, name="B")
@@ -274,6 +295,72 @@ def test_producers_behind_consumers(expect, refused):
           hint: choose a place before that block, or cache_read B for this block first
         """,
     )
+
+
+def test_a_reader_that_comes_first(expect, refused):
+    @T.prim_func
+    def delayed(A: T.Buffer((4,), "float32"), D: T.Buffer((4,), "float32")):
+        C = T.alloc_buffer((4,))
+        for t in range(2):
+            for i in range(4):
+                with T.block("D"):
+                    vi = T.axis.spatial(4, i)
+                    D[vi] = T.if_then_else(t > 0, C[vi], T.float32(0))
+            for i in range(4):
+                with T.block("C"):
+                    vi = T.axis.spatial(4, i)
+                    C[vi] = A[vi] + T.Cast("float32", t)
+
+    sch = tir.Schedule(delayed)
+    i = sch.get_loops("D")[1]
+    expect(
+        said(refused, sch, "compute_at", "C", more=(i,)),
+        """
+        compute_at(C, loop=i): block D reads what was there before block C writes
+          at test_rare_refusals.py:LINE
+
+          | …
+          |             with T.block("D"):    # <-- here
+          | …
+
+          hint: cache_read for block D first, so that it reads a copy
+        """,
+    )
+
+
+def test_a_block_that_is_all_of_a_condition(expect, refused):
+    @T.prim_func
+    def maybe(A: T.Buffer((4,), "float32"), C: T.Buffer((4,), "float32"), n: T.int32):
+        B = T.alloc_buffer((4,))
+        if n > 1:
+            for i in range(4):
+                with T.block("B"):
+                    vi = T.axis.spatial(4, i)
+                    B[vi] = A[vi]
+        for i in range(4):
+            with T.block("C"):
+                vi = T.axis.spatial(4, i)
+                C[vi] = B[vi]
+
+    sch = tir.Schedule(maybe)
+    i = sch.get_loops("C")[0]
+    for step, more, call in (
+        ("compute_inline", (), "compute_inline(B)"),
+        ("compute_at", (i,), "compute_at(B, loop=i)"),
+    ):
+        expect(
+            said(refused, sch, step, "B", more=more).replace(call, "STEP"),
+            """
+            STEP: nothing would be left under the statement around block B
+              at test_rare_refusals.py:LINE
+
+              | …
+              |         for i in range(4):    # <-- here
+              | …
+
+              hint: put what is around it into the block: a condition into the value that it stores
+            """,
+        )
 
 
 def test_steps_of_a_reduction_several_times(expect, refused):
@@ -656,6 +743,99 @@ def test_an_intrinsic_that_leaves_a_buffer_aside(expect, refused):
           | …
           |     for i, j in T.grid(8, 12):    # <-- here
           | …
+        """,
+    )
+
+
+def test_blockize_of_a_condition_on_loops_inside_and_outside(expect, refused):
+    @T.prim_func
+    def bare(A: T.Buffer((8, 8), "float32"), B: T.Buffer((8, 8), "float32")):
+        for i, j in T.grid(8, 8):
+            with T.block("B"):
+                T.where(i + j < 9)
+                T.reads(A[0:8, 0:8])
+                T.writes(B[0:8, 0:8])
+                B[i, j] = A[i, j]
+
+    sch = tir.Schedule(bare)
+    i, j = sch.get_loops("B")
+    expect(
+        refused(sch, lambda: sch.blockize(j)),
+        """
+        blockize(j): the condition `i + j < 9` ties loops inside and outside of the block together
+          at test_rare_refusals.py:LINE
+
+          | …
+          |         with T.block("B"):    # <-- here
+          | …
+
+          hint: choose the outermost of these loops, so that all of them are inside
+        """,
+    )
+    sch.blockize(i)
+    assert sch.verify()
+
+
+def test_an_intrinsic_that_takes_more_than_there_is(expect, refused):
+    @T.prim_func
+    def wide(a: T.handle, c: T.handle):
+        A = T.match_buffer(a, (16,), offset_factor=1)
+        C = T.match_buffer(c, (12,), offset_factor=1)
+        with T.block("root"):
+            T.reads(A[0:12])
+            T.writes(C[0:12])
+            for i in range(12):
+                with T.block("one"):
+                    vi = T.axis.spatial(12, i)
+                    C[vi] = A[vi] + T.float32(1)
+
+    tir.TensorIntrin.register("test.wide", wide, wide, override=True)
+    sch = tir.Schedule(copy2d)
+    j = sch.get_loops("B")[1]
+    expect(
+        refused(sch, lambda: sch.tensorize(j, "test.wide")),
+        """
+        tensorize(j, tensor_intrin='test.wide'): the intrinsic takes all of A, and the region of A from 0 on may not have 16 elements
+          at test_rare_refusals.py:LINE
+
+          | …
+          |     for i, j in T.grid(8, 12):    # <-- here
+          | …
+
+          hint: pad the buffer to whole tiles with pad_einsum or transform_layout
+        """,
+    )
+
+
+# ---------------------------------------------------------------------------- verify
+def test_verify_with_a_size_that_is_not_known(expect):
+    n = te.var("n")
+    A = te.placeholder((tir.popcount(n),), name="A")
+    B = te.compute((4,), lambda i: A[i] * 2, name="B")
+    sch = tir.Schedule(te.create_prim_func([A, B, n]))
+    sch.parallel(sch.get_loops("B")[0])
+    with pytest.raises(ScheduleError) as caught:
+        sch.verify()
+    expect(
+        str(caught.value),
+        """
+        the size `T.popcount(n)` of A is not known, so no arguments can be drawn: pass arrays=
+        """,
+    )
+    assert sch.verify(arrays=[np.ones(4, "float32"), np.zeros(4, "float32"), 15])
+
+
+def test_verify_of_what_cannot_be_compiled(expect):
+    A = te.placeholder((400, 400), name="A")
+    B = te.compute((400, 400), lambda i, j: tir.call_extern("float32", "no_such_function", A[i, j]), name="B")
+    sch = tir.Schedule(te.create_prim_func([A, B]))
+    sch.parallel(sch.get_loops("B")[0])
+    with pytest.raises(ScheduleError) as caught:
+        sch.verify()
+    expect(
+        str(caught.value),
+        """
+        the origin of main cannot be compiled: main calls the C function no_such_function, which is not in this process: load the library that has it with ctypes.CDLL(path, ctypes.RTLD_GLOBAL) first
         """,
     )
 

@@ -382,10 +382,9 @@ def test_json_holds_decisions():
 
 
 def test_only_sampling_steps_have_decisions():
-    with pytest.raises(
-        ScheduleError, match=r"^step 0 is not a sampling step, so it has no decision to change$"
-    ):
+    with pytest.raises(ScheduleError) as caught:
         drawn_schedule().trace.with_decision(0, [1])
+    assert str(caught.value) == "step 0 is not a sampling step, so it has no decision to change"
 
 
 def test_the_same_decisions_give_the_same_program():

@@ -134,19 +134,21 @@ def test_blocks_of_the_same_name(expect, refused):
 
 def test_what_is_no_handle():
     sch = tir.Schedule(copy2d)
-    with pytest.raises(
-        TypeError, match="a block is given by its name or by what get_block returned, not by 3"
-    ):
+    with pytest.raises(TypeError) as caught:
         sch.get_loops(3)
-    with pytest.raises(TypeError, match="a loop is given by what get_loops or split returned"):
+    assert str(caught.value) == "a block is given by its name or by what get_block returned, not by 3"
+    with pytest.raises(TypeError) as caught:
         sch.vectorize(sch.get_block("B"))
+    assert str(caught.value) == "a loop is given by what get_loops or split returned, not by BlockRV(B)"
 
 
 def test_what_is_no_program():
-    with pytest.raises(TypeError, match="a schedule is made from a PrimFunc or an IRModule, not str"):
+    with pytest.raises(TypeError) as caught:
         tir.Schedule("x")
-    with pytest.raises(ValueError, match="the module has no PrimFunc to schedule"):
+    assert str(caught.value) == "a schedule is made from a PrimFunc or an IRModule, not str"
+    with pytest.raises(ValueError) as caught:
         tir.Schedule(tvm.IRModule({}))
+    assert str(caught.value) == "the module has no PrimFunc to schedule"
 
 
 # ---------------------------------------------------------------------------- stale handles
@@ -155,10 +157,12 @@ def test_a_stale_loop_names_the_step_that_took_it(expect, refused):
     i, j = sch.get_loops("B")
     sch.split(j, [None, 4])
     expect(
-        refused(sch, lambda: sch.vectorize(j)).split("\n\n")[0],
+        refused(sch, lambda: sch.vectorize(j)),
         """
         vectorize(j): loop `j` does not exist any more: it went with split(j, …)
           at test_schedule_handles.py:LINE
+
+          | …
         """,
     )
     sch = tir.Schedule(copy2d)
@@ -367,10 +371,14 @@ def test_functions_of_a_module(expect, refused):
     assert sch.func_working_on.name_hint == "main"
     assert names(sch.get_loops(sch.get_block("A", func_name="main"))) == ["i"]
     expect(
-        refused(sch, lambda: sch.get_block("B", func_name="other")).replace("  |", "").split("\n\n")[0],
+        refused(sch, lambda: sch.get_block("B", func_name="other")),
         """
         get_block('B', func_name='other'): the schedule works on main, not on other
           at test_schedule_handles.py:LINE
+
+          | …
+
+          hint: call work_on('other') first
         """,
     )
     sch.work_on("other")
@@ -379,8 +387,9 @@ def test_functions_of_a_module(expect, refused):
     again = tir.Schedule(Two)
     exec("\n".join(sch.trace.as_python()), {"sch": again})
     assert_structural_equal(again.mod, sch.mod)
-    with pytest.raises(ValueError, match="the module has no function 'third'; it has: main, other"):
+    with pytest.raises(ValueError) as caught:
         sch.work_on("third")
+    assert str(caught.value) == "the module has no function 'third'; it has: main, other"
     assert sch.copy().func_working_on.name_hint == "other"
 
 
@@ -398,8 +407,9 @@ def test_steps_that_are_not_there_yet():
             UnsupportedError, match=f"tir.Schedule.{name} is not there yet; there are: .*split"
         ):
             getattr(sch, name)()
-    with pytest.raises(AttributeError, match="Schedule has no attribute 'splitt'"):
+    with pytest.raises(AttributeError) as caught:
         sch.splitt()
+    assert str(caught.value) == "Schedule has no attribute 'splitt'"
 
 
 def test_a_schedule_prints_its_program(capsys):

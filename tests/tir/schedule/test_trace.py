@@ -55,8 +55,9 @@ def test_roundtrips():
     sch = tiled()
     verify_trace_roundtrip(sch, matmul)
     verify_trace_roundtrip(sch, matmul, text_format="json")
-    with pytest.raises(ValueError, match="a trace has the text forms python and json, not 'xml'"):
+    with pytest.raises(ValueError) as caught:
         verify_trace_roundtrip(sch, matmul, text_format="xml")
+    assert str(caught.value) == "a trace has the text forms python and json, not 'xml'"
 
 
 def test_a_different_program_is_noticed():
@@ -167,10 +168,9 @@ def test_expressions_of_a_program_are_not_written():
     sch = tir.Schedule(te.create_prim_func([A, B]))
     (i,) = sch.get_loops("B")
     sch.split(i, [n, None])
-    with pytest.raises(
-        ScheduleError, match="`n` cannot be written to a file: it is an expression of this program"
-    ):
+    with pytest.raises(ScheduleError) as caught:
         sch.trace.as_json()
+    assert str(caught.value) == "`n` cannot be written to a file: it is an expression of this program"
 
 
 def test_an_empty_trace():

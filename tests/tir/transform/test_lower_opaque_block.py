@@ -205,6 +205,39 @@ def test_allocations_with_their_last_dimension_first(agree):
     agree(before, tvm.lower(before), *data((4, 6), (4, 6)))
 
 
+def test_allocations_whose_last_dimension_has_gaps(agree):
+    @T.prim_func
+    def before(A: T.Buffer((4, 6), "int32"), C: T.Buffer((4, 6), "int32")):
+        B = T.alloc_buffer((4, 6), "int32", strides=[30, 5])
+        for i, j in T.grid(4, 6):
+            with T.block("B"):
+                B[i, j] = A[i, j]
+        for i, j in T.grid(4, 6):
+            with T.block("C"):
+                C[i, j] = B[i, j] + 1
+
+    made = lowered(before)
+    assert "T.allocate([4, 30]" in made.script()
+    agree(before, made, *data((4, 6), (4, 6)))
+    agree(before, tvm.lower(before), *data((4, 6), (4, 6)))
+
+
+def test_allocations_whose_rows_overlap(agree):
+    @T.prim_func
+    def before(A: T.Buffer((9,), "int32"), C: T.Buffer((4, 6), "int32")):
+        B = T.alloc_buffer((4, 6), "int32", strides=[1, 1])
+        for i, j in T.grid(4, 6):
+            with T.block("B"):
+                B[i, j] = A[i + j]
+        for i, j in T.grid(4, 6):
+            with T.block("C"):
+                C[i, j] = B[i, j] + 1
+
+    made = lowered(before)
+    assert "T.allocate([9]" in made.script()
+    agree(before, tvm.lower(before), *data((9,), (4, 6)))
+
+
 def test_scopes_and_types_are_kept():
     @T.prim_func
     def before(C: T.Buffer((4,), "float16")):

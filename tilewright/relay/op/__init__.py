@@ -12,6 +12,7 @@ from . import (
     image,
     indexing,
     nn,
+    nn_recurrent,
     reduce,
     registry,
     shape_funcs,

@@ -47,6 +47,7 @@ def reindex(sch: Schedule, block: BlockRV, buffer: Any) -> BlockRV:
     """
     me = sch.realize(block)
     side, _, old = chosen_buffer(me, buffer)
+    _check_alignment(me, side, old)
     indices = _one_access(me, old, side)
     used = [iv for iv in me.block.iter_vars if any(iv.var in vars_used(i) for i in indices)]
     shape = [iv.dom.extent for iv in used]
@@ -93,12 +94,7 @@ def _reindex_cache(
     name, iters = me.block.name_hint, me.block.iter_vars
     _check_scope(scope, me)
     _, _, old = chosen_buffer(me, (side, which))
-    if side == "write" and me.block.annotations.get("buffer_dim_align"):
-        refuse(
-            f"block {name} has storage_align, which the copy of {old.name} would take on with other dimensions",
-            at=me,
-            hint="storage_align comes after",
-        )
+    _check_alignment(me, side, old)
     indices = _one_access(me, old, side)
     if len(index_map.initial_indices) != len(iters):
         refuse(
@@ -135,6 +131,17 @@ def _reindex_cache(
     suffix = scope.replace(".", "_")
     new = decl_buffer([ana.simplify(d) for d in shape], old.dtype, f"{old.name}_{suffix}", scope=scope)
     return _stage(sch, me, side, old, new, indices, used, place)
+
+
+def _check_alignment(me: BlockRealize, side: str, old: Buffer) -> None:
+    """The strides asked for a buffer must not pass to another one whose dimensions mean something else."""
+    if side == "write" and me.block.annotations.get("buffer_dim_align"):
+        refuse(
+            f"block {me.block.name_hint} has storage_align, which the copy of {old.name} would take on "
+            "with other dimensions",
+            at=me,
+            hint="storage_align comes after",
+        )
 
 
 def _one_access(me: BlockRealize, buffer: Buffer, side: str) -> tuple[PrimExpr, ...]:

@@ -335,7 +335,9 @@ def _value(e: PrimExpr, sizes: dict[Var, int], name: str) -> int:
     made = Analyzer().simplify(substitute(e, {v: const(n, v.dtype) for v, n in sizes.items()}))
     value = const_value(made)
     if value is None:
-        raise ScheduleError(f"the size `{e}` of {name} is not known, so no arguments can be drawn: pass arrays=")
+        raise ScheduleError(
+            f"the size `{e}` of {name} is not known, so no arguments can be drawn: pass arrays="
+        )
     return int(value)
 
 

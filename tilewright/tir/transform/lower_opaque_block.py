@@ -10,7 +10,7 @@ from ...ir.errors import LoweringError
 from ...ir.expr import BufferLoad, IterVar, PrimExpr, Range, StringImm, Var, const, const_value, convert
 from ...ir.function import PrimFunc
 from ...ir.functor import _Substitute, pre_order
-from ...ir.ops import add, floordiv, is_one, is_zero, likely, sub
+from ...ir.ops import add, floordiv, is_one, is_zero, likely, mul, sub
 from ...ir.stmt import (
     Allocate,
     AttrStmt,
@@ -168,19 +168,23 @@ def _extents(buffer: Any) -> tuple[PrimExpr, ...]:
     """The extents to allocate: the shape, or what the strides make of it."""
     if not buffer.strides:
         return buffer.shape
-    if not _nested(buffer.strides):
+    if not _nested(buffer):
         last = sum((sub(d, 1) * s for d, s in zip(buffer.shape, buffer.strides, strict=True)), const(1))
         return (Analyzer().simplify(last),)
     out = [buffer.shape[0]]
     for outer, inner in zip(buffer.strides, buffer.strides[1:], strict=False):
         out.append(floordiv(outer, inner))
+    out[-1] = mul(out[-1], buffer.strides[-1])  # the last dimension may have gaps too
     return tuple(out)
 
 
-def _nested(strides: tuple[PrimExpr, ...]) -> bool:
-    """Whether each stride is a multiple of the next one."""
-    known = [const_value(s) for s in strides]
-    return all(a is not None and b and a % b == 0 for a, b in zip(known, known[1:], strict=False))
+def _nested(buffer: Buffer) -> bool:
+    """Whether each stride is so many whole steps of the next one that these hold its dimension."""
+    strides, shape = [const_value(s) for s in buffer.strides], [const_value(d) for d in buffer.shape]
+    return all(
+        a is not None and b and d is not None and a % b == 0 and a >= d * b
+        for a, b, d in zip(strides, strides[1:], shape[1:], strict=False)
+    )
 
 
 def _attr_value(value: Any) -> PrimExpr:
