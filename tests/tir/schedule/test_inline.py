@@ -889,3 +889,21 @@ def test_random_inlining_means_the_same_or_is_refused(data):
             assert sch.mod is before
     same(func, sch, build=False)
     same_again(func, sch)
+
+
+def test_a_reader_that_comes_first(expect, refused):
+    @T.prim_func(private=True)
+    def before(A: T.Buffer((4,), "float32"), D: T.Buffer((4,), "float32")):
+        C = T.alloc_buffer((4,))
+        for t in range(2):
+            for i in range(4):
+                with T.block("D"):
+                    vi = T.axis.spatial(4, i)
+                    D[vi] = T.if_then_else(t > 0, C[vi], T.float32(0))
+            for i in range(4):
+                with T.block("C"):
+                    vi = T.axis.spatial(4, i)
+                    C[vi] = A[vi] + T.Cast("float32", t)
+
+    sch = tir.Schedule(before)
+    expect(refused(sch, lambda: sch.compute_inline("C")), """""")

@@ -78,6 +78,7 @@ def compute_inline(sch: Schedule, block: BlockRV) -> None:
     if is_output(sch, me):
         refuse(f"block {name} writes an output of its scope, which must be stored", at=me, hint=_OUTPUT)
     check_dominant(sch, me)
+    check_not_read_before(sch, me)
     store = _single_store(me, "inlined")
     variables = _distinct_vars(me, store.indices, f"it writes {store.buffer.name}")
     used = vars_used(store.value) & {iv.var for iv in me.block.iter_vars}
