@@ -906,4 +906,17 @@ def test_a_reader_that_comes_first(expect, refused):
                     C[vi] = A[vi] + T.Cast("float32", t)
 
     sch = tir.Schedule(before)
-    expect(refused(sch, lambda: sch.compute_inline("C")), """""")
+    late = sch.get_block("C")
+    expect(
+        refused(sch, lambda: sch.compute_inline(late)),
+        """
+        compute_inline(C): block D reads what was there before block C writes
+          at test_inline.py:LINE
+
+          | …
+          |             with T.block("D"):    # <-- here
+          | …
+
+          hint: cache_read for block D first, so that it reads a copy
+        """,
+    )
