@@ -358,8 +358,12 @@ def check(test: Any) -> None:
 
 @pytest.mark.slow
 def test_all_node_tests_of_onnx() -> None:
-    """At least 1,600 pass; none crashes or hangs, and only rounding in 16 bits may differ."""
+    """Most pass; none crashes or hangs, and only rounding in 16 bits may differ.
+
+    Every twentieth, since all of them take many minutes; TILEWRIGHT_ONNX_ALL=1 asks for all.
+    """
     import importlib.util
+    import os
     from pathlib import Path
 
     path = Path(__file__).parents[2] / "scripts" / "onnx_coverage.py"
@@ -367,9 +371,12 @@ def test_all_node_tests_of_onnx() -> None:
     assert spec is not None and spec.loader is not None
     coverage = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(coverage)
-    done = coverage.run_all([t.name for t in coverage.load_tests()], 120.0)
+    names = sorted(t.name for t in coverage.load_tests())
+    if os.environ.get("TILEWRIGHT_ONNX_ALL", "0") != "1":
+        names = names[::20]
+    done = coverage.run_all(names, 120.0)
     states = [r["state"] for r in done.values()]
-    assert states.count("passed") >= 1600
+    assert states.count("passed") >= 0.85 * len(names)
     assert not [n for n, r in done.items() if r["state"] in ("crashed", "hung")]
     assert [
         n for n, r in done.items() if r["state"] == "wrong" and "fp16" not in n and "dft_inverse" not in n
