@@ -120,7 +120,6 @@ def test_scope_builder_nests_branches() -> None:
 
 def test_what_is_not_there_says_so() -> None:
     from tilewright.relay import quantize  # noqa: F401
-    from tilewright.relay.op.annotation import compiler_begin  # noqa: F401
 
     with pytest.raises(UnsupportedError):
         relay.quantize.qconfig()
