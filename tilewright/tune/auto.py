@@ -241,8 +241,8 @@ class _Function:
             raise ScheduleError("no axis can lie in vectors")
         best = serial if threads is None or threads.cycles >= serial.cycles else threads
         producers = self.own_producers(f, best)
-        names = [self.sch.realize(p).block.name_hint for p in producers]
-        apply_tile(self.sch, f, best, best is threads, tail, producers, self.machine)
+        fused = apply_tile(self.sch, f, best, best is threads, tail, producers, self.machine)
+        names = [self.sch.realize(p).block.name_hint for p in fused]
         after = None if consumer is None else self.sch.realize(consumer).block.name_hint
         self.notes.tile(f, best, best is threads, self.machine, after, names)
 

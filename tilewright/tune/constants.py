@@ -26,50 +26,60 @@ def split_constants(func: PrimFunc, names: frozenset[str]) -> tuple[PrimFunc | N
     """
     root = func.body
     assert isinstance(root, BlockRealize)
-    block = root.block
-    known = {func.buffer_map[v] for v in func.params if v in func.buffer_map and _named(func, v) in names}
-    given = {b.data for b in func.buffer_map.values()}
-    early: list[Stmt] = []
-    late: list[Stmt] = []
-    made: list[Buffer] = []
-    parts = stmt_list(block.body)
-    writers: dict[Buffer, int] = {}
-    for s in parts:
-        for b in _written(s):
-            writers[b] = writers.get(b, 0) + 1
-    for s in parts:
-        reads, writes = _read(s), _written(s)
-        ours = writes and all(b in block.alloc_buffers for b in writes)
-        if ours and reads <= known | set(made) | set(writes) and not any(_written(t) & writes for t in late):
-            early.append(s)
-            made += [b for b in writes if b not in made]
-        else:
-            late.append(s)
-    made = [b for b in made if any(b in _read(s) for s in late)]
-    still = [v for v in func.params if v in func.buffer_map and func.buffer_map[v] in known]
+    mine = root.block.alloc_buffers
+    still = [v for v in func.params if v in func.buffer_map and _named(func, v) in names]
+    known = {func.buffer_map[v] for v in still}
+    early, late = _parted(stmt_list(root.block.body), known, set(mine))
+    made = list(dict.fromkeys(b for b in mine for s in early if b in _written(s) and _is_read(b, late)))
+    hidden = {b: Var(b.name, "handle") for b in made}
     used = {b.data for s in late for b in _read(s) | _written(s)}  # a view of a parameter has its memory
     kept = [v for v in still if func.buffer_map[v].data in used]
-    hidden = {b: Var(b.name, "handle") for b in made}
-    params = [v for v in func.params if v not in still] + kept + [hidden[b] for b in made]
-    buffer_map = {v: func.buffer_map[v] for v in func.params if v in func.buffer_map and v in params}
-    buffer_map.update({v: b for b, v in hidden.items()})
-    rest = func.replace(
-        params=tuple(params),
-        buffer_map=buffer_map,
-        body=_rooted(root, late, [b for b in block.alloc_buffers if b not in made]),
+    mapped = {**func.buffer_map, **{v: b for b, v in hidden.items()}}
+
+    def part(params: list[Var], parts: list[Stmt], buffers: list[Buffer]) -> PrimFunc:
+        own = {v: mapped[v] for v in params if v in mapped}
+        return func.replace(params=tuple(params), buffer_map=own, body=_rooted(root, parts, buffers))
+
+    packed = list(hidden.values())
+    rest = part(
+        [*(v for v in func.params if v not in still), *kept, *packed],
+        late,
+        [b for b in mine if b not in made],
     )
     labels = [_named(func, v) for v in kept] + [b.name for b in made]
     if not made:
         return None, rest, labels
     needed = {b for s in early for b in _read(s) | _written(s)}
-    own = [v for v in still if func.buffer_map[v] in needed]
-    first_params = [*own, *[hidden[b] for b in made]]
-    first_map = {v: func.buffer_map[v] for v in own}
-    first_map.update({v: b for b, v in hidden.items()})
-    inner = [b for b in block.alloc_buffers if b in needed and b not in made]
-    before = func.replace(params=tuple(first_params), buffer_map=first_map, body=_rooted(root, early, inner))
-    assert given is not None
+    first = [v for v in still if func.buffer_map[v] in needed]
+    before = part([*first, *packed], early, [b for b in mine if b in needed and b not in made])
     return before.with_attr("global_symbol", "before"), rest, labels
+
+
+def _parted(parts: list[Stmt], known: set[Buffer], own: set[Buffer]) -> tuple[list[Stmt], list[Stmt]]:
+    """The statements that only compute memory of the function from what is known, and the others.
+
+    Memory that another statement writes as well is not known, whichever comes first.
+    """
+    early: list[Stmt] = []
+    late = list(parts)
+    found = True
+    while found:
+        found = False
+        sure = known | {b for s in early for b in _written(s)}
+        for s in late:
+            writes = _written(s)
+            together = [t for t in late if _written(t) & writes]
+            wrote = {b for t in together for b in _written(t)}
+            if wrote <= own and wrote and all(_read(t) <= sure | wrote for t in together):
+                early = [t for t in parts if t in early or t in together]
+                late = [t for t in late if t not in together]
+                found = True
+                break
+    return early, late
+
+
+def _is_read(b: Buffer, parts: list[Stmt]) -> bool:
+    return any(b in _read(s) for s in parts)
 
 
 def _named(func: PrimFunc, v: Var) -> str:

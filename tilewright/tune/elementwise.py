@@ -6,7 +6,7 @@ from ..ir.expr import BufferLoad, const_value
 from ..target.machine import CpuMachine
 from ..tir.schedule import Schedule
 from ..tir.schedule.primitive import BlockRV, LoopRV
-from .facts import Access, Axis, Facts
+from .facts import Facts
 
 __all__ = [
     "extent_of",
@@ -34,14 +34,11 @@ def in_vectors(sch: Schedule, loop: LoopRV, lanes: int) -> None:
         sch.vectorize(loop)
 
 
-def schedule_copy(sch: Schedule, block: BlockRV, lanes: int, skip: int, parallel: bool = False) -> None:
-    """Vectors along the last loop of a block, threads along the first of those after `skip`."""
+def schedule_copy(sch: Schedule, block: BlockRV, lanes: int, skip: int) -> None:
+    """Vectors along the last loop of a block, if it has more than `skip` of them."""
     loops = sch.get_loops(block)[skip:]
-    if not loops:
-        return
-    in_vectors(sch, loops[-1], lanes)
-    if parallel and len(loops) > 1:
-        sch.parallel(loops[0])
+    if loops:
+        in_vectors(sch, loops[-1], lanes)
 
 
 def pays_in_parallel(facts: Facts, machine: CpuMachine) -> bool:
@@ -52,9 +49,7 @@ def pays_in_parallel(facts: Facts, machine: CpuMachine) -> bool:
 def cycles_of(facts: Facts, machine: CpuMachine) -> float:
     """About what one core takes: the work, or the way of the bytes."""
     lanes = machine.lanes(facts.bits)
-    everywhere = {a.var: a.extent for a in facts.axes}
-    accesses = [*facts.reads, *([facts.write] if facts.write else [])]
-    size = sum(r.footprint(everywhere) * r.bytes for r in accesses)
+    size = sum(facts.touched(r) for r in facts.accesses)
     caches = machine.cache_sizes
     speed = machine.l2_bandwidth if size < caches.l2 else machine.l3_bandwidth
     if size > caches.l3 / 2:
@@ -65,20 +60,14 @@ def cycles_of(facts: Facts, machine: CpuMachine) -> float:
 def _joined(facts: Facts) -> int:
     """How many of the last axes are one line in memory for every access, so that they can be one loop."""
     axes, count = facts.spatial, 1
-    accesses = [*facts.reads, *([facts.write] if facts.write else [])]
     while count < len(axes):
         inner, outer = axes[-count], axes[-count - 1]
         if not (inner.known and outer.known):
             break
-        if not all(_in_line(r, outer, inner) for r in accesses):
+        if not all(r.in_line(outer, inner) for r in facts.accesses):
             break
         count += 1
     return count
-
-
-def _in_line(r: Access, outer: Axis, inner: Axis) -> bool:
-    far, near = r.stride(outer), r.stride(inner)
-    return far is not None and near is not None and far == near * inner.extent
 
 
 def schedule_elementwise(sch: Schedule, facts: Facts, machine: CpuMachine) -> dict[str, object]:
@@ -86,7 +75,7 @@ def schedule_elementwise(sch: Schedule, facts: Facts, machine: CpuMachine) -> di
     loops = sch.get_loops(facts.rv)
     if not loops:
         return {"loops": "none: a single element"}
-    lanes = machine.lanes(max([facts.bits, *(r.buffer.dtype.element.bits for r in facts.reads)]))
+    lanes = facts.lanes(machine)
     threads = pays_in_parallel(facts, machine)
     across = _across(facts)
     if across is not None:
@@ -159,8 +148,7 @@ def past_caches(facts: Facts, machine: CpuMachine) -> bool:
     """Whether the result is so large that none of it would be found in a cache later."""
     if facts.write is None:
         return False
-    size = facts.write.footprint({a.var: a.extent for a in facts.axes}) * facts.write.bytes
-    return size > machine.cache_sizes.l3 and all(a.known for a in facts.axes)
+    return facts.touched(facts.write) > machine.cache_sizes.l3 and all(a.known for a in facts.axes)
 
 
 def _enough(sch: Schedule, loops: list[LoopRV], machine: CpuMachine) -> int:

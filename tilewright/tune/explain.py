@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from typing import Any
 
 from ..target.machine import CpuMachine
@@ -41,15 +42,10 @@ class Explanation:
     ) -> None:
         """`after` takes the results of a tile; the stages `before` are computed where tiles want them."""
         space, figures = best.space, best.figures
-        rows = 1
-        for t in best.tile:
-            rows *= t
+        rows = math.prod(best.tile)
         seconds = best.cycles / (machine.clock * 1e9)
         operations = 2 * f.points
-        touched = sum(
-            r.footprint({a.var: a.extent for a in f.axes}) * r.bytes
-            for r in (*f.reads, *([f.write] if f.write else []))
-        )
+        touched = sum(f.touched(r) for r in f.accesses)
         bound = "compute"
         if figures["traffic"] > figures["compute"]:
             bound = _level(machine, max(float(figures["panel"]), float(figures["streamed"])))

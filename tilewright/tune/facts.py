@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -14,6 +15,7 @@ from ..ir.functor import pre_order, substitute, vars_used
 from ..ir.op import Op
 from ..ir.ops import add, is_one, sub
 from ..ir.stmt import Block, BlockRealize, BufferStore, For, ForKind, IfThenElse
+from ..target.machine import CpuMachine
 from ..tir.schedule import Schedule
 from ..tir.schedule.primitive import BlockRV
 
@@ -63,6 +65,11 @@ class Access:
         """The size of an element."""
         return max(1, self.buffer.dtype.nbytes)
 
+    def in_line(self, outer: Axis, inner: Axis) -> bool:
+        """Whether `outer` goes on where `inner` ends, so that both could be one axis."""
+        far, near = self.stride(outer), self.stride(inner)
+        return far is not None and near is not None and far == near * inner.extent
+
     def footprint(self, spans: dict[Var, int]) -> int:
         """About how many elements are touched while each axis takes so many values."""
         size = 1
@@ -101,10 +108,20 @@ class Facts:
     @property
     def points(self) -> int:
         """How often the body runs."""
-        size = 1
-        for a in self.axes:
-            size *= a.extent
-        return size
+        return math.prod(a.extent for a in self.axes)
+
+    @property
+    def accesses(self) -> list[Access]:
+        """All that it reads and writes."""
+        return [*self.reads, *([self.write] if self.write is not None else [])]
+
+    def touched(self, r: Access) -> int:
+        """The bytes of an access in the whole run."""
+        return r.footprint({a.var: a.extent for a in self.axes}) * r.bytes
+
+    def lanes(self, machine: CpuMachine) -> int:
+        """How many of the widest of its values a vector holds."""
+        return machine.lanes(max([self.bits, *(r.buffer.dtype.element.bits for r in self.reads)]))
 
     @property
     def bits(self) -> int:
@@ -116,10 +133,7 @@ class Facts:
 
 
 def _size(buffer: Buffer) -> int:
-    size = 1
-    for dim in buffer.shape:
-        size *= number(dim)
-    return size
+    return math.prod(number(dim) for dim in buffer.shape)
 
 
 def number(e: Any) -> int:

@@ -21,7 +21,7 @@ from ..ir.functor import vars_used
 from ..target.machine import CpuMachine
 from ..tir.schedule import Schedule
 from ..tir.schedule.primitive import BlockRV, LoopRV
-from .elementwise import extent_of, in_vectors, past_caches, schedule_elementwise
+from .elementwise import extent_of, in_vectors, past_caches, schedule_copy, schedule_elementwise
 from .facts import Access, Axis, Facts, facts_of
 
 __all__ = ["schedule_rows", "streams"]
@@ -72,9 +72,8 @@ def _in_line(f: Facts) -> Axis | None:
 
 def _main(f: Facts) -> Access | None:
     """The read that most elements come from."""
-    reads = [r for r in f.reads if r.strides]
     spans = {a.var: a.extent for a in f.axes}
-    return max(reads, key=lambda r: r.footprint(spans), default=None)
+    return max([r for r in f.reads if r.strides], key=lambda r: r.footprint(spans), default=None)
 
 
 # ---------------------------------------------------------------------------- one reduction alone
@@ -84,10 +83,7 @@ def _alone(sch: Schedule, f: Facts, machine: CpuMachine, parallel: bool) -> dict
     line = _in_line(f)
     if line is None or not line.reduce:
         return _stream(sch, f, machine, parallel)
-    units = 1
-    for a in f.spatial:
-        units *= a.extent
-    if parallel and units < 2 * machine.num_cores:
+    if parallel and math.prod(a.extent for a in f.spatial) < 2 * machine.num_cores:
         return _in_parts(sch, f, machine)
     partial, final = vector_reduction(sch, f, machine)
     loops = sch.get_loops(final)
@@ -110,9 +106,8 @@ def _in_parts(sch: Schedule, f: Facts, machine: CpuMachine) -> dict[str, object]
     whole = _fused(sch, reduces) if _one_line(f, f.reduce) else reduces[0]
     part, _ = sch.split(whole, [4 * machine.num_cores, None])
     partial = sch.rfactor(part, factor_axis=0)
-    inner = facts_of_loops(sch, partial)
+    inner = facts_of(sch, partial)
     some, final = _vectors(sch, inner, sch.get_loops(partial)[-1], machine, len(f.spatial) + 1)
-    row = sch.get_loops(final)[0]
     around = sch.get_loops(final)[: len(f.spatial) + 1]
     row = _fused(sch, around)
     _place(sch, some, final, row)
@@ -120,18 +115,10 @@ def _in_parts(sch: Schedule, f: Facts, machine: CpuMachine) -> dict[str, object]
     return {"lanes": machine.lanes(f.bits), "parts": 4 * machine.num_cores, "parallel": True}
 
 
-def facts_of_loops(sch: Schedule, rv: BlockRV) -> Facts:
-    return facts_of(sch, rv)
-
-
 def _one_line(f: Facts, axes: list[Axis]) -> bool:
     """Whether the axes, one within the other, are one line for each read."""
-    return all(
-        (r.stride(outer) is not None and r.stride(inner) is not None)
-        and r.stride(outer) == (r.stride(inner) or 0) * inner.extent
-        for outer, inner in zip(axes, axes[1:])
-        for r in f.reads
-    ) and all(a.known for a in axes)
+    pairs = zip(axes, axes[1:])
+    return all(a.known for a in axes) and all(r.in_line(*pair) for pair in pairs for r in f.reads)
 
 
 def _stream(sch: Schedule, f: Facts, machine: CpuMachine, parallel: bool) -> dict[str, object]:
@@ -139,7 +126,7 @@ def _stream(sch: Schedule, f: Facts, machine: CpuMachine, parallel: bool) -> dic
 
     for part of the results in parallel: for lines, 8 at a time: for vector: part[vector] += 8 lines[vector]
     """
-    lanes = machine.lanes(max([f.bits, *(r.buffer.dtype.element.bits for r in f.reads)]))
+    lanes = f.lanes(machine)
     loops = dict(zip([a.var for a in f.axes], sch.get_loops(f.rv), strict=True))
     line = _in_line(f)
     spatial = f.spatial
@@ -151,9 +138,8 @@ def _stream(sch: Schedule, f: Facts, machine: CpuMachine, parallel: bool) -> dic
     again = [loops[a.var] for a in spatial if a is not line and main is not None and not main.moves(a)]
     others = [loops[a.var] for a in spatial if a is not line and loops[a.var] not in again]
     reduces = [loops[a.var] for a in f.reduce]
-    room = max(
-        lanes, machine.cache_sizes.l1d // 2 // max(1, f.bits // 8)
-    )  # the results stay in the first cache
+    # the results stay in the first cache
+    room = max(lanes, machine.cache_sizes.l1d // 2 // max(1, f.bits // 8))
     width = min(room, -(-line.extent // (machine.num_cores if parallel and not others else 1)))
     width = max(lanes, -(-width // lanes) * lanes)
     part, vectors, lane = sch.split(loops[line.var], [None, width // lanes, lanes])
@@ -181,11 +167,7 @@ def streams(f: Facts, machine: CpuMachine) -> bool:
     main, line = _main(f), _in_line(f)
     if main is None or line is None or line.reduce or f.write is None or f.write.stride(line) != 1:
         return False
-    again = 1
-    for a in f.spatial:
-        if not main.moves(a):
-            again *= a.extent
-    size = main.footprint({a.var: a.extent for a in f.axes}) * main.bytes
+    again, size = math.prod(a.extent for a in f.spatial if not main.moves(a)), f.touched(main)
     windows = any(main.moves(a) and abs(main.stride(a) or 0) < line.extent for a in f.reduce)
     return again <= 4 and size > machine.cache_sizes.l2 and not windows
 
@@ -204,7 +186,7 @@ def vector_reduction(sch: Schedule, f: Facts, machine: CpuMachine) -> tuple[Bloc
 def _vectors(
     sch: Schedule, f: Facts, loop: LoopRV, machine: CpuMachine, spatial: int
 ) -> tuple[BlockRV | None, BlockRV]:
-    lanes = machine.lanes(max([f.bits, *(r.buffer.dtype.element.bits for r in f.reads)]))
+    lanes = f.lanes(machine)
     size = extent_of(sch, loop)
     if size is not None and size <= lanes:
         sch.annotate(loop, "reduce_lanes", 1)
@@ -246,15 +228,10 @@ def _row_by_row(
         if f.kind == "reduction":
             reductions[f.rv.key] = vector_reduction(sch, f, machine)
     lanes = machine.lanes(last.bits)
-    loops = (
-        dict(zip([a.var for a in last.axes], sch.get_loops(last.rv), strict=True))
-        if last.kind != "reduction"
-        else {}
-    )
     if last.kind == "reduction":
-        around = sch.get_loops(last.rv)[: len(rows)]
-        along: list[LoopRV] = []
+        around, along = sch.get_loops(last.rv)[: len(rows)], []
     else:
+        loops = dict(zip([a.var for a in last.axes], sch.get_loops(last.rv), strict=True))
         around, along = [loops[a.var] for a in rows], [loops[a.var] for a in columns]
         sch.reorder(*around, *along)
     first = sch.get_loops(last.rv)[:1]
@@ -265,9 +242,9 @@ def _row_by_row(
         if f.rv.key in reductions:
             _place(sch, *reductions[f.rv.key], row)
         elif f is not last:
-            _vectorize_inner(sch, f.rv, 1, lanes)
+            schedule_copy(sch, f.rv, lanes, skip=1)
     if along:
-        _vectorize_inner(sch, last.rv, 1, lanes)
+        schedule_copy(sch, last.rv, lanes, skip=1)
     if parallel and around:
         sch.parallel(row)
     if past_caches(last, machine):
@@ -289,12 +266,6 @@ def _fetch_next_row(sch: Schedule, last: Facts, group: list[Facts], columns: lis
         in_rows = len(axes) > 1 and r.stride(axes[-1]) == 1 and r.stride(axes[-2]) == size
         if r.buffer not in made and in_rows and len(loops) > 2:
             sch.annotate(loops[1], f"prefetch_past_{r.buffer.name}", -(-size // lanes))
-
-
-def _vectorize_inner(sch: Schedule, rv: BlockRV, skip: int, lanes: int) -> None:
-    loops = sch.get_loops(rv)[skip:]
-    if loops:
-        in_vectors(sch, loops[-1], lanes)
 
 
 def _rows_in_lanes(

@@ -252,10 +252,9 @@ def _batch(space: TileSpace, t: Array) -> Array:
 
 def _first_touch(facts: Facts, machine: CpuMachine, cores: int) -> float:
     """Cycles until everything has come once from where it lies, with all cores at it."""
-    everywhere = {a.var: a.extent for a in facts.axes}
     total = 0.0
-    for r in (*facts.reads, *([facts.write] if facts.write else [])):
-        size = r.footprint(everywhere) * r.bytes
+    for r in facts.accesses:
+        size = facts.touched(r)
         if size > machine.cache_sizes.l2:
             total += size / float(_level_bandwidth(machine, np.array(size), cores)) / cores
     return total

@@ -62,10 +62,7 @@ def _lines(facts: Facts, tail: Facts) -> list[list[int]]:
             in_order and axes[k - 1].known and axes[k].known and axes[k].extent > 1 and axes[k - 1].extent > 1
         )
         for f in (facts, tail) if join else ():
-            outer, inner = f.spatial[k - 1], f.spatial[k]
-            for r in (*f.reads, *([f.write] if f.write else [])):
-                far, near = r.stride(outer), r.stride(inner)
-                join = join and far is not None and near is not None and far == near * inner.extent
+            join = join and all(r.in_line(f.spatial[k - 1], f.spatial[k]) for r in f.accesses)
         if join:
             groups[-1].append(k)
         else:
@@ -81,14 +78,14 @@ def apply_tile(
     tail: BlockRV,
     producers: list[BlockRV],
     machine: CpuMachine,
-) -> None:
+) -> list[BlockRV]:
     """Schedule a prepared block, `tail`, which takes its results element by element, and what is fused.
 
-    `producers` are stages that only this block reads, and that are computed where they are wanted.
+    `producers` are stages that only this block reads; those that are computed where tiles want them are returned.
     """
     if best.space.dot:
         _apply_dot(sch, facts, best, parallel, tail)
-        return
+        return []
     space, block = best.space, facts.rv
     pack = _pack(sch, facts, best)
     loops = dict(zip([a.var for a in facts.axes], sch.get_loops(block), strict=True))
@@ -117,8 +114,7 @@ def apply_tile(
     if pack is not None and not space.pack_free:
         sch.compute_at(pack, around[0], preserve_unit_loops=True)
         _finish_pack(sch, best, pack)
-    for producer in producers:
-        _attach(sch, producer, best, around, space.lanes, machine)
+    return [p for p in producers if _attach(sch, p, best, around, space.lanes, machine)]
 
 
 def _finish_pack(sch: Schedule, best: Best, pack: BlockRV) -> None:
@@ -305,9 +301,9 @@ def _finish_tail(sch: Schedule, tail: BlockRV, skip: int, lanes: int) -> None:
 
 def _attach(
     sch: Schedule, producer: BlockRV, best: Best, around: list[LoopRV], lanes: int, machine: CpuMachine
-) -> None:
+) -> bool:
     """Compute a producer (padding, say) for the tiles of one turn of the first loop, or before all loops if it
-    would be computed too often then."""
+    would be computed too often then. Whether it is the first."""
     stage = facts_of(sch, producer)
     again = 1.0
     if best.vector_outer and not any(
@@ -324,8 +320,9 @@ def _attach(
             pass
         else:
             schedule_copy(sch, producer, lanes, skip=1)
-            return
+            return True
     schedule_elementwise(sch, stage, machine)
+    return False
 
 
 def _apply_dot(sch: Schedule, facts: Facts, best: Best, parallel: bool, tail: BlockRV) -> None:

@@ -76,8 +76,7 @@ def tile_spaces(facts: Facts, machine: CpuMachine, constants: frozenset[Buffer])
     """One space for each axis that can be the vector axis."""
     assert facts.write is not None
     out: list[TileSpace] = []
-    widest = max(r.buffer.dtype.element.bits for r in (*facts.reads, facts.write))
-    lanes = machine.lanes(max(widest, 8))
+    lanes = facts.lanes(machine)
     for axis in facts.axes:
         if axis.extent == 1:
             continue

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
-from ...arith import Analyzer
 from ...ir.buffer import Buffer
 from ...ir.dtype import BOOL, FLOAT32, INT64, DataType
 from ...ir.errors import LoweringError
@@ -14,11 +13,11 @@ from ...ir.functor import pre_order, undefined_vars
 from ...ir.module import GlobalVar
 from ...ir.op import Op
 from ...ir.ops import sub
-from ...ir.stmt import BufferStore, ForKind, LetStmt, Stmt
+from ...ir.stmt import BufferStore, ForKind, Stmt
+from . import memory
 from .half import from_float, to_float
 from .intrinsics import INTRINSICS
-from .lanes import contiguous, private
-from .types import constant, is_small_float, mem_type, reg_type, suffix
+from .types import constant, is_small_float, mem_type, reg_type
 
 if TYPE_CHECKING:
     from .module_emitter import ModuleEmitter
@@ -351,79 +350,6 @@ class FunctionEmitter:
             f"getelementptr inbounds {mem_type(buffer.dtype)}, ptr {base}, i64 {self.index64(index)}"
         )
 
-    def load(self, e: BufferLoad) -> str:
-        buffer, index = e.buffer, self.flat(e.buffer, e.indices)
-        if e.predicate is not None and index.dtype.lanes > 1 and not private(index, buffer):
-            return self.masked_load(e, index)
-        if index.dtype.lanes == 1:
-            return self.load_at(self.address(buffer, index), buffer.dtype, buffer.dtype)
-        if isinstance(index, Broadcast):
-            value = self.load_at(self.address(buffer, index.value), buffer.dtype, buffer.dtype)
-            return self.splat(value, buffer.dtype, index.lanes)
-        if contiguous(index):
-            return self.load_at(self.address(buffer, index.base), e.dtype, buffer.dtype)
-        if _every_second(index) and not e.dtype.is_bool:
-            return self.load_every_second(e, index)
-        lanes = [self.load_at(p, buffer.dtype, buffer.dtype) for p in self.addresses(buffer, index)]
-        return self.gathered(lanes, e.dtype)
-
-    def load_every_second(self, e: BufferLoad, index: Any) -> str:
-        """Two whole vectors, of which every second lane is kept. The last one, which may not exist, is not read."""
-        lanes, text, bits = index.lanes, mem_type(e.dtype), f"<{index.lanes} x i1>"
-        if e.predicate is None:
-            halves = [
-                f"<{', '.join('i1 true' for _ in range(lanes))}>",
-                f"<{', '.join('i1 true' for _ in range(lanes - 1))}, i1 false>",
-            ]
-        else:
-            mask, halves = self.expr(e.predicate), []
-            for half in range(2):
-                picks = [lanes // 2 * half + i // 2 if i % 2 == 0 else lanes for i in range(lanes)]
-                chosen = ", ".join(f"i32 {p}" for p in picks)
-                halves.append(
-                    self.tmp(
-                        f"shufflevector {bits} {mask}, {bits} zeroinitializer, <{lanes} x i32> <{chosen}>"
-                    )
-                )
-        name, align = f"llvm.masked.load.{suffix(e.dtype)}.p0", e.buffer.dtype.element.nbytes
-        self.module.declare(f"declare {text} @{name}(ptr, i32, {bits}, {text})")
-        first = self.address(e.buffer, index.base)
-        second = self.tmp(f"getelementptr {mem_type(e.buffer.dtype)}, ptr {first}, i64 {lanes}")
-        parts = [
-            self.tmp(f"call {text} @{name}(ptr {p}, i32 {align}, {bits} {m}, {text} zeroinitializer)")
-            for p, m in zip((first, second), halves, strict=True)
-        ]
-        even = ", ".join(f"i32 {2 * i}" for i in range(lanes))
-        return self.tmp(f"shufflevector {text} {parts[0]}, {text} {parts[1]}, <{lanes} x i32> <{even}>")
-
-    def masked_load(self, e: BufferLoad, index: PrimExpr) -> str:
-        """The lanes where the predicate holds; no other memory is touched."""
-        if _every_second(index) and not e.dtype.is_bool:
-            return self.load_every_second(e, index)
-        text, kind = mem_type(e.dtype), e.dtype
-        assert e.predicate is not None
-        mask, align = f"{reg_type(e.predicate.dtype)} {self.expr(e.predicate)}", e.buffer.dtype.element.nbytes
-        if contiguous(index):
-            name = f"llvm.masked.load.{suffix(kind)}.p0"
-            self.module.declare(f"declare {text} @{name}(ptr, i32, <{kind.lanes} x i1>, {text})")
-            where = f"ptr {self.address(e.buffer, index.base)}, i32 {align}"
-        else:
-            pointers = self.pointers(e.buffer, index)
-            name = f"llvm.masked.gather.{suffix(kind)}.v{kind.lanes}p0"
-            many = f"<{kind.lanes} x ptr>"
-            self.module.declare(f"declare {text} @{name}({many}, i32, <{kind.lanes} x i1>, {text})")
-            where = f"{many} {pointers}, i32 {align}"
-        value = self.tmp(f"call {text} @{name}({where}, {mask}, {text} zeroinitializer)")
-        return self.tmp(f"trunc {text} {value} to {reg_type(kind)}") if kind.is_bool else value
-
-    def pointers(self, buffer: Buffer, index: PrimExpr) -> str:
-        """A vector of addresses, one for each lane."""
-        value = self.expr(index)
-        if index.dtype.bits != 64:
-            value = self.extend(value, index.dtype)
-        wide = reg_type(INT64.with_lanes(index.dtype.lanes))
-        return self.tmp(f"getelementptr {mem_type(buffer.dtype)}, ptr {self.pointer(buffer)}, {wide} {value}")
-
     def load_at(self, pointer: str, kind: DataType, element: DataType) -> str:
         value = self.tmp(f"load {mem_type(kind)}, ptr {pointer}, align {element.element.nbytes}")
         return self.tmp(f"trunc {mem_type(kind)} {value} to {reg_type(kind)}") if kind.is_bool else value
@@ -456,54 +382,6 @@ class FunctionEmitter:
         wide = reg_type(INT64.with_lanes(lanes))
         picks = [self.tmp(f"extractelement {wide} {value}, i64 {i}") for i in range(lanes)]
         return [self.tmp(f"getelementptr inbounds {text}, ptr {base}, i64 {p}") for p in picks]
-
-    def store(self, s: Any) -> None:
-        buffer, index, kind = s.buffer, self.flat(s.buffer, s.indices), s.value.dtype
-        value = self.expr(s.value)
-        if kind.is_bool:
-            value = self.tmp(f"zext {reg_type(kind)} {value} to {mem_type(kind)}")
-        align = buffer.dtype.element.nbytes
-        if s.predicate is not None and index.dtype.lanes > 1:
-            if not private(index, buffer):
-                self.masked_store(s, index, value)
-                return
-            # Accumulators stay in registers only if whole vectors are stored.
-            pointer, text = self.address(buffer, index.base), mem_type(kind)
-            if buffer.data in self.module.unmasked:
-                self.emit(f"store {text} {value}, ptr {pointer}, align {align}")
-                return
-            old = self.tmp(f"load {text}, ptr {pointer}, align {align}")
-            mask = f"{reg_type(s.predicate.dtype)} {self.expr(s.predicate)}"
-            new = self.tmp(f"select {mask}, {text} {value}, {text} {old}")
-            self.emit(f"store {text} {new}, ptr {pointer}, align {align}")
-        elif index.dtype.lanes == 1:
-            self.emit(f"store {mem_type(kind)} {value}, ptr {self.address(buffer, index)}, align {align}")
-        elif contiguous(index):
-            pointer = self.address(buffer, index.base)
-            past = ""
-            if self.streaming and buffer.data in self.streaming and kind.nbytes in (16, 32, 64):
-                align, past = kind.nbytes, ", !nontemporal !2"
-            self.emit(f"store {mem_type(kind)} {value}, ptr {pointer}, align {align}{past}")
-        else:
-            one = mem_type(buffer.dtype)
-            for i, pointer in enumerate(self.addresses(buffer, index)):
-                lane = self.tmp(f"extractelement {mem_type(kind)} {value}, i64 {i}")
-                self.emit(f"store {one} {lane}, ptr {pointer}, align {align}")
-
-    def masked_store(self, s: Any, index: PrimExpr, value: str) -> None:
-        """Stores the lanes where the predicate holds and touches no other memory."""
-        kind, align = s.value.dtype, s.buffer.dtype.element.nbytes
-        text, lanes = mem_type(kind), kind.lanes
-        mask = f"<{lanes} x i1> {self.expr(s.predicate)}"
-        if contiguous(index):
-            name = f"llvm.masked.store.{suffix(kind)}.p0"
-            self.module.declare(f"declare void @{name}({text}, ptr, i32, <{lanes} x i1>)")
-            where = f"ptr {self.address(s.buffer, index.base)}, i32 {align}"
-        else:
-            name = f"llvm.masked.scatter.{suffix(kind)}.v{lanes}p0"
-            self.module.declare(f"declare void @{name}({text}, <{lanes} x ptr>, i32, <{lanes} x i1>)")
-            where = f"<{lanes} x ptr> {self.pointers(s.buffer, index)}, i32 {align}"
-        self.emit(f"call void @{name}({text} {value}, {where}, {mask})")
 
     # -- calls -----------------------------------------------------------------------------------
     def call(self, e: Call) -> str:
@@ -551,41 +429,9 @@ class FunctionEmitter:
         if s.attr_key == "pragma_import_llvm" and isinstance(s.value, StringImm):
             self.module.imported[s.value.value] = None
         if s.attr_key == "pragma_nontemporal" and self.streaming is None and self.module.is_x86:
-            self.streamed(s.body)
+            memory.streamed(self, s.body)
             return
         self.stmt(s.body)
-
-    def streamed(self, body: Stmt) -> None:
-        """Code whose stores go past the caches, for where the memory is aligned, and plain code for elsewhere."""
-        buffers = [b for b in _streamable(body) if b.data in self.values]
-        if not buffers:
-            self.stmt(body)
-            return
-        together = "0"
-        for b in buffers:
-            address = self.tmp(f"ptrtoint ptr {self.pointer(b)} to i64")
-            together = self.tmp(f"or i64 {together}, {address}")
-        rest = self.tmp(f"and i64 {together}, 63")
-        past, plain, done = self.label("stream"), self.label("plain"), self.label("streamed")
-        self.branch_if(self.tmp(f"icmp eq i64 {rest}, 0"), past, plain)
-        self.start(past)
-        self.streaming = frozenset(b.data for b in buffers)
-        self.stmt(body)
-        self.fence()
-        self.streaming = None
-        self.branch(done)
-        self.start(plain)
-        self.streaming = frozenset()
-        self.stmt(body)
-        self.streaming = None
-        self.branch(done)
-        self.start(done)
-
-    def fence(self) -> None:
-        """Others see streamed stores only after this."""
-        if self.streaming:
-            self.module.declare("declare void @llvm.x86.sse.sfence()")
-            self.emit("call void @llvm.x86.sse.sfence()")
 
     def assert_stmt(self, s: Any) -> None:
         good, bad = self.label("holds"), self.label("fails")
@@ -728,42 +574,6 @@ def _is_tile(body: Stmt) -> bool:
     return False
 
 
-def _every_second(index: PrimExpr) -> bool:
-    """Whether lanes lie two elements apart."""
-    return (
-        isinstance(index, Ramp)
-        and const_value(index.stride) == 2
-        and index.base.dtype.lanes == 1
-        and index.lanes in (4, 8, 16, 32)
-    )
-
-
-def _streamable(body: Stmt) -> list[Buffer]:
-    """The buffers that are stored in whole, aligned vectors and never read, if their memory is aligned."""
-    stores = [m for m in pre_order(body) if isinstance(m, BufferStore)]
-    read = {m.buffer.data for m in pre_order(body) if isinstance(m, BufferLoad)}
-    ana = Analyzer()
-    for m in pre_order(body):
-        if isinstance(m, LetStmt) and m.value.dtype.is_int and m.value.dtype.lanes == 1:
-            ana.bind(m.var, m.value, override=True)
-    out = []
-    for b in dict.fromkeys(s.buffer for s in stores):
-        vectors = [
-            s for s in stores if s.buffer.data is b.data and s.value.dtype.lanes > 1 and s.predicate is None
-        ]
-        if b.data in read or not vectors or b.scope_name != "global":
-            continue
-        if all(contiguous(s.indices[0]) and _whole_lines(ana, s.indices[0]) for s in vectors):
-            out.append(b)
-    return out
-
-
-def _whole_lines(ana: Analyzer, index: Any) -> bool:
-    """Whether a vector starts at a multiple of its lanes."""
-    known = ana.modular_set(ana.simplify(index.base))
-    return bool(known.coeff % index.lanes == 0 and known.base % index.lanes == 0)
-
-
 def _is_index(e: PrimExpr) -> bool:
     """Whether it is made of loop variables and sizes alone, which do not overflow."""
     return all(
@@ -806,7 +616,7 @@ _EXPR: dict[str, Callable[[FunctionEmitter, Any], str]] = {
     "Ramp": _F.ramp,
     "Broadcast": _F.broadcast,
     "Shuffle": _F.shuffle,
-    "BufferLoad": _F.load,
+    "BufferLoad": memory.load,
     "Call": _F.call,
 }
 _STMT: dict[str, Callable[[FunctionEmitter, Any], None]] = {
@@ -817,7 +627,7 @@ _STMT: dict[str, Callable[[FunctionEmitter, Any], None]] = {
     "IfThenElse": _F.if_stmt,
     "For": _F.for_stmt,
     "While": _F.while_stmt,
-    "BufferStore": _F.store,
+    "BufferStore": memory.store,
     "Allocate": _F.allocate,
     "AllocateConst": _F.allocate_const,
     "DeclBuffer": _F.declare_buffer,

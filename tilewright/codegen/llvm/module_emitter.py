@@ -12,6 +12,7 @@ from ...ir.expr import Var
 from ...ir.function import PrimFunc
 from .emit import FunctionEmitter
 from .lanes import unmasked
+from .memory import fence
 from .signature import Signature
 from .types import mem_type, reg_type
 
@@ -150,7 +151,7 @@ class ModuleEmitter:
             args.append(f"{fields[i]} %v{i}")
         body.streaming = parent.streaming
         body.loop(loop, "%begin", "%end")
-        body.fence()
+        fence(body)
         body.ret("0")
         # The pointers are arguments of a function of their own, so that they may be marked noalias.
         self.finish(body, f"define internal i32 @{name}_run({', '.join(params)}) noinline nounwind", "#0")

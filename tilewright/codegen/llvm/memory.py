@@ -1,0 +1,216 @@
+"""Loads and stores: plain, masked, of every second element, past the caches."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ...arith import Analyzer
+from ...ir.buffer import Buffer
+from ...ir.dtype import INT64
+from ...ir.expr import Broadcast, BufferLoad, PrimExpr, Ramp, const_value
+from ...ir.functor import pre_order
+from ...ir.stmt import BufferStore, LetStmt, Stmt
+from .lanes import contiguous, private
+from .types import mem_type, reg_type, suffix
+
+if TYPE_CHECKING:
+    from .emit import FunctionEmitter
+
+__all__ = ["fence", "load", "store", "streamed"]
+
+
+def load(f: FunctionEmitter, e: BufferLoad) -> str:
+    """The value of a load, by the cheapest instructions that its index allows."""
+    buffer, index = e.buffer, f.flat(e.buffer, e.indices)
+    if e.predicate is not None and index.dtype.lanes > 1 and not private(index, buffer):
+        return _masked_load(f, e, index)
+    if index.dtype.lanes == 1:
+        return f.load_at(f.address(buffer, index), buffer.dtype, buffer.dtype)
+    if isinstance(index, Broadcast):
+        value = f.load_at(f.address(buffer, index.value), buffer.dtype, buffer.dtype)
+        return f.splat(value, buffer.dtype, index.lanes)
+    if contiguous(index):
+        return f.load_at(f.address(buffer, index.base), e.dtype, buffer.dtype)
+    if _every_second(index) and not e.dtype.is_bool:
+        return _every_second_load(f, e, index)
+    lanes = [f.load_at(p, buffer.dtype, buffer.dtype) for p in f.addresses(buffer, index)]
+    return f.gathered(lanes, e.dtype)
+
+
+def _every_second_load(f: FunctionEmitter, e: BufferLoad, index: Any) -> str:
+    """Two whole vectors, of which every second lane is kept. The last one, which may not exist, is not read."""
+    lanes, text, bits = index.lanes, mem_type(e.dtype), f"<{index.lanes} x i1>"
+    if e.predicate is None:
+        halves = [
+            f"<{', '.join('i1 true' for _ in range(lanes))}>",
+            f"<{', '.join('i1 true' for _ in range(lanes - 1))}, i1 false>",
+        ]
+    else:
+        mask, halves = f.expr(e.predicate), []
+        for half in range(2):
+            picks = [lanes // 2 * half + i // 2 if i % 2 == 0 else lanes for i in range(lanes)]
+            chosen = ", ".join(f"i32 {p}" for p in picks)
+            halves.append(
+                f.tmp(f"shufflevector {bits} {mask}, {bits} zeroinitializer, <{lanes} x i32> <{chosen}>")
+            )
+    name, align = f"llvm.masked.load.{suffix(e.dtype)}.p0", e.buffer.dtype.element.nbytes
+    f.module.declare(f"declare {text} @{name}(ptr, i32, {bits}, {text})")
+    first = f.address(e.buffer, index.base)
+    second = f.tmp(f"getelementptr {mem_type(e.buffer.dtype)}, ptr {first}, i64 {lanes}")
+    parts = [
+        f.tmp(f"call {text} @{name}(ptr {p}, i32 {align}, {bits} {m}, {text} zeroinitializer)")
+        for p, m in zip((first, second), halves, strict=True)
+    ]
+    even = ", ".join(f"i32 {2 * i}" for i in range(lanes))
+    return f.tmp(f"shufflevector {text} {parts[0]}, {text} {parts[1]}, <{lanes} x i32> <{even}>")
+
+
+def _masked_load(f: FunctionEmitter, e: BufferLoad, index: PrimExpr) -> str:
+    """The lanes where the predicate holds; no other memory is touched."""
+    if _every_second(index) and not e.dtype.is_bool:
+        return _every_second_load(f, e, index)
+    text, kind = mem_type(e.dtype), e.dtype
+    assert e.predicate is not None
+    mask, align = f"{reg_type(e.predicate.dtype)} {f.expr(e.predicate)}", e.buffer.dtype.element.nbytes
+    if contiguous(index):
+        name = f"llvm.masked.load.{suffix(kind)}.p0"
+        f.module.declare(f"declare {text} @{name}(ptr, i32, <{kind.lanes} x i1>, {text})")
+        where = f"ptr {f.address(e.buffer, index.base)}, i32 {align}"
+    else:
+        pointers = _pointers(f, e.buffer, index)
+        name = f"llvm.masked.gather.{suffix(kind)}.v{kind.lanes}p0"
+        many = f"<{kind.lanes} x ptr>"
+        f.module.declare(f"declare {text} @{name}({many}, i32, <{kind.lanes} x i1>, {text})")
+        where = f"{many} {pointers}, i32 {align}"
+    value = f.tmp(f"call {text} @{name}({where}, {mask}, {text} zeroinitializer)")
+    return f.tmp(f"trunc {text} {value} to {reg_type(kind)}") if kind.is_bool else value
+
+
+def _pointers(f: FunctionEmitter, buffer: Buffer, index: PrimExpr) -> str:
+    """A vector of addresses, one for each lane."""
+    value = f.expr(index)
+    if index.dtype.bits != 64:
+        value = f.extend(value, index.dtype)
+    wide = reg_type(INT64.with_lanes(index.dtype.lanes))
+    return f.tmp(f"getelementptr {mem_type(buffer.dtype)}, ptr {f.pointer(buffer)}, {wide} {value}")
+
+
+def store(f: FunctionEmitter, s: Any) -> None:
+    """A store of a scalar or of the lanes of a vector, by the cheapest instructions that its index allows."""
+    buffer, index, kind = s.buffer, f.flat(s.buffer, s.indices), s.value.dtype
+    value = f.expr(s.value)
+    if kind.is_bool:
+        value = f.tmp(f"zext {reg_type(kind)} {value} to {mem_type(kind)}")
+    align = buffer.dtype.element.nbytes
+    if s.predicate is not None and index.dtype.lanes > 1:
+        if not private(index, buffer):
+            _masked_store(f, s, index, value)
+            return
+        # Accumulators stay in registers only if whole vectors are stored.
+        pointer, text = f.address(buffer, index.base), mem_type(kind)
+        if buffer.data in f.module.unmasked:
+            f.emit(f"store {text} {value}, ptr {pointer}, align {align}")
+            return
+        old = f.tmp(f"load {text}, ptr {pointer}, align {align}")
+        mask = f"{reg_type(s.predicate.dtype)} {f.expr(s.predicate)}"
+        new = f.tmp(f"select {mask}, {text} {value}, {text} {old}")
+        f.emit(f"store {text} {new}, ptr {pointer}, align {align}")
+    elif index.dtype.lanes == 1:
+        f.emit(f"store {mem_type(kind)} {value}, ptr {f.address(buffer, index)}, align {align}")
+    elif contiguous(index):
+        pointer = f.address(buffer, index.base)
+        past = ""
+        if f.streaming and buffer.data in f.streaming and kind.nbytes in (16, 32, 64):
+            align, past = kind.nbytes, ", !nontemporal !2"
+        f.emit(f"store {mem_type(kind)} {value}, ptr {pointer}, align {align}{past}")
+    else:
+        one = mem_type(buffer.dtype)
+        for i, pointer in enumerate(f.addresses(buffer, index)):
+            lane = f.tmp(f"extractelement {mem_type(kind)} {value}, i64 {i}")
+            f.emit(f"store {one} {lane}, ptr {pointer}, align {align}")
+
+
+def _masked_store(f: FunctionEmitter, s: Any, index: PrimExpr, value: str) -> None:
+    """Stores the lanes where the predicate holds and touches no other memory."""
+    kind, align = s.value.dtype, s.buffer.dtype.element.nbytes
+    text, lanes = mem_type(kind), kind.lanes
+    mask = f"<{lanes} x i1> {f.expr(s.predicate)}"
+    if contiguous(index):
+        name = f"llvm.masked.store.{suffix(kind)}.p0"
+        f.module.declare(f"declare void @{name}({text}, ptr, i32, <{lanes} x i1>)")
+        where = f"ptr {f.address(s.buffer, index.base)}, i32 {align}"
+    else:
+        name = f"llvm.masked.scatter.{suffix(kind)}.v{lanes}p0"
+        f.module.declare(f"declare void @{name}({text}, <{lanes} x ptr>, i32, <{lanes} x i1>)")
+        where = f"<{lanes} x ptr> {_pointers(f, s.buffer, index)}, i32 {align}"
+    f.emit(f"call void @{name}({text} {value}, {where}, {mask})")
+
+
+def streamed(f: FunctionEmitter, body: Stmt) -> None:
+    """Code whose stores go past the caches, for where the memory is aligned, and plain code for elsewhere."""
+    buffers = [b for b in _streamable(body) if b.data in f.values]
+    if not buffers:
+        f.stmt(body)
+        return
+    together = "0"
+    for b in buffers:
+        address = f.tmp(f"ptrtoint ptr {f.pointer(b)} to i64")
+        together = f.tmp(f"or i64 {together}, {address}")
+    rest = f.tmp(f"and i64 {together}, 63")
+    past, plain, done = f.label("stream"), f.label("plain"), f.label("streamed")
+    f.branch_if(f.tmp(f"icmp eq i64 {rest}, 0"), past, plain)
+    f.start(past)
+    f.streaming = frozenset(b.data for b in buffers)
+    f.stmt(body)
+    fence(f)
+    f.streaming = None
+    f.branch(done)
+    f.start(plain)
+    f.streaming = frozenset()
+    f.stmt(body)
+    f.streaming = None
+    f.branch(done)
+    f.start(done)
+
+
+def fence(f: FunctionEmitter) -> None:
+    """Others see streamed stores only after this."""
+    if f.streaming:
+        f.module.declare("declare void @llvm.x86.sse.sfence()")
+        f.emit("call void @llvm.x86.sse.sfence()")
+
+
+def _every_second(index: PrimExpr) -> bool:
+    """Whether lanes lie two elements apart."""
+    return (
+        isinstance(index, Ramp)
+        and const_value(index.stride) == 2
+        and index.base.dtype.lanes == 1
+        and index.lanes in (4, 8, 16, 32)
+    )
+
+
+def _streamable(body: Stmt) -> list[Buffer]:
+    """The buffers that are stored in whole, aligned vectors and never read, if their memory is aligned."""
+    stores = [m for m in pre_order(body) if isinstance(m, BufferStore)]
+    read = {m.buffer.data for m in pre_order(body) if isinstance(m, BufferLoad)}
+    ana = Analyzer()
+    for m in pre_order(body):
+        if isinstance(m, LetStmt) and m.value.dtype.is_int and m.value.dtype.lanes == 1:
+            ana.bind(m.var, m.value, override=True)
+    out = []
+    for b in dict.fromkeys(s.buffer for s in stores):
+        vectors = [
+            s for s in stores if s.buffer.data is b.data and s.value.dtype.lanes > 1 and s.predicate is None
+        ]
+        if b.data in read or not vectors or b.scope_name != "global":
+            continue
+        if all(contiguous(s.indices[0]) and _whole_lines(ana, s.indices[0]) for s in vectors):
+            out.append(b)
+    return out
+
+
+def _whole_lines(ana: Analyzer, index: Any) -> bool:
+    """Whether a vector starts at a multiple of its lanes."""
+    known = ana.modular_set(ana.simplify(index.base))
+    return bool(known.coeff % index.lanes == 0 and known.base % index.lanes == 0)
