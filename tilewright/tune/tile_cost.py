@@ -13,12 +13,13 @@ import numpy as np
 
 from ..target.machine import CpuMachine
 from .facts import Access, Axis, Facts
-from .tile_space import Array, TileSpace
+from .tile_space import LAST_TILE, Array, TileSpace, thread_share
 
 __all__ = ["evaluate"]
 
 _LOOP_CYCLES = 30.0  # entering a tile: addresses, the first loads, the loop
 _OVERLAP = 0.3  # of two things that go on at once, how much of the shorter one shows
+_SPILL = 10.0  # a register that is not there, in each point: what goes to memory and back waits for itself
 _ACROSS_LINES = 1.7  # loads that lie across two lines
 
 
@@ -28,14 +29,20 @@ def evaluate(space: TileSpace, machine: CpuMachine, cores: int) -> dict[str, Arr
     compute = _points(space) * point["point"] + _finish(space)
     memory = _traffic(space, machine, cores)
     tile = _together(compute, memory["traffic"])
-    tiles, units = _tiles(space)
-    whole = tile * tiles
+    share = thread_share(space, cores)
+    whole = tile * _tiles(space)
     if cores > 1:
-        imbalance = np.ceil(units / cores) * cores / units
-        whole = whole * imbalance / cores + machine.launch_us * 1e3 * machine.clock
+        whole = whole * share.longest + machine.launch_us * 1e3 * machine.clock
     first = np.full(len(tile), _first_touch(space.facts, machine, cores))
     whole = _together(whole, first) + _packing_cycles(space, machine, cores)
-    return {"cycles": whole, "compute": compute, "first_touch": first, "units": units, **point, **memory}
+    return {
+        "cycles": whole,
+        "compute": compute,
+        "first_touch": first,
+        "units": share.turns,
+        **point,
+        **memory,
+    }
 
 
 def _together(x: Array, y: Array) -> Array:
@@ -71,7 +78,7 @@ def _point(space: TileSpace, machine: CpuMachine) -> dict[str, Array]:
     fma = rows * nv / machine.fma_ports
     loads = (vector_loads + 0.5 * scalar_loads) / machine.loads_per_cycle
     held = rows * nv + np.minimum(nv, rows) + 1
-    spills = np.maximum(0, held - machine.vector_registers) * 2.0
+    spills = np.maximum(0, held - machine.vector_registers) * _SPILL
     busy = np.maximum(np.maximum(fma, loads + 0.25 * fma), machine.fma_latency)
     point = busy + spills + waits + 0.01 * scalar_loads
     return {"point": point, "fma": fma, "loads": loads, "registers": held, "spills": spills}
@@ -123,17 +130,14 @@ def _traffic(space: TileSpace, machine: CpuMachine, cores: int) -> dict[str, Arr
     return {"traffic": cycles, "panel": sweep_v, "streamed": sweep_r}
 
 
-def _tiles(space: TileSpace) -> tuple[Array, Array]:
-    """How many tiles there are, the smaller ones counted for what they cost, and how many turns for threads."""
-    tiles, rows = np.ones(len(space.vectors)), np.ones(len(space.vectors))
+def _tiles(space: TileSpace) -> Array:
+    """How many tiles there are, the smaller ones counted for what they cost."""
+    tiles = np.ones(len(space.vectors))
     for a, axis in enumerate(space.rows):
         tiles = tiles * _parts(axis.extent, space.tiles[:, a])
-        rows = rows * -(-axis.extent // space.tiles[:, a])
     if space.dot:
-        return tiles, rows
-    total = -(-space.vector.extent // space.lanes)
-    vectors = -(-total // space.vectors) * _batch(space, space.tiles)
-    return tiles * _parts(total, space.vectors), np.where(space.outer == 1, vectors, rows)
+        return tiles
+    return tiles * _parts(-(-space.vector.extent // space.lanes), space.vectors)
 
 
 def _far_apart(space: TileSpace, r: Access) -> Array:
@@ -238,16 +242,7 @@ def _level_bandwidth(machine: CpuMachine, size: Array, cores: int) -> Array:
 def _parts(extent: int, tile: Array) -> Array:
     """How many tiles cover an axis; the last, smaller one counts for what it costs."""
     full, rest = extent // tile, extent % tile
-    return full + np.where(rest > 0, np.maximum(rest / tile, 0.35), 0.0)
-
-
-def _batch(space: TileSpace, t: Array) -> Array:
-    """How many times the loop over vectors is run: once for each value of the axes that all reads move with."""
-    out = np.ones(len(t))
-    for a, axis in enumerate(space.rows):
-        if all(r.moves(axis) for r in space.facts.reads):
-            out = out * -(-axis.extent // t[:, a])
-    return out
+    return full + np.where(rest > 0, np.maximum(rest / tile, LAST_TILE), 0.0)
 
 
 def _first_touch(facts: Facts, machine: CpuMachine, cores: int) -> float:

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
+from ..ir.buffer import Buffer
 from ..ir.errors import ScheduleError
-from ..ir.expr import Var
+from ..ir.expr import BufferLoad, Var
+from ..ir.stmt import BufferStore
 from ..target.machine import CpuMachine
 from ..tir.schedule import Schedule
 from ..tir.schedule.primitive import BlockRV, LoopRV
 from .elementwise import extent_of, schedule_copy, schedule_elementwise
-from .facts import Access, Axis, Facts, facts_of
+from .facts import Access, Facts, facts_of
+from .tile_space import thread_share
 from .tiles import Best
 
 __all__ = ["apply_tile", "prepare_tile"]
@@ -89,28 +92,32 @@ def apply_tile(
     space, block = best.space, facts.rv
     pack = _pack(sch, facts, best)
     loops = dict(zip([a.var for a in facts.axes], sch.get_loops(block), strict=True))
-    turned = _turn(sch, facts, best, tail) if space.transposes else None
+    after, turned = _turn(sch, facts, best, tail) if space.transposes else ([tail], None)
     if len(space.rows) and space.vector.extent < best.vectors * space.lanes:
         sch.storage_align(block, 0, axis=len(space.rows) - 1, factor=space.lanes, offset=0)
     outs, inner = _split_rows(sch, best, loops)
     vectors = [None, best.vectors, space.lanes] if best.vectors > 1 else [None, space.lanes]
     vo, *vi = sch.split(loops[space.vector.var], vectors)
-    around = _order(facts, best, outs, vo)
+    around, count = _around(best, outs, vo, machine.num_cores if parallel else 1)
     reduces = [loops[a.var] for a in facts.reduce]
     sch.reorder(*around, *reduces, *inner, *vi)
-    around = _parallel(sch, facts, best, around, vo, parallel)
-    for after in (turned, tail):
-        if after is not None:
-            sch.reverse_compute_at(after, around[-1], preserve_unit_loops=True)
+    around = [sch.fuse(*around[:count]) if count > 1 else around[0], *around[count:]]
+    if parallel and extent_of(sch, around[0]) != 1:
+        sch.parallel(around[0])
+    for stage in after:
+        sch.reverse_compute_at(stage, around[-1], preserve_unit_loops=True)
     for loop in (*inner, *vi[:-1]):
         sch.unroll(loop)
     sch.vectorize(vi[-1])
     if space.window:
         for loop in reduces:
             sch.unroll(loop)
-    _finish_tail(sch, tail, len(around), space.lanes)
     if turned is not None:
         _finish_turn(sch, facts, best, turned, len(around))
+    if tail is not turned:
+        _finish_tail(
+            sch, tail, len(around), space.lanes, _place_of(facts.write, best) if turned is after[-1] else None
+        )
     if pack is not None and not space.pack_free:
         sch.compute_at(pack, around[0], preserve_unit_loops=True)
         _finish_pack(sch, best, pack)
@@ -135,12 +142,13 @@ def _finish_pack(sch: Schedule, best: Best, pack: BlockRV) -> None:
     sch.vectorize(vector)
 
 
-def _place_of(read: Access, best: Best) -> int:
+def _place_of(access: Access | None, best: Best) -> int:
     """Which dimension of what is read or written the vector axis goes along."""
-    for i, e in enumerate(read.indices):
+    assert access is not None
+    for i, e in enumerate(access.indices):
         if e is best.space.vector.var:
             return i
-    raise ScheduleError(f"the vectors lie along no dimension of {read.buffer.name}")
+    raise ScheduleError(f"the vectors lie along no dimension of {access.buffer.name}")
 
 
 def _split_rows(
@@ -159,71 +167,62 @@ def _split_rows(
     return outs, inner
 
 
-def _order(facts: Facts, best: Best, outs: dict[Var, LoopRV], vo: LoopRV) -> list[LoopRV]:
-    """The loops around a tile: what all reads move with, then vectors around rows or rows around vectors."""
-    shared = [outs[a.var] for a in best.space.rows if _batch(facts, a)]
-    rest = [outs[a.var] for a in best.space.rows if not _batch(facts, a)]
-    return [*shared, vo, *rest] if best.vector_outer else [*shared, *rest, vo]
+def _around(best: Best, outs: dict[Var, LoopRV], vo: LoopRV, cores: int) -> tuple[list[LoopRV], int]:
+    """The loops around a tile (what all reads move with, then vectors around rows or rows around vectors), and how
+    many of them are independent work for threads."""
+    share = thread_share(best.space, cores)
+    shared = [outs[a.var] for a in best.space.rows if best.space.shared(a)]
+    rest = [outs[a.var] for a in best.space.rows if not best.space.shared(a)]
+    first = int(share.first[best.index])
+    rest = rest[first : first + 1] + rest[:first] + rest[first + 1 :]
+    around = [*shared, vo, *rest] if best.vector_outer else [*shared, *rest, vo]
+    return around, int(share.fused[best.index])
 
 
-def _batch(facts: Facts, axis: Axis) -> bool:
-    return all(r.moves(axis) for r in facts.reads)
+def _turn(sch: Schedule, facts: Facts, best: Best, tail: BlockRV) -> tuple[list[BlockRV], BlockRV]:
+    """Accumulators hold the vector axis in line; a copy of the tile is turned to how the result lies in memory.
 
-
-def _parallel(
-    sch: Schedule, facts: Facts, best: Best, around: list[LoopRV], vo: LoopRV, parallel: bool
-) -> list[LoopRV]:
-    """Fuse what is independent work for threads; the first loop is the fused one.
-
-    A loop whose last tile is smaller stays on its own, so that the tiles before it carry no condition.
+    Returns what comes after the tile, in order, and which of it is the copy: `tail` itself if it does nothing else,
+    one after `tail` if that takes accumulators as they are, else one before it.
     """
-    shared = sum(1 for a in best.space.rows if _batch(facts, a))
-    most = shared + 1 if best.vector_outer else max(1, len(around) - 1)
-    exact = _exact_loops(facts, best, around, vo)
-    count = 1
-    while count < most and (
-        (exact[count - 1] and exact[count]) or all(extent_of(sch, x) == 1 for x in around[:count])
-    ):
-        count += 1
-    head, rest = around[:count], around[count:]
-    fused = sch.fuse(*head) if len(head) > 1 else head[0]
-    if parallel and extent_of(sch, fused) != 1:
-        sch.parallel(fused)
-    return [fused, *rest]
-
-
-def _exact_loops(facts: Facts, best: Best, around: list[LoopRV], vo: LoopRV) -> list[bool]:
-    """Whether all tiles of each of the loops around are whole."""
-    shared = [i for i, a in enumerate(best.space.rows) if _batch(facts, a)]
-    rest = [i for i, a in enumerate(best.space.rows) if not _batch(facts, a)]
-    rows = [best.space.rows[i].extent % best.tile[i] == 0 for i in range(len(best.tile))]
-    vector = best.space.vector.extent % (best.vectors * best.space.lanes) == 0
-    first, then = [rows[i] for i in shared], [rows[i] for i in rest]
-    return [*first, vector, *then] if best.vector_outer else [*first, *then, vector]
-
-
-def _turn(sch: Schedule, facts: Facts, best: Best, tail: BlockRV) -> BlockRV:
-    """Accumulators hold the vector axis in line; a copy of the tile is turned to how the result lies in memory."""
-    write = facts.write
-    assert write is not None
     block = sch.realize(facts.rv).block
-    index = next(i for i, r in enumerate(sch.realize(tail).block.reads) if r.buffer is block.writes[0].buffer)
-    turned = sch.cache_read(tail, index, "local")
-    place = _place_of(write, best)
+    stage, place = facts_of(sch, tail), _place_of(facts.write, best)
 
     def last(*axes: Any) -> list[Any]:
         return [a for i, a in enumerate(axes) if i != place] + [axes[place]]
 
+    body = sch.realize(tail).block.body
+    if isinstance(body, BufferStore) and isinstance(body.value, BufferLoad):
+        after, turned = [tail], tail
+    elif _takes_vectors(stage, block.writes[0].buffer, place):
+        turned = sch.cache_write(tail, 0, "local")
+        sch.transform_layout(tail, ("write", 0), last)
+        after = [tail, turned]
+    else:
+        reads = sch.realize(tail).block.reads
+        index = next(i for i, r in enumerate(reads) if r.buffer is block.writes[0].buffer)
+        turned = sch.cache_read(tail, index, "local")
+        after = [turned, tail]
     sch.transform_layout(facts.rv, ("write", 0), last)
-    return turned
+    return after, turned
+
+
+def _takes_vectors(stage: Facts, results: Buffer, place: int) -> bool:
+    """Whether a stage that takes results has all else that it reads (a bias, say) in line with the accumulators."""
+    write = stage.write
+    if write is None or not all(i is a.var for i, a in zip(write.indices, stage.axes, strict=False)):
+        return False
+    across, line = stage.axes[place], stage.axes[-1]
+    return all(
+        r.buffer is results or (not r.moves(line) and (not r.moves(across) or r.stride(across) == 1))
+        for r in stage.reads
+    )
 
 
 def _finish_turn(sch: Schedule, facts: Facts, best: Best, turned: BlockRV, skip: int) -> None:
     """Tiles of lanes by lanes go across in registers."""
-    write, lanes = facts.write, best.space.lanes
-    assert write is not None
+    lanes, place = best.space.lanes, _place_of(facts.write, best)
     loops = sch.get_loops(turned)[skip:]
-    place = _place_of(write, best)
     vector, line = loops[place], loops[-1]
     others = [x for i, x in enumerate(loops) if i not in (place, len(loops) - 1)]
     outer: list[LoopRV] = []
@@ -279,11 +278,14 @@ def _panels(sch: Schedule, facts: Facts, best: Best, index: int) -> None:
     sch.transform_layout(facts.rv, ("read", index), panels, pad_value=0)
 
 
-def _finish_tail(sch: Schedule, tail: BlockRV, skip: int, lanes: int) -> None:
-    """The loops that write a tile out: vectors along the last axis, the rest unrolled."""
+def _finish_tail(sch: Schedule, tail: BlockRV, skip: int, lanes: int, along: int | None = None) -> None:
+    """The loops that write a tile out: vectors along the last axis or another one, the rest unrolled."""
     loops = sch.get_loops(tail)[skip:]
     if not loops:
         return
+    if along is not None:
+        loops = [x for i, x in enumerate(loops) if i != along] + [loops[along]]
+        sch.reorder(*loops)
     last = extent_of(sch, loops[-1])
     rest = loops[:-1]
     if last is not None and last > 1:

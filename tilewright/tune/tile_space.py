@@ -24,10 +24,11 @@ from ..ir.buffer import Buffer
 from ..target.machine import CpuMachine
 from .facts import Access, Axis, Facts
 
-__all__ = ["Array", "TileSpace", "tile_spaces"]
+__all__ = ["LAST_TILE", "Array", "Share", "TileSpace", "thread_share", "tile_spaces"]
 
 Array = Any  # an array of candidates
 _MAX_ROWS = 32
+LAST_TILE = 0.35  # a smaller tile at the end of an axis costs this part of a whole one, at least
 _WINDOW = 32  # points of a window that is unrolled, at most
 _WINDOW_TILE = 8  # and accumulators beside it: the neighbours that are read again want registers too
 
@@ -52,6 +53,81 @@ class TileSpace:
     tiles: Array
     vectors: Array
     outer: Array
+
+    def shared(self, axis: Axis) -> bool:
+        """Whether all reads move with an axis: nothing is used again along it."""
+        return all(r.moves(axis) for r in self.facts.reads)
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """The loop whose turns threads share, for each candidate.
+
+    Of the rows around vectors, `first` goes around the others; then `fused` of the loops around a tile are made one
+    loop with `turns` turns, of which the last one is `last` of a whole one. The thread with the most to do does
+    `longest` of all.
+    """
+
+    first: Array
+    fused: Array
+    turns: Array
+    last: Array
+    longest: Array
+
+
+_OTHER_FIRST = (
+    0.97  # another order than that of the axes must be better than this: what is read lies in their order
+)
+
+
+def thread_share(space: TileSpace, cores: int) -> Share:
+    """What each of `cores` threads does."""
+    best = _share(space, cores, 0)
+    if cores == 1 or space.dot:
+        return best
+    for first in range(1, sum(not space.shared(a) for a in space.rows)):
+        other = _share(space, cores, first)
+        better = (space.outer == 0) & (other.longest < _OTHER_FIRST * best.longest)
+        best = Share(*[np.where(better, getattr(other, f), getattr(best, f)) for f in Share.__slots__])
+    return best
+
+
+def _share(space: TileSpace, cores: int, first: int) -> Share:
+    """A loop whose last tile is smaller is not made one with others, so that the tiles before it carry no condition."""
+    shared = [a for a, axis in enumerate(space.rows) if space.shared(axis)]
+    rest = [a for a, axis in enumerate(space.rows) if not space.shared(axis)]
+    rest = rest[first : first + 1] + rest[:first] + rest[first + 1 :]
+    every = np.ones(len(space.vectors), dtype=bool)
+    rows = [_turns(axis.extent, space.tiles[:, a]) for a, axis in enumerate(space.rows)]
+    loops: list[tuple[tuple[Array, Array], Array]] = [(rows[a], every) for a in shared]
+    if space.dot:
+        loops += [(rows[a], every) for a in rest]
+    else:
+        wide, outer = _turns(space.vector.extent, space.vectors * space.lanes), space.outer == 1
+        if rest:
+            count, last = (np.where(outer, v, r) for v, r in zip(wide, rows[rest[0]], strict=True))
+            loops += [((count, last), every), *[(rows[a], ~outer) for a in rest[1:]]]
+        else:
+            loops.append((wide, outer if shared else every))
+    ones = np.ones(len(every))
+    fused, turns, last, whole, open_ = ones.astype(np.int64), ones, ones, every, every
+    for k, ((count, fraction), allowed) in enumerate(loops):
+        # in the dot form all loops are made one
+        joins = open_ & allowed & ((whole & (fraction == 1)) | (turns == 1) | space.dot)
+        fused = np.where(joins, k + 1, fused)
+        last = np.where(joins, np.where(turns == 1, fraction, 1.0), last)
+        turns = np.where(joins, turns * count, turns)
+        whole, open_ = whole & (fraction == 1), joins
+    rounds = np.ceil(turns / cores)
+    alone = turns - (rounds - 1) * cores == 1  # the smaller turn at the end has nothing beside it
+    longest = (rounds - 1 + np.where(alone, last, 1.0)) / (turns - 1 + last)
+    return Share(np.full(len(every), first), fused, turns, last, longest)
+
+
+def _turns(extent: int, tile: Array) -> tuple[Array, Array]:
+    """How many tiles cover an axis, and what part of a whole one the last one costs."""
+    rest = extent % tile
+    return -(-extent // tile), np.where(rest > 0, np.maximum(rest / tile, LAST_TILE), 1.0)
 
 
 def _row_tiles(rows: tuple[Axis, ...]) -> Array:

@@ -7,6 +7,7 @@ import time
 import numpy as np
 import pytest
 from flat_programs import assert_same, flat_programs
+from how_many import examples
 from hypothesis import given, settings
 
 import tilewright as tvm
@@ -504,13 +505,13 @@ def test_nothing_to_do_is_the_same_object():
     assert Partition(mod) is mod
 
 
-@settings(max_examples=80, deadline=None, derandomize=True)
+@settings(max_examples=examples(80), deadline=None, derandomize=True)
 @given(flat_programs(unrolled=True))
 def test_meaning(func):
     assert_same(func, loop_partition(func))
 
 
-@settings(max_examples=20, deadline=None, derandomize=True)
+@settings(max_examples=examples(20), deadline=None, derandomize=True)
 @given(flat_programs(parallel=True))
 def test_meaning_of_parallel_loops(func):
     assert_same(func, loop_partition(func))

@@ -41,6 +41,7 @@
 @tw.allowed = internal global [16 x i64] zeroinitializer, align 64
 @tw.handles = internal global [257 x ptr] zeroinitializer, align 64
 @tw.crowded = internal global i32 0               ; more threads than CPUs
+@tw.home = internal global i32 -1                 ; the CPU that the workers were sent away from
 @tw.variable = internal constant [23 x i8] c"TILEWRIGHT_NUM_THREADS\00"
 
 declare i32 @pthread_create(ptr, ptr, ptr, ptr)
@@ -111,7 +112,8 @@ ask:
 }
 
 ; A sleeping worker is often woken on the CPU of the one who wakes it, which is busy, and stays there for
-; milliseconds. So it is sent to the others. Where there are more threads than CPUs nothing is said.
+; milliseconds. So workers are sent to the other CPUs, again when the launching thread comes to be on another one
+; than before. Where there are more threads than CPUs nothing is said.
 define internal void @tw.spread() nounwind {
 entry:
 ;@linux   %crowded = load i32, ptr @tw.crowded
@@ -119,9 +121,13 @@ entry:
 ;@linux   br i1 %skip, label %done, label %look
 ;@linux look:
 ;@linux   %cpu = call i32 @sched_getcpu()
+;@linux   %home = load i32, ptr @tw.home
+;@linux   %moved = icmp ne i32 %cpu, %home
 ;@linux   %known = icmp ult i32 %cpu, 1024
-;@linux   br i1 %known, label %build, label %done
+;@linux   %send_them = and i1 %moved, %known
+;@linux   br i1 %send_them, label %build, label %done
 ;@linux build:
+;@linux   store i32 %cpu, ptr @tw.home
 ;@linux   %mask = alloca [16 x i64], align 8
 ;@linux   %whole = load [16 x i64], ptr @tw.allowed
 ;@linux   store [16 x i64] %whole, ptr %mask
@@ -281,6 +287,7 @@ made:
   br label %each
 done:
   store i64 %have, ptr @tw.threads
+  store i32 -1, ptr @tw.home
   ret void
 }
 
@@ -429,6 +436,7 @@ grow:
   call void @tw.grow(i64 %wanted)
   br label %open
 open:
+  call void @tw.spread()
   %threads = load i64, ptr @tw.threads
   ; A worker that was late for the job before may take two seats, so they are counted only where it matters.
   %most = icmp sge i64 %wanted, %threads
@@ -448,7 +456,6 @@ open:
   %any = icmp ne i32 %asleep, 0
   br i1 %any, label %wake, label %help
 wake:
-  call void @tw.spread()
   %l = call i32 @pthread_mutex_lock(ptr @tw.mutex)
   %b = call i32 @pthread_cond_broadcast(ptr @tw.wake)
   %u = call i32 @pthread_mutex_unlock(ptr @tw.mutex)

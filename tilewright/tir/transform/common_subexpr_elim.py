@@ -127,6 +127,8 @@ class _Term:
             return e.op is not _LIKELY and bool(e.op.vectorizable)
         if e.dtype.is_bool and e.dtype.lanes > 1:
             return False  # a mask costs nothing, and is often a constant
+        if isinstance(e, BufferLoad):
+            return False  # to load again is cheaper than a register that is held through the loops between
         return not isinstance(e, (Ramp, Broadcast))  # an access must see its lanes
 
     def build(self, named: bool = True) -> Any:

@@ -9,7 +9,7 @@ from typing import Any
 from ...arith import detect_linear_equation, eval_set
 from ...ir.expr import GE, GT, LE, LT, Call, IntImm, IterVar, Let, PrimExpr, Range, Var, const, const_value
 from ...ir.function import PrimFunc
-from ...ir.functor import Mutator, pre_order, renew_defs_in, vars_used
+from ...ir.functor import Mutator, pre_order, renew_defs_in, substitute, vars_used
 from ...ir.op import Op
 from ...ir.ops import (
     add,
@@ -121,12 +121,12 @@ class _Partition(AnalyzedMutator):
             return None
         self.budget -= cost * 2
         certain = {b.condition: True for b in bounds}
-        if n.kind in (ForKind.PARALLEL, ForKind.THREAD_BINDING):
-            return self.branched(n, low, high, certain)
         # Outside an exact bound the condition fails; of several one cannot tell which ended the part.
         only = bounds[0] if len(bounds) == 1 and bounds[0].exact else None
         below = {only.condition: False} if only is not None and only.low is not None else {}
         above = {only.condition: False} if only is not None and only.high is not None else {}
+        if n.kind in (ForKind.PARALLEL, ForKind.THREAD_BINDING):
+            return self.branched(n, [(low, below), (high, certain), (end, above)])
         parts = [
             self.part(n, n.min, low, below),
             self.part(n, low, high, certain),
@@ -147,20 +147,32 @@ class _Partition(AnalyzedMutator):
         made = super().visit_For(moved)
         return None if _nothing(made) else made
 
-    def branched(self, n: For, low: PrimExpr, high: PrimExpr, certain: Mapping[PrimExpr, bool]) -> Stmt:
-        inside = logical_and(greater_equal(n.loop_var, low), less(n.loop_var, high))
+    def branched(self, n: For, parts: list[tuple[PrimExpr, Mapping[PrimExpr, bool]]]) -> Stmt:
+        """A loop that is kept whole, with a branch for each part; a part is told by where it ends."""
+        begin, branches = n.min, []
         with self.ana.scope():
             self.ana.bind_loop(n.loop_var, n.min, n.extent)
-            inside = self.ana.simplify(inside)
-            full = _Assume(certain).visit(n.body)
-            if isinstance(inside, IntImm) and inside.value:
-                return n.replace(body=self.visit(full))
-            with self.ana.constraint_scope(inside):
-                full = self.visit(full)
-            # The conditions stay in the other branch; it runs for few iterations.
-            rest = renew_defs_in(n.body)
-            self.budget //= 2
-            return n.replace(body=IfThenElse(inside, full, self.visit(rest)))
+            for end, known in parts:
+                size = const_value(self.ana.simplify(sub(end, begin)))
+                if size is None or size > 0:
+                    branches.append(
+                        (self.ana.simplify(less(n.loop_var, end)), self.branch(n, begin, end, known))
+                    )
+                    begin = end
+        body = branches[-1][1]
+        for condition, made in reversed(branches[:-1]):
+            body = made if _decided(condition) else IfThenElse(condition, made, body)
+        self.budget //= 2
+        return n.replace(body=body)
+
+    def branch(self, n: For, begin: PrimExpr, end: PrimExpr, known: Mapping[PrimExpr, bool]) -> Stmt:
+        """The body of a loop for the values from `begin` to before `end`."""
+        body = renew_defs_in(_Assume(known).visit(n.body) if known else n.body)
+        if const_value(self.ana.simplify(sub(end, begin))) == 1:
+            return self.visit(substitute(body, {n.loop_var: begin}))
+        inside = logical_and(greater_equal(n.loop_var, begin), less(n.loop_var, end))
+        with self.ana.constraint_scope(self.ana.simplify(inside)):
+            return self.visit(body)
 
 
 class _Assume(Mutator):

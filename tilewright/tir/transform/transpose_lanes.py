@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import dataclass
 
 from ...arith import Analyzer
-from ...ir.expr import LT, BufferLoad, Call, PrimExpr, Ramp, Shuffle, Var, const, const_value
+from ...ir.expr import LT, Broadcast, BufferLoad, Call, PrimExpr, Ramp, Shuffle, Var, const, const_value
 from ...ir.functor import substitute, uses_var
 from ...ir.op import Op
-from ...ir.ops import add, less, sub
+from ...ir.ops import add, conjuncts, less, logical_and, min_of, sub
 from ...ir.stmt import BufferStore, For, ForKind, IfThenElse, LetStmt, Stmt, seq
 
 __all__ = ["KEY", "transposed"]
@@ -27,44 +27,85 @@ def transposed(loop: For) -> Stmt | None:
 
     None if the loops do something else.
     """
-    inner, rows = loop.body, const_value(loop.extent)
-    if not (isinstance(inner, For) and inner.kind is ForKind.VECTORIZED) or rows is None:
+    guards: list[PrimExpr] = []
+    inner = _opened(loop.body, guards)
+    if not (isinstance(inner, For) and inner.kind is ForKind.VECTORIZED):
         return None
-    count = const_value(inner.extent)
-    if count is None or not 2 <= max(rows, count) <= 16:
+    rows, columns = const_value(loop.extent), const_value(inner.extent)
+    if rows is None or columns is None or not 2 <= max(rows, columns) <= 16:
         return None
-    body, room = _unguarded(inner)
-    if (
-        not (isinstance(body, BufferStore) and isinstance(body.value, BufferLoad))
-        or body.predicate is not None
-    ):
+    body = _opened(inner.body, guards)
+    if not (isinstance(body, BufferStore) and isinstance(body.value, BufferLoad)):
         return None
     load = body.value
-    if len(body.indices) != 1 or len(load.indices) != 1 or room is None:
+    if len(body.indices) != 1 or len(load.indices) != 1 or body.predicate is not None:
         return None
+    if load.buffer.data is body.buffer.data:
+        return None  # later rows may read what earlier ones stored
     i, j = loop.loop_var, inner.loop_var
     to, source = body.indices[0], load.indices[0]
     if _step(to, j) != 1 or _step(source, i) != 1 or _step(source, j) is None or _step(to, i) is None:
         return None
-    size = 2
-    while size < max(rows, count):
-        size *= 2
-    return _emit(loop, inner, body, load, size, int(rows), int(count), room)
+    down, across = _Side(i, loop.min, int(rows)), _Side(j, inner.min, int(columns))
+    if not all(_limits(g, down, across) for g in guards):
+        return None
+    return _emit(down, across, body, load)
 
 
-def _unguarded(inner: For) -> tuple[Stmt, PrimExpr | None]:
-    """The body without a condition `j < room`, and the number of columns that there are."""
-    if not isinstance(inner.body, IfThenElse):
-        return inner.body, inner.extent
-    condition = inner.body.condition
-    if isinstance(condition, Call) and condition.op is _LIKELY:
-        condition = condition.args[0]
-    if inner.body.else_case is not None or not isinstance(condition, LT):
-        return inner.body.then_case, None
-    room = Analyzer().simplify(add(sub(condition.b, condition.a), inner.loop_var))
-    if uses_var(room, lambda v: v is inner.loop_var):
-        return inner.body.then_case, None
-    return inner.body.then_case, room
+@dataclass(slots=True)
+class _Side:
+    """One of the two loops: how many of its values there are, and `room` for how many if that is not known."""
+
+    var: Var
+    begin: PrimExpr
+    count: int
+    room: PrimExpr | None = None
+
+    def at(self, k: int) -> PrimExpr:
+        return add(self.begin, const(k, self.var.dtype))
+
+    def limit(self, room: PrimExpr) -> None:
+        known = const_value(room)
+        if known is not None:
+            self.count = max(0, min(self.count, int(known)))
+        else:
+            self.room = room if self.room is None else min_of(self.room, room)
+
+    def there(self, k: int, lanes: int) -> PrimExpr | None:
+        """Whether value k is there, for all lanes."""
+        return None if self.room is None else _all_lanes(less(const(k, self.room.dtype), self.room), lanes)
+
+    def mask(self) -> PrimExpr | None:
+        """Which values are there."""
+        if self.room is None:
+            return None
+        if self.count == 1:
+            return self.there(0, 1)
+        kind = self.room.dtype
+        return less(Ramp(const(0, kind), const(1, kind), self.count), Broadcast(self.room, self.count))
+
+
+def _opened(s: Stmt, guards: list[PrimExpr]) -> Stmt:
+    """What is inside of conditions, which go to `guards`."""
+    while isinstance(s, IfThenElse) and s.else_case is None:
+        guards += conjuncts(s.condition)
+        s = s.then_case
+    return s
+
+
+def _limits(guard: PrimExpr, down: _Side, across: _Side) -> bool:
+    """Take a condition in as a limit of one of the sides."""
+    if isinstance(guard, Call) and guard.op is _LIKELY:
+        guard = guard.args[0]
+    if not isinstance(guard, LT):
+        return False
+    both = (down.var, across.var)
+    for side in (across, down):
+        room = Analyzer().simplify(sub(add(sub(guard.b, guard.a), side.var), side.begin))
+        if not uses_var(room, lambda v: v in both):
+            side.limit(room)
+            return True
+    return False
 
 
 def _step(e: PrimExpr, v: Var) -> int | None:
@@ -77,69 +118,48 @@ def _step(e: PrimExpr, v: Var) -> int | None:
     return None if uses_var(step, lambda w: w is v) else 0
 
 
-def _emit(
-    loop: For,
-    inner: For,
-    body: BufferStore,
-    load: BufferLoad,
-    size: int,
-    rows: int,
-    count: int,
-    room: PrimExpr,
-) -> Stmt:
-    i, j = loop.loop_var, inner.loop_var
-
-    def at(e: PrimExpr, row: int, column: int) -> PrimExpr:
-        here = {i: add(loop.min, const(row, i.dtype)), j: add(inner.min, const(column, j.dtype))}
-        return Analyzer().simplify(substitute(e, here))
-
+def _emit(down: _Side, across: _Side, body: BufferStore, load: BufferLoad) -> Stmt:
+    rows, columns = down.count, across.count
+    if rows == 0 or columns == 0:
+        return seq()
+    size = 2
+    while size < max(rows, columns):
+        size *= 2
     steps: list[tuple[Var, PrimExpr]] = []
-    known = const_value(room)
-    columns = count if known is None else max(0, min(count, int(known)))
-    full = known is not None
 
     def named(value: PrimExpr) -> PrimExpr:
         var = Var("tile", value.dtype)
         steps.append((var, value))
         return var
 
-    def loaded(column: int) -> PrimExpr:
-        start = at(load.indices[0], 0, min(column, columns - 1))
-        if rows == 1:
-            return named(load.replace(indices=(start,)))
-        predicate = None
-        if not full:
-            # columns beyond the end are not read
-            there = less(const(column, room.dtype), room)
-            predicate = _all_lanes(there, rows)
-        ramp = Ramp(start if full else at(load.indices[0], 0, column), const(1, start.dtype), rows)
-        return named(BufferLoad(load.buffer, (ramp,), predicate))
+    def line(e: PrimExpr, row: int, column: int, lanes: int) -> PrimExpr:
+        start = Analyzer().simplify(substitute(e, {down.var: down.at(row), across.var: across.at(column)}))
+        return start if lanes == 1 else Ramp(start, const(1, start.dtype), lanes)
 
-    if columns == 0:
-        return seq()
-    vectors = [loaded(c) for c in range(columns)]
-    while len(vectors) < size:
-        vectors.append(vectors[-1])
+    vectors = [
+        named(
+            BufferLoad(
+                load.buffer, (line(load.indices[0], 0, c, rows),), _both(across.there(c, rows), down.mask())
+            )
+        )
+        for c in range(columns)
+    ]
+    vectors += [vectors[-1]] * (size - columns)
     vectors = [named(_widened(v, size)) if v.dtype.lanes != size else v for v in vectors]
-    turn = size
-    while turn > 1:
+    for _ in range(size.bit_length() - 1):
         made: list[PrimExpr] = []
-        for a, b in zip(vectors[: size // 2], vectors[size // 2 :]):
+        for a, b in zip(vectors[: size // 2], vectors[size // 2 :], strict=True):
             for half in (0, size // 2):
                 picks = [k for n in range(half, half + size // 2) for k in (n, size + n)]
                 made.append(named(Shuffle((a, b), tuple([const(p, "int32") for p in picks]))))
-        vectors, turn = made, turn // 2
+        vectors = made
     stores: list[Stmt] = []
     for r in range(rows):
-        start = at(body.indices[0], r, 0)
         value = vectors[r]
         if columns != size:
             value = Shuffle((value,), tuple([const(p, "int32") for p in range(columns)]))
-        predicate = None
-        if not full:
-            lanes = Ramp(const(0, room.dtype), const(1, room.dtype), columns)
-            predicate = less(lanes, _all_lanes(room, columns))
-        index = start if columns == 1 else Ramp(start, const(1, start.dtype), columns)
+        index = line(body.indices[0], r, 0, columns)
+        predicate = _both(across.mask(), down.there(r, columns))
         stores.append(BufferStore(body.buffer, value, (index,), predicate, span=body.span))
     out: Stmt = seq(*stores)
     for var, value in reversed(steps):
@@ -147,16 +167,15 @@ def _emit(
     return out
 
 
+def _both(a: PrimExpr | None, b: PrimExpr | None) -> PrimExpr | None:
+    return logical_and(a, b) if a is not None and b is not None else b if a is None else a
+
+
 def _widened(v: PrimExpr, size: int) -> PrimExpr:
     """The vector with more lanes; what is in them does not matter."""
-    lanes = v.dtype.lanes
-    if lanes == 1:
-        return Shuffle((v,) * 1, (const(0, "int32"),) * size) if size > 1 else v
-    picks = [min(n, lanes - 1) for n in range(size)]
-    return Shuffle((v,), tuple([const(p, "int32") for p in picks]))
+    last = v.dtype.lanes - 1
+    return Shuffle((v,), tuple([const(min(n, last), "int32") for n in range(size)]))
 
 
-def _all_lanes(e: Any, lanes: int) -> PrimExpr:
-    from ...ir.expr import Broadcast
-
+def _all_lanes(e: PrimExpr, lanes: int) -> PrimExpr:
     return Broadcast(e, lanes) if lanes > 1 else e
