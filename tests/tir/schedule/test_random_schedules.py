@@ -5,11 +5,11 @@
 
 from __future__ import annotations
 
-import os
 from typing import Any
 
 import numpy as np
 import pytest
+from how_many import examples
 from hypothesis import HealthCheck, given, settings
 from random_schedules import Recipe, arrays_of, recipe_of, recipes, scheduled
 
@@ -19,7 +19,7 @@ from tilewright.ir.equal import structural_equal
 from tilewright.tir.schedule import Schedule
 from tilewright.tir.transform.plan_allocations import plan_buffer_allocation
 
-EXAMPLES = int(os.environ.get("TILEWRIGHT_EXAMPLES", "60"))
+EXAMPLES = examples(60)
 COMMON: dict[str, Any] = {
     "deadline": None,
     "derandomize": True,
@@ -63,7 +63,7 @@ def test_schedules_for_processors(recipe: Recipe) -> None:
     check(recipe)
 
 
-@settings(max_examples=EXAMPLES // 2, **COMMON)
+@settings(max_examples=max(1, EXAMPLES // 2), **COMMON)
 @given(recipes(gpu=True))
 def test_schedules_for_gpus(recipe: Recipe) -> None:
     check(recipe, compiled=False)
@@ -90,3 +90,43 @@ def test_most_primitives_are_taken_and_refused() -> None:
     assert all(n for word, n in done.items() if word not in seldom), done
     assert sum(done.values()) > 600
     assert refused > 100
+
+
+# What random schedules once broke, made small.
+BROKEN = {
+    "a copy of a part is moved to a loop that runs too far": Recipe(
+        stages=(
+            ("pad", (723, 250, 580, 1248, 35)),
+            ("matmul", (288, 0, 582, 0, 102)),
+            ("stride", (106, 3235, 150, 598, 171)),
+            ("matmul", (228, 11, 3630, 289, 397)),
+        ),
+        steps=(
+            ("cache_read", (2845, 135, 72, 43, 978)),
+            ("cache_read", (228, 11, 3630, 289, 397)),
+            ("cache_write", (1258, 439, 1995, 560, 1230)),
+            ("split", (844, 2074, 1824, 110, 183)),
+            ("fuse", (2969, 65, 89, 2588, 200)),
+            ("compute_at", (2059, 127, 364, 1613, 2615)),
+        ),
+        dtype="float32",
+    ),
+    "a tile of a parallel loop under others that cut it off": Recipe(
+        stages=(("reshape", (1052, 191, 433, 959, 2627)), ("guard", (275, 361, 3582, 530, 1229))),
+        steps=(
+            ("split", (195, 142, 173, 4018, 1099)),
+            ("split", (264, 2671, 68, 280, 71)),
+            ("split", (7, 858, 174, 2842, 1280)),
+            ("cache_read", (340, 1422, 386, 197, 658)),
+            ("compute_at", (715, 813, 874, 259, 275)),
+            ("parallel", (580, 117, 840, 477, 200)),
+            ("cache_read", (173, 1004, 799, 145, 664)),
+        ),
+        dtype="float32",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_what_was_broken_once(name: str) -> None:
+    check(BROKEN[name])

@@ -227,21 +227,29 @@ def _within(use: Use) -> bool:
 
 
 def _covers(write: Use, read: Use, ana: Analyzer) -> bool:
-    for c in write.conditions:
-        # A condition that cuts off the end of a tile leaves out what nobody reads; one that picks
-        # iterations leaves the read to what another iteration wrote, and so does a choice (the first one,
-        # or what is new in it).
-        picks = not vars_used(c) & set(write.inner) or any(isinstance(m, Or) for m in pre_order(c))
-        if picks and not any(structural_equal(c, d) for d in read.conditions):
+    with ana.scope():
+        # Only where something is read must it have been written.
+        for v, r in read.inner.items():
+            ana.bind_loop(v, r.min, r.extent)
+        for c in read.conditions:
+            ana.assume(c)
+        for c in write.conditions:
+            # A condition that cuts off the end of a tile leaves out what nobody reads; one that picks
+            # iterations leaves the read to what another iteration wrote, and so does a choice (the first one,
+            # or what is new in it).
+            picks = not vars_used(c) & set(write.inner) or any(isinstance(m, Or) for m in pre_order(c))
+            if picks and not any(structural_equal(c, d) for d in read.conditions) and not ana.can_prove(c):
+                return False
+        if write.same_place(read):
+            return True
+        outer, inner = write.box(narrow=write.wide), read.box(narrow=True)
+        if outer is None or inner is None:
             return False
-    if write.same_place(read):
-        return True
-    outer, inner = write.box(narrow=write.wide), read.box(narrow=True)
-    if outer is None or inner is None:
-        return False
-    # What lies outside of the buffer is guarded, and not read.
-    return all(
-        (ana.can_prove(less_equal(low, a)) or ana.can_prove(less_equal(low, const(0, low.dtype))))
-        and (ana.can_prove(less_equal(b, high)) or ana.can_prove(less(sub(dim, const(2, dim.dtype)), high)))
-        for (low, high), (a, b), dim in zip(outer, inner, read.region.buffer.shape, strict=True)
-    )
+        # What lies outside of the buffer is guarded, and not read.
+        return all(
+            (ana.can_prove(less_equal(low, a)) or ana.can_prove(less_equal(low, const(0, low.dtype))))
+            and (
+                ana.can_prove(less_equal(b, high)) or ana.can_prove(less(sub(dim, const(2, dim.dtype)), high))
+            )
+            for (low, high), (a, b), dim in zip(outer, inner, read.region.buffer.shape, strict=True)
+        )

@@ -23,7 +23,7 @@ from .blocks import (
     remove_stmt,
 )
 from .dependence import check_at_once, lives_inside, recheck
-from .flow import check_reads_made, made_box, marked_loops
+from .flow import check_reads_made, loops_around, made_box, marked_loops
 from .inline import compute_inline
 from .marks import check_independent, thread_of
 from .primitive import BlockRV, Elsewhere, LoopRV, primitive, refuse
@@ -204,7 +204,7 @@ def _domains(
         for var, interval in here.items():
             found[var].append(interval)
     out: Domains = {}
-    for iv in me.block.iter_vars:
+    for iv in _driven(sch, me):
         sets = found[iv.var]  # from each region, or it is all of the domain
         out[iv.var] = _domain(
             ana, iv, int_set.union(sets, ana) if sets and len(sets) == len(regions) else None
@@ -254,7 +254,7 @@ def _domains_made(
             old = found.get(var)
             here = int_set.IntervalSet(low, high)
             found[var] = here if old is None else int_set.union([old, here], ana)
-    out = {iv.var: _domain(ana, iv, found.get(iv.var)) for iv in block.iter_vars}
+    out = {iv.var: _domain(ana, iv, found.get(iv.var)) for iv in _driven(sch, me)}
     unmade = check_reads_made(sch, me, target, out, makers)
     if unmade is not None:
         _refuse_unmade(me, target, unmade)
@@ -324,6 +324,23 @@ def _shift(r: Range, block: Block) -> tuple[Var, PrimExpr, PrimExpr] | None:
     return var, first, ana.simplify(sub(add(r.extent, first), const(1, first.dtype)))
 
 
+def _driven(sch: Schedule, me: BlockRealize) -> list[IterVar]:
+    """The iterators of a block, each with a domain of no more than the values that loops give it."""
+    doms = {x.loop_var: Range.from_min_extent(x.min, x.extent) for x in loops_around(sch, me)}
+    out: list[IterVar] = []
+    for iv, value in zip(me.block.iter_vars, me.iter_values, strict=True):
+        given = int_set.eval_set(value, doms)
+        first, last = const_value(given.min_value), const_value(given.max_value)
+        low, size = const_value(iv.dom.min), const_value(iv.dom.extent)
+        if first is not None and last is not None and low is not None and size is not None:
+            begin, end = max(first, low), min(last + 1, low + size)
+            if begin < end and (begin, end) != (low, low + size):
+                kind = iv.var.dtype
+                iv = iv.replace(dom=Range.from_min_extent(const(begin, kind), const(end - begin, kind)))
+        out.append(iv)
+    return out
+
+
 def _in_domain(value: PrimExpr, iv: IterVar, leaves: tuple[bool, bool]) -> PrimExpr:
     """The condition that a value is in its iterator's domain, as far as it may be outside."""
     out: PrimExpr = const(True, "bool")
@@ -389,7 +406,7 @@ def _move(
     position: int,
 ) -> None:
     key, var = me.block.key, target.loop_var
-    nest = _nest(me, domains, keep_unit)
+    nest = _nest(me.replace(block=me.block.replace(iter_vars=tuple(_driven(sch, me)))), domains, keep_unit)
     left = [x.loop_var for x in marked_loops(sch, me)]
     remove_stmt(sch, me)
     target = sch.state.index.loops[var]
