@@ -7,10 +7,12 @@ writes the literals anew. `pytest --round-trip` also checks that programs are wh
 from __future__ import annotations
 
 import ast
+import gc
 import inspect
 import os
 import re
 import textwrap
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -20,6 +22,7 @@ os.environ["TILEWRIGHT_CACHE"] = (
     "0"  # tests see LLVM at work; those of the cache switch it on, in folders of their own
 )
 
+import how_many
 import numpy as np
 import pytest
 
@@ -37,6 +40,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     config.stash[_UPDATES] = {}
+    how_many.fast = config.option.markexpr == "not slow"
     if config.getoption("--round-trip"):
         import round_trip
 
@@ -48,18 +52,30 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
         path.write_text(_with_literals(path.read_text(encoding="utf-8"), texts), encoding="utf-8")
 
 
-# Rooms whose tests are tables of many like cases: `make test-fast` takes the first case of each table.
+# `make test-fast` takes the first case of each table in rooms whose tests are tables of many like cases, and
+# a quarter of the long tables elsewhere.
 _TABLES = ("topi", "relay")
+_LONG = 8
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    seen: set[str] = set()
+    tables: dict[str, list[pytest.Item]] = {}
     for item in items:
         name, _, case = item.nodeid.partition("[")
-        if case and Path(item.path).parent.name in _TABLES:
-            if name in seen:
+        if case and item.get_closest_marker("slow") is None:
+            tables.setdefault(name, []).append(item)
+    for first, *others in tables.values():
+        whole = first.path.parent.name not in _TABLES
+        for item in others:
+            # by a number of the case itself: every fourth one might have one type or one size throughout
+            if not whole or (len(others) >= _LONG and zlib.crc32(item.name.encode()) % 4):
                 item.add_marker(pytest.mark.slow)
-            seen.add(name)
+
+
+def pytest_collection_finish() -> None:
+    """What was loaded and collected stays to the end: the garbage collector need not walk it again and again."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture
