@@ -9,6 +9,7 @@ import pytest
 
 from tilewright.arith import Analyzer, ConstIntBound, ModularSet
 from tilewright.ir import decl_buffer, ops
+from tilewright.ir.equal import structural_equal
 from tilewright.ir.expr import Cast, Max, Min, Range, Select, SizeVar, Var
 
 x, y, z, i, j = (Var(name) for name in "xyzij")
@@ -185,3 +186,16 @@ def test_a_tiled_convolution_index_is_fast() -> None:
         times.append(time.perf_counter() - start)
     assert ana.can_prove_equal(made, e)
     assert statistics.median(times) < 2e-3
+
+
+def test_digits_of_a_fused_loop_that_was_split_join() -> None:
+    """A loop over 2 x 56 x 56 in steps of 64: neither 56 nor 3136 is a multiple of the step."""
+    k, lane = Var("k"), Var("lane")
+    ana = Analyzer()
+    ana.bind(k, Range(0, 98))
+    ana.bind(lane, Range(0, 64))
+    x = k * 64 + lane
+    whole = x // 3136 * 3136 + x // 56 % 56 * 56 + x % 56
+    assert structural_equal(ana.simplify(whole), x)
+    part = x // 56 % 56 * 56 + (k * 8 + lane) % 56
+    assert structural_equal(ana.simplify(part), k % 49 * 64 + lane)

@@ -82,8 +82,10 @@ class Algebra(Prover):
                 return _replaced(form, (a, high), whole.scale(k))
             # a remainder keeps no multiples of its divisor: (x * 32) // 28 * 28 + (x * 4) % 28
             more = high.args[0] - e
-            if lower == 1 and high.args[2] is None and more.const % upper == 0 and more.gcd() % upper == 0:
-                return _replaced(form, (a, high), high.args[0].scale(k))
+            if lower == 1 and more.const % upper == 0 and more.gcd() % upper == 0:
+                top = high.args[2]
+                whole = high.args[0] if top is None else self.mod_const(high.args[0], top)
+                return _replaced(form, (a, high), whole.scale(k))
         if lower == 1:
             return self._joined_inside(form, a, k, upper)
         return None

@@ -21,8 +21,8 @@ from ..tir.schedule.primitive import BlockRV, Refusal
 from ..tir.schedule.state import Index
 from .elementwise import pays_in_parallel, schedule_elementwise
 from .explain import Explanation
-from .facts import Facts, facts_of, is_plain
-from .rows import schedule_rows, streams
+from .facts import Facts, divided, divisions, facts_of, is_plain
+from .rows import schedule_rows, schedule_several, streams
 from .tile_sketch import apply_tile, prepare_tile
 from .tiles import Best, best_tile
 
@@ -161,7 +161,7 @@ class _Function:
                 self.notes.inlined(f.name, [c.name for c in consumers])
 
     def wants_inline(self, f: Facts, consumers: list[Facts]) -> bool:
-        if any(c.kind == "opaque" for c in consumers):
+        if any(c.kind in ("opaque", "several") for c in consumers):
             return False
         movement = _is_movement(f)
         for c in consumers:
@@ -190,7 +190,7 @@ class _Function:
                     self.tile(f)
                 return
         for f in reversed(left):
-            if f.kind != "opaque":
+            if f.kind not in ("opaque", "several"):
                 group = self.row_group(f, left)
                 if any(g.kind == "reduction" for g in group):
                     self.rows(f, group)
@@ -207,8 +207,11 @@ class _Function:
         before = self.at_root()
         try:
             with self.sch.all_or_nothing():
-                if f.kind == "reduction":
-                    pays = pays_in_parallel(f, self.machine)
+                pays = pays_in_parallel(f, self.machine)
+                if f.kind == "several":
+                    note = schedule_several(self.sch, f, self.machine, pays)
+                    self.notes.rows(f, [f], note | why, self.machine)
+                elif f.kind == "reduction":
                     self.notes.rows(
                         f, [f], schedule_rows(self.sch, f, [f], self.machine, pays) | why, self.machine
                     )
@@ -234,17 +237,22 @@ class _Function:
         if best_tile(f, self.machine, 1, self.constants) is None:
             raise ScheduleError("no axis can lie in vectors")
         f, tail = prepare_tile(self.sch, f, consumer)
+        best, in_threads = self.pick_tile(f)
+        producers = self.own_producers(f, best)
+        fused = apply_tile(self.sch, f, best, in_threads, tail, producers, self.machine)
+        names = [self.sch.realize(p).block.name_hint for p in fused]
+        after = None if consumer is None else self.sch.realize(consumer).block.name_hint
+        self.notes.tile(f, best, in_threads, self.machine, after, names)
+
+    def pick_tile(self, f: Facts) -> tuple[Best, bool]:
+        """The tile that the model finds best for a prepared block, and whether threads share the work."""
         serial = best_tile(f, self.machine, 1, self.constants)
         cores = self.machine.num_cores
         threads = best_tile(f, self.machine, cores, self.constants) if cores > 1 else None
         if serial is None:
             raise ScheduleError("no axis can lie in vectors")
         best = serial if threads is None or threads.cycles >= serial.cycles else threads
-        producers = self.own_producers(f, best)
-        fused = apply_tile(self.sch, f, best, best is threads, tail, producers, self.machine)
-        names = [self.sch.realize(p).block.name_hint for p in fused]
-        after = None if consumer is None else self.sch.realize(consumer).block.name_hint
-        self.notes.tile(f, best, best is threads, self.machine, after, names)
+        return best, best is threads
 
     def reads_constants(self, f: Facts) -> bool:
         return any(r.buffer in self.constants for r in f.reads)
@@ -323,7 +331,7 @@ class _Function:
             for g in list(group.values()):
                 for rv in self.sch.get_producers(g.rv):
                     p = known.get(rv.key)
-                    if p is None or rv.key in group or p.kind == "opaque" or self.is_output(p):
+                    if p is None or rv.key in group or p.kind in ("opaque", "several") or self.is_output(p):
                         continue
                     if p.kind == "reduction" and (_reuses(p) or rows not in (None, _results(p))):
                         continue
@@ -341,8 +349,15 @@ class _Function:
         pays = pays_in_parallel(_widest(group), self.machine)
         try:
             with self.sch.all_or_nothing():
+                made = {f.write.buffer for f in group if f.write is not None}
+                parts = divisions(last, made.__contains__)
+                whole = last
+                if max(parts, default=1) > 1:
+                    self.sch.transform_block_layout(last.rv, divided(parts))
+                    whole = facts_of(self.sch, last.rv)
+                group = [whole if f is last else f for f in group]
                 self.notes.rows(
-                    last, group, schedule_rows(self.sch, last, group, self.machine, pays), self.machine
+                    last, group, schedule_rows(self.sch, whole, group, self.machine, pays), self.machine
                 )
         except ScheduleError as why:
             for f in group:

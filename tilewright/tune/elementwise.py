@@ -79,7 +79,7 @@ def schedule_elementwise(sch: Schedule, facts: Facts, machine: CpuMachine) -> di
     threads = pays_in_parallel(facts, machine)
     across = _across(facts)
     if across is not None:
-        around, note = _turned(sch, facts, loops, across, lanes)
+        around, note = _turned(sch, facts, loops, across, lanes, machine)
     else:
         around, note = _in_lines(sch, facts, loops, lanes)
     past = past_caches(facts, machine)
@@ -129,17 +129,19 @@ def _across(facts: Facts) -> int | None:
 
 
 def _turned(
-    sch: Schedule, facts: Facts, loops: list[LoopRV], across: int, lanes: int
+    sch: Schedule, facts: Facts, loops: list[LoopRV], across: int, lanes: int, machine: CpuMachine
 ) -> tuple[list[LoopRV], dict[str, object]]:
     """Tiles of lanes by lanes, turned in registers."""
     others = [x for i, x in enumerate(loops) if i not in (across, len(loops) - 1)]
     far, near = sch.split(loops[across], [None, lanes])
     size = extent_of(sch, loops[-1])
     most, few, line = sch.split(loops[-1], [None, 8 if size is None or size >= 16 * lanes else 1, lanes])
-    # Tiles go along the lines that are read, which the processor then fetches ahead; some beside each other, so
-    # that longer pieces of lines are written.
+    # Tiles go along the lines that are read; some beside each other, so that longer pieces of lines are written.
     sch.reorder(*others, most, far, few, near, line)
     sch.annotate(near, "transpose_lanes", 1)
+    if facts.touched(facts.reads[0]) > machine.cache_sizes.l2:
+        # These are more lines than the processor fetches ahead by itself.
+        sch.annotate(near, "transpose_ahead", 1)
     sch.vectorize(line)
     return [*others, most], {"tile": f"{lanes} x {lanes}, turned in registers"}
 

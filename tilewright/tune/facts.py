@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from ..arith import Analyzer
 from ..ir.buffer import Buffer
 from ..ir.equal import structural_equal
-from ..ir.expr import BufferLoad, Call, IterVar, PrimExpr, Var, const, const_value
+from ..ir.expr import BufferLoad, Call, FloorDiv, IntImm, IterVar, PrimExpr, Var, const, const_value
 from ..ir.functor import pre_order, substitute, vars_used
 from ..ir.op import Op
 from ..ir.ops import add, is_one, sub
-from ..ir.stmt import Block, BlockRealize, BufferStore, For, ForKind, IfThenElse
+from ..ir.stmt import Block, BlockRealize, BufferStore, For, ForKind, IfThenElse, LetStmt, Stmt, stmt_list
 from ..target.machine import CpuMachine
 from ..tir.schedule import Schedule
 from ..tir.schedule.primitive import BlockRV
 
-__all__ = ["Access", "Axis", "Facts", "facts_of", "is_plain", "work_of"]
+__all__ = ["Access", "Axis", "Facts", "divided", "divisions", "facts_of", "is_plain", "work_of"]
 
 # What a size that is known only at run time is reckoned with.
 USUAL_SIZE = 256
@@ -84,7 +84,8 @@ class Facts:
     """A block, seen by the scheduler.
 
     `kind` is "injective" (one element from elements of others), "reduction" (one output, a sum of any sort over
-    reduction axes) or "opaque" (anything else, and what somebody has scheduled: it is left as it is).
+    reduction axes), "several" (a reduction with several results, such as the largest and where it is) or "opaque"
+    (anything else, and what somebody has scheduled: it is left as it is).
     """
 
     rv: BlockRV
@@ -210,6 +211,28 @@ def _same(a: PrimExpr, b: PrimExpr) -> bool:
     return a is b or structural_equal(a, b)
 
 
+def divisions(f: Facts, of: Callable[[Buffer], bool] = lambda _: True) -> list[int]:
+    """For each axis by how much reads divide it, as the groups of a grouped convolution are told by `c // 16`; 1 if
+    they do not."""
+    sizes: dict[Var, int] = {}
+    for r in f.reads:
+        for m in (m for i in r.indices if of(r.buffer) for m in pre_order(i)):
+            if isinstance(m, FloorDiv) and isinstance(m.a, Var) and isinstance(m.b, IntImm):
+                sizes.setdefault(m.a, int(m.b.value))
+    found = [1 if a.reduce or not a.known else sizes.get(a.var, 1) for a in f.axes]
+    return [n if a.extent % n == 0 and n < a.extent else 1 for a, n in zip(f.axes, found, strict=True)]
+
+
+def divided(parts: Sequence[int]) -> Callable[..., list[Any]]:
+    """The map that makes quotient and remainder of each axis that is divided; further axes stay as they are."""
+
+    def mapped(*axes: Any) -> list[Any]:
+        whole = zip(axes, (*parts, *[1] * (len(axes) - len(parts))), strict=True)
+        return [x for axis, n in whole for x in ([axis] if n == 1 else [axis // n, axis % n])]
+
+    return mapped
+
+
 def facts_of(sch: Schedule, rv: BlockRV) -> Facts:
     """What is to be known of a block whose loops are still one for each iterator."""
     realize: BlockRealize = sch.realize(rv)
@@ -222,17 +245,15 @@ def facts_of(sch: Schedule, rv: BlockRV) -> Facts:
             continue
         size = const_value(iv.dom.extent)
         axes.append(Axis(iv.var, number(iv.dom.extent), size is not None, iv.iter_type == IterVar.CommReduce))
-    body, store = block.body, None
     guarded = False
-    if isinstance(body, BufferStore):
-        store = body
     plain = is_plain(realize, sch.state.index.loops_of(realize)) and not block.match_buffers
-    if store is None:
+    stores = _stores(block.body)
+    if not stores:
         return Facts(rv, block.name_hint, block, "opaque", tuple(axes), (), None, 1, False)
-    reads, seen = [], set()
-    for m in pre_order(store.value):
+    reads, seen, written = [], set(), {s.buffer for s in stores}
+    for m in pre_order(block.body):
         if isinstance(m, BufferLoad):
-            if m.buffer is store.buffer:
+            if m.buffer in written:
                 continue
             key = (m.buffer, tuple(str(i) for i in m.indices))
             if key not in seen:
@@ -240,21 +261,32 @@ def facts_of(sch: Schedule, rv: BlockRV) -> Facts:
                 reads.append(Access(m.buffer, m.indices, _strides(ana, m.buffer, m.indices, axes)))
         if isinstance(m, Call) and isinstance(m.op, Op) and m.op.short_name == "if_then_else":
             guarded = True
+    store = stores[0]
     write = Access(store.buffer, store.indices, _strides(ana, store.buffer, store.indices, axes))
     return Facts(
         rv,
         block.name_hint,
         block,
-        _kind(block, store, axes) if plain else "opaque",
+        _kind(block, stores, axes) if plain else "opaque",
         tuple(axes),
         tuple(reads),
         write,
-        max(1, work_of(store.value)),
+        max(1, sum(work_of(s.value) for s in stores)),
         guarded,
     )
 
 
-def _kind(block: Block, store: BufferStore, axes: list[Axis]) -> str:
+def _stores(body: Stmt) -> list[BufferStore]:
+    """The stores that a body consists of, with names for values around them; none if it is something else."""
+    while isinstance(body, LetStmt):
+        body = body.body
+    parts = stmt_list(body)
+    stores = [s for s in parts if isinstance(s, BufferStore)]
+    return stores if len(stores) == len(parts) else []
+
+
+def _kind(block: Block, stores: list[BufferStore], axes: list[Axis]) -> str:
+    store = stores[0]
     if any(isinstance(m, IfThenElse) for m in pre_order(block.body)) or block.alloc_buffers:
         return "opaque"
     if any(iv.iter_type not in (IterVar.DataPar, IterVar.CommReduce) for iv in block.iter_vars):
@@ -262,6 +294,13 @@ def _kind(block: Block, store: BufferStore, axes: list[Axis]) -> str:
     spatial = {a.var for a in axes if not a.reduce}
     named = [i for i in store.indices if isinstance(i, Var) and i in spatial]
     if len(set(named)) != len(spatial):
+        return "opaque"
+    if len(stores) > 1:
+        together = all(
+            structural_equal(i, j) for s in stores for i, j in zip(s.indices, store.indices, strict=True)
+        )
+        return "several" if together and block.init is not None else "opaque"
+    if not isinstance(block.body, BufferStore):
         return "opaque"
     if any(a.reduce for a in axes):
         return "reduction" if block.init is not None else "opaque"

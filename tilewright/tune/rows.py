@@ -24,7 +24,7 @@ from ..tir.schedule.primitive import BlockRV, LoopRV
 from .elementwise import extent_of, in_vectors, past_caches, schedule_copy, schedule_elementwise
 from .facts import Access, Axis, Facts, facts_of
 
-__all__ = ["schedule_rows", "streams"]
+__all__ = ["schedule_rows", "schedule_several", "streams"]
 
 # Vectors of partial results, so that one addition need not wait for the one before.
 _CHAINS = 4
@@ -159,6 +159,24 @@ def _stream(sch: Schedule, f: Facts, machine: CpuMachine, parallel: bool) -> dic
     if parallel and extent_of(sch, around) != 1:
         sch.parallel(around)
     return {"lanes": lanes, "results at a time": width, "lines at a time": together, "parallel": parallel}
+
+
+def schedule_several(sch: Schedule, f: Facts, machine: CpuMachine, parallel: bool) -> dict[str, object]:
+    """A reduction with several results: vectors along results that lie in line, else result by result."""
+    loops = dict(zip([a.var for a in f.axes], sch.get_loops(f.rv), strict=True))
+    line, lanes = _in_line(f), f.lanes(machine)
+    around, note = [loops[a.var] for a in f.spatial], {}
+    if line is not None and not line.reduce and line.extent >= lanes:
+        others = [loops[a.var] for a in f.spatial if a is not line]
+        part, vectors, lane = sch.split(loops[line.var], [None, min(16, -(-line.extent // lanes)), lanes])
+        sch.reorder(*others, part, *[loops[a.var] for a in f.reduce], vectors, lane)
+        sch.vectorize(lane)
+        around, note = [*others, part], {"lanes": lanes}
+    if parallel and around:
+        first = _fused(sch, around)
+        if extent_of(sch, first) != 1:
+            sch.parallel(first)
+    return {**note, "parallel": parallel and bool(around)}
 
 
 def streams(f: Facts, machine: CpuMachine) -> bool:

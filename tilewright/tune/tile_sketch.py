@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from ..ir.buffer import Buffer
@@ -12,7 +13,7 @@ from ..target.machine import CpuMachine
 from ..tir.schedule import Schedule
 from ..tir.schedule.primitive import BlockRV, LoopRV
 from .elementwise import extent_of, schedule_copy, schedule_elementwise
-from .facts import Access, Facts, facts_of
+from .facts import Access, Facts, divided, divisions, facts_of
 from .tile_space import thread_share
 from .tiles import Best
 
@@ -29,37 +30,50 @@ def prepare_tile(sch: Schedule, facts: Facts, consumer: BlockRV | None) -> tuple
         tail = consumer
     else:
         tail = sch.cache_write(facts.rv, 0, "local")
+    parts = divisions(facts)[: len(facts.spatial)]
+    if max(parts, default=1) > 1 and _in_order(facts, facts_of(sch, tail)):
+        facts = _mapped(sch, facts, tail, divided(parts))
     groups = _lines(facts, facts_of(sch, tail))
     if len(groups) == len(facts.spatial):
         return facts_of(sch, facts.rv), tail
-    count = len(facts.spatial)
+    count, extents = len(facts.spatial), [a.extent for a in facts.spatial]
 
     def merged(*axes: Any) -> list[Any]:
         out = []
         for group in groups:
             whole = axes[group[0]]
             for k in group[1:]:
-                whole = whole * facts.spatial[k].extent + axes[k]
+                whole = whole * extents[k] + axes[k]
             out.append(whole)
         return [*out, *axes[count:]]
 
-    sch.transform_block_layout(facts.rv, merged)
-    sch.transform_block_layout(tail, merged)
-    sch.transform_layout(facts.rv, ("write", 0), merged)
-    return facts_of(sch, facts.rv), tail
+    return _mapped(sch, facts, tail, merged), tail
 
 
-def _lines(facts: Facts, tail: Facts) -> list[list[int]]:
-    """The spatial axes in groups that can be one axis."""
-    axes, groups = facts.spatial, [[0]] if facts.spatial else []
-    write = facts.write
-    in_order = (
+def _mapped(sch: Schedule, facts: Facts, tail: BlockRV, mapping: Callable[..., list[Any]]) -> Facts:
+    """Other axes for the block, for what takes its results, and for these."""
+    sch.transform_block_layout(facts.rv, mapping)
+    sch.transform_block_layout(tail, mapping)
+    sch.transform_layout(facts.rv, ("write", 0), mapping)
+    return facts_of(sch, facts.rv)
+
+
+def _in_order(facts: Facts, tail: Facts) -> bool:
+    """Whether results are told by the spatial axes as they are, and taken one by one."""
+    axes, write = facts.spatial, facts.write
+    return (
         write is not None
         and facts.axes[: len(axes)] == tuple(axes)
         and len(write.indices) == len(axes)
         and all(i is a.var for i, a in zip(write.indices, axes, strict=True))
         and len(tail.axes) == len(axes)
     )
+
+
+def _lines(facts: Facts, tail: Facts) -> list[list[int]]:
+    """The spatial axes in groups that can be one axis."""
+    axes, groups = facts.spatial, [[0]] if facts.spatial else []
+    in_order = _in_order(facts, tail)
     for k in range(1, len(axes)):
         join = (
             in_order and axes[k - 1].known and axes[k].known and axes[k].extent > 1 and axes[k - 1].extent > 1
@@ -315,7 +329,7 @@ def _attach(
     ):
         again = -(-best.space.vector.extent // (best.vectors * best.space.lanes))
     extra = (again - 1) * stage.points * (stage.work + 4) / lanes
-    if extra <= 0.03 * best.cycles:
+    if (extra <= 0.03 * best.cycles) is not best.contrary:
         try:
             sch.compute_at(producer, around[0], preserve_unit_loops=True)
         except ScheduleError:
@@ -346,8 +360,8 @@ def _apply_dot(sch: Schedule, facts: Facts, best: Best, parallel: bool, tail: Bl
     if parallel and extent_of(sch, fused) != 1:
         sch.parallel(fused)
     sch.compute_at(partial, fused, preserve_unit_loops=True)
-    own = sch.get_loops(partial)[1:]
-    rows, lanes_loop, sums = own[:spatial], own[spatial], own[spatial + 1 :]
+    lanes_loop, *own = sch.get_loops(partial)[1:]
+    rows, sums = own[:spatial], own[spatial:]
     sch.reorder(*sums, *rows, lanes_loop)
     for loop in rows:
         sch.unroll(loop)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from ...arith import Analyzer
 from ...ir.buffer import Buffer
-from ...ir.expr import FloorDiv, FloorMod, IntImm, IterVar, Mul, PrimExpr, Range, Var, const_value
+from ...ir.expr import Add, FloorDiv, FloorMod, IntImm, IterVar, Mul, PrimExpr, Range, Var, const_value
 from ...ir.functor import pre_order, vars_used
+from ...ir.ops import is_zero
 from ...ir.stmt import Block, BlockRealize, BufferStore, For
 from ..analysis.carried import Use, own_part, reads_are_covered, uses_under
 from .flow import points_once, runs_once
@@ -107,7 +108,8 @@ def _held_back(sch: Schedule, loop: For, realize: BlockRealize) -> bool:
 
 def _told_apart(var: Var, use: Use) -> bool:
     """Whether the iterators that the loop drives stand in the indices as they are, or count tiles there."""
-    shown = {_counter(r) for r in use.region.region}
+    sizes = {iv.var: const_value(iv.dom.extent) for iv in use.block.iter_vars if is_zero(iv.dom.min)}
+    shown = {v for r in use.region.region for v in _counters(r, sizes)}
     driven = _driven(var, use.realize)
     return bool(driven) and all(iv.var in shown or _digits_shown(iv, use) for iv in driven)
 
@@ -140,14 +142,32 @@ def _digit(e: PrimExpr, v: Var) -> tuple[float, float] | None:
     return low, min(high, low * e.b.value)
 
 
-def _counter(r: Range) -> Var | None:
-    """The variable that counts the elements or the tiles of a range: `v` for one, `v*4` for four of them."""
-    at, step = r.min, 1
-    if isinstance(at, Mul) and isinstance(at.b, IntImm):
-        step = at.b.value
-        at = at.a
+def _counters(r: Range, sizes: Mapping[Var, int | float | None]) -> list[Var]:
+    """The variables that count the elements or the tiles of a range: `v` for one, `v*4` for four of them, `v` and
+    `w` for `v*32 + w*4` if `w` stays below 8."""
     size = const_value(r.extent)
-    return at if isinstance(at, Var) and size is not None and size <= step else None
+    terms = _terms(r.min)
+    if size is None or not terms:
+        return []
+    reach = size  # so many elements lie between what the smaller terms make
+    for step, var in terms:
+        if step < reach:
+            return []
+        count = sizes.get(var)
+        reach = step * count if count is not None else float("inf")
+    return [var for _, var in terms]
+
+
+def _terms(e: PrimExpr) -> list[tuple[int, Var]]:
+    """A sum of multiples of variables, the smaller ones first; nothing if it is something else."""
+    if isinstance(e, Var):
+        return [(1, e)]
+    if isinstance(e, Mul) and isinstance(e.a, Var) and isinstance(e.b, IntImm):
+        return [(e.b.value, e.a)]
+    if isinstance(e, Add):
+        a, b = _terms(e.a), _terms(e.b)
+        return sorted(a + b, key=lambda t: t[0]) if a and b else []
+    return []
 
 
 def _driven(var: Var, realize: BlockRealize) -> list[IterVar]:

@@ -8,13 +8,16 @@ from ...arith import Analyzer
 from ...ir.expr import LT, Broadcast, BufferLoad, Call, PrimExpr, Ramp, Shuffle, Var, const, const_value
 from ...ir.functor import substitute, uses_var
 from ...ir.op import Op
-from ...ir.ops import add, conjuncts, less, logical_and, min_of, sub
-from ...ir.stmt import BufferStore, For, ForKind, IfThenElse, LetStmt, Stmt, seq
+from ...ir.ops import add, call, conjuncts, less, logical_and, min_of, sub
+from ...ir.stmt import BufferStore, Evaluate, For, ForKind, IfThenElse, LetStmt, Stmt, seq
 
-__all__ = ["KEY", "transposed"]
+__all__ = ["AHEAD", "KEY", "transposed"]
 
 # The annotation of a loop around a vectorised one that copies a tile across.
 KEY = "transpose_lanes"
+# One more: so many tiles further along the lines that are read, the second cache is asked to fetch.
+AHEAD = "transpose_ahead"
+_READ, _SECOND_CACHE, _DATA = 0, 2, 1
 _LIKELY = Op.get("tir.likely")
 
 
@@ -49,7 +52,9 @@ def transposed(loop: For) -> Stmt | None:
     down, across = _Side(i, loop.min, int(rows)), _Side(j, inner.min, int(columns))
     if not all(_limits(g, down, across) for g in guards):
         return None
-    return _emit(down, across, body, load)
+    return seq(
+        *_asked(down, across, load, int(loop.annotations.get(AHEAD, 0))), _emit(down, across, body, load)
+    )
 
 
 @dataclass(slots=True)
@@ -164,6 +169,17 @@ def _emit(down: _Side, across: _Side, body: BufferStore, load: BufferLoad) -> St
     out: Stmt = seq(*stores)
     for var, value in reversed(steps):
         out = LetStmt(var, value, out)
+    return out
+
+
+def _asked(down: _Side, across: _Side, load: BufferLoad, ahead: int) -> list[Stmt]:
+    """Hints for a tile that comes later; what lies beyond the end is asked for too, which does nothing."""
+    out: list[Stmt] = []
+    for c in range(across.count if ahead else 0):
+        here = {down.var: down.at(ahead * down.count), across.var: across.at(c)}
+        place = BufferLoad(load.buffer, (Analyzer().simplify(substitute(load.indices[0], here)),))
+        address = call("handle", "tir.address_of", place)
+        out.append(Evaluate(call("void", "tir.prefetch", address, _READ, _SECOND_CACHE, _DATA)))
     return out
 
 

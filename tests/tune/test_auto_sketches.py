@@ -1,0 +1,68 @@
+"""Programs for which a sketch was once wrong or missing: what is decided for them now."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tilewright as tvm
+from tilewright import te, topi
+from tilewright.ir.stmt import ForKind
+
+MACHINE = tvm.target.Target("llvm -mcpu=skylake-avx512 -num-cores=4")
+
+
+def scheduled(args: list[Any]) -> Any:
+    return tvm.auto_schedule(te.create_prim_func(args), MACHINE)
+
+
+def records(sch: Any) -> dict[str, Any]:
+    return {r["stage"]: r for r in sch.explanation.records}
+
+
+def driven(sch: Any, name: str) -> dict[str, ForKind]:
+    """The kind of the loop that each iterator of a block comes from, by the iterator's name."""
+    realize = sch.realize(sch.get_block(name))
+    kinds = {x.loop_var: x.kind for x in map(sch.loop, sch.get_loops(sch.get_block(name)))}
+    pairs = zip(realize.block.iter_vars, realize.iter_values, strict=True)
+    return {iv.var.name: kinds[value] for iv, value in pairs if value in kinds}
+
+
+def test_several_rows_of_a_product_with_a_vector_lie_in_lanes_of_their_own() -> None:
+    A, x = te.placeholder((4096, 4096), name="A"), te.placeholder((4096,), name="x")
+    k = te.reduce_axis((0, 4096), name="k")
+    sch = scheduled([A, x, te.compute((4096,), lambda i: te.sum(A[i, k] * x[k], k), name="y")])
+    assert records(sch)["y"]["sketch"] == "dot"
+    assert driven(sch, "y_rf")["vk_1"] is ForKind.VECTORIZED
+
+
+def test_the_groups_of_a_convolution_are_an_axis() -> None:
+    x, w = te.placeholder((1, 64, 28, 28), name="x"), te.placeholder((64, 16, 3, 3), name="w")
+    sch = scheduled([x, w, topi.nn.group_conv2d_nchw(x, w, 1, 1, 1, 4)])
+    told = records(sch)["group_conv2d_nchw"]
+    assert told["sketch"] == "tile" and told["accumulators"] >= 12
+
+
+def test_the_channels_of_a_group_are_normalised_together() -> None:
+    x, g, b = te.placeholder((2, 32, 14, 14), name="x"), *(te.placeholder((32,), name=n) for n in "gb")
+    sch = scheduled([x, g, b, topi.nn.group_norm(x, g, b, 8, 1, [2, 3])])
+    told = records(sch)["T_group_norm"]
+    assert told["sketch"] == "rows" and len(told["rows"]) == 2
+    # each group is summed up once, in vectors that lie in line
+    text = tvm.lower(sch.mod).script()
+    assert "% 14" not in text and "// 14" not in text
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+def test_the_place_of_the_largest_is_found_for_many_at_once(axis: int) -> None:
+    x = te.placeholder((512, 512), name="x")
+    sch = scheduled([x, topi.argmax(x, axis=axis)])
+    kinds = [sch.loop(v).kind for v in sch.get_loops(sch.get_block("T_argmax_red_temp"))]
+    assert kinds[0] is ForKind.PARALLEL
+    assert (ForKind.VECTORIZED in kinds) == (axis == 0)
+    data = np.random.default_rng(0).integers(0, 50, (512, 512)).astype("float32")
+    out = tvm.nd.empty((512,), "int32")
+    tvm.build(sch.mod, target="llvm")(tvm.nd.array(data), out)
+    np.testing.assert_array_equal(out.numpy(), data.argmax(axis))
