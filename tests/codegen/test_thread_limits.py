@@ -18,7 +18,7 @@ _seen: set[int] = set()
 
 @pytest.fixture(scope="module")
 def count() -> Iterator[object]:
-    """Counts the threads that one call of a parallel loop uses."""
+    """Counts the threads that calls of a parallel loop use."""
 
     @tvm.register_func("test.thread_limits.seen", override=True)
     def seen() -> None:
@@ -33,12 +33,16 @@ def count() -> Iterator[object]:
 
     f = tvm.build(loop)
 
-    def run() -> int:
-        _seen.clear()
-        x = np.ones(48, "float32")
-        f(x)
-        assert (x == 2).all()
-        return len(_seen)
+    def run(tries: int = 6) -> int:
+        """The most threads of several calls: on a busy machine one that is woken may come too late for a call."""
+        most = 0
+        for _ in range(tries):
+            _seen.clear()
+            x = np.ones(48, "float32")
+            f(x)
+            assert (x == 2).all()
+            most = max(most, len(_seen))
+        return most
 
     yield run
     tvm.runtime.remove_global_func("test.thread_limits.seen")

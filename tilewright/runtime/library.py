@@ -26,10 +26,12 @@ METADATA = "__tw_metadata"
 PACKED_CALL = "__tw_packed_call"
 PARALLEL_LAUNCH = "__tw_parallel_launch"
 POOL_LIMIT = "__tw_pool_limit"
+MEMORY = "__tw_memory"
 LAST_ERROR = "__tw_last_error"
 OUT_OF_MEMORY = 4
 
 _LastError = ctypes.CFUNCTYPE(ctypes.c_char_p)
+_Memory = ctypes.c_void_p * 2  # functions that take memory and give it back
 _PoolLimit = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_int64, ctypes.c_int64)
 
 
@@ -37,6 +39,7 @@ class Library(ABC):
     """Compiled code in memory. It must stay there for as long as this object lives."""
 
     name: str = "library"
+    joined = False  # to this process, as `join` does
 
     @abstractmethod
     def address(self, symbol: str) -> int:
@@ -52,12 +55,15 @@ class _Pool:
 
     lock = threading.Lock()
     launch = 0
+    memory: list[ctypes.c_void_p | int | None] = []
     owner: Library | None = None
 
     @classmethod
     def take(cls, launch: int, owner: Library) -> None:
         """Make `owner`'s the pool of this process, and tell it what `config.num_threads` says in each thread."""
         cls.launch, cls.owner = launch, owner
+        slot = owner.address(MEMORY)
+        cls.memory = list(_Memory.from_address(slot)) if slot else []
         address = owner.address(POOL_LIMIT)
         if not address:
             return  # a library from before there were limits
@@ -86,6 +92,11 @@ def join(library: Library) -> None:
                 _Pool.take(pointer.value, library)
             elif _Pool.launch:
                 pointer.value = _Pool.launch
+    slot = library.address(MEMORY)
+    # Once code of the library may have run, some of its memory may come from where it was first.
+    if slot and _Pool.memory and not library.joined:
+        _Memory.from_address(slot)[:] = _Pool.memory
+    library.joined = True
 
 
 def error_of(library: Library, name: str, code: int) -> BaseException:

@@ -78,7 +78,7 @@ class FunctionEmitter:
 
     def ret(self, code: str) -> None:
         for pointer in reversed(self.heap):
-            self.emit(f"call void @free(ptr {pointer})")
+            self.emit(f"call void @__tw_give(ptr {pointer})")
         self.emit(f"ret i32 {code}")
 
     def fail(self, code: int, message: str) -> None:
@@ -531,7 +531,7 @@ class FunctionEmitter:
         size_type = self.module.size_type
         if size_type != "i64":
             whole = self.tmp(f"trunc i64 {whole} to {size_type}")
-        pointer = self.tmp(f"call noalias align 64 ptr @aligned_alloc({size_type} 64, {size_type} {whole})")
+        pointer = self.tmp(f"call noalias align 64 ptr @__tw_take({size_type} {whole})")
         good, bad = self.label("got"), self.label("nomem")
         self.branch_if(self.tmp(f"icmp ne ptr {pointer}, null"), good, bad, ", !prof !1")
         self.start(bad)
@@ -541,7 +541,7 @@ class FunctionEmitter:
         self.bind(s.buffer_var, pointer)
         self.stmt(s.body)
         self.heap.pop()
-        self.emit(f"call void @free(ptr {pointer})")
+        self.emit(f"call void @__tw_give(ptr {pointer})")
 
     def allocate_const(self, s: Any) -> None:
         self.bind(s.buffer_var, self.module.constant_array(s.data, s.dtype))

@@ -19,7 +19,7 @@ __all__ = ["POOL_SYMBOLS", "JitLibrary", "Machine", "linking", "llvm_version", "
 _lock = threading.Lock()
 linking = threading.RLock()  # code that is made on first use is made once, whichever threads want it first
 _POOL = Path(__file__).with_name("threadpool.ll")
-POOL_SYMBOLS = ("__tw_parallel_launch", "__tw_pool_limit")
+POOL_SYMBOLS = ("__tw_parallel_launch", "__tw_pool_limit", "__tw_memory")
 
 
 @lru_cache(maxsize=1)

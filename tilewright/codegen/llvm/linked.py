@@ -26,7 +26,7 @@ from .objects import _compile, compiled
 
 __all__ = ["LinkedModule", "Unit", "data_object", "unit_of"]
 
-_RUNTIME_SYMBOLS = ("__tw_packed_call", "__tw_last_error")
+_RUNTIME_SYMBOLS = ("__tw_packed_call", "__tw_memory", "__tw_last_error")
 
 
 @dataclass(frozen=True, slots=True)

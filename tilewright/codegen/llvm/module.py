@@ -26,7 +26,7 @@ from .objects import Compiled, compiled
 __all__ = ["LLVMModule"]
 
 _METADATA = re.compile(r"^@__tw_metadata = .*$", re.MULTILINE)
-_RUNTIME_SYMBOLS = ("__tw_metadata", "__tw_packed_call", "__tw_last_error")
+_RUNTIME_SYMBOLS = ("__tw_metadata", "__tw_packed_call", "__tw_memory", "__tw_last_error")
 _FORMATS = "o, ll, bc, s (asm), h, json"
 
 

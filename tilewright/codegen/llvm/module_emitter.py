@@ -22,8 +22,31 @@ _RUNTIME = """
 @__tw_error_message = linkonce_odr hidden global ptr null
 @__tw_packed_call = weak_odr global ptr null
 @__tw_parallel_launch = external global ptr
+@__tw_memory = weak_odr global { ptr, ptr } zeroinitializer
 declare noalias ptr @aligned_alloc(SIZE, SIZE)
 declare void @free(ptr)
+define linkonce_odr hidden noalias ptr @__tw_take(SIZE %size) nounwind {
+  %give = load ptr, ptr @__tw_memory
+  %alone = icmp eq ptr %give, null
+  br i1 %alone, label %system, label %pool
+system:
+  %a = call ptr @aligned_alloc(SIZE 64, SIZE %size)
+  ret ptr %a
+pool:
+  %p = call ptr %give(SIZE %size)
+  ret ptr %p
+}
+define linkonce_odr hidden void @__tw_give(ptr %block) nounwind {
+  %take = load ptr, ptr getelementptr ({ ptr, ptr }, ptr @__tw_memory, i32 0, i32 1)
+  %alone = icmp eq ptr %take, null
+  br i1 %alone, label %system, label %pool
+system:
+  call void @free(ptr %block)
+  ret void
+pool:
+  call void %take(ptr %block)
+  ret void
+}
 define weak_odr ptr @__tw_last_error() {
   %m = load ptr, ptr @__tw_error_message
   ret ptr %m

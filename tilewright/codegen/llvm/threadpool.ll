@@ -14,9 +14,15 @@
 ; sets how many threads the launches of one thread (as pthread_self names it) may use, 0 for as many as others;
 ; it gives 1 when too many threads have limits of their own. Calls must not overlap.
 ;
+;   ptr __tw_pool_take(i64 size)        void __tw_pool_give(ptr block)
+;
+; memory for temporaries, which is kept for the next call when it is given back: fresh pages from the system cost
+; more than many a kernel. Any thread may call these at any time.
+;
 ; Lines that begin with ;@x86, ;@arm64, ;@linux or ;@other are for those targets only.
 
 @__tw_parallel_launch = global ptr @__tw_pool_launch
+@__tw_memory = global { ptr, ptr } { ptr @__tw_pool_take, ptr @__tw_pool_give }
 
 @tw.mutex = internal global [128 x i8] zeroinitializer, align 64
 @tw.wake = internal global [128 x i8] zeroinitializer, align 64
@@ -42,6 +48,8 @@
 @tw.handles = internal global [257 x ptr] zeroinitializer, align 64
 @tw.crowded = internal global i32 0               ; more threads than CPUs
 @tw.home = internal global i32 -1                 ; the CPU that the workers were sent away from
+@tw.kept = internal global [16 x ptr] zeroinitializer, align 64  ; blocks that nobody uses
+@tw.held = internal global i64 0, align 64        ; bytes of these
 @tw.variable = internal constant [23 x i8] c"TILEWRIGHT_NUM_THREADS\00"
 
 declare i32 @pthread_create(ptr, ptr, ptr, ptr)
@@ -57,6 +65,8 @@ declare i32 @pthread_cond_broadcast(ptr)
 declare i32 @sched_yield()
 declare ptr @getenv(ptr)
 declare i64 @strtol(ptr, ptr, i32)
+declare noalias ptr @aligned_alloc(i64, i64)
+declare void @free(ptr)
 ;@linux declare i32 @sched_getaffinity(i32, i64, ptr)
 ;@linux declare i32 @sched_getcpu()
 ;@linux declare i32 @pthread_setaffinity_np(ptr, i64, ptr)
@@ -483,4 +493,83 @@ finish:
   %error = load i32, ptr @tw.error
   store atomic i32 0, ptr @tw.busy seq_cst, align 4
   ret i32 %error
+}
+
+; A block begins with its size, in 64 bytes before what is given out. One that is much too large is left to others.
+define ptr @__tw_pool_take(i64 %size) nounwind {
+entry:
+  %fourfold = shl i64 %size, 2
+  %most = add i64 %fourfold, 65536
+  br label %each
+each:
+  %i = phi i64 [ 0, %entry ], [ %i1, %next ]
+  %slot = getelementptr inbounds ptr, ptr @tw.kept, i64 %i
+  %peek = load atomic ptr, ptr %slot monotonic, align 8
+  %none = icmp eq ptr %peek, null
+  br i1 %none, label %next, label %try
+try:
+  %block = atomicrmw xchg ptr %slot, ptr null acq_rel
+  %lost = icmp eq ptr %block, null
+  br i1 %lost, label %next, label %look
+look:
+  %head = getelementptr inbounds i8, ptr %block, i64 -64
+  %room = load i64, ptr %head
+  %enough = icmp sge i64 %room, %size
+  %modest = icmp sle i64 %room, %most
+  %fits = and i1 %enough, %modest
+  br i1 %fits, label %use, label %back
+use:
+  %h0 = atomicrmw sub ptr @tw.held, i64 %room monotonic
+  ret ptr %block
+back:
+  %pair = cmpxchg ptr %slot, ptr null, ptr %block acq_rel monotonic
+  %returned = extractvalue { ptr, i1 } %pair, 1
+  br i1 %returned, label %next, label %drop
+drop:
+  %h1 = atomicrmw sub ptr @tw.held, i64 %room monotonic
+  call void @free(ptr %head)
+  br label %next
+next:
+  %i1 = add i64 %i, 1
+  %more = icmp slt i64 %i1, 16
+  br i1 %more, label %each, label %fresh
+fresh:
+  %padded = add i64 %size, 127
+  %whole = and i64 %padded, -64
+  %raw = call ptr @aligned_alloc(i64 64, i64 %whole)
+  %no = icmp eq ptr %raw, null
+  br i1 %no, label %out, label %made
+made:
+  store i64 %size, ptr %raw
+  %given = getelementptr inbounds i8, ptr %raw, i64 64
+  ret ptr %given
+out:
+  ret ptr null
+}
+
+; No more than 256 MB are kept.
+define void @__tw_pool_give(ptr %block) nounwind {
+entry:
+  %head = getelementptr inbounds i8, ptr %block, i64 -64
+  %room = load i64, ptr %head
+  %before = atomicrmw add ptr @tw.held, i64 %room monotonic
+  %now = add i64 %before, %room
+  %little = icmp sle i64 %now, 268435456
+  br i1 %little, label %each, label %full
+each:
+  %i = phi i64 [ 0, %entry ], [ %i1, %next ]
+  %slot = getelementptr inbounds ptr, ptr @tw.kept, i64 %i
+  %pair = cmpxchg ptr %slot, ptr null, ptr %block acq_rel monotonic
+  %kept = extractvalue { ptr, i1 } %pair, 1
+  br i1 %kept, label %done, label %next
+next:
+  %i1 = add i64 %i, 1
+  %more = icmp slt i64 %i1, 16
+  br i1 %more, label %each, label %full
+full:
+  %h = atomicrmw sub ptr @tw.held, i64 %room monotonic
+  call void @free(ptr %head)
+  br label %done
+done:
+  ret void
 }
