@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from arith_evaluate import evaluate
+from how_many import examples
 
 from tilewright.arith import (
     IterMapLevel,
@@ -103,8 +104,8 @@ def test_padding() -> None:
 def test_what_is_recognised_has_the_same_values() -> None:
     """Random fusions and splits: the map, and for bijective ones its inverse, point by point."""
     rnd = Random(7)
-    inverted = 0
-    for _ in range(150):
+    inverted, count = 0, examples(150)
+    for _ in range(count):
         sizes = {v: rnd.choice([2, 3, 4, 6, 8]) for v in (x, y, z)}
         lows = {v: rnd.choice([0, 0, 0, 3]) for v in sizes}
         iters = {v: Range.from_min_extent(lows[v], s) for v, s in sizes.items()}
@@ -133,7 +134,7 @@ def test_what_is_recognised_has_the_same_values() -> None:
             if back:
                 at = dict(zip(outs, got, strict=True))
                 assert {v: evaluate(e, at) for v, e in back.items()} == env
-    assert inverted > 130
+    assert inverted > count * 0.86
 
 
 def test_surjective_means_surjective() -> None:

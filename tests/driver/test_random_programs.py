@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import os
 from typing import Any
 
 import numpy as np
+from how_many import examples
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from random_programs import Program, programs, schedules
@@ -15,7 +15,7 @@ from tilewright import te
 from tilewright.script import from_source
 from tilewright.tir.interpret import interpret
 
-EXAMPLES = int(os.environ.get("TILEWRIGHT_EXAMPLES", "60"))
+EXAMPLES = examples(60)
 COMMON: dict[str, Any] = {
     "deadline": None,
     "derandomize": True,
@@ -62,7 +62,7 @@ def test_schedules_agree_with_the_interpreter(data: Any, seed: int) -> None:
     compare(got[-1], want[-1], program.output.dtype)
 
 
-@settings(max_examples=EXAMPLES // 2, **COMMON)
+@settings(max_examples=max(1, EXAMPLES // 2), **COMMON)
 @given(st.data(), st.integers(0, 3))
 def test_lowering_keeps_the_meaning(data: Any, seed: int) -> None:
     program = data.draw(programs())

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from how_many import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -304,7 +305,7 @@ def build(tree: Any, env: dict[str, Var]) -> Any:
 
 
 @given(a=trees, b=trees)
-@settings(max_examples=150, derandomize=True, deadline=None)
+@settings(max_examples=examples(150), derandomize=True, deadline=None)
 def test_equal_trees_hash_alike(a: Any, b: Any) -> None:
     env = {name: Var(name) for name in "ijk"}
     other = {name: Var(name) for name in "ijk"}

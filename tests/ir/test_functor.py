@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from how_many import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -410,7 +411,7 @@ def value(tree: Any, env: dict[str, int]) -> int:
 
 
 @given(tree=trees, numbers=st.tuples(*[st.integers(-9, 9)] * 3))
-@settings(max_examples=150, derandomize=True, deadline=None)
+@settings(max_examples=examples(150), derandomize=True, deadline=None)
 def test_substituting_numbers_gives_the_value(tree: Any, numbers: tuple[int, int, int]) -> None:
     env = {"i": i, "j": j, "k": k}
     given_values = dict(zip("ijk", numbers, strict=True))
@@ -424,7 +425,7 @@ def test_substituting_numbers_gives_the_value(tree: Any, numbers: tuple[int, int
 
 
 @given(tree=trees)
-@settings(max_examples=100, derandomize=True, deadline=None)
+@settings(max_examples=examples(100), derandomize=True, deadline=None)
 def test_free_variables_are_those_that_occur(tree: Any) -> None:
     e = convert(build(tree, {"i": i, "j": j, "k": k}))
     assert set(undefined_vars(e)) == vars_used(e) == {v for v in (i, j, k) if uses_var(e, v)}

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from how_many import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -79,7 +80,7 @@ def integer_pairs(draw: st.DrawFn) -> tuple[str, int, int]:
 
 @pytest.mark.parametrize("name", INTEGER_FUNCTIONS)
 @given(pair=integer_pairs())
-@settings(max_examples=80, derandomize=True, deadline=None)
+@settings(max_examples=examples(80), derandomize=True, deadline=None)
 def test_integers_fold_to_what_python_says(name: str, pair: tuple[str, int, int]) -> None:
     build, reference = INTEGER_FUNCTIONS[name]
     kind, a, b = pair
@@ -97,7 +98,7 @@ def test_integers_fold_to_what_python_says(name: str, pair: tuple[str, int, int]
 
 
 @given(pair=integer_pairs())
-@settings(max_examples=80, derandomize=True, deadline=None)
+@settings(max_examples=examples(80), derandomize=True, deadline=None)
 def test_bits_and_comparisons_fold(pair: tuple[str, int, int]) -> None:
     kind, a, b = pair
     left, right = const(a, kind), const(b, kind)
@@ -142,7 +143,7 @@ SPECIAL = [0.0, -0.0, 1.0, -1.5, math.inf, -math.inf, math.nan, 1e-45, 3.4e38, 0
     a=st.one_of(st.sampled_from(SPECIAL), st.floats()),
     b=st.one_of(st.sampled_from(SPECIAL), st.floats()),
 )
-@settings(max_examples=120, derandomize=True, deadline=None)
+@settings(max_examples=examples(120), derandomize=True, deadline=None)
 def test_floats_fold_to_what_numpy_says(name: str, kind: str, a: float, b: float) -> None:
     build, reference = FLOAT_FUNCTIONS[name]
     made = build(const(a, kind), const(b, kind))

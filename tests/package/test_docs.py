@@ -112,6 +112,18 @@ def test_every_primitive_is_described() -> None:
     assert not [name for name in sorted(names) if not re.search(rf"`{name}[`(]", page)]
 
 
+def test_every_pragma_is_described() -> None:
+    page = (ROOT / "docs" / "schedules.md").read_text(encoding="utf-8")
+    found = {
+        name
+        for room in ("tir/transform", "codegen")
+        for file in (ROOT / "tilewright" / room).rglob("*.py")
+        for name in re.findall(r'"(pragma_\w+)"', file.read_text(encoding="utf-8"))
+    }
+    assert len(found) > 3
+    assert not [name for name in sorted(found) if f"`{name}:" not in page]
+
+
 def test_every_knob_is_described() -> None:
     from tilewright import config
 

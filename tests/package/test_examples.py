@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import shutil
 import subprocess
@@ -14,6 +15,7 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 SHORTER = {
     "auto_schedule": ["--size", "64", "--pixels", "14", "--rounds", "1"],
     "matmul": ["--size", "64", "--rounds", "1"],
+    "read_text": ["--rounds", "1"],
 }
 PROMISES = {
     "auto_schedule": ["register tile", "64 × 64 × 64", "made before it runs", "it computes what NumPy does"],
@@ -21,6 +23,7 @@ PROMISES = {
     "deploy_c": ["int32_t saxpy(float a,", "from C, with 2 threads: z[0] = 0.5", "loaded by Python: Module("],
     "matmul": ["64 × 64 × 64", "registers", "NumPy"],
     "python_callback": ["example.sort_rows", "ValueError: there is no order"],
+    "read_text": ["The quick brown fox jumps over │  99%", "onnxruntime reads the same"],
     "reductions": ["argmax of row 3, whose elements 500 and 700 are both 9: 500", "largest relative error"],
     "schedule_report": ["T.vectorized(16)", "the report is in"],
     "stencil": ["A plate of 240 × 480 points after 4000 steps", "@@@@"],
@@ -32,10 +35,20 @@ def test_every_example_is_here() -> None:
     assert sorted(PROMISES) == sorted(p.stem for p in EXAMPLES.glob("*.py"))
 
 
-@pytest.mark.parametrize("name", sorted(PROMISES))
+QUICK = {"deploy_c", "vector_add"}
+
+
+@pytest.mark.parametrize(
+    "name", [n if n in QUICK else pytest.param(n, marks=pytest.mark.slow) for n in sorted(PROMISES)]
+)
 def test_example_runs(name: str, tmp_path: Path) -> None:
     if name == "deploy_c" and not any(map(shutil.which, ("cc", "gcc", "clang"))):
         pytest.importorskip("ziglang", reason="needs a C compiler")
+    if name == "read_text":
+        pytest.importorskip("PIL")
+        pytest.importorskip("onnxruntime")
+        if importlib.util.find_spec("rapidocr_onnxruntime") is None:
+            pytest.skip("rapidocr-onnxruntime is not installed")
     # An example runs as a user runs it: without the checks that are on in the tests, in any folder.
     env = {k: v for k, v in os.environ.items() if k != "TILEWRIGHT_CHECK"} | {"COLUMNS": "80"}
     done = subprocess.run(
@@ -44,7 +57,7 @@ def test_example_runs(name: str, tmp_path: Path) -> None:
         text=True,
         cwd=tmp_path,
         env=env,
-        timeout=120,
+        timeout=600,
     )
     assert done.returncode == 0, done.stdout + done.stderr
     for text in PROMISES[name]:

@@ -90,6 +90,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.slow
 def test_a_file_of_tests_runs_itself(tmp_path: Path) -> None:
     file = tmp_path / "test_self.py"
     file.write_text(TESTS)

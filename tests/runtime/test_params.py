@@ -11,6 +11,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
+from how_many import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -116,7 +117,7 @@ def test_damaged(data: bytes, text: str, tmp_path: Path) -> None:
         load_param_dict_from_file(tmp_path / "p.bin")
 
 
-@settings(max_examples=200, derandomize=True, deadline=None)
+@settings(max_examples=examples(200), derandomize=True, deadline=None)
 @given(st.data())
 def test_no_damage_does_worse_than_an_error(data: st.DataObject) -> None:
     whole = bytearray(save_param_dict(SAMPLE))

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import script_programs as programs
+from how_many import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -145,7 +146,7 @@ expressions = st.one_of(
 )
 
 
-@settings(max_examples=300, deadline=None, derandomize=True)
+@settings(max_examples=examples(300), deadline=None, derandomize=True)
 @given(expressions)
 def test_random_expression(e: PrimExpr) -> None:
     func = _function(Evaluate(e))
@@ -205,7 +206,7 @@ def _flattened(s: Any) -> Any:
     return s
 
 
-@settings(max_examples=150, deadline=None, derandomize=True)
+@settings(max_examples=examples(150), deadline=None, derandomize=True)
 @given(st.one_of(statement(1), statement(2), statement(3)))
 def test_random_statement(s: Stmt) -> None:
     func = _function(_flattened(s))
@@ -213,7 +214,7 @@ def test_random_statement(s: Stmt) -> None:
         assert_structural_equal(func, from_source(func.script(syntax_sugar=sugar)))
 
 
-@settings(max_examples=300, deadline=None, derandomize=True)
+@settings(max_examples=examples(300), deadline=None, derandomize=True)
 @given(st.one_of(number("int32", 0), number("int32", 1), number("int32", 2)), number("int32", 1))
 def test_the_end_of_a_range_gives_its_extent_again(start: PrimExpr, extent: PrimExpr) -> None:
     assert_structural_equal(difference(stop_after(start, extent), start), extent)

@@ -594,8 +594,9 @@ def test_the_index_of_another_compute():
     leaked = []
     te.compute((4,), lambda i: leaked.append(i) or H[i], name="first")
     B = te.compute((4,), lambda j: H[leaked[0]], name="B")
-    assert message(lambda: te.create_prim_func([H, B])).startswith(
-        "te.compute `B`: variable `i` has no value"
+    assert message(lambda: te.create_prim_func([H, B])) == (
+        "te.compute `B`: variable `i` has no value: it is no argument and no dimension of an argument\n"
+        "  hint: pass `i` to the function"
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from how_many import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -424,7 +425,7 @@ dims = st.lists(st.sampled_from([1, 2, 3, 5]), min_size=0, max_size=3)
 
 
 @given(dims, dims, st.sampled_from(["float32", "int32"]))
-@settings(max_examples=40, derandomize=True, deadline=None)
+@settings(max_examples=examples(40), derandomize=True, deadline=None)
 def test_broadcasting_as_numpy_does(left, right, dtype):
     try:
         shape = np.broadcast_shapes(left, right)

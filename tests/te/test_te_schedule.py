@@ -210,11 +210,17 @@ def test_tile():
     check(s, [A, B, C])
 
 
-def test_tile_is_recorded_as_a_whole_or_not_at_all():
+def test_tile_is_recorded_as_a_whole_or_not_at_all(expect, told):
     _A, _B, C = matmul()
     s = te.create_schedule(C.op)
-    with pytest.raises(ValueError):
+    with pytest.raises(ValueError) as caught:
         s[C].tile(*C.op.axis, 4, 0)
+    expect(
+        told(caught),
+        """
+        s[C].split: the factor is 0; it must be a whole number from 1 on
+        """,
+    )
     assert names(s[C].leaf_iter_vars) == ["i", "j", "k"] and s[C].relations == []
     s[C].tile(*C.op.axis, 4, 2)
 

@@ -3,11 +3,11 @@ and groups of stages. The kernels are run by the interpreter, thread by thread."
 
 from __future__ import annotations
 
-import os
 from typing import Any
 
 import numpy as np
 import pytest
+from how_many import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -16,7 +16,7 @@ from tilewright import te, tir
 from tilewright.driver.lower import lower_kernels
 from tilewright.ir.errors import ScheduleError
 
-EXAMPLES = int(os.environ.get("TILEWRIGHT_EXAMPLES", "8"))
+EXAMPLES = examples(8)
 
 
 def kernels(s: te.Schedule, args: list[Any]) -> tir.PrimFunc:

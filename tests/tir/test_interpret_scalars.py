@@ -11,6 +11,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
+from how_many import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -282,7 +283,7 @@ def test_tests_of_floats_and_ldexp():
         np.testing.assert_array_equal(got, np.ldexp(x.astype("f8"), n).astype("f"))
 
 
-@settings(max_examples=300, derandomize=True, deadline=None)
+@settings(max_examples=examples(300), derandomize=True, deadline=None)
 @given(*[st.floats(width=32, allow_nan=False, allow_infinity=False)] * 3)
 def test_fma_rounds_once(a, b, c):
     got = apply(
@@ -353,7 +354,7 @@ def test_casts(source, target):
     np.testing.assert_array_equal(got.astype("f8"), want)
 
 
-@settings(max_examples=400, derandomize=True, deadline=None)
+@settings(max_examples=examples(400), derandomize=True, deadline=None)
 @given(
     st.one_of(st.integers(-(2**63), 2**63 - 1), st.floats(allow_nan=False, allow_infinity=False)),
     st.sampled_from(["float32", "float16", "bfloat16"]),
@@ -461,7 +462,7 @@ def _run_tree(dtype: str, tree: PrimExpr, values: list[Any]) -> Any:
     return got[0]
 
 
-@settings(max_examples=250, derandomize=True, deadline=None)
+@settings(max_examples=examples(250), derandomize=True, deadline=None)
 @given(st.data())
 def test_random_integer_trees(data):
     dtype = data.draw(st.sampled_from(INTS))
@@ -473,7 +474,7 @@ def test_random_integer_trees(data):
     assert int(_run_tree(dtype, tree, values)) == int(want)
 
 
-@settings(max_examples=250, derandomize=True, deadline=None)
+@settings(max_examples=examples(250), derandomize=True, deadline=None)
 @given(st.data())
 def test_random_float_trees(data):
     dtype = data.draw(st.sampled_from(["float16", "bfloat16", "float32", "float64"]))

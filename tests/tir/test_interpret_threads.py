@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from how_many import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -402,7 +403,7 @@ def _ordered(a: Stamp, b: Stamp) -> bool:
     return a.thread == b.thread or a.epoch != b.epoch or (a.warp == b.warp and a.warp_epoch != b.warp_epoch)
 
 
-@settings(max_examples=600, derandomize=True, deadline=None)
+@settings(max_examples=examples(600), derandomize=True, deadline=None)
 @given(
     st.lists(
         st.tuples(

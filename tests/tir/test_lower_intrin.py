@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from how_many import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -71,7 +72,7 @@ def _value(e: PrimExpr, env: dict[Var, int]) -> Any:
 _ANY = st.integers(-(2**31) + 1, 2**31 - 1)
 
 
-@settings(max_examples=300, derandomize=True, deadline=None)
+@settings(max_examples=examples(300), derandomize=True, deadline=None)
 @given(
     _ANY, st.one_of(_ANY, st.integers(-9, 9)).filter(bool), st.booleans(), st.sampled_from(["int32", "int64"])
 )
@@ -170,7 +171,7 @@ def _rounded_shift(product: int, amount: int) -> int:
     return (product + (1 << (amount - 1))) >> amount if amount > 0 else product << -amount
 
 
-@settings(max_examples=200, derandomize=True, deadline=None)
+@settings(max_examples=examples(200), derandomize=True, deadline=None)
 @given(st.integers(-(2**31), 2**31 - 1), st.integers(-(2**31), 2**31 - 1), st.integers(-3, 8), st.booleans())
 def test_q_multiply_shift(x: int, y: int, s: int, fixed: bool) -> None:
     a, b, shift = Var("a", "int32"), Var("b", "int32"), Var("s", "int32")
@@ -179,7 +180,7 @@ def test_q_multiply_shift(x: int, y: int, s: int, fixed: bool) -> None:
     assert _value(made, {a: x, b: y, shift: s}) == wrap(_rounded_shift(x * y, 31 + s), a.dtype)
 
 
-@settings(max_examples=100, derandomize=True, deadline=None)
+@settings(max_examples=examples(100), derandomize=True, deadline=None)
 @given(st.integers(-(2**20), 2**20), st.integers(0, 2**31 - 1), st.integers(0, 8), st.integers(0, 8))
 def test_q_multiply_shift_per_axis(x: int, y: int, left: int, right: int) -> None:
     a, b, l, r = (Var(n, "int32") for n in "ablr")

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import os
 from typing import Any
 
 import pytest
+from how_many import examples
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tune_programs import Program, machines, programs
@@ -15,7 +15,7 @@ from tilewright import tir
 from tilewright.target import Target
 from tilewright.tir.transform.plan_allocations import plan_buffer_allocation
 
-EXAMPLES = int(os.environ.get("TILEWRIGHT_EXAMPLES", "15"))
+EXAMPLES = examples(15)
 COMMON: dict[str, Any] = {
     "deadline": None,
     "derandomize": True,
@@ -43,7 +43,7 @@ def test_schedules_compute_what_plain_loops_do(program: Program, figures: dict[s
 
 
 @pytest.mark.slow
-@settings(max_examples=10 * EXAMPLES, **COMMON)
+@settings(max_examples=examples(10) * EXAMPLES, **COMMON)
 @given(programs(), machines(), st.integers(4, 7))
 def test_many_schedules_compute_what_plain_loops_do(
     program: Program, figures: dict[str, Any], seed: int

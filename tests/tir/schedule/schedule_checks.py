@@ -26,7 +26,9 @@ def keeps_meaning(func: Any, sch: tir.Schedule, n: int = 5, planned: bool = Fals
     tir.interpret(func, *want)
     mod = tir.transform.PlanAndUpdateBufferAllocationLocation()(sch.mod) if planned else sch.mod
     tir.interpret(mod["main"], *got)
-    tvm.build(sch.mod, target="llvm")(*compiled)
+    # What LLVM makes of the loops is tested elsewhere: here it need not try hard.
+    with tvm.transform.PassContext(opt_level=0):
+        tvm.build(sch.mod, target="llvm")(*compiled)
     for x, y, z in zip(want, got, compiled, strict=True):
         np.testing.assert_array_equal(x, y, err_msg=str(sch.mod))
         np.testing.assert_allclose(x, z.numpy(), rtol=1e-6, err_msg=str(sch.mod))

@@ -6,6 +6,7 @@ import itertools
 
 import numpy as np
 import pytest
+from how_many import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from schedule_programs import arrays, chain
@@ -647,7 +648,7 @@ def test_refuse_to_share_out_what_each_thread_needs(expect, refused):
 
 
 # ---------------------------------------------------------------------------- at random
-@settings(max_examples=40, deadline=None, derandomize=True)
+@settings(max_examples=examples(40), deadline=None, derandomize=True)
 @given(st.data())
 def test_random_caches_mean_the_same_or_are_refused(data):
     func = data.draw(st.sampled_from([stencil, blur, conv2d, matmul_relu, fork, levels, chain, argmax]))

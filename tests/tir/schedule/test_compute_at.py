@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from how_many import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from schedule_programs import chain
@@ -271,6 +272,7 @@ def test_conv2d_with_padding(at, factors):
     same(conv2d, sch, build=at == 2)
 
 
+@pytest.mark.slow
 def test_conv2d_all_in_the_last_stage():
     sch, (o, y, x), _ = tiled(conv2d, "Y", 2, 2, 4)
     sch.compute_at("S", x)
@@ -675,7 +677,7 @@ def test_refuse_an_impossible_place(expect, refused):
 
 
 # ---------------------------------------------------------------------------- both, at random
-@settings(max_examples=60, deadline=None, derandomize=True)
+@settings(max_examples=examples(60), deadline=None, derandomize=True)
 @given(st.data())
 def test_random_moves_mean_the_same_or_are_refused(data):
     func = data.draw(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from how_many import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -220,7 +221,7 @@ def reshapes(draw):
     return shape, draw(st.permutations(parts))
 
 
-@settings(max_examples=80, derandomize=True, deadline=None)
+@settings(max_examples=examples(80), derandomize=True, deadline=None)
 @given(reshapes())
 def test_inverse_undoes_the_map(case):
     shape, parts = case

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from how_many import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from schedule_checks import keeps_meaning, replays
@@ -503,7 +504,7 @@ def test_what_does_not_go_through_indices(expect, refused):
     )
 
 
-@settings(max_examples=25, derandomize=True, deadline=None)
+@settings(max_examples=examples(25), derandomize=True, deadline=None)
 @given(st.permutations(range(4)), st.sampled_from([2, 3, 4, 5]), st.sampled_from([2, 4, 5]))
 def test_random_layouts_mean_the_same(order, f, g):
     sch, b = on(pair, "B")

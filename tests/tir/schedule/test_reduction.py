@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from how_many import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from schedule_checks import keeps_meaning
@@ -740,7 +741,7 @@ def test_a_loop_that_rfactor_took_away_is_named(expect, refused):
 
 
 # ---------------------------------------------------------------------------- at random
-@settings(max_examples=30, deadline=None, derandomize=True)
+@settings(max_examples=examples(30), deadline=None, derandomize=True)
 @given(st.data())
 def test_random_reductions_mean_the_same_or_are_refused(data):
     func, block = data.draw(st.sampled_from([(matmul, "C"), (batched, "C"), (conv2d, "S"), (argmax, "R")]))

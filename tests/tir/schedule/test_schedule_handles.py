@@ -213,12 +213,28 @@ def test_handles_outlive_steps_on_other_loops():
     assert names(sch.get_loops(block)) == ["i_0", "i_1", "k", "j"]
 
 
-def test_errors_name_the_file_and_line_of_the_call():
+def test_errors_name_the_file_and_line_of_the_call(expect):
     sch = tir.Schedule(copy2d)
     _i, j = sch.get_loops("B")
     line = inspect.currentframe().f_lineno + 2
-    with pytest.raises(ScheduleError, match=rf"  at test_schedule_handles.py:{line}\n"):
+    with pytest.raises(ScheduleError) as caught:
         sch.split(j, [0, None])
+    expect(
+        str(caught.value).replace(f".py:{line}\n", ".py:LINE\n"),
+        """
+        split(j, factors=[0, None]): a factor is 0; factors are at least 1
+          at test_schedule_handles.py:LINE
+
+          | def copy2d(A: T.Buffer((8, 12), "float32"), B: T.Buffer((8, 12), "float32")):
+          |     # with T.block("root"):
+          |     for i, j in T.grid(8, 12):    # <-- here
+          |         with T.block("B"):
+          |             vi, vj = T.axis.remap("SS", [i, j])
+          |             T.reads(A[vi, vj])
+          |             T.writes(B[vi, vj])
+          |             B[vi, vj] = A[vi, vj] + T.float32(1)
+        """,
+    )
 
 
 # ---------------------------------------------------------------------------- traces
@@ -314,13 +330,38 @@ def test_trace_of_a_te_schedule_runs_as_python():
     assert "xi" not in str(s.trace) and "i_outer" in again.mod.script()
 
 
-def test_refused_steps_leave_no_trace():
+def test_refused_steps_leave_no_trace(expect, refused):
     sch = tir.Schedule(copy2d)
     i, j = sch.get_loops("B")
     steps = len(sch.trace)
-    for wrong in (lambda: sch.split(j, [0]), lambda: sch.tile(i, j, 2, 0), lambda: sch.fuse(j, i)):
-        with pytest.raises(ScheduleError):
-            wrong()
+    wrong = (lambda: sch.split(j, [0]), lambda: sch.tile(i, j, 2, 0), lambda: sch.fuse(j, i))
+    expect(
+        "\n\n".join(refused(sch, step) for step in wrong),
+        """
+        split(j, factors=[0]): a factor is 0; factors are at least 1
+          at test_schedule_handles.py:LINE
+
+          | …
+          |     for i, j in T.grid(8, 12):    # <-- here
+          | …
+
+        split(j, factors=[None, 0]): a factor is 0; factors are at least 1
+          at test_schedule_handles.py:LINE
+
+          | …
+          |     for i_0, i_1, j in T.grid(4, 2, 12):    # <-- here
+          | …
+
+        fuse(j, i): loop `i` does not stand directly inside `j`
+          at test_schedule_handles.py:LINE
+
+          | …
+          |     for i, j in T.grid(8, 12):    # <-- here
+          | …
+
+          hint: reorder them to be adjacent, outermost first, with nothing else between
+        """,
+    )
     assert len(sch.trace) == steps == 2
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from how_many import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from schedule_programs import arrays, chain, copy2d, matmul, symbolic
@@ -81,7 +82,7 @@ def run(func, n=5):
     return held
 
 
-@settings(max_examples=40, deadline=None, derandomize=True)
+@settings(max_examples=examples(40), deadline=None, derandomize=True)
 @given(st.data())
 def test_one_block(data):
     block = data.draw(st.sampled_from(sorted(PROGRAMS)))
@@ -96,7 +97,7 @@ def test_one_block(data):
     assert_structural_equal(again.mod, sch.mod)
 
 
-@settings(max_examples=15, deadline=None, derandomize=True)
+@settings(max_examples=examples(15), deadline=None, derandomize=True)
 @given(st.data())
 def test_symbolic_shapes(data):
     sch = walk(data.draw, symbolic, "B", data.draw(st.integers(1, 5)))
@@ -108,7 +109,7 @@ def test_symbolic_shapes(data):
             np.testing.assert_array_equal(run(tvm.lower(sch.mod)["main"], n)[1], want[1])
 
 
-@settings(max_examples=25, deadline=None, derandomize=True)
+@settings(max_examples=examples(25), deadline=None, derandomize=True)
 @given(st.data())
 def test_several_blocks_in_one_nest(data):
     """Parallel loops are checked for races in their lowered form, where memory is placed."""
@@ -119,7 +120,7 @@ def test_several_blocks_in_one_nest(data):
         np.testing.assert_array_equal(got, want, err_msg=str(made))
 
 
-@settings(max_examples=10, deadline=None, derandomize=True)
+@settings(max_examples=examples(10), deadline=None, derandomize=True)
 @given(st.data())
 def test_compiled(data):
     block = data.draw(st.sampled_from(sorted(PROGRAMS)))

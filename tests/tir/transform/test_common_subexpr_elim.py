@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 
 from flat_programs import assert_same, flat_programs
+from how_many import examples
 from hypothesis import given, settings
 
 from tilewright.ir.buffer import decl_buffer
@@ -229,7 +230,7 @@ def test_time_grows_with_the_program():
     assert seconds(program(2000)) < 40 * max(seconds(program(200)), 1e-3)
 
 
-@settings(max_examples=60, deadline=None, derandomize=True)
+@settings(max_examples=examples(60), deadline=None, derandomize=True)
 @given(flat_programs())
 def test_meaning(func):
     for equivalent in (False, True):
@@ -238,7 +239,7 @@ def test_meaning(func):
         assert_same(func, made)
 
 
-@settings(max_examples=20, deadline=None, derandomize=True)
+@settings(max_examples=examples(20), deadline=None, derandomize=True)
 @given(flat_programs(parallel=True))
 def test_meaning_in_parallel_loops(func):
     assert_same(func, common_subexpr_elim(func))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from flat_programs import SIZE, allocated, assert_same, flat_programs
+from how_many import examples
 from hypothesis import given, settings
 
 from tilewright.ir.buffer import decl_buffer
@@ -69,7 +70,7 @@ def test_a_hardware_axis_is_one_axis():
     assert convert_ssa(func) is func
 
 
-@settings(max_examples=30, deadline=None, derandomize=True)
+@settings(max_examples=examples(30), deadline=None, derandomize=True)
 @given(flat_programs())
 def test_meaning(func):
     assert convert_ssa(func) is func

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from flat_programs import assert_same, flat_programs
+from how_many import examples
 from hypothesis import given, settings
 
 from tilewright.tir.analysis import undefined_vars, verify_ssa
@@ -36,7 +37,7 @@ def _lowered(func):
     return func
 
 
-@settings(max_examples=60, deadline=None, derandomize=True)
+@settings(max_examples=examples(60), deadline=None, derandomize=True)
 @given(flat_programs(unrolled=True))
 def test_meaning(func):
     made = _lowered(func)
@@ -44,7 +45,7 @@ def test_meaning(func):
     assert_same(func, made)
 
 
-@settings(max_examples=30, deadline=None, derandomize=True)
+@settings(max_examples=examples(30), deadline=None, derandomize=True)
 @given(flat_programs(unrolled=True, parallel=True))
 def test_meaning_in_parallel_loops(func):
     assert_same(func, _lowered(func))

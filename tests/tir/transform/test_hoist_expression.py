@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from flat_programs import assert_same, flat_programs
+from how_many import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -127,7 +128,7 @@ def test_conditions_on_threads_rise_when_asked():
     assert_structural_equal(hoist_if_then_else(before, block_scope=True), after)
 
 
-@settings(max_examples=40, deadline=None, derandomize=True)
+@settings(max_examples=examples(40), deadline=None, derandomize=True)
 @given(flat_programs(), flat_programs(), st.integers(0, 3), st.booleans())
 def test_meaning(first, second, limit, bind):
     """Loops around a condition on n, with random programs in its branches."""

@@ -464,6 +464,7 @@ def test_definitions_are_renewed_in_each_part(agree):
     agree(before, made, *data(16, 16))
 
 
+@pytest.mark.slow
 def test_growth_is_bounded():
     """Ten nested loops with a condition each: cut everywhere they would be 3**10 times as long."""
     A = tir.decl_buffer((4,) * 10, "int32", "A")

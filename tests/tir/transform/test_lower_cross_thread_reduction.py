@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from typing import Any
 
 import numpy as np
 import pytest
+from how_many import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -18,7 +18,7 @@ from tilewright.script import tir as T
 from tilewright.tir.transform.lower_cross_thread_reduction import lower_cross_thread_reduction
 from tilewright.tir.transform.unify_thread_binding import unify_thread_binding
 
-EXAMPLES = int(os.environ.get("TILEWRIGHT_EXAMPLES", "12"))
+EXAMPLES = examples(12)
 
 
 def argmin() -> Any:
@@ -184,7 +184,7 @@ def test_any_reducer_and_any_number_of_threads(how, n, m, width, outside):
     checked(sch)
 
 
-@settings(max_examples=EXAMPLES // 2, deadline=None, derandomize=True)
+@settings(max_examples=max(1, EXAMPLES // 2), deadline=None, derandomize=True)
 @given(st.integers(1, 4), st.integers(1, 6), st.integers(1, 5), st.integers(1, 4))
 def test_two_axes_of_threads_reduce_and_one_does_not(n, m, wide, high):
     A = te.placeholder((n, m, 9), "int32", name="A")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from how_many import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -160,7 +161,7 @@ def wide_programs(draw):
     return PrimFunc([A], body)
 
 
-@settings(max_examples=80, deadline=None, derandomize=True)
+@settings(max_examples=examples(80), deadline=None, derandomize=True)
 @given(wide_programs())
 def test_meaning(func):
     want, got = np.arange(64, dtype="int64"), np.arange(64, dtype="int64")

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from flat_programs import assert_same, flat_programs
+from how_many import examples
 from hypothesis import given, settings
 
 from tilewright.ir.equal import assert_structural_equal
@@ -115,7 +116,7 @@ def test_memory_behind_a_pointer_is_used():
     assert remove_no_op(before) is before
 
 
-@settings(max_examples=40, deadline=None, derandomize=True)
+@settings(max_examples=examples(40), deadline=None, derandomize=True)
 @given(flat_programs())
 def test_meaning(func):
     made = remove_no_op(func)

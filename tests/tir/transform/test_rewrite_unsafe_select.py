@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from flat_programs import assert_same, flat_programs
+from how_many import examples
 from hypothesis import given, settings
 
 from tilewright.ir.equal import assert_structural_equal
@@ -55,7 +56,7 @@ def test_arithmetic_stays():
     assert rewrite_unsafe_select(before) is before
 
 
-@settings(max_examples=30, deadline=None, derandomize=True)
+@settings(max_examples=examples(30), deadline=None, derandomize=True)
 @given(flat_programs())
 def test_meaning(func):
     assert_same(func, rewrite_unsafe_select(func))

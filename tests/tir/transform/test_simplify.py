@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 from flat_programs import assert_same, flat_programs
+from how_many import examples
 from hypothesis import given, settings
 
 import tilewright as tvm
@@ -248,7 +249,7 @@ def test_nothing_to_do_is_the_same_object():
     assert Simplify(mod) is mod
 
 
-@settings(max_examples=60, deadline=None, derandomize=True)
+@settings(max_examples=examples(60), deadline=None, derandomize=True)
 @given(flat_programs(unrolled=True))
 def test_meaning(func):
     made = simplify(func)

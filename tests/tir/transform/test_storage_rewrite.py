@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from flat_programs import assert_same, flat_programs
+from how_many import examples
 from hypothesis import given, settings
 
 from tilewright.ir.equal import assert_structural_equal
@@ -220,7 +221,7 @@ def test_pointers_that_are_kept_do_not_share():
     assert len(_allocations(storage_rewrite(before))) == 2
 
 
-@settings(max_examples=60, deadline=None, derandomize=True)
+@settings(max_examples=examples(60), deadline=None, derandomize=True)
 @given(flat_programs())
 def test_meaning(func):
     made = storage_rewrite(func)
@@ -229,7 +230,7 @@ def test_meaning(func):
     assert_same(func, made)
 
 
-@settings(max_examples=30, deadline=None, derandomize=True)
+@settings(max_examples=examples(30), deadline=None, derandomize=True)
 @given(flat_programs(parallel=True))
 def test_meaning_in_parallel_loops(func):
     assert_same(func, storage_rewrite(func))

@@ -6,6 +6,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from flat_programs import allocated
+from how_many import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -276,7 +277,7 @@ def _run(func, n):
     return b
 
 
-@settings(max_examples=100, deadline=None, derandomize=True)
+@settings(max_examples=examples(100), deadline=None, derandomize=True)
 @given(kernels())
 def test_no_races_remain(func):
     made = thread_sync(func)
@@ -284,7 +285,7 @@ def test_no_races_remain(func):
         assert np.array_equal(_run(_everywhere(func), n), _run(made, n)), made
 
 
-@settings(max_examples=40, deadline=None, derandomize=True)
+@settings(max_examples=examples(40), deadline=None, derandomize=True)
 @given(kernels())
 def test_no_barrier_means_no_race(func):
     """Where the pass adds nothing, the interpreter finds nothing either."""

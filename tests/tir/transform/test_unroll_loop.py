@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from flat_programs import assert_same, flat_programs
+from how_many import examples
 from hypothesis import given, settings
 
 from tilewright.ir.equal import assert_structural_equal
@@ -163,7 +164,7 @@ def test_a_pragma_takes_a_constant():
         unroll_loop(before)
 
 
-@settings(max_examples=40, deadline=None, derandomize=True)
+@settings(max_examples=examples(40), deadline=None, derandomize=True)
 @given(flat_programs(unrolled=True))
 def test_meaning(func):
     made = unroll_loop(func, auto_max_step=12)

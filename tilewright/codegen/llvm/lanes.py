@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple, TypeGuard
 
 from ...ir.equal import structural_equal
-from ...ir.expr import LT, Broadcast, BufferLoad, PrimExpr, Ramp, Var, const_value
-from ...ir.functor import pre_order
-from ...ir.stmt import BufferStore, Stmt
+from ...ir.expr import LT, Broadcast, BufferLoad, Let, PrimExpr, Ramp, Var, const_value
+from ...ir.functor import vars_used
+from ...ir.stmt import Allocate, BufferStore, For, LetStmt, Stmt
 
 __all__ = ["contiguous", "private", "unmasked"]
 
@@ -60,12 +60,12 @@ def unmasked(body: Stmt) -> frozenset[Var]:
     The last vector of a row of accumulators has fewer columns than lanes; what the others count is never stored.
     """
     found: dict[Var, list[_Access] | None] = defaultdict(list)
-    for buffer, index, predicate, write in _accesses(body):
+    for buffer, index, predicate, write, changes in _accesses(body):
         if buffer.scope_name != "local":
             continue
         held = found[buffer.data]
         start = const_value(index.base) if contiguous(index) else const_value(index)
-        if held is None or start is None or (predicate is not None and not private(index, buffer)):
+        if held is None or start is None or changes or (predicate is not None and not private(index, buffer)):
             found[buffer.data] = None
             continue
         held.append(_Access(int(start), index.dtype.lanes, predicate, write))
@@ -74,10 +74,24 @@ def unmasked(body: Stmt) -> frozenset[Var]:
     )
 
 
-def _accesses(body: Stmt) -> Iterator[tuple[Any, PrimExpr, PrimExpr | None, bool]]:
-    for m in pre_order(body):
-        if isinstance(m, (BufferLoad, BufferStore)) and len(m.indices) == 1:
-            yield m.buffer, m.indices[0], m.predicate, isinstance(m, BufferStore)
+def _accesses(body: Stmt) -> Iterator[tuple[Any, PrimExpr, PrimExpr | None, bool, bool]]:
+    """Each access with its mask, and whether that may be another one the next time while the memory is the same."""
+    stack: list[tuple[Any, frozenset[Var]]] = [(body, frozenset())]
+    outside: dict[Var, frozenset[Var]] = {}  # of an allocation: the loops around it
+    behind: dict[Var, set[Var]] = {}  # of a name: the variables that its value comes from
+    while stack:
+        n, loops = stack.pop()
+        if isinstance(n, (BufferLoad, BufferStore)) and len(n.indices) == 1:
+            own = loops - outside.get(n.buffer.data, frozenset())
+            used = vars_used(n.predicate) if n.predicate is not None else set()
+            changes = any(own & behind.get(v, {v}) for v in used)
+            yield n.buffer, n.indices[0], n.predicate, isinstance(n, BufferStore), changes
+        elif isinstance(n, Allocate):
+            outside[n.buffer_var] = loops
+        elif isinstance(n, (LetStmt, Let)):
+            behind[n.var] = set().union(*[behind.get(v, {v}) for v in vars_used(n.value)])
+        inside = loops | {n.loop_var} if isinstance(n, For) else loops
+        stack.extend((c, inside) for c in n.children() if isinstance(c, (Stmt, PrimExpr)))
 
 
 def _apart(uses: list[_Access]) -> bool:

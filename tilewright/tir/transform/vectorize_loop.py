@@ -120,6 +120,8 @@ class _Vectorize(Mutator):
         held, each = value.a, value.b
         if not (isinstance(held, BufferLoad) and structural_equal(held, BufferLoad(body.buffer, place))):
             return plain
+        if any(isinstance(m, BufferLoad) and m.buffer.data is body.buffer.data for m in pre_order(each)):
+            return plain  # what is added depends on the sum so far
         vector = _Lanes(n.loop_var, n.min, int(lanes))
         try:
             wide = vector.widen(vector.visit(each), int(lanes))
