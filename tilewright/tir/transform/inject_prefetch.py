@@ -14,7 +14,8 @@ __all__ = ["inject_prefetch"]
 KEY = "prefetch_"
 PAST = "past_"
 _LINE = 64  # bytes that come at once
-_READ, _KEEP, _DATA = 0, 3, 1
+_READ, _DATA = 0, 1
+_FIRST, _SECOND = 3, 2  # the cache that it shall come to
 
 
 def inject_prefetch(func: PrimFunc) -> PrimFunc:
@@ -24,7 +25,8 @@ def inject_prefetch(func: PrimFunc) -> PrimFunc:
             # prefetch_A: 2               ->          if i + 2 < n: prefetch(&A[(i + 2) * 8])
             B[i] = A[i * 8]                           B[i] = A[i * 8]
 
-    `prefetch_past_A` goes on beyond the last iteration: what is asked for then is what follows in memory.
+    `prefetch_past_A` goes on beyond the last iteration: what is asked for then is what follows in memory. It is for
+    what is wanted much later, and comes to the second cache only.
 
     Needs: flat loops. Gives: no `prefetch_` annotations.
     """
@@ -41,7 +43,7 @@ class _Prefetch(Mutator):
         asked: list[Stmt] = []
         for name, ahead in wanted.items():
             past = name.startswith(PAST)
-            hints = _hints(made, name.removeprefix(PAST), ahead)
+            hints = _hints(made, name.removeprefix(PAST), ahead, _SECOND if past else _FIRST)
             if hints and past:
                 asked += hints
             elif hints:
@@ -50,7 +52,7 @@ class _Prefetch(Mutator):
         return made.replace(body=seq(*asked, made.body), annotations=keep)
 
 
-def _hints(loop: For, name: str, ahead: int) -> list[Stmt]:
+def _hints(loop: For, name: str, ahead: int, cache: int) -> list[Stmt]:
     """Hints for each line that the iteration `ahead` reads, one for each distinct place in the program."""
     inner = {
         m.loop_var: Range.from_min_extent(m.min, m.extent) for m in pre_order(loop.body) if isinstance(m, For)
@@ -68,16 +70,17 @@ def _hints(loop: For, name: str, ahead: int) -> list[Stmt]:
         key = str(start)
         if key not in seen:
             seen.add(key)
-            out.append(_lines(m, start, const_value(Analyzer().simplify(sub(box.max_value, box.min_value)))))
+            span = const_value(Analyzer().simplify(sub(box.max_value, box.min_value)))
+            out.append(_lines(m, start, span, cache))
     return out
 
 
-def _lines(load: BufferLoad, start: PrimExpr, span: int | float | None) -> Stmt:
+def _lines(load: BufferLoad, start: PrimExpr, span: int | float | None, cache: int) -> Stmt:
     """Hints for the lines from `start` on; only the first where the span is not known."""
 
     def hint(index: PrimExpr) -> Stmt:
         place = call("handle", "tir.address_of", BufferLoad(load.buffer, (index,)))
-        return Evaluate(call("void", "tir.prefetch", place, _READ, _KEEP, _DATA))
+        return Evaluate(call("void", "tir.prefetch", place, _READ, cache, _DATA))
 
     step = max(1, _LINE // load.buffer.dtype.nbytes)
     count = 1 if span is None else int(span) // step + 1
