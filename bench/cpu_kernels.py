@@ -455,7 +455,7 @@ def parsed(arguments: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--quick", action="store_true", help="3 rounds of 4 ms: a first look")
     parser.add_argument("--measured", action="store_true", help="tilewright gets the measured figures")
     parser.add_argument(
-        "--no-realtime", dest="realtime", action="store_false", help="samples run as all else does"
+        "--realtime", action="store_true", help="samples run ahead of all else, for a machine that others use"
     )
     parser.add_argument("--json", default="", help="a file for everything that was measured")
     parser.add_argument("--md", default="", help="a file for the tables, in Markdown")

@@ -278,7 +278,7 @@ def parsed(arguments: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--retries", type=int, default=2, help="how often a disturbed sample is taken again")
     parser.add_argument("--quick", action="store_true", help="3 rounds of 10 ms: a first look")
     parser.add_argument(
-        "--no-realtime", dest="realtime", action="store_false", help="samples run as all else does"
+        "--realtime", action="store_true", help="samples run ahead of all else, for a machine that others use"
     )
     parser.add_argument(
         "--folder", default="", help="where the models are kept; a temporary folder otherwise"
