@@ -1,20 +1,35 @@
 # Two commands do everything: `make demo` shows what tilewright does, `make test` checks that it does it.
 PYTHON ?= python3
 VENV ?= .venv
-# What the tests install besides the package. `make test EXTRAS=test` leaves PyTorch and JAX out.
-EXTRAS ?= test,frameworks
+# Tests run with compiled modules kept, whatever the shell says: many start Python again.
+PYTEST = PYTHONDONTWRITEBYTECODE= TILEWRIGHT_CHECK=1 $(BIN)/python -m pytest -n auto --dist worksteal
+# What the tests install besides the package. `make test EXTRAS=test` leaves PyTorch, JAX and onnxruntime out.
+EXTRAS ?= test,frameworks,demo
+# Packages whose neural networks are compiled in the tests. Only their own files are installed: what they need to run
+# (OpenCV, an old TensorFlow) is far larger. `make test-models` takes all of them, and minutes.
+READER := rapidocr-onnxruntime
+MODELS := $(READER) silero-vad magika
+MORE_MODELS := nudenet basic-pitch ddddocr
 BIN := $(VENV)/bin
 
-.PHONY: demo test test-fast lint types bench clean
+.PHONY: demo test test-fast test-models test-gpu lint types bench clean
 
 demo: $(VENV)/.demo
 	$(BIN)/python examples/matmul.py
+	$(BIN)/python examples/read_text.py
 
 test: $(VENV)/.test lint types
-	TILEWRIGHT_CHECK=1 $(BIN)/python -m pytest -n auto --dist worksteal
+	$(PYTEST) -m "not heavy"
 
 test-fast: $(VENV)/.test
-	TILEWRIGHT_CHECK=1 $(BIN)/python -m pytest -n auto --dist worksteal -m "not slow"
+	$(PYTEST) -m "not slow"
+
+# On a machine with a CUDA device. It needs Python, NumPy, ml_dtypes, llvmlite and cuda-bindings, and no pytest.
+test-gpu:
+	$(PYTHON) tests/gpu/run.py
+
+test-models: $(VENV)/.models
+	$(PYTEST) tests/relay/test_relay_real_models.py
 
 lint: $(VENV)/.test
 	$(BIN)/ruff check .
@@ -31,11 +46,17 @@ $(VENV)/bin/python:
 	$(BIN)/python -m pip install --quiet --upgrade pip
 
 $(VENV)/.demo: pyproject.toml | $(VENV)/bin/python
-	$(BIN)/python -m pip install --quiet -e .
+	$(BIN)/python -m pip install --quiet -e ".[demo]"
+	$(BIN)/python -m pip install --quiet --no-deps $(READER)
 	touch $@
 
 $(VENV)/.test: pyproject.toml | $(VENV)/bin/python
 	$(BIN)/python -m pip install --quiet -e ".[$(EXTRAS)]"
+	$(BIN)/python -m pip install --quiet --no-deps $(MODELS) || echo "not there, and their tests are left out: $(MODELS)"
+	touch $@
+
+$(VENV)/.models: $(VENV)/.test
+	$(BIN)/python -m pip install --quiet --no-deps $(MORE_MODELS)
 	touch $@
 
 clean:

@@ -115,6 +115,26 @@ def test_meaning(name: str, tmp_path: Path) -> None:
         np.testing.assert_allclose(got.astype("float64"), expected.astype("float64"), rtol=2e-6)
 
 
+@needs_cc
+def test_products_of_bytes(tmp_path: Path) -> None:
+    text = """
+from tilewright.script import tir as T
+
+@T.prim_func
+def main(A: T.Buffer((64,), "int8"), B: T.Buffer((64,), "int8"), C: T.Buffer((16,), "int32")):
+    T.func_attr({"global_symbol": "products"})
+    for i in range(16):
+        C[i] = T.Call("int32", "tir.dp4a", [A[i * 4:i * 4 + 4:1], B[T.Ramp(i, 16, 4)], i])
+"""
+    rng = np.random.default_rng(0)
+    a, b = (rng.integers(-128, 128, 64).astype("int8") for _ in range(2))
+    c = np.zeros(16, "int32")
+    library = compiled(tvm.build(tvm.script.from_source(text), target="c"), tmp_path)
+    assert library.products(*(ctypes.c_void_p(x.ctypes.data) for x in (a, b, c))) == 0
+    want = (a.reshape(16, 4).astype("int32") * b.reshape(4, 16).T).sum(1) + np.arange(16)
+    np.testing.assert_array_equal(c, want)
+
+
 def test_a_header_goes_with_it(tmp_path: Path) -> None:
     A = te.placeholder((8,), name="A")
     B = te.compute((8,), lambda i: A[i] + 1.0, name="B")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import sys
 from pathlib import Path
 from typing import Any
@@ -11,28 +10,14 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "gpu"))
 
-from gpu_programs import PROGRAMS, axis, flat
+from gpu_programs import PROGRAMS, QUICK, asynchronous_copies, axis, flat, has_nvrtc
 
 import tilewright as tvm
 from tilewright import te, tir
+from tilewright.driver.lower import lower_kernels
 from tilewright.ir.errors import LoweringError
 
 ARCHITECTURES = ("sm_75", "sm_80", "sm_90a")
-
-
-def has_nvrtc() -> bool:
-    try:
-        found = importlib.util.find_spec("cuda.bindings") is not None
-    except ImportError:
-        return False
-    if not found:
-        return False
-    from cuda.bindings import nvrtc
-
-    try:
-        return int(nvrtc.nvrtcVersion()[0]) == 0
-    except RuntimeError:
-        return False
 
 
 needs_nvrtc = pytest.mark.skipif(
@@ -281,11 +266,14 @@ def test_a_jetson_allows_less() -> None:
 
 
 # ---------------------------------------------------------------------------- NVRTC
+CASES = [(name, arch) for name in PROGRAMS for arch in ARCHITECTURES]
+
+
 @needs_nvrtc
 @pytest.mark.parametrize(
-    "arch", [a if a == "sm_80" else pytest.param(a, marks=pytest.mark.slow) for a in ARCHITECTURES]
+    ("name", "arch"),
+    [c if c[0] in QUICK and c[1] == "sm_80" else pytest.param(*c, marks=pytest.mark.slow) for c in CASES],
 )
-@pytest.mark.parametrize("name", PROGRAMS)
 def test_nvrtc_compiles(name: str, arch: str) -> None:
     program = PROGRAMS[name]()
     assert compiled(source(program.schedule, program.args, f"cuda -arch={arch}"), arch)[:4] == b"\x7fELF"
@@ -351,3 +339,46 @@ def test_without_a_device_the_reason_is_told() -> None:
         ValueError, match=r"device cuda\(0\) is not available in this process: .*; available are: cpu"
     ):
         tvm.nd.empty((1,), "float32", tvm.cuda(0))
+
+
+# ---------------------------------------------------------------------------- instructions of NVIDIA's
+def test_asynchronous_copies(expect) -> None:
+    program = asynchronous_copies()
+    text = source(program.schedule)
+    expect(
+        text[text.index("extern") :],
+        """
+        extern "C" __global__ void __launch_bounds__(64) main_kernel(float* A, float* B) {
+          __shared__ __align__(16) float S[256];
+          const int tx = threadIdx.x;
+          tw_copy_async<16>(S + tx * 4, A + tx * 4);
+          tw_copy_commit();
+          tw_copy_wait<0>();
+          __syncthreads();
+          for (int i = 0; i < 4; ++i) {
+            B[tx * 4 + i] = S[255 - tx * 4 - i];
+          }
+        }
+        """,
+    )
+    if has_nvrtc():
+        for arch in ARCHITECTURES:
+            compiled(text, arch)
+    got = [program.arrays[0].copy(), program.result * 0]
+    tir.interpret(lower_kernels(tvm.IRModule({"main": program.schedule}))["main"], *got)  # with the barrier
+    assert (got[1] == program.result).all()
+
+
+def test_refused_copies() -> None:
+    A = tir.decl_buffer((32,), name="A")
+    ib = tir.ir_builder.create()
+    tx = te.thread_axis("threadIdx.x")
+    ib.scope_attr(tx, "thread_extent", 32)
+    ib.emit(tir.call_intrin("float32", "tir.ptx_cp_async", A.data, tx, A.data, tx, 12))
+    func = tir.PrimFunc([A], ib.get())
+    with pytest.raises(LoweringError, match="an asynchronous copy moves 4, 8 or 16 bytes at once, not 12"):
+        source(func)
+    with pytest.raises(
+        LoweringError, match=r"opencl: no code for `tir.ptx_cp_async`|opencl has no function ptx_cp_async"
+    ):
+        source(func, target="opencl")

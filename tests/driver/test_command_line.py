@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import time
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -80,6 +82,17 @@ def test_times_and_profile_as_text(package: Path) -> None:
     assert result.stderr == ""
 
 
+def test_the_greatest_values_may_be_infinite(package: Path, tmp_path: Path) -> None:
+    np.savez(tmp_path / "in.npz", data=np.full(SHAPE, 3e38, "float32"))
+    result = call(
+        "run", package, "-i", tmp_path / "in.npz", "-o", tmp_path / "out", "--print-top", 5, "--json"
+    )
+    assert result.exit_code == 0, result.output
+    told = json.loads(result.stdout)
+    assert "inf" in [row["value"] for row in told["outputs"]["output_0"]["top"]]
+    assert told["written"] == str(tmp_path / "out") and (tmp_path / "out").is_file()
+
+
 def test_show(model: Path) -> None:
     result = call("show", model)
     assert result.exit_code == 0, result.output
@@ -147,6 +160,8 @@ def test_errors_as_json(tmp_path: Path) -> None:
         (["--target", "toaster"], "toaster"),
         (["--output-format", "zip"], "it must be one of so, tar"),
         (["-o", "/nowhere/net.tar"], "there is no folder /nowhere"),
+        (["-o", "/"], "/: is a folder; give the name of a file in it"),
+        (["--target", "cuda"], "models are compiled for llvm targets; 'cuda' is not supported yet"),
         (["--disabled-pass", "NoSuchPass"], "NoSuchPass"),
     ],
 )
@@ -155,6 +170,67 @@ def test_compile_refuses(arguments: list[str], reason: str, model: Path) -> None
     assert result.exit_code == 1
     assert reason in result.stderr
     assert result.stdout == ""
+
+
+def test_what_is_wrong_at_sight_is_said_before_the_work(model: Path) -> None:
+    for arguments in (["--target", "toaster"], ["-o", "/nowhere/net.tar"], ["--shapes", "data"]):
+        assert "importing" not in call("compile", model, *arguments).stderr
+
+
+def test_run_refuses(model: Path, package: Path, tmp_path: Path) -> None:
+    np.savez(tmp_path / "wide.npz", data=np.ones((1, 3, 8, 9), "float32"))
+    np.savez(tmp_path / "double.npz", data=np.ones(SHAPE))
+    np.savez(tmp_path / "other.npz", image=image())
+    np.savez(tmp_path / "good.npz", data=image())
+    (tmp_path / "cut.tar").write_bytes(package.read_bytes()[:9000])
+    for arguments, reason in [
+        ([model], "small.onnx: is a model; compile it first: tilewright compile "),
+        ([tmp_path / "cut.tar"], "cut.tar: damaged: unexpected end of data"),
+        (
+            [package, "-i", tmp_path / "wide.npz"],
+            "'data' must have shape (1, 3, 8, 8), and an array of shape (1, 3, 8, 9)",
+        ),
+        ([package, "-i", tmp_path / "double.npz"], "must be of type float32"),
+        (
+            [package, "-i", tmp_path / "other.npz"],
+            "no input 'image'; its inputs are data: float32[1, 3, 8, 8]",
+        ),
+        ([package, "-i", tmp_path / "none.npz"], "none.npz: cannot be read: No such file"),
+        (
+            [package, "-i", tmp_path / "good.npz", "-o", "/nowhere/out.npz"],
+            "/nowhere/out.npz: cannot be written",
+        ),
+        ([package, "--device", "cuda"], "packages are compiled for the CPU"),
+        (
+            [package, "--shapes", "data:[2,3,8,8]"],
+            "the input data: float32[1, 3, 8, 8] cannot have the shape",
+        ),
+    ]:
+        result = call("run", *arguments)
+        assert result.exit_code == 1
+        assert reason in result.stderr
+        assert result.stdout == ""
+
+
+def test_show_a_package(package: Path) -> None:
+    result = call("show", package)
+    assert result.exit_code == 0
+    assert result.stdout.splitlines()[1:3] == [
+        "  input data: float32[1, 3, 8, 8]",
+        "  output_0: float32[1, 5]",
+    ]
+    assert json.loads(call("show", package, "--json").stdout)["steps"] == 3
+
+
+def test_the_classic_command(model: Path, package: Path, tmp_path: Path) -> None:
+    """004_eb1758ed1c90b5cf, the last line: `tvmc compile` and `tvmc run` take the options of the classic ones."""
+    made = tmp_path / "classic.tar"
+    assert call("compile", "--target", "llvm", "--output", made, model).exit_code == 0
+    np.savez(tmp_path / "in.npz", data=image())
+    given = ["--inputs", tmp_path / "in.npz", "--output", tmp_path / "out.npz", "--print-time", "--repeat", 2]
+    assert call("run", *given, made).exit_code == 0
+    with np.load(tmp_path / "out.npz") as file:
+        np.testing.assert_allclose(file["output_0"], expected(model, image()), atol=1e-5)
 
 
 def test_wrong_usage_is_another_code(model: Path) -> None:
@@ -178,6 +254,15 @@ def test_a_fault_of_ours_is_another_code(model: Path, monkeypatch: pytest.Monkey
 
     monkeypatch.setattr(command_line, "show_command", interrupted)
     assert call("show", model).exit_code == 130
+
+
+def test_warnings_are_progress(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def warned(*arguments: Any) -> None:
+        warnings.warn("the size is taken to be 1", stacklevel=1)
+
+    monkeypatch.setattr(command_line, "show_command", warned)
+    assert call("show", model).stderr == "warning: the size is taken to be 1\n"
+    assert call("show", model, "-q").stderr == ""
 
 
 def test_help_names_everything() -> None:
@@ -211,3 +296,34 @@ def test_help_is_quick_in_a_new_process() -> None:
         return float(seconds)
 
     assert min(once() for _ in range(3)) < 0.5
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="Linux tells processes that their parent is gone")
+def test_workers_end_with_their_parent() -> None:
+    program = (
+        "import os, sys, time\n"
+        "from concurrent.futures import ProcessPoolExecutor\n"
+        "from multiprocessing import get_context\n"
+        "from tilewright.relay.backend.te_compiler import _end_with\n"
+        "pool = ProcessPoolExecutor(1, get_context('fork'), _end_with, (os.getpid(),))\n"
+        "print(pool.submit(os.getpid).result(), flush=True)\n"
+        "pool.submit(time.sleep, 600)\n"
+        "time.sleep(600)\n"
+    )
+    parent = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True)
+    assert parent.stdout is not None
+    status = Path(f"/proc/{int(parent.stdout.readline())}/stat")
+    assert status.exists()
+    parent.kill()
+    parent.wait()
+    for _ in range(200):
+        try:
+            state = status.read_text().rpartition(")")[2].split()[0]
+        except FileNotFoundError:
+            break
+        if state == "Z":  # dead, and nobody asked for it
+            break
+        time.sleep(0.1)
+    else:
+        raise AssertionError("the worker outlived its parent")

@@ -62,6 +62,9 @@ def test_a_saved_model_is_the_same_model(
     assert again.name == "small"
     for name, value in model.params.items():
         np.testing.assert_array_equal(again.params[name].numpy(), value.numpy())
+    assert tvmc.TVMCModel(model_path=tmp_path / "saved.tar").name == "small"
+    with pytest.raises(tvmc.TVMCException, match="takes a module, or model_path"):
+        tvmc.TVMCModel()
     with pytest.raises(
         tvmc.TVMCException, match=r"saved\.tar: is a model, and a package is needed here; compile"
     ):
@@ -76,7 +79,7 @@ def test_a_saved_model_is_the_same_model(
     ("name", "content", "reason"),
     [
         ("no.onnx", None, "no.onnx: there is no such file"),
-        ("net.keras", b"x", "net.keras: .keras files are read through ONNX: python -m tf2onnx.convert"),
+        ("net.tflite", b"x", "net.tflite: .tflite files are read through ONNX: python -m tf2onnx.convert"),
         ("net.model", b"x", "net.model: the name does not say what kind of model it is"),
         ("bad.onnx", b"\xff" * 40, "bad.onnx: is no ONNX model, or a damaged one"),
         ("bad.tar", b"\xff" * 40, "bad.tar: is no package and no saved model of tilewright"),
@@ -153,10 +156,11 @@ def test_results_go_to_a_file_and_inputs_come_from_one(
         np.testing.assert_allclose(file["output_0"], expected(model_path, image()), atol=1e-5)
 
 
-def test_open_sizes_are_refused_with_the_remedy(tmp_path: Path) -> None:
-    loaded = tvmc.load(write_small(tmp_path / "open.onnx", batch="n"))
-    with pytest.raises(tvmc.TVMCException, match=r"open: input 'data' has .*--shapes \"data:\[1,…\]\""):
-        tvmc.compile(loaded, "llvm")
+def test_another_layout_inside(model_path: Path, model: tvmc.TVMCModel) -> None:
+    made = tvmc.compile(model, "llvm", desired_layout="NHWC", runtime=relay.backend.Runtime("cpp"))
+    assert "layout_transform" in made.graph
+    found = tvmc.run(made, inputs={"data": image()}).outputs["output_0"]
+    np.testing.assert_allclose(found, expected(model_path, image()), atol=1e-5)
 
 
 def test_passes_can_be_left_out(model_path: Path, model: tvmc.TVMCModel) -> None:
@@ -176,11 +180,16 @@ Refused = Callable[[Any, Any], Any]
             "output_format='mlf': it must be one of so, tar",
         ),
         (lambda m, p: tvmc.compile(m, "llvm", tuning_records="r.json"), "records cannot be used yet"),
+        (lambda m, p: tvmc.compile(m, "llvm", desired_layout="CHWN"), "it must be one of NCHW, NHWC"),
         (
             lambda m, p: tvmc.compile(m, "llvm", package_path="/nowhere/net.tar"),
             "there is no folder /nowhere",
         ),
         (lambda m, p: tvmc.compile(m, "cuda"), "llvm targets; 'cuda' is not supported yet"),
+        (
+            lambda m, p: tvmc.compile(m, "llvm -mtriple=wasm32-unknown-unknown"),
+            "and there is none of WebAssembly",
+        ),
         (lambda m, p: tvmc.run(p, device="cuda"), "device='cuda': packages are compiled for the CPU"),
         (lambda m, p: tvmc.run(p, device="toaster"), "unknown device 'toaster'"),
         (lambda m, p: tvmc.run(p, hostname="pi"), "running on other machines is not there yet"),
@@ -246,6 +255,10 @@ HEAD = member("metadata.json", ABOUT)
             [member("metadata.json", b'{"kind": "package", "format": 1, "library": "../mod.so"}')],
             "damaged: it lacks ../mod.so",
         ),
+        (
+            [member("metadata.json", b'{"kind": "package", "format": 1, "executor": "rocket"}')],
+            "is for the executor 'rocket', which is not known here",
+        ),
         ([], "is no package and no saved model"),
     ],
 )
@@ -271,6 +284,19 @@ def test_a_library_that_is_none_is_refused(tmp_path: Path) -> None:
     opened = tvmc.TVMCPackage(packed(tmp_path / "bad.tar", files))
     with pytest.raises(tvm.TVMError, match=r"mod\.so"):
         tvmc.run(opened)
+
+
+def test_a_package_for_another_processor_is_refused(package: tvmc.TVMCPackage, tmp_path: Path) -> None:
+    about = dict(package.about, features=[*package.about["features"], "avx9000"])
+    files = {
+        n: Path(package.lib_path).with_name(n).read_bytes() for n in ("mod.so", "mod.json", "mod.params")
+    }
+    head = member("metadata.json", json.dumps(about).encode())
+    path = packed(tmp_path / "far.tar", [head, *(member(n, data) for n, data in files.items())])
+    with pytest.raises(
+        tvmc.TVMCException, match=r"far\.tar: was compiled for llvm.* where there is avx9000, which"
+    ):
+        tvmc.run(tvmc.TVMCPackage(path))
 
 
 # -- inputs -------------------------------------------------------------------------------------
@@ -302,6 +328,7 @@ def test_shapes_as_text() -> None:
     assert parse_shape_string(" a/b.c:0:[ 1, 2 ]  mask:[7],s:[]") == {"a/b.c:0": [1, 2], "mask": [7], "s": []}
     (n, three) = parse_shape_string("x:[-1,3]")["x"]
     assert isinstance(n, relay.Any) and three == 3
+    assert parse_shape_string("ids:int64[1,8] x:[2]") == {"ids": ([1, 8], "int64"), "x": [2]}
 
 
 @pytest.mark.parametrize(
@@ -315,29 +342,10 @@ def test_shapes_as_text() -> None:
         ("data:[1,]", "'' is no size"),
         ("a:[1] a:[2]", "'a' is there twice"),
         ("a:[1] tail", "'tail' is no shape"),
+        ("a:int3[1]", "'int3' is no type of elements"),
     ],
 )
 def test_shapes_that_are_none(text: str, reason: str) -> None:
     with pytest.raises(tvmc.TVMCException) as caught:
         parse_shape_string(text)
     assert reason in str(caught.value)
-
-
-@pytest.mark.slow
-def test_pytorch_files(tmp_path: Path) -> None:
-    torch = pytest.importorskip("torch")
-    net = torch.nn.Sequential(torch.nn.Linear(4, 3), torch.nn.ReLU()).eval()
-    x = torch.arange(8, dtype=torch.float32).reshape(2, 4)
-    with torch.no_grad():
-        wanted = net(x).numpy()
-    torch.jit.save(torch.jit.trace(net, x), tmp_path / "net.pt")
-    torch.export.save(torch.export.export(net, (x,)), tmp_path / "net.pt2")
-    with pytest.raises(FrontendError, match=r"net\.pt: a traced module does not say what it takes"):
-        tvmc.load(tmp_path / "net.pt")
-    for loaded in (tvmc.load(tmp_path / "net.pt", shape_dict={"x": (2, 4)}), tvmc.load(tmp_path / "net.pt2")):
-        (name,) = loaded.inputs()
-        found = tvmc.run(tvmc.compile(loaded, "llvm"), inputs={name: x.numpy()}).outputs["output_0"]
-        np.testing.assert_allclose(found, wanted, atol=1e-5)
-    (tmp_path / "bad.pt").write_bytes(b"no archive")
-    with pytest.raises(FrontendError, match=r"bad\.pt: is not a traced or scripted module, or a damaged one"):
-        tvmc.load(tmp_path / "bad.pt", shape_dict={"x": (2, 4)})

@@ -40,6 +40,32 @@ def write_small(path: Path, batch: Any = 1, operator: str = "Relu") -> Path:
     return path
 
 
+def write_branch(path: Path) -> Path:
+    """relu(x) where the sum of x is above zero, else -x."""
+    import onnx
+    from onnx import TensorProto, helper, numpy_helper
+
+    node, info = helper.make_node, helper.make_tensor_value_info
+    then, other = (
+        helper.make_graph([node(op, ["data"], [op])], op, [], [info(op, TensorProto.FLOAT, [2, 3])])
+        for op in ("Relu", "Neg")
+    )
+    nodes = [
+        node("ReduceSum", ["data"], ["sum"], keepdims=0),
+        node("Greater", ["sum", "zero"], ["above"]),
+        node("If", ["above"], ["y"], then_branch=then, else_branch=other),
+    ]
+    graph = helper.make_graph(
+        nodes,
+        "branch",
+        [info("data", TensorProto.FLOAT, [2, 3])],
+        [info("y", TensorProto.FLOAT, [2, 3])],
+        [numpy_helper.from_array(np.float32(0), "zero")],
+    )
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
+    return path
+
+
 def expected(path: Path, x: np.ndarray) -> np.ndarray:
     """What the reference implementation in the onnx package says."""
     from onnx.reference import ReferenceEvaluator

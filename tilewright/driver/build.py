@@ -10,8 +10,10 @@ from ..ir.errors import BuildError
 from ..ir.function import PrimFunc
 from ..ir.module import IRModule
 from ..ir.transform import run_passes
+from ..runtime.devices import cuda
 from ..target import Target
 from ..tir import transform as T
+from ..tir.transform.split_host_device import KernelLimits
 from .lower import lower
 
 __all__ = ["build"]
@@ -68,4 +70,40 @@ def _generate(mod: IRModule, target: Target) -> Any:
         wide = "avx512f" in cpu.features and cpu.arch == "x86_64"
         expand = T.LowerIntrin(fast_math=bool(target.attrs.get("fast-math")), has_fma=cpu.fma, avx512=wide)
         return build_llvm(run_passes((expand, T.Simplify()), mod), target)
-    raise BuildError(f"there is no code generator for targets of kind {kind!r} yet; there is one for: llvm")
+    if kind in ("cuda", "opencl", "rocm", "metal"):
+        return _generate_kernels(mod, target)
+    if kind == "c":
+        from ..codegen.source import build_c
+
+        return build_c(run_passes((T.LowerIntrin(library=True),), mod), target)
+    raise BuildError(
+        f"there is no code generator for targets of kind {kind!r} yet; there are: llvm, c, cuda, opencl, "
+        "and sources for rocm and metal"
+    )
+
+
+def _generate_kernels(mod: IRModule, target: Target) -> Any:
+    """Kernels for a GPU, and the functions that launch them."""
+    from ..codegen.source import build_source
+
+    ready = run_passes((T.ThreadSync("shared"), T.ThreadSync("shared.dyn"), T.LowerIntrin(library=True)), mod)
+    return build_source(ready, run_passes((T.SplitHostDevice(_limits(target)),), ready), target)
+
+
+def _limits(target: Target) -> KernelLimits:
+    """What a block of threads may use on a target."""
+    if target.kind.name == "cuda" and not {"arch", "model"} & set(target.attrs):
+        here = cuda(0)  # nothing is said of the GPU: it is the one that is there
+        if here.exist:
+            target = Target.from_device(here)
+    gpu = target.gpu
+    axes = {"blockIdx.x": 2**31 - 1, "blockIdx.y": 65535, "blockIdx.z": 65535}
+    if target.kind.name == "cuda":
+        axes |= {"threadIdx.x": 1024, "threadIdx.y": 1024, "threadIdx.z": 64}
+    return KernelLimits(
+        f"target {target.kind.name}" + (f" ({gpu.arch})" if gpu.arch else ""),
+        gpu.max_threads_per_block,
+        gpu.shared_memory_per_block,
+        gpu.dynamic_shared_memory_per_block,
+        axes,
+    )

@@ -34,6 +34,9 @@ def phases(ctx: PassContext | None = None) -> tuple[Phase, Phase, Phase, Phase]:
     """
     ctx = ctx or PassContext.current()
     unroll = _option(ctx, "tir.UnrollLoop")
+    target = Target.current(allow_none=True)
+    # In a kernel a condition costs less than a second copy of the loop with its barriers.
+    partition = () if target is not None and target.is_gpu else (T.LoopPartition(),)
     return (
         (
             T.UnifyThreadBinding(),
@@ -51,7 +54,7 @@ def phases(ctx: PassContext | None = None) -> tuple[Phase, Phase, Phase, Phase]:
         (
             T.InjectPrefetch(),
             T.InjectSoftwarePipeline(),
-            T.LoopPartition(),
+            *partition,
             T.InjectVirtualThread(),
             T.VectorizeLoop(enable=not ctx.config.get("tir.disable_vectorize", False)),
             T.InjectDoubleBuffer(),

@@ -215,6 +215,15 @@ class ArgumentErrors:
                 "pass a writable copy"
             )
 
+    def one_device(self, *layouts: Layout) -> None:
+        """All arrays must be on the same device."""
+        numbers = {layout.device_id for layout in layouts}
+        if len(numbers) > 1:
+            told = ", ".join(str(Device(layout.device_type, layout.device_id)) for layout in layouts)
+            raise ValueError(
+                f"{self.info.name}: the arrays are on several devices: {told}; copy them to one first"
+            )
+
     def dimension(self, index: int, layout: Layout, axis: int, names: dict[str, int]) -> NoReturn:
         dim = self._buffer(index).shape[axis]
         raise ValueError(

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import importlib
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from typing import Any, ClassVar
 
 __all__ = [
     "Device",
     "DeviceApi",
+    "DriverMissing",
     "cl",
     "cpu",
     "cuda",
@@ -52,8 +55,62 @@ class DeviceApi(ABC):
     def sync(self, index: int) -> None:
         """Wait until all work given to the device is done."""
 
+    def attribute(self, index: int, name: str) -> Any:
+        """What the device says of itself (`max_threads_per_block`, …); None if it does not say that."""
+        return None
+
+    def copy(self, index: int, target: int, source: int, nbytes: int) -> None:
+        """Copy memory of the device to another place on it."""
+        raise NotImplementedError
+
+    def timer(self, index: int) -> Callable[[], Callable[[], float]] | None:
+        """How to measure on the device itself: a function that starts, and gives the one that stops and tells
+        the seconds in between. None where only the host's clock is there."""
+        return None
+
+    def launcher(self, index: int, source: str, options: dict[str, Any]) -> Any:
+        """What launches the kernels of a program: a `host_program.Launcher`."""
+        raise NotImplementedError(f"{type(self).__name__} runs no kernels")
+
+    def create_stream(self, index: int) -> int:
+        """A queue of work of its own."""
+        raise NotImplementedError(f"{type(self).__name__} has no streams")
+
+    def free_stream(self, index: int, stream: int) -> None:
+        """Give a queue back."""
+        raise NotImplementedError(f"{type(self).__name__} has no streams")
+
+    def set_stream(self, index: int, stream: int) -> None:
+        """Give the work of this thread to a queue from now on; 0 is the device's own."""
+        raise NotImplementedError(f"{type(self).__name__} has no streams")
+
 
 _apis: dict[int, DeviceApi] = {}
+# Drivers that are looked for when a device of their kind is first asked for: module, package, what to install.
+_DRIVERS: dict[int, tuple[str, str]] = {2: ("cuda_driver", "cuda"), 4: ("opencl_driver", "opencl")}
+_missing: dict[int, str] = {}  # why a driver is not there
+
+
+def _find(mask: int) -> DeviceApi | None:
+    """The driver of a kind of device, loaded if it can be."""
+    api = _apis.get(mask)
+    if api is not None or mask not in _DRIVERS or mask in _missing:
+        return api
+    module, extra = _DRIVERS[mask]
+    try:
+        api = importlib.import_module(f".{module}", __package__).make_api()
+    except ImportError as error:
+        _missing[mask] = f"{error}; install it with: pip install 'tilewright[{extra}]'"
+        return None
+    except DriverMissing as error:
+        _missing[mask] = str(error)
+        return None
+    _apis[mask] = api
+    return api
+
+
+class DriverMissing(RuntimeError):
+    """The packages are there, but no driver or platform that they could work with."""
 
 
 class Device:
@@ -120,13 +177,98 @@ class Device:
         """Whether the device is present and usable from this process."""
         if self.device_type == 1:
             return self.device_id == 0
-        api = _apis.get(self.device_type)
+        api = _find(self.device_type)
         return api is not None and 0 <= self.device_id < api.count()
 
     def sync(self, stream: Any = None) -> None:
         """Wait until all work given to the device is done; the CPU's always is."""
         if self.device_type != 1:
             device_api(self).sync(self.device_id)
+
+    # -- what it says of itself ------------------------------------------------------------
+    def _attribute(self, name: str) -> Any:
+        api = _find(self.device_type)
+        return (
+            None
+            if api is None or not 0 <= self.device_id < api.count()
+            else api.attribute(self.device_id, name)
+        )
+
+    @property
+    def max_threads_per_block(self) -> int | None:
+        return self._attribute("max_threads_per_block")
+
+    @property
+    def warp_size(self) -> int | None:
+        return self._attribute("warp_size")
+
+    @property
+    def max_shared_memory_per_block(self) -> int | None:
+        return self._attribute("max_shared_memory_per_block")
+
+    @property
+    def max_dynamic_shared_memory_per_block(self) -> int | None:
+        """What a launch may ask for."""
+        return self._attribute("max_dynamic_shared_memory_per_block")
+
+    @property
+    def compute_version(self) -> str | None:
+        """The compute capability: `9.0`."""
+        return self._attribute("compute_version")
+
+    @property
+    def device_name(self) -> str | None:
+        return self._attribute("device_name")
+
+    @property
+    def max_clock_rate(self) -> int | None:
+        """In kHz."""
+        return self._attribute("max_clock_rate")
+
+    @property
+    def multi_processor_count(self) -> int | None:
+        return self._attribute("multi_processor_count")
+
+    @property
+    def max_thread_dimensions(self) -> list[int] | None:
+        return self._attribute("max_thread_dimensions")
+
+    @property
+    def registers_per_block(self) -> int | None:
+        return self._attribute("registers_per_block")
+
+    @property
+    def l2_cache_size_bytes(self) -> int | None:
+        return self._attribute("l2_cache_size_bytes")
+
+    @property
+    def total_global_memory(self) -> int | None:
+        return self._attribute("total_global_memory")
+
+    @property
+    def available_global_memory(self) -> int | None:
+        return self._attribute("available_global_memory")
+
+    @property
+    def api_version(self) -> int | str | None:
+        return self._attribute("api_version")
+
+    @property
+    def driver_version(self) -> str | None:
+        return self._attribute("driver_version")
+
+    # -- queues of work --------------------------------------------------------------------
+    def create_raw_stream(self) -> int:
+        """A queue of work of its own."""
+        return device_api(self).create_stream(self.device_id)
+
+    def free_raw_stream(self, stream: int) -> None:
+        """Give a queue back."""
+        device_api(self).free_stream(self.device_id, stream)
+
+    def set_raw_stream(self, stream: int) -> None:
+        """Give the work of this thread to a queue from now on; 0 is the device's own."""
+        device_api(self).set_stream(self.device_id, stream)
 
     def __eq__(self, other: object) -> bool:
         return (
@@ -149,10 +291,11 @@ def register_device_api(kind: str, api: DeviceApi) -> None:
 
 def device_api(dev: Device) -> DeviceApi:
     """The driver of a device."""
-    api = _apis.get(dev.device_type)
+    api = _apis.get(dev.device_type) or _find(dev.device_type)
     if api is None:
         present = ", ".join(["cpu", *(Device.MASK2STR[mask] for mask in _apis)])
-        raise ValueError(f"device {dev} is not available in this process; available are: {present}")
+        why = f": {_missing[dev.device_type]}" if dev.device_type in _missing else ""
+        raise ValueError(f"device {dev} is not available in this process{why}; available are: {present}")
     return api
 
 

@@ -14,7 +14,7 @@ import numpy as np
 from .dtypes import Element, element_of_dlpack
 from .layout import Layout, dense_strides, layout_of
 
-__all__ = ["Borrowed", "DLTensor", "borrow", "export_host", "host_array", "tensor_parts"]
+__all__ = ["Borrowed", "DLTensor", "borrow", "export_device", "export_host", "host_array", "tensor_parts"]
 
 
 class DLDevice(ctypes.Structure):
@@ -176,3 +176,44 @@ def export_host(array: np.ndarray[Any, Any], kind: Element, options: dict[str, A
             tensor = _Managed.from_address(_capsule_pointer(capsule, _PLAIN)).dl_tensor
         tensor.dtype.code, tensor.dtype.bits = kind.dl_code, kind.bits
     return capsule
+
+
+# -- memory of a device --------------------------------------------------------------------------------
+_lent: dict[int, tuple[object, ...]] = {}  # what each capsule stands on, until its taker gives it back
+
+
+def _returned(managed: int) -> None:
+    _lent.pop(managed, None)
+
+
+def _dropped(capsule: int) -> None:
+    """A capsule that goes away: nobody has taken what it holds if it still has its first name."""
+    if _bare_is(capsule, _PLAIN):
+        _lent.pop(_bare_pointer(capsule, _PLAIN), None)
+
+
+_give_back, _unclaimed = _DELETER(_returned), ctypes.CFUNCTYPE(None, ctypes.c_void_p)(_dropped)
+_bare_is = _api("PyCapsule_IsValid", ctypes.c_int, ctypes.c_void_p, ctypes.c_char_p)
+_bare_pointer = _api("PyCapsule_GetPointer", ctypes.c_void_p, ctypes.c_void_p, ctypes.c_char_p)
+_capsule_new = _api("PyCapsule_New", ctypes.py_object, ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p)
+_api("Py_IncRef", None, ctypes.py_object)(_PLAIN)
+
+
+def export_device(address: int, layout: Layout, kind: Element, owner: object) -> Any:
+    """A capsule that shares memory of a device; `owner` lives as long as somebody uses it."""
+    rank = len(layout.shape)
+    shape = (ctypes.c_int64 * max(1, rank))(*layout.shape)
+    strides = (ctypes.c_int64 * max(1, rank))(*layout.all_strides())
+    managed = _Managed()
+    tensor = managed.dl_tensor
+    tensor.data = address
+    tensor.device = DLDevice(layout.device_type, layout.device_id)
+    tensor.ndim = rank
+    tensor.dtype = DLDataType(kind.dl_code, kind.bits, 1)
+    tensor.shape = ctypes.cast(shape, ctypes.POINTER(ctypes.c_int64))
+    tensor.strides = ctypes.cast(strides, ctypes.POINTER(ctypes.c_int64))
+    tensor.byte_offset = 0
+    managed.deleter = ctypes.cast(_give_back, ctypes.c_void_p).value
+    where = ctypes.addressof(managed)
+    _lent[where] = (managed, shape, strides, owner)
+    return _capsule_new(where, _PLAIN, ctypes.cast(_unclaimed, ctypes.c_void_p))

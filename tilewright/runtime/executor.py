@@ -20,6 +20,7 @@ from .module import Module
 from .ndarray import NDArray, array, empty, numpyasarray
 from .params import load_param_dict
 from .registry import PackedFunc
+from .threads import num_threads
 from .timing import BenchmarkResult, time_evaluator
 
 __all__ = ["Executor", "MemoryReport", "ModelModule", "model_or"]
@@ -27,19 +28,25 @@ __all__ = ["Executor", "MemoryReport", "ModelModule", "model_or"]
 
 @dataclass(frozen=True, slots=True)
 class MemoryReport:
-    """Bytes that a model takes while it runs; `peak` is all of them, without what kernels use inside."""
+    """Bytes that a model takes while it runs.
+
+    The arena holds what kernels pass to each other and what one needs beside it while it runs; `threads` is what
+    the threads of a kernel allocate besides, at most. `peak` is all of them.
+    """
 
     weights: int
     arena: int
     inputs: int
     outputs: int
+    threads: int = 0
 
     @property
     def peak(self) -> int:
-        return self.weights + self.arena + self.inputs + self.outputs
+        return self.weights + self.arena + self.inputs + self.outputs + self.threads
 
     def __str__(self) -> str:
-        rows = [(name, getattr(self, name)) for name in ("weights", "arena", "inputs", "outputs", "peak")]
+        names = ("weights", "arena", "inputs", "outputs", "threads", "peak")
+        rows = [(name, getattr(self, name)) for name in names]
         return "\n".join(f"{name:8} {size:>14,} bytes" for name, size in rows)
 
 
@@ -105,7 +112,11 @@ class ModelModule(Module):
         """How many bytes the model takes."""
         m = self.model
         return MemoryReport(
-            m.weights, m.arena, sum(t.nbytes for t in m.inputs), sum(t.nbytes for t in m.outputs)
+            m.weights,
+            m.arena,
+            sum(t.nbytes for t in m.inputs),
+            sum(t.nbytes for t in m.outputs),
+            m.inside * num_threads(),
         )
 
     def __iter__(self) -> Iterator[Any]:
@@ -168,10 +179,14 @@ def view_of(memory: NDArray, offset: int, dtype: str, shape: tuple[int, ...]) ->
 
 
 def model_or(module: Module) -> Module:
-    """The module as a model, if its library says that it is one."""
+    """The module as a model or a program of the virtual machine, if its library says that it is one."""
     data = module._library.metadata()
     data = data if isinstance(data, dict) else json.loads(data)
-    return ModelModule(module) if MODEL in data else module
+    if MODEL in data:
+        return ModelModule(module)
+    from .vm import VM, machine_or
+
+    return (machine_or(module, data) if VM in data else None) or module
 
 
 class Executor:

@@ -13,7 +13,7 @@ The checks stand as straight Python in `NativeFunction.source`; nothing native r
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, NoReturn
 
@@ -60,16 +60,23 @@ class BoundCall:
 
 
 class NativeFunction(PackedFunc):
-    """A compiled function. It keeps the library that it lives in alive."""
+    """A compiled function. It keeps the library that it lives in alive.
+
+    One for another device is given as the functions for its devices, by their numbers.
+    """
 
     __slots__ = ("_arguments", "_fail", "_function", "_library", "info", "source")
 
     def __init__(
-        self, info: FunctionInfo, address: int, library: object, reason: Callable[[int], BaseException]
+        self,
+        info: FunctionInfo,
+        address: int | Mapping[int, Callable[..., int]],
+        library: object,
+        reason: Callable[[int], BaseException],
     ) -> None:
         self.info = info
         self._library = library
-        self._function = _prototype(info)(address)
+        self._function: Any = _prototype(info)(address) if isinstance(address, int) else address
         self._fail = _raiser(reason, library)
         self.source = launcher_source(info)
         scope: dict[str, Any] = {}
@@ -92,7 +99,9 @@ class NativeFunction(PackedFunc):
     def bind(self, *args: Any) -> BoundCall:
         """Check and convert the arguments now; the result is called without any, as often as one likes."""
         values, keep, result = self._arguments(*args)
-        types = self._function.argtypes  # type: ignore[attr-defined]
+        if self.info.device != "cpu":
+            return BoundCall(result, values, (keep, args, self), None, decoder(None), self._fail)
+        types = self._function.argtypes
         return BoundCall(
             self._function,
             tuple(
@@ -135,12 +144,19 @@ def launcher_source(info: FunctionInfo) -> str:
     """The text that makes a launcher: `solve` (the checks), `launch`, `arguments` (all but the call)."""
     values = [f"p{i}" if isinstance(param, BufferParam) else f"a{i}" for i, param in enumerate(info.params)]
     values += [f"n{i}" for i in range(len(info.symbols))]
+    if info.device != "cpu":  # the function of the device that the arrays are on
+        first = next(i for i, param in enumerate(info.params) if isinstance(param, BufferParam))
+        function = f"function[s{first}.device_id]"
+    else:
+        function = "function"
     launch = ["def launch(*args):", *_prologue(info)]
     arguments = ["def arguments(*args):", *_prologue(info)]
     keep = ", ".join(f"k{i}" for i, param in enumerate(info.params) if isinstance(param, BufferParam))
     if info.ret is None:
-        launch += [f"    code = function({', '.join(values)})", "    if code:", "        fail(code)"]
+        launch += [f"    code = {function}({', '.join(values)})", "    if code:", "        fail(code)"]
         arguments += [f"    return ({_tuple(values)}), ({keep or 'None'}), None"]
+        if function != "function":
+            arguments[-1] = arguments[-1].removesuffix("None") + function
     else:
         launch += [
             "    result = result_type()",
@@ -261,6 +277,8 @@ def _solve(info: FunctionInfo) -> list[str]:
         limits = scalar_range(symbol.dtype)
         assert limits is not None
         lines += [f"    if n{j} > {limits[1]}:", f"        errors.too_large({j}, n{j})"]
+    if info.device != "cpu" and len(buffers) > 1:
+        lines.append(f"    errors.one_device({', '.join(f's{i}' for i, _ in buffers)})")
     lines.append(f"    names = {{{', '.join(f'{name!r}: {variable}' for name, variable in names.items())}}}")
     for i, param in buffers:
         for kind, axis, dim in dims_of(param):

@@ -71,6 +71,13 @@ class FunctionInfo:
     ret: str | None
 
     @property
+    def device(self) -> str:
+        """Where it runs: on the device of its arrays."""
+        return next(
+            (p.device for p in self.params if isinstance(p, BufferParam) and p.device != "cpu"), "cpu"
+        )
+
+    @property
     def signature(self) -> str:
         return f"{self.name}({', '.join(param.name for param in self.params)})"
 

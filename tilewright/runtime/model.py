@@ -2,7 +2,8 @@
 
     steps over   inputs │ results │ weights: all parameters, one after the other │ arena: all that is in between
 
-A place is `["input", 2]`, `["output", 0]`, `["weights", 4096]` or `["arena", 128]`; the last two count bytes.
+A place is `["input", 2]`, `["output", 0]`, `["weights", 4096]`, `["arena", 128]` or `["scratch", 512]`; the last
+three count bytes. Scratch is memory of the arena that a step has for itself.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ __all__ = [
 
 MODEL = "model"  # the key in a library's metadata
 FORMAT = 1
-_SPACES = ("input", "output", "weights", "arena")
+_SPACES = ("input", "output", "weights", "arena", "scratch")
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +98,7 @@ class ModelInfo:
     weights: int
     arena: int
     steps: tuple[StepInfo, ...]
+    inside: int = 0  # bytes that each thread of a kernel allocates besides, at most
 
     @property
     def weights_symbol(self) -> str:
@@ -134,6 +136,7 @@ def parse_model(data: Any, where: str) -> ModelInfo:
                 )
                 for name, kernel, args, outs in data["steps"]
             ),
+            inside=_whole(data["inside"]),
         )
     except (KeyError, TypeError, ValueError) as error:
         raise LoadError(f"{where}: the description of the model is damaged: {error!r}") from error
@@ -161,7 +164,7 @@ def _place(data: Any, where: str) -> PlaceInfo:
 
 
 def _check_places(info: ModelInfo, where: str) -> None:
-    rooms = {"weights": info.weights, "arena": info.arena}
+    rooms = {"weights": info.weights, "arena": info.arena, "scratch": info.arena}
     lists = {"input": info.inputs, "output": info.outputs}
     for param in info.params:
         if param.offset + param.nbytes > info.weights:
@@ -208,7 +211,7 @@ def graph_json(info: ModelInfo) -> str:
     leaves = len(nodes)
     for step in info.steps:
         outs = [step.args[i] for i in step.outputs]
-        ins = [a for i, a in enumerate(step.args) if i not in step.outputs]
+        ins = [a for i, a in enumerate(step.args) if i not in step.outputs and a.space != "scratch"]
         node = {
             "op": "tvm_op",
             "name": step.name,

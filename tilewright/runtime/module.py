@@ -22,7 +22,10 @@ from .timing import BenchmarkResult, time_evaluator
 __all__ = ["BenchmarkResult", "LibraryModule", "Module", "enabled", "load_module"]
 
 _ENTRY_NAMES = ("__tvm_main__", "main", "default")
-_LOADABLE = ".so (a shared library), .o (an object file) and .tar (object files)"
+_LOADABLE = (
+    ".so (a shared library), .o (an object file), .tar (object files), .ptx, .cubin, .cu and .cl (kernels)"
+)
+_DEVICE_CODE = ("ptx", "cubin", "cu", "cl")
 
 
 class Module:
@@ -255,6 +258,10 @@ def load_module(path: str | os.PathLike[str], fmt: str = "") -> Module:
     kind = fmt or os.path.splitext(file)[1].lstrip(".").lower()
     if kind in ("o", "obj", "tar"):
         return _load_objects(file, kind)
+    if kind in _DEVICE_CODE:
+        from .device_module import load_device_module
+
+        return load_device_module(file, kind)
     if kind not in ("so", "dll", "dylib") and elf.file_kind(file) != "shared":
         raise LoadError(
             f"{file}: a file of kind {kind or 'unknown'!r} cannot be loaded; loadable are {_LOADABLE}"
@@ -263,9 +270,16 @@ def load_module(path: str | os.PathLike[str], fmt: str = "") -> Module:
 
 
 def _as_model(module: LibraryModule) -> Module:
-    """The module, as the model that it may be."""
+    """The module, as the model or the launcher of kernels that it may be."""
     from .executor import model_or
 
+    data = module._library.metadata()
+    if b'"programs"' in data if isinstance(data, bytes) else "programs" in data:
+        from .device_module import PROGRAMS, HostModule
+
+        described = data if isinstance(data, dict) else json.loads(data)
+        if PROGRAMS in described:
+            return HostModule.of_library(described, module.path)
     return model_or(module)
 
 

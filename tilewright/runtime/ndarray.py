@@ -47,6 +47,7 @@ __all__ = [
     "webgpu",
 ]
 
+_SHAREABLE = (2,)  # kinds of devices whose addresses mean the same to others: CUDA's
 ALIGNMENT = 64  # a cache line, and the widest vector register
 
 
@@ -123,9 +124,27 @@ class NDArray:
             return np.array(self._host, order="C")
         out = np.empty(self.shape, ELEMENTS[self.dtype].numpy)
         if out.size:
+            self._check_dense()
             api, index = device_api(self.device), self._tw_layout.device_id
             api.download(index, self._tw_ptr, out.ctypes.data, out.nbytes)
         return out
+
+    def _check_dense(self) -> None:
+        if self._tw_layout.strides is not None:
+            raise ValueError(
+                f"the array on {self.device} has strides {self.strides}; only dense ones can be copied as they are"
+            )
+
+    def _same_place(self, other: NDArray) -> bool:
+        """Whether both are dense arrays of one device that differ in nothing but their values."""
+        a, b = self._tw_layout, other._tw_layout
+        return (
+            a.strides is None
+            and b.strides is None
+            and (a.device_type, a.device_id, a.dtype, a.shape)
+            == (b.device_type, b.device_id, b.dtype, b.shape)
+            and b.writeable
+        )
 
     def asnumpy(self) -> np.ndarray[Any, Any]:
         """The old name of `numpy`."""
@@ -137,6 +156,10 @@ class NDArray:
 
     def copyfrom(self, source: Any) -> NDArray:
         """Overwrite all values; the shapes must be the same, other types are converted."""
+        if isinstance(source, NDArray) and source._host is None and source._same_place(self):
+            api, index = device_api(self.device), self._tw_layout.device_id
+            api.copy(index, self._tw_ptr, source._tw_ptr, self.nbytes)
+            return self
         values = source._values() if isinstance(source, NDArray) else np.asarray(source)
         if values.shape != self.shape:
             raise ValueError(
@@ -147,6 +170,7 @@ class NDArray:
         if self._host is not None:
             self._host[...] = values
         elif values.size:
+            self._check_dense()
             plain = np.ascontiguousarray(values, ELEMENTS[self.dtype].numpy)
             api, index = device_api(self.device), self._tw_layout.device_id
             api.upload(index, self._tw_ptr, plain.ctypes.data, plain.nbytes)
@@ -168,11 +192,27 @@ class NDArray:
 
     def _create_view(self, shape: Any, dtype: Any = None) -> NDArray:
         """The same memory under another shape or type."""
-        if self._host is None or not self.is_contiguous():
-            raise ValueError("only dense arrays on the CPU can be viewed under another shape")
+        if not self.is_contiguous():
+            raise ValueError("only dense arrays can be viewed under another shape")
+        if self._host is None:
+            return self._device_view(shape, dtype)
         flat = self._host.reshape(-1)
         kind = element(dtype) if dtype is not None else ELEMENTS[self.dtype]
         return _of_host(flat.view(kind.numpy).reshape(_shape(shape)))
+
+    def _device_view(self, shape: Any, dtype: Any) -> NDArray:
+        kind = element(dtype) if dtype is not None else ELEMENTS[self.dtype]
+        extents, rest, known = list(_shape(tuple(shape), True)), self.nbytes // kind.itemsize, 1
+        for extent in extents:
+            known *= extent if extent >= 0 else 1
+        if -1 in extents and known and rest % known == 0:
+            extents[extents.index(-1)] = rest // known
+            known = rest
+        if known != rest or -1 in extents:
+            raise ValueError(f"{self.nbytes} bytes cannot be seen as {kind.name} of shape {tuple(shape)}")
+        held = self._tw_layout
+        layout = layout_of(kind.name, tuple(extents), None, held.device_type, held.device_id, held.writeable)
+        return _make(layout, self._tw_ptr, None, self)
 
     def reshape(self, *shape: Any) -> NDArray:
         """The same memory under another shape."""
@@ -239,7 +279,13 @@ class NDArray:
         self, *, stream: Any = None, max_version: Any = None, dl_device: Any = None, copy: bool | None = None
     ) -> Any:
         if self._host is None:
-            raise BufferError(f"an array on {self.device} cannot be handed out by DLPack; copy it to the CPU")
+            if self._tw_layout.device_type not in _SHAREABLE:
+                raise BufferError(
+                    f"an array on {self.device} cannot be handed out by DLPack; copy it to the CPU"
+                )
+            if stream is not None and stream != -1:
+                device_api(self.device).sync(self._tw_layout.device_id)  # whoever takes it may work elsewhere
+            return dlpack.export_device(self._tw_ptr, self._tw_layout, ELEMENTS[self.dtype], self)
         options = {"stream": stream, "max_version": max_version, "dl_device": dl_device, "copy": copy}
         return dlpack.export_host(self._host, ELEMENTS[self.dtype], options)
 
@@ -310,11 +356,13 @@ def of_tensor(address: int) -> NDArray:
     return _make(layout, start, host)
 
 
-def _shape(shape: Any) -> tuple[int, ...]:
+def _shape(shape: Any, one_open: bool = False) -> tuple[int, ...]:
     try:
         extents = (shape,) if isinstance(shape, int) else tuple(_extent(extent) for extent in shape)
     except TypeError as error:
         raise TypeError(f"a shape is a tuple of integers, not {shape!r}") from error
+    if one_open and sum(extent == -1 for extent in extents) == 1:
+        return extents
     if any(extent < 0 for extent in extents):
         raise ValueError(f"the shape {extents} has a negative extent")
     return extents

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from itertools import repeat as times
 from typing import Any
 
-from .devices import Device, cpu
+from .devices import Device, cpu, device_api
 from .registry import get_global_func
 
 __all__ = ["BenchmarkResult", "time_evaluator"]
@@ -110,6 +110,17 @@ def _runner(function: Callable[..., Any], args: tuple[Any, ...], device: Device)
     """How to run many times and say how long it took, with as little as possible between the runs."""
     bind = getattr(function, "bind", None)
     clock = time.perf_counter
+    timer = device_api(device).timer(device.device_id) if device.device_type != 1 else None
+    if timer is not None:
+        call: Callable[[], Any] = bind(*args) if bind is not None else (lambda: function(*args))
+
+        def run_on_device(count: int) -> float:
+            stop = timer()
+            for _ in times(None, count):
+                call()
+            return stop()
+
+        return run_on_device
     if bind is None:
 
         def run_python(count: int) -> float:

@@ -1,27 +1,319 @@
-"""Running programs of the virtual machine: `VirtualMachine(executable, device).invoke("main", x)`."""
+"""Running programs of the virtual machine: `VirtualMachine(executable, device).invoke("main", x)`.
+
+executable: functions (instructions over registers), kernels in a library, constants
+saved as one library, `exe.export_library("net.so")`, or as code and library, `code, lib = exe.save()`
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+import ctypes
+import json
+import struct
+import sys
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import Any, Final, NoReturn
 
+import numpy as np
+
+from .arguments import view
+from .container import tuple_object
 from .devices import Device
+from .dtypes import ELEMENTS
+from .errors import LoadError, TVMError
+from .layout import layout_of
+from .module import Module
+from .ndarray import ALIGNMENT, NDArray, _make, array, numpyasarray
+from .params import load_param_dict, save_param_dict
+from .pool import Pool, PoolReport, Storage
+from .shape_functions import SHAPE_FUNCTIONS
+from .timing import BenchmarkResult, time_evaluator
+from .vm_code import Program, parse_program, program_source
 
-__all__ = ["VirtualMachine"]
+__all__ = ["Closure", "Executable", "VMMemoryReport", "VirtualMachine"]
+
+VM: Final = "vm"  # the key in a library's metadata
+_MAGIC = b"TWVM\x01\x00\x00\x00"
+_DEPTH: Final = 50_000  # calls in calls; between Python functions they take no C stack
+
+Tensor = tuple[int, tuple[int, ...], str, Any]  # address, shape, type of elements, what owns the memory
 
 
+class Closure:
+    """A function as a value, with what it sees of the function that it was made in."""
+
+    __slots__ = ("captured", "function")
+    captured: tuple[Any, ...]
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self.function = function
+
+
+class Tail:
+    """A call that is the last thing a function does: the caller makes it, so that loops take no room."""
+
+    __slots__ = ("args", "function")
+
+    def __init__(self, function: Callable[..., Any], args: tuple[Any, ...]) -> None:
+        self.function, self.args = function, args
+
+
+def called(value: Any) -> Any:
+    """The result of a call, after all that it leaves to do."""
+    while value.__class__ is Tail:
+        value = value.function(*value.args)
+    return value
+
+
+class Missing(Exception):
+    """A kernel is called that is not compiled yet. Functions have no effects: they are called again when it is."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+
+@dataclass(frozen=True, slots=True)
+class VMMemoryReport:
+    """Bytes of an executable's constants, and of the pool that results and what is between come from."""
+
+    weights: int
+    pool: PoolReport
+
+    @property
+    def peak(self) -> int:
+        return self.weights + self.pool.total
+
+    def __str__(self) -> str:
+        return f"weights  {self.weights:>14,} bytes\n{self.pool}"
+
+
+class Executable:
+    """A compiled program: what `relay.vm.compile` gives and files hold."""
+
+    def __init__(
+        self,
+        program: Program,
+        constants: Sequence[NDArray],
+        lib: Module,
+        open_kernel: Callable[[int, list[NDArray]], list[NDArray]] | None = None,
+    ) -> None:
+        self.program, self.constants, self.lib = program, list(constants), lib
+        self.open_kernel = open_kernel
+
+    def native(self, symbol: str) -> Any:
+        """The compiled function of a kernel."""
+        return self.lib.get_function(symbol)
+
+    def compile_missing(self, number: int) -> None:
+        """Compile kernels that were left until they are needed."""
+        raise TVMError("the program calls a kernel that it has not")
+
+    # -- what is in it -------------------------------------------------------------------------
+    @property
+    def globals(self) -> list[str]:
+        """The names of the functions that can be called."""
+        return [f.name for f in self.program.functions if f.name and not f.captures]
+
+    @property
+    def primitive_ops(self) -> list[str]:
+        """The kernels."""
+        return list(self.program.kernels)
+
+    def get_function_params(self, func_name: str) -> list[str]:
+        """The names of a function's parameters."""
+        return [name for name, _, _ in self.program.named(func_name).params]
+
+    def get_function_arity(self, func_name: str) -> int:
+        return len(self.program.named(func_name).params)
+
+    @property
+    def bytecode(self) -> str:
+        """The instructions, for reading."""
+        out: list[str] = []
+        for i, f in enumerate(self.program.functions):
+            head = ", ".join(f"{name}: r{r}" for name, r, _ in f.params)
+            out.append(f"f{i} {f.name or 'closure'}({head})")
+            _listed(f.body, 1, out)
+        return "\n".join(out)
+
+    @property
+    def stats(self) -> str:
+        """How large it is, in words."""
+        size = sum(c.nbytes for c in self.constants)
+        count = sum(_count(f.body) for f in self.program.functions)
+        return (
+            f"{len(self.program.functions)} functions, {count} instructions, {len(self.program.kernels)} kernels, "
+            f"{len(self.constants)} constants of {size:,} bytes"
+        )
+
+    # -- out and in --------------------------------------------------------------------------------
+    def save(self) -> tuple[bytearray, Module]:
+        """The program with its constants as bytes, and the library of its kernels: see `load_exec`."""
+        self.refuse_open()
+        text = json.dumps(self.program.data(), separators=(",", ":")).encode()
+        params = save_param_dict({f"c{i}": c for i, c in enumerate(self.constants)})
+        return bytearray(_MAGIC + struct.pack("<Q", len(text)) + text + params), self.lib
+
+    @staticmethod
+    def load_exec(bytecode: bytes | bytearray, lib: Module) -> Executable:
+        """The executable that `save` took apart."""
+        data = bytes(bytecode)
+        if len(data) < 16 or data[:8] != _MAGIC:
+            raise LoadError("load_exec: these bytes are no program of the virtual machine")
+        (length,) = struct.unpack("<Q", data[8:16])
+        if 16 + length > len(data):
+            raise LoadError(
+                f"load_exec: truncated: the program has {length} bytes, the data {len(data) - 16}"
+            )
+        try:
+            about = json.loads(data[16 : 16 + length])
+        except ValueError as error:
+            raise LoadError(f"load_exec: the program is damaged: {error}") from error
+        program = parse_program(about, "load_exec", lib.info.functions)
+        held = load_param_dict(data[16 + length :])
+        return Executable(program, _constants(program, held, "load_exec"), lib)
+
+    def export_library(self, file_name: Any, **options: Any) -> str:
+        """Write program, kernels and constants as one library: `runtime.load_module` reads it."""
+        raise TVMError("a program that was loaded cannot be exported again: copy its file")
+
+    @property
+    def mod(self) -> Executable:
+        return self
+
+    module = mod
+
+    def refuse_open(self) -> None:
+        """Refuse to save kernels that are compiled only when their sizes are known."""
+        if self.open_kernel is not None and any(_has_open(f.body) for f in self.program.functions):
+            names = ", ".join(self.open_names()) or "some kernels"
+            raise TVMError(
+                f"the program cannot be saved: {names} can only be compiled for sizes that are known; "
+                "give the sizes when the model is imported"
+            )
+
+    def open_names(self) -> list[str]:
+        """The kernels without code for all sizes."""
+        return []
+
+
+def _constants(program: Program, held: Mapping[str, NDArray], where: str) -> list[NDArray]:
+    out = []
+    for i, (dtype, shape) in enumerate(program.constants):
+        found = held.get(f"c{i}")
+        if found is None or found.dtype != dtype or found.shape != shape:
+            raise LoadError(f"{where}: damaged: constant {i} should be {dtype} of shape {shape}")
+        out.append(found)
+    return out
+
+
+class VMModule(Module):
+    """A library that holds a program of the virtual machine: `VirtualMachine(load_module("net.so"), cpu())`."""
+
+    type_key = "vm"
+
+    def __init__(self, inner: Module, data: Any) -> None:
+        super().__init__(inner._library, inner.name)
+        self.inner = inner
+        where = inner._library.name
+        program = parse_program(data.get("program"), where, self.info.functions)
+        held = _inside(inner, data, program, where)
+        self.executable = Executable(program, held, self)
+
+
+def _inside(module: Module, data: Any, program: Program, where: str) -> list[NDArray]:
+    """The constants in the library itself."""
+    symbol, size, offsets = data.get("symbol"), data.get("bytes"), data.get("offsets")
+    address = module._library.address(symbol) if isinstance(symbol, str) else 0
+    fits = isinstance(size, int) and isinstance(offsets, list) and len(offsets) == len(program.constants)
+    if not address or not fits:
+        raise LoadError(f"{where}: damaged: the constants of the program are missing")
+    assert isinstance(size, int)
+    memory = (ctypes.c_uint8 * size).from_address(address)
+    whole: np.ndarray[Any, Any] = np.frombuffer(memory, np.uint8)  # type: ignore[call-overload]
+    whole.flags.writeable = False
+    out = []
+    for (dtype, shape), at in zip(program.constants, offsets, strict=True):
+        kind = ELEMENTS[dtype]
+        end = at + int(np.prod(shape, dtype=np.int64)) * kind.itemsize if isinstance(at, int) else -1
+        if not 0 <= end <= size or at < 0 or at % ALIGNMENT:
+            raise LoadError(f"{where}: damaged: a constant lies outside of the constants' memory")
+        made = numpyasarray(whole[at:end].view(kind.numpy).reshape(shape))
+        made._owner = module._library  # it holds the memory
+        out.append(made)
+    return out
+
+
+def machine_or(module: Module, metadata: Any) -> Module | None:
+    """The module as a program of the virtual machine, if its library says that it is one."""
+    data = metadata.get(VM)
+    if data is None:
+        return None
+    if not isinstance(data, dict):
+        raise LoadError(f"{module._library.name}: damaged: the program is no table")
+    return VMModule(module, data)
+
+
+# ---------------------------------------------------------------------------- running
 class VirtualMachine:
-    """Calls the functions of an executable."""
+    """Calls the functions of an executable, with memory from a pool of its own."""
+
+    NAIVE_ALLOCATOR = 1
+    POOLED_ALLOCATOR = 2
 
     def __init__(self, exe: Any, device: Device | Sequence[Device], memory_cfg: Any = None) -> None:
-        self.machine = exe.machine
-        self._parameters = exe.get_function_params
+        first = device if isinstance(device, Device) else next(iter(device))
+        if first.device_type != 1:
+            raise TVMError(f"the virtual machine runs on the CPU, not on {first}")
+        found = getattr(exe, "executable", exe)
+        if not isinstance(found, Executable):
+            raise TypeError(
+                f"VirtualMachine takes what relay.vm.compile or runtime.load_module gives, not {type(exe).__name__}"
+            )
+        self.exe, self.device = found, first
+        self.pool = Pool()
         self._inputs: dict[str, list[Any]] = {}
         self._outputs: list[Any] = []
+        self._program: Program | None = None
+        self._functions: list[Callable[..., Any]] = []
+        self._linked()
 
+    def _linked(self) -> list[Callable[..., Any]]:
+        """The functions of the program as Python functions."""
+        exe = self.exe
+        if self._program is exe.program:
+            return self._functions
+        natives: list[Any] = [exe.native(k) for k in exe.program.kernels]
+        infos = {n.info.name: n.info for n in natives}
+        self.source = program_source(exe.program, infos)
+        scope: dict[str, Any] = {f"k{i}": n._function for i, n in enumerate(natives)}
+        for i, c in enumerate(exe.constants):
+            scope[f"c{i}"] = (c._tw_ptr, c.shape, c.dtype, c)
+        fails = [n._fail for n in natives]
+        scope.update(
+            take=self.pool.take, fail=lambda kernel, code: fails[kernel](code), called=called, Closure=Closure,
+            Tail=Tail, truth=ctypes.c_uint8.from_address, shapes=_shapes, differ=_differ, negative=_negative,
+            no_case=_no_case, open_kernel=self._open, missing=_missing,
+        )  # fmt: skip
+        exec(compile(self.source, "<virtual machine>", "exec"), scope)
+        self._program = exe.program
+        self._numbers = {f.name: i for i, f in enumerate(exe.program.functions) if f.name}
+        self._functions = [scope[f"f{i}"] for i in range(len(exe.program.functions))]
+        return self._functions
+
+    def _open(self, number: int, tensors: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+        """Run a kernel that is compiled for the sizes at hand."""
+        assert self.exe.open_kernel is not None
+        made = self.exe.open_kernel(number, [numpyasarray(_values(t)) for t in tensors])
+        return tuple((m._tw_ptr, m.shape, m.dtype, m) for m in made)
+
+    # -- arguments -----------------------------------------------------------------------------
     def set_input(self, func_name: str, *args: Any, **kwargs: Any) -> None:
         """Keep the arguments of a function for `run`."""
-        names = self._parameters(func_name)
+        names = self.exe.get_function_params(func_name)
         given = dict(zip(names, args))
         for name, value in kwargs.items():
             if name not in names:
@@ -36,15 +328,45 @@ class VirtualMachine:
             )
         self._inputs[func_name] = [given[n] for n in names]
 
+    set_one_input = set_input
+
+    def set_outputs(self, func_name: str, *args: Any) -> NoReturn:
+        raise TVMError(
+            "set_outputs: results come from the machine's pool; copy them with result.copyto(array)"
+        )
+
+    # -- calls -----------------------------------------------------------------------------------
     def invoke(self, func_name: str, *args: Any, **kwargs: Any) -> Any:
-        """Call a function."""
+        """Call a function; its result is an array, or a tuple of them."""
         if args or kwargs:
             self.set_input(func_name, *args, **kwargs)
-        result = self.machine.run(func_name, self._inputs.get(func_name, []))
-        self._outputs = (
-            list(result) if isinstance(result, (tuple, list)) or hasattr(result, "tag") else [result]
-        )
+        result = self.call(func_name, self._inputs.get(func_name, []))
+        self._outputs = list(result) if hasattr(result, "tag") else [result]
         return result
+
+    def call(self, func_name: str, args: Sequence[Any]) -> Any:
+        """Call a function with its arguments in order."""
+        code = self.exe.program.named(func_name)
+        if len(args) != len(code.params):
+            names = ", ".join(n for n, _, _ in code.params)
+            raise ValueError(f"{func_name} takes {len(code.params)} arguments ({names}), got {len(args)}")
+        given = [_taken(value, kind, name) for value, (name, _, kind) in zip(args, code.params, strict=True)]
+        with _deep():
+            while True:
+                functions = self._linked()
+                try:
+                    return _result(called(functions[self._numbers[func_name]](*given)))
+                except Missing as kernel:
+                    number = kernel.number
+                except RecursionError as error:
+                    raise TVMError(
+                        f"{func_name}: functions call each other more than {_DEPTH} deep"
+                    ) from error
+                self.exe.compile_missing(number)
+
+    def invoke_stateful(self, func_name: str, *args: Any, **kwargs: Any) -> None:
+        """Call a function and keep its results for `get_outputs`."""
+        self.invoke(func_name, *args, **kwargs)
 
     def run(self, *args: Any, **kwargs: Any) -> Any:
         """Call `main`."""
@@ -53,3 +375,174 @@ class VirtualMachine:
     def get_outputs(self) -> list[Any]:
         """The results of the last call."""
         return list(self._outputs)
+
+    # -- figures ---------------------------------------------------------------------------------
+    def memory_report(self) -> VMMemoryReport:
+        """How many bytes the constants and the pool take."""
+        return VMMemoryReport(sum(c.nbytes for c in self.exe.constants), self.pool.report())
+
+    def benchmark(
+        self,
+        device: Device | None = None,
+        *args: Any,
+        func_name: str = "main",
+        repeat: int = 5,
+        number: int = 5,
+        min_repeat_ms: int = 0,
+        limit_zero_time_iterations: int = 100,
+        end_to_end: bool = False,
+        cooldown_interval_ms: int = 0,
+        repeats_to_cooldown: int = 1,
+        **kwargs: Any,
+    ) -> BenchmarkResult:
+        """How long a call takes."""
+        if args or kwargs:
+            self.set_input(func_name, *args, **kwargs)
+        given = self._inputs.get(func_name, [])
+        if not end_to_end:
+            given = [
+                v if isinstance(v, NDArray) or not isinstance(v, np.ndarray) else array(v) for v in given
+            ]
+        return time_evaluator(
+            lambda: self.call(func_name, given),
+            device or self.device,
+            number=number,
+            repeat=repeat,
+            min_repeat_ms=min_repeat_ms,
+            limit_zero_time_iterations=limit_zero_time_iterations,
+            cooldown_interval_ms=cooldown_interval_ms,
+            repeats_to_cooldown=repeats_to_cooldown,
+        )()
+
+
+# ---------------------------------------------------------------------------- values
+def _taken(value: Any, kind: Any, name: str) -> Any:
+    """An argument as the program wants it; an array that is not dense or aligned is copied."""
+    if kind[0] == "function":
+        if not isinstance(value, Closure):
+            raise TypeError(f"argument {name!r} must be a function, got {type(value).__name__}")
+        return value
+    if kind[0] == "tuple":
+        fields = list(value)
+        if len(fields) != len(kind[1]):
+            raise ValueError(f"argument {name!r} must be a tuple of {len(kind[1])}, got {len(fields)} values")
+        return [_taken(v, k, f"{name}[{i}]") for i, (v, k) in enumerate(zip(fields, kind[1], strict=True))]
+    _, dtype, dims = kind
+    if value.__class__ is not NDArray and not hasattr(value, "__dlpack__"):
+        value = np.asarray(value)
+        if value.dtype.name != dtype and value.ndim == 0:
+            value = value.astype(ELEMENTS[dtype].numpy)
+    if isinstance(value, np.generic):
+        value = np.asarray(value)
+    layout, address, keep = view(value)
+    if layout.device_type != 1:
+        raise ValueError(f"argument {name!r} must be on the CPU")
+    if layout.dtype != dtype:
+        raise TypeError(f"argument {name!r} must be of type {dtype}, got {layout.dtype}")
+    if len(layout.shape) != len(dims) or any(
+        d is not None and d != n for d, n in zip(dims, layout.shape, strict=True)
+    ):
+        wanted = ", ".join("?" if d is None else str(d) for d in dims)
+        raise ValueError(f"argument {name!r} must have shape ({wanted}), got shape {layout.shape}")
+    if layout.strides is not None or address % ELEMENTS[dtype].itemsize:
+        copied = array(value)
+        return copied._tw_ptr, copied.shape, dtype, copied
+    return address, layout.shape, dtype, (value, keep)
+
+
+def _values(tensor: Tensor) -> np.ndarray[Any, Any]:
+    """A tensor's values, in its memory."""
+    address, shape, dtype, owner = tensor
+    kind = ELEMENTS[dtype]
+    size = kind.itemsize
+    for d in shape:
+        size *= d
+    lease: Any = (ctypes.c_uint8 * size).from_address(address)
+    lease.owner = owner  # the block is free when no array stands on it any more
+    return np.ndarray(shape, kind.numpy, lease)
+
+
+def _result(value: Any) -> Any:
+    """A value as the caller gets it: what is not from the pool is a copy."""
+    if isinstance(value, list):
+        return tuple_object([_result(v) for v in value])
+    if not isinstance(value, tuple):
+        return value
+    address, shape, dtype, owner = value
+    values = _values(value)
+    if not isinstance(owner, Storage):
+        return array(numpyasarray(values))
+    return _make(layout_of(dtype, shape), address, values)
+
+
+def _shapes(name: str, attrs: dict[str, Any], tensors: tuple[Tensor, ...]) -> list[int]:
+    try:
+        found = SHAPE_FUNCTIONS[name](SimpleNamespace(**attrs), [_values(t) for t in tensors])
+    except TVMError as error:
+        raise TVMError(f"{name}: {error}") from None
+    return [d for shape in found for d in shape]
+
+
+def _missing(number: int) -> NoReturn:
+    raise Missing(number)
+
+
+def _differ(a: int, b: int, text: str) -> NoReturn:
+    raise TVMError(f"{text}: {a} and {b} must be the same")
+
+
+def _negative(size: int) -> NoReturn:
+    raise TVMError(f"a tensor has a size of {size}: the inputs are too small for the program")
+
+
+def _no_case(text: str, sizes: tuple[int, ...]) -> NoReturn:
+    raise TVMError(f"{text}: {' and '.join(map(str, sizes))} do not broadcast")
+
+
+_lock: Final = threading.Lock()
+_holders = 0
+_before = 0
+
+
+@contextmanager
+def _deep() -> Iterator[None]:
+    """Let functions call each other deeply meanwhile; the last to leave puts the limit back."""
+    global _holders, _before
+    with _lock:
+        if _holders == 0:
+            _before = sys.getrecursionlimit()
+            sys.setrecursionlimit(max(_before, _DEPTH))
+        _holders += 1
+    try:
+        yield
+    finally:
+        with _lock:
+            _holders -= 1
+            if _holders == 0:
+                sys.setrecursionlimit(_before)
+
+
+# ---------------------------------------------------------------------------- about instructions
+def _blocks(instr: Any) -> list[Any]:
+    if instr[0] == "if":
+        return [instr[2], instr[3]]
+    return [body for _, body in instr[1]] if instr[0] == "switch" else []
+
+
+def _count(body: Sequence[Any]) -> int:
+    return sum(1 + sum(_count(b) for b in _blocks(i)) for i in body)
+
+
+def _has_open(body: Sequence[Any]) -> bool:
+    return any(i[0] == "open" or any(_has_open(b) for b in _blocks(i)) for i in body)
+
+
+def _listed(body: Sequence[Any], depth: int, out: list[str]) -> None:
+    for i in body:
+        inner = _blocks(i)
+        shown = [x for x in i if not any(x is b for b in inner)] if inner else i
+        if i[0] == "switch":
+            shown = ["switch", [pairs for pairs, _ in i[1]]]
+        out.append("  " * depth + " ".join(str(x) for x in shown))
+        for b in inner:
+            _listed(b, depth + 1, out)

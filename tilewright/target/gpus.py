@@ -58,8 +58,13 @@ GPUS: Final[dict[str, Gpu]] = {
     "4090": Gpu("sm_89", 128, 72 * _M, 101376, 1008.0, 2.52, cores_per_sm=128),
     "l4": Gpu("sm_89", 58, 48 * _M, 101376, 300.0, 2.04, cores_per_sm=128),
     "l40": Gpu("sm_89", 142, 96 * _M, 101376, 864.0, 2.49, cores_per_sm=128),
+    "a6000": Gpu("sm_86", 84, 6 * _M, 101376, 768.0, 1.80, cores_per_sm=128),
+    "4080": Gpu("sm_89", 76, 64 * _M, 101376, 716.8, 2.505, cores_per_sm=128),
+    "l40s": Gpu("sm_89", 142, 96 * _M, 101376, 864.0, 2.52, cores_per_sm=128),
     "h100": Gpu("sm_90a", 132, 50 * _M, 232448, 3350.0, 1.98, cores_per_sm=128),
     "h200": Gpu("sm_90a", 132, 60 * _M, 232448, 4800.0, 1.98, cores_per_sm=128),
+    "b200": Gpu("sm_100a", 148, 126 * _M, 232448, 8000.0, 1.965, cores_per_sm=128),
+    "5090": Gpu("sm_120a", 170, 96 * _M, 101376, 1792.0, 2.407, cores_per_sm=128),
 }
 
 # A small member of each generation stands for one of which only the architecture is known.
@@ -77,8 +82,8 @@ _BY_ARCH: Final = {
     "87": "jetson-agx-orin",
     "89": "l4",
     "90": "h100",
-    "100": "h100",
-    "120": "4090",
+    "100": "b200",
+    "120": "5090",
 }
 
 

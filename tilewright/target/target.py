@@ -456,6 +456,8 @@ _KIND_OF_DEVICE: Final = {kind.device_type: kind.name for kind in reversed(KINDS
 _ASKED: Final = {
     "max_threads_per_block": "max_threads_per_block",
     "max_shared_memory_per_block": "max_shared_memory_per_block",
+    "max_dynamic_shared_memory_per_block": "max_dynamic_shared_memory_per_block",
+    "registers_per_block": "registers_per_block",
     "thread_warp_size": "warp_size",
     "multi_processor_count": "multi_processor_count",
     "l2_cache_size_bytes": "l2_cache_size_bytes",
@@ -484,7 +486,8 @@ def _from_device(device: Any) -> Target:
             data[option] = int(value)
     version = getattr(device, "compute_version", None)
     if kind == "cuda" and version:
-        data["arch"] = "sm_" + str(version).replace(".", "")
+        # from Hopper on there are instructions that only code for this very architecture may use
+        data["arch"] = f"sm_{str(version).replace('.', '')}{'a' if float(version) >= 9 else ''}"
         data["max_num_threads"] = data.get("max_threads_per_block", 1024)
     return Target(data)
 

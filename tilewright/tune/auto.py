@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection
+from functools import cached_property
 from typing import Any
 
 from ..ir.errors import ScheduleError
@@ -26,11 +27,12 @@ from .rows import schedule_rows, schedule_several, streams
 from .tile_sketch import apply_tile, prepare_tile
 from .tiles import Best, best_tile
 
-__all__ = ["auto_schedule", "is_unscheduled", "schedule_unscheduled"]
+__all__ = ["Function", "auto_schedule", "is_unscheduled", "reason_of", "reuses", "schedule_unscheduled"]
 
 
 _LONG = 256  # additions' worth of an expression that is written out several times
 _KINDS = ("llvm", "c")  # the targets that there are sketches for
+_GPU_KINDS = ("cuda", "opencl", "rocm", "hip", "metal", "vulkan", "webgpu")
 
 
 def auto_schedule(
@@ -49,19 +51,28 @@ def auto_schedule(
         )
     chosen = Target.current(allow_none=True) if target is None else Target(target)
     chosen = Target("llvm") if chosen is None else chosen
-    if chosen.kind.name not in _KINDS:
+    if chosen.kind.name not in (*_KINDS, *_GPU_KINDS):
         raise ScheduleError(
-            f"auto_schedule: there are no sketches for targets of kind {chosen.kind.name!r} yet"
+            f"auto_schedule: there are no sketches for targets of kind {chosen.kind.name!r} yet; there are "
+            f"some for {', '.join((*_KINDS, *_GPU_KINDS))}"
         )
     mod = _module(func_or_tensors)
     sch = Schedule(mod)
-    notes = Explanation(str(chosen), chosen.cpu)
+    notes = Explanation(str(chosen))
     for gv, func in mod.functions.items():
         if isinstance(func, PrimFunc) and not func.attrs.get("tir.is_scheduled"):
             sch.work_on(gv.name_hint)
-            _Function(sch, func, chosen.cpu, notes, frozenset(constants)).run()
+            _sketches(chosen)(sch, func, chosen, notes, frozenset(constants)).run()
     sch.explanation = notes
     return sch
+
+
+def _sketches(target: Target) -> type[Function]:
+    if target.kind.name in _KINDS:
+        return Function
+    from .gpu import GpuFunction
+
+    return GpuFunction
 
 
 def is_unscheduled(func: PrimFunc) -> bool:
@@ -98,18 +109,18 @@ def _module(given: Any) -> IRModule:
     raise TypeError(f"auto_schedule takes tensors, a PrimFunc or an IRModule, not {type(given).__name__}")
 
 
-class _Function:
+class Function:
     """Schedules the blocks of one function: inlines, finds groups, gives each group its sketch."""
 
     def __init__(
         self,
         sch: Schedule,
         func: PrimFunc,
-        machine: CpuMachine,
+        target: Target,
         notes: Explanation,
         constants: frozenset[str],
     ) -> None:
-        self.sch, self.machine, self.notes = sch, machine, notes
+        self.sch, self.target, self.notes = sch, target, notes
         params = {v.name: func.buffer_map[v] for v in func.params if v in func.buffer_map}
         by_name = {b.name: b for b in params.values()}
         unknown = [c for c in constants if c not in params and c not in by_name]
@@ -121,6 +132,10 @@ class _Function:
         self.outputs = set(params.values())
         self.done: set[object] = set()  # blocks, by their keys
         self.empty = _is_empty(func)
+
+    @cached_property
+    def machine(self) -> CpuMachine:
+        return self.target.cpu
 
     def run(self) -> None:
         try:
@@ -165,7 +180,7 @@ class _Function:
             return False
         movement = _is_movement(f)
         for c in consumers:
-            if c.kind == "reduction" and _reuses(c):
+            if c.kind == "reduction" and reuses(c):
                 if not movement or f.guarded or not _linear(f):
                     return False
             elif c.kind == "reduction" and f.work > 4 and len(consumers) > 1:
@@ -183,7 +198,7 @@ class _Function:
     # -- groups ----------------------------------------------------------------------------
     def next_group(self, left: list[Facts]) -> None:
         for f in left:
-            if f.kind == "reduction" and _reuses(f):
+            if f.kind == "reduction" and reuses(f):
                 if not (self.reads_constants(f) or not streams(f, self.machine)):
                     self.rows(f, [f])
                 else:
@@ -219,7 +234,7 @@ class _Function:
                     note = schedule_elementwise(self.sch, f, self.machine)
                     self.notes.elementwise(f, note | why, self.machine)
         except ScheduleError as error:
-            self.notes.untouched(f, _reason(error))
+            self.notes.untouched(f, reason_of(error))
         self.take(before)
 
     def tile(self, f: Facts) -> None:
@@ -229,7 +244,7 @@ class _Function:
             with self.sch.all_or_nothing():
                 self.apply_tile(f)
         except ScheduleError as why:
-            self.alone(f, _reason(why))
+            self.alone(f, reason_of(why))
         self.take(before)
 
     def apply_tile(self, f: Facts) -> None:
@@ -333,7 +348,7 @@ class _Function:
                     p = known.get(rv.key)
                     if p is None or rv.key in group or p.kind in ("opaque", "several") or self.is_output(p):
                         continue
-                    if p.kind == "reduction" and (_reuses(p) or rows not in (None, _results(p))):
+                    if p.kind == "reduction" and (reuses(p) or rows not in (None, _results(p))):
                         continue
                     if all(c.key in group for c in self.sch.get_consumers(rv)):
                         group[rv.key] = p
@@ -361,12 +376,12 @@ class _Function:
                 )
         except ScheduleError as why:
             for f in group:
-                self.alone(f, _reason(why))
+                self.alone(f, reason_of(why))
         self.done.update(f.rv.key for f in group)
         self.take(before)
 
 
-def _reason(error: ScheduleError) -> str:
+def reason_of(error: ScheduleError) -> str:
     """A refusal in one line."""
     reason = error.reason if isinstance(error, Refusal) else str(error)
     return reason.splitlines()[0]
@@ -391,7 +406,7 @@ def _extent(f: Facts, index: Any) -> int | None:
     return None if axis is None else axis.extent
 
 
-def _reuses(f: Facts) -> bool:
+def reuses(f: Facts) -> bool:
     """Whether an element that is read serves several results: only then do tiles in registers pay."""
     wide = [a for a in f.spatial if a.extent > 1]
     if any(not r.moves(a) for r in f.reads for a in wide):

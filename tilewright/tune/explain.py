@@ -16,8 +16,8 @@ __all__ = ["Explanation"]
 class Explanation:
     """The decisions of the automatic scheduler, one record for each stage, as text and as JSON."""
 
-    def __init__(self, target: str, machine: CpuMachine) -> None:
-        self.target, self.machine = target, machine
+    def __init__(self, target: str) -> None:
+        self.target = target
         self.records: list[dict[str, Any]] = []
 
     # -- what is decided ---------------------------------------------------------------------

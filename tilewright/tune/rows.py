@@ -24,7 +24,7 @@ from ..tir.schedule.primitive import BlockRV, LoopRV
 from .elementwise import extent_of, in_vectors, past_caches, schedule_copy, schedule_elementwise
 from .facts import Access, Axis, Facts, facts_of
 
-__all__ = ["schedule_rows", "schedule_several", "streams"]
+__all__ = ["in_line", "rows_of", "schedule_rows", "schedule_several", "streams"]
 
 # Vectors of partial results, so that one addition need not wait for the one before.
 _CHAINS = 4
@@ -38,13 +38,13 @@ def schedule_rows(
     """Schedule `last` and the stages before it together."""
     if len(group) == 1:
         return _alone(sch, last, machine, parallel)
-    rows, columns = _rows_of(last, group)
+    rows, columns = rows_of(last, group)
     if _along_rows(group):
         return _row_by_row(sch, last, group, rows, columns, machine, parallel)
     return _rows_in_lanes(sch, last, group, rows, columns, machine, parallel)
 
 
-def _rows_of(last: Facts, group: list[Facts]) -> tuple[list[Axis], list[Axis]]:
+def rows_of(last: Facts, group: list[Facts]) -> tuple[list[Axis], list[Axis]]:
     """The axes of `last` that say which row it is, and those along a row."""
     if last.kind == "reduction":
         return last.spatial, last.reduce
@@ -59,11 +59,11 @@ def _rows_of(last: Facts, group: list[Facts]) -> tuple[list[Axis], list[Axis]]:
 
 def _along_rows(group: list[Facts]) -> bool:
     """Whether the largest reduction goes along what lies in line in memory."""
-    line = _in_line(max((f for f in group if f.kind == "reduction"), key=lambda f: f.points))
+    line = in_line(max((f for f in group if f.kind == "reduction"), key=lambda f: f.points))
     return line is not None and line.reduce
 
 
-def _in_line(f: Facts) -> Axis | None:
+def in_line(f: Facts) -> Axis | None:
     """The axis along which neighbours in memory lie."""
     main = _main(f)
     found = [a for a in f.axes if main is not None and main.stride(a) == 1]
@@ -80,7 +80,7 @@ def _main(f: Facts) -> Access | None:
 def _alone(sch: Schedule, f: Facts, machine: CpuMachine, parallel: bool) -> dict[str, object]:
     if f.kind != "reduction":
         return schedule_elementwise(sch, f, machine)
-    line = _in_line(f)
+    line = in_line(f)
     if line is None or not line.reduce:
         return _stream(sch, f, machine, parallel)
     if parallel and math.prod(a.extent for a in f.spatial) < 2 * machine.num_cores:
@@ -128,7 +128,7 @@ def _stream(sch: Schedule, f: Facts, machine: CpuMachine, parallel: bool) -> dic
     """
     lanes = f.lanes(machine)
     loops = dict(zip([a.var for a in f.axes], sch.get_loops(f.rv), strict=True))
-    line = _in_line(f)
+    line = in_line(f)
     spatial = f.spatial
     if line is None or line.reduce or not spatial:
         line = spatial[-1] if spatial else None
@@ -164,7 +164,7 @@ def _stream(sch: Schedule, f: Facts, machine: CpuMachine, parallel: bool) -> dic
 def schedule_several(sch: Schedule, f: Facts, machine: CpuMachine, parallel: bool) -> dict[str, object]:
     """A reduction with several results: vectors along results that lie in line, else result by result."""
     loops = dict(zip([a.var for a in f.axes], sch.get_loops(f.rv), strict=True))
-    line, lanes = _in_line(f), f.lanes(machine)
+    line, lanes = in_line(f), f.lanes(machine)
     around, note = [loops[a.var] for a in f.spatial], {}
     if line is not None and not line.reduce and line.extent >= lanes:
         others = [loops[a.var] for a in f.spatial if a is not line]
@@ -182,7 +182,7 @@ def schedule_several(sch: Schedule, f: Facts, machine: CpuMachine, parallel: boo
 def streams(f: Facts, machine: CpuMachine) -> bool:
     """Whether it is better to add up whole lines: what is read is large, hardly used again, and lies in line with
     the results."""
-    main, line = _main(f), _in_line(f)
+    main, line = _main(f), in_line(f)
     if main is None or line is None or line.reduce or f.write is None or f.write.stride(line) != 1:
         return False
     again, size = math.prod(a.extent for a in f.spatial if not main.moves(a)), f.touched(main)

@@ -24,6 +24,9 @@ class Best:
     cycles: float
     candidates: int
     figures: dict[str, float] = field(default_factory=dict)
+    contrary: bool = (
+        False  # producers are placed the other way round than the figures say: the tuner tries that
+    )
 
     @property
     def tile(self) -> list[int]:

@@ -575,3 +575,14 @@ def test_a_reader_that_comes_first(expect, refused):
           hint: cache_read for block D first, so that it reads a copy
         """,
     )
+
+
+def test_an_index_wider_than_the_iterator():
+    a, i = te.placeholder((50,), name="a"), te.placeholder((4,), "int64", name="i")
+    b = te.compute((100,), lambda k: te.if_then_else(k < 50, a[k], a[k - 50]), name="b")
+    c = te.compute((4,), lambda k: b[i[k]], name="c")
+    sch = tir.Schedule(te.create_prim_func([a, i, c]))
+    sch.compute_inline(sch.get_block("b"))
+    x, at, out = np.arange(50, dtype="float32"), np.array([0, 49, 50, 99]), np.empty(4, "float32")
+    tvm.build(sch.mod, target="llvm")(x, at, out)
+    np.testing.assert_array_equal(out, [0, 49, 0, 49])

@@ -19,13 +19,13 @@ from .types import mem_type, reg_type
 __all__ = ["ModuleEmitter", "metadata_line"]
 
 _RUNTIME = """
-@__tw_error_message = linkonce_odr hidden global ptr null
+@__tw_error_message = weak_odr global ptr null
 @__tw_packed_call = weak_odr global ptr null
 @__tw_parallel_launch = external global ptr
 @__tw_memory = weak_odr global { ptr, ptr } zeroinitializer
 declare noalias ptr @aligned_alloc(SIZE, SIZE)
 declare void @free(ptr)
-define linkonce_odr hidden noalias ptr @__tw_take(SIZE %size) nounwind {
+define internal noalias ptr @__tw_take(SIZE %size) nounwind {
   %give = load ptr, ptr @__tw_memory
   %alone = icmp eq ptr %give, null
   br i1 %alone, label %system, label %pool
@@ -36,7 +36,7 @@ pool:
   %p = call ptr %give(SIZE %size)
   ret ptr %p
 }
-define linkonce_odr hidden void @__tw_give(ptr %block) nounwind {
+define internal void @__tw_give(ptr %block) nounwind {
   %take = load ptr, ptr getelementptr ({ ptr, ptr }, ptr @__tw_memory, i32 0, i32 1)
   %alone = icmp eq ptr %take, null
   br i1 %alone, label %system, label %pool

@@ -10,9 +10,11 @@ import json
 import os
 import sys
 import time
+import warnings
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from math import isfinite
 from pathlib import Path
 from typing import Any
 
@@ -43,7 +45,10 @@ class Desk:
     def working(self) -> Iterator[None]:
         """Turn what goes wrong into a message and an exit code."""
         try:
-            yield
+            with warnings.catch_warnings():
+                warnings.simplefilter("always", UserWarning)
+                warnings.showwarning = lambda message, *_: self.note(f"warning: {message}")
+                yield
         except BrokenPipeError:  # somebody closed the pipe that we write to
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             raise SystemExit(FAILED) from None
@@ -87,12 +92,19 @@ def compile_command(
     opt_level: int,
     disabled: Sequence[str],
     output_format: str,
+    desired_layout: str = "",
+    use_vm: bool = False,
 ) -> None:
     """Import, compile, write, and say what came of it."""
+    from ...relay.build_module import as_target
     from . import compile, load
+    from .compiler import check_path
     from .shape_parser import parse_shape_string
 
+    # What can be seen to be wrong is said before the work begins.
     given = parse_shape_string(shapes) if shapes else None
+    check_path(output)
+    as_target(target)
     desk.note(f"importing {model}")
     start = time.perf_counter()
     loaded = load(model, model_format or None, given)
@@ -105,6 +117,8 @@ def compile_command(
         package_path=output,
         disabled_pass=disabled,
         output_format=output_format,
+        desired_layout=desired_layout or None,
+        use_vm=use_vm,
     )
     done = time.perf_counter()
     about = package.about
@@ -113,18 +127,33 @@ def compile_command(
         "bytes": output.stat().st_size,
         "import_seconds": imported - start,
         "compile_seconds": done - imported,
-        **{key: about[key] for key in ("target", "inputs", "outputs", "steps", "memory")},
+        **_facts(about),
     }
-    lines = [f"{output}: {_bytes(data['bytes'])}, {about['steps']} kernels for {about['target']}"]
-    lines += [f"  {kind[:-1]} {_tensor(t)}" for kind in ("inputs", "outputs") for t in about[kind]]
-    memory = ", ".join(f"{name} {_bytes(size)}" for name, size in about["memory"].items())
-    lines.append(f"  memory: {memory}")
-    lines.append(f"  imported in {imported - start:.2f} s, compiled in {done - imported:.2f} s")
-    desk.result(data, "\n".join(lines))
+    took = f"  imported in {imported - start:.2f} s, compiled in {done - imported:.2f} s"
+    desk.result(data, "\n".join([*_lines(data), took]))
+
+
+def _facts(about: dict[str, Any]) -> dict[str, Any]:
+    """What a package says about itself, as far as people want to know it."""
+    return {key: about.get(key) for key in ("target", "executor", "inputs", "outputs", "steps", "memory")}
+
+
+def _lines(data: dict[str, Any]) -> list[str]:
+    """A package in words."""
+    machine = " on the virtual machine" if data["executor"] == "vm" else ""
+    lines = [
+        f"{data['package']}: {_bytes(data['bytes'])}, {data['steps']} kernels{machine} for {data['target']}"
+    ]
+    lines += [f"  {word}{_tensor(t)}" for word, kind in _KINDS for t in data[kind] or ()]
+    memory = ", ".join(f"{name} {_bytes(size)}" for name, size in (data["memory"] or {}).items())
+    return [*lines, f"  memory: {memory}"]
+
+
+_KINDS = (("input ", "inputs"), ("", "outputs"))
 
 
 def _tensor(t: dict[str, Any]) -> str:
-    return f"{t['name']}: {t['dtype']}{t['shape']}"
+    return f"{t['name']}: {t['dtype']}[{', '.join(map(str, t['shape']))}]"
 
 
 def _bytes(size: float) -> str:
@@ -149,13 +178,21 @@ def run_command(
     number: int,
     top: int,
     threads: int,
+    shapes: str = "",
 ) -> None:
     """Load, run, write the results, and say what they are."""
     from contextlib import ExitStack
 
     from ... import config
-    from . import TVMCPackage, run
+    from . import TVMCException, TVMCPackage, run
+    from .frontends import SUFFIXES
+    from .shape_parser import parse_shape_string
 
+    sizes = parse_shape_string(shapes) if shapes else None
+    if package.suffix in SUFFIXES and package.suffix != ".tar" and package.is_file():
+        raise TVMCException(
+            f"{package}: is a model; compile it first: tilewright compile {package} -o net.tar"
+        )
     opened = TVMCPackage(package)
     with ExitStack() as stack:
         if threads:
@@ -169,6 +206,7 @@ def run_command(
             repeat=repeat,
             number=number,
             profile=profile,
+            shape_dict=sizes,
         )
     if result.filled:
         desk.note(f"not given, so filled ({fill_mode}): {', '.join(result.filled)}")
@@ -185,7 +223,7 @@ def run_command(
     if top:
         best = {n: _top(a, top) for n, a in result.outputs.items()}
         for n, rows in best.items():
-            data["outputs"][n]["top"] = [{"index": i, "value": v} for i, v in rows]
+            data["outputs"][n]["top"] = [{"index": i, "value": _plain(v)} for i, v in rows]
         shown = [f"{n} [{i}] {v:.6g}" for n, rows in best.items() for i, v in rows]
         text = "\n".join([text, "", *shown])
     if result.times is not None:
@@ -204,6 +242,11 @@ def run_command(
             for r in result.profile.rows
         ]
     desk.result(data, text)
+
+
+def _plain(value: float) -> float | str:
+    """A number as JSON can have it: there is no infinity."""
+    return value if isfinite(value) else str(value)
 
 
 def _top(values: Any, count: int) -> list[tuple[int, float]]:
@@ -226,10 +269,16 @@ def show_command(
 ) -> None:
     """Say what is in a model."""
     from . import load
+    from .archive import PACKAGE, read_metadata
     from .report import describe
     from .shape_parser import parse_shape_string
 
     given = parse_shape_string(shapes) if shapes else None
+    if not model_format and model.suffix == ".tar" and model.is_file():
+        about = read_metadata(model)
+        if about["kind"] == PACKAGE:
+            _show_package(desk, model)
+            return
     desk.note(f"importing {model}")
     loaded = load(model, model_format or None, given)
     if text:
@@ -242,6 +291,15 @@ def show_command(
         desk.result(report.plain(), "")
     else:
         _show(report, every)
+
+
+def _show_package(desk: Desk, path: Path) -> None:
+    """What a package says about itself; nothing of it is run."""
+    from . import TVMCPackage
+
+    about = TVMCPackage(path).about
+    data = {"package": str(path), "bytes": path.stat().st_size, **_facts(about)}
+    desk.result(data, "\n".join(_lines(data)))
 
 
 def _show(report: Any, every: bool) -> None:
@@ -258,7 +316,7 @@ def _show(report: Any, every: bool) -> None:
     for i, kind in enumerate(report.outputs):
         say(f"  output_{i}: {kind}")
     count, size = report.parameters, _bytes(report.parameter_bytes)
-    say(f"  {count:,} parameters, {size}; {_flops(report.flops)} a run")
+    say(f"  {count:,} parameter{'' if count == 1 else 's'}, {size}; {_flops(report.flops)} a run")
     console.print(_table(report.operators, report.flops, "operator", every))
     if report.groups:
         console.print(_table(report.groups, None, f"{len(report.groups)} kernels after fusion", every))
@@ -270,6 +328,7 @@ def _table(kernels: Sequence[Any], whole: float | None, title: str, every: bool)
     """One row for each, or one row for all of a name."""
     from rich import box
     from rich.table import Table
+    from rich.text import Text
 
     from .report import total
 
@@ -291,7 +350,8 @@ def _table(kernels: Sequence[Any], whole: float | None, title: str, every: bool)
     for group, shapes in rows:
         flops = total(group)
         share = f"{100 * flops / whole:.1f}" if flops is not None and whole else ""
-        table.add_row(group[0].name, str(len(group)), _flops(flops), share, shapes)
+        # As texts: in a string, [n, 3] would be markup.
+        table.add_row(*map(Text, (group[0].name, str(len(group)), _flops(flops), share, shapes)))
     return table
 
 

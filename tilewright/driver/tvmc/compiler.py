@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tempfile
 from collections.abc import Mapping, Sequence
 from os import PathLike
@@ -10,14 +11,21 @@ from typing import Any
 
 from ...codegen.llvm.objects import VERSION
 from ...contrib.cc import cross_compiler
+from ...ir.errors import BuildError
 from ...ir.transform import PassContext
-from ...relay.build_module import as_target, build
-from ...relay.ty import is_dynamic
+from ...relay import vm
+from ...relay.backend.evaluate import _needs_machine as needs_machine
+from ...relay.build_module import as_target, build, optimize
+from ...relay.transform import ConvertLayout
+from ...relay.transform.infer_type import infer_module
+from ...relay.ty import TensorType, is_dynamic, tensor_fields
+from ...target.machine import cpu_features
 from .model import TVMCException, TVMCModel, TVMCPackage, write_package
 
-__all__ = ["compile_model"]
+__all__ = ["check_path", "compile_model"]
 
 _FORMATS = ("so", "tar")
+_LAYOUTS = ("NCHW", "NHWC")
 
 
 def compile_model(
@@ -25,19 +33,26 @@ def compile_model(
     target: Any = "llvm",
     opt_level: int = 3,
     executor: Any = None,
+    runtime: Any = None,
     tuning_records: Any = None,
     package_path: str | PathLike[str] | None = None,
     cross: Any = None,
     cross_options: Sequence[str] | None = None,
     output_format: str = "so",
+    target_host: Any = None,
     disabled_pass: Sequence[str] | None = None,
     pass_context_configs: Mapping[str, Any] | None = None,
+    use_vm: bool = False,
     mod_name: str = "default",
+    desired_layout: str | None = None,
+    desired_layout_ops: Sequence[str] = ("nn.conv2d", "nn.conv2d_transpose", "qnn.conv2d"),
 ) -> TVMCPackage:
     """Compile a model and write it as a package, to a file of its own where no path is given.
 
     `output_format` is what the code lies in: a shared library ("so"), or object files that are linked when the
-    package is loaded ("tar"). `cross` is a compiler that links for another machine.
+    package is loaded ("tar"). `cross` is a compiler that links for another machine. A model with sizes that are
+    open, branches or loops is compiled for the virtual machine (`use_vm` asks for it). `desired_layout` is that of
+    the operators named, "NCHW" or "NHWC"; inputs and results stay as they are.
     """
     if output_format not in _FORMATS:
         raise TVMCException(f"output_format={output_format!r}: it must be one of {', '.join(_FORMATS)}")
@@ -45,23 +60,68 @@ def compile_model(
         raise TVMCException(
             f"tuning_records={tuning_records!r}: records cannot be used yet; compile without them"
         )
-    _refuse_open_sizes(tvmc_model)
-    if package_path is not None and not Path(package_path).parent.is_dir():
-        raise TVMCException(f"{package_path}: there is no folder {Path(package_path).parent}; make it first")
-    chosen = as_target(target)
-    with PassContext(
-        opt_level, disabled_pass=list(disabled_pass or ()), config=dict(pass_context_configs or {})
-    ):
-        lib = build(tvmc_model.mod, chosen, executor=executor, params=tvmc_model.params, mod_name=mod_name)
+    if package_path is not None:
+        check_path(Path(package_path))
+    chosen = as_target(target, target_host)
+    if str(chosen.attrs.get("mtriple", "")).startswith("wasm"):
+        raise TVMCException(
+            f"target={str(target)!r}: a package holds a library that can be loaded, and there is none of WebAssembly"
+        )
     holder = tempfile.TemporaryDirectory(prefix="tilewright-package-")
     folder = Path(holder.name)
     path = folder / "model.tar" if package_path is None else Path(package_path)
     library = folder / f"mod.{output_format}"
     options = {"fcompile": cross_compiler(cross, options=list(cross_options or ()))} if cross else {}
-    graph, code, params = lib
-    code.export_library(str(library), **options)
-    write_package(path, library, graph, params, _about(lib, tvmc_model, chosen))
+    with PassContext(
+        opt_level, disabled_pass=list(disabled_pass or ()), config=dict(pass_context_configs or {})
+    ):
+        if desired_layout is not None:
+            tvmc_model = _in_layout(tvmc_model, desired_layout, desired_layout_ops)
+        if use_vm or _asks_for_machine(executor) or _needs_machine(tvmc_model, chosen):
+            exe = vm.compile(tvmc_model.mod, chosen, params=tvmc_model.params)
+            exe.export_library(str(library), **options)
+            write_package(path, library, _about_machine(exe, tvmc_model, chosen))
+        else:
+            lib = build(
+                tvmc_model.mod, chosen, executor=executor, params=tvmc_model.params, mod_name=mod_name
+            )
+            graph, code, params = lib
+            code.export_library(str(library), **options)
+            write_package(path, library, _about(lib, tvmc_model, chosen), graph, params)
     return TVMCPackage(path, holder=holder if package_path is None else None)
+
+
+def check_path(path: Path) -> None:
+    """Refuse a place where no file can be written, before the work is done."""
+    if path.is_dir():
+        raise TVMCException(f"{path}: is a folder; give the name of a file in it, such as {path / 'net.tar'}")
+    if not path.parent.is_dir():
+        raise TVMCException(f"{path}: there is no folder {path.parent}; make it first")
+
+
+def _in_layout(model: TVMCModel, layout: str, ops: Sequence[str]) -> TVMCModel:
+    if layout not in _LAYOUTS:
+        raise TVMCException(f"desired_layout={layout!r}: it must be one of {', '.join(_LAYOUTS)}")
+    wanted = ConvertLayout({op: [layout, "default"] for op in ops})
+    return TVMCModel(wanted(infer_module(model.mod)), model.params, model.name)
+
+
+def _asks_for_machine(executor: Any) -> bool:
+    return str(getattr(executor, "name", executor)) == "vm"
+
+
+def _needs_machine(model: TVMCModel, target: Any) -> bool:
+    """Whether the model has branches, loops or open sizes, also when the passes have done what they can."""
+    mod = infer_module(model.mod)
+    if any(is_dynamic(kind) for kind in model.inputs().values() if kind is not None):
+        return True
+    if not needs_machine(mod, mod["main"]):
+        return False
+    try:
+        ready, _ = optimize(model.mod, target, model.params)
+    except BuildError:  # a function that calls itself
+        return True
+    return needs_machine(ready, ready["main"])
 
 
 def _about(lib: Any, model: TVMCModel, target: Any) -> dict[str, Any]:
@@ -71,6 +131,8 @@ def _about(lib: Any, model: TVMCModel, target: Any) -> dict[str, Any]:
         "producer": VERSION,
         "name": model.name,
         "target": str(target),
+        "features": _features(target),
+        "executor": "graph",
         "inputs": [{"name": t.name, "dtype": t.dtype, "shape": list(t.shape)} for t in info.inputs],
         "outputs": [
             {"name": f"output_{i}", "dtype": t.dtype, "shape": list(t.shape)}
@@ -87,11 +149,39 @@ def _about(lib: Any, model: TVMCModel, target: Any) -> dict[str, Any]:
     }
 
 
-def _refuse_open_sizes(model: TVMCModel) -> None:
-    for name, kind in model.inputs().items():
-        if kind is not None and is_dynamic(kind):
-            raise TVMCException(
-                f"{model.name}: input {name!r} has type {kind}, with sizes that are not known, and a package holds a "
-                f"model of fixed sizes: load it with shape_dict={{{name!r}: [1, …]}} "
-                f'(--shapes "{name}:[1,…]" on the command line), or run it with relay.create_executor("vm", …)'
-            )
+def _about_machine(exe: Any, model: TVMCModel, target: Any) -> dict[str, Any]:
+    """The same of a program for the virtual machine. Sizes that are open have their names."""
+    main = infer_module(model.mod)["main"]
+    results = tensor_fields(main.checked_type.ret_type)
+    return {
+        "producer": VERSION,
+        "name": model.name,
+        "target": str(target),
+        "features": _features(target),
+        "executor": "vm",
+        "inputs": [_tensor(name, kind) for name, kind in model.inputs().items()],
+        "outputs": [_tensor(f"output_{i}", kind) for i, kind in enumerate(results)],
+        "steps": len(exe.primitive_ops),
+        "memory": {"weights": sum(c.nbytes for c in exe.constants)},
+    }
+
+
+# Of the hundred features of a processor, those that compiled code is made of.
+_IN_CODE = re.compile(
+    "(avx|amx|sse|ssse|fma|f16c|bmi|popcnt|lzcnt|movbe|gfni|neon|sve|dotprod|i8mm|bf16|fullfp16|lse|v$|[mafdc]$)"
+)
+
+
+def _features(target: Any) -> list[str]:
+    """What a processor must have to run the code."""
+    return sorted(f for f in cpu_features(target) if _IN_CODE.match(f))
+
+
+def _tensor(name: str, kind: Any) -> dict[str, Any]:
+    if not isinstance(kind, TensorType):
+        return {"name": name, "dtype": str(kind), "shape": []}
+    return {
+        "name": name,
+        "dtype": str(kind.dtype),
+        "shape": [d if isinstance(d, int) else str(d).replace("T.", "") for d in kind.shape],
+    }

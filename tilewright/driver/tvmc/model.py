@@ -9,10 +9,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ...ir.errors import TVMError
 from ...ir.module import IRModule
 from ...runtime.module import load_module
 from ...runtime.params import load_param_dict, save_param_dict
 from ...runtime.timing import BenchmarkResult
+from ...target.host import host_features
 from . import archive
 from .errors import TVMCException
 
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
     from ...contrib.debugger.debug_executor import Report
     from ...contrib.graph_executor import GraphModule
     from ...runtime.devices import Device
+    from ...runtime.vm import VirtualMachine
 
 __all__ = ["TVMCException", "TVMCModel", "TVMCPackage", "TVMCResult"]
 
@@ -32,7 +35,23 @@ LIBRARIES = ("mod.so", "mod.tar")
 class TVMCModel:
     """A model as it was imported: a module of graph functions, and its parameters by name."""
 
-    def __init__(self, mod: IRModule, params: Mapping[str, Any] | None = None, name: str = "model") -> None:
+    mod: IRModule
+    params: dict[str, Any]
+    name: str
+
+    def __init__(
+        self,
+        mod: IRModule | None = None,
+        params: Mapping[str, Any] | None = None,
+        name: str = "model",
+        model_path: str | os.PathLike[str] | None = None,
+    ) -> None:
+        if (mod is None) == (model_path is None):
+            raise TVMCException("TVMCModel takes a module, or model_path, the file that TVMCModel.save wrote")
+        if model_path is not None:
+            found = TVMCModel.load(model_path)
+            mod, params, name = found.mod, found.params, found.name
+        assert mod is not None
         self.mod, self.params, self.name = mod, dict(params or {}), name
 
     def save(self, model_path: str | os.PathLike[str]) -> None:
@@ -77,6 +96,7 @@ class TVMCModel:
 class TVMCPackage:
     """A compiled model in one file: a library, the graph as JSON, the parameters.
 
+    A program of the virtual machine is a library alone.
     The archive is unpacked into a folder that lives as long as this object, or into `project_dir`.
     """
 
@@ -97,14 +117,19 @@ class TVMCPackage:
         path = Path(package_path)
         self.about = archive.unpack(path, folder, archive.PACKAGE, (*LIBRARIES, _GRAPH, _PARAMS))
         self.lib_name = str(self.about.get("library"))
-        wanted = (self.lib_name, _GRAPH, _PARAMS)
-        missing = [n for n in wanted if n not in (*LIBRARIES, _GRAPH, _PARAMS) or not (folder / n).is_file()]
+        self.type, self.executor_type = "classic", str(self.about.get("executor", "graph"))
+        if self.executor_type not in ("graph", "vm"):
+            raise TVMCException(
+                f"{path}: is for the executor {self.executor_type!r}, which is not known here"
+            )
+        parts = (_GRAPH, _PARAMS) if self.executor_type == "graph" else ()
+        wanted = (self.lib_name, *parts)
+        missing = [n for n in wanted if n not in (*LIBRARIES, *parts) or not (folder / n).is_file()]
         if missing:
             raise TVMCException(f"{path}: damaged: it lacks {', '.join(missing)}; compile the model again")
         self.lib_path = str(folder / self.lib_name)
-        self.graph = (folder / _GRAPH).read_text(encoding="utf-8")
-        self.params = (folder / _PARAMS).read_bytes()
-        self.type, self.executor_type = "classic", "graph"
+        self.graph = (folder / _GRAPH).read_text(encoding="utf-8") if parts else ""
+        self.params = (folder / _PARAMS).read_bytes() if parts else b""
 
     @property
     def target(self) -> str:
@@ -114,24 +139,55 @@ class TVMCPackage:
         """The model with its parameters, ready to run."""
         from ...contrib import graph_executor
 
-        made = graph_executor.create(self.graph, load_module(self.lib_path), device)
+        made = graph_executor.create(self.graph, self._library(), device)
         made.load_params(self.params)
         return made
+
+    def machine(self, device: Device) -> VirtualMachine:
+        """The program, ready to be called."""
+        from ...runtime.vm import VirtualMachine
+
+        library = self._library()
+        if getattr(library, "type_key", "") != "vm":
+            raise TVMCException(
+                f"{self.package_path}: damaged: {self.lib_name} is no program; compile it again"
+            )
+        return VirtualMachine(library, device)
+
+    def _library(self) -> Any:
+        """The code, which this machine can run."""
+        try:
+            loaded = load_module(self.lib_path)
+        except TVMError as error:  # it lies in a folder that nobody knows
+            raise TVMCException(
+                f"{self.package_path}: {str(error).replace(self.lib_path, self.lib_name)}"
+            ) from None
+        needed = self.about.get("features")
+        missing = sorted(set(map(str, needed)) - host_features()) if isinstance(needed, list) else []
+        if missing:
+            raise TVMCException(
+                f"{self.package_path}: was compiled for {self.target} where there is {', '.join(missing)}, which this "
+                "machine has not; compile it here, or for an older processor (-mcpu=x86-64-v3)"
+            )
+        return loaded
 
     def __repr__(self) -> str:
         return f"TVMCPackage({self.package_path}, {self.target})"
 
 
 def write_package(
-    path: Path, library: Path, graph: str, params: Mapping[str, Any], about: Mapping[str, Any]
+    path: Path,
+    library: Path,
+    about: Mapping[str, Any],
+    graph: str | None = None,
+    params: Mapping[str, Any] | None = None,
 ) -> None:
     """Put the parts of a compiled model into one file."""
-    json.loads(graph)
-    files: dict[str, bytes | Path] = {
-        library.name: library,
-        _GRAPH: graph.encode(),
-        _PARAMS: save_param_dict(params),
-    }
+    files: dict[str, bytes | Path] = {library.name: library}
+    if graph is not None:
+        json.loads(graph)
+        files[_GRAPH] = graph.encode()
+        files[_PARAMS] = save_param_dict(params or {})
     archive.write(path, archive.PACKAGE, {**about, "library": library.name}, files)
 
 
@@ -158,7 +214,8 @@ class TVMCResult:
         import numpy as np
 
         try:
-            np.savez(output_path, **self.outputs)  # type: ignore[arg-type]
+            with Path(output_path).open("wb") as file:  # given a name, NumPy might add to it
+                np.savez(file, **self.outputs)  # type: ignore[arg-type]
         except OSError as error:
             raise TVMCException(f"{output_path}: cannot be written: {error.strerror or error}") from None
 

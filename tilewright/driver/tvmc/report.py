@@ -8,13 +8,14 @@ from math import prod
 from typing import Any
 
 from ... import te
-from ...ir.errors import TVMError
+from ...ir.errors import BuildError, TVMError
 from ...ir.module import IRModule
 from ...relay.analysis import post_order
 from ...relay.backend.graph_form import graph_form
 from ...relay.backend.lower import inner_order, te_of
+from ...relay.backend.program import _is_view
 from ...relay.build_module import as_target, optimize
-from ...relay.expr import Call, Function
+from ...relay.expr import Call, Constant, Function
 from ...relay.op.registry import RelayOp
 from ...relay.transform.fuse_ops import fuse_ops, is_primitive
 from ...relay.transform.infer_type import infer_module
@@ -89,8 +90,7 @@ def total(kernels: Iterable[Kernel]) -> float | None:
 def describe(model: TVMCModel, target: Any = "llvm", groups: bool = True) -> ModelReport:
     """Look into a model; `groups` runs the graph passes for a target, as compiling does."""
     mod = infer_module(model.mod)
-    main = graph_form(mod, mod["main"])
-    main = infer_module(IRModule({"main": main}, mod.type_definitions, mod.attrs))["main"]
+    main = _as_graph(mod)
     counter = _Counter()
     operators = counter.kernels(fuse_ops(main, level=0))
     fused: tuple[Kernel, ...] = ()
@@ -98,10 +98,10 @@ def describe(model: TVMCModel, target: Any = "llvm", groups: bool = True) -> Mod
     if groups:
         try:
             ready, _ = optimize(model.mod, as_target(target), model.params)
-            fused = counter.kernels(fuse_ops(ready["main"]))
+            fused = counter.kernels(fuse_ops(ready["main"]), views=False)
         except TVMError as error:
             note = str(error)
-    arrays = list(model.params.values())
+    arrays = [*model.params.values(), *_weights(main)]
     return ModelReport(
         model.name,
         {name: _text(kind) for name, kind in model.inputs().items()},
@@ -114,10 +114,24 @@ def describe(model: TVMCModel, target: Any = "llvm", groups: bool = True) -> Mod
     )
 
 
+def _weights(main: Function) -> list[Any]:
+    """Constants in the graph that are weights, not sizes and places."""
+    found = [e.data for e in post_order(main.body) if isinstance(e, Constant)]
+    return [a for a in found if prod(a.shape) > 1 and str(a.dtype) not in ("bool", "int32", "int64")]
+
+
+def _as_graph(mod: IRModule) -> Function:
+    try:
+        main = graph_form(mod, mod["main"])
+    except BuildError:  # a function that calls itself: it is looked at as it is
+        return mod["main"]  # type: ignore[no-any-return]
+    return infer_module(IRModule({"main": main}, mod.type_definitions, mod.attrs))["main"]  # type: ignore[no-any-return]
+
+
 def _text(kind: Any) -> str:
     if not isinstance(kind, TensorType):
         return str(kind)
-    return f"{kind.dtype}[{', '.join(map(str, kind.shape))}]"
+    return f"{kind.dtype}[{', '.join(str(d).replace('T.', '') for d in kind.shape)}]"
 
 
 class _Counter:
@@ -126,10 +140,11 @@ class _Counter:
     def __init__(self) -> None:
         self.known: dict[str, float | None] = {}
 
-    def kernels(self, main: Function) -> tuple[Kernel, ...]:
+    def kernels(self, main: Function, views: bool = True) -> tuple[Kernel, ...]:
+        """The fused functions, in order; one that only gives its argument another shape is no kernel."""
         main = infer_module(IRModule({"main": main}))["main"]
-        calls = [e for e in post_order(main.body) if isinstance(e, Call)]
-        return tuple(self.kernel(c) for c in calls if is_primitive(c.op))
+        calls = [e for e in post_order(main.body) if isinstance(e, Call) and is_primitive(e.op)]
+        return tuple(self.kernel(c) for c in calls if views or not _is_view(c.op))
 
     def kernel(self, call: Call) -> Kernel:
         fn: Function = call.op

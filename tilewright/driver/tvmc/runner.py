@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from ...contrib.debugger.debug_executor import GraphModuleDebug
-from ...contrib.graph_executor import GraphModule
 from ...runtime.devices import Device
 from ...runtime.devices import device as device_of
 from ...runtime.dtypes import ELEMENTS
-from ...runtime.model import TensorInfo
 from .model import TVMCException, TVMCPackage, TVMCResult
 
 __all__ = ["FILL_MODES", "generate_tensor_data", "load_inputs", "run_module"]
@@ -35,10 +34,12 @@ def run_module(
     number: int = 10,
     profile: bool = False,
     end_to_end: bool = False,
+    shape_dict: Mapping[str, Any] | None = None,
 ) -> TVMCResult:
     """Run a package on inputs (arrays by name, or an .npz file); those not given are filled, from a fixed seed.
 
-    `benchmark` takes `repeat` times the mean of `number` runs; `profile` gives the time of every step.
+    `benchmark` takes `repeat` times the mean of `number` runs; `profile` gives the time of every step. Inputs with
+    open sizes that are to be filled get theirs from `shape_dict`.
     """
     if not isinstance(tvmc_package, TVMCPackage):
         raise TVMCException(f"tvmc.run takes what tvmc.compile returned, not {type(tvmc_package).__name__}")
@@ -48,28 +49,112 @@ def run_module(
         )
     if repeat < 1 or number < 1:
         raise TVMCException(f"repeat={repeat}, number={number}: both must be at least 1")
-    made = tvmc_package.executor(_device(device))
-    infos = made.module.info.inputs
-    given = load_inputs(inputs) if isinstance(inputs, (str, os.PathLike)) else dict(inputs or {})
-    _check_names(given, infos)
-    filled = tuple(t.name for t in infos if t.name not in given)
-    for t in infos:
-        value = given[t.name] if t.name in given else generate_tensor_data(t.shape, t.dtype, fill_mode)
+    run = _run_machine if tvmc_package.executor_type == "vm" else _run_graph
+    return run(
+        tvmc_package,
+        _device(device),
+        _Request(inputs, fill_mode, shape_dict),
+        _Timing(benchmark, repeat, number, end_to_end, profile),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Timing:
+    benchmark: bool
+    repeat: int
+    number: int
+    end_to_end: bool
+    profile: bool
+
+    def options(self) -> dict[str, Any]:
+        return {"repeat": self.repeat, "number": self.number, "end_to_end": self.end_to_end}
+
+
+@dataclass(frozen=True, slots=True)
+class _Input:
+    """What a model takes; a size of None is open."""
+
+    name: str
+    dtype: str
+    shape: tuple[int | None, ...]
+
+    def __str__(self) -> str:
+        return f"{self.name}: {self.dtype}[{', '.join('?' if d is None else str(d) for d in self.shape)}]"
+
+
+class _Request:
+    """The inputs that somebody gave, and how to make the others."""
+
+    def __init__(self, inputs: Any, fill_mode: str, shapes: Mapping[str, Any] | None) -> None:
+        self.given = load_inputs(inputs) if isinstance(inputs, (str, os.PathLike)) else dict(inputs or {})
+        self.fill_mode = fill_mode
+        # the command line lets people write the type of an input, which the package knows
+        self.shapes = {
+            n: s[0] if len(s) == 2 and isinstance(s[1], str) else s for n, s in (shapes or {}).items()
+        }
+
+    def values(self, wanted: list[_Input]) -> tuple[dict[str, Any], tuple[str, ...]]:
+        """All inputs by name, in order, and the names of those that were filled."""
+        known = {t.name for t in wanted}
+        for name in (*self.given, *self.shapes):
+            if name not in known:
+                has = ", ".join(map(str, wanted)) or "none"
+                raise TVMCException(f"the model has no input {name!r}; its inputs are {has}")
+        filled = tuple(t.name for t in wanted if t.name not in self.given)
+        return {t.name: self.given[t.name] if t.name in self.given else self.fill(t) for t in wanted}, filled
+
+    def fill(self, t: _Input) -> Array:
+        shape = tuple(self.shapes.get(t.name, t.shape))
+        if len(shape) != len(t.shape) or any(d is not None and s != d for s, d in zip(shape, t.shape)):
+            raise TVMCException(f"the input {t} cannot have the shape {list(shape)}")
+        if not all(isinstance(s, int) for s in shape):
+            form = ",".join("8" if d is None else str(d) for d in t.shape)
+            raise TVMCException(
+                f"the input {t} has open sizes, so it cannot be filled: give it in inputs (--inputs), or give its "
+                f'sizes with shape_dict={{{t.name!r}: [{form}]}} (--shapes "{t.name}:[{form}]" on the command line)'
+            )
+        return generate_tensor_data(shape, t.dtype, self.fill_mode)
+
+
+def _run_graph(package: TVMCPackage, device: Device, request: _Request, timing: _Timing) -> TVMCResult:
+    made = package.executor(device)
+    infos = [_Input(t.name, t.dtype, tuple(t.shape)) for t in made.module.info.inputs]
+    values, filled = request.values(infos)
+    for name, value in values.items():
         try:
-            made.module.set_input(t.name, value)
+            made.module.set_input(name, value)
         except (TypeError, ValueError) as error:  # another shape or type
-            raise TVMCException(f"{tvmc_package.package_path}: {error}") from None
+            raise TVMCException(f"{package.package_path}: {error}") from None
     made.run()
     outputs = {f"output_{i}": made.get_output(i).numpy() for i in range(made.get_num_outputs())}
-    times = None
-    if benchmark:
-        times = made.benchmark(_device(device), repeat=repeat, number=number, end_to_end=end_to_end)
-    report = _profiled(made, number) if profile else None
+    times = made.benchmark(device, **timing.options()) if timing.benchmark else None
+    report = GraphModuleDebug(made.module).profile(number=timing.number) if timing.profile else None
     return TVMCResult(outputs, times, report, filled)
 
 
-def _profiled(made: GraphModule, number: int) -> Any:
-    return GraphModuleDebug(made.module).profile(number=number)
+def _run_machine(package: TVMCPackage, device: Device, request: _Request, timing: _Timing) -> TVMCResult:
+    if timing.profile:
+        raise TVMCException(
+            f"{package.package_path}: is a program of the virtual machine, whose kernels are not timed one by one; "
+            "compile the model with all sizes given"
+        )
+    machine = package.machine(device)
+    infos = [
+        _Input(name, kind[1], tuple(kind[2])) if kind[0] == "tensor" else _Input(name, kind[0], ())
+        for name, _, kind in machine.exe.program.named("main").params
+    ]
+    values, filled = request.values(infos)
+    try:
+        result = machine.invoke("main", **values)
+    except (TypeError, ValueError) as error:  # another shape or type
+        raise TVMCException(f"{package.package_path}: {error}") from None
+    outputs = {f"output_{i}": a.numpy() for i, a in enumerate(_leaves(result))}
+    times = machine.benchmark(device, **timing.options(), **values) if timing.benchmark else None
+    return TVMCResult(outputs, times, None, filled)
+
+
+def _leaves(value: Any) -> list[Any]:
+    return [value] if hasattr(value, "numpy") else [leaf for field in value for leaf in _leaves(field)]
 
 
 def _device(device: str | Device) -> Device:
@@ -81,14 +166,6 @@ def _device(device: str | Device) -> Device:
     if found.device_type != 1:
         raise TVMCException(f"device={str(device)!r}: packages are compiled for the CPU; use device='cpu'")
     return found
-
-
-def _check_names(given: Mapping[str, Any], infos: tuple[TensorInfo, ...]) -> None:
-    known = {t.name for t in infos}
-    unknown = [n for n in given if n not in known]
-    if unknown:
-        has = ", ".join(f"{t.name}: {t.text}" for t in infos) or "none"
-        raise TVMCException(f"the model has no input {unknown[0]!r}; its inputs are {has}")
 
 
 def load_inputs(path: str | os.PathLike[str]) -> dict[str, Array]:

@@ -8,7 +8,7 @@ from ...arith import Analyzer, relax_region
 from ...ir.buffer import Buffer
 from ...ir.expr import BufferLoad, PrimExpr, Range, Var, const
 from ...ir.functor import Mutator, pre_order, substitute, vars_used
-from ...ir.ops import add, greater_equal, less, less_equal, logical_and
+from ...ir.ops import add, cast, greater_equal, less, less_equal, logical_and
 from ...ir.stmt import Block, BlockRealize, BufferStore, Stmt
 from .blocks import (
     check_dominant,
@@ -118,7 +118,9 @@ class _Inline(Mutator):
         made = n.map_children(self.visit)
         if made.buffer is not self.buffer:
             return made
-        return substitute(self.value, dict(zip(self.variables, made.indices, strict=True)))
+        # an index may be wider than the iterator it stands for, whose values it has
+        indices = [cast(v.dtype, i) for v, i in zip(self.variables, made.indices, strict=True)]
+        return substitute(self.value, dict(zip(self.variables, indices, strict=True)))
 
     def visit_Block(self, n: Block) -> Block:
         if not any(r.buffer is self.buffer for r in n.reads):

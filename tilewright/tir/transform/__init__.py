@@ -62,7 +62,7 @@ _LATER = (
     "MergeDynamicSharedMemoryAllocations MergeSharedMemoryAllocations PointerValueTypeRewrite "
     "ReduceBranchingThroughOvercompute RemapThreadAxis RemoveAssume "
     "RemoveStoreUndef RemoveWeightLayoutRewriteBlock RenormalizeSplitPattern SkipAssert "
-    "SplitHostDevice TextureFlatten TransformMmaBufferLayout UnifiedStaticMemoryPlanner "
+    "TextureFlatten TransformMmaBufferLayout UnifiedStaticMemoryPlanner "
     "UseAssumeToReduceBranches VerifyMemory VerifyVTCMLimit"
 ).split()
 # Where the work of some of them is done.
@@ -88,6 +88,8 @@ _factories: dict[str, Any] = {}
 def __getattr__(name: str) -> Any:
     if name == "Apply":
         return _apply
+    if name == "SplitHostDevice":
+        return _split_host_device
     entry = _PASSES.get(name)
     if entry is None and name in _LATER:
         return _later(name)
@@ -116,5 +118,15 @@ def _apply(function: Any) -> Any:
     return prim_func_pass(lambda f, mod, ctx: function(f), opt_level=0, name="tir.Apply")
 
 
+def _split_host_device(limits: Any = None) -> Any:
+    """The pass that cuts kernels out of the functions that launch them; with `limits`, for a device alone."""
+    from ...ir.transform import module_pass
+    from .split_host_device import split_host_device
+
+    return module_pass(
+        lambda mod, ctx: split_host_device(mod, limits), opt_level=0, name="tir.SplitHostDevice"
+    )
+
+
 def __dir__() -> list[str]:
-    return sorted([*_PASSES, "Apply", "PrimFuncPass", "prim_func_pass"])
+    return sorted([*_PASSES, "SplitHostDevice", "Apply", "PrimFuncPass", "prim_func_pass"])

@@ -29,7 +29,12 @@ __all__ = ["lower_intrin"]
 
 
 def lower_intrin(
-    func: PrimFunc, *, fast_math: bool = False, has_fma: bool = True, avx512: bool = False
+    func: PrimFunc,
+    *,
+    fast_math: bool = False,
+    has_fma: bool = True,
+    avx512: bool = False,
+    library: bool = False,
 ) -> PrimFunc:
     """Replace mathematical functions, floor division and fixed-point products by plain operations.
 
@@ -40,15 +45,17 @@ def lower_intrin(
         A[i % 3]                ->    A[let r = truncmod(i, 3) in select(r < 0, r + 3, r)]   elsewhere
 
     `fast_math` allows shorter expansions that neglect NaN, infinity and subnormal numbers; `has_fma` says
-    that the target multiplies and adds with one rounding, `avx512` that it has the instructions of that name.
+    that the target multiplies and adds with one rounding, `avx512` that it has the instructions of that name,
+    `library` that its own functions (exp, tanh, …) are to be called.
     Needs: no blocks. Gives: no FloorDiv or FloorMod of integers, and only operators that backends have.
     """
-    return _LowerIntrin(fast_math, has_fma, avx512).run(func)
+    return _LowerIntrin(fast_math, has_fma, avx512, library).run(func)
 
 
 class _LowerIntrin(AnalyzedMutator):
-    def __init__(self, fast_math: bool, has_fma: bool, avx512: bool) -> None:
+    def __init__(self, fast_math: bool, has_fma: bool, avx512: bool, library: bool = False) -> None:
         super().__init__()
+        self.library = library
         self.fast_math, self.has_fma, self.avx512 = fast_math, has_fma, avx512
 
     # -- calls -----------------------------------------------------------------------------
@@ -59,6 +66,8 @@ class _LowerIntrin(AnalyzedMutator):
         rule = _RULES.get(made.op.short_name)
         if rule is not None:
             return rule(made)
+        if self.library:
+            return made
         expanded = expand_call(made, fast_math=self.fast_math, has_fma=self.has_fma, avx512=self.avx512)
         return made if expanded is None else expanded
 

@@ -1,0 +1,61 @@
+"""All tests on a CUDA device, with nothing but Python: `python3 tests/gpu/run.py [names…]`, or `make test-gpu`.
+
+    --target "cuda -arch=sm_90a"    what to build for; by default the device's own architecture
+
+It ends with a table; the exit status is 1 if something failed, 0 also where there is no device.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+import traceback
+from pathlib import Path
+
+here = Path(__file__).resolve().parent
+sys.path[:0] = [str(here), str(here.parents[1])]
+
+import tilewright as tvm  # noqa: E402
+
+
+def main(words: list[str]) -> int:
+    target = "cuda"
+    if "--target" in words:
+        at = words.index("--target")
+        target = words[at + 1]
+        del words[at : at + 2]
+    dev = tvm.cuda(0)
+    if not dev.exist:
+        try:
+            tvm.nd.empty((1,), "float32", dev)
+        except ValueError as why:
+            print(f"skipped: {why}")
+        return 0
+    from cuda_checks import CHECKS
+    from gpu_programs import PROGRAMS
+
+    work = {f"check {n}": (lambda f=f: f(dev)) for n, f in CHECKS.items()}
+    work |= {f"program {n}": (lambda f=f: f().run(target, dev)) for n, f in PROGRAMS.items()}
+    lines, failed = [], []
+    for name, run in work.items():
+        if words and not any(w in name for w in words):
+            continue
+        start = time.perf_counter()
+        try:
+            told = run()
+            state = "ok"
+        except Exception as error:
+            traceback.print_exc()
+            told, state = f"{type(error).__name__}: {str(error)[:300]}", "FAILED"
+            failed.append(name)
+        lines.append(f"{state:6} {time.perf_counter() - start:6.2f} s  {name}{f': {told}' if told else ''}")
+    print("\n".join(lines))
+    print(
+        f"{len(lines) - len(failed)} of {len(lines)} passed"
+        + (f"; failed: {', '.join(failed)}" if failed else "")
+    )
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,147 @@
+"""The space of a program: its default is the zero-trial schedule, every row is a schedule that computes the same."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tilewright as tvm
+from tilewright import te, topi
+from tilewright.ir.equal import structural_equal
+from tilewright.tune.cost_models import AnalyticalModel
+from tilewright.tune.evolution import evolve
+from tilewright.tune.space import Sketches
+from tilewright.tune.workload import stable_key, task_of
+
+TARGET = "llvm -mcpu=skylake-avx512 -num-cores=4"
+
+
+def matmul(n: int = 64, dtype: str = "float32") -> list[Any]:
+    A, B = te.placeholder((n, n), dtype, name="A"), te.placeholder((n, n), dtype, name="B")
+    return [A, B, topi.matmul(A, B)]
+
+
+def conv() -> list[Any]:
+    x, w = te.placeholder((1, 8, 14, 14), name="x"), te.placeholder((32, 8, 3, 3), name="w")
+    return [x, w, topi.nn.relu(topi.nn.conv2d(x, w, 1, 1, 1))]
+
+
+def softmax() -> list[Any]:
+    x = te.placeholder((64, 512), name="x")
+    return [x, topi.nn.softmax(x)]
+
+
+def two_products() -> list[Any]:
+    A, B, C = (te.placeholder((32, 32), name=n) for n in "ABC")
+    return [A, B, C, topi.matmul(topi.matmul(A, B), C)]
+
+
+PROGRAMS = {"matmul": matmul, "conv": conv, "softmax": softmax, "two products": two_products}
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_the_default_is_the_zero_trial_schedule(name: str) -> None:
+    task = task_of(PROGRAMS[name](), TARGET)
+    sketches = Sketches(task)
+    decided = sketches.apply(sketches.space.decisions(sketches.space.default))
+    zero = tvm.auto_schedule(task.mod, task.target)
+    assert structural_equal(decided.mod, zero.mod)
+    assert structural_equal(sketches.apply(None).mod, zero.mod)
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_decisions_and_rows_are_the_same_thing(name: str) -> None:
+    space = Sketches(task_of(PROGRAMS[name](), TARGET)).space
+    for rows in space.sample(np.random.default_rng(1), 20):
+        found = space.rows(space.decisions(rows))
+        assert found is not None and (found == rows).all()
+
+
+def test_decisions_of_another_program_are_none_of_this_space() -> None:
+    space, other = (Sketches(task_of(f(), TARGET)).space for f in (matmul, softmax))
+    assert space.rows(other.decisions(other.default)) is None
+    with pytest.raises(tvm.TVMError, match="the decision is for T_softmax_norm, and the stage is T_matmul"):
+        Sketches(task_of(matmul(), TARGET)).apply(other.decisions(other.default))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["matmul", "conv", "two products"])
+def test_candidates_compute_what_the_program_computes(name: str) -> None:
+    task = task_of(PROGRAMS[name](), TARGET)
+    sketches = Sketches(task)
+    rng = np.random.default_rng(7)
+    for rows in sketches.space.sample(rng, 2):
+        sch = sketches.apply(sketches.space.decisions(rows))
+        assert sch.verify()
+
+
+def test_mutations_and_crossings_stay_inside_and_change_something() -> None:
+    space = Sketches(task_of(conv(), TARGET)).space
+    rng = np.random.default_rng(0)
+    some = space.sample(rng, 500)
+    for made in (space.mutate(rng, some), space.cross(rng, some, space.sample(rng, 500))):
+        assert made.shape == some.shape
+        assert all(
+            made[:, s].min() >= 0 and made[:, s].max() < len(space.stages[s]) for s in range(made.shape[1])
+        )
+        assert (made != some).any(axis=1).mean() > 0.1
+
+
+def test_evolution_finds_what_is_best_in_a_large_space() -> None:
+    space = Sketches(task_of(two_products(), TARGET)).space
+    assert space.size > 10**6
+    rng = np.random.default_rng(0)
+    found = evolve(space, AnalyticalModel(), rng, space.default[None], 256, 6)
+    least = sum(float(s.seconds.min()) for s in space.stages)
+    assert space.seconds(found[:1])[0] <= 1.02 * least
+    best = found[0].tobytes()
+    again = evolve(space, AnalyticalModel(), np.random.default_rng(0), space.default[None], 256, 6, {best})
+    assert best not in {row.tobytes() for row in again}
+
+
+def test_features_have_the_same_columns_for_every_program() -> None:
+    spaces = [Sketches(task_of(f(), TARGET)).space for f in PROGRAMS.values()]
+    shapes = {s.features(s.default[None]).shape for s in spaces}
+    assert len(shapes) == 1
+    for s in spaces:
+        x = s.features(s.sample(np.random.default_rng(0), 50))
+        assert np.isfinite(x).all()
+
+
+def test_keys_do_not_depend_on_names() -> None:
+    first = task_of(matmul(), TARGET).workload
+    A, B = te.placeholder((64, 64), name="left"), te.placeholder((64, 64), name="right")
+    assert task_of([A, B, topi.matmul(A, B)], TARGET).workload == first
+    assert task_of(matmul(65), TARGET).workload != first
+    assert task_of(matmul(dtype="float64"), TARGET).workload != first
+    assert task_of(matmul(), TARGET, constants=("B",)).workload != first
+    func = task_of(matmul(), TARGET).func
+    parsed = tvm.script.from_source(func.script())
+    assert stable_key(func.without_attr("global_symbol")) == stable_key(parsed.without_attr("global_symbol"))
+
+
+@pytest.mark.slow
+def test_keys_are_the_same_in_every_process() -> None:
+    program = (
+        "from tilewright import te, topi; from tilewright.tune.workload import task_of; "
+        "A, B = te.placeholder((64, 64)), te.placeholder((64, 64)); "
+        f"print(task_of([A, B, topi.matmul(A, B)], {TARGET!r}).workload)"
+    )
+    environment = {**os.environ, "PYTHONHASHSEED": "1"}
+    out = subprocess.run(
+        [sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True
+    )
+    assert out.stdout.strip() == task_of(matmul(), TARGET).workload
+
+
+def test_a_task_is_one_function() -> None:
+    func = te.create_prim_func(matmul())
+    with pytest.raises(tvm.TVMError, match="a task is one function, and this module has 2"):
+        task_of(tvm.IRModule({"a": func, "b": func}), TARGET)
+    with pytest.raises(tvm.TVMError, match="'Q' is no parameter; there are A, B, "):
+        task_of(func, TARGET, constants=("Q",))

@@ -1,0 +1,206 @@
+"""From lowered functions with kernels to a module that launches them."""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from ...ir.errors import BuildError
+from ...ir.expr import IntImm
+from ...ir.function import PrimFunc
+from ...ir.functor import substitute
+from ...ir.module import IRModule
+from ...runtime import link
+from ...runtime.device_module import DEVICES, DeviceModule, HostModule
+from ...runtime.elf import seal
+from ...runtime.metadata import parse_metadata
+from ...runtime.module import Module
+from ..llvm.signature import Signature, signature_of
+from .c import C
+from .cuda import Cuda
+from .dialect import Dialect
+from .hip import Hip
+from .host import host_program
+from .kernel import Program
+from .metal import Metal
+from .opencl import OpenCL
+
+__all__ = ["DIALECTS", "SourceModule", "build_c", "build_source"]
+
+DIALECTS: dict[str, type[Dialect]] = {"cuda": Cuda, "opencl": OpenCL, "rocm": Hip, "metal": Metal, "c": C}
+VERSION = "tilewright 0.1.0"
+
+
+class KernelModule(HostModule):
+    """Functions that launch kernels, as they were built: they can be saved and exported."""
+
+    def _object(self, description: dict[str, Any]) -> bytes:
+        """An object file that holds the description."""
+        from ..llvm.engine import Machine, process_triple
+        from ..llvm.module_emitter import metadata_line
+
+        machine = Machine(process_triple(), "", "", 0)
+        text = f'target triple = "{machine.triple}"\n{metadata_line(description)}\n'
+        return machine.object_code(machine.parse(text))
+
+    def save(self, file_name: str | os.PathLike[str], fmt: str = "") -> None:
+        """Write what the host does as `.o` or `.json`; the kernels are saved by `imported_modules[0]`."""
+        path = Path(file_name)
+        if (fmt or path.suffix.lstrip(".")) in ("o", "obj"):
+            path.write_bytes(self._object(self.description))
+        else:
+            super().save(file_name, fmt)
+
+    def export_library(
+        self,
+        file_name: str | os.PathLike[str],
+        *,
+        fcompile: Callable[..., Any] | None = None,
+        addons: list[str] | None = None,
+        workspace_dir: str | None = None,
+        **kwargs: Any,
+    ) -> str:
+        """Write a shared library with the kernels in it."""
+        target = os.fspath(file_name)
+        devices = [m.described() for m in self.imported_modules if isinstance(m, DeviceModule)]
+        with tempfile.TemporaryDirectory(prefix="tilewright-", dir=workspace_dir) as folder:
+            parts = [os.path.join(folder, "host.o"), *(addons or [])]
+            Path(parts[0]).write_bytes(self._object({**self.description, DEVICES: devices}))
+            if target.endswith(".tar"):
+                link.pack_objects(target, parts)
+            elif fcompile is not None:
+                fcompile(target, parts, **kwargs)
+            else:
+                link.link_shared(target, parts, **kwargs)
+            if os.path.isfile(target) and not target.endswith(".tar"):
+                seal(target)
+        return target
+
+    @property
+    def is_dso_exportable(self) -> bool:
+        return True
+
+
+def build_source(whole: IRModule, split: IRModule, target: Any) -> KernelModule:
+    """The module of functions (`whole`, as they were lowered) whose kernels were cut out in `split`."""
+    kind = target.kind.name
+    kernels = {gv.name_hint: f for gv, f in split.functions.items() if is_kernel(f)}
+    program = Program(DIALECTS[kind]())
+    written = {name: program.add(func, name) for name, func in kernels.items()}
+    described, programs = [], {}
+    for gv, func in split.functions.items():
+        if not isinstance(func, PrimFunc) or is_kernel(func):
+            continue
+        name = str(func.attrs.get("global_symbol", gv.name_hint))
+        signature = signature_of(whole[gv], name)
+        func = (
+            substitute(func, {v: IntImm(v.dtype, 0) for v in signature.offsets})
+            if signature.offsets
+            else func
+        )
+        align: dict[Any, int] = {}
+        for kernel in written.values():
+            for var, size in kernel.alignment.items():
+                align[var] = max(align.get(var, 1), size)
+        described.append(_on_device(signature, kind, align))
+        programs[name] = host_program(func, kernels, _arguments(signature))
+    if not programs:
+        raise BuildError("there is no PrimFunc in the module, so there is nothing to build")
+    description = {
+        "format": 1,
+        "producer": VERSION,
+        "target": str(target),
+        "functions": described,
+        "entry": described[0]["name"] if len(described) == 1 else None,
+        "programs": programs,
+    }
+    options = {"arch": str(target.attrs["arch"])} if kind == "cuda" and "arch" in target.attrs else {}
+    return KernelModule(description, DeviceModule(kind, program.text(), list(kernels), options))
+
+
+class SourceModule(Module):
+    """Functions as C source, for another compiler; `h` is the header they are called with."""
+
+    type_key = "c"
+
+    def __init__(self, source: str, description: dict[str, Any]) -> None:
+        self.source, self.description = source, description
+        names = [f["name"] for f in description["functions"]]
+        self.name = names[0] if names else "c"
+        self.info = parse_metadata(description, self.name)
+        self._imports, self._functions = [], {}
+
+    def _launcher(self, name: str) -> Any:
+        raise BuildError(
+            f"{name} is C source here: save it (mod.save('{name}.c')), compile it and link it with your program, "
+            "or build for the target llvm to call it"
+        )
+
+    @property
+    def format(self) -> str:
+        return "c"
+
+    @property
+    def is_runnable(self) -> bool:
+        return False
+
+    def get_source(self, fmt: str = "") -> str:
+        """The program as C (`c`, the default), or its header (`h`)."""
+        if fmt in ("", "c", "cc"):
+            return self.source
+        if fmt == "json":
+            return json.dumps(self.description, indent=2)
+        return super().get_source(fmt)
+
+    def save(self, file_name: str | os.PathLike[str], fmt: str = "") -> None:
+        path = Path(file_name)
+        path.write_text(self.get_source(fmt or path.suffix.lstrip(".")))
+
+
+def build_c(mod: IRModule, target: Any) -> SourceModule:
+    """The functions of a lowered module as C source."""
+    program, described = Program(C()), []
+    for gv, func in mod.functions.items():
+        if isinstance(func, PrimFunc):
+            signature = signature_of(func, str(func.attrs.get("global_symbol", gv.name_hint)))
+            if signature.offsets:
+                func = substitute(func, {v: IntImm(v.dtype, 0) for v in signature.offsets})
+            flat = PrimFunc([a.var for a in signature.arguments], func.body, attrs=func.attrs)
+            program.add(flat, signature.symbol)
+            described.append(signature.description)
+    if not described:
+        raise BuildError("there is no PrimFunc in the module, so there is nothing to build")
+    entry = described[0]["name"] if len(described) == 1 else None
+    description = {
+        "format": 1,
+        "producer": VERSION,
+        "target": str(target),
+        "functions": described,
+        "entry": entry,
+    }
+    return SourceModule(program.text(), description)
+
+
+def is_kernel(func: Any) -> bool:
+    return isinstance(func, PrimFunc) and func.attrs.get("calling_conv") == 2
+
+
+def _on_device(signature: Signature, kind: str, align: dict[Any, int]) -> dict[str, Any]:
+    """The description of a function whose arrays are on a device."""
+    params = []
+    for argument, param in zip(signature.arguments, signature.description["params"], strict=False):
+        if param["kind"] == "buffer":
+            param = {**param, "device": kind, "align": max(param["align"], align.get(argument.var, 1))}
+        params.append(param)
+    return {**signature.description, "params": params}
+
+
+def _arguments(signature: Signature) -> list[tuple[Any, str]]:
+    """The C arguments with the names that the description gives them."""
+    described = signature.description
+    names = [p["name"] for p in described["params"]] + [s["name"] for s in described["symbols"]]
+    return [(a.var, name) for a, name in zip(signature.arguments, names, strict=True)]

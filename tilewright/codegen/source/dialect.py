@@ -1,0 +1,248 @@
+"""What the languages of the C family differ in. A dialect is a subclass that says its own part."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, ClassVar, NamedTuple
+
+from ...ir.dtype import DataType
+from ...ir.errors import LoweringError
+
+__all__ = ["Dialect", "Packed", "Parameter", "is_small_float"]
+
+
+class Packed(NamedTuple):
+    """A type that several elements travel through memory in: its name, and how a lane of a value is named."""
+
+    type: str
+    lanes: tuple[str, ...]  # `.x`, `.y`, …
+
+
+class Parameter(NamedTuple):
+    """A parameter of a kernel: a pointer to elements in global memory, or a number."""
+
+    name: str
+    dtype: DataType
+    is_pointer: bool
+    is_read_only: bool = False
+
+
+def is_small_float(kind: DataType) -> bool:
+    """Whether it is kept as 16 bits and computed in float32."""
+    return kind.bits == 16 and kind.is_float
+
+
+_C_MATH = frozenset(
+    "exp exp2 exp10 log log2 log10 log1p sqrt sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh "
+    "erf floor ceil trunc pow fmod hypot atan2 copysign nextafter ldexp fma fabs".split()
+)
+
+
+class Dialect:
+    """A language: its words for types, memory, threads, barriers and functions."""
+
+    name: ClassVar[str] = ""
+    types: ClassVar[Mapping[str, str]] = {
+        "int8": "signed char",
+        "uint8": "unsigned char",
+        "int16": "short",
+        "uint16": "unsigned short",
+        "int32": "int",
+        "uint32": "unsigned int",
+        "int64": "long long",
+        "uint64": "unsigned long long",
+        "float16": "unsigned short",
+        "bfloat16": "unsigned short",
+        "float8_e4m3fn": "unsigned char",
+        "float8_e5m2": "unsigned char",
+        "float32": "float",
+        "float64": "double",
+        "bool": "bool",
+    }
+    # Words of the language and names that every program sees: no variable is called so.
+    words: ClassVar[frozenset[str]] = frozenset(
+        "auto bool break case char const continue default do double else enum extern false float for goto half "
+        "if inline int long register restrict return short signed sizeof static struct switch true typedef "
+        "union unsigned void volatile while uchar ushort uint ulong min max abs kernel main".split()
+    )
+    helpers: ClassVar[Mapping[str, str]] = {}  # definitions that programs may need, by name
+    # operators that only this language has, by their short names: the printer and the call give the text
+    intrinsics: ClassVar[Mapping[str, Callable[[Any, Any], Any]]] = {}
+    math: ClassVar[Mapping[str, str]] = {}  # functions whose name is not that of C
+    prefix: ClassVar[str] = "static inline"  # of functions that the program defines for itself
+
+    # -- types and constants -------------------------------------------------------------------
+    def type(self, kind: DataType) -> str:
+        """A scalar in a register."""
+        found = self.types.get(kind)
+        if found is None:
+            raise LoweringError(f"{self.name} has no type for values of {kind}")
+        return found
+
+    def memory_type(self, kind: DataType) -> str:
+        """A scalar in memory: a bool takes a byte."""
+        return self.type(DataType("uint8") if kind.is_bool else kind.element)
+
+    def unsigned(self, kind: DataType) -> str:
+        """The unsigned type of as many bits."""
+        return self.type(DataType(f"uint{kind.bits}"))
+
+    def float_text(self, kind: DataType, value: float) -> str:
+        """A float32 or float64 constant."""
+        if math.isnan(value):
+            return self.nan(kind)
+        if math.isinf(value):
+            return self.infinity(kind) if value > 0 else f"-{self.infinity(kind)}"
+        if kind.bits == 64:
+            return repr(value)
+        import numpy as np
+
+        with np.errstate(over="ignore"):
+            rounded = np.float32(value)
+        if np.isinf(rounded):
+            return self.float_text(kind, float(rounded))
+        return f"{_plain(str(rounded))}f"
+
+    def infinity(self, kind: DataType) -> str:
+        return "INFINITY" if kind.bits == 32 else f"({self.type(kind)})INFINITY"
+
+    def nan(self, kind: DataType) -> str:
+        return "NAN" if kind.bits == 32 else f"({self.type(kind)})NAN"
+
+    def int_text(self, kind: DataType, value: int) -> str:
+        """An integer constant; the least one has no literal of its own."""
+        if kind.bits < 64:
+            if kind.is_uint and kind.bits == 32:
+                return f"{value}u"
+            return "(-2147483647 - 1)" if value == -(1 << 31) else str(value)
+        suffix = self.long_suffix + ("" if kind.is_int else "u")
+        if value == -(1 << 63):
+            return f"(-9223372036854775807{suffix} - 1)"
+        return f"{value}{suffix}"
+
+    long_suffix: ClassVar[str] = "ll"
+
+    def cast(self, kind: DataType, text: str) -> str:
+        """`text`, which binds as tightly as a cast needs, converted to a scalar type."""
+        return f"({self.type(kind)}){text}"
+
+    # -- functions -----------------------------------------------------------------------------
+    def function(self, name: str, kind: DataType) -> str | None:
+        """The name of a mathematical function over float32 or float64; None if there is none."""
+        found = self.math.get(name)
+        if found is None and name in _C_MATH:
+            found = name
+        if found is None:
+            return None
+        return f"{found}f" if kind.bits == 32 else found
+
+    def reinterpret(self, new: DataType, old: DataType, text: str) -> tuple[str, str]:
+        """The bits of a value under another type, and the helper that this needs."""
+        raise LoweringError(f"{self.name} has no code to see {old} as {new}")
+
+    def least(self, name: str, kind: DataType, a: str, b: str) -> tuple[str, str]:
+        """The `min` or `max` of two values, NaN if one is, and the helper that this needs."""
+        helper = f"tw_{name}_{kind}"
+        return f"{helper}({a}, {b})", helper
+
+    def helper(self, name: str) -> str:
+        """The definition of a helper."""
+        if name.startswith(("tw_min_", "tw_max_")):
+            kind, order = DataType(name[7:]), "<" if name.startswith("tw_min") else ">"
+            text, nan = self.type(kind), " || a != a" if kind.is_float else ""
+            return f"{self.prefix} {text} {name}({text} a, {text} b) {{ return a {order} b{nan} ? a : b; }}"
+        if name == "tw_dp4a" and name not in self.helpers:
+            byte, word = self.type(DataType("int8")), self.type(DataType("int32"))
+            return (
+                f"{self.prefix} {word} tw_dp4a({word} a, {word} b, {word} c) {{\n"
+                f"  for (int i = 0; i < 32; i += 8) c += ({byte})(a >> i) * ({byte})(b >> i);\n  return c;\n}}"
+            )
+        return self.helpers[name]
+
+    def count_bits(self, name: str, kind: DataType, text: str) -> tuple[str, str]:
+        """The `popcount` or `clz` of an integer as an int, and the helper that this needs."""
+        raise LoweringError(f"{self.name} has no {name} of {kind}")
+
+    # -- memory --------------------------------------------------------------------------------
+    def pointer(self, kind: DataType, scope: str, const: bool = False) -> str:
+        """A pointer type."""
+        return f"{'const ' if const else ''}{self.memory_type(kind)}*"
+
+    def packed(self, kind: DataType, lanes: int) -> Packed | None:
+        """The type of `lanes` elements that lie side by side; None if there is none."""
+        return None
+
+    def load(self, packed: Packed, kind: DataType, pointer: str, scope: str) -> str:
+        """The packed elements at an address."""
+        return f"*({self._packed_pointer(packed, scope, True)})({pointer})"
+
+    def store(self, packed: Packed, kind: DataType, pointer: str, value: str, scope: str) -> str:
+        """The statement that stores packed elements."""
+        return f"*({self._packed_pointer(packed, scope, False)})({pointer}) = {value};"
+
+    def pack(self, packed: Packed, values: Sequence[str]) -> str:
+        """A packed value of its lanes."""
+        return f"({packed.type})({', '.join(values)})"
+
+    def _packed_pointer(self, packed: Packed, scope: str, const: bool) -> str:
+        return f"{'const ' if const else ''}{packed.type}*"
+
+    needs_alignment: ClassVar[bool] = True  # packed elements must lie at a multiple of their size
+
+    def local_array(self, kind: DataType, name: str, size: int) -> str:
+        """The declaration of memory of one thread."""
+        return f"{self.memory_type(kind)} {name}[{size}];"
+
+    def shared_array(self, kind: DataType, name: str, size: int) -> str:
+        """The declaration of memory of a block of threads."""
+        raise LoweringError(f"{self.name} has no memory that threads share: {name}")
+
+    def constant_array(self, kind: DataType, name: str, values: Sequence[str]) -> str:
+        """The definition of a constant array, outside of functions."""
+        return f"static const {self.memory_type(kind)} {name}[{len(values)}] = {{{', '.join(values)}}};"
+
+    # -- threads -------------------------------------------------------------------------------
+    def thread(self, tag: str) -> str:
+        """The index of this thread or block along an axis."""
+        raise LoweringError(f"{self.name} has no threads, but a loop is bound to {tag}")
+
+    def barrier(self, scope: str) -> str:
+        """The statement where threads wait for each other."""
+        raise LoweringError(f"{self.name} has no threads that could wait for each other")
+
+    def dynamic_shared(self) -> str:
+        """How a kernel declares the shared memory whose size the launch gives; empty if as a parameter."""
+        raise LoweringError(f"{self.name} has no memory that threads share")
+
+    def shuffle(self, how: str, mask: str, value: str, lane: str, width: str) -> str:
+        """The value of another thread of the warp; `how` is idx, up or down."""
+        raise LoweringError(f"{self.name} has no code for values of other threads of a warp")
+
+    def atomic_add(self, kind: DataType, pointer: str, value: str, scope: str) -> tuple[str, str]:
+        """The call that adds to memory and gives what was there, and the helper that it needs."""
+        raise LoweringError(f"{self.name} has no atomic addition of {kind}")
+
+    def dp4a(self, a: str, b: str, c: str) -> tuple[str, str]:
+        """The dot product of four bytes each, plus a number, and the helper that it needs."""
+        return f"tw_dp4a({a}, {b}, {c})", "tw_dp4a"
+
+    # -- whole programs --------------------------------------------------------------------------
+    def kernel_head(self, name: str, params: Sequence[Parameter], threads: int | None, noalias: bool) -> str:
+        """The first line of a kernel, up to the brace."""
+        raise NotImplementedError
+
+    def prologue(self, kinds: set[str]) -> list[str]:
+        """The first lines of a program that uses values of these types."""
+        return []
+
+    unroll: ClassVar[str] = "#pragma unroll"
+    registers_need_unrolling: ClassVar[bool] = False
+    is_host: ClassVar[bool] = (
+        False  # functions are called, give a code (0 is success), and may ask for memory
+    )
+
+
+def _plain(text: str) -> str:
+    """A number's text with a point or an exponent, so that C takes it for floating."""
+    return text if any(c in text for c in ".en") else f"{text}.0"

@@ -1,0 +1,375 @@
+"""Functions of the C family: statements, declarations, parameters."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ...ir.buffer import Buffer
+from ...ir.dtype import DataType
+from ...ir.errors import LoweringError
+from ...ir.expr import BufferLoad, Call, FloatImm, IntImm, IterVar, PrimExpr, StringImm, Var, const_value
+from ...ir.expr_text import UNARY
+from ...ir.function import PrimFunc
+from ...ir.functor import pre_order
+from ...ir.op import Op
+from ...ir.ops import add
+from ...ir.stmt import BufferStore, ForKind, Stmt
+from ...ir.types import PointerType, PrimType
+from .dialect import Dialect, Parameter
+from .vectors import Vectors
+
+__all__ = ["Kernel", "Program", "SourceWriter"]
+
+_STACK_BYTES = 64 * 1024  # what functions of C keep on the stack
+_MOST_UNROLLED = 64  # iterations
+_OFFSET = "tilewright.dynamic_shared_offset"
+
+
+@dataclass(frozen=True, slots=True)
+class Kernel:
+    """One kernel of a program, and what it asks of its arguments."""
+
+    name: str
+    text: str
+    alignment: dict[Var, int]  # bytes that packed accesses ask of each pointer
+
+
+class Program:
+    """Functions of one dialect, and what they need defined."""
+
+    def __init__(self, dialect: Dialect) -> None:
+        self.dialect = dialect
+        self.helpers: dict[str, None] = {}
+        self.kinds: set[str] = set()
+        self.constants: list[str] = []
+        self.imported: dict[str, None] = {}  # source that a schedule brings along (pragma import_c)
+        self.kernels: list[Kernel] = []
+
+    def add(self, func: PrimFunc, name: str) -> Kernel:
+        """Write a kernel."""
+        writer = SourceWriter(self)
+        made = Kernel(name, writer.kernel(func, name), writer.alignment)
+        self.kernels.append(made)
+        return made
+
+    def text(self) -> str:
+        """The whole program."""
+        d = self.dialect
+        parts = [
+            "\n".join(d.prologue(self.kinds)),
+            "\n".join(self.imported),
+            "\n".join(d.helper(name) for name in self.helpers),
+            "\n".join(self.constants),
+            "\n".join(k.text for k in self.kernels),
+        ]
+        return "\n".join(p for p in parts if p)
+
+
+class SourceWriter(Vectors):
+    """The body of one function."""
+
+    def __init__(self, program: Program) -> None:
+        super().__init__(program.dialect, program.helpers)
+        self.program = program
+        self.shared: list[str] = []  # declarations that belong to the kernel as a whole
+        self.uses_dynamic = False
+
+    # -- whole functions -----------------------------------------------------------------------
+    def kernel(self, func: PrimFunc, name: str) -> str:
+        """A kernel; its parameters are pointers to global memory and numbers."""
+        params = self.parameters(func)
+        threads = func.attrs.get("tilewright.threads_per_block")
+        self.program.kinds |= {str(k.element) for k in _kinds(func)}
+        self.stmt(func.body)
+        head = self.dialect.kernel_head(
+            name,
+            params,
+            None if threads is None else int(threads),
+            bool(func.attrs.get("tir.noalias", False)),
+        )
+        if self.uses_dynamic:
+            declared = self.dialect.dynamic_shared()
+            if declared:
+                self.shared.insert(0, f"  {declared}")
+            else:
+                char = self.dialect.pointer(DataType("uint8"), "shared")
+                head = f"{head.removesuffix(')')}{', ' if params else ''}{char} tw_dynamic_shared)"
+        last = ["  return 0;"] if self.dialect.is_host else []
+        return "\n".join([f"{head} {{", *self.shared, *self.lines, *last, "}", ""])
+
+    def parameters(self, func: PrimFunc) -> list[Parameter]:
+        elements, written = _pointers(func)
+        out = []
+        for p in func.params:
+            if p.dtype.is_handle:
+                kind = elements.get(p) or pointed(p)
+                self.memory[p] = (kind, "global")
+                out.append(Parameter(self.define(p), kind, True, p not in written))
+            else:
+                out.append(Parameter(self.define(p), p.dtype, False))
+                if p.dtype.is_bool:
+                    self.names[p] = f"({self.names[p]} != 0)"
+        return out
+
+    # -- statements ----------------------------------------------------------------------------
+    def stmt(self, s: Stmt) -> None:
+        handler = _STMT.get(s.__class__.__name__)
+        if handler is None:
+            raise LoweringError(
+                f"{self.dialect.name}: no code for {s.__class__.__name__}; lower the function first"
+            )
+        handler(self, s)
+
+    def block(self, body: Stmt) -> None:
+        """Statements between braces."""
+        self.depth += 1
+        self.stmt(body)
+        self.depth -= 1
+
+    def seq(self, s: Any) -> None:
+        for one in s.seq:
+            self.stmt(one)
+
+    def let(self, s: Any) -> None:
+        var, value = s.var, s.value
+        if var.dtype.lanes > 1:
+            self.bind_lanes(var, value)
+        elif self.may_be_large(value):
+            text = self.widely(value).text
+            name = self.name(var.name)
+            self.names[var] = self.wide[var] = name
+            self.emit(f"const {self.dialect.type(DataType('int64'))} {name} = {text};")
+            self.ana.bind(var, value, override=True)
+        elif var.dtype.is_handle:
+            kind, scope = pointed(var), self.scope_of(value)
+            text = self.expr(value)
+            self.memory[var] = (kind, scope)
+            self.emit(f"{self.dialect.pointer(kind, scope)} {self.define(var)} = {text};")
+        else:
+            self.emit(self.bind_value(var, value))
+            if var.dtype.is_integral:
+                self.ana.bind(var, value, override=True)
+        self.stmt(s.body)
+
+    def may_be_large(self, e: PrimExpr) -> bool:
+        """Whether it is a part of an address that symbolic sizes make as large as they like."""
+        return e.dtype == "int32" and any(
+            m.__class__.__name__ == "Mul" and const_value(m.a) is None and const_value(m.b) is None
+            for m in pre_order(e)
+        )
+
+    def attr(self, s: Any) -> None:
+        if s.attr_key == "thread_extent" and isinstance(s.node, IterVar):
+            self.thread(s)
+        elif s.attr_key == "pragma_import_c" and isinstance(s.value, StringImm):
+            self.program.imported[s.value.value] = None
+        self.stmt(s.body)
+
+    def thread(self, s: Any) -> None:
+        var, tag = s.node.var, s.node.thread_tag
+        kind = self.dialect.type(var.dtype)
+        self.ana.bind_loop(var, s.node.dom.min if s.node.dom is not None else IntImm(var.dtype, 0), s.value)
+        self.emit(f"const {kind} {self.define(var)} = {self.dialect.thread(tag)};")
+
+    def assertion(self, s: Any) -> None:
+        if self.dialect.is_host:  # a kernel has nobody to tell
+            self.emit(f"if (!{self.at(UNARY, s.condition)}) return 1;")
+        self.stmt(s.body)
+
+    def branch(self, s: Any) -> None:
+        self.emit(f"if ({self.expr(s.condition)}) {{")
+        self.block(s.then_case)
+        if s.else_case is not None:
+            self.emit("} else {")
+            self.block(s.else_case)
+        self.emit("}")
+
+    def loop(self, s: Any) -> None:
+        if s.kind is ForKind.THREAD_BINDING:
+            raise LoweringError(f"loop `{s.loop_var}` is still bound to a thread: lower the function first")
+        kind = self.dialect.type(s.loop_var.dtype)
+        low, end = self.expr(s.min), self.at(9, add(s.min, s.extent))
+        if any(isinstance(m, BufferLoad) for m in pre_order(s.extent)):  # the body may write there
+            name = self.name("end")
+            self.emit(f"const {kind} {name} = {end};")
+            end = name
+        self.ana.bind_loop(s.loop_var, s.min, s.extent)
+        name = self.define(s.loop_var)
+        if s.kind is ForKind.UNROLLED or self.walks_registers(s):
+            if self.dialect.unroll:
+                self.emit(self.dialect.unroll)
+        self.emit(f"for ({kind} {name} = {low}; {name} < {end}; ++{name}) {{")
+        self.block(s.body)
+        self.emit("}")
+
+    def walks_registers(self, s: Any) -> bool:
+        """Whether a loop steps through memory of one thread: registers have no addresses, so it must be unrolled."""
+        if (
+            not self.dialect.registers_need_unrolling
+            or not 1 < (const_value(s.extent) or 0) <= _MOST_UNROLLED
+        ):
+            return False
+        for m in pre_order(s.body):
+            if isinstance(m, (BufferLoad, BufferStore)) and self._is_private(m.buffer.data):
+                if any(v is s.loop_var for v in pre_order(m.indices[0])):
+                    return True
+        return False
+
+    def _is_private(self, data: Var) -> bool:
+        held = self.memory.get(data)
+        return held[1] == "local" if held is not None else pointer_scope(data) == "local"
+
+    def while_loop(self, s: Any) -> None:
+        with self.aside() as lines:
+            condition = self.at(UNARY, s.condition)
+        if not lines:
+            self.emit(f"while ({condition}) {{")
+        else:
+            self.emit("while (true) {")
+            self.lines += lines
+            self.emit(f"  if (!{condition}) break;")
+        self.block(s.body)
+        self.emit("}")
+
+    def allocate(self, s: Any) -> None:
+        nbytes = _bytes(s)
+        if self.dialect.is_host and (nbytes is None or nbytes > _STACK_BYTES):
+            self.from_heap(s)
+            return
+        size, scope = self._size(s), pointer_scope(s.buffer_var)
+        kind, lanes = s.dtype.element, s.dtype.lanes
+        at = s.annotations.get(_OFFSET)
+        if at is not None:
+            self.uses_dynamic, kept = True, "shared.dyn"
+            char = self.dialect.pointer(kind, kept)
+            name = self.define(s.buffer_var)
+            start = f"(tw_dynamic_shared + {at})" if at else "tw_dynamic_shared"
+            self.shared.append(f"  {char} {name} = ({char}){start};")
+        elif scope.startswith("shared"):
+            kept = "shared"
+            self.shared.append(
+                f"  {self.dialect.shared_array(kind, self.define(s.buffer_var), size * lanes)}"
+            )
+        else:
+            kept = "local"
+            self.emit(self.dialect.local_array(kind, self.define(s.buffer_var), size * lanes))
+        self.memory[s.buffer_var] = (kind, kept)
+        self.stmt(s.body)
+
+    def from_heap(self, s: Any) -> None:
+        """Memory of the C library, for as long as the body runs."""
+        kind, name = s.dtype.element, self.define(s.buffer_var)
+        size = " * ".join([f"(size_t)({self.widely(e).text})" for e in s.extents] + [str(s.dtype.nbytes)])
+        pointer = self.dialect.pointer(kind, "global")
+        self.emit(f"{pointer} {name} = ({pointer})malloc({size});\nif ({name} == NULL) return 4;")
+        self.memory[s.buffer_var] = (kind, "local")
+        self.stmt(s.body)
+        self.emit(f"free({name});")
+
+    def _size(self, s: Any) -> int:
+        sizes = [const_value(e) for e in s.extents]
+        if any(size is None for size in sizes):
+            raise LoweringError(
+                f"{s.buffer_var.name} is allocated inside a kernel with a size that is not known when it is "
+                "compiled; give its loops constant extents, or compute it in a kernel of its own"
+            )
+        out = 1
+        for size in sizes:
+            out *= int(size or 0)
+        return max(1, out)
+
+    def constant(self, s: Any) -> None:
+        import numpy as np
+
+        data = np.ascontiguousarray(s.data.numpy() if hasattr(s.data, "numpy") else s.data).reshape(-1)
+        name = self.names[s.buffer_var] = f"tw_constant_{len(self.program.constants)}"
+        kind = s.dtype.element
+        values = [self.expr(_imm(kind, v)) for v in data.tolist()]
+        self.program.constants.append(self.dialect.constant_array(kind, name, values))
+        self.memory[s.buffer_var] = (kind, "constant")
+        self.stmt(s.body)
+
+    def declare(self, s: Any) -> None:
+        self.stmt(s.body)
+
+    def evaluate(self, s: Any) -> None:
+        if isinstance(s.value, IntImm):
+            return
+        text = self.expr(s.value)
+        if isinstance(s.value, Call) and isinstance(s.value.op, Op) and text != "0":
+            self.emit(f"{text};")
+
+    def nothing(self, s: Any) -> None:
+        return
+
+
+def _bytes(s: Any) -> int | None:
+    """The bytes of an allocation, None where they are not known."""
+    out = s.dtype.nbytes
+    for e in s.extents:
+        size = const_value(e)
+        if size is None:
+            return None
+        out *= int(size)
+    return int(out)
+
+
+def _imm(kind: DataType, value: Any) -> PrimExpr:
+    if kind.is_float:
+        return FloatImm(kind, float(value))
+    return IntImm(DataType("uint8") if kind.is_bool else kind, int(value))
+
+
+def pointed(v: Var) -> DataType:
+    """What a pointer points to."""
+    kind = v.type_annotation
+    if isinstance(kind, PointerType) and isinstance(kind.element_type, PrimType):
+        held = kind.element_type.dtype
+        return DataType("uint8") if held.code == "void" else held.element
+    return DataType("uint8")
+
+
+def pointer_scope(v: Var) -> str:
+    kind = v.type_annotation
+    return (kind.storage_scope or "global") if isinstance(kind, PointerType) else "global"
+
+
+def _pointers(func: PrimFunc) -> tuple[dict[Var, DataType], set[Var]]:
+    """The elements behind each pointer as they are accessed first, and the pointers that are written through."""
+    elements: dict[Var, DataType] = {}
+    written: set[Var] = set()
+    for m in pre_order(func.body):
+        if isinstance(m, (BufferLoad, BufferStore)):
+            buffer: Buffer = m.buffer
+            elements.setdefault(buffer.data, buffer.dtype.element)
+            if isinstance(m, BufferStore):
+                written.add(buffer.data)
+        elif isinstance(m, Call):
+            written.update(a for a in m.args if isinstance(a, Var) and a.dtype.is_handle)
+            if isinstance(m.op, Op) and m.op.short_name == "address_of":
+                written.add(m.args[0].buffer.data)  # type: ignore[attr-defined]
+    return elements, written
+
+
+def _kinds(func: PrimFunc) -> Sequence[DataType]:
+    return [m.dtype for m in pre_order(func.body) if isinstance(m, PrimExpr)]
+
+
+_W = SourceWriter
+_STMT: dict[str, Callable[[SourceWriter, Any], None]] = {
+    "SeqStmt": _W.seq,
+    "LetStmt": _W.let,
+    "AttrStmt": _W.attr,
+    "AssertStmt": _W.assertion,
+    "IfThenElse": _W.branch,
+    "For": _W.loop,
+    "While": _W.while_loop,
+    "BufferStore": _W.store,
+    "Allocate": _W.allocate,
+    "AllocateConst": _W.constant,
+    "DeclBuffer": _W.declare,
+    "Evaluate": _W.evaluate,
+    "Prefetch": _W.nothing,
+}

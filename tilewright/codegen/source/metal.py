@@ -1,0 +1,113 @@
+"""Metal: numbers of a kernel in buffers of their own, thread indices as parameters, address spaces in pointers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import ClassVar
+
+from ...ir.dtype import DataType
+from ...ir.errors import LoweringError
+from .dialect import Dialect, Packed, Parameter
+
+__all__ = ["Metal"]
+
+_SPACES = {"global": "device", "shared": "threadgroup", "shared.dyn": "threadgroup", "constant": "constant"}
+
+
+class Metal(Dialect):
+    name = "metal"
+    types: ClassVar[Mapping[str, str]] = {
+        **{k: v for k, v in Dialect.types.items() if k != "float64"},
+        "int8": "char",
+        "uint8": "uchar",
+        "uint16": "ushort",
+        "uint32": "uint",
+        "int64": "long",
+        "uint64": "ulong",
+        "float16": "ushort",
+        "bfloat16": "ushort",
+    }
+    words = Dialect.words | frozenset(
+        "device threadgroup thread constant kernel vertex fragment using namespace metal threadIdx blockIdx "
+        "template class typename".split()
+    )
+    long_suffix = "l"
+    prefix = "static inline"
+    math: ClassVar[Mapping[str, str]] = {"round": "rint", "nearbyint": "rint", "rsqrt": "rsqrt"}
+    helpers: ClassVar[Mapping[str, str]] = {
+        "tw_h2f": "static inline float tw_h2f(ushort x) { return (float)as_type<half>(x); }",
+        "tw_f2h": "static inline ushort tw_f2h(float x) { return as_type<ushort>((half)x); }",
+        "tw_b2f": "static inline float tw_b2f(ushort x) { return as_type<float>((uint)x << 16); }",
+        "tw_f2b": (
+            "static inline ushort tw_f2b(float x) {\n"
+            "  uint u = as_type<uint>(x);\n"
+            "  return isnan(x) ? (ushort)(u >> 16 | 64) : (ushort)((u + 0x7fff + (u >> 16 & 1)) >> 16);\n}"
+        ),
+    }
+    _missing = ("erf", "log1p", "hypot", "nextafter")
+
+    def function(self, name: str, kind: DataType) -> str | None:
+        found = None if name in self._missing else super().function(name, kind)
+        return found if found is None else found.removesuffix("f")
+
+    def least(self, name: str, kind: DataType, a: str, b: str) -> tuple[str, str]:
+        if not kind.is_integral:
+            return super().least(name, kind, a, b)
+        if kind.bits < 32:  # a number among the arguments would be an int
+            a, b = f"({self.type(kind)})({a})", f"({self.type(kind)})({b})"
+        return f"{name}({a}, {b})", ""
+
+    def reinterpret(self, new: DataType, old: DataType, text: str) -> tuple[str, str]:
+        return f"as_type<{self.type(new)}>({text})", ""
+
+    def count_bits(self, name: str, kind: DataType, text: str) -> tuple[str, str]:
+        return f"(int){name}({text})", ""
+
+    def pointer(self, kind: DataType, scope: str, const: bool = False) -> str:
+        return f"{_SPACES.get(scope, 'thread')} {super().pointer(kind, scope, const)}"
+
+    def packed(self, kind: DataType, lanes: int) -> Packed | None:
+        if lanes not in (2, 4) or kind.is_bool or kind.bits == 64:
+            return None
+        return Packed(f"{self.memory_type(kind)}{lanes}", tuple(f".{c}" for c in "xyzw"[:lanes]))
+
+    def pack(self, packed: Packed, values: Sequence[str]) -> str:
+        return f"{packed.type}({', '.join(values)})"
+
+    def _packed_pointer(self, packed: Packed, scope: str, const: bool) -> str:
+        return f"{_SPACES[scope]} {super()._packed_pointer(packed, scope, const)}"
+
+    def shared_array(self, kind: DataType, name: str, size: int) -> str:
+        return f"threadgroup {self.memory_type(kind)} {name}[{size}] __attribute__((aligned(16)));"
+
+    def constant_array(self, kind: DataType, name: str, values: Sequence[str]) -> str:
+        return f"constant {self.memory_type(kind)} {name}[{len(values)}] = {{{', '.join(values)}}};"
+
+    def thread(self, tag: str) -> str:
+        return tag
+
+    def barrier(self, scope: str) -> str:
+        if scope == "warp":
+            return "simdgroup_barrier(mem_flags::mem_threadgroup);"
+        return "threadgroup_barrier(mem_flags::mem_threadgroup);"
+
+    def dynamic_shared(self) -> str:
+        raise LoweringError("metal: shared memory must have a size that the kernel declares (scope 'shared')")
+
+    def shuffle(self, how: str, mask: str, value: str, lane: str, width: str) -> str:
+        name = {"idx": "simd_shuffle", "up": "simd_shuffle_up", "down": "simd_shuffle_down"}[how]
+        return f"{name}({value}, {lane})"
+
+    def kernel_head(self, name: str, params: Sequence[Parameter], threads: int | None, noalias: bool) -> str:
+        listed = []
+        for i, p in enumerate(params):
+            if p.is_pointer:
+                listed.append(f"{self.pointer(p.dtype, 'global', p.is_read_only)} {p.name} [[buffer({i})]]")
+            else:
+                listed.append(f"constant {self.memory_type(p.dtype)}& {p.name} [[buffer({i})]]")
+        listed.append("uint3 blockIdx [[threadgroup_position_in_grid]]")
+        listed.append("uint3 threadIdx [[thread_position_in_threadgroup]]")
+        return f"kernel void {name}({', '.join(listed)})"
+
+    def prologue(self, kinds: set[str]) -> list[str]:
+        return ["#include <metal_stdlib>", "using namespace metal;"]

@@ -1,0 +1,79 @@
+"""What calls of NVIDIA's own instructions become in CUDA: asynchronous copies, products of bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from ...ir.errors import LoweringError
+from ...ir.expr import Call, PrimExpr, Var, const_value
+from ...ir.expr_text import Piece
+from .vectors import Vectors
+
+__all__ = ["HELPERS", "INTRINSICS"]
+
+_HEAD = "static __device__ __forceinline__"
+HELPERS = {
+    "tw_copy_async": (
+        f"template <int N> {_HEAD} void tw_copy_async(void* to, const void* from) {{\n"
+        "#if __CUDA_ARCH__ >= 800\n"
+        "  unsigned int at = (unsigned int)__cvta_generic_to_shared(to);\n"
+        "  if constexpr (N == 16)\n"
+        '    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" :: "r"(at), "l"(from) : "memory");\n'
+        "  else\n"
+        '    asm volatile("cp.async.ca.shared.global [%0], [%1], %2;" :: "r"(at), "l"(from), "n"(N) : "memory");\n'
+        "#else\n"
+        "  for (int i = 0; i < N; i += 4) *(int*)((char*)to + i) = *(const int*)((const char*)from + i);\n"
+        "#endif\n}"
+    ),
+    "tw_copy_commit": (
+        f"{_HEAD} void tw_copy_commit() {{\n#if __CUDA_ARCH__ >= 800\n"
+        '  asm volatile("cp.async.commit_group;" ::: "memory");\n#endif\n}'
+    ),
+    "tw_copy_wait": (
+        f"template <int N> {_HEAD} void tw_copy_wait() {{\n#if __CUDA_ARCH__ >= 800\n"
+        '  asm volatile("cp.async.wait_group %0;" :: "n"(N) : "memory");\n#endif\n}'
+    ),
+}
+
+
+def _address(p: Vectors, pointer: Any, offset: PrimExpr, call: Call) -> str:
+    """A place `offset` elements of the call's type behind a pointer."""
+    if not isinstance(pointer, Var):
+        raise LoweringError(f"cuda: an asynchronous copy goes between pointers, not `{pointer}`")
+    held = p.memory.get(pointer)
+    name, kind = p.expr(pointer), call.dtype.element
+    if held is not None and p.dialect.memory_type(held[0]) != p.dialect.memory_type(kind):
+        name = f"({p.dialect.pointer(kind, held[1])}){name}"
+    return name if const_value(offset) == 0 else f"{name} + {p.at(10, offset)}"
+
+
+def _copy(p: Vectors, e: Call) -> Piece:
+    """`ptx_cp_async(to, offset, from, offset, bytes[, predicate])`: 4, 8 or 16 bytes, side by side."""
+    size = const_value(e.args[4])
+    if size not in (4, 8, 16):
+        raise LoweringError(f"cuda: an asynchronous copy moves 4, 8 or 16 bytes at once, not {e.args[4]}")
+    p.need("tw_copy_async")
+    to, source = _address(p, e.args[0], e.args[1], e), _address(p, e.args[2], e.args[3], e)
+    line = f"tw_copy_async<{size}>({to}, {source});"
+    p.emit(line if len(e.args) < 6 else f"if ({p.expr(e.args[5])}) {line}")
+    return Piece("0")
+
+
+def _commit(p: Vectors, e: Call) -> Piece:
+    p.need("tw_copy_commit")
+    p.emit("tw_copy_commit();")
+    return Piece("0")
+
+
+def _wait(p: Vectors, e: Call) -> Piece:
+    p.need("tw_copy_wait")
+    p.emit(f"tw_copy_wait<{int(const_value(e.args[0]) or 0)}>();")
+    return Piece("0")
+
+
+INTRINSICS: dict[str, Callable[[Any, Call], Piece]] = {
+    "ptx_cp_async": _copy,
+    "ptx_commit_group": _commit,
+    "ptx_wait_group": _wait,
+}

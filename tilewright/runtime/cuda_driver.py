@@ -1,0 +1,513 @@
+"""NVIDIA GPUs through cuda-bindings: memory, streams, events, kernels compiled by NVRTC, graphs of launches.
+
+The context is the device's primary one, which PyTorch and others use too: arrays are shared as they are.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import re
+import struct
+import threading
+import weakref
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from .cache import compiled_code, digest
+from .devices import Device, DeviceApi, DriverMissing, device_api
+from .errors import TVMError
+from .host_program import Launch
+
+__all__ = ["CudaApi", "CudaGraph", "capture_graph", "compile_cubin", "compile_ptx", "make_api"]
+
+_FORMATS = {
+    "ptr": "Q",
+    "int8": "b7x",
+    "uint8": "B7x",
+    "bool": "B7x",
+    "int16": "h6x",
+    "uint16": "H6x",
+    "float16": "H6x",
+    "bfloat16": "H6x",
+    "int32": "i4x",
+    "uint32": "I4x",
+    "int64": "q",
+    "uint64": "Q",
+    "float32": "f4x",
+    "float64": "d",
+}
+# CUlaunchConfig: grid, block, dynamic shared memory, stream, attributes and their number
+_CONFIG = struct.Struct("<7I4xQQI4x")
+_LOST = (
+    700,
+    716,
+    717,
+    718,
+    719,
+)  # illegal addresses and the like: nothing of the context can be used after them
+_last = ["no kernel"]  # the kernel that was launched last, for the texts of errors that come late
+_ROUND = 512  # bytes that the driver rounds allocations to
+_DECLARED_SHARED = 49152  # bytes of shared memory that a kernel has without asking
+
+
+class CudaError(TVMError):
+    """A call of the driver that failed."""
+
+
+def _driver() -> Any:
+    from cuda.bindings import driver
+
+    return driver
+
+
+def _ok(result: tuple[Any, ...], what: str) -> Any:
+    """The values of a driver call that went well."""
+    code, *values = result
+    if int(code) != 0:
+        raise CudaError(f"{what}: {_meaning(code)}")
+    return values[0] if len(values) == 1 else tuple(values)
+
+
+def _meaning(code: Any) -> str:
+    driver = _driver()
+    name, text = driver.cuGetErrorName(code), driver.cuGetErrorString(code)
+    told = f"{name[1].decode()} ({text[1].decode()})" if int(name[0]) == 0 else f"code {int(code)}"
+    if int(code) in _LOST:
+        told += f"; a kernel went wrong ({_last[0]} was launched last), and this process cannot use the device any more"
+    return told
+
+
+def make_api() -> CudaApi:
+    """The driver; an error says why there is none."""
+    driver = _driver()
+    try:
+        (code,) = driver.cuInit(0)
+    except RuntimeError as error:
+        raise DriverMissing(f"there is no NVIDIA driver on this machine: {error}") from error
+    if int(code) != 0:
+        raise DriverMissing(f"the NVIDIA driver does not start: {_meaning(code)}")
+    code, count = driver.cuDeviceGetCount()
+    if int(code) != 0 or count == 0:
+        raise DriverMissing("the NVIDIA driver sees no device")
+    return CudaApi(int(count))
+
+
+# -- compilation -----------------------------------------------------------------------------------
+def _compile(source: str, arch: str, ptx: bool) -> bytes:
+    """Machine code (`sm_80`) or PTX (`compute_80`) of a program, from the cache where it is known."""
+    try:
+        from cuda.bindings import nvrtc
+    except ImportError as error:
+        raise TVMError(
+            f"compiling CUDA needs NVRTC: {error}; install it: pip install 'tilewright[cuda]'"
+        ) from error
+    try:
+        version = nvrtc.nvrtcVersion()[1:]
+    except RuntimeError as error:
+        raise TVMError(f"NVRTC is not there: {error}; install it: pip install nvidia-cuda-nvrtc") from error
+    cache = compiled_code()
+    key = digest("cuda", *(int(v) for v in version), arch, ptx, source)
+    found = None if cache is None else cache.get(key)
+    if found is not None:
+        return found
+    code, program = nvrtc.nvrtcCreateProgram(source.encode(), b"kernels.cu", 0, [], [])
+    if int(code) != 0:
+        raise TVMError(f"NVRTC cannot take a program: {nvrtc.nvrtcGetErrorString(code)[1].decode()}")
+    options = [f"--gpu-architecture={arch}".encode(), b"--std=c++17", b"--extra-device-vectorization"]
+    (code,) = nvrtc.nvrtcCompileProgram(program, len(options), options)
+    if int(code) != 0:
+        _, size = nvrtc.nvrtcGetProgramLogSize(program)
+        log = b" " * size
+        nvrtc.nvrtcGetProgramLog(program, log)
+        text = log.decode(errors="replace").rstrip("\0 \n")
+        raise TVMError(f"NVRTC cannot compile a program for {arch}:\n{text}\n{_numbered(source)}")
+    size_of, read = (
+        (nvrtc.nvrtcGetPTXSize, nvrtc.nvrtcGetPTX) if ptx else (nvrtc.nvrtcGetCUBINSize, nvrtc.nvrtcGetCUBIN)
+    )
+    _, size = size_of(program)
+    made = b" " * size
+    read(program, made)
+    nvrtc.nvrtcDestroyProgram(program)
+    if cache is not None:
+        cache.put(key, made)
+    return made
+
+
+def _number(arch: str) -> int:
+    match = re.fullmatch(r"(?:sm|compute)_(\d+)[af]?", arch)
+    if match is None:
+        raise TVMError(f"{arch!r} is no architecture of NVIDIA's; they are written sm_80")
+    return int(match[1])
+
+
+def compile_ptx(source: str, options: dict[str, Any]) -> bytes:
+    """The program as PTX for the architecture of its options."""
+    return _compile(source, _arch_of(options).replace("sm_", "compute_"), True)
+
+
+def compile_cubin(source: str, options: dict[str, Any]) -> bytes:
+    """The program as machine code for the architecture of its options."""
+    return _compile(source, _arch_of(options), False)
+
+
+def _arch_of(options: dict[str, Any]) -> str:
+    """The architecture that was asked for, that of the first device, or a common one."""
+    asked = options.get("arch")
+    if asked:
+        return str(asked)
+    dev = Device(2, 0)
+    return _device_arch(dev.compute_version) if dev.exist else "sm_75"
+
+
+def _device_arch(version: str | None) -> str:
+    major, _, minor = (version or "7.5").partition(".")
+    return f"sm_{major}{minor}{'a' if int(major) >= 9 else ''}"
+
+
+def _numbered(source: str) -> str:
+    return "\n".join(f"{i:4} {line}" for i, line in enumerate(source.splitlines(), 1))
+
+
+# -- the device ------------------------------------------------------------------------------------
+class _Thread(threading.local):
+    """What holds for one thread: the device whose context is current, and the streams to work on."""
+
+    def __init__(self) -> None:
+        self.device = -1
+        self.streams: dict[int, int] = {}
+
+
+class CudaApi(DeviceApi):
+    def __init__(self, count: int) -> None:
+        self._count = count
+        self._contexts: dict[int, Any] = {}
+        self._thread = _Thread()
+        self._lock = threading.Lock()
+        self._free: dict[tuple[int, int], list[int]] = {}
+        self._sizes: dict[tuple[int, int], int] = {}
+        self.recording: list[_Launcher] | None = (
+            None  # whose kernels go into the graph that is being recorded
+        )
+
+    def count(self) -> int:
+        return self._count
+
+    def enter(self, index: int) -> None:
+        """Make the device current in this thread."""
+        if self._thread.device == index:
+            return
+        if not 0 <= index < self._count:
+            raise ValueError(f"there is no device cuda({index}); there are {self._count}")
+        driver = _driver()
+        with self._lock:
+            if index not in self._contexts:
+                device = _ok(driver.cuDeviceGet(index), f"cuda({index})")
+                self._contexts[index] = _ok(driver.cuDevicePrimaryCtxRetain(device), f"cuda({index})")
+        _ok(driver.cuCtxSetCurrent(self._contexts[index]), f"cuda({index})")
+        self._thread.device = index if self._count == 1 else -1  # others may switch among several
+
+    def stream(self, index: int) -> int:
+        """The stream that this thread works on."""
+        return self._thread.streams.get(index, 0)
+
+    # -- memory ----------------------------------------------------------------------------
+    def allocate(self, index: int, nbytes: int) -> int:
+        self.enter(index)
+        size = max(1, -(-nbytes // _ROUND)) * _ROUND
+        with self._lock:
+            kept = self._free.get((index, size))
+            address = kept.pop() if kept else 0
+        if not address:
+            code, pointer = _driver().cuMemAlloc(size)
+            if int(code) == 2:  # out of memory: give back what is kept, and ask again
+                self.trim(index)
+                code, pointer = _driver().cuMemAlloc(size)
+            if int(code) != 0:
+                left = self.attribute(index, "available_global_memory")
+                raise MemoryError(
+                    f"cuda({index}): no room for {nbytes} bytes ({left} are free): {_meaning(code)}"
+                )
+            address = int(pointer)
+        self._sizes[index, address] = size
+        return address
+
+    def release(self, index: int, address: int) -> None:
+        size = self._sizes.pop((index, address), None)
+        if size is not None:
+            with self._lock:
+                self._free.setdefault((index, size), []).append(address)
+
+    def trim(self, index: int) -> None:
+        """Give memory that was released back to the driver."""
+        self.sync(index)
+        with self._lock:
+            kept = [a for (i, _), held in self._free.items() if i == index for a in held]
+            self._free = {key: held for key, held in self._free.items() if key[0] != index}
+        for address in kept:
+            _driver().cuMemFree(address)
+
+    def upload(self, index: int, address: int, source: int, nbytes: int) -> None:
+        self.enter(index)
+        stream = self.stream(index)
+        _ok(
+            _driver().cuMemcpyHtoDAsync(address, source, nbytes, stream), f"cuda({index}): copy to the device"
+        )
+        _ok(_driver().cuStreamSynchronize(stream), f"cuda({index}): copy to the device")
+
+    def download(self, index: int, address: int, target: int, nbytes: int) -> None:
+        self.enter(index)
+        stream = self.stream(index)
+        _ok(
+            _driver().cuMemcpyDtoHAsync(target, address, nbytes, stream),
+            f"cuda({index}): copy from the device",
+        )
+        _ok(_driver().cuStreamSynchronize(stream), f"cuda({index}): copy from the device")
+
+    def copy(self, index: int, target: int, source: int, nbytes: int) -> None:
+        self.enter(index)
+        result = _driver().cuMemcpyDtoDAsync(target, source, nbytes, self.stream(index))
+        _ok(result, f"cuda({index}): copy on the device")
+
+    def sync(self, index: int) -> None:
+        self.enter(index)
+        _ok(_driver().cuStreamSynchronize(self.stream(index)), f"cuda({index}): waiting for the device")
+
+    # -- streams ---------------------------------------------------------------------------
+    def create_stream(self, index: int) -> int:
+        self.enter(index)
+        flags = int(_driver().CUstream_flags.CU_STREAM_NON_BLOCKING)
+        return int(_ok(_driver().cuStreamCreate(flags), f"cuda({index}): a new stream"))
+
+    def free_stream(self, index: int, stream: int) -> None:
+        self.enter(index)
+        _ok(_driver().cuStreamDestroy(stream), f"cuda({index}): giving a stream back")
+
+    def set_stream(self, index: int, stream: int) -> None:
+        self._thread.streams[index] = stream
+
+    # -- facts -----------------------------------------------------------------------------
+    def attribute(self, index: int, name: str) -> Any:
+        driver = _driver()
+        device = _ok(driver.cuDeviceGet(index), f"cuda({index})")
+
+        def ask(what: str) -> int:
+            key = getattr(driver.CUdevice_attribute, f"CU_DEVICE_ATTRIBUTE_{what}")
+            return int(_ok(driver.cuDeviceGetAttribute(key, device), f"cuda({index}): {what}"))
+
+        plain = _ATTRIBUTES.get(name)
+        if plain is not None:
+            return ask(plain)
+        if name == "compute_version":
+            return f"{ask('COMPUTE_CAPABILITY_MAJOR')}.{ask('COMPUTE_CAPABILITY_MINOR')}"
+        if name == "max_thread_dimensions":
+            return [ask(f"MAX_BLOCK_DIM_{axis}") for axis in "XYZ"]
+        if name == "device_name":
+            return _ok(driver.cuDeviceGetName(256, device), f"cuda({index})").split(b"\0")[0].decode()
+        if name == "total_global_memory":
+            return int(_ok(driver.cuDeviceTotalMem(device), f"cuda({index})"))
+        if name == "available_global_memory":
+            self.enter(index)
+            return int(_ok(driver.cuMemGetInfo(), f"cuda({index})")[0])
+        if name in ("driver_version", "api_version"):
+            version = int(_ok(driver.cuDriverGetVersion(), f"cuda({index})"))
+            return version if name == "api_version" else f"{version // 1000}.{version % 1000 // 10}"
+        return None
+
+    def timer(self, index: int) -> Callable[[], Callable[[], float]]:
+        self.enter(index)
+        driver = _driver()
+        events = [_ok(driver.cuEventCreate(0), f"cuda({index}): an event") for _ in range(2)]
+
+        def start() -> Callable[[], float]:
+            self.sync(index)
+            stream = self.stream(index)
+            _ok(driver.cuEventRecord(events[0], stream), f"cuda({index}): an event")
+
+            def stop() -> float:
+                _ok(driver.cuEventRecord(events[1], stream), f"cuda({index}): an event")
+                _ok(driver.cuEventSynchronize(events[1]), f"cuda({index}): waiting for the device")
+                return float(_ok(driver.cuEventElapsedTime(*events), f"cuda({index}): an event")) * 1e-3
+
+            return stop
+
+        return start
+
+    def launcher(self, index: int, source: str, options: dict[str, Any]) -> _Launcher:
+        return _Launcher(self, index, source, options)
+
+
+_ATTRIBUTES = {
+    "max_threads_per_block": "MAX_THREADS_PER_BLOCK",
+    "warp_size": "WARP_SIZE",
+    "max_shared_memory_per_block": "MAX_SHARED_MEMORY_PER_BLOCK",
+    "max_dynamic_shared_memory_per_block": "MAX_SHARED_MEMORY_PER_BLOCK_OPTIN",
+    "max_clock_rate": "CLOCK_RATE",
+    "multi_processor_count": "MULTIPROCESSOR_COUNT",
+    "registers_per_block": "MAX_REGISTERS_PER_BLOCK",
+    "l2_cache_size_bytes": "L2_CACHE_SIZE",
+}
+
+
+class _Launcher:
+    """The kernels of one program on one device."""
+
+    def __init__(self, api: CudaApi, index: int, source: str, options: dict[str, Any]) -> None:
+        self.api, self.index = api, index
+        api.enter(index)
+        self.max_threads = int(api.attribute(index, "max_threads_per_block"))
+        self._kept: dict[int, tuple[int, int]] = {}
+        self.recorded = False
+        image = options.get("image")
+        if image is None:
+            image = self._compiled(source, options)
+        held = ctypes.create_string_buffer(image, len(image))
+        self.module = _ok(
+            _driver().cuModuleLoadData(ctypes.addressof(held)), f"cuda({index}): loading kernels"
+        )
+        # not at exit: the driver may be gone by then
+        weakref.finalize(self, _unload, api, index, self.module, self._kept).atexit = False
+
+    def _compiled(self, source: str, options: dict[str, Any]) -> bytes:
+        """Machine code for the device, or PTX where what was asked for is older."""
+        own, index = _device_arch(self.api.attribute(self.index, "compute_version")), self.index
+        asked = str(options.get("arch") or own)
+        if _number(asked) > _number(own):
+            raise TVMError(
+                f"the kernels were built for {asked}, and cuda({index}) is {own}; build them with "
+                f"Target('cuda -arch={own}')"
+            )
+        if _number(asked) == _number(own):
+            return _compile(source, asked, False)
+        return _compile(source, asked.replace("sm_", "compute_"), True)
+
+    def workspace(self, slot: int, nbytes: int) -> int:
+        held = self._kept.get(slot)
+        if held is None or held[1] < nbytes:
+            if held is not None and not self.recorded:  # a graph knows the old place
+                self.api.sync(self.index)
+                self.api.release(self.index, held[0])
+            room = nbytes if held is None else max(nbytes, held[1] * 5 // 4)
+            held = self._kept[slot] = (self.api.allocate(self.index, room), room)
+        return held[0]
+
+    def kernel(self, name: str, kinds: Sequence[str]) -> Launch:
+        api, index, driver = self.api, self.index, _driver()
+        function = _ok(driver.cuModuleGetFunction(self.module, name.encode()), f"kernel {name}")
+        packed = struct.Struct("<" + "".join(_FORMATS[kind] for kind in kinds))
+        values = ctypes.create_string_buffer(max(8, packed.size))
+        start = ctypes.addressof(values)
+        pointers = (ctypes.c_void_p * max(1, len(kinds)))(*(start + 8 * i for i in range(len(kinds))))
+        where = ctypes.addressof(pointers)
+        config = ctypes.create_string_buffer(_CONFIG.size)
+        handle, where_config = int(function), ctypes.addressof(config)
+        pack, pack_config, lock = packed.pack_into, _CONFIG.pack_into, threading.Lock()
+        call, thread, allowed = _launch_function(), api._thread, [_DECLARED_SHARED]
+        last = _last
+
+        def launch(
+            gx: int, gy: int, gz: int, bx: int, by: int, bz: int, dynamic: int, args: tuple[Any, ...]
+        ) -> None:
+            if thread.device != index:
+                api.enter(index)
+            if dynamic > allowed[0]:
+                _allow(function, name, dynamic)
+                allowed[0] = dynamic
+            if api.recording is not None:
+                api.recording.append(self)
+                self.recorded = True
+            stream = thread.streams.get(index, 0)
+            with lock:  # the driver copies the values before it returns
+                pack(values, 0, *args)
+                pack_config(config, 0, gx, gy, gz, bx, by, bz, dynamic, stream, 0, 0)
+                code = call(where_config, handle, where, 0)
+            last[0] = name
+            if code:
+                sizes = f"grid ({gx}, {gy}, {gz}), block ({bx}, {by}, {bz}), {dynamic} bytes of shared memory"
+                raise CudaError(
+                    f"kernel {name} cannot be launched with {sizes}: {_meaning(driver.CUresult(code))}"
+                )
+
+        launch.keep = (self, values, pointers, config)  # type: ignore[attr-defined]
+        return launch
+
+
+def _unload(api: CudaApi, index: int, module: Any, kept: dict[int, tuple[int, int]]) -> None:
+    """Give back what kernels use that nobody can launch any more."""
+    with contextlib.suppress(CudaError):
+        api.sync(index)
+        for address, _ in kept.values():
+            api.release(index, address)
+        _ok(_driver().cuModuleUnload(module), "giving kernels back")
+
+
+def _launch_function() -> Callable[[int, int, int, int], int]:
+    """The driver's own `cuLaunchKernelEx`, called directly: through the bindings a launch takes twice as long."""
+    driver = _driver()
+    code, *found = driver.cuGetProcAddress(b"cuLaunchKernelEx", 12000, 0)
+    if int(code) == 0 and int(found[0]):
+        return ctypes.CFUNCTYPE(ctypes.c_int, *[ctypes.c_void_p] * 4)(int(found[0]))
+
+    def launch(config: int, function: int, params: int, extra: int) -> int:  # for drivers before CUDA 12
+        *sizes, stream, _, _ = _CONFIG.unpack(ctypes.string_at(config, _CONFIG.size))
+        return int(driver.cuLaunchKernel(function, *sizes, stream, params, extra)[0])
+
+    return launch
+
+
+def _allow(function: Any, name: str, nbytes: int) -> None:
+    """More shared memory than every kernel may have must be asked for."""
+    driver = _driver()
+    what = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+    _ok(driver.cuFuncSetAttribute(function, what, nbytes), f"kernel {name}: {nbytes} bytes of shared memory")
+
+
+# -- graphs ----------------------------------------------------------------------------------------
+class CudaGraph:
+    """Launches that were recorded, to be given to the device all at once."""
+
+    def __init__(self, api: CudaApi, index: int) -> None:
+        self.api, self.index = api, index
+        self._graph: Any = None
+        self._kernels: list[_Launcher] = []  # they live as long as the graph
+
+    def __call__(self) -> None:
+        """Run what was recorded, on the stream of this thread."""
+        self.api.enter(self.index)
+        _ok(_driver().cuGraphLaunch(self._graph, self.api.stream(self.index)), "running a graph of launches")
+
+    def _finish(self, recorded: Any) -> None:
+        self._graph = _ok(_driver().cuGraphInstantiate(recorded, 0), "making a graph of launches")
+        _driver().cuGraphDestroy(recorded)
+
+
+@contextlib.contextmanager
+def capture_graph(dev: Device) -> Iterator[CudaGraph]:
+    """Record what is launched in the `with` block instead of running it.
+
+    f(a, b)                            # once before, so that everything is compiled and has its memory
+    with capture_graph(dev) as graph:
+        f(a, b)
+    graph()
+    """
+    api = device_api(dev)
+    if not isinstance(api, CudaApi):
+        raise TVMError(f"launches can be recorded on cuda devices, not on {dev}")
+    index, driver = dev.device_id, _driver()
+    before, stream = api.stream(index), api.create_stream(index)
+    made = CudaGraph(api, index)
+    api.sync(index)
+    mode = driver.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_THREAD_LOCAL
+    _ok(driver.cuStreamBeginCapture(stream, mode), "recording launches")
+    api.set_stream(index, stream)
+    api.recording = made._kernels
+    try:
+        try:
+            yield made
+        finally:
+            api.recording = None
+            recorded = driver.cuStreamEndCapture(stream)
+        made._finish(_ok(recorded, "recording launches"))
+    finally:
+        api.set_stream(index, before)
+        api.free_stream(index, stream)

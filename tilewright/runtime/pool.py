@@ -1,0 +1,116 @@
+"""Memory that is used again: blocks of a few sizes, handed out and taken back without the system.
+
+take(1000)  ->  a block of 1024 bytes, one that was freed if there is one      1 · 1.125 · 1.25 · … · 2 · 2.25 · …
+the last reference to it goes  ->  back to the list of its size
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from .ndarray import ALIGNMENT
+
+__all__ = ["Pool", "PoolReport", "Storage"]
+
+_LEAST = 64
+_KEPT = 64 << 20  # so much that is free is kept in any case
+_UPWARD = 4  # so many larger sizes are looked through before the system is asked: half as much again, at most
+
+Block = tuple[int, Any]  # the address, and what owns the memory
+
+
+class Storage:
+    """A block in use. It goes back to where it came from when nothing refers to it any more."""
+
+    __slots__ = ("_back", "_block", "address")
+
+    def __init__(self, block: Block, back: Callable[[Block], None]) -> None:
+        self._block, self._back, self.address = block, back, block[0]
+
+    def __del__(self) -> None:
+        self._back(self._block)
+
+
+@dataclass(frozen=True, slots=True)
+class PoolReport:
+    """Bytes that a pool has from the system, those of them in use, and how many blocks they are."""
+
+    total: int
+    used: int
+    blocks: int
+
+    @property
+    def free(self) -> int:
+        return self.total - self.used
+
+    def __str__(self) -> str:
+        rows = [(name, getattr(self, name)) for name in ("total", "used", "free")]
+        return "\n".join(
+            [*(f"{name:8} {size:>14,} bytes" for name, size in rows), f"blocks   {self.blocks:>14,}"]
+        )
+
+
+def size_class(nbytes: int) -> int:
+    """The size of the block that holds so many bytes: at most an eighth more than asked for."""
+    if nbytes <= _LEAST:
+        return _LEAST
+    step = (nbytes - 1).bit_length() - 4
+    return (((nbytes - 1) >> step) + 1) << step
+
+
+class Pool:
+    """Blocks of memory on the CPU, by size."""
+
+    def __init__(self) -> None:
+        self._free: dict[int, list[Block]] = {}
+        self._total = 0
+        self._blocks = 0
+
+    def take(self, nbytes: int) -> Storage:
+        """Memory for so many bytes, aligned to a cache line; its values are not set."""
+        size = size_class(nbytes)
+        free = self._free.get(size)
+        if free is None:
+            free = self._free[size] = []
+        try:
+            return Storage(free.pop(), free.append)
+        except IndexError:
+            return self._more(size)
+
+    def _more(self, size: int) -> Storage:
+        larger = size
+        for _ in range(_UPWARD):
+            larger = size_class(larger + 1)
+            found = self._free.get(larger)
+            if found:
+                try:
+                    return Storage(found.pop(), found.append)
+                except IndexError:  # another thread was faster
+                    continue
+        free = self._unused()
+        if free > _KEPT and free > self._total - free:
+            self.trim()
+        raw = np.empty(size + ALIGNMENT, np.uint8)
+        self._total += size
+        self._blocks += 1
+        start = raw.ctypes.data
+        return Storage((start + -start % ALIGNMENT, raw), self._free[size].append)
+
+    def _unused(self) -> int:
+        return sum(size * len(blocks) for size, blocks in list(self._free.items()))
+
+    def trim(self) -> None:
+        """Give what is free back to the system."""
+        for size, blocks in list(self._free.items()):
+            count = len(blocks)
+            del blocks[:count]
+            self._total -= size * count
+            self._blocks -= count
+
+    def report(self) -> PoolReport:
+        """How much there is."""
+        return PoolReport(self._total, self._total - self._unused(), self._blocks)

@@ -1,0 +1,116 @@
+"""Trials for many tasks: each batch goes to the task where it is expected to save the most.
+
+    what a batch saves = weight of the task · its time now · the part of it that one more round is expected to win
+
+A weight is how often a program runs the task, so that the sum of weight and time is the time of the program.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from ..tir.schedule import Schedule
+from .cost_models import cost_model
+from .errors import TuneError
+from .measure import MeasureOptions, Measurer, Measures
+from .records import Database
+from .search import Progress, SearchOptions, Tuner
+from .workload import Task
+
+__all__ = ["Allocation", "tune_tasks"]
+
+
+@dataclass
+class Allocation:
+    """The share of one task: its tuner, its weight, and its schedule when all is done.
+
+    `error` says why it has none; the others are not stopped by it.
+    """
+
+    tuner: Tuner
+    weight: float
+    schedule: Schedule | None = None
+    error: str = ""
+
+    @property
+    def promise(self) -> float:
+        """The seconds of the whole program that another batch is expected to save."""
+        best = self.tuner.best
+        return 0.0 if best is None else self.weight * best[1] * self.tuner.expected_gain
+
+    @property
+    def open(self) -> bool:
+        return not self.error and not self.tuner.should_stop
+
+
+def tune_tasks(
+    tasks: Sequence[Task],
+    trials: int,
+    database: str | os.PathLike[str] | Database | None = None,
+    weights: Sequence[float] | None = None,
+    *,
+    options: SearchOptions | None = None,
+    measure: MeasureOptions | Measures | None = None,
+    callback: Callable[[Sequence[Allocation], Progress], None] | None = None,
+) -> list[Allocation]:
+    """Tune tasks together with `trials` measurements in all; one cost model learns from all of them.
+
+    Each task is measured once before any gets more. What the database holds counts.
+    """
+    if measure is None or isinstance(measure, MeasureOptions):
+        with Measurer(measure) as measurer:
+            return tune_tasks(
+                tasks, trials, database, weights, options=options, measure=measurer, callback=callback
+            )
+    chosen = options or SearchOptions()
+    shared = replace(chosen, model=cost_model(chosen.model, chosen.seed))
+    kept = database if isinstance(database, Database) else Database(database or ":memory:")
+    try:
+        shares = [
+            Allocation(Tuner(task, measure, kept, shared), weight)
+            for task, weight in zip(tasks, weights or [1.0] * len(tasks), strict=True)
+        ]
+        _spend(shares, trials, callback)
+        for share in shares:
+            _finish(share)
+    finally:
+        if kept is not database:
+            kept.close()
+    if shares and all(s.error for s in shares):
+        raise TuneError("no task could be tuned\n" + "\n".join(s.error for s in shares))
+    return shares
+
+
+def _spend(
+    shares: Sequence[Allocation],
+    trials: int,
+    callback: Callable[[Sequence[Allocation], Progress], None] | None,
+) -> None:
+    began, before = time.monotonic(), {id(s): len(s.tuner.trials) for s in shares}
+    while (left := trials - sum(len(s.tuner.trials) for s in shares)) > 0:
+        waiting = [s for s in shares if not s.error and not s.tuner.trials]
+        running = [s for s in shares if s.open]
+        if not waiting and not running:
+            return
+        share = waiting[0] if waiting else max(running, key=lambda s: s.promise)
+        # what is left is shared out when it does not suffice for a batch each
+        fair = max(1, left // max(1, len(waiting))) if waiting else left
+        try:
+            measured = share.tuner.step(min(left, fair))
+        except TuneError as error:
+            share.error = str(error)
+            continue
+        if measured and callback is not None:
+            callback(shares, share.tuner.progress(trials, began, before[id(share)]))
+
+
+def _finish(share: Allocation) -> None:
+    if share.error:
+        return
+    try:
+        share.schedule = share.tuner.finish() if share.tuner.trials else share.tuner.sketches.apply()
+    except TuneError as error:
+        share.error = str(error)

@@ -1,0 +1,145 @@
+"""Building candidates, in a process of its own: from decisions or steps to object code."""
+
+from __future__ import annotations
+
+import gc
+import importlib
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from ..codegen.llvm.linked import Unit, unit_of
+from ..ir.errors import ScheduleError
+from ..ir.function import PrimFunc
+from ..ir.module import IRModule
+from ..ir.serialize import load_json
+from ..ir.transform import PassContext
+from ..tir.schedule import Schedule
+from ..tir.schedule.trace import Trace
+from .checking import plain_program
+from .constants import split_constants
+from .space import Sketches
+from .workload import Task
+
+__all__ = ["DEFAULT_BUILD", "Artifact", "Builder", "build_artifact", "named_function", "schedule_of"]
+
+DEFAULT_BUILD = "tilewright.driver.build:build"  # by name: who builds is above this room
+_TASKS = 32  # tasks that a process remembers
+_SWEEP = 64  # builds between collections of garbage
+
+
+@dataclass(frozen=True, slots=True)
+class Array:
+    """An array that a function takes: by name, shape and type."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+
+
+@dataclass(frozen=True, slots=True)
+class Artifact:
+    """A built candidate: what runs, with the names of its arguments in order.
+
+    `before` computes from constants what `main` takes of them, once, and is not timed.
+    """
+
+    main: Unit
+    arguments: tuple[str, ...]
+    before: Unit | None = None
+    before_arguments: tuple[Array, ...] = ()
+
+
+def named_function(name: str) -> Callable[..., Any]:
+    """The function that `package.module:function` names."""
+    module, colon, attribute = name.partition(":")
+    if not colon:
+        raise ValueError(f"a function is named as package.module:function, not {name!r}")
+    return getattr(importlib.import_module(module), attribute)  # type: ignore[no-any-return]
+
+
+def schedule_of(task: Task, kind: str, what: Any, sketches: Sketches | None = None) -> Schedule:
+    """A candidate as a schedule: by the decisions of sketches, by the steps of a trace, or given as a program."""
+    if kind == "decisions":
+        return (sketches or Sketches(task)).apply(what)
+    if kind == "trace":
+        sch = Schedule(task.mod)
+        Trace.apply_json_to_schedule(what, sch)
+        return sch
+    if kind == "program":
+        return Schedule(load_json(what) if isinstance(what, str) else what)
+    if kind == "plain":
+        return Schedule(plain_program(task))
+    raise ScheduleError(f"a candidate is decisions, a trace or a program, not {kind!r}")
+
+
+def build_artifact(task: Task, mod: IRModule, build: Callable[..., Any]) -> Artifact:
+    """Object code of a scheduled program, and of what it wants computed of constants before."""
+    (gv, func), *_ = [(g, f) for g, f in mod.functions.items() if isinstance(f, PrimFunc)]
+    with PassContext(config={"codegen.cache": False}):
+        if not task.constants:
+            names = tuple(_name(func, v) for v in func.params)
+            return Artifact(unit_of(build(mod, target=task.target)), names)
+        before, rest, labels = split_constants(func, frozenset(task.constants))
+        own = [_name(rest, v) for v in rest.params][: len(rest.params) - len(labels)]
+        main = unit_of(build(IRModule({gv.name_hint: rest}), target=task.target))
+        if before is None:
+            return Artifact(main, (*own, *labels))
+        unit = unit_of(build(IRModule({"before": before}), target=task.target))
+    arrays = [
+        Array(b.name, task.shape(b), str(b.dtype)) for b in (before.buffer_map[v] for v in before.params)
+    ]
+    return Artifact(main, (*own, *labels), unit, tuple(arrays))
+
+
+def _name(func: PrimFunc, v: Any) -> str:
+    return func.buffer_map[v].name if v in func.buffer_map else str(v.name)
+
+
+class Builder:
+    """Answers requests to build. What is wrong with a candidate is an answer too."""
+
+    def __init__(self) -> None:
+        self.tasks: dict[str, tuple[Task, Sketches, Callable[..., Any]]] = {}
+        self.count = 0
+        # Collections of garbage in the midst of a build cost more than all that they free.
+        gc.freeze()
+        gc.disable()
+
+    def requests(self) -> dict[str, Callable[[Any], Any]]:
+        return {"task": self.task, "build": self.build}
+
+    def task(self, value: tuple[str, Task, str]) -> bool:
+        key, task, build = value
+        while len(self.tasks) >= _TASKS:
+            del self.tasks[next(iter(self.tasks))]
+        self.tasks[key] = (task, Sketches(task), named_function(build))
+        return True
+
+    def build(self, value: tuple[str, str, Any]) -> dict[str, Any]:
+        key, kind, what = value
+        begin = time.perf_counter()
+        answer: dict[str, Any] = {"status": "ok", "error": "", "trace": None, "artifact": None}
+        try:
+            task, sketches, build = self.tasks[key]
+            try:
+                sch = schedule_of(task, kind, what, sketches)
+            except ScheduleError as error:
+                answer |= {"status": "refused", "error": told(error)}
+            else:
+                answer["trace"] = sch.trace.as_json() if kind == "decisions" else None
+                answer["artifact"] = build_artifact(task, sch.mod, build)
+        except MemoryError:
+            answer |= {"status": "build memory", "error": "building wanted more memory than it may have"}
+        except Exception as error:
+            answer |= {"status": "build error", "error": told(error)}
+        self.count += 1
+        if self.count % _SWEEP == 0:
+            gc.collect()
+        return {**answer, "build_seconds": time.perf_counter() - begin}
+
+
+def told(error: BaseException) -> str:
+    """An error in a few lines."""
+    return f"{type(error).__name__}: {error}"[:2000]

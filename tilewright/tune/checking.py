@@ -1,0 +1,183 @@
+"""Whether a candidate computes what it should: inputs, the reference, and how far results may lie apart."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ..ir.buffer import Buffer
+from ..ir.expr import BufferLoad, Call, IterVar
+from ..ir.function import PrimFunc
+from ..ir.functor import pre_order
+from ..ir.module import IRModule
+from ..ir.op import Op
+from ..ir.stmt import Block, BlockRealize
+from ..runtime.dtypes import ELEMENTS
+from ..tir.schedule import Schedule
+from .facts import Facts, facts_of, number
+from .workload import Task
+
+__all__ = ["Tolerance", "compare", "make_inputs", "plain_program", "tolerance_of"]
+
+_EPS = {16: 2.0**-10, 32: 2.0**-23, 64: 2.0**-52}
+_ROUGH = {"bfloat16": 2.0**-7, "float8_e4m3fn": 2.0**-3, "float8_e5m2": 2.0**-2}
+# Functions that are not there for negative numbers, or for large ones.
+_POSITIVE = {"log", "log2", "log10", "log1p", "sqrt", "rsqrt", "pow", "asin", "acos", "acosh", "atanh"}
+_LONG = 1 << 26  # updates after which the plain loops of a reduction are reordered and run in parallel
+
+
+@dataclass(frozen=True, slots=True)
+class Tolerance:
+    """How far an element may be off, as a part of its size and of the usual size of all; and how many integers
+    may differ, where they come from comparisons of floats."""
+
+    relative: float
+    mismatches: float
+
+    def as_json(self) -> list[float]:
+        return [self.relative, self.mismatches]
+
+
+def tolerance_of(func: PrimFunc) -> Tolerance:
+    """By the roughest float that is computed with, and the longest sum: errors of sums grow with its root."""
+    longest, count, rough, floats = 1, 0, 0.0, False
+    for m in pre_order(func.body):
+        if isinstance(m, Block):
+            extents = [number(iv.dom.extent) for iv in m.iter_vars if iv.iter_type == IterVar.CommReduce]
+            if extents:
+                longest, count = max(longest, math.prod(extents)), count + 1
+            for w in m.writes:
+                kind = w.buffer.dtype.element
+                if kind.is_float or str(kind) in _ROUGH:
+                    floats, rough = True, max(rough, _ROUGH.get(str(kind), _EPS.get(kind.bits, 2.0**-23)))
+    relative = rough * (64 + 8 * max(1, count) * math.sqrt(longest))
+    return Tolerance(relative, 1e-3 if floats else 0.0)
+
+
+def make_inputs(task: Task, seed: int = 0) -> list[Any]:
+    """An array for each buffer that the function takes, and a number for each scalar; the same for the same seed.
+
+    What is written only is an array too: what was in it before must not matter.
+    """
+    rng = np.random.default_rng(seed)
+    func = task.func
+    positive = any(
+        isinstance(m, Call) and isinstance(m.op, Op) and m.op.short_name in _POSITIVE
+        for m in pre_order(func.body)
+    )
+    limits = _index_limits(task)
+    out: list[Any] = []
+    for v in func.params:
+        buffer = func.buffer_map.get(v)
+        if buffer is None:
+            out.append(1.0 if v.dtype.is_float else task.sizes.get(v.name, 1))
+            continue
+        shape, kind = task.shape(buffer), ELEMENTS[str(buffer.dtype)].numpy
+        if buffer.name in task.inputs:
+            given = np.ascontiguousarray(np.asarray(task.inputs[buffer.name], kind))
+            if given.shape != shape:
+                raise ValueError(
+                    f"tuning {task.name}: inputs[{buffer.name!r}] has the shape {given.shape}, the parameter {shape}"
+                )
+            out.append(given)
+        elif kind.kind == "b":
+            out.append(rng.integers(0, 2, shape).astype(kind))
+        elif kind.kind in "iu":
+            low, high = (0, limits[buffer]) if buffer in limits else (0 if kind.kind == "u" else -8, 8)
+            out.append(rng.integers(low, max(low + 1, high), shape).astype(kind))
+        else:
+            low_f, high_f = (0.1, 0.9) if positive else (-1.0, 1.0)
+            values = rng.random(shape, np.float32) * np.float32(high_f - low_f) + np.float32(low_f)
+            out.append(np.ascontiguousarray(values, kind))
+    return out
+
+
+def _index_limits(task: Task) -> dict[Buffer, int]:
+    """For buffers whose elements are indices: what they must be below."""
+    out: dict[Buffer, int] = {}
+    for m in pre_order(task.func.body):
+        if not isinstance(m, BufferLoad):
+            continue
+        for extent, index in zip(m.buffer.shape, m.indices, strict=True):
+            for inner in pre_order(index):
+                if isinstance(inner, BufferLoad):
+                    limit = min(out.get(inner.buffer, 1 << 30), task.size(extent))
+                    out[inner.buffer] = max(1, limit)
+    return out
+
+
+def compare(got: Any, want: Any, tolerance: Tolerance) -> str:
+    """Why a result is wrong; empty if it is right.
+
+    NaN and infinities are right where the reference has them.
+    """
+    if got.size == 0:
+        return ""
+    if got.dtype.kind in "iub":
+        wrong = int(np.count_nonzero(got != want))
+        if wrong <= tolerance.mismatches * got.size:
+            return ""
+        return f"{wrong} of {got.size} elements differ; {_first(got, want, got != want)}"
+    if got.dtype.itemsize < 4 or got.dtype.kind not in "f":
+        got, want = got.astype(np.float32), want.astype(np.float32)
+    with np.errstate(all="ignore"):
+        bound = np.abs(want)
+        scale = math.sqrt(float(np.vdot(want, want).real) / want.size)
+        odd = not math.isfinite(scale)
+        if odd:
+            finite = want[np.isfinite(want)].astype(np.float64)
+            scale = math.sqrt(float(np.mean(finite * finite))) if finite.size else 1.0
+        bound += scale
+        bound *= tolerance.relative
+        error = np.subtract(got, want)
+        np.abs(error, out=error)
+        fine = error <= bound
+        if odd:
+            fine &= np.isfinite(error)  # of an infinity every bound is infinite
+        if fine.all():
+            return ""
+        fine |= (got == want) | (np.isnan(got) & np.isnan(want))
+        bad = ~fine
+        if not bad.any():
+            return ""
+        nans = int(np.count_nonzero(np.isnan(got) & bad))
+        told = f"{int(np.count_nonzero(bad))} of {got.size} elements are wrong"
+        return f"{told}{f', {nans} of them NaN' if nans else ''}; {_first(got, want, bad)}"
+
+
+def _first(got: Any, want: Any, bad: Any) -> str:
+    at = tuple(int(i) for i in np.argwhere(bad)[0])
+    return f"the first at {list(at)}: {got[at]!s} instead of {want[at]!s}"
+
+
+# ---------------------------------------------------------------------------- the reference
+def plain_program(task: Task) -> IRModule:
+    """The program as it is written; long reductions of it with their innermost line last, and in parallel.
+
+    That is what every candidate is compared with: nothing that a sketch does is in it.
+    """
+    func, root = task.func, task.func.body
+    if not isinstance(root, BlockRealize):
+        return task.mod
+    sch = Schedule(IRModule({task.name: func}))
+    for rv in sch.get_child_blocks(sch.get_block("root")):
+        facts = facts_of(sch, rv)
+        if facts.kind == "reduction" and facts.points > _LONG and len(facts.spatial) > 1:
+            _in_lines(sch, facts)
+    return sch.mod
+
+
+def _in_lines(sch: Schedule, facts: Facts) -> None:
+    """for i: for j: for k: C[i, j] += …    ->    for i in parallel: for k: for j: C[i, j] += …"""
+    by_axis = dict(zip([a.var for a in facts.axes], sch.get_loops(facts.rv), strict=False))
+    if len(by_axis) != len(facts.axes):
+        return
+    spatial = [by_axis[a.var] for a in facts.spatial]
+    reduces = [by_axis[a.var] for a in facts.reduce]
+    sch.reorder(*spatial[:-1], *reduces, spatial[-1])
+    wide = next((x for x, a in zip(spatial[:-1], facts.spatial, strict=False) if a.extent > 1), None)
+    if wide is not None:
+        sch.parallel(wide)

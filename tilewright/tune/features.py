@@ -1,0 +1,102 @@
+"""What a learned cost model sees of a candidate: numbers of the loop nest and of the machine, as arrays.
+
+The columns are the same for every program and machine, so that what was learned of one serves another.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from ..target.machine import CpuMachine
+from .facts import Facts
+from .tiles import TileSpace
+
+__all__ = ["STAGE_COLUMNS", "machine_features", "simple_features", "tile_features"]
+
+Array = Any
+# What the model of the machine says about a tile: cycles, bytes, counts.
+_FIGURES = (
+    "cycles", "compute", "first_touch", "units", "point", "fma", "loads", "registers", "spills", "traffic",
+    "panel", "streamed",
+)  # fmt: skip
+_SHAPE = (
+    "rows", "axes in tile", "vectors", "lanes", "outer", "threads", "unroll", "packed", "packed before",
+    "transposes", "window", "dot", "tail of vectors", "tail of rows", "accumulators",
+    "contrary",
+)  # fmt: skip
+_WORK = (
+    "spatial points", "reduced points", "reads", "bytes read", "bytes written", "work", "intensity", "simple",
+)  # fmt: skip
+STAGE_COLUMNS = (*_FIGURES, *_SHAPE, *_WORK)
+
+
+def _log(x: Any) -> Any:
+    return np.log2(1.0 + np.maximum(x, 0.0))
+
+
+def _work(f: Facts, simple: bool) -> list[float]:
+    read = sum(f.touched(r) for r in f.reads)
+    written = f.touched(f.write) if f.write is not None else 0
+    spatial, reduced = math.prod(a.extent for a in f.spatial), math.prod(a.extent for a in f.reduce)
+    numbers = [spatial, reduced, len(f.reads), read, written, f.work, f.points / max(1, read + written)]
+    return [float(_log(x)) for x in numbers] + [float(simple)]
+
+
+def tile_features(
+    space: TileSpace, costs: dict[str, Array], threads: int, unroll: int, contrary: int
+) -> Array:
+    """One row for each candidate of a space."""
+    n = len(space.vectors)
+    rows = space.tiles.prod(axis=1) if space.tiles.shape[1] else np.ones(n)
+    width = space.vectors * space.lanes
+    tail = np.ones(n)
+    for i, axis in enumerate(space.rows):
+        tail = tail * axis.extent / (-(-axis.extent // space.tiles[:, i]) * space.tiles[:, i])
+    shape = [
+        _log(rows),
+        (space.tiles > 1).sum(axis=1),
+        space.vectors,
+        np.full(n, math.log2(space.lanes)),
+        space.outer,
+        np.full(n, threads),
+        np.full(n, math.log2(unroll)),
+        np.full(n, space.packed is not None),
+        np.full(n, space.pack_free),
+        np.full(n, space.transposes),
+        np.full(n, space.window),
+        np.full(n, space.dot),
+        space.vector.extent / (-(-space.vector.extent // width) * width),
+        tail,
+        rows * space.vectors,
+        np.full(n, contrary),
+    ]
+    figures = [
+        _log(np.broadcast_to(costs[name], (n,))) if name in costs else np.zeros(n) for name in _FIGURES
+    ]
+    work = np.tile(_work(space.facts, False), (n, 1))
+    return np.concatenate([np.stack([*figures, *shape], axis=1), work], axis=1).astype(np.float32)
+
+
+def simple_features(f: Facts, points: Array, seconds: Array, shared: Array) -> Array:
+    """One row for each way to schedule a stage without a tile."""
+    n = len(points)
+    out = np.zeros((n, len(STAGE_COLUMNS)), np.float32)
+    out[:, 0] = _log(seconds * 1e9)
+    out[:, len(_FIGURES) + 3] = np.log2(points[:, 0] / max(8, f.bits))
+    out[:, len(_FIGURES) + 5] = shared
+    out[:, -len(_WORK) :] = _work(f, True)
+    return out
+
+
+def machine_features(machine: CpuMachine) -> Array:
+    """The descriptors of a machine, by which what was learned on one is read on another."""
+    caches = machine.cache_sizes
+    sizes = [caches.l1d, caches.l2, caches.l3, machine.num_cores]
+    figures = [
+        machine.vector_registers, machine.preferred_vector_bits, machine.fma_ports, machine.clock,
+        machine.loads_per_cycle, machine.l2_bandwidth, machine.l3_bandwidth, machine.bandwidth(0),
+    ]  # fmt: skip
+    return np.array([*map(_log, sizes), *figures], np.float32)

@@ -1,0 +1,300 @@
+"""Sketches for GPUs: every stage becomes a kernel, or a part of one.
+
+    elementwise    a thread for each vector of elements that lie in line
+    rows           a block of threads for each row: reductions across its threads, what is between them in shared memory
+    columns        a thread for each result, neighbours side by side
+    tile           a block of threads for a tile of results: operands in shared memory, fetched together, results in
+                   registers
+
+The sizes are rules, not yet the choice of a model.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from ..ir.errors import ScheduleError
+from ..tir.schedule.primitive import BlockRV, LoopRV
+from .auto import Function, reason_of, reuses
+from .elementwise import extent_of
+from .facts import Axis, Facts, facts_of
+from .rows import in_line, rows_of
+
+__all__ = ["GpuFunction"]
+
+_THREADS = 256  # of a block, if there is enough to do
+_WIDE = 16  # bytes that a thread may take at once
+_SHARED = 32 * 1024  # bytes of a block for what is between the stages of a row
+_DEPTH = 16  # of the reduction, that a tile fetches at once
+
+
+class GpuFunction(Function):
+    """Schedules the blocks of one function for a GPU."""
+
+    @property
+    def most(self) -> int:
+        """The threads of a block."""
+        return min(_THREADS, int(self.target.max_num_threads))
+
+    # -- groups ----------------------------------------------------------------------------
+    def next_group(self, left: list[Facts]) -> None:
+        for f in left:
+            if f.kind == "reduction" and reuses(f):
+                return self.tile(f)
+        for f in reversed(left):
+            if f.kind in ("opaque", "several"):
+                continue
+            group = self.row_group(f, left)
+            if len(group) > 1 and any(g.kind == "reduction" for g in group):
+                return self.rows(f, group)
+        for f in left:
+            self.alone(f)
+
+    def attempt(self, f: Facts, sketch: Any, name: str) -> None:
+        """Apply a sketch; a stage that refuses it gets a thread for each of its points, or one for all."""
+        before = self.at_root()
+        try:
+            with self.sch.all_or_nothing():
+                note = sketch()
+        except ScheduleError as why:
+            for each in (self.plain, self.single):
+                try:
+                    with self.sch.all_or_nothing():
+                        note, name = {**each(f), "instead": reason_of(why)}, "plain"
+                    break
+                except ScheduleError:
+                    continue
+            else:
+                raise
+        self.notes.records.append({"stage": f.name, "sketch": name, **note})
+        self.take(before)
+
+    def alone(self, f: Facts, refused: str = "") -> None:
+        self.done.add(f.rv.key)
+        if f.kind == "injective":
+            self.attempt(f, lambda: self.elementwise(f), "elementwise")
+        elif f.kind == "reduction" and f.reduce:
+            line = in_line(f)
+            across = line is not None and line.reduce
+            self.attempt(f, lambda: self.sum(f) if across else self.plain(f), "rows" if across else "columns")
+        else:
+            self.attempt(f, lambda: self.plain(f), "plain")
+
+    def tile(self, f: Facts) -> None:
+        self.done.add(f.rv.key)
+        self.attempt(f, lambda: self.tiles(f), "shared tile")
+
+    def rows(self, last: Facts, group: list[Facts]) -> None:
+        before = self.at_root()
+        try:
+            with self.sch.all_or_nothing():
+                note = self.row_by_row(last, group)
+        except ScheduleError:
+            for f in group:
+                if f.rv.key not in self.done:
+                    self.alone(f)
+        else:
+            names = [f.name for f in group]
+            self.notes.records.append({"stage": last.name, "sketch": "rows", "stages": names, **note})
+        self.done.update(f.rv.key for f in group)
+        self.take(before)
+
+    # -- sketches --------------------------------------------------------------------------
+    def fused(self, loops: list[LoopRV], rv: BlockRV) -> LoopRV:
+        if not loops:
+            inside = self.sch.get_loops(rv)
+            return self.sch.add_unit_loop(inside[0] if inside else rv)
+        return self.sch.fuse(*loops) if len(loops) > 1 else loops[0]
+
+    def spread(self, loop: LoopRV, threads: int, wide: int = 1) -> None:
+        """Blocks and threads along a loop; `wide` neighbours for each thread."""
+        sch, size = self.sch, extent_of(self.sch, loop)
+        if size is not None:
+            threads = min(threads, _power(-(-size // wide)))
+        factors = [None, threads, wide] if wide > 1 else [None, threads]
+        block, thread, *inner = sch.split(loop, factors)
+        sch.bind(block, "blockIdx.x")
+        sch.bind(thread, "threadIdx.x")
+        for x in inner:
+            sch.vectorize(x)
+
+    def elementwise(self, f: Facts) -> dict[str, object]:
+        wide = self.width(f)
+        self.spread(self.fused(self.sch.get_loops(f.rv), f.rv), self.most, wide)
+        return {"threads": self.most, "elements at a time": wide}
+
+    def width(self, f: Facts) -> int:
+        """How many neighbours a thread takes at once: all accesses lie in line there, or stay where they are."""
+        if not f.axes:
+            return 1
+        last = f.axes[-1]
+        inline = all(r.stride(last) in (0, 1) for r in f.accesses)
+        wide = _WIDE * 8 // max(8, f.bits)
+        while wide > 1 and last.extent % wide:
+            wide //= 2
+        return wide if inline and last.known and not f.guarded else 1
+
+    def plain(self, f: Facts) -> dict[str, object]:
+        """A thread for each result."""
+        sch = self.sch
+        spatial = [
+            x for x, iv in zip(sch.get_loops(f.rv), f.block.iter_vars, strict=False) if iv.iter_type == 0
+        ]
+        if not spatial or len(sch.get_loops(f.rv)) != len(f.block.iter_vars):
+            raise ScheduleError("no loop can be shared by threads")
+        sch.reorder(*spatial)
+        self.spread(self.fused(spatial, f.rv), self.most)
+        return {"threads": self.most}
+
+    def single(self, f: Facts) -> dict[str, object]:
+        """One thread for everything."""
+        loop = self.fused([], f.rv)
+        self.sch.bind(loop, "blockIdx.x")
+        self.sch.bind(self.sch.add_unit_loop(f.rv), "threadIdx.x")
+        return {"threads": 1}
+
+    def sum(self, f: Facts) -> dict[str, object]:
+        """A block of threads for each result."""
+        sch, loops = self.sch, self.sch.get_loops(f.rv)
+        count = len(f.spatial)
+        reduces = loops[len(loops) - len(f.reduce) :]
+        row = self.fused(loops[:count], f.rv)
+        threads = self.across(self.fused(reduces, f.rv))
+        sch.bind(row, "blockIdx.x")
+        return {"threads": threads}
+
+    def across(self, loop: LoopRV) -> int:
+        """Threads along a loop of a row."""
+        size = extent_of(self.sch, loop)
+        threads = self.most if size is None else min(self.most, _power(size))
+        _, thread = self.sch.split(loop, [None, threads])
+        self.sch.bind(thread, "threadIdx.x")
+        return threads
+
+    def row_by_row(self, last: Facts, group: list[Facts]) -> dict[str, object]:
+        sch = self.sch
+        rows, columns = rows_of(last, group)
+        count = max(1, math.prod(a.extent for a in rows))
+        held = sum(math.prod(a.extent for a in f.spatial) // count * f.bits // 8 for f in group if f is not last)
+        if held > _SHARED or not all(a.known for f in group for a in f.axes):
+            raise ScheduleError(f"{held} bytes between the stages of a row are too much for shared memory")
+        loops = dict(zip([a.var for a in last.axes], sch.get_loops(last.rv), strict=True))
+        around = [loops[a.var] for a in rows]
+        along = [loops[a.var] for a in (columns if last.kind != "reduction" else last.reduce)]
+        sch.reorder(*around, *along)
+        row = self.fused(around, last.rv)
+        widest = max((extent_of(sch, x) or 1 for f in group for x in sch.get_loops(f.rv)), default=1)
+        for f in reversed(group):
+            if f is last:
+                continue
+            sch.compute_at(f.rv, row, preserve_unit_loops=True)
+            sch.set_scope(f.rv, 0, "shared")
+            own = sch.get_loops(f.rv)[1:]
+            self.across(self.fused(own[-len(f.reduce) :] if f.kind == "reduction" else own, f.rv))
+        self.across(self.fused(along, last.rv))
+        sch.bind(row, "blockIdx.x")
+        return {"rows": [a.var.name for a in rows], "threads": min(self.most, _power(widest))}
+
+    def tiles(self, f: Facts) -> dict[str, object]:
+        sch = self.sch
+        consumer = self.fusable_consumer(f)
+        if consumer is not None:
+            sch.set_scope(f.rv, 0, "local")
+        tail = consumer if consumer is not None else sch.cache_write(f.rv, 0, "local")
+        f = facts_of(sch, f.rv)
+        wide, high = self.sides(f)
+        copies = [self.copy(f, i) for i in range(len(f.block.reads)) if self.worth(f, i)]
+        loops = dict(zip([a.var for a in f.axes], sch.get_loops(f.rv), strict=True))
+        x = self.divided(loops[wide.var], wide)
+        y = self.divided(loops[high.var], high) if high is not None else []
+        others = [loops[a.var] for a in f.spatial if a is not wide and a is not high]
+        reduces = [loops[a.var] for a in f.reduce]
+        outer, *deep = reduces[0], *reduces[1:]
+        size = extent_of(sch, reduces[0])
+        depth = max(1, _DEPTH // math.prod(a.extent for a in f.reduce[1:]))
+        within: list[LoopRV] = []
+        if size is None or size > depth:
+            outer, some = sch.split(reduces[0], [None, depth])
+            within = [some]
+        parts = [y, x] if y else [x]
+        sch.reorder(
+            *others,
+            *[p[0] for p in parts],
+            *[p[1] for p in parts],
+            outer,
+            *within,
+            *deep,
+            *[p[2] for p in parts],
+        )
+        names = ["x", "y"] if len(parts) == 1 else ["y", "x"]
+        threads = [extent_of(sch, p[1]) or 1 for p in parts]
+        if others:
+            sch.bind(self.fused(others, f.rv), "blockIdx.z")
+        for p, name in zip(parts, names, strict=False):
+            sch.bind(p[0], f"blockIdx.{name}")
+            sch.bind(p[1], f"threadIdx.{name}")
+        sch.reverse_compute_at(tail, parts[-1][1], preserve_unit_loops=True)
+        for p in parts:
+            sch.unroll(p[2])
+        for copy in copies:
+            sch.compute_at(copy, outer, preserve_unit_loops=False)
+            own = sch.get_loops(copy)[len(sch.get_loops(f.rv)) - len(within) - len(deep) - len(parts) :]
+            _, *shares = sch.split(self.fused(own, copy), [None, *threads])
+            for share, name in zip(shares, names, strict=False):
+                sch.bind(share, f"threadIdx.{name}")
+        return {
+            "tile": f"{self.tile_of(high)} x {self.tile_of(wide)}"
+            if high is not None
+            else str(self.tile_of(wide)),
+            "threads": math.prod(threads),
+            "shared": [sch.realize(c).block.name_hint for c in copies],
+        }
+
+    def sides(self, f: Facts) -> tuple[Axis, Axis | None]:
+        """The two axes that a tile lies along: that of neighbouring results, and one that others are used again for."""
+        assert f.write is not None
+        spatial = [a for a in f.spatial if a.extent > 1 and a.known]
+        if not spatial:
+            raise ScheduleError("there is no axis to make tiles of")
+        wide = next((a for a in reversed(spatial) if f.write.stride(a) == 1), spatial[-1])
+        rest = [a for a in spatial if a is not wide and any(not r.moves(a) for r in f.reads)]
+        rest = rest or [a for a in spatial if a is not wide]
+        return wide, max(rest, key=lambda a: a.extent, default=None)
+
+    def tile_of(self, axis: Axis | None) -> int:
+        """The results of a tile along an axis: few where there are few."""
+        size = 1 if axis is None else axis.extent
+        return 64 if size >= 512 else 32 if size >= 64 else min(16, _power(size))
+
+    def divided(self, loop: LoopRV, axis: Axis) -> list[LoopRV]:
+        """Tiles, threads, and what a thread does."""
+        tile = self.tile_of(axis)
+        threads = min(16, tile)
+        return list(self.sch.split(loop, [None, threads, tile // threads]))
+
+    def worth(self, f: Facts, index: int) -> bool:
+        """Whether threads of a tile read the same elements."""
+        buffer = f.block.reads[index].buffer
+        reads = [r for r in f.reads if r.buffer is buffer]
+        return bool(reads) and all(
+            any(not r.moves(a) for a in f.spatial if a.extent > 1) or any(r.moves(a) for a in f.reduce)
+            for r in reads
+        )
+
+    def copy(self, f: Facts, index: int) -> BlockRV:
+        """What a tile reads, in shared memory; what only prepares it (padding) is done on the way."""
+        copy = self.sch.cache_read(f.rv, index, "shared")
+        for producer in self.sch.get_producers(copy):
+            if producer.key in self.done:
+                continue
+            try:
+                self.sch.compute_inline(producer)
+            except ScheduleError:
+                continue
+        return copy
+
+
+def _power(n: int) -> int:
+    """The least power of two that is not below n."""
+    return 1 << max(0, (n - 1).bit_length())

@@ -1,0 +1,533 @@
+"""Measuring candidates: built in parallel, run one at a time, each in a process that may die.
+
+    with Measurer() as measurer:
+        results = measurer.measure([MeasureInput.of(task, decisions), …], incumbent)
+
+Whatever a candidate does (a crash, a hang, a wrong result) is the status of its result; the pool goes on.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import math
+import os
+import shutil
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+
+from ..ir.expr import BufferLoad, Call
+from ..ir.functor import pre_order
+from ..ir.module import IRModule
+from ..ir.serialize import save_json
+from ..ir.stmt import Block, BufferStore
+from .building import DEFAULT_BUILD, Artifact
+from .checking import make_inputs, tolerance_of
+from .errors import TuneError
+from .pool import Died, Overdue, Worker, first_ready, usable_cores
+from .reproduce import write_reproducer
+from .running import Timing, Value, Values, mapped
+from .workload import Task, stable_key
+
+__all__ = [
+    "Duel",
+    "MeasureInput",
+    "MeasureOptions",
+    "MeasureResult",
+    "Measurer",
+    "Status",
+    "Timing",
+    "measure_once",
+]
+
+
+class Status(StrEnum):
+    """What became of a candidate."""
+
+    OK = "ok"
+    REFUSED = "refused"  # a primitive refused a step
+    BUILD_ERROR = "build error"
+    BUILD_TIMEOUT = "build timeout"
+    BUILD_CRASH = "build crash"
+    BUILD_MEMORY = "build memory"
+    RUN_ERROR = "run error"  # the compiled function said that it failed
+    CRASH = "crash"
+    TIMEOUT = "timeout"
+    MEMORY = "memory"
+    WRONG = "wrong"
+
+
+@dataclass(frozen=True)
+class MeasureInput:
+    """A candidate of a task: `kind` is "decisions" (of the sketches), "trace" (steps, as JSON), "program" (an
+    IRModule that somebody has scheduled) or "plain" (the program as it is written)."""
+
+    task: Task
+    kind: str
+    what: Any
+
+    @staticmethod
+    def of(task: Task, what: Any = None) -> MeasureInput:
+        """A candidate by what it is given by; None is the zero-trial schedule."""
+        if isinstance(what, IRModule):
+            return MeasureInput(task, "program", what)
+        if isinstance(what, dict) and "steps" in what:
+            return MeasureInput(task, "trace", what)
+        return MeasureInput(task, "decisions", what)
+
+    @property
+    def token(self) -> str:
+        """A name that is the same for the same candidate."""
+        what = stable_key(self.what) if self.kind == "program" else json.dumps(self.what, sort_keys=True)
+        return hashlib.sha256(f"{self.task.workload} {self.kind} {what}".encode()).hexdigest()[:24]
+
+
+@dataclass(frozen=True)
+class MeasureResult:
+    """What was measured of a candidate.
+
+    `seconds` are all samples, each the mean of some runs; `ratio` is its time by the incumbent's, measured in
+    turns, where it was about as fast. `trace` are the steps of its schedule.
+    """
+
+    status: Status
+    seconds: tuple[float, ...] = ()
+    error: str = ""
+    build_seconds: float = 0.0
+    run_seconds: float = 0.0
+    ratio: float | None = None
+    trace: Any = None
+    reproducer: str = ""
+
+    @property
+    def ok(self) -> bool:
+        return self.status is Status.OK
+
+    @property
+    def time(self) -> float:
+        """The time to reckon with: the median of the faster half of the samples; infinite if it failed."""
+        if not self.ok or not self.seconds:
+            return math.inf
+        ranked = sorted(self.seconds)
+        return statistics.median(ranked[: (len(ranked) + 1) // 2])
+
+    @property
+    def noise(self) -> float:
+        """How far the samples lie apart: the middle half of them, as a part of the median."""
+        if len(self.seconds) < 2:
+            return 0.0
+        low, high = np.percentile(self.seconds, (25, 75))
+        return float((high - low) / statistics.median(self.seconds))
+
+
+@dataclass(frozen=True)
+class Duel:
+    """Two candidates measured in turns: `ratio` below 1 says that the first is faster."""
+
+    first: MeasureResult
+    second: MeasureResult
+    ratio: float
+
+
+@dataclass(frozen=True)
+class MeasureOptions:
+    """How to measure. Limits are seconds of work, `memory` is MiB beyond what the process takes by itself.
+
+    `build` names the function (module:function) that compiles a module for a target; `cores` are those that
+    candidates run on (else as many as the target says); `reproducers` is the folder for scripts that show
+    wrong results.
+    """
+
+    builders: int | None = None
+    cores: tuple[int, ...] | None = None
+    build_limit: float = 30.0
+    run_limit: float = 10.0
+    memory: int = 4096
+    timing: Timing = field(default_factory=Timing)
+    seed: int = 0
+    build: str = DEFAULT_BUILD
+    reproducers: str | None = None
+
+
+_REFERENCE_SECONDS = 300.0  # plain loops may take long
+_CRASHES = 3
+_HOPELESS = 100.0  # what takes so many times as long as the fastest has run long enough
+
+Each = Callable[[int, MeasureInput, MeasureResult], None]
+
+
+class Measures(Protocol):
+    """Who measures: the local pool, or a fleet."""
+
+    def measure(
+        self, inputs: Sequence[MeasureInput], incumbent: MeasureInput | None = None, each: Each | None = None
+    ) -> list[MeasureResult]: ...
+
+    def duel(self, first: MeasureInput, second: MeasureInput, rounds: int = 12) -> Duel: ...
+
+    def close(self) -> None: ...
+
+
+@dataclass
+class _Data:
+    """A task's files, and what is known of it."""
+
+    values: Values
+    fastest: float = math.inf  # the least that a run took
+
+
+class Measurer:
+    """The local pool: some processes that build, and one that runs."""
+
+    def __init__(self, options: MeasureOptions | None = None) -> None:
+        self.options = options or MeasureOptions()
+        count = self.options.builders or len(self.options.cores or usable_cores())
+        memory = [str(self.options.memory)]
+        self._builders = [Worker("build", memory) for _ in range(max(1, count))]
+        self._runner: Worker | None = None
+        self._cores: tuple[int, ...] = ()
+        self._room = 0  # MiB of the process that runs
+        self._folder = _folder()
+        self._data: dict[str, _Data] = {}
+        self._artifacts: dict[str, Artifact] = {}  # of the last incumbents
+        self._lock_file: Any = None
+        self._crashes = 0  # one after the other
+
+    # -- life ------------------------------------------------------------------------------------
+    def __enter__(self) -> Measurer:
+        return self
+
+    def __exit__(self, *ignored: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End all processes and remove the files."""
+        for worker in (*self._builders, *([self._runner] if self._runner else [])):
+            worker.kill()
+        if self._lock_file is not None:
+            self._lock_file.close()
+            self._lock_file = None
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def __del__(self) -> None:
+        with contextlib.suppress(Exception):
+            self.close()
+
+    # -- the interface -----------------------------------------------------------------------------
+    def measure(
+        self, inputs: Sequence[MeasureInput], incumbent: MeasureInput | None = None, each: Each | None = None
+    ) -> list[MeasureResult]:
+        """Build all, then run one after the other while nothing else goes on. `each` is told every result at once."""
+        results: list[MeasureResult | None] = [None] * len(inputs)
+
+        def done(i: int, result: MeasureResult) -> None:
+            results[i] = result
+            if each is not None:
+                each(i, inputs[i], result)
+
+        for task in {inp.task.workload: inp.task for inp in inputs}.values():
+            self._prepare(task)
+        built = self._build(inputs, done)
+        champion = None if incumbent is None or not built else self._artifact(incumbent)
+        for i in sorted(built):
+            inp, made = inputs[i], built[i]
+            fits = (
+                champion is not None
+                and incumbent is not None
+                and incumbent.task.workload == inp.task.workload
+            )
+            against = (incumbent.token, champion) if fits and incumbent is not None else None
+            if self._crashes >= _CRASHES:
+                against = None  # perhaps it is the incumbent that crashes
+            value = (inp.token, made["artifact"], self.options.timing, against)
+            answer = self._run(inp.task, "run", value)
+            broke = answer["status"] in (Status.CRASH, Status.TIMEOUT)
+            self._crashes = self._crashes + 1 if broke else 0
+            result = self._result(inp, made, answer)
+            if result.ok:
+                self._remember(inp.token, made["artifact"])
+            done(i, result)
+        return [r for r in results if r is not None]
+
+    def duel(self, first: MeasureInput, second: MeasureInput, rounds: int = 12) -> Duel:
+        """Measure two candidates of a task against each other, in turns."""
+        self._prepare(first.task)
+        sides: list[Artifact] = []
+        for inp in (first, second):
+            failures: list[MeasureResult] = []
+            made = self._artifact(inp, failures)
+            if made is None:
+                other = MeasureResult(Status.OK)
+                pair = (failures[0], other) if inp is first else (other, failures[0])
+                return Duel(*pair, ratio=math.nan)
+            sides.append(made)
+        value = ((first.token, sides[0]), (second.token, sides[1]), self.options.timing, rounds)
+        answer = self._run(first.task, "duel", value)
+        one = self._result(first, {}, answer)
+        two = self._result(second, {}, {**answer, "seconds": answer.get("against", [])})
+        return Duel(one, two, float(answer["ratio"]) if one.ok else math.nan)
+
+    # -- building --------------------------------------------------------------------------------
+    def _build(
+        self, inputs: Sequence[MeasureInput], failed: Callable[[int, MeasureResult], None]
+    ) -> dict[int, dict[str, Any]]:
+        """The answers of builders for those that could be built; `failed` is told the others."""
+        todo = list(range(len(inputs)))[::-1]
+        busy: dict[Worker, int] = {}
+        built: dict[int, dict[str, Any]] = {}
+        idle = self._builders[: max(1, min(len(self._builders), len(inputs)))]
+        for worker in idle:
+            worker.start()  # all at once: starting takes a while
+        while todo or busy:
+            while todo and idle:
+                worker, i = idle.pop(), todo.pop()
+                try:
+                    self._give(worker, inputs[i])
+                except (Died, Overdue) as why:
+                    failed(i, MeasureResult(Status.BUILD_CRASH, error=str(why)))
+                    idle.append(worker)
+                    continue
+                busy[worker] = i
+            for worker in first_ready(busy, 0.25):
+                i = busy.pop(worker)
+                answer = self._answer(worker, Status.BUILD_CRASH, Status.BUILD_TIMEOUT)
+                idle.append(worker)
+                if answer["status"] == "ok":
+                    built[i] = answer
+                else:
+                    failed(i, self._result(inputs[i], answer, answer))
+        return built
+
+    def _give(self, worker: Worker, inp: MeasureInput) -> None:
+        limit, task = self.options.build_limit, inp.task
+        worker.start()
+        worker.greet()
+        if task.workload not in worker.known:
+            worker.ask(("task", (task.workload, task, self.options.build)), limit)
+            worker.known.add(task.workload)
+        what = save_json(inp.what) if inp.kind == "program" else inp.what
+        worker.send(("build", (task.workload, inp.kind, what)), limit)
+
+    def _answer(self, worker: Worker, crash: Status, late: Status) -> dict[str, Any]:
+        """What a process answers, or became of it."""
+        try:
+            answer = worker.receive()
+        except Died as why:
+            return {"status": crash, "error": str(why)}
+        except Overdue as why:
+            return {"status": late, "error": str(why)}
+        if not isinstance(answer, dict) or "status" not in answer:
+            worker.kill()
+            return {"status": crash, "error": "the process answered nonsense"}
+        if answer.get("spoiled"):  # it wrote where it should not: who knows where else
+            worker.kill()
+        return answer
+
+    def _artifact(self, inp: MeasureInput, failures: list[MeasureResult] | None = None) -> Artifact | None:
+        """A candidate as object code, built again if it is not at hand."""
+        if inp.token not in self._artifacts:
+            gone = failures if failures is not None else []
+            built = self._build([inp], lambda i, result: gone.append(result))
+            if built:
+                self._remember(inp.token, built[0]["artifact"])
+        return self._artifacts.get(inp.token)
+
+    def _remember(self, token: str, artifact: Artifact) -> None:
+        self._artifacts.pop(token, None)
+        self._artifacts[token] = artifact
+        while len(self._artifacts) > 64:
+            del self._artifacts[next(iter(self._artifacts))]
+
+    # -- running ---------------------------------------------------------------------------------
+    def _run(self, task: Task, request: str, value: Any, limit: float | None = None) -> dict[str, Any]:
+        """One request to the process that runs, with no other run at the same time on this machine."""
+        worker = self._runner_for(task)
+        data = self._data[task.workload]
+        limit = limit or min(self.options.run_limit, max(1.0, _HOPELESS * data.fastest))
+        with self._alone():
+            try:
+                worker.start()
+                worker.greet()
+                if task.workload not in worker.known:
+                    worker.ask(("task", (task.workload, data.values)), self.options.run_limit)
+                    worker.known = {"ready", task.workload}
+                worker.send((request, value), limit)
+            except (Died, Overdue) as why:
+                return {"status": Status.CRASH, "error": str(why)}
+            answer = self._answer(worker, Status.CRASH, Status.TIMEOUT)
+        if answer["status"] == "ok" and request == "run":
+            data.fastest = min(data.fastest, *answer["seconds"])
+        return answer
+
+    def _runner_for(self, task: Task) -> Worker:
+        """The process that runs, on the cores that the task's target has and with room for its data."""
+        there = usable_cores()
+        cores = self.options.cores or tuple(there[-task.target.num_cores :])
+        room = self.options.memory + (4 * task.nbytes >> 20)
+        if self._runner is None or cores != self._cores or room > self._room:
+            if self._runner is not None:
+                self._runner.kill()
+            settings = [str(room), ",".join(map(str, cores))]
+            environment = {"TILEWRIGHT_NUM_THREADS": str(len(cores))}
+            self._runner, self._cores, self._room = Worker("run", settings, environment), cores, room
+        return self._runner
+
+    @contextlib.contextmanager
+    def _alone(self) -> Iterator[None]:
+        """No two candidates run at once on this machine, also of two tuners."""
+        try:
+            import fcntl
+        except ImportError:
+            yield
+            return
+        if self._lock_file is None:
+            path = Path(tempfile.gettempdir()) / f"tilewright-measure-{os.getuid()}.lock"
+            self._lock_file = open(path, "a")  # noqa: SIM115 - held as long as this lives
+        give_up = time.monotonic() + 60
+        while True:
+            try:
+                fcntl.flock(self._lock_file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except OSError:
+                if time.monotonic() > give_up:  # somebody holds it who was stopped
+                    break
+                time.sleep(0.005)
+        try:
+            yield
+        finally:
+            fcntl.flock(self._lock_file, fcntl.LOCK_UN)
+
+    # -- data ------------------------------------------------------------------------------------
+    def _prepare(self, task: Task) -> None:
+        """Inputs and reference of a task, once."""
+        if task.workload in self._data:
+            return
+        if task.target.kind.name != "llvm" or not task.target.llvm.is_host:
+            raise TuneError(
+                f"tuning {task.name}: code for `{task.target}` does not run in a process of this machine, so it "
+                "cannot be measured here"
+            )
+        folder = self._folder / task.workload
+        folder.mkdir(exist_ok=True)
+        inputs, written, read = make_inputs(task, self.options.seed), *_accesses(task)
+        params: list[Value] = []
+        for number, (v, array) in enumerate(zip(task.func.params, inputs, strict=True)):
+            buffer = task.func.buffer_map.get(v)
+            if buffer is None:
+                params.append(Value(v.name, str(v.dtype), (), scalar=array))
+                continue
+            file, out = folder / f"{number}.in", buffer.data in written
+            array.tofile(file)
+            reference = str(folder / f"{number}.out") if out else ""
+            reads = buffer.data in read or not out
+            params.append(
+                Value(buffer.name, str(buffer.dtype), array.shape, str(file), None, reference, reads)
+            )
+        names = [p.name for p in params]
+        if len(set(names)) != len(names):
+            raise TuneError(f"tuning {task.name}: two parameters have the same name, of {', '.join(names)}")
+        self._data[task.workload] = _Data(Values(tuple(params), tolerance_of(task.func)))
+        try:
+            self._reference(task, inputs)
+        except BaseException:
+            del self._data[task.workload]
+            raise
+
+    def _reference(self, task: Task, inputs: list[Any]) -> None:
+        """What is right: by the task's own function, or by running the program as it is written."""
+        values = self._data[task.workload].values
+        outs = [p for p in values.params if p.reference]
+        if not outs:
+            raise TuneError(
+                f"tuning {task.name}: it writes none of its parameters, so nothing can be checked"
+            )
+        if task.reference is not None:
+            given = {p.name: a for p, a in zip(values.params, inputs, strict=True)}
+            results = task.reference(**given)
+            results = results if isinstance(results, (tuple, list)) else [results]
+            for p, result in zip(outs, results, strict=True):
+                kind = mapped(p.file, p.dtype, p.shape).dtype
+                np.ascontiguousarray(np.broadcast_to(np.asarray(result), p.shape), kind).tofile(p.reference)
+            return
+        plain = MeasureInput(task, "plain", None)
+        failures: list[MeasureResult] = []
+        built = self._build([plain], lambda i, result: failures.append(result))
+        if not built:
+            raise TuneError(
+                f"tuning {task.name}: the program as it is written cannot be built ({failures[0].status}): "
+                f"{failures[0].error}"
+            )
+        answer = self._run(task, "reference", built[0]["artifact"], _REFERENCE_SECONDS)
+        if answer["status"] != "ok":
+            raise TuneError(
+                f"tuning {task.name}: the program as it is written does not run ({answer['status']}): "
+                f"{answer['error']}; give reference=, or inputs= that it accepts"
+            )
+
+    def _result(self, inp: MeasureInput, made: dict[str, Any], answer: dict[str, Any]) -> MeasureResult:
+        status = Status(answer["status"])
+        trace = made.get("trace") if inp.kind == "decisions" else inp.what if inp.kind == "trace" else None
+        reproducer = ""
+        if status is Status.WRONG and self.options.reproducers is not None:
+            reproducer = write_reproducer(
+                Path(self.options.reproducers),
+                inp.task,
+                inp.token,
+                trace,
+                inp.what,
+                self.options.seed,
+                answer["error"],
+            )
+        return MeasureResult(
+            status,
+            tuple(answer.get("seconds", ())) if status is Status.OK else (),
+            answer.get("error", ""),
+            made.get("build_seconds", 0.0),
+            answer.get("run_seconds", 0.0),
+            answer.get("ratio"),
+            trace,
+            reproducer,
+        )
+
+
+def _folder() -> Path:
+    """A folder for inputs and references; those of processes that were killed go."""
+    for left in Path(tempfile.gettempdir()).glob("tilewright-measure-*-*"):
+        pid = left.name.split("-")[2]
+        if pid.isdigit() and Path("/proc/self").exists() and not Path(f"/proc/{pid}").exists():
+            shutil.rmtree(left, ignore_errors=True)
+    return Path(tempfile.mkdtemp(prefix=f"tilewright-measure-{os.getpid()}-"))
+
+
+def _accesses(task: Task) -> tuple[set[Any], set[Any]]:
+    """The memory that a function writes, and what it reads of it before."""
+    written: set[Any] = set()
+    read: set[Any] = set()
+    opaque = False
+    for m in pre_order(task.func.body):
+        if isinstance(m, BufferStore):
+            written.add(m.buffer.data)
+        elif isinstance(m, BufferLoad):
+            read.add(m.buffer.data)
+        elif isinstance(m, Block):
+            written.update(r.buffer.data for r in m.writes)
+            written.update(r.source.buffer.data for r in m.match_buffers)
+        elif isinstance(m, Call) and getattr(m.op, "short_name", "") in ("tvm_access_ptr", "address_of"):
+            opaque = True
+    everything = {b.data for _, b in task.buffers}
+    return (everything, everything) if opaque else (written, read)
+
+
+def measure_once(inp: MeasureInput, options: MeasureOptions | None = None) -> MeasureResult:
+    """Measure one candidate with a pool of its own."""
+    with Measurer(replace(options or MeasureOptions(), builders=1)) as measurer:
+        return measurer.measure([inp])[0]

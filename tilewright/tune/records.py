@@ -1,0 +1,456 @@
+"""The database of what was measured: SQLite, keyed by program, target and machine.
+
+    with Database("tune.db") as db:
+        db.add(Record.of(inp, result))
+        best = db.best(task)
+
+Any number of processes may write at once, and a process that is killed loses nothing that it has added. A record
+of another machine is never taken for one of this.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import sqlite3
+import time
+import uuid
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from ..ir.serialize import load_json, save_json
+from ..target import Target
+from .errors import RecordError
+from .machines import describe_machine, differences, fingerprint
+from .measure import MeasureInput, MeasureResult, Status
+from .workload import Task
+
+__all__ = ["Database", "Record"]
+
+FORMAT = "tilewright-records-1"
+_WAIT = 60.0  # seconds for other processes to finish what they write
+_APPLICATION, _VERSION = 0x74777264, 1
+_SCHEMA = """
+CREATE TABLE IF NOT EXISTS machines (id TEXT PRIMARY KEY, description TEXT NOT NULL);
+CREATE TABLE IF NOT EXISTS workloads (id TEXT PRIMARY KEY, name TEXT NOT NULL, program TEXT NOT NULL,
+    constants TEXT NOT NULL, sizes TEXT NOT NULL);
+CREATE TABLE IF NOT EXISTS records (uid TEXT PRIMARY KEY, workload TEXT NOT NULL, target TEXT NOT NULL,
+    machine TEXT NOT NULL, origin TEXT NOT NULL, status TEXT NOT NULL, decisions TEXT, trace TEXT,
+    seconds TEXT NOT NULL, noise REAL NOT NULL, ratio REAL, error TEXT NOT NULL, build_seconds REAL NOT NULL,
+    seed INTEGER NOT NULL, created REAL NOT NULL, extra TEXT NOT NULL);
+CREATE INDEX IF NOT EXISTS by_task ON records (workload, target, machine);
+"""
+_COLUMNS = (
+    "uid", "workload", "target", "machine", "origin", "status", "decisions", "trace", "seconds", "noise", "ratio",
+    "error", "build_seconds", "seed", "created", "extra",
+)  # fmt: skip
+_DATA = ("decisions", "trace", "seconds", "extra")  # kept as JSON
+
+
+@dataclass(frozen=True)
+class Record:
+    """A measured candidate.
+
+    `origin` is "trial", or "winner" for what the last measurement against the zero-trial schedule chose.
+    `extra` is for whoever stands on this: what a face of the tuner wants back.
+    """
+
+    workload: str
+    target: str
+    machine: str
+    status: str
+    decisions: Any = None
+    trace: Any = None
+    seconds: tuple[float, ...] = ()
+    noise: float = 0.0
+    ratio: float | None = None
+    error: str = ""
+    build_seconds: float = 0.0
+    seed: int = 0
+    origin: str = "trial"
+    created: float = 0.0
+    extra: Mapping[str, Any] = field(default_factory=dict)
+    uid: str = ""
+
+    @staticmethod
+    def of(
+        inp: MeasureInput,
+        result: MeasureResult,
+        seed: int = 0,
+        origin: str = "trial",
+        extra: Mapping[str, Any] | None = None,
+    ) -> Record:
+        """What was measured here and now."""
+        return Record(
+            workload=inp.task.workload,
+            target=str(inp.task.target),
+            machine=fingerprint(),
+            status=str(result.status),
+            decisions=inp.what if inp.kind == "decisions" else None,
+            trace=result.trace,
+            seconds=result.seconds,
+            noise=result.noise,
+            ratio=result.ratio,
+            error=result.error,
+            build_seconds=result.build_seconds,
+            seed=seed,
+            origin=origin,
+            created=time.time(),
+            extra=dict(extra or {}),
+            uid=uuid.uuid4().hex,
+        )
+
+    @property
+    def ok(self) -> bool:
+        return self.status == Status.OK
+
+    @property
+    def time(self) -> float:
+        """The time to reckon with; infinite if it failed."""
+        return self.result.time
+
+    @property
+    def result(self) -> MeasureResult:
+        """As it was measured."""
+        return MeasureResult(
+            Status(self.status), self.seconds, self.error, self.build_seconds, 0.0, self.ratio, self.trace
+        )
+
+
+class Database:
+    """A file of records. `":memory:"` is one that goes with the process."""
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = os.fspath(path)
+        self._told: set[str] = set()  # tasks and machines that are in it already
+        if self.path != ":memory:" and Path(self.path).is_dir():
+            raise RecordError(f"{self.path} is a folder, not a file of records")
+        try:
+            self._db = sqlite3.connect(self.path, timeout=_WAIT, isolation_level=None)
+        except sqlite3.Error as error:
+            raise RecordError(f"{self.path}: the records cannot be opened: {error}") from None
+        try:
+            self._open()
+        except BaseException:
+            self._db.close()
+            raise
+
+    def _open(self) -> None:
+        with self._errors():
+            self._db.execute("BEGIN")  # one look at all of it: another process may be about to make it
+            ours = self._is_ours()
+            self._db.execute("COMMIT")
+            if not ours:
+                with self._writing():
+                    if not self._is_ours():
+                        self._create()
+            give_up = time.monotonic() + _WAIT
+            while True:
+                try:
+                    self._db.execute("PRAGMA journal_mode=WAL")
+                    break
+                except (
+                    sqlite3.OperationalError
+                ) as error:  # others are opening it, and SQLite does not wait here
+                    if "locked" not in str(error) or time.monotonic() > give_up:
+                        raise
+                    time.sleep(0.01)
+            self._db.execute("PRAGMA synchronous=NORMAL")
+
+    def _is_ours(self) -> bool:
+        """Whether the file holds records; an empty one does not. Anything else is refused."""
+        (tag,) = self._db.execute("PRAGMA application_id").fetchone()
+        (version,) = self._db.execute("PRAGMA user_version").fetchone()
+        (tables,) = self._db.execute("SELECT count(*) FROM sqlite_master").fetchone()
+        if tables and tag != _APPLICATION:
+            raise RecordError(f"{self.path}: this is a database of something else, not of tuning records")
+        if version > _VERSION:
+            raise RecordError(
+                f"{self.path}: its format is {version}, and this tilewright knows up to {_VERSION}: use a newer one"
+            )
+        return bool(tables)
+
+    def _create(self) -> None:
+        self._db.execute(f"PRAGMA application_id={_APPLICATION}")
+        self._db.execute(f"PRAGMA user_version={_VERSION}")
+        for statement in _SCHEMA.split(";"):
+            if statement.strip():
+                self._db.execute(statement)
+
+    def close(self) -> None:
+        self._db.close()
+
+    def __enter__(self) -> Database:
+        return self
+
+    def __exit__(self, *ignored: object) -> None:
+        self.close()
+
+    @contextmanager
+    def _errors(self) -> Iterator[None]:
+        """Errors of SQLite name the file and what may be done."""
+        try:
+            yield
+        except sqlite3.OperationalError as error:
+            raise RecordError(f"{self.path}: the records cannot be read or written: {error}") from None
+        except sqlite3.DatabaseError as error:
+            raise RecordError(
+                f"{self.path}: this is no file of tuning records, or a damaged one: {error}"
+            ) from None
+
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
+        self._db.execute("BEGIN IMMEDIATE")
+        try:
+            yield
+        except BaseException:
+            self._db.execute("ROLLBACK")
+            raise
+        self._db.execute("COMMIT")
+
+    # -- in --------------------------------------------------------------------------------------
+    def add(self, record: Record, task: Task | None = None) -> None:
+        """Keep a record, of this machine; with its task, so that it can be built again without it."""
+        with self._errors(), self._writing():
+            if task is not None and task.workload not in self._told:
+                self._put_workload(_workload_row(task))
+            if record.machine == fingerprint() and record.machine not in self._told:
+                self._put_machine(record.machine, describe_machine())
+            self._put(record)
+        self._told |= {record.machine, *([task.workload] if task is not None else [])}
+
+    def _put(self, record: Record) -> int:
+        made = replace(record, uid=record.uid or uuid.uuid4().hex)
+        row = [json.dumps(getattr(made, c)) if c in _DATA else getattr(made, c) for c in _COLUMNS]
+        marks = ", ".join("?" * len(_COLUMNS))
+        return self._db.execute(
+            f"INSERT OR IGNORE INTO records ({', '.join(_COLUMNS)}) VALUES ({marks})", row
+        ).rowcount
+
+    def _put_workload(self, row: tuple[str, str, str, str, str]) -> None:
+        self._db.execute("INSERT OR IGNORE INTO workloads VALUES (?, ?, ?, ?, ?)", row)
+
+    def _put_machine(self, name: str, description: Any) -> None:
+        self._db.execute(
+            "INSERT OR IGNORE INTO machines VALUES (?, ?)", (name, json.dumps(description, sort_keys=True))
+        )
+
+    # -- out -------------------------------------------------------------------------------------
+    def records(
+        self,
+        task: Task | str | None = None,
+        target: Any = None,
+        machine: str | None = None,
+        status: str | None = None,
+    ) -> list[Record]:
+        """The records of a task (or of a workload's key), in the order in which they were added."""
+        wanted: dict[str, str] = {}
+        if isinstance(task, Task):
+            wanted |= {"workload": task.workload, "target": str(task.target)}
+        elif task is not None:
+            wanted["workload"] = task
+        if target is not None:
+            wanted["target"] = str(Target(target))
+        wanted |= {k: v for k, v in (("machine", machine), ("status", status)) if v is not None}
+        where = " AND ".join(f"{name} = ?" for name in wanted) or "1"
+        with self._errors():
+            rows = self._db.execute(
+                f"SELECT {', '.join(_COLUMNS)} FROM records WHERE {where} ORDER BY rowid",
+                list(wanted.values()),
+            ).fetchall()
+        return [self._record(row) for row in rows]
+
+    def _record(self, row: Iterable[Any]) -> Record:
+        values = dict(zip(_COLUMNS, row, strict=True))
+        try:
+            for name in _DATA:
+                values[name] = json.loads(values[name]) if values[name] is not None else None
+            return Record(**{**values, "seconds": tuple(values["seconds"])})
+        except (ValueError, TypeError) as error:
+            raise RecordError(f"{self.path}: record {values['uid']} is damaged: {error}") from None
+
+    def best(self, task: Task, machine: str | None = None) -> Record | None:
+        """The record to build: the last winner, else the fastest right one. Of this machine, unless one is named."""
+        here = self.records(task, machine=machine or fingerprint())
+        good = [r for r in here if r.ok and r.seconds]
+        winners = [r for r in good if r.origin == "winner"]
+        if winners:
+            return winners[-1]
+        return min(good, key=lambda r: r.time, default=None)
+
+    def elsewhere(self, task: Task) -> str:
+        """What there is of a task from other machines, which is not used here, in a sentence; empty if nothing."""
+        me, mine = fingerprint(), describe_machine()
+        others = [r for r in self.records(task) if r.machine != me and r.ok]
+        if not others:
+            return ""
+        known = self.machines()
+        names = dict.fromkeys(r.machine for r in others)
+        told = [f"{name} ({differences(known.get(name, {}), mine) or 'not described'})" for name in names]
+        return (
+            f"{len(others)} records of {task.name} are of other machines and are not used here: {', '.join(told)}; "
+            "tune here, or name the machine to use them all the same"
+        )
+
+    def machines(self) -> dict[str, Any]:
+        """The machines that records are of."""
+        with self._errors():
+            return {k: json.loads(v) for k, v in self._db.execute("SELECT id, description FROM machines")}
+
+    def task(self, workload: str, target: Any) -> Task:
+        """The task of a workload's key, with its program as it was kept."""
+        with self._errors():
+            row = self._db.execute(
+                "SELECT program, constants, sizes FROM workloads WHERE id = ?", (workload,)
+            ).fetchone()
+        if row is None:
+            raise RecordError(f"{self.path}: there is no program of the workload {workload}")
+        program, constants, sizes = row
+        return Task(load_json(program), Target(target), tuple(json.loads(constants)), sizes=json.loads(sizes))
+
+    def tasks(self) -> list[dict[str, Any]]:
+        """One line for each program, target and machine: how many records, the best of them."""
+        out: dict[tuple[str, str, str], dict[str, Any]] = {}
+        with self._errors():
+            names = dict(self._db.execute("SELECT id, name FROM workloads").fetchall())
+        for r in self.records():
+            line = out.setdefault(
+                (r.workload, r.target, r.machine),
+                {
+                    "name": names.get(r.workload, "?"),
+                    "workload": r.workload,
+                    "target": r.target,
+                    "machine": r.machine,
+                    "records": 0,
+                    "ok": 0,
+                    "best": math.inf,
+                },
+            )
+            line["records"] += 1
+            line["ok"] += r.ok
+            line["best"] = min(line["best"], r.time)
+        return list(out.values())
+
+    def show(self) -> str:
+        """`tasks` as text."""
+        head = ("name", "workload", "target", "machine", "records", "ok", "best")
+        rows = [head] + [
+            (
+                t["name"],
+                t["workload"][:12],
+                t["target"],
+                t["machine"],
+                str(t["records"]),
+                str(t["ok"]),
+                f"{t['best'] * 1e6:.1f} us" if math.isfinite(t["best"]) else "-",
+            )
+            for t in self.tasks()
+        ]
+        widths = [max(len(r[i]) for r in rows) for i in range(len(head))]
+        return "\n".join("  ".join(c.ljust(w) for c, w in zip(r, widths, strict=True)).rstrip() for r in rows)
+
+    # -- many files --------------------------------------------------------------------------------
+    def merge(self, other: str | os.PathLike[str] | Database) -> int:
+        """Take over what another file has and this one has not; how many records that were."""
+        if not isinstance(other, Database):
+            if not Path(other).exists():
+                raise RecordError(f"{os.fspath(other)}: there is no such file")
+            with Database(other) as opened:
+                return self.merge(opened)
+        with other._errors():
+            workloads = other._db.execute("SELECT * FROM workloads").fetchall()
+        return self._take(workloads, other.machines(), other.records())
+
+    def _take(self, workloads: Iterable[Any], machines: Mapping[str, Any], records: Iterable[Record]) -> int:
+        with self._errors(), self._writing():
+            for row in workloads:
+                self._put_workload(row)
+            for name, description in machines.items():
+                self._put_machine(name, description)
+            return sum(self._put(r) for r in records)
+
+    def prune(self, keep: int = 16, failed: bool = True) -> int:
+        """Leave the fastest `keep` records of each task, and its winners; drop failures too. How many went."""
+        groups: dict[tuple[str, str, str], list[Record]] = {}
+        for r in self.records():
+            groups.setdefault((r.workload, r.target, r.machine), []).append(r)
+        gone: list[str] = []
+        for group in groups.values():
+            trials = sorted((r for r in group if r.ok and r.origin != "winner"), key=lambda r: r.time)
+            gone += [r.uid for r in trials[keep:]]
+            gone += [r.uid for r in group if failed and not r.ok]
+            gone += [r.uid for r in [r for r in group if r.origin == "winner"][:-1]]
+        with self._errors(), self._writing():
+            self._db.executemany("DELETE FROM records WHERE uid = ?", [(u,) for u in gone])
+        return len(gone)
+
+    # -- JSON lines --------------------------------------------------------------------------------
+    def export_json(self, path: str | os.PathLike[str]) -> int:
+        """Write everything as JSON, one thing in a line; how many records."""
+        records = self.records()
+        with self._errors():
+            workloads = self._db.execute("SELECT * FROM workloads").fetchall()
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(json.dumps({"format": FORMAT}) + "\n")
+            for name, description in self.machines().items():
+                file.write(json.dumps({"machine": name, "description": description}) + "\n")
+            for row in workloads:
+                file.write(json.dumps({"workload": list(row)}) + "\n")
+            for r in records:
+                file.write(json.dumps({"record": {c: getattr(r, c) for c in _COLUMNS}}) + "\n")
+        return len(records)
+
+    def import_json(self, path: str | os.PathLike[str]) -> int:
+        """Take over what `export_json` wrote; how many records were new. All of it or nothing."""
+        workloads, machines, records = [], {}, []
+        name = os.fspath(path)
+        try:
+            with open(path, encoding="utf-8") as file:
+                lines = file.read().splitlines()
+        except (OSError, UnicodeDecodeError) as error:
+            raise RecordError(f"{name}: the records cannot be read: {error}") from None
+        for number, line in enumerate(lines, 1):
+            try:
+                data = json.loads(line)
+                if number == 1:
+                    if data.get("format") != FORMAT:
+                        raise ValueError(f"the first line must say that the format is {FORMAT!r}")
+                elif "machine" in data:
+                    machines[str(data["machine"])] = data["description"]
+                elif "workload" in data:
+                    key, title, program, constants, sizes = map(str, data["workload"])
+                    workloads.append((key, title, program, constants, sizes))
+                else:
+                    records.append(_checked(data["record"]))
+            except (ValueError, KeyError, TypeError, AttributeError) as error:
+                raise RecordError(f"{name}, line {number}: this is no tuning record: {error}") from None
+        if not lines:
+            raise RecordError(f"{name}: the file is empty, and the first line should say {FORMAT!r}")
+        return self._take(workloads, machines, records)
+
+
+def _checked(data: Mapping[str, Any]) -> Record:
+    """A record from outside, with its numbers checked."""
+    values = {c: data[c] for c in _COLUMNS}
+    seconds = tuple(float(s) for s in values["seconds"])
+    if any(not math.isfinite(s) or s <= 0 for s in seconds):
+        raise ValueError(f"times are positive numbers, not {values['seconds']}")
+    Status(values["status"])
+    for name in ("uid", "workload", "target", "machine", "origin", "status", "error"):
+        if not isinstance(values[name], str):
+            raise ValueError(f"{name} is text, not {values[name]!r}")
+    return Record(**{**values, "seconds": seconds})
+
+
+def _workload_row(task: Task) -> tuple[str, str, str, str, str]:
+    return (
+        task.workload,
+        task.name,
+        save_json(task.mod),
+        json.dumps(list(task.constants)),
+        json.dumps(dict(task.sizes)),
+    )

@@ -1,0 +1,92 @@
+"""Scripts that show a wrong result again, anywhere: the program, the steps of the candidate, the inputs."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..ir.function import PrimFunc
+from ..ir.module import IRModule
+from ..ir.serialize import load_json, save_json
+from ..target import Target
+from .building import DEFAULT_BUILD, named_function, schedule_of
+from .checking import compare, make_inputs, plain_program, tolerance_of
+from .workload import Task
+
+__all__ = ["reproduce", "write_reproducer"]
+
+_SCRIPT = '''"""{title}
+
+{error}
+
+Run it to see whether that is still so: it ends with 1 if it is.
+"""
+
+import sys
+
+from tilewright.tune.reproduce import reproduce
+
+sys.exit(reproduce(__file__.removesuffix(".py") + ".json"))
+'''
+
+
+def write_reproducer(
+    folder: Path, task: Task, token: str, trace: Any, what: Any, seed: int, error: str
+) -> str:
+    """Write the script and its data; the path of the script."""
+    folder.mkdir(parents=True, exist_ok=True)
+    stem = folder / f"wrong_{token}"
+    program = {"trace": trace} if trace is not None else {"program": save_json(what)}
+    data = {
+        "format": "tilewright-reproducer-1",
+        "program": save_json(task.mod),
+        "target": str(task.target),
+        "constants": list(task.constants),
+        "sizes": dict(task.sizes),
+        "seed": seed,
+        "candidate": program,
+        "inputs": None,
+    }
+    if task.inputs:
+        arrays: dict[str, Any] = {k: np.asarray(v) for k, v in task.inputs.items()}
+        np.savez(f"{stem}.npz", **arrays)
+        data["inputs"] = f"{stem.name}.npz"
+    Path(f"{stem}.json").write_text(json.dumps(data))
+    title = f"A schedule of {task.name} for {task.target} that computed something else."
+    Path(f"{stem}.py").write_text(_SCRIPT.format(title=title, error=error.replace('"""', "'''")))
+    return f"{stem}.py"
+
+
+def reproduce(path: str) -> int:
+    """Build and run a candidate and the plain program in this process; 1 if they differ, and a line that says how."""
+    data = json.loads(Path(path).read_text())
+    given: dict[str, Any] = {}
+    if data["inputs"]:
+        with np.load(Path(path).parent / data["inputs"], allow_pickle=False) as arrays:
+            given = dict(arrays)
+    mod = load_json(data["program"])
+    assert isinstance(mod, IRModule)
+    task = Task(mod, Target(data["target"]), tuple(data["constants"]), given, None, data["sizes"])
+    candidate = data["candidate"]
+    if "trace" in candidate:
+        made = schedule_of(task, "trace", candidate["trace"]).mod
+    else:
+        made = load_json(candidate["program"])
+    build = named_function(DEFAULT_BUILD)
+    results = []
+    for program in (made, plain_program(task)):
+        arguments = make_inputs(task, data["seed"])
+        build(program, target=task.target)(*arguments)
+        results.append(arguments)
+    (func,) = (f for f in mod.functions.values() if isinstance(f, PrimFunc))
+    names = [func.buffer_map[v].name if v in func.buffer_map else v.name for v in func.params]
+    for name, got, want in zip(names, *results, strict=True):
+        wrong = compare(got, want, tolerance_of(func)) if isinstance(got, np.ndarray) else ""
+        if wrong:
+            print(f"{name}: {wrong}")
+            return 1
+    print("both compute the same")
+    return 0

@@ -1,0 +1,76 @@
+"""The other side of the pipe: a process that builds candidates, or one that runs them.
+
+    python -m tilewright.tune.worker FD PARENT build|run MEMORY-MiB [CORES]
+
+It answers requests until the pipe closes or its parent is gone.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import sys
+from collections.abc import Callable
+from multiprocessing.connection import Connection
+from typing import Any
+
+__all__ = ["main"]
+
+_DIE_WITH_PARENT = 1  # PR_SET_PDEATHSIG
+
+
+def _tie_to_parent(parent: int) -> None:
+    """End with the parent, however that ends: a candidate may never return to where the pipe is read."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_DIE_WITH_PARENT, signal.SIGKILL)
+        if os.getppid() != parent:  # it was gone before
+            sys.exit(0)
+
+
+def _limit(mebibytes: int) -> None:
+    """Bound the address space from here on, and leave no core files behind."""
+    import resource
+
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    if mebibytes <= 0:
+        return
+    used = 0
+    try:
+        with open("/proc/self/statm") as file:
+            used = int(file.read().split()[0]) * os.sysconf("SC_PAGE_SIZE")
+    except OSError:
+        pass
+    most = used + (mebibytes << 20)
+    resource.setrlimit(resource.RLIMIT_AS, (most, most))
+
+
+def main(arguments: list[str]) -> None:
+    """Serve requests: each is a name and a value, each answer a value."""
+    number, parent, role, memory, *cores = arguments
+    _tie_to_parent(int(parent))
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides what Ctrl-C means
+    if cores and hasattr(os, "sched_setaffinity"):
+        os.sched_setaffinity(0, [int(c) for c in cores[0].split(",")])
+    handlers: dict[str, Callable[[Any], Any]]
+    if role == "build":
+        from .building import Builder
+
+        handlers = Builder().requests()
+    else:
+        from .running import Runner
+
+        handlers = Runner().requests()
+    _limit(int(memory))
+    pipe = Connection(int(number))
+    pipe.send("ready")
+    while True:
+        try:
+            name, value = pipe.recv()
+        except (EOFError, OSError):
+            return
+        pipe.send(handlers[name](value))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,198 @@
+"""What is tuned: a program and a target, with a name that holds in every process and on every machine."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+from ..arith import Analyzer
+from ..ir.buffer import Buffer
+from ..ir.deep import deep_programs
+from ..ir.errors import ScheduleError
+from ..ir.expr import IntImm, Var, const, const_value
+from ..ir.function import PrimFunc
+from ..ir.functor import substitute, vars_used
+from ..ir.module import GlobalVar, IRModule
+from ..ir.node import Node
+from ..ir.op import Op
+from ..ir.serialize import load_json, save_json
+from ..target import Target
+from ..te.create_prim_func import create_prim_func
+from ..te.tensor import Tensor
+from .facts import USUAL_SIZE
+
+__all__ = ["Task", "stable_key", "task_of"]
+
+
+@dataclass(frozen=True)
+class Task:
+    """A program to be tuned for a target, and the data that candidates run on.
+
+    `constants` names the parameters whose values are known when it is compiled, `inputs` gives parameters
+    values instead of random ones, `reference(**inputs)` computes the outputs with NumPy instead of plain loops,
+    and `sizes` says what symbols stand for.
+    """
+
+    mod: IRModule
+    target: Target
+    constants: tuple[str, ...] = ()
+    inputs: Mapping[str, Any] = field(default_factory=dict)
+    reference: Callable[..., Any] | None = None
+    sizes: Mapping[str, int] = field(default_factory=dict)
+
+    def __reduce__(self) -> Any:
+        # To another process, where the data lies in files: programs travel as JSON.
+        return _received, (save_json(self.mod), str(self.target), self.constants, dict(self.sizes))
+
+    @cached_property
+    def func(self) -> PrimFunc:
+        (func,) = self.mod.functions.values()
+        assert isinstance(func, PrimFunc)
+        return func
+
+    @property
+    def name(self) -> str:
+        """The name of the function."""
+        (gv,) = self.mod.functions
+        return gv.name_hint
+
+    @cached_property
+    def workload(self) -> str:
+        """The key of the program: the same for structurally equal programs, in every process."""
+        parts = [stable_key(self.func.with_attr("global_symbol", "main")), *sorted(self.constants)]
+        parts += [f"{name}={size}" for name, size in sorted(self.sizes.items())]
+        return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:32]
+
+    @cached_property
+    def buffers(self) -> list[tuple[Var, Buffer]]:
+        """The parameters that are buffers, in order."""
+        return [(v, self.func.buffer_map[v]) for v in self.func.params if v in self.func.buffer_map]
+
+    def shape(self, buffer: Buffer) -> tuple[int, ...]:
+        """A shape in numbers."""
+        return tuple(self.size(d) for d in buffer.shape)
+
+    def size(self, extent: Any) -> int:
+        """A size in numbers."""
+        known = const_value(extent)
+        if known is None:
+            values = {v: const(self.sizes.get(v.name, USUAL_SIZE), v.dtype) for v in vars_used(extent)}
+            known = const_value(Analyzer().simplify(substitute(extent, values)))
+        if known is None:
+            raise ScheduleError(
+                f"tuning {self.name}: the size `{extent}` is not known; give its symbols in sizes={{…}}"
+            )
+        return int(known)
+
+    @cached_property
+    def nbytes(self) -> int:
+        """What the parameters take in memory."""
+        return sum(math.prod(self.shape(b)) * max(1, b.dtype.nbytes) for _, b in self.buffers)
+
+
+def _received(program: str, target: str, constants: tuple[str, ...], sizes: dict[str, int]) -> Task:
+    return Task(load_json(program), Target(target), constants, sizes=sizes)
+
+
+def task_of(
+    func_or_tensors: Any,
+    target: Any = None,
+    constants: Collection[str] = (),
+    inputs: Mapping[str, Any] | None = None,
+    reference: Callable[..., Any] | None = None,
+    sizes: Mapping[str, int] | None = None,
+) -> Task:
+    """The task of what `auto_schedule` takes: tensors, a PrimFunc, or a module of one function."""
+    if isinstance(func_or_tensors, Task):
+        return func_or_tensors
+    chosen = Target.current(allow_none=True) if target is None else Target(target)
+    chosen = Target("llvm") if chosen is None else chosen
+    mod = _module_of(func_or_tensors)
+    functions = [f for f in mod.functions.values() if isinstance(f, PrimFunc)]
+    if len(functions) != 1 or len(mod.functions) != 1:
+        raise ScheduleError(
+            f"a task is one function, and this module has {len(mod.functions)}: tune them one by one"
+        )
+    known = {b.name for b in functions[0].buffer_map.values()}
+    for name in (*constants, *(inputs or ())):
+        if name not in known:
+            raise ScheduleError(f"tuning: {name!r} is no parameter; there are {', '.join(sorted(known))}")
+    return Task(mod, chosen, tuple(constants), dict(inputs or {}), reference, dict(sizes or {}))
+
+
+def _module_of(given: Any) -> IRModule:
+    if isinstance(given, IRModule):
+        return given
+    if isinstance(given, Tensor):
+        given = [given]
+    if isinstance(given, Sequence):
+        given = create_prim_func(list(given))
+    if isinstance(given, PrimFunc):
+        return IRModule({str(given.attrs.get("global_symbol", "main")): given})
+    raise TypeError(f"a task is made of tensors, a PrimFunc or an IRModule, not {type(given).__name__}")
+
+
+# ---------------------------------------------------------------------------- keys
+_NAMES = {"name", "name_hint", "span", "key"}  # what things are called says nothing about what they are
+
+
+def stable_key(n: Any) -> str:
+    """A digest that is the same for structurally equal programs, in every process and on every machine.
+
+    `structural_hash` answers the same question faster, for one process.
+    """
+    with deep_programs():
+        walk = _Text()
+        walk.go(n)
+    return hashlib.sha256("\n".join(walk.out).encode()).hexdigest()
+
+
+class _Text:
+    """A program as lines without names: variables and buffers are numbered as they are met."""
+
+    def __init__(self) -> None:
+        self.out: list[str] = []
+        self.seen: dict[Any, int] = {}
+
+    def go(self, a: Any) -> None:
+        if isinstance(a, Var):
+            self.out.append(f"v{self.seen.setdefault(a, len(self.seen))} {a.dtype}")
+        elif isinstance(a, Buffer) and a in self.seen:
+            self.out.append(f"b{self.seen[a]}")
+        elif isinstance(a, PrimFunc):
+            self.out.append("func")
+            self.go(a.params)
+            self.go([a.buffer_map[v] for v in a.params if v in a.buffer_map])
+            self.go(a.attrs)
+            self.go(a.body)
+        elif isinstance(a, IRModule):
+            self.go({gv.name_hint: f for gv, f in a.functions.items()})
+        elif isinstance(a, (IntImm, int)):
+            self.out.append(str(int(a.value if isinstance(a, IntImm) else a)))  # equal to each other
+        elif isinstance(a, Node):
+            if isinstance(a, Buffer):
+                self.seen[a] = len(self.seen)
+            self.out.append(f"({a.__class__.__name__}")
+            for name in a._fields:
+                if name not in _NAMES:
+                    self.go(getattr(a, name))
+            self.out.append(")")
+        elif isinstance(a, (Op, GlobalVar)):
+            self.out.append(a.name if isinstance(a, Op) else a.name_hint)
+        elif isinstance(a, Mapping):
+            self.out.append(f"{{{len(a)}")
+            for key, value in sorted(a.items(), key=lambda item: str(item[0])):
+                self.out.append(str(key))
+                self.go(value)
+        elif isinstance(a, Sequence) and not isinstance(a, (str, bytes)):
+            self.out.append(f"[{len(a)}")
+            for x in a:
+                self.go(x)
+        elif hasattr(a, "tobytes"):
+            self.out.append(f"{a.shape} {hashlib.sha256(a.tobytes()).hexdigest()}")
+        else:
+            self.out.append(f"{a!r}" if isinstance(a, (str, float, bytes)) or a is None else str(a))
