@@ -38,7 +38,9 @@ def test_the_parallel_loop_has_the_turns_that_were_counted(shape: tuple[int, ...
     told = {r["stage"]: r for r in sch.explanation.records}["conv2d_nchw"]
     loops = [sch.loop(x) for x in sch.get_loops(sch.get_block("conv2d_nchw"))]
     threads = [x for x in loops if x.kind is ForKind.PARALLEL]
-    assert [int(x.extent) for x in threads] == ([told["parallel_units"]] if told["parallel_units"] > 1 else [])
+    assert [int(x.extent) for x in threads] == (
+        [told["parallel_units"]] if told["parallel_units"] > 1 else []
+    )
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=str)

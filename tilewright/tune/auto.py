@@ -36,19 +36,24 @@ _GPU_KINDS = ("cuda", "opencl", "rocm", "hip", "metal", "vulkan", "webgpu")
 
 
 def auto_schedule(
-    func_or_tensors: Any, target: Any = None, trials: int = 0, constants: Collection[str] = ()
+    func_or_tensors: Any,
+    target: Any = None,
+    trials: int = 0,
+    constants: Collection[str] = (),
+    database: Any = None,
+    seed: int = 0,
 ) -> Schedule:
-    """A good schedule of a program, found without running it.
+    """A good schedule of a program.
 
     Takes what `build` takes before it is scheduled: tensors, a PrimFunc or a module. `constants` names the
-    parameters whose values are known when it is compiled. The same program and target give the same schedule;
-    `explain()` of the result says why it is what it is.
+    parameters whose values are known when it is compiled. Without trials nothing is run: the same program and target
+    give the same schedule, and `explain()` of the result says why it is what it is. With trials that many
+    candidates are measured, kept in `database` (a file), and the fastest right one is taken, which is never slower.
     """
     if trials:
-        raise ScheduleError(
-            f"auto_schedule(trials={trials}): measuring candidates is the tuner's work, which is not there yet; "
-            "trials=0 schedules by analysis alone"
-        )
+        from .search import tune_task
+
+        return tune_task(func_or_tensors, target, trials, database, seed, constants=constants)
     chosen = Target.current(allow_none=True) if target is None else Target(target)
     chosen = Target("llvm") if chosen is None else chosen
     if chosen.kind.name not in (*_KINDS, *_GPU_KINDS):

@@ -176,7 +176,9 @@ class GpuFunction(Function):
         sch = self.sch
         rows, columns = rows_of(last, group)
         count = max(1, math.prod(a.extent for a in rows))
-        held = sum(math.prod(a.extent for a in f.spatial) // count * f.bits // 8 for f in group if f is not last)
+        held = sum(
+            math.prod(a.extent for a in f.spatial) // count * f.bits // 8 for f in group if f is not last
+        )
         if held > _SHARED or not all(a.known for f in group for a in f.axes):
             raise ScheduleError(f"{held} bytes between the stages of a row are too much for shared memory")
         loops = dict(zip([a.var for a in last.axes], sch.get_loops(last.rv), strict=True))

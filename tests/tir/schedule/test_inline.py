@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 from how_many import examples
 from hypothesis import given, settings
@@ -24,7 +25,8 @@ from stage_programs import (
     symbolic_stencil,
 )
 
-from tilewright import tir
+import tilewright as tvm
+from tilewright import te, tir
 from tilewright.ir.errors import ScheduleError
 from tilewright.script import tir as T
 
