@@ -21,22 +21,30 @@ app = typer.Typer(
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
-    help="Compile models of ONNX and PyTorch to machine code, and run them. "
+    help="Compile models of ONNX, PyTorch and Keras to machine code, and run them. "
     "Results go to stdout, progress and errors to stderr. "
     "Exit codes: 0 done, 1 refused or failed, 2 wrong usage, 70 a fault in tilewright, 130 interrupted.",
 )
 
 Model = Annotated[
-    Path, typer.Argument(help="The model: .onnx, .pt (traced), .pt2 (torch.export), .tar (saved).")
+    Path,
+    typer.Argument(
+        help="The model: .onnx, .pt (traced), .pt2 (torch.export), .keras, .h5, .pb, a SavedModel, .tar (saved)."
+    ),
 ]
 Target = Annotated[str, typer.Option(help='What to compile for, such as "llvm -mcpu=znver4".')]
 Shapes = Annotated[
     str,
-    typer.Option("--shapes", "--input-shapes", help='Sizes of inputs: "data:[1,3,224,224] mask:[1,128]".'),
+    typer.Option(
+        "--shapes", "--input-shapes", help='Sizes of inputs: "data:[1,3,224,224] ids:int64[1,128]".'
+    ),
 ]
 Format = Annotated[
     str,
-    typer.Option("--model-format", help="onnx, pytorch, pytorch-exported or saved; else by the file's name."),
+    typer.Option(
+        "--model-format",
+        help="onnx, pytorch, pytorch-exported, keras, tensorflow or saved; else by the file's name.",
+    ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print the result, or the error, as JSON.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress on stderr.")]
@@ -83,6 +91,12 @@ def compile_(
     output_format: Annotated[
         str, typer.Option("--output-format", "-f", help="so: a library; tar: object files.")
     ] = "so",
+    desired_layout: Annotated[
+        str, typer.Option("--desired-layout", help="Compute convolutions in NCHW or NHWC.")
+    ] = "",
+    use_vm: Annotated[
+        bool, typer.Option("--use-vm", help="Compile for the virtual machine, also where there is no need.")
+    ] = False,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
@@ -92,7 +106,19 @@ def compile_(
         from .driver.tvmc.command_line import compile_command
 
         disabled = [name.strip() for name in disabled_pass.split(",") if name.strip()]
-        compile_command(desk, model, target, output, shapes, model_format, opt_level, disabled, output_format)
+        compile_command(
+            desk,
+            model,
+            target,
+            output,
+            shapes,
+            model_format,
+            opt_level,
+            disabled,
+            output_format,
+            desired_layout,
+            use_vm,
+        )
 
 
 @app.command()
@@ -114,6 +140,9 @@ def run(
     number: Annotated[int, typer.Option("--number", min=1, help="Runs in one measurement.")] = 10,
     print_top: Annotated[int, typer.Option("--print-top", min=0, help="Print the greatest values.")] = 0,
     threads: Annotated[int, typer.Option("--threads", min=0, help="Threads to run on; 0: all cores.")] = 0,
+    shapes: Annotated[
+        str, typer.Option("--shapes", "--input-shapes", help="Sizes of inputs that are filled and open.")
+    ] = "",
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
@@ -135,6 +164,7 @@ def run(
             number,
             print_top,
             threads,
+            shapes,
         )
 
 
@@ -150,7 +180,7 @@ def show(
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Say what is in a model: operators, shapes, FLOPs, and the kernels after fusion."""
+    """Say what is in a model (operators, shapes, FLOPs, the kernels after fusion) or in a package."""
     desk = _desk(as_json, quiet)
     with desk.working():
         from .driver.tvmc.command_line import show_command

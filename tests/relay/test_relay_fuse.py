@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from how_many import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -202,7 +203,7 @@ def test_a_long_chain_takes_time_in_proportion() -> None:
     assert seconds(20000) < 40 * max(seconds(2000), 0.01)
 
 
-@settings(max_examples=60, derandomize=True, deadline=None)
+@settings(max_examples=examples(60), derandomize=True, deadline=None)
 @given(st.data())
 def test_defuse_gives_the_program_back(data: st.DataObject) -> None:
     inputs = [var("a"), var("b")]
@@ -234,3 +235,51 @@ def test_defuse_gives_the_program_back(data: st.DataObject) -> None:
 
 def _kernels(mod: tvm.IRModule) -> list[relay.Function]:
     return [e for e in relay.analysis.post_order(mod["main"]) if is_primitive(e)]
+
+
+@pytest.mark.parametrize("dtype", ["int64", "int16", "uint8"])
+def test_indices_of_any_type_read_what_is_computed_in_the_same_kernel(dtype: str) -> None:
+    """The places in a joined tensor are compared with its parts' sizes, which are int32."""
+    x, i = var("x", (5, 4)), relay.var("i", shape=(3,), dtype=dtype)
+    joined = relay.concatenate([x, relay.exp(x)], axis=0)
+    flat = relay.reshape(joined, (40,))
+    results = [
+        relay.take(joined, i, axis=0),
+        relay.take(flat, i, mode="wrap"),
+        relay.take(flat, i, mode="fast"),
+    ]
+    results += [relay.gather_nd(joined, relay.expand_dims(i, 0)), relay.gather(flat, 0, i)]
+    array, places = np.linspace(-1, 1, 20, dtype="float32").reshape(5, 4), np.array([9, 0, 4], dtype)
+    for y in results:
+        run = relay.create_executor("graph", tvm.IRModule.from_expr(relay.Function([x, i], y))).evaluate()
+        both = np.concatenate([array, np.exp(array)])
+        expected = both if len(run(array, places).shape) == 2 else both.reshape(-1)
+        np.testing.assert_allclose(run(array, places).numpy(), expected[places], rtol=1e-6)
+
+
+def test_long_rearrangements_are_parted() -> None:
+    """The place that is read at the end of twenty transposed reshapes would be a term of a million parts."""
+    x = var("x", (4, 4))
+    y: Any = x
+    for i in range(20):
+        y = relay.transpose(relay.reshape(y, (2, 8) if i % 2 else (4, 4)))
+    before = relay.Function([x], y)
+    counts = [ops.count("reshape") for ops in groups(fuse(before))]
+    assert sum(counts) == 20 and max(counts) <= 8 and len(counts) == 3
+    run = relay.create_executor("graph", tvm.IRModule.from_expr(before)).evaluate()
+    array = np.arange(16, dtype="float32").reshape(4, 4)
+    expected = array
+    for i in range(20):
+        expected = expected.reshape((2, 8) if i % 2 else (4, 4)).T
+    np.testing.assert_array_equal(run(array).numpy(), expected)
+
+
+def test_a_small_tensor_is_computed_once_beside_a_product() -> None:
+    """exp of a vector, spread over the rows of a product, would be computed for each row."""
+    x, w, b, y = var("x", (8, 16)), var("w", (4, 16)), var("b", (4,)), var("y", (8, 4))
+    product = relay.nn.dense(x, w)
+    for both in ((product, relay.exp(b)), (relay.exp(b), product)):
+        made = relay.Function([x, w, b], relay.nn.relu(relay.add(*both)))
+        assert sorted(groups(fuse(made))) == [["exp"], ["nn.dense", "add", "nn.relu"]]
+    whole = groups(fuse(relay.Function([x, w, y], relay.nn.relu(relay.exp(y) + product))))
+    assert [sorted(g) for g in whole] == [["add", "exp", "nn.dense", "nn.relu"]]

@@ -11,7 +11,7 @@ import pytest
 import tilewright as tvm
 from tilewright import relay
 from tilewright.contrib import graph_executor
-from tilewright.relay.testing import inception_v3, mlp, mobilenet, resnet, squeezenet, vgg
+from tilewright.relay.testing import inception_v3, mlp, mobilenet, resnet, squeezenet, synthetic, vgg
 
 torch = pytest.importorskip("torch")
 
@@ -85,6 +85,10 @@ def check(workload: Any, level: int) -> Any:
 def test_mlp() -> None:
     lib = check(mlp.get_workload(2, image_shape=(1, 5, 5)), 3)
     assert len(lib.model.steps) == 4
+
+
+def test_synthetic() -> None:
+    check(synthetic.get_workload(input_shape=(1, 3, 8, 8)), 3)
 
 
 @pytest.mark.slow

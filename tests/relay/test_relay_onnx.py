@@ -8,7 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+import tilewright as tvm
 from tilewright import relay
+from tilewright.ir.errors import FrontendError
 from tilewright.relay.analysis import post_order
 from tilewright.relay.expr import Call
 
@@ -202,6 +204,60 @@ def relay_error() -> type[Exception]:
     from tilewright.ir.errors import FrontendError
 
     return FrontendError
+
+
+@pytest.mark.parametrize(
+    ("attrs", "scales", "wanted"),
+    [
+        ({"coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}, [1, 1, 2, 3], "repeat"),
+        ({}, [1, 1, 2, 2], "repeat"),
+        ({"mode": "linear"}, [1, 1, 2, 2], "image.resize2d"),
+        ({"coordinate_transformation_mode": "asymmetric"}, [1, 1, 0.5, 2], "image.resize2d"),
+    ],
+)
+def test_a_resize_of_an_image_of_any_size(attrs: dict[str, Any], scales: list[float], wanted: str) -> None:
+    model = model_of(
+        [node("Resize", "x", "", "k", **attrs)],
+        {"x": (1, 2, "h", "w")},
+        constants={"k": np.array(scales, np.float32)},
+    )
+    mod, _ = relay.frontend.from_onnx(model)
+    assert set(operators(mod)) == {wanted}
+    run = relay.create_executor("vm", mod, tvm.cpu(), "llvm").evaluate()
+    for size in ((3, 4), (5, 2)):
+        x = np.random.default_rng(0).standard_normal((1, 2, *size)).astype(np.float32)
+        want = ReferenceEvaluator(model).run(None, {"x": x})[0]
+        np.testing.assert_allclose(run(x).numpy(), want, rtol=1e-5, atol=1e-6)
+
+
+def test_a_resize_where_the_sizes_have_no_names() -> None:
+    """The sum has a size that only the run tells: (n,) + (m,) is as long as the longer."""
+    nodes = [node("Add", "x", "z", out="a"), node("Resize", "a", "", "k", mode="linear")]
+    model = model_of(
+        nodes,
+        {"x": (1, 2, "n", 4), "z": (1, 2, "m", 4)},
+        constants={"k": np.array([1, 1, 1.5, 2], np.float32)},
+    )
+    mod, _ = relay.frontend.from_onnx(model)
+    assert "dyn.image.resize2d" in operators(mod)
+
+
+def test_an_input_whose_value_is_given_chooses_its_branch() -> None:
+    sides = [
+        helper.make_graph([node(op, "x", out="r")], op, [], [helper.make_tensor_value_info("r", F, None)])
+        for op in ("Exp", "Abs")
+    ]
+    nodes = [
+        node("Cast", "rate", out="i", to=I64),
+        node("Equal", "i", "sixteen", out="t"),
+        node("If", "t", then_branch=sides[0], else_branch=sides[1]),
+    ]
+    model = model_of(nodes, {"x": (3,), "rate": ()}, constants={"sixteen": np.array(16000)})
+    for rate, op in ((16000, "exp"), (8000, "abs")):
+        mod, _ = relay.frontend.from_onnx(model, values={"rate": rate})
+        assert operators(mod) == [op] and [p.name_hint for p in mod["main"].params] == ["x"]
+    with pytest.raises(FrontendError, match=r"values= names \['speed'\], and the inputs of the model are"):
+        relay.frontend.from_onnx(model, values={"speed": 1})
 
 
 def test_initialisers_are_constants_or_parameters() -> None:

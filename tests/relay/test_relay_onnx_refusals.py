@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import tilewright as tvm
 from tilewright import relay
 from tilewright.ir.errors import FrontendError
 
@@ -119,6 +120,59 @@ def test_absurd_attributes(attrs: dict[str, Any], reason: str) -> None:
     assert text == f"net: node Conv 'conv1': {reason}"
 
 
+@pytest.mark.parametrize("value", [0, -1, 2**32, 2**63 - 1])
+@pytest.mark.parametrize("key", ["strides", "dilations", "kernel_shape"])
+@pytest.mark.parametrize("op", ["MaxPool", "AveragePool", "ConvTranspose", "Conv"])
+def test_absurd_windows(op: str, key: str, value: int) -> None:
+    weight = ["w"] if op.startswith("Conv") else []
+    attrs = {"kernel_shape": [3, 3], key: [3, value]}
+    constants = {"w": np.ones((2, 2, 3, 3), np.float32)}
+    text = refusal(model_of([node(op, "x", *weight, name="it", **attrs)], constants=constants))
+    assert text.startswith(f"net: node {op} 'it': {key} [3, {value}] ")
+
+
+def test_what_a_converter_falls_over_is_said_with_its_inputs() -> None:
+    constants = {"w": np.ones((1, 12, 2), np.float32), "r": np.ones((1, 12, 3), np.float32)}
+    lstm = node("LSTM", "x", "w", "r", hidden_size=3, name="rnn")
+    assert refusal(model_of([lstm], constants=constants)) == (
+        "net: node LSTM 'rnn': its inputs (float32 [1, 2, 4, 4], float32 [1, 12, 2], float32 [1, 12, 3]) or attributes "
+        "are not as the operator has them (ValueError: too many values to unpack (expected 3))"
+    )
+
+
+def of_two_branches(first: Any, second: Any) -> Any:
+    sides = [
+        helper.make_graph([made], side, [], [helper.make_tensor_value_info("r", F, None)])
+        for side, made in (("yes", first), ("no", second))
+    ]
+    nodes = [
+        node("ReduceSum", "x", out="s", keepdims=0),
+        node("Greater", "s", "zero", out="t"),
+        node("If", "t", then_branch=sides[0], else_branch=sides[1], name="if"),
+    ]
+    constants = {"zero": np.array(0, np.float32), "w": np.ones((3, 4), np.float32)}
+    return model_of(nodes, shape=("n", "k"), constants=constants)
+
+
+def test_a_branch_that_is_broken() -> None:
+    model = of_two_branches(node("Relu", "x", out="r"), node("Add", "x", "nobody", out="r", name="sum"))
+    for options in ({}, {"shape": {"x": (2, 3)}}):
+        assert refusal(model, **options).startswith(
+            "net: graph 'no' of node If 'if': node Add 'sum' reads 'nobody', which is neither an input"
+        )
+
+
+def test_a_branch_that_does_not_fit_the_sizes_given() -> None:
+    model = of_two_branches(node("Relu", "x", out="r"), node("MatMul", "w", "x", out="r", name="product"))
+    with pytest.warns(
+        UserWarning, match="If 'if': one branch cannot be and gives not a number: net: graph 'no'"
+    ):
+        mod, _ = relay.frontend.from_onnx(model, shape={"x": (3, 4)})
+    run = relay.create_executor("vm", mod, tvm.cpu(), "llvm").evaluate()
+    np.testing.assert_array_equal(run(np.ones((3, 4), np.float32)).numpy(), np.ones((3, 4)))
+    assert np.isnan(run(-np.ones((3, 4), np.float32)).numpy()).all()
+
+
 def test_shapes_that_do_not_fit() -> None:
     weight = {"w": np.ones((3, 5, 3, 3), np.float32)}
     text = refusal(model_of([node("Conv", "x", "w", name="conv1")], constants=weight))
@@ -157,6 +211,40 @@ def test_3000_nested_functions() -> None:
     text = refusal(model)
     assert text.startswith("net: function f0: function f1: … 60 more …: function f62: function f63: ")
     assert text.endswith("functions and graphs nest deeper than 64")
+
+
+def test_branches_within_functions_within_each_other() -> None:
+    """Functions hide a depth that protobuf would refuse: each adds two levels."""
+    version = [helper.make_opsetid("", 21), helper.make_opsetid("mine", 1)]
+    out = [helper.make_tensor_value_info("r", F, None)]
+    model = model_of([node("f0", "x", domain="mine")])
+    model.opset_import.append(helper.make_opsetid("mine", 1))
+    for i in range(40):
+        # Relu in the one branch, the next function in the other: 40 of them are not many nodes.
+        inner = node(f"f{i + 1}", "a", out="r", domain="mine") if i < 39 else node("Exp", "a", out="r")
+        last = node("Relu", "a", out="r")
+        sides = [helper.make_graph([made], "side", [], out) for made in (inner, last)]
+        nodes = [
+            node("ReduceSum", "a", out="s", keepdims=0),
+            node("Cast", "s", out="t", to=9),
+            node("If", "t", out="b", then_branch=sides[0], else_branch=sides[1]),
+        ]
+        model.functions.append(helper.make_function("mine", f"f{i}", ["a"], ["b"], nodes, version))
+    assert refusal(model).endswith("functions and graphs nest deeper than 64")
+
+
+def test_functions_that_double_40_times() -> None:
+    version = [helper.make_opsetid("", 21), helper.make_opsetid("mine", 1)]
+    model = model_of([node("f0", "x", domain="mine")])
+    model.opset_import.append(helper.make_opsetid("mine", 1))
+    for i in range(40):
+        name, domain = (f"f{i + 1}", "mine") if i < 39 else ("Relu", "")
+        twice = [node(name, "a", out="m", domain=domain), node(name, "m", out="b", domain=domain)]
+        model.functions.append(helper.make_function("mine", f"f{i}", ["a"], ["b"], twice, version))
+    assert refusal(model) == (
+        "net: the functions of the model call each other so often that it has more than 250000 nodes when they are "
+        "written out"
+    )
 
 
 def test_a_function_that_calls_itself() -> None:
@@ -199,6 +287,33 @@ def test_external_data_inside_the_folder(tmp_path: Any) -> None:
     path.write_bytes(external("w.bin", offset=16, length=16).SerializeToString())
     assert refusal(path).endswith("tensor 'w': 'w.bin' has no bytes 16 to 32")
     assert "import the model by its path" in refusal(external("w.bin"))
+
+
+@pytest.mark.parametrize(
+    ("facts", "reason"),
+    [
+        ({"offset": -4}, "bytes -4 to"),
+        ({"offset": 2**62}, "bytes"),
+        ({"length": 2**62}, "bytes"),
+        ({"length": -1}, "bytes"),
+        ({"offset": "many"}, "many"),
+    ],
+)
+def test_external_data_with_absurd_places(tmp_path: Any, facts: dict[str, Any], reason: str) -> None:
+    (tmp_path / "w.bin").write_bytes(bytes(64))
+    path = tmp_path / "net.onnx"
+    path.write_bytes(external("w.bin", **facts).SerializeToString())
+    text = refusal(path)
+    assert text.startswith(f"{path}: an initialiser: tensor 'w'") and reason in text
+
+
+def test_external_data_that_is_a_folder_or_missing(tmp_path: Any) -> None:
+    (tmp_path / "sub").mkdir()
+    path = tmp_path / "net.onnx"
+    for place in ("sub", "none.bin"):
+        path.write_bytes(external(place).SerializeToString())
+        text = refusal(path)
+        assert text.startswith(f"{path}: an initialiser: tensor 'w'") and place in text
 
 
 def test_a_tensor_with_too_few_bytes() -> None:

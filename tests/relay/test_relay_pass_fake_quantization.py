@@ -24,7 +24,68 @@ def real(q, scale=0.5, zero=0, axis=-1):
 X = relay.var("x", shape=(1, 3, 6, 6), dtype="int8")
 V = relay.var("v", shape=(2, 4), dtype="int8")
 SCALES = relay.const(np.array([0.5, 0.25, 1.0, 2.0], "float32"))
+B = relay.var("b", shape=(2, 3, 4), dtype="int8")
+L = relay.var("l", shape=(1, 3, 8), dtype="uint8")
+
+
+def per_channel(x):
+    return nn.conv2d(real(x, 0.5, 2), real(ints(4, 3, 3, 3), SCALES, relay.const(np.zeros(4, "int32")), 0))
+
+
 CASES = {
+    "a bias for each channel, and relu": (
+        X,
+        qnn.quantize(
+            nn.relu(
+                nn.bias_add(
+                    per_channel(X),
+                    real(
+                        ints(4, dtype="int32"),
+                        relay.const(np.array([0.25, 0.125, 0.5, 1], "float32")),
+                        0,
+                        0,
+                    ),
+                )
+            ),
+            8.0,
+            1,
+        ),
+    ),
+    "clip after a scale for each channel": (X, qnn.quantize(relay.clip(per_channel(X), 0.0, 6.0), 0.1, 1)),
+    "a bias before": (
+        V,
+        qnn.quantize(
+            relay.const(np.arange(5, dtype="float32")) + nn.dense(real(V), real(ints(5, 4), 0.25)), 2.0, 0
+        ),
+    ),
+    "columns with their scales": (
+        V,
+        qnn.quantize(nn.matmul(real(V, 0.5, 3), real(ints(4, 4), SCALES, 0, 1)), 4.0, 0),
+    ),
+    "a transposed weight": (
+        V,
+        qnn.quantize(nn.dense(real(V), relay.transpose(real(ints(4, 4), SCALES, 0, 1))), 4.0, 0),
+    ),
+    "batch_matmul in any order": (
+        B,
+        qnn.quantize(
+            nn.batch_matmul(real(B, 0.5, 1), real(B, 0.25, 2), transpose_a=True, transpose_b=False), 4.0, 0
+        ),
+    ),
+    "conv1d": (
+        L,
+        qnn.quantize(
+            nn.relu(nn.conv1d(real(L, 0.5, 120), real(ints(4, 3, 3), 0.5), padding=(1, 1))), 20.0, 3
+        ),
+    ),
+    "pad": (
+        X,
+        qnn.quantize(
+            nn.conv2d(nn.pad(real(X, 0.5, 2), ((0, 0), (0, 0), (1, 1), (1, 1))), real(ints(4, 3, 3, 3), 0.5)),
+            8.0,
+            1,
+        ),
+    ),
     "conv2d": (X, qnn.quantize(nn.relu(nn.conv2d(real(X, 0.5, 2), real(ints(4, 3, 3, 3)))), 8.0, 1)),
     "conv2d with a scale for each channel": (
         X,
@@ -76,6 +137,20 @@ def test_a_chain_of_quantised_layers():
         y = qnn.quantize(nn.relu(nn.dense(real(y, 0.5), real(ints(4, 4, seed=i), 0.1))), 0.5, 0)
     after = check(relay.Function([V], y), T.FakeQuantizationToInteger(), rtol=0, atol=3)
     assert [count(after, n) for n in ("qnn.dense", "qnn.requantize", "qnn.dequantize")] == [3, 3, 0]
+
+
+def test_a_product_is_one_of_integers_wherever_its_result_goes():
+    y = nn.dense(real(V, 0.5, 1), real(ints(4, 4), 0.1))
+    results = [qnn.quantize(nn.relu(y), 1.0, 0), relay.tan(y), qnn.quantize(y, 0.5, 0)]
+    after = check(relay.Function([V], relay.Tuple(results)), T.FakeQuantizationToInteger(), rtol=1e-3, atol=1)
+    assert [count(after, n) for n in ("qnn.dense", "nn.dense", "qnn.dequantize")] == [1, 0, 1]
+
+
+def test_a_quantisation_that_changes_nothing_goes():
+    before = relay.Function([V], qnn.quantize(real(V, 0.5, 3), 0.5, 3))
+    check(before, T.FakeQuantizationToInteger(), relay.Function([V], V))
+    other = relay.Function([V], qnn.quantize(real(V, 0.5, 3), 0.25, 3))
+    check(other, T.FakeQuantizationToInteger(), other)
 
 
 def test_what_has_no_integer_form_stays():

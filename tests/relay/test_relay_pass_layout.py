@@ -33,6 +33,7 @@ def test_convert_written_out():
     check(before, T.ConvertLayout(NHWC), expected, **LOOSE)
 
 
+@pytest.mark.slow
 def test_convert_there_is_nothing_between_neighbours():
     x = image()
     y = nn.relu(nn.bias_add(nn.conv2d(x, rand(16, 16, 3, 3), padding=1), rand(16)))
@@ -46,6 +47,7 @@ def test_convert_there_is_nothing_between_neighbours():
     assert count(after, "layout_transform") == 1 + 3 + 1  # the input, three kernels, one factor
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("layout", ["NHWC", "NCHW16c"])
 def test_operators_that_follow(layout):
     x = image()
@@ -159,6 +161,7 @@ def test_operands_of_one_channel_beside_packed_ones():
     check(before, T.AlterOpLayout(), **LOOSE)
 
 
+@pytest.mark.slow
 def test_quantised_convolutions():
     qnn = relay.qnn.op
     x = relay.var("x", shape=(1, 4, 6, 6), dtype="int8")

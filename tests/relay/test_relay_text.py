@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from how_many import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -189,7 +190,7 @@ def test_errors_show_the_place(source: str, reason: str) -> None:
 def test_a_long_chain_is_printed_and_read() -> None:
     x = relay.var("x", shape=(2,))
     e: Any = x
-    for _ in range(20_000):
+    for _ in range(5_000):
         e = relay.Call(relay.op.get("nn.relu"), [e])
     round_trip(relay.Function([x], e))
 
@@ -238,7 +239,7 @@ def programs(draw: Any) -> relay.Function:
     return relay.Function([x, y], body)
 
 
-@settings(max_examples=60, derandomize=True, deadline=None)
+@settings(max_examples=examples(60), derandomize=True, deadline=None)
 @given(programs())
 def test_any_program_comes_back(f: relay.Function) -> None:
     round_trip(f)

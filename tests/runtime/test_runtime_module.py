@@ -274,7 +274,8 @@ class TestFiles:
         refuse(
             path,
             f"{path}: a file of kind {ending or 'unknown'!r} cannot be loaded; "
-            "loadable are .so (a shared library), .o (an object file) and .tar (object files)",
+            "loadable are .so (a shared library), .o (an object file), .tar (object files), .ptx, .cubin, .cu and .cl "
+            "(kernels)",
         )
 
     def test_without_its_ending(self, file: Path) -> None:

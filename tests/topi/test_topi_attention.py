@@ -246,7 +246,7 @@ def _place(*shape, dtype="float32", name="A"):
             lambda sdpa: sdpa(_place(2, 3), _place(2, 3), _place(2, 3), _place(2, 2, dtype="int32")),
             "attn_mask is int32",
         ),
-        (lambda _: topi.nn.embedding(_place(2), _place(2, 3)), "indices are float32"),
+        (lambda _: topi.nn.embedding(_place(2), _place(2, 3)), "indices is float32"),
         (lambda _: topi.nn.embedding(_place(2, dtype="int32"), _place(2)), "weight has 1 dimensions"),
         (
             lambda _: topi.nn.rotary_embedding(_place(2, 4), _place(2, 3), _place(2, 3)),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ import torch.nn.functional as F
 import tilewright as tvm
 from tilewright import te, topi
 from tilewright.ir.errors import TensorExpressionError
+from tilewright.topi.nn import phases
 
 RNG = np.random.default_rng(1)
 TORCH = {1: F.conv_transpose1d, 2: F.conv_transpose2d, 3: F.conv_transpose3d}
@@ -78,6 +80,55 @@ def test_channels_last(check, case) -> None:
 @pytest.mark.parametrize("layouts", [FIRST, LAST], ids=["first", "last"])
 def test_many(check, case, layouts) -> None:
     same(check, case, layouts)
+
+
+STRIDED = [
+    ((2, 3, 4, 5), (3, 2, 4, 4), 2, 1, 0, 1, 1),  # the phases shift
+    ((1, 4, 3, 4), (4, 2, 3, 5), (2, 3), (1, 2), (1, 2), 2, 1),  # taps that some phases lack
+    ((1, 3, 9), (3, 2, 8), 4, 2, 0, 1, 1),  # the result begins within a round of phases
+    ((1, 3, 7), (3, 2, 9), 3, 2, 1, 1, 1),
+    ((2, 4, 5, 5), (4, 1, 4, 4), 2, 1, 0, 4, 1),  # one channel in each group
+    ((1, 3, 4, 4), (3, 2, 2, 2), 3, 0, 2, 1, 1),  # some phases have no tap at all
+    ((1, 2, 4, 6), (2, 3, 3, 4), (1, 2), (2, 1), 0, 1, (2, 1)),  # dilated where the stride is 1
+    ((1, 2, 9, 9), (2, 3, 2, 4), 2, 4, 0, 1, 1),  # the padding is greater than the kernel
+    ((1, 2, 3, 3, 2), (2, 3, 3, 3, 3), 2, 1, 1, 1, 1),
+]
+
+
+@pytest.mark.parametrize("case", few(2, STRIDED))
+@pytest.mark.parametrize("form", ["by_products", "by_phases"])
+@pytest.mark.parametrize("layouts", few(1, [FIRST, LAST]))
+def test_both_forms_agree_with_torch(check, monkeypatch, case, form, layouts) -> None:
+    home = sys.modules["tilewright.topi.nn.conv_transpose"]
+    monkeypatch.setattr(home, "form_of", lambda given, dims: getattr(phases, form))
+    same(check, case, layouts)
+
+
+@pytest.mark.parametrize(
+    ("kernel", "stride", "groups", "dilation", "stage"),
+    [
+        ((8, 4, 2, 2), 2, 1, 1, "conv2d_transpose_nchw_parts"),
+        ((8, 4, 4, 4), 2, 1, 1, "conv2d_transpose_nchw_phases"),
+        ((8, 4, 3, 3), 2, 1, 1, "conv2d_transpose_nchw_parts"),
+        ((8, 4, 7, 7), 2, 1, 1, "conv2d_transpose_nchw_phases"),  # too many products for each element
+        ((8, 1, 3, 3), 2, 8, 1, "group_conv2d_transpose_nchw_phases"),
+        ((8, 4, 3, 3), 1, 1, 1, "data_spread"),
+        ((8, 4, 3, 3), 2, 1, 2, "data_spread"),
+    ],
+)
+def test_which_form_is_taken(kernel, stride, groups, dilation, stage) -> None:
+    x, w = te.placeholder((1, 8, 6, 6), name="x"), te.placeholder(kernel, name="w")
+    out = topi.nn.conv_transpose(x, w, stride, 1, dilation, groups)
+    assert out.op.input_tensors[0].op.name == stage
+
+
+def test_phases_multiply_with_no_zeros() -> None:
+    """4x4 with stride 2 meets 2x2 taps in each element: a quarter of what the spread data would take."""
+    x, w = te.placeholder((1, 8, 6, 6), name="x"), te.placeholder((8, 4, 4, 4), name="w")
+    out = topi.nn.conv_transpose(x, w, 2, 1)
+    (sums,) = out.op.input_tensors
+    assert tuple(map(int, sums.shape)) == (4, 2, 2, 1, 6, 6)
+    assert [int(k.dom.extent) for k in sums.op.reduce_axis] == [8, 2, 2]
 
 
 @pytest.mark.parametrize(

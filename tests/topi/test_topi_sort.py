@@ -94,6 +94,72 @@ def test_topk(check: Check) -> None:
     assert [o.dtype for o in outs[:2]] == ["int32", "int64"]
 
 
+def rows_to_select_from(n: int) -> Any:
+    """Ties, NaN and infinities; rising and falling rows, in which each element is the best so far or none is."""
+    x = RNG.integers(0, n // 3, (5, n)).astype("float32")
+    x[0, RNG.integers(0, n, 6)] = np.nan
+    x[1, RNG.integers(0, n, 4)] = (np.inf, -np.inf, -0.0, 0.0)
+    x[2] = np.arange(n)
+    x[3] = -np.arange(n)
+    x[4] = 7
+    return x
+
+
+@pytest.mark.parametrize(
+    ("n", "k"),
+    [
+        (300, 10),
+        pytest.param(300, 1, marks=slow),
+        pytest.param(1000, 40, marks=slow),
+        pytest.param(1000, 150, marks=slow),  # the candidates are as many as the best ones
+        pytest.param(149, 10, marks=slow),  # the last block is not whole
+        pytest.param(148, 11, marks=slow),  # sorted whole: there is little to leave out
+    ],
+)
+def test_topk_of_long_rows(check: Check, n: int, k: int) -> None:
+    x = rows_to_select_from(n)
+    a = te.placeholder(x.shape)
+    outs, wanted = [], []
+    for ascending in (False, True):
+        values, places = stable(x, 1, ascending)
+        outs += [
+            *topi.topk(a, k, is_ascend=ascending, dtype="int32"),
+            topi.topk(a, k, ret_type="values", is_ascend=ascending),
+        ]
+        wanted += [values[:, :k], places[:, :k], values[:, :k]]
+    check(outs, {a: x}, wanted)
+
+
+@slow
+@pytest.mark.parametrize("dtype", ["bool", "int64", "uint8", "int8", "float64", "float16", "bfloat16"])
+def test_topk_of_types(check: Check, dtype: str) -> None:
+    x = RNG.integers(0, 2 if dtype == "bool" else 99, (3, 333)).astype(element(dtype).numpy)
+    a = te.placeholder(x.shape, dtype)
+    places = np.argsort(-x.astype("float32"), -1, "stable")[:, :9]
+    check(topi.topk(a, 9), {a: x}, [np.take_along_axis(x, places, -1), places])
+
+
+def test_topk_keeps_less_than_the_row() -> None:
+    a = te.placeholder((4, 5000))
+    values = topi.topk(a, 10)[0]
+    assert [int(b.shape[-1]) for b in values.op.output_placeholders] == [10, 10, 74, 74]
+
+
+def test_zeros_of_both_signs_are_equal(check: Check) -> None:
+    x = np.array([0.0, -0.0, 1.0, -0.0, 0.0, -1.0], "float32")
+    a = te.placeholder(x.shape)
+    outs = [topi.argsort(a, dtype="int32"), topi.argsort(a, is_ascend=0, dtype="int32")]
+    check(outs, {a: x}, [[5, 0, 1, 3, 4, 2], [2, 0, 1, 3, 4, 5]])
+
+
+def test_nan_of_either_sign_is_the_greatest(check: Check) -> None:
+    bits = np.array([0x7FC00000, 0xFFC00000, 0x7F800000, 0x3F800000, 0xFF800001], "uint32")
+    x = bits.view("float32")
+    a = te.placeholder(x.shape)
+    outs = [topi.argsort(a, dtype="int32"), topi.sort(a, is_ascend=0)]
+    check(outs, {a: x}, [[3, 2, 0, 1, 4], [np.nan, np.nan, np.nan, np.inf, 1]])
+
+
 @pytest.mark.parametrize(
     "dtype", ["int32", pytest.param("float32", marks=slow), pytest.param("bool", marks=slow)]
 )

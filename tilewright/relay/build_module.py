@@ -8,16 +8,17 @@ from typing import Any, Final
 from ..ir.deep import deep_programs
 from ..ir.errors import BuildError
 from ..ir.module import IRModule
-from ..ir.transform import PassContext, Sequential
+from ..ir.transform import PassContext, Sequential, get_pass
 from ..runtime.devices import Device, cpu
 from ..target import Target
+from . import qnn as _qnn  # noqa: F401  (its passes are known by name then)
 from . import transform
 from .backend.assemble import assemble
 from .backend.executor import Executor, Runtime
 from .backend.executor_factory import ExecutorFactoryModule
 from .backend.graph_form import graph_form
 from .backend.kernel import job_of
-from .backend.program import make_program
+from .backend.program import make_program, plan_scratch
 from .backend.te_compiler import compile_all
 from .binding import bind_params_by_name
 from .expr import Expr, Function
@@ -30,6 +31,8 @@ __all__ = ["bind_params_by_name", "build", "build_config", "create_executor", "o
 PIPELINE: Final = (
     "RemoveUnusedFunctions",
     "DynamicToStatic",
+    "FakeQuantizationToInteger",
+    "qnn.CanonicalizeOps",
     "SimplifyInference",
     "FoldConstant",
     "EliminateCommonSubexpr",
@@ -49,8 +52,8 @@ PIPELINE: Final = (
 
 
 def pipeline() -> Sequential:
-    """The passes over graphs, as far as they are there."""
-    found = [getattr(transform, name)() for name in PIPELINE if name in vars(transform)]
+    """The passes over graphs."""
+    found = [get_pass(name) for name in PIPELINE]
     typed = [p for each in found for p in (each, transform.InferType())]
     return Sequential([transform.InferType(), *typed], name="relay.build")
 
@@ -99,9 +102,10 @@ def build(
         for i, step in enumerate(program.steps):
             if step.fn is not None:
                 known = [k for k, v in enumerate(step.inputs) if v.storage.kind == "constant"]
-                jobs[i] = job_of(step.fn, known, chosen)
+                jobs[i] = job_of(step.fn, known, chosen, planned=True)
         kernels = compile_all(list(jobs.values()), chosen)
         by_step = {i: kernels[job.key] for i, job in jobs.items()}
+        plan_scratch(program, {i: [size for _, size in k.scratch] for i, k in by_step.items()})
         linked, weights = assemble(program, by_step, chosen, _name(mod_name))
     return ExecutorFactoryModule(linked, weights, ir_mod, chosen, executor or Executor("aot"))
 

@@ -12,14 +12,15 @@ from typing import Any
 from ..arith import Analyzer
 from ..ir.expr import IntImm, PrimExpr
 from ..ir.expr import Var as SizeVar
-from ..ir.functor import substitute
+from ..ir.functor import pre_order, substitute
+from .analysis import post_order
 from .expr import Call, Function, Var
 from .op.registry import Attrs
 from .transform.infer_type import infer_type
 from .ty import TensorType, TupleType
 from .visitor import ExprMutator
 
-__all__ = ["size_values", "with_sizes"]
+__all__ = ["free_sizes", "retyped", "size_values", "sizes_in", "with_sizes"]
 
 
 def size_values(fn: Function, shapes: Sequence[Sequence[int]]) -> dict[SizeVar, int]:
@@ -41,18 +42,57 @@ def size_values(fn: Function, shapes: Sequence[Sequence[int]]) -> dict[SizeVar, 
     return found
 
 
-def with_sizes(fn: Function, values: Mapping[SizeVar, int]) -> Function:
-    """The function with numbers in place of symbolic sizes, in types and attributes, typed anew."""
+def with_sizes(fn: Function, values: Mapping[SizeVar, Any]) -> Function:
+    """The function with numbers (or expressions) in place of symbolic sizes, in types and attributes, typed anew."""
     if not values:
         return fn
     made = _Sizes(values).visit(fn)
     return infer_type(made)  # type: ignore[no-any-return]
 
 
+def retyped(fn: Function, kinds: Sequence[Any], values: Mapping[SizeVar, Any]) -> Function:
+    """A function over parameters of other types, with `values` for the symbolic sizes in its attributes.
+
+    The result has no types yet.
+    """
+    work = _Sizes(values)
+    params = [Var(p.name_hint, kind, span=p.span) for p, kind in zip(fn.params, kinds, strict=True)]
+    work.memo_map.update(zip(fn.params, params, strict=True))
+    return Function(params, work.visit(fn.body), None, fn.type_params, fn.attrs, fn.span)
+
+
+def sizes_in(value: Any, found: dict[SizeVar, None] | None = None) -> dict[SizeVar, None]:
+    """The symbolic sizes in a type, an attribute, or tuples of them, in order."""
+    out: dict[SizeVar, None] = {} if found is None else found
+    if isinstance(value, PrimExpr):
+        for e in pre_order(value):
+            if isinstance(e, SizeVar):
+                out[e] = None
+    elif isinstance(value, TensorType):
+        sizes_in(value.shape, out)
+    elif isinstance(value, TupleType):
+        sizes_in(tuple(value.fields), out)
+    elif isinstance(value, tuple):
+        for v in value:
+            sizes_in(v, out)
+    return out
+
+
+def free_sizes(fn: Function) -> list[SizeVar]:
+    """The symbolic sizes in the attributes of a fused function's calls, in order."""
+    out: dict[SizeVar, None] = {}
+    for e in post_order(fn.body):
+        if isinstance(e, Call) and isinstance(e.attrs, Attrs):
+            sizes_in(tuple(e.attrs.values()), out)
+    return list(out)
+
+
 class _Sizes(ExprMutator):
-    def __init__(self, values: Mapping[SizeVar, int]) -> None:
+    def __init__(self, values: Mapping[SizeVar, Any]) -> None:
         super().__init__()
-        self.values = {v: IntImm(v.dtype, size) for v, size in values.items()}
+        self.values = {
+            v: IntImm(v.dtype, int(size)) if isinstance(size, int) else size for v, size in values.items()
+        }
         self.ana = Analyzer()
 
     def number(self, value: Any) -> Any:
@@ -84,6 +124,6 @@ class _Sizes(ExprMutator):
     def visit_call(self, call: Call) -> Any:
         op, args = self.visit(call.op), [self.visit(a) for a in call.args]
         attrs = call.attrs
-        if isinstance(attrs, Attrs):
+        if isinstance(attrs, Attrs) and self.values and any(map(sizes_in, attrs.values())):
             attrs = Attrs({k: self.number(v) for k, v in attrs.items()})
         return Call(op, args, attrs, call.type_args, call.span)

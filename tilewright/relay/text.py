@@ -14,11 +14,12 @@ from __future__ import annotations
 import base64
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from ..ir.deep import deep_programs
 from ..ir.dtype import DataType
+from ..ir.errors import TVMError
 from ..ir.expr import Add, Cast, FloorDiv, FloorMod, IntImm, Max, Min, Mul, PrimExpr, Sub
 from ..ir.expr import Var as SizeVar
 from ..ir.module import GlobalVar, IRModule
@@ -37,8 +38,16 @@ _NAMED: dict[type, str] = {FloorDiv: "floordiv", FloorMod: "floormod", Min: "min
 
 def module_text(mod: IRModule, show_meta_data: bool = False, annotate: Any = None) -> str:
     """The module as text."""
-    with deep_programs():  # a scope inside a scope is a call inside a call
-        return _module_text(mod, show_meta_data, annotate)
+    return _guarded(lambda: _module_text(mod, show_meta_data, annotate))
+
+
+def _guarded(work: Callable[[], str]) -> str:
+    """A text, with room for scopes inside scopes, which are calls inside calls here."""
+    try:
+        with deep_programs():
+            return work()
+    except RecursionError:
+        raise TVMError("the program's scopes or types are nested more deeply than can be printed") from None
 
 
 def _module_text(mod: IRModule, show_meta_data: bool, annotate: Any) -> str:
@@ -54,8 +63,7 @@ def _module_text(mod: IRModule, show_meta_data: bool, annotate: Any) -> str:
 
 def expr_text(expr: Expr, show_meta_data: bool = False, annotate: Any = None) -> str:
     """An expression as text, with the variables that are free in it declared on top."""
-    with deep_programs():
-        return _expr_text(expr, show_meta_data, annotate)
+    return _guarded(lambda: _expr_text(expr, show_meta_data, annotate))
 
 
 def _expr_text(expr: Expr, show_meta_data: bool, annotate: Any) -> str:

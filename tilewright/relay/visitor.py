@@ -16,6 +16,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from ..ir.deep import deep_programs
+from ..ir.errors import TVMError
 from ..ir.module import GlobalVar
 from ..ir.op import Op
 from .expr import Call, Constant, Expr, Function, If, Let, Tuple, TupleGetItem, Var
@@ -58,6 +60,8 @@ def flow_inputs(expr: Any) -> tuple[Any, ...]:
 class ExprFunctor:
     """A function over expressions, one method for each kind; `memo_map` has the results so far."""
 
+    _walking = False
+
     def __init__(self) -> None:
         self.memo_map: dict[Any, Any] = {}
 
@@ -66,6 +70,10 @@ class ExprFunctor:
         memo = self.memo_map
         if expr in memo:
             return memo[expr]
+        return self._walk(expr) if self._walking else self._outermost(expr)
+
+    def _walk(self, expr: Any) -> Any:
+        memo = self.memo_map
         stack: list[Any] = []
         for below in reversed(flow_inputs(expr)):
             if below not in memo:
@@ -85,6 +93,20 @@ class ExprFunctor:
         made = self.dispatch(expr)
         memo[expr] = made
         return made
+
+    def _outermost(self, expr: Any) -> Any:
+        """A whole walk. Scopes inside scopes are calls inside calls: there is room for some thousands."""
+        self._walking = True
+        try:
+            with deep_programs():
+                return self._walk(expr)
+        except RecursionError:
+            raise TVMError(
+                f"{type(self).__name__.lstrip('_')}: functions, branches or values of lets are nested more deeply "
+                "than can be walked; bind the inner ones to names, one after the other"
+            ) from None
+        finally:
+            self._walking = False
 
     def dispatch(self, expr: Any) -> Any:
         """The method for the kind of expression, called."""
@@ -211,17 +233,19 @@ class ExprMutator(ExprFunctor):
         return Function(params, body, None, fn.type_params, fn.attrs, fn.span)
 
     def visit_let(self, let: Let) -> Any:
-        if type(self).visit_let is not ExprMutator.visit_let:  # a subclass sees each let of the chain
-            chain: list[Let] = [let]
-            rows = [(self.visit(let.var), self.visit(let.value))]
-            body = self.visit(let.body)
-        else:
-            chain, rows, at = [], [], let
-            while isinstance(at, Let):
-                chain.append(at)
-                rows.append((self.visit(at.var), self.visit(at.value)))
-                at = at.body  # type: ignore[assignment]
-            body = self.visit(at)
+        # a subclass with a method of its own sees each let of the chain
+        return self.visit_lets(let, alone=type(self).visit_let is not ExprMutator.visit_let)
+
+    def visit_lets(self, let: Let, alone: bool = False) -> Any:
+        """A let, and those that follow it unless it is to be seen `alone`."""
+        chain: list[Let] = []
+        rows: list[tuple[Any, Any]] = []
+        at: Any = let
+        while isinstance(at, Let) and not (alone and chain):
+            chain.append(at)
+            rows.append((self.visit(at.var), self.visit(at.value)))
+            at = at.body
+        body = self.visit(at)
         for old, (var, value) in zip(reversed(chain), reversed(rows), strict=True):
             if var is old.var and value is old.value and body is old.body:
                 body = old

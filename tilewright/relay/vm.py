@@ -6,23 +6,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..ir.module import IRModule
-from ..runtime.devices import cpu
-from .backend.vm import Machine
+from ..runtime.vm import Executable, VirtualMachine
+from .backend.vm import compile_program
 from .binding import bind_params_in_module
 from .expr import Expr
 
-__all__ = ["Executable", "VMCompiler", "compile"]
-
-
-class Executable:
-    """A compiled program of the virtual machine."""
-
-    def __init__(self, machine: Machine) -> None:
-        self.machine = machine
-
-    def get_function_params(self, func_name: str) -> list[str]:
-        """The names of a function's parameters."""
-        return [p.name_hint for p in self.machine.mod[func_name].params]
+__all__ = ["Executable", "VMCompiler", "VirtualMachine", "compile"]
 
 
 class VMCompiler:
@@ -38,7 +27,7 @@ class VMCompiler:
     def lower(self, mod: IRModule, target: Any = None, target_host: Any = None) -> None:
         """Compile a module."""
         bound = bind_params_in_module(mod, self.params)
-        self._made = Executable(Machine(bound, target or "llvm", cpu(0)))
+        self._made = compile_program(bound, target)
 
     def codegen(self) -> None:
         """Done in `lower`."""

@@ -14,6 +14,7 @@ from ..tir import ir_builder
 from . import tag
 from .transform import flatten
 from .utils import (
+    as_place,
     broadcast_indices,
     broadcast_shape,
     dtype_of,
@@ -55,19 +56,20 @@ def index_tensor(name: str, argument: str, value: Any) -> te.Tensor:
 
 
 def from_front(index: PrimExpr, size: Any) -> PrimExpr:
-    """An index that counts from the end if it is negative."""
-    if index.dtype.is_uint:
-        return index
-    return ops.select(ops.less(index, te.const(0, index.dtype)), ops.add(index, size), index)
+    """The place of an index that counts from the end if it is negative."""
+    if not index.dtype.is_uint:
+        index = ops.select(ops.less(index, te.const(0, index.dtype)), ops.add(index, size), index)
+    return as_place(index, size)
 
 
 # ---------------------------------------------------------------------------- take and gather
-def _taken(mode: str, index: PrimExpr, size: Any) -> PrimExpr:
+def taken(mode: str, index: PrimExpr, size: Any) -> PrimExpr:
+    """The place along `size` that an index means."""
     if mode == "clip":
-        return ops.max_of(ops.min_of(index, ops.sub(size, 1)), 0)
-    if mode == "wrap":
-        return ops.floormod(index, size)
-    return index
+        index = ops.max_of(ops.min_of(index, ops.sub(size, 1)), 0)
+    elif mode == "wrap":
+        index = ops.floormod(index, size)
+    return as_place(index, size)
 
 
 def take(a: te.Tensor, indices: Any, axis: Any = None, batch_dims: int = 0, mode: str = "clip") -> te.Tensor:
@@ -102,7 +104,7 @@ def take(a: te.Tensor, indices: Any, axis: Any = None, batch_dims: int = 0, mode
         index = chosen(*i[:batch], *inside) if chosen is not None else single
         assert index is not None
         rest = (*i[:d],), (*i[d + len(own) :],)
-        value = x(*rest[0], _taken(mode, index, size), *rest[1])
+        value = x(*rest[0], taken(mode, index, size), *rest[1])
         if mode != "nan":
             return value
         good = ops.logical_and(ops.greater_equal(index, 0), ops.less(index, size))

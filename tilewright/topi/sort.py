@@ -33,6 +33,7 @@ from .utils import (
 __all__ = ["argsort", "searchsorted", "sort", "topk", "unique"]
 
 _RUN = 16  # so many elements are sorted by insertion before runs are merged
+_BLOCK = 32  # so many elements are looked at together in a selection
 
 
 def _comparable(x: PrimExpr) -> PrimExpr:
@@ -46,51 +47,91 @@ def _before(ascending: bool) -> Callable[[PrimExpr, PrimExpr], PrimExpr]:
         a, b = _comparable(a), _comparable(b)
         if not ascending:
             a, b = b, a
-        less = ops.less(a, b)
-        if a.dtype.is_float:
-            less = ops.logical_or(less, ops.logical_and(ops.isnan(b), ops.logical_not(ops.isnan(a))))
-        return less
+        if a.dtype.is_float:  # what cannot be compared counts as less, unless it is `a` that is NaN
+            return ops.logical_and(ops.logical_not(ops.greater_equal(a, b)), ops.logical_not(ops.isnan(a)))
+        return ops.less(a, b)
 
     return before
 
 
-class _Row:
-    """A row of two scratch lines to be sorted: the values, and where they came from if anybody asks."""
+class _Order:
+    """Elements as integers that are less where the elements come first, so that they are quick to compare.
 
-    def __init__(self, ib: Any, row: Any, values: Any, places: Any) -> None:
-        self.ib, self.row, self.values, self.places = ib, row, values, places
-        self.hold = ib.allocate(values.dtype, (1,), "hold", scope="local")
-        self.state = ib.allocate("int32", (5,), "state", scope="local")
+    The bits of a float are in its order if those of negative ones are turned around:
+
+        -2.0  c0000000 -> bfffffff      -0.0  80000000 -> ffffffff      0.0  00000000      NaN  7fffffff
+    """
+
+    def __init__(self, kind: DataType, ascending: bool) -> None:
+        self.kind, self.ascending = kind, ascending
+        # Narrow floats have their order in wide ones.
+        self.wide = DataType("float32") if kind.is_float and kind.bits < 32 else kind
+        self.key = (
+            DataType(f"int{self.wide.bits}") if kind.is_float else DataType("int8") if kind.is_bool else kind
+        )
+
+    def _turned(self, bits: PrimExpr) -> PrimExpr:
+        most = te.const((1 << (self.key.bits - 1)) - 1, self.key)
+        return ops.bitwise_xor(bits, ops.bitwise_and(ops.shift_right(bits, self.key.bits - 1), most))
+
+    def of(self, x: PrimExpr, zeros_differ: bool) -> PrimExpr:
+        """The key of an element; -0.0 and 0.0 are one unless they may differ."""
+        key = ops.cast(self.key, x) if not self.kind.is_float else self._of_float(x, zeros_differ)
+        return key if self.ascending else ops.bitwise_not(key)
+
+    def _of_float(self, x: PrimExpr, zeros_differ: bool) -> PrimExpr:
+        wide = ops.cast(self.wide, x)
+        key = self._turned(ops.reinterpret(self.key, wide))
+        if not zeros_differ:
+            key = ops.select(ops.equal(wide, te.const(0, self.wide)), te.const(0, self.key), key)
+        return ops.select(ops.isnan(wide), te.const((1 << (self.key.bits - 1)) - 1, self.key), key)
+
+    def back(self, key: PrimExpr) -> PrimExpr:
+        """The element that has a key."""
+        key = key if self.ascending else ops.bitwise_not(key)
+        if not self.kind.is_float:
+            return ops.cast(self.kind, key)
+        return ops.cast(self.kind, ops.reinterpret(self.wide, self._turned(key)))
+
+
+class _Row:
+    """A row of two scratch lines to be sorted: the keys, and where they came from if anybody asks."""
+
+    def __init__(self, ib: Any, row: Any, lines: list[Any]) -> None:
+        self.ib, self.row, self.lines, self.keys = ib, row, lines, lines[0]
+        self.hold = [ib.allocate(line.dtype, (1,), "hold", scope="local") for line in lines]
+        self.state = ib.allocate("int32", (6,), "state", scope="local")
 
     def move(self, to: tuple[Any, Any], source: tuple[Any, Any]) -> None:
-        self.values[self.row, to[0], to[1]] = self.values[self.row, source[0], source[1]]
-        if self.places is not None:
-            self.places[self.row, to[0], to[1]] = self.places[self.row, source[0], source[1]]
+        for line in self.lines:
+            line[self.row, to[0], to[1]] = line[self.row, source[0], source[1]]
 
-    def insertion(self, n: PrimExpr, before: Callable[..., PrimExpr]) -> None:
+    def sort(self, n: PrimExpr) -> PrimExpr:
+        """The first `n` elements of line 0 in order, equal ones as they came; gives the line they are in."""
+        self.insertion(n)
+        return self.merge(n)
+
+    def insertion(self, n: PrimExpr) -> None:
         """Each run of a few elements in order."""
         ib, row, state = self.ib, self.row, self.state
         no = te.const(False, BOOL)
         with ib.for_range(0, ceil_div(n, _RUN), "run") as run:
             first = ib.let("first", run * _RUN)
             with ib.for_range(1, ops.min_of(n - first, _RUN), "step") as step:
-                self.hold[0] = self.values[row, 0, first + step]
-                if self.places is not None:
-                    state[1] = self.places[row, 0, first + step]
+                for hold, line in zip(self.hold, self.lines, strict=True):
+                    hold[0] = line[row, 0, first + step]
                 state[0] = first + step
-                later = before(self.hold[0], self.values[row, 0, state[0] - 1])
+                later = ops.less(self.hold[0][0], self.keys[row, 0, state[0] - 1])
                 with ib.while_loop(ops.if_then_else(ops.greater(state[0], first), later, no)):
                     self.move((0, state[0]), (0, state[0] - 1))
                     state[0] = state[0] - 1
-                self.values[row, 0, state[0]] = self.hold[0]
-                if self.places is not None:
-                    self.places[row, 0, state[0]] = state[1]
+                for hold, line in zip(self.hold, self.lines, strict=True):
+                    line[row, 0, state[0]] = hold[0]
 
-    def merge(self, n: PrimExpr, before: Callable[..., PrimExpr]) -> PrimExpr:
+    def merge(self, n: PrimExpr) -> PrimExpr:
         """Runs merged two by two from one line to the other until one is left; gives the line it is in."""
         ib, state = self.ib, self.state
-        width, side, low, left, right = (state[i] for i in range(5))
-        yes, no = te.const(True, BOOL), te.const(False, BOOL)
+        width, side, low = (state[i] for i in range(3))
         state[0] = _RUN
         state[1] = 0
         with ib.while_loop(ops.less(width, n)):
@@ -98,72 +139,151 @@ class _Row:
             with ib.while_loop(ops.less(low, n)):
                 middle = ib.let("middle", ops.min_of(low + width, n))
                 high = ib.let("high", ops.min_of(middle + width, n))
-                source = ib.let("source", side)
-                state[3] = low
-                state[4] = middle
-                with ib.for_range(0, high - low, "out") as out:
-                    first = before(self.values[self.row, source, right], self.values[self.row, source, left])
-                    rest = ops.if_then_else(ops.greater_equal(left, middle), yes, first)
-                    with ib.if_scope(ops.if_then_else(ops.greater_equal(right, high), no, rest)):
-                        self.move((1 - source, low + out), (source, right))
-                        state[4] = right + 1
-                    with ib.else_scope():
-                        self.move((1 - source, low + out), (source, left))
-                        state[3] = left + 1
+                self._merge_two(ib.let("source", side), low, middle, high)
                 state[2] = high
             state[0] = width * 2
             state[1] = 1 - side
         return ib.let("line", side)
 
+    def _merge_two(self, source: Any, low: Any, middle: Any, high: Any) -> None:
+        """Which of two runs goes on is a value, not a branch: nobody could foretell it."""
+        ib, state = self.ib, self.state
+        left, right, out = (state[i] for i in range(3, 6))
+        state[3] = low
+        state[4] = middle
+        state[5] = low
+        with ib.while_loop(ops.logical_and(ops.less(left, middle), ops.less(right, high))):
+            ends = [[ib.let("end", x[self.row, source, at]) for at in (right, left)] for x in self.lines]
+            first = ib.let("first", ops.less(*ends[0]))
+            for line, (a, b) in zip(self.lines, ends, strict=True):
+                line[self.row, 1 - source, out] = ops.select(first, a, b)
+            taken = ib.let("taken", ops.cast(INT32, first))
+            state[3] = left + 1 - taken
+            state[4] = right + taken
+            state[5] = out + 1
+        for run, end in ((left, middle), (right, high)):
+            rest, place = ib.let("rest", run), ib.let("place", out)
+            with ib.for_range(0, end - rest, "k") as k:
+                self.move((1 - source, place + k), (source, rest + k))
+            state[5] = place + ops.max_of(end - rest, 0)
 
-def _sorted(
-    name: str,
-    x: te.Tensor,
-    ascending: bool,
-    count: Any,
-    values: bool,
-    places: DataType | None,
-    lengths: te.Tensor | None = None,
-) -> list[te.Tensor]:
-    """The first `count` of each row of the last dimension in order: their values, their places, or both.
 
-    A stable merge sort, rows in parallel. With `lengths`, only so many elements of each row are sorted.
+class _Task:
+    """Rows of the last dimension, of which the first `count` in order are wanted: values, places, or both.
+
+    Where the places are known the values are read from there; otherwise they are made from their keys.
     """
-    n, rows = x.shape[-1], prod(x.shape[:-1])
-    before = _before(ascending)
-    kinds = ([x.dtype] if values else []) + ([places] if places is not None else [])
-    shapes = [(*x.shape[:-1], count)] * len(kinds)
-    scratch = [x.dtype] + ([INT32] if places is not None else [])
 
-    def build(ins: Any, outs: Any) -> Any:
-        ib = ir_builder.create()
-        source = ib.buffer_ptr(ins[0], (rows, n))
-        results = [ib.buffer_ptr(b, (rows, count)) for b in outs[: len(kinds)]]
-        lines = [ib.buffer_ptr(b, (rows, 2, n)) for b in outs[len(kinds) :]]
-        with ib.for_range(0, rows, "row", kind="parallel") as row:
-            with ib.for_range(0, n, "k") as k:
-                lines[0][row, 0, k] = source[row, k]
-                if places is not None:
-                    lines[1][row, 0, k] = ops.cast(INT32, k)
-            task = _Row(ib, row, lines[0], lines[1] if places is not None else None)
-            size = ops.cast(INT32, n)
-            if lengths is not None:
-                told = ops.cast(INT32, ib.buffer_ptr(ins[1], (rows,))[row])
-                size = ib.let("size", ops.max_of(ops.min_of(told, size), 0))
-            task.insertion(size, before)
-            line = task.merge(size, before)
-            with ib.for_range(0, count, "k") as k:
-                # What lies behind the sorted part was never moved from line 0.
-                at = line if lengths is None else ops.select(ops.less(k, size), line, 0)
-                if values:
-                    results[0][row, k] = lines[0][row, at, k]
-                if places is not None:
-                    results[-1][row, k] = ops.cast(places, lines[1][row, at, k])
-        return ib.get()
+    def __init__(
+        self, name: str, x: te.Tensor, ascending: bool, count: Any, values: bool, places: DataType | None
+    ) -> None:
+        self.name, self.x, self.count, self.values, self.places = name, x, count, values, places
+        self.n, self.rows = x.shape[-1], prod(x.shape[:-1])
+        self.order = _Order(x.dtype, ascending)
 
-    inputs = [x] if lengths is None else [x, lengths]
-    made = extern(name, [*shapes, *[(rows, 2, n)] * len(scratch)], inputs, build, [*kinds, *scratch])
-    return made[: len(kinds)]
+    def extern(self, inputs: list[te.Tensor], room: Any, of_row: Callable[..., Any]) -> list[te.Tensor]:
+        """The results; `of_row(ib, ins, row, source, lines)` sorts into a line of the scratch and gives its number,
+        by the place in it.
+        """
+        kinds = ([self.x.dtype] if self.values else []) + ([self.places] if self.places is not None else [])
+        scratch = [self.order.key] + ([INT32] if self.places is not None else [])
+
+        def build(ins: Any, outs: Any) -> Any:
+            ib = ir_builder.create()
+            source = ib.buffer_ptr(ins[0], (self.rows, self.n))
+            results = [ib.buffer_ptr(b, (self.rows, self.count)) for b in outs[: len(kinds)]]
+            lines = [ib.buffer_ptr(b, (self.rows, 2, room)) for b in outs[len(kinds) :]]
+            with ib.for_range(0, self.rows, "row", kind="parallel") as row:
+                line = of_row(ib, ins, row, source, lines)
+                with ib.for_range(0, self.count, "k") as k:
+                    if self.places is None:
+                        results[0][row, k] = self.order.back(lines[0][row, line(k), k])
+                    else:
+                        place = ib.let("place", lines[1][row, line(k), k])
+                        results[-1][row, k] = ops.cast(self.places, place)
+                        if self.values:
+                            results[0][row, k] = source[row, place]
+            return ib.get()
+
+        shapes = [(*self.x.shape[:-1], self.count)] * len(kinds)
+        shapes += [(self.rows, 2, room)] * len(scratch)
+        return extern(self.name, shapes, inputs, build, [*kinds, *scratch])[: len(kinds)]
+
+    def put(self, lines: list[Any], row: Any, at: Any, element: Any, place: Any) -> None:
+        """An element and its place as entry `at` of line 0."""
+        lines[0][row, 0, at] = self.order.of(element, self.places is None)
+        if self.places is not None:
+            lines[1][row, 0, at] = ops.cast(INT32, place)
+
+
+def _sorted(task: _Task, lengths: te.Tensor | None = None) -> list[te.Tensor]:
+    """By a stable merge sort, rows in parallel. With `lengths`, only so many elements of each row are sorted."""
+
+    def of_row(ib: Any, ins: Any, row: Any, source: Any, lines: list[Any]) -> Any:
+        with ib.for_range(0, task.n, "k") as k:
+            task.put(lines, row, k, source[row, k], k)
+        size = ops.cast(INT32, task.n)
+        if lengths is not None:
+            told = ops.cast(INT32, ib.buffer_ptr(ins[1], (task.rows,))[row])
+            size = ib.let("size", ops.max_of(ops.min_of(told, size), 0))
+        line = _Row(ib, row, lines).sort(size)
+        # What lies behind the sorted part was never moved from line 0.
+        return lambda k: line if lengths is None else ops.select(ops.less(k, size), line, 0)
+
+    return task.extern([task.x] if lengths is None else [task.x, lengths], task.n, of_row)
+
+
+def _selected(task: _Task) -> list[te.Tensor]:
+    """What `_sorted` gives, for a count that is small beside the rows: only what may belong there is sorted.
+
+        best  . . . . . . worst | candidates . . . free
+                                ^ count            ^ room
+
+    An element that does not come before the worst of the best ones so far is passed over, many at a time.
+    The others queue up as candidates; when there is no room for more, best ones and candidates are sorted.
+    """
+    count, room, size = task.count, _room(task.count), ops.cast(INT32, task.n)
+
+    def of_row(ib: Any, ins: Any, row: Any, source: Any, lines: list[Any]) -> Any:
+        work = _Row(ib, row, lines)
+        at = ib.allocate("int32", (3,), "at", scope="local")
+        upcoming, used, hits = (at[i] for i in range(3))
+        at[0] = 0
+        at[1] = 0
+        with ib.while_loop(ops.less(upcoming, size)):
+            full = ib.let("full", ops.greater(upcoming, 0))  # else there is no worst one yet
+            worst = ib.let(
+                "worst", ops.if_then_else(full, lines[0][row, 0, count - 1], te.const(0, task.order.key))
+            )
+
+            def fits(element: Any, full: Any = full, worst: Any = worst) -> Any:
+                better = ops.less(task.order.of(element, task.places is None), worst)
+                return ops.cast(INT32, ops.logical_or(ops.logical_not(full), better))
+
+            with ib.while_loop(
+                ops.logical_and(ops.less(upcoming, size), ops.less_equal(used, room - _BLOCK))
+            ):
+                begin = ib.let("begin", upcoming)
+                length = ib.let("length", ops.min_of(size - begin, _BLOCK))
+                at[2] = 0
+                with ib.for_range(0, length, "k") as k:
+                    at[2] = ops.bitwise_or(hits, fits(source[row, begin + k]))
+                with ib.if_scope(ops.greater(hits, 0)), ib.for_range(0, length, "k") as k:
+                    task.put(lines, row, used, source[row, begin + k], begin + k)
+                    at[1] = used + fits(source[row, begin + k])
+                at[0] = begin + length
+            line = work.sort(ib.let("filled", used))
+            at[1] = ops.min_of(used, count)
+            with ib.if_scope(ops.equal(line, 1)), ib.for_range(0, used, "k") as k:
+                work.move((0, k), (1, k))
+        return lambda k: 0
+
+    return task.extern([task.x], room, of_row)
+
+
+def _room(count: int) -> int:
+    """How many elements a selection holds: each time it sorts them, about half may be new."""
+    return max(2 * count, count + 2 * _BLOCK)
 
 
 def _along(name: str, data: Any, axis: Any, work: Callable[[te.Tensor], list[te.Tensor]]) -> list[te.Tensor]:
@@ -186,7 +306,7 @@ def sort(data: te.Tensor, axis: int = -1, is_ascend: Any = 1) -> te.Tensor:
     def work(x: te.Tensor) -> list[te.Tensor]:
         if is_empty_shape(x.shape):
             return _nothing(x.shape, [x.dtype], "sort")
-        return _sorted("sort", x, bool(is_ascend), x.shape[-1], True, None)
+        return _sorted(_Task("sort", x, bool(is_ascend), x.shape[-1], True, None))
 
     return _along("sort", data, axis, work)[0]
 
@@ -218,7 +338,7 @@ def argsort(
     def work(t: te.Tensor) -> list[te.Tensor]:
         if is_empty_shape(t.shape):
             return _nothing(t.shape, [kind], "argsort")
-        return _sorted("argsort", t, bool(is_ascend), t.shape[-1], False, kind, valid_count)
+        return _sorted(_Task("argsort", t, bool(is_ascend), t.shape[-1], False, kind), valid_count)
 
     return _along("argsort", x, axis, work)[0]
 
@@ -251,7 +371,9 @@ def topk(
         if is_empty_shape(t.shape):
             kinds = [t.dtype] * values + [kind] * places
             return _nothing((*t.shape[:-1], count), kinds, "topk")
-        return _sorted("topk", t, bool(is_ascend), count, values, kind if places else None)
+        some = isinstance(count, int) and not (isinstance(size, int) and size < 2 * _room(count))
+        task = _Task("topk", t, bool(is_ascend), count, values, kind if places else None)
+        return _selected(task) if some else _sorted(task)
 
     made = _along("topk", x, axis, work)
     return made if ret_type == "both" else made[0]

@@ -21,6 +21,7 @@ from . import tag as _tag
 
 __all__ = [
     "InvalidShapeError",
+    "as_place",
     "broadcast_indices",
     "broadcast_shape",
     "ceil_div",
@@ -293,6 +294,11 @@ def get_shape(src_shape: Sequence[Any], src_layout: str, dst_layout: str) -> tup
 
 
 # ---------------------------------------------------------------------------- shapes and stages
+def as_place(index: PrimExpr, size: Any) -> PrimExpr:
+    """An index within bounds, in the type of the size that it counts along: places of all other reads have it."""
+    return ops.cast(convert(size).dtype, index)
+
+
 def broadcast_shape(operator_name: str, *shapes: Sequence[PrimExpr]) -> tuple[PrimExpr, ...]:
     """The common shape of operands, as NumPy's rule has it."""
     out: tuple[PrimExpr, ...] = tuple(convert(d) for d in shapes[0])

@@ -28,7 +28,7 @@ def aot_function(
     """The function that runs a model.
 
     run(x, y, weights, arena):
-        conv2d_relu(x, &arena[0], &weights[0])
+        conv2d_relu(x, &arena[0], &weights[0], &arena[512])     # the last is memory that the kernel has meanwhile
         dense(&arena[0], y, &weights[4096])
     """
     rooms: dict[str, list[Buffer]] = {
@@ -61,6 +61,7 @@ def _buffer(name: str, shape: Sequence[int], dtype: str) -> Buffer:
 
 def _pointer(rooms: dict[str, list[Buffer]], place: PlaceInfo, written: bool) -> PrimExpr:
     by_number = place.space in ("input", "output")
-    buffer = rooms[place.space][place.at if by_number else 0]
+    space = "arena" if place.space == "scratch" else place.space
+    buffer = rooms[space][place.at if by_number else 0]
     offset: Any = 0 if by_number else const(place.at, "int64")
-    return buffer.access_ptr("w" if written else "r", offset=offset)
+    return buffer.access_ptr("w" if written else "rw" if place.space == "scratch" else "r", offset=offset)

@@ -62,6 +62,7 @@ def assemble(
             "params": [[p.name, p.dtype, p.shape, p.offset] for p in weights.params],
             "weights": room,
             "arena": arena,
+            "inside": max((k.inside for k in unique.values()), default=0),
             "steps": [
                 [s.name, s.kernel, [[a.space, a.at, a.dtype, a.shape] for a in s.args], s.outputs]
                 for s in steps
@@ -99,6 +100,9 @@ def _step(step: Step, kernel: Kernel | None, weights: Weights) -> StepInfo:
     for label, at in zip(kernel.labels, weights.places(kernel, constants), strict=True):
         about = shapes[label]
         args.append(PlaceInfo("weights", at, about["dtype"], tuple(about["shape"])))
+    for (label, _), storage in zip(kernel.scratch, step.scratch, strict=True):
+        about = shapes[label]
+        args.append(PlaceInfo("scratch", storage.offset, about["dtype"], tuple(about["shape"])))
     outputs = tuple(range(len(given), len(given) + len(step.outputs)))
     return StepInfo(step.name, kernel.symbol, tuple(args), outputs)
 

@@ -116,10 +116,11 @@ class Evaluator:
         return run
 
     def _machine(self, mod: IRModule) -> Callable[[list[Any]], Any]:
-        from .vm import Machine
+        from ...runtime.vm import VirtualMachine
+        from .vm import compile_program
 
-        machine = Machine(mod, self.target, self.device)
-        return lambda args: machine.run("main", args)
+        machine = VirtualMachine(compile_program(mod, self.target), self.device)
+        return lambda args: machine.call("main", args)
 
 
 def _needs_machine(mod: IRModule, main: Function) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
@@ -15,12 +16,13 @@ from ...codegen.llvm.linked import Unit, unit_of
 from ...codegen.llvm.objects import VERSION
 from ...driver.build import build
 from ...ir.module import IRModule
-from ...ir.transform import PassContext
+from ...ir.transform import Pass, PassContext
 from ...runtime.cache import digest
 from ...target import Target
 from ..expr import Call, Constant, Function, TupleGetItem
 from ..op.registry import RelayOp
 from .lower import inner_order, lower_function
+from .scratch import Scratch
 
 __all__ = ["Job", "Kernel", "compile_kernel", "description", "job_of", "producer"]
 
@@ -35,6 +37,7 @@ class Job:
     label: str  # for people: its operators
     cached: bool  # whether the key says all that its code depends on
     plain: bool = False  # left unscheduled: it runs once
+    planned: bool = False  # its caller gives the memory that it needs meanwhile
 
     @property
     def symbol(self) -> str:
@@ -43,13 +46,18 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class Kernel:
-    """Compiled code of a fused function, and of what packs its constants."""
+    """Compiled code of a fused function, and of what packs its constants.
+
+    Its parameters are inputs, results, what `labels` names, and memory of the sizes of `scratch`.
+    """
 
     symbol: str
     code: Unit
     before: Unit | None
     labels: tuple[str, ...]
     constants: tuple[str, ...]
+    scratch: tuple[tuple[str, int], ...] = ()
+    inside: int = 0  # bytes that each thread allocates besides
 
     def packed(self) -> bytes:
         """As bytes: a line that describes it, then the object files."""
@@ -57,6 +65,8 @@ class Kernel:
             "symbol": self.symbol,
             "labels": self.labels,
             "constants": self.constants,
+            "scratch": self.scratch,
+            "inside": self.inside,
             "code": self.code.head(),
             "before": None if self.before is None else self.before.head(),
         }
@@ -70,7 +80,16 @@ class Kernel:
         size = head["code"]["bytes"]
         before = None if head["before"] is None else Unit.of(head["before"], rest[size:])
         code = Unit.of(head["code"], rest[:size])
-        return Kernel(head["symbol"], code, before, tuple(head["labels"]), tuple(head["constants"]))
+        scratch = tuple((name, size) for name, size in head["scratch"])
+        return Kernel(
+            head["symbol"],
+            code,
+            before,
+            tuple(head["labels"]),
+            tuple(head["constants"]),
+            scratch,
+            head["inside"],
+        )
 
 
 def description(fn: Function) -> str:
@@ -99,16 +118,18 @@ def operators(fn: Function) -> list[RelayOp]:
     return [e.op for e in inner_order(fn) if isinstance(e, Call) and isinstance(e.op, RelayOp)]
 
 
-def job_of(fn: Function, constants: Sequence[int], target: Target, plain: bool = False) -> Job:
+def job_of(
+    fn: Function, constants: Sequence[int], target: Target, plain: bool = False, planned: bool = False
+) -> Job:
     """What is to be compiled for a fused function."""
     ops = operators(fn)
     key = digest(
         "kernel", *producer(), str(target), repr(_machine(target)), repr(config.code_key()),
-        _settings(), description(fn), repr(tuple(constants)), plain,
+        _settings(), description(fn), repr(tuple(constants)), plain, planned,
     )  # fmt: skip
     ours = all((getattr(op.compute, "__module__", "") or "").startswith("tilewright.") for op in ops)
     label = "fused_" + "_".join(op.name for op in ops)
-    return Job(fn, tuple(constants), key, re.sub(r"\W", "_", label)[:64], ours, plain)
+    return Job(fn, tuple(constants), key, re.sub(r"\W", "_", label)[:64], ours, plain, planned)
 
 
 def _settings() -> str:
@@ -140,7 +161,9 @@ def producer() -> tuple[str, ...]:
 def compile_kernel(job: Job, target: Target) -> Kernel:
     """Schedule, lower and compile a fused function."""
     lowered = lower_function(job.fn, job.constants, target, job.symbol, job.plain)
-    code = unit_of(build(IRModule({job.symbol: lowered.func}), target=target))
+    scratch = Scratch()
+    with _with_last(scratch.taken()) if job.planned else nullcontext():
+        code = unit_of(build(IRModule({job.symbol: lowered.func}), target=target))
     before = None
     if lowered.before is not None:
         # it runs here, whatever the target is
@@ -148,4 +171,18 @@ def compile_kernel(job: Job, target: Target) -> Kernel:
         name = f"{job.symbol}_pack"
         func = lowered.before.with_attr("global_symbol", name)
         before = unit_of(build(IRModule({name: func}), target=here))
-    return Kernel(job.symbol, code, before, lowered.labels, lowered.constants)
+    given = tuple(scratch.given)
+    return Kernel(job.symbol, code, before, lowered.labels, lowered.constants, given, scratch.inside)
+
+
+def _with_last(last: Pass) -> PassContext:
+    """The context at hand, with one more pass at the end of lowering."""
+    ctx = PassContext.current()
+    added = [*(ctx.config.get("tir.add_lower_pass") or ()), (3, last)]
+    return PassContext(
+        ctx.opt_level,
+        ctx.required_pass,
+        ctx.disabled_pass,
+        instruments=ctx.instruments,
+        config={**ctx.config, "tir.add_lower_pass": added},
+    )

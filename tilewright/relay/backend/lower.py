@@ -7,24 +7,34 @@ from typing import Any, NamedTuple
 
 from ... import te, topi
 from ...ir.errors import BuildError
+from ...ir.expr import Var as SizeVar
 from ...ir.function import PrimFunc
 from ...target import Target
 from ...tune import auto_schedule
 from ...tune.constants import split_constants
 from ..expr import Call, Constant, Function, Tuple, TupleGetItem, Var
 from ..op.registry import RelayOp
+from ..sizes import free_sizes
 from ..transform.infer_type import infer_type
 from ..ty import Any as AnySize
 from ..ty import TensorType, TupleType, Type, tensor_fields
 
-__all__ = ["Lowered", "inner_order", "lift_constants", "lower_function", "missing_computes", "te_of"]
+__all__ = [
+    "Lowered",
+    "inner_order",
+    "lift_constants",
+    "lower_function",
+    "missing_computes",
+    "scalar_sizes",
+    "te_of",
+]
 
 
 class Lowered(NamedTuple):
     """A kernel as scheduled loops.
 
-    It takes the tensors that are no constants, then the results, then what `labels` names: constants as they are, or
-    packed as `before` makes them.
+    It takes the tensors that are no constants, then the results, then sizes that are numbers (`scalar_sizes`), then
+    what `labels` names: constants as they are, or packed as `before` makes them.
     """
 
     func: PrimFunc
@@ -61,6 +71,20 @@ def lift_constants(fn: Function) -> tuple[Function, list[Constant]]:
         if e not in new:
             new[e] = e.map_children(lambda c: new.get(c, c))
     return infer_type(Function(params, new[fn.body], fn.ret_type, None, fn.attrs)), arrays
+
+
+def scalar_sizes(fn: Function) -> list[SizeVar]:
+    """The sizes in a typed fused function's attributes that no dimension of a parameter or result is.
+
+    strided_slice(%x: Tensor[(512, 8), float32], end=[n])      its kernel takes n as a number
+    """
+    wanted = free_sizes(fn)
+    if not wanted:
+        return []
+    alone: set[Any] = set()
+    for kind in (*(p.checked_type for p in fn.params), fn.checked_type.ret_type):
+        alone.update(d for t in tensor_fields(kind) for d in t.shape if isinstance(d, SizeVar))
+    return [s for s in wanted if s not in alone]
 
 
 def missing_computes(fn: Function) -> list[str]:
@@ -141,7 +165,7 @@ def lower_function(
     """Scheduled loops for a fused function, whose tensors at the places `constants` are known now; the loops as
     they come where they are to stay `plain`."""
     inputs, outputs = te_of(fn)
-    func = te.create_prim_func([*inputs, *outputs])
+    func = te.create_prim_func([*inputs, *outputs, *scalar_sizes(fn)])
     names = tuple(func.buffer_map[func.params[i]].name for i in constants)
     func = func.with_attr("global_symbol", symbol)
     if plain:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,7 +15,7 @@ from ..ty import TensorType, is_dynamic, tensor_fields
 from .lower import field_range, inner_order, lift_constants, missing_computes
 from .memory_plan import Lifetime, arena_peak, plan_arena
 
-__all__ = ["Program", "Step", "Storage", "Value", "make_program"]
+__all__ = ["Program", "Step", "Storage", "Value", "make_program", "plan_scratch"]
 
 # What does not touch the elements: its result is its input under another shape.
 _VIEWS = frozenset(("reshape", "squeeze", "expand_dims", "nn.batch_flatten", "reshape_like"))
@@ -51,6 +52,7 @@ class Step:
     outputs: list[Value]
     name: str = ""
     span: Any = None
+    scratch: list[Storage] = field(default_factory=list)  # memory that the kernel has meanwhile
 
 
 @dataclass(eq=False, slots=True)
@@ -72,6 +74,16 @@ def make_program(main: Function) -> Program:
     program = builder.run()
     _plan(program)
     return program
+
+
+def plan_scratch(program: Program, sizes: Mapping[int, Sequence[int]]) -> None:
+    """Give the kernels of some steps memory of these sizes in the arena, each while its step runs."""
+    for i, each in sizes.items():
+        for size in each:
+            program.steps[i].scratch.append(Storage("arena", size, first=i, last=i))
+        program.storages += program.steps[i].scratch
+    if any(sizes.values()):
+        _plan(program)
 
 
 def _value(storage_kind: str, kind: TensorType, **more: Any) -> Value:

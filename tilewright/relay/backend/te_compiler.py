@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ctypes
 import multiprocessing
 import os
+import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -26,8 +28,10 @@ _work: tuple[Sequence[Job], Target] | None = None
 _forking = threading.Lock()
 
 
-def compile_all(jobs: Sequence[Job], target: Target) -> dict[str, Kernel]:
-    """The kernels of all jobs by their keys."""
+def compile_all(
+    jobs: Sequence[Job], target: Target, failed: dict[str, TVMError] | None = None
+) -> dict[str, Kernel]:
+    """The kernels of all jobs by their keys; those that cannot be made go to `failed` where it is given."""
     cache = cache_of_this_build()
     wanted = {job.key: job for job in jobs}
     made: dict[str, Kernel] = {}
@@ -40,40 +44,47 @@ def compile_all(jobs: Sequence[Job], target: Target) -> dict[str, Kernel]:
     if not missing:
         return made
     with _progress(len(missing)) as advance:
-        for job, data in _compiled(missing, target, advance):
-            made[job.key] = Kernel.unpacked(data)
+        for job, result in _compiled(missing, target, advance, failed is not None):
+            if isinstance(result, TVMError):
+                assert failed is not None
+                failed[job.key] = result
+                continue
+            made[job.key] = Kernel.unpacked(result)
             if cache is not None and job.cached:
-                cache.put(job.key, data)
+                cache.put(job.key, result)
     return made
 
 
-def _compiled(jobs: list[Job], target: Target, advance: Callable[[Job], None]) -> Iterator[tuple[Job, bytes]]:
+def _compiled(
+    jobs: list[Job], target: Target, advance: Callable[[Job], None], lenient: bool
+) -> Iterator[tuple[Job, bytes | TVMError]]:
     workers = min(_cores(), len(jobs))
     if workers < 2 or len(jobs) <= _FEW or not _can_fork():
         for job in jobs:
             advance(job)
-            yield job, _compile(job, target)
+            yield job, _tried(job, target) if lenient else _compile(job, target)
         return
-    yield from _forked(jobs, target, workers, advance)
+    yield from _forked(jobs, target, workers, advance, lenient)
 
 
 def _forked(
-    jobs: list[Job], target: Target, workers: int, advance: Callable[[Job], None]
-) -> Iterator[tuple[Job, bytes]]:
+    jobs: list[Job], target: Target, workers: int, advance: Callable[[Job], None], lenient: bool
+) -> Iterator[tuple[Job, bytes | TVMError]]:
     with _forking:  # one model at a time has all cores
-        yield from _in_workers(jobs, target, workers, advance)
+        yield from _in_workers(jobs, target, workers, advance, lenient)
 
 
 def _in_workers(
-    jobs: list[Job], target: Target, workers: int, advance: Callable[[Job], None]
-) -> Iterator[tuple[Job, bytes]]:
+    jobs: list[Job], target: Target, workers: int, advance: Callable[[Job], None], lenient: bool
+) -> Iterator[tuple[Job, bytes | TVMError]]:
     global _work
     jobs = sorted(jobs, key=_weight, reverse=True)  # long ones first, so that none is left alone at the end
     _ = target.cpu  # found out once, before there are copies of this process
     _work = (jobs, target)
     try:
-        with ProcessPoolExecutor(workers, mp_context=multiprocessing.get_context("fork")) as pool:
-            waiting = {pool.submit(_compile_numbered, i): job for i, job in enumerate(jobs)}
+        context = multiprocessing.get_context("fork")
+        with ProcessPoolExecutor(workers, context, _end_with, (os.getpid(),)) as pool:
+            waiting = {pool.submit(_compile_numbered, i, lenient): job for i, job in enumerate(jobs)}
             try:
                 for done in as_completed(waiting):
                     advance(waiting[done])
@@ -93,10 +104,26 @@ def _in_workers(
         _work = None
 
 
-def _compile_numbered(index: int) -> bytes:
+def _end_with(parent: int) -> None:
+    """End when the parent does, however that ends: nobody waits for the kernel any more."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
+        if os.getppid() != parent:  # it was gone before
+            os._exit(1)
+
+
+def _compile_numbered(index: int, lenient: bool) -> bytes | TVMError:
     assert _work is not None
     jobs, target = _work
-    return _compile(jobs[index], target)
+    return _tried(jobs[index], target) if lenient else _compile(jobs[index], target)
+
+
+def _tried(job: Job, target: Target) -> bytes | TVMError:
+    """The kernel, or what is wrong with it."""
+    try:
+        return _compile(job, target)
+    except TVMError as error:
+        return BuildError(str(error))
 
 
 def _compile(job: Job, target: Target) -> bytes:

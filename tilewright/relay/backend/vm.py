@@ -1,396 +1,462 @@
-"""The virtual machine: programs with branches, loops, closures and sizes known only when they run.
+"""Compiling for the virtual machine: programs with branches, loops, closures and sizes known only when they run.
 
-It walks the fused program and calls the same compiled kernels as the ahead-of-time executor. A kernel whose sizes
-are not known before is compiled when it is first called, with variables for them, once for each pattern of sizes that
-are equal; where that cannot be (the shape of the result depends on values), once for each set of sizes.
+    passes · fusion  ->  instructions over symbolic sizes  ->  the same kernels as ahead-of-time programs, compiled
+    once for all sizes (`vm_cases`)  ->  an executable, which saves as one library
+
+What no kernel over symbolic sizes can be made for, is compiled when its sizes are met; such programs are not saved.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import os
+import threading
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
-from ...arith import Analyzer
+from ...codegen.llvm.engine import Machine
+from ...codegen.llvm.linked import LinkedModule
+from ...codegen.llvm.objects import VERSION
 from ...ir.deep import deep_programs
 from ...ir.errors import BuildError, TVMError
-from ...ir.expr import IntImm, const_value
-from ...ir.expr import Var as TirVar
-from ...ir.functor import substitute
-from ...ir.module import GlobalVar, IRModule
+from ...ir.expr import SizeVar
+from ...ir.module import IRModule
 from ...ir.transform import PassContext
-from ...runtime.container import tuple_object
-from ...runtime.devices import Device
-from ...runtime.ndarray import NDArray, array, empty
+from ...runtime.dtypes import ELEMENTS
+from ...runtime.module import Module
+from ...runtime.ndarray import NDArray, empty
+from ...runtime.vm import VM, Executable
+from ...runtime.vm_code import FunctionCode, Program
 from ...target import Target
 from ..analysis import post_order
 from ..binding import bind
-from ..expr import Call, Constant, Function, If, Let, Tuple, TupleGetItem, Var, const
+from ..expr import Call, Constant, Function, Var, const
 from ..op.registry import RelayOp
+from ..transform.fold_sizes import FoldSizes
 from ..transform.fuse_ops import fuse_ops, is_primitive
 from ..transform.infer_type import infer_module, infer_type
+from ..transform.normal_form import to_basic_block_normal_form
 from ..ty import Any as AnySize
 from ..ty import TensorType, TupleType, is_dynamic, tensor_fields
-from ..visitor import flow_inputs
 from .kernel import Kernel, job_of
 from .lower import lift_constants
+from .memory_plan import round_up
 from .single import linked
 from .te_compiler import compile_all
+from .vm_emit import Emitter, PendingOpen, PendingRun
+from .vm_tidy import tidy
 from .weights import Packers
 
-__all__ = ["Closure", "Machine"]
+__all__ = ["CompiledExecutable", "compile_program"]
 
 _SMALL = 64  # elements: a tensor of sizes, which may decide the shape of a result
 
 
-class Closure:
-    """A function as a value, with what it sees of the frame that it was made in."""
+def compile_program(mod: IRModule, target: Any) -> CompiledExecutable:
+    """An executable of a module's functions."""
+    from ..build_module import as_target
 
-    __slots__ = ("fn", "frame")
-
-    def __init__(self, fn: Function, frame: _Frame | None) -> None:
-        self.fn, self.frame = fn, frame
-
-
-class _Frame:
-    """The values of one call of a function."""
-
-    __slots__ = ("above", "values")
-
-    def __init__(self, above: _Frame | None) -> None:
-        self.above = above
-        self.values: dict[Any, Any] = {}
-
-    def find(self, var: Var) -> Any:
-        at: _Frame | None = self
-        while at is not None:
-            if var in at.values:
-                return at.values[var]
-            at = at.above
-        raise TVMError(f"the variable %{var.name_hint} has no value")
+    chosen = as_target(target)
+    context = PassContext.current()
+    with deep_programs(), chosen:
+        fused = _fused(mod, context)
+        emitter = Emitter(fused)
+        emitter.run()
+        assembly = _Assembly(emitter, chosen)
+        assembly.compile([None])
+        return CompiledExecutable(assembly, context)
 
 
-class _Compiled:
-    """A kernel ready to be called, with its constants packed; `names` are the sizes that it takes any value of."""
+def _fused(mod: IRModule, context: PassContext) -> IRModule:
+    from ..build_module import pipeline
 
-    def __init__(
-        self,
-        kernel: Kernel,
-        constants: Sequence[Constant],
-        known: Sequence[int],
-        kinds: list[Any],
-        names: Sequence[TirVar] = (),
-    ) -> None:
-        self.known, self.kinds, self.names = frozenset(known), kinds, tuple(names)
-        given = {name: c.data for name, c in zip(kernel.constants, constants, strict=True)}
-        if kernel.before is not None:
-            given.update(Packers({kernel.symbol: kernel}).run(kernel.before, given))
-        self.constants = [given[name] for name in kernel.labels]
-        self.function = linked(kernel)
-        self._shapes: dict[tuple[int, ...], list[tuple[int, ...]]] = {}
-
-    def __call__(self, tensors: list[Any], values: tuple[int, ...] = ()) -> list[NDArray]:
-        shapes = self._shapes.get(values)
-        if shapes is None:
-            sizes = dict(zip(self.names, values, strict=True))
-            shapes = self._shapes[values] = [tuple(_size(d, sizes) for d in k.shape) for k in self.kinds]
-        outs = [empty(s, str(k.dtype)) for s, k in zip(shapes, self.kinds, strict=True)]
-        given = [t for i, t in enumerate(tensors) if i not in self.known]
-        self.function(*given, *outs, *self.constants)
-        return outs
-
-
-def _size(dim: Any, sizes: dict[TirVar, int]) -> int:
-    if isinstance(dim, int):
-        return dim
-    found = const_value(
-        Analyzer().simplify(substitute(dim, {v: IntImm(v.dtype, n) for v, n in sizes.items()}))
+    typed = FoldSizes()(pipeline()(infer_module(_with_named_sizes(infer_module(mod)))))
+    blocks = typed.map_functions(
+        lambda f: to_basic_block_normal_form(f) if isinstance(f, Function) and not is_primitive(f) else f
     )
-    if not isinstance(found, int):
-        raise TVMError(f"the size `{dim}` is not known from the sizes of the arguments")
-    return found
-
-
-class Machine:
-    """Runs the functions of a module."""
-
-    def __init__(self, mod: IRModule, target: Any, device: Device) -> None:
-        from ..build_module import as_target, pipeline
-
-        if device.device_type != 1:
-            raise BuildError(f"the virtual machine runs on the CPU, not on {device}")
-        self.target: Target = as_target(target)
-        self.context = PassContext.current()
-        with deep_programs(), self.target:
-            typed = infer_module(mod)
-            typed = pipeline()(typed)
-            level = self.context.opt_level
-            depth = int(self.context.option("relay.FuseOps.max_depth"))
-            self.mod = infer_module(
-                typed.map_functions(
-                    lambda f: (
-                        fuse_ops(f, level, depth) if isinstance(f, Function) and not is_primitive(f) else f
-                    )
-                )
+    depth = int(context.option("relay.FuseOps.max_depth"))
+    return infer_module(
+        infer_module(blocks).map_functions(
+            lambda f: (
+                fuse_ops(f, context.opt_level, depth)
+                if isinstance(f, Function) and not is_primitive(f)
+                else f
             )
-            self._arrays: dict[Any, list[NDArray]] = {}
-            self._static: dict[Any, _Compiled] = {}
-            self._symbolic: dict[Any, _Compiled | None] = {}
-            self._by_shape: dict[Any, _Compiled] = {}
-            self._compile_static()
-
-    def _compile_static(self) -> None:
-        """Compile the kernels whose sizes are known, all at once."""
-        calls = [
-            e
-            for f in self.mod.functions.values()
-            if isinstance(f, Function)
-            for e in post_order(f)
-            if isinstance(e, Call) and is_primitive(e.op) and not _any_dynamic(e)
-        ]
-        jobs: dict[Call, Any] = {}
-        for e in calls:
-            fn, arrays = lift_constants(e.op)
-            self._arrays[e] = [c.data for c in arrays]
-            known = _known((*e.args, *arrays))
-            jobs[e] = job_of(fn, known, self.target)
-        kernels = compile_all(list(jobs.values()), self.target)
-        for e, job in jobs.items():
-            constants = [a for a in (*e.args, *lift_constants(e.op)[1]) if isinstance(a, Constant)]
-            self._static[e] = _Compiled(
-                kernels[job.key], constants, job.constants, tensor_fields(e.checked_type)
-            )
-
-    # -- running -----------------------------------------------------------------------------------
-    def run(self, name: str, args: Sequence[Any]) -> Any:
-        """Call a function of the module."""
-        fn = self.mod[name]
-        with deep_programs(), self.target, self.context:
-            frame = _Frame(None)
-            frame.values.update(zip(fn.params, [_taken(a) for a in args], strict=True))
-            return _given(self.tail(fn.body, frame))
-
-    def tail(self, expr: Any, frame: _Frame) -> Any:
-        """The value of an expression that ends a function: loops written as recursion take no room."""
-        while True:
-            if isinstance(expr, Let):
-                made = self.value(expr.value, frame)
-                frame.values[expr.var] = made
-                expr = expr.body
-            elif isinstance(expr, If):
-                expr = expr.true_branch if self.truth(expr, frame) else expr.false_branch
-            elif isinstance(expr, Call) and not is_primitive(expr.op) and not isinstance(expr.op, RelayOp):
-                if expr in frame.values:
-                    return frame.values[expr]
-                args = [self.value(a, frame) for a in expr.args]
-                called = self.closure(expr.op, frame)
-                frame = _Frame(called.frame)
-                frame.values.update(zip(called.fn.params, args, strict=True))
-                expr = called.fn.body
-            else:
-                return self.value(expr, frame)
-
-    def truth(self, branch: If, frame: _Frame) -> bool:
-        return bool(np.asarray(self.value(branch.cond, frame)).item())
-
-    def closure(self, op: Any, frame: _Frame) -> Closure:
-        if isinstance(op, GlobalVar):
-            return Closure(self.mod[op], None)
-        found = self.value(op, frame)
-        if not isinstance(found, Closure):
-            raise TVMError(f"{type(op).__name__} is called and is no function")
-        return found
-
-    def value(self, expr: Any, frame: _Frame) -> Any:
-        """The value of an expression; chains of calls are walked without recursion."""
-        values = frame.values
-        stack = [expr]
-        while stack:
-            at = stack[-1]
-            if at in values:
-                stack.pop()
-                continue
-            waiting = [b for b in flow_inputs(at) if b not in values]
-            if waiting:
-                stack.extend(reversed(waiting))
-                continue
-            values[at] = self.one(at, frame)
-            stack.pop()
-        return values[expr]
-
-    def one(self, e: Any, frame: _Frame) -> Any:
-        """The value of an expression whose operands have theirs."""
-        values = frame.values
-        if isinstance(e, Var):
-            return frame.find(e)
-        if isinstance(e, Constant):
-            return e.data
-        if isinstance(e, Tuple):
-            return tuple(values[f] for f in e.fields)
-        if isinstance(e, TupleGetItem):
-            return values[e.tuple_value][e.index]
-        if isinstance(e, Function):
-            return Closure(e, frame)
-        if isinstance(e, GlobalVar):
-            return Closure(self.mod[e], None)
-        if isinstance(e, Call) and is_primitive(e.op):
-            return self.kernel(e, [values[a] for a in e.args])
-        if isinstance(e, (Let, If, Call)):
-            return self.tail(e, frame)
-        raise TVMError(f"the virtual machine does not know what a {type(e).__name__} is")
-
-    def kernel(self, e: Call, args: list[Any]) -> Any:
-        """The result of a kernel: compiled before, for any sizes of this pattern, or for these sizes alone."""
-        static = self._static.get(e)
-        tensors = _flat(args)
-        if static is not None:
-            return _shaped(e.checked_type, iter(static([*tensors, *self._arrays[e]])))
-        pattern, values = _pattern(e.op, tensors)
-        if (e, pattern) not in self._symbolic:
-            self._symbolic[e, pattern] = self.for_any_size(e, pattern)
-        general = self._symbolic[e, pattern]
-        if general is not None:
-            return _shaped(e.checked_type, iter(general([*tensors, *self._arrays.get(e, ())], values)))
-        key = (e, *((t.shape, t.dtype) for t in tensors), *_sizes(tensors))
-        if key not in self._by_shape:
-            self._by_shape[key] = self.specialise(e.op, args)
-        return _shaped(e.checked_type, iter(self._by_shape[key](tensors)))
-
-    def for_any_size(self, e: Call, pattern: tuple[Any, ...]) -> _Compiled | None:
-        """A kernel with variables for the sizes that are not known, or None where that cannot be."""
-        names: dict[int, TirVar] = {}
-        leaves = iter(pattern)
-        params = [Var(p.name_hint, _with_names(p.checked_type, leaves, names)) for p in e.op.params]
-        try:
-            body = bind(e.op.body, dict(zip(e.op.params, params, strict=True)))
-            fn, arrays = lift_constants(infer_type(Function(params, body, None, None, e.op.attrs)))
-            kinds = tensor_fields(fn.checked_type.ret_type)
-            if not names or any(isinstance(d, AnySize) for k in kinds for d in k.shape):
-                return None
-            job = job_of(fn, _known((*e.args, *arrays)), self.target)
-            kernel = compile_all([job], self.target)[job.key]
-        except TVMError:
-            return None  # it is tried again for the sizes at hand, which says what is wrong
-        self._arrays[e] = [c.data for c in arrays]
-        constants = [a for a in (*e.args, *arrays) if isinstance(a, Constant)]
-        return _Compiled(kernel, constants, job.constants, kinds, list(names.values()))
-
-    def specialise(self, fn: Function, args: list[Any]) -> _Compiled:
-        """A kernel for arguments of these sizes."""
-        params = [Var(p.name_hint, _type_of(a)) for p, a in zip(fn.params, args, strict=True)]
-        body = bind(fn.body, dict(zip(fn.params, params, strict=True)))
-        made = infer_type(Function(params, body, None, None, fn.attrs))
-        known: list[int] = []
-        if is_dynamic(made.checked_type.ret_type):
-            made, known = self._with_sizes(made, args)
-        made, arrays = lift_constants(made)
-        count = len(_flat(args)) - len(known)
-        job = job_of(made, range(count, count + len(arrays)), self.target)
-        kernel = compile_all([job], self.target)[job.key]
-        return _Compiled(kernel, arrays, known, tensor_fields(made.checked_type.ret_type))
-
-    def _with_sizes(self, fn: Function, args: list[Any]) -> tuple[Function, list[int]]:
-        """The function with small tensors of integers put in: they may be sizes."""
-        from .. import transform
-
-        sizes = {
-            p: const(a)
-            for p, a in zip(fn.params, args, strict=True)
-            if isinstance(a, NDArray) and _is_sizes(a)
-        }
-        names = [e.op.name for e in post_order(fn) if isinstance(e, Call) and isinstance(e.op, RelayOp)]
-        if sizes and "DynamicToStatic" in vars(transform):
-            bound: Any = bind(fn, sizes)
-            mod = transform.DynamicToStatic()(
-                infer_module(IRModule({"main": Function(bound.params, bound.body)}))
-            )
-            main = infer_module(mod)["main"].with_attr("Primitive", 1)
-            main = infer_type(main)
-            if not is_dynamic(main.checked_type.ret_type):
-                return main, [i for i, p in enumerate(fn.params) if p in sizes]
-        raise BuildError(
-            f"the size of the result of {', '.join(names)} depends on values, which is not supported yet"
         )
+    )
 
 
-def _pattern(fn: Function, tensors: list[Any]) -> tuple[tuple[Any, ...], tuple[int, ...]]:
-    """Which of the sizes that are not known are equal to each other, by numbers, and their values.
+def _with_named_sizes(mod: IRModule) -> IRModule:
+    """`main` with a name for each size of its parameters that is not known, so that passes can follow them."""
+    main = next((gv for gv in mod.functions if gv.name_hint == "main"), None)
+    if main is None or not isinstance(mod[main], Function):
+        return mod
+    fn = mod[main]
+    called = any(e is main for f in mod.functions.values() if isinstance(f, Function) for e in post_order(f))
+    if called or not any(_has_any(p.checked_type) for p in fn.params):
+        return mod
+    params = [Var(p.name_hint, _named(p.checked_type, p.name_hint), span=p.span) for p in fn.params]
+    body: Any = bind(fn.body, dict(zip(fn.params, params, strict=True)))
+    made = mod.clone()
+    made[main] = Function(params, body, None, fn.type_params, fn.attrs, fn.span)
+    return made
 
-    Sizes of 0 and 1 stand for themselves (as -1 and -2): what is broadcast is another program.
-    """
-    numbers: dict[int, int] = {}
-    out: list[int] = []
-    kinds = [t for p in fn.params for t in tensor_fields(p.checked_type)]
-    for kind, tensor in zip(kinds, tensors, strict=True):
-        for d, n in zip(kind.shape, tensor.shape, strict=True):
-            if not isinstance(d, int):
-                out.append(n - 2 if n <= 1 else numbers.setdefault(n, len(numbers)))
-    return tuple(out), tuple(numbers)
 
-
-def _with_names(kind: Any, leaves: Iterator[int], names: dict[int, TirVar]) -> Any:
-    """The type with a variable for each of the sizes that are not known, as the pattern says."""
+def _has_any(kind: Any) -> bool:
     if isinstance(kind, TupleType):
-        return TupleType(tuple(_with_names(f, leaves, names) for f in kind.fields))
-    dims: list[Any] = []
-    for d in kind.shape:
-        if not isinstance(d, int):
-            n = next(leaves)
-            d = n + 2 if n < 0 else names.setdefault(n, TirVar(f"n{n}", "int32"))
-        dims.append(d)
+        return any(map(_has_any, kind.fields))
+    return isinstance(kind, TensorType) and any(isinstance(d, AnySize) for d in kind.shape)
+
+
+def _named(kind: Any, name: str) -> Any:
+    if isinstance(kind, TupleType):
+        return TupleType(tuple(_named(f, f"{name}_{i}") for i, f in enumerate(kind.fields)))
+    if not isinstance(kind, TensorType):
+        return kind
+    dims = [
+        SizeVar(f"{name}_{i}", "int32") if isinstance(d, AnySize) else d for i, d in enumerate(kind.shape)
+    ]
     return TensorType(dims, kind.dtype)
 
 
-def _is_sizes(value: Any) -> bool:
-    return isinstance(value, NDArray) and value.dtype in ("int32", "int64") and value.size <= _SMALL
+class _Assembly:
+    """Compiles the kernels that instructions call, and completes these.
+
+    Kernels for sizes that may never come (a batch that is not 1, what is broadcast) wait until they are called, and
+    are then compiled with all that belong to the same case.
+    """
+
+    def __init__(self, emitter: Emitter, target: Target) -> None:
+        self.emitter, self.target = emitter, target
+        self.kernels: dict[str, Kernel] = {}
+        self.failed: dict[str, TVMError] = {}
+        self.ready: set[Any] = set()  # groups whose kernels are there
+        self.groups: list[Any] = list(dict.fromkeys(p.group for p in emitter.pending))
+        self.jobs: dict[int, Any] = {}
+        for p in emitter.pending:
+            places = [k for k, a in enumerate(p.args) if isinstance(a, Constant)]
+            places += range(len(p.args), len(p.args) + len(p.case.arrays))
+            self.jobs[id(p)] = job_of(p.case.fn, places, target)
+        self.order: dict[str, int] = {}  # kernels by symbol, as the program numbers them
+        self.arrays: dict[int, int] = {}
+        self.constants: list[NDArray] = []
+        self.packed: dict[Any, dict[str, NDArray]] = {}
+        self.opens: list[PendingOpen] = []
+        self._modules: dict[str, LinkedModule] = {}
+
+    def compile(self, groups: Sequence[Any]) -> None:
+        """Compile the kernels of some groups."""
+        wanted = [self.jobs[id(p)] for p in self.emitter.pending if p.group in groups]
+        wanted = [j for j in wanted if j.key not in self.kernels and j.key not in self.failed]
+        made = compile_all(wanted, self.target, self.failed) if wanted else {}
+        self.kernels.update(made)
+        if made:
+            module = self.library(list({k.symbol: k for k in made.values()}.values()))
+            self._modules.update((k.symbol, module) for k in made.values())
+        self.packers = Packers({k.symbol: k for k in self.kernels.values()})
+        self.ready.update(groups)
+
+    def native(self, symbol: str) -> Any:
+        return self._modules[symbol].get_function(symbol)
+
+    def program(self) -> Program:
+        """The functions with the kernels that are there."""
+        self.order, self.arrays, self.constants, self.opens = {}, {}, [], []
+        functions = []
+        for f in self.emitter.functions:
+            assert f is not None
+            functions.append(
+                FunctionCode(f.name, f.params, f.captures, tidy(self.completed(f.body), f.captures))
+            )
+        return Program(functions, list(self.order), [(c.dtype, c.shape) for c in self.constants])
+
+    def used(self) -> list[Kernel]:
+        """The kernels that the program calls."""
+        by_symbol = {k.symbol: k for k in self.kernels.values()}
+        return [by_symbol[s] for s in self.order]
+
+    def library(self, kernels: Sequence[Kernel]) -> LinkedModule:
+        about = {
+            "format": 1,
+            "producer": VERSION,
+            "target": str(self.target),
+            "triple": self.target.llvm.triple,
+            "functions": [f for k in kernels for f in k.code.functions],
+            "entry": None,
+        }
+        settings = self.target.llvm
+        machine = Machine(settings.triple, settings.cpu, settings.features, 2, settings.abi)
+        return LinkedModule([k.code for k in kernels], machine, about, native=settings.is_host, name="vm")
+
+    def completed(self, body: list[Any]) -> list[Any]:
+        """A block with numbers in place of what was not known when it was written."""
+        out: list[Any] = []
+        for i in body:
+            if i[0] == "run":
+                out.append(self.run(i[1], self.jobs[id(i[1])]))
+            elif i[0] == "open":
+                out.append(self.open(i[1]))
+            elif i[0] == "if":
+                out.append(["if", self.operand(i[1]), *(self.completed(side) for side in i[2:])])
+            elif i[0] == "switch":
+                rows = [[pairs, self.completed(side)] for pairs, side in i[1]]
+                out.append(["switch", rows, i[2]])
+            else:
+                out.append(self.with_constants(i))
+        return out
+
+    def with_constants(self, i: list[Any]) -> list[Any]:
+        """An instruction whose operands may be constants, which are numbered anew: only those in use are kept."""
+        op = i[0]
+        if op in ("get", "move", "view"):
+            return [op, i[1], self.operand(i[2]), *i[3:]]
+        if op == "size":
+            return [op, i[1], self.operand(i[2]), i[3]]
+        if op == "tuple":
+            return [op, i[1], self.operands(i[2])]
+        if op == "shapes":
+            return [*i[:4], self.operands(i[4])]
+        if op == "closure":
+            return [*i[:3], self.captured(i[3])]
+        if op == "call":
+            return [*i[:3], self.captured(i[3]), self.operands(i[4])]
+        if op == "tail":
+            return [op, i[1], self.captured(i[2]), self.operands(i[3])]
+        if op == "apply":
+            return [op, i[1], self.operand(i[2]), self.operands(i[3])]
+        if op == "jump":
+            return [op, self.operand(i[1]), self.operands(i[2])]
+        if op == "recur":
+            return [op, i[1], self.operands(i[2])]
+        if op in ("again",):
+            return [op, self.operands(i[1])]
+        if op == "ret":
+            return [op, self.operand(i[1])]
+        return i
+
+    def captured(self, captured: list[Any]) -> list[Any]:
+        return [["r", self.operand(c[1])] if c[0] == "r" else c for c in captured]
+
+    def operands(self, xs: Sequence[int]) -> list[int]:
+        return [self.operand(x) for x in xs]
+
+    def operand(self, x: int) -> int:
+        return x if x >= 0 else self.constant(self.emitter.arrays[-x - 1])
+
+    def constant(self, data: NDArray) -> int:
+        found = self.arrays.get(id(data))
+        if found is None:
+            found = self.arrays[id(data)] = len(self.constants)
+            self.constants.append(data)
+        return -found - 1
+
+    def run(self, p: PendingRun, job: Any) -> list[Any]:
+        """A call of a kernel; where it could not be compiled, one that is compiled for the sizes at hand."""
+        if p.group not in self.ready:
+            return ["missing", self.groups.index(p.group), [r for r, _, _ in p.outs]]
+        kernel = self.kernels.get(job.key)
+        if kernel is None:
+            error = self.failed[job.key]
+            if not any(isinstance(d, str) for dims in p.inputs for d in dims) and not p.extras:
+                raise error
+            arrays = [
+                self.constant(a.data) if isinstance(a, Constant) else a for a in (*p.args, *p.case.arrays)
+            ]
+            kinds = [q.checked_type for q in p.case.fn.params]
+            return self.open(PendingOpen(p.case.fn, arrays, [r for r, _, _ in p.outs], kinds))
+        number = self.order.setdefault(kernel.symbol, len(self.order))
+        (about,) = [f for f in kernel.code.functions if f["name"] == kernel.symbol]
+        given = [(x, dims) for x, dims in zip(p.args, p.inputs, strict=True) if not isinstance(x, Constant)]
+        args: list[Any] = [self.operand(x) for x, _ in given]
+        args += [["o", k] for k in range(len(p.outs))]
+        args += [["n", d] for d in p.extras]
+        args += self.weights(kernel, [a for a in (*p.args, *p.case.arrays) if isinstance(a, Constant)])
+        shapes = [dims for _, dims in given] + [dims for _, _, dims in p.outs]
+        symbols = [_source(about["params"], s["name"], shapes) for s in about["symbols"]]
+        return ["run", number, args, p.outs, symbols]
+
+    def weights(self, kernel: Kernel, constants: list[Constant]) -> list[int]:
+        """The operands of what a kernel takes for its constants."""
+        given = {name: c.data for name, c in zip(kernel.constants, constants, strict=True)}
+        if kernel.before is not None:
+            key = (kernel.symbol, *(id(c.data) for c in constants))
+            if key not in self.packed:
+                self.packed[key] = self.packers.run(kernel.before, given)
+            given.update(self.packed[key])
+        return [self.constant(given[name]) for name in kernel.labels]
+
+    def open(self, p: PendingOpen) -> list[Any]:
+        self.opens.append(p)
+        return ["open", len(self.opens) - 1, self.operands(p.args), p.outs]
 
 
-def _sizes(tensors: list[Any]) -> list[Any]:
+def _source(params: Sequence[Any], name: str, shapes: list[list[Any]]) -> Any:
+    """The dimension that a kernel's size is."""
+    for p, dims in zip(params, shapes, strict=False):
+        for at, d in enumerate(p.get("shape", ())):
+            if d == name:
+                return dims[at]
+    raise BuildError(f"a kernel's size {name} is none of its dimensions")
+
+
+class CompiledExecutable(Executable):
+    """An executable with the compiler at hand: it compiles what must wait for sizes, and exports."""
+
+    lib: LinkedModule
+
+    def __init__(self, assembly: _Assembly, context: PassContext) -> None:
+        self.assembly, self.target, self.context = assembly, assembly.target, context
+        program = assembly.program()
+        super().__init__(program, assembly.constants, assembly.library(()), self._run_open)
+        self._ready: dict[Any, Callable[[list[NDArray]], list[NDArray]]] = {}
+        self._lock = threading.RLock()
+
+    @property
+    def opens(self) -> list[PendingOpen]:
+        return self.assembly.opens
+
+    def native(self, symbol: str) -> Any:
+        return self.assembly.native(symbol)
+
+    def compile_missing(self, number: int) -> None:
+        self._compile([self.assembly.groups[number]])
+
+    def _compile(self, groups: Sequence[Any]) -> None:
+        with self._lock, deep_programs(), self.target, self.context:
+            left = [g for g in groups if g not in self.assembly.ready]
+            if left:
+                self.assembly.compile(left)
+                program = self.assembly.program()
+                self.constants, self.program = self.assembly.constants, program
+
+    def complete(self) -> None:
+        """Compile all that waits for sizes, so that the program can be saved."""
+        self._compile(self.assembly.groups)
+        self.refuse_open()
+        self.lib = self.assembly.library(self.assembly.used())
+
+    def save(self) -> tuple[bytearray, Module]:
+        self.complete()
+        return super().save()
+
+    def open_names(self) -> list[str]:
+        return sorted({_operators(p.fn) for p in self.opens})
+
+    def _run_open(self, number: int, tensors: list[NDArray]) -> list[NDArray]:
+        key = (number, *((t.shape, t.dtype) for t in tensors), *_contents(tensors))
+        found = self._ready.get(key)
+        if found is None:
+            with deep_programs(), self.target, self.context:
+                found = self._ready[key] = _specialised(self.opens[number], tensors, self.target)
+        return found(tensors)
+
+    def export_library(
+        self,
+        file_name: str | os.PathLike[str],
+        *,
+        fcompile: Callable[..., Any] | None = None,
+        addons: list[str] | None = None,
+        workspace_dir: str | None = None,
+        **kwargs: Any,
+    ) -> str:
+        """Write program, kernels, constants and thread pool as one library."""
+        self.complete()
+        offsets, size = [], 0
+        for c in self.constants:
+            offsets.append(size)
+            size += round_up(c.nbytes)
+        size = max(64, size)
+        whole = np.zeros(size, np.uint8)
+        for c, at in zip(self.constants, offsets, strict=True):
+            kind = ELEMENTS[c.dtype]
+            whole[at : at + c.nbytes].view(kind.numpy).reshape(c.shape)[...] = np.asarray(c)
+        symbol = "tvmgen_vm_constants"
+        about = dict(self.lib.description)
+        about[VM] = {"program": self.program.data(), "symbol": symbol, "bytes": size, "offsets": offsets}
+        return self.lib.export_with(
+            (),
+            os.fspath(file_name),
+            fcompile,
+            addons,
+            workspace_dir,
+            description=about,
+            data={symbol: whole},
+            **kwargs,
+        )
+
+
+# ---------------------------------------------------------------------------- compiled for the sizes at hand
+def _specialised(
+    p: PendingOpen, tensors: list[NDArray], target: Target
+) -> Callable[[list[NDArray]], list[NDArray]]:
+    """A kernel for arguments of these sizes, and of these values where they decide the sizes of results."""
+    leaves = iter(tensors)
+    kinds = [_kind_of(q.checked_type, leaves) for q in p.fn.params]
+    made = _typed(p.fn, kinds)
+    known: list[int] = []
+    if is_dynamic(made.checked_type.ret_type):
+        made, known = _with_values(made, tensors)
+    made, arrays = lift_constants(made)
+    count = len(tensors) - len(known)
+    job = job_of(made, range(count, count + len(arrays)), target)
+    kernel = compile_all([job], target)[job.key]
+    given = {name: c.data for name, c in zip(kernel.constants, arrays, strict=True)}
+    if kernel.before is not None:
+        given.update(Packers({kernel.symbol: kernel}).run(kernel.before, given))
+    constants = [given[name] for name in kernel.labels]
+    function, outs = linked(kernel), tensor_fields(made.checked_type.ret_type)
+    dropped = frozenset(known)
+
+    def run(args: list[NDArray]) -> list[NDArray]:
+        results = [empty(k.shape, str(k.dtype)) for k in outs]
+        function(*(a for i, a in enumerate(args) if i not in dropped), *results, *constants)
+        return results
+
+    return run
+
+
+def _typed(fn: Function, kinds: Sequence[Any]) -> Function:
+    """The fused function over these types; symbolic sizes in its attributes are what the types say."""
+    from ..sizes import retyped
+
+    found: dict[Any, Any] = {}
+    for p, kind in zip(fn.params, kinds, strict=True):
+        for a, b in zip(tensor_fields(p.checked_type), tensor_fields(kind), strict=True):
+            found.update((d, n) for d, n in zip(a.shape, b.shape, strict=True) if isinstance(d, SizeVar))
+    return infer_type(retyped(fn, kinds, found))  # type: ignore[no-any-return]
+
+
+def _kind_of(kind: Any, leaves: Any) -> Any:
+    if isinstance(kind, TupleType):
+        return TupleType(tuple(_kind_of(f, leaves) for f in kind.fields))
+    t = next(leaves)
+    return TensorType(t.shape, t.dtype)
+
+
+def _with_values(fn: Function, tensors: list[NDArray]) -> tuple[Function, list[int]]:
+    """The function with small tensors of integers put in: they may be sizes."""
+    from ..transform import DynamicToStatic
+
+    flat = all(isinstance(p.checked_type, TensorType) for p in fn.params)
+    sizes = {p: const(a) for p, a in zip(fn.params, tensors, strict=False) if flat and _is_sizes(a)}
+    if sizes:
+        bound: Any = bind(fn, sizes)
+        mod = DynamicToStatic()(infer_module(IRModule({"main": Function(bound.params, bound.body)})))
+        main = infer_type(infer_module(mod)["main"].with_attr("Primitive", 1))
+        if not is_dynamic(main.checked_type.ret_type):
+            return main, [i for i, p in enumerate(fn.params) if p in sizes]
+    raise BuildError(f"the size of the result of {_operators(fn)} depends on values, and nothing says how")
+
+
+def _operators(fn: Function) -> str:
+    return ", ".join(e.op.name for e in post_order(fn) if isinstance(e, Call) and isinstance(e.op, RelayOp))
+
+
+def _is_sizes(value: NDArray) -> bool:
+    return value.dtype in ("int32", "int64") and value.size <= _SMALL
+
+
+def _contents(tensors: list[NDArray]) -> list[bytes]:
     """What small tensors of integers hold: kernels may be made for it."""
     return [t.numpy().tobytes() for t in tensors if _is_sizes(t)]
-
-
-def _known(args: Sequence[Any]) -> list[int]:
-    """The places of constants among the tensors that a call passes."""
-    out, at = [], 0
-    for a in args:
-        if isinstance(a, Constant):
-            out.append(at)
-        at += len(tensor_fields(a.checked_type))
-    return out
-
-
-def _any_dynamic(e: Call) -> bool:
-    return is_dynamic(e.checked_type) or any(is_dynamic(a.checked_type) for a in e.args)
-
-
-def _flat(values: Any) -> list[Any]:
-    out: list[Any] = []
-    for v in values:
-        out += _flat(v) if isinstance(v, tuple) else [v]
-    return out
-
-
-def _type_of(value: Any) -> Any:
-    if isinstance(value, tuple):
-        return TupleType(tuple(_type_of(v) for v in value))
-    return TensorType(value.shape, str(value.dtype))
-
-
-def _shaped(kind: Any, outs: Any) -> Any:
-    if isinstance(kind, TupleType):
-        return tuple(_shaped(f, outs) for f in kind.fields)
-    return next(outs)
-
-
-def _taken(value: Any) -> Any:
-    if isinstance(value, (list, tuple)):
-        return tuple(_taken(v) for v in value)
-    if isinstance(value, (NDArray, Closure)):
-        return value
-    return array(value)
-
-
-def _given(value: Any) -> Any:
-    return tuple_object([_given(v) for v in value]) if isinstance(value, tuple) else value

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from ...ir.module import IRModule
 
-__all__ = ["from_exported_program", "from_onnx", "from_pytorch"]
+__all__ = ["from_exported_program", "from_keras", "from_onnx", "from_pytorch", "from_tensorflow"]
 
 
 def from_onnx(
@@ -21,14 +21,17 @@ def from_onnx(
     opset: int | None = None,
     freeze_params: bool = True,
     convert_config: Mapping[str, Any] | None = None,
+    *,
+    values: Mapping[str, Any] | None = None,
 ) -> tuple[IRModule, dict[str, Any]]:
     """The graph of an ONNX model (a ModelProto, its bytes or a path) as `main` of a module, and its parameters.
 
-    With `freeze_params` the initialisers are constants of the graph and there are no parameters.
+    With `freeze_params` the initialisers are constants of the graph and there are no parameters. Inputs in `values` are
+    constants as well: one that chooses a branch (a rate of sound, a mode) leaves a graph without branches.
     """
     from .onnx import from_onnx as work
 
-    return work(model, shape, dtype, opset, freeze_params, convert_config)
+    return work(model, shape, dtype, opset, freeze_params, convert_config, values)
 
 
 def from_pytorch(
@@ -66,3 +69,32 @@ def from_exported_program(
     from .pytorch import from_exported_program as work
 
     return work(exported_program, custom_convert_map)
+
+
+def from_keras(
+    model: Any, shape: Mapping[str, Sequence[Any]] | None = None, layout: str = "NCHW"
+) -> tuple[IRModule, dict[str, Any]]:
+    """The graph of a Keras model (or of a .keras or .h5 file) as `main` of a module, and its parameters.
+
+    With the layout "NCHW" images have their channels first outside, as `shape` has then; with "NHWC" all is as Keras
+    has it.
+    """
+    from .keras import from_keras as work
+
+    return work(model, shape, layout)
+
+
+def from_tensorflow(
+    graph: Any,
+    layout: str | None = "NHWC",
+    shape: Mapping[str, Sequence[Any]] | None = None,
+    outputs: Sequence[str] | None = None,
+    convert_config: Mapping[str, Any] | None = None,
+) -> tuple[IRModule, dict[str, Any]]:
+    """The graph of a GraphDef, of a SavedModel's folder or of a concrete function, and its parameters.
+
+    Inputs and results lie as TensorFlow has them, whatever the layout.
+    """
+    from .tensorflow import from_tensorflow as work
+
+    return work(graph, layout, shape, outputs, convert_config)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from ... import topi
 from ...ir.dtype import DataType
 from ..expr import Call, Constant, Expr, TupleWrapper
 from ..ty import TensorType, TupleType, Type
 from . import dyn
+from .computes import topi
 from .registry import OpPattern, dtype, flag, integer, ints, refuse, register, text
-from .shapes import axis_of, is_known, need_dtype, need_rank, same_size, unify
+from .shapes import axis_of, differ, is_known, need_dtype, need_rank, same_size, unify
 from .transform import tensors
 
 __all__ = [
@@ -125,7 +125,7 @@ def _searchsorted_rel(types: list[Any], attrs: Any) -> Type:
     need_dtype(values, line.dtype, "values")
     own = line.shape[:-1]
     fits = bool(line.shape) and (not own or len(line.shape) == len(values.shape))
-    if not fits or any(same_size(a, b) is False for a, b in zip(own, values.shape, strict=False)):
+    if not fits or any(differ(a, b) for a, b in zip(own, values.shape, strict=False)):
         raise refuse(
             f"is {line} and values are {values}: it has one dimension or the same leading ones",
             "sorted_sequence",
@@ -200,7 +200,7 @@ def _einsum_rel(types: list[Any], attrs: Any) -> Type:
             if same_size(known, 1) is True:
                 sizes[label] = d
             elif same_size(d, 1) is not True:
-                if same_size(known, d) is False:
+                if differ(known, d):
                     raise refuse(f"{attrs.equation!r}: `{label}` is {known} and {d}", "equation")
                 sizes[label] = unify(known, d)
     dots = sorted((v for v in sizes if v[0] == "."), key=lambda v: -int(v[1:]))

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from ... import topi
 from ..expr import Call
 from ..ty import Type, tensor_fields
+from .computes import topi
 from .registry import OpPattern, RelayOp, flag, refuse, register, text
 
 __all__ = ["checkpoint", "on_device", "stop_fusion"]

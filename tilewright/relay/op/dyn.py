@@ -11,15 +11,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ... import te, topi
 from ...ir import ops
-from ...topi.image import resize as _image
 from ..expr import Call, Constant, Expr, TupleWrapper, as_expr, const, const_like
 from ..ty import Any as AnySize
 from ..ty import TensorType, TupleType, Type, tensor_fields
 from . import layouts
+from .computes import te, topi
 from .registry import Attr, OpPattern, RelayOp, dtype, flag, integer, number, refuse, register, text
-from .shapes import axis_of, is_known, need_dtype, need_rank, same_size
+from .shapes import axis_of, differ, is_known, need_dtype, need_rank
 
 __all__ = [
     "arange",
@@ -67,7 +66,7 @@ def _need_integers(kind: TensorType, argument: str) -> None:
 
 
 def _need_scalar(kind: TensorType, argument: str) -> None:
-    if any(same_size(d, 1) is False for d in kind.shape):
+    if any(differ(d, 1) for d in kind.shape):
         raise refuse(f"must be one number and is {kind}", argument)
 
 
@@ -409,7 +408,7 @@ def _pad_rel(types: list[Any], attrs: Any) -> Type:
     data, width, value = types
     need_rank(width, 2, "pad_width")
     _need_integers(width, "pad_width")
-    if same_size(width.shape[0], len(data.shape)) is False or same_size(width.shape[1], 2) is False:
+    if differ(width.shape[0], len(data.shape)) or differ(width.shape[1], 2):
         raise refuse(f"must be ({len(data.shape)}, 2) for {data} and is {width}", "pad_width")
     _need_scalar(value, "pad_value")
     if attrs.pad_mode not in ("constant", "edge", "reflect"):
@@ -477,7 +476,7 @@ def _scales_rel(types: Sequence[Any], attrs: Any, axes: str) -> Type:
 def _upsampling_compute(attrs: Any, ins: list[Any], out: Any) -> list[Any]:
     _, size = _out_sizes(out, attrs.layout, "HW")
     mode = "align_corners" if attrs.align_corners else "asymmetric"
-    return [_image.resize2d(ins[0], None, size, attrs.layout, attrs.method, mode)]
+    return [topi.image.resize2d(ins[0], None, size, attrs.layout, attrs.method, mode)]
 
 
 _SCALED: dict[str, Attr] = {"layout": text("NCHW"), "method": text("nearest_neighbor")}
@@ -508,7 +507,7 @@ def upsampling(
 def _upsampling3d_compute(attrs: Any, ins: list[Any], out: Any) -> list[Any]:
     _, size = _out_sizes(out, attrs.layout, "DHW")
     mode = attrs.coordinate_transformation_mode
-    return [_image.resize3d(ins[0], None, size, attrs.layout, attrs.method, mode, "round")]
+    return [topi.image.resize3d(ins[0], None, size, attrs.layout, attrs.method, mode, "round")]
 
 
 _upsampling3d = register(
@@ -555,7 +554,7 @@ def _resize_rel(types: list[Any], attrs: Any) -> Type:
 def _resize_compute(attrs: Any, ins: list[Any], out: Any) -> list[Any]:
     _, size = _out_sizes(out, attrs.layout, "HW")
     return [
-        _image.resize2d(
+        topi.image.resize2d(
             ins[0], ins[2], size, attrs.layout, attrs.method, attrs.coordinate_transformation_mode,
             attrs.rounding_method, attrs.cubic_alpha, attrs.cubic_exclude, attrs.extrapolation_value, out.dtype,
         )

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
-from ...topi.image import dilation2d as dilation
-from ...topi.image import resize, sample
 from ..expr import Call, Constant, Expr
 from ..ty import TensorType, Type
 from . import dyn, layouts
-from .registry import Attr, OpPattern, RelayOp, anything, dtype, flag, ints, number, refuse, register, text
-from .shapes import need_dtype, need_rank, same_size
+from .computes import topi
+from .registry import Attr, OpPattern, anything, dtype, flag, ints, named, number, refuse, register, text
+from .shapes import differ, need_dtype, need_rank
 from .spatial import each, four, pair, windows
 
 __all__ = [
@@ -41,9 +40,15 @@ def _resized(layout: str, shape: Sequence[Any], axes: str, size: Sequence[Any]) 
     return layouts.shape_in(layout, {**named, **dict(zip(axes, size, strict=True))})
 
 
-def _resize(axes: str, layout: str) -> RelayOp:
-    name = f"resize{len(axes)}d"
-    work = getattr(resize, name)
+def _numbers(value: Any) -> Any:
+    """A constant as a list, an expression as it is."""
+    return value.numpy().reshape(-1).tolist() if isinstance(value, Constant) else value
+
+
+def _resize(axes: str, layout: str, doc: str) -> Callable[..., Call]:
+    """Make the resizing of these axes known, and give its constructor."""
+    name, rank = f"resize{len(axes)}d", len(axes)
+    work = getattr(topi.image, name)
 
     def rel(types: list[Any], attrs: Any) -> Type:
         data = types[0]
@@ -60,7 +65,7 @@ def _resize(axes: str, layout: str) -> RelayOp:
             )
         ]  # fmt: skip
 
-    return register(
+    op = register(
         f"image.{name}",
         inputs=("data",),
         attrs={
@@ -76,133 +81,55 @@ def _resize(axes: str, layout: str) -> RelayOp:
         pattern=INJECTIVE,
     )
 
+    def build(
+        data: Any,
+        size: Any,
+        roi: Any = None,
+        layout: str = layout,
+        method: str = "linear",
+        coordinate_transformation_mode: str = "half_pixel",
+        rounding_method: str = "",
+        cubic_alpha: float = -0.5,
+        cubic_exclude: int = 0,
+        extrapolation_value: float = 0.0,
+        out_dtype: Any = None,
+        *,
+        scales: Any = None,
+        antialias: bool = False,
+    ) -> Call:
+        size, roi = _numbers(size), _numbers(roi)
+        how = {
+            "layout": layout,
+            "method": method,
+            "coordinate_transformation_mode": coordinate_transformation_mode,
+            "rounding_method": rounding_method,
+            "cubic_alpha": cubic_alpha,
+            "cubic_exclude": cubic_exclude,
+            "extrapolation_value": extrapolation_value,
+            "out_dtype": out_dtype,
+        }
+        if isinstance(size, Expr) or isinstance(roi, Expr):
+            if rank != 2:
+                raise TypeError(f"image.{name}: a size that the program computes is for resize2d only")
+            if scales is not None or antialias:
+                raise TypeError("image.resize2d: scales and antialias need a size that is known")
+            return dyn.resize2d(data, size, roi, **how)
+        return op(data, size=each(size, rank), roi=roi, **how, scales=scales, antialias=antialias)
 
-_resize1d, _resize2d, _resize3d = _resize("W", "NCW"), _resize("HW", "NCHW"), _resize("DHW", "NCDHW")
-
-
-def _numbers(value: Any) -> Any:
-    """A constant as a list, an expression as it is."""
-    return value.numpy().reshape(-1).tolist() if isinstance(value, Constant) else value
-
-
-def _known(value: Any, count: int, name: str) -> tuple[Any, ...]:
-    if isinstance(value, Expr):
-        raise TypeError(f"image.{name}: a size that the program computes is for resize2d only")
-    return each(value, count)
-
-
-def resize1d(
-    data: Any,
-    size: Any,
-    roi: Any = None,
-    layout: str = "NCW",
-    method: str = "linear",
-    coordinate_transformation_mode: str = "half_pixel",
-    rounding_method: str = "",
-    cubic_alpha: float = -0.5,
-    cubic_exclude: int = 0,
-    extrapolation_value: float = 0.0,
-    out_dtype: Any = None,
-    *,
-    scales: Any = None,
-    antialias: bool = False,
-) -> Call:
-    """A line of pixels in another size. See resize2d."""
-    return _resize1d(
-        data,
-        size=_known(_numbers(size), 1, "resize1d"),
-        roi=_numbers(roi),
-        layout=layout,
-        method=method,
-        coordinate_transformation_mode=coordinate_transformation_mode,
-        rounding_method=rounding_method,
-        cubic_alpha=cubic_alpha,
-        cubic_exclude=cubic_exclude,
-        extrapolation_value=extrapolation_value,
-        out_dtype=out_dtype,
-        scales=scales,
-        antialias=antialias,
-    )
+    return named(build, name, __name__, doc)
 
 
-def resize2d(
-    data: Any,
-    size: Any,
-    roi: Any = None,
-    layout: str = "NCHW",
-    method: str = "linear",
-    coordinate_transformation_mode: str = "half_pixel",
-    rounding_method: str = "",
-    cubic_alpha: float = -0.5,
-    cubic_exclude: int = 0,
-    extrapolation_value: float = 0.0,
-    out_dtype: Any = None,
-    *,
-    scales: Any = None,
-    antialias: bool = False,
-) -> Call:
+resize1d = _resize("W", "NCW", "A line of pixels in another size. See resize2d.")
+resize2d = _resize(
+    "HW",
+    "NCHW",
     """An image in another size: nearest_neighbor, linear or cubic.
 
     The coordinates are half_pixel, align_corners, asymmetric, … ; `scales` says by which factors, where the sizes
     alone are rounded; `antialias` widens the filter when the image gets smaller.
-    """
-    size, roi = _numbers(size), _numbers(roi)
-    if isinstance(size, Expr) or isinstance(roi, Expr):
-        if scales is not None or antialias:
-            raise TypeError("image.resize2d: scales and antialias need a size that is known")
-        return dyn.resize2d(
-            data, size, roi, layout, method, coordinate_transformation_mode, rounding_method,
-            cubic_alpha, cubic_exclude, extrapolation_value, out_dtype,
-        )  # fmt: skip
-    return _resize2d(
-        data,
-        size=pair(size),
-        roi=roi,
-        layout=layout,
-        method=method,
-        coordinate_transformation_mode=coordinate_transformation_mode,
-        rounding_method=rounding_method,
-        cubic_alpha=cubic_alpha,
-        cubic_exclude=cubic_exclude,
-        extrapolation_value=extrapolation_value,
-        out_dtype=out_dtype,
-        scales=scales,
-        antialias=antialias,
-    )
-
-
-def resize3d(
-    data: Any,
-    size: Any,
-    roi: Any = None,
-    layout: str = "NCDHW",
-    method: str = "linear",
-    coordinate_transformation_mode: str = "half_pixel",
-    rounding_method: str = "",
-    cubic_alpha: float = -0.5,
-    cubic_exclude: int = 0,
-    extrapolation_value: float = 0.0,
-    out_dtype: Any = None,
-    *,
-    scales: Any = None,
-    antialias: bool = False,
-) -> Call:
-    """A volume in another size. See resize2d."""
-    return _resize3d(
-        data,
-        size=_known(_numbers(size), 3, "resize3d"),
-        roi=_numbers(roi),
-        layout=layout,
-        method=method,
-        coordinate_transformation_mode=coordinate_transformation_mode,
-        rounding_method=rounding_method,
-        cubic_alpha=cubic_alpha,
-        cubic_exclude=cubic_exclude,
-        extrapolation_value=extrapolation_value,
-        out_dtype=out_dtype,
-        scales=scales,
-        antialias=antialias,
-    )
+    """,
+)
+resize3d = _resize("DHW", "NCDHW", "A volume in another size. See resize2d.")
 
 
 # ---------------------------------------------------------------------------- parts
@@ -210,9 +137,9 @@ def _crop_rel(types: list[Any], attrs: Any) -> Type:
     data, boxes, indices = types
     need_rank(boxes, 2, "boxes")
     need_rank(indices, 1, "box_indices")
-    if same_size(boxes.shape[1], 4) is False:
+    if differ(boxes.shape[1], 4):
         raise refuse(f"must have rows (y1, x1, y2, x2) and is {boxes}", "boxes")
-    if same_size(boxes.shape[0], indices.shape[0]) is False:
+    if differ(boxes.shape[0], indices.shape[0]):
         raise refuse(f"is {indices} for {boxes.shape[0]} boxes", "box_indices")
     shape = list(_resized(attrs.layout, data.shape, "HW", attrs.crop_size))
     shape[layouts.letters(attrs.layout).index("N")] = boxes.shape[0]
@@ -231,7 +158,7 @@ _crop_and_resize = register(
     },
     rel=_crop_rel,
     compute=lambda attrs, ins, out: [
-        resize.crop_and_resize(
+        topi.image.crop_and_resize(
             ins[0],
             ins[1],
             ins[2],
@@ -279,7 +206,7 @@ def _dilation_rel(types: list[Any], attrs: Any) -> Type:
     d = layouts.sizes(attrs.data_layout, data.shape, "data")
     w = layouts.sizes(attrs.kernel_layout, weight.shape, "weight")
     need_dtype(weight, data.dtype, "weight")
-    if same_size(d["C"], w["I"]) is False:
+    if differ(d["C"], w["I"]):
         raise refuse(f"has {w['I']} channels and data {d['C']}", "weight")
     top, left, bottom, right = attrs.padding
     named = {"N": d["N"], "C": d["C"]}
@@ -289,7 +216,7 @@ def _dilation_rel(types: list[Any], attrs: Any) -> Type:
 
 
 def _dilation_compute(attrs: Any, ins: list[Any], out: Any) -> list[Any]:
-    work = dilation.dilation2d_nchw if attrs.data_layout == "NCHW" else dilation.dilation2d_nhwc
+    work = topi.image.dilation2d_nchw if attrs.data_layout == "NCHW" else topi.image.dilation2d_nhwc
     return [work(ins[0], ins[1], attrs.strides, attrs.padding, attrs.dilations, out.dtype)]
 
 
@@ -337,7 +264,7 @@ def dilation2d(
 def _affine_rel(types: list[Any], attrs: Any) -> Type:
     data = types[0]
     need_rank(data, 3, "data")
-    if same_size(data.shape[1], 2) is False or same_size(data.shape[2], 3) is False:
+    if differ(data.shape[1], 2) or differ(data.shape[2], 3):
         raise refuse(f"must be (batch, 2, 3) and is {data}", "data")
     if len(attrs.target_shape) != 2:
         raise refuse(f"is {attrs.target_shape} and must be a height and a width", "target_shape")
@@ -349,7 +276,7 @@ _affine_grid = register(
     inputs=("data",),
     attrs={"target_shape": ints(), "align_corners": flag(True)},
     rel=_affine_rel,
-    compute=lambda attrs, ins, out: [sample.affine_grid(ins[0], attrs.target_shape, attrs.align_corners)],
+    compute=lambda attrs, ins, out: [topi.image.affine_grid(ins[0], attrs.target_shape, attrs.align_corners)],
     pattern=INJECTIVE,
 )
 
@@ -376,9 +303,9 @@ def _grid_rel(types: list[Any], attrs: Any) -> Type:
     count = len(attrs.layout) - 2
     need_rank(data, count + 2, "data")
     need_rank(grid, count + 2, "grid")
-    if same_size(grid.shape[1], count) is False:
+    if differ(grid.shape[1], count):
         raise refuse(f"must have {count} coordinates and is {grid}", "grid")
-    if same_size(grid.shape[0], data.shape[0]) is False:
+    if differ(grid.shape[0], data.shape[0]):
         raise refuse(f"is {grid} and data is {data}: the batches differ", "grid")
     if attrs.padding_mode not in ("zeros", "border", "reflection"):
         raise refuse(
@@ -393,7 +320,7 @@ _grid_sample = register(
     attrs=_GRID,
     rel=_grid_rel,
     compute=lambda attrs, ins, out: [
-        sample.grid_sample(
+        topi.image.grid_sample(
             ins[0], ins[1], attrs.method, attrs.layout, attrs.padding_mode, attrs.align_corners
         )
     ],

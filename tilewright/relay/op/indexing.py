@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from ... import topi
 from ...ir.dtype import DataType
 from ..expr import Call, Expr, TupleWrapper, as_expr, const, const_like
 from ..ty import Any as AnySize
 from ..ty import TensorType, TupleType, Type
 from . import dyn
+from .computes import topi
 from .registry import OpPattern, flag, integer, ints, number, refuse, register, text
-from .shapes import axis_of, broadcast, is_known, need_dtype, need_rank, same_size
+from .shapes import axis_of, broadcast, differ, is_known, need_dtype, need_rank
 from .spatial import windows
 from .transform import reshaped, static, tensors
 
@@ -47,7 +47,7 @@ def need_integers(kind: TensorType, argument: str) -> None:
 
 def _need_shape(kind: TensorType, wanted: Any, argument: str, why: str) -> None:
     wrong = len(kind.shape) != len(wanted)
-    if wrong or any(same_size(a, b) is False for a, b in zip(kind.shape, wanted, strict=True)):
+    if wrong or any(differ(a, b) for a, b in zip(kind.shape, wanted, strict=True)):
         raise refuse(f"is {kind} and must be {TensorType(wanted, kind.dtype)}: {why}", argument)
 
 
@@ -117,7 +117,7 @@ def _segment_rel(types: list[Any], attrs: Any) -> Type:
     data, ids = types
     need_integers(ids, "segment_ids")
     need_rank(ids, 1, "segment_ids")
-    if not data.shape or same_size(data.shape[0], ids.shape[0]) is False:
+    if not data.shape or differ(data.shape[0], ids.shape[0]):
         raise refuse(f"is {ids} and data is {data}", "segment_ids")
     return TensorType((attrs.num_segments, *data.shape[1:]), data.dtype)
 
@@ -263,7 +263,7 @@ def _sequence_mask_rel(types: list[Any], attrs: Any) -> Type:
     need_rank(lengths, 1, "valid_length")
     if len(data.shape) < 2 or attrs.axis not in (0, 1):
         raise refuse(f"is {attrs.axis} and must be 0 or 1 of the first two dimensions of {data}", "axis")
-    if same_size(lengths.shape[0], data.shape[1 - attrs.axis]) is False:
+    if differ(lengths.shape[0], data.shape[1 - attrs.axis]):
         raise refuse(
             f"has {lengths.shape[0]} elements and the batch, dimension {1 - attrs.axis}, "
             f"{data.shape[1 - attrs.axis]}",
@@ -293,7 +293,7 @@ def _reverse_sequence_rel(types: list[Any], attrs: Any) -> Type:
     need_integers(lengths, "seq_lengths")
     axis_of(attrs.seq_axis, len(data.shape), "seq_axis")
     batch = axis_of(attrs.batch_axis, len(data.shape), "batch_axis")
-    if same_size(lengths.shape[0], data.shape[batch]) is False:
+    if differ(lengths.shape[0], data.shape[batch]):
         raise refuse(f"has {lengths.shape[0]} elements and the batch {data.shape[batch]}", "seq_lengths")
     return data  # type: ignore[no-any-return]
 
@@ -411,7 +411,7 @@ def _sparse_rel(types: list[Any], attrs: Any) -> Type:
     ndim = len(attrs.output_shape)
     if len(indices.shape) > 2 or len(values.shape) > 1:
         raise refuse(f"is {indices} and sparse_values is {values}: points are rows", "sparse_indices")
-    if len(indices.shape) == 2 and same_size(indices.shape[1], ndim) is False:
+    if len(indices.shape) == 2 and differ(indices.shape[1], ndim):
         raise refuse(
             f"has {indices.shape[1]} coordinates and output_shape {attrs.output_shape}", "sparse_indices"
         )
@@ -484,7 +484,7 @@ def _trilu_rel(types: list[Any], attrs: Any) -> Type:
     if len(data.shape) < 2:
         raise refuse(f"must hold matrices and is {data}", "data")
     need_integers(k, "k")
-    if any(same_size(d, 1) is False for d in k.shape):
+    if any(differ(d, 1) for d in k.shape):
         raise refuse(f"must be one number and is {k}", "k")
     return data  # type: ignore[no-any-return]
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from .registry import refuse
-from .shapes import ceildiv, floordiv, mul, same_size
+from .shapes import ceildiv, differ, floordiv, mul
 
 __all__ = ["axes", "letters", "shape_in", "sizes"]
 
@@ -39,7 +39,7 @@ def sizes(layout: str, shape: Sequence[Any], argument: str = "data") -> dict[str
         raise refuse(f"has {len(shape)} dimensions and its layout {layout} has {len(parts)}", argument)
     out: dict[str, Any] = {}
     for (letter, factor), d in zip(parts, shape, strict=True):
-        if factor and same_size(d, factor) is False:
+        if factor and differ(d, factor):
             raise refuse(f"has a dimension of {d} where its layout {layout} says {factor}{letter}", argument)
         out[letter.upper()] = mul(out.get(letter.upper(), 1), d)
     return out

@@ -6,15 +6,15 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ... import topi
 from ..expr import Call, Constant, Expr, TupleWrapper, const, type_so_far
 from ..ty import TensorType, TupleType, Type
 from . import dyn, layouts, nn_conv, nn_more, nn_pool
+from .computes import topi
 from .nn_conv import *
 from .nn_more import *
 from .nn_pool import *
 from .registry import OpPattern, RelayOp, dtype, flag, integer, ints, number, refuse, register, text
-from .shapes import add, axis_of, need_dtype, need_rank, product, same_size, unify
+from .shapes import add, axis_of, differ, need_dtype, need_rank, product, unify
 from .spatial import conv_rel, four, pair, pool_rel
 
 __all__ = [
@@ -114,9 +114,9 @@ def _dense_rel(types: list[Any], attrs: Any) -> Type:
     need_rank(weight, 2, "weight")
     if not data.shape:
         raise refuse(f"must have a dimension and is {data}", "data")
-    if same_size(data.shape[-1], weight.shape[1]) is False:
+    if differ(data.shape[-1], weight.shape[1]):
         raise refuse(f"has {weight.shape[1]} columns and data {data.shape[-1]}", "weight")
-    if attrs.units is not None and same_size(attrs.units, weight.shape[0]) is False:
+    if attrs.units is not None and differ(attrs.units, weight.shape[0]):
         raise refuse(f"is {attrs.units} and weight has {weight.shape[0]} rows", "units")
     return TensorType((*data.shape[:-1], weight.shape[0]), attrs.out_dtype or data.dtype)
 
@@ -142,7 +142,7 @@ def _matmul_rel(types: list[Any], attrs: Any) -> Type:
     need_rank(b, 2, "tensor_b")
     rows, inner = a.shape[::-1] if attrs.transpose_a else a.shape
     other, columns = b.shape[::-1] if attrs.transpose_b else b.shape
-    if same_size(inner, other) is False:
+    if differ(inner, other):
         raise refuse(f"is {b} and tensor_a is {a}: {inner} against {other}", "tensor_b")
     return TensorType((rows, columns), attrs.out_dtype or a.dtype)
 
@@ -180,9 +180,9 @@ def _batch_matmul_rel(types: list[Any], attrs: Any) -> Type:
     need_rank(b, 3, "tensor_b")
     rows, inner = a.shape[:0:-1] if attrs.transpose_a else a.shape[1:]
     other, columns = b.shape[:0:-1] if attrs.transpose_b else b.shape[1:]
-    if same_size(inner, other) is False:
+    if differ(inner, other):
         raise refuse(f"is {b} and tensor_a is {a}: {inner} against {other}", "tensor_b")
-    if 1 not in (a.shape[0], b.shape[0]) and same_size(a.shape[0], b.shape[0]) is False:
+    if 1 not in (a.shape[0], b.shape[0]) and differ(a.shape[0], b.shape[0]):
         raise refuse(f"is {b} and tensor_a is {a}: the batches differ", "tensor_b")
     batch = (
         b.shape[0] if a.shape[0] == 1 else a.shape[0] if b.shape[0] == 1 else unify(a.shape[0], b.shape[0])
@@ -216,7 +216,7 @@ def _bias_rel(types: list[Any], attrs: Any) -> Type:
     need_rank(bias, 1, "bias")
     need_dtype(bias, data.dtype, "bias")
     at = axis_of(attrs.axis, len(data.shape))
-    if same_size(data.shape[at], bias.shape[0]) is False:
+    if differ(data.shape[at], bias.shape[0]):
         raise refuse(f"has {bias.shape[0]} elements and dimension {at} of data {data.shape[at]}", "bias")
     return data  # type: ignore[no-any-return]
 
@@ -274,7 +274,7 @@ def _prelu_rel(types: list[Any], attrs: Any) -> Type:
     data, alpha = types
     need_rank(alpha, 1, "alpha")
     at = axis_of(attrs.axis, len(data.shape))
-    if same_size(data.shape[at], alpha.shape[0]) is False:
+    if differ(data.shape[at], alpha.shape[0]):
         raise refuse(f"has {alpha.shape[0]} elements and dimension {at} of data {data.shape[at]}", "alpha")
     return data  # type: ignore[no-any-return]
 
@@ -334,7 +334,7 @@ def fast_softmax(data: Any, axis: int = -1) -> Call:
 def _along(data: TensorType, at: int, kinds: Sequence[TensorType], names: Sequence[str]) -> None:
     for kind, name in zip(kinds, names, strict=True):
         need_rank(kind, 1, name)
-        if same_size(kind.shape[0], data.shape[at]) is False:
+        if differ(kind.shape[0], data.shape[at]):
             raise refuse(f"has {kind.shape[0]} elements and dimension {at} of data {data.shape[at]}", name)
 
 

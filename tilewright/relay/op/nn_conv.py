@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
-from ... import topi
-from ...topi.nn.conv import Layouts, convolve
 from ..expr import Call
 from ..ty import TensorType, Type
 from . import layouts
-from .registry import Attr, OpPattern, RelayOp, dtype, flag, integer, ints, refuse, register, text
-from .shapes import add, ceildiv, is_known, mul, need_dtype, need_rank, same_size, sub
-from .spatial import conv_rel, each, four, pair, sides, transposed_rel, windows
+from .computes import Layouts, convolve, topi
+from .registry import Attr, OpPattern, dtype, flag, integer, ints, named, refuse, register, text
+from .shapes import add, ceildiv, differ, is_known, mul, need_dtype, need_rank, same_size, sub
+from .spatial import conv_rel, each, four, sides, transposed_rel, windows
 
 __all__ = [
     "contrib_conv2d_nchwc",
@@ -67,28 +67,6 @@ def _transposed_compute(attrs: Any, ins: list[Any], out: Any) -> list[Any]:
     return _in_out_layout(made, attrs)
 
 
-def _straight(name: str, rank: int, data_layout: str, kernel_layout: str) -> RelayOp:
-    return register(
-        name,
-        inputs=("data", "weight"),
-        attrs=_attrs(rank, data_layout, kernel_layout),
-        rel=conv_rel,
-        compute=_conv_compute,
-        pattern=FUSABLE,
-    )
-
-
-def _transposed(name: str, rank: int, data_layout: str, kernel_layout: str) -> RelayOp:
-    return register(
-        name,
-        inputs=("data", "weight"),
-        attrs={**_attrs(rank, data_layout, kernel_layout), "output_padding": ints((0,) * rank)},
-        rel=transposed_rel,
-        compute=_transposed_compute,
-        pattern=FUSABLE,
-    )
-
-
 def _formed(rank: int, strides: Any, padding: Any, dilation: Any, kernel_size: Any) -> dict[str, Any]:
     """The numbers of a window, one for each dimension."""
     return {
@@ -99,127 +77,103 @@ def _formed(rank: int, strides: Any, padding: Any, dilation: Any, kernel_size: A
     }
 
 
-_conv1d = _straight("nn.conv1d", 1, "NCW", "OIW")
-_conv3d = _straight("nn.conv3d", 3, "NCDHW", "OIDHW")
-_conv1d_transpose = _transposed("nn.conv1d_transpose", 1, "NCW", "IOW")
-_conv2d_transpose = _transposed("nn.conv2d_transpose", 2, "NCHW", "IOHW")
-_conv3d_transpose = _transposed("nn.conv3d_transpose", 3, "NCDHW", "IODHW")
-
-
-def conv1d(
-    data: Any,
-    weight: Any,
-    strides: Any = 1,
-    padding: Any = 0,
-    dilation: Any = 1,
-    groups: int = 1,
-    channels: Any = None,
-    kernel_size: Any = None,
-    data_layout: str = "NCW",
-    kernel_layout: str = "OIW",
-    out_layout: str = "",
-    out_dtype: Any = "",
-) -> Call:
-    """A one-dimensional convolution."""
-    return _conv1d(
-        data,
-        weight,
-        **_formed(1, strides, padding, dilation, kernel_size),
-        groups=groups,
-        channels=channels,
-        data_layout=data_layout,
-        kernel_layout=kernel_layout,
-        out_layout=out_layout,
-        out_dtype=out_dtype,
+def _straight(
+    name: str,
+    rank: int,
+    data_layout: str,
+    kernel_layout: str,
+    doc: str,
+    compute: Any = _conv_compute,
+    second: str = "weight",
+) -> Callable[..., Call]:
+    """Make a convolution known, and give its constructor."""
+    op = register(
+        name,
+        inputs=("data", second),
+        attrs=_attrs(rank, data_layout, kernel_layout),
+        rel=conv_rel,
+        compute=compute,
+        pattern=FUSABLE,
     )
 
+    def build(
+        data: Any,
+        weight: Any,
+        strides: Any = (1,) * rank,
+        padding: Any = (0,) * rank,
+        dilation: Any = (1,) * rank,
+        groups: int = 1,
+        channels: Any = None,
+        kernel_size: Any = None,
+        data_layout: str = data_layout,
+        kernel_layout: str = kernel_layout,
+        out_layout: str = "",
+        out_dtype: Any = "",
+    ) -> Call:
+        return op(
+            data,
+            weight,
+            **_formed(rank, strides, padding, dilation, kernel_size),
+            groups=groups,
+            channels=channels,
+            data_layout=data_layout,
+            kernel_layout=kernel_layout,
+            out_layout=out_layout,
+            out_dtype=out_dtype,
+        )
 
-def conv3d(
-    data: Any,
-    weight: Any,
-    strides: Any = (1, 1, 1),
-    padding: Any = (0, 0, 0),
-    dilation: Any = (1, 1, 1),
-    groups: int = 1,
-    channels: Any = None,
-    kernel_size: Any = None,
-    data_layout: str = "NCDHW",
-    kernel_layout: str = "OIDHW",
-    out_layout: str = "",
-    out_dtype: Any = "",
-) -> Call:
-    """A three-dimensional convolution."""
-    return _conv3d(
-        data,
-        weight,
-        **_formed(3, strides, padding, dilation, kernel_size),
-        groups=groups,
-        channels=channels,
-        data_layout=data_layout,
-        kernel_layout=kernel_layout,
-        out_layout=out_layout,
-        out_dtype=out_dtype,
+    return named(build, name.removeprefix("nn.").lower(), __name__, doc)
+
+
+def _transposed(rank: int, data_layout: str, kernel_layout: str, doc: str) -> Callable[..., Call]:
+    """Make a transposed convolution known, and give its constructor."""
+    name = f"nn.conv{rank}d_transpose"
+    op = register(
+        name,
+        inputs=("data", "weight"),
+        attrs={**_attrs(rank, data_layout, kernel_layout), "output_padding": ints((0,) * rank)},
+        rel=transposed_rel,
+        compute=_transposed_compute,
+        pattern=FUSABLE,
     )
 
+    def build(
+        data: Any,
+        weight: Any,
+        strides: Any = (1,) * rank,
+        padding: Any = (0,) * rank,
+        dilation: Any = (1,) * rank,
+        channels: Any = None,
+        kernel_size: Any = None,
+        groups: int = 1,
+        data_layout: str = data_layout,
+        kernel_layout: str = kernel_layout,
+        out_layout: str = "",
+        output_padding: Any = (0,) * rank,
+        out_dtype: Any = "",
+    ) -> Call:
+        return op(
+            data,
+            weight,
+            **_formed(rank, strides, padding, dilation, kernel_size),
+            groups=groups,
+            channels=channels,
+            data_layout=data_layout,
+            kernel_layout=kernel_layout,
+            out_layout=out_layout,
+            output_padding=each(output_padding, rank),
+            out_dtype=out_dtype,
+        )
 
-def conv1d_transpose(
-    data: Any,
-    weight: Any,
-    strides: Any = (1,),
-    padding: Any = (0,),
-    dilation: Any = (1,),
-    channels: Any = None,
-    kernel_size: Any = None,
-    groups: int = 1,
-    data_layout: str = "NCW",
-    kernel_layout: str = "IOW",
-    out_layout: str = "",
-    output_padding: Any = (0,),
-    out_dtype: Any = "",
-) -> Call:
-    """A one-dimensional convolution turned around: each element is spread over a window of the result."""
-    return _conv1d_transpose(
-        data,
-        weight,
-        **_formed(1, strides, padding, dilation, kernel_size),
-        groups=groups,
-        channels=channels,
-        data_layout=data_layout,
-        kernel_layout=kernel_layout,
-        out_layout=out_layout,
-        output_padding=each(output_padding, 1),
-        out_dtype=out_dtype,
-    )
+    return named(build, name.removeprefix("nn."), __name__, doc)
 
 
-def conv2d_transpose(
-    data: Any,
-    weight: Any,
-    strides: Any = (1, 1),
-    padding: Any = (0, 0),
-    dilation: Any = (1, 1),
-    channels: Any = None,
-    kernel_size: Any = None,
-    groups: int = 1,
-    data_layout: str = "NCHW",
-    kernel_layout: str = "IOHW",
-    out_layout: str = "",
-    output_padding: Any = (0, 0),
-    out_dtype: Any = "",
-) -> Call:
-    """A two-dimensional convolution turned around: each element is spread over a window of the result."""
-    return _conv2d_transpose(
-        data,
-        weight,
-        **_formed(2, strides, padding, dilation, kernel_size),
-        groups=groups,
-        channels=channels,
-        data_layout=data_layout,
-        kernel_layout=kernel_layout,
-        out_layout=out_layout,
-        output_padding=each(output_padding, 2),
-        out_dtype=out_dtype,
-    )
+_TURNED = "-dimensional convolution turned around: each element is spread over a window of the result."
+conv1d = _straight("nn.conv1d", 1, "NCW", "OIW", "A one-dimensional convolution.")
+conv3d = _straight("nn.conv3d", 3, "NCDHW", "OIDHW", "A three-dimensional convolution.")
+conv1d_transpose = _transposed(1, "NCW", "IOW", f"A one{_TURNED}")
+conv2d_transpose = _transposed(2, "NCHW", "IOHW", f"A two{_TURNED}")
+_conv3d_transpose = _transposed(3, "NCDHW", "IODHW", f"A three{_TURNED}")
 
 
 def conv3d_transpose(
@@ -231,108 +185,44 @@ def conv3d_transpose(
     groups: int = 1,
     channels: Any = None,
     kernel_size: Any = None,
-    data_layout: str = "NCDHW",
-    kernel_layout: str = "IODHW",
-    out_layout: str = "",
-    output_padding: Any = (0, 0, 0),
-    out_dtype: Any = "",
+    *more: Any,
+    **options: Any,
 ) -> Call:
-    """A three-dimensional convolution turned around: each element is spread over a window of the result."""
+    """A three-dimensional convolution turned around; its groups come before its channels, as ever."""
     return _conv3d_transpose(
-        data,
-        weight,
-        **_formed(3, strides, padding, dilation, kernel_size),
-        groups=groups,
-        channels=channels,
-        data_layout=data_layout,
-        kernel_layout=kernel_layout,
-        out_layout=out_layout,
-        output_padding=each(output_padding, 3),
-        out_dtype=out_dtype,
+        data, weight, strides, padding, dilation, channels, kernel_size, groups, *more, **options
     )
 
 
 # ---------------------------------------------------------------------------- channels in blocks
 def _packed_compute(attrs: Any, ins: list[Any], out: Any) -> list[Any]:
     """Any blocks of channels on both sides; the result is written in its layout at once."""
-    named = Layouts(attrs.data_layout, attrs.kernel_layout, attrs.out_layout or attrs.data_layout)
+    how = Layouts(attrs.data_layout, attrs.kernel_layout, attrs.out_layout or attrs.data_layout)
     return [
         convolve(
             "nn.contrib_conv2d_NCHWc", ins[0], ins[1], attrs.strides, attrs.padding, attrs.dilation,
-            attrs.groups, named, out.dtype, "conv2d_NCHWc",
+            attrs.groups, how, out.dtype, "conv2d_NCHWc",
         )
     ]  # fmt: skip
 
 
-def _packed(name: str) -> RelayOp:
-    return register(
-        name,
-        inputs=("data", "kernel"),
-        attrs=_attrs(2, "NCHW8c", "OIHW"),
-        rel=conv_rel,
-        compute=_packed_compute,
-        pattern=FUSABLE,
-    )
+def _packed(name: str, doc: str) -> Callable[..., Call]:
+    straight = _straight(name, 2, "NCHW8c", "OIHW", doc, _packed_compute, "kernel")
+
+    def build(data: Any, kernel: Any, *window: Any, **options: Any) -> Call:
+        return straight(data, kernel, *window, **options)
+
+    return named(build, straight.__name__, __name__, doc)
 
 
-_conv2d_nchwc = _packed("nn.contrib_conv2d_NCHWc")
-_depthwise_nchwc = _packed("nn.contrib_depthwise_conv2d_NCHWc")
-
-
-def contrib_conv2d_nchwc(
-    data: Any,
-    kernel: Any,
-    strides: Any = (1, 1),
-    padding: Any = (0, 0),
-    dilation: Any = (1, 1),
-    groups: int = 1,
-    channels: Any = None,
-    kernel_size: Any = None,
-    data_layout: str = "NCHW8c",
-    kernel_layout: str = "OIHW",
-    out_layout: str = "",
-    out_dtype: Any = "",
-) -> Call:
-    """A convolution whose channels lie in blocks: NCHW16c data with an OIHW16i16o kernel, say."""
-    return _conv2d_nchwc(
-        data,
-        kernel,
-        **_formed(2, strides, padding, dilation, kernel_size),
-        groups=groups,
-        channels=channels,
-        data_layout=data_layout,
-        kernel_layout=kernel_layout,
-        out_layout=out_layout,
-        out_dtype=out_dtype,
-    )
-
-
-def contrib_depthwise_conv2d_nchwc(
-    data: Any,
-    kernel: Any,
-    strides: Any = (1, 1),
-    padding: Any = (0, 0),
-    dilation: Any = (1, 1),
-    groups: int = 1,
-    channels: Any = None,
-    kernel_size: Any = None,
-    data_layout: str = "NCHW8c",
-    kernel_layout: str = "OIHW",
-    out_layout: str = "",
-    out_dtype: Any = "",
-) -> Call:
-    """A convolution of each channel on its own, the channels in blocks: an OIHW1i16o kernel, say."""
-    return _depthwise_nchwc(
-        data,
-        kernel,
-        **_formed(2, strides, padding, dilation, kernel_size),
-        groups=groups,
-        channels=channels,
-        data_layout=data_layout,
-        kernel_layout=kernel_layout,
-        out_layout=out_layout,
-        out_dtype=out_dtype,
-    )
+contrib_conv2d_nchwc = _packed(
+    "nn.contrib_conv2d_NCHWc",
+    "A convolution whose channels lie in blocks: NCHW16c data with an OIHW16i16o kernel, say.",
+)
+contrib_depthwise_conv2d_nchwc = _packed(
+    "nn.contrib_depthwise_conv2d_NCHWc",
+    "A convolution of each channel on its own, the channels in blocks: an OIHW1i16o kernel, say.",
+)
 
 
 # ---------------------------------------------------------------------------- deformable
@@ -350,10 +240,10 @@ def _deformable_rel(types: list[Any], attrs: Any) -> Type:
         layouts.sizes(attrs.kernel_layout, weight.shape),
     )
     named = layouts.sizes(attrs.data_layout, out.shape)
-    if any(same_size(o[letter], named[letter]) is False for letter in "NHW"):
+    if any(differ(o[letter], named[letter]) for letter in "NHW"):
         raise refuse(f"is {offset} and the result is {out}", "offset")
     wanted = mul(mul(w["H"], w["W"]), 2 * attrs.deformable_groups)
-    if same_size(o["C"], wanted) is False:
+    if differ(o["C"], wanted):
         raise refuse(
             f"has {o['C']} channels and must have {wanted}: two for each element of the kernel and group",
             "offset",
@@ -447,7 +337,7 @@ def _winograd_rel(types: list[Any], attrs: Any) -> Type:
         raise refuse(f"is {weight}; with tile_size {attrs.tile_size} it is (alpha, alpha, O, I)", "weight")
     kernel = alpha - attrs.tile_size + 1
     d = layouts.sizes(attrs.data_layout, data.shape)
-    if same_size(d["C"], inputs) is False:
+    if differ(d["C"], inputs):
         raise refuse(f"takes {inputs} input channels and data has {d['C']}", "weight")
     top, left, bottom, right = attrs.padding
     named = {"N": d["N"], "C": outputs}
@@ -496,10 +386,7 @@ def contrib_conv2d_winograd_without_weight_transform(
         data,
         weight,
         tile_size=tile_size,
-        strides=pair(strides),
-        padding=four(padding),
-        dilation=pair(dilation),
-        kernel_size=None if kernel_size is None else pair(kernel_size),
+        **_formed(2, strides, padding, dilation, kernel_size),
         groups=groups,
         channels=channels,
         data_layout=data_layout,
@@ -517,7 +404,7 @@ def _correlation_rel(types: list[Any], attrs: Any) -> Type:
     need_rank(first, 4, "data1")
     need_rank(second, 4, "data2")
     need_dtype(second, first.dtype, "data2")
-    if any(same_size(a, b) is False for a, b in zip(first.shape, second.shape, strict=True)):
+    if any(differ(a, b) for a, b in zip(first.shape, second.shape, strict=True)):
         raise refuse(f"is {second} and data1 is {first}", "data2")
     if attrs.kernel_size < 1 or attrs.kernel_size % 2 == 0:
         raise refuse(f"is {attrs.kernel_size} and must be odd", "kernel_size")

@@ -5,23 +5,23 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ... import topi
 from ..expr import Call, Constant, Expr
 from ..ty import Any as AnySize
 from ..ty import TensorType, Type
 from . import dyn, layouts
+from .computes import topi
 from .registry import Attr, OpPattern, RelayOp, dtype, flag, integer, ints, number, refuse, register, text
 from .shapes import (
     add,
     axes_of,
     axis_of,
+    differ,
     floordiv,
     is_known,
     mul,
     need_dtype,
     need_rank,
     product,
-    same_size,
     sub,
 )
 
@@ -65,7 +65,7 @@ def _beside(data: TensorType, at: int, **vectors: TensorType) -> None:
     """Vectors with an element for each index of a dimension."""
     for name, kind in vectors.items():
         need_rank(kind, 1, name)
-        if same_size(kind.shape[0], data.shape[at]) is False:
+        if differ(kind.shape[0], data.shape[at]):
             raise refuse(f"has {kind.shape[0]} elements and dimension {at} of data {data.shape[at]}", name)
 
 
@@ -163,7 +163,7 @@ def _rms_norm_rel(types: list[Any], attrs: Any) -> Type:
     axes = sorted(axes_of(attrs.axis, len(data.shape)))
     need_rank(weight, len(axes), "weight")
     for d, size in zip(axes, weight.shape, strict=True):
-        if same_size(size, data.shape[d]) is False:
+        if differ(size, data.shape[d]):
             raise refuse(f"is {weight} and dimension {d} of data {data.shape[d]}", "weight")
     return data  # type: ignore[no-any-return]
 
@@ -240,7 +240,7 @@ def _entropy_rel(types: list[Any], attrs: Any) -> Type:
     need_rank(predictions, 2, "predictions")
     need_rank(targets, 2, "targets")
     need_dtype(targets, predictions.dtype, "targets")
-    if any(same_size(a, b) is False for a, b in zip(predictions.shape, targets.shape, strict=True)):
+    if any(differ(a, b) for a, b in zip(predictions.shape, targets.shape, strict=True)):
         raise refuse(f"are {targets} and predictions are {predictions}", "targets")
     return TensorType((), predictions.dtype)
 
@@ -276,7 +276,7 @@ def _nll_rel(types: list[Any], attrs: Any) -> Type:
     at = 0 if len(predictions.shape) == 1 else 1
     places = (*predictions.shape[:at], *predictions.shape[at + 1 :])
     wrong = len(places) != len(targets.shape)
-    if wrong or any(same_size(a, b) is False for a, b in zip(places, targets.shape, strict=True)):
+    if wrong or any(differ(a, b) for a, b in zip(places, targets.shape, strict=True)):
         raise refuse(f"are {targets} and predictions are {predictions}", "targets")
     if not targets.dtype.is_integral:
         raise refuse(f"are {targets.dtype} and must be integers", "targets")
@@ -496,7 +496,7 @@ def _fifo_rel(types: list[Any], attrs: Any) -> Type:
         raise refuse(f"is {buffer} and data is {data}", "buffer")
     at = axis_of(attrs.axis, len(buffer.shape))
     for d, (x, y) in enumerate(zip(data.shape, buffer.shape, strict=True)):
-        if d != at and same_size(x, y) is False:
+        if d != at and differ(x, y):
             raise refuse(f"is {buffer} and data is {data}: dimension {d} differs", "buffer")
         if d == at and is_known(x) and is_known(y) and x > y:
             raise refuse(f"has room for {y} elements on axis {at} and data has {x}", "buffer")
@@ -624,7 +624,7 @@ def _dense_pack_rel(types: list[Any], attrs: Any) -> Type:
     w = layouts.sizes(attrs.weight_layout, weight.shape, "weight")
     if set(w) != {"N", "C"}:
         raise refuse(f"is {attrs.weight_layout} and has the axes N and C, as NC8n", "weight_layout")
-    if same_size(data.shape[1], w["C"]) is False:
+    if differ(data.shape[1], w["C"]):
         raise refuse(f"has {w['C']} columns and data {data.shape[1]}", "weight")
     return TensorType((data.shape[0], w["N"]), attrs.out_dtype or data.dtype)
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from ... import topi
 from ..expr import Call
 from ..ty import TensorType, Type
 from . import layouts
+from .computes import topi
 from .registry import Attr, OpPattern, RelayOp, flag, ints, refuse, register, text
 from .spatial import each, pool_rel, sides, space
 

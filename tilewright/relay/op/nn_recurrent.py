@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from ... import topi
 from ..expr import Call, TupleWrapper
 from ..ty import TensorType, TupleType, Type
+from .computes import topi
 from .registry import flag, refuse, register, text
-from .shapes import need_dtype, need_rank, same_size
+from .shapes import differ, need_dtype, need_rank
 
 __all__ = ["gru", "lstm"]
 
@@ -21,20 +21,20 @@ def _states(types: list[Any], gates: int) -> TensorType:
     for kind, name, columns in ((wi, "weight_in", width), (wh, "weight_state", None)):
         need_rank(kind, 2, name)
         need_dtype(kind, data.dtype, name)
-        if columns is not None and same_size(kind.shape[1], columns) is False:
+        if columns is not None and differ(kind.shape[1], columns):
             raise refuse(f"is {kind} and data has {columns} elements for each step", name)
     hidden = wh.shape[1]
-    if same_size(wh.shape[0], gates * hidden) is False or same_size(wi.shape[0], wh.shape[0]) is False:
+    if differ(wh.shape[0], gates * hidden) or differ(wi.shape[0], wh.shape[0]):
         raise refuse(
             f"is {wh} and must have {gates} gates of {hidden} rows, as weight_in {wi}", "weight_state"
         )
     for kind, name in ((bias_i, "bias_in"), (bias_h, "bias_state")):
         need_rank(kind, 1, name)
-        if same_size(kind.shape[0], wh.shape[0]) is False:
+        if differ(kind.shape[0], wh.shape[0]):
             raise refuse(f"is {kind} and the weights have {wh.shape[0]} rows", name)
     for kind in starts:
         need_rank(kind, 2, "h_init")
-        if same_size(kind.shape[0], batch) is False or same_size(kind.shape[1], hidden) is False:
+        if differ(kind.shape[0], batch) or differ(kind.shape[1], hidden):
             raise refuse(f"is {kind} and must be ({batch}, {hidden})", "h_init")
     return TensorType((steps, batch, hidden), data.dtype)
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from ... import topi
 from ...ir.dtype import DataType
 from ..expr import Call
 from ..ty import TensorType, Type
 from . import tensor
+from .computes import topi
 from .registry import OpPattern, dtype, flag, ints, register
 from .shapes import axes_of, axis_of, product
 

@@ -4,7 +4,7 @@ To add an operator, write into the file of its family (and a test; nothing else)
 
     def _dense_rel(types, attrs):                         # types: one for each argument, checked already
         data, weight = types
-        if same_size(data.shape[-1], weight.shape[1]) is False:
+        if differ(data.shape[-1], weight.shape[1]):
             raise refuse(f"has {weight.shape[1]} columns and data {data.shape[-1]}", "weight")
         return TensorType((*data.shape[:-1], weight.shape[0]), attrs.out_dtype or data.dtype)
 
@@ -34,6 +34,7 @@ from enum import IntEnum
 from typing import Any, Final
 
 from ...ir.dtype import DataType
+from ...ir.equal import structural_equal
 from ...ir.errors import DiagnosticError, near_matches
 from ...ir.expr import FloatImm, IntImm, PrimExpr
 from ...ir.op import CallEffectKind, Op, graph_operators
@@ -55,6 +56,7 @@ __all__ = [
     "integer",
     "ints",
     "list_names",
+    "named",
     "number",
     "refuse",
     "register",
@@ -243,13 +245,24 @@ class Attrs:
         return Attrs({**self._values, **changes})
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Attrs) and self._values == other._values
+        if not isinstance(other, Attrs) or self._values.keys() != other._values.keys():
+            return False
+        return all(_same_value(v, other._values[k]) for k, v in self._values.items())
 
     def __hash__(self) -> int:
         return hash(tuple(sorted((k, str(v)) for k, v in self._values.items())))
 
     def __repr__(self) -> str:
         return f"Attrs({', '.join(f'{k}={v!r}' for k, v in self._values.items())})"
+
+
+def _same_value(a: Any, b: Any) -> bool:
+    """Whether two values of attributes are the same; of expressions `==` would build another."""
+    if isinstance(a, PrimExpr) or isinstance(b, PrimExpr):
+        return isinstance(a, PrimExpr) and isinstance(b, PrimExpr) and structural_equal(a, b)
+    if isinstance(a, tuple) and isinstance(b, tuple):
+        return len(a) == len(b) and all(map(_same_value, a, b))
+    return bool(a == b)
 
 
 Relation = Callable[[list[Any], Any], Type]
@@ -373,6 +386,13 @@ def _a(kind: str) -> str:
 
 def _span() -> Span | None:
     return user_span()
+
+
+def named(build: Callable[..., Any], name: str, module: str, doc: str) -> Callable[..., Any]:
+    """A constructor that a family makes for one of its operators, under its own name."""
+    build.__name__ = build.__qualname__ = name
+    build.__module__, build.__doc__ = module, doc
+    return build
 
 
 # ---------------------------------------------------------------------------- the registry

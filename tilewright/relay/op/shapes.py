@@ -5,22 +5,29 @@ add(3, 4) = 7      mul(n, 2) = n*2      add(n, Any()) = Any()      same_size(n, 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any as Anything
+from typing import Final, NamedTuple
 
-from ...arith import Analyzer
 from ...ir import ops
 from ...ir.dtype import DataType
 from ...ir.expr import IntImm, PrimExpr, convert
 from ..ty import Any, TensorType
+from .computes import Analyzer
 from .registry import refuse
 
 __all__ = [
+    "Assumption",
     "add",
+    "assume_inside",
+    "assumptions",
     "axis_of",
     "axes_of",
     "broadcast",
     "ceildiv",
+    "differ",
     "floordiv",
     "is_known",
     "least",
@@ -29,9 +36,41 @@ __all__ = [
     "need_rank",
     "product",
     "same_size",
+    "stretches",
     "sub",
     "unify",
 ]
+
+
+class Assumption(NamedTuple):
+    """What a relation took for granted of two sizes that it could not compare.
+
+    They are the same; or, where `stretches`, one of them may be 1 and stretch to the other.
+    """
+
+    a: Anything
+    b: Anything
+    stretches: bool
+
+
+_noted: Final[ContextVar[list[Assumption] | None]] = ContextVar("assumptions", default=None)
+
+
+@contextmanager
+def assumptions() -> Iterator[list[Assumption]]:
+    """Collect what relations take for granted meanwhile.
+
+    with assumptions() as found:
+        infer_type(add(x, y))           x: (n,), y: (m,)      found = [n and m are the same, or one is 1]
+
+    Sizes that may stretch are then taken to be the same; otherwise the result of such a pair is unknown.
+    """
+    found: list[Assumption] = []
+    token = _noted.set(found)
+    try:
+        yield found
+    finally:
+        _noted.reset(token)
 
 
 def is_known(d: Anything) -> bool:
@@ -100,6 +139,34 @@ def same_size(a: Anything, b: Anything) -> bool | None:
     return bool(rest == 0) if is_known(rest) else None
 
 
+def differ(a: Anything, b: Anything) -> bool:
+    """Whether two sizes that must be the same are known to differ; where only the run will tell, that is noted."""
+    same = same_size(a, b)
+    noted = _noted.get()
+    if same is None and noted is not None and not isinstance(a, Any) and not isinstance(b, Any):
+        noted.append(Assumption(a, b, False))
+    return same is False
+
+
+def assume_inside(place: Anything, size: Anything) -> None:
+    """Note that a place which is an expression lies between 0 and a size."""
+    if not is_known(place) and not isinstance(place, Any) and not isinstance(size, Any):
+        low = _work(place, 0, max, ops.max_of)
+        differ(least(low, size), place)
+
+
+def stretches(a: Anything, b: Anything) -> bool:
+    """Whether a size can be repeated to be another; where only the run will tell, that is noted."""
+    if (is_known(a) and a == 1) or isinstance(a, Any) or isinstance(b, Any) or same_size(a, b):
+        return True
+    if is_known(a) and is_known(b):
+        return False
+    noted = _noted.get()
+    if noted is not None:
+        noted.append(Assumption(a, b, True))
+    return True
+
+
 def unify(a: Anything, b: Anything) -> Anything:
     """The better known of two sizes that must be the same."""
     return b if isinstance(a, Any) or (is_known(b) and not is_known(a)) else a
@@ -120,13 +187,23 @@ def broadcast(
             other = y if isinstance(x, Any) else x
             out.append(other if is_known(other) else Any())
         else:
-            if same_size(x, y) is False:
+            same = same_size(x, y)
+            if same is False:
                 raise refuse(
                     f"{names} have shapes {_text(a)} and {_text(b)}, where {x} and {y} do not broadcast"
                 )
-            out.append(unify(x, y))
+            out.append(x if same else _stretched(x, y))
     longer = a if len(a) > len(b) else b
     return (*longer[: len(longer) - short], *reversed(out))
+
+
+def _stretched(x: Anything, y: Anything) -> Anything:
+    """The common size of two that may be the same, or one of them 1: only a known one is certain."""
+    noted = _noted.get()
+    if noted is not None:
+        noted.append(Assumption(x, y, True))
+        return unify(x, y)
+    return x if is_known(x) else y if is_known(y) else Any()
 
 
 def _text(shape: Sequence[Anything]) -> str:

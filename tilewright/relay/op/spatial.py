@@ -8,7 +8,7 @@ from typing import Any
 from ..ty import TensorType, Type
 from . import layouts
 from .registry import refuse
-from .shapes import add, ceildiv, floordiv, least, mul, same_size, sub
+from .shapes import add, ceildiv, differ, floordiv, least, mul, sub
 
 __all__ = [
     "conv_rel",
@@ -88,11 +88,11 @@ def _check_rank(attrs: Any, axes: str, *names: str) -> None:
 
 
 def _check_weight(attrs: Any, axes: str, weight: TensorType, w: dict[str, Any], outputs: Any) -> None:
-    if attrs.channels is not None and same_size(attrs.channels, outputs) is False:
+    if attrs.channels is not None and differ(attrs.channels, outputs):
         raise refuse(f"is {attrs.channels} and weight has {outputs} output channels", "channels")
     if attrs.kernel_size is not None:
         for letter, k in zip(axes, attrs.kernel_size, strict=True):
-            if same_size(w[letter], k) is False:
+            if differ(w[letter], k):
                 raise refuse(
                     f"is {attrs.kernel_size} and weight is {weight} in {attrs.kernel_layout}", "kernel_size"
                 )
@@ -109,7 +109,7 @@ def conv_rel(types: list[Any], attrs: Any) -> Type:
     _check_rank(attrs, axes, "strides", "dilation", "padding")
     if groups < 1:
         raise refuse(f"is {groups}", "groups")
-    if same_size(d["C"], mul(w["I"], groups)) is False:
+    if differ(d["C"], mul(w["I"], groups)):
         raise refuse(
             f"is {weight} in {attrs.kernel_layout}: {w['I']} input channels for each of {groups} groups, "
             f"and data has {d['C']}",
@@ -133,7 +133,7 @@ def transposed_rel(types: list[Any], attrs: Any) -> Type:
     w = layouts.sizes(attrs.kernel_layout, weight.shape, "weight")
     axes = space(attrs.data_layout)
     _check_rank(attrs, axes, "strides", "dilation", "padding", "output_padding")
-    if same_size(d["C"], w["I"]) is False:
+    if differ(d["C"], w["I"]):
         raise refuse(
             f"is {weight} in {attrs.kernel_layout}: {w['I']} input channels, and data has {d['C']}", "weight"
         )

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from ... import topi
 from ...ir.dtype import DataType
 from ..expr import Call, Constant, Expr, as_expr, const
 from ..ty import TensorType, Type
 from . import dyn
+from .computes import topi
 from .registry import OpPattern, RelayOp, anything, dtype, number, refuse, register
 from .shapes import broadcast, need_dtype
 

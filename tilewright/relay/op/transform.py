@@ -5,23 +5,26 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ... import te, topi
 from ..expr import Call, Constant, Expr, TupleWrapper, as_expr
 from ..ty import Any as AnySize
 from ..ty import TensorType, TupleType, Type, is_dynamic
 from . import dyn, layouts
+from .computes import te, topi
 from .registry import OpPattern, anything, dtype, flag, integer, ints, refuse, register, text
 from .shapes import (
     add,
+    assume_inside,
     axes_of,
     axis_of,
     broadcast,
+    differ,
     floordiv,
     is_known,
     mul,
     need_dtype,
     product,
     same_size,
+    stretches,
     sub,
     unify,
 )
@@ -122,14 +125,14 @@ def _parted(whole: Any, a: Any, b: Any) -> tuple[Any, Any]:
         a = floordiv(whole, b)
     elif is_known(b) and b == -1:
         b = floordiv(whole, a)
-    if same_size(mul(a, b), whole) is False:
+    if differ(mul(a, b), whole):
         raise refuse(f"a dimension of {whole} does not part into {a} and {b}", "newshape")
     return a, b
 
 
 def _with_rest(shape: Sequence[Any], out: list[Any], rest: int | None) -> tuple[Any, ...]:
     if rest is None:
-        if same_size(product(shape), product(out)) is False:
+        if differ(product(shape), product(out)):
             raise refuse(
                 f"{tuple(shape)} has {product(shape)} elements and {tuple(out)} has {product(out)}",
                 "newshape",
@@ -149,6 +152,8 @@ def _with_rest(shape: Sequence[Any], out: list[Any], rest: int | None) -> tuple[
                 f"{tuple(shape)} does not part into {tuple(out)} with one size left open", "newshape"
             )
     out[rest] = total if is_known(known) and known == 1 else floordiv(total, known)
+    if not (is_known(total) and is_known(known)) and differ(mul(out[rest], known), total):
+        raise refuse(f"{tuple(shape)} does not part into {tuple(out)} with one size left open", "newshape")
     return tuple(out)
 
 
@@ -182,7 +187,7 @@ def reshape(data: Any, newshape: Any, allowzero: bool = False) -> Call:
 
 def _like_rel(types: list[Any], attrs: Any) -> Type:
     data, like = types
-    if same_size(product(data.shape), product(like.shape)) is False:
+    if differ(product(data.shape), product(like.shape)):
         raise refuse(f"{data} has another number of elements than {like}", "data")
     return TensorType(like.shape, data.dtype)
 
@@ -236,7 +241,7 @@ def _squeeze_rel(types: list[Any], attrs: Any) -> Type:
         return TensorType([d for d in shape if d != 1], types[0].dtype)
     gone = axes_of(attrs.axis, len(shape))
     for d in gone:
-        if same_size(shape[d], 1) is False:
+        if differ(shape[d], 1):
             raise refuse(f"dimension {d} of {types[0]} is not 1", "axis")
     return TensorType([s for d, s in enumerate(shape) if d not in gone], types[0].dtype)
 
@@ -303,7 +308,7 @@ def _concatenate_rel(types: list[Any], attrs: Any) -> Type:
         for d, s in enumerate(f.shape):
             if d == at:
                 shape[d] = add(shape[d], s)
-            elif same_size(shape[d], s) is False:
+            elif differ(shape[d], s):
                 raise refuse(f"is {f}, which does not fit {first} along axis {at}", f"data[{i}]")
             else:
                 shape[d] = unify(shape[d], s)
@@ -333,7 +338,7 @@ def _stack_rel(types: list[Any], attrs: Any) -> Type:
     for i, f in enumerate(fields):
         need_dtype(f, first.dtype, f"data[{i}]")
         same = len(f.shape) == len(first.shape)
-        if not same or any(same_size(a, b) is False for a, b in zip(f.shape, first.shape, strict=True)):
+        if not same or any(differ(a, b) for a, b in zip(f.shape, first.shape, strict=True)):
             raise refuse(f"is {f} and data[0] is {first}", f"data[{i}]")
     at = axis_of(attrs.axis, len(first.shape) + 1)
     return TensorType([*first.shape[:at], len(fields), *first.shape[at:]], first.dtype)
@@ -364,6 +369,8 @@ def _split_rel(types: list[Any], attrs: Any) -> Type:
                 f"dimension {at} of {data} does not part into {given} equal sections", "indices_or_sections"
             )
         parts = [floordiv(size, given)] * given
+        if not is_known(size):
+            differ(mul(parts[0], given), size)
     else:
         edges = [0, *given, size]
         parts = [sub(b, a) for a, b in zip(edges, edges[1:], strict=False)]
@@ -403,7 +410,10 @@ def slice_range(begin: Any, end: Any, stride: int, size: Any) -> Any:
         return AnySize()
     if is_known(size) and all(v is None or is_known(v) for v in (begin, end)):
         return len(range(*slice(begin, end, stride).indices(size)))
-    # What the operator itself makes of it, which knows how to keep inside for every value of the symbols.
+    # What the operator itself makes of it: numbers are moved inside, expressions must be.
+    for place in (begin, end):
+        if place is not None:
+            assume_inside(place, size)
     line = te.placeholder((size,), name="line")
     low = (0 if stride > 0 else 2**31 - 1) if begin is None else begin
     high = (2**31 - 1 if stride > 0 else -(2**31)) if end is None else end
@@ -664,10 +674,8 @@ def repeat(data: Any, repeats: int, axis: int | None) -> Call:
 
 def _broadcast_to_rel(types: list[Any], attrs: Any) -> Type:
     have, want = types[0].shape, attrs.shape
-    fits = len(have) <= len(want) and not any(
-        same_size(a, 1) is False and same_size(a, b) is False
-        for a, b in zip(reversed(have), reversed(want), strict=False)
-    )
+    pairs = zip(reversed(have), reversed(want), strict=False)
+    fits = len(have) <= len(want) and all(stretches(a, b) for a, b in pairs)
     if not fits:
         raise refuse(f"{types[0]} does not broadcast to {want}", "shape")
     return TensorType(attrs.shape, attrs.dtype or types[0].dtype)

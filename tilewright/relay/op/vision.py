@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from ...ir.dtype import DataType
-from ...topi.vision import nms, rcnn, ssd
 from ..expr import Call, Expr, TupleWrapper, const
 from ..ty import TensorType, TupleType, Type
 from . import layouts
+from .computes import topi
 from .registry import OpPattern, anything, flag, integer, ints, number, refuse, register, text
-from .shapes import mul, need_dtype, need_rank, same_size
+from .shapes import differ, mul, need_dtype, need_rank
 from .spatial import pair
 
 __all__ = [
@@ -29,7 +29,7 @@ INT64 = DataType("int64")
 
 
 def _need_scalar(kind: TensorType, argument: str) -> None:
-    if any(same_size(d, 1) is False for d in kind.shape):
+    if any(differ(d, 1) for d in kind.shape):
         raise refuse(f"must be one number and is {kind}", argument)
 
 
@@ -63,7 +63,9 @@ _multibox_prior = register(
     },
     rel=_prior_rel,
     compute=lambda attrs, ins, out: [
-        ssd.multibox_prior(ins[0], attrs.sizes, attrs.ratios, attrs.steps, attrs.offsets, attrs.clip)
+        topi.vision.ssd.multibox_prior(
+            ins[0], attrs.sizes, attrs.ratios, attrs.steps, attrs.offsets, attrs.clip
+        )
     ],
 )
 
@@ -87,11 +89,11 @@ def _transform_loc_rel(types: list[Any], attrs: Any) -> Type:
     need_rank(moves, 2, "loc_pred")
     need_rank(anchor, 3, "anchor")
     batch, _, count = classes.shape
-    if same_size(moves.shape[0], batch) is False or same_size(moves.shape[1], mul(count, 4)) is False:
+    if differ(moves.shape[0], batch) or differ(moves.shape[1], mul(count, 4)):
         raise refuse(
             f"is {moves} and cls_prob is {classes}: four numbers for each of its anchors", "loc_pred"
         )
-    if same_size(anchor.shape[1], count) is False or same_size(anchor.shape[2], 4) is False:
+    if differ(anchor.shape[1], count) or differ(anchor.shape[2], 4):
         raise refuse(f"is {anchor} and cls_prob has {count} anchors", "anchor")
     return TupleType((TensorType((batch, count, 6), classes.dtype), TensorType((batch,), INT32)))
 
@@ -106,7 +108,7 @@ _multibox_transform_loc = register(
         "keep_background": flag(False),
     },
     rel=_transform_loc_rel,
-    compute=lambda attrs, ins, out: ssd.multibox_transform_loc(
+    compute=lambda attrs, ins, out: topi.vision.ssd.multibox_transform_loc(
         ins[0], ins[1], ins[2], attrs.clip, attrs.threshold, attrs.variances, attrs.keep_background
     ),
 )
@@ -148,7 +150,9 @@ _get_valid_counts = register(
     inputs=("data", "score_threshold"),
     attrs={"id_index": integer(0), "score_index": integer(1)},
     rel=_valid_counts_rel,
-    compute=lambda attrs, ins, out: nms.get_valid_counts(ins[0], ins[1], attrs.id_index, attrs.score_index),
+    compute=lambda attrs, ins, out: topi.vision.get_valid_counts(
+        ins[0], ins[1], attrs.id_index, attrs.score_index
+    ),
 )
 
 
@@ -166,9 +170,9 @@ def _nms_rel(types: list[Any], attrs: Any) -> Type:
     need_rank(counts, 1, "valid_count")
     need_rank(indices, 2, "indices")
     batch, boxes, _ = data.shape
-    if same_size(counts.shape[0], batch) is False:
+    if differ(counts.shape[0], batch):
         raise refuse(f"is {counts} and data has {batch} images", "valid_count")
-    if same_size(indices.shape[0], batch) is False or same_size(indices.shape[1], boxes) is False:
+    if differ(indices.shape[0], batch) or differ(indices.shape[1], boxes):
         raise refuse(f"is {indices} and data is {data}", "indices")
     _need_scalar(most, "max_output_size")
     _need_scalar(threshold, "iou_threshold")
@@ -178,7 +182,7 @@ def _nms_rel(types: list[Any], attrs: Any) -> Type:
 
 
 def _nms_compute(attrs: Any, ins: list[Any], out: Any) -> list[Any]:
-    made = nms.non_max_suppression(
+    made = topi.vision.non_max_suppression(
         ins[0], ins[1], ins[2], ins[3], ins[4], attrs.force_suppress, attrs.top_k, attrs.coord_start, attrs.score_index,
         attrs.id_index, attrs.return_indices, attrs.invalid_to_bottom,
     )  # fmt: skip
@@ -238,10 +242,10 @@ def _all_class_rel(types: list[Any], attrs: Any) -> Type:
     boxes, scores, most, overlap, threshold = types
     need_rank(boxes, 3, "boxes")
     need_rank(scores, 3, "scores")
-    if same_size(boxes.shape[2], 4) is False:
+    if differ(boxes.shape[2], 4):
         raise refuse(f"must be (batch, boxes, 4) and is {boxes}", "boxes")
     batch, classes, count = scores.shape
-    if same_size(boxes.shape[0], batch) is False or same_size(boxes.shape[1], count) is False:
+    if differ(boxes.shape[0], batch) or differ(boxes.shape[1], count):
         raise refuse(f"is {scores} and boxes is {boxes}: it is (batch, classes, boxes)", "scores")
     for kind, name in (
         (most, "max_output_boxes_per_class"),
@@ -269,7 +273,7 @@ _all_class = register(
     inputs=("boxes", "scores", "max_output_boxes_per_class", "iou_threshold", "score_threshold"),
     attrs={"output_format": text("onnx"), "center_point_box": integer(0)},
     rel=_all_class_rel,
-    compute=lambda attrs, ins, out: nms.all_class_non_max_suppression(
+    compute=lambda attrs, ins, out: topi.vision.all_class_non_max_suppression(
         ins[0],
         ins[1],
         ins[2],
@@ -315,7 +319,7 @@ def _roi_rel(types: list[Any], attrs: Any) -> Type:
     named = layouts.sizes(attrs.layout, data.shape)
     need_rank(rois, 2, "rois")
     need_dtype(rois, data.dtype, "rois")
-    if same_size(rois.shape[1], 5) is False:
+    if differ(rois.shape[1], 5):
         raise refuse(f"must have rows (image, x1, y1, x2, y2) and is {rois}", "rois")
     if len(attrs.pooled_size) != 2:
         raise refuse(f"is {attrs.pooled_size} and must be a height and a width", "pooled_size")
@@ -324,7 +328,7 @@ def _roi_rel(types: list[Any], attrs: Any) -> Type:
 
 
 def _roi_align_compute(attrs: Any, ins: list[Any], out: Any) -> list[Any]:
-    work = rcnn.roi_align_nchw if attrs.layout == "NCHW" else rcnn.roi_align_nhwc
+    work = topi.vision.roi_align_nchw if attrs.layout == "NCHW" else topi.vision.roi_align_nhwc
     return [
         work(
             ins[0],
@@ -385,7 +389,7 @@ def roi_align(
 
 
 def _roi_pool_compute(attrs: Any, ins: list[Any], out: Any) -> list[Any]:
-    work = rcnn.roi_pool_nchw if attrs.layout == "NCHW" else rcnn.roi_pool_nhwc
+    work = topi.vision.roi_pool_nchw if attrs.layout == "NCHW" else topi.vision.roi_pool_nhwc
     return [work(ins[0], ins[1], attrs.pooled_size, attrs.spatial_scale)]
 
 

@@ -9,11 +9,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from ... import topi
 from ..expr import Call, Expr, const
+from ..op.computes import topi
 from ..op.registry import Attr, OpPattern, RelayOp, dtype, flag, integer, ints, number, refuse, register, text
 from ..op.shapes import add as add_sizes
-from ..op.shapes import axis_of, broadcast, need_dtype, need_rank, same_size, unify
+from ..op.shapes import axis_of, broadcast, differ, need_dtype, need_rank, unify
 from ..op.spatial import four, pair, pool_rel
 from ..op.transform import tensors
 from ..ty import TensorType, Type
@@ -230,7 +230,8 @@ def _code(kind: Any) -> Expr:
     """A type as the number that the program can choose it by."""
     if isinstance(kind, Expr):
         return kind
-    known = topi.nn.SQNN_DTYPE_TO_CODE
+    from ...topi.nn.qnn import SQNN_DTYPE_TO_CODE as known
+
     if kind not in known:
         raise ValueError(f"the type is {kind!r} and may be {', '.join(known)}")
     return const(known[kind], "int32")
@@ -493,7 +494,7 @@ def _concatenate_rel(types: list[Any], attrs: Any) -> Type:
         check_parameter(scales[i], None, f"input_scales[{i}]")
         check_parameter(zeros[i], None, f"input_zero_points[{i}]")
         for d, size in enumerate(kind.shape if i else ()):
-            if d != at and same_size(shape[d], size) is False:
+            if d != at and differ(shape[d], size):
                 raise refuse(f"is {kind}, which does not fit {first} along axis {at}", f"data[{i}]")
             shape[d] = add_sizes(shape[d], size) if d == at else unify(shape[d], size)
     check_parameter(types[3], None, "output_scale")

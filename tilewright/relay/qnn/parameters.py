@@ -8,7 +8,7 @@ from typing import Any
 from ...ir.dtype import DataType
 from ..expr import Expr, const
 from ..op.registry import refuse
-from ..op.shapes import axis_of, need_dtype, same_size
+from ..op.shapes import axis_of, differ, need_dtype, same_size
 from ..ty import TensorType
 
 __all__ = ["channels_of", "check_parameter", "need_float", "need_integers", "scale_of", "zero_of"]
@@ -33,7 +33,7 @@ def check_parameter(kind: TensorType, size: Any, name: str) -> None:
         return
     if size is None:
         raise refuse(f"must be one number and is {kind}", name)
-    if same_size(kind.shape[0], size) is False:
+    if differ(kind.shape[0], size):
         raise refuse(f"has {kind.shape[0]} elements for {size} channels", name)
 
 

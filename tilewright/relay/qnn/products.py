@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ... import topi
 from ..expr import Call
 from ..op import layouts
+from ..op.computes import topi
 from ..op.registry import Attr, OpPattern, dtype, integer, ints, refuse, register, text
-from ..op.shapes import broadcast, need_rank, same_size
+from ..op.shapes import broadcast, differ, need_rank
 from ..op.spatial import conv_rel, four, pair, transposed_rel
 from ..ty import TensorType, Type
 from .parameters import check_parameter, need_integers, scale_of, zero_of
@@ -199,9 +199,9 @@ def _dense_rel(types: list[Any], attrs: Any) -> Type:
     data, weight = types[:2]
     _need_quantised(data, weight, ("data", "weight"))
     need_rank(weight, 2, "weight")
-    if not data.shape or same_size(data.shape[-1], weight.shape[1]) is False:
+    if not data.shape or differ(data.shape[-1], weight.shape[1]):
         raise refuse(f"is {weight} and data is {data}: the columns differ", "weight")
-    if attrs.units is not None and same_size(attrs.units, weight.shape[0]) is False:
+    if attrs.units is not None and differ(attrs.units, weight.shape[0]):
         raise refuse(f"is {attrs.units} and weight has {weight.shape[0]} rows", "units")
     _product_parameters(types[2:], weight.shape[0], ("input", "kernel"))
     return TensorType((*data.shape[:-1], weight.shape[0]), attrs.out_dtype)
@@ -251,7 +251,7 @@ def _dense_pack_rel(types: list[Any], attrs: Any) -> Type:
     w = layouts.sizes(attrs.weight_layout, weight.shape, "weight")
     if set(w) != {"N", "C"}:
         raise refuse(f"is {attrs.weight_layout} and has the axes N and C", "weight_layout")
-    if same_size(data.shape[1], w["C"]) is False:
+    if differ(data.shape[1], w["C"]):
         raise refuse(f"has {w['C']} columns and data {data.shape[1]}", "weight")
     _product_parameters(types[2:], w["N"], ("input", "kernel"))
     return TensorType((data.shape[0], w["N"]), attrs.out_dtype)
@@ -304,7 +304,7 @@ def _batch_matmul_rel(types: list[Any], attrs: Any) -> Type:
     _need_quantised(x, y, ("x", "y"))
     need_rank(x, 3, "x")
     need_rank(y, 3, "y")
-    if same_size(x.shape[2], y.shape[2]) is False:
+    if differ(x.shape[2], y.shape[2]):
         raise refuse(f"is {y} and x is {x}: the columns differ", "y")
     batch = broadcast(x.shape[:1], y.shape[:1], "x and y")
     _product_parameters(types[2:], None, ("x", "y"))

@@ -125,25 +125,18 @@ def _requantize(at: Call) -> Expr:
 
 
 # ---------------------------------------------------------------------------- products
-def _centred(q: Expr, zero: Expr, axis: int, plain: bool) -> Expr:
+def _centred(q: Expr, zero: Expr, axis: int) -> Expr:
     """The quantised numbers without their zero point, in a type with room for it."""
     if _is_number(zero, 0):
-        return q if plain else call("cast", q, dtype=_wider(q))
-    kind = _wider(q)
+        return q
+    kind = "int16" if type_of(q).dtype.bits == 8 else "int32"
     return call("subtract", call("cast", q, dtype=kind), call("cast", _spread(zero, q, axis), dtype=kind))
 
 
-def _wider(q: Expr) -> str:
-    return "int16" if type_of(q).dtype.bits == 8 else "int32"
-
-
 def _operands(at: Call, axis: int) -> tuple[Expr, Expr]:
-    """Both sides of a product, of one type; `axis` is that of the weight's outputs."""
+    """Both sides of a product; `axis` is that of the weight's outputs."""
     data, weight, zero, weight_zero = at.args[:4]
-    plain = (
-        _is_number(zero, 0) and _is_number(weight_zero, 0) and type_of(data).dtype == type_of(weight).dtype
-    )
-    return _centred(data, zero, -1, plain), _centred(weight, weight_zero, axis, plain)
+    return _centred(data, zero, -1), _centred(weight, weight_zero, axis)
 
 
 def _conv(name: str) -> Callable[[Call], Expr]:

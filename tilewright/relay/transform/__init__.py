@@ -29,6 +29,7 @@ from .flatten_atrous_conv import FlattenAtrousConv
 from .fold_constant import FoldConstant
 from .fold_explicit_padding import FoldExplicitPadding
 from .fold_scale_axis import BackwardFoldScaleAxis, FoldScaleAxis, ForwardFoldScaleAxis
+from .fold_sizes import FoldSizes
 from .function_pass import as_function_pass, function_pass
 from .fuse_ops import FuseOps
 from .infer_type import InferType, InferTypeLocal, infer_module, infer_type
@@ -38,6 +39,7 @@ from .legalize import Legalize
 from .merge_composite import MergeComposite
 from .mixed_precision import ToMixedPrecision
 from .normal_form import ToANormalForm, ToBasicBlockNormalForm, ToGraphNormalForm
+from .recast import recast
 from .remove_unused_functions import RemoveUnusedFunctions
 from .simplify_expr import SimplifyExpr
 from .simplify_inference import SimplifyInference
@@ -66,6 +68,7 @@ __all__ = [
     "FoldConstant",
     "FoldExplicitPadding",
     "FoldScaleAxis",
+    "FoldSizes",
     "ForwardFoldScaleAxis",
     "FunctionPass",
     "FuseOps",
@@ -95,6 +98,7 @@ __all__ = [
     "infer_module",
     "infer_type",
     "module_pass",
+    "recast",
 ]
 
 _later: Any = announce(__name__, "this pass over graphs is not there yet; leave it out of the sequence")

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, Final
 
 from ..expr import Call, Constant, Function, If, Let, Tuple, TupleGetItem
@@ -30,23 +31,31 @@ class _Merge(Mutator):
     def __init__(self, fskip: Callable[[Any], bool] | None) -> None:
         super().__init__()
         self.fskip = fskip
-        self.scopes: list[dict[Any, Any]] = [{}]
+        self.known: dict[Any, Any] = {}
+        self.added: list[Any] = []  # the keys of what is known, in the order in which it was found
 
     def once(self, key: Any, made: Any) -> Any:
         if self.fskip is not None and self.fskip(made):
             return made
-        for scope in self.scopes:
-            if key in scope:
-                return scope[key]
-        self.scopes[-1][key] = made
-        return made
+        if key not in self.known:
+            self.known[key] = made
+            self.added.append(key)
+        return self.known[key]
+
+    @contextmanager
+    def scope(self) -> Iterator[None]:
+        """What is found meanwhile is forgotten after."""
+        before = len(self.added)
+        try:
+            yield
+        finally:
+            for key in self.added[before:]:
+                del self.known[key]
+            del self.added[before:]
 
     def inside(self, expr: Any) -> Any:
-        self.scopes.append({})
-        try:
+        with self.scope():
             return self.visit(expr)
-        finally:
-            self.scopes.pop()
 
     def visit_call(self, call: Call) -> Any:
         made = super().visit_call(call)
@@ -75,19 +84,13 @@ class _Merge(Mutator):
         return If(parts[0], parts[1], parts[2], span=if_.span)
 
     def visit_function(self, fn: Function) -> Any:
-        self.scopes.append({})
-        try:
+        with self.scope():
             return super().visit_function(fn)
-        finally:
-            self.scopes.pop()
 
     def visit_let(self, let: Let) -> Any:
-        # A let is a scope of its own: what uses its variable must not be shared with what is before it.
-        self.scopes.append({})
-        try:
-            return super().visit_let(let)
-        finally:
-            self.scopes.pop()
+        # Lets are a scope of their own: what uses their variables must not be shared with what is before them.
+        with self.scope():
+            return self.visit_lets(let)
 
 
 EliminateCommonSubexpr = typed_pass(eliminate_common_subexpr, name="EliminateCommonSubexpr", opt_level=3)

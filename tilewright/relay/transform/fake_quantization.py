@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
 from ...ir.errors import TVMError
+from ..analysis import post_order
 from ..expr import Call, Constant, Expr, Function, Tuple, const
 from ..op import layouts as names
 from ..visitor import flow_inputs
 from .canonicalize_ops import along_axis
+from .fold_constant import fold_constant
+from .infer_type import infer_type
 from .rewriting import Mutator, call, name_of, ndim_of, static_shape, type_of, typed_pass
 
 __all__ = ["FakeQuantizationToInteger", "fake_quantization_to_integer"]
+
+MOST: Final = 64  # operators of a region: those of two regions may be the same, and are done twice then
 
 
 def fake_quantization_to_integer(
@@ -25,9 +30,14 @@ def fake_quantization_to_integer(
         %1 = nn.conv2d(%0, qnn.dequantize(%w, t, 0));     ->     %0 = qnn.conv2d(%q, %w, z, 0, s, t);
         qnn.quantize(nn.relu(%1), u, y)                          qnn.requantize(maximum(%0, 0), s·t, 0, u, y)
 
-    What has an operator without integer form between stays as it is; with `hard_fail` that is an error.
+    A product of two dequantised tensors is one of integers, wherever its result goes. What comes after it, up to a
+    quantisation, is done on integers if each operator there has a form on them, and stays as it is if not; with
+    `hard_fail` that is an error.
     """
-    return _ToInteger(hard_fail).visit(func)  # type: ignore[no-any-return]
+    if not any(name_of(at) == "qnn.dequantize" for at in post_order(func)):
+        return func
+    typed = infer_type(fold_constant(func))  # scales and zero points may be casts of numbers
+    return _ToInteger(hard_fail).visit(typed)  # type: ignore[no-any-return]
 
 
 @dataclass
@@ -41,7 +51,11 @@ class Affine:
 
     @property
     def single(self) -> bool:
-        return all((static_shape(p) or ()) in ((), (1,)) for p in (self.scale, self.zero))
+        return _all_single(self.scale, self.zero)
+
+
+def _all_single(*parameters: Expr) -> bool:
+    return all((static_shape(p) or ()) in ((), (1,)) for p in parameters)
 
 
 class _Refused(Exception):
@@ -55,23 +69,44 @@ class _ToInteger(Mutator):
 
     def visit_call(self, call: Call) -> Any:
         new = super().visit_call(call)
-        if name_of(new) != "qnn.quantize" or not isinstance(new.args[0], Call):
-            return new
-        if name_of(new.args[0]) == "qnn.dequantize":
-            return new
+        name = name_of(new)
         try:
-            region = _region(new.args[0])
-            done: dict[Any, Affine] = {}
-            for at in region:
-                done[at] = _RULES[name_of(at)](at, done, new if at is new.args[0] else None)
-            return _finished(done[new.args[0]], new)
+            if name in _PRODUCTS:
+                return _integer_product(new)
+            if name == "qnn.quantize" and isinstance(new.args[0], Call):
+                return _quantized_region(new)
         except _Refused as reason:
-            if self.hard_fail:
+            if self.hard_fail and name == "qnn.quantize":
                 raise TVMError(f"FakeQuantizationToInteger: {reason}") from None
-            return new
+        return new
 
 
-def _region(root: Expr) -> list[Call]:
+def _quantized_region(quantize: Call) -> Expr:
+    """A quantisation and the calls before it, on integers."""
+    root: Any = quantize.args[0]
+    if name_of(root) == "qnn.dequantize" and type_of(root.args[0]).dtype.bits < 32:
+        source = _dequantize(root, {}, None)
+        same = _same(source.scale, quantize.args[1]) and _same(source.zero, quantize.args[2])
+        return source.expr if same and type_of(source.expr).dtype == quantize.attrs.out_dtype else quantize
+    done: dict[Any, Affine] = {}
+    for at in _region(root, _RULES):
+        done[at] = _RULES[name_of(at)](at, done, quantize if at is root else None)
+    return _finished(done[root], quantize)
+
+
+def _integer_product(at: Call) -> Expr:
+    """A product of dequantised operands, as the dequantised product of their integers."""
+    done: dict[Any, Affine] = {}
+    for operand in at.args:
+        for inner in _region(operand, _MOVING):
+            if inner not in done:
+                done[inner] = _MOVING[name_of(inner)](inner, done, None)
+    made = _PRODUCTS[name_of(at)](at, done, None)
+    kind = type_of(at).dtype
+    return call("qnn.dequantize", made.expr, made.scale, made.zero, axis=made.axis, out_dtype=kind)
+
+
+def _region(root: Expr, rules: Mapping[str, Any]) -> list[Call]:
     """The calls between a quantisation and the dequantisations above it, operands before users."""
     out: list[Call] = []
     seen: set[Any] = set()
@@ -87,8 +122,10 @@ def _region(root: Expr) -> list[Call]:
                 stack.extend((f, False) for f in at.fields)
             continue
         seen.add(at)
-        if name_of(at) not in _RULES:
+        if name_of(at) not in rules:
             raise _Refused(f"{name_of(at) or type(at).__name__} has no form on integers")
+        if len(seen) > MOST:
+            raise _Refused(f"there are more than {MOST} operators before a quantisation")
         stack.append((at, True))
         if name_of(at) == "qnn.dequantize":
             found = True
@@ -100,9 +137,14 @@ def _region(root: Expr) -> list[Call]:
 
 
 def _same(a: Expr, b: Expr) -> bool:
+    """Whether two scales or zero points are equal, up to the last bits of a product of scales."""
     if a is b:
         return True
-    return isinstance(a, Constant) and isinstance(b, Constant) and a.numpy().tolist() == b.numpy().tolist()
+    if not isinstance(a, Constant) or not isinstance(b, Constant):
+        return False
+    one, other = a.numpy(), b.numpy()
+    fits = one.shape == other.shape or one.size == 1 or other.size == 1
+    return fits and bool((abs(one.reshape(-1) - other.reshape(-1)) <= 1e-6 * abs(one.reshape(-1))).all())
 
 
 def _finished(made: Affine, quantize: Call) -> Expr:
@@ -111,21 +153,16 @@ def _finished(made: Affine, quantize: Call) -> Expr:
     kind = quantize.attrs.out_dtype
     if _same(made.scale, scale) and _same(made.zero, zero) and type_of(made.expr).dtype == kind:
         return made.expr
-    if not made.single and not all((static_shape(p) or ()) in ((), (1,)) for p in (scale, zero)):
+    if not made.single and not _all_single(scale, zero):
         if made.axis % ndim_of(made.expr) != quantize.attrs.axis % ndim_of(made.expr):
             raise _Refused("the scales before and after lie along different axes")
     axis = quantize.attrs.axis if made.single else made.axis
+    # sums of 8-bit products times a factor, to 8 bits again: the bits that float32 does not have decide nothing
+    real = "float32" if kind.bits <= 8 else "float64"
     return call(
-        "qnn.requantize",
-        made.expr,
-        made.scale,
-        made.zero,
-        scale,
-        zero,
-        axis=axis,
-        rounding="TONEAREST_EVEN",
-        out_dtype=kind,
-    )
+        "qnn.requantize", made.expr, made.scale, made.zero, scale, zero,
+        axis=axis, rounding="TONEAREST_EVEN", compute_dtype=real, out_dtype=kind,
+    )  # fmt: skip
 
 
 Rule = Callable[[Call, dict[Any, Affine], Call | None], Affine]
@@ -148,18 +185,42 @@ def _moved(at: Call, done: dict[Any, Affine], last: Call | None) -> Affine:
     x = _operand(at, 0, done)
     if not x.single:
         raise _Refused(f"{name_of(at)} of several scales")
-    return Affine(
-        Call(at.op, [x.expr, *at.args[1:]], at.attrs, at.type_args, at.span), x.scale, x.zero, x.axis
-    )
+    return Affine(_over(at, x.expr, *at.args[1:]), x.scale, x.zero, x.axis)
+
+
+def _over(at: Call, *args: Expr) -> Call:
+    """The call over other operands."""
+    return Call(at.op, list(args), at.attrs, at.type_args, at.span)
+
+
+def _transpose(at: Call, done: dict[Any, Affine], last: Call | None) -> Affine:
+    x = _operand(at, 0, done)
+    ndim = ndim_of(x.expr)
+    order = [d % ndim for d in (at.attrs.axes or range(ndim - 1, -1, -1))]
+    return Affine(_over(at, x.expr), x.scale, x.zero, order.index(x.axis % ndim))
+
+
+def _pad(at: Call, done: dict[Any, Affine], last: Call | None) -> Affine:
+    x, value = _operand(at, 0, done), at.args[1]
+    zero = isinstance(value, Constant) and not value.numpy().any()
+    if not x.single or (at.attrs.pad_mode == "constant" and not zero):
+        raise _Refused("nn.pad of several scales, or with another number than zero")
+    return Affine(_over(at, x.expr, _zero_as(x)), x.scale, x.zero, x.axis)
+
+
+def _resize(at: Call, done: dict[Any, Affine], last: Call | None) -> Affine:
+    if not at.attrs.method.startswith("nearest"):
+        raise _Refused(f"{name_of(at)} with pixels between others")
+    return _moved(at, done, last)
 
 
 def _zero_as(x: Affine) -> Expr:
     """The zero point as elements of the tensor."""
     zero = x.zero
-    if not x.single:
-        zero = along_axis(zero, x.axis, ndim_of(x.expr))
-    elif static_shape(zero) == (1,):
+    if static_shape(zero) == (1,):
         zero = call("reshape", zero, newshape=())
+    elif static_shape(zero):
+        zero = along_axis(zero, x.axis, ndim_of(x.expr))
     return call("cast", zero, dtype=type_of(x.expr).dtype)
 
 
@@ -170,45 +231,79 @@ def _relu(at: Call, done: dict[Any, Affine], last: Call | None) -> Affine:
 
 def _clip(at: Call, done: dict[Any, Affine], last: Call | None) -> Affine:
     x = _operand(at, 0, done)
+    if last is not None:  # the ends are exact in the scale of the result
+        x = Affine(_finished(x, last), last.args[1], last.args[2], last.attrs.axis)
     if not x.single or not isinstance(x.scale, Constant) or not isinstance(x.zero, Constant):
         raise _Refused("clip with scales that are not numbers")
     scale, zero = float(x.scale.numpy().reshape(-1)[0]), int(x.zero.numpy().reshape(-1)[0])
-    low, high = (round(v / scale) + zero for v in (at.attrs.a_min, at.attrs.a_max))
     kind = type_of(x.expr).dtype
     least, most = (
         (0, (1 << kind.bits) - 1) if kind.is_uint else (-(1 << kind.bits - 1), (1 << kind.bits - 1) - 1)
     )
-    made = call("clip", x.expr, a_min=float(max(low, least)), a_max=float(min(high, most)))
+    # an end may be infinite, or beyond the type
+    low, high = (min(max(v / scale + zero, least), most) for v in (at.attrs.a_min, at.attrs.a_max))
+    made = call("clip", x.expr, a_min=float(round(low)), a_max=float(round(high)))
     return Affine(made, x.scale, x.zero, x.axis)
 
 
 def _weight_axis(at: Call) -> int:
     """The axis of the weight along which its outputs lie."""
-    if "kernel_layout" in at.attrs:
-        return [v for v, _ in names.axes(at.attrs.kernel_layout)].index("O")
-    return 0
+    return [v for v, _ in names.axes(at.attrs.kernel_layout)].index("O")
 
 
-def _product(name: str) -> Rule:
-    def rule(at: Call, done: dict[Any, Affine], last: Call | None) -> Affine:
-        x, w = _operand(at, 0, done), _operand(at, 1, done)
-        if not x.single:
-            raise _Refused(f"{name_of(at)} of data with several scales")
-        if not w.single and w.axis % ndim_of(w.expr) != _weight_axis(at):
-            raise _Refused(f"{name_of(at)} with scales along another axis than the outputs")
-        attrs = {
-            k: v for k, v in at.attrs.items() if k not in ("auto_scheduler_rewritten_layout", "transpose_a")
-        }
-        if name == "qnn.batch_matmul":
-            if at.attrs.transpose_a or not at.attrs.transpose_b or not w.single:
-                raise _Refused("batch_matmul in another order than x · yᵀ")
-            attrs = {}
-        attrs["out_dtype"] = "int32"
-        made = call(name, x.expr, w.expr, x.zero, w.zero, x.scale, w.scale, **attrs)
-        out = at.attrs.data_layout.find("C") if "data_layout" in at.attrs else ndim_of(at) - 1
-        return Affine(made, _times(x.scale, w.scale), const(0, "int32"), out)
+def _operands(at: Call, done: dict[Any, Affine], weight_axis: int | None) -> tuple[Affine, Affine]:
+    """Both operands of a product; scales of the second may lie along the axis of its outputs."""
+    x, w = _operand(at, 0, done), _operand(at, 1, done)
+    if any(type_of(o.expr).dtype.bits > 16 for o in (x, w)):
+        raise _Refused(f"{name_of(at)} of integers of 32 bits")
+    if not x.single:
+        raise _Refused(f"{name_of(at)} of data with several scales")
+    if not w.single and (weight_axis is None or w.axis % ndim_of(w.expr) != weight_axis):
+        raise _Refused(f"{name_of(at)} with scales along another axis than the outputs")
+    return x, w
 
-    return rule
+
+def _summed(name: str, at: Call, x: Affine, w: Affine, axis: int, **attrs: Any) -> Affine:
+    made = call(name, x.expr, w.expr, x.zero, w.zero, x.scale, w.scale, **attrs, out_dtype="int32")
+    return Affine(made, _times(x.scale, w.scale), const(0, "int32"), axis)
+
+
+def _convolution(at: Call, done: dict[Any, Affine], last: Call | None) -> Affine:
+    x, w = _operands(at, done, _weight_axis(at))
+    left_out = ("auto_scheduler_rewritten_layout", "meta_schedule_original_shape", "out_dtype")
+    attrs = {k: v for k, v in at.attrs.items() if k not in left_out}
+    channels = (at.attrs.out_layout or at.attrs.data_layout).find("C")
+    if name_of(at) in ("nn.conv2d", "nn.conv2d_transpose"):
+        return _summed(name_of(at).replace("nn.", "qnn."), at, x, w, channels, **attrs)
+    made = call(name_of(at), _centred(x), _centred(w), **attrs, out_dtype="int32")
+    return Affine(made, _times(x.scale, w.scale), const(0, "int32"), channels)
+
+
+def _centred(x: Affine) -> Expr:
+    """The integers less their zero point, for products that have no operator of quantised numbers."""
+    if isinstance(x.zero, Constant) and not x.zero.numpy().any():
+        return x.expr
+    wide = "int16" if type_of(x.expr).dtype.bits == 8 else "int32"
+    return call("subtract", call("cast", x.expr, dtype=wide), call("cast", _zero_as(x), dtype=wide))
+
+
+def _turned(x: Affine) -> Affine:
+    """Matrices in the last two dimensions, transposed."""
+    ndim = ndim_of(x.expr)
+    order = (*range(ndim - 2), ndim - 1, ndim - 2)
+    return Affine(
+        call("transpose", x.expr, axes=order), x.scale, x.zero, order.index(x.axis % ndim) if ndim else 0
+    )
+
+
+def _matrices(at: Call, done: dict[Any, Affine], last: Call | None) -> Affine:
+    """dense, matmul and batch_matmul, whose operators of quantised numbers take the second transposed."""
+    columns = "transpose_b" in at.attrs and not at.attrs.transpose_b
+    batch = name_of(at) == "nn.batch_matmul"
+    x, w = _operands(at, done, None if batch else int(columns))
+    x = _turned(x) if at.attrs.get("transpose_a") else x
+    w = _turned(w) if columns else w
+    return _summed("qnn.batch_matmul" if batch else "qnn.dense", at, x, w, ndim_of(at) - 1)
 
 
 def _times(a: Expr, b: Expr) -> Expr:
@@ -223,14 +318,11 @@ def _bias(at: Call, done: dict[Any, Affine], last: Call | None) -> Affine:
     x = _operand(at, 0, done)
     if type_of(x.expr).dtype != "int32":
         raise _Refused(f"{name_of(at)} to integers of 8 bits")
-    return Affine(
-        Call(at.op, [x.expr, _as_bias(at, x, done)], at.attrs, at.type_args, at.span), x.scale, x.zero, x.axis
-    )
+    return Affine(_over(at, x.expr, _as_bias(at, at.args[1], x, done)), x.scale, x.zero, x.axis)
 
 
-def _as_bias(at: Call, x: Affine, done: dict[Any, Affine]) -> Expr:
-    """The second operand as int32 in the scale of the first."""
-    other = at.args[1]
+def _as_bias(at: Call, other: Expr, x: Affine, done: dict[Any, Affine]) -> Expr:
+    """The other operand as int32 in the scale of the data."""
     found = done.get(other)
     if found is not None and _same(found.zero, x.zero) and _same(found.scale, x.scale):
         return call("cast", found.expr, dtype="int32") if type_of(found.expr).dtype != "int32" else found.expr
@@ -249,9 +341,14 @@ def _as_bias(at: Call, x: Affine, done: dict[Any, Affine]) -> Expr:
 
 def _binary(name: str) -> Rule:
     def rule(at: Call, done: dict[Any, Affine], last: Call | None) -> Affine:
-        x = done.get(at.args[0])
-        if name == "qnn.add" and x is not None and type_of(x.expr).dtype == "int32":
-            return _bias(at, done, last)
+        sums = [i for i, a in enumerate(at.args) if a in done and type_of(done[a].expr).dtype == "int32"]
+        if name == "qnn.add" and sums:
+            # the larger one is the product, if both are sums
+            first = max(sums, key=lambda i: len(static_shape(at.args[i]) or ()))
+            x = done[at.args[first]]
+            return Affine(
+                _over(at, x.expr, _as_bias(at, at.args[1 - first], x, done)), x.scale, x.zero, x.axis
+            )
         if last is None:
             raise _Refused(f"{name_of(at)} of integers of 8 bits, which is not quantised at once")
         lhs, rhs = _operand(at, 0, done), _operand(at, 1, done)
@@ -301,19 +398,25 @@ def _concatenate(at: Call, done: dict[Any, Affine], last: Call | None) -> Affine
 
 
 _MOVES: Final = (
-    "reshape", "transpose", "squeeze", "expand_dims", "strided_slice", "layout_transform", "nn.batch_flatten",
-    "nn.max_pool2d", "nn.global_max_pool2d", "broadcast_to", "tile", "repeat", "reverse", "max", "min",
-    "nn.depth_to_space", "nn.space_to_depth",
+    "reshape", "squeeze", "expand_dims", "strided_slice", "layout_transform", "nn.batch_flatten",
+    "nn.max_pool1d", "nn.max_pool2d", "nn.max_pool3d", "nn.global_max_pool2d", "broadcast_to", "tile", "repeat",
+    "reverse", "max", "min", "nn.depth_to_space", "nn.space_to_depth", "copy",
 )  # fmt: skip
-_RULES: Final[dict[str, Rule]] = {
+_MOVING: Final[dict[str, Rule]] = {
     "qnn.dequantize": _dequantize,
     **dict.fromkeys(_MOVES, _moved),
+    "transpose": _transpose,
+    "nn.pad": _pad,
+    "image.resize2d": _resize,
+}
+_PRODUCTS: Final[dict[str, Rule]] = {
+    **dict.fromkeys(("nn.conv1d", "nn.conv2d", "nn.conv3d", "nn.conv2d_transpose"), _convolution),
+    **dict.fromkeys(("nn.dense", "nn.matmul", "nn.batch_matmul"), _matrices),
+}
+_RULES: Final[dict[str, Rule]] = {
+    **_MOVING,
     "nn.relu": _relu,
     "clip": _clip,
-    "nn.conv2d": _product("qnn.conv2d"),
-    "nn.conv2d_transpose": _product("qnn.conv2d_transpose"),
-    "nn.dense": _product("qnn.dense"),
-    "nn.batch_matmul": _product("qnn.batch_matmul"),
     "nn.bias_add": _bias,
     "add": _binary("qnn.add"),
     "subtract": _binary("qnn.subtract"),
@@ -326,5 +429,5 @@ _RULES: Final[dict[str, Rule]] = {
 }
 
 FakeQuantizationToInteger = typed_pass(
-    fake_quantization_to_integer, name="FakeQuantizationToInteger", opt_level=0
+    fake_quantization_to_integer, name="FakeQuantizationToInteger", opt_level=1
 )

@@ -29,6 +29,22 @@ _ELEMWISE, _BROADCAST, _INJECTIVE, _REDUCE, _FUSABLE, _TUPLE, _OPAQUE = (
 )
 
 
+# Operators that split indices into parts or put parts together.
+_REARRANGE: Final = frozenset(
+    (
+        "reshape", "reverse_reshape", "reshape_like", "contrib_reverse_reshape", "layout_transform",
+        "nn.batch_flatten", "nn.depth_to_space", "nn.space_to_depth", "nn.batch_to_space_nd",
+        "nn.space_to_batch_nd", "sliding_window", "tile", "repeat", "image.resize1d", "image.resize2d",
+        "image.resize3d", "nn.upsampling", "nn.upsampling3d", "nn.mirror_pad", "meshgrid",
+    )
+)  # fmt: skip
+REARRANGEMENTS: Final = 8
+
+
+def _rearranges(expr: Any) -> bool:
+    return expr.__class__ is Call and isinstance(expr.op, RelayOp) and expr.op.name in _REARRANGE
+
+
 def is_primitive(expr: Any) -> bool:
     """Whether an expression is a function that becomes one kernel."""
     return isinstance(expr, Function) and bool(expr.attrs.get("Primitive"))
@@ -102,6 +118,21 @@ class _Graph:
         self.at[func.body].outs.append((self.at[func.body], _OPAQUE))
         for n in reversed(self.nodes):
             self._dominate(n)
+        self._part_long_rearrangements()
+
+    def _part_long_rearrangements(self) -> None:
+        """Let a kernel have at most so many operators after one another that compute places from places.
+
+        The place that is read in the end is a term of all indices of all operators before: it grows with each one.
+        """
+        since: dict[Any, int] = {}
+        for n in self.nodes:
+            if n.pattern > _INJECTIVE and n.pattern != _TUPLE:
+                continue
+            count = max((since.get(child, 0) for child in n.expr.children()), default=0) + _rearranges(n.expr)
+            if count >= REARRANGEMENTS:
+                n.path, count = _OPAQUE, 0  # what comes after is another kernel
+            since[n.expr] = count
 
     def _dominate(self, n: _Node) -> None:
         """Find the nearest node that everything which uses `n` flows to."""
@@ -194,21 +225,25 @@ class _Groups:
         return index
 
     def join_all(self) -> None:
-        for phase in (self.join_regular, self.join_injective, self.join_fields):
+        for phase in (self.join_anchored, self.join_regular, self.join_injective, self.join_fields):
             for n in self.nodes:
                 if n.parent is not None and n.pattern != _OPAQUE and n.path != _OPAQUE:
                     phase(n, self.root(n.index), self.root(n.parent.index))
 
+    def join_anchored(self, n: _Node, own: int, to: int) -> None:
+        """What a convolution or product has after it."""
+        assert n.parent is not None
+        if own != to and self.pattern[own] == _FUSABLE and n.path == _ELEMWISE:
+            self.join(n, n.parent, lambda k, last: k <= _BROADCAST)
+
     def join_regular(self, n: _Node, own: int, to: int) -> None:
-        """What is elementwise, and what a convolution has after it."""
+        """What is elementwise."""
         assert n.parent is not None
         if own == to or self.pattern[to] == _TUPLE:
             return
-        kind = self.pattern[own]
-        if kind == _FUSABLE:
-            if n.path == _ELEMWISE:
-                self.join(n, n.parent, lambda k, last: k <= _BROADCAST)
-        elif kind <= _BROADCAST and (n.path <= _INJECTIVE or n.path == _REDUCE):
+        if self.anchored[to] and n.path != _ELEMWISE:
+            return  # a small tensor would be computed again for each element of the product that it is spread over
+        if self.pattern[own] <= _BROADCAST and (n.path <= _INJECTIVE or n.path == _REDUCE):
             self.join(n, n.parent, lambda k, last: k <= (_FUSABLE if last else _INJECTIVE))
 
     def join_injective(self, n: _Node, own: int, to: int) -> None:
@@ -322,10 +357,13 @@ _INFO: Final = PassInfo(0, "FuseOps", ("InferType",))
 
 
 def FuseOps(fuse_opt_level: int = -1) -> Pass:
-    """The pass; `fuse_opt_level` 0 fuses nothing, and -1 means the level of the context."""
+    """The pass; `fuse_opt_level` 0 fuses nothing, and -1 means the level of the context, 0 where it is disabled."""
 
     def work(mod: IRModule, ctx: PassContext) -> IRModule:
-        level = ctx.opt_level if fuse_opt_level < 0 else fuse_opt_level
+        off = (
+            _INFO.name in ctx.disabled_pass
+        )  # a model still needs functions to compile: one for each operator
+        level = fuse_opt_level if fuse_opt_level >= 0 else 0 if off else ctx.opt_level
         depth = int(ctx.option("relay.FuseOps.max_depth"))
         return infer_module(
             mod.map_functions(

@@ -110,7 +110,7 @@ class _Infer:
             if action == _FINISH:
                 done[at] = self.finish(at)
             elif action == _BIND:
-                self.bind(at.var, done[at.value]._checked_type)
+                self.bind(at.var, self.kind_of(done[at.value]))
             elif at not in done:
                 self.visit(at, stack)
         return done[root]
@@ -140,6 +140,10 @@ class _Infer:
             for b in reversed(at.children()):
                 if b not in done:
                     stack.append((_VISIT, b))
+
+    def kind_of(self, value: Any) -> Any:
+        """The type of a value, which may be a function of the module by its name."""
+        return self.module.type_of(value) if isinstance(value, GlobalVar) else value._checked_type
 
     def bind(self, var: Var, kind: Type | None) -> None:
         """A let-bound variable has the type of its value."""
@@ -192,7 +196,9 @@ class _Infer:
 
     # -- one kind each -----------------------------------------------------------------------
     def type_of_tuple(self, at: Tuple) -> Type:
-        return TupleType(tuple(f.checked_type for f in at.fields))
+        kind = TupleType(tuple(f.checked_type for f in at.fields))
+        _check_depth(kind)
+        return kind
 
     def type_of_tuplegetitem(self, at: TupleGetItem) -> Type:
         kind = at.tuple_value.checked_type
@@ -310,6 +316,27 @@ def join(a: Any, b: Any) -> Any:
         parts = [join(x, y) for x, y in zip(a.fields, b.fields, strict=True)]
         return None if any(p is None for p in parts) else TupleType(tuple(parts))
     return a if a == b else None
+
+
+TUPLES: Final = 200  # in each other: types are compared and printed by recursion
+PARTS: Final = 100_000
+
+
+def _check_depth(kind: TupleType) -> None:
+    """Refuse a tuple type that nobody could read: of too many levels, or parts of parts."""
+    level: dict[int, tuple[TupleType, int]] = {id(kind): (kind, 1)}  # and how often each is there
+    for _ in range(TUPLES):
+        below: dict[int, tuple[TupleType, int]] = {}
+        for t, times in level.values():
+            for f in t.fields:
+                if isinstance(f, TupleType):
+                    below[id(f)] = (f, below.get(id(f), (f, 0))[1] + times)
+        if not below:
+            return
+        if sum(times for _, times in below.values()) > PARTS:
+            raise RelayTypeError(f"a tuple has more than {PARTS} tuples in it")
+        level = below
+    raise RelayTypeError(f"tuples are nested more than {TUPLES} deep")
 
 
 def _substitute(kind: Any, found: dict[Any, Type]) -> Any:

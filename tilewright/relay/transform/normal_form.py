@@ -68,7 +68,10 @@ class _Blocks:
         if is_kept_whole(fn):
             return fn
         body = self.block(self.scopes.inner[fn, 0], fn.body)
-        return fn.with_body(body)
+        if body is fn.body:
+            return fn
+        # what it returns stays the same, and one that calls itself must say it
+        return Function(fn.params, body, fn.ret_type, fn.type_params, fn.attrs, fn.span)
 
     def block(self, scope: int, result: Any) -> Expr:
         """The values of a scope in order, those that are named as lets around the result."""
@@ -81,7 +84,10 @@ class _Blocks:
             elif isinstance(at, Var):
                 if at not in self.done:
                     value = self.scopes.values.get(at)
-                    self.done[at] = at if value is None or value not in self.done else self.done[value]
+                    if value is not None and not isinstance(value, Expr):
+                        self.done[at] = value  # the name of a function of the module
+                    else:
+                        self.done[at] = at if value is None or value not in self.done else self.done[value]
             else:
                 self.done[at] = self.named(at, self.rebuilt(at), lets)
         body = self.done[result]

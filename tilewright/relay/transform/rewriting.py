@@ -8,7 +8,7 @@ from typing import Any
 from ...ir.module import GlobalVar, IRModule
 from ...ir.op import CallEffectKind, Op
 from ...ir.transform import ModulePass, Pass, PassContext, PassInfo, register_pass, snake
-from ..expr import Call, Constant, Expr, Function, Let, Tuple, TupleGetItem, Var, const, set_checked_type
+from ..expr import Call, Constant, Expr, Function, If, Let, Tuple, TupleGetItem, Var, const, set_checked_type
 from ..op.registry import RelayOp, get
 from ..ty import FuncType, TensorType, TupleType, Type
 from ..visitor import ExprMutator, flow_inputs
@@ -58,7 +58,7 @@ def type_of(expr: Any) -> Any:
         if at._checked_type is not None:
             stack.pop()
             continue
-        waiting = [b for b in flow_inputs(at) if isinstance(b, Expr) and b._checked_type is None]
+        waiting = [b for b in _typed_by(at) if isinstance(b, Expr) and b._checked_type is None]
         if waiting:
             stack.extend(waiting)
             continue
@@ -67,7 +67,18 @@ def type_of(expr: Any) -> Any:
     return expr._checked_type
 
 
+def _typed_by(at: Any) -> tuple[Any, ...]:
+    """The expressions whose types say that of an expression."""
+    if at.__class__ is Let:
+        return (at.body,)
+    return (at.true_branch, at.false_branch) if at.__class__ is If else flow_inputs(at)
+
+
 def _type_now(at: Any) -> Type:
+    if at.__class__ is Let:
+        return at.body.checked_type  # type: ignore[no-any-return]
+    if at.__class__ is If and at.true_branch.checked_type == at.false_branch.checked_type:
+        return at.true_branch.checked_type  # type: ignore[no-any-return]
     if at.__class__ is Call and isinstance(at.op, RelayOp):
         return at.op.infer([a.checked_type for a in at.args], at.attrs)
     if at.__class__ is Tuple:

@@ -10,7 +10,7 @@ from ... import te
 from ...ir import ops
 from ...ir.dtype import DataType
 from ...ir.expr import PrimExpr
-from ..utils import dtype_of, fail
+from ..utils import as_place, dtype_of, fail
 from .coordinates import MODES, ROUNDINGS, Axis, Measured, Place, clamp, place_of
 from .filters import cubic_weights
 
@@ -98,7 +98,8 @@ class Interpolation:
                 return data(*point) if plain else ops.cast(kind, data(*point))
             total: PrimExpr | None = None
             for index, weight in taps[axis]:
-                point[axes[axis].position] = index
+                d = axes[axis].position
+                point[d] = as_place(index, data.shape[d])
                 inner = value(axis + 1)
                 part = inner if weight is None else inner * weight
                 total = part if total is None else total + part

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from fractions import Fraction
 from typing import Any
 
@@ -21,53 +21,47 @@ __all__ = ["crop_and_resize", "resize1d", "resize2d", "resize3d"]
 
 
 # ---------------------------------------------------------------------------- public operators
-def resize1d(
-    data: Any,
-    roi: Any,
-    size: Any,
-    layout: str = "NCW",
-    method: str = "linear",
-    coordinate_transformation_mode: str = "half_pixel",
-    rounding_method: str = "",
-    bicubic_alpha: float = -0.5,
-    bicubic_exclude: int = 0,
-    extrapolation_value: float = 0.0,
-    out_dtype: str | None = None,
-    output_shape: Any = None,
-    *,
-    scales: Any = None,
-    antialias: bool = False,
-) -> te.Tensor:
-    """A line of pixels in another size. See resize2d."""
-    how = Interpolation(
-        "image.resize1d",
-        method,
-        coordinate_transformation_mode,
-        rounding_method,
-        bicubic_alpha,
-        bool(bicubic_exclude),
-        extrapolation_value,
-    )
-    return _resize(how, data, "W", layout, roi, size, scales, out_dtype, output_shape, antialias)
+def _resizing(letters: str, standard: str, doc: str) -> Callable[..., te.Tensor]:
+    """The operator that resizes these axes."""
+    name = f"resize{len(letters)}d"
+
+    def resize(
+        data: Any,
+        roi: Any,
+        size: Any,
+        layout: str = standard,
+        method: str = "linear",
+        coordinate_transformation_mode: str = "half_pixel",
+        rounding_method: str = "",
+        bicubic_alpha: float = -0.5,
+        bicubic_exclude: int = 0,
+        extrapolation_value: float = 0.0,
+        out_dtype: str | None = None,
+        output_shape: Any = None,
+        *,
+        scales: Any = None,
+        antialias: bool = False,
+    ) -> te.Tensor:
+        how = Interpolation(
+            f"image.{name}",
+            method,
+            coordinate_transformation_mode,
+            rounding_method,
+            bicubic_alpha,
+            bool(bicubic_exclude),
+            extrapolation_value,
+        )
+        return _resize(how, data, letters, layout, roi, size, scales, out_dtype, output_shape, antialias)
+
+    resize.__name__ = resize.__qualname__ = name
+    resize.__doc__ = doc
+    return resize
 
 
-def resize2d(
-    data: Any,
-    roi: Any,
-    size: Any,
-    layout: str = "NCHW",
-    method: str = "linear",
-    coordinate_transformation_mode: str = "half_pixel",
-    rounding_method: str = "",
-    bicubic_alpha: float = -0.5,
-    bicubic_exclude: int = 0,
-    extrapolation_value: float = 0.0,
-    out_dtype: str | None = None,
-    output_shape: Any = None,
-    *,
-    scales: Any = None,
-    antialias: bool = False,
-) -> te.Tensor:
+resize1d = _resizing("W", "NCW", "A line of pixels in another size. See resize2d.")
+resize2d = _resizing(
+    "HW",
+    "NCHW",
     """An image in another size.
 
     The place of an output pixel in the original follows `coordinate_transformation_mode`; its value comes from
@@ -75,47 +69,9 @@ def resize2d(
     count as the edge's. The region `roi` (starts, then ends, as parts of the image) belongs to tf_crop_and_resize.
     `scales` says how many output pixels stand on one of the original, where that is not size / original;
     `antialias` widens the filter where the image shrinks. Integers are rounded to the nearest.
-    """
-    how = Interpolation(
-        "image.resize2d",
-        method,
-        coordinate_transformation_mode,
-        rounding_method,
-        bicubic_alpha,
-        bool(bicubic_exclude),
-        extrapolation_value,
-    )
-    return _resize(how, data, "HW", layout, roi, size, scales, out_dtype, output_shape, antialias)
-
-
-def resize3d(
-    data: Any,
-    roi: Any,
-    size: Any,
-    layout: str = "NCDHW",
-    method: str = "linear",
-    coordinate_transformation_mode: str = "half_pixel",
-    rounding_method: str = "",
-    bicubic_alpha: float = -0.5,
-    bicubic_exclude: int = 0,
-    extrapolation_value: float = 0.0,
-    out_dtype: str | None = None,
-    output_shape: Any = None,
-    *,
-    scales: Any = None,
-    antialias: bool = False,
-) -> te.Tensor:
-    """A volume in another size. See resize2d."""
-    how = Interpolation(
-        "image.resize3d",
-        method,
-        coordinate_transformation_mode,
-        rounding_method,
-        bicubic_alpha,
-        bool(bicubic_exclude),
-        extrapolation_value,
-    )
-    return _resize(how, data, "DHW", layout, roi, size, scales, out_dtype, output_shape, antialias)
+    """,
+)
+resize3d = _resizing("DHW", "NCDHW", "A volume in another size. See resize2d.")
 
 
 def crop_and_resize(

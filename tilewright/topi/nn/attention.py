@@ -10,6 +10,7 @@ from ... import te
 from ...ir import ops
 from ...ir.expr import PrimExpr
 from .. import tag
+from ..indexing import index_tensor, take
 from ..utils import (
     broadcast_indices,
     broadcast_shape,
@@ -282,16 +283,10 @@ def rotary_embedding(x: Any, cos: Any, sin: Any, interleaved: bool = False) -> t
 
 def embedding(indices: Any, weight: Any) -> te.Tensor:
     """The row of the table for each index; indices beyond the ends count as the nearest row."""
-    ids, table = tensor_arg("nn.embedding", "indices", indices), tensor_arg("nn.embedding", "weight", weight)
-    if not ids.dtype.is_integral or ids.dtype.is_bool:
-        raise fail("nn.embedding", f"indices are {ids.dtype} and must be integers")
+    ids, table = (
+        index_tensor("nn.embedding", "indices", indices),
+        tensor_arg("nn.embedding", "weight", weight),
+    )
     if len(table.shape) != 2:
         raise fail("nn.embedding", f"weight has {len(table.shape)} dimensions and must have two")
-    rows = table.shape[0]
-
-    def element(*i: Any) -> PrimExpr:
-        at = ids(*i[:-1])
-        last = ops.cast(at.dtype, rows) - te.const(1, at.dtype)
-        return table(ops.min_of(ops.max_of(at, te.const(0, at.dtype)), last), i[-1])
-
-    return injective("nn.embedding", (*ids.shape, table.shape[1]), element, tag.INJECTIVE, "T_embedding")
+    return take(table, ids, axis=0)

@@ -8,8 +8,9 @@ from typing import Any
 from ... import te
 from ...ir import ops
 from .. import tag as _tag
-from ..utils import fail, get_const_tuple, injective, shown, simplify, static_int
+from ..utils import dtype_of, fail, get_const_tuple, injective, shown, simplify, static_int
 from .conv import Layouts, convolve, kernel_layout_for
+from .phases import Operands, Spread, form_of
 from .utils import Digit, Layout, layout_of, paddings, spatial, spatial_letters
 
 __all__ = [
@@ -39,8 +40,6 @@ def conv_transpose(
     out_dtype: str | None = None,
 ) -> te.Tensor:
     """The gradient of a convolution by its data: each element is spread over a window of the result.
-
-    Computed as a convolution of the spread data, zeros between its elements, with the kernel turned around:
 
     size of the result = (size - 1)*stride - before - after + (kernel - 1)*dilation + 1 + output_padding
     """
@@ -74,11 +73,20 @@ def conv_transpose(
                 what,
                 f"nothing is left of dimension {c}: it has {size} elements and the padding is {b} and {a}",
             )
+    tag = f"{'group_' if split > 1 else ''}conv{rank}d_transpose_{data_layout.lower()}"
+    kind = dtype_of(what, out_dtype or data.dtype)
+    dims = {
+        c: Spread(layout.size(c, shape), weights.size(c, kernel_shape), s, d, b, simplify(sizes[c] - full))
+        for c, s, d, b, full in zip(space, steps, spread, before, covered, strict=True)
+    }
+    given = Operands(data, kernel, layout, weights, split, kind)
+    form = form_of(given, dims)
+    if form is not None:
+        return form(given, dims, tag)
     room = _spread(data, layout, sizes, offsets, dict(zip(space, steps, strict=True)))
     turned = _turned(kernel, weights, layout_of(what, "kernel_layout", straight, f"OI{space}"), split)
-    tag = f"{'group_' if split > 1 else ''}conv{rank}d_transpose_{data_layout.lower()}"
     layouts = Layouts(data_layout, straight, data_layout)
-    return convolve(what, room, turned, 1, 0, spread, split, layouts, out_dtype or data.dtype, tag)
+    return convolve(what, room, turned, 1, 0, spread, split, layouts, kind, tag)
 
 
 def _check_channels(what: str, inputs: Any, taken: Any, groups: int) -> None:

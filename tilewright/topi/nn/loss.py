@@ -8,6 +8,7 @@ from ... import te
 from ...ir import ops
 from ...ir.expr import PrimExpr
 from .. import tag
+from ..indexing import taken
 from ..utils import fail, injective, same_size, shape_text, tensor_arg
 from .softmax import log_softmax
 from .stages import along, float_tensor, reduced
@@ -41,9 +42,7 @@ def nll_loss(
     top = data.shape[channel]
 
     def safe(*i: Any) -> PrimExpr:
-        at = ids(*i)
-        last = ops.cast(at.dtype, top) - te.const(1, at.dtype)
-        return ops.min_of(ops.max_of(at, te.const(0, at.dtype)), last)
+        return taken("clip", ids(*i), top)
 
     def weight(*i: Any) -> PrimExpr:
         value = te.const(1, data.dtype) if scale is None else ops.cast(data.dtype, scale(safe(*i)))

@@ -21,7 +21,7 @@ from .build import as_list, constant, dtype_of, shape_of, static_shape, typed
 if TYPE_CHECKING:
     from .importer import Importer
 
-__all__ = ["CONVERTERS", "NeedsValue", "Node", "Refusal", "Value", "converter", "find_converter"]
+__all__ = ["CONVERTERS", "Misfit", "NeedsValue", "Node", "Refusal", "Value", "converter", "find_converter"]
 
 
 class Refusal(Exception):
@@ -32,6 +32,10 @@ class NeedsValue(FrontendError):
     """A node needs the values of a tensor that are not known before the program runs."""
 
     tensor: str = ""
+
+
+class Misfit(FrontendError):
+    """A node whose inputs are there and are not what its operator takes."""
 
 
 class Value:

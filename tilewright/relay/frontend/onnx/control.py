@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from ...expr import If, Tuple, TupleGetItem
-from .build import R, rank, static_shape, typed
-from .context import NeedsValue, Node, Value, converter
+from .build import R, rank, scalar, static_shape, typed
+from .context import Misfit, NeedsValue, Node, Value, converter
 
 _MOST = 4096
 
@@ -23,7 +23,7 @@ def if_node(n: Node) -> Any:
     if known is not None:
         chosen = branches[0 if bool(known.reshape(-1)[0]) else 1]
         return n.importer.subgraph(n, chosen, [])
-    both = [n.importer.subgraph(n, b, []) for b in branches]
+    both = _both(n, branches)
     if any(v is None or v.items is not None for side in both for v in side):
         error = NeedsValue("its branches give sequences: the condition must be known at import")
         error.tensor = n.proto.input[0]
@@ -38,6 +38,38 @@ def if_node(n: Node) -> Any:
         return If(condition, sides[0][0], sides[1][0])
     whole = typed(If(condition, Tuple(sides[0]), Tuple(sides[1])))
     return [TupleGetItem(whole, i) for i in range(len(sides[0]))]
+
+
+def _both(n: Node, branches: list[Any]) -> list[list[Value | None]]:
+    """The results of the two branches; not a number where a branch cannot be for these sizes.
+
+    A model for two rates of sound has a network for each, and sizes that are fixed at import fit one of them.
+    """
+    made: list[list[Value | None]] = []
+    failed: list[Misfit] = []
+    for branch in branches:
+        try:
+            made.append(n.importer.subgraph(n, branch, []))
+        except Misfit as error:
+            if not n.importer.fixed:
+                raise
+            failed.append(error)
+            made.append([])
+    if not failed:
+        return made
+    other = made[0] or made[1]
+    if len(failed) > 1 or not all(v is not None and v.items is None for v in other):
+        raise failed[0]
+    if any(not v.dtype.startswith("float") for v in other if v is not None):
+        raise failed[0]
+    warnings.warn(
+        f"{n.importer.where()}: If {n.name!r}: one branch cannot be and gives not a number: {failed[0]}",
+        stacklevel=2,
+    )
+    nothing: list[Value | None] = [
+        Value(R.full_like(v.expr, scalar(float("nan"), v.expr))) for v in other if v is not None
+    ]
+    return [side or nothing for side in made]
 
 
 def _squeezed(n: Node, branches: list[Any], both: list[Any]) -> Any:

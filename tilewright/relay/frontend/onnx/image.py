@@ -9,12 +9,14 @@ from typing import Any
 import numpy as np
 
 from ...op.shapes import floordiv, mul, same_size
+from ...ty import Any as AnySize
 from .build import (
     R,
     cast,
     constant,
     dtype_of,
     is_static,
+    literal,
     rank,
     scalar,
     shape_of,
@@ -32,9 +34,17 @@ _METHODS = {"nearest": "nearest_neighbor", "linear": "linear", "cubic": "cubic",
 @converter("Resize")
 def resize_scales(n: Node) -> Any:
     """Opset 10: scales only, asymmetric."""
-    scales = [float(v) for v in n.need(1).reshape(-1)]
+    return _resized_by(n, [float(v) for v in n.need(1).reshape(-1)])
+
+
+def _resized_by(n: Node, scales: list[float]) -> Any:
+    axes = list(range(n.rank(0)))
+    if len(scales) != len(axes):
+        raise n.refuse(f"{len(scales)} scales for {len(axes)} axes")
+    if not is_static(n[0]):
+        return _resized_symbols(n, axes, scales, "asymmetric", "floor")
     sizes = [math.floor(s * k) for s, k in zip(n.static(0), scales, strict=True)]
-    return _resized(n, list(range(n.rank(0))), scales, sizes, "asymmetric", "floor", None)
+    return _resized(n, axes, scales, sizes, "asymmetric", "floor", None)
 
 
 @converter("Upsample")
@@ -48,8 +58,7 @@ def upsample(n: Node) -> Any:
         )
     else:
         scales = [float(v) for v in n.need(1).reshape(-1)]
-    sizes = [math.floor(s * k) for s, k in zip(n.static(0), scales, strict=True)]
-    return _resized(n, list(range(n.rank(0))), scales, sizes, "asymmetric", "floor", None)
+    return _resized_by(n, scales)
 
 
 @converter("Resize", since=11)
@@ -57,7 +66,10 @@ def resize(n: Node) -> Any:
     ndim = n.rank(0)
     axes = n.fronts(n.attr("axes", list(range(ndim))), ndim)
     if not is_static(n[0]) or (n.has(3) and n.value(3).symbolic):
-        return _resized_symbols(n, axes)
+        mode = n.attr("coordinate_transformation_mode", "half_pixel")
+        sized = n.has(3) and len(n.value(3).shape) and n.value(3).shape != (0,)
+        scales = None if sized else [float(v) for v in n.need(2).reshape(-1)]
+        return _resized_symbols(n, axes, scales, mode, n.attr("nearest_mode", "round_prefer_floor"))
     have = [n.static(0)[d] for d in axes]
     mode = n.attr("coordinate_transformation_mode", "half_pixel")
     sized = n.has(3) and len(n.need(3).reshape(-1)) > 0
@@ -87,38 +99,82 @@ def resize(n: Node) -> Any:
     return _resized(n, axes, scales, sizes, mode, rounding, roi)
 
 
-def _resized_symbols(n: Node, axes: list[int]) -> Any:
-    """A resize of an image whose size is not known at import: its height and width by integers, or to given sizes."""
+def _resized_symbols(n: Node, axes: list[int], scales: list[float] | None, mode: str, rounding: str) -> Any:
+    """A resize of an image whose size is not known at import: its height and width by factors, or to given sizes."""
     x = n[0]
+    method = _METHODS.get(n.attr("mode", "nearest"), "")
+    if (
+        not method
+        or mode == "tf_crop_and_resize"
+        or n.attr("keep_aspect_ratio_policy", "stretch") != "stretch"
+    ):
+        raise n.refuse("of a tensor whose sizes are not known at import, in this mode: give shape=")
     have = [shape_of(x)[d] for d in axes]
-    mode = n.attr("coordinate_transformation_mode", "half_pixel")
-    if n.has(3) and len(n.value(3).shape) and n.value(3).shape != (0,):
-        sizes = n.ints(3, symbols=True)
-    else:
-        factors = [Fraction(float(v)).limit_denominator(64) for v in n.need(2).reshape(-1)]
+    factors = None if scales is None else [Fraction(s).limit_denominator(64) for s in scales]
+    if len(axes) != len(factors if factors is not None else n.ints(3, symbols=True)):
+        raise n.refuse(f"there is not one scale or size for each of {len(axes)} axes")
+    if factors is not None and any(f <= 0 for f in factors):
+        raise n.refuse(f"scales {scales} are not positive")
+    if factors is not None and _repeats(method, mode, rounding) and all(f.denominator == 1 for f in factors):
+        for d, f in zip(axes, factors, strict=True):
+            x = x if f == 1 else R.repeat(x, int(f), d)
+        return x if x is not n[0] else R.copy(x)
+    if factors is not None:
         sizes = [_times(h, f) for h, f in zip(have, factors, strict=True)]
-    rows = [
-        (d, s) for d, s, h in zip(axes, sizes, have, strict=True) if not (s is h or same_size(s, h) is True)
-    ]
+        rows = [(d, s) for d, s, f in zip(axes, sizes, factors, strict=True) if f != 1]
+    else:
+        rows = [
+            (d, s)
+            for d, s, h in zip(axes, n.ints(3, symbols=True), have, strict=True)
+            if not (s is h or same_size(s, h) is True)
+        ]
     if not rows:
         return R.copy(x)
-    method = _METHODS.get(n.attr("mode", "nearest"), "")
-    if rank(x) != 4 or any(d < 2 for d, _ in rows) or not method or mode == "tf_crop_and_resize":
+    if rank(x) != 4 or any(d < 2 for d, _ in rows):
         raise n.refuse(
             "of a tensor whose sizes are not known at import: only the height and width of NCHW; give shape="
         )
-    wanted = list(shape_of(x)[2:])
+    wanted: Any = list(shape_of(x)[2:])
     for d, s in rows:
         wanted[d - 2] = s
+    if any(isinstance(s, AnySize) for s in wanted):
+        if factors is None:
+            raise n.refuse("to a size that only the run tells: give shape=")
+        by = dict(zip(axes, factors, strict=True))
+        wanted = _sizes_when_run(x, wanted, [by.get(d, Fraction(1)) for d in (2, 3)])
     return R.image.resize2d(
         x,
         wanted,
         method=method,
         coordinate_transformation_mode=mode,
-        rounding_method=n.attr("nearest_mode", "round_prefer_floor") if method == "nearest_neighbor" else "",
+        rounding_method=rounding if method == "nearest_neighbor" else "",
         cubic_alpha=n.attr("cubic_coeff_a", -0.75),
         cubic_exclude=int(n.attr("exclude_outside", 0)),
     )
+
+
+def _repeats(method: str, mode: str, rounding: str) -> bool:
+    """Does a resize by an integer k take pixel i // k?"""
+    if method != "nearest_neighbor":
+        return False
+    # Half pixels never lie between two pixels here: (i + 1/2) / k is no integer.
+    return (
+        rounding == "floor" if mode == "asymmetric" else mode == "half_pixel" and rounding.startswith("round")
+    )
+
+
+def _sizes_when_run(x: Any, sizes: list[Any], factors: list[Fraction]) -> Any:
+    """A height and width that only the run tells, from those of the image."""
+    have = cast(R.shape_of(x), "int64")
+    parts = []
+    for i, (size, f) in enumerate(zip(sizes, factors, strict=True)):
+        if isinstance(size, int):
+            parts.append(literal([size], "int64"))
+            continue
+        at = R.strided_slice(have, [2 + i], [3 + i])
+        up = R.multiply(at, literal([f.numerator], "int64"))
+        parts.append(R.floor_divide(up, literal([f.denominator], "int64")))
+    return R.concatenate(parts, 0)
 
 
 def _times(size: Any, factor: Fraction) -> Any:

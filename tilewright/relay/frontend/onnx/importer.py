@@ -6,6 +6,7 @@ model -> checked and ordered -> node by node: known at import? fold : convert ->
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -21,17 +22,27 @@ from ...ty import TensorType, tensor_fields
 from . import families
 from .bodies import body_of, defaults_of
 from .build import constant, typed
-from .context import NeedsValue, Node, Refusal, Value, find_converter
+from .context import Misfit, NeedsValue, Node, Refusal, Value, find_converter
 from .fold import fold
 from .load import array_of, load_model, storage_dtype
-from .survey import ordered, refuse_missing
+from .survey import DEEPEST, MOST_NODES, ordered, refuse_endless, refuse_missing
 
 __all__ = ["Importer", "from_onnx"]
 
 families.load()
 
-_DEEPEST = 64  # how deep functions and graphs within graphs may nest
 _GREATEST = 1 << 33  # elements of one tensor
+# How a converter fails on a node that means nothing.
+_STUMBLES = (
+    ValueError,
+    TypeError,
+    IndexError,
+    KeyError,
+    AttributeError,
+    ZeroDivisionError,
+    AssertionError,
+)
+_OF_AN_OPERATOR = re.compile(r"[\w.]+: ")
 _NARROW = range(17, 27)  # element types of ONNX that are stored as another
 
 
@@ -73,6 +84,8 @@ class Importer:
         self.output_elems: list[int] = []
         self.output_counts: list[int] = []
         self.scopes: list[dict[str, Value | None]] = []
+        self.count = 0  # of nodes so far
+        self.fixed = False  # are there sizes that the user gave, and the model leaves open?
 
     # -- the whole ---------------------------------------------------------------------------
     def run(
@@ -80,6 +93,7 @@ class Importer:
     ) -> tuple[IRModule, dict[str, Any]]:
         graph = self.model.graph
         refuse_missing(self)
+        refuse_endless(self)
         scope: dict[str, Value | None] = {}
         self.read_initializers(graph, scope, top=True)
         inputs: list[Var] = []
@@ -90,12 +104,13 @@ class Importer:
                 scope[info.name] = self.given(info, values[info.name])
                 continue
             scope[info.name] = self.input_of(info, shapes, dtype, inputs)
-        unknown = sorted(set(shapes) - {i.name for i in graph.input})
-        if unknown:
-            known = [i.name for i in graph.input]
-            raise FrontendError(
-                f"{self.name}: shape= names {unknown}, and the inputs of the model are {known}"
-            )
+        known = [i.name for i in graph.input]
+        for argument, names in (("shape", shapes), ("values", values)):
+            unknown = sorted(set(names) - set(known))
+            if unknown:
+                raise FrontendError(
+                    f"{self.name}: {argument}= names {unknown}, and the inputs of the model are {known}"
+                )
         results = self.run_graph(graph, scope)
         self.output_counts = []
         flat = []
@@ -134,7 +149,10 @@ class Importer:
         if isinstance(value, list):
             return Value(items=[Value(known=np.asarray(v)) for v in value])
         elem = info.type.tensor_type.elem_type
-        return Value(known=np.asarray(value), elem=elem if elem in _NARROW else 0)
+        if elem in _NARROW or not elem:
+            return Value(known=np.asarray(value), elem=elem)
+        stored = self.blamed(lambda: storage_dtype(elem), f"input {info.name!r}")
+        return Value(known=np.asarray(value).astype(stored))
 
     def input_of(
         self, info: Any, shapes: dict[str, Any], dtype: str | Mapping[str, str], inputs: list[Var]
@@ -161,9 +179,10 @@ class Importer:
 
     def sizes_of(self, info: Any, shapes: dict[str, Any]) -> list[Any]:
         """The sizes of an input: those given, those in the model, a symbol for each that has a name there."""
-        if info.name in shapes:
-            return list(shapes[info.name])
         tensor = info.type.tensor_type
+        if info.name in shapes:
+            self.fixed |= any(not d.HasField("dim_value") or d.dim_value < 0 for d in tensor.shape.dim)
+            return list(shapes[info.name])
         if not tensor.HasField("shape"):
             raise FrontendError(
                 f"{self.name}: input {info.name!r} has no shape in the model: give shape={{…}}"
@@ -176,7 +195,8 @@ class Importer:
             if d.HasField("dim_value") and d.dim_value >= 0:
                 found.append(int(d.dim_value))
             else:  # some writers have -1 for a size that is not known
-                label = d.dim_param or f"{info.name}_{i}"
+                # "?" is no name: some writers have it for every size that is not known
+                label = d.dim_param if d.dim_param not in ("", "?") else f"{info.name}_{i}"
                 if label not in self.sizes:
                     self.sizes[label] = SizeVar(_identifier(label), "int32")
                 found.append(self.sizes[label])
@@ -226,8 +246,8 @@ class Importer:
             self.path.pop()
 
     def enter(self, what: str) -> None:
-        if len(self.path) >= _DEEPEST:
-            raise FrontendError(f"{self.where()}: functions and graphs nest deeper than {_DEEPEST}")
+        if len(self.path) >= DEEPEST:
+            raise FrontendError(f"{self.where()}: functions and graphs nest deeper than {DEEPEST}")
         self.path.append(what)
 
     def where(self) -> str:
@@ -248,16 +268,21 @@ class Importer:
 
     def run_node(self, proto: Any, scope: dict[str, Value | None]) -> None:
         label = _label(proto)
+        self.count += 1
+        if self.count > MOST_NODES:
+            raise FrontendError(
+                f"{self.where()}: {label}: the model has more than {MOST_NODES} nodes with its loops unrolled"
+            )
         inputs = [self.lookup(i, scope, label) if i else None for i in proto.input]
         self.scopes.append(scope)
         try:
             results = self.convert(proto, inputs)
         except (FrontendError, RecursionError) as error:
             raise self.blame(error, label) from error
-        except (Refusal, TVMError, ValueError, TypeError, IndexError, KeyError, AttributeError) as error:
+        except (Refusal, TVMError, MemoryError, OverflowError) as error:
             raise self.blame(error, label) from error
-        except (ZeroDivisionError, OverflowError, MemoryError, AssertionError) as error:
-            raise self.blame(error, label) from error
+        except _STUMBLES as error:
+            raise self.blame(Refusal(_stumble(error, inputs)), label) from error
         finally:
             self.scopes.pop()
         if len(results) < len([o for o in proto.output if o]):
@@ -358,19 +383,36 @@ class Importer:
         if isinstance(error, FrontendError) and str(error).startswith(self.name):
             return error
         reason = str(error) or type(error).__name__
-        if isinstance(error, (KeyError, AttributeError, AssertionError, IndexError)):
-            reason = f"{type(error).__name__}: {reason}"
         made = NeedsValue(f"{self.where()}: {label}: {reason}") if isinstance(error, NeedsValue) else None
         if made is not None and isinstance(error, NeedsValue):
             made.tensor = error.tensor
             return made
-        return FrontendError(f"{self.where()}: {label}: {reason}")
+        return Misfit(f"{self.where()}: {label}: {reason}")
 
     def blamed(self, work: Callable[[], Any], what: str) -> Any:
         try:
             return work()
         except FrontendError as error:
             raise FrontendError(f"{self.where()}: {what}: {error}") from None
+
+
+def _stumble(error: Exception, inputs: Sequence[Value | None]) -> str:
+    """What a converter fell over: a refusal of an operator as it is, else what it was given."""
+    text = str(error)
+    if isinstance(error, (TypeError, ValueError)) and _OF_AN_OPERATOR.match(text):
+        return text
+    given = ", ".join("none" if v is None else _kind_of(v) for v in inputs)
+    text = f"{type(error).__name__}: {text}" if text else type(error).__name__
+    return f"its inputs ({given}) or attributes are not as the operator has them ({text})"
+
+
+def _kind_of(value: Value) -> str:
+    if value.items is not None:
+        return "a sequence"
+    try:
+        return f"{value.dtype} {list(value.shape)}"
+    except (Refusal, TVMError, *_STUMBLES):
+        return "?"
 
 
 def _check_size(kind: Any) -> None:

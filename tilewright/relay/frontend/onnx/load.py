@@ -143,14 +143,15 @@ def _external(tensor: Any, folder: Path | None) -> bytes:
             f"tensor {tensor.name!r} names {place!r}, which lies outside the model's folder {root}"
         )
     try:
-        offset, length = int(facts.get("offset", 0)), int(facts.get("length", -1))
+        offset = int(facts.get("offset", 0))
         size = path.stat().st_size
-        if not path.is_file() or offset < 0 or offset > size or (length >= 0 and offset + length > size):
+        length = int(facts["length"]) if "length" in facts else size - offset
+        if not path.is_file() or offset < 0 or length < 0 or offset + length > size:
             raise FrontendError(
                 f"tensor {tensor.name!r}: {place!r} has no bytes {offset} to {offset + length}"
             )
         with path.open("rb") as file:
             file.seek(offset)
-            return file.read(length if length >= 0 else size - offset)
+            return file.read(length)
     except (OSError, ValueError) as error:
         raise FrontendError(f"tensor {tensor.name!r}: its file {place!r} cannot be read: {error}") from None

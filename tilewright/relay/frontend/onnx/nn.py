@@ -119,14 +119,19 @@ def convolve(x: Any, w: Any, found: Windows, groups: int, out_dtype: str = "") -
 
 
 def conv_windows(n: Node, weight: int = 1) -> Windows:
-    """The windows of a convolution, whose kernel is the shape of its weight."""
+    """The windows of a convolution."""
+    return windows_of(n, _kernel(n, weight), n.shape(0)[2:])
+
+
+def _kernel(n: Node, weight: int = 1) -> tuple[int, ...]:
+    """The size of a convolution's windows: the shape of its weight, which an attribute may say again."""
     kernel = n.static(weight)[2:]
     given = n.attr("kernel_shape")
     if given is not None and tuple(given) != tuple(kernel):
         raise n.refuse(f"kernel_shape {list(given)} differs from the weight's {list(kernel)}")
     if n.rank(0) != n.rank(weight):
         raise n.refuse(f"data of shape {n.shape(0)} and a weight of {n.shape(weight)} do not fit")
-    return windows_of(n, kernel, n.shape(0)[2:])
+    return kernel
 
 
 def group_count(n: Node, channels: Any) -> int:
@@ -145,7 +150,7 @@ def conv(n: Node) -> Any:
 @converter("ConvTranspose")
 def conv_transpose(n: Node) -> Any:
     x, w = n[0], n[1]
-    kernel = n.static(1)[2:]
+    kernel = _kernel(n)
     dims = len(kernel)
     base = windows_of(_without_auto(n), kernel, n.shape(0)[2:])
     extra = [int(v) for v in n.attr("output_padding", [0] * dims)]

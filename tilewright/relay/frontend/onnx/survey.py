@@ -13,7 +13,10 @@ from .context import find_converter
 if TYPE_CHECKING:
     from .importer import Importer
 
-__all__ = ["ordered", "refuse_missing"]
+__all__ = ["DEEPEST", "MOST_NODES", "ordered", "refuse_endless", "refuse_missing"]
+
+DEEPEST = 64  # how deep functions and graphs within graphs may nest
+MOST_NODES = 250_000  # of a model whose functions and loops are written out
 
 
 def ordered(nodes: Sequence[Any], scope: Mapping[str, Any], where: str) -> list[Any]:
@@ -52,14 +55,18 @@ def ordered(nodes: Sequence[Any], scope: Mapping[str, Any], where: str) -> list[
 
 def _reads(node: Any) -> Iterator[str]:
     """The names a node reads, those that graphs within it take from outside as well."""
-    stack = [node]
+    stack, inside = [node], set()
+    reads: dict[str, None] = dict.fromkeys(node.input)
     while stack:
-        at = stack.pop()
-        yield from (name for name in at.input if name)
-        for a in at.attribute:
+        for a in stack.pop().attribute:
             for graph in [a.g] if a.HasField("g") else a.graphs:
-                stack += graph.node
-                yield from (o.name for o in graph.output)
+                for at in graph.node:
+                    stack.append(at)
+                    reads.update(dict.fromkeys(at.input))
+                    inside.update(at.output)
+                reads.update((o.name, None) for o in graph.output)
+    own = set(node.input)
+    yield from (name for name in reads if name and (name in own or name not in inside))
 
 
 def _show(node: Any) -> str:
@@ -123,3 +130,38 @@ def refuse_missing(importer: Importer) -> None:
         f"operator{'s' if len(missing) > 1 else ''} cannot be imported (opset {importer.opsets.get('', 1)}):\n"
         + "\n".join(lines)
     )
+
+
+def refuse_endless(importer: Importer) -> None:
+    """An error for a model that is short as written and endless when its functions are put in their places."""
+    functions = importer.functions
+    if not functions:
+        return
+    sizes, calls = {}, {}
+    for key, nodes in [(None, importer.model.graph.node), *((k, f.node) for k, f in functions.items())]:
+        every = list(_nodes_of(nodes))
+        sizes[key] = len(every)
+        names = [("" if n.domain == "ai.onnx" else n.domain, n.op_type) for n in every]
+        calls[key] = [name for name in names if name in functions]
+    total = dict(sizes)
+    for _ in range(DEEPEST):
+        longer = {k: sizes[k] + sum(total[c] for c in found) for k, found in calls.items()}
+        if longer == total:
+            break
+        total = {k: min(v, 10 * MOST_NODES) for k, v in longer.items()}
+    if total[None] > MOST_NODES:
+        raise FrontendError(
+            f"{importer.name}: the functions of the model call each other so often that it has more than "
+            f"{MOST_NODES} nodes when they are written out"
+        )
+
+
+def _nodes_of(nodes: Sequence[Any]) -> Iterator[Any]:
+    """Nodes, with those of the graphs within them."""
+    stack = list(nodes)
+    while stack:
+        at = stack.pop()
+        yield at
+        for a in at.attribute:
+            for graph in [a.g] if a.HasField("g") else a.graphs:
+                stack += graph.node

@@ -109,8 +109,11 @@ def _shown(infos: Sequence[Any]) -> str:
 
 
 def _first_line(error: BaseException) -> str:
-    text = str(error).strip()
-    return f"{type(error).__name__}: {text.splitlines()[0] if text else 'no reason given'}"
+    lines = str(error).strip().splitlines() or ["no reason given"]
+    # The interpreter of traced modules tells where, at length, and why in the end.
+    if "TorchScript interpreter" in lines[0] and "Error: " in lines[-1]:
+        return lines[-1]
+    return f"{type(error).__name__}: {lines[0]}"
 
 
 def decomposed(program: Any, own: Collection[str]) -> Any:
