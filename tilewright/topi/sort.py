@@ -182,8 +182,9 @@ class _Task:
         self.order = _Order(x.dtype, ascending)
 
     def extern(self, inputs: list[te.Tensor], room: Any, of_row: Callable[..., Any]) -> list[te.Tensor]:
-        """The results; `of_row(ib, ins, row, source, lines)` sorts into a line of the scratch and gives its number,
-        by the place in it.
+        """The results, as many of each row as there are: `of_row(ib, ins, row, source, lines)` sorts into the scratch.
+
+        It gives the line in which entry k then is, as a function of k, and their number.
         """
         kinds = ([self.x.dtype] if self.values else []) + ([self.places] if self.places is not None else [])
         scratch = [self.order.key] + ([INT32] if self.places is not None else [])
@@ -194,8 +195,8 @@ class _Task:
             results = [ib.buffer_ptr(b, (self.rows, self.count)) for b in outs[: len(kinds)]]
             lines = [ib.buffer_ptr(b, (self.rows, 2, room)) for b in outs[len(kinds) :]]
             with ib.for_range(0, self.rows, "row", kind="parallel") as row:
-                line = of_row(ib, ins, row, source, lines)
-                with ib.for_range(0, self.count, "k") as k:
+                line, number = of_row(ib, ins, row, source, lines)
+                with ib.for_range(0, number, "k") as k:
                     if self.places is None:
                         results[0][row, k] = self.order.back(lines[0][row, line(k), k])
                     else:
@@ -228,9 +229,34 @@ def _sorted(task: _Task, lengths: te.Tensor | None = None) -> list[te.Tensor]:
             size = ib.let("size", ops.max_of(ops.min_of(told, size), 0))
         line = _Row(ib, row, lines).sort(size)
         # What lies behind the sorted part was never moved from line 0.
-        return lambda k: line if lengths is None else ops.select(ops.less(k, size), line, 0)
+        within = lambda k: line if lengths is None else ops.select(ops.less(k, size), line, 0)
+        return within, task.count
 
     return task.extern([task.x] if lengths is None else [task.x, lengths], task.n, of_row)
+
+
+def argsort_above(
+    data: te.Tensor, least: Callable[[Any, Any], PrimExpr], inputs: list[te.Tensor]
+) -> te.Tensor:
+    """The int32 places of what is above `least(ib, ins)` in each row, the greatest first; behind them lies nothing.
+
+    `ins` are the buffers of the data and of `inputs`.
+    """
+    if is_empty_shape(data.shape):
+        return _nothing(data.shape, [INT32], "argsort_above")[0]
+    task = _Task("argsort_above", data, False, data.shape[-1], False, INT32)
+
+    def of_row(ib: Any, ins: Any, row: Any, source: Any, lines: list[Any]) -> Any:
+        used = ib.allocate("int32", (1,), "used", scope="local")
+        used[0] = 0
+        bar = ib.let("bar", least(ib, ins))
+        with ib.for_range(0, task.n, "k") as k:
+            task.put(lines, row, used[0], source[row, k], k)
+            used[0] = used[0] + ops.cast(INT32, ops.greater(source[row, k], bar))
+        line = _Row(ib, row, lines).sort(ib.let("size", used[0]))
+        return lambda k: line, used[0]
+
+    return task.extern([data, *inputs], task.n, of_row)[0]
 
 
 def _selected(task: _Task) -> list[te.Tensor]:
@@ -276,7 +302,7 @@ def _selected(task: _Task) -> list[te.Tensor]:
             at[1] = ops.min_of(used, count)
             with ib.if_scope(ops.equal(line, 1)), ib.for_range(0, used, "k") as k:
                 work.move((0, k), (1, k))
-        return lambda k: 0
+        return lambda k: 0, count
 
     return task.extern([task.x], room, of_row)
 

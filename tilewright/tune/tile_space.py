@@ -131,15 +131,23 @@ def _turns(extent: int, tile: Array) -> tuple[Array, Array]:
 
 
 def _row_tiles(rows: tuple[Axis, ...]) -> Array:
-    """All tiles of at most two axes, of at most 32 rows together."""
+    """All tiles of at most two axes, of at most 32 rows together.
+
+    Along a size that is a symbol every tile needs a version for the end of the axis: only the last one is tiled, and
+    that only where no size is known.
+    """
     found = {(1,) * len(rows)}
+    known = [a.known and a.extent > 1 for a in rows]
+    free = known if any(known) else [a is rows[-1] for a in rows]
     for a, axis in enumerate(rows):
+        if not free[a]:
+            continue
         for t in range(1, min(axis.extent, _MAX_ROWS) + 1):
             one = [1] * len(rows)
             one[a] = t
             found.add(tuple(one))
             for b, other in enumerate(rows):
-                if b == a:
+                if b == a or not free[b]:
                     continue
                 for u in range(2, min(other.extent, _MAX_ROWS // t, 8) + 1):
                     two = list(one)

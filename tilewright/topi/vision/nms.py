@@ -9,7 +9,7 @@ from ... import te
 from ...ir import ops
 from ...ir.expr import PrimExpr
 from ...tir import ir_builder
-from ..sort import argsort
+from ..sort import argsort, argsort_above
 from ..utils import (
     equal_const_int,
     extern,
@@ -330,7 +330,10 @@ def all_class_non_max_suppression(
             name, f"boxes and scores have shapes {shapes}", "(batch, boxes, 4) and (batch, classes, boxes)"
         )
     batch, classes, count = points.shape
-    order = argsort(points, axis=2, is_ascend=False, dtype="int32")
+    bar = _Scalars(name, [points])
+    bar.take("score_threshold", score_threshold, points.dtype)
+    # Most boxes are none of most classes: what is below the threshold need not be sorted.
+    order = argsort_above(points, lambda ib, ins: bar.get(ib, ins, "score_threshold"), inputs=bar.inputs[1:])
     scalars = _Scalars(name, [rects, points, order])
     scalars.take("max_output_boxes_per_class", max_output_boxes_per_class, "int32")
     scalars.take("iou_threshold", iou_threshold, rects.dtype)

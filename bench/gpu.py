@@ -1,0 +1,187 @@
+"""Kernels on a CUDA GPU: tilewright's automatic schedules (zero trials) beside PyTorch, eager and compiled.
+
+    python bench/gpu.py                      all workloads
+    python bench/gpu.py --only softmax       those with this text in their name
+    python bench/gpu.py --no-compile         without torch.compile
+
+Everybody works on the same tensors, in turn, for some rounds; the median counts. Several sets of tensors are used one
+after the other, so that nothing is found in the second cache. A sample is the time between two events around a number
+of launches. Before it is timed, each result is poisoned, computed, and compared with float64. The ratio is the peer's
+time over tilewright's: above 1, tilewright is faster.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+
+import tilewright as tvm
+from tilewright import te, topi
+
+ROUNDS, LAUNCHES = 7, 20
+MORE_THAN_THE_CACHE = 256 << 20  # bytes
+
+
+@dataclass(frozen=True)
+class Workload:
+    """What to compute, in te and in torch; `moved` bytes and `flop` operations at least."""
+
+    name: str
+    shapes: tuple[tuple[int, ...], ...]
+    ours: Callable[..., Any]
+    theirs: Callable[..., Any]
+    moved: int = 0
+    flop: int = 0
+
+
+def workloads() -> list[Workload]:
+    import torch.nn.functional as F
+
+    out = []
+    for m, n in ((4096, 4096), (16384, 8192)):
+        size, one = f"{m}x{n}", m * n * 4
+        x, line = ((m, n),), (n,)
+        out += [
+            Workload(
+                f"softmax {size}", x, lambda x: topi.nn.softmax(x, axis=1), lambda x: F.softmax(x, 1), 2 * one
+            ),
+            Workload(
+                f"layernorm {size}",
+                (*x, line, line),
+                lambda x, g, b: topi.nn.layer_norm(x, g, b, [1]),
+                lambda x, g, b: F.layer_norm(x, g.shape, g, b),
+                2 * one,
+            ),
+            Workload(
+                f"gelu(x*2+1) {size}",
+                x,
+                lambda x: topi.nn.gelu(x * 2.0 + 1.0),
+                lambda x: F.gelu(x * 2 + 1),
+                2 * one,
+            ),
+            Workload(f"row sums {size}", x, lambda x: topi.sum(x, axis=1), lambda x: x.sum(1), one),
+            Workload(
+                f"transpose {size}", x, lambda x: topi.transpose(x), lambda x: x.t().contiguous(), 2 * one
+            ),
+        ]
+    out.append(
+        Workload("add 16M", ((4096, 4096),) * 2, lambda a, b: a + b, lambda a, b: a + b, 3 * 4096 * 4096 * 4)
+    )
+    for n in (1024, 4096):
+        out.append(Workload(f"matmul f32 {n}", ((n, n),) * 2, topi.matmul, lambda a, b: a @ b, flop=2 * n**3))
+    return out
+
+
+def seconds(run: Callable[[int], None], sets: int) -> float:
+    """The time of one launch."""
+    import torch
+
+    begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+    begin.record()
+    for k in range(LAUNCHES):
+        run(k % sets)
+    end.record()
+    torch.cuda.synchronize()
+    return float(begin.elapsed_time(end)) * 1e-3 / LAUNCHES
+
+
+def measure(w: Workload, compiled: bool) -> dict[str, Any]:
+    import torch
+
+    target = (
+        tvm.target.Target.from_device(tvm.cuda(0)) if hasattr(tvm.target.Target, "from_device") else "cuda"
+    )
+    args = [te.placeholder(s, name=f"x{i}") for i, s in enumerate(w.shapes)]
+    result = w.ours(*args)
+    sch = tvm.auto_schedule([*args, result], target)
+    func = tvm.build(sch.mod, target=target)
+    shape = [int(d) for d in result.shape]
+    bytes_of = sum(4 * int(np.prod(s)) for s in (*w.shapes, tuple(shape)))
+    sets = max(1, min(16, -(-MORE_THAN_THE_CACHE // bytes_of)))
+    xs = [[torch.randn(s, device="cuda") for s in w.shapes] for _ in range(sets)]
+    outs = [torch.full(shape, float("nan"), device="cuda") for _ in range(sets)]
+    ours = [[tvm.nd.from_dlpack(t) for t in (*x, o)] for x, o in zip(xs, outs, strict=True)]
+    peers: dict[str, Callable[[int], Any]] = {
+        "tilewright": lambda k: func(*ours[k]),
+        "torch": lambda k: w.theirs(*xs[k]),
+    }
+    if compiled:
+        made = torch.compile(w.theirs)
+        peers["torch.compile"] = lambda k: made(*xs[k])
+    func(*ours[0])
+    torch.cuda.synchronize()
+    want = w.theirs(*[t.double() for t in xs[0]])
+    error = float((outs[0].double() - want).abs().max() / want.abs().max().clamp(min=1e-30))
+    for run in peers.values():
+        for k in range(sets):
+            run(k)
+    times: dict[str, list[float]] = {name: [] for name in peers}
+    for _ in range(ROUNDS):
+        for name, run in peers.items():
+            times[name].append(seconds(run, sets))
+    return {
+        "workload": w.name,
+        "error": error,
+        "sketches": [r["sketch"] for r in sch.explanation.records],
+        **{name: statistics.median(t) for name, t in times.items()},
+        "GB/s": w.moved / statistics.median(times["tilewright"]) / 1e9,
+        "TFLOP/s": w.flop / statistics.median(times["tilewright"]) / 1e12,
+    }
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--only", default="", help="a text that a workload's name must have")
+    parser.add_argument("--no-compile", dest="compile", action="store_false", help="leave torch.compile out")
+    parser.add_argument("--json", default="", help="a file for everything that was measured")
+    options = parser.parse_args()
+    import torch
+
+    if not torch.cuda.is_available():
+        print("there is no CUDA device here", file=sys.stderr)
+        return 1
+    torch.backends.cuda.matmul.allow_tf32 = False
+    peers = ["torch", "torch.compile"] if options.compile else ["torch"]
+    table = Table(
+        "workload",
+        "tilewright",
+        *peers,
+        *[f"to {p}" for p in peers],
+        "speed",
+        "error",
+        title=torch.cuda.get_device_name(0),
+    )
+    rows = []
+    for w in workloads():
+        if options.only not in w.name:
+            continue
+        row = measure(w, options.compile)
+        rows.append(row)
+        speed = f"{row['GB/s']:.0f} GB/s" if w.moved else f"{row['TFLOP/s']:.1f} TFLOP/s"
+        table.add_row(
+            w.name,
+            *[f"{row[p] * 1e6:.1f} us" for p in ("tilewright", *peers)],
+            *[f"{row[p] / row['tilewright']:.2f}" for p in peers],
+            speed,
+            f"{row['error']:.0e}",
+        )
+    Console(width=140).print(table)
+    if options.json:
+        with open(options.json, "w") as file:
+            json.dump(rows, file, indent=1)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,236 @@
+"""Kernels over sizes that are not known: one for each way in which the sizes may relate.
+
+    add(x: (n,), y: (m,))       n = m:  over (n0,), (n0,)       n = 1:  over (1,), (n1,)       m = 1:  over (n0,), (1,)
+
+The sizes of a function are variables s0, s1, … (its registers). A kernel has variables of its own, one for each
+different size among its arguments, so that call sites which are alike share it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+from ...arith import Analyzer
+from ...ir.errors import TVMError
+from ...ir.expr import IntImm, PrimExpr, SizeVar
+from ...ir.expr import Var as TirVar
+from ...ir.functor import substitute
+from ..expr import Constant, Function
+from ..op.shapes import Assumption, assumptions, same_size
+from ..sizes import free_sizes, retyped, sizes_in
+from ..transform.infer_type import infer_type
+from ..ty import Any as AnySize
+from ..ty import TensorType, TupleType, tensor_fields
+from .lower import lift_constants, scalar_sizes
+
+__all__ = ["Case", "Site", "find_cases", "replaced"]
+
+_MOST = 9  # cases of one call
+
+
+@dataclass(slots=True)
+class Case:
+    """A kernel for one way in which sizes relate, with all sizes as the function that calls it has them."""
+
+    fn: Function  # over variables of its own, with the arrays in it as further parameters
+    arrays: list[Constant]
+    guards: list[tuple[Any, Any]]  # pairs that are equal, or it is not this case
+    checks: list[tuple[Any, Any]]  # pairs that must be equal
+    outs: list[TensorType]  # the results; a size that depends on values is Any
+    extras: list[Any]  # the values of the sizes that its attributes name and no dimension is
+    special: bool = False  # another case holds for these sizes too, less well
+
+
+@dataclass(slots=True)
+class Site:
+    """A call: the fused function, and the types of its arguments in sizes of the function around."""
+
+    fn: Function
+    kinds: list[Any]
+    symbols: dict[Any, Any] = field(default_factory=dict)  # what the sizes that attributes name are here
+    often_one: list[Any] = field(default_factory=list)  # sizes of the function around, such as a batch's
+
+
+def replaced(value: Any, known: dict[Any, Any]) -> Any:
+    """A size, a type or a tuple with expressions in place of variables."""
+    if isinstance(value, PrimExpr):
+        made = Analyzer().simplify(substitute(value, {v: _expr(v, e) for v, e in known.items()}))
+        return int(made.value) if isinstance(made, IntImm) else made
+    if isinstance(value, TensorType):
+        if all(isinstance(d, int) for d in value.shape):
+            return value
+        return TensorType([replaced(d, known) for d in value.shape], value.dtype)
+    if isinstance(value, TupleType):
+        return TupleType(tuple(replaced(f, known) for f in value.fields))
+    if isinstance(value, tuple):
+        return tuple(replaced(v, known) for v in value)
+    return value
+
+
+def _expr(var: Any, value: Any) -> PrimExpr:
+    return IntImm(var.dtype, value) if isinstance(value, int) else value
+
+
+class _Names:
+    """The variables of a kernel, and what each is in the function around."""
+
+    def __init__(self) -> None:
+        self.by_text: dict[str, SizeVar] = {}
+        self.values: dict[Any, Any] = {}
+
+    def of(self, size: Any) -> Any:
+        if isinstance(size, int):
+            return size
+        key = str(size)
+        if key not in self.by_text:
+            var = self.by_text[key] = SizeVar(f"n{len(self.by_text)}", "int32")
+            self.values[var] = size
+        return self.by_text[key]
+
+    def kind(self, kind: Any) -> Any:
+        if isinstance(kind, TupleType):
+            return TupleType(tuple(self.kind(f) for f in kind.fields))
+        return TensorType([self.of(d) for d in kind.shape], kind.dtype)
+
+
+def find_cases(site: Site) -> list[Case]:
+    """The cases of a call, the likely one first; none where the sizes cannot be told apart."""
+    general = _found(site)
+    if len(general) != 1 or general[0].guards:
+        return general
+    special: list[Case] = []
+    for size in site.often_one:
+        if not any(size in sizes_in(v) for v in (*site.kinds, *site.symbols.values())):
+            continue
+        one = {size: 1}
+        symbols = {s: replaced(v, one) for s, v in site.symbols.items()}
+        with suppress(TVMError):  # what cannot be for a size of 1, the general kernel refuses
+            special += _found(Site(site.fn, [replaced(k, one) for k in site.kinds], symbols), [(size, 1)])
+    special = [c for c in special if _text(c) != _text(general[0])]
+    for case in special:
+        case.special = True
+    return [*special, *general]
+
+
+def _text(case: Case) -> list[str]:
+    """What tells one kernel of a call from another."""
+    return [*(str(p.checked_type) for p in case.fn.params), str(case.fn.checked_type.ret_type)]
+
+
+def _found(site: Site, guards: Sequence[tuple[Any, Any]] = ()) -> list[Case]:
+    names = _Names()
+    kinds = [names.kind(k) for k in site.kinds]
+    attrs: dict[Any, Any] = {}
+    for symbol in free_sizes(site.fn):
+        if symbol not in site.symbols:
+            raise TVMError(f"the size {symbol} in the attributes of an operator is none of the parameters'")
+        value = site.symbols[symbol]
+        attrs[symbol] = replaced(value, {s: names.of(s) for s in sizes_in(value)})
+    work = _Cases(site.fn, kinds, attrs, names)
+    work.explore({}, list(guards), [])
+    return work.found
+
+
+class _Cases:
+    def __init__(self, fn: Function, kinds: list[Any], attrs: dict[Any, Any], names: _Names) -> None:
+        self.fn, self.kinds, self.attrs, self.names = fn, kinds, attrs, names
+        self.found: list[Case] = []
+
+    def explore(
+        self,
+        equal: dict[Any, Any],
+        guards: list[tuple[Any, Any]],
+        checks: list[tuple[Any, Any]],
+        taken: frozenset[str] = frozenset(),
+    ) -> None:
+        """Find the cases in which variables are what `equal` says."""
+        if len(self.found) >= _MOST:
+            return
+        kinds = [replaced(k, equal) for k in self.kinds]
+        attrs = {s: replaced(v, equal) for s, v in self.attrs.items()}
+        with assumptions() as noted:
+            made = infer_type(retyped(self.fn, kinds, attrs))
+        for a in noted:
+            key = f"{a.a} {a.b}"
+            if key in taken:
+                continue
+            if a.stretches:
+                self.stretched(a, equal, guards, checks, taken | {key})
+                return
+            mine = (self.outer(a.a), self.outer(a.b))
+            same = same_size(*mine)
+            if same is False:
+                raise TVMError(f"the sizes {mine[0]} and {mine[1]} must be the same")
+            if not same:
+                checks = [*checks, mine]
+            taken |= {key}
+            solved = _solved(a.a, a.b)
+            if solved is not None:
+                self.explore(_extended(equal, *solved), guards, checks, taken)
+                return
+        self.add(made, attrs, guards, checks)
+
+    def stretched(
+        self, a: Assumption, equal: dict[Any, Any], guards: Any, checks: Any, taken: frozenset[str]
+    ) -> None:
+        """One of two sizes may be repeated: they are the same, or the one is 1, or the other."""
+        mine = self.outer(a.a), self.outer(a.b)
+        if same_size(*mine):
+            solved = _solved(a.a, a.b)
+            self.explore(equal if solved is None else _extended(equal, *solved), guards, checks, taken)
+            return
+        for left, right in ((a.a, a.b), (a.a, 1), (a.b, 1)):
+            if same_size(left, right) is False:
+                continue
+            solved = _solved(left, right)
+            if solved is None:
+                continue
+            guard = (self.outer(left), self.outer(right))
+            try:
+                self.explore(_extended(equal, *solved), [*guards, guard], checks, taken)
+            except TVMError:
+                if not self.found:
+                    raise  # it is not for the sizes that this fails
+
+    def outer(self, size: Any) -> Any:
+        """A size of the kernel as the function around has it."""
+        return replaced(size, self.names.values)
+
+    def add(self, made: Function, attrs: dict[Any, Any], guards: Any, checks: Any) -> None:
+        fn, arrays = lift_constants(made)
+        result = fn.checked_type.ret_type
+        extras = [self.outer(s) for s in scalar_sizes(fn)]
+        outs = [self.outer(t) for t in tensor_fields(result)]
+        self.found.append(Case(fn, arrays, guards, checks, outs, extras))
+
+
+def _solved(a: Any, b: Any) -> tuple[Any, Any] | None:
+    """A variable and what it must be for two sizes to be the same, or None."""
+    for x, y in ((a, b), (b, a)):
+        if isinstance(x, TirVar) and x not in sizes_in(y):
+            return x, y
+    return None
+
+
+def _extended(equal: dict[Any, Any], var: Any, value: Any) -> dict[Any, Any]:
+    out = {v: replaced(e, {var: value}) for v, e in equal.items()}
+    out[var] = value
+    return out
+
+
+def known_places(args: Sequence[Any]) -> list[int]:
+    """The places of constants among the tensors that a call passes."""
+    out, at = [], 0
+    for a in args:
+        if isinstance(a, Constant):
+            out.append(at)
+        at += len(tensor_fields(a.checked_type))
+    return out
+
+
+def open_kind(kind: Any) -> bool:
+    """Whether a type has a size that nothing tells."""
+    return any(isinstance(d, AnySize) for t in tensor_fields(kind) for d in t.shape)

@@ -1,0 +1,281 @@
+"""FoldSizes: shapes that a program computes from the sizes of its inputs become attributes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from ...ir import ops
+from ...ir.expr import PrimExpr, convert
+from ...ir.module import IRModule
+from ...ir.op import graph_operators
+from ..analysis import post_order
+from ..expr import Call, Constant, Expr, Function, Let, TupleGetItem, Var
+from ..expr import Tuple as TupleExpr
+from ..op.registry import RelayOp
+from ..op.shapes import add, floordiv, is_known, least, mul, same_size, sub
+from ..ty import Any as AnySize
+from .infer_type import infer_module
+from .rewriting import typed_pass
+
+__all__ = ["FoldSizes", "fold_sizes"]
+
+_ROUNDS: Final = 16
+_MANY: Final = 64  # a list of sizes has no more elements
+# Operators of computed shapes, and the arguments that are attributes of the operator without `dyn`.
+_SHAPED: Final = {
+    "dyn.reshape": "newshape",
+    "dyn.broadcast_to": "shape",
+    "dyn.zeros": "shape",
+    "dyn.ones": "shape",
+    "dyn.full": "shape",
+    "dyn.image.resize2d": "size",
+}
+
+
+def fold_sizes(mod: IRModule) -> IRModule:
+    """Compute with the sizes of tensors as expressions, and give what is found to the operators as attributes.
+
+        %0 = shape_of(%x)         /* %x: Tensor[(n, 3), float32] */;
+        %1 = take(%0, 0);
+        %2 = multiply(%1, 3);                             ->      reshape(%x, newshape=[n * 3])
+        dyn.reshape(%x, expand_dims(%2, 0))
+
+    Needs: types. What depends on values, or on sizes that nothing names, is left as it is. A shape that is found lets
+    others be found, so it goes on until no more are.
+    """
+    for _ in range(_ROUNDS):
+        made = mod.map_functions(
+            lambda f: _Fold().function(f) if isinstance(f, Function) and not _is_kernel(f) else f
+        )
+        if all(made[gv] is f for gv, f in mod.functions.items()):
+            return mod
+        mod = infer_module(made)
+    return mod
+
+
+def _is_dynamic(e: Call) -> bool:
+    return isinstance(e.op, RelayOp) and (e.op.name in _SHAPED or e.op.name == "dyn.strided_slice")
+
+
+class _Fold:
+    def __init__(self) -> None:
+        self.known: dict[Any, Any] = {}  # small tensors of integers as arrays of sizes
+        self.lets: dict[Var, Any] = {}
+
+    def function(self, func: Function) -> Function:
+        order = post_order(func)
+        if not any(isinstance(e, Call) and _is_dynamic(e) for e in order):
+            return func
+        new: dict[Any, Any] = {}
+        for e in order:
+            if isinstance(e, Let):
+                self.lets[e.var] = e.value
+            if not isinstance(e, Expr):
+                continue
+            self.note(e)
+            made: Any = e if _is_kernel(e) else e.map_children(lambda c: new.get(c, c))
+            if isinstance(e, Call) and _is_dynamic(e):
+                made = self.static(e, made) or made
+            if made is not e:
+                new[e] = made
+        return new.get(func, func)  # type: ignore[no-any-return]
+
+    def value(self, e: Any) -> Any:
+        """The sizes in a small tensor, or None."""
+        while isinstance(e, Var) and e in self.lets:
+            e = self.lets[e]
+        return self.known.get(e)
+
+    def note(self, e: Any) -> None:
+        import numpy as np
+
+        if isinstance(e, Constant):
+            if str(e.data.dtype) in ("int32", "int64") and e.data.size <= _MANY:
+                self.known[e] = np.asarray(e.numpy()).astype(object)
+        elif isinstance(e, TupleGetItem):
+            fields = self.known.get(e.tuple_value)
+            if isinstance(fields, list) and fields[e.index] is not None:
+                self.known[e] = fields[e.index]
+        elif isinstance(e, TupleExpr):
+            self.known[e] = [self.value(f) for f in e.fields]
+        elif isinstance(e, Call) and isinstance(e.op, RelayOp) and e.op.name in _RULES:
+            args = [self.value(a) for a in e.args]
+            if e.op.name in ("shape_of", "ndarray_size"):
+                args = [e.args[0].checked_type.shape]
+                if any(isinstance(d, AnySize) for d in args[0]):
+                    return
+            elif any(a is None or (isinstance(a, list) and any(v is None for v in a)) for a in args):
+                return
+            try:
+                made = _RULES[e.op.name](e.attrs, args)
+            except (IndexError, ValueError, TypeError, ZeroDivisionError):
+                return  # type inference has said what is wrong, or will
+            if made is not None and made.size <= _MANY:
+                self.known[e] = made
+
+    def static(self, e: Call, made: Call) -> Expr | None:
+        """The call of the operator whose shape is an attribute."""
+        if e.op.name == "dyn.strided_slice":
+            return self.sliced(e, made)
+        name = _SHAPED[e.op.name]
+        at = e.op.inputs.index(name)
+        sizes = self.value(e.args[at])
+        if sizes is None or sizes.ndim != 1:
+            return None
+        found: Any = graph_operators[e.op.name.removeprefix("dyn.")]
+        attrs = {k: v for k, v in e.attrs.items() if k in found.spec}
+        attrs[name] = tuple(sizes.tolist())
+        rest = [a for i, a in enumerate(made.args) if i != at]
+        if found.inputs is not None:
+            rest = rest[: len(found.inputs)]
+        if e.op.name == "dyn.image.resize2d":
+            roi = e.args[2]
+            if not isinstance(roi, Constant):
+                return None
+            attrs["roi"] = tuple(float(v) for v in roi.numpy().reshape(-1))
+        return found(*rest, **attrs)  # type: ignore[no-any-return]
+
+    def sliced(self, e: Call, made: Call) -> Expr | None:
+        """A slice whose ends are numbers, or lie inside for certain: only these mean the same as an attribute."""
+        begin, end, strides = (self.value(a) for a in e.args[1:])
+        shape = e.args[0].checked_type.shape
+        if begin is None or end is None or strides is None or e.attrs.slice_mode != "end":
+            return None
+        if any(not is_known(v) for v in strides) or len(begin) != len(end):
+            return None
+        for place, size in [*zip(begin, shape, strict=False), *zip(end, shape, strict=False)]:
+            if not is_known(place) and (isinstance(size, AnySize) or not _inside(place, size)):
+                return None
+        found: Any = graph_operators["strided_slice"]
+        return found(  # type: ignore[no-any-return]
+            made.args[0],
+            begin=tuple(begin.tolist()),
+            end=tuple(end.tolist()),
+            strides=tuple(strides.tolist()),
+        )
+
+
+def _inside(place: Any, size: Any) -> bool:
+    """Whether a place lies between 0 and a size, whatever they are."""
+    from ...arith import Analyzer  # loaded when sizes are first compared
+
+    ana = Analyzer()
+    return bool(
+        same_size(place, size)
+        or (
+            ana.can_prove(ops.greater_equal(place, 0)) and ana.can_prove(ops.less_equal(place, convert(size)))
+        )
+    )
+
+
+def _is_kernel(e: Any) -> bool:
+    return isinstance(e, Function) and bool(e.attrs.get("Primitive"))
+
+
+# ---------------------------------------------------------------------------- arithmetic on arrays of sizes
+def _array(values: Any, shape: Any = None) -> Any:
+    import numpy as np
+
+    listed = list(values)
+    out = np.empty(len(listed), object)
+    out[:] = listed
+    return out if shape is None else out.reshape(shape)
+
+
+def _each(work: Callable[[Any, Any], Any]) -> Callable[[Any, list[Any]], Any]:
+    def run(attrs: Any, args: list[Any]) -> Any:
+        import numpy as np
+
+        a, b = np.broadcast_arrays(*args)
+        return _array((work(x, y) for x, y in zip(a.reshape(-1), b.reshape(-1), strict=True)), a.shape)
+
+    return run
+
+
+def _size(attrs: Any, args: list[Any]) -> Any:
+    total: Any = 1
+    for d in args[0]:
+        total = mul(total, d)
+    return _array([total], ())
+
+
+def _cast(attrs: Any, args: list[Any]) -> Any:
+    return args[0] if str(attrs.dtype) in ("int32", "int64") else None
+
+
+def _take(attrs: Any, args: list[Any]) -> Any:
+    data, index = args
+    if any(isinstance(i, PrimExpr) for i in index.reshape(-1)):
+        return None
+    places = index.astype("int64")
+    axis = None if data.ndim == 1 else attrs.axis
+    return None if (places < 0).any() else _as_array(data.take(places, axis=axis))
+
+
+def _as_array(value: Any) -> Any:
+    import numpy as np
+
+    return value if isinstance(value, np.ndarray) else _array([value], ())
+
+
+def _slice(attrs: Any, args: list[Any]) -> Any:
+    data = args[0]
+    if data.ndim != 1 or attrs.axes not in (None, (0,)) or attrs.slice_mode != "end":
+        return None
+    if any(not is_known(v) for v in (*attrs.begin, *attrs.end, *attrs.strides)):
+        return None
+    return data[attrs.begin[0] : attrs.end[0] : attrs.strides[0]]
+
+
+def _join(attrs: Any, args: list[Any]) -> Any:
+    import numpy as np
+
+    return np.concatenate(args[0], axis=attrs.axis)
+
+
+def _stack(attrs: Any, args: list[Any]) -> Any:
+    import numpy as np
+
+    return np.stack(args[0], axis=attrs.axis)
+
+
+def _expand(attrs: Any, args: list[Any]) -> Any:
+    import numpy as np
+
+    out = args[0]
+    for _ in range(attrs.num_newaxis):
+        out = np.expand_dims(out, attrs.axis)
+    return out
+
+
+def _squeeze(attrs: Any, args: list[Any]) -> Any:
+    return args[0].squeeze(None if attrs.axis is None else tuple(attrs.axis))
+
+
+def _reshape(attrs: Any, args: list[Any]) -> Any:
+    if any(not is_known(d) or d < -1 or d == 0 for d in attrs.newshape):
+        return None
+    return args[0].reshape(attrs.newshape)
+
+
+_RULES: Final[dict[str, Callable[[Any, list[Any]], Any]]] = {
+    "shape_of": lambda attrs, args: _array(args[0]),
+    "ndarray_size": _size,
+    "cast": _cast,
+    "take": _take,
+    "strided_slice": _slice,
+    "concatenate": _join,
+    "stack": _stack,
+    "expand_dims": _expand,
+    "squeeze": _squeeze,
+    "reshape": _reshape,
+    "reverse": lambda attrs, args: args[0][::-1] if args[0].ndim == 1 else None,
+    "add": _each(add),
+    "subtract": _each(sub),
+    "multiply": _each(mul),
+    "floor_divide": _each(floordiv),
+    "minimum": _each(least),
+}
+
+FoldSizes = typed_pass(fold_sizes, name="FoldSizes", opt_level=1, whole_module=True)
