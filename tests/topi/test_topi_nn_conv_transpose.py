@@ -105,29 +105,30 @@ def test_both_forms_agree_with_torch(check, monkeypatch, case, form, layouts) ->
 
 
 @pytest.mark.parametrize(
-    ("kernel", "stride", "groups", "dilation", "stage"),
+    ("size", "kernel", "stride", "groups", "dilation", "stage"),
     [
-        ((8, 4, 2, 2), 2, 1, 1, "conv2d_transpose_nchw_parts"),
-        ((8, 4, 4, 4), 2, 1, 1, "conv2d_transpose_nchw_phases"),
-        ((8, 4, 3, 3), 2, 1, 1, "conv2d_transpose_nchw_parts"),
-        ((8, 4, 7, 7), 2, 1, 1, "conv2d_transpose_nchw_phases"),  # too many products for each element
-        ((8, 1, 3, 3), 2, 8, 1, "group_conv2d_transpose_nchw_phases"),
-        ((8, 4, 3, 3), 1, 1, 1, "data_spread"),
-        ((8, 4, 3, 3), 2, 1, 2, "data_spread"),
+        (99, (8, 4, 2, 2), 2, 1, 1, "conv2d_transpose_nchw_parts"),
+        (99, (8, 4, 4, 4), 2, 1, 1, "conv2d_transpose_nchw_phases"),
+        (9, (8, 4, 4, 4), 2, 1, 1, "conv2d_transpose_nchw_parts"),  # few products in all
+        (99, (8, 4, 3, 3), 2, 1, 1, "conv2d_transpose_nchw_parts"),
+        (9, (8, 4, 7, 7), 2, 1, 1, "conv2d_transpose_nchw_phases"),  # too many products for each element
+        (9, (8, 1, 3, 3), 2, 8, 1, "group_conv2d_transpose_nchw_phases"),
+        (9, (8, 4, 3, 3), 1, 1, 1, "data_spread"),
+        (9, (8, 4, 3, 3), 2, 1, 2, "data_spread"),
     ],
 )
-def test_which_form_is_taken(kernel, stride, groups, dilation, stage) -> None:
-    x, w = te.placeholder((1, 8, 6, 6), name="x"), te.placeholder(kernel, name="w")
+def test_which_form_is_taken(size, kernel, stride, groups, dilation, stage) -> None:
+    x, w = te.placeholder((1, 8, size, size), name="x"), te.placeholder(kernel, name="w")
     out = topi.nn.conv_transpose(x, w, stride, 1, dilation, groups)
     assert out.op.input_tensors[0].op.name == stage
 
 
 def test_phases_multiply_with_no_zeros() -> None:
     """4x4 with stride 2 meets 2x2 taps in each element: a quarter of what the spread data would take."""
-    x, w = te.placeholder((1, 8, 6, 6), name="x"), te.placeholder((8, 4, 4, 4), name="w")
+    x, w = te.placeholder((1, 8, 99, 99), name="x"), te.placeholder((8, 4, 4, 4), name="w")
     out = topi.nn.conv_transpose(x, w, 2, 1)
     (sums,) = out.op.input_tensors
-    assert tuple(map(int, sums.shape)) == (4, 2, 2, 1, 6, 6)
+    assert tuple(map(int, sums.shape)) == (4, 2, 2, 1, 99, 99)
     assert [int(k.dom.extent) for k in sums.op.reduce_axis] == [8, 2, 2]
 
 

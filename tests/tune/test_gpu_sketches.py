@@ -41,7 +41,8 @@ CASES: dict[str, tuple[list[tuple[int, ...]], Callable[..., Any], list[str]]] = 
         ["shared tile"],
     ),
     "place of the largest": ([(20, 30)], lambda x: topi.argmax(x, axis=1), ["plain", "elementwise"]),
-    "transpose": ([(40, 50)], lambda x: topi.transpose(x), ["elementwise"]),
+    "transpose": ([(40, 50)], lambda x: topi.transpose(x), ["transpose"]),
+    "other axes": ([(3, 40, 2, 50)], lambda x: topi.transpose(x, (0, 3, 2, 1)), ["transpose"]),
     "running sums": ([(6, 30)], lambda x: topi.cumsum(x, axis=1), ["plain"]),
 }
 

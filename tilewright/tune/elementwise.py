@@ -9,6 +9,7 @@ from ..tir.schedule.primitive import BlockRV, LoopRV
 from .facts import Facts
 
 __all__ = [
+    "across_of",
     "extent_of",
     "in_vectors",
     "past_caches",
@@ -77,7 +78,7 @@ def schedule_elementwise(sch: Schedule, facts: Facts, machine: CpuMachine) -> di
         return {"loops": "none: a single element"}
     lanes = facts.lanes(machine)
     threads = pays_in_parallel(facts, machine)
-    across = _across(facts)
+    across = across_of(facts)
     if across is not None:
         around, note = _turned(sch, facts, loops, across, lanes, machine)
     else:
@@ -116,7 +117,7 @@ def _in_lines(
     return [*outer, most], {"unrolled": unroll}
 
 
-def _across(facts: Facts) -> int | None:
+def across_of(facts: Facts) -> int | None:
     """The position of the axis along which what is copied lies in line, if the result does along another one."""
     axes = facts.spatial
     if len(axes) < 2 or len(facts.reads) != 1 or not isinstance(facts.block.body.value, BufferLoad):  # type: ignore[attr-defined]

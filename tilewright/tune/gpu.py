@@ -1,6 +1,7 @@
 """Sketches for GPUs: every stage becomes a kernel, or a part of one.
 
     elementwise    a thread for each vector of elements that lie in line
+    transpose      a block of threads for a tile, which is turned in shared memory
     rows           a block of threads for each row: reductions across its threads, what is between them in shared memory
     columns        a thread for each result, neighbours side by side
     tile           a block of threads for a tile of results: operands in shared memory, fetched together, results in
@@ -17,7 +18,7 @@ from typing import Any
 from ..ir.errors import ScheduleError
 from ..tir.schedule.primitive import BlockRV, LoopRV
 from .auto import Function, reason_of, reuses
-from .elementwise import extent_of
+from .elementwise import across_of, extent_of
 from .facts import Axis, Facts, facts_of
 from .rows import in_line, rows_of
 
@@ -26,6 +27,7 @@ __all__ = ["GpuFunction"]
 _THREADS = 256  # of a block, if there is enough to do
 _WIDE = 16  # bytes that a thread may take at once
 _SHARED = 32 * 1024  # bytes of a block for what is between the stages of a row
+_TILE = 32  # lines and columns of a tile that is turned
 _DEPTH = 16  # of the reduction, that a tile fetches at once
 
 
@@ -72,12 +74,15 @@ class GpuFunction(Function):
 
     def alone(self, f: Facts, refused: str = "") -> None:
         self.done.add(f.rv.key)
-        if f.kind == "injective":
+        across = across_of(f) if f.kind == "injective" else None
+        if across is not None:
+            self.attempt(f, lambda: self.turned(f, across), "transpose")
+        elif f.kind == "injective":
             self.attempt(f, lambda: self.elementwise(f), "elementwise")
         elif f.kind == "reduction" and f.reduce:
             line = in_line(f)
-            across = line is not None and line.reduce
-            self.attempt(f, lambda: self.sum(f) if across else self.plain(f), "rows" if across else "columns")
+            along = line is not None and line.reduce
+            self.attempt(f, lambda: self.sum(f) if along else self.plain(f), "rows" if along else "columns")
         else:
             self.attempt(f, lambda: self.plain(f), "plain")
 
@@ -123,6 +128,26 @@ class GpuFunction(Function):
         wide = self.width(f)
         self.spread(self.fused(self.sch.get_loops(f.rv), f.rv), self.most, wide)
         return {"threads": self.most, "elements at a time": wide}
+
+    def turned(self, f: Facts, across: int) -> dict[str, object]:
+        """Tiles that lie across: read along their lines into shared memory, written along their columns."""
+        sch = self.sch
+        copy = sch.cache_read(f.rv, 0, "shared")
+        loops = sch.get_loops(f.rv)
+        others = [x for i, x in enumerate(loops) if i not in (across, len(loops) - 1)]
+        tiles, high = sch.split(loops[across], [None, _TILE])
+        more, wide = sch.split(loops[-1], [None, _TILE])
+        sch.reorder(*others, tiles, more, high, wide)
+        block = self.fused([*others, tiles, more], f.rv)
+        sch.bind(block, "blockIdx.x")
+        sch.compute_at(copy, block, preserve_unit_loops=False)
+        for rv, own in ((copy, sch.get_loops(copy)[1:]), (f.rv, [high, wide])):
+            several, thread = sch.split(self.fused(own, rv), [None, self.most])
+            sch.bind(thread, "threadIdx.x")
+            sch.unroll(several)
+        # One element more in each line: the elements of a column lie in different banks.
+        sch.storage_align(copy, 0, axis=-2, factor=_TILE, offset=1)
+        return {"tile": f"{_TILE} x {_TILE}", "threads": self.most}
 
     def width(self, f: Facts) -> int:
         """How many neighbours a thread takes at once: all accesses lie in line there, or stay where they are."""

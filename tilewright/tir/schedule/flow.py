@@ -307,9 +307,11 @@ def points_once(sch: Schedule, me: BlockRealize, crossed: Sequence[For], nest: S
     if not crossed:
         return True
     reducing = reduction_loops(me, list(nest))
+    # A loop of one iteration says nothing, and would hide that `i_1 // 9` and `(i_0*4 + i_1) % 9` are of one number.
+    single = {x.loop_var: x.min for x in (*loops_around(sch, me), *nest) if is_one(x.extent)}
     values = rejoined(
         [
-            value
+            substitute(value, single)
             for iv, value in zip(me.block.iter_vars, me.iter_values, strict=True)
             if iv.iter_type != IterVar.CommReduce
         ]
@@ -322,7 +324,7 @@ def points_once(sch: Schedule, me: BlockRealize, crossed: Sequence[For], nest: S
     while True:
         doms = {x.loop_var: Range.from_min_extent(x.min, x.extent) for x in loops}
         inside: PrimExpr = const(True, "bool")
-        for c in conjuncts(me.predicate):
+        for c in conjuncts(substitute(me.predicate, single)):
             if doms.keys() >= vars_used(c) & counters:  # the sizes in it, `n`, are the same for all
                 inside = logical_and(inside, c)
         for predicate in (const(True, "bool"), inside):

@@ -63,14 +63,16 @@ Form = Callable[[Operands, "Mapping[str, Spread]", str], te.Tensor]
 
 _FEW = 9  # so many products for each element of the result may go through memory
 _WASTE = 1.25  # so many times the multiplications needed may be done to keep sums in registers
+_NEAR = 1 << 18  # so many products are in a cache when they are gathered
 
 
 def form_of(given: Operands, dims: Mapping[str, Spread]) -> Form | None:
     """How to compute it; None for the convolution of spread data, which has no zeros if no stride is above 1.
 
     Gathered products are no more multiplications than needed, but all of them go through memory: as many for
-    an element as taps meet there. Phases keep sums in registers, and multiply with zeros where the stride
-    does not divide the kernel. Where a group is one channel there is nothing to gain from products first.
+    an element as taps meet there. Phases keep sums in registers, but want the kernel in another order, and
+    multiply with zeros where the stride does not divide it. Where a group is one channel there is nothing to
+    gain from products first.
     """
     each = list(dims.values())
     if not all(isinstance(d.kernel, int) for d in each) or all(d.stride == 1 for d in each):
@@ -80,9 +82,19 @@ def form_of(given: Operands, dims: Mapping[str, Spread]) -> Form | None:
     meet = product_of(d.taps for d in each)
     done, needed = product_of(d.taps * d.stride for d in each), product_of(d.kernel for d in each)
     depthwise = given.groups > 1 and _reduced(given) is None
-    if meet == 1 or (meet <= _FEW and done > needed * _WASTE and not depthwise):
+    if meet == 1:
         return by_products
-    return by_phases
+    if meet > _FEW or depthwise:
+        return by_phases
+    return by_products if done > needed * _WASTE or _near(given, needed) else by_phases
+
+
+def _near(given: Operands, taps: int) -> bool:
+    """Whether the products of all taps are few enough to stay in a cache."""
+    outputs = given.weights.size("O", get_const_tuple(given.kernel.shape))
+    shape = zip(given.layout.letters, get_const_tuple(given.data.shape), strict=True)
+    sizes = [outputs, given.groups, taps, *(n for c, n in shape if c != "C")]
+    return all(isinstance(n, int) for n in sizes) and product_of(sizes) <= _NEAR
 
 
 class _Stage:
