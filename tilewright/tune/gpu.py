@@ -26,7 +26,7 @@ __all__ = ["GpuFunction"]
 
 _THREADS = 256  # of a block, if there is enough to do
 _WIDE = 16  # bytes that a thread may take at once
-_SHARED = 32 * 1024  # bytes of a block for what is between the stages of a row
+_SHARED = 46 * 1024  # bytes of a block for what is between the stages of a row
 _TILE = 32  # lines and columns of a tile that is turned
 _DEPTH = 16  # of the reduction, that a tile fetches at once
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from ...qnn import op as Q
 from .build import R, cast, constant, dtype_of, rank, scalar, shape_of, static_shape
 from .context import Node, Value, converter
 from .load import storage_dtype
@@ -53,6 +54,11 @@ def quantized(x: Any, scale: Any, zero: Any, kind: str, axis: int = 1) -> Any:
     return saturated(made, low, high, kind)
 
 
+def _whole(n: Node, kind: str, block: int, *real: Any) -> bool:
+    """Whether an operator of quantised numbers says it all: plain integers, scales of float32, one or along an axis."""
+    return kind in _RANGES and not block and rank(n[1]) <= 1 and all(dtype_of(v) == "float32" for v in real)
+
+
 @converter("QuantizeLinear")
 def quantize_linear(n: Node) -> Any:
     x, scale = n[0], n[1]
@@ -60,6 +66,10 @@ def quantize_linear(n: Node) -> Any:
     block = int(n.attr("block_size", 0))
     zero = n.inputs[2] if n.has(2) else None
     elem = n.attr("output_dtype", 0) or (zero.elem if zero is not None else 0)
+    plain = storage_dtype(elem) if elem else (zero.dtype if zero is not None else "uint8")
+    if elem < 17 and _whole(n, plain, block, x, scale):
+        point = cast(zero.expr, "int32") if zero is not None else constant(np.zeros((), "int32"))
+        return Q.quantize(x, scale, point, axis, plain)
     wide = cast(x, "float32")
     made = R.divide(wide, cast(_along(scale, x, axis, block), "float32"))
     if elem and elem >= 17 and elem not in _NARROW:
@@ -81,6 +91,9 @@ def dequantize_linear(n: Node) -> Any:
     block = int(n.attr("block_size", 0))
     scale = n[1]
     kind = storage_dtype(n.attr("output_dtype")) if n.attr("output_dtype", 0) else dtype_of(scale)
+    if not value.elem and kind == "float32" and _whole(n, value.dtype, block, scale):
+        point = cast(n[2], "int32") if n.has(2) else constant(np.zeros((), "int32"))
+        return Q.dequantize(value.expr, scale, point, axis)
     wide = cast(decode(value), "float32") if value.dtype != "int32" else value.expr
     if n.has(2) and value.elem not in range(17, 21):
         zero = _along(n[2], wide, axis, block)
@@ -106,12 +119,16 @@ def dynamic_quantize_linear(n: Node) -> Any:
 
 
 # ---------------------------------------------------------------------------- integers
+def _roomy(x: Any) -> str:
+    """A type with one bit more: sums are of 32 bits in any case, and narrow operands are read faster."""
+    return "int16" if dtype_of(x) in ("int8", "uint8") else "int32"
+
+
 def centred(n: Node, data: int, zero: int, axis: int | None = None) -> Any:
-    """Integers less their zero point, in 32 bits."""
-    x = cast(n[data], "int32")
+    """Integers less their zero point, with room for the difference."""
     if not n.has(zero):
-        return x
-    z = cast(n[zero], "int32")
+        return n[data]
+    x, z = cast(n[data], _roomy(n[data])), cast(n[zero], _roomy(n[data]))
     if rank(z) == 1 and shape_of(z) != (1,):
         z = R.expand_dims(z, 1, rank(x) - 1 - (axis or 0)) if axis is not None and rank(x) - 1 > axis else z
     elif rank(z):
@@ -154,7 +171,7 @@ def qlinear_matmul(n: Node) -> Any:
 
 
 def _less(x: Any, zero: Any, axis: int) -> Any:
-    x, zero = cast(x, "int32"), cast(zero, "int32")
+    x, zero = cast(x, _roomy(x)), cast(zero, _roomy(x))
     return R.subtract(x, _along(zero, x, axis))
 
 
@@ -239,7 +256,7 @@ def dynamic_quantize_matmul(n: Node) -> Any:
 
     inner = Kind(n.importer, n.proto, n.inputs[:1], n.opset)
     q, scale, zero = dynamic_quantize_linear(inner)
-    a = R.subtract(cast(q, "int32"), cast(zero, "int32"))
+    a = R.subtract(cast(q, "int16"), cast(zero, "int16"))
     b = _less(n[1], n[3] if n.has(3) else constant(np.zeros((), n.dtype(1))), n.rank(1) - 1)
     total = cast(matmul_of(a, b, "int32"), "float32")
     made = R.multiply(total, R.multiply(scale, _along(n[2], total, rank(total) - 1)))
