@@ -29,6 +29,7 @@ __all__ = ["in_line", "rows_of", "schedule_rows", "schedule_several", "streams"]
 # Vectors of partial results, so that one addition need not wait for the one before.
 _CHAINS = 4
 _BUSY = 8  # additions' worth of work beside which memory can be fetched
+_PIECE = 96  # elements that lie beside each other and are read together, at least
 _WIDEST = 256  # lanes in which partial results may lie: _CHAINS vectors of bytes
 
 
@@ -300,32 +301,58 @@ def _rows_in_lanes(
     loops = dict(zip([a.var for a in last.axes], sch.get_loops(last.rv), strict=True))
     if not rows:
         raise ScheduleError("there is no axis that tells rows apart")
-    line = rows[-1]
-    within: LoopRV | None = None
     around = [loops[a.var] for a in rows]
-    if line.extent > lanes or not line.known:
-        around[-1], within = sch.split(loops[line.var], [None, lanes])
-    elif len(around) > 1:
-        within = around.pop()
     along = [loops[a.var] for a in columns]
-    sch.reorder(*around, *along, *([within] if within is not None else []))
+    beside = _beside(group, rows, columns, machine)
+    within: list[LoopRV] = []
+    if beside:
+        around[-2], some = sch.split(around[-2], [None, beside])
+        within = [some, around.pop()]
+    elif rows[-1].extent > lanes or not rows[-1].known:
+        around[-1], lane = sch.split(around[-1], [None, lanes])
+        within = [lane]
+    elif len(around) > 1:
+        within = [around.pop()]
+    sch.reorder(*around, *along, *within)
     row = _fused(sch, around)
     for f in reversed(group):
         if f is last:
             continue
         sch.compute_at(f.rv, row, preserve_unit_loops=False)
         own = sch.get_loops(f.rv)[1:]
-        if not own or within is None:
+        if not own or not within:
             continue
-        if f.kind == "reduction":
-            spatial = own[: len(own) - len(f.reduce)]
-            if spatial:
-                sch.reorder(*own[len(spatial) :], *spatial)
-                in_vectors(sch, spatial[-1], lanes)
-        else:
-            in_vectors(sch, own[-1], lanes)
-    if within is not None:
-        sch.vectorize(within)
+        count = len(own) - (len(f.reduce) if f.kind == "reduction" else 0)
+        spatial, sums = own[:count], own[count:]
+        if spatial:
+            sch.reorder(*spatial[: count - len(within)], *sums, *spatial[count - len(within) :])
+            in_vectors(sch, _fused(sch, spatial[count - len(within) :]), lanes)
+    if beside:
+        in_vectors(sch, _fused(sch, within), lanes)
+    elif within:
+        sch.vectorize(within[0])
     if parallel:
         sch.parallel(row)
-    return {"rows": [a.var.name for a in rows], "rows in lanes": lanes, "parallel": parallel}
+    note = {"lines of rows at a time": beside} if beside else {}
+    return {"rows": [a.var.name for a in rows], "rows in lanes": lanes, **note, "parallel": parallel}
+
+
+def _beside(group: list[Facts], rows: list[Axis], columns: list[Axis], machine: CpuMachine) -> int:
+    """How many lines of rows to take together, so that vectors are whole and neighbours are read in longer pieces;
+    0 for single vectors."""
+    if len(rows) < 2 or not all(a.known for a in (*rows, *columns)):
+        return 0
+    outer, line = rows[-2], rows[-1]
+    for f in group:
+        pair = [a for a in f.spatial if a.extent in (outer.extent, line.extent)][-2:]
+        if len(pair) != 2 or [a.extent for a in pair] != [outer.extent, line.extent]:
+            return 0
+        if not all(r.in_line(*pair) for r in f.accesses):
+            return 0
+    lanes, room = machine.lanes(group[-1].bits), machine.cache_sizes.l2 // 2
+    deep = math.prod(a.extent for a in columns) * group[-1].bits // 8
+    fitting = [
+        g for g in range(1, outer.extent + 1) if outer.extent % g == 0 and g * line.extent * deep <= room
+    ]
+    whole = [g for g in fitting if g * line.extent % lanes == 0 and g * line.extent >= _PIECE]
+    return min(whole, default=0)
