@@ -77,7 +77,9 @@ def _point(space: TileSpace, machine: CpuMachine) -> dict[str, Array]:
             waits = waits + _far_apart(space, r) + count * nv * _gather(space, r)
     fma = rows * nv / machine.fma_ports
     loads = (vector_loads + 0.5 * scalar_loads) / machine.loads_per_cycle
-    held = rows * nv + np.minimum(nv, rows) + 1
+    # Of what is multiplied, the fewer stay in registers while the others pass by.
+    fewer = np.where(scalar_loads > 0, np.minimum(vector_loads, scalar_loads), np.minimum(nv, rows))
+    held = rows * nv + fewer + 1
     spills = np.maximum(0, held - machine.vector_registers) * _SPILL
     busy = np.maximum(np.maximum(fma, loads + 0.25 * fma), machine.fma_latency)
     point = busy + spills + waits + 0.01 * scalar_loads
