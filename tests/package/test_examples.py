@@ -23,7 +23,10 @@ PROMISES = {
     "deploy_c": ["int32_t saxpy(float a,", "from C, with 2 threads: z[0] = 0.5", "loaded by Python: Module("],
     "matmul": ["64 × 64 × 64", "registers", "NumPy"],
     "python_callback": ["example.sort_rows", "ValueError: there is no order"],
-    "read_text": ["The quick brown fox jumps over │  99%", "onnxruntime reads the same"],
+    "read_text": [
+        "│ The quick brown fox jumps over  │ The quick brown fox jumps over  │",
+        "onnxruntime reads the same",
+    ],
     "reductions": ["argmax of row 3, whose elements 500 and 700 are both 9: 500", "largest relative error"],
     "schedule_report": ["T.vectorized(16)", "the report is in"],
     "stencil": ["A plate of 240 × 480 points after 4000 steps", "@@@@"],

@@ -156,10 +156,10 @@ def test_tuples_in_tuples_are_refused() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("shape", "length"), [("diamonds", 1000), ("doubled", 5000), ("swapped_pairs", 1000), ("lets", 5000)]
+    ("shape", "length"), [("diamonds", 300), ("doubled", 5000), ("swapped_pairs", 1000), ("lets", 5000)]
 )
 def test_built(shape: str, length: int) -> None:
     run = relay.create_executor("graph", tvm.IRModule.from_expr(FLAT[shape](length))).evaluate()
     array = np.full((4,), -0.5, "float32") if shape != "doubled" else np.zeros((4,), "float32")
     made = run(array)
-    assert all(m.shape == (4,) for m in (made if isinstance(made, (list, tuple)) else [made]))
+    assert all(m.shape == (4,) for m in ([made] if hasattr(made, "shape") else made))

@@ -137,9 +137,8 @@ def test_pairs_and_a_row_for_each_thread_that_is_not_reduced(expect):
             R_v1_shared_1 = T.decl_buffer((12,), scope="shared")
             R_v0_part[0] = 999
             R_v1_part[0] = T.float32(3.4028234663852886e+38)
-            with T.LetStmt(value_1[i * 3 + k]) as cse_var_1:
-                v_R_v0_part: T.int32 = T.Select(R_v1_part[0] < cse_var_1 or R_v1_part[0] == value_1[i * 3 + k] and R_v0_part[0] < index_1[i * 3 + k], R_v0_part[0], index_1[i * 3 + k])
-                v_R_v1_part: T.float32 = T.Select(R_v1_part[0] < cse_var_1 or R_v1_part[0] == value_1[i * 3 + k] and R_v0_part[0] < index_1[i * 3 + k], R_v1_part[0], cse_var_1)
+            with T.LetStmt(T.Select(R_v1_part[0] < value_1[i * 3 + k] or R_v1_part[0] == value_1[i * 3 + k] and R_v0_part[0] < index_1[i * 3 + k], R_v0_part[0], index_1[i * 3 + k])) as v_R_v0_part:
+                v_R_v1_part: T.float32 = T.Select(R_v1_part[0] < value_1[i * 3 + k] or R_v1_part[0] == value_1[i * 3 + k] and R_v0_part[0] < index_1[i * 3 + k], R_v1_part[0], value_1[i * 3 + k])
                 R_v0_part[0] = v_R_v0_part
                 R_v1_part[0] = v_R_v1_part
             R_v0_shared_1[i * 3 + k] = R_v0_part[0]
