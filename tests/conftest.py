@@ -53,9 +53,9 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 
 
 # `make test-fast` takes the first case of each table in rooms whose tests are tables of many like cases, and
-# a quarter of the long tables elsewhere.
+# an eighth of the long tables elsewhere.
 _TABLES = ("topi", "relay")
-_LONG = 8
+_LONG = 5  # cases of a table of which not all are wanted
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -67,8 +67,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for first, *others in tables.values():
         whole = first.path.parent.name not in _TABLES
         for item in others:
-            # by a number of the case itself: every fourth one might have one type or one size throughout
-            if not whole or (len(others) >= _LONG and zlib.crc32(item.name.encode()) % 4):
+            # by a number of the case itself: every eighth one might have one type or one size throughout
+            if not whole or (len(others) >= _LONG and zlib.crc32(item.name.encode()) % 8):
                 item.add_marker(pytest.mark.slow)
 
 

@@ -43,6 +43,7 @@ def test_the_parallel_loop_has_the_turns_that_were_counted(shape: tuple[int, ...
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 def test_tiles_at_the_edges_compute_what_plain_loops_do(shape: tuple[int, ...]) -> None:
     args = conv(*shape)
