@@ -66,3 +66,38 @@ def test_the_place_of_the_largest_is_found_for_many_at_once(axis: int) -> None:
     out = tvm.nd.empty((512,), "int32")
     tvm.build(sch.mod, target="llvm")(tvm.nd.array(data), out)
     np.testing.assert_array_equal(out.numpy(), data.argmax(axis))
+
+
+LONG = {"l1d": 4096, "l2": 1 << 14, "l3": 0}  # caches that hold no row of the programs below
+
+
+def _chains(rows: int, size: int) -> dict[str, list[Any]]:
+    x, w = te.placeholder((rows, size), name="x"), te.placeholder((size,), name="w")
+    return {
+        "softmax": [x, topi.nn.softmax(x)],
+        "log_softmax": [x, topi.nn.log_softmax(x)],
+        "logsumexp": [x, topi.logsumexp(x, axis=1)],
+        "layer_norm": [x, w, topi.nn.layer_norm(x, w, w, axis=[1])],
+    }
+
+
+@pytest.mark.parametrize("chain", ["softmax", "log_softmax", "logsumexp", "layer_norm"])
+@pytest.mark.parametrize("rows, size", [(5, 16384), (5, 16411), (1, 16384)])
+def test_rows_that_no_cache_holds_are_reduced_in_parts(chain: str, rows: int, size: int) -> None:
+    args = _chains(rows, size)[chain]
+    sch = tvm.auto_schedule(te.create_prim_func(args), MACHINE.with_machine(LONG))
+    assert any(r.get("parts of rows") == 512 for r in sch.explanation.records)
+    plain = te.create_prim_func(args)
+    rng = np.random.default_rng(0)
+    values = [
+        tvm.nd.array(rng.standard_normal([int(n) for n in t.shape]).astype("float32")) for t in args[:-1]
+    ]
+    got, want = (tvm.nd.empty([int(n) for n in args[-1].shape]) for _ in range(2))
+    tvm.build(sch.mod, target="llvm")(*values, got)
+    tvm.build(plain, target="llvm")(*values, want)
+    np.testing.assert_allclose(got.numpy(), want.numpy(), rtol=2e-5, atol=1e-5)
+
+
+def test_rows_that_a_cache_holds_are_read_into_it_once() -> None:
+    sch = tvm.auto_schedule(te.create_prim_func(_chains(64, 4096)["softmax"]), MACHINE)
+    assert not any("parts of rows" in r for r in sch.explanation.records)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from functools import cached_property
 from typing import Any
 
@@ -23,15 +25,27 @@ from ..tir.schedule.state import Index
 from .elementwise import pays_in_parallel, schedule_elementwise
 from .explain import Explanation
 from .facts import Facts, divided, divisions, facts_of, is_plain
+from .online import in_parts, wants_parts
 from .rows import schedule_rows, schedule_several, streams
 from .tile_sketch import apply_tile, prepare_tile
 from .tiles import Best, best_tile
 
-__all__ = ["Function", "auto_schedule", "is_unscheduled", "reason_of", "reuses", "schedule_unscheduled"]
+__all__ = [
+    "Function",
+    "asked",
+    "auto_schedule",
+    "is_unscheduled",
+    "reason_of",
+    "reuses",
+    "schedule_unscheduled",
+    "unasked",
+]
 
 
 _LONG = 256  # additions' worth of an expression that is written out several times
 _KINDS = ("llvm", "c")  # the targets that there are sketches for
+# The histories (tune/history.py) that are asked for records before anything is decided; the innermost is the last.
+asked: ContextVar[tuple[Any, ...]] = ContextVar("tilewright_histories", default=())
 _GPU_KINDS = ("cuda", "opencl", "rocm", "hip", "metal", "vulkan", "webgpu")
 
 
@@ -42,6 +56,7 @@ def auto_schedule(
     constants: Collection[str] = (),
     database: Any = None,
     seed: int = 0,
+    record: Any = None,
 ) -> Schedule:
     """A good schedule of a program.
 
@@ -49,6 +64,7 @@ def auto_schedule(
     parameters whose values are known when it is compiled. Without trials nothing is run: the same program and target
     give the same schedule, and `explain()` of the result says why it is what it is. With trials that many
     candidates are measured, kept in `database` (a file), and the fastest right one is taken, which is never slower.
+    A `record` of a measured candidate, given or found by the `history.History` around it, is applied instead.
     """
     if trials:
         from .search import tune_task
@@ -67,9 +83,31 @@ def auto_schedule(
     for gv, func in mod.functions.items():
         if isinstance(func, PrimFunc) and not func.attrs.get("tir.is_scheduled"):
             sch.work_on(gv.name_hint)
-            _sketches(chosen)(sch, func, chosen, notes, frozenset(constants)).run()
+            if not _by_record(sch, func, chosen, constants, notes, record):
+                _sketches(chosen)(sch, func, chosen, notes, frozenset(constants)).run()
     sch.explanation = notes
     return sch
+
+
+@contextmanager
+def unasked() -> Iterator[None]:
+    """No history is asked in here: it was asked before."""
+    before = asked.set(())
+    try:
+        yield
+    finally:
+        asked.reset(before)
+
+
+def _by_record(
+    sch: Schedule, func: PrimFunc, target: Target, constants: Collection[str], notes: Explanation, record: Any
+) -> bool:
+    """Whether there is a record of a function, and it was applied."""
+    if record is None and not asked.get():
+        return False
+    from .history import scheduled_by_record
+
+    return scheduled_by_record(sch, func, target, constants, notes, record)
 
 
 def _sketches(target: Target) -> type[Function]:
@@ -367,6 +405,8 @@ class Function:
             return self.alone(last)
         before = self.at_root()
         pays = pays_in_parallel(_widest(group), self.machine)
+        if wants_parts(group, self.machine, pays) and self.parts(last, group, pays):
+            return self.take(before)
         try:
             with self.sch.all_or_nothing():
                 made = {f.write.buffer for f in group if f.write is not None}
@@ -384,6 +424,16 @@ class Function:
                 self.alone(f, reason_of(why))
         self.done.update(f.rv.key for f in group)
         self.take(before)
+
+    def parts(self, last: Facts, group: list[Facts], parallel: bool) -> bool:
+        """Reduce rows in parts, if that can be done; what comes after the parts is not scheduled yet."""
+        try:
+            with self.sch.all_or_nothing():
+                note = in_parts(self.sch, group, self.machine, parallel)
+        except ScheduleError:
+            return False
+        self.notes.rows(last, [f for f in group if f.kind == "reduction"], note, self.machine)
+        return True
 
 
 def reason_of(error: ScheduleError) -> str:

@@ -24,7 +24,17 @@ from ..tir.schedule.primitive import BlockRV, LoopRV
 from .elementwise import extent_of, in_vectors, past_caches, schedule_copy, schedule_elementwise
 from .facts import Access, Axis, Facts, facts_of
 
-__all__ = ["in_line", "rows_of", "schedule_rows", "schedule_several", "streams"]
+__all__ = [
+    "in_lanes",
+    "in_line",
+    "lanes_of",
+    "one_line",
+    "place_lanes",
+    "rows_of",
+    "schedule_rows",
+    "schedule_several",
+    "streams",
+]
 
 # Vectors of partial results, so that one addition need not wait for the one before.
 _CHAINS = 4
@@ -90,7 +100,7 @@ def _alone(sch: Schedule, f: Facts, machine: CpuMachine, parallel: bool) -> dict
     loops = sch.get_loops(final)
     around = loops[: len(f.spatial)]
     row = _fused(sch, around) if around else sch.add_unit_loop(loops[0])
-    _place(sch, partial, final, row)
+    place_lanes(sch, partial, final, row)
     if parallel and around:
         sch.parallel(row)
     return {"lanes": machine.lanes(f.bits), "parallel": parallel}
@@ -104,19 +114,19 @@ def _in_parts(sch: Schedule, f: Facts, machine: CpuMachine) -> dict[str, object]
     """Few results of many elements: each thread reduces a part of them."""
     loops = sch.get_loops(f.rv)
     reduces = loops[len(f.spatial) :]
-    whole = _fused(sch, reduces) if _one_line(f, f.reduce) else reduces[0]
+    whole = _fused(sch, reduces) if one_line(f, f.reduce) else reduces[0]
     part, _ = sch.split(whole, [4 * machine.num_cores, None])
     partial = sch.rfactor(part, factor_axis=0)
     inner = facts_of(sch, partial)
-    some, final = _vectors(sch, inner, sch.get_loops(partial)[-1], machine, len(f.spatial) + 1)
+    some, final = lanes_of(sch, inner, sch.get_loops(partial)[-1], machine, len(f.spatial) + 1)
     around = sch.get_loops(final)[: len(f.spatial) + 1]
     row = _fused(sch, around)
-    _place(sch, some, final, row)
+    place_lanes(sch, some, final, row)
     sch.parallel(row)
     return {"lanes": machine.lanes(f.bits), "parts": 4 * machine.num_cores, "parallel": True}
 
 
-def _one_line(f: Facts, axes: list[Axis]) -> bool:
+def one_line(f: Facts, axes: list[Axis]) -> bool:
     """Whether the axes, one within the other, are one line for each read."""
     pairs = zip(axes, axes[1:])
     return all(a.known for a in axes) and all(r.in_line(*pair) for pair in pairs for r in f.reads)
@@ -197,12 +207,12 @@ def vector_reduction(sch: Schedule, f: Facts, machine: CpuMachine) -> tuple[Bloc
     loops = sch.get_loops(f.rv)
     spatial = len(f.spatial)
     reduces = loops[spatial:]
-    if len(reduces) > 1 and _one_line(f, f.reduce):
+    if len(reduces) > 1 and one_line(f, f.reduce):
         reduces = [sch.fuse(*reduces)]
-    return _vectors(sch, f, reduces[-1], machine, spatial)
+    return lanes_of(sch, f, reduces[-1], machine, spatial)
 
 
-def _vectors(
+def lanes_of(
     sch: Schedule, f: Facts, loop: LoopRV, machine: CpuMachine, spatial: int
 ) -> tuple[BlockRV | None, BlockRV]:
     lanes = f.lanes(machine)
@@ -217,11 +227,15 @@ def _vectors(
     return partial, f.rv
 
 
-def _place(sch: Schedule, partial: BlockRV | None, final: BlockRV, row: LoopRV) -> None:
+def place_lanes(sch: Schedule, partial: BlockRV | None, final: BlockRV, row: LoopRV) -> None:
     """The partial results of a row are computed in its loop, in vectors."""
-    if partial is None:
-        return
-    sch.compute_at(partial, row, preserve_unit_loops=False)
+    if partial is not None:
+        sch.compute_at(partial, row, preserve_unit_loops=False)
+        in_lanes(sch, partial, final)
+
+
+def in_lanes(sch: Schedule, partial: BlockRV, final: BlockRV) -> None:
+    """Partial results and their combination, beside each other, in vectors."""
     sch.annotate(sch.get_loops(final)[-1], "reduce_lanes", 1)
     lane, *sums = sch.get_loops(partial)[len(sch.get_loops(final)) - 1 :]
     if (extent_of(sch, lane) or _WIDEST + 1) > _WIDEST:
@@ -259,7 +273,7 @@ def _row_by_row(
         if f is not last:
             sch.compute_at(f.rv, row, preserve_unit_loops=False)
         if f.rv.key in reductions:
-            _place(sch, *reductions[f.rv.key], row)
+            place_lanes(sch, *reductions[f.rv.key], row)
         elif f is not last:
             schedule_copy(sch, f.rv, lanes, skip=1)
     if along:

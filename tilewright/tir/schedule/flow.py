@@ -130,8 +130,8 @@ def _mapped_box(
 def leaves_out(sch: Schedule, maker: BlockRealize, region: BufferRegion) -> bool:
     """Whether a block that runs may not write all of a region that it declares: some of it under a condition,
     or of the blocks inside none is known to write it all."""
-    body, buffer = maker.block.body, region.buffer
-    if isinstance(body, BufferStore):
+    body, buffer, init = maker.block.body, region.buffer, maker.block.init
+    if isinstance(body, BufferStore) or (isinstance(init, BufferStore) and _is_element(region, init)):
         return False
     inside = [
         b for b in sch.state.index.blocks_under(body) if any(w.buffer is buffer for w in b.block.writes)
@@ -149,6 +149,14 @@ def leaves_out(sch: Schedule, maker: BlockRealize, region: BufferRegion) -> bool
         for b in inside
         for w in b.block.writes
         if w.buffer is buffer
+    )
+
+
+def _is_element(region: BufferRegion, store: BufferStore) -> bool:
+    """Whether a region is just what a store writes."""
+    return store.buffer is region.buffer and all(
+        is_one(r.extent) and structural_equal(r.min, i)
+        for r, i in zip(region.region, store.indices, strict=True)
     )
 
 

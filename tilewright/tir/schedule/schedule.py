@@ -28,6 +28,7 @@ from . import (
     sampling,
 )
 from . import compute_at as moving
+from . import rebase as rebasing
 from . import tensorize as hardware
 from .buffers import named_buffer
 from .index_map import IndexMap
@@ -401,6 +402,9 @@ class Schedule:
     def rfactor(self, loop: LoopRV, factor_axis: int = 0) -> BlockRV:
         return reduction.rfactor(self, loop, factor_axis)
 
+    def rebase(self, block: BlockRV | str, partial: BlockRV | str) -> None:
+        rebasing.rebase(self, self._block(block), self._block(partial))
+
     # -- decisions -----------------------------------------------------------------------------
     def sample_perfect_tile(
         self, loop: LoopRV, n: int, max_innermost_factor: int = 16, decision: Sequence[int] | None = None
@@ -591,6 +595,7 @@ _PRIMITIVES = frozenset(
         moving,
         padding,
         partition,
+        rebasing,
         reduction,
         reindex,
         rolling,
