@@ -20,12 +20,12 @@ from ..tir.schedule.trace import Trace
 from .checking import plain_program
 from .constants import split_constants
 from .space import Sketches
-from .workload import Task
+from .workload import Task, stable_key
 
-__all__ = ["DEFAULT_BUILD", "Artifact", "Builder", "build_artifact", "named_function", "schedule_of"]
+__all__ = ["DEFAULT_BUILD", "TASKS", "Artifact", "Builder", "build_artifact", "named_function", "schedule_of"]
 
 DEFAULT_BUILD = "tilewright.driver.build:build"  # by name: who builds is above this room
-_TASKS = 32  # tasks that a process remembers
+TASKS = 32  # tasks that a process remembers
 _SWEEP = 64  # builds between collections of garbage
 
 
@@ -74,8 +74,13 @@ def schedule_of(task: Task, kind: str, what: Any, sketches: Sketches | None = No
     raise ScheduleError(f"a candidate is decisions, a trace or a program, not {kind!r}")
 
 
-def build_artifact(task: Task, mod: IRModule, build: Callable[..., Any]) -> Artifact:
-    """Object code of a scheduled program, and of what it wants computed of constants before."""
+def build_artifact(
+    task: Task, mod: IRModule, build: Callable[..., Any], known: dict[str, Unit] | None = None
+) -> Artifact:
+    """Object code of a scheduled program, and of what it wants computed of constants before.
+
+    Candidates differ little in how they pack constants: `known` keeps the code for that by what it does.
+    """
     (gv, func), *_ = [(g, f) for g, f in mod.functions.items() if isinstance(f, PrimFunc)]
     with PassContext(config={"codegen.cache": False}):
         if not task.constants:
@@ -86,7 +91,12 @@ def build_artifact(task: Task, mod: IRModule, build: Callable[..., Any]) -> Arti
         main = unit_of(build(IRModule({gv.name_hint: rest}), target=task.target))
         if before is None:
             return Artifact(main, (*own, *labels))
-        unit = unit_of(build(IRModule({"before": before}), target=task.target))
+        key = "" if known is None else stable_key(before)
+        unit = None if known is None else known.get(key)
+        if unit is None:
+            unit = unit_of(build(IRModule({"before": before}), target=task.target))
+        if known is not None:
+            known[key] = unit
     arrays = [
         Array(b.name, task.shape(b), str(b.dtype)) for b in (before.buffer_map[v] for v in before.params)
     ]
@@ -102,6 +112,7 @@ class Builder:
 
     def __init__(self) -> None:
         self.tasks: dict[str, tuple[Task, Sketches, Callable[..., Any]]] = {}
+        self.known: dict[str, Unit] = {}
         self.count = 0
         # Collections of garbage in the midst of a build cost more than all that they free.
         gc.freeze()
@@ -112,7 +123,8 @@ class Builder:
 
     def task(self, value: tuple[str, Task, str]) -> bool:
         key, task, build = value
-        while len(self.tasks) >= _TASKS:
+        self.tasks.pop(key, None)
+        while len(self.tasks) >= TASKS:
             del self.tasks[next(iter(self.tasks))]
         self.tasks[key] = (task, Sketches(task), named_function(build))
         return True
@@ -129,13 +141,14 @@ class Builder:
                 answer |= {"status": "refused", "error": told(error)}
             else:
                 answer["trace"] = sch.trace.as_json() if kind == "decisions" else None
-                answer["artifact"] = build_artifact(task, sch.mod, build)
+                answer["artifact"] = build_artifact(task, sch.mod, build, self.known)
         except MemoryError:
             answer |= {"status": "build memory", "error": "building wanted more memory than it may have"}
         except Exception as error:
             answer |= {"status": "build error", "error": told(error)}
         self.count += 1
         if self.count % _SWEEP == 0:
+            self.known.clear()
             gc.collect()
         return {**answer, "build_seconds": time.perf_counter() - begin}
 

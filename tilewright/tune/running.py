@@ -27,7 +27,9 @@ __all__ = ["Runner", "Timing", "Values"]
 
 _GUARD = 4096
 _MARK = 0xA5
-_CONTENDER = 1.10  # a candidate that is within this of the incumbent is measured in turns with it
+_CONTENDER = 1.06  # a candidate that is within this of the incumbent is measured in turns with it
+_ALIKE = 1.02
+_BEHIND = 1.02  # until it is seen to be behind by as much
 _STEADY = 1.10  # a turn counts if the incumbent took no more than this of its best
 
 
@@ -39,10 +41,10 @@ class Timing:
     that is about as fast is measured in turns with it, `rounds` times.
     """
 
-    repeats: int = 3
+    repeats: int = 2
     sample_seconds: float = 0.002
-    seconds: float = 0.02
-    rounds: int = 3
+    seconds: float = 0.015
+    rounds: int = 2
     hopeless: float = 1.25
     flush_bytes: int = 0
     cool_seconds: float = 0.0
@@ -283,21 +285,23 @@ class Runner:
 
     def _timed(self, loaded: _Loaded, incumbent: _Loaded | None, timing: Timing) -> dict[str, Any]:
         limit = math.inf if incumbent is None else incumbent.best
-        samples = self._samples(loaded, timing, timing.hopeless * limit)
-        if incumbent is None or min(samples) > _CONTENDER * limit:
+        near = 0.0 if incumbent is None else _CONTENDER * limit
+        samples = self._samples(loaded, timing, timing.hopeless * limit, near)
+        if incumbent is None or min(samples) > near:
             return _answer("ok", seconds=samples)
-        pairs = self._turns(loaded, incumbent, timing, timing.rounds)
+        pairs = self._turns(loaded, incumbent, timing, timing.rounds, until=_BEHIND)
         return _answer("ok", seconds=samples + [a for a, _ in pairs], against=[b for _, b in pairs])
 
-    def _samples(self, loaded: _Loaded, timing: Timing, hopeless: float) -> list[float]:
-        """Enough samples in which nobody else had the processor; of all, where there are no such; two, if both took
-        longer than `hopeless`."""
+    def _samples(self, loaded: _Loaded, timing: Timing, hopeless: float, near: float) -> list[float]:
+        """Enough samples in which nobody else had the processor, or the two fastest if they agree; all, where there are
+        no such; two, if both took longer than `hopeless`; those so far, as soon as one is `near` the incumbent's, with
+        which it is then measured in turns."""
         begin = time.perf_counter()
         first = self._sample(loaded, 1, timing)
         inner = self._inner(loaded, timing)
         every = [first] if inner == 1 else []
         clean = [first] if inner == 1 and loaded.clean else []
-        while True:
+        while not every or min(every) > near:
             every.append(self._sample(loaded, inner, timing))
             if loaded.clean:
                 clean.append(every[-1])
@@ -306,12 +310,17 @@ class Runner:
                 return every
             if len(clean) >= timing.repeats and spent >= timing.seconds:
                 return clean
+            if len(every) >= timing.repeats and spent >= timing.seconds and _agree(every):
+                return sorted(every)[:2]
             if len(every) >= timing.repeats and spent >= 3 * timing.seconds:
                 return clean if len(clean) > 1 else every
+        return every
 
-    def _turns(self, one: _Loaded, other: _Loaded, timing: Timing, rounds: int) -> list[tuple[float, float]]:
+    def _turns(
+        self, one: _Loaded, other: _Loaded, timing: Timing, rounds: int, until: float = math.inf
+    ) -> list[tuple[float, float]]:
         """Samples of two, in turns, who begins by chance. A turn in which one of them took longer than it can is
-        disturbed, and taken again."""
+        disturbed, and taken again. Ends as soon as the first takes more than `until` times as long as the other."""
         for side in (one, other):
             if side.best == math.inf:
                 side.seconds(1)
@@ -326,12 +335,19 @@ class Runner:
                 b = self._sample(other, theirs, timing)
             pairs.append((a, b))
             steady = [p for p in pairs if p[0] <= _STEADY * one.best and p[1] <= _STEADY * other.best]
-            if len(steady) >= rounds:
+            behind = steady and min(a for a, _ in steady) > until * min(b for _, b in steady)
+            if len(steady) >= rounds or behind:
                 return steady
         # each side by its own: a disturbance of one says nothing about the other
         return list(
             zip(sorted(a for a, _ in pairs)[:rounds], sorted(b for _, b in pairs)[:rounds], strict=True)
         )
+
+
+def _agree(samples: list[float]) -> bool:
+    """Whether the two fastest are alike: then what disturbed the others did not disturb these."""
+    fastest, second, *_ = sorted(samples)
+    return second <= _ALIKE * fastest
 
 
 def _interruptions() -> int:

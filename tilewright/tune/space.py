@@ -208,6 +208,8 @@ class Space:
         if len(self._heavy) < 2:
             parts.append(np.zeros((len(candidates), 1 + self.stages[0].features.shape[1])))
         parts.append(np.tile(machine_features(self.machine), (len(candidates), 1)))
+        zero = float(self.seconds(self.default[None])[0])
+        parts.append(np.log(np.maximum(total, 1e-12) / max(zero, 1e-12))[:, None])
         return np.concatenate(parts, axis=1)
 
     # -- evolution -----------------------------------------------------------------------------------
@@ -432,7 +434,7 @@ def _tile_stage(
                 rows = base.copy()
                 rows[:, -3:] = with_threads, u, contrary
                 points.append(rows)
-                features.append(tile_features(space, costs, with_threads, u, contrary))
+                features.append(tile_features(space, costs, machine, with_threads, u, contrary))
                 dearer = 1 + _UNROLL_COST * math.log2(u) + _CONTRARY_COST * contrary
                 seconds.append(costs["cycles"] * dearer / (machine.clock * 1e9))
                 effort.append(_effort(space) + math.log2(1 + u / 4))
@@ -461,14 +463,14 @@ def _tile_stage(
 
 
 def _effort(space: TileSpace) -> Array:
-    """The accumulators of a tile, as often as there is code for smaller tiles at the end of an axis; more where odd
-    numbers of rows are turned in registers."""
+    """The accumulators of a tile, as often as there is code for smaller tiles at the end of an axis; far more where
+    three rows are turned in registers, for which LLVM takes seconds."""
     code = np.maximum(8.0, space.vectors * space.tiles.prod(axis=1))
     for i, axis in enumerate(space.rows):
         tiles = space.tiles[:, i]
         code = code * np.where(axis.extent % tiles == 0, 1.0, 1.6)
         if space.transposes:
-            code = code * np.where((tiles > 2) & (tiles < 8) & (tiles & (tiles - 1) != 0), 2.0, 1.0)
+            code = code * np.where(tiles == 3, 64.0, 1.0)
     return np.log2(code * np.where(space.vector.extent % (space.vectors * space.lanes) == 0, 1.0, 1.6))
 
 

@@ -104,8 +104,10 @@ def test_columns_that_do_not_fill_a_power_of_two(expect: Any) -> None:
             tile_8: T.float32x4 = T.Shuffle([tile_4, tile_6], [0, 4, 1, 5])
             tile_9: T.float32x4 = T.Shuffle([tile_7, tile_8], [0, 4, 1, 5])
             tile_10: T.float32x4 = T.Shuffle([tile_7, tile_8], [2, 6, 3, 7])
-            C_1[0:3] = T.Shuffle([tile_9], [0, 1, 2])
-            C_1[3:6] = T.Shuffle([tile_10], [0, 1, 2])
+            C_1[0:2] = T.Shuffle([tile_9], [0, 1])
+            C_1[2] = T.Shuffle([tile_9], [2])
+            C_1[3:5] = T.Shuffle([tile_10], [0, 1])
+            C_1[5] = T.Shuffle([tile_10], [2])
         """,
     )
 

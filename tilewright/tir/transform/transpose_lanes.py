@@ -80,14 +80,15 @@ class _Side:
         """Whether value k is there, for all lanes."""
         return None if self.room is None else _all_lanes(less(const(k, self.room.dtype), self.room), lanes)
 
-    def mask(self) -> PrimExpr | None:
-        """Which values are there."""
+    def mask(self, lanes: int) -> PrimExpr | None:
+        """Which values are there; in lanes beyond the last there is none."""
         if self.room is None:
             return None
-        if self.count == 1:
+        if lanes == 1:
             return self.there(0, 1)
         kind = self.room.dtype
-        return less(Ramp(const(0, kind), const(1, kind), self.count), Broadcast(self.room, self.count))
+        there = self.room if lanes == self.count else min_of(self.room, const(self.count, kind))
+        return less(Ramp(const(0, kind), const(1, kind), lanes), Broadcast(there, lanes))
 
 
 def _opened(s: Stmt, guards: list[PrimExpr]) -> Stmt:
@@ -127,9 +128,8 @@ def _emit(down: _Side, across: _Side, body: BufferStore, load: BufferLoad) -> St
     rows, columns = down.count, across.count
     if rows == 0 or columns == 0:
         return seq()
-    size = 2
-    while size < max(rows, columns):
-        size *= 2
+    many = _power(columns)  # vectors, of as many lanes at least
+    size = max(many, _power(rows))
     steps: list[tuple[Var, PrimExpr]] = []
 
     def named(value: PrimExpr) -> PrimExpr:
@@ -144,31 +144,57 @@ def _emit(down: _Side, across: _Side, body: BufferStore, load: BufferLoad) -> St
     vectors = [
         named(
             BufferLoad(
-                load.buffer, (line(load.indices[0], 0, c, rows),), _both(across.there(c, rows), down.mask())
+                load.buffer,
+                (line(load.indices[0], 0, c, rows),),
+                _both(across.there(c, rows), down.mask(rows)),
             )
         )
         for c in range(columns)
     ]
-    vectors += [vectors[-1]] * (size - columns)
+    vectors += [vectors[-1]] * (many - columns)
     vectors = [named(_widened(v, size)) if v.dtype.lanes != size else v for v in vectors]
-    for _ in range(size.bit_length() - 1):
+    # Each round interleaves the first half of all elements with the second: column · size + row turns into
+    # row · many + column after as many rounds as a column's number has bits.
+    for _ in range(many.bit_length() - 1):
         made: list[PrimExpr] = []
-        for a, b in zip(vectors[: size // 2], vectors[size // 2 :], strict=True):
+        for a, b in zip(vectors[: many // 2], vectors[many // 2 :], strict=True):
             for half in (0, size // 2):
                 picks = [k for n in range(half, half + size // 2) for k in (n, size + n)]
                 made.append(named(Shuffle((a, b), tuple([const(p, "int32") for p in picks]))))
         vectors = made
     stores: list[Stmt] = []
     for r in range(rows):
-        value = vectors[r]
-        if columns != size:
-            value = Shuffle((value,), tuple([const(p, "int32") for p in range(columns)]))
-        index = line(body.indices[0], r, 0, columns)
-        predicate = _both(across.mask(), down.there(r, columns))
-        stores.append(BufferStore(body.buffer, value, (index,), predicate, span=body.span))
+        which, first = divmod(r * many, size)
+        for begin, lanes in _pieces(columns) if across.room is None else [(0, many)]:
+            value = vectors[which]
+            if lanes != size:
+                value = Shuffle((value,), tuple([const(first + begin + n, "int32") for n in range(lanes)]))
+            index = line(body.indices[0], r, begin, lanes)
+            predicate = _both(across.mask(lanes), down.there(r, lanes))
+            whole = lanes > 1 or predicate is None  # a predicate belongs to lanes
+            store: Stmt = BufferStore(
+                body.buffer, value, (index,), predicate if whole else None, span=body.span
+            )
+            stores.append(store if whole else IfThenElse(predicate, store))
     out: Stmt = seq(*stores)
     for var, value in reversed(steps):
         out = LetStmt(var, value, out)
+    return out
+
+
+def _power(count: int) -> int:
+    """The least power of two that is as large."""
+    return 1 << (count - 1).bit_length()
+
+
+def _pieces(lanes: int) -> list[tuple[int, int]]:
+    """Where the parts of a vector begin, and how many lanes each has: powers of two. Code for stores of odd lengths
+    takes long to generate, and ends as such parts."""
+    out, begin = [], 0
+    while begin < lanes:
+        part = 1 << ((lanes - begin).bit_length() - 1)
+        out.append((begin, part))
+        begin += part
     return out
 
 
