@@ -38,6 +38,7 @@ __all__ = [
 
 # Vectors of partial results, so that one addition need not wait for the one before.
 _CHAINS = 4
+_HELD = 16  # vectors of results that stay in registers beside what is read
 _BUSY = 8  # additions' worth of work beside which memory can be fetched
 _PIECE = 96  # elements that lie beside each other and are read together, at least
 _WIDEST = 256  # lanes in which partial results may lie: _CHAINS vectors of bytes
@@ -149,6 +150,8 @@ def _stream(sch: Schedule, f: Facts, machine: CpuMachine, parallel: bool) -> dic
     again = [loops[a.var] for a in spatial if a is not line and main is not None and not main.moves(a)]
     others = [loops[a.var] for a in spatial if a is not line and loops[a.var] not in again]
     reduces = [loops[a.var] for a in f.reduce]
+    if line.known and _CHAINS <= -(-line.extent // lanes) <= _HELD and not again:
+        return _stream_held(sch, f, loops, line, lanes, parallel)
     # the results stay in the first cache
     room = max(lanes, machine.cache_sizes.l1d // 2 // max(1, f.bits // 8))
     width = min(room, -(-line.extent // (machine.num_cores if parallel and not others else 1)))
@@ -170,6 +173,28 @@ def _stream(sch: Schedule, f: Facts, machine: CpuMachine, parallel: bool) -> dic
     if parallel and extent_of(sch, around) != 1:
         sch.parallel(around)
     return {"lanes": lanes, "results at a time": width, "lines at a time": together, "parallel": parallel}
+
+
+def _stream_held(
+    sch: Schedule, f: Facts, loops: dict[Var, LoopRV], line: Axis, lanes: int, parallel: bool
+) -> dict[str, object]:
+    """Short lines, one after the other in memory: all results of a line stay in registers.
+
+    for others in parallel: for lines: for vectors of the line, unrolled: result[vector] += line[vector]
+    """
+    others = [loops[a.var] for a in f.spatial if a is not line]
+    count = -(-line.extent // lanes)
+    copy = sch.cache_write(f.rv, 0, "local")
+    vectors, lane = sch.split(loops[line.var], [None, lanes])
+    sch.reorder(*others, *[loops[a.var] for a in f.reduce], vectors, lane)
+    sch.unroll(vectors)
+    sch.vectorize(lane)
+    around = _fused(sch, others) if others else sch.add_unit_loop(sch.get_loops(f.rv)[0])
+    sch.reverse_compute_at(copy, around)
+    schedule_copy(sch, copy, lanes, skip=1)
+    if parallel and others:
+        sch.parallel(around)
+    return {"lanes": lanes, "vectors in registers": count, "parallel": parallel and bool(others)}
 
 
 def schedule_several(sch: Schedule, f: Facts, machine: CpuMachine, parallel: bool) -> dict[str, object]:
