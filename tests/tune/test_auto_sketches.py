@@ -101,3 +101,58 @@ def test_rows_that_no_cache_holds_are_reduced_in_parts(chain: str, rows: int, si
 def test_rows_that_a_cache_holds_are_read_into_it_once() -> None:
     sch = tvm.auto_schedule(te.create_prim_func(_chains(64, 4096)["softmax"]), MACHINE)
     assert not any("parts of rows" in r for r in sch.explanation.records)
+
+
+def _agrees(args: list[Any], sch: Any) -> None:
+    """The scheduled program computes what the plain one does."""
+    rng = np.random.default_rng(0)
+    values = [
+        tvm.nd.array(rng.standard_normal([int(n) for n in t.shape]).astype("float32")) for t in args[:-1]
+    ]
+    got, want = (tvm.nd.empty([int(n) for n in args[-1].shape]) for _ in range(2))
+    tvm.build(sch.mod, target="llvm")(*values, got)
+    tvm.build(te.create_prim_func(args), target="llvm")(*values, want)
+    np.testing.assert_allclose(got.numpy(), want.numpy(), rtol=2e-5, atol=2e-5)
+
+
+@pytest.mark.parametrize("shape", [(48, 64), (45, 67)])
+def test_what_lies_across_is_turned_before_it_is_computed_with(shape: tuple[int, int]) -> None:
+    x, b = te.placeholder(shape, name="x"), te.placeholder(shape[:1], name="b")
+    args = [x, b, topi.nn.relu(topi.transpose(topi.exp(x)) + b)]
+    sch = scheduled(args)
+    assert any("turned in registers" in str(r.get("tile")) for r in sch.explanation.records)
+    _agrees(args, sch)
+
+
+def test_a_vector_that_is_computed_beside_a_product_goes_into_what_follows_it() -> None:
+    x, w, b = (
+        te.placeholder((64, 256), name="x"),
+        te.placeholder((96, 256), name="w"),
+        te.placeholder((96,), name="b"),
+    )
+    args = [x, w, b, topi.nn.dense(x, w) + topi.exp(b)]
+    sch = scheduled(args)
+    assert records(sch)["T_matmul_NT"]["fused_after"] == "T_add"
+    _agrees(args, sch)
+
+
+def test_a_stage_that_cannot_follow_in_registers_leaves_the_tile_as_it_is() -> None:
+    """What the sum of a short product is added to is made after it, and would have to be made before."""
+    x, w, b = (
+        te.placeholder((64, 16), name="x"),
+        te.placeholder((96, 16), name="w"),
+        te.placeholder((96,), name="b"),
+    )
+    args = [x, w, b, topi.nn.dense(x, w) + topi.exp(b)]
+    sch = scheduled(args)
+    assert records(sch)["T_matmul_NT"]["sketch"] == "tile"
+    _agrees(args, sch)
+
+
+@pytest.mark.parametrize("size", [64, 100, 256])
+def test_short_lines_are_added_up_in_registers(size: int) -> None:
+    x = te.placeholder((8, 50, size), name="x")
+    args = [x, topi.sum(x, axis=1)]
+    sch = scheduled(args)
+    assert records(sch)["T_sum"]["vectors in registers"] == -(-size // 16)
+    _agrees(args, sch)

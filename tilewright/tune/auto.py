@@ -228,7 +228,11 @@ class Function:
                     return False
             elif c.kind == "reduction" and f.work > 4 and len(consumers) > 1:
                 return False
-        if f.work > 1 and max(c.points for c in consumers) > 2 * f.points:
+        if (
+            f.work > 1
+            and max(c.points for c in consumers) > 2 * f.points
+            and not self.beside_more(f, consumers)
+        ):
             return False  # it would be computed again for each of the elements that share it
         cheap = f.work <= 4
         if len(consumers) > 1 and not cheap:
@@ -236,7 +240,16 @@ class Function:
         if any(_grows(f, c, cheap) for c in consumers):
             return False
         (first, *_) = consumers
-        return cheap or first.kind == "reduction" or f.points * 2 > first.points
+        near = f.points * 2 > first.points or self.beside_more(f, consumers)
+        return cheap or first.kind == "reduction" or near
+
+    def beside_more(self, f: Facts, consumers: list[Facts]) -> bool:
+        """Whether its only reader takes the results of long sums as well, beside which its work does not count."""
+        if len(consumers) != 1:
+            return False
+        makers = [facts_of(self.sch, p) for p in self.sch.get_producers(consumers[0].rv)]
+        sums = [p for p in makers if p.kind == "reduction" and reuses(p) and p.points >= consumers[0].points]
+        return any(math.prod(a.extent for a in p.reduce) >= 8 * f.work for p in sums)
 
     # -- groups ----------------------------------------------------------------------------
     def next_group(self, left: list[Facts]) -> None:
@@ -284,14 +297,31 @@ class Function:
         self.done.add(f.rv.key)
         before = self.at_root()
         try:
-            with self.sch.all_or_nothing():
-                self.apply_tile(f)
+            self.fused_tile(f)
         except ScheduleError as why:
             self.alone(f, reason_of(why))
         self.take(before)
 
-    def apply_tile(self, f: Facts) -> None:
-        consumer = self.fusable_consumer(f)
+    def fused_tile(self, f: Facts) -> None:
+        """A tile with the stage after it, or without if that is refused."""
+        consumer, mark = self.fusable_consumer(f), self.mark()
+        if consumer is not None:
+            try:
+                with self.sch.all_or_nothing():
+                    return self.apply_tile(f, consumer)
+            except ScheduleError:
+                self.back_to(mark)
+        with self.sch.all_or_nothing():
+            self.apply_tile(f, None)
+
+    def mark(self) -> Any:
+        """Where the decisions are, to go back to when a sketch is refused."""
+        return None
+
+    def back_to(self, mark: Any) -> None:
+        """Forget the decisions since."""
+
+    def apply_tile(self, f: Facts, consumer: BlockRV | None) -> None:
         if best_tile(f, self.machine, 1, self.constants) is None:
             raise ScheduleError("no axis can lie in vectors")
         f, tail = prepare_tile(self.sch, f, consumer)

@@ -6,7 +6,7 @@ from ..ir.expr import BufferLoad, const_value
 from ..target.machine import CpuMachine
 from ..tir.schedule import Schedule
 from ..tir.schedule.primitive import BlockRV, LoopRV
-from .facts import Facts
+from .facts import Access, Facts
 
 __all__ = [
     "across_of",
@@ -78,9 +78,11 @@ def schedule_elementwise(sch: Schedule, facts: Facts, machine: CpuMachine) -> di
         return {"loops": "none: a single element"}
     lanes = facts.lanes(machine)
     threads = pays_in_parallel(facts, machine)
-    across = across_of(facts)
+    across, turned = across_of(facts), _read_across(facts)
     if across is not None:
         around, note = _turned(sch, facts, loops, across, lanes, machine)
+    elif turned is not None:
+        around, note = _turned_first(sch, facts, loops, *turned, lanes)
     else:
         around, note = _in_lines(sch, facts, loops, lanes)
     past = past_caches(facts, machine)
@@ -119,14 +121,51 @@ def _in_lines(
 
 def across_of(facts: Facts) -> int | None:
     """The position of the axis along which what is copied lies in line, if the result does along another one."""
-    axes = facts.spatial
-    if len(axes) < 2 or len(facts.reads) != 1 or not isinstance(facts.block.body.value, BufferLoad):  # type: ignore[attr-defined]
+    if len(facts.reads) != 1 or not isinstance(facts.block.body.value, BufferLoad):  # type: ignore[attr-defined]
         return None
-    read, last = facts.reads[0], axes[-1]
+    return _lies_across(facts, facts.reads[0])
+
+
+def _lies_across(facts: Facts, read: Access) -> int | None:
+    """The position of the axis along which a read lies in line, if the result does along another one."""
+    axes = facts.spatial
+    if len(axes) < 2:
+        return None
+    last = axes[-1]
     if not read.moves(last) or read.stride(last) in (None, 1) or last.extent < 4:
         return None
     found = [i for i, a in enumerate(axes[:-1]) if read.stride(a) == 1 and a.extent >= 4]
     return found[-1] if found else None
+
+
+def _read_across(facts: Facts) -> tuple[Access, int] | None:
+    """The one read that lies across, of a stage that computes something, and the axis along which it lies in line."""
+    found = [(r, at) for r in facts.reads if (at := _lies_across(facts, r)) is not None]
+    if len(found) != 1 or facts.guarded or not all(a.known for a in facts.spatial):
+        return None
+    read, at = found[0]
+    once = sum(r.buffer is read.buffer for r in facts.reads) == 1
+    return found[0] if once and facts.spatial[at].extent >= 8 and facts.spatial[-1].extent >= 8 else None
+
+
+def _turned_first(
+    sch: Schedule, facts: Facts, loops: list[LoopRV], read: Access, across: int, lanes: int
+) -> tuple[list[LoopRV], dict[str, object]]:
+    """What lies across is turned tile by tile in registers, and computed with from there."""
+    buffers = [r.buffer for r in sch.realize(facts.rv).block.reads]
+    copy = sch.reindex(facts.rv, ("read", buffers.index(read.buffer)))
+    sch.set_scope(copy, 0, "local")
+    others = [x for i, x in enumerate(loops) if i not in (across, len(loops) - 1)]
+    far, near = sch.split(loops[across], [None, lanes])
+    most, line = sch.split(loops[-1], [None, lanes])
+    sch.reorder(*others, far, most, near, line)
+    sch.compute_at(copy, most)
+    *_, turned, vector = sch.get_loops(copy)
+    sch.annotate(turned, "transpose_lanes", 1)
+    sch.vectorize(vector)
+    sch.unroll(near)
+    sch.vectorize(line)
+    return [*others, far, most], {"tile": f"{read.buffer.name} {lanes} x {lanes}, turned in registers"}
 
 
 def _turned(

@@ -323,9 +323,16 @@ class _Decided(Function):
         if self.number < len(self.decisions) and self.decisions[self.number].get("sketch") != "tile":
             self.alone(f, "no tile")  # as the zero-trial scheduler, to which a tile was refused
         else:
-            self.apply_tile(f)
+            self.fused_tile(f)
             self._unroll(f, self.decisions[self.number - 1]["unroll"])
         self.take(before)
+
+    def mark(self) -> tuple[int, int]:
+        return self.number, len(self.found)
+
+    def back_to(self, mark: tuple[int, int]) -> None:
+        self.number = mark[0]
+        del self.found[mark[1] :]
 
     def pick_tile(self, f: Facts) -> tuple[Best, bool]:
         if self.decisions is not None:
