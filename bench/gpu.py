@@ -5,9 +5,9 @@
     python bench/gpu.py --no-compile         without torch.compile
 
 Everybody works on the same tensors, in turn, for some rounds; the median counts. Several sets of tensors are used one
-after the other, so that nothing is found in the second cache. A sample is the time between two events around a number
-of launches. Before it is timed, each result is poisoned, computed, and compared with float64. The ratio is the peer's
-time over tilewright's: above 1, tilewright is faster.
+after the other, so that nothing is found in the second cache. A sample is the time between two events around the replay
+of a graph of launches, so that no launch waits for Python. Before it is timed, each result is poisoned, computed, and
+compared with float64. The ratio is the peer's time over tilewright's: above 1, tilewright is faster.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from rich.table import Table
 
 import tilewright as tvm
 from tilewright import te, topi
+from tilewright.runtime.cuda_driver import capture_graph
 
 ROUNDS, LAUNCHES = 7, 20
 MORE_THAN_THE_CACHE = 256 << 20  # bytes
@@ -41,6 +42,7 @@ class Workload:
     theirs: Callable[..., Any]
     moved: int = 0
     flop: int = 0
+    dtype: str = "float32"
 
 
 def workloads() -> list[Workload]:
@@ -78,20 +80,53 @@ def workloads() -> list[Workload]:
     )
     for n in (1024, 4096):
         out.append(Workload(f"matmul f32 {n}", ((n, n),) * 2, topi.matmul, lambda a, b: a @ b, flop=2 * n**3))
+    products = [(n, n, n) for n in (1024, 2048, 4096, 8192)] + [(16, 4096, 4096), (128, 768, 3072)]
+    for m, n, k in products:
+        name = f"matmul f16 {m}" if m == n == k else f"matmul f16 {m}x{n}x{k}"
+        shapes = ((m, k), (k, n))
+        out.append(Workload(name, shapes, topi.matmul, lambda a, b: a @ b, 0, 2 * m * n * k, "float16"))
+    out.append(
+        Workload(
+            "dense f16 4096, bias, gelu",
+            ((4096, 4096), (4096, 4096), (4096,)),
+            lambda a, w, b: topi.nn.gelu(
+                topi.nn.dense(a, w, None, "float32") + topi.cast(b, "float32")
+            ).astype("float16"),
+            lambda a, w, b: F.gelu(F.linear(a, w, b)),
+            flop=2 * 4096**3,
+            dtype="float16",
+        )
+    )
     return out
 
 
-def seconds(run: Callable[[int], None], sets: int) -> float:
+def recorded(run: Callable[[int], Any], sets: int, ours: bool) -> Callable[[], Any]:
+    """A number of launches over all sets of tensors, as one graph."""
+    import torch
+
+    count = -(-LAUNCHES // sets) * sets
+    if ours:
+        with capture_graph(tvm.cuda(0)) as graph:
+            for k in range(count):
+                run(k % sets)
+        return graph
+    held = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(held):
+        for k in range(count):
+            run(k % sets)
+    return held.replay
+
+
+def seconds(replay: Callable[[], Any], sets: int) -> float:
     """The time of one launch."""
     import torch
 
     begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
     begin.record()
-    for k in range(LAUNCHES):
-        run(k % sets)
+    replay()
     end.record()
     torch.cuda.synchronize()
-    return float(begin.elapsed_time(end)) * 1e-3 / LAUNCHES
+    return float(begin.elapsed_time(end)) * 1e-3 / (-(-LAUNCHES // sets) * sets)
 
 
 def measure(w: Workload, compiled: bool) -> dict[str, Any]:
@@ -100,15 +135,16 @@ def measure(w: Workload, compiled: bool) -> dict[str, Any]:
     target = (
         tvm.target.Target.from_device(tvm.cuda(0)) if hasattr(tvm.target.Target, "from_device") else "cuda"
     )
-    args = [te.placeholder(s, name=f"x{i}") for i, s in enumerate(w.shapes)]
+    args = [te.placeholder(s, w.dtype, name=f"x{i}") for i, s in enumerate(w.shapes)]
     result = w.ours(*args)
     sch = tvm.auto_schedule([*args, result], target)
     func = tvm.build(sch.mod, target=target)
     shape = [int(d) for d in result.shape]
-    bytes_of = sum(4 * int(np.prod(s)) for s in (*w.shapes, tuple(shape)))
+    kind = getattr(torch, w.dtype)
+    bytes_of = sum(kind.itemsize * int(np.prod(s)) for s in (*w.shapes, tuple(shape)))
     sets = max(1, min(16, -(-MORE_THAN_THE_CACHE // bytes_of)))
-    xs = [[torch.randn(s, device="cuda") for s in w.shapes] for _ in range(sets)]
-    outs = [torch.full(shape, float("nan"), device="cuda") for _ in range(sets)]
+    xs = [[torch.randn(s, device="cuda").to(kind) for s in w.shapes] for _ in range(sets)]
+    outs = [torch.full(shape, float("nan"), device="cuda", dtype=kind) for _ in range(sets)]
     ours = [[tvm.nd.from_dlpack(t) for t in (*x, o)] for x, o in zip(xs, outs, strict=True)]
     peers: dict[str, Callable[[int], Any]] = {
         "tilewright": lambda k: func(*ours[k]),
@@ -121,13 +157,17 @@ def measure(w: Workload, compiled: bool) -> dict[str, Any]:
     torch.cuda.synchronize()
     want = w.theirs(*[t.double() for t in xs[0]])
     error = float((outs[0].double() - want).abs().max() / want.abs().max().clamp(min=1e-30))
-    for run in peers.values():
+    graphs = {}
+    for name, run in peers.items():
         for k in range(sets):
             run(k)
+        torch.cuda.synchronize()
+        graphs[name] = recorded(run, sets, name == "tilewright")
+        graphs[name]()
     times: dict[str, list[float]] = {name: [] for name in peers}
     for _ in range(ROUNDS):
-        for name, run in peers.items():
-            times[name].append(seconds(run, sets))
+        for name, replay in graphs.items():
+            times[name].append(seconds(replay, sets))
     return {
         "workload": w.name,
         "error": error,

@@ -37,6 +37,7 @@ class Worker:
         realtime: bool,
         script: str = __file__,
         keep_memory: bool = True,
+        python: str = sys.executable,
     ) -> None:
         environment = {**os.environ, **{f"{name}_NUM_THREADS": str(threads) for name in _THREADS}}
         environment |= {"PYTHONHASHSEED": "0"}
@@ -46,7 +47,7 @@ class Worker:
             environment |= {"MALLOC_TOP_PAD_": str(64 << 20)}
         self.peer, self.alive = peer, True
         self._log = log.open("ab")
-        command = [sys.executable, script, peer, str(threads), figures, str(int(realtime))]
+        command = [python, script, peer, str(threads), figures, str(int(realtime))]
         self._process = subprocess.Popen(
             command,
             stdin=subprocess.PIPE,

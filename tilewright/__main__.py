@@ -1,4 +1,4 @@
-"""The command line: `tilewright compile`, `tilewright run`, `tilewright show`.
+"""The command line: `tilewright compile`, `run`, `show`, `tune`, `db`, `replay`.
 
 Only names and options are here, so that `tilewright --help` answers at once; the work is in driver/tvmc.
 """
@@ -21,7 +21,7 @@ app = typer.Typer(
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
-    help="Compile models of ONNX, PyTorch and Keras to machine code, and run them. "
+    help="Compile models of ONNX, PyTorch and Keras to machine code, tune them, and run them. "
     "Results go to stdout, progress and errors to stderr. "
     "Exit codes: 0 done, 1 refused or failed, 2 wrong usage, 70 a fault in tilewright, 130 interrupted.",
 )
@@ -97,10 +97,26 @@ def compile_(
     use_vm: Annotated[
         bool, typer.Option("--use-vm", help="Compile for the virtual machine, also where there is no need.")
     ] = False,
+    tuning_records: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--tuning-records",
+            help="What `tilewright tune` measured: a database or lines of JSON; also several.",
+        ),
+    ] = None,
+    records_machine: Annotated[
+        str,
+        typer.Option("--records-machine", help="Take the records of another machine (its id, or any)."),
+    ] = "",
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Compile a model to a package that `tilewright run` runs."""
+    """Compile a model to a package that `tilewright run` runs.
+
+    \b
+    tilewright compile net.onnx --target llvm -o net.tar
+    tilewright compile net.onnx --tuning-records tune.db -o net.tar
+    """
     desk = _desk(as_json, quiet)
     with desk.working():
         from .driver.tvmc.command_line import compile_command
@@ -118,6 +134,8 @@ def compile_(
             output_format,
             desired_layout,
             use_vm,
+            tuning_records or (),
+            records_machine,
         )
 
 
@@ -186,6 +204,265 @@ def show(
         from .driver.tvmc.command_line import show_command
 
         show_command(desk, model, target, shapes, model_format, every, text, fuse)
+
+
+@app.command()
+def tune(
+    model: Annotated[
+        Path | None,
+        typer.Argument(
+            help="The model to tune. Without one, --model FILE is the cost model to train from --db."
+        ),
+    ] = None,
+    target: Target = "llvm",
+    trials: Annotated[
+        int, typer.Option("--trials", "-n", min=1, help="Candidates to measure, over all tasks.")
+    ] = 1000,
+    db: Annotated[
+        Path,
+        typer.Option(
+            "--db",
+            "--output",
+            "-o",
+            help="Where to keep what is measured: a database (.db), or lines (.json).",
+        ),
+    ] = Path("tune.db"),
+    resume: Annotated[
+        bool,
+        typer.Option("--resume", help="Go on: what the database has counts as part of the trials."),
+    ] = False,
+    prior: Annotated[
+        list[Path] | None,
+        typer.Option("--prior-records", "--tuning-records", help="Records to begin with; also several."),
+    ] = None,
+    seed: Annotated[int, typer.Option("--seed", min=0, help="Of the choices that are made at random.")] = 0,
+    cost_model: Annotated[
+        str, typer.Option("--model", help="The cost model: auto, trees, analytical, random, or a file.")
+    ] = "auto",
+    timeout: Annotated[
+        float, typer.Option("--timeout-per-trial", min=0.1, help="Seconds that a candidate may run.")
+    ] = 10.0,
+    tasks: Annotated[
+        str,
+        typer.Option(
+            "--tasks", help='Which tasks: all, list (prints them), numbers "0,3-5", or parts of names.'
+        ),
+    ] = "all",
+    min_gain: Annotated[
+        float,
+        typer.Option("--min-gain", min=0, max=1, help="A task is left when a round is expected to win less."),
+    ] = 0.01,
+    cluster: Annotated[
+        str, typer.Option("--cluster", help="Measure on the workers of a Dask cluster: tcp://host:8786.")
+    ] = "",
+    shapes: Shapes = "",
+    model_format: Format = "",
+    opt_level: Annotated[
+        int, typer.Option("--opt-level", "-O", min=0, max=4, help="As it will be compiled.")
+    ] = 3,
+    desired_layout: Annotated[
+        str, typer.Option("--desired-layout", help="As it will be compiled: NCHW or NHWC.")
+    ] = "",
+    as_json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Measure candidates for the kernels of a model, and keep them for `tilewright compile --tuning-records`.
+
+    A search that was interrupted, or killed, has lost nothing: --resume goes on. The chosen schedules are never slower
+    than those without tuning.
+
+    \b
+    tilewright tune net.onnx --target llvm --trials 500 --db tune.db
+    tilewright tune net.onnx --db tune.db --trials 2000 --resume
+    tilewright tune net.onnx --tasks list
+    tilewright tune net.onnx --tasks conv2d --model model.json
+    tilewright tune --model model.json --db tune.db          trains that cost model from what is in tune.db
+    """
+    desk = _desk(as_json, quiet)
+    with desk.working():
+        from .driver.tvmc.tune_commands import TuneSettings, tune_command
+
+        settings = TuneSettings(
+            target=target,
+            trials=trials,
+            database=db,
+            resume=resume,
+            seed=seed,
+            cost_model=cost_model,
+            timeout=timeout,
+            tasks=tasks,
+            cluster=cluster,
+            shapes=shapes,
+            model_format=model_format,
+            opt_level=opt_level,
+            desired_layout=desired_layout,
+            min_gain=min_gain,
+            prior=tuple(prior or ()),
+        )
+        tune_command(desk, model, settings)
+
+
+# -- records ------------------------------------------------------------------------------------------
+records = typer.Typer(
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    help="Look at what was measured, put files of it together, train cost models on it.",
+)
+app.add_typer(records, name="db")
+
+Db = Annotated[Path, typer.Argument(metavar="DB", help="The database.")]
+Records = Annotated[Path, typer.Argument(metavar="FILE", help="A database, or records as lines of JSON.")]
+OfTask = Annotated[str, typer.Option("--task", "-t", help="The name of a task, or the beginning of its key.")]
+
+
+@records.command("show")
+def db_show(
+    file: Records,
+    task: OfTask = "",
+    limit: Annotated[int, typer.Option("--limit", min=0, help="Records to show of a task; 0: all.")] = 20,
+    as_json: Json = False,
+) -> None:
+    """What is in it: a line for each task, or for each record of one.
+
+    \b
+    tilewright db show tune.db
+    tilewright db show tune.db --task fused_nn_conv2d_nn_relu
+    """
+    desk = _desk(as_json, False)
+    with desk.working():
+        from .driver.tvmc.db_commands import show_command
+
+        show_command(desk, file, task, limit)
+
+
+@records.command("best")
+def db_best(
+    file: Records,
+    task: OfTask = "",
+    every: Annotated[bool, typer.Option("--all", "-a", help="Also of other machines.")] = False,
+    as_json: Json = False,
+) -> None:
+    """The record of each task that a build takes."""
+    desk = _desk(as_json, False)
+    with desk.working():
+        from .driver.tvmc.db_commands import best_command
+
+        best_command(desk, file, task, every)
+
+
+@records.command("merge")
+def db_merge(
+    into: Annotated[
+        Path, typer.Argument(metavar="INTO", help="The database that takes; new if it is not there.")
+    ],
+    sources: Annotated[list[Path], typer.Argument(metavar="FROM...", help="Databases, or lines of JSON.")],
+    as_json: Json = False,
+) -> None:
+    """Take over what other files have. Records that are there already are not doubled.
+
+    \b
+    tilewright db merge all.db monday.db tuesday.db
+    """
+    desk = _desk(as_json, False)
+    with desk.working():
+        from .driver.tvmc.db_commands import merge_command
+
+        merge_command(desk, into, sources)
+
+
+@records.command("prune")
+def db_prune(
+    db: Db,
+    keep: Annotated[int, typer.Option("--keep", min=1, help="Records to leave of each task.")] = 16,
+    keep_failed: Annotated[bool, typer.Option("--keep-failed", help="Leave those that failed too.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Leave the fastest records of each task, and its winner."""
+    desk = _desk(as_json, False)
+    with desk.working():
+        from .driver.tvmc.db_commands import prune_command
+
+        prune_command(desk, db, keep, keep_failed)
+
+
+@records.command("export")
+def db_export(
+    db: Db,
+    output: Annotated[Path, typer.Argument(metavar="FILE", help="The file to write.")],
+    as_json: Json = False,
+) -> None:
+    """Write all records as lines of JSON, which `tilewright db import` and `compile --tuning-records` read."""
+    desk = _desk(as_json, False)
+    with desk.working():
+        from .driver.tvmc.db_commands import export_command
+
+        export_command(desk, db, output)
+
+
+@records.command("import")
+def db_import(
+    db: Annotated[
+        Path, typer.Argument(metavar="DB", help="The database that takes; new if it is not there.")
+    ],
+    source: Annotated[Path, typer.Argument(metavar="FILE", help="Lines of JSON.")],
+    as_json: Json = False,
+) -> None:
+    """Take over what `tilewright db export`, or auto_scheduler's RecordToFile, wrote."""
+    desk = _desk(as_json, False)
+    with desk.working():
+        from .driver.tvmc.db_commands import import_command
+
+        import_command(desk, db, source)
+
+
+@records.command("train")
+def db_train(
+    file: Records,
+    output: Annotated[Path, typer.Option("--output", "-o", help="The cost model to write.")] = Path(
+        "model.json"
+    ),
+    as_json: Json = False,
+) -> None:
+    """Train a cost model on what was measured on this machine; `tilewright tune --model` begins with it.
+
+    \b
+    tilewright db train tune.db -o model.json
+    tilewright tune other.onnx --model model.json
+    """
+    desk = _desk(as_json, False)
+    with desk.working():
+        from .driver.tvmc.tune_commands import train_command
+
+        train_command(desk, file, output)
+
+
+@app.command()
+def replay(
+    record: Annotated[
+        str,
+        typer.Argument(
+            help="The beginning of a record's id, a task (its best), or the record as a line of JSON (-: stdin)."
+        ),
+    ],
+    db: Annotated[Path, typer.Option("--db", help="The file that it, and its program, is in.")] = Path(
+        "tune.db"
+    ),
+    timeout: Annotated[float, typer.Option("--timeout", min=0.1, help="Seconds that it may run.")] = 10.0,
+    script: Annotated[bool, typer.Option("--script/--no-script", help="Print the scheduled program.")] = True,
+    as_json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Build a record again: its schedule, its code, whether its result is right, and its time against the recorded one.
+
+    \b
+    tilewright replay 076a05675a57 --db tune.db
+    tilewright replay fused_nn_conv2d_nn_relu --db tune.db --no-script
+    """
+    desk = _desk(as_json, quiet)
+    with desk.working():
+        from .driver.tvmc.db_commands import replay_command
+
+        replay_command(desk, record, db, timeout, script)
 
 
 def main() -> None:

@@ -161,7 +161,7 @@ def test_errors_as_json(tmp_path: Path) -> None:
         (["--output-format", "zip"], "it must be one of so, tar"),
         (["-o", "/nowhere/net.tar"], "there is no folder /nowhere"),
         (["-o", "/"], "/: is a folder; give the name of a file in it"),
-        (["--target", "cuda"], "models are compiled for llvm targets; 'cuda' is not supported yet"),
+        (["--target", "metal"], "models are compiled for llvm, cuda, opencl; 'metal' is not supported yet"),
         (["--disabled-pass", "NoSuchPass"], "NoSuchPass"),
     ],
 )
@@ -200,7 +200,7 @@ def test_run_refuses(model: Path, package: Path, tmp_path: Path) -> None:
             [package, "-i", tmp_path / "good.npz", "-o", "/nowhere/out.npz"],
             "/nowhere/out.npz: cannot be written",
         ),
-        ([package, "--device", "cuda"], "packages are compiled for the CPU"),
+        ([package, "--device", "cuda"], "the package is compiled for the CPU"),
         (
             [package, "--shapes", "data:[2,3,8,8]"],
             "the input data: float32[1, 3, 8, 8] cannot have the shape",

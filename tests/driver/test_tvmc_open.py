@@ -73,13 +73,23 @@ def test_sizes_for_what_is_filled(package: tvmc.TVMCPackage) -> None:
         ({"shape_dict": {"date": [2]}}, "no input 'date'; its inputs are data: float32[?, 3, 8, 8]"),
         ({"inputs": {"data": image()[:, :2]}}, "'data' must have shape (?, 3, 8, 8), got shape (1, 2, 8, 8)"),
         ({"inputs": {"data": image().astype("float64")}}, "must be of type float32, got float64"),
-        ({"inputs": {"data": image()}, "profile": True}, "kernels are not timed one by one"),
     ],
 )
 def test_refusals(options: dict[str, Any], reason: str, package: tvmc.TVMCPackage) -> None:
     with pytest.raises(tvmc.TVMCException) as caught:
         tvmc.run(package, **options)
     assert reason in str(caught.value)
+
+
+def test_the_time_of_every_kernel(package: tvmc.TVMCPackage) -> None:
+    result = tvmc.run(package, inputs={"data": np.repeat(image(), 3, 0)}, profile=True, number=2)
+    assert result.profile is not None
+    rows = result.profile.rows
+    assert any("conv2d" in r.name for r in rows) and all(r.seconds > 0 and r.calls == 1 for r in rows)
+    assert any(r.shapes == "float32[3, 5]" for r in rows)
+    told = call("run", package.package_path, "--profile", "--shapes", "data:[2,3,8,8]", "--json")
+    assert told.exit_code == 0, told.output
+    assert [r["kernel"] for r in json.loads(told.stdout)["profile"]] == [r.kernel for r in rows]
 
 
 def test_branches(tmp_path: Path) -> None:

@@ -31,11 +31,16 @@ def main(words: list[str]) -> int:
         except ValueError as why:
             print(f"skipped: {why}")
         return 0
+    import cuda_models  # noqa: F401  (its checks join the others)
     from cuda_checks import CHECKS
     from gpu_programs import PROGRAMS
+    from tensor_core_programs import AMPERE_PROGRAMS, BY_HAND, HOPPER_PROGRAMS
 
+    major = int(str(dev.compute_version).split(".")[0])
+    tensor = {**BY_HAND, **(AMPERE_PROGRAMS if major >= 8 else {}), **(HOPPER_PROGRAMS if major == 9 else {})}
     work = {f"check {n}": (lambda f=f: f(dev)) for n, f in CHECKS.items()}
     work |= {f"program {n}": (lambda f=f: f().run(target, dev)) for n, f in PROGRAMS.items()}
+    work |= {f"tensor cores {n}": (lambda f=f: f().run(target, dev)) for n, f in tensor.items()}
     lines, failed = [], []
     for name, run in work.items():
         if words and not any(w in name for w in words):

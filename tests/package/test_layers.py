@@ -67,7 +67,7 @@ LAYERS: dict[str, set[str]] = {
         "_later",
     },
     # whole models, from the file to the result
-    "driver.tvmc": _BELOW_RELAY | {"relay", "contrib", "driver"},
+    "driver.tvmc": _BELOW_RELAY | {"relay", "contrib", "driver", "autotvm"},
     "__main__": {"driver.tvmc"},
     # the classic homes of names that live elsewhere
     "error": {"ir.errors"},
@@ -82,7 +82,11 @@ LAYERS: dict[str, set[str]] = {
     "relay.transform.run_now": _BELOW_RELAY | {"driver.build"},
     # a few operators are loops with stores, written with the builder
     "topi": {"ir", "arith", "te", "tir.ir_builder", "_later"},
-    **{room: {"_later"} for room in ("autotvm", "auto_scheduler", "rpc", "vta")},
+    **{room: {"_later"} for room in ("rpc", "vta")},
+    "autotvm": _BELOW_RELAY | {"relay"},
+    "testing.autotvm": {"te", "target", "autotvm"},
+    "auto_scheduler": _BELOW_RELAY | {"relay", "driver.build"},
+    "testing.auto_scheduler": {"te", "topi", "auto_scheduler"},
     "testing": {"runtime", "target", "_later"},
 }
 # The front door opens to every room.

@@ -275,7 +275,7 @@ def test_refusals() -> None:
     refused(relay.Function([x, c], relay.If(c, x, relay.exp(x))), "a branch cannot be part .*vm")
     n = relay.var("n", shape=(relay.Any(),))
     refused(relay.Function([n], relay.exp(n)), "%n is .*not known now.*vm")
-    refused(relay.Function([x], x), "'cuda' is not supported", target="cuda")
+    refused(relay.Function([x], x), "'metal' is not supported", target="metal")
     refused(tvm.IRModule({"other": relay.Function([x], x)}), "no graph function 'main'; it has: other")
     refused(relay.Function([x, relay.var("x", shape=(3,))], x), "two parameters .* named 'x'")
     with pytest.raises(TypeError, match="not int"):

@@ -283,3 +283,31 @@ def test_a_small_tensor_is_computed_once_beside_a_product() -> None:
         assert sorted(groups(fuse(made))) == [["exp"], ["nn.dense", "add", "nn.relu"]]
     whole = groups(fuse(relay.Function([x, w, y], relay.nn.relu(relay.exp(y) + product))))
     assert [sorted(g) for g in whole] == [["add", "exp", "nn.dense", "nn.relu"]]
+
+
+def kernels_of(func: relay.Function) -> list[relay.Function]:
+    fused = fuse(func)
+    calls = [e for e in relay.analysis.post_order(fused.body) if isinstance(e, relay.Call)]
+    return [c.op for c in calls if isinstance(c.op, relay.Function)]
+
+
+@pytest.mark.parametrize("join", [relay.concatenate, relay.stack])
+def test_very_many_tensors_are_joined_by_small_kernels(join: Any) -> None:
+    xs = [var(f"x{i}", (1, 2)) for i in range(5000)]
+    found = kernels_of(relay.Function(xs, relay.exp(join(xs, 0))))
+    assert all(is_primitive(k) and len(k.params) <= 71 for k in found)  # the root of 5000
+    assert len(found) == 72
+    assert len({tvm.ir.structural_hash(k) for k in found}) == 3  # the last one has fewer, and one joins them
+    few = relay.Function(xs[:256], join(xs[:256], 0))
+    assert len(kernels_of(few)) == 1
+
+
+@pytest.mark.parametrize(("join", "axis"), [(relay.concatenate, 1), (relay.stack, -1)])
+def test_joins_in_parts_keep_the_order(join: Any, axis: int) -> None:
+    xs = [var(f"x{i}", (2, 1)) for i in range(300)]
+    values = [np.full((2, 1), i, "float32") for i in range(300)]
+    found = relay.create_executor("vm", relay.Function(xs, join(xs, axis)), tvm.cpu(), "llvm").evaluate()(
+        *values
+    )
+    numpy_join = np.concatenate if join is relay.concatenate else np.stack
+    np.testing.assert_array_equal(found.numpy(), numpy_join(values, axis))

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import sys
+
 import numpy as np
 import pytest
 from relay_eval import apply, check, count, evaluate, rand
 
 import tilewright as tvm
 from tilewright import relay
+from tilewright.relay.transform.lambda_lift import lambda_lift
 
 T = relay.transform
 nn = relay.nn
@@ -230,3 +233,39 @@ def test_atrous_convolution():
     before = relay.Function([x], nn.batch_to_space_nd(y, [2, 2], [[0, 0], [0, 0]]))
     expected = nn.conv2d(x, w, padding=(2, 2), dilation=(2, 2), data_layout="NHWC", kernel_layout="HWIO")
     check(before, T.FlattenAtrousConv(), relay.Function([x], expected), rtol=1e-4, atol=1e-4)
+
+
+def closures(count):
+    """Functions one after the other, each of which captures a variable and calls the one before it."""
+    x, rows, before = x2(), [], None
+    for _ in range(count):
+        y, f = x2("y"), relay.var("f")
+        rows.append((f, relay.Function([y], y + x if before is None else before(y) + x)))
+        before = f
+    body = before(x)
+    for f, fn in reversed(rows):
+        body = relay.Let(f, fn, body)
+    return tvm.IRModule.from_expr(relay.Function([x], body))
+
+
+def python_calls(work):
+    """How many calls of Python functions some work takes: the same on every machine."""
+    count = 0
+
+    def note(frame, event, arg):
+        nonlocal count
+        count += event == "call"
+
+    sys.setprofile(note)
+    try:
+        work()
+    finally:
+        sys.setprofile(None)
+    return count
+
+
+def test_lifting_many_closures_takes_as_many_steps_each():
+    mods = {n: T.InferType()(closures(n)) for n in (40, 160)}
+    assert len(T.LambdaLift()(mods[40]).functions) == 41
+    few, many = (python_calls(lambda n=n: lambda_lift(mods[n])) for n in mods)
+    assert many < 4.4 * few

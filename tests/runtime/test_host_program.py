@@ -90,7 +90,7 @@ def test_the_source(expect) -> None:
     expect(
         host_source(function_info(), PROGRAM),
         """
-        def make(*, kernels, workspace, refuse, fail, most_threads):
+        def make(*, kernels, workspace, refuse, fail, tensor_map, most_threads):
             launch0, launch1 = kernels
             def run(v0, v1, v2):
                 v3 = workspace(0, (v2 * 4))

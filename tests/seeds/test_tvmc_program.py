@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tilewright.tune.records import Database
+
 onnx = pytest.importorskip("onnx")
 
 PROGRAM = """
@@ -71,10 +73,24 @@ def write_residual(path: Path) -> None:
     _write(path, nodes, weights)
 
 
-def _run(capsys: pytest.CaptureFixture[str]) -> tuple[dict[str, Any], str]:
+def _run(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], trials: int
+) -> tuple[dict[str, Any], str]:
+    """Run the program, with few trials; every kernel that was tuned is built by what was measured."""
+    from tilewright.driver.tvmc import autotuner
+    from tilewright.driver.tvmc import history as histories
+
+    built: list[Any] = []
+    inner = histories.records_of
+    monkeypatch.setattr(autotuner, "DEFAULT_TRIALS", trials)
+    monkeypatch.setattr(autotuner, "chosen_tasks", lambda wanted, found: found[-4:])  # of 40 the lightest
+    monkeypatch.setattr(histories, "records_of", lambda *a: (built.append(inner(*a)), built[-1])[1])
     scope: dict[str, Any] = {}
-    with pytest.warns(UserWarning, match="nothing was tuned"):
-        exec(PROGRAM, scope)
+    exec(PROGRAM, scope)
+    (history,) = built
+    with Database(scope["tuning_records"]) as database:
+        measured = {r.workload for r in database.records() if r.ok}
+    assert measured and set(history.used) == measured
     return scope, capsys.readouterr().out
 
 
@@ -89,7 +105,7 @@ def test_load_compile_run(
 
     monkeypatch.chdir(tmp_path)
     write_residual(tmp_path / "resnet50-v2-7.onnx")
-    scope, printed = _run(capsys)
+    scope, printed = _run(monkeypatch, capsys, 8)
     assert printed.startswith("output_0: float32[1, 10], from ")
     x = generate_tensor_data((1, 3, 224, 224), "float32")
     (wanted,) = ReferenceEvaluator("resnet50-v2-7.onnx").run(None, {"data": x})
@@ -116,7 +132,7 @@ def test_load_compile_run_of_resnet_50(
     )
     monkeypatch.chdir(tmp_path)
     onnx.save(found, "resnet50-v2-7.onnx")
-    scope, printed = _run(capsys)
+    scope, printed = _run(monkeypatch, capsys, 2)
     assert printed.startswith("output_0: float32[1, 1000], from ")
     scores = scope["result"].get_output("output_0")
     np.testing.assert_allclose(scores.sum(), 1.0, rtol=1e-4)  # a softmax ends it

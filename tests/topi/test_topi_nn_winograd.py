@@ -11,8 +11,8 @@ import torch.nn.functional as F
 
 import tilewright as tvm
 from tilewright import te, topi
+from tilewright.arith.minimal_filtering import filter_matrices as _matrices
 from tilewright.ir.errors import TensorExpressionError
-from tilewright.topi.nn.winograd import _matrices
 
 RNG = np.random.default_rng(2)
 

@@ -184,10 +184,19 @@ def symbolic() -> list[Any]:
     return [x, te.compute((n, 32), lambda i, j: x[i, j] * 2.0, name="y")]
 
 
+def numbers() -> list[Any]:
+    """Results without dimensions."""
+    x, y = te.placeholder((40,), name="x"), te.placeholder((), "int32", name="y")
+    k = te.reduce_axis((0, 40), "k")
+    z = te.compute((), lambda: te.sum(x[k], axis=k), name="z")
+    return [x, y, z, te.compute((), lambda: y() + 1, name="u")]
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "make, options",
     [
+        (numbers, {}),
         (softmax, {}),
         (conv, {}),
         (conv, {"constants": ("w",)}),
@@ -196,7 +205,7 @@ def symbolic() -> list[Any]:
         (lambda: matmul(32, "float16"), {}),
         (matmul, {"reference": lambda A, B, **others: A @ B}),
     ],
-    ids=["softmax", "conv", "constants", "quantized", "symbolic", "half", "numpy"],
+    ids=["numbers", "softmax", "conv", "constants", "quantized", "symbolic", "half", "numpy"],
 )
 def test_programs_of_all_kinds(measurer: Measurer, make: Any, options: dict[str, Any]) -> None:
     task = task_of(make(), TARGET, **options)

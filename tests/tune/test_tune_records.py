@@ -63,7 +63,7 @@ def test_records_of_other_machines_are_not_used(task: Task) -> None:
     foreign = record(task, 1e-6, machine=fingerprint(other))
     with Database(":memory:") as db:
         db.add(foreign, task)
-        db._take([], {foreign.machine: other}, [])
+        db.take([], {foreign.machine: other}, [])
         assert db.best(task) is None
         assert "1 records of main are of other machines" in db.elsewhere(task)
         assert "cpu Another CPU instead of" in db.elsewhere(task) and "cores 96 instead" in db.elsewhere(task)

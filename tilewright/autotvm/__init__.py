@@ -1,24 +1,72 @@
-"""Tuning by templates. It is not there yet: its names can be imported, and say so when they are used."""
+"""Tuning by templates: a person says how a schedule is made and leaves sizes open, measurement decides them.
 
-from .._later import announce
+The engine is `tilewright.tune`: building and running in processes, checks of every result, cost models.
+See docs/tuning.md.
+"""
 
-__getattr__ = announce(
-    __name__,
-    "the tuner is not there yet; schedule by hand with te.create_schedule or tir.Schedule",
-    [
-        "callback",
-        "database",
-        "env",
-        "feature",
-        "graph_tuner",
-        "measure",
-        "measure.measure_methods",
-        "record",
-        "task",
-        "task.space",
-        "task.task",
-        "tophub",
-        "tuner",
-        "utils",
-    ],
+from . import database, env, feature, graph_tuner, measure, record, task, tophub, tuner, utils
+from .env import GLOBAL_SCOPE
+from .graph_tuner import apply_graph_best
+from .measure import (
+    LocalBuilder,
+    LocalRunner,
+    MeasureErrorNo,
+    MeasureInput,
+    MeasureResult,
+    RPCRunner,
+    measure_option,
 )
+from .task import (
+    ApplyConfig,
+    ApplyFixedConfig,
+    ApplyGraphBest,
+    ApplyHistoryBest,
+    ConfigEntity,
+    ConfigSpace,
+    DispatchContext,
+    FallbackContext,
+    apply_history_best,
+    create,
+    get_config,
+    register_topi_compute,
+    register_topi_schedule,
+    template,
+)
+from .tuner import callback
+
+__all__ = [
+    "GLOBAL_SCOPE",
+    "ApplyConfig",
+    "ApplyFixedConfig",
+    "ApplyGraphBest",
+    "ApplyHistoryBest",
+    "ConfigEntity",
+    "ConfigSpace",
+    "DispatchContext",
+    "FallbackContext",
+    "LocalBuilder",
+    "LocalRunner",
+    "MeasureErrorNo",
+    "MeasureInput",
+    "MeasureResult",
+    "RPCRunner",
+    "apply_graph_best",
+    "apply_history_best",
+    "callback",
+    "create",
+    "database",
+    "env",
+    "feature",
+    "get_config",
+    "graph_tuner",
+    "measure",
+    "measure_option",
+    "record",
+    "register_topi_compute",
+    "register_topi_schedule",
+    "task",
+    "template",
+    "tophub",
+    "tuner",
+    "utils",
+]

@@ -18,7 +18,7 @@ from onnx.backend.base import Backend, BackendRep, namedtupledict
 from .. import nd, relay
 from ..ir.module import IRModule
 from ..relay.analysis import post_order
-from ..relay.expr import Expr, If
+from ..relay.expr import Expr, If, Let
 from ..relay.frontend.onnx import NeedsValue
 from ..relay.frontend.onnx.importer import Importer
 from ..relay.frontend.onnx.load import array_of, load_model, stored
@@ -102,7 +102,7 @@ class _Program:
         main = mod["main"]
         self.names = [p.name_hint for p in main.params]
         dynamic = any(
-            isinstance(e, If) or (isinstance(e, Expr) and is_dynamic(e.checked_type))
+            isinstance(e, (If, Let)) or (isinstance(e, Expr) and is_dynamic(e.checked_type))
             for e in post_order(main.body)
         )
         self.machine = self.module = None

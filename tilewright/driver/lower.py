@@ -47,12 +47,15 @@ def phases(ctx: PassContext | None = None) -> tuple[Phase, Phase, Phase, Phase]:
             T.ConvertBlocksToOpaque(),
             T.CompactBufferAllocation(),
             T.AlignStorage(),
+            T.LowerBulkCopies(),
             T.LowerMatchBuffer(),
             T.LowerOpaqueBlock(),
+            T.LowerFragments(),
         ),
         (T.FlattenBuffer(), T.Simplify()),
         (
             T.InjectPrefetch(),
+            T.SpecializeWarps(),
             T.InjectSoftwarePipeline(),
             *partition,
             T.InjectVirtualThread(),
@@ -60,6 +63,7 @@ def phases(ctx: PassContext | None = None) -> tuple[Phase, Phase, Phase, Phase]:
             T.InjectDoubleBuffer(),
             *(() if ctx.config.get("tir.disable_storage_rewrite", False) else (T.StorageRewrite(),)),
             T.UnrollLoop(**unroll),
+            T.InjectPTXAsyncCopy(),
         ),
         (
             T.RewriteUnsafeSelect(),
@@ -146,7 +150,10 @@ def as_module(inp: Any, args: Sequence[Any] | None, name: str, binds: Mapping[An
     if isinstance(inp, (list, tuple)) and all(isinstance(t, Tensor) for t in inp):
         return IRModule({name: create_prim_func(list(inp)).with_attr("global_symbol", name)})
     if hasattr(inp, "mod") and isinstance(inp.mod, IRModule):  # a tir.Schedule
-        return inp.mod
+        if args is None or len(inp.mod.functions) != 1:
+            return inp.mod
+        (func,) = inp.mod.functions.values()  # with args, as the tuners give it: named as a te schedule is
+        return IRModule({name: func.with_attr("global_symbol", name)})
     raise TypeError(
         f"expected a te.Schedule, a PrimFunc, an IRModule or a tir.Schedule, not {type(inp).__name__}"
     )

@@ -75,8 +75,14 @@ class IRModule:
         self.functions: dict[GlobalVar, Any] = {}
         self.type_definitions: dict[Any, Any] = dict(type_definitions or {})
         self.attrs: dict[str, Any] = dict(attrs or {})
+        seen: set[str] = set()  # a look at all names for each one would be quadratic
         for name, func in (functions or {}).items():
-            self[name] = func
+            label = name if isinstance(name, str) else name.name_hint
+            if label in seen or isinstance(name, str) or not isinstance(func, BaseFunc):
+                self[name] = func
+            else:
+                self.functions[name] = func
+            seen.add(label)
 
     # -- access ------------------------------------------------------------------------------
     def get_global_var(self, name: str) -> GlobalVar:

@@ -9,16 +9,18 @@ from ..ir.deep import deep_programs
 from ..ir.errors import BuildError
 from ..ir.module import IRModule
 from ..ir.transform import PassContext, Sequential, get_pass
-from ..runtime.devices import Device, cpu
+from ..runtime.devices import Device, cpu, cuda
 from ..target import Target
 from . import qnn as _qnn  # noqa: F401  (its passes are known by name then)
 from . import transform
 from .backend.assemble import assemble
+from .backend.device_kernel import DEVICE_KINDS
 from .backend.executor import Executor, Runtime
-from .backend.executor_factory import ExecutorFactoryModule
+from .backend.executor_factory import DeviceFactoryModule, ExecutorFactoryModule
 from .backend.graph_form import graph_form
-from .backend.kernel import job_of
-from .backend.program import make_program, plan_scratch
+from .backend.kernel import Job, job_of
+from .backend.memory_plan import ALIGNMENT, DEVICE_ALIGNMENT
+from .backend.program import Program, make_program, plan_scratch
 from .backend.te_compiler import compile_all
 from .binding import bind_params_by_name
 from .expr import Expr, Function
@@ -74,6 +76,20 @@ def optimize(
         return pipeline()(mod), {}
 
 
+def to_compile(
+    mod: IRModule, target: Target, params: Mapping[str, Any] | None
+) -> tuple[Program, dict[int, Job]]:
+    """The steps of a model after all passes, and what is to be compiled for them, by their numbers."""
+    ready, _ = optimize(mod, target, params)
+    on_cpu = target.kind.name == "llvm"
+    program = make_program(FuseOps()(ready)["main"], ALIGNMENT if on_cpu else DEVICE_ALIGNMENT)
+    jobs = {}
+    for i, step in enumerate(program.steps):
+        if step.fn is not None:
+            jobs[i] = job_of(step.fn, step.known, target, planned=True)
+    return program, jobs
+
+
 def build(
     ir_mod: Any,
     target: Any = None,
@@ -95,19 +111,15 @@ def build(
         executor = Executor(executor)
     ir_mod, chosen = as_graph_module(ir_mod), as_target(target, target_host)
     with deep_programs(), chosen:
-        mod, _ = optimize(ir_mod, chosen, params)
-        fused = FuseOps()(mod)
-        program = make_program(fused["main"])
-        jobs = {}
-        for i, step in enumerate(program.steps):
-            if step.fn is not None:
-                known = [k for k, v in enumerate(step.inputs) if v.storage.kind == "constant"]
-                jobs[i] = job_of(step.fn, known, chosen, planned=True)
+        program, jobs = to_compile(ir_mod, chosen, params)
         kernels = compile_all(list(jobs.values()), chosen)
         by_step = {i: kernels[job.key] for i, job in jobs.items()}
         plan_scratch(program, {i: [size for _, size in k.scratch] for i, k in by_step.items()})
         linked, weights = assemble(program, by_step, chosen, _name(mod_name))
-    return ExecutorFactoryModule(linked, weights, ir_mod, chosen, executor or Executor("aot"))
+    made = ExecutorFactoryModule if chosen.kind.name == "llvm" else DeviceFactoryModule
+    lib = made(linked, weights, ir_mod, chosen, executor or Executor("aot"))
+    lib.schedules = {k.symbol: k.device["schedule"] for k in kernels.values() if k.device is not None}
+    return lib
 
 
 def _name(name: str) -> str:
@@ -127,8 +139,12 @@ def as_target(target: Any, host: Any = None) -> Target:
         (target,) = target
     found = Target.current(allow_none=True) if target is None else Target(target, host=host)
     chosen = Target("llvm") if found is None else found
-    if chosen.kind.name != "llvm":
-        raise BuildError(f"models are compiled for llvm targets; {chosen.kind.name!r} is not supported yet")
+    kind = chosen.kind.name
+    if kind == "cuda" and not {"arch", "model"} & set(chosen.attrs) and cuda(0).exist:
+        return Target.from_device(cuda(0))  # nothing is said of the GPU: it is the one that is there
+    if kind not in ("llvm", *DEVICE_KINDS):
+        known = ", ".join(("llvm", *DEVICE_KINDS))
+        raise BuildError(f"models are compiled for {known}; {kind!r} is not supported yet")
     return chosen
 
 
@@ -165,4 +181,10 @@ def create_executor(
     """Something that runs expressions: `create_executor("graph", mod).evaluate()(*args)`."""
     from .backend.evaluate import make_evaluator
 
-    return make_evaluator(kind, mod, device or cpu(0), target, params)
+    return make_evaluator(kind, mod, device or _device_of(target), target, params)
+
+
+def _device_of(target: Any) -> Device:
+    """The device that a target means."""
+    kind = as_target(target).kind.name
+    return Device(Device.STR2MASK[kind], 0) if kind in DEVICE_KINDS else cpu(0)

@@ -10,7 +10,19 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from . import container, errors, module, ndarray, params, registry, threads, timing, vm
+    from . import (
+        container,
+        errors,
+        module,
+        ndarray,
+        params,
+        profiler_vm,
+        profiling,
+        registry,
+        threads,
+        timing,
+        vm,
+    )
     from . import ndarray as nd
     from .cheader import c_header
     from .container import ADT, ShapeTuple, String
@@ -76,7 +88,19 @@ _NAMES = {
 _HOME = {name: module for module, names in _NAMES.items() for name in names}
 _SUBMODULES = {"nd": "ndarray"} | {
     name: name
-    for name in ("container", "errors", "module", "ndarray", "params", "registry", "threads", "timing", "vm")
+    for name in (
+        "container",
+        "errors",
+        "module",
+        "ndarray",
+        "params",
+        "profiler_vm",
+        "profiling",
+        "registry",
+        "threads",
+        "timing",
+        "vm",
+    )
 }
 
 __all__ = [

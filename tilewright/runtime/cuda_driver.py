@@ -23,6 +23,7 @@ __all__ = ["CudaApi", "CudaGraph", "capture_graph", "compile_cubin", "compile_pt
 
 _FORMATS = {
     "ptr": "Q",
+    "map": "128s",
     "int8": "b7x",
     "uint8": "B7x",
     "bool": "B7x",
@@ -48,6 +49,7 @@ _LOST = (
 )  # illegal addresses and the like: nothing of the context can be used after them
 _last = ["no kernel"]  # the kernel that was launched last, for the texts of errors that come late
 _ROUND = 512  # bytes that the driver rounds allocations to
+_MOST_MAPS = 1024  # that a program keeps
 _DECLARED_SHARED = 49152  # bytes of shared memory that a kernel has without asking
 
 
@@ -358,6 +360,7 @@ class _Launcher:
         self.max_threads = int(api.attribute(index, "max_threads_per_block"))
         self._kept: dict[int, tuple[int, int]] = {}
         self.recorded = False
+        self._maps: dict[Any, bytes] = {}
         image = options.get("image")
         if image is None:
             image = self._compiled(source, options)
@@ -391,13 +394,32 @@ class _Launcher:
             held = self._kept[slot] = (self.api.allocate(self.index, room), room)
         return held[0]
 
+    def tensor_map(
+        self, pointer: int, kind: str, sizes: tuple[int, ...], steps: tuple[int, ...], box: tuple[int, ...]
+    ) -> bytes:
+        """The driver's description of a tensor that bulk copies take boxes from, lines of 128 bytes swizzled."""
+        key = (pointer, kind, sizes, steps, box)
+        made = self._maps.get(key)
+        if made is None:
+            if len(self._maps) >= _MOST_MAPS:
+                self._maps.clear()
+            made = self._maps[key] = _encode_map(*key)
+        return made
+
     def kernel(self, name: str, kinds: Sequence[str]) -> Launch:
         api, index, driver = self.api, self.index, _driver()
         function = _ok(driver.cuModuleGetFunction(self.module, name.encode()), f"kernel {name}")
-        packed = struct.Struct("<" + "".join(_FORMATS[kind] for kind in kinds))
-        values = ctypes.create_string_buffer(max(8, packed.size))
-        start = ctypes.addressof(values)
-        pointers = (ctypes.c_void_p * max(1, len(kinds)))(*(start + 8 * i for i in range(len(kinds))))
+        form, places, size = "<", [], 0
+        for kind in kinds:
+            gap = -size % 64 if kind == "map" else 0  # maps lie at multiples of 64 bytes
+            form += f"{gap}x{_FORMATS[kind]}" if gap else _FORMATS[kind]
+            places.append(size + gap)
+            size += gap + (128 if kind == "map" else 8)
+        packed = struct.Struct(form)
+        values = ctypes.create_string_buffer(max(8, packed.size) + 64)
+        begin = -ctypes.addressof(values) % 64
+        start = ctypes.addressof(values) + begin
+        pointers = (ctypes.c_void_p * max(1, len(kinds)))(*(start + at for at in places))
         where = ctypes.addressof(pointers)
         config = ctypes.create_string_buffer(_CONFIG.size)
         handle, where_config = int(function), ctypes.addressof(config)
@@ -418,7 +440,7 @@ class _Launcher:
                 self.recorded = True
             stream = thread.streams.get(index, 0)
             with lock:  # the driver copies the values before it returns
-                pack(values, 0, *args)
+                pack(values, begin, *args)
                 pack_config(config, 0, gx, gy, gz, bx, by, bz, dynamic, stream, 0, 0)
                 code = call(where_config, handle, where, 0)
             last[0] = name
@@ -430,6 +452,34 @@ class _Launcher:
 
         launch.keep = (self, values, pointers, config)  # type: ignore[attr-defined]
         return launch
+
+
+def _encode_map(
+    pointer: int, kind: str, sizes: tuple[int, ...], steps: tuple[int, ...], box: tuple[int, ...]
+) -> bytes:
+    driver = _driver()
+    types = driver.CUtensorMapDataType
+    held = {
+        "float16": types.CU_TENSOR_MAP_DATA_TYPE_FLOAT16,
+        "bfloat16": types.CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
+    }
+    made = _ok(
+        driver.cuTensorMapEncodeTiled(
+            held[kind],
+            len(sizes),
+            pointer,
+            [driver.cuuint64_t(n) for n in sizes],
+            [driver.cuuint64_t(n) for n in steps],
+            [driver.cuuint32_t(n) for n in box],
+            [driver.cuuint32_t(1)] * len(sizes),
+            driver.CUtensorMapInterleave.CU_TENSOR_MAP_INTERLEAVE_NONE,
+            driver.CUtensorMapSwizzle.CU_TENSOR_MAP_SWIZZLE_128B,
+            driver.CUtensorMapL2promotion.CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
+            driver.CUtensorMapFloatOOBfill.CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE,
+        ),
+        f"a tensor of {kind} at {pointer:#x}, {sizes} elements, {steps} bytes apart, in boxes of {box}",
+    )
+    return ctypes.string_at(int(made.getPtr()), 128)
 
 
 def _unload(api: CudaApi, index: int, module: Any, kept: dict[int, tuple[int, int]]) -> None:

@@ -63,6 +63,14 @@ class DeviceApi(ABC):
         """Copy memory of the device to another place on it."""
         raise NotImplementedError
 
+    def part(self, index: int, address: int, offset: int, nbytes: int) -> int:
+        """The address of a part of memory from `allocate`; `drop_part` gives it back, the memory stays."""
+        return address + offset
+
+    def drop_part(self, index: int, address: int) -> None:
+        """Forget the address of a part."""
+        return None
+
     def timer(self, index: int) -> Callable[[], Callable[[], float]] | None:
         """How to measure on the device itself: a function that starts, and gives the one that stops and tells
         the seconds in between. None where only the host's clock is there."""

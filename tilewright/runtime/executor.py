@@ -182,6 +182,10 @@ def model_or(module: Module) -> Module:
     """The module as a model or a program of the virtual machine, if its library says that it is one."""
     data = module._library.metadata()
     data = data if isinstance(data, dict) else json.loads(data)
+    if MODEL in data and "device" in data[MODEL]:
+        from .device_executor import DeviceModelModule
+
+        return DeviceModelModule(module)
     if MODEL in data:
         return ModelModule(module)
     from .vm import VM, machine_or
@@ -309,13 +313,16 @@ class Executor:
             call = self._call = self._bound()
         call()
 
-    def _bound(self) -> BoundCall:
+    def _refuse_missing(self) -> None:
         if self._missing:
             names = ", ".join(sorted(self._missing)[:5])
             raise TVMError(
                 f"{len(self._missing)} parameters have no value ({names}, …): the library was exported without its "
                 "weights; give them with load_params or set_input(**params)"
             )
+
+    def _bound(self) -> BoundCall:
+        self._refuse_missing()
         return self._function.bind(*self._inputs, *self._outputs, self._weights, self._arena)
 
     def steps(self) -> Iterator[tuple[StepInfo, Callable[[], Any], list[NDArray]]]:
@@ -392,11 +399,15 @@ class Executor:
         out = []
         for step, call, _ in self.steps():
             call()
-            start = time.perf_counter()
-            for _ in range(number):
-                call()
-            out.append((step, (time.perf_counter() - start) / number))
+            out.append((step, self.seconds_of(call, number)))
         return out
+
+    def seconds_of(self, call: Callable[[], Any], number: int = 1) -> float:
+        """How long a step takes, the mean of `number` runs."""
+        start = time.perf_counter()
+        for _ in range(number):
+            call()
+        return (time.perf_counter() - start) / number
 
     def __getitem__(self, name: str) -> Any:
         method = getattr(self, name, None)

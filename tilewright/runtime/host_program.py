@@ -5,7 +5,8 @@
 
 A step is `launch` (kernel, arguments, grid, block, bytes of dynamic shared memory), `alloc` (name, bytes,
 steps), `for` (name, start, count, steps), `if` (condition, steps, steps), `let` (name, value, steps) or
-`assert` (condition, text, steps). A value is a number, a name, or an operation with its operands.
+`assert` (condition, text, steps). A value is a number, a name, an operation with its operands, or a `map` of a
+tensor for bulk copies (pointer, type, sizes, steps in bytes, box; the innermost dimension first).
 """
 
 from __future__ import annotations
@@ -36,6 +37,11 @@ class Launcher(Protocol):
     def workspace(self, slot: int, nbytes: int) -> int:
         """The address of memory for what one kernel leaves for the next; a slot keeps its memory."""
 
+    def tensor_map(
+        self, pointer: int, kind: str, sizes: tuple[int, ...], steps: tuple[int, ...], box: tuple[int, ...]
+    ) -> bytes:
+        """What a bulk copy must know of a tensor."""
+
     max_threads: int
 
 
@@ -55,6 +61,7 @@ def host_function(info: FunctionInfo, program: dict[str, Any], launcher: Launche
         workspace=launcher.workspace,
         refuse=checked.refuse,
         fail=checked.fail,
+        tensor_map=getattr(launcher, "tensor_map", None),
         most_threads=launcher.max_threads,
     )
     return made
@@ -91,7 +98,7 @@ def host_source(info: FunctionInfo, program: dict[str, Any]) -> str:
     writer = _Writer(list(program["kernels"]))
     names = [writer.define(p.name) for p in info.params] + [writer.define(s.name) for s in info.symbols]
     body = writer.steps(program["body"], "        ")
-    head = ["def make(*, kernels, workspace, refuse, fail, most_threads):"]
+    head = ["def make(*, kernels, workspace, refuse, fail, tensor_map, most_threads):"]
     if writer.kernels:
         listed = ", ".join(f"launch{i}" for i in range(len(writer.kernels)))
         head.append(f"    {listed}{',' if len(writer.kernels) == 1 else ''} = kernels")
@@ -118,6 +125,10 @@ class _Writer:
                 raise LoadError(f"the host program uses {e!r}, which nothing defines")
             return self.names[e]
         op, *parts = e
+        if op == "map":
+            pointer, kind, *lists = parts
+            told = ", ".join(f"({', '.join(map(self.value, held))},)" for held in lists)
+            return f"tensor_map({self.value(pointer)}, {kind!r}, {told})"
         texts = [self.value(p) for p in parts]
         if op in _INFIX or op in _WORDS:
             return f"({texts[0]} {_INFIX.get(op) or _WORDS[op]} {texts[1]})"

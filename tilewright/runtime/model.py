@@ -9,13 +9,15 @@ three count bytes. Scratch is memory of the arena that a step has for itself.
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from .dtypes import ELEMENTS
 from .errors import LoadError
 
 __all__ = [
+    "LAUNCHES",
     "MODEL",
     "ModelInfo",
     "ParamInfo",
@@ -27,6 +29,7 @@ __all__ = [
 ]
 
 MODEL = "model"  # the key in a library's metadata
+LAUNCHES = "launches"  # of a device's model: the functions that launch its kernels
 FORMAT = 1
 _SPACES = ("input", "output", "weights", "arena", "scratch")
 
@@ -99,6 +102,8 @@ class ModelInfo:
     arena: int
     steps: tuple[StepInfo, ...]
     inside: int = 0  # bytes that each thread of a kernel allocates besides, at most
+    device: str = "cpu"  # the kind of device that runs it
+    on_host: Mapping[str, str] = field(default_factory=dict)  # kernels that the host runs, though, and why
 
     @property
     def weights_symbol(self) -> str:
@@ -137,8 +142,10 @@ def parse_model(data: Any, where: str) -> ModelInfo:
                 for name, kernel, args, outs in data["steps"]
             ),
             inside=_whole(data["inside"]),
+            device=str(data.get("device", "cpu")),
+            on_host={str(k): str(why) for k, why in data.get("on_host", {}).items()},
         )
-    except (KeyError, TypeError, ValueError) as error:
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise LoadError(f"{where}: the description of the model is damaged: {error!r}") from error
     _check_places(info, where)
     return info

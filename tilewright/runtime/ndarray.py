@@ -311,6 +311,33 @@ class _DeviceMemory:
             device_api(self._device).release(self._device.device_id, self.address)
 
 
+class _Part:
+    """A part of memory on a device; it holds the whole."""
+
+    __slots__ = ("_device", "_whole", "address")
+
+    def __init__(self, whole: NDArray, offset: int, nbytes: int) -> None:
+        self._whole, self._device = whole, whole.device
+        api = device_api(self._device)
+        self.address = api.part(self._device.device_id, whole._tw_ptr, offset, nbytes)
+
+    def __del__(self) -> None:
+        if hasattr(self, "address"):
+            device_api(self._device).drop_part(self._device.device_id, self.address)
+
+
+def part_of(whole: NDArray, offset: int, dtype: str, shape: tuple[int, ...]) -> NDArray:
+    """A dense tensor at a place of an array on a device."""
+    held, nbytes = whole._tw_layout, ELEMENTS[dtype].itemsize
+    for extent in shape:
+        nbytes *= extent
+    if offset + nbytes > whole.nbytes:
+        raise ValueError(f"{nbytes} bytes at {offset} are not within an array of {whole.nbytes} bytes")
+    part = _Part(whole, offset, nbytes)
+    layout = layout_of(dtype, shape, None, held.device_type, held.device_id, held.writeable)
+    return _make(layout, part.address, None, part)
+
+
 def _make(layout: Layout, address: int, host: np.ndarray[Any, Any] | None, owner: object = None) -> NDArray:
     made = object.__new__(NDArray)
     made._tw_layout = layout

@@ -263,6 +263,7 @@ class VirtualMachine:
 
     NAIVE_ALLOCATOR = 1
     POOLED_ALLOCATOR = 2
+    timed = False  # are the times of kernels noted?
 
     def __init__(self, exe: Any, device: Device | Sequence[Device], memory_cfg: Any = None) -> None:
         first = device if isinstance(device, Device) else next(iter(device))
@@ -288,7 +289,7 @@ class VirtualMachine:
             return self._functions
         natives: list[Any] = [exe.native(k) for k in exe.program.kernels]
         infos = {n.info.name: n.info for n in natives}
-        self.source = program_source(exe.program, infos)
+        self.source = program_source(exe.program, infos, self.timed)
         scope: dict[str, Any] = {f"k{i}": n._function for i, n in enumerate(natives)}
         for i, c in enumerate(exe.constants):
             scope[f"c{i}"] = (c._tw_ptr, c.shape, c.dtype, c)
@@ -296,13 +297,17 @@ class VirtualMachine:
         scope.update(
             take=self.pool.take, fail=lambda kernel, code: fails[kernel](code), called=called, Closure=Closure,
             Tail=Tail, truth=ctypes.c_uint8.from_address, shapes=_shapes, differ=_differ, negative=_negative,
-            no_case=_no_case, open_kernel=self._open, missing=_missing,
+            no_case=_no_case, open_kernel=self._open, missing=_missing, **self._noted(),
         )  # fmt: skip
         exec(compile(self.source, "<virtual machine>", "exec"), scope)
         self._program = exe.program
         self._numbers = {f.name: i for i, f in enumerate(exe.program.functions) if f.name}
         self._functions = [scope[f"f{i}"] for i in range(len(exe.program.functions))]
         return self._functions
+
+    def _noted(self) -> dict[str, Any]:
+        """What functions that note times call."""
+        return {}
 
     def _open(self, number: int, tensors: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
         """Run a kernel that is compiled for the sizes at hand."""

@@ -314,7 +314,7 @@ class _Check:
 
 
 # ---------------------------------------------------------------------------- as Python
-def program_source(program: Program, kernels: dict[str, FunctionInfo]) -> str:
+def program_source(program: Program, kernels: dict[str, FunctionInfo], timed: bool = False) -> str:
     """The functions as Python text.
 
     A tensor is (address, shape, dtype, owner of the memory), a tuple a list, `k3` the C function of kernel 3, `c5` the
@@ -327,14 +327,16 @@ def program_source(program: Program, kernels: dict[str, FunctionInfo]) -> str:
             e = k0(r0[0], r1[0], s0)
             if e: fail(0, e)
             return r1
+
+    With `timed`, `took` is told of every call of a kernel.
     """
-    return "\n".join(_Text(program, i, kernels).function() for i in range(len(program.functions)))
+    return "\n".join(_Text(program, i, kernels, timed).function() for i in range(len(program.functions)))
 
 
 class _Text:
-    def __init__(self, program: Program, index: int, kernels: dict[str, FunctionInfo]) -> None:
+    def __init__(self, program: Program, index: int, kernels: dict[str, FunctionInfo], timed: bool) -> None:
         self.program, self.code, self.kernels = program, program.functions[index], kernels
-        self.index = index
+        self.index, self.timed = index, timed
         self.lines: list[str] = []
 
     def function(self) -> str:
@@ -404,7 +406,12 @@ class _Text:
             else:
                 given.append(self.dim(a[1]))
         given += [self.dim(s) for s in symbols]
+        if self.timed:
+            self.put(depth, "t = clock()")
         self.put(depth, f"e = k{kernel}({', '.join(given)})")
+        if self.timed:
+            results = "".join(f"r{r}, " for r, _, _ in outs)
+            self.put(depth, f"took({kernel}, clock() - t, ({results}))")
         self.put(depth, f"if e: fail({kernel}, e)")
 
     def on_shapes(self, depth: int, sizes: Any, name: str, attrs: Any, xs: Any) -> None:

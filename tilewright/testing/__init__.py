@@ -1,6 +1,5 @@
 """Help for tests of compiled programs: comparing arrays, running over targets, skipping what cannot run."""
 
-from .._later import announce as _announce
 from .arrays import assert_allclose
 from .parameters import fixture, main, parameter, parameters
 from .targets import (
@@ -57,10 +56,3 @@ __all__ = [
     "slow",
     "uses_gpu",
 ]
-
-# The workloads that the tuners' tests share.
-_announce(
-    __name__,
-    "the tuners are not there yet, so their test workloads are not either",
-    ["auto_scheduler", "autotvm"],
-)

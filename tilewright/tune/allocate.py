@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
+from ..ir.errors import TVMError
 from ..tir.schedule import Schedule
 from .cost_models import cost_model
 from .errors import TuneError
@@ -20,7 +21,7 @@ from .records import Database
 from .search import Progress, SearchOptions, Tuner
 from .workload import Task
 
-__all__ = ["Allocation", "tune_tasks"]
+__all__ = ["Allocation", "Choose", "tune_tasks"]
 
 
 @dataclass
@@ -46,6 +47,14 @@ class Allocation:
         return not self.error and not self.tuner.should_stop
 
 
+Choose = Callable[[Sequence[Allocation]], Allocation | None]  # of those that are open; None: it is enough
+
+
+def largest_promise(shares: Sequence[Allocation]) -> Allocation:
+    """The task where a batch is expected to save the most."""
+    return max(shares, key=lambda s: s.promise)
+
+
 def tune_tasks(
     tasks: Sequence[Task],
     trials: int,
@@ -55,25 +64,34 @@ def tune_tasks(
     options: SearchOptions | None = None,
     measure: MeasureOptions | Measures | None = None,
     callback: Callable[[Sequence[Allocation], Progress], None] | None = None,
+    choose: Choose = largest_promise,
 ) -> list[Allocation]:
     """Tune tasks together with `trials` measurements in all; one cost model learns from all of them.
 
-    Each task is measured once before any gets more. What the database holds counts.
+    Each task is measured once before any gets more; then `choose` says whose turn it is. What the database holds
+    counts.
     """
     if measure is None or isinstance(measure, MeasureOptions):
         with Measurer(measure) as measurer:
             return tune_tasks(
-                tasks, trials, database, weights, options=options, measure=measurer, callback=callback
+                tasks,
+                trials,
+                database,
+                weights,
+                options=options,
+                measure=measurer,
+                callback=callback,
+                choose=choose,
             )
     chosen = options or SearchOptions()
-    shared = replace(chosen, model=cost_model(chosen.model, chosen.seed))
+    shared = replace(chosen, model=cost_model(chosen.model, chosen.seed, tasks[0].target if tasks else None))
     kept = database if isinstance(database, Database) else Database(database or ":memory:")
     try:
         shares = [
             Allocation(Tuner(task, measure, kept, shared), weight)
             for task, weight in zip(tasks, weights or [1.0] * len(tasks), strict=True)
         ]
-        _spend(shares, trials, callback)
+        _spend(shares, trials, callback, choose)
         for share in shares:
             _finish(share)
     finally:
@@ -88,6 +106,7 @@ def _spend(
     shares: Sequence[Allocation],
     trials: int,
     callback: Callable[[Sequence[Allocation], Progress], None] | None,
+    choose: Choose,
 ) -> None:
     began, before = time.monotonic(), {id(s): len(s.tuner.trials) for s in shares}
     while (left := trials - sum(len(s.tuner.trials) for s in shares)) > 0:
@@ -95,12 +114,14 @@ def _spend(
         running = [s for s in shares if s.open]
         if not waiting and not running:
             return
-        share = waiting[0] if waiting else max(running, key=lambda s: s.promise)
+        share = waiting[0] if waiting else choose(running)
+        if share is None:
+            return
         # what is left is shared out when it does not suffice for a batch each
         fair = max(1, left // max(1, len(waiting))) if waiting else left
         try:
             measured = share.tuner.step(min(left, fair))
-        except TuneError as error:
+        except TVMError as error:
             share.error = str(error)
             continue
         if measured and callback is not None:
@@ -112,5 +133,5 @@ def _finish(share: Allocation) -> None:
         return
     try:
         share.schedule = share.tuner.finish() if share.tuner.trials else share.tuner.sketches.apply()
-    except TuneError as error:
+    except TVMError as error:
         share.error = str(error)

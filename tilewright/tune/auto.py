@@ -15,6 +15,7 @@ from ..ir.function import PrimFunc
 from ..ir.functor import pre_order
 from ..ir.module import IRModule
 from ..ir.stmt import Block, BlockRealize, BufferStore
+from ..ir.transform import PassContext
 from ..target import Target
 from ..target.machine import CpuMachine
 from ..te.create_prim_func import create_prim_func
@@ -29,6 +30,7 @@ from .online import in_parts, wants_parts
 from .rows import schedule_rows, schedule_several, streams
 from .tile_sketch import apply_tile, prepare_tile
 from .tiles import Best, best_tile
+from .winograd import best_filter, pack_kernel, schedule_transforms, spread_planes
 
 __all__ = [
     "Function",
@@ -296,11 +298,46 @@ class Function:
     def tile(self, f: Facts) -> None:
         self.done.add(f.rv.key)
         before = self.at_root()
+        if self.filtered(f, before):
+            return self.take(before)
         try:
             self.fused_tile(f)
         except ScheduleError as why:
             self.alone(f, reason_of(why))
         self.take(before)
+
+    def filtered(self, f: Facts, before: set[object]) -> bool:
+        """Compute a convolution by fewer products, if that pays and can be done; what copies its result to where it
+        belongs is then not scheduled yet."""
+        if not self.reads_constants(f):
+            return False
+        largest = PassContext.current().option("tilewright.winograd")
+        if self.target.attrs.get("fast-math") and largest:
+            largest = max(4, largest)
+        pays = pays_in_parallel(f, self.machine)
+        size = best_filter(self.sch, f, self.machine, int(largest), pays)
+        mark = self.mark()
+        try:
+            with self.sch.all_or_nothing():
+                if not size:
+                    return False
+                left = schedule_transforms(self.sch, f, size, self.machine, pays)
+                done = {left.product.key, left.kernel.key, left.kernel_rows.key}
+                self.done |= done
+                self.fused_tile(facts_of(self.sch, left.product))
+                (made,) = self.sch.get_producers(left.after)
+                lanes = self.machine.lanes(f.bits)
+                spread_planes(self.sch, made, f.bits // 8, lanes)
+                pack_kernel(self.sch, left.kernel, lanes)
+        except ScheduleError:
+            if self.strict:
+                raise
+            self.back_to(mark)
+            return False
+        self.notes.filtered(f, size)
+        if left.copy is not None:
+            before.add(left.copy.key)
+        return True
 
     def fused_tile(self, f: Facts) -> None:
         """A tile with the stage after it, or without if that is refused."""
@@ -313,6 +350,11 @@ class Function:
                 self.back_to(mark)
         with self.sch.all_or_nothing():
             self.apply_tile(f, None)
+
+    @property
+    def strict(self) -> bool:
+        """Whether what is refused is an error: decisions were made for one structure, not for another."""
+        return False
 
     def mark(self) -> Any:
         """Where the decisions are, to go back to when a sketch is refused."""

@@ -77,7 +77,7 @@ def make_inputs(task: Task, seed: int = 0) -> list[Any]:
             continue
         shape, kind = task.shape(buffer), ELEMENTS[str(buffer.dtype)].numpy
         if buffer.name in task.inputs:
-            given = np.ascontiguousarray(np.asarray(task.inputs[buffer.name], kind))
+            given = np.asarray(task.inputs[buffer.name], kind, order="C")
             if given.shape != shape:
                 raise ValueError(
                     f"tuning {task.name}: inputs[{buffer.name!r}] has the shape {given.shape}, the parameter {shape}"
@@ -91,8 +91,9 @@ def make_inputs(task: Task, seed: int = 0) -> list[Any]:
         else:
             low_f, high_f = (0.1, 0.9) if positive else (-1.0, 1.0)
             values = rng.random(shape, np.float32) * np.float32(high_f - low_f) + np.float32(low_f)
-            out.append(np.ascontiguousarray(values, kind))
-    return out
+            out.append(np.asarray(values, kind))
+    # not ascontiguousarray, which gives a number a dimension
+    return [x if isinstance(x, (int, float)) else np.asarray(x, order="C") for x in out]
 
 
 def _index_limits(task: Task) -> dict[Buffer, int]:
@@ -116,6 +117,7 @@ def compare(got: Any, want: Any, tolerance: Tolerance) -> str:
     """
     if got.size == 0:
         return ""
+    got, want = np.atleast_1d(got), np.atleast_1d(want)
     if got.dtype.kind in "iub":
         wrong = int(np.count_nonzero(got != want))
         if wrong <= tolerance.mismatches * got.size:

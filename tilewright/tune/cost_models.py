@@ -9,14 +9,32 @@ that a learned model begins where that one ends.
 
 from __future__ import annotations
 
+import json
 import warnings
+from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
 
+from ..target import Target
 from .errors import TuneError
+from .features import layout
 
-__all__ = ["AnalyticalModel", "CostModel", "RandomModel", "TreeModel", "cost_model", "has_xgboost"]
+__all__ = [
+    "SHIPPED",
+    "AnalyticalModel",
+    "CostModel",
+    "RandomModel",
+    "TreeModel",
+    "cost_model",
+    "has_xgboost",
+    "shipped_model",
+]
+
+SHIPPED = (
+    Path(__file__).parent / "pretrained"
+)  # the models that come with the package, and what they are near to
 
 Array = Any
 
@@ -67,16 +85,23 @@ class RandomModel:
 class TreeModel:
     """Gradient-boosted trees over what the model of the machine gets wrong.
 
-    They are grown anew from all that was measured, which takes some milliseconds. A `pretrained` model (a file of
-    xgboost's) is gone on with instead of beginning from nothing.
+    They are grown anew from all that was measured, which takes some milliseconds. Where a `pretrained` model is given
+    (a file of xgboost's) they are grown over what that one gets wrong.
     """
 
     name = "trees"
 
-    def __init__(self, seed: int = 0, rounds: int = 60, pretrained: str | None = None) -> None:
+    def __init__(
+        self,
+        seed: int = 0,
+        rounds: int = 60,
+        pretrained: str | None = None,
+        settings: Mapping[str, Any] | None = None,
+    ) -> None:
         self._xgboost = _xgboost()
-        self._seed, self._rounds = seed, rounds
+        self._seed, self._rounds, self._settings = seed, rounds, dict(settings or {})
         self._features: list[Array] = []
+        self._weights: list[Array] = []
         self._seconds: list[Array] = []
         self._first: Any = None
         self._shift = 0.0
@@ -86,46 +111,62 @@ class TreeModel:
                 self._first.load_model(pretrained)
             except self._xgboost.core.XGBoostError as error:
                 raise TuneError(f"{pretrained}: this is no cost model: {error}") from None
-        self._trees = self._first
+            if self._first.attr("layout") not in (None, layout()):
+                raise TuneError(
+                    f"{pretrained}: this model was trained on features that another tilewright had; train it anew from "
+                    "the records"
+                )
+            self._first.set_param({"nthread": 1})
+        self._trees: Any = None
+        self._data: Any = None
 
     def predict(self, features: Array) -> Array:
-        base = np.asarray(features[:, 0], np.float64)
-        if self._trees is None:
-            return base + self._shift
-        found = self._trees.inplace_predict(np.ascontiguousarray(features, np.float32))
-        return base + found.astype(np.float64) + self._shift
+        x = np.ascontiguousarray(features, np.float32)
+        out = np.asarray(features[:, 0], np.float64) + self._shift
+        for trees in (self._first, self._trees):
+            if trees is not None:
+                out += trees.inplace_predict(x)
+        return out
 
-    def update(self, features: Array, seconds: Array) -> None:
+    def update(self, features: Array, seconds: Array, weights: Array | None = None) -> None:
+        """Learn from more; `weights` tell how much each of it counts."""
         self._features.append(np.asarray(features, np.float32))
         self._seconds.append(np.asarray(seconds, np.float64))
+        self._weights.append(np.ones(len(seconds)) if weights is None else np.asarray(weights, np.float64))
         x, y = np.concatenate(self._features), np.concatenate(self._seconds)
         good = np.isfinite(y)
         if good.sum() < 4:
             return
-        off = np.log(y[good]) - x[good, 0].astype(np.float64)
-        self._shift = float(np.median(off - self._begun(x[good])))
-        label = np.full(
-            len(x), float((off - self._shift).max()) + 0.5
-        )  # what failed is as bad as the worst, and more
+        known = np.zeros(len(x)) if self._first is None else self._first.inplace_predict(x).astype(np.float64)
+        off = np.log(y[good]) - x[good, 0] - known[good]
+        self._shift = float(np.median(off))
+        # what failed is as bad as the worst, and more
+        label = np.full(len(x), float((off + known[good] - self._shift).max()) + 0.5) - known
         label[good] = off - self._shift
-        data = self._xgboost.DMatrix(x, label=label, weight=np.where(good, 1.0, 0.5))
+        weight = np.concatenate(self._weights) * np.where(good, 1.0, 0.5)
+        self._data = (x, label, weight)
+        self._trees = self._grown(label, None)
+
+    def _grown(self, label: Array, begun: Any) -> Any:
+        x, _, weight = self._data
+        data = self._xgboost.DMatrix(x, label=label, weight=weight)
         settings = {
             "max_depth": 5, "eta": 0.15, "min_child_weight": 1, "subsample": 0.9, "colsample_bynode": 0.6,
             "lambda": 1.0, "base_score": 0.0, "seed": self._seed, "nthread": 1, "verbosity": 0,
+            **self._settings,
         }  # fmt: skip
-        self._trees = self._xgboost.train(settings, data, self._rounds, xgb_model=self._first)
-
-    def _begun(self, x: Array) -> Array:
-        """What the pretrained trees say; nothing without any."""
-        if self._first is None:
-            return np.zeros(len(x))
-        return self._first.inplace_predict(np.ascontiguousarray(x, np.float32)).astype(np.float64)
+        return self._xgboost.train(settings, data, self._rounds, xgb_model=begun)
 
     def save(self, path: str) -> None:
-        """Write the trees, for other tasks and machines to begin with."""
+        """Write the trees, with those that they began with, for other tasks and machines to begin with."""
         if self._trees is None:
             raise TuneError("there is nothing to save: the model has seen too few measurements")
-        self._trees.save_model(path)
+        made = self._trees
+        if self._first is not None:
+            x, label, _ = self._data
+            made = self._grown(label + self._first.inplace_predict(x), self._first)
+        made.set_attr(layout=layout())
+        made.save_model(path)
 
 
 def _xgboost() -> Any:
@@ -147,16 +188,42 @@ def has_xgboost() -> bool:
     return True
 
 
-def cost_model(name: str | CostModel = "auto", seed: int = 0) -> CostModel:
-    """A model by name: trees, analytical, random; `auto` is trees where xgboost is there, else analytical. The path of
-    a file (.json, .ubj) is trees that begin with those in it."""
+def shipped_model(target: Any) -> str | None:
+    """The model of the package for a target that is near to what it was trained on: the same architecture, and vectors
+    as wide as those that its programs were measured with."""
+    chosen = Target(target)
+    if chosen.kind.name not in ("llvm", "c"):
+        return None
+    here = [chosen.cpu.arch, chosen.cpu.preferred_vector_bits]
+    try:
+        known = json.loads((SHIPPED / "index.json").read_text())
+    except (OSError, ValueError):
+        return None
+    for name, about in known.items():
+        if here in about["near"] and about["layout"] == layout():
+            return str(SHIPPED / name)
+    return None
+
+
+def cost_model(name: str | CostModel = "auto", seed: int = 0, target: Any = None) -> CostModel:
+    """A model by name: pretrained, trees, analytical, random, or a file (.json, .ubj) with trees to begin with.
+
+    `auto` is pretrained where the target is near to what the package has a model of, else trees; without xgboost,
+    analytical.
+    """
     if not isinstance(name, str):
         return name
     if name.endswith((".json", ".ubj")):
         return TreeModel(seed, pretrained=name)
-    if name in ("auto", "trees", "xgb"):
+    if name in ("auto", "pretrained", "trees", "xgb"):
+        near = shipped_model(target) if name in ("auto", "pretrained") and target is not None else None
+        if name == "pretrained" and near is None:
+            raise TuneError(
+                f"no model of the package is near to the target `{target}`; the model trees begins with nothing, and "
+                "a file with what was learned from records"
+            )
         try:
-            return TreeModel(seed)
+            return TreeModel(seed, pretrained=near)
         except TuneError as error:
             if name != "auto":
                 raise
@@ -166,4 +233,6 @@ def cost_model(name: str | CostModel = "auto", seed: int = 0) -> CostModel:
         return AnalyticalModel()
     if name == "random":
         return RandomModel(seed)
-    raise TuneError(f"there is no cost model {name!r}; there are: auto, trees, analytical, random, or a file")
+    raise TuneError(
+        f"there is no cost model {name!r}; there are: auto, pretrained, trees, analytical, random, or a file"
+    )

@@ -13,22 +13,22 @@ from typing import Any
 from .allocate import Allocation
 from .search import Progress
 
-__all__ = ["Display", "line_of"]
+__all__ = ["Display", "line_of", "speed_text", "time_text"]
 
 
-def _time(seconds: float) -> str:
+def time_text(seconds: float) -> str:
     for unit, scale in (("s", 1.0), ("ms", 1e3), ("us", 1e6)):
         if seconds * scale >= 1:
             return f"{seconds * scale:.2f} {unit}"
     return f"{seconds * 1e9:.0f} ns"
 
 
-def _speed(p: Progress) -> str:
+def speed_text(p: Progress) -> str:
     """The best so far, and what that is."""
     if not math.isfinite(p.best):
         return "nothing measured yet"
     gflops = p.flop / p.best / 1e9
-    told = [f"best {_time(p.best)}", f"{gflops:.1f} GFLOP/s"]
+    told = [f"best {time_text(p.best)}", f"{gflops:.1f} GFLOP/s"]
     peak = p.task.target.cpu.peak_gflops(0)
     if peak > 0:
         told.append(f"{100 * gflops / peak:.0f}% of peak")
@@ -51,7 +51,7 @@ def _failures(p: Progress) -> str:
 def line_of(progress: Progress) -> str:
     """Where a search stands, in a line."""
     p = progress
-    parts = [p.task.name, f"{p.trials}/{p.wanted}", _speed(p), _pace(p), _failures(p)]
+    parts = [p.task.name, f"{p.trials}/{p.wanted}", speed_text(p), _pace(p), _failures(p)]
     return "  ".join(part for part in parts if part)
 
 
@@ -98,5 +98,5 @@ class Display:
         counts = {s.tuner.task.workload: len(s.tuner.trials) for s in shares}
         for key, p in self._rows.items():
             part = f"{100 * counts[key] / total:.0f}%" if total and key in counts else ""
-            table.add_row(p.task.name, f"{p.trials}/{p.wanted}", part, _speed(p), _pace(p), _failures(p))
+            table.add_row(p.task.name, f"{p.trials}/{p.wanted}", part, speed_text(p), _pace(p), _failures(p))
         return table

@@ -31,6 +31,10 @@ class Explanation:
         """A whole function that is left as it is."""
         self.records.append({"stage": function, "sketch": "as it is", "because": why})
 
+    def filtered(self, f: Facts, size: int) -> None:
+        """A convolution that is computed by fewer products."""
+        self.records.append({"stage": f.name, "sketch": "winograd", "tiles": size})
+
     def elementwise(self, f: Facts, note: dict[str, object], machine: CpuMachine) -> None:
         self.records.append({"stage": f.name, "sketch": "elementwise", **note})
 

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from ..arith import Analyzer
 from ..ir.buffer import Buffer
@@ -233,9 +234,22 @@ def divided(parts: Sequence[int]) -> Callable[..., list[Any]]:
     return mapped
 
 
+# What was found of blocks, which are asked for again and again, by the schedule and the statement.
+_known: WeakKeyDictionary[Schedule, dict[int, tuple[BlockRealize, bool, Facts]]] = WeakKeyDictionary()
+
+
 def facts_of(sch: Schedule, rv: BlockRV) -> Facts:
     """What is to be known of a block whose loops are still one for each iterator."""
     realize: BlockRealize = sch.realize(rv)
+    plain = is_plain(realize, sch.state.index.loops_of(realize)) and not realize.block.match_buffers
+    known = _known.setdefault(sch, {})
+    found = known.get(id(realize))
+    if found is None or found[0] is not realize or found[1] is not plain:
+        known[id(realize)] = found = (realize, plain, _facts(rv, realize, plain))
+    return found[2]
+
+
+def _facts(rv: BlockRV, realize: BlockRealize, plain: bool) -> Facts:
     block = realize.block
     axes: list[Axis] = []
     ana = Analyzer()
@@ -246,7 +260,6 @@ def facts_of(sch: Schedule, rv: BlockRV) -> Facts:
         size = const_value(iv.dom.extent)
         axes.append(Axis(iv.var, number(iv.dom.extent), size is not None, iv.iter_type == IterVar.CommReduce))
     guarded = False
-    plain = is_plain(realize, sch.state.index.loops_of(realize)) and not block.match_buffers
     stores = _stores(block.body)
     if not stores:
         return Facts(rv, block.name_hint, block, "opaque", tuple(axes), (), None, 1, False)

@@ -5,6 +5,7 @@ The columns are the same for every program and machine, so that what was learned
 
 from __future__ import annotations
 
+import hashlib
 import math
 from typing import Any
 
@@ -14,7 +15,7 @@ from ..target.machine import CpuMachine
 from .facts import Facts
 from .tiles import TileSpace
 
-__all__ = ["STAGE_COLUMNS", "machine_features", "simple_features", "tile_features"]
+__all__ = ["COLUMNS", "STAGE_COLUMNS", "layout", "machine_features", "simple_features", "tile_features"]
 
 Array = Any
 # What the model of the machine says about a tile: cycles, bytes, counts.
@@ -27,10 +28,31 @@ _SHAPE = (
     "transposes", "window", "dot", "tail of vectors", "tail of rows", "accumulators",
     "contrary",
 )  # fmt: skip
+# Of these figures to each other and to the machine: what holds for one size of a program holds for another.
+_RATIOS = (
+    "waits", "loads by multiply-adds", "registers used", "traffic by compute", "panel by L1", "panel by L2",
+    "streamed by L1", "streamed by L2", "first touch by all",
+)  # fmt: skip
 _WORK = (
     "spatial points", "reduced points", "reads", "bytes read", "bytes written", "work", "intensity", "simple",
 )  # fmt: skip
-STAGE_COLUMNS = (*_FIGURES, *_SHAPE, *_WORK)
+STAGE_COLUMNS = (*_FIGURES, *_SHAPE, *_RATIOS, *_WORK)
+_MACHINE = (
+    "L1", "L2", "L3", "cores", "vector registers", "vector bits", "multiply-adds in a cycle", "clock",
+    "loads in a cycle", "L2 bandwidth", "L3 bandwidth", "memory bandwidth",
+)  # fmt: skip
+# Of all stages what they take together, of the two that take longest their share and their columns.
+COLUMNS = (
+    "seconds",
+    *(f"{n} {c}" for n in (1, 2) for c in ("share", *STAGE_COLUMNS)),
+    *_MACHINE,
+    "seconds by zero-trial",
+)
+
+
+def layout() -> str:
+    """A name for the columns and their order: a model serves features of the layout that it was trained on."""
+    return hashlib.sha256("\n".join(COLUMNS).encode()).hexdigest()[:12]
 
 
 def _log(x: Any) -> Any:
@@ -45,8 +67,32 @@ def _work(f: Facts, simple: bool) -> list[float]:
     return [float(_log(x)) for x in numbers] + [float(simple)]
 
 
+def _by(x: Array, y: Array) -> Array:
+    return np.log2((1.0 + x) / (1.0 + y))
+
+
+def _ratios(costs: dict[str, Array], machine: CpuMachine) -> list[Array]:
+    caches, by = machine.cache_sizes, _by
+    return [
+        by(costs["point"], costs["fma"]),
+        by(costs["loads"], costs["fma"]),
+        costs["registers"] / machine.vector_registers,
+        by(costs["traffic"], costs["compute"]),
+        by(costs["panel"], caches.l1d),
+        by(costs["panel"], caches.l2),
+        by(costs["streamed"], caches.l1d),
+        by(costs["streamed"], caches.l2),
+        by(costs["first_touch"], costs["cycles"]),
+    ]
+
+
 def tile_features(
-    space: TileSpace, costs: dict[str, Array], threads: int, unroll: int, contrary: int
+    space: TileSpace,
+    costs: dict[str, Array],
+    machine: CpuMachine,
+    threads: int,
+    unroll: int,
+    contrary: int,
 ) -> Array:
     """One row for each candidate of a space."""
     n = len(space.vectors)
@@ -77,7 +123,8 @@ def tile_features(
         _log(np.broadcast_to(costs[name], (n,))) if name in costs else np.zeros(n) for name in _FIGURES
     ]
     work = np.tile(_work(space.facts, False), (n, 1))
-    return np.concatenate([np.stack([*figures, *shape], axis=1), work], axis=1).astype(np.float32)
+    ratios = _ratios(costs, machine)
+    return np.concatenate([np.stack([*figures, *shape, *ratios], axis=1), work], axis=1).astype(np.float32)
 
 
 def simple_features(f: Facts, points: Array, seconds: Array, shared: Array) -> Array:

@@ -6,6 +6,8 @@
     columns        a thread for each result, neighbours side by side
     tile           a block of threads for a tile of results: operands in shared memory, fetched together, results in
                    registers
+    large tile     the same for products of matrices, fetched some steps ahead, 8 x 8 results for each thread
+    tensor cores   the same for products of 16-bit floats, by the instructions of warps or warpgroups
 
 The sizes are rules, not yet the choice of a model.
 """
@@ -20,6 +22,8 @@ from ..tir.schedule.primitive import BlockRV, LoopRV
 from .auto import Function, reason_of, reuses
 from .elementwise import across_of, extent_of
 from .facts import Axis, Facts, facts_of
+from .gpu_product import by_threads
+from .gpu_tensor import Product, by_warpgroups, by_warps, product_of
 from .rows import in_line, rows_of
 
 __all__ = ["GpuFunction"]
@@ -88,7 +92,27 @@ class GpuFunction(Function):
 
     def tile(self, f: Facts) -> None:
         self.done.add(f.rv.key)
+        product = product_of(f)
+        if product is not None and self.matrix_product(f, product):
+            return
         self.attempt(f, lambda: self.tiles(f), "shared tile")
+
+    def matrix_product(self, f: Facts, product: Product) -> bool:
+        """Whether a product of matrices was given to tensor cores, or to large tiles."""
+        narrow = product.kind != "float32"
+        for sketch in (by_warpgroups, by_warps) if narrow else (by_threads,):
+            before = self.at_root()
+            try:
+                with self.sch.all_or_nothing():
+                    note = sketch(self, f, product)
+            except ScheduleError:
+                continue
+            self.notes.records.append(
+                {"stage": f.name, "sketch": "tensor cores" if narrow else "large tile", **note}
+            )
+            self.take(before)
+            return True
+        return False
 
     def rows(self, last: Facts, group: list[Facts]) -> None:
         before = self.at_root()

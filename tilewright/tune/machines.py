@@ -12,7 +12,7 @@ from ..codegen.llvm.engine import llvm_version
 from ..codegen.llvm.objects import VERSION
 from ..target.host import host_cache_sizes, host_cores, host_cpu_name, host_features
 
-__all__ = ["describe_machine", "differences", "fingerprint"]
+__all__ = ["describe_machine", "differences", "fingerprint", "machine_of"]
 
 
 @lru_cache(maxsize=1)
@@ -50,6 +50,11 @@ def fingerprint(machine: dict[str, Any] | None = None) -> str:
     """A short name of a machine; that of this one without an argument."""
     text = json.dumps(describe_machine() if machine is None else machine, sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def machine_of(measurer: object) -> dict[str, Any]:
+    """The machine that a measurer measures on: what it says of itself, else this one."""
+    return getattr(measurer, "machine", None) or describe_machine()
 
 
 def differences(machine: dict[str, Any], other: dict[str, Any]) -> str:

@@ -30,7 +30,7 @@ from ..ir.functor import pre_order
 from ..ir.module import IRModule
 from ..ir.serialize import save_json
 from ..ir.stmt import Block, BufferStore
-from .building import DEFAULT_BUILD, Artifact
+from .building import DEFAULT_BUILD, TASKS, Artifact
 from .checking import make_inputs, tolerance_of
 from .errors import TuneError
 from .pool import Died, Overdue, Worker, first_ready, usable_cores
@@ -88,7 +88,8 @@ class MeasureInput:
     def token(self) -> str:
         """A name that is the same for the same candidate."""
         what = stable_key(self.what) if self.kind == "program" else json.dumps(self.what, sort_keys=True)
-        return hashlib.sha256(f"{self.task.workload} {self.kind} {what}".encode()).hexdigest()[:24]
+        name = f"{self.task.workload} {self.task.target} {self.kind} {what}"
+        return hashlib.sha256(name.encode()).hexdigest()[:24]
 
 
 @dataclass(frozen=True)
@@ -96,7 +97,8 @@ class MeasureResult:
     """What was measured of a candidate.
 
     `seconds` are all samples, each the mean of some runs; `ratio` is its time by the incumbent's, measured in
-    turns, where it was about as fast. `trace` are the steps of its schedule.
+    turns, where it was about as fast. `trace` are the steps of its schedule. `machine` is the fingerprint of the
+    machine that measured, if that is another one than this.
     """
 
     status: Status
@@ -107,6 +109,7 @@ class MeasureResult:
     ratio: float | None = None
     trace: Any = None
     reproducer: str = ""
+    machine: str = ""
 
     @property
     def ok(self) -> bool:
@@ -160,6 +163,7 @@ class MeasureOptions:
 
 _REFERENCE_SECONDS = 300.0  # plain loops may take long
 _CRASHES = 3
+_PATIENCE = 60.0  # seconds to wait for another tuner on this machine
 _HOPELESS = 100.0  # what takes so many times as long as the fastest has run long enough
 
 Each = Callable[[int, MeasureInput, MeasureResult], None]
@@ -200,6 +204,7 @@ class Measurer:
         self._data: dict[str, _Data] = {}
         self._artifacts: dict[str, Artifact] = {}  # of the last incumbents
         self._lock_file: Any = None
+        self._patience = _PATIENCE
         self._crashes = 0  # one after the other
 
     # -- life ------------------------------------------------------------------------------------
@@ -258,6 +263,14 @@ class Measurer:
             done(i, result)
         return [r for r in results if r is not None]
 
+    def build(self, inputs: Sequence[MeasureInput]) -> list[MeasureResult]:
+        """Build and do not run: what became of each."""
+        results = [MeasureResult(Status.OK) for _ in inputs]
+        built = self._build(inputs, lambda i, result: results.__setitem__(i, result))
+        for i, made in built.items():
+            results[i] = MeasureResult(Status.OK, build_seconds=made["build_seconds"])
+        return results
+
     def duel(self, first: MeasureInput, second: MeasureInput, rounds: int = 12) -> Duel:
         """Measure two candidates of a task against each other, in turns."""
         self._prepare(first.task)
@@ -311,11 +324,14 @@ class Measurer:
         limit, task = self.options.build_limit, inp.task
         worker.start()
         worker.greet()
-        if task.workload not in worker.known:
-            worker.ask(("task", (task.workload, task, self.options.build)), limit)
-            worker.known.add(task.workload)
+        key = f"{task.workload} {task.target}"
+        if len(worker.known) > TASKS:  # it has forgotten the first of them
+            worker.known = {"ready"}
+        if key not in worker.known:
+            worker.ask(("task", (key, task, self.options.build)), limit)
+            worker.known.add(key)
         what = save_json(inp.what) if inp.kind == "program" else inp.what
-        worker.send(("build", (task.workload, inp.kind, what)), limit)
+        worker.send(("build", (key, inp.kind, what)), limit)
 
     def _answer(self, worker: Worker, crash: Status, late: Status) -> dict[str, Any]:
         """What a process answers, or became of it."""
@@ -391,14 +407,17 @@ class Measurer:
             return
         if self._lock_file is None:
             path = Path(tempfile.gettempdir()) / f"tilewright-measure-{os.getuid()}.lock"
-            self._lock_file = open(path, "a")  # noqa: SIM115 - held as long as this lives
+            self._lock_file = open(path, "a+b", 0)  # noqa: SIM115 - held as long as this lives
         give_up = time.monotonic() + 60
         while True:
             try:
                 fcntl.flock(self._lock_file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                self._lock_file.truncate(0)
+                self._lock_file.write(str(os.getpid()).encode())  # who holds it
                 break
             except OSError:
-                if time.monotonic() > give_up:  # somebody holds it who was stopped
+                self._lock_file.seek(0)
+                if time.monotonic() > give_up or _stopped(self._lock_file.read(20)):
                     break
                 time.sleep(0.005)
         try:
@@ -506,6 +525,15 @@ def _folder() -> Path:
         if pid.isdigit() and Path("/proc/self").exists() and not Path(f"/proc/{pid}").exists():
             shutil.rmtree(left, ignore_errors=True)
     return Path(tempfile.mkdtemp(prefix=f"tilewright-measure-{os.getpid()}-"))
+
+
+def _stopped(pid: bytes) -> bool:
+    """Whether a process was stopped (by a debugger, by Ctrl-Z): it runs nothing, and nobody should wait for it."""
+    try:
+        stat = Path(f"/proc/{int(pid)}/stat").read_text()
+    except (OSError, ValueError):
+        return False
+    return stat.rpartition(")")[2].split()[0] in ("T", "t")
 
 
 def _accesses(task: Task) -> tuple[set[Any], set[Any]]:

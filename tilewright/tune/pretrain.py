@@ -2,26 +2,57 @@
 
 from __future__ import annotations
 
+import json
 import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from ..ir.errors import ScheduleError
 from .cost_models import TreeModel
 from .errors import TuneError
+from .features import layout
 from .machines import fingerprint
-from .records import Database
+from .records import Database, Record
 from .space import Sketches
+from .workload import Task
 
-__all__ = ["samples_of", "train_model"]
+__all__ = ["Samples", "describe_model", "samples_of", "score_of", "train_model", "train_trees"]
 
+Array = Any
 _FEWEST = 8  # measurements of a task that say something about it
+_CLOSE = 3.0  # what takes twice as long as the best counts for 1 / 2³ of it
+# Several trees in each round, with more chance in them than online: what holds for these programs is to hold for
+# others.
+_SETTINGS = {
+    "num_parallel_tree": 6, "eta": 0.3, "min_child_weight": 3, "subsample": 0.6, "colsample_bynode": 0.3,
+}  # fmt: skip
 
 
-def samples_of(database: Database) -> list[tuple[Any, Any]]:
-    """Features and seconds of what was measured on this machine, one pair of arrays for each task.
+@dataclass(frozen=True)
+class Samples:
+    """What was measured of a task: features and seconds, a row for each candidate."""
 
-    Records whose decisions the sketches of today do not know are left out.
+    task: Task
+    features: Array
+    seconds: Array
+
+
+def score_of(record: Record) -> float:
+    """The time to rank a record by: that of the incumbent it was measured in turns with, if it was, by their ratio."""
+    against = record.extra.get("against")
+    if record.ratio is None or against is None:
+        return record.time
+    return max(record.ratio * float(against), min(record.seconds))
+
+
+def samples_of(database: Database, wanted: Callable[[Task], bool] = lambda task: True) -> list[Samples]:
+    """What was measured on this machine, of each task that is wanted and has enough of it.
+
+    Records whose decisions the sketches of today do not know are left out, and what failed.
     """
     out = []
     here = fingerprint()
@@ -29,30 +60,62 @@ def samples_of(database: Database) -> list[tuple[Any, Any]]:
         if line["machine"] != here:
             continue
         task = database.task(line["workload"], line["target"])
-        space = Sketches(task).space
+        if not wanted(task):
+            continue
+        try:
+            space = Sketches(task).space
+        except ScheduleError:
+            continue  # of a target that has no decisions
         rows, seconds = [], []
         for record in database.records(task, machine=here):
             found = space.rows(record.decisions) if record.origin == "trial" and record.ok else None
             if found is not None:
                 rows.append(found)
-                seconds.append(record.time)
+                seconds.append(score_of(record))
         if len(rows) >= _FEWEST and space.stages:
-            out.append((space.features(np.stack(rows)), np.array(seconds)))
+            out.append(Samples(task, space.features(np.stack(rows)), np.array(seconds)))
     return out
 
 
-def train_model(database: Database, path: str | os.PathLike[str], rounds: int = 300) -> TreeModel:
-    """Grow trees over all tasks of a database, and write them to a file that `cost_model(path)` begins with.
+def train_trees(samples: Sequence[Samples], rounds: int = 30, trust: float = 1.0, seed: int = 0) -> TreeModel:
+    """Trees over all samples; `trust` is the part of what is learned that is believed of other programs.
 
-    How far the analytical model is off for a task as a whole says nothing about its candidates; it is taken out.
+    How far the analytical model is off for a task as a whole says nothing about its candidates; it is taken out. To
+    know the good ones apart matters more than to know how bad the bad ones are: those weigh less.
     """
+    model = TreeModel(seed, rounds=rounds, settings=_SETTINGS)
+    weights = [(s.seconds.min() / s.seconds) ** _CLOSE for s in samples]
+    level = []
+    for s, weight in zip(samples, weights, strict=True):
+        off = np.log(s.seconds) - s.features[:, 0]
+        level.append(np.exp(s.features[:, 0] + trust * (off - np.average(off, weights=weight))))
+    features = np.concatenate([s.features for s in samples])
+    model.update(features, np.concatenate(level), np.concatenate(weights))
+    return model
+
+
+def train_model(database: Database, path: str | os.PathLike[str], rounds: int = 60) -> TreeModel:
+    """Grow trees over all tasks of a database, and write them to a file that `cost_model(path)` begins with."""
     samples = samples_of(database)
     if not samples:
         raise TuneError(
             f"{database.path}: no task has {_FEWEST} measurements of this machine, so there is nothing to learn from"
         )
-    model = TreeModel(rounds=rounds)
-    level = [seconds / np.exp(np.median(np.log(seconds) - x[:, 0])) for x, seconds in samples]
-    model.update(np.concatenate([x for x, _ in samples]), np.concatenate(level))
+    model = train_trees(samples, rounds)
     model.save(os.fspath(path))
     return model
+
+
+def describe_model(path: Path, samples: Sequence[Samples], machine: str) -> None:
+    """Enter a model into the index beside it: what it was trained on, and so what it is near to."""
+    index = path.parent / "index.json"
+    known = json.loads(index.read_text()) if index.exists() else {}
+    near = sorted({(s.task.target.cpu.arch, s.task.target.cpu.preferred_vector_bits) for s in samples})
+    known[path.name] = {
+        "near": [list(n) for n in near],
+        "layout": layout(),
+        "programs": len(samples),
+        "records": sum(len(s.seconds) for s in samples),
+        "measured on": machine,
+    }
+    index.write_text(json.dumps(known, indent=1) + "\n")

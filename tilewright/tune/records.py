@@ -29,7 +29,7 @@ from .machines import describe_machine, differences, fingerprint
 from .measure import MeasureInput, MeasureResult, Status
 from .workload import Task
 
-__all__ = ["Database", "Record"]
+__all__ = ["Database", "Record", "checked_record"]
 
 FORMAT = "tilewright-records-1"
 _WAIT = 60.0  # seconds for other processes to finish what they write
@@ -84,11 +84,11 @@ class Record:
         origin: str = "trial",
         extra: Mapping[str, Any] | None = None,
     ) -> Record:
-        """What was measured here and now."""
+        """What was measured now: here, unless the result says where."""
         return Record(
             workload=inp.task.workload,
             target=str(inp.task.target),
-            machine=fingerprint(),
+            machine=result.machine or fingerprint(),
             status=str(result.status),
             decisions=inp.what if inp.kind == "decisions" else None,
             trace=result.trace,
@@ -196,7 +196,14 @@ class Database:
         try:
             yield
         except sqlite3.OperationalError as error:
-            raise RecordError(f"{self.path}: the records cannot be read or written: {error}") from None
+            hint = ""
+            if "locked" in str(error):
+                hint = (
+                    f"; another process has been writing to it for {_WAIT:g} s: wait for that one, or end it"
+                )
+            elif "readonly" in str(error) or "unable to open" in str(error):
+                hint = "; copy the file to where you may write"
+            raise RecordError(f"{self.path}: the records cannot be read or written: {error}{hint}") from None
         except sqlite3.DatabaseError as error:
             raise RecordError(
                 f"{self.path}: this is no file of tuning records, or a damaged one: {error}"
@@ -213,13 +220,16 @@ class Database:
         self._db.execute("COMMIT")
 
     # -- in --------------------------------------------------------------------------------------
-    def add(self, record: Record, task: Task | None = None) -> None:
-        """Keep a record, of this machine; with its task, so that it can be built again without it."""
+    def add(self, record: Record, task: Task | None = None, machine: Mapping[str, Any] | None = None) -> None:
+        """Keep a record; with its task, so that it can be built again without it, and with the machine that measured
+        it, if that is another one than this."""
         with self._errors(), self._writing():
             if task is not None and task.workload not in self._told:
                 self._put_workload(_workload_row(task))
-            if record.machine == fingerprint() and record.machine not in self._told:
-                self._put_machine(record.machine, describe_machine())
+            if machine is None and record.machine == fingerprint():
+                machine = describe_machine()
+            if machine is not None and record.machine not in self._told:
+                self._put_machine(record.machine, machine)
             self._put(record)
         self._told |= {record.machine, *([task.workload] if task is not None else [])}
 
@@ -274,13 +284,44 @@ class Database:
             raise RecordError(f"{self.path}: record {values['uid']} is damaged: {error}") from None
 
     def best(self, task: Task, machine: str | None = None) -> Record | None:
-        """The record to build: the last winner, else the fastest right one. Of this machine, unless one is named."""
-        here = self.records(task, machine=machine or fingerprint())
-        good = [r for r in here if r.ok and r.seconds]
-        winners = [r for r in good if r.origin == "winner"]
-        if winners:
-            return winners[-1]
-        return min(good, key=lambda r: r.time, default=None)
+        """The record to build: the last winner, else the fastest right one. Of this machine, unless one is named;
+        "any" is all of them."""
+        wanted = [task.workload, str(task.target), *([] if machine == "any" else [machine or fingerprint()])]
+        where = "workload = ? AND target = ? AND status = 'ok'" + (
+            "" if machine == "any" else " AND machine = ?"
+        )
+        with self._errors():  # steps are long, and only those of one record are wanted
+            rows = self._db.execute(
+                f"SELECT uid, origin, seconds FROM records WHERE {where} ORDER BY rowid", wanted
+            ).fetchall()
+        times = [(uid, self._time(uid, s)) for uid, _, s in rows]
+        winners = [uid for uid, origin, s in rows if origin == "winner" and s != "[]"]
+        fastest = min(times, key=lambda t: t[1], default=("", math.inf))
+        if not winners and math.isinf(fastest[1]):
+            return None
+        return self._of(winners[-1] if winners else fastest[0])
+
+    def _time(self, uid: str, seconds: str) -> float:
+        try:
+            return MeasureResult(Status.OK, tuple(map(float, json.loads(seconds)))).time
+        except (ValueError, TypeError) as error:
+            raise RecordError(f"{self.path}: record {uid} is damaged: {error}") from None
+
+    def _of(self, uid: str) -> Record | None:
+        with self._errors():
+            row = self._db.execute(
+                f"SELECT {', '.join(_COLUMNS)} FROM records WHERE uid = ?", (uid,)
+            ).fetchone()
+        return None if row is None else self._record(row)
+
+    def machines_of(self, task: Task) -> set[str]:
+        """The machines that there are right results of a task from."""
+        with self._errors():
+            rows = self._db.execute(
+                "SELECT DISTINCT machine FROM records WHERE workload = ? AND target = ? AND status = 'ok'",
+                (task.workload, str(task.target)),
+            ).fetchall()
+        return {name for (name,) in rows}
 
     def elsewhere(self, task: Task) -> str:
         """What there is of a task from other machines, which is not used here, in a sentence; empty if nothing."""
@@ -363,9 +404,10 @@ class Database:
                 return self.merge(opened)
         with other._errors():
             workloads = other._db.execute("SELECT * FROM workloads").fetchall()
-        return self._take(workloads, other.machines(), other.records())
+        return self.take(workloads, other.machines(), other.records())
 
-    def _take(self, workloads: Iterable[Any], machines: Mapping[str, Any], records: Iterable[Record]) -> int:
+    def take(self, workloads: Iterable[Any], machines: Mapping[str, Any], records: Iterable[Record]) -> int:
+        """Take over programs, machines and records, those that are not there yet; how many records that were."""
         with self._errors(), self._writing():
             for row in workloads:
                 self._put_workload(row)
@@ -425,15 +467,15 @@ class Database:
                     key, title, program, constants, sizes = map(str, data["workload"])
                     workloads.append((key, title, program, constants, sizes))
                 else:
-                    records.append(_checked(data["record"]))
+                    records.append(checked_record(data["record"]))
             except (ValueError, KeyError, TypeError, AttributeError) as error:
                 raise RecordError(f"{name}, line {number}: this is no tuning record: {error}") from None
         if not lines:
             raise RecordError(f"{name}: the file is empty, and the first line should say {FORMAT!r}")
-        return self._take(workloads, machines, records)
+        return self.take(workloads, machines, records)
 
 
-def _checked(data: Mapping[str, Any]) -> Record:
+def checked_record(data: Mapping[str, Any]) -> Record:
     """A record from outside, with its numbers checked."""
     values = {c: data[c] for c in _COLUMNS}
     seconds = tuple(float(s) for s in values["seconds"])

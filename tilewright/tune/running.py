@@ -95,7 +95,8 @@ class _Guarded:
         if self.value.reads and before is not None:
             self.array[...] = before
         elif self.array.dtype.kind in "iub":
-            self.array.view(np.uint8)[...] = _MARK if self.array.dtype.kind != "b" else 1
+            mark = _MARK if self.array.dtype.kind != "b" else 1
+            self.memory[self.start : self.start + self.size] = mark
         else:
             self.array[...] = np.nan
 

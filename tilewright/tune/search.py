@@ -32,7 +32,7 @@ from .cost_models import CostModel, cost_model
 from .errors import TuneError, causes_table
 from .evolution import evolve, unique_rows
 from .facts import number
-from .machines import fingerprint
+from .machines import fingerprint, machine_of
 from .measure import Duel, MeasureInput, MeasureOptions, Measurer, MeasureResult, Measures, Status
 from .records import Database, Record
 from .space import Sketches
@@ -41,7 +41,7 @@ from .workload import Task, task_of
 __all__ = ["Progress", "SearchOptions", "Tuner", "apply_record", "flop_of", "tune_task"]
 
 Array = Any
-_EFFORT = 0.01  # twice the time to build is worth so much of the time to run
+_EFFORT = 0.02  # twice the time to build is worth so much of the time to run
 _RECENT = 48  # predictions that tell how good a model is
 _CLEARLY = 0.99  # of two that were measured in turns, the new one wins if it takes less than this
 
@@ -120,9 +120,11 @@ class Tuner:
     ) -> None:
         self.task, self.measurer, self.options = task, measurer, options or SearchOptions()
         self.database = database
+        self.machine = machine_of(measurer)
+        self._where = fingerprint(self.machine)
         self.sketches = Sketches(task)
         self.space = self.sketches.space
-        self.model = cost_model(self.options.model, self.options.seed)
+        self.model = cost_model(self.options.model, self.options.seed, task.target)
         self.trials: list[_Trial] = []
         self.statuses: Counter[str] = Counter()
         self._causes: Counter[tuple[str, str]] = Counter()
@@ -136,10 +138,10 @@ class Tuner:
 
     # -- what is known ---------------------------------------------------------------------------
     def _load(self) -> None:
-        """Go on from what the database has of this task and machine."""
+        """Go on from what the database has of this task and of the machine that measures."""
         if self.database is None:
             return
-        for record in self.database.records(self.task, machine=fingerprint()):
+        for record in self.database.records(self.task, machine=self._where):
             rows = self.space.rows(record.decisions) if record.origin == "trial" else None
             if rows is not None and rows.tobytes() not in self._measured:
                 self._take(rows, record.result, record.extra.get("against"))
@@ -194,8 +196,13 @@ class Tuner:
         """What the end of a search has recorded, if nothing was measured after it."""
         if self.database is None:
             return None
-        records = self.database.records(self.task, machine=fingerprint())
+        records = self.database.records(self.task, machine=self._where)
         return records[-1] if records and records[-1].origin == "winner" else None
+
+    @property
+    def causes(self) -> Mapping[tuple[str, str], int]:
+        """Why candidates failed: the status and the first line of what was said, with counts."""
+        return self._causes
 
     @property
     def zero(self) -> float:
@@ -318,6 +325,8 @@ class Tuner:
     def _measure(self, rows: Array) -> None:
         """Measure candidates, keep and rank what comes of them."""
         known = bool(self.space.stages)
+        if known:  # what takes longest to build begins first, so that nobody waits for it at the end
+            rows = rows[np.argsort(-self.space.effort(rows), kind="stable")]
         predicted = self.model.predict(self.space.features(rows)) if known else np.zeros(len(rows))
         begin, fixed = len(self.trials), self._incumbent
         incumbent = None if fixed is None else self._input(fixed.rows)
@@ -327,9 +336,8 @@ class Tuner:
         def each(i: int, inp: MeasureInput, result: MeasureResult) -> None:
             done.append((i, result))
             if self.database is not None:
-                self.database.add(
-                    Record.of(inp, result, self.options.seed, extra={"against": against}), self.task
-                )
+                record = Record.of(inp, result, self.options.seed, extra={"against": against})
+                self.database.add(record, self.task, self.machine)
 
         self.measurer.measure([self._input(r) for r in rows], incumbent, each)
         for i, result in done:
@@ -391,7 +399,7 @@ class Tuner:
 
     def _win(self, inp: MeasureInput, result: MeasureResult) -> Schedule:
         if self.database is not None and result.seconds:
-            self.database.add(Record.of(inp, result, self.options.seed, "winner"), self.task)
+            self.database.add(Record.of(inp, result, self.options.seed, "winner"), self.task, self.machine)
         return self.sketches.apply(inp.what)
 
 
@@ -445,8 +453,9 @@ def tune_task(
     kept = database if isinstance(database, Database) else Database(database or ":memory:")
     chosen = replace(options or SearchOptions(), seed=seed)
     try:
-        found = kept.best(task)
-        foreign = kept.elsewhere(task) if found is None else ""
+        where = fingerprint(machine_of(measure))
+        found = kept.best(task, where)
+        foreign = kept.elsewhere(task) if found is None and where == fingerprint() else ""
         if foreign:
             warnings.warn(foreign, RuntimeWarning, stacklevel=2)
         if trials <= 0:

@@ -322,10 +322,18 @@ class _Decided(Function):
         before = self.at_root()
         if self.number < len(self.decisions) and self.decisions[self.number].get("sketch") != "tile":
             self.alone(f, "no tile")  # as the zero-trial scheduler, to which a tile was refused
-        else:
+        elif not self.filtered(f, before):
             self.fused_tile(f)
-            self._unroll(f, self.decisions[self.number - 1]["unroll"])
         self.take(before)
+
+    def fused_tile(self, f: Facts) -> None:
+        super().fused_tile(f)
+        if self.decisions is not None:
+            self._unroll(f, self.decisions[self.number - 1]["unroll"])
+
+    @property
+    def strict(self) -> bool:
+        return self.decisions is not None
 
     def mark(self) -> tuple[int, int]:
         return self.number, len(self.found)

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, TypeGuard
 
 from ...ir.equal import structural_equal
 from ...ir.expr import LT, Broadcast, BufferLoad, Let, PrimExpr, Ramp, Var, const_value
-from ...ir.functor import vars_used
+from ...ir.functor import distinct, vars_used
 from ...ir.stmt import Allocate, BufferStore, For, LetStmt, Stmt
 
 __all__ = ["contiguous", "private", "unmasked"]
@@ -59,6 +59,8 @@ def unmasked(body: Stmt) -> frozenset[Var]:
 
     The last vector of a row of accumulators has fewer columns than lanes; what the others count is never stored.
     """
+    if not any(isinstance(n, (BufferLoad, BufferStore)) and n.predicate is not None for n in distinct(body)):
+        return frozenset()
     found: dict[Var, list[_Access] | None] = defaultdict(list)
     for buffer, index, predicate, write, changes in _accesses(body):
         if buffer.scope_name != "local":

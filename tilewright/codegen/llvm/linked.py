@@ -155,8 +155,8 @@ class LinkedModule(Module):
                     "that has it with ctypes.CDLL(path, ctypes.RTLD_GLOBAL) first"
                 )
         imports: dict[str, int] = {}
+        join(_pool)  # for its memory too: what the system gives comes anew each time, page by page
         if self.uses_parallel:
-            join(_pool)
             imports["__tw_parallel_launch"] = _pool.address("__tw_parallel_launch")
         symbols = tuple(f["symbol"] for f in self.description["functions"])
         codes = [u.code for u in self.units]
@@ -232,7 +232,9 @@ class LinkedModule(Module):
                 fcompile(target, parts, **kwargs)
             else:
                 link.link_shared(target, parts, triple=None if self.native else self.machine.triple, **kwargs)
-        Path(target).with_suffix(".h").write_text(self.header(header))
+        text = self.header(header)
+        if text:  # a model for a GPU has no function that C could call
+            Path(target).with_suffix(".h").write_text(text)
         return target
 
     @property

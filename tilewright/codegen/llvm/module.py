@@ -26,6 +26,7 @@ from .objects import Compiled, compiled
 __all__ = ["LLVMModule"]
 
 _METADATA = re.compile(r"^@__tw_metadata = .*$", re.MULTILINE)
+_TAKES_MEMORY = "align 64 ptr @__tw_take("  # a call, in the text of a function
 _RUNTIME_SYMBOLS = ("__tw_metadata", "__tw_packed_call", "__tw_memory", "__tw_last_error")
 _FORMATS = "o, ll, bc, s (asm), h, json"
 
@@ -126,8 +127,9 @@ class LLVMModule(Module):
                     "that has it with ctypes.CDLL(path, ctypes.RTLD_GLOBAL) first"
                 )
         imports: dict[str, int] = {}
+        if self.uses_parallel or _TAKES_MEMORY in self.text:
+            join(_pool)  # for its memory too: what the system gives comes anew each time, page by page
         if self.uses_parallel:
-            join(_pool)
             imports["__tw_parallel_launch"] = _pool.address("__tw_parallel_launch")
         symbols = tuple(f["symbol"] for f in self.description["functions"])
         return JitLibrary(made.code, exports=(*_RUNTIME_SYMBOLS, *symbols), imports=imports)

@@ -38,6 +38,8 @@ VERSION = "tilewright 0.1.0"
 class KernelModule(HostModule):
     """Functions that launch kernels, as they were built: they can be saved and exported."""
 
+    program: Program  # the kernels as they were written
+
     def _object(self, description: dict[str, Any]) -> bytes:
         """An object file that holds the description."""
         from ..llvm.engine import Machine, process_triple
@@ -119,7 +121,9 @@ def build_source(whole: IRModule, split: IRModule, target: Any) -> KernelModule:
         "programs": programs,
     }
     options = {"arch": str(target.attrs["arch"])} if kind == "cuda" and "arch" in target.attrs else {}
-    return KernelModule(description, DeviceModule(kind, program.text(), list(kernels), options))
+    made = KernelModule(description, DeviceModule(kind, program.text(), list(kernels), options))
+    made.program = program
+    return made
 
 
 class SourceModule(Module):

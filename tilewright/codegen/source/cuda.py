@@ -7,8 +7,8 @@ from typing import Any, ClassVar
 
 from ...ir.dtype import DataType
 from ...ir.errors import LoweringError
+from . import mma, ptx, tensor_cores
 from .dialect import Dialect, Packed, Parameter
-from .ptx import HELPERS, INTRINSICS
 
 __all__ = ["Cuda"]
 
@@ -37,9 +37,15 @@ class Cuda(Dialect):
         "blockDim gridDim warpSize asm".split()
     )
     math: ClassVar[Mapping[str, str]] = {"round": "rint", "nearbyint": "rint", "rsqrt": "rsqrt"}
-    intrinsics: ClassVar[Mapping[str, Callable[[Any, Any], Any]]] = INTRINSICS
+    intrinsics: ClassVar[Mapping[str, Callable[[Any, Any], Any]]] = {
+        **ptx.INTRINSICS,
+        **tensor_cores.INTRINSICS,
+        **mma.INTRINSICS,
+    }
     helpers: ClassVar[Mapping[str, str]] = {
-        **HELPERS,
+        **ptx.HELPERS,
+        **tensor_cores.HELPERS,
+        **mma.HELPERS,
         "tw_vec": "template <typename T, int N> struct __align__(sizeof(T) * N) tw_vec { T v[N]; };",
         "tw_h2f": (
             "static __device__ __forceinline__ float tw_h2f(unsigned short x) {\n"
@@ -94,7 +100,7 @@ class Cuda(Dialect):
                 f'  float r;\n  asm("{what}.NaN.f32 %0, %1, %2;" : "=f"(r) : "f"(a), "f"(b));\n  return r;\n'
                 f"#else\n  return a {order} b || a != a ? a : b;\n#endif\n}}"
             )
-        return super().helper(name)
+        return tensor_cores.helper(name) or mma.helper(name) or super().helper(name)
 
     def reinterpret(self, new: DataType, old: DataType, text: str) -> tuple[str, str]:
         words = {
@@ -166,7 +172,9 @@ class Cuda(Dialect):
         bounds = f" __launch_bounds__({threads})" if threads else ""
         listed = []
         for p in params:
-            if p.is_pointer:
+            if p.is_map:
+                listed.append(f"const __grid_constant__ tw_tensor_map {p.name}")
+            elif p.is_pointer:
                 listed.append(f"{self.pointer(p.dtype, 'global', p.is_read_only)}{restrict} {p.name}")
             else:
                 listed.append(f"{self.memory_type(p.dtype)} {p.name}")

@@ -20,12 +20,13 @@ class Packed(NamedTuple):
 
 
 class Parameter(NamedTuple):
-    """A parameter of a kernel: a pointer to elements in global memory, or a number."""
+    """A parameter of a kernel: a pointer to elements in global memory, a map of a tensor, or a number."""
 
     name: str
     dtype: DataType
     is_pointer: bool
     is_read_only: bool = False
+    is_map: bool = False
 
 
 def is_small_float(kind: DataType) -> bool:

@@ -6,13 +6,14 @@ from typing import Any
 
 from ...ir.dtype import INT64
 from ...ir.errors import LoweringError
-from ...ir.expr import Call, Cast, FloatImm, IntImm, PrimExpr, Var
+from ...ir.expr import Call, Cast, FloatImm, IntImm, PrimExpr, Var, const_value
 from ...ir.function import PrimFunc
 from ...ir.functor import pre_order
 from ...ir.module import GlobalVar
 from ...ir.op import Op
 from ...ir.ops import mul
 from ...ir.stmt import Evaluate, Stmt
+from .kernel import TENSOR_MAP
 
 __all__ = ["host_program"]
 
@@ -48,6 +49,12 @@ def host_program(
     return {"kernels": used, "body": body}
 
 
+def _kind(p: Var) -> str:
+    if getattr(p.type_annotation, "storage_scope", "") == TENSOR_MAP:
+        return "map"
+    return "ptr" if p.dtype.is_handle else str(p.dtype)
+
+
 class _Writer:
     def __init__(
         self, func: PrimFunc, kernels: dict[str, PrimFunc], arguments: list[tuple[Var, str]]
@@ -68,7 +75,7 @@ class _Writer:
 
     @staticmethod
     def kinds(kernel: PrimFunc) -> list[str]:
-        return ["ptr" if p.dtype.is_handle else str(p.dtype) for p in kernel.params]
+        return [_kind(p) for p in kernel.params]
 
     def value(self, e: PrimExpr) -> Any:
         if isinstance(e, IntImm):
@@ -95,6 +102,12 @@ class _Writer:
                 return self.value(e.args[0])
             if e.op.short_name == "if_then_else":
                 return ["select", *(self.value(a) for a in e.args)]
+            if e.op.short_name == "tensor_map":
+                pointer, kind, rank, *numbers = e.args
+                count = int(const_value(rank) or 0)
+                values = [self.value(n) for n in numbers]
+                parts = values[:count], values[count : 2 * count - 1], values[2 * count - 1 :]
+                return ["map", self.value(pointer), getattr(kind, "value", ""), *map(list, parts)]
             if e.op.short_name in _CALLS:
                 return [_CALLS[e.op.short_name], *(self.value(a) for a in e.args)]
         raise LoweringError(f"{self._where()}: the host cannot compute `{e}`")

@@ -20,11 +20,12 @@ from ...ir.types import PointerType, PrimType
 from .dialect import Dialect, Parameter
 from .vectors import Vectors
 
-__all__ = ["Kernel", "Program", "SourceWriter"]
+__all__ = ["TENSOR_MAP", "Kernel", "Program", "SourceWriter"]
 
 _STACK_BYTES = 64 * 1024  # what functions of C keep on the stack
 _MOST_UNROLLED = 64  # iterations
 _OFFSET = "tilewright.dynamic_shared_offset"
+TENSOR_MAP = "tensor_map"  # the scope of parameters that say where a tensor lies, for bulk copies
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +76,7 @@ class SourceWriter(Vectors):
         self.program = program
         self.shared: list[str] = []  # declarations that belong to the kernel as a whole
         self.uses_dynamic = False
+        self.sets_registers = False
 
     # -- whole functions -----------------------------------------------------------------------
     def kernel(self, func: PrimFunc, name: str) -> str:
@@ -89,6 +91,8 @@ class SourceWriter(Vectors):
             None if threads is None else int(threads),
             bool(func.attrs.get("tir.noalias", False)),
         )
+        if self.sets_registers:  # the compiler then takes the number of a launch as given
+            head = head.replace(f"__launch_bounds__({threads})", f"__launch_bounds__({threads}, 1)")
         if self.uses_dynamic:
             declared = self.dialect.dynamic_shared()
             if declared:
@@ -103,7 +107,11 @@ class SourceWriter(Vectors):
         elements, written = _pointers(func)
         out = []
         for p in func.params:
-            if p.dtype.is_handle:
+            if p.dtype.is_handle and pointer_scope(p) == TENSOR_MAP:
+                self.need("tw_tensor_map")
+                out.append(Parameter(self.define(p), p.dtype, True, is_map=True))
+                self.names[p] = f"&{self.names[p]}"
+            elif p.dtype.is_handle:
                 kind = elements.get(p) or pointed(p)
                 self.memory[p] = (kind, "global")
                 out.append(Parameter(self.define(p), kind, True, p not in written))
@@ -215,11 +223,15 @@ class SourceWriter(Vectors):
             if isinstance(m, (BufferLoad, BufferStore)) and self._is_private(m.buffer.data):
                 if any(v is s.loop_var for v in pre_order(m.indices[0])):
                     return True
+            elif isinstance(m, Call) and any(isinstance(a, Var) and self._is_private(a) for a in m.args):
+                numbers = [a for a in m.args if not a.dtype.is_handle]
+                if any(v is s.loop_var for a in numbers for v in pre_order(a)):  # a fragment, by its number
+                    return True
         return False
 
     def _is_private(self, data: Var) -> bool:
         held = self.memory.get(data)
-        return held[1] == "local" if held is not None else pointer_scope(data) == "local"
+        return data.dtype.is_handle and (held[1] if held is not None else pointer_scope(data)) == "local"
 
     def while_loop(self, s: Any) -> None:
         with self.aside() as lines:

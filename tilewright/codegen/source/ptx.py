@@ -26,6 +26,22 @@ HELPERS = {
         "  for (int i = 0; i < N; i += 4) *(int*)((char*)to + i) = *(const int*)((const char*)from + i);\n"
         "#endif\n}"
     ),
+    "tw_copy_or_zero": (
+        f"template <int N> {_HEAD} void tw_copy_or_zero(void* to, const void* from, bool copies) {{\n"
+        "#if __CUDA_ARCH__ >= 800\n"
+        "  unsigned int at = (unsigned int)__cvta_generic_to_shared(to);\n"
+        "  int size = copies ? N : 0;\n"
+        "  if constexpr (N == 16)\n"
+        '    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;"\n'
+        '      :: "r"(at), "l"(from), "r"(size) : "memory");\n'
+        "  else\n"
+        '    asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;"\n'
+        '      :: "r"(at), "l"(from), "n"(N), "r"(size) : "memory");\n'
+        "#else\n"
+        "  for (int i = 0; i < N; i += 4)\n"
+        "    *(int*)((char*)to + i) = copies ? *(const int*)((const char*)from + i) : 0;\n"
+        "#endif\n}"
+    ),
     "tw_copy_commit": (
         f"{_HEAD} void tw_copy_commit() {{\n#if __CUDA_ARCH__ >= 800\n"
         '  asm volatile("cp.async.commit_group;" ::: "memory");\n#endif\n}'
@@ -49,14 +65,15 @@ def _address(p: Vectors, pointer: Any, offset: PrimExpr, call: Call) -> str:
 
 
 def _copy(p: Vectors, e: Call) -> Piece:
-    """`ptx_cp_async(to, offset, from, offset, bytes[, predicate])`: 4, 8 or 16 bytes, side by side."""
+    """`ptx_cp_async(to, offset, from, offset, bytes[, predicate])`: 4, 8 or 16 bytes side by side, or zeros."""
     size = const_value(e.args[4])
     if size not in (4, 8, 16):
         raise LoweringError(f"cuda: an asynchronous copy moves 4, 8 or 16 bytes at once, not {e.args[4]}")
-    p.need("tw_copy_async")
     to, source = _address(p, e.args[0], e.args[1], e), _address(p, e.args[2], e.args[3], e)
-    line = f"tw_copy_async<{size}>({to}, {source});"
-    p.emit(line if len(e.args) < 6 else f"if ({p.expr(e.args[5])}) {line}")
+    name = "tw_copy_async" if len(e.args) < 6 else "tw_copy_or_zero"
+    p.need(name)
+    listed = [to, source, *(p.expr(a) for a in e.args[5:])]
+    p.emit(f"{name}<{size}>({', '.join(listed)});")
     return Piece("0")
 
 

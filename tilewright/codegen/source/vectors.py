@@ -21,6 +21,8 @@ from ...ir.expr import (
     BufferLoad,
     Call,
     Cast,
+    FloorDiv,
+    FloorMod,
     Let,
     PrimExpr,
     Ramp,
@@ -247,7 +249,12 @@ class Vectors(Expressions):
         return Shuffle(tuple(held), tuple(const(i) for i in range(len(held))))
 
     def _stepped(self, base: PrimExpr, start: int) -> PrimExpr:
-        return base if start == 0 else self.ana.simplify(add(base, const(start, base.dtype)))
+        return base if start == 0 else self.tidy(add(base, const(start, base.dtype)))
+
+    def tidy(self, e: PrimExpr) -> PrimExpr:
+        """An index in its normal form, unless that has divisions in it which are lowered already."""
+        made = self.ana.simplify(e)
+        return e if any(isinstance(m, (FloorDiv, FloorMod)) for m in pre_order(made)) else made
 
     def need_packed(self, buffer: Buffer, type_text: str, size: int) -> None:
         if type_text.startswith("tw_vec"):

@@ -10,15 +10,14 @@ A step is a kernel; its name is made of the operators in it.
 
 from __future__ import annotations
 
-import json
 import os
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from ...runtime.devices import Device
 from ...runtime.ndarray import NDArray, array
 from ...runtime.params import save_param_dict
+from ...runtime.profiling import Report, Row
 from ..graph_executor import GraphModule, _executor
 
 __all__ = ["GraphModuleDebug", "Report", "create"]
@@ -29,48 +28,6 @@ def create(
 ) -> GraphModuleDebug:
     """A debug executor for a graph and its library; `dump_root` gets the tensors of each run."""
     return GraphModuleDebug(_executor(graph_json_str, libmod, device), device, graph_json_str, dump_root)
-
-
-@dataclass(frozen=True, slots=True)
-class Row:
-    """One step of a profile."""
-
-    name: str
-    kernel: str
-    seconds: float
-    shapes: str
-
-
-@dataclass(frozen=True, slots=True)
-class Report:
-    """The times of all steps, the longest first when printed."""
-
-    rows: tuple[Row, ...]
-
-    @property
-    def total(self) -> float:
-        return sum(r.seconds for r in self.rows)
-
-    def table(self, sort: bool = True) -> str:
-        """The times as a table."""
-        rows = sorted(self.rows, key=lambda r: -r.seconds) if sort else list(self.rows)
-        total = self.total or 1.0
-        wide = max([len(r.name) for r in rows] + [4])
-        lines = [f"{'name':{wide}}  {'us':>12}  {'%':>6}  results"]
-        for r in rows:
-            lines.append(
-                f"{r.name:{wide}}  {r.seconds * 1e6:12.2f}  {100 * r.seconds / total:6.2f}  {r.shapes}"
-            )
-        lines.append(f"{'total':{wide}}  {self.total * 1e6:12.2f}  {100.0:6.2f}")
-        return "\n".join(lines)
-
-    def json(self) -> str:
-        """The times as JSON, in the order of the program."""
-        rows = [{"name": r.name, "kernel": r.kernel, "seconds": r.seconds} for r in self.rows]
-        return json.dumps({"steps": rows, "total": self.total})
-
-    def __str__(self) -> str:
-        return self.table()
 
 
 class GraphModuleDebug(GraphModule):
@@ -89,13 +46,8 @@ class GraphModuleDebug(GraphModule):
         if input_dict:
             self.set_input(**input_dict)
         self._kept, self._times = {}, []
-        import time
-
         for step, call, outs in self.module.steps():
-            start = time.perf_counter()
-            for _ in range(max(1, number)):
-                call()
-            seconds = (time.perf_counter() - start) / max(1, number)
+            seconds = self.module.seconds_of(call, max(1, number))
             self._kept[step.name] = [array(o) for o in outs]
             shapes = ", ".join(f"{o.dtype}{list(o.shape)}" for o in outs)
             self._times.append(Row(step.name, step.kernel, seconds, shapes))

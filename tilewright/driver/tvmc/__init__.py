@@ -1,7 +1,8 @@
 """Whole models in four steps, in Python or on the command line.
 
 model = tvmc.load("net.onnx", shape_dict={"data": [1, 3, 224, 224]})
-package = tvmc.compile(model, target="llvm", package_path="net.tar")
+records = tvmc.tune(model, target="llvm", trials=500)                     # if it is worth the time
+package = tvmc.compile(model, target="llvm", tuning_records=records, package_path="net.tar")
 result = tvmc.run(package, device="cpu", inputs={"data": image})
 print(result)
 """

@@ -94,6 +94,8 @@ def compile_command(
     output_format: str,
     desired_layout: str = "",
     use_vm: bool = False,
+    tuning_records: Sequence[Path] = (),
+    records_machine: str = "",
 ) -> None:
     """Import, compile, write, and say what came of it."""
     from ...relay.build_module import as_target
@@ -105,6 +107,7 @@ def compile_command(
     given = parse_shape_string(shapes) if shapes else None
     check_path(output)
     as_target(target)
+    records = _records(tuning_records, records_machine)
     desk.note(f"importing {model}")
     start = time.perf_counter()
     loaded = load(model, model_format or None, given)
@@ -119,6 +122,7 @@ def compile_command(
         output_format=output_format,
         desired_layout=desired_layout or None,
         use_vm=use_vm,
+        tuning_records=records,
     )
     done = time.perf_counter()
     about = package.about
@@ -129,8 +133,20 @@ def compile_command(
         "compile_seconds": done - imported,
         **_facts(about),
     }
-    took = f"  imported in {imported - start:.2f} s, compiled in {done - imported:.2f} s"
-    desk.result(data, "\n".join([*_lines(data), took]))
+    told = [f"  imported in {imported - start:.2f} s, compiled in {done - imported:.2f} s"]
+    if records is not None:
+        data["tuned"] = {"by_records": len(records.used), "without": sorted(set(records.missed.values()))}
+        told.append(f"  {records.summary()}")
+    desk.result(data, "\n".join([*_lines(data), *told]))
+
+
+def _records(paths: Sequence[Path], machine: str) -> Any:
+    """The records to compile with; logs of templates are applied by their own dispatcher."""
+    if not paths:
+        return None
+    from .history import records_of
+
+    return records_of(paths, machine or None)
 
 
 def _facts(about: dict[str, Any]) -> dict[str, Any]:

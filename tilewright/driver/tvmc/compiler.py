@@ -19,13 +19,16 @@ from ...relay.build_module import as_target, build, optimize
 from ...relay.transform import ConvertLayout
 from ...relay.transform.infer_type import infer_module
 from ...relay.ty import TensorType, is_dynamic, tensor_fields
+from ...target import Target
 from ...target.machine import cpu_features
+from .history import applied
 from .model import TVMCException, TVMCModel, TVMCPackage, write_package
 
-__all__ = ["check_path", "compile_model"]
+__all__ = ["LAYOUT_OPS", "check_path", "compile_model", "in_layout", "wants_machine"]
 
 _FORMATS = ("so", "tar")
 _LAYOUTS = ("NCHW", "NHWC")
+LAYOUT_OPS = ("nn.conv2d", "nn.conv2d_transpose", "qnn.conv2d")
 
 
 def compile_model(
@@ -45,21 +48,18 @@ def compile_model(
     use_vm: bool = False,
     mod_name: str = "default",
     desired_layout: str | None = None,
-    desired_layout_ops: Sequence[str] = ("nn.conv2d", "nn.conv2d_transpose", "qnn.conv2d"),
+    desired_layout_ops: Sequence[str] = LAYOUT_OPS,
 ) -> TVMCPackage:
     """Compile a model and write it as a package, to a file of its own where no path is given.
 
     `output_format` is what the code lies in: a shared library ("so"), or object files that are linked when the
     package is loaded ("tar"). `cross` is a compiler that links for another machine. A model with sizes that are
     open, branches or loops is compiled for the virtual machine (`use_vm` asks for it). `desired_layout` is that of
-    the operators named, "NCHW" or "NHWC"; inputs and results stay as they are.
+    the operators named, "NCHW" or "NHWC"; inputs and results stay as they are. `tuning_records` are what
+    `tvmc.tune` gave: a file, several, or a `tune.history.History`.
     """
     if output_format not in _FORMATS:
         raise TVMCException(f"output_format={output_format!r}: it must be one of {', '.join(_FORMATS)}")
-    if tuning_records is not None:
-        raise TVMCException(
-            f"tuning_records={tuning_records!r}: records cannot be used yet; compile without them"
-        )
     if package_path is not None:
         check_path(Path(package_path))
     chosen = as_target(target, target_host)
@@ -72,12 +72,15 @@ def compile_model(
     path = folder / "model.tar" if package_path is None else Path(package_path)
     library = folder / f"mod.{output_format}"
     options = {"fcompile": cross_compiler(cross, options=list(cross_options or ()))} if cross else {}
-    with PassContext(
-        opt_level, disabled_pass=list(disabled_pass or ()), config=dict(pass_context_configs or {})
+    with (
+        PassContext(
+            opt_level, disabled_pass=list(disabled_pass or ()), config=dict(pass_context_configs or {})
+        ),
+        applied(tuning_records),
     ):
         if desired_layout is not None:
-            tvmc_model = _in_layout(tvmc_model, desired_layout, desired_layout_ops)
-        if use_vm or _asks_for_machine(executor) or _needs_machine(tvmc_model, chosen):
+            tvmc_model = in_layout(tvmc_model, desired_layout, desired_layout_ops)
+        if use_vm or _asks_for_machine(executor) or wants_machine(tvmc_model, chosen):
             exe = vm.compile(tvmc_model.mod, chosen, params=tvmc_model.params)
             exe.export_library(str(library), **options)
             write_package(path, library, _about_machine(exe, tvmc_model, chosen))
@@ -99,7 +102,8 @@ def check_path(path: Path) -> None:
         raise TVMCException(f"{path}: there is no folder {path.parent}; make it first")
 
 
-def _in_layout(model: TVMCModel, layout: str, ops: Sequence[str]) -> TVMCModel:
+def in_layout(model: TVMCModel, layout: str, ops: Sequence[str] = LAYOUT_OPS) -> TVMCModel:
+    """A model whose operators work in a layout; its inputs and results stay as they are."""
     if layout not in _LAYOUTS:
         raise TVMCException(f"desired_layout={layout!r}: it must be one of {', '.join(_LAYOUTS)}")
     wanted = ConvertLayout({op: [layout, "default"] for op in ops})
@@ -110,7 +114,7 @@ def _asks_for_machine(executor: Any) -> bool:
     return str(getattr(executor, "name", executor)) == "vm"
 
 
-def _needs_machine(model: TVMCModel, target: Any) -> bool:
+def wants_machine(model: TVMCModel, target: Any) -> bool:
     """Whether the model has branches, loops or open sizes, also when the passes have done what they can."""
     mod = infer_module(model.mod)
     if any(is_dynamic(kind) for kind in model.inputs().values() if kind is not None):
@@ -174,7 +178,8 @@ _IN_CODE = re.compile(
 
 def _features(target: Any) -> list[str]:
     """What a processor must have to run the code."""
-    return sorted(f for f in cpu_features(target) if _IN_CODE.match(f))
+    here = target if target.kind.name == "llvm" else Target("llvm")  # what a GPU cannot do, the host does
+    return sorted(f for f in cpu_features(here) if _IN_CODE.match(f))
 
 
 def _tensor(name: str, kind: Any) -> dict[str, Any]:

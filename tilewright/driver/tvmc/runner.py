@@ -10,9 +10,10 @@ from typing import Any
 import numpy as np
 
 from ...contrib.debugger.debug_executor import GraphModuleDebug
-from ...runtime.devices import Device
+from ...runtime.devices import Device, device_api
 from ...runtime.devices import device as device_of
 from ...runtime.dtypes import ELEMENTS
+from ...runtime.profiler_vm import VirtualMachineProfiler
 from .model import TVMCException, TVMCPackage, TVMCResult
 
 __all__ = ["FILL_MODES", "generate_tensor_data", "load_inputs", "run_module"]
@@ -52,7 +53,7 @@ def run_module(
     run = _run_machine if tvmc_package.executor_type == "vm" else _run_graph
     return run(
         tvmc_package,
-        _device(device),
+        _device(device, tvmc_package.target),
         _Request(inputs, fill_mode, shape_dict),
         _Timing(benchmark, repeat, number, end_to_end, profile),
     )
@@ -133,11 +134,6 @@ def _run_graph(package: TVMCPackage, device: Device, request: _Request, timing: 
 
 
 def _run_machine(package: TVMCPackage, device: Device, request: _Request, timing: _Timing) -> TVMCResult:
-    if timing.profile:
-        raise TVMCException(
-            f"{package.package_path}: is a program of the virtual machine, whose kernels are not timed one by one; "
-            "compile the model with all sizes given"
-        )
     machine = package.machine(device)
     infos = [
         _Input(name, kind[1], tuple(kind[2])) if kind[0] == "tensor" else _Input(name, kind[0], ())
@@ -150,21 +146,36 @@ def _run_machine(package: TVMCPackage, device: Device, request: _Request, timing
         raise TVMCException(f"{package.package_path}: {error}") from None
     outputs = {f"output_{i}": a.numpy() for i, a in enumerate(_leaves(result))}
     times = machine.benchmark(device, **timing.options(), **values) if timing.benchmark else None
-    return TVMCResult(outputs, times, None, filled)
+    report = None
+    if timing.profile:
+        report = VirtualMachineProfiler(machine.exe, device).profile(number=timing.number, **values)
+    return TVMCResult(outputs, times, report, filled)
 
 
 def _leaves(value: Any) -> list[Any]:
     return [value] if hasattr(value, "numpy") else [leaf for field in value for leaf in _leaves(field)]
 
 
-def _device(device: str | Device) -> Device:
+def _device(device: str | Device, target: str) -> Device:
+    """The device to run a package on, which is of the kind that it was compiled for."""
     try:
         name, _, number = device.partition(":") if isinstance(device, str) else ("", "", "")
         found = device if isinstance(device, Device) else device_of(name, int(number or 0))
     except ValueError as error:
         raise TVMCException(f"device={device!r}: {error}") from None
-    if found.device_type != 1:
-        raise TVMCException(f"device={str(device)!r}: packages are compiled for the CPU; use device='cpu'")
+    kind = next(iter(target.split()), "llvm")
+    wanted = Device.MASK2STR[Device.STR2MASK.get(kind, 1)]
+    if found.kind != wanted:
+        told = "the CPU" if wanted == "cpu" else kind
+        raise TVMCException(
+            f"device={str(device)!r}: the package is compiled for {told}; use device={wanted!r}, or compile it for "
+            "another target"
+        )
+    if not found.exist:
+        try:
+            device_api(found)
+        except ValueError as error:
+            raise TVMCException(f"device={str(device)!r}: {error}") from None
     return found
 
 

@@ -13,9 +13,11 @@ from ...ir.errors import BuildError
 from ...ir.module import IRModule
 from ...ir.transform import PassContext
 from ...runtime.cache import digest
-from ...runtime.model import MODEL, PlaceInfo, StepInfo, TensorInfo
+from ...runtime.device_module import PROGRAMS
+from ...runtime.model import LAUNCHES, MODEL, PlaceInfo, StepInfo, TensorInfo
 from ...target import Target
 from .aot import aot_function
+from .device_kernel import merged
 from .kernel import Kernel
 from .program import Program, Step, Value
 from .weights import Packers, Weights
@@ -30,8 +32,72 @@ def assemble(
 ) -> tuple[LinkedModule, Any]:
     """The module of a program, whose step `i` calls `kernels[i]`, and its weights."""
     unique = {k.symbol: k for k in kernels.values()}
-    weights = Weights(Packers(unique))
+    weights = Weights(Packers(unique), program.alignment)
     steps = [_step(s, kernels.get(i), weights) for i, s in enumerate(program.steps)]
+    inputs, outputs = _interface(program)
+    room, arena = max(64, weights.size), max(64, program.arena)
+    entry = f"tvmgen_{name}_run"
+    model: dict[str, Any] = {
+        "format": 1,
+        "name": name,
+        "entry": entry,
+        "inputs": [[t.name, t.dtype, t.shape] for t in inputs],
+        "outputs": [[t.name, t.dtype, t.shape] for t in outputs],
+        "params": [[p.name, p.dtype, p.shape, p.offset] for p in weights.params],
+        "weights": room,
+        "arena": arena,
+        "inside": max((k.inside for k in unique.values()), default=0),
+        "steps": [
+            [s.name, s.kernel, [[a.space, a.at, a.dtype, a.shape] for a in s.args], s.outputs] for s in steps
+        ],
+    }
+    if target.kind.name != "llvm":
+        return _for_device(model, unique, target), weights.whole()
+    unit = _entry_unit(entry, inputs, outputs, room, arena, steps, target)
+    units = [unit, *(k.code for k in unique.values())]
+    about = {**_about(units, target, target), "entry": entry, MODEL: model}
+    made = LinkedModule(units, _machine(target), about, native=target.llvm.is_host, name=name)
+    return made, weights.whole()
+
+
+def _for_device(model: dict[str, Any], kernels: Mapping[str, Kernel], target: Target) -> LinkedModule:
+    """A model whose kernels run on a device: the steps are its program, and the code of the host is what the
+    device cannot do."""
+    codes = [k.device for k in kernels.values() if k.device is not None]
+    units = [k.code for k in kernels.values() if k.device is None]
+    model["entry"] = ""
+    model["device"] = target.kind.name
+    model["on_host"] = {k.symbol: k.on_host for k in kernels.values() if k.device is None}
+    host = Target("llvm")
+    about = {
+        **_about(units, target, host),
+        "entry": None,
+        MODEL: model,
+        LAUNCHES: {
+            "format": 1,
+            "target": str(target),
+            "functions": [c["function"] for c in codes],
+            "entry": None,
+            PROGRAMS: {c["function"]["name"]: c["program"] for c in codes},
+        },
+    }
+    made = LinkedModule(units, _machine(host), about, native=True, name=model["name"])
+    made.import_module(merged(codes, target))
+    return made
+
+
+def _about(units: list[Unit], target: Target, host: Target) -> dict[str, Any]:
+    return {
+        "format": 1,
+        "producer": VERSION,
+        "target": str(target),
+        "triple": host.llvm.triple,
+        "functions": [f for u in units for f in u.functions],
+    }
+
+
+def _interface(program: Program) -> tuple[list[TensorInfo], list[TensorInfo]]:
+    """The inputs and results of a model."""
     inputs = [TensorInfo(n, v.dtype, v.shape) for n, v in program.inputs]
     taken = {t.name for t in inputs}
     outputs = [
@@ -42,36 +108,7 @@ def assemble(
             f"the model has {len(inputs)} inputs and {len(outputs)} results; a function takes {_MOST} at most: "
             "bind the parameters with relay.build(…, params=…)"
         )
-    room = max(64, weights.size)
-    arena = max(64, program.arena)
-    entry = f"tvmgen_{name}_run"
-    unit = _entry_unit(entry, inputs, outputs, room, arena, steps, target)
-    about: dict[str, Any] = {
-        "format": 1,
-        "producer": VERSION,
-        "target": str(target),
-        "triple": target.llvm.triple,
-        "functions": [*unit.functions, *(f for k in unique.values() for f in k.code.functions)],
-        "entry": entry,
-        MODEL: {
-            "format": 1,
-            "name": name,
-            "entry": entry,
-            "inputs": [[t.name, t.dtype, t.shape] for t in inputs],
-            "outputs": [[t.name, t.dtype, t.shape] for t in outputs],
-            "params": [[p.name, p.dtype, p.shape, p.offset] for p in weights.params],
-            "weights": room,
-            "arena": arena,
-            "inside": max((k.inside for k in unique.values()), default=0),
-            "steps": [
-                [s.name, s.kernel, [[a.space, a.at, a.dtype, a.shape] for a in s.args], s.outputs]
-                for s in steps
-            ],
-        },
-    }
-    units = [unit, *(k.code for k in unique.values())]
-    made = LinkedModule(units, _machine(target), about, native=target.llvm.is_host, name=name)
-    return made, weights.whole()
+    return inputs, outputs
 
 
 def _fresh(name: str, taken: set[str]) -> str:
@@ -96,7 +133,7 @@ def _step(step: Step, kernel: Kernel | None, weights: Weights) -> StepInfo:
     given = [v for v in step.inputs if v.storage.kind != "constant"]
     constants = [v.storage.constant for v in step.inputs if v.storage.constant is not None]
     args = [_place(v, weights) for v in (*given, *step.outputs)]
-    shapes = {p["name"]: p for p in kernel.code.functions[0]["params"]}
+    shapes = {p["name"]: p for p in kernel.about["params"]}
     for label, at in zip(kernel.labels, weights.places(kernel, constants), strict=True):
         about = shapes[label]
         args.append(PlaceInfo("weights", at, about["dtype"], tuple(about["shape"])))

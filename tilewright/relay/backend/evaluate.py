@@ -13,7 +13,7 @@ from ...ir.transform import PassContext
 from ...runtime.container import tuple_object
 from ...runtime.devices import Device
 from ...runtime.executor import Executor
-from ...runtime.ndarray import NDArray, array
+from ...runtime.ndarray import NDArray
 from ..analysis import free_vars, post_order
 from ..binding import bind, bind_params_by_name
 from ..expr import Call, Expr, Function, If, Let, Var
@@ -110,7 +110,9 @@ class Evaluator:
             for i, value in enumerate(_flat(args)):
                 executor.set_input(i, value)
             executor.run()
-            outputs = iter([array(executor.get_output(i)) for i in range(executor.get_num_outputs())])
+            outputs = iter(
+                [executor.get_output(i).copyto(self.device) for i in range(executor.get_num_outputs())]
+            )
             return _shaped(kind, outputs)
 
         return run

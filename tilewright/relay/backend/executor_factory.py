@@ -10,8 +10,11 @@ import numpy as np
 
 from ...codegen.llvm.linked import LinkedModule, Unit
 from ...ir.module import IRModule
+from ...runtime.device_executor import DeviceModelModule
+from ...runtime.device_module import DEVICES
 from ...runtime.executor import ModelModule
 from ...runtime.metadata import LibraryInfo
+from ...runtime.model import LAUNCHES
 from ...runtime.module import Module
 from ...runtime.ndarray import NDArray
 from ...target import Target
@@ -29,6 +32,19 @@ class ExecutorFactoryModule(ModelModule):
     ) -> None:
         super().__init__(inner, weights)
         self.ir_mod, self.target, self.executor = ir_mod, target, executor
+        self.schedules: dict[str, str] = {}  # of kernels for a device: why they are what they are
+
+    def explain(self) -> str:
+        """Where each step runs, and how it was scheduled as far as that was kept."""
+        kind, lines = self.model.device, []
+        for step in self.model.steps:
+            why = self.model.on_host.get(step.kernel)
+            what = (
+                "a copy" if not step.kernel else kind if why is None else f"the host, between copies: {why}"
+            )
+            lines.append(f"{step.name}: {what}")
+            lines += [f"  {line}" for line in self.schedules.get(step.kernel, "").splitlines()[1:]]
+        return "\n".join(lines)
 
     def get_lib(self) -> Module:
         """The kernels and the function that runs them, which export without the weights."""
@@ -64,11 +80,24 @@ class ExecutorFactoryModule(ModelModule):
 GraphExecutorFactoryModule = AOTExecutorFactoryModule = ExecutorFactoryModule
 
 
+class DeviceFactoryModule(ExecutorFactoryModule, DeviceModelModule):
+    """A compiled model of a device."""
+
+    def get_lib(self) -> Module:
+        return _DeviceKernels(self.inner, self.weights)
+
+    lib = property(get_lib)
+
+
 class _Kernels(ModelModule):
     """The library of a model as its second part: the parameters are the third."""
 
     def export_library(self, file_name: Any, **options: Any) -> str:
         return _export(self, os.fspath(file_name), False, **options)
+
+
+class _DeviceKernels(_Kernels, DeviceModelModule):
+    """The same for a device."""
 
 
 def _export(model: ModelModule, target: str, weights: bool, **options: Any) -> str:
@@ -77,6 +106,11 @@ def _export(model: ModelModule, target: str, weights: bool, **options: Any) -> s
     units: list[Unit] = []
     data: dict[str, Any] = {}
     about = dict(inner.description)
+    if isinstance(model, DeviceModelModule):
+        about[LAUNCHES] = {**about[LAUNCHES], DEVICES: [model.device_module.described()]}
+        if weights and model.weights is not None:
+            data[model.model.weights_symbol] = np.asarray(model.weights)
+        return inner.export_with((), target, description=about, data=data, header=lambda _: "", **options)
     if weights and model.weights is not None:
         unit = standalone_unit(model.model, inner)
         units.append(unit)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
-from contextlib import nullcontext
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
@@ -15,16 +16,19 @@ from ... import config
 from ...codegen.llvm.linked import Unit, unit_of
 from ...codegen.llvm.objects import VERSION
 from ...driver.build import build
+from ...ir.errors import InternalError, TVMError
 from ...ir.module import IRModule
 from ...ir.transform import Pass, PassContext
 from ...runtime.cache import digest
 from ...target import Target
+from ...tune.auto import asked
 from ..expr import Call, Constant, Function, TupleGetItem
 from ..op.registry import RelayOp
-from .lower import inner_order, lower_function
+from .device_kernel import device_code
+from .lower import inner_order, lower_function, task_of_function
 from .scratch import Scratch
 
-__all__ = ["Job", "Kernel", "compile_kernel", "description", "job_of", "producer"]
+__all__ = ["Job", "Kernel", "compile_kernel", "description", "job_of", "label_of", "producer"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +42,7 @@ class Job:
     cached: bool  # whether the key says all that its code depends on
     plain: bool = False  # left unscheduled: it runs once
     planned: bool = False  # its caller gives the memory that it needs meanwhile
+    record: Any = None  # of tuning: how to schedule it
 
     @property
     def symbol(self) -> str:
@@ -58,6 +63,14 @@ class Kernel:
     constants: tuple[str, ...]
     scratch: tuple[tuple[str, int], ...] = ()
     inside: int = 0  # bytes that each thread allocates besides
+    warnings: tuple[str, ...] = ()  # what was said while it was compiled, perhaps by another process
+    device: Any = None  # of a GPU's: its code as data
+    on_host: str = ""  # why the host does it, though the model is a GPU's
+
+    @property
+    def about(self) -> Any:
+        """The description of the function."""
+        return self.code.functions[0] if self.device is None else self.device["function"]
 
     def packed(self) -> bytes:
         """As bytes: a line that describes it, then the object files."""
@@ -67,6 +80,9 @@ class Kernel:
             "constants": self.constants,
             "scratch": self.scratch,
             "inside": self.inside,
+            "warnings": self.warnings,
+            "device": self.device,
+            "on_host": self.on_host,
             "code": self.code.head(),
             "before": None if self.before is None else self.before.head(),
         }
@@ -89,6 +105,9 @@ class Kernel:
             tuple(head["constants"]),
             scratch,
             head["inside"],
+            tuple(head["warnings"]),
+            head["device"],
+            head["on_host"],
         )
 
 
@@ -118,6 +137,11 @@ def operators(fn: Function) -> list[RelayOp]:
     return [e.op for e in inner_order(fn) if isinstance(e, Call) and isinstance(e.op, RelayOp)]
 
 
+def label_of(fn: Function) -> str:
+    """The operators of a fused function, for people."""
+    return re.sub(r"\W", "_", "fused_" + "_".join(op.name for op in operators(fn)))[:64]
+
+
 def job_of(
     fn: Function, constants: Sequence[int], target: Target, plain: bool = False, planned: bool = False
 ) -> Job:
@@ -128,8 +152,21 @@ def job_of(
         _settings(), description(fn), repr(tuple(constants)), plain, planned,
     )  # fmt: skip
     ours = all((getattr(op.compute, "__module__", "") or "").startswith("tilewright.") for op in ops)
-    label = "fused_" + "_".join(op.name for op in ops)
-    return Job(fn, tuple(constants), key, re.sub(r"\W", "_", label)[:64], ours, plain, planned)
+    label = label_of(fn)
+    record = None if plain or not asked.get() else _recorded(fn, tuple(constants), target, key)
+    if record is not None:
+        key = digest(key, json.dumps([record.trace, record.decisions], sort_keys=True))
+    return Job(fn, tuple(constants), key, label, ours, plain, planned, record)
+
+
+def _recorded(fn: Function, constants: tuple[int, ...], target: Target, key: str) -> Any:
+    """What the histories around this compilation know of a fused function."""
+    from ...tune.history import lookup
+
+    known = asked.get()[-1].tasks  # a model has the same function many times
+    if key not in known:
+        known[key] = task_of_function(fn, constants, target, label_of(fn))
+    return lookup(known[key])
 
 
 def _settings() -> str:
@@ -139,6 +176,8 @@ def _settings() -> str:
 
 
 def _machine(target: Target) -> tuple[Any, ...]:
+    if target.kind.name != "llvm":
+        return (repr(target.gpu), *_machine(Target("llvm")))  # what packs constants, or falls back, runs here
     settings = target.llvm
     cpu = replace(target.cpu, features=frozenset())  # a set prints in another order in each process
     own = sorted(target.cpu.features)
@@ -160,7 +199,10 @@ def producer() -> tuple[str, ...]:
 
 def compile_kernel(job: Job, target: Target) -> Kernel:
     """Schedule, lower and compile a fused function."""
-    lowered = lower_function(job.fn, job.constants, target, job.symbol, job.plain)
+    if target.kind.name != "llvm":
+        return _for_device(job, target)
+    with _told() as told:
+        lowered = lower_function(job.fn, job.constants, target, job.symbol, job.plain, job.record)
     scratch = Scratch()
     with _with_last(scratch.taken()) if job.planned else nullcontext():
         code = unit_of(build(IRModule({job.symbol: lowered.func}), target=target))
@@ -172,7 +214,46 @@ def compile_kernel(job: Job, target: Target) -> Kernel:
         func = lowered.before.with_attr("global_symbol", name)
         before = unit_of(build(IRModule({name: func}), target=here))
     given = tuple(scratch.given)
-    return Kernel(job.symbol, code, before, lowered.labels, lowered.constants, given, scratch.inside)
+    return Kernel(
+        job.symbol, code, before, lowered.labels, lowered.constants, given, scratch.inside, tuple(told)
+    )
+
+
+_NOTHING = Unit(b"", (), (), False)
+
+
+def _for_device(job: Job, target: Target) -> Kernel:
+    """A kernel for a GPU; what no GPU can do, the host does between copies."""
+    try:
+        with _told() as told:
+            code, before, labels, names, scratch = device_code(
+                job.fn, job.constants, target, job.symbol, job.record
+            )
+    except InternalError:
+        raise
+    except TVMError as why:
+        host = Target("llvm")
+        with host:
+            made = compile_kernel(replace(job, planned=False, record=None), host)
+        reason = str(why).splitlines()[0]
+        text = f"{job.label} is done by the host, between copies: no {target.kind.name} kernel was made ({reason})"
+        return replace(made, warnings=(*made.warnings, text), on_host=reason)
+    unit = None
+    if before is not None:
+        name, host = f"{job.symbol}_pack", Target("llvm")
+        with host:
+            unit = unit_of(build(IRModule({name: before.with_attr("global_symbol", name)}), target=host))
+    return Kernel(job.symbol, _NOTHING, unit, labels, names, scratch, 0, tuple(told), code)
+
+
+@contextmanager
+def _told() -> Iterator[list[str]]:
+    """The warnings of what is done meanwhile, for the process that asked for it."""
+    out: list[str] = []
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        yield out
+    out += [str(w.message) for w in caught if issubclass(w.category, RuntimeWarning)]
 
 
 def _with_last(last: Pass) -> PassContext:

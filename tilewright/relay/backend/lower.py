@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from ... import te, topi
 from ...ir.errors import BuildError
 from ...ir.expr import Var as SizeVar
+from ...ir.expr import const_value
 from ...ir.function import PrimFunc
+from ...ir.module import IRModule
 from ...target import Target
 from ...tune import auto_schedule
+from ...tune.auto import unasked
 from ...tune.constants import split_constants
+from ...tune.workload import Task
 from ..expr import Call, Constant, Function, Tuple, TupleGetItem, Var
 from ..op.registry import RelayOp
 from ..sizes import free_sizes
@@ -21,11 +26,14 @@ from ..ty import TensorType, TupleType, Type, tensor_fields
 
 __all__ = [
     "Lowered",
+    "device_loops",
     "inner_order",
     "lift_constants",
+    "loops_of",
     "lower_function",
     "missing_computes",
     "scalar_sizes",
+    "task_of_function",
     "te_of",
 ]
 
@@ -159,18 +167,61 @@ def _shape(kind: TensorType) -> tuple[Any, ...]:
     return kind.shape
 
 
-def lower_function(
-    fn: Function, constants: Sequence[int], target: Target, symbol: str, plain: bool = False
-) -> Lowered:
-    """Scheduled loops for a fused function, whose tensors at the places `constants` are known now; the loops as
-    they come where they are to stay `plain`."""
+def loops_of(fn: Function, constants: Sequence[int]) -> tuple[PrimFunc, tuple[str, ...]]:
+    """The loops of a fused function as they come, and the names of the parameters at the places `constants`."""
     inputs, outputs = te_of(fn)
     func = te.create_prim_func([*inputs, *outputs, *scalar_sizes(fn)])
-    names = tuple(func.buffer_map[func.params[i]].name for i in constants)
+    return func, tuple(func.buffer_map[func.params[i]].name for i in constants)
+
+
+def device_loops(
+    fn: Function, constants: Sequence[int]
+) -> tuple[PrimFunc | None, PrimFunc, tuple[str, ...], tuple[str, ...]]:
+    """The loops of a fused function for a device, in two parts: what packs its constants, which is done by the host
+    when a model is compiled, and the rest; then the labels of what the rest takes for them, and their names."""
+    func, names = loops_of(fn, constants)
+    if not names:
+        return None, func, (), ()
+    before, rest, labels = split_constants(func, frozenset(names))
+    if before is not None and _elements(before, set(labels)) > 2 * _elements(before, set(names)):
+        # constants that are only spread out (broadcast_to) are better read as they are
+        given = [v for v in func.params if func.buffer_map[v].name in names]
+        others = [v for v in func.params if func.buffer_map[v].name not in names]
+        before, rest = None, func.replace(params=(*others, *given))
+        labels = [func.buffer_map[v].name for v in given]
+    return before, rest, tuple(labels), names
+
+
+def _elements(func: PrimFunc, names: set[str]) -> int:
+    """The elements of some parameters."""
+    held = [b for b in func.buffer_map.values() if b.name in names]
+    return sum(math.prod(int(const_value(d) or 0) for d in b.shape) for b in held)
+
+
+def task_of_function(fn: Function, constants: Sequence[int], target: Target, name: str) -> Task:
+    """What is tuned of a fused function: the key of its records."""
+    func, names = loops_of(fn, constants)
+    if target.kind.name != "llvm":
+        func, names = device_loops(fn, constants)[1], ()
+    return Task(IRModule({name: func.with_attr("global_symbol", name)}), target, names)
+
+
+def lower_function(
+    fn: Function,
+    constants: Sequence[int],
+    target: Target,
+    symbol: str,
+    plain: bool = False,
+    record: Any = None,
+) -> Lowered:
+    """Scheduled loops for a fused function, whose tensors at the places `constants` are known now; the loops as
+    they come where they are to stay `plain`. A `record` says how to schedule it."""
+    func, names = loops_of(fn, constants)
     func = func.with_attr("global_symbol", symbol)
     if plain:
         return Lowered(func, None, (), ())
-    made = auto_schedule(func, target, constants=names).mod[symbol]
+    with unasked():
+        made = auto_schedule(func, target, constants=names, record=record).mod[symbol]
     if not names:
         return Lowered(made, None, (), ())
     before, rest, labels = split_constants(made, frozenset(names))

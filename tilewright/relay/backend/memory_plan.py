@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-__all__ = ["ALIGNMENT", "Lifetime", "arena_peak", "plan_arena", "round_up"]
+__all__ = ["ALIGNMENT", "DEVICE_ALIGNMENT", "Lifetime", "arena_peak", "plan_arena", "round_up"]
 
 ALIGNMENT = 64
+DEVICE_ALIGNMENT = 512  # where a part of a device's memory may begin, whosever device it is
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,12 +20,12 @@ class Lifetime:
     last: int
 
 
-def round_up(size: int) -> int:
+def round_up(size: int, alignment: int = ALIGNMENT) -> int:
     """The size with what is needed for the next thing to be aligned."""
-    return -(-size // ALIGNMENT) * ALIGNMENT
+    return -(-size // alignment) * alignment
 
 
-def plan_arena(values: Sequence[Lifetime]) -> tuple[list[int], int]:
+def plan_arena(values: Sequence[Lifetime], alignment: int = ALIGNMENT) -> tuple[list[int], int]:
     """An offset for each tensor, such that no two that live at once overlap, and the size of the whole.
 
         step      0 1 2 3          offset 0 ┌─────┬───┐
@@ -43,9 +44,10 @@ def plan_arena(values: Sequence[Lifetime]) -> tuple[list[int], int]:
         if v.size == 0:
             continue
         beside = {j for step in range(v.first, v.last + 1) for j in busy[step]}
-        taken = sorted((offsets[j], round_up(values[j].size)) for j in beside)
-        offsets[i] = _hole(taken, round_up(v.size))
-        total = max(total, offsets[i] + round_up(v.size))
+        taken = sorted((offsets[j], round_up(values[j].size, alignment)) for j in beside)
+        room = round_up(v.size, alignment)
+        offsets[i] = _hole(taken, room)
+        total = max(total, offsets[i] + room)
         for step in range(v.first, v.last + 1):
             busy[step].append(i)
     return offsets, total

@@ -13,7 +13,7 @@ from ..op.registry import RelayOp
 from ..transform.fuse_ops import is_primitive
 from ..ty import TensorType, is_dynamic, tensor_fields
 from .lower import field_range, inner_order, lift_constants, missing_computes
-from .memory_plan import Lifetime, arena_peak, plan_arena
+from .memory_plan import ALIGNMENT, Lifetime, arena_peak, plan_arena
 
 __all__ = ["Program", "Step", "Storage", "Value", "make_program", "plan_scratch"]
 
@@ -54,6 +54,11 @@ class Step:
     span: Any = None
     scratch: list[Storage] = field(default_factory=list)  # memory that the kernel has meanwhile
 
+    @property
+    def known(self) -> list[int]:
+        """The places of the inputs whose values are known when it is compiled."""
+        return [k for k, v in enumerate(self.inputs) if v.storage.kind == "constant"]
+
 
 @dataclass(eq=False, slots=True)
 class Program:
@@ -66,12 +71,14 @@ class Program:
     peak: int = 0
     lower_bound: int = 0
     storages: list[Storage] = field(default_factory=list)
+    alignment: int = ALIGNMENT
 
 
-def make_program(main: Function) -> Program:
+def make_program(main: Function, alignment: int = ALIGNMENT) -> Program:
     """The steps of a function that was fused, with a place for every tensor. Needs: types."""
     builder = _Builder(main)
     program = builder.run()
+    program.alignment = alignment
     _plan(program)
     return program
 
@@ -234,7 +241,7 @@ def _is_view(fn: Function) -> bool:
 
 def _plan(program: Program) -> None:
     lifetimes = [Lifetime(s.nbytes, s.first, max(s.first, s.last)) for s in program.storages]
-    offsets, program.arena = plan_arena(lifetimes)
+    offsets, program.arena = plan_arena(lifetimes, program.alignment)
     program.lower_bound = arena_peak(lifetimes)
     for s, offset in zip(program.storages, offsets, strict=True):
         s.offset = offset

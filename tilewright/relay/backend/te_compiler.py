@@ -8,6 +8,7 @@ import os
 import signal
 import sys
 import threading
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
@@ -42,7 +43,7 @@ def compile_all(
                 made[key] = Kernel.unpacked(data)
     missing = [job for key, job in wanted.items() if key not in made]
     if not missing:
-        return made
+        return _warned(made)
     with _progress(len(missing)) as advance:
         for job, result in _compiled(missing, target, advance, failed is not None):
             if isinstance(result, TVMError):
@@ -52,6 +53,13 @@ def compile_all(
             made[job.key] = Kernel.unpacked(result)
             if cache is not None and job.cached:
                 cache.put(job.key, result)
+    return _warned(made)
+
+
+def _warned(made: dict[str, Kernel]) -> dict[str, Kernel]:
+    """Say what was said while kernels were compiled, be it in other processes or long ago."""
+    for text in dict.fromkeys(text for kernel in made.values() for text in kernel.warnings):
+        warnings.warn(text, RuntimeWarning, stacklevel=3)
     return made
 
 
@@ -79,7 +87,8 @@ def _in_workers(
 ) -> Iterator[tuple[Job, bytes | TVMError]]:
     global _work
     jobs = sorted(jobs, key=_weight, reverse=True)  # long ones first, so that none is left alone at the end
-    _ = target.cpu  # found out once, before there are copies of this process
+    here = target if target.kind.name == "llvm" else Target("llvm")
+    _ = here.cpu  # found out once, before there are copies of this process
     _work = (jobs, target)
     try:
         context = multiprocessing.get_context("fork")

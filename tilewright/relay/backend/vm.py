@@ -60,12 +60,21 @@ def compile_program(mod: IRModule, target: Any) -> CompiledExecutable:
     chosen = as_target(target)
     context = PassContext.current()
     with deep_programs(), chosen:
-        fused = _fused(mod, context)
-        emitter = Emitter(fused)
-        emitter.run()
-        assembly = _Assembly(emitter, chosen)
+        assembly = to_compile(mod, chosen)
         assembly.compile([None])
         return CompiledExecutable(assembly, context)
+
+
+def to_compile(mod: IRModule, target: Target) -> _Assembly:
+    """The program of a module's functions, and the kernels that are to be compiled for it."""
+    if target.kind.name != "llvm":
+        raise BuildError(
+            f"the virtual machine runs on llvm targets, not on {target.kind.name!r}: models of known sizes without "
+            "branches and loops are compiled for GPUs by relay.build"
+        )
+    emitter = Emitter(_fused(mod, PassContext.current()))
+    emitter.run()
+    return _Assembly(emitter, target)
 
 
 def _fused(mod: IRModule, context: PassContext) -> IRModule:

@@ -243,10 +243,10 @@ class FunctionBuilder:
         """A size of a parameter: what the program names it, from now on."""
         if isinstance(size, AnySize):
             return var
-        if isinstance(size, TirVar) and size not in self.symbols:
+        if isinstance(size, TirVar) and self.symbol(size) is None:
             self.symbols[size] = var
             return var
-        if all(s in self.symbols for s in sizes_in(size)):
+        if all(self.symbol(s) is not None for s in sizes_in(size)):
             wanted = replaced(size, self.symbols)
             block.body.append(
                 [
@@ -269,7 +269,12 @@ class FunctionBuilder:
             self.params.append((p.name_hint, r, type_data(p.checked_type)))
         for p, r in rows:
             made = self.top.values[p] = self.opened(p.checked_type, r, self.top, bind=True)
-            if self.name == "main" and isinstance(made.kind, TensorType) and len(made.kind.shape) > 1:
+            if (
+                self.outer is None
+                and self.name == "main"
+                and isinstance(made.kind, TensorType)
+                and len(made.kind.shape) > 1
+            ):
                 self.often_one += [d for d in made.kind.shape[:1] if isinstance(d, TirVar)]
         self.tail(self.fn.body, self.top)
         return FunctionCode(
@@ -461,6 +466,8 @@ class FunctionBuilder:
             var = self._inner[text] = self.fresh(self.top)
             self.captures.append(("s", int(var.name[1:])))
             self.taken.append(["s", text])
+            if any(size is s for s in above.often_one):
+                self.often_one.append(var)
         return self._inner[text]
 
     def symbol(self, size: Any) -> Any:

@@ -16,7 +16,7 @@ from ...runtime.module import Module
 from ...runtime.ndarray import NDArray, empty
 from ..expr import Constant
 from .kernel import Kernel
-from .memory_plan import round_up
+from .memory_plan import ALIGNMENT, round_up
 
 __all__ = ["Packers", "Weights"]
 
@@ -54,8 +54,8 @@ def _module_of(units: list[Unit]) -> Module:
 class Weights:
     """Collects arrays; each gets a name and a place."""
 
-    def __init__(self, packers: Packers) -> None:
-        self.packers = packers
+    def __init__(self, packers: Packers, alignment: int = ALIGNMENT) -> None:
+        self.packers, self.alignment = packers, alignment
         self.params: list[ParamInfo] = []
         self.size = 0
         self._arrays: list[Any] = []
@@ -85,7 +85,7 @@ class Weights:
             found = self._places[key] = self.size
             self.params.append(ParamInfo(f"p{len(self.params)}", array.dtype, array.shape, found))
             self._arrays.append(array)
-            self.size += round_up(array.nbytes)
+            self.size += round_up(array.nbytes, self.alignment)
         return found
 
     def whole(self) -> NDArray:

@@ -12,6 +12,7 @@ from ..expr import Call, Constant, Expr, Function, Tuple, TupleGetItem, Var
 from ..op.registry import OpPattern, RelayOp
 from ..ty import TensorType, is_dynamic
 from .infer_type import infer_module
+from .split_args import short_joins
 
 __all__ = ["FuseOps", "fuse_ops", "is_primitive"]
 
@@ -62,6 +63,7 @@ def fuse_ops(func: Function, level: int = 2, max_depth: int = 256) -> Function:
     a convolution takes what is elementwise after it. At level 0 each operator is a function of its own.
     Needs: types.
     """
+    func = short_joins(func)
     graph = _Graph(func)
     groups = _Groups(graph, max_depth)
     if level >= 1:

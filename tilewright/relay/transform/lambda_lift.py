@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from ...ir.module import GlobalVar, IRModule
-from ..analysis import free_vars
 from ..binding import bind
 from ..expr import Call, Function, Let, Var
 from .inline import fresh
@@ -25,12 +24,12 @@ def lambda_lift(mod: IRModule) -> IRModule:
     A function that captures variables and is handed on as a value stays where it is: there is nothing to put
     the captured values in. Fused groups stay too.
     """
-    names = {gv.name_hint for gv in mod.functions}
+    names = _Names({gv.name_hint for gv in mod.functions})
     new: dict[Any, Any] = {}
     lifted: dict[GlobalVar, Function] = {}
     for gv, f in mod.functions.items():
         if isinstance(f, Function) and not is_kept_whole(f):
-            new[gv] = f.with_body(_Lift(names, lifted).visit(f.body))
+            new[gv] = f.with_body(_Lift(names, lifted, f).visit(f.body))
         else:
             new[gv] = f
     if not lifted:
@@ -38,25 +37,95 @@ def lambda_lift(mod: IRModule) -> IRModule:
     return IRModule({**new, **lifted}, mod.type_definitions, mod.attrs)
 
 
+class _Names:
+    """Names for functions, each given once. How far the numbers of a name have come is remembered."""
+
+    def __init__(self, taken: set[str]) -> None:
+        self.taken = taken
+        self.next: dict[str, int] = {}
+
+    def new(self, hint: str) -> GlobalVar:
+        base = name = f"lifted_{hint}"
+        number = self.next.get(base, 0)
+        while name in self.taken:
+            number += 1
+            name = f"{base}_{number}"
+        self.next[base] = number
+        self.taken.add(name)
+        return GlobalVar(name)
+
+
+class _Uses:
+    """What one walk over a function finds: the free variables of each function in it, and who is not only called."""
+
+    def __init__(self, root: Function) -> None:
+        self.free: dict[Function, dict[Var, None]] = {}
+        self.values: set[Var] = set()  # variables that stand for themselves somewhere
+        self.inner: dict[Function, list[Function]] = {}
+        self.bound: dict[Function, set[Var]] = {}
+        stack = [root]
+        while stack:
+            at = stack[-1]
+            if at not in self.inner:
+                self.walk(at)
+                stack += [f for f in self.inner[at] if f not in self.inner]
+                continue
+            stack.pop()
+            if at not in self.bound:
+                continue  # it stands in several places
+            met = self.free[at]
+            for f in self.inner[at]:
+                met.update(self.free[f])
+            bound = self.bound.pop(at)
+            self.free[at] = {v: None for v in met if v not in bound}
+
+    def walk(self, fn: Function) -> None:
+        """The expressions of a function, without those of functions in it."""
+        bound, met = set(fn.params), self.free.setdefault(fn, {})
+        inner = self.inner[fn] = []
+        seen: set[Any] = set()
+        stack: list[Any] = [fn.body]
+        while stack:
+            at = stack.pop()
+            if isinstance(at, Var):
+                met[at] = None
+                self.values.add(at)
+                continue
+            if at in seen:
+                continue
+            seen.add(at)
+            if isinstance(at, Function):
+                inner.append(at)
+            elif isinstance(at, Let):
+                bound.add(at.var)
+                stack += [at.body, at.value]
+            elif isinstance(at, Call):
+                stack += reversed(at.args)
+                if isinstance(at.op, Var):
+                    met[at.op] = None
+                else:
+                    stack.append(at.op)
+            elif hasattr(at, "children"):
+                stack += reversed(at.children())
+        self.bound[fn] = bound
+
+
 class _Lift(Mutator):
-    def __init__(self, names: set[str], lifted: dict[GlobalVar, Function]) -> None:
+    def __init__(self, names: _Names, lifted: dict[GlobalVar, Function], root: Function) -> None:
         super().__init__()
         self.names, self.lifted = names, lifted
+        self.uses = _Uses(root)
         self.homes: dict[Any, tuple[GlobalVar, list[Var]]] = {}  # a variable or function, and where it went
-
-    def name(self, hint: str) -> GlobalVar:
-        name, i = f"lifted_{hint}", 0
-        while name in self.names:
-            i += 1
-            name = f"lifted_{hint}_{i}"
-        self.names.add(name)
-        return GlobalVar(name)
 
     def visit_let(self, let: Let) -> Any:
         at: Any = let
         rows: list[tuple[Let, Any]] = []
         while isinstance(at, Let):
-            if isinstance(at.value, Function) and not is_kept_whole(at.value) and not _escapes(at.var, at):
+            if (
+                isinstance(at.value, Function)
+                and not is_kept_whole(at.value)
+                and at.var not in self.uses.values
+            ):
                 self.lift(at.value, at.var.name_hint, at.var)
             else:
                 rows.append((at, self.visit(at.value)))
@@ -68,11 +137,13 @@ class _Lift(Mutator):
         return body
 
     def lift(self, fn: Function, hint: str, var: Var | None = None) -> tuple[GlobalVar, list[Var]]:
-        taken = [v for v in free_vars(fn) if v is not var and v not in self.homes]
-        for v in free_vars(fn):  # what a lifted function that it calls captures, it captures too
+        free = self.uses.free[fn]
+        found = {v: None for v in free if v is not var and v not in self.homes}
+        for v in free:  # what a lifted function that it calls captures, it captures too
             if v in self.homes:
-                taken += [w for w in self.homes[v][1] if w not in taken]
-        gv = self.name(hint)
+                found.update(dict.fromkeys(self.homes[v][1]))
+        taken = list(found)
+        gv = self.names.new(hint)
         self.homes[fn if var is None else var] = (gv, taken)
         body = self.visit(fn.body)
         kind = fn._checked_type
@@ -98,7 +169,7 @@ class _Lift(Mutator):
     def visit_function(self, fn: Function) -> Any:
         if is_kept_whole(fn):
             return fn
-        if not free_vars(fn):
+        if not self.uses.free[fn]:
             return self.lift(fn, "fn")[0]
         return super().visit_function(fn)
 
@@ -112,24 +183,6 @@ def _annotated(fn: Function) -> Function:
     return Function(
         [values.get(p, p) for p in fn.params], body, fn.ret_type, fn.type_params, fn.attrs, fn.span
     )
-
-
-def _escapes(var: Var, let: Let) -> bool:
-    """Whether a variable is used other than by being called."""
-    stack: list[Any] = [let.value, let.body]
-    seen: set[Any] = set()
-    while stack:
-        at = stack.pop()
-        if at in seen:
-            continue
-        seen.add(at)
-        if at is var:
-            return True
-        if isinstance(at, Call):
-            stack += [a for a in (at.op, *at.args) if a is not at.op or a is not var]
-        elif hasattr(at, "children"):
-            stack += [c for c in at.children() if not (isinstance(at, Let) and c is at.var)]
-    return False
 
 
 LambdaLift = typed_pass(lambda_lift, name="LambdaLift", opt_level=1, whole_module=True)

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
-from ...ir.errors import TVMError
-from ..expr import Call, Expr, Function, Tuple
-from .rewriting import CallRewriter, call, typed_pass
+from collections.abc import Sequence
+from math import isqrt
 
-__all__ = ["SplitArgs", "split_args"]
+from ...ir.errors import TVMError
+from ..expr import Call, Expr, Function, Tuple, Var
+from .infer_type import infer_type
+from .rewriting import CallRewriter, call, type_of, typed_pass
+
+__all__ = ["SplitArgs", "short_joins", "split_args"]
+
+_MANY = 256  # tensors that one kernel joins; its code grows with them, and compiling it by more
 
 
 def split_args(func: Function, max_function_args: int = 0) -> Function:
@@ -34,6 +40,33 @@ def _split(at: Call, most: int) -> Expr | None:
         groups = [row[i : i + most] for i in range(0, len(row), most)]
         row = [call("concatenate", Tuple(g), axis=at.attrs.axis) if len(g) > 1 else g[0] for g in groups]
     return call("concatenate", Tuple(row), axis=at.attrs.axis)
+
+
+def short_joins(func: Function) -> Function:
+    """Join very many tensors by kernels of their own, each of some, and one of what these give.
+
+        concatenate((a, b, …, z))     ->     concatenate((%f(a, b, …), %f(…), …))     with %f = fn (…, Primitive=1)
+
+    As functions that are cut out already, fusion does not put them together again. Equal ones are compiled once.
+    """
+    made = CallRewriter({"concatenate": _shortened, "stack": _shortened}).visit(func)
+    return func if made is func else infer_type(made)  # type: ignore[no-any-return]
+
+
+def _shortened(at: Call) -> Expr | None:
+    parts = at.args[0]
+    if not isinstance(parts, Tuple) or len(parts.fields) <= _MANY:
+        return None
+    row = parts.fields
+    wide = isqrt(len(row) - 1) + 1
+    joined = [_kernel(at, row[i : i + wide]) for i in range(0, len(row), wide)]
+    return call("concatenate", Tuple(joined), axis=at.attrs.axis)
+
+
+def _kernel(at: Call, row: Sequence[Expr]) -> Expr:
+    params = [Var(f"p{i}", type_of(e)) for i, e in enumerate(row)]
+    fn = Function(params, call(at.op.name, Tuple(params), axis=at.attrs.axis))
+    return Call(fn.with_attr("Primitive", 1), row)
 
 
 SplitArgs = typed_pass(split_args, name="SplitArgs", opt_level=1)

@@ -284,9 +284,28 @@ def _atomic(t: ExprTranslator, e: Call, lane: str | None) -> Code:
 def _copy_async(t: ExprTranslator, e: Call, lane: str | None) -> Code:
     to, to_offset, source, source_offset, size = (t.value(a).text for a in e.args[:5])
     kind = t.constant(e.dtype, ("type", e.dtype))
-    holds = f" if {t.value(e.args[5]).text} else None" if len(e.args) > 5 else ""
-    places = f"{to}.moved({to_offset}, {kind}), {source}.moved({source_offset}, {kind})"
+    target = f"{to}.moved({to_offset}, {kind})"
+    zeros = f"rt.clear({target}, {size}, {t.site()})"  # what the predicate does not hold for
+    holds = f" if {t.value(e.args[5]).text} else {zeros}" if len(e.args) > 5 else ""
+    places = f"{target}, {source}.moved({source_offset}, {kind})"
     return Code(f"(rt.copy({places}, {size}, {t.site()}){holds})", depth=3)
+
+
+@_on(
+    "tvm_fill_fragment",
+    "tvm_load_matrix_sync",
+    "tvm_mma_sync",
+    "tvm_store_matrix_sync",
+    "ptx_wgmma",
+    "ptx_turn_fragment",
+)
+def _fragments(t: ExprTranslator, e: Call, lane: str | None) -> Code:
+    if t.in_kernel:
+        raise t.refuse(
+            f"`{e.op.name}` in a kernel: its threads do it together, and the interpreter one by one"
+        )
+    args = [t.value(a).text for a in e.args]
+    return Code(f"run_fragments({', '.join([repr(e.op.short_name), *args])})", depth=3)
 
 
 @_on("prefetch", "ptx_commit_group", "ptx_wait_group", "start_profile_intrinsic", "end_profile_intrinsic")

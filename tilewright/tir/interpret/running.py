@@ -10,6 +10,7 @@ import numpy as np
 
 from ...ir.dtype import DataType
 from . import scalars
+from .fragments import run_fragments
 from .memory import Memory, Pointer
 from .report import InterpreterError
 from .threads import Clock, Request, launch, lockstep
@@ -114,6 +115,15 @@ class Run:
         target.memory.raw[target.offset : target.offset + size] = source.memory.raw[
             source.offset : source.offset + size
         ]
+
+    def clear(self, target: Pointer, size: int, site: int) -> None:
+        """Write `size` bytes of zeros."""
+        self.copy(
+            target,
+            Pointer(Memory("zeros", DataType("uint8"), (size,), np.zeros(size, np.uint8), 1)),
+            size,
+            site,
+        )
 
     def _unwritten(self, memory: Memory, cell: int, site: int, what: str) -> None:
         """Report a read of memory that nothing wrote, once it is clear that no other thread does."""
@@ -287,6 +297,7 @@ HELPERS: dict[str, Any] = {
     "divide": scalars.divide,
     "failed_assert": failed_assert,
     "fixed_point": scalars.fixed_point,
+    "run_fragments": run_fragments,
     "float_to_int": scalars.float_to_int,
     "fused": scalars.fused,
     "in_regions": in_regions,

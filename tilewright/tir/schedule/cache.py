@@ -30,7 +30,19 @@ if TYPE_CHECKING:
 
 __all__ = ["cache_read", "cache_write", "set_scope", "storage_align"]
 
-SCOPES = ("global", "shared", "shared.dyn", "local", "warp", "wmma", "texture", "m16n8k8", "vtcm", "global.")
+SCOPES = (
+    "global",
+    "shared",
+    "shared.dyn",
+    "local",
+    "warp",
+    "wmma",
+    "wgmma",
+    "texture",
+    "m16n8k8",
+    "vtcm",
+    "global.",
+)
 
 
 def _region(

@@ -30,6 +30,7 @@ from . import (
 from . import compute_at as moving
 from . import rebase as rebasing
 from . import tensorize as hardware
+from . import winograd as filtering
 from .buffers import named_buffer
 from .index_map import IndexMap
 from .padding import pad_einsum as _pad_einsum
@@ -405,6 +406,9 @@ class Schedule:
     def rebase(self, block: BlockRV | str, partial: BlockRV | str) -> None:
         rebasing.rebase(self, self._block(block), self._block(partial))
 
+    def winograd(self, block: BlockRV | str, tile_size: int = 2) -> list[BlockRV]:
+        return filtering.winograd(self, self._block(block), tile_size)
+
     # -- decisions -----------------------------------------------------------------------------
     def sample_perfect_tile(
         self, loop: LoopRV, n: int, max_innermost_factor: int = 16, decision: Sequence[int] | None = None
@@ -587,6 +591,7 @@ _PRIMITIVES = frozenset(
     for room in (
         block_iters,
         cache,
+        filtering,
         hardware,
         inline,
         layout,

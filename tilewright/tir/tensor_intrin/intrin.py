@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import importlib
 import itertools
+from collections.abc import Callable
 
 from ...ir.buffer import Buffer
 from ...ir.equal import structural_equal
@@ -13,8 +14,9 @@ from ...ir.stmt import Block, BlockRealize
 
 __all__ = ["TensorIntrin"]
 
-_BUILT_IN: tuple[str, ...] = ("x86", "arm_cpu", "dot_product_common")
+_BUILT_IN: tuple[str, ...] = ("x86", "arm_cpu", "dot_product_common", "cuda")
 _table: dict[str, TensorIntrin] = {}
+_later: dict[str, Callable[[], tuple[PrimFunc, PrimFunc]]] = {}  # those that are made when somebody asks
 
 
 class TensorIntrin:
@@ -38,7 +40,7 @@ class TensorIntrin:
         """Make an intrinsic known by a name."""
         made = TensorIntrin(desc, impl)
         _load()
-        if name in _table and not override:
+        if (name in _table or name in _later) and not override:
             raise ValueError(
                 f"a tensor intrinsic is registered as {name!r} already; pass override=True to replace it"
             )
@@ -50,6 +52,8 @@ class TensorIntrin:
         """The intrinsic of a name; None for a name not known if that is allowed."""
         _load()
         found = _table.get(name)
+        if found is None and name in _later:
+            found = _table[name] = TensorIntrin(*_later[name]())
         if found is None and not allow_missing:
             raise ValueError(f"no tensor intrinsic is registered as {name!r}{near(name)}")
         return found
@@ -60,7 +64,7 @@ class TensorIntrin:
         _load()
         for number in itertools.count():
             chosen = f"{name}_{number}" if number else name
-            held = _table.get(chosen)
+            held = TensorIntrin.get(chosen, allow_missing=True)
             if held is None:
                 TensorIntrin.register(chosen, desc, impl)
                 return chosen
@@ -78,9 +82,15 @@ def built_in(name: str, desc: PrimFunc, impl: PrimFunc) -> str:
     return name
 
 
+def built_in_later(name: str, make: Callable[[], tuple[PrimFunc, PrimFunc]]) -> str:
+    """Put an intrinsic of our own into the table, to be made when it is asked for; gives its name."""
+    _later[name] = make
+    return name
+
+
 def near(name: str) -> str:
     """A hint at registered names that look like one that is not."""
-    found = difflib.get_close_matches(name, _table, 3, 0.6)
+    found = difflib.get_close_matches(name, [*_table, *_later], 3, 0.6)
     return f"; did you mean {' or '.join(map(repr, found))}?" if found else ""
 
 

@@ -24,12 +24,16 @@ _PASSES = {
     "AlignStorage": ("align_storage", "align_storage"),
     "LowerMatchBuffer": ("lower_match_buffer", "lower_match_buffer"),
     "LowerOpaqueBlock": ("lower_opaque_block", "lower_opaque_block"),
+    "LowerBulkCopies": ("lower_bulk_copies", "lower_bulk_copies"),
+    "SpecializeWarps": ("specialize_warps", "specialize_warps"),
+    "LowerFragments": ("lower_fragments", "lower_fragments"),
     "FlattenBuffer": ("flatten_buffer", "flatten_buffer"),
     "StorageFlatten": ("flatten_buffer", "flatten_buffer"),
     "Simplify": ("simplify", "simplify"),
     "LoopPartition": ("loop_partition", "loop_partition"),
     "InjectPrefetch": ("inject_prefetch", "inject_prefetch"),
     "InjectSoftwarePipeline": ("inject_software_pipeline", "inject_software_pipeline"),
+    "InjectPTXAsyncCopy": ("inject_ptx_async_copy", "inject_ptx_async_copy"),
     "VectorizeLoop": ("vectorize_loop", "vectorize_loop"),
     "InjectVirtualThread": ("inject_virtual_thread", "inject_virtual_thread"),
     "InjectDoubleBuffer": ("inject_double_buffer", "inject_double_buffer"),
@@ -53,7 +57,7 @@ _LATER = (
     "AllreduceTransform AnnotateDeviceRegions AnnotateEntryFunc ApplyLayoutTransforms "
     "BF16ComputeLegalize BF16Legalize BF16StorageLegalize BindTarget CoProcSync CombineContextCall "
     "DecorateDeviceScope DefaultGPUSchedule ExtractPrimFuncConstants FP8ComputeLegalize "
-    "FP8StorageLegalize Filter InferFragment InjectCopyIntrin InjectPTXAsyncCopy "
+    "FP8StorageLegalize Filter InferFragment InjectCopyIntrin "
     "InjectPermutedLayout InjectRollingBuffer InstallDebugSpans "
     "InstrumentBoundCheckers InstrumentProfileIntrinsics LegalizePackedCalls LiftThreadBinding LowerAsyncDMA "
     "LowerAutoCopy LowerCustomDatatypes LowerDeviceKernelLaunch "

@@ -8,15 +8,30 @@ from typing import Any
 
 from ...ir.buffer import Buffer
 from ...ir.errors import LoweringError
-from ...ir.expr import BufferLoad, Call, IntImm, PrimExpr, Var, const, const_value
+from ...ir.expr import BufferLoad, Call, IntImm, PrimExpr, StringImm, Var, const, const_value
 from ...ir.function import PrimFunc
 from ...ir.functor import Mutator, pre_order, renew_defs_in, substitute
+from ...ir.op import Op
 from ...ir.ops import add, floormod, greater_equal, less, logical_and, max_of, mul, sub
-from ...ir.stmt import Allocate, BufferStore, DeclBuffer, For, ForKind, IfThenElse, Stmt, seq, stmt_list
+from ...ir.stmt import (
+    Allocate,
+    AttrStmt,
+    BufferStore,
+    DeclBuffer,
+    Evaluate,
+    For,
+    ForKind,
+    IfThenElse,
+    Stmt,
+    seq,
+    stmt_list,
+)
 
 __all__ = ["inject_software_pipeline"]
 
 STAGE, ORDER = "software_pipeline_stage", "software_pipeline_order"
+ASYNC = "software_pipeline_async_stages"
+_ACCESS_PTR = Op.get("tir.tvm_access_ptr")
 
 
 def inject_software_pipeline(func: PrimFunc) -> PrimFunc:
@@ -31,7 +46,8 @@ def inject_software_pipeline(func: PrimFunc) -> PrimFunc:
 
     `software_pipeline_stage` says how many iterations late each statement of the body runs, and
     `software_pipeline_order` in which order they stand in the new body. A buffer of the body gets as many
-    versions as iterations may hold it at once.
+    versions as iterations may hold it at once. With `software_pipeline_async_stages: [0]` the copies of the first
+    stage are asynchronous: those of a turn are a group, and later stages wait until theirs has arrived.
     Needs: flat loops. Gives: no pipeline annotations.
     """
     return _Pipelines().run(func)
@@ -72,13 +88,23 @@ def _pipeline(loop: For, notes: dict[str, Any]) -> Stmt:
         return loop
     versions = {a.buffer_var: _versions(a.buffer_var, steps) for a in allocations}
     copies = _Versions(versions, allocations)
-    made = _overlapped(loop, steps, last, copies)
+    made = _overlapped(loop, steps, last, copies, _is_async(loop, notes))
     for buffer in reversed(views):
         made = DeclBuffer(copies.buffer(buffer), made)
     for a in reversed(allocations):
         count = const(versions[a.buffer_var], a.extents[0].dtype)
         made = a.replace(extents=(mul(a.extents[0], count),), body=made)
     return made
+
+
+def _is_async(loop: For, notes: dict[str, Any]) -> bool:
+    """Whether the first stage copies asynchronously."""
+    stages = [int(s) for s in notes.get(ASYNC, ())]
+    if stages not in ([], [0]):
+        raise LoweringError(
+            f"the pipeline of loop `{loop.loop_var.name}` has asynchronous stages {stages}: only stage 0 can be one"
+        )
+    return bool(stages)
 
 
 def _steps(loop: For, parts: Sequence[Stmt], notes: dict[str, Any]) -> list[_Step]:
@@ -114,8 +140,9 @@ def _touched(n: Stmt) -> tuple[set[Var], set[Var]]:
             writes.add(m.buffer.data)
         elif isinstance(m, Call):
             held = {a for a in m.args if isinstance(a, Var) and a.dtype.is_handle}
-            reads |= held
-            writes |= held
+            mask = int(const_value(m.args[4]) or 3) if m.op is _ACCESS_PTR else 3
+            reads |= held if mask & 1 else set()
+            writes |= held if mask & 2 else set()
     return reads, writes
 
 
@@ -140,7 +167,8 @@ class _Versions(Mutator):
         if count is None:
             return b
         if b not in self.made:
-            self.made[b] = b.replace(shape=(mul(b.shape[0], const(count, b.shape[0].dtype)),))
+            size = self.sizes[b.data]  # rows that are kept apart may end before it does
+            self.made[b] = b.replace(shape=(mul(size, const(count, size.dtype)),))
         return self.made[b]
 
     def access(self, n: Any) -> Any:
@@ -154,8 +182,20 @@ class _Versions(Mutator):
 
     visit_BufferLoad = visit_BufferStore = access
 
+    def visit_Call(self, n: Call) -> PrimExpr:
+        made = n.map_children(self.visit)
+        if n.op is not _ACCESS_PTR or n.args[1] not in self.counts:
+            return made
+        turn = floormod(self.iteration, const(self.counts[n.args[1]], self.iteration.dtype))  # type: ignore[index]
+        at = add(mul(turn, self.sizes[n.args[1]]), made.args[2])  # type: ignore[index]
+        return made.replace(args=(*made.args[:2], at, *made.args[3:]))
 
-def _overlapped(loop: For, steps: Sequence[_Step], last: int, copies: _Versions) -> Stmt:
+
+def _call(name: str, *args: PrimExpr) -> Stmt:
+    return Evaluate(Call("int32", f"tir.{name}", args))
+
+
+def _overlapped(loop: For, steps: Sequence[_Step], last: int, copies: _Versions, asynchronous: bool) -> Stmt:
     kind = loop.loop_var.dtype
     begin, size = loop.min, loop.extent
     ordered = sorted(steps, key=lambda s: s.order)
@@ -174,14 +214,36 @@ def _overlapped(loop: For, steps: Sequence[_Step], last: int, copies: _Versions)
             return at(step, turn) if inside.value else None
         return IfThenElse(inside, at(step, turn))
 
-    head = [guarded(s, const(t, kind)) for t in range(last) for s in ordered]
+    def together(parts: Sequence[Stmt | None]) -> list[Stmt]:
+        """The statements of a turn; the wait comes first, so that one barrier after it serves all of them."""
+        if not asynchronous:
+            return [p for p in parts if p is not None]
+        out = []
+        later = [s.stage for s, p in zip(ordered, parts, strict=True) if s.stage > 0 and p is not None]
+        if later:
+            out.append(_call("ptx_wait_group", const(min(later) - 1)))
+            # A thread waits for its own copies; only then has each of them waited, and read what is overwritten next.
+            out.append(_call("tvm_storage_sync", StringImm("shared")))
+        ends = max(i for i, s in enumerate(ordered) if s.stage == 0)
+        for i, (s, p) in enumerate(zip(ordered, parts, strict=True)):
+            if p is not None and s.stage == 0:  # into versions that no other stage of the turn uses
+                marked = AttrStmt(const(0), "async_scope", const(1), p)
+                out.append(AttrStmt(const(0), "double_buffer_write", const(1), marked))
+            elif p is not None:
+                out.append(p)
+            if i == ends:  # without copies too, so that each turn has a group
+                out.append(_call("ptx_commit_group"))
+        return out
+
+    head = [s for t in range(last) for s in together([guarded(s, const(t, kind)) for s in ordered])]
     var = loop.loop_var.copy_with_suffix("")
-    steady = [at(s, add(var, const(last, kind))) for s in ordered]
+    steady = together([at(s, add(var, const(last, kind))) for s in ordered])
     turns = max_of(sub(size, const(last, kind)), const(0, kind))
     main = For(var, const(0, kind), turns, ForKind.SERIAL, seq(*steady), None, loop.annotations)
     # After the last full turn: each statement that is behind catches up. Short loops begin there too.
     first_left = size if count is None else const(max(int(count), last), kind)
     if count is None:
         first_left = max_of(size, const(last, kind))
-    tail = [guarded(s, add(first_left, const(t, kind))) for t in range(last) for s in ordered]
-    return seq(*[s for s in head if s is not None], main, *[s for s in tail if s is not None])
+    left = [add(first_left, const(t, kind)) for t in range(last)]
+    tail = [s for t in left for s in together([guarded(s, t) for s in ordered])]
+    return seq(*head, main, *tail)

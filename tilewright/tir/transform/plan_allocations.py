@@ -11,6 +11,7 @@ from ...ir.function import PrimFunc
 from ...ir.functor import Mutator
 from ...ir.stmt import Block, BlockRealize, BufferStore, For, ForKind, Stmt
 from ..analysis.carried import reads_are_covered, uses_under
+from .lower_fragments import is_fragment
 
 __all__ = ["access_sites", "plan_buffer_allocation"]
 
@@ -84,7 +85,7 @@ def _deepest(
     together: dict[Var, Range] = {}  # threads that see one and the same buffer
     for i, n in enumerate(path):
         if isinstance(n, For):
-            if buffer.scope().startswith("shared") and _is_thread(n):
+            if _is_shared(buffer.scope(), n):
                 together[n.loop_var] = Range.from_min_extent(n.min, n.extent)
             elif below and not _apart(n):
                 if n not in uses:
@@ -105,8 +106,14 @@ def _apart(n: For) -> bool:
     return n.kind is ForKind.PARALLEL
 
 
-def _is_thread(n: For) -> bool:
-    return n.thread_binding is not None and n.thread_binding.thread_tag.startswith("threadIdx")
+def _is_shared(scope: str, n: For) -> bool:
+    """Whether the iterations of a loop are threads that see one and the same memory: those of a block, or of a warp."""
+    tag = "" if n.thread_binding is None else n.thread_binding.thread_tag
+    return (
+        tag.startswith("threadIdx")
+        if scope.startswith("shared")
+        else tag == "threadIdx.x" and is_fragment(scope)
+    )
 
 
 class _Place(Mutator):

@@ -36,7 +36,9 @@ LAUNCH_PARAMS = "tir.kernel_launch_params"
 OFFSET = "tilewright.dynamic_shared_offset"  # of an allocation: where in dynamic shared memory it starts
 DYNAMIC_SHARED = "tir.use_dyn_shared_memory"
 _AXES = tuple(f"{what}.{axis}" for what in ("blockIdx", "threadIdx") for axis in "xyz")
-_ALIGNED = 128  # bytes that parts of dynamic shared memory start at: a line of the bulk copy engine
+_ALIGNED = 128  # bytes that parts of dynamic shared memory start at
+_SWIZZLED = 1024  # bytes that those start at that the bulk copy engine fills
+_DYNAMIC = ("shared.dyn", "shared.async")
 
 
 class KernelLimits:
@@ -254,7 +256,7 @@ class _Split:
                         f"{kernel}: the size of {m.buffer_var.name} in shared memory is not known when it is compiled"
                     )
                 nbytes = math.prod(int(s or 0) for s in sizes) * m.dtype.nbytes
-                parts.append((m.buffer_var, nbytes, scope_of(m.buffer_var) == "shared.dyn"))
+                parts.append((m.buffer_var, nbytes, scope_of(m.buffer_var) in _DYNAMIC))
         declared = sum(size for _, size, dynamic in parts if not dynamic)
         limits = self.limits
         beyond = limits.shared is not None and declared > limits.shared
@@ -263,8 +265,9 @@ class _Split:
         at = 0
         for var, size, dynamic in parts:
             if dynamic or more:
-                offsets[var] = at
-                at += -(-size // _ALIGNED) * _ALIGNED
+                line = _SWIZZLED if scope_of(var) == "shared.async" and size >= _SWIZZLED else _ALIGNED
+                offsets[var] = -(-at // line) * line
+                at = offsets[var] + -(-size // _ALIGNED) * _ALIGNED
         return 0 if more else declared, offsets, at
 
     def check(self, kernel: str, extents: dict[str, PrimExpr], shared: int, dynamic: int) -> None:

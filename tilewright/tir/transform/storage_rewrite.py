@@ -34,6 +34,8 @@ _SCOPE_ATTRS = ("virtual_thread", "compute_scope", "extern_scope", "device_id", 
 _STORES_POINTERS = (Op.get("tir.tvm_struct_set"), Op.get("tir.tvm_static_handle"))
 _WRAPPERS = (LetStmt, AssertStmt, AttrStmt, DeclBuffer, Allocate, AllocateConst)
 _NEVER = 1 << 60
+# Local memory of so many bytes may end in registers, each for itself: what is used in two ways stays in memory.
+_REGISTERS = 4096
 
 
 def storage_rewrite(func: PrimFunc, *, share_dtypes: bool = True) -> PrimFunc:
@@ -318,9 +320,10 @@ def _plan(scan: _Scan, share_dtypes: bool) -> _Rewrite:
     for m in sorted(used, key=lambda m: m.first):
         kind = str(getattr(m.stmt.buffer_var.type_annotation, "storage_scope", ""))
         pool = pools.setdefault((m.scope, kind), [])
-        free = [e for e in pool if e.fits(m, share_dtypes)] if m.shareable else []
+        shares = m.shareable and not (kind == "local" and m.nbytes <= _REGISTERS)
+        free = [e for e in pool if e.fits(m, share_dtypes)] if shares else []
         if not free:
-            pool.append(_Entry([m], m.nbytes, m.last if m.shareable else _NEVER))
+            pool.append(_Entry([m], m.nbytes, m.last if shares else _NEVER))
             continue
         # The tightest that is large enough, else the largest, which grows.
         entry = min(free, key=lambda e: (e.nbytes < m.nbytes, abs(e.nbytes - m.nbytes)))

@@ -49,6 +49,7 @@ __all__ = ["thread_sync"]
 
 _LIKELY = Op.get("tir.likely")
 _SYNC, _ACCESS_PTR = Op.get("tir.tvm_storage_sync"), Op.get("tir.tvm_access_ptr")
+_COPY = Op.get("tir.ptx_cp_async")
 
 
 def thread_sync(func: PrimFunc, storage_scope: str = "shared") -> PrimFunc:
@@ -308,6 +309,14 @@ class _Sync:
                 if scope_of(e.args[1]) == self.scope:
                     out += self.through_pointer(e)
                 stack.extend(e.args[2:])
+                continue
+            elif e.__class__ is Call and e.op is _COPY and isinstance(e.args[0], Var):
+                if scope_of(e.args[0]) == self.scope:
+                    count = const(
+                        max(1, int(const_value(e.args[4]) or 16) // e.dtype.nbytes), e.args[1].dtype
+                    )
+                    out.append(self.access(e.args[0], add(e.args[1], self.any_below(count, e.args[1])), True))
+                stack.extend(e.args[1:2] + e.args[3:])
                 continue
             elif isinstance(e, Var) and e.dtype.is_handle and scope_of(e) == self.scope:
                 out.append(self.access(e, None, True))

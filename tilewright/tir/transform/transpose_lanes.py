@@ -171,11 +171,12 @@ def _emit(down: _Side, across: _Side, body: BufferStore, load: BufferLoad) -> St
                 value = Shuffle((value,), tuple([const(first + begin + n, "int32") for n in range(lanes)]))
             index = line(body.indices[0], r, begin, lanes)
             predicate = _both(across.mask(lanes), down.there(r, lanes))
-            whole = lanes > 1 or predicate is None  # a predicate belongs to lanes
             store: Stmt = BufferStore(
-                body.buffer, value, (index,), predicate if whole else None, span=body.span
+                body.buffer, value, (index,), predicate if lanes > 1 else None, span=body.span
             )
-            stores.append(store if whole else IfThenElse(predicate, store))
+            if lanes == 1 and predicate is not None:  # a predicate belongs to lanes
+                store = IfThenElse(predicate, store)
+            stores.append(store)
     out: Stmt = seq(*stores)
     for var, value in reversed(steps):
         out = LetStmt(var, value, out)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from fractions import Fraction
 from typing import Any, NamedTuple
 
 from ... import te
+from ...arith.minimal_filtering import LARGEST, filter_matrices
 from ...ir import ops
 from ..utils import ceil_div, const_matrix, dtype_of, fail, get_const_tuple, simplify, static_int, tensor_arg
 from .padding import pad
@@ -21,63 +21,17 @@ __all__ = [
     "winograd_transform_matrices",
 ]
 
-# Where the polynomials are evaluated, the best conditioned first; one more point lies at infinity.
-_POINTS = (0, 1, -1, 2, -2, Fraction(1, 2), Fraction(-1, 2), 4, -4, Fraction(1, 4), Fraction(-1, 4))
-
-_Matrix = list[list[Fraction]]
-
-
-def _powers(points: list[Fraction], columns: int) -> _Matrix:
-    """A polynomial of `columns` coefficients at the points and at infinity."""
-    return [[p**j for j in range(columns)] for p in points] + [
-        [Fraction(int(j == columns - 1)) for j in range(columns)]
-    ]
-
-
-def _inverse(matrix: _Matrix) -> _Matrix:
-    n = len(matrix)
-    rows = [list(row) + [Fraction(int(i == j)) for j in range(n)] for i, row in enumerate(matrix)]
-    for i in range(n):
-        pivot = next(r for r in range(i, n) if rows[r][i])
-        rows[i], rows[pivot] = rows[pivot], rows[i]
-        rows[i] = [x / rows[i][i] for x in rows[i]]
-        for r in range(n):
-            if r != i and rows[r][i]:
-                factor = rows[r][i]
-                rows[r] = [x - factor * y for x, y in zip(rows[r], rows[i], strict=True)]
-    return [row[n:] for row in rows]
-
-
-def _matrices(tile: int, kernel: int) -> tuple[_Matrix, _Matrix, _Matrix]:
-    """A, B, G with  y = A^T [(G g) * (B^T d)]  for y[i] = sum of d[i + j] g[j].
-
-    Products of polynomials are products of their values, so V_n^-1 ((V_m a) * (V_r g)) multiplies them;
-    transposed, the same is a filter. Rows of B are scaled to whole numbers where that can be, G by the inverse.
-    """
-    size = tile + kernel - 1
-    points = [Fraction(p) for p in _POINTS[: size - 1]]
-    a, g = _powers(points, tile), _powers(points, kernel)
-    b = _inverse(_powers(points, size))  # the columns of V_n^-1 are the rows of B^T
-    for i in range(size - 1):
-        scale = Fraction(1)
-        for j in range(size - 1):
-            scale *= points[i] - points[j] if i != j else 1
-        g[i] = [x / scale for x in g[i]]
-        for row in b:
-            row[i] *= scale
-    return a, b, g
-
 
 def winograd_transform_matrices(
     tile_size: int, kernel_size: int, out_dtype: str
 ) -> tuple[te.Tensor, te.Tensor, te.Tensor]:
     """The matrices A, B and G of F(tile_size, kernel_size): y = A^T [(G g) * (B^T d)]."""
     what = "nn.winograd_transform_matrices"
-    if tile_size < 1 or kernel_size < 1 or tile_size + kernel_size - 2 > len(_POINTS):
+    if tile_size < 1 or kernel_size < 1 or tile_size + kernel_size > LARGEST:
         raise fail(
             what,
             f"a tile of {tile_size} with a kernel of {kernel_size} is outside of what is exact enough",
-            f"tile_size + kernel_size is at most {len(_POINTS) + 2}",
+            f"tile_size + kernel_size is at most {LARGEST}",
         )
     import numpy as np
 
@@ -87,7 +41,7 @@ def winograd_transform_matrices(
     exact = "float64" if kind.bits == 64 else "float32"
     a, b, g = (
         const_matrix(np.array([[float(x) for x in row] for row in m], exact), name)
-        for m, name in zip(_matrices(tile_size, kernel_size), "ABG", strict=True)
+        for m, name in zip(filter_matrices(tile_size, kernel_size), "ABG", strict=True)
     )
     return a, b, g
 

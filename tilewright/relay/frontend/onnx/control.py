@@ -1,4 +1,4 @@
-"""If, Loop and Scan: folded or unrolled where the importer knows how they go, else left to the program."""
+"""If and Loop: folded or unrolled where the importer knows how they go, else left to the program."""
 
 from __future__ import annotations
 
@@ -8,10 +8,9 @@ from typing import Any
 import numpy as np
 
 from ...expr import If, Tuple, TupleGetItem
-from .build import R, rank, scalar, static_shape, typed
+from .build import R, cast, constant, rank, scalar, typed
 from .context import Misfit, NeedsValue, Node, Value, converter
-
-_MOST = 4096
+from .loop import MOST, Step, given, run_time_loop
 
 
 @converter("If")
@@ -88,30 +87,33 @@ def _squeezed(n: Node, branches: list[Any], both: list[Any]) -> Any:
     return both[0]
 
 
-def _stacked(parts: list[Any], axis: int = 0) -> Any:
-    return R.stack(parts, axis)
-
-
 @converter("Loop")
 def loop(n: Node) -> Any:
+    """Unrolled where it is known how often it runs, and that is not too often."""
+    count = n.known(0)
+    most = MOST + 1 if count is None else int(count.reshape(-1)[0])
+    going = n.known(1) if n.has(1) else np.asarray(True)
+    if (n.has(0) and count is None) or going is None or (n.has(0) and most > MOST):
+        return _looped(n)
+    made = _unrolled(n, most, bool(going.reshape(-1)[0]))
+    return _looped(n) if made is None else made
+
+
+def _unrolled(n: Node, most: int, going: bool) -> Any:
+    """The turns of a loop one after the other; None where data says whether it goes on, or it goes on for long."""
     body = n.attr("body")
-    count = None if not n.has(0) else n.need(0)
-    most = _MOST if count is None else int(count.reshape(-1)[0])
-    going = True if not n.has(1) else bool(n.need(1).reshape(-1)[0])
     carried: list[Value | None] = list(n.inputs[2:])
     states = len(carried)
     scans: list[list[Any]] = [[] for _ in range(len(body.output) - 1 - states)]
     at = 0
     while going and at < most:
-        if at >= _MOST:
-            raise n.refuse(f"the loop runs more than {_MOST} times: it cannot be unrolled")
+        if at >= MOST:
+            return None
         inputs = [Value(known=np.asarray(at, np.int64)), Value(known=np.asarray(going)), *carried]
         found = n.importer.subgraph(n, body, inputs)
         condition = found[0]
-        if condition is None or condition.known is None:
-            error = NeedsValue("whether the loop goes on depends on data: it cannot be unrolled")
-            error.tensor = body.output[0].name
-            raise error
+        if condition is None or condition.known is None or condition.symbolic:
+            return None
         going = bool(condition.known.reshape(-1)[0])
         carried = list(found[1 : 1 + states])
         for row, value in zip(scans, found[1 + states :], strict=True):
@@ -122,8 +124,29 @@ def loop(n: Node) -> Any:
         if not row:
             out.append(_nothing(n, body.output[1 + states + i]))
         else:
-            out.append(Value(_stacked([v.expr for v in row])))
+            out.append(Value(R.stack([v.expr for v in row], 0)))
     return out
+
+
+def _looped(n: Node) -> Any:
+    """A loop of the program."""
+    body = n.attr("body")
+    states = len(n) - 2
+
+    def turn(number: Value, carried: list[Value]) -> Step:
+        # where a turn is taken, the condition was true
+        found = n.importer.subgraph(n, body, [number, Value(known=np.asarray(True)), *carried])
+        return Step(
+            found[0], [given(n, v) for v in found[1 : 1 + states]], [given(n, v) for v in found[1 + states :]]
+        )
+
+    count = cast(_single(n[0]), "int64") if n.has(0) else None
+    going = _single(n[1]) if n.has(1) else constant(np.asarray(True))
+    return run_time_loop(n, n.inputs[2:], going, count, turn)
+
+
+def _single(e: Any) -> Any:
+    return e if not rank(e) else R.reshape(e, ())
 
 
 def _nothing(n: Node, info: Any) -> Value:
@@ -133,60 +156,3 @@ def _nothing(n: Node, info: Any) -> Value:
     tensor = info.type.tensor_type
     sizes = [0, *(int(d.dim_value) for d in tensor.shape.dim)]
     return Value(known=np.zeros(sizes, storage_dtype(tensor.elem_type)))
-
-
-@converter("Scan", since=9)
-def scan(n: Node) -> Any:
-    body, count = n.attr("body"), int(n.attr("num_scan_inputs", 0))
-    states = len(n) - count
-    inputs = [n[i] for i in range(states, len(n))]
-    axes = [a % rank(x) for a, x in zip(n.attr("scan_input_axes", [0] * count), inputs, strict=True)]
-    back = n.attr("scan_input_directions", [0] * count)
-    length = static_shape(inputs[0])[axes[0]]
-    if length > _MOST:
-        raise n.refuse(f"a scan over {length} rows cannot be unrolled")
-    outs = len(body.output) - states
-    carried = list(n.inputs[:states])
-    rows: list[list[Any]] = [[] for _ in range(outs)]
-    for t in range(length):
-        parts = []
-        for x, axis, reverse in zip(inputs, axes, back, strict=True):
-            at = length - 1 - t if reverse else t
-            parts.append(Value(R.squeeze(R.strided_slice(x, [at], [at + 1], axes=[axis]), [axis])))
-        found = n.importer.subgraph(n, body, [*carried, *parts])
-        carried = list(found[:states])
-        for row, value in zip(rows, found[states:], strict=True):
-            row.append(value.expr if value is not None else None)
-    out_axes = n.attr("scan_output_axes", [0] * outs)
-    turned = n.attr("scan_output_directions", [0] * outs)
-    made: list[Any] = list(carried)
-    for row, axis, reverse in zip(rows, out_axes, turned, strict=True):
-        turned_row = row[::-1] if reverse else row
-        made.append(_stacked(turned_row, axis % (rank(turned_row[0]) + 1)))
-    return made
-
-
-@converter("Scan")
-def scan_batched(n: Node) -> Any:
-    """Opset 8: a batch in front, and lengths of the sequences, which must be left out."""
-    if n.has(0):
-        raise n.refuse("of opset 8 with sequence lengths is not supported")
-    body, count = n.attr("body"), int(n.attr("num_scan_inputs", 0))
-    states = len(n) - 1 - count
-    batch = n.static(1)[0]
-    results: list[list[Any]] = []
-    for b in range(batch):
-        own = [
-            Value(R.squeeze(R.strided_slice(n[1 + i], [b], [b + 1], axes=[0]), [0]))
-            for i in range(len(n) - 1)
-        ]
-        carried, inputs = own[:states], [v.expr for v in own[states:]]
-        rows: list[list[Any]] = [[] for _ in range(len(body.output) - states)]
-        for t in range(static_shape(inputs[0])[0]):
-            parts = [Value(R.squeeze(R.strided_slice(x, [t], [t + 1], axes=[0]), [0])) for x in inputs]
-            found = n.importer.subgraph(n, body, [*carried, *parts])
-            carried = [v for v in found[:states] if v is not None]
-            for row, value in zip(rows, found[states:], strict=True):
-                row.append(value.expr if value is not None else None)
-        results.append([*(v.expr for v in carried), *(_stacked(row) for row in rows)])
-    return [_stacked([r[i] for r in results]) for i in range(len(body.output))]

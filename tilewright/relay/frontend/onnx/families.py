@@ -7,8 +7,8 @@ from importlib import import_module
 __all__ = ["load"]
 
 _FAMILIES = (
-    "math", "shape", "reduce", "nn", "norm", "index", "image", "quant", "rnn", "control", "sequence", "signal",
-    "counting", "microsoft",
+    "math", "shape", "reduce", "nn", "norm", "index", "image", "quant", "rnn", "control", "scan", "sequence", "signal",
+    "counting", "training", "microsoft",
 )  # fmt: skip
 
 

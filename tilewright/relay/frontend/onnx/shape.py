@@ -13,6 +13,7 @@ from .build import (
     constant,
     dtype_of,
     is_static,
+    literal,
     rank,
     scalar,
     shape_of,
@@ -154,6 +155,8 @@ def slice_attributes(n: Node) -> Any:
 
 @converter("Slice", since=10)
 def slice_inputs(n: Node) -> Any:
+    if any(n.value(i).known is None for i in (1, 2)):
+        return _sliced_by_data(n)
     starts, ends = n.ints(1, symbols=True), n.ints(2, symbols=True)
     axes = n.ints(3) if n.has(3) else list(range(len(starts)))
     steps = n.ints(4) if n.has(4) else [1] * len(starts)
@@ -186,6 +189,39 @@ def _sliced(n: Node, starts: list[Any], ends: list[Any], axes: list[int], steps:
     if not axes:
         return _kept(n, x)
     return _kept(n, R.strided_slice(x, begin, end, strides=stride, axes=axes))
+
+
+def _sliced_by_data(n: Node) -> Any:
+    """Elements between places that are computed: the sizes show when the program runs."""
+    ndim, count = n.rank(0), n.static(1)[0]
+    axes = n.fronts(n.ints(3) if n.has(3) else range(count), ndim)
+    steps = n.ints(4) if n.has(4) else [1] * count
+    if not n.static(2)[0] == count == len(axes) == len(steps):
+        raise n.refuse(
+            f"it has {count} starts, {n.static(2)[0]} ends, {len(axes)} axes and {len(steps)} steps"
+        )
+    if 0 in steps:
+        raise n.refuse("a step of 0")
+    if not count:
+        return _kept(n, n[0])
+    last = max(axes) + 1
+    stride = [steps[axes.index(d)] if d in axes else 1 for d in range(last)]
+
+    def places(index: int, rest: int) -> Any:
+        given = cast(n[index], "int64")
+        rows = [
+            R.strided_slice(given, [k], [k + 1])
+            if (k := axes.index(d) if d in axes else -1) >= 0
+            else literal([rest])
+            for d in range(last)
+        ]
+        return R.concatenate(rows, 0) if last > 1 else rows[0]
+
+    made = R.dyn.strided_slice(n[0], places(1, 0), places(2, _FAR), literal(stride))
+    sizes = [-1 if d in axes else size for d, size in enumerate(n.shape(0))]
+    if len(axes) == 1 and all(isinstance(d, int) and d for d in sizes):  # the others are as before
+        made = R.reshape(made, sizes)
+    return _kept(n, made)
 
 
 def _near(v: Any) -> Any:

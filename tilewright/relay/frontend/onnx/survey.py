@@ -13,7 +13,7 @@ from .context import find_converter
 if TYPE_CHECKING:
     from .importer import Importer
 
-__all__ = ["DEEPEST", "MOST_NODES", "ordered", "refuse_endless", "refuse_missing"]
+__all__ = ["DEEPEST", "MOST_NODES", "names_read", "ordered", "refuse_endless", "refuse_missing"]
 
 DEEPEST = 64  # how deep functions and graphs within graphs may nest
 MOST_NODES = 250_000  # of a model whose functions and loops are written out
@@ -30,7 +30,7 @@ def ordered(nodes: Sequence[Any], scope: Mapping[str, Any], where: str) -> list[
                 )
             if name:
                 made[name] = i
-    waits = [{made[name] for name in _reads(node) if name in made} for node in nodes]
+    waits = [{made[name] for name in names_read(node) if name in made} for node in nodes]
     if all(d < i for i, found in enumerate(waits) for d in found):
         return list(nodes)
     readers: dict[int, list[int]] = {}
@@ -53,7 +53,7 @@ def ordered(nodes: Sequence[Any], scope: Mapping[str, Any], where: str) -> list[
     return out
 
 
-def _reads(node: Any) -> Iterator[str]:
+def names_read(node: Any) -> Iterator[str]:
     """The names a node reads, those that graphs within it take from outside as well."""
     stack, inside = [node], set()
     reads: dict[str, None] = dict.fromkeys(node.input)

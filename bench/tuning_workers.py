@@ -1,0 +1,76 @@
+"""Peers of bench/tuning.py beside those of the other benchmarks: tilewright with what tuning has recorded.
+
+`$TILEWRIGHT_BENCH_RECORDS` is the database, `$TILEWRIGHT_BENCH_MACHINE` the fingerprint of the machine that its records
+are of: that of a process that may use all cores, which those that are timed may not. The protocol is that of workers.py
+and model_workers.py.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import peers
+from peers import Prepared
+from workers import Stage, serve
+from workloads import Workload
+
+RECORDS, MACHINE = "TILEWRIGHT_BENCH_RECORDS", "TILEWRIGHT_BENCH_MACHINE"
+
+
+def share(records: str) -> None:
+    """Tell the processes of the peers where the records are."""
+    from tilewright.tune.machines import fingerprint
+
+    os.environ[RECORDS], os.environ[MACHINE] = records, fingerprint()
+
+
+def tuned(w: Workload, x: dict[str, Any], threads: int, figures: str) -> Prepared | None:
+    """A workload as its record says; a note tells where there is none."""
+    from tilewright.tune.history import History
+
+    with History(os.environ[RECORDS], machine=os.environ[MACHINE]) as history:
+        made = peers.tilewright(w, x, threads, figures)
+    if made is None or history.used:
+        return made
+    return made._replace(note="there is no record of it")
+
+
+def tuned_model(m: Any, folder: Path, x: dict[str, Any], threads: int) -> Any:
+    """A model with all kernels as their records say."""
+    from model_workers import Made
+
+    import tilewright as tvm
+    from tilewright import relay
+    from tilewright.contrib import graph_executor
+    from tilewright.tune.history import History
+
+    mod, params = relay.frontend.from_onnx(str(folder / f"{m.name}.onnx"))
+    start = time.perf_counter()
+    with History(os.environ[RECORDS], machine=os.environ[MACHINE]) as history:
+        lib = relay.build(mod, target=f"llvm -num-cores={threads}", params=params)
+    built = time.perf_counter() - start
+    executor = graph_executor.GraphModule(lib["default"](tvm.cpu(0)))
+    for name, value in x.items():
+        executor.set_input(name, value)
+    return Made(Prepared(executor.run, lambda: executor.get_output(0).numpy(), history.summary()), built)
+
+
+def main() -> None:
+    stage: type[Stage] = Stage
+    if sys.argv[1].startswith("model:"):
+        import model_workers
+
+        model_workers.MODEL_PEERS["tuned"] = tuned_model
+        stage = model_workers.ModelStage
+    else:
+        peers.PEERS["tuned"] = tuned
+    name = sys.argv[1].rpartition(":")[2]
+    serve(name, int(sys.argv[2]), sys.argv[3], sys.argv[4] == "1", stage)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,445 @@
+"""Measuring on a cluster: workers that die, leave, are of other machines or versions, or are not there at all."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import signal
+import subprocess
+import sys
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from tune_fakes import Fake, odd
+
+from tilewright import te, topi
+from tilewright.tune import fleet as fleets
+from tilewright.tune.building import Builder
+from tilewright.tune.errors import TuneError
+from tilewright.tune.fleet import Fleet, Member, checked, choose_machine
+from tilewright.tune.machines import describe_machine, fingerprint
+from tilewright.tune.measure import MeasureInput, MeasureOptions, Measurer, Status, _stopped
+from tilewright.tune.records import Database
+from tilewright.tune.search import SearchOptions, tune_task
+from tilewright.tune.space import Sketches
+from tilewright.tune.workload import Task, task_of
+
+pytest.importorskip("distributed")
+OPTIONS = SearchOptions(model="analytical", batch=8, patience=1000)
+
+
+def square(n: int, **more: Any) -> Task:
+    A, B = te.placeholder((n, n), name="A"), te.placeholder((n, n), name="B")
+    return task_of([A, B, topi.matmul(A, B)], "llvm", **more)
+
+
+@pytest.fixture(scope="module")
+def task() -> Task:
+    return square(48)
+
+
+@pytest.fixture(scope="module")
+def inputs(task: Task) -> list[MeasureInput]:
+    space = Sketches(task).space
+    return [MeasureInput.of(task, space.decisions(r)) for r in space.sample(np.random.default_rng(0), 8)]
+
+
+# ---------------------------------------------------------------------------- a cluster without processes
+class Future:
+    """What a worker will have answered; `answer` is None while it works."""
+
+    def __init__(self, answer: Any) -> None:
+        self.answer = answer
+
+    def done(self) -> bool:
+        return self.answer is not None
+
+    def result(self, timeout: float) -> Any:
+        if isinstance(self.answer, Exception):
+            raise self.answer
+        return self.answer
+
+    def cancel(self) -> None:
+        self.answer = None
+
+    def add_done_callback(self, told: Any) -> None:
+        if self.done():
+            told(self)
+
+
+class Cluster:
+    """Workers that measure at once, in this process; `before` may do something to them when they are given work."""
+
+    def __init__(self, count: int, before: Callable[[Cluster, str, Any], Any] | None = None) -> None:
+        self.there = {f"tcp://w{i}": fleets.hello() for i in range(count)}
+        for said in self.there.values():
+            said["resources"] = {"device-cpu": 1}
+        self.before, self.orders = before, list[tuple[str, Any]]()
+
+    def nthreads(self) -> dict[str, int]:
+        return dict.fromkeys(self.there, 1)
+
+    def run(self, function: Any, *args: Any, workers: list[str], on_error: str) -> dict[str, Any]:
+        if function is fleets.hello:
+            return {a: self.there[a] for a in workers}
+        return {a: function(*args) for a in workers}
+
+    def submit(self, function: Any, order: Any, workers: list[str], **ignored: Any) -> Future:
+        (address,) = workers
+        self.orders.append((address, order))
+        forced = self.before(self, address, order) if self.before is not None else None
+        if address not in self.there:
+            return Future(None)
+        return Future(forced if forced is not None else function(order))
+
+    def close(self) -> None:
+        pass
+
+
+class Pool(Fake):
+    """In place of a Measurer: times by the decisions."""
+
+    def __init__(self, options: MeasureOptions) -> None:
+        super().__init__(lambda inp: 1e-3 * (1 + odd(inp)))
+
+
+@pytest.fixture
+def made(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Fleet]]:
+    opened: list[Fleet] = []
+
+    def make(cluster: Cluster, **more: Any) -> Fleet:
+        monkeypatch.setattr(fleets, "_connect", lambda address, wait: cluster)
+        monkeypatch.setattr(fleets, "Measurer", Pool)
+        monkeypatch.setattr(fleets, "_TICK", 0.01)
+        opened.append(Fleet("tcp://host:8786", **{"wait": 0.1, **more}))
+        return opened[-1]
+
+    yield make
+    for fleet in opened:
+        fleet.close()
+    assert not fleets._pools  # nobody keeps processes of a fleet that is closed
+
+
+def test_results_are_told_once_in_any_order_and_lie_in_that_of_the_inputs(
+    made: Any, inputs: list[MeasureInput]
+) -> None:
+    fleet, seen = made(Cluster(3)), []
+    results = fleet.measure(inputs, inputs[0], lambda i, inp, result: seen.append((i, inp, result)))
+    assert sorted(i for i, _, _ in seen) == list(range(8))
+    assert all(inputs[i] is inp and results[i] is result for i, inp, result in seen)
+    assert [r.seconds[0] for r in results] == [1e-3 * (1 + odd(inp)) for inp in inputs]
+    assert {r.machine for r in results} == {fingerprint()}
+
+
+def test_a_worker_knows_a_task_after_the_first_piece_of_work(made: Any, inputs: list[MeasureInput]) -> None:
+    cluster = Cluster(2)
+    fleet = made(cluster)
+    for _ in range(2):
+        fleet.measure(inputs)
+    carried = [(address, bool(order["packages"])) for address, order in cluster.orders]
+    assert carried[:2] == [("tcp://w0", True), ("tcp://w1", True)] and not any(c for _, c in carried[2:])
+    fleets._pools[fleet._session][1].clear()  # the worker's process was started anew at the same address
+    assert len(fleet.measure(inputs)) == 8
+
+
+def test_what_a_worker_had_when_it_left_is_measured_by_another(made: Any, inputs: list[MeasureInput]) -> None:
+    def leave(cluster: Cluster, address: str, order: Any) -> None:
+        if address == "tcp://w1":
+            del cluster.there[address]
+
+    cluster, seen = Cluster(2, leave), []
+    results = made(cluster).measure(inputs, None, lambda i, *_: seen.append(i))
+    assert sorted(seen) == list(range(8)) and all(r.ok for r in results)
+    assert [a for a, _ in cluster.orders].count("tcp://w1") == 1
+
+
+def test_a_worker_that_comes_later_helps(made: Any, inputs: list[MeasureInput]) -> None:
+    def join(cluster: Cluster, address: str, order: Any) -> None:
+        cluster.there.setdefault("tcp://late", cluster.there["tcp://w0"])
+
+    cluster = Cluster(1, join)
+    assert len(made(cluster).measure(inputs)) == 8
+    assert {a for a, _ in cluster.orders} == {"tcp://w0", "tcp://late"}
+
+
+def test_a_candidate_that_costs_three_workers_is_a_crash(made: Any, inputs: list[MeasureInput]) -> None:
+    bad = inputs[3]
+
+    def fall(cluster: Cluster, address: str, order: Any) -> Any:
+        if any(what == bad.what for _, _, what in order["items"]):
+            del cluster.there[address]
+
+    fleet = made(Cluster(5, fall))
+    fleet._members["tcp://w0"].said["machine"]["cores"] = 1  # one candidate at a time
+    results = fleet.measure(inputs)
+    assert [r.status for r in results] == [Status.CRASH if i is bad else Status.OK for i in inputs]
+    assert results[3].error.startswith("3 workers were lost over it; tcp://w")
+
+
+def test_a_worker_that_fails_is_as_one_that_left(made: Any, inputs: list[MeasureInput]) -> None:
+    fails = [OSError("no space left on device")]
+    cluster = Cluster(1, lambda cluster, address, order: fails.pop() if fails else None)
+    assert all(r.ok for r in made(cluster).measure(inputs)) and not fails
+
+
+def test_a_duel_is_fought_again_elsewhere(made: Any, inputs: list[MeasureInput]) -> None:
+    def leave(cluster: Cluster, address: str, order: Any) -> None:
+        if len(cluster.there) > 1:
+            del cluster.there[address]
+
+    duel = made(Cluster(2, leave)).duel(inputs[0], inputs[1])
+    assert duel.ratio == pytest.approx((1 + odd(inputs[0])) / (1 + odd(inputs[1])))
+    lost = made(Cluster(4, lambda cluster, address, order: cluster.there.pop(address) and None))
+    assert math.isnan(lost.duel(inputs[0], inputs[1]).ratio)
+
+
+def test_if_all_leave_it_says_so(made: Any, inputs: list[MeasureInput]) -> None:
+    cluster = Cluster(1, lambda cluster, address, order: cluster.there.pop(address) and None)
+    with pytest.raises(TuneError) as error:
+        made(cluster).measure(inputs)
+    assert str(error.value) == (
+        "all workers have left, with 8 candidates of a batch not measured; what was measured before is kept. "
+        "tcp://host:8786: no worker for device-cpu in 0.1 s (there is none at all); start one: dask worker "
+        'tcp://host:8786 --nthreads 1 --resources "device-cpu=1"'
+    )
+
+
+def test_what_the_pool_of_a_worker_cannot_do_is_an_error_here(made: Any, inputs: list[MeasureInput]) -> None:
+    cluster = Cluster(1, lambda cluster, address, order: {"error": "tuning main: it writes nothing"})
+    with pytest.raises(TuneError, match="tcp://w0: tuning main: it writes nothing"):
+        made(cluster).measure(inputs)
+
+
+def test_records_carry_the_machine_that_measured(
+    made: Any, task: Task, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A search here, workers elsewhere: nothing of it is taken for a record of this machine."""
+    there = {**describe_machine(), "cpu": "Another", "cores": 64}
+    cluster = Cluster(2)
+    for said in cluster.there.values():
+        said.update(machine=there, fingerprint=fingerprint(there))
+    fleet = made(cluster)
+    with pytest.raises(TuneError, match=r"the workers are of another \(cpu Another instead of") as error:
+        tune_task(task, trials=8, measure=fleet, options=OPTIONS)
+    assert "name theirs: Target('llvm -keys=cpu -machine=l1d:" in str(error.value)
+    named = task_of(task.mod, fleet.target)
+    monkeypatch.setattr(fleets, "fingerprint", lambda machine=None: fingerprint(machine or there))
+    with Database(":memory:") as db:
+        tune_task(named, trials=8, database=db, measure=fleet, options=OPTIONS)
+        records = db.records(named)
+        assert {r.machine for r in records} == {fingerprint(there)} and len(records) == 9
+        assert db.machines() == {fingerprint(there): json.loads(json.dumps(there))}
+        assert db.best(named) is None
+        before = len(cluster.orders)
+        tune_task(named, trials=8, database=db, measure=fleet, options=OPTIONS)
+        assert len(cluster.orders) == before  # it had ended
+
+
+# ---------------------------------------------------------------------------- who may measure
+def member(address: str, **differs: Any) -> Member:
+    machine = {**describe_machine(), **differs}
+    return Member(address, {"machine": machine, "fingerprint": fingerprint(machine)})
+
+
+def test_unlike_machines_are_not_mixed() -> None:
+    here, others = member("a"), [member("b", cores=64), member("c", cores=64)]
+    chosen, told = choose_machine([here, *others])
+    assert chosen == others[0].fingerprint
+    assert told == [
+        "1 of the workers are of another machine and are not used, as times of unlike machines cannot be compared: "
+        f"{here.fingerprint} (cores {describe_machine()['cores']} instead of 64); "
+        f"Fleet(…, machine='{here.fingerprint}') uses those instead"
+    ]
+    assert choose_machine([here, others[0]])[0] == here.fingerprint  # of as many, that of this process
+    assert choose_machine([here, *others], here.fingerprint)[0] == here.fingerprint
+    with pytest.raises(TuneError, match="no worker is of the machine x; there are: "):
+        choose_machine([here], "x")
+
+
+def test_versions_and_tags_that_differ_are_named() -> None:
+    said = {**fleets.hello(), "resources": {"device-cpu": 1.0}}
+    assert checked("a", said, "device-cpu").why_not == ""
+    assert checked("a", said, "device-gpu").why_not == "it is not tagged device-gpu (tags: device-cpu)"
+    versions = {**said["versions"], "tilewright": "9.9", "llvm": "1.0"}
+    why = checked("a", {**said, "versions": versions}, "device-cpu").why_not
+    mine = said["versions"]
+    assert why == (
+        f"its versions differ: tilewright 9.9 instead of {mine['tilewright']}, llvm 1.0 instead of {mine['llvm']}"
+    )
+    absent = checked("a", ModuleNotFoundError("No module named 'tilewright'"), "device-cpu")
+    assert absent.why_not == "tilewright does not answer there: No module named 'tilewright'"
+
+
+def test_a_worker_of_another_version_is_told_and_not_used(made: Any, inputs: list[MeasureInput]) -> None:
+    cluster = Cluster(2)
+    cluster.there["tcp://w1"]["versions"] = {"tilewright": "9.9"}
+    with pytest.warns(RuntimeWarning, match=r"tcp://w1 is not used: its versions differ: tilewright 9.9"):
+        fleet = made(cluster)
+    fleet.measure(inputs)
+    assert {a for a, _ in cluster.orders} == {"tcp://w0"} and fleet.workers == ["tcp://w0"]
+
+
+def test_data_travels_with_the_task(task: Task) -> None:
+    given = {"A": np.ones((48, 48), np.float32)}
+    own = square(48, inputs=given, reference=lambda A, B, **out: A @ B)
+    fleet = Fleet.__new__(Fleet)
+    fleet._packages, fleet._machine, fleet.options = {}, fingerprint(), MeasureOptions()
+    back = fleets._unpacked(fleet._package("k", own))
+    assert back.workload == own.workload and (back.inputs["A"] == 1).all()
+    (wanted,) = back.reference()  # type: ignore[misc]
+    assert wanted.shape == (48, 48) and np.ptp(wanted, axis=0).max() < 1e-5
+
+
+def test_without_dask_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "distributed", None)
+    with pytest.raises(TuneError, match=r"pip install 'tilewright\[fleet\]'"):
+        Fleet("tcp://127.0.0.1:1")
+
+
+# ---------------------------------------------------------------------------- real processes
+class Processes:
+    """A scheduler and workers on loopback."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.file = folder, folder / "scheduler.json"
+        self.started: dict[str, subprocess.Popen[bytes]] = {}
+        self._start("scheduler", "--host", "127.0.0.1", "--port", "0", "--scheduler-file", str(self.file))
+        end = time.monotonic() + 120
+        while not self.file.exists() or not self.file.read_text():
+            assert time.monotonic() < end, "the scheduler did not start"
+            time.sleep(0.02)
+        self.address = str(json.loads(self.file.read_text())["address"])
+
+    def _start(self, role: str, *arguments: str, name: str = "") -> None:
+        command = [sys.executable, "-m", f"distributed.cli.dask_{role}", *arguments, "--no-dashboard"]
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(p or os.getcwd() for p in sys.path)}
+        with open(self.folder / f"{name or role}.log", "ab") as log:
+            self.started[name or role] = subprocess.Popen(
+                command, stdout=log, stderr=log, env=environment, cwd=self.folder
+            )
+
+    def worker(self, name: str) -> None:
+        tags = ("--resources", "device-cpu=1", "--name", name)
+        self._start("worker", self.address, "--nthreads", "1", "--no-nanny", *tags, name=name)
+
+    def close(self) -> None:
+        for process in self.started.values():
+            process.kill()
+            process.wait()
+
+
+@pytest.mark.slow
+def test_a_worker_is_killed_in_the_midst_of_a_search_and_nothing_is_lost(task: Task, tmp_path: Path) -> None:
+    with pytest.raises(TuneError, match=r"tcp://127.0.0.1:1: no scheduler answers in 0.5 s"):
+        Fleet("tcp://127.0.0.1:1", wait=0.5)
+    cluster = Processes(tmp_path)
+    try:
+        cluster.worker("one"), cluster.worker("two")
+        with Fleet(cluster.address, options=MeasureOptions(builders=1), wait=120) as fleet:
+            while len(fleet.workers) < 2:
+                time.sleep(0.05)
+                fleet._greet(fleet._alive())
+            pids = fleet._client.run(os.getpid)
+            orders = _kill_at_the_fifth_order(fleet, pids)
+            told: list[int] = []
+            with Database(":memory:") as db, warnings.catch_warnings():
+                warnings.simplefilter("error")
+                tune_task(task, trials=12, database=db, measure=fleet, options=OPTIONS)
+                records = [r for r in db.records(task) if r.origin == "trial"]
+                told = [len(records), len({json.dumps(r.decisions) for r in records})]
+                assert {r.status for r in records} == {"ok"} and {r.machine for r in records} == {
+                    fingerprint()
+                }
+            assert told == [12, 12]  # all of them, none twice
+            assert len(set(orders)) == 2 and len(fleet.workers) == 1
+        with pytest.raises(
+            TuneError, match=r"no worker for device-gpu in 0.2 s .tcp://127.0.0.1:\d+: it is not"
+        ):
+            Fleet(cluster.address, device="gpu", wait=0.2)
+    finally:
+        cluster.close()
+
+
+def _kill_at_the_fifth_order(fleet: Fleet, pids: dict[str, int]) -> list[str]:
+    """The worker that has just been given a piece of work is killed."""
+    orders: list[str] = []
+    hand = fleet._hand
+
+    def deadly(address: str, job: Any) -> Any:
+        orders.append(address)
+        running = hand(address, job)
+        if len(orders) == 5:
+            time.sleep(0.3)  # it is at it
+            os.kill(pids[address], signal.SIGKILL)
+        return running
+
+    fleet._hand = deadly  # type: ignore[method-assign]
+    return orders
+
+
+def test_a_fleet_that_is_closed_while_another_works_is_cleared_afterwards(
+    made: Any, inputs: list[MeasureInput]
+) -> None:
+    one, other = made(Cluster(1)), made(Cluster(1))
+    one.measure(inputs[:1]), other.measure(inputs[:1])
+    assert set(fleets._pools) == {one._session, other._session}
+    with fleets._at_work:  # of the other: nobody waits for it
+        fleets.release(one._session)
+    assert one._session in fleets._pools
+    other.measure(inputs[:1])
+    assert set(fleets._pools) == {other._session}
+
+
+# ---------------------------------------------------------------------------- the local pool, as a worker uses it
+class Told:
+    """A process that builds, as the pool sees it; it forgets as the real one does."""
+
+    def __init__(self) -> None:
+        self.known, self.builder = {"ready"}, Builder()
+        self.built: list[str] = []
+
+    def start(self) -> None:
+        """It runs."""
+
+    greet = start
+
+    def ask(self, message: Any, limit: float) -> Any:
+        return self.builder.task(message[1])
+
+    def send(self, message: Any, limit: float) -> None:
+        key = message[1][0]
+        assert key in self.builder.tasks, "it does not know the task"
+        self.built.append(str(self.builder.tasks[key][0].target))
+
+
+def test_a_process_that_builds_knows_every_task_and_every_target_that_it_is_given(monkeypatch: Any) -> None:
+    monkeypatch.setattr("gc.disable", lambda: None)
+    monkeypatch.setattr("gc.freeze", lambda: None)
+    pool, process = Measurer.__new__(Measurer), Told()
+    pool.options = MeasureOptions()
+    pool._builders, pool._runner, pool._lock_file, pool._folder = [], None, None, Path("/nonexistent")
+    tasks = [task_of(square(n).mod, f"llvm -num-cores={c}") for n in range(2, 24) for c in (1, 2)]
+    for t in [*tasks, *tasks[::-1], tasks[0]]:  # more than it remembers
+        pool._give(process, MeasureInput.of(t))  # type: ignore[arg-type]
+        assert process.built[-1] == str(t.target)
+    assert MeasureInput.of(tasks[0]).token != MeasureInput.of(tasks[1]).token
+
+
+def test_nobody_waits_for_a_process_that_is_stopped() -> None:
+    with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"]) as process:
+        try:
+            assert not _stopped(str(process.pid).encode())
+            process.send_signal(signal.SIGSTOP)
+            end = time.monotonic() + 30
+            while not _stopped(str(process.pid).encode()):
+                assert time.monotonic() < end
+                time.sleep(0.01)
+        finally:
+            process.kill()
+    assert not _stopped(b"") and not _stopped(b"nonsense")

@@ -1,0 +1,76 @@
+"""What custom sketch rules ask about states, under the names that they know."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..ir.expr import ProducerLoad
+from ..ir.functor import pre_order
+from ..te.broadcast import same_size
+from ..te.tensor import BaseComputeOp, ComputeOp
+from .loop_state import State
+
+__all__ = [
+    "SearchPolicyUtilsGetConsumers",
+    "SearchPolicyUtilsHasCacheReadStage",
+    "SearchPolicyUtilsHasCacheWriteStage",
+    "SearchPolicyUtilsIsElementwiseMatch",
+    "SearchPolicyUtilsIsTiled",
+]
+
+
+def _readers(state: State, op: Any) -> list[int]:
+    """The stages that read an operation; of an inlined one, those that read that."""
+    out: dict[int, None] = {}
+    for i, stage in enumerate(state.stages):
+        if any(t.op is op for t in getattr(stage.op, "input_tensors", ())):
+            further = _readers(state, stage.op) if stage.compute_at == 1 else [i]
+            out |= dict.fromkeys(further)
+    return list(out)
+
+
+class _Map(dict[int, int]):
+    """A dict whose items are a list, as those of classic maps."""
+
+    def items(self) -> Any:
+        return list(super().items())
+
+
+def SearchPolicyUtilsGetConsumers(task: Any, state: State, stage_id: int) -> dict[int, int]:
+    """The stages that read one, by number."""
+    return _Map({i: i for i in _readers(state, state.stages[stage_id].op)})
+
+
+def SearchPolicyUtilsIsElementwiseMatch(task: Any, state: State, stage_id: int, target_stage_id: int) -> bool:
+    """Whether a stage reads each element of another at its own place, and nothing else does."""
+    source, target = state.stages[stage_id].op, state.stages[target_stage_id].op
+    if not isinstance(source, BaseComputeOp) or not isinstance(target, ComputeOp):
+        return False
+    shape, other = source.output(0).shape, target.output(0).shape
+    if _readers(state, source) != [target_stage_id] or len(shape) != len(other):
+        return False
+    if not all(same_size(a, b) for a, b in zip(shape, other, strict=True)):
+        return False
+    axes = [iv.var for iv in target.axis]
+    loads = [
+        m
+        for body in target.body
+        for m in pre_order(body)
+        if isinstance(m, ProducerLoad) and m.producer.op is source
+    ]
+    return bool(loads) and all(all(i is v for i, v in zip(m.indices, axes, strict=True)) for m in loads)
+
+
+def SearchPolicyUtilsIsTiled(state: State, stage_id: int) -> bool:
+    """Whether loops of a stage were split."""
+    return any(s.stage == stage_id and "split" in s.kind for s in state.transform_steps)
+
+
+def SearchPolicyUtilsHasCacheReadStage(state: State, stage_id: int) -> bool:
+    """Whether there is a copy of what a stage computes."""
+    return any(s.stage == stage_id and s.kind == "cache_read" for s in state.transform_steps)
+
+
+def SearchPolicyUtilsHasCacheWriteStage(state: State, stage_id: int) -> bool:
+    """Whether a stage is computed in other memory first."""
+    return any(s.stage == stage_id and s.kind == "cache_write" for s in state.transform_steps)

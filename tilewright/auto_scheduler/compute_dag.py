@@ -1,0 +1,208 @@
+"""The program of a task, as the automatic scheduler's users see it: operations in order, and states over them."""
+
+from __future__ import annotations
+
+import enum
+import json
+import math
+import re
+from collections.abc import Sequence
+from functools import cached_property
+from typing import Any
+
+from ..ir.errors import ScheduleError
+from ..ir.expr import Reduce
+from ..ir.function import PrimFunc
+from ..ir.module import IRModule
+from ..target import Target
+from ..te.create_prim_func import create_prim_func
+from ..te.graph import post_order
+from ..te.schedule import Schedule as TeSchedule
+from ..te.tensor import BaseComputeOp, ComputeOp, Operation, PlaceholderOp, Tensor
+from ..tune.facts import number
+from ..tune.search import flop_of
+from ..tune.workload import Task
+from .loop_state import State
+from .workload_registry import workload_key_to_tensors
+
+__all__ = ["ComputeDAG", "LayoutRewriteOption", "get_shape_from_rewritten_layout"]
+
+
+class LayoutRewriteOption(enum.IntEnum):
+    """Whether weights are laid out anew. The sketches decide that by themselves, as part of the schedule: panels are
+    packed inside the program, and once and for all where the weights are constants."""
+
+    NO_REWRITE = 0
+    INSERT_TRANSFORM_STAGE = 1
+    REWRITE_FOR_PRE_TRANSFORMED = 2
+
+    @staticmethod
+    def get_target_default(target: Any, in_relay_integration: bool = False) -> LayoutRewriteOption:
+        """What is usual for a target."""
+        if "cpu" not in Target(target).keys:
+            return LayoutRewriteOption.NO_REWRITE
+        if in_relay_integration:
+            return LayoutRewriteOption.REWRITE_FOR_PRE_TRANSFORMED
+        return LayoutRewriteOption.INSERT_TRANSFORM_STAGE
+
+
+class ComputeDAG:
+    """A program: made of tensors, of a workload's key, of a te.Schedule, or of a PrimFunc or module of one.
+
+    A program of a PrimFunc has no tensors, so that states cannot be written for it by hand. `constants` names the
+    parameters whose values are known when it is compiled.
+    """
+
+    def __init__(self, compute_or_sche: Any, constants: Sequence[str] = ()) -> None:
+        self.mod: IRModule
+        self.constants = tuple(constants)
+        given = (
+            workload_key_to_tensors(compute_or_sche) if isinstance(compute_or_sche, str) else compute_or_sche
+        )
+        self.tensors: list[Tensor] = []
+        if isinstance(given, TeSchedule):
+            reads = [s.op.output(0) for s in given.stages if isinstance(s.op, PlaceholderOp)]
+            given = [*reads, *(op.output(i) for op in given.outputs for i in range(op.num_outputs))]
+        if isinstance(given, ComputeDAG):
+            self.mod, self.constants, self.tensors = given.mod, given.constants, given.tensors
+            return
+        if isinstance(given, PrimFunc):
+            given = IRModule({"main": given})
+        if isinstance(given, IRModule):
+            self.mod = given
+            return
+        if not isinstance(given, Sequence) or not all(isinstance(t, Tensor) for t in given) or not given:
+            raise ValueError(
+                "a ComputeDAG is made of a list of tensors, a workload's key, a te.Schedule or a PrimFunc, not of "
+                f"{type(compute_or_sche).__name__}"
+            )
+        self.tensors = list(given)
+        for op in self.ops:
+            _check_names(op)
+        self.mod = IRModule({"main": create_prim_func(self.tensors)})
+
+    @cached_property
+    def ops(self) -> list[Operation]:
+        """All operations, each after those that it reads."""
+        return post_order(t.op for t in self.tensors)
+
+    @property
+    def outputs(self) -> list[Operation]:
+        """Those that others do not read, or that are asked for."""
+        read = {t.op for op in self.ops for t in op.input_tensors}
+        asked = {t.op for t in self.tensors if not isinstance(t.op, PlaceholderOp)}
+        return [op for op in self.ops if op in asked or op not in read]
+
+    @cached_property
+    def flop_ct(self) -> float:
+        """About how many operations a run takes: two for each point of a reduction, one for any other; where an
+        operation has the attribute FLOP, that many."""
+        if not self.tensors:
+            return float(flop_of(Task(self.mod, Target("llvm"))))
+        total = 0.0
+        for op in self.ops:
+            if "FLOP" in op.attrs:
+                total += float(getattr(op.attrs["FLOP"], "value", op.attrs["FLOP"]))
+            elif isinstance(op, BaseComputeOp):
+                axes = [*op.axis, *op.reduce_axis]
+                total += math.prod(number(iv.dom.extent) for iv in axes) * (2 if op.reduce_axis else 1)
+        return total
+
+    # -- states ----------------------------------------------------------------------------------
+    def get_init_state(self) -> State:
+        """The program as it is written, to be scheduled by hand."""
+        return State.begin(self)
+
+    @property
+    def init_state(self) -> State:
+        return self.get_init_state()
+
+    def apply_steps_from_state(self, state: State, layout_rewrite: Any = None) -> tuple[Any, list[Tensor]]:
+        """What `tvm.lower` and `tvm.build` take: a schedule and its tensors.
+
+        It is a te.Schedule for a state that was written by hand, and a tir.Schedule for one that was found.
+        """
+        return state.applied(), list(self.tensors)
+
+    def infer_bound_from_state(self, state: State) -> State:
+        """The state with all ranges known: loops of a stage inside another one are as long as they are there."""
+        return state.bounded()
+
+    def print_python_code_from_state(self, state: State) -> str:
+        """The steps of a state as a Python function over a tir.Schedule."""
+        return str(state.schedule.trace)
+
+    def rewrite_layout_from_state(self, state: State) -> ComputeDAG:
+        """The program for weights laid out as a state wants them: the same one, as states pack by themselves."""
+        return self
+
+    # -- keys and text -----------------------------------------------------------------------------
+    def hash_key(self) -> str:
+        """A digest that is the same for programs of the same structure, whatever their names."""
+        return Task(self.mod, Target("llvm"), self.constants).workload
+
+    @property
+    def func(self) -> PrimFunc:
+        (func,) = (f for f in self.mod.functions.values() if isinstance(f, PrimFunc))
+        return func
+
+    def workload_key(self) -> str:
+        """A key made of the digest and the shapes of all parameters."""
+        shapes = [
+            [number(d) for d in self.func.buffer_map[v].shape]
+            for v in self.func.params
+            if v in self.func.buffer_map
+        ]
+        return json.dumps([self.hash_key(), *shapes])
+
+    def __str__(self) -> str:
+        if not self.tensors:
+            return str(self.mod)
+        return "\n".join(_line(op) for op in self.ops) + "\n"
+
+    __repr__ = __str__
+
+    def __hash__(self) -> int:
+        return hash(self.hash_key())
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, ComputeDAG) and self.hash_key() == other.hash_key()
+
+
+def _check_names(op: Operation) -> None:
+    if not isinstance(op, BaseComputeOp):
+        return
+    names = [iv.var.name for iv in (*op.axis, *op.reduce_axis)]
+    twice = next((n for n in names if names.count(n) > 1), None)
+    if twice is not None:
+        raise ScheduleError(
+            f"{op.name}: two of its axes are named `{twice}`, and schedules name loops by their axes; give them "
+            "names of their own"
+        )
+
+
+def _line(op: Operation) -> str:
+    """An operation as a line: `C(i, j) += (A[i, k]*B[k, j])`."""
+    if isinstance(op, PlaceholderOp):
+        return f"{op.name} = PLACEHOLDER [{', '.join(map(str, op.output(0).shape))}]"
+    if not isinstance(op, ComputeOp):
+        return f"{op.name} = {type(op).__name__}({', '.join(t.op.name for t in op.input_tensors)})"
+    left = f"{op.name}({', '.join(iv.var.name for iv in op.axis)})"
+    body = op.body[0]
+    if not isinstance(body, Reduce):
+        return f"{left} = {body}"
+    combined = type(body.combiner.result[0]).__name__ if len(body.source) == 1 else ""
+    sign = {"Add": "+=", "Mul": "*=", "Max": "max=", "Min": "min="}.get(combined, "reduce=")
+    return f"{left} {sign} {', '.join(map(str, body.source))}"
+
+
+def get_shape_from_rewritten_layout(rewritten_layout: str, axis_names: Sequence[str]) -> list[int]:
+    """The extents of axes in a layout such as `4i8j16i`: their parts multiplied."""
+    found = dict.fromkeys(axis_names, 0)
+    for size, name in re.findall(r"(\d+)([a-zA-Z_][a-zA-Z_.]*)", rewritten_layout):
+        if name in found:
+            found[name] = max(1, found[name]) * int(size)
+    missing = [name for name, size in found.items() if not size]
+    if missing:
+        raise ValueError(f"the layout {rewritten_layout!r} has no axis {', '.join(missing)}")
+    return list(found.values())

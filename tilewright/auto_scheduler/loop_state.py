@@ -1,0 +1,632 @@
+"""States: a program with steps taken on it.
+
+A state that begins at `dag.get_init_state()` is written by hand, with the classic calls; it is a te.Schedule inside.
+One that the search found has its steps in `state.schedule`, a tir.Schedule, and takes no more of these.
+
+    s = dag.get_init_state()
+    i0, i1 = s.split(C, s[C].iters[0], [8])
+    s.reorder(C, [i0, s[C].iters[2], i1, …])
+    s.vectorize(C, s[C].iters[-1])
+    sch, args = dag.apply_steps_from_state(s)
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from ..ir.equal import structural_equal
+from ..ir.errors import ScheduleError, UnsupportedError
+from ..ir.expr import IterVar, Range, const_value
+from ..ir.functor import pre_order
+from ..ir.stmt import Block, BlockRealize, For, ForKind, SeqStmt
+from ..runtime.registry import get_global_func
+from ..te.operation import thread_axis
+from ..te.schedule import Schedule as TeSchedule
+from ..te.schedule import create_schedule
+from ..te.stage import Stage as TeStage
+from ..te.tensor import BaseComputeOp, Operation, PlaceholderOp, Tensor
+from ..tir.schedule import Schedule
+
+if TYPE_CHECKING:
+    from .compute_dag import ComputeDAG
+
+__all__ = ["Iterator", "Stage", "State", "StateObject"]
+
+
+@dataclass(frozen=True)
+class Iterator:
+    """A loop of a stage. `range` is None where a size is still to be decided."""
+
+    name: str
+    range: Range | None
+    annotation: int = 0
+    iter_kind: int = 0  # 1: of a reduction
+    axis: Any = None  # what stands for it inside
+
+    def __repr__(self) -> str:
+        extent = "None" if self.range is None else f"{self.range.min},{self.range.extent}"
+        return f"{self.name} ({extent})"
+
+
+@dataclass(frozen=True)
+class Stage:
+    """An operation and its loops."""
+
+    op: Any
+    iters: list[Iterator]
+    compute_at: int = 0  # 0: at the root, 1: inlined, 2: inside a loop of another stage
+
+    @property
+    def op_type(self) -> str:
+        return "placeholder" if isinstance(self.op, PlaceholderOp) else "compute"
+
+
+@dataclass(frozen=True)
+class _Step:
+    """A call: its name, the number of the stage, the numbers of its loops, and the rest."""
+
+    kind: str
+    stage: int
+    iters: tuple[int, ...] = ()
+    more: tuple[Any, ...] = ()
+
+
+class State:
+    """A program with steps taken on it, by hand or by the search."""
+
+    ANNOTATION_TRANS_TABLE: dict[str, int] = {
+        "none": 0, "unroll": 1, "vectorize": 2, "parallel": 3, "vthread": 4, "blockIdx.x": 5, "threadIdx.x": 6,
+        "blockIdx.y": 7, "threadIdx.y": 8, "blockIdx.z": 9, "threadIdx.z": 10, "tensorize": 11,
+    }  # fmt: skip
+
+    def __init__(self, state_object: State, dag: ComputeDAG | None = None) -> None:
+        """A copy of a state."""
+        self.compute_dag: ComputeDAG = dag if dag is not None else state_object.compute_dag
+        self.origin: tuple[str, Any] | None = state_object.origin
+        self._find: Callable[[], Schedule] | None = state_object._find
+        self._te: TeSchedule | None = None
+        self._names: dict[IterVar, str] = {}
+        self._open: set[IterVar] = set()  # loops whose size is not decided
+        self._marks: dict[IterVar, str] = {}
+        self._known: dict[Operation, int] = {}
+        self._ranges: dict[IterVar, Range] = {}  # of loops that are shorter where their stage is computed
+        self.transform_steps: list[_Step] = []
+        if state_object._te is not None:
+            self._fresh()
+            for step in state_object.transform_steps:
+                self._do(step)
+            self._known.update(state_object._known)
+
+    @staticmethod
+    def begin(dag: ComputeDAG) -> State:
+        """A state without steps."""
+        if not dag.tensors:
+            raise UnsupportedError(
+                "a program that came without its tensors cannot be scheduled by hand as a State; "
+                "use tir.Schedule(dag.mod)"
+            )
+        made = State.found(dag, None)
+        made._fresh()
+        return made
+
+    @staticmethod
+    def found(
+        dag: ComputeDAG, find: Callable[[], Schedule] | None, origin: tuple[str, Any] | None = None
+    ) -> State:
+        """A state of the search: `find` gives its schedule when it is asked for, and `origin` is what the engine calls
+        it by (its decisions, or the steps of a trace)."""
+        made = object.__new__(State)
+        made.compute_dag, made._find, made.origin = dag, find, origin
+        made._te, made._names, made._open, made._marks, made._known = None, {}, set(), {}, {}
+        made._ranges = {}
+        made.transform_steps = []
+        return made
+
+    def _fresh(self) -> None:
+        self._te = create_schedule(self.compute_dag.outputs)
+        for stage in self._te.stages:
+            self._names |= {iv: iv.var.name for iv in stage.leaf_iter_vars}
+        self._known |= {stage.op: i for i, stage in enumerate(self._te.stages)}
+
+    def copy(self) -> State:
+        """A state that goes its own way from here."""
+        return State(self)
+
+    @property
+    def state_object(self) -> State:
+        """The state itself: there is no other object behind it."""
+        return self
+
+    @property
+    def candidate(self) -> tuple[str, Any]:
+        """What the engine measures: ("decisions", …), ("trace", …) or ("program", …)."""
+        if self.origin is not None:
+            return self.origin
+        sch = self.schedule
+        try:
+            return "trace", sch.trace.as_json()
+        except ScheduleError:  # a step holds an expression of this program
+            return "program", sch.mod
+
+    # -- looking ---------------------------------------------------------------------------------
+    @property
+    def by_hand(self) -> bool:
+        """Whether it takes steps by the classic calls."""
+        return self._te is not None
+
+    @property
+    def concrete(self) -> bool:
+        """Whether all sizes are decided."""
+        return all(None not in _lengths(s) for s in self.transform_steps)
+
+    @property
+    def stages(self) -> list[Stage]:
+        """All stages with their loops as they are now."""
+        if self._te is None:
+            return _stages_of(self.schedule)
+        return [self._stage(s) for s in self._te.stages]
+
+    @property
+    def stage_ops(self) -> list[Any]:
+        """The operations of the stages."""
+        return [s.op for s in self.stages]
+
+    def _stage(self, stage: TeStage) -> Stage:
+        placed = _INLINED if stage.inlined else 0 if stage.attach is None else _INSIDE
+        iters = [
+            Iterator(
+                self._names[iv],
+                None if iv in self._open else self._ranges.get(iv, iv.dom),
+                self.ANNOTATION_TRANS_TABLE.get(self._marks.get(iv, "none"), 0),
+                int(iv.iter_type == IterVar.CommReduce),
+                iv,
+            )
+            for iv in stage.leaf_iter_vars
+        ]
+        return Stage(stage.op, iters, placed)
+
+    def __getitem__(self, key: Any) -> Stage:
+        if self._te is None:
+            stages = self.stages
+            return stages[key if isinstance(key, int) else self._by_name(key, stages)]
+        return self._stage(self._te.stages[self._number(key)])
+
+    def _by_name(self, key: Any, stages: list[Stage]) -> int:
+        name = (
+            key.op.name if isinstance(key, Tensor) else key.name if isinstance(key, Operation) else str(key)
+        )
+        found = [i for i, s in enumerate(stages) if s.op.name == name]
+        if not found:
+            raise ValueError(f"the state has no stage {name}; it has {', '.join(s.op.name for s in stages)}")
+        return found[0]
+
+    def _number(self, key: Any) -> int:
+        """The number of a stage, by its tensor, operation or number."""
+        te = self._editable()
+        if isinstance(key, int):
+            if not -len(te.stages) <= key < len(te.stages):
+                raise ValueError(f"there is no stage {key}; there are {len(te.stages)}")
+            return key % len(te.stages)
+        op = key.op if isinstance(key, Tensor) else key
+        if op in te.stage_map:
+            return te.stages.index(te.stage_map[op])
+        if op in self._known:
+            return self._known[op]
+        raise ValueError(f"the state has no stage for {getattr(op, 'name', op)!r}")
+
+    def _editable(self) -> TeSchedule:
+        if self._te is None:
+            raise UnsupportedError(
+                "this state was found by the search and takes no more steps by the classic calls; "
+                "state.schedule is its tir.Schedule, which takes any"
+            )
+        return self._te
+
+    # -- what it becomes ---------------------------------------------------------------------------
+    def applied(self) -> Any:
+        """What is lowered and built: a te.Schedule of its own if it was written by hand, else a tir.Schedule."""
+        if self._te is None:
+            return self.schedule
+        self._check_concrete()
+        return self.copy()._te
+
+    @cached_property
+    def _found_schedule(self) -> Schedule:
+        assert self._find is not None
+        return self._find()
+
+    @property
+    def schedule(self) -> Schedule:
+        """The tir.Schedule, with all steps taken on the program."""
+        if self._te is None:
+            return self._found_schedule
+        self._check_concrete()
+        te = self._te
+        te.to_prim_func(self.compute_dag.tensors)
+        assert te._replayed is not None
+        return te._replayed
+
+    def bounded(self) -> State:
+        """The state with the loops of stages inside other stages as long as they are there."""
+        made = self.copy()
+        if made._te is None or not made.concrete:
+            return made
+        sch = made.schedule.copy()
+        blocks = {r.block.name_hint for r in sch.state.index.order}
+        for stage in made._te.stages:
+            if stage.attach is None or stage.op is not stage.origin_op or stage.op.name not in blocks:
+                continue
+            own = stage.leaf_iter_vars
+            loops = sch.get_loops(sch.get_block(stage.op.name))[-len(own) :]
+            made._ranges |= {
+                iv: Range.from_min_extent(0, sch.loop(loop).extent)
+                for iv, loop in zip(own, loops, strict=True)
+            }
+        return made
+
+    def _check_concrete(self) -> None:
+        if not self.concrete:
+            raise ScheduleError(
+                "sizes of this state are not decided (a split by None); split by numbers, or let the search draw them"
+            )
+
+    def with_sizes(self, rng: Any) -> State:
+        """The state with what is not decided drawn at random: whole divisors of the loops that are split."""
+        if self.concrete:
+            return self
+        made = State.begin(self.compute_dag)
+        for step in self.transform_steps:
+            if step.kind == "split" and None in _lengths(step):
+                lengths, outward = step.more
+                axis = made[step.stage].iters[step.iters[0]].axis
+                step = replace(step, more=(_drawn(rng, axis.dom.extent, lengths), outward))
+            made._do(step)
+        made._known.update(self._known)
+        return made
+
+    # -- loops -----------------------------------------------------------------------------------
+    def split(
+        self, stage: Any, iterator: Iterator, lengths: Sequence[int | None], inner_to_outer: bool = True
+    ) -> list[Iterator]:
+        """Split a loop into `len(lengths) + 1`; the outermost takes what is left, or the innermost if sizes are
+        from outside inwards. None is a size that the search is to decide."""
+        return self._call("split", stage, [iterator], tuple(lengths), bool(inner_to_outer))
+
+    def follow_split(self, stage: Any, iterator: Iterator, src_step_id: int, n_split: int) -> list[Iterator]:
+        """Split a loop as an earlier step did, into `n_split + 1` parts: the inner ones as one."""
+        return self._call("follow_split", stage, [iterator], src_step_id, n_split)
+
+    def follow_fused_split(
+        self, stage: Any, iterator: Iterator, src_step_ids: Sequence[int], level: int, factor_or_nparts: bool
+    ) -> list[Iterator]:
+        """Split a loop by the product of the sizes that earlier steps have at one level."""
+        return self._call(
+            "follow_fused_split", stage, [iterator], tuple(src_step_ids), level, bool(factor_or_nparts)
+        )
+
+    def fuse(self, stage: Any, iters: Sequence[Iterator]) -> Iterator:
+        """Fuse neighbouring loops, outermost first."""
+        return self._call("fuse", stage, iters)[0]
+
+    def reorder(self, stage: Any, order: Sequence[Iterator]) -> None:
+        """Put loops into an order."""
+        self._call("reorder", stage, order)
+
+    def parallel(self, stage: Any, iterator: Iterator) -> Iterator:
+        """Run a loop on several cores."""
+        return self._call("parallel", stage, [iterator])[0]
+
+    def vectorize(self, stage: Any, iterator: Iterator) -> Iterator:
+        """Run a loop as the lanes of vectors."""
+        return self._call("vectorize", stage, [iterator])[0]
+
+    def unroll(self, stage: Any, iterator: Iterator, max_unroll: int | None = None) -> Iterator:
+        """Write a loop's iterations one after the other; one longer than `max_unroll` is left as it is."""
+        extent = None if iterator.range is None else const_value(iterator.range.extent)
+        if max_unroll is not None and extent is not None and extent > max_unroll:
+            return iterator
+        return self._call("unroll", stage, [iterator])[0]
+
+    def bind(self, stage: Any, iterator: Iterator, thread_name: str) -> Iterator:
+        """Give a loop to the threads of a GPU."""
+        if thread_name != "vthread" and not thread_name.startswith(("blockIdx.", "threadIdx.")):
+            raise ValueError(f"bind takes vthread, blockIdx.x, threadIdx.x and so on, not {thread_name!r}")
+        return self._call("bind", stage, [iterator], thread_name)[0]
+
+    def tensorize(self, stage: Any, iterator: Iterator, ti_func: str) -> Iterator:
+        """Let an instruction do a loop; `ti_func` is the registered function that gives it."""
+        return self._call("tensorize", stage, [iterator], ti_func)[0]
+
+    def pragma(self, stage: Any, iterator: Iterator, pragma_type: str) -> None:
+        """Say something about a loop, such as `auto_unroll_max_step$64`."""
+        self._call("pragma", stage, [iterator], pragma_type)
+
+    def storage_align(self, stage: Any, iterator: Iterator, factor: int, offset: int) -> None:
+        """Let the stride of a dimension be a multiple of `factor`, plus `offset`."""
+        self._call("storage_align", stage, [iterator], factor, offset)
+
+    # -- stages ----------------------------------------------------------------------------------
+    def compute_at(self, stage: Any, target_stage: Any, target_iter: Iterator) -> None:
+        """Compute a stage inside a loop of its consumer."""
+        at = self._number(target_stage)
+        place = self._place(at, target_iter)
+        self._do(_Step("compute_at", self._number(stage), (), (at, place)))
+
+    def compute_inline(self, stage: Any) -> None:
+        """Put what a stage computes where it is used."""
+        self._call("compute_inline", stage, [])
+
+    def compute_root(self, stage: Any) -> None:
+        """Compute a stage by itself."""
+        self._call("compute_root", stage, [])
+
+    def cache_read(self, stage: Any, scope_name: str, reader_stages: Sequence[Any]) -> Tensor:
+        """Copy what a stage computes into other memory for some readers; gives the copy."""
+        readers = tuple(self._number(r) for r in reader_stages)
+        return self._do(_Step("cache_read", self._number(stage), (), (scope_name, readers)))  # type: ignore[no-any-return]
+
+    def cache_write(self, stage: Any, scope_name: str) -> Tensor:
+        """Compute a stage in other memory and copy it from there; gives the tensor there."""
+        return self._do(_Step("cache_write", self._number(stage), (), (scope_name,)))  # type: ignore[no-any-return]
+
+    def rfactor(self, stage: Any, iterator: Iterator, factor_iter_id: int) -> Tensor:
+        """Let each iteration of a reduction reduce into a place of its own; gives that tensor."""
+        at = self._number(stage)
+        step = _Step("rfactor", at, (self._place(at, iterator),), (factor_iter_id,))
+        return self._do(step)  # type: ignore[no-any-return]
+
+    # -- steps -----------------------------------------------------------------------------------
+    def _place(self, stage: int, iterator: Iterator) -> int:
+        leaves = self._editable().stages[stage].leaf_iter_vars
+        found = [i for i, iv in enumerate(leaves) if iv is iterator.axis]
+        if not found:  # an iterator of a state that this one was copied from
+            found = [i for i, iv in enumerate(leaves) if self._names[iv] == iterator.name]
+        if not found:
+            names = ", ".join(self._names[iv] for iv in leaves)
+            raise ValueError(f"{iterator.name} is no loop of the stage; its loops are {names}")
+        return found[0]
+
+    def _call(self, kind: str, stage: Any, iters: Sequence[Iterator], *more: Any) -> list[Iterator]:
+        at = self._number(stage)
+        places = tuple(self._place(at, it) for it in iters)
+        made = self._do(_Step(kind, at, places, more))
+        axes = made if isinstance(made, (list, tuple)) else [made] if made is not None else []
+        by_axis = {it.axis: it for it in self[at].iters}
+        return [by_axis[iv] for iv in axes]
+
+    def _do(self, step: _Step) -> Any:
+        """Take a step on the te.Schedule, and remember it."""
+        stage = self._editable().stages[step.stage]
+        if not isinstance(stage.op, BaseComputeOp) and step.kind not in ("cache_read", "compute_root"):
+            raise ScheduleError(
+                f"{step.kind}: {stage.op.name} is computed by nobody here, so it has no loops"
+            )
+        axes = [stage.leaf_iter_vars[i] for i in step.iters]
+        made = getattr(self, f"_do_{step.kind}", self._mark)(step, stage, axes)
+        self.transform_steps.append(step)
+        return made
+
+    def _mark(self, step: _Step, stage: TeStage, axes: list[IterVar]) -> Any:
+        getattr(stage, step.kind)(*axes)
+        if step.kind in self.ANNOTATION_TRANS_TABLE:
+            self._marks[axes[0]] = step.kind
+        return axes[0] if axes and step.kind != "reorder" else None
+
+    def _do_split(self, step: _Step, stage: TeStage, axes: list[IterVar]) -> list[IterVar]:
+        lengths, from_inside = step.more
+        return self._parts(stage, axes[0], lengths, from_inside)
+
+    def _parts(
+        self, stage: TeStage, axis: IterVar, lengths: Sequence[int | None], inside: bool
+    ) -> list[IterVar]:
+        rest, made, name = axis, [], self._names[axis]
+        undecided = axis in self._open or None in lengths
+        for size in reversed(lengths) if inside else lengths:
+            one, two = stage.split(rest, factor=size or 1) if inside else stage.split(rest, nparts=size or 1)
+            part, rest = (two, one) if inside else (one, two)
+            made.append(part)
+            if size is None:
+                self._open.add(part)
+        out = [rest, *reversed(made)] if inside else [*made, rest]
+        if undecided:
+            self._open.add(rest)
+        self._names |= {iv: f"{name}.{i}" for i, iv in enumerate(out)}
+        return out
+
+    def _do_follow_split(self, step: _Step, stage: TeStage, axes: list[IterVar]) -> list[IterVar]:
+        source, count = step.more
+        lengths = self._source(source)
+        inner = lengths[count - 1 :]
+        last = None if None in inner else math.prod(x for x in inner if x is not None)
+        return self._parts(stage, axes[0], [*lengths[: count - 1], last], True)
+
+    def _do_follow_fused_split(self, step: _Step, stage: TeStage, axes: list[IterVar]) -> list[IterVar]:
+        sources, level, by_factor = step.more
+        sizes = [self._source(s)[level] for s in sources]
+        size = None if None in sizes else math.prod(x for x in sizes if x is not None)
+        return self._parts(stage, axes[0], [size], by_factor)
+
+    def _source(self, number: int) -> tuple[int | None, ...]:
+        if not 0 <= number < len(self.transform_steps) or self.transform_steps[number].kind != "split":
+            raise ScheduleError(f"step {number} is no split that could be followed")
+        return _lengths(self.transform_steps[number])
+
+    def _do_fuse(self, step: _Step, stage: TeStage, axes: list[IterVar]) -> IterVar:
+        made = stage.fuse(*axes)
+        self._names[made] = (
+            "".join(f"{self._names[iv]}@" for iv in axes) if len(axes) > 1 else self._names[made]
+        )
+        if any(iv in self._open for iv in axes):
+            self._open.add(made)
+        return made
+
+    def _do_bind(self, step: _Step, stage: TeStage, axes: list[IterVar]) -> IterVar:
+        stage.bind(axes[0], thread_axis(step.more[0]))
+        self._marks[axes[0]] = step.more[0]
+        return axes[0]
+
+    def _do_tensorize(self, step: _Step, stage: TeStage, axes: list[IterVar]) -> IterVar:
+        stage.tensorize(axes[0], get_global_func(step.more[0])())
+        self._marks[axes[0]] = "tensorize"
+        return axes[0]
+
+    def _do_pragma(self, step: _Step, stage: TeStage, axes: list[IterVar]) -> None:
+        kind, _, value = step.more[0].partition("$")
+        stage.pragma(axes[0], kind, int(value) if value else None)
+
+    def _do_storage_align(self, step: _Step, stage: TeStage, axes: list[IterVar]) -> None:
+        stage.storage_align(axes[0], *step.more)
+
+    def _do_compute_at(self, step: _Step, stage: TeStage, axes: list[IterVar]) -> None:
+        at, place = step.more
+        target = self._editable().stages[at]
+        stage.compute_at(target, target.leaf_iter_vars[place])
+
+    def _do_cache_read(self, step: _Step, stage: TeStage, axes: list[IterVar]) -> Tensor:
+        scope, readers = step.more
+        te = self._editable()
+        made = te.cache_read(_output(stage), scope, [_output(te.stages[r]) for r in readers])
+        return self._added(made)
+
+    def _do_cache_write(self, step: _Step, stage: TeStage, axes: list[IterVar]) -> Tensor:
+        made = self._editable().cache_write(_output(stage), step.more[0])
+        return self._added(made)
+
+    def _do_rfactor(self, step: _Step, stage: TeStage, axes: list[IterVar]) -> Tensor:
+        made = self._editable().rfactor(_output(stage), axes[0], step.more[0])
+        return self._added(made)
+
+    def _added(self, tensor: Any) -> Tensor:
+        """Know a new stage: those after it have other numbers now."""
+        te = self._editable()
+        found = tensor if isinstance(tensor, Tensor) else tensor[0]
+        at = te.stages.index(te.stage_map[found.op])
+        self._known = {op: n + (n >= at) for op, n in self._known.items()} | {found.op: at}
+        for stage in te.stages:
+            self._names |= {iv: iv.var.name for iv in stage.leaf_iter_vars if iv not in self._names}
+        return found
+
+    # -- comparing, text ---------------------------------------------------------------------------
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, State):
+            return False
+        if self.by_hand and other.by_hand:
+            return self.transform_steps == other.transform_steps
+        return bool(structural_equal(self.schedule.mod, other.schedule.mod))
+
+    def __hash__(self) -> int:
+        return hash(self.compute_dag)
+
+    def __str__(self) -> str:
+        with contextlib.suppress(ScheduleError):  # sizes are open, or steps do not go together
+            return _loops(self.schedule)
+        lines = []
+        for stage in self.stages:
+            lines += [f"{'  ' * i}for {it!r}" for i, it in enumerate(stage.iters)]
+            if stage.op_type == "compute":
+                lines.append(f"{'  ' * len(stage.iters)}{stage.op.name} = ...")
+        return "\n".join(lines)
+
+    __repr__ = __str__
+
+
+StateObject = State
+_INLINED, _INSIDE = 1, 2
+
+
+def _lengths(step: _Step) -> tuple[int | None, ...]:
+    return step.more[0] if step.kind == "split" else ()
+
+
+def _drawn(rng: Any, extent: Any, lengths: Sequence[int | None]) -> tuple[int, ...]:
+    """Sizes for those that are not decided: divisors of what the others leave."""
+    whole = const_value(extent)
+    left = 1 if whole is None else max(1, int(whole) // math.prod(x for x in lengths if x is not None))
+    out = []
+    for size in lengths:
+        if size is None:
+            divisors = [d for d in range(1, left + 1) if left % d == 0]
+            size = divisors[int(rng.integers(len(divisors)))]
+            left //= size
+        out.append(int(size))
+    return tuple(out)
+
+
+def _output(stage: TeStage) -> Tensor:
+    """The tensor by which a te.Schedule knows a stage."""
+    return stage.origin_op.output(0)
+
+
+# ---------------------------------------------------------------------------- of a tir.Schedule
+_KINDS = {ForKind.PARALLEL: "parallel", ForKind.VECTORIZED: "vectorize", ForKind.UNROLLED: "unroll"}
+
+
+@dataclass(frozen=True)
+class _Named:
+    """A block in the place of an operation."""
+
+    name: str
+
+
+def _mark_of(loop: For) -> str:
+    if loop.kind is ForKind.THREAD_BINDING and loop.thread_binding is not None:
+        return loop.thread_binding.thread_tag
+    return _KINDS.get(loop.kind, "for")
+
+
+def _stages_of(sch: Schedule) -> list[Stage]:
+    """The blocks of a program with the loops around them."""
+    out: list[Stage] = []
+
+    def walk(n: Any, around: list[Iterator]) -> None:
+        if isinstance(n, For):
+            mark = State.ANNOTATION_TRANS_TABLE.get(_mark_of(n), 0)
+            walk(n.body, [*around, Iterator(n.loop_var.name, Range.from_min_extent(n.min, n.extent), mark)])
+        elif isinstance(n, BlockRealize):
+            if n.block.name_hint != "root":
+                out.append(Stage(_Named(n.block.name_hint), around))
+            walk(n.block.body, around)
+        elif isinstance(n, SeqStmt):
+            for part in n.seq:
+                walk(part, around)
+
+    walk(sch.state.func.body, [])
+    return out
+
+
+def _loops(sch: Schedule) -> str:
+    """The loops of a program, and which block is where.
+
+    parallel i_0 (0,64)
+      for k (0,512)
+        C = ...
+    """
+    lines: list[str] = []
+    params = sch.state.func.buffer_map
+    written = {r.buffer for r in _blocks_writes(sch.state.func.body)}
+    reads = [b.name for v, b in params.items() if b not in written]
+    lines.append(f"Placeholder: {', '.join(reads)}")
+
+    def walk(n: Any, depth: int) -> None:
+        if isinstance(n, For):
+            lines.append(f"{'  ' * depth}{_mark_of(n)} {n.loop_var.name} ({n.min},{n.extent})")
+            walk(n.body, depth + 1)
+        elif isinstance(n, BlockRealize):
+            if n.block.name_hint != "root":
+                lines.append(f"{'  ' * depth}{n.block.name_hint} = ...")
+            walk(n.block.body, depth + (n.block.name_hint != "root"))
+        elif isinstance(n, SeqStmt):
+            for part in n.seq:
+                walk(part, depth)
+
+    walk(sch.state.func.body, 0)
+    return "\n".join(lines)
+
+
+def _blocks_writes(n: Any) -> list[Any]:
+    return [w for m in pre_order(n) if isinstance(m, Block) for w in m.writes]

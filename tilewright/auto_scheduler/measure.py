@@ -1,0 +1,475 @@
+"""Measuring under the classic names. The engine measures: processes that build, one that runs and checks."""
+
+from __future__ import annotations
+
+import math
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import replace
+from enum import IntEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..ir.errors import UnsupportedError
+from ..target.host import host_cache_sizes
+from ..tune import measure as engine
+from ..tune.building import DEFAULT_BUILD
+from ..tune.errors import TuneError
+from ..tune.measure import Measurer, Measures, Status
+from .loop_state import State
+
+if TYPE_CHECKING:
+    from .search_task import SearchTask
+
+__all__ = [
+    "BuildResult",
+    "LocalBuilder",
+    "LocalRPCMeasureContext",
+    "LocalRunner",
+    "MeasureCallback",
+    "MeasureErrorNo",
+    "MeasureInput",
+    "MeasureResult",
+    "ProgramBuilder",
+    "ProgramMeasurer",
+    "ProgramRunner",
+    "PythonBasedMeasureCallback",
+    "RPCRunner",
+    "get_task_input_buffer",
+    "opened",
+    "recover_measure_input",
+    "register_task_input_buffer",
+    "register_task_input_check_func",
+]
+
+
+class MeasureErrorNo(IntEnum):
+    """What became of a candidate, by number."""
+
+    NO_ERROR = 0
+    INSTANTIATION_ERROR = 1
+    COMPILE_HOST = 2
+    COMPILE_DEVICE = 3
+    RUNTIME_DEVICE = 4
+    WRONG_ANSWER = 5
+    BUILD_TIMEOUT = 6
+    RUN_TIMEOUT = 7
+    UNKNOWN_ERROR = 8
+
+
+_NUMBERS = {
+    Status.OK: MeasureErrorNo.NO_ERROR,
+    Status.REFUSED: MeasureErrorNo.INSTANTIATION_ERROR,
+    Status.BUILD_ERROR: MeasureErrorNo.COMPILE_HOST,
+    Status.BUILD_CRASH: MeasureErrorNo.COMPILE_HOST,
+    Status.BUILD_MEMORY: MeasureErrorNo.COMPILE_HOST,
+    Status.BUILD_TIMEOUT: MeasureErrorNo.BUILD_TIMEOUT,
+    Status.RUN_ERROR: MeasureErrorNo.RUNTIME_DEVICE,
+    Status.CRASH: MeasureErrorNo.RUNTIME_DEVICE,
+    Status.MEMORY: MeasureErrorNo.RUNTIME_DEVICE,
+    Status.TIMEOUT: MeasureErrorNo.RUN_TIMEOUT,
+    Status.WRONG: MeasureErrorNo.WRONG_ANSWER,
+}
+_STATUSES = {
+    MeasureErrorNo.NO_ERROR: Status.OK,
+    MeasureErrorNo.INSTANTIATION_ERROR: Status.REFUSED,
+    MeasureErrorNo.COMPILE_HOST: Status.BUILD_ERROR,
+    MeasureErrorNo.COMPILE_DEVICE: Status.BUILD_ERROR,
+    MeasureErrorNo.RUNTIME_DEVICE: Status.RUN_ERROR,
+    MeasureErrorNo.WRONG_ANSWER: Status.WRONG,
+    MeasureErrorNo.BUILD_TIMEOUT: Status.BUILD_TIMEOUT,
+    MeasureErrorNo.RUN_TIMEOUT: Status.TIMEOUT,
+    MeasureErrorNo.UNKNOWN_ERROR: Status.RUN_ERROR,
+}
+
+
+class _Seconds(float):
+    """A time that also answers to `.value`, as numbers of the classic API do."""
+
+    @property
+    def value(self) -> float:
+        return float(self)
+
+
+class MeasureInput:
+    """A candidate: a task, and a state of its program."""
+
+    def __init__(self, task: SearchTask, state: State) -> None:
+        self.task, self.state = task, state
+
+    @property
+    def candidate(self) -> engine.MeasureInput:
+        """As the engine takes it."""
+        kind, what = self.state.candidate
+        return engine.MeasureInput(self.task.task, kind, what)
+
+    def serialize(self) -> list[Any]:
+        """What tells it apart, as plain data."""
+        kind, what = self.state.candidate
+        return [self.task.workload_key, str(self.task.target), kind, what if kind != "program" else str(what)]
+
+    def __repr__(self) -> str:
+        return f"MeasureInput({self.task.workload_key}, {self.task.target})"
+
+
+class MeasureResult:
+    """What was measured: `costs` in seconds, an error's number and text, how long it all took, and when."""
+
+    def __init__(
+        self,
+        costs: Sequence[Any] | None,
+        error_no: int = 0,
+        error_msg: str | None = "",
+        all_cost: float = 0.0,
+        timestamp: float = 0.0,
+    ) -> None:
+        self.costs = [_Seconds(float(c)) for c in costs or ()]
+        self.error_no = int(error_no)
+        self.error_msg = error_msg or ""
+        self.all_cost, self.timestamp = float(all_cost), float(timestamp)
+
+    @staticmethod
+    def of(result: engine.MeasureResult, timestamp: float | None = None) -> MeasureResult:
+        """Of what the engine says."""
+        spent = result.build_seconds + result.run_seconds
+        when = time.time() if timestamp is None else timestamp
+        return MeasureResult(result.seconds, _NUMBERS[result.status], result.error, spent, when)
+
+    @property
+    def result(self) -> engine.MeasureResult:
+        """As the engine keeps it."""
+        status = _STATUSES[MeasureErrorNo(self.error_no)]
+        seconds = tuple(float(c) for c in self.costs) if status is Status.OK else ()
+        return engine.MeasureResult(status, seconds, self.error_msg, self.all_cost)
+
+    def __repr__(self) -> str:
+        if self.error_no:
+            return f"MeasureResult(error_no={self.error_no}, error_msg={self.error_msg[:80]!r})"
+        return f"MeasureResult(costs={[float(c) for c in self.costs]}, all_cost={self.all_cost:.3f})"
+
+
+class BuildResult:
+    """What became of building a candidate."""
+
+    def __init__(
+        self,
+        filename: str | None,
+        args: Sequence[Any],
+        error_no: int,
+        error_msg: str | None,
+        time_cost: float,
+    ) -> None:
+        self.filename, self.args = filename or "", list(args)
+        self.error_no, self.error_msg, self.time_cost = int(error_no), error_msg or "", float(time_cost)
+
+    def __repr__(self) -> str:
+        return f"BuildResult(error_no={self.error_no}, time_cost={self.time_cost:.3f})"
+
+
+# ---------------------------------------------------------------------------- who is told
+class MeasureCallback:
+    """Is told what was measured."""
+
+    def callback(self, policy: Any, inputs: Sequence[MeasureInput], results: Sequence[MeasureResult]) -> None:
+        raise NotImplementedError
+
+
+class PythonBasedMeasureCallback(MeasureCallback):
+    """To be derived from: `callback(policy, inputs, results)` is called after each round."""
+
+
+# ---------------------------------------------------------------------------- who measures
+class ProgramBuilder:
+    """Builds candidates."""
+
+    def change(self, options: engine.MeasureOptions) -> engine.MeasureOptions:
+        """The engine's options, with what this says."""
+        return options
+
+    def build(self, measure_inputs: Sequence[MeasureInput], verbose: int = 1) -> list[BuildResult]:
+        """Build candidates, each in a process that may die."""
+        with Measurer(self.change(engine.MeasureOptions())) as measurer:
+            results = measurer.build([inp.candidate for inp in measure_inputs])
+        return [
+            BuildResult(None, inp.task.compute_dag.tensors, _NUMBERS[r.status], r.error, r.build_seconds)
+            for inp, r in zip(measure_inputs, results, strict=True)
+        ]
+
+
+class LocalBuilder(ProgramBuilder):
+    """Builds in processes of this machine. `build_func` names the function that compiles (package.module:function)."""
+
+    def __init__(
+        self, timeout: float = 30, n_parallel: int | None = None, build_func: Any = "default"
+    ) -> None:
+        if build_func != "default" and not (isinstance(build_func, str) and ":" in build_func):
+            raise UnsupportedError(
+                f"LocalBuilder(build_func={build_func!r}): candidates are compiled in other processes and run on this "
+                'machine; "default" does that, or the name of a function as package.module:function'
+            )
+        self.timeout, self.n_parallel = timeout, n_parallel
+        self.build_func = DEFAULT_BUILD if build_func == "default" else str(build_func)
+
+    def change(self, options: engine.MeasureOptions) -> engine.MeasureOptions:
+        return replace(
+            options, build_limit=float(self.timeout), builders=self.n_parallel, build=self.build_func
+        )
+
+
+class ProgramRunner:
+    """Runs candidates. `timeout` is in seconds; a sample takes at least `min_repeat_ms`, and there are at least
+    `repeat` of them. How many runs make a sample the engine finds out by itself, so that `number` changes nothing."""
+
+    def __init__(
+        self,
+        timeout: float = 10,
+        number: int = 3,
+        repeat: int = 1,
+        min_repeat_ms: float = 0,
+        cooldown_interval: float = 0.0,
+        enable_cpu_cache_flush: bool = False,
+        device: int = 0,
+    ) -> None:
+        self.timeout, self.number, self.repeat = timeout, number, repeat
+        self.min_repeat_ms, self.cooldown_interval = min_repeat_ms, cooldown_interval
+        self.enable_cpu_cache_flush, self.device = enable_cpu_cache_flush, device
+
+    def change(self, options: engine.MeasureOptions) -> engine.MeasureOptions:
+        """The engine's options, with what this says."""
+        timing = options.timing
+        timing = replace(
+            timing,
+            repeats=max(timing.repeats, self.repeat),
+            sample_seconds=max(timing.sample_seconds, self.min_repeat_ms / 1e3),
+            cool_seconds=float(self.cooldown_interval),
+            flush_bytes=_flushed() if self.enable_cpu_cache_flush else 0,
+        )
+        return replace(options, run_limit=float(self.timeout), timing=timing)
+
+    def open(self, builder: ProgramBuilder, options: engine.MeasureOptions) -> Measures:
+        """Who measures, as the engine wants it."""
+        return Measurer(self.change(builder.change(options)))
+
+    def run(
+        self,
+        measure_inputs: Sequence[MeasureInput],
+        build_results: Sequence[BuildResult] = (),
+        verbose: int = 1,
+    ) -> list[MeasureResult]:
+        """Run and check candidates; those that could not be built have the error of then."""
+        out: list[MeasureResult | None] = [None] * len(measure_inputs)
+        for i, built in enumerate(build_results):
+            if built.error_no:
+                out[i] = MeasureResult([], built.error_no, built.error_msg, built.time_cost, time.time())
+        left = [i for i, r in enumerate(out) if r is None]
+        with closing(self.open(LocalBuilder(), engine.MeasureOptions())) as measures:
+            found = measures.measure([measure_inputs[i].candidate for i in left])
+        for i, result in zip(left, found, strict=True):
+            out[i] = MeasureResult.of(result)
+        return [r for r in out if r is not None]
+
+
+class LocalRunner(ProgramRunner):
+    """Runs in a process of this machine, with limits of time and memory."""
+
+
+class RPCRunner(ProgramRunner):
+    """Runs on other machines: on the workers of a fleet that have the device `key`, by its scheduler's address."""
+
+    def __init__(
+        self,
+        key: str,
+        host: str,
+        port: int,
+        priority: int = 1,
+        n_parallel: int = 1,
+        timeout: float = 10,
+        number: int = 3,
+        repeat: int = 1,
+        min_repeat_ms: float = 0,
+        cooldown_interval: float = 0.0,
+        enable_cpu_cache_flush: bool = False,
+        device: int = 0,
+    ) -> None:
+        super().__init__(
+            timeout, number, repeat, min_repeat_ms, cooldown_interval, enable_cpu_cache_flush, device
+        )
+        self.key, self.host, self.port = key, host, port
+        self.priority, self.n_parallel = priority, n_parallel
+
+    def open(self, builder: ProgramBuilder, options: engine.MeasureOptions) -> Measures:
+        try:
+            from ..tune.fleet import Fleet  # Dask is loaded with it
+        except ImportError as error:
+            raise TuneError(
+                f"RPCRunner({self.key!r}, {self.host!r}, {self.port}): other machines measure through a fleet, and "
+                f"that cannot be used here ({error}); pip install 'tilewright[fleet]', or measure here with LocalRunner"
+            ) from None
+        return Fleet(
+            f"tcp://{self.host}:{self.port}",
+            device=self.key or "cpu",
+            options=self.change(builder.change(options)),
+        )
+
+
+class LocalRPCMeasureContext:
+    """A context whose `runner` measures in a process of its own, which all runners do here anyway."""
+
+    def __init__(
+        self,
+        priority: int = 1,
+        n_parallel: int = 1,
+        timeout: float = 10,
+        number: int = 3,
+        repeat: int = 1,
+        min_repeat_ms: float = 0,
+        cooldown_interval: float = 0.0,
+        enable_cpu_cache_flush: bool = False,
+        device: int = 0,
+    ) -> None:
+        self.tracker = self.server = None  # there is nobody to ask
+        self.runner = LocalRunner(
+            timeout, number, repeat, min_repeat_ms, cooldown_interval, enable_cpu_cache_flush, device
+        )
+
+    def __enter__(self) -> LocalRPCMeasureContext:
+        return self
+
+    def __exit__(self, *ignored: object) -> None:
+        """Nothing is held."""
+
+
+class ProgramMeasurer:
+    """A builder, a runner and callbacks together, as `SearchPolicy.search` takes them."""
+
+    def __init__(
+        self,
+        builder: Any = "local",
+        runner: Any = "local",
+        callbacks: Sequence[Any] | None = None,
+        verbose: int = 1,
+        max_continuous_error: int | None = None,
+    ) -> None:
+        self.builder, self.runner = builder_of(builder), runner_of(runner)
+        self.callbacks, self.verbose = list(callbacks or ()), verbose
+
+
+def builder_of(given: Any) -> ProgramBuilder:
+    """A builder, or the usual one by its name."""
+    if given is None or given == "local":
+        return LocalBuilder()
+    if not isinstance(given, ProgramBuilder):
+        raise ValueError(f'builder= takes "local" or a LocalBuilder, not {given!r}')
+    return given
+
+
+def runner_of(given: Any) -> Any:
+    """A runner, or the usual one by its name; anything that measures as the engine wants it will do."""
+    if given is None or given == "local":
+        return LocalRunner()
+    if not isinstance(given, ProgramRunner) and not hasattr(given, "measure"):
+        raise ValueError(
+            f'runner= takes "local", a LocalRunner, an RPCRunner or a tune.measure.Measures, not {given!r}'
+        )
+    return given
+
+
+@contextmanager
+def opened(builder: ProgramBuilder, runner: Any, reproducers: str | None = None) -> Iterator[Measures]:
+    """Who measures, for as long as it is needed."""
+    if not isinstance(runner, ProgramRunner):
+        yield runner
+        return
+    with closing(runner.open(builder, engine.MeasureOptions(reproducers=reproducers))) as measures:
+        yield measures
+
+
+def _flushed() -> int:
+    """So many bytes push everything else out of the caches."""
+    caches = host_cache_sizes()
+    return 2 * max([1 << 25, *(int(c) for c in caches or ())])
+
+
+# ---------------------------------------------------------------------------- data that candidates run on
+_BUFFERS: dict[str, dict[str, Any]] = {}
+_CHECKS: dict[str, Callable[..., Any]] = {}
+
+
+def register_task_input_buffer(
+    workload_key: str, input_name: str, input_data: Any, overwrite: bool = False, save_to_file: bool = False
+) -> Any:
+    """Let candidates of a workload run on this value of a parameter instead of random numbers."""
+    held = _BUFFERS.setdefault(workload_key, {})
+    if input_name not in held and not overwrite and Path(_file_of(input_name, input_data)).exists():
+        held[input_name] = np.load(_file_of(input_name, input_data), allow_pickle=False)
+    if input_name in held and not overwrite:
+        return held[input_name]
+    held[input_name] = array = _array(input_data)
+    if save_to_file:
+        np.save(_file_of(input_name, input_data), array, allow_pickle=False)
+    return array
+
+
+def get_task_input_buffer(workload_key: str, input_name: str) -> Any:
+    """What was registered for a parameter."""
+    held = _BUFFERS.get(workload_key, {})
+    if input_name not in held:
+        known = ", ".join(sorted(held)) or "none"
+        raise ValueError(f"{input_name} of {workload_key} has no registered value; those that have: {known}")
+    return held[input_name]
+
+
+def task_input_buffers(workload_key: str) -> Mapping[str, Any]:
+    """All that is registered for a workload."""
+    return _BUFFERS.get(workload_key, {})
+
+
+def _array(data: Any) -> Any:
+    return np.asarray(data.numpy() if hasattr(data, "numpy") else data)
+
+
+def _file_of(name: str, data: Any) -> str:
+    array = _array(data)
+    sizes = "x".join(map(str, array.shape))
+    return f"{name.replace(os.sep, '_')}.{sizes}_{array.dtype}.npy"
+
+
+def register_task_input_check_func(
+    func_name: Any, f: Callable[..., Any] | None = None, override: bool = False
+) -> Any:
+    """Name the function that finds out, from the tensors of a registered program, which inputs have special values.
+
+    It is called with the tensors and gives a dict from them to names under which values are registered.
+    """
+    if callable(func_name):
+        f, func_name = func_name, func_name.__qualname__
+
+    def register(check: Callable[..., Any]) -> Callable[..., Any]:
+        if func_name in _CHECKS and not override:
+            raise ValueError(f"{func_name} has been registered already; override=True replaces it")
+        _CHECKS[func_name] = check
+        return check
+
+    return register(f) if f is not None else register
+
+
+def special_inputs(name: str, tensors: Sequence[Any]) -> Mapping[Any, str]:
+    """The tensors of a program whose values are special, with the names of the values."""
+    check = _CHECKS.get(name)
+    return dict(check(tensors)) if check is not None else {}
+
+
+def recover_measure_input(inp: MeasureInput, rebuild_state: bool = False) -> MeasureInput:
+    """A candidate that was read from a file, with its task whole; with its steps taken again if they are wanted."""
+    if rebuild_state:
+        _ = inp.state.schedule  # which is made when it is first asked for
+    return MeasureInput(inp.task, inp.state)
+
+
+def time_of(result: MeasureResult) -> float:
+    """The time to reckon with; infinite if it failed."""
+    return result.result.time if result.costs and not result.error_no else math.inf

@@ -1,0 +1,352 @@
+"""Records in files: one in a line as JSON, or a database where the name ends in .db.
+
+    task.tune(TuningOptions(…, measure_callbacks=[RecordToFile("matmul.json")]))
+    for inp, res in load_records("matmul.json"): …
+
+What is measured is in the file at once. The first record of a program in a file carries the program, so that a file
+alone is enough to build everything in it again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+from ..ir.serialize import load_json, save_json
+from ..target import Target
+from ..tune.errors import RecordError
+from ..tune.history import History
+from ..tune.machines import describe_machine, fingerprint
+from ..tune.record_files import Lines, is_database, read_lines
+from ..tune.records import FORMAT, Database, Record, checked_record
+from ..tune.search import apply_record
+from ..tune.workload import Task
+from .loop_state import State
+from .measure import MeasureCallback, MeasureInput, MeasureResult
+from .search_task import SearchTask
+from .workload_registry import is_registered
+
+__all__ = [
+    "Journal",
+    "RecordReader",
+    "RecordToFile",
+    "distill_record_file",
+    "dump_record_to_string",
+    "load_best_record",
+    "load_record_from_string",
+    "load_records",
+    "read_records",
+    "record_of",
+    "save_records",
+]
+
+
+_STARTS = tuple(f'{{"{key}":'.encode() for key in ("format", "machine", "workload", "record"))
+
+
+# ---------------------------------------------------------------------------- out
+def record_of(inp: MeasureInput, res: MeasureResult) -> Record:
+    """A candidate and what was measured of it, as the engine keeps it."""
+    candidate = inp.candidate
+    if candidate.kind == "program":
+        raise RecordError(
+            f"{inp.task.workload_key}: a step of this state holds an expression of its program and cannot be written "
+            "to a file"
+        )
+    trace = inp.state.schedule.trace.as_json() if candidate.kind == "decisions" else candidate.what
+    origin = "trial" if candidate.kind == "decisions" else "by hand"
+    made = Record.of(candidate, replace(res.result, trace=trace), origin=origin, extra=_extra(inp.task))
+    return replace(made, created=res.timestamp or made.created)
+
+
+def _extra(task: SearchTask) -> dict[str, Any]:
+    return {"workload_key": task.workload_key, "face": "auto_scheduler"}
+
+
+def _row(task: Task) -> list[str]:
+    """The program of a task, as the rows of the engine's database have it."""
+    program, constants, sizes = save_json(task.mod), list(task.constants), dict(task.sizes)
+    return [task.workload, task.name, program, json.dumps(constants), json.dumps(sizes)]
+
+
+def _line(record: Record, task: Task | None) -> str:
+    data: dict[str, Any] = {"record": asdict(record)}
+    if task is not None:
+        data["workload"] = _row(task)
+    return json.dumps(data) + "\n"
+
+
+def dump_record_to_string(inp: MeasureInput, res: MeasureResult) -> str:
+    """A record in a line, with its program."""
+    return _line(record_of(inp, res), inp.task.task)
+
+
+class RecordToFile(MeasureCallback):
+    """Writes what is measured to a file, each at once."""
+
+    def __init__(self, filename: str | os.PathLike[str] = "auto_scheduler_tuning.json") -> None:
+        self.filename = os.fspath(filename)
+        self._programs: set[str] | None = None  # those that are in the file
+        Path(self.filename).parent.mkdir(parents=True, exist_ok=True)
+
+    def callback(self, policy: Any, inputs: Sequence[MeasureInput], results: Sequence[MeasureResult]) -> None:
+        """Write what somebody measured."""
+        for inp, res in zip(inputs, results, strict=True):
+            self.keep(record_of(inp, res), inp.task.task)
+
+    def keep(self, record: Record, task: Task, machine: Mapping[str, Any] | None = None) -> None:
+        """Write one record of the engine."""
+        if self.filename.endswith(".db"):
+            with Database(self.filename) as db:
+                db.add(record, task, machine)
+            return
+        if self._programs is None:
+            self._programs = _programs_in(self.filename)
+        with _appending(self.filename) as file:
+            text = ""
+            if not file.tell():
+                self._programs = set()
+                text = json.dumps(
+                    {"format": FORMAT, "machine": fingerprint(), "description": describe_machine()}
+                )
+                text += "\n"
+            if machine is not None and record.machine != fingerprint():
+                text += json.dumps({"machine": record.machine, "description": dict(machine)}) + "\n"
+            text += _line(record, None if record.workload in self._programs else task)
+            file.write(text.encode())
+        self._programs.add(record.workload)
+
+
+def _programs_in(name: str) -> set[str]:
+    """The programs in a file that is to be added to; a file of something else is left alone."""
+    try:
+        with open(name, "rb") as file:
+            start = file.readline()
+    except FileNotFoundError:
+        return set()
+    if start and not start.startswith(_STARTS):
+        raise RecordError(
+            f"{name}: this is a file of something else, and no records are added to it; give another name"
+        )
+    if not start.endswith(b"\n"):  # nothing, or half a line
+        return set()
+    return {row[0] for row in read_lines(name).workloads}
+
+
+@contextlib.contextmanager
+def _appending(name: str) -> Iterator[Any]:
+    """A file to be written at its end, while no other process does. Half a line that a killed one left goes."""
+    with open(name, "ab+") as file:
+        with contextlib.suppress(ImportError):
+            import fcntl
+
+            fcntl.flock(file, fcntl.LOCK_EX)  # until it is closed
+        size = file.seek(0, os.SEEK_END)
+        while size and file.seek(size - 1) >= 0 and file.read(1) != b"\n":
+            size -= 1
+        file.truncate(size)
+        file.seek(0, os.SEEK_END)
+        yield file
+        file.flush()
+
+
+def save_records(
+    filename: str | os.PathLike[str], inputs: Sequence[MeasureInput], results: Sequence[MeasureResult]
+) -> None:
+    """Add records to a file."""
+    RecordToFile(filename).callback(None, inputs, results)
+
+
+# ---------------------------------------------------------------------------- in
+def read_records(filename: str | os.PathLike[str]) -> Lines:
+    """All that a file holds; an empty one holds nothing."""
+    if os.path.isfile(filename) and not os.path.getsize(filename):
+        return Lines()
+    if not is_database(filename):
+        return read_lines(filename)
+    with Database(filename) as db:
+        records = db.records()
+        rows = [tuple(_row(db.task(w, t))) for w, t in {r.workload: r.target for r in records}.items()]
+        return Lines(records, rows, db.machines())  # type: ignore[arg-type]
+
+
+class _Programs:
+    """The tasks of records: by their keys where their functions are registered, else by the programs in the file."""
+
+    def __init__(self, workloads: Sequence[Sequence[str]]) -> None:
+        self._rows = {row[0]: row for row in workloads}
+        self._made: dict[tuple[str, str], SearchTask] = {}
+
+    def of(self, record: Record) -> SearchTask:
+        known = (record.workload, record.target)
+        if known not in self._made:
+            self._made[known] = self._make(record)
+        return self._made[known]
+
+    def _make(self, record: Record) -> SearchTask:
+        key = record.extra.get("workload_key")
+        if isinstance(key, str) and is_registered(key):
+            task = SearchTask(workload_key=key, target=record.target)
+            if task.task.workload == record.workload:
+                return task
+        row = self._rows.get(record.workload)
+        if row is None:
+            raise RecordError(
+                f"the program of the record {record.uid} ({key or record.workload}) is neither with it nor registered "
+                "here: register its function, or read it with the file that it came in"
+            )
+        program, constants, sizes = row[2:]
+        made = Task(
+            load_json(program), Target(record.target), tuple(json.loads(constants)), sizes=json.loads(sizes)
+        )
+        task = SearchTask.of(made)
+        if isinstance(key, str):
+            task.workload_key = key
+        return task
+
+
+def _pair(record: Record, programs: _Programs) -> tuple[MeasureInput, MeasureResult]:
+    task = programs.of(record)
+    origin = ("trace", record.trace) if record.trace is not None else ("decisions", record.decisions)
+    if record.decisions is not None or record.origin == "trial":
+        origin = ("decisions", record.decisions)
+    state = State.found(task.compute_dag, lambda: apply_record(task.task, record), origin)
+    return MeasureInput(task, state), MeasureResult.of(record.result, record.created)
+
+
+def load_record_from_string(record: str) -> tuple[MeasureInput, MeasureResult]:
+    """The record of a line."""
+    try:
+        data = json.loads(record)
+        made, rows = checked_record(data["record"]), [data["workload"]] if "workload" in data else []
+    except (ValueError, KeyError, TypeError) as error:
+        raise RecordError(f"this is no line of a tuning record: {error}") from None
+    return _pair(made, _Programs(rows))
+
+
+def _candidate(record: Record) -> tuple[str, str, str]:
+    """What was measured, whenever it was."""
+    what = record.trace if record.decisions is None else record.decisions
+    return record.workload, record.target, json.dumps(what, sort_keys=True)
+
+
+class RecordReader:
+    """The records of a file, in the order in which they were measured. The winner is a trial, not one more."""
+
+    def __init__(self, filename: str | os.PathLike[str]) -> None:
+        self.filename = os.fspath(filename)
+
+    def __iter__(self) -> Iterator[tuple[MeasureInput, MeasureResult]]:
+        lines = read_records(self.filename)
+        programs = _Programs(lines.workloads)
+        trials = {_candidate(r) for r in lines.records if r.origin != "winner"}
+        for record in lines.records:
+            if record.origin != "winner" or _candidate(record) not in trials:
+                yield _pair(record, programs)
+
+    def read_lines(
+        self, max_lines: int | None = None, skip_lines: int = 0
+    ) -> tuple[list[MeasureInput], list[MeasureResult]]:
+        """Some of the records, as two lists."""
+        end = None if max_lines is None or max_lines < 0 else skip_lines + max_lines
+        found = list(self)[skip_lines:end]
+        return [inp for inp, _ in found], [res for _, res in found]
+
+
+def load_records(filename: str | os.PathLike[str]) -> Iterator[tuple[MeasureInput, MeasureResult]]:
+    """The records of a file, one after the other."""
+    return iter(RecordReader(filename))
+
+
+def load_best_record(
+    filename: str | os.PathLike[str],
+    workload_key: str | None = None,
+    target: Any = None,
+    include_compatible: bool = False,
+) -> tuple[MeasureInput | None, MeasureResult | None]:
+    """The best record of a file, of a workload and target if they are given; (None, None) if there is none.
+
+    It is the last winner, else the fastest. Those of other machines count with `include_compatible`.
+    """
+    lines = read_records(filename)
+    programs = _Programs(lines.workloads)
+    wanted = None if target is None else str(Target(target))
+    tasks: dict[tuple[str, str], Record] = {}
+    for r in lines.records:
+        if wanted in (None, r.target) and workload_key in (None, r.extra.get("workload_key")):
+            tasks.setdefault((r.workload, r.target), r)
+    history = History(lines.records, machine="any" if include_compatible else None)
+    found = [history.find(programs.of(r).task) for r in tasks.values()]
+    best = min((r for r in found if r is not None), key=lambda r: r.time, default=None)
+    return (None, None) if best is None else _pair(best, programs)
+
+
+def distill_record_file(in_file: str | os.PathLike[str], out_file: str | os.PathLike[str]) -> None:
+    """Write the best record of each program of a file to another one."""
+    lines = read_records(in_file)
+    programs = _Programs(lines.workloads)
+    history, out = History(lines.records), RecordToFile(out_file)
+    for r in {(r.workload, r.target): r for r in lines.records}.values():
+        task = programs.of(r).task
+        best = history.find(task)
+        if best is not None:
+            out.keep(best, task, lines.machines.get(best.machine))
+
+
+# ---------------------------------------------------------------------------- while it is measured
+class Journal(Database):
+    """The records of a search, in memory. Files of `RecordToFile` get each at once, other callbacks by rounds."""
+
+    def __init__(self, tasks: Sequence[SearchTask], callbacks: Sequence[Any]) -> None:
+        super().__init__(":memory:")
+        self._tasks = {task.task.workload: task for task in tasks}
+        self._files = [c for c in callbacks if isinstance(c, RecordToFile)]
+        self._others = [c for c in callbacks if not isinstance(c, RecordToFile)]
+        self._waiting: list[Record] = []
+
+    def __enter__(self) -> Journal:
+        return self
+
+    def add(self, record: Record, task: Task | None = None, machine: Mapping[str, Any] | None = None) -> None:
+        known = self._tasks[record.workload]
+        record = replace(record, extra={**record.extra, **_extra(known)})
+        super().add(record, task, machine)
+        for file in self._files:
+            file.keep(record, known.task, machine)
+        if record.origin != "winner":
+            self._waiting.append(record)
+
+    def preload(self, filename: str | os.PathLike[str]) -> int:
+        """Take in what a file has of these tasks; nobody is told. How many records that were."""
+        count = 0
+        if not os.path.exists(filename):  # the first time that a program runs which goes on by itself
+            warnings.warn(
+                f"{os.fspath(filename)}: there is no such file yet, so the search begins anew",
+                RuntimeWarning,
+                stacklevel=2,
+            )
+            return 0
+        for record in read_records(filename).records:
+            task = self._tasks.get(record.workload)
+            if task is not None:
+                super().add(record, task.task)
+                count += 1
+        return count
+
+    def tell(self, policy: Any) -> None:
+        """Let callbacks know what was measured since the last time."""
+        waiting, self._waiting = self._waiting, []
+        if not waiting or not self._others:
+            return
+        programs = _Programs([])
+        programs._made.update({(r.workload, r.target): self._tasks[r.workload] for r in waiting})
+        pairs = [_pair(r, programs) for r in waiting]
+        for callback in self._others:
+            call = getattr(callback, "callback", callback)
+            call(policy, [inp for inp, _ in pairs], [res for _, res in pairs])

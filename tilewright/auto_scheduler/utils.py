@@ -1,0 +1,143 @@
+"""Small helpers under their classic names."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from ..ir.errors import UnsupportedError
+from ..ir.expr import IntImm, const_value
+from ..te.operation import placeholder
+from ..te.tensor import Tensor
+
+__all__ = [
+    "array_mean",
+    "calc_workload_dis_factor",
+    "check_remote",
+    "decode_workload_key",
+    "deserialize_args",
+    "get_const_int",
+    "get_const_tuple",
+    "get_func_name",
+    "list_to_tuple",
+    "request_remote",
+    "serialize_args",
+    "to_str_round",
+]
+
+
+def get_func_name(func: Callable[..., Any]) -> str:
+    """The name under which a function is registered."""
+    return str(getattr(func, "func_name", None) or func.__qualname__)
+
+
+def get_const_int(exp: Any) -> int:
+    """A number that is known, as an int."""
+    if isinstance(exp, int):
+        return exp
+    value = const_value(exp)
+    if value is None:
+        raise ValueError(f"the size `{exp}` is not known")
+    return int(value)
+
+
+def get_const_tuple(in_tuple: Iterable[Any]) -> tuple[int, ...]:
+    """Known sizes as ints."""
+    return tuple(get_const_int(x) for x in in_tuple)
+
+
+def list_to_tuple(x: Any) -> Any:
+    """Lists as tuples, however deep."""
+    return tuple(list_to_tuple(y) if isinstance(y, (list, tuple)) else y for y in x)
+
+
+def serialize_args(args: Iterable[Any]) -> tuple[Any, ...]:
+    """Arguments as plain data: a tensor by its shape and type."""
+    return tuple(_plain(a) for a in args)
+
+
+def _plain(a: Any) -> Any:
+    if isinstance(a, Tensor):
+        return ("TENSOR", get_const_tuple(a.shape), str(a.dtype))
+    if isinstance(a, (list, tuple)):
+        return tuple(_plain(x) for x in a)
+    return a.value if isinstance(a, IntImm) else a
+
+
+def deserialize_args(args: Iterable[Any]) -> list[Any]:
+    """What `serialize_args` was given: tensors come back as placeholders."""
+    out = []
+    for a in args:
+        if isinstance(a, (list, tuple)) and len(a) == 3 and a[0] == "TENSOR":
+            out.append(placeholder(tuple(a[1]), a[2]))
+        else:
+            out.append(a)
+    return out
+
+
+def decode_workload_key(workload_key: str) -> tuple[str | None, tuple[Any, ...] | None]:
+    """The name and the arguments of a key; (None, None) if it is none of that form."""
+    try:
+        data = json.loads(workload_key)
+    except ValueError:
+        return None, None
+    if not isinstance(data, list) or not data or not isinstance(data[0], str):
+        return None, None
+    return data[0], list_to_tuple(data[1:])
+
+
+def calc_workload_dis_factor(
+    target_workload_pair: tuple[Any, Sequence[Any]], source_workload_pair: tuple[Any, Sequence[Any]]
+) -> float:
+    """How many times larger one program is than another of the same name; infinite if they are not alike.
+
+    Sizes must divide each other, and what is no number must be the same.
+    """
+    name, sizes = target_workload_pair
+    other, others = source_workload_pair
+    mine, theirs = _flat(sizes), _flat(others)
+    if name != other or len(mine) != len(theirs):
+        return math.inf
+    factor = 1.0
+    for a, b in zip(mine, theirs, strict=True):
+        if a == b:
+            continue
+        if not isinstance(a, int) or not isinstance(b, int) or not b or a % b:
+            return math.inf
+        factor *= a // b
+    return factor
+
+
+def _flat(x: Any) -> list[Any]:
+    return [v for y in x for v in _flat(y)] if isinstance(x, (list, tuple)) else [x]
+
+
+def array_mean(arr: Sequence[Any]) -> float:
+    """The mean of some numbers."""
+    return sum(float(x) for x in arr) / len(arr)
+
+
+def to_str_round(x: Any, decimal: int = 6) -> str:
+    """A number, or numbers, with few digits."""
+    if isinstance(x, str):
+        return x
+    if isinstance(x, (list, tuple)) or hasattr(x, "shape"):
+        return f"[{', '.join(to_str_round(y, decimal) for y in x)}]"
+    if isinstance(x, dict):
+        return str({k: to_str_round(v) for k, v in x.items()})
+    return str(x) if isinstance(x, int) else f"{float(x):.{decimal}f}"
+
+
+def request_remote(*args: Any, **kwargs: Any) -> Any:
+    """A session on another machine. There are none: a fleet measures instead."""
+    raise UnsupportedError(
+        "request_remote: sessions by RPC are not there yet; a fleet measures on other machines: RPCRunner(key, host, "
+        "port) with the address of a Dask scheduler"
+    )
+
+
+def check_remote(*args: Any, **kwargs: Any) -> bool:
+    """Whether a device can be reached by RPC, which none can."""
+    return False

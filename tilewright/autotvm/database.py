@@ -1,0 +1,89 @@
+"""Where records are kept and looked up."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from ..ir.errors import UnsupportedError
+from .measure import MeasureInput, MeasureResult
+from .record import decode, encode, load_from_file, measure_str_key
+
+__all__ = ["Database", "DummyDatabase", "RedisDatabase", "filter_inputs"]
+
+
+class Database:
+    """Results by inputs."""
+
+    def load(self, inp: MeasureInput, get_all: bool = False) -> Any:
+        """The last result of an input, or all of them; None if there is none."""
+        raise NotImplementedError
+
+    def save(self, inp: MeasureInput, res: MeasureResult, extend: bool = False) -> None:
+        """Keep a result: beside those that are there with `extend`, else in their place."""
+        raise NotImplementedError
+
+
+class DummyDatabase(Database):
+    """Records in memory, as the lines that a file would have."""
+
+    def __init__(self, records: Iterable[tuple[MeasureInput, MeasureResult]] = ()) -> None:
+        self.db: dict[str, list[str]] = {}
+        for inp, res in records:
+            self.save(inp, res, extend=True)
+
+    @staticmethod
+    def of_file(path: Any) -> DummyDatabase:
+        """The records of a file."""
+        return DummyDatabase(load_from_file(path))
+
+    def load(self, inp: MeasureInput, get_all: bool = False) -> Any:
+        lines = self.db.get(measure_str_key(inp))
+        if not lines:
+            return None
+        found = [pair[1] for pair in map(decode, lines) if pair is not None]
+        return found if get_all else found[-1]
+
+    def save(self, inp: MeasureInput, res: MeasureResult, extend: bool = False) -> None:
+        key, line = measure_str_key(inp), encode(inp, res)
+        self.db[key] = [*(self.db.get(key, []) if extend else []), line]
+
+    def filter(
+        self, func: Callable[[MeasureInput, list[MeasureResult]], Any]
+    ) -> list[tuple[MeasureInput, list[MeasureResult]]]:
+        """The inputs, with all of their results, of which a function says so."""
+        out = []
+        for lines in self.db.values():
+            pairs = [pair for pair in map(decode, lines) if pair is not None]
+            results = [result for _, result in pairs]
+            if pairs and func(pairs[0][0], results):
+                out.append((pairs[0][0], results))
+        return out
+
+    def flush(self) -> None:
+        """Forget all."""
+        self.db.clear()
+
+
+class RedisDatabase(Database):
+    """Records on a Redis server, which are not kept here."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        raise UnsupportedError(
+            "autotvm.database.RedisDatabase: records are kept in files (callback.log_to_file) or in SQLite "
+            "(tilewright.tune.records.Database), which several processes may write at once"
+        )
+
+
+def filter_inputs(
+    db: DummyDatabase, measure_inputs: Iterable[MeasureInput], retry: bool = False
+) -> tuple[list[MeasureInput], list[tuple[MeasureInput, MeasureResult]]]:
+    """The inputs that a database does not have (with `retry` also those that failed), and the results of the others."""
+    partial, done = [], []
+    for inp in measure_inputs:
+        found = db.load(inp)
+        if found is None or (retry and found.error_no != 0):
+            partial.append(inp)
+        else:
+            done.append((inp, found))
+    return partial, done

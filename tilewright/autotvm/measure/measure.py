@@ -1,0 +1,150 @@
+"""What is measured and what comes of it; who builds and who runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from enum import IntEnum
+from typing import Any, NamedTuple
+
+from ...ir.errors import TVMError
+
+__all__ = [
+    "BuildResult",
+    "Builder",
+    "MeasureErrorNo",
+    "MeasureInput",
+    "MeasureResult",
+    "Runner",
+    "create_measure_batch",
+    "measure_option",
+]
+
+
+class MeasureInput(NamedTuple):
+    """A configuration of a task, for a target."""
+
+    target: Any
+    task: Any
+    config: Any
+
+
+class MeasureErrorNo(IntEnum):
+    """What became of a configuration."""
+
+    NO_ERROR = 0
+    INSTANTIATION_ERROR = 1  # the template refused it, or a primitive did
+    COMPILE_HOST = 2
+    COMPILE_DEVICE = 3
+    RUNTIME_DEVICE = 4  # it failed or crashed while it ran
+    WRONG_ANSWER = 5  # it computes something else than the program as it is written
+    BUILD_TIMEOUT = 6
+    RUN_TIMEOUT = 7
+    UNKNOWN_ERROR = 8
+
+
+class MeasureResult(NamedTuple):
+    """What was measured: the times of samples in seconds, or the error in their place.
+
+    Of the samples the faster half is kept: the others tell of what else the machine was doing. `all_cost` is how long
+    building and measuring took.
+    """
+
+    costs: Sequence[Any]
+    error_no: int
+    all_cost: float
+    timestamp: float
+
+    def __repr__(self) -> str:
+        error = MeasureErrorNo(self.error_no).name if self.error_no else 0
+        return (
+            f"MeasureResult(costs={tuple(self.costs)}, error_no={error}, all_cost={self.all_cost}, "
+            f"timestamp={self.timestamp})"
+        )
+
+
+class BuildResult(NamedTuple):
+    """What a builder made of an input: `candidate` is what the engine measures; a builder of a user's own gives the
+    file of a library."""
+
+    filename: str | None
+    arg_info: Any
+    error: BaseException | None
+    time_cost: float
+    candidate: Any = None
+
+
+class Builder:
+    """Makes programs of configurations."""
+
+    def __init__(self, timeout: float = 10, n_parallel: int | None = None) -> None:
+        self.timeout = timeout
+        self.n_parallel = n_parallel
+        self.task: Any = None
+        self.build_kwargs: Mapping[str, Any] = {}
+
+    def set_task(self, task: Any, build_kwargs: Mapping[str, Any] | None = None) -> None:
+        """Turn to a task."""
+        self.task, self.build_kwargs = task, dict(build_kwargs or {})
+
+    def build(self, measure_inputs: Sequence[MeasureInput]) -> list[Any]:
+        """A BuildResult for each input; or a MeasureResult for what failed."""
+        raise NotImplementedError
+
+
+class Runner:
+    """Runs what a builder made."""
+
+    def __init__(self, timeout: float = 5, n_parallel: int | None = None) -> None:
+        self.timeout = timeout
+        self.n_parallel = n_parallel
+        self.task: Any = None
+
+    def set_task(self, task: Any) -> None:
+        """Turn to a task."""
+        self.task = task
+
+    def get_build_kwargs(self) -> dict[str, Any]:
+        """What the builder must know about the device."""
+        return {}
+
+    def run(self, measure_inputs: Sequence[MeasureInput], build_results: Sequence[Any]) -> list[Any]:
+        """A MeasureResult for each input."""
+        raise NotImplementedError
+
+
+def measure_option(builder: Any, runner: Any) -> dict[str, Any]:
+    """How to measure: who builds ("local"), and who runs ("local")."""
+    from .measure_methods import LocalBuilder, LocalRunner  # they are derived from what is here
+
+    if isinstance(builder, str):
+        if builder != "local":
+            raise ValueError(f"there is no builder {builder!r}; there is 'local', or autotvm.LocalBuilder(…)")
+        builder = LocalBuilder()
+    if isinstance(runner, str):
+        if runner != "local":
+            raise ValueError(f"there is no runner {runner!r}; there is 'local', or autotvm.LocalRunner(…)")
+        runner = LocalRunner()
+    return {"builder": builder, "runner": runner}
+
+
+def create_measure_batch(task: Any, option: Mapping[str, Any]) -> Callable[..., list[MeasureResult]]:
+    """A function that measures a list of inputs. It has `n_parallel`: how many make a good batch."""
+    builder, runner = option["builder"], option["runner"]
+    if not callable(getattr(builder, "build", None)) or not callable(getattr(runner, "run", None)):
+        raise TVMError(
+            "measure_option takes a builder and a runner: "
+            "autotvm.measure_option(builder=autotvm.LocalBuilder(), runner=autotvm.LocalRunner())"
+        )
+    attach = getattr(runner, "attach", None)
+    if attach is not None:
+        attach(builder)
+    runner.set_task(task)
+    builder.set_task(task, runner.get_build_kwargs())
+
+    def measure_batch(measure_inputs: Sequence[MeasureInput]) -> list[MeasureResult]:
+        built = builder.build(measure_inputs)
+        return list(runner.run(measure_inputs, built))
+
+    measure_batch.n_parallel = builder.n_parallel  # type: ignore[attr-defined]
+    measure_batch.builder, measure_batch.runner = builder, runner  # type: ignore[attr-defined]
+    return measure_batch

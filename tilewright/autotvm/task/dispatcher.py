@@ -1,0 +1,325 @@
+"""Which configuration a template takes: the contexts that are asked, from the innermost outwards.
+
+    with apply_history_best("log.json"), target:
+        s, args = matmul(512, 512, 512, "float32")          # by the best record of that workload
+
+A context that knows nothing passes the question on; the outermost, `FallbackContext`, always answers.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+
+from ...ir.errors import TVMError
+from ...target import Target
+from ...tune.history import History
+from ...tune.machines import fingerprint
+from ...tune.records import Record
+from ..env import GLOBAL_SCOPE
+from .args import sketch_key
+from .space import FallbackConfigEntity
+
+__all__ = [
+    "ApplyConfig",
+    "ApplyFixedConfig",
+    "ApplyGraphBest",
+    "ApplyHistoryBest",
+    "DispatchContext",
+    "FallbackContext",
+    "apply_history_best",
+    "clear_fallback_cache",
+    "engine_record",
+]
+
+logger = logging.getLogger("autotvm")
+Workload = tuple[Any, ...]
+
+
+class DispatchContext:
+    """Answers for configurations in a `with` block; `current` is the innermost."""
+
+    current: ClassVar[DispatchContext]
+
+    def __init__(self) -> None:
+        self._outer: list[DispatchContext] = []
+
+    def query(self, target: Target | None, workload: Workload | None) -> Any:
+        """The configuration for a workload, by this context or by those around it."""
+        found = self._query_inside(target, workload)
+        if found is None and self._outer:
+            found = self._outer[-1].query(target, workload)
+        return found
+
+    def update(self, target: Target, workload: Workload, cfg: Any) -> None:
+        """Say which configuration is to be taken for a workload."""
+        raise TVMError(f"{type(self).__name__} keeps no configurations: use ApplyHistoryBest([])")
+
+    def _query_inside(self, target: Target | None, workload: Workload | None) -> Any:
+        raise NotImplementedError
+
+    def __enter__(self) -> Any:
+        self._outer.append(DispatchContext.current)
+        DispatchContext.current = self
+        return self
+
+    def __exit__(self, *ignored: object) -> None:
+        DispatchContext.current = self._outer.pop()
+
+
+class ApplyConfig(DispatchContext):
+    """One configuration for whatever is asked."""
+
+    def __init__(self, config: Any) -> None:
+        super().__init__()
+        self._config = config
+        self.workload: Workload | None = None
+
+    def _query_inside(self, target: Target | None, workload: Workload | None) -> Any:
+        self.workload = workload
+        return self._config
+
+    def update(self, target: Target, workload: Workload, cfg: Any) -> None:
+        self.workload, self._config = workload, cfg
+
+
+class ApplyFixedConfig(DispatchContext):
+    """The first configuration of given tasks, of those templates that are named, cost-free in their order."""
+
+    def __init__(self, tasks: Sequence[Any], schedule_names: str | Sequence[str]) -> None:
+        super().__init__()
+        names = [schedule_names] if isinstance(schedule_names, str) else list(schedule_names)
+        self._costs = {name: i for i, name in enumerate(names)}
+        self.workload: Workload | None = None
+        self.tasks = list(tasks)
+
+    def _query_inside(self, target: Target | None, workload: Workload | None) -> Any:
+        self.workload = workload
+        name = workload[0] if workload else None
+        if name not in self._costs:
+            config = FallbackConfigEntity()
+            config.cost = 100_000
+            return config
+        found = next((t for t in self.tasks if t.workload == workload), None)
+        if found is None:
+            return None
+        config = found.config_space.get(0)
+        config.cost = self._costs[name]
+        config.is_fallback = False
+        return config
+
+    def update(self, target: Target, workload: Workload, cfg: Any) -> None:
+        self.workload = workload
+
+
+# ---------------------------------------------------------------------------- records
+def _pairs(records: Any) -> Iterable[tuple[Any, Any]]:
+    from ..record import load_from_file  # records name tasks, and tasks are made with this module
+
+    if isinstance(records, (str, os.PathLike)):
+        if not Path(records).exists():
+            raise FileNotFoundError(f"there is no file of records {os.fspath(records)!r}")
+        return load_from_file(records)
+    return load_from_file(records) if hasattr(records, "read") else records
+
+
+class ApplyHistoryBest(DispatchContext):
+    """The best records of each workload, by target.
+
+    Records are a file (its path, or what is open), pairs of MeasureInput and MeasureResult, or several of them; None is
+    nothing. In the `with` block the graph compiler builds extracted tasks by their records too.
+    """
+
+    def __init__(self, records: Any = None) -> None:
+        super().__init__()
+        self.best_by_targetkey: dict[tuple[str, Workload], tuple[Any, Any]] = {}
+        self.best_by_model: dict[tuple[str, Workload], tuple[Any, Any]] = {}
+        self._best_user_defined: dict[tuple[str, Workload], Any] = {}
+        self._sketched: dict[tuple[str, str], Record] = {}  # by program and target
+        self._histories: list[History | None] = []
+        if records is not None:
+            self.load(records)
+
+    def load(self, records: Any) -> None:
+        """Take in more records."""
+        if isinstance(records, (list, tuple)) and records and isinstance(records[0], (str, os.PathLike)):
+            for one in records:
+                self.load(one)
+            return
+        count, here, others = 0, fingerprint(), set()
+        for inp, result in _pairs(records):
+            count += 1
+            if result.error_no == 0:
+                self._take(inp, result)
+                others.add(inp.config.machine)
+        others -= {None, here}
+        if others:
+            logger.warning(
+                "there are records of other machines (%s) among those given, whose times say little about this one "
+                "(%s): tune here",
+                ", ".join(sorted(others)),
+                here,
+            )
+        logger.debug("%d records were loaded", count)
+        if self._histories and self._histories[-1] is None:
+            self._histories[-1] = self._ask_here()
+
+    def _take(self, inp: Any, result: Any) -> None:
+        workload, time = inp.task.workload, float(np.mean(result.costs))
+        record = engine_record(inp, result)
+        if record is not None:
+            key = (record.workload, record.target)
+            if key not in self._sketched or time < self._sketched[key].time:
+                self._sketched[key] = record
+        tables = [(self.best_by_targetkey, (key, workload)) for key in inp.target.keys]
+        if inp.target.model != "unknown":
+            tables.append((self.best_by_model, (inp.target.model, workload)))
+        for table, place in tables:
+            known = table.get(place)
+            if known is None or time < float(np.mean(known[1].costs)):
+                table[place] = (inp, result)
+
+    def _query_inside(self, target: Target | None, workload: Workload | None) -> Any:
+        if target is None:
+            raise TVMError(
+                "the best record is looked up for a target, and none is set: `with tvm.target.Target(…):` around it"
+            )
+        if workload is None:
+            return None
+        places = ([(target.model, workload)] if target.model != "unknown" else []) + [
+            (key, workload) for key in target.keys
+        ]
+        for place in places:
+            if place in self._best_user_defined:
+                return self._best_user_defined[place]
+            found = self.best_by_model.get(place) or self.best_by_targetkey.get(place)
+            if found is not None:
+                return found[0].config
+        return None
+
+    def update(self, target: Target, workload: Workload, cfg: Any) -> None:
+        cfg.is_fallback = False
+        for key in (*([target.model] if target.model != "unknown" else []), *target.keys):
+            self._best_user_defined[key, workload] = cfg
+
+    # -- programs of the graph compiler ------------------------------------------------------------
+    def _record(self, task: Any) -> Record | None:
+        """What the engine's scheduler is told of a program: the decisions of its best record."""
+        return self._sketched.get((task.workload, str(task.target)))
+
+    def _ask_here(self) -> History | None:
+        """Have the engine's scheduler ask; not if there is nothing to answer, for its questions take time."""
+        return History(self._record).__enter__() if self._sketched else None
+
+    def __enter__(self) -> Any:
+        self._histories.append(self._ask_here())
+        return super().__enter__()
+
+    def __exit__(self, *ignored: object) -> None:
+        super().__exit__(*ignored)
+        history = self._histories.pop()
+        if history is not None:
+            history.__exit__(*ignored)
+
+
+def engine_record(inp: Any, result: Any) -> Record | None:
+    """What the engine's scheduler is told of a program of the graph compiler; None for a template's record."""
+    key = sketch_key(inp.task.workload)
+    if key is None:
+        return None
+    return Record(
+        workload=key,
+        target=str(inp.target),
+        machine=inp.config.machine or fingerprint(),
+        status="ok",
+        decisions=[inp.config[name].val for name in inp.config],
+        seconds=tuple(float(c) for c in result.costs),
+        created=float(result.timestamp),
+        uid=f"autotvm {inp.config.index}",
+    )
+
+
+class ApplyGraphBest(DispatchContext):
+    """The records of a graph, one for each node in the order in which they are compiled; a graph tuner writes them."""
+
+    def __init__(self, records: Any) -> None:
+        super().__init__()
+        pairs = list(_pairs(records))
+        self._records = pairs
+        self._next = 0
+        self._known: dict[tuple[str, Workload | None], Any] = {}
+        self._history = ApplyHistoryBest(pairs)
+
+    def _query_inside(self, target: Target | None, workload: Workload | None) -> Any:
+        key = (str(target), workload)
+        if key in self._known:
+            return self._known[key]
+        for inp, _ in self._records[self._next :]:
+            if inp.task.workload == workload:
+                self._next += 1
+                self._known[key] = inp.config
+                return inp.config
+        return None
+
+    def update(self, target: Target, workload: Workload, cfg: Any) -> None:
+        self._known[str(target), workload] = cfg
+
+    def __enter__(self) -> Any:
+        self._history.__enter__()
+        return super().__enter__()
+
+    def __exit__(self, *ignored: object) -> None:
+        super().__exit__(*ignored)
+        self._history.__exit__(*ignored)
+
+
+# ---------------------------------------------------------------------------- the outermost
+class FallbackContext(DispatchContext):
+    """Answers what nobody else does: with a configuration of first candidates, which a template may better."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.memory: dict[tuple[str, Workload | None], Any] = {}
+        self.messages: set[str] = set()
+
+    def _query_inside(self, target: Target | None, workload: Workload | None) -> Any:
+        key = (str(target), workload)
+        if key in self.memory:
+            return self.memory[key]
+        message = (
+            f"no record for target={target}, workload={workload}: a fallback configuration is taken, which may be "
+            "much slower than a tuned one"
+        )
+        if not GLOBAL_SCOPE.silent and message not in self.messages:
+            self.messages.add(message)
+            logger.warning("%s", message)
+        config = FallbackConfigEntity()
+        if workload is not None:
+            self.memory[key] = config
+        return config
+
+    def clear_cache(self, target: Target, workload: Workload) -> None:
+        """Forget what was answered for a workload."""
+        self.memory.pop((str(target), workload), None)
+
+    def update(self, target: Target, workload: Workload, cfg: Any) -> None:
+        self.memory[str(target), workload] = cfg
+
+
+def clear_fallback_cache(target: Target, workload: Workload) -> None:
+    """Forget what the innermost context, if it is the fallback, has answered for a workload."""
+    if isinstance(DispatchContext.current, FallbackContext):
+        DispatchContext.current.clear_cache(target, workload)
+
+
+def apply_history_best(records: Any = None) -> ApplyHistoryBest:
+    """A `with` block in which templates, and the graph compiler, take the best of some records."""
+    return ApplyHistoryBest(records)
+
+
+DispatchContext.current = FallbackContext()

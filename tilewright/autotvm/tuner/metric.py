@@ -1,0 +1,38 @@
+"""How good a ranking is."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ..utils import get_rank
+
+__all__ = ["average_recall", "max_curve", "mean_curve", "recall_curve"]
+
+
+def max_curve(trial_scores: Sequence[float]) -> Any:
+    """The best so far, trial by trial."""
+    return np.maximum.accumulate(np.asarray(trial_scores, float))
+
+
+def mean_curve(trial_scores: Sequence[float]) -> Any:
+    """The mean so far, trial by trial."""
+    scores = np.asarray(trial_scores, float)
+    return np.cumsum(scores) / np.arange(1, len(scores) + 1)
+
+
+def recall_curve(trial_ranks: Sequence[int], top: int | None = None) -> Any:
+    """How many of the best n are among the first n that were proposed, for each n; or among the first `top`."""
+    ranks = np.asarray(trial_ranks)
+    if top is None:
+        return np.array([(ranks[:n] < n).mean() for n in range(1, len(ranks) + 1)])
+    return np.cumsum(ranks < top) / top
+
+
+def average_recall(preds: Sequence[float], labels: Sequence[float], N: int) -> float:
+    """The mean of the recall of the best 1 to N, if things were tried in the order of what was predicted."""
+    order = np.argsort(-np.asarray(preds, float), kind="stable")
+    ranks = get_rank([float(x) for x in np.asarray(labels, float)[order]])
+    return float(np.mean(recall_curve(ranks)[:N]))

@@ -1,0 +1,41 @@
+"""The tuner that learns: gradient-boosted trees and simulated annealing."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .model_based_tuner import ModelBasedTuner
+from .sa_model_optimizer import ModelOptimizer, SimulatedAnnealingOptimizer
+from .xgboost_cost_model import XGBoostCostModel
+
+__all__ = ["XGBTuner"]
+
+
+class XGBTuner(ModelBasedTuner):
+    """Plans of `plan_size` configurations by simulated annealing on a model of trees.
+
+    `feature_type` is what the model sees: knob (the numbers that are decided), itervar or curve (of the loops; each
+    candidate is instantiated for it, so that fewer are looked at).
+    """
+
+    def __init__(
+        self,
+        task: Any,
+        plan_size: int = 64,
+        feature_type: str = "knob",
+        loss_type: str = "reg",
+        num_threads: int | None = None,
+        optimizer: str | ModelOptimizer = "sa",
+        diversity_filter_ratio: float | None = None,
+        log_interval: int = 50,
+        seed: int = 0,
+    ) -> None:
+        model = XGBoostCostModel(task, feature_type, loss_type, num_threads, log_interval // 2, seed=seed)
+        if optimizer == "sa":
+            few: dict[str, Any] = (
+                {"n_iter": 24, "parallel_size": 32, "early_stop": 12} if model.costly else {}
+            )
+            optimizer = SimulatedAnnealingOptimizer(task, log_interval=log_interval, seed=seed, **few)
+        if not isinstance(optimizer, ModelOptimizer):
+            raise ValueError(f'optimizer={optimizer!r}: it is "sa", or a ModelOptimizer')
+        super().__init__(task, model, optimizer, plan_size, diversity_filter_ratio, seed)

@@ -1,0 +1,380 @@
+"""Tensor cores in CUDA, as PTX: fragments of a warp (mma, ldmatrix), products of a warpgroup (wgmma).
+
+The registers of a fragment are those of `mma.m16n8k16`, twice for 16 columns: with g = lane / 4 and t = lane % 4,
+
+    sums     rows g and g + 8, columns 2t and 2t + 1 of each 8
+    A        words of neighbours along k: rows g and g + 8, then the same of the next 8 of k
+    B        words of neighbours along k: column g, two halves of k; then the same of the next 8 columns
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from ...ir.errors import LoweringError
+from ...ir.expr import Call, PrimExpr, StringImm, Var, const, const_value
+from ...ir.expr_text import Piece
+from ...ir.ops import mul
+from .vectors import Vectors
+
+__all__ = ["HELPERS", "INTRINSICS", "helper"]
+
+_HEAD = "static __device__ __forceinline__"
+_LANE = '  int lane;\n  asm("mov.u32 %0, %%laneid;" : "=r"(lane));\n'
+_SHORT = {"float16": "f16", "bfloat16": "bf16", "int8": "s8", "float32": "f32", "int32": "s32"}
+
+HELPERS = {
+    # 16 x 16 elements of 16 bits whose lines start at multiples of 16 bytes
+    "tw_load_b16": (
+        f"template <bool A, bool COLUMNS> {_HEAD} void tw_load_b16(unsigned int* d, const void* from, int stride) {{\n"
+        f"{_LANE}"
+        "  int row = COLUMNS ? lane % 8 + lane / 16 * 8 : lane % 16;\n"
+        "  int column = COLUMNS ? lane / 8 % 2 * 8 : lane / 16 * 8;\n"
+        "  const unsigned short* line = (const unsigned short*)from + row * stride + column;\n"
+        "  unsigned int at = (unsigned int)__cvta_generic_to_shared(line);\n"
+        "  if constexpr (A == COLUMNS)\n"
+        '    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"\n'
+        '      : "=r"(d[0]), "=r"(d[1]), "=r"(d[2]), "=r"(d[3]) : "r"(at) : "memory");\n'
+        "  else\n"
+        '    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"\n'
+        '      : "=r"(d[0]), "=r"(d[1]), "=r"(d[2]), "=r"(d[3]) : "r"(at) : "memory");\n}'
+    ),
+    # the same element by element, wherever they lie
+    "tw_load_each": (
+        f"template <typename T, bool A, bool COLUMNS> {_HEAD} void tw_load_each(unsigned int* d, const T* from, "
+        "int stride) {\n"
+        f"{_LANE}"
+        "  const int per = 4 / sizeof(T), halves = 16 / (4 * per);\n"
+        "#pragma unroll\n"
+        "  for (int q = 0; q < 2 * halves; ++q) {\n"
+        "    int line = lane / 4 + (A ? q % 2 : q / halves) * 8, k = lane % 4 * per + (A ? q / 2 : q % halves) * 8;\n"
+        "    d[q] = 0;\n"
+        "#pragma unroll\n"
+        "    for (int e = 0; e < per; ++e) {\n"
+        "      T x = A != COLUMNS ? from[line * stride + k + e] : from[(k + e) * stride + line];\n"
+        "      d[q] |= (unsigned int)x << (8 * sizeof(T) * e);\n"
+        "    }\n  }\n}"
+    ),
+    "tw_store_sums": (
+        f"template <typename T> {_HEAD} void tw_store_sums(T* to, const T* d, int stride) {{\n"
+        f"{_LANE}"
+        "#pragma unroll\n"
+        "  for (int q = 0; q < 8; ++q)\n"
+        "    to[(lane / 4 + q / 2 % 2 * 8) * stride + q / 4 * 8 + lane % 4 * 2 + q % 2] = d[q];\n}"
+    ),
+    "tw_mma_s8_s32": (
+        f"{_HEAD} void tw_mma_s8_s32(int* d, const unsigned int* a, const unsigned int* b) {{\n"
+        "#pragma unroll\n"
+        "  for (int n = 0; n < 2; ++n, d += 4, b += 1) {\n"
+        "#if __CUDA_ARCH__ >= 800\n"
+        '    asm("mma.sync.aligned.m16n8k16.row.col.s32.s8.s8.s32 {%0, %1, %2, %3}, {%4, %5}, {%6}, '
+        '{%0, %1, %2, %3};"\n'
+        '      : "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3]) : "r"(a[0]), "r"(a[1]), "r"(b[0]));\n'
+        "#else\n"
+        "#pragma unroll\n"
+        "    for (int h = 0; h < 2; ++h)\n"
+        '      asm("mma.sync.aligned.m8n8k16.row.col.s32.s8.s8.s32 {%0, %1}, {%2}, {%3}, {%0, %1};"\n'
+        '        : "+r"(d[2 * h]), "+r"(d[2 * h + 1]) : "r"(a[h]), "r"(b[0]));\n'
+        "#endif\n  }\n}"
+    ),
+    "tw_mma_f16_f16": (
+        f"{_HEAD} void tw_mma_f16_f16(unsigned short* d, const unsigned int* a, const unsigned int* b) {{\n"
+        "#pragma unroll\n"
+        "  for (int n = 0; n < 2; ++n, d += 4, b += 2) {\n"
+        "    unsigned int low = d[0] | (unsigned int)d[1] << 16, high = d[2] | (unsigned int)d[3] << 16;\n"
+        "#if __CUDA_ARCH__ >= 800\n"
+        '    asm("mma.sync.aligned.m16n8k16.row.col.f16.f16.f16.f16 {%0, %1}, {%2, %3, %4, %5}, {%6, %7}, '
+        '{%0, %1};"\n'
+        '      : "+r"(low), "+r"(high) : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));\n'
+        "#else\n"
+        "#pragma unroll\n"
+        "    for (int h = 0; h < 2; ++h)\n"
+        '      asm("mma.sync.aligned.m16n8k8.row.col.f16.f16.f16.f16 {%0, %1}, {%2, %3}, {%4}, {%0, %1};"\n'
+        '        : "+r"(low), "+r"(high) : "r"(a[2 * h]), "r"(a[2 * h + 1]), "r"(b[h]));\n'
+        "#endif\n"
+        "    d[0] = low, d[1] = low >> 16, d[2] = high, d[3] = high >> 16;\n  }\n}"
+    ),
+}
+
+
+def _product(kind: str) -> str:
+    """The product of fragments of 16-bit floats with float32 sums."""
+    sums = '"+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])'
+    older = (
+        "#else\n#pragma unroll\n    for (int h = 0; h < 2; ++h)\n"
+        '      asm("mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5}, {%6}, '
+        '{%0, %1, %2, %3};"\n'
+        f'        : {sums} : "r"(a[2 * h]), "r"(a[2 * h + 1]), "r"(b[h]));\n#endif\n'
+    )
+    return (
+        f"{_HEAD} void tw_mma_{kind}_f32(float* d, const unsigned int* a, const unsigned int* b) {{\n"
+        "#pragma unroll\n  for (int n = 0; n < 2; ++n, d += 4, b += 2) {\n"
+        + ("#if __CUDA_ARCH__ >= 800\n" if kind == "f16" else "")
+        + f'    asm("mma.sync.aligned.m16n8k16.row.col.f32.{kind}.{kind}.f32 {{%0, %1, %2, %3}}, '
+        '{%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"\n'
+        f'      : {sums}\n      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));\n'
+        + (older if kind == "f16" else "")
+        + "  }\n}"
+    )
+
+
+HELPERS |= {f"tw_mma_{kind}_f32": _product(kind) for kind in ("f16", "bf16")}
+
+
+# ---------------------------------------------------------------------------- fragments of a warp
+def _place(p: Vectors, var: PrimExpr, index: PrimExpr, size: int) -> str:
+    """The registers of a fragment."""
+    at = p.tidy(mul(index, const(size, index.dtype)))
+    return p.expr(var) if const_value(at) == 0 else f"{p.expr(var)} + {p.at(10, at)}"
+
+
+def _words(p: Vectors, var: PrimExpr, index: PrimExpr, kind: str) -> str:
+    return _place(p, var, index, 2 if kind == "int8" else 4)
+
+
+def _text(e: PrimExpr) -> str:
+    return e.value if isinstance(e, StringImm) else str(e)
+
+
+def _fill(p: Vectors, e: Call) -> Piece:
+    var, rows, columns, _, index, value = e.args[:6]
+    size = int(const_value(rows) or 0) * int(const_value(columns) or 0)
+    count = 8 if size == 256 else size // 128
+    i, text = p.name("r"), p.expr(value)
+    p.emit(
+        f"#pragma unroll\nfor (int {i} = 0; {i} < {count}; ++{i}) ({_place(p, var, index, count)})[{i}] = {text};"
+    )
+    return Piece("0")
+
+
+def _load(p: Vectors, e: Call) -> Piece:
+    var, index, pointer, stride, layout = e.args[0], e.args[4], e.args[5], e.args[6], _text(e.args[7])
+    kind, which = _pointed(pointer), _text(e.args[8])
+    a, columns = (str(x).lower() for x in (which == "matrix_a", layout == "col_major"))
+    step = const_value(stride)
+    if kind.bits == 16 and step is not None and step % 8 == 0 and "shared" in p.scope_of(pointer):
+        p.need("tw_load_b16")
+        call = f"tw_load_b16<{a}, {columns}>"
+    else:
+        p.need("tw_load_each")
+        call = f"tw_load_each<unsigned {'short' if kind.bits == 16 else 'char'}, {a}, {columns}>"
+    source = p.expr(pointer)
+    if kind.bits == 8:
+        source = f"(const unsigned char*)({source})"
+    p.emit(f"{call}({_words(p, var, index, str(kind))}, {source}, {p.expr(stride)});")
+    return Piece("0")
+
+
+def _pointed(pointer: PrimExpr) -> Any:
+    """The type of the elements that `tvm_access_ptr` points to."""
+    if not isinstance(pointer, Call) or pointer.op.short_name != "tvm_access_ptr":
+        raise LoweringError(f"cuda: a fragment is loaded and stored through access_ptr, not `{pointer}`")
+    return pointer.args[0].dtype
+
+
+def _sync(p: Vectors, e: Call) -> Piece:
+    d, di, a, ai, b, bi = e.args[:6]
+    kind, out = (_text(x) for x in e.args[8:10])
+    name = f"tw_mma_{_SHORT.get(kind)}_{_SHORT.get(out)}"
+    if name not in HELPERS:
+        raise LoweringError(f"cuda: tensor cores have no product of {kind} that adds up in {out}")
+    p.need(name)
+    p.emit(f"{name}({_place(p, d, di, 8)}, {_words(p, a, ai, kind)}, {_words(p, b, bi, kind)});")
+    return Piece("0")
+
+
+def _store(p: Vectors, e: Call) -> Piece:
+    var, index, pointer, stride = e.args[0], e.args[4], e.args[5], e.args[6]
+    _pointed(pointer)
+    p.need("tw_store_sums")
+    p.emit(f"tw_store_sums({p.expr(pointer)}, {_place(p, var, index, 8)}, {p.expr(stride)});")
+    return Piece("0")
+
+
+# ---------------------------------------------------------------------------- warpgroups
+_TILE = (
+    f"{_HEAD} unsigned long long tw_tile(unsigned int at, unsigned int chunk) {{\n"
+    "  return (unsigned long long)((at & 0x3ffff) >> 4) | (unsigned long long)(chunk >> 4) << 16 |\n"
+    "         64ull << 32 | 1ull << 62;\n}"
+)
+HELPERS |= {
+    "tw_tile": _TILE,  # lines of 128 bytes in groups of eight, swizzled
+    "tw_wgmma_wait": (
+        f"template <int N> {_HEAD} void tw_wgmma_wait() {{\n"
+        '  asm volatile("wgmma.wait_group.sync.aligned %0;" :: "n"(N) : "memory");\n}'
+    ),
+    # four words of each of four threads, turned: word i of thread t becomes word t of thread i
+    "tw_turn": (
+        f"template <int N, typename T> {_HEAD} void tw_turn(T* to, const T* from) {{\n"
+        f"{_LANE}"
+        "#pragma unroll\n"
+        "  for (int q = 0; q < N / 16; ++q) {\n"
+        "    unsigned int w[4];\n"
+        "    const T* source = from + q / 2 * 16 + q % 2 * 2;\n"
+        "#pragma unroll\n"
+        "    for (int j = 0; j < 4; ++j)\n"
+        "      w[j] = (unsigned int)source[4 * j] | (unsigned int)source[4 * j + 1] << 16;\n"
+        "#pragma unroll\n"
+        "    for (int bit = 1; bit < 4; bit *= 2) {\n"
+        "      bool upper = lane & bit;\n"
+        "#pragma unroll\n"
+        "      for (int i = 0; i < 2; ++i) {\n"
+        "        int low = bit == 1 ? 2 * i : i, high = low + bit;\n"
+        "        unsigned int got = __shfl_xor_sync(0xffffffffu, upper ? w[low] : w[high], bit);\n"
+        "        if (upper) w[low] = got; else w[high] = got;\n"
+        "      }\n    }\n"
+        "#pragma unroll\n"
+        "    for (int j = 0; j < 4; ++j) to[q * 8 + 2 * j] = w[j], to[q * 8 + 2 * j + 1] = w[j] >> 16;\n"
+        "  }\n}"
+    ),
+    "tw_tensor_map": "struct __align__(64) tw_tensor_map { unsigned long long v[16]; };",
+    "tw_barrier_init": (
+        f"{_HEAD} void tw_barrier_init(unsigned long long* b, int n) {{\n"
+        '  asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;\\n\\tfence.mbarrier_init.release.cluster;"\n'
+        '    :: "r"((unsigned int)__cvta_generic_to_shared(b)), "r"(n) : "memory");\n}'
+    ),
+    "tw_barrier_arrive": (
+        f"{_HEAD} void tw_barrier_arrive(unsigned long long* b) {{\n"
+        '  asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];"\n'
+        '    :: "r"((unsigned int)__cvta_generic_to_shared(b)) : "memory");\n}'
+    ),
+    "tw_barrier_expect": (
+        f"{_HEAD} void tw_barrier_expect(unsigned long long* b, int bytes) {{\n"
+        '  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;"\n'
+        '    :: "r"((unsigned int)__cvta_generic_to_shared(b)), "r"(bytes) : "memory");\n}'
+    ),
+    "tw_barrier_wait": (
+        f"{_HEAD} void tw_barrier_wait(unsigned long long* b, int parity) {{\n"
+        '  asm volatile("{\\n\\t.reg .pred done;\\nagain:\\n\\t"\n'
+        '    "mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\\n\\t"\n'
+        '    "@done bra over;\\n\\tbra again;\\nover:\\n\\t}"\n'
+        '    :: "r"((unsigned int)__cvta_generic_to_shared(b)), "r"(parity) : "memory");\n}'
+    ),
+}
+
+
+def helper(name: str) -> str | None:
+    """The definition of a helper that there is one of for each size: `tw_wgmma_256_f16_01`, `tw_bulk_copy_2`."""
+    if name.startswith("tw_bulk_copy_"):
+        return _bulk_copy_helper(int(name.removeprefix("tw_bulk_copy_")))
+    if not name.startswith("tw_wgmma_") or name in HELPERS:
+        return None
+    n, kind, ways = name.removeprefix("tw_wgmma_").split("_")
+    count = int(n) // 2
+    registers = ", ".join(f"%{i}" for i in range(count))
+    sums = ", ".join(f'"+f"(d[{i}])' for i in range(count))
+    # Along k a tile goes on 32 bytes further in its lines, or 16 lines further down.
+    (a_step, a_chunk), (b_step, b_chunk) = ((2048, 8192) if w == "1" else (32, 16) for w in ways)
+    return (
+        f"{_HEAD} void {name}(float* d, const void* a, const void* b) {{\n"
+        "  unsigned int x = (unsigned int)__cvta_generic_to_shared(a), y = (unsigned int)__cvta_generic_to_shared(b);\n"
+        '  asm volatile("wgmma.fence.sync.aligned;" ::: "memory");\n'
+        "#pragma unroll\n  for (int k = 0; k < 4; ++k)\n"
+        f'    asm volatile("wgmma.mma_async.sync.aligned.m64n{n}k16.f32.{kind}.{kind} {{{registers}}}, %{count}, '
+        f'%{count + 1}, 1, 1, 1, {ways[0]}, {ways[1]};"\n'
+        f"      : {sums}\n"
+        f'      : "l"(tw_tile(x + k * {a_step}, {a_chunk})), "l"(tw_tile(y + k * {b_step}, {b_chunk})));\n'
+        '  asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");\n}'
+    )
+
+
+def _bulk_copy_helper(rank: int) -> str:
+    listed = "".join(f", int c{i}" for i in range(rank))
+    places = ", ".join(f"%{3 + i}" for i in range(rank))
+    given = "".join(f', "r"(c{i})' for i in range(rank))
+    return (
+        f"{_HEAD} void tw_bulk_copy_{rank}(void* to, const tw_tensor_map* map, unsigned long long* barrier"
+        f"{listed}) {{\n"
+        f'  asm volatile("cp.async.bulk.tensor.{rank}d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], '
+        f'[%1, {{{places}}}], [%2];"\n'
+        '    :: "r"((unsigned int)__cvta_generic_to_shared(to)), "l"(map),\n'
+        f'       "r"((unsigned int)__cvta_generic_to_shared(barrier)){given} : "memory");\n}}'
+    )
+
+
+def _wgmma(p: Vectors, e: Call) -> Piece:
+    kind, n, trans_a, trans_b, d, index, a, _, b, _ = e.args
+    # The instruction calls an operand transposed whose neighbours in memory are not neighbours along k.
+    ways = f"{int(bool(const_value(trans_a)))}{int(not const_value(trans_b))}"
+    name = f"tw_wgmma_{const_value(n)}_{_SHORT[_text(kind)]}_{ways}"
+    p.need("tw_tile")
+    p.need(name)
+    count = int(const_value(n) or 0) // 2
+    p.emit(f"{name}({_place(p, d, index, count)}, {p.expr(a)}, {p.expr(b)});")
+    return Piece("0")
+
+
+def _wgmma_wait(p: Vectors, e: Call) -> Piece:
+    p.need("tw_wgmma_wait")
+    p.emit(f"tw_wgmma_wait<{int(const_value(e.args[0]) or 0)}>();")
+    return Piece("0")
+
+
+def _turn(p: Vectors, e: Call) -> Piece:
+    to, _, columns, index, source, which = e.args
+    n = int(const_value(columns) or 0)
+    p.need("tw_turn")
+    p.emit(f"tw_turn<{n}>({_place(p, to, index, n // 2)}, {_place(p, source, which, n // 2)});")
+    return Piece("0")
+
+
+def _set_registers(p: Any, e: Call) -> Piece:
+    p.sets_registers = True
+    count, more = (int(const_value(a) or 0) for a in e.args)
+    p.emit(f'asm volatile("setmaxnreg.{"inc" if more else "dec"}.sync.aligned.u32 {count};");')
+    return Piece("0")
+
+
+# ---------------------------------------------------------------------------- barriers and bulk copies
+def _create(p: Any, e: Call) -> Piece:
+    p.shared.append(
+        f"  __shared__ __align__(8) unsigned long long tw_barriers[{int(const_value(e.args[0]) or 1)}];"
+    )
+    return Piece("0")
+
+
+def _barrier(p: Vectors, index: PrimExpr) -> str:
+    """A barrier, by its number or its place in memory."""
+    if index.dtype.is_handle:
+        return p.expr(index)
+    return "tw_barriers" if const_value(index) == 0 else f"tw_barriers + {p.at(10, index)}"
+
+
+def _on_barrier(helper_name: str) -> Callable[[Vectors, Call], Piece]:
+    def write(p: Vectors, e: Call) -> Piece:
+        p.need(helper_name)
+        p.emit(f"{helper_name}({', '.join([_barrier(p, e.args[0]), *(p.expr(a) for a in e.args[1:])])});")
+        return Piece("0")
+
+    return write
+
+
+def _bulk_copy(p: Vectors, e: Call) -> Piece:
+    """`ptx_cp_async_bulk_tensor(to, map, barrier, coordinates…)`, the innermost one first."""
+    to, tensor_map, barrier, *places = e.args
+    if not isinstance(tensor_map, Var):
+        raise LoweringError(f"cuda: a bulk copy takes a map of its tensor, not `{tensor_map}`")
+    name = f"tw_bulk_copy_{len(places)}"
+    p.need(name)
+    given = [p.expr(to), p.expr(tensor_map), _barrier(p, barrier), *(p.expr(x) for x in places)]
+    p.emit(f"{name}({', '.join(given)});")
+    return Piece("0")
+
+
+INTRINSICS: dict[str, Callable[[Any, Call], Piece]] = {
+    "tvm_fill_fragment": _fill,
+    "tvm_load_matrix_sync": _load,
+    "tvm_mma_sync": _sync,
+    "tvm_store_matrix_sync": _store,
+    "ptx_wgmma": _wgmma,
+    "ptx_wgmma_wait": _wgmma_wait,
+    "ptx_turn_fragment": _turn,
+    "ptx_set_registers": _set_registers,
+    "create_barriers": _create,
+    "ptx_init_barrier_thread_count": _on_barrier("tw_barrier_init"),
+    "ptx_arrive_barrier": _on_barrier("tw_barrier_arrive"),
+    "ptx_arrive_barrier_expect_tx": _on_barrier("tw_barrier_expect"),
+    "ptx_wait_barrier": _on_barrier("tw_barrier_wait"),
+    "ptx_cp_async_bulk_tensor": _bulk_copy,
+}

@@ -1,0 +1,160 @@
+"""Kernels of fused functions for GPUs: source, what the host launches, and the memory between launches."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from ...codegen.source.build import DIALECTS, KernelModule
+from ...codegen.source.kernel import Kernel as SourceKernel
+from ...codegen.source.kernel import Program
+from ...driver.build import build
+from ...ir.errors import LoweringError, ScheduleError
+from ...ir.function import PrimFunc
+from ...ir.module import IRModule
+from ...runtime.device_module import PROGRAMS, DeviceModule
+from ...target import Target
+from ...tir.schedule import Schedule
+from ...tune import auto_schedule
+from ...tune.auto import unasked
+from ...tune.explain import Explanation
+from ...tune.facts import Facts
+from ...tune.gpu import GpuFunction
+from .lower import device_loops
+
+__all__ = ["DEVICE_KINDS", "device_code", "merged"]
+
+DEVICE_KINDS: Final = ("cuda", "opencl")  # the kinds of targets whose kernels run here
+_TILED: Final = ("shared tile", "tensor cores", "rows", "transpose")  # sketches that use shared memory
+_CONSTANT: Final = re.compile(r"\btw_constant_(\d+)\b")
+
+
+def device_code(
+    fn: Any, constants: Sequence[int], target: Target, symbol: str, record: Any
+) -> tuple[dict[str, Any], Any, tuple[str, ...], tuple[str, ...], tuple[tuple[str, int], ...]]:
+    """A fused function for a GPU: its code as data, what packs its constants, the labels of what it takes for
+    them, their names, and the memory that it is given meanwhile.
+
+    An error says why no GPU can run it.
+    """
+    before, func, labels, names = device_loops(fn, constants)
+    func = func.with_attr("global_symbol", symbol)
+    sch, module = _built(func, symbol, target, record)
+    (described,) = module.description["functions"]
+    program = module.description[PROGRAMS][symbol]
+    scratch: list[tuple[str, int]] = []
+    body = _without_memory(program["body"], scratch)
+    room = [_memory(name, size, target.kind.name) for name, size in scratch]
+    written = module.program
+    code = {
+        "function": {**described, "params": [*described["params"], *room]},
+        "program": {**program, "body": body},
+        "kinds": sorted(written.kinds),
+        "helpers": list(written.helpers),
+        "imported": list(written.imported),
+        "constants": [_own(text, symbol) for text in written.constants],
+        "kernels": [[k.name, _own(k.text, symbol)] for k in written.kernels],
+        "schedule": str(sch.explanation),
+    }
+    return code, before, labels, names, tuple(scratch)
+
+
+def _built(func: PrimFunc, symbol: str, target: Target, record: Any) -> tuple[Schedule, KernelModule]:
+    """The scheduled function and its kernels; tiles that need more than the device has give way to single threads
+    for each result."""
+    with unasked():
+        sch = auto_schedule(func, target, record=record)
+    _refuse_serial(sch.explanation.records)
+    try:
+        module = build(IRModule({symbol: sch.mod[symbol]}), target=target)
+    except LoweringError:
+        if not any(r["sketch"] in _TILED for r in sch.explanation.records):
+            raise
+        notes = Explanation(str(target))
+        sch = Schedule(IRModule({symbol: func}))
+        sch.work_on(symbol)
+        _Untiled(sch, func, target, notes, frozenset()).run()
+        sch.explanation = notes
+        _refuse_serial(notes.records)
+        module = build(IRModule({symbol: sch.mod[symbol]}), target=target)
+    assert isinstance(module, KernelModule)
+    return sch, module
+
+
+class _Untiled(GpuFunction):
+    """Sketches without shared memory."""
+
+    def tile(self, f: Facts) -> None:
+        self.alone(f)
+
+    def row_by_row(self, last: Facts, group: list[Facts]) -> dict[str, object]:
+        raise ScheduleError("no shared memory is used")
+
+    def turned(self, f: Facts, across: int) -> dict[str, object]:
+        return self.elementwise(f)
+
+    def sum(self, f: Facts) -> dict[str, object]:
+        return self.plain(f)
+
+
+def _refuse_serial(records: Sequence[Mapping[str, Any]]) -> None:
+    """One thread of a GPU is far slower than one of the host."""
+    for record in records:
+        if record.get("threads") == 1 and "instead" in record:
+            raise ScheduleError(f"{record['stage']} would be done by one thread: {record['instead']}")
+        if record.get("sketch") == "as it is" and "because" not in record:
+            raise ScheduleError(f"{record['stage']} has no schedule for a GPU")
+
+
+def _own(text: str, symbol: str) -> str:
+    """Arrays of constants under names that no other function of the program has."""
+    return _CONSTANT.sub(lambda m: f"tw_constant_{symbol[-12:]}_{m[1]}", text)
+
+
+def _memory(name: str, size: int, kind: str) -> dict[str, Any]:
+    return {
+        "kind": "buffer", "name": name, "dtype": "uint8", "shape": [size], "strides": None, "align": 64,
+        "access": "rw", "device": kind, "scope": "global",
+    }  # fmt: skip
+
+
+def _without_memory(steps: Sequence[Any], found: list[tuple[str, int]]) -> list[Any]:
+    """The steps of a host program whose memory of known size is given by the caller.
+
+    alloc(t, 8192): launch(a, x, t); launch(b, t, y)      ->      launch(a, x, t); launch(b, t, y)      t: 8192
+    """
+    out: list[Any] = []
+    for step in steps:
+        if step[0] == "alloc":
+            size = _known(step[2])
+            if size is not None:
+                found.append((step[1], max(1, size)))
+                out += _without_memory(step[3], found)
+                continue
+        out.append([*step[:-1], _without_memory(step[-1], found)] if step[0] in ("let", "assert") else step)
+    return out
+
+
+def _known(value: Any) -> int | None:
+    if isinstance(value, int):
+        return value
+    if isinstance(value, list) and value[0] == "*":
+        parts = [_known(v) for v in value[1:]]
+        return None if None in parts else math.prod(p for p in parts if p is not None)
+    return None
+
+
+def merged(codes: Sequence[Mapping[str, Any]], target: Target) -> DeviceModule:
+    """All kernels of a model as one program: what several need is in it once."""
+    kind = target.kind.name
+    program = Program(DIALECTS[kind]())
+    for code in codes:
+        program.kinds |= set(code["kinds"])
+        program.helpers.update(dict.fromkeys(code["helpers"]))
+        program.imported.update(dict.fromkeys(code["imported"]))
+        program.constants += code["constants"]
+        program.kernels += [SourceKernel(name, text, {}) for name, text in code["kernels"]]
+    options = {"arch": str(target.attrs["arch"])} if kind == "cuda" and "arch" in target.attrs else {}
+    return DeviceModule(kind, program.text(), [k.name for k in program.kernels], options)

@@ -1,0 +1,325 @@
+"""Running a model on a GPU: its memory is there, its steps are launches in order, recorded as a graph on CUDA.
+
+    inputs, results │ weights: uploaded once for a device │ arena: one piece, each tensor a part of it
+
+What the device has no kernel for is done by the host, between copies; the launches before and after it are
+recorded separately.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from .device_module import DEVICES, DeviceModule, HostModule
+from .devices import Device, device_api
+from .errors import LoadError, TVMError
+from .executor import Executor, ModelModule, _checked, view_of
+from .launcher import BoundCall, NativeFunction
+from .model import LAUNCHES, PlaceInfo, StepInfo, TensorInfo
+from .module import Module
+from .ndarray import NDArray, array, empty, from_dlpack, part_of
+from .timing import BenchmarkResult, time_evaluator
+
+__all__ = ["DeviceExecutor", "DeviceModelModule"]
+
+Work = Callable[[], Any]
+
+
+class DeviceModelModule(ModelModule):
+    """A compiled model whose kernels run on a device."""
+
+    def __init__(self, inner: Module, weights: NDArray | None = None) -> None:
+        super().__init__(inner, weights)
+        data = inner._library.metadata()
+        data = data if isinstance(data, dict) else json.loads(data)
+        where, launches = inner._library.name, data.get(LAUNCHES)
+        held = [m for m in inner.imported_modules if isinstance(m, DeviceModule)]
+        if not isinstance(launches, dict) or not (held or launches.get(DEVICES)):
+            raise LoadError(f"{where}: damaged: it is a model for {self.model.device}, and has no kernels")
+        held = held or [DeviceModule.of_description(d, where) for d in launches[DEVICES]]
+        self.launches = HostModule(launches)
+        for module in held:
+            self.launches.import_module(module)
+            self.import_module(module)
+        self._uploaded: dict[Device, NDArray] = {}
+
+    @property
+    def device_module(self) -> DeviceModule:
+        """The kernels."""
+        return self.launches.imported_modules[0]  # type: ignore[return-value]
+
+    def uploaded(self, device: Device) -> NDArray | None:
+        """The weights on a device: all executors there share them."""
+        if self.weights is None:
+            return None
+        found = self._uploaded.get(device)
+        if found is None:
+            found = self._uploaded[device] = empty((self.model.weights,), "uint8", device)
+            found.copyfrom(self.weights)
+        return found
+
+    def create(self, device: Device | None = None, *others: Device) -> Executor:
+        """An executor on a device, the first of its kind by default."""
+        return DeviceExecutor(self, device or Device(Device.STR2MASK[self.model.device], 0))
+
+    def step_function(self, kernel: str) -> NativeFunction:
+        """What launches the kernels of a step, or does it on the host."""
+        module: Module = self.launches if kernel in self.launches.info.functions else self
+        return module.get_function(kernel)  # type: ignore[return-value]
+
+    def get_source(self, fmt: str = "") -> str:
+        """The kernels; `h` and `json` are those of the host's part."""
+        return self.inner.get_source(fmt) if fmt in ("h", "json") else self.device_module.get_source(fmt)
+
+
+class DeviceExecutor(Executor):
+    """A model with memory of its own on a device. `run` does not wait for the device; reading a result does."""
+
+    def __init__(self, module: DeviceModelModule, device: Device) -> None:
+        kind = module.model.device
+        if device.kind != kind:
+            raise TVMError(
+                f"{module.name} was compiled for {kind} and cannot run on {device}; give tvm.{kind}(0), or compile it "
+                "for another target"
+            )
+        device_api(device)  # says why there is none
+        self.module: DeviceModelModule = module  # type: ignore[mutable-override]
+        self.device, self.info = device, module.model
+        self._arena = empty((self.info.arena,), "uint8", device)
+        self._inputs = [self._zeros(t) for t in self.info.inputs]
+        self._outputs = [empty(t.shape, t.dtype, device) for t in self.info.outputs]
+        self._own_weights = module.weights is None
+        self._missing = {p.name for p in self.info.params} if self._own_weights else set()
+        there = module.uploaded(device)
+        self._weights = empty((self.info.weights,), "uint8", device) if there is None else there
+        self._host_weights = empty((self.info.weights,), "uint8") if there is None else module.weights
+        self._index = {t.name: i for i, t in enumerate(self.info.inputs)}
+        self._param_index = {p.name: p for p in self.info.params}
+        self._parts: dict[PlaceInfo, NDArray] = {}
+        self._work: list[tuple[bool, list[Work]]] | None = None  # (whether the host does it, the steps)
+        self._graphs: list[Work] | None = None
+        self.records = kind == "cuda"  # whether launches are recorded after the first run
+
+    def _zeros(self, info: TensorInfo) -> NDArray:
+        made = empty(info.shape, info.dtype, self.device)
+        return made.copyfrom(np.zeros(info.shape, np.asarray(empty((0,), info.dtype)).dtype))
+
+    def _changed(self) -> None:
+        """Something lies elsewhere now: what was bound or recorded does not hold any more."""
+        self._work = self._graphs = None
+
+    # -- inputs ------------------------------------------------------------------------------------
+    def _set(self, key: int | str, value: Any) -> None:
+        if isinstance(key, str) and key in self._param_index:
+            self._set_param(key, value)
+            return
+        i = self._input(key)
+        info = self.info.inputs[i]
+        there = self._there(info, value)
+        if not self._inputs[i]._tw_layout.writeable:
+            self._inputs[i] = empty(info.shape, info.dtype, self.device)
+            self._changed()
+        self._inputs[i].copyfrom(_checked(info, value) if there is None else there)
+
+    def _there(self, info: TensorInfo, value: Any) -> NDArray | None:
+        """The value as an array on this device, if it is one: ours or another package's."""
+        if not isinstance(value, NDArray):
+            asked = getattr(value, "__dlpack_device__", None)
+            if asked is None or int(asked()[0]) != self.device.device_type:
+                return None
+            value = from_dlpack(value.detach() if hasattr(value, "detach") else value)
+        if value.device != self.device:
+            return None
+        if value.shape != info.shape or value.dtype != info.dtype:
+            raise ValueError(
+                f"input {info.name!r} must be {info.text}, and {value.dtype}[{', '.join(map(str, value.shape))}] was "
+                "given"
+            )
+        return value
+
+    def _set_param(self, name: str, value: Any) -> None:
+        param = self._param_index[name]
+        values = _checked(TensorInfo(param.name, param.dtype, param.shape), value)
+        assert self._host_weights is not None
+        place = np.asarray(view_of(self._host_weights, param.offset, param.dtype, param.shape))
+        if not self._own_weights:
+            if np.shares_memory(place, values) or np.array_equal(place, values):
+                return  # the library's own, given back
+            self._host_weights = array(np.asarray(self._host_weights))
+            self._weights = self._host_weights.copyto(self.device)
+            self._own_weights = True
+            self._parts = {p: a for p, a in self._parts.items() if p.space != "weights"}
+            self._changed()
+            place = np.asarray(view_of(self._host_weights, param.offset, param.dtype, param.shape))
+        place[...] = values
+        part_of(self._weights, param.offset, param.dtype, param.shape).copyfrom(values)
+        self._missing.discard(name)
+
+    def set_input_zero_copy(self, key: int | str | None = None, value: Any = None, **params: Any) -> None:
+        """Let the model read an array on the device where it lies, from now on."""
+        given: dict[Any, Any] = dict(params) if key is None else {key: value, **params}
+        for name, each in given.items():
+            i = self._input(name)
+            self._inputs[i] = self._own(self.info.inputs[i], each)
+        self._changed()
+
+    def set_output_zero_copy(self, index: int, value: Any) -> None:
+        """Let the model write a result to an array on the device."""
+        self._outputs[index] = self._own(self.info.outputs[self._output(index)], value)
+        self._changed()
+
+    def _own(self, info: TensorInfo, value: Any) -> NDArray:
+        taken = self._there(info, value)
+        if taken is None:
+            raise ValueError(
+                f"{info.name!r} must be an array on {self.device} to be used where it lies; copy it there first: "
+                f"tvm.nd.array(x, tvm.{self.device.kind}({self.device.device_id})), or use set_input"
+            )
+        if not taken.is_contiguous():
+            raise ValueError(f"{info.name!r} must be dense to be used where it lies")
+        return taken
+
+    def share_params(self, other: Executor, params_bytes: Any = None) -> None:
+        """Use the parameters of another executor of the same model, in the same memory."""
+        if not isinstance(other, DeviceExecutor) or other.info.params != self.info.params:
+            raise ValueError("share_params: the other executor runs another model")
+        if other.device != self.device:
+            raise ValueError(
+                f"share_params: the other executor is on {other.device}, this one on {self.device}"
+            )
+        self._weights, self._host_weights = other._weights, other._host_weights
+        self._own_weights, self._missing, self._parts = False, set(other._missing), {}
+        self._changed()
+
+    # -- run -----------------------------------------------------------------------------------------
+    def run(self, **inputs: Any) -> None:
+        """Run the model; inputs may be given here by name."""
+        if inputs:
+            self.set_input(**inputs)
+        self._run()
+
+    def _run(self) -> None:
+        if self._graphs is not None:
+            for work in self._graphs:
+                work()
+            return
+        first = self._work is None
+        if self._work is None:
+            self._work = self._bound_steps()
+        for _, steps in self._work:
+            for step in steps:
+                step()
+        if first and self.records:
+            self._graphs = self._recorded(self._work)
+
+    def _recorded(self, work: list[tuple[bool, list[Work]]]) -> list[Work]:
+        """The steps as graphs of launches, with those of the host between them. Everything has run once."""
+        from .cuda_driver import capture_graph
+
+        out: list[Work] = []
+        for on_host, steps in work:
+            if on_host:
+                out += steps
+                continue
+            with capture_graph(self.device) as graph:
+                for step in steps:
+                    step()
+            out.append(graph)
+        return out
+
+    def _bound_steps(self) -> list[tuple[bool, list[Work]]]:
+        self._refuse_missing()
+        out: list[tuple[bool, list[Work]]] = []
+        for step in self.info.steps:
+            on_host = step.kernel in self.info.on_host
+            if not out or out[-1][0] != on_host:
+                out.append((on_host, []))
+            out[-1][1].append(self._bound_step(step))
+        return out
+
+    def _bound_step(self, step: StepInfo) -> Work:
+        if step.kernel in self.info.on_host:
+            return self._on_host(step)
+        arrays = [self.tensor(a) for a in step.args]
+        if not step.kernel:
+            source, target = arrays
+            if not source.nbytes:
+                return lambda: None
+            api, index = device_api(self.device), self.device.device_id
+            copy = partial(api.copy, index, target._tw_ptr, source._tw_ptr, source.nbytes)
+            return _Kept(copy, arrays)
+        return self.module.step_function(step.kernel).bind(*arrays)
+
+    def _on_host(self, step: StepInfo) -> Work:
+        """A step that the host does: its inputs are fetched, its results sent."""
+        here: list[NDArray] = []
+        fetched: list[tuple[NDArray, NDArray]] = []
+        sent: list[tuple[NDArray, NDArray]] = []
+        for i, place in enumerate(step.args):
+            if place.space == "weights":
+                assert self._host_weights is not None
+                here.append(view_of(self._host_weights, place.at, place.dtype, place.shape))
+                continue
+            here.append(empty(place.shape, place.dtype))
+            (sent if i in step.outputs else fetched).append((here[-1], self.tensor(place)))
+        call: BoundCall = self.module.step_function(step.kernel).bind(*here)
+
+        def work() -> None:
+            for ours, theirs in fetched:
+                ours.copyfrom(theirs)
+            call()
+            for ours, theirs in sent:
+                theirs.copyfrom(ours)
+
+        return work
+
+    def steps(self) -> Iterator[tuple[StepInfo, Work, list[NDArray]]]:
+        """The steps one by one: what it is, how to run it, and its results."""
+        self._refuse_missing()
+        for step in self.info.steps:
+            yield step, self._bound_step(step), [self.tensor(step.args[i]) for i in step.outputs]
+
+    def tensor(self, place: PlaceInfo) -> NDArray:
+        """The tensor at a place."""
+        if place.space in ("input", "output"):
+            held = (self._inputs if place.space == "input" else self._outputs)[place.at]
+            return held if held.shape == place.shape else held.reshape(place.shape)
+        found = self._parts.get(place)
+        if found is None:
+            memory = self._weights if place.space == "weights" else self._arena
+            found = self._parts[place] = part_of(memory, place.at, place.dtype, place.shape)
+        return found
+
+    def get_input(self, key: int | str, out: Any = None) -> NDArray:
+        """An input, or a parameter by its name."""
+        param = self._param_index.get(key) if isinstance(key, str) else None
+        if param is not None:
+            found = part_of(self._weights, param.offset, param.dtype, param.shape)
+        else:
+            found = self._inputs[self._input(key)]
+        return found if out is None else out.copyfrom(found)
+
+    # -- time ------------------------------------------------------------------------------------------
+    def benchmark(self, **options: Any) -> BenchmarkResult:
+        """How long `run` takes on the device, with the inputs as they are."""
+        self._run()
+        return time_evaluator(self._run, self.device, **options)()
+
+    def seconds_of(self, call: Work, number: int = 1) -> float:
+        """How long a step takes on the device, the mean of `number` runs."""
+        return float(time_evaluator(call, self.device, number=number)().mean)
+
+
+class _Kept:
+    """A call that holds the arrays it works on."""
+
+    def __init__(self, call: Work, held: object) -> None:
+        self._call, self._held = call, held
+
+    def __call__(self) -> None:
+        self._call()

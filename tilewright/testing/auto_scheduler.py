@@ -1,0 +1,109 @@
+"""Programs that tests of the automatic scheduler share, under their classic names."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .. import topi
+from ..auto_scheduler import ComputeDAG, register_workload
+from ..auto_scheduler.loop_state import State
+from ..te import compute, placeholder, reduce_axis
+from ..te import sum as te_sum
+
+__all__ = [
+    "conv2d_nchw_bn_relu_auto_scheduler_test",
+    "get_tiled_matmul",
+    "invalid_compute_definition",
+    "matmul_auto_scheduler_test",
+    "max_pool2d_auto_scheduler_test",
+    "parallel_matmul_auto_scheduler_test",
+    "softmax_nm_auto_scheduler_test",
+    "zero_rank_compute_auto_scheduler_test",
+    "zero_rank_reduce_auto_scheduler_test",
+]
+
+
+@register_workload
+def matmul_auto_scheduler_test(N: int, M: int, K: int) -> list[Any]:
+    """A product of two matrices."""
+    A, B = placeholder((N, K), name="A"), placeholder((K, M), name="B")
+    k = reduce_axis((0, K), name="k")
+    C = compute((N, M), lambda i, j: te_sum(A[i][k] * B[k][j], axis=[k]), name="C")
+    return [A, B, C]
+
+
+@register_workload
+def parallel_matmul_auto_scheduler_test(N: int, M: int, K: int) -> list[Any]:
+    """Two products of the same matrices, neither of which reads the other."""
+    A, B = placeholder((N, K), name="A"), placeholder((K, M), name="B")
+    k, k2 = reduce_axis((0, K), name="k"), reduce_axis((0, K), name="k2")
+    C = compute((N, M), lambda i, j: te_sum(A[i][k] * B[k][j], axis=[k]), name="C")
+    D = compute((N, M), lambda i, j: te_sum(A[i][k2] * B[k2][j], axis=[k2]), name="D")
+    return [A, B, C, D]
+
+
+@register_workload
+def conv2d_nchw_bn_relu_auto_scheduler_test(
+    N: int, H: int, W: int, CI: int, CO: int, kernel_size: int, strides: int, padding: int, dilation: int = 1
+) -> list[Any]:
+    """A convolution with a bias, a scale, an offset and a cut at zero."""
+    data = placeholder((N, CI, H, W), name="Data")
+    kernel = placeholder((CO, CI, kernel_size, kernel_size), name="Kernel")
+    extra = [placeholder((CO, 1, 1), name=name) for name in ("Bias", "Bn_scale", "Bn_offset")]
+    bias, scale, offset = extra
+    conv = topi.nn.conv2d_nchw(data, kernel, strides, padding, dilation)
+    shape = tuple(conv.shape)
+    biased = compute(shape, lambda i, j, k, l: conv[i, j, k, l] + bias[j, 0, 0], name="Bias_add")
+    scaled = compute(shape, lambda i, j, k, l: biased[i, j, k, l] * scale[j, 0, 0], name="Bn_mul")
+    moved = compute(shape, lambda i, j, k, l: scaled[i, j, k, l] + offset[j, 0, 0], name="Bn_add")
+    return [data, kernel, *extra, topi.nn.relu(moved)]
+
+
+@register_workload
+def max_pool2d_auto_scheduler_test(N: int, H: int, W: int, CI: int, padding: int) -> list[Any]:
+    """The largest of each window of two by two."""
+    data = placeholder((N, CI, H, W), name="Data")
+    out = topi.nn.pool2d(data, [2, 2], [1, 1], [1, 1], [padding] * 4, "max")
+    return [data, out]
+
+
+@register_workload
+def softmax_nm_auto_scheduler_test(N: int, M: int) -> list[Any]:
+    """Softmax along rows."""
+    A = placeholder((N, M), name="A")
+    return [A, topi.nn.softmax(A, axis=1)]
+
+
+@register_workload
+def zero_rank_reduce_auto_scheduler_test(N: int) -> list[Any]:
+    """A sum of all numbers."""
+    A = placeholder((N,), name="A")
+    k = reduce_axis((0, N), name="k")
+    return [A, compute((), lambda: te_sum(A[k], axis=[k]), name="B")]
+
+
+@register_workload
+def zero_rank_compute_auto_scheduler_test(N: int) -> list[Any]:
+    """A number from two numbers of an array."""
+    A = placeholder((N,), name="A")
+    return [A, compute((), lambda: A[0] + A[1], name="B")]
+
+
+@register_workload
+def invalid_compute_definition() -> list[Any]:
+    """Two axes of one name, which is refused."""
+    A = placeholder((10, 10), name="A")
+    first, second = reduce_axis((0, 2), name="r1"), reduce_axis((0, 2), name="r1")
+    return [A, compute((10,), lambda i: te_sum(A[i][first + second], axis=[first, second]), name="B")]
+
+
+def get_tiled_matmul() -> tuple[ComputeDAG, State]:
+    """A product with both of its axes in four parts."""
+    A, B, C = matmul_auto_scheduler_test(512, 512, 512)
+    dag = ComputeDAG([A, B, C])
+    s = dag.get_init_state()
+    rows = s.split(C, s[C].iters[0], [4, 8, 8])
+    columns = s.split(C, s[C].iters[4], [8, 4, 4])
+    tiles = [it for pair in zip(rows, columns, strict=True) for it in pair]
+    s.reorder(C, [*tiles, s[C].iters[8]])
+    return dag, s

@@ -1,0 +1,104 @@
+"""What the instructions of tensor cores do, over whole tiles: a fragment is a tile of its buffer.
+
+The threads that share a fragment do each instruction together, once.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from .memory import Pointer
+from .report import InterpreterError
+
+__all__ = ["run_fragments"]
+
+Tile = np.ndarray[Any, Any]
+
+
+def _tile(fragments: Pointer, rows: int, columns: int, index: int) -> Tile:
+    """One of the tiles of a buffer, counted row by row."""
+    memory = fragments.memory
+    wide = memory.shape[-1] if memory.shape else 0
+    if len(memory.shape) < 2 or wide % columns:
+        raise InterpreterError("unsupported", f"{memory.name}: its tiles cannot be told after lowering")
+    held = fragments.array(memory.kind, (int(np.prod(memory.shape[:-1])), wide))
+    down, across = divmod(index, wide // columns)
+    found = held[down * rows : (down + 1) * rows, across * columns : (across + 1) * columns]
+    if found.shape != (rows, columns):
+        raise InterpreterError(
+            "out-of-bounds", f"fragment {index} of {memory.name}, which has {memory.shape}"
+        )
+    return found
+
+
+def _region(pointer: Pointer, rows: int, columns: int, stride: int) -> Tile:
+    """A tile in memory."""
+    return pointer.array(pointer.memory.kind, (rows, columns), (stride, 1))
+
+
+def _multiply(sums: Tile, a: Tile, b: Tile) -> None:
+    exact = np.int64 if sums.dtype.kind in "iu" else np.float64
+    sums[:] = (sums.astype(exact) + a.astype(exact) @ b.astype(exact)).astype(sums.dtype)
+
+
+def _fill(to: Pointer, rows: int, columns: int, _: int, index: int, value: Any) -> None:
+    _tile(to, rows, columns, index)[:] = value
+
+
+def _load(
+    to: Pointer, rows: int, columns: int, _: int, index: int, source: Pointer, stride: int, layout: str
+) -> None:
+    held = _region(source, rows, columns, stride)
+    # The product takes rows of A and columns of B, however they lie in memory.
+    _tile(to, rows, columns, index)[:] = held.T if layout == "col_major" else held
+
+
+def _sync(d: Pointer, di: int, a: Pointer, ai: int, b: Pointer, bi: int, c: Pointer, ci: int) -> None:
+    sums, start = _tile(d, 16, 16, di), _tile(c, 16, 16, ci)
+    if sums is not start:
+        sums[:] = start
+    _multiply(sums, _tile(a, 16, 16, ai), _tile(b, 16, 16, bi))
+
+
+def _store(
+    source: Pointer, rows: int, columns: int, _: int, index: int, to: Pointer, stride: int, __: str
+) -> None:
+    _region(to, rows, columns, stride)[:] = _tile(source, rows, columns, index)
+
+
+def _warpgroup(
+    _: str,
+    n: int,
+    trans_a: int,
+    trans_b: int,
+    d: Pointer,
+    index: int,
+    a: Pointer,
+    wide_a: int,
+    b: Pointer,
+    wide_b: int,
+) -> None:
+    left = _region(a, 64, 64, wide_a)
+    right = _region(b, n, 64, wide_b).T if trans_b else _region(b, 64, n, wide_b)
+    _multiply(_tile(d, 64, n, index), left.T if trans_a else left, right)
+
+
+def _turn(to: Pointer, rows: int, columns: int, index: int, source: Pointer, which: int) -> None:
+    _tile(to, rows, columns, index)[:] = _tile(source, rows, columns, which)
+
+
+_RUN: dict[str, Any] = {
+    "ptx_turn_fragment": _turn,
+    "tvm_fill_fragment": _fill,
+    "tvm_load_matrix_sync": _load,
+    "tvm_mma_sync": _sync,
+    "tvm_store_matrix_sync": _store,
+    "ptx_wgmma": _warpgroup,
+}
+
+
+def run_fragments(name: str, *args: Any) -> None:
+    """Do one instruction."""
+    _RUN[name](*args)

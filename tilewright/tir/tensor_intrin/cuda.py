@@ -1,0 +1,250 @@
+"""NVIDIA's tensor cores: products of 16 x 16 tiles by a warp (wmma), of 64 x n tiles by a warpgroup (wgmma).
+
+A fragment lives in the registers of all threads of a warp; in the program it is a buffer of one of the scopes
+`wmma.matrix_a`, `wmma.matrix_b`, `wmma.accumulator` (tiles of 16 x 16) and `wgmma.accumulator` (of 64 x n). In
+`wgmma.rows` each thread holds eight neighbours of a row, which it can store at once.
+
+    fill    C[i, j] = 0                          load    A[i, j] = shared[i, j]
+    sync    C[i, j] += A[i, k] * B[k, j]         store   memory[i, j] = C[i, j]
+
+`_TRANS`: the matrix lies in memory, and in its fragment, with its rows as columns. `_DYN`: it is in dynamic
+shared memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ...ir.function import PrimFunc
+from ..script import from_source
+from .intrin import built_in_later
+
+__all__ = ["get_wgmma_intrin", "get_wmma_intrin_group"]
+
+_SHORT = {"float16": "f16", "bfloat16": "bf16", "int8": "s8", "float32": "f32", "int32": "s32"}
+_SUMS = {"float16": ("float16", "float32"), "bfloat16": ("float32",), "int8": ("int32",)}  # of products
+_LOADED, _STORED = ("shared", "shared.dyn"), ("global", "shared", "shared.dyn")
+_Tile = tuple[str, tuple[int, int], str, str]  # name, shape, type, scope
+
+
+def _function(tiles: Sequence[_Tile], body: str) -> PrimFunc:
+    """A function over tiles with strides of their own; it writes the last one, and reads all others."""
+    *sources, target = tiles
+    lines = ["@T.prim_func", f"def tile({', '.join(f'{t[0].lower()}: T.handle' for t in tiles)}):"]
+    for name, (rows, columns), kind, scope in tiles:
+        low = name.lower()
+        lines += [f"    {low}0 = T.int32()", f"    {low}1 = T.int32()"]
+        lines.append(
+            f'    {name} = T.match_buffer({low}, ({rows}, {columns}), "{kind}", align=64, offset_factor=8, '
+            f'scope="{scope}", strides=[{low}1, {low}0])'
+        )
+    read = [t for t in tiles if t is not target or "C[vi, vj] +" in body or "mma" in body]
+    lines.append('    with T.block("root"):')
+    for what, held in (("reads", read if sources else []), ("writes", [target])):
+        regions = ", ".join(f"{n}[0:{rows}, 0:{columns}]" for n, (rows, columns), _, _ in held)
+        lines.append(f"        T.{what}({regions})")
+    lines += [f"        {line}" for line in body.strip("\n").splitlines()]
+    return from_source("\n".join(lines) + "\n")
+
+
+def _index(name: str, rows: int = 16, columns: int = 16) -> str:
+    """Which of the fragments of its buffer a tile is: they are counted row by row."""
+    at, wide = f"{name}.elem_offset", f"{name.lower()}1"
+    return f"{at} // {wide} // {rows} * ({wide} // {columns}) + {at} % {wide} // {columns}"
+
+
+def _each(name: str, line: str) -> str:
+    return (
+        "for i, j in T.grid(16, 16):\n"
+        f'    with T.block("{name}"):\n'
+        '        vi, vj = T.axis.remap("SS", [i, j])\n'
+        f"        {line}\n"
+    )
+
+
+def _product(sizes: tuple[int, int, int], kind: str, out: str, a: str, b: str) -> str:
+    left, right = (x if kind == out else f'T.Cast("{out}", {x})' for x in (a, b))
+    return (
+        f"for i, j, k in T.grid({', '.join(map(str, sizes))}):\n"
+        '    with T.block("update"):\n'
+        '        vi, vj, vk = T.axis.remap("SSR", [i, j, k])\n'
+        f"        C[vi, vj] = C[vi, vj] + {left} * {right}\n"
+    )
+
+
+_Pair = tuple[PrimFunc, PrimFunc]
+_TILE = (16, 16)
+
+
+def _fill(kind: str) -> _Pair:
+    tiles = [("C", _TILE, kind, "wmma.accumulator")]
+    call = f'T.tvm_fill_fragment(C.data, 16, 16, 16, {_index("C")}, T.{kind}(0), dtype="handle")'
+    return _function(tiles, _each("init", f"C[vi, vj] = T.{kind}(0)")), _function(tiles, call)
+
+
+def _load(kind: str, which: str, scope: str, trans: bool) -> _Pair:
+    tiles = [("S", _TILE, kind, scope), ("C", _TILE, kind, f"wmma.matrix_{which}")]
+    layout = "col_major" if trans else "row_major"
+    call = (
+        f'T.tvm_load_matrix_sync(C.data, 16, 16, 16, {_index("C")}, S.access_ptr("r"), s1, "{layout}", '
+        'dtype="handle")'
+    )
+    return _function(tiles, _each("load", "C[vi, vj] = S[vi, vj]")), _function(tiles, call)
+
+
+def _sync(kind: str, out: str, trans_a: bool, trans_b: bool) -> _Pair:
+    tiles = [
+        ("A", _TILE, kind, "wmma.matrix_a"),
+        ("B", _TILE, kind, "wmma.matrix_b"),
+        ("C", _TILE, out, "wmma.accumulator"),
+    ]
+    a, b = "A[vk, vi]" if trans_a else "A[vi, vk]", "B[vj, vk]" if trans_b else "B[vk, vj]"
+    parts = [f"{n}.data, {_index(n)}" for n in "CABC"]
+    call = f'T.tvm_mma_sync({", ".join(parts)}, dtype="handle")'
+    return _function(tiles, _product((16, 16, 16), kind, out, a, b)), _function(tiles, call)
+
+
+def _store(kind: str, scope: str) -> _Pair:
+    tiles = [("A", _TILE, kind, "wmma.accumulator"), ("C", _TILE, kind, scope)]
+    call = (
+        f'T.tvm_store_matrix_sync(A.data, 16, 16, 16, {_index("A")}, C.access_ptr("w"), c1, "row_major", '
+        'dtype="handle")'
+    )
+    return _function(tiles, _each("store", "C[vi, vj] = A[vi, vj]")), _function(tiles, call)
+
+
+def _name(what: str, *parts: str) -> str:
+    return "_".join(["wmma", what, "16x16x16", *(p.replace(".", "_") for p in parts if p)])
+
+
+def _sync_name(kind: str, out: str, trans_a: bool, trans_b: bool) -> str:
+    ways = {(False, False): "", (False, True): "trans", (True, False): "trans_a", (True, True): "trans_a_b"}
+    return _name("sync", _SHORT[kind] * 2 + _SHORT[out], ways[trans_a, trans_b])
+
+
+def _load_name(kind: str, which: str, trans: bool, scope: str) -> str:
+    return _name("load", _SHORT[kind], which, "trans" if trans else "", scope)
+
+
+def _announce() -> dict[str, str]:
+    """All intrinsics by the names of the constants that stand for them."""
+    out: dict[str, str] = {}
+    for kind, sums in _SUMS.items():
+        for total in sums:
+            pair = _SHORT[kind] * 2 + _SHORT[total]
+            for trans_a in (False, True):
+                for trans_b in (False, True):
+                    ways = {(0, 0): "", (0, 1): "_TRANS", (1, 0): "_TRANS_A", (1, 1): "_TRANS_A_B"}
+                    constant = f"WMMA_SYNC_16x16x16_{pair}{ways[trans_a, trans_b]}_INTRIN"
+                    out[constant] = built_in_later(
+                        _sync_name(kind, total, trans_a, trans_b),
+                        lambda k=kind, t=total, a=trans_a, b=trans_b: _sync(k, t, a, b),  # type: ignore[misc]
+                    )
+        for which in "ab":
+            for trans in (False, True):
+                for scope in _LOADED:
+                    dyn = "_DYN" if scope == "shared.dyn" else ""
+                    way = f"{which.upper()}{'_TRANS' if trans else ''}{dyn}"
+                    out[f"WMMA_LOAD_16x16x16_{_SHORT[kind].upper()}_{way}_INTRIN"] = built_in_later(
+                        _load_name(kind, which, trans, scope),
+                        lambda k=kind, w=which, s=scope, t=trans: _load(k, w, s, t),  # type: ignore[misc]
+                    )
+    for kind in ("float16", "float32", "int32"):
+        short = _SHORT[kind].upper()
+        out[f"WMMA_FILL_16x16x16_{short}_INTRIN"] = built_in_later(
+            _name("fill", _SHORT[kind]),
+            lambda k=kind: _fill(k),  # type: ignore[misc]
+        )
+        for scope in _STORED:
+            out[f"WMMA_STORE_16x16x16_{short}_{scope.replace('.', '_').upper()}_INTRIN"] = built_in_later(
+                _name("store", _SHORT[kind], scope),
+                lambda k=kind, s=scope: _store(k, s),  # type: ignore[misc]
+            )
+    return out
+
+
+def get_wmma_intrin_group(
+    load_scope: str, store_scope: str, in_dtype: str, out_dtype: str, trans_b: bool, trans_a: bool = False
+) -> dict[str, str]:
+    """The intrinsics that a matrix product needs, by what they do: init, load_a, load_b, compute, store."""
+    for what, given, known in (
+        ("load_scope", load_scope, _LOADED),
+        ("store_scope", store_scope, _STORED),
+        ("in_dtype", in_dtype, tuple(_SUMS)),
+        ("out_dtype", out_dtype, _SUMS.get(in_dtype, ())),
+    ):
+        if given not in known:
+            raise ValueError(f"get_wmma_intrin_group: {what} {given!r} is none of {', '.join(known)}")
+    return {
+        "init": _name("fill", _SHORT[out_dtype]),
+        "load_a": _load_name(in_dtype, "a", trans_a, load_scope),
+        "load_b": _load_name(in_dtype, "b", trans_b, load_scope),
+        "compute": _sync_name(in_dtype, out_dtype, trans_a, trans_b),
+        "store": _name("store", _SHORT[out_dtype], store_scope),
+    }
+
+
+# ---------------------------------------------------------------------------- warpgroups
+WGMMA_DEPTH = 64  # of the reduction: a line of shared memory, 128 bytes
+
+
+def get_wgmma_intrin(
+    n: int, in_dtype: str = "float16", trans_a: bool = False, trans_b: bool = False
+) -> dict[str, str]:
+    """The intrinsics of a warpgroup's product of 64 x 64 by 64 x n: init, compute, and turn for results of 16 bits.
+
+    The operands are tiles of dynamic shared memory, 64 elements wide or divided into such tiles, as bulk copies
+    lay them there (`tilewright.bulk_copy`); with `trans_b`, B is n x 64.
+    """
+    if n % 8 or not 8 <= n <= 256 or in_dtype not in ("float16", "bfloat16"):
+        raise ValueError(
+            f"get_wgmma_intrin: there is no product of {in_dtype} with {n} columns: n is a multiple of 8 up to 256, "
+            "and in_dtype float16 or bfloat16"
+        )
+    short, ways = _SHORT[in_dtype], f"{'_trans_a' if trans_a else ''}{'_trans' if trans_b else ''}"
+    return {
+        "init": built_in_later(f"wgmma_fill_64x{n}_f32", lambda: _warpgroup_fill(n)),
+        "compute": built_in_later(
+            f"wgmma_64x{n}x{WGMMA_DEPTH}_{short}{short}f32{ways}",
+            lambda: _warpgroup_product(n, in_dtype, trans_a, trans_b),
+        ),
+        **(
+            {"turn": built_in_later(f"wgmma_turn_64x{n}_{short}", lambda: _turn(n, in_dtype))}
+            if n % 32 == 0
+            else {}
+        ),
+    }
+
+
+def _warpgroup_fill(n: int) -> _Pair:
+    tiles = [("C", (64, n), "float32", "wgmma.accumulator")]
+    body = _each("init", "C[vi, vj] = T.float32(0)").replace("T.grid(16, 16)", f"T.grid(64, {n})")
+    call = f'T.tvm_fill_fragment(C.data, 64, {n}, 16, {_index("C", 64, n)}, T.float32(0), dtype="handle")'
+    return _function(tiles, body), _function(tiles, call)
+
+
+def _turn(n: int, kind: str) -> _Pair:
+    """From pairs of neighbours to eight of them in each thread."""
+    tiles = [("A", (64, n), kind, "wgmma.accumulator"), ("C", (64, n), kind, "wgmma.rows")]
+    body = _each("turn", "C[vi, vj] = A[vi, vj]").replace("T.grid(16, 16)", f"T.grid(64, {n})")
+    call = f"T.ptx_turn_fragment(C.data, 64, {n}, {_index('C', 64, n)}, A.data, {_index('A', 64, n)})"
+    return _function(tiles, body), _function(tiles, call)
+
+
+def _warpgroup_product(n: int, kind: str, trans_a: bool, trans_b: bool) -> _Pair:
+    depth = WGMMA_DEPTH
+    tiles = [
+        ("A", (depth, 64) if trans_a else (64, depth), kind, "shared.dyn"),
+        ("B", (n, depth) if trans_b else (depth, n), kind, "shared.dyn"),
+        ("C", (64, n), "float32", "wgmma.accumulator"),
+    ]
+    a, b = "A[vk, vi]" if trans_a else "A[vi, vk]", "B[vj, vk]" if trans_b else "B[vk, vj]"
+    call = (
+        f'T.ptx_wgmma("{kind}", {n}, {int(trans_a)}, {int(trans_b)}, C.data, {_index("C", 64, n)}, '
+        'A.access_ptr("r"), a1, B.access_ptr("r"), b1)'
+    )
+    return _function(tiles, _product((64, n, depth), kind, "float32", a, b)), _function(tiles, call)
+
+
+globals().update(_constants := _announce())
+__all__ += sorted(_constants)

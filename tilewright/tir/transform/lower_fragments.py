@@ -1,0 +1,190 @@
+"""Fragments of tensor cores as the registers of threads."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from ...arith import Analyzer
+from ...ir.buffer import Buffer
+from ...ir.dtype import DataType
+from ...ir.errors import LoweringError
+from ...ir.expr import Call, IterVar, PrimExpr, StringImm, Var, const, const_value
+from ...ir.function import PrimFunc
+from ...ir.functor import Mutator, pre_order
+from ...ir.op import Op
+from ...ir.ops import add, floordiv, floormod, mul
+from ...ir.stmt import Allocate, AttrStmt, DeclBuffer, For, Stmt
+from ...ir.types import PointerType, PrimType
+from ..analysis.measure import scope_of
+
+__all__ = ["is_fragment", "lower_fragments"]
+
+
+def is_fragment(scope: str) -> bool:
+    """Whether memory of a scope is spread over the registers of a warp or a warpgroup."""
+    return scope.startswith(("wmma.", "wgmma."))
+
+
+def lower_fragments(func: PrimFunc) -> PrimFunc:
+    """Give each thread its part of the fragments.
+
+        C = allocate([32, 32], "float32", "wmma.accumulator")        C = allocate([32], "float32", "local")
+        mma_sync(C, index, A, …)                           ->        mma_sync(C, index, A, …, "float16", "float32")
+        D[8 + tx // 4, tx % 4 * 2] = C[8 + tx // 4, tx % 4 * 2]      D[…] = C[2]
+
+    A tile of 16 x 16 sums is eight registers of each thread of a warp; the instructions say which element is
+    where. The elements of sums can be used by the thread that has them; operands only by the instructions, which
+    are told what they were.
+    Needs: no blocks. Gives: no memory of the scopes `wmma.*` and `wgmma.*`.
+    """
+    if not any(isinstance(m, Allocate) and is_fragment(scope_of(m.buffer_var)) for m in pre_order(func.body)):
+        return func
+    return _Fragments().run(func)
+
+
+@dataclass(frozen=True, slots=True)
+class _Shape:
+    """The tiles of a buffer of fragments, and the threads that hold one."""
+
+    rows: int
+    columns: int
+    threads: int
+    wide: int  # tiles beside each other
+
+    @property
+    def registers(self) -> int:
+        return self.rows * self.columns // self.threads
+
+
+class _Fragments(Mutator):
+    def __init__(self) -> None:
+        self.ana = Analyzer()
+        self.vars: dict[Var, Var] = {}
+        self.kinds: dict[Var, tuple[DataType, int]] = {}  # of the elements, and how many registers they take
+        self.shapes: dict[Var, _Shape] = {}
+        self.buffers: dict[Buffer, Buffer] = {}
+        self.thread: Var | None = None
+
+    def visit_AttrStmt(self, n: AttrStmt) -> Stmt:
+        if n.attr_key == "thread_extent" and isinstance(n.node, IterVar):
+            self.ana.bind_loop(n.node.var, const(0, n.node.var.dtype), n.value)
+            if n.node.thread_tag == "threadIdx.x":
+                self.thread = n.node.var
+        return n.map_children(self.visit)
+
+    def visit_For(self, n: For) -> Stmt:
+        self.ana.bind_loop(n.loop_var, n.min, n.extent)
+        return n.map_children(self.visit)
+
+    def visit_Allocate(self, n: Allocate) -> Stmt:
+        scope = scope_of(n.buffer_var)
+        if not is_fragment(scope):
+            return n.map_children(self.visit)
+        sizes = [const_value(e) for e in n.extents]
+        name = n.buffer_var.name
+        if None in sizes or len(sizes) < 2:
+            raise LoweringError(f"{name}: fragments have two dimensions or more, and constant sizes")
+        rows, wide = 1, int(sizes[-1] or 0)
+        for s in sizes[:-1]:
+            rows *= int(s or 0)
+        shape = _Shape(64, wide, 128, 1) if scope.startswith("wgmma") else _Shape(16, 16, 32, wide // 16)
+        if rows % shape.rows or wide % shape.columns:
+            raise LoweringError(
+                f"{name}: {rows} x {wide} elements in {scope} are no whole tiles of {shape.rows} x {shape.columns}"
+            )
+        kind, count = n.dtype, rows * wide // shape.threads
+        if scope.split(".")[1] not in (
+            "accumulator",
+            "rows",
+        ):  # the instructions take them as words of 32 bits
+            kind, count = DataType("uint32"), count * n.dtype.bits // 32
+        var = Var(name, PointerType(PrimType(kind), "local"))
+        self.vars[n.buffer_var], self.shapes[n.buffer_var] = var, shape
+        self.kinds[n.buffer_var] = (n.dtype, count)
+        return Allocate(var, kind, (const(count),), n.condition, self.visit(n.body), n.annotations)
+
+    def visit_DeclBuffer(self, n: DeclBuffer) -> Stmt:
+        if n.buffer.data not in self.vars:
+            return n.map_children(self.visit)
+        return DeclBuffer(self.registers(n.buffer), self.visit(n.body))
+
+    def registers(self, b: Buffer) -> Buffer:
+        """The buffer over a thread's own registers."""
+        made = self.buffers.get(b)
+        if made is None:
+            var = self.vars[b.data]
+            held = var.type_annotation
+            assert isinstance(held, PointerType) and isinstance(held.element_type, PrimType)
+            own = const(self.kinds[b.data][1])
+            made = Buffer(var, held.element_type.dtype, (own,), (), const(0), b.name, b.data_alignment, 1, ())
+            self.buffers[b] = made
+        return made
+
+    def visit_Call(self, n: Call) -> PrimExpr:
+        made = n.map_children(self.visit)
+        first = n.args[0] if n.args else None
+        if not isinstance(n.op, Op) or not isinstance(first, Var) or first not in self.kinds:
+            return made
+        told: list[str] = []
+        if n.op.short_name == "tvm_mma_sync":
+            told = [str(self.kinds[v][0]) for v in (n.args[2], first) if isinstance(v, Var)]
+        elif n.op.short_name == "tvm_load_matrix_sync":
+            told = [scope_of(first).split(".")[1]]
+        return made.replace(args=(*made.args, *map(StringImm, told))) if told else made
+
+    def visit_Var(self, n: Var) -> PrimExpr:
+        return self.vars.get(n, n)
+
+    def access(self, n: Any) -> Any:
+        made = n.map_children(self.visit)
+        shape = self.shapes.get(n.buffer.data)
+        if shape is None:
+            return made
+        rows = scope_of(n.buffer.data).endswith("rows")
+        index, owner = _register(n.buffer, made.indices, shape, rows)
+        if not rows and not scope_of(n.buffer.data).endswith("accumulator"):
+            raise LoweringError(
+                f"{n.buffer.name}: the elements of an operand in {scope_of(n.buffer.data)} can be used by instructions "
+                "of tensor cores alone; tensorize the block that reads or writes them"
+            )
+        if self.thread is None or not self.ana.can_prove_equal(owner, self.thread):
+            raise LoweringError(
+                f"{n.buffer.name}: `{n.buffer.name}[{', '.join(map(str, n.indices))}]` is in a register of thread "
+                f"{self.ana.simplify(owner)} of threadIdx.x, and not always of the one that uses it; tensorize the "
+                "block by a store, or bind its loops to the threads that hold their elements"
+            )
+        return made.replace(buffer=self.registers(n.buffer), indices=(self.ana.simplify(index),))
+
+    visit_BufferLoad = visit_BufferStore = access
+
+
+def _register(b: Buffer, indices: tuple[PrimExpr, ...], s: _Shape, rows: bool) -> tuple[PrimExpr, PrimExpr]:
+    """Which register an element of sums is in, and of which thread.
+
+        row g of a group of 8, columns 2t and 2t + 1 of a group of 8:  thread 4g + t;
+        rows 8 to 15 are the next two registers, the next 8 columns the next four
+
+    A warpgroup has a warp for each 16 of its 64 rows. In `rows`, thread 4g + t has columns 8t to 8t + 7 of each 32.
+    """
+    row: PrimExpr = const(0)
+    for i, d in zip(indices[:-1], b.shape[:-1], strict=True):
+        row = add(mul(row, d), i)
+    column = indices[-1]
+
+    def n(value: int) -> PrimExpr:
+        return const(value, column.dtype)
+
+    tile = add(mul(floordiv(row, n(s.rows)), n(s.wide)), floordiv(column, n(s.columns)))
+    r, c = floormod(row, n(s.rows)), floormod(column, n(s.columns))
+    inside = add(
+        add(mul(floordiv(c, n(8)), n(4)), mul(floordiv(floormod(r, n(16)), n(8)), n(2))), floormod(c, n(2))
+    )
+    owner = add(mul(floormod(r, n(8)), n(4)), floordiv(floormod(c, n(8)), n(2)))
+    if rows:
+        half = mul(floordiv(floormod(r, n(16)), n(8)), n(8))
+        inside = add(add(mul(floordiv(c, n(32)), n(16)), half), floormod(c, n(8)))
+        owner = add(mul(floormod(r, n(8)), n(4)), floordiv(floormod(c, n(32)), n(8)))
+    if s.rows > 16:
+        owner = add(mul(floordiv(r, n(16)), n(32)), owner)
+    return add(mul(tile, n(s.registers)), inside), owner

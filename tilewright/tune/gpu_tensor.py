@@ -1,0 +1,438 @@
+"""Sketches for tensor cores: products of matrices, alone or in batches, with what follows them element by element.
+
+    wgmma    a warpgroup fetches tiles by bulk copies, others multiply them (sm_90a)
+    mma      every warp fetches, loads fragments and multiplies (sm_80 and later)
+
+Sizes that are no whole tiles are padded with zeros on the way into shared memory.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from ..ir.buffer import Buffer
+from ..ir.errors import ScheduleError
+from ..ir.expr import Add, BufferLoad, Cast, Mul, PrimExpr, Var, const_value
+from ..ir.stmt import BufferStore
+from ..target import Target
+from ..target.machine import GpuMachine
+from ..tir.schedule.primitive import BlockRV, LoopRV
+from ..tir.tensor_intrin.cuda import get_wgmma_intrin, get_wmma_intrin_group
+from ..tir.transform.lower_bulk_copies import BULK_COPY
+from ..tir.transform.specialize_warps import PERSISTENT, SPECIALIZE
+from .facts import Axis, Facts
+
+if TYPE_CHECKING:
+    from .gpu import GpuFunction
+
+__all__ = ["Product", "Sketch", "Tile", "by_warpgroups", "by_warps", "product_of"]
+
+_LINE = 64  # elements of 16 bits that a bulk copy has side by side
+_KEPT = 2048  # bytes of shared memory for barriers and what the driver takes
+
+
+@dataclass(frozen=True, slots=True)
+class Product:
+    """C[…, m, n] = Σ over k of A * B; in their last dimensions A is [m, k] or [k, m], and B [k, n] or [n, k]."""
+
+    m: Axis
+    n: Axis
+    k: Axis
+    others: tuple[Axis, ...]  # the rest of the results' axes
+    a: Buffer
+    b: Buffer
+    trans_a: bool
+    trans_b: bool
+
+    @property
+    def kind(self) -> str:
+        return str(self.a.dtype)
+
+    @property
+    def batch(self) -> int:
+        return math.prod(x.extent for x in self.others)
+
+
+def product_of(f: Facts) -> Product | None:
+    """A block as a product of matrices of floats of 16 or 32 bits that adds up in float32, if it is one."""
+    body = f.block.body
+    if len(f.reduce) != 1 or not all(x.known for x in f.axes) or not isinstance(body, BufferStore):
+        return None
+    first = f.block.init
+    if (
+        not isinstance(first, BufferStore)
+        or const_value(first.value) != 0
+        or str(body.buffer.dtype) != "float32"
+    ):
+        return None
+    loads = _factors(body)
+    if loads is None or loads[0].buffer is loads[1].buffer or len(body.indices) < 2:
+        return None
+    by_var = {x.var: x for x in f.axes}
+    if any(i not in by_var for i in body.indices):
+        return None
+    m, n = (by_var[v] for v in body.indices[-2:])  # type: ignore[index]
+    k = f.reduce[0]
+    sides: list[tuple[BufferLoad, bool]] = []
+    for own, other in ((m, n), (n, m)):
+        found = next((x for x in loads if own.var in x.indices and other.var not in x.indices), None)
+        if found is None or not all(i in by_var or const_value(i) is not None for i in found.indices):
+            return None
+        last = tuple(by_var.get(i) if isinstance(i, Var) else None for i in found.indices[-2:])
+        if last not in ((own, k), (k, own)) or len(set(found.indices)) != len(found.indices):
+            return None
+        sides.append((found, last[0] is (k if own is m else n)))
+    (a, trans_a), (b, trans_b) = sides
+    kinds = {str(x.buffer.dtype) for x in (a, b)}
+    if len(kinds) != 1 or not kinds <= {"float16", "bfloat16", "float32"}:
+        return None
+    others = tuple(x for x in f.spatial if x is not m and x is not n)
+    return Product(m, n, k, others, a.buffer, b.buffer, trans_a, trans_b)
+
+
+def _factors(body: BufferStore) -> tuple[BufferLoad, BufferLoad] | None:
+    """The two elements whose product is added."""
+    value = body.value
+    if not isinstance(value, Add):
+        return None
+    for total, term in ((value.a, value.b), (value.b, value.a)):
+        if isinstance(total, BufferLoad) and total.buffer is body.buffer and isinstance(term, Mul):
+            a, b = _narrow(term.a), _narrow(term.b)
+            if isinstance(a, BufferLoad) and isinstance(b, BufferLoad):
+                return a, b
+    return None
+
+
+def _narrow(e: PrimExpr) -> PrimExpr:
+    return e.value if isinstance(e, Cast) else e
+
+
+# ---------------------------------------------------------------------------- sizes
+@dataclass(frozen=True, slots=True)
+class Tile:
+    """Results of a block, how many steps of the reduction are on their way, and into how many parts it is cut."""
+
+    rows: int
+    columns: int
+    stages: int
+    parts: int
+    per_processor: int
+    depth: int = _LINE  # of the reduction, that is fetched at once
+
+
+def best_tile(p: Product, gpu: GpuMachine) -> Tile:
+    """The tile that a product should take the least time with, by a count of cycles."""
+    found: list[tuple[float, Tile]] = []
+    steps = -(-p.k.extent // _LINE)
+    for rows, columns in ((128, 256), (128, 128), (128, 64), (64, 256), (64, 128), (64, 64)):
+        if rows >= 2 * max(64, p.m.extent) or columns >= 2 * max(64, p.n.extent):
+            continue
+        size = (rows + columns) * _LINE * 2
+        for per in (1, 2):
+            room = (gpu.dynamic_shared_memory_per_block - _KEPT) // per - (_KEPT if per > 1 else 0)
+            stages = min(8, room // size, max(2, steps))
+            if stages < 2 or (per == 2 and rows > 64):  # more warpgroups take all registers of a processor
+                continue
+            for parts in (1, 2, 3, 4, 6, 8, 12, 16):
+                if parts > 1 and steps < 2 * parts:
+                    continue
+                tile = Tile(rows, columns, stages, parts, per)
+                found.append((cycles(p, tile, gpu), tile))
+    return min(found, key=lambda x: x[0])[1]
+
+
+def cycles(p: Product, t: Tile, gpu: GpuMachine) -> float:
+    """About how long a product takes, in cycles of a multiprocessor."""
+    down, across = -(-p.m.extent // t.rows), -(-p.n.extent // t.columns)
+    tiles = down * across * p.batch * t.parts
+    steps = math.ceil(p.k.extent / _LINE / t.parts)
+    # A product of 64 x n x 16 takes n / 2 cycles, or as long as its operands come out of shared memory.
+    work = t.rows // 64 * 4 * max(t.columns / 2, 16 + t.columns / 4)
+    fetched = (t.rows + t.columns) * _LINE * 2
+    at_once = min(t.per_processor, -(-tiles // gpu.multiprocessors))
+    # What is on its way must cover the time that the first of it takes.
+    latency = 1300 / (t.stages * at_once)
+    step = max(work, fetched / 64, fetched / (gpu.bandwidth / gpu.clock / gpu.multiprocessors * 3), latency)
+    rounds = -(-tiles // gpu.multiprocessors) if t.per_processor == 1 else tiles / gpu.multiprocessors
+    rounds = max(1.0, rounds)
+    ends = t.rows * t.columns / 16 + 1500
+    total = rounds * (steps * step + ends) + 2500
+    # All that is read comes from the main memory once, however it is shared: at its full rate only if most
+    # processors ask for it, and for long pieces of its rows.
+    unique = 2 * p.batch * (p.m.extent * p.k.extent + p.k.extent * p.n.extent)
+    rate = (0.85 if t.columns >= 128 or p.trans_b else 0.7) * min(1, tiles / (0.8 * gpu.multiprocessors))
+    total = max(total, unique / (gpu.bandwidth * rate) * gpu.clock + 4000)
+    if t.parts > 1:  # the sums of the parts are written, read and added by another kernel
+        sums = 8 * p.batch * down * t.rows * across * t.columns * t.parts
+        total += 4500 + sums / (gpu.bandwidth * 1.5) * gpu.clock
+    return total
+
+
+# ---------------------------------------------------------------------------- warpgroups
+def has_warpgroups(target: Target) -> bool:
+    """Whether a target has products of warpgroups and bulk copies."""
+    return target.kind.name == "cuda" and target.gpu.arch == "sm_90a"
+
+
+def can_be_copied(b: Buffer) -> bool:
+    """Whether bulk copies can take boxes of a tensor: its lines start at multiples of 16 bytes."""
+    sizes = [const_value(s) for s in b.dense_strides()[:-1]]
+    return all(s is not None and int(s) * b.dtype.nbytes % 16 == 0 for s in sizes) and len(b.shape) <= 5
+
+
+def by_warpgroups(g: GpuFunction, f: Facts, p: Product) -> dict[str, Any]:
+    """Tiles of a product by warpgroups, results stored from registers."""
+    if not has_warpgroups(g.target) or not can_be_copied(p.a) or not can_be_copied(p.b):
+        raise ScheduleError("bulk copies cannot take its operands")
+    tile = best_tile(p, g.target.gpu)
+    return Warpgroups(g, f, p, tile).apply()
+
+
+class Sketch:
+    """What both kinds of instructions have in common: padding, parts of the sum, the order of tiles."""
+
+    fragment = ""  # the scope of sums
+
+    def __init__(self, g: GpuFunction, f: Facts, p: Product, tile: Tile) -> None:
+        self.g, self.sch, self.f, self.p, self.tile = g, g.sch, f, p, tile
+        self.block = f.rv
+
+    def prepare(self) -> tuple[BlockRV, dict[Var | None, LoopRV]]:
+        """The block that takes the sums out of registers, and the loops of the product by the axes' variables."""
+        sch, t, p = self.sch, self.tile, self.p
+        tail = self.pad(self.g.fusable_consumer(self.f))
+        if t.parts > 1:
+            self.cut(tail)
+            tail = None
+        if tail is None:
+            tail = sch.cache_write(self.block, 0, self.fragment)
+        else:
+            sch.set_scope(self.block, 0, self.fragment)
+        names: list[Var | None] = [x.var for x in self.f.axes]
+        if t.parts > 1:
+            names.insert(names.index(p.k.var), None)  # the parts
+        return tail, dict(zip(names, sch.get_loops(self.block), strict=True))
+
+    def inputs(self, which: int, scope: str) -> BlockRV:
+        """A copy of an operand; what only pads it is done on the way."""
+        copy = self.sch.cache_read(self.block, which, scope)
+        for producer in self.sch.get_producers(copy):
+            if producer.key not in self.g.done:
+                self.sch.compute_inline(producer)
+        return copy
+
+    def tiles(self, i: LoopRV, j: LoopRV, loops: dict[Var | None, LoopRV], *inner: LoopRV) -> LoopRV:
+        """One loop over all tiles. Neighbours in time share the cache: some rows of tiles, column by column."""
+        sch = self.sch
+        count = int(const_value(sch.get(i).extent) or 1)
+        band = max(n for n in range(1, min(16, count) + 1) if count % n == 0)
+        bands, i1 = sch.split(i, [None, band])
+        others = [loops[x.var] for x in self.p.others] + ([loops[None]] if self.tile.parts > 1 else [])
+        sch.reorder(*others, bands, j, i1, *inner)
+        return sch.fuse(*others, bands, j, i1)
+
+    def pad(self, consumer: BlockRV | None) -> BlockRV | None:
+        """Make all sizes whole tiles; the block that takes the results, if there is one."""
+        sch, t, p = self.sch, self.tile, self.p
+        sizes = {p.m.var: t.rows, p.n.var: t.columns, p.k.var: t.depth * t.parts}
+        padding = [sizes.get(x.var, 1) for x in self.f.axes]
+        if all(x.extent % n == 0 for x, n in zip(self.f.axes, padding, strict=True)):
+            return consumer
+        before = {b.key for b in sch.get_child_blocks(self.g.root)}
+        sch.pad_einsum(self.block, padding)
+        made = [b for b in sch.get_child_blocks(self.g.root) if b.key not in before]
+        trim = next((b for b in sch.get_consumers(self.block) if b.key in {x.key for x in made}), None)
+        if trim is not None and consumer is not None:
+            sch.compute_inline(trim)
+            trim = None
+        return consumer if trim is None else trim
+
+    def cut(self, last: BlockRV | None) -> None:
+        """Sum up parts of the reduction beside each other, and add them in a kernel of its own, with what follows."""
+        sch = self.sch
+        whole, at = self.block, [x.var for x in self.f.axes].index(self.p.k.var)
+        parts, _ = sch.split(sch.get_loops(whole)[at], [self.tile.parts, None])
+        self.block = sch.rfactor(parts, 0)
+        if last is not None:
+            sch.set_scope(whole, 0, "local")
+        wide = 2 if self.p.n.extent % 2 == 0 else 1
+        loops = sch.get_loops(last or whole)
+        if last is None:
+            loops = [
+                x for x, v in zip(loops, sch.realize(whole).block.iter_vars, strict=True) if v.iter_type == 0
+            ]
+            sch.reorder(*loops)
+        block, thread, pair = sch.split(self.g.fused(loops, last or whole), [None, 128, wide])
+        sch.bind(block, "blockIdx.x")
+        sch.bind(thread, "threadIdx.x")
+        if last is not None:
+            sch.compute_at(whole, thread, preserve_unit_loops=True)
+            sch.vectorize(pair)
+
+
+class Warpgroups(Sketch):
+    fragment = "wgmma.accumulator"
+
+    def apply(self) -> dict[str, Any]:
+        sch, p, t = self.sch, self.p, self.tile
+        tail, loops = self.prepare()
+        i, group, i2 = sch.split(loops[p.m.var], [None, t.rows // 64, 64])
+        j, j1 = sch.split(loops[p.n.var], [None, t.columns])
+        depth, k1 = sch.split(loops[p.k.var], [None, _LINE])
+        blocks = self.tiles(i, j, loops, group, depth, i2, j1, k1)
+        sch.bind(blocks, "blockIdx.x")
+        sch.bind(group, "threadIdx.y")
+        for which in (0, 1):
+            copy = self.inputs(which, "shared.dyn")
+            sch.compute_at(copy, depth, preserve_unit_loops=True)
+            around = len(sch.get_loops(self.block)) - 3
+            sch.annotate(sch.blockize(sch.get_loops(copy)[around]), BULK_COPY, 1)
+        sch.annotate(depth, SPECIALIZE, t.stages)
+        grid = const_value(sch.get(blocks).extent)
+        if t.per_processor == 1 and (grid or 0) > self.g.target.gpu.multiprocessors:
+            sch.annotate(depth, PERSISTENT, self.g.target.gpu.multiprocessors)
+        intrinsics = get_wgmma_intrin(t.columns, p.kind, p.trans_a, p.trans_b)
+        self.store(tail, group, intrinsics)
+        init = sch.decompose_reduction(self.block, depth)
+        sch.tensorize(sch.get_loops(init)[-2], intrinsics["init"])
+        sch.tensorize(i2, intrinsics["compute"])
+        return {
+            "tile": f"{t.rows} x {t.columns} x {_LINE}",
+            "stages": t.stages,
+            "threads": 128 * (t.rows // 64 + 1),
+            **({"parts of the sum": t.parts} if t.parts > 1 else {}),
+            "instructions": intrinsics["compute"],
+        }
+
+    def store(self, tail: BlockRV, group: LoopRV, intrinsics: dict[str, str]) -> None:
+        """What follows the product, from registers to memory; results of 16 bits are turned to go eight at a time."""
+        sch, t, p = self.sch, self.tile, self.p
+        written = sch.get(tail).writes[0].buffer
+        whole = p.m.extent % t.rows == 0 and p.n.extent % t.columns == 0
+        if str(written.dtype) != p.kind or not whole or "turn" not in intrinsics:
+            sch.reverse_compute_at(tail, group, preserve_unit_loops=True)
+            return self.spread(tail)
+        out = sch.cache_write(tail, 0, "wgmma.accumulator")
+        turn = sch.cache_read(out, 0, "wgmma.rows")
+        for block in (tail, turn, out):
+            sch.reverse_compute_at(block, group, preserve_unit_loops=True)
+        self.spread(tail)
+        sch.tensorize(sch.get_loops(turn)[-2], intrinsics["turn"])
+        self.spread(out, 8)
+        return None
+
+    def spread(self, tail: BlockRV, wide: int = 2) -> None:
+        """The results of a warpgroup to the threads that hold them: pairs beside each other, rows eight apart."""
+        sch = self.sch
+        i, j = sch.get_loops(tail)[-2:]
+        warp, half, row = sch.split(i, [4, 2, 8])
+        eight, quad, pair = sch.split(j, [None, 4, wide])
+        sch.reorder(warp, row, quad, eight, half, pair)
+        sch.bind(sch.fuse(warp, row, quad), "threadIdx.x")
+        for x in (eight, half):
+            sch.unroll(x)
+        if self.p.n.extent % 2 == 0:
+            sch.vectorize(pair)
+
+
+# ---------------------------------------------------------------------------- warps
+def by_warps(g: GpuFunction, f: Facts, p: Product) -> dict[str, Any]:
+    """Tiles of a product by warps, which fetch for later steps while they multiply."""
+    number = int("".join(filter(str.isdigit, g.target.gpu.arch)) or 0)
+    if g.target.kind.name != "cuda" or number < 80:
+        raise ScheduleError("it has no asynchronous copies and products of warps for these types")
+    return Warps(g, f, p, _warps_tile(p, g.target.gpu)).apply()
+
+
+def _warps_tile(p: Product, gpu: GpuMachine) -> Tile:
+    """The largest tile that leaves something to do for all processors; parts of the sum where none does."""
+    for rows, columns in ((128, 128), (128, 64), (64, 64)):
+        tiles = -(-p.m.extent // rows) * -(-p.n.extent // columns) * p.batch
+        if tiles >= gpu.multiprocessors:
+            break
+    depth = 32
+    steps = -(-p.k.extent // depth)
+    parts = 1
+    while tiles * parts * 2 <= 2 * gpu.multiprocessors and steps >= 16 * parts and parts < 16:
+        parts *= 2
+    size = (rows * (depth + 8) + depth * (columns + 8)) * 2
+    stages = max(2, min(4, gpu.dynamic_shared_memory_per_block // size, steps))
+    return Tile(rows, columns, stages, parts, 2, depth)
+
+
+class Warps(Sketch):
+    fragment = "wmma.accumulator"
+
+    def apply(self) -> dict[str, Any]:
+        sch, p, t = self.sch, self.p, self.tile
+        tail, loops = self.prepare()
+        high, wide = (64, 64) if t.columns > 64 else (32, 32) if t.rows == 64 else (64, 32)
+        down, across = t.rows // high, t.columns // wide
+        i, i1, i2, i3 = sch.split(loops[p.m.var], [None, down, high // 16, 16])
+        j, j1, j2, j3 = sch.split(loops[p.n.var], [None, across, wide // 16, 16])
+        depth, k1, k2 = sch.split(loops[p.k.var], [None, t.depth // 16, 16])
+        blocks = self.tiles(i, j, loops, i1, j1, depth, k1, i2, j2, i3, j3, k2)
+        warps = sch.fuse(i1, j1)
+        sch.bind(blocks, "blockIdx.x")
+        sch.bind(warps, "threadIdx.y")
+        group = get_wmma_intrin_group("shared.dyn", "global", p.kind, "float32", p.trans_b, p.trans_a)
+        for which, name in ((0, "a"), (1, "b")):
+            self.fetch(which, depth, down * across)
+            self.load(which, k1, f"wmma.matrix_{name}", group[f"load_{name}"])
+        sch.unroll(k1)
+        sch.annotate(depth, "software_pipeline_stage", [0, 0, t.stages - 1])
+        sch.annotate(depth, "software_pipeline_order", [0, 1, 2])
+        sch.annotate(depth, "software_pipeline_async_stages", [0])
+        sch.reverse_compute_at(tail, warps, preserve_unit_loops=True)
+        self.spread(tail)
+        init = sch.decompose_reduction(self.block, depth)
+        sch.tensorize(sch.get_loops(init)[-2], group["init"])
+        sch.tensorize(i3, group["compute"])
+        return {
+            "tile": f"{t.rows} x {t.columns} x {t.depth}",
+            "stages": t.stages,
+            "threads": 32 * down * across,
+            **({"parts of the sum": t.parts} if t.parts > 1 else {}),
+            "instructions": group["compute"],
+        }
+
+    def fetch(self, which: int, depth: LoopRV, warps: int) -> None:
+        """What a step needs, in shared memory, by all threads together."""
+        sch = self.sch
+        copy = self.inputs(which, "shared.dyn")
+        sch.compute_at(copy, depth, preserve_unit_loops=True)
+        around = len(sch.get_loops(self.block)) - 6
+        own = sch.get_loops(copy)[around:]
+        several, warp, lane, vector = sch.split(self.g.fused(own, copy), [None, warps, 32, 8])
+        sch.bind(warp, "threadIdx.y")
+        sch.bind(lane, "threadIdx.x")
+        sch.vectorize(vector)
+        sch.unroll(several)
+        # Lines start in different banks, so that eight of them are loaded at once.
+        sch.storage_align(copy, 0, axis=-2, factor=16, offset=8)
+
+    def load(self, which: int, step: LoopRV, scope: str, intrinsic: str) -> None:
+        sch = self.sch
+        copy = sch.cache_read(self.block, which, scope)
+        sch.compute_at(copy, step, preserve_unit_loops=True)
+        i, j = sch.get_loops(copy)[-2:]
+        (i0, i1), (j0, j1) = sch.split(i, [None, 16]), sch.split(j, [None, 16])
+        sch.reorder(i0, j0, i1, j1)
+        for x in (i0, j0):
+            sch.unroll(x)
+        sch.tensorize(i1, intrinsic)
+
+    def spread(self, tail: BlockRV) -> None:
+        """The results of a warp to the threads that hold them."""
+        sch = self.sch
+        i, j = sch.get_loops(tail)[-2:]
+        tiles, half, row = sch.split(i, [None, 2, 8])
+        eight, quad, pair = sch.split(j, [None, 4, 2])
+        sch.reorder(row, quad, tiles, eight, half, pair)
+        sch.bind(sch.fuse(row, quad), "threadIdx.x")
+        for x in (tiles, eight, half):
+            sch.unroll(x)
+        if self.p.n.extent % 2 == 0:
+            sch.vectorize(pair)

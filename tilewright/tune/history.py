@@ -1,0 +1,350 @@
+"""What was measured before, applied: schedules of records in place of those of the analytical model.
+
+    with History("tune.db") as history:
+        lib = relay.build(mod, "llvm", params=params)    # each kernel that has a record is built by it
+    print(history.summary())
+
+`auto_schedule` asks the innermost history first, then those around it. What a history holds is keyed by program,
+target and machine: nothing of another machine is applied unless that machine is named.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import warnings
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Protocol
+
+from ..ir.function import PrimFunc
+from ..ir.module import IRModule
+from ..target import Target
+from ..tir.schedule import Schedule
+from ..tir.schedule.trace import Trace
+from .auto import asked
+from .explain import Explanation
+from .machines import describe_machine, differences, fingerprint
+from .record_files import Lines, is_database, read_lines
+from .records import Database, Record
+from .space import Sketches
+from .workload import Task
+
+__all__ = ["History", "apply_to", "current", "lookup"]
+
+Asked = Callable[[Task], Record | None]
+
+
+class _Source(Protocol):
+    """Where records come from."""
+
+    name: str
+
+    def best(self, task: Task, machine: str) -> Record | None:
+        """The record to build a task by, of a machine or of "any"."""
+
+    def machines_of(self, task: Task) -> set[str]:
+        """The machines that there are records of a task from."""
+
+    def machines(self) -> Mapping[str, Any]:
+        """The machines by name, as far as they are described."""
+
+
+class _File:
+    """A database on disk, opened anew for each question: a connection belongs to one thread."""
+
+    def __init__(self, path: str) -> None:
+        self.name = path
+        with Database(path) as db:  # what is wrong with it is said now
+            db.machines()
+
+    def best(self, task: Task, machine: str) -> Record | None:
+        with Database(self.name) as db:
+            return db.best(task, machine)
+
+    def machines_of(self, task: Task) -> set[str]:
+        with Database(self.name) as db:
+            return db.machines_of(task)
+
+    def machines(self) -> Mapping[str, Any]:
+        with Database(self.name) as db:
+            return db.machines()
+
+
+class _Held:
+    """Records in memory."""
+
+    def __init__(self, lines: Lines, name: str) -> None:
+        self.name, self._machines = name, lines.machines
+        self._records: dict[tuple[str, str], list[Record]] = {}
+        for r in lines.records:
+            if r.ok and r.seconds:
+                self._records.setdefault((r.workload, r.target), []).append(r)
+
+    def _of(self, task: Task) -> list[Record]:
+        return self._records.get((task.workload, str(task.target)), [])
+
+    def best(self, task: Task, machine: str) -> Record | None:
+        here = [r for r in self._of(task) if machine in ("any", r.machine)]
+        winners = [r for r in here if r.origin == "winner"]
+        return winners[-1] if winners else min(here, key=_time, default=None)
+
+    def machines_of(self, task: Task) -> set[str]:
+        return {r.machine for r in self._of(task)}
+
+    def machines(self) -> Mapping[str, Any]:
+        return self._machines
+
+
+class _Answers:
+    """A function that is asked for the record of a task."""
+
+    def __init__(self, ask: Asked) -> None:
+        self.name, self._ask = getattr(ask, "__name__", "a function"), ask
+
+    def best(self, task: Task, machine: str) -> Record | None:
+        found = self._ask(task)
+        return None if found is None or not found.ok or machine not in ("any", found.machine) else found
+
+    def machines_of(self, task: Task) -> set[str]:
+        found = self._ask(task)
+        return set() if found is None or not found.ok else {found.machine}
+
+    def machines(self) -> Mapping[str, Any]:
+        return {}
+
+
+def _source(given: Any) -> _Source:
+    if isinstance(given, Database):
+        if given.path != ":memory:":
+            return _File(given.path)
+        return _Held(Lines(given.records(), [], given.machines()), "the database in memory")
+    if isinstance(given, (str, os.PathLike)):
+        path = os.fspath(given)
+        return _File(path) if is_database(path) else _Held(read_lines(path), path)
+    if isinstance(given, Record):
+        given = [given]
+    if callable(given):
+        return _Answers(given)
+    if isinstance(given, Iterable):
+        records = list(given)
+        wrong = next((r for r in records if not isinstance(r, Record)), None)
+        if wrong is None:
+            return _Held(Lines(records, [], {}), "the records given")
+        given = wrong
+    raise TypeError(
+        "a history is made of databases, paths, lists of tune.records.Record, or functions that are given a task and "
+        f"give a record; not of {type(given).__name__}"
+    )
+
+
+class History:
+    """Records that `auto_schedule` takes in a `with` block, in place of deciding by the analytical model alone.
+
+    Sources are databases, files (.db or JSON lines), records, or functions from a task to its record. Of several
+    records of a task the last winner counts, else the fastest. `machine` names another machine, whose records
+    are taken for ones of this; "any" takes all.
+    """
+
+    def __init__(self, *sources: Any, machine: str | None = None) -> None:
+        self._sources = [_source(s) for s in sources if s is not None]
+        self._machine = machine
+        self._lock = threading.Lock()
+        self._warned: set[str] = set()
+        self.tasks: dict[str, Task] = {}  # for those who ask: programs that they have made already
+        self.used: dict[str, Record] = {}  # by the keys of the programs
+        self.missed: dict[str, str] = {}  # the names of programs that there is no record of, by their keys
+
+    # -- life ------------------------------------------------------------------------------------
+    def __enter__(self) -> History:
+        asked.set((*asked.get(), self))
+        return self
+
+    def __exit__(self, *ignored: object) -> None:
+        held = asked.get()
+        if held and held[-1] is self:
+            asked.set(held[:-1])
+
+    # -- asking ----------------------------------------------------------------------------------
+    def find(self, task: Task) -> Record | None:
+        """The record to build a task by: of this machine, the last winner, else the fastest."""
+        wanted = self._machine or fingerprint()
+        found = [r for r in (source.best(task, wanted) for source in self._sources) if r is not None]
+        if not found:
+            self._tell_of_others(task)
+        return min(found, key=lambda r: (r.origin != "winner", _time(r)), default=None)
+
+    def _tell_of_others(self, task: Task) -> None:
+        """Warn, once for each machine, of records that are there and are not taken."""
+        for source in self._sources:
+            others = source.machines_of(task)
+            with self._lock:
+                new = sorted(others - self._warned)
+                self._warned |= others
+            for name in new:
+                known = source.machines().get(name)
+                how = differences(known, describe_machine()) if known else "which is not described"
+                warnings.warn(
+                    f"{source.name}: its records of {task.name}, and perhaps of others, are of another machine and are "
+                    f"not applied: {name} ({how or 'described alike'}); tune here, or name it: "
+                    f"History(…, machine={name!r})",
+                    RuntimeWarning,
+                    stacklevel=_outside(),
+                )
+
+    def note(self, task: Task, record: Record | None) -> None:
+        """Remember what was asked for."""
+        with self._lock:
+            if record is not None:
+                self.used[task.workload] = record
+            else:
+                self.missed[task.workload] = task.name
+
+    def summary(self) -> str:
+        """How many of the programs that were compiled had records, in a sentence."""
+        total = len(self.used) + len(self.missed)
+        if not total:
+            return "no program was looked up"
+        missing = ", ".join(sorted(set(self.missed.values())))
+        rest = f"; without one: {missing[:200]}" if self.missed else ""
+        return f"{len(self.used)} of {total} programs were built by their records{rest}"
+
+
+def _time(record: Record) -> float:
+    return record.time
+
+
+def _outside() -> int:
+    """How far up the stack the code is that is not ours: who is warned."""
+    import sys
+
+    frame, level = sys._getframe(1), 1
+    while frame is not None and frame.f_globals.get("__name__", "").startswith("tilewright."):
+        if frame.f_back is None:
+            break
+        frame, level = frame.f_back, level + 1
+    return level
+
+
+# ---------------------------------------------------------------------------- for those who schedule
+def current() -> History | None:
+    """The innermost history, if there is any."""
+    held = asked.get()
+    return held[-1] if held else None
+
+
+def lookup(task: Task) -> Record | None:
+    """The record of a task by the innermost history that has one."""
+    held = asked.get()
+    for history in reversed(held):
+        record: Record | None = history.find(task)
+        if record is not None:
+            for each in {history, held[-1]}:  # whose it is, and who is asked what was built in its block
+                each.note(task, record)
+            return record
+    if held:
+        held[-1].note(task, None)
+    return None
+
+
+def apply_to(sch: Schedule, task: Task, record: Record, notes: Explanation) -> str:
+    """Do what a record says on the function that a schedule works on; why not, if it does not apply any more.
+
+    The schedule is as it was then.
+    """
+    if record.workload != task.workload:
+        return "it is of another program"
+    reasons = []
+    for steps in (_by_trace, _by_decisions):
+        try:
+            trace = steps(task, record)
+            if trace is None:
+                continue
+            with sch.all_or_nothing():
+                Trace.apply_json_to_schedule(_on(trace, sch), sch)
+        except Exception as error:  # records come from outside: anything may be wrong with them
+            reasons.append(
+                f"{type(error).__name__}: {str(error).strip().splitlines()[0] if str(error) else ''}"
+            )
+            continue
+        notes.records.append(_told(task, record))
+        return ""
+    return reasons[0]
+
+
+def _by_trace(task: Task, record: Record) -> Any:
+    return record.trace
+
+
+def _by_decisions(task: Task, record: Record) -> Any:
+    """Steps from decisions; those of a program whose stages have other names are of the stages in order."""
+    decisions = record.decisions
+    if decisions is None:
+        return None
+    sketches = Sketches(task)
+    stages = sketches.space.stages
+    if len(stages) == len(decisions):
+        decisions = [{**d, "stage": s.name} for d, s in zip(decisions, stages, strict=True)]
+    return sketches.apply(decisions).trace.as_json()
+
+
+def _on(trace: Any, sch: Schedule) -> Any:
+    """Steps for the function that a schedule works on: a task is one function, whatever it is called."""
+    if not isinstance(trace, Mapping) or not isinstance(trace.get("steps"), list):
+        return trace
+    steps = []
+    for step in trace["steps"]:
+        if isinstance(step, Mapping) and step.get("step") == "work_on":
+            continue
+        if isinstance(step, Mapping) and "func_name" in (step.get("kwargs") or {}):
+            step = {**step, "kwargs": {**step["kwargs"], "func_name": sch.func_working_on.name_hint}}
+        steps.append(step)
+    return {**trace, "steps": steps}
+
+
+def _told(task: Task, record: Record) -> dict[str, Any]:
+    """What `explain` says of a function that a record was applied to."""
+    time = record.time
+    told = {
+        "stage": task.name,
+        "sketch": "by a record",
+        "record": record.uid or "without a name",
+        "origin": record.origin,
+        "measured_us": round(time * 1e6, 3),
+        "machine": record.machine,
+    }
+    if record.origin == "winner" and record.ratio:
+        told["times_untuned"] = round(record.ratio, 3)  # its time by that of the zero-trial schedule
+    if record.decisions is not None:
+        told["decisions"] = [_short(d) for d in record.decisions]
+    return told
+
+
+def _short(decision: Mapping[str, Any]) -> str:
+    rest = " ".join(f"{k}={v}" for k, v in decision.items() if k not in ("stage", "sketch"))
+    return f"{decision.get('stage')}: {decision.get('sketch')} {rest}"
+
+
+def scheduled_by_record(
+    sch: Schedule,
+    func: PrimFunc,
+    target: Target,
+    constants: Iterable[str],
+    notes: Explanation,
+    record: Record | None = None,
+) -> bool:
+    """Schedule the function that `sch` works on by its record, if there is one that applies."""
+    task = Task(IRModule({sch.func_working_on.name_hint: func}), target, tuple(constants))
+    found = record if record is not None else lookup(task)
+    if found is None or (
+        found.trace is None and found.decisions is None
+    ):  # none, or one of the zero-trial schedule
+        return False
+    why = apply_to(sch, task, found, notes)
+    if why:
+        warnings.warn(
+            f"the record {found.uid or '(without a name)'} of {task.name} ({found.origin}, "
+            f"{found.time * 1e6:.1f} us) does not apply any more, so it is scheduled without: {why}; tune it again",
+            RuntimeWarning,
+            stacklevel=_outside(),
+        )
+    return not why

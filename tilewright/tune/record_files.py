@@ -1,0 +1,122 @@
+"""Files of records that are no databases: JSON, one thing in a line."""
+
+from __future__ import annotations
+
+import json
+import os
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from .errors import RecordError
+from .records import FORMAT, Database, Record, checked_record
+
+__all__ = ["Lines", "is_database", "open_records", "read_lines", "take_records"]
+
+_SQLITE = b"SQLite format 3\0"
+
+
+@dataclass
+class Lines:
+    """What a file holds: records, programs (as the rows of a database) and machines."""
+
+    records: list[Record] = field(default_factory=list)
+    workloads: list[tuple[str, str, str, str, str]] = field(default_factory=list)
+    machines: Mapping[str, Any] = field(default_factory=dict)
+
+
+def is_database(path: str | os.PathLike[str]) -> bool:
+    """Whether a file that exists is a database; else it is lines of JSON. One that is neither is refused."""
+    name = os.fspath(path)
+    if Path(path).is_dir():
+        raise RecordError(f"{name} is a folder, not a file of records")
+    try:
+        with open(path, "rb") as file:
+            head = file.read(len(_SQLITE))
+    except FileNotFoundError:
+        raise RecordError(
+            f"{name}: there is no such file; `tilewright tune MODEL --db {name}` makes one"
+        ) from None
+    except OSError as error:
+        raise RecordError(f"{name}: the records cannot be read: {error.strerror or error}") from None
+    if head == _SQLITE:
+        return True
+    if not head:
+        raise RecordError(f"{name}: the file is empty: nothing was tuned into it")
+    if head.lstrip()[:1] != b"{":
+        raise RecordError(
+            f"{name}: this is neither a database of tuning records nor lines of JSON; `tilewright tune` makes the one, "
+            "`tilewright db export` the other"
+        )
+    return False
+
+
+def read_lines(path: str | os.PathLike[str]) -> Lines:
+    """Read records, one in a line. A last line that was cut off, by a process that was killed, is left out."""
+    name, out = os.fspath(path), Lines()
+    machines: dict[str, Any] = {}
+    out.machines = machines
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise RecordError(f"{name}: the records cannot be read: {error}") from None
+    lines = text.split("\n")
+    for number, line in enumerate(lines, 1):
+        if not line.strip():
+            continue
+        try:
+            _take(json.loads(line), out, machines)
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            if number == len(lines) and number > 1:  # it does not end with a new line
+                warnings.warn(
+                    f"{name}, line {number}: the line was cut off while it was written; what is before it is read",
+                    RuntimeWarning,
+                    stacklevel=3,
+                )
+                break
+            raise RecordError(f"{name}, line {number}: this is no tuning record: {error}") from None
+    return out
+
+
+def open_records(path: str | os.PathLike[str]) -> Database:
+    """A file of records that exists, to be read: a database, or lines as a database in memory."""
+    if is_database(path):
+        return Database(path)
+    held = Database(":memory:")
+    take_records(held, path)
+    held.path = os.fspath(path)
+    return held
+
+
+def take_records(database: Database, path: str | os.PathLike[str]) -> int:
+    """Take over the records of a file, a database or lines; how many were new."""
+    if is_database(path):
+        return database.merge(path)
+    lines = read_lines(path)
+    return database.take(lines.workloads, lines.machines, lines.records)
+
+
+def _take(data: Any, out: Lines, machines: dict[str, Any]) -> None:
+    if not isinstance(data, Mapping):
+        raise ValueError("a line is an object of JSON")
+    if "input" in data and "config" in data:
+        raise ValueError("it is one of autotvm's logs: `with autotvm.apply_history_best(file):` applies it")
+    known = False
+    if "format" in data:
+        if data["format"] != FORMAT:
+            raise ValueError(f"the format is {data['format']!r}, and this tilewright knows {FORMAT!r}")
+        known = True
+    if "machine" in data and "description" in data:
+        machines[str(data["machine"])] = data["description"]
+        known = True
+    if "workload" in data:
+        key, title, program, constants, sizes = map(str, data["workload"])
+        out.workloads.append((key, title, program, constants, sizes))
+        known = True
+    if "record" in data:
+        out.records.append(checked_record(data["record"]))
+        known = True
+    if not known:
+        raise ValueError("it names no record")

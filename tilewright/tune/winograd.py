@@ -1,0 +1,190 @@
+"""Convolutions with stride 1 by fewer products: when that pays, and how its stages are scheduled.
+
+data ─▶ channels in line ─▶ transformed tiles ─▶ a product for each point ─▶ transformed back ─▶ as it was
+        turned in registers  vectors of channels   tiles in registers         vectors of channels
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+from ..ir.expr import const_value
+from ..target.machine import CpuMachine
+from ..tir.schedule import Schedule
+from ..tir.schedule.primitive import BlockRV
+from ..tir.schedule.winograd import Convolution, convolution_of
+from .elementwise import extent_of
+from .facts import Facts, facts_of
+
+__all__ = ["Left", "best_filter", "pack_kernel", "schedule_transforms", "spread_planes"]
+
+_TILES = (2, 4)
+_GAIN = 0.85  # of the time of the plain convolution: less is not worth the rounding
+_NEAR = 0.95  # of the peak that the plain convolution reaches
+_PAGE = 4096  # bytes after which addresses fall on the same lines of the first cache
+_FAR = 0.85  # and the products, which are smaller
+
+
+@dataclass(frozen=True, slots=True)
+class Left:
+    """What is still to be scheduled: the product, which `after` reads, and what copies the result to where it belongs,
+    if that is needed; and the transforms of the kernel, which come before everything."""
+
+    product: BlockRV
+    after: BlockRV
+    kernel_rows: BlockRV
+    kernel: BlockRV
+    copy: BlockRV | None
+
+
+def best_filter(sch: Schedule, f: Facts, machine: CpuMachine, largest: int, parallel: bool) -> int:
+    """The size of the tiles that are expected to be fastest; 0 if the plain convolution is."""
+    if f.kind != "reduction" or largest < 2 or not machine.fma:
+        return 0
+    conv = convolution_of(sch.realize(f.rv))
+    if isinstance(conv, str) or conv.kernel != 3:
+        return 0
+    lanes = machine.lanes(f.bits)
+    if not conv.inputs or not conv.outputs:
+        return 0
+    if min(conv.extent(v) for v in (conv.inputs[-1], conv.outputs[-1])) < lanes:
+        return 0
+    cores = machine.num_cores if parallel else 1
+    plain = f.points / (machine.fma_ports * lanes * _NEAR)
+    costs = {m: _cycles(conv, m, machine, f.bits, cores) for m in _TILES if m <= largest}
+    best = min(costs, key=lambda m: costs[m])
+    return best if costs[best] < _GAIN * plain else 0
+
+
+def _cycles(conv: Convolution, m: int, machine: CpuMachine, bits: int, cores: int) -> float:
+    """About what takes as many cycles of one core in tiles of m, when some share the memory."""
+    lanes, size = machine.lanes(bits), bits // 8
+    alpha = m + conv.kernel - 1
+    tiles = math.prod(-(-conv.extent(v) // m) for v in conv.places)
+    others, inputs, outputs = (
+        math.prod(conv.extent(v) for v in group) for group in (conv.others, conv.inputs, conv.outputs)
+    )
+    tiles *= others
+    shared = math.prod(conv.extent(v) for v in conv.inputs)
+    points = alpha * alpha * tiles
+    products = points * shared * outputs / (machine.fma_ports * lanes * _FAR)
+    data, result = points * inputs, points * outputs
+    # rows, then columns: a few additions for each element, a load and a store
+    work = (data * 2.0 + result * 2.0) / lanes * (1.5 if m == 2 else 2.5)
+    pixels = math.prod(conv.extent(v) for v in conv.places) * others
+    # what goes through a cache: once there and back
+    speed = machine.l2_bandwidth if (data + result) * size < machine.cache_sizes.l2 else machine.l3_bandwidth
+    way = 2 * size * (data + result + 2 * pixels * (inputs + outputs)) / speed
+    # The kernel comes from memory: it is larger than it was, and in a model nobody has read it just before.
+    groups = math.prod(conv.extent(v) for v in conv.others if v in conv.weight_vars)
+    kernel = alpha * alpha * shared * outputs * groups * size
+    fetched = kernel / (machine.bandwidth(cores) / cores / machine.clock)
+    return max(products, fetched) + work + way
+
+
+def schedule_transforms(sch: Schedule, f: Facts, m: int, machine: CpuMachine, parallel: bool) -> Left:
+    """Take a convolution apart and schedule its transforms. Those of the kernel, a constant, run once."""
+    conv = convolution_of(sch.realize(f.rv))
+    assert isinstance(conv, Convolution)
+    lanes = machine.lanes(f.bits)
+    last_in, last_out = conv.inputs[-1], conv.outputs[-1]
+    in_dim = [i for i, e in enumerate(conv.data.indices) if e is last_in]
+    out_dim = [i for i, e in enumerate(conv.out.indices) if e is last_out]
+    kernel_rows, kernel, data_rows, data, product, result_rows, result = sch.winograd(f.rv, m)
+    if in_dim and in_dim[0] != len(conv.data.indices) - 1:
+        _turn_data(sch, data_rows, len(conv.data.indices), in_dim[0], conv.at[1], lanes, parallel)
+    spread_planes(sch, data, f.bits // 8, lanes)
+    _transform(sch, data, data_rows, lanes, parallel)
+    copy = None
+    if out_dim and out_dim[0] != len(conv.out.indices) - 1:
+        if not sch.get_consumers(result):
+            copy = sch.cache_write(result, 0, "global")
+        sch.transform_layout(result, ("write", 0), _to_last(len(conv.out.indices), out_dim[0]))
+    _transform(sch, result, result_rows, lanes, parallel)
+    return Left(product, result_rows, kernel_rows, kernel, copy)
+
+
+def pack_kernel(sch: Schedule, kernel: BlockRV, lanes: int) -> None:
+    """The transformed kernel in panels that lie in line in the order in which the product reads them."""
+    shape = sch.realize(kernel).block.writes[0].buffer.shape
+    rank, width = len(shape), const_value(shape[-1])
+    if width is None or width % lanes:
+        return
+
+    def panels(*i: Any) -> list[Any]:
+        return [*i[:-2], i[-1] // lanes, i[-2], i[-1] % lanes]
+
+    sch.transform_layout(kernel, ("write", 0), _of_rank(rank, panels))
+
+
+def spread_planes(sch: Schedule, block: BlockRV, size: int, lanes: int) -> None:
+    """The points of a tile lie in planes, and tiles in rows of channels: these must not all fall on the same lines of
+    the first cache."""
+    rank = len(sch.realize(block).block.writes[0].buffer.shape)
+    sch.storage_align(block, 0, rank - 2, 4 * lanes, lanes)
+    sch.storage_align(block, 0, 0, _PAGE // size, lanes)
+
+
+def _to_last(rank: int, dim: int) -> Any:
+    """The map of indices that brings one of them to the end."""
+    return _of_rank(rank, lambda *i: [*i[:dim], *i[dim + 1 :], i[dim]])
+
+
+def _of_rank(rank: int, function: Any) -> Any:
+    """A function of any number of indices as one of so many, which is what layouts are given by."""
+    names = ", ".join(f"i{d}" for d in range(rank))
+    return eval(f"lambda {names}: function({names})", {"function": function})
+
+
+def _transform(sch: Schedule, whole: BlockRV, rows: BlockRV, lanes: int, parallel: bool) -> None:
+    """Rows and then columns of a tile, for a vector of channels at a time, all in registers."""
+    *around, channel, i, j = sch.get_loops(whole)
+    size = extent_of(sch, channel)
+    if size is not None and size > lanes:
+        some, channel = sch.split(channel, [None, lanes])
+        around.append(some)
+    sch.reorder(*around, i, j, channel)
+    sch.compute_at(rows, around[-1], preserve_unit_loops=True)
+    sch.set_scope(rows, 0, "local")
+    *_, vector, a, b = sch.get_loops(rows)
+    sch.reorder(a, b, vector)
+    for loop in (i, j, a, b):
+        sch.unroll(loop)
+    sch.vectorize(channel)
+    sch.vectorize(vector)
+    if parallel:
+        sch.parallel(sch.fuse(*around[:-1]) if len(around) > 2 else around[0])
+
+
+def _turn_data(
+    sch: Schedule, reader: BlockRV, rank: int, channel: int, line: int, lanes: int, parallel: bool
+) -> None:
+    """The data with channels in line: turned in registers as it is padded, or as it is copied."""
+    makers = sch.get_producers(reader)
+    own = [p for p in makers if len(sch.get_consumers(p)) == 1 and facts_of(sch, p).kind == "injective"]
+    copy = own[0] if own else sch.cache_read(reader, 0, "global")
+    fill = sch.decompose_padding(copy, sch.get_loops(copy)[0]) if facts_of(sch, copy).guarded else None
+    sch.transform_layout(copy, ("write", 0), _to_last(rank, channel))
+    if fill is not None:
+        _fill(sch, sch.get_loops(fill), channel, lanes, parallel)
+    loops = sch.get_loops(copy)
+    others = [x for d, x in enumerate(loops) if d not in (channel, line)]
+    some, vector = sch.split(loops[channel], [None, lanes])
+    part, step = sch.split(loops[line], [None, lanes])
+    sch.reorder(*others, some, part, step, vector)
+    sch.annotate(step, "transpose_lanes", 1)
+    sch.vectorize(vector)
+    if parallel:
+        sch.parallel(sch.fuse(*others) if len(others) > 1 else others[0])
+
+
+def _fill(sch: Schedule, loops: list[Any], channel: int, lanes: int, parallel: bool) -> None:
+    """The padding, in vectors of channels."""
+    others = [x for d, x in enumerate(loops) if d != channel]
+    some, vector = sch.split(loops[channel], [None, lanes])
+    sch.reorder(*others, some, vector)
+    sch.vectorize(vector)
+    if parallel:
+        sch.parallel(sch.fuse(*others[:2]) if len(others) > 1 else others[0])
