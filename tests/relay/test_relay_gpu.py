@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import re
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +20,7 @@ from tilewright.contrib.debugger import debug_executor
 from tilewright.driver import tvmc
 from tilewright.ir.errors import BuildError, TVMError
 from tilewright.relay.backend.memory_plan import DEVICE_ALIGNMENT
+from tilewright.runtime import cuda_driver
 
 DEV = tvm.opencl(0)
 needs_device = pytest.mark.skipif(not DEV.exist, reason="there is no OpenCL device")
@@ -273,6 +276,39 @@ def test_parameters_can_be_set(small: Any) -> None:
     other.share_params(changed)
     np.testing.assert_allclose(results(other, given)[0], 0.1, rtol=1e-6)
     assert (changed.get_input(name).numpy() == -100).all()
+
+
+@needs_device
+@pytest.mark.slow
+def test_launches_are_recorded_once_they_come_again(small: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on CUDA: the second run records, the next ones replay, and what lies elsewhere is recorded anew."""
+    told: list[str] = []
+
+    @contextmanager
+    def capture(device: Any) -> Iterator[Any]:
+        assert device == DEV
+        told.append("record")
+        yield lambda: told.append("replay")
+
+    monkeypatch.setattr(cuda_driver, "capture_graph", capture)
+    executor = on_device(small)
+    executor.module.records = True
+    given = arrays(mlp())
+    for wanted in ([], ["record", "replay"], ["record", "replay", "replay"]):
+        executor.run(**given)
+        assert told == wanted
+    for k in range(3):  # another array for each run: recording would not pay
+        executor.set_input_zero_copy("x", tvm.nd.array(given["x"] + k, DEV))
+        executor.run()
+    assert told == ["record", "replay", "replay"]
+    executor.run()
+    assert told[3:] == ["record", "replay"]
+    (name,) = [p.name for p in small.model.params if p.shape == (32,)]
+    executor.set_input(name, np.zeros(32, "float32"))  # the weights are copied, so that they can be changed
+    executor.run()
+    executor.set_input(name, np.ones(32, "float32"))
+    executor.run()
+    assert told[5:] == ["record", "replay"]
 
 
 @needs_device

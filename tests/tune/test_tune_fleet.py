@@ -431,6 +431,7 @@ def test_a_process_that_builds_knows_every_task_and_every_target_that_it_is_give
     assert MeasureInput.of(tasks[0]).token != MeasureInput.of(tasks[1]).token
 
 
+@pytest.mark.skipif(not Path("/proc/self").exists(), reason="only /proc tells of it")
 def test_nobody_waits_for_a_process_that_is_stopped() -> None:
     with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"]) as process:
         try:

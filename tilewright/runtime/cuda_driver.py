@@ -529,6 +529,8 @@ class CudaGraph:
     def _finish(self, recorded: Any) -> None:
         self._graph = _ok(_driver().cuGraphInstantiate(recorded, 0), "making a graph of launches")
         _driver().cuGraphDestroy(recorded)
+        # not at exit: the driver may be gone by then
+        weakref.finalize(self, _driver().cuGraphExecDestroy, self._graph).atexit = False
 
 
 @contextlib.contextmanager

@@ -103,7 +103,7 @@ class DeviceExecutor(Executor):
         self._parts: dict[PlaceInfo, NDArray] = {}
         self._work: list[tuple[bool, list[Work]]] | None = None  # (whether the host does it, the steps)
         self._graphs: list[Work] | None = None
-        self.records = kind == "cuda"  # whether launches are recorded after the first run
+        self.records = kind == "cuda"  # whether launches are recorded when they are done for the second time
 
     def _zeros(self, info: TensorInfo) -> NDArray:
         made = empty(info.shape, info.dtype, self.device)
@@ -204,21 +204,20 @@ class DeviceExecutor(Executor):
         self._run()
 
     def _run(self) -> None:
+        if self._graphs is None and self._work is not None and self.records:
+            self._graphs = self._recorded(self._work)  # everything has run once
         if self._graphs is not None:
             for work in self._graphs:
                 work()
             return
-        first = self._work is None
         if self._work is None:
             self._work = self._bound_steps()
         for _, steps in self._work:
             for step in steps:
                 step()
-        if first and self.records:
-            self._graphs = self._recorded(self._work)
 
     def _recorded(self, work: list[tuple[bool, list[Work]]]) -> list[Work]:
-        """The steps as graphs of launches, with those of the host between them. Everything has run once."""
+        """The steps as graphs of launches, with those of the host between them."""
         from .cuda_driver import capture_graph
 
         out: list[Work] = []

@@ -24,6 +24,7 @@ _TILES = (2, 4)
 _GAIN = 0.85  # of the time of the plain convolution: less is not worth the rounding
 _NEAR = 0.95  # of the peak that the plain convolution reaches
 _PAGE = 4096  # bytes after which addresses fall on the same lines of the first cache
+_FOREIGN = 1.1  # cycles for a byte that another core may have written just before
 _FAR = 0.85  # and the products, which are smaller
 
 
@@ -81,7 +82,9 @@ def _cycles(conv: Convolution, m: int, machine: CpuMachine, bits: int, cores: in
     groups = math.prod(conv.extent(v) for v in conv.others if v in conv.weight_vars)
     kernel = alpha * alpha * shared * outputs * groups * size
     fetched = kernel / (machine.bandwidth(cores) / cores / machine.clock)
-    return max(products, fetched) + work + way
+    # With threads, half of what one stage leaves is taken up by another core in the next.
+    elsewhere = _FOREIGN * size * (data + result) if cores > 1 else 0.0
+    return max(products, fetched) + work + way + elsewhere
 
 
 def schedule_transforms(sch: Schedule, f: Facts, m: int, machine: CpuMachine, parallel: bool) -> Left:
