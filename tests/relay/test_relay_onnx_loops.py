@@ -118,6 +118,7 @@ def test_a_condition_that_data_decide() -> None:
     )
 
 
+@pytest.mark.slow
 def test_a_state_that_grows() -> None:
     check(
         """agraph (int64 count, float[n, 3] x) => (float[m, 3] y, float[k, p] rows) {
@@ -163,6 +164,7 @@ def test_rows_of_several_sizes_are_refused() -> None:
         vm.run(count(3), rows(4))
 
 
+@pytest.mark.slow
 def test_loops_and_branches_within_a_loop() -> None:
     check(
         """agraph (int64 count, int64 inner, float[n, 3] x) => (float[n, 3] y, float[k, n, 3] rows) {
@@ -230,6 +232,7 @@ def test_a_scan_over_a_length_that_is_open() -> None:
     check(SCAN, scanned(5), scanned(1), scanned(200))
 
 
+@pytest.mark.slow
 def test_a_scan_over_a_length_that_is_known_is_unrolled_unless_it_is_long() -> None:
     vm = check(SCAN, scanned(5), shape={"x": (5, 2), "z": (2, 5)})
     assert "again" not in vm.exe.bytecode
