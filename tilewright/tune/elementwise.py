@@ -175,13 +175,13 @@ def _turned(
     others = [x for i, x in enumerate(loops) if i not in (across, len(loops) - 1)]
     far, near = sch.split(loops[across], [None, lanes])
     size = extent_of(sch, loops[-1])
-    most, few, line = sch.split(loops[-1], [None, 8 if size is None or size >= 16 * lanes else 1, lanes])
+    most, few, line = sch.split(loops[-1], [None, 4 if size is None or size >= 16 * lanes else 1, lanes])
     # Tiles go along the lines that are read; some beside each other, so that longer pieces of lines are written.
     sch.reorder(*others, most, far, few, near, line)
     sch.annotate(near, "transpose_lanes", 1)
     if facts.touched(facts.reads[0]) > machine.cache_sizes.l2:
         # These are more lines than the processor fetches ahead by itself.
-        sch.annotate(near, "transpose_ahead", 1)
+        sch.annotate(near, "transpose_ahead", 4)
     sch.vectorize(line)
     return [*others, most], {"tile": f"{lanes} x {lanes}, turned in registers"}
 
