@@ -104,7 +104,7 @@ def schedule_transforms(sch: Schedule, f: Facts, m: int, machine: CpuMachine, pa
     if out_dim and out_dim[0] != len(conv.out.indices) - 1:
         if not sch.get_consumers(result):
             copy = sch.cache_write(result, 0, "global")
-        sch.transform_layout(result, ("write", 0), _to_last(len(conv.out.indices), out_dim[0]))
+        _bring_last(sch, result, len(conv.out.indices), out_dim[0])
     _transform(sch, result, result_rows, lanes, parallel)
     return Left(product, result_rows, kernel_rows, kernel, copy)
 
@@ -119,7 +119,7 @@ def pack_kernel(sch: Schedule, kernel: BlockRV, lanes: int) -> None:
     def panels(*i: Any) -> list[Any]:
         return [*i[:-2], i[-1] // lanes, i[-2], i[-1] % lanes]
 
-    sch.transform_layout(kernel, ("write", 0), _of_rank(rank, panels))
+    sch.transform_layout(kernel, ("write", 0), _of_rank(rank, panels), assume_injective_transform=True)
 
 
 def spread_planes(sch: Schedule, block: BlockRV, size: int, lanes: int) -> None:
@@ -130,9 +130,10 @@ def spread_planes(sch: Schedule, block: BlockRV, size: int, lanes: int) -> None:
     sch.storage_align(block, 0, 0, _PAGE // size, lanes)
 
 
-def _to_last(rank: int, dim: int) -> Any:
-    """The map of indices that brings one of them to the end."""
-    return _of_rank(rank, lambda *i: [*i[:dim], *i[dim + 1 :], i[dim]])
+def _bring_last(sch: Schedule, block: BlockRV, rank: int, dim: int) -> None:
+    """What a block writes, with one dimension in line."""
+    moved = _of_rank(rank, lambda *i: [*i[:dim], *i[dim + 1 :], i[dim]])
+    sch.transform_layout(block, ("write", 0), moved, assume_injective_transform=True)
 
 
 def _of_rank(rank: int, function: Any) -> Any:
@@ -169,7 +170,7 @@ def _turn_data(
     own = [p for p in makers if len(sch.get_consumers(p)) == 1 and facts_of(sch, p).kind == "injective"]
     copy = own[0] if own else sch.cache_read(reader, 0, "global")
     fill = sch.decompose_padding(copy, sch.get_loops(copy)[0]) if facts_of(sch, copy).guarded else None
-    sch.transform_layout(copy, ("write", 0), _to_last(rank, channel))
+    _bring_last(sch, copy, rank, channel)
     if fill is not None:
         _fill(sch, sch.get_loops(fill), channel, lanes, parallel)
     loops = sch.get_loops(copy)

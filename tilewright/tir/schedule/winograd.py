@@ -18,13 +18,13 @@ from fractions import Fraction
 from typing import TYPE_CHECKING
 
 from ...arith.minimal_filtering import LARGEST, Matrix, filter_matrices
-from ...ir.buffer import Buffer, decl_buffer
+from ...ir.buffer import Buffer, BufferRegion, decl_buffer
 from ...ir.expr import Add, BufferLoad, IterVar, Mul, PrimExpr, Range, Var, const, const_value
 from ...ir.functor import pre_order, vars_used
 from ...ir.ops import add, equal, if_then_else, less, logical_and, mul, select, sub
 from ...ir.stmt import Block, BlockRealize, BufferStore, For, ForKind, Stmt
 from ..analysis.combiner import NotACombination, combination_of
-from .blocks import check_dominant, enclosing_block, insert_beside, refresh_regions
+from .blocks import check_dominant, enclosing_block, insert_beside
 from .primitive import BlockRV, LoopRV, primitive, refuse
 
 if TYPE_CHECKING:
@@ -261,9 +261,21 @@ class _Stages:
                 b, self.G, lambda k: BufferLoad(half, (*here[:-1], a, self._int(k), here[-1]))
             )
 
-        first = self._stage("kernel_rows", axes, [self.alpha, r], rows, half, _before_last)
+        taps = self.c.weight.indices.index(self.c.window[0])
+
+        def weights(at: dict[Var, PrimExpr], small: list[Var]) -> BufferRegion:
+            window: dict[Var, PrimExpr] = {self.c.window[0]: self._int(0), self.c.window[1]: small[1]}
+            return self._along(self._read(self.c.weight, {**at, **window}), taps, r)
+
+        first = self._stage("kernel_rows", axes, [self.alpha, r], rows, half, _before_last, weights)
         second = self._stage(
-            "kernel", axes, [self.alpha] * 2, columns, whole, lambda p, s: [self._point(s), *p]
+            "kernel",
+            axes,
+            [self.alpha] * 2,
+            columns,
+            whole,
+            lambda p, s: [self._point(s), *p],
+            lambda at, small: self._half_row(half, [at[v] for v in names], small[0], r),
         )
         return [(first, half), (second, whole)], whole
 
@@ -290,7 +302,11 @@ class _Stages:
                 b, _turned(self.B), lambda k: BufferLoad(half, (*here[:-1], a, self._int(k), here[-1]))
             )
 
-        first = self._stage("data_rows", axes, [self.alpha] * 2, rows, half, _before_last)
+        def window(at: dict[Var, PrimExpr], small: list[Var]) -> BufferRegion:
+            load = self._load(at, at[y], at[x], self._int(0), small[1])
+            return self._along(load, self.c.at[0], self.alpha)
+
+        first = self._stage("data_rows", axes, [self.alpha] * 2, rows, half, _before_last, window)
         second = self._stage(
             "data",
             axes,
@@ -298,21 +314,25 @@ class _Stages:
             columns,
             whole,
             lambda p, s: self._tile_place(self._point(s), p, len(self.inputs)),
+            lambda at, small: self._half_row(half, [at[v] for v in names], small[0], self.alpha),
         )
         return [(first, half), (second, whole)], whole
+
+    def _load(
+        self, at: dict[Var, PrimExpr], y: PrimExpr, x: PrimExpr, i: PrimExpr, j: PrimExpr
+    ) -> BufferLoad:
+        """The data at place (i, j) of a tile."""
+        h, w = (add(mul(t, self._int(self.m)), k) for t, k in ((y, i), (x, j)))
+        places = dict(zip(self.c.at, (h, w), strict=True))
+        indices = [places[d] if d in places else _put(e, at) for d, e in enumerate(self.c.data.indices)]
+        return BufferLoad(self.c.data.buffer, tuple(indices))
 
     def _element(
         self, at: dict[Var, PrimExpr], y: PrimExpr, x: PrimExpr, i: PrimExpr, j: PrimExpr
     ) -> PrimExpr:
         """The data at place (i, j) of a tile; nothing beyond the end of the last tile."""
-        h, w = (add(mul(t, self._int(self.m)), k) for t, k in ((y, i), (x, j)))
-        indices = list(self.c.data.indices)
-        table = dict(at)
-        for d, place in zip(self.c.at, (h, w), strict=True):
-            indices[d] = place
-        value: PrimExpr = BufferLoad(
-            self.c.data.buffer, tuple(e if d in self.c.at else _put(e, table) for d, e in enumerate(indices))
-        )
+        value = self._load(at, y, x, i, j)
+        h, w = (value.indices[d] for d in self.c.at)
         inside: PrimExpr | None = None
         for e, size, tiles in zip((h, w), self.sizes, self.tiles, strict=True):
             if tiles * self.m != size:
@@ -333,8 +353,9 @@ class _Stages:
         right = BufferLoad(U, tuple(table[v] for v in names))
         update = BufferStore(M, add(BufferLoad(M, place), mul(left, right)), place)
         init = BufferStore(M, const(0.0, self.dtype), place)
-        block = Block(iters, (), (), f"{self.block.name_hint}_product", update, init)
-        return (_nest(refresh_regions(block), values, loops), M), M
+        reads = tuple(BufferRegion.point(x.buffer, x.indices) for x in (left, right))
+        name = f"{self.block.name_hint}_product"
+        return (_nest(Block(iters, reads, (_stored(update),), name, update, init), values, loops), M), M
 
     # -- the result ----------------------------------------------------------------------------
     def _result(self, M: Buffer) -> list[Made]:
@@ -361,7 +382,12 @@ class _Stages:
                 q, _turned(self.A), lambda k: BufferLoad(half, (*here[:-1], p, self._int(k), here[-1]))
             )
 
-        first = self._stage("result_rows", axes, [self.m, self.alpha], rows, half, _before_last)
+        def points(at: dict[Var, PrimExpr], small: list[Var]) -> BufferRegion:
+            here = [at[v] for v in names]
+            load = BufferLoad(M, tuple(self._tile_place(small[1], here, len(self.outputs))))
+            return self._along(load, 0, (self.alpha - 1) * self.alpha + 1)
+
+        first = self._stage("result_rows", axes, [self.m, self.alpha], rows, half, _before_last, points)
         out = self.c.out
 
         def stored(at: dict[Var, PrimExpr], small: list[Var]) -> tuple[PrimExpr, ...]:
@@ -380,11 +406,12 @@ class _Stages:
         ):
             if tiles * self.m != size:
                 predicate = logical_and(predicate, less(add(mul(t, self._int(self.m)), k), self._int(size)))
+        row = self._half_row(half, [at[v] for v in names], small[0], self.alpha)
         block = Block(
-            iters, (), (), self.block.name_hint, body, annotations={**self.block.annotations, KEY: 2},
-            key=self.block.key,
+            iters, (row,), (_stored(body),), self.block.name_hint, body,
+            annotations={**self.block.annotations, KEY: 2}, key=self.block.key,
         )  # fmt: skip
-        return [(first, half), (_nest(refresh_regions(block), values, loops, predicate), None)]
+        return [(first, half), (_nest(block, values, loops, predicate), None)]
 
     # -- pieces --------------------------------------------------------------------------------
     def _int(self, k: int) -> PrimExpr:
@@ -422,14 +449,32 @@ class _Stages:
         value: Callable[[dict[Var, PrimExpr], list[Var]], PrimExpr],
         buffer: Buffer,
         place: Callable[[list[PrimExpr], list[PrimExpr]], list[PrimExpr]],
+        reads: Callable[[dict[Var, PrimExpr], list[Var]], BufferRegion],
     ) -> Stmt:
         """A nest that transforms: `small` iterators are to be unrolled."""
         iters, values, loops, table = self._iters([*axes, *self._small(small)], [])
         inner = [iv.var for iv in iters[len(axes) :]]
         at = {v: table[v] for v, _ in axes}
         body = BufferStore(buffer, value(at, inner), tuple(place([at[v] for v, _ in axes], [*inner])))
-        block = Block(iters, (), (), f"{self.block.name_hint}_{name}", body, annotations={KEY: len(small)})
-        return _nest(refresh_regions(block), values, loops)
+        block = Block(
+            iters, (reads(at, inner),), (_stored(body),), f"{self.block.name_hint}_{name}", body,
+            annotations={KEY: len(small)},
+        )  # fmt: skip
+        return _nest(block, values, loops)
+
+    def _along(self, load: BufferLoad, dim: int, extent: int) -> BufferRegion:
+        """The elements from one on, along a dimension."""
+        one = self._int(1)
+        sizes = [self._int(extent) if d == dim else one for d in range(len(load.indices))]
+        return BufferRegion(
+            load.buffer,
+            tuple(Range.from_min_extent(i, n) for i, n in zip(load.indices, sizes, strict=True)),
+        )
+
+    def _half_row(self, half: Buffer, at: list[PrimExpr], row: PrimExpr, extent: int) -> BufferRegion:
+        """A row of what lies between the two halves of a transform."""
+        load = BufferLoad(half, (*at[:-1], row, self._int(0), at[-1]))
+        return self._along(load, len(load.indices) - 2, extent)
 
     def _chosen(self, row: PrimExpr, matrix: Matrix, value: Callable[[int], PrimExpr]) -> PrimExpr:
         """The sum that a row of a matrix stands for, for whichever row it is: when the row is known it is just that."""
@@ -451,6 +496,10 @@ class _Stages:
             else:
                 out = add(out, term) if factor > 0 else sub(out, term)
         return const(0.0, self.dtype) if out is None else out
+
+
+def _stored(store: BufferStore) -> BufferRegion:
+    return BufferRegion.point(store.buffer, store.indices)
 
 
 def _before_last(axes: list[PrimExpr], small: list[PrimExpr]) -> list[PrimExpr]:
