@@ -29,7 +29,7 @@ from .facts import Facts, divided, divisions, facts_of, is_plain
 from .online import in_parts, wants_parts
 from .rows import schedule_rows, schedule_several, streams
 from .tile_sketch import apply_tile, prepare_tile
-from .tiles import Best, best_tile
+from .tiles import Best, best_of, tile_spaces
 from .winograd import best_filter, pack_kernel, schedule_transforms, spread_planes
 
 __all__ = [
@@ -364,7 +364,7 @@ class Function:
         """Forget the decisions since."""
 
     def apply_tile(self, f: Facts, consumer: BlockRV | None) -> None:
-        if best_tile(f, self.machine, 1, self.constants) is None:
+        if not any(len(space.vectors) for space in tile_spaces(f, self.machine, self.constants)):
             raise ScheduleError("no axis can lie in vectors")
         f, tail = prepare_tile(self.sch, f, consumer)
         best, in_threads = self.pick_tile(f)
@@ -376,9 +376,9 @@ class Function:
 
     def pick_tile(self, f: Facts) -> tuple[Best, bool]:
         """The tile that the model finds best for a prepared block, and whether threads share the work."""
-        serial = best_tile(f, self.machine, 1, self.constants)
-        cores = self.machine.num_cores
-        threads = best_tile(f, self.machine, cores, self.constants) if cores > 1 else None
+        spaces, cores = list(tile_spaces(f, self.machine, self.constants)), self.machine.num_cores
+        serial = best_of(spaces, self.machine, 1)
+        threads = best_of(spaces, self.machine, cores) if cores > 1 else None
         if serial is None:
             raise ScheduleError("no axis can lie in vectors")
         best = serial if threads is None or threads.cycles >= serial.cycles else threads

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -12,7 +13,7 @@ from .facts import Facts
 from .tile_cost import evaluate
 from .tile_space import TileSpace, tile_spaces
 
-__all__ = ["Best", "TileSpace", "best_tile", "evaluate", "tile_spaces"]
+__all__ = ["Best", "TileSpace", "best_of", "best_tile", "evaluate", "tile_spaces"]
 
 
 @dataclass(slots=True)
@@ -45,9 +46,14 @@ def best_tile(
     facts: Facts, machine: CpuMachine, cores: int, constants: frozenset[Buffer] = frozenset()
 ) -> Best | None:
     """The candidate with the least cost; the first of several. None if no axis can be a vector."""
+    return best_of(tile_spaces(facts, machine, constants), machine, cores)
+
+
+def best_of(spaces: Iterable[TileSpace], machine: CpuMachine, cores: int) -> Best | None:
+    """The same, of spaces that are there already."""
     best: Best | None = None
     seen = 0
-    for space in tile_spaces(facts, machine, constants):
+    for space in spaces:
         if not len(space.vectors):
             continue
         costs = evaluate(space, machine, cores)
