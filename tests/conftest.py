@@ -54,7 +54,7 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 
 # `make test-fast` takes the first case of each table in rooms whose tests are tables of many like cases, and
 # an eighth of the long tables elsewhere.
-_TABLES = ("topi", "relay")
+_TABLES = ("topi", "relay", "tune", "autotvm", "auto_scheduler", "seeds", "schedule", "codegen")
 _LONG = 5  # cases of a table of which not all are wanted
 
 
