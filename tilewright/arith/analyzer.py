@@ -71,17 +71,19 @@ class Analyzer(Vectors):
         self.bind(var, Range.from_min_extent(min_value, extent))
 
     def bind_range(self, var: Var, dom: Range) -> None:
+        if isinstance(dom.min, IntImm) and isinstance(dom.extent, IntImm):
+            first, size = dom.min.value, dom.extent.value
+            if size > 1 or not is_index(var.dtype):  # as most loops are
+                self._set(self.bounds, self.forms.var(var), (first, first + size - 1))
+                return
         if not is_index(var.dtype):
-            if dom.min.__class__ is IntImm and dom.extent.__class__ is IntImm:
-                first = dom.min.value
-                self._set(self.bounds, self.forms.var(var), (first, first + dom.extent.value - 1))
             return
-        low, size = self.norm(dom.min), self.norm(dom.extent)
-        if not size.terms and size.const == 1:
+        low, length = self.norm(dom.min), self.norm(dom.extent)
+        if not length.terms and length.const == 1:
             self._set(self.values, var, low)
             return
         atom = self.forms.var(var)
-        last = (low + size).shift(-1)
+        last = (low + length).shift(-1)
         low_bound, high_bound = self.bound(low)[0], self.bound(last)[1]
         if low_bound <= high_bound:
             self._set(self.bounds, atom, (low_bound, high_bound))

@@ -316,14 +316,13 @@ class Function:
             largest = max(4, largest)
         pays = pays_in_parallel(f, self.machine)
         size = best_filter(self.sch, f, self.machine, int(largest), pays)
+        if not size:
+            return False
         mark = self.mark()
         try:
             with self.sch.all_or_nothing():
-                if not size:
-                    return False
                 left = schedule_transforms(self.sch, f, size, self.machine, pays)
-                done = {left.product.key, left.kernel.key, left.kernel_rows.key}
-                self.done |= done
+                self.done |= {left.product.key, left.kernel.key, left.kernel_rows.key}
                 self.fused_tile(facts_of(self.sch, left.product))
                 (made,) = self.sch.get_producers(left.after)
                 lanes = self.machine.lanes(f.bits)

@@ -97,14 +97,14 @@ def schedule_transforms(sch: Schedule, f: Facts, m: int, machine: CpuMachine, pa
     out_dim = [i for i, e in enumerate(conv.out.indices) if e is last_out]
     kernel_rows, kernel, data_rows, data, product, result_rows, result = sch.winograd(f.rv, m)
     if in_dim and in_dim[0] != len(conv.data.indices) - 1:
-        _turn_data(sch, data_rows, len(conv.data.indices), in_dim[0], conv.at[1], lanes, parallel)
+        _turn_data(sch, data_rows, in_dim[0], conv.at[1], lanes, parallel)
     spread_planes(sch, data, f.bits // 8, lanes)
     _transform(sch, data, data_rows, lanes, parallel)
     copy = None
     if out_dim and out_dim[0] != len(conv.out.indices) - 1:
         if not sch.get_consumers(result):
             copy = sch.cache_write(result, 0, "global")
-        _bring_last(sch, result, len(conv.out.indices), out_dim[0])
+        _bring_last(sch, result, out_dim[0])
     _transform(sch, result, result_rows, lanes, parallel)
     return Left(product, result_rows, kernel_rows, kernel, copy)
 
@@ -112,14 +112,14 @@ def schedule_transforms(sch: Schedule, f: Facts, m: int, machine: CpuMachine, pa
 def pack_kernel(sch: Schedule, kernel: BlockRV, lanes: int) -> None:
     """The transformed kernel in panels that lie in line in the order in which the product reads them."""
     shape = sch.realize(kernel).block.writes[0].buffer.shape
-    rank, width = len(shape), const_value(shape[-1])
+    width = const_value(shape[-1])
     if width is None or width % lanes:
         return
 
     def panels(*i: Any) -> list[Any]:
         return [*i[:-2], i[-1] // lanes, i[-2], i[-1] % lanes]
 
-    sch.transform_layout(kernel, ("write", 0), _of_rank(rank, panels), assume_injective_transform=True)
+    sch.transform_layout(kernel, ("write", 0), panels, assume_injective_transform=True)
 
 
 def spread_planes(sch: Schedule, block: BlockRV, size: int, lanes: int) -> None:
@@ -130,16 +130,13 @@ def spread_planes(sch: Schedule, block: BlockRV, size: int, lanes: int) -> None:
     sch.storage_align(block, 0, 0, _PAGE // size, lanes)
 
 
-def _bring_last(sch: Schedule, block: BlockRV, rank: int, dim: int) -> None:
+def _bring_last(sch: Schedule, block: BlockRV, dim: int) -> None:
     """What a block writes, with one dimension in line."""
-    moved = _of_rank(rank, lambda *i: [*i[:dim], *i[dim + 1 :], i[dim]])
+
+    def moved(*i: Any) -> list[Any]:
+        return [*i[:dim], *i[dim + 1 :], i[dim]]
+
     sch.transform_layout(block, ("write", 0), moved, assume_injective_transform=True)
-
-
-def _of_rank(rank: int, function: Any) -> Any:
-    """A function of any number of indices as one of so many, which is what layouts are given by."""
-    names = ", ".join(f"i{d}" for d in range(rank))
-    return eval(f"lambda {names}: function({names})", {"function": function})
 
 
 def _transform(sch: Schedule, whole: BlockRV, rows: BlockRV, lanes: int, parallel: bool) -> None:
@@ -162,15 +159,13 @@ def _transform(sch: Schedule, whole: BlockRV, rows: BlockRV, lanes: int, paralle
         sch.parallel(sch.fuse(*around[:-1]) if len(around) > 2 else around[0])
 
 
-def _turn_data(
-    sch: Schedule, reader: BlockRV, rank: int, channel: int, line: int, lanes: int, parallel: bool
-) -> None:
+def _turn_data(sch: Schedule, reader: BlockRV, channel: int, line: int, lanes: int, parallel: bool) -> None:
     """The data with channels in line: turned in registers as it is padded, or as it is copied."""
     makers = sch.get_producers(reader)
     own = [p for p in makers if len(sch.get_consumers(p)) == 1 and facts_of(sch, p).kind == "injective"]
     copy = own[0] if own else sch.cache_read(reader, 0, "global")
     fill = sch.decompose_padding(copy, sch.get_loops(copy)[0]) if facts_of(sch, copy).guarded else None
-    _bring_last(sch, copy, rank, channel)
+    _bring_last(sch, copy, channel)
     if fill is not None:
         _fill(sch, sch.get_loops(fill), channel, lanes, parallel)
     loops = sch.get_loops(copy)

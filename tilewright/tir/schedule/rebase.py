@@ -10,7 +10,7 @@ part, the parts of the sum need only their own part, and are corrected when they
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -18,7 +18,7 @@ from ...arith import Analyzer
 from ...ir.buffer import Buffer
 from ...ir.equal import structural_equal
 from ...ir.expr import Add, BufferLoad, Call, Cast, IterVar, Max, Mul, PrimExpr, Sub, Var, const, const_value
-from ...ir.functor import Mutator, pre_order, substitute, vars_used
+from ...ir.functor import pre_order, rewrite, substitute, vars_used
 from ...ir.ops import add, cast, conjuncts, div, less, max_of, min_of, min_value, mul, sub
 from ...ir.stmt import Block, BlockRealize, IfThenElse, Stmt
 from ..analysis.combiner import Combination, NotACombination, combination_of
@@ -242,16 +242,6 @@ def _bare(e: PrimExpr) -> PrimExpr:
     return e
 
 
-class _Instead(Mutator):
-    """Loads of one buffer replaced."""
-
-    def __init__(self, buffer: Buffer, by: PrimExpr) -> None:
-        self.buffer, self.by = buffer, by
-
-    def visit_BufferLoad(self, n: BufferLoad) -> PrimExpr:
-        return self.by if n.buffer is self.buffer else n.map_children(self.visit)
-
-
 # ---------------------------------------------------------------------------- the two laws
 Law = tuple[PrimExpr, Callable[[PrimExpr], PrimExpr]]
 
@@ -276,10 +266,12 @@ def _exponential(told: _Told) -> Law:
         return e if scale is None else mul(e, scale)
 
     def measured(row: tuple[PrimExpr, ...], factor: PrimExpr, e: PrimExpr) -> PrimExpr:
-        return _Instead(largest, max_of(told.part(row, factor), lowest)).visit(e)
+        base = max_of(told.part(row, factor), lowest)
+        return rewrite(e, {BufferLoad: lambda n: base if n.buffer is largest else None})
 
     new = scaled(sub(argument.a, measured(told.row, told.mine.factor, argument.b)))
-    made = _Swap({call: Call(call.dtype, call.op, (new, *call.args[1:]))}).visit(told.term)
+    instead = Call(call.dtype, call.op, (new, *call.args[1:]))
+    made = rewrite(told.term, {Call: lambda n: instead if n is call else None})
     far = told.there(argument.b)
     row = tuple(told.there(i) for i in told.row)
     away = sub(measured(row, told.factor_there, far), far)
@@ -357,17 +349,6 @@ def _steps_of(told: _Told, factor: PrimExpr) -> PrimExpr:
         hint="split by a factor that divides, and fuse the loops of the reduction first",
     )
     return whole
-
-
-class _Swap(Mutator):
-    """Some nodes replaced by others."""
-
-    def __init__(self, table: Mapping[PrimExpr, PrimExpr]) -> None:
-        self.table = {id(a): b for a, b in table.items()}
-
-    def visit(self, n: PrimExpr) -> PrimExpr:
-        found = self.table.get(id(n))
-        return n.map_children(self.visit) if found is None else found
 
 
 def _not_known(told: _Told) -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from ...arith import Analyzer
 from ...ir.expr import Var
 from ...ir.function import PrimFunc
 from ...ir.module import GlobalVar, IRModule
-from ...ir.stmt import Block, BlockRealize, For, Stmt
+from ...ir.stmt import Block, BlockRealize, BufferStore, For, SeqStmt, Stmt
 
 __all__ = ["Index", "ScheduleState"]
 
@@ -30,9 +32,7 @@ class Index:
             elif isinstance(n, BlockRealize):
                 self.blocks[n.block.key] = n
                 self.order.append(n)
-            for child in reversed(n.children()):
-                if isinstance(child, Stmt):
-                    stack.append((child, n))
+            stack.extend([(child, n) for child in reversed(_inside(n))])
 
     def ancestors(self, n: Stmt) -> list[Stmt]:
         """The statements around `n`, innermost first."""
@@ -62,8 +62,23 @@ class Index:
             if isinstance(m, BlockRealize):
                 out.append(m)
                 continue
-            stack.extend(c for c in reversed(m.children()) if isinstance(c, Stmt))
+            stack.extend(reversed(_inside(m)))
         return out
+
+
+def _inside(n: Stmt) -> Sequence[Stmt]:
+    """The statements directly inside another. Schedules ask for all of a program after each step, so that those which
+    most programs are made of are told apart before their expressions are looked at."""
+    kind = n.__class__
+    if kind is For:
+        return (n.body,)  # type: ignore[attr-defined]
+    if kind is BlockRealize:
+        return (n.block,)  # type: ignore[attr-defined]
+    if kind is SeqStmt:
+        return n.seq  # type: ignore[attr-defined,no-any-return]
+    if kind is BufferStore:
+        return ()
+    return [c for c in n.children() if isinstance(c, Stmt)]
 
 
 class ScheduleState:
