@@ -95,6 +95,7 @@ def throughput(options: argparse.Namespace) -> dict[str, Any]:
         with Measurer() as inner, Database(":memory:") as database:
             clocked = Clocked(inner)
             start = time.perf_counter()
+            inner.expect(task)
             tuner = Tuner(task, clocked, database, STUBBORN)
             while len(tuner.trials) < options.trials and tuner.step(options.trials - len(tuner.trials)):
                 pass
@@ -190,19 +191,40 @@ def curves(options: argparse.Namespace) -> dict[str, Any]:
 
 
 # -- quality ------------------------------------------------------------------------------------
-class Tuned(Bench):
-    """The peers of cpu_kernels.py, and tilewright by its records."""
+class Side:
+    """One of two that are timed in the same process."""
 
-    def _start(self, peer: str) -> Worker:
-        if peer not in ("tuned", "tvm"):
+    def __init__(self, worker: Worker, name: str) -> None:
+        self.worker, self.name = worker, name
+
+    @property
+    def alive(self) -> bool:
+        return self.worker.alive
+
+    def ask(self, limit: float = 300, **question: Any) -> dict[str, Any]:
+        return self.worker.ask(limit, side=self.name, **question)
+
+    def close(self) -> None:
+        if self.worker.alive:
+            self.worker.close()
+
+
+class Tuned(Bench):
+    """The peers of cpu_kernels.py, and tilewright with and without its records, in one process."""
+
+    both: Worker | None = None
+
+    def _start(self, peer: str) -> Any:
+        log, realtime = Path(self.options.log or os.devnull), self.options.realtime
+        if peer == "tvm":
+            script, python = str(Path(__file__).with_name("tvm_worker.py")), self.options.tvm_python
+            return Worker(peer, self.threads, "", log, realtime, script, python=python)
+        if peer not in ("tuned", "tilewright"):
             return super()._start(peer)
-        name, python = (
-            ("tuning_workers.py", sys.executable)
-            if peer == "tuned"
-            else ("tvm_worker.py", self.options.tvm_python)
-        )
-        script, log = str(Path(__file__).with_name(name)), Path(self.options.log or os.devnull)
-        return Worker(peer, self.threads, "", log, self.options.realtime, script, python=python)
+        if self.both is None or not self.both.alive:
+            script = str(Path(__file__).with_name("tuning_workers.py"))
+            self.both = Worker("tuned", self.threads, "", log, realtime, script)
+        return Side(self.both, peer)
 
 
 def tune(w: Workload, threads: int, trials: int, records: str) -> float:

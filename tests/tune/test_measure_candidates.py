@@ -11,7 +11,8 @@ import pytest
 
 import tilewright as tvm
 from tilewright import te, tir, topi
-from tilewright.tune.checking import Tolerance, compare, make_inputs, plain_program, tolerance_of
+from tilewright.tune.checking import make_inputs, plain_program, tolerance_of
+from tilewright.tune.compare import Tolerance, compare
 from tilewright.tune.errors import TuneError
 from tilewright.tune.measure import MeasureInput, MeasureOptions, Measurer, MeasureResult, Status, Timing
 from tilewright.tune.space import Sketches

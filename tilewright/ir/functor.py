@@ -15,8 +15,10 @@ from .stmt import (
     BufferRealize,
     BufferStore,
     DeclBuffer,
+    Evaluate,
     For,
     LetStmt,
+    Stmt,
 )
 
 __all__ = [
@@ -31,6 +33,7 @@ __all__ = [
     "renew_defs",
     "renew_defs_in",
     "rewrite",
+    "statements",
     "substitute",
     "undefined_vars",
     "uses_var",
@@ -38,6 +41,7 @@ __all__ = [
 ]
 
 _N = TypeVar("_N")
+_LEAVES = (BufferStore, Evaluate)  # statements without statements
 
 
 def _dispatch_table(cls: type) -> dict[str, Callable[[Any, Any], Any]]:
@@ -111,6 +115,16 @@ def pre_order(root: Any) -> Iterator[Any]:
         n = stack.pop()
         yield n
         stack.extend(reversed(n.children()))
+
+
+def statements(root: Stmt) -> Iterator[Stmt]:
+    """Every statement, parents before children; expressions are not entered."""
+    stack = [root]
+    while stack:
+        n = stack.pop()
+        yield n
+        if n.__class__ not in _LEAVES:
+            stack.extend([m for m in reversed(n.children()) if isinstance(m, Stmt)])
 
 
 def distinct(root: Any) -> Iterator[Any]:

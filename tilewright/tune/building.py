@@ -6,7 +6,6 @@ import gc
 import importlib
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 from ..codegen.llvm.linked import Unit, unit_of
@@ -17,38 +16,18 @@ from ..ir.serialize import load_json
 from ..ir.transform import PassContext
 from ..tir.schedule import Schedule
 from ..tir.schedule.trace import Trace
+from .artifact import Array, Artifact, told
 from .checking import plain_program
 from .constants import split_constants
+from .device_code import device_unit
 from .space import Sketches
 from .workload import Task, stable_key
 
-__all__ = ["DEFAULT_BUILD", "TASKS", "Artifact", "Builder", "build_artifact", "named_function", "schedule_of"]
+__all__ = ["DEFAULT_BUILD", "TASKS", "Builder", "build_artifact", "named_function", "schedule_of"]
 
 DEFAULT_BUILD = "tilewright.driver.build:build"  # by name: who builds is above this room
 TASKS = 32  # tasks that a process remembers
 _SWEEP = 64  # builds between collections of garbage
-
-
-@dataclass(frozen=True, slots=True)
-class Array:
-    """An array that a function takes: by name, shape and type."""
-
-    name: str
-    shape: tuple[int, ...]
-    dtype: str
-
-
-@dataclass(frozen=True, slots=True)
-class Artifact:
-    """A built candidate: what runs, with the names of its arguments in order.
-
-    `before` computes from constants what `main` takes of them, once, and is not timed.
-    """
-
-    main: Unit
-    arguments: tuple[str, ...]
-    before: Unit | None = None
-    before_arguments: tuple[Array, ...] = ()
 
 
 def named_function(name: str) -> Callable[..., Any]:
@@ -83,9 +62,10 @@ def build_artifact(
     """
     (gv, func), *_ = [(g, f) for g, f in mod.functions.items() if isinstance(f, PrimFunc)]
     with PassContext(config={"codegen.cache": False}):
-        if not task.constants:
+        if not task.constants or task.target.is_gpu:
             names = tuple(_name(func, v) for v in func.params)
-            return Artifact(unit_of(build(mod, target=task.target)), names)
+            made = build(mod, target=task.target)
+            return Artifact(device_unit(made) if task.target.is_gpu else unit_of(made), names)
         before, rest, labels = split_constants(func, frozenset(task.constants))
         own = [_name(rest, v) for v in rest.params][: len(rest.params) - len(labels)]
         main = unit_of(build(IRModule({gv.name_hint: rest}), target=task.target))
@@ -151,8 +131,3 @@ class Builder:
             self.known.clear()
             gc.collect()
         return {**answer, "build_seconds": time.perf_counter() - begin}
-
-
-def told(error: BaseException) -> str:
-    """An error in a few lines."""
-    return f"{type(error).__name__}: {error}"[:2000]

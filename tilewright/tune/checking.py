@@ -1,9 +1,8 @@
-"""Whether a candidate computes what it should: inputs, the reference, and how far results may lie apart."""
+"""What candidates are checked with: inputs, the reference, and how far results may lie apart."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -17,28 +16,17 @@ from ..ir.op import Op
 from ..ir.stmt import Block, BlockRealize
 from ..runtime.dtypes import ELEMENTS
 from ..tir.schedule import Schedule
+from .compare import Tolerance
 from .facts import Facts, facts_of, number
 from .workload import Task
 
-__all__ = ["Tolerance", "compare", "make_inputs", "plain_program", "tolerance_of"]
+__all__ = ["make_inputs", "plain_program", "tolerance_of"]
 
 _EPS = {16: 2.0**-10, 32: 2.0**-23, 64: 2.0**-52}
 _ROUGH = {"bfloat16": 2.0**-7, "float8_e4m3fn": 2.0**-3, "float8_e5m2": 2.0**-2}
 # Functions that are not there for negative numbers, or for large ones.
 _POSITIVE = {"log", "log2", "log10", "log1p", "sqrt", "rsqrt", "pow", "asin", "acos", "acosh", "atanh"}
 _LONG = 1 << 26  # updates after which the plain loops of a reduction are reordered and run in parallel
-
-
-@dataclass(frozen=True, slots=True)
-class Tolerance:
-    """How far an element may be off, as a part of its size and of the usual size of all; and how many integers
-    may differ, where they come from comparisons of floats."""
-
-    relative: float
-    mismatches: float
-
-    def as_json(self) -> list[float]:
-        return [self.relative, self.mismatches]
 
 
 def tolerance_of(func: PrimFunc) -> Tolerance:
@@ -108,51 +96,6 @@ def _index_limits(task: Task) -> dict[Buffer, int]:
                     limit = min(out.get(inner.buffer, 1 << 30), task.size(extent))
                     out[inner.buffer] = max(1, limit)
     return out
-
-
-def compare(got: Any, want: Any, tolerance: Tolerance) -> str:
-    """Why a result is wrong; empty if it is right.
-
-    NaN and infinities are right where the reference has them.
-    """
-    if got.size == 0:
-        return ""
-    got, want = np.atleast_1d(got), np.atleast_1d(want)
-    if got.dtype.kind in "iub":
-        wrong = int(np.count_nonzero(got != want))
-        if wrong <= tolerance.mismatches * got.size:
-            return ""
-        return f"{wrong} of {got.size} elements differ; {_first(got, want, got != want)}"
-    if got.dtype.itemsize < 4 or got.dtype.kind not in "f":
-        got, want = got.astype(np.float32), want.astype(np.float32)
-    with np.errstate(all="ignore"):
-        bound = np.abs(want)
-        scale = math.sqrt(float(np.vdot(want, want).real) / want.size)
-        odd = not math.isfinite(scale)
-        if odd:
-            finite = want[np.isfinite(want)].astype(np.float64)
-            scale = math.sqrt(float(np.mean(finite * finite))) if finite.size else 1.0
-        bound += scale
-        bound *= tolerance.relative
-        error = np.subtract(got, want)
-        np.abs(error, out=error)
-        fine = error <= bound
-        if odd:
-            fine &= np.isfinite(error)  # of an infinity every bound is infinite
-        if fine.all():
-            return ""
-        fine |= (got == want) | (np.isnan(got) & np.isnan(want))
-        bad = ~fine
-        if not bad.any():
-            return ""
-        nans = int(np.count_nonzero(np.isnan(got) & bad))
-        told = f"{int(np.count_nonzero(bad))} of {got.size} elements are wrong"
-        return f"{told}{f', {nans} of them NaN' if nans else ''}; {_first(got, want, bad)}"
-
-
-def _first(got: Any, want: Any, bad: Any) -> str:
-    at = tuple(int(i) for i in np.argwhere(bad)[0])
-    return f"the first at {list(at)}: {got[at]!s} instead of {want[at]!s}"
 
 
 # ---------------------------------------------------------------------------- the reference

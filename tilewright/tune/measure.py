@@ -26,13 +26,18 @@ from typing import Any, Protocol
 import numpy as np
 
 from ..ir.expr import BufferLoad, Call
+from ..ir.function import PrimFunc
 from ..ir.functor import pre_order
 from ..ir.module import IRModule
 from ..ir.serialize import save_json
 from ..ir.stmt import Block, BufferStore
-from .building import DEFAULT_BUILD, TASKS, Artifact
+from ..runtime.devices import Device
+from ..target import Target
+from .artifact import Artifact
+from .building import DEFAULT_BUILD, TASKS
 from .checking import make_inputs, tolerance_of
 from .errors import TuneError
+from .facts import number as size_of
 from .pool import Died, Overdue, Worker, first_ready, usable_cores
 from .reproduce import write_reproducer
 from .running import Timing, Value, Values, mapped
@@ -163,6 +168,7 @@ class MeasureOptions:
 
 _REFERENCE_SECONDS = 300.0  # plain loops may take long
 _CRASHES = 3
+_LONG = 1 << 24  # points of a block, for which plain loops take too long
 _PATIENCE = 60.0  # seconds to wait for another tuner on this machine
 _HOPELESS = 100.0  # what takes so many times as long as the fastest has run long enough
 
@@ -198,6 +204,7 @@ class Measurer:
         memory = [str(self.options.memory)]
         self._builders = [Worker("build", memory) for _ in range(max(1, count))]
         self._runner: Worker | None = None
+        self._device: tuple[str, Worker] | None = None  # runs on a GPU of this kind
         self._cores: tuple[int, ...] = ()
         self._room = 0  # MiB of the process that runs
         self._folder = _folder()
@@ -216,7 +223,8 @@ class Measurer:
 
     def close(self) -> None:
         """End all processes and remove the files."""
-        for worker in (*self._builders, *([self._runner] if self._runner else [])):
+        others = (*([self._runner] if self._runner else []), *([self._device[1]] if self._device else []))
+        for worker in (*self._builders, *others):
             worker.kill()
         if self._lock_file is not None:
             self._lock_file.close()
@@ -228,6 +236,17 @@ class Measurer:
             self.close()
 
     # -- the interface -----------------------------------------------------------------------------
+    def expect(self, task: Task) -> None:
+        """Start all processes at once: they take a while until they are ready."""
+        why = not_here(task.target)
+        if why:
+            raise TuneError(
+                f"tuning {task.name}: code for `{task.target}` does not run in a process of this machine{why}, so it "
+                "cannot be measured here"
+            )
+        for worker in (*self._builders, self._runner_for(task)):
+            worker.start()
+
     def measure(
         self, inputs: Sequence[MeasureInput], incumbent: MeasureInput | None = None, each: Each | None = None
     ) -> list[MeasureResult]:
@@ -387,6 +406,8 @@ class Measurer:
     def _runner_for(self, task: Task) -> Worker:
         """The process that runs, on the cores that the task's target has and with room for its data."""
         there = usable_cores()
+        if task.target.is_gpu:
+            return self._device_runner(task.target.kind.name, self.options.cores or tuple(there))
         cores = self.options.cores or tuple(there[-task.target.num_cores :])
         room = self.options.memory + (4 * task.nbytes >> 20)
         if self._runner is None or cores != self._cores or room > self._room:
@@ -396,6 +417,14 @@ class Measurer:
             environment = {"TILEWRIGHT_NUM_THREADS": str(len(cores))}
             self._runner, self._cores, self._room = Worker("run", settings, environment), cores, room
         return self._runner
+
+    def _device_runner(self, kind: str, cores: tuple[int, ...]) -> Worker:
+        """The process that runs on a GPU. A driver takes more addresses than a limit of memory would leave it."""
+        if self._device is None or self._device[0] != kind:
+            if self._device is not None:
+                self._device[1].kill()
+            self._device = (kind, Worker("run", ["0", ",".join(map(str, cores)), kind]))
+        return self._device[1]
 
     @contextlib.contextmanager
     def _alone(self) -> Iterator[None]:
@@ -430,11 +459,7 @@ class Measurer:
         """Inputs and reference of a task, once."""
         if task.workload in self._data:
             return
-        if task.target.kind.name != "llvm" or not task.target.llvm.is_host:
-            raise TuneError(
-                f"tuning {task.name}: code for `{task.target}` does not run in a process of this machine, so it "
-                "cannot be measured here"
-            )
+        self.expect(task)
         folder = self._folder / task.workload
         folder.mkdir(exist_ok=True)
         inputs, written, read = make_inputs(task, self.options.seed), *_accesses(task)
@@ -477,15 +502,18 @@ class Measurer:
                 kind = mapped(p.file, p.dtype, p.shape).dtype
                 np.ascontiguousarray(np.broadcast_to(np.asarray(result), p.shape), kind).tofile(p.reference)
             return
-        plain = MeasureInput(task, "plain", None)
         failures: list[MeasureResult] = []
-        built = self._build([plain], lambda i, result: failures.append(result))
-        if not built:
+        built: dict[int, dict[str, Any]] = {}
+        for plain in references(task):
+            built = self._build([plain], lambda i, result: failures.append(result))
+            if built:
+                break
+        else:
             raise TuneError(
                 f"tuning {task.name}: the program as it is written cannot be built ({failures[0].status}): "
                 f"{failures[0].error}"
             )
-        answer = self._run(task, "reference", built[0]["artifact"], _REFERENCE_SECONDS)
+        answer = self._run(plain.task, "reference", built[0]["artifact"], _REFERENCE_SECONDS)
         if answer["status"] != "ok":
             raise TuneError(
                 f"tuning {task.name}: the program as it is written does not run ({answer['status']}): "
@@ -516,6 +544,31 @@ class Measurer:
             trace,
             reproducer,
         )
+
+
+def not_here(target: Target) -> str | None:
+    """Why code for a target cannot be run by a process of this machine, as far as it can be said; None if it can."""
+    if not target.is_gpu:
+        return None if target.kind.name == "llvm" and target.llvm.is_host else ""
+    device = Device(Device.STR2MASK.get(target.kind.name, 0), 0)
+    if target.kind.name in ("cuda", "opencl") and device.exist:
+        return None
+    return f": there is no device {target.kind.name}(0)"
+
+
+def references(task: Task) -> list[MeasureInput]:
+    """What is right by definition: the program as it is written. For GPUs it is run by the host, what takes long by the
+    schedule for that, which no sketch for GPUs is in."""
+    if not task.target.is_gpu:
+        return [MeasureInput(task, "plain", None)]
+    host = replace(task, target=Target("llvm"), constants=())
+    points = [math.prod(size_of(iv.dom.extent) for iv in b.iter_vars) for b in blocks_of(task.func)]
+    plain = MeasureInput(host, "plain", None)
+    return [MeasureInput(host, "decisions", None), plain] if max(points, default=0) > _LONG else [plain]
+
+
+def blocks_of(func: PrimFunc) -> list[Block]:
+    return [m for m in pre_order(func.body) if isinstance(m, Block) and m.iter_vars]
 
 
 def _folder() -> Path:

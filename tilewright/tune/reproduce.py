@@ -13,7 +13,8 @@ from ..ir.module import IRModule
 from ..ir.serialize import load_json, save_json
 from ..target import Target
 from .building import DEFAULT_BUILD, named_function, schedule_of
-from .checking import compare, make_inputs, plain_program, tolerance_of
+from .checking import make_inputs, plain_program, tolerance_of
+from .compare import compare
 from .workload import Task
 
 __all__ = ["reproduce", "write_reproducer"]

@@ -20,16 +20,18 @@ import numpy as np
 from ..codegen.llvm.engine import Machine, process_triple
 from ..codegen.llvm.linked import LinkedModule, Unit
 from ..runtime.dtypes import ELEMENTS
-from .building import Artifact, told
-from .checking import Tolerance, compare
+from .artifact import Artifact, told
+from .compare import Tolerance, compare
 
 __all__ = ["Runner", "Timing", "Values"]
 
 _GUARD = 4096
 _MARK = 0xA5
-_CONTENDER = 1.06  # a candidate that is within this of the incumbent is measured in turns with it
+_CONTENDER = 1.03  # a candidate that is within this of the incumbent is measured in turns with it
 _ALIKE = 1.02
+_LONG = 4  # samples; a run of this length is one itself, were it the first
 _BEHIND = 1.02  # until it is seen to be behind by as much
+_LOADS = 3  # of each side of a duel
 _STEADY = 1.10  # a turn counts if the incumbent took no more than this of its best
 
 
@@ -112,6 +114,7 @@ class _Loaded:
     def __init__(self, run: Callable[[], int], fail: Callable[[int], None], keep: Any) -> None:
         self.run, self.fail, self.keep = run, fail, keep
         self.best = math.inf
+        self.first = math.inf  # the run that was checked
         self.clean = True  # whether nobody else had the processor during the last sample
 
     def seconds(self, times: int) -> float:
@@ -171,6 +174,7 @@ class Runner:
                     made[a.name] = _aligned(a.shape, a.dtype)
             arguments = [made.get(a.name, self.inputs.get(a.name)) for a in artifact.before_arguments]
             self._function(artifact.before)(*arguments)
+        assert isinstance(artifact.main, Unit)
         function = self._function(artifact.main)
         arguments = [made[n] if n in made else self._argument(n) for n in artifact.arguments]
         bound = function.bind(*arguments)
@@ -220,15 +224,24 @@ class Runner:
         return {**answer, "run_seconds": time.perf_counter() - begin}
 
     def duel(self, value: tuple[tuple[str, Artifact], tuple[str, Artifact], Timing, int]) -> dict[str, Any]:
-        """Two candidates in turns, both checked first: the samples of each."""
+        """Two candidates in turns, both checked first: the samples of each.
+
+        Where in memory their own arrays lie is luck, and can be worth more than what they differ by: each is loaded
+        several times.
+        """
         first, second, timing, rounds = value
+        pairs: list[tuple[float, float]] = []
+        held: list[_Loaded] = []  # or the next would get the same memory again
         try:
-            sides = [self._load(artifact) for _, artifact in (first, second)]
-            for side, (token, _) in zip(sides, (first, second), strict=True):
-                wrong = self._check(side)
-                if wrong:
-                    return _answer("wrong", f"{token}: {wrong}")
-            pairs = self._turns(sides[0], sides[1], timing, rounds)
+            for number in range(_LOADS):
+                order = (first, second) if number % 2 == 0 else (second, first)
+                for token, artifact in order:
+                    held.append(self._load(artifact))
+                    wrong = self._check(held[-1])
+                    if wrong:
+                        return _answer("wrong", f"{token}: {wrong}")
+                one, two = held[-2:] if number % 2 == 0 else held[:-3:-1]
+                pairs += self._turns(one, two, timing, -(-rounds // _LOADS))
         except MemoryError as error:
             return _answer("memory", told(error))
         except Exception as error:
@@ -244,7 +257,7 @@ class Runner:
         """Run once, and compare with what is right."""
         assert self.values is not None
         self._reset()
-        loaded.seconds(1)
+        loaded.first = loaded.seconds(1)
         loaded.best = math.inf  # the first run pays for cold caches
         for name, out in self.outputs.items():
             if name not in self.wanted:
@@ -273,7 +286,8 @@ class Runner:
         """How many runs make a sample."""
         if timing.flush_bytes:
             return 1
-        return max(1, math.ceil(timing.sample_seconds / max(loaded.best, 1e-7)))
+        best = min(loaded.best, loaded.first)
+        return max(1, math.ceil(timing.sample_seconds / max(best, 1e-7)))
 
     def _sample(self, loaded: _Loaded, inner: int, timing: Timing) -> float:
         if timing.flush_bytes:
@@ -287,8 +301,10 @@ class Runner:
     def _timed(self, loaded: _Loaded, incumbent: _Loaded | None, timing: Timing) -> dict[str, Any]:
         limit = math.inf if incumbent is None else incumbent.best
         near = 0.0 if incumbent is None else _CONTENDER * limit
-        samples = self._samples(loaded, timing, timing.hopeless * limit, near)
-        if incumbent is None or min(samples) > near:
+        samples: list[float] = []
+        if loaded.first > near:
+            samples = self._samples(loaded, timing, timing.hopeless * limit, near)
+        if incumbent is None or (samples and min(samples) > near):
             return _answer("ok", seconds=samples)
         pairs = self._turns(loaded, incumbent, timing, timing.rounds, until=_BEHIND)
         return _answer("ok", seconds=samples + [a for a, _ in pairs], against=[b for _, b in pairs])
@@ -298,7 +314,10 @@ class Runner:
         no such; two, if both took longer than `hopeless`; those so far, as soon as one is `near` the incumbent's, with
         which it is then measured in turns."""
         begin = time.perf_counter()
-        first = self._sample(loaded, 1, timing)
+        if loaded.first > _LONG * timing.sample_seconds:  # then cold caches cost little
+            begin, first = begin - loaded.first, loaded.first
+        else:
+            first = self._sample(loaded, 1, timing)
         inner = self._inner(loaded, timing)
         every = [first] if inner == 1 else []
         clean = [first] if inner == 1 and loaded.clean else []
@@ -323,7 +342,7 @@ class Runner:
         """Samples of two, in turns, who begins by chance. A turn in which one of them took longer than it can is
         disturbed, and taken again. Ends as soon as the first takes more than `until` times as long as the other."""
         for side in (one, other):
-            if side.best == math.inf:
+            if side.best == math.inf and side.first == math.inf:
                 side.seconds(1)
         mine, theirs = self._inner(one, timing), self._inner(other, timing)
         pairs: list[tuple[float, float]] = []

@@ -42,6 +42,7 @@ __all__ = ["Progress", "SearchOptions", "Tuner", "apply_record", "flop_of", "tun
 
 Array = Any
 _EFFORT = 0.02  # twice the time to build is worth so much of the time to run
+_AHEAD = 64  # times a batch of candidates are looked at for those that are measured
 _RECENT = 48  # predictions that tell how good a model is
 _CLEARLY = 0.99  # of two that were measured in turns, the new one wins if it takes less than this
 
@@ -120,7 +121,7 @@ class Tuner:
     ) -> None:
         self.task, self.measurer, self.options = task, measurer, options or SearchOptions()
         self.database = database
-        self.machine = machine_of(measurer)
+        self.machine = machine_of(measurer, task.target)
         self._where = fingerprint(self.machine)
         self.sketches = Sketches(task)
         self.space = self.sketches.space
@@ -271,7 +272,8 @@ class Tuner:
         scores = scores + _EFFORT * self.space.effort(pool)
         by_chance = min(len(pool), round(self.options.epsilon * count)) if len(self.trials) else 0
         order = np.argsort(scores, kind="stable")
-        chosen = list(order[: count - by_chance])
+        ahead = order[: _AHEAD * count]
+        chosen = list(ahead[self.space.varied(pool[ahead], count - by_chance)])
         if by_chance:
             # at random among what is not hopeless by the model of the machine
             rest = np.setdiff1d(np.arange(len(pool)), chosen)
@@ -453,9 +455,9 @@ def tune_task(
     kept = database if isinstance(database, Database) else Database(database or ":memory:")
     chosen = replace(options or SearchOptions(), seed=seed)
     try:
-        where = fingerprint(machine_of(measure))
+        where = fingerprint(machine_of(measure, task.target))
         found = kept.best(task, where)
-        foreign = kept.elsewhere(task) if found is None and where == fingerprint() else ""
+        foreign = kept.elsewhere(task) if found is None and where == fingerprint(target=task.target) else ""
         if foreign:
             warnings.warn(foreign, RuntimeWarning, stacklevel=2)
         if trials <= 0:
@@ -465,6 +467,7 @@ def tune_task(
             if settings.reproducers is None and kept.path != ":memory:":
                 settings = replace(settings, reproducers=f"{kept.path}.wrong")
             with Measurer(settings) as measurer:
+                measurer.expect(task)
                 return _search(Tuner(task, measurer, kept, chosen), trials, callback)
         return _search(Tuner(task, measure, kept, chosen), trials, callback)
     finally:

@@ -22,6 +22,17 @@ _POOL = Path(__file__).with_name("threadpool.ll")
 POOL_SYMBOLS = ("__tw_parallel_launch", "__tw_pool_limit", "__tw_memory")
 
 
+# Tiles end in hundreds of stores in one block of code, and two of LLVM's passes compare each of them with all the others:
+# seconds, in which they find nothing.
+_LIMITS = (
+    "-combiner-store-merging=false",
+    "-dse-memoryssa-scanlimit=20",
+    "-dse-memoryssa-walklimit=20",
+    "-dse-memoryssa-partial-store-limit=2",
+    "-dse-memoryssa-defs-per-block-limit=200",
+)
+
+
 @lru_cache(maxsize=1)
 def _llvm() -> Any:
     import llvmlite.binding as llvm
@@ -29,6 +40,8 @@ def _llvm() -> Any:
     llvm.initialize_all_targets()
     llvm.initialize_all_asmprinters()
     llvm.initialize_native_asmparser()
+    for option in _LIMITS:
+        llvm.set_option("tilewright", option)
     return llvm
 
 

@@ -8,7 +8,7 @@ from typing import Any
 from ...ir.buffer import Buffer
 from ...ir.expr import BufferLoad, Call, IntImm, PrimExpr, Var, const
 from ...ir.function import PrimFunc
-from ...ir.functor import Mutator, pre_order, rewrite
+from ...ir.functor import Mutator, pre_order, rewrite, statements
 from ...ir.op import Op
 from ...ir.ops import add, floormod, greater, less, mul, product, sub
 from ...ir.stmt import (
@@ -47,7 +47,7 @@ def inject_double_buffer(func: PrimFunc) -> PrimFunc:
 
     Needs: flat buffers. Gives: no `double_buffer_scope`.
     """
-    if not any(isinstance(m, AttrStmt) and m.attr_key == _KEY for m in pre_order(func.body)):
+    if not any(isinstance(m, AttrStmt) and m.attr_key == _KEY for m in statements(func.body)):
         return func
     return rewrite(_Inject(func).run(func), {AttrStmt: lambda n: n.body if n.attr_key == _KEY else None})
 

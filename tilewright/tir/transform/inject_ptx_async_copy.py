@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ...ir.expr import BufferLoad, Call, PrimExpr, Ramp, const, const_value
 from ...ir.function import PrimFunc
-from ...ir.functor import Mutator, pre_order
+from ...ir.functor import Mutator, statements
 from ...ir.op import Op
 from ...ir.stmt import AttrStmt, BufferStore, Evaluate, Stmt
 from ..analysis.measure import scope_of
@@ -22,7 +22,7 @@ def inject_ptx_async_copy(func: PrimFunc) -> PrimFunc:
     Groups of copies and waits for them are there already; a copy that stays as it is has arrived before them.
     Needs: vectors, flat buffers. Gives: no `async_scope`.
     """
-    if not any(isinstance(m, AttrStmt) and m.attr_key == "async_scope" for m in pre_order(func.body)):
+    if not any(isinstance(m, AttrStmt) and m.attr_key == "async_scope" for m in statements(func.body)):
         return func
     return _Copies().run(func)
 

@@ -1,0 +1,37 @@
+"""What goes from a process that builds candidates to one that runs them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ..codegen.llvm.linked import Unit
+from .device_code import DeviceUnit
+
+__all__ = ["Array", "Artifact", "told"]
+
+
+@dataclass(frozen=True, slots=True)
+class Array:
+    """An array that a function takes: by name, shape and type."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+
+
+@dataclass(frozen=True, slots=True)
+class Artifact:
+    """A built candidate: what runs, with the names of its arguments in order.
+
+    `before` computes from constants what `main` takes of them, once, and is not timed.
+    """
+
+    main: Unit | DeviceUnit
+    arguments: tuple[str, ...]
+    before: Unit | None = None
+    before_arguments: tuple[Array, ...] = ()
+
+
+def told(error: BaseException) -> str:
+    """An error in a few lines."""
+    return f"{type(error).__name__}: {error}"[:2000]

@@ -1,0 +1,86 @@
+"""Whether results are right."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+__all__ = ["Tolerance", "compare"]
+
+_PIECE = 1 << 15  # elements
+
+
+@dataclass(frozen=True, slots=True)
+class Tolerance:
+    """How far an element may be off, as a part of its size and of the usual size of all; and how many integers
+    may differ, where they come from comparisons of floats."""
+
+    relative: float
+    mismatches: float
+
+    def as_json(self) -> list[float]:
+        return [self.relative, self.mismatches]
+
+
+def compare(got: Any, want: Any, tolerance: Tolerance) -> str:
+    """Why a result is wrong; empty if it is right.
+
+    NaN and infinities are right where the reference has them.
+    """
+    if got.size == 0:
+        return ""
+    got, want = np.atleast_1d(got), np.atleast_1d(want)
+    if got.dtype.kind in "iub":
+        wrong = int(np.count_nonzero(got != want))
+        if wrong <= tolerance.mismatches * got.size:
+            return ""
+        return f"{wrong} of {got.size} elements differ; {_first(got, want, got != want)}"
+    if got.dtype.itemsize < 4 or got.dtype.kind not in "f":
+        got, want = got.astype(np.float32), want.astype(np.float32)
+    with np.errstate(all="ignore"):
+        if _close(got, want, tolerance.relative):
+            return ""
+        bound = np.abs(want)
+        scale = math.sqrt(float(np.vdot(want, want).real) / want.size)
+        odd = not math.isfinite(scale)
+        if odd:
+            finite = want[np.isfinite(want)].astype(np.float64)
+            scale = math.sqrt(float(np.mean(finite * finite))) if finite.size else 1.0
+        bound += scale
+        bound *= tolerance.relative
+        error = np.subtract(got, want)
+        np.abs(error, out=error)
+        fine = error <= bound
+        if odd:
+            fine &= np.isfinite(error)  # of an infinity every bound is infinite
+        if fine.all():
+            return ""
+        fine |= (got == want) | (np.isnan(got) & np.isnan(want))
+        bad = ~fine
+        if not bad.any():
+            return ""
+        nans = int(np.count_nonzero(np.isnan(got) & bad))
+        told = f"{int(np.count_nonzero(bad))} of {got.size} elements are wrong"
+        return f"{told}{f', {nans} of them NaN' if nans else ''}; {_first(got, want, bad)}"
+
+
+def _close(got: Any, want: Any, relative: float) -> bool:
+    """Whether all elements are right, seen piece by piece in the cache; it may not be seen that they are."""
+    a, b = got.reshape(-1), want.reshape(-1)
+    worst, squares = 0.0, 0.0
+    for i in range(0, a.size, _PIECE):
+        some = b[i : i + _PIECE]
+        error = a[i : i + _PIECE] - some
+        squares += float(np.vdot(some, some).real)
+        worst = max(worst, float(np.max(error)), -float(np.min(error)))
+        if not worst < math.inf:
+            return False
+    return worst <= relative * math.sqrt(squares / a.size)
+
+
+def _first(got: Any, want: Any, bad: Any) -> str:
+    at = tuple(int(i) for i in np.argwhere(bad)[0])
+    return f"the first at {list(at)}: {got[at]!s} instead of {want[at]!s}"
