@@ -75,9 +75,10 @@ def _close(got: Any, want: Any, relative: float) -> bool:
         some = b[i : i + _PIECE]
         error = a[i : i + _PIECE] - some
         squares += float(np.vdot(some, some).real)
-        worst = max(worst, float(np.max(error)), -float(np.min(error)))
-        if not worst < math.inf:
+        high, low = float(np.max(error)), float(np.min(error))
+        if not high - low < math.inf:  # nor if one is no number
             return False
+        worst = max(worst, high, -low)
     return worst <= relative * math.sqrt(squares / a.size)
 
 
