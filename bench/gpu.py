@@ -97,7 +97,50 @@ def workloads() -> list[Workload]:
             dtype="float16",
         )
     )
-    return out
+    return [
+        *out,
+        convolution("conv f16 64->64@56 3x3", 56, 64, 64, 3),
+        convolution("conv f16 256->256@14 3x3", 14, 256, 256, 3),
+        convolution("conv f16 1024->256@14 1x1", 14, 1024, 256, 1),
+        convolution("conv f16 64->64@56 3x3, bias, add, relu", 56, 64, 64, 3, fused=True),
+        attention(8, 16, 1024, 64),
+        attention(2, 16, 4096, 128),
+    ]
+
+
+def convolution(name: str, size: int, c: int, f: int, window: int, fused: bool = False) -> Workload:
+    """A convolution of 16 images with channels last, as cuDNN takes them best; alone, or with what follows it."""
+    import torch.nn.functional as F
+
+    def ours(x: Any, w: Any, *more: Any) -> Any:
+        y = topi.nn.conv2d(x, w, 1, window // 2, 1, "NHWC", "OHWI", "float32")
+        for t in more:
+            y = y + topi.cast(t, "float32")
+        return (topi.nn.relu(y) if more else y).astype("float16")
+
+    def theirs(x: Any, w: Any, *more: Any) -> Any:
+        y = F.conv2d(x.permute(0, 3, 1, 2), w.permute(0, 3, 1, 2), *more[:1], padding=window // 2)
+        y = y.permute(0, 2, 3, 1)
+        return (y + more[1]).relu() if more else y
+
+    pixels = (16, size, size)
+    shapes = ((*pixels, c), (f, window, window, c), *(((f,), (*pixels, f)) if fused else ()))
+    return Workload(name, shapes, ours, theirs, 0, 2 * 16 * size**2 * f * c * window**2, "float16")
+
+
+def attention(batch: int, heads: int, length: int, width: int) -> Workload:
+    """softmax(q · kᵀ / sqrt(width)) · v."""
+    import torch.nn.functional as F
+
+    shape = (batch, heads, length, width)
+    return Workload(
+        f"attention f16 {batch}x{heads}x{length}x{width}",
+        (shape,) * 3,
+        topi.nn.scaled_dot_product_attention,
+        F.scaled_dot_product_attention,
+        flop=4 * batch * heads * length**2 * width,
+        dtype="float16",
+    )
 
 
 def recorded(run: Callable[[int], Any], sets: int, ours: bool) -> Callable[[], Any]:
@@ -192,6 +235,7 @@ def main() -> int:
         print("there is no CUDA device here", file=sys.stderr)
         return 1
     torch.backends.cuda.matmul.allow_tf32 = False
+    torch.backends.cudnn.benchmark = True
     peers = ["torch", "torch.compile"] if options.compile else ["torch"]
     table = Table(
         "workload",

@@ -35,7 +35,7 @@ import numpy as np
 import tuning_curves
 from cpu_kernels import Bench, Row, machine_text, mean, roofs_of, time_text, versions, write_data
 from rich.console import Console
-from tuning_workers import share
+from tuning_workers import SAME, share
 from workers import Worker
 from workloads import ALL, LISTED, Workload
 
@@ -277,7 +277,14 @@ def ratios(row: Row) -> tuple[float | None, float | None]:
     """The time of the best peer, and of the zero-trial schedule, over that of the tuned one."""
     mine, zero, peer = row.seconds("tuned"), row.seconds("tilewright"), best_of(row, PEERS)
     to_peer = None if mine is None or peer is None else peer[1] / mine
+    if same_as_zero(row):
+        return to_peer, 1.0
     return to_peer, None if mine is None or zero is None else zero / mine
+
+
+def same_as_zero(row: Row) -> bool:
+    """Whether the search has ended with the zero-trial schedule: two timings of it are noise."""
+    return "tuned" in row.entries and row.entries["tuned"].note == SAME
 
 
 def quality_cells(row: Row, told: dict[str, Any], peers: Sequence[str]) -> list[str]:
@@ -292,6 +299,8 @@ def quality_cells(row: Row, told: dict[str, Any], peers: Sequence[str]) -> list[
         )
     cells += [f"{best[0]} {time_text(best[1])}" if best else "-"]
     cells += [f"{r:.2f}" if r is not None else "-" for r in (to_peer, to_zero)]
+    if same_as_zero(row):
+        cells[-1] = "same"
     return [*cells, f"{told['seconds']:.0f} s"]
 
 

@@ -18,6 +18,7 @@ from peers import Prepared
 from workers import Stage, serve
 from workloads import Workload
 
+SAME = "the zero-trial schedule was the best"
 RECORDS, MACHINE = "TILEWRIGHT_BENCH_RECORDS", "TILEWRIGHT_BENCH_MACHINE"
 
 
@@ -34,9 +35,12 @@ def tuned(w: Workload, x: dict[str, Any], threads: int, figures: str) -> Prepare
 
     with History(os.environ[RECORDS], machine=os.environ[MACHINE]) as history:
         made = peers.tilewright(w, x, threads, figures)
-    if made is None or history.used:
-        return made
-    return made._replace(note="there is no record of it")
+    if made is None:
+        return None
+    if not history.used:
+        return made._replace(note="there is no record of it")
+    same = all(record.decisions is None for record in history.used.values())
+    return made._replace(note=SAME) if same else made
 
 
 def tuned_model(m: Any, folder: Path, x: dict[str, Any], threads: int) -> Any:

@@ -13,9 +13,10 @@ import pytest
 import tilewright as tvm
 from tilewright import te, topi
 from tilewright.ir.equal import structural_equal
+from tilewright.ir.errors import ScheduleError
 from tilewright.tune.cost_models import AnalyticalModel
 from tilewright.tune.evolution import evolve
-from tilewright.tune.space import Sketches
+from tilewright.tune.space import Forms, Sketches
 from tilewright.tune.workload import stable_key, task_of
 
 TARGET = "llvm -mcpu=skylake-avx512 -num-cores=4"
@@ -145,3 +146,48 @@ def test_a_task_is_one_function() -> None:
         task_of(tvm.IRModule({"a": func, "b": func}), TARGET)
     with pytest.raises(tvm.TVMError, match="'Q' is no parameter; there are A, B, "):
         task_of(func, TARGET, constants=("Q",))
+
+
+# -- several forms -------------------------------------------------------------------------------
+def filtered() -> list[Any]:
+    x, w = te.placeholder((1, 32, 12, 12), name="x"), te.placeholder((32, 32, 3, 3), name="w")
+    return [x, w, topi.nn.relu(topi.nn.conv2d(x, w, 1, 1, 1))]
+
+
+def test_a_convolution_is_tuned_in_all_its_forms() -> None:
+    task = task_of(filtered(), TARGET, constants=("w",))
+    sketches = Sketches(task)
+    space = sketches.space
+    assert isinstance(space, Forms)
+    assert sorted(space.names) == [(0,), (2,)]
+    assert structural_equal(sketches.apply(space.decisions(space.default)).mod, sketches.apply().mod)
+    rng = np.random.default_rng(0)
+    some = space.sample(rng, 12)
+    assert set(some[:, 0]) == {0, 1}
+    for rows in some:
+        assert (space.rows(space.decisions(rows)) == rows).all()
+    changed = space.mutate(rng, some)
+    assert (changed[:, 0] == some[:, 0]).all() and (changed != some).any()
+    crossed = space.cross(rng, some, some[::-1])
+    assert (space.seconds(crossed) > 0).all() and (space.effort(crossed) > 0).all()
+    assert space.features(crossed).shape == (
+        12,
+        space.spaces[0].features(space.spaces[0].default[None]).shape[1],
+    )
+    assert len(space.everything()) == space.size
+
+
+def test_decisions_say_which_form_they_are_for() -> None:
+    task = task_of(filtered(), TARGET, constants=("w",))
+    sketches = Sketches(task)
+    space = sketches.space
+    by_form = {}
+    for number, form in enumerate(space.names):
+        decisions = space.decisions(space.beginnings[number])
+        assert decisions[0] == {"sketch": "form", "winograd": list(form)}
+        by_form[form] = decisions
+        names = sketches.apply(decisions).mod.script()
+        assert ("_product" in names) == (form == (2,))
+    assert space.rows([{"sketch": "form", "winograd": [4]}]) is None
+    with pytest.raises(ScheduleError, match="tiles of 3"):
+        sketches.apply([{"sketch": "form", "winograd": [3]}, *by_form[(0,)][1:]])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import cached_property
@@ -14,7 +14,7 @@ from ..ir.expr import BufferLoad, Var, const_value
 from ..ir.function import PrimFunc
 from ..ir.functor import pre_order
 from ..ir.module import IRModule
-from ..ir.stmt import Block, BlockRealize, BufferStore
+from ..ir.stmt import Block, BlockRealize, BufferStore, Stmt
 from ..ir.transform import PassContext
 from ..target import Target
 from ..target.machine import CpuMachine
@@ -26,11 +26,13 @@ from ..tir.schedule.state import Index
 from .elementwise import pays_in_parallel, schedule_elementwise
 from .explain import Explanation
 from .facts import Facts, divided, divisions, facts_of, is_plain
+from .links import Links
 from .online import in_parts, wants_parts
 from .rows import schedule_rows, schedule_several, streams
 from .tile_sketch import apply_tile, prepare_tile
 from .tiles import Best, best_of, tile_spaces
-from .winograd import best_filter, pack_kernel, schedule_transforms, spread_planes
+from .winograd import FilterCost, best_filter, filter_costs, pack_kernel, schedule_transforms, spread_planes
+from .workload import present
 
 __all__ = [
     "Function",
@@ -73,7 +75,7 @@ def auto_schedule(
 
         return tune_task(func_or_tensors, target, trials, database, seed, constants=constants)
     chosen = Target.current(allow_none=True) if target is None else Target(target)
-    chosen = Target("llvm") if chosen is None else chosen
+    chosen = Target("llvm") if chosen is None else present(chosen)
     if chosen.kind.name not in (*_KINDS, *_GPU_KINDS):
         raise ScheduleError(
             f"auto_schedule: there are no sketches for targets of kind {chosen.kind.name!r} yet; there are "
@@ -176,6 +178,9 @@ class Function:
         self.constants = frozenset(params.get(c) or by_name[c] for c in constants)
         self.outputs = set(params.values())
         self.done: set[object] = set()  # blocks, by their keys
+        self.seen: set[Stmt] = set()  # statements at the root of which is known what in them is done
+        self.keyed: tuple[list[Facts], dict[object, Facts]] | None = None
+        self.made_links: Links | None = None
         self.empty = _is_empty(func)
 
     @cached_property
@@ -201,6 +206,14 @@ class Function:
         return [
             facts_of(self.sch, rv) for rv in self.sch.get_child_blocks(self.root) if rv.key not in self.done
         ]
+
+    @property
+    def links(self) -> Links:
+        """The blocks at the root of the program as it is now."""
+        body = self.sch.realize(self.root).block.body
+        if self.made_links is None or self.made_links.body is not body:
+            self.made_links = Links(body, self.made_links)
+        return self.made_links
 
     def is_output(self, f: Facts) -> bool:
         return any(r.buffer in self.outputs for r in f.block.writes)
@@ -262,12 +275,13 @@ class Function:
                 else:
                     self.tile(f)
                 return
-        for f in reversed(left):
-            if f.kind not in ("opaque", "several"):
-                group = self.row_group(f, left)
-                if any(g.kind == "reduction" for g in group):
-                    self.rows(f, group)
-                    return
+        if any(f.kind == "reduction" for f in left):
+            for f in reversed(left):
+                if f.kind not in ("opaque", "several"):
+                    group = self.row_group(f, left)
+                    if any(g.kind == "reduction" for g in group):
+                        self.rows(f, group)
+                        return
         for f in left:
             self.alone(f)
 
@@ -306,6 +320,10 @@ class Function:
             self.alone(f, reason_of(why))
         self.take(before)
 
+    def filter_size(self, costs: Mapping[int, FilterCost]) -> int:
+        """The size of the tiles that are expected to be fastest; 0 is the plain convolution."""
+        return best_filter(costs)
+
     def filtered(self, f: Facts, before: set[object]) -> bool:
         """Compute a convolution by fewer products, if that pays and can be done; what copies its result to where it
         belongs is then not scheduled yet."""
@@ -315,7 +333,8 @@ class Function:
         if self.target.attrs.get("fast-math") and largest:
             largest = max(4, largest)
         pays = pays_in_parallel(f, self.machine)
-        size = best_filter(self.sch, f, self.machine, int(largest), pays)
+        costs = filter_costs(self.sch, f, self.machine, int(largest), pays)
+        size = self.filter_size(costs) if len(costs) > 1 else 0
         if not size:
             return False
         mark = self.mark()
@@ -388,16 +407,17 @@ class Function:
 
     def at_root(self) -> set[object]:
         """The blocks that stand on their own, by their keys."""
-        return {rv.key for rv in self.sch.get_child_blocks(self.root)}
+        return self.links.keys()
 
     def take(self, before: set[object]) -> None:
         """All blocks that a sketch made or moved are done; those that still stand at the root and were there
         before, and are not fused, are not."""
-        sch = self.sch
-        for rv in sch.get_child_blocks(self.root):
-            realize = sch.realize(rv)
-            if rv.key not in before or not is_plain(realize, sch.state.index.loops_of(realize)):
-                self.done.add(rv.key)
+        index, links = self.sch.state.index, self.links
+        for part in [p for p in links.parts if p not in self.seen]:
+            self.seen.add(part)
+            for r in links.blocks_in(part):
+                if r.block.key not in before or not is_plain(r, index.loops_of(r)):
+                    self.done.add(r.block.key)
 
     def fusable_consumer(self, f: Facts) -> BlockRV | None:
         """The stage that takes the results element by element, if it is the only one."""
@@ -452,24 +472,30 @@ class Function:
     def row_group(self, last: Facts, left: list[Facts]) -> list[Facts]:
         """The stages before `last` that only stages of the group read: reductions without reuse, all of them over
         the same rows, and what is between them."""
-        known = {f.rv.key: f for f in left}
+        links, known = self.links, self.by_key(left)
         group, grown = {last.rv.key: last}, True
         rows = _results(last) if last.kind == "reduction" else None
         while grown:
             grown = False
             for g in list(group.values()):
-                for rv in self.sch.get_producers(g.rv):
-                    p = known.get(rv.key)
-                    if p is None or rv.key in group or p.kind in ("opaque", "several") or self.is_output(p):
+                for key in links.producers(g.rv.key):
+                    p = known.get(key)
+                    if p is None or key in group or p.kind in ("opaque", "several") or self.is_output(p):
                         continue
                     if p.kind == "reduction" and (reuses(p) or rows not in (None, _results(p))):
                         continue
-                    if all(c.key in group for c in self.sch.get_consumers(rv)):
-                        group[rv.key] = p
+                    if all(c in group for c in links.consumers(key)):
+                        group[key] = p
                         grown = True
                         if p.kind == "reduction":
                             rows = _results(p)
-        return [f for f in left if f.rv.key in group]
+        return [f for f in left if f.rv.key in group] if len(group) > 1 else [last]
+
+    def by_key(self, left: list[Facts]) -> dict[object, Facts]:
+        """The stages by their keys: many groups are looked for among the same ones."""
+        if self.keyed is None or self.keyed[0] is not left:
+            self.keyed = left, {f.rv.key: f for f in left}
+        return self.keyed[1]
 
     def rows(self, last: Facts, group: list[Facts]) -> None:
         if len(group) == 1:

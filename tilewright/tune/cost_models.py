@@ -24,6 +24,7 @@ from .features import layout
 __all__ = [
     "SHIPPED",
     "AnalyticalModel",
+    "CorrectedModel",
     "CostModel",
     "RandomModel",
     "TreeModel",
@@ -37,6 +38,7 @@ SHIPPED = (
 )  # the models that come with the package, and what they are near to
 
 Array = Any
+_told: set[str] = set()  # what is missing, and was said
 
 
 class CostModel(Protocol):
@@ -64,6 +66,64 @@ class AnalyticalModel:
         good = np.isfinite(seconds)
         if good.any():
             self._shift = float(np.median(np.log(seconds[good]) - features[good, 0]))
+
+
+class CorrectedModel(AnalyticalModel):
+    """The model of the machine, and what is known of its errors from candidates that are alike.
+
+    An error is taken to be like those of the candidates near by, by the distance of their features (a Gaussian process
+    whose prior is the model of the machine): far from all that was measured it says what that one says.
+    """
+
+    name = "corrected"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._features: list[Array] = []
+        self._errors: list[Array] = []
+        self._known: tuple[Array, Array, Array, Array] | None = None  # middle, scale, places, weights
+
+    def predict(self, features: Array) -> Array:
+        out = np.asarray(features[:, 0], np.float64) + self._shift
+        if self._known is None:
+            return out
+        middle, scale, places, weights = self._known
+        at = (np.asarray(features, np.float64) - middle) / scale
+        for start in range(0, len(at), _PIECE):
+            out[start : start + _PIECE] += _alike(at[start : start + _PIECE], places) @ weights
+        return out
+
+    def update(self, features: Array, seconds: Array) -> None:
+        x, y = np.asarray(features, np.float64), np.asarray(seconds, np.float64)
+        error = np.full(len(y), np.nan)
+        good = np.isfinite(y)
+        error[good] = np.log(y[good]) - x[good, 0]
+        self._features.append(x)
+        self._errors.append(error)
+        x, error = np.concatenate(self._features)[-_KEPT:], np.concatenate(self._errors)[-_KEPT:]
+        good = np.isfinite(error)
+        if not good.any():
+            return
+        self._shift = float(np.median(error[good]))
+        # what failed is as bad as the worst, and more
+        error = np.where(good, error, error[good].max() + 0.5) - self._shift
+        middle, scale = x.mean(axis=0), x.std(axis=0)
+        scale = np.where(scale > 1e-9, scale, np.inf)  # what never differed tells nothing apart
+        at = (x - middle) / scale
+        spread = _alike(at, at) + _NOISE * np.eye(len(at))
+        self._known = middle, scale, at, np.linalg.solve(spread, error)
+
+
+_KEPT = 512  # of the last measurements
+_PIECE = 8192  # candidates at a time
+_NOISE = 0.1  # of a measurement, by how much candidates differ
+
+
+def _alike(one: Array, other: Array) -> Array:
+    """How much two candidates have in common: 1 for the same, little beyond the usual distance of two."""
+    squares = (one**2).sum(axis=1)[:, None] + (other**2).sum(axis=1)[None] - 2 * one @ other.T
+    usual = 0.5 * max(1.0, float((other**2).sum(axis=1).mean()))
+    return np.exp(-np.maximum(squares, 0.0) / (2 * usual))
 
 
 class RandomModel:
@@ -206,10 +266,10 @@ def shipped_model(target: Any) -> str | None:
 
 
 def cost_model(name: str | CostModel = "auto", seed: int = 0, target: Any = None) -> CostModel:
-    """A model by name: pretrained, trees, analytical, random, or a file (.json, .ubj) with trees to begin with.
+    """A model by name: pretrained, trees, corrected, analytical, random, or a file (.json, .ubj) with trees to begin with.
 
     `auto` is pretrained where the target is near to what the package has a model of, else trees; without xgboost,
-    analytical.
+    corrected.
     """
     if not isinstance(name, str):
         return name
@@ -227,12 +287,17 @@ def cost_model(name: str | CostModel = "auto", seed: int = 0, target: Any = None
         except TuneError as error:
             if name != "auto":
                 raise
-            warnings.warn(f"{error}; the analytical model goes on alone", RuntimeWarning, stacklevel=2)
-            return AnalyticalModel()
+            if "xgboost" not in _told:
+                _told.add("xgboost")
+                text = f"{error}; the analytical model goes on, corrected by what is measured"
+                warnings.warn(text, RuntimeWarning, stacklevel=2)
+            return CorrectedModel()
+    if name == "corrected":
+        return CorrectedModel()
     if name == "analytical":
         return AnalyticalModel()
     if name == "random":
         return RandomModel(seed)
     raise TuneError(
-        f"there is no cost model {name!r}; there are: auto, pretrained, trees, analytical, random, or a file"
+        f"there is no cost model {name!r}; there are: auto, pretrained, trees, corrected, analytical, random, or a file"
     )

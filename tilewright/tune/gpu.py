@@ -8,6 +8,7 @@
                    registers
     large tile     the same for products of matrices, fetched some steps ahead, 8 x 8 results for each thread
     tensor cores   the same for products of 16-bit floats, by the instructions of warps or warpgroups
+    attention      scores, softmax and the product with the values in one kernel of warpgroups
 
 The sizes are rules, not yet the choice of a model.
 """
@@ -15,19 +16,25 @@ The sizes are rules, not yet the choice of a model.
 from __future__ import annotations
 
 import math
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 from ..ir.errors import ScheduleError
 from ..tir.schedule.primitive import BlockRV, LoopRV
 from .auto import Function, reason_of, reuses
 from .elementwise import across_of, extent_of
-from .facts import Axis, Facts, facts_of
+from .facts import Access, Axis, Facts, facts_of
+from .gpu_attention import attentions
+from .gpu_conv import Windows, by_tensor_cores, windows_of
 from .gpu_product import by_threads
+from .gpu_rows import power, reduce_rows, row_by_row
+from .gpu_space import SharedTile, Table, shared_tile_table
 from .gpu_tensor import Product, by_warpgroups, by_warps, product_of
 from .rows import in_line, rows_of
 
 __all__ = ["GpuFunction"]
 
+T = TypeVar("T")
 _THREADS = 256  # of a block, if there is enough to do
 _WIDE = 16  # bytes that a thread may take at once
 _SHARED = 46 * 1024  # bytes of a block for what is between the stages of a row
@@ -38,12 +45,28 @@ _DEPTH = 16  # of the reduction, that a tile fetches at once
 class GpuFunction(Function):
     """Schedules the blocks of one function for a GPU."""
 
+    free = False  # whether the tuner decides: rules that leave a sketch out do not hold then
+    threads, widest = 0, 0  # of a block, and elements that a thread takes at once, where that is decided
+
     @property
     def most(self) -> int:
         """The threads of a block."""
-        return min(_THREADS, int(self.target.max_num_threads))
+        return min(self.threads or _THREADS, int(self.target.max_num_threads))
+
+    def choose(self, f: Facts, kind: str, default: T, table: Callable[[], Table]) -> T:
+        """What a sketch is applied with. `table` makes all that it could be, for the tuner."""
+        return default
+
+    @property
+    def limit(self) -> int:
+        """The threads that a block may have."""
+        return min(1024, int(self.target.max_num_threads))
 
     # -- groups ----------------------------------------------------------------------------
+    def inline(self) -> None:
+        attentions(self)
+        super().inline()
+
     def next_group(self, left: list[Facts]) -> None:
         for f in left:
             if f.kind == "reduction" and reuses(f):
@@ -83,10 +106,10 @@ class GpuFunction(Function):
             self.attempt(f, lambda: self.turned(f, across), "transpose")
         elif f.kind == "injective":
             self.attempt(f, lambda: self.elementwise(f), "elementwise")
-        elif f.kind == "reduction" and f.reduce:
+        elif f.kind in ("reduction", "several") and f.reduce:
             line = in_line(f)
             along = line is not None and line.reduce
-            self.attempt(f, lambda: self.sum(f) if along else self.plain(f), "rows" if along else "columns")
+            self.attempt(f, lambda: reduce_rows(self, f) if along else self.plain(f), "rows" if along else "columns")
         else:
             self.attempt(f, lambda: self.plain(f), "plain")
 
@@ -95,7 +118,24 @@ class GpuFunction(Function):
         product = product_of(f)
         if product is not None and self.matrix_product(f, product):
             return
+        windows = windows_of(f)
+        if windows is not None and self.convolution(f, windows):
+            return
         self.attempt(f, lambda: self.tiles(f), "shared tile")
+
+    def convolution(self, f: Facts, windows: Windows) -> bool:
+        """Whether a convolution was given to tensor cores."""
+        for warpgroups in (True, False):
+            before = self.at_root()
+            try:
+                with self.sch.all_or_nothing():
+                    note = by_tensor_cores(self, f, windows, warpgroups)
+            except ScheduleError:
+                continue
+            self.notes.records.append({"stage": f.name, "sketch": "tensor cores", **note})
+            self.take(before)
+            return True
+        return False
 
     def matrix_product(self, f: Facts, product: Product) -> bool:
         """Whether a product of matrices was given to tensor cores, or to large tiles."""
@@ -118,7 +158,7 @@ class GpuFunction(Function):
         before = self.at_root()
         try:
             with self.sch.all_or_nothing():
-                note = self.row_by_row(last, group)
+                note = self.chain(last, group)
         except ScheduleError:
             for f in group:
                 if f.rv.key not in self.done:
@@ -140,7 +180,7 @@ class GpuFunction(Function):
         """Blocks and threads along a loop; `wide` neighbours for each thread."""
         sch, size = self.sch, extent_of(self.sch, loop)
         if size is not None:
-            threads = min(threads, _power(-(-size // wide)))
+            threads = min(threads, power(-(-size // wide)))
         factors = [None, threads, wide] if wide > 1 else [None, threads]
         block, thread, *inner = sch.split(loop, factors)
         sch.bind(block, "blockIdx.x")
@@ -179,7 +219,7 @@ class GpuFunction(Function):
             return 1
         last = f.axes[-1]
         inline = all(r.stride(last) in (0, 1) for r in f.accesses)
-        wide = _WIDE * 8 // max(8, f.bits)
+        wide = self.widest or _WIDE * 8 // max(8, f.bits)
         while wide > 1 and last.extent % wide:
             wide //= 2
         return wide if inline and last.known and not f.guarded else 1
@@ -203,25 +243,23 @@ class GpuFunction(Function):
         self.sch.bind(self.sch.add_unit_loop(f.rv), "threadIdx.x")
         return {"threads": 1}
 
-    def sum(self, f: Facts) -> dict[str, object]:
-        """A block of threads for each result."""
-        sch, loops = self.sch, self.sch.get_loops(f.rv)
-        count = len(f.spatial)
-        reduces = loops[len(loops) - len(f.reduce) :]
-        row = self.fused(loops[:count], f.rv)
-        threads = self.across(self.fused(reduces, f.rv))
-        sch.bind(row, "blockIdx.x")
-        return {"threads": threads}
-
     def across(self, loop: LoopRV) -> int:
         """Threads along a loop of a row."""
         size = extent_of(self.sch, loop)
-        threads = self.most if size is None else min(self.most, _power(size))
+        threads = self.most if size is None else min(self.most, power(size))
         _, thread = self.sch.split(loop, [None, threads])
         self.sch.bind(thread, "threadIdx.x")
         return threads
 
-    def row_by_row(self, last: Facts, group: list[Facts]) -> dict[str, object]:
+    def chain(self, last: Facts, group: list[Facts]) -> dict[str, object]:
+        """A chain of stages with what is between them in registers, or else in shared memory."""
+        try:
+            with self.sch.all_or_nothing():
+                return row_by_row(self, last, group)
+        except ScheduleError as why:
+            return {**self.through_shared(last, group), "instead": reason_of(why)}
+
+    def through_shared(self, last: Facts, group: list[Facts]) -> dict[str, object]:
         sch = self.sch
         rows, columns = rows_of(last, group)
         count = max(1, math.prod(a.extent for a in rows))
@@ -245,7 +283,7 @@ class GpuFunction(Function):
             self.across(self.fused(own[-len(f.reduce) :] if f.kind == "reduction" else own, f.rv))
         self.across(self.fused(along, last.rv))
         sch.bind(row, "blockIdx.x")
-        return {"rows": [a.var.name for a in rows], "threads": min(self.most, _power(widest))}
+        return {"rows": [a.var.name for a in rows], "threads": min(self.most, power(widest))}
 
     def tiles(self, f: Facts) -> dict[str, object]:
         sch = self.sch
@@ -255,52 +293,69 @@ class GpuFunction(Function):
         tail = consumer if consumer is not None else sch.cache_write(f.rv, 0, "local")
         f = facts_of(sch, f.rv)
         wide, high = self.sides(f)
+        gpu = self.target.gpu
+        shared = [r for i in range(len(f.block.reads)) if self.worth(f, i) for r in self.reads_of(f, i)]
+        t = self.choose(
+            f, "shared tile", self.tile_rule(f, wide, high), lambda: shared_tile_table(f, wide, high, shared, gpu)
+        )
         copies = [self.copy(f, i) for i in range(len(f.block.reads)) if self.worth(f, i)]
         loops = dict(zip([a.var for a in f.axes], sch.get_loops(f.rv), strict=True))
-        x = self.divided(loops[wide.var], wide)
-        y = self.divided(loops[high.var], high) if high is not None else []
+        x = list(sch.split(loops[wide.var], [None, t.groups_wide, t.wide, t.own_wide]))
+        y = (
+            list(sch.split(loops[high.var], [None, t.groups_high, t.high, t.own_high]))
+            if high is not None
+            else []
+        )
         others = [loops[a.var] for a in f.spatial if a is not wide and a is not high]
         reduces = [loops[a.var] for a in f.reduce]
         outer, *deep = reduces[0], *reduces[1:]
         size = extent_of(sch, reduces[0])
-        depth = max(1, _DEPTH // math.prod(a.extent for a in f.reduce[1:]))
         within: list[LoopRV] = []
-        if size is None or size > depth:
-            outer, some = sch.split(reduces[0], [None, depth])
+        if size is None or size > t.depth:
+            outer, some = sch.split(reduces[0], [None, t.depth])
             within = [some]
         parts = [y, x] if y else [x]
-        sch.reorder(
-            *others,
-            *[p[0] for p in parts],
-            *[p[1] for p in parts],
-            outer,
-            *within,
-            *deep,
-            *[p[2] for p in parts],
-        )
+        spread = [p[k] for k in (0, 1, 2) for p in parts]
+        sch.reorder(*others, *spread, outer, *within, *deep, *[p[3] for p in parts])
         names = ["x", "y"] if len(parts) == 1 else ["y", "x"]
-        threads = [extent_of(sch, p[1]) or 1 for p in parts]
+        threads = [extent_of(sch, p[2]) or 1 for p in parts]
         if others:
             sch.bind(self.fused(others, f.rv), "blockIdx.z")
         for p, name in zip(parts, names, strict=False):
-            sch.bind(p[0], f"blockIdx.{name}")
-            sch.bind(p[1], f"threadIdx.{name}")
-        sch.reverse_compute_at(tail, parts[-1][1], preserve_unit_loops=True)
-        for p in parts:
-            sch.unroll(p[2])
+            for loop, axis in zip(p, ("blockIdx", "vthread", "threadIdx"), strict=False):
+                if axis != "vthread" or (extent_of(sch, loop) or 2) > 1:
+                    sch.bind(loop, f"{axis}.{name}")
+        sch.reverse_compute_at(tail, parts[-1][2], preserve_unit_loops=True)
+        for loop in [*(within + deep if t.unroll else []), *[p[3] for p in parts]]:
+            sch.unroll(loop)
         for copy in copies:
             sch.compute_at(copy, outer, preserve_unit_loops=False)
             own = sch.get_loops(copy)[len(sch.get_loops(f.rv)) - len(within) - len(deep) - len(parts) :]
-            _, *shares = sch.split(self.fused(own, copy), [None, *threads])
-            for share, name in zip(shares, names, strict=False):
-                sch.bind(share, f"threadIdx.{name}")
+            self.fetched(copy, own, dict(zip(names, threads, strict=False)), t.fetch)
         return {
-            "tile": f"{self.tile_of(high)} x {self.tile_of(wide)}"
-            if high is not None
-            else str(self.tile_of(wide)),
+            "tile": " x ".join(str(t.side(a is wide)) for a in (high, wide) if a is not None),
             "threads": math.prod(threads),
             "shared": [sch.realize(c).block.name_hint for c in copies],
         }
+
+    def fetched(self, copy: BlockRV, own: list[LoopRV], threads: dict[str, int], wide: int) -> None:
+        """A copy to shared memory by all threads of a block together, `wide` neighbours at a time."""
+        sch = self.sch
+        loop = self.fused(own, copy)
+        size = extent_of(sch, loop)
+        inner = [wide] if wide > 1 and size is not None and size % wide == 0 else []
+        _, *shares = sch.split(loop, [None, *threads.values(), *inner])
+        for share, name in zip(shares, threads, strict=False):
+            sch.bind(share, f"threadIdx.{name}")
+        if inner:
+            sch.vectorize(shares[-1])
+
+    def tile_rule(self, f: Facts, wide: Axis, high: Axis | None) -> SharedTile:
+        """A tile by rule: few results where there are few, 16 threads along a side."""
+        sizes = [self.tile_of(high), self.tile_of(wide)]
+        y, x = (min(16, size) for size in sizes)
+        depth = max(1, _DEPTH // math.prod(a.extent for a in f.reduce[1:]))
+        return SharedTile(y, x, sizes[0] // y, sizes[1] // x, 1, 1, depth, 1, 0)
 
     def sides(self, f: Facts) -> tuple[Axis, Axis | None]:
         """The two axes that a tile lies along: that of neighbouring results, and one that others are used again for."""
@@ -316,22 +371,20 @@ class GpuFunction(Function):
     def tile_of(self, axis: Axis | None) -> int:
         """The results of a tile along an axis: few where there are few."""
         size = 1 if axis is None else axis.extent
-        return 64 if size >= 512 else 32 if size >= 64 else min(16, _power(size))
-
-    def divided(self, loop: LoopRV, axis: Axis) -> list[LoopRV]:
-        """Tiles, threads, and what a thread does."""
-        tile = self.tile_of(axis)
-        threads = min(16, tile)
-        return list(self.sch.split(loop, [None, threads, tile // threads]))
+        return 64 if size >= 512 else 32 if size >= 64 else min(16, power(size))
 
     def worth(self, f: Facts, index: int) -> bool:
         """Whether threads of a tile read the same elements."""
-        buffer = f.block.reads[index].buffer
-        reads = [r for r in f.reads if r.buffer is buffer]
+        reads = self.reads_of(f, index)
         return bool(reads) and all(
             any(not r.moves(a) for a in f.spatial if a.extent > 1) or any(r.moves(a) for a in f.reduce)
             for r in reads
         )
+
+    def reads_of(self, f: Facts, index: int) -> list[Access]:
+        """The places where a block reads one of its buffers."""
+        buffer = f.block.reads[index].buffer
+        return [r for r in f.reads if r.buffer is buffer]
 
     def copy(self, f: Facts, index: int) -> BlockRV:
         """What a tile reads, in shared memory; what only prepares it (padding) is done on the way."""
@@ -344,8 +397,3 @@ class GpuFunction(Function):
             except ScheduleError:
                 continue
         return copy
-
-
-def _power(n: int) -> int:
-    """The least power of two that is not below n."""
-    return 1 << max(0, (n - 1).bit_length())

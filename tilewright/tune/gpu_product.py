@@ -1,89 +1,238 @@
-"""A sketch for products of float32 matrices on GPUs without help of tensor cores: large tiles in registers."""
+"""A sketch for products of float32 matrices on GPUs without help of tensor cores: large tiles in registers.
+
+    block     rows x columns of the results; both operands lie in shared memory with their lines along the results,
+              some steps of the reduction ahead (cp.async)
+    warp      lanes x 32 / lanes threads
+    thread    high x wide results, four of a line at a time
+
+Every thread reads four numbers at once. In shared memory the first four of all threads lie side by side, then the
+second four, and so on: the threads of a warp read from different banks, or all the same.
+"""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ..ir.errors import ScheduleError
+from ..ir.expr import const_value
+from ..target.machine import GpuMachine
 from ..tir.schedule.primitive import BlockRV, LoopRV
 from .facts import Facts
+from .gpu_space import Table, product_table
 from .gpu_tensor import Product, Sketch, Tile
 
 if TYPE_CHECKING:
     from .gpu import GpuFunction
 
-__all__ = ["by_threads"]
+__all__ = ["ThreadTile", "Threads", "best_thread_tile", "by_threads"]
 
-_SIDE = 16  # threads along each side of a tile
-_OWN = 8  # results of a thread along each side
 _WIDE = 4  # numbers that a thread takes at once
+_SPREAD = 8  # steps of the reduction that neighbouring threads turn
 
 
-def by_threads(g: GpuFunction, f: Facts, p: Product) -> dict[str, Any]:
-    """Tiles of 128 x 128, fetched some steps ahead, 8 x 8 results in the registers of each of 256 threads."""
-    gpu, side = g.target.gpu, _SIDE * _OWN
+@dataclass(frozen=True, slots=True)
+class ThreadTile(Tile):
+    """A tile of results, and what a thread has of it; `lanes` threads of a warp stand below each other."""
+
+    high: int = 8
+    wide: int = 16
+    lanes: int = 8
+
+    @property
+    def threads(self) -> int:
+        return self.rows * self.columns // (self.high * self.wide)
+
+    @property
+    def shared(self) -> int:
+        """Bytes of shared memory."""
+        return self.stages * self.depth * (self.rows + self.columns + 16) * 4
+
+
+# Sides of a tile, and what a thread has of it.
+_SHAPES = ((128, 128, 8, 16), (128, 64, 8, 8), (64, 128, 8, 8), (64, 64, 8, 8), (64, 64, 8, 4), (32, 64, 4, 8))
+
+
+def by_threads(g: GpuFunction, f: Facts, p: Product, after: BlockRV | None = None) -> dict[str, Any]:
+    """Tiles of a product that are fetched some steps ahead, with their results in the registers of threads."""
+    gpu = g.target.gpu
     number = int("".join(filter(str.isdigit, gpu.arch)) or 0)
     if g.target.kind.name != "cuda" or number < 80:
         raise ScheduleError("it has no asynchronous copies")
-    tiles = -(-p.m.extent // side) * -(-p.n.extent // side) * p.batch
-    if tiles < gpu.multiprocessors // 2 or p.k.extent < 64:
-        raise ScheduleError("there are too few results for large tiles")
-    return Threads(g, f, p, Tile(side, side, 3, 1, 1, 16)).apply()
+    if min(p.m.extent, p.n.extent) < 32 or p.k.extent < 32:
+        raise ScheduleError("there are too few results for tiles in registers")
+    tile = g.choose(f, "threads", best_thread_tile(p, gpu, 16), lambda: thread_table(p, gpu, 16))
+    return Threads(g, f, p, tile, after).apply()
 
 
+# ---------------------------------------------------------------------------- sizes
+def thread_table(p: Product, gpu: GpuMachine, depth: int) -> Table:
+    """All tiles for a product, with what they should take."""
+    tiles: list[Tile] = list(possible_thread_tiles(p, gpu, depth))
+    return product_table(
+        tiles, p, gpu, lambda t: thread_cycles(p, t, gpu) / (gpu.clock * 1e9), 128.0
+    )
+
+
+def best_thread_tile(p: Product, gpu: GpuMachine, depth: int) -> ThreadTile:
+    """The tile that a product should take the least time with, by a count of cycles."""
+    return min(possible_thread_tiles(p, gpu, depth), key=lambda t: thread_cycles(p, t, gpu))
+
+
+def possible_thread_tiles(p: Product, gpu: GpuMachine, depth: int) -> list[ThreadTile]:
+    """Tiles that are not much larger than the results, and parts of the sum that are long enough."""
+    found: list[ThreadTile] = []
+    steps = -(-p.k.extent // depth)
+    for rows, columns, high, wide in _SHAPES:
+        if rows >= 2 * max(32, p.m.extent) or columns >= 2 * max(64, p.n.extent):
+            continue
+        for parts in (1, 2, 3, 4, 6, 8, 12, 16, 24, 32):
+            if parts > 1 and steps < 4 * parts:
+                break
+            stages = max(2, min(3, steps // parts))
+            tile = ThreadTile(rows, columns, stages, parts, 2, depth, high, wide)
+            if tile.shared <= gpu.dynamic_shared_memory_per_block:
+                found.append(tile)
+    return found
+
+
+def thread_cycles(p: Product, t: Tile, gpu: GpuMachine) -> float:
+    """About how long a product takes, in cycles of a multiprocessor."""
+    assert isinstance(t, ThreadTile)
+    down, across = -(-p.m.extent // t.rows), -(-p.n.extent // t.columns)
+    tiles = down * across * p.batch * t.parts
+    steps = -(-p.k.extent // (t.depth * t.parts))
+    # Blocks that a processor holds at once: registers of a thread, and what it shares.
+    registers = 48 + t.high * t.wide + 2 * (t.high + t.wide)
+    at_once = max(1, min(65536 // (registers * t.threads), 220 * 1024 // t.shared, 2048 // t.threads))
+    there = min(at_once, -(-tiles // gpu.multiprocessors))
+    warps = there * t.threads / 32
+    # Reads of shared memory stand beside the multiplications; few warps cannot hide how long both take.
+    work = t.rows * t.columns / 128 * (1 + (t.high + t.wide) / 4 / (t.high * t.wide) * 1.2)
+    hidden = min(1.0, 0.45 + 0.07 * warps)
+    rounds = tiles / gpu.multiprocessors
+    rounds = max(1.0, rounds if rounds > 4 * at_once else -(-tiles // gpu.multiprocessors))
+    step = t.depth * work / hidden + 40
+    total = rounds * (steps * step + t.rows * t.columns / 32 + 1500 / there) + 2500
+    unique = 4 * p.batch * (p.m.extent * p.k.extent / p.windows + p.k.extent * p.n.extent)
+    total = max(total, unique / (gpu.bandwidth * 0.7) * gpu.clock + 4000)
+    if t.parts > 1:  # the sums of the parts are written, read and added by another kernel
+        sums = 8 * p.batch * p.m.extent * p.n.extent * t.parts
+        total += 4500 + sums / (gpu.bandwidth * 1.5) * gpu.clock
+    return total
+
+
+# ---------------------------------------------------------------------------- the sketch
 class Threads(Sketch):
     fragment = "local"
+    asynchronous = True  # copies to shared memory go on while threads compute
+    tile: ThreadTile
 
     def apply(self) -> dict[str, Any]:
         sch, p, t = self.sch, self.p, self.tile
         tail, loops = self.prepare()
-        i, i1, i2 = sch.split(loops[p.m.var], [None, _SIDE, _OWN])
-        j, j1, j2 = sch.split(loops[p.n.var], [None, _SIDE, _OWN])
-        depth, k1, k2 = sch.split(loops[p.k.var], [None, t.depth // _WIDE, _WIDE])
-        blocks = self.tiles(i, j, loops, i1, j1, depth, k1, k2, i2, j2)
-        for loop, axis in ((blocks, "blockIdx.x"), (i1, "threadIdx.y"), (j1, "threadIdx.x")):
+        down, across = t.rows // (t.high * t.lanes), t.columns // (t.wide * 32 // t.lanes)
+        self.warps = down * across
+        i, i1, i2, i3, i4 = sch.split(loops[p.m.var], [None, down, t.lanes // 2, 2, t.high])
+        j, j1, j2, j3 = sch.split(loops[p.n.var], [None, across, 32 // t.lanes, t.wide])
+        depth, k = sch.split(loops[p.k.var], [None, t.depth])
+        # Neighbouring lanes share a column, those two apart a row: both are read from shared memory once.
+        blocks = self.tiles(i, j, loops, i1, j1, i2, j2, i3, depth, k, i4, j3)
+        warp, lane = sch.fuse(i1, j1), sch.fuse(i2, j2, i3)
+        for loop, axis in ((blocks, "blockIdx.x"), (warp, "threadIdx.y"), (lane, "threadIdx.x")):
             sch.bind(loop, axis)
+        copies = [self.fetch(which, depth) for which in (0, 1)]
         for which in (0, 1):
-            self.fetch(which, depth)
-            self.load(which, k1)
-        for x in (k1, k2, i2, j2):
+            self.load(which, k)
+        for x in (k, i4, j3):
             sch.unroll(x)
         sch.annotate(depth, "software_pipeline_stage", [0, 0, t.stages - 1])
         sch.annotate(depth, "software_pipeline_order", [0, 1, 2])
-        sch.annotate(depth, "software_pipeline_async_stages", [0])
-        sch.reverse_compute_at(tail, j1, preserve_unit_loops=True)
+        if self.asynchronous:
+            sch.annotate(depth, "software_pipeline_async_stages", [0])
+        sch.reverse_compute_at(tail, lane, preserve_unit_loops=True)
         self.out(tail)
         sch.decompose_reduction(self.block, depth)
+        for which, copy in enumerate(copies):
+            self.lay(which, copy)
         return {
             "tile": f"{t.rows} x {t.columns} x {t.depth}",
             "stages": t.stages,
-            "threads": _SIDE * _SIDE,
-            "results of a thread": f"{_OWN} x {_OWN}",
+            "threads": t.threads,
+            **({"parts of the sum": t.parts} if t.parts > 1 else {}),
+            "results of a thread": f"{t.high} x {t.wide}",
         }
 
-    def fetch(self, which: int, depth: LoopRV) -> None:
+    def along(self, which: int) -> bool:
+        """Whether the lines of an operand lie along the reduction."""
+        return self.p.trans_b if which else not self.p.trans_a
+
+    def in_line(self, which: int) -> bool:
+        """Whether four neighbours of a line can be copied at once."""
+        b = self.p.b if which else self.p.a
+        sizes = [const_value(s) for s in b.dense_strides()[:-1]]
+        return all(s is not None and int(s) % _WIDE == 0 for s in sizes)
+
+    def fetch(self, which: int, depth: LoopRV) -> BlockRV:
         """What a step needs, in shared memory, by all threads together."""
         sch = self.sch
+        whole = self.in_line(which)
         copy = self.inputs(which, "shared.dyn")
         sch.compute_at(copy, depth, preserve_unit_loops=True)
-        own = sch.get_loops(copy)[len(sch.get_loops(self.block)) - 4 :]
-        several, y, x, vector = sch.split(self.g.fused(own, copy), [None, _SIDE, _SIDE, _WIDE])
-        sch.bind(y, "threadIdx.y")
-        sch.bind(x, "threadIdx.x")
-        sch.vectorize(vector)
+        a, b = sch.get_loops(copy)[-2:]
+        if self.along(which):  # turned on the way: short pieces of some lines
+            line, step = sch.split(a, [None, 32 // _SPREAD]), sch.split(b, [None, _SPREAD])
+            sch.reorder(step[0], line[0], line[1], step[1])
+            several, warp = sch.split(sch.fuse(step[0], line[0]), [None, self.warps])
+            lane = sch.fuse(line[1], step[1])
+        elif whole:
+            several, warp, lane, vector = sch.split(sch.fuse(a, b), [None, self.warps, 32, _WIDE])
+            sch.vectorize(vector)
+        else:
+            several, warp, lane = self.gathered(a, b)
+        sch.bind(warp, "threadIdx.y")
+        sch.bind(lane, "threadIdx.x")
         sch.unroll(several)
-        sch.storage_align(copy, 0, axis=-2, factor=8, offset=4)  # lines in different banks
+        return copy
+
+    def gathered(self, k: LoopRV, x: LoopRV) -> tuple[LoopRV, LoopRV, LoopRV]:
+        """Each thread stays with one place of all lines: what it takes to find that is done once."""
+        sch, size = self.sch, int(const_value(self.sch.get(x).extent) or 1)
+        high = self.tile.threads // size
+        if high and self.tile.depth % high == 0:
+            first, several = sch.split(k, [high, None])
+            sch.reorder(first, x, several)
+            warp, lane = sch.split(sch.fuse(first, x), [None, 32])
+            return several, warp, lane
+        several, warp, lane = sch.split(sch.fuse(k, x), [None, self.warps, 32])
+        return several, warp, lane
 
     def load(self, which: int, step: LoopRV) -> None:
-        """What a thread multiplies in the next steps, in registers."""
+        """What a thread multiplies in a step, in registers."""
         sch = self.sch
         copy = sch.cache_read(self.block, which, "local")
         sch.compute_at(copy, step, preserve_unit_loops=True)
-        *_, i, j = sch.get_loops(copy)
-        some, wide = sch.split(j, [None, _WIDE])
-        sch.vectorize(wide)
-        sch.unroll(i)
+        a, b = sch.get_loops(copy)[-2:]
+        k, x = (b, a) if self.along(which) else (a, b)
+        some, vector = sch.split(x, [None, _WIDE])
+        sch.reorder(k, some, vector)
+        sch.vectorize(vector)
         sch.unroll(some)
+
+    def lay(self, which: int, copy: BlockRV) -> None:
+        """Where the numbers lie in shared memory: those that are read together side by side."""
+        sch, along = self.sch, self.along(which)
+        own = self.tile.wide if which else self.tile.high
+
+        def place(*at: Any) -> tuple[Any, ...]:
+            *others, k, x = (*at[:-2], at[-1], at[-2]) if along else at
+            return (*others, k, x % own // _WIDE, x // own * _WIDE + x % _WIDE)
+
+        sch.transform_layout(copy, ("write", 0), place)
+        if along:
+            sch.storage_align(copy, 0, axis=-3, factor=32, offset=4)
+        elif own > 8:
+            sch.storage_align(copy, 0, axis=-2, factor=32, offset=8)
 
     def out(self, tail: BlockRV) -> None:
         sch = self.sch

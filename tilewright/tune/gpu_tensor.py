@@ -14,7 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 from ..ir.buffer import Buffer
 from ..ir.errors import ScheduleError
-from ..ir.expr import Add, BufferLoad, Cast, Mul, PrimExpr, Var, const_value
+from ..ir.expr import Add, BufferLoad, Call, Cast, Mul, PrimExpr, Var, const_value
+from ..ir.functor import pre_order
+from ..ir.op import Op
 from ..ir.stmt import BufferStore
 from ..target import Target
 from ..target.machine import GpuMachine
@@ -23,13 +25,25 @@ from ..tir.tensor_intrin.cuda import get_wgmma_intrin, get_wmma_intrin_group
 from ..tir.transform.lower_bulk_copies import BULK_COPY
 from ..tir.transform.specialize_warps import PERSISTENT, SPECIALIZE
 from .facts import Axis, Facts
+from .gpu_space import Table, product_table
 
 if TYPE_CHECKING:
     from .gpu import GpuFunction
 
-__all__ = ["Product", "Sketch", "Tile", "by_warpgroups", "by_warps", "product_of"]
+__all__ = [
+    "LINE",
+    "Product",
+    "Sketch",
+    "Tile",
+    "by_warpgroups",
+    "by_warps",
+    "factors",
+    "moves",
+    "product_of",
+    "sums_from_zero",
+]
 
-_LINE = 64  # elements of 16 bits that a bulk copy has side by side
+LINE = 64  # elements of 16 bits that a bulk copy has side by side
 _KEPT = 2048  # bytes of shared memory for barriers and what the driver takes
 
 
@@ -45,6 +59,7 @@ class Product:
     b: Buffer
     trans_a: bool
     trans_b: bool
+    windows: int = 1  # how many elements of A are the same one of an image
 
     @property
     def kind(self) -> str:
@@ -60,14 +75,7 @@ def product_of(f: Facts) -> Product | None:
     body = f.block.body
     if len(f.reduce) != 1 or not all(x.known for x in f.axes) or not isinstance(body, BufferStore):
         return None
-    first = f.block.init
-    if (
-        not isinstance(first, BufferStore)
-        or const_value(first.value) != 0
-        or str(body.buffer.dtype) != "float32"
-    ):
-        return None
-    loads = _factors(body)
+    loads = factors(body) if sums_from_zero(f) else None
     if loads is None or loads[0].buffer is loads[1].buffer or len(body.indices) < 2:
         return None
     by_var = {x.var: x for x in f.axes}
@@ -92,7 +100,14 @@ def product_of(f: Facts) -> Product | None:
     return Product(m, n, k, others, a.buffer, b.buffer, trans_a, trans_b)
 
 
-def _factors(body: BufferStore) -> tuple[BufferLoad, BufferLoad] | None:
+def sums_from_zero(f: Facts) -> bool:
+    """Whether a block adds up in float32, beginning with 0."""
+    first = f.block.init
+    kind = None if f.write is None else str(f.write.buffer.dtype)
+    return isinstance(first, BufferStore) and const_value(first.value) == 0 and kind == "float32"
+
+
+def factors(body: BufferStore) -> tuple[BufferLoad, BufferLoad] | None:
     """The two elements whose product is added."""
     value = body.value
     if not isinstance(value, Add):
@@ -109,6 +124,14 @@ def _narrow(e: PrimExpr) -> PrimExpr:
     return e.value if isinstance(e, Cast) else e
 
 
+def moves(e: PrimExpr) -> bool:
+    """Whether a value is an element as it is, or 0 where some condition says so."""
+    if isinstance(e, Call) and isinstance(e.op, Op) and e.op.short_name == "if_then_else":
+        known = not any(isinstance(m, BufferLoad) for m in pre_order(e.args[0]))
+        return known and const_value(e.args[2]) == 0 and moves(e.args[1])
+    return isinstance(e, BufferLoad)
+
+
 # ---------------------------------------------------------------------------- sizes
 @dataclass(frozen=True, slots=True)
 class Tile:
@@ -119,38 +142,43 @@ class Tile:
     stages: int
     parts: int
     per_processor: int
-    depth: int = _LINE  # of the reduction, that is fetched at once
+    depth: int = LINE  # of the reduction, that is fetched at once
 
 
 def best_tile(p: Product, gpu: GpuMachine) -> Tile:
     """The tile that a product should take the least time with, by a count of cycles."""
-    found: list[tuple[float, Tile]] = []
-    steps = -(-p.k.extent // _LINE)
+    return min(possible_tiles(p, gpu), key=lambda t: cycles(p, t, gpu))
+
+
+def possible_tiles(p: Product, gpu: GpuMachine, fewer_stages: bool = False) -> list[Tile]:
+    """The tiles of warpgroups that fit, with as many steps on their way as there is room for, or fewer as well."""
+    found: list[Tile] = []
+    steps = -(-p.k.extent // LINE)
     for rows, columns in ((128, 256), (128, 128), (128, 64), (64, 256), (64, 128), (64, 64)):
         if rows >= 2 * max(64, p.m.extent) or columns >= 2 * max(64, p.n.extent):
             continue
-        size = (rows + columns) * _LINE * 2
+        size = (rows + columns) * LINE * 2
         for per in (1, 2):
             room = (gpu.dynamic_shared_memory_per_block - _KEPT) // per - (_KEPT if per > 1 else 0)
             stages = min(8, room // size, max(2, steps))
             if stages < 2 or (per == 2 and rows > 64):  # more warpgroups take all registers of a processor
                 continue
             for parts in (1, 2, 3, 4, 6, 8, 12, 16):
-                if parts > 1 and steps < 2 * parts:
-                    continue
-                tile = Tile(rows, columns, stages, parts, per)
-                found.append((cycles(p, tile, gpu), tile))
-    return min(found, key=lambda x: x[0])[1]
+                if parts > 1 and (steps < 2 * parts or (p.windows > 1 and steps % parts)):
+                    continue  # windows have no elements more, that could be 0
+                counts = range(2, stages + 1) if fewer_stages else (stages,)
+                found += [Tile(rows, columns, n, parts, per) for n in counts]
+    return found
 
 
 def cycles(p: Product, t: Tile, gpu: GpuMachine) -> float:
     """About how long a product takes, in cycles of a multiprocessor."""
     down, across = -(-p.m.extent // t.rows), -(-p.n.extent // t.columns)
     tiles = down * across * p.batch * t.parts
-    steps = math.ceil(p.k.extent / _LINE / t.parts)
+    steps = math.ceil(p.k.extent / LINE / t.parts)
     # A product of 64 x n x 16 takes n / 2 cycles, or as long as its operands come out of shared memory.
     work = t.rows // 64 * 4 * max(t.columns / 2, 16 + t.columns / 4)
-    fetched = (t.rows + t.columns) * _LINE * 2
+    fetched = (t.rows + t.columns) * LINE * 2
     at_once = min(t.per_processor, -(-tiles // gpu.multiprocessors))
     # What is on its way must cover the time that the first of it takes.
     latency = 1300 / (t.stages * at_once)
@@ -161,7 +189,7 @@ def cycles(p: Product, t: Tile, gpu: GpuMachine) -> float:
     total = rounds * (steps * step + ends) + 2500
     # All that is read comes from the main memory once, however it is shared: at its full rate only if most
     # processors ask for it, and for long pieces of its rows.
-    unique = 2 * p.batch * (p.m.extent * p.k.extent + p.k.extent * p.n.extent)
+    unique = 2 * p.batch * p.k.extent * (p.m.extent // p.windows + p.n.extent)
     rate = (0.85 if t.columns >= 128 or p.trans_b else 0.7) * min(1, tiles / (0.8 * gpu.multiprocessors))
     total = max(total, unique / (gpu.bandwidth * rate) * gpu.clock + 4000)
     if t.parts > 1:  # the sums of the parts are written, read and added by another kernel
@@ -182,12 +210,19 @@ def can_be_copied(b: Buffer) -> bool:
     return all(s is not None and int(s) * b.dtype.nbytes % 16 == 0 for s in sizes) and len(b.shape) <= 5
 
 
-def by_warpgroups(g: GpuFunction, f: Facts, p: Product) -> dict[str, Any]:
+def by_warpgroups(g: GpuFunction, f: Facts, p: Product, after: BlockRV | None = None) -> dict[str, Any]:
     """Tiles of a product by warpgroups, results stored from registers."""
     if not has_warpgroups(g.target) or not can_be_copied(p.a) or not can_be_copied(p.b):
         raise ScheduleError("bulk copies cannot take its operands")
-    tile = best_tile(p, g.target.gpu)
-    return Warpgroups(g, f, p, tile).apply()
+    gpu = g.target.gpu
+    tile = g.choose(f, "warpgroups", best_tile(p, gpu), lambda: _warpgroups_table(p, gpu))
+    return Warpgroups(g, f, p, tile, after).apply()
+
+
+def _warpgroups_table(p: Product, gpu: GpuMachine) -> Table:
+    return product_table(
+        possible_tiles(p, gpu, True), p, gpu, lambda t: cycles(p, t, gpu) / (gpu.clock * 1e9), 1024.0
+    )
 
 
 class Sketch:
@@ -195,14 +230,17 @@ class Sketch:
 
     fragment = ""  # the scope of sums
 
-    def __init__(self, g: GpuFunction, f: Facts, p: Product, tile: Tile) -> None:
+    def __init__(
+        self, g: GpuFunction, f: Facts, p: Product, tile: Tile, after: BlockRV | None = None
+    ) -> None:
         self.g, self.sch, self.f, self.p, self.tile = g, g.sch, f, p, tile
+        self.after = after or g.fusable_consumer(f)  # what takes the results, one by one
         self.block = f.rv
 
     def prepare(self) -> tuple[BlockRV, dict[Var | None, LoopRV]]:
         """The block that takes the sums out of registers, and the loops of the product by the axes' variables."""
         sch, t, p = self.sch, self.tile, self.p
-        tail = self.pad(self.g.fusable_consumer(self.f))
+        tail = self.pad(self.after)
         if t.parts > 1:
             self.cut(tail)
             tail = None
@@ -218,10 +256,14 @@ class Sketch:
     def inputs(self, which: int, scope: str) -> BlockRV:
         """A copy of an operand; what only pads it is done on the way."""
         copy = self.sch.cache_read(self.block, which, scope)
-        for producer in self.sch.get_producers(copy):
-            if producer.key not in self.g.done:
-                self.sch.compute_inline(producer)
+        while left := [p for p in self.sch.get_producers(copy) if self.only_moves(p)]:
+            self.sch.compute_inline(left[0])
         return copy
+
+    def only_moves(self, rv: BlockRV) -> bool:
+        """Whether a stage that nobody has scheduled does nothing but place elements, or pad them with zeros."""
+        body = self.sch.get(rv).body
+        return rv.key not in self.g.done and isinstance(body, BufferStore) and moves(body.value)
 
     def tiles(self, i: LoopRV, j: LoopRV, loops: dict[Var | None, LoopRV], *inner: LoopRV) -> LoopRV:
         """One loop over all tiles. Neighbours in time share the cache: some rows of tiles, column by column."""
@@ -280,7 +322,7 @@ class Warpgroups(Sketch):
         tail, loops = self.prepare()
         i, group, i2 = sch.split(loops[p.m.var], [None, t.rows // 64, 64])
         j, j1 = sch.split(loops[p.n.var], [None, t.columns])
-        depth, k1 = sch.split(loops[p.k.var], [None, _LINE])
+        depth, k1 = sch.split(loops[p.k.var], [None, LINE])
         blocks = self.tiles(i, j, loops, group, depth, i2, j1, k1)
         sch.bind(blocks, "blockIdx.x")
         sch.bind(group, "threadIdx.y")
@@ -299,7 +341,7 @@ class Warpgroups(Sketch):
         sch.tensorize(sch.get_loops(init)[-2], intrinsics["init"])
         sch.tensorize(i2, intrinsics["compute"])
         return {
-            "tile": f"{t.rows} x {t.columns} x {_LINE}",
+            "tile": f"{t.rows} x {t.columns} x {LINE}",
             "stages": t.stages,
             "threads": 128 * (t.rows // 64 + 1),
             **({"parts of the sum": t.parts} if t.parts > 1 else {}),
@@ -314,7 +356,7 @@ class Warpgroups(Sketch):
         if str(written.dtype) != p.kind or not whole or "turn" not in intrinsics:
             sch.reverse_compute_at(tail, group, preserve_unit_loops=True)
             return self.spread(tail)
-        out = sch.cache_write(tail, 0, "wgmma.accumulator")
+        out = sch.reindex_cache_write(tail, 0, "wgmma.accumulator", lambda *its: its)
         turn = sch.cache_read(out, 0, "wgmma.rows")
         for block in (tail, turn, out):
             sch.reverse_compute_at(block, group, preserve_unit_loops=True)
@@ -338,17 +380,40 @@ class Warpgroups(Sketch):
 
 
 # ---------------------------------------------------------------------------- warps
-def by_warps(g: GpuFunction, f: Facts, p: Product) -> dict[str, Any]:
+def by_warps(g: GpuFunction, f: Facts, p: Product, after: BlockRV | None = None) -> dict[str, Any]:
     """Tiles of a product by warps, which fetch for later steps while they multiply."""
     number = int("".join(filter(str.isdigit, g.target.gpu.arch)) or 0)
     if g.target.kind.name != "cuda" or number < 80:
         raise ScheduleError("it has no asynchronous copies and products of warps for these types")
-    return Warps(g, f, p, _warps_tile(p, g.target.gpu)).apply()
+    gpu = g.target.gpu
+    tile = g.choose(f, "warps", _warps_tile(p, gpu), lambda: _warps_table(p, gpu))
+    return Warps(g, f, p, tile, after).apply()
+
+
+def _warps_table(p: Product, gpu: GpuMachine) -> Table:
+    """Tiles of warps, and about how long a product takes with each: about half of what the instructions could do."""
+    steps, found = -(-p.k.extent // 32), []
+    for rows, columns in ((128, 128), (128, 64), (64, 64)):
+        size = (rows * 40 + 32 * (columns + 8)) * 2
+        stages = range(2, max(2, min(5, gpu.dynamic_shared_memory_per_block // size, steps)) + 1)
+        parts = [n for n in (1, 2, 4, 8, 16) if n == 1 or steps >= 2 * n]
+        found += [Tile(rows, columns, s, n, 2, 32) for s in stages for n in parts]
+
+    def seconds(t: Tile) -> float:
+        tiles = -(-p.m.extent // t.rows) * -(-p.n.extent // t.columns) * p.batch * t.parts
+        step = t.rows * t.columns * t.depth / 512
+        rounds = max(1.0, tiles / gpu.multiprocessors)
+        total = rounds * (steps / t.parts * max(step, 1200 / t.stages) + t.rows * t.columns / 16 + 1500)
+        return (total + (4500 if t.parts > 1 else 0)) / (gpu.clock * 1e9)
+
+    return product_table(found, p, gpu, seconds, 512.0)
 
 
 def _warps_tile(p: Product, gpu: GpuMachine) -> Tile:
     """The largest tile that leaves something to do for all processors; parts of the sum where none does."""
     for rows, columns in ((128, 128), (128, 64), (64, 64)):
+        if columns > 64 >= p.n.extent:
+            continue
         tiles = -(-p.m.extent // rows) * -(-p.n.extent // columns) * p.batch
         if tiles >= gpu.multiprocessors:
             break

@@ -167,7 +167,7 @@ class History:
     # -- asking ----------------------------------------------------------------------------------
     def find(self, task: Task) -> Record | None:
         """The record to build a task by: of this machine, the last winner, else the fastest."""
-        wanted = self._machine or fingerprint()
+        wanted = self._machine or fingerprint(target=task.target)
         found = [r for r in (source.best(task, wanted) for source in self._sources) if r is not None]
         if not found:
             self._tell_of_others(task)
@@ -182,7 +182,7 @@ class History:
                 self._warned |= others
             for name in new:
                 known = source.machines().get(name)
-                how = differences(known, describe_machine()) if known else "which is not described"
+                how = differences(known, describe_machine(task.target)) if known else "which is not described"
                 warnings.warn(
                     f"{source.name}: its records of {task.name}, and perhaps of others, are of another machine and are "
                     f"not applied: {name} ({how or 'described alike'}); tune here, or name it: "
@@ -281,10 +281,7 @@ def _by_decisions(task: Task, record: Record) -> Any:
     if decisions is None:
         return None
     sketches = Sketches(task)
-    stages = sketches.space.stages
-    if len(stages) == len(decisions):
-        decisions = [{**d, "stage": s.name} for d, s in zip(decisions, stages, strict=True)]
-    return sketches.apply(decisions).trace.as_json()
+    return sketches.apply(sketches.renamed(decisions)).trace.as_json()
 
 
 def _on(trace: Any, sch: Schedule) -> Any:

@@ -10,9 +10,13 @@ from typing import Any
 
 from ..codegen.llvm.engine import llvm_version
 from ..codegen.llvm.objects import VERSION
+from ..runtime.devices import Device
 from ..target.host import host_cache_sizes, host_cores, host_cpu_name, host_features
 
-__all__ = ["describe_machine", "differences", "fingerprint", "machine_of"]
+__all__ = ["cache_flush_bytes", "describe_machine", "differences", "fingerprint", "machine_of"]
+
+
+_HOSTS = ("cpu", "llvm", "c", "stackvm", "ext_dev", "hexagon")
 
 
 @lru_cache(maxsize=1)
@@ -41,26 +45,68 @@ def _model() -> str:
     return platform.processor() or platform.machine()
 
 
-def describe_machine() -> dict[str, Any]:
-    """This machine: model, features, caches, cores, and the versions that make code on it."""
-    return {**_fixed(), "cores": host_cores()}
+def describe_machine(target: Any = None) -> dict[str, Any]:
+    """This machine: model, features, caches, cores, and the versions that make code on it; for a target (or its text)
+    of a GPU the first GPU of that kind, for what is around it does not change its times."""
+    kind = _device_kind(target)
+    return dict(_device(kind)) if kind else {**_fixed(), "cores": host_cores()}
 
 
-def fingerprint(machine: dict[str, Any] | None = None) -> str:
-    """A short name of a machine; that of this one without an argument."""
-    text = json.dumps(describe_machine() if machine is None else machine, sort_keys=True)
+def _device_kind(target: Any) -> str:
+    """The kind of GPU that a target is for; empty if it is for a processor."""
+    if target is None:
+        return ""
+    kind = str(target).split()[0] if str(target) else ""
+    return kind if kind in Device.STR2MASK and kind not in _HOSTS else ""
+
+
+@lru_cache(maxsize=8)
+def _device(kind: str) -> dict[str, Any]:
+    device = Device(Device.STR2MASK[kind], 0)
+    versions = {"tilewright": VERSION.rpartition(" ")[2]}
+    if not device.exist:
+        return {"kind": kind, "gpu": "none", "versions": versions}
+    if kind == "cuda":
+        versions["nvrtc"] = _nvrtc()
+    return {
+        "kind": kind,
+        "gpu": device.device_name,
+        "arch": device.compute_version,
+        "driver": device.driver_version,
+        "processors": device.multi_processor_count,
+        "versions": versions,
+    }
+
+
+def _nvrtc() -> str:
+    try:
+        from cuda.bindings import nvrtc
+
+        return ".".join(str(int(v)) for v in nvrtc.nvrtcVersion()[1:])
+    except (ImportError, RuntimeError):
+        return "none"
+
+
+def cache_flush_bytes() -> int:
+    """So many bytes, once written, push everything else out of the caches of this machine."""
+    return 2 * max((1 << 25, *(host_cache_sizes() or ())))
+
+
+def fingerprint(machine: dict[str, Any] | None = None, target: Any = None) -> str:
+    """A short name of a machine; that of this one, or of its GPU for a target, without an argument."""
+    text = json.dumps(describe_machine(target) if machine is None else machine, sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-def machine_of(measurer: object) -> dict[str, Any]:
-    """The machine that a measurer measures on: what it says of itself, else this one."""
-    return getattr(measurer, "machine", None) or describe_machine()
+def machine_of(measurer: object, target: Any = None) -> dict[str, Any]:
+    """The machine that a measurer measures on: what it says of itself, else this one, or its GPU for a target."""
+    return getattr(measurer, "machine", None) or describe_machine(target)
 
 
 def differences(machine: dict[str, Any], other: dict[str, Any]) -> str:
     """In which respects two machines are not the same."""
     out = []
-    for key in ("cpu", "cores", "caches", "system"):
+    for key in ("cpu", "cores", "caches", "system", "gpu", "arch", "driver", "processors"):
         if machine.get(key) != other.get(key):
             out.append(f"{key} {machine.get(key)} instead of {other.get(key)}")
     mine, theirs = set(machine.get("features", [])), set(other.get("features", []))

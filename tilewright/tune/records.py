@@ -88,7 +88,7 @@ class Record:
         return Record(
             workload=inp.task.workload,
             target=str(inp.task.target),
-            machine=result.machine or fingerprint(),
+            machine=result.machine or fingerprint(target=inp.task.target),
             status=str(result.status),
             decisions=inp.what if inp.kind == "decisions" else None,
             trace=result.trace,
@@ -226,8 +226,8 @@ class Database:
         with self._errors(), self._writing():
             if task is not None and task.workload not in self._told:
                 self._put_workload(_workload_row(task))
-            if machine is None and record.machine == fingerprint():
-                machine = describe_machine()
+            if machine is None and record.machine == fingerprint(target=record.target):
+                machine = describe_machine(record.target)
             if machine is not None and record.machine not in self._told:
                 self._put_machine(record.machine, machine)
             self._put(record)
@@ -286,7 +286,8 @@ class Database:
     def best(self, task: Task, machine: str | None = None) -> Record | None:
         """The record to build: the last winner, else the fastest right one. Of this machine, unless one is named;
         "any" is all of them."""
-        wanted = [task.workload, str(task.target), *([] if machine == "any" else [machine or fingerprint()])]
+        here = [] if machine == "any" else [machine or fingerprint(target=task.target)]
+        wanted = [task.workload, str(task.target), *here]
         where = "workload = ? AND target = ? AND status = 'ok'" + (
             "" if machine == "any" else " AND machine = ?"
         )
@@ -325,7 +326,8 @@ class Database:
 
     def elsewhere(self, task: Task) -> str:
         """What there is of a task from other machines, which is not used here, in a sentence; empty if nothing."""
-        me, mine = fingerprint(), describe_machine()
+        mine = describe_machine(task.target)
+        me = fingerprint(mine)
         others = [r for r in self.records(task) if r.machine != me and r.ok]
         if not others:
             return ""

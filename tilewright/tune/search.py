@@ -252,14 +252,14 @@ class Tuner:
     def propose(self, count: int) -> Array:
         """The candidates to measure next: the zero-trial schedule first of all."""
         rng = np.random.default_rng([self.options.seed, len(self.trials)])
-        first = self.space.default[None]
-        if not self.space.stages or first[0].tobytes() not in self._measured:
-            rest = self._favourites(rng, count - 1, exclude={first[0].tobytes()})
-            return np.concatenate([first, rest])[:count]
-        return self._favourites(rng, count, exclude=set())
+        first = self.space.beginnings
+        if self.space.stages:
+            first = first[np.array([row.tobytes() not in self._measured for row in first], bool)]
+        rest = self._favourites(rng, count - len(first), exclude={row.tobytes() for row in first})
+        return np.concatenate([first, rest])[:count]
 
     def _favourites(self, rng: Any, count: int, exclude: set[bytes]) -> Array:
-        empty = np.zeros((0, len(self.space.stages)), np.int64)
+        empty = self.space.beginnings[:0]
         if count <= 0 or not self.space.stages:
             return empty
         pool = self._pool(rng)
@@ -312,7 +312,9 @@ class Tuner:
     # -- measuring -------------------------------------------------------------------------------
     def step(self, count: int | None = None) -> int:
         """Measure a batch; how many were measured. 0: there is nothing left."""
-        rows = unique_rows(self.propose(min(count or self.options.batch, self.options.batch)))
+        wide = getattr(self.measurer, "at_once", None)
+        batch = max(self.options.batch, wide(self.task) if wide is not None else 1)
+        rows = unique_rows(self.propose(min(count or batch, batch)))
         if not len(rows):
             self._nothing_left = True
             return 0

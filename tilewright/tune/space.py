@@ -13,24 +13,25 @@ Nothing is scheduled for a candidate that is not measured.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import product
+from itertools import islice, product
 from typing import Any
 
 import numpy as np
 
 from ..ir.errors import ScheduleError
 from ..target import Target
-from ..target.machine import CpuMachine, with_figures
+from ..target.machine import CpuMachine, GpuMachine, with_figures
 from ..tir.schedule import Schedule
 from .auto import Function
-from .elementwise import cycles_of
+from .elementwise import cycles_of, pays_in_parallel
 from .explain import Explanation
 from .facts import Axis, Facts
 from .features import machine_features, simple_features, tile_features
 from .tiles import Best, TileSpace, evaluate, tile_spaces
+from .winograd import FilterCost
 from .workload import Task
 
 __all__ = ["Decisions", "Sketches", "Space", "Stage"]
@@ -149,8 +150,9 @@ def _place(of: Sequence[Any], one: Any) -> int:
 class Space:
     """All stages of a function. Candidates are arrays of row numbers, one column for each stage."""
 
-    def __init__(self, stages: Sequence[Stage], machine: CpuMachine) -> None:
+    def __init__(self, stages: Sequence[Stage], machine: CpuMachine | GpuMachine, fixed: float = 0.0) -> None:
         self.stages, self.machine = list(stages), machine
+        self.fixed = fixed  # seconds for what nothing is to be decided of
         # the two that take longest have their features told; the others count by their seconds
         order = sorted(range(len(stages)), key=lambda s: -float(stages[s].seconds[stages[s].default]))
         self._heavy = order[:2]
@@ -163,6 +165,16 @@ class Space:
     def default(self) -> Array:
         """The zero-trial schedule."""
         return np.array([s.default for s in self.stages], np.int64)
+
+    @property
+    def beginnings(self) -> Array:
+        """What is measured before everything else."""
+        return self.default[None]
+
+    @cached_property
+    def expected(self) -> float:
+        """What the model of the machine expects of the zero-trial schedule."""
+        return float(self.seconds(self.default[None])[0])
 
     def decisions(self, rows: Array) -> Decisions:
         return [s.decision(int(r)) for s, r in zip(self.stages, rows, strict=True)]
@@ -187,7 +199,7 @@ class Space:
 
     def seconds(self, candidates: Array) -> Array:
         """What the model of the machine expects of candidates."""
-        total = np.zeros(len(candidates))
+        total = np.full(len(candidates), self.fixed)
         for s, stage in enumerate(self.stages):
             total += stage.seconds[candidates[:, s]]
         return total
@@ -197,8 +209,9 @@ class Space:
         parts = [stage.effort[candidates[:, s]] for s, stage in enumerate(self.stages)]
         return np.max(parts, axis=0)
 
-    def features(self, candidates: Array) -> Array:
-        """What a learned model sees of candidates; the first column is the logarithm of `seconds`."""
+    def features(self, candidates: Array, zero: float | None = None) -> Array:
+        """What a learned model sees of candidates; the first column is the logarithm of `seconds`, the last one what
+        they are expected to be faster than the zero-trial schedule."""
         total = self.seconds(candidates)
         parts = [np.log(np.maximum(total, 1e-12))[:, None]]
         for s in self._heavy:
@@ -207,10 +220,18 @@ class Space:
             parts += [share[:, None], self.stages[s].features[rows]]
         if len(self._heavy) < 2:
             parts.append(np.zeros((len(candidates), 1 + self.stages[0].features.shape[1])))
-        parts.append(np.tile(machine_features(self.machine), (len(candidates), 1)))
-        zero = float(self.seconds(self.default[None])[0])
+        parts.append(np.tile(self.machine_features(), (len(candidates), 1)))
+        zero = self.expected if zero is None else zero
         parts.append(np.log(np.maximum(total, 1e-12) / max(zero, 1e-12))[:, None])
         return np.concatenate(parts, axis=1)
+
+    def varied(self, ranked: Array, count: int) -> Array:
+        """The places of those to measure of candidates in the order of what is expected of them."""
+        return np.arange(min(count, len(ranked)))
+
+    def machine_features(self) -> Array:
+        assert isinstance(self.machine, CpuMachine)
+        return machine_features(self.machine)
 
     # -- evolution -----------------------------------------------------------------------------------
     def mutate(self, rng: Any, candidates: Array) -> Array:
@@ -250,7 +271,120 @@ class Space:
         return out
 
 
+class Forms(Space):
+    """Several ways to compute the same, with other stages each: a candidate's first column says which one.
+
+    A form is the sizes of the tiles that its convolutions are computed in, 0 for plain ones.
+    """
+
+    def __init__(self, forms: Mapping[tuple[int, ...], Space]) -> None:
+        self.names, self.spaces = (
+            list(forms),
+            list(forms.values()),
+        )  # the zero-trial scheduler's form is the first
+        self.width = max(len(s.stages) for s in self.spaces)
+        super().__init__(self.spaces[0].stages, self.spaces[0].machine)
+
+    @property
+    def size(self) -> int:
+        return sum(s.size for s in self.spaces)
+
+    @property
+    def default(self) -> Array:
+        return self.beginnings[0]
+
+    @property
+    def beginnings(self) -> Array:
+        """The schedule that the zero-trial scheduler gives to each form."""
+        return np.concatenate([self._here(i, s.default[None]) for i, s in enumerate(self.spaces)])
+
+    def _here(self, number: int, candidates: Array) -> Array:
+        """Candidates of a form as such of all."""
+        out = np.zeros((len(candidates), 1 + self.width), np.int64)
+        out[:, 0], out[:, 1 : 1 + candidates.shape[1]] = number, candidates
+        return out
+
+    def _there(self, number: int, candidates: Array) -> Array:
+        return candidates[:, 1 : 1 + len(self.spaces[number].stages)]
+
+    def _each(self, candidates: Array) -> Iterator[tuple[int, Space, Array, Array]]:
+        """The forms that candidates are of: number, space, which they are, and what they are there."""
+        for number, space in enumerate(self.spaces):
+            which = np.flatnonzero(candidates[:, 0] == number)
+            if len(which):
+                yield number, space, which, self._there(number, candidates[which])
+
+    def _told(self, candidates: Array, f: Callable[[Space, Array], Array]) -> Array:
+        """What each form tells of its candidates, in the order of all."""
+        out: Array = np.zeros(len(candidates))
+        for _, space, which, there in self._each(candidates):
+            told = f(space, there)
+            if out.shape[1:] != told.shape[1:]:
+                out = np.zeros((len(candidates), *told.shape[1:]))
+            out[which] = told
+        return out
+
+    def decisions(self, rows: Array) -> Decisions:
+        number = int(rows[0])
+        own = self.spaces[number].decisions(self._there(number, rows[None])[0])
+        return [{"sketch": "form", "winograd": list(self.names[number])}, *(own or [])]
+
+    def rows(self, decisions: Decisions) -> Array | None:
+        form, own = split_form(decisions)
+        form = self.names[0] if form is None else form
+        if form not in self.names:
+            return None
+        number = self.names.index(form)
+        found = self.spaces[number].rows(own)
+        return None if found is None else self._here(number, found[None])[0]
+
+    def everything(self) -> Array:
+        return np.concatenate([self._here(i, s.everything()) for i, s in enumerate(self.spaces)])
+
+    def sample(self, rng: Any, count: int) -> Array:
+        shares = [count // len(self.spaces)] * len(self.spaces)
+        shares[0] += count - sum(shares)
+        parts = zip(self.spaces, shares, strict=True)
+        return np.concatenate([self._here(i, s.sample(rng, n)) for i, (s, n) in enumerate(parts)])
+
+    def seconds(self, candidates: Array) -> Array:
+        return self._told(candidates, lambda space, there: space.seconds(there))
+
+    def effort(self, candidates: Array) -> Array:
+        return self._told(candidates, lambda space, there: space.effort(there))
+
+    def features(self, candidates: Array, zero: float | None = None) -> Array:
+        known = self.expected if zero is None else zero
+        return self._told(candidates, lambda space, there: space.features(there, known))
+
+    def mutate(self, rng: Any, candidates: Array) -> Array:
+        out = candidates.copy()
+        for number, space, which, there in self._each(candidates):
+            out[which] = self._here(number, space.mutate(rng, there))
+        return out
+
+    def cross(self, rng: Any, one: Array, other: Array) -> Array:
+        """Parents of different forms have nothing in common: then it is the first."""
+        out, same = one.copy(), one[:, 0] == other[:, 0]
+        for number, space, which, there in self._each(one):
+            alike = same[which]
+            if alike.any():
+                mates = self._there(number, other[which[alike]])
+                out[which[alike]] = self._here(number, space.cross(rng, there[alike], mates))
+        return out
+
+
+def split_form(decisions: Decisions) -> tuple[tuple[int, ...] | None, Decisions]:
+    """Which form some decisions are for, if they say so, and the decisions of its stages."""
+    if decisions and decisions[0].get("sketch") == "form":
+        return tuple(int(size) for size in decisions[0]["winograd"]), decisions[1:]
+    return None, decisions
+
+
 # ---------------------------------------------------------------------------- from a program
+_FORMS = 6  # that are tried besides the zero-trial scheduler's
+
+
 class Sketches:
     """The sketches of a task: its space, and the schedule of any decisions."""
 
@@ -261,21 +395,50 @@ class Sketches:
     def space(self) -> Space:
         """What is free to be decided; empty stages are left out."""
         run = self._run(None, tell=True)
-        return Space([s for s in run.found if len(s)], self.task.target.cpu)
+        found = [s for s in run.found if len(s)]
+        if self.task.target.is_gpu:
+            from .gpu_decided import GpuSpace  # which stands on this file
+
+            return GpuSpace(found, self.task.target.gpu)
+        forms = {tuple(run.sizes): Space(found, self.task.target.cpu, run.fixed)}
+        for form in islice(product(*run.choices), _FORMS) if run.choices else ():
+            if form not in forms:
+                run = self._run(None, tell=True, form=form)
+                if tuple(run.sizes) == form:
+                    found = [s for s in run.found if len(s)]
+                    forms[form] = Space(found, self.task.target.cpu, run.fixed)
+        return Forms(forms) if len(forms) > 1 else next(iter(forms.values()))
+
+    def renamed(self, decisions: Decisions) -> Decisions:
+        """Decisions of a program whose stages have other names, for the stages of this one in order."""
+        form, own = split_form(decisions)
+        space = self.space
+        if form is not None and isinstance(space, Forms) and form in space.names:
+            space = space.spaces[space.names.index(form)]
+        if own is None or len(space.stages) != len(own):
+            return decisions
+        own = [{**d, "stage": s.name} for d, s in zip(own, space.stages, strict=True)]
+        return own if decisions is None or form is None else [decisions[0], *own]
 
     def apply(self, decisions: Decisions = None) -> Schedule:
         """The schedule of some decisions; of the zero-trial scheduler's own if there are none."""
         return self._run(decisions).sch
 
-    def _run(self, decisions: Decisions, tell: bool = False) -> _Decided:
-        if self.task.target.kind.name not in ("llvm", "c"):
+    def _run(self, decisions: Decisions, tell: bool = False, form: tuple[int, ...] | None = None) -> Any:
+        made: Any = _Decided
+        if self.task.target.is_gpu:
+            from .gpu_decided import GpuDecided as made  # as above
+        elif self.task.target.kind.name not in ("llvm", "c"):
             raise ScheduleError(
                 f"there are no decisions to tune for targets of kind {self.task.target.kind.name!r} yet"
             )
         task, notes = self.task, Explanation(str(self.task.target))
         sch = Schedule(task.mod)
         sch.work_on(task.name)
-        run = _Decided(sch, task.func, task.target, notes, frozenset(task.constants), decisions, tell)
+        if form is None:
+            form, decisions = split_form(decisions)
+        run = made(sch, task.func, task.target, notes, frozenset(task.constants), decisions, tell)
+        run.form = form
         run.run()
         if decisions and run.number != len(decisions):
             raise ScheduleError(
@@ -302,6 +465,10 @@ class _Decided(Function):
         self.decisions, self.tell = decisions, tell
         self.found: list[Stage] = []
         self.number = 0
+        self.form: tuple[int, ...] | None = None  # the sizes that were decided
+        self.sizes: list[int] = []  # of tiles that convolutions are computed in; 0: plain
+        self.choices: list[tuple[int, ...]] = []  # what they could be
+        self.fixed, self._around = 0.0, 0.0
 
     def _next(self, name: str, sketch: str) -> dict[str, Any]:
         """The decision for the stage at hand."""
@@ -325,6 +492,27 @@ class _Decided(Function):
         elif not self.filtered(f, before):
             self.fused_tile(f)
         self.take(before)
+
+    def filter_size(self, costs: Mapping[int, FilterCost]) -> int:
+        size, place = super().filter_size(costs), len(self.sizes)
+        if self.form is not None:
+            size = self.form[place] if place < len(self.form) else 0
+        if size not in costs:
+            raise ScheduleError(f"tiles of {size} are not possible here, only {sorted(costs)}")
+        self.sizes.append(size)
+        self.choices.append(tuple(costs))
+        self._around = costs[size].around
+        return size
+
+    def filtered(self, f: Facts, before: set[object]) -> bool:
+        place = len(self.sizes)
+        made = super().filtered(f, before)
+        if made:
+            cores = self.machine.num_cores if pays_in_parallel(f, self.machine) else 1
+            self.fixed += self._around / (cores * self.machine.clock * 1e9)
+        elif len(self.sizes) > place:
+            self.sizes[place] = 0  # it was refused
+        return made
 
     def fused_tile(self, f: Facts) -> None:
         super().fused_tile(f)

@@ -7,6 +7,7 @@ data ─▶ channels in line ─▶ transformed tiles ─▶ a product for each 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,13 +19,21 @@ from ..tir.schedule.winograd import Convolution, convolution_of
 from .elementwise import extent_of
 from .facts import Facts, facts_of
 
-__all__ = ["Left", "best_filter", "pack_kernel", "schedule_transforms", "spread_planes"]
+__all__ = [
+    "FilterCost",
+    "Left",
+    "best_filter",
+    "filter_costs",
+    "pack_kernel",
+    "schedule_transforms",
+    "spread_planes",
+]
 
 _TILES = (2, 4)
 _GAIN = 0.85  # of the time of the plain convolution: less is not worth the rounding
 _NEAR = 0.95  # of the peak that the plain convolution reaches
 _PAGE = 4096  # bytes after which addresses fall on the same lines of the first cache
-_FOREIGN = 1.1  # cycles for a byte that another core may have written just before
+_FOREIGN = 0.2  # cycles for a byte that another core may have written just before
 _FAR = 0.85  # and the products, which are smaller
 
 
@@ -40,26 +49,42 @@ class Left:
     copy: BlockRV | None
 
 
-def best_filter(sch: Schedule, f: Facts, machine: CpuMachine, largest: int, parallel: bool) -> int:
-    """The size of the tiles that are expected to be fastest; 0 if the plain convolution is."""
-    if f.kind != "reduction" or largest < 2 or not machine.fma:
-        return 0
-    conv = convolution_of(sch.realize(f.rv))
-    if isinstance(conv, str) or conv.kernel != 3:
-        return 0
+@dataclass(frozen=True, slots=True)
+class FilterCost:
+    """Cycles of one core, about, when all share the memory: for the products, and for what is around them."""
+
+    products: float
+    around: float = 0.0
+
+    @property
+    def total(self) -> float:
+        return self.products + self.around
+
+
+def filter_costs(
+    sch: Schedule, f: Facts, machine: CpuMachine, largest: int, parallel: bool
+) -> dict[int, FilterCost]:
+    """What a convolution costs by the size of tiles that it can be computed in; 0 is the plain one."""
     lanes = machine.lanes(f.bits)
-    if not conv.inputs or not conv.outputs:
-        return 0
+    costs = {0: FilterCost(f.points / (machine.fma_ports * lanes * _NEAR))}
+    if f.kind != "reduction" or largest < 2 or not machine.fma:
+        return costs
+    conv = convolution_of(sch.realize(f.rv))
+    if isinstance(conv, str) or conv.kernel != 3 or not conv.inputs or not conv.outputs:
+        return costs
     if min(conv.extent(v) for v in (conv.inputs[-1], conv.outputs[-1])) < lanes:
-        return 0
+        return costs
     cores = machine.num_cores if parallel else 1
-    plain = f.points / (machine.fma_ports * lanes * _NEAR)
-    costs = {m: _cycles(conv, m, machine, f.bits, cores) for m in _TILES if m <= largest}
-    best = min(costs, key=lambda m: costs[m])
-    return best if costs[best] < _GAIN * plain else 0
+    return costs | {m: _cost(conv, m, machine, f.bits, cores) for m in _TILES if m <= largest}
 
 
-def _cycles(conv: Convolution, m: int, machine: CpuMachine, bits: int, cores: int) -> float:
+def best_filter(costs: Mapping[int, FilterCost]) -> int:
+    """The size of the tiles that are expected to be fastest; 0 if the plain convolution is, or is hardly slower."""
+    best = min(costs, key=lambda m: costs[m].total)
+    return best if costs[best].total < _GAIN * costs[0].total else 0
+
+
+def _cost(conv: Convolution, m: int, machine: CpuMachine, bits: int, cores: int) -> FilterCost:
     """About what takes as many cycles of one core in tiles of m, when some share the memory."""
     lanes, size = machine.lanes(bits), bits // 8
     alpha = m + conv.kernel - 1
@@ -84,7 +109,7 @@ def _cycles(conv: Convolution, m: int, machine: CpuMachine, bits: int, cores: in
     fetched = kernel / (machine.bandwidth(cores) / cores / machine.clock)
     # With threads, half of what one stage leaves is taken up by another core in the next.
     elsewhere = _FOREIGN * size * (data + result) if cores > 1 else 0.0
-    return max(products, fetched) + work + way + elsewhere
+    return FilterCost(max(products, fetched), work + way + elsewhere)
 
 
 def schedule_transforms(sch: Schedule, f: Facts, m: int, machine: CpuMachine, parallel: bool) -> Left:

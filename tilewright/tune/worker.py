@@ -1,6 +1,6 @@
 """The other side of the pipe: a process that builds candidates, or one that runs them.
 
-    python -m tilewright.tune.worker FD PARENT build|run MEMORY-MiB [CORES]
+    python -m tilewright.tune.worker FD PARENT build|run MEMORY-MiB [CORES [DEVICE]]
 
 It answers requests until the pipe closes or its parent is gone.
 """
@@ -57,6 +57,10 @@ def main(arguments: list[str]) -> None:
         from .building import Builder
 
         handlers = Builder().requests()
+    elif cores[1:]:
+        from .device_running import DeviceRunner
+
+        handlers = DeviceRunner(cores[1]).requests()
     else:
         from .running import Runner
 

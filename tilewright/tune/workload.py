@@ -20,12 +20,13 @@ from ..ir.module import GlobalVar, IRModule
 from ..ir.node import Node
 from ..ir.op import Op
 from ..ir.serialize import load_json, save_json
+from ..runtime.devices import cuda
 from ..target import Target
 from ..te.create_prim_func import create_prim_func
 from ..te.tensor import Tensor
 from .facts import USUAL_SIZE
 
-__all__ = ["Task", "stable_key", "task_of"]
+__all__ = ["Task", "present", "stable_key", "task_of"]
 
 
 @dataclass(frozen=True)
@@ -98,6 +99,15 @@ def _received(program: str, target: str, constants: tuple[str, ...], sizes: dict
     return Task(load_json(program), Target(target), constants, sizes=sizes)
 
 
+def present(target: Target) -> Target:
+    """A target; the GPU that is there, where `cuda` alone does not say which."""
+    if target.kind.name == "cuda" and not {"arch", "model"} & set(target.attrs):
+        here = cuda(0)
+        if here.exist:
+            return Target.from_device(here)
+    return target
+
+
 def task_of(
     func_or_tensors: Any,
     target: Any = None,
@@ -121,7 +131,7 @@ def task_of(
     for name in (*constants, *(inputs or ())):
         if name not in known:
             raise ScheduleError(f"tuning: {name!r} is no parameter; there are {', '.join(sorted(known))}")
-    return Task(mod, chosen, tuple(constants), dict(inputs or {}), reference, dict(sizes or {}))
+    return Task(mod, present(chosen), tuple(constants), dict(inputs or {}), reference, dict(sizes or {}))
 
 
 def _module_of(given: Any) -> IRModule:

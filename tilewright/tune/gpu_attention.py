@@ -1,0 +1,241 @@
+"""A sketch for attention in one kernel: scores, softmax and the product with the values, by warpgroups (sm_90a).
+
+a block     one tile of rows of the queries after the other
+a warpgroup 64 rows: scores in registers, their weights as the operand of the next product, sums in registers
+a warp      fetches parts of keys and values ahead of them
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from ..ir.errors import ScheduleError
+from ..ir.expr import const_value
+from ..target.machine import GpuMachine
+from ..tir.schedule.primitive import BlockRV, LoopRV
+from ..tir.schedule.stream import ROLES, Attention, attention_of
+from ..tir.tensor_intrin.cuda import get_wgmma_intrin, get_wgmma_rows_intrin
+from ..tir.transform.lower_bulk_copies import BULK_COPY
+from ..tir.transform.specialize_warps import OVERLAP, PERSISTENT, SPECIALIZE
+from .facts import Facts
+from .gpu_tensor import can_be_copied, has_warpgroups
+
+if TYPE_CHECKING:
+    from .gpu import GpuFunction
+
+__all__ = ["Parts", "attention", "attentions", "best_parts"]
+
+_LINE = 64  # elements of 16 bits that a bulk copy has side by side
+_KEPT = 2048  # bytes of shared memory for barriers and what the driver takes
+_LANES = 4  # threads that share a row
+_FRAGMENT, _LANE, _OPERAND = "wgmma.accumulator", "wgmma.lanes", "wgmma.matrix_a"
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """How many warpgroups compute, how many keys are taken at once, and how many times that is on its way."""
+
+    groups: int
+    columns: int
+    stages: int
+    overlap: bool  # of a product with the softmax of the next part
+
+
+def best_parts(a: Attention, gpu: GpuMachine) -> Parts:
+    """Sizes that registers and shared memory have room for."""
+    deep, across = (_up(a.size(iv)) for iv in (a.deep, a.column))
+    if max(deep, across) > 256:
+        raise ScheduleError(f"heads of {max(a.size(a.deep), a.size(a.column))} are too wide for a warpgroup")
+    groups = 2 if a.size(a.row) > 64 else 1
+    columns = 128 if across <= 128 else 64
+    room = gpu.dynamic_shared_memory_per_block - _KEPT - groups * 64 * deep * 2
+    parts = -(-a.size(a.key) // columns)
+    stages = min(4, room // (columns * (deep + across) * 2), max(2, parts))
+    if stages < 2:
+        raise ScheduleError("shared memory has no room for two parts of the keys and values")
+    return Parts(groups, columns, stages, across <= 128)
+
+
+def _up(size: int) -> int:
+    return -(-size // _LINE) * _LINE
+
+
+def attentions(g: GpuFunction) -> None:
+    """Give the attentions of a function to kernels of their own, before anything else is decided."""
+    if not has_warpgroups(g.target):
+        return
+    for f in g.stages():
+        if f.kind != "reduction" or len(f.reduce) != 1 or len(f.spatial) < 2:
+            continue
+        before = g.at_root()
+        try:
+            with g.sch.all_or_nothing():
+                note = attention(g, f)
+        except ScheduleError:
+            continue
+        g.notes.records.append({"stage": f.name, "sketch": "attention", **note})
+        g.take(before)
+
+
+def attention(g: GpuFunction, f: Facts) -> dict[str, Any]:
+    """The whole of an attention whose last product is a block."""
+    found = attention_of(g.sch, g.sch.realize(f.rv))
+    if isinstance(found, str):
+        raise ScheduleError(found)
+    if not has_warpgroups(g.target) or not all(can_be_copied(x.buffer) for x in (found.q, found.k, found.v)):
+        raise ScheduleError("bulk copies cannot take its operands")
+    return _Sketch(g, f, found, best_parts(found, g.target.gpu)).apply()
+
+
+class _Sketch:
+    def __init__(self, g: GpuFunction, f: Facts, a: Attention, parts: Parts) -> None:
+        self.g, self.sch, self.f, self.a, self.parts = g, g.sch, f, a, parts
+
+    def apply(self) -> dict[str, Any]:
+        sch, p, kind = self.sch, self.parts, str(self.a.q.buffer.dtype)
+        consumer = self.g.fusable_consumer(self.f)
+        self.before = {b.key for b in sch.get_child_blocks(self.g.root)}
+        blocks = dict(zip(ROLES, sch.stream(self.f.rv, 64, p.columns, p.groups, _LANES), strict=True))
+        scores, product, out = (blocks[r] for r in ("scores", "product", "out"))
+        across = int(const_value(sch.get(product).writes[0].buffer.shape[-1]) or 0)
+        first = get_wgmma_intrin(p.columns, kind, False, True)
+        second = get_wgmma_intrin(across, kind)
+        rows = get_wgmma_rows_intrin(p.columns, across, kind)
+        block, group, part = self.tiles(blocks)
+        tail = out
+        if consumer is not None:
+            sch.compute_inline(out)
+            tail = consumer
+        made = self.store(tail, group, across, second)
+        sch.bind(block, "blockIdx.x")
+        sch.bind(group, "threadIdx.y")
+        self.fetch(scores, 0, group)
+        self.fetch(scores, 1, part)
+        self.fetch(product, 2, part)
+        self.scopes(blocks)
+        self.spread(blocks)
+        self.spread_results(made, second)
+        self.products(blocks, first, second, rows)
+        sch.annotate(part, SPECIALIZE, p.stages)
+        if p.overlap:
+            sch.annotate(part, OVERLAP, 1)
+        return {
+            "tile": f"{64 * p.groups} x {p.columns}",
+            "stages": p.stages,
+            "threads": 128 * (p.groups + 1),
+            "instructions": [first["compute"], rows["compute"]],
+        }
+
+    def tiles(self, blocks: dict[str, BlockRV]) -> tuple[LoopRV, LoopRV, LoopRV]:
+        """The loops over all tiles of rows, over warpgroups, and over parts of the keys."""
+        sch = self.sch
+        *others, tile, part = sch.get_loops(blocks["scores"])[:-3]
+        tile, group = sch.split(tile, [None, self.parts.groups])
+        block = sch.fuse(*others, tile) if others else tile
+        grid = int(const_value(sch.get(block).extent) or 1)
+        if grid > self.g.target.gpu.multiprocessors:
+            sch.annotate(part, PERSISTENT, self.g.target.gpu.multiprocessors)
+        return block, group, part
+
+    def fetch(self, reader: BlockRV, which: int, at: LoopRV) -> None:
+        """An operand in shared memory, by bulk copies; what only pads it is done on the way."""
+        sch = self.sch
+        copy = sch.cache_read(reader, which, "shared.dyn")
+        for producer in sch.get_producers(copy):
+            if producer.key not in self.before:
+                sch.compute_inline(producer)
+        sch.compute_at(copy, at, preserve_unit_loops=True)
+        rank = len(sch.get(copy).writes[0].buffer.shape)
+        sch.annotate(sch.blockize(sch.get_loops(copy)[-rank]), BULK_COPY, 1)
+
+    def scopes(self, blocks: dict[str, BlockRV]) -> None:
+        for role, scope in (
+            *(
+                (r, _LANE)
+                for r in ("start_highest", "start_total", "highest", "correction", "shift", "total", "share")
+            ),
+            *((r, _FRAGMENT) for r in ("start_sum", "scores", "logits", "weights")),
+            ("narrow", _OPERAND),
+        ):
+            self.sch.set_scope(blocks[role], 0, scope)
+
+    def spread(self, blocks: dict[str, BlockRV]) -> None:
+        """What is done element by element, to the threads that hold the elements."""
+        sch = self.sch
+        for role in ("highest", "total"):
+            init = sch.decompose_reduction(blocks[role], sch.get_loops(blocks[role])[-3])
+            self.rows(init)
+        for role in (
+            "start_highest",
+            "start_total",
+            "correction",
+            "shift",
+            "keep_highest",
+            "keep_total",
+            "share",
+        ):
+            self.rows(blocks[role])
+        for role in ("logits", "weights", "corrected"):
+            self.pairs(blocks[role])
+
+    def rows(self, block: BlockRV) -> None:
+        """Rows eight apart, each in four threads."""
+        sch = self.sch
+        i, lane = sch.get_loops(block)[-2:]
+        warp, half, row = sch.split(i, [4, 2, 8])
+        sch.reorder(warp, row, lane, half)
+        sch.bind(sch.fuse(warp, row, lane), "threadIdx.x")
+
+    def pairs(self, block: BlockRV, wide: int = 2, vector: bool = False) -> None:
+        """Pairs (or more) beside each other, rows eight apart."""
+        sch = self.sch
+        i, j = sch.get_loops(block)[-2:]
+        warp, half, row = sch.split(i, [4, 2, 8])
+        eight, quad, pair = sch.split(j, [None, 4, wide])
+        sch.reorder(warp, row, quad, eight, half, pair)
+        sch.bind(sch.fuse(warp, row, quad), "threadIdx.x")
+        if vector:
+            sch.vectorize(pair)
+
+    def store(self, tail: BlockRV, group: LoopRV, across: int, intrinsics: dict[str, str]) -> list[BlockRV]:
+        """What makes the results under the loop over warpgroups; those of 16 bits are turned to go eight at a time."""
+        sch = self.sch
+        written = sch.get(tail).writes[0].buffer
+        whole = (
+            self.a.size(self.a.row) % (64 * self.parts.groups) == 0 and self.a.size(self.a.column) == across
+        )
+        made = [tail]
+        if str(written.dtype) == str(self.a.q.buffer.dtype) and whole and "turn" in intrinsics:
+            out = sch.cache_write(tail, 0, _FRAGMENT)
+            made = [tail, sch.cache_read(out, 0, "wgmma.rows"), out]
+        for block in made:
+            sch.reverse_compute_at(block, group, preserve_unit_loops=True)
+        return made
+
+    def spread_results(self, made: list[BlockRV], intrinsics: dict[str, str]) -> None:
+        tail, *turned = made
+        if not turned:
+            return self.pairs(tail, vector=self.a.size(self.a.column) % 2 == 0)
+        turn, out = turned
+        self.pairs(tail)
+        self.sch.tensorize(self.sch.get_loops(turn)[-2], intrinsics["turn"])
+        return self.pairs(out, 8, vector=True)
+
+    def products(
+        self, blocks: dict[str, BlockRV], first: dict[str, str], second: dict[str, str], rows: dict[str, str]
+    ) -> None:
+        sch = self.sch
+        sch.tensorize(sch.get_loops(blocks["start_sum"])[-2], second["init"])
+        for role, what in (("highest", "max"), ("total", "sum")):
+            sch.tensorize(sch.get_loops(blocks[role])[-3], rows[what])
+        sch.tensorize(sch.get_loops(blocks["narrow"])[-2], rows["narrow"])
+        for role, intrinsic in (("scores", first["compute"]), ("product", rows["compute"])):
+            i, j, k = sch.get_loops(blocks[role])[-3:]
+            steps, inner = sch.split(k, [None, _LINE])
+            sch.reorder(steps, i, j, inner)
+            if role == "scores":
+                init = sch.decompose_reduction(blocks[role], steps)
+                sch.tensorize(sch.get_loops(init)[-2], first["init"])
+            sch.unroll(steps)
+            sch.tensorize(i, intrinsic)

@@ -1,0 +1,312 @@
+"""What is free to be decided of sketches for GPUs, as tables: sizes of tiles, threads, how far to fetch ahead.
+
+    kind         rows  columns  stages  parts  depth          kind          high  wide  own_high  …  depth  fetch
+    warpgroups    128      256       4      1     64          shared tile     16    16         4  …     16      1
+    warps         128      128       4      1     32          …
+
+A decision is an object (`Tile`, `SharedTile`) whose default is the zero-trial scheduler's choice. What the hardware
+cannot do (too many threads or registers, too much shared memory) is not in a table. What a kernel should take is a
+count over whole tables: waves of blocks, bytes at each level, how many blocks a processor holds at once.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import astuple, dataclass, fields
+from itertools import product
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..arith import Analyzer
+from ..ir.expr import const, const_value
+from ..ir.functor import substitute, vars_used
+from ..ir.ops import add, sub
+from ..target.machine import GpuMachine
+from .facts import Access, Axis, Facts
+
+if TYPE_CHECKING:
+    from .gpu_tensor import Product, Tile
+
+__all__ = [
+    "FIGURES",
+    "SIMPLE_COLUMNS",
+    "SharedTile",
+    "Table",
+    "counted",
+    "product_table",
+    "shared_tile_table",
+    "simple_table",
+    "stage_features",
+]
+
+Array = Any
+_BLOCKS = 16  # that a processor holds at once, at most
+_THREADS = 2048  # of them all
+_LEAST_REGISTERS = 32
+_MOST_REGISTERS = 255
+_LAUNCH = 2e-6  # seconds that a kernel takes at the least
+_FAR = 600.0  # cycles that the main memory is away
+_SHARED_RATE = 128.0  # bytes that a processor reads from shared memory in a cycle
+_CACHE = 3.0  # how much faster than the main memory the second cache is
+# What is counted of a candidate; the same for every kind of sketch.
+FIGURES = (
+    "seconds", "compute", "near", "far", "latency", "waves", "tail", "occupancy", "threads", "registers", "shared",
+    "blocks", "results", "depth", "stages", "parts", "fetch", "unroll", "groups", "bank",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """All decisions of a kind of sketch: a row of `points` for each, in the order of the decision's fields, and
+    `figures` of each of them."""
+
+    points: Array
+    figures: Mapping[str, Array]
+
+    def __len__(self) -> int:
+        return len(self.points)
+
+
+@dataclass(frozen=True, slots=True)
+class SharedTile:
+    """A tile of results: threads along its two sides, what each of them has of it, and how it is fetched.
+
+        wide · own_wide · groups_wide results
+       ┌──────────────┬──────────────┐
+       │ t t t t      │ t t t t      │   groups: a thread has results at several places (virtual threads),
+       │              │              │   so that neighbours in a warp read neighbours
+       └──────────────┴──────────────┘
+    """
+
+    high: int
+    wide: int
+    own_high: int
+    own_wide: int
+    groups_high: int
+    groups_wide: int
+    depth: int  # points of the outermost reduction that are fetched at once
+    fetch: int  # neighbours that a thread fetches at once
+    unroll: int  # whether the points of a step are written out
+
+    def side(self, along_wide: bool) -> int:
+        """The results along a side."""
+        if along_wide:
+            return self.wide * self.own_wide * self.groups_wide
+        return self.high * self.own_high * self.groups_high
+
+    @property
+    def threads(self) -> int:
+        return self.high * self.wide
+
+
+# ---------------------------------------------------------------------------- tiles in shared memory
+_SIDES = ((1, 2, 4, 8, 16, 32), (4, 8, 16, 32, 64))  # threads along the two sides
+_OWN = (1, 2, 4, 8)  # results of a thread beside each other
+_GROUPS = (1, 2, 4)
+_STEPS = (1, 2, 4, 8, 16, 32)
+_FETCHES = (1, 2, 4)
+
+
+def _grid(*values: Sequence[int]) -> Array:
+    return np.array(list(product(*values)), np.int64).reshape(-1, len(values))
+
+
+def shared_tile_table(
+    f: Facts, wide: Axis, high: Axis | None, shared: Sequence[Access], gpu: GpuMachine
+) -> Table:
+    """All tiles of a reduction whose operands are in shared memory."""
+    deep = math.prod(a.extent for a in f.reduce[1:])
+    sides = [
+        [s for s in known if s < 2 * a.extent] or [1] if a is not None else [1]
+        for a, known in zip((high, wide), _SIDES, strict=True)
+    ]
+    own = [_OWN if a is not None else (1,) for a in (high, wide)]
+    groups = [_GROUPS if a is not None else (1,) for a in (high, wide)]
+    depths = [d for d in _STEPS if d < 2 * f.reduce[0].extent and d * deep <= 128] or [1]
+    unrolls = (0, 1)
+    points = _grid(*sides, *own, *groups, depths, _FETCHES, unrolls)
+    t = dict(zip([x.name for x in fields(SharedTile)], points.T, strict=True))
+    threads = t["high"] * t["wide"]
+    down = t["high"] * t["own_high"] * t["groups_high"]
+    across = t["wide"] * t["own_wide"] * t["groups_wide"]
+    results = down * across // threads
+    keep = (threads >= min(32, gpu.max_threads_per_block)) & (threads <= gpu.max_threads_per_block)
+    keep &= (results <= 64) & (down <= 256) & (across <= 256)
+    keep &= (t["own_high"] * t["groups_high"] <= 16) & (t["own_wide"] * t["groups_wide"] <= 16)
+    keep &= (t["groups_high"] < 4) | (t["own_high"] <= 2)
+    keep &= (t["groups_wide"] < 4) | (t["own_wide"] <= 4)
+    keep &= down < 2 * (1 if high is None else high.extent)
+    keep &= across < 2 * wide.extent
+    keep &= (t["unroll"] == 0) | ((t["depth"] * deep * results <= 1024) & (t["depth"] * deep > 1))
+    points, t = points[keep], {k: v[keep] for k, v in t.items()}
+    spans = {wide.var: across[keep], f.reduce[0].var: np.minimum(t["depth"], f.reduce[0].extent)}
+    if high is not None:
+        spans[high.var] = down[keep]
+    spans |= {a.var: np.full(len(points), a.extent) for a in f.reduce[1:]}
+    room = _held(f, shared, spans)
+    figures = _shared_figures(f, wide, high, t, deep, room, gpu)
+    fits = (room <= gpu.shared_memory_per_block) & (figures["registers"] <= _MOST_REGISTERS)
+    fits &= figures["registers"] * figures["threads"] <= gpu.registers_per_block
+    return Table(points[fits], {k: v[fits] for k, v in figures.items()})
+
+
+def _shared_figures(
+    f: Facts, wide: Axis, high: Axis | None, t: Mapping[str, Array], deep: int, room: Array, gpu: GpuMachine
+) -> dict[str, Array]:
+    threads = t["high"] * t["wide"]
+    mine = t["own_high"] * t["groups_high"], t["own_wide"] * t["groups_wide"]
+    results, operands = mine[0] * mine[1], mine[0] + mine[1]
+    down, across = t["high"] * mine[0], t["wide"] * mine[1]
+    others = math.prod(a.extent for a in f.spatial if a is not wide and a is not high)
+    blocks = others * -(-wide.extent // across) * (1 if high is None else -(-high.extent // down))
+    depth = np.minimum(t["depth"], f.reduce[0].extent)
+    steps = -(-f.reduce[0].extent // depth)
+    registers = 24.0 + results + operands + t["fetch"] * 2
+    # neighbours in a warp read words that lie own_wide apart
+    bank = np.where(t["own_wide"] > 4, t["own_wide"] / 4, 1.0) * np.where(t["own_wide"] > 1, 1.15, 1.0)
+    compute = threads * results * depth * deep / gpu.fma_per_cycle * np.where(t["unroll"] == 1, 1.0, 1.15)
+    near = threads * operands * bank * depth * deep * 4 / _SHARED_RATE
+    far = room / (gpu.bandwidth / gpu.clock / gpu.multiprocessors * _CACHE) * (1 + 0.2 / t["fetch"])
+    return counted(
+        gpu, threads=threads, registers=registers, shared=room, blocks=blocks, steps=steps, compute=compute,
+        near=near, far=far, ends=results * 16.0, results=results, depth=depth * deep, fetch=t["fetch"],
+        unroll=t["unroll"], groups=t["groups_high"] * t["groups_wide"], bank=bank,
+    )  # fmt: skip
+
+
+def counted(
+    gpu: GpuMachine,
+    *,
+    threads: Array,
+    registers: Array,
+    shared: Array,
+    blocks: Array,
+    steps: Array,
+    compute: Array,
+    near: Array,
+    far: Array,
+    ends: Array,
+    ahead: Any = 1,
+    **rest: Any,
+) -> dict[str, Array]:
+    """The figures of candidates, from what a block does in a step: cycles of arithmetic, of shared memory, of memory.
+
+    As many blocks as fit share a processor: while one waits the others work. What is left over for the last wave of
+    blocks does not fill the processors. `ahead` steps are fetched before they are needed.
+    """
+    n = len(threads)
+    held = np.minimum(_THREADS // threads, gpu.registers_per_block // np.maximum(1, registers * threads))
+    inside = max(gpu.dynamic_shared_memory_per_block, gpu.shared_memory_per_block)
+    held = np.clip(np.minimum(held, inside // np.maximum(1, shared)), 1, _BLOCKS)
+    at_once = np.minimum(held, np.maximum(1, -(-blocks // gpu.multiprocessors)))
+    latency = _FAR / ahead
+    # one block alone waits for memory, then computes
+    step = np.maximum(at_once * np.maximum(np.maximum(compute, near), far), latency + compute + near * 0.5)
+    exact = blocks / (gpu.multiprocessors * at_once)
+    waves = np.maximum(1.0, 0.5 * (np.ceil(exact) + exact))
+    cycles = waves * (steps * step + ends * at_once + 1000.0)
+    seconds = cycles / (gpu.clock * 1e9) + _LAUNCH
+    warps = np.maximum(1, threads // gpu.warp_size)
+    made = {
+        "seconds": seconds, "compute": compute, "near": near, "far": far, "latency": latency, "waves": waves,
+        "tail": np.ceil(exact) / np.maximum(exact, 1e-9), "occupancy": held * warps, "threads": threads,
+        "registers": registers, "shared": shared, "blocks": blocks, "stages": ahead, "parts": 1, **rest,
+    }  # fmt: skip
+    return {name: np.broadcast_to(np.asarray(made.get(name, 0), np.float64), (n,)) for name in FIGURES}
+
+
+def _held(f: Facts, shared: Sequence[Access], spans: Mapping[Any, Array]) -> Array:
+    """The bytes of what a step reads, in shared memory: of each buffer the box around it."""
+    boxes: dict[Any, Array] = {}
+    for r in shared:
+        elements: Any = 1
+        for index, dim in zip(r.indices, r.buffer.shape, strict=True):
+            reach: Any = 1
+            for var, factor in _factors(index, f).items():
+                reach = reach + abs(factor) * (spans.get(var, 1) - 1)
+            most = const_value(dim)
+            elements = elements * (reach if most is None else np.minimum(reach, int(most)))
+        size = elements * r.bytes
+        boxes[r.buffer] = np.maximum(boxes.get(r.buffer, 0), size)
+    return sum(boxes.values(), start=np.zeros(1))
+
+
+def _factors(index: Any, f: Facts) -> dict[Any, int]:
+    """How far an index moves with each axis; 1 where that is not linear."""
+    ana, out = Analyzer(), {}
+    used = vars_used(index)
+    for a in f.axes:
+        if a.var in used:
+            moved = substitute(index, {a.var: add(a.var, const(1, a.var.dtype))})
+            step = const_value(ana.simplify(sub(moved, index)))
+            out[a.var] = 1 if step is None else int(step)
+    return out
+
+
+# ---------------------------------------------------------------------------- products of matrices
+def product_table(
+    tiles: Sequence[Tile], p: Product, gpu: GpuMachine, seconds: Callable[[Tile], float], rate: float
+) -> Table:
+    """Tiles of a product, with the seconds that a count of cycles expects; `rate` is multiply-adds in a cycle."""
+    points = np.array([astuple(t) for t in tiles], np.int64).reshape(len(tiles), -1)
+    t = {x.name: points[:, i] for i, x in enumerate(fields(tiles[0]))} if tiles else {}
+    if not tiles:
+        return Table(points, {name: np.zeros(0) for name in FIGURES})
+    size = 2 if p.kind != "float32" else 4
+    down, across = -(-p.m.extent // t["rows"]), -(-p.n.extent // t["columns"])
+    step = (t["rows"] + t["columns"]) * t["depth"] * size
+    threads = t["threads"] if "threads" in t else np.maximum(128, t["rows"] * t["columns"] // 128)
+    made = counted(
+        gpu, threads=np.minimum(threads, 1024), registers=32.0 + t["rows"] * t["columns"] / threads,
+        shared=step * t["stages"], blocks=down * across * p.batch * t["parts"],
+        steps=-(-p.k.extent // (t["depth"] * t["parts"])), compute=t["rows"] * t["columns"] * t["depth"] / rate,
+        near=step / _SHARED_RATE, far=step / (gpu.bandwidth / gpu.clock / gpu.multiprocessors * _CACHE),
+        ends=t["rows"] * t["columns"] / 16.0, ahead=np.maximum(1, t["stages"]),
+        results=t["rows"] * t["columns"] / threads, depth=t["depth"], parts=t["parts"],
+    )  # fmt: skip
+    made["seconds"] = np.array([seconds(x) for x in tiles]) + _LAUNCH
+    made["stages"] = np.asarray(t["stages"], np.float64)
+    return Table(points, made)
+
+
+# ---------------------------------------------------------------------------- other stages
+SIMPLE_COLUMNS = ("threads", "wide")  # 0: as the rules say, which is the first row
+
+
+def simple_table(f: Facts, gpu: GpuMachine) -> tuple[Array, Array]:
+    """How many threads a block has, and how many neighbours each of them takes at once; and the figures of that."""
+    threads = [n for n in (32, 64, 128, 256, 512, 1024) if n <= gpu.max_threads_per_block]
+    widest = max(1, 16 * 8 // max(8, f.bits))
+    wide = [w for w in (1, 2, 4, 8, 16) if w <= widest]
+    points = np.array([(0, 0), *product(threads, [0, *wide])], np.int64)
+    each = np.where(points[:, 0] == 0, 256, points[:, 0])
+    taken = np.where(points[:, 1] == 0, widest, points[:, 1])
+    moved = sum(f.touched(r) for r in f.accesses)
+    results = max(1, math.prod(a.extent for a in f.spatial))
+    blocks = np.maximum(1, -(-results // (each * taken)))
+    # the memory is at its best when all processors ask for long pieces of it
+    full = np.minimum(1.0, blocks / (2 * gpu.multiprocessors)) ** 0.5 * (0.8 + 0.2 * taken / widest)
+    work = f.points * (1 + f.work) / (gpu.fma_per_cycle * gpu.multiprocessors * gpu.clock * 1e9)
+    seconds = np.maximum(moved / (gpu.bandwidth * 1e9 * full), work) + _LAUNCH
+    seconds = seconds * np.where(points[:, 0] == 0, 1.0, 1.02)  # what is not known to gain comes after the rule
+    made: dict[str, Any] = {"seconds": seconds, "threads": each, "fetch": taken, "blocks": blocks, "results": taken}
+    return points, np.stack([np.broadcast_to(made.get(n, 0.0), (len(points),)) for n in FIGURES], axis=1)
+
+
+def stage_features(f: Facts, counts: Array, kinds: Array) -> Array:
+    """What a learned model sees of each row: its figures, their ratios, its kind, and what the stage is."""
+    column = {name: counts[:, i] for i, name in enumerate(FIGURES)}
+    logs = np.log2(1.0 + np.maximum(counts, 0.0) * np.where(np.array(FIGURES) == "seconds", 1e9, 1.0))
+
+    def by(one: str, other: str) -> Array:
+        return np.log2((1.0 + column[one]) / (1.0 + column[other]))
+
+    ratios = [by("near", "compute"), by("far", "compute"), by("latency", "compute"), by("threads", "results")]
+    read = sum(f.touched(r) for r in f.reads)
+    written = f.touched(f.write) if f.write is not None else 0
+    spatial, reduced = math.prod(a.extent for a in f.spatial), math.prod(a.extent for a in f.reduce)
+    work = [math.log2(1 + x) for x in (spatial, reduced, read, written, f.work, len(f.reads))]
+    made = [logs, np.stack([*ratios, kinds], axis=1), np.tile(work, (len(counts), 1))]
+    return np.concatenate(made, axis=1).astype(np.float32)
