@@ -118,6 +118,14 @@ class Entry:
         """Whether too few samples had the machine to themselves."""
         return sum(self.clean) < min(3, max(1, len(self.samples)))
 
+    def over(self, other: Entry | None) -> float | None:
+        """The time over another's: the median of the rounds, in each of which the machine was the same for both."""
+        if other is None or self.failed or other.failed or not self.samples or not other.samples:
+            return None
+        pairs = list(zip(self.samples, other.samples, self.clean, other.clean))
+        quiet = [a / b for a, b, *clean in pairs if all(clean)]
+        return statistics.median(quiet if len(quiet) >= 3 else [a / b for a, b, *_ in pairs])
+
 
 @dataclass
 class Row:

@@ -275,11 +275,11 @@ def best_of(row: Row, peers: Sequence[str]) -> tuple[str, float] | None:
 
 def ratios(row: Row) -> tuple[float | None, float | None]:
     """The time of the best peer, and of the zero-trial schedule, over that of the tuned one."""
-    mine, zero, peer = row.seconds("tuned"), row.seconds("tilewright"), best_of(row, PEERS)
-    to_peer = None if mine is None or peer is None else peer[1] / mine
+    mine, zero, peer = row.entries.get("tuned"), row.entries.get("tilewright"), best_of(row, PEERS)
+    to_peer = None if peer is None else row.entries[peer[0]].over(mine)
     if same_as_zero(row):
         return to_peer, 1.0
-    return to_peer, None if mine is None or zero is None else zero / mine
+    return to_peer, None if zero is None else zero.over(mine)
 
 
 def same_as_zero(row: Row) -> bool:

@@ -89,11 +89,7 @@ def compared_models(
                 note(f"{name} on {threads}: {told}")
                 entries = timed(name, threads, options, folder)
                 times = {peer: entries[peer].seconds for peer in PEERS}
-                mine = times["tuned"]
-                to = [
-                    times[p] / mine if mine and times[p] else None  # type: ignore[operator]
-                    for p in ("onnxruntime", "tilewright")
-                ]
+                to = [entries[p].over(entries["tuned"]) for p in ("onnxruntime", "tilewright")]
                 plain = {peer: entry.plain() for peer, entry in entries.items()}
                 rows.append({"model": name, "threads": threads, "tuning": told, "peers": plain, "ratios": to})
                 failed = [f"{p}: {e.failed}" for p, e in entries.items() if e.failed]

@@ -54,7 +54,8 @@ def tuned_model(m: Any, folder: Path, x: dict[str, Any], threads: int) -> Any:
 
     mod, params = relay.frontend.from_onnx(str(folder / f"{m.name}.onnx"))
     start = time.perf_counter()
-    with History(os.environ[RECORDS], machine=os.environ[MACHINE]) as history:
+    level = tvm.transform.PassContext(opt_level=3)  # that of the tasks
+    with level, History(os.environ[RECORDS], machine=os.environ[MACHINE]) as history:
         lib = relay.build(mod, target=f"llvm -num-cores={threads}", params=params)
     built = time.perf_counter() - start
     executor = graph_executor.GraphModule(lib["default"](tvm.cpu(0)))

@@ -16,6 +16,7 @@ from ..ir.dtype import DataType
 from ..ir.expr import (
     Add,
     BinaryOp,
+    Broadcast,
     BufferLoad,
     Call,
     Cast,
@@ -31,6 +32,7 @@ from ..ir.expr import (
     Mul,
     PrimExpr,
     ProducerLoad,
+    Ramp,
     Select,
     Sub,
     Var,
@@ -430,4 +432,8 @@ def same(a: Any, b: Any) -> bool:
         return a.value == b.value and a.dtype is b.dtype
     if isinstance(a, Var):
         return False
+    if cls is Ramp:
+        return a.lanes == b.lanes and same(a.base, b.base) and same(a.stride, b.stride)
+    if cls is Broadcast:
+        return a.lanes == b.lanes and same(a.value, b.value)
     return bool(skey(a) == skey(b))

@@ -39,6 +39,7 @@ _GREATEST: Final = {
 _OTHER_NAMES: Final = {"e4m3_float8": "float8_e4m3fn", "e5m2_float8": "float8_e5m2"}
 _EXAMPLES = "float32, float16, bfloat16, int8 … int64, uint8 … uint64, bool, handle, float32x8"
 _cache: dict[str, DataType] = {}
+_wider: dict[tuple[DataType, int], DataType] = {}
 
 
 class DataType(str):
@@ -52,6 +53,7 @@ class DataType(str):
     lanes: int
     low: int | float  # the least and the greatest finite value
     high: int | float
+    element: DataType  # the type of one lane
 
     def __new__(cls, text: str | DataType) -> DataType:
         if text.__class__ is DataType:
@@ -95,6 +97,7 @@ class DataType(str):
             return known
         made = str.__new__(cls, name)
         made.code, made.bits, made.lanes = code, bits, lanes
+        made.element = made if lanes == 1 else DataType(cls._name(code, bits))
         made.high = made._greatest()
         made.low = -made.high if made.is_float else -(1 << (bits - 1)) if code == "int" else 0
         _cache[name] = made
@@ -107,17 +110,15 @@ class DataType(str):
         return f"{code}{bits}"
 
     # -- parts -----------------------------------------------------------------------------
-    @property
-    def element(self) -> DataType:
-        """The type of one lane."""
-        return self if self.lanes == 1 else DataType(self._name(self.code, self.bits))
-
     def with_lanes(self, lanes: int) -> DataType:
         """This type with another number of lanes."""
         if lanes == self.lanes:
             return self
-        name = self._name(self.code, self.bits)
-        return DataType(name if lanes == 1 else f"{name}x{lanes}")
+        found = _wider.get((self, lanes))
+        if found is None:
+            name = self._name(self.code, self.bits)
+            found = _wider[self, lanes] = DataType(name if lanes == 1 else f"{name}x{lanes}")
+        return found
 
     @property
     def is_float(self) -> bool:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from .buffer import Buffer
-from .expr import PrimExpr, Var, convert
+from .expr import PrimExpr, SizeVar, Var, convert
 from .node import Node, node
 from .stmt import Stmt
 from .types import TupleType, Type
@@ -49,6 +49,16 @@ class BaseFunc(Node):
     __str__ = __repr__
 
 
+_VARIABLES = {Var, SizeVar}
+
+
+class _Buffers(dict[Var, Buffer]):
+    """The buffers of a function's handles. Nobody changes them, so that the same function with another body, of which
+    a schedule makes one at each step, has the very same ones."""
+
+    __slots__ = ()
+
+
 @node
 class PrimFunc(BaseFunc):
     """A function over scalars and buffers. `buffer_map` says which handle among `params` is which buffer."""
@@ -68,19 +78,13 @@ class PrimFunc(BaseFunc):
         attrs: Mapping[str, Any] | None = None,
         span: Any = None,
     ) -> None:
-        buffers = dict(buffer_map or {})
-        names: list[Var] = []
-        for p in params:
-            if isinstance(p, Buffer):
-                handle = Var(p.name, "handle")
-                buffers[handle] = p
-                p = handle
-            elif not isinstance(p, Var):
-                p = convert(p)
-                if not isinstance(p, Var):
-                    raise TypeError(f"a parameter must be a variable or a buffer, not `{p}`")
-            names.append(p)
-        self.params, self.ret_type = tuple(names), ret_type or TupleType()
+        given = tuple(params)
+        if isinstance(buffer_map, _Buffers) and set(map(type, given)) <= _VARIABLES:
+            buffers = buffer_map
+        else:
+            buffers = _Buffers(buffer_map or {})
+            given = tuple([_parameter(p, buffers) for p in given])
+        self.params, self.ret_type = given, ret_type or TupleType()
         self.body = body if isinstance(body, Stmt) else _evaluate(body)
         self.buffer_map, self.attrs, self.span = buffers, dict(attrs or {}), span
 
@@ -104,6 +108,17 @@ class PrimFunc(BaseFunc):
         from .specialize import specialize
 
         return specialize(self, param_map)
+
+
+def _parameter(p: Any, buffers: dict[Var, Buffer]) -> Var:
+    if isinstance(p, Buffer):
+        handle = Var(p.name, "handle")
+        buffers[handle] = p
+        return handle
+    p = convert(p)
+    if not isinstance(p, Var):
+        raise TypeError(f"a parameter must be a variable or a buffer, not `{p}`")
+    return p
 
 
 def _evaluate(body: Any) -> Stmt:

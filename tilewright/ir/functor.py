@@ -111,10 +111,14 @@ class Mutator:
 def pre_order(root: Any) -> Iterator[Any]:
     """Every node, parents before children, without recursion."""
     stack = [root]
+    pop, extend = stack.pop, stack.extend
     while stack:
-        n = stack.pop()
+        n = pop()
         yield n
-        stack.extend(reversed(n.children()))
+        below = n.children()
+        if below:
+            below.reverse()
+            extend(below)
 
 
 def statements(root: Stmt) -> Iterator[Stmt]:

@@ -83,6 +83,7 @@ _UPDATE, _OPAQUE = CallEffectKind.UpdateState, CallEffectKind.Opaque
 ELEMENTWISE = [
     "exp",
     "exp2",
+    "fast_exp2",
     "exp10",
     "log",
     "log2",
@@ -222,6 +223,9 @@ _OTHERS = {
         "ptx_wgmma",
         "ptx_wgmma_wait",
         "ptx_turn_fragment",
+        "ptx_wgmma_registers",
+        "ptx_reduce_rows",
+        "ptx_narrow_fragment",
         "ptx_set_registers",
         "tensor_map",
         "TVMBackendAllocWorkspace",

@@ -64,7 +64,10 @@ def _to_stmt(value: Any) -> Stmt:
 
 
 def _to_stmts(values: Iterable[Any]) -> tuple[Stmt, ...]:
-    return tuple(_to_stmt(v) for v in values)
+    found = tuple(values)
+    if all(issubclass(kind, Stmt) for kind in set(map(type, found))):
+        return found
+    return tuple(map(_to_stmt, found))
 
 
 register_converter("_stmt", Stmt)
@@ -240,7 +243,7 @@ class SeqStmt(Stmt):
 
     def __init__(self, seq: Iterable[Any], span: Any = None) -> None:
         parts = _to_stmts(seq)
-        if any(s.__class__ is SeqStmt for s in parts):
+        if SeqStmt in set(map(type, parts)):
             parts = tuple(x for s in parts for x in (s.seq if isinstance(s, SeqStmt) else (s,)))
         self.seq, self.span = parts, span
 

@@ -9,7 +9,7 @@ from ..ir.buffer import Buffer
 from ..ir.errors import BuildError
 from ..ir.expr import BufferLoad, IntImm, Var
 from ..ir.function import PrimFunc
-from ..ir.functor import pre_order
+from ..ir.functor import pre_order, statements
 from ..ir.module import IRModule
 from ..ir.stmt import BlockRealize, BufferStore, Stmt, seq, stmt_list
 
@@ -62,15 +62,15 @@ def _parted(parts: list[Stmt], known: set[Buffer], own: set[Buffer]) -> tuple[li
     """
     early: list[Stmt] = []
     late = list(parts)
+    reads, writes = {s: _read(s) for s in parts}, {s: _written(s) for s in parts}
     found = True
     while found:
         found = False
-        sure = known | {b for s in early for b in _written(s)}
+        sure = known | {b for s in early for b in writes[s]}
         for s in late:
-            writes = _written(s)
-            together = [t for t in late if _written(t) & writes]
-            wrote = {b for t in together for b in _written(t)}
-            if wrote <= own and wrote and all(_read(t) <= sure | wrote for t in together):
+            together = [t for t in late if writes[t] & writes[s]]
+            wrote = {b for t in together for b in writes[t]}
+            if wrote <= own and wrote and all(reads[t] <= sure | wrote for t in together):
                 early = [t for t in parts if t in early or t in together]
                 late = [t for t in late if t not in together]
                 found = True
@@ -96,7 +96,7 @@ def _read(s: Stmt) -> set[Buffer]:
 
 
 def _written(s: Stmt) -> set[Buffer]:
-    return {m.buffer for m in pre_order(s) if isinstance(m, BufferStore)}
+    return {m.buffer for m in statements(s) if isinstance(m, BufferStore)}
 
 
 def bind_constants(mod: IRModule, constants: Mapping[str, Any], build: Callable[[IRModule], Any]) -> Any:

@@ -26,9 +26,9 @@ from ...ir.expr import (
     Var,
 )
 from ...ir.function import PrimFunc
-from ...ir.functor import pre_order
+from ...ir.functor import pre_order, statements
 from ...ir.op import Op
-from ...ir.stmt import BufferStore
+from ...ir.stmt import BufferStore, Evaluate
 
 __all__ = ["Argument", "Signature", "external_names", "signature_of"]
 
@@ -197,7 +197,8 @@ def _accesses(func: PrimFunc) -> dict[Var, str]:
 
 
 def _returned(func: PrimFunc) -> DataType | None:
-    for m in pre_order(func.body):
-        if isinstance(m, Call) and isinstance(m.op, Op) and m.op.short_name == "ret":
-            return m.args[0].dtype
+    for m in statements(func.body):
+        call = m.value if isinstance(m, Evaluate) else None
+        if isinstance(call, Call) and isinstance(call.op, Op) and call.op.short_name == "ret":
+            return call.args[0].dtype
     return None

@@ -1,0 +1,35 @@
+"""Floats of eight bits: what their bits mean.
+
+float8_e4m3fn   s eeee mmm    bias 7, up to 448, no infinity; 0x7f is NaN, and what is too large becomes it
+float8_e5m2     s eeeee mm    bias 15, up to 57344, then infinity
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+from .dtype import DataType
+
+__all__ = ["FORMS", "Form", "is_float8"]
+
+
+class Form(NamedTuple):
+    """A format: how a float32 is rounded to it, and made of it."""
+
+    mantissa: int  # bits
+    bias: int
+    least: float  # the distance of the numbers next to zero
+    nan: int
+    least_normal: int  # as bits of a float32
+    most: int  # the bits of the largest float32 that is not too large
+    beyond: int  # what becomes of larger ones
+
+
+FORMS: Final = {
+    "float8_e4m3fn": Form(3, 7, 2.0**-9, 0x7F, 0x3C800000, 0x43E80000, 0x7F),
+    "float8_e5m2": Form(2, 15, 2.0**-16, 0x7E, 0x38800000, 0x476FFFFF, 0x7C),
+}
+
+
+def is_float8(kind: DataType) -> bool:
+    return kind.is_float and kind.bits == 8
