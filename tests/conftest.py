@@ -40,6 +40,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     config.stash[_UPDATES] = {}
+    gc.disable()  # until all is collected, which makes no garbage and much that stays
     how_many.fast = config.option.markexpr == "not slow"
     if config.getoption("--round-trip"):
         import round_trip
@@ -54,7 +55,10 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 
 # `make test-fast` takes the first case of each table in rooms whose tests are tables of many like cases, and
 # an eighth of the long tables elsewhere.
-_TABLES = ("topi", "relay", "tune", "autotvm", "auto_scheduler", "seeds", "schedule", "codegen")
+_TABLES = (
+    "auto_scheduler", "autotvm", "codegen", "driver", "relay", "schedule", "script", "seeds", "te", "tir", "topi",
+    "transform", "tune",
+)  # fmt: skip
 _LONG = 5  # cases of a table of which not all are wanted
 
 
@@ -76,6 +80,7 @@ def pytest_collection_finish() -> None:
     """What was loaded and collected stays to the end: the garbage collector need not walk it again and again."""
     gc.collect()
     gc.freeze()
+    gc.enable()
 
 
 @pytest.fixture

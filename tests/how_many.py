@@ -16,4 +16,4 @@ def examples(usual: int) -> int:
     asked = os.environ.get("TILEWRIGHT_EXAMPLES")
     if asked:
         return max(1, int(asked))
-    return -(-usual // 4) if fast else usual
+    return -(-usual // 8) if fast else usual

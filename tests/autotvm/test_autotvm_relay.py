@@ -158,6 +158,7 @@ def test_records_decide_what_is_built() -> None:
     assert record.decisions == tasks_of()[0].decisions(pairs[1][0].config) and len(used.missed) == 2
 
 
+@pytest.mark.slow
 def test_records_of_another_machine_are_not_applied() -> None:
     mod, params = model()
     pairs = records(tasks_of()[:1])

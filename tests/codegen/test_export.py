@@ -45,6 +45,7 @@ def test_an_exported_library_loads_again(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.slow
 def test_object_files_link_by_hand(tmp_path: Path) -> None:
     module = product()
     for suffix in ("o", "ll", "bc", "s", "h", "json"):
@@ -113,6 +114,7 @@ def test_what_is_no_library_of_ours_is_refused(tmp_path: Path) -> None:
         tvm.runtime.load_module(tmp_path / "nowhere.so")
 
 
+@pytest.mark.slow
 def test_the_pool_respects_the_number_of_threads_and_survives_a_fork(tmp_path: Path) -> None:
     program = """
 import os, sys, threading

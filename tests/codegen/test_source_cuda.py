@@ -169,7 +169,20 @@ def test_a_branch_reads_only_where_it_is_taken(expect) -> None:
         """
         extern "C" __global__ void __launch_bounds__(16) default_function_kernel(float* __restrict__ B, const float* __restrict__ A) {
           const int i_outer = threadIdx.x;
-          *(float4*)(B + i_outer * 4) = make_float4(i_outer * 4 < 60 ? (i_outer * 4 < 60 ? A[i_outer * 4] : 0.0f) : -__int_as_float(0x7f800000), i_outer * 4 + 1 < 60 ? (i_outer * 4 + 1 < 60 ? A[i_outer * 4 + 1] : 0.0f) : -__int_as_float(0x7f800000), i_outer * 4 + 2 < 60 ? (i_outer * 4 + 2 < 60 ? A[i_outer * 4 + 2] : 0.0f) : -__int_as_float(0x7f800000), i_outer * 4 + 3 < 60 ? (i_outer * 4 + 3 < 60 ? A[i_outer * 4 + 3] : 0.0f) : -__int_as_float(0x7f800000));
+          float choice_0, choice_1, choice_2, choice_3;
+          if (i_outer < 15) {
+            const float4 A_v = *(const float4*)(A + i_outer * 4);
+            choice_0 = A_v.x;
+            choice_1 = A_v.y;
+            choice_2 = A_v.z;
+            choice_3 = A_v.w;
+          } else {
+            choice_0 = -__int_as_float(0x7f800000);
+            choice_1 = -__int_as_float(0x7f800000);
+            choice_2 = -__int_as_float(0x7f800000);
+            choice_3 = -__int_as_float(0x7f800000);
+          }
+          *(float4*)(B + i_outer * 4) = make_float4(choice_0, choice_1, choice_2, choice_3);
         }
         """,
     )
@@ -323,6 +336,14 @@ def test_a_program_that_does_not_compile_is_shown(tmp_path) -> None:
 
 
 @needs_nvrtc
+def test_an_architecture_that_nvrtc_does_not_know_is_named() -> None:
+    with pytest.raises(
+        tvm.TVMError, match=r"NVRTC [\d.]+ does not compile for sm_30, only for sm_\d+, .*; install one"
+    ):
+        compiled(PROGRAMS["vector_add"]().build("cuda").imported_modules[0].get_source(), "sm_30")
+
+
+@needs_nvrtc
 def test_saved_as_ptx_and_machine_code(tmp_path) -> None:
     inner = PROGRAMS["vector_add"]().build("cuda -arch=sm_80").imported_modules[0]
     for suffix in ("cu", "ptx", "cubin"):
@@ -330,6 +351,46 @@ def test_saved_as_ptx_and_machine_code(tmp_path) -> None:
     assert (tmp_path / "x.cu").read_text() == inner.get_source()
     assert ".entry" in (tmp_path / "x.ptx").read_text()
     assert (tmp_path / "x.cubin").read_bytes()[:4] == b"\x7fELF"
+
+
+# ---------------------------------------------------------------------------- functions of the user's
+@pytest.fixture
+def registered():
+    """Registers functions, and takes them back."""
+    names = []
+
+    def register(name: str, f: Any) -> None:
+        tvm.register_func(name, f, override=True)
+        names.append(name)
+
+    yield register
+    for name in names:
+        tvm.runtime.remove_global_func(name)
+
+
+def test_the_source_can_be_changed_and_compiled_by_others(registered, tmp_path) -> None:
+    seen = []
+
+    def compiled_elsewhere(code: str, target: Any) -> bytes:
+        seen.append((code, str(target.kind)))
+        return b".version 8.0\n.entry default_function_kernel"
+
+    registered("tvm_callback_cuda_postproc", lambda code, target: f"// looked at\n{code}")
+    registered("tvm_callback_cuda_compile", compiled_elsewhere)
+    inner = PROGRAMS["vector_add"]().build("cuda -arch=sm_80").imported_modules[0]
+    assert inner.get_source().startswith("// looked at\n") and seen == [(inner.get_source(), "cuda")]
+    assert inner.get_source("ptx") == ".version 8.0\n.entry default_function_kernel"
+    inner.save(tmp_path / "x.ptx")
+    loaded = tvm.runtime.load_module(tmp_path / "x.ptx")
+    with pytest.raises(tvm.TVMError, match=r"default_function_kernel is PTX here, and no machine code"):
+        loaded.save(tmp_path / "x.cubin")
+
+
+def test_machine_code_has_no_ptx(registered) -> None:
+    registered("tvm_callback_cuda_compile", lambda code, target: b"\x7fELF")
+    inner = PROGRAMS["vector_add"]().build("cuda -arch=sm_80").imported_modules[0]
+    with pytest.raises(tvm.TVMError, match="default_function_kernel is machine code here, and has no PTX"):
+        inner.get_source("ptx")
 
 
 @pytest.mark.skipif(tvm.cuda(0).exist, reason="there is a CUDA device")

@@ -193,6 +193,17 @@ def test_a_warp_cannot_be_waited_for() -> None:
         source(tir.PrimFunc([A], ib.get()))
 
 
+@pytest.mark.parametrize("target", ["opencl", "metal"])
+def test_which_threads_of_a_warp_are_here_is_asked_in_vain(target) -> None:
+    A = tir.decl_buffer((32,), "int32", name="A")
+    ib = tir.ir_builder.create()
+    tx = te.thread_axis("threadIdx.x")
+    ib.scope_attr(tx, "thread_extent", 32)
+    ib.buffer_ptr(A)[tx] = tir.tvm_warp_activemask()
+    with pytest.raises(LoweringError, match=f"{target} has no code for which threads of a warp are here"):
+        source(tir.PrimFunc([A], ib.get()), target=target)
+
+
 def test_memory_of_a_thread_has_a_known_size() -> None:
     n = te.var("n")
     A = te.placeholder((8, n), name="A")

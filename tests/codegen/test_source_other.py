@@ -12,6 +12,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "gpu"))
 from gpu_programs import PROGRAMS
 
 import tilewright as tvm
+from tilewright import te, tir
 from tilewright.ir.errors import LoweringError
 
 
@@ -93,3 +94,33 @@ def test_there_is_no_device_to_run_it_on() -> None:
     assert tvm.metal(0).exist is False
     with pytest.raises(ValueError, match=r"must be on device metal, got an array on cpu\(0\)"):
         mod(*[tvm.nd.empty((4,))] * 3)
+
+
+@pytest.mark.parametrize(
+    ("target", "kind", "text"),
+    [
+        ("metal", "int32", "atomic_fetch_add_explicit((device atomic_int*)(A), 1, memory_order_relaxed);"),
+        (
+            "metal",
+            "float32",
+            "atomic_fetch_add_explicit((device atomic_float*)(A), 1.0f, memory_order_relaxed);",
+        ),
+        ("rocm", "float32", "atomicAdd(A, 1.0f);"),
+    ],
+)
+def test_atomic_additions(target, kind, text) -> None:
+    A = tir.decl_buffer((1,), kind, name="A")
+    ib = tir.ir_builder.create()
+    ib.scope_attr(te.thread_axis("threadIdx.x"), "thread_extent", 32)
+    ib.emit(tir.atomic_add(tir.address_of(A[0]), tir.const(1, kind)))
+    func = tir.PrimFunc([A], ib.get())
+    assert text in tvm.build(func, target=target).imported_modules[0].get_source()
+
+
+def test_metal_adds_no_long_numbers_atomically() -> None:
+    A = tir.decl_buffer((1,), "int64", name="A")
+    ib = tir.ir_builder.create()
+    ib.scope_attr(te.thread_axis("threadIdx.x"), "thread_extent", 32)
+    ib.emit(tir.atomic_add(tir.address_of(A[0]), tir.const(1, "int64")))
+    with pytest.raises(LoweringError, match="metal has no atomic addition of int64"):
+        tvm.build(tir.PrimFunc([A], ib.get()), target="metal")

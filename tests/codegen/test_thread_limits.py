@@ -48,6 +48,7 @@ def count() -> Iterator[object]:
     tvm.runtime.remove_global_func("test.thread_limits.seen")
 
 
+@pytest.mark.slow
 def test_fewer_more_and_back_again(count) -> None:
     usual = count()
     for n in (1, 3, 5, 2, 1):
@@ -63,6 +64,7 @@ def test_the_inner_form_wins_and_the_outer_one_returns(count) -> None:
         assert count() == 3
 
 
+@pytest.mark.slow
 def test_other_threads_are_not_concerned(count) -> None:
     usual = count()
     told: list[int] = []
@@ -74,6 +76,7 @@ def test_other_threads_are_not_concerned(count) -> None:
     assert told == [usual]
 
 
+@pytest.mark.slow
 def test_too_many_threads_with_limits_are_told(count) -> None:
     stop, held, refused = threading.Event(), [], []
 

@@ -46,6 +46,7 @@ def package(model: Path) -> Path:
     return made
 
 
+@pytest.mark.slow
 def test_a_package_runs(model: Path, package: Path, tmp_path: Path) -> None:
     np.savez(tmp_path / "in.npz", data=image())
     result = call(
@@ -60,6 +61,7 @@ def test_a_package_runs(model: Path, package: Path, tmp_path: Path) -> None:
     assert result.stderr == f"results written to {tmp_path / 'out.npz'}\n"
 
 
+@pytest.mark.slow
 def test_times_and_profile_as_json(package: Path) -> None:
     result = call(
         "run", package, "--print-time", "--profile", "--repeat", 2, "--number", 3, "--json", "--threads", 1
@@ -74,6 +76,7 @@ def test_times_and_profile_as_json(package: Path) -> None:
     assert result.stderr == "not given, so filled (random): data\n"
 
 
+@pytest.mark.slow
 def test_times_and_profile_as_text(package: Path) -> None:
     result = call("run", package, "--print-time", "--profile", "--repeat", 1, "--number", 1, "-q")
     assert result.exit_code == 0

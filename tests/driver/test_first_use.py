@@ -56,6 +56,7 @@ def test_threads_that_make_the_first_call_at_once():
     assert (done.returncode, done.stdout) == (0, "wrong []\n"), done.stderr
 
 
+@pytest.mark.slow
 def test_a_chain_of_four_hundred_stages():
     A = te.placeholder((4,), name="A")
     x = A

@@ -266,6 +266,7 @@ def test_each_pass_of_the_pipeline_can_be_run_alone():
     assert_structural_equal(mod, tvm.lower(s, args))
 
 
+@pytest.mark.slow
 def test_each_pass_keeps_the_meaning(agree):
     s, args = matmul()
     mod = tvm.driver.build_module.schedule_to_module(s, args)

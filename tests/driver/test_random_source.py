@@ -76,7 +76,7 @@ def test_a_few(data: Any, seed: int) -> None:
 
 
 @pytest.mark.slow
-@settings(max_examples=examples(60), **COMMON)
+@settings(max_examples=examples(40), **COMMON)
 @given(st.data(), st.integers(0, 3))
 def test_many(data: Any, seed: int) -> None:
     agrees(data, seed)

@@ -113,6 +113,7 @@ def test_the_answers_are_those_of_the_model(model_path: Path, package: tvmc.TVMC
     assert result.format_times() == "no times were taken; run with benchmark=True"
 
 
+@pytest.mark.slow
 def test_a_package_without_a_path_lives_with_its_object(model_path: Path, model: tvmc.TVMCModel) -> None:
     made = tvmc.compile(model, target="llvm", output_format="tar")
     assert made.lib_name == "mod.tar"
@@ -156,6 +157,7 @@ def test_results_go_to_a_file_and_inputs_come_from_one(
         np.testing.assert_allclose(file["output_0"], expected(model_path, image()), atol=1e-5)
 
 
+@pytest.mark.slow
 def test_another_layout_inside(model_path: Path, model: tvmc.TVMCModel) -> None:
     made = tvmc.compile(model, "llvm", desired_layout="NHWC", runtime=relay.backend.Runtime("cpp"))
     assert "layout_transform" in made.graph
@@ -163,6 +165,7 @@ def test_another_layout_inside(model_path: Path, model: tvmc.TVMCModel) -> None:
     np.testing.assert_allclose(found, expected(model_path, image()), atol=1e-5)
 
 
+@pytest.mark.slow
 def test_passes_can_be_left_out(model_path: Path, model: tvmc.TVMCModel) -> None:
     made = tvmc.compile(model, "llvm", opt_level=0, disabled_pass=["FuseOps"])
     found = tvmc.run(made, inputs={"data": image()}).outputs["output_0"]

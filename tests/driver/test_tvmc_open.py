@@ -33,6 +33,7 @@ def package(model: Path) -> tvmc.TVMCPackage:
     return tvmc.compile(tvmc.load(model), "llvm", package_path=model.with_name("net.tar"))
 
 
+@pytest.mark.slow
 def test_one_package_for_all_sizes(model: Path, package: tvmc.TVMCPackage) -> None:
     assert package.executor_type == "vm"
     for size in (1, 3):
@@ -41,6 +42,7 @@ def test_one_package_for_all_sizes(model: Path, package: tvmc.TVMCPackage) -> No
         np.testing.assert_allclose(found, expected(model, x), atol=1e-5)
 
 
+@pytest.mark.slow
 def test_a_package_is_a_library_alone(package: tvmc.TVMCPackage) -> None:
     with tarfile.open(package.package_path) as tar:
         assert tar.getnames() == ["metadata.json", "mod.so"]
@@ -101,6 +103,7 @@ def test_branches(tmp_path: Path) -> None:
         np.testing.assert_array_equal(found, expected(path, x))
 
 
+@pytest.mark.slow
 def test_the_machine_may_be_asked_for(tmp_path: Path) -> None:
     path = write_small(tmp_path / "small.onnx")
     package = tvmc.compile(tvmc.load(path), "llvm", use_vm=True)
@@ -117,6 +120,7 @@ def test_object_files_instead_of_a_library(model: Path) -> None:
     np.testing.assert_allclose(found, expected(model, image()), atol=1e-5)
 
 
+@pytest.mark.slow
 def test_a_library_of_another_kind_is_refused(tmp_path: Path) -> None:
     path = write_small(tmp_path / "small.onnx")
     made = tvmc.compile(tvmc.load(path), "llvm", package_path=tmp_path / "net.tar")

@@ -356,3 +356,158 @@ def modules_come_and_go(dev: Any) -> str:
     lost = before - dev.available_global_memory
     assert lost < 32 << 20, lost
     return f"{lost} bytes fewer are free after 50 modules"
+
+
+# ---------------------------------------------------------------------------- other packages' streams
+@check
+def torch_streams(dev: Any) -> str:
+    """PyTorch's work on a stream of its own is waited for; kernels can join that stream."""
+    import torch
+
+    f = scaled()
+    side = torch.cuda.Stream()
+    slow = torch.randn(4096, 4096, device="cuda")
+    torch.cuda.synchronize()
+    with torch.cuda.stream(side):
+        for _ in range(20):
+            slow = torch.nn.functional.normalize(slow @ slow)
+        a = slow.reshape(-1)[:100000].clone()
+        b = tvm.nd.empty((100000,), "float32", dev)
+        f(a, b)  # on the device's own stream, after what is being computed
+    got = b.numpy()
+    np.testing.assert_array_equal(got, a.cpu().numpy() * 2)
+    dev.set_raw_stream(side.cuda_stream)
+    try:
+        with torch.cuda.stream(side):
+            for _ in range(20):
+                slow = torch.nn.functional.normalize(slow @ slow)
+            a = slow.reshape(-1)[:100000].clone()
+            c = torch.empty_like(a)
+            f(a, c)
+            d = c + 1  # after it, on the same stream
+        side.synchronize()
+        torch.testing.assert_close(d, a * 2 + 1)
+        out = tvm.nd.empty((100000,), "float32", dev)
+        f(a, out)
+        default = torch.from_dlpack(out) + 1  # on another stream, which waits
+        torch.testing.assert_close(default, a * 2 + 1)
+        dev.sync(side.cuda_stream)
+    finally:
+        dev.set_raw_stream(0)
+    return f"torch {torch.__version__}"
+
+
+# ---------------------------------------------------------------------------- what fails, and what goes on
+@check
+def too_many_registers(dev: Any) -> str:
+    """A launch that the device has no room for is told with the kernel's name; the next one runs."""
+    n = te.var("n")
+    A = te.placeholder((n, 52), name="A")
+    k = te.reduce_axis((0, 52), "k")
+    B = te.compute((n, 52), lambda i, j: te.sum(A[i, k] * A[i, (k + j) % 52], axis=k), name="B")
+    s = te.create_schedule(B.op)
+    sums = s.cache_write(B, "local")
+    row = s.cache_read(A, "local", [sums])
+    s[B].bind(B.op.axis[0], axis("threadIdx.x"))
+    for stage in (sums, row):
+        s[stage].compute_at(s[B], B.op.axis[0])
+        s[stage].unroll(stage.op.axis[1])
+    s[sums].unroll(s[sums].op.reduce_axis[0])
+    f = tvm.build(s, [A, B], target="cuda", name="wide")
+
+    def run(rows: int) -> Any:
+        x, y = tvm.nd.array(np.ones((rows, 52), "float32"), dev), tvm.nd.empty((rows, 52), "float32", dev)
+        f(x, y)
+        return y.numpy()
+
+    try:
+        run(1024)
+    except tvm.TVMError as error:
+        told = str(error)
+        assert "wide_kernel cannot be launched with grid (1, 1, 1), block (1024, 1, 1)" in told, told
+    else:
+        told = "the device has room for all of them"
+    assert (run(64) == 52).all()
+    return told
+
+
+@check
+def workspace_out_of_memory(dev: Any) -> None:
+    """Memory between kernels that there is no room for: an error, and the next call runs."""
+    n = te.var("n")
+    A = te.placeholder((n,), name="A")
+    B = te.compute((n, 1 << 20), lambda i, j: A[i] + 1.0, name="B")
+    C = te.compute((n,), lambda i: B[i, 7], name="C")
+    s = te.create_schedule(C.op)
+    for stage in (B, C):
+        s[stage].bind(stage.op.axis[0], axis("blockIdx.x"))
+    f = tvm.build(s, [A, C], target="cuda")
+    for rows in (1 << 20, 16):
+        x, y = tvm.nd.array(np.ones(rows, "float32"), dev), tvm.nd.empty((rows,), "float32", dev)
+        try:
+            f(x, y)
+        except MemoryError as error:
+            assert "no room for 4398046511104 bytes" in str(error) and rows > 16, error
+        else:
+            assert rows == 16
+            assert (y.numpy() == 2).all()
+
+
+TRAP = """
+import numpy as np, tilewright as tvm
+from tilewright import te, tir
+A = tir.decl_buffer((32,), name="A")
+ib = tir.ir_builder.create()
+ib.scope_attr(te.thread_axis("threadIdx.x"), "thread_extent", 32)
+ib.emit(tir.call_extern("int32", "__trap"))
+ib.emit(tir.BufferStore(A, tir.const(1.0), [0]))
+f = tvm.build(tir.PrimFunc([A], ib.get(), attrs={"global_symbol": "trapped"}), target="cuda", name="trapped")
+a = tvm.nd.array(np.zeros(32, "float32"), tvm.cuda(0))
+f(a)
+for _ in range(2):
+    try:
+        a.numpy()
+    except tvm.TVMError as error:
+        print(error)
+"""
+
+
+@check
+def launch_failure(dev: Any) -> str:
+    """A kernel that stops itself, in a process that goes on without the device: every use of it says why."""
+    import os
+    import subprocess
+    import sys
+    from pathlib import Path
+
+    root = str(Path(__file__).resolve().parents[2])
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([root, os.environ.get("PYTHONPATH", "")])}
+    done = subprocess.run(
+        [sys.executable, "-c", TRAP], capture_output=True, text=True, env=environment, timeout=120
+    )
+    assert done.returncode == 0 and done.stdout.count("trapped_kernel was launched last") == 2, done
+    return done.stdout.splitlines()[0]
+
+
+@check
+def random_rows(dev: Any) -> str:
+    """Random stages in shared memory by threads together agree with the interpreter, again and again."""
+    import sys
+    from pathlib import Path
+
+    sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tir" / "schedule"))
+    from random_rows import rows
+
+    for seed in range(40):
+        sch = rows(seed)
+        (n, m) = (int(d) for d in sch.origin["main"].buffer_params()[0].shape)
+        a = np.random.default_rng(seed).integers(-50, 50, (n, m)).astype("int32")
+        want = np.zeros((n, m), "int32")
+        tir.interpret(sch.origin["main"], a.copy(), want)
+        f = tvm.build(sch.mod, target="cuda")
+        x, y = tvm.nd.array(a, dev), tvm.nd.empty((n, m), "int32", dev)
+        for _ in range(5):
+            y.copyfrom(np.full((n, m), 99, "int32"))
+            f["main"](x, y)
+            np.testing.assert_array_equal(y.numpy(), want, err_msg=f"seed {seed}")
+    return "40 schedules"

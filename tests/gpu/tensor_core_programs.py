@@ -9,7 +9,7 @@ import numpy as np
 from gpu_programs import Program, random
 
 import tilewright as tvm
-from tilewright import te, tir
+from tilewright import te, tir, topi
 from tilewright.tir.tensor_intrin.cuda import get_wgmma_intrin, get_wmma_intrin_group
 
 HOPPER = "cuda -model=h200"
@@ -193,6 +193,75 @@ def _by_rules(target: str, *sizes: int, sketch: str = "tensor cores", **facts: A
     return build
 
 
+def convolution(
+    data: tuple[int, ...],
+    filters: int,
+    window: tuple[int, ...],
+    strides: Any = 1,
+    padding: Any = 0,
+    dilation: Any = 1,
+    turned: bool = False,
+    fused: bool = False,
+    kind: str = "float16",
+) -> list[Any]:
+    """The tensors of a convolution with channels last, of one to three dimensions; `turned`: filters come first in
+    its weights; `fused`: with a bias, the sum with another tensor, and a ReLU."""
+    x = te.placeholder(data, kind, name="x")
+    sizes = (filters, *window, data[-1]) if turned else (*window, data[-1], filters)
+    w = te.placeholder(sizes, kind, name="w")
+    space = "DHW"[3 - len(window) :]
+    layouts = (f"N{space}C", f"O{space}I" if turned else f"{space}IO", "float32")
+    if len(window) == 2:
+        y = topi.nn.conv2d(x, w, strides, padding, dilation, *layouts)
+    else:
+        y = topi.nn.conv(x, w, strides, padding, dilation, 1, *layouts)
+    args = [x, w]
+    if fused:
+        bias = te.placeholder((filters,), kind, name="bias")
+        other = te.placeholder(y.shape, kind, name="other")
+        args += [bias, other]
+        y = topi.nn.relu(y + topi.cast(bias, "float32") + topi.cast(other, "float32"))
+    return [*args, topi.cast(y, kind)]
+
+
+def convolved(
+    given: list[Any], strides: Any = 1, padding: Any = 0, dilation: Any = 1, turned: bool = False, **_: Any
+) -> Any:
+    """What must come out, in float64."""
+    x, w = (a.astype("float64") for a in given[:2])
+    w = np.moveaxis(w, 0, -1) if turned else w
+    rank = x.ndim - 2
+    steps, around, apart = ((v,) * rank if isinstance(v, int) else v for v in (strides, padding, dilation))
+    x = np.pad(x, [(0, 0), *((n, n) for n in around), (0, 0)])
+    sizes = [
+        (n - (k - 1) * d - 1) // s + 1
+        for n, k, d, s in zip(x.shape[1:-1], w.shape, apart, steps, strict=False)
+    ]
+    out = np.zeros((x.shape[0], *sizes, w.shape[-1]))
+    for place in np.ndindex(*w.shape[:rank]):
+        cut = (
+            slice(p * d, p * d + (n - 1) * s + 1, s)
+            for p, d, n, s in zip(place, apart, sizes, steps, strict=True)
+        )
+        out += x[(slice(None), *cut)] @ w[place]
+    if len(given) > 2:
+        out = np.maximum(out + given[2].astype("float64") + given[3].astype("float64"), 0)
+    return out
+
+
+def _convolution(target: str, *sizes: Any, instructions: str, **facts: Any) -> Callable[[], Program]:
+    def build() -> Program:
+        args = convolution(*sizes, **facts)
+        given = [random(*map(int, t.shape), dtype=t.dtype, seed=i) for i, t in enumerate(args[:-1])]
+        result = convolved(given, **facts).astype(given[0].dtype)
+        sch = tvm.auto_schedule(args, target)
+        assert any(instructions in r.get("instructions", "") for r in sch.explanation.records), sch.explain()
+        depth = given[1].size / given[1].shape[0 if facts.get("turned") else -1]
+        return Program(sch.mod, None, given, result, 1e-2, 2e-2 * depth**0.5)
+
+    return build
+
+
 _REGISTERS = """
 @T.prim_func
 def main(A: T.Buffer((16, 16), "float16"), B: T.Buffer((8, 16), "float16"), C: T.Buffer((16, 16), "float32")):
@@ -230,6 +299,47 @@ def registers() -> Program:
     )
 
 
+def attention(
+    batch: int,
+    heads: int,
+    length: int,
+    width: int,
+    keys: int = 0,
+    shared: int = 1,
+    mask: bool = False,
+    **facts: Any,
+) -> list[Any]:
+    """The tensors of an attention; `shared` heads of the queries use one of the keys."""
+    kind = facts.pop("kind", "float16")
+    few, keys = heads // shared, keys or length
+    q = te.placeholder((batch, heads, length, width), kind, name="q")
+    k, v = (te.placeholder((batch, few, keys, width), kind, name=n) for n in "kv")
+    m = [te.placeholder((length, keys), "float32", name="m")] if mask else []
+    return [q, k, v, *m, topi.nn.scaled_dot_product_attention(q, k, v, *m, **facts)]
+
+
+def _attention(*sizes: int, **facts: Any) -> Callable[[], Program]:
+    def build() -> Program:
+        args = attention(*sizes, **facts)
+        given = [random(*map(int, t.shape), dtype=t.dtype, seed=i) for i, t in enumerate(args[:-1])]
+        q, k, v, *m = (x.astype("float64") for x in given)
+        k, v = (np.repeat(x, q.shape[1] // k.shape[1], axis=1) for x in (k, v))
+        s = q @ k.swapaxes(-1, -2) * facts.get("scale", q.shape[-1] ** -0.5)
+        s = s + m[0] if m else s
+        if facts.get("is_causal"):
+            s = np.where(np.arange(s.shape[-1]) <= np.arange(s.shape[-2])[:, None], s, -np.inf)
+        w = np.exp(s - s.max(axis=-1, keepdims=True))
+        sch = tvm.auto_schedule(args, HOPPER)
+        assert [r["sketch"] for r in sch.explanation.records] == ["attention"], sch.explain()
+        out = (w / w.sum(axis=-1, keepdims=True)) @ v
+        import ml_dtypes
+
+        kind = args[-1].dtype
+        return Program(sch.mod, None, given, out.astype(getattr(ml_dtypes, kind, kind)), 1e-2, 1e-2)
+
+    return build
+
+
 # by the architecture that they need at least
 BY_HAND: dict[str, Callable[[], Program]] = {
     "wmma": _program(by_hand, 128, 192, 96),
@@ -251,6 +361,15 @@ AMPERE_PROGRAMS: dict[str, Callable[[], Program]] = {
     "mma by rules, odd": _by_rules(AMPERE, 70, 63, 33, trans_a=True),
     "mma by rules, parts": _by_rules(AMPERE, 40, 64, 2048),
     "mma by rules, batch": _by_rules(AMPERE, 96, 80, 64, batch=(3,), trans_a=True),
+    "convolution by mma": _convolution(
+        AMPERE, (2, 14, 14, 64), 64, (3, 3), padding=1, fused=True, instructions="wmma"
+    ),
+    "convolution by mma, three channels": _convolution(
+        AMPERE, (1, 30, 27, 3), 64, (7, 7), strides=2, padding=3, instructions="wmma"
+    ),
+    "convolution by mma, odd": _convolution(
+        AMPERE, (2, 9, 13, 20), 70, (3, 2), dilation=(1, 2), turned=True, instructions="wmma"
+    ),
 }
 HOPPER_PROGRAMS: dict[str, Callable[[], Program]] = {
     "wgmma": _program(by_warpgroups, 256, 256, 320),
@@ -264,4 +383,53 @@ HOPPER_PROGRAMS: dict[str, Callable[[], Program]] = {
     "wgmma by rules, ragged, bias": _by_rules(HOPPER, 200, 296, 104, out="float16", bias=True, trans_b=True),
     "wgmma by rules, parts": _by_rules(HOPPER, 16, 512, 4096, out="float16"),
     "wgmma by rules, batch": _by_rules(HOPPER, 128, 192, 128, batch=(3,)),
+    "attention": _attention(2, 3, 512, 64),
+    "attention, wide, many tiles": _attention(2, 16, 1024, 128),
+    "attention, ragged, causal": _attention(1, 2, 197, 80, is_causal=True),
+    "attention, other keys, mask": _attention(1, 2, 129, 128, keys=65, mask=True),
+    "attention, shared heads, small": _attention(1, 4, 50, 32, shared=2, scale=2.0),
+    "attention, bfloat16, very wide": _attention(1, 2, 300, 256, kind="bfloat16"),
+    "convolution by wgmma": _convolution(
+        HOPPER, (4, 14, 14, 128), 128, (3, 3), padding=1, fused=True, instructions="wgmma"
+    ),
+    "convolution by wgmma, OHWI, dilated, bfloat16": _convolution(
+        HOPPER,
+        (2, 15, 11, 64),
+        72,
+        (3, 3),
+        padding=2,
+        dilation=2,
+        turned=True,
+        kind="bfloat16",
+        instructions="wgmma",
+    ),
+    "convolution by wgmma, strides": _convolution(
+        HOPPER, (3, 29, 31, 64), 64, (3, 5), strides=(2, 3), padding=(1, 2), instructions="wgmma"
+    ),
+    "convolution by wgmma, 1x1": _convolution(HOPPER, (16, 14, 14, 96), 256, (1, 1), instructions="wgmma"),
+    "convolution by wgmma, 1x1 with strides": _convolution(
+        HOPPER, (2, 15, 14, 96), 128, (1, 1), strides=2, instructions="wgmma"
+    ),
+    "convolution by wgmma, parts": _convolution(
+        HOPPER, (1, 7, 7, 512), 512, (3, 3), padding=1, fused=True, instructions="wgmma"
+    ),
+    "convolution by wgmma, channels that are no lines": _convolution(
+        HOPPER, (1, 9, 8, 40), 48, (3, 3), padding=1, instructions="wgmma"
+    ),
+    "convolution by wgmma, one dimension": _convolution(
+        HOPPER, (3, 50, 64), 64, (5,), strides=2, padding=1, instructions="wgmma"
+    ),
+    "convolution by wgmma, three dimensions": _convolution(
+        HOPPER,
+        (2, 7, 6, 8, 64),
+        64,
+        (3, 2, 3),
+        strides=(1, 2, 1),
+        padding=1,
+        fused=True,
+        instructions="wgmma",
+    ),
+    "convolution by wgmma, persistent": _convolution(
+        HOPPER, (4, 56, 56, 64), 128, (3, 3), padding=1, instructions="wgmma"
+    ),
 }

@@ -317,6 +317,7 @@ def test_equal_trees_hash_alike(a: Any, b: Any) -> None:
         agree(x, y)
 
 
+@pytest.mark.slow
 def test_deep_programs() -> None:
     def chain(v: Var) -> Any:
         out: Any = v

@@ -6,6 +6,8 @@ import json
 import subprocess
 import sys
 
+import pytest
+
 BUDGET = 0.2
 HEAVY = {"jax", "llvmlite", "ml_dtypes", "numpy", "onnx", "rich", "scipy", "torch", "typer", "xgboost", "z3"}
 
@@ -57,6 +59,7 @@ def test_the_runtime_loads_no_compiler() -> None:
     assert not rooms & {"arith", "te", "tir", "script", "target", "codegen", "driver"}
 
 
+@pytest.mark.slow
 def test_a_graph_is_built_without_the_operators_computes() -> None:
     program = """
 import json, sys, time

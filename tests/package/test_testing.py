@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -30,12 +31,16 @@ def test_allclose_compares_shapes() -> None:
 
 def test_targets(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("TVM_TEST_TARGETS", raising=False)
-    assert tvm.testing.enabled_targets() == [("llvm", tvm.cpu(0))]
+    gpu = [("cuda", tvm.cuda(0))] if tvm.cuda(0).exist else []
+    assert tvm.testing.enabled_targets() == [("llvm", tvm.cpu(0)), *gpu]
     assert tvm.testing.device_enabled("llvm")
     assert tvm.testing.device_enabled("llvm -mcpu=native")
     assert tvm.testing.device_enabled(tvm.target.Target("llvm"))
-    assert not tvm.testing.device_enabled("cuda")
-    monkeypatch.setenv("TVM_TEST_TARGETS", "cuda;llvm -num-cores=1")
+    assert tvm.testing.device_enabled("cuda") == tvm.cuda(0).exist
+    assert tvm.testing.device_enabled("opencl") == tvm.opencl(0).exist
+    assert not tvm.testing.device_enabled("rocm")
+    monkeypatch.setenv("TVM_TEST_TARGETS", "rocm;llvm -num-cores=1")
+    assert not tvm.testing.device_enabled("opencl")
     assert tvm.testing.enabled_targets() == [("llvm -num-cores=1", tvm.cpu(0))]
     with pytest.raises(TypeError, match="a target is a string or a Target, not int"):
         tvm.testing.device_enabled(3)
@@ -66,16 +71,17 @@ def test_add(target, dev, values, size, dtype, one):
 @tvm.testing.requires_llvm
 def test_runs(): pass
 
-@tvm.testing.requires_cuda
+@tvm.testing.requires_metal
 def test_skipped_bare(): raise AssertionError
 
-@tvm.testing.requires_gpu()
+@tvm.testing.requires_cuda_compute_version(99)
 def test_skipped_called(): raise AssertionError
 
 @tvm.testing.requires_package("no_such_package_anywhere")
 def test_skipped_package(): raise AssertionError
 
-@tvm.testing.parametrize_targets("llvm", "cuda")
+@tvm.testing.skip_if_32bit
+@tvm.testing.parametrize_targets("llvm", "metal")
 def test_given(target, dev):
     assert target == "llvm" and dev == tvm.cpu(0)
 
@@ -99,6 +105,7 @@ def test_a_file_of_tests_runs_itself(tmp_path: Path) -> None:
         capture_output=True,
         text=True,
         cwd=tmp_path,
+        env={**os.environ, "TVM_TEST_TARGETS": "llvm"},
         timeout=120,
     )
     assert done.returncode == 0, done.stdout + done.stderr

@@ -36,6 +36,7 @@ def mlp_reference(x: Any, params: dict[str, Any]) -> Any:
     return e / e.sum(-1, keepdims=True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("level", [3, 0])
 def test_mlp_with_bound_and_with_free_parameters(level: int, rng: np.random.Generator) -> None:
     mod, params = mlp.get_workload(2, image_shape=(1, 6, 6))
@@ -169,6 +170,7 @@ def test_the_key_of_a_kernel() -> None:
     assert key((2, 3), 1.0) != key((2, 3), 1.0, (), "llvm -mcpu=x86-64")
 
 
+@pytest.mark.slow
 def test_the_key_is_the_same_in_every_process(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         kernels, "producer", lambda: ()
@@ -290,7 +292,8 @@ def test_operators_that_nothing_computes_are_listed_at_once(monkeypatch: pytest.
         refused(relay.Function([x], relay.tanh(relay.exp(relay.exp(x)))), r"exp \(2 times\), tanh")
 
 
-@pytest.mark.parametrize("length", [300, pytest.param(20000, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("length", [300, pytest.param(10000, marks=pytest.mark.slow)])
 def test_a_long_chain_builds(length: int) -> None:
     x = y = relay.var("x", shape=(4,))
     for _ in range(length):

@@ -106,6 +106,7 @@ int main(void) {
 """
 
 
+@pytest.mark.slow
 def test_a_c_program_runs_a_model(tmp_path: Path) -> None:
     mod, params = mlp.get_workload(1, image_shape=(1, 4, 4))
     lib = relay.build(mod, "llvm", params=params, mod_name="mlp")

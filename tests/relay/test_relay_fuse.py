@@ -188,6 +188,7 @@ def test_branches_and_lets() -> None:
     assert sorted(groups(made)) == [["exp", "exp"], ["sqrt"], ["tanh", "nn.relu"]]
 
 
+@pytest.mark.slow
 def test_a_long_chain_takes_time_in_proportion() -> None:
     def seconds(length: int) -> float:
         x = y = var("x", (4,))
@@ -257,6 +258,7 @@ def test_indices_of_any_type_read_what_is_computed_in_the_same_kernel(dtype: str
         np.testing.assert_allclose(run(array, places).numpy(), expected[places], rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_long_rearrangements_are_parted() -> None:
     """The place that is read at the end of twenty transposed reshapes would be a term of a million parts."""
     x = var("x", (4, 4))

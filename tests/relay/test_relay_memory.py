@@ -7,6 +7,7 @@ import time
 from typing import Any
 
 import numpy as np
+import pytest
 from how_many import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -129,6 +130,7 @@ def test_small_memory_and_that_of_threads_stays_in_the_kernel() -> None:
     assert not scratch.given and scratch.inside == 4 * columns
 
 
+@pytest.mark.slow
 def test_a_model_gives_its_kernels_their_memory() -> None:
     x = relay.var("x", shape=(1, 64, 28, 28))
     rng = np.random.default_rng(0)

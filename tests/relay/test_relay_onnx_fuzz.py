@@ -242,7 +242,7 @@ def test_many_damaged_models() -> None:
 @pytest.mark.slow
 def test_what_is_imported_runs_or_is_refused() -> None:
     ran = 0
-    for seed in range(5000, 5120):
+    for seed in range(5000, 5060):
         mod = imported(damaged(seed))
         if mod is None:
             continue
@@ -255,4 +255,4 @@ def test_what_is_imported_runs_or_is_refused() -> None:
         except TVMError:
             continue
         ran += 1
-    assert ran > 20
+    assert ran > 10

@@ -80,6 +80,7 @@ def test_a_count_that_is_an_input() -> None:
     assert "again" in vm.exe.bytecode  # a loop, no recursion
 
 
+@pytest.mark.slow
 def test_ten_thousand_turns() -> None:
     vm = check(COUNTED.replace("w = Add(v, square)", "w = Mul(v, v)"), counted(10_000))
     # what a turn leaves behind is used again: the rows alone are 120,000 bytes, each time that they are moved
@@ -133,6 +134,7 @@ def test_a_state_that_grows() -> None:
     )
 
 
+@pytest.mark.slow
 def test_rows_whose_size_shows_in_the_loop() -> None:
     text = """agraph (int64 count, int64[1] size, float[n] x) => (float[n] y, float[k, p] rows) {
   zero = Constant <value_ints = [0]> ()
@@ -148,6 +150,7 @@ def test_rows_whose_size_shows_in_the_loop() -> None:
     check(text, *sized)
 
 
+@pytest.mark.slow
 def test_rows_of_several_sizes_are_refused() -> None:
     text = """agraph (int64 count, float[n] x) => (float[k, p] rows) {
   zero = Constant <value_ints = [0]> ()
@@ -228,6 +231,7 @@ def scanned(n: int) -> Case:
     return {"s": rows(2), "x": rows(n, 2) * np.float32(0.3), "z": rows(2, n)}
 
 
+@pytest.mark.slow
 def test_a_scan_over_a_length_that_is_open() -> None:
     check(SCAN, scanned(5), scanned(1), scanned(200))
 

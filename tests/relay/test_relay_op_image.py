@@ -71,6 +71,7 @@ BOXES = np.array(
 )
 
 
+@pytest.mark.slow
 def test_suppression(run_graph: Any) -> None:
     data = var("d", 1, 4, 6)
     count, rows, places = run_graph(vision.get_valid_counts(data, 0.5), d=BOXES)
@@ -122,6 +123,7 @@ def test_anchors(run_graph: Any) -> None:
     np.testing.assert_allclose(rows[0, 0], [0, 0.9, *prior[0, 0]], rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_regions(run_graph: Any) -> None:
     x = np.arange(16, dtype="float32").reshape(1, 1, 4, 4)
     rois = np.array([[0, 0, 0, 3, 3]], "float32")

@@ -62,6 +62,7 @@ def test_rounding_is_configured() -> None:
     assert qnn.requantize(i, 0.5, 0, 1.0, 0).attrs.rounding == "UPWARD"
 
 
+@pytest.mark.slow
 def test_products(run_graph: Any, rng: Any) -> None:
     torch = pytest.importorskip("torch")
     f = torch.nn.functional

@@ -62,6 +62,7 @@ def test_an_array_used_twice_is_held_once() -> None:
     assert len(lib.get_params()) == 1
 
 
+@pytest.mark.slow
 def test_a_parameter_of_the_wrong_shape_is_named() -> None:
     mod, params = mlp.get_workload(1, image_shape=(1, 4, 4))
     lib = relay.build(mod, "llvm", params=params)

@@ -80,6 +80,7 @@ def test_fused_groups_are_left_alone():
     assert count(after, "exp") == 1
 
 
+@pytest.mark.slow
 def test_a_long_chain():
     expr = relay.const(np.float32(0))
     x = relay.var("x", shape=())

@@ -134,6 +134,7 @@ def test_grouped_convolutions_take_factors_of_results_only():
     assert _ops(after) == {"multiply": 1, "nn.conv2d": 1}
 
 
+@pytest.mark.slow
 def test_a_long_chain_is_not_walked_forever():
     x = relay.var("x", shape=(1, 4, 2, 2))
     y, s = x, rand(4, 1, 1, positive=True)

@@ -120,6 +120,7 @@ def test_a_long_chain_of_lets():
 
 
 # ---------------------------------------------------------------------------- parallel branches
+@pytest.mark.slow
 def test_parallel_convolutions_with_what_follows():
     x = relay.var("x", shape=(1, 3, 8, 8))
     outs = [nn.relu(nn.conv2d(x, rand(c, 3, 3, 3, seed=c)) + rand(c, 1, 1, seed=c)) for c in (2, 4, 6)]

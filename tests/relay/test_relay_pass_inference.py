@@ -53,6 +53,7 @@ def test_layer_norm():
     assert count(after, "nn.layer_norm") == 0 and count(after, "variance") == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["instance_norm", "group_norm", "l2_normalize"])
 def test_other_norms(name):
     x = relay.var("x", shape=(2, 4, 5, 5))

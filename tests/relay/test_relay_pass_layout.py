@@ -64,6 +64,7 @@ def test_operators_that_follow(layout):
     assert count(after, "layout_transform") <= 3
 
 
+@pytest.mark.slow
 def test_softmax_and_argmax_along_channels():
     x = image(4)
     y = nn.conv2d(x, rand(6, 4, 1, 1))
@@ -118,6 +119,7 @@ def test_the_layouts_must_be_a_list_of_a_known_operator():
         T.ConvertLayout({"nn.conv2": ["NHWC"]})(mod)
 
 
+@pytest.mark.slow
 def test_alter_packs_channels_and_folds_weights():
     x = image(16)
     y = nn.relu(nn.bias_add(nn.conv2d(x, rand(32, 16, 3, 3), padding=1), rand(32)))
@@ -155,6 +157,7 @@ def test_alter_by_the_operators_own_wish():
     tvm.ir.assert_structural_equal(after, T.infer_type(expected))
 
 
+@pytest.mark.slow
 def test_operands_of_one_channel_beside_packed_ones():
     x, m = image(16), relay.var("m", shape=(1, 1, 6, 6))
     before = relay.Function([x, m], nn.conv2d(x, rand(16, 16, 3, 3)) * m + relay.sigmoid(m))

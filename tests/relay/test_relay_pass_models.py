@@ -147,6 +147,7 @@ def test_each_pass_left_out(name, left_out):
     assert left_out not in seen and set(PIPELINE) - {left_out} <= set(seen)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", list(MODELS))
 @pytest.mark.parametrize("left_out", [[], ["FuseOps"], ["FakeQuantizationToInteger", "qnn.CanonicalizeOps"]])
 def test_compiled(name, left_out):

@@ -87,11 +87,8 @@ def network(kind: str, each: bool) -> Any:
     return m.made(m.held(m.node("Gemm", y, w, transB=1), STEP), 6)
 
 
-@pytest.mark.parametrize(
-    ("kind", "each"), [("uint8", True), ("int8", True), ("uint8", False), ("int8", False)]
-)
-def test_within_a_step_of_onnxruntime(kind: str, each: bool) -> None:
-    model = network(kind, each)
+def check(model: Any, *passes: list[str]) -> None:
+    """Within a step of what onnxruntime computes, with the passes left out and without."""
     array = np.random.default_rng(5).standard_normal((1, 3, 12, 12)).astype("float32")
     options = onnxruntime.SessionOptions()
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
@@ -100,8 +97,22 @@ def test_within_a_step_of_onnxruntime(kind: str, each: bool) -> None:
     )
     (expected,) = session.run(None, {"x": array})
     mod, params = relay.frontend.from_onnx(model)
-    for left_out in ([], ["FakeQuantizationToInteger"]):
+    for left_out in passes:
         with tvm.transform.PassContext(opt_level=3, disabled_pass=left_out):
             run = relay.create_executor("graph", mod, params=params).evaluate()
             made = run(array).numpy()
         assert np.abs(made - expected).max() <= STEP * 1.01, left_out
+
+
+def test_one_convolution_within_a_step_of_onnxruntime() -> None:
+    m = _Model("uint8")
+    y = m.held(m.conv(m.held("x", 0.03), 0.03, 8, 3, 3, True), 0.05)
+    check(m.made(m.held(m.node("Flatten", m.node("GlobalAveragePool", y)), STEP), 8), [])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("kind", "each"), [("uint8", True), ("int8", True), ("uint8", False), ("int8", False)]
+)
+def test_within_a_step_of_onnxruntime(kind: str, each: bool) -> None:
+    check(network(kind, each), [], ["FakeQuantizationToInteger"])

@@ -38,7 +38,7 @@ class Model:
     )  # inputs that choose a branch: fixed sizes need their value
     steps: int = 1
     rounds: bool = False  # are there activations in 8 bits? One rounded the other way moves all that follows
-    heavy: str = ""  # which of its tests take a minute of processor time or more: "any", "fixed"
+    heavy: str = ""  # which of its tests take tens of seconds of processor time: "any", "fixed"
 
     def path(self) -> Path:
         for found in files_of(self.package):
@@ -139,13 +139,13 @@ MODELS = {
         "nudenet",
         "320n.onnx",
         [{"images": (1, 3, 96, 96)}, {"images": (1, 3, 128, 160)}, {"images": (2, 3, 64, 96)}],
-        heavy="any",
+        heavy="any fixed",
     ),
     "music": Model(
         "basic-pitch",
         "nmp.onnx",
         [{"serving_default_input_2:0": (1, 43844, 1)}, {"serving_default_input_2:0": (2, 43844, 1)}],
-        heavy="any",
+        heavy="any fixed",
     ),
     "captcha": Model(
         DDDDOCR,
@@ -153,13 +153,15 @@ MODELS = {
         [{"input1": (1, 1, 64, 96)}, {"input1": (1, 1, 64, 144)}],
         heavy="any",
     ),
-    "captcha-detection": Model(DDDDOCR, "ddddocr/common_det.onnx", [{"images": (1, 3, 416, 416)}]),
+    "captcha-detection": Model(
+        DDDDOCR, "ddddocr/common_det.onnx", [{"images": (1, 3, 416, 416)}], heavy="any fixed"
+    ),
     "captcha-int8": Model(
         DDDDOCR,
         "ddddocr/common_old.onnx",
         [{"input1": (1, 1, 64, 96)}, {"input1": (1, 1, 64, 144)}],
         rounds=True,
-        heavy="any",
+        heavy="any fixed",
     ),
 }
 PACKAGES = sorted({m.package for m in MODELS.values()})

@@ -187,6 +187,7 @@ def test_errors_show_the_place(source: str, reason: str) -> None:
     assert reason in str(caught.value) and "at from_string:1:" in str(caught.value)
 
 
+@pytest.mark.slow
 def test_a_long_chain_is_printed_and_read() -> None:
     x = relay.var("x", shape=(2,))
     e: Any = x
@@ -195,6 +196,7 @@ def test_a_long_chain_is_printed_and_read() -> None:
     round_trip(relay.Function([x], e))
 
 
+@pytest.mark.slow
 def test_functions_inside_functions() -> None:
     x = relay.var("x", shape=(2,))
     f = relay.Function([x], x)

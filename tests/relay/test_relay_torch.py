@@ -107,6 +107,7 @@ def test_a_parameter_used_twice_is_one() -> None:
     assert list(params) == ["weight"] and len(mod["main"].params) == 2
 
 
+@pytest.mark.slow
 def test_element_types_of_inputs() -> None:
     model = nn.Embedding(7, 3)
     mod, _ = relay.frontend.from_pytorch(model, [("ids", ((2, 4), "int64"))])
@@ -115,6 +116,7 @@ def test_element_types_of_inputs() -> None:
     assert str(mod["main"].checked_type.ret_type) == "Tensor[(2,), float64]"
 
 
+@pytest.mark.slow
 def test_what_is_known_is_computed_at_import() -> None:
     def mask(x: Any) -> Any:
         return x.masked_fill(torch.ones(x.size(0), x.size(1)).triu(1).bool(), 0.0)
@@ -144,6 +146,7 @@ def test_a_branch_on_values_is_an_if() -> None:
     assert "if" in mod.astext()
 
 
+@pytest.mark.slow
 def test_sizes_left_open_are_symbols() -> None:
     class Mean(nn.Module):
         def forward(self, x: Any) -> Any:
@@ -224,6 +227,7 @@ def test_refusals_name_the_reason(model: Any, infos: Any, reason: str) -> None:
     assert reason in str(caught.value)
 
 
+@pytest.mark.slow
 def test_an_exported_program_that_contradicts_its_description(net: Any) -> None:
     program = torch.export.export(net, (X,))
     with pytest.raises(FrontendError, match=r"input 'x' is described as \(1, 2, 4, 4\)"):
@@ -234,6 +238,7 @@ def test_an_exported_program_that_contradicts_its_description(net: Any) -> None:
         relay.frontend.from_exported_program(net)
 
 
+@pytest.mark.slow
 def test_constants_of_every_element_type() -> None:
     kinds = [
         torch.bool,

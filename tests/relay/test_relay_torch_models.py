@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from importlib.util import find_spec
 from typing import Any
 
 import pytest
 
 torch = pytest.importorskip("torch")
-transformers = pytest.importorskip("transformers", reason="the models need the extra `models`: transformers")
+if find_spec("transformers") is None:
+    pytest.skip("the models need the extra `models`: transformers", allow_module_level=True)
 
 import torch_cases  # noqa: E402
 
@@ -18,25 +20,32 @@ pytestmark = pytest.mark.slow
 TEXT = {"vocab_size": 50, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
 
 
+def _hub() -> Any:
+    """The package, which takes a second to load."""
+    import transformers
+
+    return transformers
+
+
 def _ids() -> Any:
     return torch.randint(3, 50, (1, 10))
 
 
 def bert() -> Any:
-    config = transformers.BertConfig(
+    config = _hub().BertConfig(
         **TEXT, hidden_size=32, num_hidden_layers=2, num_attention_heads=2, intermediate_size=48
     )
     mask = torch.tensor([[1] * 8 + [0] * 2])
-    return transformers.BertModel(config), {"input_ids": _ids(), "attention_mask": mask}
+    return _hub().BertModel(config), {"input_ids": _ids(), "attention_mask": mask}
 
 
 def gpt2() -> Any:
-    config = transformers.GPT2Config(**TEXT, n_positions=32, n_embd=32, n_layer=2, n_head=2, use_cache=False)
-    return transformers.GPT2LMHeadModel(config), {"input_ids": _ids()}
+    config = _hub().GPT2Config(**TEXT, n_positions=32, n_embd=32, n_layer=2, n_head=2, use_cache=False)
+    return _hub().GPT2LMHeadModel(config), {"input_ids": _ids()}
 
 
 def vit() -> Any:
-    config = transformers.ViTConfig(
+    config = _hub().ViTConfig(
         hidden_size=32,
         num_hidden_layers=2,
         num_attention_heads=2,
@@ -44,26 +53,26 @@ def vit() -> Any:
         image_size=32,
         patch_size=8,
     )
-    return transformers.ViTModel(config), {"pixel_values": torch.randn(1, 3, 32, 32)}
+    return _hub().ViTModel(config), {"pixel_values": torch.randn(1, 3, 32, 32)}
 
 
 def t5_encoder() -> Any:
-    config = transformers.T5Config(**TEXT, d_model=32, d_kv=8, d_ff=48, num_layers=2, num_heads=4)
-    return transformers.T5EncoderModel(config), {"input_ids": _ids()}
+    config = _hub().T5Config(**TEXT, d_model=32, d_kv=8, d_ff=48, num_layers=2, num_heads=4)
+    return _hub().T5EncoderModel(config), {"input_ids": _ids()}
 
 
 def llama() -> Any:
-    config = transformers.LlamaConfig(
+    config = _hub().LlamaConfig(
         **TEXT, hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4,
         num_key_value_heads=2, max_position_embeddings=32, use_cache=False,
     )  # fmt: skip
-    return transformers.LlamaForCausalLM(config), {"input_ids": _ids()}
+    return _hub().LlamaForCausalLM(config), {"input_ids": _ids()}
 
 
 def whisper_encoder() -> Any:
     from transformers.models.whisper.modeling_whisper import WhisperEncoder
 
-    config = transformers.WhisperConfig(
+    config = _hub().WhisperConfig(
         **TEXT, d_model=32, encoder_layers=2, encoder_attention_heads=2, encoder_ffn_dim=48, num_mel_bins=8,
         max_source_positions=20, decoder_start_token_id=1,
     )  # fmt: skip
@@ -71,25 +80,25 @@ def whisper_encoder() -> Any:
 
 
 def convnext() -> Any:
-    config = transformers.ConvNextConfig(hidden_sizes=[8, 16, 24, 32], depths=[1, 1, 2, 1], image_size=32)
-    return transformers.ConvNextModel(config), {"pixel_values": torch.randn(1, 3, 32, 32)}
+    config = _hub().ConvNextConfig(hidden_sizes=[8, 16, 24, 32], depths=[1, 1, 2, 1], image_size=32)
+    return _hub().ConvNextModel(config), {"pixel_values": torch.randn(1, 3, 32, 32)}
 
 
 def swin() -> Any:
-    config = transformers.SwinConfig(
+    config = _hub().SwinConfig(
         image_size=32, patch_size=2, embed_dim=16, depths=[2, 2], num_heads=[2, 4], window_size=4
     )
-    return transformers.SwinModel(config), {"pixel_values": torch.randn(1, 3, 32, 32)}
+    return _hub().SwinModel(config), {"pixel_values": torch.randn(1, 3, 32, 32)}
 
 
 def mobilevit() -> Any:
-    config = transformers.MobileViTConfig(
+    config = _hub().MobileViTConfig(
         image_size=64,
         hidden_sizes=[16, 24, 32],
         neck_hidden_sizes=[8, 12, 16, 20, 24, 28, 32],
         num_attention_heads=2,
     )
-    return transformers.MobileViTModel(config), {"pixel_values": torch.randn(1, 3, 64, 64)}
+    return _hub().MobileViTModel(config), {"pixel_values": torch.randn(1, 3, 64, 64)}
 
 
 MODELS = [bert, gpt2, vit, t5_encoder, llama, whisper_encoder, convnext, swin, mobilevit]

@@ -168,6 +168,7 @@ def test_other_records_are_other_kernels(
         assert len(built(other, one[1:])) == 1
 
 
+@pytest.mark.slow
 def test_records_that_apply_no_more_are_said_once_more(
     rng: np.random.Generator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

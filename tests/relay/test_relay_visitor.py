@@ -29,6 +29,7 @@ class ReluToExp(relay.ExprMutator):
         return relay.exp(new.args[0]) if new.op.name == "nn.relu" else new
 
 
+@pytest.mark.slow
 def test_a_mutator_walks_a_long_chain() -> None:
     x, e = chain()
     f = relay.Function([x], e)
@@ -37,6 +38,7 @@ def test_a_mutator_walks_a_long_chain() -> None:
     assert analysis.count_calls(made, "nn.relu") == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("count", [2_000, pytest.param(DEEP, marks=pytest.mark.slow)])
 def test_a_mutator_walks_a_long_chain_of_lets(count: int) -> None:
     x = relay.var("x", shape=(2,))

@@ -122,6 +122,42 @@ def test_inputs_that_are_too_small() -> None:
         vm.run(rows(2, 2))
 
 
+_KERNEL = np.ones((1, 1, 3, 3), "float32")
+
+
+@pytest.mark.parametrize(
+    ("work", "name", "window", "padding", "least"),
+    [
+        (lambda x: relay.nn.max_pool2d(x, (2, 2), (2, 2)), "nn.max_pool2d", 2, 0, 2),
+        (lambda x: relay.nn.avg_pool2d(x, (4, 2), (4, 1), padding=(1, 0)), "nn.avg_pool2d", 4, 2, 2),
+        (lambda x: relay.nn.max_pool2d(x, (5, 1), (3, 1), ceil_mode=True), "nn.max_pool2d", 5, 0, 3),
+        (lambda x: relay.nn.conv2d(x, relay.const(_KERNEL), strides=(2, 2)), "nn.conv2d", 3, 0, 3),
+        (lambda x: relay.nn.conv2d(x, relay.const(_KERNEL), dilation=(2, 1)), "nn.conv2d", 5, 0, 5),
+    ],
+)
+def test_a_window_that_does_not_fit(work: Any, name: str, window: int, padding: int, least: int) -> None:
+    x = relay.var("x", shape=(1, 1, A, 6))
+    exe = relay.vm.compile(relay.Function([x], work(x)), "llvm")
+    vm = VirtualMachine(Executable.load_exec(*exe.save()), tvm.cpu())
+    fixed = relay.var("x", shape=(1, 1, least, 6))
+    known = machine([fixed], work(fixed)).run(rows(1, 1, least, 6)).numpy()
+    assert known.shape[2] == 1
+    np.testing.assert_allclose(vm.run(rows(1, 1, least, 6)).numpy(), known, rtol=1e-5)
+    wanted = (
+        f"{name}: a window of {window} with {padding} of padding does not fit into a size of {least - 1}, "
+    )
+    with pytest.raises(tvm.TVMError, match=wanted + f"which must be {least} at the least"):
+        vm.run(rows(1, 1, least - 1, 6))
+
+
+@pytest.mark.slow
+def test_windows_that_fit_wherever_there_is_data_are_not_checked() -> None:
+    x = relay.var("x", shape=(1, 1, A, 6))
+    vm = machine([x], relay.nn.max_pool2d(x, (3, 3), (2, 2), padding=(1, 1)))
+    assert "least" not in vm.exe.bytecode
+    assert vm.run(rows(1, 1, 1, 6)).shape == (1, 1, 1, 3) and vm.run(rows(1, 1, 0, 6)).shape == (1, 1, 0, 3)
+
+
 def test_reshape_needs_sizes_that_divide() -> None:
     x = relay.var("x", shape=(A, 3))
     vm = machine([x], relay.reshape(x, (-1, 2)))
@@ -151,6 +187,7 @@ def test_unique() -> None:
             np.testing.assert_array_equal(got.numpy(), want)
 
 
+@pytest.mark.slow
 def test_non_max_suppression_keeps_as_many_as_there_are() -> None:
     boxes = relay.var("boxes", shape=(1, A, 4))
     scores = relay.var("scores", shape=(1, 1, A))
@@ -389,6 +426,7 @@ def check_saved(vm: VirtualMachine) -> None:
         np.testing.assert_array_equal(vm.run(v, np.array(False)).numpy(), np.argwhere(z) * [2, 3])
 
 
+@pytest.mark.slow
 def test_one_library(tmp_path: Path) -> None:
     vm = saved()
     path = vm.exe.export_library(tmp_path / "net.so")

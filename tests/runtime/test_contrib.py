@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+import tilewright as tvm
 from tilewright.contrib import cc, clang, cudnn, download, nvcc, utils
 from tilewright.contrib.popen_pool import PopenPoolExecutor, PopenWorker, StatusKind
 from tilewright.runtime import TVMError
@@ -113,6 +114,12 @@ def test_compute_capabilities() -> None:
     assert [nvcc.have_tensorcore(v) for v in ("6.1", "7.0", None)] == [False, True, False]
     assert [nvcc.have_bf16(v) for v in ("7.5", "8.0")] == [False, True]
     assert [nvcc.have_fp8(v) for v in ("8.6", "8.9")] == [False, True]
+    assert nvcc.get_target_compute_version(tvm.target.Target("cuda -arch=sm_90a")) == "9.0"
+    with tvm.target.Target("cuda -model=a100"):
+        assert nvcc.get_target_compute_version() == "8.0"
+    if not tvm.cuda(0).exist:
+        with pytest.raises(ValueError, match="neither the target nor a device says for which architecture"):
+            nvcc.get_target_compute_version(tvm.target.Target("cuda"))
     with pytest.raises(ValueError, match="'x' is not a compute capability"):
         nvcc.have_fp16("x")
     with pytest.raises(ValueError, match="target_format 'exe' is unknown"):
@@ -141,6 +148,7 @@ def test_download(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         download.download_testdata(origin.as_uri(), "../../a.txt")
 
 
+@pytest.mark.slow
 def test_worker_processes() -> None:
     with PopenPoolExecutor(max_workers=1, timeout=20) as pool:
         assert pool.submit(divmod, 7, 2).result() == (3, 1)

@@ -50,6 +50,7 @@ class TestAccepted:
         self.check(add, a, a, torch.empty(2, 3))
         self.check(add, a[:, :1].clone(), a[:, 0:1].contiguous(), torch.empty(2, 1))
 
+    @pytest.mark.slow
     def test_jax_arrays_for_reading(self, add: Module) -> None:
         jnp = pytest.importorskip("jax.numpy")
         a = jnp.arange(6, dtype="float32").reshape(2, 3)

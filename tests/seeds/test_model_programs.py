@@ -84,6 +84,18 @@ def test_a_model_for_a_gpu() -> None:
     np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.slow
+@pytest.mark.skipif(not tvm.opencl(0).exist, reason="there is no OpenCL device")
+def test_a_model_on_opencl() -> None:
+    """000_c94b23ed02cfc284: the same program, on a GPU that may be this processor."""
+    torch = pytest.importorskip("torch")
+    scope: dict[str, Any] = {"torch": torch, "tvm": tvm}
+    exec(IMPORT_A_MODEL.replace("cuda", "opencl"), scope)
+    found = run(scope["lib"], tvm.opencl(0), input=scope["input_data"].numpy())
+    wanted = scope["model"](scope["input_data"]).detach().numpy()
+    np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-5)
+
+
 def test_a_fused_graph_for_a_gpu() -> None:
     """000_c94b23ed02cfc284: Advanced Topics, 3. Graph Optimizations, as it stands."""
     x = relay.var("x", shape=(4, 8))

@@ -409,6 +409,7 @@ def test_loops_bound_to_threads():
     np.testing.assert_array_equal(got, a + b)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("together", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_the_typical_schedule(together):
     """000_c94b23ed02cfc284: Typical GPU Schedule Pattern, up to lowering."""

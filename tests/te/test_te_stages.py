@@ -106,6 +106,7 @@ def test_a_stage_at_a_stage_that_is_attached_itself():
     same(s, [A, D])
 
 
+@pytest.mark.slow
 def test_a_symbolic_shape():
     n = te.var("n")
     A = te.placeholder((n,), name="A")
@@ -208,6 +209,7 @@ def test_stages_inlined(expect):
     same(s, [A, D])
 
 
+@pytest.mark.slow
 def test_padding_inlined_into_a_convolution():
     X = te.placeholder((2, 6, 6), name="X")
     W = te.placeholder((3, 2, 3, 3), name="W")

@@ -319,6 +319,7 @@ def test_attributes_become_annotations_and_layout_free_arguments():
     assert blocks(func)["B"].annotations == {"workload": "scale"}
 
 
+@pytest.mark.slow
 def test_a_long_chain():
     x = y = te.placeholder((4,), name="x")
     for _ in range(3000):

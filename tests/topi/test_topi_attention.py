@@ -59,6 +59,7 @@ def test_attention_scale_and_half(check):
     check(out, dict(zip(places, arrays)), reference(*arrays, scale=0.7), 3e-3, 3e-3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("lengths", sweep([(3, 7), (5, 5), (7, 3), (1, 4)]))
 def test_causal(check, lengths):
     m, n = lengths
@@ -93,6 +94,7 @@ def test_masks(check, kind):
     check(outs, feed, wanted)
 
 
+@pytest.mark.slow
 def test_a_query_that_sees_nothing_gets_zeros(check):
     places, arrays = three((1, 1, 3, 4), (1, 1, 5, 4))
     mask = np.ones((3, 5), bool)

@@ -203,6 +203,7 @@ def test_binary_of_floats(check: Check, dtype: str) -> None:
     check(outs, {a: x, b: y}, wanted, TOLERANCE[dtype] * 4, TOLERANCE[dtype])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", INTS)
 def test_binary_of_integers(check: Check, dtype: str) -> None:
     rng = np.random.default_rng(3)
@@ -226,6 +227,7 @@ def test_binary_of_integers(check: Check, dtype: str) -> None:
     check(outs, {a: x, b: y, c: small}, wanted)
 
 
+@pytest.mark.slow
 def test_integer_powers_at_the_ends(check: Check) -> None:
     x = np.array([0, 1, -1, 2, -2, 3, 5], "int64")[:, None]
     y = np.array([0, 1, 2, 13, 31, 62, 63], "int64")
@@ -249,6 +251,7 @@ def test_nan_and_infinity_meet(check: Check) -> None:
         check([getattr(topi, n)(a, b) for n in names], {a: x, b: y}, [ARITHMETIC[n](x, y) for n in names])
 
 
+@pytest.mark.slow
 def test_truth_values(check: Check) -> None:
     x = np.array([[True], [False]])
     y = np.array([True, False])
@@ -281,6 +284,7 @@ def test_shapes(check: Check, shape: tuple[int, ...]) -> None:
     check([topi.exp(a), topi.add(a, a), topi.subtract(1, a)], {a: x}, [np.exp(x), x + x, 1 - x])
 
 
+@pytest.mark.slow
 def test_symbolic_shapes(check: Check) -> None:
     n, m = te.size_var("n"), te.var("m")
     x, y = np.random.default_rng(6).random((2, 7, 5)).astype("float32")

@@ -260,6 +260,7 @@ def test_doubling_by_the_nearest_pixel_is_affine():
 
 
 # ---------------------------------------------------------------------------- crops
+@pytest.mark.slow
 @pytest.mark.parametrize("layout", sweep(["NCHW", "NHWC"]))
 @pytest.mark.parametrize("method", sweep(["bilinear", "nearest_neighbor"], 1))
 def test_crop_and_resize(check, method, layout):

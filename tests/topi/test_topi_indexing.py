@@ -236,6 +236,7 @@ def test_empty(check: Check) -> None:
     check(outs, {a: x, p: np.zeros(0, "int32"), none: np.zeros((0, 4), "float32")}, wanted)
 
 
+@pytest.mark.slow
 def test_symbolic(check: Check) -> None:
     n, m = te.size_var("n"), te.size_var("m")
     x = floats(6, 4)

@@ -168,6 +168,7 @@ def test_conv1d_names(check) -> None:
         )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("padding", few(2, ["SAME", [0, 1, 1, 0], "VALID", 1, (1, 1)]))
 def test_conv2d_names_and_padding_forms(check, padding) -> None:
     x, w = draw((1, 3, 6, 7)), draw((4, 3, 3, 4))
@@ -204,6 +205,7 @@ def test_group_conv2d(check, last) -> None:
     check(function(tx, tw, 1, 1, 1, 3), {tx: x, tw: w}, wanted, 1e-4, 1e-4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("last", few(1, [True, False]))
 def test_conv3d(check, last) -> None:
     x, w = draw((1, 4, 4, 5, 5)), draw((4, 2, 2, 3, 3))
@@ -217,6 +219,7 @@ def test_conv3d(check, last) -> None:
 
 
 # ---------------------------------------------------------------------------- depthwise
+@pytest.mark.slow
 @pytest.mark.parametrize("multiplier", few(1, [3, 1]))
 @pytest.mark.parametrize(
     ("stride", "padding", "dilation"), few(1, [(2, (0, 1, 2, 1), (1, 2)), (1, 1, 1)], True)
@@ -236,6 +239,7 @@ def test_depthwise(check, multiplier, stride, padding, dilation) -> None:
         check(out, {tx: x, tv: v}, wanted, 1e-4, 1e-4)
 
 
+@pytest.mark.slow
 def test_depthwise_blocked(check) -> None:
     x, w = draw((1, 8, 5, 6)), draw((8, 1, 3, 3))
     wanted = pack(reference(x, w, 1, 1, 1, 8), 4)
@@ -258,6 +262,7 @@ def pack_kernel(w: np.ndarray, inner: int, outer: int) -> np.ndarray:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("channels", "outputs", "groups", "inner", "outer"),
     few(1, [(8, 12, 2, 2, 3), (8, 8, 1, 4, 4), (6, 8, 1, 3, 2)], True),

@@ -70,6 +70,7 @@ def test_channels_first(check, case) -> None:
     same(check, case, FIRST)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", few(1, CASES[2:0:-1]))
 def test_channels_last(check, case) -> None:
     same(check, case, LAST)
@@ -187,6 +188,7 @@ def test_symbolic_sizes() -> None:
         np.testing.assert_allclose(got, wanted, 1e-4, 1e-4)
 
 
+@pytest.mark.slow
 def test_asymmetric_padding_cuts_the_sides(check) -> None:
     x, w = (
         RNG.standard_normal((1, 2, 4, 4)).astype("float32"),

@@ -269,6 +269,7 @@ def test_lp_normalize(check, p):
     check(topi.nn.lp_normalize(A, p, -1), {A: x}, F.normalize(wide(x), p, -1).numpy())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("size", "axis"), sweep([(4, 1), (3, 3), (5, 1), (3, 1), (1, 1), (9, 1)], 2, True))
 def test_lrn(check, size, axis):
     x = normal((2, 7, 3, 5))

@@ -83,6 +83,7 @@ def test_nan_and_infinity(check: Check) -> None:
     check(outs, {a: x}, wanted)
 
 
+@pytest.mark.slow
 def test_positions(check: Check) -> None:
     x = RNG.integers(0, 4, (5, 6, 7)).astype("float32")
     a = te.placeholder(x.shape)
@@ -109,6 +110,7 @@ def test_collapse_sum(check: Check) -> None:
         topi.collapse_sum(a, (2,))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "shape",
     [
@@ -245,6 +247,7 @@ EINSUMS = [
 ]
 
 
+@pytest.mark.slow
 def test_einsum(check: Check) -> None:
     feed: dict[Any, Any] = {}
     outs, wanted = [], []

@@ -87,6 +87,7 @@ def test_lstm_with_peepholes_and_another_order(check):
     check(out, {places[n]: arrays[n] for n in places}, np.stack(hs))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("reverse", sweep([False, True], 1))
 def test_gru(check, reverse):
     net, arrays, places = layer("GRU", 3)

@@ -48,6 +48,7 @@ def test_depth_and_space(check, shape, block, mode, layout):
     check(topi.nn.space_to_depth(B, block, layout, mode), {B: wide}, deep)
 
 
+@pytest.mark.slow
 def test_depth_and_space_of_symbolic_sizes(check):
     n, h, w = te.var("n"), te.var("h"), te.var("w")
     deep = count((2, 8, 3, 5))

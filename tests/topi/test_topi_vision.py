@@ -171,6 +171,7 @@ def test_no_boxes(check):
 
 
 # ---------------------------------------------------------------------------- every class on its own
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("most", "iou", "least", "center"),
     sweep([(3, 0.5, 0.0, 0), (100, 0.2, 0.4, 1), (1, 0.5, 0.2, 0), (0, 0.5, 0.0, 0)], several=True),

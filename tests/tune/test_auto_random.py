@@ -44,7 +44,7 @@ def test_schedules_compute_what_plain_loops_do(program: Program, figures: dict[s
 
 
 @pytest.mark.slow
-@settings(max_examples=examples(10) * EXAMPLES, **COMMON)
+@settings(max_examples=examples(5) * EXAMPLES, **COMMON)
 @given(programs(), machines(), st.integers(4, 7))
 def test_many_schedules_compute_what_plain_loops_do(
     program: Program, figures: dict[str, Any], seed: int

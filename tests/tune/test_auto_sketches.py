@@ -124,6 +124,7 @@ def test_what_lies_across_is_turned_before_it_is_computed_with(shape: tuple[int,
     _agrees(args, sch)
 
 
+@pytest.mark.slow
 def test_a_vector_that_is_computed_beside_a_product_goes_into_what_follows_it() -> None:
     x, w, b = (
         te.placeholder((64, 256), name="x"),
@@ -174,6 +175,7 @@ def _filtered(sch: Any) -> list[int]:
     return [r["tiles"] for r in sch.explanation.records if r["sketch"] == "winograd"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
 @pytest.mark.parametrize("after", [False, True])
 def test_convolutions_with_constant_kernels_take_fewer_products(layout: str, after: bool) -> None:

@@ -141,6 +141,7 @@ def test_if_nothing_could_be_measured_the_causes_are_told(task: Task) -> None:
     )
 
 
+@pytest.mark.slow
 def test_a_search_goes_on_from_the_database(task: Task) -> None:
     whole, parts = Fake(few_rows), Fake(few_rows)
     options = SearchOptions(model="trees", batch=8)
@@ -256,6 +257,7 @@ def test_a_model_begins_with_what_another_learned(sketches: Sketches, tmp_path: 
         TreeModel(pretrained=str(tmp_path / "bad.json"))
 
 
+@pytest.mark.slow
 def test_a_model_is_trained_from_a_database(tmp_path: Any) -> None:
     def square(n: int) -> Task:
         A, B = te.placeholder((n, n), name="A"), te.placeholder((n, n), name="B")

@@ -163,8 +163,8 @@ class Watched:
         space, plain = sketches.space, sketches.space.features
         self._task = task
 
-        def features(candidates: Array) -> Array:
-            made = plain(candidates)
+        def features(candidates: Array, zero: float | None = None) -> Array:
+            made = plain(candidates, zero)
             self._shown = (made, states_of(task, sketches, candidates))
             return made
 

@@ -8,17 +8,17 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import replace
-from enum import IntEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ..ir.errors import UnsupportedError
-from ..target.host import host_cache_sizes
 from ..tune import measure as engine
 from ..tune.building import DEFAULT_BUILD
+from ..tune.error_numbers import NUMBERS, STATUSES, MeasureErrorNo
 from ..tune.errors import TuneError
+from ..tune.machines import cache_flush_bytes
 from ..tune.measure import Measurer, Measures, Status
 from .loop_state import State
 
@@ -45,46 +45,6 @@ __all__ = [
     "register_task_input_buffer",
     "register_task_input_check_func",
 ]
-
-
-class MeasureErrorNo(IntEnum):
-    """What became of a candidate, by number."""
-
-    NO_ERROR = 0
-    INSTANTIATION_ERROR = 1
-    COMPILE_HOST = 2
-    COMPILE_DEVICE = 3
-    RUNTIME_DEVICE = 4
-    WRONG_ANSWER = 5
-    BUILD_TIMEOUT = 6
-    RUN_TIMEOUT = 7
-    UNKNOWN_ERROR = 8
-
-
-_NUMBERS = {
-    Status.OK: MeasureErrorNo.NO_ERROR,
-    Status.REFUSED: MeasureErrorNo.INSTANTIATION_ERROR,
-    Status.BUILD_ERROR: MeasureErrorNo.COMPILE_HOST,
-    Status.BUILD_CRASH: MeasureErrorNo.COMPILE_HOST,
-    Status.BUILD_MEMORY: MeasureErrorNo.COMPILE_HOST,
-    Status.BUILD_TIMEOUT: MeasureErrorNo.BUILD_TIMEOUT,
-    Status.RUN_ERROR: MeasureErrorNo.RUNTIME_DEVICE,
-    Status.CRASH: MeasureErrorNo.RUNTIME_DEVICE,
-    Status.MEMORY: MeasureErrorNo.RUNTIME_DEVICE,
-    Status.TIMEOUT: MeasureErrorNo.RUN_TIMEOUT,
-    Status.WRONG: MeasureErrorNo.WRONG_ANSWER,
-}
-_STATUSES = {
-    MeasureErrorNo.NO_ERROR: Status.OK,
-    MeasureErrorNo.INSTANTIATION_ERROR: Status.REFUSED,
-    MeasureErrorNo.COMPILE_HOST: Status.BUILD_ERROR,
-    MeasureErrorNo.COMPILE_DEVICE: Status.BUILD_ERROR,
-    MeasureErrorNo.RUNTIME_DEVICE: Status.RUN_ERROR,
-    MeasureErrorNo.WRONG_ANSWER: Status.WRONG,
-    MeasureErrorNo.BUILD_TIMEOUT: Status.BUILD_TIMEOUT,
-    MeasureErrorNo.RUN_TIMEOUT: Status.TIMEOUT,
-    MeasureErrorNo.UNKNOWN_ERROR: Status.RUN_ERROR,
-}
 
 
 class _Seconds(float):
@@ -137,12 +97,12 @@ class MeasureResult:
         """Of what the engine says."""
         spent = result.build_seconds + result.run_seconds
         when = time.time() if timestamp is None else timestamp
-        return MeasureResult(result.seconds, _NUMBERS[result.status], result.error, spent, when)
+        return MeasureResult(result.seconds, NUMBERS[result.status], result.error, spent, when)
 
     @property
     def result(self) -> engine.MeasureResult:
         """As the engine keeps it."""
-        status = _STATUSES[MeasureErrorNo(self.error_no)]
+        status = STATUSES[MeasureErrorNo(self.error_no)]
         seconds = tuple(float(c) for c in self.costs) if status is Status.OK else ()
         return engine.MeasureResult(status, seconds, self.error_msg, self.all_cost)
 
@@ -195,7 +155,7 @@ class ProgramBuilder:
         with Measurer(self.change(engine.MeasureOptions())) as measurer:
             results = measurer.build([inp.candidate for inp in measure_inputs])
         return [
-            BuildResult(None, inp.task.compute_dag.tensors, _NUMBERS[r.status], r.error, r.build_seconds)
+            BuildResult(None, inp.task.compute_dag.tensors, NUMBERS[r.status], r.error, r.build_seconds)
             for inp, r in zip(measure_inputs, results, strict=True)
         ]
 
@@ -246,7 +206,7 @@ class ProgramRunner:
             repeats=max(timing.repeats, self.repeat),
             sample_seconds=max(timing.sample_seconds, self.min_repeat_ms / 1e3),
             cool_seconds=float(self.cooldown_interval),
-            flush_bytes=_flushed() if self.enable_cpu_cache_flush else 0,
+            flush_bytes=cache_flush_bytes() if self.enable_cpu_cache_flush else 0,
         )
         return replace(options, run_limit=float(self.timeout), timing=timing)
 
@@ -386,12 +346,6 @@ def opened(builder: ProgramBuilder, runner: Any, reproducers: str | None = None)
         return
     with closing(runner.open(builder, engine.MeasureOptions(reproducers=reproducers))) as measures:
         yield measures
-
-
-def _flushed() -> int:
-    """So many bytes push everything else out of the caches."""
-    caches = host_cache_sizes()
-    return 2 * max([1 << 25, *(int(c) for c in caches or ())])
 
 
 # ---------------------------------------------------------------------------- data that candidates run on

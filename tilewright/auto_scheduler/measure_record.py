@@ -112,11 +112,10 @@ class RecordToFile(MeasureCallback):
             text = ""
             if not file.tell():
                 self._programs = set()
-                text = json.dumps(
-                    {"format": FORMAT, "machine": fingerprint(), "description": describe_machine()}
-                )
+                here = describe_machine(record.target)
+                text = json.dumps({"format": FORMAT, "machine": fingerprint(here), "description": here})
                 text += "\n"
-            if machine is not None and record.machine != fingerprint():
+            if machine is not None and record.machine != fingerprint(target=record.target):
                 text += json.dumps({"machine": record.machine, "description": dict(machine)}) + "\n"
             text += _line(record, None if record.workload in self._programs else task)
             file.write(text.encode())

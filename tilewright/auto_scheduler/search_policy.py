@@ -111,7 +111,7 @@ class SearchPolicy:
                     found = self._search(options, measures, journal)
                 finally:
                     journal.tell(self)
-            self.best_record = journal.best(task.task, fingerprint(machine_of(measures)))
+            self.best_record = journal.best(task.task, fingerprint(machine_of(measures, task.target)))
         return found
 
     def _search(self, options: TuningOptions, measures: Measures, journal: Journal) -> State:

@@ -16,7 +16,7 @@ from ..tune.errors import TuneError
 from ..tune.history import History
 from ..tune.records import Record
 from ..tune.search import apply_record
-from ..tune.workload import Task
+from ..tune.workload import Task, present
 from .compute_dag import ComputeDAG, LayoutRewriteOption
 from .measure import builder_of, register_task_input_buffer, runner_of, special_inputs, task_input_buffers
 from .workload_registry import WORKLOAD_FUNC_REGISTRY, is_registered, make_workload_key, workload_func_name
@@ -148,7 +148,7 @@ class SearchTask:
         if not is_registered(self.workload_key):  # so that the key alone suffices from here on
             WORKLOAD_FUNC_REGISTRY[workload_func_name(self.workload_key)] = self.compute_dag
         chosen = Target.current(allow_none=True) if target is None else target
-        self.target = Target(chosen if chosen is not None else "llvm", host=target_host)
+        self.target = present(Target(chosen if chosen is not None else "llvm", host=target_host))
         self.target_host = self.target.host
         self.hardware_params = hardware_params or HardwareParams(target=self.target)
         self._check_hardware(hardware_params)

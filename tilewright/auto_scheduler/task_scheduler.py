@@ -158,8 +158,10 @@ class TaskScheduler:
                 journal.preload(self.load_log_file)
             self._call("pre_tune", 0)
             with opened(tune_option.builder, tune_option.runner, reproducers_of(tune_option)) as measures:
-                where = fingerprint(machine_of(measures))
-                before = sum(_known_trials(journal, task.task, where) for task in self.tasks)
+                before = sum(
+                    _known_trials(journal, task.task, fingerprint(machine_of(measures, task.target)))
+                    for task in self.tasks
+                )
                 try:
                     shares = tune_tasks(
                         [task.task for task in self.tasks],

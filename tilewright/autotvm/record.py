@@ -61,7 +61,7 @@ def encode(inp: MeasureInput, result: MeasureResult, protocol: str = "json") -> 
         "result": [costs, int(result.error_no), float(result.all_cost), float(result.timestamp)],
         "version": AUTOTVM_LOG_VERSION,
         "tvm_version": _package_version(),
-        "machine": getattr(inp.config, "machine", None) or fingerprint(),
+        "machine": getattr(inp.config, "machine", None) or fingerprint(target=inp.target),
     }
     return json.dumps(row)
 

@@ -16,6 +16,7 @@ __all__ = [
     "compile_cuda",
     "find_cuda_path",
     "get_cuda_version",
+    "get_target_compute_version",
     "have_bf16",
     "have_cudagraph",
     "have_fp16",
@@ -61,9 +62,11 @@ def compile_cuda(
     options: str | Sequence[str] | None = None,
     path_target: str | None = None,
 ) -> bytes:
-    """CUDA C++ to ptx, cubin or fatbin with nvcc."""
+    """CUDA C++ to ptx, cubin or fatbin with nvcc; where there is none, to ptx or cubin with NVRTC."""
     if target_format not in ("ptx", "cubin", "fatbin"):
         raise ValueError(f"target_format {target_format!r} is unknown; known are ptx, cubin, fatbin")
+    if target_format != "fatbin" and not options and not _has_nvcc():
+        return _by_nvrtc(code, target_format, arch, path_target)
     temporary = tempdir()
     source = temporary.relpath("kernel.cu")
     target = path_target or temporary.relpath(f"kernel.{target_format}")
@@ -80,6 +83,41 @@ def compile_cuda(
         raise TVMError(f"nvcc failed:\n{(done.stderr + done.stdout).strip()}")
     with open(target, "rb") as binary:
         return binary.read()
+
+
+def _has_nvcc() -> bool:
+    try:
+        return os.access(_nvcc(), os.X_OK)
+    except TVMError:
+        return False
+
+
+def _by_nvrtc(code: str, form: str, arch: str | Sequence[str] | None, path: str | None) -> bytes:
+    from ..runtime.cuda_driver import compile_cubin, compile_ptx
+
+    first = arch if isinstance(arch, str) or not arch else arch[0]
+    made = (compile_ptx if form == "ptx" else compile_cubin)(code, {"arch": first} if first else {})
+    if path is not None:
+        with open(path, "wb") as file:
+            file.write(made)
+    return made
+
+
+def get_target_compute_version(target: Any = None) -> str:
+    """The compute capability that is compiled for: a target's, that of the target in scope, or the first device's."""
+    from ..runtime.devices import cuda
+    from ..target import Target
+
+    chosen = target or Target.current(allow_none=True)
+    arch = None if chosen is None else chosen.attrs.get("arch")
+    if arch:
+        return ".".join(map(str, parse_compute_version(str(arch))))
+    found = cuda(0).compute_version
+    if found is None:
+        raise ValueError(
+            "neither the target nor a device says for which architecture; give one: Target('cuda -arch=sm_80')"
+        )
+    return found
 
 
 def parse_compute_version(compute_version: str) -> tuple[int, int]:

@@ -86,7 +86,7 @@ def _generate_kernels(mod: IRModule, target: Target) -> Any:
     """Kernels for a GPU, and the functions that launch them."""
     from ..codegen.source import build_source
 
-    ready = run_passes((T.ThreadSync("shared"), T.ThreadSync("shared.dyn"), T.LowerIntrin(library=True)), mod)
+    ready = run_passes((T.ThreadSync("shared", "shared.dyn"), T.LowerIntrin(library=True)), mod)
     return build_source(ready, run_passes((T.SplitHostDevice(_limits(target)),), ready), target)
 
 

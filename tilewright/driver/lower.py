@@ -36,11 +36,14 @@ def phases(ctx: PassContext | None = None) -> tuple[Phase, Phase, Phase, Phase]:
     unroll = _option(ctx, "tir.UnrollLoop")
     target = Target.current(allow_none=True)
     # In a kernel a condition costs less than a second copy of the loop with its barriers.
-    partition = () if target is not None and target.is_gpu else (T.LoopPartition(),)
+    on_gpu = target is not None and target.is_gpu
+    partition = () if on_gpu else (T.LoopPartition(),)
+    warp = int(target.thread_warp_size) if target is not None and target.kind.name == "cuda" else 0
     return (
         (
+            *((T.BindParallelLoops(),) if on_gpu else ()),
             T.UnifyThreadBinding(),
-            T.LowerCrossThreadReduction(),
+            T.LowerCrossThreadReduction(warp=warp),
             T.LowerInitBlock(),
             T.PlanAndUpdateBufferAllocationLocation(),
             T.PlaceThreadMemory(),
@@ -52,7 +55,7 @@ def phases(ctx: PassContext | None = None) -> tuple[Phase, Phase, Phase, Phase]:
             T.LowerOpaqueBlock(),
             T.LowerFragments(),
         ),
-        (T.FlattenBuffer(), T.Simplify()),
+        (T.FlattenBuffer(), T.Simplify(), T.LowerWarpMemory()),
         (
             T.InjectPrefetch(),
             T.SpecializeWarps(),
@@ -110,7 +113,7 @@ def _scheduled(mod: IRModule) -> IRModule:
 
 def lower_kernels(mod: IRModule) -> IRModule:
     """Lower a module for a GPU up to where kernels are cut out of their functions: with all barriers."""
-    return run_passes([T.ThreadSync("shared"), T.ThreadSync("shared.dyn")], lower(mod))
+    return run_passes([T.ThreadSync("shared", "shared.dyn")], lower(mod))
 
 
 def _added(entry: Any) -> tuple[int, Any]:

@@ -45,6 +45,7 @@ PIPELINE: Final = (
     "FoldScaleAxis",
     "SimplifyExpr",
     "CanonicalizeOps",
+    "UseTensorCores",
     "AlterOpLayout",  # at level 4: schedules of NCHW with packed weights are faster than blocked layouts
     "FoldConstant",
     "EliminateCommonSubexpr",

@@ -123,6 +123,13 @@ def _compile(source: str, arch: str, ptx: bool) -> bytes:
         log = b" " * size
         nvrtc.nvrtcGetProgramLog(program, log)
         text = log.decode(errors="replace").rstrip("\0 \n")
+        known = _supported(nvrtc)
+        if known and _number(arch) not in known:
+            raise TVMError(
+                f"NVRTC {version[0]}.{version[1]} does not compile for {arch}, only for "
+                f"{', '.join(f'sm_{n}' for n in known)}; install one that does (nvidia-cuda-nvrtc-cu12 has those from "
+                "sm_50 on), or let the machine with the device compile: an exported library carries the source"
+            )
         raise TVMError(f"NVRTC cannot compile a program for {arch}:\n{text}\n{_numbered(source)}")
     size_of, read = (
         (nvrtc.nvrtcGetPTXSize, nvrtc.nvrtcGetPTX) if ptx else (nvrtc.nvrtcGetCUBINSize, nvrtc.nvrtcGetCUBIN)
@@ -134,6 +141,13 @@ def _compile(source: str, arch: str, ptx: bool) -> bytes:
     if cache is not None:
         cache.put(key, made)
     return made
+
+
+def _supported(nvrtc: Any) -> list[int]:
+    """The architectures that NVRTC compiles for; empty if it does not say."""
+    ask = getattr(nvrtc, "nvrtcGetSupportedArchs", None)
+    code, *found = ask() if ask is not None else (1,)
+    return sorted(found[0]) if int(code) == 0 else []
 
 
 def _number(arch: str) -> int:
@@ -380,8 +394,11 @@ class _Launcher:
                 f"the kernels were built for {asked}, and cuda({index}) is {own}; build them with "
                 f"Target('cuda -arch={own}')"
             )
-        if _number(asked) == _number(own):
-            return _compile(source, asked, False)
+        from cuda.bindings import nvrtc
+
+        known = _supported(nvrtc)
+        if _number(asked) == _number(own) or (known and _number(asked) < known[0]):
+            return _compile(source, max(asked, own, key=_number), False)
         return _compile(source, asked.replace("sm_", "compute_"), True)
 
     def workspace(self, slot: int, nbytes: int) -> int:
@@ -463,22 +480,33 @@ def _encode_map(
         "float16": types.CU_TENSOR_MAP_DATA_TYPE_FLOAT16,
         "bfloat16": types.CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
     }
-    made = _ok(
-        driver.cuTensorMapEncodeTiled(
-            held[kind],
-            len(sizes),
-            pointer,
-            [driver.cuuint64_t(n) for n in sizes],
-            [driver.cuuint64_t(n) for n in steps],
-            [driver.cuuint32_t(n) for n in box],
-            [driver.cuuint32_t(1)] * len(sizes),
-            driver.CUtensorMapInterleave.CU_TENSOR_MAP_INTERLEAVE_NONE,
-            driver.CUtensorMapSwizzle.CU_TENSOR_MAP_SWIZZLE_128B,
-            driver.CUtensorMapL2promotion.CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
-            driver.CUtensorMapFloatOOBfill.CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE,
-        ),
-        f"a tensor of {kind} at {pointer:#x}, {sizes} elements, {steps} bytes apart, in boxes of {box}",
+    told = f"a tensor of {kind} at {pointer:#x}, {sizes} elements, {steps} bytes apart, in boxes of {box}"
+    tensor = (
+        held[kind],
+        len(sizes),
+        pointer,
+        [driver.cuuint64_t(n) for n in sizes],
+        [driver.cuuint64_t(n) for n in steps],
     )
+    ways = (
+        driver.CUtensorMapInterleave.CU_TENSOR_MAP_INTERLEAVE_NONE,
+        driver.CUtensorMapSwizzle.CU_TENSOR_MAP_SWIZZLE_128B,
+        driver.CUtensorMapL2promotion.CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
+        driver.CUtensorMapFloatOOBfill.CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE,
+    )
+    if len(box) == len(sizes):
+        ones = [driver.cuuint32_t(1)] * len(sizes)
+        boxes = [driver.cuuint32_t(n) for n in box]
+        made = _ok(driver.cuTensorMapEncodeTiled(*tensor, boxes, ones, *ways), told)
+    else:  # windows: channels and pixels, where a walk begins and ends in each spatial dimension, its steps
+        channels, pixels, *rest = box
+        count = len(sizes) - 2
+        low, high, strides = rest[:count], rest[count : 2 * count], rest[2 * count :]
+        by = [driver.cuuint32_t(n) for n in (1, *strides, 1)]
+        made = _ok(
+            driver.cuTensorMapEncodeIm2col(*tensor, low, high, channels, pixels, by, *ways),
+            told,
+        )
     return ctypes.string_at(int(made.getPtr()), 128)
 
 

@@ -74,7 +74,10 @@ class DeviceModule(Module):
             return self.source
         if fmt == "ptx" and self.type_key == "cuda":
             if "image" in self.options:
-                return str(self.options["image"].decode(errors="replace")).rstrip("\0")
+                image: bytes = self.options["image"]
+                if image.startswith(b"\x7fELF"):
+                    raise TVMError(f"{self.name} is machine code here, and has no PTX")
+                return image.decode(errors="replace").rstrip("\0")
             from .cuda_driver import compile_ptx
 
             return compile_ptx(self.source, self.options).decode().rstrip("\0")
@@ -84,8 +87,11 @@ class DeviceModule(Module):
         """Write the source, or `.ptx` and `.cubin` of CUDA's."""
         path = Path(file_name)
         kind = fmt or path.suffix.lstrip(".")
-        if kind in ("ptx", "cubin") and "image" in self.options:
-            path.write_bytes(self.options["image"])
+        image = self.options.get("image", b"")
+        if kind == "cubin" and image.startswith(b"\x7fELF"):
+            path.write_bytes(image)
+        elif kind == "cubin" and image and not self.source:
+            raise TVMError(f"{self.name} is PTX here, and no machine code; save it as .ptx")
         elif kind == "cubin" and self.type_key == "cuda":
             from .cuda_driver import compile_cubin
 

@@ -88,6 +88,10 @@ class DeviceApi(ABC):
         """Give a queue back."""
         raise NotImplementedError(f"{type(self).__name__} has no streams")
 
+    def stream(self, index: int) -> int:
+        """The queue that this thread works on; 0 is the device's own."""
+        return 0
+
     def set_stream(self, index: int, stream: int) -> None:
         """Give the work of this thread to a queue from now on; 0 is the device's own."""
         raise NotImplementedError(f"{type(self).__name__} has no streams")
@@ -189,9 +193,19 @@ class Device:
         return api is not None and 0 <= self.device_id < api.count()
 
     def sync(self, stream: Any = None) -> None:
-        """Wait until all work given to the device is done; the CPU's always is."""
-        if self.device_type != 1:
-            device_api(self).sync(self.device_id)
+        """Wait until all work given to the device is done, or to a stream of it; the CPU's always is."""
+        if self.device_type == 1:
+            return
+        api = device_api(self)
+        before = api.stream(self.device_id)
+        if not stream or int(stream) == before:
+            api.sync(self.device_id)
+            return
+        api.set_stream(self.device_id, int(stream))
+        try:
+            api.sync(self.device_id)
+        finally:
+            api.set_stream(self.device_id, before)
 
     # -- what it says of itself ------------------------------------------------------------
     def _attribute(self, name: str) -> Any:

@@ -11,10 +11,20 @@ from typing import Any
 
 import numpy as np
 
+from .devices import Device, device_api
 from .dtypes import Element, element_of_dlpack
 from .layout import Layout, dense_strides, layout_of
 
-__all__ = ["Borrowed", "DLTensor", "borrow", "export_device", "export_host", "host_array", "tensor_parts"]
+__all__ = [
+    "DEFAULT_STREAM",
+    "Borrowed",
+    "DLTensor",
+    "borrow",
+    "export_device",
+    "export_host",
+    "host_array",
+    "tensor_parts",
+]
 
 
 class DLDevice(ctypes.Structure):
@@ -55,6 +65,8 @@ class _ManagedVersioned(ctypes.Structure):
 
 
 _READ_ONLY = 1
+_CUDA = 2
+DEFAULT_STREAM = 1  # the number that DLPack has for it
 _PLAIN, _VERSIONED = b"dltensor", b"dltensor_versioned"
 _USED_PLAIN, _USED_VERSIONED = b"used_dltensor", b"used_dltensor_versioned"
 _DELETER = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
@@ -155,10 +167,21 @@ def _request(source: Any) -> Any:
     method = getattr(source, "__dlpack__", None)
     if method is None:
         raise TypeError(f"an object of type {type(source).__name__} does not speak DLPack")
+    options = _on_stream(source)
     try:
-        return method(max_version=(1, 0))
+        return method(max_version=(1, 0), **options)
     except TypeError:  # written before versions existed
-        return method()
+        return method(**options)
+
+
+def _on_stream(source: Any) -> dict[str, int]:
+    """On which of CUDA's streams a tensor will be used: its owner makes that one wait for what is being computed."""
+    asked = getattr(source, "__dlpack_device__", None)
+    kind, index = asked() if asked is not None else (1, 0)
+    if int(kind) != _CUDA:
+        return {}
+    api = device_api(Device(_CUDA, int(index)))
+    return {"stream": api.stream(int(index)) or DEFAULT_STREAM}
 
 
 def export_host(array: np.ndarray[Any, Any], kind: Element, options: dict[str, Any]) -> Any:

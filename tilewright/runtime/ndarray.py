@@ -283,8 +283,11 @@ class NDArray:
                 raise BufferError(
                     f"an array on {self.device} cannot be handed out by DLPack; copy it to the CPU"
                 )
-            if stream is not None and stream != -1:
-                device_api(self.device).sync(self._tw_layout.device_id)  # whoever takes it may work elsewhere
+            api, index = device_api(self.device), self._tw_layout.device_id
+            if stream != -1 and (stream or dlpack.DEFAULT_STREAM) != (
+                api.stream(index) or dlpack.DEFAULT_STREAM
+            ):
+                api.sync(index)  # whoever takes it works on another stream
             return dlpack.export_device(self._tw_ptr, self._tw_layout, ELEMENTS[self.dtype], self)
         options = {"stream": stream, "max_version": max_version, "dl_device": dl_device, "copy": copy}
         return dlpack.export_host(self._host, ELEMENTS[self.dtype], options)

@@ -296,8 +296,8 @@ class VirtualMachine:
         fails = [n._fail for n in natives]
         scope.update(
             take=self.pool.take, fail=lambda kernel, code: fails[kernel](code), called=called, Closure=Closure,
-            Tail=Tail, truth=ctypes.c_uint8.from_address, shapes=_shapes, differ=_differ, negative=_negative,
-            no_case=_no_case, open_kernel=self._open, missing=_missing, **self._noted(),
+            Tail=Tail, truth=ctypes.c_uint8.from_address, shapes=_shapes, differ=_differ, small=_small,
+            negative=_negative, no_case=_no_case, open_kernel=self._open, missing=_missing, **self._noted(),
         )  # fmt: skip
         exec(compile(self.source, "<virtual machine>", "exec"), scope)
         self._program = exe.program
@@ -494,6 +494,10 @@ def _missing(number: int) -> NoReturn:
 
 def _differ(a: int, b: int, text: str) -> NoReturn:
     raise TVMError(f"{text}: {a} and {b} must be the same")
+
+
+def _small(size: int, least: int, text: str) -> NoReturn:
+    raise TVMError(f"{text} does not fit into a size of {size}, which must be {least} at the least")
 
 
 def _negative(size: int) -> NoReturn:

@@ -6,6 +6,7 @@ below zero (-1 is the first). A dimension is an integer or an expression over si
     ["size", s, r, axis]                 the size of a tensor along an axis
     ["let", s, dim]                      a size that is computed
     ["same", dim, dim, text]             sizes that must be the same; the text says where
+    ["least", dim, dim, text]            the first must be as large as the second or larger; the text says why
     ["run", kernel, args, outs, symbols] a kernel: operands, ["o", i] and ["n", dim]; outs are [r, dtype, dims]
     ["shapes", [s, …], name, attrs, xs]  sizes that depend on values, from a shape function
     ["switch", [[pairs, block], …], text] the first block whose pairs of dimensions are equal
@@ -210,6 +211,8 @@ class _Check:
         self.dim(known, a, b)
         _text(text)
 
+    on_least = on_same
+
     def on_run(self, known: Any, kernel: Any, args: Any, outs: Any, symbols: Any) -> None:
         info = self.kernels[self.program.kernels[_number(kernel)]]
         if len(args) != len(info.params) or len(symbols) != len(info.symbols):
@@ -392,6 +395,10 @@ class _Text:
     def on_same(self, depth: int, a: Any, b: Any, text: str) -> None:
         left, right = self.dim(a), self.dim(b)
         self.put(depth, f"if {left} != {right}: differ({left}, {right}, {text!r})")
+
+    def on_least(self, depth: int, a: Any, b: Any, text: str) -> None:
+        left, right = self.dim(a), self.dim(b)
+        self.put(depth, f"if {left} < {right}: small({left}, {right}, {text!r})")
 
     def on_run(self, depth: int, kernel: int, args: Any, outs: Any, symbols: Any) -> None:
         for r, dtype, dims in outs:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -89,7 +90,7 @@ _BY_ARCH: Final = {
 
 def figures_of_model(model: str) -> dict[str, Any] | None:
     """The options that a model's name stands for; None for a name that is not known."""
-    found = GPUS.get(model.lower())
+    found = _named(model)
     return None if found is None else found.attrs()
 
 
@@ -101,4 +102,16 @@ def figures_of_arch(arch: str) -> Gpu:
 
 def gpu_of(model: str, arch: str) -> Gpu:
     """The GPU by its model's name, or else by its architecture."""
-    return GPUS.get(model.lower()) or figures_of_arch(arch)
+    return _named(model) or figures_of_arch(arch)
+
+
+def _named(model: str) -> Gpu | None:
+    """The GPU of a name, however it is written: `RTX 3090`, `tx2`, `nvidia-a100`."""
+    name = re.sub(r"[\s_]+", "-", model.lower())
+    short = re.sub(
+        r"^(nvidia|tesla|geforce|jetson)-|^(rtx|gtx)-?", "", re.sub(r"^(nvidia|geforce)-", "", name)
+    )
+    for key in (name, short, f"jetson-{short}", short.replace("-", "")):
+        if key in GPUS:
+            return GPUS[key]
+    return None

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from ..ir.errors import TargetError
-from .gpus import GPUS
+from .gpus import GPUS, figures_of_arch
 
 if TYPE_CHECKING:
     from .target import Target
@@ -74,6 +74,29 @@ _tags: Final[dict[str, dict[str, Any]]] = {
         "host": _cpu("arm64-apple-macos", "apple-m1", 8),
     },
 }
+# GPUs of which the architecture is all that schedules ask for.
+_OTHER_GPUS: Final = {
+    "sm_61": "geforce-gtx-1050 geforce-gtx-1050-ti geforce-gtx-1060 geforce-gtx-1070 geforce-gtx-1080 nvidia-titan-xp "
+    "tesla-p4 tesla-p40",
+    "sm_70": "nvidia-titan-v quadro-gv100",
+    "sm_72": "jetson-xavier-nx",
+    "sm_75": "geforce-gtx-1650 geforce-gtx-1660-ti geforce-rtx-2060 geforce-rtx-2070 geforce-rtx-2080 nvidia-titan-rtx "
+    "quadro-rtx-4000 quadro-rtx-5000 quadro-rtx-6000 quadro-rtx-8000",
+    "sm_80": "nvidia-a30",
+    "sm_86": "geforce-rtx-3050 geforce-rtx-3060 geforce-rtx-3070-ti geforce-rtx-3080-ti geforce-rtx-3090-ti "
+    "nvidia-a10 nvidia-a16 nvidia-a2 nvidia-a40 rtx-a2000 rtx-a4000 rtx-a5000",
+    "sm_89": "geforce-rtx-4060 geforce-rtx-4070 rtx-6000-ada",
+}
+_LIMITS: Final = (
+    "max_threads_per_block",
+    "max_shared_memory_per_block",
+    "registers_per_block",
+    "thread_warp_size",
+)
+for _arch, _names in _OTHER_GPUS.items():
+    _held = figures_of_arch(_arch).attrs()
+    for _name in _names.split():
+        _tags[f"nvidia/{_name}"] = {"kind": "cuda", "arch": _arch, **{k: _held[k] for k in _LIMITS}}
 _tags["apple/m2-gpu"] = {**_tags["apple/m1-gpu"], "host": _tags["apple/m2-cpu"]}
 
 

@@ -5,10 +5,13 @@ from __future__ import annotations
 import importlib.util
 import os
 import platform
+import sys
 from collections.abc import Callable
 from typing import Any, Final
 
+from ..contrib.nvcc import get_cuda_version
 from ..runtime.devices import Device, device
+from ..runtime.errors import TVMError
 from ..runtime.module import enabled
 from ..target import Target
 
@@ -21,11 +24,13 @@ __all__ = [
     "parametrize_targets",
     "requires_arm_dot",
     "requires_cuda",
+    "requires_cuda_compute_version",
     "requires_cudagraph",
     "requires_cudnn",
     "requires_gpu",
     "requires_llvm",
     "requires_metal",
+    "requires_nvcc_version",
     "requires_opencl",
     "requires_package",
     "requires_rocm",
@@ -33,22 +38,25 @@ __all__ = [
     "requires_tensorcore",
     "requires_vulkan",
     "requires_x86",
+    "skip_if_32bit",
     "slow",
     "uses_gpu",
 ]
 
 _VARIABLE: Final = "TVM_TEST_TARGETS"
-# Those that there is a code generator for.
-_DEFAULT: Final = ("llvm",)
-_WITH_CODE: Final = ("llvm",)
+# OpenCL may be the processor itself, and is tested where it is asked for.
+_DEFAULT: Final = ("llvm", "cuda")
+_WITH_CODE: Final = ("llvm", "cuda", "opencl")  # those that there is a code generator and a driver for
 
 
 def device_enabled(target: Any) -> bool:
-    """Whether tests for a target are to run: it is listed, there is a code generator, and a device."""
+    """Whether tests for a target are to run: there is a code generator and a device, and it is among those of
+    TVM_TEST_TARGETS if that lists any."""
     if not isinstance(target, (str, Target)):
         raise TypeError(f"a target is a string or a Target, not {type(target).__name__}")
     kind = target.kind.name if isinstance(target, Target) else (target.split() or [""])[0]
-    return any(_kind_of(name) == kind for name in _listed()) and _can_run(kind)
+    listed = not os.environ.get(_VARIABLE) or any(_kind_of(name) == kind for name in _listed())
+    return listed and _can_run(kind)
 
 
 def enabled_targets() -> list[tuple[str, Device]]:
@@ -103,6 +111,40 @@ def _never(name: str) -> Feature:
     return Feature(name, lambda: False, "it is not there yet")
 
 
+def _compute_version() -> tuple[int, ...]:
+    """The compute capability of the first CUDA device; nothing if there is none."""
+    found = Device(2, 0).compute_version if _can_run("cuda") else None
+    return tuple(int(part) for part in (found or "0").split("."))
+
+
+def requires_cuda_compute_version(major: int, minor: int = 0, exact: bool = False) -> Feature:
+    """Skip a test where the first CUDA device has not at least (or not exactly) this compute capability."""
+
+    def present() -> bool:
+        found = _compute_version()
+        return found == (major, minor) if exact else found >= (major, minor)
+
+    return Feature(f"compute capability {major}.{minor}", present, "there is no such CUDA device")
+
+
+def requires_nvcc_version(major: int, minor: int = 0, release: int = 0) -> Feature:
+    """Skip a test where there is no CUDA toolkit, or an older one."""
+
+    def present() -> bool:
+        try:
+            return get_cuda_version() >= (major, minor)
+        except (TVMError, OSError):
+            return False
+
+    return Feature(f"nvcc {major}.{minor}", present, "install the CUDA toolkit")
+
+
+def skip_if_32bit(function: Any = None, reason: str = "needs 64 bits") -> Any:
+    """Skip a test on a machine of 32 bits."""
+    feature = Feature("64 bits", lambda: sys.maxsize > 2**32, reason)
+    return feature if function is None else feature(function)
+
+
 def _is_x86() -> bool:
     return platform.machine().lower() in ("x86_64", "amd64", "i386", "i686")
 
@@ -119,10 +161,12 @@ requires_gpu: Final = Feature(
     "none can be used here",
 )
 uses_gpu: Final = requires_gpu
-requires_cudagraph: Final = _never("cudagraph")
+requires_cudagraph: Final = Feature("graphs of CUDA", lambda: _can_run("cuda"), "there is no CUDA device")
 requires_cudnn: Final = _never("cudnn")
 requires_rpc: Final = _never("rpc")
-requires_tensorcore: Final = _never("tensor cores")
+requires_tensorcore: Final = Feature(
+    "tensor cores", lambda: _compute_version() >= (7, 0), "there is no CUDA device that has them"
+)
 requires_x86: Final = Feature("an x86 CPU", _is_x86, "this is another one")
 requires_arm_dot: Final = Feature("an ARM CPU with dot products", lambda: False, "this is another one")
 

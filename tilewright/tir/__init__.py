@@ -50,7 +50,7 @@ from ..ir.expr import (
     convert,
 )
 from ..ir.function import PrimFunc
-from ..ir.op import CallEffectKind
+from ..ir.op import CallEffectKind, _registry
 from ..ir.ops import (
     abs,
     acos,
@@ -188,4 +188,6 @@ def __getattr__(name: str) -> Any:
         return importlib.import_module(f".{name}", __name__)
     if name in _OF_TE:
         return getattr(importlib.import_module("..te.reducer", __name__), name)
+    if f"tir.{name}" in _registry:  # instructions and the like: `tir.ptx_mma`, as scripts call them
+        return importlib.import_module(".script.namespace", __name__).lookup(name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

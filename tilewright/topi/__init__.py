@@ -20,7 +20,7 @@ from .slicing import *
 from .sort import *
 from .transform import *
 
-from . import generic, image, nn, sparse, testing, vision  # isort: skip  (they use the operators above)
+from . import cuda, generic, image, nn, sparse, testing, vision  # isort: skip  (they use the operators above)
 
 # The classic had a package of kernels and schedules for each of these targets.
 _announce(
@@ -32,8 +32,6 @@ _announce(
         "arm_cpu.dense_alter_op",
         "arm_cpu.matmul",
         "bifrost",
-        "cuda",
-        "cuda.conv3d_winograd",
         "mali",
         "sparse.utils",
         "x86",

@@ -81,14 +81,14 @@ class CorrectedModel(AnalyticalModel):
         super().__init__()
         self._features: list[Array] = []
         self._errors: list[Array] = []
-        self._known: tuple[Array, Array, Array, Array] | None = None  # middle, scale, places, weights
+        self._known: tuple[Array, ...] | None = None  # columns, middle, scale, places, weights
 
     def predict(self, features: Array) -> Array:
         out = np.asarray(features[:, 0], np.float64) + self._shift
         if self._known is None:
             return out
-        middle, scale, places, weights = self._known
-        at = (np.asarray(features, np.float64) - middle) / scale
+        used, middle, scale, places, weights = self._known
+        at = ((features[:, used] - middle) / scale).astype(np.float32)
         for start in range(0, len(at), _PIECE):
             out[start : start + _PIECE] += _alike(at[start : start + _PIECE], places) @ weights
         return out
@@ -107,14 +107,16 @@ class CorrectedModel(AnalyticalModel):
         self._shift = float(np.median(error[good]))
         # what failed is as bad as the worst, and more
         error = np.where(good, error, error[good].max() + 0.5) - self._shift
+        used = np.flatnonzero(x.std(axis=0) > 1e-9)  # what never differed tells nothing apart
+        x = x[:, used]
         middle, scale = x.mean(axis=0), x.std(axis=0)
-        scale = np.where(scale > 1e-9, scale, np.inf)  # what never differed tells nothing apart
-        at = (x - middle) / scale
+        at = ((x - middle) / scale).astype(np.float32)
         spread = _alike(at, at) + _NOISE * np.eye(len(at))
-        self._known = middle, scale, at, np.linalg.solve(spread, error)
+        weights = np.linalg.solve(spread, error).astype(np.float32)
+        self._known = used, middle, scale, at, weights
 
 
-_KEPT = 512  # of the last measurements
+_KEPT = 256  # of the last measurements
 _PIECE = 8192  # candidates at a time
 _NOISE = 0.1  # of a measurement, by how much candidates differ
 
@@ -266,7 +268,7 @@ def shipped_model(target: Any) -> str | None:
 
 
 def cost_model(name: str | CostModel = "auto", seed: int = 0, target: Any = None) -> CostModel:
-    """A model by name: pretrained, trees, corrected, analytical, random, or a file (.json, .ubj) with trees to begin with.
+    """A model by name: pretrained, trees, corrected, analytical, random, or a file (.json, .ubj) of trees.
 
     `auto` is pretrained where the target is near to what the package has a model of, else trees; without xgboost,
     corrected.

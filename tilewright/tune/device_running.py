@@ -1,8 +1,8 @@
 """Running candidates on a GPU, in a process of its own: checked against the reference, then timed by the device.
 
-Inputs lie there several times, so that nothing is found in the second cache that would not be there otherwise; outputs lie
-between guards, and are poisoned before they are checked. What fails may have left the device unusable for this process,
-which is then ended: the next candidate has another one.
+Inputs lie there several times, so that nothing is found in the second cache that would not be there otherwise; outputs
+lie between guards, and are poisoned before they are checked. What fails may have left the device unusable for this
+process, which is then ended: the next candidate has another one.
 """
 
 from __future__ import annotations

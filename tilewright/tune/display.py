@@ -29,7 +29,8 @@ def speed_text(p: Progress) -> str:
         return "nothing measured yet"
     gflops = p.flop / p.best / 1e9
     told = [f"best {time_text(p.best)}", f"{gflops:.1f} GFLOP/s"]
-    peak = p.task.target.cpu.peak_gflops(0)
+    target = p.task.target
+    peak = 0.0 if target.is_gpu else target.cpu.peak_gflops(0)  # GPUs have several, by the units that compute
     if peak > 0:
         told.append(f"{100 * gflops / peak:.0f}% of peak")
     if math.isfinite(p.zero):

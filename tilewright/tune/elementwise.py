@@ -12,6 +12,7 @@ __all__ = [
     "across_of",
     "extent_of",
     "in_vectors",
+    "lies_across",
     "past_caches",
     "pays_in_parallel",
     "schedule_copy",
@@ -123,10 +124,10 @@ def across_of(facts: Facts) -> int | None:
     """The position of the axis along which what is copied lies in line, if the result does along another one."""
     if len(facts.reads) != 1 or not isinstance(facts.block.body.value, BufferLoad):  # type: ignore[attr-defined]
         return None
-    return _lies_across(facts, facts.reads[0])
+    return lies_across(facts, facts.reads[0])
 
 
-def _lies_across(facts: Facts, read: Access) -> int | None:
+def lies_across(facts: Facts, read: Access) -> int | None:
     """The position of the axis along which a read lies in line, if the result does along another one."""
     axes = facts.spatial
     if len(axes) < 2:
@@ -140,7 +141,7 @@ def _lies_across(facts: Facts, read: Access) -> int | None:
 
 def _read_across(facts: Facts) -> tuple[Access, int] | None:
     """The one read that lies across, of a stage that computes something, and the axis along which it lies in line."""
-    found = [(r, at) for r in facts.reads if (at := _lies_across(facts, r)) is not None]
+    found = [(r, at) for r in facts.reads if (at := lies_across(facts, r)) is not None]
     if len(found) != 1 or facts.guarded or not all(a.known for a in facts.spatial):
         return None
     read, at = found[0]

@@ -505,8 +505,8 @@ class Fleet:
     def _check_target(self, task: Task) -> None:
         if task.target.is_gpu:
             raise TuneError(
-                f"tuning {task.name}: a fleet measures on processors, and `{task.target}` is a GPU: tune on the machine "
-                "that has it, without a cluster"
+                f"tuning {task.name}: a fleet measures on processors, and `{task.target}` is a GPU: tune on the "
+                "machine that has it, without a cluster"
             )
         if not is_host_cpu(task.target) or self._machine == fingerprint():
             return

@@ -1,12 +1,14 @@
 """Sketches for GPUs: every stage becomes a kernel, or a part of one.
 
     elementwise    a thread for each vector of elements that lie in line
-    transpose      a block of threads for a tile, which is turned in shared memory
-    rows           a block of threads for each row: reductions across its threads, what is between them in shared memory
-    columns        a thread for each result, neighbours side by side
+    transpose      a block of threads for a tile, which is turned in shared memory (gpu_transpose.py)
+    rows           a block of threads for each row, which stays in registers (gpu_rows.py)
+    columns        a block of threads for results side by side and a part of the lines (gpu_columns.py)
+    windows        a thread for some neighbouring results of a pooling
     tile           a block of threads for a tile of results: operands in shared memory, fetched together, results in
                    registers
-    large tile     the same for products of matrices, fetched some steps ahead, 8 x 8 results for each thread
+    large tile     the same for products of float32 matrices and for convolutions, which are gathered as products:
+                   fetched some steps ahead, 8 x 8 results or so for each thread (gpu_product.py, gpu_conv_threads.py)
     tensor cores   the same for products of 16-bit floats, by the instructions of warps or warpgroups
     attention      scores, softmax and the product with the values in one kernel of warpgroups
 
@@ -22,23 +24,29 @@ from typing import Any, TypeVar
 from ..ir.errors import ScheduleError
 from ..tir.schedule.primitive import BlockRV, LoopRV
 from .auto import Function, reason_of, reuses
-from .elementwise import across_of, extent_of
+from .elementwise import extent_of
 from .facts import Access, Axis, Facts, facts_of
 from .gpu_attention import attentions
+from .gpu_columns import reduce_columns
 from .gpu_conv import Windows, by_tensor_cores, windows_of
+from .gpu_conv_threads import Contraction, by_gathering, contraction_of
 from .gpu_product import by_threads
 from .gpu_rows import power, reduce_rows, row_by_row
 from .gpu_space import SharedTile, Table, shared_tile_table
 from .gpu_tensor import Product, by_warpgroups, by_warps, product_of
+from .gpu_transpose import turn, turned_read
+from .gpu_windows import inline_padding, is_pooling, pool_windows
 from .rows import in_line, rows_of
 
 __all__ = ["GpuFunction"]
 
 T = TypeVar("T")
 _THREADS = 256  # of a block, if there is enough to do
+_SMALL = 128  # threads of a block that works element by element
+_ROWS_OF_BLOCKS = 65535  # that a grid may have
 _WIDE = 16  # bytes that a thread may take at once
 _SHARED = 46 * 1024  # bytes of a block for what is between the stages of a row
-_TILE = 32  # lines and columns of a tile that is turned
+_ROWS = 4  # of a matrix that are worth tiles
 _DEPTH = 16  # of the reduction, that a tile fetches at once
 
 
@@ -101,27 +109,47 @@ class GpuFunction(Function):
 
     def alone(self, f: Facts, refused: str = "") -> None:
         self.done.add(f.rv.key)
-        across = across_of(f) if f.kind == "injective" else None
+        across = turned_read(f) if f.kind == "injective" else None
         if across is not None:
-            self.attempt(f, lambda: self.turned(f, across), "transpose")
+            self.attempt(f, lambda: turn(self, f, *across), "transpose")
         elif f.kind == "injective":
             self.attempt(f, lambda: self.elementwise(f), "elementwise")
         elif f.kind in ("reduction", "several") and f.reduce:
             line = in_line(f)
             along = line is not None and line.reduce
-            self.attempt(f, lambda: reduce_rows(self, f) if along else self.plain(f), "rows" if along else "columns")
+            sketch = reduce_rows if along else reduce_columns
+            self.attempt(f, lambda: sketch(self, f), "rows" if along else "columns")
         else:
             self.attempt(f, lambda: self.plain(f), "plain")
 
     def tile(self, f: Facts) -> None:
         self.done.add(f.rv.key)
         product = product_of(f)
+        if product is not None and min(product.m.extent, product.n.extent) < _ROWS:
+            return self.alone(f)  # hardly anything is used twice
         if product is not None and self.matrix_product(f, product):
             return
         windows = windows_of(f)
         if windows is not None and self.convolution(f, windows):
             return
+        sums = contraction_of(f)
+        if sums is not None and self.gathered(f, sums):
+            return
+        if is_pooling(f):
+            return self.attempt(f, lambda: pool_windows(self, f), "windows")
         self.attempt(f, lambda: self.tiles(f), "shared tile")
+
+    def gathered(self, f: Facts, sums: Contraction) -> bool:
+        """Whether a sum of products in float32 was given to large tiles."""
+        before = self.at_root()
+        try:
+            with self.sch.all_or_nothing():
+                note = by_gathering(self, f, sums)
+        except ScheduleError:
+            return False
+        self.notes.records.append({"stage": f.name, "sketch": "large tile", **note})
+        self.take(before)
+        return True
 
     def convolution(self, f: Facts, windows: Windows) -> bool:
         """Whether a convolution was given to tensor cores."""
@@ -176,42 +204,32 @@ class GpuFunction(Function):
             return self.sch.add_unit_loop(inside[0] if inside else rv)
         return self.sch.fuse(*loops) if len(loops) > 1 else loops[0]
 
-    def spread(self, loop: LoopRV, threads: int, wide: int = 1) -> None:
+    def spread(self, loop: LoopRV, threads: int, wide: int = 1, tag: str = "blockIdx.x") -> None:
         """Blocks and threads along a loop; `wide` neighbours for each thread."""
         sch, size = self.sch, extent_of(self.sch, loop)
         if size is not None:
             threads = min(threads, power(-(-size // wide)))
         factors = [None, threads, wide] if wide > 1 else [None, threads]
         block, thread, *inner = sch.split(loop, factors)
-        sch.bind(block, "blockIdx.x")
+        sch.bind(block, tag)
         sch.bind(thread, "threadIdx.x")
         for x in inner:
             sch.vectorize(x)
 
     def elementwise(self, f: Facts) -> dict[str, object]:
-        wide = self.width(f)
-        self.spread(self.fused(self.sch.get_loops(f.rv), f.rv), self.most, wide)
-        return {"threads": self.most, "elements at a time": wide}
-
-    def turned(self, f: Facts, across: int) -> dict[str, object]:
-        """Tiles that lie across: read along their lines into shared memory, written along their columns."""
-        sch = self.sch
-        copy = sch.cache_read(f.rv, 0, "shared")
-        loops = sch.get_loops(f.rv)
-        others = [x for i, x in enumerate(loops) if i not in (across, len(loops) - 1)]
-        tiles, high = sch.split(loops[across], [None, _TILE])
-        more, wide = sch.split(loops[-1], [None, _TILE])
-        sch.reorder(*others, tiles, more, high, wide)
-        block = self.fused([*others, tiles, more], f.rv)
-        sch.bind(block, "blockIdx.x")
-        sch.compute_at(copy, block, preserve_unit_loops=False)
-        for rv, own in ((copy, sch.get_loops(copy)[1:]), (f.rv, [high, wide])):
-            several, thread = sch.split(self.fused(own, rv), [None, self.most])
-            sch.bind(thread, "threadIdx.x")
-            sch.unroll(several)
-        # One element more in each line: the elements of a column lie in different banks.
-        sch.storage_align(copy, 0, axis=-2, factor=_TILE, offset=1)
-        return {"tile": f"{_TILE} x {_TILE}", "threads": self.most}
+        wide, loops = self.width(f), self.sch.get_loops(f.rv)
+        # Loops that are fused must be counted in 32 bits.
+        outer: list[LoopRV] = []
+        while len(loops) > 1 and math.prod(extent_of(self.sch, x) or 1 for x in loops) >= 1 << 31:
+            outer.append(loops.pop(0))
+        tags = ("blockIdx.x", "blockIdx.y")
+        if outer:
+            count = math.prod(extent_of(self.sch, x) or 1 for x in outer)
+            tags = tags if count > _ROWS_OF_BLOCKS else tags[::-1]
+            self.sch.bind(self.fused(outer, f.rv), tags[0])
+        threads = min(self.most, _SMALL)
+        self.spread(self.fused(loops, f.rv), threads, wide, tags[1] if outer else tags[0])
+        return {"threads": threads, "elements at a time": wide}
 
     def width(self, f: Facts) -> int:
         """How many neighbours a thread takes at once: all accesses lie in line there, or stay where they are."""
@@ -225,8 +243,9 @@ class GpuFunction(Function):
         return wide if inline and last.known and not f.guarded else 1
 
     def plain(self, f: Facts) -> dict[str, object]:
-        """A thread for each result."""
+        """A thread for each result; what only pads what it reads is done on the way."""
         sch = self.sch
+        inline_padding(self, f)
         spatial = [
             x for x, iv in zip(sch.get_loops(f.rv), f.block.iter_vars, strict=False) if iv.iter_type == 0
         ]
@@ -257,6 +276,9 @@ class GpuFunction(Function):
             with self.sch.all_or_nothing():
                 return row_by_row(self, last, group)
         except ScheduleError as why:
+            line = in_line(max((f for f in group if f.reduce), key=lambda f: f.points))
+            if line is not None and not line.reduce:
+                raise  # threads along a row would read far from each other
             return {**self.through_shared(last, group), "instead": reason_of(why)}
 
     def through_shared(self, last: Facts, group: list[Facts]) -> dict[str, object]:
@@ -296,7 +318,10 @@ class GpuFunction(Function):
         gpu = self.target.gpu
         shared = [r for i in range(len(f.block.reads)) if self.worth(f, i) for r in self.reads_of(f, i)]
         t = self.choose(
-            f, "shared tile", self.tile_rule(f, wide, high), lambda: shared_tile_table(f, wide, high, shared, gpu)
+            f,
+            "shared tile",
+            self.tile_rule(f, wide, high),
+            lambda: shared_tile_table(f, wide, high, shared, gpu),
         )
         copies = [self.copy(f, i) for i in range(len(f.block.reads)) if self.worth(f, i)]
         loops = dict(zip([a.var for a in f.axes], sch.get_loops(f.rv), strict=True))
@@ -311,8 +336,9 @@ class GpuFunction(Function):
         outer, *deep = reduces[0], *reduces[1:]
         size = extent_of(sch, reduces[0])
         within: list[LoopRV] = []
-        if size is None or size > t.depth:
-            outer, some = sch.split(reduces[0], [None, t.depth])
+        step = t.depth if size is None else min(t.depth, size)
+        if size is None or size > step or step > 1:
+            outer, some = sch.split(reduces[0], [None, step])
             within = [some]
         parts = [y, x] if y else [x]
         spread = [p[k] for k in (0, 1, 2) for p in parts]
@@ -323,7 +349,7 @@ class GpuFunction(Function):
             sch.bind(self.fused(others, f.rv), "blockIdx.z")
         for p, name in zip(parts, names, strict=False):
             for loop, axis in zip(p, ("blockIdx", "vthread", "threadIdx"), strict=False):
-                if axis != "vthread" or (extent_of(sch, loop) or 2) > 1:
+                if axis == "blockIdx" or loop is parts[-1][2] or (extent_of(sch, loop) or 2) > 1:
                     sch.bind(loop, f"{axis}.{name}")
         sch.reverse_compute_at(tail, parts[-1][2], preserve_unit_loops=True)
         for loop in [*(within + deep if t.unroll else []), *[p[3] for p in parts]]:
@@ -331,7 +357,10 @@ class GpuFunction(Function):
         for copy in copies:
             sch.compute_at(copy, outer, preserve_unit_loops=False)
             own = sch.get_loops(copy)[len(sch.get_loops(f.rv)) - len(within) - len(deep) - len(parts) :]
-            self.fetched(copy, own, dict(zip(names, threads, strict=False)), t.fetch)
+            shares = {
+                n: x for n, x in zip(names, threads, strict=False) if x > 1 or n == names[len(parts) - 1]
+            }
+            self.fetched(copy, own, shares, t.fetch)
         return {
             "tile": " x ".join(str(t.side(a is wide)) for a in (high, wide) if a is not None),
             "threads": math.prod(threads),
@@ -341,7 +370,7 @@ class GpuFunction(Function):
     def fetched(self, copy: BlockRV, own: list[LoopRV], threads: dict[str, int], wide: int) -> None:
         """A copy to shared memory by all threads of a block together, `wide` neighbours at a time."""
         sch = self.sch
-        loop = self.fused(own, copy)
+        loop = self.fused(own, copy) if own else sch.add_unit_loop(copy)
         size = extent_of(sch, loop)
         inner = [wide] if wide > 1 and size is not None and size % wide == 0 else []
         _, *shares = sch.split(loop, [None, *threads.values(), *inner])
@@ -354,7 +383,7 @@ class GpuFunction(Function):
         """A tile by rule: few results where there are few, 16 threads along a side."""
         sizes = [self.tile_of(high), self.tile_of(wide)]
         y, x = (min(16, size) for size in sizes)
-        depth = max(1, _DEPTH // math.prod(a.extent for a in f.reduce[1:]))
+        depth = max(1, min(_DEPTH // math.prod(a.extent for a in f.reduce[1:]), f.reduce[0].extent))
         return SharedTile(y, x, sizes[0] // y, sizes[1] // x, 1, 1, depth, 1, 0)
 
     def sides(self, f: Facts) -> tuple[Axis, Axis | None]:

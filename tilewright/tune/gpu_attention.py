@@ -7,17 +7,19 @@ a warp      fetches parts of keys and values ahead of them
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ..ir.errors import ScheduleError
 from ..ir.expr import const_value
 from ..target.machine import GpuMachine
+from ..tir.schedule.attention import Attention, attention_of
 from ..tir.schedule.primitive import BlockRV, LoopRV
-from ..tir.schedule.stream import ROLES, Attention, attention_of
+from ..tir.schedule.stream import ROLES
 from ..tir.tensor_intrin.cuda import get_wgmma_intrin, get_wgmma_rows_intrin
 from ..tir.transform.lower_bulk_copies import BULK_COPY
-from ..tir.transform.specialize_warps import OVERLAP, PERSISTENT, SPECIALIZE
+from ..tir.transform.specialize_warps import EARLY, OVERLAP, PERSISTENT, SPECIALIZE
 from .facts import Facts
 from .gpu_tensor import can_be_copied, has_warpgroups
 
@@ -29,6 +31,7 @@ __all__ = ["Parts", "attention", "attentions", "best_parts"]
 _LINE = 64  # elements of 16 bits that a bulk copy has side by side
 _KEPT = 2048  # bytes of shared memory for barriers and what the driver takes
 _LANES = 4  # threads that share a row
+_GAIN = 0.88  # the time that four warpgroups take for what two do in one unit
 _FRAGMENT, _LANE, _OPERAND = "wgmma.accumulator", "wgmma.lanes", "wgmma.matrix_a"
 
 
@@ -40,6 +43,7 @@ class Parts:
     columns: int
     stages: int
     overlap: bool  # of a product with the softmax of the next part
+    queries: int = 1  # for how many tiles there is room for the queries
 
 
 def best_parts(a: Attention, gpu: GpuMachine) -> Parts:
@@ -47,14 +51,28 @@ def best_parts(a: Attention, gpu: GpuMachine) -> Parts:
     deep, across = (_up(a.size(iv)) for iv in (a.deep, a.column))
     if max(deep, across) > 256:
         raise ScheduleError(f"heads of {max(a.size(a.deep), a.size(a.column))} are too wide for a warpgroup")
+    # Wide heads leave no registers for more than two warpgroups, and very wide ones none for the product of one part
+    # beside the scores of the next. Narrow ones have shorter products than exponentials: more warpgroups hide them.
     groups = 2 if a.size(a.row) > 64 else 1
-    columns = 128 if across <= 128 else 64
-    room = gpu.dynamic_shared_memory_per_block - _KEPT - groups * 64 * deep * 2
-    parts = -(-a.size(a.key) // columns)
-    stages = min(4, room // (columns * (deep + across) * 2), max(2, parts))
+    columns, overlap = (128, True) if across <= 128 else (64, False)
+    if (
+        deep == across == _LINE
+        and a.logit is a.score
+        and _rounds(a, 4, gpu) * 4 * _GAIN < _rounds(a, groups, gpu) * groups
+    ):
+        groups, columns = 4, 64
+    part, tile = columns * (deep + across) * 2, groups * 64 * deep * 2
+    room = gpu.dynamic_shared_memory_per_block - _KEPT - tile
+    stages = min(4, room // part, max(2, -(-a.size(a.key) // columns)))
     if stages < 2:
         raise ScheduleError("shared memory has no room for two parts of the keys and values")
-    return Parts(groups, columns, stages, across <= 128)
+    return Parts(groups, columns, stages, overlap, 2 if stages * part + tile <= room else 1)
+
+
+def _rounds(a: Attention, groups: int, gpu: GpuMachine) -> int:
+    """How many tiles of rows a processor takes one after the other."""
+    tiles = -(-a.size(a.row) // (64 * groups)) * math.prod(a.size(iv) for iv in a.others)
+    return -(-tiles // gpu.multiprocessors)
 
 
 def _up(size: int) -> int:
@@ -108,16 +126,17 @@ class _Sketch:
             sch.compute_inline(out)
             tail = consumer
         made = self.store(tail, group, across, second)
-        sch.bind(block, "blockIdx.x")
-        sch.bind(group, "threadIdx.y")
-        self.fetch(scores, 0, group)
         self.fetch(scores, 1, part)
         self.fetch(product, 2, part)
+        sch.bind(block, "blockIdx.x")
+        sch.bind(group, "threadIdx.y")
+        self.fetch(scores, 0, group)  # for all warpgroups together
         self.scopes(blocks)
         self.spread(blocks)
         self.spread_results(made, second)
         self.products(blocks, first, second, rows)
         sch.annotate(part, SPECIALIZE, p.stages)
+        sch.annotate(part, EARLY, p.queries)
         if p.overlap:
             sch.annotate(part, OVERLAP, 1)
         return {

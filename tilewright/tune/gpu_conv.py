@@ -46,6 +46,12 @@ class Windows:
         """Whether a window is more than one place."""
         return any(x.extent > 1 for x in self.window if x is not self.c)
 
+    @property
+    def in_line(self) -> int:
+        """How many channels can be fetched at once; eight, one by one, if they must be taken apart."""
+        together = math.gcd(self.c.extent, 8) if self.window[-1] is self.c else 1
+        return together if together > 1 else 8
+
 
 def windows_of(f: Facts) -> Windows | None:
     """A block as a convolution, if it is one: of floats of 16 bits, added up in float32."""
@@ -95,11 +101,14 @@ def by_tensor_cores(g: GpuFunction, f: Facts, w: Windows, warpgroups: bool) -> d
     """Schedule a convolution as a product, by the instructions of warpgroups or of warps."""
     if warpgroups and (w.window[-1] is not w.c or w.c.extent % 8 or w.f.extent % 8):
         raise ScheduleError("bulk copies take whole pieces of 16 bytes")
+    if warpgroups and w.wide and 3 * w.c.extent < LINE:
+        raise ScheduleError(f"lines of {w.c.extent} channels would be mostly padding")
     made, view, after = _as_product(g, f, w, LINE if warpgroups else 1)
     product = product_of(made)
     if product is None:
         raise ScheduleError(f"{f.name} is no product of matrices over its windows")
-    product = replace(product, windows=math.prod(x.extent for x in w.window if x is not w.c))
+    windows = math.prod(x.extent for x in w.window if x is not w.c)
+    product = replace(product, windows=windows, in_line=w.in_line)
     if not warpgroups:
         return by_warps(g, made, product, after)
     g.sch.annotate(view, VIEW, [x.extent for x in w.pixels])

@@ -1,8 +1,8 @@
 """The zero-trial scheduler for GPUs with its choices made by decisions, or told as tables.
 
-    tell     each stage is scheduled twice: once every sketch that could be applied tells what is free and gives way to
-             the next one, then the zero-trial choice is applied
-    decide   a sketch that was not decided on refuses, so that the scheduler comes to the one that was
+tell     each stage is scheduled twice: once every sketch that could be applied tells what is free and gives way to
+         the next one, then the zero-trial choice is applied
+decide   a sketch that was not decided on refuses, so that the scheduler comes to the one that was
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from ..ir.errors import ScheduleError
 from ..target import Target
 from ..target.machine import GpuMachine
 from ..tir.schedule import Schedule
+from .elementwise import across_of
 from .explain import Explanation
 from .facts import Facts
 from .gpu import GpuFunction
@@ -29,7 +30,7 @@ __all__ = ["GpuDecided", "GpuSpace", "GpuStage"]
 Array = Any
 T = TypeVar("T")
 _HEAD = "kind"
-_FINE = ("fetch", "unroll", "stages")  # what is decided after the tile
+_FINE = ("fetch", "unroll", "stages", "lanes")  # what is decided after the tile
 
 
 class _Elsewhere(ScheduleError):
@@ -44,6 +45,7 @@ class GpuStage(Stage):
     """
 
     names: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    starts: list[int] = field(default_factory=list)  # what the rules of each kind choose
 
     def decision(self, row: int) -> dict[str, Any]:
         point = dict(zip(self.columns, map(int, self.points[row]), strict=True))
@@ -69,6 +71,17 @@ class GpuSpace(Space):
     def __init__(self, stages: list[Stage], machine: GpuMachine) -> None:
         super().__init__(stages, machine)
 
+    @property
+    def beginnings(self) -> Array:
+        """The zero-trial schedule, then the same with what the rules of other kinds of sketches choose for the stage
+        that takes longest."""
+        out = [self.default]
+        for s in self._heavy[:1]:
+            for row in getattr(self.stages[s], "starts", [])[1:]:
+                out.append(self.default)
+                out[-1][s] = row
+        return np.stack(out)
+
     def varied(self, ranked: Array, count: int) -> Array:
         """The first of each family of candidates that share their tiles before the second: the analytical model
         tells those hardly apart that differ in how they fetch and unroll."""
@@ -82,7 +95,7 @@ class GpuSpace(Space):
         starts = np.flatnonzero(np.r_[True, np.diff(member[order]) != 0])
         place = np.empty(len(ranked), np.int64)
         place[order] = np.arange(len(ranked)) - np.repeat(starts, np.diff(np.r_[starts, len(ranked)]))
-        return np.argsort(np.minimum(place // 2, 64), kind="stable")[:count]
+        return np.argsort(np.minimum(place, 64), kind="stable")[:count]
 
     def machine_features(self) -> Array:
         gpu = self.machine
@@ -157,10 +170,11 @@ class GpuDecided(GpuFunction):
         asking = self._asking = _Found()
         self._ask(f)
         mark = len(self.notes.records)
+        self._inside = True  # what is no tile after all is told here
         try:
             super().tile(f)
         finally:
-            self._asking = None
+            self._asking, self._inside = None, False
         plain = any("instead" in r and r.get("sketch") == "plain" for r in self.notes.records[mark:])
         if asking.taken is None or plain:
             self.found.append(_simple_stage(f, f, self.target.gpu))
@@ -188,11 +202,11 @@ class GpuDecided(GpuFunction):
             decision = {**decision, "sketch": ""}  # no tile: one was refused
             self.threads, self.widest = int(decision["threads"]), int(decision["wide"])
         mark = len(self.notes.records)
-        self._decision, self.free = decision, True
+        self._decision, self.free, self._inside = decision, True, True
         try:
             super().tile(f)
         finally:
-            self._decision, self.free, self.threads, self.widest = None, False, 0, 0
+            self._decision, self.free, self._inside, self.threads, self.widest = None, False, False, 0, 0
         gone = [r for r in self.notes.records[mark:] if "instead" in r and r.get("sketch") == "plain"]
         if decision["sketch"] and gone:
             raise ScheduleError(f"{f.name} cannot be scheduled as decided: {gone[0]['instead']}")
@@ -263,13 +277,23 @@ def _tile_stage(f: Facts, asked: _Found) -> Stage:
         every, counts = np.concatenate([every, own]), np.concatenate([counts, line[None]])
         at = np.array([len(every) - 1])
     seconds = np.maximum(counts[:, 0], 1e-7)
-    effort = np.log2(8 + counts[:, FIGURES.index("results")] * (1 + counts[:, FIGURES.index("unroll")]))
+    written = np.where(counts[:, FIGURES.index("unroll")] > 0, counts[:, FIGURES.index("depth")], 1.0)
+    effort = 2.0 + 0.5 * np.log2(8 + counts[:, FIGURES.index("results")] * written)
     features = stage_features(f, counts, every[:, 0])
-    return GpuStage(f.name, "tile", columns, every, features, seconds, effort, int(at[0]), names=kinds)
+    made = GpuStage(f.name, "tile", columns, every, features, seconds, effort, int(at[0]), names=kinds)
+    others = [
+        made.row({"stage": f.name, "sketch": k, **dict(zip(kinds[k], v, strict=True))})
+        for k, v in asked.default.items()
+    ]
+    made.starts = [made.default, *(r for r in others if r is not None and r != made.default)]
+    return made
 
 
 def _simple_stage(f: Facts, heavy: Facts, gpu: GpuMachine) -> Stage:
-    points, counts = simple_table(heavy, gpu)
+    turned = f.kind == "injective" and across_of(f) is not None
+    points, counts = simple_table(heavy, gpu, f.kind == "injective" and f is heavy and not turned)
+    if turned:  # tiles that are turned are as they are
+        points, counts = points[:1], counts[:1]
     features = stage_features(heavy, counts, np.full(len(points), -1))
     effort = np.full(len(points), 3.0)
     return Stage(f.name, "simple", SIMPLE_COLUMNS, points, features, counts[:, 0], effort, 0)

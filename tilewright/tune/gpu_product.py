@@ -11,7 +11,10 @@ second four, and so on: the threads of a warp read from different banks, or all 
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import product
 from typing import TYPE_CHECKING, Any
 
 from ..ir.errors import ScheduleError
@@ -25,9 +28,13 @@ from .gpu_tensor import Product, Sketch, Tile
 if TYPE_CHECKING:
     from .gpu import GpuFunction
 
-__all__ = ["ThreadTile", "Threads", "best_thread_tile", "by_threads"]
+__all__ = ["ThreadTile", "Threads", "applied", "best_thread_tile", "by_threads", "can_run", "thread_table"]
 
 _WIDE = 4  # numbers that a thread takes at once
+_BEST = 0.7  # of the multiplications that a processor could do
+_HIDING = 2.4  # warps with 8 x 8 results each that hide most of what takes long
+_FEW = 4096  # results for each processor, below which there are too few tiles
+_RESULTS = 4096  # that are worth tiles in registers, at least
 _SPREAD = 8  # steps of the reduction that neighbouring threads turn
 
 
@@ -44,54 +51,115 @@ class ThreadTile(Tile):
         return self.rows * self.columns // (self.high * self.wide)
 
     @property
+    def can_fetch(self) -> bool:
+        """Whether all threads have the same share of a step."""
+        each = [(size, self.threads // size) for size in (self.rows, self.columns)]
+        return all(
+            self.depth % high == 0 if high else size * self.depth % self.threads == 0 for size, high in each
+        )
+
+    @property
     def shared(self) -> int:
         """Bytes of shared memory."""
         return self.stages * self.depth * (self.rows + self.columns + 16) * 4
 
 
 # Sides of a tile, and what a thread has of it.
-_SHAPES = ((128, 128, 8, 16), (128, 64, 8, 8), (64, 128, 8, 8), (64, 64, 8, 8), (64, 64, 8, 4), (32, 64, 4, 8))
+_SHAPES = (
+    (256, 128, 16, 8),
+    (128, 128, 8, 8),
+    (128, 64, 8, 8),
+    (64, 128, 8, 8),
+    (64, 64, 8, 8),
+    (64, 64, 8, 4),
+    (32, 64, 4, 8),
+)
+
+_MORE_SHAPES = (
+    (128, 128, 8, 8), (128, 256, 8, 16), (256, 128, 16, 8), (64, 128, 8, 16), (64, 128, 4, 8), (32, 128, 4, 8),
+    (128, 64, 8, 4), (64, 32, 8, 4), (32, 64, 4, 4), (32, 32, 4, 4),
+)  # fmt: skip
+_PARTS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)
 
 
 def by_threads(g: GpuFunction, f: Facts, p: Product, after: BlockRV | None = None) -> dict[str, Any]:
     """Tiles of a product that are fetched some steps ahead, with their results in the registers of threads."""
+    can_run(g, p)
     gpu = g.target.gpu
-    number = int("".join(filter(str.isdigit, gpu.arch)) or 0)
+    tile = g.choose(f, "threads", best_thread_tile(p, gpu, 16), lambda: thread_table(p, gpu, 16))
+    return applied(Threads, g, f, p, tile, after)
+
+
+def applied(
+    sketch: type[Threads], g: GpuFunction, f: Facts, p: Product, tile: ThreadTile, after: BlockRV | None
+) -> dict[str, Any]:
+    """Apply a sketch; where a sum cannot be cut into parts (the threads that add them would meet), without that."""
+    try:
+        with g.sch.all_or_nothing():
+            return sketch(g, f, p, tile, after).apply()
+    except ScheduleError:
+        if tile.parts == 1:
+            raise
+    tile = best_thread_tile(p, g.target.gpu, tile.depth, (1,))
+    return sketch(g, f, p, tile, after).apply()
+
+
+def can_run(g: GpuFunction, p: Product) -> None:
+    """Refuse targets that cannot copy to shared memory while they compute, and products that are small."""
+    number = int("".join(filter(str.isdigit, g.target.gpu.arch)) or 0)
     if g.target.kind.name != "cuda" or number < 80:
         raise ScheduleError("it has no asynchronous copies")
-    if min(p.m.extent, p.n.extent) < 32 or p.k.extent < 32:
+    if p.m.extent * p.n.extent * p.batch < _RESULTS or min(p.m.extent, p.n.extent) < 8 or p.k.extent < 32:
         raise ScheduleError("there are too few results for tiles in registers")
-    tile = g.choose(f, "threads", best_thread_tile(p, gpu, 16), lambda: thread_table(p, gpu, 16))
-    return Threads(g, f, p, tile, after).apply()
 
 
 # ---------------------------------------------------------------------------- sizes
 def thread_table(p: Product, gpu: GpuMachine, depth: int) -> Table:
-    """All tiles for a product, with what they should take."""
+    """All tiles for a product, with what they should take: more of them than the rules choose among."""
     tiles: list[Tile] = list(possible_thread_tiles(p, gpu, depth))
-    return product_table(
-        tiles, p, gpu, lambda t: thread_cycles(p, t, gpu) / (gpu.clock * 1e9), 128.0
-    )
+    seen = set(tiles)
+    for rows, columns, high, wide in (*_SHAPES, *_MORE_SHAPES):
+        if rows >= 2 * max(32, p.m.extent) or columns >= 2 * max(64, p.n.extent):
+            continue
+        for deep, parts in product((depth, 2 * depth, *([depth // 2] if depth % 16 == 0 else [])), _PARTS):
+            steps = -(-p.k.extent // (deep * parts))
+            if steps < (4 if parts > 1 else 1):
+                continue
+            for stages, lanes in product(range(2, max(3, min(6, steps + 1))), (8, 4)):
+                tile = ThreadTile(rows, columns, stages, parts, 2, deep, high, wide, lanes)
+                if tile not in seen and tile.can_fetch and tile.shared <= gpu.dynamic_shared_memory_per_block:
+                    tiles.append(tile)
+    return product_table(tiles, p, gpu, lambda t: thread_cycles(p, t, gpu) / (gpu.clock * 1e9), 128.0)
 
 
-def best_thread_tile(p: Product, gpu: GpuMachine, depth: int) -> ThreadTile:
+def best_thread_tile(p: Product, gpu: GpuMachine, depth: int, parts: Sequence[int] = _PARTS) -> ThreadTile:
     """The tile that a product should take the least time with, by a count of cycles."""
-    return min(possible_thread_tiles(p, gpu, depth), key=lambda t: thread_cycles(p, t, gpu))
+    possible = possible_thread_tiles(p, gpu, depth, parts)
+    if not possible:
+        raise ScheduleError(f"no tile can be fetched in steps of {depth}")
+    return min(possible, key=lambda t: thread_cycles(p, t, gpu))
 
 
-def possible_thread_tiles(p: Product, gpu: GpuMachine, depth: int) -> list[ThreadTile]:
+def possible_thread_tiles(
+    p: Product, gpu: GpuMachine, depth: int, possible: Sequence[int] = _PARTS
+) -> list[ThreadTile]:
     """Tiles that are not much larger than the results, and parts of the sum that are long enough."""
     found: list[ThreadTile] = []
     steps = -(-p.k.extent // depth)
     for rows, columns, high, wide in _SHAPES:
-        if rows >= 2 * max(32, p.m.extent) or columns >= 2 * max(64, p.n.extent):
+        if rows > 2 * max(32, p.m.extent) or columns > 2 * max(64, p.n.extent):
             continue
-        for parts in (1, 2, 3, 4, 6, 8, 12, 16, 24, 32):
+        tiles = -(-p.m.extent // rows) * -(-p.n.extent // columns) * p.batch
+        for parts in possible:
             if parts > 1 and steps < 4 * parts:
                 break
+            # A processor holds one of the largest: they pay where many of them have long sums.
+            if rows > 128 and (parts > 1 or tiles < 2 * gpu.multiprocessors or p.k.extent < 1024):
+                break
             stages = max(2, min(3, steps // parts))
-            tile = ThreadTile(rows, columns, stages, parts, 2, depth, high, wide)
-            if tile.shared <= gpu.dynamic_shared_memory_per_block:
+            lanes = 4 if rows * columns >= 128 * 128 else 8  # as measured on an H200
+            tile = ThreadTile(rows, columns, stages, parts, 2, depth, high, wide, lanes)
+            if tile.can_fetch and tile.shared <= gpu.dynamic_shared_memory_per_block:
                 found.append(tile)
     return found
 
@@ -103,19 +171,25 @@ def thread_cycles(p: Product, t: Tile, gpu: GpuMachine) -> float:
     tiles = down * across * p.batch * t.parts
     steps = -(-p.k.extent // (t.depth * t.parts))
     # Blocks that a processor holds at once: registers of a thread, and what it shares.
-    registers = 48 + t.high * t.wide + 2 * (t.high + t.wide)
+    registers = 24 + t.high * t.wide + 2 * (t.high + t.wide)
     at_once = max(1, min(65536 // (registers * t.threads), 220 * 1024 // t.shared, 2048 // t.threads))
-    there = min(at_once, -(-tiles // gpu.multiprocessors))
-    warps = there * t.threads / 32
-    # Reads of shared memory stand beside the multiplications; few warps cannot hide how long both take.
-    work = t.rows * t.columns / 128 * (1 + (t.high + t.wide) / 4 / (t.high * t.wide) * 1.2)
-    hidden = min(1.0, 0.45 + 0.07 * warps)
-    rounds = tiles / gpu.multiprocessors
-    rounds = max(1.0, rounds if rounds > 4 * at_once else -(-tiles // gpu.multiprocessors))
-    step = t.depth * work / hidden + 40
-    total = rounds * (steps * step + t.rows * t.columns / 32 + 1500 / there) + 2500
-    unique = 4 * p.batch * (p.m.extent * p.k.extent / p.windows + p.k.extent * p.n.extent)
-    total = max(total, unique / (gpu.bandwidth * 0.7) * gpu.clock + 4000)
+    rounds = -(-tiles // gpu.multiprocessors)
+    warps = min(at_once, rounds) * t.threads / 32
+    # Few warps, or few results of each thread, cannot hide how long a number takes out of shared memory; at best some
+    # instructions do not multiply, and registers lie in each other's way. With few tiles it is the way from the main
+    # memory that has to be hidden, by warps alone (seen on an H200).
+    own = t.high * t.wide
+    if p.m.extent * p.n.extent * p.batch < _FEW * gpu.multiprocessors:
+        hidden = min(1.0, 0.45 + 0.07 * warps)
+    else:
+        hidden = _BEST * (1 - math.exp(-warps * min(96, own) / 64 / _HIDING))
+    hidden /= 1 + 0.3 * (t.high + t.wide) / own  # instructions that read
+    # bytes in a cycle, mostly from the second cache
+    near = gpu.bandwidth / gpu.clock / gpu.multiprocessors * 1.5
+    step = t.depth * max(t.rows * t.columns / 128 / hidden, (t.rows + t.columns) * 4 / near) + 40
+    total = rounds * (steps * step + t.rows * t.columns / 32 + 1500 / min(at_once, rounds)) + 2500
+    unique = 4 * p.batch * (p.m.extent * p.k.extent + p.k.extent * p.n.extent / p.windows)
+    total = max(total, unique / (gpu.bandwidth * 0.7) * gpu.clock + 3000)
     if t.parts > 1:  # the sums of the parts are written, read and added by another kernel
         sums = 8 * p.batch * p.m.extent * p.n.extent * t.parts
         total += 4500 + sums / (gpu.bandwidth * 1.5) * gpu.clock
@@ -130,6 +204,8 @@ class Threads(Sketch):
 
     def apply(self) -> dict[str, Any]:
         sch, p, t = self.sch, self.p, self.tile
+        reads = [r.buffer for r in self.f.block.reads]
+        self.operands = reads.index(p.a), reads.index(p.b)
         tail, loops = self.prepare()
         down, across = t.rows // (t.high * t.lanes), t.columns // (t.wide * 32 // t.lanes)
         self.warps = down * across
@@ -137,7 +213,9 @@ class Threads(Sketch):
         j, j1, j2, j3 = sch.split(loops[p.n.var], [None, across, 32 // t.lanes, t.wide])
         depth, k = sch.split(loops[p.k.var], [None, t.depth])
         # Neighbouring lanes share a column, those two apart a row: both are read from shared memory once.
-        blocks = self.tiles(i, j, loops, i1, j1, i2, j2, i3, depth, k, i4, j3)
+        # The short side last: the compiler finds registers for it that do not lie in each other's way.
+        own = (i4, j3) if t.high > t.wide else (j3, i4)
+        blocks = self.tiles(i, j, loops, i1, j1, i2, j2, i3, depth, k, *own)
         warp, lane = sch.fuse(i1, j1), sch.fuse(i2, j2, i3)
         for loop, axis in ((blocks, "blockIdx.x"), (warp, "threadIdx.y"), (lane, "threadIdx.x")):
             sch.bind(loop, axis)
@@ -146,6 +224,10 @@ class Threads(Sketch):
             self.load(which, k)
         for x in (k, i4, j3):
             sch.unroll(x)
+        sch.annotate(k, "pragma_unroll_explicit", 0)  # by the compiler: thousands of lines would come of it
+        # What is multiplied next comes out of shared memory in the meantime.
+        sch.annotate(k, "software_pipeline_stage", [0, 0, 1])
+        sch.annotate(k, "software_pipeline_order", [0, 1, 2])
         sch.annotate(depth, "software_pipeline_stage", [0, 0, t.stages - 1])
         sch.annotate(depth, "software_pipeline_order", [0, 1, 2])
         if self.asynchronous:
@@ -177,10 +259,16 @@ class Threads(Sketch):
         """What a step needs, in shared memory, by all threads together."""
         sch = self.sch
         whole = self.in_line(which)
-        copy = self.inputs(which, "shared.dyn")
+        copy = self.inputs(self.operands[which], "shared.dyn")
         sch.compute_at(copy, depth, preserve_unit_loops=True)
         a, b = sch.get_loops(copy)[-2:]
-        if self.along(which):  # turned on the way: short pieces of some lines
+        size = self.tile.columns if which else self.tile.rows
+        if self.along(which) and self.tile.depth % _SPREAD:  # turned on the way
+            if size * self.tile.depth % self.tile.threads:
+                several, warp, lane = self.gathered(b, a)
+            else:
+                several, warp, lane = sch.split(sch.fuse(a, b), [None, self.warps, 32])
+        elif self.along(which):  # short pieces of some lines, which go to different banks
             line, step = sch.split(a, [None, 32 // _SPREAD]), sch.split(b, [None, _SPREAD])
             sch.reorder(step[0], line[0], line[1], step[1])
             several, warp = sch.split(sch.fuse(step[0], line[0]), [None, self.warps])
@@ -210,7 +298,7 @@ class Threads(Sketch):
     def load(self, which: int, step: LoopRV) -> None:
         """What a thread multiplies in a step, in registers."""
         sch = self.sch
-        copy = sch.cache_read(self.block, which, "local")
+        copy = sch.cache_read(self.block, self.operands[which], "local")
         sch.compute_at(copy, step, preserve_unit_loops=True)
         a, b = sch.get_loops(copy)[-2:]
         k, x = (b, a) if self.along(which) else (a, b)

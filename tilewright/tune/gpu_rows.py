@@ -20,8 +20,10 @@ from typing import TYPE_CHECKING, Any
 
 from ..ir.buffer import Buffer
 from ..ir.errors import ScheduleError
+from ..ir.expr import const_value
+from ..tir.analysis.combiner import NotACombination, combination_of
 from ..tir.schedule.primitive import BlockRV, LoopRV
-from .elementwise import extent_of
+from .auto import reason_of
 from .facts import Access, Axis, Facts
 from .rows import in_line, rows_of
 
@@ -33,8 +35,11 @@ __all__ = ["Shares", "power", "reduce_rows", "row_by_row", "shares_of"]
 _WIDE = 16  # bytes that a thread takes at once
 _VECTORS = 4  # that a thread should have of a row, all of them under way at once
 _HELD = 64  # 32-bit registers of a thread for what it keeps of a row
+_FILE = 40 * 1024  # registers of a block for what is kept: the rest of 64 K is for everything else
 _BLOCK = 128  # threads of a block, at least, where there are rows for them
 _WARP = 32
+_MANY = 512  # threads of a block that are better than half as many, with two vectors for each
+_ELEMENTS = 8  # of a row that a thread should have, if it takes them one by one
 _FEW = 256  # rows that do not keep all processors busy
 _LONG = 1 << 14  # elements of a row that are worth a second kernel
 
@@ -65,14 +70,23 @@ class Shares:
         return "threadIdx.x" if self.across else "threadIdx.y"
 
 
-def shares_of(size: int, count: int, lanes: int, most: int) -> Shares:
-    """The shares of rows that lie in line: `count` of them, of so many elements, in vectors of so many lanes."""
-    vectors = -(-size // lanes)
+def shares_of(size: int, count: int, lanes: int, most: int, decided: int = 0, even: bool = False) -> Shares:
+    """The shares of rows that lie in line: `count` of them, of so many elements, in vectors of so many lanes. The
+    threads of a row are a rule's, unless they are `decided`; all have the same share if it can be `even`."""
+    vectors, each = -(-size // lanes), max(_VECTORS, _ELEMENTS // lanes)
     threads = min(most, _WARP) if vectors > _WARP // 2 else power(vectors)
-    while threads < most and vectors > threads * _VECTORS:
+    while threads < most and vectors > threads * each:
         threads *= 2
+    if threads == _MANY // 2 and vectors >= 2 * _MANY and most >= _MANY:
+        threads = _MANY
+    if decided:
+        threads = min(most, decided, power(vectors))
+    fewer = threads
+    while even and fewer > _WARP and vectors % fewer:
+        fewer //= 2
+    threads = fewer if vectors % fewer == 0 else threads
     rows = 1
-    while threads * rows < _BLOCK and threads <= _WARP and count % (2 * rows) == 0:
+    while threads * rows < _BLOCK and threads <= _WARP and (count % (2 * rows) == 0 or count >= 32 * rows):
         rows *= 2
     return Shares(-(-vectors // threads), threads, lanes, rows)
 
@@ -100,42 +114,73 @@ def reduce_rows(g: GpuFunction, f: Facts) -> dict[str, object]:
     """A reduction along what lies in line, on its own: one kernel, or two where there are few long rows."""
     size = math.prod(a.extent for a in f.reduce)
     count = math.prod(a.extent for a in f.spatial)
-    if not all(a.known for a in f.axes) or count >= _FEW or size < _LONG:
-        return _Chain(g, f, [f]).schedule()
-    sch, spatial = g.sch, len(f.spatial)
-    parts = 1
-    while count * parts < 4 * _FEW and size // (2 * parts) >= _LONG // 4:
-        parts *= 2
+    known = all(a.known for a in f.axes)
     lanes = _lanes(f, f.reduce, max((r.buffer.dtype.bits for r in f.reads), default=32))
-    loops = sch.get_loops(f.rv)
-    part, rest = sch.split(g.fused(loops[spatial:], f.rv), [parts, None])
+    lanes = lanes if len(f.reduce) == 1 else 1
+    parts = _parts(size, count, lanes) if known and count < _FEW and size >= _LONG else 1
+    if parts == 1:
+        return _alone(g, f, size, count, known)
+    sch, spatial = g.sch, len(f.spatial)
+    part, _ = sch.split(g.fused(sch.get_loops(f.rv)[spatial:], f.rv), [parts, None])
     partial = sch.rfactor(part, factor_axis=spatial)
-    length = extent_of(sch, rest) or size // parts
-    first = shares_of(length, count * parts, lanes if length % lanes == 0 else 1, g.limit)
+    length = size // parts
+    first = shares_of(length, count * parts, lanes if length % lanes == 0 else 1, g.limit, g.threads)
     for rv, s in ((partial, first), (f.rv, shares_of(parts, count, 1, g.limit))):
         *around, inner = sch.get_loops(rv)
-        row = g.fused(around, rv)
-        _share_reduction(g, rv, inner, s)
+        some = _factored(g, rv, inner, s) if s.lanes > 1 else None
+        row = block = g.fused(around, rv)
         if s.rows > 1:
-            row, within = sch.split(row, [None, s.rows])
-            sch.bind(within, s.row_tag)
-        sch.bind(row, "blockIdx.x")
+            block, row = sch.split(row, [None, s.rows])
+        if some is None:
+            _share_reduction(g, rv, inner, s)
+        else:
+            _place(g, some, rv, row, s, once=True)
+        sch.bind(block, "blockIdx.x")
+        if s.rows > 1:
+            sch.bind(row, s.row_tag)
     return {"threads": first.threads * first.rows, "parts": parts, "elements at a time": first.lanes}
+
+
+def _alone(g: GpuFunction, f: Facts, size: int, count: int, known: bool) -> dict[str, object]:
+    """A reduction in one kernel: with its rows in registers, or straight from memory if they do not lie so."""
+    sch = g.sch
+    reason = ""
+    for keep in (True, False):
+        try:
+            with sch.all_or_nothing():
+                return _Chain(g, f, [f], keep).schedule()
+        except ScheduleError as why:
+            reason = reason_of(why)
+    else:
+        loops, spatial = sch.get_loops(f.rv), len(f.spatial)
+        s = shares_of(size, 1, 1, g.limit) if known else Shares(1 << 20, g.most, 1, 1)
+        row = g.fused(loops[:spatial], f.rv)
+        _share_reduction(g, f.rv, g.fused(loops[spatial:], f.rv), s)
+        sch.bind(row, "blockIdx.x")
+        return {"threads": s.threads, "instead": reason}
+
+
+def _parts(size: int, count: int, lanes: int) -> int:
+    """Into how many equal parts a long row is cut, so that all processors have work: parts of whole vectors, if there
+    are enough of them."""
+    most = max(1, min(4 * _FEW // count, size // (_LONG // 4)))
+    for unit in (lanes, 1):
+        found = max(p for p in range(1, most + 1) if size % (p * unit) == 0 or p == 1)
+        if found * 4 >= most:
+            return found
+    return found
 
 
 def _lanes(f: Facts, axes: Sequence[Axis], bits: int) -> int:
     """How many neighbours of a row a thread takes at once: they are neighbours in memory for each access."""
     if f.guarded or not axes or any(r.stride(axes[-1]) not in (0, 1) for r in f.reads):
         return 1
+    if not all(r.in_line(*pair) for pair in zip(axes, axes[1:]) for r in f.reads if r.moves(axes[-1])):
+        return 1  # neighbours in a row are far from each other, here and there
     if f.kind == "injective" and f.write is not None and f.write.stride(axes[-1]) != 1:
         return 1
-    run = 1
-    for i in range(len(axes) - 1, -1, -1):
-        run *= axes[i].extent
-        if i and not all(r.in_line(axes[i - 1], axes[i]) for r in f.accesses if r.moves(axes[i])):
-            break
     lanes = max(1, _WIDE * 8 // max(8, bits))
-    while lanes > 1 and run % lanes:
+    while lanes > 1 and axes[-1].extent % lanes:
         lanes //= 2
     return lanes
 
@@ -157,28 +202,59 @@ def _share(g: GpuFunction, loop: LoopRV, s: Shares, vector: bool) -> LoopRV:
 
 
 def _share_reduction(g: GpuFunction, rv: BlockRV, loop: LoopRV, s: Shares) -> None:
-    """The same for a reduction, which fetches vectors of what it reads from memory."""
+    """The same for a reduction, which the threads combine in the end."""
+    block = g.sch.realize(rv).block
+    try:
+        combination_of(block)
+    except NotACombination as why:
+        raise ScheduleError(f"{block.name_hint} {why}") from why
+    _share(g, loop, s, vector=False)
+
+
+def _factored(g: GpuFunction, rv: BlockRV, loop: LoopRV, s: Shares) -> BlockRV:
+    """The block of what each thread reduces by itself, taken out of a reduction that stands alone yet."""
     sch = g.sch
-    chunk = _share(g, loop, s, vector=False)
-    for i, r in enumerate(sch.realize(rv).block.reads if s.lanes > 1 else ()):
-        if r.buffer.scope() != "global":
-            continue
-        copy = sch.cache_read(rv, i, "local")
-        sch.compute_at(copy, chunk, preserve_unit_loops=False)
-        depth = len(sch.get_loops(rv)) - 1
-        own = sch.get_loops(copy)[depth:]
-        if own:
-            sch.vectorize(g.fused(own, copy))
+    chunk, thread, lane = sch.split(loop, [None, s.threads, s.lanes])
+    sch.reorder(thread, chunk, lane)
+    return sch.rfactor(thread, factor_axis=len(sch.get_loops(rv)) - 3)
+
+
+def _place(g: GpuFunction, partial: BlockRV, rv: BlockRV, row: LoopRV, s: Shares, once: bool = False) -> None:
+    """Compute the parts of threads where their combination is, and fetch vectors from memory for them."""
+    sch = g.sch
+    sch.compute_at(partial, row, preserve_unit_loops=True)
+    for i in range(len(sch.realize(partial).block.writes)):
+        sch.set_scope(partial, i, "local")
+    thread, *_, chunk, lane = sch.get_loops(partial)[2 if s.rows > 1 else 1 :]
+    sch.bind(thread, s.tag)
+    sch.bind(sch.get_loops(rv)[-1], s.tag)
+    if s.held > _HELD:
+        _, chunk = sch.split(chunk, [None, _VECTORS])
+    sch.unroll(chunk)
+    sch.unroll(lane)
+    for i, r in enumerate(sch.realize(partial).block.reads):
+        if r.buffer.scope() == "global":
+            copy = sch.cache_read(partial, i, "local")
+            sch.compute_at(copy, chunk, preserve_unit_loops=False)
+            own = sch.get_loops(copy)[len(sch.get_loops(partial)) - 1 :]
+            if own:
+                sch.vectorize(g.fused(own, copy))
+            if once:
+                sch.annotate(copy, "pragma_nontemporal", 1)
 
 
 class _Chain:
     """The stages of a chain, sorted by what they are for a row."""
 
-    def __init__(self, g: GpuFunction, last: Facts, group: list[Facts]) -> None:
-        self.g, self.sch, self.last, self.group = g, g.sch, last, group
+    def __init__(self, g: GpuFunction, last: Facts, group: list[Facts], keep: bool = True) -> None:
+        self.g, self.sch, self.last, self.group, self.keep = g, g.sch, last, group, keep
         if not all(a.known for f in group for a in f.axes):
             raise ScheduleError("a row whose length is not known cannot be kept in registers")
         self.rows, self.columns = (last.spatial, last.reduce) if last.reduce else rows_of(last, group)
+        largest = max((f for f in group if f.reduce), key=lambda f: f.points)
+        self.scalar = not last.reduce and math.prod(a.extent for a in self.columns) == 1
+        if self.scalar:  # it has one value for each row
+            self.rows, self.columns = last.spatial, largest.reduce
         self.count = max(1, math.prod(a.extent for a in self.rows))
         self.size = math.prod(a.extent for a in self.columns)
         self.made = {f.write.buffer for f in group if f.write is not None}
@@ -186,14 +262,18 @@ class _Chain:
             raise ScheduleError("the stages of a row have different lengths")
         if self.count < _FEW // 4 and self.size > 4 * _LONG and len(group) > 1:
             raise ScheduleError("so few long rows leave processors without work")
-        line = in_line(max((f for f in group if f.reduce), key=lambda f: f.points))
+        line = in_line(largest)
         if line is not None and not line.reduce and len(self.rows) > 0:
+            if self.scalar:
+                raise ScheduleError("columns are reduced better on their own")
             self.shares = shares_across(self.size, self.count, g.limit)
         else:
             long = [f for f in group if self.length(f) > 1]
             bits = max((r.buffer.dtype.bits for f in long for r in f.accesses if r.strides), default=32)
             lanes = min((_lanes(f, self.axes(f), bits) for f in long), default=1)
-            self.shares = shares_of(self.size, self.count, lanes, g.limit)
+            few = -(-self.size // lanes) // 2 if last.reduce and self.size // lanes <= _WARP else 0
+            decided = g.threads or (power(few) if few else 0)  # a sum alone has little to do for a short row
+            self.shares = shares_of(self.size, self.count, lanes, g.limit, decided, len(self.columns) > 1)
 
     def length(self, f: Facts) -> int:
         """The elements of a row that a stage has or goes over."""
@@ -206,18 +286,19 @@ class _Chain:
         if f.reduce:
             return f.reduce
         if f is self.last:
-            return self.columns
+            return [] if self.scalar else self.columns
         return f.spatial[len(f.spatial) - len(self.columns) :] if self.length(f) > 1 else []
 
     def kept(self) -> list[Buffer]:
-        """What more than one stage reads of a row: it is copied into registers."""
+        """What more than one stage reads of a row, or a reduction does in vectors: it is copied into registers."""
         readers: dict[Buffer, int] = {}
         for f in self.group:
             axes = self.axes(f)
             for b in {r.buffer for r in f.reads if r.buffer not in self.made and axes}:
                 reads = [r for r in f.reads if r.buffer is b]
                 whole = len(reads) == 1 and self.is_row(f, reads[0], axes)
-                readers[b] = readers.get(b, 0) + (1 if whole else -len(self.group))
+                worth = 2 if f.reduce and self.shares.lanes > 1 else 1
+                readers[b] = readers.get(b, 0) + (worth if whole else -2 * len(self.group))
         return [b for b, n in readers.items() if n > 1]
 
     def is_row(self, f: Facts, r: Access, axes: Sequence[Axis]) -> bool:
@@ -230,17 +311,22 @@ class _Chain:
     def schedule(self) -> dict[str, object]:
         sch, last, s = self.sch, self.last, self.shares
         long = [f for f in self.group if f is not last and self.length(f) > 1 and not f.reduce]
-        kept = self.kept()
-        size = sum(b.dtype.nbytes for b in kept) + sum(f.bits // 8 for f in long)
-        if s.held * size > _HELD * 4:  # too long for registers: everything is read and computed again
+        kept = self.kept() if self.keep else []
+        if self.words(kept, long) > min(_HELD, _FILE // (s.threads * s.rows)):
+            # Too long for registers: everything is read and computed again.
             for f in long:
                 sch.compute_inline(f.rv)
             self.group, kept, long = [f for f in self.group if f not in long], [], []
         copies = [self.copy(b) for b in kept]
-        loops = dict(zip([a.var for a in last.axes], sch.get_loops(last.rv), strict=True))
-        around = [loops[a.var] for a in self.rows]
-        along = [loops[a.var] for a in self.columns]
-        sch.reorder(*around, *along)
+        parts = self.factored()
+        own = sch.get_loops(last.rv)
+        if last.reduce:
+            around, along = own[: len(self.rows)], own[len(self.rows) :]
+        else:
+            loops = dict(zip([a.var for a in last.axes], own, strict=True))
+            around = [loops[a.var] for a in self.rows]
+            along = [] if self.scalar else [loops[a.var] for a in self.columns]
+            sch.reorder(*around, *along)
         row = block = self.g.fused(around, last.rv)
         if s.rows > 1:
             block, row = sch.split(row, [None, s.rows])
@@ -251,20 +337,26 @@ class _Chain:
             sch.compute_at(f.rv, row, preserve_unit_loops=True)
             sch.set_scope(f.rv, 0, "local")
             own = sch.get_loops(f.rv)[depth:]
-            if f.reduce:
+            if f.rv.key in parts:
+                _place(self.g, parts[f.rv.key], f.rv, row, s)
+            elif f.reduce:
                 _share_reduction(self.g, f.rv, self.g.fused(own[-len(f.reduce) :], f.rv), s)
             elif self.length(f) > 1:
                 self.lay_out(f.rv)
                 _share(self.g, self.g.fused(own, f.rv), s, vector=True)
+        if last.rv.key in parts:
+            _place(self.g, parts[last.rv.key], last.rv, row, s, once=len(parts) == 1)
         for rv in copies:
             sch.compute_at(rv, row, preserve_unit_loops=True)
             self.lay_out(rv)
-            _share(self.g, self.g.fused(sch.get_loops(rv)[depth:], rv), s, vector=True)
-        whole = self.g.fused(along, last.rv)
-        if last.reduce:
-            _share_reduction(self.g, last.rv, whole, s)
-        else:
-            _share(self.g, whole, s, vector=True)
+            chunk = _share(self.g, self.g.fused(sch.get_loops(rv)[depth:], rv), s, vector=True)
+            if self.length(last) == 1 or last.reduce:  # what is read is larger than what is written
+                sch.annotate(chunk, "pragma_nontemporal", 1)
+        if last.reduce and last.rv.key not in parts:
+            _share_reduction(self.g, last.rv, self.g.fused(along, last.rv), s)
+        elif along and not last.reduce:
+            _share(self.g, self.g.fused(along, last.rv), s, vector=True)
+        self.unread()
         # Only now: what is computed for a row would be computed for all rows of loops that are bound already.
         sch.bind(block, "blockIdx.x")
         if s.rows > 1:
@@ -276,9 +368,47 @@ class _Chain:
             "elements at a time": s.lanes,
         }
 
+    def unread(self) -> None:
+        """What the last stage computes beside what others read is each thread's own."""
+        for i, w in enumerate(self.sch.realize(self.last.rv).block.writes):
+            others = [
+                r for c in self.sch.get_consumers(self.last.rv) for r in self.sch.realize(c).block.reads
+            ]
+            if w.buffer not in self.g.outputs and all(r.buffer is not w.buffer for r in others):
+                self.sch.set_scope(self.last.rv, i, "local")
+
+    def words(self, kept: list[Buffer], long: list[Facts]) -> int:
+        """The most registers of a thread that hold parts of the row at a time."""
+        made = {f.write.buffer: i for i, f in enumerate(self.group) if f in long and f.write is not None}
+        born = {**dict.fromkeys(kept, 0), **made}
+        used = {b: max(i for i, f in enumerate(self.group) if self.reads(f, b)) for b in born}
+        most = 0
+        for i in range(len(self.group)):
+            # What is read for the last time gives its registers to what is made of it.
+            own = [sum(b.dtype.nbytes for b in born if born[b] == i and made.get(b) == i)]
+            own.append(sum(b.dtype.nbytes for b in born if used[b] == i and made.get(b) != i))
+            rest = sum(b.dtype.nbytes for b in born if used[b] > i and born[b] <= i and made.get(b) != i)
+            most = max(most, max(own) + rest)
+        return -(-most * self.shares.held // 4)
+
+    def reads(self, f: Facts, buffer: Buffer) -> bool:
+        return any(r.buffer is buffer for r in f.reads)
+
+    def factored(self) -> dict[object, BlockRV]:
+        """What each thread does of the reductions that read vectors from memory, by the key of the reduction."""
+        out: dict[object, BlockRV] = {}
+        for f in self.group if self.shares.lanes > 1 else ():
+            reads = self.sch.realize(f.rv).block.reads if f.reduce else ()
+            if any(r.buffer not in self.made and r.buffer.scope() == "global" for r in reads):
+                if len(f.reduce) > 1:  # the vectors of a thread would lie far from each other in its memory
+                    raise ScheduleError(f"{f.name} goes over several axes, which are not read in vectors")
+                loops = self.sch.get_loops(f.rv)[len(f.spatial) :]
+                out[f.rv.key] = _factored(self.g, f.rv, self.g.fused(loops, f.rv), self.shares)
+        return out
+
     def copy(self, buffer: Buffer) -> BlockRV:
         """A copy of an input in registers, which all stages of the chain read."""
-        readers = [f for f in self.group if any(r.buffer is buffer for r in f.reads)]
+        readers = [f for f in self.group if self.reads(f, buffer)]
         at = [r.buffer for r in self.sch.realize(readers[0].rv).block.reads].index(buffer)
         return self.sch.cache_read(readers[0].rv, at, "local", [f.rv for f in readers])
 
@@ -286,7 +416,7 @@ class _Chain:
         """Let a thread's part of a row be elements of its own: the thread that has an element is an index of it."""
         s = self.shares
         region = self.sch.realize(rv).block.writes[0]
-        shape = [int(d) for d in region.buffer.shape]
+        shape = [int(const_value(d) or 0) for d in region.buffer.shape]
         inner = self.inner(shape)
 
         def placed(*index: Any) -> list[Any]:

@@ -46,7 +46,8 @@ _BLOCKS = 16  # that a processor holds at once, at most
 _THREADS = 2048  # of them all
 _LEAST_REGISTERS = 32
 _MOST_REGISTERS = 255
-_LAUNCH = 2e-6  # seconds that a kernel takes at the least
+_LAUNCH = 1e-6  # seconds that a kernel takes at the least
+_ENOUGH = 8  # warps of a processor, below which nothing hides how long each step of one takes
 _FAR = 600.0  # cycles that the main memory is away
 _SHARED_RATE = 128.0  # bytes that a processor reads from shared memory in a cycle
 _CACHE = 3.0  # how much faster than the main memory the second cache is
@@ -73,11 +74,11 @@ class Table:
 class SharedTile:
     """A tile of results: threads along its two sides, what each of them has of it, and how it is fetched.
 
-        wide · own_wide · groups_wide results
-       ┌──────────────┬──────────────┐
-       │ t t t t      │ t t t t      │   groups: a thread has results at several places (virtual threads),
-       │              │              │   so that neighbours in a warp read neighbours
-       └──────────────┴──────────────┘
+     wide · own_wide · groups_wide results
+    ┌──────────────┬──────────────┐
+    │ t t t t      │ t t t t      │   groups: a thread has results at several places (virtual threads),
+    │              │              │   so that neighbours in a warp read neighbours
+    └──────────────┴──────────────┘
     """
 
     high: int
@@ -106,7 +107,7 @@ _SIDES = ((1, 2, 4, 8, 16, 32), (4, 8, 16, 32, 64))  # threads along the two sid
 _OWN = (1, 2, 4, 8)  # results of a thread beside each other
 _GROUPS = (1, 2, 4)
 _STEPS = (1, 2, 4, 8, 16, 32)
-_FETCHES = (1, 2, 4)
+_FETCHES = (1, 4)
 
 
 def _grid(*values: Sequence[int]) -> Array:
@@ -124,7 +125,8 @@ def shared_tile_table(
     ]
     own = [_OWN if a is not None else (1,) for a in (high, wide)]
     groups = [_GROUPS if a is not None else (1,) for a in (high, wide)]
-    depths = [d for d in _STEPS if d < 2 * f.reduce[0].extent and d * deep <= 128] or [1]
+    whole = f.reduce[0].extent
+    depths = [d for d in (*[s for s in _STEPS if s < whole], whole) if d * deep <= 128] or [1]
     unrolls = (0, 1)
     points = _grid(*sides, *own, *groups, depths, _FETCHES, unrolls)
     t = dict(zip([x.name for x in fields(SharedTile)], points.T, strict=True))
@@ -172,7 +174,7 @@ def _shared_figures(
     return counted(
         gpu, threads=threads, registers=registers, shared=room, blocks=blocks, steps=steps, compute=compute,
         near=near, far=far, ends=results * 16.0, results=results, depth=depth * deep, fetch=t["fetch"],
-        unroll=t["unroll"], groups=t["groups_high"] * t["groups_wide"], bank=bank,
+        unroll=t["unroll"], groups=t["groups_high"] * t["groups_wide"], bank=bank, plain=gpu.warp_size > 1,
     )  # fmt: skip
 
 
@@ -189,18 +191,24 @@ def counted(
     far: Array,
     ends: Array,
     ahead: Any = 1,
+    plain: bool = False,
     **rest: Any,
 ) -> dict[str, Array]:
     """The figures of candidates, from what a block does in a step: cycles of arithmetic, of shared memory, of memory.
 
     As many blocks as fit share a processor: while one waits the others work. What is left over for the last wave of
-    blocks does not fill the processors. `ahead` steps are fetched before they are needed.
+    blocks does not fill the processors. `ahead` steps are fetched before they are needed. `plain` kernels leave it to
+    other warps to hide how long an instruction takes (the factors were read off an H200).
     """
     n = len(threads)
     held = np.minimum(_THREADS // threads, gpu.registers_per_block // np.maximum(1, registers * threads))
     inside = max(gpu.dynamic_shared_memory_per_block, gpu.shared_memory_per_block)
     held = np.clip(np.minimum(held, inside // np.maximum(1, shared)), 1, _BLOCKS)
     at_once = np.minimum(held, np.maximum(1, -(-blocks // gpu.multiprocessors)))
+    if plain:
+        warps = at_once * np.maximum(1, threads / gpu.warp_size)
+        slow = 1.5 * np.maximum(1.0, _ENOUGH / warps) ** 1.6
+        compute, near = compute * slow, near * slow
     latency = _FAR / ahead
     # one block alone waits for memory, then computes
     step = np.maximum(at_once * np.maximum(np.maximum(compute, near), far), latency + compute + near * 0.5)
@@ -257,7 +265,8 @@ def product_table(
     size = 2 if p.kind != "float32" else 4
     down, across = -(-p.m.extent // t["rows"]), -(-p.n.extent // t["columns"])
     step = (t["rows"] + t["columns"]) * t["depth"] * size
-    threads = t["threads"] if "threads" in t else np.maximum(128, t["rows"] * t["columns"] // 128)
+    each = t["high"] * t["wide"] if "high" in t else 128
+    threads = np.maximum(32, t["rows"] * t["columns"] // each)
     made = counted(
         gpu, threads=np.minimum(threads, 1024), registers=32.0 + t["rows"] * t["columns"] / threads,
         shared=step * t["stages"], blocks=down * across * p.batch * t["parts"],
@@ -265,6 +274,7 @@ def product_table(
         near=step / _SHARED_RATE, far=step / (gpu.bandwidth / gpu.clock / gpu.multiprocessors * _CACHE),
         ends=t["rows"] * t["columns"] / 16.0, ahead=np.maximum(1, t["stages"]),
         results=t["rows"] * t["columns"] / threads, depth=t["depth"], parts=t["parts"],
+        unroll=float(p.kind == "float32"), groups=t.get("high", 0), bank=t.get("lanes", 0),
     )  # fmt: skip
     made["seconds"] = np.array([seconds(x) for x in tiles]) + _LAUNCH
     made["stages"] = np.asarray(t["stages"], np.float64)
@@ -275,11 +285,12 @@ def product_table(
 SIMPLE_COLUMNS = ("threads", "wide")  # 0: as the rules say, which is the first row
 
 
-def simple_table(f: Facts, gpu: GpuMachine) -> tuple[Array, Array]:
-    """How many threads a block has, and how many neighbours each of them takes at once; and the figures of that."""
+def simple_table(f: Facts, gpu: GpuMachine, in_vectors: bool) -> tuple[Array, Array]:
+    """How many threads a block has, and, `in_vectors`, how many neighbours each of them takes at once; and the figures
+    of that."""
     threads = [n for n in (32, 64, 128, 256, 512, 1024) if n <= gpu.max_threads_per_block]
     widest = max(1, 16 * 8 // max(8, f.bits))
-    wide = [w for w in (1, 2, 4, 8, 16) if w <= widest]
+    wide = [w for w in (1, 2, 4, 8, 16) if w <= widest] if in_vectors else []
     points = np.array([(0, 0), *product(threads, [0, *wide])], np.int64)
     each = np.where(points[:, 0] == 0, 256, points[:, 0])
     taken = np.where(points[:, 1] == 0, widest, points[:, 1])
@@ -290,8 +301,16 @@ def simple_table(f: Facts, gpu: GpuMachine) -> tuple[Array, Array]:
     full = np.minimum(1.0, blocks / (2 * gpu.multiprocessors)) ** 0.5 * (0.8 + 0.2 * taken / widest)
     work = f.points * (1 + f.work) / (gpu.fma_per_cycle * gpu.multiprocessors * gpu.clock * 1e9)
     seconds = np.maximum(moved / (gpu.bandwidth * 1e9 * full), work) + _LAUNCH
-    seconds = seconds * np.where(points[:, 0] == 0, 1.0, 1.02)  # what is not known to gain comes after the rule
-    made: dict[str, Any] = {"seconds": seconds, "threads": each, "fetch": taken, "blocks": blocks, "results": taken}
+    seconds = seconds * np.where(
+        points[:, 0] == 0, 1.0, 1.02
+    )  # what is not known to gain comes after the rule
+    made: dict[str, Any] = {
+        "seconds": seconds,
+        "threads": each,
+        "fetch": taken,
+        "blocks": blocks,
+        "results": taken,
+    }
     return points, np.stack([np.broadcast_to(made.get(n, 0.0), (len(points),)) for n in FIGURES], axis=1)
 
 

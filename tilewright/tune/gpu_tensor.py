@@ -9,7 +9,7 @@ Sizes that are no whole tiles are padded with zeros on the way into shared memor
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from ..ir.buffer import Buffer
@@ -60,6 +60,7 @@ class Product:
     trans_a: bool
     trans_b: bool
     windows: int = 1  # how many elements of A are the same one of an image
+    in_line: int = 8  # neighbours along k that always lie side by side in A
 
     @property
     def kind(self) -> str:
@@ -161,12 +162,13 @@ def possible_tiles(p: Product, gpu: GpuMachine, fewer_stages: bool = False) -> l
         for per in (1, 2):
             room = (gpu.dynamic_shared_memory_per_block - _KEPT) // per - (_KEPT if per > 1 else 0)
             stages = min(8, room // size, max(2, steps))
-            if stages < 2 or (per == 2 and rows > 64):  # more warpgroups take all registers of a processor
+            # More warpgroups, or more sums of one, take all registers of a processor.
+            if stages < 2 or (per == 2 and (rows > 64 or columns > 128)):
                 continue
             for parts in (1, 2, 3, 4, 6, 8, 12, 16):
                 if parts > 1 and (steps < 2 * parts or (p.windows > 1 and steps % parts)):
                     continue  # windows have no elements more, that could be 0
-                counts = range(2, stages + 1) if fewer_stages else (stages,)
+                counts = range(stages, 1, -1) if fewer_stages else (stages,)
                 found += [Tile(rows, columns, n, parts, per) for n in counts]
     return found
 
@@ -185,7 +187,9 @@ def cycles(p: Product, t: Tile, gpu: GpuMachine) -> float:
     step = max(work, fetched / 64, fetched / (gpu.bandwidth / gpu.clock / gpu.multiprocessors * 3), latency)
     rounds = -(-tiles // gpu.multiprocessors) if t.per_processor == 1 else tiles / gpu.multiprocessors
     rounds = max(1.0, rounds)
-    ends = t.rows * t.columns / 16 + 1500
+    # Results of whole tiles are stored eight at a time, those of others under conditions one after the other.
+    whole = t.parts > 1 or (p.m.extent % t.rows == 0 and p.n.extent % t.columns == 0)
+    ends = t.rows * t.columns / (16 if whole else 3) + 1500
     total = rounds * (steps * step + ends) + 2500
     # All that is read comes from the main memory once, however it is shared: at its full rate only if most
     # processors ask for it, and for long pieces of its rows.
@@ -216,7 +220,7 @@ def by_warpgroups(g: GpuFunction, f: Facts, p: Product, after: BlockRV | None = 
         raise ScheduleError("bulk copies cannot take its operands")
     gpu = g.target.gpu
     tile = g.choose(f, "warpgroups", best_tile(p, gpu), lambda: _warpgroups_table(p, gpu))
-    return Warpgroups(g, f, p, tile, after).apply()
+    return _applied(Warpgroups, g, f, p, tile, after)
 
 
 def _warpgroups_table(p: Product, gpu: GpuMachine) -> Table:
@@ -314,6 +318,19 @@ class Sketch:
             sch.vectorize(pair)
 
 
+def _applied(
+    kind: type[Warpgroups | Warps], g: GpuFunction, f: Facts, p: Product, tile: Tile, after: BlockRV | None
+) -> dict[str, Any]:
+    """Apply a sketch; without parts of the sum where these are refused."""
+    try:
+        with g.sch.all_or_nothing():
+            return kind(g, f, p, tile, after).apply()
+    except ScheduleError:
+        if tile.parts == 1:
+            raise
+    return kind(g, f, p, replace(tile, parts=1), after).apply()
+
+
 class Warpgroups(Sketch):
     fragment = "wgmma.accumulator"
 
@@ -387,7 +404,7 @@ def by_warps(g: GpuFunction, f: Facts, p: Product, after: BlockRV | None = None)
         raise ScheduleError("it has no asynchronous copies and products of warps for these types")
     gpu = g.target.gpu
     tile = g.choose(f, "warps", _warps_tile(p, gpu), lambda: _warps_table(p, gpu))
-    return Warps(g, f, p, tile, after).apply()
+    return _applied(Warps, g, f, p, tile, after)
 
 
 def _warps_table(p: Product, gpu: GpuMachine) -> Table:
@@ -432,8 +449,11 @@ class Warps(Sketch):
 
     def apply(self) -> dict[str, Any]:
         sch, p, t = self.sch, self.p, self.tile
-        tail, loops = self.prepare()
         high, wide = (64, 64) if t.columns > 64 else (32, 32) if t.rows == 64 else (64, 32)
+        # No warp has nothing to do.
+        rows = high if p.m.extent <= high else t.rows
+        t = self.tile = replace(t, rows=rows, columns=wide if p.n.extent <= wide else t.columns)
+        tail, loops = self.prepare()
         down, across = t.rows // high, t.columns // wide
         i, i1, i2, i3 = sch.split(loops[p.m.var], [None, down, high // 16, 16])
         j, j1, j2, j3 = sch.split(loops[p.n.var], [None, across, wide // 16, 16])
@@ -470,7 +490,8 @@ class Warps(Sketch):
         sch.compute_at(copy, depth, preserve_unit_loops=True)
         around = len(sch.get_loops(self.block)) - 6
         own = sch.get_loops(copy)[around:]
-        several, warp, lane, vector = sch.split(self.g.fused(own, copy), [None, warps, 32, 8])
+        wide = self.p.in_line if which == 0 else 8
+        several, warp, lane, vector = sch.split(self.g.fused(own, copy), [None, warps, 32, wide])
         sch.bind(warp, "threadIdx.y")
         sch.bind(lane, "threadIdx.x")
         sch.vectorize(vector)

@@ -236,10 +236,14 @@ class Measurer:
             self.close()
 
     # -- the interface -----------------------------------------------------------------------------
+    def at_once(self, task: Task) -> int:
+        """How many candidates are worth giving it at once: compilers for GPUs take long, and run beside each other."""
+        return 2 * len(self._builders) if task.target.is_gpu else 1
+
     def expect(self, task: Task) -> None:
         """Start all processes at once: they take a while until they are ready."""
         why = not_here(task.target)
-        if why:
+        if why is not None:
             raise TuneError(
                 f"tuning {task.name}: code for `{task.target}` does not run in a process of this machine{why}, so it "
                 "cannot be measured here"
@@ -387,7 +391,8 @@ class Measurer:
         """One request to the process that runs, with no other run at the same time on this machine."""
         worker = self._runner_for(task)
         data = self._data[task.workload]
-        limit = limit or min(self.options.run_limit, max(1.0, _HOPELESS * data.fastest))
+        least = self.options.run_limit if task.target.is_gpu else 1.0  # drivers may compile, or begin anew
+        limit = limit or min(self.options.run_limit, max(least, _HOPELESS * data.fastest))
         with self._alone():
             try:
                 worker.start()

@@ -11,6 +11,8 @@ import numpy as np
 from ..ir.function import PrimFunc
 from ..ir.module import IRModule
 from ..ir.serialize import load_json, save_json
+from ..runtime.devices import Device
+from ..runtime.ndarray import NDArray, array
 from ..target import Target
 from .building import DEFAULT_BUILD, named_function, schedule_of
 from .checking import make_inputs, plain_program, tolerance_of
@@ -61,6 +63,18 @@ def write_reproducer(
     return f"{stem}.py"
 
 
+def _run(program: IRModule, target: Target, arguments: list[Any]) -> list[Any]:
+    """What a program makes of arguments: here, or on the first GPU of a target's kind."""
+    func = named_function(DEFAULT_BUILD)(program, target=target)
+    if not target.is_gpu:
+        func(*arguments)
+        return arguments
+    device = Device(Device.STR2MASK[target.kind.name], 0)
+    there = [array(x, device) if isinstance(x, np.ndarray) else x for x in arguments]
+    func(*there)
+    return [x.numpy() if isinstance(x, NDArray) else x for x in there]
+
+
 def reproduce(path: str) -> int:
     """Build and run a candidate and the plain program in this process; 1 if they differ, and a line that says how."""
     data = json.loads(Path(path).read_text())
@@ -76,12 +90,13 @@ def reproduce(path: str) -> int:
         made = schedule_of(task, "trace", candidate["trace"]).mod
     else:
         made = load_json(candidate["program"])
-    build = named_function(DEFAULT_BUILD)
-    results = []
-    for program in (made, plain_program(task)):
-        arguments = make_inputs(task, data["seed"])
-        build(program, target=task.target)(*arguments)
-        results.append(arguments)
+    results = [
+        _run(program, target, make_inputs(task, data["seed"]))
+        for program, target in (
+            (made, task.target),
+            (plain_program(task), Target("llvm") if task.target.is_gpu else task.target),
+        )
+    ]
     (func,) = (f for f in mod.functions.values() if isinstance(f, PrimFunc))
     names = [func.buffer_map[v].name if v in func.buffer_map else v.name for v in func.params]
     for name, got, want in zip(names, *results, strict=True):

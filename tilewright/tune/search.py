@@ -42,7 +42,7 @@ __all__ = ["Progress", "SearchOptions", "Tuner", "apply_record", "flop_of", "tun
 
 Array = Any
 _EFFORT = 0.02  # twice the time to build is worth so much of the time to run
-_AHEAD = 64  # times a batch of candidates are looked at for those that are measured
+_AHEAD = 4  # times a batch of candidates are looked at for those that are measured
 _RECENT = 48  # predictions that tell how good a model is
 _CLEARLY = 0.99  # of two that were measured in turns, the new one wins if it takes less than this
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tilewright import te, tir
+from tilewright import te, tir, topi
 from tilewright.ir.stmt import Block
 from tilewright.script import tir as T
 from tilewright.tir.analysis.combiner import NotACombination, combination_of
@@ -51,6 +51,14 @@ def test_the_parts_of_a_pair_find_each_other():
     found = combination_of(sch.get(sch.get_block("R")))
     assert [str(v) for v in found.values] == ["index[v_i, v_k]", "value[v_i, v_k]"]
     assert [b.name for b in found.buffers] == ["R_v0", "R_v1"]
+
+
+def test_what_is_said_of_a_value_is_no_value():
+    """A search that minds values that are not numbers asks whether one is equal to itself."""
+    A = te.placeholder((4, 6), name="A")
+    sch = tir.Schedule(te.create_prim_func([A, topi.argmax(A, axis=1)]))
+    found = combination_of(sch.get(sch.get_child_blocks(sch.get_block("root"))[0]))
+    assert [str(v) for v in found.values] == ["v_k1", "A[v_i0, v_k1]"]
 
 
 def test_a_sum_that_starts_at_something():

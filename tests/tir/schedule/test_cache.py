@@ -288,6 +288,7 @@ def test_two_levels_of_memory():
     same_again(matmul_relu, sch)
 
 
+@pytest.mark.slow
 def test_a_symbolic_shape():
     sch = tir.Schedule(symbolic_stencil)
     copy = sch.cache_read("C", "B", "local")
@@ -642,7 +643,7 @@ def test_refuse_to_share_out_what_each_thread_needs(expect, refused):
           |         for i_1 in T.thread_binding(4, thread="threadIdx.x"):    # <-- here
           | …
 
-          hint: bind this one to another axis
+          hint: threads share out a loop inside theirs that has as many iterations as there are of them, 4 and not 9: split it, and bind the part
         """,
     )
 

@@ -155,6 +155,7 @@ def test_a_reduction_in_tiles_that_do_not_divide(expect):
     same(matmul_relu, sch)
 
 
+@pytest.mark.slow
 def test_a_symbolic_halo(expect):
     sch, (outer,), _ = tiled(symbolic_stencil, "C", 4)
     sch.compute_at("B", outer)

@@ -75,6 +75,7 @@ def test_schedules_by_number(seed: int) -> None:
     check(recipe_of(seed, gpu=True), compiled=False)
 
 
+@pytest.mark.slow
 def test_most_primitives_are_taken_and_refused() -> None:
     """The recipes are worth something only if many steps are done; and the refusals are part of the test."""
     done: dict[str, int] = {}

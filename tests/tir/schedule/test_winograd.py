@@ -57,6 +57,7 @@ def test_it_computes_the_same(
     check(func, sch, tolerance)
 
 
+@pytest.mark.slow
 def test_groups_and_a_larger_kernel() -> None:
     x, k = te.placeholder((1, 2, 3, 12, 12), name="x"), te.placeholder((2, 4, 3, 5, 5), name="k")
     ci, r, s = (te.reduce_axis((0, n), name=v) for n, v in ((3, "ci"), (5, "r"), (5, "s")))
@@ -71,6 +72,7 @@ def test_groups_and_a_larger_kernel() -> None:
     check(func, sch, 2e-5)
 
 
+@pytest.mark.slow
 def test_in_doubles_it_is_exact_to_many_digits() -> None:
     x, k = te.placeholder((1, 4, 10, 10), "float64", "x"), te.placeholder((4, 4, 3, 3), "float64", "k")
     y = topi.nn.conv2d_nchw(x, k, 1, 1, 1, out_dtype="float64")

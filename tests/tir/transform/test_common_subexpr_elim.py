@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 
+import pytest
 from flat_programs import assert_same, flat_programs
 from how_many import examples
 from hypothesis import given, settings
@@ -212,6 +213,7 @@ def test_the_same_name_in_two_loops_is_not_one_value():
     assert common_subexpr_elim(func) is func
 
 
+@pytest.mark.slow
 def test_time_grows_with_the_program():
     def program(count):
         A, n = decl_buffer((1 << 20,), "int32", "A"), Var("n")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 import tilewright as tvm
-from tilewright import tir
+from tilewright import te, tir
 from tilewright.ir.functor import pre_order
 from tilewright.ir.stmt import Block, BlockRealize
 from tilewright.script import tir as T
@@ -260,3 +260,15 @@ def test_nothing_to_do_is_the_same_object():
 
     mod = Lower(tvm.IRModule({"main": plain}))
     assert Lower(mod) is mod
+
+
+def test_pragmas_of_loops_that_are_threads():
+    """What a schedule says of a loop holds for its body, threads or not."""
+    A = te.placeholder((32, 4), name="A")
+    B = te.compute((32, 4), lambda i, j: A[i, j] + 1.0, name="B")
+    s = te.create_schedule(B.op)
+    s[B].bind(B.op.axis[0], te.thread_axis("threadIdx.x"))
+    s[B].pragma(B.op.axis[0], "auto_unroll_max_step", 8)
+    s[B].pragma(B.op.axis[0], "unroll_explicit", True)
+    text = tvm.lower(s, [A, B])["main"].script()
+    assert "for " not in text and text.count("B_1[") == 4, text

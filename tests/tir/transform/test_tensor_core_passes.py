@@ -9,7 +9,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "gpu"))
 
-from tensor_core_programs import by_warpgroups
+from tensor_core_programs import HOPPER, attention, by_warpgroups, convolution
 
 import tilewright as tvm
 from tilewright import te, tir
@@ -99,7 +99,7 @@ def test_tiles_that_bulk_copies_do_not_have() -> None:
     B = te.compute((64, 96), lambda i, j: A[i, j], name="B")
     sch = tir.Schedule(te.create_prim_func([A, B]))
     sch.annotate(sch.blockize(sch.get_loops("B")[0]), "tilewright.bulk_copy", 1)
-    with pytest.raises(LoweringError, match="a tile of 64 x 96 is none of n x 64 and 64 x n"):
+    with pytest.raises(LoweringError, match="a tile of 64 x 96 is no pieces of n x 64"):
         tvm.lower(sch.mod)
     turned = te.compute((64, 64), lambda i, j: te.placeholder((64, 64), "float16", name="C")[j, i], name="D")
     sch = tir.Schedule(te.create_prim_func([turned.op.input_tensors[0], turned]))
@@ -122,3 +122,139 @@ def test_only_the_end_of_the_tensor_may_be_asked_for(edge: int, told: str) -> No
         LoweringError, match=told or "stands in no loop"
     ):  # it is one; nobody waits for it here
         tvm.lower(sch.mod)
+
+
+# ---------------------------------------------------------------------------- views
+def copies_of(args: list[te.Tensor]) -> list[str]:
+    """The copies of the kernel that a convolution becomes by rules."""
+    text = until(tvm.auto_schedule(args, HOPPER).mod, "LowerBulkCopies").script()
+    assert "tilewright.view" not in text
+    return [line.strip() for line in text.splitlines() if "ptx_cp_async_bulk_tensor" in line]
+
+
+def test_windows_are_walked_through() -> None:
+    """Channels and pixels, where walks begin and end beside the image, their steps; then where one begins, and the place
+    in its windows."""
+    data, weights = copies_of(convolution((2, 10, 12, 64), 64, (3, 5), strides=(1, 2), padding=(1, 2)))
+    sizes = 'T.tensor_map(x.data, "float16", 4, 64, 12, 10, 2, 128, 1536, 15360, '
+    assert sizes + '64, 64, -2, -1, -3, -1, 2, 1, dtype="handle"), 0, 0, ' in data
+    block = "ax0_0_0_ax1_0_ax0_0_1_fused"
+    begin = f"{block} * 2 % 3 * 4 - 2, {block} * 32 // 3 % 10 - 1, {block} * 16 // 15"
+    assert data.endswith(f'{begin}, "windows", ax2_0 % 5, ax2_0 // 5)')
+    assert 'T.tensor_map(w.data, "float16", 4, 64, 64, 5, 3, 128, 8192, 40960, 64, 64, 1, 1' in weights
+
+
+def test_one_place_without_padding_is_the_same_memory() -> None:
+    data, weights = copies_of(convolution((2, 10, 12, 72), 64, (1, 1)))
+    assert 'T.tensor_map(x.data, "float16", 2, 72, 240, 144, 64, 64, ' in data and "windows" not in data
+    assert 'T.tensor_map(w.data, "float16", 4, 64, 72, 1, 1' in weights
+
+
+def test_lines_of_channels_belong_to_one_place() -> None:
+    """Of 40 channels 64 are taken: the rest is 0."""
+    data, weights = copies_of(convolution((2, 10, 12, 40), 64, (3, 3), padding=1))
+    assert (
+        'T.tensor_map(x.data, "float16", 4, 40, 12, 10, 2, 80, 960, 9600, 64, 64, -1, -1, -1, -1, 1, 1, '
+        in data
+    )
+    assert 'T.tensor_map(w.data, "float16", 4, 64, 40, 3, 3' in weights
+
+
+def view(index: object, mark: list[int], **facts: int) -> tir.Schedule:
+    """Pixels of 2 images of 8 x 8, in lines of 64 channels, as `index(m, k)` takes them."""
+    A = te.placeholder((2, 8, 8, 64), "float16", name="A")
+    V = te.compute((128, 64), lambda m, k: index(A, m, k), name="V")  # type: ignore[operator]
+    S = te.compute((128, 64), lambda m, k: V[m, k], name="S")
+    sch = tir.Schedule(te.create_prim_func([A, S]))
+    sch.annotate(sch.get_block("V"), "tilewright.view", mark)
+    if facts.get("copy", 1):
+        sch.annotate(sch.blockize(sch.get_loops("S")[0]), "tilewright.bulk_copy", 1)
+    return sch
+
+
+def pixel(A: te.Tensor, m: tir.Var, k: tir.Var) -> tir.PrimExpr:
+    return A[m // 64, m // 8 % 8, m % 8, k]
+
+
+@pytest.mark.parametrize(
+    ("index", "mark", "told"),
+    [
+        (
+            lambda A, m, k: A[m // 64, m % 8, m // 8 % 8, k],
+            [2, 8, 8],
+            "goes over pixels and windows by steps",
+        ),
+        (lambda A, m, k: pixel(A, m, k) * tir.const(2, "float16"), [2, 8, 8], "copies elements as they are"),
+        (lambda A, m, k: pixel(A, m, 63 - k), [2, 8, 8], "the index `63 - k` counts"),
+        (lambda A, m, k: A[1 - m // 64, m // 8 % 8, m % 8, k], [2, 8, 8], "tells images apart"),
+        (
+            lambda A, m, k: tir.if_then_else(m < 100, pixel(A, m, k), tir.const(0, "float16")),
+            [2, 8, 8],
+            "the condition `m < 100` says more",
+        ),
+        (
+            lambda A, m, k: A[m // 64, m // 8 % 8, m % 8, 63 - k],
+            [2, 64],
+            "its source is images of one to three",
+        ),
+    ],
+)
+def test_what_is_no_view(index: object, mark: list[int], told: str) -> None:
+    with pytest.raises(LoweringError, match=told):
+        tvm.lower(view(index, mark).mod)
+
+
+def test_a_view_is_for_bulk_copies() -> None:
+    with pytest.raises(LoweringError, match="V is a view, which is nowhere in memory: bulk copies alone"):
+        tvm.lower(view(pixel, [2, 8, 8], copy=0).mod)
+
+
+# ---------------------------------------------------------------------------- two products in a loop
+def specialized(width: int) -> tuple[str, str]:
+    """An attention over some parts of keys: what fetches, and what computes."""
+    sch = tvm.auto_schedule(attention(1, 1, 512, width), HOPPER)
+    text = until(sch.mod, "SpecializeWarps").script()
+    fetch, compute = text.split("_1 == 2:")[1].split("else:")
+    return fetch, compute
+
+
+def in_this_order(text: str, *words: str) -> bool:
+    places = [text.index(w) for w in words]
+    return places == sorted(places)
+
+
+def test_sums_are_waited_for_where_they_are_used() -> None:
+    fetch, compute = specialized(192)
+    assert in_this_order(
+        compute,
+        "ptx_wgmma(",
+        "ptx_wgmma_wait(0)",
+        "T_attention_logits[",
+        "ptx_wgmma_registers(",
+        "ptx_arrive_barrier(",
+    )
+    assert compute.count("ptx_wgmma_wait") == 2
+    assert "tvm_fill_fragment(T_attention_scores" not in compute  # the first product does not add
+    # What is copied before the loop has barriers of its own, after those of three versions.
+    before, loop = fetch.split("for part")
+    assert "q_map" in before and "k_map" in loop and "v_map" in loop and "q_map" not in loop
+    assert before.count("expect_tx") == loop.count("expect_tx") == 1
+    assert "barriers, 6" in before and "ptx_cp_async" not in compute
+    assert in_this_order(compute, "ptx_wait_barrier(", "ptx_wgmma(")
+
+
+def test_products_at_the_end_wait_for_those_of_the_next_turn() -> None:
+    _, compute = specialized(128)
+    before, loop = compute.split("for part")
+    assert before.count("ptx_wgmma(") == 2 and "ptx_wgmma_registers" not in before
+    inside, after = loop.split("ptx_narrow_fragment")
+    assert in_this_order(
+        inside,
+        "ptx_wgmma(",
+        "ptx_wgmma_registers(",
+        "ptx_wgmma_wait(2)",
+        '"max"',
+        "ptx_wgmma_wait(0)",
+        "ptx_arrive_barrier(",
+    )
+    assert after.count("ptx_wgmma_registers(") == 2 and after.count("ptx_arrive_barrier(") == 1

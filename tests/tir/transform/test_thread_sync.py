@@ -111,6 +111,55 @@ def test_regions_apart_need_none():
     assert thread_sync(before) is before
 
 
+def test_threads_that_stay_out_are_not_counted():
+    """Three of four threads fill a row of three turn after turn: their elements keep apart."""
+
+    @T.prim_func(private=True)
+    def func(A: T.Buffer((12,), "int32")):
+        tx = T.launch_thread("threadIdx.x", 4)
+        s = T.allocate([12], "int32", "shared")
+        s_1 = T.decl_buffer((12,), "int32", data=s, scope="shared")
+        for k in range(4):
+            if tx < 3:
+                s_1[k * 3 + tx] = A[k * 3 + tx]
+
+    assert thread_sync(func) is func
+
+
+def test_whole_steps_apart_need_none():
+    """A thread reads what it wrote itself in another turn, wherever that is."""
+
+    @T.prim_func(private=True)
+    def func(A: T.Buffer((12,), "int32")):
+        tx = T.launch_thread("threadIdx.x", 4)
+        s = T.allocate([12], "int32", "shared")
+        s_1 = T.decl_buffer((12,), "int32", data=s, scope="shared")
+        for k in range(3):
+            s_1[k * 4 + tx] = A[k * 4 + tx]
+        for k in range(3):
+            A[k * 4 + tx] = s_1[(k + 2) % 3 * 4 + tx]
+
+    assert thread_sync(func) is func
+
+
+def test_one_barrier_serves_all_shared_memory():
+    @T.prim_func(private=True)
+    def func(A: T.Buffer((32,), "int32"), B: T.Buffer((32,), "int32")):
+        tx = T.launch_thread("threadIdx.x", 32)
+        s = T.allocate([32], "int32", "shared")
+        d = T.allocate([32], "int32", "shared.dyn")
+        s_1 = T.decl_buffer((32,), "int32", data=s, scope="shared")
+        d_1 = T.decl_buffer((32,), "int32", data=d, scope="shared.dyn")
+        for k in range(4):
+            s_1[tx] = A[tx] + k
+            d_1[tx] = A[31 - tx]
+            B[tx] = s_1[31 - tx] + d_1[(tx + 1) % 32]
+
+    assert _barriers(thread_sync(func, "shared", "shared.dyn")) == 2
+    assert _barriers(thread_sync(thread_sync(func, "shared"), "shared.dyn")) == 2
+    assert _barriers(thread_sync(func, "shared")) == 2
+
+
 def test_one_thread_needs_none():
     @T.prim_func(private=True)
     def before(B: T.Buffer((128,), "float32")):

@@ -138,6 +138,7 @@ def test_columns_beyond_the_end_are_neither_read_nor_written(expect: Any) -> Non
     )
 
 
+@pytest.mark.slow
 def test_a_number_of_columns_that_only_the_call_knows() -> None:
     n = te.var("n")
     sch = turned(8, n, (4, 4))

@@ -354,6 +354,41 @@ def test_guarded_loads_are_masked(check):
     check(before, *data(8, 6), loops=0)
 
 
+def test_conditions_that_lanes_decide_alike_are_asked_once(expect, check):
+    """An end at a multiple of the lanes, one beyond it, and one between."""
+
+    @T.prim_func(private=True)
+    def before(A: T.Buffer((32,), "int32"), B: T.Buffer((24,), "int32")):
+        for j in range(4):
+            for i in T.vectorized(8):
+                A[j * 8 + i] = T.if_then_else(j * 8 + i < 24, B[j * 8 + i], 0)
+        for j in range(4):
+            for i in T.vectorized(8):
+                A[j * 8 + i] = T.if_then_else(j * 8 + i > 7 and j * 8 + i <= 23, B[j * 8 + i], 0)
+        for j in range(4):
+            for i in T.vectorized(8):
+                A[j * 8 + i] = T.if_then_else(8 * j >= 8 - i, A[j * 8 + i] + 1, 0)
+        for j in range(4):
+            for i in T.vectorized(8):
+                A[j * 8 + i] = T.if_then_else(j * 8 + i < 23, A[j * 8 + i], 0)
+
+    expect(
+        check(before, *data(32, 24), loops=4),
+        """
+        @T.prim_func(private=True)
+        def main(A: T.Buffer((32,), "int32"), B: T.Buffer((24,), "int32")):
+            for j in range(4):
+                A[j * 8:j * 8 + 8] = T.if_then_else(j < 3, B[j * 8:j * 8 + 8], T.Broadcast(0, 8))
+            for j in range(4):
+                A[j * 8:j * 8 + 8] = T.if_then_else(0 < j and j <= 2, B[j * 8:j * 8 + 8], T.Broadcast(0, 8))
+            for j in range(4):
+                A[j * 8:j * 8 + 8] = T.if_then_else(j >= 1, A[j * 8:j * 8 + 8] + T.Broadcast(1, 8), T.Broadcast(0, 8))
+            for j in range(4):
+                A[j * 8:j * 8 + 8] = T.Select(T.Ramp(j * 8, 1, 8) < T.Broadcast(23, 8), A.vload([T.Ramp(j * 8, 1, 8)], predicate=T.Ramp(j * 8, 1, 8) < T.Broadcast(23, 8)), T.Broadcast(0, 8))
+        """,
+    )
+
+
 def test_the_last_vector_of_a_tile_is_masked(expect, agree):
     @T.prim_func(private=True)
     def before(A: T.Buffer((30,), "int32"), B: T.Buffer((4,), "int32")):

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from enum import IntEnum
 from typing import Any, NamedTuple
 
 from ...ir.errors import TVMError
+from ...tune.error_numbers import MeasureErrorNo
 
 __all__ = [
     "BuildResult",
@@ -26,20 +26,6 @@ class MeasureInput(NamedTuple):
     target: Any
     task: Any
     config: Any
-
-
-class MeasureErrorNo(IntEnum):
-    """What became of a configuration."""
-
-    NO_ERROR = 0
-    INSTANTIATION_ERROR = 1  # the template refused it, or a primitive did
-    COMPILE_HOST = 2
-    COMPILE_DEVICE = 3
-    RUNTIME_DEVICE = 4  # it failed or crashed while it ran
-    WRONG_ANSWER = 5  # it computes something else than the program as it is written
-    BUILD_TIMEOUT = 6
-    RUN_TIMEOUT = 7
-    UNKNOWN_ERROR = 8
 
 
 class MeasureResult(NamedTuple):

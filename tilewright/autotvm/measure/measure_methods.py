@@ -17,14 +17,15 @@ from typing import Any
 
 from ...ir.errors import UnsupportedError
 from ...tune.building import DEFAULT_BUILD
+from ...tune.error_numbers import NUMBERS, MeasureErrorNo
 from ...tune.errors import TuneError
-from ...tune.machines import fingerprint
+from ...tune.machines import cache_flush_bytes, fingerprint
 from ...tune.measure import MeasureInput as EngineInput
-from ...tune.measure import MeasureOptions, Measurer, Status, Timing
+from ...tune.measure import MeasureOptions, Measurer, Timing
 from ...tune.measure import MeasureResult as EngineResult
 from ...tune.pool import usable_cores
 from ..task.space import InstantiationError
-from .measure import Builder, BuildResult, MeasureErrorNo, MeasureInput, MeasureResult, Runner
+from .measure import Builder, BuildResult, MeasureInput, MeasureResult, Runner
 
 __all__ = [
     "BuildResult",
@@ -37,19 +38,6 @@ __all__ = [
 ]
 
 logger = logging.getLogger("autotvm")
-_NUMBERS = {
-    Status.OK: MeasureErrorNo.NO_ERROR,
-    Status.REFUSED: MeasureErrorNo.INSTANTIATION_ERROR,
-    Status.BUILD_ERROR: MeasureErrorNo.COMPILE_HOST,
-    Status.BUILD_CRASH: MeasureErrorNo.COMPILE_HOST,
-    Status.BUILD_MEMORY: MeasureErrorNo.COMPILE_HOST,
-    Status.BUILD_TIMEOUT: MeasureErrorNo.BUILD_TIMEOUT,
-    Status.RUN_ERROR: MeasureErrorNo.RUNTIME_DEVICE,
-    Status.CRASH: MeasureErrorNo.RUNTIME_DEVICE,
-    Status.MEMORY: MeasureErrorNo.RUNTIME_DEVICE,
-    Status.TIMEOUT: MeasureErrorNo.RUN_TIMEOUT,
-    Status.WRONG: MeasureErrorNo.WRONG_ANSWER,
-}
 _SAMPLE = 0.002  # seconds that a sample takes at the least
 _BATCH = 8  # configurations that are measured between two thoughts of a tuner
 
@@ -190,7 +178,7 @@ class LocalRunner(Runner):
             repeats=self.repeat,
             sample_seconds=sample,
             seconds=sample * self.repeat,
-            flush_bytes=_cache_bytes() if self.enable_cpu_cache_flush else 0,
+            flush_bytes=cache_flush_bytes() if self.enable_cpu_cache_flush else 0,
             cool_seconds=self.cooldown_interval,
         )
         options = MeasureOptions(
@@ -256,7 +244,7 @@ def _result(result: EngineResult, spent: float, incumbent: float) -> tuple[Measu
     machine that has become slower meanwhile makes no configuration look bad.
     """
     total = spent + result.build_seconds + result.run_seconds
-    number = _NUMBERS[result.status]
+    number = NUMBERS[result.status]
     if not result.ok:
         text = f"{result.status}: {result.error}"
         error: Exception = InstantiationError(text) if number == 1 else TuneError(text)
@@ -268,14 +256,6 @@ def _result(result: EngineResult, spent: float, incumbent: float) -> tuple[Measu
         scale = result.ratio * incumbent / seconds
         kept, seconds = [x * scale for x in kept], seconds * scale
     return MeasureResult(tuple(kept), 0, total, time.time()), seconds
-
-
-def _cache_bytes() -> int:
-    """As much as the caches hold, and half as much again."""
-    from ...target import Target
-
-    sizes = Target("llvm").cpu.cache_sizes
-    return int(1.5 * max(sizes.l2, sizes.l3, 1 << 22))
 
 
 class RPCRunner(LocalRunner):

@@ -151,19 +151,20 @@ class ApplyHistoryBest(DispatchContext):
             for one in records:
                 self.load(one)
             return
-        count, here, others = 0, fingerprint(), set()
+        count, here, others = 0, {fingerprint()}, set()
         for inp, result in _pairs(records):
             count += 1
             if result.error_no == 0:
                 self._take(inp, result)
                 others.add(inp.config.machine)
-        others -= {None, here}
+                here.add(fingerprint(target=inp.target))
+        others -= {None, *here}
         if others:
             logger.warning(
                 "there are records of other machines (%s) among those given, whose times say little about this one "
                 "(%s): tune here",
                 ", ".join(sorted(others)),
-                here,
+                ", ".join(sorted(here)),
             )
         logger.debug("%d records were loaded", count)
         if self._histories and self._histories[-1] is None:
@@ -235,7 +236,7 @@ def engine_record(inp: Any, result: Any) -> Record | None:
     return Record(
         workload=key,
         target=str(inp.target),
-        machine=inp.config.machine or fingerprint(),
+        machine=inp.config.machine or fingerprint(target=inp.target),
         status="ok",
         decisions=[inp.config[name].val for name in inp.config],
         seconds=tuple(float(c) for c in result.costs),

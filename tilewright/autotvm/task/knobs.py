@@ -14,23 +14,6 @@ from ...ir.errors import TVMError
 from ...ir.expr import FloatImm, IntImm, IterVar, const_value
 from ...te import thread_axis
 
-__all__ = [
-    "AnnotateEntity",
-    "AnnotateSpace",
-    "Axis",
-    "InstantiationError",
-    "OtherOptionEntity",
-    "OtherOptionSpace",
-    "ReorderEntity",
-    "ReorderSpace",
-    "SplitEntity",
-    "SplitSpace",
-    "TransformSpace",
-    "VirtualAxis",
-    "get_factors",
-    "get_pow2s",
-]
-
 
 class InstantiationError(TVMError, ValueError):
     """A template refused a configuration."""

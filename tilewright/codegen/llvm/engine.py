@@ -22,7 +22,7 @@ _POOL = Path(__file__).with_name("threadpool.ll")
 POOL_SYMBOLS = ("__tw_parallel_launch", "__tw_pool_limit", "__tw_memory")
 
 
-# Tiles end in hundreds of stores in one block of code, and two of LLVM's passes compare each of them with all the others:
+# Tiles end in hundreds of stores in one block of code, and two of LLVM's passes compare each with all the others:
 # seconds, in which they find nothing.
 _LIMITS = (
     "-combiner-store-merging=false",

@@ -4,7 +4,8 @@
 ;
 ; runs body(b, e, env) on disjoint ranges that make up [begin, end), in this thread and in the workers, and
 ; gives the first error. One launch at a time uses the workers; a launch from inside another, or beside it,
-; runs in its own thread alone. Work is shared: whoever is free takes the next chunk.
+; runs in its own thread alone. Work is shared: whoever is free takes the next chunk, this thread from the front
+; and workers from the back. So, with two threads, each finds in its cache what it wrote in the launch before.
 ;
 ; A worker joins a job by raising %active and then looking at %open; the launcher closes the job and then
 ; waits for %active to fall to zero. So a worker that wakes late never holds a launch up.
@@ -38,10 +39,10 @@
 @tw.sleeping = internal global i32 0, align 64
 @tw.open = internal global i32 0, align 64
 @tw.active = internal global i32 0, align 64
-@tw.next = internal global i64 0, align 64        ; the first iteration that nobody has taken
+@tw.left = internal global i64 0, align 64        ; what nobody has taken: the first iteration, the end (upper half)
 @tw.body = internal global ptr null, align 64
 @tw.env = internal global ptr null
-@tw.end = internal global i64 0
+@tw.begin = internal global i64 0                 ; what iterations are counted from
 @tw.share = internal global i64 2                 ; a chunk is what is left, divided by this
 @tw.error = internal global i32 0
 @tw.allowed = internal global [16 x i64] zeroinitializer, align 64
@@ -177,42 +178,53 @@ define internal void @tw.forked() nounwind {
   ret void
 }
 
-; Take chunks until there are none: large ones first, single iterations at the end, so that a thread which
-; is slow or interrupted holds up little.
-define internal void @tw.work() nounwind {
+; Take chunks until there are none, from the front or from the back: large ones first, single iterations at the end, so
+; that a thread which is slow or interrupted holds up little.
+define internal void @tw.work(i1 %front) nounwind {
 entry:
   %body = load ptr, ptr @tw.body
   %env = load ptr, ptr @tw.env
-  %end = load i64, ptr @tw.end
+  %begin = load i64, ptr @tw.begin
   %share = load i64, ptr @tw.share
-  %first = load atomic i64, ptr @tw.next seq_cst, align 8
+  %first = load atomic i64, ptr @tw.left seq_cst, align 8
   br label %take
 take:
-  %from = phi i64 [ %first, %entry ], [ %now, %retry ], [ %later, %more ]
-  %left = icmp slt i64 %from, %end
-  br i1 %left, label %claim, label %done
+  %left = phi i64 [ %first, %entry ], [ %now, %retry ], [ %later, %more ]
+  %from = and i64 %left, 4294967295
+  %to = lshr i64 %left, 32
+  %any = icmp ult i64 %from, %to
+  br i1 %any, label %claim, label %done
 claim:
-  %rest = sub i64 %end, %from
-  %part = sdiv i64 %rest, %share
-  %tiny = icmp slt i64 %part, 1
+  %rest = sub i64 %to, %from
+  %part = udiv i64 %rest, %share
+  %tiny = icmp ult i64 %part, 1
   %chunk = select i1 %tiny, i64 1, i64 %part
-  %to = add i64 %from, %chunk
-  %pair = cmpxchg ptr @tw.next, i64 %from, i64 %to seq_cst seq_cst
+  %up = add i64 %from, %chunk
+  %down = sub i64 %to, %chunk
+  %low = select i1 %front, i64 %from, i64 %down
+  %high = select i1 %front, i64 %up, i64 %to
+  %from1 = select i1 %front, i64 %up, i64 %from
+  %to1 = select i1 %front, i64 %to, i64 %down
+  %upper = shl i64 %to1, 32
+  %new = or i64 %upper, %from1
+  %pair = cmpxchg ptr @tw.left, i64 %left, i64 %new seq_cst seq_cst
   %now = extractvalue { i64, i1 } %pair, 0
   %got = extractvalue { i64, i1 } %pair, 1
   br i1 %got, label %run, label %retry
 retry:
   br label %take
 run:
-  %code = call i32 %body(i64 %from, i64 %to, ptr %env)
+  %b = add i64 %begin, %low
+  %e = add i64 %begin, %high
+  %code = call i32 %body(i64 %b, i64 %e, ptr %env)
   %bad = icmp ne i32 %code, 0
   br i1 %bad, label %stop, label %more
 more:
-  %later = load atomic i64, ptr @tw.next seq_cst, align 8
+  %later = load atomic i64, ptr @tw.left seq_cst, align 8
   br label %take
 stop:
   %old = cmpxchg ptr @tw.error, i32 0, i32 %code seq_cst seq_cst
-  store atomic i64 %end, ptr @tw.next seq_cst, align 8
+  store atomic i64 0, ptr @tw.left seq_cst, align 8
   br label %done
 done:
   ret void
@@ -262,7 +274,7 @@ seat:
   %free = icmp sgt i64 %before, 0
   br i1 %free, label %leave, label %late
 leave:
-  call void @tw.work()
+  call void @tw.work(i1 false)
   %a1 = atomicrmw sub ptr @tw.active, i32 1 seq_cst
   br label %wait
 late:
@@ -407,7 +419,9 @@ nothing:
   ret i32 0
 count:
   %one = icmp eq i64 %n, 1
-  br i1 %one, label %alone, label %look
+  %huge = icmp ugt i64 %n, 4294967295
+  %no = or i1 %one, %huge
+  br i1 %no, label %alone, label %look
 look:
   %st = load atomic i32, ptr @tw.started acquire, align 4
   %cold = icmp eq i32 %st, 0
@@ -455,11 +469,12 @@ open:
   store i64 %seats, ptr @tw.seats
   store ptr %body, ptr @tw.body
   store ptr %env, ptr @tw.env
-  store i64 %end, ptr @tw.end
+  store i64 %begin, ptr @tw.begin
   %parts = mul i64 %wanted, 2
   store i64 %parts, ptr @tw.share
   store i32 0, ptr @tw.error
-  store atomic i64 %begin, ptr @tw.next seq_cst, align 8
+  %whole = shl i64 %n, 32
+  store atomic i64 %whole, ptr @tw.left seq_cst, align 8
   store atomic i32 1, ptr @tw.open seq_cst, align 4
   %g = atomicrmw add ptr @tw.generation, i32 1 seq_cst
   %asleep = load atomic i32, ptr @tw.sleeping seq_cst, align 4
@@ -471,7 +486,7 @@ wake:
   %u = call i32 @pthread_mutex_unlock(ptr @tw.mutex)
   br label %help
 help:
-  call void @tw.work()
+  call void @tw.work(i1 true)
   store atomic i32 0, ptr @tw.open seq_cst, align 4
   br label %wait
 wait:

@@ -19,6 +19,7 @@ from ...runtime.device_module import DEVICES, DeviceModule, HostModule
 from ...runtime.elf import seal
 from ...runtime.metadata import parse_metadata
 from ...runtime.module import Module
+from ...runtime.registry import get_global_func
 from ..llvm.signature import Signature, signature_of
 from .c import C
 from .cuda import Cuda
@@ -120,10 +121,22 @@ def build_source(whole: IRModule, split: IRModule, target: Any) -> KernelModule:
         "entry": described[0]["name"] if len(described) == 1 else None,
         "programs": programs,
     }
-    options = {"arch": str(target.attrs["arch"])} if kind == "cuda" and "arch" in target.attrs else {}
-    made = KernelModule(description, DeviceModule(kind, program.text(), list(kernels), options))
+    options: dict[str, Any] = {}
+    if kind == "cuda" and "arch" in target.attrs:
+        options["arch"] = str(target.attrs["arch"])
+    text = _called_back(f"tvm_callback_{kind}_postproc", program.text(), target)
+    image = _called_back(f"tvm_callback_{kind}_compile", "", target, text)
+    if image:
+        options["image"] = image if isinstance(image, bytes) else str(image).encode() + b"\0"
+    made = KernelModule(description, DeviceModule(kind, text, list(kernels), options))
     made.program = program
     return made
+
+
+def _called_back(name: str, otherwise: str, target: Any, source: str | None = None) -> Any:
+    """What a function that the user registered makes of the source (`tvm_callback_cuda_postproc`)."""
+    found = get_global_func(name, allow_missing=True)
+    return otherwise if found is None else found(otherwise if source is None else source, target)
 
 
 class SourceModule(Module):

@@ -25,7 +25,18 @@ _BUILTIN = {  # element -> name of the built-in vectors, and how many lanes they
     "uint64": ("ulonglong", (2,)),
     "float16": ("ushort", (2, 4)),
     "bfloat16": ("ushort", (2, 4)),
+    "float8_e4m3fn": ("uchar", (2, 4)),
+    "float8_e5m2": ("uchar", (2, 4)),
 }
+
+
+def _dp4a(name: str, a: str, b: str) -> str:
+    """The product of four bytes each, which are signed or not."""
+    return (
+        f"static __device__ __forceinline__ int {name}(int a, int b, int c) {{\n"
+        f'  int d;\n  asm("dp4a.{a}.{b} %0, %1, %2, %3;" : "=r"(d) : "r"(a), "r"(b), "r"(c));\n'
+        "  return d;\n}"
+    )
 
 
 class Cuda(Dialect):
@@ -69,11 +80,10 @@ class Cuda(Dialect):
             "                : (unsigned short)((u + 0x7fff + (u >> 16 & 1)) >> 16);\n"
             "#endif\n}"
         ),
-        "tw_dp4a": (
-            "static __device__ __forceinline__ int tw_dp4a(int a, int b, int c) {\n"
-            '  int d;\n  asm("dp4a.s32.s32 %0, %1, %2, %3;" : "=r"(d) : "r"(a), "r"(b), "r"(c));\n'
-            "  return d;\n}"
-        ),
+        "tw_dp4a": _dp4a("tw_dp4a", "s32", "s32"),
+        "tw_dp4a_us": _dp4a("tw_dp4a_us", "u32", "s32"),
+        "tw_dp4a_su": _dp4a("tw_dp4a_su", "s32", "u32"),
+        "tw_dp4a_uu": _dp4a("tw_dp4a_uu", "u32", "u32"),
     }
 
     def infinity(self, kind: DataType) -> str:
@@ -147,6 +157,11 @@ class Cuda(Dialect):
     def constant_array(self, kind: DataType, name: str, values: Sequence[str]) -> str:
         return f"__device__ const {self.memory_type(kind)} {name}[{len(values)}] = {{{', '.join(values)}}};"
 
+    def load_once(self, packed: Packed, kind: DataType, pointer: str, scope: str) -> str:
+        if packed.type.startswith("tw_vec"):
+            return self.load(packed, kind, pointer, scope)
+        return f"__ldcs((const {packed.type}*)({pointer}))"
+
     def thread(self, tag: str) -> str:
         return tag
 
@@ -159,6 +174,9 @@ class Cuda(Dialect):
     def shuffle(self, how: str, mask: str, value: str, lane: str, width: str) -> str:
         name = {"idx": "__shfl_sync", "up": "__shfl_up_sync", "down": "__shfl_down_sync"}[how]
         return f"{name}({mask}, {value}, {lane}, {width})"
+
+    def active_mask(self) -> str:
+        return "__activemask()"
 
     def atomic_add(self, kind: DataType, pointer: str, value: str, scope: str) -> tuple[str, str]:
         if kind in ("int32", "uint32", "uint64", "float32", "float64"):

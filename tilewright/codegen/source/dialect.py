@@ -8,6 +8,7 @@ from typing import Any, ClassVar, NamedTuple
 
 from ...ir.dtype import DataType
 from ...ir.errors import LoweringError
+from . import float8
 
 __all__ = ["Dialect", "Packed", "Parameter", "is_small_float"]
 
@@ -30,8 +31,8 @@ class Parameter(NamedTuple):
 
 
 def is_small_float(kind: DataType) -> bool:
-    """Whether it is kept as 16 bits and computed in float32."""
-    return kind.bits == 16 and kind.is_float
+    """Whether it is kept in 16 or 8 bits and computed in float32."""
+    return kind.bits < 32 and kind.is_float
 
 
 _C_MATH = frozenset(
@@ -153,13 +154,14 @@ class Dialect:
             kind, order = DataType(name[7:]), "<" if name.startswith("tw_min") else ">"
             text, nan = self.type(kind), " || a != a" if kind.is_float else ""
             return f"{self.prefix} {text} {name}({text} a, {text} b) {{ return a {order} b{nan} ? a : b; }}"
-        if name == "tw_dp4a" and name not in self.helpers:
-            byte, word = self.type(DataType("int8")), self.type(DataType("int32"))
+        if name.startswith("tw_dp4a") and name not in self.helpers:
+            word, signs = self.type(DataType("int32")), name.removeprefix("tw_dp4a").strip("_") or "ss"
+            x, y = (self.type(DataType("uint8" if sign == "u" else "int8")) for sign in signs)
             return (
-                f"{self.prefix} {word} tw_dp4a({word} a, {word} b, {word} c) {{\n"
-                f"  for (int i = 0; i < 32; i += 8) c += ({byte})(a >> i) * ({byte})(b >> i);\n  return c;\n}}"
+                f"{self.prefix} {word} {name}({word} a, {word} b, {word} c) {{\n"
+                f"  for (int i = 0; i < 32; i += 8) c += ({x})(a >> i) * ({y})(b >> i);\n  return c;\n}}"
             )
-        return self.helpers[name]
+        return float8.reading(self, name) or self.helpers[name]
 
     def count_bits(self, name: str, kind: DataType, text: str) -> tuple[str, str]:
         """The `popcount` or `clz` of an integer as an int, and the helper that this needs."""
@@ -177,6 +179,10 @@ class Dialect:
     def load(self, packed: Packed, kind: DataType, pointer: str, scope: str) -> str:
         """The packed elements at an address."""
         return f"*({self._packed_pointer(packed, scope, True)})({pointer})"
+
+    def load_once(self, packed: Packed, kind: DataType, pointer: str, scope: str) -> str:
+        """The same of what nobody reads again: it need not stay in a cache."""
+        return self.load(packed, kind, pointer, scope)
 
     def store(self, packed: Packed, kind: DataType, pointer: str, value: str, scope: str) -> str:
         """The statement that stores packed elements."""
@@ -220,13 +226,13 @@ class Dialect:
         """The value of another thread of the warp; `how` is idx, up or down."""
         raise LoweringError(f"{self.name} has no code for values of other threads of a warp")
 
+    def active_mask(self) -> str:
+        """Which threads of the warp are here, as bits."""
+        raise LoweringError(f"{self.name} has no code for which threads of a warp are here")
+
     def atomic_add(self, kind: DataType, pointer: str, value: str, scope: str) -> tuple[str, str]:
         """The call that adds to memory and gives what was there, and the helper that it needs."""
         raise LoweringError(f"{self.name} has no atomic addition of {kind}")
-
-    def dp4a(self, a: str, b: str, c: str) -> tuple[str, str]:
-        """The dot product of four bytes each, plus a number, and the helper that it needs."""
-        return f"tw_dp4a({a}, {b}, {c})", "tw_dp4a"
 
     # -- whole programs --------------------------------------------------------------------------
     def kernel_head(self, name: str, params: Sequence[Parameter], threads: int | None, noalias: bool) -> str:

@@ -30,15 +30,19 @@ from ...ir.expr import (
     const_value,
 )
 from ...ir.expr_text import ATOM, C_INFIX, UNARY, ExprText, Piece
+from ...ir.float8 import is_float8
 from ...ir.functor import pre_order
 from ...ir.op import Op
 from .dialect import Dialect, is_small_float
+from .float8 import narrowing, widening
 
 __all__ = ["Expressions"]
 
+UINT32 = DataType("uint32")
 _TERNARY = 0
 _EQUAL = C_INFIX[NE].level
 _BITS = {"bitwise_or": ("|", 3), "bitwise_xor": ("^", 4), "bitwise_and": ("&", 5), "shift_right": (">>", 8)}
+_OF_INDICES = ("shift_right", "bitwise_and", "likely")  # what divisions by powers of two have become
 _SYMBOLS = {"Add": "+", "Sub": "-", "Mul": "*", "Div": "/", "Mod": "%"}
 
 
@@ -125,7 +129,7 @@ class Expressions(ExprText):
 
     def text_FloatImm(self, e: FloatImm) -> Piece:
         if is_small_float(e.dtype):
-            return Piece(f"({self.dialect.type(e.dtype)}){_half_bits(e):#x}", UNARY)
+            return Piece(f"({self.dialect.type(e.dtype)}){_small_bits(e):#x}", UNARY)
         text = self.dialect.float_text(e.dtype, e.value)
         return Piece(text, UNARY if text.startswith("-") else ATOM)
 
@@ -169,7 +173,12 @@ class Expressions(ExprText):
 
     def is_index(self, e: PrimExpr) -> bool:
         """Whether it is made of loop variables, thread indices and sizes, which do not overflow."""
-        return not any(isinstance(m, (BufferLoad, Call)) or m in self.data for m in pre_order(e))
+        for m in pre_order(e):
+            if isinstance(m, BufferLoad) or m in self.data:
+                return False
+            if isinstance(m, Call) and not (isinstance(m.op, Op) and m.op.short_name in _OF_INDICES):
+                return False
+        return True
 
     def bind_value(self, var: Var, value: PrimExpr) -> str:
         """The line that names a value."""
@@ -184,16 +193,22 @@ class Expressions(ExprText):
         return a + b < e.dtype.bits if e.__class__.__name__ == "Mul" else max(a, b) < e.dtype.bits - 1
 
     def in_float(self, kind: DataType, make: Callable[[], PrimExpr]) -> Piece:
-        """A value of 16 bits that is computed in float32."""
+        """A value of 16 or 8 bits that is computed in float32."""
         return self.narrowed(kind, self.expr(make()))
 
     def narrowed(self, kind: DataType, text: str) -> Piece:
-        """The text of a float32 rounded to 16 bits."""
+        """The text of a float32 rounded to 16 or 8 bits."""
         helper = "tw_f2b" if kind.code == "bfloat" else "tw_f2h"
+        if is_float8(kind):
+            self.need(self.dialect.reinterpret(UINT32, FLOAT32, "x")[1])
+            helper = narrowing(kind)
         return self.call_piece(f"{helper}({text})", helper)
 
     def widened(self, kind: DataType, text: str) -> Piece:
         helper = "tw_b2f" if kind.code == "bfloat" else "tw_h2f"
+        if is_float8(kind):
+            self.need(self.dialect.reinterpret(FLOAT32, UINT32, "x")[1])
+            helper = widening(kind)
         return self.call_piece(f"{helper}({text})", helper)
 
     def least(self, e: Any) -> Piece:
@@ -284,8 +299,6 @@ class Expressions(ExprText):
             return self.narrowed(new, value.text)
         if new.is_bool:
             return Piece(f"{inner} != 0", _EQUAL)
-        if any(kind.bits == 8 and kind.is_float for kind in (old, new)):
-            raise LoweringError(f"{self.dialect.name}: no code to convert {old} to {new}")
         return Piece(self.dialect.cast(new, inner), UNARY)
 
     # -- memory --------------------------------------------------------------------------------
@@ -327,7 +340,7 @@ class Expressions(ExprText):
             narrow = len(buffer.shape) == 1 and isinstance(buffer.shape[0], Var) and buffer.dtype.lanes == 1
         else:
             narrow = size * buffer.dtype.lanes < 1 << 31
-        computed = e.__class__.__name__ in ("Add", "Sub", "Mul")
+        computed = e.__class__.__name__ in ("Add", "Sub", "Mul") or e in self.wide
         if narrow or not computed or e.dtype.bits == 64 or buffer.scope_name != "global":
             return self.at(level, e)
         text, own = self.widely(e)
@@ -486,13 +499,13 @@ def _as_float(e: PrimExpr) -> PrimExpr:
     return Cast(FLOAT32, e)
 
 
-def _half_bits(e: FloatImm) -> int:
+def _small_bits(e: FloatImm) -> int:
     import ml_dtypes
     import numpy as np
 
-    held = ml_dtypes.bfloat16 if e.dtype.code == "bfloat" else np.float16
+    held = np.float16 if e.dtype == "float16" else getattr(ml_dtypes, e.dtype)
     with np.errstate(over="ignore"):
-        return int(np.array(e.value, dtype=held).view(np.uint16))
+        return int(np.array(e.value, dtype=held).view(f"u{e.dtype.nbytes}"))
 
 
 def _bits_of(e: PrimExpr) -> int:
@@ -527,7 +540,7 @@ _CALLS: dict[str, Callable[[Expressions, Call], Piece]] = {
     "tvm_access_ptr": _E.access_ptr,
     "atomic_add": _E.atomic_add,
     **dict.fromkeys(("tvm_warp_shuffle", "tvm_warp_shuffle_up", "tvm_warp_shuffle_down"), _E.shuffle_call),
-    "tvm_warp_activemask": lambda p, e: Piece("__activemask()"),
+    "tvm_warp_activemask": lambda p, e: Piece(p.dialect.active_mask()),
     "tvm_storage_sync": _E.barrier,
     **dict.fromkeys(("isnan", "isinf", "isfinite"), _E.classified),
     "undef": lambda p, e: Piece("0"),

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 from ...ir.dtype import DataType
 from .cuda import Cuda
-from .dialect import Dialect
+from .dialect import Dialect, Packed
 
 __all__ = ["Hip"]
 
@@ -18,7 +18,7 @@ class Hip(Cuda):
     name = "rocm"
     intrinsics: ClassVar[Mapping[str, Callable[[Any, Any], Any]]] = {}
     helpers: ClassVar[Mapping[str, str]] = {
-        **Cuda.helpers,
+        **{name: text for name, text in Cuda.helpers.items() if not name.startswith("tw_dp4a")},
         "tw_h2f": (
             f"{_HEAD} float tw_h2f(unsigned short x) {{ return (float)__builtin_bit_cast(_Float16, x); }}"
         ),
@@ -43,9 +43,15 @@ class Hip(Cuda):
     def barrier(self, scope: str) -> str:
         return "__builtin_amdgcn_wave_barrier();" if scope == "warp" else "__syncthreads();"
 
+    def load_once(self, packed: Packed, kind: DataType, pointer: str, scope: str) -> str:
+        return self.load(packed, kind, pointer, scope)
+
     def shuffle(self, how: str, mask: str, value: str, lane: str, width: str) -> str:
         name = {"idx": "__shfl", "up": "__shfl_up", "down": "__shfl_down"}[how]
         return f"{name}({value}, {lane}, {width})"
+
+    def active_mask(self) -> str:
+        return "(unsigned int)__ballot(1)"
 
     def infinity(self, kind: DataType) -> str:
         return "__builtin_inff()" if kind.bits == 32 else "__builtin_inf()"

@@ -162,8 +162,10 @@ class SourceWriter(Vectors):
         self.stmt(s.body)
 
     def may_be_large(self, e: PrimExpr) -> bool:
-        """Whether it is a part of an address that symbolic sizes make as large as they like."""
-        return e.dtype == "int32" and any(
+        """Whether it is a part of an address that 32 bits may not hold: sizes are large, or symbols."""
+        if e.dtype != "int32":
+            return False
+        return self.ana.const_int_bound(e).max_value >= 1 << 31 or any(
             m.__class__.__name__ == "Mul" and const_value(m.a) is None and const_value(m.b) is None
             for m in pre_order(e)
         )
@@ -173,7 +175,9 @@ class SourceWriter(Vectors):
             self.thread(s)
         elif s.attr_key == "pragma_import_c" and isinstance(s.value, StringImm):
             self.program.imported[s.value.value] = None
+        before, self.once = self.once, self.once or s.attr_key == "pragma_nontemporal"
         self.stmt(s.body)
+        self.once = before
 
     def thread(self, s: Any) -> None:
         var, tag = s.node.var, s.node.thread_tag

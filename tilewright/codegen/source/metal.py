@@ -26,6 +26,8 @@ class Metal(Dialect):
         "uint64": "ulong",
         "float16": "ushort",
         "bfloat16": "ushort",
+        "float8_e4m3fn": "uchar",
+        "float8_e5m2": "uchar",
     }
     words = Dialect.words | frozenset(
         "device threadgroup thread constant kernel vertex fragment using namespace metal threadIdx blockIdx "
@@ -97,6 +99,13 @@ class Metal(Dialect):
     def shuffle(self, how: str, mask: str, value: str, lane: str, width: str) -> str:
         name = {"idx": "simd_shuffle", "up": "simd_shuffle_up", "down": "simd_shuffle_down"}[how]
         return f"{name}({value}, {lane})"
+
+    def atomic_add(self, kind: DataType, pointer: str, value: str, scope: str) -> tuple[str, str]:
+        held = {"int32": "atomic_int", "uint32": "atomic_uint", "float32": "atomic_float"}.get(kind)
+        if held is None:
+            raise LoweringError(f"metal has no atomic addition of {kind}")
+        place = f"({_SPACES.get(scope, 'device')} {held}*)({pointer})"
+        return f"atomic_fetch_add_explicit({place}, {value}, memory_order_relaxed)", ""
 
     def kernel_head(self, name: str, params: Sequence[Parameter], threads: int | None, noalias: bool) -> str:
         listed = []

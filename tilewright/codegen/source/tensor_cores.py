@@ -193,13 +193,16 @@ def _store(p: Vectors, e: Call) -> Piece:
 
 
 # ---------------------------------------------------------------------------- warpgroups
+# Where a tile lies, in units of 16 bytes, and how far its pieces are apart; the upper half of the word is always the
+# same: lines of 128 bytes in groups of eight, swizzled.
 _TILE = (
-    f"{_HEAD} unsigned long long tw_tile(unsigned int at, unsigned int chunk) {{\n"
-    "  return (unsigned long long)((at & 0x3ffff) >> 4) | (unsigned long long)(chunk >> 4) << 16 |\n"
-    "         64ull << 32 | 1ull << 62;\n}"
+    f"{_HEAD} unsigned int tw_tile(const void* at, unsigned int chunk) {{\n"
+    "  return ((unsigned int)__cvta_generic_to_shared(at) >> 4) + (chunk >> 4 << 16);\n}\n"
+    f"{_HEAD} unsigned long long tw_lines(unsigned int tile) {{\n"
+    "  return (unsigned long long)0x40000040u << 32 | tile;\n}"
 )
 HELPERS |= {
-    "tw_tile": _TILE,  # lines of 128 bytes in groups of eight, swizzled
+    "tw_tile": _TILE,
     "tw_wgmma_wait": (
         f"template <int N> {_HEAD} void tw_wgmma_wait() {{\n"
         '  asm volatile("wgmma.wait_group.sync.aligned %0;" :: "n"(N) : "memory");\n}'
@@ -227,6 +230,39 @@ HELPERS |= {
         "#pragma unroll\n"
         "    for (int j = 0; j < 4; ++j) to[q * 8 + 2 * j] = w[j], to[q * 8 + 2 * j + 1] = w[j] >> 16;\n"
         "  }\n}"
+    ),
+    # rows g and g + 8 of a fragment of sums, in four threads each, combined with what they hold
+    "tw_reduce_rows": (
+        f"template <bool MAX, int N> {_HEAD} void tw_reduce_rows(float* to, const float* d) {{\n"
+        "#pragma unroll\n"
+        "  for (int h = 0; h < 2; ++h) {\n"
+        "    float x[4];\n"
+        "#pragma unroll\n"
+        "    for (int j = 0; j < N / 4; ++j) {\n"
+        "      float y = d[j / 2 * 4 + 2 * h + j % 2];\n"
+        "      x[j % 4] = j < 4 ? y : MAX ? fmaxf(x[j % 4], y) : x[j % 4] + y;\n"
+        "    }\n"
+        "    float r = MAX ? fmaxf(fmaxf(x[0], x[1]), fmaxf(x[2], x[3])) : (x[0] + x[1]) + (x[2] + x[3]);\n"
+        "#pragma unroll\n"
+        "    for (int bit = 1; bit < 4; bit *= 2) {\n"
+        "      float y = __shfl_xor_sync(0xffffffffu, r, bit);\n"
+        "      r = MAX ? fmaxf(r, y) : r + y;\n"
+        "    }\n"
+        "    to[h] = MAX ? fmaxf(to[h], r) : to[h] + r;\n"
+        "  }\n}"
+    ),
+    **{
+        f"tw_narrow_{kind}": (
+            f"template <int N> {_HEAD} void tw_narrow_{kind}(unsigned int* to, const float* d) {{\n"
+            "#pragma unroll\n"
+            "  for (int q = 0; q < N / 4; ++q)\n"
+            f'    asm("cvt.rn.{kind}x2.f32 %0, %1, %2;" : "=r"(to[q]) : "f"(d[2 * q + 1]), "f"(d[2 * q]));\n}}'
+        )
+        for kind in ("f16", "bf16")
+    },
+    "tw_exp2": (
+        f"{_HEAD} float tw_exp2(float x) {{\n"
+        '  float y;\n  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));\n  return y;\n}'
     ),
     "tw_tensor_map": "struct __align__(64) tw_tensor_map { unsigned long long v[16]; };",
     "tw_barrier_init": (
@@ -258,23 +294,49 @@ def helper(name: str) -> str | None:
     """The definition of a helper that there is one of for each size: `tw_wgmma_256_f16_01`, `tw_bulk_copy_2`."""
     if name.startswith("tw_bulk_copy_"):
         return _bulk_copy_helper(int(name.removeprefix("tw_bulk_copy_")))
+    if name.startswith("tw_walk_"):
+        return _walk_helper(int(name.removeprefix("tw_walk_")))
     if not name.startswith("tw_wgmma_") or name in HELPERS:
         return None
-    n, kind, ways = name.removeprefix("tw_wgmma_").split("_")
+    return _wgmma_helper(name)
+
+
+def _wgmma_helper(name: str) -> str:
+    """A product over 64 of k: the number of columns, the type, how A and B lie (`r`: A is in registers), and where it
+    matters the lines of B's pieces, or `first`: the sums start from 0."""
+    n, kind, ways, *more = name.removeprefix("tw_wgmma_").split("_")
+    first, lines = "first" in more, next((int(m) for m in more if m.isdigit()), 64)
     count = int(n) // 2
     registers = ", ".join(f"%{i}" for i in range(count))
     sums = ", ".join(f'"+f"(d[{i}])' for i in range(count))
     # Along k a tile goes on 32 bytes further in its lines, or 16 lines further down.
-    (a_step, a_chunk), (b_step, b_chunk) = ((2048, 8192) if w == "1" else (32, 16) for w in ways)
+    (a_step, a_chunk), (b_step, b_chunk) = ((2048, 128 * lines) if w == "1" else (32, 16) for w in ways)
+    if ways[0] == "r":
+        a = "const unsigned int* a"
+        left = ", ".join(f"%{count + i}" for i in range(4))
+        left, given, places = f"{{{left}}}", ", ".join(f'"r"(a[4 * k + {i}])' for i in range(4)), 4
+        at, trans = "", ways[1]
+    else:
+        a, left, places = "const void* a", f"%{count}", 1
+        given = f'"l"(tw_lines(x + k * {a_step // 16}))'
+        at, trans = f"x = tw_tile(a, {a_chunk}), ", f"{ways[0]}, {ways[1]}"
+    right, scale = f"%{count + places}", "p" if first else "1"
+    call = (
+        f"wgmma.mma_async.sync.aligned.m64n{n}k16.f32.{kind}.{kind} {{{registers}}}, {left}, {right}, {scale}, 1, 1, "
+        f"{trans};"
+    )
+    more_given = ""
+    if first:
+        call = f"{{\\n\\t.reg .pred p;\\n\\tsetp.ne.b32 p, %{count + places + 1}, 0;\\n\\t{call}\\n\\t}}"
+        more_given = ', "r"(k)'
     return (
-        f"{_HEAD} void {name}(float* d, const void* a, const void* b) {{\n"
-        "  unsigned int x = (unsigned int)__cvta_generic_to_shared(a), y = (unsigned int)__cvta_generic_to_shared(b);\n"
+        f"{_HEAD} void {name}(float* d, {a}, const void* b) {{\n"
+        f"  unsigned int {at}y = tw_tile(b, {b_chunk});\n"
         '  asm volatile("wgmma.fence.sync.aligned;" ::: "memory");\n'
         "#pragma unroll\n  for (int k = 0; k < 4; ++k)\n"
-        f'    asm volatile("wgmma.mma_async.sync.aligned.m64n{n}k16.f32.{kind}.{kind} {{{registers}}}, %{count}, '
-        f'%{count + 1}, 1, 1, 1, {ways[0]}, {ways[1]};"\n'
+        f'    asm volatile("{call}"\n'
         f"      : {sums}\n"
-        f'      : "l"(tw_tile(x + k * {a_step}, {a_chunk})), "l"(tw_tile(y + k * {b_step}, {b_chunk})));\n'
+        f'      : {given}, "l"(tw_lines(y + k * {b_step // 16})){more_given});\n'
         '  asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");\n}'
     )
 
@@ -293,16 +355,81 @@ def _bulk_copy_helper(rank: int) -> str:
     )
 
 
+def _walk_helper(rank: int) -> str:
+    """Windows of an image: where the walk begins, and which element of each window."""
+    listed = "".join(f", int c{i}" for i in range(rank)) + "".join(f", int o{i}" for i in range(rank - 2))
+    places = ", ".join(f"%{3 + i}" for i in range(rank))
+    offsets = ", ".join(f"%{3 + rank + i}" for i in range(rank - 2))
+    given = "".join(f', "r"(c{i})' for i in range(rank))
+    given += "".join(f', "h"((unsigned short)o{i})' for i in range(rank - 2))
+    return (
+        f"{_HEAD} void tw_walk_{rank}(void* to, const tw_tensor_map* map, unsigned long long* barrier{listed}) {{\n"
+        f'  asm volatile("cp.async.bulk.tensor.{rank}d.shared::cluster.global.im2col.mbarrier::complete_tx::bytes '
+        f'[%0], [%1, {{{places}}}], [%2], {{{offsets}}};"\n'
+        '    :: "r"((unsigned int)__cvta_generic_to_shared(to)), "l"(map),\n'
+        f'       "r"((unsigned int)__cvta_generic_to_shared(barrier)){given} : "memory");\n}}'
+    )
+
+
 def _wgmma(p: Vectors, e: Call) -> Piece:
-    kind, n, trans_a, trans_b, d, index, a, _, b, _ = e.args
+    """`ptx_wgmma(type, n, trans_a, trans_b, d, index, a, lines of a, b, lines of b[, first])`"""
+    kind, n, trans_a, trans_b, d, index, a, _, b, lines, *first = e.args
     # The instruction calls an operand transposed whose neighbours in memory are not neighbours along k.
     ways = f"{int(bool(const_value(trans_a)))}{int(not const_value(trans_b))}"
+    return _product_call(p, kind, n, ways, d, index, p.expr(a), b, lines, first)
+
+
+def _wgmma_registers(p: Vectors, e: Call) -> Piece:
+    """`ptx_wgmma_registers(type, n, d, index, a, index, b, lines of b[, first])`: A is a fragment."""
+    kind, n, d, index, a, which, b, lines, *first = e.args
+    return _product_call(p, kind, n, "r1", d, index, _place(p, a, which, 16), b, lines, first)
+
+
+def _product_call(
+    p: Vectors,
+    kind: PrimExpr,
+    n: PrimExpr,
+    ways: str,
+    d: PrimExpr,
+    index: PrimExpr,
+    a: str,
+    b: PrimExpr,
+    lines: PrimExpr,
+    first: list[PrimExpr],
+) -> Piece:
     name = f"tw_wgmma_{const_value(n)}_{_SHORT[_text(kind)]}_{ways}"
+    if ways[1] == "1" and const_value(lines) not in (64, None) and int(const_value(n) or 0) > 64:
+        name += f"_{const_value(lines)}"
+    name += "_first" if first else ""
     p.need("tw_tile")
     p.need(name)
     count = int(const_value(n) or 0) // 2
-    p.emit(f"{name}({_place(p, d, index, count)}, {p.expr(a)}, {p.expr(b)});")
+    p.emit(f"{name}({_place(p, d, index, count)}, {a}, {p.expr(b)});")
     return Piece("0")
+
+
+def _reduce_rows(p: Vectors, e: Call) -> Piece:
+    """`ptx_reduce_rows(what, to, index, d, index, n)`"""
+    what, to, index, d, which, n = e.args
+    size = int(const_value(n) or 0)
+    p.need("tw_reduce_rows")
+    most = str(_text(what) == "max").lower()
+    p.emit(f"tw_reduce_rows<{most}, {size}>({_place(p, to, index, 2)}, {_place(p, d, which, size // 2)});")
+    return Piece("0")
+
+
+def _narrow(p: Vectors, e: Call) -> Piece:
+    """`ptx_narrow_fragment(type, to, index, d, index, n)`"""
+    kind, to, index, d, which, n = e.args
+    size, name = int(const_value(n) or 0), f"tw_narrow_{_SHORT[_text(kind)]}"
+    p.need(name)
+    p.emit(f"{name}<{size}>({_place(p, to, index, size // 4)}, {_place(p, d, which, size // 2)});")
+    return Piece("0")
+
+
+def _fast_exp2(p: Vectors, e: Call) -> Piece:
+    p.need("tw_exp2")
+    return Piece(f"tw_exp2({p.expr(e.args[0])})")
 
 
 def _wgmma_wait(p: Vectors, e: Call) -> Piece:
@@ -351,11 +478,16 @@ def _on_barrier(helper_name: str) -> Callable[[Vectors, Call], Piece]:
 
 
 def _bulk_copy(p: Vectors, e: Call) -> Piece:
-    """`ptx_cp_async_bulk_tensor(to, map, barrier, coordinates…)`, the innermost one first."""
+    """`ptx_cp_async_bulk_tensor(to, map, barrier, coordinates…)`, the innermost one first.
+
+    For windows of an image: `(…, coordinates…, "windows", offsets…)`.
+    """
     to, tensor_map, barrier, *places = e.args
     if not isinstance(tensor_map, Var):
         raise LoweringError(f"cuda: a bulk copy takes a map of its tensor, not `{tensor_map}`")
-    name = f"tw_bulk_copy_{len(places)}"
+    marks = [i for i, x in enumerate(places) if isinstance(x, StringImm)]
+    name = f"tw_walk_{marks[0]}" if marks else f"tw_bulk_copy_{len(places)}"
+    places = [x for x in places if not isinstance(x, StringImm)]
     p.need(name)
     given = [p.expr(to), p.expr(tensor_map), _barrier(p, barrier), *(p.expr(x) for x in places)]
     p.emit(f"{name}({', '.join(given)});")
@@ -370,6 +502,10 @@ INTRINSICS: dict[str, Callable[[Any, Call], Piece]] = {
     "ptx_wgmma": _wgmma,
     "ptx_wgmma_wait": _wgmma_wait,
     "ptx_turn_fragment": _turn,
+    "ptx_wgmma_registers": _wgmma_registers,
+    "ptx_reduce_rows": _reduce_rows,
+    "ptx_narrow_fragment": _narrow,
+    "fast_exp2": _fast_exp2,
     "ptx_set_registers": _set_registers,
     "create_barriers": _create,
     "ptx_init_barrier_thread_count": _on_barrier("tw_barrier_init"),

@@ -51,6 +51,7 @@ class Vectors(Expressions):
         self.lane_vars: dict[Var, list[Var]] = {}
         self.alignment: dict[Var, int] = {}  # bytes that packed accesses ask of parameters
         self.packs: dict[str, str] = {}  # the types of packed values, by their names
+        self.once = False  # what is read here is not read again
 
     # -- one lane ------------------------------------------------------------------------------
     def lane(self, e: PrimExpr, i: int) -> PrimExpr:
@@ -127,10 +128,10 @@ class Vectors(Expressions):
 
     def text_Call(self, e: Call) -> Any:
         if isinstance(e.op, Op) and e.op.short_name == "dp4a":
-            if any(a.dtype.is_uint for a in e.args[:2]):
-                raise LoweringError(f"{self.dialect.name}: dp4a multiplies signed bytes: `{e}`")
+            signs = "".join("u" if a.dtype.is_uint else "s" for a in e.args[:2])
             a, b, c = self._four_bytes(e.args[0]), self._four_bytes(e.args[1]), self.expr(e.args[2])
-            return self.call_piece(*self.dialect.dp4a(a, b, c))
+            name = "tw_dp4a" if signs == "ss" else f"tw_dp4a_{signs}"
+            return self.call_piece(f"{name}({a}, {b}, {c})", name)
         return super().text_Call(e)
 
     def _four_bytes(self, e: PrimExpr) -> str:
@@ -236,7 +237,9 @@ class Vectors(Expressions):
             assert packed is not None
             where = self.address(buffer, self._stepped(index.base, start))
             name = self.name(f"{buffer.name}_v")
-            loaded = self.dialect.load(packed, kind, where, self.scope_in(buffer))
+            scope = self.scope_in(buffer)
+            fetch = self.dialect.load_once if self.once and scope == "global" else self.dialect.load
+            loaded = fetch(packed, kind, where, scope)
             self.need_packed(buffer, packed.type, size)
             self.emit(f"const {packed.type} {name} = {loaded};")
             self.packs[name] = packed.type

@@ -104,11 +104,13 @@ def _plain(line: dict[str, Any]) -> dict[str, Any]:
 def _machines(machines: Any) -> list[str]:
     from ...tune.machines import fingerprint
 
-    here = fingerprint()
-    return [
-        f"machine {name}: {m.get('cpu')}, {m.get('cores')} cores{' (this one)' if name == here else ''}"
-        for name, m in machines.items()
-    ]
+    out = []
+    for name, m in machines.items():
+        gpu = m.get("gpu")
+        what = f"{gpu} ({m['kind']})" if gpu else f"{m.get('cpu')}, {m.get('cores')} cores"
+        here = fingerprint(target=m.get("kind"))
+        out.append(f"machine {name}: {what}{' (this one)' if name == here else ''}")
+    return out
 
 
 def _of_task(path: Path, tasks: Sequence[dict[str, Any]], wanted: str) -> list[dict[str, Any]]:
@@ -167,7 +169,7 @@ def best_command(desk: Desk, path: Path, task: str, every_machine: bool) -> None
     with open_records(path) as database:
         tasks = database.tasks()
         lines = _of_task(path, tasks, task) if task else tasks
-        mine = [t for t in lines if every_machine or t["machine"] == here]
+        mine = [t for t in lines if every_machine or t["machine"] == fingerprint(target=t["target"])]
         if not mine:
             others = "; --all shows those of others" if lines else ""
             raise TVMCException(f"{path}: it holds no record of this machine ({here}){others}")
@@ -183,7 +185,7 @@ def best_command(desk: Desk, path: Path, task: str, every_machine: bool) -> None
                 text.append(f"{t['name']:{widest}}  none of {t['records']} could be measured")
                 continue
             out.append({**_data(best), "name": t["name"]})
-            where = "" if t["machine"] == here else f"  on {t['machine']}"
+            where = "" if t["machine"] == fingerprint(target=t["target"]) else f"  on {t['machine']}"
             text.append(
                 f"{t['name']:{widest}}  {time_text(best.time):>9}  {best.uid[:12]}  {best.origin}  {t['target']}{where}"
             )
@@ -205,8 +207,8 @@ def replay_command(desk: Desk, wanted: str, path: Path, timeout: float, script: 
         made = database.machines().get(record.machine)
     if task.workload != record.workload:
         raise TVMCException(f"{path}: record {record.uid}: its program is not the one that was measured")
-    if record.machine != fingerprint():
-        how = differences(made, describe_machine()) if made else "not described"
+    if record.machine != fingerprint(target=record.target):
+        how = differences(made, describe_machine(record.target)) if made else "not described"
         desk.note(f"it was measured on another machine: {record.machine} ({how})")
     try:
         sch = apply_record(task, record)

@@ -88,7 +88,7 @@ def _tune(desk: Desk, name: str, found: Found, database: Database, settings: Tun
         run_limit=settings.timeout, seed=settings.seed, reproducers=f"{database.path}.wrong"
     )
     with measurer_for(measure, settings.cluster or None) as measurer:
-        before = measured_before(database, found, fingerprint(machine_of(measurer)))
+        before = measured_before(database, found, fingerprint(machine_of(measurer, settings.target)))
         count = f"{len(found)} task{'s' * (len(found) != 1)}"
         desk.note(f"tuning {count} of {name} for {settings.target} into {settings.database}")
         if told := _what_is_there(sum(before.values()), settings):

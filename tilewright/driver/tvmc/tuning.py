@@ -22,7 +22,7 @@ from ...target import Target
 from ...tune.allocate import Allocation, tune_tasks
 from ...tune.errors import TuneError, causes_table
 from ...tune.machines import fingerprint, machine_of
-from ...tune.measure import MeasureOptions, Measurer, Measures
+from ...tune.measure import MeasureOptions, Measurer, Measures, not_here
 from ...tune.record_files import is_database, take_records
 from ...tune.records import Database, Record
 from ...tune.search import Progress, SearchOptions, flop_of
@@ -51,15 +51,15 @@ Told = Callable[[Sequence[Allocation], Progress], None]
 def tunable(target: Any, cluster: str | None = None) -> Target:
     """The target of a model that is to be tuned; one that nothing can be measured for is refused."""
     chosen = as_target(target)
-    if chosen.kind.name != "llvm":
+    if chosen.is_gpu and cluster:
         raise TVMCException(
-            f"there is nothing to tune for targets of kind {chosen.kind.name!r} yet: `tilewright compile --target "
-            f"{chosen.kind.name}` schedules by analysis alone"
+            f"--cluster: a fleet measures on processors, and `{chosen}` is a GPU: tune on the machine that has it"
         )
-    if not cluster and not chosen.llvm.is_host:
+    why = None if cluster else not_here(chosen)
+    if why is not None:
+        where = "tune there" if chosen.is_gpu else "tune there, or on its workers: --cluster tcp://host:8786"
         raise TVMCException(
-            f"code for `{chosen}` does not run on this machine, so it cannot be measured here; tune there, or on its "
-            "workers: --cluster tcp://host:8786"
+            f"code for `{chosen}` does not run on this machine{why}, so it cannot be measured here; {where}"
         )
     return chosen
 
@@ -107,9 +107,9 @@ def chosen_tasks(wanted: str, found: Found) -> Found:
 
 def measured_before(database: Database, found: Found, machine: str | None = None) -> dict[str, int]:
     """How many candidates of each task were measured before, by the keys of the tasks."""
-    here, out = machine or fingerprint(), {}
+    out = {}
     for task, _ in found:
-        records = database.records(task, machine=here)
+        records = database.records(task, machine=machine or fingerprint(target=task.target))
         out[task.workload] = len({repr(r.decisions) for r in records if r.origin == "trial"})
     return out
 
@@ -234,7 +234,7 @@ def tune_all(
     with ExitStack() as stack:
         if measure is None or isinstance(measure, MeasureOptions):
             measure = stack.enter_context(Measurer(measure))
-        machine = fingerprint(machine_of(measure))
+        machine = fingerprint(machine_of(measure, found[0][0].target))
         before = sum(measured_before(database, found, machine).values())
         wanted = trials if resume else trials + before
         try:

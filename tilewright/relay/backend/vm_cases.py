@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from ...arith import Analyzer
 from ...ir.errors import TVMError
@@ -26,9 +26,17 @@ from ..ty import Any as AnySize
 from ..ty import TensorType, TupleType, tensor_fields
 from .lower import lift_constants, scalar_sizes
 
-__all__ = ["Case", "Site", "find_cases", "replaced"]
+__all__ = ["Case", "Check", "Site", "find_cases", "replaced"]
 
 _MOST = 9  # cases of one call
+
+
+class Check(NamedTuple):
+    """Two sizes that must be the same; or, where `least` says why, the first may be larger."""
+
+    a: Any
+    b: Any
+    least: str = ""
 
 
 @dataclass(slots=True)
@@ -38,7 +46,7 @@ class Case:
     fn: Function  # over variables of its own, with the arrays in it as further parameters
     arrays: list[Constant]
     guards: list[tuple[Any, Any]]  # pairs that are equal, or it is not this case
-    checks: list[tuple[Any, Any]]  # pairs that must be equal
+    checks: list[Check]
     outs: list[TensorType]  # the results; a size that depends on values is Any
     extras: list[Any]  # the values of the sizes that its attributes name and no dimension is
     special: bool = False  # another case holds for these sizes too, less well
@@ -143,7 +151,7 @@ class _Cases:
         self,
         equal: dict[Any, Any],
         guards: list[tuple[Any, Any]],
-        checks: list[tuple[Any, Any]],
+        checks: list[Check],
         taken: frozenset[str] = frozenset(),
     ) -> None:
         """Find the cases in which variables are what `equal` says."""
@@ -154,19 +162,22 @@ class _Cases:
         with assumptions() as noted:
             made = infer_type(retyped(self.fn, kinds, attrs))
         for a in noted:
-            key = f"{a.a} {a.b}"
+            key = f"{a.a} {a.b} {a.least}"
             if key in taken:
                 continue
             if a.stretches:
                 self.stretched(a, equal, guards, checks, taken | {key})
                 return
-            mine = (self.outer(a.a), self.outer(a.b))
-            same = same_size(*mine)
+            taken |= {key}
+            mine = Check(self.outer(a.a), self.outer(a.b), a.least)
+            if a.least:
+                checks = [*checks, mine]
+                continue
+            same = same_size(mine.a, mine.b)
             if same is False:
-                raise TVMError(f"the sizes {mine[0]} and {mine[1]} must be the same")
+                raise TVMError(f"the sizes {mine.a} and {mine.b} must be the same")
             if not same:
                 checks = [*checks, mine]
-            taken |= {key}
             solved = _solved(a.a, a.b)
             if solved is not None:
                 self.explore(_extended(equal, *solved), guards, checks, taken)

@@ -19,7 +19,7 @@ from ...runtime.shape_functions import SHAPE_FUNCTIONS
 from ...runtime.vm_code import FunctionCode
 from ..expr import Call, Constant, Function, If, Let, Tuple, TupleGetItem, Var, set_checked_type
 from ..op.registry import RelayOp
-from ..op.shapes import same_size
+from ..op.shapes import least, same_size
 from ..sizes import sizes_in
 from ..transform.fuse_ops import is_primitive
 from ..ty import Any as AnySize
@@ -27,7 +27,7 @@ from ..ty import FuncType, TensorType, TupleType, tensor_fields
 from ..visitor import flow_inputs
 from .lower import inner_order
 from .program import _is_view
-from .vm_cases import Case, Site, find_cases, replaced
+from .vm_cases import Case, Check, Site, find_cases, replaced
 
 __all__ = ["Emitter", "FunctionBuilder", "PendingOpen", "PendingRun", "dim_of"]
 
@@ -533,8 +533,8 @@ class FunctionBuilder:
             return self.open(e, leaves, kinds, block)
         general = [c for c in cases if not c.special]
         one = general[0] if len(general) == 1 and not general[0].guards else None
-        for a, b in one.checks if one is not None else ():
-            self.check(a, b, name, block)
+        for check in one.checks if one is not None else ():
+            self.check(check, name, block)
         if one is not None and _is_view(one.fn) and len(leaves) == 1:
             return self.view(one.outs[0], leaves[0], block)
         if any(isinstance(d, AnySize) for t in general[0].outs for d in t.shape):
@@ -548,9 +548,13 @@ class FunctionBuilder:
             return [x for p in parts for x in self.leaves(p, block)]
         return [self.operand(value, block)]
 
-    def check(self, a: Any, b: Any, name: str, block: _Block) -> None:
-        a, b = self.known(a, block), self.known(b, block)
+    def check(self, check: Check, name: str, block: _Block) -> None:
+        a, b = self.known(check.a, block), self.known(check.b, block)
         if same_size(a, b):
+            return
+        if check.least:
+            if not same_size(least(a, b), b):
+                block.body.append(["least", self.dim(a, block), self.dim(b, block), f"{name}: {check.least}"])
             return
         block.body.append(["same", self.dim(a, block), self.dim(b, block), name])
         for x, y in ((a, b), (b, a)):
@@ -593,8 +597,8 @@ class FunctionBuilder:
         rows = []
         for case in cases:
             side = _Block(block)
-            for a, b in case.checks:
-                self.check(a, b, name, side)
+            for check in case.checks:
+                self.check(check, name, side)
             self.run(e, case, place, list(zip(registers, case.outs, strict=True)), side)
             pairs = [[self.dim(a, block), self.dim(b, block)] for a, b in case.guards]
             self.emitter.pending[-1].group = (self.number, str(pairs), len(general) > 1)

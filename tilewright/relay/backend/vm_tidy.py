@@ -51,7 +51,7 @@ def _effect(i: Any) -> tuple[set[str], set[str]]:
         return {f"s{i[1]}"}, _registers(i[2])
     if op == "let":
         return {f"s{i[1]}"}, _names(i[2])
-    if op == "same":
+    if op in ("same", "least"):
         return set(), _names(i[1]) | _names(i[2])
     if op == "run":
         _, _, args, outs, symbols = i

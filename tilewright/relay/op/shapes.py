@@ -22,6 +22,7 @@ __all__ = [
     "Assumption",
     "add",
     "assume_inside",
+    "assume_least",
     "assumptions",
     "axis_of",
     "axes_of",
@@ -45,12 +46,14 @@ __all__ = [
 class Assumption(NamedTuple):
     """What a relation took for granted of two sizes that it could not compare.
 
-    They are the same; or, where `stretches`, one of them may be 1 and stretch to the other.
+    They are the same; or, where `stretches`, one of them may be 1 and stretch to the other; or, where `least` says
+    why, the first is as large as the second or larger.
     """
 
     a: Anything
     b: Anything
     stretches: bool
+    least: str = ""
 
 
 _noted: Final[ContextVar[list[Assumption] | None]] = ContextVar("assumptions", default=None)
@@ -153,6 +156,14 @@ def assume_inside(place: Anything, size: Anything) -> None:
     if not is_known(place) and not isinstance(place, Any) and not isinstance(size, Any):
         low = _work(place, 0, max, ops.max_of)
         differ(least(low, size), place)
+
+
+def assume_least(size: Anything, least: Anything, why: str) -> None:
+    """Note that a size which only the run will tell is as large as another or larger, and why."""
+    noted = _noted.get()
+    unknown = not is_known(size) or not is_known(least)
+    if noted is not None and unknown and not isinstance(size, Any) and not isinstance(least, Any):
+        noted.append(Assumption(size, least, False, why))
 
 
 def stretches(a: Anything, b: Anything) -> bool:

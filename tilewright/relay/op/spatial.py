@@ -8,7 +8,7 @@ from typing import Any
 from ..ty import TensorType, Type
 from . import layouts
 from .registry import refuse
-from .shapes import add, ceildiv, differ, floordiv, least, mul, sub
+from .shapes import add, assume_least, ceildiv, differ, floordiv, is_known, least, mul, sub
 
 __all__ = [
     "conv_rel",
@@ -67,14 +67,21 @@ def space(layout: str, argument: str = "data_layout") -> str:
 
 
 def windows(size: Any, kernel: Any, stride: Any, dilation: Any, padding: Any, ceil_mode: bool = False) -> Any:
-    """How many windows fit along a dimension."""
+    """How many windows fit along a dimension; with `ceil_mode` the last may hang over the end.
+
+    Of nothing there is no window. Otherwise one must fit, which the run has to tell where the size is not known.
+    """
     for name, value in (("strides", stride), ("dilation", dilation)):
         if isinstance(value, int) and value < 1:
             raise refuse(f"has {value}", name)
     reach = add(mul(sub(kernel, 1), dilation), 1)
     room = sub(add(size, padding), reach)
-    if isinstance(room, int) and room < 0:
+    over = sub(stride, 1) if ceil_mode else 0
+    if is_known(room) and is_known(over) and room + over < 0:
         raise refuse(f"a window of {reach} does not fit into {size} with {padding} of padding")
+    needed = sub(sub(reach, padding), over)
+    if not is_known(needed) or needed > 1:
+        assume_least(size, needed, f"a window of {reach} with {padding} of padding")
     if ceil_mode:
         return add(ceildiv(room, stride), 1)
     return add(floordiv(room, stride), 1)

@@ -45,6 +45,7 @@ from .simplify_expr import SimplifyExpr
 from .simplify_inference import SimplifyInference
 from .split_args import SplitArgs
 from .unsupported import FirstOrderGradient, PartialEvaluate, gradient
+from .use_tensor_cores import UseTensorCores
 
 __all__ = [
     "AlterOpLayout",
@@ -92,6 +93,7 @@ __all__ = [
     "ToBasicBlockNormalForm",
     "ToGraphNormalForm",
     "ToMixedPrecision",
+    "UseTensorCores",
     "as_function_pass",
     "function_pass",
     "gradient",

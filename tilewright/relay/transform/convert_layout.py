@@ -13,7 +13,7 @@ from .layout_rules import RULES, follow
 from .layouts import LayoutRewriter, inner_letters
 from .rewriting import name_of, static_shape, typed_pass
 
-__all__ = ["ConvertLayout", "convert_layout", "default_kernel_layout", "fits_layout"]
+__all__ = ["ConvertLayout", "convert_call", "convert_layout", "default_kernel_layout", "fits_layout"]
 
 
 def convert_layout(func: Function, desired_layouts: Mapping[str, Sequence[str]]) -> Function:
@@ -33,7 +33,8 @@ def convert_layout(func: Function, desired_layouts: Mapping[str, Sequence[str]])
         if isinstance(wanted, str) or not wanted:
             raise TVMError(f"ConvertLayout: the layouts of {name!r} are a list such as ['NHWC', 'default']")
         get(name)
-    return LayoutRewriter(lambda at, plain: _chosen(at, plain, desired_layouts), RULES, follow).visit(func)  # type: ignore[no-any-return]
+    walk = LayoutRewriter(lambda at, plain: convert_call(at, plain, desired_layouts), RULES, follow)
+    return walk.visit(func)  # type: ignore[no-any-return]
 
 
 def default_kernel_layout(op_name: str, data_layout: str) -> str:
@@ -48,7 +49,8 @@ def default_kernel_layout(op_name: str, data_layout: str) -> str:
     return f"{'IO' if transposed else 'OI'}{spatial}"
 
 
-def _chosen(at: Call, plain: Call, desired: Mapping[str, Sequence[str]]) -> Call | None:
+def convert_call(at: Call, plain: Call, desired: Mapping[str, Sequence[str]]) -> Call | None:
+    """A call in the layouts that are desired of its operator; None if it has them, or cannot."""
     wanted = desired.get(name_of(at))
     if wanted is None:
         return None

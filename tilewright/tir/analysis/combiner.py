@@ -43,6 +43,7 @@ from ...ir.stmt import Block, BufferStore, LetStmt, Stmt, seq, stmt_list
 
 __all__ = ["Combination", "NotACombination", "combination_of"]
 
+_SAYING = (EQ, NE, LT, LE, GT, GE, And, Or, Not)
 _COMBINERS: tuple[type[BinaryOp], ...] = (Add, Mul, Max, Min, And, Or)
 
 
@@ -225,6 +226,8 @@ def _general(steps: list[PrimExpr], lhs: tuple[Var, ...], inits: Sequence[PrimEx
     given: list[PrimExpr] = []
     for step in steps:
         _free_parts(step, set(lhs), given)
+    # What is said of a value, such as `x != x`, is no value of its own.
+    given = [e for e in given if not (isinstance(e, _SAYING) and any(_within(m, e) for m in given))]
     if len(given) != len(lhs):
         return None
     stand_ins = [Var(f"y{j}", e.dtype) for j, e in enumerate(given)]
@@ -253,6 +256,11 @@ def _free_parts(e: PrimExpr, own: set[Var], out: list[PrimExpr]) -> None:
             stack.extend(reversed(n.children()))
         elif not any(structural_equal(n, m) for m in out):
             out.append(n)
+
+
+def _within(part: PrimExpr, whole: PrimExpr) -> bool:
+    """Whether an expression is a part of another one."""
+    return any(m is not whole and structural_equal(m, part) for m in pre_order(whole))
 
 
 def _swap(e: PrimExpr, given: list[PrimExpr], stand_ins: list[Var]) -> PrimExpr:

@@ -298,6 +298,9 @@ def _copy_async(t: ExprTranslator, e: Call, lane: str | None) -> Code:
     "tvm_store_matrix_sync",
     "ptx_wgmma",
     "ptx_turn_fragment",
+    "ptx_wgmma_registers",
+    "ptx_reduce_rows",
+    "ptx_narrow_fragment",
 )
 def _fragments(t: ExprTranslator, e: Call, lane: str | None) -> Code:
     if t.in_kernel:

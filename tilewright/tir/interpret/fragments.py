@@ -89,7 +89,29 @@ def _turn(to: Pointer, rows: int, columns: int, index: int, source: Pointer, whi
     _tile(to, rows, columns, index)[:] = _tile(source, rows, columns, which)
 
 
+def _registers(_: str, n: int, d: Pointer, index: int, a: Pointer, which: int, b: Pointer, wide: int) -> None:
+    _multiply(_tile(d, 64, n, index), _tile(a, 64, 64, which), _region(b, 64, n, wide))
+
+
+def _reduce_rows(what: str, to: Pointer, index: int, source: Pointer, which: int, n: int) -> None:
+    held, rows = _tile(to, 64, 4, index), _tile(source, 64, n, which)
+    if what == "max":
+        held[:] = np.maximum(held, rows.max(axis=1, keepdims=True))
+    else:
+        held[:] = (held.astype(np.float64) + rows.astype(np.float64).sum(axis=1, keepdims=True)).astype(
+            held.dtype
+        )
+
+
+def _narrow(_: str, to: Pointer, index: int, source: Pointer, which: int, n: int) -> None:
+    held = _tile(to, 64, n, index)
+    held[:] = _tile(source, 64, n, which).astype(held.dtype)
+
+
 _RUN: dict[str, Any] = {
+    "ptx_wgmma_registers": _registers,
+    "ptx_reduce_rows": _reduce_rows,
+    "ptx_narrow_fragment": _narrow,
     "ptx_turn_fragment": _turn,
     "tvm_fill_fragment": _fill,
     "tvm_load_matrix_sync": _load,

@@ -221,6 +221,7 @@ def _cbrt(x: Any) -> float:
 FUNCTIONS: dict[str, Callable[..., float]] = {
     "exp": _guarded(math.exp, np.exp),
     "exp2": _guarded(math.exp2, np.exp2),
+    "fast_exp2": _guarded(math.exp2, np.exp2),
     "exp10": _guarded(lambda x: math.pow(10.0, x), lambda x: np.power(10.0, x)),
     "expm1": _guarded(math.expm1, np.expm1),
     "log": _guarded(math.log, np.log),

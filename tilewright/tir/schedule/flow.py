@@ -22,6 +22,7 @@ from ...ir.ops import (
     logical_and,
     max_of,
     min_of,
+    mul,
     sub,
 )
 from ...ir.stmt import Block, BlockRealize, BufferStore, For, ForKind, IfThenElse, SeqStmt, Stmt
@@ -228,6 +229,39 @@ def rejoined(values: Sequence[PrimExpr]) -> list[PrimExpr]:
     return [rewrite(v, {FloorMod: whole}) if quotients else v for v in values]
 
 
+def unreduced(values: Sequence[PrimExpr], loops: Iterable[For]) -> list[PrimExpr]:
+    """Quotients written over the largest of the sums beside them: of `i*32 + j*2 + k`, where k is below 2, `// 30` was
+    simplified to `(i*16 + j) // 15`, which hides that `% 30` is of the same number."""
+    parts = [m for v in values for m in pre_order(v) if isinstance(m, (FloorDiv, FloorMod))]
+    if not any(isinstance(m, FloorDiv) for m in parts) or len(parts) < 2:
+        return list(values)
+    ana = Analyzer()
+    for x in loops:
+        ana.bind_loop(x.loop_var, x.min, x.extent)
+
+    def over(n: FloorDiv) -> PrimExpr | None:
+        step = const_value(n.b)
+        for m in parts:
+            times = _times(ana, m.a, n.a) if step is not None and m.a.dtype is n.a.dtype else 1
+            if times > 1:
+                rest = ana.simplify(sub(m.a, mul(n.a, const(times, n.dtype))))
+                low, high = const(0, n.dtype), const(times, n.dtype)
+                if ana.can_prove(greater_equal(rest, low)) and ana.can_prove(less(rest, high)):
+                    return FloorDiv(m.a, const(int(step or 1) * times, n.dtype))
+        return None
+
+    return [rewrite(v, {FloorDiv: over}) for v in values]
+
+
+def _times(ana: Analyzer, large: PrimExpr, small: PrimExpr) -> int:
+    """By how much a sum moves more with a variable than another one; 1 if that is no whole number."""
+    for v in sorted(vars_used(small) & vars_used(large), key=lambda v: v.name):
+        moved = {v: add(v, const(1, v.dtype))}
+        far, near = (const_value(ana.simplify(sub(substitute(e, moved), e))) for e in (large, small))
+        return int(far) // int(near) if far and near and int(far) % int(near) == 0 else 1
+    return 1
+
+
 def read_box(ana: Analyzer, block: Block, region: BufferRegion, domains: Domains) -> Box | None:
     """The elements, inside of the buffer, that a block reads as its iterators run through domains."""
     doms = {v: Range.from_min_extent(low, size) for v, (low, size, _) in domains.items()}
@@ -317,13 +351,12 @@ def points_once(sch: Schedule, me: BlockRealize, crossed: Sequence[For], nest: S
     reducing = reduction_loops(me, list(nest))
     # A loop of one iteration says nothing, and would hide that `i_1 // 9` and `(i_0*4 + i_1) % 9` are of one number.
     single = {x.loop_var: x.min for x in (*loops_around(sch, me), *nest) if is_one(x.extent)}
-    values = rejoined(
-        [
-            substitute(value, single)
-            for iv, value in zip(me.block.iter_vars, me.iter_values, strict=True)
-            if iv.iter_type != IterVar.CommReduce
-        ]
-    )
+    values = [
+        substitute(value, single)
+        for iv, value in zip(me.block.iter_vars, me.iter_values, strict=True)
+        if iv.iter_type != IterVar.CommReduce
+    ]
+    values = rejoined(unreduced(values, (*loops_around(sch, me), *nest)))
     loops = [x for x in nest if x not in reducing and not runs_once(sch, me, x)]
     # Loops around may be taken along, if no two of all their iterations come to one point: the parts of
     # a split of a fused loop, `(i_0*4 + i_1) // 9` and `(i_0*4 + i_1) % 9`, are told apart together only.

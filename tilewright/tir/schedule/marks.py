@@ -142,8 +142,19 @@ def _check_thread(sch: Schedule, n: For, thread: str) -> None:
             refuse(
                 f"loop `{other.loop_var.name}` {where} it is bound to {thread} already",
                 at=other,
-                hint="bind this one to another axis",
+                hint=_hint(*((other, n) if where == "around" else (n, other)), name),
             )
+
+
+def _hint(outer: For, inner: For, threads: str) -> str:
+    """What to do about two loops of one axis: where only the number of threads is in the way, make it the same."""
+    fitting = inner.replace(min=outer.min, extent=outer.extent)
+    if structural_equal(outer.extent, inner.extent) or not _is_shared_work(outer, fitting, threads):
+        return "bind this one to another axis"
+    return (
+        f"threads share out a loop inside theirs that has as many iterations as there are of them, {outer.extent} and "
+        f"not {inner.extent}: split it, and bind the part"
+    )
 
 
 def _is_shared_work(outer: For, inner: For, threads: str) -> bool:

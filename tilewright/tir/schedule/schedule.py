@@ -29,6 +29,7 @@ from . import (
 )
 from . import compute_at as moving
 from . import rebase as rebasing
+from . import stream as streaming
 from . import tensorize as hardware
 from . import winograd as filtering
 from .buffers import named_buffer
@@ -405,6 +406,11 @@ class Schedule:
 
     def rebase(self, block: BlockRV | str, partial: BlockRV | str) -> None:
         rebasing.rebase(self, self._block(block), self._block(partial))
+
+    def stream(
+        self, block: BlockRV | str, rows: int = 64, columns: int = 64, together: int = 1, lanes: int = 1
+    ) -> list[BlockRV]:
+        return streaming.stream(self, self._block(block), rows, columns, together, lanes)
 
     def winograd(self, block: BlockRV | str, tile_size: int = 2) -> list[BlockRV]:
         return filtering.winograd(self, self._block(block), tile_size)

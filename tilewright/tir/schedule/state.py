@@ -10,29 +10,91 @@ from ...ir.function import PrimFunc
 from ...ir.module import GlobalVar, IRModule
 from ...ir.stmt import Block, BlockRealize, BufferStore, For, SeqStmt, Stmt
 
-__all__ = ["Index", "ScheduleState"]
+__all__ = ["Index", "ScheduleState", "outermost_blocks"]
+
+
+_MANY = 256  # statements: in fewer it is as fast to look at all of them again
 
 
 class Index:
     """Where the loops and blocks of a function are: loops by their variable, blocks by their key."""
 
-    __slots__ = ("blocks", "loops", "order", "parents")
+    __slots__ = ("blocks", "count", "loops", "order", "parents")
 
     def __init__(self, func: PrimFunc) -> None:
         self.parents: dict[Stmt, Stmt | None] = {}
         self.loops: dict[Var, For] = {}
         self.blocks: dict[object, BlockRealize] = {}
         self.order: list[BlockRealize] = []  # blocks as they stand in the program
-        stack: list[tuple[Stmt, Stmt | None]] = [(func.body, None)]
+        self.count = self._add(func.body, None)
+
+    def _add(self, n: Stmt, parent: Stmt | None) -> tuple[int, int]:
+        """Note a statement with all that is in it; how many statements and how many loops that are."""
+        stack: list[tuple[Stmt, Stmt | None]] = [(n, parent)]
+        count, loops = 0, 0
         while stack:
             n, parent = stack.pop()
             self.parents[n] = parent
+            count += 1
             if isinstance(n, For):
                 self.loops[n.loop_var] = n
+                loops += 1
             elif isinstance(n, BlockRealize):
                 self.blocks[n.block.key] = n
                 self.order.append(n)
             stack.extend([(child, n) for child in reversed(_inside(n))])
+        return count, loops
+
+    def _drop(self, n: Stmt) -> list[BlockRealize]:
+        """Forget a statement with all that is in it, and say which blocks that were."""
+        gone, stack = [], [n]
+        while stack:
+            n = stack.pop()
+            del self.parents[n]
+            if isinstance(n, For):
+                del self.loops[n.loop_var]
+            elif isinstance(n, BlockRealize):
+                del self.blocks[n.block.key]
+                gone.append(n)
+            stack.extend(reversed(_inside(n)))
+        return gone
+
+    @property
+    def _single(self) -> bool:
+        """Whether no statement, loop or block stands at two places."""
+        return self.count == (len(self.parents), len(self.loops)) and len(self.order) == len(self.blocks)
+
+    def with_part(self, old: Stmt, new: Stmt, above: Sequence[tuple[Stmt, Stmt]]) -> Index | None:
+        """The index of the program with `new` in the place of `old`, without a walk over all of it; None where that is
+        no less work, or cannot be told. `above` are the statements around, innermost first: as they were, as they are.
+        """
+        if len(self.parents) < _MANY or not above or not self._single:
+            return None
+        made = Index.__new__(Index)
+        made.parents, made.loops, made.blocks = self.parents.copy(), self.loops.copy(), self.blocks.copy()
+        made.order = []
+        gone = made._drop(old)
+        left, left_loops = len(made.parents), len(made.loops)
+        count, loops = made._add(new, above[0][1])
+        if made.order and not gone:
+            return None  # nothing tells where the first of them stands
+        made.order = _spliced(self.order, gone, made.order)
+        made.count = left + count, left_loops + loops
+        if not made._single:
+            return None
+        for (was, now), outer in zip(above, [*(now for _, now in above[1:]), None], strict=True):
+            del made.parents[was]
+            made.parents[now] = outer
+            made.parents.update(dict.fromkeys(_inside(now), now))
+            if isinstance(now, For):
+                made.loops[now.loop_var] = now
+            elif isinstance(now, BlockRealize):
+                made.blocks[now.block.key] = now
+                made.order[made.order.index(was)] = now  # type: ignore[arg-type]
+        if isinstance(new, SeqStmt) and isinstance(above[0][1], SeqStmt):  # it has become a part of that
+            del made.parents[new]
+            made.count = made.count[0] - 1, made.count[1]
+        return made
 
     def ancestors(self, n: Stmt) -> list[Stmt]:
         """The statements around `n`, innermost first."""
@@ -55,15 +117,29 @@ class Index:
 
     def blocks_under(self, n: Stmt) -> list[BlockRealize]:
         """The outermost blocks inside `n`, in order."""
-        out: list[BlockRealize] = []
-        stack = [n]
-        while stack:
-            m = stack.pop()
-            if isinstance(m, BlockRealize):
-                out.append(m)
-                continue
-            stack.extend(reversed(_inside(m)))
-        return out
+        return outermost_blocks(n)
+
+
+def _spliced(
+    order: list[BlockRealize], gone: list[BlockRealize], come: list[BlockRealize]
+) -> list[BlockRealize]:
+    if not gone:
+        return order.copy()
+    at = order.index(gone[0])
+    return [*order[:at], *come, *order[at + len(gone) :]]
+
+
+def outermost_blocks(n: Stmt) -> list[BlockRealize]:
+    """The blocks inside a statement that are in no other block inside it, in order."""
+    out: list[BlockRealize] = []
+    stack = [n]
+    while stack:
+        m = stack.pop()
+        if isinstance(m, BlockRealize):
+            out.append(m)
+            continue
+        stack.extend(reversed(_inside(m)))
+    return out
 
 
 def _inside(n: Stmt) -> Sequence[Stmt]:
@@ -106,14 +182,16 @@ class ScheduleState:
 
     def replace(self, old: Stmt, new: Stmt) -> None:
         """Put `new` in the place of `old`."""
-        index = self.index
-        while True:
-            parent = index.parents[old]
-            if parent is None:
-                break
-            new = _with_child(parent, old, new)
-            old = parent
-        self.replace_func(self.func.replace(body=new))
+        index, above = self.index, []
+        was, now = old, new
+        while (parent := index.parents[was]) is not None:
+            now = _with_child(parent, was, now)
+            was = parent
+            above.append((was, now))
+        self.replace_func(self.func.replace(body=now))
+        changed = index.with_part(old, new, above)
+        if changed is not None:
+            self._index, self._indexed = changed, self.func
 
     def replace_func(self, func: PrimFunc) -> None:
         """Put another function in the place of the present one."""
@@ -134,4 +212,6 @@ class ScheduleState:
 
 
 def _with_child(parent: Stmt, old: Stmt, new: Stmt) -> Stmt:
+    if isinstance(parent, SeqStmt):  # which may have thousands of parts
+        return SeqStmt([new if part is old else part for part in parent.seq], span=parent.span)
     return parent.map_children(lambda child: new if child is old else child)

@@ -187,12 +187,13 @@ def _run(func: PrimFunc, arrays: list[Any], small: bool, what: str, sch: Schedul
 
 
 def _plain_threads(func: PrimFunc) -> PrimFunc:
-    """Loops bound to thread axes made serial: block programs mean one statement after the other."""
+    """Loops bound to thread axes made serial, and no overlap: block programs mean one statement after the other."""
 
     def serial(n: For) -> For | None:
-        if n.kind is not ForKind.THREAD_BINDING:
-            return None
-        return n.replace(kind=ForKind.SERIAL, thread_binding=None)
+        notes = {k: v for k, v in n.annotations.items() if not k.startswith("software_pipeline")}
+        if n.kind is ForKind.THREAD_BINDING:
+            return n.replace(kind=ForKind.SERIAL, thread_binding=None)
+        return None if len(notes) == len(n.annotations) else n.replace(annotations=notes)
 
     return rewrite(func, {For: serial})
 

@@ -434,12 +434,20 @@ def target(config: Any, host: Any = None) -> Any:
     return cls(config) if host is None else cls(config, host)
 
 
+# calls that give a value of the type of their second argument
+_OF_SECOND = frozenset(("tvm_warp_shuffle", "tvm_warp_shuffle_up", "tvm_warp_shuffle_down", "atomic_add"))
+
+
 def _call(name: str) -> Callable[..., Any]:
     """The function that builds a call of operator `name` in the form that scripts use."""
     op = Op.get(f"tir.{name}")
     infer = INFERRED.get(name)
 
     def build(*args: Any, dtype: Any = None) -> Any:
+        if name in _OF_SECOND and dtype is None and len(args) > 1:
+            dtype = convert(args[1]).dtype
+        if name == "dp4a" and dtype is None and not isinstance(args[0], str):
+            args, dtype = (*args, 0)[:3], "int32"
         if name in DTYPE_FIRST:
             if dtype is None:
                 dtype, *rest = args
@@ -510,7 +518,8 @@ def all_names() -> list[str]:
 
 
 def _unknown(name: str) -> str:
-    near = difflib.get_close_matches(name, all_names(), 3, 0.7)
+    # Tools ask every object for names with underscores, and nobody reads what is said then.
+    near = [] if name.startswith("_") else difflib.get_close_matches(name, all_names(), 3, 0.7)
     hint = f"; did you mean {' or '.join(f'T.{n}' for n in near)}?" if near else ""
     return f"T has no name {name!r}{hint}"
 

@@ -2,7 +2,8 @@
 
 A fragment lives in the registers of all threads of a warp; in the program it is a buffer of one of the scopes
 `wmma.matrix_a`, `wmma.matrix_b`, `wmma.accumulator` (tiles of 16 x 16) and `wgmma.accumulator` (of 64 x n). In
-`wgmma.rows` each thread holds eight neighbours of a row, which it can store at once.
+`wgmma.rows` each thread holds eight neighbours of a row, which it can store at once. `wgmma.matrix_a` is an operand in
+registers, and `wgmma.lanes` (of 64 x 4) has a value for each row, in each of the four threads that share the row.
 
     fill    C[i, j] = 0                          load    A[i, j] = shared[i, j]
     sync    C[i, j] += A[i, k] * B[k, j]         store   memory[i, j] = C[i, j]
@@ -17,9 +18,26 @@ from collections.abc import Sequence
 
 from ...ir.function import PrimFunc
 from ..script import from_source
+from .cuda_mma import CONSTANTS as _MMA
+from .cuda_mma import (
+    get_mma_intrin_group,
+    ldmatrix_32x8_to_shared_16x16_layout,
+    shared_16x16_to_ldmatrix_32x8_layout,
+    shared_16x32_to_ldmatrix_32x16_layout,
+    shared_32x16_to_ldmatrix_32x16_layout,
+)
 from .intrin import built_in_later
 
-__all__ = ["get_wgmma_intrin", "get_wmma_intrin_group"]
+__all__ = [
+    "get_mma_intrin_group",
+    "get_wgmma_intrin",
+    "get_wgmma_rows_intrin",
+    "get_wmma_intrin_group",
+    "ldmatrix_32x8_to_shared_16x16_layout",
+    "shared_16x16_to_ldmatrix_32x8_layout",
+    "shared_16x32_to_ldmatrix_32x16_layout",
+    "shared_32x16_to_ldmatrix_32x16_layout",
+]
 
 _SHORT = {"float16": "f16", "bfloat16": "bf16", "int8": "s8", "float32": "f32", "int32": "s32"}
 _SUMS = {"float16": ("float16", "float32"), "bfloat16": ("float32",), "int8": ("int32",)}  # of products
@@ -38,7 +56,8 @@ def _function(tiles: Sequence[_Tile], body: str) -> PrimFunc:
             f'    {name} = T.match_buffer({low}, ({rows}, {columns}), "{kind}", align=64, offset_factor=8, '
             f'scope="{scope}", strides=[{low}1, {low}0])'
         )
-    read = [t for t in tiles if t is not target or "C[vi, vj] +" in body or "mma" in body]
+    updates = any(word in body for word in ("C[vi, vj] +", "max(C", "mma", "reduce_rows"))
+    read = [t for t in tiles if t is not target or updates]
     lines.append('    with T.block("root"):')
     for what, held in (("reads", read if sources else []), ("writes", [target])):
         regions = ", ".join(f"{n}[0:{rows}, 0:{columns}]" for n, (rows, columns), _, _ in held)
@@ -216,6 +235,71 @@ def get_wgmma_intrin(
     }
 
 
+def get_wgmma_rows_intrin(n: int, wide: int, in_dtype: str = "float16") -> dict[str, str]:
+    """The intrinsics between two products of a warpgroup: sums of 64 x n, whose rows are reduced (max, sum), rounded to
+    16 bits (narrow), and multiplied from registers by a matrix of n x wide (compute), 64 of n at a time."""
+    if (
+        n % 64
+        or not 64 <= n <= 256
+        or wide % 8
+        or not 8 <= wide <= 256
+        or in_dtype not in ("float16", "bfloat16")
+    ):
+        raise ValueError(
+            f"get_wgmma_rows_intrin: there is no product of 64 x {n} by {n} x {wide} of {in_dtype}: n is a multiple of "
+            "64 and wide one of 8, both up to 256, and in_dtype float16 or bfloat16"
+        )
+    short = _SHORT[in_dtype]
+    return {
+        "max": built_in_later(f"wgmma_rows_max_64x{n}_f32", lambda: _reduced_rows(n, "max")),
+        "sum": built_in_later(f"wgmma_rows_sum_64x{n}_f32", lambda: _reduced_rows(n, "sum")),
+        "narrow": built_in_later(f"wgmma_narrow_64x{n}_{short}", lambda: _narrow(n, in_dtype)),
+        "compute": built_in_later(
+            f"wgmma_registers_64x{wide}x{WGMMA_DEPTH}_{short}{short}f32",
+            lambda: _registers_product(wide, in_dtype),
+        ),
+    }
+
+
+def _reduced_rows(n: int, what: str) -> _Pair:
+    """The values of each row, combined with one that four threads hold, and given to all four."""
+    tiles = [("A", (64, n), "float32", "wgmma.accumulator"), ("C", (64, 4), "float32", "wgmma.lanes")]
+    made = "T.max(C[vi, vj], A[vi, vk])" if what == "max" else "C[vi, vj] + A[vi, vk]"
+    body = (
+        f"for i, j, k in T.grid(64, 4, {n}):\n"
+        '    with T.block("update"):\n'
+        '        vi, vj, vk = T.axis.remap("SSR", [i, j, k])\n'
+        f"        C[vi, vj] = {made}\n"
+    )
+    call = f'T.ptx_reduce_rows("{what}", C.data, {_index("C", 64, 4)}, A.data, {_index("A", 64, n)}, {n})'
+    return _function(tiles, body), _function(tiles, call)
+
+
+def _narrow(n: int, kind: str) -> _Pair:
+    tiles = [("A", (64, n), "float32", "wgmma.accumulator"), ("C", (64, n), kind, "wgmma.matrix_a")]
+    body = _each("narrow", f'C[vi, vj] = T.Cast("{kind}", A[vi, vj])').replace(
+        "T.grid(16, 16)", f"T.grid(64, {n})"
+    )
+    call = f'T.ptx_narrow_fragment("{kind}", C.data, {_index("C", 64, n)}, A.data, {_index("A", 64, n)}, {n})'
+    return _function(tiles, body), _function(tiles, call)
+
+
+def _registers_product(n: int, kind: str) -> _Pair:
+    depth = WGMMA_DEPTH
+    tiles = [
+        ("A", (64, depth), kind, "wgmma.matrix_a"),
+        ("B", (depth, n), kind, "shared.dyn"),
+        ("C", (64, n), "float32", "wgmma.accumulator"),
+    ]
+    call = (
+        f'T.ptx_wgmma_registers("{kind}", {n}, C.data, {_index("C", 64, n)}, A.data, {_index("A", 64, depth)}, '
+        'B.access_ptr("r"), b1)'
+    )
+    return _function(tiles, _product((64, n, depth), kind, "float32", "A[vi, vk]", "B[vk, vj]")), _function(
+        tiles, call
+    )
+
+
 def _warpgroup_fill(n: int) -> _Pair:
     tiles = [("C", (64, n), "float32", "wgmma.accumulator")]
     body = _each("init", "C[vi, vj] = T.float32(0)").replace("T.grid(16, 16)", f"T.grid(64, {n})")
@@ -246,5 +330,5 @@ def _warpgroup_product(n: int, kind: str, trans_a: bool, trans_b: bool) -> _Pair
     return _function(tiles, _product((64, n, depth), kind, "float32", a, b)), _function(tiles, call)
 
 
-globals().update(_constants := _announce())
+globals().update(_constants := _announce() | _MMA)
 __all__ += sorted(_constants)

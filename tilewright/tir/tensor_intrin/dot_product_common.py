@@ -68,9 +68,7 @@ _DP4A_DESC = """\
                 C[0] = C[0] + T.Cast("int32", A[vi]) * T.Cast("int32", B[vi])
 """
 _DP4A_IMPL = """\
-        C[0] = C[0] + T.call_pure_extern(
-            "__dp4a", A.vload([0], "{a}x4"), B.vload([0], "{b}x4"), T.int32(0), dtype="int32"
-        )
+        C[0] = T.dp4a(A.vload([0], "{a}x4"), B.vload([0], "{b}x4"), C[0])
 """
 
 

@@ -11,6 +11,7 @@ from ...ir.transform import PrimFuncPass, as_pass, prim_func_pass
 
 # name of the pass -> (file, function)
 _PASSES = {
+    "BindParallelLoops": ("bind_parallel_loops", "bind_parallel_loops"),
     "UnifyThreadBinding": ("unify_thread_binding", "unify_thread_binding"),
     "LowerCrossThreadReduction": ("lower_cross_thread_reduction", "lower_cross_thread_reduction"),
     "LowerInitBlock": ("lower_init_block", "lower_init_block"),
@@ -27,6 +28,7 @@ _PASSES = {
     "LowerBulkCopies": ("lower_bulk_copies", "lower_bulk_copies"),
     "SpecializeWarps": ("specialize_warps", "specialize_warps"),
     "LowerFragments": ("lower_fragments", "lower_fragments"),
+    "LowerWarpMemory": ("lower_warp_memory", "lower_warp_memory"),
     "FlattenBuffer": ("flatten_buffer", "flatten_buffer"),
     "StorageFlatten": ("flatten_buffer", "flatten_buffer"),
     "Simplify": ("simplify", "simplify"),
@@ -62,7 +64,7 @@ _LATER = (
     "InstrumentBoundCheckers InstrumentProfileIntrinsics LegalizePackedCalls LiftThreadBinding LowerAsyncDMA "
     "LowerAutoCopy LowerCustomDatatypes LowerDeviceKernelLaunch "
     "LowerDeviceStorageAccessInfo LowerThreadAllreduce LowerTVMBuiltin LowerVtcmAlloc "
-    "LowerWarpMemory MakePackedAPI MakeUnpackedAPI ManifestSharedMemoryLocalStage "
+    "MakePackedAPI MakeUnpackedAPI ManifestSharedMemoryLocalStage "
     "MergeDynamicSharedMemoryAllocations MergeSharedMemoryAllocations PointerValueTypeRewrite "
     "ReduceBranchingThroughOvercompute RemapThreadAxis RemoveAssume "
     "RemoveStoreUndef RemoveWeightLayoutRewriteBlock RenormalizeSplitPattern SkipAssert "
@@ -75,7 +77,10 @@ _INSTEAD = {
         ("BF16ComputeLegalize", "BF16Legalize", "BF16StorageLegalize"),
         "the code generator computes 16-bit floats in float32 where the CPU has no better",
     ),
-    **dict.fromkeys(("FP8ComputeLegalize", "FP8StorageLegalize"), "there are no 8-bit floats yet"),
+    **dict.fromkeys(
+        ("FP8ComputeLegalize", "FP8StorageLegalize"),
+        "code generators, and LowerIntrin for processors, compute 8-bit floats in float32",
+    ),
     "LiftThreadBinding": "UnifyThreadBinding opens each thread axis once around a kernel",
     **dict.fromkeys(
         ("MergeDynamicSharedMemoryAllocations", "MergeSharedMemoryAllocations"),

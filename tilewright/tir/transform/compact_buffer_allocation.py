@@ -62,7 +62,12 @@ class _Compact(Mutator):
     def sharers(self, buffer: Buffer) -> dict[Var, Range]:
         """The threads around that see one and the same memory: it must hold what all of them touch."""
         scope = buffer.scope().partition(".")[0]
-        seen_by = {"shared": ("threadIdx",), "global": ("blockIdx", "threadIdx")}.get(scope, ())
+        seen_by = {
+            "shared": ("threadIdx",),
+            "global": ("blockIdx", "threadIdx"),
+            "warp": ("threadIdx.x",),
+            "wgmma": ("threadIdx.x",),  # the threads of a warpgroup hold a tile together
+        }.get(scope, ())
         return {v: dom for v, (tag, dom) in self.threads.items() if tag.startswith(seen_by)}
 
     def visit_Block(self, n: Block) -> Block:

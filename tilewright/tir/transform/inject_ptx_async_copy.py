@@ -6,6 +6,7 @@ from ...ir.expr import BufferLoad, Call, PrimExpr, Ramp, const, const_value
 from ...ir.function import PrimFunc
 from ...ir.functor import Mutator, statements
 from ...ir.op import Op
+from ...ir.ops import logical_and
 from ...ir.stmt import AttrStmt, BufferStore, Evaluate, Stmt
 from ..analysis.measure import scope_of
 
@@ -45,11 +46,13 @@ class _Copies(Mutator):
 
 def _copy(n: BufferStore) -> Stmt | None:
     """The asynchronous form of a copy, if it has one."""
-    value, condition = n.value, None
-    if isinstance(value, Call) and isinstance(value.op, Op) and value.op.short_name == "if_then_else":
+    value: PrimExpr = n.value
+    condition: PrimExpr | None = None
+    while isinstance(value, Call) and isinstance(value.op, Op) and value.op.short_name == "if_then_else":
         if value.args[0].dtype.lanes > 1 or not _is_zero(value.args[2]):
             return None
-        condition, value = value.args[0], value.args[1]
+        condition = value.args[0] if condition is None else logical_and(condition, value.args[0])
+        value = value.args[1]
     if not isinstance(value, BufferLoad) or value.dtype is not n.value.dtype:
         return None
     if not scope_of(n.buffer.data).startswith("shared") or scope_of(value.buffer.data) != "global":

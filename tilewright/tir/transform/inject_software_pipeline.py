@@ -116,8 +116,8 @@ def _steps(loop: For, parts: Sequence[Stmt], notes: dict[str, Any]) -> list[_Ste
             f"the pipeline of loop `{name}` has {len(parts)} statements, stages {stages} and order {orders}: "
             "there must be a stage for each, and the order must be a permutation"
         )
-    if loop.kind is not ForKind.SERIAL:
-        raise LoweringError(f"the pipeline of loop `{name}` needs a serial loop")
+    if loop.kind not in (ForKind.SERIAL, ForKind.UNROLLED):
+        raise LoweringError(f"the pipeline of loop `{name}` needs a serial or an unrolled loop")
     steps = [_Step(p, s, o, *_touched(p)) for p, s, o in zip(parts, stages, orders, strict=True)]
     for i, a in enumerate(steps):
         for b in steps[i + 1 :]:
@@ -239,7 +239,7 @@ def _overlapped(loop: For, steps: Sequence[_Step], last: int, copies: _Versions,
     var = loop.loop_var.copy_with_suffix("")
     steady = together([at(s, add(var, const(last, kind))) for s in ordered])
     turns = max_of(sub(size, const(last, kind)), const(0, kind))
-    main = For(var, const(0, kind), turns, ForKind.SERIAL, seq(*steady), None, loop.annotations)
+    main = For(var, const(0, kind), turns, loop.kind, seq(*steady), None, loop.annotations)
     # After the last full turn: each statement that is behind catches up. Short loops begin there too.
     first_left = size if count is None else const(max(int(count), last), kind)
     if count is None:

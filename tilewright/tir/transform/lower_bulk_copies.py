@@ -8,16 +8,17 @@ from ...arith import Analyzer
 from ...ir.buffer import Buffer
 from ...ir.dtype import DataType
 from ...ir.errors import LoweringError
-from ...ir.expr import GE, GT, LE, LT, BufferLoad, Call, PrimExpr, StringImm, Var, const, const_value
+from ...ir.expr import Call, PrimExpr, Range, StringImm, Var, const, const_value
 from ...ir.function import PrimFunc
 from ...ir.functor import Mutator, pre_order, substitute, vars_used
-from ...ir.op import Op
-from ...ir.ops import add, conjuncts, mul, sub
-from ...ir.stmt import Block, BufferStore, Evaluate, For, IfThenElse, Stmt, seq
+from ...ir.ops import add, mul, sub
+from ...ir.stmt import Block, BlockRealize, BufferStore, Evaluate, For, IfThenElse, SeqStmt, Stmt, seq
+from .bulk_views import VIEW, View, Windows, guarded_load, only_ends, view_of
 
-__all__ = ["BULK_COPY", "lower_bulk_copies"]
+__all__ = ["BULK_COPY", "VIEW", "WINDOWS", "lower_bulk_copies"]
 
 BULK_COPY = "tilewright.bulk_copy"
+WINDOWS = "windows"  # stands before the offsets of a walk, in the arguments of a copy
 LINE = 64  # elements of 16 bits in a line of 128 bytes, across which bulk copies swizzle
 
 
@@ -30,46 +31,97 @@ def lower_bulk_copies(func: PrimFunc) -> PrimFunc:
                 A_shared[i, k] = A[128 * x + i, 64 * y + k]                            64 * y, 128 * x)
 
     What lies beyond the tensor is 0, so that a condition that says just this is dropped. A tile that is 64
-    elements of 16 bits wide lies in shared memory line by line; a wider one has 64 rows, and lies there in pieces
-    of 64 x 64. Within each eight lines the engine swizzles 16 bytes, as products of warpgroups expect.
-    Needs: opaque blocks with compact buffers. Gives: no block with that mark.
+    elements of 16 bits wide lies in shared memory line by line; a wider one lies there in pieces of that width, one
+    after the other. Within each eight lines the engine swizzles 16 bytes, as products of warpgroups expect. What a
+    block marked `tilewright.view` computes is taken from its source: the engine walks through the windows of an
+    image.
+    Needs: opaque blocks with compact buffers. Gives: no block with one of the marks.
     """
-    if not any(isinstance(m, Block) and BULK_COPY in m.annotations for m in pre_order(func.body)):
+    marks = [
+        m for m in pre_order(func.body) if isinstance(m, Block) and {BULK_COPY, VIEW} & set(m.annotations)
+    ]
+    if not marks:
         return func
-    return _Copies().run(func)
+    made = _Copies(_views(func) if any(VIEW in m.annotations for m in marks) else {}).run(func)
+    return made
+
+
+def _views(func: PrimFunc) -> dict[Buffer, View]:
+    """The views of a function, by the buffers that they fill."""
+    out: dict[Buffer, View] = {}
+    loops: list[For] = []
+
+    def walk(n: Any) -> None:
+        if isinstance(n, Block) and VIEW in n.annotations:
+            view = view_of(n, [(x.loop_var, Range.from_min_extent(x.min, x.extent)) for x in loops])
+            out[view.buffer] = view
+            return
+        if isinstance(n, For):
+            loops.append(n)
+        for c in n.children():
+            if isinstance(c, (Stmt, Block)):
+                walk(c)
+        if isinstance(n, For):
+            loops.pop()
+
+    walk(func.body)
+    return out
 
 
 class _Copies(Mutator):
+    def __init__(self, views: dict[Buffer, View]) -> None:
+        self.views = views
+
     def visit_Block(self, n: Block) -> Block:
-        if BULK_COPY not in n.annotations:
-            return n.map_children(self.visit)
-        keep = {k: v for k, v in n.annotations.items() if k != BULK_COPY}
-        return n.replace(body=_Copy(n).calls(), annotations=keep)
+        if BULK_COPY in n.annotations:
+            keep = {k: v for k, v in n.annotations.items() if k != BULK_COPY}
+            return n.replace(body=_Copy(n, self.views).calls(), annotations=keep)
+        made: Block = n.map_children(self.visit)
+        if any(b in self.views for b in made.alloc_buffers):
+            made = made.replace(alloc_buffers=tuple(b for b in made.alloc_buffers if b not in self.views))
+        return made
+
+    def visit_SeqStmt(self, n: SeqStmt) -> Stmt:
+        left = [s for s in n.seq if not self.is_view(s)]
+        return seq(*(self.visit(s) for s in left))
+
+    def is_view(self, n: Any) -> bool:
+        while isinstance(n, For):
+            n = n.body
+        return isinstance(n, BlockRealize) and VIEW in n.block.annotations
+
+    def visit_BufferLoad(self, n: Any) -> Any:
+        if n.buffer in self.views:
+            raise LoweringError(
+                f"{n.buffer.name} is a view, which is nowhere in memory: bulk copies alone can take it from its "
+                f"source; leave out {VIEW!r} at the block that makes it"
+            )
+        return n.map_children(self.visit)
 
 
 class _Copy:
     """One block that copies a tile."""
 
-    def __init__(self, block: Block) -> None:
+    def __init__(self, block: Block, views: dict[Buffer, View]) -> None:
         self.name = block.name_hint
         self.ana = Analyzer()
         self.loops: list[For] = []
-        self.conditions: list[PrimExpr] = []
         store = self.inside(block.body)
-        value = store.value
-        if isinstance(value, Call) and isinstance(value.op, Op) and value.op.short_name == "if_then_else":
-            if const_value(value.args[2]) != 0:
-                raise self.refuse("what lies beyond the tensor is 0")
-            self.conditions += conjuncts(value.args[0])
-            value = value.args[1]
-        if not isinstance(value, BufferLoad):
-            raise self.refuse("it copies elements as they are")
+        loaded = guarded_load(store.value)
+        if isinstance(loaded, str):
+            raise self.refuse(loaded)
+        load, self.conditions = loaded
+        view = views.get(load.buffer)
+        self.windows: Windows | None = None if view is None else view.windows
         self.target: Buffer = store.buffer
-        self.source: Buffer = value.buffer
-        self.to, self.places = store.indices, value.indices
+        self.source: Buffer = load.buffer if view is None else view.source if view.windows else view.same
+        self.to = store.indices
+        self.places = [self.ana.simplify(e) for e in load.indices]
         if self.source.dtype is not self.target.dtype or self.source.dtype.bits != 16:
             raise self.refuse("its elements have 16 bits")
-        self.check_conditions()
+        beyond = only_ends(self.ana, self.conditions, load.indices, load.buffer.shape)
+        if beyond is not None:
+            raise self.refuse(f"the condition `{beyond}` says more than where the tensor ends")
 
     def refuse(self, must: str) -> LoweringError:
         return LoweringError(
@@ -93,16 +145,6 @@ class _Copy:
                 raise self.refuse("it is loops around one copy")
         return n
 
-    def check_conditions(self) -> None:
-        """Refuse conditions that do more than keep indices inside of the tensor."""
-        ends: list[PrimExpr] = []
-        for place, dim in zip(self.places, self.source.shape, strict=True):
-            ends += [place, sub(sub(dim, const(1, dim.dtype)), place)]  # neither is negative inside
-        for c in self.conditions:
-            room = _room(c)
-            if room is None or not any(self.ana.can_prove_equal(room, end) for end in ends):
-                raise self.refuse(f"the condition `{c}` says more than where the tensor ends")
-
     def start(self, e: PrimExpr) -> PrimExpr:
         """An index at the first element."""
         return self.ana.simplify(substitute(e, {x.loop_var: x.min for x in self.loops}))
@@ -123,18 +165,22 @@ class _Copy:
         sizes = [1 if x is None else int(const_value(x.extent) or 0) for x in moved]
         if [x for x in map(self.driven, self.to) if x is not None] != [x for x in moved if x is not None]:
             raise self.refuse("the loops go through the tile as they go through the tensor")
+        if self.windows is not None:
+            return self.walk(self.windows, sizes)
         wide, rows = sizes[-1], 1
         for s in sizes[:-1]:
             rows *= s
         pieces = wide // LINE
-        if wide % LINE or (pieces > 1 and rows != LINE) or max(sizes[:-1], default=1) > 256:
-            raise self.refuse(f"a tile of {rows} x {wide} is none of n x 64 and 64 x n")
+        if wide % LINE or (pieces > 1 and rows % 8) or max(sizes[:-1], default=1) > 256:
+            raise self.refuse(
+                f"a tile of {rows} x {wide} is no pieces of n x 64, n up to 256 and a multiple of 8 if they are several"
+            )
         tensor = _tensor_map(self.source, [*sizes[:-1], LINE])
         base = self.target.offset_of([self.start(e) for e in self.to])[0]
         places = [self.start(e) for e in self.places]
         out = []
         for p in range(pieces):
-            at = add(base, const(p * LINE * LINE, base.dtype))
+            at = add(base, const(p * rows * LINE, base.dtype))
             inner = add(places[-1], const(p * LINE, places[-1].dtype))
             pointer = access_ptr(self.target.data, self.target.dtype, at, rows * LINE, 2)
             coordinates = [inner, *reversed(places[:-1])]
@@ -143,6 +189,28 @@ class _Copy:
             )
         return seq(*out)
 
+    def walk(self, w: Windows, sizes: list[int]) -> Stmt:
+        """A line of channels of the windows of some pixels."""
+        rows, wide = sizes
+        if wide != LINE or rows > 1024:
+            raise self.refuse(f"a tile of {rows} x {wide} pixels and channels is none of n x 64")
+        m, k = self.places
+        offsets = [self.ana.simplify(substitute(e, {w.k: k})) for e in w.offsets]
+        channel = self.ana.simplify(substitute(w.channel, {w.k: k}))
+        beyond = only_ends(self.ana, self.conditions, [m, channel], [w.pixels, self.source.shape[-1]])
+        if beyond is not None:
+            raise self.refuse(f"the condition `{beyond}` says more than where images and their channels end")
+        if any(self.driven(e) is not None for e in offsets) or self.driven(channel) is not self.driven(k):
+            raise self.refuse("a line of it belongs to one place of the windows")
+        low, high = w.corners([int(const_value(d) or 0) for d in self.source.shape[1:-1]])
+        numbers = [LINE, rows, *reversed(low), *reversed(high), *reversed(w.steps)]
+        tensor = _tensor_map(self.source, list(reversed(numbers)))
+        base = self.target.offset_of([self.start(e) for e in self.to])[0]
+        pointer = access_ptr(self.target.data, self.target.dtype, base, rows * LINE, 2)
+        image, *spatial = w.first(self.ana, self.start(m))
+        given = [self.start(channel), *reversed(spatial), image, StringImm(WINDOWS), *reversed(offsets)]
+        return Evaluate(Call("int32", "tir.ptx_cp_async_bulk_tensor", [pointer, tensor, 0, *given]))
+
 
 def access_ptr(data: Var, kind: DataType, offset: PrimExpr, extent: int, mask: int) -> Call:
     held = Call(kind, "tir.type_annotation", [])
@@ -150,21 +218,12 @@ def access_ptr(data: Var, kind: DataType, offset: PrimExpr, extent: int, mask: i
 
 
 def _tensor_map(b: Buffer, box: list[int]) -> Call:
-    """Where a tensor lies and in which boxes it is copied: sizes and steps in bytes, the innermost first."""
+    """Where a tensor lies and in which boxes it is copied: sizes and steps in bytes, the innermost first.
+
+    For windows, instead of a box: channels and pixels, then both corners and the steps of the walk.
+    """
     nbytes = b.dtype.nbytes
     sizes = list(reversed(b.shape))
     steps = [mul(s, const(nbytes, s.dtype)) for s in reversed(b.dense_strides()[:-1])]
     listed = [const(len(sizes)), *sizes, *steps, *(const(n) for n in reversed(box))]
     return Call("handle", "tir.tensor_map", [b.data, StringImm(str(b.dtype)), *listed])
-
-
-def _room(c: PrimExpr) -> PrimExpr | None:
-    """What a comparison asks not to be negative."""
-    one = const(1, c.a.dtype) if isinstance(c, (LT, LE, GT, GE)) else None
-    if isinstance(c, (LT, GT)):
-        low, high = (c.a, c.b) if isinstance(c, LT) else (c.b, c.a)
-        return sub(sub(high, low), one)
-    if isinstance(c, (LE, GE)):
-        low, high = (c.a, c.b) if isinstance(c, LE) else (c.b, c.a)
-        return sub(high, low)
-    return None

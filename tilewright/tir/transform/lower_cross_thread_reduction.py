@@ -12,13 +12,19 @@ from ...ir.ops import conjuncts, equal, logical_and
 from ...ir.stmt import Block, BlockRealize, BufferStore, For, Stmt, seq
 from ..analysis.combiner import Combination, NotACombination, combination_of, store_all
 from .lower_init_block import _inside, reduction_loops
-from .thread_allreduce import Exchange, exchange_in_shared_memory, opaque_block, with_regions
+from .thread_allreduce import (
+    Exchange,
+    exchange_by_warps,
+    exchange_in_shared_memory,
+    opaque_block,
+    with_regions,
+)
 from .unify_thread_binding import is_hardware_loop
 
 __all__ = ["lower_cross_thread_reduction"]
 
 
-def lower_cross_thread_reduction(func: PrimFunc) -> PrimFunc:
+def lower_cross_thread_reduction(func: PrimFunc, *, warp: int = 0) -> PrimFunc:
     """Let each thread reduce its part, and combine the parts through shared memory.
 
         for tx in thread_binding(32, "threadIdx.x"):   for tx in thread_binding(32, "threadIdx.x"):
@@ -31,18 +37,20 @@ def lower_cross_thread_reduction(func: PrimFunc) -> PrimFunc:
                                                            if tx == 0: B[i] = shared[0]
 
     Where each thread has a result of its own (it is in local memory), all of them take it. `thread_sync`
-    puts the barriers, none of which stands under a condition.
+    puts the barriers, none of which stands under a condition. On hardware whose threads run in warps (of `warp`
+    threads) these combine by shuffles first.
     Needs: block form, thread axes around everything (`unify_thread_binding`). Gives: no reduction iterator
     bound to a thread.
     """
     if not any(is_hardware_loop(m) for m in pre_order(func.body)):
         return func
-    return _Lower().run(func)
+    return _Lower(warp).run(func)
 
 
 class _Lower(Mutator):
-    def __init__(self) -> None:
+    def __init__(self, warp: int) -> None:
         self.path: list[For] = []  # the loops around, thread axes too
+        self.warp = warp
 
     def visit_For(self, n: For) -> Stmt:
         if not is_hardware_loop(n):
@@ -90,7 +98,9 @@ class _Lower(Mutator):
             x for x in self.path if is_hardware_loop(x) and _is_thread(x) and not any(x is y for y in threads)
         ]
         given = [BufferLoad(b, zero) for b in parts]
-        exchange = exchange_in_shared_memory(held, given, threads, others)
+        exchange = exchange_by_warps(held, given, threads, others, self.warp) if self.warp else None
+        if exchange is None:
+            exchange = exchange_in_shared_memory(held, given, threads, others)
         above = [x for x in reducing if x not in loops and not is_hardware_loop(x)]
         last = self.result(realize, held, exchange, threads, above, [*self.path, *loops])
         body = seq(opaque_block(f"{name}_part_init", start), steps, *exchange.stmts, last)

@@ -11,19 +11,28 @@ from ...ir.dtype import DataType
 from ...ir.errors import LoweringError
 from ...ir.expr import Call, IterVar, PrimExpr, StringImm, Var, const, const_value
 from ...ir.function import PrimFunc
-from ...ir.functor import Mutator, pre_order
+from ...ir.functor import Mutator, pre_order, renew_defs_in, vars_used
 from ...ir.op import Op
 from ...ir.ops import add, floordiv, floormod, mul
-from ...ir.stmt import Allocate, AttrStmt, DeclBuffer, For, Stmt
+from ...ir.stmt import Allocate, AttrStmt, BufferStore, DeclBuffer, For, IfThenElse, Stmt
 from ...ir.types import PointerType, PrimType
 from ..analysis.measure import scope_of
 
-__all__ = ["is_fragment", "lower_fragments"]
+__all__ = ["is_fragment", "is_shared_by_warp", "lower_fragments"]
+
+
+_CHOICE = Op.get("tir.if_then_else")
+_HELD = ("accumulator", "rows", "lanes")  # the forms of fragments whose elements threads can use
 
 
 def is_fragment(scope: str) -> bool:
     """Whether memory of a scope is spread over the registers of a warp or a warpgroup."""
     return scope.startswith(("wmma.", "wgmma."))
+
+
+def is_shared_by_warp(scope: str) -> bool:
+    """Whether the threads of a warp share memory of a scope: fragments, and `warp` (`lower_warp_memory`)."""
+    return scope == "warp" or is_fragment(scope)
 
 
 def lower_fragments(func: PrimFunc) -> PrimFunc:
@@ -65,6 +74,7 @@ class _Fragments(Mutator):
         self.shapes: dict[Var, _Shape] = {}
         self.buffers: dict[Buffer, Buffer] = {}
         self.thread: Var | None = None
+        self.choices: set[Stmt] = set()
 
     def visit_AttrStmt(self, n: AttrStmt) -> Stmt:
         if n.attr_key == "thread_extent" and isinstance(n.node, IterVar):
@@ -75,7 +85,19 @@ class _Fragments(Mutator):
 
     def visit_For(self, n: For) -> Stmt:
         self.ana.bind_loop(n.loop_var, n.min, n.extent)
-        return n.map_children(self.visit)
+        made: For = n.map_children(self.visit)
+        body = made.body
+        if body not in self.choices or n.loop_var in vars_used(body.condition):  # type: ignore[attr-defined]
+            return made
+        assert isinstance(body, IfThenElse) and body.else_case is not None
+        yes, no = (made.replace(body=s) for s in (body.then_case, body.else_case))
+        return self.choice(body.condition, yes, renew_defs_in(no))
+
+    def choice(self, condition: PrimExpr, yes: Stmt, no: Stmt) -> Stmt:
+        """A condition that goes out of the loops whose iterations do not matter for it."""
+        made = IfThenElse(condition, yes, no)
+        self.choices.add(made)
+        return made
 
     def visit_Allocate(self, n: Allocate) -> Stmt:
         scope = scope_of(n.buffer_var)
@@ -94,10 +116,7 @@ class _Fragments(Mutator):
                 f"{name}: {rows} x {wide} elements in {scope} are no whole tiles of {shape.rows} x {shape.columns}"
             )
         kind, count = n.dtype, rows * wide // shape.threads
-        if scope.split(".")[1] not in (
-            "accumulator",
-            "rows",
-        ):  # the instructions take them as words of 32 bits
+        if scope.split(".")[1] not in _HELD:  # the instructions take them as words of 32 bits
             kind, count = DataType("uint32"), count * n.dtype.bits // 32
         var = Var(name, PointerType(PrimType(kind), "local"))
         self.vars[n.buffer_var], self.shapes[n.buffer_var] = var, shape
@@ -141,9 +160,9 @@ class _Fragments(Mutator):
         shape = self.shapes.get(n.buffer.data)
         if shape is None:
             return made
-        rows = scope_of(n.buffer.data).endswith("rows")
-        index, owner = _register(n.buffer, made.indices, shape, rows)
-        if not rows and not scope_of(n.buffer.data).endswith("accumulator"):
+        form = scope_of(n.buffer.data).split(".")[1]
+        index, owner = _register(n.buffer, made.indices, shape, form)
+        if form not in _HELD:
             raise LoweringError(
                 f"{n.buffer.name}: the elements of an operand in {scope_of(n.buffer.data)} can be used by instructions "
                 "of tensor cores alone; tensorize the block that reads or writes them"
@@ -156,16 +175,26 @@ class _Fragments(Mutator):
             )
         return made.replace(buffer=self.registers(n.buffer), indices=(self.ana.simplify(index),))
 
-    visit_BufferLoad = visit_BufferStore = access
+    visit_BufferLoad = access
+
+    def visit_BufferStore(self, n: BufferStore) -> Stmt:
+        """A choice of two values becomes a condition, which can be asked once for many elements."""
+        made: BufferStore = self.access(n)
+        value = made.value
+        if n.buffer.data not in self.shapes or not isinstance(value, Call) or value.op is not _CHOICE:
+            return made
+        condition, yes, no = value.args
+        return self.choice(self.ana.simplify(condition), made.replace(value=yes), made.replace(value=no))
 
 
-def _register(b: Buffer, indices: tuple[PrimExpr, ...], s: _Shape, rows: bool) -> tuple[PrimExpr, PrimExpr]:
+def _register(b: Buffer, indices: tuple[PrimExpr, ...], s: _Shape, form: str) -> tuple[PrimExpr, PrimExpr]:
     """Which register an element of sums is in, and of which thread.
 
         row g of a group of 8, columns 2t and 2t + 1 of a group of 8:  thread 4g + t;
         rows 8 to 15 are the next two registers, the next 8 columns the next four
 
-    A warpgroup has a warp for each 16 of its 64 rows. In `rows`, thread 4g + t has columns 8t to 8t + 7 of each 32.
+    A warpgroup has a warp for each 16 of its 64 rows. In `rows`, thread 4g + t has columns 8t to 8t + 7 of each 32. In
+    `lanes`, which has four columns, it has column t: what belongs to a row as a whole, once for each of its threads.
     """
     row: PrimExpr = const(0)
     for i, d in zip(indices[:-1], b.shape[:-1], strict=True):
@@ -181,9 +210,11 @@ def _register(b: Buffer, indices: tuple[PrimExpr, ...], s: _Shape, rows: bool) -
         add(mul(floordiv(c, n(8)), n(4)), mul(floordiv(floormod(r, n(16)), n(8)), n(2))), floormod(c, n(2))
     )
     owner = add(mul(floormod(r, n(8)), n(4)), floordiv(floormod(c, n(8)), n(2)))
-    if rows:
-        half = mul(floordiv(floormod(r, n(16)), n(8)), n(8))
-        inside = add(add(mul(floordiv(c, n(32)), n(16)), half), floormod(c, n(8)))
+    half = floordiv(floormod(r, n(16)), n(8))
+    if form == "lanes":
+        inside, owner = half, add(mul(floormod(r, n(8)), n(4)), c)
+    elif form == "rows":
+        inside = add(add(mul(floordiv(c, n(32)), n(16)), mul(half, n(8))), floormod(c, n(8)))
         owner = add(mul(floormod(r, n(8)), n(4)), floordiv(floormod(c, n(32)), n(8)))
     if s.rows > 16:
         owner = add(mul(floordiv(r, n(16)), n(32)), owner)

@@ -7,21 +7,26 @@ from collections.abc import Callable
 from ...ir import ops
 from ...ir.dtype import DataType
 from ...ir.expr import (
+    Add,
     Broadcast,
     Call,
+    Cast,
     Div,
     FloorDiv,
     FloorMod,
     Let,
     Mod,
+    Mul,
     PrimExpr,
     Select,
+    Shuffle,
     Var,
     const,
     const_value,
 )
 from ...ir.function import PrimFunc
 from ...ir.op import Op
+from .float8 import compute_float8
 from .math import expand_call
 from .simplify import AnalyzedMutator
 
@@ -49,7 +54,8 @@ def lower_intrin(
     `library` that its own functions (exp, tanh, …) are to be called.
     Needs: no blocks. Gives: no FloorDiv or FloorMod of integers, and only operators that backends have.
     """
-    return _LowerIntrin(fast_math, has_fma, avx512, library).run(func)
+    held = func if library else compute_float8(func)
+    return _LowerIntrin(fast_math, has_fma, avx512, library).run(held)
 
 
 class _LowerIntrin(AnalyzedMutator):
@@ -68,6 +74,10 @@ class _LowerIntrin(AnalyzedMutator):
             return rule(made)
         if self.library:
             return made
+        if made.op.short_name == "dp4a":
+            return _dot_of_bytes(made)
+        if made.op.short_name == "fast_exp2":
+            made = made.replace(op=Op.get("tir.exp2"))
         expanded = expand_call(made, fast_math=self.fast_math, has_fma=self.has_fma, avx512=self.avx512)
         return made if expanded is None else expanded
 
@@ -130,6 +140,22 @@ def _floored(a: PrimExpr, b: PrimExpr, divisor: int | float | None, quotient: bo
 
 
 # ---------------------------------------------------------------------------- other operators
+def _dot_of_bytes(n: Call) -> PrimExpr:
+    """Four products of bytes and a number, added up; the bytes may be packed into a number of 32 bits."""
+    *given, out = n.args
+    bound: list[tuple[Var, PrimExpr]] = []
+    for name, e in zip("ab", given, strict=True):
+        if e.dtype.lanes == 1:
+            e = Call("uint8x4" if e.dtype.is_uint else "int8x4", "tir.reinterpret", (e,))
+        bound.append((Var(name, e.dtype), e))
+    for i in range(4):
+        x, y = (Cast(n.dtype, Shuffle((v,), (const(i),))) for v, _ in bound)
+        out = Add(out, Mul(x, y))
+    for var, value in reversed(bound):
+        out = Let(var, value, out)
+    return out
+
+
 def _isnan(n: Call) -> PrimExpr:
     return ops.isnan(n.args[0])
 

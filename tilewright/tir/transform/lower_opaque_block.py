@@ -85,10 +85,7 @@ class _LowerBlocks(_Substitute):
         made: Stmt = n
         if body is not n.body or low is not n.min or size is not n.extent or keep != n.annotations:
             made = For(n.loop_var, low, size, n.kind, body, None, keep, span=n.span)
-        for key, value in n.annotations.items():
-            if key.startswith("pragma_"):
-                made = AttrStmt(const(0), key, _attr_value(value), made)
-        return made
+        return _with_pragmas(n, made)
 
     def bound(self, n: For, low: PrimExpr, size: PrimExpr) -> Stmt:
         """A loop bound to a thread axis; a second one of the same axis is the same thread."""
@@ -98,7 +95,7 @@ class _LowerBlocks(_Substitute):
         axis = None if virtual else self.threads.get(tag)
         if axis is not None:
             self.table[n.loop_var] = add(low, axis.var)
-            return self.visit(n.body)
+            return _with_pragmas(n, self.visit(n.body))
         var = n.loop_var
         if not is_zero(low):  # threads count from 0
             var = Var(var.name, var.dtype)
@@ -106,10 +103,18 @@ class _LowerBlocks(_Substitute):
         axis = IterVar(Range.from_min_extent(const(0, var.dtype), size), var, IterVar.ThreadIndex, tag)
         if not virtual:
             self.threads[tag] = axis
-        body = self.visit(n.body)
+        body = _with_pragmas(n, self.visit(n.body))
         if not virtual:
             del self.threads[tag]
         return AttrStmt(axis, "virtual_thread" if virtual else "thread_extent", size, body)
+
+
+def _with_pragmas(n: For, body: Stmt) -> Stmt:
+    """A statement that the pragmas of a loop hold for."""
+    for key, value in n.annotations.items():
+        if key.startswith("pragma_"):
+            body = AttrStmt(const(0), key, _attr_value(value), body)
+    return body
 
 
 def _parts(n: For) -> list[Stmt]:

@@ -6,10 +6,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...arith import Analyzer
+from ...ir.buffer import Buffer, decl_buffer
 from ...ir.dtype import DataType
 from ...ir.equal import structural_equal
 from ...ir.errors import LoweringError
-from ...ir.expr import Call, IterVar, PrimExpr, Range, StringImm, Var, const, const_value
+from ...ir.expr import BufferLoad, Call, IterVar, PrimExpr, Range, StringImm, Var, const, const_value
 from ...ir.function import PrimFunc
 from ...ir.functor import Mutator, pre_order, renew_defs_in, substitute
 from ...ir.op import Op
@@ -17,6 +18,7 @@ from ...ir.ops import add, equal, floordiv, floormod, greater, logical_and, mul,
 from ...ir.stmt import (
     Allocate,
     AttrStmt,
+    BufferStore,
     DeclBuffer,
     Evaluate,
     For,
@@ -29,18 +31,22 @@ from ...ir.stmt import (
     stmt_list,
 )
 from ...ir.types import PointerType, PrimType
+from ..analysis.measure import scope_of
 from .lower_bulk_copies import LINE, access_ptr
+from .warpgroup_products import PRODUCTS, apart, in_order, is_product, written_out
 
-__all__ = ["PERSISTENT", "SPECIALIZE", "specialize_warps"]
+__all__ = ["EARLY", "OVERLAP", "PERSISTENT", "SPECIALIZE", "specialize_warps"]
 
 SPECIALIZE = "tilewright.specialize_warps"  # of a loop: how many of its iterations may be on their way
 PERSISTENT = "tilewright.persistent_blocks"  # of the same loop: how many blocks share all tiles
+OVERLAP = (
+    "tilewright.overlap_products"  # of the same loop: its last products wait for the first of the next turn
+)
+EARLY = "tilewright.early_versions"  # of the same loop: for how many tiles what is copied before it has room
 SCOPE = "shared.async"  # memory that barriers of its own keep in order
-_COPY, _MAP, _PRODUCT = (Op.get(f"tir.{n}") for n in ("ptx_cp_async_bulk_tensor", "tensor_map", "ptx_wgmma"))
-_REGISTERS = {
-    2: (40, 232),
-    3: (32, 160),
-}  # by the number of computing warpgroups: for who fetches, who computes
+_COPY, _MAP = (Op.get(f"tir.{n}") for n in ("ptx_cp_async_bulk_tensor", "tensor_map"))
+# by the number of computing warpgroups: for who fetches, who computes
+_REGISTERS = {2: (40, 232), 3: (32, 160), 4: (32, 112)}
 
 
 def specialize_warps(func: PrimFunc) -> PrimFunc:
@@ -57,9 +63,11 @@ def specialize_warps(func: PrimFunc) -> PrimFunc:
                                                                     product(C, A[k % 4])
                                                                     arrive(empty[(k - 1) % 4])
 
-    A barrier for each of the copies says that it is there, another that all have used it. With
-    `persistent_blocks: p` the kernel has p blocks, and each takes every p-th tile: it fetches for the next one
-    while it stores the results of the last.
+    A barrier for each of the copies says that it is there, another that all have used it. Copies before the loop
+    have barriers of their own. What uses the sums of a product waits for it. With `persistent_blocks: p` the kernel has
+    p blocks, and each takes every p-th tile: it fetches for the next one while it stores the results of the last. With
+    `overlap_products` the products that end an iteration are begun after those that begin the next one, and what
+    stands between them is computed meanwhile.
     Needs: flat loops; all threads of threadIdx.x and threadIdx.y compute. Gives: no bulk copy without a barrier.
     """
     marked = [m for m in pre_order(func.body) if isinstance(m, For) and SPECIALIZE in m.annotations]
@@ -71,12 +79,7 @@ def specialize_warps(func: PrimFunc) -> PrimFunc:
                 "the loop over the reduction"
             )
         return func
-    kernels = _Kernels()
-    made = kernels.run(func)
-    body = made.body
-    for value, var in kernels.maps:
-        body = LetStmt(var, value, body)
-    return made.replace(body=body)
+    return _Kernels().run(func)
 
 
 class _Kernels(Mutator):
@@ -84,7 +87,6 @@ class _Kernels(Mutator):
 
     def __init__(self) -> None:
         self.axes: list[AttrStmt] = []
-        self.maps: list[tuple[Call, Var]] = []
 
     def visit_AttrStmt(self, n: AttrStmt) -> Stmt:
         if n.attr_key != "thread_extent":
@@ -102,7 +104,11 @@ class _Kernels(Mutator):
             raise LoweringError(
                 f"a kernel has {len(marked)} loops that are marked {SPECIALIZE!r}; one can be"
             )
-        return _Kernel(axes, inner, marked[0], self.maps).made()
+        maps: list[tuple[Call, Var]] = []  # the host makes them, where it knows the tensors
+        made = _Kernel(axes, inner, marked[0], maps).made()
+        for value, var in maps:
+            made = LetStmt(var, value, made)
+        return made
 
 
 @dataclass(slots=True)
@@ -111,6 +117,8 @@ class _Ring:
 
     var: Var
     size: int  # elements of one version
+    versions: int
+    early: bool  # whether it is filled before the loop
 
 
 class _Kernel:
@@ -118,6 +126,7 @@ class _Kernel:
         self.axes, self.body, self.loop, self.maps = axes, body, loop, maps
         self.stages = int(loop.annotations[SPECIALIZE])
         self.blocks = int(loop.annotations.get(PERSISTENT, 0))
+        self.versions = int(loop.annotations.get(EARLY, 1))  # of what is copied before the loop
         self.x, self.y = self.axis("threadIdx.x"), self.axis("threadIdx.y")
         groups = const_value(self.y.value)
         if groups is None or const_value(self.x.value) != 128:
@@ -129,10 +138,14 @@ class _Kernel:
         self.ana = Analyzer()
         self.ana.bind_loop(self.thread(self.y), const(0), self.y.value)
         self.rings: dict[Var, _Ring] = {}
+        self.locals: list[Allocate | DeclBuffer] = []  # memory of the loop that is no ring
         self.barriers = Var("barriers", PointerType(PrimType(DataType("uint64")), SCOPE))
-        self.bytes = 0
         self.copies, self.work = self.steps()
+        self.bytes = _bytes(self.copies)
+        self.early = [s for s in _outside(body, loop) if _copies_of(s)]
         self.around = _loops_around(body, loop)
+        self.counter: Buffer | None = None
+        self.begun = Var("begun", "int32")
 
     def axis(self, tag: str) -> AttrStmt:
         for n in self.axes:
@@ -145,85 +158,197 @@ class _Kernel:
 
     # -- the loop ----------------------------------------------------------------------------
     def steps(self) -> tuple[list[Stmt], list[Stmt]]:
-        """The copies of an iteration, and the rest of it; memory in the loop becomes a ring of versions."""
+        """The copies of an iteration, and the rest of it; shared memory in the loop becomes a ring of versions."""
         inner: Stmt = self.loop.body
         while isinstance(inner, (Allocate, DeclBuffer)):
-            if isinstance(inner, Allocate):
-                size = const_value(inner.extents[0])
-                kind = PointerType(PrimType(inner.dtype), SCOPE)
-                self.rings[inner.buffer_var] = _Ring(Var(inner.buffer_var.name, kind), int(size or 0))
+            self.take(inner)
             inner = inner.body
         copies, work = [], []
         for s in stmt_list(inner):
-            # One thread of those that compute would do a copy; now it is one that does nothing else.
-            parts = stmt_list(s.then_case) if isinstance(s, IfThenElse) and s.else_case is None else [s]
-            if not all(map(_is_copy, parts)):
-                work.append(s)
-                continue
-            copies += parts
-            for part in parts:
-                pointer: Any = part.value.args[0]  # type: ignore[attr-defined]
-                self.bytes += int(const_value(pointer.args[3]) or 0) * pointer.args[0].dtype.nbytes
+            found = _copies_of(s)
+            copies += found
+            work += [] if found else [s]
         if not copies or not work:
             raise LoweringError(
                 f"loop `{self.loop.loop_var.name}` is marked {SPECIALIZE!r} and has "
                 f"{'no bulk copy' if not copies else 'nothing else than copies'} in it"
             )
-        return copies, work
+        return copies, written_out(work)
 
-    def turn(self) -> PrimExpr:
-        """How many iterations there were before this one, over all loops around."""
+    def take(self, n: Allocate | DeclBuffer, early: bool = False) -> None:
+        """Make shared memory a ring; keep what else is declared in the loop."""
+        var = n.buffer_var if isinstance(n, Allocate) else n.buffer.data
+        if not scope_of(var).startswith("shared"):
+            self.locals.append(n)
+        elif isinstance(n, Allocate):
+            kind = PointerType(PrimType(n.dtype), SCOPE)
+            size = int(const_value(n.extents[0]) or 0)
+            self.rings[var] = _Ring(Var(var.name, kind), size, self.versions if early else self.stages, early)
+
+    @staticmethod
+    def count(loops: list[For]) -> PrimExpr:
+        """How many iterations of a nest there were before this one."""
         count: PrimExpr = const(0)
-        for x in (*self.around, self.loop):
+        for x in loops:
             count = add(mul(count, x.extent), sub(x.loop_var, x.min))
         return count
+
+    def turn(self) -> PrimExpr:
+        """How many iterations of the loop there were before this one, those for other tiles included."""
+        if self.counter is None:
+            return self.count([*self.around, self.loop])
+        return add(self.begun, sub(self.loop.loop_var, self.loop.min))
+
+    def counted(self, body: Stmt) -> Stmt:
+        """A loop that runs another number of times for each tile, and a counter of all its iterations."""
+        if self.counter is None:
+            return body
+        zero = const(0)
+        last = BufferStore(self.counter, add(self.begun, self.loop.extent), (zero,))
+        return LetStmt(self.begun, BufferLoad(self.counter, (zero,)), seq(body, last))
+
+    def placed(self, slot: PrimExpr, barrier: Call | None = None) -> _Placed:
+        """Statements in the versions of their memory that a turn uses."""
+        slots: dict[Var, tuple[_Ring, PrimExpr]] = {}
+        for old, ring in self.rings.items():
+            slots[old] = (ring, self.round()[0] if ring.early else slot)
+        return _Placed(slots, barrier, self.maps, self.ana)
+
+    def at(self, turn: PrimExpr) -> tuple[PrimExpr, PrimExpr]:
+        """The version that a turn uses, and whether that is used for an odd or an even time."""
+        size = const(self.stages)
+        return floormod(turn, size), floormod(floordiv(turn, size), const(2))
 
     def barrier(self, which: int, slot: PrimExpr) -> Call:
         at = add(slot, const(which * self.stages))
         return access_ptr(self.barriers, DataType("uint64"), at, 1, 3)
 
-    def loop_with(self, body: list[Stmt]) -> For:
+    def loop_with(self, body: list[Stmt], start: PrimExpr | None = None) -> For:
         keep = {k: v for k, v in self.loop.annotations.items() if not k.startswith("tilewright.")}
-        return self.loop.replace(body=seq(*body), annotations=keep)
+        loop = self.loop
+        if start is not None:
+            loop = loop.replace(min=start, extent=sub(add(loop.min, loop.extent), start))
+        return loop.replace(body=seq(*body), annotations=keep)
 
     def fetch(self) -> Stmt:
-        turn = self.turn()
-        slot, parity = (
-            floormod(turn, const(self.stages)),
-            floormod(floordiv(turn, const(self.stages)), const(2)),
-        )
+        slot, parity = self.at(self.turn())
         full = self.barrier(0, slot)
-        place = _Placed(self.rings, slot, full, self.maps, self.ana)
-        return self.loop_with(
+        place = self.placed(slot, full)
+        loop = self.loop_with(
             [
                 _do("ptx_wait_barrier", self.barrier(1, slot), sub(const(1), parity)),
                 _do("ptx_arrive_barrier_expect_tx", full, const(self.bytes)),
                 *(place.visit(s) for s in self.copies),
             ]
         )
+        if not self.early:
+            return self.counted(loop)
+        copies = [c for s in self.early for c in _copies_of(s)]
+        which, parity = self.round()
+        there = self.early_barrier(0, which)
+        place = self.placed(which, there)
+        free = _do("ptx_wait_barrier", self.early_barrier(1, which), sub(const(1), parity))
+        return seq(
+            *([free] if self.around else []),
+            _do("ptx_arrive_barrier_expect_tx", there, const(_bytes(copies))),
+            *(place.visit(s) for s in copies),
+            self.counted(loop),
+        )
+
+    def round(self) -> tuple[PrimExpr, PrimExpr]:
+        """The version of what is copied before the loop, and whether that is used for an odd or an even time."""
+        count, size = self.count(self.around), const(self.versions)
+        return floormod(count, size), floormod(floordiv(count, size), const(2))
+
+    def early_barrier(self, which: int, slot: PrimExpr) -> Call:
+        at = add(slot, const(2 * self.stages + which * self.versions))
+        return access_ptr(self.barriers, DataType("uint64"), at, 1, 3)
 
     def compute(self) -> Stmt:
+        products = sum(isinstance(m, Call) and m.op in PRODUCTS for s in self.work for m in pre_order(s))
+        before, _, after = apart(self.work)
+        if products == 1 and is_product(self.work[-1]):
+            body = self.one_behind()
+        elif self.loop.annotations.get(OVERLAP) and before and after:
+            body = self.overlapping()
+        else:
+            body = self.one_by_one()
+        if self.early:
+            which, parity = self.round()
+            body = seq(_do("ptx_wait_barrier", self.early_barrier(0, which), parity), body)
+        body = self.counted(body)
+        for n in reversed(self.locals):
+            body = n.replace(body=body)
+        return body
+
+    def one_behind(self) -> Stmt:
+        """A product is done when the next one is on its way."""
         turn = self.turn()
-        slot, parity = (
-            floormod(turn, const(self.stages)),
-            floormod(floordiv(turn, const(self.stages)), const(2)),
-        )
-        place = _Placed(self.rings, slot, None, self.maps, self.ana)
-        products = sum(isinstance(m, Call) and m.op is _PRODUCT for s in self.work for m in pre_order(s))
+        slot, parity = self.at(turn)
+        place = self.placed(slot)
         first = equal(self.thread(self.x), const(0))
         begun = greater(self.loop.loop_var, self.loop.min)
         body = [_do("ptx_wait_barrier", self.barrier(0, slot), parity), *(place.visit(s) for s in self.work)]
-        if products != 1:  # nothing of this iteration is on its way when the next one begins
-            body += [_do("ptx_wgmma_wait", const(0)), IfThenElse(first, self.release(turn))]
-            return self.loop_with(body)
-        # The product before this one is done when only one is on its way.
         before = IfThenElse(logical_and(begun, first), self.release(sub(turn, const(1))))
         last = substitute(turn, {self.loop.loop_var: add(self.loop.min, sub(self.loop.extent, const(1)))})
         return seq(
             self.loop_with([*body, _do("ptx_wgmma_wait", const(1)), before]),
             _do("ptx_wgmma_wait", const(0)),
             IfThenElse(first, self.release(last)),
+            *self.used(),
         )
+
+    def used(self) -> list[Stmt]:
+        """Say that what was copied before the loop is not needed any more."""
+        if not self.early or not self.around:
+            return []
+        done = _do("ptx_arrive_barrier", self.early_barrier(1, self.round()[0]))
+        return [IfThenElse(equal(self.thread(self.x), const(0)), done)]
+
+    def one_by_one(self) -> Stmt:
+        """Nothing of an iteration is on its way when the next one begins."""
+        turn = self.turn()
+        first = equal(self.thread(self.x), const(0))
+        body = in_order(self.using(self.work, turn), {})
+        loop = self.loop_with([self.arrived(turn), *body, IfThenElse(first, self.release(turn))])
+        return seq(loop, *self.used())
+
+    def overlapping(self) -> Stmt:
+        """The last products of an iteration beside the first of the next one, and what is between these two."""
+        before, between, after = apart(self.work)
+        v, begin = self.loop.loop_var, self.loop.min
+        first, turn = equal(self.thread(self.x), const(0)), self.turn()
+        end = add(begin, sub(self.loop.extent, const(1)))
+        earlier = {v: sub(v, const(1))}
+        early = {old for old, ring in self.rings.items() if ring.early}
+        free = not any(m in early for s in after for m in pre_order(s) if isinstance(m, Var))
+
+        def late(table: dict[Var, PrimExpr]) -> list[Stmt]:
+            return [substitute(s, table) for s in self.using(after, turn)]
+
+        def done(table: dict[Var, PrimExpr]) -> Stmt:
+            return IfThenElse(first, substitute(self.release(turn), table))
+
+        start = in_order(self.using([*before, *between], turn), {})
+        start = [substitute(s, {v: begin}) for s in (self.arrived(turn), *start)]
+        steps = [*self.using(before, turn), *late(earlier), *self.using(between, turn)]
+        last = len(before) + len(after) - 1
+        body = in_order(steps, {last: done(earlier)})
+        return seq(
+            *map(renew_defs_in, start),
+            self.loop_with([self.arrived(turn), *body], add(begin, const(1))),
+            *(self.used() if free else []),
+            *in_order(late({v: end}), {len(after) - 1: done({v: end})}),
+            *([] if free else self.used()),
+        )
+
+    def using(self, steps: list[Stmt], turn: PrimExpr) -> list[Stmt]:
+        place = self.placed(self.at(turn)[0])
+        return [place.visit(s) for s in steps]
+
+    def arrived(self, turn: PrimExpr) -> Stmt:
+        slot, parity = self.at(turn)
+        return _do("ptx_wait_barrier", self.barrier(0, slot), parity)
 
     def release(self, turn: PrimExpr) -> Stmt:
         return _do("ptx_arrive_barrier", self.barrier(1, floormod(turn, const(self.stages))))
@@ -239,23 +364,34 @@ class _Kernel:
         rounds, tile = self.rounds()
         if rounds is not None:
             self.around.insert(0, rounds)
+        if self.around and const_value(self.loop.extent) is None:
+            self.counter = decl_buffer((1,), "int32", "turns", scope="local")
+        for n in pre_order(self.body) if self.early else ():
+            if isinstance(n, Allocate) and scope_of(n.buffer_var).startswith("shared"):
+                if n.buffer_var not in self.rings:
+                    self.take(n, early=True)
         fetching = _only(self.body, self.loop, self.fetch())
         assert fetching is not None
-        computing = _instead(self.body, self.loop, self.compute())
+        computing = _Computing(self.loop, self.compute(), self.early, self.rings).visit(self.body)
         parts = [IfThenElse(equal(x, const(0)), fetching), computing]
         parts = [renew_defs_in(self.in_rounds(p, rounds, tile)) for p in parts]
+        if self.counter is not None:
+            parts = [seq(BufferStore(self.counter, const(0), (const(0),)), p) for p in parts]
         few, many = _REGISTERS.get(self.groups, (0, 0))
         if many:
             parts[0] = seq(_do("ptx_set_registers", const(few), const(0)), parts[0])
             parts[1] = seq(_do("ptx_set_registers", const(many), const(1)), parts[1])
         both = IfThenElse(equal(y, const(self.groups)), parts[0], parts[1])
         body: Stmt = seq(self.begin(x, y), both)
-        body = Allocate(
-            self.barriers, DataType("uint64"), (const(2 * self.stages),), const(True, "bool"), body, {}
-        )
+        if self.counter is not None:
+            turns = self.counter
+            body = DeclBuffer(turns, body)
+            body = Allocate(turns.data, turns.dtype, turns.shape, const(True, "bool"), body, {})
+        count = const(2 * self.stages + (2 * self.versions if self.early else 0))
+        body = Allocate(self.barriers, DataType("uint64"), (count,), const(True, "bool"), body, {})
         for old, ring in reversed(self.rings.items()):
             held: Any = old.type_annotation
-            size = const(ring.size * self.stages)
+            size = const(ring.size * ring.versions)
             body = Allocate(ring.var, held.element_type.dtype, (size,), const(True, "bool"), body, {})
         for n in reversed(self.axes):
             body = self.with_axis(n, body, rounds is not None)
@@ -267,6 +403,12 @@ class _Kernel:
             for which, count in ((0, 1), (1, self.groups))
             for i in range(self.stages)
         ]
+        if self.early:
+            init += [
+                _do("ptx_init_barrier_thread_count", self.early_barrier(which, const(i)), const(count))
+                for which, count in ((0, 1), (1, self.groups))
+                for i in range(self.versions)
+            ]
         alone = logical_and(equal(x, const(0)), equal(y, const(0)))
         return seq(IfThenElse(alone, seq(*init)), _do("tvm_storage_sync", StringImm("shared")))
 
@@ -307,13 +449,13 @@ class _Placed(Mutator):
 
     def __init__(
         self,
-        rings: dict[Var, _Ring],
-        slot: PrimExpr,
+        rings: dict[Var, tuple[_Ring, PrimExpr]],
         barrier: Call | None,
         maps: list[tuple[Call, Var]],
         ana: Analyzer,
     ) -> None:
-        self.rings, self.slot, self.barrier, self.maps, self.ana = rings, slot, barrier, maps, ana
+        self.rings, self.barrier, self.maps, self.ana = rings, barrier, maps, ana
+        self.made = {ring.var: (ring, slot) for ring, slot in rings.values()}
 
     def visit_Call(self, n: Call) -> PrimExpr:
         if n.op is _MAP:
@@ -324,36 +466,44 @@ class _Placed(Mutator):
             self.maps.append((n, Var(f"{n.args[0].name}_map", kind)))  # type: ignore[attr-defined]
             return self.maps[-1][1]
         made = n.map_children(self.visit)
-        if n.op is _PRODUCT:  # both operands, each followed by the length of its rows
-            a, wide_a, b, wide_b = made.args[6:10]
-            a, b = (self.turned(p, self.lines(p, wide)) for p, wide in ((a, wide_a), (b, wide_b)))
-            return made.replace(args=(*made.args[:6], a, wide_a, b, wide_b))
+        if n.op in PRODUCTS:  # operands in shared memory are followed by the length of their rows
+            args = [*made.args]
+            for i in (i for i, p in enumerate(args) if _is_pointer(p)):
+                args[i], args[i + 1] = (
+                    self.turned(args[i], self.lines(args[i], args[i + 1])),
+                    self.high(args[i], args[i + 1]),
+                )
+            return made.replace(args=tuple(args))
         if n.op is _COPY and self.barrier is not None:
             to: Any = made.args[0]
             return made.replace(
                 args=(self.turned(to, to.args[2]), made.args[1], self.barrier, *made.args[3:])
             )
-        if isinstance(n.op, Op) and n.op.short_name == "tvm_access_ptr" and n.args[1] in self.rings:
-            return made.replace(args=(made.args[0], self.rings[n.args[1]].var, *made.args[2:]))  # type: ignore[index]
+        if _is_pointer(n) and n.args[1] in self.rings:
+            return made.replace(args=(made.args[0], self.rings[n.args[1]][0].var, *made.args[2:]))  # type: ignore[index]
         return made
 
     def turned(self, pointer: Any, offset: PrimExpr) -> PrimExpr:
         """A pointer into the version that it is the turn of."""
-        size = next(r.size for r in self.rings.values() if r.var is pointer.args[1])
-        at = add(mul(self.slot, const(size)), offset)
+        ring, slot = self.made[pointer.args[1]]
+        at = add(mul(slot, const(ring.size)), offset)
         return pointer.replace(args=(*pointer.args[:2], at, *pointer.args[3:]))  # type: ignore[no-any-return]
+
+    def high(self, pointer: Any, wide: PrimExpr) -> PrimExpr:
+        """The lines of the pieces that a tile lies in."""
+        return const(self.made[pointer.args[1]][0].size // int(const_value(wide) or 1))
 
     def lines(self, pointer: Any, wide: PrimExpr) -> PrimExpr:
         """Where an element lies in a tile that was copied in pieces that are 64 elements wide."""
         offset, size = pointer.args[2], const_value(wide)
-        if pointer.args[1] not in [r.var for r in self.rings.values()] or size is None or size % LINE:
+        if pointer.args[1] not in self.made or size is None or size % LINE:
             raise LoweringError(
                 f"an operand of a warpgroup's product is no tile that a bulk copy left: `{pointer}`, rows of {wide}"
             )
         if size == LINE:
             return offset  # type: ignore[no-any-return]
         row, column = floordiv(offset, wide), floormod(offset, wide)
-        piece = mul(floordiv(column, const(LINE)), const(LINE * LINE))
+        piece = mul(mul(floordiv(column, const(LINE)), const(LINE)), self.high(pointer, wide))
         return self.ana.simplify(add(add(piece, mul(row, const(LINE))), floormod(column, const(LINE))))
 
     def access(self, n: Any) -> Any:
@@ -369,6 +519,31 @@ class _Placed(Mutator):
 
 def _is_copy(s: Stmt) -> bool:
     return isinstance(s, Evaluate) and isinstance(s.value, Call) and s.value.op is _COPY
+
+
+def _copies_of(s: Stmt) -> list[Stmt]:
+    """The copies that a statement does, if it does nothing else. One thread of those that compute would do them; now
+    it is one that does nothing else."""
+    parts = stmt_list(s.then_case) if isinstance(s, IfThenElse) and s.else_case is None else [s]
+    return parts if all(map(_is_copy, parts)) else []
+
+
+def _bytes(copies: list[Stmt]) -> int:
+    pointers: list[Any] = [s.value.args[0] for s in copies]  # type: ignore[attr-defined]
+    return sum(int(const_value(p.args[3]) or 0) * p.args[0].dtype.nbytes for p in pointers)
+
+
+def _is_pointer(e: Any) -> bool:
+    return isinstance(e, Call) and isinstance(e.op, Op) and e.op.short_name == "tvm_access_ptr"
+
+
+def _outside(n: Any, loop: For) -> list[Stmt]:
+    """The statements of a kernel that are not in a loop, those that copy as wholes."""
+    if n is loop:
+        return []
+    if isinstance(n, Stmt) and _copies_of(n):
+        return [n]
+    return [s for c in n.children() if isinstance(c, Stmt) for s in _outside(c, loop)]
 
 
 def _do(name: str, *args: PrimExpr) -> Stmt:
@@ -404,13 +579,20 @@ def _only(n: Stmt, loop: For, made: Stmt) -> Stmt | None:
     return n.replace(body=inner)
 
 
-def _instead(n: Stmt, loop: For, made: Stmt) -> Stmt:
-    return _Instead(loop, made).visit(n)  # type: ignore[no-any-return]
+class _Computing(Mutator):
+    """A kernel without copies, with another loop in the place of one."""
 
-
-class _Instead(Mutator):
-    def __init__(self, loop: For, made: Stmt) -> None:
-        self.loop, self.made = loop, made
+    def __init__(self, loop: For, made: Stmt, early: list[Stmt], rings: dict[Var, _Ring]) -> None:
+        self.loop, self.made, self.early, self.rings = loop, made, early, rings
 
     def visit_For(self, n: For) -> Stmt:
         return self.made if n is self.loop else n.map_children(self.visit)
+
+    def visit_SeqStmt(self, n: SeqStmt) -> Stmt:
+        return seq(*(self.visit(s) for s in n.seq if not any(s is e for e in self.early)))
+
+    def visit_Allocate(self, n: Allocate) -> Stmt:
+        return self.visit(n.body) if n.buffer_var in self.rings else n.map_children(self.visit)  # type: ignore[no-any-return]
+
+    def visit_DeclBuffer(self, n: DeclBuffer) -> Stmt:
+        return self.visit(n.body) if n.buffer.data in self.rings else n.map_children(self.visit)  # type: ignore[no-any-return]

@@ -34,8 +34,9 @@ _SCOPE_ATTRS = ("virtual_thread", "compute_scope", "extern_scope", "device_id", 
 _STORES_POINTERS = (Op.get("tir.tvm_struct_set"), Op.get("tir.tvm_static_handle"))
 _WRAPPERS = (LetStmt, AssertStmt, AttrStmt, DeclBuffer, Allocate, AllocateConst)
 _NEVER = 1 << 60
-# Local memory of so many bytes may end in registers, each for itself: what is used in two ways stays in memory.
-_REGISTERS = 4096
+# Allocations of so many bytes that stay by themselves. Local memory may end in registers: what is used in two ways
+# stays in memory. Threads that use shared memory again must wait for those that still read it.
+_SMALL = {"local": 4096, "shared": 256}
 
 
 def storage_rewrite(func: PrimFunc, *, share_dtypes: bool = True) -> PrimFunc:
@@ -320,7 +321,8 @@ def _plan(scan: _Scan, share_dtypes: bool) -> _Rewrite:
     for m in sorted(used, key=lambda m: m.first):
         kind = str(getattr(m.stmt.buffer_var.type_annotation, "storage_scope", ""))
         pool = pools.setdefault((m.scope, kind), [])
-        shares = m.shareable and not (kind == "local" and m.nbytes <= _REGISTERS)
+        small = _SMALL.get(kind)
+        shares = m.shareable and (small is None or m.nbytes > small)
         free = [e for e in pool if e.fits(m, share_dtypes)] if shares else []
         if not free:
             pool.append(_Entry([m], m.nbytes, m.last if shares else _NEVER))

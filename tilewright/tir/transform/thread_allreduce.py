@@ -1,18 +1,22 @@
-"""How threads combine a value that each of them has: the seam for other ways than shared memory."""
+"""How threads combine a value that each of them has: through shared memory, or within warps first."""
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 
 from ...ir.buffer import Buffer, decl_buffer
 from ...ir.errors import LoweringError
-from ...ir.expr import BufferLoad, PrimExpr, const, const_value
-from ...ir.ops import add, less, mul
+from ...ir.expr import BufferLoad, Call, PrimExpr, const, const_value
+from ...ir.op import Op
+from ...ir.ops import add, bitwise_xor, equal, floordiv, floormod, less, mul
 from ...ir.stmt import Block, BlockRealize, BufferStore, For, IfThenElse, Stmt, seq
 from ..analysis.combiner import Combination, store_all
 from ..analysis.regions import get_block_read_write_region
 
-__all__ = ["Exchange", "exchange_in_shared_memory", "opaque_block", "with_regions"]
+__all__ = ["Exchange", "exchange_by_warps", "exchange_in_shared_memory", "opaque_block", "with_regions"]
+
+_SHUFFLE = Op.get("tir.tvm_warp_shuffle")
 
 
 @dataclass(slots=True)
@@ -62,6 +66,97 @@ def exchange_in_shared_memory(
     name = held.buffers[0].name
     blocks: list[Stmt] = [opaque_block(f"{name}_exchange", s) for s in stmts]
     return Exchange([BufferLoad(b, (*row, const(0))) for b in buffers], blocks, buffers)
+
+
+def exchange_by_warps(
+    held: Combination, given: list[BufferLoad], threads: list[For], others: list[For], warp: int
+) -> Exchange | None:
+    """Combine within warps by shuffles, and what warps have through shared memory; None if they do not lie so.
+
+        lane     0    1    2    3           value += shuffle(value, lane ^ 2)
+                 0+2  1+3  2+0  3+1         value += shuffle(value, lane ^ 1)
+                 all  all  all  all         if lane == 0: shared[warp] = value
+                                            value = shared[lane % warps], and the same again
+
+    All threads have the result, after one barrier at most. The threads that are reduced must be neighbours:
+    a power of two of them, or whole warps.
+    """
+    if len(threads) != 1 or not _is_first(threads[0]):
+        return None
+    count = _size(threads[0], held)
+    whole = math.prod(_size(x, held) for x in others) * count
+    warps = count // warp
+    if not _lie_in_warps(count, whole, warp) or not all(map(_is_shuffled, held.buffers)):
+        return None
+    name, at = held.buffers[0].name, threads[0].loop_var
+    zero = (const(0),)
+    places = [(g.buffer, zero) for g in given]
+    taken = [decl_buffer((1,), b.dtype, f"{b.name}_other", scope="local") for b in held.buffers]
+    mask = const((1 << min(warp, whole)) - 1, "uint32")
+    stmts: list[Stmt] = []
+
+    def combined(lanes: int) -> None:
+        step = lanes // 2
+        while step:
+            lane = bitwise_xor(at, const(step))
+            for b, g in zip(taken, given, strict=True):
+                sent = Call(b.dtype, _SHUFFLE, [mask, g, lane, const(min(warp, count)), const(warp)])
+                stmts.append(BufferStore(b, sent, zero))
+            stmts.append(held.update(places, [BufferLoad(b, zero) for b in taken]))
+            step //= 2
+
+    combined(min(warp, count))
+    if warps <= 1:
+        return Exchange(list(given), [opaque_block(f"{name}_exchange", seq(*stmts))], taken)
+    row = [x.loop_var for x in others]
+    rows = [_size(x, held) for x in others]
+    shared = [decl_buffer((*rows, warps), b.dtype, f"{b.name}_shared", scope="shared") for b in held.buffers]
+    own = (*row, floordiv(at, const(warp)))
+    kept = seq(*(BufferStore(b, g, own) for b, g in zip(shared, given, strict=True)))
+    first = IfThenElse(equal(floormod(at, const(warp)), const(0)), kept)
+    blocks: list[Stmt] = [opaque_block(f"{name}_exchange", s) for s in (seq(*stmts), first)]
+    stmts = []
+    if warps & (warps - 1) == 0:
+        each = [BufferLoad(b, (*row, floormod(at, const(warps)))) for b in shared]
+        stmts += [BufferStore(b, v, zero) for (b, _), v in zip(places, each, strict=True)]
+        combined(warps)
+    else:
+        each = [BufferLoad(b, (*row, const(0))) for b in shared]
+        stmts += [BufferStore(b, v, zero) for (b, _), v in zip(places, each, strict=True)]
+        for k in range(1, warps):
+            stmts.append(held.update(places, [BufferLoad(b, (*row, const(k))) for b in shared]))
+    blocks.append(opaque_block(f"{name}_exchange", seq(*stmts)))
+    return Exchange(list(given), blocks, [*taken, *shared])
+
+
+def _lie_in_warps(count: int, whole: int, warp: int) -> bool:
+    """Whether groups of `count` threads, of `whole` ones, are parts of warps or consist of whole ones."""
+    aligned = count % warp == 0 and count <= warp * warp if count > warp else count & (count - 1) == 0
+    return count > 1 and aligned and (whole <= warp or whole % warp == 0)
+
+
+def _is_shuffled(b: Buffer) -> bool:
+    return b.dtype.lanes == 1 and b.dtype.element in _SHUFFLED
+
+
+# What one shuffle hands over.
+_SHUFFLED = (
+    "float32",
+    "float64",
+    "float16",
+    "int32",
+    "uint32",
+    "int64",
+    "uint64",
+    "int8",
+    "uint8",
+    "int16",
+    "uint16",
+)
+
+
+def _is_first(x: For) -> bool:
+    return x.thread_binding is not None and x.thread_binding.thread_tag == "threadIdx.x"
 
 
 def _size(x: For, held: Combination) -> int:

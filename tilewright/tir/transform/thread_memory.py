@@ -13,7 +13,7 @@ from ...ir.function import PrimFunc
 from ...ir.functor import Mutator, pre_order, vars_used
 from ...ir.stmt import Block, BlockRealize, BufferStore, For, Stmt
 from ..analysis.carried import Use, own_part, reads_are_covered, uses_under
-from .lower_fragments import is_fragment
+from .lower_fragments import is_shared_by_warp
 from .unify_thread_binding import is_hardware_loop
 
 __all__ = ["place_thread_memory"]
@@ -97,7 +97,7 @@ def _home(b: Buffer, uses: _Uses) -> For:
             f"{b.name} is in global memory and belongs to one iteration of loop `{around[-1]}`, whose threads "
             f"share it; set_scope({b.name}, 'shared')"
         )
-    if not scope.startswith("shared") and not is_fragment(scope):  # threads of a warp share a fragment
+    if not scope.startswith("shared") and not is_shared_by_warp(scope):  # threads of a warp share a fragment
         raise LoweringError(
             f"{b.name} is in {scope} memory, of which each thread has its own, and a thread of {tags[0]} reads "
             f"what another one wrote; set_scope({b.name}, 'shared'), or 'global' if it is of another block"

@@ -10,6 +10,9 @@ from ...arith import Analyzer
 from ...ir.equal import structural_equal
 from ...ir.errors import LoweringError
 from ...ir.expr import (
+    EQ,
+    LE,
+    LT,
     Add,
     BufferLoad,
     Call,
@@ -52,7 +55,7 @@ _SYNC, _ACCESS_PTR = Op.get("tir.tvm_storage_sync"), Op.get("tir.tvm_access_ptr"
 _COPY = Op.get("tir.ptx_cp_async")
 
 
-def thread_sync(func: PrimFunc, storage_scope: str = "shared") -> PrimFunc:
+def thread_sync(func: PrimFunc, storage_scope: str = "shared", *more: str) -> PrimFunc:
     """Put a barrier wherever a thread may meet what another one wrote, or overwrite what it still reads.
 
         for k in range(n):                       for k in range(n):
@@ -65,11 +68,11 @@ def thread_sync(func: PrimFunc, storage_scope: str = "shared") -> PrimFunc:
     outermost statement that needs it, and never where only some threads of a block come by.
 
     Needs: flat buffers, `verify_ssa`, hardware axes as `thread_extent`. Gives: kernels without races
-    between statements in memory of `storage_scope`.
+    between statements in memory of `storage_scope` (and of `more` of them: one barrier then serves all).
     """
     if not any(isinstance(m, AttrStmt) and m.attr_key == "thread_extent" for m in pre_order(func.body)):
         return func
-    sync = _Sync(storage_scope)
+    sync = _Sync((storage_scope, *more))
     body = sync.go(func.body, ()).stmt
     return func if body is func.body else func.replace(body=body)
 
@@ -97,8 +100,8 @@ class _Part:
 
 
 class _Sync:
-    def __init__(self, scope: str) -> None:
-        self.scope = scope
+    def __init__(self, scopes: tuple[str, ...]) -> None:
+        self.scopes = scopes
         self.ana = Analyzer()
         self.threads: dict[Var, int | None] = {}
         self.grid = ThreadGrid(self.threads)
@@ -139,8 +142,8 @@ class _Sync:
 
     def after(self, before: list[_Access], part: _Part) -> _Part:
         """The part with a barrier in front of it, if `before` needs that."""
-        if before and self.meet(before, part.entry):
-            return _Part(seq(self.barrier(), part.stmt), [], part.exit, True)
+        if before and (where := self.meet(before, part.entry)):
+            return _Part(seq(self.barrier(where), part.stmt), [], part.exit, True)
         return part
 
     def sequence(self, n: SeqStmt, before: list[_Access]) -> _Part:
@@ -149,8 +152,8 @@ class _Sync:
         out: list[Stmt] = []
         for s in n.seq:
             part = self.go(s, ())
-            if pending and self.meet(pending, part.entry):
-                out.append(self.barrier())
+            if pending and (where := self.meet(pending, part.entry)):
+                out.append(self.barrier(where))
                 pending, passed = [], True
             if not passed:
                 entry += part.entry
@@ -266,7 +269,7 @@ class _Sync:
             part = self.go(body, ()) if isinstance(n, IfThenElse) else self.turns(n, body, var)
             if part.stmt is not body and part.stmt is not n:
                 raise LoweringError(
-                    f"thread_sync: {self.scope} memory is shared between threads inside `{condition}`, which "
+                    f"thread_sync: {self.scopes[0]} memory is shared between threads inside `{condition}`, which "
                     "not all threads of a block enter, so that no barrier can stand there; "
                     "move the exchange out of the condition, or give each iteration the same threads"
                 )
@@ -280,10 +283,10 @@ class _Sync:
             return False
         what = e.args[0]
         held = what.value if isinstance(what, StringImm) else ""
-        return held == self.scope or held.split(".")[0] == self.scope.split(".")[0] == "shared"
+        return held in self.scopes or held.split(".")[0] == self.scopes[0].split(".")[0] == "shared"
 
-    def barrier(self) -> Stmt:
-        return Evaluate(Call("int32", _SYNC, (StringImm(self.scope),)))
+    def barrier(self, scope: str) -> Stmt:
+        return Evaluate(Call("int32", _SYNC, (StringImm(scope),)))
 
     def diverges(self, e: PrimExpr) -> bool:
         """Whether threads of one block may see different values."""
@@ -303,22 +306,22 @@ class _Sync:
         while stack:
             e = stack.pop()
             if isinstance(e, (BufferLoad, BufferStore)):
-                if scope_of(e.buffer.data) == self.scope:
+                if scope_of(e.buffer.data) in self.scopes:
                     out.append(self.access(e.buffer.data, e.indices[0], isinstance(e, BufferStore)))
             elif e.__class__ is Call and e.op is _ACCESS_PTR and isinstance(e.args[1], Var):
-                if scope_of(e.args[1]) == self.scope:
+                if scope_of(e.args[1]) in self.scopes:
                     out += self.through_pointer(e)
                 stack.extend(e.args[2:])
                 continue
             elif e.__class__ is Call and e.op is _COPY and isinstance(e.args[0], Var):
-                if scope_of(e.args[0]) == self.scope:
+                if scope_of(e.args[0]) in self.scopes:
                     count = const(
                         max(1, int(const_value(e.args[4]) or 16) // e.dtype.nbytes), e.args[1].dtype
                     )
                     out.append(self.access(e.args[0], add(e.args[1], self.any_below(count, e.args[1])), True))
                 stack.extend(e.args[1:2] + e.args[3:])
                 continue
-            elif isinstance(e, Var) and e.dtype.is_handle and scope_of(e) == self.scope:
+            elif isinstance(e, Var) and e.dtype.is_handle and scope_of(e) in self.scopes:
                 out.append(self.access(e, None, True))
             stack.extend(e.children())
         return sorted(out, key=lambda a: a.writes)
@@ -355,12 +358,13 @@ class _Sync:
         return e
 
     # -- whether accesses meet -------------------------------------------------------------
-    def meet(self, first: list[_Access], second: list[_Access]) -> bool:
-        return any(
-            a.pointer is b.pointer and (a.writes or b.writes) and self.conflict(a, b)
-            for a in first
-            for b in second
-        )
+    def meet(self, first: list[_Access], second: list[_Access]) -> str:
+        """The scope of memory in which accesses of different threads may meet; empty if none do."""
+        for a in first:
+            for b in second:
+                if a.pointer is b.pointer and (a.writes or b.writes) and self.conflict(a, b):
+                    return scope_of(a.pointer)
+        return ""
 
     def conflict(self, a: _Access, b: _Access) -> bool:
         """Whether two different threads may touch one element, `a` before `b`."""
@@ -376,23 +380,49 @@ class _Sync:
             return False
         if self.grid.tell_apart(a, b, lambda x, y: self.bound(sub(y, self.renamed(x, threads=False)))):
             return False
-        return not (self.keep_apart(a.index, b.index, ()) or self.keep_apart(a.index, b.index, self.ranges))
+        return not (self.keep_apart(a, b, ()) or self.keep_apart(a, b, self.ranges))
 
-    def keep_apart(self, a: PrimExpr, b: PrimExpr, loops: Iterable[Var]) -> bool:
+    def keep_apart(self, a: _Access, b: _Access, loops: Iterable[Var]) -> bool:
         """Whether both indices are the same sum of multiples of the thread axes (and of `loops`, which may
         stand at different turns), up to less than what parts the elements of two points."""
         axes = {*self.threads, *(v for v in loops if v not in self.blocks)}
-        x, y = _linear(a, axes), _linear(b, axes)
+        assert a.index is not None and b.index is not None
+        x, y = _linear(a.index, axes), _linear(b.index, axes)
         if x is None or y is None or any(x[0].get(v) != y[0].get(v) for v in self.threads):
             return False
-        steps = [(abs(x[0].get(v, 0)), n) for v, n in self.threads.items()]
+        steps = [(abs(x[0].get(v, 0)), self.count(v, a, b)) for v in self.threads]
         left, right = self.turns_of(x), self.turns_of(y)
         if left is None or right is None or [c for c, _, _ in left] != [c for c, _, _ in right]:
             return False
         steps += [(abs(c), max(m, n)) for (c, _, m), (_, _, n) in zip(left, right)]
-        low, high = self.bound(sub(y[1], self.renamed(x[1], threads=False)))
+        between = sub(y[1], self.renamed(x[1], threads=False))
+        if not left and self.in_steps(between, steps):
+            return True
+        low, high = self.bound(between)
         shift = sum(c * (f - e) for (c, e, _), (_, f, _) in zip(left, right))
         return max(abs(low + shift), abs(high + shift)) < _gap(steps)
+
+    def in_steps(self, between: PrimExpr, steps: list[tuple[int, int | None]]) -> bool:
+        """Whether indices differ by nothing, or by more than the elements of all threads reach over."""
+        if any(n is None for _, n in steps) or not _gap(steps):
+            return False
+        known = self.ana.modular_set(self.ana.simplify(between))
+        return known.base == 0 and known.coeff > sum(c * ((n or 1) - 1) for c, n in steps)
+
+    def count(self, v: Var, *accesses: _Access) -> int | None:
+        """How many threads of an axis, counted from the first, come to one of the accesses at most."""
+        size, most = self.threads[v], 0
+        for a in accesses:
+            least = size
+            for c in a.conditions:
+                limit = const_value(c.b) if isinstance(c, (LT, LE, EQ)) and c.a is v else None
+                if limit is not None:
+                    end = int(limit) + (0 if isinstance(c, LT) else 1)
+                    least = end if least is None else min(least, end)
+            if least is None:
+                return None
+            most = max(most, least)
+        return most
 
     def turns_of(self, parts: tuple[dict[Var, int], PrimExpr]) -> list[tuple[int, int, int]] | None:
         """For each loop in a linear index: its coefficient, where it starts, and how often it turns."""

@@ -13,6 +13,7 @@ from ...ir.functor import _Substitute, pre_order, vars_used
 from ...ir.ops import add, equal, is_zero, less, logical_and
 from ...ir.stmt import Block, BlockRealize, BufferStore, Evaluate, For, ForKind, LetStmt, Stmt
 from ..analysis.carried import reads_are_covered, uses_under
+from .lower_fragments import is_shared_by_warp
 
 __all__ = ["is_hardware_loop", "unify_thread_binding"]
 
@@ -159,7 +160,8 @@ class _Unify(_Substitute):
                 # What is one buffer for all threads of a loop inside belongs around the loop, and what the
                 # block declares is not what one of them does.
                 self.memory += made.block.alloc_buffers
-                made = made.replace(block=made.block.replace(alloc_buffers=(), reads=(), writes=()))
+                kept = [_of_warps(r, n.block) for r in (made.block.reads, made.block.writes)]
+                made = made.replace(block=made.block.replace(alloc_buffers=(), reads=kept[0], writes=kept[1]))
             return made
         used = {t for m in pre_order(n) if isinstance(m, Var) for t in self.uses.get(m, ())}
         self.in_leaf = True
@@ -185,6 +187,13 @@ class _Unify(_Substitute):
         if tag.startswith("blockIdx"):
             return any(w.buffer.scope() == "global" and w.buffer not in self.own for w in n.block.writes)
         return any(w.buffer.scope().startswith(("global", "shared")) for w in n.block.writes)
+
+
+def _of_warps(regions: tuple[BufferRegion, ...], block: Block) -> tuple[BufferRegion, ...]:
+    """Those of memory that the threads of a warp share: what all of them do to it together."""
+    if any(is_hardware_loop(m) and _tag(m) != "threadIdx.x" for m in pre_order(block)):
+        return ()
+    return tuple(r for r in regions if is_shared_by_warp(r.buffer.scope()))
 
 
 def _nest(n: For) -> list[For]:

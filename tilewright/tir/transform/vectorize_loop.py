@@ -275,6 +275,31 @@ class _Lanes(Mutator):
         lane = self.low if falls else add(self.low, const(self.lanes - 1, self.low.dtype))
         return substitute(condition, {self.var: lane})
 
+    def settled(self, condition: PrimExpr) -> PrimExpr:
+        """A condition in which comparisons that all lanes decide alike are those of the first lane.
+
+        8 * i + lane < 8 * n     ->     8 * i < 8 * n
+        """
+        parts = conjuncts(_without_likely(condition))
+        made = [self.of_first_lane(c) for c in parts]
+        return condition if all(a is b for a, b in zip(parts, made, strict=True)) else all_of(*made)
+
+    def of_first_lane(self, c: PrimExpr) -> PrimExpr:
+        if not isinstance(c, (LT, LE, GT, GE)) or not self.varies(c):
+            return c
+        room = self.visit(sub(c.b, c.a))
+        step = const_value(room.stride) if isinstance(room, Ramp) else None
+        if step not in (1, -1):
+            return c
+        # Where the first lane's room must lie between multiples of the lanes, so that none of them differs.
+        place = (
+            (0 if isinstance(c, (LT, GE)) else -1) if step == -1 else (1 if isinstance(c, (LT, GE)) else 0)
+        )
+        known = self.ana.modular_set(room.base)
+        if known.coeff % self.lanes or (known.base - place) % self.lanes:
+            return c
+        return self.ana.simplify(substitute(c, {self.var: self.low}))  # type: ignore[no-any-return]
+
     def visit_While(self, n: While) -> Stmt:
         raise _Scalar
 
@@ -422,7 +447,7 @@ class _Lanes(Mutator):
             return n
         op = n.op
         if op is _IF:
-            condition = self.visit(n.args[0])
+            condition = self.visit(self.settled(n.args[0]))
             if condition.dtype.lanes == 1:
                 a, b = self.visit(n.args[1]), self.visit(n.args[2])
                 lanes = max(a.dtype.lanes, b.dtype.lanes)

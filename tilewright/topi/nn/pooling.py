@@ -139,7 +139,7 @@ def _windows(
     out: list[_Windows] = []
     for n, k, s, d, e, b, a in zip(p.sizes(), kernels, strides, spread, covered, before, after, strict=True):
         letter = p.layout.letters[p.places[len(out)]]
-        count = window_count(p.what, n, b, a, e, s, letter)
+        count = window_count(p.what, n, b, a, e, s, letter, s - 1 if ceil_mode else 0)
         if ceil_mode:
             # A last window that hangs over counts if it starts in the data or in the padding before it.
             whole, started = ceil_div(n + b + a - e, s) + 1, (n + b - 1) // s + 1

@@ -259,13 +259,14 @@ def spatial_letters(operator_name: str, argument: str, text: Any, batch: str) ->
 
 
 def window_count(
-    operator_name: str, size: Any, before: Any, after: Any, extent: Any, stride: Any, what: str
+    operator_name: str, size: Any, before: Any, after: Any, extent: Any, stride: Any, what: str, over: int = 0
 ) -> Any:
-    """How many windows of `extent` fit into a dimension with its padding."""
+    """How many windows of `extent` fit into a dimension with its padding; that none does is an error, unless the first
+    hangs over the end by no more than `over`."""
     room = simplify(size + before + after - extent)
     if isinstance(room, int) or hasattr(room, "value"):
         fits = int(getattr(room, "value", room))
-        if fits < 0:
+        if fits < -over:
             raise fail(
                 operator_name,
                 f"the kernel covers {extent} elements of dimension {what}, which has {size} and padding of "

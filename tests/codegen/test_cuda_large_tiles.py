@@ -1,0 +1,24 @@
+"""The code of products and convolutions of float32 by large tiles, compiled by NVRTC where it is there."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "gpu"))
+
+from gpu_programs import has_nvrtc
+from large_tile_programs import AMPERE, LARGE_TILE_PROGRAMS
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not has_nvrtc(), reason="there is no NVRTC")
+@pytest.mark.parametrize("name", ["product, both turned", "convolution 3x3, odd"])
+def test_it_compiles(name: str) -> None:
+    made = LARGE_TILE_PROGRAMS[name]().build(AMPERE)
+    text = made.imported_modules[0].get_source("ptx")
+    assert "cp.async.ca.shared.global" in text and "ld.shared.v4" in text.replace(
+        "ld.shared.v4.b32", "ld.shared.v4"
+    )

@@ -1,0 +1,106 @@
+"""Attention in one kernel: when it is chosen, what the kernel is, and that it means the same."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "gpu"))
+
+from gpu_programs import has_nvrtc
+from tensor_core_programs import AMPERE, HOPPER, HOPPER_PROGRAMS, attention
+
+import tilewright as tvm
+from tilewright import te, topi
+from tilewright.tune.gpu_attention import Parts
+
+
+def scheduled(*sizes: int, target: str = HOPPER, **facts: Any) -> Any:
+    return tvm.auto_schedule(attention(*sizes, **facts), target)
+
+
+def sketches(sch: Any) -> list[str]:
+    return [r["sketch"] for r in sch.explanation.records]
+
+
+def test_the_whole_is_one_kernel() -> None:
+    sch = scheduled(2, 16, 4096, 128)
+    (record,) = sch.explanation.records
+    assert record["sketch"] == "attention" and record["tile"] == "128 x 128"
+    assert record["instructions"] == [
+        "wgmma_64x128x64_f16f16f32_trans",
+        "wgmma_registers_64x128x64_f16f16f32",
+    ]
+    text = tvm.build(sch.mod, target=HOPPER).imported_modules[0].get_source()
+    kernel = text[text.index('extern "C"') :]
+    assert text.count("__global__") == 1
+    # the first part, the others, and the last product
+    assert kernel.count("tw_wgmma_128_f16_00_first(") == 2 and kernel.count("tw_wgmma_128_f16_r1_128(") == 4
+    _, loop = kernel.split("for (int part_1")
+    steps = ["00_first(", "r1_128(", "wait<2>", "rows<true", "tw_exp2", "wait<0>", "arrive(", "narrow_f16"]
+    places = [loop.index(w) for w in steps]
+    assert places == sorted(places)  # the products of the part before are on their way during the softmax
+
+
+@pytest.mark.parametrize(
+    ("sizes", "facts", "target"),
+    [
+        ((1, 2, 128, 64), {}, AMPERE),  # no warpgroups
+        ((1, 2, 128, 320), {}, HOPPER),  # too wide
+        ((1, 2, 128, 60), {}, HOPPER),  # lines that do not start at multiples of 16 bytes
+    ],
+)
+def test_what_a_warpgroup_cannot_do_is_left_to_others(sizes: Any, facts: Any, target: str) -> None:
+    found = sketches(scheduled(*sizes, target=target, **facts))
+    assert "attention" not in found and len(found) > 1
+
+
+@pytest.mark.slow
+def test_narrow_heads_have_more_warpgroups_where_there_are_many_rows() -> None:
+    sizes = ((16, 12, 197, 64), (8, 16, 1024, 64))
+    assert [scheduled(*s).explanation.records[0]["tile"] for s in sizes] == ["128 x 128", "256 x 64"]
+    assert scheduled(8, 16, 1024, 64, is_causal=True).explanation.records[0]["tile"] == "128 x 128"
+
+
+def test_softmax_and_products_of_a_model_are_an_attention() -> None:
+    q, k, v = (te.placeholder((12, 128, 64), "float16", name=n) for n in "qkv")
+    scores = topi.nn.batch_matmul(q, k, None, "float32") * 0.125
+    weights = topi.nn.softmax(scores).astype("float16")
+    out = topi.nn.batch_matmul(weights, v, None, "float32", False, False).astype("float16")
+    assert sketches(tvm.auto_schedule([q, k, v, topi.nn.relu(out)], HOPPER))[0] == "attention"
+
+
+@pytest.mark.parametrize(
+    ("sizes", "facts"),
+    [
+        ((1, 1, 60, 32), {"shared": 1}),
+        pytest.param((1, 2, 130, 64), {"keys": 200, "is_causal": True}, marks=pytest.mark.slow),
+        pytest.param((1, 1, 64, 256), {"kind": "bfloat16"}, marks=pytest.mark.slow),
+    ],
+)
+def test_it_means_the_same(sizes: Any, facts: dict[str, Any]) -> None:
+    sch = scheduled(*sizes, **facts)
+    assert sketches(sch) == ["attention"]
+    assert sch.verify()
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not has_nvrtc(), reason="there is no NVRTC (pip install cuda-bindings nvidia-cuda-nvrtc)")
+@pytest.mark.parametrize("name", ["attention, ragged, causal", "attention, bfloat16, very wide"])
+def test_nvrtc_takes_it(name: str) -> None:
+    from tilewright.runtime.cuda_driver import compile_cubin
+
+    text = HOPPER_PROGRAMS[name]().build(HOPPER).imported_modules[0].get_source()
+    assert len(compile_cubin(text, {"arch": "sm_90a"})) > 1000
+
+
+@pytest.mark.parametrize("parts", [Parts(1, 64, 2, False), Parts(3, 64, 3, True)])
+def test_other_sizes_can_be_had(parts: Parts, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tilewright.tune.gpu_attention.best_parts", lambda a, gpu: parts)
+    sch = scheduled(1, 2, 192, 64)
+    text = tvm.build(sch.mod, target=HOPPER).imported_modules[0].get_source()
+    assert f"__launch_bounds__({128 * (parts.groups + 1)}" in text
+    assert text.count("tw_wgmma_64_f16_r1(T") == (2 if parts.overlap else 1)

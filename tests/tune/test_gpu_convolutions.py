@@ -1,0 +1,102 @@
+"""Convolutions by tensor cores: that they compute the same, which instructions they get, and which they do not."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "gpu"))
+
+from gpu_programs import has_nvrtc
+from tensor_core_programs import AMPERE, HOPPER, HOPPER_PROGRAMS, convolution
+
+import tilewright as tvm
+from tilewright import te, topi
+
+
+def record(args: list[te.Tensor], target: str) -> dict[str, Any]:
+    """What was decided for the convolution."""
+    records = tvm.auto_schedule(args, target).explanation.records
+    return next(r for r in records if r["stage"].startswith(("conv", "group", "depthwise")))
+
+
+FEW = [
+    (HOPPER, (1, 6, 5, 64), 64, (3, 3), {"padding": 1, "fused": True}),
+    (AMPERE, (1, 5, 6, 16), 64, (3, 3), {"padding": 1, "fused": True}),
+]
+MANY = [
+    (HOPPER, (2, 7, 9, 64), 64, (3, 2), {"strides": (2, 1), "padding": (1, 0), "turned": True}),
+    (HOPPER, (1, 7, 7, 40), 48, (3, 3), {"dilation": 2}),  # channels are padded
+    (HOPPER, (1, 4, 4, 256), 64, (3, 3), {"padding": 1, "fused": True}),  # parts of the sum
+    (HOPPER, (2, 8, 4, 64), 64, (1, 1), {}),
+    (HOPPER, (2, 5, 5, 24), 64, (1, 1), {"strides": 2, "kind": "bfloat16"}),
+    (HOPPER, (1, 9, 9, 3), 64, (7, 7), {"strides": 2, "padding": 3}),  # three channels: by warps
+    (AMPERE, (1, 6, 7, 20), 70, (3, 2), {"dilation": (1, 2), "turned": True}),
+]
+
+
+def check(target: str, data: Any, filters: int, window: Any, facts: dict[str, Any]) -> None:
+    sch = tvm.auto_schedule(convolution(data, filters, window, **facts), target)
+    (made,) = [r for r in sch.explanation.records if r["sketch"] != "inline"]
+    assert made["sketch"] == "tensor cores"
+    assert ("wgmma" in made["instructions"]) == (target == HOPPER and data[-1] % 8 == 0)
+    assert sch.verify()
+
+
+@pytest.mark.parametrize("case", FEW, ids=str)
+def test_they_mean_the_same(case: Any) -> None:
+    check(*case)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", MANY, ids=str)
+def test_more_of_them_mean_the_same(case: Any) -> None:
+    check(*case)
+
+
+def test_parts_of_the_sum_are_whole_lines_of_windows() -> None:
+    """9 x 8 lines in parts of equal size: no window has elements more, that could be 0."""
+    assert (
+        9 * 8 % record(convolution((1, 7, 7, 512), 512, (3, 3), padding=1), HOPPER)["parts of the sum"] == 0
+    )
+
+
+def test_data_that_is_computed_first_is_not_looked_through() -> None:
+    x = te.placeholder((1, 6, 6, 64), "float16", name="x")
+    w = te.placeholder((3, 3, 64, 64), "float16", name="w")
+    y = topi.nn.conv2d(topi.nn.relu(x), w, 1, 1, 1, "NHWC", "HWIO", "float32")
+    sch = tvm.auto_schedule([x, w, y], HOPPER)
+    assert [r["sketch"] for r in sch.explanation.records][-2:] == ["tensor cores", "elementwise"]
+    assert "tw_walk_4" in tvm.build(sch.mod, target=HOPPER).imported_modules[0].get_source()
+
+
+@pytest.mark.parametrize("target", [HOPPER, "cuda -arch=sm_75", "opencl"])
+@pytest.mark.parametrize("what", ["groups", "channels first", "sums in float16", "float32"])
+def test_others_are_left_to_plain_tiles(target: str, what: str) -> None:
+    kind = "float32" if what == "float32" else "float16"
+    shape = (1, 16, 6, 6) if what == "channels first" else (1, 6, 6, 16)
+    x = te.placeholder(shape, kind, name="x")
+    groups = 2 if what == "groups" else 1
+    w = te.placeholder((16, 16, 3, 3) if "first" in what else (3, 3, 16 // groups, 16), kind, name="w")
+    layouts = ("NCHW", "OIHW") if "first" in what else ("NHWC", "HWIO")
+    sums = "float16" if "sums" in what else "float32"
+    y = topi.nn.conv2d(x, w, 1, 1, 1, *layouts, sums, groups)
+    assert record([x, w, y], target)["sketch"] != "tensor cores"
+
+
+def test_few_pixels_of_large_images_are_too_far_from_their_ends() -> None:
+    """Walks turn back at most 128 elements before the end of an image: warps gather the rest."""
+    assert "wmma" in record(convolution((1, 6, 400, 64), 64, (1, 200)), HOPPER)["instructions"]
+
+
+@pytest.mark.skipif(not has_nvrtc(), reason="there is no NVRTC (pip install cuda-bindings nvidia-cuda-nvrtc)")
+@pytest.mark.slow
+def test_nvrtc_takes_walks() -> None:
+    from tilewright.runtime.cuda_driver import compile_cubin
+
+    program = HOPPER_PROGRAMS["convolution by wgmma, parts"]()
+    text = program.build("cuda -arch=sm_90a").imported_modules[0].get_source()
+    assert "im2col" in text and len(compile_cubin(text, {"arch": "sm_90a"})) > 1000

@@ -1,0 +1,132 @@
+"""Products and convolutions of float32 by large tiles: what they compute, thread by thread, and with which code.
+
+The tiles are as small as a warp allows, so that the interpreter can run them and look for races.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import tilewright as tvm
+from tilewright import te, topi
+from tilewright.target import Target
+from tilewright.tune import gpu_conv_threads, gpu_product
+from tilewright.tune.gpu_product import ThreadTile, best_thread_tile, possible_thread_tiles
+from tilewright.tune.gpu_tensor import product_of
+
+H200 = "cuda -model=h200"
+
+
+def matmul(
+    m: int, n: int, k: int, trans_a: bool = False, trans_b: bool = False, bias: bool = False
+) -> list[Any]:
+    a = te.placeholder((k, m) if trans_a else (m, k), name="a")
+    b = te.placeholder((n, k) if trans_b else (k, n), name="b")
+    out = topi.matmul(a, b, trans_a, trans_b)
+    if not bias:
+        return [a, b, out]
+    c = te.placeholder((n,), name="c")
+    return [a, b, c, topi.nn.relu(out + c)]
+
+
+def conv(
+    image: tuple[int, ...],
+    filters: int,
+    window: int,
+    stride: int = 1,
+    padding: int = 0,
+    dilation: int = 1,
+    layout: str = "NCHW",
+) -> list[Any]:
+    last = layout == "NHWC"
+    channels = image[3] if last else image[1]
+    x = te.placeholder(image, name="x")
+    shape = (window, window, channels, filters) if last else (filters, channels, window, window)
+    w = te.placeholder(shape, name="w")
+    b = te.placeholder((filters,) if last else (1, filters, 1, 1), name="b")
+    return [x, w, b, topi.nn.relu(topi.nn.conv2d(x, w, stride, padding, dilation, layout) + b)]
+
+
+def forced(monkeypatch: pytest.MonkeyPatch, tile: ThreadTile) -> None:
+    """Let every product take a tile, however small it is."""
+    for module in (gpu_product, gpu_conv_threads):
+        monkeypatch.setattr(module, "best_thread_tile", lambda *_: tile)
+        monkeypatch.setattr(module, "can_run", lambda *_: None)
+
+
+# rows, columns, stages, parts, blocks of a processor, depth, rows and columns of a thread, lanes
+ONE_WARP = ThreadTile(32, 16, 2, 1, 2, 8, 4, 4, 8)
+CASES: dict[str, tuple[list[Any], ThreadTile]] = {
+    "plain": (matmul(16, 32, 32), ThreadTile(16, 32, 2, 1, 2, 8, 4, 4, 4)),
+    "sizes that are no tiles": (matmul(30, 15, 25, bias=True), ONE_WARP),
+    "both turned": (matmul(32, 16, 24, True, True), ONE_WARP),
+    "convolution": (conv((1, 4, 4, 4), 30, 3, padding=1), ThreadTile(32, 16, 2, 1, 2, 18, 4, 4, 8)),
+    "strides, dilation": (
+        conv((2, 4, 9, 9), 32, 2, stride=2, dilation=2),
+        ThreadTile(32, 16, 2, 1, 2, 16, 4, 4, 8),
+    ),
+    "channels last": (
+        conv((1, 4, 4, 4), 12, 3, padding=1, layout="NHWC"),
+        ThreadTile(32, 16, 2, 1, 2, 12, 4, 4, 8),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_threads_compute_it(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    args, tile = CASES[name]
+    forced(monkeypatch, tile)
+    sch = tvm.auto_schedule(args, "cuda -arch=sm_90")
+    assert [r["sketch"] for r in sch.explanation.records if r["sketch"] != "inline"] == ["large tile"]
+    assert "thread by thread" in str(sch.verify())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("args", [matmul(32, 16, 64, False, True, True), conv((1, 16, 4, 4), 32, 1)])
+def test_parts_of_the_sum(args: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    forced(monkeypatch, ThreadTile(32, 16, 3, 2, 2, 8, 4, 4, 8))
+    sch = tvm.auto_schedule(args, "cuda -arch=sm_90")
+    (record,) = [r for r in sch.explanation.records if r["sketch"] == "large tile"]
+    assert record["parts of the sum"] == 2
+    assert sch.verify()
+
+
+def test_operands_come_in_either_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    forced(monkeypatch, ONE_WARP)
+    a, b, k = te.placeholder((16, 32), name="a"), te.placeholder((32, 16), name="b"), te.reduce_axis((0, 16))
+    c = te.compute((32, 16), lambda i, j: te.sum(a[k, j] * b[i, k], axis=k), name="c")
+    sch = tvm.auto_schedule([a, b, c], "cuda -arch=sm_90")
+    assert sch.explanation.records[0]["sketch"] == "large tile"
+    assert sch.verify()
+
+
+@pytest.mark.slow
+def test_code_of_a_kernel() -> None:
+    sch = tvm.auto_schedule(conv((16, 64, 56, 56), 64, 3, padding=1), H200)
+    text = tvm.build(sch.mod, target=H200).imported_modules[0].get_source()
+    assert "tw_copy_async<4>" in text and "#pragma unroll" in text
+    assert text.count("__syncthreads();") == 3  # one in a turn, two at the end
+    assert len(text.splitlines()) < 800
+
+
+@pytest.mark.parametrize(
+    ("m", "n", "k", "parts"), [(4096, 4096, 4096, False), (512, 49, 4608, True), (64, 64, 64, False)]
+)
+def test_sizes_by_the_count_of_cycles(m: int, n: int, k: int, parts: bool) -> None:
+    from tilewright.tune.facts import facts_of
+
+    sch = tvm.tir.Schedule(te.create_prim_func(matmul(m, n, k)))
+    p = product_of(facts_of(sch, sch.get_block("T_matmul")))
+    assert p is not None
+    gpu = Target(H200).gpu
+    tile = best_thread_tile(p, gpu, 16)
+    assert tile in possible_thread_tiles(p, gpu, 16)
+    assert (tile.parts > 1) is parts
+    assert tile.threads % 32 == 0 and tile.shared <= gpu.dynamic_shared_memory_per_block
+
+
+def test_one_row_is_no_tile() -> None:
+    sch = tvm.auto_schedule(matmul(1, 1000, 512, trans_b=True), H200)
+    assert [r["sketch"] for r in sch.explanation.records] == ["rows"]

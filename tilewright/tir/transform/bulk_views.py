@@ -1,0 +1,192 @@
+"""What bulk copies look through: stages that only say where their elements come from."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from ...arith import Analyzer
+from ...ir.buffer import Buffer
+from ...ir.errors import LoweringError
+from ...ir.expr import GE, GT, LE, LT, BufferLoad, Call, PrimExpr, Range, Var, const, const_value
+from ...ir.functor import substitute, vars_used
+from ...ir.op import Op
+from ...ir.ops import add, conjuncts, floordiv, floormod, mul, sub
+from ...ir.stmt import Block, BufferStore
+
+__all__ = ["VIEW", "View", "Windows", "guarded_load", "only_ends", "view_of"]
+
+VIEW = "tilewright.view"  # of a block: the sizes of the results' axes that its first index counts, the last one fastest
+_MOST_STEPS = 8
+_CORNERS = {
+    3: 1 << 15,
+    4: 1 << 7,
+    5: 1 << 4,
+}  # by rank: how far a walk may begin and end from a tensor's ends
+
+
+def guarded_load(value: PrimExpr) -> tuple[BufferLoad, list[PrimExpr]] | str:
+    """An element, and the conditions without which it is 0; what is wrong if it is something else."""
+    conditions: list[PrimExpr] = []
+    while isinstance(value, Call) and isinstance(value.op, Op) and value.op.short_name == "if_then_else":
+        if const_value(value.args[2]) != 0:
+            return "what lies beyond the tensor is 0"
+        conditions += conjuncts(value.args[0])
+        value = value.args[1]
+    return (value, conditions) if isinstance(value, BufferLoad) else "it copies elements as they are"
+
+
+def only_ends(
+    ana: Analyzer, conditions: Sequence[PrimExpr], places: Sequence[PrimExpr], shape: Sequence[PrimExpr]
+) -> PrimExpr | None:
+    """The first condition that does more than keep indices inside of a tensor."""
+    ends: list[PrimExpr] = []
+    for place, dim in zip(places, shape, strict=True):
+        ends += [place, sub(sub(dim, const(1, dim.dtype)), place)]  # neither is negative inside
+    for c in conditions:
+        room = _room(c)
+        if room is None or not any(ana.can_prove_equal(room, end) for end in ends):
+            return c
+    return None
+
+
+def _room(c: PrimExpr) -> PrimExpr | None:
+    """What a comparison asks not to be negative."""
+    one = const(1, c.a.dtype) if isinstance(c, (LT, LE, GT, GE)) else None
+    if isinstance(c, (LT, GT)):
+        low, high = (c.a, c.b) if isinstance(c, LT) else (c.b, c.a)
+        return sub(sub(high, low), one)
+    if isinstance(c, (LE, GE)):
+        low, high = (c.a, c.b) if isinstance(c, LE) else (c.b, c.a)
+        return sub(high, low)
+    return None
+
+
+class View:
+    """`View[m, k] = Source[…]`, either the same memory in other dimensions (`same`), or windows of an image."""
+
+    def __init__(self, buffer: Buffer, source: Buffer, windows: Windows | None) -> None:
+        self.buffer, self.source, self.windows = buffer, source, windows
+
+    @property
+    def same(self) -> Buffer:
+        """The view as a buffer over the memory of its source."""
+        return self.buffer.replace(data=self.source.data, elem_offset=self.source.elem_offset)
+
+
+class Windows:
+    """The pixels of a channels-last image, one window after the other, as the copy engine walks through them.
+
+        m = (n * oh + y) * ow + x
+        View[m, k] = Image[n, y * steps[0] + offsets[0](k) + low[0], x * steps[1] + offsets[1](k) + low[1], channel(k)]
+
+    A walk begins at `low` in each spatial dimension, and turns back there after so many pixels as the results have.
+    """
+
+    def __init__(self, k: Var, sizes: Sequence[int], pixels: PrimExpr) -> None:
+        self.k, self.sizes, self.pixels = k, sizes, pixels
+        self.low: list[int] = []
+        self.steps: list[int] = []
+        self.offsets: list[PrimExpr] = []
+        self.channel: PrimExpr = k
+
+    def first(self, ana: Analyzer, m: PrimExpr) -> list[PrimExpr]:
+        """Where the walk from a pixel on begins: which image, and the place in each of its dimensions."""
+        digits = _digits(m, self.sizes)
+        spatial = [
+            add(mul(d, const(s, d.dtype)), const(low, d.dtype))
+            for d, s, low in zip(digits[1:], self.steps, self.low, strict=True)
+        ]
+        return [ana.simplify(e) for e in (digits[0], *spatial)]
+
+    def corners(self, shape: Sequence[int]) -> tuple[list[int], list[int]]:
+        """The box that a walk stays in: from the first element of each dimension, and from the last."""
+        high = [
+            low + (count - 1) * step - (size - 1)
+            for low, count, step, size in zip(self.low, self.sizes[1:], self.steps, shape, strict=True)
+        ]
+        return self.low, high
+
+
+def _digits(m: PrimExpr, sizes: Sequence[int]) -> list[PrimExpr]:
+    """A number in digits, of which the last counts fastest; the first has no limit."""
+    out: list[PrimExpr] = []
+    below = 1
+    for n in reversed(sizes[1:]):
+        out.append(floormod(floordiv(m, const(below, m.dtype)), const(n, m.dtype)))
+        below *= n
+    return [floordiv(m, const(below, m.dtype)), *reversed(out)]
+
+
+def view_of(block: Block, point: Sequence[tuple[Var, Range]]) -> View:
+    """The view that a marked block is, whose iterators or loops are the variables of `point`."""
+
+    def refuse(must: str) -> LoweringError:
+        return LoweringError(f"block {block.name_hint} cannot be a view: {must}; leave out {VIEW!r} there")
+
+    body: Any = block.body
+    loaded = guarded_load(body.value) if isinstance(body, BufferStore) else "it copies elements as they are"
+    if isinstance(loaded, str):
+        raise refuse(loaded)
+    load, conditions = loaded
+    if [v for v, _ in point] != list(body.indices):
+        raise refuse("its loops are its indices")
+    ana = Analyzer()
+    for v, dom in point:
+        ana.bind_range(v, dom)
+    source, view = load.buffer, body.buffer
+    if source.dtype is not view.dtype:
+        raise refuse("its elements have the type of its source")
+    if not conditions and ana.can_prove_equal(
+        source.offset_of(load.indices)[0],
+        add(view.offset_of(body.indices)[0], source.elem_offset),
+    ):
+        return View(view, source, None)
+    beyond = only_ends(ana, conditions, load.indices, source.shape)
+    if beyond is not None:
+        raise refuse(f"the condition `{beyond}` says more than where the tensor ends")
+    return View(view, source, _windows(ana, block, load, [v for v, _ in point], refuse))
+
+
+def _windows(ana: Analyzer, block: Block, load: BufferLoad, point: list[Var], refuse: Any) -> Windows:
+    sizes = [int(n) for n in block.annotations[VIEW]]
+    shape = [const_value(d) for d in load.buffer.shape]
+    rank = len(shape)
+    if len(point) != 2 or rank not in _CORNERS or len(sizes) != rank - 1 or None in shape:
+        raise refuse(
+            "it has pixels and elements of windows, and its source is images of one to three dimensions"
+        )
+    m, k = point
+    zero = const(0, m.dtype)
+    out = Windows(k, sizes, const(math.prod(sizes), m.dtype))
+    digits = _digits(m, sizes)
+    below = 1
+    found: list[tuple[int, int, PrimExpr]] = []
+    for e, digit, n in reversed(list(zip(load.indices[1:-1], digits[1:], sizes[1:], strict=True))):
+        low = const_value(ana.simplify(substitute(e, {m: zero, k: zero})))
+        next_one = ana.simplify(substitute(e, {m: const(below, m.dtype), k: zero}))
+        step = const_value(next_one - low) if n > 1 and low is not None else 1
+        below *= n
+        if low is None or step is None:
+            raise refuse(f"the index `{e}` moves from pixel to pixel by a constant")
+        offset = ana.simplify(sub(substitute(e, {m: zero}), const(int(low), m.dtype)))
+        whole = add(add(mul(digit, const(int(step), m.dtype)), offset), const(int(low), m.dtype))
+        if not ana.can_prove_equal(e, whole) or not 1 <= step <= _MOST_STEPS:
+            raise refuse(f"the index `{e}` goes over pixels and windows by steps of 1 to {_MOST_STEPS}")
+        found.append((int(low), int(step), offset))
+    for low, step, offset in reversed(found):
+        out.low.append(low)
+        out.steps.append(step)
+        out.offsets.append(offset)
+    out.channel = load.indices[-1]
+    if m in vars_used(out.channel) or not ana.can_prove_equal(load.indices[0], digits[0]):
+        raise refuse("its first index tells images apart, its last one channels")
+    limit = _CORNERS[rank]
+    ends = [e for corner in out.corners([int(n or 0) for n in shape[1:-1]]) for e in corner]
+    if not all(-limit <= e < limit for e in ends) or not all(
+        ana.const_int_bound(o).min_value >= 0 and ana.const_int_bound(o).max_value < 2 * limit
+        for o in out.offsets
+    ):
+        raise refuse(f"windows begin and end less than {limit} beyond the image")
+    return out

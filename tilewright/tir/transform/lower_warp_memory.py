@@ -1,0 +1,204 @@
+"""Memory of a warp as the registers of its threads."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...arith import Analyzer
+from ...ir.buffer import Buffer
+from ...ir.errors import LoweringError
+from ...ir.expr import BufferLoad, Call, IterVar, PrimExpr, Var, const, const_value
+from ...ir.function import PrimFunc
+from ...ir.functor import Mutator, pre_order, substitute, vars_used
+from ...ir.op import Op
+from ...ir.ops import add, floordiv, floormod, mul, sub
+from ...ir.stmt import Allocate, AttrStmt, BufferStore, DeclBuffer, For, Stmt
+from ...ir.types import PointerType, PrimType
+from ..analysis.measure import scope_of
+
+__all__ = ["lower_warp_memory"]
+
+_WARP = 32
+_SHUFFLE = Op.get("tir.tvm_warp_shuffle")
+# Where instructions take pointers to memory of a warp, each followed by an offset.
+_POINTERS = {"ptx_mma": (6, 8, 10), "ptx_ldmatrix": (3,), "mma_fill": (1,), "mma_store": (3,)}
+_WHOLE = ("mma_fill", "mma_store")  # they name a tile, not the part of a thread
+
+
+def lower_warp_memory(func: PrimFunc) -> PrimFunc:
+    """Give each thread of a warp its part of the memory that the warp shares.
+
+        A = allocate([64], "float32", "warp")           A = allocate([2], "float32", "local")
+        A[tx * 2 + i] = …                         ->    A[i] = …
+        … = A[tx * 2]                                   … = A[0]
+        … = A[(tx + 1) % 32 * 2]                        … = shuffle(A[0], (tx + 1) % 32)
+
+    How many neighbouring elements a thread has is seen by how the index moves with threadIdx.x. What another thread
+    has can be read, where both have it in the same register; it cannot be written.
+    Needs: flat buffers. Gives: no memory of the scope `warp`.
+    """
+    if not any(isinstance(m, Allocate) and scope_of(m.buffer_var) == "warp" for m in pre_order(func.body)):
+        return func
+    return _Lower().run(func)
+
+
+class _Lower(Mutator):
+    def __init__(self) -> None:
+        self.ana = Analyzer()
+        self.vars: dict[
+            Var, tuple[Var, int, int]
+        ] = {}  # the new pointer, the elements of a thread in a tile, all
+        self.buffers: dict[Buffer, Buffer] = {}
+        self.thread: Var | None = None
+        self.lane: PrimExpr = const(0)
+
+    def visit_AttrStmt(self, n: AttrStmt) -> Stmt:
+        if n.attr_key == "thread_extent" and isinstance(n.node, IterVar):
+            self.ana.bind_loop(n.node.var, const(0, n.node.var.dtype), n.value)
+            if n.node.thread_tag == "threadIdx.x":
+                self.thread = n.node.var
+                self.lane = self.ana.simplify(floormod(n.node.var, const(_WARP)))
+        return n.map_children(self.visit)
+
+    def visit_For(self, n: For) -> Stmt:
+        self.ana.bind_loop(n.loop_var, n.min, n.extent)
+        if n.thread_binding is not None and n.thread_binding.thread_tag == "threadIdx.x":
+            self.thread, self.lane = n.loop_var, self.ana.simplify(floormod(n.loop_var, const(_WARP)))
+        return n.map_children(self.visit)
+
+    def visit_Allocate(self, n: Allocate) -> Stmt:
+        if scope_of(n.buffer_var) != "warp":
+            return n.map_children(self.visit)
+        name, size = n.buffer_var.name, 1
+        for e in n.extents:
+            known = const_value(e)
+            if known is None:
+                raise LoweringError(f"{name}: memory of a warp has a constant size, not {e}")
+            size *= int(known)
+        each = self.elements_of_a_thread(n)
+        if size % (each * _WARP):
+            raise LoweringError(
+                f"{name}: {size} elements in memory of a warp cannot be shared out among {_WARP} threads, "
+                f"{each} to each"
+            )
+        var = Var(name, PointerType(PrimType(n.dtype), "local"))
+        self.vars[n.buffer_var] = (var, each, size // _WARP)
+        extents = (const(size // _WARP),)
+        return Allocate(var, n.dtype, extents, n.condition, self.visit(n.body), n.annotations)
+
+    def elements_of_a_thread(self, n: Allocate) -> int:
+        """By how much the accesses move with the thread; all must agree."""
+        if self.thread is None:
+            raise LoweringError(
+                f"{n.buffer_var.name} is memory of a warp, and nothing is bound to threadIdx.x"
+            )
+        found: set[int] = set()
+        inside = _Steps(n.buffer_var, self.thread)
+        inside.visit(n.body)
+        for step in inside.steps:
+            value = const_value(self.ana.simplify(step))
+            if value:
+                found.add(abs(int(value)))
+        if len(found) != 1:
+            told = ", ".join(map(str, sorted(found))) or "nothing"
+            raise LoweringError(
+                f"{n.buffer_var.name} is memory of a warp, and its accesses move by {told} elements from one thread "
+                "of threadIdx.x to the next: they must move by one number of elements, those that a thread has"
+            )
+        return found.pop()
+
+    # -- uses ------------------------------------------------------------------------------
+    def visit_Var(self, n: Var) -> PrimExpr:
+        held = self.vars.get(n)
+        return n if held is None else held[0]
+
+    def visit_DeclBuffer(self, n: DeclBuffer) -> Stmt:
+        if n.buffer.data not in self.vars:
+            return n.map_children(self.visit)
+        return DeclBuffer(self.registers(n.buffer), self.visit(n.body))
+
+    def registers(self, b: Buffer) -> Buffer:
+        made = self.buffers.get(b)
+        if made is None:
+            var, _, size = self.vars[b.data]
+            made = Buffer(var, b.dtype, (const(size),), (), const(0), b.name, b.data_alignment, 1, ())
+            self.buffers[b] = made
+        return made
+
+    def part(self, index: PrimExpr, each: int) -> tuple[PrimExpr, PrimExpr]:
+        """The register that an element is in, and the thread of the warp that has it."""
+        tile = floordiv(index, const(each * _WARP))
+        local = add(mul(tile, const(each)), floormod(index, const(each)))
+        owner = floormod(floordiv(index, const(each)), const(_WARP))
+        return self.ana.simplify(local), self.ana.simplify(owner)
+
+    def visit_Call(self, n: Call) -> PrimExpr:
+        places = _POINTERS.get(n.op.short_name, ()) if isinstance(n.op, Op) else ()
+        args = list(n.args)
+        for i in places:
+            pointer = args[i]
+            held = self.vars.get(pointer) if isinstance(pointer, Var) else None
+            if held is None:
+                continue
+            local, owner = self.part(args[i + 1], held[1])
+            if n.op.short_name not in _WHOLE and not self.ana.can_prove_equal(owner, self.lane):
+                raise LoweringError(
+                    f"{n.op.short_name} gets the registers of thread {owner} of a warp, and not those of the thread "
+                    f"that runs it: the offset {args[i + 1]} must name {held[1]} elements for each of {_WARP} threads"
+                )
+            args[i + 1] = local
+        made = n.replace(args=tuple(args)) if places else n
+        return made.map_children(self.visit)
+
+    def visit_BufferLoad(self, n: BufferLoad) -> PrimExpr:
+        made = n.map_children(self.visit)
+        if n.buffer.data not in self.vars:
+            return made
+        local, owner = self.part(made.indices[-1], self.vars[n.buffer.data][1])
+        load = BufferLoad(self.registers(n.buffer), (local,))
+        if self.ana.can_prove_equal(owner, self.lane):
+            return load
+        if self.thread in vars_used(local):
+            raise LoweringError(
+                f"{n.buffer.name}[{made.indices[-1]}] is in register {local} of thread {owner} of the warp: which "
+                "register it is must not depend on the thread that reads it"
+            )
+        mask = const((1 << _WARP) - 1, "uint32")
+        return Call(n.dtype, _SHUFFLE, [mask, load, owner, const(_WARP), const(_WARP)])
+
+    def visit_BufferStore(self, n: BufferStore) -> Stmt:
+        made = n.map_children(self.visit)
+        if n.buffer.data not in self.vars:
+            return made
+        local, owner = self.part(made.indices[-1], self.vars[n.buffer.data][1])
+        if not self.ana.can_prove_equal(owner, self.lane):
+            raise LoweringError(
+                f"{n.buffer.name}[{made.indices[-1]}] is written by a thread of a warp, and thread {owner} has it: a "
+                "thread writes what it has itself"
+            )
+        return made.replace(buffer=self.registers(n.buffer), indices=(local,))
+
+
+class _Steps(Mutator):
+    """How far each use of a piece of memory moves from one thread to the next."""
+
+    def __init__(self, pointer: Var, thread: Var) -> None:
+        self.pointer, self.thread = pointer, thread
+        self.steps: list[PrimExpr] = []
+
+    def step(self, index: PrimExpr) -> None:
+        first, second = (substitute(index, {self.thread: const(i, self.thread.dtype)}) for i in (0, 1))
+        self.steps.append(sub(second, first))
+
+    def access(self, n: Any) -> Any:
+        if n.buffer.data is self.pointer:
+            self.step(n.indices[-1])
+        return n.map_children(self.visit)
+
+    visit_BufferLoad = visit_BufferStore = access
+
+    def visit_Call(self, n: Call) -> PrimExpr:
+        for i in _POINTERS.get(n.op.short_name, ()) if isinstance(n.op, Op) else ():
+            if n.args[i] is self.pointer:
+                self.step(n.args[i + 1])
+        return n.map_children(self.visit)

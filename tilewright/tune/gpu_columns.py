@@ -1,0 +1,106 @@
+"""Reductions on a GPU whose neighbours in memory belong to different results: sums of columns, of a middle axis.
+
+    block of threads for 128 columns and a part of the lines      threads 32 x 8, vectors of 4 columns
+        part[y, 0:128] = sum over lines y, y + 8, …               in registers, each thread its 4 columns
+        partial[p, 0:128] = sum over y of part[y, 0:128]          through shared memory
+
+Where the lines are shared out among blocks, a second kernel sums over the parts p in the same way.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from ..tir.schedule.primitive import BlockRV
+from .facts import Axis, Facts
+from .gpu_rows import power
+from .rows import in_line
+
+if TYPE_CHECKING:
+    from .gpu import GpuFunction
+
+__all__ = ["reduce_columns"]
+
+_WIDE = 16  # bytes that a thread takes at once
+_WARP = 32
+_THREADS = 256
+_TOGETHER = 8  # lines that a thread fetches at once
+_BLOCKS = 1024  # that keep all processors busy
+_SHORT = 16  # lines that one thread may take alone
+
+
+def reduce_columns(g: GpuFunction, f: Facts) -> dict[str, object]:
+    """A reduction across what lies in line, on its own: one kernel, or two where the lines are shared out."""
+    line, sch = in_line(f), g.sch
+    size = math.prod(a.extent for a in f.reduce)
+    if line is None or line.reduce or not all(a.known for a in f.axes) or size <= _SHORT:
+        return g.plain(f)
+    lanes = _lanes(f, line)
+    threads = min(_WARP, power(-(-line.extent // lanes)))
+    high = min(_THREADS // threads, power(size // 4))
+    loops = dict(zip([a.var for a in f.axes], sch.get_loops(f.rv), strict=True))
+    others = [loops[a.var] for a in f.spatial if a is not line]
+    sch.reorder(*others, loops[line.var], *[loops[a.var] for a in f.reduce])
+    lines = g.fused([loops[a.var] for a in f.reduce], f.rv)
+    blocks = math.prod(a.extent for a in f.spatial if a is not line) * -(-line.extent // (threads * lanes))
+    parts = 1
+    while blocks * parts < _BLOCKS and size // (2 * parts) >= high * _TOGETHER:
+        parts *= 2
+    if parts > 1:
+        part, _ = sch.split(lines, [parts, None])
+        partial = sch.rfactor(part, factor_axis=0)
+        *around, part, lines = sch.get_loops(partial)
+        sch.reorder(part, *around, lines)
+        _columns(g, partial, lanes, threads, high)
+        _columns(g, f.rv, 1, threads, min(high, power(parts // 4)))
+    else:
+        _columns(g, f.rv, lanes, threads, high)
+    return {
+        "columns": threads * lanes,
+        "threads": threads * high,
+        "parts": parts,
+        "elements at a time": lanes,
+    }
+
+
+def _lanes(f: Facts, line: Axis) -> int:
+    """How many neighbouring results a thread takes at once."""
+    if f.guarded or any(r.stride(line) not in (0, 1) for r in f.accesses):
+        return 1
+    lanes = max(1, _WIDE * 8 // max(8, f.bits))
+    while lanes > 1 and line.extent % lanes:
+        lanes //= 2
+    return lanes
+
+
+def _columns(g: GpuFunction, rv: BlockRV, lanes: int, threads: int, high: int) -> None:
+    """One kernel: blocks for groups of columns; `high` threads share the lines of one."""
+    sch = g.sch
+    _, y = sch.split(sch.get_loops(rv)[-1], [None, high])
+    part = sch.rfactor(y, factor_axis=0)
+    kept, shared = sch.cache_write(rv, 0, "local"), sch.cache_write(part, 0, "local")
+    *around, line, last = sch.get_loops(rv)
+    many, columns = sch.split(line, [None, threads * lanes])
+    block = g.fused([*around, many], rv)
+    each, x = sch.split(columns, [None, threads])
+    sch.reverse_compute_at(kept, x, preserve_unit_loops=True)
+    sch.set_scope(shared, 0, "shared")
+    sch.compute_at(shared, block, preserve_unit_loops=True)
+    own = sch.get_loops(shared)[1:]
+    column, lane = sch.split(own[-1], [None, lanes])
+    sch.compute_at(part, column, preserve_unit_loops=True)
+    *_, lines = sch.get_loops(part)
+    most, several = sch.split(lines, [None, _TOGETHER])
+    sch.unroll(several)
+    if lanes > 1:
+        sch.vectorize(lane)
+        vector = sch.get_loops(part)[-3]
+        sch.reorder(most, several, vector)
+        sch.vectorize(vector)
+    for loop, tag in ((own[0], "threadIdx.y"), (column, "threadIdx.x"), (x, "threadIdx.x")):
+        sch.bind(loop, tag)
+    if lanes <= high:
+        sch.bind(each, "threadIdx.y")
+    sch.unroll(last)
+    sch.bind(block, "blockIdx.x")

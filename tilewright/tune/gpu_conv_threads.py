@@ -1,0 +1,164 @@
+"""Convolutions, and other sums of products over several axes, in float32: as products of matrices, by threads.
+
+    Out[n, f, y, x] += Data[n, c, y*s + r, x*s + t] * W[f, c, r, t]
+
+    rows f     columns (n, y, x)     steps (c, r, t)
+    C[f, (n, y, x)] += W[f, (c, r, t)] * View[(c, r, t), (n, y, x)]
+
+The view is never in memory: threads gather it on its way into shared memory. A step of the sketch is made of whole
+windows, so that a thread that stays with a pixel finds its elements at constant distances.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from ..ir.errors import ScheduleError
+from ..ir.expr import BufferLoad
+from ..ir.functor import vars_used
+from ..ir.stmt import BufferStore
+from ..tir.schedule.primitive import BlockRV
+from .facts import Axis, Facts, facts_of
+from .gpu_product import Threads, applied, best_thread_tile, can_run, thread_table
+from .gpu_tensor import factors, product_of, sums_from_zero
+
+if TYPE_CHECKING:
+    from .gpu import GpuFunction
+
+__all__ = ["Contraction", "by_gathering", "contraction_of"]
+
+
+@dataclass(frozen=True, slots=True)
+class Contraction:
+    """A sum of products whose results' axes belong to one operand each, or to both."""
+
+    both: tuple[Axis, ...]
+    rows: tuple[Axis, ...]  # the axes that move one of them
+    columns: tuple[Axis, ...]  # the axes that move the other, along which the results lie in line
+    steps: tuple[Axis, ...]  # what is summed up
+    high: BufferLoad  # what the rows move
+    wide: BufferLoad
+
+    @property
+    def depth(self) -> int:
+        """How many products are added in one step: whole windows, if they are not too large."""
+        size = 1
+        for x in reversed(self.steps):
+            if size * x.extent <= (_MOST if size < _LEAST else _USUAL):
+                size *= x.extent
+                continue
+            size *= max((n for n in range(1, _USUAL // size + 1) if x.extent % n == 0), default=1)
+            break
+        return size if size >= _LEAST else 16  # and the sum is filled up with zeros
+
+
+_LEAST, _USUAL, _MOST = 8, 18, 25  # products that are added in one step
+
+
+def contraction_of(f: Facts) -> Contraction | None:
+    """A block as a sum of products of floats of 32 bits, if it is one."""
+    body = f.block.body
+    if not isinstance(body, BufferStore) or not sums_from_zero(f) or not all(x.known for x in f.axes):
+        return None
+    loads = factors(body)
+    by_var = {x.var: x for x in f.axes}
+    if loads is None or loads[0].buffer is loads[1].buffer or len(f.axes) != len(f.block.iter_vars):
+        return None
+    if any(str(x.buffer.dtype) != "float32" for x in loads) or any(i not in by_var for i in body.indices):
+        return None
+    out = [by_var[v] for v in body.indices]  # type: ignore[index]
+    used = [set().union(*map(vars_used, x.indices)) for x in loads]
+    sides = [tuple(x for x in out if x.var in a and x.var not in b) for a, b in (used, used[::-1])]
+    both = tuple(x for x in out if x.var in used[0] & used[1])
+    if len(both) + sum(map(len, sides)) != len(out) or not all(sides):
+        return None
+    if any(x.var not in used[0] & used[1] for x in f.reduce) or out[-1] in both:
+        return None
+    if out[-1] in sides[0]:
+        sides, loads = sides[::-1], loads[::-1]
+    return Contraction(both, sides[0], sides[1], tuple(f.reduce), *loads)
+
+
+def by_gathering(g: GpuFunction, f: Facts, c: Contraction) -> dict[str, Any]:
+    """Schedule a sum of products as a product of matrices."""
+    made, after = _as_product(g, f, c)
+    p = product_of(made)
+    if p is None:
+        raise ScheduleError(f"{f.name} is no product of matrices")
+    can_run(g, p)
+    # the data, if it is read in windows, is less than the view of it
+    window = math.prod(x.extent for x in c.steps[1:])
+    p = replace(p, windows=window)
+    gpu, depth = g.target.gpu, c.depth
+    tile = g.choose(f, "threads", best_thread_tile(p, gpu, depth), lambda: thread_table(p, gpu, depth))
+    return applied(Gathered, g, made, p, tile, after)
+
+
+class Gathered(Threads):
+    """Operands that are views: elements one by one."""
+
+    def in_line(self, which: int) -> bool:
+        return False
+
+
+def _joined(axes: Sequence[Axis], at: Callable[[Axis], Any]) -> Any:
+    """Several axes as one."""
+    total = at(axes[0])
+    for x in axes[1:]:
+        total = total * x.extent + at(x)
+    return total
+
+
+def _as_product(g: GpuFunction, f: Facts, c: Contraction) -> tuple[Facts, BlockRV]:
+    """Rewrite a block as C[…, m, n] += A[m, k] * B[k, n], and what takes its results as a block over m and n."""
+    sch, rv = g.sch, f.rv
+    consumer = g.fusable_consumer(f)
+    if consumer is None:
+        consumer = sch.cache_write(rv, 0, "global")
+    assert isinstance(f.block.body, BufferStore)
+    axes, out = [x.var for x in f.axes], list(f.block.body.indices)
+
+    def flat(place: Callable[[Axis], Any]) -> tuple[Any, ...]:
+        return (*map(place, c.both), _joined(c.rows, place), _joined(c.columns, place))
+
+    sch.transform_block_layout(
+        rv,
+        lambda *its: (
+            *flat(lambda x: its[axes.index(x.var)]),
+            _joined(c.steps, lambda x: its[axes.index(x.var)]),
+        ),
+    )
+    sch.transform_layout(rv, ("write", 0), lambda *its: flat(lambda x: its[out.index(x.var)]))
+    sch.transform_block_layout(consumer, lambda *its: flat(lambda x: its[out.index(x.var)]))
+    count = len(c.both)
+    for load, at in ((c.high, count), (c.wide, count + 1)):
+        reads = [r.buffer for r in sch.get(rv).reads]
+        along = load.indices[-1] is c.steps[-1].var  # its lines lie along the sum
+        view = sch.reindex_cache_read(rv, reads.index(load.buffer), "global", _placed(count, at, along))
+        while any(_dissolve(g, view, p) for p in sch.get_producers(view)):
+            pass
+    return facts_of(sch, rv), consumer
+
+
+def _placed(count: int, at: int, along: bool) -> Callable[..., tuple[Any, ...]]:
+    """Where an operand has what a point of the product reads."""
+
+    def place(*its: Any) -> tuple[Any, ...]:
+        own = (its[at], its[-1]) if along else (its[-1], its[at])
+        return (*its[:count], *own)
+
+    return place
+
+
+def _dissolve(g: GpuFunction, copy: BlockRV, producer: BlockRV) -> bool:
+    """Read through a stage that only this one reads; whether it was one."""
+    if producer.key in g.done or [c.key for c in g.sch.get_consumers(producer)] != [copy.key]:
+        return False
+    try:
+        g.sch.compute_inline(producer)
+    except ScheduleError:
+        return False
+    return True

@@ -1,0 +1,116 @@
+"""Transposes on a GPU: tiles that are read along their lines, turned, and written along their columns.
+
+    block of 256 threads for 64 x 64 elements
+        shared[i, 0:64] = x[i, 0:64]           vectors of 4 along what lies in line in x
+        local[4, 4]     = shared[4 i.., 4 j..] each thread a square: 4 vectors from shared memory
+        y[j, 4 i..]     = local[:, j]          4 vectors along what lies in line in y
+
+Where sizes are no multiples of 4, single elements are moved, through shared memory alone.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from ..ir.functor import vars_used
+from .elementwise import lies_across
+from .facts import Facts
+
+if TYPE_CHECKING:
+    from .gpu import GpuFunction
+
+__all__ = ["turn", "turned_read"]
+
+_TILE = 32  # lines and columns of a tile of single elements
+_SIDES = (64, 32)  # lines and columns of a tile of squares
+_SQUARE = 4  # lines and columns of what a thread turns
+_NEAR = 4  # squares beside each other along a line that neighbouring threads have
+_TILES = 1024  # that keep the processors busy
+_SHARED = 48 * 1024  # bytes of a block, if nothing is said
+
+
+def turned_read(f: Facts) -> tuple[int, int] | None:
+    """The one read of a stage that lies in line along another axis than the result does: its number among what the
+    block reads, and the position of that axis."""
+    found = [(r, at) for r in f.reads if (at := lies_across(f, r)) is not None]
+    if len(found) != 1 or f.guarded:
+        return None
+    read, at = found[0]
+    if sum(r.buffer is read.buffer for r in f.reads) != 1:
+        return None
+    return [r.buffer for r in f.block.reads].index(read.buffer), at
+
+
+def turn(g: GpuFunction, f: Facts, read: int, across: int) -> dict[str, object]:
+    """Move what lies along axis `across` in memory to where it lies along the last one."""
+    axes = (f.spatial[across], f.spatial[-1])
+    kind = f.block.reads[read].buffer.dtype
+    tiles = math.prod(a.extent for a in f.spatial)
+    in_line = all(r.stride(axes[1]) in (0, 1) or i == read for i, r in enumerate(f.reads))
+    if all(a.known and a.extent % _SQUARE == 0 for a in axes) and 8 <= kind.bits <= 32 and in_line:
+        for side in _SIDES:
+            room = side * (side + _SQUARE) * kind.nbytes <= int(
+                g.target.attrs.get("max_shared_memory_per_block", _SHARED)
+            )
+            enough = side == _SIDES[-1] or tiles >= _TILES * side * side
+            if min(a.extent for a in axes) >= side and room and enough:
+                return _in_squares(g, f, read, across, side)
+    return _by_elements(g, f, read, across)
+
+
+def _in_squares(g: GpuFunction, f: Facts, read: int, across: int, side: int) -> dict[str, object]:
+    sch, count = g.sch, side // _SQUARE
+    copy = sch.cache_read(f.rv, read, "shared")
+    square = sch.cache_read(f.rv, read, "local")
+    loops = sch.get_loops(f.rv)
+    others = [x for i, x in enumerate(loops) if i not in (across, len(loops) - 1)]
+    high, far, near, lane = sch.split(loops[across], [None, count // _NEAR, _NEAR, _SQUARE])
+    wide, line, vector = sch.split(loops[-1], [None, count, _SQUARE])
+    sch.reorder(*others, high, wide, far, line, near, lane, vector)
+    block = g.fused([*others, high, wide], f.rv)
+    thread = sch.fuse(far, line, near)
+    sch.compute_at(square, thread, preserve_unit_loops=False)
+    sch.compute_at(copy, block, preserve_unit_loops=False)
+    several, share, lanes = sch.split(g.fused(sch.get_loops(copy)[1:], copy), [None, count * count, _SQUARE])
+    sch.vectorize(lanes)
+    sch.unroll(several)
+    sch.bind(share, "threadIdx.x")
+    rows, columns = sch.get_loops(square)[2:]
+    sch.unroll(rows)
+    sch.vectorize(columns)
+    sch.unroll(lane)
+    sch.vectorize(vector)
+    sch.bind(thread, "threadIdx.x")
+    sch.bind(block, "blockIdx.x")
+    # One square more in each line: squares of a column, four of them side by side, lie in different banks.
+    sch.storage_align(copy, 0, axis=_line_of(f, read, across), factor=side, offset=_SQUARE)
+    return {"tile": f"{side} x {side}", "squares": f"{_SQUARE} x {_SQUARE}", "threads": count * count}
+
+
+def _line_of(f: Facts, read: int, across: int) -> int:
+    """The dimension of what is read along which the lines of a tile follow each other."""
+    access = next(r for r in f.reads if r.buffer is f.block.reads[read].buffer)
+    last = f.spatial[-1].var
+    found = [i for i, e in enumerate(access.indices) if last in vars_used(e)]
+    return found[0] - len(access.indices)
+
+
+def _by_elements(g: GpuFunction, f: Facts, read: int, across: int) -> dict[str, object]:
+    sch = g.sch
+    copy = sch.cache_read(f.rv, read, "shared")
+    loops = sch.get_loops(f.rv)
+    others = [x for i, x in enumerate(loops) if i not in (across, len(loops) - 1)]
+    tiles, high = sch.split(loops[across], [None, _TILE])
+    more, wide = sch.split(loops[-1], [None, _TILE])
+    sch.reorder(*others, tiles, more, high, wide)
+    block = g.fused([*others, tiles, more], f.rv)
+    sch.bind(block, "blockIdx.x")
+    sch.compute_at(copy, block, preserve_unit_loops=False)
+    for rv, own in ((copy, sch.get_loops(copy)[1:]), (f.rv, [high, wide])):
+        several, thread = sch.split(g.fused(own, rv), [None, g.most])
+        sch.bind(thread, "threadIdx.x")
+        sch.unroll(several)
+    # One element more in each line: the elements of a column lie in different banks.
+    sch.storage_align(copy, 0, axis=_line_of(f, read, across), factor=_TILE, offset=1)
+    return {"tile": f"{_TILE} x {_TILE}", "threads": g.most}
