@@ -139,6 +139,30 @@ def graphs(dev: Any) -> str:
 
 
 @check
+def graphs_while_kernels_go(dev: Any) -> None:
+    """A module that nobody holds any more goes when nothing is recorded, for that would end the recording."""
+    import gc
+
+    from tilewright.runtime.cuda_driver import capture_graph
+
+    program = PROGRAMS["two_kernels"]()
+    f, old = program.build("cuda"), scaled()
+    x = tvm.nd.array(program.arrays[0], dev)
+    y = tvm.nd.empty(program.result.shape, "float32", dev)
+    a = tvm.nd.array(random(64), dev)
+    old(a, tvm.nd.empty((64,), "float32", dev))
+    f(x, y)
+    with capture_graph(dev) as graph:
+        f(x, y)
+        del old
+        gc.collect()
+        f(x, y)
+    y.copyfrom(np.zeros(program.result.shape, "float32"))
+    graph()
+    np.testing.assert_allclose(y.numpy(), program.result, 1e-5)
+
+
+@check
 def streams(dev: Any) -> None:
     f = scaled()
     stream = dev.create_raw_stream()

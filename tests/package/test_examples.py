@@ -18,7 +18,7 @@ SHORTER = {
     "read_text": ["--rounds", "1"],
 }
 PROMISES = {
-    "auto_schedule": ["register tile", "64 × 64 × 64", "made before it runs", "it computes what NumPy does"],
+    "auto_schedule": ["register tile", "64 × 64 × 64", "winograd", "it computes what NumPy does"],
     "custom_pass": ["doubling_as_addition", "<-- changed", "and it computes what it should"],
     "deploy_c": ["int32_t saxpy(float a,", "from C, with 2 threads: z[0] = 0.5", "loaded by Python: Module("],
     "gpu_schedules": ["convolution  ", "2 barriers", "C_local["],

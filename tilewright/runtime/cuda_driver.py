@@ -205,6 +205,9 @@ class CudaApi(DeviceApi):
         self.recording: list[_Launcher] | None = (
             None  # whose kernels go into the graph that is being recorded
         )
+        self.to_unload: list[
+            tuple[int, Any, dict[int, tuple[int, int]]]
+        ] = []  # when nothing is recorded any more
 
     def count(self) -> int:
         return self._count
@@ -511,7 +514,10 @@ def _encode_map(
 
 
 def _unload(api: CudaApi, index: int, module: Any, kept: dict[int, tuple[int, int]]) -> None:
-    """Give back what kernels use that nobody can launch any more."""
+    """Give back what kernels use that nobody can launch any more; while launches are recorded that would end it."""
+    if api.recording is not None:
+        api.to_unload.append((index, module, kept))
+        return
     with contextlib.suppress(CudaError):
         api.sync(index)
         for address, _ in kept.values():
@@ -591,3 +597,5 @@ def capture_graph(dev: Device) -> Iterator[CudaGraph]:
     finally:
         api.set_stream(index, before)
         api.free_stream(index, stream)
+        while api.to_unload:
+            _unload(api, *api.to_unload.pop())

@@ -364,7 +364,7 @@ def test_conditions_that_lanes_decide_alike_are_asked_once(expect, check):
                 A[j * 8 + i] = T.if_then_else(j * 8 + i < 24, B[j * 8 + i], 0)
         for j in range(4):
             for i in T.vectorized(8):
-                A[j * 8 + i] = T.if_then_else(j * 8 + i > 7 and j * 8 + i <= 23, B[j * 8 + i], 0)
+                A[j * 8 + i] = T.if_then_else(7 < j * 8 + i and j * 8 + i <= 23, B[j * 8 + i], 0)  # noqa: SIM300
         for j in range(4):
             for i in T.vectorized(8):
                 A[j * 8 + i] = T.if_then_else(8 * j >= 8 - i, A[j * 8 + i] + 1, 0)
