@@ -15,15 +15,12 @@ from typing import Any, TypeVar
 import numpy as np
 
 from ..ir.errors import ScheduleError
-from ..target import Target
 from ..target.machine import GpuMachine
-from ..tir.schedule import Schedule
 from .elementwise import across_of
-from .explain import Explanation
 from .facts import Facts
 from .gpu import GpuFunction
 from .gpu_space import FIGURES, SIMPLE_COLUMNS, Table, simple_table, stage_features
-from .space import Decisions, Space, Stage
+from .space import Deciding, Space, Stage
 
 __all__ = ["GpuDecided", "GpuSpace", "GpuStage"]
 
@@ -114,23 +111,11 @@ class _Found:
     default: dict[str, tuple[int, ...]] = field(default_factory=dict)
 
 
-class GpuDecided(GpuFunction):
-    """Schedules by decisions if there are any; `tell` gathers what is free as stages."""
+class GpuDecided(Deciding, GpuFunction):
+    """The scheduler for GPUs."""
 
-    def __init__(
-        self,
-        sch: Schedule,
-        func: Any,
-        target: Target,
-        notes: Explanation,
-        constants: frozenset[str],
-        decisions: Decisions,
-        tell: bool,
-    ) -> None:
-        super().__init__(sch, func, target, notes, constants)
-        self.decisions, self.tell = decisions, tell
-        self.found: list[Stage] = []
-        self.number = 0
+    def __init__(self, *given: Any) -> None:
+        super().__init__(*given)
         self._asking: _Found | None = None  # while a stage with a tile is told
         self._dry = False  # … and nothing is applied
         self._decision: dict[str, Any] | None = None  # of the stage at hand

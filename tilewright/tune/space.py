@@ -34,7 +34,7 @@ from .tiles import Best, TileSpace, evaluate, tile_spaces
 from .winograd import FilterCost
 from .workload import Task
 
-__all__ = ["Decisions", "Sketches", "Space", "Stage"]
+__all__ = ["Deciding", "Decisions", "Sketches", "Space", "Stage"]
 
 Array = Any
 Decisions = list[dict[str, Any]] | None  # one for each stage, in order; None is the zero-trial schedule
@@ -448,8 +448,8 @@ class Sketches:
         return run
 
 
-class _Decided(Function):
-    """The zero-trial scheduler, with its choices made by decisions if there are any; `tell` gathers them as stages."""
+class Deciding(Function):
+    """A zero-trial scheduler with its choices made by decisions if there are any; `tell` gathers them as stages."""
 
     def __init__(
         self,
@@ -465,7 +465,14 @@ class _Decided(Function):
         self.decisions, self.tell = decisions, tell
         self.found: list[Stage] = []
         self.number = 0
-        self.form: tuple[int, ...] | None = None  # the sizes that were decided
+        self.form: tuple[int, ...] | None = None  # the sizes of tiles that were decided
+
+
+class _Decided(Deciding):
+    """The scheduler for processors."""
+
+    def __init__(self, *given: Any) -> None:
+        super().__init__(*given)
         self.sizes: list[int] = []  # of tiles that convolutions are computed in; 0: plain
         self.choices: list[tuple[int, ...]] = []  # what they could be
         self.fixed, self._around = 0.0, 0.0
