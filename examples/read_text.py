@@ -117,14 +117,19 @@ def network(module: Any) -> Network:
 
 
 def measure(runs: dict[str, Callable[[], Any]], rounds: int) -> dict[str, float]:
-    """Median seconds of each, sampled in turn so that drift of the machine hits all alike."""
+    """Median seconds of each, sampled in turn so that drift of the machine hits all alike.
+
+    Threads of either side wait for more work awake for a while, on the core that the other one needs: a rest lets them
+    fall asleep, and a run that is not counted wakes one's own.
+    """
     samples: dict[str, list[float]] = {name: [] for name in runs}
-    for turn in range(rounds + 3):
+    for _ in range(rounds):
         for name, run in runs.items():
+            time.sleep(0.03)
+            run()
             start = time.perf_counter()
             run()
-            if turn >= 3:  # the first ones warm up
-                samples[name].append(time.perf_counter() - start)
+            samples[name].append(time.perf_counter() - start)
     return {name: statistics.median(times) for name, times in samples.items()}
 
 
