@@ -133,6 +133,7 @@ def test_a_c_program_runs_a_model(tmp_path: Path) -> None:
         ({"steps": [["s", "k", [["moon", 5, "float32", [1]]], [0]]]}, "'moon' is no kind of memory"),
         ({"inputs": [["x", "float99", [1]]]}, "'float99' is unknown"),
         ({"steps": [["s", "k", [], [3]]]}, "a result that is no argument"),
+        ({"steps": [["s", "k", [], [], [1 << 40, 64]]]}, "fetches what lies behind the weights"),
     ],
 )
 def test_a_damaged_description_is_refused(model: Any, change: dict[str, Any], message: str) -> None:

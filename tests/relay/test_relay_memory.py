@@ -26,15 +26,16 @@ def overlaps(a: Lifetime, b: Lifetime) -> bool:
 
 @settings(max_examples=examples(200), derandomize=True, deadline=None)
 @given(
-    st.lists(
+    values=st.lists(
         st.tuples(st.integers(0, 1000), st.integers(0, 30), st.integers(0, 12)).map(
             lambda t: Lifetime(t[0], t[1], t[1] + t[2])
         ),
         max_size=40,
     )
 )
-def test_no_two_that_live_at_once_overlap(values: list[Lifetime]) -> None:
-    offsets, total = plan_arena(values)
+@pytest.mark.parametrize("spread", [False, True])
+def test_no_two_that_live_at_once_overlap(spread: bool, values: list[Lifetime]) -> None:
+    offsets, total = plan_arena(values, spread=spread)
     for i, (a, at) in enumerate(zip(values, offsets, strict=True)):
         assert at % ALIGNMENT == 0 and at + a.size <= total
         for b, there in list(zip(values, offsets, strict=True))[:i]:
@@ -56,10 +57,19 @@ def test_the_least_hole_is_taken() -> None:
     assert offsets[3] == offsets[1]
 
 
-def test_long_programs_are_planned_quickly() -> None:
+@pytest.mark.parametrize("spread", [False, True])
+def test_long_programs_are_planned_quickly(spread: bool) -> None:
     start = time.process_time()
-    _, total = plan_arena([Lifetime(64, i, i + 1) for i in range(20000)])
+    _, total = plan_arena([Lifetime(64, i, i + 1) for i in range(20000)], spread=spread)
     assert total == 128 and time.process_time() - start < 5
+
+
+def test_small_ones_move_on_through_the_room_of_large_ones() -> None:
+    values = [Lifetime(64 * 16, 0, 1), *(Lifetime(64, i, i + 1) for i in range(2, 40))]
+    together, total = plan_arena(values)
+    apart, same = plan_arena(values, spread=True)
+    assert total == same == 1024 and len(set(together)) == 2
+    assert len(set(apart)) == 16 and apart[1:17] == [64 * i for i in range(16)]
 
 
 def fused(func: relay.Function) -> relay.Function:

@@ -17,6 +17,7 @@ from .backend.assemble import assemble
 from .backend.device_kernel import DEVICE_KINDS
 from .backend.executor import Executor, Runtime
 from .backend.executor_factory import DeviceFactoryModule, ExecutorFactoryModule
+from .backend.fetch_ahead import wants_fetches
 from .backend.graph_form import graph_form
 from .backend.kernel import Job, job_of
 from .backend.memory_plan import ALIGNMENT, DEVICE_ALIGNMENT
@@ -83,11 +84,13 @@ def to_compile(
     """The steps of a model after all passes, and what is to be compiled for them, by their numbers."""
     ready, _ = optimize(mod, target, params)
     on_cpu = target.kind.name == "llvm"
-    program = make_program(FuseOps()(ready)["main"], ALIGNMENT if on_cpu else DEVICE_ALIGNMENT)
+    shared = on_cpu and target.cpu.num_cores > 1
+    program = make_program(FuseOps()(ready)["main"], ALIGNMENT if on_cpu else DEVICE_ALIGNMENT, shared)
+    ahead = wants_fetches(program.weights, target)
     jobs = {}
     for i, step in enumerate(program.steps):
         if step.fn is not None:
-            jobs[i] = job_of(step.fn, step.known, target, planned=True)
+            jobs[i] = job_of(step.fn, step.known, target, planned=True, ahead=ahead)
     return program, jobs
 
 

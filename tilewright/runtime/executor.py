@@ -336,7 +336,11 @@ class Executor:
                 yield step, partial(np.copyto, target, source.reshape(target.shape)), outs
             else:
                 function: NativeFunction = self.module.get_function(step.kernel)  # type: ignore[assignment]
-                yield step, function.bind(*arrays), outs
+                ahead: list[Any] = []
+                if step.ahead:
+                    at, stride = step.ahead
+                    ahead = [view_of(self._weights, at, "uint8", (64,)), stride]
+                yield step, function.bind(*arrays, *ahead), outs
 
     def tensor(self, place: PlaceInfo) -> NDArray:
         """The tensor at a place."""

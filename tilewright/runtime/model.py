@@ -81,12 +81,16 @@ class PlaceInfo:
 
 @dataclass(frozen=True, slots=True)
 class StepInfo:
-    """A call of a kernel: its arguments in order, and which of them are results. Without a kernel, a copy."""
+    """A call of a kernel: its arguments in order, and which of them are results. Without a kernel, a copy.
+
+    A kernel that fetches what is wanted after it takes two more: a place among the weights, and a stride.
+    """
 
     name: str
     kernel: str
     args: tuple[PlaceInfo, ...]
     outputs: tuple[int, ...]
+    ahead: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,9 +141,13 @@ def parse_model(data: Any, where: str) -> ModelInfo:
             arena=_whole(data["arena"]),
             steps=tuple(
                 StepInfo(
-                    str(name), str(kernel), tuple(_place(a, where) for a in args), tuple(map(_whole, outs))
+                    str(name),
+                    str(kernel),
+                    tuple(_place(a, where) for a in args),
+                    tuple(map(_whole, outs)),
+                    tuple(_whole(n) for each in ahead for n in each),
                 )
-                for name, kernel, args, outs in data["steps"]
+                for name, kernel, args, outs, *ahead in data["steps"]
             ),
             inside=_whole(data["inside"]),
             device=str(data.get("device", "cpu")),
@@ -188,6 +196,8 @@ def _check_places(info: ModelInfo, where: str) -> None:
                 raise LoadError(
                     f"{where}: damaged: step {step.name!r} has a tensor outside of {place.space} memory"
                 )
+        if step.ahead and (len(step.ahead) != 2 or step.ahead[0] + 64 > info.weights):
+            raise LoadError(f"{where}: damaged: step {step.name!r} fetches what lies behind the weights")
         if any(i >= len(step.args) for i in step.outputs):
             raise LoadError(f"{where}: damaged: step {step.name!r} has a result that is no argument")
 

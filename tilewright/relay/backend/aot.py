@@ -43,6 +43,9 @@ def aot_function(
         pointers = [_pointer(rooms, a, i in step.outputs) for i, a in enumerate(step.args)]
         if step.kernel:
             gv = called.setdefault(step.kernel, GlobalVar(step.kernel))
+            if step.ahead:
+                at, stride = (const(n, "int64") for n in step.ahead)
+                pointers += [rooms["weights"][0].access_ptr("r", offset=at), stride]
             body.append(Evaluate(TirCall("int32", gv, pointers)))
         else:
             size = const(step.args[0].nbytes, "int64")

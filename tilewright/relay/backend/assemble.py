@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from ...codegen.llvm.linked import LinkedModule, Unit, unit_of
@@ -18,6 +19,7 @@ from ...runtime.model import LAUNCHES, MODEL, PlaceInfo, StepInfo, TensorInfo
 from ...target import Target
 from .aot import aot_function
 from .device_kernel import merged
+from .fetch_ahead import plan_fetches
 from .kernel import Kernel
 from .program import Program, Step, Value
 from .weights import Packers, Weights
@@ -33,7 +35,7 @@ def assemble(
     """The module of a program, whose step `i` calls `kernels[i]`, and its weights."""
     unique = {k.symbol: k for k in kernels.values()}
     weights = Weights(Packers(unique), program.alignment)
-    steps = [_step(s, kernels.get(i), weights) for i, s in enumerate(program.steps)]
+    steps = _steps(program, kernels, weights, target)
     inputs, outputs = _interface(program)
     room, arena = max(64, weights.size), max(64, program.arena)
     entry = f"tvmgen_{name}_run"
@@ -48,7 +50,8 @@ def assemble(
         "arena": arena,
         "inside": max((k.inside for k in unique.values()), default=0),
         "steps": [
-            [s.name, s.kernel, [[a.space, a.at, a.dtype, a.shape] for a in s.args], s.outputs] for s in steps
+            [s.name, s.kernel, [[a.space, a.at, a.dtype, a.shape] for a in s.args], s.outputs, s.ahead]
+            for s in steps
         ],
     }
     if target.kind.name != "llvm":
@@ -123,6 +126,23 @@ def _machine(target: Target) -> Any:
 
     settings = target.llvm
     return Machine(settings.triple, settings.cpu, settings.features, 2, settings.abi)
+
+
+def _steps(
+    program: Program, kernels: Mapping[int, Kernel], weights: Weights, target: Target
+) -> list[StepInfo]:
+    """All steps; each is told what of later ones' weights to fetch."""
+    steps: list[StepInfo] = []
+    needs: list[tuple[int, int]] = []
+    for i, s in enumerate(program.steps):
+        low = weights.size
+        steps.append(_step(s, kernels.get(i), weights))
+        needs.append((low, weights.size))
+    slots = [kernels[i].slots if i in kernels else 0 for i in range(len(steps))]
+    if not any(slots):
+        return steps
+    plan = plan_fetches(needs, slots, target.cpu.cache_sizes.l3 // 8)
+    return [replace(s, ahead=p) if n else s for s, p, n in zip(steps, plan, slots, strict=True)]
 
 
 def _step(step: Step, kernel: Kernel | None, weights: Weights) -> StepInfo:

@@ -25,6 +25,7 @@ from ...tune.auto import asked
 from ..expr import Call, Constant, Function, TupleGetItem
 from ..op.registry import RelayOp
 from .device_kernel import device_code
+from .fetch_ahead import FetchAhead
 from .lower import inner_order, lower_function, task_of_function
 from .scratch import Scratch
 
@@ -42,6 +43,7 @@ class Job:
     cached: bool  # whether the key says all that its code depends on
     plain: bool = False  # left unscheduled: it runs once
     planned: bool = False  # its caller gives the memory that it needs meanwhile
+    ahead: bool = False  # it fetches what its caller names
     record: Any = None  # of tuning: how to schedule it
 
     @property
@@ -66,6 +68,7 @@ class Kernel:
     warnings: tuple[str, ...] = ()  # what was said while it was compiled, perhaps by another process
     device: Any = None  # of a GPU's: its code as data
     on_host: str = ""  # why the host does it, though the model is a GPU's
+    slots: int = 0  # in which it fetches; if there are any, its last parameters say what
 
     @property
     def about(self) -> Any:
@@ -83,6 +86,7 @@ class Kernel:
             "warnings": self.warnings,
             "device": self.device,
             "on_host": self.on_host,
+            "slots": self.slots,
             "code": self.code.head(),
             "before": None if self.before is None else self.before.head(),
         }
@@ -108,6 +112,7 @@ class Kernel:
             tuple(head["warnings"]),
             head["device"],
             head["on_host"],
+            head["slots"],
         )
 
 
@@ -143,20 +148,25 @@ def label_of(fn: Function) -> str:
 
 
 def job_of(
-    fn: Function, constants: Sequence[int], target: Target, plain: bool = False, planned: bool = False
+    fn: Function,
+    constants: Sequence[int],
+    target: Target,
+    plain: bool = False,
+    planned: bool = False,
+    ahead: bool = False,
 ) -> Job:
     """What is to be compiled for a fused function."""
     ops = operators(fn)
     key = digest(
         "kernel", *producer(), str(target), repr(_machine(target)), repr(config.code_key()),
-        _settings(), description(fn), repr(tuple(constants)), plain, planned,
+        _settings(), description(fn), repr(tuple(constants)), plain, planned, ahead,
     )  # fmt: skip
     ours = all((getattr(op.compute, "__module__", "") or "").startswith("tilewright.") for op in ops)
     label = label_of(fn)
     record = None if plain or not asked.get() else _recorded(fn, tuple(constants), target, key)
     if record is not None:
         key = digest(key, json.dumps([record.trace, record.decisions], sort_keys=True))
-    return Job(fn, tuple(constants), key, label, ours, plain, planned, record)
+    return Job(fn, tuple(constants), key, label, ours, plain, planned, ahead, record)
 
 
 def _recorded(fn: Function, constants: tuple[int, ...], target: Target, key: str) -> Any:
@@ -203,8 +213,9 @@ def compile_kernel(job: Job, target: Target) -> Kernel:
         return _for_device(job, target)
     with _told() as told:
         lowered = lower_function(job.fn, job.constants, target, job.symbol, job.plain, job.record)
-    scratch = Scratch()
-    with _with_last(scratch.taken()) if job.planned else nullcontext():
+    scratch, fetched = Scratch(), FetchAhead(target.cpu.preferred_vector_bits)
+    last = [scratch.taken()] * job.planned + [fetched.added()] * job.ahead
+    with _with_last(last) if last else nullcontext():
         code = unit_of(build(IRModule({job.symbol: lowered.func}), target=target))
     before = None
     if lowered.before is not None:
@@ -213,9 +224,16 @@ def compile_kernel(job: Job, target: Target) -> Kernel:
         name = f"{job.symbol}_pack"
         func = lowered.before.with_attr("global_symbol", name)
         before = unit_of(build(IRModule({name: func}), target=here))
-    given = tuple(scratch.given)
     return Kernel(
-        job.symbol, code, before, lowered.labels, lowered.constants, given, scratch.inside, tuple(told)
+        job.symbol,
+        code,
+        before,
+        lowered.labels,
+        lowered.constants,
+        tuple(scratch.given),
+        scratch.inside,
+        tuple(told),
+        slots=fetched.slots,
     )
 
 
@@ -234,7 +252,7 @@ def _for_device(job: Job, target: Target) -> Kernel:
     except TVMError as why:
         host = Target("llvm")
         with host:
-            made = compile_kernel(replace(job, planned=False, record=None), host)
+            made = compile_kernel(replace(job, planned=False, ahead=False, record=None), host)
         reason = str(why).splitlines()[0]
         text = f"{job.label} is done by the host, between copies: no {target.kind.name} kernel was made ({reason})"
         return replace(made, warnings=(*made.warnings, text), on_host=reason)
@@ -256,10 +274,10 @@ def _told() -> Iterator[list[str]]:
     out += [str(w.message) for w in caught if issubclass(w.category, RuntimeWarning)]
 
 
-def _with_last(last: Pass) -> PassContext:
-    """The context at hand, with one more pass at the end of lowering."""
+def _with_last(last: Sequence[Pass]) -> PassContext:
+    """The context at hand, with more passes at the end of lowering."""
     ctx = PassContext.current()
-    added = [*(ctx.config.get("tir.add_lower_pass") or ()), (3, last)]
+    added = [*(ctx.config.get("tir.add_lower_pass") or ()), *((3, each) for each in last)]
     return PassContext(
         ctx.opt_level,
         ctx.required_pass,

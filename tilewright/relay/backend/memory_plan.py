@@ -8,6 +8,7 @@ from dataclasses import dataclass
 __all__ = ["ALIGNMENT", "DEVICE_ALIGNMENT", "Lifetime", "arena_peak", "plan_arena", "round_up"]
 
 ALIGNMENT = 64
+_SMALL = 8  # times such a tensor is no larger than the whole
 DEVICE_ALIGNMENT = 512  # where a part of a device's memory may begin, whosever device it is
 
 
@@ -25,7 +26,9 @@ def round_up(size: int, alignment: int = ALIGNMENT) -> int:
     return -(-size // alignment) * alignment
 
 
-def plan_arena(values: Sequence[Lifetime], alignment: int = ALIGNMENT) -> tuple[list[int], int]:
+def plan_arena(
+    values: Sequence[Lifetime], alignment: int = ALIGNMENT, spread: bool = False
+) -> tuple[list[int], int]:
     """An offset for each tensor, such that no two that live at once overlap, and the size of the whole.
 
         step      0 1 2 3          offset 0 ┌─────┬───┐
@@ -33,24 +36,74 @@ def plan_arena(values: Sequence[Lifetime], alignment: int = ALIGNMENT) -> tuple[
         b  256      ━━━      ->         512 ├───┬─┴───┤
         c  512        ━━━                   │   │  b  │
 
-    The large come first; each takes the least hole that holds it among those that live at the same time.
+    The large come first; each takes the least hole that holds it among those that live at the same time. With
+    `spread`, small ones then move on through the room that the large ones made necessary: a place that all cores have
+    read a moment ago is slow to write, since each core's copy of it must be given up first.
     """
-    steps = max((v.last for v in values), default=-1) + 1
-    busy: list[list[int]] = [[] for _ in range(steps)]  # for each step the tensors that have a place
-    offsets = [0] * len(values)
-    total = 0
+    plan = _Plan(values, alignment)
     for i in sorted(range(len(values)), key=lambda k: (-values[k].size, values[k].first)):
-        v = values[i]
-        if v.size == 0:
+        if values[i].size:
+            plan.put(i, _hole(plan.beside(i), plan.room(i)))
+    if spread:
+        plan = _spread(plan) or plan
+    return plan.offsets, plan.total
+
+
+class _Plan:
+    """Places of tensors, and at each step the tensors that have one."""
+
+    def __init__(self, values: Sequence[Lifetime], alignment: int) -> None:
+        self.values, self.alignment = values, alignment
+        self.offsets, self.total = [0] * len(values), 0
+        self._busy: list[list[int]] = [[] for _ in range(max((v.last for v in values), default=-1) + 1)]
+
+    def room(self, i: int) -> int:
+        return round_up(self.values[i].size, self.alignment)
+
+    def beside(self, i: int) -> list[tuple[int, int]]:
+        """Start and length of what lives at the same time as a tensor, in order."""
+        v = self.values[i]
+        found = {j for step in range(v.first, v.last + 1) for j in self._busy[step]}
+        return sorted((self.offsets[j], self.room(j)) for j in found)
+
+    def put(self, i: int, at: int) -> None:
+        self.offsets[i] = at
+        self.total = max(self.total, at + self.room(i))
+        for step in range(self.values[i].first, self.values[i].last + 1):
+            self._busy[step].append(i)
+
+
+def _spread(plan: _Plan) -> _Plan | None:
+    """The plan with small tensors one behind the other, from the front again at the end; None if it gets larger."""
+    made = _Plan(plan.values, plan.alignment)
+    small: list[int] = []
+    for i, v in enumerate(plan.values):
+        if v.size * _SMALL <= plan.total:
+            small.append(i)
+        else:
+            made.put(i, plan.offsets[i])
+    end = 0
+    for i in sorted(small, key=lambda k: (plan.values[k].first, -plan.values[k].size)):
+        if not plan.values[i].size:
             continue
-        beside = {j for step in range(v.first, v.last + 1) for j in busy[step]}
-        taken = sorted((offsets[j], round_up(values[j].size, alignment)) for j in beside)
-        room = round_up(v.size, alignment)
-        offsets[i] = _hole(taken, room)
-        total = max(total, offsets[i] + room)
-        for step in range(v.first, v.last + 1):
-            busy[step].append(i)
-    return offsets, total
+        beside, room = made.beside(i), made.room(i)
+        at = _free_from(beside, room, end)
+        if at + room > plan.total:
+            at = _free_from(beside, room, 0)
+        if at + room > plan.total:
+            return None
+        made.put(i, at)
+        end = at + room
+    return made
+
+
+def _free_from(taken: list[tuple[int, int]], size: int, at: int) -> int:
+    """The first place from `at` on that holds `size`."""
+    for start, length in taken:
+        if start - at >= size:
+            break
+        at = max(at, start + length)
+    return at
 
 
 def _hole(taken: list[tuple[int, int]], size: int) -> int:

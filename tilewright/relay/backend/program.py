@@ -72,13 +72,20 @@ class Program:
     lower_bound: int = 0
     storages: list[Storage] = field(default_factory=list)
     alignment: int = ALIGNMENT
+    spread: bool = False  # the arena is used all over, for the sake of cores that share it
+
+    @property
+    def weights(self) -> int:
+        """The bytes of all constants."""
+        held = {v.storage for step in self.steps for v in step.inputs if v.storage.kind == "constant"}
+        return sum(s.nbytes for s in held)
 
 
-def make_program(main: Function, alignment: int = ALIGNMENT) -> Program:
+def make_program(main: Function, alignment: int = ALIGNMENT, spread: bool = False) -> Program:
     """The steps of a function that was fused, with a place for every tensor. Needs: types."""
     builder = _Builder(main)
     program = builder.run()
-    program.alignment = alignment
+    program.alignment, program.spread = alignment, spread
     _plan(program)
     return program
 
@@ -241,7 +248,7 @@ def _is_view(fn: Function) -> bool:
 
 def _plan(program: Program) -> None:
     lifetimes = [Lifetime(s.nbytes, s.first, max(s.first, s.last)) for s in program.storages]
-    offsets, program.arena = plan_arena(lifetimes, program.alignment)
+    offsets, program.arena = plan_arena(lifetimes, program.alignment, program.spread)
     program.lower_bound = arena_peak(lifetimes)
     for s, offset in zip(program.storages, offsets, strict=True):
         s.offset = offset

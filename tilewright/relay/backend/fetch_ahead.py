@@ -1,0 +1,209 @@
+"""Weights asked for before they are wanted: while one kernel computes, those of the kernels after it come near.
+
+A model's weights lie in the order of its steps, and from one run to the next no cache keeps all of them; each kernel
+would wait for its own. So a kernel has slots in its innermost loop, each long enough for a line of memory to come, and
+its caller says where to begin and how far it is from slot to slot:
+
+    def kernel(x, y, weights, ahead, stride):
+        for tile in parallel(32):
+            for k in range(96):                                  # 8 multiply-adds: a slot
+                prefetch(&ahead[(tile * 96 + k) * stride])
+                …
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from ...ir.buffer import Buffer, decl_buffer
+from ...ir.expr import (
+    Add,
+    Broadcast,
+    BufferLoad,
+    Cast,
+    IntImm,
+    Mul,
+    PrimExpr,
+    Sub,
+    Var,
+    const,
+)
+from ...ir.fold import cast
+from ...ir.function import PrimFunc
+from ...ir.module import IRModule
+from ...ir.ops import add, call, mul
+from ...ir.stmt import BufferStore, Evaluate, For, ForKind, LetStmt, Stmt, seq
+from ...ir.transform import ModulePass, Pass, PassContext, PassInfo
+from ...target import Target
+
+__all__ = ["LINE", "FetchAhead", "plan_fetches", "wants_fetches"]
+
+LINE: Final = 64  # bytes that come at once
+_SLOT: Final = 8  # vector operations, while which a line can come
+_LEAST: Final = 8  # in an iteration: a shorter one has no room for a slot
+_MOST: Final = 8  # slots in an iteration: more at once would wait for each other
+_INFO: Final = PassInfo(0, "FetchAhead")
+_READ, _SECOND_CACHE, _DATA = 0, 2, 1
+
+
+def wants_fetches(weights: int, target: Target) -> bool:
+    """Whether a model has more weights than the second cache keeps from run to run, and kernels that are short.
+
+    With more weights than the third cache could hold, a kernel is long, and streams its own faster than it uses them.
+    """
+    if target.kind.name != "llvm" or not PassContext.current().option("tilewright.fetch_ahead"):
+        return False
+    sizes = target.cpu.cache_sizes
+    return 0 < sizes.l2 < weights <= max(sizes.l3, 16 * sizes.l2)
+
+
+@dataclass
+class FetchAhead:
+    """The slots of a kernel: how many it has in all."""
+
+    vector_bits: int
+    slots: int = 0
+
+    def added(self) -> Pass:
+        """The pass that puts them into a lowered function."""
+
+        def work(mod: IRModule, ctx: PassContext) -> IRModule:
+            return mod.map_functions(lambda f: self.add(f) if isinstance(f, PrimFunc) else f)
+
+        return ModulePass(work, _INFO)
+
+    def add(self, func: PrimFunc) -> PrimFunc:
+        """Give a function the parameters `ahead` and `stride`, if a loop has room for slots. Needs: flat loops."""
+        costs = _Costs(self.vector_bits)
+        nests = [n for n in _nests(func.body) if costs.of(n)]
+        whole = sum(costs.of(n) for n in nests)
+        chosen = [p for n in nests if 4 * costs.of(n) >= whole and (p := _path(n, costs))]
+        if not chosen:
+            return func
+        ahead = decl_buffer((LINE,), "uint8", name="ahead")
+        handle, stride = Var("ahead", "handle"), Var("stride", "int64")
+        body = func.body
+        for path in chosen:
+            inner = path[-1]
+            each = min(_MOST, max(1, costs.of(inner.body) // _SLOT))
+            hints = [_fetch(ahead, mul(_slot(path, each, self.slots + i), stride)) for i in range(each)]
+            body = _put(body, inner, inner.replace(body=seq(*hints, inner.body)))
+            self.slots += each * _product(path)
+        buffers = {**func.buffer_map, handle: ahead}
+        return PrimFunc((*func.params, handle, stride), body, func.ret_type, buffers, func.attrs, func.span)
+
+
+def _fetch(buffer: Buffer, index: PrimExpr) -> Stmt:
+    place = call("handle", "tir.address_of", BufferLoad(buffer, (index,)))
+    return Evaluate(call("void", "tir.prefetch", place, _READ, _SECOND_CACHE, _DATA))
+
+
+def _slot(path: Sequence[For], each: int, first: int) -> PrimExpr:
+    """The number of a slot: those of an iteration follow each other."""
+    turn: PrimExpr = const(0, "int64")
+    for loop in path:
+        now = add(cast("int64", loop.loop_var), const(-_int(loop.min), "int64"))
+        turn = add(mul(turn, const(_int(loop.extent), "int64")), now)
+    return add(mul(turn, const(each, "int64")), const(first, "int64"))
+
+
+def _int(e: PrimExpr) -> int:
+    assert isinstance(e, IntImm)
+    return int(e.value)
+
+
+def _product(path: Sequence[For]) -> int:
+    out = 1
+    for loop in path:
+        out *= _int(loop.extent)
+    return out
+
+
+def _nests(s: Stmt) -> list[For]:
+    """The outermost loops of a function."""
+    if isinstance(s, For):
+        return [s]
+    return [n for c in s.children() if isinstance(c, Stmt) for n in _nests(c)]
+
+
+def _path(nest: For, costs: _Costs) -> list[For]:
+    """The loops from a nest's outermost one to the innermost that has room for a slot, where most of its time goes."""
+    path: list[For] = []
+    found: For | None = nest
+    while found is not None and _runs(found) and costs.of(found.body) >= _LEAST:
+        path.append(found)
+        below = [n for n in _nests(found.body) if 2 * costs.of(n) >= costs.of(path[-1].body)]
+        found = below[0] if below else None
+    return path
+
+
+def _runs(loop: For) -> bool:
+    """Whether a loop is one in the code, too, and its length is known."""
+    known = isinstance(loop.min, IntImm) and isinstance(loop.extent, IntImm)
+    return known and loop.kind in (ForKind.SERIAL, ForKind.PARALLEL) and loop.thread_binding is None
+
+
+def _put(s: Any, old: Stmt, new: Stmt) -> Any:
+    if s is old:
+        return new
+    return s.map_children(lambda c: _put(c, old, new) if isinstance(c, Stmt) else c)
+
+
+class _Costs:
+    """Vector operations that statements take, roughly: those on values, not those on indices."""
+
+    def __init__(self, bits: int) -> None:
+        self.bits = bits
+        self._known: dict[int, tuple[Stmt, int]] = {}
+
+    def of(self, s: Stmt) -> int:
+        found = self._known.get(id(s))
+        if found is None:
+            found = self._known[id(s)] = (s, self._count(s))
+        return found[1]
+
+    def _count(self, s: Any) -> int:
+        own = 0
+        if isinstance(s, (BufferStore, LetStmt, Evaluate)):
+            own = self._value(s.value)
+        if isinstance(s, BufferStore):
+            own = max(1, own)
+        below = sum(self.of(c) for c in s.children() if isinstance(c, Stmt))
+        if isinstance(s, For):
+            return below * (_int(s.extent) if isinstance(s.extent, IntImm) else 1)
+        return own + below
+
+    def _value(self, e: Any) -> int:
+        """A multiply-add is one operation; loads go on beside others."""
+        if isinstance(e, BufferLoad) or not e.children() or e.dtype.is_handle:
+            return 0
+        inner = [c for c in e.children() if isinstance(c, PrimExpr)]
+        below = sum(self._value(c) for c in inner)
+        free = isinstance(e, (Broadcast, Cast)) or (
+            isinstance(e, (Add, Sub)) and any(isinstance(c, Mul) for c in inner)
+        )
+        return below if free else below + max(1, e.dtype.lanes * e.dtype.bits // self.bits)
+
+
+def plan_fetches(needs: Sequence[tuple[int, int]], slots: Sequence[int], reach: int) -> list[tuple[int, int]]:
+    """What each step fetches: where to begin, and the bytes from slot to slot.
+
+    Step `i` needs the bytes `needs[i]` (from, to) of the weights, in ascending order, and has `slots[i]`. What a step
+    needs is fetched as late as possible: by the step before it, what that one has no slots for by the one before, and
+    so on, but never more than `reach` bytes too early.
+    """
+    plan = [(0, 0)] * len(needs)
+    begin = end = 0  # what later steps need, and nobody fetches yet
+    for i in reversed(range(len(needs))):
+        end = min(end, begin + reach)
+        room = slots[i] * LINE
+        if end > begin and room:
+            start = max(begin, (end - room) // LINE * LINE)
+            plan[i] = (start, min(LINE, -(-(end - start) // slots[i])))
+            end = start
+        low, high = needs[i]
+        if high > low:
+            begin, end = low, end if end > begin else high
+    return plan
