@@ -11,10 +11,12 @@ A step is a kernel; its name is made of the operators in it.
 from __future__ import annotations
 
 import os
+import statistics
 from pathlib import Path
 from typing import Any
 
 from ...runtime.devices import Device
+from ...runtime.model import StepInfo
 from ...runtime.ndarray import NDArray, array
 from ...runtime.params import save_param_dict
 from ...runtime.profiling import Report, Row
@@ -22,12 +24,19 @@ from ..graph_executor import GraphModule, _executor
 
 __all__ = ["GraphModuleDebug", "Report", "create"]
 
+_ROUNDS = 5
+
 
 def create(
     graph_json_str: str, libmod: Any, device: Device | list[Device], dump_root: str | None = None
 ) -> GraphModuleDebug:
     """A debug executor for a graph and its library; `dump_root` gets the tensors of each run."""
     return GraphModuleDebug(_executor(graph_json_str, libmod, device), device, graph_json_str, dump_root)
+
+
+def _row(step: StepInfo, seconds: float, outs: list[NDArray]) -> Row:
+    shapes = ", ".join(f"{o.dtype}{list(o.shape)}" for o in outs)
+    return Row(step.name, step.kernel, seconds, shapes)
 
 
 class GraphModuleDebug(GraphModule):
@@ -42,15 +51,14 @@ class GraphModuleDebug(GraphModule):
         self._times: list[Row] = []
 
     def run(self, number: int = 1, repeat: int = 1, **input_dict: Any) -> None:
-        """Run step by step, each `number` times; results are kept, times are in `profile()`."""
+        """Run step by step, each `number` times; results are kept, times are in `get_debug_result()`."""
         if input_dict:
             self.set_input(**input_dict)
         self._kept, self._times = {}, []
         for step, call, outs in self.module.steps():
             seconds = self.module.seconds_of(call, max(1, number))
             self._kept[step.name] = [array(o) for o in outs]
-            shapes = ", ".join(f"{o.dtype}{list(o.shape)}" for o in outs)
-            self._times.append(Row(step.name, step.kernel, seconds, shapes))
+            self._times.append(_row(step, seconds, outs))
         if self._dump_root is not None:
             self._dump(self._dump_root)
 
@@ -59,9 +67,20 @@ class GraphModuleDebug(GraphModule):
         self.module.run()
 
     def profile(self, collectors: Any = None, number: int = 1, **input_dict: Any) -> Report:
-        """Run and report the time of each step."""
+        """Run and report the time of each step, in the median of some rounds through all of them.
+
+        Nothing is kept meanwhile: a copy between two steps would cool the caches, and let threads fall asleep.
+        """
+        if input_dict:
+            self.set_input(**input_dict)
+        self._kept = {}
         self.module.run()  # caches warm
-        self.run(number=number, **input_dict)
+        steps = list(self.module.steps())
+        rounds = [
+            [self.module.seconds_of(call, max(1, number)) for _, call, _ in steps] for _ in range(_ROUNDS)
+        ]
+        times = [statistics.median(each) for each in zip(*rounds, strict=True)]
+        self._times = [_row(step, t, outs) for (step, _, outs), t in zip(steps, times, strict=True)]
         return Report(tuple(self._times))
 
     def debug_get_output(self, node: int | str, out: Any = None) -> NDArray:
