@@ -353,6 +353,26 @@ def test_two_conditions_one_after_the_other(agree):
     agree(before, simple(before), *data(16, 16))
 
 
+def test_conditions_that_never_hold_together(agree):
+    # two tiles over eight rows: one has the padding above it, the other one is not full; the tile's length decides
+    @T.prim_func(private=True)
+    def before(A: T.Buffer((8, 4), "int32"), B: T.Buffer((8, 4), "int32")):
+        for io in range(2):
+            for r in range(7):
+                if io * 5 + r >= 1:
+                    if io * 5 + r < 9:
+                        A[io * 5 + r - 1, 0] = A[io * 5 + r - 1, 0] + 1
+            for ii in range(5):
+                if T.likely(io * 5 + ii < 8):
+                    for k in range(100):
+                        B[io * 5 + ii, k % 4] = B[io * 5 + ii, k % 4] + A[io * 5 + ii, k % 4] * k
+
+    made = simple(before)
+    assert {int(n.extent) for n in pre_order(made.body) if isinstance(n, For)} >= {5, 3, 100}
+    assert all(isinstance(n.extent, tir.IntImm) for n in pre_order(made.body) if isinstance(n, For))
+    agree(before, made, *data((8, 4), (8, 4)))
+
+
 def test_conditions_that_exclude_each_other(agree):
     @T.prim_func(private=True)
     def before(A: T.Buffer((16,), "int32")):
