@@ -63,6 +63,7 @@ def phases(ctx: PassContext | None = None) -> tuple[Phase, Phase, Phase, Phase]:
             *partition,
             T.InjectVirtualThread(),
             T.VectorizeLoop(enable=not ctx.config.get("tir.disable_vectorize", False)),
+            *(() if on_gpu else (T.UnmaskScratch(),)),
             T.InjectDoubleBuffer(),
             *(() if ctx.config.get("tir.disable_storage_rewrite", False) else (T.StorageRewrite(),)),
             T.UnrollLoop(**unroll),

@@ -37,6 +37,7 @@ _PASSES = {
     "InjectSoftwarePipeline": ("inject_software_pipeline", "inject_software_pipeline"),
     "InjectPTXAsyncCopy": ("inject_ptx_async_copy", "inject_ptx_async_copy"),
     "VectorizeLoop": ("vectorize_loop", "vectorize_loop"),
+    "UnmaskScratch": ("unmask_scratch", "unmask_scratch"),
     "InjectVirtualThread": ("inject_virtual_thread", "inject_virtual_thread"),
     "InjectDoubleBuffer": ("inject_double_buffer", "inject_double_buffer"),
     "StorageRewrite": ("storage_rewrite", "storage_rewrite"),
