@@ -13,6 +13,7 @@ import signal
 import sqlite3
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -83,7 +84,7 @@ def fake(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Fake]:
 
     def use(*args: Any, **kwargs: Any) -> Fake:
         made = Fake(*args, **kwargs)
-        monkeypatch.setattr(autotuner, "measurer_for", lambda options, cluster: made)
+        monkeypatch.setattr(autotuner, "measurer_for", lambda *_: made)
         return made
 
     return use
@@ -150,7 +151,14 @@ def test_as_json_and_again(model: Path, tmp_path: Path, fake: Callable[..., Fake
         "has 9 measurements" in result.stderr
         and "; 3 more are made (--resume: 3 with those)" in result.stderr
     )
-    assert "nothing to resume yet" in tuned(model, tmp_path / "new.db", 3, "--resume").stderr
+    assert "nothing to resume yet\n" in tuned(model, tmp_path / "new.db", 3, "--resume").stderr
+    other = write_branch(tmp_path / "branch.onnx")  # nothing of the one is taken for the other, or lost
+    with Database(db) as kept:
+        count = len(kept)
+    result = tuned(other, db, 4, "--resume", "--json")
+    assert json.loads(result.stdout)["measured"] == 4
+    assert f"nothing to resume yet: the {count} records of {db} are of other tasks, targets" in result.stderr
+    assert json.loads(tuned(model, db, 12, "--resume", "--json").stdout)["measured"] == 0
 
 
 @pytest.mark.slow
@@ -264,6 +272,7 @@ def test_ranges_of_tasks(model: Path) -> None:
             ["--target", "cuda"],
             "does not run on this machine: there is no device cuda(0), so it cannot be measured here; tune there",
         ),
+        (["--target", "llvm -mcpu=abacus"], "LLVM knows no CPU 'abacus' for "),
         (
             ["--target", "llvm -mtriple=aarch64-linux-gnu"],
             "cannot be measured here; tune there, or on its workers: --cl",
@@ -428,7 +437,7 @@ def test_a_database_that_is_locked(model: Path, tmp_path: Path, monkeypatch: pyt
 def database(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("db") / "tune.db"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(autotuner, "measurer_for", lambda options, cluster: Fake())
+        patch.setattr(autotuner, "measurer_for", lambda *_: Fake())
         assert tuned(model, path, 30).exit_code == 0
     return path
 
@@ -593,8 +602,9 @@ def test_models_of_the_virtual_machine(tmp_path: Path, fake: Callable[..., Fake]
 
 # -- in earnest ---------------------------------------------------------------------------------------
 @pytest.mark.slow
-def test_an_interrupt_of_the_command(model: Path, tmp_path: Path) -> None:
-    """Ctrl-C, as a terminal sends it."""
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupt_of_the_command(number: int, model: Path, tmp_path: Path) -> None:
+    """Ctrl-C, as a terminal sends it, and a request to end, as a batch system does."""
     db = tmp_path / "tune.db"
     command = [
         sys.executable,
@@ -616,16 +626,18 @@ def test_an_interrupt_of_the_command(model: Path, tmp_path: Path) -> None:
         env=environment,
     ) as process:
         assert process.stderr is not None and process.stdout is not None
+        before = ""
         for line in process.stderr:
-            if line.startswith(("importing", "tuning")):
-                continue
-            os.kill(process.pid, signal.SIGINT)
-            break
-        told, rest = process.stdout.read(), process.stderr.read()
+            before += line
+            if " best " in line:
+                os.kill(process.pid, number)
+                break
+        told, rest = process.stdout.read(), before + process.stderr.read()
         assert process.wait() == 130, rest
     data = json.loads(told)
     assert data["interrupted"] and 0 < data["measured"] < 500
     assert "Traceback" not in rest and "--resume goes on" in rest
+    assert not list(Path(tempfile.gettempdir()).glob(f"tilewright-measure-{process.pid}-*"))
     with Database(db) as kept:
         assert {r.status for r in kept.records()} == {"ok"}
 

@@ -18,10 +18,11 @@ import numpy as np
 import pytest
 from tune_fakes import Fake, odd
 
+import tilewright as tvm
 from tilewright import te, topi
 from tilewright.tune import fleet as fleets
 from tilewright.tune.building import Builder
-from tilewright.tune.errors import TuneError
+from tilewright.tune.errors import MachineError, TuneError
 from tilewright.tune.fleet import Fleet, Member, checked, choose_machine
 from tilewright.tune.machines import describe_machine, fingerprint
 from tilewright.tune.measure import MeasureInput, MeasureOptions, Measurer, Status, _stopped
@@ -36,7 +37,7 @@ OPTIONS = SearchOptions(model="analytical", batch=8, patience=1000)
 
 def square(n: int, **more: Any) -> Task:
     A, B = te.placeholder((n, n), name="A"), te.placeholder((n, n), name="B")
-    return task_of([A, B, topi.matmul(A, B)], "llvm", **more)
+    return task_of([A, B, topi.matmul(A, B)], "llvm -num-cores=1", **more)
 
 
 @pytest.fixture(scope="module")
@@ -176,7 +177,7 @@ def test_a_candidate_that_costs_three_workers_is_a_crash(made: Any, inputs: list
             del cluster.there[address]
 
     fleet = made(Cluster(5, fall))
-    fleet._members["tcp://w0"].said["machine"]["cores"] = 1  # one candidate at a time
+    fleet._members["tcp://w0"].said["cores"] = 1  # one candidate at a time
     results = fleet.measure(inputs)
     assert [r.status for r in results] == [Status.CRASH if i is bad else Status.OK for i in inputs]
     assert results[3].error.startswith("3 workers were lost over it; tcp://w")
@@ -186,6 +187,67 @@ def test_a_worker_that_fails_is_as_one_that_left(made: Any, inputs: list[Measure
     fails = [OSError("no space left on device")]
     cluster = Cluster(1, lambda cluster, address, order: fails.pop() if fails else None)
     assert all(r.ok for r in made(cluster).measure(inputs)) and not fails
+
+
+def test_a_worker_that_always_fails_is_set_aside(made: Any, inputs: list[MeasureInput]) -> None:
+    def full(cluster: Cluster, address: str, order: Any) -> Any:
+        return MachineError("no room in /tmp") if address == "tcp://w0" else None
+
+    cluster = Cluster(2, full)
+    fleet = made(cluster)
+    for m in fleet._members.values():
+        m.said["cores"] = 1
+    with pytest.warns(
+        RuntimeWarning, match=r"tcp://w0 is not used any more: it failed 2 times: no room in /tmp"
+    ):
+        results = fleet.measure(inputs)
+    assert all(r.ok for r in results) and fleet.workers == ["tcp://w1"]
+    assert [a for a, _ in cluster.orders].count("tcp://w0") == 2
+    alone = made(Cluster(1, full))
+    with (
+        pytest.warns(RuntimeWarning),
+        pytest.raises(TuneError, match=r"tcp://w0: it failed 2 times: no room in /tmp"),
+    ):
+        alone.measure(inputs)
+    assert alone.machine == describe_machine()
+
+
+def test_what_a_search_that_was_killed_leaves_with_a_worker_goes_in_time(
+    made: Any, inputs: list[MeasureInput], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fleet = made(Cluster(1))
+    monkeypatch.setattr(fleets, "_LATE", 0.02)
+    fleet.measure(inputs[:1])
+    end = time.monotonic() + 60
+    while fleets._pools:
+        assert time.monotonic() < end
+        time.sleep(0.005)
+    monkeypatch.setattr(fleets, "_LATE", 900.0)
+    assert fleet.measure(inputs[:1])[0].ok  # it was only slow: the worker begins anew
+    assert fleets._idle
+    fleet.close()
+    assert not fleets._idle
+
+
+def test_workers_that_may_use_too_few_cores_are_told_and_not_used(
+    made: Any, inputs: list[MeasureInput], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They are of the same machine, and would be slower all the same."""
+    cluster = Cluster(2)
+    cluster.there["tcp://w0"]["cores"], cluster.there["tcp://w1"]["cores"] = 1, 4
+    fleet = made(cluster)
+    four = [MeasureInput.of(task_of(inp.task.mod, "llvm -num-cores=4"), inp.what) for inp in inputs]
+    with pytest.warns(
+        RuntimeWarning, match=r"tcp://w0 is not used: it may use 1 cores, and the target wants 4"
+    ):
+        assert all(r.ok for r in fleet.measure(four))
+    assert {a for a, _ in cluster.orders} == {"tcp://w1"}
+    many = [MeasureInput.of(task_of(inp.task.mod, "llvm -num-cores=64")) for inp in inputs]
+    with (
+        pytest.warns(RuntimeWarning),
+        pytest.raises(TuneError, match=r"tcp://w1: it may use 4 cores, and the target wants 64"),
+    ):
+        fleet.measure(many)
 
 
 def test_a_duel_is_fought_again_elsewhere(made: Any, inputs: list[MeasureInput]) -> None:
@@ -229,7 +291,9 @@ def test_records_carry_the_machine_that_measured(
         tune_task(task, trials=8, measure=fleet, options=OPTIONS)
     assert "name theirs: Target('llvm -keys=cpu -machine=l1d:" in str(error.value)
     named = task_of(task.mod, fleet.target)
-    monkeypatch.setattr(fleets, "fingerprint", lambda machine=None: fingerprint(machine or there))
+    monkeypatch.setattr(
+        fleets, "fingerprint", lambda machine=None, target=None: fingerprint(machine or there)
+    )
     with Database(":memory:") as db:
         tune_task(named, trials=8, database=db, measure=fleet, options=OPTIONS)
         records = db.records(named)
@@ -285,11 +349,70 @@ def test_a_worker_of_another_version_is_told_and_not_used(made: Any, inputs: lis
     assert {a for a, _ in cluster.orders} == {"tcp://w0"} and fleet.workers == ["tcp://w0"]
 
 
+# ---------------------------------------------------------------------------- GPUs
+H200 = {"kind": "cuda", "gpu": "H200", "arch": "9.0", "driver": "13.0", "processors": 132, "versions": {}}
+
+
+class Gpus(Cluster):
+    """Workers that have the same GPU, as its driver tells of it."""
+
+    def __init__(self, count: int, device: str, machine: dict[str, Any], target: str) -> None:
+        super().__init__(count)
+        for said in self.there.values():
+            said.update(machine=machine, fingerprint=fingerprint(machine), target=target, cores=4)
+            said["resources"] = {f"device-{device}": 1}
+
+
+def test_a_fleet_of_gpus_is_of_the_gpus_and_not_of_the_machines_around_them(
+    made: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster = Gpus(2, "cuda-h200", H200, "cuda -arch=sm_90a -multi_processor_count=132")
+    fleet = made(cluster, device="cuda-h200")
+    assert (fleet.kind, fleet.machine, fleet.target.attrs["arch"]) == ("cuda", H200, "sm_90a")
+    A = te.placeholder((64,), name="A")
+    task = task_of([A, topi.tanh(A)], "cuda -arch=sm_90")
+    assert fleet.at_once(task) == 16  # kernels are compiled by all cores of both
+    monkeypatch.setattr(fleets, "fingerprint", lambda machine=None, target=None: fingerprint(H200))
+    with Database(":memory:") as db:
+        tune_task(task, trials=4, database=db, measure=fleet, options=OPTIONS)
+        assert {r.machine for r in db.records(task)} == {fingerprint(H200)}
+        assert db.machines() == {fingerprint(H200): H200}
+    assert {order["kind"] for _, order in cluster.orders} == {"cuda"}
+
+
+def test_a_target_that_the_workers_are_not_is_refused(made: Any, task: Task) -> None:
+    fleet = made(Gpus(1, "cuda", H200, "cuda -arch=sm_90a"), device="cuda")
+    with pytest.raises(TuneError) as error:
+        fleet.measure([MeasureInput.of(task)])
+    assert str(error.value) == (
+        "tuning main: `llvm -keys=cpu -num-cores=1` is not what the workers tagged device-cuda are (cuda); start some for it, "
+        "--resources \"device-cpu=1\", and name them: Fleet(…, device='cpu')"
+    )
+    for target, told in (("cuda -arch=sm_80", "sm_80"), ("cuda -model=unknown", "no certain GPU")):
+        with pytest.raises(
+            TuneError, match=rf"is for {told}, and the workers have sm_90a \(H200\); name theirs"
+        ):
+            fleet.measure([MeasureInput.of(task_of(task.mod, target))])
+    with pytest.raises(
+        TuneError, match=r"not what the workers tagged device-cpu are \(processors\); start some"
+    ):
+        made(Cluster(1)).measure([MeasureInput.of(task_of(task.mod, "opencl"))])
+
+
+def test_a_worker_that_has_no_such_gpu_is_told_and_not_used(made: Any) -> None:
+    none = {"kind": "cuda", "gpu": "none", "versions": {}}
+    with (
+        pytest.warns(RuntimeWarning, match=r"it is tagged device-cuda, and there is no device cuda\(0\)"),
+        pytest.raises(TuneError, match=r"no worker for device-cuda in 0\.1 s"),
+    ):
+        made(Gpus(1, "cuda", none, ""), device="cuda")
+
+
 def test_data_travels_with_the_task(task: Task) -> None:
     given = {"A": np.ones((48, 48), np.float32)}
     own = square(48, inputs=given, reference=lambda A, B, **out: A @ B)
     fleet = Fleet.__new__(Fleet)
-    fleet._packages, fleet._machine, fleet.options = {}, fingerprint(), MeasureOptions()
+    fleet._packages, fleet._machine, fleet.options, fleet.kind = {}, fingerprint(), MeasureOptions(), ""
     back = fleets._unpacked(fleet._package("k", own))
     assert back.workload == own.workload and (back.inputs["A"] == 1).all()
     (wanted,) = back.reference()  # type: ignore[misc]
@@ -325,7 +448,7 @@ class Processes:
             )
 
     def worker(self, name: str) -> None:
-        tags = ("--resources", "device-cpu=1", "--name", name)
+        tags = ("--resources", "device-cpu=1,device-opencl=1", "--name", name)
         self._start("worker", self.address, "--nthreads", "1", "--no-nanny", *tags, name=name)
 
     def close(self) -> None:
@@ -334,36 +457,55 @@ class Processes:
             process.wait()
 
 
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Processes]:
+    """Three workers, each for a processor and for a GPU: each test that kills one leaves enough for the next."""
+    made = Processes(tmp_path_factory.mktemp("cluster"))
+    try:
+        for name in ("one", "two", "three"):
+            made.worker(name)
+        yield made
+    finally:
+        made.close()
+
+
+def _killed_in_the_midst(cluster: Processes, device: str, task: Task, trials: int) -> list[Any]:
+    """Search on a fleet, one of whose workers is killed over a piece of work: the records of it."""
+    with Fleet(cluster.address, device, MeasureOptions(builders=1), wait=120) as fleet:
+        while len(fleet.workers) < 2:
+            time.sleep(0.05)
+            fleet._greet(fleet._alive())
+        orders = _kill_at_the_fifth_order(fleet, fleet._client.run(os.getpid))
+        with Database(":memory:") as db, warnings.catch_warnings():
+            warnings.simplefilter("error")
+            tune_task(task, trials=trials, database=db, measure=fleet, options=OPTIONS)
+            records = [r for r in db.records(task) if r.origin == "trial"]
+        assert len(set(orders)) >= 2 and len(fleet.workers) < 3
+    assert (
+        len(records) == len({json.dumps(r.decisions) for r in records}) == trials
+    )  # all of them, none twice
+    return records
+
+
 @pytest.mark.slow
-def test_a_worker_is_killed_in_the_midst_of_a_search_and_nothing_is_lost(task: Task, tmp_path: Path) -> None:
+def test_a_worker_is_killed_in_the_midst_of_a_search_and_nothing_is_lost(
+    task: Task, cluster: Processes
+) -> None:
     with pytest.raises(TuneError, match=r"tcp://127.0.0.1:1: no scheduler answers in 0.5 s"):
         Fleet("tcp://127.0.0.1:1", wait=0.5)
-    cluster = Processes(tmp_path)
-    try:
-        cluster.worker("one"), cluster.worker("two")
-        with Fleet(cluster.address, options=MeasureOptions(builders=1), wait=120) as fleet:
-            while len(fleet.workers) < 2:
-                time.sleep(0.05)
-                fleet._greet(fleet._alive())
-            pids = fleet._client.run(os.getpid)
-            orders = _kill_at_the_fifth_order(fleet, pids)
-            told: list[int] = []
-            with Database(":memory:") as db, warnings.catch_warnings():
-                warnings.simplefilter("error")
-                tune_task(task, trials=12, database=db, measure=fleet, options=OPTIONS)
-                records = [r for r in db.records(task) if r.origin == "trial"]
-                told = [len(records), len({json.dumps(r.decisions) for r in records})]
-                assert {r.status for r in records} == {"ok"} and {r.machine for r in records} == {
-                    fingerprint()
-                }
-            assert told == [12, 12]  # all of them, none twice
-            assert len(set(orders)) == 2 and len(fleet.workers) == 1
-        with pytest.raises(
-            TuneError, match=r"no worker for device-gpu in 0.2 s .tcp://127.0.0.1:\d+: it is not"
-        ):
-            Fleet(cluster.address, device="gpu", wait=0.2)
-    finally:
-        cluster.close()
+    records = _killed_in_the_midst(cluster, "cpu", task, 12)
+    assert {(r.status, r.machine) for r in records} == {("ok", fingerprint())}
+    with pytest.raises(TuneError, match=r"no worker for device-gpu in 0.2 s .tcp://127.0.0.1:\d+: it is not"):
+        Fleet(cluster.address, device="gpu", wait=0.2)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not tvm.opencl(0).exist, reason="there is no OpenCL device")
+def test_a_worker_with_a_gpu_is_killed_in_the_midst_and_nothing_is_lost(cluster: Processes) -> None:
+    """Each worker measures on its own device, in a process of its own; records are of that device."""
+    gpu = task_of(square(16).mod, "opencl")
+    records = _killed_in_the_midst(cluster, "opencl", gpu, 6)
+    assert {(r.status, r.machine) for r in records} == {("ok", fingerprint(target="opencl"))}
 
 
 def _kill_at_the_fifth_order(fleet: Fleet, pids: dict[str, int]) -> list[str]:

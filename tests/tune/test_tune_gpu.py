@@ -17,6 +17,7 @@ from tune_fakes import Fake
 import tilewright as tvm
 from tilewright import auto_scheduler, autotvm, relay, te, topi
 from tilewright.contrib import graph_executor
+from tilewright.ir.errors import ScheduleError
 from tilewright.relay.backend.tasks import extract
 from tilewright.target.machine import GpuMachine
 from tilewright.tune import cost_models, machines
@@ -24,7 +25,7 @@ from tilewright.tune.cost_models import CorrectedModel, cost_model
 from tilewright.tune.errors import TuneError
 from tilewright.tune.gpu_space import SharedTile
 from tilewright.tune.history import History
-from tilewright.tune.measure import MeasureInput, MeasureOptions, Measurer, Status, Timing
+from tilewright.tune.measure import MeasureInput, MeasureOptions, Measurer, Status, Timing, references
 from tilewright.tune.records import Database
 from tilewright.tune.search import SearchOptions, tune_task
 from tilewright.tune.space import Sketches
@@ -118,7 +119,8 @@ def test_what_is_decided_is_done_or_refused() -> None:
     assert 'T.thread_binding(4, thread="threadIdx.y")' in text and 'thread="vthread.x"' in text
     assert sch.verify()
     for wrong, why in (
-        ({**decision, "sketch": "warps"}, "cannot be scheduled as decided"),
+        ({**decision, "sketch": "warps"}, "as decided: no sketch of the kind 'warps' is for it"),
+        ({**decision, "high": 0}, "cannot be scheduled as decided: a factor is 0; factors are at least 1"),
         ({**decision, "stage": "other"}, "the decision is for other, and the stage is T_matmul"),
         ({"stage": "T_matmul", "sketch": "shared tile"}, "damaged"),
     ):
@@ -126,6 +128,19 @@ def test_what_is_decided_is_done_or_refused() -> None:
             sketches.apply([wrong])
     with pytest.raises(tvm.TVMError, match="2 decisions for the 1 stages"):
         sketches.apply([decision, decision])
+
+
+def test_a_refusal_says_why_also_where_other_sketches_come_after_it() -> None:
+    sketches = Sketches(task_of(matmul(256, "float16"), H200))
+    decision = {"stage": "T_matmul", "sketch": "warps", "rows": 128, "columns": 128, "stages": 2}
+    decision |= {"parts": 1, "per_processor": 2, "depth": 32}
+    sketches.apply([decision])
+    for wrong, why in (
+        ({**decision, "rows": 3}, "cannot be scheduled as decided: a factor is 0; factors are at least 1"),
+        ({**decision, "rows": 0}, "the decision for T_matmul is damaged: integer modulo by zero"),
+    ):
+        with pytest.raises(ScheduleError, match=why):
+            sketches.apply([wrong])
 
 
 @pytest.mark.slow
@@ -231,6 +246,12 @@ def tile(high: int, wide: int, **more: int) -> dict[str, Any]:
         "unroll": 0,
     }
     return {"stage": "T_matmul", "sketch": "shared tile", "high": high, "wide": wide, **base, **more}
+
+
+def test_what_is_right_belongs_to_the_task_also_if_it_has_constants() -> None:
+    """Or its data would not be found."""
+    task = task_of(matmul(), "opencl", constants=("b",))
+    assert [r.task.workload for r in references(task)] == [task.workload]
 
 
 @needs_opencl

@@ -182,6 +182,33 @@ def test_records_of_another_machine_are_named_and_left(
             assert found is not None and found.uid == foreign.uid
 
 
+@pytest.mark.parametrize("form", ["path", "lines"])
+def test_records_of_other_numbers_of_threads_are_named_and_left(
+    form: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`llvm` in a process of one core, and in one of two."""
+    monkeypatch.setattr("tilewright.target.machine.host_cores", lambda: 1)
+    one = Sketches(task_of(product(), "llvm"))
+    record = record_of(one, 3, 1e-3)
+    source = tmp_path / ("log.json" if form == "lines" else "tune.db")
+    with Database(tmp_path / "tune.db") as db:
+        db.add(record, one.task)
+        db.export_json(tmp_path / "log.json")
+    assert (found := History(source).find(one.task)) is not None and found.uid == record.uid
+    monkeypatch.setattr("tilewright.target.machine.host_cores", lambda: 2)
+    two = task_of(product(), "llvm")
+    with pytest.warns(RuntimeWarning) as caught:
+        assert History(source).find(two) is None
+    assert str(caught[0].message) == (
+        f"{source}: its records of main, and perhaps of others, are for `llvm -keys=cpu -num-cores=1` and are not "
+        "applied to `llvm -keys=cpu -num-cores=2`; tune for that too, or compile for "
+        "Target('llvm -keys=cpu -num-cores=1')"
+    )
+    for machine in (fingerprint(), "any"):  # a machine by name is what is meant
+        found = History(source, machine=machine).find(two)
+        assert found is not None and found.uid == record.uid
+
+
 def test_a_record_that_applies_no_more_is_named(task: Task, sketches: Sketches) -> None:
     good = record_of(sketches, 3, 1e-3)
     steps = [*good.trace["steps"], {"step": "turn_round", "kwargs": {}}]

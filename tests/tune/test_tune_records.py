@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sqlite3
 import subprocess
 import sys
@@ -13,17 +14,22 @@ from typing import Any
 import pytest
 
 from tilewright import te
+from tilewright.target import Target
 from tilewright.tune.errors import RecordError
-from tilewright.tune.machines import describe_machine, fingerprint
+from tilewright.tune.machines import alike, describe_machine, fingerprint, record_target
 from tilewright.tune.measure import MeasureInput, MeasureResult, Status
 from tilewright.tune.records import Database, Record
 from tilewright.tune.workload import Task, task_of
 
 
+def double() -> list[te.Tensor]:
+    A = te.placeholder((8, 8), name="A")
+    return [A, te.compute((8, 8), lambda i, j: A[i, j] * 2.0, name="B")]
+
+
 @pytest.fixture
 def task() -> Task:
-    A = te.placeholder((8, 8), name="A")
-    return task_of([A, te.compute((8, 8), lambda i, j: A[i, j] * 2.0, name="B")], "llvm")
+    return task_of(double(), "llvm")
 
 
 def record(task: Task, seconds: float, **changes: Any) -> Record:
@@ -72,10 +78,100 @@ def test_records_of_other_machines_are_not_used(task: Task) -> None:
         assert (found := db.best(task)) is not None and found.time == 2e-3
 
 
+@pytest.fixture
+def two_of_four(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine of four cores, of which this process may use two."""
+    monkeypatch.setattr("os.cpu_count", lambda: 4)
+    monkeypatch.setattr("tilewright.target.machine.host_cores", lambda: 2)
+
+
+def test_what_a_process_may_use_is_of_the_target_and_not_of_the_machine(
+    two_of_four: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert describe_machine()["cores"] == 4
+    assert record_target("llvm") == "llvm -keys=cpu -num-cores=2" == record_target("llvm -num-cores=2")
+    assert record_target("llvm -num-cores=1") == "llvm -keys=cpu -num-cores=1"
+    for fixed in ("opencl", "llvm -mtriple=aarch64-linux-gnu"):  # as they are, in any process
+        assert record_target(fixed) == str(Target(fixed))
+    assert alike("llvm -keys=cpu -num-cores=2", "llvm") and alike("llvm -keys=cpu", "llvm")
+    assert not alike("llvm -keys=cpu -num-cores=2", "llvm -num-cores=4")
+    monkeypatch.setenv("TILEWRIGHT_NUM_THREADS", "1")
+    assert describe_machine()["cores"] == 4
+
+
+def test_records_of_other_numbers_of_threads_are_not_used_and_that_is_said(
+    two_of_four: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = double()
+    two = task_of(program, "llvm")
+    with Database(":memory:") as db:
+        db.add(record(two, 1e-3), two)
+        monkeypatch.setattr("tilewright.target.machine.host_cores", lambda: 4)
+        four, named = task_of(program, "llvm"), task_of(program, "llvm -num-cores=2")
+        assert db.best(four) is None and db.records(four, machine=fingerprint()) == []
+        assert db.best(named) == db.best(named, machine=fingerprint()) == db.records()[0]
+        assert db.elsewhere(four) == (
+            "1 records of main are for `llvm -keys=cpu -num-cores=2` and are not used for "
+            "`llvm -keys=cpu -num-cores=4`; tune for that too, or build for theirs"
+        )
+        assert db.best(four, machine="any") is not None and db.best(four, loosely=True) is not None
+        db.add(record(four, 2e-3), four)
+        assert (found := db.best(four)) is not None and found.time == 2e-3
+        assert [t["target"][-1] for t in db.tasks()] == ["2", "4"]
+
+
+def test_records_of_before_targets_had_threads_are_found(
+    two_of_four: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Then the machine had as many cores as the process."""
+    task = task_of(double(), "llvm")
+    there = {cores: fingerprint({**describe_machine(), "cores": cores}) for cores in (2, 4)}
+    old = [record(task, c * 1e-3, target=str(task.target), machine=name) for c, name in there.items()]
+    with Database(":memory:") as db:
+        for r in old:
+            db.add(r, task)
+        assert db.best(task) == old[0] and db.records(task, machine=fingerprint()) == old[:1]
+        monkeypatch.setattr("tilewright.target.machine.host_cores", lambda: 4)
+        whole = task_of(double(), "llvm")
+        assert db.best(whole) == old[1] and db.records(whole, machine=fingerprint()) == old[1:]
+
+
 def test_fingerprints_tell_versions_apart() -> None:
     old = describe_machine()
     assert fingerprint(old) == fingerprint()
     assert fingerprint({**old, "versions": {**old["versions"], "llvm": "1.0"}}) != fingerprint()
+
+
+def test_what_may_only_be_read_is_read(task: Task, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path, given = tmp_path / "a.db", record(task, 1e-3)
+    with Database(path) as db:
+        db.add(given, task)
+    monkeypatch.setattr(
+        "os.access", lambda place, mode: False
+    )  # as on a disc, or in a folder of somebody else
+    with Database(path) as db:
+        assert db.readonly and db.best(task) == given and db.task(task.workload, "llvm").name == "main"
+        with pytest.raises(RecordError, match=r"readonly database; copy the file to where you may write$"):
+            db.add(record(task, 2e-3), task)
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["a.db"]  # nor is anything left beside it
+
+
+def test_a_disk_that_is_full_is_named_and_what_was_added_is_kept(task: Task, tmp_path: Path) -> None:
+    path = tmp_path / "a.db"
+    with Database(path) as db:
+        db.add(record(task, 1e-3), task)
+        (pages,) = db._db.execute("PRAGMA page_count").fetchone()
+        db._db.execute(f"PRAGMA max_page_count={pages}")
+        with pytest.raises(RecordError) as error:
+            for _ in range(100):
+                db.add(record(task, 2e-3, error="x" * 1000), task)
+    assert str(error.value) == (
+        f"{path}: the records cannot be read or written: database or disk is full; make room there: what was added "
+        "before is kept, and a search goes on from it (--resume)"
+    )
+    with Database(path) as db:
+        assert db.records(task)[0].time == 1e-3
+        db.add(record(task, 3e-3), task)
 
 
 def test_merging_takes_each_record_once(task: Task, tmp_path: Path) -> None:
@@ -98,6 +194,30 @@ def test_json_lines_there_and_back(task: Task, tmp_path: Path) -> None:
         assert b.import_json(tmp_path / "r.jsonl") == 0
         assert b.records() == a.records() and b.machines() == a.machines()
         assert b.task(task.workload, "llvm").workload == task.workload
+
+
+def test_lines_are_written_as_a_whole_or_not_at_all(
+    task: Task, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "r.jsonl"
+    path.write_text("as it was")
+    os.symlink(path, tmp_path / "link.jsonl")
+
+    def full(part: Any, place: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    with Database(":memory:") as db:
+        db.add(record(task, 1e-3), task)
+        with monkeypatch.context() as patch:
+            patch.setattr("os.replace", full)
+            with pytest.raises(
+                RecordError, match=r"r\.jsonl: the records cannot be written: .*:memory: has them"
+            ):
+                db.export_json(path)
+        assert path.read_text() == "as it was"
+        assert db.export_json(tmp_path / "link.jsonl") == 1 and path.read_text().startswith('{"format"')
+        assert db.export_json("/dev/null") == 1
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["link.jsonl", "r.jsonl"]
 
 
 def test_pruning_leaves_the_fastest_and_the_winner(task: Task) -> None:

@@ -11,9 +11,11 @@ import numpy as np
 import pytest
 
 import tilewright as tvm
-from tilewright import te, topi
+from tilewright import te, tir, topi
 from tilewright.ir.equal import structural_equal
 from tilewright.ir.errors import ScheduleError
+from tilewright.tune.checking import make_inputs, tolerance_of
+from tilewright.tune.compare import compare
 from tilewright.tune.cost_models import AnalyticalModel
 from tilewright.tune.evolution import evolve
 from tilewright.tune.space import Forms, Sketches
@@ -53,6 +55,42 @@ def test_the_default_is_the_zero_trial_schedule(name: str) -> None:
     zero = tvm.auto_schedule(task.mod, task.target)
     assert structural_equal(decided.mod, zero.mod)
     assert structural_equal(sketches.apply(None).mod, zero.mod)
+
+
+def odd_conv(size: int, kernel: int, into: int, out: int, **how: int) -> list[Any]:
+    x, w = (
+        te.placeholder((1, into, size, size), name="x"),
+        te.placeholder((out, into, kernel, kernel), name="w"),
+    )
+    return [x, w, topi.nn.conv2d(x, w, how.get("stride", 1), kernel // 2, how.get("dilation", 1))]
+
+
+ODD = {
+    "5x5": (lambda: odd_conv(7, 5, 3, 5), 3),
+    "fewer products": (lambda: odd_conv(5, 3, 8, 9), 4),
+    "strided": (lambda: odd_conv(9, 3, 5, 9, stride=2), 3),
+    "dilated": (lambda: odd_conv(9, 3, 4, 6, dilation=2), 3),
+    "product": (lambda: matmul(13), 4),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ODD)
+def test_candidates_stay_in_bounds_read_what_was_written_and_do_not_race(name: str) -> None:
+    """The code that would run, by the interpreter, which looks at every access; sizes that no tile divides."""
+    make, count = ODD[name]
+    small = "llvm -mcpu=haswell -num-cores=4"  # vectors of 8
+    task = task_of(make(), small, constants=("w",) if name != "product" else ())
+    sketches, (want, *others) = Sketches(task), (make_inputs(task) for _ in range(count))
+    assert isinstance(sketches.space, Forms) == (name == "fewer products")
+    tir.interpret(task.func, *want)
+    rows = sketches.space.sample(np.random.default_rng(3), count - 1)
+    for candidate, got in zip([*sketches.space.beginnings[1:], *rows], others, strict=False):
+        got[-1][...] = np.nan
+        with task.target:
+            code = tvm.lower(sketches.apply(sketches.space.decisions(candidate)).mod)
+        tir.interpret(code, *got, outputs=[task.buffers[-1][1].name])
+        assert compare(got[-1], want[-1], tolerance_of(task.func)) == ""
 
 
 @pytest.mark.parametrize("name", PROGRAMS)

@@ -10,7 +10,7 @@ from tune_fakes import Fake, odd
 
 from tilewright import te, topi
 from tilewright.tune.allocate import tune_tasks
-from tilewright.tune.errors import TuneError
+from tilewright.tune.errors import RecordError, TuneError
 from tilewright.tune.measure import MeasureInput
 from tilewright.tune.records import Database
 from tilewright.tune.search import SearchOptions
@@ -67,6 +67,15 @@ def test_a_task_that_fails_stops_no_other(tasks: list[Task]) -> None:
     assert all(s.schedule is not None for s in shares[1:])
     with pytest.raises(TuneError, match="no task could be tuned"):
         tune_tasks(tasks, 24, options=OPTIONS, measure=Fake(lambda inp: math.inf))
+
+
+def test_a_database_that_cannot_be_written_stops_all_of_them(tasks: list[Task]) -> None:
+    fake = Fake(times)
+    with Database(":memory:") as db:
+        db._db.execute("PRAGMA query_only=1")
+        with pytest.raises(RecordError, match="readonly database"):
+            tune_tasks(tasks, 24, db, options=OPTIONS, measure=fake)
+    assert len(fake.seen) == 1  # the first of the first: no other is measured for nothing
 
 
 def test_it_goes_on_from_the_database(tasks: list[Task]) -> None:

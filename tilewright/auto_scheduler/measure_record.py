@@ -22,7 +22,7 @@ from ..ir.serialize import load_json, save_json
 from ..target import Target
 from ..tune.errors import RecordError
 from ..tune.history import History
-from ..tune.machines import describe_machine, fingerprint
+from ..tune.machines import alike, describe_machine, fingerprint
 from ..tune.record_files import Lines, is_database, read_lines
 from ..tune.records import FORMAT, Database, Record, checked_record
 from ..tune.search import apply_record
@@ -275,10 +275,12 @@ def load_best_record(
     """
     lines = read_records(filename)
     programs = _Programs(lines.workloads)
-    wanted = None if target is None else str(Target(target))
     tasks: dict[tuple[str, str], Record] = {}
     for r in lines.records:
-        if wanted in (None, r.target) and workload_key in (None, r.extra.get("workload_key")):
+        if (target is None or alike(r.target, target)) and workload_key in (
+            None,
+            r.extra.get("workload_key"),
+        ):
             tasks.setdefault((r.workload, r.target), r)
     history = History(lines.records, machine="any" if include_compatible else None)
     found = [history.find(programs.of(r).task) for r in tasks.values()]

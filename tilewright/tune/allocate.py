@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from ..ir.errors import TVMError
 from ..tir.schedule import Schedule
 from .cost_models import cost_model
-from .errors import TuneError
+from .errors import RecordError, TuneError
 from .measure import MeasureOptions, Measurer, Measures
 from .records import Database
 from .search import Progress, SearchOptions, Tuner
@@ -121,6 +121,8 @@ def _spend(
         fair = max(1, left // max(1, len(waiting))) if waiting else left
         try:
             measured = share.tuner.step(min(left, fair))
+        except RecordError:  # of the file: the other tasks would be measured for nothing
+            raise
         except TVMError as error:
             share.error = str(error)
             continue
@@ -133,5 +135,7 @@ def _finish(share: Allocation) -> None:
         return
     try:
         share.schedule = share.tuner.finish() if share.tuner.trials else share.tuner.sketches.apply()
+    except RecordError:
+        raise
     except TVMError as error:
         share.error = str(error)

@@ -6,11 +6,15 @@ from collections.abc import Mapping
 
 from ..ir.errors import TVMError
 
-__all__ = ["RecordError", "TuneError", "causes_table"]
+__all__ = ["MachineError", "RecordError", "TuneError", "causes_table"]
 
 
 class TuneError(TVMError):
     """Nothing could be measured, or the machinery that measures does not work here."""
+
+
+class MachineError(TuneError):
+    """This machine cannot measure as it is now, whatever the task; of a fleet, another may."""
 
 
 class RecordError(TVMError, ValueError):

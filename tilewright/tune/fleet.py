@@ -2,6 +2,7 @@
 
     dask scheduler                                                              on one machine
     dask worker tcp://host:8786 --nthreads 1 --resources "device-cpu=1"         on each that measures
+    dask worker tcp://host:8786 --nthreads 1 --resources "device-cuda=1"        on each with a GPU to measure on
 
     with Fleet("tcp://host:8786", device="cpu") as fleet:
         tune_task(…, measure=fleet)
@@ -12,7 +13,8 @@
 
 A worker has one piece of work at a time. What a worker had when it went is measured by another, and what was told is
 told once. Times of unlike machines are never compared: a fleet is the workers of one fingerprint, and says whom it
-leaves out.
+leaves out. A device that begins with the kind of a GPU ("cuda", "opencl", "cuda-h200") is the first of that kind that a
+worker sees, and its fingerprint is that GPU's.
 """
 
 from __future__ import annotations
@@ -25,21 +27,31 @@ import threading
 import time
 import uuid
 import warnings
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from importlib import metadata
-from pathlib import Path
 from typing import Any
 
 from ..ir.serialize import load_json, save_json
+from ..runtime.devices import Device
 from ..target import Target
 from ..target.machine import is_host_cpu
 from .checking import make_inputs
-from .errors import TuneError
-from .machines import describe_machine, differences, fingerprint
-from .measure import Duel, Each, MeasureInput, MeasureOptions, Measurer, MeasureResult, Status
-from .reproduce import write_reproducer
+from .errors import MachineError, TuneError
+from .machines import describe_machine, differences, fingerprint, record_target
+from .measure import (
+    GPUS,
+    Duel,
+    Each,
+    MeasureInput,
+    MeasureOptions,
+    Measurer,
+    MeasureResult,
+    Status,
+    with_reproducer,
+)
+from .pool import usable_cores
 from .workload import Task
 
 __all__ = ["Fleet", "Member", "choose_machine"]
@@ -48,43 +60,89 @@ _CHANCES = 3  # workers that may be lost over a piece of work
 _LATE = 900.0  # seconds after which a worker that says nothing is taken for lost
 _TICK = 0.25
 _SESSIONS = 2  # pools that a worker keeps
+_FAILURES = 2  # one after the other, after which a worker is not used any more
 
 
 # ---------------------------------------------------------------------------- the workers' side
 _pools: dict[str, tuple[Measurer, dict[str, Task]]] = {}
 _left: set[str] = set()  # sessions whose fleets are closed
 _at_work = threading.Lock()
+_idle: list[threading.Timer] = []  # ends the pools of searches that were killed
 
 
-def hello(dask_worker: Any = None) -> dict[str, Any]:
-    """What a worker is: its machine, its versions, the devices that it is tagged with."""
-    machine = describe_machine()
+def gpu_kind(device: str) -> str:
+    """The kind of GPU that a device is by its name; empty for a processor."""
+    kind = device.split("-")[0]
+    return kind if kind in GPUS else ""
+
+
+def hello(kind: str = "", dask_worker: Any = None) -> dict[str, Any]:
+    """What a worker is: its machine (its GPU of a kind), its versions, the devices that it is tagged with."""
+    machine = describe_machine(kind or None)
     versions = {
+        **describe_machine()["versions"],
         **machine["versions"],
         "python": platform.python_version(),
         "distributed": metadata.version("distributed"),
     }
     tags = {} if dask_worker is None else dict(dask_worker.state.total_resources)
-    return {"machine": machine, "fingerprint": fingerprint(), "versions": versions, "resources": tags}
+    there = bool(kind) and machine["gpu"] != "none"
+    return {
+        "machine": machine,
+        "fingerprint": fingerprint(machine),
+        "versions": versions,
+        "resources": tags,
+        "cores": len(usable_cores()),
+        "target": str(Target.from_device(Device(Device.STR2MASK[kind], 0))) if there else "",
+    }
 
 
 def work(order: Mapping[str, Any]) -> dict[str, Any]:
     """Measure what an order says, here; or say why not."""
     with _at_work:
-        _clear()
-        if fingerprint() != order["machine"]:
-            return {"foreign": fingerprint()}
-        pool, tasks = _pool(order["session"], order["options"])
-        tasks.update({key: _unpacked(package) for key, package in order["packages"].items()})
-        if any(key not in tasks for key, *_ in (*order["items"], *order["incumbent"])):
-            return {"unknown": True}
-        items, against = ([_input(tasks, *i) for i in order[name]] for name in ("items", "incumbent"))
+        _watch(False)
         try:
-            if order["rounds"]:
-                return {"duel": pool.duel(items[0], items[1], order["rounds"])}
-            return {"results": pool.measure(items, against[0] if against else None)}
+            _clear()
+            return _answer(order)
+        except MachineError:
+            raise  # as one that was lost
         except TuneError as error:
             return {"error": str(error)}
+        finally:
+            _watch(True)
+
+
+def _answer(order: Mapping[str, Any]) -> dict[str, Any]:
+    mine = fingerprint(target=order["kind"] or None)
+    if mine != order["machine"]:
+        return {"foreign": mine}
+    pool, tasks = _pool(order["session"], order["options"])
+    tasks.update({key: _unpacked(package) for key, package in order["packages"].items()})
+    if any(key not in tasks for key, *_ in (*order["items"], *order["incumbent"])):
+        return {"unknown": True}
+    items, against = ([_input(tasks, *i) for i in order[name]] for name in ("items", "incumbent"))
+    if order["rounds"]:
+        return {"duel": pool.duel(items[0], items[1], order["rounds"])}
+    return {"results": pool.measure(items, against[0] if against else None)}
+
+
+def _watch(waiting: bool) -> None:
+    """See to it that pools of which nobody wants anything for long are ended; a search that does is served anew."""
+    while _idle:
+        _idle.pop().cancel()
+    if waiting and _pools:
+        _idle.append(threading.Timer(_LATE, _forsake))
+        _idle[-1].daemon = True
+        _idle[-1].start()
+
+
+def _forsake() -> None:
+    if _at_work.acquire(blocking=False):
+        try:
+            _left.update(_pools)
+            _clear()
+        finally:
+            _at_work.release()
 
 
 def release(session: str) -> None:
@@ -103,6 +161,8 @@ def _clear() -> None:
         found = _pools.pop(_left.pop(), None)
         if found is not None:
             found[0].close()
+    if not _pools:
+        _watch(False)
 
 
 def _pool(session: str, options: MeasureOptions) -> tuple[Measurer, dict[str, Task]]:
@@ -158,11 +218,12 @@ class Member:
 
     @property
     def cores(self) -> int:
-        return max(1, int(self.said["machine"].get("cores", 1)))
+        """The cores that it may use: so many candidates it builds at once."""
+        return max(1, int(self.said["cores"]))
 
 
 def checked(address: str, said: Any, device: str) -> Member:
-    """A worker by what it said, with the reason if it cannot be used."""
+    """A worker by what it said, with the reason if it cannot be used for what it must be tagged with."""
     if not isinstance(said, Mapping):
         return Member(address, {}, f"tilewright does not answer there: {said}")
     if not said["resources"].get(device):
@@ -172,13 +233,18 @@ def checked(address: str, said: Any, device: str) -> Member:
     if theirs.get("tilewright") != mine["tilewright"]:
         told = ", ".join(f"{k} {theirs.get(k)} instead of {v}" for k, v in mine.items() if theirs.get(k) != v)
         return Member(address, said, f"its versions differ: {told}")
+    if said["machine"].get("gpu") == "none":
+        kind = said["machine"]["kind"]
+        return Member(address, said, f"it is tagged {device}, and there is no device {kind}(0)")
     return Member(address, said)
 
 
-def choose_machine(members: Iterable[Member], wanted: str | None = None) -> tuple[str, list[str]]:
+def choose_machine(
+    members: Iterable[Member], wanted: str | None = None, kind: str = ""
+) -> tuple[str, list[str]]:
     """The fingerprint to measure on, and a sentence for each other one, which is left out.
 
-    It is that of most workers; of as many, that of this process.
+    It is that of most workers; of as many, that of this process, or of its GPU of a kind.
     """
     groups: dict[str, list[Member]] = {}
     for m in members:
@@ -186,7 +252,7 @@ def choose_machine(members: Iterable[Member], wanted: str | None = None) -> tupl
     if wanted is not None and wanted not in groups:
         told = ", ".join(sorted(groups)) or "none"
         raise TuneError(f"no worker is of the machine {wanted}; there are: {told}")
-    here = fingerprint()
+    here = fingerprint(target=kind or None)
     chosen = wanted or min(groups, key=lambda g: (-len(groups[g]), g != here, g))
     mine = groups[chosen][0].machine
     left = [
@@ -220,8 +286,9 @@ class _Running:
 class Fleet:
     """Workers of one kind of machine, as `measure.Measures`.
 
-    `device` is the tag of the workers (`--resources "device-cpu=1"` is the device cpu), `wait` the seconds after which
-    a fleet without a worker is an error, `machine` the fingerprint to use where there are several.
+    `device` is the tag of the workers (`--resources "device-cpu=1"` is the device cpu); how it begins says whether they
+    measure on a GPU (cuda, cuda-h200, opencl) or on processors (all others). `wait` are the seconds after which a fleet
+    without a worker is an error, `machine` is the fingerprint to use where there are several.
     """
 
     def __init__(
@@ -233,15 +300,18 @@ class Fleet:
         machine: str | None = None,
     ) -> None:
         self.address, self.device, self.wait = address, f"device-{device}", wait
+        self.kind = gpu_kind(device)
         self.options = options or MeasureOptions()
         self._session = uuid.uuid4().hex
         self._members: dict[str, Member] = {}  # all that were asked, by address
         self._taught: dict[str, set[str]] = {}  # the tasks that workers know
+        self._narrow: dict[str, str] = {}  # workers that may use too few cores
+        self._failed: Counter[str] = Counter()  # how often workers failed, one time after the other
         self._packages: dict[str, dict[str, Any]] = {}
         self._stir = threading.Event()
         self._client = _connect(address, wait)
         try:
-            self._machine = ""
+            self._machine, self._model = "", Member("")
             self._gather(machine)
         except BaseException:
             self._client.close()
@@ -265,7 +335,7 @@ class Fleet:
     @property
     def machine(self) -> dict[str, Any]:
         """The machine that measures; records of a fleet are of it."""
-        return next(m.machine for m in self._members.values() if m.said and m.fingerprint == self._machine)
+        return self._model.machine
 
     @property
     def workers(self) -> list[str]:
@@ -275,10 +345,13 @@ class Fleet:
     @property
     def target(self) -> Target:
         """The machine that measures as a target, for those who search on another one."""
+        if self.kind:
+            return Target(self._model.said["target"])
         m = self.machine
         sizes = ",".join(f"{k}:{v}" for k, v in zip(("l1d", "l2", "l3", "line"), m["caches"], strict=False))
         return Target(
-            f"llvm -mcpu={m['llvm_cpu']} -num-cores={m['cores']}" + (f" -machine={sizes}" if sizes else "")
+            f"llvm -mcpu={m['llvm_cpu']} -num-cores={self._model.cores}"
+            + (f" -machine={sizes}" if sizes else "")
         )
 
     def _alive(self) -> list[str]:
@@ -297,7 +370,7 @@ class Fleet:
         if not new:
             return
         try:
-            said = self._client.run(hello, workers=new, on_error="return")
+            said = self._client.run(hello, self.kind, workers=new, on_error="return")
         except Exception:  # one of them went meanwhile: it is asked again, or is not there any more
             return
         for address, answer in said.items():
@@ -318,7 +391,8 @@ class Fleet:
             self._greet(alive)
             usable = [self._members[a] for a in alive if a in self._members and not self._members[a].why_not]
             if usable:
-                self._machine, left = choose_machine(usable, wanted)
+                self._machine, left = choose_machine(usable, wanted, self.kind)
+                self._model = next(m for m in usable if m.fingerprint == self._machine)
                 for text in left:
                     _warn(text)
                 return
@@ -326,14 +400,33 @@ class Fleet:
                 raise TuneError(self._nobody(alive))
             time.sleep(min(_TICK, self.wait / 10))
 
+    def _able(self, address: str, cores: int) -> bool:
+        """Whether a worker of this fleet may use as many cores as a target wants; or times would not be comparable."""
+        if not self._fits(address):
+            return False
+        member = self._members[address]
+        if member.cores >= cores:
+            return True
+        why = f"it may use {member.cores} cores, and the target wants {cores}"
+        if address not in self._narrow:
+            self._narrow[address] = why
+            _warn(f"the worker {address} is not used: {why}")
+        return False
+
     def _nobody(self, alive: Sequence[str]) -> str:
-        there = "; ".join(f"{a}: {m.why_not}" for a in alive if (m := self._members.get(a)) and m.why_not)
+        said = {a: m.why_not or self._narrow.get(a) for a in alive if (m := self._members.get(a))}
+        there = "; ".join(f"{a}: {why}" for a, why in said.items() if why)
         return (
             f"{self.address}: no worker for {self.device} in {self.wait:g} s ({there or 'there is none at all'}); "
             f'start one: dask worker {self.address} --nthreads 1 --resources "{self.device}=1"'
         )
 
     # -- the interface -----------------------------------------------------------------------------
+    def at_once(self, task: Task) -> int:
+        """How many candidates are worth giving it at once, as for a local pool; each worker has its share of them."""
+        every = [self._members[a].cores for a in self.workers]
+        return 2 * sum(every) if task.target.is_gpu else len(every)
+
     def measure(
         self, inputs: Sequence[MeasureInput], incumbent: MeasureInput | None = None, each: Each | None = None
     ) -> list[MeasureResult]:
@@ -374,17 +467,14 @@ class Fleet:
 
     def _kept(self, inp: MeasureInput, result: MeasureResult) -> MeasureResult:
         """A result as it is told here: of the workers' machine, its reproducer where the search is."""
-        result = replace(result, machine=self._machine)
-        if result.status is not Status.WRONG or self.options.reproducers is None:
-            return result
-        folder, seed = Path(self.options.reproducers), self.options.seed
-        path = write_reproducer(folder, inp.task, inp.token, result.trace, inp.what, seed, result.error)
-        return replace(result, reproducer=path)
+        return with_reproducer(inp, replace(result, machine=self._machine), self.options)
 
     # -- work ------------------------------------------------------------------------------------
     def _drive(self, jobs: Iterable[_Job], done: Callable[[_Job, Mapping[str, Any]], None]) -> None:
         """Have jobs done by whoever is there, until all are."""
         waiting, running = deque(jobs), dict[str, _Running]()
+        targets = [inp.task.target for job in waiting for inp in job.inputs]
+        cores = max((t.num_cores for t in targets if not t.is_gpu), default=1)
         somebody = time.monotonic()
         try:
             while waiting or running:
@@ -392,7 +482,7 @@ class Fleet:
                 self._greet(alive)
                 for address in [a for a in running if a not in alive]:
                     self._lost(running, address, "it left the cluster", waiting, done)
-                usable = [a for a in alive if self._fits(a)]
+                usable = [a for a in alive if self._able(a, cores)]
                 for address in usable:
                     if address not in running and waiting:
                         running[address] = self._hand(address, waiting.popleft())
@@ -421,6 +511,7 @@ class Fleet:
             "session": self._session,
             "options": replace(self.options, reproducers=None, cores=None),
             "machine": self._machine,
+            "kind": self.kind,
             "packages": {k: self._package(k, t) for k, t in keys.items() if k not in known},
             "items": [_item(inp) for inp in job.inputs],
             "incumbent": [_item(job.incumbent)] if job.incumbent is not None else [],
@@ -456,8 +547,10 @@ class Fleet:
                 answer = run.future.result(timeout=60)
             except Exception as error:  # of the worker, or of the way to it
                 self._lost(running, address, f"{type(error).__name__}: {error}", waiting, done)
+                self._set_aside(address, str(error))
                 continue
             del running[address]
+            del self._failed[address]
             if "foreign" in answer:  # another machine at an address that was known
                 self._members.pop(address, None)
                 waiting.appendleft(run.job)
@@ -468,6 +561,13 @@ class Fleet:
                 raise TuneError(f"{address}: {answer['error']}")
             else:
                 done(run.job, answer)
+
+    def _set_aside(self, address: str, why: str) -> None:
+        """A worker that fails again and again would spoil one piece of work after the other."""
+        self._failed[address] += 1
+        if self._failed[address] >= _FAILURES and address in self._members:
+            self._members[address] = Member(address, {}, f"it failed {_FAILURES} times: {why}")
+            _warn(f"the worker {address} is not used any more: it failed {_FAILURES} times: {why}")
 
     def _lost(
         self,
@@ -494,7 +594,7 @@ class Fleet:
             self._check_target(task)
             self._packages[key] = {
                 "program": save_json(task.mod),
-                "target": str(task.target),
+                "target": record_target(task.target),  # with its threads, whatever a worker may use
                 "constants": list(task.constants),
                 "sizes": dict(task.sizes),
                 "inputs": dict(task.inputs),
@@ -503,11 +603,15 @@ class Fleet:
         return self._packages[key]
 
     def _check_target(self, task: Task) -> None:
-        if task.target.is_gpu:
+        own = task.target.kind.name if task.target.is_gpu else ""
+        if own != self.kind:
+            they, need = self.kind or "processors", f"device-{own or 'cpu'}"
             raise TuneError(
-                f"tuning {task.name}: a fleet measures on processors, and `{task.target}` is a GPU: tune on the "
-                "machine that has it, without a cluster"
+                f"tuning {task.name}: `{task.target}` is not what the workers tagged {self.device} are ({they}); start "
+                f'some for it, --resources "{need}=1", and name them: Fleet(…, device={own or "cpu"!r})'
             )
+        if own:
+            return self._check_arch(task)
         if not is_host_cpu(task.target) or self._machine == fingerprint():
             return
         raise TuneError(
@@ -515,6 +619,15 @@ class Fleet:
             f"another ({differences(self.machine, describe_machine())}); name theirs: Target('{self.target}'), "
             "which is fleet.target"
         )
+
+    def _check_arch(self, task: Task) -> None:
+        """Machine code for one GPU does not run on another: theirs must be named."""
+        mine, theirs = (str(t.attrs.get("arch", "")) for t in (task.target, self.target))
+        if mine.rstrip("a") != theirs.rstrip("a"):  # sm_90 is sm_90a without what no other has
+            raise TuneError(
+                f"tuning {task.name}: the target `{task.target}` is for {mine or 'no certain GPU'}, and the workers "
+                f"have {theirs} ({self.machine['gpu']}); name theirs: Target('{self.target}'), which is fleet.target"
+            )
 
 
 def _connect(address: str, wait: float) -> Any:

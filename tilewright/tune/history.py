@@ -23,7 +23,7 @@ from ..tir.schedule import Schedule
 from ..tir.schedule.trace import Trace
 from .auto import asked
 from .explain import Explanation
-from .machines import describe_machine, differences, fingerprint
+from .machines import alike, describe_machine, differences, fingerprint, record_keys, record_target
 from .record_files import Lines, is_database, read_lines
 from .records import Database, Record
 from .space import Sketches
@@ -39,11 +39,11 @@ class _Source(Protocol):
 
     name: str
 
-    def best(self, task: Task, machine: str) -> Record | None:
-        """The record to build a task by, of a machine or of "any"."""
+    def best(self, task: Task, machine: str, loosely: bool) -> Record | None:
+        """The record to build a task by, of a machine or of "any"; `loosely` in any number of threads."""
 
-    def machines_of(self, task: Task) -> set[str]:
-        """The machines that there are records of a task from."""
+    def keys_of(self, task: Task) -> Iterable[tuple[str, str]]:
+        """The targets and machines that there are records of a task under."""
 
     def machines(self) -> Mapping[str, Any]:
         """The machines by name, as far as they are described."""
@@ -57,13 +57,13 @@ class _File:
         with Database(path) as db:  # what is wrong with it is said now
             db.machines()
 
-    def best(self, task: Task, machine: str) -> Record | None:
+    def best(self, task: Task, machine: str, loosely: bool) -> Record | None:
         with Database(self.name) as db:
-            return db.best(task, machine)
+            return db.best(task, machine, loosely)
 
-    def machines_of(self, task: Task) -> set[str]:
+    def keys_of(self, task: Task) -> Iterable[tuple[str, str]]:
         with Database(self.name) as db:
-            return db.machines_of(task)
+            return db.keys_of(task)
 
     def machines(self) -> Mapping[str, Any]:
         with Database(self.name) as db:
@@ -75,21 +75,22 @@ class _Held:
 
     def __init__(self, lines: Lines, name: str) -> None:
         self.name, self._machines = name, lines.machines
-        self._records: dict[tuple[str, str], list[Record]] = {}
+        self._records: dict[str, list[Record]] = {}
         for r in lines.records:
             if r.ok and r.seconds:
-                self._records.setdefault((r.workload, r.target), []).append(r)
+                self._records.setdefault(r.workload, []).append(r)
 
-    def _of(self, task: Task) -> list[Record]:
-        return self._records.get((task.workload, str(task.target)), [])
-
-    def best(self, task: Task, machine: str) -> Record | None:
-        here = [r for r in self._of(task) if machine in ("any", r.machine)]
+    def best(self, task: Task, machine: str, loosely: bool) -> Record | None:
+        keys = set(record_keys(task.target, machine))
+        if loosely or machine == "any":
+            keys = {k for k in self.keys_of(task) if machine in ("any", k[1])}
+        here = [r for r in self._records.get(task.workload, ()) if (r.target, r.machine) in keys]
         winners = [r for r in here if r.origin == "winner"]
         return winners[-1] if winners else min(here, key=_time, default=None)
 
-    def machines_of(self, task: Task) -> set[str]:
-        return {r.machine for r in self._of(task)}
+    def keys_of(self, task: Task) -> Iterable[tuple[str, str]]:
+        every = dict.fromkeys((r.target, r.machine) for r in self._records.get(task.workload, ()))
+        return [k for k in every if alike(k[0], task.target)]
 
     def machines(self) -> Mapping[str, Any]:
         return self._machines
@@ -101,13 +102,13 @@ class _Answers:
     def __init__(self, ask: Asked) -> None:
         self.name, self._ask = getattr(ask, "__name__", "a function"), ask
 
-    def best(self, task: Task, machine: str) -> Record | None:
+    def best(self, task: Task, machine: str, loosely: bool) -> Record | None:
         found = self._ask(task)
         return None if found is None or not found.ok or machine not in ("any", found.machine) else found
 
-    def machines_of(self, task: Task) -> set[str]:
+    def keys_of(self, task: Task) -> Iterable[tuple[str, str]]:
         found = self._ask(task)
-        return set() if found is None or not found.ok else {found.machine}
+        return [] if found is None or not found.ok else [(found.target, found.machine)]
 
     def machines(self) -> Mapping[str, Any]:
         return {}
@@ -149,7 +150,7 @@ class History:
         self._sources = [_source(s) for s in sources if s is not None]
         self._machine = machine
         self._lock = threading.Lock()
-        self._warned: set[str] = set()
+        self._warned: set[tuple[str, str]] = set()
         self.tasks: dict[str, Task] = {}  # for those who ask: programs that they have made already
         self.used: dict[str, Record] = {}  # by the keys of the programs
         self.missed: dict[str, str] = {}  # the names of programs that there is no record of, by their keys
@@ -168,25 +169,36 @@ class History:
     def find(self, task: Task) -> Record | None:
         """The record to build a task by: of this machine, the last winner, else the fastest."""
         wanted = self._machine or fingerprint(target=task.target)
-        found = [r for r in (source.best(task, wanted) for source in self._sources) if r is not None]
+        found: list[Record] = []
+        for loosely in (
+            (False, True) if self._machine is not None else (False,)
+        ):  # a machine by name is what is meant
+            if not found:
+                every = (source.best(task, wanted, loosely) for source in self._sources)
+                found = [r for r in every if r is not None]
         if not found:
             self._tell_of_others(task)
         return min(found, key=lambda r: (r.origin != "winner", _time(r)), default=None)
 
     def _tell_of_others(self, task: Task) -> None:
-        """Warn, once for each machine, of records that are there and are not taken."""
+        """Warn, once for each machine and number of threads, of records that are there and are not taken."""
+        mine = describe_machine(task.target)
+        here = fingerprint(mine)
         for source in self._sources:
-            others = source.machines_of(task)
+            others = {(text if name == here else "", name) for text, name in source.keys_of(task)}
             with self._lock:
                 new = sorted(others - self._warned)
                 self._warned |= others
-            for name in new:
+            for text, name in new:
                 known = source.machines().get(name)
-                how = differences(known, describe_machine(task.target)) if known else "which is not described"
+                how = differences(known, mine) if known else "which is not described"
+                why = f"are of another machine and are not applied: {name} ({how or 'described alike'})"
+                remedy = f"tune here, or name it: History(…, machine={name!r})"
+                if text:
+                    why = f"are for `{text}` and are not applied to `{record_target(task.target)}`"
+                    remedy = f"tune for that too, or compile for Target({text!r})"
                 warnings.warn(
-                    f"{source.name}: its records of {task.name}, and perhaps of others, are of another machine and are "
-                    f"not applied: {name} ({how or 'described alike'}); tune here, or name it: "
-                    f"History(…, machine={name!r})",
+                    f"{source.name}: its records of {task.name}, and perhaps of others, {why}; {remedy}",
                     RuntimeWarning,
                     stacklevel=_outside(),
                 )

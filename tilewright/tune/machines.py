@@ -4,16 +4,29 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import platform
+import re
 from functools import lru_cache
 from typing import Any
 
 from ..codegen.llvm.engine import llvm_version
 from ..codegen.llvm.objects import VERSION
 from ..runtime.devices import Device
-from ..target.host import host_cache_sizes, host_cores, host_cpu_name, host_features
+from ..target import Target
+from ..target.host import host_cache_sizes, host_cpu_name, host_features
+from ..target.machine import is_host_cpu
 
-__all__ = ["cache_flush_bytes", "describe_machine", "differences", "fingerprint", "machine_of"]
+__all__ = [
+    "alike",
+    "cache_flush_bytes",
+    "describe_machine",
+    "differences",
+    "fingerprint",
+    "machine_of",
+    "record_keys",
+    "record_target",
+]
 
 
 _HOSTS = ("cpu", "llvm", "c", "stackvm", "ext_dev", "hexagon")
@@ -47,9 +60,12 @@ def _model() -> str:
 
 def describe_machine(target: Any = None) -> dict[str, Any]:
     """This machine: model, features, caches, cores, and the versions that make code on it; for a target (or its text)
-    of a GPU the first GPU of that kind, for what is around it does not change its times."""
+    of a GPU the first GPU of that kind, for what is around it does not change its times.
+
+    The cores are all that it has: how many of them a process may use is the business of targets.
+    """
     kind = _device_kind(target)
-    return dict(_device(kind)) if kind else {**_fixed(), "cores": host_cores()}
+    return dict(_device(kind)) if kind else {**_fixed(), "cores": os.cpu_count() or 1}
 
 
 def _device_kind(target: Any) -> str:
@@ -96,6 +112,44 @@ def fingerprint(machine: dict[str, Any] | None = None, target: Any = None) -> st
     """A short name of a machine; that of this one, or of its GPU for a target, without an argument."""
     text = json.dumps(describe_machine(target) if machine is None else machine, sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+# ---------------------------------------------------------------------------- what records are kept under
+_THREADS = re.compile(r" -num-cores=\d+")
+
+
+def record_target(target: Any) -> str:
+    """A target as records name it: with its threads, also where it leaves them to the process that asks.
+
+    llvm    ->    llvm -num-cores=2         in a process that may use two cores
+    """
+    made = Target(target)
+    if not made.is_cpu or "num-cores" in made.attrs or not is_host_cpu(made):
+        return str(made)
+    return _threaded(str(made), made.num_cores)
+
+
+@lru_cache(maxsize=64)
+def _threaded(text: str, threads: int) -> str:
+    return str(Target(f"{text} -num-cores={threads}"))
+
+
+def record_keys(target: Any, machine: str) -> tuple[tuple[str, str], ...]:
+    """The targets and machines that the records for a target on a machine are kept under.
+
+    Records of before targets had their threads in them are of a machine that had as many cores.
+    """
+    made, here = Target(target), describe_machine(target)
+    before = machine
+    if made.is_cpu and machine == fingerprint(here):
+        before = fingerprint({**here, "cores": made.num_cores})
+    return tuple(dict.fromkeys([(record_target(made), machine), (str(made), before)]))
+
+
+def alike(text: str, target: Any) -> bool:
+    """Whether a record's target is a target, in any number of threads where that does not say how many."""
+    wanted = str(Target(target))
+    return wanted in (text, _THREADS.sub("", text))
 
 
 def machine_of(measurer: object, target: Any = None) -> dict[str, Any]:

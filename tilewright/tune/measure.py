@@ -13,6 +13,7 @@ import hashlib
 import json
 import math
 import os
+import platform
 import shutil
 import statistics
 import tempfile
@@ -36,7 +37,7 @@ from ..target import Target
 from .artifact import Artifact
 from .building import DEFAULT_BUILD, TASKS
 from .checking import make_inputs, tolerance_of
-from .errors import TuneError
+from .errors import MachineError, TuneError
 from .facts import number as size_of
 from .pool import Died, Overdue, Worker, first_ready, usable_cores
 from .reproduce import write_reproducer
@@ -44,6 +45,7 @@ from .running import Timing, Value, Values, mapped
 from .workload import Task, stable_key
 
 __all__ = [
+    "GPUS",
     "Duel",
     "MeasureInput",
     "MeasureOptions",
@@ -166,6 +168,7 @@ class MeasureOptions:
     reproducers: str | None = None
 
 
+GPUS = ("cuda", "opencl")  # kinds that candidates can be run on
 _REFERENCE_SECONDS = 300.0  # plain loops may take long
 _CRASHES = 3
 _LONG = 1 << 24  # points of a block, for which plain loops take too long
@@ -211,7 +214,6 @@ class Measurer:
         self._data: dict[str, _Data] = {}
         self._artifacts: dict[str, Artifact] = {}  # of the last incumbents
         self._lock_file: Any = None
-        self._patience = _PATIENCE
         self._crashes = 0  # one after the other
 
     # -- life ------------------------------------------------------------------------------------
@@ -441,8 +443,9 @@ class Measurer:
             return
         if self._lock_file is None:
             path = Path(tempfile.gettempdir()) / f"tilewright-measure-{os.getuid()}.lock"
-            self._lock_file = open(path, "a+b", 0)  # noqa: SIM115 - held as long as this lives
-        give_up = time.monotonic() + 60
+            with _room_for(None, path):
+                self._lock_file = open(path, "a+b", 0)  # noqa: SIM115 - held as long as this lives
+        give_up = time.monotonic() + _PATIENCE
         while True:
             try:
                 fcntl.flock(self._lock_file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -465,9 +468,24 @@ class Measurer:
         if task.workload in self._data:
             return
         self.expect(task)
+        inputs = make_inputs(task, self.options.seed)
+        with _room_for(task, self._folder):
+            params = self._written(task, inputs)
+        names = [p.name for p in params]
+        if len(set(names)) != len(names):
+            raise TuneError(f"tuning {task.name}: two parameters have the same name, of {', '.join(names)}")
+        self._data[task.workload] = _Data(Values(tuple(params), tolerance_of(task.func, task.target)))
+        try:
+            self._reference(task, inputs)
+        except BaseException:
+            del self._data[task.workload]
+            raise
+
+    def _written(self, task: Task, inputs: list[Any]) -> list[Value]:
+        """The parameters of a task, with their values in files."""
         folder = self._folder / task.workload
         folder.mkdir(exist_ok=True)
-        inputs, written, read = make_inputs(task, self.options.seed), *_accesses(task)
+        written, read = _accesses(task)
         params: list[Value] = []
         for number, (v, array) in enumerate(zip(task.func.params, inputs, strict=True)):
             buffer = task.func.buffer_map.get(v)
@@ -481,15 +499,7 @@ class Measurer:
             params.append(
                 Value(buffer.name, str(buffer.dtype), array.shape, str(file), None, reference, reads)
             )
-        names = [p.name for p in params]
-        if len(set(names)) != len(names):
-            raise TuneError(f"tuning {task.name}: two parameters have the same name, of {', '.join(names)}")
-        self._data[task.workload] = _Data(Values(tuple(params), tolerance_of(task.func)))
-        try:
-            self._reference(task, inputs)
-        except BaseException:
-            del self._data[task.workload]
-            raise
+        return params
 
     def _reference(self, task: Task, inputs: list[Any]) -> None:
         """What is right: by the task's own function, or by running the program as it is written."""
@@ -505,7 +515,9 @@ class Measurer:
             results = results if isinstance(results, (tuple, list)) else [results]
             for p, result in zip(outs, results, strict=True):
                 kind = mapped(p.file, p.dtype, p.shape).dtype
-                np.ascontiguousarray(np.broadcast_to(np.asarray(result), p.shape), kind).tofile(p.reference)
+                right = np.ascontiguousarray(np.broadcast_to(np.asarray(result), p.shape), kind)
+                with _room_for(task, self._folder):
+                    right.tofile(p.reference)
             return
         failures: list[MeasureResult] = []
         built: dict[int, dict[str, Any]] = {}
@@ -528,18 +540,7 @@ class Measurer:
     def _result(self, inp: MeasureInput, made: dict[str, Any], answer: dict[str, Any]) -> MeasureResult:
         status = Status(answer["status"])
         trace = made.get("trace") if inp.kind == "decisions" else inp.what if inp.kind == "trace" else None
-        reproducer = ""
-        if status is Status.WRONG and self.options.reproducers is not None:
-            reproducer = write_reproducer(
-                Path(self.options.reproducers),
-                inp.task,
-                inp.token,
-                trace,
-                inp.what,
-                self.options.seed,
-                answer["error"],
-            )
-        return MeasureResult(
+        result = MeasureResult(
             status,
             tuple(answer.get("seconds", ())) if status is Status.OK else (),
             answer.get("error", ""),
@@ -547,8 +548,36 @@ class Measurer:
             answer.get("run_seconds", 0.0),
             answer.get("ratio"),
             trace,
-            reproducer,
         )
+        return with_reproducer(inp, result, self.options)
+
+
+def with_reproducer(inp: MeasureInput, result: MeasureResult, options: MeasureOptions) -> MeasureResult:
+    """A result with the script that shows it, if it is wrong and one is wanted. That there is no room for it ends
+    nothing."""
+    if result.status is not Status.WRONG or options.reproducers is None:
+        return result
+    folder = Path(options.reproducers)
+    try:
+        path = write_reproducer(
+            folder, inp.task, inp.token, result.trace, inp.what, options.seed, result.error
+        )
+    except OSError as error:
+        return replace(result, error=f"{result.error}; the script that shows it cannot be written: {error}")
+    return replace(result, reproducer=path)
+
+
+@contextlib.contextmanager
+def _room_for(task: Task | None, place: Path) -> Iterator[None]:
+    """Errors of files, for a task or for all, name the place and what may be done."""
+    try:
+        yield
+    except OSError as error:
+        what = "" if task is None else f" {task.name}: its data ({task.nbytes >> 10} KiB)"
+        raise MachineError(
+            f"tuning{what or ': a file'} cannot be written to {place}: {error}; make room there, or set TMPDIR to "
+            "another folder"
+        ) from None
 
 
 def not_here(target: Target) -> str | None:
@@ -556,7 +585,7 @@ def not_here(target: Target) -> str | None:
     if not target.is_gpu:
         return None if target.kind.name == "llvm" and target.llvm.is_host else ""
     device = Device(Device.STR2MASK.get(target.kind.name, 0), 0)
-    if target.kind.name in ("cuda", "opencl") and device.exist:
+    if target.kind.name in GPUS and device.exist:
         return None
     return f": there is no device {target.kind.name}(0)"
 
@@ -566,7 +595,7 @@ def references(task: Task) -> list[MeasureInput]:
     schedule for that, which no sketch for GPUs is in."""
     if not task.target.is_gpu:
         return [MeasureInput(task, "plain", None)]
-    host = replace(task, target=Target("llvm"), constants=())
+    host = replace(task, target=Target("llvm"))
     points = [math.prod(size_of(iv.dom.extent) for iv in b.iter_vars) for b in blocks_of(task.func)]
     plain = MeasureInput(host, "plain", None)
     return [MeasureInput(host, "decisions", None), plain] if max(points, default=0) > _LONG else [plain]
@@ -578,11 +607,25 @@ def blocks_of(func: PrimFunc) -> list[Block]:
 
 def _folder() -> Path:
     """A folder for inputs and references; those of processes that were killed go."""
-    for left in Path(tempfile.gettempdir()).glob("tilewright-measure-*-*"):
-        pid = left.name.split("-")[2]
-        if pid.isdigit() and Path("/proc/self").exists() and not Path(f"/proc/{pid}").exists():
-            shutil.rmtree(left, ignore_errors=True)
-    return Path(tempfile.mkdtemp(prefix=f"tilewright-measure-{os.getpid()}-"))
+    here = _processes()
+    try:
+        place = Path(tempfile.gettempdir())
+        for left in place.glob(f"tilewright-measure-*-{here}-*"):
+            pid = left.name.split("-")[2]
+            if pid.isdigit() and Path("/proc/self").exists() and not Path(f"/proc/{pid}").exists():
+                shutil.rmtree(left, ignore_errors=True)
+        return Path(tempfile.mkdtemp(prefix=f"tilewright-measure-{os.getpid()}-{here}-"))
+    except OSError as error:
+        raise MachineError(f"tuning: no folder for data can be made: {error}; set TMPDIR to one") from None
+
+
+def _processes() -> str:
+    """Whose processes are seen here: a folder may be shared by machines and containers, each with its own."""
+    try:
+        space = os.readlink("/proc/self/ns/pid")
+    except OSError:
+        space = ""
+    return hashlib.sha256(f"{platform.node()} {space}".encode()).hexdigest()[:8]
 
 
 def _stopped(pid: bytes) -> bool:

@@ -18,7 +18,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from multiprocessing.connection import Connection, wait
 from typing import Any
 
-from .errors import TuneError
+from .errors import MachineError
 
 __all__ = ["Died", "Overdue", "Worker", "first_ready", "usable_cores"]
 
@@ -72,6 +72,17 @@ class Worker:
         if self.alive and self._pipe is not None:
             return
         self.kill()
+        try:
+            self._begin()
+        except OSError as error:  # no memory, no room, too many files or processes
+            raise MachineError(
+                f"a process that {self.role}s candidates could not be started: {error}; end others, or let fewer build"
+            ) from None
+        self.known = set()
+        self.started += 1
+        self._watch(_START_SECONDS)
+
+    def _begin(self) -> None:
         ours, theirs = socket.socketpair()
         self._said = tempfile.TemporaryFile()  # noqa: SIM115 - read when the process has died
         environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", **self.environment}
@@ -95,9 +106,6 @@ class Worker:
         )
         theirs.close()
         self._pipe = Connection(ours.detach())
-        self.known = set()
-        self.started += 1
-        self._watch(_START_SECONDS)
 
     def greet(self) -> None:
         """Wait until a started process is ready; it says so first of all. Another is started if it does not."""
@@ -111,7 +119,7 @@ class Worker:
             except (Died, Overdue) as why:
                 if chance == 1:
                     text = f"a process that {self.role}s candidates could not be started: {why}"
-                    raise TuneError(text) from None
+                    raise MachineError(text) from None
 
     def kill(self) -> None:
         """End the process and everything that it started."""

@@ -67,7 +67,7 @@ def samples_of(database: Database, wanted: Callable[[Task], bool] = lambda task:
         except ScheduleError:
             continue  # of a target that has no decisions
         rows, seconds = [], []
-        for record in database.records(task, machine=here):
+        for record in database.records(line["workload"], line["target"], here):
             found = space.rows(record.decisions) if record.origin == "trial" and record.ok else None
             if found is not None:
                 rows.append(found)

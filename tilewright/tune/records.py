@@ -25,7 +25,7 @@ from typing import Any
 from ..ir.serialize import load_json, save_json
 from ..target import Target
 from .errors import RecordError
-from .machines import describe_machine, differences, fingerprint
+from .machines import alike, describe_machine, differences, fingerprint, record_keys, record_target
 from .measure import MeasureInput, MeasureResult, Status
 from .workload import Task
 
@@ -87,7 +87,7 @@ class Record:
         """What was measured now: here, unless the result says where."""
         return Record(
             workload=inp.task.workload,
-            target=str(inp.task.target),
+            target=record_target(inp.task.target),
             machine=result.machine or fingerprint(target=inp.task.target),
             status=str(result.status),
             decisions=inp.what if inp.kind == "decisions" else None,
@@ -129,21 +129,38 @@ class Database:
         self._told: set[str] = set()  # tasks and machines that are in it already
         if self.path != ":memory:" and Path(self.path).is_dir():
             raise RecordError(f"{self.path} is a folder, not a file of records")
+        self.readonly = self._is_fixed()
         try:
-            self._db = sqlite3.connect(self.path, timeout=_WAIT, isolation_level=None)
+            if self.readonly:  # nobody writes to it, and there is no room for SQLite's own files beside it
+                place = Path(self.path).absolute().as_uri() + "?mode=ro&immutable=1"
+                self._db = sqlite3.connect(place, uri=True, isolation_level=None)
+            else:
+                self._db = sqlite3.connect(self.path, timeout=_WAIT, isolation_level=None)
         except sqlite3.Error as error:
-            raise RecordError(f"{self.path}: the records cannot be opened: {error}") from None
+            raise RecordError(
+                f"{self.path}: the records cannot be opened: {error}; give a file in a folder that may be written to"
+            ) from None
         try:
             self._open()
         except BaseException:
             self._db.close()
             raise
 
+    def _is_fixed(self) -> bool:
+        """Whether the file is there to be read only, with all that was written to it."""
+        place = Path(self.path)
+        if not place.is_file() or (os.access(place, os.W_OK) and os.access(place.absolute().parent, os.W_OK)):
+            return False
+        rest = Path(f"{self.path}-wal")
+        return not rest.exists() or not rest.stat().st_size
+
     def _open(self) -> None:
         with self._errors():
             self._db.execute("BEGIN")  # one look at all of it: another process may be about to make it
             ours = self._is_ours()
             self._db.execute("COMMIT")
+            if self.readonly:
+                return
             if not ours:
                 with self._writing():
                     if not self._is_ours():
@@ -203,6 +220,8 @@ class Database:
                 )
             elif "readonly" in str(error) or "unable to open" in str(error):
                 hint = "; copy the file to where you may write"
+            elif "full" in str(error) or "I/O" in str(error):
+                hint = "; make room there: what was added before is kept, and a search goes on from it (--resume)"
             raise RecordError(f"{self.path}: the records cannot be read or written: {error}{hint}") from None
         except sqlite3.DatabaseError as error:
             raise RecordError(
@@ -214,10 +233,11 @@ class Database:
         self._db.execute("BEGIN IMMEDIATE")
         try:
             yield
+            self._db.execute("COMMIT")
         except BaseException:
-            self._db.execute("ROLLBACK")
+            if self._db.in_transaction:  # SQLite has ended it by itself, if there was no room
+                self._db.execute("ROLLBACK")
             raise
-        self._db.execute("COMMIT")
 
     # -- in --------------------------------------------------------------------------------------
     def add(self, record: Record, task: Task | None = None, machine: Mapping[str, Any] | None = None) -> None:
@@ -250,6 +270,14 @@ class Database:
         )
 
     # -- out -------------------------------------------------------------------------------------
+    def __len__(self) -> int:
+        """How many records there are."""
+        with self._errors():
+            return int(self._db.execute("SELECT count(*) FROM records").fetchone()[0])
+
+    def __bool__(self) -> bool:
+        return True  # also without a record
+
     def records(
         self,
         task: Task | str | None = None,
@@ -258,21 +286,37 @@ class Database:
         status: str | None = None,
     ) -> list[Record]:
         """The records of a task (or of a workload's key), in the order in which they were added."""
-        wanted: dict[str, str] = {}
+        where, values = "1", list[str]()
         if isinstance(task, Task):
-            wanted |= {"workload": task.workload, "target": str(task.target)}
-        elif task is not None:
-            wanted["workload"] = task
-        if target is not None:
-            wanted["target"] = str(Target(target))
-        wanted |= {k: v for k, v in (("machine", machine), ("status", status)) if v is not None}
-        where = " AND ".join(f"{name} = ?" for name in wanted) or "1"
+            where, values = self._under(task, machine or "any", loosely=machine is None)
+        elif machine is not None:
+            where, values = "machine = ?", [machine]
+        given = {"workload": None if isinstance(task, Task) else task, "status": status}
+        given["target"] = None if target is None else str(Target(target))
+        for name, value in given.items():
+            if value is not None:
+                where, values = f"{where} AND {name} = ?", [*values, value]
         with self._errors():
             rows = self._db.execute(
-                f"SELECT {', '.join(_COLUMNS)} FROM records WHERE {where} ORDER BY rowid",
-                list(wanted.values()),
+                f"SELECT {', '.join(_COLUMNS)} FROM records WHERE {where} ORDER BY rowid", values
             ).fetchall()
         return [self._record(row) for row in rows]
+
+    def _under(self, task: Task, machine: str, loosely: bool) -> tuple[str, list[str]]:
+        """Where the records of a task on a machine are; "any" is all of them, `loosely` any number of threads."""
+        keys = record_keys(task.target, machine)
+        if loosely or machine == "any":
+            keys = tuple(k for k in self.keys_of(task) if machine in ("any", k[1]))
+        here = " OR ".join(["(target = ? AND machine = ?)"] * len(keys)) or "0"
+        return f"workload = ? AND ({here})", [task.workload, *(part for key in keys for part in key)]
+
+    def keys_of(self, task: Task) -> list[tuple[str, str]]:
+        """The targets and machines that there are records of a task under, in any number of threads."""
+        with self._errors():
+            rows = self._db.execute(
+                "SELECT DISTINCT target, machine FROM records WHERE workload = ?", (task.workload,)
+            ).fetchall()
+        return [(text, name) for text, name in rows if alike(text, task.target)]
 
     def _record(self, row: Iterable[Any]) -> Record:
         values = dict(zip(_COLUMNS, row, strict=True))
@@ -283,17 +327,14 @@ class Database:
         except (ValueError, TypeError) as error:
             raise RecordError(f"{self.path}: record {values['uid']} is damaged: {error}") from None
 
-    def best(self, task: Task, machine: str | None = None) -> Record | None:
+    def best(self, task: Task, machine: str | None = None, loosely: bool = False) -> Record | None:
         """The record to build: the last winner, else the fastest right one. Of this machine, unless one is named;
-        "any" is all of them."""
-        here = [] if machine == "any" else [machine or fingerprint(target=task.target)]
-        wanted = [task.workload, str(task.target), *here]
-        where = "workload = ? AND target = ? AND status = 'ok'" + (
-            "" if machine == "any" else " AND machine = ?"
-        )
+        "any" is all of them. `loosely` takes any number of threads, where the target does not say how many."""
+        where, wanted = self._under(task, machine or fingerprint(target=task.target), loosely)
         with self._errors():  # steps are long, and only those of one record are wanted
             rows = self._db.execute(
-                f"SELECT uid, origin, seconds FROM records WHERE {where} ORDER BY rowid", wanted
+                f"SELECT uid, origin, seconds FROM records WHERE {where} AND status = 'ok' ORDER BY rowid",
+                wanted,
             ).fetchall()
         times = [(uid, self._time(uid, s)) for uid, _, s in rows]
         winners = [uid for uid, origin, s in rows if origin == "winner" and s != "[]"]
@@ -315,29 +356,28 @@ class Database:
             ).fetchone()
         return None if row is None else self._record(row)
 
-    def machines_of(self, task: Task) -> set[str]:
-        """The machines that there are right results of a task from."""
-        with self._errors():
-            rows = self._db.execute(
-                "SELECT DISTINCT machine FROM records WHERE workload = ? AND target = ? AND status = 'ok'",
-                (task.workload, str(task.target)),
-            ).fetchall()
-        return {name for (name,) in rows}
-
     def elsewhere(self, task: Task) -> str:
-        """What there is of a task from other machines, which is not used here, in a sentence; empty if nothing."""
-        mine = describe_machine(task.target)
+        """What there is of a task that is not used here, in a sentence: of other machines, or in other numbers of
+        threads; empty if nothing."""
+        mine, known = describe_machine(task.target), self.machines()
         me = fingerprint(mine)
-        others = [r for r in self.records(task) if r.machine != me and r.ok]
-        if not others:
-            return ""
-        known = self.machines()
-        names = dict.fromkeys(r.machine for r in others)
+        used = {r.uid for r in self.records(task, machine=me)}
+        others = [r for r in self.records(task) if r.ok and r.uid not in used]
+        away, here = [r for r in others if r.machine != me], [r for r in others if r.machine == me]
+        names, texts = dict.fromkeys(r.machine for r in away), dict.fromkeys(f"`{r.target}`" for r in here)
         told = [f"{name} ({differences(known.get(name, {}), mine) or 'not described'})" for name in names]
-        return (
-            f"{len(others)} records of {task.name} are of other machines and are not used here: {', '.join(told)}; "
-            "tune here, or name the machine to use them all the same"
-        )
+        out = []
+        if away:
+            out.append(
+                f"{len(away)} records of {task.name} are of other machines and are not used here: {', '.join(told)}; "
+                "tune here, or name the machine to use them all the same"
+            )
+        if here:
+            out.append(
+                f"{len(here)} records of {task.name} are for {', '.join(texts)} and are not used for "
+                f"`{record_target(task.target)}`; tune for that too, or build for theirs"
+            )
+        return "; ".join(out)
 
     def machines(self) -> dict[str, Any]:
         """The machines that records are of."""
@@ -434,18 +474,29 @@ class Database:
 
     # -- JSON lines --------------------------------------------------------------------------------
     def export_json(self, path: str | os.PathLike[str]) -> int:
-        """Write everything as JSON, one thing in a line; how many records."""
+        """Write everything as JSON, one thing in a line; how many records. A file is there as a whole, or as it was."""
         records = self.records()
         with self._errors():
             workloads = self._db.execute("SELECT * FROM workloads").fetchall()
-        with open(path, "w", encoding="utf-8") as file:
-            file.write(json.dumps({"format": FORMAT}) + "\n")
-            for name, description in self.machines().items():
-                file.write(json.dumps({"machine": name, "description": description}) + "\n")
-            for row in workloads:
-                file.write(json.dumps({"workload": list(row)}) + "\n")
-            for r in records:
-                file.write(json.dumps({"record": {c: getattr(r, c) for c in _COLUMNS}}) + "\n")
+        lines = [{"format": FORMAT}, *({"machine": k, "description": d} for k, d in self.machines().items())]
+        lines += [{"workload": list(row)} for row in workloads]
+        lines += [{"record": {c: getattr(r, c) for c in _COLUMNS}} for r in records]
+        place = Path(path).resolve()
+        whole = (
+            place.is_file() or not place.exists()
+        )  # what is no file, such as a pipe, is written to as it is
+        part = place.with_name(f"{place.name}.{os.getpid()}.part") if whole else place
+        try:
+            with open(part, "w", encoding="utf-8") as file:
+                file.writelines(json.dumps(line) + "\n" for line in lines)
+            if whole:
+                os.replace(part, place)
+        except OSError as error:
+            if whole:
+                part.unlink(missing_ok=True)
+            raise RecordError(
+                f"{os.fspath(path)}: the records cannot be written: {error}; {self.path} has them"
+            ) from None
         return len(records)
 
     def import_json(self, path: str | os.PathLike[str]) -> int:

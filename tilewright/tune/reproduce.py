@@ -100,7 +100,7 @@ def reproduce(path: str) -> int:
     (func,) = (f for f in mod.functions.values() if isinstance(f, PrimFunc))
     names = [func.buffer_map[v].name if v in func.buffer_map else v.name for v in func.params]
     for name, got, want in zip(names, *results, strict=True):
-        wrong = compare(got, want, tolerance_of(func)) if isinstance(got, np.ndarray) else ""
+        wrong = compare(got, want, tolerance_of(func, task.target)) if isinstance(got, np.ndarray) else ""
         if wrong:
             print(f"{name}: {wrong}")
             return 1

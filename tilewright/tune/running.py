@@ -173,17 +173,17 @@ class Runner:
                 if a.name not in self.inputs:
                     made[a.name] = _aligned(a.shape, a.dtype)
             arguments = [made.get(a.name, self.inputs.get(a.name)) for a in artifact.before_arguments]
-            self._function(artifact.before)(*arguments)
+            self._function(artifact.before, ())(*arguments)
         assert isinstance(artifact.main, Unit)
-        function = self._function(artifact.main)
+        function = self._function(artifact.main, artifact.parts)
         arguments = [made[n] if n in made else self._argument(n) for n in artifact.arguments]
         bound = function.bind(*arguments)
         return _Loaded(bound.run, bound.fail, (bound, arguments))
 
-    def _function(self, unit: Unit) -> Any:
+    def _function(self, unit: Unit, parts: tuple[Unit, ...]) -> Any:
         (info,) = unit.functions
         description = {"format": 1, "functions": [info], "entry": info["name"]}
-        module = LinkedModule([unit], self.machine, description, native=True, name=info["name"])
+        module = LinkedModule([unit, *parts], self.machine, description, native=True, name=info["name"])
         return module.get_function(info["name"])
 
     # -- requests --------------------------------------------------------------------------------
@@ -210,7 +210,12 @@ class Runner:
             loaded = self._load(artifact)
             wrong = self._check(loaded)
             if wrong:
-                return {**_answer("wrong", wrong), "spoiled": bool(self._guards())}
+                spoiled = bool(self._guards())
+                if not spoiled and not self._check(loaded):
+                    wrong += (
+                        "; run again it is right: threads race, or memory is read that nothing has written"
+                    )
+                return {**_answer("wrong", wrong), "spoiled": spoiled}
             answer = self._timed(loaded, against, timing)
             wrong = self._guards()
             if wrong:

@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from ...target import Target
 from ...tune.measure import MeasureOptions, Measurer, Timing
 from ...tune.records import Database
 from ...tune.search import SearchOptions
@@ -58,7 +59,7 @@ def tune_model(
     a database, or to lines of JSON if the name of the file ends so; what is in it counts as measured.
     """
     _refuse_or_warn(rpc_key, hostname, port, hardware_params, additional_target_options)
-    tunable(target, cluster)
+    chosen = tunable(target, cluster)
     path = _place(tuning_records)
     found = chosen_tasks(tasks_filter, model_tasks(tvmc_model, target, opt_level, (), desired_layout))
     if not include_simple_tasks:
@@ -74,7 +75,7 @@ def tune_model(
             seed=seed,
             reproducers=f"{database.path}.wrong",
         )
-        outcome = _tuned(tvmc_model.name, found, database, trials, options, measure, cluster)
+        outcome = _tuned(tvmc_model.name, found, database, trials, options, measure, cluster, chosen)
     if outcome.interrupted:
         raise KeyboardInterrupt
     if log_estimated_latency:
@@ -92,11 +93,12 @@ def _tuned(
     options: SearchOptions,
     measure: MeasureOptions,
     cluster: str | None,
+    target: Target,
 ) -> Outcome:
     wanted = DEFAULT_TRIALS if trials is None else trials
     if wanted < 1:
         raise TVMCException(f"trials={wanted}: give at least 1")
-    with measurer_for(measure, cluster) as measurer, ModelDisplay(found) as display:
+    with measurer_for(measure, cluster, target) as measurer, ModelDisplay(found) as display:
         return tune_all(name, found, database, wanted, options=options, measure=measurer, told=display)
 
 
@@ -149,10 +151,11 @@ def _is_heavy(found: Any) -> bool:
     return any(word in found[0].name for word in words)
 
 
-def measurer_for(options: MeasureOptions, cluster: str | None) -> Any:
-    """Who measures: this machine, or the workers of a cluster; to be used in a `with` block."""
+def measurer_for(options: MeasureOptions, cluster: str | None, target: Target) -> Any:
+    """Who measures: this machine, or the workers of a cluster that have what the target is for; to be used in a `with`
+    block."""
     if not cluster:
         return Measurer(options)
     from ...tune.fleet import Fleet  # needs dask.distributed, and says so
 
-    return Fleet(cluster, options=options)
+    return Fleet(cluster, device=target.kind.name if target.is_gpu else "cpu", options=options)

@@ -162,14 +162,18 @@ def _data(r: Record) -> dict[str, Any]:
 def best_command(desk: Desk, path: Path, task: str, every_machine: bool) -> None:
     """The record of each task that a build would take."""
     from ...tune.display import time_text
-    from ...tune.machines import fingerprint
+    from ...tune.machines import fingerprint, record_keys
     from ...tune.record_files import open_records
+
+    def is_here(line: dict[str, Any]) -> bool:
+        own = fingerprint(target=line["target"])
+        return (line["target"], line["machine"]) in record_keys(line["target"], own)
 
     here = fingerprint()
     with open_records(path) as database:
         tasks = database.tasks()
         lines = _of_task(path, tasks, task) if task else tasks
-        mine = [t for t in lines if every_machine or t["machine"] == fingerprint(target=t["target"])]
+        mine = [t for t in lines if every_machine or is_here(t)]
         if not mine:
             others = "; --all shows those of others" if lines else ""
             raise TVMCException(f"{path}: it holds no record of this machine ({here}){others}")
@@ -185,7 +189,7 @@ def best_command(desk: Desk, path: Path, task: str, every_machine: bool) -> None
                 text.append(f"{t['name']:{widest}}  none of {t['records']} could be measured")
                 continue
             out.append({**_data(best), "name": t["name"]})
-            where = "" if t["machine"] == fingerprint(target=t["target"]) else f"  on {t['machine']}"
+            where = "" if is_here(t) else f"  on {t['machine']}"
             text.append(
                 f"{t['name']:{widest}}  {time_text(best.time):>9}  {best.uid[:12]}  {best.origin}  {t['target']}{where}"
             )

@@ -17,7 +17,7 @@ from ...relay.backend.program import _is_view
 from ...relay.build_module import as_target, optimize
 from ...relay.expr import Call, Constant, Function
 from ...relay.op.registry import RelayOp
-from ...relay.transform.fuse_ops import fuse_ops, is_primitive
+from ...relay.transform.fuse_ops import FuseOps, fuse_ops, is_primitive
 from ...relay.transform.infer_type import infer_module
 from ...relay.ty import TensorType, is_dynamic, tensor_fields
 from ...runtime.dtypes import ELEMENTS
@@ -97,8 +97,10 @@ def describe(model: TVMCModel, target: Any = "llvm", groups: bool = True) -> Mod
     note = ""
     if groups:
         try:
-            ready, _ = optimize(model.mod, as_target(target), model.params)
-            fused = counter.kernels(fuse_ops(ready["main"]), views=False)
+            chosen = as_target(target)
+            ready, _ = optimize(model.mod, chosen, model.params)
+            with chosen:
+                fused = counter.kernels(FuseOps(2)(ready)["main"], views=False)
         except TVMError as error:
             note = str(error)
     arrays = [*model.params.values(), *_weights(main)]

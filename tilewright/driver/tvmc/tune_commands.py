@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import math
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -63,7 +67,7 @@ def tune_command(desk: Desk, model: Path | None, settings: TuneSettings) -> None
     if listing:
         return _list(desk, loaded.name, found)
     found = chosen_tasks(settings.tasks, found)
-    with kept_records(settings.database, settings.prior) as database:
+    with _ended_as_interrupted(), kept_records(settings.database, settings.prior) as database:
         outcome = _tune(desk, loaded.name, found, database, settings)
     again = f"--target {settings.target!r} " if settings.target != "llvm" else ""
     use = f"tilewright compile {model} {again}--tuning-records {settings.database}"
@@ -75,7 +79,26 @@ def tune_command(desk: Desk, model: Path | None, settings: TuneSettings) -> None
         raise SystemExit(INTERRUPTED)
 
 
+@contextmanager
+def _ended_as_interrupted() -> Iterator[None]:
+    """A request to end (SIGTERM, as batch systems send it) is an interrupt: processes and files go, and what was
+    measured is kept."""
+    if threading.current_thread() is not threading.main_thread():
+        yield  # signals are for the main thread
+        return
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
 def _tune(desk: Desk, name: str, found: Found, database: Database, settings: TuneSettings) -> Outcome:
+    from ...relay.build_module import as_target
     from ...tune.machines import fingerprint, machine_of
     from ...tune.measure import MeasureOptions
     from ...tune.search import SearchOptions
@@ -87,11 +110,11 @@ def _tune(desk: Desk, name: str, found: Found, database: Database, settings: Tun
     measure = MeasureOptions(
         run_limit=settings.timeout, seed=settings.seed, reproducers=f"{database.path}.wrong"
     )
-    with measurer_for(measure, settings.cluster or None) as measurer:
+    with measurer_for(measure, settings.cluster or None, as_target(settings.target)) as measurer:
         before = measured_before(database, found, fingerprint(machine_of(measurer, settings.target)))
         count = f"{len(found)} task{'s' * (len(found) != 1)}"
         desk.note(f"tuning {count} of {name} for {settings.target} into {settings.database}")
-        if told := _what_is_there(sum(before.values()), settings):
+        if told := _what_is_there(sum(before.values()), len(database), settings):
             desk.note(told)
         if settings.trials < len(found):
             desk.note(
@@ -110,10 +133,11 @@ def _tune(desk: Desk, name: str, found: Found, database: Database, settings: Tun
             )
 
 
-def _what_is_there(before: int, settings: TuneSettings) -> str:
-    """What happens to measurements that there are already."""
+def _what_is_there(before: int, every: int, settings: TuneSettings) -> str:
+    """What happens to measurements that there are already, of these tasks and in all."""
     if not before:
-        return "there is nothing to resume yet" if settings.resume else ""
+        others = f": the {every} records of {settings.database} are of other tasks, targets or machines"
+        return f"there is nothing to resume yet{others if every else ''}" if settings.resume else ""
     here = f"{settings.database} has {before} measurements of them, which are kept and learned from"
     if not settings.resume:
         return f"{here}; {settings.trials} more are made (--resume: {settings.trials} with those)"

@@ -15,6 +15,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from ...codegen.llvm.engine import Machine
 from ...ir.transform import PassContext
 from ...relay.backend.tasks import extract
 from ...relay.build_module import as_target
@@ -22,7 +23,7 @@ from ...target import Target
 from ...tune.allocate import Allocation, tune_tasks
 from ...tune.errors import TuneError, causes_table
 from ...tune.machines import fingerprint, machine_of
-from ...tune.measure import MeasureOptions, Measurer, Measures, not_here
+from ...tune.measure import GPUS, MeasureOptions, Measurer, Measures, not_here
 from ...tune.record_files import is_database, take_records
 from ...tune.records import Database, Record
 from ...tune.search import Progress, SearchOptions, flop_of
@@ -51,16 +52,21 @@ Told = Callable[[Sequence[Allocation], Progress], None]
 def tunable(target: Any, cluster: str | None = None) -> Target:
     """The target of a model that is to be tuned; one that nothing can be measured for is refused."""
     chosen = as_target(target)
-    if chosen.is_gpu and cluster:
+    if chosen.is_gpu and chosen.kind.name not in GPUS:
         raise TVMCException(
-            f"--cluster: a fleet measures on processors, and `{chosen}` is a GPU: tune on the machine that has it"
+            f"code for `{chosen}` cannot be measured: GPUs that candidates are run on are {' and '.join(GPUS)}"
         )
     why = None if cluster else not_here(chosen)
     if why is not None:
-        where = "tune there" if chosen.is_gpu else "tune there, or on its workers: --cluster tcp://host:8786"
         raise TVMCException(
-            f"code for `{chosen}` does not run on this machine{why}, so it cannot be measured here; {where}"
+            f"code for `{chosen}` does not run on this machine{why}, so it cannot be measured here; tune there, or on "
+            "its workers: --cluster tcp://host:8786"
         )
+    if chosen.kind.name == "llvm":
+        settings = chosen.llvm
+        Machine(
+            settings.triple, settings.cpu, settings.features
+        )  # or LLVM does not know it, and that is said
     return chosen
 
 
@@ -323,7 +329,14 @@ def database_for(path: str | Path) -> Database:
         raise TVMCException(
             f"{place}: these are lines of JSON, not a database; `tilewright db import tune.db {place}` makes one"
         )
-    return Database(place)
+    made = Database(place)
+    if made.readonly:
+        made.close()
+        raise TVMCException(
+            f"{place}: the file, or its folder, may not be written to; copy it to where you may write, or give another "
+            "one, and these records as --prior-records"
+        )
+    return made
 
 
 @contextmanager
