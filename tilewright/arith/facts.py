@@ -47,6 +47,7 @@ class Facts:
         self._residue_cache: dict[Atom, Residue] = {}
         self._var_cache: dict[Var, Lin] = {}
         self._memo: dict[int, tuple[Any, Lin]] = {}
+        self._loads: dict[int, tuple[Any, Any]] = {}  # what loads are simplified to
         self._asked: set[Atom] = set()
 
     def _set(self, table: dict[Any, Any], key: Any, value: Any) -> None:
@@ -69,6 +70,8 @@ class Facts:
             self._residue_cache = {}
         if self._var_cache:
             self._var_cache = {}
+        if self._loads:
+            self._loads = {}
         if self._memo:
             self._memo = {}
 

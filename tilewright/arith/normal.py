@@ -505,7 +505,17 @@ def _shifted(x: Interval, y: Interval) -> Interval:
     return (min(ends), max(ends))
 
 
-_BITS: dict[str, Callable[..., Interval]] = {"tir.bitwise_and": _masked, "tir.shift_right": _shifted}
+def _crossed(x: Interval, y: Interval) -> Interval:
+    if x[0] < 0 or y[0] < 0:
+        return (-BIG, BIG)
+    return (0, min(BIG, (1 << max(x[1], y[1]).bit_length()) - 1))
+
+
+_BITS: dict[str, Callable[..., Interval]] = {
+    "tir.bitwise_and": _masked,
+    "tir.bitwise_xor": _crossed,
+    "tir.shift_right": _shifted,
+}
 _RANGES: dict[type, Callable[[Interval, Interval], Interval]] = {
     Add: lambda x, y: (x[0] + y[0], x[1] + y[1]),
     Sub: lambda x, y: (x[0] - y[1], x[1] - y[0]),

@@ -14,6 +14,7 @@ from ..ir.expr import (
     Add,
     And,
     Broadcast,
+    BufferLoad,
     FloorDiv,
     FloorMod,
     IntImm,
@@ -52,6 +53,12 @@ class Vectors(Normalizer):
     """Simplification of vector expressions."""
 
     def simp(self, e: Any) -> Any:
+        if e.__class__ is BufferLoad:  # which copies of a loop's body share
+            found = self._loads.get(id(e))
+            if found is None:
+                made = self._simp_vector(e) if e.dtype.lanes > 1 else super().simp(e)
+                found = self._loads[id(e)] = (e, made)
+            return found[1]
         if isinstance(e, PrimExpr) and e.dtype.lanes > 1:
             return self._simp_vector(e)
         return super().simp(e)

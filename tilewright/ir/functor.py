@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from typing import Any, ClassVar, TypeVar
 
 from .buffer import Buffer, BufferRegion, MatchBufferRegion
@@ -25,6 +25,7 @@ __all__ = [
     "Mutator",
     "Visitor",
     "buffers_accessed",
+    "contains",
     "distinct",
     "ir_transform",
     "post_order_visit",
@@ -119,6 +120,17 @@ def pre_order(root: Any) -> Iterator[Any]:
         if below:
             below.reverse()
             extend(below)
+
+
+def contains(root: Any, kinds: Container[type]) -> bool:
+    """Whether there is a node of one of some classes."""
+    stack = [root]
+    while stack:
+        n = stack.pop()
+        if n.__class__ in kinds:
+            return True
+        stack += n.children()
+    return False
 
 
 def statements(root: Stmt) -> Iterator[Stmt]:
@@ -377,6 +389,7 @@ class _Undefined(Visitor):
         self.free: dict[Var, None] = {}
         self.bound: set[Var] = set()
         self.seen: set[int] = set()  # expressions that can add nothing while what is bound stays bound
+        self.behind: dict[Buffer, tuple[Var, ...]] = {}  # the variables of buffers
 
     def visit(self, n: Any) -> None:
         handler = self._table.get(n.__class__.__name__)
@@ -436,7 +449,10 @@ class _Undefined(Visitor):
             self.visit(n.body)
 
     def _buffer(self, n: BufferLoad | BufferStore | BufferRegion) -> None:
-        for v in _buffer_vars(n.buffer):
+        held = self.behind.get(n.buffer)
+        if held is None:
+            held = self.behind[n.buffer] = tuple(_buffer_vars(n.buffer))
+        for v in held:
             self.use(v)
         self.visit_children(n)
 
@@ -593,7 +609,17 @@ def renew_defs(func: PrimFunc) -> PrimFunc:
 
 def vars_used(n: Any) -> set[Var]:
     """The variables that occur in an expression or statement."""
-    return {m for m in distinct(n) if isinstance(m, Var)}
+    out: set[Var] = set()
+    stack, few = [n], 2000
+    while stack and few:
+        few -= 1
+        m = stack.pop()
+        if isinstance(m, Var):
+            out.add(m)
+        else:
+            stack += m.children()
+    # in large programs what is shared must come once
+    return {m for m in distinct(n) if isinstance(m, Var)} if stack else out
 
 
 def renew_defs_in(stmt: _N) -> _N:

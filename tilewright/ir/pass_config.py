@@ -183,7 +183,11 @@ _SWITCHES: Final[dict[str, tuple[bool, str]]] = {
     "tir.reset_start_id": (False, "start the numbering of profiled loops anew"),
     "codegen.cache": (True, "machine code is kept on disk and taken from there, where config.cache lets it"),
     "te.keep_schedule_record": (False, "a te schedule keeps the history of its primitives"),
-    "tilewright.fetch_ahead": (True, "kernels of models fetch the weights of those after them, if caches hold less"),
+    "tilewright.tf32": (False, "tensor cores may round the factors of float32 products to 10 bits (tf32)"),
+    "tilewright.fetch_ahead": (
+        True,
+        "kernels of models fetch the weights of those after them, if caches hold less",
+    ),
     "tilewright.auto_schedule": (False, "functions that nobody has scheduled are scheduled automatically"),
     "ir.enable_si_builder": (False, "give every node a place in the source"),
     "testing.immutable_module": (False, "refuse passes that change their input"),

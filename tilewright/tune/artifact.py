@@ -23,13 +23,14 @@ class Array:
 class Artifact:
     """A built candidate: what runs, with the names of its arguments in order.
 
-    `before` computes from constants what `main` takes of them, once, and is not timed.
+    `parts` are loops that `main` calls. `before` computes from constants what it takes of them, once, and is not timed.
     """
 
     main: Unit | DeviceUnit
     arguments: tuple[str, ...]
     before: Unit | None = None
     before_arguments: tuple[Array, ...] = ()
+    parts: tuple[Unit, ...] = ()
 
 
 def told(error: BaseException) -> str:

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ..codegen.llvm.linked import Unit, unit_of
+from ..codegen.llvm.nests import Nests
 from ..ir.errors import ScheduleError
 from ..ir.function import PrimFunc
 from ..ir.module import IRModule
@@ -23,7 +24,7 @@ from .device_code import device_unit
 from .space import Sketches
 from .workload import Task, stable_key
 
-__all__ = ["DEFAULT_BUILD", "TASKS", "Builder", "build_artifact", "named_function", "schedule_of"]
+__all__ = ["DEFAULT_BUILD", "TASKS", "Builder", "Known", "build_artifact", "named_function", "schedule_of"]
 
 DEFAULT_BUILD = "tilewright.driver.build:build"  # by name: who builds is above this room
 TASKS = 32  # tasks that a process remembers
@@ -53,34 +54,41 @@ def schedule_of(task: Task, kind: str, what: Any, sketches: Sketches | None = No
     raise ScheduleError(f"a candidate is decisions, a trace or a program, not {kind!r}")
 
 
-def build_artifact(
-    task: Task, mod: IRModule, build: Callable[..., Any], known: dict[str, Unit] | None = None
-) -> Artifact:
-    """Object code of a scheduled program, and of what it wants computed of constants before.
+class Known:
+    """Code of candidates before, by what it does: they differ little in how they pack constants, and those of several
+    loops differ mostly in one of them."""
 
-    Candidates differ little in how they pack constants: `known` keeps the code for that by what it does.
-    """
+    def __init__(self) -> None:
+        self.before: dict[str, Unit] = {}
+        self.nests = Nests()
+
+
+def build_artifact(
+    task: Task, mod: IRModule, build: Callable[..., Any], known: Known | None = None
+) -> Artifact:
+    """Object code of a scheduled program, and of what it wants computed of constants before."""
     (gv, func), *_ = [(g, f) for g, f in mod.functions.items() if isinstance(f, PrimFunc)]
+    known = known or Known()
     with PassContext(config={"codegen.cache": False}):
-        if not task.constants or task.target.is_gpu:
+        if task.target.is_gpu:
             names = tuple(_name(func, v) for v in func.params)
-            made = build(mod, target=task.target)
-            return Artifact(device_unit(made) if task.target.is_gpu else unit_of(made), names)
-        before, rest, labels = split_constants(func, frozenset(task.constants))
-        own = [_name(rest, v) for v in rest.params][: len(rest.params) - len(labels)]
-        main = unit_of(build(IRModule({gv.name_hint: rest}), target=task.target))
+            return Artifact(device_unit(build(mod, target=task.target)), names)
+        before, rest, labels = None, func, list[str]()
+        if task.constants:
+            before, rest, labels = split_constants(func, frozenset(task.constants))
+        names = (*(_name(rest, v) for v in rest.params[: len(rest.params) - len(labels)]), *labels)
+        with known.nests:
+            main = unit_of(build(IRModule({gv.name_hint: rest}), target=task.target))
+        parts = known.nests.parts
         if before is None:
-            return Artifact(main, (*own, *labels))
-        key = "" if known is None else stable_key(before)
-        unit = None if known is None else known.get(key)
-        if unit is None:
-            unit = unit_of(build(IRModule({"before": before}), target=task.target))
-        if known is not None:
-            known[key] = unit
+            return Artifact(main, names, parts=parts)
+        key = f"{task.target} {stable_key(before)}"
+        if key not in known.before:
+            known.before[key] = unit_of(build(IRModule({"before": before}), target=task.target))
     arrays = [
         Array(b.name, task.shape(b), str(b.dtype)) for b in (before.buffer_map[v] for v in before.params)
     ]
-    return Artifact(main, (*own, *labels), unit, tuple(arrays))
+    return Artifact(main, names, known.before[key], tuple(arrays), parts)
 
 
 def _name(func: PrimFunc, v: Any) -> str:
@@ -92,7 +100,7 @@ class Builder:
 
     def __init__(self) -> None:
         self.tasks: dict[str, tuple[Task, Sketches, Callable[..., Any]]] = {}
-        self.known: dict[str, Unit] = {}
+        self.known = Known()
         self.count = 0
         # Collections of garbage in the midst of a build cost more than all that they free.
         gc.freeze()
@@ -128,6 +136,6 @@ class Builder:
             answer |= {"status": "build error", "error": told(error)}
         self.count += 1
         if self.count % _SWEEP == 0:
-            self.known.clear()
+            self.known.before.clear()
             gc.collect()
         return {**answer, "build_seconds": time.perf_counter() - begin}

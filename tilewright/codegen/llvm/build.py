@@ -8,7 +8,7 @@ from ... import config
 from ...ir.errors import BuildError
 from ...ir.expr import IntImm
 from ...ir.function import PrimFunc
-from ...ir.functor import substitute
+from ...ir.functor import pre_order, substitute
 from ...ir.module import IRModule
 from ...ir.transform import PassContext
 from .engine import Machine
@@ -32,8 +32,9 @@ def build_llvm(mod: IRModule, target: Any) -> LLVMModule:
     )
     described = []
     names = {gv: str(func.attrs.get("global_symbol", gv.name_hint)) for gv, func in functions}
-    called = {name for _, func in functions for name in external_names(func)}
-    signatures = {gv: signature_of(func, names[gv], called) for gv, func in functions}
+    nodes = {gv: list(pre_order(func.body)) for gv, func in functions}
+    called = {name for gv, _ in functions for name in external_names(nodes[gv])}
+    signatures = {gv: signature_of(func, names[gv], called, nodes[gv]) for gv, func in functions}
     emitter.symbols = {gv.name_hint: signature.symbol for gv, signature in signatures.items()}
     for gv, func in functions:
         signature = signatures[gv]

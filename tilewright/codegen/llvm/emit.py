@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from ...ir.buffer import Buffer
 from ...ir.dtype import BOOL, FLOAT32, INT64, DataType
 from ...ir.errors import LoweringError
 from ...ir.expr import Broadcast, BufferLoad, Call, IntImm, PrimExpr, Ramp, StringImm, Var, const_value
-from ...ir.functor import pre_order, undefined_vars
+from ...ir.functor import pre_order, statements, undefined_vars
 from ...ir.module import GlobalVar
 from ...ir.op import Op
 from ...ir.ops import sub
@@ -38,8 +39,14 @@ class FunctionEmitter:
         self.streaming: frozenset[Var] | None = None  # memory that is written past the caches
         self.lines: list[str] = []
         self.entry: list[str] = []  # allocas, which belong into the entry block
-        self.values: dict[Var, str] = {}
+        self.values: dict[Var, str] = {}  # "" where `late` says how to make it
         self.wide: dict[Var, str] = {}  # the same as 64-bit integers, for addresses
+        self.late: dict[Var, str] = {}  # instructions for values that few want
+        self.known: dict[Any, str] = {}  # registers of this block and of those before it, by what they hold
+        self.order: list[Any] = []  # the keys of `known`, oldest first
+        self.writes: dict[Var, int] = {}  # how often memory has been written so far
+        self.epoch = 0  # counts what may have written any memory
+        self.apart = noalias  # whether no two pointers reach the same memory
         self.heap: list[str] = []  # pointers to free when leaving
         self.block = "entry"
         self.count = 0
@@ -49,12 +56,44 @@ class FunctionEmitter:
     def emit(self, text: str) -> None:
         self.lines.append(f"  {text}")
 
-    def tmp(self, text: str) -> str:
-        """A new register holding the result of an instruction."""
+    def effect(self, text: str) -> str:
+        """A new register holding the result of an instruction that has effects, or depends on others'."""
         self.count += 1
         name = f"%t{self.count}"
         self.lines.append(f"  {name} = {text}")
         return name
+
+    def tmp(self, text: str, key: Any = None) -> str:
+        """The register that holds the result of an instruction: an older one, if the same was computed before.
+
+        Unrolled code computes most addresses again and again, and LLVM takes its time to find that out. A result
+        that depends on more than the text says so in the `key`.
+        """
+        key = key or text
+        found = self.known.get(key)
+        if found is None:
+            found = self.known[key] = self.effect(text)
+            self.order.append(key)
+        return found
+
+    @contextmanager
+    def branching(self, again: bool = False) -> Iterator[None]:
+        """Code that is not run on every way to what follows: its registers are its own. If it may run `again`, memory
+        is not what it was before."""
+        self.epoch += again
+        level = len(self.order)
+        yield
+        for key in self.order[level:]:
+            del self.known[key]
+        del self.order[level:]
+        self.epoch += again
+
+    def wrote(self, data: Var) -> None:
+        """What was loaded from this memory before is not there any more."""
+        if self.apart:
+            self.writes[data] = self.writes.get(data, 0) + 1
+        else:
+            self.epoch += 1
 
     def label(self, hint: str) -> str:
         self.count += 1
@@ -106,11 +145,20 @@ class FunctionEmitter:
         self.values[var] = value
         self.wide.pop(var, None)
 
+    def bind_wide(self, var: Var, wide: str, how: str = "trunc") -> None:
+        """A variable whose value is the low bits of a 64-bit integer; mostly addresses alone want it."""
+        if var.dtype.bits == 64:
+            self.values[var] = wide
+        else:
+            self.values[var] = ""
+            self.late[var] = f"{how} i64 {wide} to {reg_type(var.dtype)}"
+        self.wide[var] = wide
+
     def var(self, e: Var) -> str:
         found = self.values.get(e)
         if found is None:
             raise LoweringError(f"variable `{e.name}` is used where it is not defined")
-        return found
+        return found or self.tmp(self.late[e])
 
     def index64(self, e: PrimExpr) -> str:
         """An index as a 64-bit integer: sums and products are computed wide, so they cannot overflow."""
@@ -125,10 +173,15 @@ class FunctionEmitter:
                 # Remember it only where the register surely dominates: loops fill `wide` themselves.
             return found
         if name in ("Add", "Sub", "Mul") and e.dtype.is_int:
-            a, b = self.index64(e.a), self.index64(e.b)  # type: ignore[attr-defined]
-            return self.tmp(f"{name.lower()} nsw i64 {a}, {b}")
+            return self.wide_sum(name, self.index64(e.a), self.index64(e.b))  # type: ignore[attr-defined]
         value = self.expr(e)
         return value if e.dtype.bits == 64 else self.extend(value, e.dtype)
+
+    def wide_sum(self, name: str, a: str, b: str) -> str:
+        """The sum, difference or product of 64-bit integers that do not overflow."""
+        if name == "Add" and "0" in (a, b):
+            return b if a == "0" else a
+        return self.tmp(f"{name.lower()} nsw i64 {a}, {b}")
 
     def extend(self, value: str, kind: DataType) -> str:
         how = "sext" if kind.is_int else "zext"
@@ -231,15 +284,17 @@ class FunctionEmitter:
         yes, no, done = self.label("then"), self.label("else"), self.label("end")
         self.branch_if(condition, yes, no)
         self.start(yes)
-        a = fixed if then is None else then()
+        with self.branching():
+            a = fixed if then is None else then()
         from_a = self.block
         self.branch(done)
         self.start(no)
-        b = fixed if other is None else self.expr(other)
+        with self.branching():
+            b = fixed if other is None else self.expr(other)
         from_b = self.block
         self.branch(done)
         self.start(done)
-        return self.tmp(f"phi {text} [ {a}, %{from_a} ], [ {b}, %{from_b} ]")
+        return self.effect(f"phi {text} [ {a}, %{from_a} ], [ {b}, %{from_b} ]")
 
     def negation(self, e: Any) -> str:
         return self.tmp(f"xor {reg_type(e.dtype)} {self.expr(e.a)}, {constant(e.dtype, 1)}")
@@ -251,6 +306,7 @@ class FunctionEmitter:
 
     def let(self, e: Any) -> str:
         self.bind(e.var, self.expr(e.value))
+        self.apart &= not e.var.dtype.is_handle  # a pointer into what another one points to
         return self.expr(e.body)
 
     def cast(self, e: Any) -> str:
@@ -345,13 +401,14 @@ class FunctionEmitter:
         return found
 
     def address(self, buffer: Buffer, index: PrimExpr) -> str:
-        base = self.pointer(buffer)
-        return self.tmp(
-            f"getelementptr inbounds {mem_type(buffer.dtype)}, ptr {base}, i64 {self.index64(index)}"
-        )
+        base, place = self.pointer(buffer), self.index64(index)
+        if place == "0":
+            return base
+        return self.tmp(f"getelementptr inbounds {mem_type(buffer.dtype)}, ptr {base}, i64 {place}")
 
-    def load_at(self, pointer: str, kind: DataType, element: DataType) -> str:
-        value = self.tmp(f"load {mem_type(kind)}, ptr {pointer}, align {element.element.nbytes}")
+    def load_at(self, pointer: str, kind: DataType, buffer: Buffer) -> str:
+        text = f"load {mem_type(kind)}, ptr {pointer}, align {buffer.dtype.element.nbytes}"
+        value = self.tmp(text, (text, self.epoch, self.writes.get(buffer.data, 0)))
         return self.tmp(f"trunc {mem_type(kind)} {value} to {reg_type(kind)}") if kind.is_bool else value
 
     def flat(self, buffer: Buffer, indices: tuple[PrimExpr, ...]) -> PrimExpr:
@@ -390,14 +447,17 @@ class FunctionEmitter:
             symbol = self.module.symbol(e.op.name_hint)
             if e.op.name_hint not in self.module.symbols:  # compiled on its own, and linked later
                 self.module.declare_extern(symbol, "i32", [reg_type(a.dtype) for a in e.args])
-            code = self.tmp(f"call i32 @{symbol}({args})")
+            code = self.effect(f"call i32 @{symbol}({args})")
+            self.epoch += 1
             self.propagate(code)
             return code
         assert isinstance(e.op, Op)
         handler = INTRINSICS.get(e.op.short_name)
         if handler is None:
             raise LoweringError(f"the LLVM backend has no code for `{e.op.name}` in `{e}`")
-        return handler(self, e)
+        made = handler(self, e)
+        self.epoch += not e.op.is_pure
+        return made
 
     # -- statements ------------------------------------------------------------------------------
     def stmt(self, s: Stmt) -> None:
@@ -413,11 +473,10 @@ class FunctionEmitter:
     def let_stmt(self, s: Any) -> None:
         if s.var.dtype.is_int and s.var.dtype.lanes == 1 and s.var.dtype.bits < 64 and _is_index(s.value):
             # A common part of addresses: keep it wide.
-            wide = self.index64(s.value)
-            self.bind(s.var, self.tmp(f"trunc i64 {wide} to {reg_type(s.var.dtype)}"))
-            self.wide[s.var] = wide
+            self.bind_wide(s.var, self.index64(s.value))
         else:
             self.bind(s.var, self.expr(s.value))
+            self.apart &= not s.var.dtype.is_handle
         self.stmt(s.body)
 
     def attr(self, s: Any) -> None:
@@ -448,11 +507,13 @@ class FunctionEmitter:
         no = done if s.else_case is None else self.label("else")
         self.branch_if(condition, yes, no)
         self.start(yes)
-        self.stmt(s.then_case)
+        with self.branching():
+            self.stmt(s.then_case)
         self.branch(done)
         if s.else_case is not None:
             self.start(no)
-            self.stmt(s.else_case)
+            with self.branching():
+                self.stmt(s.else_case)
             self.branch(done)
         self.start(done)
 
@@ -463,8 +524,7 @@ class FunctionEmitter:
             raise LoweringError(f"loop `{s.loop_var}` is still bound to a thread: lower the function first")
         else:
             begin = self.index64(s.min)
-            end = self.tmp(f"add nsw i64 {begin}, {self.index64(s.extent)}")
-            self.loop(s, begin, end)
+            self.loop(s, begin, self.wide_sum("Add", begin, self.index64(s.extent)))
 
     def loop(self, s: Any, begin: str, end: str) -> None:
         """A counted loop over 64-bit integers; the loop variable is its low bits."""
@@ -479,11 +539,9 @@ class FunctionEmitter:
         inside = self.tmp(f"icmp slt i64 {counter}, {end}")
         self.branch_if(inside, body, done)
         self.start(body)
-        kind = s.loop_var.dtype
-        narrow = counter if kind.bits == 64 else self.tmp(f"trunc nsw i64 {counter} to {reg_type(kind)}")
-        self.bind(s.loop_var, narrow)
-        self.wide[s.loop_var] = counter
-        self.stmt(s.body)
+        self.bind_wide(s.loop_var, counter, "trunc nsw")
+        with self.branching(again=True):
+            self.stmt(s.body)
         self.emit(f"{following} = add nsw i64 {counter}, 1")
         latch = self.block
         self.emit(f"br label %{head}{self.module.kept_rolled() if _is_tile(s.body) else ''}")
@@ -499,20 +557,23 @@ class FunctionEmitter:
         struct_text = "{ " + ", ".join(fields) + " }"
         for i, v in enumerate(captured):
             slot = self.tmp(f"getelementptr inbounds {struct_text}, ptr {environment}, i32 0, i32 {i}")
-            self.emit(f"store {fields[i]} {self.values[v]}, ptr {slot}")
+            self.emit(f"store {fields[i]} {self.var(v)}, ptr {slot}")
         begin = self.index64(s.min)
-        end = self.tmp(f"add nsw i64 {begin}, {self.index64(s.extent)}")
-        launch = self.tmp("load ptr, ptr @__tw_parallel_launch")
-        code = self.tmp(f"call i32 {launch}(ptr @{entry}, ptr {environment}, i64 {begin}, i64 {end})")
+        end = self.wide_sum("Add", begin, self.index64(s.extent))
+        launch = self.effect("load ptr, ptr @__tw_parallel_launch")
+        self.epoch += 1
+        code = self.effect(f"call i32 {launch}(ptr @{entry}, ptr {environment}, i64 {begin}, i64 {end})")
         self.propagate(code)
 
     def while_stmt(self, s: Any) -> None:
         head, body, done = self.label("while"), self.label("do"), self.label("done")
         self.branch(head)
         self.start(head)
+        self.epoch += 1
         self.branch_if(self.expr(s.condition), body, done)
         self.start(body)
-        self.stmt(s.body)
+        with self.branching(again=True):
+            self.stmt(s.body)
         self.branch(head)
         self.start(done)
 
@@ -531,7 +592,7 @@ class FunctionEmitter:
         size_type = self.module.size_type
         if size_type != "i64":
             whole = self.tmp(f"trunc i64 {whole} to {size_type}")
-        pointer = self.tmp(f"call noalias align 64 ptr @__tw_take({size_type} {whole})")
+        pointer = self.effect(f"call noalias align 64 ptr @__tw_take({size_type} {whole})")
         good, bad = self.label("got"), self.label("nomem")
         self.branch_if(self.tmp(f"icmp ne ptr {pointer}, null"), good, bad, ", !prof !1")
         self.start(bad)
@@ -566,7 +627,7 @@ _TILE = 8
 def _is_tile(body: Stmt) -> bool:
     """Whether a loop's body keeps a tile in registers: unrolling it again would only spill them."""
     count = 0
-    for m in pre_order(body):
+    for m in statements(body):
         if isinstance(m, BufferStore) and m.value.dtype.lanes > 1:
             count += 1
             if count >= _TILE:

@@ -215,7 +215,7 @@ def _likely(f: FunctionEmitter, e: Call) -> str:
     if e.dtype.lanes > 1:
         return value
     f.module.declare("declare i1 @llvm.expect.i1(i1, i1)")
-    return f.tmp(f"call i1 @llvm.expect.i1(i1 {value}, i1 true)")
+    return f.effect(f"call i1 @llvm.expect.i1(i1 {value}, i1 true)")
 
 
 @_handles("assume")
@@ -278,7 +278,7 @@ def _atomic_add(f: FunctionEmitter, e: Call) -> str:
     kind = e.args[1].dtype
     how = "fadd" if kind.is_float else "add"
     pointer, value = f.expr(e.args[0]), f.expr(e.args[1])
-    return f.tmp(f"atomicrmw {how} ptr {pointer}, {reg_type(kind)} {value} seq_cst")
+    return f.effect(f"atomicrmw {how} ptr {pointer}, {reg_type(kind)} {value} seq_cst")
 
 
 # ---------------------------------------------------------------------------- calls
@@ -297,7 +297,7 @@ def _extern(f: FunctionEmitter, e: Call) -> str:
     if text == "void":
         f.emit(call)
         return "0"
-    return f.tmp(call)
+    return f.effect(call)
 
 
 def _lane_calls(f: FunctionEmitter, name: str, out: DataType, kinds: list[DataType], args: list[str]) -> str:
@@ -310,7 +310,7 @@ def _lane_calls(f: FunctionEmitter, name: str, out: DataType, kinds: list[DataTy
             for k, a in zip(kinds, args, strict=True)
         ]
         text = ", ".join(f"{reg_type(k.element)} {p}" for k, p in zip(kinds, picks, strict=True))
-        lanes.append(f.tmp(f"call {one} @{name}({text})"))
+        lanes.append(f.effect(f"call {one} @{name}({text})"))
     return f.gathered(lanes, out)
 
 
@@ -331,7 +331,7 @@ def _llvm_intrin(f: FunctionEmitter, e: Call) -> str:
     if text == "void":
         f.emit(f"call void @{name.value}({args})")
         return "0"
-    return f.tmp(f"call {text} @{name.value}({args})")
+    return f.effect(f"call {text} @{name.value}({args})")
 
 
 # DLPack's and the classic packed call's codes for argument types.
@@ -354,7 +354,7 @@ def _packed(f: FunctionEmitter, e: Call) -> str:
     result = f.tmp(f"getelementptr inbounds i64, ptr {values}, i64 {count}")
     result_code = f.tmp(f"getelementptr inbounds i32, ptr {codes}, i64 {count}")
     f.emit(f"store i64 0, ptr {result}")
-    function = f.tmp("load ptr, ptr @__tw_packed_call")
+    function = f.effect("load ptr, ptr @__tw_packed_call")
     good, bad = f.label("hooked"), f.label("unhooked")
     f.branch_if(f.tmp(f"icmp ne ptr {function}, null"), good, bad, ", !prof !1")
     f.start(bad)
@@ -367,11 +367,11 @@ def _packed(f: FunctionEmitter, e: Call) -> str:
     )
     f.propagate(code)
     if e.dtype.is_float:
-        wide = f.tmp(f"load double, ptr {result}")
+        wide = f.effect(f"load double, ptr {result}")
         return f.convert(wide, DataType("float64"), e.dtype)
     if e.dtype.is_handle:
-        return f.tmp(f"load ptr, ptr {result}")
-    wide = f.tmp(f"load i64, ptr {result}")
+        return f.effect(f"load ptr, ptr {result}")
+    wide = f.effect(f"load i64, ptr {result}")
     return f.convert(wide, DataType("int64"), e.dtype)
 
 

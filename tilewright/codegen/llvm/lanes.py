@@ -13,6 +13,8 @@ from ...ir.stmt import Allocate, BufferStore, For, LetStmt, Stmt
 
 __all__ = ["contiguous", "private", "unmasked"]
 
+_ACCESSES: frozenset[Any] = frozenset((BufferLoad, BufferStore))
+
 
 class _Access(NamedTuple):
     start: int
@@ -59,7 +61,7 @@ def unmasked(body: Stmt) -> frozenset[Var]:
 
     The last vector of a row of accumulators has fewer columns than lanes; what the others count is never stored.
     """
-    if not any(isinstance(n, (BufferLoad, BufferStore)) and n.predicate is not None for n in distinct(body)):
+    if not any(n.__class__ in _ACCESSES and n.predicate is not None for n in distinct(body)):
         return frozenset()
     found: dict[Var, list[_Access] | None] = defaultdict(list)
     for buffer, index, predicate, write, changes in _accesses(body):

@@ -25,15 +25,15 @@ def load(f: FunctionEmitter, e: BufferLoad) -> str:
     if e.predicate is not None and index.dtype.lanes > 1 and not private(index, buffer):
         return _masked_load(f, e, index)
     if index.dtype.lanes == 1:
-        return f.load_at(f.address(buffer, index), buffer.dtype, buffer.dtype)
+        return f.load_at(f.address(buffer, index), buffer.dtype, buffer)
     if isinstance(index, Broadcast):
-        value = f.load_at(f.address(buffer, index.value), buffer.dtype, buffer.dtype)
+        value = f.load_at(f.address(buffer, index.value), buffer.dtype, buffer)
         return f.splat(value, buffer.dtype, index.lanes)
     if contiguous(index):
-        return f.load_at(f.address(buffer, index.base), e.dtype, buffer.dtype)
+        return f.load_at(f.address(buffer, index.base), e.dtype, buffer)
     if _every_second(index) and not e.dtype.is_bool:
         return _every_second_load(f, e, index)
-    lanes = [f.load_at(p, buffer.dtype, buffer.dtype) for p in f.addresses(buffer, index)]
+    lanes = [f.load_at(p, buffer.dtype, buffer) for p in f.addresses(buffer, index)]
     return f.gathered(lanes, e.dtype)
 
 
@@ -58,7 +58,7 @@ def _every_second_load(f: FunctionEmitter, e: BufferLoad, index: Any) -> str:
     first = f.address(e.buffer, index.base)
     second = f.tmp(f"getelementptr {mem_type(e.buffer.dtype)}, ptr {first}, i64 {lanes}")
     parts = [
-        f.tmp(f"call {text} @{name}(ptr {p}, i32 {align}, {bits} {m}, {text} zeroinitializer)")
+        f.effect(f"call {text} @{name}(ptr {p}, i32 {align}, {bits} {m}, {text} zeroinitializer)")
         for p, m in zip((first, second), halves, strict=True)
     ]
     even = ", ".join(f"i32 {2 * i}" for i in range(lanes))
@@ -82,7 +82,7 @@ def _masked_load(f: FunctionEmitter, e: BufferLoad, index: PrimExpr) -> str:
         many = f"<{kind.lanes} x ptr>"
         f.module.declare(f"declare {text} @{name}({many}, i32, <{kind.lanes} x i1>, {text})")
         where = f"{many} {pointers}, i32 {align}"
-    value = f.tmp(f"call {text} @{name}({where}, {mask}, {text} zeroinitializer)")
+    value = f.effect(f"call {text} @{name}({where}, {mask}, {text} zeroinitializer)")
     return f.tmp(f"trunc {text} {value} to {reg_type(kind)}") if kind.is_bool else value
 
 
@@ -101,6 +101,7 @@ def store(f: FunctionEmitter, s: Any) -> None:
     value = f.expr(s.value)
     if kind.is_bool:
         value = f.tmp(f"zext {reg_type(kind)} {value} to {mem_type(kind)}")
+    f.wrote(buffer.data)
     align = buffer.dtype.element.nbytes
     if s.predicate is not None and index.dtype.lanes > 1:
         if not private(index, buffer):
@@ -111,7 +112,7 @@ def store(f: FunctionEmitter, s: Any) -> None:
         if buffer.data in f.module.unmasked:
             f.emit(f"store {text} {value}, ptr {pointer}, align {align}")
             return
-        old = f.tmp(f"load {text}, ptr {pointer}, align {align}")
+        old = f.effect(f"load {text}, ptr {pointer}, align {align}")
         mask = f"{reg_type(s.predicate.dtype)} {f.expr(s.predicate)}"
         new = f.tmp(f"select {mask}, {text} {value}, {text} {old}")
         f.emit(f"store {text} {new}, ptr {pointer}, align {align}")
@@ -161,13 +162,15 @@ def streamed(f: FunctionEmitter, body: Stmt) -> None:
     f.branch_if(f.tmp(f"icmp eq i64 {rest}, 0"), past, plain)
     f.start(past)
     f.streaming = frozenset(b.data for b in buffers)
-    f.stmt(body)
+    with f.branching():
+        f.stmt(body)
     fence(f)
     f.streaming = None
     f.branch(done)
     f.start(plain)
     f.streaming = frozenset()
-    f.stmt(body)
+    with f.branching():
+        f.stmt(body)
     f.streaming = None
     f.branch(done)
     f.start(done)

@@ -172,7 +172,7 @@ class ModuleEmitter:
             loads.append(f"  %p{i} = getelementptr inbounds {struct_text}, ptr %env, i32 0, i32 {i}")
             loads.append(f"  %v{i} = load {fields[i]}, ptr %p{i}")
             args.append(f"{fields[i]} %v{i}")
-        body.streaming = parent.streaming
+        body.streaming, body.apart = parent.streaming, parent.apart
         body.loop(loop, "%begin", "%end")
         fence(body)
         body.ret("0")

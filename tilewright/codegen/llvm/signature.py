@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Set
+from collections.abc import Iterable, Iterator, Set
 from dataclasses import dataclass
 from typing import Any
 
@@ -66,12 +66,15 @@ class Signature:
     description: dict[str, Any]
 
 
-def signature_of(func: PrimFunc, name: str, taken: Set[str] = frozenset()) -> Signature:
+def signature_of(
+    func: PrimFunc, name: str, taken: Set[str] = frozenset(), nodes: Iterable[Any] | None = None
+) -> Signature:
     """The signature of a lowered function: buffers as pointers, then the sizes that their shapes name.
 
-    A name that is `taken` (by a C function that the module calls) is kept, under another symbol.
+    A name that is `taken` (by a C function that the module calls) is kept, under another symbol. `nodes` are those of
+    the body, if they are at hand.
     """
-    used = _accesses(func)
+    used = _accesses(pre_order(func.body) if nodes is None else nodes)
     symbols: dict[Var, str] = {}
     offsets: list[Var] = []
     for var in _symbolic(func, offsets):
@@ -106,12 +109,12 @@ def signature_of(func: PrimFunc, name: str, taken: Set[str] = frozenset()) -> Si
     return Signature(symbol, tuple(arguments), tuple(offsets), ret_type, noalias, description)
 
 
-def external_names(func: PrimFunc) -> set[str]:
-    """The C functions that a function calls."""
+def external_names(nodes: Iterable[Any]) -> set[str]:
+    """The C functions that are called."""
     return {
         m.args[0].value
-        for m in pre_order(func.body)
-        if isinstance(m, Call)
+        for m in nodes
+        if m.__class__ is Call
         and isinstance(m.op, Op)
         and m.op.short_name in ("call_extern", "call_pure_extern")
         if isinstance(m.args[0], StringImm)
@@ -176,16 +179,17 @@ def _dim(e: PrimExpr, symbols: dict[Var, str]) -> Any:
     return [op, _dim(e.a, symbols), _dim(e.b, symbols)]  # type: ignore[attr-defined]
 
 
-def _accesses(func: PrimFunc) -> dict[Var, str]:
+def _accesses(nodes: Iterable[Any]) -> dict[Var, str]:
     """How each pointer is used: "r", "w" or "rw"."""
     read: set[Var] = set()
     written: set[Var] = set()
-    for m in pre_order(func.body):
-        if isinstance(m, BufferLoad):
+    for m in nodes:
+        kind = m.__class__
+        if kind is BufferLoad:
             read.add(m.buffer.data)
-        elif isinstance(m, BufferStore):
+        elif kind is BufferStore:
             written.add(m.buffer.data)
-        elif isinstance(m, Call):
+        elif kind is Call:
             for arg in m.args:
                 if isinstance(arg, Var) and arg.dtype.is_handle:
                     read.add(arg)

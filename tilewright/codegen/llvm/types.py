@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from functools import cache
 
 from ...ir.dtype import DataType
 
@@ -28,12 +29,14 @@ def _scalar(kind: DataType, memory: bool) -> str:
     return _FLOATS[kind.element]
 
 
+@cache
 def reg_type(kind: DataType) -> str:
     """The type of a value in a register."""
     one = _scalar(kind, False)
     return one if kind.lanes == 1 else f"<{kind.lanes} x {one}>"
 
 
+@cache
 def mem_type(kind: DataType) -> str:
     """The type of a value in memory: a bool takes a byte."""
     one = _scalar(kind, True)

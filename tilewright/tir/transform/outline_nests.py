@@ -1,0 +1,89 @@
+"""Loops as functions of their own, so that they can be compiled one by one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from ...ir.buffer import Buffer
+from ...ir.dtype import INT32
+from ...ir.expr import BufferLoad, Call, Var
+from ...ir.function import PrimFunc
+from ...ir.functor import pre_order, undefined_vars
+from ...ir.module import GlobalVar
+from ...ir.stmt import Allocate, BufferStore, DeclBuffer, Evaluate, For, ForKind, LetStmt, SeqStmt, Stmt
+from ..analysis.measure import scope_of
+
+__all__ = ["outline_nests"]
+
+_ACCESSES: frozenset[Any] = frozenset((BufferLoad, BufferStore))
+_AROUND = (Allocate, DeclBuffer, LetStmt)
+
+
+def outline_nests(func: PrimFunc, name: Callable[[PrimFunc], str]) -> tuple[PrimFunc, dict[str, PrimFunc]]:
+    """Cut loops that run once, if there are several, out of a function; `name` says what those of a loop are called.
+
+        for i in parallel(8): S(i, A, B)             main:   nest0(A, B); nest1(B, C)
+        for j in parallel(8): T(j, B, C)     ->      nest0:  for i in parallel(8): S(i, A, B)
+                                                     nest1:  for j in parallel(8): T(j, B, C)
+
+    A loop stays where it is if it uses memory that is not every thread's, or lies under an attribute; one that is not
+    parallel if pointers may reach the same memory, as that is said of arguments alone.
+    Needs: flat loops, whose memory is arranged. Gives: the same program, in parts; loops that do the same are one.
+    """
+    outline = _Outline(func, name)
+    if len(outline.loops(func.body)) < 2:
+        return func, {}
+    body = outline.visit(func.body)
+    return (func if body is func.body else func.replace(body=body)), outline.made
+
+
+class _Outline:
+    """Walks what runs once: what is around loops, never into them."""
+
+    def __init__(self, func: PrimFunc, name: Callable[[PrimFunc], str]) -> None:
+        self.func, self.name = func, name
+        self.made: dict[str, PrimFunc] = {}
+        self.shared: set[Var] = {b.data for b in func.buffer_map.values()}  # memory that all threads see
+        self.declared: set[Buffer] = set()
+
+    def loops(self, s: Stmt) -> list[For]:
+        """Those that may be cut out."""
+        if isinstance(s, For):
+            apart = bool(self.func.attrs.get("tir.noalias"))
+            return [s] if s.kind is ForKind.PARALLEL or (apart and s.kind is ForKind.SERIAL) else []
+        if isinstance(s, SeqStmt):
+            return [loop for one in s.seq for loop in self.loops(one)]
+        return self.loops(s.body) if isinstance(s, _AROUND) else []
+
+    def visit(self, s: Stmt) -> Stmt:
+        if isinstance(s, For):
+            return self.cut(s) if self.loops(s) else s
+        if isinstance(s, SeqStmt):
+            return s.map_children(self.visit)
+        if not isinstance(s, _AROUND):
+            return s
+        if isinstance(s, Allocate) and scope_of(s.buffer_var) == "global":
+            self.shared.add(s.buffer_var)
+        if isinstance(s, DeclBuffer):
+            self.declared.add(s.buffer)
+        body = self.visit(s.body)
+        return s if body is s.body else s.replace(body=body)
+
+    def cut(self, loop: For) -> Stmt:
+        params = undefined_vars(loop)
+        if any(v not in self.shared if v.dtype.is_handle else v.dtype.is_bool for v in params):
+            return loop
+        body: Stmt = loop
+        nodes = list(pre_order(loop))
+        stores = [m.buffer for m in nodes if m.__class__ is BufferStore]
+        own = {b.data: b for b in (*stores, *(m.buffer for m in nodes if m.__class__ is BufferLoad))}
+        for b in dict.fromkeys(m.buffer for m in nodes if m.__class__ in _ACCESSES):
+            if b in self.declared:
+                body = DeclBuffer(b, body)
+        changed = {b.data for b in stores} | {m for m in nodes if m.__class__ is Var}
+        given = [v if v in changed else own[v].access_ptr("r", offset=0 - own[v].elem_offset) for v in params]
+        nest = PrimFunc(params, body, attrs={k: v for k, v in self.func.attrs.items() if k == "tir.noalias"})
+        symbol = self.name(nest)
+        self.made[symbol] = nest.with_attr("global_symbol", symbol)
+        return Evaluate(Call(INT32, GlobalVar(symbol), tuple(given)))
