@@ -313,3 +313,71 @@ def test_joins_in_parts_keep_the_order(join: Any, axis: int) -> None:
     )
     numpy_join = np.concatenate if join is relay.concatenate else np.stack
     np.testing.assert_array_equal(found.numpy(), numpy_join(values, axis))
+
+
+# ---------------------------------------------------------------------------- rows
+def norm(x: Any, axis: int = -1) -> Any:
+    mean = relay.mean(x, axis=axis, keepdims=True)
+    spread = relay.variance(x, axis=axis, keepdims=True, with_mean=mean)
+    return (x - mean) / relay.sqrt(spread + relay.const(1e-5))
+
+
+def on_gpu(body: Any, target: str = "opencl") -> list[list[str]]:
+    with tvm.target.Target(target):
+        return groups(fuse(relay.Function(relay.analysis.free_vars(body), body)))
+
+
+def test_a_norm_is_one_kernel_on_gpus() -> None:
+    x = var("x", (2, 5, 16))
+    made = norm(x) * var("g", (16,)) + var("b", (16,))
+    (kernel,) = on_gpu(relay.cast(made, "float16"), "cuda -arch=sm_80")
+    assert {"mean", "variance", "sqrt", "divide", "multiply", "cast"} <= set(kernel)
+    assert (
+        len(groups(fuse(relay.Function(relay.analysis.free_vars(made), made)))) > 1
+    )  # processors have no such
+
+
+def test_what_a_product_gives_is_normed_by_another_kernel() -> None:
+    x, w = var("x", (5, 16)), var("w", (16, 16))
+    first, second = on_gpu(norm(relay.nn.dense(x, w) + x))
+    assert first == ["nn.dense", "add"] and second[0] == "mean"
+
+
+def test_a_root_mean_square_takes_what_is_before_it() -> None:
+    x = relay.exp(var("x", (5, 16)))
+    mean = relay.mean(x * x, axis=[1], keepdims=True)
+    made = x * relay.rsqrt(mean + relay.const(1e-5))
+    (kernel,) = on_gpu(made)
+    assert kernel[0] == "exp" and kernel[-1] == "multiply"
+    _, kernel, last = on_gpu(relay.Tuple([made, relay.nn.dense(x, var("w", (16, 16)))]))
+    assert (
+        kernel[0] == "multiply" and kernel[-1] == "multiply" and last == ["nn.dense"]
+    )  # x is used elsewhere too
+
+
+@pytest.mark.parametrize(
+    "between",
+    [
+        lambda x: norm(x, axis=1),  # columns
+        lambda x: x - relay.reshape(relay.mean(x, axis=2), (2, 5, 1)),  # the reduced axis is gone
+        lambda x: (
+            relay.transpose(x, (1, 0, 2)) - relay.transpose(relay.mean(x, axis=2, keepdims=True), (1, 0, 2))
+        ),
+    ],
+)
+def test_other_reductions_end_a_kernel(between: Any) -> None:
+    assert len(on_gpu(between(var("x", (2, 5, 16))))) > 1
+
+
+def test_a_kernel_over_rows_takes_and_gives_them_as_they_are() -> None:
+    ids, table = relay.var("ids", shape=(2, 5), dtype="int32"), var("table", (30, 16))
+    first, second = on_gpu(norm(relay.take(table, ids, axis=0) + var("p", (5, 16))))
+    assert first == ["take", "add"] and second[0] == "mean"
+    x = var("x", (2, 5, 16))
+    for after in (
+        lambda y: relay.transpose(y, (1, 0, 2)),
+        lambda y: relay.sum(y, axis=1),
+        lambda y: relay.concatenate([y, x], axis=1),
+        lambda y: relay.add(y, var("more", (3, 1, 1, 16))),
+    ):
+        assert "mean" in on_gpu(after(norm(x)))[0] and len(on_gpu(after(norm(x)))) > 1

@@ -403,3 +403,14 @@ def test_packages_of_tvmc(tmp_path: Path) -> None:
     close([tvmc.run(package, device="cl", inputs=given).get_output("output_0")], expected(mod, given))
     with pytest.raises(tvmc.TVMCException, match="the package is compiled for opencl; use device='opencl'"):
         tvmc.run(package, device="cpu", inputs=given)
+
+
+@needs_device
+def test_rows_that_are_gathered_are_read_where_they_are() -> None:
+    """A table is not copied for the rows that ids choose of it."""
+    table, places = weights(300, 48), weights(5, 48, seed=1)
+    ids = relay.var("ids", shape=(2, 5), dtype="int32")
+    made = relay.mean(relay.add(relay.take(table, ids, axis=0), places), axis=-1)
+    mod = module([ids], made)
+    given = {"ids": np.arange(10, dtype="int32").reshape(2, 5) * 29}
+    close(results(on_device(relay.build(mod, "opencl")), given), expected(mod, given))

@@ -59,6 +59,42 @@ def test_colours_are_four():
     assert count(after, "nn.pad") == 2 and "Tensor[(1, 4, 6, 6), float16]" in str(after)
 
 
+def test_float32_has_channels_last_where_it_may_be_rounded():
+    x, w = image("float32"), relay.var("w", shape=(4, 8, 3, 3))
+    before = relay.Function([x, w], nn.conv2d(x, w, padding=(1, 1)))
+    y = nn.conv2d(
+        relay.layout_transform(x, "NCHW", "NHWC"),
+        relay.layout_transform(w, "OIHW", "OHWI"),
+        padding=(1, 1),
+        data_layout="NHWC",
+        kernel_layout="OHWI",
+    )
+    expected = relay.Function([x, w], relay.layout_transform(y, "NHWC", "NCHW"))
+    with tvm.target.Target(f"{HOPPER} -tf32=1"):
+        check(before, T.UseTensorCores(), expected, rtol=1e-5, atol=1e-5)
+
+
+def test_columns_of_images_are_padded_with_their_colours():
+    x = relay.var("x", shape=(1, 3, 6, 6))
+    w = rand(8, 3, 3, 3, dtype="float32")
+    before = relay.Function([x], nn.conv2d(x, w, padding=(1, 2, 1, 0), strides=(2, 1)))
+    with tvm.target.Target(f"{HOPPER} -tf32=1"):
+        after = check(before, T.UseTensorCores(), rtol=1e-5, atol=1e-5)
+    text = str(after)
+    assert "Tensor[(1, 4, 6, 8), float32]" in text and "padding=[1, 0, 1, 0]" in text, text
+
+
+def test_weights_of_rounded_products_are_turned():
+    x, w = relay.var("x", shape=(4, 8)), rand(8, 6, dtype="float32")
+    before = relay.Function([x], nn.matmul(x, w))
+    expected = relay.Function([x], nn.matmul(x, relay.transpose(w, axes=[1, 0]), transpose_b=True))
+    with tvm.target.Target(f"{HOPPER} -tf32=1"):
+        check(before, T.UseTensorCores(), expected, rtol=1e-5, atol=1e-5)
+        y = relay.var("y", shape=(8, 6))
+        for given in (relay.Function([x, y], nn.matmul(x, y)), expected):
+            check(given, T.UseTensorCores(), given, rtol=1e-5, atol=1e-5)
+
+
 def test_dense_adds_up_in_float32():
     x = relay.var("x", shape=(4, 8), dtype="float16")
     before = relay.Function([x], nn.dense(x, rand(6, 8)))

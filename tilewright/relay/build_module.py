@@ -9,8 +9,9 @@ from ..ir.deep import deep_programs
 from ..ir.errors import BuildError
 from ..ir.module import IRModule
 from ..ir.transform import PassContext, Sequential, get_pass
-from ..runtime.devices import Device, cpu, cuda
+from ..runtime.devices import Device, cpu
 from ..target import Target
+from ..tune.workload import present
 from . import qnn as _qnn  # noqa: F401  (its passes are known by name then)
 from . import transform
 from .backend.assemble import assemble
@@ -47,10 +48,12 @@ PIPELINE: Final = (
     "SimplifyExpr",
     "CanonicalizeOps",
     "UseTensorCores",
+    "DelayReshape",
     "AlterOpLayout",  # at level 4: schedules of NCHW with packed weights are faster than blocked layouts
     "FoldConstant",
     "EliminateCommonSubexpr",
     "DeadCodeElimination",
+    "GroupAttention",
     "FastMath",
 )
 
@@ -142,10 +145,8 @@ def as_target(target: Any, host: Any = None) -> Target:
     if isinstance(target, (list, tuple)) and len(target) == 1:
         (target,) = target
     found = Target.current(allow_none=True) if target is None else Target(target, host=host)
-    chosen = Target("llvm") if found is None else found
+    chosen = Target("llvm") if found is None else present(found)
     kind = chosen.kind.name
-    if kind == "cuda" and not {"arch", "model"} & set(chosen.attrs) and cuda(0).exist:
-        return Target.from_device(cuda(0))  # nothing is said of the GPU: it is the one that is there
     if kind not in ("llvm", *DEVICE_KINDS):
         known = ", ".join(("llvm", *DEVICE_KINDS))
         raise BuildError(f"models are compiled for {known}; {kind!r} is not supported yet")

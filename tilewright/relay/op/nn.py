@@ -8,8 +8,9 @@ from typing import Any
 
 from ..expr import Call, Constant, Expr, TupleWrapper, const, type_so_far
 from ..ty import TensorType, TupleType, Type
-from . import dyn, layouts, nn_conv, nn_more, nn_pool
+from . import dyn, layouts, nn_attention, nn_conv, nn_more, nn_pool
 from .computes import topi
+from .nn_attention import *
 from .nn_conv import *
 from .nn_more import *
 from .nn_pool import *
@@ -40,6 +41,7 @@ __all__ = [
     "relu",
     "softmax",
 ]
+__all__ += nn_attention.__all__
 __all__ += nn_conv.__all__
 __all__ += nn_pool.__all__
 __all__ += nn_more.__all__

@@ -20,6 +20,7 @@ from .combine_parallel import CombineParallelBatchMatmul, CombineParallelConv2D,
 from .convert_layout import ConvertLayout
 from .dead_code import DeadCodeElimination
 from .defuse_ops import DefuseOps
+from .delay_reshape import DelayReshape
 from .dynamic_to_static import DynamicToStatic
 from .eliminate_common_subexpr import EliminateCommonSubexpr
 from .eta_expand import EtaExpand
@@ -32,6 +33,7 @@ from .fold_scale_axis import BackwardFoldScaleAxis, FoldScaleAxis, ForwardFoldSc
 from .fold_sizes import FoldSizes
 from .function_pass import as_function_pass, function_pass
 from .fuse_ops import FuseOps
+from .group_attention import GroupAttention
 from .infer_type import InferType, InferTypeLocal, infer_module, infer_type
 from .inline import Inline
 from .lambda_lift import LambdaLift
@@ -59,6 +61,7 @@ __all__ = [
     "ConvertLayout",
     "DeadCodeElimination",
     "DefuseOps",
+    "DelayReshape",
     "DynamicToStatic",
     "EliminateCommonSubexpr",
     "EtaExpand",
@@ -73,6 +76,7 @@ __all__ = [
     "ForwardFoldScaleAxis",
     "FunctionPass",
     "FuseOps",
+    "GroupAttention",
     "InferType",
     "InferTypeLocal",
     "Inline",

@@ -14,6 +14,7 @@ __all__ = [
     "CombineParallelBatchMatmul",
     "CombineParallelConv2D",
     "CombineParallelDense",
+    "combine_dense_of",
     "combine_parallel_batch_matmul",
     "combine_parallel_conv2d",
     "combine_parallel_dense",
@@ -21,7 +22,7 @@ __all__ = [
 
 # Operators over a branch's result that can be done on all branches at once.
 _FOLLOWERS: Final = frozenset(
-    ("nn.relu", "nn.leaky_relu", "sigmoid", "tanh", "exp", "sqrt", "rsqrt", "negative", "abs", "clip", "erf")
+    "nn.relu nn.leaky_relu sigmoid tanh exp sqrt rsqrt negative abs clip erf cast".split()
 )
 _BROADCAST: Final = frozenset(("add", "subtract", "multiply", "divide", "maximum", "minimum", "nn.bias_add"))
 
@@ -45,6 +46,11 @@ def combine_parallel_dense(func: Function, min_num_branches: int = 3, to_batch: 
     joined and the result is cut.
     """
     return _combine(func, "nn.dense", min_num_branches, _BatchedDense() if to_batch else _Dense())
+
+
+def combine_dense_of(func: Function, chosen: set[Any]) -> Function:
+    """Multiply once where several of the chosen dense layers, or products, read the same data."""
+    return _combine(_combine(func, "nn.dense", 2, _Dense(chosen)), "nn.matmul", 2, _Matmul(chosen))
 
 
 def combine_parallel_batch_matmul(func: Function, min_num_branches: int = 3) -> Function:
@@ -94,9 +100,14 @@ class _Conv2d(_Kind):
 
 
 class _Dense(_Kind):
+    def __init__(self, chosen: set[Any] | None = None) -> None:
+        self.chosen = chosen  # None: all
+
     def key(self, at: Call) -> Any:
         weight = static_shape(at.args[1])
-        return None if weight is None else (weight[1], type_of(at.args[1]).dtype, at.attrs.out_dtype)
+        if weight is None or (self.chosen is not None and at not in self.chosen):
+            return None
+        return (weight[1], type_of(at.args[1]).dtype, at.attrs.out_dtype)
 
     def axis(self, at: Call) -> int:
         return len(shape_of(at)) - 1
@@ -106,6 +117,25 @@ class _Dense(_Kind):
         units = sum(shape_of(b.args[1])[0] for b in branches)
         weight = _concat([b.args[1] for b in branches], 0)
         return Call(first.op, [first.args[0], weight], first.attrs.replace(units=units))
+
+
+class _Matmul(_Dense):
+    """Products with a matrix of weights, which lies either way."""
+
+    def key(self, at: Call) -> Any:
+        shape = static_shape(at.args[1])
+        if shape is None or (self.chosen is not None and at not in self.chosen):
+            return None
+        return (
+            shape[0 if not at.attrs.transpose_b else 1],
+            type_of(at.args[1]).dtype,
+            at.attrs.replace(units=None),
+        )
+
+    def joined(self, branches: Sequence[Call]) -> Call:
+        first = branches[0]
+        weight = _concat([b.args[1] for b in branches], 0 if first.attrs.transpose_b else 1)
+        return Call(first.op, [first.args[0], weight], first.attrs.replace(units=None))
 
 
 class _BatchMatmul(_Kind):

@@ -8,6 +8,7 @@ from typing import Any, Final
 from ...ir.module import IRModule
 from ...ir.op import Op
 from ...ir.transform import ModulePass, Pass, PassContext, PassInfo, register_pass
+from ...target import Target
 from ..expr import Call, Constant, Expr, Function, Tuple, TupleGetItem, Var
 from ..op.registry import OpPattern, RelayOp
 from ..ty import TensorType, is_dynamic
@@ -51,7 +52,7 @@ def is_primitive(expr: Any) -> bool:
     return isinstance(expr, Function) and bool(expr.attrs.get("Primitive"))
 
 
-def fuse_ops(func: Function, level: int = 2, max_depth: int = 256) -> Function:
+def fuse_ops(func: Function, level: int = 2, max_depth: int = 256, rows: bool = False) -> Function:
     """Cut a function into functions that each become one kernel.
 
         %0 = nn.conv2d(%x, %w)               %f = fn (%p0, %p1, %p2, Primitive=1) {
@@ -60,12 +61,13 @@ def fuse_ops(func: Function, level: int = 2, max_depth: int = 256) -> Function:
 
     A node joins the node that all its results flow to, with all that is between them, where the categories of the
     operators allow it: anything elementwise or injective goes on into what is elementwise, injective or a reduction;
-    a convolution takes what is elementwise after it. At level 0 each operator is a function of its own.
+    a convolution takes what is elementwise after it. Where kernels hold `rows` whole, reductions along them go together
+    with what is done with the rows after (a norm). At level 0 each operator is a function of its own.
     Needs: types.
     """
     func = short_joins(func)
     graph = _Graph(func)
-    groups = _Groups(graph, max_depth)
+    groups = _Groups(graph, max_depth, rows)
     if level >= 1:
         groups.join_all()
     body = _Emit(graph, groups).run(func.body)
@@ -205,6 +207,42 @@ def _reads(n: _Node) -> Iterable[tuple[Any, int]]:
         yield child, way
 
 
+def _rows_of(expr: Any) -> tuple[Any, ...] | None:
+    """The shape of what is reduced along its last dimension, which stays as one of size 1."""
+    if expr.__class__ is not Call or _pattern(expr) != _REDUCE or not isinstance(expr.op, RelayOp):
+        return None
+    given, kind = expr.args[0]._checked_type, expr._checked_type
+    if not isinstance(given, TensorType) or not isinstance(kind, TensorType) or is_dynamic(given):
+        return None
+    shape = given.shape
+    return shape if shape and shape[-1] != 1 and kind.shape == (*shape[:-1], 1) else None
+
+
+def _has_shape(expr: Any, *shapes: tuple[Any, ...]) -> bool:
+    kind = expr._checked_type
+    return isinstance(kind, TensorType) and kind.shape in shapes
+
+
+def _is_whole(expr: Any) -> bool:
+    """Whether what is taken has the shape of the result, or is a number."""
+    shapes = [c._checked_type for c in expr.children() if isinstance(c, Expr)]
+    return all(isinstance(k, TensorType) and k.shape in ((), expr._checked_type.shape) for k in shapes)
+
+
+def _over_rows(n: _Node, sink: _Node, whole: tuple[Any, ...]) -> bool:
+    """Whether all from a reduction on is done with rows, or with one number for each."""
+    stack, seen = [n], {n.index}
+    while stack:
+        for user, _ in stack.pop().outs:
+            regular = user.pattern <= _BROADCAST and _has_shape(user.expr, whole, (*whole[:-1], 1))
+            if not regular and (user is sink or _rows_of(user.expr) != whole):
+                return False
+            if user is not sink and user.index not in seen:
+                seen.add(user.index)
+                stack.append(user)
+    return True
+
+
 def _same_shape(a: Any, b: Any) -> bool:
     return isinstance(a, TensorType) and isinstance(b, TensorType) and a.shape == b.shape
 
@@ -212,12 +250,15 @@ def _same_shape(a: Any, b: Any) -> bool:
 class _Groups:
     """Which nodes are computed together: union-find over the nodes, the root of a group is its last node."""
 
-    def __init__(self, graph: _Graph, max_depth: int) -> None:
-        self.nodes, self.max_depth = graph.nodes, max_depth
+    def __init__(self, graph: _Graph, max_depth: int, rows: bool) -> None:
+        self.nodes, self.max_depth, self.rows = graph.nodes, max_depth, rows
         self.up = list(range(len(graph.nodes)))
         self.pattern = [n.pattern for n in graph.nodes]
         self.size = [1] * len(graph.nodes)
         self.anchored = [n.pattern == _FUSABLE for n in graph.nodes]
+        self.held = [False] * len(
+            graph.nodes
+        )  # whether it is over rows as a whole: it takes and gives them as they are
 
     def root(self, index: int) -> int:
         up = self.up
@@ -227,7 +268,14 @@ class _Groups:
         return index
 
     def join_all(self) -> None:
-        for phase in (self.join_anchored, self.join_regular, self.join_injective, self.join_fields):
+        phases = (
+            self.join_anchored,
+            *([self.join_rows] if self.rows else []),
+            self.join_regular,
+            self.join_injective,
+            self.join_fields,
+        )
+        for phase in phases:
             for n in self.nodes:
                 if n.parent is not None and n.pattern != _OPAQUE and n.path != _OPAQUE:
                     phase(n, self.root(n.index), self.root(n.parent.index))
@@ -238,11 +286,34 @@ class _Groups:
         if own != to and self.pattern[own] == _FUSABLE and n.path == _ELEMWISE:
             self.join(n, n.parent, lambda k, last: k <= _BROADCAST)
 
+    def join_rows(self, n: _Node, own: int, to: int) -> None:
+        """A reduction along rows, with what is done with its results up to where they meet the rows again."""
+        whole = _rows_of(n.expr)
+        if whole is None:
+            return
+        sinks: list[_Node] = []
+        at: _Node | None = n
+        while at is not None and at.parent is not None and at.path <= _REDUCE:
+            at = at.parent
+            sinks.append(at)
+            if not _has_shape(at.expr, (*whole[:-1], 1)):
+                break
+        for sink in reversed(sinks):
+            if self.root(sink.index) != self.root(n.index) and _over_rows(n, sink, whole):
+                self.join(n, sink, lambda k, last: k <= _BROADCAST or (k == _REDUCE and not last))
+            if self.root(sink.index) == self.root(n.index):
+                self.held[self.root(n.index)] = True
+                return
+
     def join_regular(self, n: _Node, own: int, to: int) -> None:
         """What is elementwise."""
         assert n.parent is not None
         if own == to or self.pattern[to] == _TUPLE:
             return
+        if self.held[own] and (n.path != _ELEMWISE or self.pattern[to] > _BROADCAST):
+            return
+        if self.held[to] and not _is_whole(n.expr):
+            return  # what several rows share would be read as if they were a matrix together
         if self.anchored[to] and n.path != _ELEMWISE:
             return  # a small tensor would be computed again for each element of the product that it is spread over
         if self.pattern[own] <= _BROADCAST and (n.path <= _INJECTIVE or n.path == _REDUCE):
@@ -251,7 +322,7 @@ class _Groups:
     def join_injective(self, n: _Node, own: int, to: int) -> None:
         """What moves elements, into what is regular after it; tuples into what takes them."""
         assert n.parent is not None
-        if own == to or self.pattern[to] == _TUPLE:
+        if own == to or self.pattern[to] == _TUPLE or self.held[to]:
             return
         if self.pattern[own] in (_INJECTIVE, _TUPLE) and n.path <= _INJECTIVE:
             self.join(n, n.parent, lambda k, last: k <= _INJECTIVE or (k == _TUPLE and not last))
@@ -259,7 +330,7 @@ class _Groups:
     def join_fields(self, n: _Node, own: int, to: int) -> None:
         """Fields of a tuple that was joined to an operator which takes it."""
         assert n.parent is not None
-        if own == to or self.pattern[own] > _INJECTIVE or n.path > _INJECTIVE:
+        if own == to or self.pattern[own] > _INJECTIVE or n.path > _INJECTIVE or self.held[own]:
             return
         if n.parent.pattern == _TUPLE and self.pattern[to] <= _INJECTIVE:
             self.join(n, n.parent, lambda k, last: k <= _INJECTIVE)
@@ -293,6 +364,7 @@ class _Groups:
     def merge(self, child: int, parent: int) -> None:
         self.up[child] = parent
         self.size[parent] += self.size[child]
+        self.held[parent] |= self.held[child]
         if self.anchored[child]:
             self.anchored[parent] = True
             self.pattern[parent] = max(self.pattern[parent], self.pattern[child])
@@ -367,11 +439,13 @@ def FuseOps(fuse_opt_level: int = -1) -> Pass:
         )  # a model still needs functions to compile: one for each operator
         level = fuse_opt_level if fuse_opt_level >= 0 else 0 if off else ctx.opt_level
         depth = int(ctx.option("relay.FuseOps.max_depth"))
-        return infer_module(
-            mod.map_functions(
-                lambda f: fuse_ops(f, level, depth) if isinstance(f, Function) and not is_primitive(f) else f
-            )
-        )
+        target = Target.current(allow_none=True)
+        rows = target is not None and target.kind.name in ("cuda", "opencl")
+
+        def one(f: Any) -> Any:
+            return fuse_ops(f, level, depth, rows) if isinstance(f, Function) and not is_primitive(f) else f
+
+        return infer_module(mod.map_functions(one))
 
     return ModulePass(work, _INFO)
 

@@ -1,11 +1,12 @@
-"""UseTensorCores: products of 16-bit floats in the form that tensor cores take."""
+"""UseTensorCores: products in the form that tensor cores take."""
 
 from __future__ import annotations
 
 from typing import Any, Final
 
 from ...target import Target
-from ..expr import Call, Function
+from ...tune.gpu_tensor import takes
+from ..expr import Call, Constant, Function
 from .convert_layout import convert_call
 from .layout_rules import RULES, follow
 from .layouts import LayoutRewriter
@@ -16,7 +17,9 @@ __all__ = ["UseTensorCores", "use_tensor_cores"]
 _HALVES: Final = ("float16", "bfloat16")
 _PRODUCTS: Final = ("nn.conv2d", "nn.dense", "nn.batch_matmul", "nn.matmul")
 _TOGETHER: Final = 4  # channels of one place that are fetched at once, at least
+# Products of float32 (tf32) take weights that lie in line along the reduction.
 _LAST: Final = {"nn.conv2d": ("NHWC", "default")}
+_LAST_IN_LINE: Final = {"nn.conv2d": ("NHWC", "OHWI")}
 
 
 def use_tensor_cores(func: Function) -> Function:
@@ -28,7 +31,8 @@ def use_tensor_cores(func: Function) -> Function:
                                      layout_transform(cast(%2, "float16"), "NHWC", "NCHW")
 
     What lies between convolutions keeps their layout, as in ConvertLayout. Images of one to three channels get
-    channels of zeros. For other targets nothing is changed.
+    channels of zeros. Those of float32 have channels last where the target lets them be rounded (`-tf32`). For other
+    targets nothing is changed.
     """
     if not _has_tensor_cores(Target.current(allow_none=True)):
         return func
@@ -42,43 +46,74 @@ def _has_tensor_cores(target: Target | None) -> bool:
     return int("".join(filter(str.isdigit, target.gpu.arch)) or 0) >= 80
 
 
-def _is_half(at: Any) -> bool:
-    kind = tensor_type(at)
-    return kind is not None and str(kind.dtype) in _HALVES
+def _is_taken(at: Any) -> bool:
+    """Whether tensor cores take products of a tensor."""
+    kind, target = tensor_type(at), Target.current(allow_none=True)
+    name = "" if kind is None else str(kind.dtype)
+    return name in _HALVES or (name == "float32" and target is not None and takes(target, name))
 
 
 def _prepared(at: Call) -> Any:
     """A product whose sums are float32, of data whose channels can be fetched some at a time."""
     kind = tensor_type(at)
-    if kind is None or not _is_half(at.args[0]) or at.attrs.get("groups", 1) != 1:
+    if kind is None or not _is_taken(at.args[0]) or at.attrs.get("groups", 1) != 1:
         return None
-    made = _filled_up(at) if name_of(at) == "nn.conv2d" else at
+    made = _filled_up(at) if name_of(at) == "nn.conv2d" else _turned(at)
     if str(kind.dtype) in _HALVES:
         made = Call(made.op, made.args, made.attrs.replace(out_dtype="float32"))
         return call("cast", made, dtype=str(kind.dtype))
     return None if made is at else made
 
 
+def _turned(at: Call) -> Call:
+    """A product whose weights are turned now, where it takes no others: constants, of which nothing is left to do."""
+    weights = at.args[1]
+    if at.attrs.get("transpose_b", True) or not isinstance(weights, Constant) or not _in_line(at.args[0]):
+        return at
+    rank = len(weights.data.shape)
+    axes = [*range(rank - 2), rank - 1, rank - 2]
+    return Call(
+        at.op, [at.args[0], call("transpose", weights, axes=axes)], at.attrs.replace(transpose_b=True)
+    )
+
+
 def _filled_up(at: Call) -> Call:
-    """A convolution of few channels, such as the colours of an image, with channels of zeros more."""
+    """A convolution of few channels, such as the colours of an image, with channels of zeros more.
+
+    Where bulk copies take the lines of its windows as they lie in memory, these need columns of zeros as well.
+    """
+    top, left, bottom, right = at.attrs.padding
+    lines = _in_line(at.args[0]) and at.attrs.dilation[1] == 1 and "W" in at.attrs.data_layout
     operands = []
     for arg, layout, letter in ((0, at.attrs.data_layout, "C"), (1, at.attrs.kernel_layout, "I")):
         shape = static_shape(at.args[arg])
         if shape is None or len(shape) != 4 or letter not in layout:
             return at
         place = layout.index(letter)
-        more = -shape[place] % _TOGETHER
-        if not more or shape[place] > 2 * _TOGETHER:
+        width = [[0, 0] for _ in shape]
+        width[place][1] = -shape[place] % _TOGETHER
+        lines = lines and shape[place] <= _TOGETHER
+        if shape[place] > 2 * _TOGETHER or not (width[place][1] or lines):
             return at
-        width = [[0, more if d == place else 0] for d in range(4)]
-        operands.append(call("nn.pad", at.args[arg], scalar_like(0, at.args[arg]), pad_width=width))
-    return Call(at.op, operands, at.attrs)
+        if arg == 0 and lines:
+            width[layout.index("W")] = [left, right]
+        padded = call("nn.pad", at.args[arg], scalar_like(0, at.args[arg]), pad_width=width)
+        operands.append(padded if any(map(any, width)) else at.args[arg])
+    attrs = at.attrs.replace(padding=(top, 0, bottom, 0)) if lines else at.attrs
+    return Call(at.op, operands, attrs)
+
+
+def _in_line(data: Any) -> bool:
+    """Whether products of a tensor take operands only that lie in line along the reduction: those of tf32."""
+    kind = tensor_type(data)
+    return kind is not None and str(kind.dtype) == "float32" and _is_taken(data)
 
 
 def _channels_last(at: Call, plain: Call) -> Call | None:
-    if name_of(at) != "nn.conv2d" or not _is_half(at.args[0]):
+    if name_of(at) != "nn.conv2d" or not _is_taken(at.args[0]):
         return None
-    return convert_call(at, plain, _LAST)
+    in_line = _in_line(at.args[0]) and at.attrs.groups == 1
+    return convert_call(at, plain, _LAST_IN_LINE if in_line else _LAST)
 
 
 UseTensorCores = typed_pass(use_tensor_cores, name="UseTensorCores", opt_level=2)

@@ -1,0 +1,84 @@
+"""Attention as one operator: what passes put in the place of its parts where that is one kernel."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..expr import Call
+from ..ty import TensorType, Type
+from .computes import topi
+from .registry import OpPattern, flag, integer, ints, number, refuse, register
+from .shapes import broadcast, differ, floordiv, mul, need_dtype, need_rank
+
+__all__ = ["scaled_dot_product_attention"]
+
+
+def _attention_rel(types: list[Any], attrs: Any) -> Type:
+    query, key, value, *mask = types
+    rank = len(query.shape)
+    if rank < 2:
+        raise refuse(f"is {query} and has two dimensions or more", "query")
+    for name, kind in (("key", key), ("value", value)):
+        need_rank(kind, rank, name)
+        need_dtype(kind, query.dtype, name)
+    pairs = [("key", key, query, -1), ("value", value, key, -2)]
+    pairs += [("key", key, query, d) for d in range(rank - 3)] + [
+        ("value", value, key, d) for d in range(rank - 2)
+    ]
+    for name, kind, other, d in pairs:
+        if differ(kind.shape[d], other.shape[d]):
+            raise refuse(f"is {kind} beside {other}: {kind.shape[d]} against {other.shape[d]}", name)
+    if rank > 2:
+        heads, shared = query.shape[-3], key.shape[-3]
+        if differ(mul(floordiv(heads, shared), shared), heads):
+            raise refuse(f"has {shared} heads, which {heads} of the query are no multiple of", "key")
+    scores = (*query.shape[:-1], key.shape[-2])
+    if mask and len(broadcast(mask[0].shape, scores)) != rank:
+        raise refuse(f"is {mask[0]} and does not spread over the scores {scores}", "mask")
+    return TensorType((*query.shape[:-1], value.shape[-1]), value.dtype)
+
+
+def _attention_compute(attrs: Any, ins: list[Any], out: Any) -> list[Any]:
+    query, key, value, *mask = ins
+    return [
+        topi.nn.scaled_dot_product_attention(
+            query,
+            key,
+            value,
+            mask[0] if mask else None,
+            attrs.is_causal,
+            attrs.scale,
+            attrs.window,
+            attrs.offset,
+        )
+    ]
+
+
+_attention = register(
+    "nn.scaled_dot_product_attention",
+    inputs=("query", "key", "value", "mask?"),
+    attrs={
+        "scale": number(None),
+        "is_causal": flag(False),
+        "window": ints(None),
+        "offset": integer(0),
+    },
+    rel=_attention_rel,
+    compute=_attention_compute,
+    pattern=OpPattern.OUT_ELEMWISE_FUSABLE,
+)
+
+
+def scaled_dot_product_attention(
+    query: Any,
+    key: Any,
+    value: Any,
+    mask: Any = None,
+    scale: float | None = None,
+    is_causal: bool = False,
+    window: Any = None,
+    offset: int = 0,
+) -> Call:
+    """softmax(query · keyᵀ · scale + mask) · value over [..., heads, length, width], as `topi.nn` has it."""
+    given = [query, key, value] if mask is None else [query, key, value, mask]
+    return _attention(*given, scale=scale, is_causal=is_causal, window=window, offset=offset)
