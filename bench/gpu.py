@@ -30,6 +30,7 @@ from tilewright.runtime.cuda_driver import capture_graph
 
 ROUNDS, LAUNCHES = 7, 20
 MORE_THAN_THE_CACHE = 256 << 20  # bytes
+AHEAD = 500_000  # cycles of the device, in which Python gives it what is measured
 
 
 @dataclass(frozen=True)
@@ -43,6 +44,8 @@ class Workload:
     moved: int = 0
     flop: int = 0
     dtype: str = "float32"
+    tf32: bool = False  # whether everybody may round the factors of float32 products to 10 bits
+    arch: str = ""  # of older code, that the device runs all the same
 
 
 def workloads() -> list[Workload]:
@@ -80,11 +83,20 @@ def workloads() -> list[Workload]:
     )
     for n in (1024, 4096):
         out.append(Workload(f"matmul f32 {n}", ((n, n),) * 2, topi.matmul, lambda a, b: a @ b, flop=2 * n**3))
+    for name, theirs, ours in (
+        ("matmul tf32 4096", lambda a, b: a @ b, topi.matmul),
+        ("dense tf32 4096", F.linear, topi.nn.dense),
+    ):
+        out.append(Workload(name, ((4096, 4096),) * 2, ours, theirs, flop=2 * 4096**3, tf32=True))
     products = [(n, n, n) for n in (1024, 2048, 4096, 8192)] + [(16, 4096, 4096), (128, 768, 3072)]
     for m, n, k in products:
         name = f"matmul f16 {m}" if m == n == k else f"matmul f16 {m}x{n}x{k}"
         shapes = ((m, k), (k, n))
         out.append(Workload(name, shapes, topi.matmul, lambda a, b: a @ b, 0, 2 * m * n * k, "float16"))
+    for n, arch in ((2048, "sm_80"), (4096, "sm_80")):
+        name = f"matmul f16 {n}, {arch} code"
+        shapes, flop = ((n, n),) * 2, 2 * n**3
+        out.append(Workload(name, shapes, topi.matmul, lambda a, b: a @ b, 0, flop, "float16", arch=arch))
     out.append(
         Workload(
             "dense f16 4096, bias, gelu",
@@ -165,6 +177,9 @@ def seconds(replay: Callable[[], Any], sets: int) -> float:
     import torch
 
     begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+    torch.cuda._sleep(
+        AHEAD
+    )  # the device is behind Python when it comes to the events, and waits for nothing between
     begin.record()
     replay()
     end.record()
@@ -178,6 +193,11 @@ def measure(w: Workload, compiled: bool) -> dict[str, Any]:
     target = (
         tvm.target.Target.from_device(tvm.cuda(0)) if hasattr(tvm.target.Target, "from_device") else "cuda"
     )
+    if w.tf32:
+        target = tvm.target.Target(target).with_attr("tf32", True)
+    if w.arch:
+        target = tvm.target.Target(target).with_attr("arch", w.arch)
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = w.tf32
     args = [te.placeholder(s, w.dtype, name=f"x{i}") for i, s in enumerate(w.shapes)]
     result = w.ours(*args)
     sch = tvm.auto_schedule([*args, result], target)
@@ -194,7 +214,8 @@ def measure(w: Workload, compiled: bool) -> dict[str, Any]:
         "torch": lambda k: w.theirs(*xs[k]),
     }
     if compiled:
-        made = torch.compile(w.theirs)
+        torch._dynamo.reset()  # or else it takes the sizes of a function that it has seen before for variables
+        made = torch.compile(w.theirs, dynamic=False)
         peers["torch.compile"] = lambda k: made(*xs[k])
     func(*ours[0])
     torch.cuda.synchronize()
@@ -234,7 +255,6 @@ def main() -> int:
     if not torch.cuda.is_available():
         print("there is no CUDA device here", file=sys.stderr)
         return 1
-    torch.backends.cuda.matmul.allow_tf32 = False
     torch.backends.cudnn.benchmark = True
     peers = ["torch", "torch.compile"] if options.compile else ["torch"]
     table = Table(

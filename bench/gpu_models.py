@@ -1,10 +1,10 @@
-"""ResNet-50 on a CUDA GPU: tilewright's automatic schedules (zero trials) beside PyTorch, eager and compiled.
+"""ResNet-50 and BERT on a CUDA GPU: tilewright's automatic schedules (zero trials) beside PyTorch, eager and compiled.
 
-    python bench/gpu_models.py                        float32 and float16, batches of 1 and 16
+    python bench/gpu_models.py                        float32 and float16, batches of 1 and 16 (BERT: 1 and 8)
     python bench/gpu_models.py --only "f16 16"        those with this text in their name
     python bench/gpu_models.py --no-compile           without torch.compile
     python bench/gpu_models.py --layout NHWC          tilewright's convolutions with channels last
-    python bench/gpu_models.py --tf32                 PyTorch's float32 with tf32, as it is by default
+    python bench/gpu_models.py --tf32                 everybody's float32 with tf32, as PyTorch's is by default
     python bench/gpu_models.py --profile 10           the ten longest steps of each as well
 
 All run as graphs of launches over the same image and the same weights, in turn, for some rounds; the median counts. The
@@ -76,17 +76,64 @@ def resnet50() -> Any:
     return net.eval()
 
 
-def module_of(net: Any, shape: tuple[int, ...], half: bool, layout: str) -> tuple[Any, Any]:
-    """The network for tilewright, normalisations folded into the weights; in float16 its input stays float32."""
+def bert_base() -> Any:
+    """The encoder of Devlin et al.: 12 layers of 12 heads, from ids of words to their last states."""
+    import torch
+    from torch import nn
+    from torch.nn import functional as F
+
+    width, heads, words, length = 768, 12, 30522, 512
+
+    class Layer(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.query, self.key, self.value, self.mix = (nn.Linear(width, width) for _ in range(4))
+            self.wide, self.narrow = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
+            self.norms = nn.ModuleList(nn.LayerNorm(width, eps=1e-12) for _ in range(2))
+
+        def forward(self, x: Any) -> Any:
+            batch, count, _ = x.shape
+            parts = [
+                f(x).view(batch, count, heads, width // heads).transpose(1, 2)
+                for f in (self.query, self.key, self.value)
+            ]
+            seen = F.scaled_dot_product_attention(*parts).transpose(1, 2).reshape(batch, count, width)
+            x = self.norms[0](x + self.mix(seen))
+            return self.norms[1](x + self.narrow(F.gelu(self.wide(x))))
+
+    class Bert(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.words, self.places = nn.Embedding(words, width), nn.Embedding(length, width)
+            self.norm = nn.LayerNorm(width, eps=1e-12)
+            self.layers = nn.ModuleList(Layer() for _ in range(12))
+
+        def forward(self, ids: Any) -> Any:
+            x = self.norm(self.words(ids) + self.places.weight[: ids.shape[1]])
+            for layer in self.layers:
+                x = layer(x)
+            return x
+
+    torch.manual_seed(0)
+    return Bert().eval()
+
+
+def module_of(net: Any, x: Any, half: bool, layout: str) -> tuple[Any, Any]:
+    """The network for tilewright; in float16 its input stays as it is.
+
+    Normalisations of images are folded into the weights first: casts would stand between them.
+    """
     import torch
 
-    traced = torch.jit.trace(net, torch.zeros(shape))
-    mod, params = relay.frontend.from_pytorch(traced, [("x", shape)])
+    traced = torch.jit.trace(net, x.cpu())
+    given = [("x", (tuple(x.shape), str(x.dtype).removeprefix("torch.")))]
+    mod, params = relay.frontend.from_pytorch(traced, given)
     if layout != "NCHW":
         mod = relay.transform.ConvertLayout({"nn.conv2d": [layout, "default"]})(mod)
-    if half:  # casts would stand between convolutions and what is folded into them
+    if half and x.is_floating_point():
         with tvm.transform.PassContext(opt_level=3):
             mod, params = relay.optimize(mod, "llvm", params)
+    if half:
         mod = relay.transform.ToMixedPrecision("float16")(mod)
     return mod, params
 
@@ -116,18 +163,16 @@ def seconds(run: Callable[[], Any]) -> float:
     return float(begin.elapsed_time(end)) * 1e-3 / RUNS
 
 
-def measure(name: str, half: bool, batch: int, options: argparse.Namespace) -> dict[str, Any]:
+def measure(name: str, net_of: Callable[[], Any], x: Any, half: bool, options: Any) -> dict[str, Any]:
     import torch
 
-    shape = (batch, 3, 224, 224)
-    net = resnet50()
-    x = torch.randn(shape, device="cuda")
-    want = resnet50().double().cuda()(x.double()).detach()
+    net = net_of()
+    want = net_of().double().cuda()(x.double() if x.is_floating_point() else x).detach()
     start = time.perf_counter()
-    mod, params = module_of(net, shape, half, options.layout)
+    mod, params = module_of(net, x, half, options.layout)
     with warnings.catch_warnings(record=True) as told, tvm.transform.PassContext(opt_level=3):
         warnings.simplefilter("always", RuntimeWarning)
-        lib = relay.build(mod, "cuda", params=params)
+        lib = relay.build(mod, "cuda -tf32" if options.tf32 else "cuda", params=params)
     built = time.perf_counter()
     ours = GraphModule(lib["default"](tvm.cuda(0)))
     ours.set_input_zero_copy("x", tvm.nd.from_dlpack(x))
@@ -136,8 +181,8 @@ def measure(name: str, half: bool, batch: int, options: argparse.Namespace) -> d
     error = _error(torch.from_dlpack(ours.get_output(0)), want)
     first = time.perf_counter()
     theirs = net.cuda().half() if half else net.cuda()
-    given = x.half() if half else x
-    if half:
+    given = x.half() if half and x.is_floating_point() else x
+    if half and x.dim() == 4:
         theirs, given = (
             theirs.to(memory_format=torch.channels_last),
             given.to(memory_format=torch.channels_last),
@@ -171,6 +216,17 @@ def _error(found: Any, want: Any) -> float:
     return float((found.detach().double() - want).abs().max() / want.abs().max())
 
 
+def workloads() -> list[tuple[str, Callable[[], Any], tuple[int, ...], bool]]:
+    """Names, networks, the shapes of images or of ids of words, and whether it is in float16."""
+    images = [(batch, 3, 224, 224) for batch in (1, 16)]
+    rows = [
+        (f"ResNet-50 {'f16' if half else 'f32'} {s[0]}", resnet50, s, half)
+        for half in (False, True)
+        for s in images
+    ]
+    return [*rows, *((f"BERT f16 {batch}x128", bert_base, (batch, 128), True) for batch in (1, 8))]
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -181,7 +237,7 @@ def main() -> int:
         "--layout", default="NCHW", choices=("NCHW", "NHWC"), help="of tilewright's convolutions"
     )
     parser.add_argument(
-        "--tf32", action="store_true", help="let PyTorch round the operands of float32 products"
+        "--tf32", action="store_true", help="let the factors of float32 products be rounded to 10 bits"
     )
     parser.add_argument("--profile", type=int, default=0, help="how many of the longest steps to print")
     parser.add_argument("--json", default="", help="a file for everything that was measured")
@@ -194,12 +250,10 @@ def main() -> int:
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = options.tf32
     print(torch.cuda.get_device_name(0))
     rows = []
-    for half in (False, True):
-        for batch in (1, 16):
-            name = f"ResNet-50 {'f16' if half else 'f32'} {batch}"
-            if options.only not in name:
-                continue
-            row = measure(name, half, batch, options)
+    for name, net_of, shape, half in workloads():
+        if options.only in name:
+            x = torch.randint(30522, shape) if len(shape) == 2 else torch.randn(shape)
+            row = measure(name, net_of, x.cuda(), half, options)
             rows.append(row)
             told = [
                 f"{p} {row[p] * 1e3:.3f} ms ({row[p] / row['tilewright']:.2f})"

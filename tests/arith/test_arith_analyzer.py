@@ -34,6 +34,8 @@ def test_bounds() -> None:
         (Cast("int64", y), (2, 9)),
         (ops.bitwise_and(z, 15), (0, 15)),
         (ops.shift_right(y, 1), (1, 4)),
+        (ops.bitwise_xor(y, 3), (0, 15)),
+        (ops.bitwise_xor(z, 3), (-(2**31), 2**31 - 1)),
         (x * x, (0, 16)),
         (x < y, (0, 1)),
     ]:

@@ -105,15 +105,15 @@ def test_a_pipeline_has_one_barrier_in_each_turn(expect) -> None:
             tw_copy_wait<1>();
             __syncthreads();
             const int cse_var_16 = cse_var_3 + k_0 * 32 + cse_var_4;
-            tw_copy_async<16>(A_shared_dyn + cse_var_17, A + (cse_var_16 + 64));
-            tw_copy_async<16>(A_shared_dyn + cse_var_20, A + (cse_var_16 + 1600));
-            tw_copy_async<16>(A_shared_dyn + cse_var_19, A + (cse_var_16 + 3136));
-            tw_copy_async<16>(A_shared_dyn + cse_var_18, A + (cse_var_16 + 4672));
+            tw_copy_async<16>(A_shared_dyn + cse_var_17, A + cse_var_16 + 64);
+            tw_copy_async<16>(A_shared_dyn + cse_var_20, A + cse_var_16 + 1600);
+            tw_copy_async<16>(A_shared_dyn + cse_var_19, A + cse_var_16 + 3136);
+            tw_copy_async<16>(A_shared_dyn + cse_var_18, A + cse_var_16 + 4672);
             const int cse_var_6 = k_0 * 1024 + ax0_ax1_fused_3 * 8;
-            tw_copy_async<16>(B_shared_dyn + cse_var_17, B + (cse_var_6 + 2048));
-            tw_copy_async<16>(B_shared_dyn + cse_var_20, B + (cse_var_6 + 2304));
-            tw_copy_async<16>(B_shared_dyn + cse_var_19, B + (cse_var_6 + 2560));
-            tw_copy_async<16>(B_shared_dyn + cse_var_18, B + (cse_var_6 + 2816));
+            tw_copy_async<16>(B_shared_dyn + cse_var_17, B + cse_var_6 + 2048);
+            tw_copy_async<16>(B_shared_dyn + cse_var_20, B + cse_var_6 + 2304);
+            tw_copy_async<16>(B_shared_dyn + cse_var_19, B + cse_var_6 + 2560);
+            tw_copy_async<16>(B_shared_dyn + cse_var_18, B + cse_var_6 + 2816);
             tw_copy_commit();
             for (int k_1 = 0; k_1 < 2; ++k_1) {
               const int cse_var_2 = k_0 % 3 * 1280;
@@ -225,7 +225,9 @@ def test_nvrtc_takes_fragments(name: str, arch: str) -> None:
 
 @needs_nvrtc
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["registers", "wmma, bfloat16", "mma by rules, ragged, bias"])
+@pytest.mark.parametrize(
+    "name", ["registers", "wmma, bfloat16", "mma by rules, ragged, bias", "mma by rules, bytes"]
+)
 def test_nvrtc_takes_pipelines(name: str) -> None:
     compiled(AMPERE_PROGRAMS[name], "sm_80")
 
@@ -259,6 +261,7 @@ def test_warpgroups_mean_the_same() -> None:
         (HOPPER, (40, 72, 104), {"bias": True, "out": "float16"}),
         (AMPERE, (40, 72, 104), {"bias": True, "out": "float16", "trans_b": True}),
         (AMPERE, (64, 64, 32), {"batch": (2,), "trans_a": True}),
+        (AMPERE, (40, 64, 70), {"kind": "int8", "sums": "int32", "trans_b": True}),
     ],
 )
 def test_schedules_by_rules_mean_the_same(target: str, sizes: Any, facts: dict[str, Any]) -> None:
@@ -281,6 +284,18 @@ def test_large_products_take_large_tiles_and_small_ones_parts_of_the_sum() -> No
     assert chosen(AMPERE, 1024, 1024, 1024)["instructions"] == "wmma_sync_16x16x16_f16f16f32"
 
 
+def test_products_of_warps() -> None:
+    """Large tiles on their way some steps ahead; before sm_80 threads wait for what they fetch. Bytes along k alone."""
+    large = chosen(AMPERE, 4096, 4096, 4096, out="float16")
+    assert int(large["tile"].split(" x ")[1]) >= 128 and large["stages"] == 4
+    assert chosen("cuda -model=t4", 1024, 1024, 1024)["stages"] == 2
+    bytes_along = {"kind": "int8", "sums": "int32"}
+    assert chosen(AMPERE, 64, 64, 64, trans_b=True, **bytes_along)["instructions"] == (
+        "wmma_sync_16x16x16_s8s8s32_trans"
+    )
+    assert chosen(AMPERE, 64, 64, 64, **bytes_along) == {}
+
+
 def test_rows_that_bulk_copies_cannot_take_go_to_warps() -> None:
     assert chosen(HOPPER, 64, 63, 64)["instructions"] == "wmma_sync_16x16x16_f16f16f32"
 
@@ -288,7 +303,7 @@ def test_rows_that_bulk_copies_cannot_take_go_to_warps() -> None:
 @pytest.mark.parametrize(
     ("target", "facts"),
     [
-        ("cuda -arch=sm_75", {}),
+        ("cuda -arch=sm_75", {"kind": "bfloat16"}),
         (HOPPER, {"sums": "float16"}),
         (HOPPER, {"kind": "float32"}),
         ("opencl", {}),
@@ -413,8 +428,8 @@ def test_float32_takes_large_tiles() -> None:
     assert record["sketch"] == "large tile"
     text = source(sch, AMPERE)
     assert (
-        text.count("__syncthreads();") == 3 and "tw_copy_async<16>" in text
-    )  # one in a turn, two at the end
+        text.count("__syncthreads();") == 1 and "tw_copy_async<16>" in text
+    )  # the last turns are in the loop
     small = tvm.auto_schedule(product(32, 64, 64, kind="float32"), AMPERE).explanation.records
     assert [r["sketch"] for r in small] == ["shared tile"]
 
@@ -422,4 +437,4 @@ def test_float32_takes_large_tiles() -> None:
 def test_rows_of_any_length() -> None:
     """Rows that start at multiples of four bytes are loaded in pieces, whatever the tiles' numbers divide into."""
     sch = tvm.auto_schedule(product(72, 80, 70, batch=(2, 3), kind="bfloat16"), AMPERE)
-    assert "tw_load_b16" in source(sch, AMPERE)
+    assert "tw_load_permuted" in source(sch, AMPERE)

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from attention_models import FORMS, sample
 from cuda_checks import check
 
 import tilewright as tvm
@@ -117,6 +118,44 @@ def half_precision(dev: Any) -> None:
             executor.run(x=x)
             found = executor.get_output(0).numpy().astype("float32")
             np.testing.assert_allclose(found, on_cpu(mod, x), rtol=2e-2, atol=2e-2)
+
+
+@of_models
+def attention_of_models(dev: Any) -> str:
+    """Attention in the words of exporters, against float64; on Hopper it is one kernel."""
+    worst = 0.0
+    for name, form in FORMS.items():
+        made = sample(form)
+        lib = relay.build(made.mod, "cuda")
+        assert not lib.model.on_host
+        if dev.compute_version == "9.0":
+            assert sum("attention" in step.name for step in lib.model.steps) == 1, name
+        executor = graph_executor.GraphModule(lib["default"](dev))
+        for _ in range(3):
+            executor.run(**made.given)
+            found = executor.get_output(0).numpy().astype("float64")
+            np.testing.assert_allclose(found, made.expected, atol=4e-3, err_msg=name)
+            worst = max(worst, float(abs(found - made.expected).max()))
+    return f"largest difference {worst:.1e}"
+
+
+@of_models
+def norms(dev: Any) -> None:
+    """A norm is one kernel, for rows that are no whole vectors too."""
+    for shape in ((3, 50, 768), (7, 33), (2, 4100)):
+        x = relay.var("x", shape=shape)
+        made = relay.nn.layer_norm(x, weights(shape[-1]), weights(shape[-1], seed=1))
+        mod = relay.transform.InferType()(tvm.IRModule.from_expr(relay.Function([x], made)))
+        lib = relay.build(mod, "cuda")
+        assert len(lib.model.steps) == 1
+        agree(graph_executor.GraphModule(lib["default"](dev)), mod)
+        sums = relay.add(relay.exp(x), weights(*shape, seed=2))
+        mod = relay.transform.InferType()(
+            tvm.IRModule.from_expr(relay.Function([x], relay.nn.l2_normalize(sums, 1e-6, [-1])))
+        )
+        lib = relay.build(mod, "cuda")
+        assert len(lib.model.steps) == 1
+        agree(graph_executor.GraphModule(lib["default"](dev)), mod)
 
 
 @of_models

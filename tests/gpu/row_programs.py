@@ -93,3 +93,16 @@ ROW_PROGRAMS: dict[str, Automatic] = {
     "largest bytes": Automatic([(64, 1024)], lambda x: topi.max(x, axis=1), lambda x: x.max(1), "int8"),
 }
 ROW_QUICK = ("softmax 200 x 64", "row sums 200 x 64", "column sums 200 x 64", "transpose 200 x 64", "one sum")
+
+# Rows that take clusters of blocks, where there are some.
+LONG_ROW_PROGRAMS: dict[str, Automatic] = {
+    **{n: p for n, p in _rows(70, 70000).items() if not n.startswith(("column", "transpose"))},
+    **{n: p for n, p in _rows(66, 65537).items() if n.startswith("softmax")},
+    "places of the largest in long rows": Automatic(
+        [(70, 70000)], lambda x: topi.argmax(x, axis=1), lambda x: x.argmax(1)
+    ),
+    "softmax of long halves": Automatic([(65, 1 << 17)], topi.nn.softmax, _softmax, "float16", 1e-2),
+    "largest of long bytes": Automatic(
+        [(65, 1 << 18)], lambda x: topi.max(x, axis=1), lambda x: x.max(1), "int8"
+    ),
+}

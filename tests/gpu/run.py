@@ -36,7 +36,7 @@ def main(words: list[str]) -> int:
     from cuda_checks import CHECKS
     from gpu_programs import PROGRAMS
     from large_tile_programs import LARGE_TILE_PROGRAMS
-    from row_programs import ROW_PROGRAMS
+    from row_programs import LONG_ROW_PROGRAMS, ROW_PROGRAMS
     from seed_programs import SEEDS
     from tensor_core_programs import AMPERE_PROGRAMS, BY_HAND, HOPPER_PROGRAMS
     from type_programs import TYPE_PROGRAMS
@@ -48,7 +48,9 @@ def main(words: list[str]) -> int:
     work = {f"check {n}": (lambda f=f: f(dev)) for n, f in CHECKS.items()}
     work |= {f"program {n}": (lambda f=f: f().run(target, dev)) for n, f in PROGRAMS.items()}
     work |= {f"tensor cores {n}": (lambda f=f: f().run(target, dev)) for n, f in tensor.items()}
-    work |= {f"rows {n}": (lambda p=p: p.run(target, dev)) for n, p in ROW_PROGRAMS.items()}
+    work |= {
+        f"rows {n}": (lambda p=p: p.run(target, dev)) for n, p in (ROW_PROGRAMS | LONG_ROW_PROGRAMS).items()
+    }
     if major >= 8:
         work |= {
             f"large tile {n}": (lambda f=f: f().run(target, dev)) for n, f in LARGE_TILE_PROGRAMS.items()

@@ -13,6 +13,7 @@ from tilewright import te, tir, topi
 from tilewright.tir.tensor_intrin.cuda import get_wgmma_intrin, get_wmma_intrin_group
 
 HOPPER = "cuda -model=h200"
+TF32 = f"{HOPPER} -tf32=1"
 AMPERE = "cuda -model=a100"
 
 
@@ -69,7 +70,15 @@ def arrays(args: list[Any], trans_a: bool = False, trans_b: bool = False) -> tup
 
 
 def by_hand(
-    m: int, n: int, k: int, tile: int = 64, warp: int = 32, depth: int = 32, stages: int = 1, **facts: Any
+    m: int,
+    n: int,
+    k: int,
+    tile: int = 64,
+    warp: int = 32,
+    depth: int = 32,
+    stages: int = 1,
+    permuted: bool = False,
+    **facts: Any,
 ) -> tir.Schedule:
     """The classic schedule: fragments from shared memory, stored by the instruction; with stages, a pipeline."""
     args = product(m, n, k, **facts)
@@ -89,7 +98,7 @@ def by_hand(
     out = sch.cache_write(c, 0, "wmma.accumulator")
     sch.reverse_compute_at(out, j1)
     for which, name in enumerate("ab"):
-        _fetch(sch, c, which, k0, tile // warp, scope)
+        _fetch(sch, c, which, k0, tile // warp, scope, permuted)
         load = sch.cache_read(c, which, f"wmma.matrix_{name}")
         sch.compute_at(load, k1)
         sch.tensorize(_sixteens(sch, load), group[f"load_{name}"])
@@ -104,8 +113,10 @@ def by_hand(
     return sch
 
 
-def _fetch(sch: tir.Schedule, c: Any, which: int, at: Any, warps: int, scope: str) -> None:
-    """A tile in shared memory, by all threads, 16 bytes at a time."""
+def _fetch(
+    sch: tir.Schedule, c: Any, which: int, at: Any, warps: int, scope: str, permuted: bool = False
+) -> None:
+    """A tile in shared memory, by all threads, 16 bytes at a time; rows are kept apart, or their pieces permuted."""
     copy = sch.cache_read(c, which, scope)
     sch.compute_at(copy, at)
     wide = 16 // np.dtype("int8" if sch.get(copy).writes[0].buffer.dtype == "int8" else "int16").itemsize
@@ -114,7 +125,10 @@ def _fetch(sch: tir.Schedule, c: Any, which: int, at: Any, warps: int, scope: st
         sch.bind(loop, axis)
     sch.vectorize(lane)
     sch.unroll(some)
-    sch.storage_align(copy, 0, -2, 2 * wide, wide)
+    if permuted:
+        sch.annotate(copy, "permuted_layout", 1)
+    else:
+        sch.storage_align(copy, 0, -2, 2 * wide, wide)
 
 
 def _sixteens(sch: tir.Schedule, block: Any) -> Any:
@@ -171,7 +185,8 @@ def by_warpgroups(
 
 def _program(make: Callable[..., tir.Schedule], *sizes: int, **facts: Any) -> Callable[[], Program]:
     def build() -> Program:
-        shape = {k: v for k, v in facts.items() if k not in ("tile", "stages", "rows", "columns", "blocks")}
+        given_to = ("tile", "depth", "stages", "permuted", "rows", "columns", "blocks")
+        shape = {k: v for k, v in facts.items() if k not in given_to}
         if make is by_warpgroups:
             shape["out"] = "float16"
         ways = {k: v for k, v in facts.items() if k.startswith("trans")}
@@ -318,6 +333,26 @@ def attention(
     return [q, k, v, *m, topi.nn.scaled_dot_product_attention(q, k, v, *m, **facts)]
 
 
+def attention_in_place(
+    batch: int, heads: int, length: int, width: int, together: bool = False, **facts: Any
+) -> list[Any]:
+    """An attention over heads that lie beside each other, of three tensors or `together` in one, and whose results do."""
+    if together:
+        x = te.placeholder((batch, length, 3, heads, width), "float16", name="x")
+        given = [x]
+        q, k, v = (
+            te.compute(
+                (batch, heads, length, width), lambda b, h, i, e, n=n: x[b, i, n, h, e], name=f"part{n}"
+            )
+            for n in range(3)
+        )
+    else:
+        given = [te.placeholder((batch, length, heads, width), "float16", name=n) for n in "qkv"]
+        q, k, v = (topi.transpose(t, (0, 2, 1, 3)) for t in given)
+    out = topi.nn.scaled_dot_product_attention(q, k, v, **facts)
+    return [*given, topi.transpose(out, (0, 2, 1, 3))]
+
+
 def _attention(*sizes: int, **facts: Any) -> Callable[[], Program]:
     def build() -> Program:
         args = attention(*sizes, **facts)
@@ -347,6 +382,8 @@ BY_HAND: dict[str, Callable[[], Program]] = {
     "wmma, B turned": _program(by_hand, 64, 128, 64, trans_b=True),
     "wmma, bytes": _program(by_hand, 64, 128, 96, kind="int8", sums="int32"),
     "wmma, sums in float16": _program(by_hand, 64, 64, 32, sums="float16"),
+    "wmma, permuted": _program(by_hand, 128, 128, 128, tile=128, depth=64, permuted=True),
+    "wmma, permuted, turned": _program(by_hand, 64, 192, 96, trans_a=True, trans_b=True, permuted=True),
 }
 AMPERE_PROGRAMS: dict[str, Callable[[], Program]] = {
     "registers": registers,
@@ -360,6 +397,8 @@ AMPERE_PROGRAMS: dict[str, Callable[[], Program]] = {
     ),
     "mma by rules, odd": _by_rules(AMPERE, 70, 63, 33, trans_a=True),
     "mma by rules, parts": _by_rules(AMPERE, 40, 64, 2048),
+    "mma by rules, bytes": _by_rules(AMPERE, 256, 384, 320, kind="int8", sums="int32", trans_b=True),
+    "mma by rules, bytes, ragged": _by_rules(AMPERE, 100, 70, 200, kind="int8", sums="int32", trans_b=True),
     "mma by rules, batch": _by_rules(AMPERE, 96, 80, 64, batch=(3,), trans_a=True),
     "convolution by mma": _convolution(
         AMPERE, (2, 14, 14, 64), 64, (3, 3), padding=1, fused=True, instructions="wmma"
@@ -383,6 +422,11 @@ HOPPER_PROGRAMS: dict[str, Callable[[], Program]] = {
     "wgmma by rules, ragged, bias": _by_rules(HOPPER, 200, 296, 104, out="float16", bias=True, trans_b=True),
     "wgmma by rules, parts": _by_rules(HOPPER, 16, 512, 4096, out="float16"),
     "wgmma by rules, batch": _by_rules(HOPPER, 128, 192, 128, batch=(3,)),
+    "tf32 by rules": _by_rules(TF32, 512, 768, 512, kind="float32", trans_b=True),
+    "tf32 by rules, ragged, bias": _by_rules(TF32, 200, 296, 100, kind="float32", bias=True, trans_b=True),
+    "tf32 by rules, parts": _by_rules(TF32, 16, 512, 4096, kind="float32", trans_b=True),
+    "tf32 by rules, turned before": _by_rules(TF32, 1000, 1024, 2048, kind="float32", trans_a=True),
+    "tf32 by rules, batch": _by_rules(TF32, 512, 1024, 2048, kind="float32", batch=(3,)),
     "attention": _attention(2, 3, 512, 64),
     "attention, wide, many tiles": _attention(2, 16, 1024, 128),
     "attention, ragged, causal": _attention(1, 2, 197, 80, is_causal=True),
@@ -428,6 +472,37 @@ HOPPER_PROGRAMS: dict[str, Callable[[], Program]] = {
         padding=1,
         fused=True,
         instructions="wgmma",
+    ),
+    "convolution by wgmma, few channels": _convolution(
+        HOPPER, (2, 30, 36, 8), 64, (7, 7), strides=2, padding=(3, 0), instructions="wgmma"
+    ),
+    "convolution by tf32": _convolution(
+        TF32,
+        (4, 14, 14, 64),
+        128,
+        (3, 3),
+        padding=1,
+        kind="float32",
+        turned=True,
+        fused=True,
+        instructions="tf32",
+    ),
+    "convolution by tf32, channels that are no lines": _convolution(
+        TF32, (3, 13, 15, 20), 44, (3, 2), strides=(2, 1), kind="float32", turned=True, instructions="tf32"
+    ),
+    "convolution by tf32, 1x1 with strides": _convolution(
+        TF32, (2, 15, 14, 96), 128, (1, 1), strides=2, kind="float32", turned=True, instructions="tf32"
+    ),
+    "convolution by tf32, few channels": _convolution(
+        TF32,
+        (2, 30, 36, 4),
+        64,
+        (7, 7),
+        strides=2,
+        padding=(3, 0),
+        kind="float32",
+        turned=True,
+        instructions="tf32",
     ),
     "convolution by wgmma, persistent": _convolution(
         HOPPER, (4, 56, 56, 64), 128, (3, 3), padding=1, instructions="wgmma"

@@ -7,7 +7,7 @@ import pytest
 from classic_programs import CLASSIC, CLASSIC_CUDA
 from cuda_checks import CHECKS
 from gpu_programs import PROGRAMS
-from row_programs import ROW_PROGRAMS
+from row_programs import LONG_ROW_PROGRAMS, ROW_PROGRAMS
 from seed_programs import SEEDS
 from tensor_core_programs import AMPERE_PROGRAMS, BY_HAND, HOPPER_PROGRAMS
 from type_programs import TYPE_PROGRAMS
@@ -38,9 +38,9 @@ def test_seed(name: str) -> None:
     SEEDS[name]("cuda", tvm.cuda(0))
 
 
-@pytest.mark.parametrize("name", ROW_PROGRAMS)
+@pytest.mark.parametrize("name", ROW_PROGRAMS | LONG_ROW_PROGRAMS)
 def test_rows(name: str) -> None:
-    ROW_PROGRAMS[name].run("cuda", tvm.cuda(0))
+    (ROW_PROGRAMS | LONG_ROW_PROGRAMS)[name].run("cuda", tvm.cuda(0))
 
 
 @pytest.mark.parametrize("name", [*BY_HAND, *AMPERE_PROGRAMS, *WARP_PROGRAMS, *HOPPER_PROGRAMS])

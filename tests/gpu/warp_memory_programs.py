@@ -41,6 +41,7 @@ def by_warp_memory(
     warp: int = 32,
     stages: int = 1,
     store: str = "instruction",
+    permuted: bool = False,
     **facts: Any,
 ) -> tir.Schedule:
     """Tiles in shared memory, their parts in memory of warps; results are stored by an instruction or by threads."""
@@ -62,7 +63,7 @@ def by_warp_memory(
     out = sch.cache_write(c, 0, "warp")
     sch.reverse_compute_at(out, j1)
     for which, name in enumerate("ab"):
-        _fetch(sch, c, which, k0, tile // warp, scope)
+        _fetch(sch, c, which, k0, tile // warp, scope, permuted)
         load = sch.cache_read(c, which, "warp")
         sch.compute_at(load, k1)
         turned = trans_a if which == 0 else not trans_b
@@ -118,4 +119,7 @@ WARP_PROGRAMS: dict[str, Callable[[], Program]] = {
     "warp memory, bytes": _program(64, 64, 128, kind="int8", sums="int32"),
     "warp memory, bytes turned": _program(64, 64, 64, kind="int8", sums="int32", trans_b=True),
     "warp memory, stages": _program(128, 128, 256, stages=3),
+    "warp memory, permuted": _program(128, 128, 128, stages=3, permuted=True),
+    "warp memory, permuted, turned": _program(64, 64, 64, trans_a=True, trans_b=True, permuted=True),
+    "warp memory, permuted bytes": _program(64, 64, 128, kind="int8", sums="int32", permuted=True),
 }

@@ -9,7 +9,9 @@ from typing import Any
 
 import pytest
 
+import tilewright as tvm
 from tilewright.runtime import cuda_driver
+from tilewright.runtime.cuda_compiler import Image, after_others, compiled
 from tilewright.runtime.cuda_driver import CudaApi, CudaError
 
 COUNT = [0]  # parameters of the kernel at hand
@@ -45,12 +47,13 @@ def launches(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     return seen
 
 
-def kernel(kinds: list[str]) -> Any:
+def kernel(kinds: list[str], waits: bool = False) -> Any:
     COUNT[0] = len(kinds)
     api = CudaApi(1)
     api._thread.device = 0
     made = object.__new__(cuda_driver._Launcher)
-    made.api, made.index, made.module, made._kept, made.recorded = api, 0, 5, {}, False
+    made.api, made.index, made._kept, made.recorded = api, 0, {}, False
+    made._images, made._modules = {"": Image(b"code", "", waits)}, {b"code": 5}
     return made.kernel("k", kinds), api
 
 
@@ -65,6 +68,42 @@ def test_values_and_sizes_arrive(launches: list[Any]) -> None:
     assert struct.unpack("<i", values[1][:4]) == (-5,)
     assert struct.unpack("<f", values[2][:4]) == (1.5,)
     assert struct.unpack("<q", values[3]) == (-(1 << 40),)
+
+
+def test_a_kernel_that_waits_by_itself_is_launched_so(launches: list[Any]) -> None:
+    launch, _ = kernel(["ptr"], waits=True)
+    launch(1, 1, 1, 32, 1, 1, 0, (1,))
+    *_, attributes, count = launches[-1][1]
+    assert count == 1
+    # CUlaunchAttribute: programmatic stream serialization is allowed
+    assert struct.unpack("<I4xi60x", ctypes.string_at(attributes, 72)) == (6, 1)
+
+
+KERNELS = """static __device__ int helper(int a) { return a; }
+extern "C" __global__ void __launch_bounds__(32) one(float* __restrict__ a) {
+  a[0] = 1.0f;
+}
+extern "C" __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(32) other(float* __restrict__ a,
+    int n) {
+  a[n] = 1.0f;
+}
+"""
+
+
+def test_kernels_wait_for_others_first() -> None:
+    made, waits = after_others(KERNELS)
+    wait = '  asm volatile("griddepcontrol.wait;\\n\\tgriddepcontrol.launch_dependents;" ::: "memory");\n'
+    assert waits and made.count(wait) == 2 and made.replace(wait, "") == KERNELS
+    assert f"int n) {{\n{wait}" in made
+    theirs = KERNELS.replace('extern "C" __global__ void __launch_bounds__(32) one', "__global__ void one")
+    assert after_others(theirs) == (theirs, False)  # nobody knows what that one does
+
+
+@pytest.mark.parametrize(("arch", "waits"), [("sm_90a", True), ("sm_80", False)])
+def test_only_where_the_device_knows_how(arch: str, waits: bool) -> None:
+    pytest.importorskip("cuda.bindings.nvrtc")
+    one = KERNELS[: KERNELS.index('extern "C" __global__ void __cluster_dims__')]
+    assert compiled(one, arch, False)[""].waits == waits
 
 
 def test_much_shared_memory_is_asked_for_once(launches: list[Any]) -> None:
@@ -122,8 +161,8 @@ def test_kernels_are_given_back_with_their_memory(monkeypatch: pytest.MonkeyPatc
     api = CudaApi(1)
     api._thread.device = 0
     api._sizes[0, 4096] = 512
-    cuda_driver._unload(api, 0, 5, {0: (4096, 512)})
-    assert gone == [5] and api._free == {(0, 512): [4096]}
+    cuda_driver._unload(api, 0, {b"one": 5, b"two": 6}, {0: (4096, 512)})
+    assert gone == [5, 6] and api._free == {(0, 512): [4096]}
 
 
 def test_a_recording_keeps_its_kernels(launches: list[Any]) -> None:
@@ -133,3 +172,32 @@ def test_a_recording_keeps_its_kernels(launches: list[Any]) -> None:
     api.recording = None
     launch(1, 1, 1, 32, 1, 1, 0, (1,))
     assert len(kept) == 1 and kept[0].recorded
+
+
+def test_nothing_is_given_back_while_launches_are_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`with capture_graph(dev) as graph` drops the graph of that name when it has begun to record."""
+    gone: list[Any] = []
+    driver = SimpleNamespace(
+        cuModuleUnload=lambda module: gone.append(module) or (0,),
+        cuGraphExecDestroy=lambda graph: gone.append(graph) or (0,),
+        cuStreamSynchronize=lambda s: (0,),
+        cuStreamCreate=lambda flags: (0, 9),
+        cuStreamDestroy=lambda s: (0,),
+        cuStreamBeginCapture=lambda s, mode: (0,),
+        cuStreamEndCapture=lambda s: (0, "recorded"),
+        cuGraphInstantiate=lambda graph, flags: (0, "new graph"),
+        cuGraphDestroy=lambda graph: (0,),
+        CUstream_flags=SimpleNamespace(CU_STREAM_NON_BLOCKING=1),
+        CUstreamCaptureMode=SimpleNamespace(CU_STREAM_CAPTURE_MODE_THREAD_LOCAL=1),
+    )
+    monkeypatch.setattr(cuda_driver, "_driver", lambda: driver)
+    api = CudaApi(1)
+    api._thread.device = 0
+    monkeypatch.setattr(cuda_driver, "device_api", lambda dev: api)
+    with cuda_driver.capture_graph(tvm.cuda(0)) as graph:
+        cuda_driver._forget(api, "old graph")
+        cuda_driver._unload(api, 0, {b"one": 5}, {})
+        assert gone == []
+    assert gone == ["old graph", 5]
+    del graph
+    assert gone[2:] == ["new graph"]

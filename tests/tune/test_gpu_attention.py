@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -11,11 +12,13 @@ import pytest
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "gpu"))
 
 from gpu_programs import has_nvrtc
-from tensor_core_programs import AMPERE, HOPPER, HOPPER_PROGRAMS, attention
+from tensor_core_programs import AMPERE, HOPPER, HOPPER_PROGRAMS, attention, attention_in_place
 
 import tilewright as tvm
 from tilewright import te, topi
-from tilewright.tune.gpu_attention import Parts
+from tilewright.tir.schedule import Schedule
+from tilewright.tir.schedule.attention import attention_of
+from tilewright.tune.gpu_attention import Parts, _Sketch, refusal
 
 
 def scheduled(*sizes: int, target: str = HOPPER, **facts: Any) -> Any:
@@ -104,3 +107,67 @@ def test_other_sizes_can_be_had(parts: Parts, monkeypatch: pytest.MonkeyPatch) -
     text = tvm.build(sch.mod, target=HOPPER).imported_modules[0].get_source()
     assert f"__launch_bounds__({128 * (parts.groups + 1)}" in text
     assert text.count("tw_wgmma_64_f16_r1(T") == (2 if parts.overlap else 1)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "facts"),
+    [
+        ((1, 2, 128, 64), {"together": True}),
+        pytest.param((2, 2, 70, 80), {"is_causal": True}, marks=pytest.mark.slow),
+        pytest.param((1, 3, 60, 32), {"together": True}, marks=pytest.mark.slow),
+    ],
+)
+def test_heads_are_read_and_written_where_they_lie(sizes: Any, facts: dict[str, Any]) -> None:
+    sch = tvm.auto_schedule(attention_in_place(*sizes, **facts), HOPPER)
+    assert sketches(sch) == ["attention"]
+    assert sch.verify()
+
+
+def test_results_that_are_moved_go_eight_at_a_time() -> None:
+    sch = tvm.auto_schedule(attention_in_place(1, 2, 128, 64, together=True), HOPPER)
+    text = tvm.build(sch.mod, target=HOPPER).imported_modules[0].get_source()
+    assert text.count("__global__") == 1 and "tw_turn" in text
+
+
+def test_a_part_of_a_matrix_is_no_matrix() -> None:
+    """Heads of which only some columns are used: the rest must not be multiplied along."""
+    q, k, v = (te.placeholder((2, 64, 64), "float16", name=n) for n in "qkv")
+    e, j = te.reduce_axis((0, 32), "e"), te.reduce_axis((0, 64), "j")
+    scores = te.compute(
+        (2, 64, 64),
+        lambda b, i, j: te.sum(q[b, i, e].astype("float32") * k[b, j, e].astype("float32"), axis=e),
+        name="scores",
+    )
+    weights = topi.nn.softmax(scores).astype("float16")
+    out = te.compute(
+        (2, 64, 64),
+        lambda b, i, d: te.sum(weights[b, i, j].astype("float32") * v[b, j, d].astype("float32"), axis=j),
+        name="out",
+    )
+    assert "attention" not in sketches(tvm.auto_schedule([q, k, v, out], HOPPER))
+
+
+def test_a_refusal_says_why() -> None:
+    func = te.create_prim_func(attention(1, 2, 128, 60))
+    assert refusal(tvm.target.Target(HOPPER), te.create_prim_func(attention(1, 2, 128, 64))) is None
+    assert refusal(tvm.target.Target(HOPPER), func) == "bulk copies cannot take its operands"
+    assert "no products of warpgroups" in str(refusal(tvm.target.Target(AMPERE), func))
+
+
+@pytest.mark.parametrize(
+    ("sizes", "together"),
+    [
+        ((8, 16, 1024, 64), 4),  # head by head some processors would have a third more to do than others
+        ((1, 12, 128, 64), 1),  # a tile for each head: all are the same
+        ((2, 16, 4096, 128), 1),  # no order is better than head by head
+    ],
+)
+def test_rows_that_see_more_are_shared_out(sizes: Any, together: int) -> None:
+    sch = Schedule(te.create_prim_func(attention(*sizes, is_causal=True)))
+    found = attention_of(sch, sch.realize(sch.get_block("T_attention")))
+    gpu = tvm.target.Target(HOPPER).gpu
+    made = SimpleNamespace(
+        a=found, parts=Parts(2, 128, 2, True), g=SimpleNamespace(target=SimpleNamespace(gpu=gpu))
+    )
+    assert found.edges()[0] == [(1, 0)]
+    assert _Sketch.heads(made, found.edges()[0]) == together  # type: ignore[arg-type]

@@ -62,6 +62,7 @@ CASES: dict[str, tuple[list[Any], ThreadTile]] = {
     "plain": (matmul(16, 32, 32), ThreadTile(16, 32, 2, 1, 2, 8, 4, 4, 4)),
     "sizes that are no tiles": (matmul(30, 15, 25, bias=True), ONE_WARP),
     "both turned": (matmul(32, 16, 24, True, True), ONE_WARP),
+    "pieces that change places": (matmul(32, 32, 16, True), ThreadTile(32, 32, 2, 1, 2, 8, 8, 4, 4)),
     "convolution": (conv((1, 4, 4, 4), 30, 3, padding=1), ThreadTile(32, 16, 2, 1, 2, 18, 4, 4, 8)),
     "strides, dilation": (
         conv((2, 4, 9, 9), 32, 2, stride=2, dilation=2),
@@ -107,8 +108,8 @@ def test_code_of_a_kernel() -> None:
     sch = tvm.auto_schedule(conv((16, 64, 56, 56), 64, 3, padding=1), H200)
     text = tvm.build(sch.mod, target=H200).imported_modules[0].get_source()
     assert "tw_copy_async<4>" in text and "#pragma unroll" in text
-    assert text.count("__syncthreads();") == 3  # one in a turn, two at the end
-    assert len(text.splitlines()) < 800
+    assert text.count("__syncthreads();") == 1  # the last turns are in the loop
+    assert len(text.splitlines()) < 500
 
 
 @pytest.mark.parametrize(

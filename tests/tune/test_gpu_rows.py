@@ -11,7 +11,8 @@ import pytest
 
 import tilewright as tvm
 from tilewright import te, tir, topi
-from tilewright.tune.gpu_rows import shares_across, shares_of
+from tilewright.tune import gpu, gpu_rows
+from tilewright.tune.gpu_rows import shares_across, shares_in_cluster, shares_of
 
 CUDA = "cuda -arch=sm_90a"
 Array = np.ndarray[Any, Any]
@@ -80,19 +81,52 @@ def scheduled(shapes: list[tuple[int, ...]], build: Any, target: str = CUDA, dty
     return tvm.auto_schedule([*args, out], target), str(out.dtype)
 
 
-@pytest.mark.parametrize("name", CASES)
-def test_threads_compute_it_without_races(name: str) -> None:
-    """The lowered kernel, barriers and shuffles included, thread by thread."""
-    shapes, build, reference = CASES[name]
+def computes(shapes: list[tuple[int, ...]], build: Any, reference: Callable[..., Array]) -> Any:
+    """Run the lowered kernel, barriers and shuffles included, thread by thread; its schedule."""
     sch, kind = scheduled(shapes, build)
     with tvm.target.Target(CUDA):
-        func = tir.transform.ThreadSync("shared")(tvm.lower(sch.mod))["main"]
+        mod = tir.transform.ThreadSync("shared.cluster")(tvm.lower(sch.mod))
+        func = tir.transform.ThreadSync("shared")(mod)["main"]
     rng = np.random.default_rng(1)
     arrays = [rng.standard_normal(s).astype("float32") for s in shapes]
     want = reference(*arrays)
     got = np.full(want.shape, 77).astype(kind)
     tir.interpret(func, *arrays, got)
     np.testing.assert_allclose(got, want, 1e-3, 1e-4)
+    return sch
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_threads_compute_it_without_races(name: str) -> None:
+    computes(*CASES[name])
+
+
+CLUSTERS: dict[str, Case] = {
+    "softmax": ([(2, 512)], topi.nn.softmax, lambda x: softmax(x, 1)),
+    "softmax, odd": ([(2, 213)], topi.nn.softmax, lambda x: softmax(x, 1)),
+    "softmax, not whole": ([(2, 700)], topi.nn.softmax, lambda x: softmax(x, 1)),
+    "layernorm": ([(2, 512), (512,), (512,)], layer_norm, lambda x, g, b: normalised(x, g, b, 1)),
+}
+
+
+@pytest.mark.parametrize("name", CLUSTERS)
+def test_clusters_share_long_rows(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows that are long for so few registers."""
+    monkeypatch.setattr(gpu_rows, "_HELD", 4)
+    monkeypatch.setattr(gpu_rows, "_CLUSTERED", 32)
+    monkeypatch.setattr(gpu.GpuFunction, "limit", 32)
+    sch = computes(*CLUSTERS[name])
+    record = next(r for r in sch.explanation.records if r["sketch"] == "rows")
+    assert record["blocks of a cluster"] > 1 and "x0" in record["in registers"]
+
+
+@pytest.mark.parametrize("name", ["softmax", "layernorm"])
+def test_stages_of_rows_that_nothing_holds(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gpu_rows, "_HELD", 4)
+    monkeypatch.setattr(gpu.GpuFunction, "limit", 8)
+    sch = computes(*CLUSTERS[name])
+    stages = [r["stage"] for r in sch.explanation.records if r["sketch"] != "inline"]
+    assert len(stages) == {"softmax": 4, "layernorm": 5}[name] and "T_softmax_exp" not in stages
 
 
 def source(shapes: list[tuple[int, ...]], build: Any, dtype: str = "float32") -> str:
@@ -114,6 +148,11 @@ def test_short_rows_need_no_barrier() -> None:
     assert "__syncthreads" not in text and "__shared__" not in text
 
 
+def test_two_blocks_of_long_rows_share_a_processor() -> None:
+    assert "__launch_bounds__(512, 2)" in source([(4096, 16384)], topi.nn.softmax)
+    assert "__launch_bounds__(512)" in source([(4096, 8192)], topi.nn.softmax)
+
+
 def test_column_sums_go_along_the_lines_in_two_kernels() -> None:
     text = source([(4096, 4096)], lambda x: topi.sum(x, axis=0))
     assert text.count("__global__") == 2
@@ -126,16 +165,34 @@ def test_a_transpose_reads_and_writes_vectors() -> None:
     assert text.count("__syncthreads()") == 1
 
 
-def test_long_rows_are_read_again_and_few_of_them_in_parts() -> None:
-    sch, _ = scheduled([(512, 1 << 17)], topi.nn.softmax)
-    (record,) = [r for r in sch.explanation.records if r["sketch"] == "rows"]
-    assert record["in registers"] == []
+def rows_of(shapes: list[tuple[int, ...]], build: Any, target: str = CUDA) -> Any:
+    sch, _ = scheduled(shapes, build, target)
+    return next(r for r in sch.explanation.records if r["sketch"] == "rows")
+
+
+def test_long_rows_have_clusters_or_are_read_again_and_few_of_them_in_parts() -> None:
+    held = rows_of([(512, 1 << 17)], topi.nn.softmax)
+    assert held["blocks of a cluster"] == 8 and held["in registers"] == ["x0", "T_softmax_exp"]
+    assert "blocks of a cluster" not in rows_of([(512, 4096)], topi.nn.softmax)
+    again = rows_of([(512, 1 << 17)], topi.nn.softmax, "cuda -arch=sm_80")
+    assert "blocks of a cluster" not in again and again["in registers"] == []
     sch, _ = scheduled([(2, 1 << 20)], lambda x: topi.sum(x, axis=1))
     assert sch.explanation.records[-1]["parts"] == 256
 
 
+def test_rows_that_nothing_holds_are_read_by_a_kernel_for_each_stage() -> None:
+    sch, _ = scheduled([(64, 1 << 20)], topi.nn.softmax)
+    stages = [(r["stage"], r["sketch"]) for r in sch.explanation.records if r["sketch"] != "inline"]
+    assert stages == [
+        ("T_softmax_maxelem", "rows"),
+        ("T_softmax_expsum", "rows"),
+        ("T_softmax_share", "elementwise"),
+        ("T_softmax_norm", "elementwise"),
+    ]
+
+
 def test_what_is_read_once_need_not_stay_in_a_cache() -> None:
-    assert source([(4096, 4096)], lambda x: topi.sum(x, axis=1)).count("__ldcs((const float4*)(x0 + ") == 2
+    assert source([(4096, 4096)], lambda x: topi.sum(x, axis=1)).count("__ldcs((const float4*)(x0 + ") == 4
     assert "__ldcs" not in source([(4096, 4096)], topi.nn.softmax)
 
 
@@ -150,8 +207,14 @@ def test_shares() -> None:
     four = shares_of(4096, 4096, 4, 1024)
     assert (four.chunks, four.threads, four.lanes, four.rows) == (2, 512, 4, 1)
     short = shares_of(64, 4096, 4, 1024)
-    assert (short.chunks, short.threads, short.rows) == (1, 16, 8)
+    assert (short.chunks, short.threads, short.rows) == (1, 16, 16)
+    assert shares_of(1000, 4096, 4, 1024).rows == 4  # of 64 threads each
+    assert shares_of(16384, 4096, 4, 1024).threads == 512 and shares_of(32768, 4096, 4, 1024).threads == 1024
     assert shares_of(64, 3, 4, 1024).rows == 1  # three rows are no multiple of two
+    part = shares_in_cluster(65536, 4, 1024, 8)
+    assert (part.blocks, part.chunks, part.threads, part.rows) == (8, 16, 128, 1)
+    assert shares_in_cluster(1 << 18, 4, 1024, 8).threads == 512  # 64 elements each
+    assert shares_in_cluster(65536, 4, 1024, 8, decided=256).blocks == 4
     across = shares_across(64, 4096, 1024)
     assert (across.threads, across.rows, across.tag, across.row_tag) == (4, 32, "threadIdx.y", "threadIdx.x")
 

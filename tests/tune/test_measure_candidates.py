@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,17 @@ from tilewright import te, tir, topi
 from tilewright.tune.checking import make_inputs, plain_program, tolerance_of
 from tilewright.tune.compare import Tolerance, compare
 from tilewright.tune.errors import TuneError
-from tilewright.tune.measure import MeasureInput, MeasureOptions, Measurer, MeasureResult, Status, Timing
+from tilewright.tune.measure import (
+    MeasureInput,
+    MeasureOptions,
+    Measurer,
+    MeasureResult,
+    Status,
+    Timing,
+    _processes,
+    with_reproducer,
+)
+from tilewright.tune.running import Runner
 from tilewright.tune.space import Sketches
 from tilewright.tune.workload import task_of
 
@@ -33,7 +44,79 @@ def matmul(n: int = 48, dtype: str = "float32") -> list[Any]:
     return [A, B, topi.matmul(A, B)]
 
 
+# ---------------------------------------------------------------------------- files
+def test_a_script_that_cannot_be_written_ends_nothing(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    options = MeasureOptions(reproducers=str(tmp_path / "file" / "wrong"))
+    inp = MeasureInput.of(task_of(matmul(4), TARGET), task_of(matmul(4), TARGET).mod)
+    told = with_reproducer(inp, MeasureResult(Status.WRONG, error="C: it is wrong"), options)
+    assert told.error.startswith("C: it is wrong; the script that shows it cannot be written: [Errno 20]")
+    right = MeasureResult(Status.OK, (1e-3,))
+    assert with_reproducer(inp, right, options) is right
+
+
+def test_where_data_cannot_be_written_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    with Measurer(MeasureOptions(builders=1)) as pool:
+        pool._folder.rmdir()
+        monkeypatch.setattr(pool, "expect", lambda task: None)
+        with pytest.raises(
+            TuneError, match=r"its data \(0 KiB\) cannot be written to .*; make room there, or set TMP"
+        ):
+            pool.measure([MeasureInput.of(task_of(matmul(4), TARGET))])
+    (tmp_path / "gone").mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "gone" / "x"))
+    with pytest.raises(TuneError, match=r"no folder for data can be made: .*; set TMPDIR to one"):
+        Measurer(MeasureOptions(builders=1))
+
+
+def test_that_no_process_can_be_started_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    def none(*ignored: Any, **more: Any) -> None:
+        raise BlockingIOError(11, "Resource temporarily unavailable")
+
+    monkeypatch.setattr("subprocess.Popen", none)
+    with (
+        Measurer(MeasureOptions(builders=1)) as pool,
+        pytest.raises(
+            TuneError, match=r"that builds candidates could not be started: .*; end others, or let fewer"
+        ),
+    ):
+        pool.measure([MeasureInput.of(task_of(matmul(4), TARGET))])
+
+
+def test_folders_of_processes_that_are_gone_go_and_others_stay(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    mine, absent = _processes(), 2**22 + 1  # more than there are
+    names = [f"tilewright-measure-{absent}-{mine}-a", f"tilewright-measure-{absent}-elsewhere-b"]
+    for name in names:
+        (tmp_path / name).mkdir()
+    with Measurer(MeasureOptions(builders=1)) as pool:
+        assert pool._folder.is_dir()
+        assert [(tmp_path / name).exists() for name in names] == [False, True]
+    assert [p.name for p in tmp_path.iterdir()] == names[1:]
+
+
 # ---------------------------------------------------------------------------- what is right
+@pytest.mark.parametrize(
+    ("second", "told"),
+    [
+        ("C: 1 is wrong", "C: 1 is wrong"),
+        ("", "C: 1 is wrong; run again it is right: threads race, or memory is"),
+    ],
+)
+def test_what_is_wrong_only_sometimes_is_wrong_and_that_is_said(
+    second: str, told: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    checks = ["C: 1 is wrong", second]
+    monkeypatch.setattr(Runner, "_load", lambda self, artifact: None)
+    monkeypatch.setattr(Runner, "_check", lambda self, loaded: checks.pop(0))
+    answer = Runner().run(("token", None, QUICK, None))  # type: ignore[arg-type]
+    assert (answer["status"], answer["spoiled"], checks) == ("wrong", False, [])
+    assert answer["error"].startswith(told) and (answer["error"] == told) == bool(second)
+
+
 def test_tolerances_follow_types_and_lengths() -> None:
     short, long, half, whole = (
         tolerance_of(te.create_prim_func(p))

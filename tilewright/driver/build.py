@@ -8,13 +8,17 @@ from typing import Any
 from ..ir.deep import deep_programs
 from ..ir.errors import BuildError
 from ..ir.function import PrimFunc
+from ..ir.functor import statements
 from ..ir.module import IRModule
-from ..ir.transform import run_passes
+from ..ir.stmt import Allocate
+from ..ir.transform import PassContext, run_passes
+from ..runtime.cache import digest
 from ..runtime.devices import cuda
 from ..target import Target
 from ..tir import transform as T
+from ..tir.analysis.measure import scope_of
 from ..tir.transform.split_host_device import KernelLimits
-from .lower import lower
+from .lower import lower, lower_in_parts
 
 __all__ = ["build"]
 
@@ -57,8 +61,30 @@ def _build_one(inputs: Any, args: Any, target: Any, host: Any, name: str | None,
     with chosen:
         if name is None:
             name = "main" if isinstance(inputs, PrimFunc) else "default_function"
-        mod = lower(inputs, args, name=name, binds=binds)
-        return _generate(mod, chosen)
+        if chosen.kind.name == "llvm":
+            from ..codegen.llvm.nests import Nests
+
+            nests = Nests.current()
+            if nests is not None:
+                return _build_in_parts(inputs, args, name, binds, chosen, nests)
+        return _generate(lower(inputs, args, name=name, binds=binds), chosen)
+
+
+def _build_in_parts(inputs: Any, args: Any, name: str, binds: Any, target: Target, nests: Any) -> Any:
+    """A module whose parallel loops are compiled apart, or known."""
+    from ..codegen.llvm.linked import unit_of
+    from ..tune.workload import stable_key
+
+    settings = f"{target} {PassContext.current()}"
+
+    def named(nest: PrimFunc) -> str:
+        scopes = [scope_of(s.buffer_var) for s in statements(nest.body) if isinstance(s, Allocate)]
+        return "__tw_nest_" + digest(settings, stable_key(nest), *scopes)[:32]
+
+    mod, parts = lower_in_parts(inputs, args, name, binds, named, nests.known)
+    made = {key: unit_of(_generate(part, target)) for key, part in parts.items() if part is not None}
+    nests.keep(made, list(parts))
+    return _generate(mod, target)
 
 
 def _generate(mod: IRModule, target: Target) -> Any:
@@ -69,7 +95,11 @@ def _generate(mod: IRModule, target: Target) -> Any:
         cpu = target.cpu
         wide = "avx512f" in cpu.features and cpu.arch == "x86_64"
         expand = T.LowerIntrin(fast_math=bool(target.attrs.get("fast-math")), has_fma=cpu.fma, avx512=wide)
-        return build_llvm(run_passes((expand, T.Simplify()), mod), target)
+        lowered = run_passes((expand,), mod)
+        if lowered is not mod:  # only what was expanded is not simple any more
+            done = {s for f in mod.functions.values() if isinstance(f, PrimFunc) for s in statements(f.body)}
+            lowered = run_passes((T.Simplify(done=done),), lowered)
+        return build_llvm(lowered, target)
     if kind in ("cuda", "opencl", "rocm", "metal"):
         return _generate_kernels(mod, target)
     if kind == "c":
@@ -86,7 +116,8 @@ def _generate_kernels(mod: IRModule, target: Target) -> Any:
     """Kernels for a GPU, and the functions that launch them."""
     from ..codegen.source import build_source
 
-    ready = run_passes((T.ThreadSync("shared", "shared.dyn"), T.LowerIntrin(library=True)), mod)
+    barriers = (T.ThreadSync("shared.cluster"), T.ThreadSync("shared", "shared.dyn"))
+    ready = run_passes((*barriers, T.LowerIntrin(library=True)), mod)
     return build_source(ready, run_passes((T.SplitHostDevice(_limits(target)),), ready), target)
 
 
@@ -98,6 +129,7 @@ def _limits(target: Target) -> KernelLimits:
             target = Target.from_device(here)
     gpu = target.gpu
     axes = {"blockIdx.x": 2**31 - 1, "blockIdx.y": 65535, "blockIdx.z": 65535}
+    axes["clusterCtaIdx.x"] = gpu.blocks_per_cluster
     if target.kind.name == "cuda":
         axes |= {"threadIdx.x": 1024, "threadIdx.y": 1024, "threadIdx.z": 64}
     return KernelLimits(

@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from typing import Any
 
 from ..ir.deep import deep_programs
 from ..ir.errors import LoweringError
 from ..ir.expr import IntImm
 from ..ir.function import PrimFunc
-from ..ir.module import IRModule
+from ..ir.module import GlobalVar, IRModule
 from ..ir.sharing import check_written_out
-from ..ir.transform import PassContext, run_passes
+from ..ir.transform import Pass, PassContext, run_passes
 from ..target import Target
 from ..te.create_prim_func import create_prim_func
 from ..te.tensor import Tensor
 from ..tir import transform as T
+from ..tir.transform.outline_nests import outline_nests
 
-__all__ = ["lower", "lower_kernels", "phases"]
+__all__ = ["lower", "lower_in_parts", "lower_kernels", "phases"]
 
 Phase = tuple[Any, ...]
 
@@ -52,6 +53,7 @@ def phases(ctx: PassContext | None = None) -> tuple[Phase, Phase, Phase, Phase]:
             T.AlignStorage(),
             T.LowerBulkCopies(),
             T.LowerMatchBuffer(),
+            T.InjectPermutedLayout(),
             T.LowerOpaqueBlock(),
             T.LowerFragments(),
         ),
@@ -66,6 +68,7 @@ def phases(ctx: PassContext | None = None) -> tuple[Phase, Phase, Phase, Phase]:
             *(() if on_gpu else (T.UnmaskScratch(),)),
             T.InjectDoubleBuffer(),
             *(() if ctx.config.get("tir.disable_storage_rewrite", False) else (T.StorageRewrite(),)),
+            T.RunBackAndForth(),
             T.UnrollLoop(**unroll),
             T.InjectPTXAsyncCopy(),
         ),
@@ -87,22 +90,66 @@ def lower(
     simple_mode: bool = False,
 ) -> IRModule:
     """Lower a schedule, a PrimFunc or a module to flat loops; `simple_mode` changes nothing here."""
-    ctx = PassContext.current()
+    mod = _checked_module(inp, args, name, binds)
+    return run_passes(_pipeline(), mod)
+
+
+def lower_in_parts(
+    inp: Any,
+    args: Sequence[Any] | None,
+    name: str,
+    binds: Mapping[Any, Any] | None,
+    named: Callable[[PrimFunc], str],
+    known: Container[str],
+) -> tuple[IRModule, dict[str, IRModule | None]]:
+    """As `lower`, with each parallel loop that runs once in a module of its own, by what `named` calls it; None for
+    those that are `known`.
+
+    Loops are cut out when nothing that is left to do concerns more than one of them.
+    """
+    mod, pipeline = _checked_module(inp, args, name, binds), _pipeline()
+    names = [p.info.name for p in pipeline if isinstance(p, Pass)]
+    if len(names) < len(pipeline) or "tir.StorageRewrite" not in names:
+        return run_passes(pipeline, mod), {}
+    cut = names.index("tir.StorageRewrite") + 1
+    mod = run_passes(pipeline[:cut], mod)
+    functions: dict[GlobalVar, Any] = {}
+    nests: dict[str, PrimFunc] = {}
+    for gv, func in mod.functions.items():
+        functions[gv] = func
+        if isinstance(func, PrimFunc):
+            functions[gv], made = outline_nests(func, named)
+            nests |= made
+    rest = pipeline[cut:]
+    lowered = {n: None if n in known else run_passes(rest, IRModule({n: nest})) for n, nest in nests.items()}
+    return run_passes(rest, IRModule(functions)), lowered
+
+
+def _checked_module(
+    inp: Any, args: Sequence[Any] | None, name: str, binds: Mapping[Any, Any] | None
+) -> IRModule:
+    """What is to be lowered, as a module in block form."""
     with deep_programs():
         mod = as_module(inp, args, name, binds)
-        if ctx.config.get("tilewright.auto_schedule"):
+        if PassContext.current().config.get("tilewright.auto_schedule"):
             mod = _scheduled(mod)
     for gv, func in mod.functions.items():
         if isinstance(func, PrimFunc):
             check_written_out(func, f"lowering {gv.name_hint!r}")
+    return mod
+
+
+def _pipeline() -> list[Any]:
+    """The passes of this context, those that it adds among them."""
+    ctx = PassContext.current()
     added: list[list[Any]] = [[], [], [], []]
     for entry in ctx.config.get("tir.add_lower_pass") or ():
         phase, extra = _added(entry)
         added[phase].append(extra)
-    pipeline: list[Callable[..., Any]] = []
+    pipeline: list[Any] = []
     for passes, extra in zip(phases(ctx), added, strict=True):
         pipeline += [*passes, *extra]
-    return run_passes(pipeline, mod)
+    return pipeline
 
 
 def _scheduled(mod: IRModule) -> IRModule:
@@ -114,7 +161,7 @@ def _scheduled(mod: IRModule) -> IRModule:
 
 def lower_kernels(mod: IRModule) -> IRModule:
     """Lower a module for a GPU up to where kernels are cut out of their functions: with all barriers."""
-    return run_passes([T.ThreadSync("shared", "shared.dyn")], lower(mod))
+    return run_passes([T.ThreadSync("shared.cluster"), T.ThreadSync("shared", "shared.dyn")], lower(mod))
 
 
 def _added(entry: Any) -> tuple[int, Any]:

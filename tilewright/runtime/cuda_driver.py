@@ -7,14 +7,13 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import re
 import struct
 import threading
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from .cache import compiled_code, digest
+from .cuda_compiler import CompilerMissing, Image, compile_program, compiled, number_of, supported
 from .devices import Device, DeviceApi, DriverMissing, device_api
 from .errors import TVMError
 from .host_program import Launch
@@ -40,6 +39,8 @@ _FORMATS = {
 }
 # CUlaunchConfig: grid, block, dynamic shared memory, stream, attributes and their number
 _CONFIG = struct.Struct("<7I4xQQI4x")
+# CUlaunchAttribute: a kernel that waits for the one before it by itself is set up while that one still runs
+_ATTRIBUTE, _SERIALIZES = struct.Struct("<I4xi60x"), 6
 _LOST = (
     700,
     716,
@@ -96,75 +97,14 @@ def make_api() -> CudaApi:
 
 
 # -- compilation -----------------------------------------------------------------------------------
-def _compile(source: str, arch: str, ptx: bool) -> bytes:
-    """Machine code (`sm_80`) or PTX (`compute_80`) of a program, from the cache where it is known."""
-    try:
-        from cuda.bindings import nvrtc
-    except ImportError as error:
-        raise TVMError(
-            f"compiling CUDA needs NVRTC: {error}; install it: pip install 'tilewright[cuda]'"
-        ) from error
-    try:
-        version = nvrtc.nvrtcVersion()[1:]
-    except RuntimeError as error:
-        raise TVMError(f"NVRTC is not there: {error}; install it: pip install nvidia-cuda-nvrtc") from error
-    cache = compiled_code()
-    key = digest("cuda", *(int(v) for v in version), arch, ptx, source)
-    found = None if cache is None else cache.get(key)
-    if found is not None:
-        return found
-    code, program = nvrtc.nvrtcCreateProgram(source.encode(), b"kernels.cu", 0, [], [])
-    if int(code) != 0:
-        raise TVMError(f"NVRTC cannot take a program: {nvrtc.nvrtcGetErrorString(code)[1].decode()}")
-    options = [f"--gpu-architecture={arch}".encode(), b"--std=c++17", b"--extra-device-vectorization"]
-    (code,) = nvrtc.nvrtcCompileProgram(program, len(options), options)
-    if int(code) != 0:
-        _, size = nvrtc.nvrtcGetProgramLogSize(program)
-        log = b" " * size
-        nvrtc.nvrtcGetProgramLog(program, log)
-        text = log.decode(errors="replace").rstrip("\0 \n")
-        known = _supported(nvrtc)
-        if known and _number(arch) not in known:
-            raise TVMError(
-                f"NVRTC {version[0]}.{version[1]} does not compile for {arch}, only for "
-                f"{', '.join(f'sm_{n}' for n in known)}; install one that does (nvidia-cuda-nvrtc-cu12 has those from "
-                "sm_50 on), or let the machine with the device compile: an exported library carries the source"
-            )
-        raise TVMError(f"NVRTC cannot compile a program for {arch}:\n{text}\n{_numbered(source)}")
-    size_of, read = (
-        (nvrtc.nvrtcGetPTXSize, nvrtc.nvrtcGetPTX) if ptx else (nvrtc.nvrtcGetCUBINSize, nvrtc.nvrtcGetCUBIN)
-    )
-    _, size = size_of(program)
-    made = b" " * size
-    read(program, made)
-    nvrtc.nvrtcDestroyProgram(program)
-    if cache is not None:
-        cache.put(key, made)
-    return made
-
-
-def _supported(nvrtc: Any) -> list[int]:
-    """The architectures that NVRTC compiles for; empty if it does not say."""
-    ask = getattr(nvrtc, "nvrtcGetSupportedArchs", None)
-    code, *found = ask() if ask is not None else (1,)
-    return sorted(found[0]) if int(code) == 0 else []
-
-
-def _number(arch: str) -> int:
-    match = re.fullmatch(r"(?:sm|compute)_(\d+)[af]?", arch)
-    if match is None:
-        raise TVMError(f"{arch!r} is no architecture of NVIDIA's; they are written sm_80")
-    return int(match[1])
-
-
 def compile_ptx(source: str, options: dict[str, Any]) -> bytes:
     """The program as PTX for the architecture of its options."""
-    return _compile(source, _arch_of(options).replace("sm_", "compute_"), True)
+    return compile_program(source, _arch_of(options).replace("sm_", "compute_"), True)
 
 
 def compile_cubin(source: str, options: dict[str, Any]) -> bytes:
     """The program as machine code for the architecture of its options."""
-    return _compile(source, _arch_of(options), False)
+    return compile_program(source, _arch_of(options), False)
 
 
 def _arch_of(options: dict[str, Any]) -> str:
@@ -179,10 +119,6 @@ def _arch_of(options: dict[str, Any]) -> str:
 def _device_arch(version: str | None) -> str:
     major, _, minor = (version or "7.5").partition(".")
     return f"sm_{major}{minor}{'a' if int(major) >= 9 else ''}"
-
-
-def _numbered(source: str) -> str:
-    return "\n".join(f"{i:4} {line}" for i, line in enumerate(source.splitlines(), 1))
 
 
 # -- the device ------------------------------------------------------------------------------------
@@ -205,9 +141,7 @@ class CudaApi(DeviceApi):
         self.recording: list[_Launcher] | None = (
             None  # whose kernels go into the graph that is being recorded
         )
-        self.to_unload: list[
-            tuple[int, Any, dict[int, tuple[int, int]]]
-        ] = []  # when nothing is recorded any more
+        self.later: list[Callable[[], None]] = []  # what would end a recording, to be done after it
 
     def count(self) -> int:
         return self._count
@@ -379,30 +313,44 @@ class _Launcher:
         self.recorded = False
         self._maps: dict[Any, bytes] = {}
         image = options.get("image")
-        if image is None:
-            image = self._compiled(source, options)
-        held = ctypes.create_string_buffer(image, len(image))
-        self.module = _ok(
-            _driver().cuModuleLoadData(ctypes.addressof(held)), f"cuda({index}): loading kernels"
-        )
+        self._images = self._compiled(source, options) if image is None else {"": Image(image, "", False)}
+        self._modules: dict[bytes, Any] = {}  # each image is loaded once, when one of its kernels is wanted
         # not at exit: the driver may be gone by then
-        weakref.finalize(self, _unload, api, index, self.module, self._kept).atexit = False
+        weakref.finalize(self, _unload, api, index, self._modules, self._kept).atexit = False
 
-    def _compiled(self, source: str, options: dict[str, Any]) -> bytes:
-        """Machine code for the device, or PTX where what was asked for is older."""
+    def image(self, name: str) -> Image:
+        """What a kernel is in."""
+        return self._images.get(name) or self._images[""]
+
+    def function(self, name: str) -> Any:
+        """A kernel, as the driver knows it."""
+        image = self.image(name)
+        module = self._modules.get(image.code)
+        if module is None:
+            held = ctypes.create_string_buffer(image.code, len(image.code))
+            module = self._modules[image.code] = _ok(
+                _driver().cuModuleLoadData(ctypes.addressof(held)), f"cuda({self.index}): loading {name}"
+            )
+        return _ok(_driver().cuModuleGetFunction(module, (image.name or name).encode()), f"kernel {name}")
+
+    def _compiled(self, source: str, options: dict[str, Any]) -> dict[str, Image]:
+        """Machine code for the device, or PTX where what was asked for is older, by kernels."""
         own, index = _device_arch(self.api.attribute(self.index, "compute_version")), self.index
         asked = str(options.get("arch") or own)
-        if _number(asked) > _number(own):
+        if number_of(asked) > number_of(own):
             raise TVMError(
                 f"the kernels were built for {asked}, and cuda({index}) is {own}; build them with "
                 f"Target('cuda -arch={own}')"
             )
-        from cuda.bindings import nvrtc
-
-        known = _supported(nvrtc)
-        if _number(asked) == _number(own) or (known and _number(asked) < known[0]):
-            return _compile(source, max(asked, own, key=_number), False)
-        return _compile(source, asked.replace("sm_", "compute_"), True)
+        try:
+            known = supported()
+        except CompilerMissing:
+            if "ptx" not in options:
+                raise
+            return {"": Image(options["ptx"], "", False)}
+        if number_of(asked) == number_of(own) or (known and number_of(asked) < known[0]):
+            return compiled(source, max(asked, own, key=number_of), False)
+        return compiled(source, asked.replace("sm_", "compute_"), True)
 
     def workspace(self, slot: int, nbytes: int) -> int:
         held = self._kept.get(slot)
@@ -428,7 +376,7 @@ class _Launcher:
 
     def kernel(self, name: str, kinds: Sequence[str]) -> Launch:
         api, index, driver = self.api, self.index, _driver()
-        function = _ok(driver.cuModuleGetFunction(self.module, name.encode()), f"kernel {name}")
+        function = self.function(name)
         form, places, size = "<", [], 0
         for kind in kinds:
             gap = -size % 64 if kind == "map" else 0  # maps lie at multiples of 64 bytes
@@ -445,6 +393,8 @@ class _Launcher:
         handle, where_config = int(function), ctypes.addressof(config)
         pack, pack_config, lock = packed.pack_into, _CONFIG.pack_into, threading.Lock()
         call, thread, allowed = _launch_function(), api._thread, [_DECLARED_SHARED]
+        attribute = ctypes.create_string_buffer(_ATTRIBUTE.pack(_SERIALIZES, 1), _ATTRIBUTE.size)
+        attributes = (ctypes.addressof(attribute), 1) if self.image(name).waits else (0, 0)
         last = _last
 
         def launch(
@@ -461,7 +411,7 @@ class _Launcher:
             stream = thread.streams.get(index, 0)
             with lock:  # the driver copies the values before it returns
                 pack(values, begin, *args)
-                pack_config(config, 0, gx, gy, gz, bx, by, bz, dynamic, stream, 0, 0)
+                pack_config(config, 0, gx, gy, gz, bx, by, bz, dynamic, stream, *attributes)
                 code = call(where_config, handle, where, 0)
             last[0] = name
             if code:
@@ -470,7 +420,7 @@ class _Launcher:
                     f"kernel {name} cannot be launched with {sizes}: {_meaning(driver.CUresult(code))}"
                 )
 
-        launch.keep = (self, values, pointers, config)  # type: ignore[attr-defined]
+        launch.keep = (self, values, pointers, config, attribute)  # type: ignore[attr-defined]
         return launch
 
 
@@ -482,6 +432,8 @@ def _encode_map(
     held = {
         "float16": types.CU_TENSOR_MAP_DATA_TYPE_FLOAT16,
         "bfloat16": types.CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
+        "float32": types.CU_TENSOR_MAP_DATA_TYPE_FLOAT32,
+        "tf32": types.CU_TENSOR_MAP_DATA_TYPE_TFLOAT32,  # float32 in memory, rounded on the way
     }
     told = f"a tensor of {kind} at {pointer:#x}, {sizes} elements, {steps} bytes apart, in boxes of {box}"
     tensor = (
@@ -513,16 +465,25 @@ def _encode_map(
     return ctypes.string_at(int(made.getPtr()), 128)
 
 
-def _unload(api: CudaApi, index: int, module: Any, kept: dict[int, tuple[int, int]]) -> None:
+def _unload(api: CudaApi, index: int, modules: dict[bytes, Any], kept: dict[int, tuple[int, int]]) -> None:
     """Give back what kernels use that nobody can launch any more; while launches are recorded that would end it."""
     if api.recording is not None:
-        api.to_unload.append((index, module, kept))
+        api.later.append(lambda: _unload(api, index, modules, kept))
         return
     with contextlib.suppress(CudaError):
         api.sync(index)
         for address, _ in kept.values():
             api.release(index, address)
-        _ok(_driver().cuModuleUnload(module), "giving kernels back")
+        for module in modules.values():
+            _ok(_driver().cuModuleUnload(module), "giving kernels back")
+
+
+def _forget(api: CudaApi, graph: Any) -> None:
+    """Give back a graph that nobody runs any more, which would end a recording as well."""
+    if api.recording is not None:
+        api.later.append(lambda: _forget(api, graph))
+    else:
+        _driver().cuGraphExecDestroy(graph)
 
 
 def _launch_function() -> Callable[[int, int, int, int], int]:
@@ -564,7 +525,7 @@ class CudaGraph:
         self._graph = _ok(_driver().cuGraphInstantiate(recorded, 0), "making a graph of launches")
         _driver().cuGraphDestroy(recorded)
         # not at exit: the driver may be gone by then
-        weakref.finalize(self, _driver().cuGraphExecDestroy, self._graph).atexit = False
+        weakref.finalize(self, _forget, self.api, self._graph).atexit = False
 
 
 @contextlib.contextmanager
@@ -597,5 +558,5 @@ def capture_graph(dev: Device) -> Iterator[CudaGraph]:
     finally:
         api.set_stream(index, before)
         api.free_stream(index, stream)
-        while api.to_unload:
-            _unload(api, *api.to_unload.pop())
+        while api.later:
+            api.later.pop(0)()

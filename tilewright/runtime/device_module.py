@@ -35,7 +35,8 @@ _KERNELS = {
 class DeviceModule(Module):
     """The source of kernels, compiled for a device when one of them is first launched there.
 
-    The option `image` is what a compiler made of it already: PTX or machine code of CUDA's.
+    The option `image` is what a compiler made of it already: PTX or machine code of CUDA's. The option `ptx` is for
+    machines without a compiler.
     """
 
     def __init__(
@@ -78,6 +79,8 @@ class DeviceModule(Module):
                 if image.startswith(b"\x7fELF"):
                     raise TVMError(f"{self.name} is machine code here, and has no PTX")
                 return image.decode(errors="replace").rstrip("\0")
+            if "ptx" in self.options:
+                return str(self.options["ptx"].decode().rstrip("\0"))
             from .cuda_driver import compile_ptx
 
             return compile_ptx(self.source, self.options).decode().rstrip("\0")
@@ -101,12 +104,13 @@ class DeviceModule(Module):
 
     def described(self) -> dict[str, Any]:
         """The module as a part of a library's description; PTX goes along where NVRTC is there to make it."""
-        out = {"kind": self.type_key, "source": self.source, "kernels": self.kernels}
+        out: dict[str, Any] = {"kind": self.type_key, "source": self.source, "kernels": self.kernels}
         if "arch" in self.options:
             out["arch"] = self.options["arch"]
         if self.type_key == "cuda":
             with contextlib.suppress(TVMError):
                 out["ptx"] = self.get_source("ptx")
+                out["as_it_is"] = "image" in self.options
         return out
 
     @staticmethod
@@ -117,8 +121,11 @@ class DeviceModule(Module):
             made = DeviceModule(
                 str(data["kind"]), str(data["source"]), [str(k) for k in data["kernels"]], options
             )
-            if "ptx" in data:
-                made.options["image"] = str(data["ptx"]).encode() + b"\0"
+            if (
+                "ptx" in data
+            ):  # what somebody else made of the source stays; our own is made anew, for the device
+                key = "image" if data.get("as_it_is") or not made.source else "ptx"
+                made.options[key] = str(data["ptx"]).encode() + b"\0"
         except (KeyError, TypeError) as error:
             raise LoadError(f"{where}: what it says of its kernels is damaged: {error!r}") from error
         return made

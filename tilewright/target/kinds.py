@@ -140,6 +140,7 @@ KINDS: Final[dict[str, TargetKind]] = {
                 **_GPU,
                 "arch": Option("text", "the compute capability, as sm_80"),
                 "mcpu": Option("text", "the same as -arch"),
+                "tf32": Option("bool", "tensor cores may round float32 to 10 bits before products"),
             },
             max_num_threads=1024,
             thread_warp_size=32,

@@ -230,6 +230,12 @@ class GpuMachine:
         """float32 operations in a second, without tensor cores."""
         return 2e9 * self.clock * self.fma_per_cycle * self.multiprocessors
 
+    @property
+    def blocks_per_cluster(self) -> int:
+        """Blocks that may see each other's shared memory: Hopper and what came after it have clusters."""
+        number = self.arch.removeprefix("sm_").rstrip("af")
+        return 8 if self.arch.startswith("sm_") and number.isdigit() and int(number) >= 90 else 1
+
 
 def is_host_cpu(target: Target) -> bool:
     """Whether a CPU target means this very machine: nothing else said, or `-mcpu=native`."""

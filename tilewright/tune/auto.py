@@ -31,7 +31,15 @@ from .online import in_parts, wants_parts
 from .rows import schedule_rows, schedule_several, streams
 from .tile_sketch import apply_tile, prepare_tile
 from .tiles import Best, best_of, tile_spaces
-from .winograd import FilterCost, best_filter, filter_costs, pack_kernel, schedule_transforms, spread_planes
+from .winograd import (
+    FilterCost,
+    Left,
+    best_filter,
+    filter_costs,
+    pack_kernel,
+    schedule_transforms,
+    spread_planes,
+)
 from .workload import present
 
 __all__ = [
@@ -324,6 +332,10 @@ class Function:
         """The size of the tiles that are expected to be fastest; 0 is the plain convolution."""
         return best_filter(costs)
 
+    def transforms(self, f: Facts, size: int, pays: bool) -> Left:
+        """Take a convolution apart, and schedule what does not multiply."""
+        return schedule_transforms(self.sch, f, size, self.machine, pays)
+
     def filtered(self, f: Facts, before: set[object]) -> bool:
         """Compute a convolution by fewer products, if that pays and can be done; what copies its result to where it
         belongs is then not scheduled yet."""
@@ -340,7 +352,7 @@ class Function:
         mark = self.mark()
         try:
             with self.sch.all_or_nothing():
-                left = schedule_transforms(self.sch, f, size, self.machine, pays)
+                left = self.transforms(f, size, pays)
                 self.done |= {left.product.key, left.kernel.key, left.kernel_rows.key}
                 self.fused_tile(facts_of(self.sch, left.product))
                 (made,) = self.sch.get_producers(left.after)

@@ -15,6 +15,7 @@ from ..ir.module import IRModule
 from ..ir.op import Op
 from ..ir.stmt import Block, BlockRealize
 from ..runtime.dtypes import ELEMENTS
+from ..target import Target
 from ..tir.schedule import Schedule
 from .compare import Tolerance
 from .facts import Facts, facts_of, number
@@ -29,8 +30,10 @@ _POSITIVE = {"log", "log2", "log10", "log1p", "sqrt", "rsqrt", "pow", "asin", "a
 _LONG = 1 << 26  # updates after which the plain loops of a reduction are reordered and run in parallel
 
 
-def tolerance_of(func: PrimFunc) -> Tolerance:
-    """By the roughest float that is computed with, and the longest sum: errors of sums grow with its root."""
+def tolerance_of(func: PrimFunc, target: Target | None = None) -> Tolerance:
+    """By the roughest float that is computed with, and the longest sum: errors of sums grow with its root. A target
+    with `-tf32` lets float32 be as rough as float16."""
+    eps = _EPS if target is None or not target.attrs.get("tf32") else {**_EPS, 32: _EPS[16]}
     longest, count, rough, floats = 1, 0, 0.0, False
     for m in pre_order(func.body):
         if isinstance(m, Block):
@@ -40,7 +43,7 @@ def tolerance_of(func: PrimFunc) -> Tolerance:
             for w in m.writes:
                 kind = w.buffer.dtype.element
                 if kind.is_float or str(kind) in _ROUGH:
-                    floats, rough = True, max(rough, _ROUGH.get(str(kind), _EPS.get(kind.bits, 2.0**-23)))
+                    floats, rough = True, max(rough, _ROUGH.get(str(kind), eps.get(kind.bits, eps[32])))
     relative = rough * (64 + 8 * max(1, count) * math.sqrt(longest))
     return Tolerance(relative, 1e-3 if floats else 0.0)
 

@@ -62,6 +62,11 @@ class Access:
         return axis.var in self.strides
 
     @property
+    def gathered(self) -> bool:
+        """Whether what is in memory says where it is."""
+        return any(isinstance(m, BufferLoad) for i in self.indices for m in pre_order(i))
+
+    @property
     def bytes(self) -> int:
         """The size of an element."""
         return max(1, self.buffer.dtype.nbytes)

@@ -9,7 +9,8 @@
                    registers
     large tile     the same for products of float32 matrices and for convolutions, which are gathered as products:
                    fetched some steps ahead, 8 x 8 results or so for each thread (gpu_product.py, gpu_conv_threads.py)
-    tensor cores   the same for products of 16-bit floats, by the instructions of warps or warpgroups
+    tensor cores   the same for products of 16-bit floats, by the instructions of warps or warpgroups, and of float32
+                   that may be rounded (tf32)
     attention      scores, softmax and the product with the values in one kernel of warpgroups
 
 The sizes are rules, not yet the choice of a model.
@@ -28,13 +29,14 @@ from .elementwise import extent_of
 from .facts import Access, Axis, Facts, facts_of
 from .gpu_attention import attentions
 from .gpu_columns import reduce_columns
-from .gpu_conv import Windows, by_tensor_cores, windows_of
+from .gpu_conv import FORMS, Windows, by_tensor_cores, windows_of
 from .gpu_conv_threads import Contraction, by_gathering, contraction_of
 from .gpu_product import by_threads
-from .gpu_rows import power, reduce_rows, row_by_row
+from .gpu_rows import TooLong, power, reduce_rows, row_by_row
 from .gpu_space import SharedTile, Table, shared_tile_table
-from .gpu_tensor import Product, by_warpgroups, by_warps, product_of
+from .gpu_tensor import Product, by_warpgroups, product_of
 from .gpu_transpose import turn, turned_read
+from .gpu_warps import by_warps
 from .gpu_windows import inline_padding, is_pooling, pool_windows
 from .rows import in_line, rows_of
 
@@ -43,6 +45,7 @@ __all__ = ["GpuFunction"]
 T = TypeVar("T")
 _THREADS = 256  # of a block, if there is enough to do
 _SMALL = 128  # threads of a block that works element by element
+_MANY = 2048  # blocks, of which some are always there to follow others
 _ROWS_OF_BLOCKS = 65535  # that a grid may have
 _WIDE = 16  # bytes that a thread may take at once
 _SHARED = 46 * 1024  # bytes of a block for what is between the stages of a row
@@ -64,6 +67,9 @@ class GpuFunction(Function):
     def choose(self, f: Facts, kind: str, default: T, table: Callable[[], Table]) -> T:
         """What a sketch is applied with. `table` makes all that it could be, for the tuner."""
         return default
+
+    def refused(self, why: ScheduleError) -> None:
+        """A sketch was refused, and the scheduler goes on to another; the tuner keeps what was said."""
 
     @property
     def limit(self) -> int:
@@ -95,6 +101,7 @@ class GpuFunction(Function):
             with self.sch.all_or_nothing():
                 note = sketch()
         except ScheduleError as why:
+            self.refused(why)
             for each in (self.plain, self.single):
                 try:
                     with self.sch.all_or_nothing():
@@ -145,7 +152,8 @@ class GpuFunction(Function):
         try:
             with self.sch.all_or_nothing():
                 note = by_gathering(self, f, sums)
-        except ScheduleError:
+        except ScheduleError as why:
+            self.refused(why)
             return False
         self.notes.records.append({"stage": f.name, "sketch": "large tile", **note})
         self.take(before)
@@ -153,12 +161,13 @@ class GpuFunction(Function):
 
     def convolution(self, f: Facts, windows: Windows) -> bool:
         """Whether a convolution was given to tensor cores."""
-        for warpgroups in (True, False):
+        for form in FORMS:
             before = self.at_root()
             try:
                 with self.sch.all_or_nothing():
-                    note = by_tensor_cores(self, f, windows, warpgroups)
-            except ScheduleError:
+                    note = by_tensor_cores(self, f, windows, form)
+            except ScheduleError as why:
+                self.refused(why)
                 continue
             self.notes.records.append({"stage": f.name, "sketch": "tensor cores", **note})
             self.take(before)
@@ -167,17 +176,16 @@ class GpuFunction(Function):
 
     def matrix_product(self, f: Facts, product: Product) -> bool:
         """Whether a product of matrices was given to tensor cores, or to large tiles."""
-        narrow = product.kind != "float32"
-        for sketch in (by_warpgroups, by_warps) if narrow else (by_threads,):
+        for sketch in (by_warpgroups, by_threads if product.kind == "float32" else by_warps):
             before = self.at_root()
             try:
                 with self.sch.all_or_nothing():
                     note = sketch(self, f, product)
-            except ScheduleError:
+            except ScheduleError as why:
+                self.refused(why)
                 continue
-            self.notes.records.append(
-                {"stage": f.name, "sketch": "tensor cores" if narrow else "large tile", **note}
-            )
+            name = "large tile" if sketch is by_threads else "tensor cores"
+            self.notes.records.append({"stage": f.name, "sketch": name, **note})
             self.take(before)
             return True
         return False
@@ -187,8 +195,8 @@ class GpuFunction(Function):
         try:
             with self.sch.all_or_nothing():
                 note = self.chain(last, group)
-        except ScheduleError:
-            for f in group:
+        except ScheduleError as why:
+            for f in self.apart(last, group) if isinstance(why, TooLong) else group:
                 if f.rv.key not in self.done:
                     self.alone(f)
         else:
@@ -197,6 +205,23 @@ class GpuFunction(Function):
         self.done.update(f.rv.key for f in group)
         self.take(before)
 
+    def apart(self, last: Facts, group: list[Facts]) -> list[Facts]:
+        """The stages of long rows for kernels of their own. What lies between them is computed by each that reads it:
+        that is less than to write it and to read it again."""
+        left = []
+        for f in group:
+            if f is not last and f.kind == "injective" and f.points == last.points:
+                readers = [self.sch.realize(c).block.name_hint for c in self.sch.get_consumers(f.rv)]
+                try:
+                    self.sch.compute_inline(f.rv)
+                except ScheduleError:
+                    left.append(f.rv)
+                else:
+                    self.notes.inlined(f.name, readers)
+            else:
+                left.append(f.rv)
+        return [facts_of(self.sch, rv) for rv in left]
+
     # -- sketches --------------------------------------------------------------------------
     def fused(self, loops: list[LoopRV], rv: BlockRV) -> LoopRV:
         if not loops:
@@ -204,14 +229,21 @@ class GpuFunction(Function):
             return self.sch.add_unit_loop(inside[0] if inside else rv)
         return self.sch.fuse(*loops) if len(loops) > 1 else loops[0]
 
-    def spread(self, loop: LoopRV, threads: int, wide: int = 1, tag: str = "blockIdx.x") -> None:
-        """Blocks and threads along a loop; `wide` neighbours for each thread."""
+    def spread(
+        self, loop: LoopRV, threads: int, wide: int = 1, tag: str = "blockIdx.x", several: int = 1
+    ) -> None:
+        """Blocks and threads along a loop; `wide` neighbours for each thread, `several` times."""
         sch, size = self.sch, extent_of(self.sch, loop)
         if size is not None:
             threads = min(threads, power(-(-size // wide)))
-        factors = [None, threads, wide] if wide > 1 else [None, threads]
-        block, thread, *inner = sch.split(loop, factors)
-        sch.bind(block, tag)
+        if several > 1:
+            loop, times, rest = sch.split(loop, [None, several, threads * wide])
+            thread, *inner = sch.split(rest, [threads, wide]) if wide > 1 else (rest,)
+            sch.reorder(loop, thread, times, *inner)
+            sch.unroll(times)
+        else:
+            loop, thread, *inner = sch.split(loop, [None, threads, wide] if wide > 1 else [None, threads])
+        sch.bind(loop, tag)
         sch.bind(thread, "threadIdx.x")
         for x in inner:
             sch.vectorize(x)
@@ -228,7 +260,9 @@ class GpuFunction(Function):
             tags = tags if count > _ROWS_OF_BLOCKS else tags[::-1]
             self.sch.bind(self.fused(outer, f.rv), tags[0])
         threads = min(self.most, _SMALL)
-        self.spread(self.fused(loops, f.rv), threads, wide, tags[1] if outer else tags[0])
+        # Two vectors each: blocks of one are begun and ended as fast as memory gives them, or not even that.
+        many = f.points >= 2 * threads * wide * _MANY
+        self.spread(self.fused(loops, f.rv), threads, wide, tags[1] if outer else tags[0], 2 if many else 1)
         return {"threads": threads, "elements at a time": wide}
 
     def width(self, f: Facts) -> int:
@@ -275,6 +309,8 @@ class GpuFunction(Function):
         try:
             with self.sch.all_or_nothing():
                 return row_by_row(self, last, group)
+        except TooLong:
+            raise
         except ScheduleError as why:
             line = in_line(max((f for f in group if f.reduce), key=lambda f: f.points))
             if line is not None and not line.reduce:
@@ -405,6 +441,8 @@ class GpuFunction(Function):
     def worth(self, f: Facts, index: int) -> bool:
         """Whether threads of a tile read the same elements."""
         reads = self.reads_of(f, index)
+        if any(r.gathered for r in reads):
+            return False  # it may be anywhere
         return bool(reads) and all(
             any(not r.moves(a) for a in f.spatial if a.extent > 1) or any(r.moves(a) for a in f.reduce)
             for r in reads

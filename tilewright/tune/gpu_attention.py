@@ -12,21 +12,24 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ..ir.errors import ScheduleError
-from ..ir.expr import const_value
+from ..ir.expr import BufferLoad, const_value
+from ..ir.function import PrimFunc
+from ..target import Target
 from ..target.machine import GpuMachine
+from ..tir.schedule import Schedule
 from ..tir.schedule.attention import Attention, attention_of
 from ..tir.schedule.primitive import BlockRV, LoopRV
 from ..tir.schedule.stream import ROLES
 from ..tir.tensor_intrin.cuda import get_wgmma_intrin, get_wgmma_rows_intrin
 from ..tir.transform.lower_bulk_copies import BULK_COPY
 from ..tir.transform.specialize_warps import EARLY, OVERLAP, PERSISTENT, SPECIALIZE
-from .facts import Facts
+from .facts import Facts, facts_of
 from .gpu_tensor import can_be_copied, has_warpgroups
 
 if TYPE_CHECKING:
     from .gpu import GpuFunction
 
-__all__ = ["Parts", "attention", "attentions", "best_parts"]
+__all__ = ["Parts", "attention", "attentions", "best_parts", "refusal"]
 
 _LINE = 64  # elements of 16 bits that a bulk copy has side by side
 _KEPT = 2048  # bytes of shared memory for barriers and what the driver takes
@@ -53,7 +56,8 @@ def best_parts(a: Attention, gpu: GpuMachine) -> Parts:
         raise ScheduleError(f"heads of {max(a.size(a.deep), a.size(a.column))} are too wide for a warpgroup")
     # Wide heads leave no registers for more than two warpgroups, and very wide ones none for the product of one part
     # beside the scores of the next. Narrow ones have shorter products than exponentials: more warpgroups hide them.
-    groups = 2 if a.size(a.row) > 64 else 1
+    # Where there are few tiles, smaller ones leave no processor idle.
+    groups = 1 if a.size(a.row) <= 64 or _rounds(a, 1, gpu) == 1 else 2
     columns, overlap = (128, True) if across <= 128 else (64, False)
     if (
         deep == across == _LINE
@@ -79,6 +83,35 @@ def _up(size: int) -> int:
     return -(-size // _LINE) * _LINE
 
 
+def refusal(target: Target, func: PrimFunc | None = None) -> str | None:
+    """Why a target has no kernel for attentions, or none for that of a function; None if it has."""
+    if not has_warpgroups(target):
+        return f"{target} has no products of warpgroups"
+    if func is None:
+        return None
+    sch = Schedule(func)
+    why = "nothing in it adds up"
+    for rv in sch.get_child_blocks(sch.get_block("root")):
+        if sch.get(rv).init is None:
+            continue
+        try:
+            _checked(attention_of(sch, sch.realize(rv)), target)
+        except ScheduleError as said:
+            why = str(said)
+            continue
+        return None
+    return why
+
+
+def _checked(found: Attention | str, target: Target) -> tuple[Attention, Parts]:
+    """An attention that a kernel can do, and the sizes of its parts."""
+    if isinstance(found, str):
+        raise ScheduleError(found)
+    if not has_warpgroups(target) or not all(can_be_copied(x.buffer) for x in (found.q, found.k, found.v)):
+        raise ScheduleError("bulk copies cannot take its operands")
+    return found, best_parts(found, target.gpu)
+
+
 def attentions(g: GpuFunction) -> None:
     """Give the attentions of a function to kernels of their own, before anything else is decided."""
     if not has_warpgroups(g.target):
@@ -98,21 +131,17 @@ def attentions(g: GpuFunction) -> None:
 
 def attention(g: GpuFunction, f: Facts) -> dict[str, Any]:
     """The whole of an attention whose last product is a block."""
-    found = attention_of(g.sch, g.sch.realize(f.rv))
-    if isinstance(found, str):
-        raise ScheduleError(found)
-    if not has_warpgroups(g.target) or not all(can_be_copied(x.buffer) for x in (found.q, found.k, found.v)):
-        raise ScheduleError("bulk copies cannot take its operands")
-    return _Sketch(g, f, found, best_parts(found, g.target.gpu)).apply()
+    return _Sketch(g, f, *_checked(attention_of(g.sch, g.sch.realize(f.rv)), g.target)).apply()
 
 
 class _Sketch:
     def __init__(self, g: GpuFunction, f: Facts, a: Attention, parts: Parts) -> None:
         self.g, self.sch, self.f, self.a, self.parts = g, g.sch, f, a, parts
+        self.row: int | None = None  # where the rows are in what the results are moved to, if they are
 
     def apply(self) -> dict[str, Any]:
         sch, p, kind = self.sch, self.parts, str(self.a.q.buffer.dtype)
-        consumer = self.g.fusable_consumer(self.f)
+        after = self.after()
         self.before = {b.key for b in sch.get_child_blocks(self.g.root)}
         blocks = dict(zip(ROLES, sch.stream(self.f.rv, 64, p.columns, p.groups, _LANES), strict=True))
         scores, product, out = (blocks[r] for r in ("scores", "product", "out"))
@@ -121,11 +150,7 @@ class _Sketch:
         second = get_wgmma_intrin(across, kind)
         rows = get_wgmma_rows_intrin(p.columns, across, kind)
         block, group, part = self.tiles(blocks)
-        tail = out
-        if consumer is not None:
-            sch.compute_inline(out)
-            tail = consumer
-        made = self.store(tail, group, across, second)
+        made = self.store([out, *after], group, across, second)
         self.fetch(scores, 1, part)
         self.fetch(product, 2, part)
         sch.bind(block, "blockIdx.x")
@@ -151,11 +176,39 @@ class _Sketch:
         sch = self.sch
         *others, tile, part = sch.get_loops(blocks["scores"])[:-3]
         tile, group = sch.split(tile, [None, self.parts.groups])
-        block = sch.fuse(*others, tile) if others else tile
+        edges = self.a.edges()[0]
+        if others and edges and all(sign > 0 for sign, _ in edges):
+            # Later rows see more keys: tiles of the same rows go together, so that all processors have as much to do.
+            heads = sch.fuse(*others) if len(others) > 1 else others[0]
+            outer, inner = sch.split(heads, [None, self.heads(edges)])
+            sch.reorder(outer, tile, inner)
+            block = sch.fuse(outer, tile, inner)
+        else:
+            block = sch.fuse(*others, tile) if others else tile
         grid = int(const_value(sch.get(block).extent) or 1)
         if grid > self.g.target.gpu.multiprocessors:
             sch.annotate(part, PERSISTENT, self.g.target.gpu.multiprocessors)
         return block, group, part
+
+    def heads(self, edges: list[tuple[int, int]]) -> int:
+        """For how many heads at once tiles of the same rows are taken, so that the processor that has most to do has
+        least; the second cache holds their keys and values."""
+        import numpy as np
+
+        a, p = self.a, self.parts
+        count = math.prod(a.size(iv) for iv in a.others)
+        last = np.arange(1, -(-a.size(a.row) // (64 * p.groups)) + 1) * 64 * p.groups + min(
+            e for _, e in edges
+        )
+        parts = np.clip(-(-last // p.columns), 1, -(-a.size(a.key) // p.columns))
+        each = a.size(a.key) * (a.size(a.deep) + a.size(a.column)) * 2
+        most = max(1, self.g.target.gpu.l2_cache * 3 // 4 // each)
+        place = np.arange(count * len(parts)) % self.g.target.gpu.multiprocessors
+
+        def longest(n: int) -> float:
+            return float(np.bincount(place, np.tile(np.repeat(parts, n), count // n)).max())
+
+        return min((n for n in range(1, min(count, most) + 1) if count % n == 0), key=longest)
 
     def fetch(self, reader: BlockRV, which: int, at: LoopRV) -> None:
         """An operand in shared memory, by bulk copies; what only pads it is done on the way."""
@@ -217,19 +270,53 @@ class _Sketch:
         if vector:
             sch.vectorize(pair)
 
-    def store(self, tail: BlockRV, group: LoopRV, across: int, intrinsics: dict[str, str]) -> list[BlockRV]:
+    def after(self) -> list[BlockRV]:
+        """The stages that take the results one after the other: one that computes, one that moves them."""
+        consumer = self.g.fusable_consumer(self.f)
+        last = self.f if consumer is None else facts_of(self.sch, consumer)
+        out = [] if consumer is None else [consumer]
+        readers = [] if self.g.is_output(last) else self.sch.get_consumers(last.rv)
+        c = facts_of(self.sch, readers[0]) if len(readers) == 1 else None
+        if c is None or c.kind != "injective" or len(c.reads) != 1 or c.write is None:
+            return out
+        moved = [i for i in c.reads[0].indices if i in {a.var for a in c.spatial}]
+        same = len(moved) == len(c.spatial) == len(set(moved)) == len(c.reads[0].indices)
+        body: Any = c.block.body
+        if not same or not isinstance(body.value, BufferLoad) or body.indices[-1] is not moved[-1]:
+            return out
+        self.row = list(body.indices).index(moved[-2])
+        return [*out, readers[0]]
+
+    def store(
+        self, chain: list[BlockRV], group: LoopRV, across: int, intrinsics: dict[str, str]
+    ) -> list[BlockRV]:
         """What makes the results under the loop over warpgroups; those of 16 bits are turned to go eight at a time."""
         sch = self.sch
-        written = sch.get(tail).writes[0].buffer
+        last = chain[-1]
+        written = sch.get(last).writes[0].buffer
         whole = (
             self.a.size(self.a.row) % (64 * self.parts.groups) == 0 and self.a.size(self.a.column) == across
         )
-        made = [tail]
-        if str(written.dtype) == str(self.a.q.buffer.dtype) and whole and "turn" in intrinsics:
-            out = sch.cache_write(tail, 0, _FRAGMENT)
-            made = [tail, sch.cache_read(out, 0, "wgmma.rows"), out]
+        turned = str(written.dtype) == str(self.a.q.buffer.dtype) and whole and "turn" in intrinsics
+        moved = self.row is not None
+        kept = chain[-2] if turned and moved and len(chain) > 1 else last
+        for block in chain[: chain.index(kept)] if turned and moved else chain[:-1]:
+            sch.compute_inline(block)
+        made = [last]
+        if turned and moved:
+            sch.set_scope(kept, 0, _FRAGMENT)
+            made = [kept, sch.cache_read(last, 0, "wgmma.rows"), last]
+        elif turned:
+            out = sch.cache_write(last, 0, _FRAGMENT)
+            made = [last, sch.cache_read(out, 0, "wgmma.rows"), out]
         for block in made:
             sch.reverse_compute_at(block, group, preserve_unit_loops=True)
+        if self.row is not None:
+            rank = len(written.shape)
+            loops = sch.get_loops(last)[-rank:]
+            sch.reorder(
+                *(x for n, x in enumerate(loops) if n not in (self.row, rank - 1)), loops[self.row], loops[-1]
+            )
         return made
 
     def spread_results(self, made: list[BlockRV], intrinsics: dict[str, str]) -> None:

@@ -15,19 +15,23 @@ import math
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from ..arith import Analyzer
+from ..ir.equal import structural_equal
 from ..ir.errors import LoweringError, ScheduleError
-from ..ir.expr import Add, BufferLoad, Mul, PrimExpr, Var, const_value
-from ..ir.functor import vars_used
+from ..ir.expr import Add, BufferLoad, Mul, PrimExpr, Var, const, const_value
+from ..ir.functor import substitute, vars_used
 from ..ir.stmt import BufferStore
 from ..tir.schedule.primitive import BlockRV
 from ..tir.transform.bulk_views import VIEW, view_of
+from ..tir.transform.lower_bulk_copies import line_of
 from .facts import Axis, Facts, facts_of
-from .gpu_tensor import LINE, by_warpgroups, by_warps, factors, moves, product_of, sums_from_zero
+from .gpu_tensor import by_warpgroups, factors, moves, product_of, some_of, sums_from_zero, takes
+from .gpu_warps import by_warps
 
 if TYPE_CHECKING:
     from .gpu import GpuFunction
 
-__all__ = ["Windows", "by_tensor_cores", "windows_of"]
+__all__ = ["FORMS", "Windows", "by_tensor_cores", "windows_of"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +51,11 @@ class Windows:
         return any(x.extent > 1 for x in self.window if x is not self.c)
 
     @property
+    def turned(self) -> bool:
+        """Whether the results' channels are the weights' first axis."""
+        return self.weights.indices[0] is self.f.var
+
+    @property
     def in_line(self) -> int:
         """How many channels can be fetched at once; eight, one by one, if they must be taken apart."""
         together = math.gcd(self.c.extent, 8) if self.window[-1] is self.c else 1
@@ -54,7 +63,7 @@ class Windows:
 
 
 def windows_of(f: Facts) -> Windows | None:
-    """A block as a convolution, if it is one: of floats of 16 bits, added up in float32."""
+    """A block as a convolution, if it is one: of floats of 16 or 32 bits, added up in float32."""
     body = f.block.body
     if not isinstance(body, BufferStore) or not sums_from_zero(f) or not all(x.known for x in f.axes):
         return None
@@ -67,7 +76,7 @@ def windows_of(f: Facts) -> Windows | None:
     reduce = {x.var for x in f.reduce}
     c = data.indices[-1]
     if (
-        str(data.buffer.dtype) not in ("float16", "bfloat16")
+        str(data.buffer.dtype) not in ("float16", "bfloat16", "float32")
         or data.buffer.dtype is not weights.buffer.dtype
         or last.reduce
         or c not in reduce
@@ -97,13 +106,28 @@ def _steps(e: PrimExpr, axes: dict[Var, Axis]) -> bool:
     return e in axes or const_value(e) is not None
 
 
-def by_tensor_cores(g: GpuFunction, f: Facts, w: Windows, warpgroups: bool) -> dict[str, Any]:
-    """Schedule a convolution as a product, by the instructions of warpgroups or of warps."""
-    if warpgroups and (w.window[-1] is not w.c or w.c.extent % 8 or w.f.extent % 8):
+# By warpgroups, which fetch lines of windows over few channels, or channels; by warps.
+FORMS = ("lines", "channels", "warps")
+
+
+def by_tensor_cores(g: GpuFunction, f: Facts, w: Windows, form: str) -> dict[str, Any]:
+    """Schedule a convolution as a product, in one of the forms."""
+    kind, warpgroups = w.data.buffer.dtype, form != "warps"
+    if not takes(g.target, str(kind)) or (kind == "float32" and not warpgroups):
+        raise ScheduleError(f"tensor cores take no products of {kind} here")
+    line, piece = line_of(kind), 16 // kind.nbytes
+    across = not w.turned and kind != "float32"  # lines of weights go along the results' channels
+    if warpgroups and (w.window[-1] is not w.c or w.c.extent % piece or (across and w.f.extent % piece)):
         raise ScheduleError("bulk copies take whole pieces of 16 bytes")
-    if warpgroups and w.wide and 3 * w.c.extent < LINE:
+    if form == "lines" and not (w.wide and 3 * w.c.extent < line):
+        raise ScheduleError(f"{w.c.extent} channels are enough for a line")
+    # Warps, which pad nothing, take no float32.
+    if form == "channels" and w.wide and (8 if kind == "float32" else 3) * w.c.extent < line:
         raise ScheduleError(f"lines of {w.c.extent} channels would be mostly padding")
-    made, view, after = _as_product(g, f, w, LINE if warpgroups else 1)
+    consumer = g.fusable_consumer(f)
+    if form == "lines":
+        f, w = _joined(g, f, w)
+    made, view, after = _as_product(g, f, w, line if warpgroups else 1, consumer)
     product = product_of(made)
     if product is None:
         raise ScheduleError(f"{f.name} is no product of matrices over its windows")
@@ -121,10 +145,47 @@ def by_tensor_cores(g: GpuFunction, f: Facts, w: Windows, warpgroups: bool) -> d
     return by_warpgroups(g, made, product, after)
 
 
-def _as_product(g: GpuFunction, f: Facts, w: Windows, line: int) -> tuple[Facts, BlockRV, BlockRV]:
+def _joined(g: GpuFunction, f: Facts, w: Windows) -> tuple[Facts, Windows]:
+    """A convolution of few channels whose windows' last axis and channels are one: they lie side by side.
+
+    Out[n, y, x, f] += Data[n, y + r, x + t, c] * W[f, r, t, c]
+        ->   Out[n, y, x, f] += Lines[n, y, x, r, tc] * V[f, r, tc]     Lines[…] = Data[n, y + r, x + tc // C, tc % C]
+    """
+    few, t = w.c.extent, w.window[-2]
+    column = Analyzer().simplify(substitute(w.data.indices[-2], {t.var: const(0)}) + t.var)
+    if (
+        const_value(w.data.buffer.shape[-1]) != few
+        or 3 * t.extent * few < line_of(w.data.buffer.dtype)
+        or not structural_equal(column, Analyzer().simplify(w.data.indices[-2]))
+    ):
+        raise ScheduleError(f"lines of {few} channels would be mostly padding")
+    sch, rv = g.sch, f.rv
+    axes = [x.var for x in f.axes]
+    at, last = axes.index(t.var), axes.index(w.c.var)
+    kept = [i for i in range(len(axes)) if i not in (at, last)]
+    sch.transform_block_layout(rv, lambda *its: [*(its[i] for i in kept), its[at] * few + its[last]])
+    for b in (w.data.buffer, w.weights.buffer):
+        made = facts_of(sch, rv)
+        now = {axes[i]: x for i, x in zip(kept, made.axes, strict=False)}
+        own, window = now[w.f.var], (*(now[x.var] for x in w.window[:-2]), made.axes[-1])
+        pixels = tuple(now[x.var] for x in w.pixels)
+        order = [*pixels, *window]
+        if b is w.weights.buffer:
+            order = [own, *window] if w.turned else [*window, own]
+        reads = [r.buffer for r in made.block.reads]
+        sch.reindex_cache_read(rv, reads.index(b), "global", some_of(made, [x.var for x in order]))
+    made = facts_of(sch, rv)
+    loads = factors(made.block.body)  # type: ignore[arg-type]
+    assert loads is not None
+    data, weights = loads if own.var in loads[1].indices else loads[::-1]
+    return made, Windows(pixels, own, window, window[-1], data, weights)
+
+
+def _as_product(
+    g: GpuFunction, f: Facts, w: Windows, line: int, consumer: BlockRV | None
+) -> tuple[Facts, BlockRV, BlockRV]:
     """Rewrite a block as C[m, f] += View[m, k] * W[k, f], and what takes its results as a block over m and f."""
     sch, rv = g.sch, f.rv
-    consumer = g.fusable_consumer(f)
     if consumer is None:
         consumer = sch.cache_write(rv, 0, "global")
     axes = [x.var for x in f.axes]
@@ -159,14 +220,17 @@ def _as_product(g: GpuFunction, f: Facts, w: Windows, line: int) -> tuple[Facts,
     sch.transform_block_layout(consumer, flat)
     reads = [r.buffer for r in sch.get(rv).reads]
     view = sch.reindex_cache_read(rv, reads.index(ends[0]), "global", lambda m, n, k: (m, k))
-    turned = w.weights.indices[0] is w.f.var
+    in_line = w.turned or w.data.buffer.dtype == "float32"  # tf32 takes no others
     reads = [r.buffer for r in sch.get(rv).reads]
     panel = sch.reindex_cache_read(
-        rv, reads.index(ends[1]), "global", lambda m, n, k: (n, k) if turned else (k, n)
+        rv, reads.index(ends[1]), "global", lambda m, n, k: (n, k) if in_line else (k, n)
     )
     for copy in (view, panel):
         while any(_dissolve(g, copy, p) for p in sch.get_producers(copy)):
             pass
+    if in_line and not w.turned:  # by a kernel of their own
+        g.elementwise(facts_of(sch, panel))
+        g.done.add(panel.key)
     return facts_of(sch, rv), view, consumer
 
 

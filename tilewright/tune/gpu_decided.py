@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import astuple, dataclass, field, fields
+from dataclasses import MISSING, astuple, dataclass, field, fields
 from typing import Any, TypeVar
 
 import numpy as np
 
 from ..ir.errors import ScheduleError
 from ..target.machine import GpuMachine
+from .auto import reason_of
 from .elementwise import across_of
 from .facts import Facts
 from .gpu import GpuFunction
@@ -120,6 +121,8 @@ class GpuDecided(Deciding, GpuFunction):
         self._dry = False  # … and nothing is applied
         self._decision: dict[str, Any] | None = None  # of the stage at hand
         self._inside = False
+        self._at_it = False  # the sketch that was decided on is being applied
+        self._why = ""  # … and was refused
 
     # -- tiles ---------------------------------------------------------------------------------------
     def choose(self, f: Facts, kind: str, default: T, table: Callable[[], Table]) -> T:
@@ -142,10 +145,16 @@ class GpuDecided(Deciding, GpuFunction):
         assert decision is not None
         if decision["sketch"] != kind:
             raise _Elsewhere(f"{decision['sketch']} was decided")
+        self._at_it = True
         try:
-            return type(default)(**{x.name: int(decision[x.name]) for x in fields(default)})  # type: ignore[arg-type]
+            kept = [x for x in fields(default) if x.name in decision or x.default is MISSING]  # type: ignore[arg-type]
+            return type(default)(**{x.name: int(decision[x.name]) for x in kept})
         except (KeyError, TypeError, ValueError) as why:
             raise ScheduleError(f"the decision for {decision['stage']} is damaged: {why!r}") from None
+
+    def refused(self, why: ScheduleError) -> None:
+        if self._at_it:
+            self._at_it, self._why = False, reason_of(why)
 
     def tile(self, f: Facts) -> None:
         if self.decisions is not None:
@@ -187,14 +196,19 @@ class GpuDecided(Deciding, GpuFunction):
             decision = {**decision, "sketch": ""}  # no tile: one was refused
             self.threads, self.widest = int(decision["threads"]), int(decision["wide"])
         mark = len(self.notes.records)
-        self._decision, self.free, self._inside = decision, True, True
+        self._decision, self.free, self._inside, self._at_it, self._why = decision, True, True, False, ""
         try:
             super().tile(f)
+        except ScheduleError:
+            raise
+        except (ArithmeticError, ValueError) as why:  # numbers of a file that somebody has changed
+            raise ScheduleError(f"the decision for {f.name} is damaged: {why}") from None
         finally:
             self._decision, self.free, self._inside, self.threads, self.widest = None, False, False, 0, 0
-        gone = [r for r in self.notes.records[mark:] if "instead" in r and r.get("sketch") == "plain"]
-        if decision["sketch"] and gone:
-            raise ScheduleError(f"{f.name} cannot be scheduled as decided: {gone[0]['instead']}")
+        gone = any("instead" in r and r.get("sketch") == "plain" for r in self.notes.records[mark:])
+        if decision["sketch"] and (self._why or gone):
+            reason = self._why or f"no sketch of the kind {decision['sketch']!r} is for it"
+            raise ScheduleError(f"{f.name} cannot be scheduled as decided: {reason}")
 
     def _next(self, name: str) -> dict[str, Any]:
         """The decision for the stage at hand."""

@@ -5,8 +5,9 @@
     warp      lanes x 32 / lanes threads
     thread    high x wide results, four of a line at a time
 
-Every thread reads four numbers at once. In shared memory the first four of all threads lie side by side, then the
-second four, and so on: the threads of a warp read from different banks, or all the same.
+Every thread reads four numbers at once, and the threads of a warp read from different banks, or all the same. What is
+copied in long pieces keeps its lines of 128 bytes whole (`permuted_layout`); of what is turned on the way the first
+four of all threads lie side by side, then the second four, and so on.
 """
 
 from __future__ import annotations
@@ -21,6 +22,9 @@ from ..ir.errors import ScheduleError
 from ..ir.expr import const_value
 from ..target.machine import GpuMachine
 from ..tir.schedule.primitive import BlockRV, LoopRV
+from ..tir.transform.inject_permuted_layout import PERMUTED
+from ..tir.transform.inject_software_pipeline import GUARDED
+from ..tir.transform.run_back_and_forth import BACK_AND_FORTH
 from .facts import Facts
 from .gpu_space import Table, product_table
 from .gpu_tensor import Product, Sketch, Tile
@@ -35,7 +39,7 @@ _BEST = 0.7  # of the multiplications that a processor could do
 _HIDING = 2.4  # warps with 8 x 8 results each that hide most of what takes long
 _FEW = 4096  # results for each processor, below which there are too few tiles
 _RESULTS = 4096  # that are worth tiles in registers, at least
-_SPREAD = 8  # steps of the reduction that neighbouring threads turn
+_SPREAD = (16, 8)  # steps of the reduction that neighbouring threads turn: as many as divide those of a tile
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +70,6 @@ class ThreadTile(Tile):
 
 # Sides of a tile, and what a thread has of it.
 _SHAPES = (
-    (256, 128, 16, 8),
     (128, 128, 8, 8),
     (128, 64, 8, 8),
     (64, 128, 8, 8),
@@ -149,16 +152,12 @@ def possible_thread_tiles(
     for rows, columns, high, wide in _SHAPES:
         if rows > 2 * max(32, p.m.extent) or columns > 2 * max(64, p.n.extent):
             continue
-        tiles = -(-p.m.extent // rows) * -(-p.n.extent // columns) * p.batch
         for parts in possible:
             if parts > 1 and steps < 4 * parts:
                 break
-            # A processor holds one of the largest: they pay where many of them have long sums.
-            if rows > 128 and (parts > 1 or tiles < 2 * gpu.multiprocessors or p.k.extent < 1024):
-                break
-            stages = max(2, min(3, steps // parts))
-            lanes = 4 if rows * columns >= 128 * 128 else 8  # as measured on an H200
-            tile = ThreadTile(rows, columns, stages, parts, 2, depth, high, wide, lanes)
+            large = rows * columns >= 128 * 128  # as measured on an H200
+            stages = max(2, min(4 if large else 3, steps // parts))
+            tile = ThreadTile(rows, columns, stages, parts, 2, depth, high, wide)
             if tile.can_fetch and tile.shared <= gpu.dynamic_shared_memory_per_block:
                 found.append(tile)
     return found
@@ -224,12 +223,14 @@ class Threads(Sketch):
             self.load(which, k)
         for x in (k, i4, j3):
             sch.unroll(x)
+        sch.annotate(own[1], BACK_AND_FORTH, 1)
         sch.annotate(k, "pragma_unroll_explicit", 0)  # by the compiler: thousands of lines would come of it
         # What is multiplied next comes out of shared memory in the meantime.
         sch.annotate(k, "software_pipeline_stage", [0, 0, 1])
         sch.annotate(k, "software_pipeline_order", [0, 1, 2])
         sch.annotate(depth, "software_pipeline_stage", [0, 0, t.stages - 1])
         sch.annotate(depth, "software_pipeline_order", [0, 1, 2])
+        sch.annotate(depth, GUARDED, 1)  # the code of a step is large
         if self.asynchronous:
             sch.annotate(depth, "software_pipeline_async_stages", [0])
         sch.reverse_compute_at(tail, lane, preserve_unit_loops=True)
@@ -263,13 +264,14 @@ class Threads(Sketch):
         sch.compute_at(copy, depth, preserve_unit_loops=True)
         a, b = sch.get_loops(copy)[-2:]
         size = self.tile.columns if which else self.tile.rows
-        if self.along(which) and self.tile.depth % _SPREAD:  # turned on the way
+        spread = next((n for n in _SPREAD if self.tile.depth % n == 0), 0)
+        if self.along(which) and not spread:  # turned on the way
             if size * self.tile.depth % self.tile.threads:
                 several, warp, lane = self.gathered(b, a)
             else:
                 several, warp, lane = sch.split(sch.fuse(a, b), [None, self.warps, 32])
         elif self.along(which):  # short pieces of some lines, which go to different banks
-            line, step = sch.split(a, [None, 32 // _SPREAD]), sch.split(b, [None, _SPREAD])
+            line, step = sch.split(a, [None, 32 // spread]), sch.split(b, [None, spread])
             sch.reorder(step[0], line[0], line[1], step[1])
             several, warp = sch.split(sch.fuse(step[0], line[0]), [None, self.warps])
             lane = sch.fuse(line[1], step[1])
@@ -308,9 +310,13 @@ class Threads(Sketch):
         sch.unroll(some)
 
     def lay(self, which: int, copy: BlockRV) -> None:
-        """Where the numbers lie in shared memory: those that are read together side by side."""
+        """Where the numbers lie in shared memory: those that are read together in different banks."""
         sch, along = self.sch, self.along(which)
-        own = self.tile.wide if which else self.tile.high
+        own, size = (self.tile.wide, self.tile.columns) if which else (self.tile.high, self.tile.rows)
+        if not along and self.in_line(which) and own > _WIDE and size % 32 == 0:
+            # Copied in long pieces, which stay whole: the engine writes lines of 128 bytes at once.
+            sch.annotate(copy, PERMUTED, own // _WIDE)
+            return
 
         def place(*at: Any) -> tuple[Any, ...]:
             *others, k, x = (*at[:-2], at[-1], at[-2]) if along else at

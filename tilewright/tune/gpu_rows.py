@@ -6,9 +6,11 @@
         e_local = exp(x_local - maximum)  in registers
         out[row] = e_local / sum          written in vectors
 
-Short rows share a block of threads; long ones are read again, from the caches; a few very long ones are shared out
-among blocks, which needs a second kernel. Where neighbours in memory are of different rows, a warp goes along them,
-and the threads that share a row lie across it.
+Short rows share a block of threads. Long ones are shared out among the blocks of a cluster, which combine what they
+have through each other's shared memory; without clusters they are read again, from the caches, and where they are
+longer still, there is a kernel for each stage. A few very long ones are reduced by many blocks, which needs a second
+kernel. Where neighbours in memory are of different rows, a warp goes along them, and the threads that share a row lie
+across it.
 """
 
 from __future__ import annotations
@@ -24,35 +26,43 @@ from ..ir.expr import const_value
 from ..tir.analysis.combiner import NotACombination, combination_of
 from ..tir.schedule.primitive import BlockRV, LoopRV
 from .auto import reason_of
-from .facts import Access, Axis, Facts
+from .facts import Access, Axis, Facts, facts_of
 from .rows import in_line, rows_of
 
 if TYPE_CHECKING:
     from .gpu import GpuFunction
 
-__all__ = ["Shares", "power", "reduce_rows", "row_by_row", "shares_of"]
+__all__ = ["Shares", "TooLong", "power", "reduce_rows", "row_by_row", "shares_in_cluster", "shares_of"]
 
 _WIDE = 16  # bytes that a thread takes at once
 _VECTORS = 4  # that a thread should have of a row, all of them under way at once
 _HELD = 64  # 32-bit registers of a thread for what it keeps of a row
 _FILE = 40 * 1024  # registers of a block for what is kept: the rest of 64 K is for everything else
-_BLOCK = 128  # threads of a block, at least, where there are rows for them
+_REGISTERS, _OTHERS = 64 * 1024, 32  # of a processor; of a thread for all that is not kept
+_BLOCK = 256  # threads of a block, at least, where there are rows for them: blocks begin one after the other
 _WARP = 32
 _MANY = 512  # threads of a block that are better than half as many, with two vectors for each
 _ELEMENTS = 8  # of a row that a thread should have, if it takes them one by one
 _FEW = 256  # rows that do not keep all processors busy
 _LONG = 1 << 14  # elements of a row that are worth a second kernel
+_CLUSTERED = 128  # threads of a block that is one of a cluster, at least
+
+
+class TooLong(ScheduleError):
+    """A row that had better be read anew by every stage."""
 
 
 @dataclass(frozen=True, slots=True)
 class Shares:
-    """How a row is shared out: `chunks` times `threads` times `lanes` elements; `rows` rows for a block."""
+    """How a row is shared out: `chunks` times `threads` times `lanes` elements for each of `blocks` blocks of a
+    cluster; or `rows` rows for a block."""
 
     chunks: int
     threads: int
     lanes: int
     rows: int
     across: bool = False  # neighbours in memory are of different rows
+    blocks: int = 1
 
     @property
     def held(self) -> int:
@@ -70,14 +80,17 @@ class Shares:
         return "threadIdx.x" if self.across else "threadIdx.y"
 
 
-def shares_of(size: int, count: int, lanes: int, most: int, decided: int = 0, even: bool = False) -> Shares:
+def shares_of(
+    size: int, count: int, lanes: int, most: int, decided: int = 0, even: bool = False, kept: bool = True
+) -> Shares:
     """The shares of rows that lie in line: `count` of them, of so many elements, in vectors of so many lanes. The
-    threads of a row are a rule's, unless they are `decided`; all have the same share if it can be `even`."""
+    threads of a row are a rule's, unless they are `decided`; all have the same share if it can be `even`. What is read
+    once, and not `kept`, needs fewer."""
     vectors, each = -(-size // lanes), max(_VECTORS, _ELEMENTS // lanes)
     threads = min(most, _WARP) if vectors > _WARP // 2 else power(vectors)
-    while threads < most and vectors > threads * each:
+    while threads < most and vectors > threads * (each if threads < _MANY else 2 * each):
         threads *= 2
-    if threads == _MANY // 2 and vectors >= 2 * _MANY and most >= _MANY:
+    if kept and threads == _MANY // 2 and vectors >= 2 * _MANY and most >= _MANY:
         threads = _MANY
     if decided:
         threads = min(most, decided, power(vectors))
@@ -86,9 +99,22 @@ def shares_of(size: int, count: int, lanes: int, most: int, decided: int = 0, ev
         fewer //= 2
     threads = fewer if vectors % fewer == 0 else threads
     rows = 1
-    while threads * rows < _BLOCK and threads <= _WARP and (count % (2 * rows) == 0 or count >= 32 * rows):
+    while threads * rows < _BLOCK and (count % (2 * rows) == 0 or count >= 32 * rows):
         rows *= 2
     return Shares(-(-vectors // threads), threads, lanes, rows)
+
+
+def shares_in_cluster(size: int, lanes: int, most: int, clusters: int, decided: int = 0) -> Shares:
+    """The shares of a row that some blocks have together, up to `clusters` of them: few threads, unless their number
+    is `decided`, which keep as much of it as they can, so that one block of a processor works while another one waits
+    for the rest of its row."""
+    threads, blocks = min(most, decided or _CLUSTERED), 2
+    while blocks < clusters and size > blocks * threads * _HELD:
+        blocks *= 2
+    vectors = -(-size // (lanes * blocks))
+    while threads < most and vectors * lanes > threads * _HELD:
+        threads *= 2
+    return Shares(-(-vectors // threads), threads, lanes, 1, blocks=blocks)
 
 
 def shares_across(size: int, count: int, most: int) -> Shares:
@@ -188,7 +214,11 @@ def _lanes(f: Facts, axes: Sequence[Axis], bits: int) -> int:
 def _share(g: GpuFunction, loop: LoopRV, s: Shares, vector: bool) -> LoopRV:
     """Share a row out among threads; the loop of the vectors of a thread."""
     sch = g.sch
-    chunk, thread, lane = sch.split(loop, [None, s.threads, s.lanes])
+    if s.blocks > 1:
+        part, chunk, thread, lane = sch.split(loop, [s.blocks, None, s.threads, s.lanes])
+        sch.bind(part, "clusterCtaIdx.x")
+    else:
+        chunk, thread, lane = sch.split(loop, [None, s.threads, s.lanes])
     sch.bind(thread, s.tag)
     sch.reorder(thread, chunk, lane)
     if s.held > _HELD:
@@ -214,8 +244,9 @@ def _share_reduction(g: GpuFunction, rv: BlockRV, loop: LoopRV, s: Shares) -> No
 def _factored(g: GpuFunction, rv: BlockRV, loop: LoopRV, s: Shares) -> BlockRV:
     """The block of what each thread reduces by itself, taken out of a reduction that stands alone yet."""
     sch = g.sch
-    chunk, thread, lane = sch.split(loop, [None, s.threads, s.lanes])
-    sch.reorder(thread, chunk, lane)
+    part, chunk, thread, lane = sch.split(loop, [s.blocks, None, s.threads, s.lanes])
+    sch.reorder(part, thread, chunk, lane)
+    thread = sch.fuse(part, thread)
     return sch.rfactor(thread, factor_axis=len(sch.get_loops(rv)) - 3)
 
 
@@ -226,14 +257,18 @@ def _place(g: GpuFunction, partial: BlockRV, rv: BlockRV, row: LoopRV, s: Shares
     for i in range(len(sch.realize(partial).block.writes)):
         sch.set_scope(partial, i, "local")
     thread, *_, chunk, lane = sch.get_loops(partial)[2 if s.rows > 1 else 1 :]
-    sch.bind(thread, s.tag)
-    sch.bind(sch.get_loops(rv)[-1], s.tag)
+    for loop in (thread, sch.get_loops(rv)[-1]):
+        if s.blocks > 1:
+            part, loop = sch.split(loop, [s.blocks, s.threads])
+            sch.bind(part, "clusterCtaIdx.x")
+        sch.bind(loop, s.tag)
     if s.held > _HELD:
         _, chunk = sch.split(chunk, [None, _VECTORS])
     sch.unroll(chunk)
     sch.unroll(lane)
+    gathered = {r.buffer for r in facts_of(sch, partial).reads if r.gathered}
     for i, r in enumerate(sch.realize(partial).block.reads):
-        if r.buffer.scope() == "global":
+        if r.buffer.scope() == "global" and r.buffer not in gathered:
             copy = sch.cache_read(partial, i, "local")
             sch.compute_at(copy, chunk, preserve_unit_loops=False)
             own = sch.get_loops(copy)[len(sch.get_loops(partial)) - 1 :]
@@ -260,8 +295,6 @@ class _Chain:
         self.made = {f.write.buffer for f in group if f.write is not None}
         if any(self.length(f) not in (1, self.size) for f in group):
             raise ScheduleError("the stages of a row have different lengths")
-        if self.count < _FEW // 4 and self.size > 4 * _LONG and len(group) > 1:
-            raise ScheduleError("so few long rows leave processors without work")
         line = in_line(largest)
         if line is not None and not line.reduce and len(self.rows) > 0:
             if self.scalar:
@@ -273,7 +306,32 @@ class _Chain:
             lanes = min((_lanes(f, self.axes(f), bits) for f in long), default=1)
             few = -(-self.size // lanes) // 2 if last.reduce and self.size // lanes <= _WARP else 0
             decided = g.threads or (power(few) if few else 0)  # a sum alone has little to do for a short row
-            self.shares = shares_of(self.size, self.count, lanes, g.limit, decided, len(self.columns) > 1)
+            even, kept = len(self.columns) > 1, not last.reduce
+            self.shares = shares_of(self.size, self.count, lanes, g.limit, decided, even, kept)
+            self.share_among_blocks()
+        busy = self.count * self.shares.blocks
+        if busy < _FEW // 4 and self.size > 4 * _LONG and len(group) > 1 and not self.fits():
+            raise TooLong("so few long rows leave processors without work")
+
+    def share_among_blocks(self) -> None:
+        """Give a row a cluster of blocks, if one cannot keep it in registers. What they cannot either is read by each
+        stage: the rows that are under way then are about as large as the second cache, or larger."""
+        clusters = self.g.target.gpu.blocks_per_cluster
+        if clusters == 1 or self.last.reduce or self.fits():
+            return
+        self.shares = shares_in_cluster(self.size, self.shares.lanes, self.g.limit, clusters, self.g.threads)
+        if not self.fits():
+            raise TooLong(f"a row of {self.size} elements is more than {clusters} blocks can keep")
+
+    def long(self) -> list[Facts]:
+        """The stages between that have all elements of a row."""
+        return [f for f in self.group if f is not self.last and self.length(f) > 1 and not f.reduce]
+
+    def fits(self) -> bool:
+        """Whether registers hold what is kept of a row."""
+        kept = self.kept() if self.keep else []
+        room = min(_HELD, _FILE // (self.shares.threads * self.shares.rows))
+        return self.words(kept, self.long()) <= room
 
     def length(self, f: Facts) -> int:
         """The elements of a row that a stage has or goes over."""
@@ -310,9 +368,8 @@ class _Chain:
 
     def schedule(self) -> dict[str, object]:
         sch, last, s = self.sch, self.last, self.shares
-        long = [f for f in self.group if f is not last and self.length(f) > 1 and not f.reduce]
-        kept = self.kept() if self.keep else []
-        if self.words(kept, long) > min(_HELD, _FILE // (s.threads * s.rows)):
+        long, kept = self.long(), self.kept() if self.keep else []
+        if not self.fits():
             # Too long for registers: everything is read and computed again.
             for f in long:
                 sch.compute_inline(f.rv)
@@ -357,6 +414,10 @@ class _Chain:
         elif along and not last.reduce:
             _share(self.g, self.g.fused(along, last.rv), s, vector=True)
         self.unread()
+        words, half = self.words(kept, long) + _OTHERS, _REGISTERS // 2 // (s.threads * s.rows)
+        if words <= half <= words * 9 // 8:
+            # Two blocks, so that one works while the other waits, though the compiler would like some registers more.
+            sch.annotate(last.rv, "pragma_min_blocks", 2)
         # Only now: what is computed for a row would be computed for all rows of loops that are bound already.
         sch.bind(block, "blockIdx.x")
         if s.rows > 1:
@@ -364,6 +425,7 @@ class _Chain:
         return {
             "rows": [a.var.name for a in self.rows],
             "threads": s.threads * s.rows,
+            **({"blocks of a cluster": s.blocks} if s.blocks > 1 else {}),
             "in registers": [b.name for b in kept] + [f.name for f in long],
             "elements at a time": s.lanes,
         }
@@ -424,7 +486,8 @@ class _Chain:
             for i in inner:
                 at = at * shape[i] + index[i]
             head = [x for i, x in enumerate(index) if i not in inner]
-            return [*head, at // (s.threads * s.lanes), at // s.lanes % s.threads, at % s.lanes]
+            chunk, rest = at // (s.threads * s.lanes), (at // s.lanes % s.threads, at % s.lanes)
+            return [*head, *((chunk // s.chunks, chunk % s.chunks) if s.blocks > 1 else (chunk,)), *rest]
 
         self.sch.transform_layout(rv, ("write", 0), placed, assume_injective_transform=True)
 

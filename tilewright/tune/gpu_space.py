@@ -255,18 +255,17 @@ def _factors(index: Any, f: Facts) -> dict[Any, int]:
 
 # ---------------------------------------------------------------------------- products of matrices
 def product_table(
-    tiles: Sequence[Tile], p: Product, gpu: GpuMachine, seconds: Callable[[Tile], float], rate: float
+    tiles: Sequence[Tile], p: Product, gpu: GpuMachine, seconds: Callable[[Any], float], rate: float
 ) -> Table:
     """Tiles of a product, with the seconds that a count of cycles expects; `rate` is multiply-adds in a cycle."""
     points = np.array([astuple(t) for t in tiles], np.int64).reshape(len(tiles), -1)
     t = {x.name: points[:, i] for i, x in enumerate(fields(tiles[0]))} if tiles else {}
     if not tiles:
         return Table(points, {name: np.zeros(0) for name in FIGURES})
-    size = 2 if p.kind != "float32" else 4
+    size = p.a.dtype.nbytes
     down, across = -(-p.m.extent // t["rows"]), -(-p.n.extent // t["columns"])
     step = (t["rows"] + t["columns"]) * t["depth"] * size
-    each = t["high"] * t["wide"] if "high" in t else 128
-    threads = np.maximum(32, t["rows"] * t["columns"] // each)
+    threads = np.array([x.threads for x in tiles])
     made = counted(
         gpu, threads=np.minimum(threads, 1024), registers=32.0 + t["rows"] * t["columns"] / threads,
         shared=step * t["stages"], blocks=down * across * p.batch * t["parts"],

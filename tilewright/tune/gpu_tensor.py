@@ -1,7 +1,9 @@
 """Sketches for tensor cores: products of matrices, alone or in batches, with what follows them element by element.
 
+Their factors have 16 bits, or are float32 that a target lets them round to ten bits (`-tf32`).
+
     wgmma    a warpgroup fetches tiles by bulk copies, others multiply them (sm_90a)
-    mma      every warp fetches, loads fragments and multiplies (sm_80 and later)
+    mma      every warp fetches, loads fragments and multiplies (`gpu_warps`)
 
 Sizes that are no whole tiles are padded with zeros on the way into shared memory.
 """
@@ -9,6 +11,7 @@ Sizes that are no whole tiles are padded with zeros on the way into shared memor
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -21,29 +24,30 @@ from ..ir.stmt import BufferStore
 from ..target import Target
 from ..target.machine import GpuMachine
 from ..tir.schedule.primitive import BlockRV, LoopRV
-from ..tir.tensor_intrin.cuda import get_wgmma_intrin, get_wmma_intrin_group
-from ..tir.transform.lower_bulk_copies import BULK_COPY
+from ..tir.tensor_intrin.cuda import get_wgmma_intrin
+from ..tir.transform.lower_bulk_copies import BULK_COPY, TF32, line_of
 from ..tir.transform.specialize_warps import PERSISTENT, SPECIALIZE
-from .facts import Axis, Facts
+from .facts import Axis, Facts, facts_of
 from .gpu_space import Table, product_table
+from .gpu_transpose import turn, turned_read
 
 if TYPE_CHECKING:
     from .gpu import GpuFunction
 
 __all__ = [
-    "LINE",
     "Product",
     "Sketch",
     "Tile",
+    "applied",
     "by_warpgroups",
-    "by_warps",
     "factors",
     "moves",
     "product_of",
+    "some_of",
     "sums_from_zero",
+    "takes",
 ]
 
-LINE = 64  # elements of 16 bits that a bulk copy has side by side
 _KEPT = 2048  # bytes of shared memory for barriers and what the driver takes
 
 
@@ -67,16 +71,22 @@ class Product:
         return str(self.a.dtype)
 
     @property
+    def line(self) -> int:
+        """The elements that a bulk copy has side by side."""
+        return line_of(self.a.dtype)
+
+    @property
     def batch(self) -> int:
         return math.prod(x.extent for x in self.others)
 
 
 def product_of(f: Facts) -> Product | None:
-    """A block as a product of matrices of floats of 16 or 32 bits that adds up in float32, if it is one."""
+    """A block as a product of matrices, if it is one: of floats of 16 or 32 bits that adds up in float32, or of bytes
+    that adds up in int32."""
     body = f.block.body
     if len(f.reduce) != 1 or not all(x.known for x in f.axes) or not isinstance(body, BufferStore):
         return None
-    loads = factors(body) if sums_from_zero(f) else None
+    loads = factors(body) if sums_from_zero(f, "float32", "int32") else None
     if loads is None or loads[0].buffer is loads[1].buffer or len(body.indices) < 2:
         return None
     by_var = {x.var: x for x in f.axes}
@@ -94,18 +104,20 @@ def product_of(f: Facts) -> Product | None:
             return None
         sides.append((found, last[0] is (k if own is m else n)))
     (a, trans_a), (b, trans_b) = sides
-    kinds = {str(x.buffer.dtype) for x in (a, b)}
-    if len(kinds) != 1 or not kinds <= {"float16", "bfloat16", "float32"}:
+    kinds, floats = {str(x.buffer.dtype) for x in (a, b)}, {"float16", "bfloat16", "float32"}
+    if len(kinds) != 1 or not kinds <= (floats if body.buffer.dtype == "float32" else {"int8"}):
         return None
     others = tuple(x for x in f.spatial if x is not m and x is not n)
     return Product(m, n, k, others, a.buffer, b.buffer, trans_a, trans_b)
 
 
-def sums_from_zero(f: Facts) -> bool:
-    """Whether a block adds up in float32, beginning with 0."""
+def sums_from_zero(f: Facts, *kinds: str) -> bool:
+    """Whether a block adds up in one of some types, or in float32, beginning with 0."""
     first = f.block.init
     kind = None if f.write is None else str(f.write.buffer.dtype)
-    return isinstance(first, BufferStore) and const_value(first.value) == 0 and kind == "float32"
+    return (
+        isinstance(first, BufferStore) and const_value(first.value) == 0 and kind in (kinds or ("float32",))
+    )
 
 
 def factors(body: BufferStore) -> tuple[BufferLoad, BufferLoad] | None:
@@ -143,7 +155,12 @@ class Tile:
     stages: int
     parts: int
     per_processor: int
-    depth: int = LINE  # of the reduction, that is fetched at once
+    depth: int = 64  # of the reduction, that is fetched at once
+
+    @property
+    def threads(self) -> int:
+        """Those that multiply."""
+        return max(32, self.rows * self.columns // 128)
 
 
 def best_tile(p: Product, gpu: GpuMachine) -> Tile:
@@ -154,11 +171,11 @@ def best_tile(p: Product, gpu: GpuMachine) -> Tile:
 def possible_tiles(p: Product, gpu: GpuMachine, fewer_stages: bool = False) -> list[Tile]:
     """The tiles of warpgroups that fit, with as many steps on their way as there is room for, or fewer as well."""
     found: list[Tile] = []
-    steps = -(-p.k.extent // LINE)
+    steps, size_of = -(-p.k.extent // p.line), p.a.dtype.nbytes
     for rows, columns in ((128, 256), (128, 128), (128, 64), (64, 256), (64, 128), (64, 64)):
         if rows >= 2 * max(64, p.m.extent) or columns >= 2 * max(64, p.n.extent):
             continue
-        size = (rows + columns) * LINE * 2
+        size = (rows + columns) * p.line * size_of
         for per in (1, 2):
             room = (gpu.dynamic_shared_memory_per_block - _KEPT) // per - (_KEPT if per > 1 else 0)
             stages = min(8, room // size, max(2, steps))
@@ -169,7 +186,7 @@ def possible_tiles(p: Product, gpu: GpuMachine, fewer_stages: bool = False) -> l
                 if parts > 1 and (steps < 2 * parts or (p.windows > 1 and steps % parts)):
                     continue  # windows have no elements more, that could be 0
                 counts = range(stages, 1, -1) if fewer_stages else (stages,)
-                found += [Tile(rows, columns, n, parts, per) for n in counts]
+                found += [Tile(rows, columns, n, parts, per, p.line) for n in counts]
     return found
 
 
@@ -177,23 +194,23 @@ def cycles(p: Product, t: Tile, gpu: GpuMachine) -> float:
     """About how long a product takes, in cycles of a multiprocessor."""
     down, across = -(-p.m.extent // t.rows), -(-p.n.extent // t.columns)
     tiles = down * across * p.batch * t.parts
-    steps = math.ceil(p.k.extent / LINE / t.parts)
-    # A product of 64 x n x 16 takes n / 2 cycles, or as long as its operands come out of shared memory.
+    steps, size = math.ceil(p.k.extent / p.line / t.parts), p.a.dtype.nbytes
+    # A product of 64 x n x 32 bytes takes n / 2 cycles, or as long as its operands come out of shared memory.
     work = t.rows // 64 * 4 * max(t.columns / 2, 16 + t.columns / 4)
-    fetched = (t.rows + t.columns) * LINE * 2
+    fetched = (t.rows + t.columns) * p.line * size
     at_once = min(t.per_processor, -(-tiles // gpu.multiprocessors))
     # What is on its way must cover the time that the first of it takes.
     latency = 1300 / (t.stages * at_once)
     step = max(work, fetched / 64, fetched / (gpu.bandwidth / gpu.clock / gpu.multiprocessors * 3), latency)
     rounds = -(-tiles // gpu.multiprocessors) if t.per_processor == 1 else tiles / gpu.multiprocessors
     rounds = max(1.0, rounds)
-    # Results of whole tiles are stored eight at a time, those of others under conditions one after the other.
+    # Results of whole tiles are stored eight at a time, those of others four by four under conditions.
     whole = t.parts > 1 or (p.m.extent % t.rows == 0 and p.n.extent % t.columns == 0)
-    ends = t.rows * t.columns / (16 if whole else 3) + 1500
+    ends = t.rows * t.columns / (16 if whole else 3 if p.n.extent % 4 else 8) + 1500
     total = rounds * (steps * step + ends) + 2500
     # All that is read comes from the main memory once, however it is shared: at its full rate only if most
     # processors ask for it, and for long pieces of its rows.
-    unique = 2 * p.batch * p.k.extent * (p.m.extent // p.windows + p.n.extent)
+    unique = size * p.batch * p.k.extent * (p.m.extent // p.windows + p.n.extent)
     rate = (0.85 if t.columns >= 128 or p.trans_b else 0.7) * min(1, tiles / (0.8 * gpu.multiprocessors))
     total = max(total, unique / (gpu.bandwidth * rate) * gpu.clock + 4000)
     if t.parts > 1:  # the sums of the parts are written, read and added by another kernel
@@ -208,6 +225,11 @@ def has_warpgroups(target: Target) -> bool:
     return target.kind.name == "cuda" and target.gpu.arch == "sm_90a"
 
 
+def takes(target: Target, kind: str) -> bool:
+    """Whether a target gives products of a type of floats to tensor cores: float32 only where it may be rounded."""
+    return kind != "float32" or (bool(target.attrs.get("tf32")) and has_warpgroups(target))
+
+
 def can_be_copied(b: Buffer) -> bool:
     """Whether bulk copies can take boxes of a tensor: its lines start at multiples of 16 bytes."""
     sizes = [const_value(s) for s in b.dense_strides()[:-1]]
@@ -216,23 +238,78 @@ def can_be_copied(b: Buffer) -> bool:
 
 def by_warpgroups(g: GpuFunction, f: Facts, p: Product, after: BlockRV | None = None) -> dict[str, Any]:
     """Tiles of a product by warpgroups, results stored from registers."""
-    if not has_warpgroups(g.target) or not can_be_copied(p.a) or not can_be_copied(p.b):
-        raise ScheduleError("bulk copies cannot take its operands")
+    if p.kind == "int8":
+        raise ScheduleError("products of warpgroups are made of floats here")
+    if not has_warpgroups(g.target) or not takes(g.target, p.kind):
+        raise ScheduleError(f"the target has no products of warpgroups for {p.kind}")
     gpu = g.target.gpu
+    turned = [
+        b.name for b, other in ((p.a, p.trans_a), (p.b, not p.trans_b)) if other and p.kind == "float32"
+    ]
+    if turned:
+        f, p = _in_line(g, f, p)
+    if not can_be_copied(p.a) or not can_be_copied(p.b):
+        raise ScheduleError("bulk copies cannot take its operands")
     tile = g.choose(f, "warpgroups", best_tile(p, gpu), lambda: _warpgroups_table(p, gpu))
-    return _applied(Warpgroups, g, f, p, tile, after)
+    note = applied(Warpgroups, g, f, p, tile, after)
+    return {**note, "turned before": turned} if turned else note
+
+
+def _in_line(g: GpuFunction, f: Facts, p: Product) -> tuple[Facts, Product]:
+    """A product whose operands lie in line along the reduction, as products of tf32 take them: those that do not are
+    turned by kernels of their own, where that takes less time than it saves.
+
+        C[i, j] += A[i, k] * B[k, j]     ->     T[j, k] = B[k, j];   C[i, j] += A[i, k] * T[j, k]
+    """
+    sch, gpu = g.sch, g.target.gpu
+    made = replace(p, trans_a=False, trans_b=True)
+    sides = [x for x, turned in ((p.a, p.trans_a), (p.b, not p.trans_b)) if turned]
+    moved = sum(2 * math.prod(int(const_value(d) or 1) for d in b.shape) * b.dtype.nbytes for b in sides)
+    # in cycles: float32 reaches about 0.8 of its rate, and each kernel more takes some time to begin
+    plain = 2 * p.batch * p.m.extent * p.n.extent * p.k.extent / (0.8 * gpu.peak_flops) * gpu.clock * 1e9
+    turning = moved / (0.8 * gpu.bandwidth) * gpu.clock + 4000 * len(sides)
+    if not g.free and turning + cycles(made, best_tile(made, gpu), gpu) > plain:
+        raise ScheduleError("turning its operands would take longer than tensor cores save")
+    for b, own in ((p.a, p.m), (p.b, p.n)):
+        if b not in sides:
+            continue
+        reads = [r.buffer for r in sch.get(f.rv).reads]
+        kept = [x.var for x in p.others if x.var in _indices(f, b)]
+        copy = sch.reindex_cache_read(f.rv, reads.index(b), "global", some_of(f, [*kept, own.var, p.k.var]))
+        facts = facts_of(sch, copy)
+        across = turned_read(facts)
+        if across is None:
+            raise ScheduleError(f"{b.name} cannot be turned")
+        turn(g, facts, *across)
+        g.done.add(copy.key)
+    f = facts_of(sch, f.rv)
+    found = product_of(f)
+    if found is None or found.trans_a or not found.trans_b:
+        raise ScheduleError(f"{f.name} with turned operands is no product of matrices")
+    return f, found
+
+
+def some_of(f: Facts, wanted: Sequence[Var]) -> Callable[..., list[Any]]:
+    """A map from all iterators of a block to some of them."""
+    at = [[x.var for x in f.axes].index(v) for v in wanted]
+    return lambda *its: [its[i] for i in at]
+
+
+def _indices(f: Facts, b: Buffer) -> set[object]:
+    """What a buffer is indexed by."""
+    return {i for r in f.reads if r.buffer is b for i in r.indices}
 
 
 def _warpgroups_table(p: Product, gpu: GpuMachine) -> Table:
-    return product_table(
-        possible_tiles(p, gpu, True), p, gpu, lambda t: cycles(p, t, gpu) / (gpu.clock * 1e9), 1024.0
-    )
+    tiles, rate = possible_tiles(p, gpu, True), 16.0 * p.line
+    return product_table(tiles, p, gpu, lambda t: cycles(p, t, gpu) / (gpu.clock * 1e9), rate)
 
 
 class Sketch:
     """What both kinds of instructions have in common: padding, parts of the sum, the order of tiles."""
 
     fragment = ""  # the scope of sums
+    lines = 0  # of results that one instruction turns
 
     def __init__(
         self, g: GpuFunction, f: Facts, p: Product, tile: Tile, after: BlockRV | None = None
@@ -317,9 +394,39 @@ class Sketch:
             sch.compute_at(whole, thread, preserve_unit_loops=True)
             sch.vectorize(pair)
 
+    def store(self, tail: BlockRV, at: LoopRV, turning: str) -> None:
+        """What follows the product, from registers to memory; results of 16 bits are turned to go eight at a time, if
+        there is an instruction for that."""
+        sch, t, p = self.sch, self.tile, self.p
+        written = sch.get(tail).writes[0].buffer
+        whole = p.m.extent % t.rows == 0 and p.n.extent % t.columns == 0
+        if str(written.dtype) != p.kind or not whole or not turning:
+            sch.reverse_compute_at(tail, at, preserve_unit_loops=True)
+            return self.spread(tail)
+        out = sch.reindex_cache_write(tail, 0, self.fragment, lambda *its: its)
+        turn = sch.cache_read(out, 0, self.fragment.replace("accumulator", "rows"))
+        for block in (tail, turn, out):
+            sch.reverse_compute_at(block, at, preserve_unit_loops=True)
+        self.spread(tail)
+        i = sch.get_loops(turn)[-2]
+        if const_value(sch.get(i).extent) != self.lines:
+            several, i = sch.split(i, [None, self.lines])
+            sch.unroll(several)
+        sch.tensorize(i, turning)
+        self.spread(out, 8)
+        return None
 
-def _applied(
-    kind: type[Warpgroups | Warps], g: GpuFunction, f: Facts, p: Product, tile: Tile, after: BlockRV | None
+    def apply(self) -> dict[str, Any]:
+        """Schedule the product; what is told of it."""
+        raise NotImplementedError
+
+    def spread(self, tail: BlockRV, wide: int = 2) -> None:
+        """The results to the threads that hold them, so many neighbours at a time."""
+        raise NotImplementedError
+
+
+def applied(
+    kind: type[Sketch], g: GpuFunction, f: Facts, p: Product, tile: Tile, after: BlockRV | None
 ) -> dict[str, Any]:
     """Apply a sketch; without parts of the sum where these are refused."""
     try:
@@ -332,14 +439,14 @@ def _applied(
 
 
 class Warpgroups(Sketch):
-    fragment = "wgmma.accumulator"
+    fragment, lines = "wgmma.accumulator", 64
 
     def apply(self) -> dict[str, Any]:
         sch, p, t = self.sch, self.p, self.tile
         tail, loops = self.prepare()
         i, group, i2 = sch.split(loops[p.m.var], [None, t.rows // 64, 64])
         j, j1 = sch.split(loops[p.n.var], [None, t.columns])
-        depth, k1 = sch.split(loops[p.k.var], [None, LINE])
+        depth, k1 = sch.split(loops[p.k.var], [None, t.depth])
         blocks = self.tiles(i, j, loops, group, depth, i2, j1, k1)
         sch.bind(blocks, "blockIdx.x")
         sch.bind(group, "threadIdx.y")
@@ -347,178 +454,54 @@ class Warpgroups(Sketch):
             copy = self.inputs(which, "shared.dyn")
             sch.compute_at(copy, depth, preserve_unit_loops=True)
             around = len(sch.get_loops(self.block)) - 3
-            sch.annotate(sch.blockize(sch.get_loops(copy)[around]), BULK_COPY, 1)
+            how = TF32 if p.kind == "float32" else 1
+            sch.annotate(sch.blockize(sch.get_loops(copy)[around]), BULK_COPY, how)
         sch.annotate(depth, SPECIALIZE, t.stages)
         grid = const_value(sch.get(blocks).extent)
         if t.per_processor == 1 and (grid or 0) > self.g.target.gpu.multiprocessors:
             sch.annotate(depth, PERSISTENT, self.g.target.gpu.multiprocessors)
         intrinsics = get_wgmma_intrin(t.columns, p.kind, p.trans_a, p.trans_b)
-        self.store(tail, group, intrinsics)
+        self.store(tail, group, intrinsics.get("turn", ""), intrinsics.get("turn_sums", ""))
         init = sch.decompose_reduction(self.block, depth)
         sch.tensorize(sch.get_loops(init)[-2], intrinsics["init"])
         sch.tensorize(i2, intrinsics["compute"])
         return {
-            "tile": f"{t.rows} x {t.columns} x {LINE}",
+            "tile": f"{t.rows} x {t.columns} x {t.depth}",
             "stages": t.stages,
             "threads": 128 * (t.rows // 64 + 1),
             **({"parts of the sum": t.parts} if t.parts > 1 else {}),
             "instructions": intrinsics["compute"],
         }
 
-    def store(self, tail: BlockRV, group: LoopRV, intrinsics: dict[str, str]) -> None:
-        """What follows the product, from registers to memory; results of 16 bits are turned to go eight at a time."""
+    def store(self, tail: BlockRV, at: LoopRV, turning: str, first: str = "") -> None:
+        """Results that are not turned eight at a time are turned as sums, before anything is done with them: four go
+        to memory at once, and what they are combined with comes so."""
         sch, t, p = self.sch, self.tile, self.p
-        written = sch.get(tail).writes[0].buffer
         whole = p.m.extent % t.rows == 0 and p.n.extent % t.columns == 0
-        if str(written.dtype) != p.kind or not whole or "turn" not in intrinsics:
-            sch.reverse_compute_at(tail, group, preserve_unit_loops=True)
-            return self.spread(tail)
-        out = sch.reindex_cache_write(tail, 0, "wgmma.accumulator", lambda *its: its)
-        turn = sch.cache_read(out, 0, "wgmma.rows")
-        for block in (tail, turn, out):
-            sch.reverse_compute_at(block, group, preserve_unit_loops=True)
-        self.spread(tail)
-        sch.tensorize(sch.get_loops(turn)[-2], intrinsics["turn"])
-        self.spread(out, 8)
-        return None
+        eight = turning and whole and str(sch.get(tail).writes[0].buffer.dtype) == p.kind
+        if eight or not first or p.n.extent % 4:
+            return super().store(tail, at, turning)
+        turn = sch.cache_write(self.block, 0, self.fragment)
+        sch.set_scope(turn, 0, "wgmma.rows")
+        for block in (turn, tail):
+            sch.reverse_compute_at(block, at, preserve_unit_loops=True)
+        sch.tensorize(sch.get_loops(turn)[-2], first)
+        return self.spread(tail, 4)
 
     def spread(self, tail: BlockRV, wide: int = 2) -> None:
         """The results of a warpgroup to the threads that hold them: pairs beside each other, rows eight apart."""
         sch = self.sch
         i, j = sch.get_loops(tail)[-2:]
         warp, half, row = sch.split(i, [4, 2, 8])
-        eight, quad, pair = sch.split(j, [None, 4, wide])
-        sch.reorder(warp, row, quad, eight, half, pair)
-        sch.bind(sch.fuse(warp, row, quad), "threadIdx.x")
+        if wide == 4:  # every second thread has the second half of 16 columns
+            eight, second, quad, pair = sch.split(j, [None, 2, 2, wide])
+            sch.reorder(warp, row, quad, second, eight, half, pair)
+            sch.bind(sch.fuse(warp, row, quad, second), "threadIdx.x")
+        else:
+            eight, quad, pair = sch.split(j, [None, 4, wide])
+            sch.reorder(warp, row, quad, eight, half, pair)
+            sch.bind(sch.fuse(warp, row, quad), "threadIdx.x")
         for x in (eight, half):
-            sch.unroll(x)
-        if self.p.n.extent % 2 == 0:
-            sch.vectorize(pair)
-
-
-# ---------------------------------------------------------------------------- warps
-def by_warps(g: GpuFunction, f: Facts, p: Product, after: BlockRV | None = None) -> dict[str, Any]:
-    """Tiles of a product by warps, which fetch for later steps while they multiply."""
-    number = int("".join(filter(str.isdigit, g.target.gpu.arch)) or 0)
-    if g.target.kind.name != "cuda" or number < 80:
-        raise ScheduleError("it has no asynchronous copies and products of warps for these types")
-    gpu = g.target.gpu
-    tile = g.choose(f, "warps", _warps_tile(p, gpu), lambda: _warps_table(p, gpu))
-    return _applied(Warps, g, f, p, tile, after)
-
-
-def _warps_table(p: Product, gpu: GpuMachine) -> Table:
-    """Tiles of warps, and about how long a product takes with each: about half of what the instructions could do."""
-    steps, found = -(-p.k.extent // 32), []
-    for rows, columns in ((128, 128), (128, 64), (64, 64)):
-        size = (rows * 40 + 32 * (columns + 8)) * 2
-        stages = range(2, max(2, min(5, gpu.dynamic_shared_memory_per_block // size, steps)) + 1)
-        parts = [n for n in (1, 2, 4, 8, 16) if n == 1 or steps >= 2 * n]
-        found += [Tile(rows, columns, s, n, 2, 32) for s in stages for n in parts]
-
-    def seconds(t: Tile) -> float:
-        tiles = -(-p.m.extent // t.rows) * -(-p.n.extent // t.columns) * p.batch * t.parts
-        step = t.rows * t.columns * t.depth / 512
-        rounds = max(1.0, tiles / gpu.multiprocessors)
-        total = rounds * (steps / t.parts * max(step, 1200 / t.stages) + t.rows * t.columns / 16 + 1500)
-        return (total + (4500 if t.parts > 1 else 0)) / (gpu.clock * 1e9)
-
-    return product_table(found, p, gpu, seconds, 512.0)
-
-
-def _warps_tile(p: Product, gpu: GpuMachine) -> Tile:
-    """The largest tile that leaves something to do for all processors; parts of the sum where none does."""
-    for rows, columns in ((128, 128), (128, 64), (64, 64)):
-        if columns > 64 >= p.n.extent:
-            continue
-        tiles = -(-p.m.extent // rows) * -(-p.n.extent // columns) * p.batch
-        if tiles >= gpu.multiprocessors:
-            break
-    depth = 32
-    steps = -(-p.k.extent // depth)
-    parts = 1
-    while tiles * parts * 2 <= 2 * gpu.multiprocessors and steps >= 16 * parts and parts < 16:
-        parts *= 2
-    size = (rows * (depth + 8) + depth * (columns + 8)) * 2
-    stages = max(2, min(4, gpu.dynamic_shared_memory_per_block // size, steps))
-    return Tile(rows, columns, stages, parts, 2, depth)
-
-
-class Warps(Sketch):
-    fragment = "wmma.accumulator"
-
-    def apply(self) -> dict[str, Any]:
-        sch, p, t = self.sch, self.p, self.tile
-        high, wide = (64, 64) if t.columns > 64 else (32, 32) if t.rows == 64 else (64, 32)
-        # No warp has nothing to do.
-        rows = high if p.m.extent <= high else t.rows
-        t = self.tile = replace(t, rows=rows, columns=wide if p.n.extent <= wide else t.columns)
-        tail, loops = self.prepare()
-        down, across = t.rows // high, t.columns // wide
-        i, i1, i2, i3 = sch.split(loops[p.m.var], [None, down, high // 16, 16])
-        j, j1, j2, j3 = sch.split(loops[p.n.var], [None, across, wide // 16, 16])
-        depth, k1, k2 = sch.split(loops[p.k.var], [None, t.depth // 16, 16])
-        blocks = self.tiles(i, j, loops, i1, j1, depth, k1, i2, j2, i3, j3, k2)
-        warps = sch.fuse(i1, j1)
-        sch.bind(blocks, "blockIdx.x")
-        sch.bind(warps, "threadIdx.y")
-        group = get_wmma_intrin_group("shared.dyn", "global", p.kind, "float32", p.trans_b, p.trans_a)
-        for which, name in ((0, "a"), (1, "b")):
-            self.fetch(which, depth, down * across)
-            self.load(which, k1, f"wmma.matrix_{name}", group[f"load_{name}"])
-        sch.unroll(k1)
-        sch.annotate(depth, "software_pipeline_stage", [0, 0, t.stages - 1])
-        sch.annotate(depth, "software_pipeline_order", [0, 1, 2])
-        sch.annotate(depth, "software_pipeline_async_stages", [0])
-        sch.reverse_compute_at(tail, warps, preserve_unit_loops=True)
-        self.spread(tail)
-        init = sch.decompose_reduction(self.block, depth)
-        sch.tensorize(sch.get_loops(init)[-2], group["init"])
-        sch.tensorize(i3, group["compute"])
-        return {
-            "tile": f"{t.rows} x {t.columns} x {t.depth}",
-            "stages": t.stages,
-            "threads": 32 * down * across,
-            **({"parts of the sum": t.parts} if t.parts > 1 else {}),
-            "instructions": group["compute"],
-        }
-
-    def fetch(self, which: int, depth: LoopRV, warps: int) -> None:
-        """What a step needs, in shared memory, by all threads together."""
-        sch = self.sch
-        copy = self.inputs(which, "shared.dyn")
-        sch.compute_at(copy, depth, preserve_unit_loops=True)
-        around = len(sch.get_loops(self.block)) - 6
-        own = sch.get_loops(copy)[around:]
-        wide = self.p.in_line if which == 0 else 8
-        several, warp, lane, vector = sch.split(self.g.fused(own, copy), [None, warps, 32, wide])
-        sch.bind(warp, "threadIdx.y")
-        sch.bind(lane, "threadIdx.x")
-        sch.vectorize(vector)
-        sch.unroll(several)
-        # Lines start in different banks, so that eight of them are loaded at once.
-        sch.storage_align(copy, 0, axis=-2, factor=16, offset=8)
-
-    def load(self, which: int, step: LoopRV, scope: str, intrinsic: str) -> None:
-        sch = self.sch
-        copy = sch.cache_read(self.block, which, scope)
-        sch.compute_at(copy, step, preserve_unit_loops=True)
-        i, j = sch.get_loops(copy)[-2:]
-        (i0, i1), (j0, j1) = sch.split(i, [None, 16]), sch.split(j, [None, 16])
-        sch.reorder(i0, j0, i1, j1)
-        for x in (i0, j0):
-            sch.unroll(x)
-        sch.tensorize(i1, intrinsic)
-
-    def spread(self, tail: BlockRV) -> None:
-        """The results of a warp to the threads that hold them."""
-        sch = self.sch
-        i, j = sch.get_loops(tail)[-2:]
-        tiles, half, row = sch.split(i, [None, 2, 8])
-        eight, quad, pair = sch.split(j, [None, 4, 2])
-        sch.reorder(row, quad, tiles, eight, half, pair)
-        sch.bind(sch.fuse(row, quad), "threadIdx.x")
-        for x in (tiles, eight, half):
             sch.unroll(x)
         if self.p.n.extent % 2 == 0:
             sch.vectorize(pair)

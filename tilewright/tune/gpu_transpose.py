@@ -25,7 +25,9 @@ __all__ = ["turn", "turned_read"]
 _TILE = 32  # lines and columns of a tile of single elements
 _SIDES = (64, 32)  # lines and columns of a tile of squares
 _SQUARE = 4  # lines and columns of what a thread turns
-_NEAR = 4  # squares beside each other along a line that neighbouring threads have
+_NEAR = (
+    2  # squares beside each other along a line that neighbouring threads have: they write long pieces then
+)
 _TILES = 1024  # that keep the processors busy
 _SHARED = 48 * 1024  # bytes of a block, if nothing is said
 

@@ -25,13 +25,14 @@ from ..ir.errors import ScheduleError
 from ..target import Target
 from ..target.machine import CpuMachine, GpuMachine, with_figures
 from ..tir.schedule import Schedule
+from ..tir.schedule.schedule import Position
 from .auto import Function
 from .elementwise import cycles_of, pays_in_parallel
 from .explain import Explanation
 from .facts import Axis, Facts
 from .features import machine_features, simple_features, tile_features
 from .tiles import Best, TileSpace, evaluate, tile_spaces
-from .winograd import FilterCost
+from .winograd import FilterCost, Left
 from .workload import Task
 
 __all__ = ["Deciding", "Decisions", "Sketches", "Space", "Stage"]
@@ -390,6 +391,7 @@ class Sketches:
 
     def __init__(self, task: Task) -> None:
         self.task = task
+        self.begun: dict[tuple[int, bool], tuple[Position, Left]] = {}  # what candidates have in common
 
     @cached_property
     def space(self) -> Space:
@@ -438,7 +440,7 @@ class Sketches:
         if form is None:
             form, decisions = split_form(decisions)
         run = made(sch, task.func, task.target, notes, frozenset(task.constants), decisions, tell)
-        run.form = form
+        run.form, run.begun = form, self.begun
         run.run()
         if decisions and run.number != len(decisions):
             raise ScheduleError(
@@ -466,6 +468,8 @@ class Deciding(Function):
         self.found: list[Stage] = []
         self.number = 0
         self.form: tuple[int, ...] | None = None  # the sizes of tiles that were decided
+        # where convolutions are taken apart, by size of tiles and whether in parallel
+        self.begun: dict[tuple[int, bool], tuple[Position, Left]] = {}
 
 
 class _Decided(Deciding):
@@ -510,6 +514,17 @@ class _Decided(Deciding):
         self.choices.append(tuple(costs))
         self._around = costs[size].around
         return size
+
+    def transforms(self, f: Facts, size: int, pays: bool) -> Left:
+        if self.decisions is None or self.number:
+            return super().transforms(f, size, pays)
+        found = self.begun.get((size, pays))
+        if found is None:  # nothing was decided so far but the size: all candidates begin with the same steps
+            left = super().transforms(f, size, pays)
+            found = self.begun[size, pays] = self.sch.position(), left
+        else:
+            self.sch.go_to(found[0])
+        return found[1]
 
     def filtered(self, f: Facts, before: set[object]) -> bool:
         place = len(self.sizes)

@@ -6,7 +6,7 @@ import hashlib
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Any
 
 from ..arith import Analyzer
@@ -20,6 +20,7 @@ from ..ir.module import GlobalVar, IRModule
 from ..ir.node import Node
 from ..ir.op import Op
 from ..ir.serialize import load_json, save_json
+from ..ir.transform import PassContext
 from ..runtime.devices import cuda
 from ..target import Target
 from ..te.create_prim_func import create_prim_func
@@ -100,11 +101,17 @@ def _received(program: str, target: str, constants: tuple[str, ...], sizes: dict
 
 
 def present(target: Target) -> Target:
-    """A target; the GPU that is there, where `cuda` alone does not say which."""
-    if target.kind.name == "cuda" and not {"arch", "model"} & set(target.attrs):
-        here = cuda(0)
-        if here.exist:
-            return Target.from_device(here)
+    """A target as it is meant here: the GPU that is there, where `cuda` alone does not say which, and with `-tf32`
+    where the compilation allows that."""
+    if target.kind.name != "cuda":
+        return target
+    if not {"arch", "model"} & set(target.attrs) and cuda(0).exist:
+        said = {k: v for k, v in target.attrs.items() if target.kind.defaults.get(k) != v}
+        target = Target.from_device(cuda(0))
+        for name, value in said.items():
+            target = target.with_attr(name, value)
+    if PassContext.current().option("tilewright.tf32"):
+        target = target.with_attr("tf32", True)
     return target
 
 
@@ -161,6 +168,14 @@ def stable_key(n: Any) -> str:
     return hashlib.sha256("\n".join(walk.out).encode()).hexdigest()
 
 
+@cache
+def _told(kind: type) -> tuple[str, ...] | None:
+    """The fields by which nodes of a class are told apart; None for those that are seen in another way."""
+    if not issubclass(kind, Node) or issubclass(kind, (Var, Buffer, PrimFunc, IRModule, IntImm)):
+        return None
+    return tuple(name for name in kind._fields if name not in _NAMES)
+
+
 class _Text:
     """A program as lines without names: variables and buffers are numbered as they are met."""
 
@@ -169,7 +184,15 @@ class _Text:
         self.seen: dict[Any, int] = {}
 
     def go(self, a: Any) -> None:
-        if isinstance(a, Var):
+        fields = _told(a.__class__)
+        if fields is not None:
+            self.out.append(f"({a.__class__.__name__}")
+            for name in fields:
+                self.go(getattr(a, name))
+            self.out.append(")")
+        elif isinstance(a, str):
+            self.out.append(f"{a!r}")
+        elif isinstance(a, Var):
             self.out.append(f"v{self.seen.setdefault(a, len(self.seen))} {a.dtype}")
         elif isinstance(a, Buffer) and a in self.seen:
             self.out.append(f"b{self.seen[a]}")
@@ -183,10 +206,9 @@ class _Text:
             self.go({gv.name_hint: f for gv, f in a.functions.items()})
         elif isinstance(a, (IntImm, int)):
             self.out.append(str(int(a.value if isinstance(a, IntImm) else a)))  # equal to each other
-        elif isinstance(a, Node):
-            if isinstance(a, Buffer):
-                self.seen[a] = len(self.seen)
-            self.out.append(f"({a.__class__.__name__}")
+        elif isinstance(a, Buffer):
+            self.seen[a] = len(self.seen)
+            self.out.append("(Buffer")
             for name in a._fields:
                 if name not in _NAMES:
                     self.go(getattr(a, name))

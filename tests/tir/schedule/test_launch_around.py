@@ -119,7 +119,7 @@ def test_refusals(expect, refused):
           |     for t in T.serial(1, 5):    # <-- here
           | …
 
-          hint: use blockIdx.x/y/z, threadIdx.x/y/z, or vthread, vthread.x/y/z
+          hint: use blockIdx.x/y/z, threadIdx.x/y/z, clusterCtaIdx.x, or vthread, vthread.x/y/z
         """,
     )
     sch.launch_around(t, "threadIdx.x")

@@ -274,7 +274,7 @@ def test_unknown_thread_axes(axis, expect, refused):
           |     for i, j in T.grid(8, 12):    # <-- here
           | …
 
-          hint: use blockIdx.x/y/z, threadIdx.x/y/z, or vthread, vthread.x/y/z
+          hint: use blockIdx.x/y/z, threadIdx.x/y/z, clusterCtaIdx.x, or vthread, vthread.x/y/z
         """,
     )
 

@@ -8,6 +8,7 @@ import pytest
 import tilewright as tvm
 from tilewright import te, tir
 from tilewright.ir.errors import LoweringError
+from tilewright.tir.script import from_source
 
 
 def program(n: int = 6, stages: list[int] | None = None, order: list[int] | None = None) -> tir.Schedule:
@@ -40,13 +41,34 @@ def test_the_next_iteration_is_loaded_while_this_one_is_used() -> None:
     )
 
 
+def test_a_guarded_pipeline_has_its_body_once() -> None:
+    sch = program(6, [0, 1])
+    sch.annotate(sch.get_loops("C")[0], "software_pipeline_guarded", 1)
+    with tvm.target.Target("cuda"):  # which does not cut loops where conditions become certain
+        text = tvm.lower(sch.mod)["main"].script()
+    assert text[text.index("    B_1 = ") :] == (
+        """    B_1 = T.decl_buffer((16,))
+    for ax1 in range(8):
+        B_1[ax1] = A_1[ax1] * T.float32(2)
+    for i in range(6):
+        if i < 5:
+            for ax1 in range(8):
+                B_1[(i + 1) % 2 * 8 + ax1] = A_1[i * 8 + ax1 + 8] * T.float32(2)
+        for j in range(8):
+            C_1[i * 8 + j] = B_1[i % 2 * 8 + j] + T.float32(1)"""
+    )
+
+
 @pytest.mark.parametrize("n", [1, 2, 3, 7])
 @pytest.mark.parametrize("stages", [[0, 0], [0, 1], [0, 2], [0, 5]])
 @pytest.mark.parametrize("order", [None, [0, 1], [1, 0]])
-def test_the_result_stays(n: int, stages: list[int], order: list[int] | None) -> None:
+@pytest.mark.parametrize("guarded", [False, True])
+def test_the_result_stays(n: int, stages: list[int], order: list[int] | None, guarded: bool) -> None:
     if stages[0] == stages[1] and order == [1, 0]:
         pytest.skip("refused: see the test of dependences")
     sch = program(n, stages, order)
+    if guarded:
+        sch.annotate(sch.get_loops("C")[0], "software_pipeline_guarded", 1)
     x = np.random.default_rng(0).random((n, 8), dtype=np.float32)
     for run in (lambda *a: tir.interpret(tvm.lower(sch.mod)["main"], *a), tvm.build(sch.mod)):
         got = np.zeros((n, 8), np.float32)
@@ -76,3 +98,89 @@ def test_a_doubled_buffer_is_a_pipeline_of_two() -> None:
 def test_without_annotations_nothing_is_touched() -> None:
     mod = tvm.lower(program(6).mod)
     assert tir.transform.InjectSoftwarePipeline()(mod) is mod
+
+
+def test_what_is_filled_after_its_last_use_has_one_version() -> None:
+    """The next iteration's values take the place of those that this turn has just used."""
+    text = tvm.lower(program(6, [0, 1], [1, 0]).mod)["main"].script()
+    assert text[text.index("    B_1 = ") :] == (
+        """    B_1 = T.decl_buffer((8,))
+    for ax1 in range(8):
+        B_1[ax1] = A_1[ax1] * T.float32(2)
+    for i in range(5):
+        for j in range(8):
+            C_1[i * 8 + j] = B_1[j] + T.float32(1)
+        for ax1 in range(8):
+            B_1[ax1] = A_1[i * 8 + ax1 + 8] * T.float32(2)
+    for j in range(8):
+        C_1[j + 40] = B_1[j] + T.float32(1)"""
+    )
+
+
+_FRAGMENTS = """
+@T.prim_func
+def main(A: T.Buffer((64, 16), "float16"), C: T.Buffer((256,), "float32")):
+    tx = T.launch_thread("threadIdx.x", 32)
+    c = T.allocate([8], "float32", "local")
+    for k in range(6):
+        S = T.allocate([256], "float16", "shared")
+        S_1 = T.Buffer((256,), "float16", data=S, scope="shared")
+        for i in range(8):
+            S_1[tx * 8 + i] = A[k, i]
+        for j in T.{kind}(2):
+            a = T.allocate([4], "uint32", "local")
+            T.evaluate(T.Call("handle", "tir.tvm_load_matrix_sync", [
+                a, 16, 16, 16, 0, T.tvm_access_ptr(T.type_annotation("float16"), S, j * 8, 8, 1), 16, "row_major"]))
+            T.evaluate(T.Call("handle", "tir.tvm_mma_sync", [c, 0, a, 0, a, 0, c, 0]))
+"""
+
+
+def fragments(kind: str, stages: list[int], order: list[int]) -> tvm.IRModule:
+    """Fragments that are loaded one product ahead, in a loop whose copies are two iterations ahead."""
+    notes = {
+        "k": {"software_pipeline_stage": stages, "software_pipeline_order": order},
+        "j": {"software_pipeline_stage": [0, 1], "software_pipeline_order": [0, 1]},
+    }
+
+    def annotated(n: tvm.ir.Node) -> tvm.ir.Node:
+        n = n.map_children(annotated)
+        return (
+            n.replace(annotations=notes[n.loop_var.name])
+            if getattr(n, "loop_var", None) is not None and n.loop_var.name in notes
+            else n
+        )
+
+    func = from_source(_FRAGMENTS.format(kind=kind))
+    return tvm.IRModule({"main": func.replace(body=annotated(func.body))})
+
+
+def test_registers_that_instructions_name_have_versions_of_other_names() -> None:
+    """a, loaded before the last product of the iteration before, and a_1, for the second product."""
+    mod = fragments("unroll", [0, 1, 2, 2, 2], [0, 3, 1, 2, 4])
+    text = tir.transform.InjectSoftwarePipeline()(mod)["main"].script()
+    body = text[text.index("for k in range(4):") :]
+    body = body[: body.index("T.tvm_mma_sync", body.index("T.tvm_mma_sync") + 1)]
+    calls = [line.strip() for line in body.splitlines() if "sync(" in line]
+    assert [c.split("(")[0] + "(" + c.split("(")[1].split(",")[0] for c in calls] == [
+        "T.tvm_load_matrix_sync(a_1",
+        "T.tvm_mma_sync(c",
+        "T.tvm_load_matrix_sync(a",
+    ]
+    assert "c, 0, a, 0, a, 0, c, 0" in calls[1]
+    assert (
+        'T.allocate([768], "float16", "shared")' in text
+        and text.count('T.allocate([4], "uint32", "local")') == 2
+    )
+
+
+def test_registers_that_instructions_name_need_turns_that_are_written_out() -> None:
+    with pytest.raises(LoweringError) as error:
+        tir.transform.InjectSoftwarePipeline()(fragments("serial", [0, 2], [0, 1]))
+    assert str(error.value).splitlines()[0] == (
+        "the pipeline of loop `j` needs 2 versions of a, registers that instructions name: unroll the loop, or let the "
+        "statement that fills them come after those that use them"
+    )
+    with pytest.raises(
+        LoweringError, match="of loop `k` needs 2 versions of a, registers that instructions name"
+    ):
+        tir.transform.InjectSoftwarePipeline()(fragments("unroll", [0, 1, 2, 2, 2], [0, 1, 2, 3, 4]))

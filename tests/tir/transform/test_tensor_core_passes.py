@@ -212,7 +212,7 @@ def test_a_view_is_for_bulk_copies() -> None:
 # ---------------------------------------------------------------------------- two products in a loop
 def specialized(width: int) -> tuple[str, str]:
     """An attention over some parts of keys: what fetches, and what computes."""
-    sch = tvm.auto_schedule(attention(1, 1, 512, width), HOPPER)
+    sch = tvm.auto_schedule(attention(2, 16, 512, width), HOPPER)  # a tile for each processor
     text = until(sch.mod, "SpecializeWarps").script()
     fetch, compute = text.split("_1 == 2:")[1].split("else:")
     return fetch, compute

@@ -41,6 +41,7 @@ def _dp4a(name: str, a: str, b: str) -> str:
 
 class Cuda(Dialect):
     name = "cuda"
+    apart = "tw_apart"
     registers_need_unrolling = True
     prefix = "static __device__ __forceinline__"
     words = Dialect.words | frozenset(
@@ -166,7 +167,12 @@ class Cuda(Dialect):
         return tag
 
     def barrier(self, scope: str) -> str:
-        return "__syncwarp();" if scope == "warp" else "__syncthreads();"
+        return {"warp": "__syncwarp();", "shared.cluster": "tw_cluster_wait();"}.get(
+            scope, "__syncthreads();"
+        )
+
+    def clustered(self, head: str, blocks: int) -> str:
+        return head.replace("__global__ void", f"__global__ void __cluster_dims__({blocks}, 1, 1)", 1)
 
     def dynamic_shared(self) -> str:
         return "extern __shared__ __align__(1024) unsigned char tw_dynamic_shared[];"

@@ -72,6 +72,7 @@ class Dialect:
     # operators that only this language has, by their short names: the printer and the call give the text
     intrinsics: ClassVar[Mapping[str, Callable[[Any, Any], Any]]] = {}
     math: ClassVar[Mapping[str, str]] = {}  # functions whose name is not that of C
+    apart: ClassVar[str] = ""  # a helper that puts a number of 32 bits into another register
     prefix: ClassVar[str] = "static inline"  # of functions that the program defines for itself
 
     # -- types and constants -------------------------------------------------------------------
@@ -238,6 +239,12 @@ class Dialect:
     def kernel_head(self, name: str, params: Sequence[Parameter], threads: int | None, noalias: bool) -> str:
         """The first line of a kernel, up to the brace."""
         raise NotImplementedError
+
+    def clustered(self, head: str, blocks: int) -> str:
+        """The first line of a kernel whose blocks come in clusters."""
+        raise LoweringError(
+            f"{self.name} has no clusters of blocks; bind the loop of clusterCtaIdx.x to blockIdx"
+        )
 
     def prologue(self, kinds: set[str]) -> list[str]:
         """The first lines of a program that uses values of these types."""

@@ -42,7 +42,8 @@ UINT32 = DataType("uint32")
 _TERNARY = 0
 _EQUAL = C_INFIX[NE].level
 _BITS = {"bitwise_or": ("|", 3), "bitwise_xor": ("^", 4), "bitwise_and": ("&", 5), "shift_right": (">>", 8)}
-_OF_INDICES = ("shift_right", "bitwise_and", "likely")  # what divisions by powers of two have become
+# what divisions by powers of two have become, and pieces of shared memory that change places
+_OF_INDICES = ("shift_right", "bitwise_and", "bitwise_xor", "likely")
 _SYMBOLS = {"Add": "+", "Sub": "-", "Mul": "*", "Div": "/", "Mod": "%"}
 
 

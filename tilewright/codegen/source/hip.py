@@ -16,6 +16,7 @@ _HEAD = "static __device__ __forceinline__"
 
 class Hip(Cuda):
     name = "rocm"
+    apart = ""
     intrinsics: ClassVar[Mapping[str, Callable[[Any, Any], Any]]] = {}
     helpers: ClassVar[Mapping[str, str]] = {
         **{name: text for name, text in Cuda.helpers.items() if not name.startswith("tw_dp4a")},
@@ -42,6 +43,9 @@ class Hip(Cuda):
 
     def barrier(self, scope: str) -> str:
         return "__builtin_amdgcn_wave_barrier();" if scope == "warp" else "__syncthreads();"
+
+    def clustered(self, head: str, blocks: int) -> str:
+        return Dialect.clustered(self, head, blocks)
 
     def load_once(self, packed: Packed, kind: DataType, pointer: str, scope: str) -> str:
         return self.load(packed, kind, pointer, scope)

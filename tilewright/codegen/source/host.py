@@ -19,6 +19,7 @@ __all__ = ["host_program"]
 
 # What the pass that cuts kernels out writes: `tir.transform.SplitHostDevice`.
 LAUNCH_PARAMS, DYNAMIC_SHARED = "tir.kernel_launch_params", "tir.use_dyn_shared_memory"
+CLUSTER = "clusterCtaIdx.x"
 _OPS = {
     "Add": "+",
     "Sub": "-",
@@ -153,4 +154,7 @@ class _Writer:
         sizes = dict(zip(kernel.attrs[LAUNCH_PARAMS], values[count:], strict=True))
         grid = [sizes.get(f"blockIdx.{axis}", 1) for axis in "xyz"]
         block = [sizes.get(f"threadIdx.{axis}", 1) for axis in "xyz"]
+        cluster = sizes.get(CLUSTER, 1)  # their blocks lie along the first axis
+        if cluster != 1:
+            grid[0] = grid[0] * cluster if isinstance(grid[0], int) else ["*", grid[0], cluster]
         return ["launch", name, values[:count], grid, block, sizes.get(DYNAMIC_SHARED, 0)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -10,7 +11,7 @@ from ...ir.buffer import Buffer
 from ...ir.dtype import DataType
 from ...ir.errors import LoweringError
 from ...ir.expr import BufferLoad, Call, FloatImm, IntImm, IterVar, PrimExpr, StringImm, Var, const_value
-from ...ir.expr_text import UNARY
+from ...ir.expr_text import UNARY, Piece
 from ...ir.function import PrimFunc
 from ...ir.functor import pre_order
 from ...ir.op import Op
@@ -25,6 +26,7 @@ __all__ = ["TENSOR_MAP", "Kernel", "Program", "SourceWriter"]
 _STACK_BYTES = 64 * 1024  # what functions of C keep on the stack
 _MOST_UNROLLED = 64  # iterations
 _OFFSET = "tilewright.dynamic_shared_offset"
+CLUSTER = "shared.cluster"  # the scope of memory that the blocks of a cluster share, each with a part of it
 TENSOR_MAP = "tensor_map"  # the scope of parameters that say where a tensor lies, for bulk copies
 
 
@@ -77,6 +79,9 @@ class SourceWriter(Vectors):
         self.shared: list[str] = []  # declarations that belong to the kernel as a whole
         self.uses_dynamic = False
         self.sets_registers = False
+        self.together = 1  # blocks that a processor should have room for at once (pragma_min_blocks)
+        self.cluster = 1  # blocks that see each other's shared memory
+        self.lines_of: dict[Var, int] = {}  # elements that each of them has of what they share
 
     # -- whole functions -----------------------------------------------------------------------
     def kernel(self, func: PrimFunc, name: str) -> str:
@@ -84,6 +89,7 @@ class SourceWriter(Vectors):
         params = self.parameters(func)
         threads = func.attrs.get("tilewright.threads_per_block")
         self.program.kinds |= {str(k.element) for k in _kinds(func)}
+        self.cluster = int(func.attrs.get("tilewright.blocks_per_cluster", 1))
         self.stmt(func.body)
         head = self.dialect.kernel_head(
             name,
@@ -93,6 +99,14 @@ class SourceWriter(Vectors):
         )
         if self.sets_registers:  # the compiler then takes the number of a launch as given
             head = head.replace(f"__launch_bounds__({threads})", f"__launch_bounds__({threads}, 1)")
+        elif self.together > 1:
+            head = head.replace(
+                f"__launch_bounds__({threads})", f"__launch_bounds__({threads}, {self.together})"
+            )
+        if self.cluster > 1:
+            head = self.dialect.clustered(head, self.cluster)
+        if self.lines_of:
+            self.leave_cluster()
         if self.uses_dynamic:
             declared = self.dialect.dynamic_shared()
             if declared:
@@ -102,6 +116,19 @@ class SourceWriter(Vectors):
                 head = f"{head.removesuffix(')')}{', ' if params else ''}{char} tw_dynamic_shared)"
         last = ["  return 0;"] if self.dialect.is_host else []
         return "\n".join([f"{head} {{", *self.shared, *self.lines, *last, "}", ""])
+
+    def leave_cluster(self) -> None:
+        """Let no block end before the others have read what it has: each says so once it has done that, and looks for
+        the others at its end, if all threads come by both."""
+        reads = [i for i, line in enumerate(self.lines) if "tw_cluster_load(" in line]
+        last = reads[-1] + 1 if reads else len(self.lines)
+        waits = any("tw_cluster_wait()" in line for line in self.lines[last:])
+        if reads and not waits and re.match(r"  \S", self.lines[last - 1]):
+            self.need("tw_cluster_leave")
+            self.lines[last:last] = ["  tw_cluster_leave();"]
+            self.emit("tw_cluster_end();")
+        else:
+            self.emit(self.dialect.barrier(CLUSTER))
 
     def parameters(self, func: PrimFunc) -> list[Parameter]:
         elements, written = _pointers(func)
@@ -120,6 +147,14 @@ class SourceWriter(Vectors):
                 if p.dtype.is_bool:
                     self.names[p] = f"({self.names[p]} != 0)"
         return out
+
+    def text_BufferLoad(self, e: BufferLoad) -> Any:
+        line = self.lines_of.get(e.buffer.data)
+        if line is None:
+            return super().text_BufferLoad(e)
+        block = self.at(UNARY, e.indices[0])
+        where = self.address(e.buffer, e.indices[0])
+        return Piece(f"tw_cluster_load({where}, {block if line == 1 else f'{block} / {line}'})")
 
     # -- statements ----------------------------------------------------------------------------
     def stmt(self, s: Stmt) -> None:
@@ -175,6 +210,8 @@ class SourceWriter(Vectors):
             self.thread(s)
         elif s.attr_key == "pragma_import_c" and isinstance(s.value, StringImm):
             self.program.imported[s.value.value] = None
+        elif s.attr_key == "pragma_min_blocks":
+            self.together = max(self.together, int(const_value(s.value) or 1))
         before, self.once = self.once, self.once or s.attr_key == "pragma_nontemporal"
         self.stmt(s.body)
         self.once = before
@@ -183,7 +220,15 @@ class SourceWriter(Vectors):
         var, tag = s.node.var, s.node.thread_tag
         kind = self.dialect.type(var.dtype)
         self.ana.bind_loop(var, s.node.dom.min if s.node.dom is not None else IntImm(var.dtype, 0), s.value)
-        self.emit(f"const {kind} {self.define(var)} = {self.dialect.thread(tag)};")
+        index = self.dialect.thread("blockIdx.x" if tag == "clusterCtaIdx.x" else tag)
+        if self.cluster > 1 and tag in (
+            "blockIdx.x",
+            "clusterCtaIdx.x",
+        ):  # blocks of a cluster are neighbours
+            index = f"{index} {'/' if tag == 'blockIdx.x' else '%'} {self.cluster}"
+        elif tag == "clusterCtaIdx.x":
+            index = "0"
+        self.emit(f"const {kind} {self.define(var)} = {index};")
 
     def assertion(self, s: Any) -> None:
         if self.dialect.is_host:  # a kernel has nobody to tell
@@ -265,6 +310,10 @@ class SourceWriter(Vectors):
             self.shared.append(f"  {char} {name} = ({char}){start};")
         elif scope.startswith("shared"):
             kept = "shared"
+            if scope == CLUSTER:
+                self.lines_of[s.buffer_var] = size // self.cluster
+                self.need("tw_cluster_load")
+                self.need("tw_cluster_wait")
             self.shared.append(
                 f"  {self.dialect.shared_array(kind, self.define(s.buffer_var), size * lanes)}"
             )

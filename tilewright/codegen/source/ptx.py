@@ -1,4 +1,4 @@
-"""What calls of NVIDIA's own instructions become in CUDA: asynchronous copies, products of bytes."""
+"""What calls of NVIDIA's own instructions become in CUDA: asynchronous copies, memory of clusters."""
 
 from __future__ import annotations
 
@@ -14,6 +14,31 @@ __all__ = ["HELPERS", "INTRINSICS"]
 
 _HEAD = "static __device__ __forceinline__"
 HELPERS = {
+    # A number in another register: what is stored four at a time then has four neighbouring ones for the store alone,
+    # and may lie all the time before where no factor is in the same bank. (x + -0 is x; the assembler does not see it.)
+    "tw_apart": (
+        f"{_HEAD} float tw_apart(float x) {{\n"
+        "  float zero;\n"
+        '  asm("mov.b32 %0, 0x80000000;" : "=f"(zero));\n'
+        "  return x + zero;\n}"
+    ),
+    "tw_cluster_load": (
+        f"template <typename T> {_HEAD} T tw_cluster_load(const T* p, int block) {{\n"
+        "  unsigned long long at;\n"
+        '  asm volatile("mapa.u64 %0, %1, %2;" : "=l"(at) : "l"(p), "r"(block));\n'
+        "  return *(const volatile T*)at;\n}"
+    ),
+    "tw_cluster_leave": (
+        f"{_HEAD} void tw_cluster_leave() {{\n"
+        '  asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");\n}\n'
+        f"{_HEAD} void tw_cluster_end() {{\n"
+        '  asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");\n}'
+    ),
+    "tw_cluster_wait": (
+        f"{_HEAD} void tw_cluster_wait() {{\n"
+        '  asm volatile("barrier.cluster.arrive.release.aligned;\\n\\tbarrier.cluster.wait.acquire.aligned;"\n'
+        '    ::: "memory");\n}'
+    ),
     "tw_copy_async": (
         f"template <int N> {_HEAD} void tw_copy_async(void* to, const void* from) {{\n"
         "#if __CUDA_ARCH__ >= 800\n"
@@ -23,7 +48,8 @@ HELPERS = {
         "  else\n"
         '    asm volatile("cp.async.ca.shared.global [%0], [%1], %2;" :: "r"(at), "l"(from), "n"(N) : "memory");\n'
         "#else\n"
-        "  for (int i = 0; i < N; i += 4) *(int*)((char*)to + i) = *(const int*)((const char*)from + i);\n"
+        "  if constexpr (N == 16) *(int4*)to = *(const int4*)from;\n"
+        "  else for (int i = 0; i < N; i += 4) *(int*)((char*)to + i) = *(const int*)((const char*)from + i);\n"
         "#endif\n}"
     ),
     "tw_copy_or_zero": (
@@ -38,7 +64,8 @@ HELPERS = {
         '    asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;"\n'
         '      :: "r"(at), "l"(from), "n"(N), "r"(size) : "memory");\n'
         "#else\n"
-        "  for (int i = 0; i < N; i += 4)\n"
+        "  if constexpr (N == 16) *(int4*)to = copies ? *(const int4*)from : make_int4(0, 0, 0, 0);\n"
+        "  else for (int i = 0; i < N; i += 4)\n"
         "    *(int*)((char*)to + i) = copies ? *(const int*)((const char*)from + i) : 0;\n"
         "#endif\n}"
     ),
@@ -61,7 +88,7 @@ def _address(p: Vectors, pointer: Any, offset: PrimExpr, call: Call) -> str:
     name, kind = p.expr(pointer), call.dtype.element
     if held is not None and p.dialect.memory_type(held[0]) != p.dialect.memory_type(kind):
         name = f"({p.dialect.pointer(kind, held[1])}){name}"
-    return name if const_value(offset) == 0 else f"{name} + {p.at(10, offset)}"
+    return name if const_value(offset) == 0 else f"{name} + {p.at(9, offset)}"
 
 
 def _copy(p: Vectors, e: Call) -> Piece:

@@ -23,6 +23,15 @@ __all__ = ["HELPERS", "INTRINSICS", "helper"]
 _HEAD = "static __device__ __forceinline__"
 _LANE = '  int lane;\n  asm("mov.u32 %0, %%laneid;" : "=r"(lane));\n'
 _SHORT = {"float16": "f16", "bfloat16": "bf16", "int8": "s8", "float32": "f32", "int32": "s32"}
+_LINE_LOAD = (
+    "  unsigned int at = (unsigned int)__cvta_generic_to_shared(from) + (row * stride + piece * 8) * 2;\n"
+    "  if constexpr (A == COLUMNS)\n"
+    '    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"\n'
+    '      : "=r"(d[0]), "=r"(d[1]), "=r"(d[2]), "=r"(d[3]) : "r"(at) : "memory");\n'
+    "  else\n"
+    '    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"\n'
+    '      : "=r"(d[0]), "=r"(d[1]), "=r"(d[2]), "=r"(d[3]) : "r"(at) : "memory");\n}'
+)
 
 HELPERS = {
     # 16 x 16 elements of 16 bits whose lines start at multiples of 16 bytes
@@ -30,17 +39,31 @@ HELPERS = {
         f"template <bool A, bool COLUMNS> {_HEAD} void tw_load_b16(unsigned int* d, const void* from, int stride) {{\n"
         f"{_LANE}"
         "  int row = COLUMNS ? lane % 8 + lane / 16 * 8 : lane % 16;\n"
-        "  int column = COLUMNS ? lane / 8 % 2 * 8 : lane / 16 * 8;\n"
-        "  const unsigned short* line = (const unsigned short*)from + row * stride + column;\n"
-        "  unsigned int at = (unsigned int)__cvta_generic_to_shared(line);\n"
-        "  if constexpr (A == COLUMNS)\n"
-        '    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"\n'
-        '      : "=r"(d[0]), "=r"(d[1]), "=r"(d[2]), "=r"(d[3]) : "r"(at) : "memory");\n'
-        "  else\n"
-        '    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"\n'
-        '      : "=r"(d[0]), "=r"(d[1]), "=r"(d[2]), "=r"(d[3]) : "r"(at) : "memory");\n}'
+        "  int piece = COLUMNS ? lane / 8 % 2 : lane / 16;\n"
+        f"{_LINE_LOAD}"
     ),
-    # the same element by element, wherever they lie
+    # the same, whose PIECES of 16 bytes change places every ROWS rows (`permuted_layout`): what threads and what loops
+    # have to do with its place is apart, so that the compiler adds it up outside of loops
+    "tw_load_permuted": (
+        f"template <bool A, bool COLUMNS, int PIECES, int ROWS> {_HEAD} void tw_load_permuted(unsigned int* d, "
+        "const void* from, int stride, int by_threads, int by_loops, int column) {\n"
+        f"{_LANE}"
+        "  int row = COLUMNS ? lane % 8 + lane / 16 * 8 : lane % 16;\n"
+        "  int piece = (column / 8 + (COLUMNS ? lane / 8 % 2 : lane / 16)) ^ (row / ROWS % PIECES);\n"
+        f"{_LINE_LOAD.replace('(row', 'by_loops * 2 + (by_threads + row')}"
+    ),
+    # 16 x 16 bytes, along the reduction
+    "tw_load_b8": (
+        f"template <int PIECES, int ROWS> {_HEAD} void tw_load_b8(unsigned int* d, const void* from, int stride, "
+        "int by_threads, int by_loops, int column) {\n"
+        f"{_LANE}"
+        "  int row = lane % 16, piece = column / 16 ^ row / ROWS % PIECES;\n"
+        "  unsigned int at = (unsigned int)__cvta_generic_to_shared(from) + by_loops + (by_threads + row * stride + "
+        "piece * 16);\n"
+        '  asm volatile("ldmatrix.sync.aligned.m8n8.x2.shared.b16 {%0, %1}, [%2];"\n'
+        '    : "=r"(d[0]), "=r"(d[1]) : "r"(at) : "memory");\n}'
+    ),
+    # elements one by one, wherever they lie
     "tw_load_each": (
         f"template <typename T, bool A, bool COLUMNS> {_HEAD} void tw_load_each(unsigned int* d, const T* from, "
         "int stride) {\n"
@@ -150,19 +173,33 @@ def _fill(p: Vectors, e: Call) -> Piece:
 
 def _load(p: Vectors, e: Call) -> Piece:
     var, index, pointer, stride, layout = e.args[0], e.args[4], e.args[5], e.args[6], _text(e.args[7])
-    kind, which = _pointed(pointer), _text(e.args[8])
+    kind, which, permuted = _pointed(pointer), _text(e.args[-1]), e.args[8:-1]
     a, columns = (str(x).lower() for x in (which == "matrix_a", layout == "col_major"))
     step = const_value(stride)
-    if kind.bits == 16 and step is not None and step % 8 == 0 and "shared" in p.scope_of(pointer):
-        p.need("tw_load_b16")
-        call = f"tw_load_b16<{a}, {columns}>"
+    in_lines = step is not None and step * kind.bits % 128 == 0 and "shared" in p.scope_of(pointer)
+    along = (which == "matrix_a") == (layout == "row_major")  # the reduction
+    if kind.bits == 8 and in_lines and along:
+        p.need("tw_load_b8")
+        permuted = permuted or (const(0), const(0), const(0), const(1), const(8))
+        call = f"tw_load_b8<{p.expr(permuted[3])}, {p.expr(permuted[4])}>"
+    elif kind.bits == 16 and in_lines:
+        name, sizes = ("tw_load_permuted", permuted[3:]) if permuted else ("tw_load_b16", ())
+        p.need(name)
+        call = f"{name}<{', '.join([a, columns, *(p.expr(x) for x in sizes)])}>"
+    elif permuted:
+        raise LoweringError(
+            f"cuda: a matrix of {kind} with a stride of {stride} is loaded element by element, and lies permuted in "
+            "memory: matrices in shared memory can, of 16 bits or of bytes along the reduction, whose rows are whole "
+            "pieces of 16 bytes"
+        )
     else:
         p.need("tw_load_each")
         call = f"tw_load_each<unsigned {'short' if kind.bits == 16 else 'char'}, {a}, {columns}>"
     source = p.expr(pointer)
     if kind.bits == 8:
         source = f"(const unsigned char*)({source})"
-    p.emit(f"{call}({_words(p, var, index, str(kind))}, {source}, {p.expr(stride)});")
+    given = [_words(p, var, index, str(kind)), source, p.expr(stride), *(p.expr(x) for x in permuted[:3])]
+    p.emit(f"{call}({', '.join(given)});")
     return Piece("0")
 
 
@@ -220,15 +257,35 @@ HELPERS |= {
         "      w[j] = (unsigned int)source[4 * j] | (unsigned int)source[4 * j + 1] << 16;\n"
         "#pragma unroll\n"
         "    for (int bit = 1; bit < 4; bit *= 2) {\n"
-        "      bool upper = lane & bit;\n"
+        "      unsigned int upper;  // all bits or none: no threads part at a condition\n"
+        '      asm("bfe.s32 %0, %1, %2, 1;" : "=r"(upper) : "r"(lane), "r"(bit / 2));\n'
         "#pragma unroll\n"
         "      for (int i = 0; i < 2; ++i) {\n"
         "        int low = bit == 1 ? 2 * i : i, high = low + bit;\n"
-        "        unsigned int got = __shfl_xor_sync(0xffffffffu, upper ? w[low] : w[high], bit);\n"
-        "        if (upper) w[low] = got; else w[high] = got;\n"
+        "        unsigned int give = (w[low] & upper) | (w[high] & ~upper);\n"
+        "        unsigned int got = __shfl_xor_sync(0xffffffffu, give, bit);\n"
+        "        w[low] = (got & upper) | (w[low] & ~upper), w[high] = (w[high] & upper) | (got & ~upper);\n"
         "      }\n    }\n"
         "#pragma unroll\n"
         "    for (int j = 0; j < 4; ++j) to[q * 8 + 2 * j] = w[j], to[q * 8 + 2 * j + 1] = w[j] >> 16;\n"
+        "  }\n}"
+    ),
+    # two pairs of floats of each of two threads: the first of both to the even one, the second to the odd one; chosen
+    # by an instruction, as the compiler would make branches of so many choices
+    "tw_turn_pairs": (
+        f"{_HEAD} float tw_pick(int odd, float x, float y) {{\n"
+        '  float z;\n  asm("{\\n\\t.reg .pred p;\\n\\tsetp.ne.s32 p, %3, 0;\\n\\tselp.f32 %0, %1, %2, p;\\n\\t}"\n'
+        '    : "=f"(z) : "f"(x), "f"(y), "r"(odd));\n  return z;\n}\n'
+        f"template <int N> {_HEAD} void tw_turn_pairs(float* to, const float* from) {{\n"
+        f"{_LANE}"
+        "  int odd = lane & 1;\n"
+        "#pragma unroll\n"
+        "  for (int q = 0; q < N / 8; ++q) {\n"
+        "    const float* d = from + q / 2 * 8 + q % 2 * 2;\n"
+        "    float x = __shfl_xor_sync(0xffffffffu, tw_pick(odd, d[0], d[4]), 1);\n"
+        "    float y = __shfl_xor_sync(0xffffffffu, tw_pick(odd, d[1], d[5]), 1);\n"
+        "    to[4 * q] = tw_pick(odd, x, d[0]), to[4 * q + 1] = tw_pick(odd, y, d[1]);\n"
+        "    to[4 * q + 2] = tw_pick(odd, d[4], x), to[4 * q + 3] = tw_pick(odd, d[5], y);\n"
         "  }\n}"
     ),
     # rows g and g + 8 of a fragment of sums, in four threads each, combined with what they hold
@@ -302,8 +359,8 @@ def helper(name: str) -> str | None:
 
 
 def _wgmma_helper(name: str) -> str:
-    """A product over 64 of k: the number of columns, the type, how A and B lie (`r`: A is in registers), and where it
-    matters the lines of B's pieces, or `first`: the sums start from 0."""
+    """A product over a line of k: the number of columns, the type, how A and B lie (`r`: A is in registers), and where
+    it matters the lines of B's pieces, or `first`: the sums start from 0."""
     n, kind, ways, *more = name.removeprefix("tw_wgmma_").split("_")
     first, lines = "first" in more, next((int(m) for m in more if m.isdigit()), 64)
     count = int(n) // 2
@@ -321,9 +378,10 @@ def _wgmma_helper(name: str) -> str:
         given = f'"l"(tw_lines(x + k * {a_step // 16}))'
         at, trans = f"x = tw_tile(a, {a_chunk}), ", f"{ways[0]}, {ways[1]}"
     right, scale = f"%{count + places}", "p" if first else "1"
+    shape, turned = (f"m64n{n}k8", "") if kind == "tf32" else (f"m64n{n}k16", f", {trans}")
     call = (
-        f"wgmma.mma_async.sync.aligned.m64n{n}k16.f32.{kind}.{kind} {{{registers}}}, {left}, {right}, {scale}, 1, 1, "
-        f"{trans};"
+        f"wgmma.mma_async.sync.aligned.{shape}.f32.{kind}.{kind} {{{registers}}}, {left}, {right}, {scale}, 1, 1"
+        f"{turned};"
     )
     more_given = ""
     if first:
@@ -397,7 +455,7 @@ def _product_call(
     lines: PrimExpr,
     first: list[PrimExpr],
 ) -> Piece:
-    name = f"tw_wgmma_{const_value(n)}_{_SHORT[_text(kind)]}_{ways}"
+    name = f"tw_wgmma_{const_value(n)}_{_SHORT.get(_text(kind), 'tf32')}_{ways}"
     if ways[1] == "1" and const_value(lines) not in (64, None) and int(const_value(n) or 0) > 64:
         name += f"_{const_value(lines)}"
     name += "_first" if first else ""
@@ -438,11 +496,18 @@ def _wgmma_wait(p: Vectors, e: Call) -> Piece:
     return Piece("0")
 
 
+def _bits(var: PrimExpr) -> int:
+    """The bits of what a variable points to."""
+    held: Any = getattr(var, "type_annotation", None)
+    return int(held.element_type.dtype.bits)
+
+
 def _turn(p: Vectors, e: Call) -> Piece:
     to, _, columns, index, source, which = e.args
     n = int(const_value(columns) or 0)
-    p.need("tw_turn")
-    p.emit(f"tw_turn<{n}>({_place(p, to, index, n // 2)}, {_place(p, source, which, n // 2)});")
+    name = "tw_turn_pairs" if _bits(to) == 32 else "tw_turn"
+    p.need(name)
+    p.emit(f"{name}<{n}>({_place(p, to, index, n // 2)}, {_place(p, source, which, n // 2)});")
     return Piece("0")
 
 

@@ -41,6 +41,7 @@ from .expressions import Expressions
 __all__ = ["Vectors"]
 
 _PACKED_BYTES = 16
+_MANY = 64  # numbers that a thread has in registers, from which on their banks matter
 
 
 class Vectors(Expressions):
@@ -284,6 +285,9 @@ class Vectors(Expressions):
             self._store_lanes(s, buffer, index, value_lanes)
             return
         start, kind, scope = 0, buffer.dtype.element, self.scope_in(buffer)
+        if _is_sums(s.value) and self.dialect.apart:
+            self.need(self.dialect.apart)
+            value_lanes = [f"{self.dialect.apart}({v})" for v in value_lanes]
         for size in chunks:
             packed = self.dialect.packed(kind, size)
             assert packed is not None
@@ -334,6 +338,13 @@ def scalar_access(buffer: Buffer, index: PrimExpr) -> tuple[Buffer, PrimExpr]:
         base: Any = index
         return plain, Ramp(mul(base.base, lanes), const(1, base.base.dtype), base.lanes * lanes)
     return plain, Ramp(mul(index, lanes), const(1, index.dtype), lanes)
+
+
+def _is_sums(value: PrimExpr) -> bool:
+    """Whether a value is stored as it lies in many registers: that of a kernel that has added it up there."""
+    if not isinstance(value, BufferLoad) or value.dtype.element != "float32":
+        return False
+    return value.buffer.scope_name == "local" and int(const_value(value.buffer.shape[0]) or 0) >= _MANY
 
 
 def _is_contiguous(index: PrimExpr) -> bool:

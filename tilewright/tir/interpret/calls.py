@@ -334,7 +334,7 @@ def _sync(t: ExprTranslator, e: Call, lane: str | None) -> Code:
         return Code("None")  # one after the other: there is nobody to wait for
     if name == "global":
         raise t.refuse("a barrier over all blocks of a launch: blocks are never ordered; use two kernels")
-    kind = "warp-sync" if name == "warp" else "sync"
+    kind = {"warp": "warp-sync", "shared.cluster": "cluster-sync"}.get(name, "sync")
     return _waits(t, e, f"{kind!r}, {t.site()}", 2)
 
 

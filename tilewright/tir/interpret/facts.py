@@ -152,7 +152,7 @@ def several_threads(scope: str) -> bool:
 
 def virtual(tag: str) -> bool:
     """Whether a thread axis is a part of a thread, not a thread: vthread, and what is no GPU's axis."""
-    return not tag.startswith(("blockIdx", "threadIdx"))
+    return not tag.startswith(("blockIdx", "clusterCtaIdx", "threadIdx"))
 
 
 def thread_axis(n: Any) -> tuple[str, Any] | None:

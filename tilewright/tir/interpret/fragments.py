@@ -48,9 +48,30 @@ def _fill(to: Pointer, rows: int, columns: int, _: int, index: int, value: Any) 
 
 
 def _load(
-    to: Pointer, rows: int, columns: int, _: int, index: int, source: Pointer, stride: int, layout: str
+    to: Pointer,
+    rows: int,
+    columns: int,
+    _: int,
+    index: int,
+    source: Pointer,
+    stride: int,
+    layout: str,
+    *lies: int,
 ) -> None:
-    held = _region(source, rows, columns, stride)
+    if (
+        lies
+    ):  # permuted: where it starts, a column among the pieces that stay together, these, rows between changes
+        threads, loops, column, pieces, apart = lies
+        piece = 16 // source.memory.kind.nbytes
+        source = Pointer(source.memory, source.offset + (threads + loops) * source.memory.kind.nbytes)
+        held, i, j = (
+            _region(source, rows, pieces * piece, stride),
+            np.arange(rows)[:, None],
+            np.arange(columns),
+        )
+        held = held[i, ((column + j) // piece ^ i // apart % pieces) * piece + j % piece]
+    else:
+        held = _region(source, rows, columns, stride)
     # The product takes rows of A and columns of B, however they lie in memory.
     _tile(to, rows, columns, index)[:] = held.T if layout == "col_major" else held
 
@@ -69,7 +90,7 @@ def _store(
 
 
 def _warpgroup(
-    _: str,
+    kind: str,
     n: int,
     trans_a: int,
     trans_b: int,
@@ -80,9 +101,10 @@ def _warpgroup(
     b: Pointer,
     wide_b: int,
 ) -> None:
-    left = _region(a, 64, 64, wide_a)
-    right = _region(b, n, 64, wide_b).T if trans_b else _region(b, 64, n, wide_b)
-    _multiply(_tile(d, 64, n, index), left.T if trans_a else left, right)
+    depth = 32 if kind == "tf32" else 64  # tf32 is taken as it is: copies round it
+    left = _region(a, depth, 64, wide_a).T if trans_a else _region(a, 64, depth, wide_a)
+    right = _region(b, n, depth, wide_b).T if trans_b else _region(b, depth, n, wide_b)
+    _multiply(_tile(d, 64, n, index), left, right)
 
 
 def _turn(to: Pointer, rows: int, columns: int, index: int, source: Pointer, which: int) -> None:

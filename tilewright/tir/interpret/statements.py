@@ -414,7 +414,7 @@ class StmtTranslator(ExprTranslator):
         dims = "".join(f"{d}, " for d in shape)
         args = f"{name!r}, {kind_name}, ({dims}), {count}, {scope!r}, {self.facts.unit(v)}, {self.tracked(v)}"
         if self.in_kernel and several_threads(scope):
-            share = "warp_shared" if scope == "warp" else "shared"
+            share = {"warp": "warp_shared", "shared.cluster": "cluster_shared"}.get(scope, "shared")
             self._count += 1
             key = f"({self._count}, {''.join(n + ', ' for n in self.virtual_names)})"
             self.bind_pointer(v, held, f"th.{share}({key}, rt.allocate, {args})")

@@ -8,8 +8,9 @@ others (a barrier, a shuffle, a reduction across threads); when all wait, the re
                     one segment    └────────────┘   the next one
 
 Within a segment two threads must not touch one location if one of them writes it. Blocks of a launch
-are never ordered, so between them that holds for the whole launch. Virtual threads belong to one
-thread: they run one after the other in each segment and do not race with each other.
+are never ordered, so between them that holds for the whole launch; those of a cluster run together, and only
+its own barriers order what they do. Virtual threads belong to one thread: they run one after the other in each
+segment and do not race with each other.
 """
 
 from __future__ import annotations
@@ -30,18 +31,19 @@ Program = Generator[Any, Any, None]
 
 
 class Stamp:
-    """Who did something and when: a thread of a block, between which barriers."""
+    """Who did something and when: a thread of a block (number `rank` of its cluster), between which barriers."""
 
-    __slots__ = ("block", "epoch", "label", "thread", "warp", "warp_epoch")
+    __slots__ = ("block", "cluster_epoch", "epoch", "label", "rank", "thread", "warp", "warp_epoch")
 
-    def __init__(self, block: int, thread: int, label: str, warp: int = 0) -> None:
-        self.block, self.thread, self.label, self.warp = block, thread, label, warp
-        self.epoch = self.warp_epoch = 0
+    def __init__(self, block: int, thread: int, label: str, warp: int = 0, rank: int = 0) -> None:
+        self.block, self.thread, self.label, self.warp, self.rank = block, thread, label, warp, rank
+        self.epoch = self.warp_epoch = self.cluster_epoch = 0
 
-    def after(self, *, warp_only: bool) -> Stamp:
+    def after(self, *, warp_only: bool, cluster: bool = False) -> Stamp:
         """The same thread after a barrier."""
-        made = Stamp(self.block, self.thread, self.label, self.warp)
+        made = Stamp(self.block, self.thread, self.label, self.warp, self.rank)
         made.epoch, made.warp_epoch = self.epoch + (not warp_only), self.warp_epoch + 1
+        made.cluster_epoch = self.cluster_epoch + cluster
         return made
 
 
@@ -49,6 +51,8 @@ def _at_once(a: Stamp, b: Stamp) -> bool:
     """Whether nothing orders what two stamps did."""
     if a.block != b.block:
         return True
+    if a.rank != b.rank:
+        return a.cluster_epoch == b.cluster_epoch
     if a.thread == b.thread or a.epoch != b.epoch:
         return False
     return a.warp != b.warp or a.warp_epoch == b.warp_epoch
@@ -185,7 +189,7 @@ def _with_reader(
     no later writer is ordered after both. What was read before the last barrier is forgotten.
     """
     first, where, second, _ = readers
-    if first.epoch != now.epoch:
+    if first.epoch != now.epoch and (first.rank == now.rank or first.cluster_epoch != now.cluster_epoch):
         return (now, site, None, 0)
     if second is not None and first.warp != second.warp:
         return readers
@@ -200,16 +204,25 @@ def _with_reader(
 class Thread:
     """One thread of a block: its coordinates, and the memory it shares with others."""
 
-    __slots__ = ("at", "block", "stamp")
+    __slots__ = ("at", "block", "cluster", "stamp")
 
-    def __init__(self, at: dict[str, int], stamp: Stamp, block: dict[Any, Any]) -> None:
-        self.at, self.stamp, self.block = at, stamp, block
+    def __init__(
+        self, at: dict[str, int], stamp: Stamp, block: dict[Any, Any], cluster: dict[Any, Any]
+    ) -> None:
+        self.at, self.stamp, self.block, self.cluster = at, stamp, block, cluster
 
     def shared(self, key: Any, make: Callable[..., Any], *args: Any) -> Any:
         """The memory of an allocation that all threads of the block see; the first one makes it."""
         found = self.block.get(key)
         if found is None:
             found = self.block[key] = make(*args)
+        return found
+
+    def cluster_shared(self, key: Any, make: Callable[..., Any], *args: Any) -> Any:
+        """The memory of an allocation that the blocks of a cluster see; the first thread makes it."""
+        found = self.cluster.get(key)
+        if found is None:
+            found = self.cluster[key] = make(*args)
         return found
 
     def warp_shared(self, key: int, make: Callable[..., Any], *args: Any) -> Any:
@@ -229,15 +242,22 @@ def _label(at: dict[str, int]) -> str:
 
 
 def launch(clock: Clock, kernel: Callable[[Thread], Program], extents: dict[str, int]) -> None:
-    """Run a kernel: block after block, the threads of each in lock-step between barriers."""
+    """Run a kernel: block after block, the threads of each in lock-step between barriers; the blocks of a cluster
+    together."""
     before = clock.stamp
-    inner = _coordinates(extents, "threadIdx")
+    inner, ranks = _coordinates(extents, "threadIdx"), _coordinates(extents, "clusterCtaIdx")
+    warps = -(-len(inner) // _WARP)
     for number, block_at in enumerate(_coordinates(extents, "blockIdx")):
-        shared: dict[Any, Any] = {}
+        cluster: dict[Any, Any] = {}
         threads = []
-        for linear, thread_at in enumerate(inner):
-            at = {**block_at, **thread_at}
-            threads.append(Thread(at, Stamp(number, linear, _label(at), linear // _WARP), shared))
+        for rank, rank_at in enumerate(ranks):
+            shared: dict[Any, Any] = {}
+            for linear, thread_at in enumerate(inner):
+                at = {**block_at, **rank_at, **thread_at}
+                stamp = Stamp(
+                    number, rank * len(inner) + linear, _label(at), rank * warps + linear // _WARP, rank
+                )
+                threads.append(Thread(at, stamp, shared, cluster))
         known = len(clock.logs)
         _run_block(clock, threads, [kernel(t) for t in threads], known)
         clock.settle(known)
@@ -248,7 +268,7 @@ def launch(clock: Clock, kernel: Callable[[Thread], Program], extents: dict[str,
 
 
 class Request:
-    """What a thread waits for. `kind` is sync, warp-sync, shuffle or reduce; `site` is its statement."""
+    """What a thread waits for. `kind` is sync, cluster-sync, warp-sync, shuffle or reduce; `site` is its statement."""
 
     __slots__ = ("data", "kind", "site")
 
@@ -289,7 +309,7 @@ def _run_block(clock: Clock, threads: Sequence[Thread], programs: Sequence[Progr
         else:
             answers = [None] * len(threads)
             for t in threads:
-                t.stamp = t.stamp.after(warp_only=False)
+                t.stamp = t.stamp.after(warp_only=False, cluster=first.kind == "cluster-sync")
         for i, answer in enumerate(answers):
             resume(i, answer)
 
@@ -299,8 +319,12 @@ def _answer_warps(
 ) -> bool:
     """Answer the requests that need only the threads of a warp; whether there were any."""
     progress = False
-    for start in range(0, len(threads), _WARP):
-        members = range(start, min(start + _WARP, len(threads)))
+    end = 0
+    while end < len(threads):
+        start = end
+        while end < len(threads) and threads[end].stamp.warp == threads[start].stamp.warp:
+            end += 1
+        members = range(start, end)
         first = waiting[start]
         if first is None or first.kind not in ("warp-sync", "shuffle"):
             continue

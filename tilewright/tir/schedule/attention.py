@@ -159,7 +159,7 @@ class _Reading:
         score, load, logit = _over_scores(self, x, key)
         scale, logit = _scaled(logit, score)
         q, k, deep = self.scores(load, row, key)
-        v = self.operand(other, (key.var, column.var), {row.var})
+        v = self.operand(other, (key, column), row)
         if len({str(t.buffer.dtype) for t in (q, k, v)}) != 1 or q.dtype.bits != 16 or not q.dtype.is_float:
             raise _No("its operands are not all of one type of floats of 16 bits")
         others = tuple(iv for iv in self.me.block.iter_vars if iv not in (row, column, key))
@@ -216,23 +216,27 @@ class _Reading:
             raise _No("its scores are no products")
         for a, b in ((value.a, value.b), (value.b, value.a)):
             try:
-                q = self.operand(a, (row.var, deep.var), {key.var})
-                k = self.operand(b, (key.var, deep.var), {row.var})
+                q = self.operand(a, (row, deep), key)
+                k = self.operand(b, (key, deep), row)
             except _No:
                 continue
             return q, k, deep
         raise _No("its scores are no products of rows with rows")
 
-    def operand(self, e: PrimExpr, last: tuple[Var, Var], never: set[Var]) -> BufferLoad:
-        """A matrix that is read as it lies, […, last]."""
+    def operand(self, e: PrimExpr, last: tuple[IterVar, IterVar], never: IterVar) -> BufferLoad:
+        """A matrix that is read as it lies: […, row, …, column], rows and columns whole."""
         seen = dict(self.seen)
+        row, column = (iv.var for iv in last)
         for tried in (self.expand(_bare(e)), _bare(e)):
             bare = _bare(tried)
-            if isinstance(bare, BufferLoad) and bare.indices[-2:] == last:
-                rest = {v for i in bare.indices[:-2] for v in vars_used(i)}
-                if not rest & ({*last} | never):
+            if isinstance(bare, BufferLoad) and bare.indices and bare.indices[-1] is column:
+                rest = [i for i in bare.indices[:-1] if i is not row]
+                used = {v for i in rest for v in vars_used(i)}
+                sizes = dict(zip(bare.indices, bare.buffer.shape, strict=True))
+                whole = all(structural_equal(sizes.get(iv.var, iv.var), iv.dom.extent) for iv in last)
+                if len(rest) == len(bare.indices) - 2 and whole and not used & {row, column, never.var}:
                     return bare
-            self.seen = seen
+            self.seen = dict(seen)
         raise _No(f"`{e}` is not read row by row")
 
     def check_only(self) -> None:

@@ -27,6 +27,7 @@ from ...ir.ops import (
 )
 from ...ir.stmt import Block, BlockRealize, BufferStore, For, ForKind, IfThenElse, SeqStmt, Stmt
 from ..transform.lower_init_block import reduction_loops
+from ..transform.renew import Substituter
 
 if TYPE_CHECKING:
     from .schedule import Schedule
@@ -462,9 +463,21 @@ def runs_once(sch: Schedule, me: BlockRealize, loop: For) -> bool:
     size = const_value(loop.extent)
     if size is not None and (size <= 1 or loop.loop_var not in vars_used(me.predicate)):
         return size <= 1
+    if size is not None and _gets_there(sch, me, loop):
+        return False
     ana = sch.state.analyzer_at(me)
     with ana.constraint_scope(me.predicate):
         return ana.can_prove(less_equal(loop.loop_var, loop.min))
+
+
+def _gets_there(sch: Schedule, me: BlockRealize, loop: For) -> bool:
+    """Whether the second iteration of a loop gets to a block in the first ones of the others, which is soon told."""
+    around = loops_around(sch, me)
+    if not all(const_value(x.extent) for x in around):
+        return False
+    at = {x.loop_var: x.min for x in around}
+    at[loop.loop_var] = add(loop.min, const(1, loop.loop_var.dtype))
+    return bool(const_value(Substituter(at).visit(me.predicate)))
 
 
 def runs_at_once(n: For) -> bool:

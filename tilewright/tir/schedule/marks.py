@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 __all__ = ["annotate", "bind", "launch_around", "parallel", "unannotate", "unroll", "vectorize"]
 
-_THREADS = ("blockIdx", "threadIdx", "vthread", "cthread")
+_THREADS = ("blockIdx", "threadIdx", "clusterCtaIdx", "vthread", "cthread")
 
 
 def _mark(sch: Schedule, loop: LoopRV, kind: ForKind, word: str, thread: str = "") -> None:
@@ -71,7 +71,7 @@ def check_independent(sch: Schedule, n: For, realize: BlockRealize, word: str, t
         if iv.iter_type == IterVar.DataPar:
             spatial = True
         elif iv.iter_type == IterVar.CommReduce:
-            if thread.startswith("threadIdx"):
+            if thread.startswith(("threadIdx", "clusterCtaIdx")):
                 spatial = True
                 continue
             free = _spatial_loops(sch, realize)
@@ -119,18 +119,19 @@ def _spatial_loops(sch: Schedule, realize: BlockRealize) -> list[str]:
 
 def _check_axis(n: For, thread: str) -> None:
     name, _, dim = thread.partition(".")
-    if name not in _THREADS or (name in ("blockIdx", "threadIdx") and dim not in ("x", "y", "z")):
+    dims = {"blockIdx": "xyz", "threadIdx": "xyz", "clusterCtaIdx": "x"}.get(name)
+    if name not in _THREADS or (dims is not None and (len(dim) != 1 or dim not in dims)):
         refuse(
             f"there is no thread axis {thread!r}",
             at=n,
-            hint="use blockIdx.x/y/z, threadIdx.x/y/z, or vthread, vthread.x/y/z",
+            hint="use blockIdx.x/y/z, threadIdx.x/y/z, clusterCtaIdx.x, or vthread, vthread.x/y/z",
         )
 
 
 def _check_thread(sch: Schedule, n: For, thread: str) -> None:
     _check_axis(n, thread)
     name = thread.partition(".")[0]
-    if name not in ("blockIdx", "threadIdx"):
+    if name not in ("blockIdx", "threadIdx", "clusterCtaIdx"):
         return
     around = [(up, "around") for up in sch.state.index.ancestors(n)]
     for other, where in [*around, *((m, "inside") for m in pre_order(n.body))]:

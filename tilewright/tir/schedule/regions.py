@@ -70,7 +70,7 @@ def _about(predicate: PrimExpr, relaxed: Mapping[Var, Range]) -> PrimExpr:
 
 _SEEN_BY = {
     "shared": ("threadIdx", "vthread"),
-    "global": ("blockIdx", "threadIdx", "vthread"),
+    "global": ("blockIdx", "threadIdx", "clusterCtaIdx", "vthread"),
     "warp": ("threadIdx.x",),
 }
 

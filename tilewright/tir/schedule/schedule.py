@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from ...ir.buffer import Buffer
 from ...ir.errors import UnsupportedError
@@ -40,7 +40,7 @@ from .state import ScheduleState
 from .trace import Trace
 from .verify import Report, verify
 
-__all__ = ["Schedule"]
+__all__ = ["Position", "Schedule"]
 
 _LATER = ("enter_postproc read_at unsafe_hide_buffer_access write_at").split()
 
@@ -123,6 +123,14 @@ def get_output_blocks(sch: Schedule, scope_block: BlockRV) -> list[BlockRV]:
         for r in sch.state.index.blocks_under(scope.body)
         if any(w.buffer not in own for w in r.block.writes)
     ]
+
+
+class Position(NamedTuple):
+    """A program under way: what it has become, the handles that are gone and why, the steps so far."""
+
+    mod: IRModule
+    gone: Mapping[object, str]
+    steps: tuple[Any, ...]
 
 
 class Schedule:
@@ -298,6 +306,15 @@ class Schedule:
         finally:
             self.state.mod, self._gone = mod, gone
             del self.trace.insts[steps:]
+
+    def position(self) -> Position:
+        """Where the schedule stands."""
+        return Position(self.state.mod, dict(self._gone), tuple(self.trace.insts))
+
+    def go_to(self, there: Position) -> None:
+        """Stand where a schedule of the same module has stood, by the same handles."""
+        self.state.mod, self._gone = there.mod, dict(there.gone)
+        self.trace.insts[:] = there.steps
 
     def remove_rv(self, handle: Any) -> None:
         """Give a handle up (nothing holds on to it)."""

@@ -149,9 +149,10 @@ class _Parts:
     def written(self) -> tuple[list[Stmt], Stmt, Stmt]:
         """What comes before the parts, the parts, and what makes the results of their sums."""
         before: list[Stmt] = []
-        q = self.padded("query", self.a.q, self.high, self.deep, before)
-        k = self.padded("key", self.a.k, self.wide, self.deep, before)
-        v = self.padded("value", self.a.v, self.wide, self.across, before)
+        a = self.a
+        q = self.padded("query", a.q, a.row, self.high, self.deep, before)
+        k = self.padded("key", a.k, a.key, self.wide, self.deep, before)
+        v = self.padded("value", a.v, a.key, self.wide, self.across, before)
         made = [
             self.buffer(n, self.lanes) for n in ("highest", "next_highest", "correction", "shift", "total")
         ]
@@ -269,27 +270,34 @@ class _Parts:
         return div(_float(1), total)
 
     # -- stages ----------------------------------------------------------------------------
-    def padded(self, name: str, load: BufferLoad, high: int, wide: int, before: list[Stmt]) -> Buffer:
-        """An operand with zeros around it where it is no whole tiles."""
+    def padded(
+        self, name: str, load: BufferLoad, row: IterVar, high: int, wide: int, before: list[Stmt]
+    ) -> BufferLoad:
+        """An operand with its rows and columns last, and with zeros around it where it is no whole tiles; of a tensor
+        that holds several operands a view for each."""
         b = load.buffer
         sizes = [const_value(s) for s in b.shape]
-        if sizes[-2:] == [high, wide]:
-            return b
+        place = next(n for n, i in enumerate(load.indices) if i is row.var)
+        order = [*(n for n in range(len(sizes) - 1) if n != place), place, len(sizes) - 1]
+        alone = [x.buffer for x in (self.a.q, self.a.k, self.a.v)].count(b) == 1
+        if alone and [*order, *(sizes[n] for n in order[-2:])] == [*range(len(sizes)), high, wide]:
+            return load
         if None in sizes:
             refuse(f"the sizes of {b.name} are not known", at=self.a.product)
-        shape = [int(s or 0) for s in sizes]
+        shape = [int(sizes[n] or 0) for n in order]
         out = decl_buffer((*shape[:-2], high, wide), b.dtype, f"{self.name}_{name}")
         self.buffers.append(out)
         loops = [Var(f"i{n}", "int32") for n in range(len(shape))]
         own = [Var(f"v_i{n}", "int32") for n in range(len(shape))]
         known = [int(const_value(s) or 0) for s in out.shape]
-        inside: PrimExpr | None = None
-        for v, small, large in zip(own[-2:], shape[-2:], (high, wide), strict=True):
-            if small != large:
-                here = less(v, _int(small))
-                inside = here if inside is None else logical_and(inside, here)
-        assert inside is not None
-        value = if_then_else(inside, BufferLoad(b, tuple(own)), const(0, b.dtype))
+        inside: list[PrimExpr] = [
+            less(v, _int(small))
+            for v, small, large in zip(own[-2:], shape[-2:], (high, wide), strict=True)
+            if small != large
+        ]
+        value: PrimExpr = BufferLoad(b, tuple(own[order.index(n)] for n in range(len(shape))))
+        if inside:
+            value = if_then_else(all_of(*inside), value, const(0, b.dtype))
         iters = [IterVar(_range(n), v, IterVar.DataPar) for v, n in zip(own, known, strict=True)]
         block = refresh_regions(
             Block(tuple(iters), (), (), f"{self.name}_{name}", BufferStore(out, value, tuple(own)))
@@ -298,7 +306,7 @@ class _Parts:
         for loop, n in reversed(list(zip(loops, known, strict=True))):
             nest = For(loop, _int(0), _int(n), ForKind.SERIAL, nest)
         before.append(nest)
-        return out
+        return BufferLoad(out, tuple(load.indices[n] for n in order))
 
     def stage(
         self,
@@ -375,14 +383,14 @@ class _Parts:
 
         return self.stage(role, [self.row, self.lane, self.step, inner], body, init)
 
-    def score_stage(self, scores: Buffer, q: Buffer, k: Buffer) -> Stmt:
+    def score_stage(self, scores: Buffer, q: BufferLoad, k: BufferLoad) -> Stmt:
         deep = _Axis("e", self.deep, IterVar.CommReduce)
 
         def body(at: _At) -> Stmt:
             table = self.names(at)
             a, b = (
-                cast("float32", BufferLoad(t, tuple(substitute(i, table) for i in load.indices)))
-                for t, load in ((q, self.a.q), (k, self.a.k))
+                cast("float32", BufferLoad(t.buffer, tuple(substitute(i, table) for i in t.indices)))
+                for t in (q, k)
             )
             here = self.load(scores, at, "j")
             return BufferStore(scores, add(here, mul(a, b)), here.indices)
@@ -418,13 +426,13 @@ class _Parts:
 
         return self.each("logits", logits, [self.key], value)
 
-    def product_stage(self, sums: Buffer, narrow: Buffer, v: Buffer) -> Stmt:
+    def product_stage(self, sums: Buffer, narrow: Buffer, v: BufferLoad) -> Stmt:
         inner = _Axis("n", self.columns, IterVar.CommReduce)
 
         def body(at: _At) -> Stmt:
             j = add(mul(at["part"], _int(self.columns)), at["n"])
             table = {**self.names(at), self.a.key.var: j}
-            value = BufferLoad(v, tuple(substitute(i, table) for i in self.a.v.indices))
+            value = BufferLoad(v.buffer, tuple(substitute(i, table) for i in v.indices))
             weight = BufferLoad(narrow, (*self.place(at), j))
             here = self.load(sums, at, "d")
             term = mul(cast("float32", weight), cast("float32", value))

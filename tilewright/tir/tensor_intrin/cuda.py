@@ -2,8 +2,9 @@
 
 A fragment lives in the registers of all threads of a warp; in the program it is a buffer of one of the scopes
 `wmma.matrix_a`, `wmma.matrix_b`, `wmma.accumulator` (tiles of 16 x 16) and `wgmma.accumulator` (of 64 x n). In
-`wgmma.rows` each thread holds eight neighbours of a row, which it can store at once. `wgmma.matrix_a` is an operand in
-registers, and `wgmma.lanes` (of 64 x 4) has a value for each row, in each of the four threads that share the row.
+`wgmma.rows` and `wmma.rows` each thread holds eight neighbours of a row, which it can store at once. `wgmma.matrix_a`
+is an operand in registers, and `wgmma.lanes` (of 64 x 4) has a value for each row, in each of the four threads that
+share the row.
 
     fill    C[i, j] = 0                          load    A[i, j] = shared[i, j]
     sync    C[i, j] += A[i, k] * B[k, j]         store   memory[i, j] = C[i, j]
@@ -33,6 +34,7 @@ __all__ = [
     "get_wgmma_intrin",
     "get_wgmma_rows_intrin",
     "get_wmma_intrin_group",
+    "get_wmma_turn_intrin",
     "ldmatrix_32x8_to_shared_16x16_layout",
     "shared_16x16_to_ldmatrix_32x8_layout",
     "shared_16x32_to_ldmatrix_32x16_layout",
@@ -203,36 +205,56 @@ def get_wmma_intrin_group(
     }
 
 
+def get_wmma_turn_intrin(n: int, dtype: str = "float16") -> str:
+    """The intrinsic that turns 16 x n results of 16 bits, so that each thread has eight neighbours of a row."""
+    if n % 32 or dtype not in ("float16", "bfloat16"):
+        raise ValueError(
+            f"get_wmma_turn_intrin: 16 x {n} results of {dtype} cannot be turned: n is a multiple of 32, and dtype "
+            "float16 or bfloat16"
+        )
+    return built_in_later(f"wmma_turn_16x{n}_{_SHORT[dtype]}", lambda: _turn(16, n, dtype))
+
+
 # ---------------------------------------------------------------------------- warpgroups
 WGMMA_DEPTH = 64  # of the reduction: a line of shared memory, 128 bytes
+# by the type of the operands: how deep a product is, and what is multiplied
+_WGMMA = {"float16": (64, "f16"), "bfloat16": (64, "bf16"), "float32": (32, "tf32")}
 
 
 def get_wgmma_intrin(
     n: int, in_dtype: str = "float16", trans_a: bool = False, trans_b: bool = False
 ) -> dict[str, str]:
-    """The intrinsics of a warpgroup's product of 64 x 64 by 64 x n: init, compute, and turn for results of 16 bits.
+    """The intrinsics of a warpgroup's product of 64 x 64 by 64 x n: init, compute, turn for results of 16 bits, and
+    turn_sums before they are made.
 
     The operands are tiles of dynamic shared memory, 64 elements wide or divided into such tiles, as bulk copies
-    lay them there (`tilewright.bulk_copy`); with `trans_b`, B is n x 64.
+    lay them there (`tilewright.bulk_copy`); with `trans_b`, B is n x 64. Of float32 a tile is 32 wide, ten bits of
+    each mantissa count (tf32), and both operands lie line by line along the reduction: A as it is, B with `trans_b`.
     """
-    if n % 8 or not 8 <= n <= 256 or in_dtype not in ("float16", "bfloat16"):
+    if n % 8 or not 8 <= n <= 256 or in_dtype not in _WGMMA:
         raise ValueError(
             f"get_wgmma_intrin: there is no product of {in_dtype} with {n} columns: n is a multiple of 8 up to 256, "
-            "and in_dtype float16 or bfloat16"
+            f"and in_dtype one of {', '.join(_WGMMA)}"
         )
-    short, ways = _SHORT[in_dtype], f"{'_trans_a' if trans_a else ''}{'_trans' if trans_b else ''}"
-    return {
+    if in_dtype == "float32" and (trans_a or not trans_b):
+        raise ValueError(
+            "get_wgmma_intrin: products of float32 (tf32) take A as rows x k and B as columns x k: trans_a=False, "
+            "trans_b=True; turn the other operand first"
+        )
+    depth, short = _WGMMA[in_dtype]
+    ways = f"{'_trans_a' if trans_a else ''}{'_trans' if trans_b else ''}"
+    found = {
         "init": built_in_later(f"wgmma_fill_64x{n}_f32", lambda: _warpgroup_fill(n)),
         "compute": built_in_later(
-            f"wgmma_64x{n}x{WGMMA_DEPTH}_{short}{short}f32{ways}",
+            f"wgmma_64x{n}x{depth}_{short}{short}f32{ways}",
             lambda: _warpgroup_product(n, in_dtype, trans_a, trans_b),
         ),
-        **(
-            {"turn": built_in_later(f"wgmma_turn_64x{n}_{short}", lambda: _turn(n, in_dtype))}
-            if n % 32 == 0
-            else {}
-        ),
     }
+    for name, wide, kind in (("turn", 32, in_dtype), ("turn_sums", 16, "float32")):
+        if n % wide == 0 and (name, kind) != ("turn", "float32"):
+            what = f"wgmma_turn_64x{n}_{_SHORT[kind]}"
+            found[name] = built_in_later(what, lambda kind=kind: _turn(64, n, kind))  # type: ignore[misc]
+    return found
 
 
 def get_wgmma_rows_intrin(n: int, wide: int, in_dtype: str = "float16") -> dict[str, str]:
@@ -307,24 +329,26 @@ def _warpgroup_fill(n: int) -> _Pair:
     return _function(tiles, body), _function(tiles, call)
 
 
-def _turn(n: int, kind: str) -> _Pair:
-    """From pairs of neighbours to eight of them in each thread."""
-    tiles = [("A", (64, n), kind, "wgmma.accumulator"), ("C", (64, n), kind, "wgmma.rows")]
-    body = _each("turn", "C[vi, vj] = A[vi, vj]").replace("T.grid(16, 16)", f"T.grid(64, {n})")
-    call = f"T.ptx_turn_fragment(C.data, 64, {n}, {_index('C', 64, n)}, A.data, {_index('A', 64, n)})"
+def _turn(rows: int, n: int, kind: str) -> _Pair:
+    """From pairs of neighbours to eight of them in each thread, of 32 bits to four."""
+    family = "wgmma" if rows == 64 else "wmma"
+    tiles = [("A", (rows, n), kind, f"{family}.accumulator"), ("C", (rows, n), kind, f"{family}.rows")]
+    body = _each("turn", "C[vi, vj] = A[vi, vj]").replace("T.grid(16, 16)", f"T.grid({rows}, {n})")
+    call = f"T.ptx_turn_fragment(C.data, {rows}, {n}, {_index('C', rows, n)}, A.data, {_index('A', rows, n)})"
     return _function(tiles, body), _function(tiles, call)
 
 
 def _warpgroup_product(n: int, kind: str, trans_a: bool, trans_b: bool) -> _Pair:
-    depth = WGMMA_DEPTH
+    depth = _WGMMA[kind][0]
     tiles = [
         ("A", (depth, 64) if trans_a else (64, depth), kind, "shared.dyn"),
         ("B", (n, depth) if trans_b else (depth, n), kind, "shared.dyn"),
         ("C", (64, n), "float32", "wgmma.accumulator"),
     ]
     a, b = "A[vk, vi]" if trans_a else "A[vi, vk]", "B[vj, vk]" if trans_b else "B[vk, vj]"
+    rounded = "tf32" if kind == "float32" else kind
     call = (
-        f'T.ptx_wgmma("{kind}", {n}, {int(trans_a)}, {int(trans_b)}, C.data, {_index("C", 64, n)}, '
+        f'T.ptx_wgmma("{rounded}", {n}, {int(trans_a)}, {int(trans_b)}, C.data, {_index("C", 64, n)}, '
         'A.access_ptr("r"), a1, B.access_ptr("r"), b1)'
     )
     return _function(tiles, _product((64, n, depth), kind, "float32", a, b)), _function(tiles, call)

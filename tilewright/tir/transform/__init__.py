@@ -24,6 +24,7 @@ _PASSES = {
     "CompactBufferAllocation": ("compact_buffer_allocation", "compact_buffer_allocation"),
     "AlignStorage": ("align_storage", "align_storage"),
     "LowerMatchBuffer": ("lower_match_buffer", "lower_match_buffer"),
+    "InjectPermutedLayout": ("inject_permuted_layout", "inject_permuted_layout"),
     "LowerOpaqueBlock": ("lower_opaque_block", "lower_opaque_block"),
     "LowerBulkCopies": ("lower_bulk_copies", "lower_bulk_copies"),
     "SpecializeWarps": ("specialize_warps", "specialize_warps"),
@@ -41,6 +42,7 @@ _PASSES = {
     "InjectVirtualThread": ("inject_virtual_thread", "inject_virtual_thread"),
     "InjectDoubleBuffer": ("inject_double_buffer", "inject_double_buffer"),
     "StorageRewrite": ("storage_rewrite", "storage_rewrite"),
+    "RunBackAndForth": ("run_back_and_forth", "run_back_and_forth"),
     "UnrollLoop": ("unroll_loop", "unroll_loop"),
     "RemoveNoOp": ("remove_no_op", "remove_no_op"),
     "RewriteUnsafeSelect": ("rewrite_unsafe_select", "rewrite_unsafe_select"),
@@ -61,7 +63,7 @@ _LATER = (
     "BF16ComputeLegalize BF16Legalize BF16StorageLegalize BindTarget CoProcSync CombineContextCall "
     "DecorateDeviceScope DefaultGPUSchedule ExtractPrimFuncConstants FP8ComputeLegalize "
     "FP8StorageLegalize Filter InferFragment InjectCopyIntrin "
-    "InjectPermutedLayout InjectRollingBuffer InstallDebugSpans "
+    "InjectRollingBuffer InstallDebugSpans "
     "InstrumentBoundCheckers InstrumentProfileIntrinsics LegalizePackedCalls LiftThreadBinding LowerAsyncDMA "
     "LowerAutoCopy LowerCustomDatatypes LowerDeviceKernelLaunch "
     "LowerDeviceStorageAccessInfo LowerThreadAllreduce LowerTVMBuiltin LowerVtcmAlloc "

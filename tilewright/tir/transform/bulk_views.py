@@ -8,22 +8,30 @@ from typing import Any
 
 from ...arith import Analyzer
 from ...ir.buffer import Buffer
+from ...ir.dtype import DataType
 from ...ir.errors import LoweringError
-from ...ir.expr import GE, GT, LE, LT, BufferLoad, Call, PrimExpr, Range, Var, const, const_value
+from ...ir.expr import GE, GT, LE, LT, BufferLoad, Call, FloorMod, PrimExpr, Range, Var, const, const_value
 from ...ir.functor import substitute, vars_used
 from ...ir.op import Op
 from ...ir.ops import add, conjuncts, floordiv, floormod, mul, sub
 from ...ir.stmt import Block, BufferStore
 
-__all__ = ["VIEW", "View", "Windows", "guarded_load", "only_ends", "view_of"]
+__all__ = ["VIEW", "View", "Windows", "guarded_load", "line_of", "only_ends", "view_of"]
 
 VIEW = "tilewright.view"  # of a block: the sizes of the results' axes that its first index counts, the last one fastest
+_LINE = 128  # bytes of a line, across which bulk copies swizzle
+_PIECE = 16  # bytes at whose multiples the pixels of an image begin
 _MOST_STEPS = 8
 _CORNERS = {
     3: 1 << 15,
     4: 1 << 7,
     5: 1 << 4,
 }  # by rank: how far a walk may begin and end from a tensor's ends
+
+
+def line_of(kind: DataType) -> int:
+    """The elements of a line of shared memory, as bulk copies lay them there: 64 of 16 bits, 32 of 32."""
+    return _LINE // kind.nbytes
 
 
 def guarded_load(value: PrimExpr) -> tuple[BufferLoad, list[PrimExpr]] | str:
@@ -135,7 +143,7 @@ def view_of(block: Block, point: Sequence[tuple[Var, Range]]) -> View:
     ana = Analyzer()
     for v, dom in point:
         ana.bind_range(v, dom)
-    source, view = load.buffer, body.buffer
+    source, places, view = load.buffer, load.indices, body.buffer
     if source.dtype is not view.dtype:
         raise refuse("its elements have the type of its source")
     if not conditions and ana.can_prove_equal(
@@ -143,15 +151,54 @@ def view_of(block: Block, point: Sequence[tuple[Var, Range]]) -> View:
         add(view.offset_of(body.indices)[0], source.elem_offset),
     ):
         return View(view, source, None)
-    beyond = only_ends(ana, conditions, load.indices, source.shape)
+    joined = _joined(ana, load, conditions, point[-1][0])
+    if joined is not None:
+        source, places = joined
+    beyond = only_ends(ana, conditions, places, source.shape)
     if beyond is not None:
         raise refuse(f"the condition `{beyond}` says more than where the tensor ends")
-    return View(view, source, _windows(ana, block, load, [v for v, _ in point], refuse))
+    return View(view, source, _windows(ana, block, source, places, [v for v, _ in point], refuse))
 
 
-def _windows(ana: Analyzer, block: Block, load: BufferLoad, point: list[Var], refuse: Any) -> Windows:
+def _joined(
+    ana: Analyzer, load: BufferLoad, conditions: Sequence[PrimExpr], k: Var
+) -> tuple[Buffer, tuple[PrimExpr, ...]] | None:
+    """Windows along the last dimension of an image with few channels, as its channels: they lie side by side. The
+    pixels of the image that is made so overlap.
+
+        Image[n, y, x * s + k % 32 // 4, k % 4] if k % 32 < 28     ->     Joined[n, y, x * s, k % 32], 28 channels
+    """
+    source = load.buffer
+    sizes = [const_value(d) for d in source.shape]
+    if len(sizes) < 3 or None in sizes or source.strides:
+        return None
+    shape = [int(n or 0) for n in sizes]
+    wide, few = shape[-2:]
+    column, channel = load.indices[-2:]
+    zero = const(0, k.dtype)
+    begin = ana.simplify(substitute(column, {k: zero}))
+    line = ana.simplify(add(mul(sub(column, begin), const(few, k.dtype)), channel))
+    if few >= line_of(source.dtype) or few * source.dtype.nbytes % _PIECE or k not in vars_used(column):
+        return None
+    if not (line is k or (isinstance(line, FloorMod) and line.a is k)):
+        return None
+    ends = [const_value(ana.simplify(add(room, line))) for room in map(_room, conditions) if room is not None]
+    most = [int(e) for e in ends if e is not None] or [ana.const_int_bound(line).max_value]
+    count = min(most) + 1
+    row = wide * few
+    steps = [row * math.prod(shape[i + 1 : -2]) for i in range(len(shape) - 2)]
+    made = source.replace(
+        shape=tuple(const(n, k.dtype) for n in (*shape[:-2], (row - count) // few + 1, count)),
+        strides=tuple(const(s, k.dtype) for s in (*steps, few, 1)),
+    )
+    return made, (*load.indices[:-2], begin, line)
+
+
+def _windows(
+    ana: Analyzer, block: Block, source: Buffer, places: Sequence[PrimExpr], point: list[Var], refuse: Any
+) -> Windows:
     sizes = [int(n) for n in block.annotations[VIEW]]
-    shape = [const_value(d) for d in load.buffer.shape]
+    shape = [const_value(d) for d in source.shape]
     rank = len(shape)
     if len(point) != 2 or rank not in _CORNERS or len(sizes) != rank - 1 or None in shape:
         raise refuse(
@@ -163,7 +210,7 @@ def _windows(ana: Analyzer, block: Block, load: BufferLoad, point: list[Var], re
     digits = _digits(m, sizes)
     below = 1
     found: list[tuple[int, int, PrimExpr]] = []
-    for e, digit, n in reversed(list(zip(load.indices[1:-1], digits[1:], sizes[1:], strict=True))):
+    for e, digit, n in reversed(list(zip(places[1:-1], digits[1:], sizes[1:], strict=True))):
         low = const_value(ana.simplify(substitute(e, {m: zero, k: zero})))
         next_one = ana.simplify(substitute(e, {m: const(below, m.dtype), k: zero}))
         step = const_value(next_one - low) if n > 1 and low is not None else 1
@@ -179,8 +226,8 @@ def _windows(ana: Analyzer, block: Block, load: BufferLoad, point: list[Var], re
         out.low.append(low)
         out.steps.append(step)
         out.offsets.append(offset)
-    out.channel = load.indices[-1]
-    if m in vars_used(out.channel) or not ana.can_prove_equal(load.indices[0], digits[0]):
+    out.channel = places[-1]
+    if m in vars_used(out.channel) or not ana.can_prove_equal(places[0], digits[0]):
         raise refuse("its first index tells images apart, its last one channels")
     limit = _CORNERS[rank]
     ends = [e for corner in out.corners([int(n or 0) for n in shape[1:-1]]) for e in corner]

@@ -6,11 +6,18 @@ from typing import Any
 
 from ...ir.buffer import Buffer
 from ...ir.expr import (
+    EQ,
+    GE,
+    GT,
+    LE,
+    LT,
+    NE,
     Add,
     And,
     Broadcast,
     BufferLoad,
     Call,
+    Cast,
     FloatImm,
     IntImm,
     IterVar,
@@ -18,11 +25,15 @@ from ...ir.expr import (
     Max,
     Min,
     Mul,
+    Not,
     Or,
     PrimExpr,
     ProducerLoad,
     Ramp,
     Reduce,
+    Select,
+    SizeVar,
+    Sub,
     Var,
     const_value,
 )
@@ -53,6 +64,10 @@ _CHEAP_CALLS = frozenset(
     Op.get(f"tir.{n}")
     for n in ("bitwise_and", "bitwise_or", "bitwise_xor", "bitwise_not", "shift_left", "shift_right")
 ) | {_IF_THEN_ELSE, _LIKELY, Op.get("tir.fabs"), Op.get("tir.reinterpret")}
+# Whatever their operands are, these have a value, and never trap.
+_PLAIN = frozenset(
+    (Add, Sub, Mul, Min, Max, EQ, NE, LT, LE, GT, GE, And, Or, Not, Select, Cast, Ramp, Broadcast)
+)
 _CONDITIONAL = (For, While, IfThenElse, AssertStmt)
 _WORTH = 3  # operations that make a name pay
 
@@ -152,6 +167,8 @@ class _Eliminate:
     def __init__(self, func: PrimFunc, commutative: bool) -> None:
         self.func, self.commutative = func, commutative
         self.terms: dict[Any, _Term] = {}
+        self.names: dict[Var, _Term] = {}  # the term of a variable as it was last bound
+        self.behind: dict[Buffer, tuple[Any, ...]] = {}  # what a buffer is made of
         self.root = self.frame = _Frame(None, False)
         self.binders: dict[Any, _Frame | None] = {}
         self.conditional = 0
@@ -187,10 +204,14 @@ class _Eliminate:
     def intern(self, e: Any) -> _Term:
         """The term of an expression, this occurrence counted."""
         cls = e.__class__
-        if isinstance(e, Var):
-            bound = self.binders.get(e, self.root)
-            return self.leaf((e, bound), e, bound)
-        if cls is IntImm or cls is FloatImm:
+        if cls is Var or cls is SizeVar:
+            bound, term = self.binders.get(e, self.root), self.names.get(e)
+            if term is None or term.bound is not bound:
+                term = self.names[e] = self.leaf((e, bound), e, bound)
+            return term
+        if cls is IntImm:
+            return self.leaf((e.dtype, e.value), e, self.root)
+        if cls is FloatImm:
             return self.leaf((e.dtype, repr(e.value)), e, self.root)
         if not e.children() and cls is not Call:
             return _Term(e, (), None, False)
@@ -218,8 +239,8 @@ class _Eliminate:
 
     def operands(self, e: Any) -> tuple[_Term, ...]:
         """The terms below; those after the first are conditional where `e` may leave them out."""
-        children = e.children()
-        if not (isinstance(e, (And, Or)) or (e.__class__ is Call and e.op is _IF_THEN_ELSE)):
+        children, cls = e.children(), e.__class__
+        if not (cls is And or cls is Or or (cls is Call and e.op is _IF_THEN_ELSE)):
             return tuple([self.intern(c) for c in children])
         first = self.intern(children[0])
         self.conditional += 1
@@ -228,40 +249,48 @@ class _Eliminate:
         return (first, *rest)
 
     def node(self, e: Any, operands: tuple[_Term, ...]) -> _Term:
-        bound: _Frame | None = self.root
-        safe = not self.traps(e)
+        cls = e.__class__
+        plain = cls in _PLAIN
+        safe, bound = plain or not self.traps(e), self.root
         for t in operands:
+            if t.bound is None:
+                return _Term(e, operands, None, False)
+            if t.bound.depth > bound.depth:
+                bound = t.bound
             safe = safe and t.safe
-            if bound is not None:
-                bound = None if t.bound is None else max(bound, t.bound, key=_depth)
-        if e.__class__ is BufferLoad and bound is not None:
-            bound = self.load_bound(e.buffer, bound)
-        if bound is None or not self.is_value(e):
-            return _Term(e, operands, None, False)
+        if not plain:
+            known = self.load_bound(e.buffer, bound) if cls is BufferLoad else bound
+            if known is None or not self.is_value(e):
+                return _Term(e, operands, None, False)
+            bound = known
         place: Any = None
         if not safe:
             place = object() if self.conditional else self.frame.region
         ids: Any = operands
         if self.commutative and isinstance(e, _COMMUTATIVE):
             ids = tuple(sorted(operands, key=id))
-        key = (e.__class__, e.dtype, _extra(e), ids, place)
+        key = (cls, e.dtype, None if plain else _extra(e), ids, place)
         term = self.terms.get(key)
         if term is None:
             term = self.terms[key] = _Term(e, operands, bound, safe)
             term.ops = 1 + sum([t.ops for t in operands])
-            term.heavy = _is_heavy(e) or any(t.heavy for t in operands)
+            term.heavy = (not plain and _is_heavy(e)) or any(t.heavy for t in operands)
         term.count += 1
         term.frame = self.frame if term.frame is None else _common(term.frame, self.frame)
         return term
 
     def load_bound(self, buffer: Buffer, bound: _Frame) -> _Frame | None:
         """The frame below which the buffer of a load is known."""
-        names = [m for e in buffer.children() for m in pre_order(e) if isinstance(m, Var)]
-        for name in (buffer, buffer.data, *names):
+        names = self.behind.get(buffer)
+        if names is None:
+            held = [m for e in buffer.children() for m in pre_order(e) if isinstance(m, Var)]
+            names = self.behind[buffer] = (buffer, buffer.data, *held)
+        for name in names:
             found = self.binders.get(name, self.root)
             if found is None:
                 return None
-            bound = max(bound, found, key=_depth)
+            if found.depth > bound.depth:
+                bound = found
         return bound
 
     def is_value(self, e: Any) -> bool:
@@ -300,9 +329,9 @@ class _Eliminate:
 
     # -- second walk -----------------------------------------------------------------------
     def write(self, n: Stmt) -> Stmt:
-        frame = self.frames.pop()
-        values = [self.tops.pop().build() for c in n.children() if isinstance(c, PrimExpr)]
-        bodies = [self.write(c) for c in n.children() if isinstance(c, Stmt)]
+        frame, children = self.frames.pop(), n.children()
+        values = [self.tops.pop().build() for c in children if isinstance(c, PrimExpr)]
+        bodies = [self.write(c) for c in children if isinstance(c, Stmt)]
         values.reverse()
         bodies.reverse()
 
@@ -316,10 +345,6 @@ class _Eliminate:
             assert t.var is not None
             made = LetStmt(t.var, t.build(named=False), made)
         return made
-
-
-def _depth(frame: _Frame) -> int:
-    return frame.depth
 
 
 def _extra(e: Any) -> Any:
@@ -356,12 +381,13 @@ def _written(body: Stmt) -> set[Var]:
     """The pointers behind which memory may change."""
     out: set[Var] = set()
     for m in pre_order(body):
-        if isinstance(m, BufferStore):
-            out.add(m.buffer.data)
-        elif isinstance(m, Var):
+        cls = m.__class__
+        if cls is Var:
             if m.dtype.is_handle:
                 out.add(m)
-        elif m.__class__ is Call and m.op is _ADDRESS_OF:
+        elif cls is BufferStore:
+            out.add(m.buffer.data)
+        elif cls is Call and m.op is _ADDRESS_OF:
             load: Any = m.args[0]
             out.add(load.buffer.data)
     return out

@@ -7,7 +7,7 @@ from typing import Any
 
 from ...arith import Analyzer, eval_set
 from ...ir.buffer import Buffer, BufferRegion
-from ...ir.expr import BufferLoad, Call, IntImm, IterVar, Let, PrimExpr, Range, Var, const
+from ...ir.expr import BufferLoad, Call, IntImm, IterVar, Let, PrimExpr, Range, Var, const, const_value
 from ...ir.function import PrimFunc
 from ...ir.functor import Mutator, pre_order, vars_used
 from ...ir.op import Op
@@ -61,10 +61,11 @@ class _Compact(Mutator):
 
     def sharers(self, buffer: Buffer) -> dict[Var, Range]:
         """The threads around that see one and the same memory: it must hold what all of them touch."""
-        scope = buffer.scope().partition(".")[0]
+        scope = buffer.scope() if buffer.scope() == "shared.cluster" else buffer.scope().partition(".")[0]
         seen_by = {
             "shared": ("threadIdx",),
-            "global": ("blockIdx", "threadIdx"),
+            "shared.cluster": ("threadIdx", "clusterCtaIdx"),
+            "global": ("blockIdx", "clusterCtaIdx", "threadIdx"),
             "warp": ("threadIdx.x",),
             "wgmma": ("threadIdx.x",),  # the threads of a warpgroup hold a tile together
         }.get(scope, ())
@@ -179,6 +180,8 @@ class _Accesses:
         self.bound: set[Var] = set()
 
     def walk(self, n: Any, loops: dict[Var, Range], conditions: list[PrimExpr]) -> None:
+        if self.opaque:
+            return
         if getattr(n, "buffer", self.buffer) is not self.buffer and n.buffer.data is self.buffer.data:
             self.opaque = True  # another way to see the same memory
         if isinstance(n, For):
@@ -233,7 +236,8 @@ class _Accesses:
     def box(self, ranges: Iterable[tuple[PrimExpr, PrimExpr]], loops: dict[Var, Range]) -> None:
         out: list[tuple[PrimExpr | None, PrimExpr | None]] = []
         for low, high in ranges:
-            a, b = eval_set(low, loops), eval_set(high, loops)
+            a = eval_set(low, loops)
+            b = a if high is low else eval_set(high, loops)
             lo, hi = a.min_value, b.max_value
             for e in (lo, hi):
                 if not isinstance(e, PrimExpr) or e.dtype.lanes > 1 or _unbounded(e):
@@ -249,6 +253,17 @@ class _Accesses:
                     return
             out.append((lo, hi))
         self.boxes.append(out)
+        # Once all of it is touched nothing is left to find out.
+        self.opaque = all(
+            _is_within(lo, 0) and _is_within(dim, hi, 1)
+            for (lo, hi), dim in zip(out, self.buffer.shape, strict=True)
+        )
+
+
+def _is_within(a: Any, b: Any, more: int = 0) -> bool:
+    """Whether a number is known to be at most another and some more."""
+    low, high = const_value(a), const_value(b)
+    return low is not None and high is not None and low <= high + more
 
 
 def _unbounded(e: PrimExpr) -> bool:

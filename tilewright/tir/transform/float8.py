@@ -35,7 +35,8 @@ def compute_float8(func: PrimFunc) -> PrimFunc:
 
     Needs: flat loops. Gives: floats of eight bits only in loads, stores, choices and reinterpretations.
     """
-    if not any(isinstance(m, PrimExpr) and is_float8(m.dtype.element) for m in pre_order(func.body)):
+    kinds = {m.dtype for m in pre_order(func.body) if isinstance(m, PrimExpr)}
+    if not any(is_float8(kind.element) for kind in kinds):
         return func
     body = _Compute().visit(func.body)
     return func if body is func.body else func.replace(body=body)

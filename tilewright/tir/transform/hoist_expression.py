@@ -52,6 +52,11 @@ class _Hoist(Mutator):
         self.conditionals, self.lets, self.block_scope = conditionals, lets, block_scope
         self.threads: set[Var] = set()
 
+    def visit_leaf(self, n: Stmt) -> Stmt:
+        return n  # there is no loop in an expression
+
+    visit_BufferStore = visit_Evaluate = visit_leaf
+
     def visit_AttrStmt(self, n: AttrStmt) -> AttrStmt:
         if isinstance(n.node, IterVar):
             self.threads.add(n.node.var)

@@ -26,11 +26,13 @@ from ...ir.stmt import (
     seq,
     stmt_list,
 )
+from ..analysis.measure import scope_of
 
-__all__ = ["inject_software_pipeline"]
+__all__ = ["GUARDED", "inject_software_pipeline"]
 
 STAGE, ORDER = "software_pipeline_stage", "software_pipeline_order"
 ASYNC = "software_pipeline_async_stages"
+GUARDED = "software_pipeline_guarded"  # of the same loop: its last turns are in the loop too
 _ACCESS_PTR = Op.get("tir.tvm_access_ptr")
 
 
@@ -47,7 +49,12 @@ def inject_software_pipeline(func: PrimFunc) -> PrimFunc:
     `software_pipeline_stage` says how many iterations late each statement of the body runs, and
     `software_pipeline_order` in which order they stand in the new body. A buffer of the body gets as many
     versions as iterations may hold it at once. With `software_pipeline_async_stages: [0]` the copies of the first
-    stage are asynchronous: those of a turn are a group, and later stages wait until theirs has arrived.
+    stage are asynchronous: those of a turn are a group, and later stages wait until theirs has arrived. With
+    `software_pipeline_guarded: 1` no turns follow the loop: in its last ones a condition skips what is done already
+    (`if i + 1 < n: load(B[(i + 1) % 2], i + 1)`), so that a large body is there once.
+    A pipeline may be in another one. Registers that instructions name (fragments of tensor cores) have versions of
+    different names: the loop is unrolled, its turns are written out, and their statements may have stages in the
+    pipeline around it, if that lists one for each.
     Needs: flat loops. Gives: no pipeline annotations.
     """
     return _Pipelines().run(func)
@@ -75,26 +82,44 @@ class _Pipelines(Mutator):
 def _pipeline(loop: For, notes: dict[str, Any]) -> Stmt:
     allocations: list[Allocate] = []
     views: list[Buffer] = []
-    inner: Stmt = loop.body
-    while isinstance(inner, (Allocate, DeclBuffer)):
-        if isinstance(inner, Allocate):
-            allocations.append(inner)
-        else:
-            views.append(inner.buffer)
-        inner = inner.body
-    steps = _steps(loop, stmt_list(inner), notes)
+    parts = stmt_list(_opened(loop.body, allocations, views))
+    if len(notes[STAGE]) > len(parts):  # it counts the statements that a pipeline inside was written out to
+        parts = [s for p in parts for s in stmt_list(_opened(p, allocations, views))]
+    steps = _steps(loop, parts, notes)
     last = max(s.stage for s in steps)
     if last == 0 and all(s.order == i for i, s in enumerate(steps)):
         return loop
     versions = {a.buffer_var: _versions(a.buffer_var, steps) for a in allocations}
-    copies = _Versions(versions, allocations)
-    made = _overlapped(loop, steps, last, copies, _is_async(loop, notes))
+    copies = _Versions(versions, allocations, _named(steps))
+    if copies.named and (loop.kind is not ForKind.UNROLLED or const_value(loop.extent) is None):
+        raise LoweringError(
+            f"the pipeline of loop `{loop.loop_var.name}` needs {len(next(iter(copies.named.values())))} versions of "
+            f"{next(iter(copies.named)).name}, registers that instructions name: unroll the loop, or let the statement "
+            "that fills them come after those that use them"
+        )
+    guards = bool(notes.get(GUARDED, 0)) and not copies.named
+    made = _overlapped(loop, steps, last, copies, _is_async(loop, notes), guards)
     for buffer in reversed(views):
-        made = DeclBuffer(copies.buffer(buffer), made)
+        for held in reversed(copies.buffers(buffer)):
+            made = DeclBuffer(held, made)
     for a in reversed(allocations):
-        count = const(versions[a.buffer_var], a.extents[0].dtype)
-        made = a.replace(extents=(mul(a.extents[0], count),), body=made)
+        for var in reversed(copies.named.get(a.buffer_var, [])):
+            made = a.replace(buffer_var=var, body=made)
+        if a.buffer_var not in copies.named:
+            count = const(versions[a.buffer_var], a.extents[0].dtype)
+            made = a.replace(extents=(mul(a.extents[0], count),), body=made)
     return made
+
+
+def _opened(body: Stmt, allocations: list[Allocate], views: list[Buffer]) -> Stmt:
+    """What is in a statement's own memory, which is noted."""
+    while isinstance(body, (Allocate, DeclBuffer)):
+        if isinstance(body, Allocate):
+            allocations.append(body)
+        else:
+            views.append(body.buffer)
+        body = body.body
+    return body
 
 
 def _is_async(loop: For, notes: dict[str, Any]) -> bool:
@@ -148,39 +173,71 @@ def _touched(n: Stmt) -> tuple[set[Var], set[Var]]:
 
 def _versions(var: Var, steps: Sequence[_Step]) -> int:
     """In how many iterations at once the buffer holds something that is still wanted."""
-    made = [s.stage for s in steps if var in s.writes]
-    used = [s.stage for s in steps if var in s.reads | s.writes]
-    return max(used) - min(made) + 1 if made and used else 1
+    made = [s for s in steps if var in s.writes]
+    used = [s for s in steps if var in s.reads | s.writes]
+    if not made:
+        return 1
+    first, last = min(made, key=lambda s: (s.stage, s.order)), max(s.stage for s in used)
+    count = last - first.stage + 1
+    # What no other thread sees is filled anew in the turn that uses it last, if that comes later in the turn.
+    after = all(s.order < first.order for s in used if s.stage == last)
+    return count - 1 if after and count > 1 and not scope_of(var).startswith("shared") else count
+
+
+def _named(steps: Sequence[_Step]) -> set[Var]:
+    """The memory that instructions are given by its name, so that it has no other places for other versions."""
+    calls = [m for s in steps for m in pre_order(s.stmt) if isinstance(m, Call) and m.op is not _ACCESS_PTR]
+    return {a for c in calls for a in c.args if isinstance(a, Var) and a.dtype.is_handle}
 
 
 class _Versions(Mutator):
-    """Accesses of buffers that have several versions, at the one of a given iteration."""
+    """Accesses of buffers that have several versions, at the one of a given iteration: one after the other in larger
+    memory, or, where instructions name it, each in memory of its own."""
 
-    def __init__(self, counts: dict[Var, int], allocations: Sequence[Allocate]) -> None:
-        self.counts = {v: c for v, c in counts.items() if c > 1}
+    def __init__(self, counts: dict[Var, int], allocations: Sequence[Allocate], named: set[Var]) -> None:
+        several = {v: c for v, c in counts.items() if c > 1}
+        self.counts = {v: c for v, c in several.items() if v not in named}
+        self.named = {
+            v: [v.copy_with_suffix(f"_{i}" if i else "") for i in range(c)]
+            for v, c in several.items()
+            if v in named
+        }
         self.sizes = {a.buffer_var: a.extents[0] for a in allocations}
-        self.made: dict[Buffer, Buffer] = {}
+        self.made: dict[Buffer, list[Buffer]] = {}
         self.iteration: PrimExpr = const(0)
 
-    def buffer(self, b: Buffer) -> Buffer:
+    def buffers(self, b: Buffer) -> list[Buffer]:
+        """A buffer over all versions, or one for each."""
         count = self.counts.get(b.data)
-        if count is None:
-            return b
+        if count is None and b.data not in self.named:
+            return [b]
         if b not in self.made:
             size = self.sizes[b.data]  # rows that are kept apart may end before it does
-            self.made[b] = b.replace(shape=(mul(size, const(count, size.dtype)),))
+            self.made[b] = (
+                [b.replace(data=v) for v in self.named[b.data]]
+                if count is None
+                else [b.replace(shape=(mul(size, const(count, size.dtype)),))]
+            )
         return self.made[b]
+
+    def which(self, var: Var) -> int:
+        return int(const_value(self.iteration) or 0) % len(self.named[var])
 
     def access(self, n: Any) -> Any:
         made = n.map_children(self.visit)
+        if made.buffer.data in self.named:
+            return made.replace(buffer=self.buffers(made.buffer)[self.which(made.buffer.data)])
         count = self.counts.get(made.buffer.data)
         if count is None:
             return made
         turn = floormod(self.iteration, const(count, self.iteration.dtype))
         start = mul(turn, self.sizes[made.buffer.data])
-        return made.replace(buffer=self.buffer(made.buffer), indices=(add(start, made.indices[0]),))
+        return made.replace(buffer=self.buffers(made.buffer)[0], indices=(add(start, made.indices[0]),))
 
     visit_BufferLoad = visit_BufferStore = access
+
+    def visit_Var(self, n: Var) -> PrimExpr:
+        return self.named[n][self.which(n)] if n in self.named else n
 
     def visit_Call(self, n: Call) -> PrimExpr:
         made = n.map_children(self.visit)
@@ -195,7 +252,9 @@ def _call(name: str, *args: PrimExpr) -> Stmt:
     return Evaluate(Call("int32", f"tir.{name}", args))
 
 
-def _overlapped(loop: For, steps: Sequence[_Step], last: int, copies: _Versions, asynchronous: bool) -> Stmt:
+def _overlapped(
+    loop: For, steps: Sequence[_Step], last: int, copies: _Versions, asynchronous: bool, guards: bool
+) -> Stmt:
     kind = loop.loop_var.dtype
     begin, size = loop.min, loop.extent
     ordered = sorted(steps, key=lambda s: s.order)
@@ -228,18 +287,33 @@ def _overlapped(loop: For, steps: Sequence[_Step], last: int, copies: _Versions,
         for i, (s, p) in enumerate(zip(ordered, parts, strict=True)):
             if p is not None and s.stage == 0:  # into versions that no other stage of the turn uses
                 marked = AttrStmt(const(0), "async_scope", const(1), p)
-                out.append(AttrStmt(const(0), "double_buffer_write", const(1), marked))
+                # Behind the turn's barrier nobody reads any more what earlier turns have.
+                out.append(AttrStmt(const(0), "double_buffer_write", const(2 if later else 1), marked))
             elif p is not None:
                 out.append(p)
             if i == ends:  # without copies too, so that each turn has a group
                 out.append(_call("ptx_commit_group"))
         return out
 
+    if copies.named:  # each turn uses memory of other names
+        turns = range(int(count or 0) + last)
+        return seq(*(s for t in turns for s in together([guarded(s, const(t, kind)) for s in ordered])))
     head = [s for t in range(last) for s in together([guarded(s, const(t, kind)) for s in ordered])]
     var = loop.loop_var.copy_with_suffix("")
-    steady = together([at(s, add(var, const(last, kind))) for s in ordered])
-    turns = max_of(sub(size, const(last, kind)), const(0, kind))
-    main = For(var, const(0, kind), turns, loop.kind, seq(*steady), None, loop.annotations)
+    turn = add(var, const(last, kind))
+    if guards:
+
+        def unless_done(step: _Step) -> Stmt:
+            made = at(step, turn)
+            if step.stage < last:
+                made = IfThenElse(less(sub(turn, const(step.stage, kind)), size), made)
+            return made
+
+        steady = together([unless_done(s) for s in ordered])
+        return seq(*head, For(var, const(0, kind), size, loop.kind, seq(*steady), None, loop.annotations))
+    steady = together([at(s, turn) for s in ordered])
+    full = max_of(sub(size, const(last, kind)), const(0, kind))
+    main = For(var, const(0, kind), full, loop.kind, seq(*steady), None, loop.annotations)
     # After the last full turn: each statement that is behind catches up. Short loops begin there too.
     first_left = size if count is None else const(max(int(count), last), kind)
     if count is None:

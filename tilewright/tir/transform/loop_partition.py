@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from dataclasses import dataclass
 from typing import Any
 
@@ -48,7 +48,7 @@ def loop_partition(func: PrimFunc) -> PrimFunc:
     A parallel loop is kept whole and its body branches once instead.
     Needs: flat loops. Gives: conditions only where they may fail.
     """
-    return _Partition().run(func)
+    return _Partition(_unconditional(func.body)).run(func)
 
 
 @dataclass(slots=True)
@@ -62,8 +62,9 @@ class _Bound:
 
 
 class _Partition(AnalyzedMutator):
-    def __init__(self) -> None:
+    def __init__(self, plain: Set[For]) -> None:
         super().__init__()
+        self.plain = plain  # loops in which nothing depends on a condition
         self.budget = _GROWTH
         self.threads: dict[Var, Range] = {}
 
@@ -76,7 +77,14 @@ class _Partition(AnalyzedMutator):
         self.threads = held
         return made
 
+    def visit_leaf(self, n: Stmt) -> Stmt:
+        return n  # there is no loop in an expression
+
+    visit_BufferStore = visit_Evaluate = visit_leaf
+
     def visit_For(self, n: For) -> Stmt:
+        if n in self.plain:
+            return n
         # A vector stays whole: its last lanes are masked.
         whole = n.kind is ForKind.VECTORIZED or transpose_lanes.KEY in n.annotations
         bounds = [] if whole else self.bounds(n)
@@ -249,6 +257,22 @@ def _nothing(s: Stmt) -> bool:
 
 def _decided(condition: PrimExpr) -> bool | None:
     return bool(condition.value) if isinstance(condition, IntImm) else None
+
+
+def _unconditional(body: Stmt) -> set[For]:
+    """The loops in which there is no condition."""
+    out: set[For] = set()
+
+    def look(n: Any) -> bool:
+        found = n.__class__ is IfThenElse or (n.__class__ is Call and n.op is _IF)
+        for c in n.children():
+            found = look(c) or found
+        if n.__class__ is For and not found:
+            out.add(n)
+        return found
+
+    look(body)
+    return out
 
 
 def _conditions(body: Stmt) -> tuple[list[PrimExpr], dict[Var, Range], set[Var]]:

@@ -13,13 +13,13 @@ from ...ir.function import PrimFunc
 from ...ir.functor import Mutator, pre_order, substitute, vars_used
 from ...ir.ops import add, mul, sub
 from ...ir.stmt import Block, BlockRealize, BufferStore, Evaluate, For, IfThenElse, SeqStmt, Stmt, seq
-from .bulk_views import VIEW, View, Windows, guarded_load, only_ends, view_of
+from .bulk_views import VIEW, View, Windows, guarded_load, line_of, only_ends, view_of
 
-__all__ = ["BULK_COPY", "VIEW", "WINDOWS", "lower_bulk_copies"]
+__all__ = ["BULK_COPY", "TF32", "VIEW", "WINDOWS", "line_of", "lower_bulk_copies"]
 
 BULK_COPY = "tilewright.bulk_copy"
 WINDOWS = "windows"  # stands before the offsets of a walk, in the arguments of a copy
-LINE = 64  # elements of 16 bits in a line of 128 bytes, across which bulk copies swizzle
+TF32 = "tf32"  # what `tilewright.bulk_copy` says where the engine rounds float32 to the 10 bits that products take
 
 
 def lower_bulk_copies(func: PrimFunc) -> PrimFunc:
@@ -31,10 +31,10 @@ def lower_bulk_copies(func: PrimFunc) -> PrimFunc:
                 A_shared[i, k] = A[128 * x + i, 64 * y + k]                            64 * y, 128 * x)
 
     What lies beyond the tensor is 0, so that a condition that says just this is dropped. A tile that is 64
-    elements of 16 bits wide lies in shared memory line by line; a wider one lies there in pieces of that width, one
-    after the other. Within each eight lines the engine swizzles 16 bytes, as products of warpgroups expect. What a
-    block marked `tilewright.view` computes is taken from its source: the engine walks through the windows of an
-    image.
+    elements of 16 bits wide, or 32 of float32, lies in shared memory line by line; a wider one lies there in pieces of
+    that width, one after the other. Within each eight lines the engine swizzles 16 bytes, as products of warpgroups
+    expect. What a block marked `tilewright.view` computes is taken from its source: the engine walks through the
+    windows of an image. With `tilewright.bulk_copy: "tf32"` it rounds float32 on the way, to the nearest.
     Needs: opaque blocks with compact buffers. Gives: no block with one of the marks.
     """
     marks = [
@@ -104,6 +104,7 @@ class _Copy:
 
     def __init__(self, block: Block, views: dict[Buffer, View]) -> None:
         self.name = block.name_hint
+        self.rounds = block.annotations[BULK_COPY] == TF32
         self.ana = Analyzer()
         self.loops: list[For] = []
         store = self.inside(block.body)
@@ -117,9 +118,16 @@ class _Copy:
         self.source: Buffer = load.buffer if view is None else view.source if view.windows else view.same
         self.to = store.indices
         self.places = [self.ana.simplify(e) for e in load.indices]
-        if self.source.dtype is not self.target.dtype or self.source.dtype.bits != 16:
-            raise self.refuse("its elements have 16 bits")
-        beyond = only_ends(self.ana, self.conditions, load.indices, load.buffer.shape)
+        if view is None:
+            self.join()
+        kind = self.source.dtype
+        if kind is not self.target.dtype or not (kind.bits == 16 or kind == "float32"):
+            raise self.refuse("its elements have 16 bits, or are float32")
+        if self.rounds and kind != "float32":
+            raise self.refuse(f"float32 is what it rounds to {TF32}, not {kind}")
+        self.line = line_of(kind)
+        shape = self.source.shape if view is None else load.buffer.shape
+        beyond = only_ends(self.ana, self.conditions, self.places, shape)
         if beyond is not None:
             raise self.refuse(f"the condition `{beyond}` says more than where the tensor ends")
 
@@ -160,6 +168,26 @@ class _Copy:
             raise self.refuse(f"the index `{e}` counts more than one loop, or not one by one")
         return loop
 
+    def join(self) -> None:
+        """Take dimensions of the tensor as one where a loop goes on from one to the next."""
+        while not self.source.strides:
+            apart = [i for i, e in enumerate(self.places) if not self.counts(e)]
+            if not apart or apart[-1] == 0:
+                return
+            at = apart[-1]
+            places, shape = self.places, [*self.source.shape]
+            places[at - 1 : at + 1] = [self.ana.simplify(add(mul(places[at - 1], shape[at]), places[at]))]
+            shape[at - 1 : at + 1] = [mul(shape[at - 1], shape[at])]
+            self.source = self.source.replace(shape=tuple(shape))
+
+    def counts(self, e: PrimExpr) -> bool:
+        """Whether an index counts one loop, or none."""
+        try:
+            self.driven(e)
+        except LoweringError:
+            return False
+        return True
+
     def calls(self) -> Stmt:
         moved = [self.driven(e) for e in self.places]
         sizes = [1 if x is None else int(const_value(x.extent) or 0) for x in moved]
@@ -170,19 +198,21 @@ class _Copy:
         wide, rows = sizes[-1], 1
         for s in sizes[:-1]:
             rows *= s
-        pieces = wide // LINE
-        if wide % LINE or (pieces > 1 and rows % 8) or max(sizes[:-1], default=1) > 256:
+        line = self.line
+        pieces = wide // line
+        if wide % line or (pieces > 1 and rows % 8) or max(sizes[:-1], default=1) > 256:
             raise self.refuse(
-                f"a tile of {rows} x {wide} is no pieces of n x 64, n up to 256 and a multiple of 8 if they are several"
+                f"a tile of {rows} x {wide} is no pieces of n x {line}, n up to 256 and a multiple of 8 if they are "
+                "several"
             )
-        tensor = _tensor_map(self.source, [*sizes[:-1], LINE])
+        tensor = self.tensor_map([*sizes[:-1], line])
         base = self.target.offset_of([self.start(e) for e in self.to])[0]
         places = [self.start(e) for e in self.places]
         out = []
         for p in range(pieces):
-            at = add(base, const(p * rows * LINE, base.dtype))
-            inner = add(places[-1], const(p * LINE, places[-1].dtype))
-            pointer = access_ptr(self.target.data, self.target.dtype, at, rows * LINE, 2)
+            at = add(base, const(p * rows * line, base.dtype))
+            inner = add(places[-1], const(p * line, places[-1].dtype))
+            pointer = access_ptr(self.target.data, self.target.dtype, at, rows * line, 2)
             coordinates = [inner, *reversed(places[:-1])]
             out.append(
                 Evaluate(Call("int32", "tir.ptx_cp_async_bulk_tensor", [pointer, tensor, 0, *coordinates]))
@@ -192,8 +222,8 @@ class _Copy:
     def walk(self, w: Windows, sizes: list[int]) -> Stmt:
         """A line of channels of the windows of some pixels."""
         rows, wide = sizes
-        if wide != LINE or rows > 1024:
-            raise self.refuse(f"a tile of {rows} x {wide} pixels and channels is none of n x 64")
+        if wide != self.line or rows > 1024:
+            raise self.refuse(f"a tile of {rows} x {wide} pixels and channels is none of n x {self.line}")
         m, k = self.places
         offsets = [self.ana.simplify(substitute(e, {w.k: k})) for e in w.offsets]
         channel = self.ana.simplify(substitute(w.channel, {w.k: k}))
@@ -203,27 +233,27 @@ class _Copy:
         if any(self.driven(e) is not None for e in offsets) or self.driven(channel) is not self.driven(k):
             raise self.refuse("a line of it belongs to one place of the windows")
         low, high = w.corners([int(const_value(d) or 0) for d in self.source.shape[1:-1]])
-        numbers = [LINE, rows, *reversed(low), *reversed(high), *reversed(w.steps)]
-        tensor = _tensor_map(self.source, list(reversed(numbers)))
+        numbers = [wide, rows, *reversed(low), *reversed(high), *reversed(w.steps)]
+        tensor = self.tensor_map(list(reversed(numbers)))
         base = self.target.offset_of([self.start(e) for e in self.to])[0]
-        pointer = access_ptr(self.target.data, self.target.dtype, base, rows * LINE, 2)
+        pointer = access_ptr(self.target.data, self.target.dtype, base, rows * wide, 2)
         image, *spatial = w.first(self.ana, self.start(m))
         given = [self.start(channel), *reversed(spatial), image, StringImm(WINDOWS), *reversed(offsets)]
         return Evaluate(Call("int32", "tir.ptx_cp_async_bulk_tensor", [pointer, tensor, 0, *given]))
+
+    def tensor_map(self, box: list[int]) -> Call:
+        """Where the tensor lies and in which boxes it is copied: sizes and steps in bytes, the innermost first.
+
+        For windows, instead of a box: channels and pixels, then both corners and the steps of the walk.
+        """
+        b = self.source
+        sizes = list(reversed(b.shape))
+        steps = [mul(s, const(b.dtype.nbytes, s.dtype)) for s in reversed(b.dense_strides()[:-1])]
+        listed = [const(len(sizes)), *sizes, *steps, *(const(n) for n in reversed(box))]
+        kind = TF32 if self.rounds else str(b.dtype)
+        return Call("handle", "tir.tensor_map", [b.data, StringImm(kind), *listed])
 
 
 def access_ptr(data: Var, kind: DataType, offset: PrimExpr, extent: int, mask: int) -> Call:
     held = Call(kind, "tir.type_annotation", [])
     return Call("handle", "tir.tvm_access_ptr", [held, data, offset, const(extent), const(mask)])
-
-
-def _tensor_map(b: Buffer, box: list[int]) -> Call:
-    """Where a tensor lies and in which boxes it is copied: sizes and steps in bytes, the innermost first.
-
-    For windows, instead of a box: channels and pixels, then both corners and the steps of the walk.
-    """
-    nbytes = b.dtype.nbytes
-    sizes = list(reversed(b.shape))
-    steps = [mul(s, const(nbytes, s.dtype)) for s in reversed(b.dense_strides()[:-1])]
-    listed = [const(len(sizes)), *sizes, *steps, *(const(n) for n in reversed(box))]
-    return Call("handle", "tir.tensor_map", [b.data, StringImm(str(b.dtype)), *listed])

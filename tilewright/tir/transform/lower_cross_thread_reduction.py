@@ -15,6 +15,7 @@ from .lower_init_block import _inside, reduction_loops
 from .thread_allreduce import (
     Exchange,
     exchange_by_warps,
+    exchange_in_cluster,
     exchange_in_shared_memory,
     opaque_block,
     with_regions,
@@ -38,7 +39,7 @@ def lower_cross_thread_reduction(func: PrimFunc, *, warp: int = 0) -> PrimFunc:
 
     Where each thread has a result of its own (it is in local memory), all of them take it. `thread_sync`
     puts the barriers, none of which stands under a condition. On hardware whose threads run in warps (of `warp`
-    threads) these combine by shuffles first.
+    threads) these combine by shuffles first. What the blocks of a cluster have is combined after that.
     Needs: block form, thread axes around everything (`unify_thread_binding`). Gives: no reduction iterator
     bound to a thread.
     """
@@ -98,9 +99,16 @@ class _Lower(Mutator):
             x for x in self.path if is_hardware_loop(x) and _is_thread(x) and not any(x is y for y in threads)
         ]
         given = [BufferLoad(b, zero) for b in parts]
-        exchange = exchange_by_warps(held, given, threads, others, self.warp) if self.warp else None
+        inside = [x for x in threads if _is_thread(x)]
+        exchange = exchange_by_warps(held, given, inside, others, self.warp) if self.warp else None
+        by_warps = exchange is not None
         if exchange is None:
-            exchange = exchange_in_shared_memory(held, given, threads, others)
+            exchange = exchange_in_shared_memory(held, given, inside, others)
+        if len(inside) < len(threads):
+            blocks = next(x for x in threads if not _is_thread(x))
+            exchange = exchange_in_cluster(
+                held, given, exchange, blocks, inside, others, self.warp if by_warps else 0
+            )
         above = [x for x in reducing if x not in loops and not is_hardware_loop(x)]
         last = self.result(realize, held, exchange, threads, above, [*self.path, *loops])
         body = seq(opaque_block(f"{name}_part_init", start), steps, *exchange.stmts, last)

@@ -5,18 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from ...arith import Analyzer
 from ...ir.buffer import Buffer
 from ...ir.dtype import DataType
 from ...ir.errors import LoweringError
-from ...ir.expr import Call, IterVar, PrimExpr, StringImm, Var, const, const_value
+from ...ir.expr import Call, PrimExpr, StringImm, Var, const, const_value
 from ...ir.function import PrimFunc
-from ...ir.functor import Mutator, pre_order, renew_defs_in, vars_used
+from ...ir.functor import pre_order, renew_defs_in, vars_used
 from ...ir.op import Op
 from ...ir.ops import add, floordiv, floormod, mul
-from ...ir.stmt import Allocate, AttrStmt, BufferStore, DeclBuffer, For, IfThenElse, Stmt
-from ...ir.types import PointerType, PrimType
+from ...ir.stmt import Allocate, BufferStore, For, IfThenElse, Stmt
 from ..analysis.measure import scope_of
+from .thread_registers import ThreadRegisters
 
 __all__ = ["is_fragment", "is_shared_by_warp", "lower_fragments"]
 
@@ -66,26 +65,16 @@ class _Shape:
         return self.rows * self.columns // self.threads
 
 
-class _Fragments(Mutator):
+class _Fragments(ThreadRegisters):
     def __init__(self) -> None:
-        self.ana = Analyzer()
-        self.vars: dict[Var, Var] = {}
-        self.kinds: dict[Var, tuple[DataType, int]] = {}  # of the elements, and how many registers they take
+        super().__init__()
+        self.kinds: dict[Var, DataType] = {}  # of the elements
         self.shapes: dict[Var, _Shape] = {}
-        self.buffers: dict[Buffer, Buffer] = {}
-        self.thread: Var | None = None
         self.choices: set[Stmt] = set()
 
-    def visit_AttrStmt(self, n: AttrStmt) -> Stmt:
-        if n.attr_key == "thread_extent" and isinstance(n.node, IterVar):
-            self.ana.bind_loop(n.node.var, const(0, n.node.var.dtype), n.value)
-            if n.node.thread_tag == "threadIdx.x":
-                self.thread = n.node.var
-        return n.map_children(self.visit)
-
     def visit_For(self, n: For) -> Stmt:
-        self.ana.bind_loop(n.loop_var, n.min, n.extent)
-        made: For = n.map_children(self.visit)
+        made = super().visit_For(n)
+        assert isinstance(made, For)
         body = made.body
         if body not in self.choices or n.loop_var in vars_used(body.condition):  # type: ignore[attr-defined]
             return made
@@ -110,7 +99,11 @@ class _Fragments(Mutator):
         rows, wide = 1, int(sizes[-1] or 0)
         for s in sizes[:-1]:
             rows *= int(s or 0)
-        shape = _Shape(64, wide, 128, 1) if scope.startswith("wgmma") else _Shape(16, 16, 32, wide // 16)
+        shape = _Shape(16, 16, 32, wide // 16)
+        if scope.startswith("wgmma"):
+            shape = _Shape(64, wide, 128, 1)
+        elif scope == "wmma.rows":
+            shape = _Shape(16, wide, 32, 1)
         if rows % shape.rows or wide % shape.columns:
             raise LoweringError(
                 f"{name}: {rows} x {wide} elements in {scope} are no whole tiles of {shape.rows} x {shape.columns}"
@@ -118,27 +111,8 @@ class _Fragments(Mutator):
         kind, count = n.dtype, rows * wide // shape.threads
         if scope.split(".")[1] not in _HELD:  # the instructions take them as words of 32 bits
             kind, count = DataType("uint32"), count * n.dtype.bits // 32
-        var = Var(name, PointerType(PrimType(kind), "local"))
-        self.vars[n.buffer_var], self.shapes[n.buffer_var] = var, shape
-        self.kinds[n.buffer_var] = (n.dtype, count)
-        return Allocate(var, kind, (const(count),), n.condition, self.visit(n.body), n.annotations)
-
-    def visit_DeclBuffer(self, n: DeclBuffer) -> Stmt:
-        if n.buffer.data not in self.vars:
-            return n.map_children(self.visit)
-        return DeclBuffer(self.registers(n.buffer), self.visit(n.body))
-
-    def registers(self, b: Buffer) -> Buffer:
-        """The buffer over a thread's own registers."""
-        made = self.buffers.get(b)
-        if made is None:
-            var = self.vars[b.data]
-            held = var.type_annotation
-            assert isinstance(held, PointerType) and isinstance(held.element_type, PrimType)
-            own = const(self.kinds[b.data][1])
-            made = Buffer(var, held.element_type.dtype, (own,), (), const(0), b.name, b.data_alignment, 1, ())
-            self.buffers[b] = made
-        return made
+        self.shapes[n.buffer_var], self.kinds[n.buffer_var] = shape, n.dtype
+        return self.in_registers(n, kind, count)
 
     def visit_Call(self, n: Call) -> PrimExpr:
         made = n.map_children(self.visit)
@@ -147,13 +121,10 @@ class _Fragments(Mutator):
             return made
         told: list[str] = []
         if n.op.short_name == "tvm_mma_sync":
-            told = [str(self.kinds[v][0]) for v in (n.args[2], first) if isinstance(v, Var)]
+            told = [str(self.kinds[v]) for v in (n.args[2], first) if isinstance(v, Var)]
         elif n.op.short_name == "tvm_load_matrix_sync":
             told = [scope_of(first).split(".")[1]]
         return made.replace(args=(*made.args, *map(StringImm, told))) if told else made
-
-    def visit_Var(self, n: Var) -> PrimExpr:
-        return self.vars.get(n, n)
 
     def access(self, n: Any) -> Any:
         made = n.map_children(self.visit)
@@ -193,8 +164,9 @@ def _register(b: Buffer, indices: tuple[PrimExpr, ...], s: _Shape, form: str) ->
         row g of a group of 8, columns 2t and 2t + 1 of a group of 8:  thread 4g + t;
         rows 8 to 15 are the next two registers, the next 8 columns the next four
 
-    A warpgroup has a warp for each 16 of its 64 rows. In `rows`, thread 4g + t has columns 8t to 8t + 7 of each 32. In
-    `lanes`, which has four columns, it has column t: what belongs to a row as a whole, once for each of its threads.
+    A warpgroup has a warp for each 16 of its 64 rows. In `rows`, thread 4g + t has columns 8t to 8t + 7 of each 32;
+    of 32 bits it has four, those from 8 (t % 2) + 4 (t // 2) on of each 16. In `lanes`, which has four columns, it has
+    column t: what belongs to a row as a whole, once for each of its threads.
     """
     row: PrimExpr = const(0)
     for i, d in zip(indices[:-1], b.shape[:-1], strict=True):
@@ -213,6 +185,10 @@ def _register(b: Buffer, indices: tuple[PrimExpr, ...], s: _Shape, form: str) ->
     half = floordiv(floormod(r, n(16)), n(8))
     if form == "lanes":
         inside, owner = half, add(mul(floormod(r, n(8)), n(4)), c)
+    elif form == "rows" and b.dtype.bits == 32:
+        inside = add(add(mul(floordiv(c, n(16)), n(8)), mul(half, n(4))), floormod(c, n(4)))
+        lane = add(mul(floordiv(floormod(c, n(8)), n(4)), n(2)), floordiv(floormod(c, n(16)), n(8)))
+        owner = add(mul(floormod(r, n(8)), n(4)), lane)
     elif form == "rows":
         inside = add(add(mul(floordiv(c, n(32)), n(16)), mul(half, n(8))), floormod(c, n(8)))
         owner = add(mul(floormod(r, n(8)), n(4)), floordiv(floormod(c, n(32)), n(8)))

@@ -85,7 +85,7 @@ def _check_threads(realize: BlockRealize, reducing: list[For]) -> None:
             name, tag = realize.block.name_hint, loop.thread_binding.thread_tag
             how = (
                 "run tir.transform.UnifyThreadBinding() and LowerCrossThreadReduction() before LowerInitBlock()"
-                if tag.startswith("threadIdx")
+                if tag.startswith(("threadIdx", "clusterCtaIdx"))
                 else "they run at once and do not wait for each other; bind a loop that is not reduced"
             )
             raise LoweringError(

@@ -9,7 +9,7 @@ from ...ir.buffer import Buffer
 from ...ir.errors import LoweringError
 from ...ir.expr import BufferLoad, IterVar, PrimExpr, Range, StringImm, Var, const, const_value, convert
 from ...ir.function import PrimFunc
-from ...ir.functor import _Substitute, pre_order
+from ...ir.functor import _Substitute, pre_order, statements
 from ...ir.ops import add, floordiv, is_one, is_zero, likely, mul, sub
 from ...ir.stmt import (
     Allocate,
@@ -129,14 +129,21 @@ def _doubled(n: For) -> list[bool]:
     """Which statements of a loop fill a buffer that was asked to be doubled, for others of them to read, or
     make what these need; empty if none does or all do."""
     parts = _parts(n)
-    filled: list[set[Buffer]] = [set() for _ in parts]
+    filled = [
+        {
+            m.writes[int(m.annotations["double_buffer_scope"])].buffer
+            for m in statements(part)
+            if isinstance(m, Block) and "double_buffer_scope" in m.annotations
+        }
+        for part in parts
+    ]
+    if not any(filled):
+        return []
     reads: list[set[Buffer]] = [set() for _ in parts]
     writes: list[set[Buffer]] = [set() for _ in parts]
     for i, part in enumerate(parts):
         for m in pre_order(part):
-            if isinstance(m, Block) and "double_buffer_scope" in m.annotations:
-                filled[i].add(m.writes[int(m.annotations["double_buffer_scope"])].buffer)
-            elif isinstance(m, BufferLoad):
+            if isinstance(m, BufferLoad):
                 reads[i].add(m.buffer)
             elif isinstance(m, BufferStore):
                 writes[i].add(m.buffer)
@@ -152,6 +159,8 @@ def _pipeline_notes(n: For, walk: _LowerBlocks) -> dict[str, Any]:
     parts = _parts(n)
     stages = n.annotations.get(STAGE) or [0 if mark else 1 for mark in _doubled(n)]
     orders = n.annotations.get(ORDER) or range(len(parts))
+    if len(stages) > len(parts) and any(_has_pipeline(p) for p in parts):
+        return {}  # they count the statements that the pipeline inside will be written out to
     if len(stages) != len(parts) or sorted(orders) != list(range(len(parts))):
         raise LoweringError(
             f"the pipeline of loop `{n.loop_var.name}` has {len(parts)} statements, stages {list(stages)} "
@@ -167,6 +176,10 @@ def _pipeline_notes(n: For, walk: _LowerBlocks) -> dict[str, Any]:
         STAGE: [int(s) for s, c in zip(stages, counts, strict=True) for _ in range(c)],
         ORDER: [starts[i] + k for i, c in enumerate(counts) for k in range(c)],
     }
+
+
+def _has_pipeline(n: Stmt) -> bool:
+    return any(isinstance(m, For) and STAGE in m.annotations for m in pre_order(n))
 
 
 def _extents(buffer: Any) -> tuple[PrimExpr, ...]:

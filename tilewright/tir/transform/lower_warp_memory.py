@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...arith import Analyzer
-from ...ir.buffer import Buffer
 from ...ir.errors import LoweringError
-from ...ir.expr import BufferLoad, Call, IterVar, PrimExpr, Var, const, const_value
+from ...ir.expr import BufferLoad, Call, PrimExpr, Var, const, const_value
 from ...ir.function import PrimFunc
 from ...ir.functor import Mutator, pre_order, substitute, vars_used
 from ...ir.op import Op
 from ...ir.ops import add, floordiv, floormod, mul, sub
-from ...ir.stmt import Allocate, AttrStmt, BufferStore, DeclBuffer, For, Stmt
-from ...ir.types import PointerType, PrimType
+from ...ir.stmt import Allocate, BufferStore, Stmt
 from ..analysis.measure import scope_of
+from .thread_registers import ThreadRegisters
 
 __all__ = ["lower_warp_memory"]
 
@@ -42,29 +40,16 @@ def lower_warp_memory(func: PrimFunc) -> PrimFunc:
     return _Lower().run(func)
 
 
-class _Lower(Mutator):
+class _Lower(ThreadRegisters):
     def __init__(self) -> None:
-        self.ana = Analyzer()
-        self.vars: dict[
-            Var, tuple[Var, int, int]
-        ] = {}  # the new pointer, the elements of a thread in a tile, all
-        self.buffers: dict[Buffer, Buffer] = {}
-        self.thread: Var | None = None
-        self.lane: PrimExpr = const(0)
+        super().__init__()
+        self.each: dict[Var, int] = {}  # the elements of a thread in a tile
 
-    def visit_AttrStmt(self, n: AttrStmt) -> Stmt:
-        if n.attr_key == "thread_extent" and isinstance(n.node, IterVar):
-            self.ana.bind_loop(n.node.var, const(0, n.node.var.dtype), n.value)
-            if n.node.thread_tag == "threadIdx.x":
-                self.thread = n.node.var
-                self.lane = self.ana.simplify(floormod(n.node.var, const(_WARP)))
-        return n.map_children(self.visit)
-
-    def visit_For(self, n: For) -> Stmt:
-        self.ana.bind_loop(n.loop_var, n.min, n.extent)
-        if n.thread_binding is not None and n.thread_binding.thread_tag == "threadIdx.x":
-            self.thread, self.lane = n.loop_var, self.ana.simplify(floormod(n.loop_var, const(_WARP)))
-        return n.map_children(self.visit)
+    @property
+    def lane(self) -> PrimExpr:
+        """The thread's number in its warp."""
+        assert self.thread is not None
+        return self.ana.simplify(floormod(self.thread, const(_WARP)))
 
     def visit_Allocate(self, n: Allocate) -> Stmt:
         if scope_of(n.buffer_var) != "warp":
@@ -81,10 +66,8 @@ class _Lower(Mutator):
                 f"{name}: {size} elements in memory of a warp cannot be shared out among {_WARP} threads, "
                 f"{each} to each"
             )
-        var = Var(name, PointerType(PrimType(n.dtype), "local"))
-        self.vars[n.buffer_var] = (var, each, size // _WARP)
-        extents = (const(size // _WARP),)
-        return Allocate(var, n.dtype, extents, n.condition, self.visit(n.body), n.annotations)
+        self.each[n.buffer_var] = each
+        return self.in_registers(n, n.dtype, size // _WARP)
 
     def elements_of_a_thread(self, n: Allocate) -> int:
         """By how much the accesses move with the thread; all must agree."""
@@ -108,23 +91,6 @@ class _Lower(Mutator):
         return found.pop()
 
     # -- uses ------------------------------------------------------------------------------
-    def visit_Var(self, n: Var) -> PrimExpr:
-        held = self.vars.get(n)
-        return n if held is None else held[0]
-
-    def visit_DeclBuffer(self, n: DeclBuffer) -> Stmt:
-        if n.buffer.data not in self.vars:
-            return n.map_children(self.visit)
-        return DeclBuffer(self.registers(n.buffer), self.visit(n.body))
-
-    def registers(self, b: Buffer) -> Buffer:
-        made = self.buffers.get(b)
-        if made is None:
-            var, _, size = self.vars[b.data]
-            made = Buffer(var, b.dtype, (const(size),), (), const(0), b.name, b.data_alignment, 1, ())
-            self.buffers[b] = made
-        return made
-
     def part(self, index: PrimExpr, each: int) -> tuple[PrimExpr, PrimExpr]:
         """The register that an element is in, and the thread of the warp that has it."""
         tile = floordiv(index, const(each * _WARP))
@@ -137,14 +103,14 @@ class _Lower(Mutator):
         args = list(n.args)
         for i in places:
             pointer = args[i]
-            held = self.vars.get(pointer) if isinstance(pointer, Var) else None
-            if held is None:
+            each = self.each.get(pointer) if isinstance(pointer, Var) else None
+            if each is None:
                 continue
-            local, owner = self.part(args[i + 1], held[1])
+            local, owner = self.part(args[i + 1], each)
             if n.op.short_name not in _WHOLE and not self.ana.can_prove_equal(owner, self.lane):
                 raise LoweringError(
                     f"{n.op.short_name} gets the registers of thread {owner} of a warp, and not those of the thread "
-                    f"that runs it: the offset {args[i + 1]} must name {held[1]} elements for each of {_WARP} threads"
+                    f"that runs it: the offset {args[i + 1]} must name {each} elements for each of {_WARP} threads"
                 )
             args[i + 1] = local
         made = n.replace(args=tuple(args)) if places else n
@@ -152,9 +118,9 @@ class _Lower(Mutator):
 
     def visit_BufferLoad(self, n: BufferLoad) -> PrimExpr:
         made = n.map_children(self.visit)
-        if n.buffer.data not in self.vars:
+        if n.buffer.data not in self.each:
             return made
-        local, owner = self.part(made.indices[-1], self.vars[n.buffer.data][1])
+        local, owner = self.part(made.indices[-1], self.each[n.buffer.data])
         load = BufferLoad(self.registers(n.buffer), (local,))
         if self.ana.can_prove_equal(owner, self.lane):
             return load
@@ -168,9 +134,9 @@ class _Lower(Mutator):
 
     def visit_BufferStore(self, n: BufferStore) -> Stmt:
         made = n.map_children(self.visit)
-        if n.buffer.data not in self.vars:
+        if n.buffer.data not in self.each:
             return made
-        local, owner = self.part(made.indices[-1], self.vars[n.buffer.data][1])
+        local, owner = self.part(made.indices[-1], self.each[n.buffer.data])
         if not self.ana.can_prove_equal(owner, self.lane):
             raise LoweringError(
                 f"{n.buffer.name}[{made.indices[-1]}] is written by a thread of a warp, and thread {owner} has it: a "

@@ -102,13 +102,15 @@ def _apart(n: For) -> bool:
     """Whether the iterations of a loop run at once and pass nothing on: of a buffer that is used inside only,
     each reads what it wrote itself."""
     if n.thread_binding is not None:
-        return n.thread_binding.thread_tag.startswith("blockIdx")
+        return n.thread_binding.thread_tag.startswith(("blockIdx", "clusterCtaIdx"))
     return n.kind is ForKind.PARALLEL
 
 
 def _is_shared(scope: str, n: For) -> bool:
     """Whether the iterations of a loop are threads that see one and the same memory: those of a block, or of a warp."""
     tag = "" if n.thread_binding is None else n.thread_binding.thread_tag
+    if scope == "shared.cluster" and tag.startswith("clusterCtaIdx"):
+        return True
     return (
         tag.startswith("threadIdx")
         if scope.startswith("shared")

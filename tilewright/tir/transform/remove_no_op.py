@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
-from ...ir.buffer import Buffer
+from ...ir.buffer import Buffer, BufferRegion
 from ...ir.equal import structural_equal
 from ...ir.expr import BufferLoad, IntImm, Let, PrimExpr, Var, const
 from ...ir.function import PrimFunc
@@ -82,7 +82,8 @@ class _Remove(Mutator):
                 m for e in (*b.shape, *b.strides, b.elem_offset) for m in pre_order(e) if isinstance(m, Var)
             ]
             self.held[b] = found = [b.data, *found]
-        self.uses.update(found)
+        for v in found:
+            self.uses[v] += 1
 
     def visit_BufferLoad(self, n: BufferLoad) -> BufferLoad:
         self.use_buffer(n.buffer)
@@ -186,16 +187,28 @@ class _Remove(Mutator):
         return seq(*made)
 
     # -- leaves ----------------------------------------------------------------------------
+    def visit_leaf(self, n: Stmt) -> Stmt:
+        """Count what is used; only names in an expression can go."""
+        nodes = list(pre_order(n))
+        if any(m.__class__ is Let for m in nodes):
+            return self.visit_children(n)
+        for m in nodes:
+            if isinstance(m, Var):
+                self.uses[m] += 1
+            elif isinstance(m, (BufferLoad, BufferRegion)):
+                self.use_buffer(m.buffer)
+        return n
+
     def visit_Evaluate(self, n: Evaluate) -> Stmt:
         if not has_effect(n.value):
             return n if is_no_op(n) else _NOTHING
-        return self.visit_children(n)
+        return self.visit_leaf(n)
 
     def visit_BufferStore(self, n: BufferStore) -> Stmt:
         if _stores_itself(n):
             return _NOTHING
         self.use_buffer(n.buffer)
-        return self.visit_children(n)
+        return self.visit_leaf(n)
 
 
 def _stores_itself(n: BufferStore) -> bool:

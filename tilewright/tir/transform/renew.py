@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from ...ir import ops
@@ -19,8 +19,10 @@ from ...ir.expr import (
     Call,
     Cast,
     Div,
+    FloatImm,
     FloorDiv,
     FloorMod,
+    IntImm,
     Let,
     Max,
     Min,
@@ -37,7 +39,7 @@ from ...ir.functor import Mutator
 from ...ir.op import Op
 from ...ir.stmt import Allocate, AllocateConst, AttrStmt, DeclBuffer, For, LetStmt, Stmt
 
-__all__ = ["Renewer", "Substituter", "folded", "renewed"]
+__all__ = ["Renewer", "Substituter", "copies", "folded", "renewed"]
 
 _FOLDS: dict[type, Callable[[Any, Any], PrimExpr]] = {
     Add: ops.add,
@@ -58,12 +60,16 @@ _FOLDS: dict[type, Callable[[Any, Any], PrimExpr]] = {
     And: ops.logical_and,
     Or: ops.logical_or,
 }
+_SUMS, _NUMBERS = frozenset((Add, Sub, Mul)), frozenset((IntImm, FloatImm))
 _IF_THEN_ELSE, _LIKELY = Op.get("tir.if_then_else"), Op.get("tir.likely")
 
 
 def folded(e: Any) -> Any:
     """The node built again by the folding functions, if its operands have become constants."""
     cls = e.__class__
+    if cls in _SUMS and e.a.__class__ not in _NUMBERS:
+        if e.b.__class__ is not IntImm or not 0 <= e.b.value <= 1:
+            return e  # as most are
     fold = _FOLDS.get(cls)
     try:
         if fold is not None:
@@ -167,6 +173,31 @@ class Renewer(Substituter):
         if made is n.buffer:
             self.buffers[made] = made = made.replace()
         return n.replace(buffer=made, body=self.visit(n.body))
+
+
+class _Copier(Renewer):
+    """One of several copies. Expressions that came out of the first as they were are the same in all of them."""
+
+    def __init__(self, table: Mapping[Var, PrimExpr], same: set[int]) -> None:
+        super().__init__(table)
+        self.same = same  # by id: what is copied is alive meanwhile
+
+    def visit(self, n: Any) -> Any:
+        if id(n) in self.same:
+            return n
+        handler = self._table.get(n.__class__.__name__)
+        made = n.map_children(self.visit) if handler is None else handler(self, n)
+        if made is not n:
+            return made if handler is not None else folded(made)
+        if isinstance(n, PrimExpr):
+            self.same.add(id(n))
+        return n
+
+
+def copies(stmt: Stmt, v: Var, values: Iterable[PrimExpr]) -> list[Stmt]:
+    """Copies of `stmt`, as `renewed`, with each of the values in the place of `v`."""
+    same: set[int] = set()
+    return [_Copier({v: value}, same).visit(stmt) for value in values]
 
 
 def renewed(stmt: Stmt, table: Mapping[Var, PrimExpr] | None = None) -> Stmt:

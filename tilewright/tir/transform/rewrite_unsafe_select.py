@@ -6,6 +6,7 @@ from typing import Any
 
 from ...ir.expr import BufferLoad, Call, PrimExpr, Select, const_value
 from ...ir.function import PrimFunc
+from ...ir.functor import contains
 from ...ir.op import Op
 from ...ir.ops import if_then_else
 from ..analysis.effects import is_division
@@ -25,7 +26,7 @@ def rewrite_unsafe_select(func: PrimFunc) -> PrimFunc:
 
     Needs: flat buffers. Gives: each remaining scalar `Select` may evaluate both of its sides.
     """
-    return _Rewrite().run(func)
+    return _Rewrite().run(func) if contains(func.body, (Select,)) else func
 
 
 class _Rewrite(AnalyzedMutator):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Set
 from typing import Any
 
 from ...arith import Analyzer
@@ -28,16 +29,17 @@ from ...ir.stmt import (
 __all__ = ["AnalyzedMutator", "simplify"]
 
 
-def simplify(func: PrimFunc) -> PrimFunc:
+def simplify(func: PrimFunc, *, done: Set[Stmt] = frozenset()) -> PrimFunc:
     """Bring every expression to its normal form, knowing the loops and conditions around it.
 
         for i in range(8):
             if i < 10:                       for i in range(8):
                 A[i * 4 // 2] = 0     ->         A[i * 2] = 0
 
+    The statements `done`, which a pass before has left as they were, are in normal form already.
     Gives: no condition that is known, no loop of extent 0 and no serial loop of extent 1.
     """
-    return _Simplify().run(func)
+    return _Simplify(done).run(func)
 
 
 class AnalyzedMutator(Mutator):
@@ -95,10 +97,14 @@ class AnalyzedMutator(Mutator):
 
 
 class _Simplify(AnalyzedMutator):
+    def __init__(self, done: Set[Stmt]) -> None:
+        super().__init__()
+        self.done = done
+
     def visit(self, n: Any) -> Any:
         if isinstance(n, PrimExpr):
             return self.ana.simplify(n)
-        return super().visit(n)
+        return n if n in self.done else super().visit(n)
 
     def visit_For(self, n: For) -> Stmt:
         low, size = self.visit(n.min), self.visit(n.extent)

@@ -32,7 +32,7 @@ from ...ir.stmt import (
 )
 from ...ir.types import PointerType, PrimType
 from ..analysis.measure import scope_of
-from .lower_bulk_copies import LINE, access_ptr
+from .lower_bulk_copies import access_ptr, line_of
 from .warpgroup_products import PRODUCTS, apart, in_order, is_product, written_out
 
 __all__ = ["EARLY", "OVERLAP", "PERSISTENT", "SPECIALIZE", "specialize_warps"]
@@ -494,17 +494,17 @@ class _Placed(Mutator):
         return const(self.made[pointer.args[1]][0].size // int(const_value(wide) or 1))
 
     def lines(self, pointer: Any, wide: PrimExpr) -> PrimExpr:
-        """Where an element lies in a tile that was copied in pieces that are 64 elements wide."""
-        offset, size = pointer.args[2], const_value(wide)
-        if pointer.args[1] not in self.made or size is None or size % LINE:
+        """Where an element lies in a tile that was copied in pieces that are as wide as a line."""
+        offset, size, line = pointer.args[2], const_value(wide), line_of(pointer.args[0].dtype)
+        if pointer.args[1] not in self.made or size is None or size % line:
             raise LoweringError(
                 f"an operand of a warpgroup's product is no tile that a bulk copy left: `{pointer}`, rows of {wide}"
             )
-        if size == LINE:
+        if size == line:
             return offset  # type: ignore[no-any-return]
         row, column = floordiv(offset, wide), floormod(offset, wide)
-        piece = mul(mul(floordiv(column, const(LINE)), const(LINE)), self.high(pointer, wide))
-        return self.ana.simplify(add(add(piece, mul(row, const(LINE))), floormod(column, const(LINE))))
+        piece = mul(mul(floordiv(column, const(line)), const(line)), self.high(pointer, wide))
+        return self.ana.simplify(add(add(piece, mul(row, const(line))), floormod(column, const(line))))
 
     def access(self, n: Any) -> Any:
         if n.buffer.data in self.rings:

@@ -30,12 +30,13 @@ from ...ir.stmt import (
 )
 from ..analysis.measure import scope_of
 
-__all__ = ["DYNAMIC_SHARED", "LAUNCH_PARAMS", "OFFSET", "KernelLimits", "split_host_device"]
+__all__ = ["CLUSTER", "DYNAMIC_SHARED", "LAUNCH_PARAMS", "OFFSET", "KernelLimits", "split_host_device"]
 
 LAUNCH_PARAMS = "tir.kernel_launch_params"
 OFFSET = "tilewright.dynamic_shared_offset"  # of an allocation: where in dynamic shared memory it starts
 DYNAMIC_SHARED = "tir.use_dyn_shared_memory"
-_AXES = tuple(f"{what}.{axis}" for what in ("blockIdx", "threadIdx") for axis in "xyz")
+CLUSTER = "clusterCtaIdx.x"  # the blocks of a cluster, which see each other's shared memory
+_AXES = (*(f"{what}.{axis}" for what in ("blockIdx", "threadIdx") for axis in "xyz"), CLUSTER)
 _ALIGNED = 128  # bytes that parts of dynamic shared memory start at
 _SWIZZLED = 1024  # bytes that those start at that the bulk copy engine fills
 _DYNAMIC = ("shared.dyn", "shared.async")
@@ -192,12 +193,24 @@ class _Split:
             LAUNCH_PARAMS: tags,
             "tir.noalias": bool(self.func.attrs.get("tir.noalias", False)),
         }
+        if CLUSTER in extents:
+            attrs["tilewright.blocks_per_cluster"] = self.cluster(taken, extents[CLUSTER])
         if None not in threads:
             attrs["tilewright.threads_per_block"] = math.prod(int(t or 1) for t in threads)
         gv = GlobalVar(taken)
         self.kernels[gv] = PrimFunc(params, body, attrs=attrs)
         sizes = [*extents.values(), *([const(dynamic)] if dynamic else [])]
         return Evaluate(Call("int32", gv, [*params, *sizes]))
+
+    def cluster(self, kernel: str, extent: PrimExpr) -> int:
+        """How many blocks a cluster has: the kernel is compiled for that."""
+        size = const_value(extent)
+        if size is None:
+            raise LoweringError(
+                f"{kernel}: a cluster has {extent} blocks ({CLUSTER}), and their number must be a constant; split off "
+                "a loop of constant extent, and bind that"
+            )
+        return int(size)
 
     def expanded(self, e: PrimExpr) -> PrimExpr:
         """An expression in terms of the function's own sizes."""
@@ -218,7 +231,7 @@ class _Split:
         return made
 
     def extents(self, n: AttrStmt) -> dict[str, PrimExpr]:
-        """The extent of each axis, in the order blockIdx x y z, threadIdx x y z; the host must know them."""
+        """The extent of each axis, in the order blockIdx x y z, threadIdx x y z, clusters; the host must know them."""
         found: dict[str, PrimExpr] = {}
         inside: dict[Var, PrimExpr] = {}
         for m in pre_order(n):
@@ -278,7 +291,7 @@ class _Split:
             most = limits.axes.get(tag)
             if size is not None and most is not None and size > most:
                 raise LoweringError(
-                    f"{kernel}: {tag} has {size} {'blocks' if tag.startswith('block') else 'threads'}, and {where} "
+                    f"{kernel}: {tag} has {size} {'threads' if tag.startswith('thread') else 'blocks'}, and {where} "
                     f"allows {most}; split the loop that is bound to it, or bind a part of it to another axis"
                 )
         inner = {t: s for t, s in known.items() if t.startswith("threadIdx") and s is not None}

@@ -1,8 +1,9 @@
-"""How threads combine a value that each of them has: through shared memory, or within warps first."""
+"""How threads combine a value that each of them has: through shared memory, or within warps first; then blocks."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from ...ir.buffer import Buffer, decl_buffer
@@ -14,7 +15,14 @@ from ...ir.stmt import Block, BlockRealize, BufferStore, For, IfThenElse, Stmt, 
 from ..analysis.combiner import Combination, store_all
 from ..analysis.regions import get_block_read_write_region
 
-__all__ = ["Exchange", "exchange_by_warps", "exchange_in_shared_memory", "opaque_block", "with_regions"]
+__all__ = [
+    "Exchange",
+    "exchange_by_warps",
+    "exchange_in_cluster",
+    "exchange_in_shared_memory",
+    "opaque_block",
+    "with_regions",
+]
 
 _SHUFFLE = Op.get("tir.tvm_warp_shuffle")
 
@@ -93,19 +101,11 @@ def exchange_by_warps(
     places = [(g.buffer, zero) for g in given]
     taken = [decl_buffer((1,), b.dtype, f"{b.name}_other", scope="local") for b in held.buffers]
     mask = const((1 << min(warp, whole)) - 1, "uint32")
-    stmts: list[Stmt] = []
 
-    def combined(lanes: int) -> None:
-        step = lanes // 2
-        while step:
-            lane = bitwise_xor(at, const(step))
-            for b, g in zip(taken, given, strict=True):
-                sent = Call(b.dtype, _SHUFFLE, [mask, g, lane, const(min(warp, count)), const(warp)])
-                stmts.append(BufferStore(b, sent, zero))
-            stmts.append(held.update(places, [BufferLoad(b, zero) for b in taken]))
-            step //= 2
+    def combined(lanes: int) -> list[Stmt]:
+        return _butterfly(held, given, taken, at, lanes, mask, min(warp, count), warp)
 
-    combined(min(warp, count))
+    stmts = combined(min(warp, count))
     if warps <= 1:
         return Exchange(list(given), [opaque_block(f"{name}_exchange", seq(*stmts))], taken)
     row = [x.loop_var for x in others]
@@ -115,18 +115,93 @@ def exchange_by_warps(
     kept = seq(*(BufferStore(b, g, own) for b, g in zip(shared, given, strict=True)))
     first = IfThenElse(equal(floormod(at, const(warp)), const(0)), kept)
     blocks: list[Stmt] = [opaque_block(f"{name}_exchange", s) for s in (seq(*stmts), first)]
-    stmts = []
     if warps & (warps - 1) == 0:
-        each = [BufferLoad(b, (*row, floormod(at, const(warps)))) for b in shared]
-        stmts += [BufferStore(b, v, zero) for (b, _), v in zip(places, each, strict=True)]
-        combined(warps)
+        stmts = _stored(places, [BufferLoad(b, (*row, floormod(at, const(warps)))) for b in shared])
+        stmts += combined(warps)
     else:
-        each = [BufferLoad(b, (*row, const(0))) for b in shared]
-        stmts += [BufferStore(b, v, zero) for (b, _), v in zip(places, each, strict=True)]
+        stmts = _stored(places, [BufferLoad(b, (*row, const(0))) for b in shared])
         for k in range(1, warps):
             stmts.append(held.update(places, [BufferLoad(b, (*row, const(k))) for b in shared]))
     blocks.append(opaque_block(f"{name}_exchange", seq(*stmts)))
     return Exchange(list(given), blocks, [*taken, *shared])
+
+
+def exchange_in_cluster(
+    held: Combination,
+    given: list[BufferLoad],
+    inner: Exchange,
+    blocks: For,
+    threads: list[For],
+    others: list[For],
+    warp: int,
+) -> Exchange:
+    """Combine what the blocks of a cluster have after the exchange `inner` among the threads of each.
+
+        block    0      1                   if t == 0: each[block] = value        # in memory of the cluster
+                 └───┬──┘                   value = each[t % 2], and shuffles     # each thread reads one of them
+                 0+1   0+1                  or  value = each[0]; value += each[1]
+
+    All threads have the result. Each block keeps its line of `each` in its own shared memory, where others read it.
+    With `warp`, threads lie in warps and read one line each.
+    """
+    count, name, zero = _size(blocks, held), held.buffers[0].name, (const(0),)
+    if count == 1:
+        return inner
+    rows = [_size(x, held) for x in others]
+    row = [x.loop_var for x in others]
+    each = [
+        decl_buffer((count, *rows), b.dtype, f"{b.name}_each", scope="shared.cluster") for b in held.buffers
+    ]
+    here = seq(*(BufferStore(b, v, (blocks.loop_var, *row)) for b, v in zip(each, inner.values, strict=True)))
+    for x in threads:
+        here = IfThenElse(equal(x.loop_var, const(0)), here)
+    places = [(g.buffer, zero) for g in given]
+
+    def line(k: PrimExpr) -> list[BufferLoad]:
+        return [BufferLoad(b, (k, *row)) for b in each]
+
+    taken: list[Buffer] = []
+    size = math.prod(_size(x, held) for x in threads)
+    if warp and count & (count - 1) == 0 and count <= min(warp, size):
+        at = threads[0].loop_var
+        taken = [decl_buffer((1,), b.dtype, f"{b.name}_other", scope="local") for b in held.buffers]
+        stmts = _stored(places, line(floormod(at, const(count))))
+        mask = const((1 << min(warp, size * math.prod(rows))) - 1, "uint32")
+        stmts += _butterfly(held, given, taken, at, count, mask, min(warp, size), warp)
+    else:
+        stmts = _stored(places, line(const(0)))
+        stmts += [held.update(places, line(const(k))) for k in range(1, count)]
+    made = [opaque_block(f"{name}_exchange", s) for s in (here, seq(*stmts))]
+    return Exchange(list(given), [*inner.stmts, *made], [*inner.buffers, *each, *taken])
+
+
+def _stored(places: Sequence[tuple[Buffer, tuple[PrimExpr, ...]]], values: list[BufferLoad]) -> list[Stmt]:
+    return [BufferStore(b, v, at) for (b, at), v in zip(places, values, strict=True)]
+
+
+def _butterfly(
+    held: Combination,
+    given: list[BufferLoad],
+    taken: list[Buffer],
+    at: PrimExpr,
+    lanes: int,
+    mask: PrimExpr,
+    width: int,
+    warp: int,
+) -> list[Stmt]:
+    """Combine among groups of `lanes` neighbours by shuffles; all of them have the result."""
+    zero = (const(0),)
+    places = [(g.buffer, zero) for g in given]
+    stmts: list[Stmt] = []
+    step = lanes // 2
+    while step:
+        lane = bitwise_xor(at, const(step))
+        for b, g in zip(taken, given, strict=True):
+            sent = Call(b.dtype, _SHUFFLE, [mask, g, lane, const(width), const(warp)])
+            stmts.append(BufferStore(b, sent, zero))
+        stmts.append(held.update(places, [BufferLoad(b, zero) for b in taken]))
+        step //= 2
+    return stmts
 
 
 def _lie_in_warps(count: int, whole: int, warp: int) -> bool:

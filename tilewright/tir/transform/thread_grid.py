@@ -5,6 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Callable, Mapping
 from itertools import product
+from operator import xor
 from typing import Any
 
 from ...ir.expr import (
@@ -34,9 +35,10 @@ from ...ir.functor import pre_order
 from ...ir.op import Op
 from ...ir.ops import add, sub
 
-__all__ = ["ThreadGrid"]
+__all__ = ["Between", "ThreadGrid"]
 
-_LIKELY = Op.get("tir.likely")
+Between = tuple[float, float, int, range]  # the least, the largest, steps, and what is left of them
+_LIKELY, _XOR = Op.get("tir.likely"), Op.get("tir.bitwise_xor")
 _MOST = 2048  # threads that are looked at one by one
 _OPS: dict[type, Callable[[int, int], int]] = {
     Add: lambda a, b: a + b,
@@ -69,25 +71,28 @@ class ThreadGrid:
         self.memo: dict[PrimExpr, list[int] | None] = {}
         self.points: dict[Var, list[int]] | None = None
 
-    def tell_apart(self, a: Any, b: Any, between: Callable[[Any, Any], tuple[float, float]]) -> bool:
+    def tell_apart(self, a: Any, b: Any, between: Callable[[Any, Any], Between]) -> bool:
         """Whether no two different threads touch one element, one in access `a` and the other in `b`.
 
-        `between` gives bounds of how much the parts of the indices that no thread axis is in differ.
+        `between` tells how much the parts of the indices that no thread axis is in differ: bounds, and steps.
         """
         x, y = self.split(a.index), self.split(b.index)
         if x is None or y is None:
             return False
-        low, high = between(x[1], y[1])
-        mine = sorted((v, t) for t, v in enumerate(x[0]) if self.enters(t, a.conditions))
+        low, high, step, rest = between(x[1], y[1])
+        alike: dict[int, list[tuple[int, int]]] = {}
+        for v, t in sorted((v, t) for t, v in enumerate(x[0]) if self.enters(t, a.conditions)):
+            alike.setdefault(v % step, []).append((v, t))
         for t, v in enumerate(y[0]):
             if not self.enters(t, b.conditions):
                 continue
-            # the elements meet if v + d == w for some d in low … high
-            for w, other in mine[bisect_left(mine, (v + low, -1)) :]:
-                if w > v + high:
-                    break
-                if other != t:
-                    return False
+            # They meet if v + d == w for some d in low … high that is one of `rest` more than a number of steps.
+            for mine in (alike.get(n, []) for n in {(v + r) % step for r in rest}):
+                for w, other in mine[bisect_left(mine, (v + low, -1)) :]:
+                    if w > v + high:
+                        break
+                    if other != t:
+                        return False
         return True
 
     def enters(self, thread: int, conditions: tuple[PrimExpr, ...]) -> bool:
@@ -148,8 +153,11 @@ class ThreadGrid:
             return None if inner is None else [not v for v in inner]
         if isinstance(e, Call) and e.op is _LIKELY:
             return self.values(e.args[0])
-        op = _OPS.get(e.__class__)
-        if op is None:
+        if isinstance(e, Call) and e.op is _XOR:
+            sides, op = e.args, xor
+        elif e.__class__ in _OPS:
+            sides, op = (e.a, e.b), _OPS[e.__class__]  # type: ignore[attr-defined]
+        else:
             return None
-        a, b = self.values(e.a), self.values(e.b)  # type: ignore[attr-defined]
+        a, b = self.values(sides[0]), self.values(sides[1])
         return None if a is None or b is None else [op(x, y) for x, y in zip(a, b, strict=True)]

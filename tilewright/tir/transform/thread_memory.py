@@ -77,13 +77,18 @@ class _Uses:
         missing = self.missing(b)
         outside = not any(is_hardware_loop(x) for x in self.at[b])
         if b.scope().startswith("shared") and not outside:
-            return any(_tag(x).startswith("blockIdx") for x in missing)
+            return any(_tag(x).startswith(_blocks(b)) for x in missing)
         return bool(missing) and not (b.scope() == "global" and outside)
 
 
 def _tag(n: For) -> str:
     assert n.thread_binding is not None
     return n.thread_binding.thread_tag
+
+
+def _blocks(b: Buffer) -> tuple[str, ...]:
+    """The axes whose blocks have each their own of a buffer in shared memory; those of a cluster may share it."""
+    return ("blockIdx",) if b.scope() == "shared.cluster" else ("blockIdx", "clusterCtaIdx")
 
 
 def _home(b: Buffer, uses: _Uses) -> For:
@@ -105,7 +110,7 @@ def _home(b: Buffer, uses: _Uses) -> For:
     paths = list(uses.used[b])
     kernels = {next((i for i, x in enumerate(p) if is_hardware_loop(x)), -1) for p in paths}
     first = min(kernels)
-    if any(t.startswith("blockIdx") for t in tags):
+    if any(t.startswith(_blocks(b)) for t in tags):
         alone = False
     else:
         alone = first == depth and len({p[first] for p in paths if len(p) > first}) == 1

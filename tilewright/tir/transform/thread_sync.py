@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -46,13 +47,15 @@ from ...ir.stmt import (
     seq,
 )
 from ..analysis.measure import scope_of
-from .thread_grid import ThreadGrid
+from .thread_grid import Between, ThreadGrid
 
 __all__ = ["thread_sync"]
 
 _LIKELY = Op.get("tir.likely")
 _SYNC, _ACCESS_PTR = Op.get("tir.tvm_storage_sync"), Op.get("tir.tvm_access_ptr")
-_COPY = Op.get("tir.ptx_cp_async")
+_COPY, _XOR = Op.get("tir.ptx_cp_async"), Op.get("tir.bitwise_xor")
+CLUSTER = "shared.cluster"
+_FEW = 64
 
 
 def thread_sync(func: PrimFunc, storage_scope: str = "shared", *more: str) -> PrimFunc:
@@ -66,6 +69,9 @@ def thread_sync(func: PrimFunc, storage_scope: str = "shared", *more: str) -> Pr
 
     Accesses do not meet if their indices keep apart for any two threads. A barrier goes in front of the
     outermost statement that needs it, and never where only some threads of a block come by.
+
+    Memory that the blocks of a cluster share (`shared.cluster`) is a matter of its own, to be looked at before the
+    rest: all threads of the cluster wait for each other there.
 
     Needs: flat buffers, `verify_ssa`, hardware axes as `thread_extent`. Gives: kernels without races
     between statements in memory of `storage_scope` (and of `more` of them: one barrier then serves all).
@@ -85,7 +91,7 @@ class _Access:
     index: PrimExpr | None
     writes: bool
     conditions: tuple[PrimExpr, ...]
-    double_buffered: bool
+    double_buffered: int  # 1: what is read after it in its turn lies elsewhere; 2: what is read before it too
 
 
 @dataclass(slots=True)
@@ -102,6 +108,7 @@ class _Part:
 class _Sync:
     def __init__(self, scopes: tuple[str, ...]) -> None:
         self.scopes = scopes
+        self.sharers = ("threadIdx", "clusterCtaIdx") if scopes[0] == CLUSTER else ("threadIdx",)
         self.ana = Analyzer()
         self.threads: dict[Var, int | None] = {}
         self.grid = ThreadGrid(self.threads)
@@ -112,7 +119,7 @@ class _Sync:
         self.divergent: set[Var] = set()
         self.conditions: tuple[PrimExpr, ...] = ()
         self.in_kernel = False
-        self.double_buffered = False
+        self.double_buffered = 0
 
     # -- statements ------------------------------------------------------------------------
     def go(self, n: Stmt, pending: Iterable[_Access]) -> _Part:
@@ -178,7 +185,7 @@ class _Sync:
 
     def attr(self, n: AttrStmt, before: list[_Access]) -> _Part:
         if n.attr_key == "double_buffer_write":
-            held, self.double_buffered = self.double_buffered, True
+            held, self.double_buffered = self.double_buffered, int(const_value(n.value) or 1)
             part = self.wrapped(n, n.body, before)
             self.double_buffered = held
             return part
@@ -188,7 +195,7 @@ class _Sync:
         size = const_value(n.value)
         self.ranges.pop(var, None)  # an axis may have another extent in another kernel
         self.bind(var, const(0, var.dtype), n.value)
-        if n.node.thread_tag.startswith("threadIdx") and size != 1:
+        if n.node.thread_tag.startswith(self.sharers) and size != 1:
             self.threads[var] = None if size is None else int(size)
             self.grid.clear()
             self.divergent.add(var)
@@ -241,7 +248,7 @@ class _Sync:
         index = a.index
         if index is not None and var is not None:
             index = substitute(index, {var: self.twin(var)})
-        return replace(a, index=index, double_buffered=False)
+        return replace(a, index=index, double_buffered=0)
 
     def branch(self, n: IfThenElse) -> _Part:
         if self.diverges(n.condition):
@@ -283,6 +290,8 @@ class _Sync:
             return False
         what = e.args[0]
         held = what.value if isinstance(what, StringImm) else ""
+        if self.scopes[0] == CLUSTER:  # the threads of one block do not wait for the others there
+            return held == CLUSTER
         return held in self.scopes or held.split(".")[0] == self.scopes[0].split(".")[0] == "shared"
 
     def barrier(self, scope: str) -> Stmt:
@@ -344,7 +353,10 @@ class _Sync:
             index = add(index.base, mul(index.stride, lane))
         if index is not None:
             index = self.ana.simplify(self.expanded(index))
-            if index.dtype.lanes > 1 or any(isinstance(m, (BufferLoad, Call)) for m in pre_order(index)):
+            if index.dtype.lanes > 1 or any(
+                isinstance(m, BufferLoad) or (isinstance(m, Call) and m.op is not _XOR)
+                for m in pre_order(index)
+            ):
                 index = None
         return _Access(pointer, index, writes, self.conditions, self.double_buffered)
 
@@ -368,7 +380,7 @@ class _Sync:
 
     def conflict(self, a: _Access, b: _Access) -> bool:
         """Whether two different threads may touch one element, `a` before `b`."""
-        if a.double_buffered and not b.writes:
+        if (a.double_buffered and not b.writes) or (b.double_buffered == 2 and not a.writes):
             return False  # in one turn, what is written is not the half that is read
         if a.index is None or b.index is None:
             return True
@@ -378,7 +390,7 @@ class _Sync:
         low, high = self.bound(sub(b.index, fresh))
         if low > 0 or high < 0:
             return False
-        if self.grid.tell_apart(a, b, lambda x, y: self.bound(sub(y, self.renamed(x, threads=False)))):
+        if self.grid.tell_apart(a, b, lambda x, y: self.steps(sub(y, self.renamed(x, threads=False)))):
             return False
         return not (self.keep_apart(a, b, ()) or self.keep_apart(a, b, self.ranges))
 
@@ -457,6 +469,22 @@ class _Sync:
         made, r = Var(v.name, v.dtype), self.ranges[v]
         self.bind(made, r.min, r.extent)
         return made
+
+    def steps(self, e: PrimExpr) -> Between:
+        """Bounds of a difference, and the numbers that it can be between them: loops go in steps of many elements, and
+        lanes over a few."""
+        e = self.ana.simplify(e)
+        low, high = self.bound(e)
+        coefficients, rest = _linear(e, self.ranges) or ({}, e)
+        for least in sorted({abs(c) for c in coefficients.values()} - {1}, reverse=True):
+            few: PrimExpr = rest
+            for v, c in coefficients.items():
+                few = add(few, mul(v, const(c, v.dtype))) if abs(c) < least else few
+            first, last = self.bound(few)
+            if last - first < min(least, _FEW):
+                step = math.gcd(*(c for c in coefficients.values() if abs(c) >= least))
+                return low, high, step, range(int(first), int(last) + 1)
+        return low, high, 1, range(1)
 
     def bound(self, e: PrimExpr) -> tuple[float, float]:
         found = self.ana.const_int_bound(self.ana.simplify(e))

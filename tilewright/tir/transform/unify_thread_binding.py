@@ -18,6 +18,9 @@ from .lower_fragments import is_shared_by_warp
 __all__ = ["is_hardware_loop", "unify_thread_binding"]
 
 
+_AXES = ("blockIdx", "clusterCtaIdx", "threadIdx")  # of the hardware, from the outermost on
+
+
 def unify_thread_binding(func: PrimFunc) -> PrimFunc:
     """Open each thread axis of a kernel once, around all of it, and say which threads run a block.
 
@@ -41,9 +44,7 @@ def unify_thread_binding(func: PrimFunc) -> PrimFunc:
 def is_hardware_loop(n: Any) -> bool:
     """Whether a loop is bound to an axis of the hardware; virtual threads are parts of a thread."""
     return (
-        isinstance(n, For)
-        and n.thread_binding is not None
-        and n.thread_binding.thread_tag.startswith(("blockIdx", "threadIdx"))
+        isinstance(n, For) and n.thread_binding is not None and n.thread_binding.thread_tag.startswith(_AXES)
     )
 
 
@@ -93,7 +94,7 @@ class _Unify(_Substitute):
     def kernel(self, n: For) -> Stmt:
         """The statement as one kernel."""
         loops = [m for m in pre_order(n) if is_hardware_loop(m)]
-        tags = sorted({_tag(m): None for m in loops}, key=lambda t: not t.startswith("blockIdx"))
+        tags = sorted({_tag(m): None for m in loops}, key=lambda t: _AXES.index(t.partition(".")[0]))
         inside = _defined(n)
         mine_only = {b for b, c in _accesses(n).items() if c == self.counts[b]}
         self.own = mine_only - self.params
@@ -184,7 +185,7 @@ class _Unify(_Substitute):
         """
         if any(isinstance(m, Evaluate) and isinstance(m.value, Call) for m in pre_order(n.block)):
             return False
-        if tag.startswith("blockIdx"):
+        if tag.startswith(("blockIdx", "clusterCtaIdx")):
             return any(w.buffer.scope() == "global" and w.buffer not in self.own for w in n.block.writes)
         return any(w.buffer.scope().startswith(("global", "shared")) for w in n.block.writes)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Set
 from typing import Any
 
 from ...arith import eval_set
@@ -14,7 +15,7 @@ from ...ir.stmt import Allocate, BufferStore, DeclBuffer, For, LetStmt, Stmt
 __all__ = ["unmask_scratch"]
 
 Access = BufferLoad | BufferStore
-_ACCESSES = frozenset((BufferLoad, BufferStore))
+_ACCESSES: frozenset[Any] = frozenset((BufferLoad, BufferStore))
 
 
 def unmask_scratch(func: PrimFunc) -> PrimFunc:
@@ -30,13 +31,27 @@ def unmask_scratch(func: PrimFunc) -> PrimFunc:
     before it is read again.
     Needs: flat loops, vectors; allocations inside of the loops that their predicates depend on.
     """
-    masked = any(m.__class__ in _ACCESSES and m.predicate is not None for m in pre_order(func.body))
-    return _Unmask().run(func) if masked else func
+    masked: set[Var] = set()
+    whole: set[Var] = set()
+    for m in pre_order(func.body):
+        if m.__class__ in _ACCESSES:
+            (whole if m.predicate is None else masked).add(m.buffer.data)
+    return _Unmask(masked - whole).run(func) if masked - whole else func
 
 
 class _Unmask(Mutator):
+    def __init__(self, masked: Set[Var]) -> None:
+        self.masked = masked  # memory that is accessed under predicates only
+
+    def visit_leaf(self, n: Stmt) -> Stmt:
+        return n
+
+    visit_BufferStore = visit_Evaluate = visit_leaf
+
     def visit_Allocate(self, n: Allocate) -> Stmt:
         made = n.map_children(self.visit)
+        if n.buffer_var not in self.masked:
+            return made
         return made.replace(body=_Whole(made.buffer_var).visit(made.body)) if _masked_alike(made) else made
 
 

@@ -6,10 +6,10 @@ from typing import Any
 
 from ...ir.expr import BufferLoad, Call, IntImm, Var, const, const_value
 from ...ir.function import PrimFunc
-from ...ir.functor import Mutator, pre_order, uses_var
+from ...ir.functor import Mutator, contains, pre_order, uses_var
 from ...ir.op import Op
 from ...ir.stmt import AttrStmt, BufferStore, Evaluate, For, ForKind, SeqStmt, Stmt, seq
-from .renew import renewed
+from .renew import copies
 
 __all__ = ["unroll_loop"]
 
@@ -96,7 +96,7 @@ class _Unroll(Mutator):
             marked = extent * self.steps <= self.max_step or extent <= self.max_extent
         if n.kind is ForKind.SERIAL and self.local and not marked:
             marked = _indexes_local(body, n.loop_var)
-        if marked and _jumps(body):  # asked last: it walks the whole body
+        if marked and _jumps(n.body):  # asked last, and of the body before it grew: it walks all of it
             self.loops += 1
             return made.replace(kind=ForKind.SERIAL)
         if marked:
@@ -113,11 +113,11 @@ class _Unroll(Mutator):
 def _copies(loop: For, extent: int) -> Stmt:
     """The body for each iteration, one after the other."""
     low, v = loop.min, loop.loop_var
-    return seq(*[renewed(loop.body, {v: low + const(i, v.dtype)}) for i in range(extent)])
+    return seq(*copies(loop.body, v, [low + const(i, v.dtype) for i in range(extent)]))
 
 
 def _jumps(body: Stmt) -> bool:
-    return any(m.__class__ is Call and m.op in _JUMPS for m in pre_order(body))
+    return contains(body, (Call,)) and any(m.__class__ is Call and m.op in _JUMPS for m in pre_order(body))
 
 
 def _indexes_local(body: Stmt, v: Var) -> bool:

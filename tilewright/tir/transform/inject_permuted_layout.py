@@ -1,0 +1,224 @@
+"""Rows of shared memory whose pieces of 16 bytes change places, so that a column is in all banks."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+from ...arith import Analyzer
+from ...ir.buffer import Buffer
+from ...ir.errors import LoweringError
+from ...ir.expr import Call, IterVar, PrimExpr, Ramp, Var, const, const_value
+from ...ir.function import PrimFunc
+from ...ir.functor import Mutator, pre_order, substitute
+from ...ir.op import Op
+from ...ir.ops import add, bitwise_xor, floordiv, floormod, mul, sub
+from ...ir.stmt import AttrStmt, Block, For, Stmt
+from ..analysis.measure import scope_of
+
+__all__ = ["PERMUTED", "inject_permuted_layout"]
+
+PERMUTED = "permuted_layout"
+_PIECE = 16  # bytes that stay together: what a thread copies at once, and a row of ldmatrix
+_LINE = 8  # pieces that all banks of shared memory have beside each other
+_ACCESS_PTR = Op.get("tir.tvm_access_ptr")
+
+
+def inject_permuted_layout(func: PrimFunc) -> PrimFunc:
+    """Let the pieces of 16 bytes of each row change places, in the shared memory that a marked block writes.
+
+        with block("copy"):  # 64 elements of 16 bits in a row
+            block_attr({"permuted_layout": 1})         S[i, bitwise_xor(j // 8, i % 8) * 8 + j % 8] = A[i, j]
+            S[i, j] = A[i, j]                     ->
+        B[i, j] = S[i, j]                              B[i, j] = S[i, bitwise_xor(j // 8, i % 8) * 8 + j % 8]
+
+    Eight pieces below each other, which lie in the same banks otherwise, then lie in all of them; nothing lies between
+    rows as with `storage_align`. Rows of four pieces change by pairs (i // 2 % 4), and so on. All accesses are
+    rewritten, those of the instructions that load matrices too.
+    `permuted_layout: n`, for threads that read n neighbouring pieces each, one after the other: pieces change places
+    within lines of 128 bytes by the number of the line, `bitwise_xor(p, p // 8 % n)`, the same in all rows. Threads
+    beside each other then read from different banks, and whole lines are still written as one.
+    Needs: allocations in place and compact, no match buffers. Gives: no `permuted_layout`.
+    """
+    marked = [m for m in pre_order(func.body) if isinstance(m, Block) and PERMUTED in m.annotations]
+    if not marked:
+        return func
+    allocated = {b for m in pre_order(func.body) if isinstance(m, Block) for b in m.alloc_buffers}
+    forms: dict[Var, _Form] = {}
+    for block in marked:
+        if not int(block.annotations[PERMUTED]):
+            continue
+        used = (*block.writes, *block.reads)
+        found = [r.buffer for r in used if scope_of(r.buffer.data).startswith("shared")]
+        if not found:
+            raise LoweringError(
+                f"block {block.name_hint} is marked {PERMUTED}, and neither writes nor reads shared memory: mark the "
+                "block that copies a tile there"
+            )
+        for b in found:
+            if b in allocated:
+                forms[b.data] = _form(b, block)
+    return _Permute(forms).run(func)
+
+
+@dataclass(frozen=True, slots=True)
+class _Form:
+    """How rows of a buffer lie: `pieces` of 16 bytes change places, by a number that grows every `rows` rows."""
+
+    name: str
+    size: int  # elements in all
+    wide: int  # of a row
+    piece: int  # elements of a piece
+    pieces: int
+    rows: int
+    each: int = 1  # pieces that a thread reads; more than one change places by lines, not by rows
+
+    @property
+    def period(self) -> int:
+        """Elements that stay together."""
+        return self.piece * self.pieces
+
+    def turn(self, row: PrimExpr) -> PrimExpr:
+        kind = row.dtype
+        return floormod(floordiv(row, const(self.rows, kind)), const(self.pieces, kind))
+
+    def column(self, row: PrimExpr, column: PrimExpr) -> PrimExpr:
+        """Where an element of a row lies in it."""
+        piece = const(self.piece, column.dtype)
+        at = floordiv(column, piece)
+        by = self.turn(row) if self.each == 1 else floormod(floordiv(at, const(_LINE, at.dtype)), self.each)
+        moved = bitwise_xor(at, by)
+        return add(mul(moved, piece), floormod(column, piece))
+
+    def place(self, offset: PrimExpr) -> PrimExpr:
+        """Where an element of the buffer lies, by where it was."""
+        wide = const(self.wide, offset.dtype)
+        row = floordiv(offset, wide)
+        return add(mul(row, wide), self.column(row, floormod(offset, wide)))
+
+
+def _form(b: Buffer, block: Block) -> _Form:
+    where = f"block {block.name_hint} is marked {PERMUTED}, and {b.name}"
+    if len(b.shape) < 2:
+        raise LoweringError(f"{where} has no rows: give it two dimensions or more")
+    if b.strides:
+        raise LoweringError(f"{where} has strides of its own (storage_align): one of both keeps banks apart")
+    sizes = [const_value(d) for d in b.shape]
+    wide = sizes[-1]
+    if None in sizes:
+        raise LoweringError(f"{where} has a size that is not constant: {', '.join(map(str, b.shape))}")
+    if wide is None or wide * b.dtype.nbytes % _PIECE:
+        raise LoweringError(
+            f"{where} has rows of {b.shape[-1]} elements of {b.dtype.nbytes} bytes: they must be whole pieces of "
+            f"{_PIECE} bytes"
+        )
+    count = int(wide) * b.dtype.nbytes // _PIECE
+    pieces = math.gcd(count, _LINE)
+    size = math.prod(int(d or 0) for d in sizes)
+    each = int(block.annotations[PERMUTED])
+    if each > 1 and (pieces < _LINE or _LINE % each):
+        raise LoweringError(
+            f"{where} has rows of {count} pieces of {_PIECE} bytes, of which threads read {each}: rows must be whole "
+            f"lines of {_LINE} pieces, which {each} divides"
+        )
+    return _Form(b.name, size, int(wide), _PIECE // b.dtype.nbytes, pieces, _LINE // pieces, each)
+
+
+class _Permute(Mutator):
+    def __init__(self, forms: dict[Var, _Form]) -> None:
+        self.ana = Analyzer()
+        self.forms = {v: f for v, f in forms.items() if f.pieces > 1}
+        self.threads: set[Var] = set()
+
+    def visit_Block(self, n: Block) -> Block:
+        made = n.map_children(self.visit)
+        if PERMUTED not in n.annotations:
+            return made
+        return made.replace(annotations={k: v for k, v in n.annotations.items() if k != PERMUTED})
+
+    def visit_AttrStmt(self, n: AttrStmt) -> Stmt:
+        if n.attr_key == "thread_extent" and isinstance(n.node, IterVar):
+            self.ana.bind_loop(n.node.var, const(0, n.node.var.dtype), n.value)
+            self.threads.add(n.node.var)
+        return n.map_children(self.visit)
+
+    def visit_For(self, n: For) -> Stmt:
+        self.ana.bind_loop(n.loop_var, n.min, n.extent)
+        if n.thread_binding is not None:
+            self.threads.add(n.loop_var)
+        return n.map_children(self.visit)
+
+    def access(self, n: Any) -> Any:
+        made = n.map_children(self.visit)
+        form = self.forms.get(made.buffer.data)
+        if form is None:
+            return made
+        if any(isinstance(i, Ramp) for i in made.indices):
+            raise LoweringError(
+                f"{form.name} is marked {PERMUTED}, and used as vectors already: mark it, and vectorize loops"
+            )
+        row: PrimExpr = const(0)
+        for i, d in zip(made.indices[:-1], made.buffer.shape[:-1], strict=True):
+            row = add(mul(row, d), i)
+        column = self.ana.simplify(form.column(row, made.indices[-1]))
+        return made.replace(indices=(*made.indices[:-1], column))
+
+    visit_BufferLoad = visit_BufferStore = access
+
+    def visit_Call(self, n: Call) -> PrimExpr:
+        name = n.op.short_name if isinstance(n.op, Op) else ""
+        pointers = [a for a in n.args if self.points(a) is not None]
+        if not pointers or n.op is _ACCESS_PTR:
+            return n.map_children(self.visit)
+        form = self.points(pointers[0])
+        assert form is not None
+        if name == "tvm_load_matrix_sync" and form.each == 1:
+            return self.tile(n)
+        if name == "ptx_ldmatrix" and form.each == 1:
+            return self.lines(n)
+        raise LoweringError(
+            f"{form.name} is marked {PERMUTED}, and {name or n.op} takes a pointer to it: only instructions that load "
+            "matrices know how it lies (tvm_load_matrix_sync, ptx_ldmatrix)"
+        )
+
+    def points(self, e: PrimExpr) -> _Form | None:
+        """The form of what a pointer points to."""
+        if isinstance(e, Call) and e.op is _ACCESS_PTR:
+            e = e.args[1]
+        return self.forms.get(e) if isinstance(e, Var) else None
+
+    def tile(self, n: Call) -> PrimExpr:
+        """`tvm_load_matrix_sync(…, layout)`, whose threads find their lines themselves, gets a pointer to the buffer.
+
+        It is told where its tile lies: the element that it starts at up to the pieces that stay together (by threads,
+        and by loops), its column among these, how many they are, and every how many rows they change.
+        """
+        pointer = n.args[5]
+        form = self.points(pointer)
+        assert form is not None and isinstance(pointer, Call)
+        offset, period = pointer.args[2], const(form.period, pointer.args[2].dtype)
+        row = floordiv(offset, const(form.wide, offset.dtype))
+        if const_value(n.args[6]) != form.wide or not self.ana.can_prove_equal(floormod(row, _LINE), 0):
+            raise LoweringError(
+                f"{form.name} is marked {PERMUTED}, and a tile of it begins at element {self.ana.simplify(offset)}: "
+                f"tiles that are loaded begin at rows that are multiples of {_LINE}, in rows of {form.wide} elements"
+            )
+        inside = self.ana.simplify(floormod(offset, period))
+        start = self.ana.simplify(mul(floordiv(offset, period), period))
+        size = const(form.size, offset.dtype)
+        whole = pointer.replace(args=(*pointer.args[:2], const(0, offset.dtype), size, *pointer.args[4:]))
+        by_loops = self.ana.simplify(substitute(start, {v: const(0, v.dtype) for v in self.threads}))
+        by_threads = self.ana.simplify(sub(start, by_loops))
+        told = (by_threads, by_loops, inside, const(form.pieces), const(form.rows))
+        return n.replace(args=(*n.args[:5], whole, *n.args[6:], *told))
+
+    def lines(self, n: Call) -> PrimExpr:
+        """`ptx_ldmatrix(…, memory, offset)`: the line of each thread."""
+        pointer, offset = n.args[5], n.args[6]
+        form = self.points(pointer)
+        assert form is not None
+        if isinstance(pointer, Call):
+            offset = add(pointer.args[2], offset)
+            pointer = pointer.replace(args=(*pointer.args[:2], const(0, offset.dtype), *pointer.args[3:]))
+        return n.replace(args=(*n.args[:5], pointer, self.ana.simplify(form.place(offset))))

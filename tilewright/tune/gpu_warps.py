@@ -1,0 +1,258 @@
+"""The sketch for tensor cores of GPUs without products of warpgroups: every warp fetches, loads fragments, multiplies.
+
+threads     cp.async ──▶ shared tiles of later steps, their pieces permuted
+a warp      ldmatrix ──▶ fragments of the next 16 of k │ mma ──▶ sums of 64 x 64 in registers ──▶ results
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from ..ir.errors import ScheduleError
+from ..target.machine import GpuMachine
+from ..tir.schedule.primitive import BlockRV, LoopRV
+from ..tir.tensor_intrin.cuda import get_wmma_intrin_group, get_wmma_turn_intrin
+from ..tir.transform.inject_permuted_layout import PERMUTED
+from .facts import Facts
+from .gpu_space import Table, product_table
+from .gpu_tensor import Product, Sketch, Tile, applied
+
+if TYPE_CHECKING:
+    from .gpu import GpuFunction
+
+__all__ = ["by_warps"]
+
+_SMALL = (64, 64, 32, 32)
+# results of a block, and of each of its warps
+_SIZES = (
+    (128, 256, 64, 64),
+    (256, 128, 64, 64),
+    (128, 128, 64, 64),
+    (128, 128, 64, 32),
+    (128, 64, 64, 32),
+    (64, 128, 32, 64),
+    _SMALL,
+    (32, 128, 32, 32),
+    (16, 128, 16, 32),
+)
+_OTHER_REGISTERS = 50  # of a thread: addresses, counters
+_MOST = 6  # steps on their way
+_HIDING = 0.95  # warps in a quarter of a processor that reach most of what is possible
+_LATENCY = 2000  # cycles until what was asked for has come, while all ask
+
+
+def by_warps(g: GpuFunction, f: Facts, p: Product, after: BlockRV | None = None) -> dict[str, Any]:
+    """Tiles of a product by warps, which fetch for later steps while they multiply."""
+    gpu = g.target.gpu
+    if g.target.kind.name != "cuda" or _number(gpu) < (80 if p.kind == "bfloat16" else 75):
+        raise ScheduleError(f"{gpu.arch or g.target.kind.name} has no products of warps for {p.kind}")
+    if p.kind == "int8" and (p.trans_a or not p.trans_b):
+        raise ScheduleError(
+            "fragments of bytes are loaded along the reduction: give A as [m, k], and B as [n, k]"
+        )
+    tile = g.choose(f, "warps", warps_tile(p, gpu), lambda: _table(p, gpu))
+    return applied(Warps, g, f, p, tile, after)
+
+
+def _number(gpu: GpuMachine) -> int:
+    return int("".join(filter(str.isdigit, gpu.arch)) or 0)
+
+
+# ---------------------------------------------------------------------------- sizes
+@dataclass(frozen=True, slots=True)
+class WarpTile(Tile):
+    """A tile of results, and what a warp has of it."""
+
+    high: int = 64
+    wide: int = 64
+
+    @property
+    def threads(self) -> int:
+        return 32 * self.rows * self.columns // (self.high * self.wide)
+
+
+def warps_tile(p: Product, gpu: GpuMachine) -> WarpTile:
+    """The tile that a product should take the least time with, by a count of cycles."""
+    return min(_tiles(p, gpu, False), key=lambda t: cycles(p, t, gpu))
+
+
+def _table(p: Product, gpu: GpuMachine) -> Table:
+    """All tiles for the tuner."""
+    return product_table(
+        _tiles(p, gpu, True), p, gpu, lambda t: cycles(p, t, gpu) / (gpu.clock * 1e9), _rate(p, gpu)
+    )
+
+
+def _tiles(p: Product, gpu: GpuMachine, fewer_stages: bool) -> list[WarpTile]:
+    """The tiles that fit, with as many steps on their way as there is use for, or fewer as well."""
+    found: list[WarpTile] = []
+    m, n = 2 * max(16, p.m.extent), 2 * max(64, p.n.extent)
+    for rows, columns, high, wide in [s for s in _SIZES if s[0] < m and s[1] < n] or [_SMALL]:
+        for line in (64, 128):  # bytes
+            depth, size = line // p.a.dtype.nbytes, (rows + columns) * line
+            steps = -(-p.k.extent // depth)
+            # Before sm_80 nothing is fetched while threads multiply, and one step ahead is enough.
+            most = min(
+                _MOST if _number(gpu) >= 80 else 2, gpu.dynamic_shared_memory_per_block // size, max(2, steps)
+            )
+            counts = range(2, most + 1) if fewer_stages else {most, min(4, most), min(3, most)} - {1, 0}
+            for stages in sorted(
+                counts, key=lambda n: (n < 4, n)
+            ):  # more are code without use, if they bring nothing
+                tile = WarpTile(rows, columns, stages, 1, 1, depth, high, wide)
+                per = _at_once(tile, p, gpu)
+                shared_out = all(side * line // 16 % tile.threads == 0 for side in (rows, columns))
+                for parts in (1, 2, 4, 8, 16) if per and shared_out else ():
+                    if parts == 1 or steps >= 2 * parts:
+                        found.append(replace(tile, parts=parts, per_processor=per))
+    return found
+
+
+def _at_once(t: WarpTile, p: Product, gpu: GpuMachine) -> int:
+    """How many blocks a processor has at the same time: each thread holds its sums, and fragments twice."""
+    registers = -(-(t.high * t.wide // 32 + (t.high + t.wide) // 2 + _OTHER_REGISTERS) // 8) * 8
+    shared = (t.rows + t.columns) * t.depth * p.a.dtype.nbytes * t.stages
+    return min(
+        gpu.registers_per_block // (t.threads * registers), gpu.dynamic_shared_memory_per_block // shared
+    )
+
+
+def _rate(p: Product, gpu: GpuMachine) -> float:
+    """Multiply-adds that the tensor cores of a processor do in a cycle, by `mma`."""
+    number = _number(gpu)
+    return (1024.0 if number >= 90 or number in (80, 87) else 512.0) * 2 / p.a.dtype.nbytes
+
+
+def cycles(p: Product, t: WarpTile, gpu: GpuMachine) -> float:
+    """About how long a product takes, in cycles of a multiprocessor."""
+    down, across = -(-p.m.extent // t.rows), -(-p.n.extent // t.columns)
+    tiles = down * across * p.batch * t.parts
+    steps = math.ceil(p.k.extent / t.depth / t.parts)
+    warps = t.threads // 32
+    line = t.depth * p.a.dtype.nbytes
+    fetched = (t.rows + t.columns) * line
+    near = (fetched + warps * (t.high + t.wide) * line) / 128  # in and out of shared memory
+    at_once = max(1, min(t.per_processor, -(-tiles // gpu.multiprocessors)))
+    # Products and shared memory go on at the same time for a part only, and each quarter of a processor has some of the
+    # warps, which fill each other's gaps (seen on an H200).
+    filled = 1 - math.exp(-warps * at_once / 4 / _HIDING)
+    work = (0.6 * t.rows * t.columns * t.depth / _rate(p, gpu) + 0.5 * near) / filled
+    far = fetched / (gpu.bandwidth / gpu.clock / gpu.multiprocessors * 3)
+    # The last step on its way is loaded from already, if there are more than two.
+    ahead = max(1, t.stages - 2) if t.stages > 2 else 0.5
+    step = max(work, far, _LATENCY / (ahead * at_once))
+    rounds = max(1.0, tiles / gpu.multiprocessors)
+    if rounds < 8:
+        rounds = (
+            -(-tiles // (gpu.multiprocessors * at_once)) * at_once if tiles > gpu.multiprocessors else rounds
+        )
+    whole = p.m.extent % t.rows == 0 and p.n.extent % t.columns == 0
+    ends = (t.rows * t.columns / (16 if whole else 8) + _LATENCY) / at_once
+    total = rounds * (steps * step + ends) + 2500
+    unique = p.a.dtype.nbytes * p.batch * p.k.extent * (p.m.extent // p.windows + p.n.extent)
+    total = max(total, unique / (gpu.bandwidth * 0.8) * gpu.clock + 3000)
+    if t.parts > 1:  # the sums of the parts are written, read and added by another kernel
+        sums = 8 * p.batch * down * t.rows * across * t.columns * t.parts
+        total += 4500 + sums / (gpu.bandwidth * 1.5) * gpu.clock
+    return total
+
+
+# ---------------------------------------------------------------------------- the sketch
+class Warps(Sketch):
+    fragment, lines = "wmma.accumulator", 16
+    tile: WarpTile
+
+    def apply(self) -> dict[str, Any]:
+        sch, p, t = self.sch, self.p, self.tile
+        high, wide = t.high, t.wide
+        # No warp has nothing to do.
+        rows = high if p.m.extent <= high else t.rows
+        t = self.tile = replace(t, rows=rows, columns=wide if p.n.extent <= wide else t.columns)
+        tail, loops = self.prepare()
+        down, across = t.rows // high, t.columns // wide
+        i, i1, i2, i3 = sch.split(loops[p.m.var], [None, down, high // 16, 16])
+        j, j1, j2, j3 = sch.split(loops[p.n.var], [None, across, wide // 16, 16])
+        depth, k1, k2 = sch.split(loops[p.k.var], [None, t.depth // 16, 16])
+        blocks = self.tiles(i, j, loops, i1, j1, depth, k1, i2, j2, i3, j3, k2)
+        warps = sch.fuse(i1, j1)
+        sch.bind(blocks, "blockIdx.x")
+        sch.bind(warps, "threadIdx.y")
+        sums = "int32" if p.kind == "int8" else "float32"
+        group = get_wmma_intrin_group("shared.dyn", "global", p.kind, sums, p.trans_b, p.trans_a)
+        for which, name in ((0, "a"), (1, "b")):
+            self.fetch(which, depth, down * across)
+            self.load(which, k1, f"wmma.matrix_{name}", group[f"load_{name}"])
+        sch.unroll(k1)
+        self.overlap(depth, k1)
+        turns = wide % 32 == 0 and p.kind != "int8"
+        self.store(tail, warps, get_wmma_turn_intrin(wide, p.kind) if turns else "")
+        init = sch.decompose_reduction(self.block, depth)
+        sch.tensorize(sch.get_loops(init)[-2], group["init"])
+        sch.tensorize(i3, group["compute"])
+        return {
+            "tile": f"{t.rows} x {t.columns} x {t.depth}",
+            "stages": t.stages,
+            "threads": 32 * down * across,
+            **({"parts of the sum": t.parts} if t.parts > 1 else {}),
+            "instructions": group["compute"],
+        }
+
+    def overlap(self, depth: LoopRV, step: LoopRV) -> None:
+        """What later steps need is on its way while this one is multiplied; fragments are loaded one product ahead, the
+        first ones of a step before the last product of the step before."""
+        sch, late = self.sch, self.tile.stages - 1
+        products = self.tile.depth // 16
+        stages, order = [0, 0, late], [0, 1, 2]
+        if late > 1:
+            sch.annotate(step, "software_pipeline_stage", [0, 0, 1])
+            sch.annotate(step, "software_pipeline_order", [0, 1, 2])
+            # The copies stand after the first loads: instructions that touch memory keep their order.
+            rest = 3 * products - 2
+            stages = [0, 0, late - 1, late - 1, *[late] * rest]
+            order = [2, 3, rest + 1, rest + 2, 0, 1, *range(4, rest + 1), rest + 3]
+        sch.annotate(depth, "software_pipeline_stage", stages)
+        sch.annotate(depth, "software_pipeline_order", order)
+        sch.annotate(depth, "software_pipeline_async_stages", [0])
+
+    def fetch(self, which: int, depth: LoopRV, warps: int) -> None:
+        """What a step needs, in shared memory, by all threads together."""
+        sch = self.sch
+        copy = self.inputs(which, "shared.dyn")
+        sch.compute_at(copy, depth, preserve_unit_loops=True)
+        around = len(sch.get_loops(self.block)) - 6
+        own = sch.get_loops(copy)[around:]
+        piece = 16 // self.p.a.dtype.nbytes
+        wide = min(piece, self.p.in_line) if which == 0 and self.p.kind != "int8" else piece
+        several, warp, lane, vector = sch.split(self.g.fused(own, copy), [None, warps, 32, wide])
+        sch.bind(warp, "threadIdx.y")
+        sch.bind(lane, "threadIdx.x")
+        sch.vectorize(vector)
+        sch.unroll(several)
+        # Eight lines below each other are in different banks, so that they are loaded at once.
+        sch.annotate(copy, PERMUTED, 1)
+
+    def load(self, which: int, step: LoopRV, scope: str, intrinsic: str) -> None:
+        sch = self.sch
+        copy = sch.cache_read(self.block, which, scope)
+        sch.compute_at(copy, step, preserve_unit_loops=True)
+        i, j = sch.get_loops(copy)[-2:]
+        (i0, i1), (j0, j1) = sch.split(i, [None, 16]), sch.split(j, [None, 16])
+        sch.reorder(i0, j0, i1, j1)
+        for x in (i0, j0):
+            sch.unroll(x)
+        sch.tensorize(i1, intrinsic)
+
+    def spread(self, tail: BlockRV, wide: int = 2) -> None:
+        """The results of a warp to the threads that hold them."""
+        sch = self.sch
+        i, j = sch.get_loops(tail)[-2:]
+        tiles, half, row = sch.split(i, [None, 2, 8])
+        eight, quad, pair = sch.split(j, [None, 4, wide])
+        sch.reorder(row, quad, tiles, eight, half, pair)
+        sch.bind(sch.fuse(row, quad), "threadIdx.x")
+        for x in (tiles, eight, half):
+            sch.unroll(x)
+        if self.p.n.extent % 2 == 0:
+            sch.vectorize(pair)
