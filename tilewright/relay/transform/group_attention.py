@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
 from ...target import Target
-from ...tune.gpu_attention import refusal
 from ..analysis import post_order
 from ..expr import Call, Constant, Function, Var, const
 from ..visitor import below
@@ -40,6 +39,8 @@ def group_attention(func: Function) -> Function:
     float32 inside, whatever they were rounded to. Only where the GPU has products of warpgroups, and for floats of
     16 bits; the rest stays.
     """
+    from ...tune.gpu_attention import refusal  # scheduling is loaded when something is compiled
+
     target = Target.current(allow_none=True)
     if target is None or refusal(target) is not None:
         return func
@@ -121,6 +122,7 @@ class _Search:
 
     def accepted(self, fn: Function) -> bool:
         """Whether the function becomes one kernel."""
+        from ...tune.gpu_attention import refusal
         from ..backend.kernel import description
         from ..backend.lower import loops_of
 

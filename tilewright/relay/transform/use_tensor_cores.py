@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any, Final
 
 from ...target import Target
-from ...tune.gpu_tensor import takes
 from ..expr import Call, Constant, Function
 from .convert_layout import convert_call
 from .layout_rules import RULES, follow
@@ -48,6 +47,8 @@ def _has_tensor_cores(target: Target | None) -> bool:
 
 def _is_taken(at: Any) -> bool:
     """Whether tensor cores take products of a tensor."""
+    from ...tune.gpu_tensor import takes  # scheduling is loaded when something is compiled
+
     kind, target = tensor_type(at), Target.current(allow_none=True)
     name = "" if kind is None else str(kind.dtype)
     return name in _HALVES or (name == "float32" and target is not None and takes(target, name))
