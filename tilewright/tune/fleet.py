@@ -58,6 +58,7 @@ __all__ = ["Fleet", "Member", "choose_machine"]
 
 _CHANCES = 3  # workers that may be lost over a piece of work
 _LATE = 900.0  # seconds after which a worker that says nothing is taken for lost
+_FETCH = 2.0  # seconds that a result is waited for at a time
 _TICK = 0.25
 _SESSIONS = 2  # pools that a worker keeps
 _FAILURES = 2  # one after the other, after which a worker is not used any more
@@ -544,7 +545,9 @@ class Fleet:
                     self._lost(running, address, f"it said nothing for {_LATE:g} s", waiting, done)
                 continue
             try:
-                answer = run.future.result(timeout=60)
+                answer = run.future.result(timeout=_FETCH)
+            except TimeoutError:
+                continue  # it is still on its way, or its worker is gone with it, which is seen in the next turn
             except Exception as error:  # of the worker, or of the way to it
                 self._lost(running, address, f"{type(error).__name__}: {error}", waiting, done)
                 self._set_aside(address, str(error))
