@@ -101,7 +101,7 @@ def by_hand(
         _fetch(sch, c, which, k0, tile // warp, scope, permuted)
         load = sch.cache_read(c, which, f"wmma.matrix_{name}")
         sch.compute_at(load, k1)
-        sch.tensorize(_sixteens(sch, load), group[f"load_{name}"])
+        sch.tensorize(lines_of_tile(sch, load), group[f"load_{name}"])
     if stages > 1:
         sch.annotate(k0, "software_pipeline_stage", [0, 0, stages - 1])
         sch.annotate(k0, "software_pipeline_order", [0, 1, 2])
@@ -109,7 +109,7 @@ def by_hand(
     start = sch.decompose_reduction(c, k0)
     sch.tensorize(sch.get_loops(start)[-2], group["init"])
     sch.tensorize(i3, group["compute"])
-    sch.tensorize(_sixteens(sch, out), group["store"])
+    sch.tensorize(lines_of_tile(sch, out), group["store"])
     return sch
 
 
@@ -131,10 +131,10 @@ def _fetch(
         sch.storage_align(copy, 0, -2, 2 * wide, wide)
 
 
-def _sixteens(sch: tir.Schedule, block: Any) -> Any:
-    """The loop over the lines of a tile of 16 x 16."""
+def lines_of_tile(sch: tir.Schedule, block: Any, rows: int = 16, columns: int = 16) -> Any:
+    """The loop over the lines of a tile."""
     i, j = sch.get_loops(block)[-2:]
-    (i0, i1), (j0, j1) = sch.split(i, [None, 16]), sch.split(j, [None, 16])
+    (i0, i1), (j0, j1) = sch.split(i, [None, rows]), sch.split(j, [None, columns])
     sch.reorder(i0, j0, i1, j1)
     return i1
 

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from gpu_programs import Program
-from tensor_core_programs import _fetch, arrays, product
+from tensor_core_programs import _fetch, arrays, lines_of_tile, product
 
 from tilewright import te, tir
 from tilewright.tir.tensor_intrin.cuda import (
@@ -23,14 +23,6 @@ from tilewright.tir.tensor_intrin.cuda import (
 def _tiles(layout: Any, rows: int, columns: int) -> Any:
     """An index map: the tile, then the thread that has an element and its register."""
     return lambda i, j: [i // rows, j // columns, *layout(i % rows, j % columns)]
-
-
-def _blocked(sch: tir.Schedule, block: Any, rows: int, columns: int) -> Any:
-    """The loop over the lines of a tile."""
-    i, j = sch.get_loops(block)[-2:]
-    (i0, i1), (j0, j1) = sch.split(i, [None, rows]), sch.split(j, [None, columns])
-    sch.reorder(i0, j0, i1, j1)
-    return i1
 
 
 def by_warp_memory(
@@ -74,7 +66,7 @@ def by_warp_memory(
                 shared_32x16_to_ldmatrix_32x16_layout if turned else shared_16x32_to_ldmatrix_32x16_layout
             )
         sch.transform_layout(load, ("write", 0), _tiles(layout, rows, columns))
-        sch.tensorize(_blocked(sch, load, rows, columns), group[f"load_{name}"])
+        sch.tensorize(lines_of_tile(sch, load, rows, columns), group[f"load_{name}"])
     sch.transform_layout(out, ("read", 0), _tiles(shared_16x16_to_ldmatrix_32x8_layout, 16, 16))
     if stages > 1:
         sch.annotate(k0, "software_pipeline_stage", [0, 0, stages - 1])
@@ -84,7 +76,7 @@ def by_warp_memory(
     sch.tensorize(sch.get_loops(start)[-2], group["init"])
     sch.tensorize(i3, group["compute"])
     if store != "threads":
-        sch.tensorize(_blocked(sch, out, 16, 16), group["store"])
+        sch.tensorize(lines_of_tile(sch, out), group["store"])
     else:
         _by_threads(sch, out)
     return sch

@@ -9,7 +9,8 @@ import tilewright as tvm
 from tilewright import relay
 from tilewright.contrib import graph_executor
 from tilewright.ir.functor import pre_order
-from tilewright.relay.backend.fetch_ahead import LINE, FetchAhead, plan_fetches
+from tilewright.relay.backend.fetch_ahead import FetchAhead, plan_fetches
+from tilewright.runtime.model import LINE
 from tilewright.script import tir as T
 
 

@@ -15,7 +15,7 @@ import numpy as np
 from .devices import Device, cpu
 from .errors import TVMError
 from .launcher import BoundCall, NativeFunction
-from .model import MODEL, ModelInfo, PlaceInfo, StepInfo, TensorInfo, graph_json, parse_model
+from .model import LINE, MODEL, ModelInfo, PlaceInfo, StepInfo, TensorInfo, graph_json, parse_model
 from .module import Module
 from .ndarray import NDArray, array, empty, numpyasarray
 from .params import load_param_dict
@@ -339,7 +339,7 @@ class Executor:
                 ahead: list[Any] = []
                 if step.ahead:
                     at, stride = step.ahead
-                    ahead = [view_of(self._weights, at, "uint8", (64,)), stride]
+                    ahead = [view_of(self._weights, at, "uint8", (LINE,)), stride]
                 yield step, function.bind(*arrays, *ahead), outs
 
     def tensor(self, place: PlaceInfo) -> NDArray:

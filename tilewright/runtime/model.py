@@ -18,6 +18,7 @@ from .errors import LoadError
 
 __all__ = [
     "LAUNCHES",
+    "LINE",
     "MODEL",
     "ModelInfo",
     "ParamInfo",
@@ -31,6 +32,7 @@ __all__ = [
 MODEL = "model"  # the key in a library's metadata
 LAUNCHES = "launches"  # of a device's model: the functions that launch its kernels
 FORMAT = 1
+LINE = 64  # bytes that a prefetch brings, of which a step is told the first
 _SPACES = ("input", "output", "weights", "arena", "scratch")
 
 
@@ -196,7 +198,7 @@ def _check_places(info: ModelInfo, where: str) -> None:
                 raise LoadError(
                     f"{where}: damaged: step {step.name!r} has a tensor outside of {place.space} memory"
                 )
-        if step.ahead and (len(step.ahead) != 2 or step.ahead[0] + 64 > info.weights):
+        if step.ahead and (len(step.ahead) != 2 or step.ahead[0] + LINE > info.weights):
             raise LoadError(f"{where}: damaged: step {step.name!r} fetches what lies behind the weights")
         if any(i >= len(step.args) for i in step.outputs):
             raise LoadError(f"{where}: damaged: step {step.name!r} has a result that is no argument")

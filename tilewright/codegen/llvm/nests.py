@@ -1,4 +1,4 @@
-"""Parallel loops that were compiled before: programs that differ in one have the others in common."""
+"""Loops that were compiled before: programs that differ in one have the others in common."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _stack = _Stack()
 
 
 class Nests:
-    """The code of parallel loops by what they do. Inside of `with nests:` programs are built in parts: those loops that
+    """The code of loops by what they do. Inside of `with nests:` programs are built in parts: those loops that
     are not known are compiled, each on its own, and kept; `parts` is what the last program needs besides its own code.
 
     The loops' code is the same as in a program that is built whole.

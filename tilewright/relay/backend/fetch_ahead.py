@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from ...ir.buffer import Buffer, decl_buffer
+from ...ir.buffer import decl_buffer
 from ...ir.expr import (
     Add,
     Broadcast,
@@ -33,19 +33,19 @@ from ...ir.expr import (
 from ...ir.fold import cast
 from ...ir.function import PrimFunc
 from ...ir.module import IRModule
-from ...ir.ops import add, call, mul
+from ...ir.ops import add, mul
 from ...ir.stmt import BufferStore, Evaluate, For, ForKind, LetStmt, Stmt, seq
 from ...ir.transform import ModulePass, Pass, PassContext, PassInfo
+from ...runtime.model import LINE
 from ...target import Target
+from ...tir.transform.inject_prefetch import asked_for
 
-__all__ = ["LINE", "FetchAhead", "plan_fetches", "wants_fetches"]
+__all__ = ["FetchAhead", "plan_fetches", "wants_fetches"]
 
-LINE: Final = 64  # bytes that come at once
 _SLOT: Final = 8  # vector operations, while which a line can come
 _LEAST: Final = 8  # in an iteration: a shorter one has no room for a slot
 _MOST: Final = 8  # slots in an iteration: more at once would wait for each other
 _INFO: Final = PassInfo(0, "FetchAhead")
-_READ, _SECOND_CACHE, _DATA = 0, 2, 1
 
 
 def wants_fetches(weights: int, target: Target) -> bool:
@@ -88,16 +88,11 @@ class FetchAhead:
         for path in chosen:
             inner = path[-1]
             each = min(_MOST, max(1, costs.of(inner.body) // _SLOT))
-            hints = [_fetch(ahead, mul(_slot(path, each, self.slots + i), stride)) for i in range(each)]
+            hints = [asked_for(ahead, mul(_slot(path, each, self.slots + i), stride)) for i in range(each)]
             body = _put(body, inner, inner.replace(body=seq(*hints, inner.body)))
             self.slots += each * _product(path)
         buffers = {**func.buffer_map, handle: ahead}
         return PrimFunc((*func.params, handle, stride), body, func.ret_type, buffers, func.attrs, func.span)
-
-
-def _fetch(buffer: Buffer, index: PrimExpr) -> Stmt:
-    place = call("handle", "tir.address_of", BufferLoad(buffer, (index,)))
-    return Evaluate(call("void", "tir.prefetch", place, _READ, _SECOND_CACHE, _DATA))
 
 
 def _slot(path: Sequence[For], each: int, first: int) -> PrimExpr:

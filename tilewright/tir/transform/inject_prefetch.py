@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from ...arith import Analyzer, eval_set
+from ...ir.buffer import Buffer
 from ...ir.expr import BufferLoad, PrimExpr, Range, Var, const, const_value
 from ...ir.function import PrimFunc
 from ...ir.functor import Mutator, pre_order, substitute, vars_used
 from ...ir.ops import add, call, less, mul, sub
 from ...ir.stmt import Evaluate, For, ForKind, IfThenElse, Stmt, seq
 
-__all__ = ["inject_prefetch"]
+__all__ = ["SECOND_CACHE", "asked_for", "inject_prefetch"]
 
 KEY = "prefetch_"
 PAST = "past_"
 _LINE = 64  # bytes that come at once
 _READ, _DATA = 0, 1
-_FIRST, _SECOND = 3, 2  # the cache that it shall come to
+_FIRST, SECOND_CACHE = 3, 2  # the cache that it shall come to
 
 
 def inject_prefetch(func: PrimFunc) -> PrimFunc:
@@ -33,6 +34,12 @@ def inject_prefetch(func: PrimFunc) -> PrimFunc:
     return _Prefetch().run(func)
 
 
+def asked_for(buffer: Buffer, index: PrimExpr, cache: int = SECOND_CACHE) -> Stmt:
+    """The hint that the line of an element will be read."""
+    place = call("handle", "tir.address_of", BufferLoad(buffer, (index,)))
+    return Evaluate(call("void", "tir.prefetch", place, _READ, cache, _DATA))
+
+
 class _Prefetch(Mutator):
     def visit_For(self, n: For) -> Stmt:
         made = n.map_children(self.visit)
@@ -43,7 +50,7 @@ class _Prefetch(Mutator):
         asked: list[Stmt] = []
         for name, ahead in wanted.items():
             past = name.startswith(PAST)
-            hints = _hints(made, name.removeprefix(PAST), ahead, _SECOND if past else _FIRST)
+            hints = _hints(made, name.removeprefix(PAST), ahead, SECOND_CACHE if past else _FIRST)
             if hints and past:
                 asked += hints
             elif hints:
@@ -77,15 +84,10 @@ def _hints(loop: For, name: str, ahead: int, cache: int) -> list[Stmt]:
 
 def _lines(load: BufferLoad, start: PrimExpr, span: int | float | None, cache: int) -> Stmt:
     """Hints for the lines from `start` on; only the first where the span is not known."""
-
-    def hint(index: PrimExpr) -> Stmt:
-        place = call("handle", "tir.address_of", BufferLoad(load.buffer, (index,)))
-        return Evaluate(call("void", "tir.prefetch", place, _READ, cache, _DATA))
-
     step = max(1, _LINE // load.buffer.dtype.nbytes)
     count = 1 if span is None else int(span) // step + 1
     if count == 1:
-        return hint(start)
+        return asked_for(load.buffer, start, cache)
     var = Var("line", start.dtype)
-    body = hint(add(start, mul(var, const(step, start.dtype))))
+    body = asked_for(load.buffer, add(start, mul(var, const(step, start.dtype))), cache)
     return For(var, const(0, start.dtype), const(count, start.dtype), ForKind.SERIAL, body)

@@ -8,8 +8,9 @@ from ...arith import Analyzer
 from ...ir.expr import LT, Broadcast, BufferLoad, Call, PrimExpr, Ramp, Shuffle, Var, const, const_value
 from ...ir.functor import substitute, uses_var
 from ...ir.op import Op
-from ...ir.ops import add, call, conjuncts, less, logical_and, min_of, sub
-from ...ir.stmt import BufferStore, Evaluate, For, ForKind, IfThenElse, LetStmt, Stmt, seq
+from ...ir.ops import add, conjuncts, less, logical_and, min_of, sub
+from ...ir.stmt import BufferStore, For, ForKind, IfThenElse, LetStmt, Stmt, seq
+from .inject_prefetch import asked_for
 
 __all__ = ["AHEAD", "KEY", "transposed"]
 
@@ -17,7 +18,6 @@ __all__ = ["AHEAD", "KEY", "transposed"]
 KEY = "transpose_lanes"
 # One more: so many tiles further along the lines that are read, the second cache is asked to fetch.
 AHEAD = "transpose_ahead"
-_READ, _SECOND_CACHE, _DATA = 0, 2, 1
 _LIKELY = Op.get("tir.likely")
 
 
@@ -204,9 +204,7 @@ def _asked(down: _Side, across: _Side, load: BufferLoad, ahead: int) -> list[Stm
     out: list[Stmt] = []
     for c in range(across.count if ahead else 0):
         here = {down.var: down.at(ahead * down.count), across.var: across.at(c)}
-        place = BufferLoad(load.buffer, (Analyzer().simplify(substitute(load.indices[0], here)),))
-        address = call("handle", "tir.address_of", place)
-        out.append(Evaluate(call("void", "tir.prefetch", address, _READ, _SECOND_CACHE, _DATA)))
+        out.append(asked_for(load.buffer, Analyzer().simplify(substitute(load.indices[0], here))))
     return out
 
 
