@@ -5,6 +5,7 @@ Only names and options are here, so that `tilewright --help` answers at once; th
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -248,6 +249,9 @@ def tune(
             "--tasks", help='Which tasks: all, list (prints them), numbers "0,3-5", or parts of names.'
         ),
     ] = "all",
+    limit: Annotated[
+        float, typer.Option("--time-limit", min=1, help="Seconds that all of it may take, about.")
+    ] = math.inf,
     min_gain: Annotated[
         float,
         typer.Option("--min-gain", min=0, max=1, help="A task is left when a round is expected to win less."),
@@ -274,6 +278,7 @@ def tune(
     \b
     tilewright tune net.onnx --target llvm --trials 500 --db tune.db
     tilewright tune net.onnx --db tune.db --trials 2000 --resume
+    tilewright tune net.onnx --time-limit 600
     tilewright tune net.onnx --tasks list
     tilewright tune net.onnx --tasks conv2d --model model.json
     tilewright tune --model model.json --db tune.db          trains that cost model from what is in tune.db
@@ -296,6 +301,7 @@ def tune(
             model_format=model_format,
             opt_level=opt_level,
             desired_layout=desired_layout,
+            limit=limit,
             min_gain=min_gain,
             prior=tuple(prior or ()),
         )

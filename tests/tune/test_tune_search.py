@@ -11,6 +11,7 @@ from tune_fakes import Fake, odd
 
 from tilewright import te, topi
 from tilewright.ir.equal import structural_equal
+from tilewright.tune.allocate import tune_tasks
 from tilewright.tune.cost_models import AnalyticalModel, RandomModel, TreeModel, cost_model
 from tilewright.tune.errors import TuneError
 from tilewright.tune.measure import MeasureInput, Status
@@ -183,6 +184,22 @@ def test_it_ends_by_itself_when_little_is_to_be_won(task: Task, sketches: Sketch
         again = tune_task(task, trials=1000, database=db, measure=fake, options=options)
     assert (len(fake.seen), fake.duels) == (measured, duels)  # it had ended
     assert structural_equal(first.mod, again.mod)
+
+
+@pytest.mark.parametrize("limit", [1.0, 40.0, 100.0])
+def test_a_time_limit_leaves_time_for_the_end(
+    task: Task, limit: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fake = Fake(few_rows)  # and a clock by which each trial takes a second
+    monkeypatch.setattr("tilewright.tune.search.time.monotonic", lambda: float(len(fake.seen)))
+    for many in (False, True):
+        fake.seen.clear()
+        options = SearchOptions(model="analytical", batch=16, patience=1000, limit=limit)
+        if many:
+            tune_tasks([task], 1000, options=options, measure=fake)
+        else:
+            tune_task(task, trials=1000, measure=fake, options=options)
+        assert len(fake.seen) == max(8, limit - 8)
 
 
 def test_a_program_without_choices_is_measured_once(sketches: Sketches) -> None:

@@ -8,7 +8,6 @@ A weight is how often a program runs the task, so that the sum of weight and tim
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
@@ -18,7 +17,7 @@ from .cost_models import cost_model
 from .errors import RecordError, TuneError
 from .measure import MeasureOptions, Measurer, Measures
 from .records import Database
-from .search import Progress, SearchOptions, Tuner
+from .search import Deadline, Progress, SearchOptions, Tuner
 from .workload import Task
 
 __all__ = ["Allocation", "Choose", "tune_tasks"]
@@ -91,7 +90,7 @@ def tune_tasks(
             Allocation(Tuner(task, measure, kept, shared), weight)
             for task, weight in zip(tasks, weights or [1.0] * len(tasks), strict=True)
         ]
-        _spend(shares, trials, callback, choose)
+        _spend(shares, trials, Deadline(chosen.limit), callback, choose)
         for share in shares:
             _finish(share)
     finally:
@@ -105,11 +104,16 @@ def tune_tasks(
 def _spend(
     shares: Sequence[Allocation],
     trials: int,
+    deadline: Deadline,
     callback: Callable[[Sequence[Allocation], Progress], None] | None,
     choose: Choose,
 ) -> None:
-    began, before = time.monotonic(), {id(s): len(s.tuner.trials) for s in shares}
-    while (left := trials - sum(len(s.tuner.trials) for s in shares)) > 0:
+    before = {id(s): len(s.tuner.trials) for s in shares}
+    first = sum(before.values())
+    while (left := trials - (done := sum(len(s.tuner.trials) for s in shares))) > 0:
+        room = deadline.room(done - first, sum(1 for s in shares if s.tuner.trials))
+        if not room:
+            return
         waiting = [s for s in shares if not s.error and not s.tuner.trials]
         running = [s for s in shares if s.open]
         if not waiting and not running:
@@ -118,6 +122,7 @@ def _spend(
         if share is None:
             return
         # what is left is shared out when it does not suffice for a batch each
+        left = min(left, room)
         fair = max(1, left // max(1, len(waiting))) if waiting else left
         try:
             measured = share.tuner.step(min(left, fair))
@@ -127,7 +132,7 @@ def _spend(
             share.error = str(error)
             continue
         if measured and callback is not None:
-            callback(shares, share.tuner.progress(trials, began, before[id(share)]))
+            callback(shares, share.tuner.progress(trials, deadline.began, before[id(share)]))
 
 
 def _finish(share: Allocation) -> None:

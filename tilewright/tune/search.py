@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import math
 import os
+import sys
 import time
 import warnings
 from collections import Counter
@@ -38,19 +39,21 @@ from .records import Database, Record
 from .space import Sketches
 from .workload import Task, task_of
 
-__all__ = ["Progress", "SearchOptions", "Tuner", "apply_record", "flop_of", "tune_task"]
+__all__ = ["Deadline", "Progress", "SearchOptions", "Tuner", "apply_record", "flop_of", "tune_task"]
 
 Array = Any
 _EFFORT = 0.02  # twice the time to build is worth so much of the time to run
 _AHEAD = 4  # times a batch of candidates are looked at for those that are measured
 _RECENT = 48  # predictions that tell how good a model is
+_LAST = 8  # trials take about as long as the duels that finish a task
 _CLEARLY = 0.99  # of two that were measured in turns, the new one wins if it takes less than this
 
 
 @dataclass(frozen=True)
 class SearchOptions:
     """How to search: `batch` candidates at a time, `epsilon` of them at random; it ends by itself when a round is
-    expected to win less than `min_gain` of the time, after `patience` trials without a better one."""
+    expected to win less than `min_gain` of the time, after `patience` trials without a better one, and after about
+    `limit` seconds in all."""
 
     seed: int = 0
     model: str | CostModel = "auto"
@@ -58,6 +61,7 @@ class SearchOptions:
     epsilon: float = 0.1
     min_gain: float = 0.01
     patience: int = 32
+    limit: float = math.inf
     population: int = 1024
     generations: int = 4
     exhaustive: int = 60_000  # spaces up to this size are scored whole
@@ -83,6 +87,22 @@ class Progress:
     def rate(self) -> float:
         """Trials in a second."""
         return self.measured / self.seconds if self.seconds > 0 else 0.0
+
+
+class Deadline:
+    """The time that a search may take: how many more trials it suffices for, at the pace so far."""
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds, self.began = seconds, time.monotonic()
+
+    def room(self, measured: int, tasks: int = 1) -> int:
+        """After so many trials, if so many tasks are to be finished; 0: it is time for that."""
+        if math.isinf(self.seconds):
+            return sys.maxsize
+        if not measured:
+            return _LAST  # which tell the pace
+        spent = time.monotonic() - self.began
+        return max(0, math.floor((self.seconds - spent) * measured / spent) - _LAST * tasks)
 
 
 @dataclass
@@ -478,10 +498,11 @@ def tune_task(
 
 
 def _search(tuner: Tuner, trials: int, callback: Callable[[Progress], None] | None) -> Schedule:
-    began, before = time.monotonic(), len(tuner.trials)
-    while len(tuner.trials) < trials and not tuner.should_stop:
-        if not tuner.step(trials - len(tuner.trials)):
+    deadline, before = Deadline(tuner.options.limit), len(tuner.trials)
+    while (left := trials - len(tuner.trials)) > 0 and not tuner.should_stop:
+        room = deadline.room(len(tuner.trials) - before)
+        if not room or not tuner.step(min(left, room)):
             break
         if callback is not None:
-            callback(tuner.progress(trials, began, before))
+            callback(tuner.progress(trials, deadline.began, before))
     return tuner.finish()

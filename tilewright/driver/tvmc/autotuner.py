@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import tempfile
 import warnings
@@ -52,8 +53,10 @@ def tune_model(
     seed: int = 0,
     opt_level: int = 3,
     cluster: str | None = None,
+    time_limit: float | None = None,
 ) -> str:
-    """Tune the kernels of a model, with `trials` measurements in all; the path of the records for `tvmc.compile`.
+    """Tune the kernels of a model, with `trials` measurements in all, and in about `time_limit` seconds; the path
+    of the records for `tvmc.compile`.
 
     There is one search, so that `enable_autoscheduler` changes nothing and `tuner` picks its cost model. Records go to
     a database, or to lines of JSON if the name of the file ends so; what is in it counts as measured.
@@ -64,7 +67,9 @@ def tune_model(
     found = chosen_tasks(tasks_filter, model_tasks(tvmc_model, target, opt_level, (), desired_layout))
     if not include_simple_tasks:
         found = [f for f in found if _is_heavy(f)] or found
-    options = SearchOptions(seed=seed, model=_model(tuner))
+    options = SearchOptions(
+        seed=seed, model=_model(tuner), limit=math.inf if time_limit is None else time_limit
+    )
     if early_stopping is not None:
         options = replace(options, patience=max(1, early_stopping), min_gain=1.0)
     with kept_records(path, _several(prior_records)) as database:

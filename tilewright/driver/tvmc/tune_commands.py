@@ -39,6 +39,7 @@ class TuneSettings:
     model_format: str = ""
     opt_level: int = 3
     desired_layout: str = ""
+    limit: float = math.inf
     min_gain: float = 0.01
     prior: tuple[Path, ...] = ()
 
@@ -106,7 +107,9 @@ def _tune(desk: Desk, name: str, found: Found, database: Database, settings: Tun
     from .tune_display import ModelDisplay
     from .tuning import measured_before, tune_all
 
-    options = SearchOptions(seed=settings.seed, model=settings.cost_model, min_gain=settings.min_gain)
+    options = SearchOptions(
+        seed=settings.seed, model=settings.cost_model, min_gain=settings.min_gain, limit=settings.limit
+    )
     measure = MeasureOptions(
         run_limit=settings.timeout, seed=settings.seed, reproducers=f"{database.path}.wrong"
     )
