@@ -163,6 +163,7 @@ def _stream(sch: Schedule, f: Facts, machine: CpuMachine, parallel: bool) -> dic
         many, few = sch.split(reduces[-1], [None, together])
         sch.reorder(*others, part, *reduces[:-1], many, vectors, *again, few, lane)
         sch.unroll(few)
+        _fetch_next_lines(sch, f, vectors, together, lanes, machine)
     else:
         sch.reorder(*others, part, *reduces, vectors, *again, lane)
     for loop in again:
@@ -173,6 +174,19 @@ def _stream(sch: Schedule, f: Facts, machine: CpuMachine, parallel: bool) -> dic
     if parallel and extent_of(sch, around) != 1:
         sch.parallel(around)
     return {"lanes": lanes, "results at a time": width, "lines at a time": together, "parallel": parallel}
+
+
+def _fetch_next_lines(
+    sch: Schedule, f: Facts, vectors: LoopRV, together: int, lanes: int, machine: CpuMachine
+) -> None:
+    """While some lines are added up, those that come next are asked for: processors foresee what follows in a line, not
+    what follows its end. For what comes from memory, and lines that the second cache keeps until then."""
+    main = _main(f)
+    step = together * (main.stride(f.reduce[-1]) or 0) if main is not None else 0
+    if main is None or step < lanes or step * main.bytes > machine.cache_sizes.l2 // 4:
+        return
+    if f.touched(main) > machine.cache_sizes.l3 // 2:
+        sch.annotate(vectors, f"prefetch_past_{main.buffer.name}", step // lanes)
 
 
 def _stream_held(

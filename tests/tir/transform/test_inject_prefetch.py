@@ -57,3 +57,24 @@ def test_nothing_asked_nothing_done() -> None:
     B = te.compute((4,), lambda i: A[i], name="B")
     mod = tvm.lower(te.create_schedule(B.op), [A, B])
     assert tir.transform.InjectPrefetch()(mod) is mod
+
+
+def test_lines_that_are_far_from_each_other_are_asked_for_one_by_one() -> None:
+    A = te.placeholder((64, 1024), name="A")
+    k = te.reduce_axis((0, 64), "k")
+    B = te.compute((1024,), lambda j: te.sum(A[k, j], axis=k), name="B")
+    sch = tir.Schedule(te.create_prim_func([A, B]))
+    j, k = sch.get_loops(sch.get_block("B"))
+    many, few = sch.split(k, [None, 2])
+    vectors, lane = sch.split(j, [None, 16])
+    sch.reorder(many, vectors, few, lane)
+    sch.unroll(few)
+    sch.vectorize(lane)
+    sch.annotate(vectors, "prefetch_past_A", 2 * 1024 // 16)
+    text = tvm.lower(sch.mod).script()
+    asked = re.findall(r"T.prefetch\(T.address_of\(A_1\[(.*?)\]\), 0, 2", text)
+    assert asked == ["cse_var_1 + 2048", "cse_var_1 + 3072"]
+    x = np.random.default_rng(0).integers(0, 9, (64, 1024)).astype("float32")
+    got = np.zeros(1024, "float32")
+    tvm.build(sch.mod)(x, got)
+    np.testing.assert_array_equal(got, x.sum(0))

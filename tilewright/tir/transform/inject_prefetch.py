@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from ...arith import Analyzer, eval_set
+from collections.abc import Mapping, Sequence
+
+from ...arith import Analyzer, detect_linear_equation, eval_set
 from ...ir.buffer import Buffer
 from ...ir.expr import BufferLoad, PrimExpr, Range, Var, const, const_value
 from ...ir.function import PrimFunc
@@ -60,26 +62,50 @@ class _Prefetch(Mutator):
 
 
 def _hints(loop: For, name: str, ahead: int, cache: int) -> list[Stmt]:
-    """Hints for each line that the iteration `ahead` reads, one for each distinct place in the program."""
-    inner = {
-        m.loop_var: Range.from_min_extent(m.min, m.extent) for m in pre_order(loop.body) if isinstance(m, For)
-    }
+    """Hints for each line that the iteration `ahead` reads, one for each distinct place in the program.
+
+    Loops that go from line to line stay loops of hints; what the others read is a box of lines beside each other.
+    """
+    inner = {m.loop_var: m for m in pre_order(loop.body) if isinstance(m, For)}
+    later = add(loop.loop_var, const(ahead, loop.loop_var.dtype))
     seen: set[str] = set()
     out: list[Stmt] = []
     for m in pre_order(loop.body):
         if not isinstance(m, BufferLoad) or m.buffer.data.name != name or m.dtype.lanes > 1:
             continue
-        box = eval_set(m.indices[0], inner)
-        if not box.has_lower_bound() or not box.has_upper_bound() or vars_used(box.min_value) & set(inner):
+        far = _from_line_to_line(m, inner)
+        near = {v: Range.from_min_extent(f.min, f.extent) for v, f in inner.items() if f not in far}
+        box = eval_set(m.indices[0], near)
+        if not box.has_lower_bound() or not box.has_upper_bound() or vars_used(box.min_value) & set(near):
             continue
-        later = add(loop.loop_var, const(ahead, loop.loop_var.dtype))
         start = substitute(box.min_value, {loop.loop_var: later})
         key = str(start)
         if key not in seen:
             seen.add(key)
             span = const_value(Analyzer().simplify(sub(box.max_value, box.min_value)))
-            out.append(_lines(m, start, span, cache))
+            out.append(_around(far, _lines(m, start, span, cache)))
     return out
+
+
+def _from_line_to_line(load: BufferLoad, inner: Mapping[Var, For]) -> list[For]:
+    """The loops around a load, the outermost first, of which each iteration reads other lines."""
+    used = [v for v in inner if v in vars_used(load.indices[0])]
+    strides = detect_linear_equation(load.indices[0], used)
+    step = max(1, _LINE // load.buffer.dtype.nbytes)
+    out = []
+    for v, stride in zip(used, strides):
+        k, known = const_value(stride), vars_used(inner[v].min) | vars_used(inner[v].extent)
+        if k is not None and abs(k) >= step and known.isdisjoint(inner):
+            out.append(inner[v])
+    return out
+
+
+def _around(loops: Sequence[For], hint: Stmt) -> Stmt:
+    for loop in reversed(loops):
+        var = Var(loop.loop_var.name, loop.loop_var.dtype)
+        kind = loop.kind if loop.kind is ForKind.UNROLLED else ForKind.SERIAL
+        hint = For(var, loop.min, loop.extent, kind, substitute(hint, {loop.loop_var: var}))
+    return hint
 
 
 def _lines(load: BufferLoad, start: PrimExpr, span: int | float | None, cache: int) -> Stmt:
