@@ -15,8 +15,10 @@ import numpy as np
 import pytest
 
 import tilewright as tvm
-from tilewright import te, tir
+from tilewright import te, tir, topi
 from tilewright.script import tir as T
+from tilewright.tune.space import Sketches
+from tilewright.tune.workload import task_of
 
 PAGE = mmap.PAGESIZE
 X86 = "llvm -mtriple=x86_64-linux-gnu -mcpu=skylake-avx512"
@@ -411,3 +413,21 @@ def test_a_mask_that_changes_while_the_memory_stays_is_kept() -> None:
     made = np.zeros(16, "float32")
     tvm.build(f)(made)
     np.testing.assert_array_equal(made, [8] * 8 + [4] * 8)
+
+
+def test_the_end_of_a_transposed_tile() -> None:
+    """Of the last vector of 49 one lane is stored; LLVM could not select instructions for what was left of the tile."""
+    x, w = te.placeholder((1, 32, 7, 7), name="x"), te.placeholder((32, 32, 1, 1), name="w")
+    bias = te.placeholder((32, 1, 1), name="bias")
+    out = topi.nn.relu(topi.add(topi.nn.conv2d_nchw(x, w, 1, 0, 1), bias))
+    task = task_of([x, w, bias, out], f"{X86} -num-cores=2", constants=("w",))
+    tile = {"vector": 1, "lanes": 16, "packed": 1, "tile": [1, 8], "vectors": 1, "outer": 1, "threads": 1}
+    choice = {"stage": "conv2d_nchw", "sketch": "tile", **tile, "unroll": 1, "contrary": 0}
+    mod = Sketches(task).apply([choice]).mod
+    assert tvm.build(mod, target=X86).get_source("asm")
+    rng = np.random.default_rng(0)
+    data = [rng.integers(-4, 5, [int(d) for d in t.shape]).astype("float32") for t in (x, w, bias)]
+    got, want = (np.zeros((1, 32, 7, 7), "float32") for _ in range(2))
+    tir.interpret(te.create_prim_func([x, w, bias, out]), *data, want)
+    tir.interpret(tvm.lower(mod)["main"], *data, got)
+    np.testing.assert_array_equal(got, want)

@@ -649,3 +649,18 @@ def test_nothing_to_do_is_the_same_object():
 
     mod = tvm.IRModule({"main": plain})
     assert Vectorize(mod) is mod
+
+
+@pytest.mark.parametrize("wanted", range(1, 9))
+def test_lanes_that_are_known_to_do_nothing_are_left_out(wanted, check):
+    size = 40 + wanted
+
+    @T.prim_func(private=True)
+    def before(A: T.Buffer((size,), "int32"), B: T.Buffer((size,), "int32")):
+        for j in T.serial(5, 6):
+            for i in T.vectorized(8):
+                if T.likely(j * 8 + i < size):
+                    A[j * 8 + i] = B[j * 8 + i] * 2
+
+    made = check(before, *data(size, size), loops=1)
+    assert ("predicate" in made.script()) == (wanted not in (1, 2, 4, 8))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from ...arith import Analyzer
@@ -32,7 +32,7 @@ from ...ir.expr import (
     const_value,
 )
 from ...ir.function import PrimFunc
-from ...ir.functor import Mutator, pre_order, renew_defs_in, substitute, uses_var
+from ...ir.functor import Mutator, pre_order, renew_defs_in, substitute, uses_var, vars_used
 from ...ir.op import Op
 from ...ir.ops import BINARY, add, conjuncts, logical_not, mul, sub
 from ...ir.ops import all as all_of
@@ -60,6 +60,7 @@ __all__ = ["vectorize_loop"]
 # A serial loop with this annotation reduces over lanes, and may combine them in any order.
 LANES = "reduce_lanes"
 _COMBINES = (Add, Mul, Min, Max)
+_LONGEST = 64  # lanes that are looked at one by one
 _IF, _LIKELY = Op.get("tir.if_then_else"), Op.get("tir.likely")
 
 
@@ -77,11 +78,33 @@ def vectorize_loop(func: PrimFunc, *, enable: bool = True) -> PrimFunc:
     return _Vectorize(enable).run(func)
 
 
+def _wanted_lanes(n: For, body: Stmt, lanes: int, known: Mapping[Var, PrimExpr]) -> tuple[Stmt, int]:
+    """What a vectorised loop does, and in how many lanes: without the condition where it holds in the first ones alone,
+    and they make a vector. (LLVM has no instructions for some vectors of which one lane is stored.)"""
+    if not isinstance(body, IfThenElse) or body.else_case is not None or lanes > _LONGEST:
+        return body, lanes
+    condition = body.condition
+    while isinstance(condition, Call) and condition.op is _LIKELY:
+        condition = condition.args[0]
+    condition = substitute(condition, {v: known[v] for v in vars_used(condition) if v in known})
+    if vars_used(condition) != {n.loop_var}:
+        return body, lanes
+    places = [add(n.min, const(i, n.min.dtype)) for i in range(lanes)]
+    held = [const_value(Analyzer().simplify(substitute(condition, {n.loop_var: at}))) for at in places]
+    count = held.count(1)
+    if held != [1] * count + [0] * (lanes - count) or count & (count - 1):
+        return body, lanes
+    return body.then_case, count
+
+
 class _Vectorize(Mutator):
     def __init__(self, enable: bool) -> None:
         self.enable = enable
+        self.known: dict[Var, PrimExpr] = {}  # of loops that run once
 
     def visit_For(self, n: For) -> Stmt:
+        if const_value(n.extent) == 1:
+            self.known[n.loop_var] = n.min
         if transpose_lanes.KEY in n.annotations:
             made = transpose_lanes.transposed(n) if self.enable else None
             if made is not None:
@@ -101,6 +124,7 @@ class _Vectorize(Mutator):
                 f"vectorised loop `{n.loop_var}` has the extent `{n.extent}`, which is not constant: "
                 "split it by a constant factor and vectorise the inner part"
             )
+        body, lanes = _wanted_lanes(n, body, int(lanes), self.known)
         if lanes < 1:
             return seq()
         if lanes == 1:
