@@ -46,6 +46,8 @@ LAYERS: dict[str, set[str]] = {
     "te": {"ir", "arith"},
     "te.schedule": {"ir", "arith", "tir.schedule"},
     "te.stage": {"ir", "arith", "tir.schedule"},
+    # loops that somebody wrote out
+    "te.hybrid": {"ir", "arith", "tir.ir_builder"},
     "script": {"ir", "tir"},
     "target": {"ir"},
     # this machine is measured with loops that are compiled and run here, and its figures are kept
@@ -72,12 +74,15 @@ LAYERS: dict[str, set[str]] = {
         "_later",
     },
     # whole models, from the file to the result
-    "driver.tvmc": _BELOW_RELAY | {"relay", "contrib", "driver", "autotvm"},
+    "driver.tvmc": _BELOW_RELAY | {"relay", "contrib", "driver", "autotvm", "rpc"},
     "__main__": {"driver.tvmc"},
+    # the classic home of the command line
+    "driver.tvmc.main": {"__main__"},
     # the classic homes of names that live elsewhere
     "error": {"ir.errors"},
     "instrument": {"ir.instrument"},
     "_ffi": {"runtime"},
+    "support": {"runtime.devices"},
     # what is not there yet
     "_later": {"ir.errors"},
     # the graph compiler stands on everything that makes kernels
@@ -87,10 +92,13 @@ LAYERS: dict[str, set[str]] = {
     "relay.transform.run_now": _BELOW_RELAY | {"driver.build"},
     # a few operators are loops with stores, written with the builder
     "topi": {"ir", "arith", "te", "tir.ir_builder", "_later"},
-    **{room: {"_later"} for room in ("rpc", "vta")},
-    "autotvm": _BELOW_RELAY | {"relay"},
+    **{room: {"_later"} for room in ("meta_schedule", "vta")},
+    # other machines run what was compiled, and need the runtime alone
+    "rpc": {"runtime"},
+    "exec": {"rpc"},
+    "autotvm": _BELOW_RELAY | {"relay", "rpc"},
     "testing.autotvm": {"te", "target", "autotvm"},
-    "auto_scheduler": _BELOW_RELAY | {"relay", "driver.build"},
+    "auto_scheduler": _BELOW_RELAY | {"relay", "rpc", "driver.build"},
     "testing.auto_scheduler": {"te", "topi", "auto_scheduler"},
     "testing": {"runtime", "target", "contrib.nvcc", "_later"},
 }

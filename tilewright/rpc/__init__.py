@@ -1,9 +1,34 @@
-"""Running on other machines. It is not there yet: its names can be imported, and say so when used."""
+"""Running on other machines: files are sent there, loaded, called and measured, as if they were here.
 
-from .._later import announce
+    board:  python -m tilewright.exec.rpc_server --host 0.0.0.0 --port 9090
 
-__getattr__ = announce(
-    __name__,
-    "running on other machines is not there yet; export_library for their triple and copy the file",
-    ["client", "proxy", "server", "tracker"],
-)
+    remote = rpc.connect("board", 9090)
+    remote.upload("net.so")
+    module = remote.load_module("net.so")
+    a = tvm.nd.array(values, remote.cpu())
+    module(a, b)
+
+Whoever can reach a server can run any code on its machine: it listens on loopback unless told otherwise.
+"""
+
+from . import base, client, server, tracker
+from .base import RPC_SESS_MASK, RPCError
+from .client import LocalSession, RPCSession, TrackerSession, connect, connect_tracker
+from .server import Server
+from .tracker import Tracker
+
+__all__ = [
+    "RPC_SESS_MASK",
+    "LocalSession",
+    "RPCError",
+    "RPCSession",
+    "Server",
+    "Tracker",
+    "TrackerSession",
+    "base",
+    "client",
+    "connect",
+    "connect_tracker",
+    "server",
+    "tracker",
+]

@@ -1,0 +1,1 @@
+"""Programs for the command line, under their classic names: `python -m tilewright.exec.rpc_server`."""

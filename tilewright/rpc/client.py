@@ -1,0 +1,481 @@
+"""This side of a session: devices, arrays, modules and functions that are on the other."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from ..runtime.devices import Device, DeviceApi, _apis
+from ..runtime.layout import layout_of
+from ..runtime.ndarray import NDArray, _make
+from ..runtime.registry import PackedFunc
+from ..runtime.timing import BenchmarkResult
+from .base import PROTOCOL, RPC_SESS_MASK, Connection, RPCError
+from .worker import Worker
+
+__all__ = [
+    "LocalSession",
+    "RPCSession",
+    "RemoteModule",
+    "RemoteObject",
+    "TrackerSession",
+    "connect",
+    "connect_tracker",
+    "request_remote",
+    "servers_here",
+]
+
+_sessions = 0
+_lock = threading.Lock()
+
+
+class RPCSession:
+    """A connection to a server: `rpc.connect(host, port)`."""
+
+    def __init__(
+        self, ask: Callable[..., tuple[Any, list[bytes]]], name: str, close: Callable[[], None]
+    ) -> None:
+        global _sessions
+        with _lock:
+            self._index, _sessions = _sessions, _sessions + 1
+        self._asked, self.name, self._close = ask, name, close
+        self._dropped: list[int] = []  # told with the next request: a collector may run in the middle of one
+        self._lock = threading.RLock()
+
+    def ask(self, do: str, parts: Sequence[Any] = (), **what: Any) -> tuple[Any, list[bytes]]:
+        """Let the other side do something, and wait for its answer."""
+        with self._lock:
+            dropped, self._dropped = self._dropped, []
+            return self._asked({"do": do, "drop": dropped, **what}, parts)
+
+    def close(self) -> None:
+        """End the session; the other side forgets its files and arrays."""
+        self._close()
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.name}>"
+
+    # -- files -----------------------------------------------------------------------------
+    def upload(self, data: str | os.PathLike[str] | bytes | bytearray, target: str | None = None) -> str:
+        """Send a file, or bytes under a name; gives the name that it has there."""
+        if isinstance(data, (bytes, bytearray)):
+            if target is None:
+                raise ValueError("upload: bytes need a name: upload(data, target=…)")
+            content = bytes(data)
+        else:
+            target = target or os.path.basename(os.fspath(data))
+            with open(data, "rb") as file:
+                content = file.read()
+        self.ask("upload", [content], name=target)
+        return target
+
+    def download(self, path: str) -> bytearray:
+        """A file of the session."""
+        return bytearray(self.ask("download", name=path)[1][0])
+
+    def remove(self, path: str) -> None:
+        """Delete a file of the session."""
+        self.ask("remove", name=path)
+
+    def listdir(self, path: str = "") -> list[str]:
+        """The names of the session's files."""
+        found: list[str] = self.ask("list")[0]
+        return found
+
+    # -- functions -------------------------------------------------------------------------
+    def load_module(self, path: str) -> RemoteModule:
+        """Load a library that was sent: .so, .o, .tar."""
+        about = self.ask("load", name=path)[0]
+        return RemoteModule(self, about["object"], about["name"], about["entry"])
+
+    def get_function(self, name: str) -> PackedFunc:
+        """A function that is registered there."""
+        made = RemoteObject(self, self.ask("global", name=name)[0]["object"])
+        return PackedFunc(lambda *args: made._call(None, args), name)
+
+    # -- devices ---------------------------------------------------------------------------
+    def device(self, dev_type: str | int, dev_id: int = 0) -> Device:
+        """A device of the other machine."""
+        if isinstance(dev_type, str):
+            kind = Device.STR2MASK.get(dev_type.split()[0] if dev_type.split() else "")
+            if kind is None:
+                raise ValueError(f"unknown device {dev_type!r}; known are {', '.join(Device.STR2MASK)}")
+        else:
+            kind = int(dev_type)
+        mask = (self._index + 1) * RPC_SESS_MASK + kind
+        if mask not in _apis:
+            _apis[mask] = _RemoteMemory(self, kind)
+        return Device(mask, dev_id)
+
+    context = device  # the old name
+
+    def cpu(self, dev_id: int = 0) -> Device:
+        return self.device("cpu", dev_id)
+
+    def cuda(self, dev_id: int = 0) -> Device:
+        return self.device("cuda", dev_id)
+
+    gpu = cuda
+
+    def cl(self, dev_id: int = 0) -> Device:
+        return self.device("opencl", dev_id)
+
+    opencl = cl
+
+    def vulkan(self, dev_id: int = 0) -> Device:
+        return self.device("vulkan", dev_id)
+
+    def metal(self, dev_id: int = 0) -> Device:
+        return self.device("metal", dev_id)
+
+    def rocm(self, dev_id: int = 0) -> Device:
+        return self.device("rocm", dev_id)
+
+    def ext_dev(self, dev_id: int = 0) -> Device:
+        return self.device("ext_dev", dev_id)
+
+    # -- values ----------------------------------------------------------------------------
+    def described(self, value: Any, parts: list[Any], copies: bool) -> Any:
+        """A value as the other side understands it. Arrays of this process go there only where they are but read."""
+        if value is None or isinstance(value, (bool, int, float, str)):
+            return value
+        if isinstance(value, NDArray):
+            layout = value._tw_layout
+            if layout.device_type // RPC_SESS_MASK == self._index + 1:
+                return {"array": value.data_ptr, "shape": list(layout.shape), "dtype": layout.dtype}
+            if not copies:
+                raise ValueError(
+                    f"the array on {value.device} is not on {self.name}; make it there: "
+                    "tvm.nd.array(values, remote.cpu())"
+                )
+            value = value.numpy()
+        if isinstance(value, np.ndarray) and copies:
+            parts.append(np.ascontiguousarray(value).tobytes())
+            return {"copy": len(parts) - 1, "shape": list(value.shape), "dtype": str(value.dtype)}
+        if isinstance(value, np.generic):
+            return value.item()
+        if isinstance(value, Device):
+            kind = value.device_type
+            if kind // RPC_SESS_MASK not in (0, self._index + 1):
+                raise ValueError(f"{value} is a device of another session")
+            return {"device": [kind % RPC_SESS_MASK, value.device_id]}
+        if isinstance(value, (bytes, bytearray)):
+            parts.append(bytes(value))
+            return {"bytes": len(parts) - 1}
+        if isinstance(value, RemoteObject):
+            return {"object": value._number}
+        if isinstance(value, (list, tuple)):
+            return {"list": [self.described(v, parts, copies) for v in value]}
+        raise TypeError(
+            f"a {type(value).__name__} cannot be handed to a function of {self.name}; it takes numbers, strings and "
+            "arrays that are there: tvm.nd.array(values, remote.cpu())"
+        )
+
+    def meant(self, result: Any, parts: list[bytes]) -> Any:
+        """What an answer stands for."""
+        if not isinstance(result, dict):
+            return result
+        if "array" in result:
+            return self._array(result)
+        if "times" in result:
+            return BenchmarkResult(result["times"])
+        if "bytes" in result:
+            return bytearray(parts[result["bytes"]])
+        if "dict" in result:
+            names, values = (self.meant(r, parts) for r in result["dict"])
+            return dict(zip(names, values, strict=True))
+        for kind, made in (("list", list), ("tuple", tuple)):
+            if kind in result:
+                return made(self.meant(r, parts) for r in result[kind])
+        return RemoteObject(self, result["object"])
+
+    def _array(self, about: dict[str, Any]) -> NDArray:
+        device = self.device(*about["device"])
+        layout = layout_of(about["dtype"], tuple(about["shape"]), None, device.device_type, device.device_id)
+        return _make(layout, about["array"], None, _Held(self, about["array"]))
+
+
+class _Held:
+    """Something on the other side, which is told when nobody here needs it any more."""
+
+    __slots__ = ("_number", "_session")
+
+    def __init__(self, session: RPCSession, number: int) -> None:
+        self._session, self._number = session, number
+
+    def __del__(self) -> None:
+        self._session._dropped.append(self._number)
+
+
+class _RemoteMemory(DeviceApi):
+    """The memory of a kind of device on the other side."""
+
+    def __init__(self, session: RPCSession, kind: int) -> None:
+        self._session, self._kind = session, kind
+
+    def _ask(self, do: str, parts: Sequence[Any] = (), **what: Any) -> tuple[Any, list[bytes]]:
+        return self._session.ask(do, parts, **what)
+
+    def count(self) -> int:
+        found: int = self._ask("count", kind=self._kind)[0]
+        return found
+
+    def allocate(self, index: int, nbytes: int) -> int:
+        made: int = self._ask("allocate", nbytes=nbytes, device=[self._kind, index])[0]
+        return made
+
+    def release(self, index: int, address: int) -> None:
+        self._session._dropped.append(address)
+
+    def upload(self, index: int, address: int, source: int, nbytes: int) -> None:
+        self._ask("write", [ctypes.string_at(source, nbytes)], array=address)
+
+    def download(self, index: int, address: int, target: int, nbytes: int) -> None:
+        ctypes.memmove(target, self._ask("read", array=address, nbytes=nbytes)[1][0], nbytes)
+
+    def copy(self, index: int, target: int, source: int, nbytes: int) -> None:
+        self._ask("copy", array=source, to=target)
+
+    def part(self, index: int, address: int, offset: int, nbytes: int) -> int:
+        if offset:
+            raise RPCError("parts of arrays on other machines cannot be had; copy the whole array")
+        return address
+
+    def sync(self, index: int) -> None:
+        self._ask("sync", device=[self._kind, index])
+
+    def attribute(self, index: int, name: str) -> Any:
+        return self._ask("attribute", device=[self._kind, index], name=name)[0]
+
+
+class RemoteObject:
+    """Something on the other side: its methods are called there."""
+
+    is_remote = True
+
+    def __init__(self, session: RPCSession, number: int) -> None:
+        self._session, self._number = session, number
+        self._held = _Held(session, number)
+
+    def _call(
+        self,
+        member: str | None,
+        args: Sequence[Any],
+        named: dict[str, Any] | None = None,
+        copies: bool = False,
+    ) -> Any:
+        parts: list[Any] = []
+        session, named = self._session, named or {}
+        given = [session.described(a, parts, copies) for a in args]
+        more = [session.described(a, parts, copies) for a in named.values()]
+        result, back = session.ask(
+            "call",
+            parts,
+            object=self._number,
+            member=member,
+            args=given,
+            names=list(named),
+            named=more,
+        )
+        return session.meant(result, back)
+
+    def _time(self, member: str | None, device: Device, options: dict[str, Any], args: Sequence[Any]) -> Any:
+        parts: list[Any] = []
+        given = [self._session.described(a, parts, False) for a in args]
+        where = [device.device_type % RPC_SESS_MASK, device.device_id]
+        results, _ = self._session.ask(
+            "time",
+            parts,
+            object=self._number,
+            member=member,
+            device=where,
+            options=options,
+            args=given,
+        )
+        return BenchmarkResult(results)
+
+    def __call__(self, *args: Any) -> Any:
+        return self._call(None, args)
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        return lambda *args, **named: self._call(name, args, named, copies=True)
+
+    def __getitem__(self, name: str) -> Callable[..., Any]:
+        return getattr(self, name)
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self._number} on {self._session.name}>"
+
+
+class RemoteModule(RemoteObject):
+    """A library that is loaded on the other side."""
+
+    type_key = "rpc"
+    entry_name = "__tvm_main__"
+
+    def __init__(self, session: RPCSession, number: int, name: str, entry: str | None) -> None:
+        super().__init__(session, number)
+        self.name, self._entry = name, entry
+
+    def get_function(self, name: str, query_imports: bool = False) -> PackedFunc:
+        """A function of it."""
+        member = self._entry if name == self.entry_name and self._entry else name
+        made = RemoteObject(
+            self._session, self._session.ask("member", object=self._number, member=member)[0]["object"]
+        )
+        return PackedFunc(lambda *args: made._call(None, args), name)
+
+    __getitem__ = get_function
+
+    def __call__(self, *args: Any) -> Any:
+        return self._call(self._entry or self.entry_name, args)
+
+    def time_evaluator(
+        self, func_name: str, dev: Device | None = None, number: int = 10, repeat: int = 1, **options: Any
+    ) -> Callable[..., BenchmarkResult]:
+        """A function that measures one of the module's, over there: see `runtime.timing.time_evaluator`."""
+        member = self._entry if func_name == self.entry_name and self._entry else func_name
+        device = dev or Device(1, 0)
+        options = {"number": number, "repeat": repeat, **options}
+        return lambda *args: self._time(member, device, options, args)
+
+
+class LocalSession(RPCSession):
+    """A session with this process, by the same way: for trying a program without another machine."""
+
+    def __init__(self) -> None:
+        worker = Worker()
+
+        def ask(message: dict[str, Any], parts: Sequence[bytes]) -> tuple[Any, list[bytes]]:
+            return worker.answer(message, parts)
+
+        super().__init__(ask, "this process", worker.close)
+
+
+def connect(
+    url: str, port: int, key: str = "", session_timeout: float = 0, enable_logging: bool = False, **_: Any
+) -> RPCSession:
+    """A session with a server; after `session_timeout` seconds (0: never) it is ended there."""
+    connection = Connection.to(url, port)
+    connection.send({"hello": PROTOCOL, "key": key, "timeout": session_timeout})
+    welcome, _parts = connection.receive()
+    if "error" in welcome:
+        connection.close()
+        raise RPCError(f"{connection.name}: {welcome['error']['text']}")
+
+    def ask(message: dict[str, Any], parts: Sequence[bytes]) -> tuple[Any, list[bytes]]:
+        connection.send(message, parts)
+        answer, back = connection.receive()
+        if "error" in answer:
+            raise RPCError(f"{connection.name}: {answer['error']['kind']}: {answer['error']['text']}")
+        return answer["ok"], back
+
+    return RPCSession(ask, connection.name, connection.close)
+
+
+class TrackerSession:
+    """A connection to a tracker, which knows the servers and who has them: `rpc.connect_tracker(host, port)`."""
+
+    def __init__(self, url: str, port: int, patience: float | None = None) -> None:
+        self._connection = Connection.to(url, int(port), patience=patience)
+
+    def _ask(self, message: dict[str, Any]) -> Any:
+        self._connection.send(message)
+        return self._connection.receive()[0]["ok"]
+
+    def summary(self) -> dict[str, Any]:
+        """Servers, and for each key how many are free and how many wait."""
+        found: dict[str, Any] = self._ask({"do": "summary"})
+        return found
+
+    def text_summary(self) -> str:
+        """The same in words."""
+        about = self.summary()
+        rows = ["Server List", "-" * 40, "server-address           key", "-" * 40]
+        rows += [f"{s['addr']:<24} {s['key']}" for s in about["server_info"]]
+        rows += ["", "Queue Status", "-" * 40, "key             total  free  pending", "-" * 40]
+        for key, queue in about["queue_info"].items():
+            total = sum(s["key"] == f"server:{key}" for s in about["server_info"])
+            rows.append(f"{key:<15} {total:>5} {queue['free']:>5} {queue['pending']:>8}")
+        return "\n".join(rows)
+
+    def request(
+        self, key: str, priority: int = 1, session_timeout: float = 0, max_retry: int = 5, **_: Any
+    ) -> RPCSession:
+        """A session with a server of a key, as soon as one is free."""
+        last: RPCError | None = None
+        for _again in range(max(1, max_retry)):
+            place = self._ask({"do": "request", "key": key, "priority": priority})
+            try:
+                return connect(place["host"], place["port"], place["match"], session_timeout)
+            except RPCError as error:
+                last = error
+                time.sleep(0.1)
+        raise RPCError(f"{self._connection.name}: no server of {key!r} could be had ({last})")
+
+    def request_and_run(
+        self,
+        key: str,
+        func: Callable[[RPCSession], Any],
+        priority: int = 1,
+        session_timeout: float = 0,
+        max_retry: int = 2,
+    ) -> Any:
+        """What a function gives with a session of a key."""
+        session = self.request(key, priority, session_timeout, max_retry)
+        try:
+            return func(session)
+        finally:
+            session.close()
+
+    def close(self) -> None:
+        """End the connection."""
+        self._connection.close()
+
+
+def connect_tracker(url: str, port: int) -> TrackerSession:
+    """A connection to a tracker."""
+    return TrackerSession(url, port)
+
+
+def request_remote(
+    device_key: str,
+    host: str | None = None,
+    port: int | None = None,
+    priority: int = 1,
+    timeout: float = 60,
+) -> RPCSession:
+    """A session with a server of a key, from the tracker at `host` and `port`, or in the environment variables
+    TVM_TRACKER_HOST and TVM_TRACKER_PORT; it ends after `timeout` seconds."""
+    where = host or os.environ.get("TVM_TRACKER_HOST", "127.0.0.1")
+    number = int(port or os.environ.get("TVM_TRACKER_PORT", "9190"))
+    return connect_tracker(where, number).request(device_key, priority, timeout)
+
+
+_HERE = ("127.0.0.1", "localhost", "0.0.0.0", "::1")
+
+
+def servers_here(device_key: str, host: str, port: int) -> bool:
+    """Whether a tracker listens at an address of this machine and its servers of a key run here too."""
+    if host not in _HERE:
+        return False
+    try:
+        session = TrackerSession(
+            host, port, patience=2.0
+        )  # another sort of program may listen, and wait as well
+        try:
+            known = session.summary()["server_info"]
+        finally:
+            session.close()
+    except RPCError:
+        return False
+    hosts = [s["addr"].rpartition(":")[0] for s in known if s["key"] == f"server:{device_key}"]
+    return bool(hosts) and all(h in _HERE for h in hosts)
