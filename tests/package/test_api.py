@@ -106,7 +106,7 @@ NAMES = {
 
 # What is known by name and raises UnsupportedError when it is called.
 LATER = {
-    "te": "gradient hybrid.script hybrid.build",
+    "te": "gradient hybrid.build",
 }
 
 # Methods of schedules and stages. Those that the package itself lists as coming later say so when called.
@@ -240,3 +240,11 @@ def test_schedules_can_be_replayed_from_their_trace(tensor: te.Tensor) -> None:
         assert_structural_equal_ignore_global_symbol(func, sch.mod["main"])
     with pytest.raises(ValueError, match="python and json, not 'xml'"):
         verify_trace_roundtrip(sch, func, text_format="xml")
+
+
+def test_an_installation_describes_itself(capsys: pytest.CaptureFixture[str]) -> None:
+    import numpy
+
+    tvm.support.describe()
+    told = capsys.readouterr().out
+    assert f"NUMPY: {numpy.__version__}" in told and "USE_OPENCL: O" in told

@@ -60,6 +60,16 @@ dtype, one = tvm.testing.parameters(("int32", 1), ("float32", 1.0))
 def values(size):
     return np.arange(size)
 
+@tvm.testing.fixture(cache_return_value=True)
+def heavy(size, made=[]):
+    assert size not in made, "it is made once for each size"
+    made.append(size)
+    return [size]
+
+def test_kept(heavy, size, dtype):
+    assert heavy == [size]
+    heavy.append("what a test does to it is its own affair")
+
 def test_add(target, dev, values, size, dtype, one):
     A = te.placeholder((size,), dtype, name="A")
     B = te.compute((size,), lambda i: A[i] + te.const(one, dtype), name="B")
@@ -109,8 +119,8 @@ def test_a_file_of_tests_runs_itself(tmp_path: Path) -> None:
         timeout=120,
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    # 2 sizes × 2 pairs of dtype and one, requires_llvm, one of the two given targets
-    assert "6 passed, 4 skipped, 1 xfailed" in done.stdout, done.stdout
+    # twice 2 sizes × 2 pairs of dtype and one, requires_llvm, one of the two given targets
+    assert "10 passed, 4 skipped, 1 xfailed" in done.stdout, done.stdout
 
 
 def test_parameters_must_be_of_one_length() -> None:

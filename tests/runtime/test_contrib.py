@@ -8,6 +8,7 @@ import os
 import subprocess
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -168,3 +169,63 @@ def test_worker_processes() -> None:
             worker.recv()
     finally:
         worker.kill()
+
+
+_CALLS: list[Any] = []
+
+
+def test_a_reference_is_computed_once() -> None:
+    from tilewright.contrib.pickle_memoize import memoize
+
+    def reference(n: int) -> Any:
+        @memoize("tests.reference")
+        def get(*more: object) -> int:
+            _CALLS.append((n, more))
+            return n * 2
+
+        return get
+
+    assert reference(3)() == reference(3)() == 6
+    assert reference(4)() == 8 and _CALLS == [(3, ()), (4, ())]
+    assert reference(3)([]) == reference(3)([]) == 6 and len(_CALLS) == 4  # a list is not to be remembered
+
+
+def test_linking_for_android_needs_its_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
+    from tilewright.contrib import ndk
+
+    monkeypatch.delenv("TVM_NDK_CC", raising=False)
+    with pytest.raises(TVMError, match="set the environment variable TVM_NDK_CC"):
+        ndk.create_shared("a.so", ["a.o"])
+    monkeypatch.setenv("TVM_NDK_CC", cc.get_cc() or "cc")
+    assert ndk.create_shared.output_format == "so"
+
+
+def test_a_function_for_the_tensors_of_others() -> None:
+    import numpy as np
+
+    from tilewright.contrib.dlpack import convert_func
+
+    def double(array: tvm.nd.NDArray, factor: int) -> None:
+        array[:] = array.numpy() * factor
+
+    values = np.arange(3, dtype="float32")
+    convert_func(double, np.ndarray, lambda a: a.__dlpack__())(values, 2)
+    assert values.tolist() == [0, 2, 4]
+
+
+def test_files_in_an_archive(tmp_path: Path) -> None:
+    from tilewright.contrib import tar
+
+    (tmp_path / "a.o").write_bytes(b"code")
+    tar.tar(tmp_path / "all.tar", [str(tmp_path / "a.o")])
+    tar.untar(tmp_path / "all.tar", tmp_path / "out")
+    assert (tmp_path / "out" / "a.o").read_bytes() == b"code" and tar.tar.output_format == "tar"
+
+
+def test_a_library_of_others_says_what_to_do() -> None:
+    from tilewright.contrib import cblas
+
+    with pytest.raises(NotImplementedError, match=r"^contrib\.cblas\.matmul: .*take that of topi or relay"):
+        cblas.matmul(1, 2)
+    with pytest.raises(ImportError):
+        from tilewright.contrib import no_such_tool  # noqa: F401

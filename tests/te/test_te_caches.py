@@ -109,6 +109,20 @@ def test_a_blocked_matmul(sizes):
     same(s, [A, B, C])
 
 
+def test_the_axes_of_a_reduction_go_with_it_to_other_memory():
+    """Programs split and reorder the axis that they made, on the stage that has it now."""
+    A, B, C = matmul(10, 7, 9)
+    (k,) = C.op.reduce_axis
+    s = te.create_schedule(C.op)
+    CC = s.cache_write(C, "local")
+    assert s[CC].op.reduce_axis[0] is k and not s[C].op.reduce_axis
+    s[CC].compute_at(s[C], C.op.axis[0])
+    ko, ki = s[CC].split(k, factor=4)
+    s[CC].reorder(ko, *s[CC].op.axis, ki)
+    s[CC].unroll(ki)
+    same(s, [A, B, C])
+
+
 def test_caches_of_what_is_computed():
     A, B, C, D = three()
     s = te.create_schedule(D.op)

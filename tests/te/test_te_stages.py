@@ -464,3 +464,26 @@ def test_refuse_places_of_groups(expect):
           at test_te_stages.py:LINE
         """,
     )
+
+
+@pytest.mark.parametrize(
+    ("inline", "left"),
+    [
+        ("AutoInlineElemWise", ["wide", "turned", "total", "out"]),
+        ("AutoInlineBroadcast", ["turned", "total", "out"]),
+        ("AutoInlineInjective", ["total", "out"]),
+    ],
+)
+def test_stages_in_between_are_inlined_by_what_they_read(inline, left):
+    A, v = te.placeholder((6, 8), name="A"), te.placeholder((8,), name="v")
+    plain = te.compute((6, 8), lambda i, j: A[i, j] + 1.0, name="plain")
+    wide = te.compute((6, 8), lambda i, j: plain[i, j] * v[j], name="wide")
+    turned = te.compute((8, 6), lambda i, j: wide[j, i], name="turned")
+    k = te.reduce_axis((0, 6), name="k")
+    total = te.compute((8,), lambda i: te.sum(turned[i, k], axis=k), name="total")
+    out = te.compute((8,), lambda i: total[i] * 2.0, name="out")
+    s = te.create_schedule(out.op)
+    getattr(te.schedule, inline)(s)
+    kept = blocks(s.to_prim_func([A, v, out]))
+    assert kept == left
+    same(s, [A, v, out])

@@ -76,3 +76,33 @@ def test_kernels_of_the_classic_package_say_where_to_look() -> None:
     for f in (_infer_tile_size, topi.cuda.conv2d_cudnn):
         with pytest.raises(UnsupportedError, match=r"take the operator of topi or topi\.nn"):
             f()
+
+
+def test_operators_are_found_under_every_target() -> None:
+    assert topi.cuda.conv2d_nchw is topi.nn.conv2d_nchw is topi.mali.conv2d_nchw
+    assert topi.cuda.argsort is topi.argsort is topi.x86.argsort
+    assert topi.arm_cpu.schedule_conv2d_nchw is topi.generic.schedule_conv2d_nchw
+
+
+def test_schedules_of_tests_are_those_of_the_target() -> None:
+    for target in ("cuda", tvm.target.Target("opencl")):
+        assert topi.testing.get_injective_schedule(target) is topi.cuda.schedule_injective
+        assert topi.testing.get_reduce_schedule(target) is topi.cuda.schedule_reduce
+    assert topi.testing.get_injective_schedule("llvm -mcpu=znver4") is topi.generic.schedule_injective
+    compute, schedule = topi.testing.get_conv2d_nchw_implement("cuda")
+    assert (compute, schedule) == (topi.nn.conv2d_nchw, topi.cuda.schedule_conv2d_nchw)
+
+
+def test_a_convolution_with_the_batch_last() -> None:
+    a, w = whole(6, 5, 3, 2), whole(3, 3, 3, 4)
+    want = topi.testing.conv2d_nchw_python(a.transpose(3, 2, 0, 1), w.transpose(3, 2, 0, 1), 1, 1)
+    np.testing.assert_array_equal(topi.testing.conv2d_hwcn_python(a, w, 1, 1), want.transpose(2, 3, 1, 0))
+
+
+def test_a_matrix_of_random_blocks() -> None:
+    pytest.importorskip("scipy")
+    made = topi.sparse.utils.random_bsr_matrix(32, 24, 8, 2, 0.25, "float32")
+    assert made.shape == (32, 24) and made.blocksize == (8, 2) and made.data.dtype == np.float32
+    assert len(made.data) == 13 and np.count_nonzero(made.toarray()) == 13 * 16
+    with pytest.raises(ValueError, match="32 by 24 does not fall into blocks of 5 by 2"):
+        topi.sparse.utils.random_bsr_matrix(32, 24, 5, 2, 0.25, "float32")

@@ -85,8 +85,8 @@ def test_generic_schedules_are_the_plain_loops() -> None:
 def test_target_packages_say_what_to_do_instead() -> None:
     from tilewright.topi.x86.conv2d_avx_common import _fallback_schedule
 
-    with pytest.raises(UnsupportedError, match=r"^topi\.cuda\.argsort: .*not there yet"):
-        topi.cuda.argsort(None)
+    with pytest.raises(UnsupportedError, match=r"^topi\.cuda\.conv2d_cudnn: .*not there yet"):
+        topi.cuda.conv2d_cudnn(None)
     with pytest.raises(UnsupportedError):
         _fallback_schedule(1)
     with pytest.raises(AttributeError):

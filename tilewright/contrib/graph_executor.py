@@ -25,6 +25,8 @@ __all__ = ["GraphModule", "create"]
 
 def create(graph_json_str: str, libmod: Any, device: Device | list[Device]) -> GraphModule:
     """An executor for a graph and the library that was compiled with it."""
+    if getattr(libmod, "is_remote", False):  # on another machine, which has the graph in the library
+        return GraphModule(libmod["default"](device[0] if isinstance(device, (list, tuple)) else device))
     return GraphModule(_executor(graph_json_str, libmod, device))
 
 
@@ -54,7 +56,7 @@ class GraphModule:
     def __init__(self, module: Any) -> None:
         if isinstance(module, ModelModule):
             module = module.create()
-        if not isinstance(module, Executor):
+        if not isinstance(module, Executor) and not getattr(module, "is_remote", False):
             raise TypeError(f'GraphModule takes lib["default"](device), not {type(module).__name__}')
         self.module: Executor = module
 

@@ -237,13 +237,14 @@ class _Unsupported:
 
 
 gradient = _Unsupported("te.gradient")
-hybrid = _Unsupported("te.hybrid", "write te.compute, te.extern or a tir script")
 trace = _Unsupported("te.trace")
 
 _FROM_SCHEDULE = ("Schedule", "Stage", "create_schedule")
 
 
 def __getattr__(name: str) -> Any:
+    if name == "hybrid":
+        return importlib.import_module(".hybrid", __name__)
     if name == "schedule" or name in _FROM_SCHEDULE:
         module = importlib.import_module(".schedule", __name__)
         return module if name == "schedule" else getattr(module, name)

@@ -2,22 +2,34 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ..ir.buffer import Buffer
 from ..ir.errors import ScheduleError, UnsupportedError
-from ..ir.expr import IterVar, Range, Var
+from ..ir.expr import IterVar, ProducerLoad, Range, Var, const_value
 from ..ir.function import PrimFunc
+from ..ir.functor import pre_order
 from ..ir.span import Span, user_span
 from ..ir.stmt import Stmt
 from ..tir.schedule import BlockRV, LoopRV
 from ..tir.schedule import Schedule as TirSchedule
 from .create_prim_func import build_prim_func
 from .stage import Group, Stage, StageOp, blamed, fresh_axes
-from .tensor import BaseComputeOp, Operation, PlaceholderOp, ScanOp, Tensor
+from .tensor import BaseComputeOp, ComputeOp, Operation, PlaceholderOp, ScanOp, Tensor
 
-__all__ = ["InferBound", "Schedule", "ScheduleOps", "SchedulePostProcToPrimFunc", "Stage", "create_schedule"]
+__all__ = [
+    "AutoInlineBroadcast",
+    "AutoInlineElemWise",
+    "AutoInlineInjective",
+    "InferBound",
+    "Schedule",
+    "ScheduleOps",
+    "SchedulePostProcToPrimFunc",
+    "Stage",
+    "create_schedule",
+]
 
 
 class Schedule:
@@ -102,7 +114,7 @@ class Schedule:
                 "  hint: call cache_write first, then schedule both stages"
             )
         name = f"{old.name}_{scope.replace('.', '_')}"
-        inner = StageOp(name, [tensor], fresh_axes(old.axis), fresh_axes(old.reduce_axis), old.input_tensors)
+        inner = StageOp(name, [tensor], fresh_axes(old.axis), old.reduce_axis, old.input_tensors)
         made = self._insert(self.stages.index(stage), inner)
         made.scope = scope
         stage.op = StageOp(old.name, [tensor], old.axis, (), [inner.output(0)])
@@ -329,3 +341,37 @@ def SchedulePostProcToPrimFunc(args: Sequence[Any], schedule: Any, binds: Any = 
 def _all_tensors(schedule: Schedule) -> list[Tensor]:
     ops = [s.op for s in schedule.stages if isinstance(s.op, PlaceholderOp)] + schedule.outputs
     return [op.output(i) for op in ops for i in range(op.num_outputs)]
+
+
+def AutoInlineInjective(schedule: Schedule) -> None:
+    """Inline every stage in between that reduces nothing, and was not scheduled."""
+    _inline(schedule, lambda axes, indices: True)
+
+
+def AutoInlineElemWise(schedule: Schedule) -> None:
+    """The same of stages that read but the elements at their own place."""
+    _inline(schedule, lambda axes, at: len(axes) == len(at) and all(map(operator.is_, axes, at)))
+
+
+def AutoInlineBroadcast(schedule: Schedule) -> None:
+    """The same of stages that read at their own place, axes of one element or none left out."""
+
+    def follows(axes: list[Any], indices: list[Any]) -> bool:
+        rest = iter(axes)
+        return all(const_value(i) == 0 or any(i is axis for axis in rest) for i in indices)
+
+    _inline(schedule, follows)
+
+
+def _inline(schedule: Schedule, fits: Callable[[list[Any], list[Any]], bool]) -> None:
+    """Inline stages of which each read fits their axes."""
+    for stage in schedule.stages:
+        op = stage.op
+        if not isinstance(op, ComputeOp) or op.reduce_axis or op in schedule.outputs:
+            continue
+        if stage.relations or stage.attach or stage.scope not in ("", "global"):
+            continue
+        axes: list[Any] = [iv.var for iv in op.axis]
+        reads = [n for e in op.body for n in pre_order(e) if isinstance(n, ProducerLoad)]
+        if all(fits(axes, list(n.indices)) for n in reads):
+            stage.compute_inline()

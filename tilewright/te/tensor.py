@@ -387,7 +387,9 @@ class HybridOp(Operation):
     """An operation written as a hybrid script."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
-        raise UnsupportedError("te.hybrid: hybrid script is not supported yet; write te.compute or te.extern")
+        raise UnsupportedError(
+            "te.HybridOp: te.hybrid.script makes an ExternOp of a function; this is not supported yet"
+        )
 
 
 class TensorSlice(ExprOp):

@@ -11,6 +11,7 @@ from .._later import announce as _announce
 from . import tag, utils
 from .broadcast import *
 from .creation import *
+from .elsewhere import operator_or as _operator_or
 from .indexing import *
 from .math import *
 from .matmul import *
@@ -33,9 +34,11 @@ _announce(
         "arm_cpu.matmul",
         "bifrost",
         "mali",
-        "sparse.utils",
         "x86",
         "x86.conv2d_avx_common",
         "x86.dense_alter_op",
     ],
 )
+for _name in ("arm_cpu", "bifrost", "mali", "x86"):
+    _package = globals()[_name]
+    _package.__getattr__ = _operator_or(_package.__getattr__)

@@ -4,7 +4,8 @@ element of every stage, with what is computed element by element inlined.
     with tvm.target.Target("cuda"):
         s = topi.cuda.schedule_reduce(C)      # or topi.cuda.schedule_softmax, schedule_injective, …
 
-`tilewright.auto_schedule` is what finds a good one.
+`tilewright.auto_schedule` is what finds a good one. Kernels of the classic package are the operators of all targets:
+`topi.cuda.conv2d_nchw` is `topi.nn.conv2d_nchw`.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from .. import te
 from .._later import announce as _announce
 from ..te.tensor import ComputeOp
 from . import generic
+from .elsewhere import operator_or as _operator_or
 from .tag import is_injective
 
 _THREADS = 64  # of a block
@@ -74,10 +76,11 @@ def schedule_injective_from_existing(sch: te.Schedule, out: te.Tensor) -> te.Sch
 
 
 globals().update({n: _spread(n) for n in __all__ if n != "schedule_injective_from_existing"})
-# Kernels of the classic package have no place of their own.
-__getattr__ = _announce(
-    __name__,
-    "operators are not written for one target here and this one is not there yet; "
-    "take the operator of topi or topi.nn and let tilewright schedule it",
-    ["conv3d_winograd"],
+__getattr__ = _operator_or(
+    _announce(
+        __name__,
+        "operators are not written for one target here and this one is not there yet; "
+        "take the operator of topi or topi.nn and let tilewright schedule it",
+        ["conv3d_winograd"],
+    )
 )

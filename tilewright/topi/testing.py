@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from . import generic
+from . import cuda, generic, nn
 
 __all__ = [
     "batch_matmul",
     "batch_norm",
     "concatenate_python",
     "conv1d_ncw_python",
+    "conv2d_hwcn_python",
     "conv2d_nchw_python",
     "conv2d_nhwc_python",
+    "conv3d_ncdhw_python",
     "dense",
     "depthwise_conv2d_python_nchw",
     "depthwise_conv2d_python_nhwc",
@@ -21,6 +23,7 @@ __all__ = [
     "gather_nd_python",
     "gather_python",
     "get_broadcast_schedule",
+    "get_conv2d_nchw_implement",
     "get_elemwise_schedule",
     "get_injective_schedule",
     "get_reduce_schedule",
@@ -37,9 +40,19 @@ __all__ = [
 
 
 # ---------------------------------------------------------------------------- schedules
+_GPUS = ("cuda", "metal", "nvptx", "opencl", "rocm", "vulkan", "webgpu")
+
+
+def _schedules_of(target: Any) -> Any:
+    """The module of plain schedules for a target: loops on processors, threads on GPUs."""
+    kind = str(getattr(target, "kind", target)).split(" ")[0]
+    return cuda if kind in _GPUS else generic
+
+
 def get_injective_schedule(target: Any = None) -> Callable[..., Any]:
     """The schedule function of injective operators for a target."""
-    return generic.schedule_injective
+    found: Callable[..., Any] = _schedules_of(target).schedule_injective
+    return found
 
 
 get_elemwise_schedule = get_broadcast_schedule = get_injective_schedule
@@ -47,7 +60,13 @@ get_elemwise_schedule = get_broadcast_schedule = get_injective_schedule
 
 def get_reduce_schedule(target: Any = None) -> Callable[..., Any]:
     """The schedule function of reductions for a target."""
-    return generic.schedule_reduce
+    found: Callable[..., Any] = _schedules_of(target).schedule_reduce
+    return found
+
+
+def get_conv2d_nchw_implement(target: Any = None) -> tuple[Callable[..., Any], Callable[..., Any]]:
+    """What computes a convolution of NCHW with OIHW, and its schedule function for a target."""
+    return nn.conv2d_nchw, _schedules_of(target).schedule_conv2d_nchw
 
 
 # ---------------------------------------------------------------------------- convolution
@@ -108,6 +127,19 @@ def conv2d_nhwc_python(
     """Convolution of NHWC with HWIO."""
     a, w = a_np.transpose(0, 3, 1, 2), w_np.transpose(3, 2, 0, 1)
     return _correlate(a, w, stride, padding, dilation, groups).transpose(0, 2, 3, 1)
+
+
+def conv2d_hwcn_python(a_np: Any, w_np: Any, stride: Any, padding: Any, dilation: Any = 1) -> Any:
+    """Convolution of HWCN with HWIO."""
+    a, w = a_np.transpose(3, 2, 0, 1), w_np.transpose(3, 2, 0, 1)
+    return _correlate(a, w, stride, padding, dilation, 1).transpose(2, 3, 1, 0)
+
+
+def conv3d_ncdhw_python(
+    a_np: Any, w_np: Any, stride: Any, padding: Any, groups: int = 1, dilation: Any = 1
+) -> Any:
+    """Convolution of NCDHW with OIDHW."""
+    return _correlate(a_np, w_np, stride, padding, dilation, groups)
 
 
 def conv1d_ncw_python(a_np: Any, w_np: Any, stride: Any, padding: Any, dilation: Any = 1) -> Any:

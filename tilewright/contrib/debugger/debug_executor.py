@@ -20,6 +20,7 @@ from ...runtime.model import StepInfo
 from ...runtime.ndarray import NDArray, array
 from ...runtime.params import save_param_dict
 from ...runtime.profiling import Report, Row
+from ...runtime.timing import BenchmarkResult, time_evaluator
 from ..graph_executor import GraphModule, _executor
 
 __all__ = ["GraphModuleDebug", "Report", "create"]
@@ -82,6 +83,37 @@ class GraphModuleDebug(GraphModule):
         times = [statistics.median(each) for each in zip(*rounds, strict=True)]
         self._times = [_row(step, t, outs) for (step, _, outs), t in zip(steps, times, strict=True)]
         return Report(tuple(self._times))
+
+    def run_individual(self, number: int, repeat: int = 1, *limits: Any, **options: Any) -> list[list[float]]:
+        """The seconds that each step takes by itself, in order: `repeat` times the mean of `number` runs."""
+        steps = range(len(self.module.info.steps))
+        return [self.run_individual_node(i, number, repeat, *limits, **options).results for i in steps]
+
+    def run_individual_node(
+        self,
+        index: int,
+        number: int = 10,
+        repeat: int = 1,
+        min_repeat_ms: int = 0,
+        limit_zero_time_iterations: int = 100,
+        cooldown_interval_ms: int = 0,
+        repeats_to_cooldown: int = 1,
+    ) -> BenchmarkResult:
+        """How long a step takes by itself, by its number: see `runtime.timing.time_evaluator`."""
+        steps = list(self.module.steps())
+        if not 0 <= index < len(steps):
+            raise ValueError(f"there is no step number {index}; there are {len(steps)}")
+        self.module.run()  # what it reads is there
+        return time_evaluator(
+            steps[index][1],
+            getattr(self.module, "device", None),
+            number=number,
+            repeat=repeat,
+            min_repeat_ms=min_repeat_ms,
+            limit_zero_time_iterations=limit_zero_time_iterations,
+            cooldown_interval_ms=cooldown_interval_ms,
+            repeats_to_cooldown=repeats_to_cooldown,
+        )()
 
     def debug_get_output(self, node: int | str, out: Any = None) -> NDArray:
         """A result in between, by the name of its step (`name` or `name:1`) or by the step's number."""

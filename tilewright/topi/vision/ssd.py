@@ -70,6 +70,17 @@ def multibox_prior(
     return injective(name, (1, height * width * each, 4), element, tag.INJECTIVE, "multibox_prior")
 
 
+def _moved(box: list[Any], move: list[Any], clip: bool, kind: Any) -> list[PrimExpr]:
+    """The corners of a box whose middle moves, and whose sides grow, as its network says."""
+    left, top, right, bottom = box
+    half, zero, one = (te.const(v, kind) for v in (0.5, 0, 1))
+    width, height = right - left, bottom - top
+    x, y = move[0] * width + (left + right) * half, move[1] * height + (top + bottom) * half
+    w, h = te.exp(move[2]) * width * half, te.exp(move[3]) * height * half
+    out = [x - w, y - h, x + w, y + h]
+    return [ops.min_of(ops.max_of(c, zero), one) for c in out] if clip else out
+
+
 def multibox_transform_loc(
     cls_prob: Any,
     loc_pred: Any,
@@ -104,17 +115,6 @@ def multibox_transform_loc(
     kind = prob.dtype
     first = 0 if keep_background else 1
 
-    def corners(boxes: Any, moves: Any, b: PrimExpr, n: PrimExpr) -> list[PrimExpr]:
-        left, top, right, bottom = (boxes[0, n, k] for k in range(4))
-        half = te.const(0.5, kind)
-        v = [moves[b, n * 4 + k] * te.const(scale[k], kind) for k in range(4)]
-        width, height = right - left, bottom - top
-        x, y = v[0] * width + (left + right) * half, v[1] * height + (top + bottom) * half
-        w, h = te.exp(v[2]) * width * half, te.exp(v[3]) * height * half
-        out = [x - w, y - h, x + w, y + h]
-        zero, one = te.const(0, kind), te.const(1, kind)
-        return [ops.min_of(ops.max_of(c, zero), one) for c in out] if clip else out
-
     def build(ins: Any, outs: Any) -> Any:
         ib = ir_builder.create()
         p, moves, boxes, rows, counts = (ib.buffer_ptr(x) for x in (*ins, *outs))
@@ -132,7 +132,9 @@ def multibox_transform_loc(
                 with ib.if_scope(good if keep_background else te.all(good, state[1] > 0)):
                     rows[b, state[0], 0] = ops.cast(kind, state[1] - first)
                     rows[b, state[0], 1] = best[0]
-                    for k, corner in enumerate(corners(boxes, moves, b, n)):
+                    move = [moves[b, n * 4 + k] * te.const(scale[k], kind) for k in range(4)]
+                    box = [boxes[0, n, k] for k in range(4)]
+                    for k, corner in enumerate(_moved(box, move, clip, kind)):
                         rows[b, state[0], 2 + k] = corner
                     state[0] = state[0] + 1
             counts[b] = state[0]

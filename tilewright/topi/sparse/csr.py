@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from .. import te
-from ..ir import ops
-from ..ir.expr import PrimExpr
-from ..tir import ir_builder
-from .indexing import index_tensor
-from .scatter import sparse_to_dense
-from .utils import extern, fail, is_empty_shape, same_size, shape_text, tensor_arg
+from ... import te
+from ...ir import ops
+from ...ir.expr import PrimExpr
+from ...tir import ir_builder
+from ..indexing import index_tensor
+from ..scatter import sparse_to_dense
+from ..utils import extern, fail, is_empty_shape, same_size, shape_text, tensor_arg
 
 __all__ = ["csrmm", "csrmv", "sparse_to_dense"]
 

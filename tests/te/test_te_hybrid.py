@@ -1,0 +1,150 @@
+"""Hybrid script: functions of loops as operations, against Python itself."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tilewright as tvm
+from tilewright import te
+from tilewright.ir.errors import TensorExpressionError
+
+MORE = 5
+# ruff: noqa: F821  (the names of hybrid script are those of no module)
+
+
+@te.hybrid.script
+def outer(a, b):
+    """Every product, and a number from outside."""
+    c = output_tensor((a.shape[0], b.shape[0]), a.dtype)
+    for i in range(a.shape[0]):
+        for j in vectorize(b.shape[0]):
+            c[i, j] = a[i] * b[j] + float32(MORE)
+    return c
+
+
+@te.hybrid.script
+def greatest(a):
+    m = output_tensor((a.shape[0],), "float32")
+    where = output_tensor((a.shape[0],), "int32")
+    for i in parallel(a.shape[0]):
+        best = a[i, 0]
+        at = 0
+        for j in range(1, a.shape[1]):
+            if a[i, j] > best and not j < 1:
+                best = a[i, j]
+                at = j
+            elif 0 <= at < 1:
+                at += 0
+        m[i] = best if at >= 0 else 0.0
+        where[i] = at
+    return m, where
+
+
+@te.hybrid.script
+def filtered(a, w, scale):
+    c = output_tensor((6,), "float32")
+    t = allocate((3,), "float32", "local")
+    assert len(a.shape) == 1
+    for i in range(6):
+        for k in const_range(3):
+            t[k] = max(a[i + k], 0.0)
+        c[i] = 0.0
+        for k in const_range(3):
+            c[i] += t[k] * w[k] / scale
+    return c
+
+
+@te.hybrid.script
+def by_threads(a):
+    c = output_tensor(a.shape, a.dtype)
+    for block in bind("blockIdx.x", 4):
+        for thread in bind("threadIdx.x", 16):
+            c[block * 16 + thread] = exp(a[block * 16 + thread]) * 2.0
+    return c
+
+
+def values(*shape: int, seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).standard_normal(shape).astype("float32")
+
+
+def compiled(f: Any, args: list[Any], target: str = "llvm", dev: Any = None) -> list[Any]:
+    dev = dev or tvm.cpu()
+    arrays = [a for a in args if isinstance(a, np.ndarray)]
+    given = [te.placeholder(a.shape, str(a.dtype)) if isinstance(a, np.ndarray) else a for a in args]
+    outs = f(*given)
+    outs = list(outs) if isinstance(outs, (list, tuple)) else [outs]
+    tensors = [t for t in given if isinstance(t, te.Tensor)]
+    built = tvm.build(te.create_schedule([o.op for o in outs]), [*tensors, *outs], target)
+    results = [tvm.nd.empty([int(d) for d in o.shape], str(o.dtype), dev) for o in outs]
+    built(*[tvm.nd.array(a, dev) for a in arrays], *results)
+    return [r.numpy() for r in results]
+
+
+@pytest.mark.parametrize(
+    ("f", "args"),
+    [
+        (outer, [values(4), values(3, seed=1)]),
+        (greatest, [values(4, 7)]),
+        (filtered, [values(8), values(3), 2]),
+    ],
+    ids=["outer", "greatest", "filtered"],
+)
+def test_what_is_compiled_is_what_python_does(f: Any, args: list[Any]) -> None:
+    want = f(*args)
+    for got, wanted in zip(compiled(f, args), want if isinstance(want, tuple) else (want,), strict=True):
+        np.testing.assert_allclose(got, wanted, rtol=1e-5)
+
+
+@pytest.mark.skipif(not tvm.opencl(0).exist, reason="there is no OpenCL device")
+def test_loops_that_are_threads() -> None:
+    a = values(64)
+    np.testing.assert_allclose(
+        compiled(by_threads, [a], "opencl", tvm.opencl(0))[0], np.exp(a) * 2, rtol=1e-5
+    )
+    np.testing.assert_allclose(by_threads(a), np.exp(a) * 2, rtol=1e-5)
+
+
+def test_refusals() -> None:
+    @te.hybrid.script
+    def no_return(a):
+        for i in range(4):
+            a[i] = 0.0
+
+    @te.hybrid.script
+    def odd_loop(a):
+        c = output_tensor((4,), "float32")
+        for x in a:
+            c[0] = x
+        return c
+
+    @te.hybrid.script
+    def unknown(a):
+        c = output_tensor((4,), "float32")
+        for i in range(4):
+            c[i] = nowhere + a[i]
+        return c
+
+    @te.hybrid.script
+    def other(a):
+        c = output_tensor((4,), "float32")
+        while True:
+            c[0] = 0.0
+        return c
+
+    A = te.placeholder((4,), name="A")
+    for f, line, told in (
+        (no_return, 3, "it must end with a return of its output tensors"),
+        (odd_loop, 4, "a loop runs over range, parallel, vectorize, unroll, const_range or bind"),
+        (unknown, 5, "there is no name 'nowhere'"),
+        (other, 4, "While is not for hybrid script"),
+    ):
+        with pytest.raises(TensorExpressionError) as caught:
+            f(A)
+        assert str(caught.value) == f"te.hybrid.script `{f.__name__}`, line {line}: {told}"
+    with pytest.raises(TypeError, match=r"outer\(\) takes 2 arguments, and 1 are given"):
+        outer(A)
+    with pytest.raises(NotImplementedError, match="is a text that can be read back"):
+        te.hybrid.build(None, [], [])

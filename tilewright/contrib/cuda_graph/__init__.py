@@ -1,0 +1,1 @@
+"""Models on a GPU, replayed as one graph of launches."""

@@ -1,0 +1,28 @@
+"""Object files in an archive, which `load_module` links: `export_library("net.tar", fcompile=tar.tar)`."""
+
+from __future__ import annotations
+
+import os
+import tarfile
+from collections.abc import Sequence
+
+__all__ = ["tar", "untar"]
+
+
+def tar(
+    output: str | os.PathLike[str], files: str | Sequence[str], options: Sequence[str] | None = None
+) -> None:
+    """Put files into an archive, each under its last name."""
+    given = [files] if isinstance(files, (str, os.PathLike)) else list(files)
+    with tarfile.open(output, "w") as archive:
+        for file in given:
+            archive.add(file, os.path.basename(os.fspath(file)))
+
+
+def untar(tar_file: str | os.PathLike[str], directory: str | os.PathLike[str]) -> None:
+    """Take the files out of an archive."""
+    with tarfile.open(tar_file) as archive:
+        archive.extractall(directory, filter="data")
+
+
+tar.output_format = "tar"  # type: ignore[attr-defined]

@@ -1,0 +1,25 @@
+"""The classic package had kernels for each target; here an operator is the same for all, and is found in all places."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from typing import Any
+
+__all__ = ["operator_or"]
+
+_HOMES = ("", ".nn", ".vision", ".image", ".generic")
+
+
+def operator_or(missing: Callable[[str], Any]) -> Callable[[str], Any]:
+    """The `__getattr__` of a target's package: `topi.cuda.conv2d_nchw` is `topi.nn.conv2d_nchw`, and a name that no
+    package has goes to `missing`."""
+
+    def __getattr__(name: str) -> Any:
+        for home in _HOMES if not name.startswith("_") else ():
+            found = vars(importlib.import_module(f"{__package__}{home}")).get(name)
+            if callable(found):
+                return found
+        return missing(name)
+
+    return __getattr__
