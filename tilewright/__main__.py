@@ -6,6 +6,9 @@ Only names and options are here, so that `tilewright --help` answers at once; th
 from __future__ import annotations
 
 import math
+import re
+import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -14,7 +17,7 @@ import typer
 if TYPE_CHECKING:
     from .driver.tvmc.command_line import Desk
 
-__all__ = ["app", "main"]
+__all__ = ["app", "main", "with_target_options"]
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -109,6 +112,23 @@ def compile_(
         str,
         typer.Option("--records-machine", help="Take the records of another machine (its id, or any)."),
     ] = "",
+    cross: Annotated[
+        str, typer.Option("--cross-compiler", help="What links for another machine: aarch64-linux-gnu-gcc.")
+    ] = "",
+    cross_options: Annotated[
+        str, typer.Option("--cross-compiler-options", help="What that compiler is told besides.")
+    ] = "",
+    pass_config: Annotated[
+        list[str] | None,
+        typer.Option("--pass-config", help="An option of a pass, tir.disable_vectorize=true; also several."),
+    ] = None,
+    dump_code: Annotated[
+        str,
+        typer.Option("--dump-code", help="Write beside the package, for reading: relay,h,cu,cl,ptx."),
+    ] = "",
+    executor: Annotated[str, typer.Option("--executor", help="graph, aot or vm.", hidden=True)] = "",
+    runtime: Annotated[str, typer.Option("--runtime", hidden=True)] = "",
+    verbose: Annotated[int, typer.Option("--verbose", "-v", count=True, hidden=True)] = 0,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
@@ -134,9 +154,13 @@ def compile_(
             disabled,
             output_format,
             desired_layout,
-            use_vm,
+            use_vm or executor == "vm",
             tuning_records or (),
             records_machine,
+            cross,
+            cross_options,
+            pass_config or (),
+            dump_code,
         )
 
 
@@ -162,6 +186,11 @@ def run(
     shapes: Annotated[
         str, typer.Option("--shapes", "--input-shapes", help="Sizes of inputs that are filled and open.")
     ] = "",
+    tracker: Annotated[
+        str,
+        typer.Option("--rpc-tracker", help="HOST:PORT of an RPC server; with --rpc-key, of a tracker."),
+    ] = "",
+    key: Annotated[str, typer.Option("--rpc-key", help="Which of a tracker's servers.")] = "",
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
@@ -184,6 +213,8 @@ def run(
             print_top,
             threads,
             shapes,
+            tracker,
+            key,
         )
 
 
@@ -241,7 +272,8 @@ def tune(
         str, typer.Option("--model", help="The cost model: auto, trees, analytical, random, or a file.")
     ] = "auto",
     timeout: Annotated[
-        float, typer.Option("--timeout-per-trial", min=0.1, help="Seconds that a candidate may run.")
+        float,
+        typer.Option("--timeout-per-trial", "--timeout", min=0.1, help="Seconds that a candidate may run."),
     ] = 10.0,
     tasks: Annotated[
         str,
@@ -267,6 +299,24 @@ def tune(
     desired_layout: Annotated[
         str, typer.Option("--desired-layout", help="As it will be compiled: NCHW or NHWC.")
     ] = "",
+    early_stopping: Annotated[
+        int, typer.Option("--early-stopping", min=0, help="Leave a task after so many trials for nothing.")
+    ] = 0,
+    parallel: Annotated[
+        int, typer.Option("--parallel", min=0, help="Processes that build; 0: all cores.")
+    ] = 0,
+    repeat: Annotated[
+        int, typer.Option("--repeat", min=0, help="Samples of a candidate; 0: as noise asks.")
+    ] = 0,
+    min_repeat_ms: Annotated[
+        int, typer.Option("--min-repeat-ms", min=0, help="Milliseconds that a sample takes at the least.")
+    ] = 0,
+    tuner: Annotated[
+        str, typer.Option("--tuner", help="The classic name of a cost model: xgb, ga, random, gridsearch.")
+    ] = "",
+    number: Annotated[int, typer.Option("--number", hidden=True)] = 0,
+    autoscheduler: Annotated[bool, typer.Option("--enable-autoscheduler", hidden=True)] = False,
+    verbose: Annotated[int, typer.Option("--verbose", "-v", count=True, hidden=True)] = 0,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
@@ -304,6 +354,11 @@ def tune(
             limit=limit,
             min_gain=min_gain,
             prior=tuple(prior or ()),
+            early_stopping=early_stopping,
+            parallel=parallel,
+            repeat=repeat,
+            min_repeat_ms=min_repeat_ms,
+            tuner=tuner,
         )
         tune_command(desk, model, settings)
 
@@ -471,9 +526,40 @@ def replay(
         replay_command(desk, record, db, timeout, script)
 
 
-def main() -> None:
+def with_target_options(given: Sequence[str]) -> list[str]:
+    """Arguments with the classic options of targets in the target itself.
+
+    --target=llvm --target-llvm-mcpu=znver4    ->    --target "llvm -mcpu=znver4"
+    """
+    kept: list[str] = []
+    options: dict[str, list[str]] = {}
+    words = iter(given)
+    for word in words:
+        name, sign, value = word.partition("=")
+        if found := re.fullmatch(r"--target-([a-z]+)-([\w-]+)", name):
+            options.setdefault(found[1], []).append(f"-{found[2]}={value if sign else next(words, '')}")
+        else:
+            kept.append(word)
+    if not options:
+        return kept
+    at = next((i for i, w in enumerate(kept) if w == "--target" or w.startswith("--target=")), None)
+    if at is None:
+        text, kept = "llvm", [*kept, "--target", "llvm"]
+        at = len(kept) - 2
+    else:
+        text = kept[at].partition("=")[2] if "=" in kept[at] else kept[at + 1]
+    targets = [
+        " ".join([target, *options.get(target.split(" ")[0], ())])
+        for target in re.split(r",\s+", text)
+        if target
+    ]
+    end = at + 1 if "=" in kept[at] else at + 2
+    return [*kept[:at], "--target", ", ".join(targets), *kept[end:]]
+
+
+def main(argv: Sequence[str] | None = None, name: str = "tilewright") -> None:
     """The entry point."""
-    app(prog_name="tilewright")
+    app(args=with_target_options(sys.argv[1:] if argv is None else argv), prog_name=name)
 
 
 if __name__ == "__main__":

@@ -177,9 +177,9 @@ def test_helpers() -> None:
     assert factor(("f", [8, [4, 4]]), ("f", [8, [2, 4]])) == 2
     assert factor(("f", [8]), ("g", [8])) == math.inf == factor(("f", [8]), ("f", [3]))
     assert utils.to_str_round([1.23456789, "x", 3], 2) == "[1.23, x, 3]"
-    assert utils.array_mean([1, 2]) == 1.5 and not utils.check_remote()
-    with pytest.raises(NotImplementedError, match="a fleet measures on other machines"):
-        utils.request_remote("key", "host", 9190)
+    assert utils.array_mean([1, 2]) == 1.5 and not utils.check_remote("key", "127.0.0.1", 1)
+    with pytest.raises(RuntimeError, match=r"127\.0\.0\.1:1: no connection .*is a server running there"):
+        utils.request_remote("key", "127.0.0.1", 1)
     layout = auto_scheduler.get_shape_from_rewritten_layout
     assert layout("4i8j16i", ["i", "j"]) == [64, 8]
     with pytest.raises(ValueError, match="has no axis k"):

@@ -330,3 +330,74 @@ def test_workers_end_with_their_parent() -> None:
         time.sleep(0.1)
     else:
         raise AssertionError("the worker outlived its parent")
+
+
+@pytest.mark.slow
+def test_code_is_written_beside_the_package(model: Path, tmp_path: Path) -> None:
+    """The classic options of `tvmc compile`."""
+    made = tmp_path / "net.tar"
+    classic = (
+        "--dump-code",
+        "relay,h",
+        "--executor",
+        "graph",
+        "--pass-config",
+        "tir.disable_vectorize=true",
+        "-v",
+    )
+    result = call("compile", model, "--target", "llvm", "-o", made, *classic)
+    assert result.exit_code == 0, result.output
+    assert "nn.conv2d" in Path(f"{made}.relay").read_text() and "#define" in Path(f"{made}.h").read_text()
+    for options, told in (
+        (("--dump-code", "ll"), "dump_code='ll': it must be of relay, h, cl, cu, ptx"),
+        (("--dump-code", "cu"), "the model has no code for a device"),
+        (("--pass-config", "tir.disable_vectorize"), "it is name=value"),
+    ):
+        result = call("compile", model, "-o", made, *options)
+        assert result.exit_code == 1 and told in result.stderr
+
+
+def test_the_classic_home_of_the_commands(capsys: pytest.CaptureFixture[str]) -> None:
+    from tilewright.driver.tvmc.main import main
+
+    with pytest.raises(SystemExit) as ended:
+        main(["--version"])
+    assert ended.value.code == 0 and capsys.readouterr().out.startswith("tilewright ")
+
+
+@pytest.mark.parametrize(
+    ("given", "wanted"),
+    [
+        ("--target=llvm --target-llvm-mcpu=znver4 -o x", "--target|llvm -mcpu=znver4|-o|x"),
+        ("a --target llvm --target-llvm-mattr +avx2", "a|--target|llvm -mattr=+avx2"),
+        ("--target-llvm-mcpu=znver4 a", "a|--target|llvm -mcpu=znver4"),
+        ("a --target llvm", "a|--target|llvm"),
+    ],
+)
+def test_options_of_a_target_go_into_it(given: str, wanted: str) -> None:
+    from tilewright.__main__ import with_target_options
+
+    assert with_target_options(given.split()) == wanted.split("|")
+
+
+def test_each_target_gets_its_own_options() -> None:
+    from tilewright.__main__ import with_target_options
+
+    both = ["--target", "opencl -device=mali, llvm", "--target-llvm-mtriple=aarch64-linux-gnu"]
+    assert with_target_options(both) == ["--target", "opencl -device=mali, llvm -mtriple=aarch64-linux-gnu"]
+
+
+@pytest.mark.slow
+def test_a_package_runs_on_another_machine(model: Path, package: Path, tmp_path: Path) -> None:
+    from tilewright import rpc
+
+    np.savez(tmp_path / "in.npz", data=image())
+    with rpc.Server(port=9500, port_end=9900) as server:
+        where = ("--rpc-tracker", f"127.0.0.1:{server.port}", "--print-time", "--repeat", 2, "--number", 1)
+        result = call("run", package, "-i", tmp_path / "in.npz", "-o", tmp_path / "out.npz", *where, "--json")
+    assert result.exit_code == 0, result.output
+    assert len(json.loads(result.stdout)["seconds"]["results"]) == 2
+    with np.load(tmp_path / "out.npz") as file:
+        np.testing.assert_allclose(file["output_0"], expected(model, image()), atol=1e-5)
+    result = call("run", package, "--rpc-tracker", "board")
+    assert result.exit_code == 1 and "it is HOST:PORT" in result.stderr

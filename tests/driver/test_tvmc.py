@@ -195,7 +195,11 @@ Refused = Callable[[Any, Any], Any]
         ),
         (lambda m, p: tvmc.run(p, device="cuda"), "device='cuda': the package is compiled for the CPU"),
         (lambda m, p: tvmc.run(p, device="toaster"), "unknown device 'toaster'"),
-        (lambda m, p: tvmc.run(p, hostname="pi"), "running on other machines is not there yet"),
+        (lambda m, p: tvmc.run(p, hostname="127.0.0.1", port=1), "127.0.0.1:1: no connection"),
+        (
+            lambda m, p: tvmc.run(p, hostname="pi", profile=True),
+            "profiles are not to be had from other machines",
+        ),
         (lambda m, p: tvmc.run(p, inputs={"date": image()}), "no input 'date'; its inputs are data: float32"),
         (lambda m, p: tvmc.run(p, inputs={"data": image()[:, :2]}), "'data' must have shape (1, 3, 8, 8)"),
         (lambda m, p: tvmc.run(p, inputs={"data": image().astype("float64")}), "must be of type float32"),

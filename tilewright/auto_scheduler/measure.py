@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..ir.errors import UnsupportedError
+from ..rpc.client import servers_here
 from ..tune import measure as engine
 from ..tune.building import DEFAULT_BUILD
 from ..tune.error_numbers import NUMBERS, STATUSES, MeasureErrorNo
@@ -238,7 +239,9 @@ class LocalRunner(ProgramRunner):
 
 
 class RPCRunner(ProgramRunner):
-    """Runs on other machines: on the workers of a fleet that have the device `key`, by its scheduler's address."""
+    """Runs on other machines: on the workers of a fleet that have the device `key`, by its scheduler's address.
+
+    Where an `rpc.Tracker` listens whose servers of the key are on this machine, it is this machine that measures."""
 
     def __init__(
         self,
@@ -262,6 +265,8 @@ class RPCRunner(ProgramRunner):
         self.priority, self.n_parallel = priority, n_parallel
 
     def open(self, builder: ProgramBuilder, options: engine.MeasureOptions) -> Measures:
+        if servers_here(self.key, self.host, self.port):
+            return super().open(builder, options)
         try:
             from ..tune.fleet import Fleet  # Dask is loaded with it
         except ImportError as error:

@@ -156,12 +156,14 @@ class TaskScheduler:
         with Journal(self.tasks, tune_option.measure_callbacks) as journal:
             if self.load_log_file is not None:
                 journal.preload(self.load_log_file)
-            self._call("pre_tune", 0)
             with opened(tune_option.builder, tune_option.runner, reproducers_of(tune_option)) as measures:
-                before = sum(
+                known = [
                     _known_trials(journal, task.task, fingerprint(machine_of(measures, task.target)))
                     for task in self.tasks
-                )
+                ]
+                before = sum(known)
+                if 0 in known:  # it comes first; where all are known, somebody has to choose
+                    self._call("pre_tune", known.index(0))
                 try:
                     shares = tune_tasks(
                         [task.task for task in self.tasks],

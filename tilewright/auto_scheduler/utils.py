@@ -7,8 +7,9 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from ..ir.errors import UnsupportedError
 from ..ir.expr import IntImm, const_value
+from ..rpc.base import RPCError
+from ..rpc.client import connect_tracker, request_remote
 from ..te.operation import placeholder
 from ..te.tensor import Tensor
 
@@ -130,14 +131,19 @@ def to_str_round(x: Any, decimal: int = 6) -> str:
     return str(x) if isinstance(x, int) else f"{float(x):.{decimal}f}"
 
 
-def request_remote(*args: Any, **kwargs: Any) -> Any:
-    """A session on another machine. There are none: a fleet measures instead."""
-    raise UnsupportedError(
-        "request_remote: sessions by RPC are not there yet; a fleet measures on other machines: RPCRunner(key, host, "
-        "port) with the address of a Dask scheduler"
-    )
-
-
-def check_remote(*args: Any, **kwargs: Any) -> bool:
-    """Whether a device can be reached by RPC, which none can."""
-    return False
+def check_remote(
+    device_key: str = "",
+    host: str | None = None,
+    port: int | None = None,
+    priority: int = 100,
+    timeout: float = 10,
+) -> bool:
+    """Whether the tracker at `host` and `port` has a server of a key."""
+    try:
+        session = connect_tracker(host or "127.0.0.1", int(port or 9190))
+    except RPCError:
+        return False
+    try:
+        return any(server["key"] == f"server:{device_key}" for server in session.summary()["server_info"])
+    finally:
+        session.close()

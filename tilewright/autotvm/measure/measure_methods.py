@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from ...ir.errors import UnsupportedError
+from ...rpc.client import request_remote, servers_here
 from ...tune.building import DEFAULT_BUILD
 from ...tune.error_numbers import NUMBERS, MeasureErrorNo
 from ...tune.errors import TuneError
@@ -260,7 +261,9 @@ def _result(result: EngineResult, spent: float, incumbent: float) -> tuple[Measu
 
 class RPCRunner(LocalRunner):
     """Runs on other machines: those of the Dask cluster whose scheduler is at `host` and `port`, with workers that are
-    tagged with the device `key` (see tune.fleet). They build too, so that the builder's settings are theirs."""
+    tagged with the device `key` (see tune.fleet). They build too, so that the builder's settings are theirs.
+
+    Where an `rpc.Tracker` listens whose servers of the key are on this machine, it is this machine that measures."""
 
     def __init__(
         self,
@@ -285,24 +288,18 @@ class RPCRunner(LocalRunner):
             self.n_parallel = n_parallel
 
     def _open(self) -> Any:
+        if servers_here(self.key, self.host, self.port):
+            return super()._open()
         from ...tune import fleet  # it needs dask.distributed
 
         return fleet.Fleet(f"tcp://{self.host}:{self.port}", self.key, self._options)
 
     def run(self, measure_inputs: Sequence[MeasureInput], build_results: Sequence[Any]) -> list[Any]:
         out = super().run(measure_inputs, build_results)
-        where = fingerprint(self.measurer.machine)
-        for inp in measure_inputs:
-            inp.config.machine = where
+        there = getattr(self.measurer, "machine", None)
+        for inp in measure_inputs if there is not None else ():
+            inp.config.machine = fingerprint(there)
         return out
-
-
-def request_remote(device_key: str, host: str | None = None, port: int | None = None, *_: Any) -> Any:
-    """A session on another device, which there is none of."""
-    raise UnsupportedError(
-        f"autotvm.measure.request_remote({device_key!r}): programs are not run on other devices by hand; a tuner "
-        "measures on those of a Dask cluster with autotvm.RPCRunner(key, host, port)"
-    )
 
 
 def set_cuda_target_arch(arch: Any) -> None:

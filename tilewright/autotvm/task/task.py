@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import functools
 import logging
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -116,7 +117,9 @@ class Task:
     def func(self) -> TaskTemplate:
         """The template."""
         if self.name not in TASK_TABLE:
-            raise TVMError(f"there is no template {self.name!r}{near_matches(self.name, TASK_TABLE)}")
+            raise TVMError(
+                f"there is no template {self.name!r}{near_matches(self.name, TASK_TABLE)}{_of_operator(self.name)}"
+            )
         return TASK_TABLE[self.name]
 
     @property
@@ -263,6 +266,13 @@ def template(task_name: Any, func: Callable[..., Any] | None = None) -> Any:
         return dispatched
 
     return decorate if func is None else decorate(func)
+
+
+def _of_operator(name: str) -> str:
+    """What to do about the template of an operator, as `conv2d_nchw.cuda`."""
+    if not name.startswith("fused_") and not re.fullmatch(r"\w+\.\w+", name):
+        return ""
+    return ". Operators have no templates: their tasks come from autotvm.task.extract_from_program, ready to be tuned"
 
 
 def create(task_name: Any, args: Sequence[Any], target: Any = None, target_host: Any = None) -> Task:

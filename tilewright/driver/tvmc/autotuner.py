@@ -20,7 +20,7 @@ from .model import TVMCModel
 from .tune_display import ModelDisplay
 from .tuning import Found, Outcome, chosen_tasks, kept_records, model_tasks, tunable, tune_all
 
-__all__ = ["DEFAULT_TRIALS", "measurer_for", "tune_model"]
+__all__ = ["DEFAULT_TRIALS", "measurer_for", "model_of", "patient", "timing_of", "tune_model"]
 
 DEFAULT_TRIALS = 1000  # over all tasks; the search ends sooner by itself where little is to be won
 _MODELS = {"xgb": "auto", "ga": "analytical", "gridsearch": "analytical"}
@@ -67,16 +67,15 @@ def tune_model(
     found = chosen_tasks(tasks_filter, model_tasks(tvmc_model, target, opt_level, (), desired_layout))
     if not include_simple_tasks:
         found = [f for f in found if _is_heavy(f)] or found
-    options = SearchOptions(
-        seed=seed, model=_model(tuner), limit=math.inf if time_limit is None else time_limit
+    options = patient(
+        SearchOptions(seed=seed, model=model_of(tuner), limit=math.inf if time_limit is None else time_limit),
+        early_stopping,
     )
-    if early_stopping is not None:
-        options = replace(options, patience=max(1, early_stopping), min_gain=1.0)
     with kept_records(path, _several(prior_records)) as database:
         measure = MeasureOptions(
             builders=parallel,
             run_limit=float(timeout),
-            timing=_timing(repeat, min_repeat_ms),
+            timing=timing_of(repeat, min_repeat_ms),
             seed=seed,
             reproducers=f"{database.path}.wrong",
         )
@@ -134,14 +133,22 @@ def _refuse_or_warn(rpc_key: Any, hostname: Any, port: Any, hardware_params: Any
             )
 
 
-def _model(tuner: str) -> str:
+def model_of(tuner: str) -> str:
     """The cost model for the name of a tuner."""
     if tuner.startswith("xgb_"):
         return "auto"
     return _MODELS.get(tuner, tuner)
 
 
-def _timing(repeat: int | None, min_repeat_ms: float | None) -> Timing:
+def patient(options: SearchOptions, early_stopping: int | None) -> SearchOptions:
+    """The options of a search that leaves a task after so many trials that won nothing."""
+    if early_stopping is None:
+        return options
+    return replace(options, patience=max(1, early_stopping), min_gain=1.0)
+
+
+def timing_of(repeat: int | None, min_repeat_ms: float | None) -> Timing:
+    """How to measure, under the classic names."""
     made = Timing()
     if repeat is not None:
         made = replace(made, repeats=max(1, repeat))

@@ -96,6 +96,10 @@ def compile_command(
     use_vm: bool = False,
     tuning_records: Sequence[Path] = (),
     records_machine: str = "",
+    cross: str = "",
+    cross_options: str = "",
+    pass_config: Sequence[str] = (),
+    dump_code: str = "",
 ) -> None:
     """Import, compile, write, and say what came of it."""
     from ...relay.build_module import as_target
@@ -107,6 +111,7 @@ def compile_command(
     given = parse_shape_string(shapes) if shapes else None
     check_path(output)
     as_target(target)
+    configs = _configs(pass_config)
     records = _records(tuning_records, records_machine)
     desk.note(f"importing {model}")
     start = time.perf_counter()
@@ -123,6 +128,10 @@ def compile_command(
         desired_layout=desired_layout or None,
         use_vm=use_vm,
         tuning_records=records,
+        cross=cross or None,
+        cross_options=cross_options.split(),
+        pass_context_configs=configs,
+        dump_code=dump_code or None,
     )
     done = time.perf_counter()
     about = package.about
@@ -138,6 +147,23 @@ def compile_command(
         data["tuned"] = {"by_records": len(records.used), "without": sorted(set(records.missed.values()))}
         told.append(f"  {records.summary()}")
     desk.result(data, "\n".join([*_lines(data), *told]))
+
+
+def _configs(given: Sequence[str]) -> dict[str, Any]:
+    """Options of passes from `name=value`; a value is a number, true, false, or a word."""
+    from .errors import TVMCException
+
+    found: dict[str, Any] = {}
+    for text in given:
+        name, sign, value = text.partition("=")
+        if not sign or not name.strip():
+            raise TVMCException(
+                f"--pass-config {text!r}: it is name=value, as in --pass-config tir.disable_vectorize=true"
+            )
+        low = value.strip().lower()
+        number = low.lstrip("+-").isdigit()
+        found[name.strip()] = int(low) if number else {"true": True, "false": False}.get(low, value.strip())
+    return found
 
 
 def _records(paths: Sequence[Path], machine: str) -> Any:
@@ -195,6 +221,8 @@ def run_command(
     top: int,
     threads: int,
     shapes: str = "",
+    tracker: str = "",
+    key: str = "",
 ) -> None:
     """Load, run, write the results, and say what they are."""
     from contextlib import ExitStack
@@ -223,17 +251,35 @@ def run_command(
             number=number,
             profile=profile,
             shape_dict=sizes,
+            **_other_machine(tracker, key),
         )
     if result.filled:
         desk.note(f"not given, so filled ({fill_mode}): {', '.join(result.filled)}")
     if outputs is not None:
         result.save(outputs)
         desk.note(f"results written to {outputs}")
+    data, text = _results(result, top)
+    written = str(outputs) if outputs is not None else None
+    desk.result({"package": str(package), "written": written, **data}, text)
+
+
+def _other_machine(address: str, key: str) -> dict[str, Any]:
+    """Where to run, if not here: at a server, or (with a key) at one that a tracker hands out."""
+    from .errors import TVMCException
+
+    if not address and not key:
+        return {}
+    host, _, port = address.rpartition(":")
+    if not host or not port.isdigit():
+        raise TVMCException(f"--rpc-tracker {address!r}: it is HOST:PORT, as in --rpc-tracker board:9190")
+    return {"hostname": host, "port": int(port), "rpc_key": key or None}
+
+
+def _results(result: Any, top: int) -> tuple[dict[str, Any], str]:
+    """What a run gave: for programs, and for people."""
     data: dict[str, Any] = {
-        "package": str(package),
         "filled": list(result.filled),
         "outputs": {n: {"dtype": str(a.dtype), "shape": list(a.shape)} for n, a in result.outputs.items()},
-        "written": str(outputs) if outputs is not None else None,
     }
     text = str(result)
     if top:
@@ -243,21 +289,14 @@ def run_command(
         shown = [f"{n} [{i}] {v:.6g}" for n, rows in best.items() for i, v in rows]
         text = "\n".join([text, "", *shown])
     if result.times is not None:
-        t = result.times
-        data["seconds"] = {
-            "mean": t.mean,
-            "median": t.median,
-            "min": t.min,
-            "max": t.max,
-            "std": t.std,
-            "results": t.results,
-        }
+        figures = ("mean", "median", "min", "max", "std", "results")
+        data["seconds"] = {name: getattr(result.times, name) for name in figures}
     if result.profile is not None:
         data["profile"] = [
             {"name": r.name, "kernel": r.kernel, "seconds": r.seconds, "results": r.shapes}
             for r in result.profile.rows
         ]
-    desk.result(data, text)
+    return data, text
 
 
 def _plain(value: float) -> float | str:

@@ -49,6 +49,7 @@ def compile_model(
     mod_name: str = "default",
     desired_layout: str | None = None,
     desired_layout_ops: Sequence[str] = LAYOUT_OPS,
+    dump_code: str | Sequence[str] | None = None,
 ) -> TVMCPackage:
     """Compile a model and write it as a package, to a file of its own where no path is given.
 
@@ -56,31 +57,25 @@ def compile_model(
     package is loaded ("tar"). `cross` is a compiler that links for another machine. A model with sizes that are
     open, branches or loops is compiled for the virtual machine (`use_vm` asks for it). `desired_layout` is that of
     the operators named, "NCHW" or "NHWC"; inputs and results stay as they are. `tuning_records` are what
-    `tvmc.tune` gave: a file, several, or a `tune.history.History`.
+    `tvmc.tune` gave: a file, several, or a `tune.history.History`. `dump_code` names what is written beside the package
+    for reading: "relay" (net.tar.relay, the model as it came), "h" (the C header), "cu", "cl" or "ptx" (what runs on a
+    device).
     """
-    if output_format not in _FORMATS:
-        raise TVMCException(f"output_format={output_format!r}: it must be one of {', '.join(_FORMATS)}")
-    if package_path is not None:
-        check_path(Path(package_path))
+    dumps = _dumps(dump_code, package_path)
     chosen = as_target(target, target_host)
-    if str(chosen.attrs.get("mtriple", "")).startswith("wasm"):
-        raise TVMCException(
-            f"target={str(target)!r}: a package holds a library that can be loaded, and there is none of WebAssembly"
-        )
+    _check(target, chosen, output_format, package_path)
     holder = tempfile.TemporaryDirectory(prefix="tilewright-package-")
     folder = Path(holder.name)
     path = folder / "model.tar" if package_path is None else Path(package_path)
     library = folder / f"mod.{output_format}"
     options = {"fcompile": cross_compiler(cross, options=list(cross_options or ()))} if cross else {}
-    with (
-        PassContext(
-            opt_level, disabled_pass=list(disabled_pass or ()), config=dict(pass_context_configs or {})
-        ),
-        applied(tuning_records),
-    ):
+    off, config = list(disabled_pass or ()), dict(pass_context_configs or {})
+    with PassContext(opt_level, disabled_pass=off, config=config), applied(tuning_records):
         if desired_layout is not None:
             tvmc_model = in_layout(tvmc_model, desired_layout, desired_layout_ops)
         if use_vm or _asks_for_machine(executor) or wants_machine(tvmc_model, chosen):
+            if dumps:
+                raise TVMCException("dump_code=… is not for models that the virtual machine runs")
             exe = vm.compile(tvmc_model.mod, chosen, params=tvmc_model.params)
             exe.export_library(str(library), **options)
             write_package(path, library, _about_machine(exe, tvmc_model, chosen))
@@ -91,7 +86,53 @@ def compile_model(
             graph, code, params = lib
             code.export_library(str(library), **options)
             write_package(path, library, _about(lib, tvmc_model, chosen), graph, params)
+            _dump(dumps, path, tvmc_model, code)
     return TVMCPackage(path, holder=holder if package_path is None else None)
+
+
+def _check(target: Any, chosen: Target, output_format: str, package_path: str | PathLike[str] | None) -> None:
+    """Refuse what no package could be made of, before anything is compiled."""
+    if output_format not in _FORMATS:
+        raise TVMCException(f"output_format={output_format!r}: it must be one of {', '.join(_FORMATS)}")
+    if package_path is not None:
+        check_path(Path(package_path))
+    if str(chosen.attrs.get("mtriple", "")).startswith("wasm"):
+        raise TVMCException(
+            f"target={str(target)!r}: a package holds a library that can be loaded, and there is none of WebAssembly"
+        )
+
+
+def _dump(kinds: Sequence[str], path: Path, model: TVMCModel, code: Any) -> None:
+    """Write code for reading beside a package."""
+    for kind in kinds:
+        text = str(model.mod) if kind == "relay" else _source(code, kind)
+        Path(f"{path}.{kind}").write_text(text, encoding="utf-8")
+
+
+_DEVICE_KINDS = ("cl", "cu", "ptx")
+_DUMPS = ("relay", "h", *_DEVICE_KINDS)
+
+
+def _dumps(given: str | Sequence[str] | None, package_path: Any) -> list[str]:
+    """The kinds of code that are to be written beside a package."""
+    kinds = given.split(",") if isinstance(given, str) else list(given or ())
+    if unknown := [k for k in kinds if k not in _DUMPS]:
+        raise TVMCException(
+            f"dump_code={','.join(unknown)!r}: it must be of {', '.join(_DUMPS)}; the kernels for a processor are kept "
+            "as machine code, which objdump -d shows"
+        )
+    if kinds and package_path is None:
+        raise TVMCException("dump_code=… writes beside the package; give it a place: package_path=")
+    return kinds
+
+
+def _source(code: Any, kind: str) -> str:
+    """The code of a module in a form for reading."""
+    if kind not in _DEVICE_KINDS:
+        return str(code.get_source(kind))
+    if not code.imported_modules:
+        raise TVMCException(f"dump_code={kind!r}: the model has no code for a device; leave it out")
+    return str(code.imported_modules[0].get_source("ptx" if kind == "ptx" else ""))
 
 
 def check_path(path: Path) -> None:

@@ -10,6 +10,9 @@ from typing import Any
 import numpy as np
 
 from ...contrib.debugger.debug_executor import GraphModuleDebug
+from ...contrib.graph_executor import GraphModule
+from ...rpc.base import RPCError
+from ...rpc.client import connect, request_remote
 from ...runtime.devices import Device, device_api
 from ...runtime.devices import device as device_of
 from ...runtime.dtypes import ELEMENTS
@@ -40,23 +43,19 @@ def run_module(
     """Run a package on inputs (arrays by name, or an .npz file); those not given are filled, from a fixed seed.
 
     `benchmark` takes `repeat` times the mean of `number` runs; `profile` gives the time of every step. Inputs with
-    open sizes that are to be filled get theirs from `shape_dict`.
+    open sizes that are to be filled get theirs from `shape_dict`. With `hostname` and `port` it runs on the machine of
+    that RPC server, with `rpc_key` on one that the tracker there hands out.
     """
     if not isinstance(tvmc_package, TVMCPackage):
         raise TVMCException(f"tvmc.run takes what tvmc.compile returned, not {type(tvmc_package).__name__}")
-    if hostname is not None or rpc_key is not None:
-        raise TVMCException(
-            "tvmc.run: running on other machines is not there yet; copy the package there and run it there"
-        )
     if repeat < 1 or number < 1:
         raise TVMCException(f"repeat={repeat}, number={number}: both must be at least 1")
+    request = _Request(inputs, fill_mode, shape_dict)
+    timing = _Timing(benchmark, repeat, number, end_to_end, profile)
+    if hostname is not None or rpc_key is not None:
+        return _run_remote(tvmc_package, device, request, timing, (hostname, int(port), rpc_key))
     run = _run_machine if tvmc_package.executor_type == "vm" else _run_graph
-    return run(
-        tvmc_package,
-        _device(device, tvmc_package.target),
-        _Request(inputs, fill_mode, shape_dict),
-        _Timing(benchmark, repeat, number, end_to_end, profile),
-    )
+    return run(tvmc_package, _device(device, tvmc_package.target), request, timing)
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +130,41 @@ def _run_graph(package: TVMCPackage, device: Device, request: _Request, timing: 
     times = made.benchmark(device, **timing.options()) if timing.benchmark else None
     report = GraphModuleDebug(made.module).profile(number=timing.number) if timing.profile else None
     return TVMCResult(outputs, times, report, filled)
+
+
+def _run_remote(
+    package: TVMCPackage,
+    device: Any,
+    request: _Request,
+    timing: _Timing,
+    place: tuple[str | None, int, str | None],
+) -> TVMCResult:
+    """Run a package where an RPC server is."""
+    host, port, key = place
+    if package.executor_type == "vm" or timing.profile:
+        what = "programs of the virtual machine" if package.executor_type == "vm" else "profiles"
+        raise TVMCException(f"tvmc.run: {what} are not to be had from other machines yet; run it there")
+    name, _, number = str(device).partition(":")
+    infos = [
+        _Input(t["name"], t["dtype"], tuple(d if isinstance(d, int) else None for d in t["shape"]))
+        for t in package.about["inputs"]
+    ]
+    values, filled = request.values(infos)
+    try:
+        session = request_remote(key, host, port) if key else connect(host or "127.0.0.1", port)
+        session.upload(package.lib_path)
+        there = session.device(name, int(number or 0))
+        made = GraphModule(session.load_module(package.lib_name)["default"](there))
+        made.load_params(package.params)
+        for given, value in values.items():
+            made.set_input(given, value)
+        made.run()
+        outputs = {f"output_{i}": made.get_output(i).numpy() for i in range(made.get_num_outputs())}
+        times = made.benchmark(there, **timing.options()) if timing.benchmark else None
+        session.close()
+    except (RPCError, ValueError) as error:
+        raise TVMCException(f"{package.package_path}: {error}") from None
+    return TVMCResult(outputs, times, None, filled)
 
 
 def _run_machine(package: TVMCPackage, device: Device, request: _Request, timing: _Timing) -> TVMCResult:

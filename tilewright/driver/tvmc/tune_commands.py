@@ -42,6 +42,11 @@ class TuneSettings:
     limit: float = math.inf
     min_gain: float = 0.01
     prior: tuple[Path, ...] = ()
+    early_stopping: int = 0
+    parallel: int = 0
+    repeat: int = 0
+    min_repeat_ms: int = 0
+    tuner: str = ""
 
 
 def tune_command(desk: Desk, model: Path | None, settings: TuneSettings) -> None:
@@ -103,15 +108,19 @@ def _tune(desk: Desk, name: str, found: Found, database: Database, settings: Tun
     from ...tune.machines import fingerprint, machine_of
     from ...tune.measure import MeasureOptions
     from ...tune.search import SearchOptions
-    from .autotuner import measurer_for
+    from .autotuner import measurer_for, model_of, patient, timing_of
     from .tune_display import ModelDisplay
     from .tuning import measured_before, tune_all
 
-    options = SearchOptions(
-        seed=settings.seed, model=settings.cost_model, min_gain=settings.min_gain, limit=settings.limit
-    )
+    model = model_of(settings.tuner) if settings.tuner else settings.cost_model
+    options = SearchOptions(seed=settings.seed, model=model, min_gain=settings.min_gain, limit=settings.limit)
+    options = patient(options, settings.early_stopping or None)
     measure = MeasureOptions(
-        run_limit=settings.timeout, seed=settings.seed, reproducers=f"{database.path}.wrong"
+        builders=settings.parallel or None,
+        run_limit=settings.timeout,
+        timing=timing_of(settings.repeat or None, settings.min_repeat_ms),
+        seed=settings.seed,
+        reproducers=f"{database.path}.wrong",
     )
     with measurer_for(measure, settings.cluster or None, as_target(settings.target)) as measurer:
         before = measured_before(database, found, fingerprint(machine_of(measurer, settings.target)))
