@@ -212,3 +212,62 @@ def test_few_channels_and_strides_stay_as_they_are() -> None:
         x, w = te.placeholder((1, channels, 28, 28), name="x"), te.placeholder((64, channels, 3, 3), name="w")
         func = te.create_prim_func([x, w, topi.nn.conv2d(x, w, stride, 1, 1)])
         assert _filtered(tvm.auto_schedule(func, ALONE.with_machine(SLOW), constants=("w",))) == []
+
+
+# ---------------------------------------------------------------------------- sums of few products
+def outer_product(n: int, m: int, k: int = 1, bias: bool = False) -> list[Any]:
+    a, b, c = (te.placeholder(s, name=x) for x, s in (("a", (n, k)), ("b", (k, m)), ("c", (m,))))
+    r = te.reduce_axis((0, k), "r")
+    y = te.compute((n, m), lambda i, j: te.sum(a[i, r] * b[r, j], r), name="y")
+    return [a, b, c, topi.nn.relu(y + c)] if bias else [a, b, y]
+
+
+def pixels(channels: int) -> list[Any]:
+    x, w = te.placeholder((1, channels, 20, 37), name="x"), te.placeholder((8, channels, 1, 1), name="w")
+    return [x, w, topi.nn.conv2d(x, w, 1, 0, 1)]
+
+
+SHORT = {
+    "outer": outer_product(1024, 1024),
+    "ragged": outer_product(100, 77),
+    "three": outer_product(64, 130, 3),
+    "after it": outer_product(33, 200, 1, bias=True),
+    "one line": outer_product(1, 16, 2),
+    "dense": [
+        (a := te.placeholder((40, 1), name="a")),
+        (b := te.placeholder((50, 1), name="b")),
+        topi.nn.dense(a, b),
+    ],
+    "a channel": pixels(1),
+    "colours": pixels(3),
+}
+
+
+@pytest.mark.parametrize("name", SHORT)
+def test_sums_of_few_products_are_written_line_by_line(name: str) -> None:
+    args = SHORT[name]
+    sch = scheduled(args)
+    (told,) = (r for r in records(sch).values() if r["sketch"] != "inline")
+    assert told["sketch"] == "elementwise" and told.get("fused") == ("T_relu" if name == "after it" else None)
+    arrays = [np.random.default_rng(1).integers(-4, 5, [int(n) for n in a.shape]) for a in args]
+    plain, made = ([tvm.nd.array(a.astype("float32")) for a in arrays] for _ in range(2))
+    tvm.build(te.create_schedule(args[-1].op), args, target="llvm")(*plain)
+    tvm.build(sch.mod, target="llvm")(*made)
+    np.testing.assert_array_equal(made[-1].numpy(), plain[-1].numpy())
+
+
+def test_an_outer_product_is_shared_by_threads_row_by_row() -> None:
+    sch = scheduled(SHORT["outer"])
+    text = tvm.lower(sch.mod).script()
+    assert "for i in T.parallel(1024):" in text and "y_1[cse_var_1 + 48:cse_var_1 + 64] =" in text
+    assert records(sch)["y"]["parallel"] is True
+    much = records(scheduled(outer_product(20000, 20000)))["y"]
+    assert much["stores"] == "past the caches"
+
+
+@pytest.mark.parametrize("k", [5, 64])
+def test_longer_sums_are_tiles(k: int) -> None:
+    assert records(scheduled(outer_product(1024, 1024, k)))["y"]["sketch"] == "tile"
+    x, w = te.placeholder((1, 1, 20, 37), name="x"), te.placeholder((8, 1, 2, 2), name="w")
+    windows = records(scheduled([x, w, topi.nn.conv2d(x, w, 1, 0, 1)]))
+    assert windows["conv2d_nchw"]["sketch"] == "tile"  # neighbours read the same elements

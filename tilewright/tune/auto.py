@@ -29,6 +29,7 @@ from .facts import Facts, divided, divisions, facts_of, is_plain
 from .links import Links
 from .online import in_parts, wants_parts
 from .rows import schedule_rows, schedule_several, streams
+from .short_sums import is_short_sum, schedule_short_sums
 from .tile_sketch import apply_tile, prepare_tile
 from .tiles import Best, best_of, tile_spaces
 from .winograd import (
@@ -278,7 +279,9 @@ class Function:
     def next_group(self, left: list[Facts]) -> None:
         for f in left:
             if f.kind == "reduction" and reuses(f):
-                if not (self.reads_constants(f) or not streams(f, self.machine)):
+                if is_short_sum(f, self.machine):
+                    self.alone(f)
+                elif not (self.reads_constants(f) or not streams(f, self.machine)):
                     self.rows(f, [f])
                 else:
                     self.tile(f)
@@ -306,6 +309,9 @@ class Function:
                 if f.kind == "several":
                     note = schedule_several(self.sch, f, self.machine, pays)
                     self.notes.rows(f, [f], note | why, self.machine)
+                elif f.kind == "reduction" and reuses(f) and is_short_sum(f, self.machine):
+                    note = self.short_sums(f)
+                    self.notes.elementwise(f, note | why, self.machine)
                 elif f.kind == "reduction":
                     self.notes.rows(
                         f, [f], schedule_rows(self.sch, f, [f], self.machine, pays) | why, self.machine
@@ -316,6 +322,17 @@ class Function:
         except ScheduleError as error:
             self.notes.untouched(f, reason_of(error))
         self.take(before)
+
+    def short_sums(self, f: Facts) -> dict[str, object]:
+        """Sums of few terms with the stage after them, or without if that is refused."""
+        consumer = self.fusable_consumer(f)
+        if consumer is not None:
+            try:
+                with self.sch.all_or_nothing():
+                    return schedule_short_sums(self.sch, f, consumer, self.machine)
+            except ScheduleError:
+                pass
+        return schedule_short_sums(self.sch, f, None, self.machine)
 
     def tile(self, f: Facts) -> None:
         self.done.add(f.rv.key)
@@ -518,13 +535,7 @@ class Function:
             return self.take(before)
         try:
             with self.sch.all_or_nothing():
-                made = {f.write.buffer for f in group if f.write is not None}
-                parts = divisions(last, made.__contains__)
-                whole = last
-                if max(parts, default=1) > 1:
-                    self.sch.transform_block_layout(last.rv, divided(parts))
-                    whole = facts_of(self.sch, last.rv)
-                group = [whole if f is last else f for f in group]
+                whole, group = self.in_groups(last, group)
                 self.notes.rows(
                     last, group, schedule_rows(self.sch, whole, group, self.machine, pays), self.machine
                 )
@@ -533,6 +544,17 @@ class Function:
                 self.alone(f, reason_of(why))
         self.done.update(f.rv.key for f in group)
         self.take(before)
+
+    def in_groups(self, last: Facts, group: list[Facts]) -> tuple[Facts, list[Facts]]:
+        """The last stage of a chain and all of it, where axes of that one lie in groups, by which the others have one
+        value each (`mean[n, c // 8]`): then the groups are an axis of their own."""
+        made = {f.write.buffer for f in group if f.write is not None}
+        parts = divisions(last, made.__contains__)
+        if max(parts, default=1) == 1:
+            return last, group
+        self.sch.transform_block_layout(last.rv, divided(parts))
+        whole = facts_of(self.sch, last.rv)
+        return whole, [whole if f is last else f for f in group]
 
     def parts(self, last: Facts, group: list[Facts], parallel: bool) -> bool:
         """Reduce rows in parts, if that can be done; what comes after the parts is not scheduled yet."""

@@ -11,7 +11,10 @@ from .facts import Access, Facts
 __all__ = [
     "across_of",
     "extent_of",
+    "given_out",
+    "in_lines",
     "in_vectors",
+    "joined",
     "lies_across",
     "past_caches",
     "pays_in_parallel",
@@ -59,7 +62,7 @@ def cycles_of(facts: Facts, machine: CpuMachine) -> float:
     return max(facts.points * (facts.work + 1) / lanes, size / speed)
 
 
-def _joined(facts: Facts) -> int:
+def joined(facts: Facts) -> int:
     """How many of the last axes are one line in memory for every access, so that they can be one loop."""
     axes, count = facts.spatial, 1
     while count < len(axes):
@@ -78,15 +81,19 @@ def schedule_elementwise(sch: Schedule, facts: Facts, machine: CpuMachine) -> di
     if not loops:
         return {"loops": "none: a single element"}
     lanes = facts.lanes(machine)
-    threads = pays_in_parallel(facts, machine)
     across, turned = across_of(facts), _read_across(facts)
     if across is not None:
         around, note = _turned(sch, facts, loops, across, lanes, machine)
     elif turned is not None:
         around, note = _turned_first(sch, facts, loops, *turned, lanes)
     else:
-        around, note = _in_lines(sch, facts, loops, lanes)
-    past = past_caches(facts, machine)
+        around, note = in_lines(sch, facts, loops, lanes, joined(facts))
+    return {"lanes": lanes, **note, **given_out(sch, facts, around, machine)}
+
+
+def given_out(sch: Schedule, facts: Facts, around: list[LoopRV], machine: CpuMachine) -> dict[str, object]:
+    """Threads along the loops around vectors, if that pays; stores past the caches, if none would find them there."""
+    threads, past = pays_in_parallel(facts, machine), past_caches(facts, machine)
     if around:
         head = around[: _enough(sch, around, machine)] if threads else around[:1]
         first = sch.fuse(*head) if len(head) > 1 else head[0]
@@ -94,13 +101,13 @@ def schedule_elementwise(sch: Schedule, facts: Facts, machine: CpuMachine) -> di
             sch.parallel(first)
         if past:
             sch.annotate(first, "pragma_nontemporal", 1)
-    return {"lanes": lanes, **note, "parallel": threads, **({"stores": "past the caches"} if past else {})}
+    return {"parallel": threads, **({"stores": "past the caches"} if past else {})}
 
 
-def _in_lines(
-    sch: Schedule, facts: Facts, loops: list[LoopRV], lanes: int
+def in_lines(
+    sch: Schedule, facts: Facts, loops: list[LoopRV], lanes: int, count: int = 1
 ) -> tuple[list[LoopRV], dict[str, object]]:
-    count = _joined(facts)
+    """Vectors along the last loops, `count` of which become one, some of them in a turn; the loops around those."""
     outer, inner = loops[:-count], loops[-count:]
     line = sch.fuse(*inner) if len(inner) > 1 else inner[0]
     size = extent_of(sch, line)

@@ -14,13 +14,13 @@ from ..ir.equal import structural_equal
 from ..ir.expr import BufferLoad, Call, FloorDiv, IntImm, IterVar, PrimExpr, Var, const, const_value
 from ..ir.functor import pre_order, substitute, vars_used
 from ..ir.op import Op
-from ..ir.ops import add, is_one, sub
+from ..ir.ops import add, is_one, mul, sub
 from ..ir.stmt import Block, BlockRealize, BufferStore, For, ForKind, IfThenElse, LetStmt, Stmt, stmt_list
 from ..target.machine import CpuMachine
 from ..tir.schedule import Schedule
 from ..tir.schedule.primitive import BlockRV
 
-__all__ = ["Access", "Axis", "Facts", "divided", "divisions", "facts_of", "is_plain", "work_of"]
+__all__ = ["Access", "Axis", "Facts", "divided", "divisions", "facts_of", "is_plain", "number", "work_of"]
 
 # What a size that is known only at run time is reckoned with.
 USUAL_SIZE = 256
@@ -75,6 +75,21 @@ class Access:
         """Whether `outer` goes on where `inner` ends, so that both could be one axis."""
         far, near = self.stride(outer), self.stride(inner)
         return far is not None and near is not None and far == near * inner.extent
+
+    def steady(self, axis: Axis, count: int) -> bool:
+        """Whether `count` neighbours along an axis, from any multiple of that on, are one element, as those of
+        `gamma[i // 64]` are."""
+        if not self.moves(axis):
+            return True
+        many, lane, ana = Var("many", axis.var.dtype), Var("lane", axis.var.dtype), Analyzer()
+        ana.bind_loop(many, const(0, many.dtype), const(axis.extent // count, many.dtype))
+        ana.bind_loop(lane, const(0, many.dtype), const(count, many.dtype))
+        place = add(mul(many, const(count, many.dtype)), lane)
+        return not any(
+            lane in vars_used(ana.simplify(substitute(i, {axis.var: place})))
+            for i in self.indices
+            if axis.var in vars_used(i)
+        )
 
     def footprint(self, spans: dict[Var, int]) -> int:
         """About how many elements are touched while each axis takes so many values."""
