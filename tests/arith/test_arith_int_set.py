@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+import tilewright as tvm
 from tilewright.arith import (
     Analyzer,
     IntervalSet,
@@ -149,6 +150,30 @@ def test_a_tile_that_does_not_divide() -> None:
     outer = Range.from_min_extent(0, (n + 3) // 4)
     whole = estimate_region_strict_bound([at(io * 4 + ii)], {io: outer, ii: Range(0, 4)}, io * 4 + ii < n)
     assert [text(s) for s in whole] == ["[0, n - 1]"]
+
+
+FETCH = io * 64 + i * 4 + j  # what 16 x 4 threads fetch, several times
+THREADS = {io: Range(0, 3), i: Range(0, 16), j: Range(0, 4)}
+
+
+@pytest.mark.parametrize(
+    ("e", "predicate", "want"),
+    [
+        (FETCH // 9, FETCH < 72, "[0, 7]"),
+        (FETCH // 8, FETCH < 72, "[0, 8]"),  # which is io * 8 + i // 2
+        (FETCH % 80 // 9, FETCH < 72, "[0, 7]"),
+        (io * 16 + i, FETCH < 72, "[0, 17]"),  # a part of what is cut off
+        (io * 128 + i * 8 + j, FETCH < 72, "[0, 142]"),  # twice as far, and some more
+        (x + FETCH + ii * 2, FETCH < 72, "[x, x + 79]"),
+        ((i * 2 + j) * 2 + io, tvm.tir.all(i * 2 + j < 14, io < 2), "[0, 27]"),
+        (i * 2 + j, i * 2 + j >= 5, "[5, 33]"),
+        (j, i * 4 + j < n, "[0, 3]"),  # what is no smaller for certain is left alone
+    ],
+    ids=str,
+)
+def test_a_part_of_a_form_is_cut_off(e: Any, predicate: Any, want: str) -> None:
+    (made,) = relax_region([at(e)], {**THREADS, ii: Range(0, 5)}, predicate)
+    assert text(made) == want
 
 
 def test_region_union() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import product
 from typing import Any
 
 import pytest
@@ -11,9 +12,10 @@ from how_many import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tilewright.arith import Analyzer, eval_set
+from tilewright.arith import Analyzer, eval_set, relax_region
 from tilewright.arith.int_set import neg_inf, pos_inf
 from tilewright.ir.expr import Broadcast, Ramp, Range, const
+from tilewright.tir import all as all_of
 
 
 def points(g: Generator, values: Any, e: Any, assumed: Any, count: int = 40) -> list[Any]:
@@ -118,6 +120,38 @@ def test_eval_set_holds_all_values(seed: int) -> None:
         except ZeroDivisionError:
             continue
         assert low <= value <= high, f"{e} in {made} at {env}"
+
+
+@settings(max_examples=examples(200), derandomize=True, deadline=None)
+@given(st.integers(0, 2**40))
+def test_regions_hold_all_that_conditions_allow(seed: int) -> None:
+    """Boxes of digits of sums, cut off by conditions on other sums of the same variables, against every point."""
+    rnd = Generator(seed, False).rnd
+    vs = [i, j, m]
+    doms = {v: rnd.randint(1, 6) for v in vs}
+
+    def total() -> Any:
+        return sum((v * rnd.choice((0, 1, 1, 2, 4, 6, -1)) for v in vs), start=const(rnd.randint(-3, 3)))
+
+    e, facts = total(), [total() for _ in range(rnd.randint(1, 3))]
+    for _ in range(rnd.randint(0, 2)):
+        by = rnd.choice((2, 3, 4, 9))
+        e = rnd.choice((e // by, e % by, e // by * by + total()))
+    conditions = [
+        f < rnd.randint(0, 12) if rnd.random() < 0.7 else f // 2 >= rnd.randint(-4, 4) for f in facts
+    ]
+    predicate = all_of(*conditions)
+    (made,) = relax_region(
+        [Range.from_min_extent(e, 1)], {v: Range(0, k) for v, k in doms.items()}, predicate
+    )
+    for at in product(*(range(doms[v]) for v in vs)):
+        env = dict(zip(vs, at, strict=True))
+        if evaluate(predicate, env):
+            value = evaluate(e, env)
+            where = (
+                f"seed {seed}: {e} where {predicate} is not in [{made.min_value}, {made.max_value}] at {at}"
+            )
+            assert evaluate(made.min_value, env) <= value <= evaluate(made.max_value, env), where
 
 
 def test_vectors_lane_by_lane() -> None:

@@ -132,6 +132,12 @@ def test_parts() -> None:
         made.attrs["mcpu"] = "x"  # type: ignore[index]
 
 
+def test_a_device_has_the_threads_that_it_is_said_to_use() -> None:
+    assert Target("opencl").attrs["max_threads_per_block"] == 256
+    assert Target("opencl -max_num_threads=512").attrs["max_threads_per_block"] == 512
+    assert Target("opencl -max_num_threads=64").attrs["max_threads_per_block"] == 256
+
+
 def test_a_processor_has_no_warp() -> None:
     with pytest.raises(TargetError, match="does not say -thread_warp_size"):
         _ = Target("llvm").thread_warp_size
@@ -340,6 +346,16 @@ class FakeDevice:
         self.device_type, self.device_id, self.exist = device_type, 0, exist
         self.max_threads_per_block, self.max_shared_memory_per_block, self.warp_size = 512, 1000, 32
         self.multi_processor_count, self.compute_version = 7, "8.6"
+
+
+@pytest.mark.parametrize(("told", "want"), [(4917, 4917), (0, 448), (None, 448)])
+def test_a_device_tells_its_bandwidth(told: int | None, want: int) -> None:
+    """… or has that of a small GPU of its architecture."""
+    device = FakeDevice(2)
+    device.memory_bandwidth = told  # type: ignore[attr-defined]
+    made = Target.from_device(device)
+    assert made.gpu.bandwidth == want and Target(str(made)).gpu == made.gpu
+    assert Target("cuda -model=h200").gpu.bandwidth == 4800
 
 
 def test_from_device(monkeypatch: pytest.MonkeyPatch) -> None:

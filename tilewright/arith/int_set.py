@@ -5,7 +5,7 @@ eval_set(i * 4 + j, {j: Range(0, 4)})   is   [i * 4, i * 4 + 3]
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from ..ir.expr import IntImm, IterVar, PrimExpr, Ramp, Range, Var, const, convert
@@ -212,6 +212,7 @@ class SetEval:
         self.layers = self._layers()
         self.vars = frozenset(self.domains)
         self._ends: dict[Var, Ends] = {}
+        self.narrowed: Callable[[Lin, End, End], Ends] | None = None  # ends by what else is known of a form
 
     def _layers(self) -> list[frozenset[Var]]:
         """The variables in the order they are to be relaxed: those that others' domains mention come last."""
@@ -350,6 +351,8 @@ class SetEval:
 
     def _split(self, e: Lin, lower: int, upper: int | None) -> Ends:
         low, high = self._once(e)
+        if self.narrowed is not None:
+            low, high = self.narrowed(e, low, high)
         div, mod = self.ana.div_const, self.ana.mod_const
         if upper is None:
             return (

@@ -6,12 +6,13 @@ A[i * 4 + j] over j in [0, 4)   covers   A[i * 4 : i * 4 + 4]
 from __future__ import annotations
 
 from collections.abc import Mapping
+from math import gcd
 from typing import Any
 
 from ..ir.expr import IntImm, IterVar, PrimExpr, Range, Var, convert
 from ..ir.ops import add, conjuncts, mul, sub
 from .analyzer import Analyzer
-from .form import MAX, MIN, Lin, expr_vars
+from .form import MAX, MIN, SPLIT, Lin, expr_vars, of_atom
 from .int_set import End, IntervalSet, IntSet, SetEval
 from .iter_expr import IterSplitExpr
 from .iter_map import IterMapLevel, detect_iter_map
@@ -106,6 +107,8 @@ class _Predicate:
                     self.facts.append(made.form.scale(-1))
         for f in self.facts:
             self._narrow(f)
+        if self.facts:
+            walk.narrowed = self.ends
         ana.assume(predicate)
 
     def _narrow(self, fact: Lin) -> None:
@@ -132,21 +135,58 @@ class _Predicate:
         held = self.walk.vars
         return Lin({a: c for a, c in form.terms.items() if not held.isdisjoint(a.vars)}, 0)
 
-    def upper(self, form: Lin, high: End) -> End:
-        """The upper end, lowered by what the predicate says."""
+    def upper(self, form: Lin, high: End, spent: frozenset[int] = frozenset()) -> End:
+        """The upper end, lowered by what the predicate says; each fact is used once.
+
+        fact  63 - i * 4 - j >= 0       form  i * 4 + j + k      form = 63 + k - fact  <=  63 + k
+        fact  63 - i * 4 - j >= 0       form  i                  i * 4 = 63 - j - fact <=  63 - j
+        """
         loose = self._loose(form)
         if not loose.terms:
             return high
         ana = self.walk.ana
         step = loose.gcd()
         unit = Lin({a: c // step for a, c in loose.terms.items()}, 0)
-        for f in self.facts:
-            k = _multiple(self._loose(f), unit)
-            if k < 0:  # -k * unit <= rest of the fact
-                rest = f - self._loose(f)
-                made = ana.div_const(rest, -k).scale(step) + (form - loose)
-                high = made if high is None else ana.extreme(MIN, [high, made])
+        for n, f in enumerate(self.facts):
+            for s, t in _weights(f, unit) if n not in spent else ():
+                # t * unit <= s * f + t * unit, where something cancels
+                total = self._unfolded(f.scale(s) + unit.scale(t))
+                left = self._loose(total)
+                top = self.upper(total, self._top(total), spent | {n}) if left.terms else total
+                if top is None:
+                    continue
+                made = ana.div_const(top, t).scale(step) + (form - loose)
+                if high is None:
+                    high = made
+                elif left.terms.keys() <= unit.terms.keys():
+                    high = ana.extreme(MIN, [high, made])
+                elif ana.nonneg(high - made):  # what the fact brought along may be what counts in it
+                    high = made
         return high
+
+    def _top(self, form: Lin) -> End:
+        """The upper end of a form, as far as domains alone tell it."""
+        walk = self.walk
+        walk.narrowed = None
+        try:
+            return walk.form(form)[1]
+        finally:
+            walk.narrowed = self.ends
+
+    def _unfolded(self, form: Lin) -> Lin:
+        """`i // 4 * 4 - i -> -(i % 4)`: what was divided meets what was not."""
+        ana = self.walk.ana
+        for a, c in form.terms.items():
+            if a.kind == SPLIT and a.args[2] is None and c % a.args[1] == 0:
+                e, by = a.args[0], a.args[1]
+                k = c // by
+                if all(form.terms.get(x, 0) * k * m < 0 for x, m in e.terms.items()):
+                    form = form - of_atom(a).scale(c) + (e - ana.mod_const(e, by)).scale(k)
+        return ana.finish(form.terms, form.const)
+
+    def ends(self, form: Lin, low: End, high: End) -> tuple[End, End]:
+        """Both ends of a form, narrowed by what the predicate says."""
+        return self.lower(form, low), self.upper(form, high)
 
     def lower(self, form: Lin, low: End) -> End:
         """The lower end, raised by what the predicate says."""
@@ -154,15 +194,15 @@ class _Predicate:
         return None if made is None else made.scale(-1)
 
 
-def _multiple(a: Lin, b: Lin) -> int:
-    """k with `a == k * b`, or 0."""
-    if len(a.terms) != len(b.terms) or not a.terms:
-        return 0
-    x, c = next(iter(b.terms.items()))
-    k, rest = divmod(a.terms.get(x, 0), c)
-    if rest or any(a.terms.get(y) != k * d for y, d in b.terms.items()):
-        return 0
-    return k
+def _weights(fact: Lin, form: Lin) -> list[tuple[int, int]]:
+    """The s and t, both greater than 0, for which some term is missing in `s * fact + t * form`."""
+    out: dict[tuple[int, int], None] = {}
+    for a, c in form.terms.items():
+        d = fact.terms.get(a, 0)
+        if c * d < 0:
+            g = gcd(c, d)
+            out[abs(c) // g, abs(d) // g] = None
+    return list(out)
 
 
 def _uses(e: PrimExpr, domains: Mapping[Var, Any]) -> bool:

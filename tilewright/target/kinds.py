@@ -99,6 +99,7 @@ _GPU: Final[dict[str, Option]] = {
     "vector_unit_bytes": _count("bytes of the widest load"),
     "l2_cache_size_bytes": _count("bytes of the cache that all blocks share"),
     "multi_processor_count": _count("processors that run blocks"),
+    "memory_bandwidth": _count("GB/s of the main memory"),
 }
 _OLD_NAMES: Final = {"shared_memory_per_block": "max_shared_memory_per_block"}
 

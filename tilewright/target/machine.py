@@ -411,7 +411,7 @@ def _gpu_machine(target: Target) -> GpuMachine:
         attrs.get("registers_per_block", known.registers),
         attrs.get("multi_processor_count", known.sms),
         attrs.get("l2_cache_size_bytes", known.l2),
-        known.bandwidth,
+        attrs.get("memory_bandwidth", known.bandwidth),
         known.clock,
         known.cores_per_sm,
     )

@@ -461,6 +461,7 @@ _ASKED: Final = {
     "thread_warp_size": "warp_size",
     "multi_processor_count": "multi_processor_count",
     "l2_cache_size_bytes": "l2_cache_size_bytes",
+    "memory_bandwidth": "memory_bandwidth",
 }
 
 

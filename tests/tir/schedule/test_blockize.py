@@ -283,6 +283,46 @@ def test_a_blockized_block_can_be_scheduled_on(agree):
     same_by_llvm(gemm, sch.mod)
 
 
+def test_blockize_under_rows_that_overlap(expect, agree):
+    """Rows of a window are fetched again for each tap; the tile itself is cut as always."""
+
+    @T.prim_func
+    def windows(A: T.Buffer((6, 8), "float32"), B: T.Buffer((4, 8), "float32")):
+        for i, r in T.grid(4, 3):
+            for j in range(8):
+                with T.block("B"):
+                    vi, vr, vj = T.axis.remap("SRS", [i, r, j])
+                    with T.init():
+                        B[vi, vj] = T.float32(0)
+                    B[vi, vj] = B[vi, vj] + A[vi + vr, vj]
+
+    sch = tir.Schedule(windows)
+    block = sch.get_block("B")
+    fetched = sch.cache_read(block, 0, "local")
+    sch.compute_at(fetched, sch.get_loops(block)[1], preserve_unit_loops=True)
+    tile = sch.split(sch.get_loops(fetched)[-1], [None, 4])[1]
+    outer = sch.blockize(tile)
+    got = sch.get(outer)
+    assert [(iv.var.name, str(iv.dom.extent)) for iv in got.iter_vars] == [("v0_o", "6"), ("v1_o", "2")]
+    expect(
+        sch.get(fetched),
+        """
+        v0_o = T.int32()
+        v1_o = T.int32()
+        A = T.Buffer((6, 8))
+        A_local = T.Buffer((6, 8), scope="local")
+        with T.block("A_local", no_realize=True):
+            v0_i = T.axis.spatial(1)
+            v1_i = T.axis.spatial(4)
+            T.reads(A[v0_o, v1_o * 4 + v1_i])
+            T.writes(A_local[v0_o, v1_o * 4 + v1_i])
+            A_local[v0_o, v1_o * 4 + v1_i] = A[v0_o, v1_o * 4 + v1_i]
+        """,
+    )
+    agree(windows, sch.mod["main"], *arrays(windows))
+    same_by_llvm(windows, sch.mod)
+
+
 def test_blockize_refuses_a_tile_that_is_cut(expect, refused):
     sch = tir.Schedule(copy2d)
     i, j = sch.get_loops(sch.get_block("B"))

@@ -68,7 +68,7 @@ def test_the_steps_mean_the_same(factor):
     replays(running, sch)
 
 
-def test_refusals(expect, refused):
+def test_refuse_another_number_of_threads(expect, refused):
     sch, t = bound()
     expect(
         refused(sch, lambda: sch.launch_around(t, "threadIdx.x", 4), whole=True),
@@ -96,6 +96,10 @@ def test_refusals(expect, refused):
           hint: launch 8 threads around, or split it by 4
         """,
     )
+
+
+def test_refuse_an_axis_without_a_number(expect, refused):
+    sch, t = bound()
     expect(
         refused(sch, lambda: sch.launch_around(t, "threadIdx.y")),
         """
@@ -109,6 +113,10 @@ def test_refusals(expect, refused):
           hint: say it with extent=
         """,
     )
+
+
+def test_refuse_an_axis_that_there_is_not(expect, refused):
+    sch, t = bound()
     expect(
         refused(sch, lambda: sch.launch_around(t, "threadIdx.w")),
         """
@@ -122,6 +130,10 @@ def test_refusals(expect, refused):
           hint: use blockIdx.x/y/z, threadIdx.x/y/z, clusterCtaIdx.x, or vthread, vthread.x/y/z
         """,
     )
+
+
+def test_refuse_threads_that_are_there(expect, refused):
+    sch, t = bound()
     sch.launch_around(t, "threadIdx.x")
     expect(
         refused(sch, lambda: sch.launch_around(t, "threadIdx.x")),
@@ -136,6 +148,9 @@ def test_refusals(expect, refused):
           hint: its threads are there already: nothing is to be launched
         """,
     )
+
+
+def test_refuse_what_is_no_scan(expect, refused):
     sch = tir.Schedule(copy2d)
     _, j = sch.get_loops("B")
     unit = sch.add_unit_loop(j)

@@ -390,6 +390,27 @@ def test_a_remainder_is_a_digit_of_a_sum():
         assert one.verify()
 
 
+@pytest.mark.parametrize("size, apart", [(42, True), (49, False)])
+def test_digits_of_two_iterators_share_an_index(size, apart):
+    """`g * 6 + e // 7` tells g and `e // 7` apart if the latter stays below 6, and not if it reaches 6."""
+
+    @T.prim_func
+    def grouped(A: T.Buffer((3, size)), B: T.Buffer((3 * 6 + 1, 7))):
+        for g, e in T.grid(3, size):
+            with T.block("B"):
+                vg, ve = T.axis.remap("SS", [g, e])
+                B[vg * 6 + ve // 7, ve % 7] = A[vg, ve] * T.float32(2)
+
+    sch = tir.Schedule(grouped)
+    for loop in sch.get_loops("B") if apart else ():
+        one = sch.copy()
+        one.parallel(loop)
+        assert one.verify()
+    if not apart:
+        with pytest.raises(tir.ScheduleError, match="may write the same elements of B"):
+            sch.parallel(sch.get_loops("B")[0])
+
+
 def test_what_the_predicate_leaves_one_value_of_is_known():
     """Of the fused loop only the even iterations run, and `i // 2` tells these apart."""
     sch = tir.Schedule(computed((2,), ((2,), doubled)))

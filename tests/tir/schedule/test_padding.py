@@ -189,7 +189,7 @@ def test_a_block_that_is_no_padding(expect, refused):
     )
 
 
-def test_other_refusals_of_decompose_padding(expect, refused):
+def test_refuse_a_loop_of_another_block(expect, refused):
     sch, b, (i, _j) = on(pad2d, "pad")
     z = sch.get_loops(sch.get_block("z"))
     expect(
@@ -204,6 +204,8 @@ def test_other_refusals_of_decompose_padding(expect, refused):
         """,
     )
 
+
+def test_refuse_padding_of_a_reduction(expect, refused):
     sch, c, loops = on(matmul, "C")
     expect(
         refused(sch, lambda: sch.decompose_padding(c, loops[0])),
@@ -217,6 +219,8 @@ def test_other_refusals_of_decompose_padding(expect, refused):
         """,
     )
 
+
+def test_refuse_padding_that_is_not_constant(expect, refused):
     @T.prim_func
     def moving(x: T.Buffer((8,), "float32"), p: T.Buffer((8,), "float32"), y: T.Buffer((8,), "float32")):
         for i in range(8):
@@ -237,6 +241,8 @@ def test_other_refusals_of_decompose_padding(expect, refused):
         """,
     )
 
+
+def test_refuse_padding_that_is_not_written_at_iterators(expect, refused):
     @T.prim_func
     def diagonal(x: T.Buffer((8,), "float32"), y: T.Buffer((8, 8), "float32")):
         for i in range(8):
@@ -257,6 +263,8 @@ def test_other_refusals_of_decompose_padding(expect, refused):
         """,
     )
 
+
+def test_refuse_padding_of_what_is_written(expect, refused):
     @T.prim_func
     def same(y: T.Buffer((8,), "float32")):
         for i in range(8):
@@ -429,7 +437,7 @@ def test_arguments_of_pad_einsum(expect, refused):
     )
 
 
-def test_other_refusals_of_pad_einsum(expect, refused):
+def test_refuse_pad_einsum_of_windows(expect, refused):
     @T.prim_func
     def conv(A: T.Buffer((10,), "float32"), C: T.Buffer((8,), "float32")):
         for i, k in T.grid(8, 3):
@@ -452,6 +460,8 @@ def test_other_refusals_of_pad_einsum(expect, refused):
         """,
     )
 
+
+def test_refuse_pad_einsum_of_quotients(expect, refused):
     @T.prim_func
     def divide(A: T.Buffer((7,), "int32"), B: T.Buffer((7,), "int32"), C: T.Buffer((7,), "int32")):
         for i in range(7):
@@ -472,6 +482,8 @@ def test_other_refusals_of_pad_einsum(expect, refused):
         """,
     )
 
+
+def test_refuse_padding_that_would_change_a_sum(expect, refused):
     @T.prim_func
     def largest(A: T.Buffer((7, 5), "float32"), C: T.Buffer((7,), "float32")):
         for i, k in T.grid(7, 5):
@@ -498,6 +510,8 @@ def test_other_refusals_of_pad_einsum(expect, refused):
     sch.pad_einsum(c, [4, 1])
     keeps_meaning(largest, sch)
 
+
+def test_refuse_pad_einsum_after_a_split(expect, refused):
     sch, c, (i, _j, _k) = on(matmul, "C")
     sch.split(i, [None, 4])
     expect(

@@ -197,6 +197,10 @@ def test_more_than_there_is(expect, refused):
           | …
         """,
     )
+
+
+def test_a_loop_that_is_marked(expect, refused):
+    sch, (i, _j) = on(copy2d, "B")
     sch.parallel(i)
     expect(
         refused(sch, lambda: sch.loop_partition(i, [2, None])),
@@ -371,24 +375,29 @@ def test_merge_of_a_reduction_with_its_reader(expect, refused):
     )
 
 
-def test_merge_of_loops_that_differ(expect, refused):
-    @T.prim_func
-    def other(A: T.Buffer((8,), "float32"), B: T.Buffer((6,), "float32"), C: T.Buffer((2, 4), "float32")):
-        for i in range(8):
-            with T.block("A"):
-                vi = T.axis.spatial(8, i)
-                A[vi] = T.float32(1)
-        for j in range(6):
-            with T.block("B"):
-                vj = T.axis.spatial(6, j)
-                B[vj] = T.float32(2)
-        for k, m in T.grid(2, 4):
-            with T.block("C"):
-                vk, vm = T.axis.remap("SS", [k, m])
-                C[vk, vm] = T.float32(3)
+@T.prim_func
+def three_nests(A: T.Buffer((8,), "float32"), B: T.Buffer((6,), "float32"), C: T.Buffer((2, 4), "float32")):
+    for i in range(8):
+        with T.block("A"):
+            vi = T.axis.spatial(8, i)
+            A[vi] = T.float32(1)
+    for j in range(6):
+        with T.block("B"):
+            vj = T.axis.spatial(6, j)
+            B[vj] = T.float32(2)
+    for k, m in T.grid(2, 4):
+        with T.block("C"):
+            vk, vm = T.axis.remap("SS", [k, m])
+            C[vk, vm] = T.float32(3)
 
-    sch = tir.Schedule(other)
-    (i,), (j,), (k, m) = (sch.get_loops(sch.get_block(b)) for b in "ABC")
+
+def nests():
+    sch = tir.Schedule(three_nests)
+    return sch, *(sch.get_loops(b) for b in "ABC")
+
+
+def test_merge_of_loops_that_differ(expect, refused):
+    sch, (i,), (j,), (_k, m) = nests()
     expect(
         refused(sch, lambda: sch.merge(i, j)),
         """
@@ -415,6 +424,10 @@ def test_merge_of_loops_that_differ(expect, refused):
           hint: choose loops of the same depth, or make it the same with add_unit_loop
         """,
     )
+
+
+def test_merge_of_loops_that_do_not_follow_each_other(expect, refused):
+    sch, (i,), (j,), (k, m) = nests()
     expect(
         refused(sch, lambda: sch.merge(i, k)),
         """
@@ -454,6 +467,10 @@ def test_merge_of_loops_that_differ(expect, refused):
           hint: fuse makes one loop of a nest
         """,
     )
+
+
+def test_merge_of_a_single_loop(expect, refused):
+    sch, (i,), _, _ = nests()
     expect(
         refused(sch, lambda: sch.merge(i)),
         """
@@ -474,6 +491,10 @@ def test_merge_of_loops_that_differ(expect, refused):
           | …
         """,
     )
+
+
+def test_merge_of_loops_with_annotations(expect, refused):
+    sch, (i,), (j,), _ = nests()
     sch.annotate(j, "a", 1)
     expect(
         refused(sch, lambda: sch.merge(i, j)),

@@ -391,3 +391,20 @@ def test_refuse_a_place_before_what_it_needs(expect, refused):
     sch.reverse_compute_at("D", i)
     assert [b.name for b in sch.get_child_blocks(i)] == ["B", "C", "D"]
     same(two, sch)
+
+
+def test_a_copy_of_tiles_goes_behind_the_tiles(expect):
+    """A block of whole tiles makes a box that is known to the element."""
+    from tensorize_programs import gemm
+    from tensorize_programs import tiled as in_tiles
+
+    sch, _, (i_0, _, _, i_1, _, _) = in_tiles(2, 4, 4)
+    outer = sch.blockize(i_1)
+    i, j, k = sch.get_loops(outer)
+    io, ii = sch.split(i, [2, 2])
+    jo, ji = sch.split(j, [2, 2])
+    sch.reorder(io, jo, k, ii, ji)
+    copy = sch.cache_write(outer, 0, "local")
+    sch.reverse_compute_at(copy, jo)
+    assert [str(sch.get(x).extent) for x in sch.get_loops(copy)] == ["2", "2", "4", "8"]
+    same(gemm, sch)

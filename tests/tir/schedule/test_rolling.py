@@ -292,7 +292,7 @@ def test_a_loop_that_runs_at_once(expect, refused):
     )
 
 
-def test_other_refusals(expect, refused):
+def test_refuse_a_parameter(expect, refused):
     sch = tir.Schedule(chain)
     d = sch.get_block("D")
     expect(
@@ -309,6 +309,8 @@ def test_other_refusals(expect, refused):
         """,
     )
 
+
+def test_refuse_what_is_computed_from_what_changes(expect, refused):
     @T.prim_func
     def changing(A: T.Buffer((6,), "float32"), C: T.Buffer((4,), "float32")):
         B = T.alloc_buffer((6,))
@@ -339,6 +341,8 @@ def test_other_refusals(expect, refused):
         """,
     )
 
+
+def test_refuse_what_is_read_behind(expect, refused):
     @T.prim_func
     def behind(A: T.Buffer((8,), "float32"), C: T.Buffer((6,), "float32")):
         B = T.alloc_buffer((8,))

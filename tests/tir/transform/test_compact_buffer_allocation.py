@@ -426,3 +426,30 @@ def test_nothing_to_do_is_the_same_object():
 
     mod = tvm.IRModule({"main": plain})
     assert Compact(mod) is mod
+
+
+@T.prim_func
+def fetched(A: T.Buffer((32, 9), "int32"), C: T.Buffer((4, 72), "int32")):
+    """Tiles of 8 rows, by 32 threads that fetch 72 elements in three turns."""
+    for b in T.thread_binding(4, thread="blockIdx.x"):
+        for t in T.thread_binding(32, thread="threadIdx.x"):
+            with T.block(""):
+                B = T.alloc_buffer((32, 9), "int32", scope="shared")
+                for k in range(3):
+                    with T.block("B"):
+                        v = T.axis.spatial(32, b * 8 + (k * 32 + t) // 9)
+                        w = T.axis.spatial(9, (k * 32 + t) % 9)
+                        T.where(k * 32 + t < 72)
+                        B[v, w] = A[v, w]
+                for k in range(3):
+                    with T.block("C"):
+                        vb = T.axis.spatial(4, b)
+                        v = T.axis.spatial(72, k * 32 + t)
+                        T.where(k * 32 + t < 72)
+                        C[vb, v] = B[vb * 8 + v // 9, v % 9]
+
+
+def test_threads_that_have_nothing_to_fetch_need_no_room(agree):
+    made = compacted(fetched)
+    assert shapes(made) == {"B": ["8", "9"]}
+    agree(fetched, made, *data((32, 9), (4, 72)))

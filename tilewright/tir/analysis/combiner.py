@@ -41,7 +41,7 @@ from ...ir.functor import Mutator, pre_order, substitute
 from ...ir.ops import BINARY, max_value, min_value
 from ...ir.stmt import Block, BufferStore, LetStmt, Stmt, seq, stmt_list
 
-__all__ = ["Combination", "NotACombination", "combination_of"]
+__all__ = ["ON_NUMBERS", "Combination", "NotACombination", "combination_of"]
 
 _SAYING = (EQ, NE, LT, LE, GT, GE, And, Or, Not)
 _COMBINERS: tuple[type[BinaryOp], ...] = (Add, Mul, Max, Min, And, Or)
@@ -314,7 +314,7 @@ def _sample(v: Var, rng: random.Random) -> Any:
     return rng.randrange(0 if v.dtype.is_uint else -6, 7)
 
 
-_TWO: dict[type, Callable[[Any, Any], Any]] = {
+ON_NUMBERS: dict[type, Callable[[Any, Any], Any]] = {
     Add: lambda a, b: a + b,
     Sub: lambda a, b: a - b,
     Mul: lambda a, b: a * b,
@@ -353,4 +353,4 @@ def _value(e: PrimExpr, at: Mapping[Var, Any]) -> Any:
         return _value(e.value, at)
     if isinstance(e, Call):
         return _CALLS[getattr(e.op, "short_name", "")](*[_value(a, at) for a in e.args])
-    return _TWO[e.__class__](_value(e.a, at), _value(e.b, at))  # type: ignore[attr-defined]
+    return ON_NUMBERS[e.__class__](_value(e.a, at), _value(e.b, at))  # type: ignore[attr-defined]

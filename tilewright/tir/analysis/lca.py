@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 from ...ir.buffer import Buffer
 from ...ir.expr import BufferLoad, IterVar, Var
@@ -12,7 +12,7 @@ from ...ir.module import IRModule
 from ...ir.stmt import AttrStmt, Block, BlockRealize, BufferStore, DeclBuffer, For, Stmt
 from .measure import estimate_tir_flops
 
-__all__ = ["detect_buffer_access_lca", "find_anchor_block"]
+__all__ = ["common_place", "detect_buffer_access_lca", "find_anchor_block"]
 
 
 class _Place:
@@ -25,13 +25,22 @@ class _Place:
         self.depth: int = 0 if parent is None else parent.depth + 1
 
 
-def _common(a: _Place, b: _Place) -> _Place:
+class _Nested(Protocol):
+    @property
+    def depth(self) -> int: ...
+    @property
+    def parent(self) -> Any: ...
+
+
+P = TypeVar("P", bound=_Nested)
+
+
+def common_place(a: P, b: P) -> P:
+    """The innermost place that both are in: each knows the one around it, and how deep it is."""
     while a is not b:
         if a.depth >= b.depth:
-            assert a.parent is not None
             a = a.parent
         else:
-            assert b.parent is not None
             b = b.parent
     return a
 
@@ -50,7 +59,7 @@ class _AccessLCA(Visitor):
 
     def access(self, b: Buffer) -> None:
         held = self.found.get(b)
-        self.found[b] = self.place if held is None else _common(held, self.place)
+        self.found[b] = self.place if held is None else common_place(held, self.place)
 
     def _touch(self, n: BufferLoad | BufferStore) -> None:
         self.know(n.buffer)

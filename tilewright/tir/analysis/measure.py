@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from ...ir.expr import (
@@ -34,6 +35,7 @@ from ...ir.stmt import (
 )
 
 __all__ = [
+    "bytes_of",
     "calculate_allocated_bytes",
     "calculate_constant_bytes",
     "calculate_workspace_bytes",
@@ -50,6 +52,17 @@ def scope_of(var: Var) -> str:
 
 
 # ---------------------------------------------------------------------------- bytes
+def bytes_of(dtype: Any, extents: Iterable[PrimExpr]) -> int | None:
+    """What an array takes; None if one of its sizes is no number yet."""
+    total = int(dtype.nbytes)
+    for e in extents:
+        size = const_value(e)
+        if size is None:
+            return None
+        total *= int(size)
+    return total
+
+
 class _Peak(Visitor):
     """The most bytes that are allocated at once, for each memory."""
 
@@ -60,10 +73,7 @@ class _Peak(Visitor):
         self.constants = 0
 
     def size(self, dtype: Any, extents: Any) -> int:
-        total = int(dtype.nbytes)
-        for e in extents:
-            total *= int(const_value(e) or 0)
-        return -(-total // self.alignment) * self.alignment
+        return -(-(bytes_of(dtype, extents) or 0) // self.alignment) * self.alignment
 
     def hold(self, scope: str, size: int) -> None:
         self.now[scope] = self.now.get(scope, 0) + size

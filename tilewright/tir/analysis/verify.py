@@ -20,7 +20,7 @@ from ...ir.stmt import (
     ForKind,
     LetStmt,
 )
-from .measure import scope_of
+from .measure import bytes_of, scope_of
 
 __all__ = ["verify_gpu_code", "verify_memory", "verify_ssa", "verify_well_formed"]
 
@@ -243,19 +243,13 @@ class _Kernels(Visitor):
             self.limit("max_shared_memory_per_block", self.shared)
 
     def visit_Allocate(self, n: Allocate) -> None:
-        size = n.dtype.nbytes
-        for e in n.extents:
-            size *= int(const_value(e) or 0)
-        self.allocate(scope_of(n.buffer_var), size)
+        self.allocate(scope_of(n.buffer_var), bytes_of(n.dtype, n.extents) or 0)
         self.vector(n.dtype)
         self.visit_children(n)
 
     def visit_Block(self, n: Block) -> None:
         for b in n.alloc_buffers:
-            size = b.dtype.nbytes
-            for e in b.shape:
-                size *= int(const_value(e) or 0)
-            self.allocate(b.scope_name, size)
+            self.allocate(b.scope_name, bytes_of(b.dtype, b.shape) or 0)
         self.visit_children(n)
 
     def allocate(self, scope: str, size: int) -> None:

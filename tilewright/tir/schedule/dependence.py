@@ -116,30 +116,47 @@ def _told_apart(var: Var, use: Use) -> bool:
 
 def _digits_shown(iv: IterVar, use: Use) -> bool:
     """Whether indices such as `v // 56` and `v % 56` say together which `v` it is."""
+    known = const_value(iv.dom.extent)
+    size = float("inf") if known is None or const_value(iv.dom.min) != 0 else known
     spans = sorted(
-        d for r in use.region.region if const_value(r.extent) == 1 and (d := _digit(r.min, iv.var))
+        d for r in use.region.region if const_value(r.extent) == 1 and (d := _digit(r.min, iv.var, use.block))
     )
     reached: float = 1
     for low, high in spans:
         if low <= reached:
             reached = max(reached, high)
-    size = const_value(iv.dom.extent)
-    return reached >= (float("inf") if size is None or const_value(iv.dom.min) != 0 else size)
+    return reached >= size
 
 
-def _digit(e: PrimExpr, v: Var) -> tuple[float, float] | None:
-    """The part of `v` that an index shows: from one power to another, as `(v // 4) % 8` does from 4 to 32."""
+def _digit(e: PrimExpr, v: Var, block: Block) -> tuple[float, float] | None:
+    """The part of `v` that an index shows: from one power to another, as `(v // 4) % 8` does from 4 to 32; so does
+    `u*8 + (v // 4) % 8`."""
     if e is v:
         return 1, float("inf")
+    if isinstance(e, Add):
+        for far, near in ((e.a, e.b), (e.b, e.a)):
+            step = const_value(far.b) if isinstance(far, Mul) else None
+            if step is not None and _below(near, step, block):
+                return _digit(near if v in vars_used(near) else far.a, v, block)  # type: ignore[attr-defined]
+        return None
     if not isinstance(e, (FloorDiv, FloorMod)) or not isinstance(e.b, IntImm) or e.b.value < 1:
         return None
-    inner = _digit(e.a, v)
+    inner = _digit(e.a, v, block)
     if inner is None:
         return None
     low, high = inner
     if isinstance(e, FloorDiv):
         return (low * e.b.value, high) if low * e.b.value <= high else None
     return low, min(high, low * e.b.value)
+
+
+def _below(e: PrimExpr, bound: float, block: Block) -> bool:
+    """Whether an index of a block is at least 0 and below a number."""
+    ana = Analyzer()
+    for iv in block.iter_vars:
+        ana.bind_loop(iv.var, iv.dom.min, iv.dom.extent)
+    found = ana.const_int_bound(e)
+    return bool(found.min_value >= 0 and found.max_value < bound)
 
 
 def _counters(r: Range, sizes: Mapping[Var, int | float | None]) -> list[Var]:

@@ -120,12 +120,20 @@ def _spots(
 def _mapped_box(
     region: BufferRegion, maker: BlockRealize, doms: Mapping[Var, Range], ana: Analyzer
 ) -> Box | None:
-    """The box that elements at `v // 4, v % 4` fill, as the loops around the block run."""
-    if not all(is_one(r.extent) for r in region.region):
-        return None
+    """The box that elements at `v // 4, v % 4`, or tiles at `v * 16`, fill as the loops around the block run."""
     pairs = zip(maker.block.iter_vars, maker.iter_values, strict=True)
     table: dict[Any, Any] = {iv.var: value for iv, value in pairs}
-    spans = _spans([substitute(r.min, table) for r in region.region], doms, maker.predicate)
+    within, places = dict(doms), []
+    for r in region.region:
+        place = substitute(r.min, table)
+        if not is_one(r.extent):
+            if vars_used(r.extent):
+                return None
+            inside = Var("inside", r.min.dtype)
+            within[inside] = Range.from_min_extent(const(0, r.extent.dtype), r.extent)
+            place = add(place, inside)
+        places.append(place)
+    spans = _spans(places, within, maker.predicate)
     return None if spans is None else [(ana.simplify(low), ana.simplify(high)) for low, high in spans]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +18,19 @@ from ...ir.buffer import Buffer, BufferRegion, MatchBufferRegion
 from ...ir.expr import IntImm, IterVar, PrimExpr, Range, Var, const, const_value
 from ...ir.function import PrimFunc
 from ...ir.functor import pre_order, renew_defs, substitute, vars_used
-from ...ir.ops import add, equal, floordiv, floormod, greater_equal, is_one, less_equal, mul
+from ...ir.ops import (
+    add,
+    conjuncts,
+    equal,
+    floordiv,
+    floormod,
+    greater_equal,
+    is_one,
+    less_equal,
+    logical_and,
+    mul,
+    sub,
+)
 from ...ir.span import user_span
 from ...ir.stmt import Block, BlockRealize, For, SeqStmt, Stmt
 from ..tensor_intrin.intrin import TensorIntrin, body_block, near, params
@@ -130,6 +143,8 @@ def _divide(me: BlockRealize, outer: list[For], inner: list[For]) -> list[list[I
         around = vars_used(me.predicate) & {x.loop_var for x in outer}
         found = [marks if around else marks[::-1]]
     if not found:
+        found = _divide_touched(me, domains, [x.loop_var for x in inner])
+    if not found:
         names = ", ".join(f"`{x.loop_var.name}`" for x in inner) or "no loop"
         values = ", ".join(
             f"{iv.var.name} = {v}" for iv, v in zip(me.block.iter_vars, me.iter_values, strict=True)
@@ -144,6 +159,38 @@ def _divide(me: BlockRealize, outer: list[For], inner: list[For]) -> list[list[I
             else "let the loops outside count whole tiles of the loops inside",
         )
     return found
+
+
+def _divide_touched(me: BlockRealize, domains: dict[Var, Range], inner: list[Var]) -> list[list[IterMark]]:
+    """The same where iterators that no inner loop moves overlap, as rows of a window do: those stay whole, outside."""
+
+    def stays(value: PrimExpr) -> bool:
+        return not vars_used(value) & set(inner)
+
+    moved = [value for value in me.iter_values if not stays(value)]
+    if len(moved) == len(me.iter_values):
+        return []  # nothing would be different
+    true = const(True, "bool")
+    conditions = [c for c in conjuncts(me.predicate) if not is_one(c)]
+    tied = functools.reduce(logical_and, (c for c in conditions if not stays(c)), true)
+    if moved:
+        rest = subspace_divide(moved, domains, inner, tied)
+        if not rest:
+            return []
+    else:
+        rest = [[IterMark(true, const(0)), IterMark(tied, const(0))]]
+    *parts, (outside, inside) = rest
+    follow = iter(parts)
+    found = []
+    for iv, value in zip(me.block.iter_vars, me.iter_values, strict=True):
+        one = const(1, value.dtype)
+        counted = IterMark(sub(value, iv.dom.min), iv.dom.extent)
+        split = IterSplitExpr(counted, one, iv.dom.extent, one)
+        whole = IterMark(IterSumExpr((split,), iv.dom.min), iv.dom.extent)
+        nothing = IterMark(IterSumExpr((), const(0, value.dtype)), one)
+        found.append([whole, nothing] if stays(value) else next(follow))
+    kept = functools.reduce(logical_and, (c for c in conditions if stays(c)), outside.source)
+    return [*found, [IterMark(kept, outside.extent), inside]]
 
 
 class _Divided:

@@ -14,6 +14,7 @@ from ...ir.function import PrimFunc
 from ...ir.functor import post_order_visit, pre_order, rewrite, substitute
 from ...ir.module import IRModule
 from ...ir.stmt import Block, BlockRealize, For, ForKind, Stmt
+from ..transform.lower_bulk_copies import BULK_COPY
 from ..transform.lower_fragments import is_fragment
 from ..transform.plan_allocations import plan_buffer_allocation
 from ..transform.unify_thread_binding import is_hardware_loop
@@ -108,18 +109,13 @@ def _compare(
     small = max(_work(f, sizes) for f in (before, after)) <= LIMIT
     how = "interpreter" if small else "machine code"
     want, got = ([np.copy(a) if isinstance(a, np.ndarray) else a for a in given] for _ in range(2))
-    fragments = any(
-        isinstance(m, Block) and any(is_fragment(b.scope()) for b in m.alloc_buffers)
-        for m in pre_order(after.body)
-    )
+    at_once = _at_once(after)
     _run(before, want, small, f"the origin of {name}", sch)
-    _run(
-        after, got, small or fragments, f"the scheduled {name}", sch
-    )  # tensor cores are the interpreter's alone
+    _run(after, got, small or bool(at_once), f"the scheduled {name}", sch)
     count = _compare_arrays(before, want, got, name, how)
     threads = ""
     if small and any(is_hardware_loop(m) for m in pre_order(after.body)):
-        threads = "tensor cores work for all threads of a warp at once" if fragments else _unbound(after.body)
+        threads = at_once or _unbound(after.body)
         if not threads:
             held = [np.copy(a) if isinstance(a, np.ndarray) else a for a in given]
             threads = _run_kernels(after, held, f"the kernels of {name}")
@@ -139,6 +135,16 @@ def _compare_arrays(before: PrimFunc, want: list[Any], got: list[Any], name: str
             _same(held.name if held is not None else p.name, a, b, name, how)
             count += a.size
     return count
+
+
+def _at_once(func: PrimFunc) -> str:
+    """What a function does for many threads at once, in words, which is the interpreter's alone to run."""
+    blocks = [m for m in pre_order(func.body) if isinstance(m, Block)]
+    if any(is_fragment(b.scope()) for m in blocks for b in m.alloc_buffers):
+        return "tensor cores work for all threads of a warp at once"
+    if any(BULK_COPY in m.annotations for m in blocks):
+        return "the copy engine works for all threads of a block at once"
+    return ""
 
 
 def _unbound(n: Any) -> str:

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Set
+from functools import reduce
 from typing import Any
 
-from ...arith import Analyzer, eval_set
+from ...arith import Analyzer, eval_set, relax_region
 from ...ir.buffer import Buffer, BufferRegion
 from ...ir.expr import BufferLoad, Call, IntImm, IterVar, Let, PrimExpr, Range, Var, const, const_value
 from ...ir.function import PrimFunc
 from ...ir.functor import Mutator, pre_order, vars_used
 from ...ir.op import Op
-from ...ir.ops import add, conjuncts, max_of, min_of, sub
+from ...ir.ops import add, conjuncts, logical_and, max_of, min_of, sub
 from ...ir.stmt import (
     AttrStmt,
     Block,
@@ -96,7 +97,8 @@ class _Compact(Mutator):
         """The box of `buffer` that the statements touch; None if it cannot be told."""
         if buffer.strides or not buffer.shape:
             return None
-        found = _Accesses(buffer)
+        virtual = {v for v, (tag, _) in self.threads.items() if tag.startswith("vthread")}
+        found = _Accesses(buffer, virtual)
         for part in parts:
             found.walk(part, self.sharers(buffer), [])
         if found.opaque or not found.boxes:
@@ -173,8 +175,8 @@ def _same(a: PrimExpr, b: PrimExpr) -> bool:
 class _Accesses:
     """The boxes of one buffer that a statement touches, relaxed over the loops inside it."""
 
-    def __init__(self, buffer: Buffer) -> None:
-        self.buffer = buffer
+    def __init__(self, buffer: Buffer, virtual: Set[Var]) -> None:
+        self.buffer, self.virtual = buffer, virtual  # and the virtual threads around, which share a tile
         self.boxes: list[list[tuple[PrimExpr | None, PrimExpr | None]]] = []
         self.opaque = False
         self.bound: set[Var] = set()
@@ -206,6 +208,7 @@ class _Accesses:
                             for r in match.source.region
                         ],
                         loops,
+                        more,
                     )
             if n.block.init is not None:
                 self.walk(n.block.init, loops, more)
@@ -221,7 +224,7 @@ class _Accesses:
             # What the variable may be is not known outside: an access that uses it is opaque.
             self.bound.add(n.var)
         if isinstance(n, (BufferLoad, BufferStore)) and n.buffer is self.buffer:
-            self.box([(i, i) for i in n.indices], loops)
+            self.box([(i, i) for i in n.indices], loops, conditions)
         elif isinstance(n, Call) and self.handed_out(n):
             self.opaque = True
         for child in n.children():
@@ -233,12 +236,15 @@ class _Accesses:
             return True
         return any(a is self.buffer.data for a in call.args)
 
-    def box(self, ranges: Iterable[tuple[PrimExpr, PrimExpr]], loops: dict[Var, Range]) -> None:
+    def box(
+        self, ranges: Iterable[tuple[PrimExpr, PrimExpr]], loops: dict[Var, Range], conditions: list[PrimExpr]
+    ) -> None:
         out: list[tuple[PrimExpr | None, PrimExpr | None]] = []
+        # What threads fetch together is cut off where it ends. A tile that hangs over the end of its buffer is still
+        # as large as the others: conditions on what is outside are left out.
+        cuts = [c for c in conditions if vars_used(c) <= loops.keys() | self.virtual]
         for low, high in ranges:
-            a = eval_set(low, loops)
-            b = a if high is low else eval_set(high, loops)
-            lo, hi = a.min_value, b.max_value
+            lo, hi = _ends(low, high, loops, cuts)
             for e in (lo, hi):
                 if not isinstance(e, PrimExpr) or e.dtype.lanes > 1 or _unbounded(e):
                     self.opaque = True
@@ -258,6 +264,18 @@ class _Accesses:
             _is_within(lo, 0) and _is_within(dim, hi, 1)
             for (lo, hi), dim in zip(out, self.buffer.shape, strict=True)
         )
+
+
+def _ends(
+    low: PrimExpr, high: PrimExpr, loops: dict[Var, Range], cuts: list[PrimExpr]
+) -> tuple[PrimExpr, PrimExpr]:
+    """The least value of `low` and the greatest of `high` while loops run, where conditions hold."""
+    if cuts and not vars_used(high).isdisjoint(loops):
+        size = add(sub(high, low), const(1, low.dtype))
+        (found,) = relax_region([Range.from_min_extent(low, size)], loops, reduce(logical_and, cuts))
+        return found.min_value, found.max_value
+    a = eval_set(low, loops)
+    return a.min_value, (a if high is low else eval_set(high, loops)).max_value
 
 
 def _is_within(a: Any, b: Any, more: int = 0) -> bool:
