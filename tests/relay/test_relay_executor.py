@@ -204,6 +204,10 @@ def test_the_debugger(lib: Any, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="there is no step 'nope'"):
         m.debug_get_output("nope")
     assert "fused_nn_dense_tanh_add" in m.get_debug_result()
+    times = m.run_individual(2, 3)
+    assert [len(t) for t in times] == [3, 3] and min(map(min, times)) > 0
+    with pytest.raises(ValueError, match="there is no step number 2; there are 2"):
+        m.run_individual_node(2)
 
 
 # ---------------------------------------------------------------------------- evaluate

@@ -414,3 +414,18 @@ def test_rows_that_are_gathered_are_read_where_they_are() -> None:
     mod = module([ids], made)
     given = {"ids": np.arange(10, dtype="int32").reshape(2, 5) * 29}
     close(results(on_device(relay.build(mod, "opencl")), given), expected(mod, given))
+
+
+def test_a_device_and_its_host_are_one_target() -> None:
+    from tilewright.relay.build_module import as_target
+
+    for given in (
+        {"cpu": "llvm -mcpu=core-avx2", "opencl": "opencl"},
+        [tvm.target.Target("opencl"), "llvm -mcpu=core-avx2"],
+        "opencl, llvm -mcpu=core-avx2",
+    ):
+        chosen = as_target(given)
+        assert (chosen.kind.name, chosen.host.attrs["mcpu"]) == ("opencl", "core-avx2")
+    assert as_target({"cpu": "llvm -mattr=+avx2,+fma"}).kind.name == "llvm"
+    with pytest.raises(BuildError, match="for one device and its host, not for cuda, opencl"):
+        as_target({"cuda": "cuda", "opencl": "opencl"})

@@ -80,6 +80,8 @@ def test_heads_are_read_where_they_lie() -> None:
     (kernel,) = kernels(grouped(attention("ViT")))
     assert [p.checked_type.shape for p in kernel.params] == [(2, 197, 3, 3, 64)]
     assert kernel.checked_type.ret_type.shape == (2, 197, 3, 64)
+    (kernel,) = kernels(grouped(attention("PyTorch")))
+    assert [p.checked_type.shape for p in kernel.params] == [(100, 3, 3, 64)]
     (kernel,) = kernels(grouped(attention("BERT", mask="")))
     assert [p.checked_type.shape for p in kernel.params] == [(2, 128, 4, 64)] * 3
 

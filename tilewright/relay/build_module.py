@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -54,6 +55,7 @@ PIPELINE: Final = (
     "EliminateCommonSubexpr",
     "DeadCodeElimination",
     "GroupAttention",
+    "SlicesOfSplits",
     "FastMath",
 )
 
@@ -136,14 +138,31 @@ def _name(name: str) -> str:
     return made
 
 
+_BETWEEN = re.compile(r",\s+")  # targets, one after the other; options have commas without a space
+
+
+def _one_of(targets: list[Target], host: Any) -> tuple[Target, Any]:
+    """A target for a device among some, and the host that stands beside it."""
+    devices = [t for t in targets if t.kind.name in DEVICE_KINDS] or targets[:1]
+    others = [t for t in targets if t is not devices[0]] if devices else []
+    if len(devices) != 1 or len(others) > 1:
+        told = ", ".join(str(t.kind.name) for t in targets) or "none"
+        raise BuildError(
+            f"relay.build: a model is compiled for one device and its host, not for {told}; give one of them, and one "
+            "for the processor"
+        )
+    return devices[0], others[0] if others and host is None else host
+
+
 def as_target(target: Any, host: Any = None) -> Target:
-    """The one target of a model."""
+    """The one target of a model: of several, as `{"cpu": "llvm", "cuda": "cuda"}` or "cuda, llvm", that of the device
+    with the processor for its host."""
     if isinstance(target, Mapping) and not {"kind", "tag"} & set(target):
-        if len(target) != 1:
-            raise BuildError("relay.build: a model is compiled for one target; give one")
-        (target,) = target.values()
-    if isinstance(target, (list, tuple)) and len(target) == 1:
-        (target,) = target
+        target = list(target.values())
+    if isinstance(target, str):
+        target = _BETWEEN.split(target)
+    if isinstance(target, (list, tuple)):
+        target, host = _one_of([Target(t) for t in target], host)
     found = Target.current(allow_none=True) if target is None else Target(target, host=host)
     chosen = Target("llvm") if found is None else present(found)
     kind = chosen.kind.name

@@ -13,7 +13,7 @@ the result up.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from ..ir.deep import deep_programs
@@ -351,3 +351,19 @@ def below(expr: Any) -> list[Any]:
     if expr.__class__ is Call:
         return [expr.op, *expr.args]
     return expr.children() if isinstance(expr, Expr) else []
+
+
+def in_order(root: Any, inside: Callable[[Any], Iterable[Any]] = below) -> list[Any]:
+    """Every expression once, what is `inside` it before it. Graphs are deep: nothing here calls itself."""
+    out: list[Any] = []
+    seen: set[Any] = set()
+    stack: list[tuple[Any, bool]] = [(root, False)]
+    while stack:
+        at, ready = stack.pop()
+        if ready:
+            out.append(at)
+        elif at not in seen:
+            seen.add(at)
+            stack.append((at, True))
+            stack.extend([(b, False) for b in inside(at) if b not in seen][::-1])
+    return out

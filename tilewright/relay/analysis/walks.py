@@ -10,7 +10,7 @@ from ...ir.module import IRModule
 from ...ir.op import Op
 from ..expr import Call, Constant, Expr, Function, Let, Var
 from ..ty import FuncType, RefType, TupleType, Type, TypeVar
-from ..visitor import below
+from ..visitor import below, in_order
 
 __all__ = [
     "all_type_vars",
@@ -32,20 +32,7 @@ __all__ = [
 
 def post_order(expr: Any) -> list[Any]:
     """Every expression once, what is below before what is above; operators and global names too."""
-    out: list[Any] = []
-    seen: set[Any] = set()
-    stack: list[tuple[Any, bool]] = [(expr, False)]
-    while stack:
-        at, ready = stack.pop()
-        if ready:
-            out.append(at)
-            continue
-        if at in seen:
-            continue
-        seen.add(at)
-        stack.append((at, True))
-        stack.extend((b, False) for b in reversed(below(at)) if b not in seen)
-    return out
+    return in_order(expr)
 
 
 def post_order_visit(expr: Any, fvisit: Callable[[Any], Any]) -> None:

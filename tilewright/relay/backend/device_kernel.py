@@ -22,6 +22,7 @@ from ...tune.auto import unasked
 from ...tune.explain import Explanation
 from ...tune.facts import Facts
 from ...tune.gpu import GpuFunction
+from ...tune.gpu_elementwise import by_elements
 from .lower import device_loops
 
 __all__ = ["DEVICE_KINDS", "device_code", "merged"]
@@ -89,14 +90,14 @@ class _Untiled(GpuFunction):
     def tile(self, f: Facts) -> None:
         self.alone(f)
 
-    def row_by_row(self, last: Facts, group: list[Facts]) -> dict[str, object]:
-        raise ScheduleError("no shared memory is used")
+    def rows(self, last: Facts, group: list[Facts]) -> None:
+        for f in group:
+            self.alone(f)
 
-    def turned(self, f: Facts, across: int) -> dict[str, object]:
-        return self.elementwise(f)
-
-    def sum(self, f: Facts) -> dict[str, object]:
-        return self.plain(f)
+    def alone(self, f: Facts, refused: str = "") -> None:
+        self.done.add(f.rv.key)
+        simple = f.kind == "injective"
+        self.attempt(f, lambda: by_elements(self, f) if simple else self.plain(f), "plain")
 
 
 def _refuse_serial(records: Sequence[Mapping[str, Any]]) -> None:

@@ -23,6 +23,7 @@ from ..sizes import free_sizes
 from ..transform.infer_type import infer_type
 from ..ty import Any as AnySize
 from ..ty import TensorType, TupleType, Type, tensor_fields
+from ..visitor import in_order
 
 __all__ = [
     "Lowered",
@@ -53,18 +54,7 @@ class Lowered(NamedTuple):
 
 def inner_order(fn: Function) -> list[Any]:
     """The expressions of a fused function, what is below first; operators are left out."""
-    out: list[Any] = []
-    seen: set[Any] = set()
-    stack: list[tuple[Any, bool]] = [(fn.body, False)]
-    while stack:
-        at, ready = stack.pop()
-        if ready:
-            out.append(at)
-        elif at not in seen:
-            seen.add(at)
-            stack.append((at, True))
-            stack.extend((b, False) for b in reversed(at.children()) if b not in seen)
-    return out
+    return in_order(fn.body, lambda e: e.children())
 
 
 def lift_constants(fn: Function) -> tuple[Function, list[Constant]]:

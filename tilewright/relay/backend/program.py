@@ -12,6 +12,7 @@ from ..expr import Call, Constant, Expr, Function, If, Let, Tuple, TupleGetItem,
 from ..op.registry import RelayOp
 from ..transform.fuse_ops import is_primitive
 from ..ty import TensorType, is_dynamic, tensor_fields
+from ..visitor import in_order
 from .lower import field_range, inner_order, lift_constants, missing_computes
 from .memory_plan import ALIGNMENT, Lifetime, arena_peak, plan_arena
 
@@ -197,19 +198,11 @@ class _Builder:
 
 def _order(root: Any) -> list[Any]:
     """Expressions of the outer function, what is below first; kernels are not entered."""
-    out: list[Any] = []
-    seen: set[Any] = set()
-    stack: list[tuple[Any, bool]] = [(root, False)]
-    while stack:
-        at, ready = stack.pop()
-        if ready:
-            out.append(at)
-        elif at not in seen:
-            seen.add(at)
-            stack.append((at, True))
-            if not isinstance(at, (Function, If, Let)):
-                stack.extend((b, False) for b in reversed(at.children()) if isinstance(b, Expr))
-    return out
+
+    def inside(e: Any) -> list[Any]:
+        return [] if isinstance(e, (Function, If, Let)) else [b for b in e.children() if isinstance(b, Expr)]
+
+    return in_order(root, inside)
 
 
 def _refuse_dynamic(kind: TensorType, what: str) -> None:

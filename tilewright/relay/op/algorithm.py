@@ -8,10 +8,10 @@ from ...ir.dtype import DataType
 from ..expr import Call, Constant, Expr, TupleWrapper
 from ..ty import TensorType, TupleType, Type
 from . import dyn
+from .arguments import tensors
 from .computes import topi
 from .registry import OpPattern, dtype, flag, integer, ints, refuse, register, text
 from .shapes import axis_of, differ, is_known, need_dtype, need_rank, same_size, unify
-from .transform import tensors
 
 __all__ = [
     "argsort",

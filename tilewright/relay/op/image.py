@@ -9,7 +9,20 @@ from ..expr import Call, Constant, Expr
 from ..ty import TensorType, Type
 from . import dyn, layouts
 from .computes import topi
-from .registry import Attr, OpPattern, anything, dtype, flag, ints, named, number, refuse, register, text
+from .registry import (
+    Attr,
+    OpPattern,
+    RelayOp,
+    anything,
+    dtype,
+    flag,
+    ints,
+    named,
+    number,
+    refuse,
+    register,
+    text,
+)
 from .shapes import differ, need_dtype, need_rank
 from .spatial import each, four, pair, windows
 
@@ -45,9 +58,8 @@ def _numbers(value: Any) -> Any:
     return value.numpy().reshape(-1).tolist() if isinstance(value, Constant) else value
 
 
-def _resize(axes: str, layout: str, doc: str) -> Callable[..., Call]:
-    """Make the resizing of these axes known, and give its constructor."""
-    name, rank = f"resize{len(axes)}d", len(axes)
+def _resize_op(name: str, axes: str, layout: str) -> RelayOp:
+    """Make the resizing of these axes known."""
     work = getattr(topi.image, name)
 
     def rel(types: list[Any], attrs: Any) -> Type:
@@ -65,7 +77,7 @@ def _resize(axes: str, layout: str, doc: str) -> Callable[..., Call]:
             )
         ]  # fmt: skip
 
-    op = register(
+    return register(
         f"image.{name}",
         inputs=("data",),
         attrs={
@@ -80,6 +92,12 @@ def _resize(axes: str, layout: str, doc: str) -> Callable[..., Call]:
         compute=compute,
         pattern=INJECTIVE,
     )
+
+
+def _resize(axes: str, layout: str, doc: str) -> Callable[..., Call]:
+    """The constructor of the resizing of these axes."""
+    name, rank = f"resize{len(axes)}d", len(axes)
+    op = _resize_op(name, axes, layout)
 
     def build(
         data: Any,

@@ -9,11 +9,12 @@ from ..expr import Call, Expr, TupleWrapper, as_expr, const, const_like
 from ..ty import Any as AnySize
 from ..ty import TensorType, TupleType, Type
 from . import dyn
+from .arguments import static, tensors
 from .computes import topi
 from .registry import OpPattern, flag, integer, ints, number, refuse, register, text
 from .shapes import axis_of, broadcast, differ, is_known, need_dtype, need_rank
 from .spatial import windows
-from .transform import reshaped, static, tensors
+from .transform import reshaped
 
 __all__ = [
     "adv_index",

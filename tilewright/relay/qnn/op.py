@@ -10,12 +10,12 @@ from contextlib import contextmanager
 from typing import Any
 
 from ..expr import Call, Expr, const
+from ..op.arguments import tensors
 from ..op.computes import topi
 from ..op.registry import Attr, OpPattern, RelayOp, dtype, flag, integer, ints, number, refuse, register, text
 from ..op.shapes import add as add_sizes
 from ..op.shapes import axis_of, broadcast, differ, need_dtype, need_rank, unify
 from ..op.spatial import four, pair, pool_rel
-from ..op.transform import tensors
 from ..ty import TensorType, Type
 from .parameters import channels_of, check_parameter, need_float, need_integers, scale_of, zero_of
 from .products import batch_matmul, contrib_dense_pack, conv2d, conv2d_transpose, dense

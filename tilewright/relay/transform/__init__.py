@@ -45,6 +45,7 @@ from .recast import recast
 from .remove_unused_functions import RemoveUnusedFunctions
 from .simplify_expr import SimplifyExpr
 from .simplify_inference import SimplifyInference
+from .slices_of_splits import SlicesOfSplits
 from .split_args import SplitArgs
 from .unsupported import FirstOrderGradient, PartialEvaluate, gradient
 from .use_tensor_cores import UseTensorCores
@@ -92,6 +93,7 @@ __all__ = [
     "Sequential",
     "SimplifyExpr",
     "SimplifyInference",
+    "SlicesOfSplits",
     "SplitArgs",
     "ToANormalForm",
     "ToBasicBlockNormalForm",

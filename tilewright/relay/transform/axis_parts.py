@@ -130,11 +130,13 @@ def _slice(view: View, at: Call, given: tuple[int, ...]) -> View | None:
 def _part_of_split(view: View, at: TupleGetItem) -> View | None:
     whole: Any = at.tuple_value
     given, own = static_shape(whole.args[0]), static_shape(at)
-    count = whole.attrs.indices_or_sections
-    if given is None or own is None or not isinstance(count, int):
+    places = whole.attrs.indices_or_sections
+    if given is None or own is None:
         return None
     axis = whole.attrs.axis % len(given)
-    return _chosen(view, whole.args[0], axis, at.index * own[axis], given)
+    begins = range(0, given[axis], own[axis]) if isinstance(places, int) else (0, *places)
+    begin = begins[at.index]
+    return _chosen(view, whole.args[0], axis, begin, given) if isinstance(begin, int) else None
 
 
 def _chosen(view: View, source: Any, axis: int, begin: int, given: tuple[int, ...]) -> View | None:

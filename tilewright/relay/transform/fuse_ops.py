@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from ...ir.module import IRModule
 from ...ir.op import Op
@@ -12,7 +12,9 @@ from ...target import Target
 from ..expr import Call, Constant, Expr, Function, Tuple, TupleGetItem, Var
 from ..op.registry import OpPattern, RelayOp
 from ..ty import TensorType, is_dynamic
+from ..visitor import in_order
 from .infer_type import infer_module
+from .join_results import join_results
 from .split_args import short_joins
 
 __all__ = ["FuseOps", "fuse_ops", "is_primitive"]
@@ -91,21 +93,11 @@ class _Node:
 
 def _order(root: Any) -> list[Any]:
     """Every expression once, what is below first; kernels that are there already are not entered."""
-    out: list[Any] = []
-    seen: set[Any] = set()
-    stack: list[tuple[Any, bool]] = [(root, False)]
-    while stack:
-        at, ready = stack.pop()
-        if ready:
-            out.append(at)
-            continue
-        if at in seen:
-            continue
-        seen.add(at)
-        stack.append((at, True))
-        if not is_primitive(at):
-            stack.extend((b, False) for b in reversed(at.children()) if isinstance(b, Expr) and b not in seen)
-    return out
+
+    def inside(e: Any) -> list[Any]:
+        return [] if is_primitive(e) else [b for b in e.children() if isinstance(b, Expr)]
+
+    return in_order(root, inside)
 
 
 class _Graph:
@@ -207,15 +199,25 @@ def _reads(n: _Node) -> Iterable[tuple[Any, int]]:
         yield child, way
 
 
-def _rows_of(expr: Any) -> tuple[Any, ...] | None:
-    """The shape of what is reduced along its last dimension, which stays as one of size 1."""
+class _Rows(NamedTuple):
+    """The shape of what is reduced along its last dimensions, and that of the results, where these stay with size 1."""
+
+    whole: tuple[Any, ...]
+    each: tuple[Any, ...]
+
+
+def _rows_of(expr: Any) -> _Rows | None:
+    """What a reduction along rows goes through; a row may be all that the last dimensions count together."""
     if expr.__class__ is not Call or _pattern(expr) != _REDUCE or not isinstance(expr.op, RelayOp):
         return None
     given, kind = expr.args[0]._checked_type, expr._checked_type
     if not isinstance(given, TensorType) or not isinstance(kind, TensorType) or is_dynamic(given):
         return None
-    shape = given.shape
-    return shape if shape and shape[-1] != 1 and kind.shape == (*shape[:-1], 1) else None
+    whole, each = given.shape, kind.shape
+    first = next((i for i, (n, m) in enumerate(zip(whole, each, strict=False)) if n != m), len(whole))
+    if len(whole) != len(each) or first == len(whole) or any(n != 1 for n in each[first:]):
+        return None
+    return _Rows(whole, each)
 
 
 def _has_shape(expr: Any, *shapes: tuple[Any, ...]) -> bool:
@@ -229,18 +231,24 @@ def _is_whole(expr: Any) -> bool:
     return all(isinstance(k, TensorType) and k.shape in ((), expr._checked_type.shape) for k in shapes)
 
 
-def _over_rows(n: _Node, sink: _Node, whole: tuple[Any, ...]) -> bool:
+def _over_rows(n: _Node, sink: _Node, rows: _Rows) -> bool:
     """Whether all from a reduction on is done with rows, or with one number for each."""
     stack, seen = [n], {n.index}
     while stack:
         for user, _ in stack.pop().outs:
-            regular = user.pattern <= _BROADCAST and _has_shape(user.expr, whole, (*whole[:-1], 1))
-            if not regular and (user is sink or _rows_of(user.expr) != whole):
+            regular = user.pattern <= _BROADCAST and _has_shape(user.expr, *rows)
+            if not regular and (user is sink or _rows_of(user.expr) != rows):
                 return False
             if user is not sink and user.index not in seen:
                 seen.add(user.index)
                 stack.append(user)
     return True
+
+
+def _keeps_rows(fn: Function) -> bool:
+    """Whether a kernel reduces rows and gives them, or what it made of them."""
+    found = [_rows_of(e) for e in _order(fn.body)]
+    return any(rows is not None and _has_shape(fn.body, rows.whole) for rows in found)
 
 
 def _same_shape(a: Any, b: Any) -> bool:
@@ -288,18 +296,18 @@ class _Groups:
 
     def join_rows(self, n: _Node, own: int, to: int) -> None:
         """A reduction along rows, with what is done with its results up to where they meet the rows again."""
-        whole = _rows_of(n.expr)
-        if whole is None:
+        rows = _rows_of(n.expr)
+        if rows is None:
             return
         sinks: list[_Node] = []
         at: _Node | None = n
         while at is not None and at.parent is not None and at.path <= _REDUCE:
             at = at.parent
             sinks.append(at)
-            if not _has_shape(at.expr, (*whole[:-1], 1)):
+            if not _has_shape(at.expr, rows.each):
                 break
         for sink in reversed(sinks):
-            if self.root(sink.index) != self.root(n.index) and _over_rows(n, sink, whole):
+            if self.root(sink.index) != self.root(n.index) and _over_rows(n, sink, rows):
                 self.join(n, sink, lambda k, last: k <= _BROADCAST or (k == _REDUCE and not last))
             if self.root(sink.index) == self.root(n.index):
                 self.held[self.root(n.index)] = True
@@ -445,7 +453,11 @@ def FuseOps(fuse_opt_level: int = -1) -> Pass:
         def one(f: Any) -> Any:
             return fuse_ops(f, level, depth, rows) if isinstance(f, Function) and not is_primitive(f) else f
 
-        return infer_module(mod.map_functions(one))
+        def joined(f: Any) -> Any:
+            return join_results(f, _keeps_rows) if isinstance(f, Function) and not is_primitive(f) else f
+
+        fused = infer_module(mod.map_functions(one))
+        return infer_module(fused.map_functions(joined)) if rows and level >= 1 else fused
 
     return ModulePass(work, _INFO)
 

@@ -11,6 +11,7 @@ from ..analysis import post_order
 from ..expr import Call, Constant, Expr, Function, Tuple, TupleGetItem, Var
 from ..op.registry import RelayOp
 from ..ty import TupleType, Type, is_dynamic, tensor_fields
+from ..visitor import in_order
 from .fuse_ops import fuse_ops, is_primitive
 from .infer_type import infer_type
 
@@ -100,19 +101,7 @@ def _over(root: Tuple, params: dict[Constant, Var]) -> Expr:
 
 def _outside(root: Expr) -> list[Any]:
     """Every expression once, what is below first; fused functions are not entered."""
-    out: list[Any] = []
-    seen: set[Any] = set()
-    stack: list[tuple[Any, bool]] = [(root, False)]
-    while stack:
-        at, ready = stack.pop()
-        if ready:
-            out.append(at)
-        elif at not in seen:
-            seen.add(at)
-            stack.append((at, True))
-            if not is_primitive(at):
-                stack.extend((b, False) for b in reversed(at.children()) if b not in seen)
-    return out
+    return in_order(root, lambda e: [] if is_primitive(e) else e.children())
 
 
 def _flat(value: Any) -> list[NDArray]:

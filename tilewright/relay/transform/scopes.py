@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..expr import Call, Expr, Function, If, Let, Var
-from ..visitor import below
+from ..visitor import below, in_order
 
 __all__ = ["Scopes"]
 
@@ -69,19 +69,9 @@ class Scopes:
         return below(at)
 
     def _order(self, root: Expr) -> list[Any]:
-        out: list[Any] = []
-        seen: set[Any] = set()
-        stack: list[tuple[Any, bool]] = [(root, False)]
-        while stack:
-            at, ready = stack.pop()
-            if ready:
-                out.append(at)
-                continue
-            if at in seen or not isinstance(at, Expr):
-                continue
-            seen.add(at)
-            if isinstance(at, Let):
-                self.values[at.var] = at.value
-            stack.append((at, True))
-            stack.extend((b, False) for b in reversed(self.below(at)) if b not in seen)
-        return out
+        def inside(e: Any) -> list[Any]:
+            if isinstance(e, Let):
+                self.values[e.var] = e.value
+            return [b for b in self.below(e) if isinstance(b, Expr)]
+
+        return in_order(root, inside)

@@ -10,6 +10,7 @@ from .convert_layout import convert_call
 from .layout_rules import RULES, follow
 from .layouts import LayoutRewriter
 from .rewriting import CallRewriter, call, name_of, scalar_like, static_shape, tensor_type, typed_pass
+from .transposed_convolutions import as_convolution
 
 __all__ = ["UseTensorCores", "use_tensor_cores"]
 
@@ -29,12 +30,14 @@ def use_tensor_cores(func: Function) -> Function:
                                      %2 = nn.conv2d(%0, %1, data_layout="NHWC", …, out_dtype="float32");
                                      layout_transform(cast(%2, "float16"), "NHWC", "NCHW")
 
-    What lies between convolutions keeps their layout, as in ConvertLayout. Images of one to three channels get
+    What lies between convolutions keeps their layout, as in ConvertLayout. Transposed convolutions become
+    convolutions for all phases of the stride. Images of one to three channels get
     channels of zeros. Those of float32 have channels last where the target lets them be rounded (`-tf32`). For other
     targets nothing is changed.
     """
     if not _has_tensor_cores(Target.current(allow_none=True)):
         return func
+    func = CallRewriter({"nn.conv2d_transpose": _straight}).visit(func)
     wide = CallRewriter(dict.fromkeys(_PRODUCTS, _prepared)).visit(func)
     return LayoutRewriter(_channels_last, RULES, follow).visit(wide)  # type: ignore[no-any-return]
 
@@ -52,6 +55,11 @@ def _is_taken(at: Any) -> bool:
     kind, target = tensor_type(at), Target.current(allow_none=True)
     name = "" if kind is None else str(kind.dtype)
     return name in _HALVES or (name == "float32" and target is not None and takes(target, name))
+
+
+def _straight(at: Call) -> Any:
+    """A transposed convolution of what tensor cores take as a convolution."""
+    return as_convolution(at) if _is_taken(at.args[0]) else None
 
 
 def _prepared(at: Call) -> Any:

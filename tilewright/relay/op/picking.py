@@ -1,0 +1,116 @@
+"""Operators that pick elements by their places: take, gather, and places as vectors of one and zeros."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..expr import Call
+from ..ty import TensorType, Type
+from . import dyn
+from .arguments import static
+from .computes import topi
+from .registry import OpPattern, dtype, integer, refuse, register, text
+from .shapes import axis_of, is_known
+
+__all__ = ["gather", "gather_nd", "one_hot", "take"]
+
+INJECTIVE = OpPattern.INJECTIVE
+
+
+def _take_rel(types: list[Any], attrs: Any) -> Type:
+    data, indices = types
+    if attrs.axis is None:
+        return TensorType(indices.shape, data.dtype)
+    at = axis_of(attrs.axis, len(data.shape))
+    batch = attrs.batch_dims + (len(indices.shape) if attrs.batch_dims < 0 else 0)
+    if not 0 <= batch <= min(at, len(indices.shape)):
+        raise refuse(f"is {attrs.batch_dims}, with axis {at} and indices {indices}", "batch_dims")
+    return TensorType([*data.shape[:at], *indices.shape[batch:], *data.shape[at + 1 :]], data.dtype)
+
+
+_take = register(
+    "take",
+    inputs=("data", "indices"),
+    attrs={"axis": integer(None), "batch_dims": integer(0), "mode": text("clip")},
+    rel=_take_rel,
+    compute=lambda attrs, ins, out: [topi.take(ins[0], ins[1], attrs.axis, attrs.batch_dims, attrs.mode)],
+    pattern=INJECTIVE,
+)
+
+
+def take(data: Any, indices: Any, axis: Any = None, batch_dims: int = 0, mode: str = "clip") -> Call:
+    """The slices along `axis` that `indices` names."""
+    return _take(data, indices, axis=axis, batch_dims=batch_dims, mode=mode)
+
+
+def _gather_rel(types: list[Any], attrs: Any) -> Type:
+    data, indices = types
+    axis_of(attrs.axis, len(data.shape))
+    if len(data.shape) != len(indices.shape):
+        raise refuse(f"is {indices} and data is {data}: they need the same number of dimensions", "indices")
+    return TensorType(indices.shape, data.dtype)
+
+
+_gather = register(
+    "gather",
+    inputs=("data", "indices"),
+    attrs={"axis": integer(0)},
+    rel=_gather_rel,
+    compute=lambda attrs, ins, out: [topi.gather(ins[0], attrs.axis, ins[1])],
+    pattern=INJECTIVE,
+)
+
+
+def gather(data: Any, axis: int, indices: Any) -> Call:
+    """For each element of `indices`, the element of `data` at that place along `axis`."""
+    return _gather(data, indices, axis=axis)
+
+
+def _gather_nd_rel(types: list[Any], attrs: Any) -> Type:
+    data, indices = types
+    if not indices.shape or not is_known(indices.shape[0]):
+        raise refuse(f"is {indices}; how many coordinates it has must be known", "indices")
+    count, batch = indices.shape[0], attrs.batch_dims
+    if count + batch > len(data.shape):
+        raise refuse(f"has {count} coordinates after {batch} batch dimensions, and data is {data}", "indices")
+    return TensorType([*indices.shape[1:], *data.shape[count + batch :]], data.dtype)
+
+
+_gather_nd = register(
+    "gather_nd",
+    inputs=("data", "indices"),
+    attrs={"batch_dims": integer(0), "index_rank": integer(None)},
+    rel=_gather_nd_rel,
+    compute=lambda attrs, ins, out: [topi.gather_nd(ins[0], ins[1], attrs.batch_dims)],
+    pattern=INJECTIVE,
+)
+
+
+def gather_nd(data: Any, indices: Any, batch_dims: int = 0, index_rank: Any = None) -> Call:
+    """The slices at the points whose coordinates are the columns of `indices`."""
+    return _gather_nd(data, indices, batch_dims=batch_dims, index_rank=index_rank)
+
+
+def _one_hot_rel(types: list[Any], attrs: Any) -> Type:
+    shape = types[0].shape
+    at = len(shape) if attrs.axis == -1 else axis_of(attrs.axis, len(shape) + 1)
+    return TensorType([*shape[:at], attrs.depth, *shape[at:]], attrs.dtype)
+
+
+_one_hot = register(
+    "one_hot",
+    inputs=("indices", "on_value", "off_value"),
+    attrs={"depth": integer(), "axis": integer(-1), "dtype": dtype("float32")},
+    rel=_one_hot_rel,
+    compute=lambda attrs, ins, out: [
+        topi.one_hot(ins[0], ins[1](), ins[2](), attrs.depth, attrs.axis, attrs.dtype)
+    ],
+    pattern=INJECTIVE,
+)
+
+
+def one_hot(indices: Any, on_value: Any, off_value: Any, depth: int, axis: int, dtype: str) -> Call:
+    """`on_value` at the places that `indices` names along a new dimension, `off_value` elsewhere."""
+    if dyn.is_computed(depth):
+        return dyn.one_hot(indices, on_value, off_value, depth, axis, dtype)
+    return _one_hot(indices, on_value, off_value, depth=static(depth, "depth"), axis=axis, dtype=dtype)

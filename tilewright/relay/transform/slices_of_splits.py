@@ -1,0 +1,45 @@
+"""SlicesOfSplits: parts of a tensor that are taken by themselves, so that what uses them takes them on its way."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...target import Target
+from ..expr import Function, TupleGetItem
+from .rewriting import Mutator, call, name_of, static_shape, typed_pass
+
+__all__ = ["SlicesOfSplits", "slices_of_splits"]
+
+
+def slices_of_splits(func: Function) -> Function:
+    """For a GPU, let each part of a split be a slice.
+
+        %0 = split(%x, indices_or_sections=2, axis=1);         %0 = strided_slice(%x, begin=[0], end=[8], axes=[1]);
+        sigmoid(%0.0) * tanh(%0.1)                        ->   %1 = strided_slice(%x, begin=[8], end=[16], axes=[1]);
+                                                               sigmoid(%0) * tanh(%1)
+
+    There a split is a kernel for each of its parts, which nothing is fused with; slices are read by what uses them.
+    For other targets nothing is changed.
+    """
+    target = Target.current(allow_none=True)
+    if target is None or target.kind.name not in ("cuda", "opencl"):
+        return func
+    return _Slices().visit(func)  # type: ignore[no-any-return]
+
+
+class _Slices(Mutator):
+    def visit_tuple_getitem(self, op: TupleGetItem) -> Any:
+        made: Any = super().visit_tuple_getitem(op)
+        whole: Any = op.tuple_value
+        given = static_shape(whole.args[0]) if name_of(whole) == "split" else None
+        if given is None or name_of(made.tuple_value) != "split":
+            return made
+        axis, places = whole.attrs.axis % len(given), whole.attrs.indices_or_sections
+        size = given[axis]
+        inner = range(0, size, size // places)[1:] if isinstance(places, int) else places
+        edges = [0, *(int(p) for p in inner), size]
+        begin, end = edges[op.index], edges[op.index + 1]
+        return call("strided_slice", made.tuple_value.args[0], begin=[begin], end=[end], axes=[axis])
+
+
+SlicesOfSplits = typed_pass(slices_of_splits, name="SlicesOfSplits", opt_level=2)
