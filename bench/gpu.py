@@ -87,13 +87,16 @@ def workloads() -> list[Workload]:
         ("matmul tf32 4096", lambda a, b: a @ b, topi.matmul),
         ("dense tf32 4096", F.linear, topi.nn.dense),
     ):
-        out.append(Workload(name, ((4096, 4096),) * 2, ours, theirs, flop=2 * 4096**3, tf32=True))
+        for arch in ("", "sm_80"):
+            shapes, flop = ((4096, 4096),) * 2, 2 * 4096**3
+            called = f"{name}, {arch} code" if arch else name
+            out.append(Workload(called, shapes, ours, theirs, flop=flop, tf32=True, arch=arch))
     products = [(n, n, n) for n in (1024, 2048, 4096, 8192)] + [(16, 4096, 4096), (128, 768, 3072)]
     for m, n, k in products:
         name = f"matmul f16 {m}" if m == n == k else f"matmul f16 {m}x{n}x{k}"
         shapes = ((m, k), (k, n))
         out.append(Workload(name, shapes, topi.matmul, lambda a, b: a @ b, 0, 2 * m * n * k, "float16"))
-    for n, arch in ((2048, "sm_80"), (4096, "sm_80")):
+    for n, arch in ((2048, "sm_80"), (4096, "sm_80"), (8192, "sm_80")):
         name = f"matmul f16 {n}, {arch} code"
         shapes, flop = ((n, n),) * 2, 2 * n**3
         out.append(Workload(name, shapes, topi.matmul, lambda a, b: a @ b, 0, flop, "float16", arch=arch))
@@ -115,12 +118,17 @@ def workloads() -> list[Workload]:
         convolution("conv f16 256->256@14 3x3", 14, 256, 256, 3),
         convolution("conv f16 1024->256@14 1x1", 14, 1024, 256, 1),
         convolution("conv f16 64->64@56 3x3, bias, add, relu", 56, 64, 64, 3, fused=True),
+        convolution("conv f16 64->64@56 3x3, sm_80 code", 56, 64, 64, 3, arch="sm_80"),
+        convolution("conv f16 256->256@14 3x3, sm_80 code", 14, 256, 256, 3, arch="sm_80"),
+        convolution("conv f16 1024->256@14 1x1, sm_80 code", 14, 1024, 256, 1, arch="sm_80"),
         attention(8, 16, 1024, 64),
         attention(2, 16, 4096, 128),
     ]
 
 
-def convolution(name: str, size: int, c: int, f: int, window: int, fused: bool = False) -> Workload:
+def convolution(
+    name: str, size: int, c: int, f: int, window: int, fused: bool = False, arch: str = ""
+) -> Workload:
     """A convolution of 16 images with channels last, as cuDNN takes them best; alone, or with what follows it."""
     import torch.nn.functional as F
 
@@ -137,7 +145,8 @@ def convolution(name: str, size: int, c: int, f: int, window: int, fused: bool =
 
     pixels = (16, size, size)
     shapes = ((*pixels, c), (f, window, window, c), *(((f,), (*pixels, f)) if fused else ()))
-    return Workload(name, shapes, ours, theirs, 0, 2 * 16 * size**2 * f * c * window**2, "float16")
+    flop = 2 * 16 * size**2 * f * c * window**2
+    return Workload(name, shapes, ours, theirs, 0, flop, "float16", arch=arch)
 
 
 def attention(batch: int, heads: int, length: int, width: int) -> Workload:

@@ -10,7 +10,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parents[1] / "gpu"))
 
 from gpu_programs import has_nvrtc
-from large_tile_programs import AMPERE, LARGE_TILE_PROGRAMS
+from large_tile_programs import AMPERE, HOPPER, LARGE_TILE_PROGRAMS, STREAMED_PROGRAMS
 
 
 @pytest.mark.slow
@@ -22,3 +22,12 @@ def test_it_compiles(name: str) -> None:
     assert "cp.async.ca.shared.global" in text and "ld.shared.v4" in text.replace(
         "ld.shared.v4.b32", "ld.shared.v4"
     )
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not has_nvrtc(), reason="there is no NVRTC")
+@pytest.mark.parametrize("name", ["streamed, odd sizes", "streamed, convolution 1x1"])
+def test_what_the_copy_engine_fetches_compiles(name: str) -> None:
+    made = STREAMED_PROGRAMS[name]().build(HOPPER)
+    text = made.imported_modules[0].get_source("ptx")
+    assert "cp.async.bulk.tensor" in text and "mbarrier.try_wait" in text and "wgmma" not in text

@@ -50,6 +50,7 @@ def test_a_dict_of_targets():
     check(module, "one")
     assert len(module.imported_modules) == 1
     check(module.imported_modules[0], "two")
+    check(module, "two")
     with pytest.raises(BuildError, match="an empty dict of targets"):
         tvm.build({})
 

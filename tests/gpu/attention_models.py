@@ -21,7 +21,7 @@ class Form(NamedTuple):
     """Sizes, and the words of some exporter.
 
     heads_by    transpose     q, k, v of [batch, length, heads * width]
-                split, slice  all three side by side in one tensor
+                split, slice  all three side by side in one tensor; places: split at places that are told
                 unbind        [batch, length, 3, heads, width]
                 shared        keys and values of [batch, length, heads / 2 * width], for two heads each
                 turned        keys are stored as [batch, heads, width, length]
@@ -66,11 +66,11 @@ class _Writer:
         batch, heads, rows, keys = f.scores
         lengths = {"q": rows, "k": keys, "v": keys}
         flat = (batch, -1, heads, f.width)
-        if f.heads_by in ("split", "slice"):
+        if f.heads_by in ("split", "slice", "places"):
             whole = self.tensor("x", batch, rows, 3 * heads * f.width)
             edge = heads * f.width
-            if f.heads_by == "split":
-                parts = list(R.split(whole, 3, axis=2))
+            if f.heads_by != "slice":
+                parts = list(R.split(whole, 3 if f.heads_by == "split" else (edge, 2 * edge), axis=2))
             else:
                 parts = [R.strided_slice(whole, [n * edge], [n * edge + edge], axes=[2]) for n in range(3)]
             values = [p.reshape(flat).transpose(0, 2, 1, 3) for p in np.split(self.given["x"], 3, axis=2)]
@@ -174,6 +174,7 @@ FORMS: dict[str, Form] = {
     "BERT": Form(2, 4, 128, 64, mask="added"),
     "GPT-2": Form(1, 6, 100, 64, mask="causal", heads_by="split"),
     "ViT": Form(2, 3, 197, 64, heads_by="unbind"),
+    "PyTorch": Form(1, 3, 100, 64, heads_by="places"),
     "written out, narrow": Form(1, 4, 77, 32, softmax="written out", scale="operands"),
     "cross attention, 80 wide": Form(2, 2, 64, 80, keys=77),
     "128 wide, rows that see nothing": Form(1, 2, 130, 128, mask="seen", heads_by="none"),

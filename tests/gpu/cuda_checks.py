@@ -47,7 +47,9 @@ def attributes(dev: Any) -> str:
     assert dev.max_shared_memory_per_block >= 49152 and dev.multi_processor_count > 0
     target = tvm.target.Target.from_device(dev)
     assert target.arch.startswith("sm_")
-    return f"{dev.device_name}, {dev.compute_version}, {dev.multi_processor_count} processors, {target}"
+    assert not dev.memory_bandwidth or target.gpu.bandwidth == dev.memory_bandwidth
+    told = f"{dev.device_name}, {dev.compute_version}, {dev.multi_processor_count} processors"
+    return f"{told}, {target.gpu.bandwidth:.0f} GB/s, {target}"
 
 
 @check

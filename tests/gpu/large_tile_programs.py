@@ -15,9 +15,12 @@ import tilewright as tvm
 from tilewright import te, topi
 
 AMPERE = "cuda -arch=sm_80 -max_dynamic_shared_memory_per_block=101376"
+HOPPER = "cuda -model=h200"
 
 
-def _product(m: int, n: int, k: int, trans_a: bool = False, trans_b: bool = False) -> Callable[[], Program]:
+def _product(
+    m: int, n: int, k: int, trans_a: bool = False, trans_b: bool = False, target: str = AMPERE
+) -> Callable[[], Program]:
     def build() -> Program:
         a = te.placeholder((k, m) if trans_a else (m, k), name="a")
         b = te.placeholder((n, k) if trans_b else (k, n), name="b")
@@ -25,14 +28,24 @@ def _product(m: int, n: int, k: int, trans_a: bool = False, trans_b: bool = Fals
         out = topi.nn.relu(topi.matmul(a, b, trans_a, trans_b) + c)
         x, y, z = (random(*(int(d) for d in t.shape), seed=i) for i, t in enumerate((a, b, c)))
         left, right = (t.astype("float64").T if turn else t for t, turn in ((x, trans_a), (y, trans_b)))
-        return _program([a, b, c, out], [x, y, z], np.maximum(left @ right + z, 0))
+        return _program([a, b, c, out], [x, y, z], np.maximum(left @ right + z, 0), target)
+
+    return build
+
+
+def _batch(count: int, m: int, n: int, k: int) -> Callable[[], Program]:
+    def build() -> Program:
+        a, b = te.placeholder((count, m, k), name="a"), te.placeholder((count, n, k), name="b")
+        x, y = random(count, m, k), random(count, n, k, seed=1)
+        want = x.astype("float64") @ y.astype("float64").transpose(0, 2, 1)
+        return _program([a, b, topi.nn.batch_matmul(a, b)], [x, y], want, HOPPER)
 
     return build
 
 
 def _convolution(
     image: tuple[int, ...], filters: int, window: int, stride: int = 1, padding: int = 0, dilation: int = 1,
-    layout: str = "NCHW",
+    layout: str = "NCHW", target: str = AMPERE,
 ) -> Callable[[], Program]:  # fmt: skip
     def build() -> Program:
         last = layout == "NHWC"
@@ -48,6 +61,7 @@ def _convolution(
             [data, weights, bias, topi.nn.relu(out)],
             [x, w, b.reshape([int(d) for d in bias.shape])],
             np.maximum(want.transpose(0, 2, 3, 1) if last else want, 0),
+            target,
         )
 
     return build
@@ -66,9 +80,10 @@ def _direct(x: Any, w: Any, stride: int, padding: int, dilation: int) -> Any:
     return out
 
 
-def _program(args: list[Any], given: list[Any], want: Any) -> Program:
-    sch = tvm.auto_schedule(args, AMPERE)
-    assert any(r["sketch"] == "large tile" for r in sch.explanation.records), sch.explain()
+def _program(args: list[Any], given: list[Any], want: Any, target: str) -> Program:
+    sch = tvm.auto_schedule(args, target)
+    (record,) = [r for r in sch.explanation.records if r["sketch"] == "large tile"]
+    assert ("copied" in record) is (target == HOPPER), sch.explain()
     return Program(sch.mod, None, given, want.astype("float32"), 1e-4, 1e-3)
 
 
@@ -85,4 +100,18 @@ LARGE_TILE_PROGRAMS: dict[str, Callable[[], Program]] = {
     "convolution 7x7": _convolution((1, 3, 45, 45), 64, 7, stride=2, padding=3),
     "convolution, channels last": _convolution((2, 14, 14, 32), 64, 3, padding=1, layout="NHWC"),
     "convolution, channels last, odd": _convolution((2, 15, 15, 13), 70, 3, stride=2, layout="NHWC"),
+}
+
+# The copy engine fetches; operands along the reduction are turned before, or read four steps at a time.
+STREAMED_PROGRAMS: dict[str, Callable[[], Program]] = {
+    "streamed": _product(1024, 512, 256, True, target=HOPPER),
+    "streamed, one operand turned": _product(1024, 1024, 1024, target=HOPPER),
+    "streamed, both operands turned": _product(2048, 2048, 512, trans_b=True, target=HOPPER),
+    "streamed, as it lies": _product(1024, 48, 1024, target=HOPPER),
+    "streamed, odd sizes": _product(333, 500, 100, trans_b=True, target=HOPPER),
+    "streamed, more odd sizes": _product(132, 300, 70, True, target=HOPPER),
+    "streamed, parts of the sum": _product(64, 96, 4096, True, target=HOPPER),
+    "streamed, many": _batch(6, 200, 132, 64),
+    "streamed, convolution 1x1": _convolution((4, 64, 14, 14), 128, 1, target=HOPPER),
+    "streamed, convolution 1x1 of one image": _convolution((1, 36, 14, 14), 100, 1, target=HOPPER),
 }

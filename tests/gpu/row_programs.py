@@ -46,6 +46,14 @@ def _norm(x: Any, g: Any, b: Any) -> Any:
     return d / np.sqrt((d * d).mean(1, keepdims=True) + 1e-5) * g + b
 
 
+def _groups(x: Any, g: Any, b: Any, count: int) -> Any:
+    n, c = x.shape[:2]
+    d = x.reshape(n * count, -1)
+    d = d - d.mean(1, keepdims=True)
+    d = (d / np.sqrt((d * d).mean(1, keepdims=True) + 1e-5)).reshape(x.shape)
+    return d * g.reshape(c, 1, 1) + b.reshape(c, 1, 1)
+
+
 def _rows(m: int, n: int) -> dict[str, Automatic]:
     size = f"{m} x {n}"
     return {
@@ -81,6 +89,57 @@ ROW_PROGRAMS: dict[str, Automatic] = {
     "one sum": Automatic([(100, 1000)], topi.sum, lambda x: np.asarray(x.sum()), rough=2e-3),
     "transpose and add": Automatic(
         [(128, 192), (192, 128)], lambda x, y: topi.transpose(x) + y, lambda x, y: x.T + y
+    ),
+    "norms of groups": Automatic(
+        [(6, 32, 14, 14), (32,), (32,)],
+        lambda x, g, b: topi.nn.group_norm(x, g, b, 4, 1, [2, 3]),
+        lambda x, g, b: _groups(x, g, b, 4),
+        rough=2e-3,
+    ),
+    "norms of instances": Automatic(
+        [(6, 8, 56, 56), (8,), (8,)],
+        lambda x, g, b: topi.nn.instance_norm(x, g, b, [2, 3]),
+        lambda x, g, b: _groups(x, g, b, 8),
+        rough=2e-3,
+    ),
+    "side by side": Automatic(
+        [(100, 1000), (100, 24)],
+        lambda x, y: topi.concatenate([x, y], 1),
+        lambda x, y: np.concatenate([x, y], 1),
+    ),
+    "every second": Automatic(
+        [(60, 2000)], lambda x: topi.strided_slice(x, (0, 0), (60, 2000), (1, 2)), lambda x: x[:, ::2]
+    ),
+    "all but the ends": Automatic(
+        [(60, 1002)], lambda x: topi.strided_slice(x, (0, 1), (60, 1001), (1, 1)), lambda x: x[:, 1:-1]
+    ),
+    "twice as large": Automatic(
+        [(2, 6, 14, 18)],
+        lambda x: topi.nn.upsampling(x, 2, 2),
+        lambda x: x.repeat(2, 2).repeat(2, 3),
+    ),
+    "backwards": Automatic([(60, 1000)], lambda x: topi.flip(x, 1), lambda x: x[:, ::-1]),
+    "channels last": Automatic(
+        [(2, 40, 14, 14)],
+        lambda x: topi.transpose(x, (0, 2, 3, 1)),
+        lambda x: x.transpose(0, 2, 3, 1),
+    ),
+    "channels first of halves": Automatic(
+        [(2, 14, 14, 64)],
+        lambda x: topi.transpose(x, (0, 3, 1, 2)),
+        lambda x: x.transpose(0, 3, 1, 2),
+        "float16",
+    ),
+    "windows side by side": Automatic(
+        [(2, 8, 16, 16)],
+        lambda x: topi.nn.pool2d(x, (2, 2), (2, 2), (1, 1), (0, 0, 0, 0), "avg"),
+        lambda x: x.reshape(2, 8, 8, 2, 8, 2).mean((3, 5)),
+    ),
+    "means of columns": Automatic(
+        [(600, 256)], lambda x: topi.mean(x, axis=0), lambda x: x.mean(0), rough=2e-3
+    ),
+    "means of images": Automatic(
+        [(4, 64, 7, 7)], lambda x: topi.mean(x, axis=[2, 3]), lambda x: x.mean((2, 3)), rough=2e-3
     ),
     "softmax of halves": Automatic([(64, 1024)], topi.nn.softmax, _softmax, "float16", 1e-2),
     "transpose of halves": Automatic([(256, 128)], topi.transpose, lambda x: x.T, "float16"),

@@ -35,7 +35,7 @@ def main(words: list[str]) -> int:
     from classic_programs import CLASSIC, CLASSIC_CUDA
     from cuda_checks import CHECKS
     from gpu_programs import PROGRAMS
-    from large_tile_programs import LARGE_TILE_PROGRAMS
+    from large_tile_programs import LARGE_TILE_PROGRAMS, STREAMED_PROGRAMS
     from row_programs import LONG_ROW_PROGRAMS, ROW_PROGRAMS
     from seed_programs import SEEDS
     from tensor_core_programs import AMPERE_PROGRAMS, BY_HAND, HOPPER_PROGRAMS
@@ -52,9 +52,8 @@ def main(words: list[str]) -> int:
         f"rows {n}": (lambda p=p: p.run(target, dev)) for n, p in (ROW_PROGRAMS | LONG_ROW_PROGRAMS).items()
     }
     if major >= 8:
-        work |= {
-            f"large tile {n}": (lambda f=f: f().run(target, dev)) for n, f in LARGE_TILE_PROGRAMS.items()
-        }
+        large = LARGE_TILE_PROGRAMS | (STREAMED_PROGRAMS if major == 9 else {})
+        work |= {f"large tile {n}": (lambda f=f: f().run(target, dev)) for n, f in large.items()}
     work |= {f"type {n}": (lambda f=f: f().run(target, dev)) for n, f in TYPE_PROGRAMS.items()}
     classic = {**CLASSIC, **CLASSIC_CUDA}
     work |= {f"classic {n}": (lambda f=f: f().run(target, dev)) for n, f in classic.items()}

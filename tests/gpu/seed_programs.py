@@ -2,7 +2,8 @@
 
 A program is a text as the document has it, after what the document leaves open (sizes, arrays). On a machine without
 an NVIDIA GPU `cuda` in it stands for `opencl`. They are run on PoCL by tests/seeds/test_gpu_seeds.py and on a GPU by
-tests/gpu/run.py, which has no pytest: nothing here needs it.
+tests/gpu/run.py, which has no pytest: nothing here needs it. tests/seeds/test_schedule_programs.py takes the same texts
+to the interpreter, thread by thread.
 """
 
 from __future__ import annotations
@@ -108,7 +109,6 @@ def bound_to_threads(target: str, dev: Any) -> None:
 
 
 PRODUCT = """
-M, N, K = 128, 128, 32
 A = te.placeholder((M, K), name="A")
 B = te.placeholder((K, N), name="B")
 k = te.reduce_axis((0, K), name="k")
@@ -116,6 +116,8 @@ k = te.reduce_axis((0, K), name="k")
 C = te.compute((M, N), lambda i, j: te.sum(A[i, k] * B[k, j], axis=k), name="C")
 s = te.create_schedule(C.op)
 x, y = s[C].op.axis
+"""
+STEPS = """
 ko, ki = s[C].split(k, factor=8)
 """
 TYPICAL = """
@@ -157,8 +159,11 @@ for copy in (AA, BB):
 """
 
 
+SIZES = {"M": 128, "N": 128, "K": 32}
+
+
 def _typical(target: str, dev: Any, *parts: str) -> None:
-    held = run("".join((PRODUCT, TYPICAL, *parts)), target)
+    held = run("".join((PRODUCT, STEPS, TYPICAL, *parts)), target, **SIZES)
     f = tvm.build(held["s"], [held[name] for name in "ABC"], target=target)
     a, b = whole(128, 32), whole(32, 128)
     np.testing.assert_array_equal(called(f, dev, a, b, out=(128, 128)), a @ b)
@@ -183,12 +188,7 @@ def typical_schedule_without_an_order(target: str, dev: Any) -> None:
     _typical(target, dev, COOPERATE, BOTH)
 
 
-@seed
-def caches_in_shared_memory_and_registers(target: str, dev: Any) -> None:
-    """000_c94b23ed02cfc284: Schedule Primitives, 8. Cache Read/Write; 001_1e32228900fa6a2d: 3.2, Special Memory Scopes."""
-    held = run(
-        PRODUCT.replace("ko, ki = s[C].split(k, factor=8)\n", "")
-        + """
+CACHES = """
 # Cache data in faster memory
 CC = s.cache_write(C, "local")       # GPU registers
 AA = s.cache_read(A, "shared", [CC])  # GPU shared memory
@@ -212,9 +212,13 @@ for copy in (AA, BB):
     _, fy = s[copy].split(rest, factor=8)
     s[copy].bind(fx, te.thread_axis("threadIdx.x"))
     s[copy].bind(fy, te.thread_axis("threadIdx.y"))
-""",
-        target,
-    )
+"""
+
+
+@seed
+def caches_in_shared_memory_and_registers(target: str, dev: Any) -> None:
+    """000_c94b23ed02cfc284: Schedule Primitives, 8. Cache Read/Write; 001_1e32228900fa6a2d: 3.2, Special Memory Scopes."""
+    held = run(PRODUCT + CACHES, target, **SIZES)
     f = tvm.build(held["s"], [held[name] for name in "ABC"], target=target)
     a, b = whole(128, 32), whole(32, 128)
     np.testing.assert_array_equal(called(f, dev, a, b, out=(128, 128)), a @ b)
@@ -418,28 +422,31 @@ def virtual_threads(target: str, dev: Any) -> None:
 
 
 # ---------------------------------------------------------------------------- 003_6d17afb3b306fbc9
-@seed
-def split_reorder_and_bind(target: str, dev: Any) -> None:
-    """003_6d17afb3b306fbc9: Demo for IRModule transform, built."""
-    held = run(
-        """
+PLUS_ONE = """
 A = te.placeholder((8,), dtype="float32", name="A")
 B = te.compute((8,), lambda *i: A(*i) + 1.0, name="B")
 func = te.create_prim_func([A, B])
 ir_module = IRModule({"main": func})
+"""
+SPLIT = """
 sch = tvm.tir.Schedule(ir_module)
 block_b = sch.get_block("B")
 (i,) = sch.get_loops(block_b)
 i_0, i_1, i_2 = sch.split(i, factors=[2, 2, 2])
+"""
+EXCHANGE = """
 sch.reorder(i_0, i_2, i_1)
+"""
+TO_THREADS = """
 sch.bind(i_0, "blockIdx.x")
 sch.bind(i_2, "threadIdx.x")
-print(sch.mod.script())
-""",
-        target,
-        IRModule=IRModule,
-        print=lambda *_: None,
-    )
+"""
+
+
+@seed
+def split_reorder_and_bind(target: str, dev: Any) -> None:
+    """003_6d17afb3b306fbc9: Demo for IRModule transform, built."""
+    held = run(PLUS_ONE + SPLIT + EXCHANGE + TO_THREADS, target, IRModule=IRModule)
     f = tvm.build(held["sch"].mod, target=target)
     a = whole(8)
     np.testing.assert_array_equal(called(f, dev, a, out=(8,)), a + 1)
@@ -462,12 +469,15 @@ A = te.placeholder((n,), name="A")
 B = te.placeholder((n,), name="B")
 C = te.compute(A.shape, lambda i: A[i] + B[i], name="C")
 print(type(C))
+"""
+SCHEDULE_MY_ADD = """
 s = te.create_schedule(C.op)
 bx, tx = s[C].split(C.op.axis[0], factor=64)
 if tgt == "cuda" or tgt == "rocm" or tgt.startswith("opencl"):
     s[C].bind(bx, te.thread_axis("blockIdx.x"))
     s[C].bind(tx, te.thread_axis("threadIdx.x"))
-
+"""
+COMPILE_MY_ADD = """
 fadd = tvm.build(s, [A, B, C], tgt, target_host=tgt_host, name="myadd")
 """
 SAVE = """
@@ -498,7 +508,7 @@ def my_add(target: str, dev: Any) -> None:
 
     scope = {"tvm": tvm, "te": te, "tgt": target.split()[0], "tgt_host": "llvm", "temp": utils.tempdir()}
     scope["print"] = lambda *_: None
-    exec(MY_ADD + SAVE + LOAD, scope)
+    exec(MY_ADD + SCHEDULE_MY_ADD + COMPILE_MY_ADD + SAVE + LOAD, scope)
     a, b = whole(1024), whole(1024, seed=5)
     for f in (scope["fadd"], scope["fadd1"]):
         np.testing.assert_array_equal(called(f, dev, a, b, out=(1024,)), a + b)

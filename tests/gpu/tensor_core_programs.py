@@ -15,6 +15,8 @@ from tilewright.tir.tensor_intrin.cuda import get_wgmma_intrin, get_wmma_intrin_
 HOPPER = "cuda -model=h200"
 TF32 = f"{HOPPER} -tf32=1"
 AMPERE = "cuda -model=a100"
+AMPERE_TF32 = f"{AMPERE} -tf32=1"
+PASCAL = "cuda -arch=sm_61"
 
 
 def product(
@@ -208,6 +210,19 @@ def _by_rules(target: str, *sizes: int, sketch: str = "tensor cores", **facts: A
     return build
 
 
+def special_values() -> Program:
+    """What is no number, and what is larger than all, goes through products of float32 that are rounded."""
+    args = product(64, 64, 64, kind="float32")
+    given, _ = arrays(args)
+    for row, bits in enumerate((0x7FFFFFFF, 0xFFFFFFFF, 0x7FC00000, 0x7F800000, 0xFF800000)):
+        given[0][row, 3 + row] = np.uint32(bits).view("float32")
+    with np.errstate(invalid="ignore"):
+        result = (given[0].astype("float64") @ given[1].astype("float64")).astype("float32")
+    sch = tvm.auto_schedule(args, AMPERE_TF32)
+    assert "tf32" in sch.explanation.records[0]["instructions"]
+    return Program(sch.mod, None, given, result, 1e-2, 1e-1)
+
+
 def convolution(
     data: tuple[int, ...],
     filters: int,
@@ -225,7 +240,8 @@ def convolution(
     sizes = (filters, *window, data[-1]) if turned else (*window, data[-1], filters)
     w = te.placeholder(sizes, kind, name="w")
     space = "DHW"[3 - len(window) :]
-    layouts = (f"N{space}C", f"O{space}I" if turned else f"{space}IO", "float32")
+    sums = "int32" if kind == "int8" else "float32"
+    layouts = (f"N{space}C", f"O{space}I" if turned else f"{space}IO", sums)
     if len(window) == 2:
         y = topi.nn.conv2d(x, w, strides, padding, dilation, *layouts)
     else:
@@ -235,8 +251,8 @@ def convolution(
         bias = te.placeholder((filters,), kind, name="bias")
         other = te.placeholder(y.shape, kind, name="other")
         args += [bias, other]
-        y = topi.nn.relu(y + topi.cast(bias, "float32") + topi.cast(other, "float32"))
-    return [*args, topi.cast(y, kind)]
+        y = topi.nn.relu(y + topi.cast(bias, sums) + topi.cast(other, sums))
+    return [*args, y if kind == "int8" else topi.cast(y, kind)]
 
 
 def convolved(
@@ -268,7 +284,7 @@ def _convolution(target: str, *sizes: Any, instructions: str, **facts: Any) -> C
     def build() -> Program:
         args = convolution(*sizes, **facts)
         given = [random(*map(int, t.shape), dtype=t.dtype, seed=i) for i, t in enumerate(args[:-1])]
-        result = convolved(given, **facts).astype(given[0].dtype)
+        result = convolved(given, **facts).astype("int32" if given[0].dtype == "int8" else given[0].dtype)
         sch = tvm.auto_schedule(args, target)
         assert any(instructions in r.get("instructions", "") for r in sch.explanation.records), sch.explain()
         depth = given[1].size / given[1].shape[0 if facts.get("turned") else -1]
@@ -384,6 +400,15 @@ BY_HAND: dict[str, Callable[[], Program]] = {
     "wmma, sums in float16": _program(by_hand, 64, 64, 32, sums="float16"),
     "wmma, permuted": _program(by_hand, 128, 128, 128, tile=128, depth=64, permuted=True),
     "wmma, permuted, turned": _program(by_hand, 64, 192, 96, trans_a=True, trans_b=True, permuted=True),
+    "dot products of bytes by rules": _by_rules(
+        PASCAL, 256, 384, 320, kind="int8", sums="int32", sketch="dot products"
+    ),
+    "dot products of bytes by rules, ragged, bias": _by_rules(
+        PASCAL, 100, 70, 200, kind="int8", sums="int32", trans_b=True, bias=True, sketch="dot products"
+    ),
+    "convolution of bytes by dot products": _convolution(
+        PASCAL, (2, 14, 14, 64), 64, (3, 3), padding=1, fused=True, kind="int8", instructions="dp4a"
+    ),
 }
 AMPERE_PROGRAMS: dict[str, Callable[[], Program]] = {
     "registers": registers,
@@ -400,6 +425,15 @@ AMPERE_PROGRAMS: dict[str, Callable[[], Program]] = {
     "mma by rules, bytes": _by_rules(AMPERE, 256, 384, 320, kind="int8", sums="int32", trans_b=True),
     "mma by rules, bytes, ragged": _by_rules(AMPERE, 100, 70, 200, kind="int8", sums="int32", trans_b=True),
     "mma by rules, batch": _by_rules(AMPERE, 96, 80, 64, batch=(3,), trans_a=True),
+    "mma by rules, tf32": _by_rules(AMPERE_TF32, 256, 384, 320, kind="float32"),
+    "mma by rules, tf32, both turned": _by_rules(
+        AMPERE_TF32, 96, 80, 64, batch=(3,), kind="float32", trans_a=True, trans_b=True
+    ),
+    "mma by rules, tf32, ragged, bias": _by_rules(
+        AMPERE_TF32, 200, 301, 99, kind="float32", trans_b=True, bias=True
+    ),
+    "mma by rules, tf32, special values": special_values,
+    "mma by rules, tf32, parts": _by_rules(AMPERE_TF32, 40, 64, 2048, kind="float32"),
     "convolution by mma": _convolution(
         AMPERE, (2, 14, 14, 64), 64, (3, 3), padding=1, fused=True, instructions="wmma"
     ),
@@ -408,6 +442,18 @@ AMPERE_PROGRAMS: dict[str, Callable[[], Program]] = {
     ),
     "convolution by mma, odd": _convolution(
         AMPERE, (2, 9, 13, 20), 70, (3, 2), dilation=(1, 2), turned=True, instructions="wmma"
+    ),
+    "convolution by mma, tf32": _convolution(
+        AMPERE_TF32, (2, 14, 14, 64), 64, (3, 3), padding=1, fused=True, kind="float32", instructions="tf32"
+    ),
+    "convolution by mma, tf32, odd": _convolution(
+        AMPERE_TF32, (2, 9, 13, 18), 70, (3, 2), kind="float32", turned=True, instructions="tf32"
+    ),
+    "convolution by mma, bytes": _convolution(
+        AMPERE, (2, 14, 14, 64), 64, (3, 3), padding=1, fused=True, kind="int8", instructions="s8s8s32"
+    ),
+    "convolution by mma, bytes, odd": _convolution(
+        AMPERE, (2, 9, 13, 20), 70, (3, 2), strides=2, kind="int8", turned=True, instructions="s8s8s32"
     ),
 }
 HOPPER_PROGRAMS: dict[str, Callable[[], Program]] = {
@@ -420,6 +466,9 @@ HOPPER_PROGRAMS: dict[str, Callable[[], Program]] = {
     "wgmma, persistent": _program(by_warpgroups, 512, 512, 192, columns=256, stages=4, blocks=3),
     "wgmma by rules": _by_rules(HOPPER, 512, 768, 512, out="float16"),
     "wgmma by rules, ragged, bias": _by_rules(HOPPER, 200, 296, 104, out="float16", bias=True, trans_b=True),
+    "wgmma by rules, many tiles, bias": _by_rules(
+        HOPPER, 1024, 2304, 768, out="float16", bias=True, trans_b=True
+    ),
     "wgmma by rules, parts": _by_rules(HOPPER, 16, 512, 4096, out="float16"),
     "wgmma by rules, batch": _by_rules(HOPPER, 128, 192, 128, batch=(3,)),
     "tf32 by rules": _by_rules(TF32, 512, 768, 512, kind="float32", trans_b=True),

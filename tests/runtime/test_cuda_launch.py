@@ -201,3 +201,22 @@ def test_nothing_is_given_back_while_launches_are_recorded(monkeypatch: pytest.M
     assert gone == ["old graph", 5]
     del graph
     assert gone[2:] == ["new graph"]
+
+
+@pytest.mark.parametrize(
+    ("clock", "width", "want"),  # kHz and bits, as the driver tells them
+    [(3201000, 6144, 4917), (2619000, 5120, 3352), (1215000, 5120, 1555), (5001000, 256, 320), (0, 0, 0)],
+    ids=["H200", "H100", "A100", "T4", "none told"],
+)
+def test_bandwidth_is_clock_times_width(
+    monkeypatch: pytest.MonkeyPatch, clock: int, width: int, want: int
+) -> None:
+    known = {"MEMORY_CLOCK_RATE": clock, "GLOBAL_MEMORY_BUS_WIDTH": width}
+    names = {f"CU_DEVICE_ATTRIBUTE_{name}": name for name in known}
+    driver = SimpleNamespace(
+        cuDeviceGet=lambda index: (0, index),
+        CUdevice_attribute=SimpleNamespace(**names),
+        cuDeviceGetAttribute=lambda name, device: (0, known[name]),
+    )
+    monkeypatch.setattr(cuda_driver, "_driver", lambda: driver)
+    assert CudaApi(1).attribute(0, "memory_bandwidth") == want

@@ -1,25 +1,28 @@
 """The hand-scheduling programs of the seed documents, with only their import line changed.
 
 Schedules for CPUs run through the interpreter and as machine code; those for GPUs in block form and lowered,
-thread by thread. A test's name says what the program is; its docstring names the document.
+thread by thread, from the texts that tests/gpu/seed_programs.py runs on devices. A test's name says what the program
+is; its docstring names the document.
 """
 
 from __future__ import annotations
 
+import sys
 import textwrap
+from pathlib import Path
 
 import numpy as np
 import pytest
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "gpu"))
+
+import seed_programs as seeds
+from seed_programs import whole
 
 import tilewright as tvm
 from tilewright import te, tir
 from tilewright.ir.functor import pre_order
 from tilewright.ir.module import IRModule
-
-
-def whole(*shape):
-    """Small whole numbers, so that sums are exact in any order."""
-    return np.random.default_rng(3).integers(-4, 5, shape).astype(np.float32)
 
 
 def run(s, args, *arrays):
@@ -41,12 +44,9 @@ def run(s, args, *arrays):
     return results[0]
 
 
-def vector_add():
-    n = te.var("n")
-    A = te.placeholder((n,), name="A")
-    B = te.placeholder((n,), name="B")
-    C = te.compute((n,), lambda i: A[i] + B[i], name="C")
-    return A, B, C
+def program(*parts, **given):
+    """The names that the texts of a program leave."""
+    return seeds.run("".join(parts), "cuda", **{"print": lambda *_: None, **given})
 
 
 def matmul(M=20, N=24, K=12):
@@ -68,15 +68,8 @@ def script_of(mod):
 @pytest.mark.parametrize("size", [1024, 1000, 31])
 def test_vector_add_in_parallel_with_vectors(size):
     """000_c94b23ed02cfc284: Core Concepts, 2. Schedule and 3. Build and Execute."""
-    A, B, C = vector_add()
-
-    # Create schedule
-    s = te.create_schedule(C.op)
-
-    # Apply optimizations (tiling, parallelization, etc.)
-    xo, xi = s[C].split(C.op.axis[0], factor=32)
-    s[C].parallel(xo)
-    s[C].vectorize(xi)
+    held = program(seeds.EXPRESSION, seeds.SCHEDULE)
+    s, A, B, C = (held[name] for name in "sABC")
 
     # Build function for target hardware
     func = tvm.build(s, [A, B, C], target="llvm")
@@ -95,26 +88,18 @@ def test_vector_add_in_parallel_with_vectors(size):
 @pytest.mark.parametrize("tgt", ["llvm", "cuda"])
 def test_the_schedule_of_my_add(tgt):
     """004_eb1758ed1c90b5cf: Flow, 2. schedule the computation, and 3. compile (for CPUs)."""
-    n = te.var("n")
-    A = te.placeholder((n,), name="A")
-    B = te.placeholder((n,), name="B")
-    C = te.compute(A.shape, lambda i: A[i] + B[i], name="C")
-    assert type(C) is te.tensor.Tensor
-
-    s = te.create_schedule(C.op)
-    bx, tx = s[C].split(C.op.axis[0], factor=64)
-    if tgt == "cuda" or tgt == "rocm" or tgt.startswith("opencl"):
-        s[C].bind(bx, te.thread_axis("blockIdx.x"))
-        s[C].bind(tx, te.thread_axis("threadIdx.x"))
+    held = program(seeds.MY_ADD, seeds.SCHEDULE_MY_ADD, tgt=tgt)
+    s, args = held["s"], [held[name] for name in "ABC"]
+    assert type(held["C"]) is te.tensor.Tensor
 
     a, b = whole(100), whole(100)[::-1].copy()
     if tgt == "llvm":
-        fadd = tvm.build(s, [A, B, C], tgt, target_host="llvm", name="myadd")
+        fadd = program(seeds.COMPILE_MY_ADD, **held, tgt_host="llvm")["fadd"]
         c = tvm.nd.array(np.zeros(100, np.float32))
         fadd(tvm.nd.array(a), tvm.nd.array(b), c)
         np.testing.assert_array_equal(c.numpy(), a + b)
         return
-    lowered = tvm.lower(s, [A, B, C], name="myadd")["myadd"]
+    lowered = tvm.lower(s, args, name="myadd")["myadd"]
     out = np.zeros(100, np.float32)
     tir.interpret(lowered, a, b, out)
     np.testing.assert_array_equal(out, a + b)
@@ -230,12 +215,15 @@ def test_an_elementwise_product_is_built_and_printed(capsys):
     np.testing.assert_array_equal(out.numpy(), x * y)
 
 
-def test_split_reorder_and_bind_print_as_scripts(expect):
+def nest_of(mod):
+    """The loops of a module's function, as they are printed."""
+    text = script_of(mod)
+    return textwrap.dedent(text[text.index("    for ") :])
+
+
+def test_plus_one_prints_as_a_script_and_is_built(expect):
     """003_6d17afb3b306fbc9: Demo for IRModule transform, modulo the printing of later versions."""
-    A = te.placeholder((8,), dtype="float32", name="A")
-    B = te.compute((8,), lambda *i: A(*i) + 1.0, name="B")
-    func = te.create_prim_func([A, B])
-    ir_module = IRModule({"main": func})
+    ir_module = program(seeds.PLUS_ONE, IRModule=IRModule)["ir_module"]
     expect(
         script_of(ir_module),
         """
@@ -251,70 +239,47 @@ def test_split_reorder_and_bind_print_as_scripts(expect):
                     B[v_i0] = A[v_i0] + T.float32(1)
         """,
     )
-
     mod = tvm.build(ir_module, target="llvm")  # The module for CPU backends.
     a = whole(8)
     out = tvm.nd.array(np.zeros(8, np.float32))
     mod(tvm.nd.array(a), out)
     np.testing.assert_array_equal(out.numpy(), a + 1)
 
-    sch = tvm.tir.Schedule(ir_module)
-    block_b = sch.get_block("B")
-    (i,) = sch.get_loops(block_b)
 
-    i_0, i_1, i_2 = sch.split(i, factors=[2, 2, 2])
+def test_split_reorder_and_bind_print_as_scripts(expect):
+    """003_6d17afb3b306fbc9: Demo for IRModule transform, step by step."""
+    held = program(seeds.PLUS_ONE, seeds.SPLIT, IRModule=IRModule)
+    sch = held["sch"]
     expect(
-        script_of(sch.mod),
+        nest_of(sch.mod),
         """
-        @T.prim_func
-        def main(A: T.Buffer((8,), "float32"), B: T.Buffer((8,), "float32")):
-            T.func_attr({"tir.noalias": T.bool(True)})
-            # with T.block("root"):
-            for i0_0, i0_1, i0_2 in T.grid(2, 2, 2):
-                with T.block("B"):
-                    v_i0 = T.axis.spatial(8, i0_0 * 4 + i0_1 * 2 + i0_2)
-                    T.reads(A[v_i0])
-                    T.writes(B[v_i0])
-                    B[v_i0] = A[v_i0] + T.float32(1)
+        for i0_0, i0_1, i0_2 in T.grid(2, 2, 2):
+            with T.block("B"):
+                v_i0 = T.axis.spatial(8, i0_0 * 4 + i0_1 * 2 + i0_2)
+                T.reads(A[v_i0])
+                T.writes(B[v_i0])
+                B[v_i0] = A[v_i0] + T.float32(1)
         """,
     )
 
-    sch.reorder(i_0, i_2, i_1)
-    expect(
-        script_of(sch.mod),
-        """
-        @T.prim_func
-        def main(A: T.Buffer((8,), "float32"), B: T.Buffer((8,), "float32")):
-            T.func_attr({"tir.noalias": T.bool(True)})
-            # with T.block("root"):
-            for i0_0, i0_2, i0_1 in T.grid(2, 2, 2):
-                with T.block("B"):
-                    v_i0 = T.axis.spatial(8, i0_0 * 4 + i0_1 * 2 + i0_2)
-                    T.reads(A[v_i0])
-                    T.writes(B[v_i0])
-                    B[v_i0] = A[v_i0] + T.float32(1)
-        """,
-    )
+    program(seeds.EXCHANGE, **held)
+    assert nest_of(sch.mod).startswith("for i0_0, i0_2, i0_1 in T.grid(2, 2, 2):\n    with")
 
-    sch.bind(i_0, "blockIdx.x")
-    sch.bind(i_2, "threadIdx.x")
+    program(seeds.TO_THREADS, **held)
     expect(
-        script_of(sch.mod),
+        nest_of(sch.mod),
         """
-        @T.prim_func
-        def main(A: T.Buffer((8,), "float32"), B: T.Buffer((8,), "float32")):
-            T.func_attr({"tir.noalias": T.bool(True)})
-            # with T.block("root"):
-            for i0_0 in T.thread_binding(2, thread="blockIdx.x"):
-                for i0_2 in T.thread_binding(2, thread="threadIdx.x"):
-                    for i0_1 in range(2):
-                        with T.block("B"):
-                            v_i0 = T.axis.spatial(8, i0_0 * 4 + i0_1 * 2 + i0_2)
-                            T.reads(A[v_i0])
-                            T.writes(B[v_i0])
-                            B[v_i0] = A[v_i0] + T.float32(1)
+        for i0_0 in T.thread_binding(2, thread="blockIdx.x"):
+            for i0_2 in T.thread_binding(2, thread="threadIdx.x"):
+                for i0_1 in range(2):
+                    with T.block("B"):
+                        v_i0 = T.axis.spatial(8, i0_0 * 4 + i0_1 * 2 + i0_2)
+                        T.reads(A[v_i0])
+                        T.writes(B[v_i0])
+                        B[v_i0] = A[v_i0] + T.float32(1)
         """,
     )
+    a = whole(8)
     for made in (sch.mod["main"], tvm.lower(sch.mod)["main"]):
         got = np.zeros(8, np.float32)
         tir.interpret(made, a.copy(), got)
@@ -399,11 +364,8 @@ def threads(s, args, *arrays, races=True):
 
 def test_loops_bound_to_threads():
     """000_c94b23ed02cfc284: Schedule Primitives, 4. Bind."""
-    A, B, C = vector_add()
-    s = te.create_schedule(C.op)
-    xo, xi = s[C].split(C.op.axis[0], factor=32)
-    s[C].bind(xo, te.thread_axis("blockIdx.x"))
-    s[C].bind(xi, te.thread_axis("threadIdx.x"))
+    held = program(seeds.EXPRESSION, seeds.BIND)
+    s, A, B, C = (held[name] for name in "sABC")
     a, b = whole(70), whole(70)[::-1].copy()
     _, got = threads(s, [A, B, C], a, b, np.zeros(70, np.float32))
     np.testing.assert_array_equal(got, a + b)
@@ -413,43 +375,9 @@ def test_loops_bound_to_threads():
 @pytest.mark.parametrize("together", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_the_typical_schedule(together):
     """000_c94b23ed02cfc284: Typical GPU Schedule Pattern, up to lowering."""
-    A, B, C = matmul(128, 64, 16)
-    x, y = C.op.axis
-    (k,) = C.op.reduce_axis
-    s = te.create_schedule(C.op)
-
-    # 2. Tiling for thread blocks
-    tile_x, tile_y = 64, 64
-    xo, xi = s[C].split(x, factor=tile_x)
-    yo, yi = s[C].split(y, factor=tile_y)
-
-    # 3. Cache in shared memory
-    AA = s.cache_read(A, "shared", [C])
-    BB = s.cache_read(B, "shared", [C])
-
-    # 4. Bind to GPU threads
-    s[C].bind(xo, te.thread_axis("blockIdx.x"))
-    s[C].bind(yo, te.thread_axis("blockIdx.y"))
-
-    # Further split for thread binding
-    xii, xiii = s[C].split(xi, factor=8)
-    yii, yiii = s[C].split(yi, factor=8)
-    s[C].bind(xii, te.thread_axis("threadIdx.x"))
-    s[C].bind(yii, te.thread_axis("threadIdx.y"))
-
-    # 5. Compute cached reads cooperatively
-    ko, ki = s[C].split(k, factor=8)
-    s[C].reorder(xo, yo, xii, yii, ko, ki, xiii, yiii)
-    s[AA].compute_at(s[C], ko)  # Compute AA in the k loop
-    s[BB].compute_at(s[C], ko)
-    if together:
-        for copy in (AA, BB):
-            fused = s[copy].fuse(*s[copy].op.axis)
-            rest, tx = s[copy].split(fused, factor=8)
-            _, ty = s[copy].split(rest, factor=8)
-            s[copy].bind(tx, te.thread_axis("threadIdx.x"))
-            s[copy].bind(ty, te.thread_axis("threadIdx.y"))
-
+    parts = [seeds.PRODUCT, seeds.STEPS, seeds.TYPICAL, seeds.REORDER, seeds.COOPERATE, seeds.BOTH]
+    held = program(*parts, *([seeds.FETCH] if together else []), M=128, N=64, K=16)
+    s, A, B, C = (held[name] for name in "sABC")
     a, b = whole(128, 16), whole(16, 64)
     # Without the last step every thread fetches all of the tile: the same values to the same places.
     lowered, got = threads(s, [A, B, C], a, b, np.zeros((128, 64), np.float32), races=together)
@@ -469,32 +397,9 @@ def test_the_typical_schedule(together):
 
 def test_sums_in_registers_and_tiles_in_shared_memory():
     """000_c94b23ed02cfc284: Schedule Primitives, 8. Cache Read/Write; 001_1e32228900fa6a2d: 3.2."""
-    A, B, C = matmul(32, 32, 12)
-    s = te.create_schedule(C.op)
-    CC = s.cache_write(C, "local")  # GPU registers
-    AA = s.cache_read(A, "shared", [CC])  # GPU shared memory
-    BB = s.cache_read(B, "shared", [CC])
-    AL = s.cache_read(AA, "local", [CC])
-    BL = s.cache_read(BB, "local", [CC])
-    xo, yo, xi, yi = s[C].tile(*C.op.axis, 16, 16)
-    tx, xi = s[C].split(xi, factor=4)
-    ty, yi = s[C].split(yi, factor=4)
-    s[C].reorder(xo, yo, tx, ty, xi, yi)
-    for axis, tag in ((xo, "blockIdx.x"), (yo, "blockIdx.y"), (tx, "threadIdx.x"), (ty, "threadIdx.y")):
-        s[C].bind(axis, te.thread_axis(tag))
-    s[CC].compute_at(s[C], ty)
-    ko, ki = s[CC].split(s[CC].op.reduce_axis[0], factor=4)
-    s[CC].reorder(ko, ki, *s[CC].op.axis)
-    s[AL].compute_at(s[CC], ki)
-    s[BL].compute_at(s[CC], ki)
-    for copy in (AA, BB):
-        s[copy].compute_at(s[CC], ko)
-        fused = s[copy].fuse(*s[copy].op.axis)
-        rest, inner = s[copy].split(fused, factor=4)
-        _, outer = s[copy].split(rest, factor=4)
-        s[copy].bind(inner, te.thread_axis("threadIdx.y"))
-        s[copy].bind(outer, te.thread_axis("threadIdx.x"))
-    a, b = whole(32, 12), whole(12, 32)
-    lowered, got = threads(s, [A, B, C], a, b, np.zeros((32, 32), np.float32))
+    held = program(seeds.PRODUCT, seeds.CACHES, M=32, N=64, K=16)
+    s, A, B, C = (held[name] for name in "sABC")
+    a, b = whole(32, 16), whole(16, 64)
+    lowered, got = threads(s, [A, B, C], a, b, np.zeros((32, 64), np.float32))
     np.testing.assert_array_equal(got, a @ b)
     assert lowered.script().count("T.tvm_storage_sync") == 2

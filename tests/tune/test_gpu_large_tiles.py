@@ -5,6 +5,7 @@ The tiles are as small as a warp allows, so that the interpreter can run them an
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -85,7 +86,15 @@ def test_threads_compute_it(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("args", [matmul(32, 16, 64, False, True, True), conv((1, 16, 4, 4), 32, 1)])
+@pytest.mark.parametrize(
+    "args",
+    [
+        matmul(32, 16, 64, False, True, True),
+        conv((1, 16, 4, 4), 32, 1),
+        conv((1, 16, 7, 7), 24, 1),  # results that are no whole blocks of threads
+        matmul(9, 37, 64, bias=True),
+    ],
+)
 def test_parts_of_the_sum(args: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
     forced(monkeypatch, ThreadTile(32, 16, 3, 2, 2, 8, 4, 4, 8))
     sch = tvm.auto_schedule(args, "cuda -arch=sm_90")
@@ -101,6 +110,15 @@ def test_operands_come_in_either_order(monkeypatch: pytest.MonkeyPatch) -> None:
     sch = tvm.auto_schedule([a, b, c], "cuda -arch=sm_90")
     assert sch.explanation.records[0]["sketch"] == "large tile"
     assert sch.verify()
+
+
+def test_counters_are_added_to_addresses(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where pieces have changed places the rest of an address is one number, to which counters are added."""
+    args, tile = CASES["pieces that change places"]
+    forced(monkeypatch, tile)
+    text = tvm.build(tvm.auto_schedule(args, "cuda -arch=sm_90").mod, target="cuda -arch=sm_90")
+    reads = [x for x in text.imported_modules[0].get_source().splitlines() if "tw_keep(" in x and "^" in x]
+    assert reads and all(re.search(r"tw_keep\(.*\^.*\) \+ [^(^]*\);$", x) for x in reads)
 
 
 @pytest.mark.slow

@@ -33,7 +33,12 @@ CASES: dict[str, tuple[list[tuple[int, ...]], Callable[..., Any], list[str]]] = 
     "depthwise": (
         [(1, 8, 14, 14), (8, 1, 3, 3)],
         lambda x, w: topi.nn.depthwise_conv2d_nchw(x, w, 1, 1, 1),
-        ["shared tile"],
+        ["windows"],
+    ),
+    "depthwise, channels last, relu": (
+        [(1, 15, 14, 24), (5, 5, 24, 1)],
+        lambda x, w: topi.nn.relu(topi.nn.depthwise_conv2d_nhwc(x, w, 2, 2, 1)),
+        ["windows"],
     ),
     "pooling": (
         [(1, 4, 15, 15)],
@@ -46,14 +51,20 @@ CASES: dict[str, tuple[list[tuple[int, ...]], Callable[..., Any], list[str]]] = 
         ["inline", "windows"],
     ),
     "pooling of what is no whole warps": (
-        [(1, 5, 19, 17)],
+        [(1, 1, 31, 17)],
         lambda x: topi.nn.pool2d(x, (3, 3), (1, 1), (1, 1), (1, 1, 1, 1), "max"),
         ["plain"],
     ),
-    "place of the largest": ([(20, 30)], lambda x: topi.argmax(x, axis=1), ["rows", "elementwise"]),
+    "place of the largest": ([(20, 30)], lambda x: topi.argmax(x, axis=1), ["rows"]),
     "transpose": ([(40, 50)], lambda x: topi.transpose(x), ["transpose"]),
     "other axes": ([(3, 40, 2, 50)], lambda x: topi.transpose(x, (0, 3, 2, 1)), ["transpose"]),
+    "normed channels": (
+        [(2, 8, 8, 8), (8,), (8,), (8,), (8,)],
+        lambda x, *of: topi.nn.relu(topi.nn.batch_norm(x, *of)[0]),
+        ["inline", "inline", "elementwise"],
+    ),
     "running sums": ([(6, 30)], lambda x: topi.cumsum(x, axis=1), ["plain"]),
+    "side by side": ([(6, 8), (6, 12)], lambda *x: topi.concatenate(x, 1), ["elementwise"]),
 }
 
 
@@ -79,6 +90,42 @@ def test_every_stage_is_in_a_kernel(name: str) -> None:
         own = all(w.buffer.scope() == "local" for w in sch.realize(block).block.writes)  # each thread does it
         assert any(t.startswith("blockIdx") for t in tags)
         assert own or any(t.startswith("threadIdx") for t in tags)
+
+
+def test_what_is_parallel_already_is_left_so() -> None:
+    x = te.placeholder((2000, 30), name="x")
+    args = [x, topi.cumsum(x, axis=1)]
+    sch = tvm.auto_schedule(args, "cuda -arch=sm_90")
+    assert [r["sketch"] for r in sch.explanation.records] == ["as it is"]
+    text = tvm.build(sch.mod, target="cuda -arch=sm_90").imported_modules[0].get_source()
+    assert "threadIdx.x" in text and "blockIdx.x" in text
+
+
+def wide(*shapes: tuple[int, ...], make: Any) -> int:
+    args = [te.placeholder(s, name=f"x{i}") for i, s in enumerate(shapes)]
+    sch = tvm.auto_schedule([*args, make(*args)], "cuda -arch=sm_90")
+    return int(sch.explanation.records[-1]["elements at a time"])
+
+
+def test_vectors_take_branches_together() -> None:
+    def beside(*x: Any) -> Any:
+        return topi.concatenate(x, 1)
+
+    assert wide((6, 1000), (6, 1000), make=beside) == 4
+    assert wide((6, 1002), (6, 1000), make=beside) == 2
+    assert wide((6, 1001), (6, 999), make=beside) == 1
+    assert wide((2, 3, 8), (2, 5, 8), make=beside) == 4  # the branch is of another axis
+    assert wide((6, 100), make=lambda x: topi.nn.pad(x, (0, 4), (0, 8))) == 4
+    assert wide((6, 100), make=lambda x: topi.nn.pad(x, (0, 1), (0, 3))) == 1
+
+
+def test_vectors_go_on_from_line_to_line() -> None:
+    def added(a: Any, b: Any) -> Any:
+        return a + b
+
+    assert wide((4, 7, 7), (4, 7, 7), make=added) == 4
+    assert wide((3, 7, 7), (3, 7, 7), make=added) == 1
+    assert wide((4, 7, 7), (4, 1, 7), make=added) == 1
 
 
 def test_explained_in_words() -> None:

@@ -6,24 +6,30 @@ import json
 import sqlite3
 import warnings
 from collections.abc import Iterator
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 import faulty_gpu_build
 import numpy as np
 import pytest
+from how_many import examples
 from tune_fakes import Fake
 
 import tilewright as tvm
 from tilewright import auto_scheduler, autotvm, relay, te, topi
 from tilewright.contrib import graph_executor
 from tilewright.ir.errors import ScheduleError
+from tilewright.ir.functor import pre_order
+from tilewright.ir.stmt import Allocate
 from tilewright.relay.backend.tasks import extract
 from tilewright.target.machine import GpuMachine
-from tilewright.tune import cost_models, machines
+from tilewright.tir.analysis.measure import bytes_of, scope_of
+from tilewright.tir.transform.storage_rewrite import SMALL
+from tilewright.tune import cost_models, gpu, machines
 from tilewright.tune.cost_models import CorrectedModel, cost_model
 from tilewright.tune.errors import TuneError
-from tilewright.tune.gpu_space import SharedTile
+from tilewright.tune.gpu_space import SharedTile, shared_tile_table
 from tilewright.tune.history import History
 from tilewright.tune.measure import MeasureInput, MeasureOptions, Measurer, Status, Timing, references
 from tilewright.tune.records import Database
@@ -106,6 +112,62 @@ def test_limits_of_the_hardware_are_kept() -> None:
         t = SharedTile(**{k: v for k, v in decision.items() if k not in ("stage", "sketch")})
         assert t.threads <= gpu.max_threads_per_block
         assert (t.side(True) + t.side(False)) * t.depth * 4 <= gpu.shared_memory_per_block
+
+
+def conv_of(c: int, h: int, f: int, window: int, stride: int, pad: int) -> list[Any]:
+    x, w = te.placeholder((1, c, h, h), name="x"), te.placeholder((f, c, window, window), name="w")
+    return [x, w, topi.nn.relu(topi.nn.conv2d(x, w, stride, pad, 1))]
+
+
+def ragged() -> list[Any]:
+    a, b = te.placeholder((4, 33, 40), name="a"), te.placeholder((4, 50, 40), name="b")
+    return [a, b, topi.nn.batch_matmul(a, b)]
+
+
+def neighbours() -> list[Any]:
+    """One buffer that is read at several places."""
+    a, b = te.placeholder((64, 68), name="a"), te.placeholder((40, 64), name="b")
+    k = te.reduce_axis((0, 64), name="k")
+    return [a, b, te.compute((40, 64), lambda i, j: te.sum(b[i, k] * (a[k, j] + a[k, j + 4]), k), name="c")]
+
+
+SHARED = {
+    "convolution": conv_of(64, 28, 32, 3, 1, 1),
+    "strides": conv_of(8, 21, 16, 3, 2, 0),
+    "wide windows": conv_of(3, 28, 16, 5, 2, 2),
+    "odd": conv_of(5, 13, 7, 3, 1, 1),
+    "products": ragged(),
+    "neighbours": neighbours(),
+}
+
+
+@pytest.mark.parametrize(
+    "name", [n if n == "neighbours" else pytest.param(n, marks=pytest.mark.slow) for n in SHARED]
+)
+def test_shared_memory_is_what_the_table_says(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Random decisions, and those that need most: what kernels declare is what was counted, and none has too much."""
+    task, tables = task_of(SHARED[name], "opencl"), []
+    monkeypatch.setattr(
+        gpu, "shared_tile_table", lambda *a: tables.append(shared_tile_table(*a)) or tables[-1]
+    )
+    sketches = Sketches(task)
+    stages = sketches.space.stages
+    (table,) = tables
+    said = table.figures["shared"]
+    rows = np.random.default_rng(2).choice(len(table), examples(2), replace=False)
+    for row in {*map(int, rows), int(np.argmax(said))}:
+        names = [x.name for x in fields(SharedTile)]
+        decision = {"stage": stages[0].name, "sketch": "shared tile"}
+        decision |= dict(zip(names, map(int, table.points[row]), strict=True))
+        (lowered,) = tvm.lower(sketches.apply([decision]).mod).functions.values()
+        found: list[tuple[str, int]] = []
+        for m in pre_order(lowered.body):
+            if isinstance(m, Allocate) and scope_of(m.buffer_var) == "shared":
+                found.append((m.buffer_var.name, bytes_of(m.dtype, m.extents) or 0))
+        # a small one may be there for each of the loops that a loop becomes
+        assert sum(dict(found).values()) == said[row], (decision, found)
+        assert all(size <= SMALL["shared"] for n, size in found if [x for x, _ in found].count(n) > 1)
+        assert sum(size for _, size in found) <= task.target.gpu.shared_memory_per_block
 
 
 def test_what_is_decided_is_done_or_refused() -> None:

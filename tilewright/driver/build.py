@@ -48,6 +48,7 @@ def _build_all(inputs: Any, args: Any, target: Any, target_host: Any, name: str 
             raise BuildError("an empty dict of targets was given to build")
         for extra in parts[1:]:
             parts[0].import_module(extra)
+        parts[0].beside = tuple(parts[1:])
         return parts[0]
     return _build_one(inputs, args, target, target_host, name, binds)
 

@@ -31,7 +31,9 @@ _HEAD = re.compile(r'^extern "C" __global__ void (?:__\w+__\([^)]*\)\s*)*(\w+)\(
 _CONSTANT = re.compile(r"\btw_constant_\w+")
 _NAME = "tw_kernel"  # of every kernel that is compiled by itself
 _OPENED = re.compile(r'^(extern "C" __global__ void [^{;]*\) \{)$', re.MULTILINE)
-_WAIT = r'asm volatile("griddepcontrol.wait;\\n\\tgriddepcontrol.launch_dependents;" ::: "memory");'
+_WAIT = r'asm volatile("griddepcontrol.wait;\n\tgriddepcontrol.launch_dependents;" ::: "memory");'
+_EARLY = re.compile(r"\n *tw_early\([^\n]*\);(?:\n *\})*")
+_READS = re.compile(r"\*\(|__ldcs|= \w+\[")  # memory, or what may be
 
 
 class Piece(NamedTuple):
@@ -99,8 +101,21 @@ def after_others(source: str) -> tuple[str, bool]:
     """A program whose kernels wait for what runs before them by their first instruction, and let the next one be set
     up while they run, up to its own such instruction; and whether all of them do. From `sm_90` on a launch need not
     wait by itself then, which hides the time that it takes."""
-    made, count = _OPENED.subn(rf"\1\n  {_WAIT}", source)
-    return (made, True) if count == source.count("__global__") else (source, False)
+    heads = list(_OPENED.finditer(source))
+    if len(heads) != source.count("__global__"):
+        return source, False
+    out, start = "", 0
+    for head in heads:
+        at = _begin(source, head.end())
+        out, start = f"{out}{source[start:at]}\n  {_WAIT}", at
+    return out + source[start:], True
+
+
+def _begin(source: str, at: int) -> int:
+    """Where a kernel begins to read and write: after what it asks for early, which stands first in it."""
+    body = source[at : source.find("\n}", at)]
+    asked = list(_EARLY.finditer(body))
+    return at + asked[-1].end() if asked and not _READS.search(body, 0, asked[-1].start()) else at
 
 
 def _cores() -> int:

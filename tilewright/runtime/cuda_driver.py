@@ -251,6 +251,8 @@ class CudaApi(DeviceApi):
         plain = _ATTRIBUTES.get(name)
         if plain is not None:
             return ask(plain)
+        if name == "memory_bandwidth":  # both edges of the clock (in kHz) move as much as the bus is wide
+            return round(2 * ask("MEMORY_CLOCK_RATE") * ask("GLOBAL_MEMORY_BUS_WIDTH") / 8e6)
         if name == "compute_version":
             return f"{ask('COMPUTE_CAPABILITY_MAJOR')}.{ask('COMPUTE_CAPABILITY_MINOR')}"
         if name == "max_thread_dimensions":
@@ -365,7 +367,8 @@ class _Launcher:
     def tensor_map(
         self, pointer: int, kind: str, sizes: tuple[int, ...], steps: tuple[int, ...], box: tuple[int, ...]
     ) -> bytes:
-        """The driver's description of a tensor that bulk copies take boxes from, lines of 128 bytes swizzled."""
+        """The driver's description of a tensor that bulk copies take boxes from, lines of 128 bytes swizzled; in the
+        boxes that threads read (`float32 threads`) also those of 64, and no others."""
         key = (pointer, kind, sizes, steps, box)
         made = self._maps.get(key)
         if made is None:
@@ -435,6 +438,7 @@ def _encode_map(
         "float32": types.CU_TENSOR_MAP_DATA_TYPE_FLOAT32,
         "tf32": types.CU_TENSOR_MAP_DATA_TYPE_TFLOAT32,  # float32 in memory, rounded on the way
     }
+    kind, _, by_threads = kind.partition(" ")
     told = f"a tensor of {kind} at {pointer:#x}, {sizes} elements, {steps} bytes apart, in boxes of {box}"
     tensor = (
         held[kind],
@@ -443,9 +447,11 @@ def _encode_map(
         [driver.cuuint64_t(n) for n in sizes],
         [driver.cuuint64_t(n) for n in steps],
     )
+    line = box[0] * 4 if by_threads else 128  # of float32
+    swizzle = f"{line}B" if line in (64, 128) else "NONE"
     ways = (
         driver.CUtensorMapInterleave.CU_TENSOR_MAP_INTERLEAVE_NONE,
-        driver.CUtensorMapSwizzle.CU_TENSOR_MAP_SWIZZLE_128B,
+        getattr(driver.CUtensorMapSwizzle, f"CU_TENSOR_MAP_SWIZZLE_{swizzle}"),
         driver.CUtensorMapL2promotion.CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
         driver.CUtensorMapFloatOOBfill.CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE,
     )

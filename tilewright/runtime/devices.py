@@ -182,7 +182,11 @@ class Device:
     @property
     def kind(self) -> str:
         """The name of the kind: cpu, cuda, …"""
-        return self.MASK2STR.get(self.device_type, f"device_type_{self.device_type}")
+        number, own = divmod(
+            self.device_type, 128
+        )  # sessions with other machines count by 128: see rpc.client
+        name = self.MASK2STR.get(own, f"device_type_{own}")
+        return f"remote[{number - 1}]:{name}" if number else name
 
     @property
     def exist(self) -> bool:
@@ -264,6 +268,11 @@ class Device:
         return self._attribute("l2_cache_size_bytes")
 
     @property
+    def memory_bandwidth(self) -> int | None:
+        """In GB/s, as the clock and the width of the bus give it; programs see a tenth less."""
+        return self._attribute("memory_bandwidth")
+
+    @property
     def total_global_memory(self) -> int | None:
         return self._attribute("total_global_memory")
 
@@ -315,7 +324,7 @@ def device_api(dev: Device) -> DeviceApi:
     """The driver of a device."""
     api = _apis.get(dev.device_type) or _find(dev.device_type)
     if api is None:
-        present = ", ".join(["cpu", *(Device.MASK2STR[mask] for mask in _apis)])
+        present = ", ".join(["cpu", *(Device(mask).kind for mask in _apis)])
         why = f": {_missing[dev.device_type]}" if dev.device_type in _missing else ""
         raise ValueError(f"device {dev} is not available in this process{why}; available are: {present}")
     return api

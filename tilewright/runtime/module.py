@@ -36,6 +36,9 @@ class Module:
 
     type_key = "library"
     entry_name = "__tvm_main__"
+    beside: tuple[
+        Module, ...
+    ] = ()  # of other targets, built together with this one: its functions are found here too
 
     def __init__(self, library: Library, name: str = "") -> None:
         self._library = library
@@ -116,7 +119,7 @@ class Module:
     def __getitem__(self, name: str) -> PackedFunc:
         if not isinstance(name, str):
             raise TypeError(f"a function is named by a string, not by {type(name).__name__}")
-        return self.get_function(name)
+        return next((m for m in (self, *self.beside) if m.implements_function(name)), self).get_function(name)
 
     def __contains__(self, name: object) -> bool:
         return isinstance(name, str) and self.implements_function(name)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import copy
+import functools
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -58,13 +61,29 @@ def _copy(function: Callable[[], Any]) -> Callable[[], Any]:
 
 
 def fixture(func: Any = None, *, cache_return_value: bool = False) -> Any:
-    """A pytest fixture; with `cache_return_value` it is made once for all tests of the run."""
+    """A pytest fixture; with `cache_return_value` it is made once for the same parameters: each test gets a copy."""
     import pytest
 
     def decorate(function: Any) -> Any:
-        return pytest.fixture(function, scope="session" if cache_return_value else "function")
+        return pytest.fixture(_kept(function) if cache_return_value else function)
 
     return decorate if func is None else decorate(func)
+
+
+def _kept(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A function that remembers what it gave for arguments that compare; a test cannot change what others get."""
+    known: list[tuple[dict[str, Any], Any]] = []
+
+    @functools.wraps(function)
+    def found(**given: Any) -> Any:
+        for before, made in known:
+            with contextlib.suppress(ValueError):  # arrays, which have no one answer
+                if before == given:
+                    return copy.deepcopy(made)
+        known.append((given, function(**given)))
+        return copy.deepcopy(known[-1][1])
+
+    return found
 
 
 def main() -> None:

@@ -28,7 +28,7 @@ class Explanation:
         self.records.append({"stage": f.name, "sketch": "as it is", **({"instead": why} if why else {})})
 
     def left(self, function: str, why: str) -> None:
-        """A whole function that is left as it is."""
+        """A whole function, or a stage of it, that is left as it is."""
         self.records.append({"stage": function, "sketch": "as it is", "because": why})
 
     def filtered(self, f: Facts, size: int) -> None:

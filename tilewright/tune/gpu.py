@@ -8,9 +8,11 @@
     tile           a block of threads for a tile of results: operands in shared memory, fetched together, results in
                    registers
     large tile     the same for products of float32 matrices and for convolutions, which are gathered as products:
-                   fetched some steps ahead, 8 x 8 results or so for each thread (gpu_product.py, gpu_conv_threads.py)
+                   fetched some steps ahead by threads, or by the copy engine, 8 x 8 results or so for each thread
+                   (gpu_product.py, gpu_product_bulk.py, gpu_conv_threads.py)
     tensor cores   the same for products of 16-bit floats, by the instructions of warps or warpgroups, and of float32
                    that may be rounded (tf32)
+    dot products   the same for products of bytes, four at a time, where tensor cores take none (gpu_dots.py)
     attention      scores, softmax and the product with the values in one kernel of warpgroups
 
 The sizes are rules, not yet the choice of a model.
@@ -18,36 +20,46 @@ The sizes are rules, not yet the choice of a model.
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Callable
+from operator import is_
 from typing import Any, TypeVar
 
 from ..ir.errors import ScheduleError
+from ..ir.stmt import For, ForKind, Stmt, stmt_list
 from ..tir.schedule.primitive import BlockRV, LoopRV
+from ..tir.transform.fetch_early import FETCH_EARLY
 from .auto import Function, reason_of, reuses
 from .elementwise import extent_of
-from .facts import Access, Axis, Facts, facts_of
+from .facts import Access, Axis, Facts, facts_of, number
 from .gpu_attention import attentions
 from .gpu_columns import reduce_columns
 from .gpu_conv import FORMS, Windows, by_tensor_cores, windows_of
 from .gpu_conv_threads import Contraction, by_gathering, contraction_of
+from .gpu_dots import by_dots
+from .gpu_elementwise import by_elements
 from .gpu_product import by_threads
+from .gpu_product_bulk import by_streams
 from .gpu_rows import TooLong, power, reduce_rows, row_by_row
 from .gpu_space import SharedTile, Table, shared_tile_table
 from .gpu_tensor import Product, by_warpgroups, product_of
 from .gpu_transpose import turn, turned_read
 from .gpu_warps import by_warps
-from .gpu_windows import inline_padding, is_pooling, pool_windows
+from .gpu_windows import depthwise, inline_padding, is_depthwise, is_pooling, lies_in_line, pool_windows
 from .rows import in_line, rows_of
 
 __all__ = ["GpuFunction"]
 
 T = TypeVar("T")
 _THREADS = 256  # of a block, if there is enough to do
-_SMALL = 128  # threads of a block that works element by element
-_MANY = 2048  # blocks, of which some are always there to follow others
-_ROWS_OF_BLOCKS = 65535  # that a grid may have
 _WIDE = 16  # bytes that a thread may take at once
+_RESIDENT = 2048  # threads of a processor
+_LIGHT, _TIMES = (
+    8,
+    64,
+)  # additions' worth of a stage that is computed so many times instead of once, or more often
+_ITERATIONS = 1024  # of a loop that are worth a thread each
 _SHARED = 46 * 1024  # bytes of a block for what is between the stages of a row
 _ROWS = 4  # of a matrix that are worth tiles
 _DEPTH = 16  # of the reduction, that a tile fetches at once
@@ -81,9 +93,19 @@ class GpuFunction(Function):
         attentions(self)
         super().inline()
 
+    def wants_inline(self, f: Facts, consumers: list[Facts]) -> bool:
+        return super().wants_inline(f, consumers) or self.is_small(f, consumers)
+
+    def is_small(self, f: Facts, consumers: list[Facts]) -> bool:
+        """Whether a stage of inputs alone, as `1 / sqrt(variance)` of some channels, takes less time if it is computed
+        for each element that needs it than a kernel of its own does."""
+        light = f.work <= _LIGHT and not f.guarded and len(consumers) == 1
+        large = all(c.kind == "injective" and c.points >= _TIMES * f.points for c in consumers)
+        return light and large and not self.sch.get_producers(f.rv)
+
     def next_group(self, left: list[Facts]) -> None:
         for f in left:
-            if f.kind == "reduction" and reuses(f):
+            if f.kind == "reduction" and (reuses(f) or (is_pooling(f) and not lies_in_line(f))):
                 return self.tile(f)
         for f in reversed(left):
             if f.kind in ("opaque", "several"):
@@ -92,7 +114,8 @@ class GpuFunction(Function):
             if len(group) > 1 and any(g.kind == "reduction" for g in group):
                 return self.rows(f, group)
         for f in left:
-            self.alone(f)
+            if f.rv.key not in self.done:
+                self.alone(f)
 
     def attempt(self, f: Facts, sketch: Any, name: str) -> None:
         """Apply a sketch; a stage that refuses it gets a thread for each of its points, or one for all."""
@@ -120,7 +143,9 @@ class GpuFunction(Function):
         if across is not None:
             self.attempt(f, lambda: turn(self, f, *across), "transpose")
         elif f.kind == "injective":
-            self.attempt(f, lambda: self.elementwise(f), "elementwise")
+            self.attempt(f, lambda: by_elements(self, f), "elementwise")
+        elif f.kind == "opaque" and _in_parallel(f.block.body):
+            self.notes.left(f.name, "its parallel loops become threads")
         elif f.kind in ("reduction", "several") and f.reduce:
             line = in_line(f)
             along = line is not None and line.reduce
@@ -139,6 +164,8 @@ class GpuFunction(Function):
         windows = windows_of(f)
         if windows is not None and self.convolution(f, windows):
             return
+        if is_depthwise(f):
+            return self.attempt(f, lambda: depthwise(self, f), "windows")
         sums = contraction_of(f)
         if sums is not None and self.gathered(f, sums):
             return
@@ -176,7 +203,8 @@ class GpuFunction(Function):
 
     def matrix_product(self, f: Facts, product: Product) -> bool:
         """Whether a product of matrices was given to tensor cores, or to large tiles."""
-        for sketch in (by_warpgroups, by_threads if product.kind == "float32" else by_warps):
+        others = (by_streams, by_threads) if product.kind == "float32" else (by_dots,)
+        for sketch in (by_warpgroups, by_warps, *others):
             before = self.at_root()
             try:
                 with self.sch.all_or_nothing():
@@ -184,7 +212,7 @@ class GpuFunction(Function):
             except ScheduleError as why:
                 self.refused(why)
                 continue
-            name = "large tile" if sketch is by_threads else "tensor cores"
+            name = "large tile" if sketch in others else "tensor cores"
             self.notes.records.append({"stage": f.name, "sketch": name, **note})
             self.take(before)
             return True
@@ -194,7 +222,7 @@ class GpuFunction(Function):
         before = self.at_root()
         try:
             with self.sch.all_or_nothing():
-                note = self.chain(last, group)
+                note = self.chain(*self.in_groups(last, group), self.beside(last))
         except ScheduleError as why:
             for f in self.apart(last, group) if isinstance(why, TooLong) else group:
                 if f.rv.key not in self.done:
@@ -204,6 +232,20 @@ class GpuFunction(Function):
             self.notes.records.append({"stage": last.name, "sketch": "rows", "stages": names, **note})
         self.done.update(f.rv.key for f in group)
         self.take(before)
+
+    def beside(self, last: Facts) -> list[BlockRV]:
+        """Results that are made of another one element by element, and of nothing else."""
+        if not self.is_output(last) or last.write is None or last.reduce:
+            return []
+        found = []
+        for rv in self.sch.get_consumers(last.rv):
+            f = facts_of(self.sch, rv)
+            own = [a.var for a in f.axes]
+            same = all(len(a.indices) == len(own) and all(map(is_, a.indices, own)) for a in f.accesses)
+            alike = [a.extent for a in f.axes] == [a.extent for a in last.axes]
+            if f.kind == "injective" and self.is_output(f) and same and alike and not f.guarded:
+                found.append(rv)
+        return found
 
     def apart(self, last: Facts, group: list[Facts]) -> list[Facts]:
         """The stages of long rows for kernels of their own. What lies between them is computed by each that reads it:
@@ -248,33 +290,12 @@ class GpuFunction(Function):
         for x in inner:
             sch.vectorize(x)
 
-    def elementwise(self, f: Facts) -> dict[str, object]:
-        wide, loops = self.width(f), self.sch.get_loops(f.rv)
-        # Loops that are fused must be counted in 32 bits.
-        outer: list[LoopRV] = []
-        while len(loops) > 1 and math.prod(extent_of(self.sch, x) or 1 for x in loops) >= 1 << 31:
-            outer.append(loops.pop(0))
-        tags = ("blockIdx.x", "blockIdx.y")
-        if outer:
-            count = math.prod(extent_of(self.sch, x) or 1 for x in outer)
-            tags = tags if count > _ROWS_OF_BLOCKS else tags[::-1]
-            self.sch.bind(self.fused(outer, f.rv), tags[0])
-        threads = min(self.most, _SMALL)
-        # Two vectors each: blocks of one are begun and ended as fast as memory gives them, or not even that.
-        many = f.points >= 2 * threads * wide * _MANY
-        self.spread(self.fused(loops, f.rv), threads, wide, tags[1] if outer else tags[0], 2 if many else 1)
-        return {"threads": threads, "elements at a time": wide}
-
-    def width(self, f: Facts) -> int:
-        """How many neighbours a thread takes at once: all accesses lie in line there, or stay where they are."""
-        if not f.axes:
-            return 1
-        last = f.axes[-1]
-        inline = all(r.stride(last) in (0, 1) for r in f.accesses)
-        wide = self.widest or _WIDE * 8 // max(8, f.bits)
-        while wide > 1 and last.extent % wide:
-            wide //= 2
-        return wide if inline and last.known and not f.guarded else 1
+    def fetch_early(self, at: BlockRV | LoopRV, threads: int) -> None:
+        """Let what a kernel reads first come while the one before it ends, as far as its first blocks, of so many
+        threads, read it: those that the processors have room for."""
+        gpu = self.target.gpu
+        if self.target.kind.name == "cuda" and gpu.blocks_per_cluster > 1:  # they are launched early
+            self.sch.annotate(at, FETCH_EARLY, gpu.multiprocessors * (_RESIDENT // threads))
 
     def plain(self, f: Facts) -> dict[str, object]:
         """A thread for each result; what only pads what it reads is done on the way."""
@@ -304,8 +325,12 @@ class GpuFunction(Function):
         self.sch.bind(thread, "threadIdx.x")
         return threads
 
-    def chain(self, last: Facts, group: list[Facts]) -> dict[str, object]:
-        """A chain of stages with what is between them in registers, or else in shared memory."""
+    def chain(self, last: Facts, group: list[Facts], beside: list[BlockRV]) -> dict[str, object]:
+        """A chain of stages with what is between them in registers, or else in shared memory. What is made of the
+        results `beside` them is done in the same kernel if it can be."""
+        if beside:
+            with contextlib.suppress(ScheduleError), self.sch.all_or_nothing():
+                return row_by_row(self, last, group, beside)
         try:
             with self.sch.all_or_nothing():
                 return row_by_row(self, last, group)
@@ -464,3 +489,9 @@ class GpuFunction(Function):
             except ScheduleError:
                 continue
         return copy
+
+
+def _in_parallel(body: Stmt) -> bool:
+    """Whether a body is loops that somebody has marked parallel, with enough iterations for threads."""
+    loops = [s for s in stmt_list(body) if isinstance(s, For) and s.kind is ForKind.PARALLEL]
+    return len(loops) == len(stmt_list(body)) and all(number(s.extent) >= _ITERATIONS for s in loops)

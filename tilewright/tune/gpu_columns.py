@@ -26,7 +26,8 @@ _WIDE = 16  # bytes that a thread takes at once
 _WARP = 32
 _THREADS = 256
 _TOGETHER = 8  # lines that a thread fetches at once
-_BLOCKS = 1024  # that keep all processors busy
+_BLOCKS = 1024  # that keep all processors busy, shared out as evenly as can be
+_ENOUGH = 384  # that keep them busy too: a second kernel takes longer than they lose
 _SHORT = 16  # lines that one thread may take alone
 
 
@@ -36,6 +37,7 @@ def reduce_columns(g: GpuFunction, f: Facts) -> dict[str, object]:
     size = math.prod(a.extent for a in f.reduce)
     if line is None or line.reduce or not all(a.known for a in f.axes) or size <= _SHORT:
         return g.plain(f)
+    consumer = g.fusable_consumer(f)
     lanes = _lanes(f, line)
     threads = min(_WARP, power(-(-line.extent // lanes)))
     high = min(_THREADS // threads, power(size // 4))
@@ -45,7 +47,7 @@ def reduce_columns(g: GpuFunction, f: Facts) -> dict[str, object]:
     lines = g.fused([loops[a.var] for a in f.reduce], f.rv)
     blocks = math.prod(a.extent for a in f.spatial if a is not line) * -(-line.extent // (threads * lanes))
     parts = 1
-    while blocks * parts < _BLOCKS and size // (2 * parts) >= high * _TOGETHER:
+    while blocks < _ENOUGH and blocks * parts < _BLOCKS and size // (2 * parts) >= high * _TOGETHER:
         parts *= 2
     if parts > 1:
         part, _ = sch.split(lines, [parts, None])
@@ -53,9 +55,9 @@ def reduce_columns(g: GpuFunction, f: Facts) -> dict[str, object]:
         *around, part, lines = sch.get_loops(partial)
         sch.reorder(part, *around, lines)
         _columns(g, partial, lanes, threads, high)
-        _columns(g, f.rv, 1, threads, min(high, power(parts // 4)))
+        _columns(g, f.rv, 1, threads, min(high, power(parts // 4)), consumer)
     else:
-        _columns(g, f.rv, lanes, threads, high)
+        _columns(g, f.rv, lanes, threads, high, consumer)
     return {
         "columns": threads * lanes,
         "threads": threads * high,
@@ -74,12 +76,20 @@ def _lanes(f: Facts, line: Axis) -> int:
     return lanes
 
 
-def _columns(g: GpuFunction, rv: BlockRV, lanes: int, threads: int, high: int) -> None:
-    """One kernel: blocks for groups of columns; `high` threads share the lines of one."""
+def _columns(
+    g: GpuFunction, rv: BlockRV, lanes: int, threads: int, high: int, consumer: BlockRV | None = None
+) -> None:
+    """One kernel: blocks for groups of columns; `high` threads share the lines of one. What takes the results element
+    by element does so on their way."""
     sch = g.sch
     _, y = sch.split(sch.get_loops(rv)[-1], [None, high])
     part = sch.rfactor(y, factor_axis=0)
-    kept, shared = sch.cache_write(rv, 0, "local"), sch.cache_write(part, 0, "local")
+    kept = consumer
+    if kept is None:
+        kept = sch.cache_write(rv, 0, "local")
+    else:
+        sch.set_scope(rv, 0, "local")
+    shared = sch.cache_write(part, 0, "local")
     *around, line, last = sch.get_loops(rv)
     many, columns = sch.split(line, [None, threads * lanes])
     block = g.fused([*around, many], rv)

@@ -25,13 +25,27 @@ from ..tir.schedule.primitive import BlockRV
 from ..tir.transform.bulk_views import VIEW, view_of
 from ..tir.transform.lower_bulk_copies import line_of
 from .facts import Axis, Facts, facts_of
-from .gpu_tensor import by_warpgroups, factors, moves, product_of, some_of, sums_from_zero, takes
+from .gpu_dots import by_dots
+from .gpu_elementwise import by_elements
+from .gpu_tensor import (
+    by_warpgroups,
+    factors,
+    has_warpgroups,
+    moves,
+    product_of,
+    some_of,
+    sums_from_zero,
+    takes,
+)
 from .gpu_warps import by_warps
 
 if TYPE_CHECKING:
     from .gpu import GpuFunction
 
 __all__ = ["FORMS", "Windows", "by_tensor_cores", "windows_of"]
+
+
+_FACTORS = {"float32": ("float16", "bfloat16", "float32"), "int32": ("int8",)}  # by the type of their sums
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,15 +71,19 @@ class Windows:
 
     @property
     def in_line(self) -> int:
-        """How many channels can be fetched at once; eight, one by one, if they must be taken apart."""
-        together = math.gcd(self.c.extent, 8) if self.window[-1] is self.c else 1
-        return together if together > 1 else 8
+        """How many channels can be fetched at once; 16 bytes, one by one, if they must be taken apart."""
+        together = math.gcd(self.c.extent, 16) if self.window[-1] is self.c else 1
+        return together if together > 1 else 16
 
 
 def windows_of(f: Facts) -> Windows | None:
-    """A block as a convolution, if it is one: of floats of 16 or 32 bits, added up in float32."""
+    """A block as a convolution, if it is one: of floats of 16 or 32 bits, added up in float32, or of bytes in int32."""
     body = f.block.body
-    if not isinstance(body, BufferStore) or not sums_from_zero(f) or not all(x.known for x in f.axes):
+    if (
+        not isinstance(body, BufferStore)
+        or not sums_from_zero(f, "float32", "int32")
+        or not all(x.known for x in f.axes)
+    ):
         return None
     loads = factors(body)
     by_var = {x.var: x for x in f.axes}
@@ -76,7 +94,7 @@ def windows_of(f: Facts) -> Windows | None:
     reduce = {x.var for x in f.reduce}
     c = data.indices[-1]
     if (
-        str(data.buffer.dtype) not in ("float16", "bfloat16", "float32")
+        str(data.buffer.dtype) not in _FACTORS[str(body.buffer.dtype)]
         or data.buffer.dtype is not weights.buffer.dtype
         or last.reduce
         or c not in reduce
@@ -106,34 +124,39 @@ def _steps(e: PrimExpr, axes: dict[Var, Axis]) -> bool:
     return e in axes or const_value(e) is not None
 
 
-# By warpgroups, which fetch lines of windows over few channels, or channels; by warps.
-FORMS = ("lines", "channels", "warps")
+# By warpgroups, which fetch lines of windows over few channels, or channels; by warps; four bytes at a time.
+FORMS = ("lines", "channels", "warps", "words")
 
 
 def by_tensor_cores(g: GpuFunction, f: Facts, w: Windows, form: str) -> dict[str, Any]:
     """Schedule a convolution as a product, in one of the forms."""
-    kind, warpgroups = w.data.buffer.dtype, form != "warps"
-    if not takes(g.target, str(kind)) or (kind == "float32" and not warpgroups):
+    kind, warpgroups = w.data.buffer.dtype, form in ("lines", "channels")
+    if not takes(g.target, str(kind)) or (warpgroups and (kind == "int8" or not has_warpgroups(g.target))):
         raise ScheduleError(f"tensor cores take no products of {kind} here")
+    if len(w.pixels) == 1 and product_of(f) is not None:
+        raise ScheduleError("it is a product of matrices, and was refused as one")
     line, piece = line_of(kind), 16 // kind.nbytes
     across = not w.turned and kind != "float32"  # lines of weights go along the results' channels
     if warpgroups and (w.window[-1] is not w.c or w.c.extent % piece or (across and w.f.extent % piece)):
         raise ScheduleError("bulk copies take whole pieces of 16 bytes")
     if form == "lines" and not (w.wide and 3 * w.c.extent < line):
         raise ScheduleError(f"{w.c.extent} channels are enough for a line")
-    # Warps, which pad nothing, take no float32.
+    # Warps pad nothing.
     if form == "channels" and w.wide and (8 if kind == "float32" else 3) * w.c.extent < line:
         raise ScheduleError(f"lines of {w.c.extent} channels would be mostly padding")
     consumer = g.fusable_consumer(f)
     if form == "lines":
         f, w = _joined(g, f, w)
-    made, view, after = _as_product(g, f, w, line if warpgroups else 1, consumer)
+    in_line = w.turned or kind == "int8" or (warpgroups and kind == "float32")  # those take no others
+    made, view, after = _as_product(g, f, w, line if warpgroups else 1, consumer, in_line)
     product = product_of(made)
     if product is None:
         raise ScheduleError(f"{f.name} is no product of matrices over its windows")
     windows = math.prod(x.extent for x in w.window if x is not w.c)
     product = replace(product, windows=windows, in_line=w.in_line)
-    if not warpgroups:
+    if form == "words":
+        return by_dots(g, made, product, after)
+    if form == "warps":
         return by_warps(g, made, product, after)
     g.sch.annotate(view, VIEW, [x.extent for x in w.pixels])
     g.done.add(view.key)
@@ -182,9 +205,10 @@ def _joined(g: GpuFunction, f: Facts, w: Windows) -> tuple[Facts, Windows]:
 
 
 def _as_product(
-    g: GpuFunction, f: Facts, w: Windows, line: int, consumer: BlockRV | None
+    g: GpuFunction, f: Facts, w: Windows, line: int, consumer: BlockRV | None, in_line: bool
 ) -> tuple[Facts, BlockRV, BlockRV]:
-    """Rewrite a block as C[m, f] += View[m, k] * W[k, f], and what takes its results as a block over m and f."""
+    """Rewrite a block as C[m, f] += View[m, k] * W[k, f], and what takes its results as a block over m and f; the
+    weights are read as W[f, k] if they must be `in_line` along the reduction."""
     sch, rv = g.sch, f.rv
     if consumer is None:
         consumer = sch.cache_write(rv, 0, "global")
@@ -220,7 +244,6 @@ def _as_product(
     sch.transform_block_layout(consumer, flat)
     reads = [r.buffer for r in sch.get(rv).reads]
     view = sch.reindex_cache_read(rv, reads.index(ends[0]), "global", lambda m, n, k: (m, k))
-    in_line = w.turned or w.data.buffer.dtype == "float32"  # tf32 takes no others
     reads = [r.buffer for r in sch.get(rv).reads]
     panel = sch.reindex_cache_read(
         rv, reads.index(ends[1]), "global", lambda m, n, k: (n, k) if in_line else (k, n)
@@ -229,7 +252,7 @@ def _as_product(
         while any(_dissolve(g, copy, p) for p in sch.get_producers(copy)):
             pass
     if in_line and not w.turned:  # by a kernel of their own
-        g.elementwise(facts_of(sch, panel))
+        by_elements(g, facts_of(sch, panel))
         g.done.add(panel.key)
     return facts_of(sch, rv), view, consumer
 

@@ -6,7 +6,8 @@
     C[f, (n, y, x)] += W[f, (c, r, t)] * View[(c, r, t), (n, y, x)]
 
 The view is never in memory: threads gather it on its way into shared memory. A step of the sketch is made of whole
-windows, so that a thread that stays with a pixel finds its elements at constant distances.
+windows, so that a thread that stays with a pixel finds its elements at constant distances. Where a window is one
+element, and pixels lie side by side, nothing is gathered: the copy engine fetches for many products with one matrix.
 """
 
 from __future__ import annotations
@@ -16,14 +17,17 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from ..ir.errors import ScheduleError
-from ..ir.expr import BufferLoad
-from ..ir.functor import vars_used
+from ..arith import Analyzer
+from ..ir.errors import LoweringError, ScheduleError
+from ..ir.expr import BufferLoad, const
+from ..ir.functor import substitute, vars_used
 from ..ir.stmt import BufferStore
 from ..tir.schedule.primitive import BlockRV
+from ..tir.transform.bulk_views import VIEW, view_of
 from .facts import Axis, Facts, facts_of
 from .gpu_product import Threads, applied, best_thread_tile, can_run, thread_table
-from .gpu_tensor import factors, product_of, sums_from_zero
+from .gpu_product_bulk import by_streams
+from .gpu_tensor import Product, factors, product_of, sums_from_zero
 
 if TYPE_CHECKING:
     from .gpu import GpuFunction
@@ -84,6 +88,18 @@ def contraction_of(f: Facts) -> Contraction | None:
 
 def by_gathering(g: GpuFunction, f: Facts, c: Contraction) -> dict[str, Any]:
     """Schedule a sum of products as a product of matrices."""
+    lines = _lines(c)
+    if lines is not None:
+        try:
+            with g.sch.all_or_nothing():
+                made, after = _as_product(g, f, lines)
+                found = product_of(made)
+                if found is None:
+                    raise ScheduleError(f"{f.name} is no product of matrices")
+                _leave(g, made, found)
+                return by_streams(g, made, found, after, views=True)
+        except ScheduleError as why:
+            g.refused(why)
     made, after = _as_product(g, f, c)
     p = product_of(made)
     if p is None:
@@ -95,6 +111,44 @@ def by_gathering(g: GpuFunction, f: Facts, c: Contraction) -> dict[str, Any]:
     gpu, depth = g.target.gpu, c.depth
     tile = g.choose(f, "threads", best_thread_tile(p, gpu, depth), lambda: thread_table(p, gpu, depth))
     return applied(Gathered, g, made, p, tile, after)
+
+
+def _lines(c: Contraction) -> Contraction | None:
+    """A sum over one axis, before which the wide operand has some of the columns and behind it the others: products of
+    one matrix with many, that nothing has to be gathered for.
+
+        Out[n, f, y, x] += W[f, c] * Data[n, c, y, x]
+    """
+    order: list[Any] = [x.var for x in c.columns]
+    sums = [x for x in c.steps if x.extent > 1]
+    if len(sums) != 1 or c.both:
+        return None
+    ana, alone = Analyzer(), {x.var: const(0, x.var.dtype) for x in c.steps if x.extent == 1}
+    places = [ana.simplify(substitute(e, alone)) for e in c.wide.indices]
+    at = next((i for i, e in enumerate(places) if e is sums[0].var), 0)
+    if [*places[:at], *places[at + 1 :]] != order or not 0 < at < len(order):
+        return None
+    if all(x.extent == 1 for x in c.columns[:at]):
+        return c
+    return replace(c, both=c.columns[:at], columns=c.columns[at:])
+
+
+def _leave(g: GpuFunction, f: Facts, p: Product) -> None:
+    """Let the wide operand be a view that is nowhere in memory: its source in other dimensions."""
+    sch = g.sch
+    (view,) = [b for b in sch.get_producers(f.rv) if sch.get(b).writes[0].buffer is p.b]
+    sch.transform_block_layout(
+        view, lambda *its: (*its[:-2], its[-1], its[-2])
+    )  # in the order of its dimensions
+    sch.annotate(view, VIEW, [x.extent for x in (*p.others, p.n)])
+    g.done.add(view.key)
+    block = sch.get(view)
+    try:
+        windows = view_of(block, [(iv.var, iv.dom) for iv in block.iter_vars]).windows
+    except LoweringError as why:
+        raise ScheduleError(str(why)) from None
+    if windows is not None:
+        raise ScheduleError(f"{p.b.name} is gathered from its source")
 
 
 class Gathered(Threads):

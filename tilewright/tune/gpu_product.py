@@ -32,7 +32,19 @@ from .gpu_tensor import Product, Sketch, Tile
 if TYPE_CHECKING:
     from .gpu import GpuFunction
 
-__all__ = ["ThreadTile", "Threads", "applied", "best_thread_tile", "by_threads", "can_run", "thread_table"]
+__all__ = [
+    "PARTS",
+    "ThreadTile",
+    "Threads",
+    "applied",
+    "best_thread_tile",
+    "by_threads",
+    "can_run",
+    "cycles_of",
+    "thread_cycles",
+    "thread_table",
+    "tiles_of",
+]
 
 _WIDE = 4  # numbers that a thread takes at once
 _BEST = 0.7  # of the multiplications that a processor could do
@@ -82,7 +94,7 @@ _MORE_SHAPES = (
     (128, 128, 8, 8), (128, 256, 8, 16), (256, 128, 16, 8), (64, 128, 8, 16), (64, 128, 4, 8), (32, 128, 4, 8),
     (128, 64, 8, 4), (64, 32, 8, 4), (32, 64, 4, 4), (32, 32, 4, 4),
 )  # fmt: skip
-_PARTS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)
+PARTS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)  # into which a sum may be cut
 
 
 def by_threads(g: GpuFunction, f: Facts, p: Product, after: BlockRV | None = None) -> dict[str, Any]:
@@ -124,7 +136,7 @@ def thread_table(p: Product, gpu: GpuMachine, depth: int) -> Table:
     for rows, columns, high, wide in (*_SHAPES, *_MORE_SHAPES):
         if rows >= 2 * max(32, p.m.extent) or columns >= 2 * max(64, p.n.extent):
             continue
-        for deep, parts in product((depth, 2 * depth, *([depth // 2] if depth % 16 == 0 else [])), _PARTS):
+        for deep, parts in product((depth, 2 * depth, *([depth // 2] if depth % 16 == 0 else [])), PARTS):
             steps = -(-p.k.extent // (deep * parts))
             if steps < (4 if parts > 1 else 1):
                 continue
@@ -135,7 +147,7 @@ def thread_table(p: Product, gpu: GpuMachine, depth: int) -> Table:
     return product_table(tiles, p, gpu, lambda t: thread_cycles(p, t, gpu) / (gpu.clock * 1e9), 128.0)
 
 
-def best_thread_tile(p: Product, gpu: GpuMachine, depth: int, parts: Sequence[int] = _PARTS) -> ThreadTile:
+def best_thread_tile(p: Product, gpu: GpuMachine, depth: int, parts: Sequence[int] = PARTS) -> ThreadTile:
     """The tile that a product should take the least time with, by a count of cycles."""
     possible = possible_thread_tiles(p, gpu, depth, parts)
     if not possible:
@@ -144,7 +156,7 @@ def best_thread_tile(p: Product, gpu: GpuMachine, depth: int, parts: Sequence[in
 
 
 def possible_thread_tiles(
-    p: Product, gpu: GpuMachine, depth: int, possible: Sequence[int] = _PARTS
+    p: Product, gpu: GpuMachine, depth: int, possible: Sequence[int] = PARTS
 ) -> list[ThreadTile]:
     """Tiles that are not much larger than the results, and parts of the sum that are long enough."""
     found: list[ThreadTile] = []
@@ -166,14 +178,12 @@ def possible_thread_tiles(
 def thread_cycles(p: Product, t: Tile, gpu: GpuMachine) -> float:
     """About how long a product takes, in cycles of a multiprocessor."""
     assert isinstance(t, ThreadTile)
-    down, across = -(-p.m.extent // t.rows), -(-p.n.extent // t.columns)
-    tiles = down * across * p.batch * t.parts
-    steps = -(-p.k.extent // (t.depth * t.parts))
     # Blocks that a processor holds at once: registers of a thread, and what it shares.
     registers = 24 + t.high * t.wide + 2 * (t.high + t.wide)
     at_once = max(1, min(65536 // (registers * t.threads), 220 * 1024 // t.shared, 2048 // t.threads))
-    rounds = -(-tiles // gpu.multiprocessors)
-    warps = min(at_once, rounds) * t.threads / 32
+    rounds = -(-tiles_of(p, t) // gpu.multiprocessors)
+    at_once = min(at_once, rounds)
+    warps = at_once * t.threads / 32
     # Few warps, or few results of each thread, cannot hide how long a number takes out of shared memory; at best some
     # instructions do not multiply, and registers lie in each other's way. With few tiles it is the way from the main
     # memory that has to be hidden, by warps alone (seen on an H200).
@@ -183,10 +193,21 @@ def thread_cycles(p: Product, t: Tile, gpu: GpuMachine) -> float:
     else:
         hidden = _BEST * (1 - math.exp(-warps * min(96, own) / 64 / _HIDING))
     hidden /= 1 + 0.3 * (t.high + t.wide) / own  # instructions that read
+    return cycles_of(p, t, gpu, hidden, at_once, rounds)
+
+
+def tiles_of(p: Product, t: Tile) -> int:
+    return -(-p.m.extent // t.rows) * -(-p.n.extent // t.columns) * p.batch * t.parts
+
+
+def cycles_of(p: Product, t: Tile, gpu: GpuMachine, hidden: float, at_once: int, rounds: float) -> float:
+    """About how long a product takes that does a part of the multiplications that a processor could do in that time,
+    with so many tiles for the processor that has most of them, some of them at once."""
+    steps = -(-p.k.extent // (t.depth * t.parts))
     # bytes in a cycle, mostly from the second cache
     near = gpu.bandwidth / gpu.clock / gpu.multiprocessors * 1.5
     step = t.depth * max(t.rows * t.columns / 128 / hidden, (t.rows + t.columns) * 4 / near) + 40
-    total = rounds * (steps * step + t.rows * t.columns / 32 + 1500 / min(at_once, rounds)) + 2500
+    total = rounds * (steps * step + t.rows * t.columns / 32 + 1500 / at_once) + 2500
     unique = 4 * p.batch * (p.m.extent * p.k.extent + p.k.extent * p.n.extent / p.windows)
     total = max(total, unique / (gpu.bandwidth * 0.7) * gpu.clock + 3000)
     if t.parts > 1:  # the sums of the parts are written, read and added by another kernel

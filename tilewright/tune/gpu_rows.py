@@ -8,16 +8,17 @@
 
 Short rows share a block of threads. Long ones are shared out among the blocks of a cluster, which combine what they
 have through each other's shared memory; without clusters they are read again, from the caches, and where they are
-longer still, there is a kernel for each stage. A few very long ones are reduced by many blocks, which needs a second
-kernel. Where neighbours in memory are of different rows, a warp goes along them, and the threads that share a row lie
-across it.
+longer still, there is a kernel for each stage. A few very long ones are reduced
+by many blocks, which needs a second kernel. Where neighbours in memory are of different rows, a warp goes along them,
+and the threads that share a row lie across it.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import product
 from typing import TYPE_CHECKING, Any
 
 from ..ir.buffer import Buffer
@@ -81,16 +82,16 @@ class Shares:
 
 
 def shares_of(
-    size: int, count: int, lanes: int, most: int, decided: int = 0, even: bool = False, kept: bool = True
+    size: int, count: int, lanes: int, most: int, decided: int = 0, even: bool = False, heavy: bool = False
 ) -> Shares:
     """The shares of rows that lie in line: `count` of them, of so many elements, in vectors of so many lanes. The
-    threads of a row are a rule's, unless they are `decided`; all have the same share if it can be `even`. What is read
-    once, and not `kept`, needs fewer."""
+    threads of a row are a rule's, unless they are `decided`; all have the same share if it can be `even`. Fewer
+    of them combine what is `heavy` to combine."""
     vectors, each = -(-size // lanes), max(_VECTORS, _ELEMENTS // lanes)
     threads = min(most, _WARP) if vectors > _WARP // 2 else power(vectors)
     while threads < most and vectors > threads * (each if threads < _MANY else 2 * each):
         threads *= 2
-    if kept and threads == _MANY // 2 and vectors >= 2 * _MANY and most >= _MANY:
+    if not heavy and threads == _MANY // 2 and vectors >= 2 * _MANY and most >= _MANY:
         threads = _MANY
     if decided:
         threads = min(most, decided, power(vectors))
@@ -131,13 +132,48 @@ def power(n: int) -> int:
     return 1 << max(0, (n - 1).bit_length())
 
 
-def row_by_row(g: GpuFunction, last: Facts, group: list[Facts]) -> dict[str, object]:
-    """One kernel for a chain of stages."""
-    return _Chain(g, last, group).schedule()
+def _joined(sizes: Sequence[int]) -> Callable[..., list[Any]]:
+    """The map that makes one axis of the last ones, which have these sizes."""
+
+    def mapped(*index: Any) -> list[Any]:
+        *around, at = index[: len(index) - len(sizes) + 1]
+        for i, size in zip(index[len(index) - len(sizes) + 1 :], sizes[1:], strict=True):
+            at = at * size + i
+        return [*around, at]
+
+    return mapped
+
+
+def _by_rows(shape: Sequence[int], size: int) -> Callable[..., list[Any]]:
+    """The map that makes rows of so many elements, which lie in line, of a tensor."""
+    inner, first = 1, len(shape)
+    while inner < size and first:
+        first -= 1
+        inner *= shape[first]
+    if inner % size or (inner // shape[first]) * (shape[first] // (inner // size)) != size:
+        raise ScheduleError("what a row is made of does not lie as the row does")
+    many = inner // size  # rows that the first dimension of a row goes through
+
+    def mapped(*index: Any) -> list[Any]:
+        each = shape[first] // many
+        at = index[first] % each if many > 1 else index[first]
+        for i, n in zip(index[first + 1 :], shape[first + 1 :], strict=True):
+            at = at * n + i
+        return [*index[:first], *([index[first] // each] if many > 1 else []), at]
+
+    return mapped
+
+
+def row_by_row(
+    g: GpuFunction, last: Facts, group: list[Facts], beside: Sequence[BlockRV] = ()
+) -> dict[str, object]:
+    """One kernel for a chain of stages, and for what is made `beside` of the elements of its result, one by one."""
+    return _Chain(g, last, group, beside=beside).schedule()
 
 
 def reduce_rows(g: GpuFunction, f: Facts) -> dict[str, object]:
     """A reduction along what lies in line, on its own: one kernel, or two where there are few long rows."""
+    f = _in_one_axis(g, f)
     size = math.prod(a.extent for a in f.reduce)
     count = math.prod(a.extent for a in f.spatial)
     known = all(a.known for a in f.axes)
@@ -146,35 +182,58 @@ def reduce_rows(g: GpuFunction, f: Facts) -> dict[str, object]:
     parts = _parts(size, count, lanes) if known and count < _FEW and size >= _LONG else 1
     if parts == 1:
         return _alone(g, f, size, count, known)
-    sch, spatial = g.sch, len(f.spatial)
+    sch, spatial, consumer = g.sch, len(f.spatial), g.fusable_consumer(f)
     part, _ = sch.split(g.fused(sch.get_loops(f.rv)[spatial:], f.rv), [parts, None])
     partial = sch.rfactor(part, factor_axis=spatial)
     length = size // parts
     first = shares_of(length, count * parts, lanes if length % lanes == 0 else 1, g.limit, g.threads)
-    for rv, s in ((partial, first), (f.rv, shares_of(parts, count, 1, g.limit))):
-        *around, inner = sch.get_loops(rv)
-        some = _factored(g, rv, inner, s) if s.lanes > 1 else None
-        row = block = g.fused(around, rv)
-        if s.rows > 1:
-            block, row = sch.split(row, [None, s.rows])
-        if some is None:
-            _share_reduction(g, rv, inner, s)
-        else:
-            _place(g, some, rv, row, s, once=True)
-        sch.bind(block, "blockIdx.x")
-        if s.rows > 1:
-            sch.bind(row, s.row_tag)
+    _reduce(g, partial, first)
+    try:
+        with sch.all_or_nothing():  # what takes the results element by element does so on their way
+            group = [facts_of(sch, rv) for rv in (f.rv, consumer) if rv is not None]
+            row_by_row(g, group[-1], group)
+    except ScheduleError:
+        _reduce(g, f.rv, shares_of(parts, count, 1, g.limit))
     return {"threads": first.threads * first.rows, "parts": parts, "elements at a time": first.lanes}
+
+
+def _in_one_axis(g: GpuFunction, f: Facts) -> Facts:
+    """A reduction whose axes are one line in memory, over one axis."""
+    plain = f.kind == "reduction" and len(f.axes) == len(f.block.iter_vars) and all(a.known for a in f.axes)
+    if len(f.reduce) < 2 or not plain or list(f.axes[-len(f.reduce) :]) != f.reduce:
+        return f
+    if any(r.gathered or not all(map(r.in_line, f.reduce, f.reduce[1:])) for r in f.reads):
+        return f
+    g.sch.transform_block_layout(f.rv, _joined([a.extent for a in f.reduce]))
+    return facts_of(g.sch, f.rv)
+
+
+def _reduce(g: GpuFunction, rv: BlockRV, s: Shares) -> None:
+    """A kernel for a reduction over the last loop, straight from memory."""
+    sch = g.sch
+    *around, inner = sch.get_loops(rv)
+    some = _factored(g, rv, inner, s) if s.lanes > 1 else None
+    row = block = g.fused(around, rv)
+    if s.rows > 1:
+        block, row = sch.split(row, [None, s.rows])
+    if some is None:
+        _share_reduction(g, rv, inner, s)
+    else:
+        _place(g, some, rv, row, s, once=True)
+    sch.bind(block, "blockIdx.x")
+    if s.rows > 1:
+        sch.bind(row, s.row_tag)
 
 
 def _alone(g: GpuFunction, f: Facts, size: int, count: int, known: bool) -> dict[str, object]:
     """A reduction in one kernel: with its rows in registers, or straight from memory if they do not lie so."""
-    sch = g.sch
+    sch, consumer = g.sch, g.fusable_consumer(f)
     reason = ""
-    for keep in (True, False):
+    groups = [[f]] if consumer is None else [[f, facts_of(sch, consumer)], [f]]
+    for group, keep in product(groups, (True, False)):
         try:
             with sch.all_or_nothing():
-                return _Chain(g, f, [f], keep).schedule()
+                return _Chain(g, group[-1], group, keep).schedule()
         except ScheduleError as why:
             reason = reason_of(why)
     else:
@@ -199,30 +258,37 @@ def _parts(size: int, count: int, lanes: int) -> int:
 
 def _lanes(f: Facts, axes: Sequence[Axis], bits: int) -> int:
     """How many neighbours of a row a thread takes at once: they are neighbours in memory for each access."""
-    if f.guarded or not axes or any(r.stride(axes[-1]) not in (0, 1) for r in f.reads):
+    if f.guarded or not axes:
         return 1
-    if not all(r.in_line(*pair) for pair in zip(axes, axes[1:]) for r in f.reads if r.moves(axes[-1])):
+    last, apart = axes[-1], [r for r in f.reads if r.stride(axes[-1]) not in (0, 1)]
+    if not all(r.in_line(*pair) for pair in zip(axes, axes[1:]) for r in f.reads if r.moves(last)):
         return 1  # neighbours in a row are far from each other, here and there
-    if f.kind == "injective" and f.write is not None and f.write.stride(axes[-1]) != 1:
+    if not f.reduce and f.write is not None and f.write.stride(last) != 1:
         return 1
     lanes = max(1, _WIDE * 8 // max(8, bits))
-    while lanes > 1 and axes[-1].extent % lanes:
+    while lanes > 1 and (last.extent % lanes or not all(r.steady(last, lanes) for r in apart)):
         lanes //= 2
     return lanes
 
 
-def _share(g: GpuFunction, loop: LoopRV, s: Shares, vector: bool) -> LoopRV:
-    """Share a row out among threads; the loop of the vectors of a thread."""
+def _share(
+    g: GpuFunction, loop: LoopRV, s: Shares, vector: bool, inside: Callable[[LoopRV], None] | None = None
+) -> LoopRV:
+    """Share a row out among threads; the loop of the vectors of a thread. What is to be done `inside` of that one is
+    placed before the threads are bound."""
     sch = g.sch
     if s.blocks > 1:
         part, chunk, thread, lane = sch.split(loop, [s.blocks, None, s.threads, s.lanes])
-        sch.bind(part, "clusterCtaIdx.x")
     else:
         chunk, thread, lane = sch.split(loop, [None, s.threads, s.lanes])
-    sch.bind(thread, s.tag)
     sch.reorder(thread, chunk, lane)
     if s.held > _HELD:
         _, chunk = sch.split(chunk, [None, _VECTORS])
+    if inside is not None:
+        inside(chunk)
+    if s.blocks > 1:
+        sch.bind(part, "clusterCtaIdx.x")
+    sch.bind(thread, s.tag)
     sch.unroll(chunk)
     if s.lanes > 1 and vector:
         sch.vectorize(lane)
@@ -276,13 +342,22 @@ def _place(g: GpuFunction, partial: BlockRV, rv: BlockRV, row: LoopRV, s: Shares
                 sch.vectorize(g.fused(own, copy))
             if once:
                 sch.annotate(copy, "pragma_nontemporal", 1)
+                g.fetch_early(copy, s.threads * s.rows)
 
 
 class _Chain:
     """The stages of a chain, sorted by what they are for a row."""
 
-    def __init__(self, g: GpuFunction, last: Facts, group: list[Facts], keep: bool = True) -> None:
+    def __init__(
+        self,
+        g: GpuFunction,
+        last: Facts,
+        group: list[Facts],
+        keep: bool = True,
+        beside: Sequence[BlockRV] = (),
+    ) -> None:
         self.g, self.sch, self.last, self.group, self.keep = g, g.sch, last, group, keep
+        self.beside = list(beside)
         if not all(a.known for f in group for a in f.axes):
             raise ScheduleError("a row whose length is not known cannot be kept in registers")
         self.rows, self.columns = (last.spatial, last.reduce) if last.reduce else rows_of(last, group)
@@ -296,22 +371,58 @@ class _Chain:
         if any(self.length(f) not in (1, self.size) for f in group):
             raise ScheduleError("the stages of a row have different lengths")
         line = in_line(largest)
+        if len(self.columns) > 1 and line is not None and line.reduce and self.in_one_line():
+            self.flatten()
         if line is not None and not line.reduce and len(self.rows) > 0:
             if self.scalar:
                 raise ScheduleError("columns are reduced better on their own")
             self.shares = shares_across(self.size, self.count, g.limit)
         else:
-            long = [f for f in group if self.length(f) > 1]
+            long = [f for f in self.group if self.length(f) > 1]
             bits = max((r.buffer.dtype.bits for f in long for r in f.accesses if r.strides), default=32)
             lanes = min((_lanes(f, self.axes(f), bits) for f in long), default=1)
-            few = -(-self.size // lanes) // 2 if last.reduce and self.size // lanes <= _WARP else 0
-            decided = g.threads or (power(few) if few else 0)  # a sum alone has little to do for a short row
-            even, kept = len(self.columns) > 1, not last.reduce
-            self.shares = shares_of(self.size, self.count, lanes, g.limit, decided, even, kept)
+            alone = (last.reduce or self.scalar) and sum(bool(f.reduce) for f in group) == 1
+            few = max(
+                2, _ELEMENTS // lanes
+            )  # vectors of a thread: a sum alone has little to do for a short row
+            short = alone and 2 * self.size <= few * lanes * _WARP
+            decided = g.threads or (power(-(-self.size // (few * lanes))) if short else 0)
+            even, heavy = len(self.columns) > 1, any(f.kind == "several" for f in self.group)
+            self.shares = shares_of(self.size, self.count, lanes, g.limit, decided, even, heavy)
             self.share_among_blocks()
         busy = self.count * self.shares.blocks
         if busy < _FEW // 4 and self.size > 4 * _LONG and len(group) > 1 and not self.fits():
             raise TooLong("so few long rows leave processors without work")
+
+    def in_one_line(self) -> bool:
+        """Whether the axes of a row are the last ones of each stage, and one line wherever all of them count."""
+        for f in self.group:
+            axes = self.axes(f)
+            if axes and (list(f.axes[-len(axes) :]) != axes or len(f.axes) != len(f.block.iter_vars)):
+                return False
+            whole = [r for r in f.accesses if axes and all(r.moves(a) for a in axes)]
+            if any(r.gathered or not all(map(r.in_line, axes, axes[1:])) for r in whole):
+                return False
+        return True
+
+    def flatten(self) -> None:
+        """Make one axis of those of a row, which is then as simple as that of a matrix.
+
+        sum[n, c] += x[n, c, h, w]     ->     sum[n, c] += x[n, c, k // 56, k % 56]
+        """
+        sch, sizes, stages = self.sch, [a.extent for a in self.columns], [f.rv for f in self.group]
+        for f in self.group:
+            if self.length(f) > 1:
+                sch.transform_block_layout(f.rv, _joined(sizes))
+                if f is not self.last and not f.reduce:
+                    sch.transform_layout(f.rv, ("write", 0), _joined(sizes))
+        self.group = [facts_of(sch, rv) for rv in stages]
+        self.last = self.group[stages.index(self.last.rv)]
+        self.made = {f.write.buffer for f in self.group if f.write is not None}
+        if self.scalar:
+            self.columns = max(self.group, key=lambda f: f.points).reduce
+        else:
+            self.rows, self.columns = list(self.last.axes[:-1]), list(self.last.axes[-1:])
 
     def share_among_blocks(self) -> None:
         """Give a row a cluster of blocks, if one cannot keep it in registers. What they cannot either is read by each
@@ -392,7 +503,8 @@ class _Chain:
             if f is last:
                 continue
             sch.compute_at(f.rv, row, preserve_unit_loops=True)
-            sch.set_scope(f.rv, 0, "local")
+            for i in range(len(sch.realize(f.rv).block.writes)):
+                sch.set_scope(f.rv, i, "local")
             own = sch.get_loops(f.rv)[depth:]
             if f.rv.key in parts:
                 _place(self.g, parts[f.rv.key], f.rv, row, s)
@@ -407,12 +519,14 @@ class _Chain:
             sch.compute_at(rv, row, preserve_unit_loops=True)
             self.lay_out(rv)
             chunk = _share(self.g, self.g.fused(sch.get_loops(rv)[depth:], rv), s, vector=True)
+            self.g.fetch_early(chunk, s.threads * s.rows)
             if self.length(last) == 1 or last.reduce:  # what is read is larger than what is written
                 sch.annotate(chunk, "pragma_nontemporal", 1)
         if last.reduce and last.rv.key not in parts:
             _share_reduction(self.g, last.rv, self.g.fused(along, last.rv), s)
         elif along and not last.reduce:
-            _share(self.g, self.g.fused(along, last.rv), s, vector=True)
+            inside = self.write_beside if self.beside else None
+            _share(self.g, self.g.fused(along, last.rv), s, True, inside)
         self.unread()
         words, half = self.words(kept, long) + _OTHERS, _REGISTERS // 2 // (s.threads * s.rows)
         if words <= half <= words * 9 // 8:
@@ -426,9 +540,26 @@ class _Chain:
             "rows": [a.var.name for a in self.rows],
             "threads": s.threads * s.rows,
             **({"blocks of a cluster": s.blocks} if s.blocks > 1 else {}),
+            **({"beside": [sch.realize(b).block.name_hint for b in self.beside]} if self.beside else {}),
             "in registers": [b.name for b in kept] + [f.name for f in long],
             "elements at a time": s.lanes,
         }
+
+    def write_beside(self, chunk: LoopRV) -> None:
+        """Keep each vector of results until all that is made of it is written too.
+
+        out[k] = …          ->     x = …; out[k] = x; half[k] = cast(x)
+        half[k] = cast(out[k])
+        """
+        sch, s = self.sch, self.shares
+        copy = sch.cache_write(self.last.rv, 0, "local", self.beside)
+        for rv in (copy, *self.beside):
+            sch.reverse_compute_at(rv, chunk, preserve_unit_loops=True)
+            own = sch.get_loops(rv)[len(sch.get_loops(self.last.rv)) - 1 :]
+            inner = self.g.fused(own, rv)
+            if s.lanes > 1:
+                sch.vectorize(inner)
+        self.lay_out(self.last.rv)
 
     def unread(self) -> None:
         """What the last stage computes beside what others read is each thread's own."""
@@ -472,7 +603,13 @@ class _Chain:
         """A copy of an input in registers, which all stages of the chain read."""
         readers = [f for f in self.group if self.reads(f, buffer)]
         at = [r.buffer for r in self.sch.realize(readers[0].rv).block.reads].index(buffer)
-        return self.sch.cache_read(readers[0].rv, at, "local", [f.rv for f in readers])
+        made = self.sch.cache_read(readers[0].rv, at, "local", [f.rv for f in readers])
+        shape = [int(const_value(d) or 0) for d in buffer.shape]
+        if len(self.columns) == 1 and self.size not in shape:
+            by_rows = _by_rows(shape, self.size)
+            self.sch.transform_block_layout(made, by_rows)
+            self.sch.transform_layout(made, ("write", 0), by_rows)
+        return made
 
     def lay_out(self, rv: BlockRV) -> None:
         """Let a thread's part of a row be elements of its own: the thread that has an element is an index of it."""

@@ -24,6 +24,7 @@ from ..ir.expr import const, const_value
 from ..ir.functor import substitute, vars_used
 from ..ir.ops import add, sub
 from ..target.machine import GpuMachine
+from ..tir.transform.storage_rewrite import SMALL
 from .facts import Access, Axis, Facts
 
 if TYPE_CHECKING:
@@ -143,13 +144,16 @@ def shared_tile_table(
     keep &= across < 2 * wide.extent
     keep &= (t["unroll"] == 0) | ((t["depth"] * deep * results <= 1024) & (t["depth"] * deep > 1))
     points, t = points[keep], {k: v[keep] for k, v in t.items()}
-    spans = {wide.var: across[keep], f.reduce[0].var: np.minimum(t["depth"], f.reduce[0].extent)}
+    spans = {wide.var: across[keep], f.reduce[0].var: t["depth"]}
     if high is not None:
         spans[high.var] = down[keep]
     spans |= {a.var: np.full(len(points), a.extent) for a in f.reduce[1:]}
-    room = _held(f, shared, spans)
+    held = _held(f, shared, spans)
+    room = sum(held, start=np.zeros(1))
     figures = _shared_figures(f, wide, high, t, deep, room, gpu)
-    fits = (room <= gpu.shared_memory_per_block) & (figures["registers"] <= _MOST_REGISTERS)
+    # A loop with another first and last step is three loops, and what is small is there for each of them.
+    most = sum((np.where(size <= SMALL["shared"], 3 * size, size) for size in held), start=np.zeros(1))
+    fits = (most <= gpu.shared_memory_per_block) & (figures["registers"] <= _MOST_REGISTERS)
     fits &= figures["registers"] * figures["threads"] <= gpu.registers_per_block
     return Table(points[fits], {k: v[fits] for k, v in figures.items()})
 
@@ -225,20 +229,34 @@ def counted(
     return {name: np.broadcast_to(np.asarray(made.get(name, 0), np.float64), (n,)) for name in FIGURES}
 
 
-def _held(f: Facts, shared: Sequence[Access], spans: Mapping[Any, Array]) -> Array:
+def _held(f: Facts, shared: Sequence[Access], spans: Mapping[Any, Array]) -> list[Array]:
     """The bytes of what a step reads, in shared memory: of each buffer the box around it."""
-    boxes: dict[Any, Array] = {}
+    spans = {a.var: np.minimum(spans[a.var], a.extent) for a in f.axes if a.var in spans}
+    ana = Analyzer()
+    boxes: dict[Any, list[tuple[Array, Array, Any]]] = {}
     for r in shared:
-        elements: Any = 1
-        for index, dim in zip(r.indices, r.buffer.shape, strict=True):
-            reach: Any = 1
+        first = next(x for x in shared if x.buffer is r.buffer)
+        sides = []
+        for index, start, dim in zip(r.indices, first.indices, r.buffer.shape, strict=True):
+            apart = const_value(ana.simplify(sub(index, start))) or 0
+            low = high = np.full(1, int(apart))
             for var, factor in _factors(index, f).items():
-                reach = reach + abs(factor) * (spans.get(var, 1) - 1)
-            most = const_value(dim)
-            elements = elements * (reach if most is None else np.minimum(reach, int(most)))
-        size = elements * r.bytes
-        boxes[r.buffer] = np.maximum(boxes.get(r.buffer, 0), size)
-    return sum(boxes.values(), start=np.zeros(1))
+                reach = factor * (spans.get(var, 1) - 1)
+                low, high = low + np.minimum(reach, 0), high + np.maximum(reach, 0)
+            sides.append((low, high, const_value(dim)))
+        if r is not first:
+            sides = [
+                (np.minimum(low, a), np.maximum(high, b), dim)
+                for (low, high, dim), (a, b, _) in zip(sides, boxes[r.buffer], strict=True)
+            ]
+        boxes[r.buffer] = sides
+    out = []
+    for buffer, sides in boxes.items():
+        size: Any = max(1, buffer.dtype.nbytes)
+        for low, high, most in sides:
+            size = size * (high - low + 1 if most is None else np.minimum(high - low + 1, int(most)))
+        out.append(size)
+    return out
 
 
 def _factors(index: Any, f: Facts) -> dict[Any, int]:

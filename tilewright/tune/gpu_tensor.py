@@ -1,6 +1,6 @@
 """Sketches for tensor cores: products of matrices, alone or in batches, with what follows them element by element.
 
-Their factors have 16 bits, or are float32 that a target lets them round to ten bits (`-tf32`).
+Their factors have 16 bits, or are bytes, or float32 that a target lets them round to ten bits (`-tf32`).
 
     wgmma    a warpgroup fetches tiles by bulk copies, others multiply them (sm_90a)
     mma      every warp fetches, loads fragments and multiplies (`gpu_warps`)
@@ -23,6 +23,7 @@ from ..ir.op import Op
 from ..ir.stmt import BufferStore
 from ..target import Target
 from ..target.machine import GpuMachine
+from ..tir.schedule import Schedule
 from ..tir.schedule.primitive import BlockRV, LoopRV
 from ..tir.tensor_intrin.cuda import get_wgmma_intrin
 from ..tir.transform.lower_bulk_copies import BULK_COPY, TF32, line_of
@@ -38,17 +39,24 @@ __all__ = [
     "Product",
     "Sketch",
     "Tile",
+    "across",
     "applied",
     "by_warpgroups",
+    "can_be_copied",
     "factors",
+    "has_warpgroups",
+    "in_line",
     "moves",
     "product_of",
     "some_of",
     "sums_from_zero",
     "takes",
+    "turn_operands",
+    "turning_cycles",
 ]
 
 _KEPT = 2048  # bytes of shared memory for barriers and what the driver takes
+_AFTER = 4  # additions' worth of work that storing a result takes anyway
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +72,8 @@ class Product:
     trans_a: bool
     trans_b: bool
     windows: int = 1  # how many elements of A are the same one of an image
-    in_line: int = 8  # neighbours along k that always lie side by side in A
+    in_line: int = 16  # neighbours along k that always lie side by side in A
+    after: int = 0  # additions' worth of what is done with each result
 
     @property
     def kind(self) -> str:
@@ -164,8 +173,8 @@ class Tile:
 
 
 def best_tile(p: Product, gpu: GpuMachine) -> Tile:
-    """The tile that a product should take the least time with, by a count of cycles."""
-    return min(possible_tiles(p, gpu), key=lambda t: cycles(p, t, gpu))
+    """The tile that a product should take the least time with, by a count of cycles; the smallest of such."""
+    return min(possible_tiles(p, gpu), key=lambda t: (cycles(p, t, gpu), t.rows * t.columns))
 
 
 def possible_tiles(p: Product, gpu: GpuMachine, fewer_stages: bool = False) -> list[Tile]:
@@ -195,19 +204,21 @@ def cycles(p: Product, t: Tile, gpu: GpuMachine) -> float:
     down, across = -(-p.m.extent // t.rows), -(-p.n.extent // t.columns)
     tiles = down * across * p.batch * t.parts
     steps, size = math.ceil(p.k.extent / p.line / t.parts), p.a.dtype.nbytes
-    # A product of 64 x n x 32 bytes takes n / 2 cycles, or as long as its operands come out of shared memory.
-    work = t.rows // 64 * 4 * max(t.columns / 2, 16 + t.columns / 4)
-    fetched = (t.rows + t.columns) * p.line * size
     at_once = min(t.per_processor, -(-tiles // gpu.multiprocessors))
+    # A product of 64 x n x 32 bytes takes n / 2 cycles, or as long as its operands come out of shared memory; one
+    # after the other they reach three quarters of that rate.
+    work = t.rows // 64 * 4 * max(t.columns / 2, 16 + t.columns / 4) / 0.75
+    fetched = (t.rows + t.columns) * p.line * size
+    busy = max(work, fetched / 64, fetched / (gpu.bandwidth / gpu.clock / gpu.multiprocessors * 3.5))
     # What is on its way must cover the time that the first of it takes.
-    latency = 1300 / (t.stages * at_once)
-    step = max(work, fetched / 64, fetched / (gpu.bandwidth / gpu.clock / gpu.multiprocessors * 3), latency)
-    rounds = -(-tiles // gpu.multiprocessors) if t.per_processor == 1 else tiles / gpu.multiprocessors
-    rounds = max(1.0, rounds)
-    # Results of whole tiles are stored eight at a time, those of others four by four under conditions.
+    step = max(at_once * busy, 2000 / t.stages)
+    rounds = -(-tiles // (gpu.multiprocessors * at_once))
+    # Each warpgroup stores 64 rows, all at once. Results of whole tiles go eight at a time, those of others four by
+    # four under conditions.
     whole = t.parts > 1 or (p.m.extent % t.rows == 0 and p.n.extent % t.columns == 0)
-    ends = t.rows * t.columns / (16 if whole else 3 if p.n.extent % 4 else 8) + 1500
-    total = rounds * (steps * step + ends) + 2500
+    column = 10 if whole else 50 if p.n.extent % 4 else 30
+    ends = t.columns * column * max(1.0, (p.after if t.parts == 1 else 0) / _AFTER) + 1000
+    total = rounds * (steps * step + ends) + 3500
     # All that is read comes from the main memory once, however it is shared: at its full rate only if most
     # processors ask for it, and for long pieces of its rows.
     unique = size * p.batch * p.k.extent * (p.m.extent // p.windows + p.n.extent)
@@ -215,7 +226,7 @@ def cycles(p: Product, t: Tile, gpu: GpuMachine) -> float:
     total = max(total, unique / (gpu.bandwidth * rate) * gpu.clock + 4000)
     if t.parts > 1:  # the sums of the parts are written, read and added by another kernel
         sums = 8 * p.batch * down * t.rows * across * t.columns * t.parts
-        total += 4500 + sums / (gpu.bandwidth * 1.5) * gpu.clock
+        total += 4000 + sums / gpu.bandwidth * gpu.clock
     return total
 
 
@@ -226,8 +237,8 @@ def has_warpgroups(target: Target) -> bool:
 
 
 def takes(target: Target, kind: str) -> bool:
-    """Whether a target gives products of a type of floats to tensor cores: float32 only where it may be rounded."""
-    return kind != "float32" or (bool(target.attrs.get("tf32")) and has_warpgroups(target))
+    """Whether a target gives products of a type to tensor cores: float32 only where it may be rounded."""
+    return kind != "float32" or bool(target.attrs.get("tf32"))
 
 
 def can_be_copied(b: Buffer) -> bool:
@@ -243,48 +254,75 @@ def by_warpgroups(g: GpuFunction, f: Facts, p: Product, after: BlockRV | None = 
     if not has_warpgroups(g.target) or not takes(g.target, p.kind):
         raise ScheduleError(f"the target has no products of warpgroups for {p.kind}")
     gpu = g.target.gpu
-    turned = [
-        b.name for b, other in ((p.a, p.trans_a), (p.b, not p.trans_b)) if other and p.kind == "float32"
-    ]
+    turned = across(p) if p.kind == "float32" else []
     if turned:
-        f, p = _in_line(g, f, p)
+        f, p = in_line(g, f, p, lambda made: cycles(made, best_tile(made, gpu), gpu))
     if not can_be_copied(p.a) or not can_be_copied(p.b):
         raise ScheduleError("bulk copies cannot take its operands")
+    taker = after or g.fusable_consumer(f)
+    if taker is not None:
+        p = replace(p, after=facts_of(g.sch, taker).work)
     tile = g.choose(f, "warpgroups", best_tile(p, gpu), lambda: _warpgroups_table(p, gpu))
     note = applied(Warpgroups, g, f, p, tile, after)
     return {**note, "turned before": turned} if turned else note
 
 
-def _in_line(g: GpuFunction, f: Facts, p: Product) -> tuple[Facts, Product]:
-    """A product whose operands lie in line along the reduction, as products of tf32 take them: those that do not are
-    turned by kernels of their own, where that takes less time than it saves.
+def across(p: Product) -> list[str]:
+    """The operands that do not lie in line along the reduction."""
+    return [b.name for b, turned in ((p.a, p.trans_a), (p.b, not p.trans_b)) if turned]
+
+
+def in_line(
+    g: GpuFunction, f: Facts, p: Product, time: Callable[[Product], float], otherwise: float = 0
+) -> tuple[Facts, Product]:
+    """A product whose operands lie in line along the reduction, as some instructions take them only: those that do not
+    are turned by kernels of their own, where that takes less time than it saves; `time` says how many cycles the
+    product takes then, and `otherwise` what it would take: if not said, what float32 does without tensor cores.
 
         C[i, j] += A[i, k] * B[k, j]     ->     T[j, k] = B[k, j];   C[i, j] += A[i, k] * T[j, k]
     """
-    sch, gpu = g.sch, g.target.gpu
+    gpu = g.target.gpu
     made = replace(p, trans_a=False, trans_b=True)
     sides = [x for x, turned in ((p.a, p.trans_a), (p.b, not p.trans_b)) if turned]
+    # in cycles: float32 reaches about 0.8 of its rate, and its kernel takes some time to begin too
+    flops = 2 * p.batch * p.m.extent * p.n.extent * p.k.extent
+    plain = flops / (0.8 * gpu.peak_flops) * gpu.clock * 1e9 + 4000
+    turning = turning_cycles(sides, gpu)
+    if (otherwise or not g.free) and turning + time(made) > (otherwise or plain):
+        raise ScheduleError("turning its operands would take longer than it saves")
+    return turn_operands(g, f, p, sides, True)
+
+
+def turning_cycles(sides: Sequence[Buffer], gpu: GpuMachine) -> float:
+    """About how long it takes to turn tensors; each kernel more takes some time to begin."""
     moved = sum(2 * math.prod(int(const_value(d) or 1) for d in b.shape) * b.dtype.nbytes for b in sides)
-    # in cycles: float32 reaches about 0.8 of its rate, and each kernel more takes some time to begin
-    plain = 2 * p.batch * p.m.extent * p.n.extent * p.k.extent / (0.8 * gpu.peak_flops) * gpu.clock * 1e9
-    turning = moved / (0.8 * gpu.bandwidth) * gpu.clock + 4000 * len(sides)
-    if not g.free and turning + cycles(made, best_tile(made, gpu), gpu) > plain:
-        raise ScheduleError("turning its operands would take longer than tensor cores save")
+    return moved / (0.8 * gpu.bandwidth) * gpu.clock + 4000 * len(sides)
+
+
+def turn_operands(
+    g: GpuFunction, f: Facts, p: Product, sides: Sequence[Buffer], along: bool
+) -> tuple[Facts, Product]:
+    """A product some of whose operands are turned by kernels of their own, so that their lines lie along the reduction,
+    or across it."""
+    sch = g.sch
     for b, own in ((p.a, p.m), (p.b, p.n)):
         if b not in sides:
             continue
         reads = [r.buffer for r in sch.get(f.rv).reads]
         kept = [x.var for x in p.others if x.var in _indices(f, b)]
-        copy = sch.reindex_cache_read(f.rv, reads.index(b), "global", some_of(f, [*kept, own.var, p.k.var]))
+        last = [own.var, p.k.var] if along else [p.k.var, own.var]
+        copy = sch.reindex_cache_read(f.rv, reads.index(b), "global", some_of(f, [*kept, *last]))
+        if not along:  # its iterators are those of the product
+            sch.transform_block_layout(copy, lambda *its: (*its[:-2], its[-1], its[-2]))
         facts = facts_of(sch, copy)
-        across = turned_read(facts)
-        if across is None:
+        read = turned_read(facts)
+        if read is None:
             raise ScheduleError(f"{b.name} cannot be turned")
-        turn(g, facts, *across)
+        turn(g, facts, *read)
         g.done.add(copy.key)
     f = facts_of(sch, f.rv)
     found = product_of(f)
-    if found is None or found.trans_a or not found.trans_b:
+    if found is None:
         raise ScheduleError(f"{f.name} with turned operands is no product of matrices")
     return f, found
 
@@ -387,7 +425,16 @@ class Sketch:
                 x for x, v in zip(loops, sch.realize(whole).block.iter_vars, strict=True) if v.iter_type == 0
             ]
             sch.reorder(*loops)
-        block, thread, pair = sch.split(self.g.fused(loops, last or whole), [None, 128, wide])
+        if last is not None and math.prod(_sizes(sch, loops)) % (128 * wide):
+            # Threads that go on from one line to the next, and end before they are all used, would seem to share sums.
+            *lines, column = loops
+            size = _sizes(sch, [column])[0] // wide
+            threads = max(n for n in range(1, 129) if size % n == 0)
+            threads = threads if threads >= 32 else min(128, size)
+            piece, thread, pair = sch.split(column, [None, threads, wide])
+            block = self.g.fused([*lines, piece], last)
+        else:
+            block, thread, pair = sch.split(self.g.fused(loops, last or whole), [None, 128, wide])
         sch.bind(block, "blockIdx.x")
         sch.bind(thread, "threadIdx.x")
         if last is not None:
@@ -423,6 +470,10 @@ class Sketch:
     def spread(self, tail: BlockRV, wide: int = 2) -> None:
         """The results to the threads that hold them, so many neighbours at a time."""
         raise NotImplementedError
+
+
+def _sizes(sch: Schedule, loops: Sequence[LoopRV]) -> list[int]:
+    return [int(const_value(sch.get(x).extent) or 1) for x in loops]
 
 
 def applied(

@@ -11,11 +11,13 @@ Where sizes are no multiples of 4, single elements are moved, through shared mem
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
 
 from ..ir.functor import vars_used
+from ..tir.schedule.primitive import BlockRV
 from .elementwise import lies_across
-from .facts import Facts
+from .facts import Facts, facts_of
 
 if TYPE_CHECKING:
     from .gpu import GpuFunction
@@ -46,6 +48,8 @@ def turned_read(f: Facts) -> tuple[int, int] | None:
 
 def turn(g: GpuFunction, f: Facts, read: int, across: int) -> dict[str, object]:
     """Move what lies along axis `across` in memory to where it lies along the last one."""
+    copy = g.sch.cache_read(f.rv, read, "shared")
+    f, across = _joined(g, facts_of(g.sch, f.rv), read, across, copy)
     axes = (f.spatial[across], f.spatial[-1])
     kind = f.block.reads[read].buffer.dtype
     tiles = math.prod(a.extent for a in f.spatial)
@@ -57,13 +61,56 @@ def turn(g: GpuFunction, f: Facts, read: int, across: int) -> dict[str, object]:
             )
             enough = side == _SIDES[-1] or tiles >= _TILES * side * side
             if min(a.extent for a in axes) >= side and room and enough:
-                return _in_squares(g, f, read, across, side)
-    return _by_elements(g, f, read, across)
+                return _in_squares(g, f, read, across, side, copy)
+    return _by_elements(g, f, read, across, copy)
 
 
-def _in_squares(g: GpuFunction, f: Facts, read: int, across: int, side: int) -> dict[str, object]:
+def _joined(g: GpuFunction, f: Facts, read: int, across: int, copy: BlockRV) -> tuple[Facts, int]:
+    """A stage in which axes that follow each other in line wherever they count are one, in the copy that it reads too:
+    the sides of tiles are then as long as the lines.
+
+        y[n, h, w, c] = x[n, c, h, w]     ->     y[n, k // 56, k % 56, c] = x_shared[n, c, k]
+    """
+    axes, runs = f.spatial, [[0]]
+    for i in range(1, len(axes)):
+        if all(r.in_line(axes[i - 1], axes[i]) for r in f.accesses):
+            runs[-1].append(i)
+        else:
+            runs.append([i])
+    access = next(r for r in f.reads if r.buffer is f.block.reads[read].buffer)
+    named = [next((i for i, a in enumerate(axes) if e is a.var), -1) for e in access.indices]
+    dims = [[named.index(i) for i in run if i in named] for run in runs]
+    whole = all(not d or d == list(range(d[0], d[0] + len(run))) for d, run in zip(dims, runs, strict=True))
+    plain = len(axes) == len(f.block.iter_vars) and all(a.known for a in axes) and -1 not in named
+    if len(runs) == len(axes) or not whole or not plain:
+        return f, across
+    sch, sizes = g.sch, [a.extent for a in axes]
+    inside = _fused_runs(sorted(d for d in dims if d), [sizes[i] for i in named])
+    sch.transform_block_layout(f.rv, _fused_runs(runs, sizes))
+    sch.transform_block_layout(copy, inside)
+    sch.transform_layout(copy, ("write", 0), inside)
+    return facts_of(sch, f.rv), next(i for i, run in enumerate(runs) if across in run)
+
+
+def _fused_runs(runs: Sequence[Sequence[int]], sizes: Sequence[int]) -> Callable[..., list[Any]]:
+    """The map that makes one axis of those of each run."""
+
+    def mapped(*index: Any) -> list[Any]:
+        out = []
+        for run in runs:
+            at = index[run[0]]
+            for i in run[1:]:
+                at = at * sizes[i] + index[i]
+            out.append(at)
+        return out
+
+    return mapped
+
+
+def _in_squares(
+    g: GpuFunction, f: Facts, read: int, across: int, side: int, copy: BlockRV
+) -> dict[str, object]:
     sch, count = g.sch, side // _SQUARE
-    copy = sch.cache_read(f.rv, read, "shared")
     square = sch.cache_read(f.rv, read, "local")
     loops = sch.get_loops(f.rv)
     others = [x for i, x in enumerate(loops) if i not in (across, len(loops) - 1)]
@@ -77,6 +124,7 @@ def _in_squares(g: GpuFunction, f: Facts, read: int, across: int, side: int) -> 
     several, share, lanes = sch.split(g.fused(sch.get_loops(copy)[1:], copy), [None, count * count, _SQUARE])
     sch.vectorize(lanes)
     sch.unroll(several)
+    g.fetch_early(copy, count * count)
     sch.bind(share, "threadIdx.x")
     rows, columns = sch.get_loops(square)[2:]
     sch.unroll(rows)
@@ -98,9 +146,8 @@ def _line_of(f: Facts, read: int, across: int) -> int:
     return found[0] - len(access.indices)
 
 
-def _by_elements(g: GpuFunction, f: Facts, read: int, across: int) -> dict[str, object]:
+def _by_elements(g: GpuFunction, f: Facts, read: int, across: int, copy: BlockRV) -> dict[str, object]:
     sch = g.sch
-    copy = sch.cache_read(f.rv, read, "shared")
     loops = sch.get_loops(f.rv)
     others = [x for i, x in enumerate(loops) if i not in (across, len(loops) - 1)]
     tiles, high = sch.split(loops[across], [None, _TILE])
@@ -113,6 +160,7 @@ def _by_elements(g: GpuFunction, f: Facts, read: int, across: int) -> dict[str, 
         several, thread = sch.split(g.fused(own, rv), [None, g.most])
         sch.bind(thread, "threadIdx.x")
         sch.unroll(several)
+    g.fetch_early(copy, g.most)
     # One element more in each line: the elements of a column lie in different banks.
     sch.storage_align(copy, 0, axis=_line_of(f, read, across), factor=_TILE, offset=1)
     return {"tile": f"{_TILE} x {_TILE}", "threads": g.most}

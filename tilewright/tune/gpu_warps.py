@@ -2,6 +2,8 @@
 
 threads     cp.async ──▶ shared tiles of later steps, their pieces permuted
 a warp      ldmatrix ──▶ fragments of the next 16 of k │ mma ──▶ sums of 64 x 64 in registers ──▶ results
+
+A fragment has lines of 32 bytes along the reduction: 16 elements of 16 bits, 32 bytes, or 8 float32 (tf32).
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ from ..tir.tensor_intrin.cuda import get_wmma_intrin_group, get_wmma_turn_intrin
 from ..tir.transform.inject_permuted_layout import PERMUTED
 from .facts import Facts
 from .gpu_space import Table, product_table
-from .gpu_tensor import Product, Sketch, Tile, applied
+from .gpu_tensor import Product, Sketch, Tile, across, applied, in_line, takes
 
 if TYPE_CHECKING:
     from .gpu import GpuFunction
@@ -33,27 +35,43 @@ _SIZES = (
     (128, 128, 64, 32),
     (128, 64, 64, 32),
     (64, 128, 32, 64),
+    (96, 128, 48, 64),
+    (96, 64, 48, 32),
     _SMALL,
     (32, 128, 32, 32),
     (16, 128, 16, 32),
 )
 _OTHER_REGISTERS = 50  # of a thread: addresses, counters
+_MOST_REGISTERS = 262  # that a thread can have, and a few that it hardly uses in memory
 _MOST = 6  # steps on their way
-_HIDING = 0.95  # warps in a quarter of a processor that reach most of what is possible
-_LATENCY = 2000  # cycles until what was asked for has come, while all ask
+_LINE = 32  # bytes of an operand along the reduction, that a product takes
+_HIDING = 3600  # results that a processor works on at once, whose products fill most of each other's gaps
+_LATENCY = 1400  # cycles until what was asked for has come, while all ask
 
 
 def by_warps(g: GpuFunction, f: Facts, p: Product, after: BlockRV | None = None) -> dict[str, Any]:
     """Tiles of a product by warps, which fetch for later steps while they multiply."""
     gpu = g.target.gpu
-    if g.target.kind.name != "cuda" or _number(gpu) < (80 if p.kind == "bfloat16" else 75):
+    if g.target.kind.name != "cuda" or _number(gpu) < (75 if p.kind in ("float16", "int8") else 80):
         raise ScheduleError(f"{gpu.arch or g.target.kind.name} has no products of warps for {p.kind}")
-    if p.kind == "int8" and (p.trans_a or not p.trans_b):
-        raise ScheduleError(
-            "fragments of bytes are loaded along the reduction: give A as [m, k], and B as [n, k]"
-        )
+    if not takes(g.target, p.kind):
+        raise ScheduleError("the target does not let float32 be rounded: cuda -tf32=1 does")
+    turned = across(p) if p.kind in ("int8", "float32") else []
+
+    def time(made: Product) -> float:
+        return cycles(made, warps_tile(made, gpu), gpu)
+
+    if turned and p.kind == "int8":  # fragments of bytes are loaded along the reduction
+        f, p = in_line(g, f, p, time)
+    elif turned:  # of float32 one by one otherwise
+        try:
+            with g.sch.all_or_nothing():
+                f, p = in_line(g, f, p, time, time(p))
+        except ScheduleError:
+            turned = []
     tile = g.choose(f, "warps", warps_tile(p, gpu), lambda: _table(p, gpu))
-    return applied(Warps, g, f, p, tile, after)
+    note = applied(Warps, g, f, p, tile, after)
+    return {**note, "turned before": turned} if turned else note
 
 
 def _number(gpu: GpuMachine) -> int:
@@ -111,9 +129,15 @@ def _tiles(p: Product, gpu: GpuMachine, fewer_stages: bool) -> list[WarpTile]:
 
 
 def _at_once(t: WarpTile, p: Product, gpu: GpuMachine) -> int:
-    """How many blocks a processor has at the same time: each thread holds its sums, and fragments twice."""
-    registers = -(-(t.high * t.wide // 32 + (t.high + t.wide) // 2 + _OTHER_REGISTERS) // 8) * 8
-    shared = (t.rows + t.columns) * t.depth * p.a.dtype.nbytes * t.stages
+    """How many blocks a processor has at the same time: each thread holds its sums, and fragments twice; none if it
+    cannot hold what it needs at the worst place, with what is being rounded, and where pieces of windows lie."""
+    size = p.a.dtype.nbytes
+    own = t.high * t.wide // 32 + (t.high + t.wide) // 2 + _OTHER_REGISTERS
+    gathered = 2 * t.rows * t.depth * size // 16 // t.threads if p.windows > 1 else 0
+    if own + gathered + (16 if size == 4 else 0) > _MOST_REGISTERS:
+        return 0
+    registers = -(-own // 8) * 8
+    shared = (t.rows + t.columns) * t.depth * size * t.stages
     return min(
         gpu.registers_per_block // (t.threads * registers), gpu.dynamic_shared_memory_per_block // shared
     )
@@ -126,19 +150,22 @@ def _rate(p: Product, gpu: GpuMachine) -> float:
 
 
 def cycles(p: Product, t: WarpTile, gpu: GpuMachine) -> float:
-    """About how long a product takes, in cycles of a multiprocessor."""
+    """About how long a product takes, in cycles of a multiprocessor; the numbers are what was seen on an H200."""
     down, across = -(-p.m.extent // t.rows), -(-p.n.extent // t.columns)
     tiles = down * across * p.batch * t.parts
     steps = math.ceil(p.k.extent / t.depth / t.parts)
-    warps = t.threads // 32
-    line = t.depth * p.a.dtype.nbytes
+    size = p.a.dtype.nbytes
+    line = t.depth * size
     fetched = (t.rows + t.columns) * line
-    near = (fetched + warps * (t.high + t.wide) * line) / 128  # in and out of shared memory
+    near = (fetched + t.threads // 32 * (t.high + t.wide) * line) / 128  # in and out of shared memory
+    if size == 4:  # what is loaded is rounded, and one by one if it lies across the reduction
+        near *= 1.9 if p.trans_b and not p.trans_a else 3.2
     at_once = max(1, min(t.per_processor, -(-tiles // gpu.multiprocessors)))
-    # Products and shared memory go on at the same time for a part only, and each quarter of a processor has some of the
-    # warps, which fill each other's gaps (seen on an H200).
-    filled = 1 - math.exp(-warps * at_once / 4 / _HIDING)
-    work = (0.6 * t.rows * t.columns * t.depth / _rate(p, gpu) + 0.5 * near) / filled
+    # Products and shared memory go on at the same time for the most part, and the more there are the less they wait.
+    filled = 1 - math.exp(-t.rows * t.columns * at_once / _HIDING)
+    work = (0.94 * t.rows * t.columns * t.depth / _rate(p, gpu) + 0.24 * near + 30) / filled
+    if p.windows > 1:  # where each piece of a window lies
+        work += t.rows * line / 16 / 50
     far = fetched / (gpu.bandwidth / gpu.clock / gpu.multiprocessors * 3)
     # The last step on its way is loaded from already, if there are more than two.
     ahead = max(1, t.stages - 2) if t.stages > 2 else 0.5
@@ -149,13 +176,14 @@ def cycles(p: Product, t: WarpTile, gpu: GpuMachine) -> float:
             -(-tiles // (gpu.multiprocessors * at_once)) * at_once if tiles > gpu.multiprocessors else rounds
         )
     whole = p.m.extent % t.rows == 0 and p.n.extent % t.columns == 0
-    ends = (t.rows * t.columns / (16 if whole else 8) + _LATENCY) / at_once
-    total = rounds * (steps * step + ends) + 2500
-    unique = p.a.dtype.nbytes * p.batch * p.k.extent * (p.m.extent // p.windows + p.n.extent)
+    ends = t.rows * t.columns * (1 if size == 2 else 2) / (7.5 if whole else 3.8) + 500 / at_once
+    ends /= math.sqrt(at_once)  # others go on while one stores
+    total = rounds * (steps * step + ends) + 5800
+    unique = size * p.batch * p.k.extent * (p.m.extent // p.windows + p.n.extent)
     total = max(total, unique / (gpu.bandwidth * 0.8) * gpu.clock + 3000)
     if t.parts > 1:  # the sums of the parts are written, read and added by another kernel
         sums = 8 * p.batch * down * t.rows * across * t.columns * t.parts
-        total += 4500 + sums / (gpu.bandwidth * 1.5) * gpu.clock
+        total += 5000 + sums / (gpu.bandwidth * 1.5) * gpu.clock
     return total
 
 
@@ -174,19 +202,21 @@ class Warps(Sketch):
         down, across = t.rows // high, t.columns // wide
         i, i1, i2, i3 = sch.split(loops[p.m.var], [None, down, high // 16, 16])
         j, j1, j2, j3 = sch.split(loops[p.n.var], [None, across, wide // 16, 16])
-        depth, k1, k2 = sch.split(loops[p.k.var], [None, t.depth // 16, 16])
+        deep = _LINE // p.a.dtype.nbytes
+        depth, k1, k2 = sch.split(loops[p.k.var], [None, t.depth // deep, deep])
         blocks = self.tiles(i, j, loops, i1, j1, depth, k1, i2, j2, i3, j3, k2)
         warps = sch.fuse(i1, j1)
         sch.bind(blocks, "blockIdx.x")
         sch.bind(warps, "threadIdx.y")
         sums = "int32" if p.kind == "int8" else "float32"
-        group = get_wmma_intrin_group("shared.dyn", "global", p.kind, sums, p.trans_b, p.trans_a)
-        for which, name in ((0, "a"), (1, "b")):
+        group = get_wmma_intrin_group("shared.dyn", "global", p.kind, sums, p.trans_b, p.trans_a, deep)
+        for which, name, across_k in ((0, "a", p.trans_a), (1, "b", not p.trans_b)):
             self.fetch(which, depth, down * across)
-            self.load(which, k1, f"wmma.matrix_{name}", group[f"load_{name}"])
+            tile = (deep, 16) if across_k else (16, deep)
+            self.load(which, k1, f"wmma.matrix_{name}", group[f"load_{name}"], tile)
         sch.unroll(k1)
-        self.overlap(depth, k1)
-        turns = wide % 32 == 0 and p.kind != "int8"
+        self.overlap(depth, k1, t.depth // deep)
+        turns = wide % 32 == 0 and p.kind in ("float16", "bfloat16")
         self.store(tail, warps, get_wmma_turn_intrin(wide, p.kind) if turns else "")
         init = sch.decompose_reduction(self.block, depth)
         sch.tensorize(sch.get_loops(init)[-2], group["init"])
@@ -199,11 +229,10 @@ class Warps(Sketch):
             "instructions": group["compute"],
         }
 
-    def overlap(self, depth: LoopRV, step: LoopRV) -> None:
+    def overlap(self, depth: LoopRV, step: LoopRV, products: int) -> None:
         """What later steps need is on its way while this one is multiplied; fragments are loaded one product ahead, the
         first ones of a step before the last product of the step before."""
         sch, late = self.sch, self.tile.stages - 1
-        products = self.tile.depth // 16
         stages, order = [0, 0, late], [0, 1, 2]
         if late > 1:
             sch.annotate(step, "software_pipeline_stage", [0, 0, 1])
@@ -224,7 +253,7 @@ class Warps(Sketch):
         around = len(sch.get_loops(self.block)) - 6
         own = sch.get_loops(copy)[around:]
         piece = 16 // self.p.a.dtype.nbytes
-        wide = min(piece, self.p.in_line) if which == 0 and self.p.kind != "int8" else piece
+        wide = min(piece, self.p.in_line) if which == 0 else piece
         several, warp, lane, vector = sch.split(self.g.fused(own, copy), [None, warps, 32, wide])
         sch.bind(warp, "threadIdx.y")
         sch.bind(lane, "threadIdx.x")
@@ -233,12 +262,12 @@ class Warps(Sketch):
         # Eight lines below each other are in different banks, so that they are loaded at once.
         sch.annotate(copy, PERMUTED, 1)
 
-    def load(self, which: int, step: LoopRV, scope: str, intrinsic: str) -> None:
+    def load(self, which: int, step: LoopRV, scope: str, intrinsic: str, tile: tuple[int, int]) -> None:
         sch = self.sch
         copy = sch.cache_read(self.block, which, scope)
         sch.compute_at(copy, step, preserve_unit_loops=True)
         i, j = sch.get_loops(copy)[-2:]
-        (i0, i1), (j0, j1) = sch.split(i, [None, 16]), sch.split(j, [None, 16])
+        (i0, i1), (j0, j1) = (sch.split(x, [None, n]) for x, n in zip((i, j), tile, strict=True))
         sch.reorder(i0, j0, i1, j1)
         for x in (i0, j0):
             sch.unroll(x)

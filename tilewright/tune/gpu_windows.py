@@ -1,4 +1,4 @@
-"""Pooling on GPUs: some neighbouring results for each thread, read where they are.
+"""Pooling and convolutions of single channels on GPUs: some neighbouring results for each thread, read where they are.
 
 for kh, kw in grid(3, 3):                       windows overlap, but what one thread reads again its neighbours
     local[0:8] = max(local[0:8], x[…, 0:8])     have in the first cache
@@ -13,16 +13,18 @@ from ..ir.errors import ScheduleError
 from ..ir.expr import BufferLoad, Call, PrimExpr, const_value
 from ..ir.op import Op
 from ..ir.stmt import BufferStore
-from .facts import Facts, facts_of
+from .facts import Access, Facts, facts_of
 
 if TYPE_CHECKING:
     from .gpu import GpuFunction
 
-__all__ = ["inline_padding", "is_pooling", "pool_windows"]
+__all__ = ["depthwise", "inline_padding", "is_depthwise", "is_pooling", "lies_in_line", "pool_windows"]
 
 _BYTES = 16  # that a thread reads at once
 _MOST = 64  # elements of a window
 _WARP = 32
+_BUSY = 512  # threads of a processor that hide how long memory takes
+_RESULTS, _PIXELS = 32, 8  # of a thread, at most: all, and those along the axis before the last
 
 
 def is_pooling(f: Facts) -> bool:
@@ -30,18 +32,74 @@ def is_pooling(f: Facts) -> bool:
     return len(f.reads) == 1 and math.prod(x.extent for x in f.reduce) <= _MOST
 
 
+def is_depthwise(f: Facts) -> bool:
+    """Whether a block sums up few elements for each result that no other channel uses, each times a weight: neighbours
+    read neighbours."""
+    data = _whole(f)
+    if len(f.reads) != 2 or len(data) != 1 or math.prod(x.extent for x in f.reduce) > _MOST:
+        return False
+    near = data[0].stride(f.spatial[-1])
+    return near is not None and 0 < near * data[0].bytes <= _BYTES
+
+
+def _whole(f: Facts) -> list[Access]:
+    """What is read at another place for each result."""
+    return [r for r in f.reads if all(r.moves(x) for x in f.spatial if x.extent > 1)]
+
+
+def lies_in_line(f: Facts) -> bool:
+    """Whether a window is one line in memory, as all of an image is: a row as others are."""
+    return all(map(f.reads[0].in_line, f.reduce, f.reduce[1:]))
+
+
 def pool_windows(g: GpuFunction, f: Facts) -> dict[str, object]:
     """Threads over the results, vectors along those that lie in line."""
-    sch, consumer = g.sch, g.fusable_consumer(f)
     inline_padding(g, f)
-    f = facts_of(sch, f.rv)
+    f = facts_of(g.sch, f.rv)
     last = f.spatial[-1] if f.spatial else None
-    if last is None or f.write is None or len(sch.get_loops(f.rv)) != len(f.axes):
+    if last is None or f.write is None:
         raise ScheduleError("there is no axis to share")
     in_line = all(r.stride(last) == 1 for r in f.accesses)
     wide = math.gcd(last.extent, _BYTES // max(r.bytes for r in f.accesses)) if in_line and last.known else 1
-    count = math.prod(x.extent for x in f.spatial) // wide
+    return _shared(g, f, wide, 1)
+
+
+def depthwise(g: GpuFunction, f: Facts) -> dict[str, object]:
+    """The same for convolutions of single channels. A thread has some results one after the other along the axis before
+    the last, so that weights and what windows share are read once for all of them; fewer where there are few results.
+
+        channels last     vectors of channels, pixels side by side in a row
+        channels first    neighbouring pixels are those of other threads, rows below each other
+    """
+    inline_padding(g, f)
+    f = facts_of(g.sch, f.rv)
+    last, gpu = f.spatial[-1], g.target.gpu
+    (data,) = _whole(f)
+    moved = [r for r in f.reads if r.moves(last)]
+    wide = 1
+    if all(r.stride(last) == 1 for r in moved) and not any(data.stride(k) == 1 for k in f.reduce):
+        wide = math.gcd(last.extent, _BYTES // max(r.bytes for r in f.reads))
+    count, busy = math.prod(x.extent for x in f.spatial), gpu.multiprocessors * _BUSY
+    while wide > 4 and count // wide < busy:
+        wide //= 2
+    before = f.spatial[-2].extent if len(f.spatial) > 1 else 1
+    fits = [
+        n
+        for n in range(1, _RESULTS // wide + 1)
+        if before % n == 0 and n <= _PIXELS and (n == 1 or count // (wide * n) >= busy)
+    ]
+    return _shared(g, f, wide, fits[-1])
+
+
+def _shared(g: GpuFunction, f: Facts, wide: int, several: int) -> dict[str, object]:
+    """Results for threads: `wide` neighbours at a time, `several` times along the axis before the last."""
+    sch, consumer = g.sch, g.fusable_consumer(f)
+    if len(sch.get_loops(f.rv)) != len(f.axes):
+        raise ScheduleError("there is no axis to share")
+    count = math.prod(x.extent for x in f.spatial) // (wide * several)
     threads = g.most if count <= g.most else math.gcd(count, g.most)
+    if threads < _WARP:
+        threads = max(n for n in range(1, g.most + 1) if count % n == 0)
     if threads < _WARP or not all(x.known for x in f.axes):
         raise ScheduleError("its results are not shared by whole warps")
     tail = consumer
@@ -51,19 +109,32 @@ def pool_windows(g: GpuFunction, f: Facts) -> dict[str, object]:
         sch.set_scope(f.rv, 0, "local")
     loops = dict(zip([x.var for x in f.axes], sch.get_loops(f.rv), strict=True))
     reduces = [loops[x.var] for x in f.reduce]
-    sch.reorder(*[loops[x.var] for x in f.spatial], *reduces)
-    results = g.fused([loops[x.var] for x in f.spatial], f.rv)
+    *around, last = (loops[x.var] for x in f.spatial)
+    some = []
+    if several > 1:
+        pixel, own = sch.split(around[-1], [None, several])
+        around, some = [*around[:-1], pixel], [own]
+    sch.reorder(*around, last, *reduces, *some)
+    results = g.fused([*around, last], f.rv)
     block, thread, vector = sch.split(results, [None, threads, wide])
-    sch.reorder(block, thread, *reduces, vector)
+    sch.reorder(block, thread, *reduces, *some, vector)
     sch.bind(block, "blockIdx.x")
     sch.bind(thread, "threadIdx.x")
     sch.reverse_compute_at(tail, thread, preserve_unit_loops=True)
     start = sch.decompose_reduction(f.rv, reduces[0])
     for rv in (f.rv, start, tail):
-        sch.vectorize(sch.get_loops(rv)[-1])
+        *inner, lane = sch.get_loops(rv)[2:]
+        sch.vectorize(lane)
+        for x in inner:
+            if rv is not f.rv or x not in reduces:
+                sch.unroll(x)
     for x in reduces:
         sch.unroll(x)
-    return {"threads": threads, "elements at a time": wide}
+    return {
+        "threads": threads,
+        "elements at a time": wide,
+        **({"results of a thread": f"{several} x {wide}"} if several > 1 else {}),
+    }
 
 
 def inline_padding(g: GpuFunction, f: Facts) -> None:

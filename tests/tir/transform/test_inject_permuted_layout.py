@@ -60,15 +60,20 @@ def turned(
 
 
 def program(
-    wide: int = 32, shape: str = "", scope: str = "shared", more: str = "", at: str = "v, w"
+    wide: int = 32,
+    shape: str = "",
+    scope: str = "shared",
+    more: str = "",
+    at: str = "v, w",
+    kind: str = "float16",
 ) -> tir.PrimFunc:
     """A copy through memory of a kernel, one element after the other."""
     return from_script(f"""
 @T.prim_func
-def main(A: T.Buffer((16, {wide}), "float16"), B: T.Buffer((16, {wide}), "float16")):
+def main(A: T.Buffer((16, {wide}), "{kind}"), B: T.Buffer((16, {wide}), "{kind}")):
     for b in T.thread_binding(1, thread="blockIdx.x"):
         with T.block("root"):
-            S = T.alloc_buffer({shape or (16, wide)}, "float16", scope="{scope}")
+            S = T.alloc_buffer({shape or (16, wide)}, "{kind}", scope="{scope}")
             for i, j in T.grid(16, {wide}):
                 with T.block("copy"):
                     v, w = T.axis.remap("SS", [i, j])
@@ -109,6 +114,25 @@ def test_a_column_of_pieces_is_in_all_banks(wide: int) -> None:
             assert len({n % 8 for n in pieces}) == 8
             places.update(pieces)
     assert len(places) == 2 * wide
+
+
+@pytest.mark.parametrize("wide", [32, 64, 96])
+def test_neighbours_of_four_rows_are_in_all_banks(wide: int) -> None:
+    """Of 32 bits: one piece of eight rows, and eight neighbours in each of four rows, as products of tf32 read them."""
+    func = until(tvm.IRModule({"main": program(wide=wide, kind="float32")}))["main"]
+    store = next(m for m in pre_order(func.body) if isinstance(m, BufferStore) and m.buffer.name == "S")
+    place = compile(str(store.indices[1]), "index", "eval")
+
+    def bank(row: int, column: int) -> int:
+        return (row * wide + int(eval(place, {"T": tir}, {"i": row, "j": column}))) % 32
+
+    for first in (0, 4, 8, 12):
+        for column in range(0, wide, 8):
+            read = {bank(first + r, column + c) for r in range(4) for c in range(8)}
+            assert len(read) == 32
+    for first in (0, 8):
+        for column in range(0, wide, 4):
+            assert len({bank(first + r, column + c) for r in range(8) for c in range(4)}) == 32
 
 
 def test_nothing_asked_nothing_done() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import textwrap
+
 import numpy as np
 import pytest
 
@@ -86,6 +88,34 @@ def test_a_statement_cannot_run_before_what_it_depends_on() -> None:
 def test_there_is_a_stage_for_each_statement() -> None:
     with pytest.raises(LoweringError, match=r"has 2 statements, stages \[0, 0, 1\] and order \[0, 1\]"):
         tvm.lower(program(6, [0, 0, 1]).mod)
+
+
+def test_the_statements_may_stand_in_a_block_with_a_name() -> None:
+    """As scripts have it: the block around them holds their memory."""
+    func = from_source(
+        textwrap.dedent("""
+        @T.prim_func
+        def main(A: T.Buffer((6, 8), "float32"), C: T.Buffer((6, 8), "float32")):
+            for i in T.serial(6, annotations={"software_pipeline_stage": [0, 1], "software_pipeline_order": [0, 1]}):
+                with T.block("whole"):
+                    T.reads(A[i, 0:8])
+                    T.writes(C[i, 0:8])
+                    B = T.alloc_buffer((8,))
+                    with T.block("fetch"):
+                        T.reads(A[i, 0:8])
+                        T.writes(B[0:8])
+                        for ax1 in range(8):
+                            B[ax1] = A[i, ax1] * T.float32(2)
+                    with T.block("use"):
+                        T.reads(B[0:8])
+                        T.writes(C[i, 0:8])
+                        for j in range(8):
+                            C[i, j] = B[j] + T.float32(1)
+        """)
+    )
+    text, want = (tvm.lower(f)["main"].script() for f in (func, program(6, [0, 1]).mod))
+    want = want.replace("B_1", "B")  # memory of one dimension is flat already
+    assert text[text.index("    B = ") :] == want[want.index("    B = ") :]
 
 
 def test_a_doubled_buffer_is_a_pipeline_of_two() -> None:

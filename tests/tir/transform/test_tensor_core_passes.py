@@ -59,7 +59,21 @@ def test_a_ring_of_copies_has_two_barriers_for_each() -> None:
     fetch, multiply = text.split("_1 == 2:")[1].split("else:")
     assert fetch.count("ptx_wait_barrier") == fetch.count("ptx_arrive_barrier_expect_tx") == 1
     assert "ptx_wgmma" not in fetch and "ptx_cp_async_bulk_tensor" not in multiply
-    assert multiply.count("ptx_arrive_barrier(") == 2  # in the loop for the one before, after it for the last
+    assert (
+        multiply.count("ptx_arrive_barrier(") == 3
+    )  # in the loop for the one before, after it for the last two
+
+
+@pytest.mark.parametrize("steps", [1, 4])
+def test_the_last_product_stands_behind_the_loop(steps: int) -> None:
+    """What reads its sums may not be moved before the wait for it, as it was where a loop ended with it on its way."""
+    text = until(by_warpgroups(128, 64, 64 * steps, 128, 64, 2).mod, "SpecializeWarps").script()
+    lines = [line for line in text.split("else:")[1].splitlines() if "ptx_" in line or "for k" in line]
+    products = [i for i, line in enumerate(lines) if "ptx_wgmma(" in line]
+    assert len(products) == (1 if steps == 1 else 2)
+    last = products[-1]
+    assert "ptx_wgmma_wait(0)" in lines[last + 1] and text.count("ptx_wgmma_wait(0)") == 1
+    assert text.count("ptx_wgmma_wait(1)") == (steps > 1) == ("for k" in "".join(lines))
 
 
 @T.prim_func

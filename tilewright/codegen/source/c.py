@@ -86,13 +86,7 @@ class C(Dialect):
         return f"({bits} ? __builtin_clzll({bits}) - {64 - kind.bits} : {kind.bits})", ""
 
     def kernel_head(self, name: str, params: Sequence[Parameter], threads: int | None, noalias: bool) -> str:
-        restrict = " restrict" if noalias else ""
-        listed = []
-        for p in params:
-            if p.is_pointer:
-                listed.append(f"{self.pointer(p.dtype, 'global', p.is_read_only)}{restrict} {p.name}")
-            else:
-                listed.append(f"{self.memory_type(p.dtype)} {p.name}")
+        listed = [self.parameter(p, noalias) for p in params]
         return f"int32_t {name}({', '.join(listed) or 'void'})"
 
     def prologue(self, kinds: set[str]) -> list[str]:

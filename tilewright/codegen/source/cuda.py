@@ -42,6 +42,7 @@ def _dp4a(name: str, a: str, b: str) -> str:
 class Cuda(Dialect):
     name = "cuda"
     apart = "tw_apart"
+    keep = "tw_keep"
     registers_need_unrolling = True
     prefix = "static __device__ __forceinline__"
     words = Dialect.words | frozenset(
@@ -191,15 +192,14 @@ class Cuda(Dialect):
             return f"(long long)atomicAdd((unsigned long long*){pointer}, (unsigned long long){value})", ""
         raise LoweringError(f"cuda has no atomic addition of {kind}")
 
+    restrict = "__restrict__"
+
+    def parameter(self, p: Parameter, noalias: bool) -> str:
+        return (
+            f"const __grid_constant__ tw_tensor_map {p.name}" if p.is_map else super().parameter(p, noalias)
+        )
+
     def kernel_head(self, name: str, params: Sequence[Parameter], threads: int | None, noalias: bool) -> str:
-        restrict = " __restrict__" if noalias else ""
         bounds = f" __launch_bounds__({threads})" if threads else ""
-        listed = []
-        for p in params:
-            if p.is_map:
-                listed.append(f"const __grid_constant__ tw_tensor_map {p.name}")
-            elif p.is_pointer:
-                listed.append(f"{self.pointer(p.dtype, 'global', p.is_read_only)}{restrict} {p.name}")
-            else:
-                listed.append(f"{self.memory_type(p.dtype)} {p.name}")
-        return f'extern "C" __global__ void{bounds} {name}({", ".join(listed)})'
+        listed = ", ".join(self.parameter(p, noalias) for p in params)
+        return f'extern "C" __global__ void{bounds} {name}({listed})'

@@ -73,6 +73,7 @@ class Dialect:
     intrinsics: ClassVar[Mapping[str, Callable[[Any, Any], Any]]] = {}
     math: ClassVar[Mapping[str, str]] = {}  # functions whose name is not that of C
     apart: ClassVar[str] = ""  # a helper that puts a number of 32 bits into another register
+    keep: ClassVar[str] = ""  # a helper that hides from the compiler what it knows of an integer
     prefix: ClassVar[str] = "static inline"  # of functions that the program defines for itself
 
     # -- types and constants -------------------------------------------------------------------
@@ -236,6 +237,15 @@ class Dialect:
         raise LoweringError(f"{self.name} has no atomic addition of {kind}")
 
     # -- whole programs --------------------------------------------------------------------------
+    restrict: ClassVar[str] = "restrict"
+
+    def parameter(self, p: Parameter, noalias: bool) -> str:
+        """A parameter of a kernel: a pointer to memory that no other leads to, if `noalias`, or a number."""
+        if not p.is_pointer:
+            return f"{self.memory_type(p.dtype)} {p.name}"
+        alone = f" {self.restrict}" if noalias else ""
+        return f"{self.pointer(p.dtype, 'global', p.is_read_only)}{alone} {p.name}"
+
     def kernel_head(self, name: str, params: Sequence[Parameter], threads: int | None, noalias: bool) -> str:
         """The first line of a kernel, up to the brace."""
         raise NotImplementedError

@@ -10,10 +10,10 @@ from typing import Any
 from ...ir.buffer import Buffer
 from ...ir.dtype import DataType
 from ...ir.errors import LoweringError
-from ...ir.expr import BufferLoad, Call, FloatImm, IntImm, IterVar, PrimExpr, StringImm, Var, const_value
+from ...ir.expr import Add, BufferLoad, Call, FloatImm, IntImm, IterVar, PrimExpr, StringImm, Var, const_value
 from ...ir.expr_text import UNARY, Piece
 from ...ir.function import PrimFunc
-from ...ir.functor import pre_order
+from ...ir.functor import pre_order, vars_used
 from ...ir.op import Op
 from ...ir.ops import add
 from ...ir.stmt import BufferStore, ForKind, Stmt
@@ -97,9 +97,8 @@ class SourceWriter(Vectors):
             None if threads is None else int(threads),
             bool(func.attrs.get("tir.noalias", False)),
         )
-        if self.sets_registers:  # the compiler then takes the number of a launch as given
-            head = head.replace(f"__launch_bounds__({threads})", f"__launch_bounds__({threads}, 1)")
-        elif self.together > 1:
+        if self.sets_registers or self.together > 1:
+            # where registers are set, the compiler then takes the number of a launch as given
             head = head.replace(
                 f"__launch_bounds__({threads})", f"__launch_bounds__({threads}, {self.together})"
             )
@@ -176,6 +175,8 @@ class SourceWriter(Vectors):
             self.stmt(one)
 
     def let(self, s: Any) -> None:
+        if isinstance(s.value, Add) and any(v in self.unrolled for v in vars_used(s.value)):
+            self.sums[s.var] = s.value
         var, value = s.var, s.value
         if var.dtype.lanes > 1:
             self.bind_lanes(var, value)
@@ -257,6 +258,7 @@ class SourceWriter(Vectors):
         if s.kind is ForKind.UNROLLED or self.walks_registers(s):
             if self.dialect.unroll:
                 self.emit(self.dialect.unroll)
+                self.unrolled.add(s.loop_var)
         self.emit(f"for ({kind} {name} = {low}; {name} < {end}; ++{name}) {{")
         self.block(s.body)
         self.emit("}")
@@ -405,6 +407,7 @@ def _pointers(func: PrimFunc) -> tuple[dict[Var, DataType], set[Var]]:
     """The elements behind each pointer as they are accessed first, and the pointers that are written through."""
     elements: dict[Var, DataType] = {}
     written: set[Var] = set()
+    hinted: set[Any] = set()  # addresses of what is only asked for
     for m in pre_order(func.body):
         if isinstance(m, (BufferLoad, BufferStore)):
             buffer: Buffer = m.buffer
@@ -413,7 +416,9 @@ def _pointers(func: PrimFunc) -> tuple[dict[Var, DataType], set[Var]]:
                 written.add(buffer.data)
         elif isinstance(m, Call):
             written.update(a for a in m.args if isinstance(a, Var) and a.dtype.is_handle)
-            if isinstance(m.op, Op) and m.op.short_name == "address_of":
+            if isinstance(m.op, Op) and m.op.short_name == "prefetch":
+                hinted.add(m.args[0])
+            elif isinstance(m.op, Op) and m.op.short_name == "address_of" and m not in hinted:
                 written.add(m.args[0].buffer.data)  # type: ignore[attr-defined]
     return elements, written
 

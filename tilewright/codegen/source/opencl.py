@@ -134,13 +134,7 @@ class OpenCL(Dialect):
         return super().atomic_add(kind, pointer, value, scope)
 
     def kernel_head(self, name: str, params: Sequence[Parameter], threads: int | None, noalias: bool) -> str:
-        restrict = " restrict" if noalias else ""
-        listed = []
-        for p in params:
-            if p.is_pointer:
-                listed.append(f"{self.pointer(p.dtype, 'global', p.is_read_only)}{restrict} {p.name}")
-            else:
-                listed.append(f"{self.memory_type(p.dtype)} {p.name}")
+        listed = [self.parameter(p, noalias) for p in params]
         return f"__kernel void {name}({', '.join(listed)})"
 
     def prologue(self, kinds: set[str]) -> list[str]:

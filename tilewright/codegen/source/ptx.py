@@ -13,6 +13,7 @@ from .vectors import Vectors
 __all__ = ["HELPERS", "INTRINSICS"]
 
 _HEAD = "static __device__ __forceinline__"
+_EARLY = 1  # the cache of a `tir.prefetch` that the pass FetchEarly has made
 HELPERS = {
     # A number in another register: what is stored four at a time then has four neighbouring ones for the store alone,
     # and may lie all the time before where no factor is in the same bank. (x + -0 is x; the assembler does not see it.)
@@ -22,6 +23,7 @@ HELPERS = {
         '  asm("mov.b32 %0, 0x80000000;" : "=f"(zero));\n'
         "  return x + zero;\n}"
     ),
+    "tw_keep": f'{_HEAD} int tw_keep(int x) {{\n  asm("" : "+r"(x));\n  return x;\n}}',
     "tw_cluster_load": (
         f"template <typename T> {_HEAD} T tw_cluster_load(const T* p, int block) {{\n"
         "  unsigned long long at;\n"
@@ -38,6 +40,10 @@ HELPERS = {
         f"{_HEAD} void tw_cluster_wait() {{\n"
         '  asm volatile("barrier.cluster.arrive.release.aligned;\\n\\tbarrier.cluster.wait.acquire.aligned;"\n'
         '    ::: "memory");\n}'
+    ),
+    # Before the kernels that run before have ended: `after_others` looks for this name.
+    "tw_early": (
+        f'{_HEAD} void tw_early(const void* p) {{\n  asm volatile("prefetch.global.L2 [%0];" :: "l"(p));\n}}'
     ),
     "tw_copy_async": (
         f"template <int N> {_HEAD} void tw_copy_async(void* to, const void* from) {{\n"
@@ -116,7 +122,16 @@ def _wait(p: Vectors, e: Call) -> Piece:
     return Piece("0")
 
 
+def _hint(p: Vectors, e: Call) -> Piece:
+    """What a kernel asks for before others have ended; other hints are for processors."""
+    if const_value(e.args[2]) != _EARLY:
+        return Piece("0")
+    p.need("tw_early")
+    return Piece(f"tw_early({p.expr(e.args[0])})")
+
+
 INTRINSICS: dict[str, Callable[[Any, Call], Piece]] = {
+    "prefetch": _hint,
     "ptx_cp_async": _copy,
     "ptx_commit_group": _commit,
     "ptx_wait_group": _wait,

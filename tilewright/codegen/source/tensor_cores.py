@@ -5,6 +5,8 @@ The registers of a fragment are those of `mma.m16n8k16`, twice for 16 columns: w
     sums     rows g and g + 8, columns 2t and 2t + 1 of each 8
     A        words of neighbours along k: rows g and g + 8, then the same of the next 8 of k
     B        words of neighbours along k: column g, two halves of k; then the same of the next 8 columns
+
+Of float32 (tf32) a word is one element, and a product 8 deep; of bytes it is four, and a product 16 deep, or 32.
 """
 
 from __future__ import annotations
@@ -23,8 +25,11 @@ __all__ = ["HELPERS", "INTRINSICS", "helper"]
 _HEAD = "static __device__ __forceinline__"
 _LANE = '  int lane;\n  asm("mov.u32 %0, %%laneid;" : "=r"(lane));\n'
 _SHORT = {"float16": "f16", "bfloat16": "bf16", "int8": "s8", "float32": "f32", "int32": "s32"}
+# where a line lies
+_PLAIN = "(row * stride + piece * 8) * 2"
+_PERMUTED = "by_loops * SIZE + ((by_threads + row * stride) * SIZE + piece * 16)"
 _LINE_LOAD = (
-    "  unsigned int at = (unsigned int)__cvta_generic_to_shared(from) + (row * stride + piece * 8) * 2;\n"
+    f"  unsigned int at = (unsigned int)__cvta_generic_to_shared(from) + {_PLAIN};\n"
     "  if constexpr (A == COLUMNS)\n"
     '    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"\n'
     '      : "=r"(d[0]), "=r"(d[1]), "=r"(d[2]), "=r"(d[3]) : "r"(at) : "memory");\n'
@@ -32,6 +37,8 @@ _LINE_LOAD = (
     '    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"\n'
     '      : "=r"(d[0]), "=r"(d[1]), "=r"(d[2]), "=r"(d[3]) : "r"(at) : "memory");\n}'
 )
+# by what number the pieces of a row change places (`inject_permuted_layout`)
+_BY = "SIZE == 4 && PIECES == 8 ? row % 4 * 2 + row / 4 % 2 : row / ROWS % PIECES"
 
 HELPERS = {
     # 16 x 16 elements of 16 bits whose lines start at multiples of 16 bytes
@@ -42,15 +49,38 @@ HELPERS = {
         "  int piece = COLUMNS ? lane / 8 % 2 : lane / 16;\n"
         f"{_LINE_LOAD}"
     ),
-    # the same, whose PIECES of 16 bytes change places every ROWS rows (`permuted_layout`): what threads and what loops
-    # have to do with its place is apart, so that the compiler adds it up outside of loops
+    # 16 lines of 32 bytes, whose PIECES of 16 bytes change places every ROWS rows (`permuted_layout`): what threads and
+    # what loops have to do with its place is apart, so that the compiler adds it up outside of loops
     "tw_load_permuted": (
-        f"template <bool A, bool COLUMNS, int PIECES, int ROWS> {_HEAD} void tw_load_permuted(unsigned int* d, "
-        "const void* from, int stride, int by_threads, int by_loops, int column) {\n"
+        f"template <bool A, bool COLUMNS, int PIECES, int ROWS, int SIZE = 2> {_HEAD} void tw_load_permuted("
+        "unsigned int* d, const void* from, int stride, int by_threads, int by_loops, int column) {\n"
         f"{_LANE}"
         "  int row = COLUMNS ? lane % 8 + lane / 16 * 8 : lane % 16;\n"
-        "  int piece = (column / 8 + (COLUMNS ? lane / 8 % 2 : lane / 16)) ^ (row / ROWS % PIECES);\n"
-        f"{_LINE_LOAD.replace('(row', 'by_loops * 2 + (by_threads + row')}"
+        f"  int by = {_BY};\n"
+        "  int piece = (column / (16 / SIZE) + (COLUMNS ? lane / 8 % 2 : lane / 16)) ^ by;\n"
+        f"{_LINE_LOAD.replace(_PLAIN, _PERMUTED)}"
+    ),
+    # 8 lines of 16 elements of 32 bits, which lie across the reduction
+    "tw_load_across": (
+        f"template <bool A, int PIECES, int ROWS> {_HEAD} void tw_load_across(unsigned int* d, const void* from, "
+        "int stride, int by_threads, int by_loops, int column) {\n"
+        f"{_LANE}"
+        "  const int SIZE = 4;\n"
+        "#pragma unroll\n"
+        "  for (int q = 0; q < 4; ++q) {\n"
+        "    int row = lane % 4 + (A ? q / 2 : q % 2) * 4, x = column + lane / 4 + (A ? q % 2 : q / 2) * 8;\n"
+        f"    int by = {_BY};\n"
+        "    d[q] = ((const unsigned int*)from)[by_loops + (by_threads + row * stride + (x / 4 ^ by) * 4 + x % 4)];\n"
+        "  }\n}"
+    ),
+    # float32, rounded to the nearest that has ten bits of mantissa: products do not see the bits behind these. There
+    # is an instruction for that, but a product takes less time than it.
+    "tw_tf32": (
+        f"{_HEAD} void tw_tf32(unsigned int* d) {{\n"
+        "#pragma unroll\n"
+        "  for (int q = 0; q < 4; ++q)\n"
+        '    asm("{\\n\\t.reg .pred p;\\n\\tsetp.num.f32 p, %1, %1;\\n\\t@p add.u32 %0, %0, 4096;\\n\\t}"\n'
+        '      : "+r"(d[q]) : "f"(__uint_as_float(d[q])));\n}'
     ),
     # 16 x 16 bytes, along the reduction
     "tw_load_b8": (
@@ -65,13 +95,14 @@ HELPERS = {
     ),
     # elements one by one, wherever they lie
     "tw_load_each": (
-        f"template <typename T, bool A, bool COLUMNS> {_HEAD} void tw_load_each(unsigned int* d, const T* from, "
-        "int stride) {\n"
+        f"template <typename T, bool A, bool COLUMNS, int DEPTH = 16> {_HEAD} void tw_load_each(unsigned int* d, "
+        "const T* from, int stride) {\n"
         f"{_LANE}"
-        "  const int per = 4 / sizeof(T), halves = 16 / (4 * per);\n"
+        "  const int per = 4 / sizeof(T), halves = DEPTH / (4 * per);\n"
         "#pragma unroll\n"
         "  for (int q = 0; q < 2 * halves; ++q) {\n"
-        "    int line = lane / 4 + (A ? q % 2 : q / halves) * 8, k = lane % 4 * per + (A ? q / 2 : q % halves) * 8;\n"
+        "    int line = lane / 4 + (A ? q % 2 : q / halves) * 8;\n"
+        "    int k = lane % 4 * per + (A ? q / 2 : q % halves) * 4 * per;\n"
         "    d[q] = 0;\n"
         "#pragma unroll\n"
         "    for (int e = 0; e < per; ++e) {\n"
@@ -100,6 +131,31 @@ HELPERS = {
         '      asm("mma.sync.aligned.m8n8k16.row.col.s32.s8.s8.s32 {%0, %1}, {%2}, {%3}, {%0, %1};"\n'
         '        : "+r"(d[2 * h]), "+r"(d[2 * h + 1]) : "r"(a[h]), "r"(b[0]));\n'
         "#endif\n  }\n}"
+    ),
+    "tw_mma_s8_s32_deep": (
+        f"{_HEAD} void tw_mma_s8_s32_deep(int* d, const unsigned int* a, const unsigned int* b) {{\n"
+        "#pragma unroll\n"
+        "  for (int n = 0; n < 2; ++n, d += 4, b += 2) {\n"
+        "#if __CUDA_ARCH__ >= 800\n"
+        '    asm("mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, '
+        '{%0, %1, %2, %3};"\n'
+        '      : "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3])\n'
+        '      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));\n'
+        "#else\n"
+        "#pragma unroll\n"
+        "    for (int q = 0; q < 4; ++q)\n"
+        '      asm("mma.sync.aligned.m8n8k16.row.col.s32.s8.s8.s32 {%0, %1}, {%2}, {%3}, {%0, %1};"\n'
+        '        : "+r"(d[q % 2 * 2]), "+r"(d[q % 2 * 2 + 1]) : "r"(a[q]), "r"(b[q / 2]));\n'
+        "#endif\n  }\n}"
+    ),
+    "tw_mma_tf32_f32": (
+        f"{_HEAD} void tw_mma_tf32_f32(float* d, const unsigned int* a, const unsigned int* b) {{\n"
+        "#pragma unroll\n"
+        "  for (int n = 0; n < 2; ++n, d += 4, b += 2)\n"
+        '    asm("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, '
+        '{%0, %1, %2, %3};"\n'
+        '      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])\n'
+        '      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));\n}'
     ),
     "tw_mma_f16_f16": (
         f"{_HEAD} void tw_mma_f16_f16(unsigned short* d, const unsigned int* a, const unsigned int* b) {{\n"
@@ -152,8 +208,8 @@ def _place(p: Vectors, var: PrimExpr, index: PrimExpr, size: int) -> str:
     return p.expr(var) if const_value(at) == 0 else f"{p.expr(var)} + {p.at(10, at)}"
 
 
-def _words(p: Vectors, var: PrimExpr, index: PrimExpr, kind: str) -> str:
-    return _place(p, var, index, 2 if kind == "int8" else 4)
+def _words(p: Vectors, var: PrimExpr, index: PrimExpr, kind: str, depth: int) -> str:
+    return _place(p, var, index, 2 if (kind, depth) == ("int8", 16) else 4)
 
 
 def _text(e: PrimExpr) -> str:
@@ -174,32 +230,40 @@ def _fill(p: Vectors, e: Call) -> Piece:
 def _load(p: Vectors, e: Call) -> Piece:
     var, index, pointer, stride, layout = e.args[0], e.args[4], e.args[5], e.args[6], _text(e.args[7])
     kind, which, permuted = _pointed(pointer), _text(e.args[-1]), e.args[8:-1]
+    depth, size = int(const_value(e.args[3]) or 16), kind.bits // 8
     a, columns = (str(x).lower() for x in (which == "matrix_a", layout == "col_major"))
     step = const_value(stride)
     in_lines = step is not None and step * kind.bits % 128 == 0 and "shared" in p.scope_of(pointer)
     along = (which == "matrix_a") == (layout == "row_major")  # the reduction
-    if kind.bits == 8 and in_lines and along:
-        p.need("tw_load_b8")
-        permuted = permuted or (const(0), const(0), const(0), const(1), const(8))
-        call = f"tw_load_b8<{p.expr(permuted[3])}, {p.expr(permuted[4])}>"
-    elif kind.bits == 16 and in_lines:
-        name, sizes = ("tw_load_permuted", permuted[3:]) if permuted else ("tw_load_b16", ())
-        p.need(name)
-        call = f"{name}<{', '.join([a, columns, *(p.expr(x) for x in sizes)])}>"
+    lies = permuted or (const(0), const(0), const(0), const(1), const(8))
+    sizes = [p.expr(x) for x in lies[3:]]
+    if in_lines and depth * size == 32 and (along or size == 2):
+        name = "tw_load_permuted" if permuted or size != 2 else "tw_load_b16"
+        given = [a, columns, *(sizes if permuted or size != 2 else []), *([str(size)] if size != 2 else [])]
+    elif in_lines and size == 1 and along:
+        name, given = "tw_load_b8", sizes
+    elif in_lines and size == 4:
+        name, given = "tw_load_across", [a, *sizes]
     elif permuted:
         raise LoweringError(
             f"cuda: a matrix of {kind} with a stride of {stride} is loaded element by element, and lies permuted in "
-            "memory: matrices in shared memory can, of 16 bits or of bytes along the reduction, whose rows are whole "
-            "pieces of 16 bytes"
+            "memory: matrices in shared memory can, of 16 or 32 bits or of bytes along the reduction, whose rows are "
+            "whole pieces of 16 bytes"
         )
     else:
-        p.need("tw_load_each")
-        call = f"tw_load_each<unsigned {'short' if kind.bits == 16 else 'char'}, {a}, {columns}>"
-    source = p.expr(pointer)
-    if kind.bits == 8:
-        source = f"(const unsigned char*)({source})"
-    given = [_words(p, var, index, str(kind)), source, p.expr(stride), *(p.expr(x) for x in permuted[:3])]
-    p.emit(f"{call}({', '.join(given)});")
+        name = "tw_load_each"
+        given = [f"unsigned {({1: 'char', 2: 'short', 4: 'int'})[size]}", a, columns]
+        given += [] if depth == 16 else [str(depth)]
+    p.need(name)
+    source, words = p.expr(pointer), _words(p, var, index, str(kind), depth)
+    if name == "tw_load_each" and size != 2:
+        source = f"(const {given[0]}*)({source})"
+    places = lies[:3] if name not in ("tw_load_b16", "tw_load_each") else ()
+    args = [words, source, p.expr(stride), *(p.expr(x) for x in places)]
+    p.emit(f"{name}<{', '.join(given)}>({', '.join(args)});")
+    if size == 4:
+        p.need("tw_tf32")
+        p.emit(f"tw_tf32({words});")
     return Piece("0")
 
 
@@ -212,12 +276,15 @@ def _pointed(pointer: PrimExpr) -> Any:
 
 def _sync(p: Vectors, e: Call) -> Piece:
     d, di, a, ai, b, bi = e.args[:6]
-    kind, out = (_text(x) for x in e.args[8:10])
-    name = f"tw_mma_{_SHORT.get(kind)}_{_SHORT.get(out)}"
+    kind, out = (_text(x) for x in e.args[-2:])
+    depth = int(const_value(e.args[8]) or 16) if len(e.args) > 10 else 16
+    short = "tf32" if kind == "float32" else _SHORT.get(kind)
+    name = f"tw_mma_{short}_{_SHORT.get(out)}{'_deep' if depth == 32 else ''}"
     if name not in HELPERS:
         raise LoweringError(f"cuda: tensor cores have no product of {kind} that adds up in {out}")
     p.need(name)
-    p.emit(f"{name}({_place(p, d, di, 8)}, {_words(p, a, ai, kind)}, {_words(p, b, bi, kind)});")
+    words = [_words(p, v, i, kind, depth) for v, i in ((a, ai), (b, bi))]
+    p.emit(f"{name}({', '.join([_place(p, d, di, 8), *words])});")
     return Piece("0")
 
 

@@ -10,6 +10,7 @@ stand.
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 from ...ir.buffer import Buffer
@@ -17,6 +18,7 @@ from ...ir.dtype import INT32, DataType
 from ...ir.equal import structural_equal
 from ...ir.errors import LoweringError
 from ...ir.expr import (
+    Add,
     Broadcast,
     BufferLoad,
     Call,
@@ -24,6 +26,7 @@ from ...ir.expr import (
     FloorDiv,
     FloorMod,
     Let,
+    Mul,
     PrimExpr,
     Ramp,
     Select,
@@ -53,6 +56,8 @@ class Vectors(Expressions):
         self.alignment: dict[Var, int] = {}  # bytes that packed accesses ask of parameters
         self.packs: dict[str, str] = {}  # the types of packed values, by their names
         self.once = False  # what is read here is not read again
+        self.unrolled: set[Var] = set()  # the counters of loops that the compiler is told to write out
+        self.sums: dict[Var, PrimExpr] = {}  # numbers that have names, and are sums with these counters
 
     # -- one lane ------------------------------------------------------------------------------
     def lane(self, e: PrimExpr, i: int) -> PrimExpr:
@@ -236,7 +241,7 @@ class Vectors(Expressions):
         for size in chunks:
             packed = self.dialect.packed(kind, size)
             assert packed is not None
-            where = self.address(buffer, self._stepped(index.base, start))
+            where = self._kept_address(buffer, self._stepped(index.base, start))
             name = self.name(f"{buffer.name}_v")
             scope = self.scope_in(buffer)
             fetch = self.dialect.load_once if self.once and scope == "global" else self.dialect.load
@@ -251,6 +256,30 @@ class Vectors(Expressions):
                 held.append(v)
             start += size
         return Shuffle(tuple(held), tuple(const(i) for i in range(len(held))))
+
+    def _kept_address(self, buffer: Buffer, index: PrimExpr) -> str:
+        """The address of an element. Where pieces have changed places, what does not count unrolled loops stays one
+        number: a compiler that knows its bits puts those of the counters between them, again in each turn, instead of
+        adding these as constants."""
+        keep = self.dialect.keep if self.scope_in(buffer).startswith("shared") else ""
+        terms = self._terms(index)
+        near = [e for e in terms if self._counts_unrolled(e)]
+        far = [e for e in terms if not self._counts_unrolled(e)]
+        if not keep or not near or not any(_is_xor(m) for e in far for m in pre_order(e)):
+            return self.address(buffer, index)
+        self.need(keep)
+        rest, counted = (self.at(9, functools.reduce(Add, part)) for part in (far, near))
+        return f"{self.pointer_to(buffer)} + {keep}({rest}) + {counted}"
+
+    def _terms(self, e: PrimExpr) -> list[PrimExpr]:
+        e = self.sums.get(e, e) if isinstance(e, Var) else e
+        return [*self._terms(e.a), *self._terms(e.b)] if isinstance(e, Add) else [e]
+
+    def _counts_unrolled(self, e: PrimExpr) -> bool:
+        """Whether a term is a constant when loops are written out."""
+        if isinstance(e, Mul) and const_value(e.b) is not None:
+            e = e.a
+        return const_value(e) is not None or e in self.unrolled
 
     def _stepped(self, base: PrimExpr, start: int) -> PrimExpr:
         return base if start == 0 else self.tidy(add(base, const(start, base.dtype)))
@@ -357,3 +386,7 @@ def _whole(values: list[str], accessors: tuple[str, ...]) -> str | None:
     if stem == values[0] or not stem.isidentifier():
         return None
     return stem if values == [f"{stem}{a}" for a in accessors] else None
+
+
+def _is_xor(e: object) -> bool:
+    return isinstance(e, Call) and isinstance(e.op, Op) and e.op.short_name == "bitwise_xor"

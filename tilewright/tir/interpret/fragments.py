@@ -49,38 +49,58 @@ def _fill(to: Pointer, rows: int, columns: int, _: int, index: int, value: Any) 
 
 def _load(
     to: Pointer,
-    rows: int,
-    columns: int,
     _: int,
+    __: int,
+    depth: int,
     index: int,
     source: Pointer,
     stride: int,
     layout: str,
     *lies: int,
 ) -> None:
+    lines, wide = (
+        (depth, 16) if (to.memory.scope == "wmma.matrix_a") == (layout == "col_major") else (16, depth)
+    )
     if (
         lies
     ):  # permuted: where it starts, a column among the pieces that stay together, these, rows between changes
         threads, loops, column, pieces, apart = lies
-        piece = 16 // source.memory.kind.nbytes
-        source = Pointer(source.memory, source.offset + (threads + loops) * source.memory.kind.nbytes)
+        size = source.memory.kind.nbytes
+        piece = 16 // size
+        source = Pointer(source.memory, source.offset + (threads + loops) * size)
         held, i, j = (
-            _region(source, rows, pieces * piece, stride),
-            np.arange(rows)[:, None],
-            np.arange(columns),
+            _region(source, lines, pieces * piece, stride),
+            np.arange(lines)[:, None],
+            np.arange(wide),
         )
-        held = held[i, ((column + j) // piece ^ i // apart % pieces) * piece + j % piece]
+        by = i % 4 * 2 + i // 4 % 2 if size == 4 and pieces == 8 else i // apart % pieces
+        held = held[i, ((column + j) // piece ^ by) * piece + j % piece]
     else:
-        held = _region(source, rows, columns, stride)
-    # The product takes rows of A and columns of B, however they lie in memory.
-    _tile(to, rows, columns, index)[:] = held.T if layout == "col_major" else held
+        held = _region(source, lines, wide, stride)
+    # The product takes rows of A and columns of B, however they lie in memory; nothing else reads a fragment of them.
+    found = _tile(to, lines, wide, index)
+    found[:] = (held.T if layout == "col_major" else held).reshape(found.shape)
 
 
-def _sync(d: Pointer, di: int, a: Pointer, ai: int, b: Pointer, bi: int, c: Pointer, ci: int) -> None:
+def _sync(
+    d: Pointer,
+    di: int,
+    a: Pointer,
+    ai: int,
+    b: Pointer,
+    bi: int,
+    c: Pointer,
+    ci: int,
+    depth: int = 16,
+    trans_a: int = 0,
+    trans_b: int = 0,
+) -> None:
     sums, start = _tile(d, 16, 16, di), _tile(c, 16, 16, ci)
     if sums is not start:
         sums[:] = start
-    _multiply(sums, _tile(a, 16, 16, ai), _tile(b, 16, 16, bi))
+    left = _tile(a, *((depth, 16) if trans_a else (16, depth)), ai).reshape(16, depth)
+    right = _tile(b, *((16, depth) if trans_b else (depth, 16)), bi).reshape(depth, 16)
+    _multiply(sums, left, right)  # tf32 is taken as it is
 
 
 def _store(

@@ -1,5 +1,8 @@
 """NVIDIA's tensor cores: products of 16 x 16 tiles by a warp (wmma), of 64 x n tiles by a warpgroup (wgmma).
 
+A product of 16 x 16 tiles is 16 deep; of bytes it is 32 deep too, and of float32, of which ten bits of each mantissa
+count (tf32), 8: then a line of its operands has 32 bytes, as of 16 bits.
+
 A fragment lives in the registers of all threads of a warp; in the program it is a buffer of one of the scopes
 `wmma.matrix_a`, `wmma.matrix_b`, `wmma.accumulator` (tiles of 16 x 16) and `wgmma.accumulator` (of 64 x n). In
 `wgmma.rows` and `wmma.rows` each thread holds eight neighbours of a row, which it can store at once. `wgmma.matrix_a`
@@ -42,7 +45,13 @@ __all__ = [
 ]
 
 _SHORT = {"float16": "f16", "bfloat16": "bf16", "int8": "s8", "float32": "f32", "int32": "s32"}
-_SUMS = {"float16": ("float16", "float32"), "bfloat16": ("float32",), "int8": ("int32",)}  # of products
+_SUMS = {  # of products
+    "float16": ("float16", "float32"),
+    "bfloat16": ("float32",),
+    "int8": ("int32",),
+    "float32": ("float32",),
+}
+_DEPTHS = {"int8": (16, 32), "float32": (8,)}  # of a product; 16 otherwise
 _LOADED, _STORED = ("shared", "shared.dyn"), ("global", "shared", "shared.dyn")
 _Tile = tuple[str, tuple[int, int], str, str]  # name, shape, type, scope
 
@@ -74,9 +83,9 @@ def _index(name: str, rows: int = 16, columns: int = 16) -> str:
     return f"{at} // {wide} // {rows} * ({wide} // {columns}) + {at} % {wide} // {columns}"
 
 
-def _each(name: str, line: str) -> str:
+def _each(name: str, line: str, rows: int = 16, columns: int = 16) -> str:
     return (
-        "for i, j in T.grid(16, 16):\n"
+        f"for i, j in T.grid({rows}, {columns}):\n"
         f'    with T.block("{name}"):\n'
         '        vi, vj = T.axis.remap("SS", [i, j])\n'
         f"        {line}\n"
@@ -103,26 +112,35 @@ def _fill(kind: str) -> _Pair:
     return _function(tiles, _each("init", f"C[vi, vj] = T.{kind}(0)")), _function(tiles, call)
 
 
-def _load(kind: str, which: str, scope: str, trans: bool) -> _Pair:
-    tiles = [("S", _TILE, kind, scope), ("C", _TILE, kind, f"wmma.matrix_{which}")]
+def _operand(which: str, depth: int, trans: bool) -> tuple[int, int]:
+    """The tile of an operand as it lies: 16 lines along the reduction, or as many as it is deep across."""
+    return (depth, 16) if (which == "a") == trans else (16, depth)
+
+
+def _load(kind: str, which: str, scope: str, trans: bool, depth: int = 16) -> _Pair:
+    tile = _operand(which, depth, trans)
+    tiles = [("S", tile, kind, scope), ("C", tile, kind, f"wmma.matrix_{which}")]
     layout = "col_major" if trans else "row_major"
     call = (
-        f'T.tvm_load_matrix_sync(C.data, 16, 16, 16, {_index("C")}, S.access_ptr("r"), s1, "{layout}", '
+        f'T.tvm_load_matrix_sync(C.data, 16, 16, {depth}, {_index("C", *tile)}, S.access_ptr("r"), s1, "{layout}", '
         'dtype="handle")'
     )
-    return _function(tiles, _each("load", "C[vi, vj] = S[vi, vj]")), _function(tiles, call)
+    return _function(tiles, _each("load", "C[vi, vj] = S[vi, vj]", *tile)), _function(tiles, call)
 
 
-def _sync(kind: str, out: str, trans_a: bool, trans_b: bool) -> _Pair:
+def _sync(kind: str, out: str, trans_a: bool, trans_b: bool, depth: int = 16) -> _Pair:
     tiles = [
-        ("A", _TILE, kind, "wmma.matrix_a"),
-        ("B", _TILE, kind, "wmma.matrix_b"),
+        ("A", _operand("a", depth, trans_a), kind, "wmma.matrix_a"),
+        ("B", _operand("b", depth, trans_b), kind, "wmma.matrix_b"),
         ("C", _TILE, out, "wmma.accumulator"),
     ]
     a, b = "A[vk, vi]" if trans_a else "A[vi, vk]", "B[vj, vk]" if trans_b else "B[vk, vj]"
-    parts = [f"{n}.data, {_index(n)}" for n in "CABC"]
+    shapes = {n: shape for n, shape, _, _ in tiles}
+    parts = [f"{n}.data, {_index(n, *shapes[n])}" for n in "CABC"]
+    if depth != 16:  # what tells how the operands' tiles are counted
+        parts += [str(depth), str(int(trans_a)), str(int(trans_b))]
     call = f'T.tvm_mma_sync({", ".join(parts)}, dtype="handle")'
-    return _function(tiles, _product((16, 16, 16), kind, out, a, b)), _function(tiles, call)
+    return _function(tiles, _product((16, 16, depth), kind, out, a, b)), _function(tiles, call)
 
 
 def _store(kind: str, scope: str) -> _Pair:
@@ -134,23 +152,30 @@ def _store(kind: str, scope: str) -> _Pair:
     return _function(tiles, _each("store", "C[vi, vj] = A[vi, vj]")), _function(tiles, call)
 
 
-def _name(what: str, *parts: str) -> str:
-    return "_".join(["wmma", what, "16x16x16", *(p.replace(".", "_") for p in parts if p)])
+def _name(what: str, *parts: str, depth: int = 16) -> str:
+    return "_".join(["wmma", what, f"16x16x{depth}", *(p.replace(".", "_") for p in parts if p)])
 
 
-def _sync_name(kind: str, out: str, trans_a: bool, trans_b: bool) -> str:
+def _short(kind: str) -> str:
+    """The name of the type that is multiplied."""
+    return "tf32" if kind == "float32" else _SHORT[kind]
+
+
+def _sync_name(kind: str, out: str, trans_a: bool, trans_b: bool, depth: int = 16) -> str:
     ways = {(False, False): "", (False, True): "trans", (True, False): "trans_a", (True, True): "trans_a_b"}
-    return _name("sync", _SHORT[kind] * 2 + _SHORT[out], ways[trans_a, trans_b])
+    return _name("sync", _short(kind) * 2 + _SHORT[out], ways[trans_a, trans_b], depth=depth)
 
 
-def _load_name(kind: str, which: str, trans: bool, scope: str) -> str:
-    return _name("load", _SHORT[kind], which, "trans" if trans else "", scope)
+def _load_name(kind: str, which: str, trans: bool, scope: str, depth: int = 16) -> str:
+    return _name("load", _short(kind), which, "trans" if trans else "", scope, depth=depth)
 
 
 def _announce() -> dict[str, str]:
     """All intrinsics by the names of the constants that stand for them."""
     out: dict[str, str] = {}
     for kind, sums in _SUMS.items():
+        if 16 not in _DEPTHS.get(kind, (16,)):
+            continue
         for total in sums:
             pair = _SHORT[kind] * 2 + _SHORT[total]
             for trans_a in (False, True):
@@ -185,22 +210,45 @@ def _announce() -> dict[str, str]:
 
 
 def get_wmma_intrin_group(
-    load_scope: str, store_scope: str, in_dtype: str, out_dtype: str, trans_b: bool, trans_a: bool = False
+    load_scope: str,
+    store_scope: str,
+    in_dtype: str,
+    out_dtype: str,
+    trans_b: bool,
+    trans_a: bool = False,
+    depth: int = 0,
 ) -> dict[str, str]:
-    """The intrinsics that a matrix product needs, by what they do: init, load_a, load_b, compute, store."""
+    """The intrinsics that a matrix product needs, by what they do: init, load_a, load_b, compute, store.
+
+    `depth` of the reduction: 16, of bytes 32 too; of float32, which is multiplied as tf32, 8.
+    """
+    depths = _DEPTHS.get(in_dtype, (16,))
     for what, given, known in (
         ("load_scope", load_scope, _LOADED),
         ("store_scope", store_scope, _STORED),
         ("in_dtype", in_dtype, tuple(_SUMS)),
         ("out_dtype", out_dtype, _SUMS.get(in_dtype, ())),
+        ("depth", depth or depths[0], depths),
     ):
         if given not in known:
-            raise ValueError(f"get_wmma_intrin_group: {what} {given!r} is none of {', '.join(known)}")
+            raise ValueError(
+                f"get_wmma_intrin_group: {what} {given!r} is none of {', '.join(map(str, known))}"
+            )
+    depth = depth or depths[0]
+    compute = _sync_name(in_dtype, out_dtype, trans_a, trans_b, depth)
+    loads = {w: _load_name(in_dtype, w, t, load_scope, depth) for w, t in (("a", trans_a), ("b", trans_b))}
+    if depth != 16:
+        built_in_later(compute, lambda: _sync(in_dtype, out_dtype, trans_a, trans_b, depth))
+        for which, trans in (("a", trans_a), ("b", trans_b)):
+            built_in_later(
+                loads[which],
+                lambda w=which, t=trans: _load(in_dtype, w, load_scope, t, depth),  # type: ignore[misc]
+            )
     return {
         "init": _name("fill", _SHORT[out_dtype]),
-        "load_a": _load_name(in_dtype, "a", trans_a, load_scope),
-        "load_b": _load_name(in_dtype, "b", trans_b, load_scope),
-        "compute": _sync_name(in_dtype, out_dtype, trans_a, trans_b),
+        "load_a": loads["a"],
+        "load_b": loads["b"],
+        "compute": compute,
         "store": _name("store", _SHORT[out_dtype], store_scope),
     }
 
@@ -299,9 +347,7 @@ def _reduced_rows(n: int, what: str) -> _Pair:
 
 def _narrow(n: int, kind: str) -> _Pair:
     tiles = [("A", (64, n), "float32", "wgmma.accumulator"), ("C", (64, n), kind, "wgmma.matrix_a")]
-    body = _each("narrow", f'C[vi, vj] = T.Cast("{kind}", A[vi, vj])').replace(
-        "T.grid(16, 16)", f"T.grid(64, {n})"
-    )
+    body = _each("narrow", f'C[vi, vj] = T.Cast("{kind}", A[vi, vj])', 64, n)
     call = f'T.ptx_narrow_fragment("{kind}", C.data, {_index("C", 64, n)}, A.data, {_index("A", 64, n)}, {n})'
     return _function(tiles, body), _function(tiles, call)
 
@@ -324,7 +370,7 @@ def _registers_product(n: int, kind: str) -> _Pair:
 
 def _warpgroup_fill(n: int) -> _Pair:
     tiles = [("C", (64, n), "float32", "wgmma.accumulator")]
-    body = _each("init", "C[vi, vj] = T.float32(0)").replace("T.grid(16, 16)", f"T.grid(64, {n})")
+    body = _each("init", "C[vi, vj] = T.float32(0)", 64, n)
     call = f'T.tvm_fill_fragment(C.data, 64, {n}, 16, {_index("C", 64, n)}, T.float32(0), dtype="handle")'
     return _function(tiles, body), _function(tiles, call)
 
@@ -333,7 +379,7 @@ def _turn(rows: int, n: int, kind: str) -> _Pair:
     """From pairs of neighbours to eight of them in each thread, of 32 bits to four."""
     family = "wgmma" if rows == 64 else "wmma"
     tiles = [("A", (rows, n), kind, f"{family}.accumulator"), ("C", (rows, n), kind, f"{family}.rows")]
-    body = _each("turn", "C[vi, vj] = A[vi, vj]").replace("T.grid(16, 16)", f"T.grid({rows}, {n})")
+    body = _each("turn", "C[vi, vj] = A[vi, vj]", rows, n)
     call = f"T.ptx_turn_fragment(C.data, {rows}, {n}, {_index('C', rows, n)}, A.data, {_index('A', rows, n)})"
     return _function(tiles, body), _function(tiles, call)
 

@@ -54,6 +54,7 @@ from ...ir.stmt import (
     While,
 )
 from ..analysis.effects import is_division
+from ..analysis.lca import common_place
 
 __all__ = ["common_subexpr_elim"]
 
@@ -104,17 +105,6 @@ class _Frame:
         self.depth: int = 0 if parent is None else parent.depth + 1
         self.region: _Frame = parent.region if parent is not None and same_region else self
         self.bindings: list[_Term] = []
-
-
-def _common(a: _Frame, b: _Frame) -> _Frame:
-    while a is not b:
-        if a.depth >= b.depth:
-            assert a.parent is not None
-            a = a.parent
-        else:
-            assert b.parent is not None
-            b = b.parent
-    return a
 
 
 class _Term:
@@ -276,7 +266,7 @@ class _Eliminate:
             term.ops = 1 + sum([t.ops for t in operands])
             term.heavy = (not plain and _is_heavy(e)) or any(t.heavy for t in operands)
         term.count += 1
-        term.frame = self.frame if term.frame is None else _common(term.frame, self.frame)
+        term.frame = self.frame if term.frame is None else common_place(term.frame, self.frame)
         return term
 
     def load_bound(self, buffer: Buffer, bound: _Frame) -> _Frame | None:

@@ -34,8 +34,9 @@ def inject_permuted_layout(func: PrimFunc) -> PrimFunc:
         B[i, j] = S[i, j]                              B[i, j] = S[i, bitwise_xor(j // 8, i % 8) * 8 + j % 8]
 
     Eight pieces below each other, which lie in the same banks otherwise, then lie in all of them; nothing lies between
-    rows as with `storage_align`. Rows of four pieces change by pairs (i // 2 % 4), and so on. All accesses are
-    rewritten, those of the instructions that load matrices too.
+    rows as with `storage_align`. Rows of four pieces change by pairs (i // 2 % 4), and so on. Of 32 bits, eight pieces
+    change by i % 4 * 2 + i // 4 % 2: then eight neighbours in each of four rows are in all banks as well. All accesses
+    are rewritten, those of the instructions that load matrices too.
     `permuted_layout: n`, for threads that read n neighbouring pieces each, one after the other: pieces change places
     within lines of 128 bytes by the number of the line, `bitwise_xor(p, p // 8 % n)`, the same in all rows. Threads
     beside each other then read from different banks, and whole lines are still written as one.
@@ -81,6 +82,9 @@ class _Form:
 
     def turn(self, row: PrimExpr) -> PrimExpr:
         kind = row.dtype
+        if self.piece == 4 and self.pieces == _LINE:
+            two, four = const(2, kind), const(4, kind)
+            return add(mul(floormod(row, four), two), floormod(floordiv(row, four), two))
         return floormod(floordiv(row, const(self.rows, kind)), const(self.pieces, kind))
 
     def column(self, row: PrimExpr, column: PrimExpr) -> PrimExpr:

@@ -252,6 +252,27 @@ def _call(name: str, *args: PrimExpr) -> Stmt:
     return Evaluate(Call("int32", f"tir.{name}", args))
 
 
+def _asynchronous_turn(ordered: Sequence[_Step], parts: Sequence[Stmt | None]) -> list[Stmt]:
+    """The statements of a turn; the wait comes first, so that one barrier after it serves all of them."""
+    out = []
+    later = [s.stage for s, p in zip(ordered, parts, strict=True) if s.stage > 0 and p is not None]
+    if later:
+        out.append(_call("ptx_wait_group", const(min(later) - 1)))
+        # A thread waits for its own copies; only then has each of them waited, and read what is overwritten next.
+        out.append(_call("tvm_storage_sync", StringImm("shared")))
+    ends = max(i for i, s in enumerate(ordered) if s.stage == 0)
+    for i, (s, p) in enumerate(zip(ordered, parts, strict=True)):
+        if p is not None and s.stage == 0:  # into versions that no other stage of the turn uses
+            marked = AttrStmt(const(0), "async_scope", const(1), p)
+            # Behind the turn's barrier nobody reads any more what earlier turns have.
+            out.append(AttrStmt(const(0), "double_buffer_write", const(2 if later else 1), marked))
+        elif p is not None:
+            out.append(p)
+        if i == ends:  # without copies too, so that each turn has a group
+            out.append(_call("ptx_commit_group"))
+    return out
+
+
 def _overlapped(
     loop: For, steps: Sequence[_Step], last: int, copies: _Versions, asynchronous: bool, guards: bool
 ) -> Stmt:
@@ -274,26 +295,9 @@ def _overlapped(
         return IfThenElse(inside, at(step, turn))
 
     def together(parts: Sequence[Stmt | None]) -> list[Stmt]:
-        """The statements of a turn; the wait comes first, so that one barrier after it serves all of them."""
-        if not asynchronous:
-            return [p for p in parts if p is not None]
-        out = []
-        later = [s.stage for s, p in zip(ordered, parts, strict=True) if s.stage > 0 and p is not None]
-        if later:
-            out.append(_call("ptx_wait_group", const(min(later) - 1)))
-            # A thread waits for its own copies; only then has each of them waited, and read what is overwritten next.
-            out.append(_call("tvm_storage_sync", StringImm("shared")))
-        ends = max(i for i, s in enumerate(ordered) if s.stage == 0)
-        for i, (s, p) in enumerate(zip(ordered, parts, strict=True)):
-            if p is not None and s.stage == 0:  # into versions that no other stage of the turn uses
-                marked = AttrStmt(const(0), "async_scope", const(1), p)
-                # Behind the turn's barrier nobody reads any more what earlier turns have.
-                out.append(AttrStmt(const(0), "double_buffer_write", const(2 if later else 1), marked))
-            elif p is not None:
-                out.append(p)
-            if i == ends:  # without copies too, so that each turn has a group
-                out.append(_call("ptx_commit_group"))
-        return out
+        if asynchronous:
+            return _asynchronous_turn(ordered, parts)
+        return [p for p in parts if p is not None]
 
     if copies.named:  # each turn uses memory of other names
         turns = range(int(count or 0) + last)

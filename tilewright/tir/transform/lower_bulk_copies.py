@@ -11,15 +11,18 @@ from ...ir.errors import LoweringError
 from ...ir.expr import Call, PrimExpr, Range, StringImm, Var, const, const_value
 from ...ir.function import PrimFunc
 from ...ir.functor import Mutator, pre_order, substitute, vars_used
-from ...ir.ops import add, mul, sub
+from ...ir.ops import add, bitwise_xor, floordiv, floormod, mul, sub
 from ...ir.stmt import Block, BlockRealize, BufferStore, Evaluate, For, IfThenElse, SeqStmt, Stmt, seq
 from .bulk_views import VIEW, View, Windows, guarded_load, line_of, only_ends, view_of
 
-__all__ = ["BULK_COPY", "TF32", "VIEW", "WINDOWS", "line_of", "lower_bulk_copies"]
+__all__ = ["BULK_COPY", "TF32", "THREADS", "VIEW", "WINDOWS", "line_of", "lower_bulk_copies"]
 
 BULK_COPY = "tilewright.bulk_copy"
 WINDOWS = "windows"  # stands before the offsets of a walk, in the arguments of a copy
 TF32 = "tf32"  # what `tilewright.bulk_copy` says where the engine rounds float32 to the 10 bits that products take
+THREADS = (
+    "threads"  # the same where threads read what was copied: a tile lies there line by line, as wide as it is
+)
 
 
 def lower_bulk_copies(func: PrimFunc) -> PrimFunc:
@@ -35,6 +38,8 @@ def lower_bulk_copies(func: PrimFunc) -> PrimFunc:
     that width, one after the other. Within each eight lines the engine swizzles 16 bytes, as products of warpgroups
     expect. What a block marked `tilewright.view` computes is taken from its source: the engine walks through the
     windows of an image. With `tilewright.bulk_copy: "tf32"` it rounds float32 on the way, to the nearest.
+    With `tilewright.bulk_copy: "threads"` the tile is for threads that read its elements: it lies line by line, up to
+    256 elements wide; only lines of 64 or 128 bytes are swizzled, and who reads them takes that into account.
     Needs: opaque blocks with compact buffers. Gives: no block with one of the marks.
     """
     marks = [
@@ -42,8 +47,9 @@ def lower_bulk_copies(func: PrimFunc) -> PrimFunc:
     ]
     if not marks:
         return func
-    made = _Copies(_views(func) if any(VIEW in m.annotations for m in marks) else {}).run(func)
-    return made
+    views = _views(func) if any(VIEW in m.annotations for m in marks) else {}
+    plain = [m for m in marks if m.annotations.get(BULK_COPY) == THREADS]
+    return _Copies(views, {m.writes[0].buffer for m in plain}).run(func)
 
 
 def _views(func: PrimFunc) -> dict[Buffer, View]:
@@ -69,8 +75,8 @@ def _views(func: PrimFunc) -> dict[Buffer, View]:
 
 
 class _Copies(Mutator):
-    def __init__(self, views: dict[Buffer, View]) -> None:
-        self.views = views
+    def __init__(self, views: dict[Buffer, View], plain: set[Buffer]) -> None:
+        self.views, self.plain = views, plain  # what threads read of what is copied
 
     def visit_Block(self, n: Block) -> Block:
         if BULK_COPY in n.annotations:
@@ -96,7 +102,25 @@ class _Copies(Mutator):
                 f"{n.buffer.name} is a view, which is nowhere in memory: bulk copies alone can take it from its "
                 f"source; leave out {VIEW!r} at the block that makes it"
             )
-        return n.map_children(self.visit)
+        made = n.map_children(self.visit)
+        return made.replace(indices=_swizzled(n.buffer, made.indices)) if n.buffer in self.plain else made
+
+
+def _swizzled(b: Buffer, indices: tuple[PrimExpr, ...]) -> tuple[PrimExpr, ...]:
+    """Where the engine leaves an element: in lines of 128 bytes the pieces of 16 change places by the number of the
+    line, another way in each of eight; in lines of 64 bytes, by that of the pair of lines."""
+    wide, piece = int(const_value(b.shape[-1]) or 0), 16 // b.dtype.nbytes
+    pieces = wide // piece
+    if wide % piece or pieces not in (4, 8):
+        return indices
+    *outer, column = indices
+    row: PrimExpr = const(0, column.dtype)
+    for at, size in zip(outer, b.shape[:-1], strict=True):
+        row = add(mul(row, size), at)
+    by = floormod(floordiv(row, const(8 // pieces, row.dtype)), const(pieces, row.dtype))
+    few = const(piece, column.dtype)
+    moved = bitwise_xor(floordiv(column, few), by)
+    return (*outer, add(mul(moved, few), floormod(column, few)))
 
 
 class _Copy:
@@ -105,6 +129,7 @@ class _Copy:
     def __init__(self, block: Block, views: dict[Buffer, View]) -> None:
         self.name = block.name_hint
         self.rounds = block.annotations[BULK_COPY] == TF32
+        self.plain = block.annotations[BULK_COPY] == THREADS
         self.ana = Analyzer()
         self.loops: list[For] = []
         store = self.inside(block.body)
@@ -172,6 +197,9 @@ class _Copy:
         """Take dimensions of the tensor as one where a loop goes on from one to the next."""
         while not self.source.strides:
             apart = [i for i, e in enumerate(self.places) if not self.counts(e)]
+            last = len(self.places) - 1
+            if last and const_value(self.source.shape[last]) == 1:
+                apart.append(last)  # elements lie side by side in the one before
             if not apart or apart[-1] == 0:
                 return
             at = apart[-1]
@@ -193,13 +221,19 @@ class _Copy:
         sizes = [1 if x is None else int(const_value(x.extent) or 0) for x in moved]
         if [x for x in map(self.driven, self.to) if x is not None] != [x for x in moved if x is not None]:
             raise self.refuse("the loops go through the tile as they go through the tensor")
+        if self.windows is not None and self.plain:
+            raise self.refuse("windows are for products of warpgroups")
         if self.windows is not None:
             return self.walk(self.windows, sizes)
         wide, rows = sizes[-1], 1
         for s in sizes[:-1]:
             rows *= s
-        line = self.line
+        line = wide if self.plain else self.line
         pieces = wide // line
+        if self.plain and (wide > 256 or wide * self.source.dtype.nbytes % 16 or max(sizes) > 256):
+            raise self.refuse(
+                f"a tile of {rows} x {wide} has sides of up to 256 elements, lines of pieces of 16 bytes"
+            )
         if wide % line or (pieces > 1 and rows % 8) or max(sizes[:-1], default=1) > 256:
             raise self.refuse(
                 f"a tile of {rows} x {wide} is no pieces of n x {line}, n up to 256 and a multiple of 8 if they are "
@@ -250,7 +284,7 @@ class _Copy:
         sizes = list(reversed(b.shape))
         steps = [mul(s, const(b.dtype.nbytes, s.dtype)) for s in reversed(b.dense_strides()[:-1])]
         listed = [const(len(sizes)), *sizes, *steps, *(const(n) for n in reversed(box))]
-        kind = TF32 if self.rounds else str(b.dtype)
+        kind = TF32 if self.rounds else f"{b.dtype} {THREADS}" if self.plain else str(b.dtype)
         return Call("handle", "tir.tensor_map", [b.data, StringImm(kind), *listed])
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ...ir.buffer import Buffer
@@ -104,13 +104,15 @@ class _Fragments(ThreadRegisters):
             shape = _Shape(64, wide, 128, 1)
         elif scope == "wmma.rows":
             shape = _Shape(16, wide, 32, 1)
-        if rows % shape.rows or wide % shape.columns:
-            raise LoweringError(
-                f"{name}: {rows} x {wide} elements in {scope} are no whole tiles of {shape.rows} x {shape.columns}"
-            )
         kind, count = n.dtype, rows * wide // shape.threads
         if scope.split(".")[1] not in _HELD:  # the instructions take them as words of 32 bits
             kind, count = DataType("uint32"), count * n.dtype.bits // 32
+            if scope.startswith("wmma"):  # tiles of operands are as wide, or as high, as the product is deep
+                shape = replace(shape, rows=min(rows, 16), columns=min(wide, 16))
+        if not count or rows % shape.rows or wide % shape.columns:
+            raise LoweringError(
+                f"{name}: {rows} x {wide} elements in {scope} are no whole tiles of {shape.rows} x {shape.columns}"
+            )
         self.shapes[n.buffer_var], self.kinds[n.buffer_var] = shape, n.dtype
         return self.in_registers(n, kind, count)
 

@@ -118,9 +118,15 @@ def _with_pragmas(n: For, body: Stmt) -> Stmt:
 
 
 def _parts(n: For) -> list[Stmt]:
-    """The statements of a loop's body, through the block that holds its allocations."""
+    """The statements of a loop's body, through the block that holds its allocations.
+
+    A block with a name is such a one where the loop's pipeline has several stages to give away.
+    """
     body = n.body
-    while isinstance(body, BlockRealize) and not body.block.iter_vars and body.block.name_hint == "":
+    several = len(n.annotations.get(STAGE, ())) > 1
+    while isinstance(body, BlockRealize) and not body.block.iter_vars and is_one(body.predicate):
+        if body.block.name_hint and not several:
+            break
         body = body.block.body
     return stmt_list(body)
 

@@ -14,7 +14,7 @@ from ...ir.expr import BufferLoad, Call, IterVar, PrimExpr, Range, StringImm, Va
 from ...ir.function import PrimFunc
 from ...ir.functor import Mutator, pre_order, renew_defs_in, substitute
 from ...ir.op import Op
-from ...ir.ops import add, equal, floordiv, floormod, greater, logical_and, mul, sub
+from ...ir.ops import add, equal, floordiv, floormod, greater, greater_equal, logical_and, mul, sub
 from ...ir.stmt import (
     Allocate,
     AttrStmt,
@@ -32,7 +32,7 @@ from ...ir.stmt import (
 )
 from ...ir.types import PointerType, PrimType
 from ..analysis.measure import scope_of
-from .lower_bulk_copies import access_ptr, line_of
+from .lower_bulk_copies import BULK_COPY, THREADS, access_ptr, line_of
 from .warpgroup_products import PRODUCTS, apart, in_order, is_product, written_out
 
 __all__ = ["EARLY", "OVERLAP", "PERSISTENT", "SPECIALIZE", "specialize_warps"]
@@ -43,10 +43,18 @@ OVERLAP = (
     "tilewright.overlap_products"  # of the same loop: its last products wait for the first of the next turn
 )
 EARLY = "tilewright.early_versions"  # of the same loop: for how many tiles what is copied before it has room
+MIN_BLOCKS = "pragma_min_blocks"  # how many blocks a processor should have room for
 SCOPE = "shared.async"  # memory that barriers of its own keep in order
 _COPY, _MAP = (Op.get(f"tir.{n}") for n in ("ptx_cp_async_bulk_tensor", "tensor_map"))
-# by the number of computing warpgroups: for who fetches, who computes
-_REGISTERS = {2: (40, 232), 3: (32, 160), 4: (32, 112)}
+# by the numbers of computing warpgroups and of blocks that share a processor: for who fetches, who computes
+_REGISTERS = {
+    (2, 1): (40, 232),
+    (3, 1): (32, 160),
+    (4, 1): (32, 112),
+    (1, 2): (24, 232),
+    (1, 3): (24, 136),
+    (1, 4): (24, 104),
+}
 
 
 def specialize_warps(func: PrimFunc) -> PrimFunc:
@@ -119,6 +127,7 @@ class _Ring:
     size: int  # elements of one version
     versions: int
     early: bool  # whether it is filled before the loop
+    plain: bool = False  # whether it lies there for threads
 
 
 class _Kernel:
@@ -128,19 +137,29 @@ class _Kernel:
         self.blocks = int(loop.annotations.get(PERSISTENT, 0))
         self.versions = int(loop.annotations.get(EARLY, 1))  # of what is copied before the loop
         self.x, self.y = self.axis("threadIdx.x"), self.axis("threadIdx.y")
-        groups = const_value(self.y.value)
-        if groups is None or const_value(self.x.value) != 128:
+        groups, lanes = const_value(self.y.value), const_value(self.x.value)
+        # By warps where threads read what was copied, by warpgroups where their products do.
+        self.warps = lanes == 32 and not any(
+            isinstance(m, Call) and m.op in PRODUCTS for m in pre_order(body)
+        )
+        if groups is None or not (lanes == 128 or self.warps):
             raise LoweringError(
                 f"the kernel of loop `{loop.loop_var.name}` has {self.x.value} x {self.y.value} threads; warpgroups "
-                "are 128 along threadIdx.x, and as many along threadIdx.y as compute"
+                "are 128 along threadIdx.x, warps 32, and as many along threadIdx.y as compute"
             )
         self.groups = int(groups)
+        # Registers are given from one warpgroup to another.
+        self.fetching = 4 if self.warps and self.groups % 4 == 0 else 1
+        self.users = self.groups * (32 if self.warps else 1)  # who say that a tile may be overwritten
         self.ana = Analyzer()
         self.ana.bind_loop(self.thread(self.y), const(0), self.y.value)
         self.rings: dict[Var, _Ring] = {}
         self.locals: list[Allocate | DeclBuffer] = []  # memory of the loop that is no ring
         self.barriers = Var("barriers", PointerType(PrimType(DataType("uint64")), SCOPE))
         self.copies, self.work = self.steps()
+        for s in self.copies:
+            to, told = s.value.args[:2]  # type: ignore[attr-defined]
+            self.rings[to.args[1]].plain = THREADS in told.args[1].value
         self.bytes = _bytes(self.copies)
         self.early = [s for s in _outside(body, loop) if _copies_of(s)]
         self.around = _loops_around(body, loop)
@@ -267,7 +286,7 @@ class _Kernel:
     def compute(self) -> Stmt:
         products = sum(isinstance(m, Call) and m.op in PRODUCTS for s in self.work for m in pre_order(s))
         before, _, after = apart(self.work)
-        if products == 1 and is_product(self.work[-1]):
+        if products == 1 and is_product(self.work[-1]) and const_value(self.loop.extent):
             body = self.one_behind()
         elif self.loop.annotations.get(OVERLAP) and before and after:
             body = self.overlapping()
@@ -282,19 +301,31 @@ class _Kernel:
         return body
 
     def one_behind(self) -> Stmt:
-        """A product is done when the next one is on its way."""
-        turn = self.turn()
+        """A product is done when the next one is on its way; the last one stands behind the loop.
+
+        Its sums are read after that: NVIDIA's assembler may move a read before the wait for a product that is still on
+        its way out of a loop.
+        """
+        turn, v = self.turn(), self.loop.loop_var
         slot, parity = self.at(turn)
         place = self.placed(slot)
         first = equal(self.thread(self.x), const(0))
-        begun = greater(self.loop.loop_var, self.loop.min)
         body = [_do("ptx_wait_barrier", self.barrier(0, slot), parity), *(place.visit(s) for s in self.work)]
+        count = int(const_value(self.loop.extent) or 0)
+        end = {v: add(self.loop.min, const(count - 1))}
+        last = [renew_defs_in(substitute(s, end)) for s in body]
+        ended = [self.release(substitute(turn, end))]
+        if count == 1:
+            return seq(*last, _do("ptx_wgmma_wait", const(0)), IfThenElse(first, seq(*ended)), *self.used())
+        begun = greater(v, self.loop.min)
         before = IfThenElse(logical_and(begun, first), self.release(sub(turn, const(1))))
-        last = substitute(turn, {self.loop.loop_var: add(self.loop.min, sub(self.loop.extent, const(1)))})
+        loop = self.loop_with([*body, _do("ptx_wgmma_wait", const(1)), before])
+        ended.insert(0, substitute(self.release(sub(turn, const(1))), end))
         return seq(
-            self.loop_with([*body, _do("ptx_wgmma_wait", const(1)), before]),
+            loop.replace(extent=const(count - 1, v.dtype)),
+            *last,
             _do("ptx_wgmma_wait", const(0)),
-            IfThenElse(first, self.release(last)),
+            IfThenElse(first, seq(*ended)),
             *self.used(),
         )
 
@@ -303,14 +334,16 @@ class _Kernel:
         if not self.early or not self.around:
             return []
         done = _do("ptx_arrive_barrier", self.early_barrier(1, self.round()[0]))
-        return [IfThenElse(equal(self.thread(self.x), const(0)), done)]
+        return [done if self.warps else IfThenElse(equal(self.thread(self.x), const(0)), done)]
 
     def one_by_one(self) -> Stmt:
         """Nothing of an iteration is on its way when the next one begins."""
         turn = self.turn()
         first = equal(self.thread(self.x), const(0))
         body = in_order(self.using(self.work, turn), {})
-        loop = self.loop_with([self.arrived(turn), *body, IfThenElse(first, self.release(turn))])
+        # Threads that read for themselves say so for themselves: those of a warp need not be at the same place.
+        done = self.release(turn) if self.warps else IfThenElse(first, self.release(turn))
+        loop = self.loop_with([self.arrived(turn), *body, done])
         return seq(loop, *self.used())
 
     def overlapping(self) -> Stmt:
@@ -373,15 +406,19 @@ class _Kernel:
         fetching = _only(self.body, self.loop, self.fetch())
         assert fetching is not None
         computing = _Computing(self.loop, self.compute(), self.early, self.rings).visit(self.body)
-        parts = [IfThenElse(equal(x, const(0)), fetching), computing]
+        alone = equal(x, const(0))
+        if self.fetching > 1:
+            alone = logical_and(alone, equal(y, const(self.groups)))
+        parts = [IfThenElse(alone, fetching), computing]
         parts = [renew_defs_in(self.in_rounds(p, rounds, tile)) for p in parts]
         if self.counter is not None:
             parts = [seq(BufferStore(self.counter, const(0), (const(0),)), p) for p in parts]
-        few, many = _REGISTERS.get(self.groups, (0, 0))
+        few, many = self.registers()
         if many:
             parts[0] = seq(_do("ptx_set_registers", const(few), const(0)), parts[0])
             parts[1] = seq(_do("ptx_set_registers", const(many), const(1)), parts[1])
-        both = IfThenElse(equal(y, const(self.groups)), parts[0], parts[1])
+        others = (greater_equal if self.fetching > 1 else equal)(y, const(self.groups))
+        both = IfThenElse(others, parts[0], parts[1])
         body: Stmt = seq(self.begin(x, y), both)
         if self.counter is not None:
             turns = self.counter
@@ -397,16 +434,24 @@ class _Kernel:
             body = self.with_axis(n, body, rounds is not None)
         return body
 
+    def registers(self) -> tuple[int, int]:
+        """How many a thread that fetches keeps, and how many one that computes gets; 0 where nothing is given."""
+        if self.warps and self.fetching == 1:
+            return 0, 0
+        told = [m.value for m in pre_order(self.body) if isinstance(m, AttrStmt) and m.attr_key == MIN_BLOCKS]
+        blocks = int(const_value(told[0]) or 1) if told else 1
+        return _REGISTERS.get((self.groups // self.fetching, blocks), (0, 0))
+
     def begin(self, x: Var, y: Var) -> Stmt:
         init = [
             _do("ptx_init_barrier_thread_count", self.barrier(which, const(i)), const(count))
-            for which, count in ((0, 1), (1, self.groups))
+            for which, count in ((0, 1), (1, self.users))
             for i in range(self.stages)
         ]
         if self.early:
             init += [
                 _do("ptx_init_barrier_thread_count", self.early_barrier(which, const(i)), const(count))
-                for which, count in ((0, 1), (1, self.groups))
+                for which, count in ((0, 1), (1, self.users))
                 for i in range(self.versions)
             ]
         alone = logical_and(equal(x, const(0)), equal(y, const(0)))
@@ -416,7 +461,7 @@ class _Kernel:
         assert isinstance(n.node, IterVar)
         size = n.value
         if n is self.y:
-            size = const(self.groups + 1)
+            size = const(self.groups + self.fetching)
         elif persistent and n.node.thread_tag == "blockIdx.x":
             size = const(self.blocks)
         node = n.node
@@ -456,6 +501,7 @@ class _Placed(Mutator):
     ) -> None:
         self.rings, self.barrier, self.maps, self.ana = rings, barrier, maps, ana
         self.made = {ring.var: (ring, slot) for ring, slot in rings.values()}
+        self.buffers: dict[Buffer, Buffer] = {}
 
     def visit_Call(self, n: Call) -> PrimExpr:
         if n.op is _MAP:
@@ -506,15 +552,28 @@ class _Placed(Mutator):
         piece = mul(mul(floordiv(column, const(line)), const(line)), self.high(pointer, wide))
         return self.ana.simplify(add(add(piece, mul(row, const(line))), floormod(column, const(line))))
 
-    def access(self, n: Any) -> Any:
-        if n.buffer.data in self.rings:
+    def visit_BufferLoad(self, n: BufferLoad) -> PrimExpr:
+        made = n.map_children(self.visit)
+        held = self.rings.get(n.buffer.data)
+        if held is None:
+            return made
+        ring, slot = held
+        if not ring.plain:
             raise LoweringError(
                 f"{n.buffer.name} is filled by bulk copies, and lies in memory as they swizzle it: only products of "
-                "warpgroups can read it"
+                f"warpgroups can read it; say {THREADS!r} at {BULK_COPY!r} where threads do"
+            )
+        buffer = self.buffers.setdefault(
+            n.buffer, n.buffer.replace(data=ring.var, shape=(const(ring.size * ring.versions),))
+        )
+        return made.replace(buffer=buffer, indices=(add(mul(slot, const(ring.size)), made.indices[0]),))
+
+    def visit_BufferStore(self, n: BufferStore) -> Stmt:
+        if n.buffer.data in self.rings:
+            raise LoweringError(
+                f"{n.buffer.name} is filled by bulk copies, and written to by others: only they can"
             )
         return n.map_children(self.visit)
-
-    visit_BufferLoad = visit_BufferStore = access
 
 
 def _is_copy(s: Stmt) -> bool:

@@ -28,7 +28,7 @@ from ...ir.stmt import (
     While,
     seq,
 )
-from ..analysis.measure import scope_of
+from ..analysis.measure import bytes_of, scope_of
 
 __all__ = ["CLUSTER", "DYNAMIC_SHARED", "LAUNCH_PARAMS", "OFFSET", "KernelLimits", "split_host_device"]
 
@@ -263,12 +263,11 @@ class _Split:
         parts: list[tuple[Var, int, bool]] = []
         for m in pre_order(n):
             if isinstance(m, Allocate) and scope_of(m.buffer_var).startswith("shared"):
-                sizes = [const_value(e) for e in m.extents]
-                if None in sizes:
+                nbytes = bytes_of(m.dtype, m.extents)
+                if nbytes is None:
                     raise LoweringError(
                         f"{kernel}: the size of {m.buffer_var.name} in shared memory is not known when it is compiled"
                     )
-                nbytes = math.prod(int(s or 0) for s in sizes) * m.dtype.nbytes
                 parts.append((m.buffer_var, nbytes, scope_of(m.buffer_var) in _DYNAMIC))
         declared = sum(size for _, size, dynamic in parts if not dynamic)
         limits = self.limits

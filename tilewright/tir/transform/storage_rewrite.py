@@ -24,10 +24,11 @@ from ...ir.stmt import (
     Stmt,
     While,
 )
+from ..analysis.measure import bytes_of
 from .convert_ssa import convert_ssa
 from .renew import Substituter
 
-__all__ = ["storage_rewrite"]
+__all__ = ["SMALL", "storage_rewrite"]
 
 _SHAREABLE = ("global", "local", "shared", "warp")
 _SCOPE_ATTRS = ("virtual_thread", "compute_scope", "extern_scope", "device_id", "device_type", "device_scope")
@@ -36,7 +37,7 @@ _WRAPPERS = (LetStmt, AssertStmt, AttrStmt, DeclBuffer, Allocate, AllocateConst)
 _NEVER = 1 << 60
 # Allocations of so many bytes that stay by themselves. Local memory may end in registers: what is used in two ways
 # stays in memory. Threads that use shared memory again must wait for those that still read it.
-_SMALL = {"local": 4096, "shared": 256}
+SMALL = {"local": 4096, "shared": 256}
 
 
 def storage_rewrite(func: PrimFunc, *, share_dtypes: bool = True) -> PrimFunc:
@@ -94,16 +95,7 @@ class _Memory:
 
     @property
     def nbytes(self) -> int:
-        return _const_bytes(self.stmt) or 0
-
-
-def _const_bytes(n: Allocate) -> int | None:
-    total = n.dtype.nbytes
-    for e in n.extents:
-        if not isinstance(e, IntImm):
-            return None
-        total *= e.value
-    return total
+        return bytes_of(self.stmt.dtype, self.stmt.extents) or 0
 
 
 class _Scan(Visitor):
@@ -194,7 +186,11 @@ class _Scan(Visitor):
             len(self.loops),
             self.leading and scope is self.own,
             movable and known,
-            movable and known and kind in _SHAREABLE and not n.annotations and (_const_bytes(n) or 0) > 4,
+            movable
+            and known
+            and kind in _SHAREABLE
+            and not n.annotations
+            and (bytes_of(n.dtype, n.extents) or 0) > 4,
         )
         self.visit(n.body)
 
@@ -321,7 +317,7 @@ def _plan(scan: _Scan, share_dtypes: bool) -> _Rewrite:
     for m in sorted(used, key=lambda m: m.first):
         kind = str(getattr(m.stmt.buffer_var.type_annotation, "storage_scope", ""))
         pool = pools.setdefault((m.scope, kind), [])
-        small = _SMALL.get(kind)
+        small = SMALL.get(kind)
         shares = m.shareable and (small is None or m.nbytes > small)
         free = [e for e in pool if e.fits(m, share_dtypes)] if shares else []
         if not free:

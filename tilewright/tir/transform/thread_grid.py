@@ -9,23 +9,12 @@ from operator import xor
 from typing import Any
 
 from ...ir.expr import (
-    EQ,
-    GE,
-    GT,
-    LE,
-    LT,
-    NE,
     Add,
-    And,
     Call,
     FloorDiv,
     FloorMod,
     IntImm,
-    Max,
-    Min,
-    Mul,
     Not,
-    Or,
     PrimExpr,
     Sub,
     Var,
@@ -34,6 +23,7 @@ from ...ir.expr import (
 from ...ir.functor import pre_order
 from ...ir.op import Op
 from ...ir.ops import add, sub
+from ..analysis.combiner import ON_NUMBERS
 
 __all__ = ["Between", "ThreadGrid"]
 
@@ -41,21 +31,9 @@ Between = tuple[float, float, int, range]  # the least, the largest, steps, and 
 _LIKELY, _XOR = Op.get("tir.likely"), Op.get("tir.bitwise_xor")
 _MOST = 2048  # threads that are looked at one by one
 _OPS: dict[type, Callable[[int, int], int]] = {
-    Add: lambda a, b: a + b,
-    Sub: lambda a, b: a - b,
-    Mul: lambda a, b: a * b,
+    **ON_NUMBERS,
     FloorDiv: lambda a, b: a // b if b else 0,
     FloorMod: lambda a, b: a % b if b else 0,
-    Min: min,
-    Max: max,
-    EQ: lambda a, b: a == b,
-    NE: lambda a, b: a != b,
-    LT: lambda a, b: a < b,
-    LE: lambda a, b: a <= b,
-    GT: lambda a, b: a > b,
-    GE: lambda a, b: a >= b,
-    And: lambda a, b: a and b,
-    Or: lambda a, b: a or b,
 }
 
 

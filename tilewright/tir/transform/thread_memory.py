@@ -8,9 +8,9 @@ from ...arith import Analyzer, IterMapLevel, detect_iter_map
 from ...ir.buffer import Buffer
 from ...ir.equal import structural_equal
 from ...ir.errors import LoweringError
-from ...ir.expr import BufferLoad, PrimExpr, Range, const, const_value
+from ...ir.expr import BufferLoad, PrimExpr, Range, Var, const, const_value
 from ...ir.function import PrimFunc
-from ...ir.functor import Mutator, pre_order, vars_used
+from ...ir.functor import Mutator, pre_order, substitute, vars_used
 from ...ir.stmt import Block, BlockRealize, BufferStore, For, Stmt
 from ..analysis.carried import Use, own_part, reads_are_covered, uses_under
 from .lower_fragments import is_shared_by_warp
@@ -183,20 +183,50 @@ def _keeps_apart(
 
 
 def _told_apart(x: For, nest: list[For], uses: list[Use]) -> bool:
-    """Whether an index that all uses share tells from which thread of an axis each of them is, as
-    `i * 32 + tx` does for 32 threads."""
+    """Whether indices that all uses share tell from which thread of an axis each of them is, as `i * 32 + tx` does for
+    32 threads, or `t // 8` and `t % 8` together. Loops inside the threads count as the same, though each use has its
+    own."""
+    around = {y.loop_var: Range.from_min_extent(y.min, y.extent) for y in nest}
+    stand_ins: list[tuple[Var, Range]] = []
+    tables: list[dict[Var, Var]] = [{} for _ in uses]
+    shared: list[PrimExpr] = []
     for ranges in zip(*[u.ranges for u in uses], strict=True):
-        low = ranges[0][0]
-        if x.loop_var not in vars_used(low) or any(const_value(size) != 1 for _, size in ranges):
+        if any(const_value(size) != 1 for _, size in ranges):
             continue
-        if not all(structural_equal(low, other) for other, _ in ranges):
-            continue
-        around = {y.loop_var: Range.from_min_extent(y.min, y.extent) for y in nest}
-        known = {**around, **uses[0].inner}
-        doms = {v: known[v] for v in vars_used(low) if v in known}
-        if not detect_iter_map([low], doms, const(True, "bool"), IterMapLevel.Bijective, True).errors:
+        rows = zip(ranges, uses, tables, strict=True)
+        places = [_placed(low, use, table, stand_ins) for (low, _), use, table in rows]
+        low = places[0]
+        if low is not None and all(p is not None and structural_equal(low, p) for p in places):
+            shared.append(low)
+    known = {**around, **dict(stand_ins)}
+    for indices in (*([low] for low in shared), shared):
+        used = {v for low in indices for v in vars_used(low)}
+        doms = {v: known[v] for v in used if v in known}
+        if (
+            x.loop_var in used
+            and not detect_iter_map(indices, doms, const(True, "bool"), IterMapLevel.Bijective, True).errors
+        ):
             return True
     return False
+
+
+def _placed(
+    low: PrimExpr, use: Use, table: dict[Var, Var], stand_ins: list[tuple[Var, Range]]
+) -> PrimExpr | None:
+    """An index with the loops inside the threads, in the order in which they occur, written as stand-ins; None where
+    their ranges are not those of the stand-ins."""
+    for v in pre_order(low):
+        if not isinstance(v, Var) or v in table or v not in use.inner:
+            continue
+        own, number = use.inner[v], len(table)
+        if number == len(stand_ins):
+            stand_ins.append((Var(v.name, v.dtype), own))
+        holder, held = stand_ins[number]
+        alike = structural_equal(own.min, held.min) and structural_equal(own.extent, held.extent)
+        if holder.dtype is not v.dtype or not alike:
+            return None
+        table[v] = holder
+    return substitute(low, table) if table else low
 
 
 def _same_conditions(a: Use, b: Use) -> bool:

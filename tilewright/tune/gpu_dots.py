@@ -1,0 +1,134 @@
+"""The sketch for products of bytes on GPUs without tensor cores for them: dot products of four bytes (`dp4a`).
+
+block     rows x columns of the results; both operands lie in shared memory in line along the reduction, their rows an
+          odd number of words apart, so that a column of words is in all banks
+thread    high x wide results: neighbouring rows, columns 16 apart
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from ..ir.errors import ScheduleError
+from ..target.machine import GpuMachine
+from ..tir.schedule.primitive import BlockRV, LoopRV
+from ..tir.tensor_intrin.dot_product_common import DP4A_S8S8S32_INTRIN
+from .facts import Facts
+from .gpu_space import Table, product_table
+from .gpu_tensor import Product, Sketch, Tile, across, applied, in_line
+
+if TYPE_CHECKING:
+    from .gpu import GpuFunction
+
+__all__ = ["by_dots"]
+
+_WORD = 4  # bytes that are multiplied at once
+_SIDE = 16  # threads along a side of a tile
+_DEPTH = 64  # of the reduction, that is fetched at once
+_SIZES = ((128, 128), (64, 128), (64, 64), (32, 64), (32, 32))  # of tiles
+_FROM = 61  # the architecture that has the instruction first
+
+
+def by_dots(g: GpuFunction, f: Facts, p: Product, after: BlockRV | None = None) -> dict[str, Any]:
+    """Tiles of a product of bytes, four of the reduction at a time."""
+    gpu = g.target.gpu
+    number = int("".join(filter(str.isdigit, gpu.arch)) or 0)
+    if p.kind != "int8" or g.target.kind.name != "cuda" or number < _FROM:
+        raise ScheduleError(f"{gpu.arch or g.target.kind.name} has no dot products of four {p.kind}")
+    turned = across(p)
+    if turned:
+        f, p = in_line(g, f, p, lambda made: _cycles(made, gpu))
+    tile = g.choose(f, "dots", _tile(p, gpu), lambda: _table(p, gpu))
+    note = applied(Dots, g, f, p, tile, after)
+    return {"sketch": "dot products", **note, **({"turned before": turned} if turned else {})}
+
+
+@dataclass(frozen=True, slots=True)
+class DotTile(Tile):
+    """A tile of results of 16 x 16 threads."""
+
+    @property
+    def threads(self) -> int:
+        return _SIDE * _SIDE
+
+    @property
+    def high(self) -> int:
+        return self.rows // _SIDE
+
+    @property
+    def wide(self) -> int:
+        return self.columns // _SIDE
+
+
+def _tile(p: Product, gpu: GpuMachine) -> DotTile:
+    """As many results for a thread as leave a tile for each processor."""
+    for rows, columns in _SIZES:
+        tiles = -(-p.m.extent // rows) * -(-p.n.extent // columns) * p.batch
+        if tiles >= gpu.multiprocessors and rows < 2 * p.m.extent and columns < 2 * p.n.extent:
+            break
+    return DotTile(rows, columns, 1, 1, 1, _DEPTH)
+
+
+def _table(p: Product, gpu: GpuMachine) -> Table:
+    """All tiles for the tuner."""
+    tiles = [DotTile(r, c, 1, 1, 1, d) for r, c in _SIZES for d in (_DEPTH // 2, _DEPTH)]
+    seconds = _cycles(p, gpu) / (gpu.clock * 1e9)
+
+    def expected(t: DotTile) -> float:
+        blocks = -(-p.m.extent // t.rows) * -(-p.n.extent // t.columns) * p.batch
+        rounds = -(-blocks // gpu.multiprocessors) * gpu.multiprocessors / blocks
+        return seconds * rounds * (1 + (1 / t.high + 1 / t.wide) / 2)
+
+    return product_table(tiles, p, gpu, expected, 2.0 * gpu.fma_per_cycle)
+
+
+def _cycles(p: Product, gpu: GpuMachine) -> float:
+    """About how long a product takes: half as many instructions as float32 takes, for what lies between them."""
+    flops = 2 * p.batch * p.m.extent * p.n.extent * p.k.extent
+    return flops / (2 * gpu.peak_flops) * gpu.clock * 1e9
+
+
+class Dots(Sketch):
+    fragment = "local"
+    tile: DotTile
+
+    def apply(self) -> dict[str, Any]:
+        sch, p, t = self.sch, self.p, self.tile
+        tail, loops = self.prepare()
+        i, i1, i2 = sch.split(loops[p.m.var], [None, _SIDE, t.high])
+        j, j2, j1 = sch.split(loops[p.n.var], [None, t.wide, _SIDE])
+        depth, k1, k2 = sch.split(loops[p.k.var], [None, t.depth // _WORD, _WORD])
+        blocks = self.tiles(i, j, loops, j2, i1, j1, depth, k1, i2, k2)
+        for loop, name in (
+            (blocks, "blockIdx.x"),
+            (j2, "vthread.x"),
+            (i1, "threadIdx.y"),
+            (j1, "threadIdx.x"),
+        ):
+            sch.bind(loop, name)
+        for which in (0, 1):
+            self.fetch(which, depth)
+        sch.unroll(i2)
+        sch.reverse_compute_at(tail, j1, preserve_unit_loops=True)
+        sch.unroll(sch.get_loops(tail)[-2])
+        sch.decompose_reduction(self.block, depth)
+        sch.tensorize(k2, DP4A_S8S8S32_INTRIN)
+        return {
+            "tile": f"{t.rows} x {t.columns} x {t.depth}",
+            "threads": _SIDE * _SIDE,
+            "instructions": DP4A_S8S8S32_INTRIN,
+        }
+
+    def fetch(self, which: int, depth: LoopRV) -> None:
+        """What a step needs, by all threads together, a word each."""
+        sch = self.sch
+        copy = self.inputs(which, "shared")
+        sch.compute_at(copy, depth, preserve_unit_loops=True)
+        own = sch.get_loops(copy)[len(sch.get_loops(self.block)) - 3 :]
+        several, y, x, word = sch.split(self.g.fused(own, copy), [None, _SIDE, _SIDE, _WORD])
+        sch.bind(y, "threadIdx.y")
+        sch.bind(x, "threadIdx.x")
+        sch.unroll(several)
+        sch.vectorize(word)
+        sch.storage_align(copy, 0, -2, 2 * _WORD, _WORD)

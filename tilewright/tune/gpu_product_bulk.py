@@ -1,0 +1,321 @@
+"""A sketch for products of float32 matrices that the copy engine fetches (`sm_90a`), without tensor cores.
+
+    block     rows x columns of the results; a warpgroup of its own lets both operands be copied as they lie in memory,
+              some steps of the reduction ahead
+    warp      lanes x 32 / lanes threads
+    thread    high x wide results
+
+An operand whose lines go across the reduction is read four of them at a time: a thread has pieces of four, and threads
+beside each other have pieces beside each other. One whose lines go along the reduction is read four steps at a time:
+threads beside each other have lines below each other, whose pieces the engine lets change places. That is slower, so
+that such an operand is turned by a kernel of its own where that takes less time than it saves.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import product
+from typing import TYPE_CHECKING, Any
+
+from ..arith import Analyzer
+from ..ir.buffer import Buffer
+from ..ir.errors import ScheduleError
+from ..ir.expr import Var, const_value
+from ..ir.stmt import BufferStore
+from ..target.machine import GpuMachine
+from ..tir.schedule.primitive import BlockRV, LoopRV
+from ..tir.transform.bulk_views import guarded_load, only_ends
+from ..tir.transform.lower_bulk_copies import BULK_COPY, THREADS
+from ..tir.transform.run_back_and_forth import BACK_AND_FORTH
+from ..tir.transform.specialize_warps import MIN_BLOCKS, SPECIALIZE
+from .facts import Facts
+from .gpu_product import PARTS, ThreadTile, can_run, cycles_of, tiles_of
+from .gpu_space import Table, product_table
+from .gpu_tensor import (
+    Product,
+    Sketch,
+    Tile,
+    applied,
+    can_be_copied,
+    has_warpgroups,
+    turn_operands,
+    turning_cycles,
+)
+
+if TYPE_CHECKING:
+    from .gpu import GpuFunction
+
+__all__ = ["Streams", "best_stream_tile", "by_streams", "possible_stream_tiles"]
+
+_WIDE = 4  # numbers that a thread takes at once
+_STAGES = (4, 3, 2)  # steps that are on their way, the best first
+_LEAST = 32  # rows and columns that a product has more of
+_DEPTH = 16  # steps of the reduction that are fetched at once: lines of 64 bytes of what lies along it
+
+
+@dataclass(frozen=True, slots=True)
+class _Shape:
+    """Sides of a tile, what a thread has of it, and of the multiplications that a processor could do, how much is done
+    if all operands lie across the reduction, or if one lies along it (as measured on an H200)."""
+
+    rows: int
+    columns: int
+    high: int
+    wide: int
+    lanes: int
+    blocks: int  # of a processor
+    rate: float
+    slower: float
+
+
+_SHAPES = (
+    _Shape(256, 128, 16, 8, 4, 1, 0.85, 0.75),
+    _Shape(128, 64, 8, 8, 8, 3, 0.82, 0.69),
+    _Shape(64, 128, 8, 8, 8, 3, 0.82, 0.69),
+    _Shape(64, 64, 8, 4, 8, 4, 0.70, 0.60),
+)
+
+
+def by_streams(
+    g: GpuFunction, f: Facts, p: Product, after: BlockRV | None = None, views: bool = False
+) -> dict[str, Any]:
+    """Tiles of a product that the copy engine fetches, with their results in the registers of threads. Operands that
+    are views, nowhere in memory, are taken as they lie."""
+    if p.kind != "float32" or not has_warpgroups(g.target):
+        raise ScheduleError("the target has no bulk copies that run beside products of threads")
+    can_run(g, p)
+    if min(p.m.extent, p.n.extent) <= _LEAST:
+        raise ScheduleError("most of a tile would be padding")
+    gpu = g.target.gpu
+    ways = [
+        (best_stream_tile(made, gpu), made, sides)
+        for made, sides in _ways(p)[: 1 if views else None]
+        if _copied(made)
+    ]
+    if not ways:
+        raise ScheduleError("bulk copies cannot take its operands")
+    takes = [stream_cycles(made, t, gpu) + turning_cycles(sides, gpu) for t, made, sides in ways]
+    least = min(range(len(ways)), key=takes.__getitem__)
+    tile, _, sides = ways[least]
+    names = [b.name for b in sides]
+    if sides:
+        f, p = turn_operands(g, f, p, sides, False)
+    tile = g.choose(f, "streams", tile, lambda: _table(p, gpu))
+    note = applied(Streams, g, f, p, tile, after)
+    return {**note, "turned before": names} if names else note
+
+
+def _ways(p: Product) -> list[tuple[Product, list[Buffer]]]:
+    """A product as it is, and with operands turned that lie along the reduction."""
+    out = []
+    for a, b in product((False, True), repeat=2):
+        if (a and p.trans_a) or (b and not p.trans_b):
+            continue
+        made = replace(p, trans_a=p.trans_a or a, trans_b=p.trans_b and not b)
+        out.append((made, [x for x, turned in ((p.a, a), (p.b, b)) if turned]))
+    return out
+
+
+def _copied(p: Product) -> bool:
+    """Whether bulk copies can take both operands; lines of turned ones begin at multiples of 16 bytes as well."""
+    sizes = (p.m.extent if p.trans_a else p.k.extent, p.k.extent if p.trans_b else p.n.extent)
+    return all(n % _WIDE == 0 for n in sizes) and can_be_copied(p.a) and can_be_copied(p.b)
+
+
+# ---------------------------------------------------------------------------- sizes
+def best_stream_tile(p: Product, gpu: GpuMachine) -> ThreadTile:
+    """The tile that a product should take the least time with, by a count of cycles."""
+    possible = possible_stream_tiles(p, gpu)
+    if not possible:
+        raise ScheduleError(f"no tile fits {gpu.dynamic_shared_memory_per_block} bytes of shared memory")
+    return min(possible, key=lambda t: stream_cycles(p, t, gpu))
+
+
+def possible_stream_tiles(p: Product, gpu: GpuMachine) -> list[ThreadTile]:
+    """Tiles that are not much larger than the results, and parts of the sum that are long enough."""
+    found = []
+    steps = -(-p.k.extent // _DEPTH)
+    for s in _SHAPES:
+        small = s is _SHAPES[-1]
+        if not small and (s.rows >= 2 * max(64, p.m.extent) or s.columns >= 2 * max(64, p.n.extent)):
+            continue
+        stages = next((n for n in _STAGES if _fits(s, n, gpu)), 0)
+        for parts in PARTS if stages else ():
+            if parts > 1 and steps < 4 * parts:
+                break
+            found.append(
+                ThreadTile(s.rows, s.columns, stages, parts, s.blocks, _DEPTH, s.high, s.wide, s.lanes)
+            )
+    return found
+
+
+def _fits(s: _Shape, stages: int, gpu: GpuMachine) -> bool:
+    """Whether a block finds the shared memory that it needs; the blocks of a processor do then on any that is known."""
+    return stages * _DEPTH * (s.rows + s.columns) * 4 + 1024 <= gpu.dynamic_shared_memory_per_block
+
+
+def stream_cycles(p: Product, t: Tile, gpu: GpuMachine) -> float:
+    """About how long a product takes, in cycles of a multiprocessor."""
+    assert isinstance(t, ThreadTile)
+    shape = next(s for s in _SHAPES if (s.rows, s.columns) == (t.rows, t.columns))
+    rounds = _rounds(p, t, gpu)
+    at_once = min(t.per_processor, math.ceil(rounds))
+    warps = at_once * t.threads / 32
+    rate = shape.slower if p.trans_b or not p.trans_a else shape.rate
+    hidden = rate * min(1.0, 0.35 + 0.08 * warps)  # few warps cannot hide how long shared memory takes
+    return cycles_of(p, t, gpu, hidden, at_once, rounds)
+
+
+def _rounds(p: Product, t: Tile, gpu: GpuMachine) -> float:
+    """How many tiles the processor has that has most of them: with more tiles than processors, one that has room for
+    several gets them, though others are idle; one that is left alone at the end takes longer (seen on an H200)."""
+    whole, left = divmod(tiles_of(p, t), t.per_processor * gpu.multiprocessors)
+    alone = 1.0 if t.per_processor == 1 or not whole else 1.5
+    last = t.per_processor if left > gpu.multiprocessors else alone if left else 0
+    return whole * t.per_processor + last
+
+
+def _table(p: Product, gpu: GpuMachine) -> Table:
+    possible = possible_stream_tiles(p, gpu)
+    tiles: list[Tile] = [replace(t, stages=n) for t, n in product(possible, _STAGES) if n <= t.stages]
+    return product_table(tiles, p, gpu, lambda t: stream_cycles(p, t, gpu) / (gpu.clock * 1e9), 128.0)
+
+
+# ---------------------------------------------------------------------------- the sketch
+class Streams(Sketch):
+    fragment = "local"
+    tile: ThreadTile
+
+    def apply(self) -> dict[str, Any]:
+        sch, p, t = self.sch, self.p, self.tile
+        reads = [r.buffer for r in self.f.block.reads]
+        self.operands = reads.index(p.a), reads.index(p.b)
+        tail, loops = self.prepare()
+        copies = [self.copied(at) for at in self.operands]
+        held = [self.held(which) for which in (0, 1)]
+        (i, i1, *i_own), i_lane = self.divided(loops[p.m.var], 0)
+        (j, j1, *j_own), j_lane = self.divided(loops[p.n.var], 1)
+        depth, quad, k = sch.split(loops[p.k.var], [None, t.depth // _WIDE, _WIDE])
+        # The short side last, as in products whose threads fetch.
+        own = [*i_own, *j_own] if t.high > t.wide else [*j_own, *i_own]
+        lanes = [i_lane[0], *j_lane, i_lane[1]]
+        blocks = self.tiles(i, j, loops, i1, j1, *lanes, depth, quad, k, *own)
+        self.bind([i1, j1], lanes)
+        sch.bind(blocks, "blockIdx.x")
+        for which, copy in enumerate(held):
+            sch.compute_at(copy, quad if self.along(which) else k, preserve_unit_loops=True)
+            *_, some, four = sch.get_loops(copy)
+            sch.vectorize(four)
+            sch.unroll(some)
+        for copy in copies:
+            sch.compute_at(copy, depth, preserve_unit_loops=True)
+            sch.annotate(sch.blockize(sch.get_loops(copy)[-2]), BULK_COPY, THREADS)
+        for x in (quad, k, *own):
+            sch.unroll(x)
+        sch.annotate(own[-1], BACK_AND_FORTH, 1)
+        sch.annotate(
+            quad, "pragma_unroll_explicit", 0
+        )  # by the compiler: thousands of lines would come of it
+        sch.annotate(depth, SPECIALIZE, t.stages)
+        sch.reverse_compute_at(tail, blocks, preserve_unit_loops=True)
+        self.out(tail)
+        if t.per_processor > 1:
+            sch.annotate(tail, MIN_BLOCKS, t.per_processor)
+        sch.decompose_reduction(self.block, depth)
+        sch.transform_layout(self.block, ("write", 0), self.placed)
+        return {
+            "tile": f"{t.rows} x {t.columns} x {t.depth}",
+            "stages": t.stages,
+            "threads": t.threads + 128,
+            **({"parts of the sum": t.parts} if t.parts > 1 else {}),
+            "results of a thread": f"{t.high} x {t.wide}",
+            "copied": "in bulk",
+        }
+
+    def copied(self, operand: int) -> BlockRV:
+        """A copy of an operand in shared memory, which the engine can make."""
+        copy = self.inputs(operand, "shared.dyn")
+        block = self.sch.get(copy)
+        loaded = (
+            guarded_load(block.body.value) if isinstance(block.body, BufferStore) else "it copies nothing"
+        )
+        if isinstance(loaded, str):
+            raise ScheduleError(f"{block.name_hint} cannot be a bulk copy: {loaded}")
+        load, conditions = loaded
+        if not all(isinstance(e, Var) or const_value(e) is not None for e in load.indices):
+            raise ScheduleError(
+                f"{block.name_hint} cannot be a bulk copy: it gathers elements of {load.buffer.name}"
+            )
+        beyond = only_ends(Analyzer(), conditions, load.indices, load.buffer.shape)
+        if beyond is not None:
+            raise ScheduleError(
+                f"{block.name_hint} cannot be a bulk copy: `{beyond}` is not where a tensor ends"
+            )
+        return copy
+
+    def along(self, which: int) -> bool:
+        """Whether the lines of an operand lie along the reduction."""
+        return self.p.trans_b if which else not self.p.trans_a
+
+    def side(self, which: int) -> tuple[int, int, int]:
+        """What a tile has of a side of the results, what a thread has of that, and the threads beside each other."""
+        t = self.tile
+        return (t.columns, t.wide, 32 // t.lanes) if which else (t.rows, t.high, t.lanes)
+
+    def divided(self, x: LoopRV, which: int) -> tuple[list[LoopRV], list[LoopRV]]:
+        """A side of the results: tiles, warps and what a thread has; and the threads."""
+        size, own, lanes = self.side(which)
+        warps = size // (own * lanes)
+        beside = [lanes] if which else [lanes // 2, 2]
+        if self.along(which):
+            outer, warp, each, *threads = self.sch.split(x, [None, warps, own, *beside])
+            return [outer, warp, each], threads
+        outer, warp, some, *threads, four = self.sch.split(x, [None, warps, own // _WIDE, *beside, _WIDE])
+        return [outer, warp, some, four], threads
+
+    def bind(self, warps: Sequence[LoopRV], lanes: Sequence[LoopRV]) -> None:
+        """Neighbouring lanes share a column, those two apart a row: both are read from shared memory once."""
+        self.sch.bind(self.sch.fuse(*warps), "threadIdx.y")
+        self.sch.bind(self.sch.fuse(*lanes), "threadIdx.x")
+
+    def place(self, which: int, x: Any) -> tuple[Any, ...]:
+        """A row or column by the thread that has it, and where that has it."""
+        _, own, lanes = self.side(which)
+        if self.along(which):
+            return x // (own * lanes), x % lanes, x // lanes % own
+        some = lanes * _WIDE
+        return x // (own * lanes), x % some // _WIDE, x // some % (own // _WIDE), x % _WIDE
+
+    def placed(self, *at: Any) -> tuple[Any, ...]:
+        """Results by the threads that have them."""
+        *others, i, j = at
+        return (*others, *self.place(0, i), *self.place(1, j))
+
+    def held(self, which: int) -> BlockRV:
+        """A copy of an operand in the registers of threads."""
+        sch, along = self.sch, self.along(which)
+        copy = sch.cache_read(self.block, self.operands[which], "local")
+
+        def place(*its: Any) -> tuple[Any, ...]:
+            *others, a, b = its
+            return (*others, *self.place(which, a), b) if along else (*others, a, *self.place(which, b))
+
+        sch.transform_layout(copy, ("write", 0), place)
+        sch.transform_block_layout(copy, place)
+        return copy
+
+    def out(self, tail: BlockRV) -> None:
+        """What follows the product, by the threads that have its results."""
+        sch = self.sch
+        i, j = sch.get_loops(tail)[-2:]
+        (i, i1, *i_own), i_lane = self.divided(i, 0)
+        (j, j1, *j_own), j_lane = self.divided(j, 1)
+        lanes = [i_lane[0], *j_lane, i_lane[1]]
+        sch.reorder(i, j, i1, j1, *lanes, *i_own, *j_own)
+        self.bind([i1, j1], lanes)
+        if not self.along(1) and self.p.n.extent % _WIDE == 0:
+            sch.vectorize(j_own.pop())
+        for x in (*i_own, *j_own):
+            sch.unroll(x)
