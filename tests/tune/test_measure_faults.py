@@ -69,7 +69,7 @@ def measurer(tmp_path: Path, faults: Path) -> Iterator[Measurer]:
     options = MeasureOptions(
         builders=1,
         build_limit=3.0,
-        run_limit=0.5,
+        run_limit=2.0,  # for 512 MB that are touched page by page, on a machine that is busy
         memory=512,
         timing=QUICK,
         build="faulty_build:build",
