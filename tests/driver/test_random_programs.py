@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import pytest
 from how_many import examples
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -42,6 +43,7 @@ def compare(got: np.ndarray, want: np.ndarray, dtype: str) -> None:
         np.testing.assert_array_equal(got, want)
 
 
+@pytest.mark.slow
 @settings(max_examples=EXAMPLES, **COMMON)
 @given(programs(), st.integers(0, 3))
 def test_plain_loops_agree_with_the_interpreter(program: Program, seed: int) -> None:

@@ -57,6 +57,7 @@ def check(recipe: Recipe, compiled: bool = True) -> Schedule:
     return sch
 
 
+@pytest.mark.slow
 @settings(max_examples=EXAMPLES, **COMMON)
 @given(recipes())
 def test_schedules_for_processors(recipe: Recipe) -> None:
