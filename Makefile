@@ -12,7 +12,9 @@ MODELS := $(READER) silero-vad magika
 MORE_MODELS := nudenet basic-pitch ddddocr
 BIN := $(VENV)/bin
 
-.PHONY: demo test test-fast test-models test-gpu lint types bench clean
+MINUTES ?= 10
+
+.PHONY: demo test test-fast test-all fuzz test-models test-gpu lint types bench clean
 
 demo: $(VENV)/.demo
 	$(BIN)/python examples/matmul.py
@@ -23,6 +25,15 @@ test: $(VENV)/.test lint types
 
 test-fast: $(VENV)/.test
 	$(PYTEST) -m "not slow"
+
+# Everything, with what takes minutes or many GiB of memory.
+test-all: $(VENV)/.models lint types
+	$(PYTEST)
+	$(MAKE) fuzz
+
+# Random input for every parser, schedule step and server, for MINUTES: counts, seeds, and what was found.
+fuzz: $(VENV)/.test
+	cd tests && PYTHONDONTWRITEBYTECODE= TILEWRIGHT_CHECK=1 $(abspath $(BIN))/python -m fuzz --minutes $(MINUTES)
 
 # On a machine with a CUDA device. It needs Python, NumPy, ml_dtypes, llvmlite and cuda-bindings, and no pytest.
 test-gpu:

@@ -1,0 +1,65 @@
+"""Fuzzers: programs that try to break tilewright with random input, for as long as somebody lets them.
+
+A fuzzer is a function with a name, in a file `fuzz_*.py` of this folder. It makes one attempt from a random number
+generator and returns in a word or two how that ended ("refused", "equal", …), for the counts:
+
+    @fuzzer("params", seconds=10)
+    def params(rng: random.Random) -> str:
+        '''Parameter files with damaged bytes: refused by a LoadError, or the values that are there.'''
+        …
+        return "refused"
+
+Any exception that leaves it, a signal, a hang or too much memory is a finding, with the seed that shows it again.
+`python -m fuzz` in `tests/` (or `make fuzz MINUTES=10`) runs them all in worker processes; `test_fuzz.py` makes a
+few attempts with each in `make test`.
+"""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+
+Attempt = Callable[[random.Random], str]
+
+
+@dataclass(frozen=True)
+class Fuzzer:
+    """One attempt with random input, and what it may take: seconds, and GiB of memory beyond what is loaded."""
+
+    name: str
+    attempt: Attempt
+    seconds: float
+    gib: float
+    short: int  # attempts in `make test`
+
+    def run(self, seed: int) -> str:
+        """The outcome of the attempt that this seed makes."""
+        return self.attempt(random.Random(f"{self.name}:{seed}"))
+
+
+_FUZZERS: dict[str, Fuzzer] = {}
+
+
+def fuzzer(
+    name: str, *, seconds: float = 20, gib: float = 4, short: int = 20
+) -> Callable[[Attempt], Attempt]:
+    """Register a function as the fuzzer of this name."""
+
+    def register(attempt: Attempt) -> Attempt:
+        if name in _FUZZERS and _FUZZERS[name].attempt.__module__ != attempt.__module__:
+            raise ValueError(f"two fuzzers are called {name!r}")
+        _FUZZERS[name] = Fuzzer(name, attempt, seconds, gib, short)
+        return attempt
+
+    return register
+
+
+def fuzzers() -> dict[str, Fuzzer]:
+    """All fuzzers of this folder, by name."""
+    for file in pkgutil.iter_modules(__path__):
+        if file.name.startswith("fuzz_"):
+            importlib.import_module(f"{__name__}.{file.name}")
+    return dict(sorted(_FUZZERS.items()))
