@@ -240,6 +240,53 @@ def older_architecture(dev: Any) -> None:
 
 
 @check
+def more_than_2_31_elements(dev: Any) -> str:
+    """Each rule over arrays that 32 bits do not count: sampled elements and the ends are compared."""
+    from tilewright import topi
+
+    sums = lambda a, k: topi.sum(topi.cast(a, "int32"), k)
+    programs: dict[str, tuple[Any, Any, Any]] = {
+        "plus one": ((46341, 46341), lambda a: topi.add(a, te.const(1, "int8")), lambda a: a + np.int8(1)),
+        "just below": ((32768, 65535), lambda a: topi.add(a, te.const(1, "int8")), lambda a: a + np.int8(1)),
+        "transpose": ((70000, 31000), lambda a: topi.transpose(a, (1, 0)), lambda a: a.T),
+        "reshape": (
+            (46340, 46342),
+            lambda a: topi.reshape(a, (23170, 92684)),
+            lambda a: a.reshape(23170, 92684),
+        ),
+        "row sums": ((46341, 46341), lambda a: sums(a, 1), lambda a: a.sum(1, dtype="int32")),
+        "column sums": ((46341, 46341), lambda a: sums(a, 0), lambda a: a.sum(0, dtype="int32")),
+        "flip": ((46341, 46341), lambda a: topi.flip(a, 1), lambda a: a[:, ::-1]),
+    }
+    rng = np.random.default_rng(0)
+    for name, (shape, function, reference) in programs.items():
+        A = te.placeholder(shape, "int8", name="A")
+        out = function(A)
+        a = np.zeros(shape, "int8")
+        flat_view = a.reshape(-1)
+        flat_view[rng.integers(0, a.size, 100_000)] = rng.integers(-100, 100, 100_000)
+        flat_view[:3], flat_view[-3:] = (1, 2, 3), (5, 6, 7)
+        size = [int(d) for d in out.shape]
+        result = tvm.nd.empty(size, out.dtype, dev)
+        tvm.compile([A, out], "cuda")(tvm.nd.array(a, dev), result)
+        got, want = result.numpy().reshape(size), reference(a)
+        rows = {0, len(got) - 1, *rng.integers(0, len(got), 500).tolist()}
+        for i in rows:
+            np.testing.assert_array_equal(got[i], want[i], err_msg=name)
+    n, m = te.size_var("n"), te.size_var("m")
+    A = te.placeholder((n, m), "int8", name="A")
+    f = tvm.compile([A, topi.add(A, te.const(1, "int8"))], "cuda")
+    x = tvm.nd.empty((46341, 46341), "int8", dev)
+    try:
+        f(x, tvm.nd.empty((46341, 46341), "int8", dev))
+    except tvm.TVMError as why:
+        assert "2^31 elements or more" in str(why), why
+    else:
+        raise AssertionError("symbolic sizes whose product passes 2^31 are not refused")
+    return f"{len(programs)} programs"
+
+
+@check
 def refused_launches(dev: Any) -> None:
     """What cannot be launched is refused before anything runs, with a text that names the kernel."""
     A = te.placeholder((4096,), name="A")

@@ -57,7 +57,7 @@ def phases(ctx: PassContext | None = None) -> tuple[Phase, Phase, Phase, Phase]:
             T.LowerOpaqueBlock(),
             T.LowerFragments(),
         ),
-        (T.FlattenBuffer(), T.Simplify(), T.LowerWarpMemory()),
+        (T.FlattenBuffer(), T.WidenIndices(check_sizes=on_gpu), T.Simplify(), T.LowerWarpMemory()),
         (
             T.InjectPrefetch(),
             T.SpecializeWarps(),

@@ -19,6 +19,7 @@ from typing import Any, NoReturn
 
 from .arguments import ArgumentErrors, decoder, scalar_range
 from .dtypes import ELEMENTS
+from .limits import LARGEST_SIZE
 from .metadata import BufferParam, Dim, FunctionInfo, ScalarParam, dim_text, dims_of, names_in
 from .ndarray import NDArray
 from .registry import PackedFunc
@@ -276,7 +277,8 @@ def _solve(info: FunctionInfo) -> list[str]:
         lines.append(f"    n{j} = {'h' if kind == 'shape' else 't'}{i}[{axis}]")
         limits = scalar_range(symbol.dtype)
         assert limits is not None
-        lines += [f"    if n{j} > {limits[1]}:", f"        errors.too_large({j}, n{j})"]
+        most = min(limits[1], LARGEST_SIZE) if symbol.dtype == "int32" else limits[1]
+        lines += [f"    if n{j} > {most}:", f"        errors.too_large({j}, n{j})"]
     if info.device != "cpu" and len(buffers) > 1:
         lines.append(f"    errors.one_device({', '.join(f's{i}' for i, _ in buffers)})")
     lines.append(f"    names = {{{', '.join(f'{name!r}: {variable}' for name, variable in names.items())}}}")

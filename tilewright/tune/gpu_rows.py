@@ -338,6 +338,8 @@ def _place(g: GpuFunction, partial: BlockRV, rv: BlockRV, row: LoopRV, s: Shares
             copy = sch.cache_read(partial, i, "local")
             sch.compute_at(copy, chunk, preserve_unit_loops=False)
             own = sch.get_loops(copy)[len(sch.get_loops(partial)) - 1 :]
+            if math.prod(const_value(sch.get(x).extent) or 0 for x in own) > s.lanes:
+                raise ScheduleError(f"the vectors of a thread are not contiguous in {r.buffer.name}")
             if own:
                 sch.vectorize(g.fused(own, copy))
             if once:
@@ -605,7 +607,9 @@ class _Chain:
         at = [r.buffer for r in self.sch.realize(readers[0].rv).block.reads].index(buffer)
         made = self.sch.cache_read(readers[0].rv, at, "local", [f.rv for f in readers])
         shape = [int(const_value(d) or 0) for d in buffer.shape]
-        if len(self.columns) == 1 and self.size not in shape:
+        stride = next(r.stride(self.axes(readers[0])[-1]) for r in readers[0].reads if r.buffer is buffer)
+        lies = any(n == self.size and stride == math.prod(shape[i + 1 :]) for i, n in enumerate(shape))
+        if len(self.columns) == 1 and not lies:
             by_rows = _by_rows(shape, self.size)
             self.sch.transform_block_layout(made, by_rows)
             self.sch.transform_layout(made, ("write", 0), by_rows)

@@ -32,6 +32,7 @@ _PASSES = {
     "LowerWarpMemory": ("lower_warp_memory", "lower_warp_memory"),
     "FlattenBuffer": ("flatten_buffer", "flatten_buffer"),
     "StorageFlatten": ("flatten_buffer", "flatten_buffer"),
+    "WidenIndices": ("widen_indices", "widen_indices"),
     "Simplify": ("simplify", "simplify"),
     "LoopPartition": ("loop_partition", "loop_partition"),
     "InjectPrefetch": ("inject_prefetch", "inject_prefetch"),

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from math import prod
 from typing import Any
 
 from ...ir.buffer import Buffer
-from ...ir.expr import PrimExpr, Ramp, const
+from ...ir.expr import IntImm, PrimExpr, Ramp, const, const_value
 from ...ir.function import PrimFunc
 from ...ir.functor import Mutator
 from ...ir.ops import add, mul, product, sub
@@ -45,7 +46,7 @@ class _Flatten(Mutator):
         return made
 
     def flattened(self, b: Buffer) -> Buffer:
-        size = add(_reach(b) if b.strides else product(b.shape), b.elem_offset)
+        size = add(_reach(b) if b.strides else _count(b.shape), b.elem_offset)
         name = f"{b.name}_1" if b.name == b.data.name else b.name
         zero = const(0, size.dtype)
         return Buffer(b.data, b.dtype, (size,), (), zero, name, b.data_alignment, 1, ())
@@ -63,13 +64,21 @@ class _Flatten(Mutator):
         made = n.map_children(self.visit)
         if len(made.extents) == 1:
             return made
-        return made.replace(extents=(product(made.extents),))
+        return made.replace(extents=(_count(made.extents),))
 
     visit_AllocateConst = visit_Allocate
 
     def visit_DeclBuffer(self, n: DeclBuffer) -> Stmt:
         flat, body = self.visit_buffer(n.buffer), self.visit(n.body)
         return n if flat is n.buffer and body is n.body else DeclBuffer(flat, body)
+
+
+def _count(shape: tuple[PrimExpr, ...]) -> PrimExpr:
+    """The number of elements; an int64 where int32 does not hold it."""
+    sizes = [const_value(d) for d in shape]
+    if shape and None not in sizes and (count := prod(int(s) for s in sizes if s is not None)) >= 1 << 31:
+        return IntImm("int64", count)
+    return product(shape)
 
 
 def _reach(b: Buffer) -> PrimExpr:
