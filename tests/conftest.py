@@ -2,6 +2,7 @@
 
 `expect(program, '''…''')` compares a program's text with a literal in the test; `pytest --update-expect`
 writes the literals anew. `pytest --round-trip` also checks that programs are what their text says.
+`pytest --hide` runs what speaks of packages of the system without them; `needs.py` says how a test names what it needs.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ os.environ["TILEWRIGHT_CACHE"] = (
 )
 
 import how_many
+import needs
 import numpy as np
 import pytest
 
@@ -36,11 +38,16 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--round-trip", action="store_true", help="print and read back every program that the tests make"
     )
+    parser.addoption(
+        "--hide", action="store_true", help="without the packages of the system: files that speak of them"
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:
     config.stash[_UPDATES] = {}
     gc.disable()  # until all is collected, which makes no garbage and much that stays
+    if config.getoption("--hide") and not hasattr(config, "workerinput"):  # workers have the same environment
+        needs.hide()
     how_many.fast = config.option.markexpr == "not slow"
     if config.getoption("--round-trip"):
         import round_trip
@@ -62,7 +69,27 @@ _TABLES = (
 _LONG = 5  # cases of a table of which not all are wanted
 
 
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    wanted = not config.getoption("--hide") or collection_path.suffix != ".py"
+    return None if wanted or needs.speaks_of_packages(collection_path) else True
+
+
+@pytest.hookimpl(tryfirst=True)  # before any fixture
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    needs.skip_without(*needs.named_by(item))
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    """What was skipped, by name, once."""
+    reasons = needs.skipped(terminalreporter.stats.get("skipped", ()))
+    if reasons:
+        terminalreporter.section("skipped")
+    for count, reason in reasons:
+        terminalreporter.write_line(f"{count:5} {reason}")
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    needs.check_names(items)
     tables: dict[str, list[pytest.Item]] = {}
     for item in items:
         name, _, case = item.nodeid.partition("[")

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import importlib.util
-import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import ml_dtypes
+import needs
 import numpy as np
 import pytest
 
@@ -18,7 +18,9 @@ from tilewright.script import tir as T
 
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.skipif(importlib.util.find_spec("ziglang") is None, reason="needs ziglang"),
+    pytest.mark.skipif(
+        importlib.util.find_spec("ziglang") is None, reason="needs the Python package ziglang"
+    ),
 ]
 
 
@@ -135,13 +137,11 @@ QEMU = {
 @pytest.mark.parametrize("arch", QEMU)
 @pytest.mark.parametrize("kind", ["serial", "parallel"])
 def test_qemu(arch: str, kind: str, tmp_path: Path) -> None:
-    qemu = shutil.which(f"qemu-{arch}")
-    if qemu is None:
-        pytest.skip(f"needs qemu-{arch}")
+    needs.skip_without(f"qemu-{arch}")
     mod = Kernels if kind == "serial" else Shared
     program, names = linked(tmp_path, mod, *QEMU[arch], "-static")
     done = subprocess.run(
-        [qemu, "-E", "TILEWRIGHT_NUM_THREADS=3", str(program)], capture_output=True, text=True
+        [f"qemu-{arch}", "-E", "TILEWRIGHT_NUM_THREADS=3", str(program)], capture_output=True, text=True
     )
     assert done.returncode == 0, done.stderr
     compare(done.stdout, tvm.build(mod), names)

@@ -9,12 +9,11 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "gpu"))
 
-from gpu_programs import has_nvrtc
 from large_tile_programs import AMPERE, HOPPER, LARGE_TILE_PROGRAMS, STREAMED_PROGRAMS
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not has_nvrtc(), reason="there is no NVRTC")
+@pytest.mark.needs("nvrtc")
 @pytest.mark.parametrize("name", ["product, both turned", "convolution 3x3, odd"])
 def test_it_compiles(name: str) -> None:
     made = LARGE_TILE_PROGRAMS[name]().build(AMPERE)
@@ -25,7 +24,7 @@ def test_it_compiles(name: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not has_nvrtc(), reason="there is no NVRTC")
+@pytest.mark.needs("nvrtc")
 @pytest.mark.parametrize("name", ["streamed, odd sizes", "streamed, convolution 1x1"])
 def test_what_the_copy_engine_fetches_compiles(name: str) -> None:
     made = STREAMED_PROGRAMS[name]().build(HOPPER)

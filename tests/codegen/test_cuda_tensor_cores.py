@@ -10,7 +10,6 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "gpu"))
 
-from gpu_programs import has_nvrtc
 from tensor_core_programs import (
     AMPERE,
     AMPERE_PROGRAMS,
@@ -37,9 +36,7 @@ from tilewright.tir.tensor_intrin.cuda import (
     get_wmma_intrin_group,
 )
 
-needs_nvrtc = pytest.mark.skipif(
-    not has_nvrtc(), reason="there is no NVRTC (pip install cuda-bindings nvidia-cuda-nvrtc)"
-)
+needs_nvrtc = pytest.mark.needs("nvrtc")
 
 
 def source(sch: Any, target: str) -> str:

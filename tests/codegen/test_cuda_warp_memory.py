@@ -11,7 +11,6 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "gpu"))
 
-from gpu_programs import has_nvrtc
 from warp_memory_programs import WARP_PROGRAMS
 
 from tilewright import tir
@@ -26,7 +25,7 @@ def source(name: str) -> str:
     return str(program.build("cuda -arch=sm_80").imported_modules[0].get_source())
 
 
-@pytest.mark.skipif(not has_nvrtc(), reason="there is no NVRTC (pip install cuda-bindings nvidia-cuda-nvrtc)")
+@pytest.mark.needs("nvrtc")
 @pytest.mark.parametrize(
     "name", [n if n in QUICK else pytest.param(n, marks=pytest.mark.slow) for n in WARP_PROGRAMS]
 )

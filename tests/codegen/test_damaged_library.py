@@ -81,7 +81,7 @@ def test_a_whole_one_still_loads(library: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(shutil.which("strip") is None, reason="needs strip")
+@pytest.mark.needs("strip")
 def test_a_library_without_seal_is_looked_at_more_closely(library: Path, tmp_path: Path) -> None:
     subprocess.run(["strip", "-o", str(tmp_path / "s.so"), str(library)], check=True)
     data = (tmp_path / "s.so").read_bytes()

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 import sys
 from pathlib import Path
 
+import needs
 import numpy as np
 import pytest
 
 import tilewright as tvm
 from tilewright import te
 from tilewright.contrib import cc
-
-GCC = shutil.which("gcc") or shutil.which("cc")
 
 
 def product(parallel: bool = True) -> tvm.runtime.Module:
@@ -58,7 +56,7 @@ def test_object_files_link_by_hand(tmp_path: Path) -> None:
     check(tvm.runtime.load_module(tmp_path / "mult.tar"))
 
 
-@pytest.mark.skipif(GCC is None, reason="needs a C compiler (gcc or cc)")
+@pytest.mark.needs("cc")
 def test_a_c_program_calls_it_without_python(tmp_path: Path) -> None:
     product().export_library(tmp_path / "libmult.so")
     (tmp_path / "main.c").write_text(
@@ -74,9 +72,10 @@ def test_a_c_program_calls_it_without_python(tmp_path: Path) -> None:
         }
         """
     )
-    assert GCC is not None
     subprocess.run(
-        [GCC, "-Wall", "-Werror", "main.c", "-o", "main", "./libmult.so"], cwd=tmp_path, check=True
+        [needs.compiler(), "-Wall", "-Werror", "main.c", "-o", "main", "./libmult.so"],
+        cwd=tmp_path,
+        check=True,
     )
     told = subprocess.run(["./main"], cwd=tmp_path, capture_output=True, text=True, check=True).stdout
     assert told == "0 1 2 3 4 5 6"

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import ctypes
-import shutil
 import subprocess
 from pathlib import Path
 from typing import Any
 
+import needs
 import numpy as np
 import pytest
 
@@ -15,15 +15,16 @@ import tilewright as tvm
 from tilewright import te, tir
 from tilewright.ir.errors import BuildError
 
-CC = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
-needs_cc = pytest.mark.skipif(CC is None, reason="there is no C compiler")
+needs_cc = pytest.mark.needs("cc")
 
 
 def compiled(mod: Any, folder: Path) -> Any:
     mod.save(folder / "program.c")
     library = folder / "program.so"
     flags = ["-O2", "-Wall", "-Werror", "-Wno-unused-function", "-Wno-unused-variable", "-shared", "-fPIC"]
-    subprocess.run([str(CC), *flags, "-o", str(library), str(folder / "program.c"), "-lm"], check=True)
+    subprocess.run(
+        [needs.compiler(), *flags, "-o", str(library), str(folder / "program.c"), "-lm"], check=True
+    )
     return ctypes.CDLL(str(library))
 
 

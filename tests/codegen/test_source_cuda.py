@@ -6,11 +6,12 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import needs
 import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "gpu"))
 
-from gpu_programs import PROGRAMS, QUICK, asynchronous_copies, axis, flat, has_nvrtc
+from gpu_programs import PROGRAMS, QUICK, asynchronous_copies, axis, flat
 
 import tilewright as tvm
 from tilewright import te, tir
@@ -20,9 +21,7 @@ from tilewright.ir.errors import LoweringError
 ARCHITECTURES = ("sm_75", "sm_80", "sm_90a")
 
 
-needs_nvrtc = pytest.mark.skipif(
-    not has_nvrtc(), reason="there is no NVRTC (pip install cuda-bindings nvidia-cuda-nvrtc)"
-)
+needs_nvrtc = pytest.mark.needs("nvrtc")
 
 
 def source(s: Any, args: Any = None, target: str = "cuda") -> str:
@@ -422,7 +421,7 @@ def test_asynchronous_copies(expect) -> None:
         }
         """,
     )
-    if has_nvrtc():
+    if needs.found("nvrtc"):
         for arch in ARCHITECTURES:
             compiled(text, arch)
     got = [program.arrays[0].copy(), program.result * 0]

@@ -10,7 +10,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "gpu"))
 
-from gpu_programs import axis, has_nvrtc
+from gpu_programs import axis
 from type_programs import TYPE_PROGRAMS
 
 import tilewright as tvm
@@ -24,16 +24,13 @@ NAMES = [
 ]
 
 
-@pytest.mark.skipif(
-    not tvm.opencl(0).exist,
-    reason="there is no OpenCL device (pip install pyopencl, apt install pocl-opencl-icd)",
-)
+@pytest.mark.needs("opencl")
 @pytest.mark.parametrize("name", NAMES)
 def test_types_on_a_device(name: str) -> None:
     TYPE_PROGRAMS[name]().run("opencl", tvm.opencl(0))
 
 
-@pytest.mark.skipif(not has_nvrtc(), reason="there is no NVRTC (pip install cuda-bindings nvidia-cuda-nvrtc)")
+@pytest.mark.needs("nvrtc")
 @pytest.mark.parametrize(
     ("name", "arch"),
     [

@@ -10,23 +10,20 @@ import pytest
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "gpu"))
 
 from classic_programs import CLASSIC, CLASSIC_CUDA
-from gpu_programs import has_nvrtc
 
 import tilewright as tvm
 
 DEV = tvm.opencl(0)
 
 
-@pytest.mark.skipif(
-    not DEV.exist, reason="there is no OpenCL device (pip install pyopencl, apt install pocl-opencl-icd)"
-)
+@pytest.mark.needs("opencl")
 @pytest.mark.parametrize("name", CLASSIC)
 def test_program(name: str) -> None:
     CLASSIC[name]().run("opencl", DEV)
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not has_nvrtc(), reason="there is no NVRTC (pip install cuda-bindings nvidia-cuda-nvrtc)")
+@pytest.mark.needs("nvrtc")
 @pytest.mark.parametrize("name", CLASSIC_CUDA)
 def test_instructions(name: str) -> None:
     from tilewright.runtime.cuda_driver import compile_cubin

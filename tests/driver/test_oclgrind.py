@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-import tilewright as tvm
-
 SCRIPT = Path(__file__).resolve().parents[1] / "gpu" / "witness.py"
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.skipif(
-        shutil.which("oclgrind") is None, reason="there is no oclgrind (apt install oclgrind)"
-    ),
-    pytest.mark.skipif(not tvm.opencl(0).exist, reason="there is no OpenCL device (pip install pyopencl)"),
+    pytest.mark.needs("oclgrind", "opencl"),
 ]
 
 

@@ -17,9 +17,7 @@ from tilewright import te, tir
 from tilewright.ir.errors import LoweringError
 
 DEV = tvm.opencl(0)
-pytestmark = pytest.mark.skipif(
-    not DEV.exist, reason="there is no OpenCL device (pip install pyopencl, apt install pocl-opencl-icd)"
-)
+pytestmark = pytest.mark.needs("opencl")
 
 
 @pytest.mark.parametrize(

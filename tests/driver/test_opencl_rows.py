@@ -14,7 +14,7 @@ from row_programs import ROW_PROGRAMS, ROW_QUICK
 import tilewright as tvm
 
 DEV = tvm.opencl(0)
-pytestmark = pytest.mark.skipif(not DEV.exist, reason="there is no OpenCL device")
+pytestmark = pytest.mark.needs("opencl")
 
 
 @pytest.mark.parametrize(

@@ -7,12 +7,12 @@ where compiling takes no time.
 from __future__ import annotations
 
 import ctypes
-import shutil
 import subprocess
 import tempfile
 from pathlib import Path
 from typing import Any
 
+import needs
 import numpy as np
 import pytest
 from how_many import examples
@@ -25,8 +25,7 @@ import tilewright as tvm
 from tilewright.runtime.errors import TVMError
 from tilewright.runtime.launcher import NativeFunction
 
-CC = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
-pytestmark = pytest.mark.skipif(CC is None, reason="there is no C compiler")
+pytestmark = pytest.mark.needs("cc")
 
 
 def run(mod: Any, arrays: list[np.ndarray]) -> None:
@@ -42,10 +41,12 @@ def run(mod: Any, arrays: list[np.ndarray]) -> None:
             "-fno-sanitize-recover=all",
             "-fno-sanitize=alignment",
         ]
-        done = subprocess.run([str(CC), *flags, "-o", library, source, "-lm"], capture_output=True, text=True)
+        done = subprocess.run(
+            [needs.compiler(), *flags, "-o", library, source, "-lm"], capture_output=True, text=True
+        )
         if "sanitize" in done.stderr:
             done = subprocess.run(
-                [str(CC), "-O1", "-shared", "-fPIC", "-o", library, source, "-lm"],
+                [needs.compiler(), "-O1", "-shared", "-fPIC", "-o", library, source, "-lm"],
                 capture_output=True,
                 text=True,
             )

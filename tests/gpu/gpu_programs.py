@@ -6,7 +6,6 @@ run on a GPU by tests/gpu/run.py, which has no pytest: nothing here needs it.
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -52,22 +51,6 @@ class Program:
             )
         for before, after in zip(self.arrays, given[:-1], strict=True):
             np.testing.assert_array_equal(after.numpy(), before)
-
-
-def has_nvrtc() -> bool:
-    """Whether CUDA source can be compiled here."""
-    try:
-        found = importlib.util.find_spec("cuda.bindings") is not None
-    except ImportError:
-        return False
-    if not found:
-        return False
-    from cuda.bindings import nvrtc
-
-    try:
-        return int(nvrtc.nvrtcVersion()[0]) == 0
-    except RuntimeError:
-        return False
 
 
 PROGRAMS: dict[str, Callable[[], Program]] = {}

@@ -15,7 +15,7 @@ from warp_memory_programs import WARP_PROGRAMS
 
 import tilewright as tvm
 
-pytestmark = pytest.mark.skipif(not tvm.cuda(0).exist, reason="there is no CUDA device")
+pytestmark = pytest.mark.needs("cuda")
 
 
 @pytest.mark.parametrize("name", PROGRAMS)

@@ -11,12 +11,12 @@ import io
 import linecache
 import os
 import re
-import shutil
 import subprocess
 import tempfile
 from pathlib import Path
 from typing import Any
 
+import needs
 import pytest
 
 ROOT = Path(__file__).parents[2]
@@ -65,9 +65,7 @@ def test_page_runs_and_prints_what_it_shows(
 
 @pytest.mark.slow
 def test_the_c_program_of_the_readme_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    compiler = next(filter(None, map(shutil.which, ("cc", "gcc", "clang"))), None)
-    if compiler is None:
-        pytest.skip("needs a C compiler")
+    compiler = needs.compiler()
     monkeypatch.chdir(tmp_path)
     run(ROOT / "README.md")  # exports the library
     source = (ROOT / "README.md").read_text(encoding="utf-8")

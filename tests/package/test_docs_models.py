@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import shlex
-import shutil
 import subprocess
 from pathlib import Path
 from typing import Any
 
+import needs
 import numpy as np
 import pytest
 
@@ -51,9 +51,7 @@ def test_commands(folder: Path) -> None:
 
 @pytest.mark.slow
 def test_the_c_program(folder: Path) -> None:
-    compiler = next(filter(None, map(shutil.which, ("cc", "gcc", "clang"))), None)
-    if compiler is None:
-        pytest.skip("needs a C compiler")
+    compiler = needs.compiler()
     (program,) = blocks("c")
     Path("main.c").write_text(program)
     subprocess.run(

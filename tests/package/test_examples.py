@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import importlib.util
 import os
-import shutil
 import subprocess
 import sys
 from pathlib import Path
 
+import needs
 import pytest
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -47,13 +47,13 @@ QUICK = {"vector_add"}
     "name", [n if n in QUICK else pytest.param(n, marks=pytest.mark.slow) for n in sorted(PROMISES)]
 )
 def test_example_runs(name: str, tmp_path: Path) -> None:
-    if name == "deploy_c" and not any(map(shutil.which, ("cc", "gcc", "clang"))):
-        pytest.importorskip("ziglang", reason="needs a C compiler")
+    if name == "deploy_c":
+        needs.skip_without("linker")
     if name == "read_text":
         pytest.importorskip("PIL")
         pytest.importorskip("onnxruntime")
         if importlib.util.find_spec("rapidocr_onnxruntime") is None:
-            pytest.skip("rapidocr-onnxruntime is not installed")
+            pytest.skip("needs the Python package rapidocr-onnxruntime")
     # An example runs as a user runs it: without the checks that are on in the tests, in any folder.
     env = {k: v for k, v in os.environ.items() if k != "TILEWRIGHT_CHECK"} | {"COLUMNS": "80"}
     done = subprocess.run(

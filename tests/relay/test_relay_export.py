@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import shutil
 import subprocess
 import sys
 import tarfile
 from pathlib import Path
 from typing import Any
 
+import needs
 import numpy as np
 import pytest
 
@@ -19,8 +19,7 @@ from tilewright.relay.testing import mlp
 from tilewright.runtime.errors import LoadError
 from tilewright.runtime.model import parse_model
 
-CC = shutil.which("cc") or shutil.which("gcc")
-pytestmark = pytest.mark.skipif(CC is None, reason="linking needs a C compiler")
+pytestmark = pytest.mark.needs("cc")
 X = np.linspace(-1, 1, 16, dtype="float32").reshape(1, 1, 4, 4)
 
 
@@ -113,7 +112,7 @@ def test_a_c_program_runs_a_model(tmp_path: Path) -> None:
     want = result(lib)
     lib.export_library(tmp_path / "net.so")
     (tmp_path / "main.c").write_text(MAIN)
-    command = [str(CC), "-Wall", "-Werror", "main.c", "net.so", "-o", "main", "-Wl,-rpath,$ORIGIN"]
+    command = [needs.compiler(), "-Wall", "-Werror", "main.c", "net.so", "-o", "main", "-Wl,-rpath,$ORIGIN"]
     subprocess.run(command, cwd=tmp_path, check=True)
     done = subprocess.run(["./main"], cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout

@@ -23,7 +23,7 @@ from tilewright.relay.backend.memory_plan import DEVICE_ALIGNMENT
 from tilewright.runtime import cuda_driver
 
 DEV = tvm.opencl(0)
-needs_device = pytest.mark.skipif(not DEV.exist, reason="there is no OpenCL device")
+needs_device = pytest.mark.needs("opencl")
 
 
 def weights(*shape: int, seed: int = 0) -> Any:
@@ -164,10 +164,10 @@ def test_what_depends_on_constants_alone_is_done_by_the_host() -> None:
     np.testing.assert_array_equal(found[16, 4], turned.numpy().T)
 
 
+@pytest.mark.needs("nvrtc")
 @pytest.mark.slow
 @pytest.mark.parametrize("dtype", ["float16", "float32"])
 def test_cuda_source_compiles(dtype: str) -> None:
-    pytest.importorskip("cuda.bindings.nvrtc")
     mod = conv_net()
     if dtype == "float16":
         mod = relay.transform.ToMixedPrecision("float16")(relay.transform.InferType()(mod))

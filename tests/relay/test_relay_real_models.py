@@ -52,7 +52,7 @@ def files_of(package: str) -> list[Path]:
     try:
         listed = importlib.metadata.files(package) or []
     except importlib.metadata.PackageNotFoundError:
-        pytest.skip(f"{package} is not installed")
+        pytest.skip(f"needs the Python package {package}")
     return [Path(str(f.locate())) for f in listed if f.suffix == ".onnx"]
 
 

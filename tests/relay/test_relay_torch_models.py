@@ -10,7 +10,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 if find_spec("transformers") is None:
-    pytest.skip("the models need the extra `models`: transformers", allow_module_level=True)
+    pytest.skip("needs the Python package transformers", allow_module_level=True)
 
 import torch_cases  # noqa: E402
 

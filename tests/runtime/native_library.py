@@ -6,9 +6,9 @@ import json
 from pathlib import Path
 from typing import Any
 
-import pytest
+import needs
 
-from tilewright.runtime.link import find_cc, link_shared
+from tilewright.runtime.link import link_shared
 
 PRELUDE = """
 #include <stdint.h>
@@ -48,8 +48,7 @@ def metadata(functions: list[dict[str, Any]], **more: Any) -> dict[str, Any]:
 
 def write_library(path: Path, code: str, described: Any) -> Path:
     """Compile C code with a description into a shared library."""
-    if find_cc() is None:
-        pytest.skip("no C compiler")
+    needs.skip_without("linker")
     text = described if isinstance(described, str) else json.dumps(described)
     source = path.with_suffix(".c")
     source.write_text(f"{PRELUDE}\nconst char __tw_metadata[] = {json.dumps(text)};\n{code}")

@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import needs
 import pytest
 
 import tilewright as tvm
@@ -42,8 +43,7 @@ def test_temporary_folder(tmp_path: Path) -> None:
 
 @pytest.fixture
 def source(tmp_path: Path) -> str:
-    if cc.get_cc() is None:
-        pytest.skip("no C compiler")
+    needs.skip_without("linker")
     path = tmp_path / "main.c"
     path.write_text("int answer(void) { return 42; }\nint main(void) { return answer(); }\n")
     return str(path)

@@ -99,9 +99,9 @@ def test_kernels_wait_for_others_first() -> None:
     assert after_others(theirs) == (theirs, False)  # nobody knows what that one does
 
 
+@pytest.mark.needs("nvrtc")
 @pytest.mark.parametrize(("arch", "waits"), [("sm_90a", True), ("sm_80", False)])
 def test_only_where_the_device_knows_how(arch: str, waits: bool) -> None:
-    pytest.importorskip("cuda.bindings.nvrtc")
     one = KERNELS[: KERNELS.index('extern "C" __global__ void __cluster_dims__')]
     assert compiled(one, arch, False)[""].waits == waits
 

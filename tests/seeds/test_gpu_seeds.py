@@ -20,9 +20,7 @@ ELSEWHERE = ("model_of_pytorch", "tune_a_product")
 QUICK = ("build_and_execute", "typical_schedule_fetching_together", "my_add")
 
 
-@pytest.mark.skipif(
-    not DEV.exist, reason="there is no OpenCL device (pip install pyopencl, apt install pocl-opencl-icd)"
-)
+@pytest.mark.needs("opencl")
 @pytest.mark.parametrize(
     "name",
     [n if n in QUICK else pytest.param(n, marks=pytest.mark.slow) for n in SEEDS if n not in ELSEWHERE],

@@ -85,7 +85,7 @@ def test_a_model_for_a_gpu() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not tvm.opencl(0).exist, reason="there is no OpenCL device")
+@pytest.mark.needs("opencl")
 def test_a_model_on_opencl() -> None:
     """000_c94b23ed02cfc284: the same program, on a GPU that may be this processor."""
     torch = pytest.importorskip("torch")

@@ -92,7 +92,7 @@ def test_a_product_for_a_gpu_says_what_is_missing() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not tvm.opencl(0).exist, reason="there is no OpenCL device (apt install pocl-opencl-icd)")
+@pytest.mark.needs("opencl")
 def test_tune_a_product_for_a_gpu() -> None:
     """000_c94b23ed02cfc284: the same program, for a GPU that is there."""
     scope: dict[str, Any] = {"te": te, "tvm": tvm}

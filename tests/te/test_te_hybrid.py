@@ -98,7 +98,7 @@ def test_what_is_compiled_is_what_python_does(f: Any, args: list[Any]) -> None:
         np.testing.assert_allclose(got, wanted, rtol=1e-5)
 
 
-@pytest.mark.skipif(not tvm.opencl(0).exist, reason="there is no OpenCL device")
+@pytest.mark.needs("opencl")
 def test_loops_that_are_threads() -> None:
     a = values(64)
     np.testing.assert_allclose(

@@ -13,9 +13,7 @@ from tilewright import te, topi
 from tilewright.ir.errors import UnsupportedError
 
 DEV = tvm.opencl(0)
-needs_device = pytest.mark.skipif(
-    not DEV.exist, reason="there is no OpenCL device (pip install pyopencl, apt install pocl-opencl-icd)"
-)
+needs_device = pytest.mark.needs("opencl")
 
 
 def whole(*shape: int, seed: int = 0) -> np.ndarray:

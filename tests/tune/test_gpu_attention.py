@@ -11,7 +11,6 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "gpu"))
 
-from gpu_programs import has_nvrtc
 from tensor_core_programs import AMPERE, HOPPER, HOPPER_PROGRAMS, attention, attention_in_place
 
 import tilewright as tvm
@@ -91,7 +90,7 @@ def test_it_means_the_same(sizes: Any, facts: dict[str, Any]) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not has_nvrtc(), reason="there is no NVRTC (pip install cuda-bindings nvidia-cuda-nvrtc)")
+@pytest.mark.needs("nvrtc")
 @pytest.mark.parametrize("name", ["attention, ragged, causal", "attention, bfloat16, very wide"])
 def test_nvrtc_takes_it(name: str) -> None:
     from tilewright.runtime.cuda_driver import compile_cubin

@@ -10,7 +10,6 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "gpu"))
 
-from gpu_programs import has_nvrtc
 from tensor_core_programs import AMPERE, HOPPER, HOPPER_PROGRAMS, convolution
 
 import tilewright as tvm
@@ -92,7 +91,7 @@ def test_few_pixels_of_large_images_are_too_far_from_their_ends() -> None:
     assert "wmma" in record(convolution((1, 6, 400, 64), 64, (1, 200)), HOPPER)["instructions"]
 
 
-@pytest.mark.skipif(not has_nvrtc(), reason="there is no NVRTC (pip install cuda-bindings nvidia-cuda-nvrtc)")
+@pytest.mark.needs("nvrtc")
 @pytest.mark.slow
 def test_nvrtc_takes_walks() -> None:
     from tilewright.runtime.cuda_driver import compile_cubin

@@ -12,7 +12,6 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "gpu"))
 
-from gpu_programs import has_nvrtc
 from tensor_core_programs import (
     AMPERE,
     AMPERE_PROGRAMS,
@@ -167,7 +166,7 @@ def test_only_float32_is_rounded() -> None:
         tvm.build(sch.mod, target=HOPPER)
 
 
-@pytest.mark.skipif(not has_nvrtc(), reason="there is no NVRTC (pip install cuda-bindings nvidia-cuda-nvrtc)")
+@pytest.mark.needs("nvrtc")
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "target", "arch"),

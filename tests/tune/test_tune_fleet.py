@@ -18,7 +18,6 @@ import numpy as np
 import pytest
 from tune_fakes import Fake, odd
 
-import tilewright as tvm
 from tilewright import te, topi
 from tilewright.tune import fleet as fleets
 from tilewright.tune.building import Builder
@@ -500,7 +499,7 @@ def test_a_worker_is_killed_in_the_midst_of_a_search_and_nothing_is_lost(
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not tvm.opencl(0).exist, reason="there is no OpenCL device")
+@pytest.mark.needs("opencl")
 def test_a_worker_with_a_gpu_is_killed_in_the_midst_and_nothing_is_lost(cluster: Processes) -> None:
     """Each worker measures on its own device, in a process of its own; records are of that device."""
     gpu = task_of(square(16).mod, "opencl")

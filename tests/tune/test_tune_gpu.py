@@ -37,9 +37,7 @@ from tilewright.tune.search import SearchOptions, tune_task
 from tilewright.tune.space import Sketches
 from tilewright.tune.workload import task_of
 
-needs_opencl = pytest.mark.skipif(
-    not tvm.opencl(0).exist, reason="there is no OpenCL device (apt install pocl-opencl-icd)"
-)
+needs_opencl = pytest.mark.needs("opencl")
 QUICK = Timing(repeats=2, sample_seconds=1e-4, seconds=1e-3, rounds=2)
 H200 = "cuda -model=h200"
 

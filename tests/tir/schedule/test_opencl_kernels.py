@@ -15,7 +15,6 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "gpu"))
 
-from gpu_programs import has_nvrtc
 from random_schedules import arrays_of, recipe_of, scheduled
 from test_kernels import bind_the_rest
 
@@ -27,9 +26,7 @@ EXAMPLES = int(os.environ.get("TILEWRIGHT_EXAMPLES", "40"))
 DEV = tvm.opencl(0)
 # as much as PoCL's device has: random schedules bind what they like
 TARGET = "opencl -max_threads_per_block=4096 -max_shared_memory_per_block=262144"
-needs_device = pytest.mark.skipif(
-    not DEV.exist, reason="there is no OpenCL device (pip install pyopencl, apt install pocl-opencl-icd)"
-)
+needs_device = pytest.mark.needs("opencl")
 
 
 def outcome(seed: int) -> str:
@@ -59,10 +56,9 @@ def test_random_schedules_on_the_device(seeds) -> None:
     assert told.count("agree") >= len(told) // 3, told
 
 
+@pytest.mark.needs("nvrtc")
 @pytest.mark.parametrize("seeds", [range(4), pytest.param(range(4, EXAMPLES), marks=pytest.mark.slow)])
 def test_nvrtc_takes_random_schedules(seeds) -> None:
-    if not has_nvrtc():
-        pytest.skip("there is no NVRTC (pip install cuda-bindings nvidia-cuda-nvrtc)")
     from tilewright.runtime.cuda_driver import compile_cubin
 
     taken = 0

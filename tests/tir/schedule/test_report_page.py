@@ -2,26 +2,24 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import needs
 import pytest
 from report_programs import matmul
 
 pytestmark = pytest.mark.slow  # starting the browser alone takes seconds
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 FLAGS = ["--no-sandbox", "--headless=new", "--disable-gpu", "--disable-background-networking"]
 
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
-    if CHROMIUM is None:
-        pytest.skip("chromium is not installed")
-    playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+    command = needs.browser()
+    playwright = pytest.importorskip("playwright.sync_api")
     with playwright.sync_playwright() as p:
-        made = p.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
+        made = p.chromium.launch(executable_path=command, args=FLAGS)
         yield made
         made.close()
 

@@ -125,9 +125,9 @@ def test_source() -> None:
     assert re.search(r"tw_cluster_load\(B_each \+ .*, .* / 3\)", many)  # three rows for each block
 
 
+@pytest.mark.needs("nvrtc")
 @pytest.mark.parametrize("dtype", ["float32", "float16", "int8", "int64"])
 def test_nvrtc_compiles_it(dtype: str) -> None:
-    pytest.importorskip("cuda.bindings.nvrtc")
     from tilewright.runtime.cuda_driver import compile_cubin
 
     assert len(compile_cubin(source(summed(6, 1024, 4, 64, dtype=dtype)), {"arch": "sm_90a"})) > 1000

@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import needs
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -13,7 +14,7 @@ from hypothesis import strategies as st
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "gpu"))
 
-from gpu_programs import from_script, has_nvrtc, random
+from gpu_programs import from_script, random
 from tensor_core_programs import by_hand
 from warp_memory_programs import by_warp_memory
 
@@ -218,7 +219,7 @@ def test_threads_of_ldmatrix_find_their_lines(expect: Any) -> None:
         tw_ldmatrix_4_trans(B_shared_warp + ax1_0 * 8, B_shared + (k_1 * 1024 + cse_var_2 * 64 + ((i1_1 * 4 + ax1_0 * 2 + cse_var_1) ^ cse_var_3) * 8));
         """,
     )
-    if has_nvrtc():
+    if needs.found("nvrtc"):
         assert compile_cubin(source, {"arch": "sm_80"})
 
 
