@@ -85,13 +85,25 @@ def in_turn(runs: dict[str, Callable[[], Any]], rounds: int, rest: float = 0.0) 
 
 # ---------------------------------------------------------------------------- import
 def import_time() -> list[Figure]:
-    """`import tilewright` in a new process, measured inside it."""
-    program = "import time; s = time.perf_counter(); import tilewright; print(time.perf_counter() - s)"
-    command = [sys.executable, "-c", program]
-    subprocess.run(command, check=True, capture_output=True)  # the first one writes the byte code
-    times = [float(subprocess.run(command, check=True, capture_output=True).stdout) for _ in range(9)]
-    note = "median of 9 new processes"
-    return [Figure("import", "import tilewright", statistics.median(times) * 1e3, "ms", 200.0, note=note)]
+    """Imports and the command line in a new process, measured inside it."""
+    runs = {
+        "import tilewright": ("import tilewright", 200.0),
+        "from tilewright import relay": ("import tilewright.relay", 300.0),
+        "tilewright --help": (
+            "import io, sys; out = sys.stdout; sys.stdout = io.StringIO(); sys.argv = ['tilewright', '--help']\n"
+            "try: from tilewright.__main__ import main; main()\nexcept SystemExit: sys.stdout = out",
+            500.0,
+        ),
+    }
+    out = []
+    for name, (program, budget) in runs.items():
+        timed = f"import time; s = time.perf_counter()\n{program}\nprint(time.perf_counter() - s)"
+        command = [sys.executable, "-c", timed]
+        subprocess.run(command, check=True, capture_output=True)  # the first one writes the byte code
+        times = [float(subprocess.run(command, check=True, capture_output=True).stdout) for _ in range(9)]
+        note = "median of 9 new processes"
+        out.append(Figure("import", name, statistics.median(times) * 1e3, "ms", budget, note=note))
+    return out
 
 
 # ---------------------------------------------------------------------------- calls

@@ -12,7 +12,9 @@ import gc
 import inspect
 import os
 import re
+import signal
 import textwrap
+import threading
 import zlib
 from collections.abc import Callable
 from pathlib import Path
@@ -45,6 +47,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     config.stash[_UPDATES] = {}
+    # A shell starts what runs in the background deaf to Ctrl-C, and so would be the processes that tests interrupt.
+    if (
+        signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+        and threading.current_thread() is threading.main_thread()
+    ):
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     gc.disable()  # until all is collected, which makes no garbage and much that stays
     if config.getoption("--hide") and not hasattr(config, "workerinput"):  # workers have the same environment
         needs.hide()
@@ -88,7 +96,7 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
         terminalreporter.write_line(f"{count:5} {reason}")
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     needs.check_names(items)
     tables: dict[str, list[pytest.Item]] = {}
     for item in items:
@@ -101,6 +109,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             # by a number of the case itself: every eighth one might have one type or one size throughout
             if not whole or (len(others) >= _LONG and zlib.crc32(item.name.encode()) % 8):
                 item.add_marker(pytest.mark.slow)
+    if config.getoption("--hide"):
+        left = [
+            item for item in items if item.get_closest_marker("slow") and not needs.reaches_packages(item)
+        ]
+        config.hook.pytest_deselected(items=left)
+        items[:] = [item for item in items if item not in set(left)]
 
 
 def pytest_collection_finish() -> None:

@@ -6,8 +6,8 @@
     needs.skip_without("qemu-riscv64")              where only the running test knows
     needs.compiler()                                the command of the C compiler, or a skip
 
-`pytest --hide` checks that nothing is forgotten: it takes away what packages of the system bring, runs each file that
-speaks of them as a whole, and so must end without a failure.
+`pytest --hide` checks that nothing is forgotten. It takes away what packages of the system bring and runs the files that
+speak of them: every quick test, and each slow one that reaches a word of them. It must end without a failure.
 """
 
 from __future__ import annotations
@@ -21,6 +21,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from types import CodeType, FunctionType
+from typing import Any
 
 import pytest
 
@@ -200,3 +202,36 @@ def _modules() -> dict[str, list[Path]]:
         if path != Path(__file__):  # which speaks of everything
             found.setdefault(path.stem, []).append(path)
     return found
+
+
+def reaches_packages(item: pytest.Item) -> bool:
+    """Whether a test, its parameters, its fixtures or the helpers that they call speak of what is hidden."""
+    test: Any = item
+    params = test.callspec.params.values() if hasattr(test, "callspec") else ()
+    fixtures = [f.func for found in test._fixtureinfo.name2fixturedefs.values() for f in found]
+    waiting = [*named_by(item), *params, test.function, *fixtures]
+    seen = set[int]()
+    while waiting:
+        value = waiting.pop()
+        if id(value) in seen:
+            continue
+        seen.add(id(value))
+        if isinstance(value, str | Path) and _WORDS.search(_text_of(value)):
+            return True
+        value = getattr(value, "__wrapped__", value)
+        if isinstance(value, FunctionType) and HERE in Path(value.__code__.co_filename).parents:
+            codes = [value.__code__]
+            for code in codes:
+                waiting += code.co_names
+                waiting += [value.__globals__[name] for name in code.co_names if name in value.__globals__]
+                waiting += code.co_consts
+                codes += [c for c in code.co_consts if isinstance(c, CodeType)]
+    return False
+
+
+def _text_of(value: str | Path) -> str:
+    """A text; of a page or a program, what is in it."""
+    if isinstance(value, Path):
+        return value.read_text(encoding="utf-8") if value.is_file() else ""
+    example = HERE.parent / "examples" / f"{value}.py"
+    return _text_of(example) if value.isidentifier() and example.is_file() else value

@@ -107,7 +107,7 @@ def test_a_model_begins_with_what_the_machine_says() -> None:
 def test_a_model_is_tuned_and_built_by_its_records(tmp_path: Path) -> None:
     mod, params = model()
     tasks, log = tasks_of(), tmp_path / "log.json"
-    runner = autotvm.LocalRunner(repeat=2, timeout=4)
+    runner = autotvm.LocalRunner(repeat=2, timeout=60)
     option = autotvm.measure_option(builder=autotvm.LocalBuilder(n_parallel=1), runner=runner)
     for task in tasks:
         tuner = autotvm.tuner.XGBTuner(task)

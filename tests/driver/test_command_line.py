@@ -277,28 +277,19 @@ def test_help_names_everything() -> None:
     assert call("--version").stdout.startswith("tilewright ")
 
 
-def test_help_is_quick_in_a_new_process() -> None:
-    # The processor's time, and the best of a few: other programs on the machine only ever add time.
+def test_help_loads_nothing_heavy() -> None:
     program = (
-        "import sys, time\n"
+        "import sys\n"
         "sys.argv = ['tilewright', '--help']\n"
         "from tilewright.__main__ import main\n"
         "try:\n"
         "    main()\n"
         "finally:\n"
-        "    heavy = {'numpy', 'onnx', 'torch', 'llvmlite', 'rich'} & set(sys.modules)\n"
-        "    print(time.process_time(), *heavy, file=sys.stderr)\n"
+        "    print(*{'numpy', 'onnx', 'torch', 'llvmlite', 'rich'} & set(sys.modules), file=sys.stderr)\n"
     )
-
-    def once() -> float:
-        done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120)
-        assert done.returncode == 0
-        assert done.stdout.startswith("Usage: tilewright")
-        seconds, *heavy = done.stderr.split()
-        assert heavy == []
-        return float(seconds)
-
-    assert min(once() for _ in range(3)) < 0.5
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.returncode == 0 and done.stdout.startswith("Usage: tilewright")
+    assert done.stderr.split() == []
 
 
 @pytest.mark.slow

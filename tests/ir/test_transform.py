@@ -659,9 +659,9 @@ def test_the_collector_with_threads() -> None:
     barrier = threading.Barrier(2)
 
     def meet(func: PrimFunc) -> PrimFunc:
-        barrier.wait(10)
+        barrier.wait(120)
         assert not gc.isenabled()
-        barrier.wait(10)
+        barrier.wait(120)
         return func
 
     threads = [threading.Thread(target=run_passes, args=([meet], make_module())) for _ in range(2)]

@@ -1,4 +1,4 @@
-"""`import tilewright` is quick and brings in nothing heavy."""
+"""`import tilewright` brings in nothing heavy; bench/core.py has what it costs, beside its budget."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import sys
 
 import pytest
 
-BUDGET = 0.2
 HEAVY = {"jax", "llvmlite", "ml_dtypes", "numpy", "onnx", "rich", "scipy", "torch", "typer", "xgboost", "z3"}
 
 
@@ -16,15 +15,6 @@ def in_a_new_process(program: str) -> str:
     return subprocess.run(
         [sys.executable, "-c", program], check=True, capture_output=True, text=True, timeout=120
     ).stdout
-
-
-def test_import_stays_under_the_budget() -> None:
-    # The processor's time, and the best of several: other programs on the machine only ever add time.
-    program = (
-        "import time; start = time.process_time(); import tilewright; print(time.process_time() - start)"
-    )
-    best = min(float(in_a_new_process(program)) for _ in range(7))
-    assert best < BUDGET, f"import tilewright takes {best * 1e3:.0f} ms; the budget is {BUDGET * 1e3:.0f} ms"
 
 
 def test_import_brings_in_nothing_heavy() -> None:
@@ -62,17 +52,12 @@ def test_the_runtime_loads_no_compiler() -> None:
 @pytest.mark.slow
 def test_a_graph_is_built_without_the_operators_computes() -> None:
     program = """
-import json, sys, time
-import tilewright
-start = time.process_time()
+import json, sys
 from tilewright import relay
-took = time.process_time() - start
 x = relay.var("x", shape=(1, 3, 8, 8))
 relay.transform.infer_type(relay.Function([x], relay.nn.relu(relay.nn.conv2d(x, relay.var("w", shape=(4, 3, 3, 3))))))
-print(json.dumps([took, sorted(sys.modules)]))
+print(json.dumps(sorted(sys.modules)))
 """
-    runs = [json.loads(in_a_new_process(program)) for _ in range(5)]
-    best = min(took for took, _ in runs)
-    assert best < 0.3, f"from tilewright import relay takes {best * 1e3:.0f} ms; the budget is 300 ms"
-    rooms = {name.split(".")[1] for name in runs[0][1] if name.startswith("tilewright.")}
+    loaded = json.loads(in_a_new_process(program))
+    rooms = {name.split(".")[1] for name in loaded if name.startswith("tilewright.")}
     assert not rooms & {"arith", "te", "tir", "topi", "tune", "codegen"}

@@ -151,7 +151,7 @@ def test_download(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.slow
 def test_worker_processes() -> None:
-    with PopenPoolExecutor(max_workers=1, timeout=20) as pool:
+    with PopenPoolExecutor(max_workers=1, timeout=300) as pool:
         assert pool.submit(divmod, 7, 2).result() == (3, 1)
         ends = list(pool.map_with_error_catching(abs, [-1, "x"]))
     assert [end.status for end in ends] == [StatusKind.COMPLETE, StatusKind.EXCEPTION]

@@ -60,7 +60,7 @@ class Nvrtc(SimpleNamespace):
     """Notes what is compiled, by which threads; `wrong` in a program is an error."""
 
     def __init__(self) -> None:
-        super().__init__(texts=[], together=threading.Barrier(2, timeout=20))
+        super().__init__(texts=[], together=threading.Barrier(2, timeout=120))
 
     def nvrtcVersion(self) -> tuple[int, int, int]:
         return 0, 13, 0

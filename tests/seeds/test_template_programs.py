@@ -134,7 +134,7 @@ def test_the_schedule_explorer(tmp_path: Path) -> None:
     """001_1e32228900fa6a2d: 5. ML-Based Cost Model: propose, ask the model, run the best of them, update the model."""
     task = autotvm.task.create("seeds/product", args=(32, 32, 32), target="llvm -num-cores=1")
     log = tmp_path / "records.json"
-    runner = autotvm.LocalRunner(repeat=2, timeout=4)
+    runner = autotvm.LocalRunner(repeat=2, timeout=60)
     tuner = autotvm.tuner.XGBTuner(task, plan_size=8, optimizer="sa")
     tuner.tune(
         n_trial=16,

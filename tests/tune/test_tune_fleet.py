@@ -516,7 +516,8 @@ def _kill_at_the_fifth_order(fleet: Fleet, pids: dict[str, int]) -> list[str]:
         orders.append(address)
         running = hand(address, job)
         if len(orders) == 5:
-            time.sleep(0.3)  # it is at it
+            while running.future.key not in fleet._client.processing()[address]:  # until it is at it
+                assert not running.future.done()
             os.kill(pids[address], signal.SIGKILL)
         return running
 

@@ -372,7 +372,7 @@ def test_a_model_is_tuned_and_built_by_its_records(tmp_path: Path) -> None:
     assert len(tasks) == 1 and weights == [1]
     log = str(tmp_path / "model.json")
     scheduler = auto_scheduler.TaskScheduler(tasks, weights, callbacks=[])
-    runner = auto_scheduler.LocalRunner(repeat=1, timeout=5)
+    runner = auto_scheduler.LocalRunner(repeat=1, timeout=60)
     scheduler.tune(
         auto_scheduler.TuningOptions(
             num_measure_trials=2,
@@ -450,7 +450,7 @@ def test_a_template_with_blocks_and_virtual_threads(tmp_path: Path) -> None:
         n_trial=2,
         measure_option=autotvm.measure_option(
             builder=autotvm.LocalBuilder(n_parallel=1),
-            runner=autotvm.LocalRunner(number=1, repeat=1, timeout=5),
+            runner=autotvm.LocalRunner(number=1, repeat=1, timeout=60),
         ),
         callbacks=[autotvm.callback.log_to_file(log)],
     )

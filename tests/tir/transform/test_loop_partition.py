@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-
 import numpy as np
 import pytest
 from flat_programs import assert_same, flat_programs
@@ -495,10 +493,8 @@ def test_growth_is_bounded():
         stmt = tir.IfThenElse(tir.all(v >= bound, v < bound + 2), stmt)
     for v in variables:
         stmt = tir.For(v, 0, 4, tir.ForKind.SERIAL, stmt)
-    start = time.perf_counter()
     made = loop_partition(tir.PrimFunc([A, bound], stmt))
     assert sum(1 for _ in pre_order(made.body)) < 200_000
-    assert time.perf_counter() - start < 20
 
 
 def test_a_condition_that_cannot_be_cut_off_does_not_loop_forever():
@@ -510,9 +506,8 @@ def test_a_condition_that_cannot_be_cut_off_does_not_loop_forever():
     a, _b = s[B].split(fused, factor=8)
     a, c = s[B].split(a, nparts=3)
     s[B].split(c, factor=5)
-    start = time.perf_counter()
-    tvm.lower(s, [A, B])
-    assert time.perf_counter() - start < 5
+    made = tvm.lower(s, [A, B])["main"]
+    assert sum(1 for _ in pre_order(made.body)) < 20_000
 
 
 def test_nothing_to_do_is_the_same_object():
