@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from enum import IntEnum
 from typing import Any, ClassVar, NamedTuple
 
+from ..ir.deep import deeply
 from ..ir.expr import IntImm, IterVar, Range, Var, convert
 from ..ir.node import Node
 from .facts import BIG
@@ -116,6 +117,7 @@ class Analyzer(Vectors):
         return made
 
     # -- questions -------------------------------------------------------------------------
+    @deeply
     def const_int_bound(self, expr: Any) -> ConstIntBound:
         """The constant bounds of an expression."""
         self._memo = {}
@@ -127,6 +129,7 @@ class Analyzer(Vectors):
         """Whether anything was said of the bounds of a variable."""
         return var in self.values or self.forms.var(var) in self.bounds
 
+    @deeply
     def modular_set(self, expr: Any) -> ModularSet:
         """What the expression is modulo some number."""
         self._memo = {}
@@ -136,6 +139,7 @@ class Analyzer(Vectors):
             return ModularSet(1, 0) if value is None else ModularSet(0, value)
         return ModularSet(*self.residue(self.norm(e)))
 
+    @deeply
     def simplify(self, expr: Any, steps: int = 2) -> Any:
         """The expression in normal form; the same object if it is in normal form already."""
         self._memo = {}
@@ -155,6 +159,7 @@ class Analyzer(Vectors):
         made = self.simplify(cond)
         return made.__class__ is IntImm and made.value != 0
 
+    @deeply
     def can_prove_equal(self, lhs: Any, rhs: Any) -> bool:
         """Whether both are always the same."""
         a, b = convert(lhs), convert(rhs)
@@ -177,6 +182,7 @@ class Analyzer(Vectors):
         """Whether `expr >= lower_bound` always holds."""
         return self._nonneg_difference(expr, lower_bound, 0)
 
+    @deeply
     def _nonneg_difference(self, a: Any, b: Any, shift: int) -> bool:
         x, y = convert(a), convert(b)
         if not (is_index(x.dtype) and is_index(y.dtype)):
@@ -188,6 +194,7 @@ class Analyzer(Vectors):
         """Whether both are always the same (another name for `can_prove_equal`)."""
         return self.can_prove_equal(lhs, rhs)
 
+    @deeply
     def int_set(self, expr: Any, dom_map: Mapping[Any, Any] | None = None) -> Any:
         """The set of values that the expression takes over the domains."""
         from .int_set import eval_set

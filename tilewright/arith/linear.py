@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from math import gcd
 from typing import Any, NamedTuple
 
+from ..ir.deep import deeply
 from ..ir.expr import EQ, And, IntImm, IterVar, PrimExpr, Range, Var, const, convert
 from ..ir.ops import conjuncts, logical_and
 from .analyzer import Analyzer
@@ -55,6 +56,7 @@ def _coefficient(ana: Analyzer, a: Atom, held: frozenset[Var]) -> tuple[Var, Lin
     return loose[0].args[0], of_atom(ana.forms.prod([f for f in a.args if f is not loose[0]]))
 
 
+@deeply
 def detect_linear_equation(expr: Any, vars: Any) -> list[PrimExpr]:
     """`[c0, c1, …, base]` with `expr == c0 * vars[0] + c1 * vars[1] + … + base`; empty if not linear."""
     e = convert(expr)

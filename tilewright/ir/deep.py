@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import functools
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Final
+from typing import Any, Final, TypeVar
 
-__all__ = ["deep_programs"]
+from .errors import NestingError
 
-# A walk takes three or four calls for each level; calls between Python functions take no C stack.
-_DEPTH: Final = 20_000
+__all__ = ["deep_programs", "deeply"]
+
+_F = TypeVar("_F", bound=Callable[..., Any])
+
+# A walk takes up to ten calls for each level. Calls between Python functions take no C stack.
+_LEVELS: Final = 20_000
+_DEPTH: Final = 10 * _LEVELS
 _lock: Final = threading.Lock()
 _holders = 0
 _before = 0
@@ -28,8 +34,34 @@ def deep_programs() -> Iterator[None]:
         _holders += 1
     try:
         yield
+    except NestingError:
+        raise
+    except RecursionError:
+        raise NestingError(
+            f"the program nests too deeply: about {_LEVELS:,} levels of an expression or of statements can be walked; "
+            "split long expressions into several stages or statements, or balance them"
+        ) from None
     finally:
         with _lock:
             _holders -= 1
             if _holders == 0:
                 sys.setrecursionlimit(_before)
+
+
+def deeply(function: _F) -> _F:
+    """Run a function once more with room for deep programs where Python's usual room does not do.
+
+    It is for functions that are called often, and whose work can be begun anew: shallow programs pay nothing.
+    """
+
+    @functools.wraps(function)
+    def run(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return function(*args, **kwargs)
+        except RecursionError:
+            if sys.getrecursionlimit() >= _DEPTH:  # who gave the room knows what it was for
+                raise
+        with deep_programs():
+            return function(*args, **kwargs)
+
+    return run  # type: ignore[return-value]

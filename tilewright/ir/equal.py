@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from .buffer import Buffer, MatchBufferRegion
-from .deep import deep_programs
+from .deep import deeply
 from .expr import Call, FloatImm, IntImm, IterVar, PrimExpr, Reduce, Var
 from .function import PrimFunc
 from .module import GlobalVar, GraphNode, IRModule
@@ -37,12 +37,20 @@ def register_graph(kind: type, compare: Callable[..., None], hash_of: Callable[.
     _graph[:] = [(kind, compare, hash_of)]
 
 
+# The way from the root: a step and the way to it, so that going on costs the same at any depth.
+Path = tuple[()] | tuple["Path", str]
+
+
 class Mismatch(Exception):
     """Where two programs part: the path from the root, and the two things found there."""
 
-    def __init__(self, path: tuple[str, ...], lhs: Any, rhs: Any, reason: str = "") -> None:
+    def __init__(self, path: Path, lhs: Any, rhs: Any, reason: str = "") -> None:
         super().__init__(path, lhs, rhs, reason)
-        self.path, self.lhs, self.rhs, self.reason = path, lhs, rhs, reason
+        steps: list[str] = []
+        while path:
+            path, step = path
+            steps.append(step)
+        self.path, self.lhs, self.rhs, self.reason = tuple(reversed(steps)), lhs, rhs, reason
         # The innermost nodes around it: what a printed program can show.
         self.nodes: tuple[Any, Any] = (lhs, rhs)
 
@@ -83,7 +91,7 @@ class Comparer:
         self.around: list[tuple[Any, Any]] = []
         self.same: set[tuple[int, int]] = set()  # expressions found equal: what is bound stays bound
 
-    def fail(self, path: tuple[str, ...], a: Any, b: Any, reason: str = "") -> None:
+    def fail(self, path: Path, a: Any, b: Any, reason: str = "") -> None:
         found = Mismatch(path, a, b, reason)
         if self.around and not (isinstance(a, Node) and isinstance(b, Node)):
             found.nodes = self.around[-1]
@@ -92,7 +100,7 @@ class Comparer:
     def bind(self, a: Any, b: Any) -> None:
         self.left[a], self.right[b] = b, a
 
-    def define(self, a: Any, b: Any, path: tuple[str, ...]) -> None:
+    def define(self, a: Any, b: Any, path: Path) -> None:
         """Two variables that take the same place as definitions."""
         if a.__class__ is not b.__class__ and not (isinstance(a, Var) and isinstance(b, Var)):
             self.fail(path, a, b)
@@ -100,7 +108,7 @@ class Comparer:
             self.fail(path, a, b, f"type {a.type_annotation} is not {b.type_annotation}")
         self.bind(a, b)
 
-    def var(self, a: Var, b: Var, path: tuple[str, ...]) -> None:
+    def var(self, a: Var, b: Var, path: Path) -> None:
         if a in self.left or b in self.right:
             if self.left.get(a) is not b or self.right.get(b) is not a:
                 self.fail(path, a, b)
@@ -113,7 +121,7 @@ class Comparer:
         else:
             self.fail(path, a, b, "two different free variables")
 
-    def buffer(self, a: Buffer, b: Buffer, path: tuple[str, ...], define: bool = False) -> None:
+    def buffer(self, a: Buffer, b: Buffer, path: Path, define: bool = False) -> None:
         known = self.left.get(a)
         if known is not None or b in self.right:
             if known is b and self.right.get(b) is a:
@@ -123,14 +131,14 @@ class Comparer:
         if a is b and not define:
             if self.map_free:
                 self.bind(a, b)
-                self.var(a.data, b.data, (*path, ".data"))
+                self.var(a.data, b.data, (path, ".data"))
             return
         if not define and not self.map_free:
             # A view of memory that is bound already, declared where it is used.
             if a.data not in self.left and a.data is not b.data:
                 self.fail(path, a, b, "two different buffers")
         if define and a.data not in self.left and b.data not in self.right:
-            self.define(a.data, b.data, (*path, ".data"))
+            self.define(a.data, b.data, (path, ".data"))
         for name, _ in field_kinds(Buffer):
             if name in _NAMES:
                 continue
@@ -138,7 +146,7 @@ class Comparer:
             for v, w in zip(_vars_in(x), _vars_in(y), strict=False):
                 if define and v not in self.left and w not in self.right and v.dtype is w.dtype:
                     self.bind(v, w)
-            self.go(x, y, (*path, f".{name}"))
+            self.go(x, y, (path, f".{name}"))
         self.bind(a, b)
 
     def _moved(self, a: Buffer, b: Buffer) -> bool:
@@ -148,7 +156,7 @@ class Comparer:
         known, other = self.left.get(a), self.right.get(b)
         return (known is None or known.data is not b.data) and (other is None or other.data is not a.data)
 
-    def go(self, a: Any, b: Any, path: tuple[str, ...]) -> None:
+    def go(self, a: Any, b: Any, path: Path) -> None:
         if a is b and not isinstance(a, (Node, tuple, list, dict, IRModule)):
             return
         if isinstance(a, GraphNode):
@@ -189,12 +197,12 @@ class Comparer:
             if len(a) != len(b):
                 self.fail(path, a, b, f"{len(a)} entries against {len(b)}")
             for i, (x, y) in enumerate(zip(a, b, strict=True)):
-                self.go(x, y, (*path, f"[{i}]"))
+                self.go(x, y, (path, f"[{i}]"))
         elif isinstance(a, Mapping):
             if sorted(map(str, a)) != sorted(map(str, b)):
                 self.fail(path, a, b, f"keys {sorted(map(str, a))} against {sorted(map(str, b))}")
             for k in a:
-                self.go(a[k], b[k], (*path, f"[{k!r}]"))
+                self.go(a[k], b[k], (path, f"[{k!r}]"))
         elif isinstance(a, GlobalVar):
             if a.name_hint != b.name_hint:
                 self.fail(path, a, b)
@@ -211,14 +219,14 @@ class Comparer:
             # What answers with something else than True or False (a tensor) is compared by identity.
             self.fail(path, a, b)
 
-    def fields(self, a: Node, b: Node, path: tuple[str, ...]) -> None:
+    def fields(self, a: Node, b: Node, path: Path) -> None:
         cls = a.__class__
         shadowed: list[tuple[Any, Any, Any, Any]] = []
         for name, kind in _ordered_fields(cls):
             if name in _NAMES:
                 continue
             x, y = getattr(a, name), getattr(b, name)
-            where = (*path, f".{name}")
+            where = (path, f".{name}")
             if kind == "def":
                 was, also = self.left.get(x), self.right.get(y)
                 if (was is not None and was is not y) or (also is not None and also is not x):
@@ -229,13 +237,13 @@ class Comparer:
                 if len(x) != len(y):
                     self.fail(where, x, y)
                 for i, (v, w) in enumerate(zip(x, y, strict=True)):
-                    self.define(v, w, (*where, f"[{i}]"))
+                    self.define(v, w, (where, f"[{i}]"))
             elif _defines_buffers(cls, name):
                 xs, ys = ((x,), (y,)) if name == "buffer" else (x, y)
                 if len(xs) != len(ys):
                     self.fail(where, x, y, f"{len(xs)} buffers against {len(ys)}")
                 for i, (v, w) in enumerate(zip(xs, ys, strict=True)):
-                    inner = where if name == "buffer" else (*where, f"[{i}]")
+                    inner = where if name == "buffer" else (where, f"[{i}]")
                     self.buffer(v, w, inner, define=True)
             elif name == "node" and isinstance(x, IterVar) and isinstance(y, IterVar):
                 if x.var not in self.left and y.var not in self.right:
@@ -255,13 +263,13 @@ class Comparer:
                 else:
                     table[key] = old
 
-    def function(self, a: PrimFunc, b: PrimFunc, path: tuple[str, ...]) -> None:
+    def function(self, a: PrimFunc, b: PrimFunc, path: Path) -> None:
         if len(a.params) != len(b.params):
-            self.fail((*path, ".params"), a.params, b.params, f"{len(a.params)} against {len(b.params)}")
+            self.fail((path, ".params"), a.params, b.params, f"{len(a.params)} against {len(b.params)}")
         for i, (v, w) in enumerate(zip(a.params, b.params, strict=True)):
-            self.define(v, w, (*path, f".params[{i}]"))
+            self.define(v, w, (path, f".params[{i}]"))
         for v, w in zip(a.params, b.params, strict=True):
-            where = (*path, f".buffer_map[{v.name!r}]")
+            where = (path, f".buffer_map[{v.name!r}]")
             x, y = a.buffer_map.get(v), b.buffer_map.get(w)
             if x is None or y is None:
                 if x is not y:
@@ -269,18 +277,18 @@ class Comparer:
                 continue
             self.buffer(x, y, where, define=True)
         if a.ret_type != b.ret_type:
-            self.fail((*path, ".ret_type"), a.ret_type, b.ret_type)
-        self.go(a.attrs, b.attrs, (*path, ".attrs"))
-        self.go(a.body, b.body, (*path, ".body"))
+            self.fail((path, ".ret_type"), a.ret_type, b.ret_type)
+        self.go(a.attrs, b.attrs, (path, ".attrs"))
+        self.go(a.body, b.body, (path, ".body"))
 
-    def module(self, a: IRModule, b: IRModule, path: tuple[str, ...]) -> None:
+    def module(self, a: IRModule, b: IRModule, path: Path) -> None:
         left = {gv.name_hint: f for gv, f in a.functions.items()}
         right = {gv.name_hint: f for gv, f in b.functions.items()}
         if sorted(left) != sorted(right):
-            self.fail((*path, ".functions"), a, b, f"functions {sorted(left)} against {sorted(right)}")
-        self.go(a.attrs, b.attrs, (*path, ".attrs"))
+            self.fail((path, ".functions"), a, b, f"functions {sorted(left)} against {sorted(right)}")
+        self.go(a.attrs, b.attrs, (path, ".attrs"))
         for name in left:
-            self.go(left[name], right[name], (*path, f".functions[{name!r}]"))
+            self.go(left[name], right[name], (path, f".functions[{name!r}]"))
 
 
 def _defines_buffers(cls: type, field: str) -> bool:
@@ -310,14 +318,15 @@ def _vars_in(value: Any) -> Iterator[Var]:
 def first_mismatch(lhs: Any, rhs: Any, map_free_vars: bool = False) -> Mismatch | None:
     """The first place where two programs differ, or None."""
     try:
-        try:
-            Comparer(map_free_vars).go(lhs, rhs, ())
-        except RecursionError:  # rare, and too dear to prepare for each time
-            with deep_programs():
-                Comparer(map_free_vars).go(lhs, rhs, ())
+        _compare(lhs, rhs, map_free_vars)
     except Mismatch as found:
         return found
     return None
+
+
+@deeply
+def _compare(lhs: Any, rhs: Any, map_free_vars: bool) -> None:
+    Comparer(map_free_vars).go(lhs, rhs, ())
 
 
 def structural_equal(lhs: Any, rhs: Any, map_free_vars: bool = False) -> bool:
@@ -454,10 +463,7 @@ class Hasher:
         return hash(a) if isinstance(a, (str, int, float, bool, bytes, Type)) or a is None else hash(str(a))
 
 
+@deeply
 def structural_hash(n: Any, map_free_vars: bool = False) -> int:
     """A number that is the same for structurally equal programs (within one process)."""
-    try:
-        return Hasher(map_free_vars).go(n) & ((1 << 64) - 1)
-    except RecursionError:
-        with deep_programs():
-            return Hasher(map_free_vars).go(n) & ((1 << 64) - 1)
+    return Hasher(map_free_vars).go(n) & ((1 << 64) - 1)

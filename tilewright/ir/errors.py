@@ -12,6 +12,7 @@ __all__ = [
     "FrontendError",
     "InternalError",
     "LoweringError",
+    "NestingError",
     "ScheduleError",
     "ScriptError",
     "TVMError",
@@ -54,6 +55,10 @@ class ScheduleError(TVMError):
 
 class LoweringError(TVMError):
     """A program that the lowering pipeline cannot take on."""
+
+
+class NestingError(TVMError, RecursionError):
+    """A program that nests more deeply than can be walked."""
 
 
 class BuildError(TVMError):

@@ -9,9 +9,7 @@ from __future__ import annotations
 
 import json
 import math
-import sys
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, Final, NamedTuple
 
 from .expr import (
@@ -41,13 +39,11 @@ __all__ = [
     "ExprText",
     "Infix",
     "Piece",
-    "deep_stack",
     "float_text",
     "quoted",
 ]
 
 UNARY: Final = 20
-_DEPTH: Final = 50_000
 ATOM: Final = 30
 
 
@@ -154,17 +150,6 @@ class ExprText:
 
     def otherwise(self, e: Any) -> Piece:
         raise TypeError(f"no text form for {type(e).__name__}")
-
-
-@contextmanager
-def deep_stack() -> Iterator[None]:
-    """Room for programs that nest more deeply than Python's stack usually allows."""
-    held = sys.getrecursionlimit()
-    sys.setrecursionlimit(max(held, _DEPTH))
-    try:
-        yield
-    finally:
-        sys.setrecursionlimit(held)
 
 
 def float_text(value: float) -> str:

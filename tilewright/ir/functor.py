@@ -6,6 +6,7 @@ from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from typing import Any, ClassVar, TypeVar
 
 from .buffer import Buffer, BufferRegion, MatchBufferRegion
+from .deep import deeply
 from .expr import BufferLoad, IterVar, Let, PrimExpr, Var, const, convert
 from .function import PrimFunc
 from .stmt import (
@@ -311,6 +312,7 @@ class _SubstituteOnce(_Substitute):
         return found
 
 
+@deeply
 def substitute(
     n: _N,
     table: Mapping[Any, Any] | Callable[[Var], Any],
@@ -484,6 +486,7 @@ class _Undefined(Visitor):
         self.unbind(new)
 
 
+@deeply
 def undefined_vars(n: Any, defined: Any = ()) -> list[Var]:
     """The variables that `n` uses and does not bind itself, in order, less those `defined`."""
     walk = _Undefined()

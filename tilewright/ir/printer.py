@@ -6,9 +6,10 @@ import sys
 from typing import Any
 
 from .buffer import Buffer
+from .deep import deep_programs
 from .equal import structural_equal
 from .expr import Var
-from .expr_text import deep_stack, quoted
+from .expr_text import quoted
 from .function import PrimFunc
 from .functor import pre_order
 from .module import GlobalVar, IRModule
@@ -40,7 +41,7 @@ def expr_text(expr: Any) -> str:
     reason = too_shared(expr) if isinstance(expr, Node) else ""
     if reason:
         return f"<{reason}>"
-    with deep_stack():
+    with deep_programs():
         return ScriptExpr().expr(expr)
 
 
@@ -201,7 +202,7 @@ def _render(
     for part in obj.functions.values() if isinstance(obj, IRModule) else (obj,):
         if isinstance(part, Node):
             check_written_out(part, "this program cannot be printed")
-    with deep_stack():
+    with deep_programs():
         printer.any(obj, name)
     if isinstance(obj, PrimFunc) and any(f"{ir_prefix}.GlobalVar(" in line for line in printer.lines):
         head.insert(0, f"# from {_PACKAGE}.script import ir as {ir_prefix}")

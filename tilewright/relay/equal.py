@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..ir.equal import Comparer, Hasher, register_graph
+from ..ir.equal import Comparer, Hasher, Path, register_graph
 from ..ir.module import GlobalVar
 from ..ir.op import Op
 from .expr import Call, Constant, Expr, Function, If, Let, Tuple, TupleGetItem, Var
@@ -17,35 +17,10 @@ from .visitor import below
 
 __all__ = ["compare", "hash_of"]
 
-# The way from the root, as a chain: a path of a thousand steps is not copied at each of them.
-Path = tuple[Any, ...]
 
-
-def _spelled(path: Path) -> tuple[str, ...]:
-    out: list[str] = []
-    while len(path) == 2 and isinstance(path[0], tuple):
-        out.append(path[1])
-        path = path[0]
-    return (*path, *reversed(out))
-
-
-class _Fail:
-    """A comparison whose refusals spell their path."""
-
-    def __init__(self, inner: Comparer) -> None:
-        self.inner, self.left, self.right = inner, inner.left, inner.right
-        self.bind, self.map_free = inner.bind, inner.map_free
-
-    def fail(self, path: Path, a: Any, b: Any, reason: str = "") -> None:
-        self.inner.fail(_spelled(path), a, b, reason)
-
-    def go(self, a: Any, b: Any, path: Path) -> None:
-        self.inner.go(a, b, _spelled(path))
-
-
-def compare(comparer: Comparer, a: Expr, b: Any, path: tuple[str, ...]) -> None:
+def compare(comparer: Comparer, a: Expr, b: Any, path: Path) -> None:
     """Go through both side by side; the comparer's `fail` where they part."""
-    c = _Fail(comparer)
+    c = comparer
     left: dict[Any, Any] = {}
     right: dict[Any, Any] = {}
     stack: list[tuple[Any, Any, Path]] = [(a, b, path)]
@@ -70,7 +45,7 @@ def compare(comparer: Comparer, a: Expr, b: Any, path: tuple[str, ...]) -> None:
         _same_node(c, x, y, at, stack)
 
 
-def _same_node(c: _Fail, x: Any, y: Any, at: Path, stack: list[tuple[Any, Any, Path]]) -> None:
+def _same_node(c: Comparer, x: Any, y: Any, at: Path, stack: list[tuple[Any, Any, Path]]) -> None:
     """Compare what is the node's own, and leave what is below on the stack, the first on top."""
     if isinstance(x, Constant):
         p, q = x.numpy(), y.numpy()
@@ -105,7 +80,7 @@ def _same_node(c: _Fail, x: Any, y: Any, at: Path, stack: list[tuple[Any, Any, P
         stack.append((x.body, y.body, (at, ".body")))
 
 
-def _same_signature(c: _Fail, x: Function, y: Function, at: Path) -> None:
+def _same_signature(c: Comparer, x: Function, y: Function, at: Path) -> None:
     if len(x.params) != len(y.params):
         c.fail((at, ".params"), x, y, f"{len(x.params)} parameters against {len(y.params)}")
     if len(x.type_params) != len(y.type_params):
@@ -119,7 +94,7 @@ def _same_signature(c: _Fail, x: Function, y: Function, at: Path) -> None:
     c.go(x.attrs, y.attrs, (at, ".attrs"))
 
 
-def _define(c: _Fail, x: Var, y: Var, at: Path) -> None:
+def _define(c: Comparer, x: Var, y: Var, at: Path) -> None:
     p, q = x.type_annotation, y.type_annotation
     if p is not None and q is not None and not _same_type(c, p, q):
         c.fail((at, ".type_annotation"), x, y, f"{p} against {q}")
@@ -128,7 +103,7 @@ def _define(c: _Fail, x: Var, y: Var, at: Path) -> None:
     c.bind(x, y)
 
 
-def _same_var(c: _Fail, x: Var, y: Var, at: Path) -> None:
+def _same_var(c: Comparer, x: Var, y: Var, at: Path) -> None:
     known = c.left.get(x)
     if known is not None or y in c.right:
         if known is not y:
@@ -141,7 +116,7 @@ def _same_var(c: _Fail, x: Var, y: Var, at: Path) -> None:
         c.bind(x, y)
 
 
-def _same_type(c: _Fail, a: Any, b: Any) -> bool:
+def _same_type(c: Comparer, a: Any, b: Any) -> bool:
     """Whether two types agree, with the variables in them as they were bound."""
     if isinstance(a, TypeVar):
         return c.left.get(a, a) is b

@@ -9,6 +9,7 @@ from contextvars import ContextVar
 from functools import cached_property
 from typing import Any
 
+from ..ir.deep import deeply
 from ..ir.errors import ScheduleError
 from ..ir.expr import BufferLoad, Var, const_value
 from ..ir.function import PrimFunc
@@ -62,6 +63,7 @@ asked: ContextVar[tuple[Any, ...]] = ContextVar("tilewright_histories", default=
 _GPU_KINDS = ("cuda", "opencl", "rocm", "hip", "metal", "vulkan", "webgpu")
 
 
+@deeply
 def auto_schedule(
     func_or_tensors: Any,
     target: Any = None,

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import itertools
-import sys
 import weakref
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
+from ...ir.deep import deep_programs
 from ...ir.expr import PrimExpr, Var
 from ...ir.function import PrimFunc
 from ...ir.stmt import Evaluate
@@ -27,17 +26,6 @@ _numbers = itertools.count()
 _programs: weakref.WeakKeyDictionary[PrimFunc, dict[Options, Program]] = weakref.WeakKeyDictionary()
 
 
-@contextmanager
-def _deep_recursion() -> Iterator[None]:
-    """Room for expressions that nest by the thousand; Python's own frames do not use the C stack."""
-    before = sys.getrecursionlimit()
-    sys.setrecursionlimit(max(before, 50_000))
-    try:
-        yield
-    finally:
-        sys.setrecursionlimit(before)
-
-
 class Program:
     """A function as Python code. `source` is its text, for those who want to see it."""
 
@@ -45,7 +33,7 @@ class Program:
         name = str(func.attrs.get("global_symbol", "main"))
         t = StmtTranslator(func, options)
         try:
-            with _deep_recursion(), np.errstate(all="ignore"):
+            with deep_programs(), np.errstate(all="ignore"):
                 frame = t.translate()
         except InterpreterError as error:
             error.function = error.function or name

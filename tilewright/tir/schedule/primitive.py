@@ -7,6 +7,7 @@ import inspect
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from ...ir.deep import deeply
 from ...ir.errors import ScheduleError
 from ...ir.expr import FloatImm, IntImm, Var
 from ...ir.span import Span, user_span
@@ -131,6 +132,7 @@ def primitive(function: _F) -> _F:
     """Make a function over a schedule a primitive: recorded in the trace, undone if it refuses."""
     signature = inspect.signature(function)
 
+    @deeply
     @functools.wraps(function)
     def run(sch: Schedule, *args: Any, **kwargs: Any) -> Any:
         if sch.busy:  # a step of a larger step

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...arith import Analyzer
 from ...ir.buffer import Buffer
+from ...ir.deep import deeply
 from ...ir.errors import LoweringError, ScheduleError, TVMError
 from ...ir.expr import BufferLoad, PrimExpr, Var, const, const_value
 from ...ir.function import PrimFunc
@@ -52,6 +53,7 @@ class Report:
         return f"{text}; its kernels were not run: {self.kernels}" if self.kernels else text
 
 
+@deeply
 def verify(sch: Schedule, seed: int = 0, arrays: Sequence[Any] | None = None) -> Report:
     """Run the scheduled functions and their origins on the same random inputs, and compare what they leave.
 

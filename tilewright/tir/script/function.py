@@ -13,9 +13,9 @@ from typing import Any
 
 from ...ir import GlobalVar, IRModule, PrimFunc
 from ...ir.buffer import Buffer
+from ...ir.deep import deep_programs
 from ...ir.errors import ScriptError
 from ...ir.expr import Var, const
-from ...ir.expr_text import deep_stack
 from ...ir.printer_stmt import needs_root
 from ...ir.stmt import Block, BlockRealize, Stmt
 from ...ir.types import TupleType, Type
@@ -46,7 +46,7 @@ def parse_function(source: Source, outside: Mapping[str, Any], options: Options 
     parser = StmtParser(source, outside)
     root = BlockFrame("root")
     parser.frames.append(root)
-    with deep_stack():
+    with deep_programs():
         params = _params(definition, parser)
         ret_type = _return_type(definition, parser)
         body = parser.suite(definition.body)

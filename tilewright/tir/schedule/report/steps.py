@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from ....ir.expr_text import deep_stack
+from ....ir.deep import deep_programs
 from ....ir.function import PrimFunc
 from ....ir.module import IRModule
 from ....ir.printer import _ScriptFunc
@@ -46,7 +46,7 @@ class Program:
         self.mod = mod
         functions = {gv.name_hint: f for gv, f in mod.functions.items() if isinstance(f, PrimFunc)}
         printer = _Places()
-        with deep_stack():
+        with deep_programs():
             for name, func in sorted(functions.items()):
                 if printer.lines:
                     printer.lines.append("")
