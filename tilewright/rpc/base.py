@@ -1,6 +1,15 @@
 """What goes over the wire: a description in JSON, and the bytes that belong to it. Nothing is pickled.
 
-length of the JSON (4 bytes) │ JSON with the lengths of the parts │ the parts, one after the other
+    length of the JSON (4 bytes) │ JSON with the lengths of the parts │ the parts, one after the other
+
+Every connection, to a server or to a tracker, begins with a greeting (`access`):
+
+    client ──▶ {"hello": 2, "to": "server", "nonce": …}
+           ◀── {"hello": 2, "nonce": …, "proof": …}          the proof only where there is a secret
+           ──▶ {"proof": …, "key": …, "timeout": …}          of a tracker: {"proof": …}
+           ◀── {"ok": …} or {"error": {"kind": …, "text": …}}
+
+Until it is over a message has at most `GREETING` bytes, and takes at most `PATIENCE` seconds.
 """
 
 from __future__ import annotations
@@ -8,75 +17,139 @@ from __future__ import annotations
 import json
 import socket
 import struct
+import time
 from collections.abc import Sequence
 from typing import Any
 
 from ..runtime.errors import TVMError
 
-__all__ = ["PROTOCOL", "RPC_SESS_MASK", "Connection", "RPCError", "listen"]
+__all__ = [
+    "GREETING",
+    "MESSAGE",
+    "PATIENCE",
+    "PROTOCOL",
+    "RPC_SESS_MASK",
+    "BrokenError",
+    "Connection",
+    "ProtocolError",
+    "RPCError",
+    "decoded",
+    "encoded",
+    "listen",
+    "told",
+]
 
-PROTOCOL = 1
+PROTOCOL = 2
 RPC_SESS_MASK = 128  # a device's number times this is the session that it belongs to, plus one
-_LENGTH = struct.Struct(">I")
-_MOST = 1 << 26  # bytes of a description; more is not one of ours
+GREETING = 1 << 16  # bytes of a message from somebody who has not shown yet who it is
+PATIENCE = 5.0  # seconds that a greeting may take
+MESSAGE = 16 << 30  # bytes of a message in a session, unless somebody asks for another limit
+_TEXT = 1 << 26  # bytes of a description in a session
+_CHUNK = 1 << 20  # bytes that are allocated for a part before any of it has arrived
+_HEAD = struct.Struct(">I")
+_ALIVE = (("TCP_KEEPIDLE", 30), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT", 3))
 
 
 class RPCError(TVMError):
     """Something went wrong on the other side, or on the way to it."""
 
 
+class ProtocolError(RPCError):
+    """Bytes that are not a message of this protocol, or a message that is larger than this side takes."""
+
+
+class BrokenError(RPCError):
+    """A connection that could not be made, or is no more: another attempt may succeed."""
+
+
+def encoded(message: dict[str, Any], parts: Sequence[bytes | memoryview] = ()) -> bytes:
+    """A description as it goes over the wire, in front of its parts."""
+    text = json.dumps({**message, "parts": [len(p) for p in parts]}, separators=(",", ":")).encode()
+    return _HEAD.pack(len(text)) + text
+
+
+def decoded(head: bytes, text: bytes | None, most: int) -> tuple[int, dict[str, Any], list[int]]:
+    """The length of a description by its first bytes and, once it is there, what it says and the lengths of its
+    parts. Anything that is not a message of ours, and all that would have more than `most` bytes, is refused."""
+    (length,) = _HEAD.unpack(head)
+    if length > min(most, _TEXT):
+        raise ProtocolError(
+            f"a description of {length} bytes is announced; at most {min(most, _TEXT)} are taken"
+        )
+    if text is None:
+        return length, {}, []
+    try:
+        message = json.loads(text)
+    except (ValueError, RecursionError):
+        raise ProtocolError("the description is not JSON that can be read") from None
+    sizes = message.pop("parts", None) if isinstance(message, dict) else None
+    if not isinstance(sizes, list) or any(type(n) is not int or n < 0 for n in sizes):
+        raise ProtocolError("the description does not give the lengths of its parts")
+    if any(n > most for n in sizes) or length + sum(sizes) > most:
+        raise ProtocolError(f"the parts that are announced are too large; at most {most} bytes are taken")
+    return length, message, sizes
+
+
+def told(error: BaseException) -> dict[str, Any]:
+    """An error as the other side hears of it."""
+    return {"error": {"kind": type(error).__name__, "text": str(error)}}
+
+
+def keep_alive(sock: socket.socket) -> None:
+    """Send without delay, and notice in a minute when the machine on the other side is gone."""
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for name, value in _ALIVE:
+        if hasattr(socket, name):
+            sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
+
+
 class Connection:
-    """A socket that carries messages."""
+    """A socket that carries messages of at most `most` bytes, one after the other; whoever calls it waits."""
 
-    def __init__(self, sock: socket.socket, name: str) -> None:
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self._socket, self.name = sock, name
-
-    @staticmethod
-    def to(host: str, port: int, timeout: float = 60.0, patience: float | None = None) -> Connection:
-        """A connection to a server; `timeout` is for making it, `patience` for each answer (None: for ever)."""
-        try:
-            made = socket.create_connection((host, port), timeout)
-        except OSError as error:
-            raise RPCError(
-                f"{host}:{port}: no connection ({error}); is a server running there? "
-                "python -m tilewright.exec.rpc_server"
-            ) from None
-        made.settimeout(patience)
-        return Connection(made, f"{host}:{port}")
+    def __init__(self, sock: socket.socket, name: str, most: int = GREETING) -> None:
+        self._socket, self.name, self.most = sock, name, most
 
     def send(self, message: dict[str, Any], parts: Sequence[bytes | memoryview] = ()) -> None:
         """Send a message and the bytes that belong to it."""
-        text = json.dumps({**message, "parts": [len(p) for p in parts]}, separators=(",", ":")).encode()
+        text = encoded(message, parts)
         try:
-            self._socket.sendall(_LENGTH.pack(len(text)) + text)
+            self._socket.settimeout(None)
+            self._socket.sendall(text)
             for part in parts:
                 self._socket.sendall(part)
         except OSError as error:
-            raise RPCError(f"{self.name}: the connection broke while sending ({error})") from None
+            raise BrokenError(f"{self.name}: the connection broke while sending ({error})") from None
 
-    def receive(self) -> tuple[dict[str, Any], list[bytes]]:
-        """The next message; an RPCError when there will be none."""
-        (length,) = _LENGTH.unpack(self._exactly(_LENGTH.size))
-        if length > _MOST:
-            raise RPCError(f"{self.name}: what answers there is not tilewright's")
+    def receive(self, within: float | None = None) -> tuple[dict[str, Any], list[bytes]]:
+        """The next message, within some seconds (None: whenever it comes); an RPCError when there will be none."""
+        until = None if within is None else time.monotonic() + within
         try:
-            message = json.loads(self._exactly(length))
-            sizes = [int(n) for n in message["parts"]]
-        except (ValueError, KeyError, TypeError):
-            raise RPCError(f"{self.name}: what answers there is not tilewright's") from None
-        return message, [self._exactly(n) for n in sizes]
+            head = self._exactly(_HEAD.size, until)
+            length, _, _ = decoded(head, None, self.most)
+            _, message, sizes = decoded(head, self._exactly(length, until), self.most)
+        except ProtocolError as error:
+            raise ProtocolError(f"{self.name}: what answers there is not tilewright's: {error}") from None
+        return message, [self._exactly(n, until) for n in sizes]
 
-    def _exactly(self, count: int) -> bytes:
-        got, held = bytearray(count), 0
-        view = memoryview(got)
+    def _exactly(self, count: int, until: float | None) -> bytes:
+        """So many bytes; memory grows with what has arrived, whatever was announced."""
+        got, held = bytearray(min(count, _CHUNK)), 0
         while held < count:
             try:
-                more = self._socket.recv_into(view[held:])
+                if held == len(got):
+                    got += bytes(min(held, count - held))
+                self._socket.settimeout(None if until is None else max(0.001, until - time.monotonic()))
+                with memoryview(got) as view:
+                    more = self._socket.recv_into(view[held:])
+            except MemoryError:
+                raise ProtocolError(f"{self.name}: {count} bytes are too much for the memory here") from None
+            except TimeoutError:
+                raise BrokenError(f"{self.name}: no answer came in time") from None
             except OSError as error:
-                raise RPCError(f"{self.name}: the connection broke ({error})") from None
+                raise BrokenError(f"{self.name}: the connection broke ({error})") from None
             if not more:
-                raise RPCError(f"{self.name}: the other side has closed the connection")
+                raise BrokenError(f"{self.name}: the other side has closed the connection")
             held += more
         return bytes(got)
 
@@ -96,7 +169,7 @@ def listen(host: str, port: int, port_end: int) -> socket.socket:
         made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             made.bind((host, number))
-            made.listen(16)
+            made.listen(512)
         except OSError as error:
             made.close()
             last = error

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
+import math
 import os
 import threading
 import time
@@ -16,7 +18,8 @@ from ..runtime.layout import layout_of
 from ..runtime.ndarray import NDArray, _make
 from ..runtime.registry import PackedFunc
 from ..runtime.timing import BenchmarkResult
-from .base import PROTOCOL, RPC_SESS_MASK, Connection, RPCError
+from .access import Access, failed, greeted
+from .base import MESSAGE, RPC_SESS_MASK, BrokenError, Connection, RPCError
 from .worker import Worker
 
 __all__ = [
@@ -31,6 +34,7 @@ __all__ = [
     "servers_here",
 ]
 
+_SUMMARY = 1 << 26  # bytes of an answer of a tracker
 _sessions = 0
 _lock = threading.Lock()
 
@@ -361,35 +365,95 @@ class LocalSession(RPCSession):
 
 
 def connect(
-    url: str, port: int, key: str = "", session_timeout: float = 0, enable_logging: bool = False, **_: Any
+    url: str,
+    port: int,
+    key: str = "",
+    session_timeout: float = 0,
+    session_constructor_args: Sequence[Any] | None = None,
+    enable_logging: bool = False,
+    *,
+    access: Access | None = None,
+    wait: float | None = 600.0,
 ) -> RPCSession:
-    """A session with a server; after `session_timeout` seconds (0: never) it is ended there."""
-    connection = Connection.to(url, port)
-    connection.send({"hello": PROTOCOL, "key": key, "timeout": session_timeout})
-    welcome, _parts = connection.receive()
-    if "error" in welcome:
+    """A session with a server, which ends after `session_timeout` seconds (0: at the server's own limit).
+
+    A server that is busy with another client is waited for, `wait` seconds (None: for ever). `access` is the secret that
+    both share, and TLS: what environment variables say unless it is given.
+    """
+    if session_constructor_args:
+        raise RPCError("rpc.connect(session_constructor_args=…): there are no sessions within sessions")
+    known = access if access is not None else Access.of()
+    connection = greeted(known.connect(url, port), known, "server", key=key, timeout=session_timeout)
+    try:
+        welcome = connection.receive(wait)[0]
+        failed(welcome, connection.name)
+    except BrokenError as error:
         connection.close()
-        raise RPCError(f"{connection.name}: {welcome['error']['text']}")
+        raise BrokenError(
+            f"{error}; was another client served for {wait} s?" if "in time" in str(error) else str(error)
+        ) from None
+    except BaseException:
+        connection.close()
+        raise
+    connection.most = MESSAGE
+    limit = float((welcome.get("ok") or {}).get("timeout", math.inf))
+    began = time.monotonic()
 
     def ask(message: dict[str, Any], parts: Sequence[bytes]) -> tuple[Any, list[bytes]]:
-        connection.send(message, parts)
-        answer, back = connection.receive()
-        if "error" in answer:
-            raise RPCError(f"{connection.name}: {answer['error']['kind']}: {answer['error']['text']}")
+        try:
+            connection.send(message, parts)
+            answer, back = connection.receive()
+        except BrokenError as error:
+            if time.monotonic() - began < limit:
+                raise
+            raise BrokenError(f"{error}: the session has reached its limit of {limit:g} s") from None
+        failed(answer, connection.name)
         return answer["ok"], back
 
     return RPCSession(ask, connection.name, connection.close)
 
 
 class TrackerSession:
-    """A connection to a tracker, which knows the servers and who has them: `rpc.connect_tracker(host, port)`."""
+    """A connection to a tracker, which knows the servers and who has them: `rpc.connect_tracker(host, port)`.
 
-    def __init__(self, url: str, port: int, patience: float | None = None) -> None:
-        self._connection = Connection.to(url, int(port), patience=patience)
+    It survives the tracker: if that is started again, requests go on.
+    """
 
-    def _ask(self, message: dict[str, Any]) -> Any:
-        self._connection.send(message)
-        return self._connection.receive()[0]["ok"]
+    def __init__(self, url: str, port: int, patience: float = 10.0, access: Access | None = None) -> None:
+        self._place, self._patience = (url, int(port)), patience
+        self._access = access if access is not None else Access.of()
+        self._lock = threading.Lock()
+        self._connection: Connection | None = self._open()
+
+    def _open(self) -> Connection:
+        made = greeted(self._access.connect(*self._place, timeout=self._patience), self._access, "tracker")
+        try:
+            failed(made.receive(self._patience)[0], made.name)
+        except BaseException:
+            made.close()
+            raise
+        made.most = _SUMMARY
+        return made
+
+    def _ask(self, message: dict[str, Any], wait: float | None = 0.0) -> Any:
+        """An answer, which may take `wait` seconds to be found; over another connection where the last one breaks."""
+        until = math.inf if wait is None else time.monotonic() + wait + self._patience
+        pause = 0.05
+        with self._lock:
+            while True:
+                try:
+                    self._connection = self._connection or self._open()
+                    self._connection.send(message)
+                    left = None if wait is None else max(0.1, until - time.monotonic())
+                    answer = self._connection.receive(left)[0]
+                    failed(answer, self._connection.name)
+                    return answer["ok"]
+                except BrokenError:
+                    self.close()
+                    if time.monotonic() + pause >= until:
+                        raise
+                    time.sleep(pause)
+                    pause = min(2 * pause, 2.0)
 
     def summary(self) -> dict[str, Any]:
         """Servers, and for each key how many are free and how many wait."""
@@ -408,18 +472,49 @@ class TrackerSession:
         return "\n".join(rows)
 
     def request(
-        self, key: str, priority: int = 1, session_timeout: float = 0, max_retry: int = 5, **_: Any
+        self,
+        key: str,
+        priority: int = 1,
+        session_timeout: float = 0,
+        max_retry: int = 5,
+        session_constructor_args: Sequence[Any] | None = None,
+        *,
+        wait: float | None = 600.0,
     ) -> RPCSession:
-        """A session with a server of a key, as soon as one is free."""
+        """A session with a server of a key, as soon as one is free: in `wait` seconds at most (None: for ever).
+
+        Where no server has the key, that is an error after half a minute.
+        """
         last: RPCError | None = None
+        until = math.inf if wait is None else time.monotonic() + wait
         for _again in range(max(1, max_retry)):
-            place = self._ask({"do": "request", "key": key, "priority": priority})
+            left = None if wait is None else max(0.0, until - time.monotonic())
+            place = self._ask({"do": "request", "key": key, "priority": priority, "wait": left}, left)
+            settled = {"do": "settle", "match": place["match"]}
             try:
-                return connect(place["host"], place["port"], place["match"], session_timeout)
+                made = connect(
+                    place["host"],
+                    place["port"],
+                    place["match"],
+                    session_timeout,
+                    session_constructor_args,
+                    access=self._access,
+                    wait=self._patience,
+                )
             except RPCError as error:
                 last = error
+                with contextlib.suppress(RPCError):
+                    self._ask({**settled, "taken": False})
                 time.sleep(0.1)
-        raise RPCError(f"{self._connection.name}: no server of {key!r} could be had ({last})")
+                continue
+            with contextlib.suppress(RPCError):  # the server tells as well
+                self._ask({**settled, "taken": True})
+            return made
+        raise RPCError(f"{self._name}: no server of {key!r} could be had in {max_retry} attempts ({last})")
+
+    @property
+    def _name(self) -> str:
+        return f"{self._place[0]}:{self._place[1]}"
 
     def request_and_run(
         self,
@@ -438,12 +533,14 @@ class TrackerSession:
 
     def close(self) -> None:
         """End the connection."""
-        self._connection.close()
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
 
 
-def connect_tracker(url: str, port: int) -> TrackerSession:
-    """A connection to a tracker."""
-    return TrackerSession(url, port)
+def connect_tracker(url: str, port: int, *, access: Access | None = None) -> TrackerSession:
+    """A connection to a tracker; `access` as for `connect`."""
+    return TrackerSession(url, port, access=access)
 
 
 def request_remote(

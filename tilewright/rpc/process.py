@@ -3,31 +3,36 @@
 from __future__ import annotations
 
 import atexit
+import os
 import subprocess
 import sys
-from typing import Any
+from collections.abc import Callable
+from typing import Any, Protocol, TypeVar
 
+from .access import Access, is_loopback
 from .base import RPCError
 
-__all__ = ["Process"]
+__all__ = ["Process", "started"]
 
 
 class Process:
-    """A process that has said at which port it listens."""
+    """A process that has said where it listens."""
 
-    def __init__(self, module: str, arguments: list[str]) -> None:
+    def __init__(self, module: str, arguments: list[str], access: Access | None) -> None:
+        more = access.environment() if access is not None else {}
         self._process = subprocess.Popen(
             [sys.executable, "-m", module, *arguments, "--child"],
             stdin=subprocess.PIPE,  # closed when this process ends, however it does
             stdout=subprocess.PIPE,
             text=True,
+            env={**os.environ, **more},
         )
         assert self._process.stdout is not None
-        line = self._process.stdout.readline()
-        if not line.strip().isdigit():
+        host, _, port = self._process.stdout.readline().strip().partition(" ")
+        if not port.isdigit():
             self.terminate()
             raise RPCError(f"{module}: it did not start; what it said stands above")
-        self.port = int(line)
+        self.host, self.port = host, int(port)
         atexit.register(self.terminate)
 
     def terminate(self) -> None:
@@ -49,3 +54,31 @@ class Process:
 
     def __exit__(self, *_: object) -> None:
         self.terminate()
+
+
+class _Listening(Protocol):
+    host: str
+    port: int
+    closed: bool  # to strangers
+
+
+_L = TypeVar("_L", bound=_Listening)
+
+
+def started(program: str, child: bool, make: Callable[[], _L]) -> _L:
+    """Start what listens, in the process that it is for, and say where it does."""
+    try:
+        made = make()
+    except RPCError as error:
+        sys.exit(f"{program}: {error}")
+    if not made.closed and not is_loopback(made.host):
+        print(
+            f"{program}: without a secret, whoever can reach {made.host}:{made.port} can run any code as this user; "
+            "--secret-file FILE keeps strangers out",
+            file=sys.stderr,
+            flush=True,
+        )
+    print(f"{made.host} {made.port}" if child else f"listening on {made.host}:{made.port}", flush=True)
+    if child:
+        os.dup2(2, 1)  # nobody reads what else is printed
+    return made

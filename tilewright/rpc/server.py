@@ -1,33 +1,56 @@
-"""The server: one session at a time, each in a process of its own, so that a crash ends only the session."""
+"""The server: one session at a time, each in a process of its own, so that a crash ends only the session.
+
+One thread greets all who connect (`hub`), has at most one child at work, and watches its client meanwhile: a session
+ends with its client, at its limit of time, or when the server ends, whatever it is computing.
+"""
 
 from __future__ import annotations
 
 import argparse
 import contextlib
+import ctypes
+import math
 import os
 import select
+import shutil
 import signal
+import socket
 import sys
+import tempfile
+import time
+import traceback
 import uuid
+from dataclasses import dataclass
 from typing import Any
 
-from .base import PROTOCOL, Connection, RPCError, listen
-from .process import Process
+from .access import Access, add_options, listening_address, seconds
+from .announce import Announcer, end, ended, kill
+from .base import MESSAGE, Connection, ProtocolError, RPCError, listen, told
+from .hub import Hub, Peer
+from .process import Process, started
 from .worker import Worker
 
 __all__ = ["Server", "main"]
+
+SESSION = 4 * 3600.0  # seconds that a session may last, unless the server is started with another limit
+_QUEUE = 16  # clients that may wait for a session
+_MOST = 512  # connections at once
+_WATCH = 0.1  # seconds between two looks at the client of a session
+_TURN = 60.0  # seconds after which the loop turns when nothing happens
 
 
 class Server(Process):
     """A server in a process of its own, at the first free port from `port` up to `port_end`.
 
-    It runs what it is sent: it listens on loopback unless `host` says otherwise. With `tracker_addr` it is found by its
-    `key`; `load_library` are files that are loaded first, so that their functions are there.
+    It runs what it is sent: it listens on loopback unless `host` says otherwise, or where those who find it by its
+    tracker can reach it if there is a secret. With `tracker_addr` it is found by its `key`; `load_library` are files that
+    are loaded first, so that their functions are there. `access` is the secret that all share, and TLS;
+    `session_limit` are the seconds that a session may last, `max_message` the bytes that a client may send at once.
     """
 
     def __init__(
         self,
-        host: str = "127.0.0.1",
+        host: str | None = None,
         port: int = 9091,
         port_end: int = 9199,
         is_proxy: bool = False,
@@ -37,126 +60,257 @@ class Server(Process):
         custom_addr: str | None = None,
         silent: bool = False,
         no_fork: bool = False,
+        access: Access | None = None,
+        session_limit: float = SESSION,
+        max_message: int = MESSAGE,
         **_: Any,
     ) -> None:
         if is_proxy:
             raise RPCError(
                 "rpc.Server(is_proxy=True): there are no proxies; let the server be reached itself"
             )
-        given = ["--host", host, "--port", str(port), "--port-end", str(port_end), "--key", key]
+        given = ["--port", str(port), "--port-end", str(port_end), "--key", key]
+        given += ["--session-limit", str(session_limit), "--max-message", str(max_message)]
+        if host is not None:
+            given += ["--host", host]
         if tracker_addr is not None:
             given += ["--tracker", f"{tracker_addr[0]}:{tracker_addr[1]}"]
         if load_library:
             given += ["--load-library", load_library]
         if custom_addr:
             given += ["--custom-addr", custom_addr]
-        super().__init__("tilewright.exec.rpc_server", given)
-        self.host, self.key = host, key
+        super().__init__("tilewright.exec.rpc_server", given + ["--silent"] * silent, access)
+        self.key = key
+
+
+@dataclass
+class _Session:
+    """A child at work: its client's socket, its files, and when its time is over."""
+
+    pid: int
+    sock: socket.socket
+    folder: str
+    until: float
+
+    def watch(self) -> bool:
+        """End the child if its client is gone or its time is over; True when it has ended."""
+        if _is_gone(self.sock) or time.monotonic() >= self.until:
+            kill(self.pid)
+        return ended(self.pid)
+
+    def close(self) -> None:
+        """Leave nothing behind: neither processes that the child has started, nor files."""
+        end(self.pid)
+        self.sock.close()
+        shutil.rmtree(self.folder, ignore_errors=True)
 
 
 class _Serving:
     """The loop of a server."""
 
     def __init__(self, given: argparse.Namespace) -> None:
-        self._given = given
-        self._listening = listen(given.host, given.port, given.port_end)
-        self.port: int = self._listening.getsockname()[1]
-        self._watched = [sys.stdin] if given.child else []
-        self._tracker: Connection | None = None
-        self._match = given.key
+        self._given, self._access = given, Access.of(given)
+        self._tracker = _address(given.tracker)
+        self.host = listening_address(given.host, self._tracker, self._access, given.custom_addr)
+        self.closed = self._access.closed
+        listening = listen(self.host, given.port, given.port_end)
+        self.port: int = listening.getsockname()[1]
+        self._hub = Hub(
+            listening, self._access, "server", self._opened, self._heard, self._gone, _MOST, given.silent
+        )
+        self._queue: dict[Peer, float] = {}  # who waits for a session, and how long it may last
+        self._session: _Session | None = None
+        self._announcer: Announcer | None = None
+        self._match, self._over = given.key, False
+        self._name = uuid.uuid4().hex
+        self._woken, self._wakes = socket.socketpair()
+        self._woken.setblocking(False)
+        self._wakes.setblocking(False)
+        self._hub.watch(self._woken, self._wake)
+        if given.child:
+            self._hub.watch(sys.stdin, self._end)
 
     def run(self) -> None:
-        """Take sessions, one after the other, until the process that started this one is gone."""
-        while True:
+        """Serve until the process that started this one is gone."""
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        signal.set_wakeup_fd(self._wakes.fileno(), warn_on_full_buffer=False)
+        try:
             self._offer()
-            ready = select.select([self._listening, *self._watched], [], [])[0]
-            if self._listening not in ready:
-                return
-            sock, where = self._listening.accept()
-            connection = Connection(sock, f"{where[0]}:{where[1]}")
-            child = os.fork()
-            if child == 0:
-                self._listening.close()
-                os._exit(_session(connection, self._match))
-            connection.close()
-            if not self._ended(child):
-                return
+            while not self._over:
+                self._hub.turn(_WATCH if self._session is not None else _TURN)
+                self._attend()
+        finally:
+            if self._session is not None:
+                self._session.close()
+            if self._announcer is not None:
+                self._announcer.close()
 
+    def _end(self) -> None:
+        self._over = True
+
+    def _wake(self) -> None:
+        with contextlib.suppress(BlockingIOError):
+            self._woken.recv(1 << 12)
+
+    def _attend(self) -> None:
+        """See whether the session has ended, and begin the next."""
+        if self._session is not None and self._session.watch():
+            self._session.close()
+            self._session = None
+            self._offer()
+        while self._queue and self._session is None and not self._over:
+            peer = next(iter(self._queue))
+            limit = self._queue.pop(peer)
+            self._begin(peer, limit)
+        if self._announcer is not None and ended(self._announcer.pid):
+            self._announcer.close()
+            self._announcer = None
+            self._announce(busy=self._session is not None)
+
+    # -- the tracker -----------------------------------------------------------------------------
     def _offer(self) -> None:
         """Tell the tracker that this server is free, for the next who asks."""
-        if self._given.tracker is None:
-            return
-        host, _, port = self._given.tracker.rpartition(":")
+        if self._tracker is not None:
+            self._match = f"{self._given.key}:{uuid.uuid4().hex}"
+            self._announce(busy=False)
+
+    def _announce(self, busy: bool) -> None:
         if self._tracker is None:
-            self._tracker = Connection.to(host, int(port))
-        self._match = f"{self._given.key}:{uuid.uuid4().hex}"
-        named = self._given.custom_addr or None
-        offer = {"do": "put", "key": self._given.key, "port": self.port, "match": self._match, "host": named}
-        self._tracker.send(offer)
-        self._tracker.receive()
+            return
+        if self._announcer is None:
+            shown = self._given.custom_addr or (None if self.host == "0.0.0.0" else self.host)
+            about = {"key": self._given.key, "port": self.port, "host": shown, "name": self._name}
+            self._announcer = Announcer(self._tracker, self._access, about, self._alone)
+        self._announcer.tell(self._match, busy)
 
-    def _ended(self, child: int) -> bool:
-        """Wait for a session; False when this process has to end before it. However it ends, the session does not
-        outlive it."""
-        over = False
-        try:
-            while not over:
-                over = os.waitpid(child, os.WNOHANG)[0] != 0
-                if not over and select.select(self._watched, [], [], 0.02)[0]:
-                    return False
-            return True
-        finally:
-            if not over:
-                os.kill(child, signal.SIGKILL)
-                os.waitpid(child, 0)
+    # -- clients ---------------------------------------------------------------------------------
+    def _opened(self, peer: Peer, message: dict[str, Any]) -> None:
+        key, timeout = message.get("key"), message.get("timeout", 0)
+        if isinstance(timeout, bool) or not isinstance(timeout, (int, float)) or not 0 <= timeout < math.inf:
+            raise ProtocolError("`timeout` is not a number of seconds")
+        if key != self._match:
+            raise RPCError("the key is not that of this server, or its tracker has given it to another since")
+        if self._tracker is not None and (self._session is not None or self._queue):
+            raise RPCError("another client has taken this server meanwhile")
+        if len(self._queue) >= _QUEUE:
+            raise RPCError(f"the server is busy, and {_QUEUE} clients wait already; try again later")
+        peer.stage = "waiting"
+        self._queue[peer] = min(timeout or math.inf, self._given.session_limit)
+
+    def _heard(self, peer: Peer, message: dict[str, Any]) -> None:
+        raise ProtocolError("nothing is to be said before the session begins")
+
+    def _gone(self, peer: Peer) -> None:
+        self._queue.pop(peer, None)
+
+    def _begin(self, peer: Peer, limit: float) -> None:
+        """Serve a client, in a child."""
+        if peer.unread:
+            return self._hub.refuse(peer, ProtocolError("nothing is to be said before the session begins"))
+        sock = self._hub.release(peer)
+        folder = tempfile.mkdtemp(prefix="tilewright-rpc-")
+        self._announce(busy=True)
+        sys.stdout.flush()
+        sys.stderr.flush()
+        pid = os.fork()
+        if pid == 0:
+            status = 1
+            try:
+                self._alone()
+                if self._announcer is not None:
+                    self._announcer.close(child=True)
+                connection = Connection(sock, peer.name, self._given.max_message)
+                status = _serve(connection, folder, limit)
+            except SystemExit:  # of something that the client called
+                pass
+            except BaseException:
+                traceback.print_exc()
+            finally:
+                os._exit(status)
+        with contextlib.suppress(OSError):  # the child does it as well: whoever comes first
+            os.setpgid(pid, pid)
+        self._session = _Session(pid, sock, folder, time.monotonic() + limit)
+
+    def _alone(self) -> None:
+        """Let go of what is the parent's, in a child."""
+        signal.set_wakeup_fd(-1)
+        for number in (signal.SIGTERM, signal.SIGCHLD):
+            signal.signal(number, signal.SIG_DFL)
+        self._hub.abandon()
+        for mine in (self._woken, self._wakes, self._session and self._session.sock):
+            if mine is not None:
+                mine.close()
+        _die_with_parent()
 
 
-def _session(connection: Connection, match: str) -> int:
-    """Serve one connection to its end."""
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+def _address(tracker: str | None) -> tuple[str, int] | None:
+    if tracker is None:
+        return None
+    host, _, port = tracker.rpartition(":")
+    if not host or not port.isdigit():
+        raise RPCError(f"--tracker {tracker!r}: it is HOST:PORT, as in --tracker tracker:9190")
+    return host, int(port)
+
+
+def _is_gone(sock: socket.socket) -> bool:
+    """Whether the other side has closed a connection; nothing is read, as that is somebody else's."""
+    watch = select.poll()
+    watch.register(sock.fileno(), getattr(select, "POLLRDHUP", select.POLLHUP))
+    return bool(watch.poll(0))
+
+
+def _die_with_parent() -> None:
+    """Have the system end this process with its parent, however that ends; where there is such a thing."""
+    if sys.platform == "linux":
+        with contextlib.suppress(OSError, AttributeError):
+            ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
+
+
+def _serve(connection: Connection, folder: str, limit: float) -> int:
+    """Serve one client to its end."""
+    with contextlib.suppress(OSError):
+        os.setpgid(0, 0)
+    worker = Worker(folder)
     try:
-        hello, _ = connection.receive()
-        if hello.get("hello") != PROTOCOL or hello.get("key") != match:
-            why = (
-                "the key is not that of this server" if hello.get("hello") == PROTOCOL else "another version"
-            )
-            connection.send({"error": {"kind": "RPCError", "text": why}})
-            return 1
-        if hello.get("timeout"):
-            signal.setitimer(signal.ITIMER_REAL, float(hello["timeout"]))
-        connection.send({"ok": None})
-        worker = Worker()
-        try:
-            while True:
-                _answer(connection, worker)
-        finally:
-            worker.close()
+        connection.send({"ok": {"timeout": limit}})
+        while True:
+            _answer(connection, worker)
+    except ProtocolError as error:
+        with contextlib.suppress(RPCError):
+            connection.send(told(error))
     except RPCError:  # the other side has gone
-        return 0
+        pass
+    return 0
 
 
 def _answer(connection: Connection, worker: Worker) -> None:
     message, parts = connection.receive()
     try:
         result, back = worker.answer(message, parts)
+        connection.send({"ok": result}, back)
     except Exception as error:  # whatever it is, it is about the request
-        connection.send({"error": {"kind": type(error).__name__, "text": str(error)}})
-        return
-    connection.send({"ok": result}, back)
+        connection.send(told(error))
 
 
 def main(argv: list[str] | None = None) -> None:
     """The command line of a server."""
     parser = argparse.ArgumentParser("rpc_server", description="Run what is sent from other machines.")
-    parser.add_argument("--host", default="127.0.0.1", help="where to listen; 0.0.0.0 is everywhere")
+    parser.add_argument(
+        "--host", help="where to listen (default: loopback; with --tracker, where it is reached)"
+    )
     parser.add_argument("--port", type=int, default=9090)
     parser.add_argument("--port-end", type=int, default=9199)
     parser.add_argument("--tracker", help="HOST:PORT of the tracker that hands this server out")
     parser.add_argument("--key", default="", help="what sort of machine this is, for the tracker")
     parser.add_argument("--custom-addr", help="under which name others reach this machine")
     parser.add_argument("--load-library", help="libraries to load first, with colons between")
-    parser.add_argument("--silent", action="store_true")
+    parser.add_argument(
+        "--session-limit", type=seconds, default=SESSION, help="seconds that a session may last"
+    )
+    parser.add_argument("--max-message", type=int, default=MESSAGE, help="bytes that may be sent at once")
+    parser.add_argument("--silent", action="store_true", help="do not print who is refused")
     parser.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
+    add_options(parser)
     given = parser.parse_args(argv)
     for file in (given.load_library or "").split(":"):
         if file:
@@ -164,7 +318,6 @@ def main(argv: list[str] | None = None) -> None:
 
             load_module(file)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
-    serving = _Serving(given)
-    print(serving.port if given.child else f"listening on {given.host}:{serving.port}", flush=True)
+    serving = started("rpc_server", given.child, lambda: _Serving(given))
     with contextlib.suppress(KeyboardInterrupt):
         serving.run()

@@ -22,20 +22,29 @@ __all__ = ["Worker"]
 Answer = tuple[Any, list[bytes]]
 
 
+class _Request(dict[str, Any]):
+    """A message; what it lacks is told by name."""
+
+    def __missing__(self, field: str) -> Any:
+        raise RPCError(f"the request {self.get('do')!r} lacks `{field}`")
+
+
 class Worker:
     """The other side of a session: requests by name, each with plain values and bytes, and plain answers.
 
     Arrays are known by addresses that mean nothing but their place in a table; objects by numbers.
     """
 
-    def __init__(self) -> None:
-        self._folder = tempfile.TemporaryDirectory(prefix="tilewright-rpc-")
+    def __init__(self, folder: str | None = None) -> None:
+        self._own = None if folder is not None else tempfile.TemporaryDirectory(prefix="tilewright-rpc-")
+        self._folder = os.path.realpath(folder or self._own.name)  # type: ignore[union-attr]
         self._numbers = itertools.count(1)
         self._arrays: dict[int, NDArray] = {}
         self._objects: dict[int, Any] = {}
 
     def answer(self, message: dict[str, Any], parts: Sequence[bytes]) -> Answer:
         """Do what a message asks for."""
+        message = _Request(message)
         for number in message.get("drop", ()):
             self._arrays.pop(number, None)
             self._objects.pop(number, None)
@@ -50,12 +59,13 @@ class Worker:
         """Forget everything."""
         self._arrays.clear()
         self._objects.clear()
-        self._folder.cleanup()
+        if self._own is not None:
+            self._own.cleanup()
 
     # -- files -----------------------------------------------------------------------------
     def _path(self, name: str) -> str:
-        path = os.path.realpath(os.path.join(self._folder.name, name))
-        if not path.startswith(os.path.realpath(self._folder.name) + os.sep):
+        path = os.path.realpath(os.path.join(self._folder, name))
+        if not path.startswith(self._folder + os.sep):
             raise RPCError(f"{name!r}: files of a session lie in its folder")
         return path
 
@@ -75,7 +85,7 @@ class Worker:
         return None, []
 
     def _do_list(self, message: dict[str, Any], parts: Sequence[bytes]) -> Answer:
-        return sorted(os.listdir(self._folder.name)), []
+        return sorted(os.listdir(self._folder)), []
 
     # -- arrays ----------------------------------------------------------------------------
     def _do_count(self, message: dict[str, Any], parts: Sequence[bytes]) -> Answer:

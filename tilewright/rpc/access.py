@@ -1,0 +1,265 @@
+"""Who may talk to whom: a shared secret, TLS, and where a server listens.
+
+The secret itself never travels. Each side proves that it has it, by an HMAC over what both have just made up:
+
+    proof = HMAC-SHA256(secret, [protocol, who proves it, to what, the client's nonce, the server's nonce])
+
+A secret keeps strangers out. It does not keep them from reading or changing what goes over the wire: TLS does.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import hmac
+import ipaddress
+import json
+import math
+import os
+import secrets
+import socket
+import stat
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from .base import PATIENCE, PROTOCOL, BrokenError, Connection, ProtocolError, RPCError, keep_alive
+
+if TYPE_CHECKING:
+    import ssl
+
+__all__ = ["Access", "add_options", "greeted", "is_loopback", "listening_address", "new_nonce"]
+
+_SECRET, _SECRET_FILE = "TILEWRIGHT_RPC_SECRET", "TILEWRIGHT_RPC_SECRET_FILE"
+_TLS = {
+    "tls_cert": "TILEWRIGHT_RPC_TLS_CERT",
+    "tls_key": "TILEWRIGHT_RPC_TLS_KEY",
+    "tls_ca": "TILEWRIGHT_RPC_TLS_CA",
+}
+_SHORTEST = 16  # bytes of a secret
+_NONCE = 64  # characters of a nonce
+
+
+@dataclass(frozen=True)
+class Access:
+    """What a process shows to others, and wants to be shown by them.
+
+    `secret` is shared by all. `tls_cert` and `tls_key` are this side's certificate and its key, `tls_ca` the certificate
+    that others' must be signed by: with it, clients must show one too. "system" stands for the authorities that this
+    machine trusts. Whoever connects without saying what to use takes the environment variables TILEWRIGHT_RPC_SECRET_FILE
+    (or TILEWRIGHT_RPC_SECRET), TILEWRIGHT_RPC_TLS_CERT, TILEWRIGHT_RPC_TLS_KEY and TILEWRIGHT_RPC_TLS_CA.
+    """
+
+    secret: bytes | str = field(default=b"", repr=False)
+    tls_cert: str = ""
+    tls_key: str = ""
+    tls_ca: str = ""
+
+    def __post_init__(self) -> None:
+        if isinstance(self.secret, str):
+            object.__setattr__(self, "secret", self.secret.encode())
+        if 0 < len(self.secret) < _SHORTEST:
+            raise RPCError(
+                f"the secret has {len(self.secret)} bytes, and needs {_SHORTEST} so that it cannot be guessed; "
+                'make one: python -c "import secrets; print(secrets.token_hex(32))"'
+            )
+        if bool(self.tls_cert) != bool(self.tls_key):
+            raise RPCError("a certificate and its key are given together: --tls-cert and --tls-key")
+
+    @staticmethod
+    def of(given: argparse.Namespace | None = None) -> Access:
+        """What options of a command line say, and environment variables where those say nothing."""
+        file = getattr(given, "secret_file", None) or os.environ.get(_SECRET_FILE, "")
+        secret = _secret_in(file) if file else os.environ.get(_SECRET, "").strip().encode()
+        tls = {
+            name: getattr(given, name, None) or os.environ.get(variable, "")
+            for name, variable in _TLS.items()
+        }
+        return Access(secret, **tls)
+
+    def environment(self) -> dict[str, str]:
+        """Environment variables that say the same to a process that is started."""
+        unset = {_SECRET_FILE: "", _SECRET: os.fsdecode(self.secret)}
+        return unset | {variable: getattr(self, name) for name, variable in _TLS.items()}
+
+    @property
+    def tls(self) -> bool:
+        """Whether connections are encrypted."""
+        return bool(self.tls_cert or self.tls_ca)
+
+    @property
+    def closed(self) -> bool:
+        """Whether strangers are kept out."""
+        return bool(self.secret or (self.tls_ca and self.tls_ca != "system"))
+
+    def proof(self, who: str, service: str, client: str, server: str) -> str:
+        """What shows, in answer to two nonces, that somebody has the secret."""
+        said = json.dumps(["tilewright", PROTOCOL, who, service, client, server]).encode()
+        assert isinstance(self.secret, bytes)
+        return hmac.new(self.secret, said, hashlib.sha256).hexdigest()
+
+    def proves(self, proof: Any, who: str, service: str, client: str, server: str) -> bool:
+        """Whether it does."""
+        mine = self.proof(who, service, client, server).encode()
+        return isinstance(proof, str) and hmac.compare_digest(proof.encode("utf-8", "replace"), mine)
+
+    def context(self, listening: bool) -> ssl.SSLContext | None:
+        """How connections are encrypted, for the side that listens or the one that connects; None: they are not."""
+        if not self.tls:
+            return None
+        import ssl
+
+        if listening and not self.tls_cert:
+            raise RPCError("who listens with TLS needs a certificate of its own: --tls-cert and --tls-key")
+        made = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER if listening else ssl.PROTOCOL_TLS_CLIENT)
+        try:
+            if self.tls_cert:
+                made.load_cert_chain(self.tls_cert, self.tls_key)
+            if self.tls_ca and self.tls_ca != "system":
+                made.load_verify_locations(self.tls_ca)
+                # who has a certificate of the fleet's own authority is of the fleet, at whatever address
+                made.check_hostname = False
+                made.verify_mode = ssl.CERT_REQUIRED
+            elif not listening:
+                made.load_default_certs()
+        except OSError as error:
+            files = ", ".join(f for f in (self.tls_cert, self.tls_key, self.tls_ca) if f)
+            raise RPCError(f"TLS cannot be used with {files}: {error}") from None
+        return made
+
+    def connect(self, host: str, port: int, timeout: float = 60.0) -> Connection:
+        """A connection, encrypted if asked for; nobody has been greeted yet."""
+        try:
+            sock = socket.create_connection((host, port), timeout)
+        except OSError as error:
+            raise BrokenError(
+                f"{host}:{port}: no connection ({error}); is a server running there? "
+                "python -m tilewright.exec.rpc_server"
+            ) from None
+        keep_alive(sock)
+        context = self.context(listening=False)
+        if context is not None:
+            sock.settimeout(PATIENCE)
+            try:
+                sock = context.wrap_socket(sock, server_hostname=host)
+            except OSError as error:
+                sock.close()
+                raise RPCError(
+                    f"{host}:{port}: no TLS connection ({error}); is TLS used there, with this --tls-ca?"
+                ) from None
+        return Connection(sock, f"{host}:{port}")
+
+
+def _secret_in(file: str) -> bytes:
+    try:
+        mode = os.stat(file).st_mode
+        with open(file, "rb") as opened:
+            secret = opened.read(1 << 16).strip()
+    except OSError as error:
+        raise RPCError(f"{file}: the secret cannot be read ({error})") from None
+    if stat.S_ISREG(mode) and mode & 0o007:
+        raise RPCError(f"{file}: every user of this machine can use the secret; chmod 600 {file}")
+    if not secret:
+        raise RPCError(f"{file}: the file is empty, and should hold the secret")
+    return secret
+
+
+def new_nonce() -> str:
+    """Something that was never said before."""
+    return secrets.token_hex(_NONCE // 2)
+
+
+def is_nonce(said: Any) -> bool:
+    return isinstance(said, str) and len(said) == _NONCE
+
+
+def greeted(connection: Connection, access: Access, service: str, **what: Any) -> Connection:
+    """Greet a "server" or a "tracker": show who we are and see who it is, then say what is wanted of it."""
+    mine = new_nonce()
+    try:
+        connection.send({"hello": PROTOCOL, "to": service, "nonce": mine})
+        answer = connection.receive(PATIENCE)[0]
+        failed(answer, connection.name)
+        theirs = answer.get("nonce")
+        if answer.get("hello") != PROTOCOL or not is_nonce(theirs):
+            raise ProtocolError(
+                f"{connection.name}: what answers there is not tilewright's, or of another version"
+            )
+        if not access.secret and "proof" in answer:
+            raise RPCError(f"{connection.name}: it asks for a secret; give its file in {_SECRET_FILE}")
+        if access.secret:
+            if not access.proves(answer.get("proof"), "server", service, mine, theirs):
+                how = "has another secret" if "proof" in answer else "has no secret"
+                raise RPCError(
+                    f"{connection.name}: the {service} there {how}, and so may be a false one; start it with the same "
+                    "--secret-file"
+                )
+            what["proof"] = access.proof("client", service, mine, theirs)
+        connection.send(what)
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def failed(answer: dict[str, Any], name: str) -> None:
+    """Raise what the other side has told of."""
+    if "error" not in answer:
+        return
+    about = answer["error"] if isinstance(answer["error"], dict) else {"text": answer["error"]}
+    kind = "" if about.get("kind") in (None, "RPCError") else f"{about['kind']}: "
+    raise RPCError(f"{name}: {kind}{about.get('text')}")
+
+
+# ---------------------------------------------------------------------------- command lines
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """The options of everything that listens or connects."""
+    parser.add_argument("--secret-file", help=f"a file with the secret that all share (or {_SECRET_FILE})")
+    parser.add_argument("--tls-cert", help=f"this side's certificate: use TLS (or {_TLS['tls_cert']})")
+    parser.add_argument("--tls-key", help=f"the key of the certificate (or {_TLS['tls_key']})")
+    parser.add_argument(
+        "--tls-ca", help=f"who must have signed the others' certificates (or {_TLS['tls_ca']})"
+    )
+
+
+def seconds(text: str) -> float:
+    """A number of seconds above 0, for `argparse`."""
+    value = float(text)
+    if not 0 < value < math.inf:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds above 0")
+    return value
+
+
+def is_loopback(host: str) -> bool:
+    """Whether an address can be reached from this machine only."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def listening_address(
+    host: str | None, tracker: tuple[str, int] | None, access: Access, custom: str | None
+) -> str:
+    """Where a server listens: where somebody says, else where those reach it who find it by its tracker, else on
+    loopback."""
+    if host is not None:
+        if tracker is not None and custom is None and is_loopback(host) and not is_loopback(tracker[0]):
+            raise RPCError(
+                f"--host {host}: nobody who finds this server by the tracker at {tracker[0]} could reach it there; "
+                "leave --host out, or say with --custom-addr how others reach it"
+            )
+        return host
+    if tracker is None or is_loopback(tracker[0]):
+        return "127.0.0.1"
+    if not access.closed:
+        raise RPCError(
+            f"--tracker {tracker[0]}:{tracker[1]}: other machines could reach this server, and whoever does runs any code "
+            "as its user: give the secret that all share (--secret-file FILE), or say where to listen without one "
+            "(--host 0.0.0.0)"
+        )
+    try:
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:  # nothing is sent
+            probe.connect(tracker)
+            return str(probe.getsockname()[0])
+    except OSError as error:
+        raise RPCError(f"--tracker {tracker[0]}:{tracker[1]}: there is no way to it ({error})") from None

@@ -1,0 +1,135 @@
+"""How a server keeps itself known to its tracker: a process of its own, which may wait, as the server may not.
+
+server ──▶ "free as MATCH" / "busy as MATCH" ──▶ announcer ──▶ tracker
+                                                    └── connects again, and tells again, whenever it must
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import random
+import select
+import signal
+import socket
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable
+from typing import Any
+
+from .access import Access, failed, greeted
+from .base import BrokenError, Connection, RPCError
+
+__all__ = ["Announcer", "end", "ended", "kill"]
+
+_FIRST, _LONGEST = 0.1, 5.0  # seconds between attempts to reach a tracker: twice as long each time
+_ANSWER = 10.0  # seconds that a tracker may take for an answer
+
+
+class Announcer:
+    """Tells a tracker of a server: `about` is what it says of itself each time."""
+
+    def __init__(
+        self, tracker: tuple[str, int], access: Access, about: dict[str, Any], alone: Callable[[], None]
+    ) -> None:
+        self._tracker, self._access, self._about = tracker, access, about
+        self._state: dict[str, Any] = {}
+        self._orders, theirs = socket.socketpair()
+        self.pid = os.fork()
+        if self.pid == 0:
+            try:
+                signal.signal(signal.SIGINT, signal.SIG_IGN)  # it ends with the server
+                self._orders.close()
+                alone()
+                self._announce(theirs)
+            except BaseException:
+                traceback.print_exc()
+                time.sleep(1.0)  # another is started in its place
+            finally:
+                os._exit(1)
+        theirs.close()
+
+    def tell(self, match: str, busy: bool) -> None:
+        """Say that the server is free, or that somebody has a session."""
+        line = json.dumps({"match": match, "busy": busy}) + "\n"
+        with contextlib.suppress(OSError):  # it has ended, and another is started
+            self._orders.sendall(line.encode())
+
+    def close(self, child: bool = False) -> None:
+        """End it: the tracker sees that the server is gone. A `child` of the server only lets go of it."""
+        self._orders.close()
+        if not child:
+            end(self.pid)
+
+    # -- in its own process ----------------------------------------------------------------------
+    def _announce(self, orders: socket.socket) -> None:
+        """Tell the tracker the latest state, until the server is gone."""
+        woken, wakes = socket.socketpair()
+        wakes.setblocking(False)
+        threading.Thread(target=self._obey, args=(orders, wakes), daemon=True).start()
+        link: Connection | None = None
+        pause, why = _FIRST, ""
+        while True:
+            wait = None if link is not None or not self._state else pause * random.uniform(0.5, 1.0)
+            ready = select.select([woken] if link is None else [woken, link], [], [], wait)[0]
+            if woken in ready:
+                woken.recv(1 << 16)
+            elif ready and link is not None:  # a tracker says nothing unasked: it is gone
+                link.close()
+                link = None
+                continue
+            try:
+                link = link or self._open()
+                link.send({"do": "put", **self._about, **self._state})
+                failed(link.receive(_ANSWER)[0], link.name)
+                pause, why = _FIRST, ""
+            except RPCError as error:
+                if link is not None:
+                    link.close()
+                link, pause = None, min(2 * pause, _LONGEST)
+                why = self._complain(str(error), why, isinstance(error, BrokenError))
+
+    def _obey(self, orders: socket.socket, wakes: socket.socket) -> None:
+        """Take what the server says, also while a tracker is waited for; end with the server."""
+        held = b""
+        while more := orders.recv(1 << 16):
+            *whole, held = (held + more).split(b"\n")
+            if whole:
+                self._state = json.loads(whole[-1])
+                with contextlib.suppress(BlockingIOError):  # there is enough to wake it
+                    wakes.send(b"!")
+        os._exit(0)
+
+    def _open(self) -> Connection:
+        link = greeted(self._access.connect(*self._tracker, timeout=_ANSWER), self._access, "tracker")
+        failed(link.receive(_ANSWER)[0], link.name)
+        link.most = 1 << 20
+        return link
+
+    def _complain(self, why: str, before: str, again: bool) -> str:
+        """Print once what keeps the server from being known."""
+        if why != before:
+            what = "cannot be reached, and is tried again" if again else "refuses this server"
+            print(f"rpc_server: the tracker {what}: {why}", file=sys.stderr, flush=True)
+        return why
+
+
+def ended(pid: int) -> bool:
+    """Whether a child has ended. Its number stays its own until `end`."""
+    return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+
+
+def kill(pid: int) -> None:
+    """Kill a child, and what it has started where it leads a group."""
+    for how in (os.killpg, os.kill):
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            how(pid, signal.SIGKILL)
+
+
+def end(pid: int) -> None:
+    """Kill a child, and wait until it has ended."""
+    kill(pid)
+    os.waitpid(pid, 0)
