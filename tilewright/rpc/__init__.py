@@ -8,8 +8,8 @@
     a = tvm.nd.array(values, remote.cpu())
     module(a, b)
 
-Whoever has a session can run any code as the server's user. A server listens on loopback unless told otherwise, and asks
-for a secret where it was given one (`access`).
+Whoever has a session can run any code as the server's user. A server listens on loopback unless told otherwise, and
+asks for a secret where it was given one (`access`).
 """
 
 from . import base, client, server, tracker

@@ -20,14 +20,22 @@ import secrets
 import socket
 import stat
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 from .base import PATIENCE, PROTOCOL, BrokenError, Connection, ProtocolError, RPCError, keep_alive
 
 if TYPE_CHECKING:
     import ssl
 
-__all__ = ["Access", "add_options", "greeted", "is_loopback", "listening_address", "new_nonce"]
+__all__ = [
+    "Access",
+    "add_listening_options",
+    "add_options",
+    "greeted",
+    "is_loopback",
+    "listening_address",
+    "new_nonce",
+]
 
 _SECRET, _SECRET_FILE = "TILEWRIGHT_RPC_SECRET", "TILEWRIGHT_RPC_SECRET_FILE"
 _TLS = {
@@ -43,10 +51,11 @@ _NONCE = 64  # characters of a nonce
 class Access:
     """What a process shows to others, and wants to be shown by them.
 
-    `secret` is shared by all. `tls_cert` and `tls_key` are this side's certificate and its key, `tls_ca` the certificate
-    that others' must be signed by: with it, clients must show one too. "system" stands for the authorities that this
-    machine trusts. Whoever connects without saying what to use takes the environment variables TILEWRIGHT_RPC_SECRET_FILE
-    (or TILEWRIGHT_RPC_SECRET), TILEWRIGHT_RPC_TLS_CERT, TILEWRIGHT_RPC_TLS_KEY and TILEWRIGHT_RPC_TLS_CA.
+    `secret` is shared by all. `tls_cert` and `tls_key` are the files of this side's certificate and its key, `tls_ca`
+    is that of the authority which must have signed the others': with it, clients must show a certificate too. "system"
+    stands for the authorities that this machine trusts. Whoever is not given one takes what the environment variables
+    TILEWRIGHT_RPC_SECRET_FILE (or TILEWRIGHT_RPC_SECRET), TILEWRIGHT_RPC_TLS_CERT, TILEWRIGHT_RPC_TLS_KEY and
+    TILEWRIGHT_RPC_TLS_CA say.
     """
 
     secret: bytes | str = field(default=b"", repr=False)
@@ -144,7 +153,8 @@ class Access:
             except OSError as error:
                 sock.close()
                 raise RPCError(
-                    f"{host}:{port}: no TLS connection ({error}); is TLS used there, with this --tls-ca?"
+                    f"{host}:{port}: no TLS connection ({error}); is TLS used there, "
+                    "and was its certificate signed by this side's --tls-ca?"
                 ) from None
         return Connection(sock, f"{host}:{port}")
 
@@ -168,7 +178,7 @@ def new_nonce() -> str:
     return secrets.token_hex(_NONCE // 2)
 
 
-def is_nonce(said: Any) -> bool:
+def is_nonce(said: Any) -> TypeGuard[str]:
     return isinstance(said, str) and len(said) == _NONCE
 
 
@@ -211,8 +221,16 @@ def failed(answer: dict[str, Any], name: str) -> None:
 
 
 # ---------------------------------------------------------------------------- command lines
+def add_listening_options(parser: argparse.ArgumentParser) -> None:
+    """The options of everything that listens."""
+    parser.add_argument("--greeting-limit", type=seconds, default=PATIENCE, help="seconds for a greeting")
+    parser.add_argument("--silent", action="store_true", help="do not print who is refused")
+    parser.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
+    add_options(parser)
+
+
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """The options of everything that listens or connects."""
+    """The options of everything that connects."""
     parser.add_argument("--secret-file", help=f"a file with the secret that all share (or {_SECRET_FILE})")
     parser.add_argument("--tls-cert", help=f"this side's certificate: use TLS (or {_TLS['tls_cert']})")
     parser.add_argument("--tls-key", help=f"the key of the certificate (or {_TLS['tls_key']})")
@@ -253,8 +271,8 @@ def listening_address(
         return "127.0.0.1"
     if not access.closed:
         raise RPCError(
-            f"--tracker {tracker[0]}:{tracker[1]}: other machines could reach this server, and whoever does runs any code "
-            "as its user: give the secret that all share (--secret-file FILE), or say where to listen without one "
+            f"--tracker {tracker[0]}:{tracker[1]}: other machines could reach this server, and whoever does runs any "
+            "code as its user: give the secret that all share (--secret-file FILE), or say where to listen without one "
             "(--host 0.0.0.0)"
         )
     try:

@@ -74,7 +74,8 @@ class Announcer:
         pause, why = _FIRST, ""
         while True:
             wait = None if link is not None or not self._state else pause * random.uniform(0.5, 1.0)
-            ready = select.select([woken] if link is None else [woken, link], [], [], wait)[0]
+            heard: list[Any] = [woken] if link is None else [woken, link]
+            ready = select.select(heard, [], [], wait)[0]
             if woken in ready:
                 woken.recv(1 << 16)
             elif ready and link is not None:  # a tracker says nothing unasked: it is gone

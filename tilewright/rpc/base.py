@@ -31,6 +31,7 @@ __all__ = [
     "RPC_SESS_MASK",
     "BrokenError",
     "Connection",
+    "LateError",
     "ProtocolError",
     "RPCError",
     "decoded",
@@ -60,6 +61,10 @@ class ProtocolError(RPCError):
 
 class BrokenError(RPCError):
     """A connection that could not be made, or is no more: another attempt may succeed."""
+
+
+class LateError(BrokenError):
+    """An answer that did not come in time."""
 
 
 def encoded(message: dict[str, Any], parts: Sequence[bytes | memoryview] = ()) -> bytes:
@@ -145,7 +150,7 @@ class Connection:
             except MemoryError:
                 raise ProtocolError(f"{self.name}: {count} bytes are too much for the memory here") from None
             except TimeoutError:
-                raise BrokenError(f"{self.name}: no answer came in time") from None
+                raise LateError(f"{self.name}: no answer came in time") from None
             except OSError as error:
                 raise BrokenError(f"{self.name}: the connection broke ({error})") from None
             if not more:

@@ -19,7 +19,7 @@ from ..runtime.ndarray import NDArray, _make
 from ..runtime.registry import PackedFunc
 from ..runtime.timing import BenchmarkResult
 from .access import Access, failed, greeted
-from .base import MESSAGE, RPC_SESS_MASK, BrokenError, Connection, RPCError
+from .base import MESSAGE, RPC_SESS_MASK, BrokenError, Connection, LateError, RPCError
 from .worker import Worker
 
 __all__ = [
@@ -377,8 +377,8 @@ def connect(
 ) -> RPCSession:
     """A session with a server, which ends after `session_timeout` seconds (0: at the server's own limit).
 
-    A server that is busy with another client is waited for, `wait` seconds (None: for ever). `access` is the secret that
-    both share, and TLS: what environment variables say unless it is given.
+    A server that is busy with another client is waited for, `wait` seconds (None: for ever). `access` is the secret
+    that both share, and TLS; if it is not given, environment variables say it.
     """
     if session_constructor_args:
         raise RPCError("rpc.connect(session_constructor_args=…): there are no sessions within sessions")
@@ -387,10 +387,10 @@ def connect(
     try:
         welcome = connection.receive(wait)[0]
         failed(welcome, connection.name)
-    except BrokenError as error:
+    except LateError:
         connection.close()
-        raise BrokenError(
-            f"{error}; was another client served for {wait} s?" if "in time" in str(error) else str(error)
+        raise LateError(
+            f"{connection.name}: the server is busy with another client, for {wait:g} s now"
         ) from None
     except BaseException:
         connection.close()

@@ -9,6 +9,7 @@ A peer that says nothing costs a socket and some hundred bytes, until its time i
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import selectors
 import socket
@@ -18,7 +19,7 @@ from collections.abc import Callable
 from typing import Any
 
 from .access import Access, is_nonce, new_nonce
-from .base import GREETING, PATIENCE, PROTOCOL, ProtocolError, RPCError, decoded, encoded, keep_alive, told
+from .base import GREETING, PROTOCOL, ProtocolError, RPCError, decoded, encoded, keep_alive, told
 
 __all__ = ["Hub", "Peer"]
 
@@ -36,11 +37,11 @@ class Peer:
 
     __slots__ = ("host", "name", "nonces", "sock", "stage", "unread", "unsent", "until")
 
-    def __init__(self, sock: socket.socket, where: tuple[str, int], stage: str) -> None:
+    def __init__(self, sock: socket.socket, where: tuple[str, int], stage: str, until: float) -> None:
         self.sock, self.host, self.name = sock, where[0], f"{where[0]}:{where[1]}"
         self.stage, self.nonces = stage, ("", "")
         self.unread, self.unsent = bytearray(), bytearray()
-        self.until = time.monotonic() + PATIENCE
+        self.until = until
 
     def message(self) -> dict[str, Any] | None:
         """The next message that has arrived whole; none has parts."""
@@ -70,11 +71,11 @@ class Hub:
         heard: Told,
         gone: Callable[[Peer], None],
         most: int,
-        silent: bool = False,
+        given: argparse.Namespace,
     ) -> None:
         self._listening, self._access, self._service = listening, access, service
         self._opened, self._heard, self._gone = opened, heard, gone
-        self._context, self._silent = access.context(listening=True), silent
+        self._context, self._given = access.context(listening=True), given
         self._most = most_files(most)
         self._greeting: dict[Peer, None] = {}  # the oldest first
         self.peers: dict[Peer, None] = {}  # those that were greeted
@@ -122,7 +123,8 @@ class Hub:
                 keep_alive(sock)
             if self._context is not None:
                 sock = self._context.wrap_socket(sock, server_side=True, do_handshake_on_connect=False)
-            peer = Peer(sock, where, "hello" if self._context is None else "tls")
+            stage = "hello" if self._context is None else "tls"
+            peer = Peer(sock, where, stage, time.monotonic() + self._given.greeting_limit)
             self._greeting[peer] = None
             self._selector.register(sock, selectors.EVENT_READ, peer)
 
@@ -228,7 +230,7 @@ class Hub:
         """A line for whoever runs this, so many in a minute: strangers do not fill a disk."""
         now = time.monotonic()
         self._printed = [t for t in self._printed if now - t < 60.0]
-        if not self._silent and len(self._printed) < _LINES:
+        if not self._given.silent and len(self._printed) < _LINES:
             self._printed.append(now)
             print(f"rpc_{self._service}: {line}", file=sys.stderr, flush=True)
 

@@ -189,8 +189,8 @@ class Registry:
     def _nobody(self, key: str) -> str:
         there = ", ".join(sorted({repr(s.key) for s in self._servers.values()})) or "none"
         return (
-            f"no server of the key {key!r} has come in {ABSENT:g} s (keys of servers that are here: {there}); start one: "
-            f"python -m tilewright.exec.rpc_server --tracker HOST:PORT --key {key}"
+            f"no server of the key {key!r} has come in {ABSENT:g} s (keys of servers that are here: {there}); start "
+            f"one: python -m tilewright.exec.rpc_server --tracker HOST:PORT --key {key}"
         )
 
     def _all_busy(self, waiting: _Waiting, now: float) -> str:

@@ -23,9 +23,9 @@ import uuid
 from dataclasses import dataclass
 from typing import Any
 
-from .access import Access, add_options, listening_address, seconds
+from .access import Access, add_listening_options, listening_address, seconds
 from .announce import Announcer, end, ended, kill
-from .base import MESSAGE, Connection, ProtocolError, RPCError, listen, told
+from .base import MESSAGE, PATIENCE, Connection, ProtocolError, RPCError, listen, told
 from .hub import Hub, Peer
 from .process import Process, started
 from .worker import Worker
@@ -42,10 +42,11 @@ _TURN = 60.0  # seconds after which the loop turns when nothing happens
 class Server(Process):
     """A server in a process of its own, at the first free port from `port` up to `port_end`.
 
-    It runs what it is sent: it listens on loopback unless `host` says otherwise, or where those who find it by its
-    tracker can reach it if there is a secret. With `tracker_addr` it is found by its `key`; `load_library` are files that
-    are loaded first, so that their functions are there. `access` is the secret that all share, and TLS;
-    `session_limit` are the seconds that a session may last, `max_message` the bytes that a client may send at once.
+    It runs what it is sent. It listens at `host`; if that is not given, where those reach it who find it by its tracker
+    (which needs a secret), else on loopback. With `tracker_addr` it is found by its `key`; `load_library` are files
+    that are loaded first, so that their functions are there. `access` is the secret that all share, and TLS.
+    `greeting_limit` are the seconds in which a client must have said who it is, `session_limit` those that a session
+    may last, `max_message` the bytes that a client may send at once.
     """
 
     def __init__(
@@ -61,6 +62,7 @@ class Server(Process):
         silent: bool = False,
         no_fork: bool = False,
         access: Access | None = None,
+        greeting_limit: float = PATIENCE,
         session_limit: float = SESSION,
         max_message: int = MESSAGE,
         **_: Any,
@@ -70,7 +72,8 @@ class Server(Process):
                 "rpc.Server(is_proxy=True): there are no proxies; let the server be reached itself"
             )
         given = ["--port", str(port), "--port-end", str(port_end), "--key", key]
-        given += ["--session-limit", str(session_limit), "--max-message", str(max_message)]
+        given += ["--greeting-limit", str(greeting_limit), "--session-limit", str(session_limit)]
+        given += ["--max-message", str(max_message)]
         if host is not None:
             given += ["--host", host]
         if tracker_addr is not None:
@@ -116,7 +119,7 @@ class _Serving:
         listening = listen(self.host, given.port, given.port_end)
         self.port: int = listening.getsockname()[1]
         self._hub = Hub(
-            listening, self._access, "server", self._opened, self._heard, self._gone, _MOST, given.silent
+            listening, self._access, "server", self._opened, self._heard, self._gone, _MOST, given
         )
         self._queue: dict[Peer, float] = {}  # who waits for a session, and how long it may last
         self._session: _Session | None = None
@@ -308,9 +311,7 @@ def main(argv: list[str] | None = None) -> None:
         "--session-limit", type=seconds, default=SESSION, help="seconds that a session may last"
     )
     parser.add_argument("--max-message", type=int, default=MESSAGE, help="bytes that may be sent at once")
-    parser.add_argument("--silent", action="store_true", help="do not print who is refused")
-    parser.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
-    add_options(parser)
+    add_listening_options(parser)
     given = parser.parse_args(argv)
     for file in (given.load_library or "").split(":"):
         if file:

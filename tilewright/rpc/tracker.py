@@ -9,8 +9,8 @@ import sys
 import time
 from typing import Any
 
-from .access import Access, add_options
-from .base import listen
+from .access import Access, add_listening_options
+from .base import PATIENCE, listen
 from .hub import Hub, Peer
 from .process import Process, started
 from .registry import Answer, Registry
@@ -34,9 +34,11 @@ class Tracker(Process):
         port_end: int = 9299,
         silent: bool = False,
         access: Access | None = None,
+        greeting_limit: float = PATIENCE,
         **_: Any,
     ) -> None:
         given = ["--host", host, "--port", str(port), "--port-end", str(port_end)]
+        given += ["--greeting-limit", str(greeting_limit)]
         super().__init__("tilewright.exec.rpc_tracker", given + ["--silent"] * silent, access)
 
 
@@ -48,9 +50,7 @@ class _Tracking:
         listening = listen(given.host, given.port, given.port_end)
         self.host, self.port, self.closed = given.host, listening.getsockname()[1], access.closed
         self._registry, self._over = Registry(), False
-        self._hub = Hub(
-            listening, access, "tracker", self._opened, self._heard, self._gone, _MOST, given.silent
-        )
+        self._hub = Hub(listening, access, "tracker", self._opened, self._heard, self._gone, _MOST, given)
         if given.child:
             self._hub.watch(sys.stdin, self._end)
 
@@ -86,9 +86,7 @@ def main(argv: list[str] | None = None) -> None:
     parser.add_argument("--host", default="127.0.0.1", help="where to listen; 0.0.0.0 is everywhere")
     parser.add_argument("--port", type=int, default=9190)
     parser.add_argument("--port-end", type=int, default=9299)
-    parser.add_argument("--silent", action="store_true", help="do not print who is refused")
-    parser.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
-    add_options(parser)
+    add_listening_options(parser)
     given = parser.parse_args(argv)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     tracking = started("rpc_tracker", given.child, lambda: _Tracking(given))
