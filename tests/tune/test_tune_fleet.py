@@ -271,6 +271,23 @@ def test_if_all_leave_it_says_so(made: Any, inputs: list[MeasureInput]) -> None:
     )
 
 
+def test_once_all_have_left_nobody_waits_again(made: Any, inputs: list[MeasureInput]) -> None:
+    """Not for each task of a search: the first has waited; who comes later is used."""
+    cluster = Cluster(1)
+    fleet = made(cluster, wait=0.5)
+    (there,) = cluster.there.items()
+    cluster.there.clear()
+    spent = []
+    for _ in range(3):
+        began = time.monotonic()
+        with pytest.raises(TuneError, match="all workers have left"):
+            fleet.measure(inputs)
+        spent.append(time.monotonic() - began)
+    assert spent[0] >= 0.5 and max(spent[1:]) < 0.4
+    cluster.there.update([there])
+    assert len(fleet.measure(inputs)) == 8
+
+
 def test_what_the_pool_of_a_worker_cannot_do_is_an_error_here(made: Any, inputs: list[MeasureInput]) -> None:
     cluster = Cluster(1, lambda cluster, address, order: {"error": "tuning main: it writes nothing"})
     with pytest.raises(TuneError, match="tcp://w0: tuning main: it writes nothing"):

@@ -1,11 +1,15 @@
 """Measuring on many machines: the interface of the local pool over a Dask cluster.
 
-    dask scheduler                                                              on one machine
-    dask worker tcp://host:8786 --nthreads 1 --resources "device-cpu=1"         on each that measures
-    dask worker tcp://host:8786 --nthreads 1 --resources "device-cuda=1"        on each with a GPU to measure on
+    TLS="--tls-ca-file ca.pem --tls-cert cert.pem --tls-key key.pem"
+    dask scheduler --protocol tls $TLS                                                on one machine
+    dask worker tls://host:8786 $TLS --nthreads 1 --resources "device-cpu=1"          on each that measures
+    dask worker tls://host:8786 $TLS --nthreads 1 --resources "device-cuda=1"         on each with a GPU to measure on
 
-    with Fleet("tcp://host:8786", device="cpu") as fleet:
+    with Fleet("tls://host:8786", device="cpu") as fleet:
         tune_task(…, measure=fleet)
+
+Dask pickles: whoever can reach a scheduler, and every worker, runs code on all machines, that of the search included.
+Without TLS, all of it belongs on loopback (`dask scheduler --host 127.0.0.1`).
 
         search ──▶ queue ──▶ worker: a Measurer of its own (processes that build, one that runs) ──▶ results
                      ▲                      │ is gone
@@ -309,6 +313,7 @@ class Fleet:
         self._narrow: dict[str, str] = {}  # workers that may use too few cores
         self._failed: Counter[str] = Counter()  # how often workers failed, one time after the other
         self._packages: dict[str, dict[str, Any]] = {}
+        self._alone: dict[int, float] = {}  # since when no worker has as many cores as are wanted
         self._stir = threading.Event()
         self._client = _connect(address, wait)
         try:
@@ -476,7 +481,6 @@ class Fleet:
         waiting, running = deque(jobs), dict[str, _Running]()
         targets = [inp.task.target for job in waiting for inp in job.inputs]
         cores = max((t.num_cores for t in targets if not t.is_gpu), default=1)
-        somebody = time.monotonic()
         try:
             while waiting or running:
                 alive = self._alive()
@@ -488,8 +492,8 @@ class Fleet:
                     if address not in running and waiting:
                         running[address] = self._hand(address, waiting.popleft())
                 if usable:
-                    somebody = time.monotonic()
-                elif time.monotonic() - somebody > self.wait:
+                    self._alone.pop(cores, None)
+                elif time.monotonic() - self._alone.setdefault(cores, time.monotonic()) > self.wait:
                     missing = sum(len(j.numbers) for j in waiting)
                     raise TuneError(
                         f"all workers have left, with {missing} candidates of a batch not measured; what was measured "
