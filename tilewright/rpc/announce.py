@@ -130,7 +130,7 @@ def kill(pid: int) -> None:
             how(pid, signal.SIGKILL)
 
 
-def end(pid: int) -> None:
-    """Kill a child, and wait until it has ended."""
+def end(pid: int) -> int:
+    """Kill a child, and wait until it has ended; its exit status, or the signal that has ended it below 0."""
     kill(pid)
-    os.waitpid(pid, 0)
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])

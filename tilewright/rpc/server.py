@@ -91,21 +91,25 @@ class _Session:
     """A child at work: its client's socket, its files, and when its time is over."""
 
     pid: int
+    name: str  # of its client
     sock: socket.socket
     folder: str
     until: float
 
     def watch(self) -> bool:
         """End the child if its client is gone or its time is over; True when it has ended."""
+        if ended(self.pid):
+            return True
         if _is_gone(self.sock) or time.monotonic() >= self.until:
             kill(self.pid)
         return ended(self.pid)
 
-    def close(self) -> None:
-        """Leave nothing behind: neither processes that the child has started, nor files."""
-        end(self.pid)
+    def close(self) -> int:
+        """Leave nothing behind: neither processes that the child has started, nor files. How the child has ended."""
+        status = end(self.pid)
         self.sock.close()
         shutil.rmtree(self.folder, ignore_errors=True)
+        return status
 
 
 class _Serving:
@@ -158,7 +162,10 @@ class _Serving:
     def _attend(self) -> None:
         """See whether the session has ended, and begin the next."""
         if self._session is not None and self._session.watch():
-            self._session.close()
+            status = self._session.close()
+            if status < 0 and status != -signal.SIGKILL and not self._given.silent:
+                how = f"{self._session.name} was ended by {signal.Signals(-status).name}"
+                print(f"rpc_server: the session of {how}", file=sys.stderr, flush=True)
             self._session = None
             self._offer()
         while self._queue and self._session is None and not self._over:
@@ -232,7 +239,7 @@ class _Serving:
                 os._exit(status)
         with contextlib.suppress(OSError):  # the child does it as well: whoever comes first
             os.setpgid(pid, pid)
-        self._session = _Session(pid, sock, folder, time.monotonic() + limit)
+        self._session = _Session(pid, peer.name, sock, folder, time.monotonic() + limit)
 
     def _alone(self) -> None:
         """Let go of what is the parent's, in a child."""
