@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import shutil
 import socket
 import subprocess
 import sys
@@ -12,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import certificates
 import pytest
 from rpc_peers import OPEN, SECRET, opened, refusal, said, served, until
 
@@ -225,30 +225,16 @@ def test_commands_refuse_in_a_sentence() -> None:
 
 # ---------------------------------------------------------------------------- TLS
 @pytest.fixture(scope="module")
-def certificates(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Access]:
+def signed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Access]:
     """Two authorities, each with a certificate that it has signed."""
-    openssl = shutil.which("openssl")
-    if openssl is None:
-        pytest.skip("needs openssl, to make certificates")
-    made = {}
-    for name in ("fleet", "strangers"):
-        folder = tmp_path_factory.mktemp(name)
-        key = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes")
-        for command in (
-            ("req", "-x509", *key, "-keyout", "ca.key", "-out", "ca.pem", "-days", "2", "-subj", f"/CN={name}"),
-            ("req", *key, "-keyout", "key.pem", "-out", "request.pem", "-subj", "/CN=board"),
-            ("x509", "-req", "-in", "request.pem", "-CA", "ca.pem", "-CAkey", "ca.key", "-CAcreateserial",
-             "-out", "cert.pem", "-days", "2"),
-        ):  # fmt: skip
-            subprocess.run([openssl, *command], cwd=folder, check=True, capture_output=True)
-        made[name] = Access(
-            SECRET.secret, str(folder / "cert.pem"), str(folder / "key.pem"), str(folder / "ca.pem")
-        )
-    return made
+    return {
+        name: Access(SECRET.secret, *certificates.made(tmp_path_factory.mktemp(name), name))
+        for name in ("fleet", "strangers")
+    }
 
 
-def test_with_tls_both_sides_show_certificates(certificates: dict[str, Access], capfd: Any) -> None:
-    mine = certificates["fleet"]
+def test_with_tls_both_sides_show_certificates(signed: dict[str, Access], capfd: Any) -> None:
+    mine = signed["fleet"]
     with rpc.Tracker(port=0, access=mine, silent=True, greeting_limit=1.0) as tracker:
         place = ("127.0.0.1", tracker.port)
         with rpc.Server(port=0, key="board", tracker_addr=place, access=mine, silent=True):
@@ -259,7 +245,7 @@ def test_with_tls_both_sides_show_certificates(certificates: dict[str, Access], 
             assert session.download("x") == data
             session.close()
             without = Access(mine.secret, tls_ca=mine.tls_ca)
-            for given in (certificates["strangers"], without, SECRET):
+            for given in (signed["strangers"], without, SECRET):
                 with pytest.raises(tvm.TVMError):
                     rpc.connect_tracker(*place, access=given).summary()
             with socket.create_connection(place) as silent:  # in the middle of TLS
@@ -270,17 +256,17 @@ def test_with_tls_both_sides_show_certificates(certificates: dict[str, Access], 
     assert "Traceback" not in "".join(capfd.readouterr())
 
 
-def test_a_client_without_certificate_where_a_secret_is_enough(certificates: dict[str, Access]) -> None:
-    mine = certificates["fleet"]
+def test_a_client_without_certificate_where_a_secret_is_enough(signed: dict[str, Access]) -> None:
+    mine = signed["fleet"]
     with rpc.Server(port=0, silent=True, access=Access(mine.secret, mine.tls_cert, mine.tls_key)) as server:
         assert served(server.port, access=Access(mine.secret, tls_ca=mine.tls_ca))
         with pytest.raises(tvm.TVMError, match="no TLS connection"):
-            rpc.connect("127.0.0.1", server.port, access=certificates["strangers"])
+            rpc.connect("127.0.0.1", server.port, access=signed["strangers"])
 
 
-def test_who_listens_with_tls_has_a_certificate(certificates: dict[str, Access]) -> None:
+def test_who_listens_with_tls_has_a_certificate(signed: dict[str, Access]) -> None:
     with pytest.raises(tvm.TVMError, match="needs a certificate of its own: --tls-cert and --tls-key"):
-        Access(tls_ca=certificates["fleet"].tls_ca).context(listening=True)
+        Access(tls_ca=signed["fleet"].tls_ca).context(listening=True)
     with pytest.raises(tvm.TVMError, match=r"TLS cannot be used with .*nope"):
         Access(tls_ca="nope").context(listening=False)
 

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import certificates
 import numpy as np
 import pytest
 from tune_fakes import Fake, odd
@@ -445,10 +446,11 @@ def test_without_dask_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -
 class Processes:
     """A scheduler and workers on loopback."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *options: str) -> None:
         self.folder, self.file = folder, folder / "scheduler.json"
         self.started: dict[str, subprocess.Popen[bytes]] = {}
-        self._start("scheduler", "--host", "127.0.0.1", "--port", "0", "--scheduler-file", str(self.file))
+        place = ("--host", "127.0.0.1", "--port", "0", "--scheduler-file", str(self.file))
+        self._start("scheduler", *place, *options)
         end = time.monotonic() + 120
         while not self.file.exists() or not self.file.read_text():
             assert time.monotonic() < end, "the scheduler did not start"
@@ -463,9 +465,9 @@ class Processes:
                 command, stdout=log, stderr=log, env=environment, cwd=self.folder
             )
 
-    def worker(self, name: str) -> None:
+    def worker(self, name: str, *options: str) -> None:
         tags = ("--resources", "device-cpu=1,device-opencl=1", "--name", name)
-        self._start("worker", self.address, "--nthreads", "1", "--no-nanny", *tags, name=name)
+        self._start("worker", self.address, "--nthreads", "1", "--no-nanny", *tags, *options, name=name)
 
     def close(self) -> None:
         for process in self.started.values():
@@ -501,6 +503,29 @@ def _killed_in_the_midst(cluster: Processes, device: str, task: Task, trials: in
         len(records) == len({json.dumps(r.decisions) for r in records}) == trials
     )  # all of them, none twice
     return records
+
+
+@pytest.mark.slow
+def test_a_fleet_over_tls(tmp_path: Path, inputs: list[MeasureInput]) -> None:
+    """As the page on tuning starts it; whoever has no certificate gets nowhere."""
+    import dask
+
+    cert, key, authority = certificates.made(tmp_path, "fleet")
+    files = ("--tls-ca-file", authority, "--tls-cert", cert, "--tls-key", key)
+    made = Processes(tmp_path, "--protocol", "tls", *files)
+    mine = {"ca-file": authority, "client.cert": cert, "client.key": key}
+    try:
+        assert made.address.startswith("tls://127.0.0.1:")
+        made.worker("one", *files)
+        with dask.config.set({f"distributed.comm.tls.{k}": v for k, v in mine.items()}):
+            host, _, port = made.address.rpartition(":")
+            address = fleets.scheduler_at(host, int(port))
+            with Fleet(address, "cpu", MeasureOptions(builders=1), wait=120) as fleet:
+                assert fleet.measure(inputs[:1])[0].status is Status.OK
+        with pytest.raises(TuneError, match="no scheduler answers"):
+            Fleet(made.address, wait=2)
+    finally:
+        made.close()
 
 
 @pytest.mark.slow

@@ -268,14 +268,14 @@ class RPCRunner(ProgramRunner):
         if servers_here(self.key, self.host, self.port):
             return super().open(builder, options)
         try:
-            from ..tune.fleet import Fleet  # Dask is loaded with it
+            from ..tune.fleet import Fleet, scheduler_at  # Dask is loaded with it
         except ImportError as error:
             raise TuneError(
                 f"RPCRunner({self.key!r}, {self.host!r}, {self.port}): other machines measure through a fleet, and "
                 f"that cannot be used here ({error}); pip install 'tilewright[fleet]', or measure here with LocalRunner"
             ) from None
         return Fleet(
-            f"tcp://{self.host}:{self.port}",
+            scheduler_at(self.host, self.port),
             device=self.key or "cpu",
             options=self.change(builder.change(options)),
         )

@@ -58,7 +58,7 @@ from .measure import (
 from .pool import usable_cores
 from .workload import Task
 
-__all__ = ["Fleet", "Member", "choose_machine"]
+__all__ = ["Fleet", "Member", "choose_machine", "scheduler_at"]
 
 _CHANCES = 3  # workers that may be lost over a piece of work
 _LATE = 900.0  # seconds after which a worker that says nothing is taken for lost
@@ -637,6 +637,11 @@ class Fleet:
             )
 
 
+def scheduler_at(host: str, port: int) -> str:
+    """The address of a scheduler, whose host may say how it is talked to: host, tls://host."""
+    return f"{host if '://' in host else f'tcp://{host}'}:{port}"
+
+
 def _connect(address: str, wait: float) -> Any:
     try:
         made: Any = importlib.import_module("distributed").Client
@@ -646,10 +651,10 @@ def _connect(address: str, wait: float) -> Any:
         ) from None
     try:
         return made(address, timeout=wait, set_as_default=False)
-    except (OSError, ValueError, TypeError) as error:
+    except (OSError, ValueError, TypeError, RuntimeError) as error:  # the last of TLS without certificates
         raise TuneError(
             f"{address}: no scheduler answers in {wait:g} s ({type(error).__name__}: {error}); an address is "
-            "tcp://host:8786, and `dask scheduler` starts one"
+            "tcp://host:8786, or tls://host:8786 with Dask's TLS; `dask scheduler` starts one"
         ) from None
 
 

@@ -292,7 +292,7 @@ class RPCRunner(LocalRunner):
             return super()._open()
         from ...tune import fleet  # it needs dask.distributed
 
-        return fleet.Fleet(f"tcp://{self.host}:{self.port}", self.key, self._options)
+        return fleet.Fleet(fleet.scheduler_at(self.host, self.port), self.key, self._options)
 
     def run(self, measure_inputs: Sequence[MeasureInput], build_results: Sequence[Any]) -> list[Any]:
         out = super().run(measure_inputs, build_results)
@@ -316,7 +316,8 @@ def check_remote(
     from ...tune import fleet
 
     try:
-        fleet.Fleet(f"tcp://{host or '127.0.0.1'}:{port or 8786}", device_key, wait=2.0).close()
+        address = fleet.scheduler_at(host or "127.0.0.1", port or 8786)
+        fleet.Fleet(address, device_key, wait=2.0).close()
     except TuneError:
         return False
     return True
