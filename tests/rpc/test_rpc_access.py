@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import random
 import socket
+import struct
 import subprocess
 import sys
 import threading
@@ -253,6 +255,29 @@ def test_with_tls_both_sides_show_certificates(signed: dict[str, Access], capfd:
                 assert known.request_and_run("board", lambda again: again.listdir()) == []
                 silent.settimeout(20)
                 assert silent.recv(100) == b""
+    assert "Traceback" not in "".join(capfd.readouterr())
+
+
+def test_strangers_to_tls_are_closed_and_others_served(signed: dict[str, Access], capfd: Any) -> None:
+    """Also when there are so many that some give way, and when they reset their connections."""
+    mine, rng = signed["fleet"], random.Random(0)
+    with rpc.Server(port=0, access=mine, silent=True) as server:
+        kept = []
+        for i in range(400):
+            sock = socket.create_connection(("127.0.0.1", server.port))
+            sock.sendall(
+                rng.choice((b"", b"\0", bytes.fromhex("1603010200010001fc0303"), rng.randbytes(3000)))
+            )
+            if i % 3:
+                sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+                sock.close()
+            else:
+                kept.append(sock)
+            if i % 50 == 0:
+                assert served(server.port, access=mine)
+        assert served(server.port, access=mine)
+        for sock in kept:
+            sock.close()
     assert "Traceback" not in "".join(capfd.readouterr())
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import socket
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -28,7 +30,7 @@ from rpc_peers import (
 
 import tilewright as tvm
 from tilewright import rpc
-from tilewright.rpc.base import PROTOCOL, LateError
+from tilewright.rpc.base import PROTOCOL, Connection, LateError
 from tilewright.script import tir as T
 
 HELLO = {"hello": PROTOCOL, "nonce": "0" * 64, "parts": []}
@@ -278,6 +280,60 @@ def _is_full(port: int) -> bool:
     except tvm.TVMError as error:
         return "16 clients wait already" in str(error)
     return False
+
+
+class FalseServer(threading.Thread):
+    """A server that greets as it should, and then answers what it likes."""
+
+    def __init__(self, *answers: bytes) -> None:
+        super().__init__(daemon=True)
+        self._listening, self._answers = socket.create_server(("127.0.0.1", 0)), answers
+        self.port = self._listening.getsockname()[1]
+        self.start()
+
+    def run(self) -> None:
+        with self._listening, self._listening.accept()[0] as sock:
+            link = Connection(sock, "client", 1 << 20)
+            link.receive(20.0)
+            link.send({"hello": PROTOCOL, "nonce": "1" * 64})
+            for answer in self._answers:
+                link.receive(20.0)
+                sock.sendall(answer)
+            with contextlib.suppress(OSError):
+                sock.recv(1)  # until the client has heard it, and is gone
+
+
+def test_a_client_is_safe_from_false_answers() -> None:
+    ok = described(ok={"timeout": "soon"}, parts=[])
+    session = rpc.connect("127.0.0.1", FalseServer(ok, described(parts=[])).port)
+    with pytest.raises(rpc.ProtocolError, match="what it says is not an answer"):
+        session.listdir()
+    session.close()
+    short = described(ok=None, parts=[3]) + b"abc"
+    session = rpc.connect("127.0.0.1", FalseServer(ok, described(ok=1, parts=[]), short).port)
+    array = tvm.nd.empty((1000,), "float32", session.cpu())
+    with pytest.raises(rpc.ProtocolError, match="3 bytes came for an array of 4000"):
+        array.numpy()
+    session.close()
+    for place in (None, [], {}, {"host": "x", "port": "y", "match": "z"}):
+        known = rpc.connect_tracker("127.0.0.1", FalseServer(ok, described(ok=place, parts=[])).port)
+        with pytest.raises(rpc.ProtocolError, match="the tracker does not say where a server is"):
+            known.request("board")
+        known.close()
+
+
+def test_both_ends_notice_when_the_other_machine_is_gone(server: rpc.Server) -> None:
+    session = opened(server.port, "server", key="", timeout=0)
+    mine = session._socket.getsockname()[1]
+
+    def timers() -> dict[int, str]:
+        """What the system waits for next, by the port of an end of this connection; 02 is the time to ask."""
+        rows = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
+        ends = [[int(row[i].split(":")[1], 16) for i in (1, 2)] + [row[5].split(":")[0]] for row in rows]
+        return {end[0]: end[2] for end in ends if sorted(end[:2]) == sorted((mine, server.port))}
+
+    until(lambda: timers() == {mine: "02", server.port: "02"})
+    session.close()
 
 
 def test_a_client_is_safe_from_what_it_connects_to() -> None:

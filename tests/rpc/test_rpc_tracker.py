@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import argparse
+import contextlib
 import os
 import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -16,6 +19,8 @@ from rpc_peers import asked, children, is_closed, opened, pid_of, served, until
 
 import tilewright as tvm
 from tilewright import rpc
+from tilewright.rpc import tracker as trackers
+from tilewright.rpc.access import add_listening_options
 
 
 @pytest.fixture(scope="module")
@@ -132,6 +137,36 @@ def test_a_request_that_is_none_is_told_and_the_connection_ends(
     assert bad.receive(20.0)[0]["error"]["kind"] == "ProtocolError"
     assert is_closed(bad)
     assert "Traceback" not in "".join(capfd.readouterr())
+
+
+def test_where_there_are_too_many_those_who_want_nothing_give_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not those who wait for a server; and who was sent away comes back when it asks again."""
+    monkeypatch.setattr(trackers, "_MOST", 10)
+    parser = argparse.ArgumentParser()
+    add_listening_options(parser)
+    given = parser.parse_args(["--silent"])
+    given.host, given.port, given.port_end = "127.0.0.1", 0, 0
+    tracking = trackers._Tracking(given)
+    running = threading.Thread(target=tracking.run)
+    running.start()
+    try:
+        known = rpc.connect_tracker("127.0.0.1", tracking.port)
+        first = known._connection
+        waits = opened(tracking.port, "tracker")
+        waits.send({"do": "request", "key": "board"})
+        others = [opened(tracking.port, "tracker") for _ in range(20)]
+        assert asked(others[-1], do="summary")["queue_info"] == {"board": {"free": 0, "pending": 1}}
+        assert is_closed(others[0])
+        assert known.summary()["queue_info"]["board"]["pending"] == 1 and known._connection is not first
+        with contextlib.closing(opened(tracking.port, "tracker")) as server:
+            asked(server, do="put", name="s", key="board", port=1, match="m", busy=False)
+            assert waits.receive(20.0)[0]["ok"]["match"] == "m"
+    finally:
+        tracking._end()
+        for connection in (*others, waits):
+            connection.close()
+        running.join(30)
+    assert not running.is_alive()
 
 
 # ---------------------------------------------------------------------------- restarts

@@ -211,6 +211,14 @@ def greeted(connection: Connection, access: Access, service: str, **what: Any) -
     return connection
 
 
+def answered(answer: dict[str, Any], name: str) -> Any:
+    """What the other side has answered; or raise what it has told of."""
+    failed(answer, name)
+    if "ok" not in answer:
+        raise ProtocolError(f"{name}: what it says is not an answer")
+    return answer["ok"]
+
+
 def failed(answer: dict[str, Any], name: str) -> None:
     """Raise what the other side has told of."""
     if "error" not in answer:

@@ -18,8 +18,8 @@ from ..runtime.layout import layout_of
 from ..runtime.ndarray import NDArray, _make
 from ..runtime.registry import PackedFunc
 from ..runtime.timing import BenchmarkResult
-from .access import Access, failed, greeted
-from .base import MESSAGE, RPC_SESS_MASK, BrokenError, Connection, LateError, RPCError
+from .access import Access, answered, greeted
+from .base import MESSAGE, RPC_SESS_MASK, BrokenError, Connection, LateError, ProtocolError, RPCError
 from .worker import Worker
 
 __all__ = [
@@ -241,7 +241,10 @@ class _RemoteMemory(DeviceApi):
         self._ask("write", [ctypes.string_at(source, nbytes)], array=address)
 
     def download(self, index: int, address: int, target: int, nbytes: int) -> None:
-        ctypes.memmove(target, self._ask("read", array=address, nbytes=nbytes)[1][0], nbytes)
+        (data,) = self._ask("read", array=address, nbytes=nbytes)[1] or (b"",)
+        if len(data) != nbytes:  # whatever the other side says, no other memory is read
+            raise ProtocolError(f"{self._session.name}: {len(data)} bytes came for an array of {nbytes}")
+        ctypes.memmove(target, data, nbytes)
 
     def copy(self, index: int, target: int, source: int, nbytes: int) -> None:
         self._ask("copy", array=source, to=target)
@@ -385,8 +388,7 @@ def connect(
     known = access if access is not None else Access.of()
     connection = greeted(known.connect(url, port), known, "server", key=key, timeout=session_timeout)
     try:
-        welcome = connection.receive(wait)[0]
-        failed(welcome, connection.name)
+        welcome = answered(connection.receive(wait)[0], connection.name)
     except LateError:
         connection.close()
         raise LateError(
@@ -396,7 +398,8 @@ def connect(
         connection.close()
         raise
     connection.most = MESSAGE
-    limit = float((welcome.get("ok") or {}).get("timeout", math.inf))
+    limit = welcome.get("timeout") if isinstance(welcome, dict) else None
+    limit = limit if isinstance(limit, (int, float)) else math.inf
     began = time.monotonic()
 
     def ask(message: dict[str, Any], parts: Sequence[bytes]) -> tuple[Any, list[bytes]]:
@@ -407,8 +410,7 @@ def connect(
             if time.monotonic() - began < limit:
                 raise
             raise BrokenError(f"{error}: the session has reached its limit of {limit:g} s") from None
-        failed(answer, connection.name)
-        return answer["ok"], back
+        return answered(answer, connection.name), back
 
     return RPCSession(ask, connection.name, connection.close)
 
@@ -428,7 +430,7 @@ class TrackerSession:
     def _open(self) -> Connection:
         made = greeted(self._access.connect(*self._place, timeout=self._patience), self._access, "tracker")
         try:
-            failed(made.receive(self._patience)[0], made.name)
+            answered(made.receive(self._patience)[0], made.name)
         except BaseException:
             made.close()
             raise
@@ -445,9 +447,7 @@ class TrackerSession:
                     self._connection = self._connection or self._open()
                     self._connection.send(message)
                     left = None if wait is None else max(0.1, until - time.monotonic())
-                    answer = self._connection.receive(left)[0]
-                    failed(answer, self._connection.name)
-                    return answer["ok"]
+                    return answered(self._connection.receive(left)[0], self._connection.name)
                 except BrokenError:
                     self.close()
                     if time.monotonic() + pause >= until:
@@ -489,13 +489,13 @@ class TrackerSession:
         until = math.inf if wait is None else time.monotonic() + wait
         for _again in range(max(1, max_retry)):
             left = None if wait is None else max(0.0, until - time.monotonic())
-            place = self._ask({"do": "request", "key": key, "priority": priority, "wait": left}, left)
-            settled = {"do": "settle", "match": place["match"]}
+            host, port, match = self._place_of(key, priority, left)
+            settled = {"do": "settle", "match": match}
             try:
                 made = connect(
-                    place["host"],
-                    place["port"],
-                    place["match"],
+                    host,
+                    port,
+                    match,
                     session_timeout,
                     session_constructor_args,
                     access=self._access,
@@ -512,6 +512,15 @@ class TrackerSession:
             return made
         raise RPCError(f"{self._name}: no server of {key!r} could be had in {max_retry} attempts ({last})")
 
+    def _place_of(self, key: str, priority: int, wait: float | None) -> tuple[str, int, str]:
+        """Where a server is that the tracker hands out, and what it is to be told."""
+        found = self._ask({"do": "request", "key": key, "priority": priority, "wait": wait}, wait)
+        place = found if isinstance(found, dict) else {}
+        host, port, match = (place.get(field) for field in ("host", "port", "match"))
+        if not isinstance(host, str) or not isinstance(port, int) or not isinstance(match, str):
+            raise ProtocolError(f"{self._name}: the tracker does not say where a server is")
+        return host, port, match
+
     @property
     def _name(self) -> str:
         return f"{self._place[0]}:{self._place[1]}"
@@ -523,9 +532,11 @@ class TrackerSession:
         priority: int = 1,
         session_timeout: float = 0,
         max_retry: int = 2,
+        *,
+        wait: float | None = 600.0,
     ) -> Any:
         """What a function gives with a session of a key."""
-        session = self.request(key, priority, session_timeout, max_retry)
+        session = self.request(key, priority, session_timeout, max_retry, wait=wait)
         try:
             return func(session)
         finally:

@@ -15,6 +15,7 @@ import selectors
 import socket
 import sys
 import time
+import traceback
 from collections.abc import Callable
 from typing import Any
 
@@ -118,11 +119,14 @@ class Hub:
             if (full or len(self._greeting) >= _GREETING) and not self._make_room():
                 sock.close()
                 continue
-            sock.setblocking(False)
-            with contextlib.suppress(OSError):  # gone again
+            try:
+                sock.setblocking(False)
                 keep_alive(sock)
-            if self._context is not None:
-                sock = self._context.wrap_socket(sock, server_side=True, do_handshake_on_connect=False)
+                if self._context is not None:
+                    sock = self._context.wrap_socket(sock, server_side=True, do_handshake_on_connect=False)
+            except OSError:  # gone again
+                sock.close()
+                continue
             stage = "hello" if self._context is None else "tls"
             peer = Peer(sock, where, stage, time.monotonic() + self._given.greeting_limit)
             self._greeting[peer] = None
@@ -137,6 +141,8 @@ class Hub:
         return oldest is not None
 
     def _serve(self, peer: Peer) -> None:
+        if peer.sock.fileno() < 0:  # it has given way in this turn
+            return
         try:
             if peer.stage == "tls" and not self._shake(peer):
                 return
@@ -150,6 +156,9 @@ class Hub:
         except RPCError as error:
             self.refuse(peer, error)
         except OSError:
+            self.drop(peer)
+        except Exception:  # a fault of ours: it ends one connection, and not the service
+            traceback.print_exc()
             self.drop(peer)
 
     def _shake(self, peer: Peer) -> bool:

@@ -118,6 +118,8 @@ class Worker:
     def _do_write(self, message: dict[str, Any], parts: Sequence[bytes]) -> Answer:
         held = self._array(message["array"])
         plain = np.frombuffer(parts[0], np.uint8)
+        if plain.nbytes > held.nbytes:
+            raise RPCError(f"{plain.nbytes} bytes do not fit into an array of {held.nbytes}")
         if held.device.device_type == 1:
             np.asarray(held).reshape(-1).view(np.uint8)[: plain.size] = plain
         else:
