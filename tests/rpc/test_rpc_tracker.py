@@ -19,6 +19,7 @@ from rpc_peers import asked, children, is_closed, opened, pid_of, served, until
 
 import tilewright as tvm
 from tilewright import rpc
+from tilewright.rpc import registry
 from tilewright.rpc import tracker as trackers
 from tilewright.rpc.access import add_listening_options
 
@@ -116,14 +117,32 @@ def test_nobody_waits_for_ever(known: rpc.TrackerSession, monkeypatch: pytest.Mo
     session.close()
 
 
-@pytest.mark.slow
-def test_a_key_that_no_server_has_is_an_error() -> None:
-    with rpc.Tracker(port=0, silent=True) as tracker:
-        known = rpc.connect_tracker("127.0.0.1", tracker.port)
-        with pytest.raises(
-            tvm.TVMError, match=r"no server of the key 'bord' .*keys of servers that are here: none"
-        ):
+@contextlib.contextmanager
+def tracking() -> Iterator[int]:
+    """A tracker in a thread of this process; its port."""
+    parser = argparse.ArgumentParser()
+    add_listening_options(parser)
+    given = parser.parse_args(["--silent"])
+    given.host, given.port, given.port_end = "127.0.0.1", 0, 0
+    made = trackers._Tracking(given)
+    running = threading.Thread(target=made.run)
+    running.start()
+    try:
+        yield made.port
+    finally:
+        made._end()
+        with socket.create_connection(("127.0.0.1", made.port)):  # so that it turns
+            running.join(30)
+    assert not running.is_alive()
+
+
+def test_a_key_that_no_server_has_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registry, "ABSENT", 0.2)
+    with tracking() as port:
+        known = rpc.connect_tracker("127.0.0.1", port)
+        with pytest.raises(tvm.TVMError, match=r"no server of the key 'bord' .*servers that are here: none"):
             known.request("bord", wait=600)
+        known.close()
 
 
 @pytest.mark.parametrize(
@@ -142,31 +161,19 @@ def test_a_request_that_is_none_is_told_and_the_connection_ends(
 def test_where_there_are_too_many_those_who_want_nothing_give_way(monkeypatch: pytest.MonkeyPatch) -> None:
     """Not those who wait for a server; and who was sent away comes back when it asks again."""
     monkeypatch.setattr(trackers, "_MOST", 10)
-    parser = argparse.ArgumentParser()
-    add_listening_options(parser)
-    given = parser.parse_args(["--silent"])
-    given.host, given.port, given.port_end = "127.0.0.1", 0, 0
-    tracking = trackers._Tracking(given)
-    running = threading.Thread(target=tracking.run)
-    running.start()
-    try:
-        known = rpc.connect_tracker("127.0.0.1", tracking.port)
+    with tracking() as port, contextlib.ExitStack() as stack:
+        known = rpc.connect_tracker("127.0.0.1", port)
         first = known._connection
-        waits = opened(tracking.port, "tracker")
+        waits, *others = [stack.enter_context(contextlib.closing(opened(port, "tracker"))) for _ in range(2)]
         waits.send({"do": "request", "key": "board"})
-        others = [opened(tracking.port, "tracker") for _ in range(20)]
+        others += [stack.enter_context(contextlib.closing(opened(port, "tracker"))) for _ in range(20)]
         assert asked(others[-1], do="summary")["queue_info"] == {"board": {"free": 0, "pending": 1}}
         assert is_closed(others[0])
         assert known.summary()["queue_info"]["board"]["pending"] == 1 and known._connection is not first
-        with contextlib.closing(opened(tracking.port, "tracker")) as server:
-            asked(server, do="put", name="s", key="board", port=1, match="m", busy=False)
-            assert waits.receive(20.0)[0]["ok"]["match"] == "m"
-    finally:
-        tracking._end()
-        for connection in (*others, waits):
-            connection.close()
-        running.join(30)
-    assert not running.is_alive()
+        server = stack.enter_context(contextlib.closing(opened(port, "tracker")))
+        asked(server, do="put", name="s", key="board", port=1, match="m", busy=False)
+        assert waits.receive(20.0)[0]["ok"]["match"] == "m"
+        known.close()
 
 
 # ---------------------------------------------------------------------------- restarts

@@ -255,6 +255,14 @@ def seconds(text: str) -> float:
     return value
 
 
+def count(text: str) -> int:
+    """A number above 0, for `argparse`."""
+    value = int(text)
+    if value <= 0:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number above 0")
+    return value
+
+
 def is_loopback(host: str) -> bool:
     """Whether an address can be reached from this machine only."""
     try:

@@ -22,8 +22,9 @@ from typing import Any
 
 from .access import Access, failed, greeted
 from .base import BrokenError, Connection, RPCError
+from .children import Child
 
-__all__ = ["Announcer", "end", "ended", "kill"]
+__all__ = ["Announcer"]
 
 _FIRST, _LONGEST = 0.1, 5.0  # seconds between attempts to reach a tracker: twice as long each time
 _ANSWER = 10.0  # seconds that a tracker may take for an answer
@@ -38,8 +39,8 @@ class Announcer:
         self._tracker, self._access, self._about = tracker, access, about
         self._state: dict[str, Any] = {}
         self._orders, theirs = socket.socketpair()
-        self.pid = os.fork()
-        if self.pid == 0:
+        self.child = Child(os.fork())
+        if self.child.pid == 0:
             try:
                 signal.signal(signal.SIGINT, signal.SIG_IGN)  # it ends with the server
                 self._orders.close()
@@ -62,7 +63,7 @@ class Announcer:
         """End it: the tracker sees that the server is gone. A `child` of the server only lets go of it."""
         self._orders.close()
         if not child:
-            end(self.pid)
+            self.child.end()
 
     # -- in its own process ----------------------------------------------------------------------
     def _announce(self, orders: socket.socket) -> None:
@@ -116,21 +117,3 @@ class Announcer:
             what = "cannot be reached, and is tried again" if again else "refuses this server"
             print(f"rpc_server: the tracker {what}: {why}", file=sys.stderr, flush=True)
         return why
-
-
-def ended(pid: int) -> bool:
-    """Whether a child has ended. Its number stays its own until `end`."""
-    return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
-
-
-def kill(pid: int) -> None:
-    """Kill a child, and what it has started where it leads a group."""
-    for how in (os.killpg, os.kill):
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            how(pid, signal.SIGKILL)
-
-
-def end(pid: int) -> int:
-    """Kill a child, and wait until it has ended; its exit status, or the signal that has ended it below 0."""
-    kill(pid)
-    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])

@@ -386,7 +386,9 @@ def connect(
     if session_constructor_args:
         raise RPCError("rpc.connect(session_constructor_args=…): there are no sessions within sessions")
     known = access if access is not None else Access.of()
-    connection = greeted(known.connect(url, port), known, "server", key=key, timeout=session_timeout)
+    connection = known.connect(url, port)
+    greeting = time.monotonic()
+    greeted(connection, known, "server", key=key, timeout=session_timeout)
     try:
         welcome = answered(connection.receive(wait)[0], connection.name)
     except LateError:
@@ -400,7 +402,7 @@ def connect(
     connection.most = MESSAGE
     limit = welcome.get("timeout") if isinstance(welcome, dict) else None
     limit = limit if isinstance(limit, (int, float)) else math.inf
-    began = time.monotonic()
+    began = max(greeting, time.monotonic() - 1.0)  # there it was before the welcome arrived here
 
     def ask(message: dict[str, Any], parts: Sequence[bytes]) -> tuple[Any, list[bytes]]:
         try:

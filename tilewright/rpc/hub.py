@@ -264,12 +264,14 @@ class Hub:
             self._gone(peer)
         return True
 
-    def abandon(self) -> None:
-        """Close this process's copies of all that is open, in a child: the connections are the parent's."""
+    def abandon(self, keep: Peer | None = None) -> None:
+        """Close this process's copies of all that is open, in a child: the connections are the parent's, but for one
+        that it may `keep`."""
         self._selector.close()
         self._listening.close()
         for peer in (*self._greeting, *self.peers):
-            peer.sock.close()
+            if peer is not keep:
+                peer.sock.close()
 
 
 def _received(sock: socket.socket) -> bytes | None:

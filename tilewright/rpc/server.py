@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import ctypes
 import math
 import os
 import select
@@ -21,11 +20,12 @@ import time
 import traceback
 import uuid
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NoReturn
 
-from .access import Access, add_listening_options, listening_address, seconds
-from .announce import Announcer, end, ended, kill
+from .access import Access, add_listening_options, count, listening_address, seconds
+from .announce import Announcer
 from .base import MESSAGE, PATIENCE, Connection, ProtocolError, RPCError, listen, told
+from .children import Child, die_with_parent
 from .hub import Hub, Peer
 from .process import Process, started
 from .worker import Worker
@@ -90,7 +90,7 @@ class Server(Process):
 class _Session:
     """A child at work: its client's socket, its files, and when its time is over."""
 
-    pid: int
+    child: Child
     name: str  # of its client
     sock: socket.socket
     folder: str
@@ -98,15 +98,13 @@ class _Session:
 
     def watch(self) -> bool:
         """End the child if its client is gone or its time is over; True when it has ended."""
-        if ended(self.pid):
-            return True
-        if _is_gone(self.sock) or time.monotonic() >= self.until:
-            kill(self.pid)
-        return ended(self.pid)
+        if not self.child.ended() and (_is_gone(self.sock) or time.monotonic() >= self.until):
+            self.child.kill()
+        return self.child.ended()
 
     def close(self) -> int:
         """Leave nothing behind: neither processes that the child has started, nor files. How the child has ended."""
-        status = end(self.pid)
+        status = self.child.end()
         self.sock.close()
         shutil.rmtree(self.folder, ignore_errors=True)
         return status
@@ -144,7 +142,8 @@ class _Serving:
         try:
             self._offer()
             while not self._over:
-                self._hub.turn(_WATCH if self._session is not None else _TURN)
+                told = self._tracker is None or self._announcer is not None
+                self._hub.turn(_TURN if told and self._session is None else _WATCH)
                 self._attend()
         finally:
             if self._session is not None:
@@ -172,9 +171,10 @@ class _Serving:
             peer = next(iter(self._queue))
             limit = self._queue.pop(peer)
             self._begin(peer, limit)
-        if self._announcer is not None and ended(self._announcer.pid):
+        if self._announcer is not None and self._announcer.child.ended():
             self._announcer.close()
             self._announcer = None
+        if self._announcer is None:
             self._announce(busy=self._session is not None)
 
     # -- the tracker -----------------------------------------------------------------------------
@@ -190,7 +190,10 @@ class _Serving:
         if self._announcer is None:
             shown = self._given.custom_addr or (None if self.host == "0.0.0.0" else self.host)
             about = {"key": self._given.key, "port": self.port, "host": shown, "name": self._name}
-            self._announcer = Announcer(self._tracker, self._access, about, self._alone)
+            try:
+                self._announcer = Announcer(self._tracker, self._access, about, self._alone)
+            except OSError:  # no more processes: it is tried again
+                return
         self._announcer.tell(self._match, busy)
 
     # -- clients ---------------------------------------------------------------------------------
@@ -217,40 +220,49 @@ class _Serving:
         """Serve a client, in a child."""
         if peer.unread:
             return self._hub.refuse(peer, ProtocolError("nothing is to be said before the session begins"))
-        sock = self._hub.release(peer)
-        folder = tempfile.mkdtemp(prefix="tilewright-rpc-")
         self._announce(busy=True)
         sys.stdout.flush()
         sys.stderr.flush()
-        pid = os.fork()
-        if pid == 0:
-            status = 1
-            try:
-                self._alone()
-                if self._announcer is not None:
-                    self._announcer.close(child=True)
-                connection = Connection(sock, peer.name, self._given.max_message)
-                status = _serve(connection, folder, limit)
-            except SystemExit:  # of something that the client called
-                pass
-            except BaseException:
-                traceback.print_exc()
-            finally:
-                os._exit(status)
+        folder = ""
+        try:
+            folder = tempfile.mkdtemp(prefix="tilewright-rpc-")
+            child = Child(os.fork())
+        except OSError as error:
+            shutil.rmtree(folder, ignore_errors=True)
+            self._hub.refuse(peer, RPCError(f"the server cannot begin a session now: {error}"))
+            return self._offer()
+        if child.pid == 0:
+            self._work(peer, folder, limit)
         with contextlib.suppress(OSError):  # the child does it as well: whoever comes first
-            os.setpgid(pid, pid)
-        self._session = _Session(pid, peer.name, sock, folder, time.monotonic() + limit)
+            os.setpgid(child.pid, child.pid)
+        sock = self._hub.release(peer)
+        self._session = _Session(child, peer.name, sock, folder, time.monotonic() + limit)
 
-    def _alone(self) -> None:
+    def _work(self, peer: Peer, folder: str, limit: float) -> NoReturn:
+        """Be the child, to its end."""
+        status = 1
+        try:
+            self._alone(peer)
+            if self._announcer is not None:
+                self._announcer.close(child=True)
+            status = _serve(Connection(peer.sock, peer.name, self._given.max_message), folder, limit)
+        except SystemExit:  # of something that the client called
+            pass
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            os._exit(status)
+
+    def _alone(self, keep: Peer | None = None) -> None:
         """Let go of what is the parent's, in a child."""
         signal.set_wakeup_fd(-1)
         for number in (signal.SIGTERM, signal.SIGCHLD):
             signal.signal(number, signal.SIG_DFL)
-        self._hub.abandon()
+        self._hub.abandon(keep)
         for mine in (self._woken, self._wakes, self._session and self._session.sock):
             if mine is not None:
                 mine.close()
-        _die_with_parent()
+        die_with_parent()
 
 
 def _address(tracker: str | None) -> tuple[str, int] | None:
@@ -267,13 +279,6 @@ def _is_gone(sock: socket.socket) -> bool:
     watch = select.poll()
     watch.register(sock.fileno(), getattr(select, "POLLRDHUP", select.POLLHUP))
     return bool(watch.poll(0))
-
-
-def _die_with_parent() -> None:
-    """Have the system end this process with its parent, however that ends; where there is such a thing."""
-    if sys.platform == "linux":
-        with contextlib.suppress(OSError, AttributeError):
-            ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
 
 
 def _serve(connection: Connection, folder: str, limit: float) -> int:
@@ -317,7 +322,7 @@ def main(argv: list[str] | None = None) -> None:
     parser.add_argument(
         "--session-limit", type=seconds, default=SESSION, help="seconds that a session may last"
     )
-    parser.add_argument("--max-message", type=int, default=MESSAGE, help="bytes that may be sent at once")
+    parser.add_argument("--max-message", type=count, default=MESSAGE, help="bytes that may be sent at once")
     add_listening_options(parser)
     given = parser.parse_args(argv)
     for file in (given.load_library or "").split(":"):
