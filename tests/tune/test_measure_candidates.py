@@ -25,7 +25,7 @@ from tilewright.tune.measure import (
     _processes,
     with_reproducer,
 )
-from tilewright.tune.running import Runner
+from tilewright.tune.running import Runner, _agree
 from tilewright.tune.space import Sketches
 from tilewright.tune.workload import task_of
 
@@ -351,3 +351,8 @@ def test_caches_are_flushed_where_that_is_asked_for() -> None:
     with Measurer(MeasureOptions(builders=1, timing=timing)) as measurer:
         (result,) = measurer.measure([MeasureInput.of(task)])
     assert result.ok and len(result.seconds) >= 2
+
+
+def test_one_sample_agrees_with_nothing() -> None:
+    """With `repeat=1`, a sample that was disturbed is taken again."""
+    assert not _agree([1e-3]) and _agree([1e-3, 5e-3, 1.001e-3])

@@ -371,8 +371,8 @@ class Runner:
 
 def _agree(samples: list[float]) -> bool:
     """Whether the two fastest are alike: then what disturbed the others did not disturb these."""
-    fastest, second, *_ = sorted(samples)
-    return second <= _ALIKE * fastest
+    fastest = sorted(samples)[:2]
+    return len(fastest) == 2 and fastest[1] <= _ALIKE * fastest[0]
 
 
 def _interruptions() -> int:
