@@ -12,6 +12,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -230,7 +231,10 @@ def test_a_request_goes_on_when_the_tracker_is_started_again() -> None:
     known.close()
 
 
-def test_a_server_that_is_killed_takes_its_children_along() -> None:
+def test_a_server_that_is_killed_takes_its_children_along(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TMPDIR", str(tmp_path))  # nobody is left to remove the files of the session
     with rpc.Tracker(port=0, silent=True) as tracker:
         place = ("127.0.0.1", tracker.port)
         server = rpc.Server(port=0, key="board", tracker_addr=place, silent=True)
