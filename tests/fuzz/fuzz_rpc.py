@@ -27,7 +27,7 @@ class _Live:
     """A tracker and a server of it, and both again with a secret; what they print is kept."""
 
     def __init__(self) -> None:
-        self._log = tempfile.TemporaryFile()  # noqa: SIM115: as long as the servers
+        self._log = tempfile.TemporaryFile()  # noqa: SIM115, as long as the servers
         before = os.dup(2)
         os.dup2(self._log.fileno(), 2)
         try:
@@ -54,7 +54,7 @@ def _live() -> _Live:
     return _Live()
 
 
-@fuzzer("rpc", seconds=60, short=60)
+@fuzzer("rpc", seconds=60, short=40)
 def hostile(rng: random.Random) -> str:
     """Whatever bytes and messages they are sent, servers and trackers serve an honest client afterwards."""
     live = _live()
