@@ -139,16 +139,21 @@ class Connection:
 
     def _exactly(self, count: int, until: float | None) -> bytes:
         """So many bytes; memory grows with what has arrived, whatever was announced."""
-        got, held = bytearray(min(count, _CHUNK)), 0
-        while held < count:
+        got: list[bytearray] = []
+        try:
+            while (left := count - sum(map(len, got))) > 0:
+                got.append(bytearray(min(left, _CHUNK << len(got))))
+                self._fill(got[-1], until)
+            return b"".join(got)
+        except MemoryError:
+            raise ProtocolError(f"{self.name}: {count} bytes are too much for the memory here") from None
+
+    def _fill(self, got: bytearray, until: float | None) -> None:
+        view, held = memoryview(got), 0
+        while held < len(got):
             try:
-                if held == len(got):
-                    got += bytes(min(held, count - held))
                 self._socket.settimeout(None if until is None else max(0.001, until - time.monotonic()))
-                with memoryview(got) as view:
-                    more = self._socket.recv_into(view[held:])
-            except MemoryError:
-                raise ProtocolError(f"{self.name}: {count} bytes are too much for the memory here") from None
+                more = self._socket.recv_into(view[held:])
             except TimeoutError:
                 raise LateError(f"{self.name}: no answer came in time") from None
             except OSError as error:
@@ -156,7 +161,6 @@ class Connection:
             if not more:
                 raise BrokenError(f"{self.name}: the other side has closed the connection")
             held += more
-        return bytes(got)
 
     def fileno(self) -> int:
         return self._socket.fileno()
