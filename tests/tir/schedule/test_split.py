@@ -7,7 +7,9 @@ import pytest
 from loop_programs import extents, loops_of, triangle
 from schedule_programs import arrays, copy2d, matmul, symbolic
 
+import tilewright as tvm
 from tilewright import te
+from tilewright.ir.errors import ScheduleError
 from tilewright.script import tir as T
 
 
@@ -192,10 +194,43 @@ def test_split_of_a_fused_loop_simplifies_the_bindings(expect, agree):
     agree(copy2d, sch.mod["main"], *arrays(copy2d))
 
 
-def test_split_without_predicates():
+def test_split_without_predicates_is_for_factors_that_divide(refused):
     sch, (_i, j) = loops_of(copy2d, "B")
-    sch.split(j, [None, 5], disable_predication=True)
+    assert (
+        refused(sch, lambda: sch.split(j, [None, 5], disable_predication=True))
+        == """\
+split(j, factors=[None, 5], disable_predication=True): the factors make 15 iterations and loop `j` has 12: without a predicate those beyond its end may run too
+  at test_split.py:LINE
+
+  | …
+  |     for i, j in T.grid(8, 12):    # <-- here
+  | …
+
+  hint: choose factors that divide it, or leave disable_predication away: where they divide there is no predicate"""
+    )
+    sch.split(j, [None, 4], disable_predication=True)
     assert "T.where" not in sch.mod.script()
+
+
+def test_split_without_predicates_of_symbolic_loops(refused):
+    n = te.var("n")
+    A = te.placeholder((n,), name="A")
+    B = te.compute((n,), lambda i: A[i] + 1, name="B")
+    sch, (i,) = loops_of(te.create_prim_func([A, B]), "B")
+    text = refused(sch, lambda: sch.split(i, [None, 4], disable_predication=True)).splitlines()[0]
+    assert text == (
+        "split(i, factors=[None, 4], disable_predication=True): the factors make (n + 3) // 4 * 4 iterations and loop "
+        "`i` has n: without a predicate those beyond its end may run too"
+    )
+
+
+def test_stages_split_without_predicates_by_factors_that_divide():
+    A = te.placeholder((16,), name="A")
+    B = te.compute((16,), lambda i: A[i] + 1, name="B")
+    s = te.create_schedule(B.op)
+    s[B].split(s[B].op.axis[0], factor=5, disable_predication=True)
+    with pytest.raises(ScheduleError, match="the factors make 20 iterations and loop `i` has 16"):
+        tvm.lower(s, [A, B])
 
 
 def test_split_of_int64_loops(agree):

@@ -39,10 +39,22 @@ from ...ir.expr import (
 )
 from ...ir.functor import Mutator, pre_order, substitute
 from ...ir.ops import BINARY, max_value, min_value
-from ...ir.stmt import Block, BufferStore, LetStmt, Stmt, seq, stmt_list
+from ...ir.stmt import (
+    Block,
+    BlockRealize,
+    BufferStore,
+    For,
+    IfThenElse,
+    LetStmt,
+    SeqStmt,
+    Stmt,
+    seq,
+    stmt_list,
+)
 
-__all__ = ["ON_NUMBERS", "Combination", "NotACombination", "combination_of"]
+__all__ = ["ANY_ORDER", "ON_NUMBERS", "Combination", "NotACombination", "combination_of", "steps_commute"]
 
+ANY_ORDER = "tir.any_order"  # of a block: its author says that its steps may run in any order
 _SAYING = (EQ, NE, LT, LE, GT, GE, And, Or, Not)
 _COMBINERS: tuple[type[BinaryOp], ...] = (Add, Mul, Max, Min, And, Or)
 
@@ -126,6 +138,70 @@ def _without_init(stores: list[BufferStore]) -> Combination:
             start.append(const(known[e.__class__], e.dtype))
     made = CommReducer(reducer.lhs, reducer.rhs, reducer.result, tuple(start))
     return Combination(tuple(s.buffer for s in stores), tuple(stores[0].indices), made, tuple(values), ())
+
+
+def steps_commute(block: Block) -> bool:
+    """Whether the steps of a block leave the same in any order: `C[i] += A[i, k]` does, `C[i] = C[i]*2 + A[i, k]`
+    does not, nor does a search that keeps the first of equal ones.
+
+    What an instruction does, in whose place a block stands, is what its reduction iterators say.
+    """
+    if block.annotations.get(ANY_ORDER):
+        return True
+    written = {w.buffer for w in block.writes}
+    return _commutes(block.body, written)
+
+
+def _commutes(body: Stmt, written: set[Buffer]) -> bool:
+    if isinstance(body, BlockRealize):
+        here = {w.buffer for w in body.block.writes} & written
+        return not here or (bool(body.block.annotations.get(ANY_ORDER)) or _commutes(body.block.body, here))
+    if isinstance(body, For):
+        return _commutes(body.body, written)
+    if isinstance(body, IfThenElse) and body.else_case is None:
+        return not _loads(body.condition, written) and _commutes(body.then_case, written)
+    if not any(isinstance(m, BufferStore) and m.buffer in written for m in pre_order(body)):
+        return not any(isinstance(m, BlockRealize) for m in pre_order(body)) or all(
+            _commutes(s, written) for s in stmt_list(body)
+        )
+    if any(isinstance(m, BlockRealize) for m in pre_order(body)):
+        return isinstance(body, SeqStmt) and all(_commutes(s, written) for s in body.seq)
+    stores = _stores(body)
+    if stores is None or any(not _all_equal(s.indices, stores[0].indices) for s in stores):
+        return False
+    if any(_loads(i, written) for i in stores[0].indices):
+        return False
+    try:
+        lhs, steps = _steps(stores)
+    except NotACombination:
+        return False
+    return _simple(steps, lhs) is not None or _any_order(steps, lhs)
+
+
+def _loads(e: PrimExpr, buffers: set[Buffer]) -> bool:
+    return any(isinstance(m, BufferLoad) and m.buffer in buffers for m in pre_order(e))
+
+
+def _any_order(steps: list[PrimExpr], lhs: tuple[Var, ...]) -> bool:
+    """Whether two steps, tried on numbers of which many are equal, may change places."""
+    given = _given(steps, lhs)
+    stand_ins = [Var(f"y{j}", e.dtype) for j, e in enumerate(given)]
+    results = [_swap(s, given, stand_ins) for s in steps]
+    rng = random.Random(0)
+
+    def step(held: tuple[Any, ...], values: tuple[Any, ...]) -> tuple[Any, ...]:
+        at = dict(zip((*lhs, *stand_ins), (*held, *values), strict=True))
+        return tuple(_value(e, at) for e in results)
+
+    try:
+        for _ in range(200):
+            start = tuple(_sample(x, rng, 2) for x in lhs)
+            a, b = (tuple(_sample(y, rng, 2) for y in stand_ins) for _ in range(2))
+            if step(step(start, a), b) != step(step(start, b), a):
+                return False
+    except (KeyError, ZeroDivisionError, OverflowError):
+        return False
+    return True
 
 
 def _steps(stores: list[BufferStore]) -> tuple[tuple[Var, ...], list[PrimExpr]]:
@@ -223,11 +299,7 @@ def _identities(r: CommReducer) -> list[PrimExpr | None]:
 def _general(steps: list[PrimExpr], lhs: tuple[Var, ...], inits: Sequence[PrimExpr]) -> Found | None:
     """A reducer that is recognised by its laws, tried on numbers: what it starts from changes nothing, and
     steps can be grouped in any way."""
-    given: list[PrimExpr] = []
-    for step in steps:
-        _free_parts(step, set(lhs), given)
-    # What is said of a value, such as `x != x`, is no value of its own.
-    given = [e for e in given if not (isinstance(e, _SAYING) and any(_within(m, e) for m in given))]
+    given = _given(steps, lhs)
     if len(given) != len(lhs):
         return None
     stand_ins = [Var(f"y{j}", e.dtype) for j, e in enumerate(given)]
@@ -243,6 +315,15 @@ def _general(steps: list[PrimExpr], lhs: tuple[Var, ...], inits: Sequence[PrimEx
     except (KeyError, ZeroDivisionError, OverflowError):
         return None
     return CommReducer(lhs, rhs, tuple(results), tuple(rhs)), values
+
+
+def _given(steps: list[PrimExpr], lhs: tuple[Var, ...]) -> list[PrimExpr]:
+    """The values that steps combine with the elements."""
+    given: list[PrimExpr] = []
+    for step in steps:
+        _free_parts(step, set(lhs), given)
+    # What is said of a value, such as `x != x`, is no value of its own.
+    return [e for e in given if not (isinstance(e, _SAYING) and any(_within(m, e) for m in given))]
 
 
 def _free_parts(e: PrimExpr, own: set[Var], out: list[PrimExpr]) -> None:
@@ -308,10 +389,10 @@ def _may_be_regrouped(
     return True
 
 
-def _sample(v: Var, rng: random.Random) -> Any:
+def _sample(v: Var, rng: random.Random, most: int = 6) -> Any:
     if v.dtype.is_bool:
         return bool(rng.randrange(2))
-    return rng.randrange(0 if v.dtype.is_uint else -6, 7)
+    return rng.randrange(0 if v.dtype.is_uint else -most, most + 1)
 
 
 ON_NUMBERS: dict[type, Callable[[Any, Any], Any]] = {

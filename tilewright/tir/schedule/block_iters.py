@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from ...ir.expr import IterVar, PrimExpr, Var
 from ...ir.functor import substitute, vars_used
 from ...ir.stmt import BlockRealize
+from .dependence import check_any_order
 from .index_map import IndexMap
 from .nests import loop_nest, simplified, trivial_nest
 from .primitive import BlockRV, LoopRV, primitive, refuse
@@ -47,6 +48,7 @@ def transform_block_layout(sch: Schedule, block: BlockRV, index_map: IndexMap) -
         )
     if not nest:
         refuse(f"block {name} has no loops", at=me)
+    check_any_order(sch, nest)
     doms = [iv.dom for iv in old.iter_vars]
     index_map = index_map.with_dtype(doms[0].extent.dtype)
     types = _new_types(me, index_map)

@@ -12,6 +12,8 @@ from ...ir.functor import pre_order, vars_used
 from ...ir.ops import is_zero
 from ...ir.stmt import Block, BlockRealize, BufferStore, For
 from ..analysis.carried import Use, own_part, reads_are_covered, uses_under
+from ..analysis.combiner import steps_commute
+from ..transform.lower_init_block import reduction_loops
 from .flow import points_once, runs_once
 from .primitive import refuse
 
@@ -54,39 +56,77 @@ def recheck(sch: Schedule, left: Sequence[Var]) -> None:
             check_at_once(sch, loop, hint)
 
 
-def check_any_order(sch: Schedule, nest: Sequence[For], moved: Sequence[For]) -> None:
-    """Refuse if an iteration of one of the moved loops needs what an earlier one of another block wrote."""
+def check_any_order(sch: Schedule, nest: Sequence[For], new: Sequence[For] | None = None) -> None:
+    """Refuse if the iterations of a nest may not run in the order of other loops, or in any order at all.
+
+    Two iterations that use an element, one of them to write it, keep their order if the loops that tell them apart
+    keep theirs. Steps of a reduction that combine in any order need none.
+    """
     ana = sch.state.analyzer_at(nest[0])
     with ana.scope():
         for x in nest[:-1]:
             ana.bind_loop(x.loop_var, x.min, x.extent)
-        for buffer, uses in uses_under(nest[-1]).items():
+        under = {x: uses_under(x) for x in nest}
+        for buffer, uses in under[nest[-1]].items():
             if uses is None:
                 _refuse_bare(buffer, nest[-1])
                 continue
             if not any(u.write for u in uses):
                 continue
-            if len({u.realize for u in uses}) == 1 and all(u.same_place(uses[-1]) for u in uses):
+            sharing = _sharing(sch, nest, {x: under[x][buffer] or uses for x in nest}, ana)
+            if new is not None and sharing == [x for x in new if x in sharing]:
                 continue
-            if reads_are_covered(nest[-1], uses, ana):
+            if not sharing or _combines(sharing, uses):
                 continue
-            for x in moved:
-                if not _apart(sch, x, uses_under(x)[buffer] or uses, ana):
-                    _refuse_carried(x, buffer, uses, f"leave loop `{x.loop_var.name}` where it stands")
+            if lives_inside(sch, buffer, nest[0]) and reads_are_covered(nest[-1], uses, ana):
+                continue
+            moved = sharing if new is None else [x for x, y in zip(nest, new, strict=True) if x is not y]
+            x = next((x for x in sharing if x in moved), sharing[0])
+            _refuse_carried(x, buffer, uses, f"leave loop `{x.loop_var.name}` where it stands")
+
+
+def _sharing(sch: Schedule, nest: Sequence[For], uses: Mapping[For, list[Use]], ana: Analyzer) -> list[For]:
+    """Those loops of a nest in which two iterations that use one element of a buffer may differ."""
+    out: list[For] = []
+    for x in nest:
+        if const_value(x.extent) == 1 or _told(sch, x, uses[x]):
+            continue
+        # Elements apart are known of iterations with the same loops around only.
+        if out or not own_part(x, uses[x], ana):
+            out.append(x)
+    return out
+
+
+def _combines(loops: Sequence[For], uses: Sequence[Use]) -> bool:
+    """Whether the iterations of loops are the steps of one reduction, which gives the same in any order."""
+    realize = uses[0].realize
+    if any(u.realize is not realize or not u.same_place(uses[-1]) for u in uses):
+        return False
+    if not steps_commute(realize.block):
+        return False
+    if realize.block.init is None:
+        return True
+    kinds = [{iv.iter_type for iv in _driven(x.loop_var, realize)} for x in loops]
+    reducing = {x for x in reduction_loops(realize, list(loops))}
+    return all(
+        k == {IterVar.CommReduce} or (not k and x in reducing) for x, k in zip(loops, kinds, strict=True)
+    )
 
 
 def _apart(sch: Schedule, loop: For, uses: list[Use], ana: Analyzer) -> bool:
     """Whether each iteration has elements of its own."""
-    first = uses[0]
+    return _told(sch, loop, uses) or own_part(loop, uses, ana)
+
+
+def _told(sch: Schedule, loop: For, uses: list[Use]) -> bool:
+    """Whether an element says which iteration of a loop uses it, whatever the other loops do."""
     if all(_held_back(sch, loop, r) for r in {u.realize for u in uses}):
         return True
-    if (
-        all(u.same_place(first) for u in uses)
+    return (
+        all(u.same_place(uses[0]) for u in uses)
         and all(_told_apart(loop.loop_var, u) for u in uses)
         and all(_comes_once(sch, loop, r) for r in {u.realize for u in uses})
-    ):
-        return True
-    return own_part(loop, uses, ana)
+    )
 
 
 def _comes_once(sch: Schedule, loop: For, realize: BlockRealize) -> bool:

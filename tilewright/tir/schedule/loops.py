@@ -114,6 +114,9 @@ def split(
         S(i)               ->         for i_1 in range(f):
                                           if i_0*f + i_1 < n:      # only if it may fail
                                               S(i_0*f + i_1)
+
+    With `disable_predication` the factors must be known to divide the loop: the step is refused where a condition
+    would be needed.
     """
     n = _plain(sch, loop, "split")
     given = [None if f is None else convert(f.var if isinstance(f, LoopRV) else f) for f in factors]
@@ -134,10 +137,17 @@ def split(
     variables = [Var(name, kind) for name in chosen]
     position = _horner(variables, sizes, kind)
     exact = ana.can_prove_equal(whole, n.extent)
+    if disable_predication and not exact:
+        refuse(
+            f"the factors make {ana.simplify(whole)} iterations and loop `{n.loop_var.name}` has {n.extent}: without a "
+            "predicate those beyond its end may run too",
+            at=n,
+            hint="choose factors that divide it, or leave disable_predication away: where they divide there is no predicate",
+        )
     # A part that runs once has no say in the condition, nor is it seen in the bindings.
     once = {v: const(0, kind) for v, s in zip(variables, sizes, strict=True) if is_one(s)}
     counted = ana.simplify(substitute(position, once)) if once else position
-    condition = None if exact or disable_predication else less(counted, n.extent)
+    condition = None if exact else less(counted, n.extent)
     if not is_zero(n.min):
         position = add(n.min, position)
     with ana.scope():
@@ -339,7 +349,7 @@ def _check_order(sch: Schedule, old: list[For], new: list[For]) -> None:
                 )
         if block.init is not None:
             _check_init(sch, realize, old, new)
-    check_any_order(sch, old, [x for i, x in enumerate(old) if new[i] is not x])
+    check_any_order(sch, old, new)
 
 
 def _check_init(sch: Schedule, realize: BlockRealize, old: list[For], new: list[For]) -> None:
