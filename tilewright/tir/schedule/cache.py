@@ -20,8 +20,9 @@ from .blocks import (
     enclosing_block,
     insert_beside,
     producers_of,
+    scope_buffers,
 )
-from .flow import Box, covered, covers_domain, leaves_out, loops_around, made_box, shared_loop, unmade
+from .flow import Box, covered, covers_domain, made_box, shared_loop, unmade
 from .primitive import BlockRV, primitive, refuse
 from .regions import box, last_of, touched, unclipped
 
@@ -186,11 +187,30 @@ def cache_read(
     scope = enclosing_block(sch, me)
     assert scope is not None
     anchor, region, lasts = _copied(sch, buffer, makers, chosen)
+    _check_fresh(sch, me, anchor, buffer, chosen)
     nest, copy = copy_nest(sch, anchor, buffer, cached, region, _name(sch, cached.name), lasts)
     insert_beside(sch, anchor, nest, before=not makers)
     _rewrite_scope(sch, scope.key, _Redirect(buffer, cached, {r.block.key for r in chosen}), cached)
     declare_reads(sch, scope.key, buffer)
     return BlockRV(copy.key, copy.name_hint)
+
+
+def _check_fresh(
+    sch: Schedule, me: BlockRealize, anchor: Stmt, buffer: Buffer, readers: list[BlockRealize]
+) -> None:
+    """Refuse if a block writes the buffer again in a loop in which it is read, but not copied."""
+    index = sch.state.index
+    copied_in = set(index.ancestors(anchor))
+    for w in producers_of(sch, me, {buffer}):
+        for r in readers:
+            loop = shared_loop(sch, w, r)
+            if loop is not None and loop not in copied_in:
+                refuse(
+                    f"block {w.block.name_hint} writes {buffer.name} in loop `{loop.loop_var.name}`, in which "
+                    f"block {r.block.name_hint} reads it, and the copy stands outside of that loop",
+                    at=w,
+                    hint="cache_inplace is for what is read and written in turn; or move the writer out of the loop",
+                )
 
 
 def _check_reader(sch: Schedule, r: BlockRealize, me: BlockRealize, buffer: Buffer) -> None:
@@ -220,8 +240,11 @@ def _copied(
     anchor = _branch(sch, makers[-1], readers) if makers else _branch(sch, readers[0], ())
     around = index.parents[anchor]
     assert around is not None
+    given = buffer not in scope_buffers(sch, readers[0])  # it may hold what none of the blocks has made
     if not all(around in index.ancestors(r) for r in readers):
         # Some read it when the loops around are done: the copy grows as the buffer does.
+        if given:
+            refuse_unknown(buffer, anchor)
         for m in makers:
             if around not in index.ancestors(m):
                 refuse(
@@ -236,8 +259,17 @@ def _copied(
     lasts = last_of(sets, region)
     shared = [m for m in makers if shared_loop(sch, m, around) is not None]
     if shared and not _is_made(sch, anchor, around, shared, buffer, region, lasts):
+        if given:
+            return anchor, region, lasts  # all of it holds something
+        if len(shared) < len(makers):
+            refuse_unknown(buffer, anchor)
         return _of_made(sch, anchor, around, shared, buffer)
-    if len(makers) == 1 and not shared and not _is_made(sch, anchor, around, makers, buffer, region, lasts):
+    if (
+        len(makers) == 1
+        and not given
+        and not shared
+        and not _is_made(sch, anchor, around, makers, buffer, region, lasts)
+    ):
         whole = _of_made(sch, anchor, around, makers, buffer)
         if _is_made(sch, anchor, around, makers, buffer, *whole[1:]):
             return whole  # the readers' box has more than was ever made
@@ -282,15 +314,9 @@ def _of_made(
     boxes = [made_box(sch, around, m, w) for m, w in regions]
     found = boxes[0]
     if found is None or any(not covered(ana, found, b) or not covered(ana, b, found) for b in boxes):
-        # Where nothing runs several times, blocks are done with all they have to do.
-        scope = enclosing_block(sch, anchor)
-        inner = scope is not None and enclosing_block(sch, sch.state.index.blocks[scope.key]) is not None
-        if inner or loops_around(sch, anchor) or any(leaves_out(sch, m, w) for m, w in regions):
-            refuse_unknown(buffer, anchor)
-        sets = touched(sch, around, makers, lambda b: b.writes, {buffer})[buffer]
-    else:
-        sets = [int_set.IntervalSet(low, high) for low, high in found]
-    sets = unclipped(sets, buffer)
+        refuse_unknown(buffer, anchor)
+    assert found is not None
+    sets = unclipped([int_set.IntervalSet(low, high) for low, high in found], buffer)
     region = box(sch, anchor, buffer, sets, from_first=True)
     return anchor, region, last_of(sets, region)
 
@@ -323,6 +349,7 @@ def cache_write(
     keys = {me.block.key}
     for r in map(sch.realize, consumer_blocks or ()):
         _check_reader(sch, r, me, buffer)
+        _check_reads_written(sch, r, me, buffer)
         keys.add(r.block.key)
     check_no_pointer(me, buffer, "its writes cannot be turned to other memory")
     cached = _cached(buffer, storage_scope)
@@ -334,6 +361,30 @@ def cache_write(
     insert_beside(sch, anchor, nest, before=False)
     _rewrite_scope(sch, scope.key, _Redirect(buffer, cached, keys), cached)
     return BlockRV(copy.key, copy.name_hint)
+
+
+def _check_reads_written(sch: Schedule, r: BlockRealize, me: BlockRealize, buffer: Buffer) -> None:
+    """Refuse if a block, given the memory that another one writes to, would find less in it than it reads."""
+    order, name = sch.state.index.order, r.block.name_hint
+    if order.index(r) < order.index(me):
+        refuse(
+            f"block {name} reads {buffer.name} before block {me.block.name_hint} writes it, so the other memory "
+            "does not hold it yet",
+            at=r,
+            hint=f"leave block {name} away from consumer_blocks: it reads {buffer.name} itself",
+        )
+    anchor = _branch(sch, me, [r])
+    around = sch.state.index.parents[anchor]
+    assert around is not None
+    sets = unclipped(touched(sch, around, [r], lambda b: b.reads, {buffer})[buffer], buffer)
+    region = box(sch, anchor, buffer, sets)
+    if not _is_made(sch, anchor, around, [me], buffer, region, last_of(sets, region)):
+        refuse(
+            f"block {name} may read elements of {buffer.name} that block {me.block.name_hint} does not write, and the "
+            "other memory does not hold these",
+            at=r,
+            hint=f"leave block {name} away from consumer_blocks: it reads {buffer.name} itself",
+        )
 
 
 def _branch(sch: Schedule, n: BlockRealize, others: Sequence[BlockRealize]) -> Stmt:

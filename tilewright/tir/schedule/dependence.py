@@ -107,7 +107,7 @@ def _combines(loops: Sequence[For], uses: Sequence[Use]) -> bool:
     if realize.block.init is None:
         return True
     kinds = [{iv.iter_type for iv in _driven(x.loop_var, realize)} for x in loops]
-    reducing = {x for x in reduction_loops(realize, list(loops))}
+    reducing = set(reduction_loops(realize, list(loops)))
     return all(
         k == {IterVar.CommReduce} or (not k and x in reducing) for x, k in zip(loops, kinds, strict=True)
     )

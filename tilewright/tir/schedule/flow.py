@@ -26,7 +26,7 @@ from ...ir.ops import (
     sub,
 )
 from ...ir.stmt import Block, BlockRealize, BufferStore, For, ForKind, IfThenElse, SeqStmt, Stmt
-from ..transform.lower_init_block import reduction_loops
+from ..transform.lower_init_block import reduction_loops, starts_at_first
 from ..transform.renew import Substituter
 
 if TYPE_CHECKING:
@@ -77,7 +77,11 @@ def made_box(sch: Schedule, place: Stmt, maker: BlockRealize, region: BufferRegi
     if loops is None or leaves_out(sch, maker, region):
         return None
     doms = {x.loop_var: Range.from_min_extent(x.min, x.extent) for x in loops}
+    if any(vars_used(x.min) & doms.keys() or vars_used(x.extent) & doms.keys() for x in loops):
+        return None  # a triangle, which is no box
     ana = sch.state.analyzer_at(place)
+    if _may_not_run(maker, region, loops, ana):
+        return None
     own = {iv.var: (iv, value) for iv, value in zip(maker.block.iter_vars, maker.iter_values, strict=True)}
     spots = _spots(region, own.keys(), ana)
     if spots is None:
@@ -98,6 +102,21 @@ def made_box(sch: Schedule, place: Stmt, maker: BlockRealize, region: BufferRegi
             low, high = add(first, rest), add(last, rest)
         out.append((ana.simplify(low), ana.simplify(sub(add(high, extent), const(1, high.dtype)))))
     return out
+
+
+def _may_not_run(maker: BlockRealize, region: BufferRegion, loops: list[For], ana: Analyzer) -> bool:
+    """Whether a loop that does not say which elements are written may have no iterations. One that carries a
+    reduction may have none: then the init is what is written."""
+    used = {v for r in region.region for v in vars_used(r.min)}
+    pairs = zip(maker.block.iter_vars, maker.iter_values, strict=True)
+    driving = {v for iv, value in pairs if iv.var in used for v in vars_used(value)}
+    if maker.block.init is not None:
+        driving |= {x.loop_var for x in reduction_loops(maker, loops)}
+    return any(
+        x.loop_var not in driving and not ana.can_prove(less(const(0, x.extent.dtype), x.extent))
+        for x in loops
+        if not const_value(x.extent)
+    )
 
 
 def _spots(
@@ -141,8 +160,11 @@ def leaves_out(sch: Schedule, maker: BlockRealize, region: BufferRegion) -> bool
     """Whether a block that runs may not write all of a region that it declares: some of it under a condition,
     or of the blocks inside none is known to write it all."""
     body, buffer, init = maker.block.body, region.buffer, maker.block.init
-    if isinstance(body, BufferStore) or (isinstance(init, BufferStore) and _is_element(region, init)):
+    if isinstance(body, BufferStore):
         return False
+    if isinstance(init, BufferStore) and _is_element(region, init):
+        # It runs where all reduction iterators are at their start, to which the loops may not come.
+        return not starts_at_first(maker, reduction_loops(maker, sch.state.index.loops_of(maker)))
     inside = [
         b for b in sch.state.index.blocks_under(body) if any(w.buffer is buffer for w in b.block.writes)
     ]

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from ...arith import Analyzer
 from ...ir.equal import structural_equal
 from ...ir.expr import IterVar, Var, const, const_value, convert
 from ...ir.functor import pre_order, vars_used
+from ...ir.ops import less
 from ...ir.stmt import BlockRealize, For, ForKind, Stmt
+from ..analysis.carried import Use, reads_are_covered, uses_under
 from .dependence import check_at_once, lives_inside
 from .primitive import BlockRV, LoopRV, Refusal, primitive, refuse
 
@@ -240,6 +244,7 @@ def launch_around(sch: Schedule, loop: LoopRV, thread_axis: Any, extent: Any = N
     size = convert(extent) if extent is not None else inner[0].extent
     for realize in sch.state.index.blocks_under(n):
         _check_written_once(n, realize)
+    _check_same_again(sch, n)
     for m in inner:
         if not structural_equal(m.extent, size):
             refuse(
@@ -268,6 +273,40 @@ def _check_written_once(n: For, realize: BlockRealize) -> None:
                 at=realize,
                 hint="threads can live around the steps of a scan, each of which writes elements of its own",
             )
+
+
+def _check_same_again(sch: Schedule, n: For) -> None:
+    """What a step reads must be of earlier steps, or made in it: the steps are taken once for each thread."""
+    ana = sch.state.analyzer_at(n)
+    for buffer, uses in uses_under(n).items():
+        if uses is None or not any(u.write for u in uses):
+            continue
+        left = [u for u in uses if u.write or not _of_earlier(n, u, uses, ana)]
+        if not reads_are_covered(n, left, ana):
+            who = next(u for u in left if not u.write) if any(not u.write for u in left) else left[0]
+            refuse(
+                f"block {who.block.name_hint} may read elements of {buffer.name} that it or a later block overwrites, "
+                "and the steps are taken once for each thread",
+                at=who.realize,
+                hint="threads can live around the steps of a scan, each of which reads what earlier ones wrote",
+            )
+
+
+def _of_earlier(n: For, read: Use, uses: Sequence[Use], ana: Analyzer) -> bool:
+    """Whether elements are of an earlier step than all that this one writes."""
+    boxes = [(u, u.box()) for u in uses if u.write]
+    mine = read.box()
+    if mine is None or any(b is None for _, b in boxes):
+        return False
+    with ana.scope():
+        ana.bind_loop(n.loop_var, n.min, n.extent)
+        for d, (_, high) in enumerate(mine):
+            if all(
+                b is not None and b[d][0] is n.loop_var and ana.can_prove(less(high, n.loop_var))
+                for _, b in boxes
+            ):
+                return True
+    return False
 
 
 @primitive

@@ -12,10 +12,18 @@ from ...ir.functor import pre_order, renew_defs_in, substitute, vars_used
 from ...ir.ops import conjuncts, is_one, logical_and
 from ...ir.stmt import Block, BlockRealize, BufferStore, For, ForKind, IfThenElse, SeqStmt, Stmt, seq
 from ..analysis.combiner import Combination, NotACombination, combination_of
-from ..transform.lower_init_block import init_nest, reduction_loops
-from .blocks import check_dominant, enclosing_block, insert_beside, refresh_regions, remove_stmt
-from .flow import Box, covers_domain, made_box, points_once, shared_loop
+from ..transform.lower_init_block import init_nest, reduction_loops, starts_at_first
+from .blocks import (
+    check_dominant,
+    enclosing_block,
+    insert_beside,
+    refresh_regions,
+    remove_stmt,
+    scope_buffers,
+)
+from .flow import Box, covers_domain, made_box, points_once, shared_loop, unmade
 from .primitive import BlockRV, LoopRV, primitive, refuse
+from .regions import touched
 
 if TYPE_CHECKING:
     from .schedule import Schedule
@@ -66,6 +74,7 @@ def decompose_reduction(sch: Schedule, block: BlockRV, loop: LoopRV) -> BlockRV:
             at=before,
             hint=f"decompose at `{(reducing[0] if reducing else nest[-1]).loop_var.name}`",
         )
+    _check_init_moves(sch, me, before, nest[at:], reducing)
     made = init_nest(me, nest, at)
     if made is None:
         refuse(
@@ -79,6 +88,66 @@ def decompose_reduction(sch: Schedule, block: BlockRV, loop: LoopRV) -> BlockRV:
     sch.state.replace(me.block, bare)
     insert_beside(sch, sch.loop(loop), made, before=True)
     return BlockRV(inner.key, inner.name_hint)
+
+
+def _check_init_moves(
+    sch: Schedule, me: BlockRealize, before: For, inside: list[For], reducing: list[For]
+) -> None:
+    """Refuse if the init would run for other elements, or another block would notice that it runs sooner."""
+    block, name = me.block, me.block.name_hint
+    assert block.init is not None
+    if not starts_at_first(me, reducing):
+        refuse(
+            f"the loops of block {name} may not come to the first values of its reduction iterators first, and the init "
+            "runs only there",
+            at=me,
+            hint="let the loops of the reduction start where its iterators do",
+        )
+    inner = {x.loop_var for x in inside}
+    reduced = {x.loop_var for x in reducing}
+    for x in inside:
+        tied = (vars_used(x.min) | vars_used(x.extent)) & inner
+        if tied & reduced and x not in reducing:
+            refuse(
+                f"the bounds of loop `{x.loop_var.name}` depend on `{min(v.name for v in tied & reduced)}`, which carries "
+                "the reduction, so that there is no telling which elements the init is for",
+                at=x,
+                hint=f"decompose at `{x.loop_var.name}`",
+            )
+    made = {w.buffer for w in block.writes}
+    needs = {m.buffer for m in pre_order(block.init) if isinstance(m, BufferLoad)}
+    local = scope_buffers(sch, me)
+    order = sch.state.index.order
+    for other in sch.state.index.blocks_under(before):
+        writes = {w.buffer for w in other.block.writes}
+        reads = {r.buffer for r in other.block.reads}
+        if writes & needs:
+            refuse(
+                f"the init of block {name} reads {min(b.name for b in writes & needs)}, which block "
+                f"{other.block.name_hint} writes in loop `{before.loop_var.name}`",
+                at=other,
+                hint="decompose further inside",
+            )
+        if other is me:
+            continue
+        early = reads & made and order.index(other) < order.index(me)
+        foreign = {b for b in reads & made if b not in local}
+        if writes & made or early or any(not _reads_made(sch, me, other, before, b) for b in foreign):
+            found = min(b.name for b in (writes | reads) & made)
+            refuse(
+                f"block {other.block.name_hint} uses {found} in loop `{before.loop_var.name}` too, and would see the init "
+                "sooner",
+                at=other,
+                hint="decompose further inside, or move that block away first",
+            )
+
+
+def _reads_made(sch: Schedule, me: BlockRealize, reader: BlockRealize, before: For, buffer: Buffer) -> bool:
+    """Whether a block reads only what another one has made in the same iteration of a loop."""
+    ana = sch.state.analyzer_at(before.body)
+    found = touched(sch, before.body, [reader], lambda b: b.reads, {buffer})[buffer]
+    read = [(s.min_value, s.max_value) for s in found]
+    return not unmade(sch, ana, before.body, [me], buffer, read)
 
 
 @primitive

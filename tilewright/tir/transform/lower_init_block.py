@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Set
 from typing import Any
 
 from ...arith import Analyzer
@@ -13,7 +14,7 @@ from ...ir.ops import add, conjuncts, equal, greater_equal, less, logical_and
 from ...ir.stmt import Block, BlockRealize, BufferStore, For, ForKind, IfThenElse, Stmt, seq
 from ..analysis.regions import get_block_read_write_region
 
-__all__ = ["init_nest", "lower_init_block"]
+__all__ = ["init_nest", "lower_init_block", "reduction_loops", "starts_at_first"]
 
 
 def lower_init_block(func: PrimFunc) -> PrimFunc:
@@ -64,7 +65,7 @@ class _LowerInit(Mutator):
         _check_threads(n, reducing)
         if block.init is None:
             return n if block is n.block else n.replace(block=block)
-        if not _starts_at_first(n, reducing, self.reducers):
+        if not starts_at_first(n, reducing, self.reducers):
             return n.replace(block=_guarded(block))
         if not reducing:
             return n.replace(block=block.replace(init=None, body=seq(block.init, block.body)))
@@ -93,7 +94,7 @@ def _check_threads(realize: BlockRealize, reducing: list[For]) -> None:
             )
 
 
-def _starts_at_first(realize: BlockRealize, loops: list[For], held: set[Var]) -> bool:
+def starts_at_first(realize: BlockRealize, loops: list[For], held: Set[Var] = frozenset()) -> bool:
     """Whether the first iteration of the loops is the one that has all reduction iterators at their start."""
     ana = Analyzer()
     first: dict[Any, Any] = {loop.loop_var: loop.min for loop in loops}
