@@ -192,7 +192,8 @@ def reads_are_covered(loop: For, uses: list[Use], ana: Analyzer) -> bool:
                     return False
                 continue
             # A reduction reads what it writes, unless all of it happens inside one iteration.
-            if _reduces(use.block) and not _within(use) and not any(_covers(w, use, ana) for w in written):
+            inside = _within(use) and _starts(use)
+            if _reduces(use.block) and not inside and not any(_covers(w, use, ana) for w in written):
                 return False
             if _always_writes(use):
                 written.append(use)
@@ -224,6 +225,19 @@ def _within(use: Use) -> bool:
         if iv.iter_type == IterVar.CommReduce and not vars_used(value) <= set(use.inner):
             return False
     return True
+
+
+def _starts(use: Use) -> bool:
+    """Whether the init of a reduction runs, in the first iteration of the loops inside."""
+    if use.block.init is None:
+        return True  # it says that it reads what it goes on from
+    first: dict[Any, Any] = {v: r.min for v, r in use.inner.items()}
+    ana = Analyzer()
+    return all(
+        ana.can_prove_equal(substitute(value, first), iv.dom.min)
+        for iv, value in zip(use.block.iter_vars, use.values, strict=True)
+        if iv.iter_type == IterVar.CommReduce
+    )
 
 
 def _covers(write: Use, read: Use, ana: Analyzer) -> bool:

@@ -26,6 +26,7 @@ from .dependence import check_at_once, lives_inside, recheck
 from .flow import check_reads_made, loops_around, made_box, marked_loops
 from .inline import compute_inline
 from .marks import check_independent, thread_of
+from .points import check_runs_anew
 from .primitive import BlockRV, Elsewhere, LoopRV, primitive, refuse
 from .regions import touched, unclipped, with_ends
 
@@ -54,6 +55,7 @@ def compute_at(
     name = me.block.name_hint
     _check_place(sch, me, target, name)
     check_movable(sch, me, "computing it again")
+    check_runs_anew(sch, me, "computing it again")
     if is_output(sch, me):
         refuse(
             f"block {name} writes an output of its scope, which must be complete",
@@ -99,7 +101,17 @@ def reverse_compute_at(
     name = me.block.name_hint
     _check_place(sch, me, target, name)
     check_movable(sch, me, "computing it again")
+    check_runs_anew(sch, me, "computing it again")
     makers = producers_of(sch, me)
+    order = sch.state.index.order
+    later = next((m for m in makers if order.index(m) > order.index(me)), None)
+    if later is not None:
+        refuse(
+            f"block {later.block.name_hint} writes what block {name} has read before, and there it would see the new "
+            "values",
+            at=later,
+            hint=f"cache_read for block {name} first, so that it reads a copy",
+        )
     if not makers:
         refuse(
             f"no block makes what block {name} reads",

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Box",
     "Domains",
+    "box_of_values",
     "check_reads_made",
     "covered",
     "covers_domain",
@@ -88,7 +89,7 @@ def made_box(sch: Schedule, place: Stmt, maker: BlockRealize, region: BufferRegi
         return _mapped_box(region, maker, doms, ana)
     used_values = [own[var][1] for var, _, _ in spots if var is not None]
     used = {var for var, _, _ in spots if var is not None}
-    spans = _spans(used_values, doms, _beyond_domain(sch, maker, used, doms))
+    spans = box_of_values(used_values, doms, _beyond_domain(sch, maker, used, doms))
     if spans is None:
         return None
     out: Box = []
@@ -152,7 +153,7 @@ def _mapped_box(
             within[inside] = Range.from_min_extent(const(0, r.extent.dtype), r.extent)
             place = add(place, inside)
         places.append(place)
-    spans = _spans(places, within, maker.predicate)
+    spans = box_of_values(places, within, maker.predicate)
     return None if spans is None else [(ana.simplify(low), ana.simplify(high)) for low, high in spans]
 
 
@@ -222,7 +223,7 @@ def _beyond_domain(sch: Schedule, me: BlockRealize, used: set[Var], doms: Mappin
     return sch.state.analyzer_at(me).simplify(out)  # loops that run once go from it
 
 
-def _spans(values: Sequence[PrimExpr], doms: Mapping[Var, Range], predicate: PrimExpr) -> Box | None:
+def box_of_values(values: Sequence[PrimExpr], doms: Mapping[Var, Range], predicate: PrimExpr) -> Box | None:
     """The first and last of each value, if together they run through a whole box as the loops run."""
     if not any(vars_used(v) & doms.keys() for v in values):
         return None if vars_used(predicate) else [(v, v) for v in values]

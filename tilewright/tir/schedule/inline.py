@@ -26,6 +26,7 @@ from .blocks import (
 )
 from .dependence import recheck
 from .flow import marked_loops
+from .points import check_runs_whole
 from .primitive import BlockRV, primitive, refuse
 
 if TYPE_CHECKING:
@@ -159,6 +160,7 @@ def reverse_compute_inline(sch: Schedule, block: BlockRV) -> None:
         refuse(f"block {name} is a reduction", at=me, hint=_BACK)
     check_dominant(sch, me)
     check_predicate(sch, me, "its producer")
+    check_runs_whole(sch, me, "inlining it")
     check_not_read_before(sch, me)
     store = _single_store(me, "inlined into its producer")
     local = {r.buffer for r in me.block.reads}

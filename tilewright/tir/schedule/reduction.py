@@ -9,9 +9,9 @@ from ...ir.buffer import Buffer, decl_buffer
 from ...ir.equal import structural_equal
 from ...ir.expr import BufferLoad, IterVar, PrimExpr, Range, Var, const, const_value
 from ...ir.functor import pre_order, renew_defs_in, substitute, vars_used
-from ...ir.ops import conjuncts, is_one, logical_and
+from ...ir.ops import conjuncts, is_one, is_zero, logical_and, sub
 from ...ir.stmt import Block, BlockRealize, BufferStore, For, ForKind, IfThenElse, SeqStmt, Stmt, seq
-from ..analysis.combiner import Combination, NotACombination, combination_of
+from ..analysis.combiner import Combination, NotACombination, combination_of, steps_commute
 from ..transform.lower_init_block import init_nest, reduction_loops, starts_at_first
 from .blocks import (
     check_dominant,
@@ -22,6 +22,7 @@ from .blocks import (
     scope_buffers,
 )
 from .flow import Box, covers_domain, made_box, points_once, shared_loop, unmade
+from .points import check_elements_told
 from .primitive import BlockRV, LoopRV, primitive, refuse
 from .regions import touched
 
@@ -103,6 +104,7 @@ def _check_init_moves(
             at=me,
             hint="let the loops of the reduction start where its iterators do",
         )
+    check_elements_told(me, "taking the init out")
     inner = {x.loop_var for x in inside}
     reduced = {x.loop_var for x in reducing}
     for x in inside:
@@ -360,7 +362,16 @@ def rfactor(sch: Schedule, loop: LoopRV, factor_axis: int = 0) -> BlockRV:
         )
     check_dominant(sch, me)
     held = _combination(me)
+    check_elements_told(me, "rfactor")
     _check_loops(me, nest)
+    outermost = n in reduction_loops(me, nest)[:1]
+    if not outermost and not steps_commute(block):
+        refuse(
+            f"the steps of block {name} give something else in another order, and those of loop `{n.loop_var.name}` would "
+            "come after those of the loops outside of it",
+            at=n,
+            hint=f"rfactor the outermost loop of the reduction, {_names(reduction_loops(me, nest)[:1])}",
+        )
     ndim = len(held.buffers[0].shape)
     axis = factor_axis if factor_axis >= 0 else factor_axis + ndim + 1
     if not 0 <= axis <= ndim:
@@ -374,7 +385,17 @@ def _is_unit(me: BlockRealize, n: For) -> bool:
 
 
 def _check_loops(me: BlockRealize, nest: list[For]) -> None:
-    """Each loop must drive spatial iterators or reduction ones, not both."""
+    """Each loop must drive spatial iterators or reduction ones, not both, and have bounds of its own."""
+    own = {x.loop_var for x in nest}
+    for x in nest:
+        tied = (vars_used(x.min) | vars_used(x.extent)) & own
+        if tied:
+            refuse(
+                f"the bounds of loop `{x.loop_var.name}` depend on `{min(v.name for v in tied)}`, so that the partial "
+                "results are no box of places",
+                at=x,
+                hint="write the loop to its end, with the condition in the value that is combined",
+            )
     for x in nest:
         kinds = {
             iv.iter_type
@@ -429,6 +450,11 @@ def _rfactor(
     return BlockRV(made.key, made.name_hint)
 
 
+def _from_zero(own: Var, factor: For) -> PrimExpr:
+    """The place of an iteration among the partial results, which start at 0."""
+    return own if is_zero(factor.min) else sub(own, factor.min)
+
+
 def _partial_block(
     me: BlockRealize,
     nest: list[For],
@@ -464,7 +490,7 @@ def _partial_block(
             iters.append(IterVar(Range.from_min_extent(x.min, x.extent), v, IterVar.CommReduce))
             values.append(x.loop_var)
     place = [substitute(i, table) for i in held.indices]
-    place.insert(axis, own)
+    place.insert(axis, _from_zero(own, factor))
     places = [(b, place) for b in partials]
     body = held.update(places, [substitute(v, table) for v in held.values])
     # A condition on the reduction says which steps count: it stands inside, to go where the block goes.
@@ -513,7 +539,7 @@ def _combining_block(
     iters = [iv for iv, _ in spatial]
     iters.append(IterVar(Range.from_min_extent(factor.min, factor.extent), own, IterVar.CommReduce))
     place = list(held.indices)
-    place.insert(axis, own)
+    place.insert(axis, _from_zero(own, factor))
     body = held.update(
         [(b, held.indices) for b in held.buffers], [BufferLoad(b, tuple(place)) for b in partials]
     )

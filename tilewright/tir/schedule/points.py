@@ -1,0 +1,194 @@
+"""At which points of its iterators a block runs, in which order, and whether its elements tell them apart."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from ...arith import Analyzer, IterMapLevel, detect_iter_map
+from ...ir.buffer import BufferRegion
+from ...ir.expr import Add, IntImm, IterVar, Mul, PrimExpr, Range, Var, const, const_value
+from ...ir.functor import substitute, vars_used
+from ...ir.ops import conjuncts, is_one, logical_and
+from ...ir.stmt import Block, BlockRealize, For
+from ..analysis.combiner import steps_commute
+from ..transform.lower_init_block import reduction_loops, starts_at_first
+from .flow import box_of_values, loops_around
+from .primitive import refuse
+
+if TYPE_CHECKING:
+    from .schedule import Schedule
+
+__all__ = ["check_elements_told", "check_runs_anew", "check_runs_whole", "untold"]
+
+
+def untold(block: Block, region: BufferRegion) -> IterVar | None:
+    """A spatial iterator of a block of which the elements in a region do not say the value; None if there is none.
+
+    `B[vi, vj]` tells of both, `B[vi + vj]` and `B[X[vi]]` of neither.
+    """
+    spatial = [iv for iv in block.iter_vars if iv.iter_type == IterVar.DataPar and not is_one(iv.dom.extent)]
+    mins = [r.min for r in region.region]
+    left = [iv for iv in spatial if not any(_is_shifted(e, iv.var) for e in mins)]
+    if not left:
+        return None
+    doms = {iv.var: iv.dom for iv in block.iter_vars}
+    ends: list[PrimExpr] = []
+    for (
+        r
+    ) in region.region:  # a range of several elements stands for the first of them, if it is one of its own
+        size, step = const_value(r.extent), _step(r.min)
+        if size is None or (size != 1 and step % int(size)):
+            return left[0]
+        ends.append(r.min)
+    used = {v: dom for v, dom in doms.items() if any(v in vars_used(e) for e in ends)}
+    missing = next((iv for iv in left if iv.var not in used), None)
+    if missing is not None:
+        return missing
+    found = detect_iter_map(ends, used, const(True, "bool"), IterMapLevel.Bijective)
+    return left[0] if found.errors else None
+
+
+def _is_shifted(e: PrimExpr, v: Var) -> bool:
+    """Whether an index is an iterator, or one plus a number."""
+    return e is v or (
+        isinstance(e, Add)
+        and ((e.a is v and isinstance(e.b, IntImm)) or (e.b is v and isinstance(e.a, IntImm)))
+    )
+
+
+def _step(e: PrimExpr) -> int:
+    """What an index is a multiple of, as `v*16` is of 16."""
+    return e.b.value if isinstance(e, Mul) and isinstance(e.b, IntImm) else 1
+
+
+def check_runs_anew(sch: Schedule, me: BlockRealize, what: str) -> None:
+    """Refuse if a block may not be run under other loops, over its iterators in their order.
+
+    Different points must write different elements, unless they are the steps of a reduction that may be taken in any
+    order; and it must run at all points of a box.
+    """
+    block, name = me.block, me.block.name_hint
+    check_elements_told(me, what)
+    if not _keeps_steps(sch, me) and not steps_commute(block):
+        refuse(
+            f"the steps of block {name} give something else in another order, and {what} may change it",
+            at=me,
+            hint="leave the loops of the reduction as the iterators are; of equal ones choose by the index",
+        )
+    check_runs_whole(sch, me, what)
+
+
+def check_elements_told(me: BlockRealize, what: str) -> None:
+    """Refuse if different points of a block, other than the steps of a reduction, may write the same element."""
+    block, name = me.block, me.block.name_hint
+    for w in block.writes:
+        found = untold(block, w)
+        if found is not None:
+            refuse(
+                f"points of block {name} that differ in iterator `{found.var.name}` may write the same elements of "
+                f"{w.buffer.name}, and {what} could change their order",
+                at=me,
+                hint="let each point write elements of its own, or declare the iterator as that of a reduction",
+            )
+        reducing = {iv.var for iv in block.iter_vars if iv.iter_type == IterVar.CommReduce}
+        moving = {v for r in w.region for v in vars_used(r.min)} & reducing
+        if moving:
+            refuse(
+                f"reduction iterator `{min(v.name for v in moving)}` of block {name} says which element of "
+                f"{w.buffer.name} is written",
+                at=me,
+                hint="declare it as spatial",
+            )
+
+
+def _keeps_steps(sch: Schedule, me: BlockRealize) -> bool:
+    """Whether the loops of a reduction are its iterators, in their order."""
+    loops = reduction_loops(me, sch.state.index.loops_of(me))
+    pairs = zip(me.block.iter_vars, me.iter_values, strict=True)
+    return [v for iv, v in pairs if iv.iter_type == IterVar.CommReduce] == [x.loop_var for x in loops]
+
+
+def check_runs_whole(sch: Schedule, me: BlockRealize, what: str) -> None:
+    """Refuse if the loops around a block leave out points of the box that its iterators run through, or come to a
+    step of a reduction more than once."""
+    loops = loops_around(sch, me)
+    block, name = me.block, me.block.name_hint
+    variables = {x.loop_var for x in loops}
+    for x in loops:
+        tied = (vars_used(x.min) | vars_used(x.extent)) & variables
+        if tied and x.loop_var in _driving(me):
+            refuse(
+                f"the bounds of loop `{x.loop_var.name}` depend on `{min(v.name for v in tied)}`, so that block {name} "
+                f"does not run at all points of its iterators, which {what} would make it do",
+                at=x,
+                hint="write the loop to its end, with the condition in the value that the block stores",
+            )
+    if block.init is not None and not starts_at_first(me, reduction_loops(me, loops[::-1])):
+        refuse(
+            f"the loops of block {name} do not come to the first values of its reduction iterators first, where the "
+            f"init runs, and {what} would make it run",
+            at=me,
+            hint="let the loops of the reduction start where its iterators do",
+        )
+    if not _fills(sch, me, loops):
+        refuse(
+            f"there is no telling that the loops around block {name} come to all points of its iterators, and to each "
+            f"step of a reduction once, as they would by {what}",
+            at=me,
+            hint="take this step before the loops are changed",
+        )
+
+
+def _driving(me: BlockRealize) -> set[Var]:
+    return {v for value in (*me.iter_values, me.predicate) for v in vars_used(value)}
+
+
+def _fills(sch: Schedule, me: BlockRealize, loops: Sequence[For]) -> bool:
+    """Whether the values of the iterators fill a box as the loops run: each alone, or all together."""
+    ranges = {x.loop_var: x for x in loops}
+    values = list(zip(me.block.iter_vars, me.iter_values, strict=True))
+    seen: set[Var] = set()
+    joined = False
+    for iv, value in values:
+        used = vars_used(value) & ranges.keys()
+        joined = joined or bool(used & seen)
+        seen |= used
+        joined = joined or not _contiguous(value, ranges, once=iv.iter_type == IterVar.CommReduce)
+    if not joined:
+        return True
+    driving = {v: Range.from_min_extent(x.min, x.extent) for v, x in ranges.items() if v in _driving(me)}
+    inside: PrimExpr = const(True, "bool")
+    for c in conjuncts(me.predicate):
+        if vars_used(c) & driving.keys():
+            inside = logical_and(inside, c)
+    # A loop that runs once says nothing.
+    single = {v: x.min for v, x in ranges.items() if is_one(x.extent)}
+    plain = [substitute(v, single) for _, v in values]
+    return (
+        box_of_values(
+            plain, {v: r for v, r in driving.items() if v not in single}, substitute(inside, single)
+        )
+        is not None
+    )
+
+
+def _contiguous(value: PrimExpr, loops: dict[Var, For], once: bool) -> bool:
+    """Whether a sum of multiples of loops comes to all numbers from its least to its greatest, and to each once if
+    that is wanted: `i*4 + j` does if j goes to 4 or beyond."""
+    ana = Analyzer()
+    used = sorted(vars_used(value) & loops.keys(), key=lambda v: v.name)
+    steps: list[tuple[int, int | None]] = []
+    for v in used:
+        step = const_value(ana.simplify(substitute(value, {v: v + 1}) - value))
+        size = const_value(loops[v].extent)
+        if step is None or step < 0:
+            return False
+        if step and size != 1:
+            steps.append((int(step), None if size is None else int(size)))
+    reach: float = 1
+    for step, size in sorted(steps, key=lambda s: s[0]):
+        if (step != reach) if once else (step > reach):
+            return False
+        reach = float("inf") if size is None else reach + step * (size - 1)
+    return True
