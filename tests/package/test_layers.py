@@ -46,6 +46,8 @@ LAYERS: dict[str, set[str]] = {
     "tir.schedule.verify": {"ir", "arith", "driver.build", "driver.lower"},
     "tir.interpret": {"ir", "arith", "runtime.registry", "runtime.ndarray"},
     "te": {"ir", "arith"},
+    # whether the steps of a reduction may run in any order
+    "te.create_prim_func": {"ir", "arith", "tir.analysis"},
     "te.schedule": {"ir", "arith", "tir.schedule"},
     "te.stage": {"ir", "arith", "tir.schedule"},
     # loops that somebody wrote out

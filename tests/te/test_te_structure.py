@@ -95,6 +95,7 @@ def test_argmax_combines_both_parts_before_storing_either():
                     v_i, v_k = T.axis.remap("SR", [i, k])
                     T.reads(idx[v_i, v_k], val[v_i, v_k])
                     T.writes(best_v0[v_i], best_v1[v_i])
+                    T.block_attr({"tir.any_order": T.bool(True)})
                     with T.init():
                         best_v0[v_i] = -1
                         best_v1[v_i] = T.float32(-3.4028234663852886e+38)

@@ -16,6 +16,7 @@ from ..ir.functor import rewrite, substitute, undefined_vars
 from ..ir.ops import cast, if_then_else, is_one
 from ..ir.sharing import too_shared
 from ..ir.stmt import Block, BlockRealize, BufferStore, For, ForKind, LetStmt, Stmt, seq
+from ..tir.analysis.combiner import ANY_ORDER, steps_commute
 from .errors import refuse, shown
 from .graph import OpGraph
 from .lower_expr import LowerExpr
@@ -276,6 +277,10 @@ class PrimFuncBuilder:
             annotations={k: v for k, v in op.attrs.items() if k != "layout_free_placeholders"},
             span=op.span,
         )
+        if init is not None and not steps_commute(block):
+            block = block.replace(
+                annotations={**block.annotations, ANY_ORDER: True}
+            )  # a `comm_reducer` says so
         return _loops(axes[0 if time is None else 1 :], BlockRealize(points, True, block, span=op.span), op)
 
     def _extern(self, op: ExternOp) -> Stmt:

@@ -578,6 +578,7 @@ def test_pairs_get_a_place_for_each_part(expect):
     sch = tir.Schedule(argmax)
     _, k = sch.get_loops("R")
     _, ki = sch.split(k, [None, 3])
+    sch.annotate("R", "tir.any_order", True)  # of equal ones any will do
     sch.rfactor(ki)
     keeps_meaning(argmax, sch)
     expect(
@@ -593,6 +594,7 @@ def test_pairs_get_a_place_for_each_part(expect):
                     vk_1, vi, vk_0 = T.axis.remap("SSR", [k_1, i, k_0])
                     T.reads(X[vi, vk_0 * 3 + vk_1])
                     T.writes(I_rf[vk_1, vi], V_rf[vk_1, vi])
+                    T.block_attr({"tir.any_order": T.bool(True)})
                     with T.init():
                         I_rf[vk_1, vi] = -1
                         V_rf[vk_1, vi] = T.float32(-1000)
@@ -605,6 +607,7 @@ def test_pairs_get_a_place_for_each_part(expect):
                     vi, vk_1 = T.axis.remap("SR", [i, k_1])
                     T.reads(V_rf[vk_1, vi], I_rf[vk_1, vi])
                     T.writes(I_1[vi], V[vi])
+                    T.block_attr({"tir.any_order": T.bool(True)})
                     with T.init():
                         I_1[vi] = -1
                         V[vi] = T.float32(-1000)

@@ -274,12 +274,14 @@ def test_a_buffer_that_is_read_and_written(expect, refused):
     expect(
         refused(sch, lambda: sch.reindex(a, ("write", 0))),
         """
-        reindex(A, buffer=['write', 0]): block A goes on from what A holds already
+        reindex(A, buffer=['write', 0]): block A reads A too, which the copy does not hold yet
           at test_reindex.py:LINE
 
           | …
           |         with T.block("A"):    # <-- here
           | …
+
+          hint: cache_inplace copies it before and back after
         """,
     )
 

@@ -206,7 +206,7 @@ split(j, factors=[None, 5], disable_predication=True): the factors make 15 itera
   |     for i, j in T.grid(8, 12):    # <-- here
   | …
 
-  hint: choose factors that divide it, or leave disable_predication away: where they divide there is no predicate"""
+  hint: choose factors that divide it, or leave disable_predication away: where they divide none is made"""
     )
     sch.split(j, [None, 4], disable_predication=True)
     assert "T.where" not in sch.mod.script()

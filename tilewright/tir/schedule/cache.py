@@ -23,6 +23,7 @@ from .blocks import (
     scope_buffers,
 )
 from .flow import Box, covered, covers_domain, made_box, shared_loop, unmade
+from .points import check_starts_itself
 from .primitive import BlockRV, primitive, refuse
 from .regions import box, last_of, touched, unclipped
 
@@ -289,12 +290,17 @@ def _is_made(
 ) -> bool:
     """Whether all of a region was made where it is copied; what lies outside of the buffer does not count."""
     ana = sch.state.analyzer_at(anchor)
+    return not unmade(sch, ana, around, makers, buffer, _read(buffer, region, lasts))
+
+
+def _read(buffer: Buffer, region: Sequence[Range], lasts: Sequence[PrimExpr | None]) -> Box:
+    """What a copy of a region reads; what lies outside of the buffer does not count."""
     read: Box = []
     for r, last, dim in zip(region, lasts, buffer.shape, strict=True):
         one = const(1, dim.dtype)
         end = sub(add(r.min, r.extent), one) if last is None else last
         read.append((max_of(r.min, const(0, dim.dtype)), min_of(end, sub(dim, one))))
-    return not unmade(sch, ana, around, makers, buffer, read)
+    return read
 
 
 def refuse_unknown(buffer: Buffer, anchor: Stmt) -> None:
@@ -340,12 +346,7 @@ def cache_write(
     _check_scope(storage_scope, me)
     buffer = _region(me.block.writes, write_buffer_index, me, "write")
     check_dominant(sch, me)
-    if me.block.init is None and any(r.buffer is buffer for r in me.block.reads):
-        refuse(
-            f"block {me.block.name_hint} reads {buffer.name} too, which the other memory does not hold yet",
-            at=me,
-            hint="cache_inplace copies it before and back after",
-        )
+    check_starts_itself(sch, me, buffer, "the other memory")
     keys = {me.block.key}
     for r in map(sch.realize, consumer_blocks or ()):
         _check_reader(sch, r, me, buffer)

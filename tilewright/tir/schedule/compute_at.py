@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ...arith import Analyzer, int_set, relax_region
+from ...arith import Analyzer, int_set
 from ...ir.buffer import Buffer
 from ...ir.expr import IntImm, IterVar, PrimExpr, Range, Var, const, const_value
 from ...ir.functor import vars_used
@@ -23,12 +23,12 @@ from .blocks import (
     remove_stmt,
 )
 from .dependence import check_at_once, lives_inside, recheck
-from .flow import check_reads_made, loops_around, made_box, marked_loops
+from .flow import Box, check_reads_made, covered, loops_around, made_box, marked_loops, written_box
 from .inline import compute_inline
 from .marks import check_independent, thread_of
-from .points import check_runs_anew
+from .points import check_runs_anew, runs_whole
 from .primitive import BlockRV, Elsewhere, LoopRV, primitive, refuse
-from .regions import touched, unclipped, with_ends
+from .regions import touched, unclipped
 
 if TYPE_CHECKING:
     from .schedule import Schedule
@@ -239,7 +239,7 @@ def _domains_made(
     block, name = me.block, me.block.name_hint
     found: dict[Var, int_set.IntervalSet] = {}
     for region in block.reads:
-        at_all = _ever_made(makers, region.buffer)
+        at_all = _ever_made(sch, makers, region.buffer)
         for d, s in enumerate(made.get(region.buffer, ())):
             shift = _shift(region.region[d], block)
             dim = region.buffer.shape[d]
@@ -250,11 +250,9 @@ def _domains_made(
                 _refuse_unmade(me, target, region.buffer)  # a window that reaches into other iterations
             iv = next(iv for iv in block.iter_vars if iv.var is var)
             end = sub(add(iv.dom.min, iv.dom.extent), const(1, iv.dom.min.dtype))
-            assert at_all is not None
-            lowest, highest = at_all[d].min_value, at_all[d].max_value
-            if not (
-                ana.can_prove(less_equal(lowest, add(iv.dom.min, first)))
-                and ana.can_prove(less_equal(add(end, last), highest))
+            if at_all is None or not (
+                ana.can_prove(less_equal(at_all[d][0], add(iv.dom.min, first)))
+                and ana.can_prove(less_equal(add(end, last), at_all[d][1]))
             ):
                 refuse(
                     f"block {name} has points that read nothing of {region.buffer.name}, "
@@ -300,17 +298,19 @@ def _is_all(s: int_set.IntervalSet, dim: PrimExpr, ana: Analyzer) -> bool:
     )
 
 
-def _ever_made(makers: list[BlockRealize], buffer: Buffer) -> list[int_set.IntervalSet] | None:
-    """The box of a buffer that blocks write in all of their points."""
-    boxes = [
-        relax_region(w.region, {iv.var: iv.dom for iv in m.block.iter_vars})
-        for m in makers
-        for w in m.block.writes
-        if w.buffer is buffer
-    ]
-    if not boxes:
-        return None
-    return [with_ends(int_set.union([b[d] for b in boxes]), dim) for d, dim in enumerate(buffer.shape)]
+def _ever_made(sch: Schedule, makers: list[BlockRealize], buffer: Buffer) -> Box | None:
+    """The box of a buffer that blocks write, all of it, in all of their points; None if there is no telling."""
+    ana = Analyzer()
+    found: Box | None = None
+    for m in makers:
+        for w in m.block.writes:
+            if w.buffer is not buffer:
+                continue
+            here = written_box(m.block, w) if runs_whole(sch, m) else None
+            if here is None or (found is not None and not covered(ana, found, here)):
+                return None
+            found = found or here
+    return found
 
 
 def _refuse_unmade(me: BlockRealize, target: For, buffer: Buffer) -> None:

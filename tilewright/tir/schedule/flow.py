@@ -50,6 +50,7 @@ __all__ = [
     "runs_once",
     "shared_loop",
     "unmade",
+    "written_box",
 ]
 
 Box = list[tuple[PrimExpr, PrimExpr]]  # the first and last index along each dimension
@@ -137,12 +138,37 @@ def _spots(
     return spots
 
 
+def written_box(block: Block, region: BufferRegion) -> Box | None:
+    """The elements of a region, all of them, as the iterators of a block run through their domains."""
+    ana, doms = Analyzer(), {iv.var: iv.dom for iv in block.iter_vars}
+    spots = _spots(region, doms.keys(), ana)
+    one = const(1, "int32")
+    if spots is None:
+        return _filled(region, {}, doms, const(True, "bool"), ana)
+    out: Box = []
+    for var, rest, extent in spots:
+        low = rest if var is None else add(doms[var].min, rest)
+        size = extent if var is None else sub(add(doms[var].extent, extent), one)
+        out.append((ana.simplify(low), ana.simplify(sub(add(low, size), one))))
+    return out
+
+
 def _mapped_box(
     region: BufferRegion, maker: BlockRealize, doms: Mapping[Var, Range], ana: Analyzer
 ) -> Box | None:
     """The box that elements at `v // 4, v % 4`, or tiles at `v * 16`, fill as the loops around the block run."""
     pairs = zip(maker.block.iter_vars, maker.iter_values, strict=True)
-    table: dict[Any, Any] = {iv.var: value for iv, value in pairs}
+    return _filled(region, {iv.var: value for iv, value in pairs}, doms, maker.predicate, ana)
+
+
+def _filled(
+    region: BufferRegion,
+    table: dict[Any, Any],
+    doms: Mapping[Var, Range],
+    predicate: PrimExpr,
+    ana: Analyzer,
+) -> Box | None:
+    """The box that a region fills as variables run."""
     within, places = dict(doms), []
     for r in region.region:
         place = substitute(r.min, table)
@@ -153,7 +179,7 @@ def _mapped_box(
             within[inside] = Range.from_min_extent(const(0, r.extent.dtype), r.extent)
             place = add(place, inside)
         places.append(place)
-    spans = box_of_values(places, within, maker.predicate)
+    spans = box_of_values(places, within, predicate)
     return None if spans is None else [(ana.simplify(low), ana.simplify(high)) for low, high in spans]
 
 

@@ -142,7 +142,7 @@ def split(
             f"the factors make {ana.simplify(whole)} iterations and loop `{n.loop_var.name}` has {n.extent}: without a "
             "predicate those beyond its end may run too",
             at=n,
-            hint="choose factors that divide it, or leave disable_predication away: there is no predicate where they divide",
+            hint="choose factors that divide it, or leave disable_predication away: where they divide none is made",
         )
     # A part that runs once has no say in the condition, nor is it seen in the bindings.
     once = {v: const(0, kind) for v, s in zip(variables, sizes, strict=True) if is_one(s)}

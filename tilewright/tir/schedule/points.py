@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ...arith import Analyzer, IterMapLevel, detect_iter_map
-from ...ir.buffer import BufferRegion
-from ...ir.expr import Add, IntImm, IterVar, Mul, PrimExpr, Range, Var, const, const_value
-from ...ir.functor import substitute, vars_used
+from ...ir.buffer import Buffer, BufferRegion
+from ...ir.expr import Add, BufferLoad, IntImm, IterVar, Mul, PrimExpr, Range, Var, const, const_value
+from ...ir.functor import pre_order, substitute, vars_used
 from ...ir.ops import conjuncts, is_one, logical_and
 from ...ir.stmt import Block, BlockRealize, For
 from ..analysis.combiner import steps_commute
@@ -19,7 +19,15 @@ from .primitive import refuse
 if TYPE_CHECKING:
     from .schedule import Schedule
 
-__all__ = ["check_elements_told", "check_runs_anew", "check_runs_whole", "untold"]
+__all__ = [
+    "check_elements_told",
+    "check_init_runs",
+    "check_runs_anew",
+    "check_runs_whole",
+    "check_starts_itself",
+    "runs_whole",
+    "untold",
+]
 
 
 def untold(block: Block, region: BufferRegion) -> IterVar | None:
@@ -37,6 +45,8 @@ def untold(block: Block, region: BufferRegion) -> IterVar | None:
     for (
         r
     ) in region.region:  # a range of several elements stands for the first of them, if it is one of its own
+        if not vars_used(r.min) & doms.keys():
+            continue
         size, step = const_value(r.extent), _step(r.min)
         if size is None or (size != 1 and step % int(size)):
             return left[0]
@@ -113,7 +123,7 @@ def check_runs_whole(sch: Schedule, me: BlockRealize, what: str) -> None:
     """Refuse if the loops around a block leave out points of the box that its iterators run through, or come to a
     step of a reduction more than once."""
     loops = loops_around(sch, me)
-    block, name = me.block, me.block.name_hint
+    name = me.block.name_hint
     variables = {x.loop_var for x in loops}
     for x in loops:
         tied = (vars_used(x.min) | vars_used(x.extent)) & variables
@@ -124,13 +134,7 @@ def check_runs_whole(sch: Schedule, me: BlockRealize, what: str) -> None:
                 at=x,
                 hint="write the loop to its end, with the condition in the value that the block stores",
             )
-    if block.init is not None and not starts_at_first(me, reduction_loops(me, loops[::-1])):
-        refuse(
-            f"the loops of block {name} do not come to the first values of its reduction iterators first, where the "
-            f"init runs, and {what} would make it run",
-            at=me,
-            hint="let the loops of the reduction start where its iterators do",
-        )
+    check_init_runs(sch, me, what)
     if not _fills(sch, me, loops):
         refuse(
             f"there is no telling that the loops around block {name} come to all points of its iterators, and to each "
@@ -138,6 +142,43 @@ def check_runs_whole(sch: Schedule, me: BlockRealize, what: str) -> None:
             at=me,
             hint="take this step before the loops are changed",
         )
+
+
+def runs_whole(sch: Schedule, me: BlockRealize) -> bool:
+    """Whether the loops around a block come to all points of a box of its iterators."""
+    loops = loops_around(sch, me)
+    variables = {x.loop_var for x in loops}
+    driving = _driving(me)
+    return not any(
+        (vars_used(x.min) | vars_used(x.extent)) & variables for x in loops if x.loop_var in driving
+    ) and _fills(sch, me, loops)
+
+
+def check_init_runs(sch: Schedule, me: BlockRealize, what: str) -> None:
+    """Refuse if the init of a reduction may not run: it does where all reduction iterators are at their start."""
+    if me.block.init is None or starts_at_first(me, reduction_loops(me, sch.state.index.loops_of(me))):
+        return
+    refuse(
+        f"the loops of block {me.block.name_hint} do not come to the first values of its reduction iterators first, "
+        f"where the init runs, and {what} would make it run",
+        at=me,
+        hint="let the loops of the reduction start where its iterators do",
+    )
+
+
+def check_starts_itself(sch: Schedule, me: BlockRealize, buffer: Buffer, what: str) -> None:
+    """Refuse if a block goes on from what a buffer held before it."""
+    block = me.block
+    loads = block.init is not None and any(
+        isinstance(m, BufferLoad) and m.buffer is buffer for m in pre_order(block.init)
+    )
+    if loads or (block.init is None and any(r.buffer is buffer for r in block.reads)):
+        refuse(
+            f"block {block.name_hint} reads {buffer.name} too, which {what} does not hold yet",
+            at=me,
+            hint="cache_inplace copies it before and back after",
+        )
+    check_init_runs(sch, me, what)
 
 
 def _driving(me: BlockRealize) -> set[Var]:

@@ -11,8 +11,8 @@ from ...ir.expr import BufferLoad, IterVar, PrimExpr, Range, Var, const, const_v
 from ...ir.functor import pre_order, renew_defs_in, substitute, vars_used
 from ...ir.ops import conjuncts, is_one, is_zero, logical_and, sub
 from ...ir.stmt import Block, BlockRealize, BufferStore, For, ForKind, IfThenElse, SeqStmt, Stmt, seq
-from ..analysis.combiner import Combination, NotACombination, combination_of, steps_commute
-from ..transform.lower_init_block import init_nest, reduction_loops, starts_at_first
+from ..analysis.combiner import ANY_ORDER, Combination, NotACombination, combination_of, steps_commute
+from ..transform.lower_init_block import init_nest, reduction_loops
 from .blocks import (
     check_dominant,
     enclosing_block,
@@ -22,7 +22,7 @@ from .blocks import (
     scope_buffers,
 )
 from .flow import Box, covers_domain, made_box, points_once, shared_loop, unmade
-from .points import check_elements_told
+from .points import check_elements_told, check_init_runs
 from .primitive import BlockRV, LoopRV, primitive, refuse
 from .regions import touched
 
@@ -97,13 +97,7 @@ def _check_init_moves(
     """Refuse if the init would run for other elements, or another block would notice that it runs sooner."""
     block, name = me.block, me.block.name_hint
     assert block.init is not None
-    if not starts_at_first(me, reducing):
-        refuse(
-            f"the loops of block {name} may not come to the first values of its reduction iterators first, and the init "
-            "runs only there",
-            at=me,
-            hint="let the loops of the reduction start where its iterators do",
-        )
+    check_init_runs(sch, me, "taking it out")
     check_elements_told(me, "taking the init out")
     inner = {x.loop_var for x in inside}
     reduced = {x.loop_var for x in reducing}
@@ -111,8 +105,8 @@ def _check_init_moves(
         tied = (vars_used(x.min) | vars_used(x.extent)) & inner
         if tied & reduced and x not in reducing:
             refuse(
-                f"the bounds of loop `{x.loop_var.name}` depend on `{min(v.name for v in tied & reduced)}`, which carries "
-                "the reduction, so that there is no telling which elements the init is for",
+                f"the bounds of loop `{x.loop_var.name}` depend on `{min(v.name for v in tied & reduced)}`, which "
+                "carries the reduction, so that there is no telling which elements the init is for",
                 at=x,
                 hint=f"decompose at `{x.loop_var.name}`",
             )
@@ -137,8 +131,8 @@ def _check_init_moves(
         if writes & made or early or any(not _reads_made(sch, me, other, before, b) for b in foreign):
             found = min(b.name for b in (writes | reads) & made)
             refuse(
-                f"block {other.block.name_hint} uses {found} in loop `{before.loop_var.name}` too, and would see the init "
-                "sooner",
+                f"block {other.block.name_hint} uses {found} in loop `{before.loop_var.name}` too, and would see the "
+                "init sooner",
                 at=other,
                 hint="decompose further inside, or move that block away first",
             )
@@ -363,14 +357,16 @@ def rfactor(sch: Schedule, loop: LoopRV, factor_axis: int = 0) -> BlockRV:
     check_dominant(sch, me)
     held = _combination(me)
     check_elements_told(me, "rfactor")
+    check_init_runs(sch, me, "rfactor")
     _check_loops(me, nest)
     outermost = n in reduction_loops(me, nest)[:1]
     if not outermost and not steps_commute(block):
         refuse(
-            f"the steps of block {name} give something else in another order, and those of loop `{n.loop_var.name}` would "
-            "come after those of the loops outside of it",
+            f"the steps of block {name} give something else in another order, and those of loop `{n.loop_var.name}` "
+            "would come after those of the loops outside of it",
             at=n,
-            hint=f"rfactor the outermost loop of the reduction, {_names(reduction_loops(me, nest)[:1])}",
+            hint=f"rfactor the outermost loop of the reduction, {_names(reduction_loops(me, nest)[:1])}; or say with "
+            f'T.block_attr({{"{ANY_ORDER}": True}}) that any order will do',
         )
     ndim = len(held.buffers[0].shape)
     axis = factor_axis if factor_axis >= 0 else factor_axis + ndim + 1

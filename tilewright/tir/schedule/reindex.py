@@ -27,6 +27,7 @@ from .cache import _cached, _check_scope, _name, _Redirect, _rewrite_scope, copy
 from .flow import unmade
 from .index_map import IndexMap
 from .nests import spatial_nest
+from .points import check_starts_itself
 from .primitive import BlockRV, primitive, refuse
 from .regions import box, touched
 
@@ -233,9 +234,10 @@ class _Turn(Mutator):
     visit_BufferLoad = visit_BufferStore = access
 
     def visit_BufferRegion(self, n: BufferRegion) -> BufferRegion:
-        if not self.on or n.buffer is not self.old:
+        if not self.on:
             return n
-        return BufferRegion.point(self.new, self.place)
+        made: BufferRegion = n.map_children(self.visit)  # an index may be read from the buffer
+        return BufferRegion.point(self.new, self.place) if n.buffer is self.old else made
 
 
 def _check_read(
@@ -288,8 +290,7 @@ def _check_write(
             refuse(
                 f"iterator `{iv.var.name}` of block {name}, which chooses the element, is not spatial", at=me
             )
-    if block.init is None and any(r.buffer is buffer for r in block.reads):
-        refuse(f"block {name} goes on from what {buffer.name} holds already", at=me)
+    check_starts_itself(sch, me, buffer, "the copy")
     if not isinstance(block.body, BufferStore):
         refuse(f"block {name} does more than store one value", at=me)
     _check_covered(sch, me, used, f"which the copy would write to {buffer.name}")

@@ -33,11 +33,13 @@ from ...ir.ops import (
 )
 from ...ir.span import user_span
 from ...ir.stmt import Block, BlockRealize, For, SeqStmt, Stmt
+from ..analysis.carried import reads_are_covered, uses_under
 from ..tensor_intrin.intrin import TensorIntrin, body_block, near, params
 from ..transform.lower_init_block import init_nest, reduction_loops
 from ..transform.lower_match_buffer import rows_apart, used_whole
 from .blocks import enclosing_block, refresh_regions
 from .matching import Different, Matched, Unlike, match_bodies
+from .points import check_elements_told, check_init_runs
 from .primitive import BlockRV, LoopRV, Refusal, primitive, refuse
 from .reduction import decompose_reduction
 
@@ -116,6 +118,8 @@ def _blockize_one(sch: Schedule, place: Stmt, me: BlockRealize, keep_units: bool
     block = substitute(me.block.replace(iter_vars=made.inner_iters), made.table)
     init: Stmt | None = None
     if block.init is not None and made.reduces_outside:
+        check_elements_told(me, "taking the init out")
+        check_init_runs(sch, me, "taking it out")
         realized = BlockRealize(made.inner_values, inside, block)
         init = init_nest(realized, inner, 0)
         if init is None:
@@ -276,7 +280,7 @@ def _blockize_many(sch: Schedule, place: Stmt | None, inside: list[BlockRealize]
         table[x.loop_var] = v
     body = part[0] if len(part) == 1 else SeqStmt(tuple(part))
     name = "_".join(r.block.name_hint for r in inside) + "_o"
-    own = _own_buffers(sch, part)
+    own = [b for b in _own_buffers(sch, part) if not outer or _is_made_inside(sch, outer[-1], b)]
     around = refresh_regions(Block(iters, (), (), name, substitute(body, table)))
     if own:  # memory that only the part uses goes with it
         reads, writes = (
@@ -316,6 +320,12 @@ def _own_buffers(sch: Schedule, part: list[Stmt]) -> list[Buffer]:
         stack.extend(n.children())
     inside = {getattr(m, "buffer", None) for p in part for m in pre_order(p)}
     return [b for b in scope.alloc_buffers if b in inside and b not in elsewhere]
+
+
+def _is_made_inside(sch: Schedule, loop: For, buffer: Buffer) -> bool:
+    """Whether an iteration of a loop reads of a buffer only what it has written."""
+    uses = uses_under(loop)[buffer]
+    return uses is not None and reads_are_covered(loop, uses, sch.state.analyzer_at(loop))
 
 
 def _reduces(r: BlockRealize, var: Var) -> bool:

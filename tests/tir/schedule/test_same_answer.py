@@ -1,0 +1,562 @@
+"""Steps that would change the answer of programs that tensor expressions cannot say are refused, each with a reason."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tilewright import te, tir
+from tilewright.script import tir as T
+
+
+@T.prim_func
+def read_first(A: T.Buffer((12,), "int32"), B: T.Buffer((12,), "int32"), C: T.Buffer((12,), "int32")):
+    for i in range(12):
+        with T.block("C"):
+            vi = T.axis.spatial(12, i)
+            C[vi] = A[vi] + B[11 - vi]
+    for i in range(12):
+        with T.block("B"):
+            vi = T.axis.spatial(12, i)
+            B[vi] = A[11 - vi]
+
+
+@T.prim_func
+def strided(A: T.Buffer((8,), "int32"), B: T.Buffer((16,), "int32"), C: T.Buffer((16,), "int32")):
+    for i in range(8):
+        with T.block("B"):
+            vi = T.axis.spatial(8, i)
+            B[vi * 2] = A[vi]
+    for i in range(16):
+        with T.block("C"):
+            vi = T.axis.spatial(16, i)
+            C[vi] = B[vi]
+
+
+@T.prim_func
+def scattered(A: T.Buffer((8,), "int32"), X: T.Buffer((8,), "int32"), B: T.Buffer((8,), "int32")):
+    for i in range(8):
+        with T.block("B"):
+            vi = T.axis.spatial(8, i)
+            B[X[vi]] = A[vi]
+
+
+@T.prim_func
+def diagonal(A: T.Buffer((4,), "int32"), B: T.Buffer((4, 4), "int32")):
+    for i in range(4):
+        with T.block("B"):
+            vi = T.axis.spatial(4, i)
+            B[vi, vi] = A[vi]
+
+
+@T.prim_func
+def sometimes(A: T.Buffer((8,), "int32"), B: T.Buffer((8,), "int32")):
+    for i in range(8):
+        with T.block("B"):
+            vi = T.axis.spatial(8, i)
+            if A[vi] > 0:
+                B[vi] = A[vi]
+
+
+@T.prim_func
+def triangle(A: T.Buffer((8, 8), "int32"), D: T.Buffer((8,), "int32")):
+    C = T.alloc_buffer((8, 8), "int32")
+    for i, j in T.grid(8, 8):
+        with T.block("C"):
+            vi, vj = T.axis.remap("SS", [i, j])
+            C[vi, vj] = A[vi, vj] * 2
+    for i in range(8):
+        for j in range(i + 1):
+            with T.block("D"):
+                vi = T.axis.spatial(8, i)
+                vj = T.axis.reduce(8, j)
+                with T.init():
+                    D[vi] = 0
+                D[vi] = D[vi] + C[vi, vj]
+
+
+@T.prim_func
+def overlap(A: T.Buffer((4, 6), "int32"), B: T.Buffer((9,), "int32")):
+    for i, j in T.grid(4, 6):
+        with T.block("B"):
+            vi, vj = T.axis.remap("SS", [i, j])
+            B[vi + vj] = A[vi, vj]
+
+
+@T.prim_func
+def horner(A: T.Buffer((4, 6), "int32"), B: T.Buffer((4,), "int32")):
+    for i, k in T.grid(4, 6):
+        with T.block("B"):
+            vi, vk = T.axis.remap("SR", [i, k])
+            with T.init():
+                B[vi] = 0
+            B[vi] = B[vi] * 2 + A[vi, vk]
+
+
+@T.prim_func
+def first_largest(A: T.Buffer((4, 6), "int32"), I: T.Buffer((4,), "int32"), V: T.Buffer((4,), "int32")):
+    for i, k in T.grid(4, 6):
+        with T.block("V"):
+            vi, vk = T.axis.remap("SR", [i, k])
+            with T.init():
+                I[vi] = -1
+                V[vi] = -1000
+            I[vi] = T.Select(V[vi] >= A[vi, vk], I[vi], vk)
+            V[vi] = T.max(V[vi], A[vi, vk])
+
+
+@T.prim_func
+def least_index(A: T.Buffer((4, 6), "int32"), I: T.Buffer((4,), "int32"), V: T.Buffer((4,), "int32")):
+    for i, k in T.grid(4, 6):
+        with T.block("V"):
+            vi, vk = T.axis.remap("SR", [i, k])
+            with T.init():
+                I[vi] = -1
+                V[vi] = -1000
+            I[vi] = T.Select(V[vi] > A[vi, vk] or (V[vi] == A[vi, vk] and I[vi] <= vk), I[vi], vk)
+            V[vi] = T.max(V[vi], A[vi, vk])
+
+
+@T.prim_func
+def late(A: T.Buffer((4, 6), "int32"), B: T.Buffer((4,), "int32")):
+    """The init never runs: the reduction iterator is nowhere at its start."""
+    for i in range(4):
+        for k in range(5):
+            with T.block("B"):
+                vi = T.axis.spatial(4, i)
+                vk = T.axis.reduce(6, k + 1)
+                with T.init():
+                    B[vi] = 0
+                B[vi] = B[vi] + A[vi, vk]
+
+
+@T.prim_func
+def started_again(A: T.Buffer((4, 6), "int32"), B: T.Buffer((6,), "int32")):
+    """Each i starts all of the reductions anew."""
+    for i, j, k in T.grid(4, 6, 3):
+        with T.block("B"):
+            vi, vj, vk = T.axis.remap("SSR", [i, j, k])
+            with T.init():
+                B[vj] = 0
+            B[vj] = B[vj] + A[vi, vj]
+
+
+def on(func, name):
+    sch = tir.Schedule(func)
+    return sch, sch.get_loops(name)
+
+
+class Named:
+    """The blocks of a schedule by their names, told before a step so that the trace has the step alone."""
+
+    def __init__(self, sch):
+        for block in sch.get_child_blocks(sch.get_block("root")):
+            setattr(self, block.name, block)
+
+
+def same(sch):
+    """The schedule computes what its origin does, also where many elements are equal."""
+    for seed in range(3):
+        rng = np.random.default_rng(seed)
+        arrays = [rng.integers(0, 3, [int(n) for n in b.shape]).astype("int32") for b in sch.origin["main"].buffer_params()]
+        assert sch.verify(arrays=arrays)
+
+
+def first_line(text):
+    return text.splitlines()[0]
+
+
+# ---------------------------------------------------------------------------- memory
+def test_the_reader_of_a_cache_comes_after_its_writer(expect, refused):
+    sch, _ = on(read_first, "B")
+    of = Named(sch)
+    expect(
+        refused(sch, lambda: sch.cache_write(of.B, 0, "global", consumer_blocks=[of.C])),
+        """
+        cache_write(B, write_buffer_index=0, storage_scope='global', consumer_blocks=[C]): block C reads B before block B writes it, so the other memory does not hold it yet
+          at test_same_answer.py:LINE
+
+          | …
+          |         with T.block("C"):    # <-- here
+          | …
+
+          hint: leave block C away from consumer_blocks: it reads B itself
+        """,
+    )
+    sch.cache_write("B", 0, "global")
+    same(sch)
+
+
+def test_the_reader_of_a_cache_finds_all_of_it_written(expect, refused):
+    @T.prim_func
+    def half(A: T.Buffer((8,), "int32"), B: T.Buffer((8,), "int32"), C: T.Buffer((8,), "int32")):
+        for i in range(4):
+            with T.block("B"):
+                vi = T.axis.spatial(4, i)
+                B[vi] = A[vi]
+        for i in range(8):
+            with T.block("C"):
+                vi = T.axis.spatial(8, i)
+                C[vi] = B[vi]
+
+    sch, _ = on(half, "B")
+    of = Named(sch)
+    expect(
+        refused(sch, lambda: sch.cache_write(of.B, 0, "global", consumer_blocks=[of.C])),
+        """
+        cache_write(B, write_buffer_index=0, storage_scope='global', consumer_blocks=[C]): block C may read elements of B that block B does not write, and the other memory does not hold these
+          at test_same_answer.py:LINE
+
+          | …
+          |         with T.block("C"):    # <-- here
+          | …
+
+          hint: leave block C away from consumer_blocks: it reads B itself
+        """,
+    )
+    sch.cache_write("B", 0, "global")
+    same(sch)
+
+
+@pytest.mark.parametrize("func", [strided, scattered, diagonal, sometimes])
+def test_only_what_was_written_is_copied_back(refused, func):
+    sch, _ = on(func, "B")
+    of = Named(sch)
+    text = refused(sch, lambda: sch.cache_write(of.B, 0, "global"))
+    assert first_line(text) == (
+        "cache_write(B, write_buffer_index=0, storage_scope='global'): there is no telling which elements of B have been "
+        "written where they would be copied"
+    )
+
+
+def test_a_copy_is_made_anew_where_its_source_is_written_anew(expect, refused):
+    @T.prim_func
+    def in_turn(A: T.Buffer((8,), "int32"), B: T.Buffer((9,), "int32"), C: T.Buffer((8,), "int32")):
+        for i in range(8):
+            with T.block("C"):
+                vi = T.axis.spatial(8, i)
+                C[vi] = B[vi]
+            with T.block("B"):
+                vi = T.axis.spatial(8, i)
+                B[vi + 1] = A[vi]
+
+    sch, _ = on(in_turn, "C")
+    of = Named(sch)
+    expect(
+        refused(sch, lambda: sch.cache_read(of.C, 0, "global")),
+        """
+        cache_read(C, read_buffer_index=0, storage_scope='global'): block B writes B in loop `i`, in which block C reads it, and the copy stands outside of that loop
+          at test_same_answer.py:LINE
+
+          | …
+          |         with T.block("B"):    # <-- here
+          | …
+
+          hint: cache_inplace is for what is read and written in turn; or move the writer out of the loop
+        """,
+    )
+
+
+def test_a_reduction_that_goes_on_is_not_cached(refused):
+    sch, _ = on(late, "B")
+    of = Named(sch)
+    why = "the loops of block B do not come to the first values of its reduction iterators first, where the init runs, and "
+    text = refused(sch, lambda: sch.cache_write(of.B, 0, "global"))
+    assert first_line(text).endswith(f": {why}the other memory would make it run")
+    text = refused(sch, lambda: sch.reindex(of.B, ("write", 0)))
+    assert first_line(text).endswith(f": {why}the copy would make it run")
+
+
+# ---------------------------------------------------------------------------- domains
+def test_a_triangle_stays_one(expect, refused):
+    sch, (loop, _) = on(triangle, "C")
+    of, (_, j) = Named(sch), sch.get_loops("D")
+    expect(
+        refused(sch, lambda: sch.reverse_compute_at(of.D, loop)),
+        """
+        reverse_compute_at(D, loop=i): the bounds of loop `j` depend on `i`, so that block D does not run at all points of its iterators, which computing it again would make it do
+          at test_same_answer.py:LINE
+
+          | …
+          |         for j in range(i + 1):    # <-- here
+          | …
+
+          hint: write the loop to its end, with the condition in the value that the block stores
+        """,
+    )
+    expect(
+        refused(sch, lambda: sch.rfactor(j)),
+        """
+        rfactor(j): the bounds of loop `j` depend on `i`, so that the partial results are no box of places
+          at test_same_answer.py:LINE
+
+          | …
+          |         for j in range(i + 1):    # <-- here
+          | …
+
+          hint: write the loop to its end, with the condition in the value that is combined
+        """,
+    )
+
+
+def test_compute_at_of_a_triangle(refused):
+    @T.prim_func
+    def summed(A: T.Buffer((8, 8), "int32"), E: T.Buffer((8,), "int32")):
+        D = T.alloc_buffer((8,), "int32")
+        for i in range(8):
+            for j in range(i + 1):
+                with T.block("D"):
+                    vi = T.axis.spatial(8, i)
+                    vj = T.axis.reduce(8, j)
+                    with T.init():
+                        D[vi] = 0
+                    D[vi] = D[vi] + A[vi, vj]
+        for i in range(8):
+            with T.block("E"):
+                vi = T.axis.spatial(8, i)
+                E[vi] = D[vi]
+
+    sch, (loop,) = on(summed, "E")
+    of = Named(sch)
+    text = refused(sch, lambda: sch.compute_at(of.D, loop))
+    assert first_line(text) == (
+        "compute_at(D, loop=i): the bounds of loop `j` depend on `i`, so that block D does not run at all points of its "
+        "iterators, which computing it again would make it do"
+    )
+
+
+def test_points_that_the_loops_leave_out_are_not_inlined(refused):
+    @T.prim_func
+    def part(A: T.Buffer((8,), "int32"), C: T.Buffer((8,), "int32")):
+        B = T.alloc_buffer((8,), "int32")
+        for i in range(8):
+            with T.block("B"):
+                vi = T.axis.spatial(8, i)
+                B[vi] = A[vi] * 2
+        for i in range(4):
+            with T.block("C"):
+                vi = T.axis.spatial(8, i * 2)
+                C[vi] = B[vi]
+
+    sch, _ = on(part, "C")
+    of = Named(sch)
+    text = refused(sch, lambda: sch.reverse_compute_inline(of.C))
+    assert "there is no telling that the loops around block C come to all points of its iterators" in first_line(text)
+
+
+def test_a_consumer_of_a_stride_keeps_its_points(refused):
+    sch, (loop,) = on(strided, "B")
+    of = Named(sch)
+    text = refused(sch, lambda: sch.reverse_compute_at(of.C, loop))
+    assert "block C has points that read nothing of B" in first_line(text)
+
+
+def test_rfactor_counts_from_the_start_of_the_loop():
+    @T.prim_func
+    def later(A: T.Buffer((4, 6), "int32"), B: T.Buffer((4,), "int32")):
+        for i in range(4):
+            for k in range(2, 6):
+                with T.block("B"):
+                    vi = T.axis.spatial(4, i)
+                    vk = T.axis.reduce((2, 6), k)
+                    with T.init():
+                        B[vi] = 0
+                    B[vi] = B[vi] + A[vi, vk]
+
+    sch, (_, k) = on(later, "B")
+    sch.rfactor(k)
+    same(sch)
+
+
+def test_what_a_reduction_iterator_chooses_is_no_reduction(refused):
+    @T.prim_func
+    def column(A: T.Buffer((4, 6), "int32"), B: T.Buffer((6,), "int32")):
+        for i, j in T.grid(4, 6):
+            with T.block("B"):
+                vi, vj = T.axis.remap("RR", [i, j])
+                with T.init():
+                    B[vj] = 0
+                B[vj] = B[vj] + A[vi, vj]
+
+    sch, (i, _) = on(column, "B")
+    of = Named(sch)
+    why = "reduction iterator `vj` of block B says which element of B is written"
+    for step in (lambda: sch.rfactor(i), lambda: sch.decompose_reduction(of.B, i)):
+        assert first_line(refused(sch, step)).endswith(why)
+
+
+# ---------------------------------------------------------------------------- order
+def test_overlapping_writes_keep_their_order(expect, refused):
+    sch, (i, j) = on(overlap, "B")
+    of = Named(sch)
+    expect(
+        refused(sch, lambda: sch.reorder(j, i)),
+        """
+        reorder(j, i): iterations of loop `i` may write the same elements of B (block B)
+          at test_same_answer.py:LINE
+
+          | …
+          |     for i, j in T.grid(4, 6):    # <-- here
+          | …
+
+          hint: leave loop `i` where it stands
+        """,
+    )
+    text = refused(sch, lambda: sch.transform_block_layout(of.B, lambda i, j: (j, i)))
+    assert first_line(text).endswith("iterations of loop `i` may write the same elements of B (block B)")
+    _, i1 = sch.split(i, [None, 2])
+    _, j1 = sch.split(j, [None, 3])
+    assert "may write the same elements of B" in refused(sch, lambda: sch.reorder(j1, i1))
+    same(sch)
+
+
+@pytest.mark.parametrize("func", [horner, first_largest])
+def test_steps_that_need_an_order_keep_it(refused, func):
+    name = "B" if func is horner else "V"
+    sch, (i, k) = on(func, name)
+    ko, ki = sch.split(k, [None, 3])
+    assert "may " in first_line(refused(sch, lambda: sch.reorder(ki, ko)))
+    assert "" != refused(sch, lambda: sch.rfactor(ki))
+    sch.reorder(ko, ki, i)  # each element sees its steps in the same order
+    same(sch)
+
+
+def test_a_search_that_chooses_by_the_index_needs_no_order():
+    sch, (i, k) = on(least_index, "V")
+    ko, ki = sch.split(k, [None, 3])
+    sch.reorder(ki, i, ko)
+    same(sch)
+
+
+def test_an_author_may_say_that_any_order_will_do():
+    sch, (_, k) = on(first_largest, "V")
+    sch.annotate("V", "tir.any_order", True)
+    ko, ki = sch.split(k, [None, 3])
+    sch.reorder(ki, ko)
+
+
+def test_what_te_calls_commutative_needs_no_order():
+    pick = te.comm_reducer(
+        lambda x, y: (tir.Select(x[1] >= y[1], x[0], y[0]), te.max(x[1], y[1])),
+        lambda a, b: (tir.const(-1, a), te.min_value(b)),
+        name="pick",
+    )
+    at, value = te.placeholder((4, 6), "int32", name="at"), te.placeholder((4, 6), "int32", name="value")
+    k = te.reduce_axis((0, 6), "k")
+    best = te.compute((4,), lambda i: pick((at[i, k], value[i, k]), axis=k), name="best")
+    sch, (_, loop) = on(te.create_prim_func([at, value, *best]), "best")
+    _, ki = sch.split(loop, [None, 3])
+    sch.rfactor(ki)
+
+
+def test_the_init_stays_where_elements_are_started_again(expect, refused):
+    sch, (i, j, _k) = on(started_again, "B")
+    of = Named(sch)
+    expect(
+        refused(sch, lambda: sch.decompose_reduction(of.B, i)),
+        """
+        decompose_reduction(B, loop=i): points of block B that differ in iterator `vi` may write the same elements of B, and taking the init out could change their order
+          at test_same_answer.py:LINE
+
+          | …
+          |         with T.block("B"):    # <-- here
+          | …
+
+          hint: let each point write elements of its own, or declare the iterator as that of a reduction
+        """,
+    )
+
+
+def test_the_init_is_not_seen_sooner(expect, refused):
+    @T.prim_func
+    def before(A: T.Buffer((4, 6), "int32"), B: T.Buffer((4,), "int32"), C: T.Buffer((4,), "int32")):
+        for i in range(4):
+            with T.block("C"):
+                vi = T.axis.spatial(4, i)
+                C[vi] = B[3 - vi]
+            for k in range(6):
+                with T.block("B"):
+                    vi, vk = T.axis.remap("SR", [i, k])
+                    with T.init():
+                        B[vi] = 0
+                    B[vi] = B[vi] + A[vi, vk]
+
+    sch, (i, k) = on(before, "B")
+    of = Named(sch)
+    expect(
+        refused(sch, lambda: sch.decompose_reduction(of.B, i)),
+        """
+        decompose_reduction(B, loop=i): block C uses B in loop `i` too, and would see the init sooner
+          at test_same_answer.py:LINE
+
+          | …
+          |         with T.block("C"):    # <-- here
+          | …
+
+          hint: decompose further inside, or move that block away first
+        """,
+    )
+    sch.decompose_reduction("B", k)
+    same(sch)
+
+
+def test_threads_around_steps_that_change_what_they_read(expect, refused):
+    @T.prim_func
+    def swapped(A: T.Buffer((4, 4), "int32"), B: T.Buffer((4, 4), "int32")):
+        for t, i in T.grid(4, 4):
+            with T.block("A"):
+                vt, vi = T.axis.remap("SS", [t, i])
+                A[vt, vi] = B[vt, vi] - A[vi, vt]
+
+    sch, (t, _) = on(swapped, "A")
+    expect(
+        refused(sch, lambda: sch.launch_around(t, "threadIdx.x", 4)),
+        """
+        launch_around(t, thread_axis='threadIdx.x', extent=4): block A may read elements of A that it or a later block overwrites, and the steps are taken once for each thread
+          at test_same_answer.py:LINE
+
+          | …
+          |         with T.block("A"):    # <-- here
+          | …
+
+          hint: threads can live around the steps of a scan, each of which reads what earlier ones wrote
+        """,
+    )
+
+
+def test_a_reader_does_not_move_behind_a_later_writer(expect, refused):
+    sch, _ = on(read_first, "C")
+    of = Named(sch)
+    (loop,) = sch.get_loops("B")
+    expect(
+        refused(sch, lambda: sch.reverse_compute_at(of.C, loop)),
+        """
+        reverse_compute_at(C, loop=i): block B writes what block C has read before, and there it would see the new values
+          at test_same_answer.py:LINE
+
+          | …
+          |         with T.block("B"):    # <-- here
+          | …
+
+          hint: cache_read for block C first, so that it reads a copy
+        """,
+    )
+
+
+def test_memory_that_iterations_hand_on_stays_outside_of_blocks():
+    @T.prim_func
+    def handed_on(A: T.Buffer((4, 4), "int32"), C: T.Buffer((4,), "int32")):
+        W = T.alloc_buffer((4,), "int32")
+        for s in range(4):
+            for i in range(4 - s):
+                with T.block("W"):
+                    vs = T.axis.spatial(4, s)
+                    vi = T.axis.spatial(4, i)
+                    W[vi] = A[vs, vi]
+            with T.block("C"):
+                vs = T.axis.spatial(4, s)
+                C[vs] = W[3]
+
+    sch, _ = on(handed_on, "C")
+    sch.blockize(["W", "C"])
+    same(sch)
