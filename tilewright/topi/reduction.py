@@ -299,6 +299,68 @@ def collapse_sum(data: te.Tensor, target_shape: Sequence[Any]) -> te.Tensor:
 
 # ---------------------------------------------------------------------------- cumulative
 _LANES = 64
+_FEW = 4  # elements that are added up before what rounding takes from their sum is looked at
+
+
+class _Lines:
+    """Lines that lie beside each other, `width` of them, along which elements are combined step by step."""
+
+    def __init__(self, ib: Any, width: Any, held: DataType, kind: DataType, exclusive: bool) -> None:
+        self.ib, self.width, self.held, self.kind, self.exclusive = ib, width, held, kind, exclusive
+
+    def values(self, name: str, start: Any) -> Any:
+        """A value for each line."""
+        made = self.ib.allocate(self.held, (_LANES,), name, scope="local")
+        self.each(lambda j: made.__setitem__(j, ops.cast(self.held, start)))
+        return made
+
+    def each(self, step: Callable[[Any], None]) -> None:
+        with self.ib.for_range(0, self.width, "j") as j:
+            step(j)
+
+    def combine(self, n: Any, load: Any, store: Any, binop: Any, start: Any) -> None:
+        held = self.values("held", start)
+        with self.ib.for_range(0, n, "k") as k:
+            self.each(lambda j: self.step(k, j, held, load, store, binop, lambda: held[j]))
+
+    def step(self, k: Any, j: Any, into: Any, load: Any, store: Any, binop: Any, so_far: Any) -> None:
+        if self.exclusive:
+            store(k, j, ops.cast(self.kind, so_far()))
+        into[j] = ops.cast(self.held, binop(into[j], load(k, j)))
+        if not self.exclusive:
+            store(k, j, ops.cast(self.kind, so_far()))
+
+    def add_up(self, n: Any, load: Any, store: Any) -> None:
+        """Sums of floating-point numbers: a few elements, and what came before them in two numbers, one of which
+        holds what rounding took from the other. The last sum is as exact as the first."""
+        before, lost, few = self.values("before", 0), self.values("lost", 0), self.values("few", 0)
+
+        def take(first: Any, count: int) -> None:
+            with self.ib.for_range(0, count, "i", kind="unroll") as i:
+                self.each(lambda j: self.step(first + i, j, few, load, store, ops.add, lambda: so_far(j)))
+
+        def so_far(j: Any) -> PrimExpr:
+            return ops.add(before[j], ops.add(lost[j], few[j]))
+
+        def carry(j: Any) -> None:
+            old, new = self.ib.let("old", before[j]), self.ib.let("new", few[j])
+            total = self.ib.let("total", ops.add(old, new))
+            lost[j] = ops.add(lost[j], _rounded_off(old, new, total))
+            before[j] = total
+            few[j] = te.const(0, self.held)
+
+        with self.ib.for_range(0, ops.floordiv(n, _FEW), "k") as k:
+            take(k * _FEW, _FEW)
+            self.each(carry)
+        with self.ib.for_range(ops.floordiv(n, _FEW) * _FEW, n, "k") as k:
+            take(k, 1)
+
+
+def _rounded_off(a: PrimExpr, b: PrimExpr, total: PrimExpr) -> PrimExpr:
+    """What rounding took from a + b when it became `total`, exactly (Knuth's two-sum); 0 if that is not finite."""
+    part = ops.sub(total, a)
+    off = ops.add(ops.sub(a, ops.sub(total, part)), ops.sub(b, part))
+    return ops.select(ops.equal(off, off), off, te.const(0, off.dtype))
 
 
 def scanop(
@@ -337,15 +399,16 @@ def scanop(
             first = ib.let("first", ops.floormod(b, blocks) * _LANES)
             row = ib.let("row", ops.floordiv(b, blocks))
             width = ib.let("width", ops.min_of(inner - first, _LANES))
-            sums = ib.allocate(held, (_LANES,), "sums", scope="local")
-            with ib.for_range(0, width, "j") as j:
-                sums[j] = ops.cast(held, identity_value)
-            with ib.for_range(0, n, "k") as k, ib.for_range(0, width, "j") as j:
-                if exclusive:
-                    target[row, k, first + j] = ops.cast(kind, sums[j])
-                sums[j] = ops.cast(held, binop(sums[j], ops.cast(held, source[row, k, first + j])))
-                if not exclusive:
-                    target[row, k, first + j] = ops.cast(kind, sums[j])
+            lines = _Lines(ib, width, held, kind, bool(exclusive))
+            load = lambda k, j: ops.cast(held, source[row, k, first + j])  # noqa: E731
+
+            def store(k: Any, j: Any, value: Any) -> None:
+                target[row, k, first + j] = value
+
+            if binop is ops.add and held.is_float:
+                lines.add_up(n, load, store)
+            else:
+                lines.combine(n, load, store, binop, identity_value)
         return ib.get()
 
     if is_empty_shape(x.shape):

@@ -28,6 +28,7 @@ from .elementwise import pays_in_parallel, schedule_elementwise
 from .explain import Explanation
 from .facts import Facts, divided, divisions, facts_of, is_plain
 from .links import Links
+from .long_sums import bound_chains
 from .online import in_parts, wants_parts
 from .rows import schedule_rows, schedule_several, streams
 from .short_sums import is_short_sum, schedule_short_sums
@@ -210,6 +211,11 @@ class Function:
         self.inline()
         while left := self.stages():
             self.next_group(left)
+        self.finish()
+
+    def finish(self) -> None:
+        """What comes when all stages are scheduled."""
+        self.notes.long_sums(bound_chains(self.sch))
 
     # -- what there is ---------------------------------------------------------------------
     def stages(self) -> list[Facts]:

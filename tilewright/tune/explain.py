@@ -35,6 +35,11 @@ class Explanation:
         """A convolution that is computed by fewer products."""
         self.records.append({"stage": f.name, "sketch": "winograd", "tiles": size})
 
+    def long_sums(self, blocks: dict[str, int]) -> None:
+        """Sums that are added up in blocks, and how many additions a block has."""
+        for name, size in blocks.items():
+            self.records.append({"stage": name, "sketch": "long sum", "added in blocks of": size})
+
     def elementwise(self, f: Facts, note: dict[str, object], machine: CpuMachine) -> None:
         self.records.append({"stage": f.name, "sketch": "elementwise", **note})
 

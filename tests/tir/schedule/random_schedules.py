@@ -537,6 +537,7 @@ STEPS: dict[str, Callable[[Chooser, tuple[int, ...]], Any]] = {
     "cache_write": _cache_write,
     "decompose_reduction": _decompose,
     "rfactor": lambda c, n: c.sch.rfactor(c.reduction_loop(n[0], n[1]), (0, -1, 1)[n[2] % 3]),
+    "cascade_reduction": lambda c, n: c.sch.cascade_reduction(c.reduction_loop(n[0], n[1])),
     "set_scope": lambda c, n: c.sch.set_scope(c.block(n[0]), 0, SCOPES[n[1] % 3]),
     "storage_align": lambda c, n: c.sch.storage_align(c.block(n[0]), 0, -2, 1 + n[1] % 8, n[2] % 3),
     "add_unit_loop": lambda c, n: c.sch.add_unit_loop(c.loop(n[0], n[1]) if n[2] % 2 else c.block(n[0])),

@@ -86,7 +86,9 @@ def outcome(seed: int) -> str:
     return "agree"
 
 
-@pytest.mark.parametrize("seeds", [range(6), pytest.param(range(6, EXAMPLES), marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "seeds", [range(30, 36), pytest.param(range(36, 30 + EXAMPLES), marks=pytest.mark.slow)]
+)
 def test_random_schedules_as_kernels(seeds) -> None:
     told = [outcome(seed) for seed in seeds]
     assert told.count("agree") >= len(told) // 3, told

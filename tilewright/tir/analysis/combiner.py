@@ -52,7 +52,15 @@ from ...ir.stmt import (
     stmt_list,
 )
 
-__all__ = ["ANY_ORDER", "ON_NUMBERS", "Combination", "NotACombination", "combination_of", "steps_commute"]
+__all__ = [
+    "ANY_ORDER",
+    "ON_NUMBERS",
+    "Combination",
+    "NotACombination",
+    "combination_of",
+    "guarded_step",
+    "steps_commute",
+]
 
 ANY_ORDER = "tir.any_order"  # of a block: its author says that its steps may run in any order
 _SAYING = (EQ, NE, LT, LE, GT, GE, And, Or, Not)
@@ -89,6 +97,14 @@ def store_all(places: Sequence[tuple[Buffer, Sequence[PrimExpr]]], values: Seque
     for v, value in reversed(list(zip(parts, values, strict=True))):
         body = LetStmt(v, value, body)
     return body
+
+
+def guarded_step(block: Block) -> tuple[PrimExpr, Stmt]:
+    """The condition under which a step of a reduction counts, as rfactor leaves it, and the step."""
+    body = block.body
+    if isinstance(body, IfThenElse) and body.else_case is None:
+        return body.condition, body.then_case
+    return const(True, "bool"), body
 
 
 def combination_of(block: Block) -> Combination:

@@ -1,4 +1,4 @@
-"""Primitives over reductions: decompose_reduction, merge_reduction, rfactor."""
+"""Primitives over reductions: decompose_reduction, merge_reduction, rfactor, cascade_reduction."""
 
 from __future__ import annotations
 
@@ -11,8 +11,15 @@ from ...ir.expr import BufferLoad, IterVar, PrimExpr, Range, Var, const, const_v
 from ...ir.functor import pre_order, renew_defs_in, substitute, vars_used
 from ...ir.ops import conjuncts, is_one, is_zero, logical_and, sub
 from ...ir.stmt import Block, BlockRealize, BufferStore, For, ForKind, IfThenElse, SeqStmt, Stmt, seq
-from ..analysis.combiner import ANY_ORDER, Combination, NotACombination, combination_of, steps_commute
-from ..transform.lower_init_block import init_nest, reduction_loops
+from ..analysis.combiner import (
+    ANY_ORDER,
+    Combination,
+    NotACombination,
+    combination_of,
+    guarded_step,
+    steps_commute,
+)
+from ..transform.lower_init_block import init_nest, inside_domains, reduction_loops
 from .blocks import (
     check_dominant,
     enclosing_block,
@@ -29,7 +36,7 @@ from .regions import touched
 if TYPE_CHECKING:
     from .schedule import Schedule
 
-__all__ = ["decompose_reduction", "merge_reduction", "rfactor"]
+__all__ = ["cascade_reduction", "decompose_reduction", "merge_reduction", "rfactor"]
 
 
 @primitive
@@ -293,18 +300,10 @@ def _names(loops: list[For]) -> str:
 def _combination(me: BlockRealize) -> Combination:
     """A reduction's steps taken apart; a condition that says which of them count is left aside."""
     try:
-        return combination_of(me.block.replace(body=_guarded(me.block)[1]))
+        return combination_of(me.block.replace(body=guarded_step(me.block)[1]))
     except NotACombination as why:
         refuse(f"block {me.block.name_hint} {why}", at=me)
         raise
-
-
-def _guarded(block: Block) -> tuple[PrimExpr, Stmt]:
-    """The condition under which a step counts, as rfactor leaves it, and the step."""
-    body = block.body
-    if isinstance(body, IfThenElse) and body.else_case is None:
-        return body.condition, body.then_case
-    return const(True, "bool"), body
 
 
 @primitive
@@ -319,46 +318,20 @@ def rfactor(sch: Schedule, loop: LoopRV, factor_axis: int = 0) -> BlockRV:
     A block that reduces several values at once (the largest and where it is) gets a place for each.
     """
     n = sch.loop(loop)
-    inside = sch.state.index.blocks_under(n)
-    if len(inside) != 1:
-        refuse(
-            f"loop `{n.loop_var.name}` must hold exactly one block, and holds {len(inside)}",
-            at=n,
-            hint="take rfactor before other blocks are moved under the loop",
-        )
-    me = inside[0]
-    block, name = me.block, me.block.name_hint
-    if block.init is None:
-        refuse(
-            f"block {name} has no init: rfactor comes before decompose_reduction",
-            at=me,
-            hint="merge_reduction puts back an init that was taken out",
-        )
-    nest = sch.state.index.loops_of(me)
+    me, nest = _reduction_in(sch, n, "rfactor")
     for outer, inner in zip(nest, nest[1:], strict=False):
         if outer.body is not inner:
             refuse(
-                f"loop `{outer.loop_var.name}` holds more than the nest of block {name}",
+                f"loop `{outer.loop_var.name}` holds more than the nest of block {me.block.name_hint}",
                 at=outer,
                 hint="take rfactor before other blocks are moved under the loop",
             )
-    if nest[-1].body is not me:
-        refuse(
-            f"loop `{nest[-1].loop_var.name}` holds more than block {name}",
-            at=nest[-1],
-            hint="take rfactor before other blocks are moved under the loop",
-        )
-    if n not in reduction_loops(me, nest) and not _is_unit(me, n):
-        refuse(
-            f"loop `{n.loop_var.name}` does not carry the reduction of block {name}",
-            at=n,
-            hint=f"those that do are: {_names(reduction_loops(me, nest))}",
-        )
+    _check_carries(me, nest, n)
     check_dominant(sch, me)
     held = _combination(me)
     check_elements_told(me, "rfactor")
     check_init_runs(sch, me, "rfactor")
-    _check_loops(me, nest)
+    _check_loops(me, nest, nest, "rfactor")
     outermost = n in reduction_loops(me, nest)[:1]
     if not outermost and not steps_commute(block):
         refuse(
@@ -375,13 +348,49 @@ def rfactor(sch: Schedule, loop: LoopRV, factor_axis: int = 0) -> BlockRV:
     return _rfactor(sch, me, nest, n, held, axis)
 
 
+def _reduction_in(sch: Schedule, n: For, what: str) -> tuple[BlockRealize, list[For]]:
+    """The one reduction that a loop holds, which must have its init, and all loops around it."""
+    inside = sch.state.index.blocks_under(n)
+    if len(inside) != 1:
+        refuse(
+            f"loop `{n.loop_var.name}` must hold exactly one block, and holds {len(inside)}",
+            at=n,
+            hint=f"take {what} before other blocks are moved under the loop",
+        )
+    me = inside[0]
+    if me.block.init is None:
+        refuse(
+            f"block {me.block.name_hint} has no init: {what} comes before decompose_reduction",
+            at=me,
+            hint="merge_reduction puts back an init that was taken out",
+        )
+    nest = sch.state.index.loops_of(me)
+    if nest[-1].body is not me:
+        refuse(
+            f"loop `{nest[-1].loop_var.name}` holds more than block {me.block.name_hint}",
+            at=nest[-1],
+            hint=f"take {what} before other blocks are moved under the loop",
+        )
+    return me, nest
+
+
+def _check_carries(me: BlockRealize, nest: list[For], n: For) -> None:
+    if n not in reduction_loops(me, nest) and not _is_unit(me, n):
+        refuse(
+            f"loop `{n.loop_var.name}` does not carry the reduction of block {me.block.name_hint}",
+            at=n,
+            hint=f"those that do are: {_names(reduction_loops(me, nest))}",
+        )
+
+
 def _is_unit(me: BlockRealize, n: For) -> bool:
     """Whether a loop runs once and drives nothing, as a part of a split may."""
     return const_value(n.extent) == 1 and not any(n.loop_var in vars_used(v) for v in me.iter_values)
 
 
-def _check_loops(me: BlockRealize, nest: list[For]) -> None:
-    """Each loop must drive spatial iterators or reduction ones, not both, and have bounds of its own."""
+def _check_loops(me: BlockRealize, nest: list[For], below: list[For], what: str) -> None:
+    """Each loop must drive spatial iterators or reduction ones, not both, and have bounds of its own; a condition, of
+    those below, too."""
     own = {x.loop_var for x in nest}
     for x in nest:
         tied = (vars_used(x.min) | vars_used(x.extent)) & own
@@ -402,19 +411,19 @@ def _check_loops(me: BlockRealize, nest: list[For]) -> None:
             refuse(
                 f"loop `{x.loop_var.name}` drives both spatial and reduction iterators",
                 at=x,
-                hint="rfactor comes before the reduction is fused with other loops",
+                hint=f"{what} comes before the reduction is fused with other loops",
             )
     reducing = {x.loop_var for x in reduction_loops(me, nest)}
     spatial: set[Var] = set()
     for iv, value in zip(me.block.iter_vars, me.iter_values, strict=True):
         if iv.iter_type != IterVar.CommReduce:
-            spatial |= vars_used(value)
+            spatial |= vars_used(value) & {x.loop_var for x in below}
     for condition in conjuncts(me.predicate):
         if vars_used(condition) & reducing and vars_used(condition) & spatial:
             refuse(
                 f"the condition `{condition}` ties spatial and reduction loops together",
                 at=me,
-                hint="rfactor comes before the reduction is fused with other loops, or split by a factor that divides",
+                hint=f"{what} comes before the reduction is fused with other loops, or split by a factor that divides",
             )
 
 
@@ -491,7 +500,7 @@ def _partial_block(
     body = held.update(places, [substitute(v, table) for v in held.values])
     # A condition on the reduction says which steps count: it stands inside, to go where the block goes.
     reducing = {x.loop_var for x in reduction_loops(me, nest)}
-    counts = substitute(_guarded(block)[0], table)
+    counts = substitute(guarded_step(block)[0], table)
     predicate: PrimExpr = const(True, "bool")
     for condition in conjuncts(me.predicate):
         if vars_used(condition) & reducing:
@@ -560,3 +569,154 @@ def _combining_block(
         binding = x.thread_binding if x is not factor else None
         out = For(x.loop_var, x.min, x.extent, kind, out, binding, x.annotations)
     return out
+
+
+@primitive
+def cascade_reduction(sch: Schedule, loop: LoopRV) -> BlockRV:
+    """Let each iteration of a reduction loop reduce into a place of its own, and combine it where the iteration ends.
+
+    for k0 in range(a):                       for k0 in range(a):
+        for k1, i in grid(b, n):       ->         for k1, i in grid(b, n):
+            C[i] += A[i, k0 * b + k1]                 C_part[k0, i] += A[i, k0 * b + k1]
+                                                  for i in range(n):
+                                                      C[i] += C_part[k0, i]
+
+    Unlike rfactor it keeps the loops as they are, so it can come after all other steps, and a place is in use for one
+    iteration only: lowering makes it as small as what that writes. Sums become more exact: chains of a + b additions
+    in place of a * b. Returns the block that reduces within an iteration.
+    """
+    n = sch.loop(loop)
+    me, nest = _reduction_in(sch, n, "cascade_reduction")
+    name = me.block.name_hint
+    below = nest[nest.index(n) :]
+    for outer, inner in zip(below, below[1:], strict=False):
+        if outer.body is not inner:
+            refuse(
+                f"loop `{outer.loop_var.name}` holds more than the nest of block {name}",
+                at=outer,
+                hint="take cascade_reduction before other blocks are moved under the loop",
+            )
+    _check_carries(me, nest, n)
+    if n.kind is not ForKind.SERIAL:
+        refuse(
+            f"loop `{n.loop_var.name}` is marked {n.kind.name.lower()}, and its iterations must come one by one",
+            at=n,
+            hint="split the loop, and cascade the outer part",
+        )
+    check_dominant(sch, me)
+    held = _combination(me)
+    _check_loops(me, nest, below, "cascade_reduction")
+    return _cascade(sch, me, nest, nest.index(n), held)
+
+
+def _cascade(sch: Schedule, me: BlockRealize, nest: list[For], at: int, held: Combination) -> BlockRV:
+    block, reducing = me.block, reduction_loops(me, nest)
+    around = [x for x in reducing if x in nest[: at + 1]] or [nest[at]]
+    partials = [
+        decl_buffer([*(x.extent for x in around), *b.shape], b.dtype, f"{b.name}_part", scope=b.scope())
+        for b in held.buffers
+    ]
+    # Every loop that carries the reduction becomes an iterator: of both blocks where it is outside, and then spatial
+    # in the one that starts anew in each of its iterations; else of that one alone.
+    own = {x.loop_var: Var(f"v{x.loop_var.name}", x.loop_var.dtype) for x in (*around, *reducing)}
+    domains = [(x, Range.from_min_extent(x.min, x.extent)) for x in dict.fromkeys((*around, *reducing))]
+    spatial = [
+        (iv, value)
+        for iv, value in zip(block.iter_vars, me.iter_values, strict=True)
+        if iv.iter_type != IterVar.CommReduce
+    ]
+    table = {
+        iv.var: substitute(value, own)
+        for iv, value in zip(block.iter_vars, me.iter_values, strict=True)
+        if iv.iter_type == IterVar.CommReduce
+    }
+    place = [*(sub(own[x.loop_var], x.min) for x in around), *held.indices]
+    counts, _ = guarded_step(block)
+    body = held.update([(b, place) for b in partials], [substitute(v, table) for v in held.values])
+    if not is_one(counts):
+        body = IfThenElse(substitute(counts, table), body)
+    inside = [
+        (IterVar(dom, own[x.loop_var], IterVar.DataPar if x in around else IterVar.CommReduce), x.loop_var)
+        for x, dom in domains
+    ]
+    part = refresh_regions(
+        Block(
+            [*(iv for iv, _ in spatial), *(iv for iv, _ in inside)],
+            (),
+            (),
+            f"{block.name_hint}_part",
+            body,
+            seq(
+                *(
+                    BufferStore(b, e, place)
+                    for b, e in zip(partials, held.reducer.identity_element, strict=True)
+                )
+            ),
+            annotations=block.annotations,
+        )
+    )
+    made = renew_defs_in(
+        BlockRealize([*(v for _, v in spatial), *(v for _, v in inside)], me.predicate, part)
+    )
+    whole = refresh_regions(
+        Block(
+            [
+                *(iv for iv, _ in spatial),
+                *(IterVar(dom, own[x.loop_var], IterVar.CommReduce) for x, dom in domains if x in around),
+            ],
+            (),
+            (),
+            block.name_hint,
+            held.update(
+                [(b, held.indices) for b in held.buffers], [BufferLoad(b, tuple(place)) for b in partials]
+            ),
+            block.init,
+            key=block.key,
+        )
+    )
+    after = _combined_after(me, whole, nest, at, spatial, around)
+    sch.state.replace(nest[at].body, seq(_with_body(nest[at + 1 :], made), after))
+    scope = enclosing_block(sch, sch.loop(LoopRV(nest[at].loop_var)))
+    assert scope is not None
+    sch.state.replace(scope, scope.replace(alloc_buffers=(*scope.alloc_buffers, *partials)))
+    return BlockRV(made.block.key, part.name_hint)
+
+
+def _combined_after(
+    me: BlockRealize,
+    whole: Block,
+    nest: list[For],
+    at: int,
+    spatial: list[tuple[IterVar, PrimExpr]],
+    around: list[For],
+) -> Stmt:
+    """The nest that combines what an iteration of `nest[at]` has reduced: its loops that tell results apart."""
+    reducing = {x.loop_var for x in reduction_loops(me, nest[at + 1 :])}
+    predicate: PrimExpr = const(True, "bool")
+    needed = {v for _, value in spatial for v in vars_used(value)}
+    for condition in conjuncts(me.predicate):
+        if not vars_used(condition) & reducing:
+            needed |= vars_used(condition)
+            predicate = logical_and(predicate, condition)
+    if not inside_domains(spatial, nest, predicate):
+        refuse(
+            f"the conditions of block {me.block.name_hint} that are not about its reduction do not say which of its "
+            "results there are",
+            at=me,
+            hint="take cascade_reduction before the reduction is fused with other loops",
+        )
+    values = [*(value for _, value in spatial), *(x.loop_var for x in around)]
+    loops = [x for x in nest[at + 1 :] if x.loop_var in needed]
+    copies: dict[Var, PrimExpr] = {x.loop_var: x.loop_var.copy_with_suffix("") for x in loops}
+    out: Stmt = substitute(BlockRealize(values, predicate, whole), copies)
+    for x in reversed(loops):
+        var = copies[x.loop_var]
+        assert isinstance(var, Var)
+        out = For(var, x.min, x.extent, x.kind, out, x.thread_binding)
+    return out
+
+
+def _with_body(loops: list[For], body: Stmt) -> Stmt:
+    for x in reversed(loops):
+        body = x.replace(body=body)
+    return body

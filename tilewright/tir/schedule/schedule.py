@@ -421,6 +421,9 @@ class Schedule:
     def rfactor(self, loop: LoopRV, factor_axis: int = 0) -> BlockRV:
         return reduction.rfactor(self, loop, factor_axis)
 
+    def cascade_reduction(self, loop: LoopRV) -> BlockRV:
+        return reduction.cascade_reduction(self, loop)
+
     def rebase(self, block: BlockRV | str, partial: BlockRV | str) -> None:
         rebasing.rebase(self, self._block(block), self._block(partial))
 

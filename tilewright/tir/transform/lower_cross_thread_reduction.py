@@ -11,7 +11,7 @@ from ...ir.functor import Mutator, pre_order, renew_defs_in, vars_used
 from ...ir.ops import conjuncts, equal, logical_and
 from ...ir.stmt import Block, BlockRealize, BufferStore, For, Stmt, seq
 from ..analysis.combiner import Combination, NotACombination, combination_of, store_all
-from .lower_init_block import _inside, reduction_loops
+from .lower_init_block import inside_domains, reduction_loops
 from .thread_allreduce import (
     Exchange,
     exchange_by_warps,
@@ -217,7 +217,7 @@ def _spatial_part(
             out = logical_and(out, condition)
         elif used & spatial:
             mixed = condition
-    if mixed is not None and not _inside(pairs, around, out):
+    if mixed is not None and not inside_domains(pairs, around, out):
         raise LoweringError(
             f"the condition `{mixed}` of block {realize.block.name_hint} ties spatial and reduction loops "
             "together, and the block is reduced by threads; split the loops apart, and bind the part that is "

@@ -14,7 +14,7 @@ from ...ir.ops import add, conjuncts, equal, greater_equal, less, logical_and
 from ...ir.stmt import Block, BlockRealize, BufferStore, For, ForKind, IfThenElse, Stmt, seq
 from ..analysis.regions import get_block_read_write_region
 
-__all__ = ["init_nest", "lower_init_block", "reduction_loops", "starts_at_first"]
+__all__ = ["init_nest", "inside_domains", "lower_init_block", "reduction_loops", "starts_at_first"]
 
 
 def lower_init_block(func: PrimFunc) -> PrimFunc:
@@ -171,7 +171,7 @@ def init_nest(realize: BlockRealize, around: list[For], start: int) -> Stmt | No
         needed |= used
         predicate = logical_and(predicate, condition)
     # A condition on both was left out: the init may run for more points, as long as they are points.
-    if mixed and not _inside(spatial, around, predicate):
+    if mixed and not inside_domains(spatial, around, predicate):
         return None
     copies = {loop.loop_var: loop.loop_var.copy_with_suffix("_init") for loop in loops}
     stand_alone = Block(
@@ -195,7 +195,7 @@ def init_nest(realize: BlockRealize, around: list[For], start: int) -> Stmt | No
     return made
 
 
-def _inside(spatial: list[tuple[IterVar, PrimExpr]], loops: list[For], predicate: PrimExpr) -> bool:
+def inside_domains(spatial: list[tuple[IterVar, PrimExpr]], loops: list[For], predicate: PrimExpr) -> bool:
     """Whether the iterators stay in their domains for all iterations that the predicate lets through."""
     ana = Analyzer()
     for loop in loops:

@@ -1,0 +1,115 @@
+"""Long sums of floating-point numbers, added up in blocks: chains of additions that are short enough to be exact.
+
+for k in range(100000):            for k0 in range(200):
+    C[tile] += A[k] * B[k]             for k1 in range(500):
+                              ->           C_part[tile] += A[k0 * 500 + k1] * B[k0 * 500 + k1]
+                                       C[tile] += C_part[tile]
+
+Each addition rounds, so the error of a sum grows with the length of its chain (about as its square root, for random
+numbers). It comes last, after all other steps, and for whatever they have made: register tiles, vectors of partial
+sums, lines that are added up, loops that nobody has touched.
+"""
+
+from __future__ import annotations
+
+import math
+
+from ..ir.errors import ScheduleError
+from ..ir.expr import Add, const_value
+from ..ir.stmt import Block, BlockRealize, For, ForKind
+from ..tir.analysis.combiner import NotACombination, combination_of, guarded_step
+from ..tir.schedule import Schedule
+from ..tir.schedule.primitive import LoopRV
+from ..tir.transform.lower_init_block import reduction_loops
+from ..tir.transform.vectorize_loop import LANES
+
+__all__ = ["bound_chains"]
+
+LONGEST = (
+    4608  # additions in a chain that are left as they are: the longest sums of common networks (3 x 3 x 512)
+)
+# Additions in a block, and blocks that are added up before their sum is. Adding a tile of products to the result then
+# costs less than a hundredth of computing it; sums of single elements wait for memory, and so can be more exact.
+_PRODUCTS, _ELEMENTS = (512, 512), (128, 32)
+_RESULTS = 1 << 14  # sums that go on at once: more of them would leave the caches between two additions
+
+
+def bound_chains(sch: Schedule) -> dict[str, int]:
+    """Cut the chains of all long sums of the function; by the name of its block, how many additions a block has."""
+    found = {}
+    for realize in sch.state.index.order:
+        if _is_sum(realize.block):
+            found[realize.block.name_hint] = _cut(sch, realize)
+    return {name: size for name, size in found.items() if size}
+
+
+def _is_sum(block: Block) -> bool:
+    """Whether a block adds up floating-point numbers, one at a time."""
+    if block.init is None or len(block.writes) != 1 or not block.writes[0].buffer.dtype.is_float:
+        return False
+    try:
+        held = combination_of(block.replace(body=guarded_step(block)[1]))
+    except NotACombination:
+        return False
+    return isinstance(held.reducer.result[0], Add)
+
+
+def _cut(sch: Schedule, realize: BlockRealize) -> int:
+    """The additions of a block of this sum, which is cut into such; 0 if it is short or cannot be cut."""
+    nest = sch.state.index.loops_of(realize)
+    loops = [x for x in reduction_loops(realize, nest) if x.kind is not ForKind.VECTORIZED]
+    turns = [(LoopRV(x.loop_var), _turns(x)) for x in loops if LANES not in x.annotations]
+    if math.prod(n for _, n in turns) <= LONGEST:
+        return 0
+    own = nest[nest.index(loops[0]) :]
+    if math.prod(_turns(x) for x in own if x not in loops) > _RESULTS:
+        return 0
+    read = {r.buffer for r in realize.block.reads} - {w.buffer for w in realize.block.writes}
+    try:
+        with sch.all_or_nothing():
+            cuts, size = _levels(sch, turns, *(_PRODUCTS if len(read) > 1 else _ELEMENTS))
+            for cut in cuts:
+                sch.set_scope(sch.cascade_reduction(cut), 0, "local")
+    except ScheduleError:
+        return 0
+    return size
+
+
+def _turns(loop: For) -> float:
+    """Iterations of a loop; any number where that is known only at run time."""
+    size = const_value(loop.extent)
+    return math.inf if size is None else int(size)
+
+
+def _levels(
+    sch: Schedule, loops: list[tuple[LoopRV, float]], most: int, blocks: int
+) -> tuple[list[LoopRV], int]:
+    """The loops to cascade, from the outside in, and how many additions a block then has: at most so many, and the sums
+    of at most so many blocks are added up before their sum is."""
+    cuts: list[LoopRV] = []
+    inside, first = 1, 0
+    for loop, turns in reversed(loops):
+        if inside * turns <= most:
+            inside *= int(turns)
+            continue
+        sizes = [_even(turns, most // inside)]
+        left = turns / sizes[0]
+        while blocks < left < math.inf:
+            sizes.append(_even(math.ceil(left), blocks))
+            left = math.ceil(left) / sizes[-1]
+        first = first or inside * sizes[0]
+        whole = sizes[0] == 1  # each iteration is a block
+        sizes = [n for n in sizes if n > 1]
+        parts = sch.split(loop, [None, *reversed(sizes)]) if sizes else [loop]
+        cuts = [*(parts if whole else parts[:-1]), *cuts]
+        inside, most = math.ceil(left) if math.isfinite(left) else 1, blocks
+    return cuts, first
+
+
+def _even(turns: float, most: int) -> int:
+    """The turns of a block: a divisor of all of them, not much smaller than `most`, so that none is cut short."""
+    if math.isfinite(turns):
+        for size in range(most, most // 2, -1):
+            if turns % size == 0:
+                return size
+    return most
