@@ -10,7 +10,7 @@ from typing import Any
 from .dtype import FLOAT32, FLOAT64, INT32, DataType
 from .expr import Broadcast, Cast, FloatImm, IntImm, PrimExpr, const, convert
 
-__all__ = ["cast", "common_type", "folded", "int_value", "match", "rounded", "wrap"]
+__all__ = ["cast", "common_type", "folded", "int_value", "match", "odd_float32", "rounded", "wrap"]
 
 
 # ---------------------------------------------------------------------------- types
@@ -147,6 +147,19 @@ def _fold(a: PrimExpr, b: PrimExpr, f: Callable[[Any, Any], Any]) -> PrimExpr | 
     return None
 
 
+def odd_float32(value: float) -> float:
+    """A float64 as a float32 whose last bit is set if anything was lost: what is rounded from it to a narrower type is
+    rounded as if from `value`."""
+    try:
+        (bits,) = struct.unpack("<I", struct.pack("<f", value))
+    except OverflowError:
+        return value
+    (near,) = struct.unpack("<f", struct.pack("<I", bits))
+    if near != value and value == value:
+        bits = (bits - (abs(near) > abs(value))) | 1
+    return struct.unpack("<f", struct.pack("<I", bits))[0]  # type: ignore[no-any-return]
+
+
 def rounded(value: float, kind: DataType) -> float:
     """The value of the float type `kind` that is nearest to `value`."""
     if kind.bits == 64 or not math.isfinite(value):
@@ -156,7 +169,7 @@ def rounded(value: float, kind: DataType) -> float:
             code = "<f" if kind.bits == 32 else "<e"
             return struct.unpack(code, struct.pack(code, value))[0]  # type: ignore[no-any-return]
         if kind.code == "bfloat":
-            bits = struct.unpack("<I", struct.pack("<f", value))[0]
+            bits = struct.unpack("<I", struct.pack("<f", odd_float32(value)))[0]
             bits = (bits + 0x7FFF + ((bits >> 16) & 1)) & 0xFFFF0000
             return struct.unpack("<f", struct.pack("<I", bits))[0]  # type: ignore[no-any-return]
     except OverflowError:

@@ -400,7 +400,7 @@ def scanop(
             row = ib.let("row", ops.floordiv(b, blocks))
             width = ib.let("width", ops.min_of(inner - first, _LANES))
             lines = _Lines(ib, width, held, kind, bool(exclusive))
-            load = lambda k, j: ops.cast(held, source[row, k, first + j])  # noqa: E731
+            load = lambda k, j: ops.cast(held, source[row, k, first + j])
 
             def store(k: Any, j: Any, value: Any) -> None:
                 target[row, k, first + j] = value

@@ -409,7 +409,11 @@ class FunctionEmitter:
     def load_at(self, pointer: str, kind: DataType, buffer: Buffer) -> str:
         text = f"load {mem_type(kind)}, ptr {pointer}, align {buffer.dtype.element.nbytes}"
         value = self.tmp(text, (text, self.epoch, self.writes.get(buffer.data, 0)))
-        return self.tmp(f"trunc {mem_type(kind)} {value} to {reg_type(kind)}") if kind.is_bool else value
+        return self.truth(value, kind) if kind.is_bool else value
+
+    def truth(self, value: str, kind: DataType) -> str:
+        """The bool of a byte, or those of several: all but 0 are true."""
+        return self.tmp(f"icmp ne {mem_type(kind)} {value}, {'0' if kind.lanes == 1 else 'zeroinitializer'}")
 
     def flat(self, buffer: Buffer, indices: tuple[PrimExpr, ...]) -> PrimExpr:
         if len(indices) != 1:

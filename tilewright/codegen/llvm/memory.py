@@ -83,7 +83,7 @@ def _masked_load(f: FunctionEmitter, e: BufferLoad, index: PrimExpr) -> str:
         f.module.declare(f"declare {text} @{name}({many}, i32, <{kind.lanes} x i1>, {text})")
         where = f"{many} {pointers}, i32 {align}"
     value = f.effect(f"call {text} @{name}({where}, {mask}, {text} zeroinitializer)")
-    return f.tmp(f"trunc {text} {value} to {reg_type(kind)}") if kind.is_bool else value
+    return f.truth(value, kind) if kind.is_bool else value
 
 
 def _pointers(f: FunctionEmitter, buffer: Buffer, index: PrimExpr) -> str:

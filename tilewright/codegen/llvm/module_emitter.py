@@ -143,8 +143,7 @@ class ModuleEmitter:
             else:
                 params.append(f"{mem_type(p.var.dtype)} noundef {name}")
                 if p.var.dtype.is_bool:
-                    name_bit = f.tmp(f"trunc i8 {name} to i1")
-                    f.bind(p.var, name_bit)
+                    f.bind(p.var, f.truth(name, p.var.dtype))
                     continue
             f.bind(p.var, name)
         if signature.ret_type is not None:

@@ -6,6 +6,7 @@ import struct
 from functools import cache
 
 from ...ir.dtype import DataType
+from ...ir.fold import rounded
 
 __all__ = ["constant", "is_small_float", "mem_type", "reg_type", "suffix"]
 
@@ -58,7 +59,7 @@ def constant(kind: DataType, value: int | float) -> str:
 
         held = ml_dtypes.bfloat16 if one.code == "bfloat" else np.float16
         with np.errstate(over="ignore"):
-            text = str(int(np.array(value, dtype=held).view(np.int16)))
+            text = str(int(np.array(rounded(float(value), one), dtype=held).view(np.int16)))
     elif one.is_float:
         if one.bits == 32:
             import numpy as np

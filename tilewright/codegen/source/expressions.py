@@ -31,6 +31,7 @@ from ...ir.expr import (
 )
 from ...ir.expr_text import ATOM, C_INFIX, UNARY, ExprText, Piece
 from ...ir.float8 import is_float8
+from ...ir.fold import odd_float32
 from ...ir.functor import pre_order
 from ...ir.op import Op
 from .dialect import Dialect, is_small_float
@@ -506,7 +507,7 @@ def _small_bits(e: FloatImm) -> int:
 
     held = np.float16 if e.dtype == "float16" else getattr(ml_dtypes, e.dtype)
     with np.errstate(over="ignore"):
-        return int(np.array(e.value, dtype=held).view(f"u{e.dtype.nbytes}"))
+        return int(np.array(odd_float32(e.value), np.float32).astype(held).view(f"u{e.dtype.nbytes}"))
 
 
 def _bits_of(e: PrimExpr) -> int:

@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 
 from ...ir.dtype import DataType
+from ...ir.fold import odd_float32
 from .report import InterpreterError
 
 __all__ = ["FUNCTIONS", "numpy_type", "rounding", "wrapped"]
@@ -120,18 +121,6 @@ def _to_odd(x: Any) -> float:
     return float(odd)
 
 
-def _to_odd32(x: float) -> np.float32:
-    """The same from double to single."""
-    near = np.float32(x)
-    wide = float(near)
-    if wide == x or wide != wide or math.isinf(wide):
-        return near
-    bits = int(near.view(np.uint32))
-    if abs(wide) > abs(x):
-        bits -= 1
-    return np.uint32(bits | 1).view(np.float32)  # type: ignore[no-any-return]
-
-
 @cache
 def rounding(kind: DataType) -> Callable[[Any], Any]:
     """The function from a Python number to the nearest value of a float type, ties to even."""
@@ -144,7 +133,7 @@ def rounding(kind: DataType) -> Callable[[Any], Any]:
 
     def narrow(x: Any) -> Any:
         exact = _to_odd(x) if x.__class__ is int else float(x)
-        return make(_to_odd32(exact))
+        return make(np.float32(odd_float32(exact)))
 
     return narrow
 

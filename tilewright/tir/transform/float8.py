@@ -21,6 +21,7 @@ from ...ir.expr import (
     const,
 )
 from ...ir.float8 import FORMS, is_float8
+from ...ir.fold import odd_float32
 from ...ir.function import PrimFunc
 from ...ir.functor import Mutator, pre_order
 from ...ir.op import Op
@@ -133,7 +134,8 @@ class _Compute(Mutator):
         import numpy as np
 
         with np.errstate(over="ignore"):
-            byte = int(np.array(n.value, dtype=getattr(ml_dtypes, n.dtype)).view(np.uint8))
+            single = np.float32(odd_float32(n.value))
+            byte = int(single.astype(getattr(ml_dtypes, n.dtype)).view(np.uint8))
         return _bits(n.dtype, IntImm("uint8", byte))
 
     def visit_Call(self, n: Call) -> PrimExpr:

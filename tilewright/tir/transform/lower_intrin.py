@@ -30,6 +30,7 @@ from ...ir.op import Op
 from ...ir.stmt import Stmt
 from .float8 import compute_float8
 from .math import expand_call
+from .round_once import round_once
 from .simplify import AnalyzedMutator
 
 __all__ = ["lower_intrin"]
@@ -56,7 +57,8 @@ def lower_intrin(
     `library` that its own functions (exp, tanh, …) are to be called.
     Needs: no blocks. Gives: no FloorDiv or FloorMod of integers, and only operators that backends have.
     """
-    held = func if library else compute_float8(func)
+    held = round_once(func)
+    held = held if library else compute_float8(held)
     return _LowerIntrin(fast_math, has_fma, avx512, library).run(held)
 
 
