@@ -7,6 +7,8 @@ from typing import Any, NamedTuple
 
 from ... import te
 from ...ir import ops
+from ..math import cast
+from ..reduction import accumulator
 from ..utils import dtype_of, fail, get_const_tuple, prod, simplify, static_int
 from .padding import pad
 from .utils import (
@@ -77,14 +79,15 @@ def convolve(
     name: str = "",
     attrs: Mapping[str, Any] | None = None,
 ) -> te.Tensor:
-    """The stages of a convolution: the padded data if there is padding, and the sum of products.
+    """The stages of a convolution: the padded data if there is padding, the sum of products, and where that is held in
+    a wider type than the result, the result.
 
     A kernel layout without I is depthwise: its channels meet one channel of the data each.
     """
     spec = _Convolution(operator_name, data, kernel, groups, layouts)
     spec.place_windows(strides, padding, dilation)
     kind = dtype_of(operator_name, data.dtype if out_dtype is None else out_dtype)
-    return spec.stages(kind, tag, name or tag, attrs)
+    return cast(spec.stages(accumulator(kind), tag, name or tag, attrs), kind)  # type: ignore[no-any-return]
 
 
 class _Convolution:

@@ -8,6 +8,8 @@ from typing import Any
 from ... import te
 from ...ir import ops
 from .. import tag as _tag
+from ..math import cast
+from ..reduction import accumulator
 from ..utils import dtype_of, fail, get_const_tuple, injective, shown, simplify, static_int
 from .conv import Layouts, convolve, kernel_layout_for
 from .phases import Operands, Spread, form_of
@@ -79,10 +81,10 @@ def conv_transpose(
         c: Spread(layout.size(c, shape), weights.size(c, kernel_shape), s, d, b, simplify(sizes[c] - full))
         for c, s, d, b, full in zip(space, steps, spread, before, covered, strict=True)
     }
-    given = Operands(data, kernel, layout, weights, split, kind)
+    given = Operands(data, kernel, layout, weights, split, accumulator(kind))
     form = form_of(given, dims)
     if form is not None:
-        return form(given, dims, tag)
+        return cast(form(given, dims, tag), kind)  # type: ignore[no-any-return]
     room = _spread(data, layout, sizes, offsets, dict(zip(space, steps, strict=True)))
     turned = _turned(kernel, weights, layout_of(what, "kernel_layout", straight, f"OI{space}"), split)
     layouts = Layouts(data_layout, straight, data_layout)

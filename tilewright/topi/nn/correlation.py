@@ -6,6 +6,7 @@ from typing import Any
 
 from ... import te
 from ...ir import ops
+from ..reduction import accumulator
 from ..utils import ceil_div, fail, get_const_tuple, simplify, static_int, tensor_arg
 from .padding import pad
 from .utils import paddings
@@ -50,6 +51,7 @@ def correlation_nchw(
     down, across = (simplify(ceil_div(size - 2 * border, step)) for size in (height, width))
     if any(isinstance(s, int) and s < 1 for s in (down, across)):
         raise fail(what, f"nothing is left of {height} by {width} elements inside a border of {border}")
+    held = accumulator(left.dtype)
     ci, kh, kw = (te.reduce_axis((0, s), n) for s, n in ((channels, "ci"), (k, "kh"), (k, "kw")))
 
     def element(n: Any, q: Any, i: Any, j: Any) -> Any:
@@ -57,13 +59,16 @@ def correlation_nchw(
         x = ops.add(ops.add(ops.mul(j, step), kw.var), far)
         up = ops.mul(ops.sub(ops.floordiv(q, side), radius), move)
         over = ops.mul(ops.sub(ops.floormod(q, side), radius), move)
-        a, b = left(n, ci.var, y, x), right(n, ci.var, ops.add(y, up), ops.add(x, over))
+        a = ops.cast(held, left(n, ci.var, y, x))
+        b = ops.cast(held, right(n, ci.var, ops.add(y, up), ops.add(x, over)))
         return te.sum(ops.mul(a, b) if is_multiply else ops.abs(ops.sub(a, b)), axis=[ci, kh, kw])
 
     shape = (batch, side * side, down, across)
     total = te.compute(shape, element, "correlation_sum", "correlation_nchw")
     number = ops.cast(total.dtype, channels * k * k)
-    return te.compute(shape, lambda *at: ops.div(total(*at), number), "correlation", "elemwise")
+    return te.compute(
+        shape, lambda *at: ops.cast(left.dtype, ops.div(total(*at), number)), "correlation", "elemwise"
+    )
 
 
 def _framed(data: te.Tensor, before: tuple[int, ...], after: tuple[int, ...]) -> te.Tensor:

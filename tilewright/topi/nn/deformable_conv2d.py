@@ -6,6 +6,8 @@ from typing import Any, NamedTuple
 
 from ... import te
 from ...ir import ops
+from ..math import cast
+from ..reduction import accumulator
 from ..utils import dtype_of, fail, get_const_tuple, shape_text, static_int, tensor_arg
 from .utils import Digit, Layout, layout_of, paddings, spatial, window_count
 
@@ -178,6 +180,7 @@ def _deformable(
     offset = tensor_arg(what, "offset", offset)
     _check_offset(what, offset, z)
     kind = dtype_of(what, data.dtype if out_dtype is None else out_dtype)
+    held = accumulator(kind)
 
     def seen(n: Any, c: Any, kh: Any, kw: Any, oh: Any, ow: Any) -> Any:
         group = ops.floordiv(c, z.channels // z.moved)
@@ -202,7 +205,8 @@ def _deformable(
         c = ops.add(ops.mul(group, z.each), ci.var) if z.groups > 1 else ci.var
         value = taps(index["N"], c, kh.var, kw.var, index["H"], index["W"])
         weight = _at(kernel, z.weights, O=index["C"], I=ci.var, H=kh.var, W=kw.var)
-        return te.sum(ops.mul(ops.cast(kind, value), ops.cast(kind, weight)), axis=[ci, kh, kw])
+        return te.sum(ops.mul(ops.cast(held, value), ops.cast(held, weight)), axis=[ci, kh, kw])
 
     tag = f"deformable_conv2d_{layouts[0].lower()}"
-    return te.compute([z.out[c] for c in z.layout.letters], element, tag, tag)
+    made = te.compute([z.out[c] for c in z.layout.letters], element, tag, tag)
+    return cast(made, kind)  # type: ignore[no-any-return]

@@ -6,7 +6,10 @@ from typing import Any
 
 from ... import te
 from ...ir import ops
+from ...ir.dtype import DataType
 from .. import tag as _tag
+from ..math import cast
+from ..reduction import accumulator
 from ..utils import (
     dtype_of,
     fail,
@@ -69,18 +72,23 @@ def matmul(
     other, columns = get_const_tuple(b.shape)[:: -1 if transpose_b else 1]
     _check_inner(what, a, b, inner, other)
     kind = dtype_of(what, a.dtype if out_dtype is None else out_dtype)
-    k = te.reduce_axis((0, inner), "k")
+    held, k = accumulator(kind), te.reduce_axis((0, inner), "k")
 
     def element(i: Any, j: Any) -> Any:
         left = a(k.var, i) if transpose_a else a(i, k.var)
         right = b(j, k.var) if transpose_b else b(k.var, j)
-        return te.sum(ops.mul(ops.cast(kind, left), ops.cast(kind, right)), axis=k)
+        return te.sum(ops.mul(ops.cast(held, left), ops.cast(held, right)), axis=k)
 
     form = f"{'T' if transpose_a else 'N'}{'T' if transpose_b else 'N'}"
     # A product with the transposed weight is what the classic system calls dense.
     tag = {"NT": "dense", "NN": "matmul"}.get(form, f"matmul_{form}")
     made = te.compute((rows, columns), element, f"T_matmul_{form}", tag)
-    return made if bias is None else _with_bias(what, made, bias)
+    return _finished(what, made, bias, kind)
+
+
+def _finished(what: str, data: te.Tensor, bias: te.Tensor | None, kind: DataType) -> te.Tensor:
+    """The sums of products, with a bias if there is one, in the type of the result."""
+    return cast(data if bias is None else _with_bias(what, data, bias), kind)  # type: ignore[no-any-return]
 
 
 def _with_bias(what: str, data: te.Tensor, bias: te.Tensor) -> te.Tensor:
@@ -111,16 +119,16 @@ def dense(
     columns, inner = get_const_tuple(weight.shape)
     _check_inner("nn.dense", data, weight, get_const_tuple(data.shape)[-1], inner)
     kind = dtype_of("nn.dense", data.dtype if out_dtype is None else out_dtype)
-    k = te.reduce_axis((0, data.shape[-1]), "k")
+    held, k = accumulator(kind), te.reduce_axis((0, data.shape[-1]), "k")
     made = te.compute(
         (*data.shape[:-1], columns),
         lambda *at: te.sum(
-            ops.mul(ops.cast(kind, data(*at[:-1], k.var)), ops.cast(kind, weight(at[-1], k.var))), axis=k
+            ops.mul(ops.cast(held, data(*at[:-1], k.var)), ops.cast(held, weight(at[-1], k.var))), axis=k
         ),
         "T_dense",
         "dense",
     )
-    return made if bias is None else _with_bias("nn.dense", made, bias)
+    return _finished("nn.dense", made, bias, kind)
 
 
 def dense_pack(
@@ -134,14 +142,14 @@ def dense_pack(
     blocks, other, block = get_const_tuple(weight.shape)
     _check_inner(what, data, weight, inner, other)
     kind = dtype_of(what, data.dtype if out_dtype is None else out_dtype)
-    k = te.reduce_axis((0, inner), "k")
+    held, k = accumulator(kind), te.reduce_axis((0, inner), "k")
 
     def element(i: Any, j: Any) -> Any:
         right = weight(ops.floordiv(j, block), k.var, ops.floormod(j, block))
-        return te.sum(ops.mul(ops.cast(kind, data(i, k.var)), ops.cast(kind, right)), axis=k)
+        return te.sum(ops.mul(ops.cast(held, data(i, k.var)), ops.cast(held, right)), axis=k)
 
     made = te.compute((rows, simplify(blocks * block)), element, "T_dense_pack", "dense_pack")
-    return made if bias is None else _with_bias(what, made, bias)
+    return _finished(what, made, bias, kind)
 
 
 def batch_matmul(
@@ -170,16 +178,16 @@ def batch_matmul(
     batch = other if one_a else many
     shape = (batch, rows, columns) if oshape is None else get_const_tuple(oshape)
     kind = dtype_of(what, a.dtype if out_dtype is None else out_dtype)
-    k = te.reduce_axis((0, inner), "k")
+    held, k = accumulator(kind), te.reduce_axis((0, inner), "k")
 
     def element(n: Any, i: Any, j: Any) -> Any:
         first, second = (0 if one_a else n), (0 if one_b else n)
         x = a(first, k.var, i) if transpose_a else a(first, i, k.var)
         y = b(second, j, k.var) if transpose_b else b(second, k.var, j)
-        return te.sum(ops.mul(ops.cast(kind, x), ops.cast(kind, y)), axis=k)
+        return te.sum(ops.mul(ops.cast(held, x), ops.cast(held, y)), axis=k)
 
     form = f"{'T' if transpose_a else 'N'}{'T' if transpose_b else 'N'}"
-    return te.compute(shape, element, f"T_batch_matmul_{form}", "batch_matmul")
+    return _finished(what, te.compute(shape, element, f"T_batch_matmul_{form}", "batch_matmul"), None, kind)
 
 
 def bias_add(data: te.Tensor, bias: te.Tensor, axis: int = 1) -> te.Tensor:

@@ -6,8 +6,11 @@ from collections.abc import Callable
 from typing import Any
 
 from ... import te
+from ...ir import ops
 from ...ir.expr import PrimExpr
 from .. import tag
+from ..math import cast
+from ..reduction import accumulator
 from ..utils import fail, injective, same_size, shape_text, static_int
 from .stages import float_tensor
 
@@ -76,20 +79,31 @@ class _Cell:
         k = te.reduce_axis((0, self.xs.shape[2]), "k")
 
         def element(t: Any, b: Any, g: Any, h: Any) -> PrimExpr:
-            return te.sum(self.xs(t, b, k.var) * self.wi(g * self.hidden + h, k.var), axis=k)
+            return te.sum(
+                self.wide(self.xs(t, b, k.var)) * self.wide(self.wi(g * self.hidden + h, k.var)), axis=k
+            )
 
         shape = (self.steps, self.batch, self.gates, self.hidden)
-        return injective(self.name, shape, element, tag.COMM_REDUCE, "T_input_gates")
+        return self.narrow(injective(self.name, shape, element, tag.COMM_REDUCE, "T_input_gates"))
+
+    def wide(self, value: PrimExpr) -> PrimExpr:
+        """A factor of a product that is added up."""
+        return ops.cast(accumulator(self.xs.dtype), value)
+
+    def narrow(self, sums: te.Tensor) -> te.Tensor:
+        return cast(sums, self.xs.dtype)  # type: ignore[no-any-return]
 
     def products(self, state: te.Tensor, gates: int) -> te.Tensor:
         """The product of the state before each step with rows of Wh: [steps + 1, batch, gates, hidden]."""
         k = te.reduce_axis((0, self.out), "k")
 
         def element(t: Any, b: Any, g: Any, h: Any) -> PrimExpr:
-            return te.sum(state(t - 1, b, k.var) * self.wh(g * self.hidden + h, k.var), axis=k)
+            return te.sum(
+                self.wide(state(t - 1, b, k.var)) * self.wide(self.wh(g * self.hidden + h, k.var)), axis=k
+            )
 
         shape = (self.steps + 1, self.batch, gates, self.hidden)
-        return injective(self.name, shape, element, tag.COMM_REDUCE, "T_hidden_gates")
+        return self.narrow(injective(self.name, shape, element, tag.COMM_REDUCE, "T_hidden_gates"))
 
     def time(self, t: PrimExpr) -> PrimExpr:
         """Which input step t of the scan reads."""
@@ -179,12 +193,13 @@ def lstm(
     )
     if project is not None:
         k, before = te.reduce_axis((0, hidden), "k"), next_h
-        next_h = cell.stage(
+        projected = cell.stage(
             "T_lstm_projected",
             width,
-            lambda t, b, h: te.sum(before(t, b, k.var) * project(h, k.var), axis=k),
+            lambda t, b, h: te.sum(cell.wide(before(t, b, k.var)) * cell.wide(project(h, k.var)), axis=k),
             tag.COMM_REDUCE,
         )
+        next_h = cell.narrow(projected)
     starts = [cell.start("h_init", h_init, width), cell.start("c_init", c_init, hidden)]
     h_all, c_all = te.scan(starts, [next_h, next_c], [h_state, c_state], name="lstm_scan")
     return cell.without_start(h_all, "hidden_state"), cell.without_start(c_all, "cell_state")
@@ -231,12 +246,15 @@ def gru(
     else:
         reset = cell.stage("T_gru_reset", hidden, lambda t, b, h: gate("R", t, b, h) * state(t - 1, b, h))
         k = te.reduce_axis((0, hidden), "k")
-        again = cell.stage(
+        sums = cell.stage(
             "T_gru_new",
             hidden,
-            lambda t, b, h: te.sum(reset(t, b, k.var) * cell.wh(new * hidden + h, k.var), axis=k),
+            lambda t, b, h: te.sum(
+                cell.wide(reset(t, b, k.var)) * cell.wide(cell.wh(new * hidden + h, k.var)), axis=k
+            ),
             tag.COMM_REDUCE,
         )
+        again = cell.narrow(sums)
 
         def inner(t: Any, b: Any, h: Any) -> PrimExpr:
             return _sum(again(t, b, h), cell.bias("Bh", new, h))

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 from ... import te
 from ...arith.minimal_filtering import LARGEST, filter_matrices
 from ...ir import ops
+from ..reduction import accumulator
 from ..utils import ceil_div, const_matrix, dtype_of, fail, get_const_tuple, simplify, static_int, tensor_arg
 from .padding import pad
 from .utils import Digit, Layout, layout_of, paddings, spatial, window_count
@@ -126,14 +127,15 @@ def _winograd(
     tiles = _Tiles(tile, down, across, simplify(batch * down * across))
     room = _room(data, layout, dict(zip("HW", before, strict=True)), tiles, kernel_size)
     channel_first = layout.places("C")[0] < layout.places("H")[0]
-    product = _products(room, layout, weight, tiles, kind, kernel_size, channel_first)
+    product = _products(room, layout, weight, tiles, accumulator(kind), kernel_size, channel_first)
     out_sizes = {"N": batch, "C": outputs, **sizes}
 
     def element(*at: Any) -> Any:
         index = dict(zip(layout.letters, at, strict=True))
         p, c = tiles.number(index["N"], index["H"], index["W"]), index["C"]
         tail = (c, p) if channel_first else (p, c)
-        return product(ops.floormod(index["H"], tile), ops.floormod(index["W"], tile), *tail)
+        made = product(ops.floormod(index["H"], tile), ops.floormod(index["W"], tile), *tail)
+        return ops.cast(kind, made)
 
     return te.compute(
         [out_sizes[c] for c in layout.letters],

@@ -9,6 +9,8 @@ from ...ir import ops
 from ...ir.expr import PrimExpr
 from ...tir import ir_builder
 from ..indexing import index_tensor
+from ..math import cast
+from ..reduction import accumulator
 from ..scatter import sparse_to_dense
 from ..utils import extern, fail, is_empty_shape, same_size, shape_text, tensor_arg
 
@@ -34,6 +36,7 @@ def csrmm(
     if dense.ndim != 2 or dense.dtype is not values.dtype:
         raise fail("csrmm", f"weight of shape {shape_text(dense.shape)} must be a matrix of {values.dtype}")
     rows, width = ops.sub(begins.shape[0], 1), dense.shape[1]
+    held = accumulator(values.dtype)
 
     def build(ins: Any, outs: Any) -> Any:
         ib = ir_builder.create()
@@ -41,18 +44,19 @@ def csrmm(
         start = ib.buffer_ptr(ins[4]) if bias is not None else None
         result = ib.buffer_ptr(outs[0])
         with ib.for_range(0, rows, "row", kind="parallel") as row:
-            first: PrimExpr = start[row] if start is not None else te.const(0, values.dtype)
+            first: PrimExpr = start[row] if start is not None else te.const(0, held)
             with ib.for_range(0, width, "j") as j:
-                result[row, j] = first
+                result[row, j] = ops.cast(held, first)
             low, high = ops.cast("int32", begin[row]), ops.cast("int32", begin[row + 1])
             with ib.for_range(0, high - low, "k") as k:
                 at = ib.let("at", low + k)
                 with ib.for_range(0, width, "j") as j:
-                    result[row, j] = result[row, j] + value[at] * matrix[column[at], j]
+                    product = ops.cast(held, value[at]) * ops.cast(held, matrix[column[at], j])
+                    result[row, j] = result[row, j] + product
         return ib.get()
 
     inputs = [values, columns, begins, dense] + ([bias] if bias is not None else [])
-    return extern("csrmm", [(rows, width)], inputs, build, [values.dtype])[0]
+    return cast(extern("csrmm", [(rows, width)], inputs, build, [held])[0], values.dtype)  # type: ignore[no-any-return]
 
 
 def csrmv(
