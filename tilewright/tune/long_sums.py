@@ -30,7 +30,7 @@ LONGEST = (
 )
 # Additions in a block, and blocks that are added up before their sum is. Adding a tile of products to the result then
 # costs less than a hundredth of computing it; sums of single elements wait for memory, and so can be more exact.
-_PRODUCTS, _ELEMENTS = (512, 512), (128, 32)
+_PRODUCTS, _ELEMENTS = (512, 512), (64, 32)
 _RESULTS = 1 << 14  # sums that go on at once: more of them would leave the caches between two additions
 
 

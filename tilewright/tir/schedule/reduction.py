@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 from ...arith import Analyzer
 from ...ir.buffer import Buffer, decl_buffer
@@ -652,7 +653,7 @@ def _cascade(sch: Schedule, me: BlockRealize, nest: list[For], at: int, held: Co
                     for b, e in zip(partials, held.reducer.identity_element, strict=True)
                 )
             ),
-            annotations=block.annotations,
+            annotations=_aligned_further(block.annotations, len(around)),
         )
     )
     made = renew_defs_in(
@@ -671,6 +672,7 @@ def _cascade(sch: Schedule, me: BlockRealize, nest: list[For], at: int, held: Co
                 [(b, held.indices) for b in held.buffers], [BufferLoad(b, tuple(place)) for b in partials]
             ),
             block.init,
+            annotations=block.annotations,
             key=block.key,
         )
     )
@@ -680,6 +682,14 @@ def _cascade(sch: Schedule, me: BlockRealize, nest: list[For], at: int, held: Co
     assert scope is not None
     sch.state.replace(scope, scope.replace(alloc_buffers=(*scope.alloc_buffers, *partials)))
     return BlockRV(made.block.key, part.name_hint)
+
+
+def _aligned_further(annotations: Mapping[str, Any], dims: int) -> dict[str, Any]:
+    """The annotations of a block whose buffers have so many dimensions more, before the others."""
+    entries = annotations.get("buffer_dim_align")
+    if not entries:
+        return dict(annotations)
+    return {**annotations, "buffer_dim_align": [[b, int(axis) + dims, f, o] for b, axis, f, o in entries]}
 
 
 def _combined_after(
