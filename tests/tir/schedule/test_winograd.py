@@ -45,6 +45,29 @@ def check(func: Any, sch: Any, tolerance: float) -> None:
     assert np.abs(got.numpy() - reference).max() <= tolerance * np.abs(reference).max()
 
 
+@pytest.mark.parametrize("tile", [2, 4])
+def test_what_is_not_finite(tile: int) -> None:
+    """An infinity among the data may come out as NaN: in tiles of 2 only where a plain convolution is not finite either,
+    in larger ones in the whole tile."""
+    func, name = convolution("NCHW", 3, 4, (13, 16), 1)
+    sch = tir.Schedule(func)
+    sch.winograd(name, tile)
+    rng = np.random.default_rng(2)
+    x, k = rng.standard_normal((2, 3, 13, 16)).astype("f4"), rng.standard_normal((4, 3, 3, 3)).astype("f4")
+    for value, place in ((np.inf, (0, 1, 3, 4)), (-np.inf, (0, 2, 8, 9)), (np.nan, (1, 0, 12, 15))):
+        x[place] = value
+    values = [tvm.nd.array(x), tvm.nd.array(k)]
+    got, want = (tvm.nd.empty((2, 4, 13, 16)) for _ in range(2))
+    tvm.build(func, target="llvm")(*values, want)
+    tvm.build(sch.mod, target="llvm")(*values, got)
+    plain, filtered = want.numpy(), got.numpy()
+    assert np.isinf(plain).sum() > 50
+    assert not np.isfinite(filtered[~np.isfinite(plain)]).any()
+    if tile == 2:
+        np.testing.assert_array_equal(np.isfinite(filtered), np.isfinite(plain))
+    assert np.isnan(filtered[np.isnan(plain)]).all()
+
+
 @pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
 @pytest.mark.parametrize("tile, tolerance", [(2, 2e-6), (3, 4e-6), (4, 2e-5)])
 @pytest.mark.parametrize("size, pad", [((8, 8), 1), ((9, 6), 0), ((5, 11), 2)])

@@ -11,7 +11,9 @@ from ...ir.functor import Mutator, pre_order
 __all__ = ["round_once"]
 
 _EXACT = 24  # bits of an integer that a float32 holds exactly
-_STEP = 14  # bits that are taken away at a time: of a number beyond _EXACT bits, enough are left to round from
+_STEP = (
+    14  # bits that are taken away at a time: of a number beyond _EXACT bits, enough are left to round from
+)
 
 
 def round_once(func: PrimFunc) -> PrimFunc:
@@ -62,11 +64,16 @@ def _odd_of_float(x: PrimExpr) -> PrimExpr:
 def _odd_of_integer(x: PrimExpr) -> PrimExpr:
     """The leading bits of the size, the last of which says whether any after them is set, and a power of two."""
     lanes = x.dtype.lanes
-    single, unsigned = DataType("float32").with_lanes(lanes), DataType(f"uint{x.dtype.bits}").with_lanes(lanes)
+    single, unsigned = (
+        DataType("float32").with_lanes(lanes),
+        DataType(f"uint{x.dtype.bits}").with_lanes(lanes),
+    )
     whole = Var("x", x.dtype)
     bound: list[tuple[Var, PrimExpr]] = [(whole, x)]
-    size, scale = Cast(unsigned, whole) if x.dtype.is_int else whole, const(1.0, single)
+    scale: PrimExpr = const(1.0, single)
+    size: PrimExpr = whole
     if x.dtype.is_int:
+        size = Cast(unsigned, whole)
         size = Select(ops.less(whole, const(0, x.dtype)), Sub(const(0, unsigned), size), size)
     for _ in range(1 if x.dtype.bits <= 32 else 3):
         bound.append((Var("size", unsigned), size))
