@@ -334,10 +334,10 @@ def rfactor(sch: Schedule, loop: LoopRV, factor_axis: int = 0) -> BlockRV:
     check_init_runs(sch, me, "rfactor")
     _check_loops(me, nest, nest, "rfactor")
     outermost = n in reduction_loops(me, nest)[:1]
-    if not outermost and not steps_commute(block):
+    if not outermost and not steps_commute(me.block):
         refuse(
-            f"the steps of block {name} give something else in another order, and those of loop `{n.loop_var.name}` "
-            "would come after those of the loops outside of it",
+            f"the steps of block {me.block.name_hint} give something else in another order, and those of loop "
+            f"`{n.loop_var.name}` would come after those of the loops outside of it",
             at=n,
             hint=f"rfactor the outermost loop of the reduction, {_names(reduction_loops(me, nest)[:1])}; or say with "
             f'T.block_attr({{"{ANY_ORDER}": True}}) that any order will do',
