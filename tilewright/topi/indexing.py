@@ -15,8 +15,10 @@ from . import tag
 from .transform import flatten
 from .utils import (
     as_place,
+    beside,
     broadcast_indices,
     broadcast_shape,
+    clamped,
     dtype_of,
     equal_const_int,
     extern,
@@ -56,27 +58,31 @@ def index_tensor(name: str, argument: str, value: Any) -> te.Tensor:
 
 
 def from_front(index: PrimExpr, size: Any) -> PrimExpr:
-    """The place of an index that counts from the end if it is negative."""
-    if not index.dtype.is_uint:
-        index = ops.select(ops.less(index, te.const(0, index.dtype)), ops.add(index, size), index)
-    return as_place(index, size)
+    """An index that counts from the end if it is negative, counted from the front; it may lie outside."""
+    if index.dtype.is_uint:
+        return index
+    return ops.select(ops.less(index, te.const(0, index.dtype)), ops.add(index, size), index)
+
+
+def held(index: PrimExpr, size: Any) -> PrimExpr:
+    """The place of an index that counts from the end if it is negative; one outside is the nearest inside."""
+    return clamped(from_front(index, size), size)
 
 
 # ---------------------------------------------------------------------------- take and gather
 def taken(mode: str, index: PrimExpr, size: Any) -> PrimExpr:
     """The place along `size` that an index means."""
-    if mode == "clip":
-        index = ops.max_of(ops.min_of(index, ops.sub(size, 1)), 0)
-    elif mode == "wrap":
-        index = ops.floormod(index, size)
-    return as_place(index, size)
+    if mode == "wrap":
+        return as_place(ops.floormod(index, beside(index, size)), size)
+    return held(index, size) if mode == "fast" else clamped(index, size)
 
 
 def take(a: te.Tensor, indices: Any, axis: Any = None, batch_dims: int = 0, mode: str = "clip") -> te.Tensor:
     """The slices of `a` along `axis` (or of its elements laid in a row) that `indices` names.
 
-    An index beyond the ends counts as the nearest inside (clip), is taken around (wrap), gives NaN (nan), or
-    must not occur (fast). The first `batch_dims` dimensions are common to both.
+    An index beyond the ends counts as the nearest inside (clip), is taken around (wrap) or gives NaN (nan). With
+    mode "fast" a negative index counts from the end, and none beyond the ends must occur; one that does is read
+    as the nearest inside. The first `batch_dims` dimensions are common to both.
     """
     x = tensor_arg("take", "a", a)
     if mode not in ("clip", "wrap", "fast", "nan"):
@@ -126,9 +132,7 @@ def gather(data: te.Tensor, axis: int, indices: te.Tensor) -> te.Tensor:
         raise fail("gather", f"indices has {chosen.ndim} dimensions and data has {x.ndim}")
     if is_empty_shape(chosen.shape):
         return injective("gather", chosen.shape, lambda *i: te.const(0, x.dtype))
-    return injective(
-        "gather", chosen.shape, lambda *i: x(*i[:d], from_front(chosen(*i), x.shape[d]), *i[d + 1 :])
-    )
+    return injective("gather", chosen.shape, lambda *i: x(*i[:d], held(chosen(*i), x.shape[d]), *i[d + 1 :]))
 
 
 def gather_nd(a: te.Tensor, indices: te.Tensor, batch_dims: int = 0) -> te.Tensor:
@@ -152,7 +156,7 @@ def gather_nd(a: te.Tensor, indices: te.Tensor, batch_dims: int = 0) -> te.Tenso
 
     def element(*i: Any) -> PrimExpr:
         at = i[:lead]
-        place = [from_front(points(c, *at), x.shape[batch + c]) for c in range(count)]
+        place = [held(points(c, *at), x.shape[batch + c]) for c in range(count)]
         return x(*at[:batch], *place, *i[lead:])
 
     if is_empty_shape(shape):
@@ -171,9 +175,7 @@ def adv_index(data: te.Tensor, indices: Sequence[te.Tensor]) -> te.Tensor:
 
     def element(*i: Any) -> PrimExpr:
         at = i[: len(common)]
-        place = [
-            from_front(t(*broadcast_indices(t.shape, common, at)), x.shape[d]) for d, t in enumerate(points)
-        ]
+        place = [held(t(*broadcast_indices(t.shape, common, at)), x.shape[d]) for d, t in enumerate(points)]
         return x(*place, *i[len(common) :])
 
     if is_empty_shape(shape):

@@ -14,6 +14,8 @@ from ..tir import ir_builder
 from . import math as _math
 from .indexing import from_front, index_tensor
 from .utils import (
+    as_place,
+    beside,
     extern,
     fail,
     injective,
@@ -48,7 +50,9 @@ def _combination(name: str, argument: str, mode: str) -> Callable[[PrimExpr, Pri
 
 def _inside(places: Sequence[PrimExpr], sizes: Sequence[Any]) -> PrimExpr:
     """Whether a point lies in a tensor; what is written elsewhere is dropped."""
-    return ops.all(*(c for p, n in zip(places, sizes) for c in (ops.greater_equal(p, 0), ops.less(p, n))))
+    return ops.all(
+        *(c for p, n in zip(places, sizes) for c in (ops.greater_equal(p, 0), ops.less(p, beside(p, n))))
+    )
 
 
 def _copied(ib: Any, source: Any, target: Any, count: Any) -> None:
@@ -81,10 +85,11 @@ def _scattered(
                 flat[i] = 1
 
         def put(at: list[Any], value: PrimExpr) -> None:
+            point = tuple(as_place(p, n) for p, n in zip(at, x.shape, strict=True))
             with ib.if_scope(_inside(at, x.shape)):
-                result[tuple(at)] = ops.cast(x.dtype, combine(result[tuple(at)], value))
+                result[point] = ops.cast(x.dtype, combine(result[point], value))
                 if counts is not None:
-                    counts[tuple(at)] = counts[tuple(at)] + 1
+                    counts[point] = counts[point] + 1
 
         write(ib, [ib.buffer_ptr(b) for b in ins[1:]], put)
         return ib.get()
@@ -237,7 +242,11 @@ def invert_permutation(data: te.Tensor) -> te.Tensor:
         ib = ir_builder.create()
         source, target = ib.buffer_ptr(ins[0]), ib.buffer_ptr(outs[0])
         with ib.for_range(0, x.shape[0], "i") as i:
-            target[source[i]] = ops.cast(x.dtype, i)
+            target[i] = te.const(0, x.dtype)
+        with ib.for_range(0, x.shape[0], "i") as i:
+            place = ib.let("place", source[i])
+            with ib.if_scope(_inside([place], x.shape)):
+                target[as_place(place, x.shape[0])] = ops.cast(x.dtype, i)
         return ib.get()
 
     return extern("invert_permutation", [x.shape], [x], build, [x.dtype])[0]

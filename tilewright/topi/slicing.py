@@ -11,6 +11,7 @@ from ..ir.expr import ExprOp, IntImm, PrimExpr, convert
 from ..te.tensor import checked_shape
 from .utils import (
     ceil_div,
+    clamped,
     equal_const_int,
     fail,
     get_const_tuple,
@@ -154,8 +155,7 @@ def dynamic_strided_slice(
             step = steps(d)
             start = _wrapped(start, size)
             place = ops.add(start, ops.mul(ops.cast(p.dtype, p), convert(1 if step is None else step)))
-            place = ops.cast(p.dtype, place)
-            at.append(ops.max_of(ops.min_of(place, ops.sub(size, 1)), 0))
+            at.append(clamped(place, size))
         return x(*at)
 
     return injective("dynamic_strided_slice", sizes, element)
@@ -217,16 +217,18 @@ def _set_by_tensors(x: te.Tensor, new: te.Tensor, begin: Any, end: Any, strides:
     steps = _reader("strided_set", "strides", strides, x.ndim)
 
     def moved(place: Any, size: Any, low: PrimExpr, high: PrimExpr) -> PrimExpr:
-        place = ops.cast(low.dtype, place)
         place = ops.select(ops.less(place, 0), ops.add(place, size), place)
-        return ops.max_of(ops.min_of(place, high), low)
+        return ops.cast(low.dtype, ops.max_of(ops.min_of(place, high), low))
 
     def element(*i: Any) -> PrimExpr:
         inside: list[PrimExpr] = []
         at: list[Any] = []
         for d, p in enumerate(i):
             size, b, e = x.shape[d], begins(d), ends(d)
-            s = ops.cast(p.dtype, 1 if steps(d) is None else steps(d))
+            s = convert(1 if steps(d) is None else steps(d))
+            s = ops.cast(
+                p.dtype, ops.max_of(ops.min_of(s, size), ops.sub(0, size))
+            )  # a longer one is as long
             up = ops.greater(s, 0)
             low = ops.select(up, te.const(0, p.dtype), te.const(-1, p.dtype))
             high = ops.select(up, size, ops.sub(size, 1))
@@ -235,8 +237,9 @@ def _set_by_tensors(x: te.Tensor, new: te.Tensor, begin: Any, end: Any, strides:
             off = ops.select(up, ops.sub(p, start), ops.sub(start, p))
             span = ops.select(up, ops.sub(stop, start), ops.sub(start, stop))
             step = ops.abs(s)
+            place = ops.floordiv(off, step)
             inside += [ops.greater_equal(off, 0), ops.less(off, span), ops.equal(ops.floormod(off, step), 0)]
-            at.append(te.const(0) if equal_const_int(new.shape[d], 1) else ops.floordiv(off, step))
+            at.append(te.const(0) if equal_const_int(new.shape[d], 1) else clamped(place, new.shape[d]))
         return ops.if_then_else(ops.all(*inside), new(*at), x(*i)) if i else new()
 
     return injective("strided_set", x.shape, element)

@@ -225,8 +225,8 @@ def _sorted(task: _Task, lengths: te.Tensor | None = None) -> list[te.Tensor]:
             task.put(lines, row, k, source[row, k], k)
         size = ops.cast(INT32, task.n)
         if lengths is not None:
-            told = ops.cast(INT32, ib.buffer_ptr(ins[1], (task.rows,))[row])
-            size = ib.let("size", ops.max_of(ops.min_of(told, size), 0))
+            told = ib.buffer_ptr(ins[1], (task.rows,))[row]
+            size = ib.let("size", ops.cast(INT32, ops.max_of(ops.min_of(told, size), 0)))
         line = _Row(ib, row, lines).sort(size)
         # What lies behind the sorted part was never moved from line 0.
         within = lambda k: line if lengths is None else ops.select(ops.less(k, size), line, 0)

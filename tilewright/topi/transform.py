@@ -13,6 +13,7 @@ from ..te.tensor import checked_shape
 from . import tag
 from .broadcast import broadcast_to
 from .utils import (
+    as_place,
     ceil_div,
     dtype_of,
     elementwise,
@@ -424,11 +425,11 @@ def reverse_sequence(
         )
 
     def element(*i: Any) -> PrimExpr:
-        n, place = lengths(i[batch]), i[along]
+        place, size = i[along], x.shape[along]
         # 0 and 1 leave the sequence as it is; so do lengths beyond the end for what lies beyond it
-        turned = ops.sub(ops.sub(ops.cast(place.dtype, n), 1), place)
-        inside = ops.logical_and(ops.greater(n, 1), ops.less(place, n))
-        inside = ops.logical_and(inside, ops.less(turned, x.shape[along]))
+        n = as_place(ops.max_of(ops.min_of(lengths(i[batch]), ops.mul(size, 2)), 0), size)
+        turned = ops.sub(ops.sub(n, 1), place)
+        inside = ops.logical_and(ops.greater_equal(turned, 0), ops.less(turned, size))
         return x(*i[:along], ops.if_then_else(inside, turned, place), *i[along + 1 :])
 
     return injective("reverse_sequence", x.shape, element)

@@ -22,6 +22,8 @@ from . import tag as _tag
 __all__ = [
     "InvalidShapeError",
     "as_place",
+    "beside",
+    "clamped",
     "broadcast_indices",
     "broadcast_shape",
     "ceil_div",
@@ -297,6 +299,18 @@ def get_shape(src_shape: Sequence[Any], src_layout: str, dst_layout: str) -> tup
 def as_place(index: PrimExpr, size: Any) -> PrimExpr:
     """An index within bounds, in the type of the size that it counts along: places of all other reads have it."""
     return ops.cast(convert(size).dtype, index)
+
+
+def clamped(index: PrimExpr, size: Any) -> PrimExpr:
+    """The nearest place inside to an index that is data, whatever its value: it is compared in its own type."""
+    last = beside(index, ops.sub(size, 1))
+    return as_place(ops.max_of(ops.min_of(index, last), 0), size)
+
+
+def beside(index: PrimExpr, size: Any) -> PrimExpr:
+    """A size in the type in which an index is compared with it: indices without a sign keep all their bits."""
+    kind = index.dtype
+    return ops.cast(kind, size) if kind.is_uint and kind.bits >= 32 else convert(size)
 
 
 def broadcast_shape(operator_name: str, *shapes: Sequence[PrimExpr]) -> tuple[PrimExpr, ...]:

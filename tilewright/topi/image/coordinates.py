@@ -28,7 +28,7 @@ ROUNDINGS = ("round", "round_prefer_floor", "round_prefer_ceil", "floor", "ceil"
 
 
 def clamp(index: PrimExpr, size: Any) -> PrimExpr:
-    """The nearest index inside."""
+    """The nearest index inside, in the type of the index."""
     return ops.min_of(ops.max_of(index, te.const(0, index.dtype)), ops.cast(index.dtype, size) - 1)
 
 

@@ -8,13 +8,12 @@ from fractions import Fraction
 from typing import Any
 
 from ... import te
-from ...ir import ops
 from ...ir.dtype import DataType
 from ...ir.expr import ExprOp, PrimExpr
 from .. import tag
-from ..utils import fail, get_const_tuple, injective, shown, tensor_arg
+from ..utils import clamped, fail, get_const_tuple, injective, shown, tensor_arg
 from .antialias import shrink
-from .coordinates import Axis, clamp
+from .coordinates import Axis
 from .interpolation import Interpolation
 
 __all__ = ["crop_and_resize", "resize1d", "resize2d", "resize3d"]
@@ -103,7 +102,7 @@ def crop_and_resize(
             Axis(a.position, a.size, a.out, None, rects(b, k), rects(b, k + 2)) for k, a in enumerate(axes)
         ]
         at = list(i)
-        at[batch] = clamp(ops.cast("int32", which(b)), image.shape[batch])
+        at[batch] = clamped(which(b), image.shape[batch])
         return how.element(image, cut, i, at, out_type)
 
     shape = [rects.shape[0] if d == batch else s for d, s in enumerate(_shape(image, axes))]

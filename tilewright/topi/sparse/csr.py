@@ -12,7 +12,7 @@ from ..indexing import index_tensor
 from ..math import cast
 from ..reduction import accumulator
 from ..scatter import sparse_to_dense
-from ..utils import extern, fail, is_empty_shape, same_size, shape_text, tensor_arg
+from ..utils import as_place, clamped, extern, fail, is_empty_shape, same_size, shape_text, tensor_arg
 
 __all__ = ["csrmm", "csrmv", "sparse_to_dense"]
 
@@ -47,12 +47,14 @@ def csrmm(
             first: PrimExpr = start[row] if start is not None else te.const(0, held)
             with ib.for_range(0, width, "j") as j:
                 result[row, j] = ops.cast(held, first)
-            low, high = ops.cast("int32", begin[row]), ops.cast("int32", begin[row + 1])
+            # rows that begin or end outside of the values, and columns outside of the matrix, are held inside
+            count, height = values.shape[0], dense.shape[0]
+            low, high = (as_place(ops.max_of(ops.min_of(begin[r], count), 0), count) for r in (row, row + 1))
             with ib.for_range(0, high - low, "k") as k:
                 at = ib.let("at", low + k)
                 with ib.for_range(0, width, "j") as j:
-                    product = ops.cast(held, value[at]) * ops.cast(held, matrix[column[at], j])
-                    result[row, j] = result[row, j] + product
+                    factor = matrix[clamped(column[at], height), j]
+                    result[row, j] = result[row, j] + ops.cast(held, value[at]) * ops.cast(held, factor)
         return ib.get()
 
     inputs = [values, columns, begins, dense] + ([bias] if bias is not None else [])

@@ -179,7 +179,7 @@ def non_max_suppression(
         threshold = scalars.get(ib, ins, "iou_threshold")
         dead = ib.allocate("int8", (batch, boxes), "dead")
         with ib.for_range(0, batch, "b", kind="parallel") as b:
-            count = ops.min_of(ops.cast("int32", valid[b]), boxes)
+            count = ops.cast("int32", ops.max_of(ops.min_of(valid[b], boxes), 0))
             kept = ib.let("kept", ops.min_of(count, limit) if limit > 0 else count)
             found = ib.allocate("int32", (1,), "found", scope="local")
 
