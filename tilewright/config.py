@@ -23,6 +23,7 @@ __all__ = [
     "cache_size",
     "check",
     "code_key",
+    "data_check",
     "debug",
     "dump",
     "knobs",
@@ -141,6 +142,15 @@ def _whole(low: int, high: int | None) -> Callable[[Any], int]:
     return accept
 
 
+def _one_of(*words: str) -> Callable[[Any], str]:
+    def accept(value: Any) -> str:
+        if value not in words:
+            raise ValueError(f"expected {' or '.join(map(repr, words))}")
+        return str(value)
+
+    return accept
+
+
 def _maybe_path(value: Any) -> Path | None:
     return None if value is None else Path(value).expanduser()
 
@@ -205,8 +215,18 @@ cache_size: Final[Knob[int]] = Knob(
     "how many MiB the folder may take; what was not used for longest goes first",
 )
 
+data_check: Final[Knob[str]] = Knob(
+    "data_check",
+    "TILEWRIGHT_DATA_CHECK",
+    lambda: "check",
+    _one_of("check", "clamp"),
+    "what a compiled model does with an index outside of a tensor and with a zero by which integers are divided: "
+    "`check` ends the call with an error that names the node, `clamp` goes on with the nearest index inside, writes "
+    "nothing outside, and divides as NumPy does",
+)
+
 _ALL: Final[dict[str, Knob[Any]]] = {
-    k.name: k for k in (dump, debug, time, check, num_threads, cache, cache_dir, cache_size)
+    k.name: k for k in (dump, debug, time, check, num_threads, cache, cache_dir, cache_size, data_check)
 }
 
 

@@ -26,6 +26,7 @@ from .prove import Prover
 
 __all__ = ["Algebra"]
 
+_LEAST = -(1 << 31)  # of the least index type; what is above it can be negated
 _MOST_TERMS = 12  # a product of sums is multiplied out up to this many terms
 
 
@@ -346,7 +347,7 @@ class Algebra(Prover):
             way = self._sign(e)
             if way > 0:
                 return self.div(e, d)
-            if way < 0:
+            if way < 0 and self.bound(e)[0] > _LEAST:
                 return self.div(e.scale(-1), d).scale(-1)
         return of_atom(self.forms.pair(TRUNCDIV, e, d)) if e.terms or d.terms else constant(0)
 
@@ -361,7 +362,7 @@ class Algebra(Prover):
             way = self._sign(e)
             if way > 0:
                 return self.mod(e, d)
-            if way < 0:
+            if way < 0 and self.bound(e)[0] > _LEAST:
                 return self.mod(e.scale(-1), d).scale(-1)
         return of_atom(self.forms.pair(TRUNCMOD, e, d)) if e.terms or d.terms else constant(0)
 

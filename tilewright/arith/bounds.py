@@ -39,7 +39,7 @@ def times(x: Interval, y: Interval) -> Interval:
 
 
 def divided(x: Interval, y: Interval, floor: bool) -> Interval:
-    """The bounds of a quotient; the divisor is not zero, whatever its bounds say."""
+    """The bounds of a quotient, which is 0 where the divisor is; the least number over -1 is itself."""
     divisors = []
     if y[1] >= 1:
         divisors += [max(y[0], 1), y[1]]
@@ -48,6 +48,10 @@ def divided(x: Interval, y: Interval, floor: bool) -> Interval:
     if not divisors:
         return (-BIG, BIG)
     ends = [a // b if floor else _trunc(a, b) for a in x for b in divisors]
+    if y[0] <= 0 <= y[1]:
+        ends.append(0)
+    if y[0] <= -1 <= y[1]:
+        ends.append(min(x[0], 0))
     return clip(min(ends), max(ends))
 
 

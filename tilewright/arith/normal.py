@@ -161,11 +161,31 @@ class Normalizer(Logic):
         if not b.terms and b.const == 0:
             return of_atom(self.forms.opaque(e))  # division by zero stays as it was written
         a = self.norm(e.a)
+        if self._as_written(e, a, b):
+            return of_atom(self.forms.opaque(self.simp_children(e)))
         if cls is FloorDiv:
             return self.div(a, b)
         if cls is FloorMod:
             return self.mod(a, b)
         return self.truncdiv(a, b) if cls is Div else self.truncmod(a, b)
+
+    def _as_written(self, e: Any, a: Lin, b: Lin) -> bool:
+        """Whether a quotient or remainder has values that the laws of algebra do not give.
+
+        A divisor that is data, or a loop's variable, may be 0: x // 0 is 0, and so x // x is not always 1. Data wrap
+        around: x * 4 // 4 is not always x. And x // -3 is not -x // 3 where -x does not fit the type.
+        """
+        if any(atom.reads for atom in a.terms):
+            low, high = self.bound(a)
+            if low < e.dtype.low or high > e.dtype.high:
+                return True
+        if not b.terms:
+            return b.const < -1 and e.__class__ in (FloorDiv, FloorMod) and self.bound(a)[0] <= e.dtype.low
+        if any(atom.reads for atom in b.terms):
+            return True
+        low, high = self.bound(b)
+        only = b.single()
+        return only is not None and only.kind == VAR and low <= 0 <= high < BIG
 
     def _extreme(self, e: Any) -> Lin:
         kind = MIN if e.__class__ is Min else MAX

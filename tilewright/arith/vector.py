@@ -148,6 +148,8 @@ class Vectors(Normalizer):
         if not b.uniform or (not b.base.terms and b.base.const == 0):
             return None
         d = b.base
+        if any(atom.reads for atom in d.terms) or d.const < 0:
+            return None  # as it is written: see `_as_written`
         if a.uniform:
             op = self.div if cls is FloorDiv else self.mod
             return Vec(op(a.base, d), constant(0), a.lanes)

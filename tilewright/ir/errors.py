@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from ..runtime.errors import TVMError
+from ..runtime.errors import DivisionByZeroError, OutOfBoundsError, TVMError
 
 __all__ = [
     "BuildError",
     "DiagnosticError",
+    "DivisionByZeroError",
     "FrontendError",
     "InternalError",
     "LoweringError",
     "NestingError",
+    "OutOfBoundsError",
     "ScheduleError",
     "ScriptError",
     "TVMError",

@@ -179,6 +179,7 @@ _OTHERS = {
         "call_extern",
         "call_llvm_intrin",
         "ret",
+        "fail",
         "assume",
         "tvm_storage_sync",
         "tvm_thread_allreduce",

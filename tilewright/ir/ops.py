@@ -625,6 +625,13 @@ def ret(value: Any, span: Any = None) -> PrimExpr:
     return call(value.dtype, "tir.ret", value)
 
 
+def fail(kind: str, message: str, *values: Any) -> PrimExpr:
+    """Leave the function with an error of a kind ("index" or "divisor"); `values` stand for the `{}` in its message."""
+    if message.count("{}") != len(values):
+        raise ValueError(f"fail: the message {message!r} has no place for each of {len(values)} values")
+    return call(INT32, "tir.fail", kind, message, *(cast("int64", v) for v in values))
+
+
 def assume(cond: Any, span: Any = None) -> PrimExpr:
     """A promise that `cond` holds here."""
     return call(BOOL, "tir.assume", cond)

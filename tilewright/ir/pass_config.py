@@ -224,6 +224,12 @@ def _register_known() -> None:
     register_config_option(
         "tir.add_lower_pass", list, (), "passes to run in lowering: pairs of the phase (0 to 3) and the pass"
     )
+    register_config_option(
+        "tilewright.data_check",
+        str,
+        None,
+        "what a model does with indices outside and zero divisors: check or clamp; without it, config.data_check",
+    )
     register_config_option("relay.backend.tir_converter", str, "default", "how graph functions become loops")
 
 

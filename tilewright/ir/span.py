@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 
-__all__ = ["Span", "user_span"]
+__all__ = ["Span", "at_node", "user_span"]
 
 _PACKAGE = str(Path(__file__).resolve().parent.parent)
 
@@ -19,13 +22,30 @@ class Span:
     source_name: str
     line: int
     column: int = 0
+    node: str = ""  # of a model that was imported, in place of a line
 
     def __str__(self) -> str:
-        return f"{Path(self.source_name).name}:{self.line}"
+        return self.node or f"{Path(self.source_name).name}:{self.line}"
+
+
+_node: ContextVar[Span | None] = ContextVar("_node", default=None)
+
+
+@contextmanager
+def at_node(node: str, source_name: str = "") -> Iterator[None]:
+    """What is built meanwhile comes from a node of a model."""
+    token = _node.set(Span(source_name, 0, 0, node))
+    try:
+        yield
+    finally:
+        _node.reset(token)
 
 
 def user_span() -> Span | None:
-    """The innermost frame outside this package, as a span."""
+    """The innermost frame outside this package as a span, or the node of a model that is imported."""
+    node = _node.get()
+    if node is not None:
+        return node
     frame: FrameType | None = sys._getframe(1)
     while frame is not None and frame.f_code.co_filename.startswith(_PACKAGE):
         frame = frame.f_back

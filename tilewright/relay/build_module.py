@@ -27,6 +27,7 @@ from .backend.program import Program, make_program, plan_scratch
 from .backend.te_compiler import compile_all
 from .binding import bind_params_by_name
 from .expr import Expr, Function
+from .transform.check_data import CheckData
 from .transform.fuse_ops import FuseOps
 from .transform.infer_type import infer_module
 
@@ -90,7 +91,9 @@ def to_compile(
     ready, _ = optimize(mod, target, params)
     on_cpu = target.kind.name == "llvm"
     shared = on_cpu and target.cpu.num_cores > 1
-    program = make_program(FuseOps()(ready)["main"], ALIGNMENT if on_cpu else DEVICE_ALIGNMENT, shared)
+    program = make_program(
+        FuseOps()(CheckData()(ready))["main"], ALIGNMENT if on_cpu else DEVICE_ALIGNMENT, shared
+    )
     ahead = wants_fetches(program.weights, target)
     jobs = {}
     for i, step in enumerate(program.steps):

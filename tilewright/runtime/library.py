@@ -17,7 +17,7 @@ from typing import Any
 
 from .. import config
 from . import elf
-from .errors import LoadError, TVMError
+from .errors import DivisionByZeroError, LoadError, OutOfBoundsError, TVMError
 from .packed import CALLBACK_ADDRESS, NOT_FOUND, RAISED, take_exception
 
 __all__ = ["Library", "SharedLibrary", "error_of"]
@@ -29,6 +29,8 @@ POOL_LIMIT = "__tw_pool_limit"
 MEMORY = "__tw_memory"
 LAST_ERROR = "__tw_last_error"
 OUT_OF_MEMORY = 4
+# What `tir.fail` returns; the text names the node of the model.
+BAD_DATA = {5: OutOfBoundsError, 6: DivisionByZeroError}
 
 _LastError = ctypes.CFUNCTYPE(ctypes.c_char_p)
 _Memory = ctypes.c_void_p * 2  # functions that take memory and give it back
@@ -110,6 +112,8 @@ def error_of(library: Library, name: str, code: int) -> BaseException:
     text = told.decode(errors="replace") if told else ""
     if code == OUT_OF_MEMORY:
         return MemoryError(f"{name}: {text or 'out of memory in compiled code'}")
+    if text and code in BAD_DATA:
+        return BAD_DATA[code](text)
     if text:
         return TVMError(f"{name}: {text}")
     reasons = {

@@ -21,7 +21,7 @@ from .slicing import *
 from .sort import *
 from .transform import *
 
-from . import cuda, generic, image, nn, sparse, testing, vision  # isort: skip  (they use the operators above)
+from . import checks, cuda, generic, image, nn, sparse, testing, vision  # isort: skip  (they use the operators above)
 
 # The classic had a package of kernels and schedules for each of these targets.
 _announce(

@@ -243,6 +243,25 @@ def _ret(f: FunctionEmitter, e: Call) -> str:
     return "0"
 
 
+_FAILURES = {"index": 5, "divisor": 6}
+
+
+@_handles("fail")
+def _fail(f: FunctionEmitter, e: Call) -> str:
+    kind, message, *values = e.args
+    assert isinstance(kind, StringImm) and isinstance(message, StringImm)
+    held = f.alloca("i64", max(1, len(values)), align=8)
+    for i, v in enumerate(values):
+        slot = f.tmp(f"getelementptr inbounds i64, ptr {held}, i64 {i}")
+        f.emit(f"store i64 {f.expr(v)}, ptr {slot}")
+    f.module.describes = True
+    text = f.module.string(message.value.replace("{}", "\1"))
+    f.emit(f"call void @__tw_describe(ptr {text}, ptr {held})")
+    f.ret(str(_FAILURES[kind.value]))
+    f.start(f.label("after"))
+    return "0"
+
+
 # ---------------------------------------------------------------------------- memory
 @_handles("address_of")
 def _address_of(f: FunctionEmitter, e: Call) -> str:

@@ -56,6 +56,76 @@ define weak_odr ptr @__tw_last_error() {
 !2 = !{i32 1}
 !3 = !{!"llvm.loop.unroll.disable"}
 """
+# An error's text in which each byte 1 of the template is replaced by the next number; what is too long is cut.
+_DESCRIBE = """
+@__tw_error_text = weak_odr global [1024 x i8] zeroinitializer
+define weak_odr void @__tw_describe(ptr %template, ptr %values) nounwind noinline cold {
+entry:
+  %digits = alloca [24 x i8]
+  br label %loop
+loop:
+  %t = phi ptr [ %template, %entry ], [ %t1, %char ], [ %t1, %copied ]
+  %v = phi ptr [ %values, %entry ], [ %v, %char ], [ %v1, %copied ]
+  %o = phi i64 [ 0, %entry ], [ %o1, %char ], [ %o2, %copied ]
+  %c = load i8, ptr %t
+  %end = icmp eq i8 %c, 0
+  %full = icmp ugt i64 %o, 990
+  %stop = or i1 %end, %full
+  br i1 %stop, label %done, label %one
+one:
+  %t1 = getelementptr i8, ptr %t, i64 1
+  %is_number = icmp eq i8 %c, 1
+  br i1 %is_number, label %number, label %char
+char:
+  %p = getelementptr i8, ptr @__tw_error_text, i64 %o
+  store i8 %c, ptr %p
+  %o1 = add i64 %o, 1
+  br label %loop
+number:
+  %n = load i64, ptr %v
+  %v1 = getelementptr i64, ptr %v, i64 1
+  %negative = icmp slt i64 %n, 0
+  %minus = sub i64 0, %n
+  %size = select i1 %negative, i64 %minus, i64 %n
+  br label %digit
+digit:
+  %m = phi i64 [ %size, %number ], [ %m1, %digit ]
+  %k = phi i64 [ 24, %number ], [ %k1, %digit ]
+  %rest = urem i64 %m, 10
+  %m1 = udiv i64 %m, 10
+  %k1 = sub i64 %k, 1
+  %small = trunc i64 %rest to i8
+  %sign = add i8 %small, 48
+  %q = getelementptr i8, ptr %digits, i64 %k1
+  store i8 %sign, ptr %q
+  %more = icmp ne i64 %m1, 0
+  br i1 %more, label %digit, label %signed
+signed:
+  %k2 = sub i64 %k1, 1
+  %q2 = getelementptr i8, ptr %digits, i64 %k2
+  store i8 45, ptr %q2
+  %first = select i1 %negative, i64 %k2, i64 %k1
+  br label %copy
+copy:
+  %i = phi i64 [ %first, %signed ], [ %i1, %copy ]
+  %w = phi i64 [ %o, %signed ], [ %o2, %copy ]
+  %from = getelementptr i8, ptr %digits, i64 %i
+  %d = load i8, ptr %from
+  %to = getelementptr i8, ptr @__tw_error_text, i64 %w
+  store i8 %d, ptr %to
+  %i1 = add i64 %i, 1
+  %o2 = add i64 %w, 1
+  %left = icmp ult i64 %i1, 24
+  br i1 %left, label %copy, label %copied
+copied:
+  br label %loop
+done:
+  %last = getelementptr i8, ptr @__tw_error_text, i64 %o
+  store i8 0, ptr %last
+  store ptr @__tw_error_text, ptr @__tw_error_message
+  ret void
+}
+"""
 _NARROW = ("wasm32", "i386", "i686", "arm-", "armv", "thumb", "riscv32")
 
 
@@ -81,6 +151,7 @@ class ModuleEmitter:
         self.strings: dict[str, str] = {}
         self.symbols: dict[str, str] = {}  # from names in the module to C symbols
         self.uses_parallel = False
+        self.describes = False  # whether an error has numbers in its text
         self.imported: dict[str, None] = {}  # LLVM IR that a schedule brings along (pragma import_llvm)
 
     # -- parts ---------------------------------------------------------------------------------
@@ -201,6 +272,7 @@ class ModuleEmitter:
         parts = [
             f'target triple = "{self.triple}"',
             _RUNTIME.replace("SIZE", self.size_type),
+            _DESCRIBE if self.describes else "",
             metadata_line(metadata),
             "\n".join(self.globals),
             "\n".join(self.declared),

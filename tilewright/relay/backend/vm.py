@@ -33,6 +33,7 @@ from ..analysis import post_order
 from ..binding import bind
 from ..expr import Call, Constant, Function, Var, const
 from ..op.registry import RelayOp
+from ..transform.check_data import CheckData
 from ..transform.fold_sizes import FoldSizes
 from ..transform.fuse_ops import fuse_ops, is_primitive
 from ..transform.infer_type import infer_module, infer_type
@@ -80,7 +81,7 @@ def to_compile(mod: IRModule, target: Target) -> _Assembly:
 def _fused(mod: IRModule, context: PassContext) -> IRModule:
     from ..build_module import pipeline
 
-    typed = FoldSizes()(pipeline()(infer_module(_with_named_sizes(infer_module(mod)))))
+    typed = CheckData()(FoldSizes()(pipeline()(infer_module(_with_named_sizes(infer_module(mod))))))
     blocks = typed.map_functions(
         lambda f: to_basic_block_normal_form(f) if isinstance(f, Function) and not is_primitive(f) else f
     )

@@ -8,6 +8,7 @@ operators' names begin so: such a family is imported here and not starred.
 from . import (
     algorithm,
     annotation,
+    checks,
     dyn,
     image,
     indexing,

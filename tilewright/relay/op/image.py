@@ -12,6 +12,7 @@ from .computes import topi
 from .registry import (
     Attr,
     OpPattern,
+    Place,
     RelayOp,
     anything,
     dtype,
@@ -188,6 +189,7 @@ _crop_and_resize = register(
         )
     ],
     pattern=INJECTIVE,
+    places=lambda types, attrs: [Place(2, "position", 0, (attrs.layout.index("N"),))],
 )
 
 

@@ -11,7 +11,7 @@ from ..ty import TensorType, TupleType, Type
 from . import dyn
 from .arguments import static, tensors
 from .computes import topi
-from .registry import OpPattern, flag, integer, ints, number, refuse, register, text
+from .registry import OpPattern, Place, flag, integer, ints, number, refuse, register, text
 from .shapes import axis_of, broadcast, differ, is_known, need_dtype, need_rank
 from .spatial import windows
 from .transform import reshaped
@@ -77,6 +77,7 @@ _scatter_elements = register(
     compute=lambda attrs, ins, out: [
         topi.scatter_elements(ins[0], ins[1], ins[2], axis=attrs.axis, reduction=attrs.reduction)
     ],
+    places=lambda types, attrs: [Place(1, "index", 0, (axis_of(attrs.axis, len(types[0].shape)),))],
 )
 
 
@@ -106,6 +107,7 @@ _scatter_nd = register(
     attrs={"mode": text("update")},
     rel=_scatter_nd_rel,
     compute=lambda attrs, ins, out: [topi.scatter_nd(ins[0], ins[1], ins[2], mode=attrs.mode)],
+    places=lambda types, attrs: [Place(1, "index", 0, tuple(range(types[1].shape[0])))],
 )
 
 
@@ -135,6 +137,7 @@ _segment_sum = register(
     attrs={"num_segments": integer()},
     rel=_segment_rel,
     compute=_segment_compute,
+    places=lambda types, attrs: [Place(1, "index", sizes=(attrs.num_segments,))],
 )
 
 
@@ -171,6 +174,7 @@ _unravel_index = register(
     rel=_unravel_rel,
     compute=lambda attrs, ins, out: [topi.unravel_index(ins[0], ins[1])],
     pattern=INJECTIVE,
+    places=lambda types, attrs: [Place(1, "divisor")],
 )
 
 
@@ -199,6 +203,9 @@ _adv_index = register(
     rel=_adv_index_rel,
     compute=lambda attrs, ins, out: [topi.adv_index(ins[0], ins[1:])],
     pattern=INJECTIVE,
+    places=lambda types, attrs: [
+        Place(0, "index", 0, (d,), field=d + 1) for d in range(len(types[0].fields) - 1)
+    ],
 )
 
 
@@ -218,6 +225,7 @@ _invert_permutation = register(
     inputs=("data",),
     rel=_permutation_rel,
     compute=lambda attrs, ins, out: [topi.invert_permutation(ins[0])],
+    places=lambda types, attrs: [Place(0, "position", 0, (0,))],
 )
 
 
@@ -306,6 +314,7 @@ _reverse_sequence = register(
     rel=_reverse_sequence_rel,
     compute=lambda attrs, ins, out: [topi.reverse_sequence(ins[0], ins[1], attrs.seq_axis, attrs.batch_axis)],
     pattern=INJECTIVE,
+    places=lambda types, attrs: [Place(1, "length", 0, (axis_of(attrs.seq_axis, len(types[0].shape)),))],
 )
 
 
@@ -421,12 +430,19 @@ def _sparse_rel(types: list[Any], attrs: Any) -> Type:
     return TensorType(attrs.output_shape, values.dtype)
 
 
+def _points(kind: TensorType, shape: Any) -> Place:
+    """Points of a tensor of that shape, a row each; of a list each is a number."""
+    columns = tuple(range(len(shape))) if len(kind.shape) == 2 else ()
+    return Place(0, "position", sizes=tuple(shape), columns=columns)
+
+
 _sparse_to_dense = register(
     "sparse_to_dense",
     inputs=("sparse_indices", "sparse_values", "default_value"),
     attrs={"output_shape": ints()},
     rel=_sparse_rel,
     compute=lambda attrs, ins, out: [topi.sparse_to_dense(ins[0], attrs.output_shape, ins[1], ins[2])],
+    places=lambda types, attrs: [_points(types[0], attrs.output_shape)],
 )
 
 

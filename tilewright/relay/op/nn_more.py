@@ -10,7 +10,20 @@ from ..ty import Any as AnySize
 from ..ty import TensorType, Type
 from . import dyn, layouts
 from .computes import topi
-from .registry import Attr, OpPattern, RelayOp, dtype, flag, integer, ints, number, refuse, register, text
+from .registry import (
+    Attr,
+    OpPattern,
+    Place,
+    RelayOp,
+    dtype,
+    flag,
+    integer,
+    ints,
+    number,
+    refuse,
+    register,
+    text,
+)
 from .shapes import (
     add,
     axes_of,
@@ -293,6 +306,9 @@ _nll_loss = register(
     rel=_nll_rel,
     compute=lambda attrs, ins, out: [
         topi.nn.nll_loss(ins[0], ins[1], ins[2], reduction=attrs.reduction, ignore_index=attrs.ignore_index)
+    ],
+    places=lambda types, attrs: [
+        Place(1, "position", 0, (min(1, len(types[0].shape) - 1),), ignored=attrs.ignore_index)
     ],
 )
 
@@ -676,6 +692,7 @@ _sparse_dense = register(
     attrs={"sparse_lhs": flag(False)},
     rel=_sparse_dense_rel,
     compute=_sparse_dense_compute,
+    places=lambda types, attrs: [Place(2, "position", 0, (1,)), Place(3, "length", 1, (0,))],
 )
 
 

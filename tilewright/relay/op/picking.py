@@ -9,8 +9,8 @@ from ..ty import TensorType, Type
 from . import dyn
 from .arguments import static
 from .computes import topi
-from .registry import OpPattern, dtype, integer, refuse, register, text
-from .shapes import axis_of, is_known
+from .registry import OpPattern, Place, dtype, integer, refuse, register, text
+from .shapes import axis_of, is_known, product
 
 __all__ = ["gather", "gather_nd", "one_hot", "take"]
 
@@ -28,6 +28,14 @@ def _take_rel(types: list[Any], attrs: Any) -> Type:
     return TensorType([*data.shape[:at], *indices.shape[batch:], *data.shape[at + 1 :]], data.dtype)
 
 
+def _take_places(types: list[Any], attrs: Any) -> list[Place]:
+    if attrs.mode != "fast":  # the others say what an index outside means
+        return []
+    if attrs.axis is None:
+        return [Place(1, "index", sizes=(product(types[0].shape),))]
+    return [Place(1, "index", 0, (axis_of(attrs.axis, len(types[0].shape)),))]
+
+
 _take = register(
     "take",
     inputs=("data", "indices"),
@@ -35,11 +43,16 @@ _take = register(
     rel=_take_rel,
     compute=lambda attrs, ins, out: [topi.take(ins[0], ins[1], attrs.axis, attrs.batch_dims, attrs.mode)],
     pattern=INJECTIVE,
+    places=_take_places,
 )
 
 
 def take(data: Any, indices: Any, axis: Any = None, batch_dims: int = 0, mode: str = "clip") -> Call:
-    """The slices along `axis` that `indices` names."""
+    """The slices along `axis` that `indices` names.
+
+    An index outside is the nearest inside (mode "clip"), counts around ("wrap") or gives NaN ("nan"); with mode "fast"
+    a negative one counts from the end, and one outside is an error, which `config.data_check` may leave unchecked.
+    """
     return _take(data, indices, axis=axis, batch_dims=batch_dims, mode=mode)
 
 
@@ -58,6 +71,7 @@ _gather = register(
     rel=_gather_rel,
     compute=lambda attrs, ins, out: [topi.gather(ins[0], attrs.axis, ins[1])],
     pattern=INJECTIVE,
+    places=lambda types, attrs: [Place(1, "index", 0, (axis_of(attrs.axis, len(types[0].shape)),))],
 )
 
 
@@ -83,6 +97,9 @@ _gather_nd = register(
     rel=_gather_nd_rel,
     compute=lambda attrs, ins, out: [topi.gather_nd(ins[0], ins[1], attrs.batch_dims)],
     pattern=INJECTIVE,
+    places=lambda types, attrs: [
+        Place(1, "index", 0, tuple(attrs.batch_dims + c for c in range(types[1].shape[0])))
+    ],
 )
 
 

@@ -31,7 +31,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from enum import IntEnum
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from ...ir.dtype import DataType
 from ...ir.equal import structural_equal
@@ -47,6 +47,7 @@ __all__ = [
     "Attr",
     "Attrs",
     "OpPattern",
+    "Place",
     "RelayOp",
     "RelayTypeError",
     "anything",
@@ -265,14 +266,35 @@ def _same_value(a: Any, b: Any) -> bool:
     return bool(a == b)
 
 
+class Place(NamedTuple):
+    """Data of an operator that say where it reads or writes, or by what it divides.
+
+    `kind` says what is legal along a dimension of n elements: "index" -n to n - 1, "position" 0 to n - 1, "length"
+    0 to n; "divisor" all but 0. The dimensions are `dims` of the argument `source`; with several, the first dimension
+    of the data counts them. `sizes` are given instead where they are no dimensions.
+    """
+
+    argument: int
+    kind: str
+    source: int = 0
+    dims: tuple[int, ...] = ()
+    sizes: tuple[Any, ...] = ()
+    ignored: int | None = None  # legal besides
+    columns: tuple[
+        int, ...
+    ] = ()  # places of the last dimension to which the sizes belong; no other is an index
+    field: int | None = None  # of an argument that is a tuple, of which `source` is then another field
+
+
 Relation = Callable[[list[Any], Any], Type]
+Places = Callable[[list[Any], Any], Sequence[Place]]
 Compute = Callable[[Any, list[Any], Any], list[Any]]
 
 
 class RelayOp(Op):
     """An operator over tensors. Calling it builds a `Call`, with the attributes by name."""
 
-    __slots__ = ("compute", "description", "inputs", "pattern", "rel", "spec")
+    __slots__ = ("compute", "description", "inputs", "pattern", "places", "rel", "spec")
 
     def __init__(self, name: str) -> None:
         super().__init__(name, CallEffectKind.Pure, False)
@@ -281,6 +303,7 @@ class RelayOp(Op):
         self.pattern = OpPattern.OPAQUE
         self.rel: Relation | None = None
         self.compute: Compute | None = None
+        self.places: Places | None = None
         self.description = ""
 
     @property
@@ -406,15 +429,19 @@ def register(
     pattern: OpPattern = OpPattern.OPAQUE,
     effect: CallEffectKind = CallEffectKind.Pure,
     description: str = "",
+    places: Places | None = None,
 ) -> RelayOp:
-    """Make an operator known. `inputs=None` takes any number of arguments of any type."""
+    """Make an operator known. `inputs=None` takes any number of arguments of any type.
+
+    `places(types, attrs)` tells which of its data are indices or divisors, and what is legal for them.
+    """
     found = graph_operators.get(name)
     op = found if isinstance(found, RelayOp) else RelayOp(name)
     if op.rel is not None:
         raise ValueError(f"operator {name!r} is described twice")
     op.inputs = None if inputs is None else tuple(inputs)
     op.spec, op.rel, op.compute = dict(attrs or {}), rel, compute
-    op.pattern, op.effect, op.description = pattern, effect, description
+    op.pattern, op.effect, op.description, op.places = pattern, effect, description, places
     graph_operators[name] = op
     return op
 

@@ -10,7 +10,7 @@ from ..expr import Call, Constant, Expr, as_expr, const
 from ..ty import TensorType, Type
 from . import dyn
 from .computes import topi
-from .registry import OpPattern, RelayOp, anything, dtype, number, refuse, register
+from .registry import OpPattern, Place, RelayOp, anything, dtype, number, refuse, register
 from .shapes import broadcast, need_dtype
 
 __all__ = [
@@ -178,8 +178,12 @@ def _compare_rel(types: list[Any], attrs: Any) -> Type:
     return TensorType(broadcast(lhs.shape, rhs.shape), BOOL)
 
 
+def _divisor(types: list[Any], attrs: Any) -> list[Place]:
+    return [Place(1, "divisor")] if types[1].dtype.is_integral else []
+
+
 def _binary(
-    name: str, doc: str, rel: Callable[..., Type] = _broadcast_rel, topi_name: str = ""
+    name: str, doc: str, rel: Callable[..., Type] = _broadcast_rel, topi_name: str = "", divides: bool = False
 ) -> Callable[[Any, Any], Call]:
     """Register an operator of two arguments that broadcast, and make its constructor."""
     work = getattr(topi, topi_name or name)
@@ -190,6 +194,7 @@ def _binary(
         compute=lambda attrs, ins, out: [work(ins[0], ins[1])],
         pattern=OpPattern.BROADCAST,
         description=doc,
+        places=_divisor if divides else None,
     )
 
     def build(lhs: Any, rhs: Any) -> Call:
@@ -203,12 +208,12 @@ def _binary(
 add = _binary("add", "lhs + rhs.")
 subtract = _binary("subtract", "lhs - rhs.")
 multiply = _binary("multiply", "lhs * rhs.")
-divide = _binary("divide", "lhs / rhs; integers are rounded towards 0.")
-floor_divide = _binary("floor_divide", "lhs / rhs rounded down.")
-trunc_divide = _binary("trunc_divide", "lhs / rhs rounded towards 0.")
-mod = _binary("mod", "The remainder with the sign of lhs.")
-floor_mod = _binary("floor_mod", "The remainder with the sign of rhs.")
-trunc_mod = _binary("trunc_mod", "The remainder with the sign of lhs.")
+divide = _binary("divide", "lhs / rhs; integers are rounded towards 0.", divides=True)
+floor_divide = _binary("floor_divide", "lhs / rhs rounded down.", divides=True)
+trunc_divide = _binary("trunc_divide", "lhs / rhs rounded towards 0.", divides=True)
+mod = _binary("mod", "The remainder with the sign of lhs.", divides=True)
+floor_mod = _binary("floor_mod", "The remainder with the sign of rhs.", divides=True)
+trunc_mod = _binary("trunc_mod", "The remainder with the sign of lhs.", divides=True)
 power = _binary("power", "lhs to the power of rhs.")
 maximum = _binary("maximum", "The greater one.")
 minimum = _binary("minimum", "The smaller one.")

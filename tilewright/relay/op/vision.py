@@ -10,7 +10,7 @@ from ..expr import Call, Expr, TupleWrapper, const
 from ..ty import TensorType, TupleType, Type
 from . import layouts
 from .computes import topi
-from .registry import OpPattern, anything, flag, integer, ints, number, refuse, register, text
+from .registry import OpPattern, Place, anything, flag, integer, ints, number, refuse, register, text
 from .shapes import differ, mul, need_dtype, need_rank
 from .spatial import pair
 
@@ -327,6 +327,10 @@ def _roi_rel(types: list[Any], attrs: Any) -> Type:
     return TensorType(layouts.shape_in(attrs.layout, named), data.dtype)
 
 
+def _roi_places(types: list[Any], attrs: Any) -> list[Place]:
+    return [Place(1, "position", 0, (0,), columns=(0,))]
+
+
 def _roi_align_compute(attrs: Any, ins: list[Any], out: Any) -> list[Any]:
     work = topi.vision.roi_align_nchw if attrs.layout == "NCHW" else topi.vision.roi_align_nhwc
     return [
@@ -362,6 +366,7 @@ _roi_align = register(
     rel=_roi_align_rel,
     compute=_roi_align_compute,
     pattern=OpPattern.OUT_ELEMWISE_FUSABLE,
+    places=_roi_places,
 )
 
 
@@ -400,6 +405,7 @@ _roi_pool = register(
     rel=_roi_rel,
     compute=_roi_pool_compute,
     pattern=OpPattern.OUT_ELEMWISE_FUSABLE,
+    places=_roi_places,
 )
 
 

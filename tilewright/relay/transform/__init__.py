@@ -16,6 +16,7 @@ from .alter_op_layout import AlterOpLayout
 from .annotate_spans import AnnotateSpans
 from .canonicalize_cast import CanonicalizeCast
 from .canonicalize_ops import CanonicalizeOps
+from .check_data import CheckData
 from .combine_parallel import CombineParallelBatchMatmul, CombineParallelConv2D, CombineParallelDense
 from .convert_layout import ConvertLayout
 from .dead_code import DeadCodeElimination
@@ -56,6 +57,7 @@ __all__ = [
     "BackwardFoldScaleAxis",
     "CanonicalizeCast",
     "CanonicalizeOps",
+    "CheckData",
     "CombineParallelBatchMatmul",
     "CombineParallelConv2D",
     "CombineParallelDense",

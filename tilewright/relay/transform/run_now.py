@@ -12,6 +12,7 @@ from ..expr import Call, Constant, Expr, Function, Tuple, TupleGetItem, Var
 from ..op.registry import RelayOp
 from ..ty import TupleType, Type, is_dynamic, tensor_fields
 from ..visitor import in_order
+from .check_data import check_data
 from .fuse_ops import fuse_ops, is_primitive
 from .infer_type import infer_type
 
@@ -45,10 +46,11 @@ def run_all(roots: Sequence[Expr]) -> list[Expr]:
 
     They are fused, and their kernels are compiled side by side: equal ones (of weights of one shape) once.
     """
+    whole: Any = check_data(Tuple(roots))
     # Arrays are parameters, so that one kernel serves all of one shape.
-    arrays = [c for c in post_order(Tuple(roots)) if isinstance(c, Constant) and not c.is_scalar]
+    arrays = [c for c in post_order(whole) if isinstance(c, Constant) and not c.is_scalar]
     params = {c: Var(f"c{i}", c.checked_type) for i, c in enumerate(arrays)}
-    body = _over(Tuple(roots), params)
+    body = _over(whole, params)
     fused = infer_type(fuse_ops(infer_type(Function(list(params.values()), body)), max_depth=DEPTH))
     order = [e for e in _outside(fused.body) if not is_primitive(e)]
     with _lock:

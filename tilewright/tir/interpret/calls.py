@@ -359,6 +359,13 @@ def _ret(t: ExprTranslator, e: Call, lane: str | None) -> Code:
     return Code(f"leave({value.text})", depth=_depth(value))
 
 
+@_on("fail")
+def _fail(t: ExprTranslator, e: Call, lane: str | None) -> Code:
+    kind, message, *values = e.args
+    args, depth = _arguments(t, values)
+    return Code(f"bad_data({kind.value!r}, {message.value!r}{args})", depth=depth)
+
+
 @_on("assume")
 def _assume(t: ExprTranslator, e: Call, lane: str | None) -> Code:
     holds = t.value(e.args[0])

@@ -275,10 +275,10 @@ class ExprTranslator:
             return self._float_div(type(e), kind, a, b, depth)
         if a.lo is None or a.hi is None or b.lo is None or b.hi is None:
             raise self.refuse(f"`{e}` divides values of type {e.dtype}")
-        natural = a.lo >= 0 and b.lo >= 0
+        natural, sure = a.lo >= 0 and b.lo >= 0, b.lo > 0 or b.hi < 0
         if isinstance(e, (E.FloorDiv, E.Div)):
             if isinstance(e, E.FloorDiv) or natural:
-                text = f"({a.text} // {b.text})"
+                text = f"({a.text} // {b.text})" if sure else f"floor_div({a.text}, {b.text})"
             else:
                 text = f"trunc_div({a.text}, {b.text})"
             if b.lo > 0:
@@ -288,7 +288,7 @@ class ExprTranslator:
             most = max(abs(a.lo), abs(a.hi))
             return self.fit(kind, text, -most - 1 if a.lo >= 0 else -most, most, depth)
         if isinstance(e, E.FloorMod) or natural:
-            text = f"({a.text} % {b.text})"
+            text = f"({a.text} % {b.text})" if sure else f"floor_mod({a.text}, {b.text})"
             return self.fit(kind, text, min(0, b.lo + 1), max(0, b.hi - 1), depth)
         most = max(abs(b.lo), abs(b.hi)) - 1
         return self.fit(kind, f"trunc_mod({a.text}, {b.text})", max(-most, min(a.lo, 0)), most, depth)

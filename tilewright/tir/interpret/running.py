@@ -278,6 +278,10 @@ def failed_assert(message: str) -> NoReturn:
     raise InterpreterError("assert", f"assertion failed: {message}")
 
 
+def bad_data(kind: str, message: str, *values: int) -> NoReturn:
+    raise InterpreterError(kind, message.format(*values))
+
+
 def broken_promise(condition: str) -> NoReturn:
     raise InterpreterError("assume", f"the program assumes `{condition}`, which does not hold")
 
@@ -295,6 +299,7 @@ HELPERS: dict[str, Any] = {
     "broken_promise": broken_promise,
     "count_leading_zeros": scalars.count_leading_zeros,
     "divide": scalars.divide,
+    "bad_data": bad_data,
     "failed_assert": failed_assert,
     "fixed_point": scalars.fixed_point,
     "run_fragments": run_fragments,
@@ -309,6 +314,8 @@ HELPERS: dict[str, Any] = {
     "set_all": set_all,
     "shift_left": scalars.shift_left,
     "shift_right": scalars.shift_right,
+    "floor_div": scalars.floor_div,
+    "floor_mod": scalars.floor_mod,
     "trunc_div": scalars.trunc_div,
     "trunc_mod": scalars.trunc_mod,
 }

@@ -61,15 +61,27 @@ def wrap_to(kind: DataType, x: int) -> int:
     return x - (1 << kind.bits) if kind.is_int and x >> (kind.bits - 1) else x
 
 
+def floor_div(a: int, b: int) -> int:
+    """The quotient rounded down; by zero it is 0."""
+    return a // b if b else 0
+
+
+def floor_mod(a: int, b: int) -> int:
+    """The remainder of `floor_div`, except that by zero it is 0 too."""
+    return a % b if b else 0
+
+
 def trunc_div(a: int, b: int) -> int:
-    """The quotient rounded towards zero."""
+    """The quotient rounded towards zero; by zero it is 0."""
+    if not b:
+        return 0
     q = abs(a) // abs(b)
     return q if (a < 0) == (b < 0) else -q
 
 
 def trunc_mod(a: int, b: int) -> int:
-    """The remainder of `trunc_div`."""
-    return a - trunc_div(a, b) * b
+    """The remainder of `trunc_div`, except that by zero it is 0 too."""
+    return a - trunc_div(a, b) * b if b else 0
 
 
 def shift_left(a: int, b: int, bits: int) -> int:

@@ -8,7 +8,6 @@ from ...ir import ops
 from ...ir.dtype import DataType
 from ...ir.expr import (
     Add,
-    Broadcast,
     Call,
     Cast,
     Div,
@@ -27,7 +26,8 @@ from ...ir.expr import (
 from ...ir.function import PrimFunc
 from ...ir.functor import contains
 from ...ir.op import Op
-from ...ir.stmt import Stmt
+from ...ir.stmt import LetStmt, Stmt
+from .divisors import Divisors, Named, by_zero_or_minus_one, safe_divisor, safe_quotient
 from .float8 import compute_float8
 from .math import expand_call
 from .round_once import round_once
@@ -51,6 +51,7 @@ def lower_intrin(
         A[i % 4]                ->    A[i & 3]
         A[i // 3]               ->    A[truncdiv(i, 3)]                  where i >= 0 is known
         A[i % 3]                ->    A[let r = truncmod(i, 3) in select(r < 0, r + 3, r)]   elsewhere
+        A[i] // B[i]            ->    0 where B[i] is 0: see `divisors.py`
 
     `fast_math` allows shorter expansions that neglect NaN, infinity and subnormal numbers; `has_fma` says
     that the target multiplies and adds with one rounding, `avx512` that it has the instructions of that name,
@@ -59,15 +60,18 @@ def lower_intrin(
     """
     held = round_once(func)
     held = held if library else compute_float8(held)
-    return _LowerIntrin(fast_math, has_fma, avx512, library).run(held)
+    return _LowerIntrin(held, fast_math, has_fma, avx512, library).run(held)
 
 
-_EXPANDED = frozenset((Call, FloorDiv, FloorMod))
+_EXPANDED = frozenset((Call, FloorDiv, FloorMod, Div, Mod))
 
 
 class _LowerIntrin(AnalyzedMutator):
-    def __init__(self, fast_math: bool, has_fma: bool, avx512: bool, library: bool = False) -> None:
+    def __init__(
+        self, func: PrimFunc, fast_math: bool, has_fma: bool, avx512: bool, library: bool = False
+    ) -> None:
         super().__init__()
+        self.divisors = Divisors(func, self.ana)
         self.library = library
         self.fast_math, self.has_fma, self.avx512 = fast_math, has_fma, avx512
 
@@ -76,6 +80,10 @@ class _LowerIntrin(AnalyzedMutator):
         return n.map_children(self.visit) if contains(n, _EXPANDED) else n
 
     visit_BufferStore = visit_Evaluate = visit_leaf
+
+    def visit_LetStmt(self, n: LetStmt) -> Stmt:
+        self.divisors.values[n.var] = n.value
+        return n.map_children(self.visit)
 
     # -- calls -----------------------------------------------------------------------------
     def visit_Call(self, n: Call) -> PrimExpr:
@@ -107,12 +115,33 @@ class _LowerIntrin(AnalyzedMutator):
         plain = n.dtype.is_uint or (
             (divisor > 0 if divisor is not None else self._not_negative(n.b)) and self._not_negative(n.a)
         )
+        sure = divisor is not None or self.divisors.is_positive(n.b)
         a, b = self.visit(n.a), self.visit(n.b)
-        if isinstance(divisor, int) and divisor > 0 and divisor & (divisor - 1) == 0:
-            return _by_power_of_two(a, divisor, quotient)
+        if isinstance(divisor, int):
+            if divisor in (0, -1):
+                return by_zero_or_minus_one(a, divisor, quotient)
+            if divisor > 0 and divisor & (divisor - 1) == 0:
+                return _by_power_of_two(a, divisor, quotient)
         if plain:
-            return Div(a, b) if quotient else Mod(a, b)
-        return _floored(a, b, divisor, quotient)
+            return _cut(a, b, sure, quotient)
+        return _floored(a, b, divisor, sure, quotient)
+
+    # Of integers, rounded towards zero.
+    def visit_Div(self, n: Div) -> PrimExpr:
+        return self._cut_division(n, quotient=True)
+
+    def visit_Mod(self, n: Mod) -> PrimExpr:
+        return self._cut_division(n, quotient=False)
+
+    def _cut_division(self, n: Div | Mod, *, quotient: bool) -> PrimExpr:
+        divisor = const_value(n.b)
+        if n.dtype.is_float or (divisor is not None and divisor not in (0, -1)):
+            return n.map_children(self.visit)
+        if divisor is not None:
+            return by_zero_or_minus_one(self.visit(n.a), int(divisor), quotient)
+        if self.divisors.is_positive(n.b):
+            return n.map_children(self.visit)
+        return _cut(self.visit(n.a), self.visit(n.b), False, quotient)
 
     def _not_negative(self, e: PrimExpr) -> bool:
         return e.dtype.is_int and self.ana.const_int_bound(e).min_value >= 0
@@ -125,31 +154,34 @@ def _by_power_of_two(a: PrimExpr, divisor: int, quotient: bool) -> PrimExpr:
     return ops.bitwise_and(a, const(divisor - 1, a.dtype))
 
 
-def _floored(a: PrimExpr, b: PrimExpr, divisor: int | float | None, quotient: bool) -> PrimExpr:
+def _cut(a: PrimExpr, b: PrimExpr, sure: bool, quotient: bool) -> PrimExpr:
+    """Division rounded towards zero; the divisor may be anything, unless it is `sure`."""
+    if sure:
+        return Div(a, b) if quotient else Mod(a, b)
+    with_names = Named()
+    a, b = with_names.let(a, "a"), with_names.let(b, "b")
+    safe = with_names.let(safe_divisor(b), "safe")
+    return with_names.around(safe_quotient(a, b, safe) if quotient else Mod(a, safe))
+
+
+def _floored(a: PrimExpr, b: PrimExpr, divisor: int | float | None, sure: bool, quotient: bool) -> PrimExpr:
     """Division rounded towards zero, put right where the remainder has the wrong sign."""
-    bound: list[tuple[Var, PrimExpr]] = []
-
-    def let(value: PrimExpr, name: str) -> PrimExpr:
-        inner = value.value if isinstance(value, Broadcast) else value
-        if not inner.children():
-            return value
-        bound.append((Var(name, value.dtype), value))
-        return bound[-1][0]
-
+    with_names = Named()
+    let = with_names.let
     a, b = let(a, "a"), let(b, "b")
-    rest = let(Mod(a, b), "rest")
+    safe = b if sure else let(safe_divisor(b), "safe")
+    rest = let(Mod(a, safe), "rest")
     zero = const(0, a.dtype)
     if divisor is not None and divisor > 0:
         wrong = rest < zero
     else:
         wrong = ops.logical_and(rest.__ne__(zero), ops.bitwise_xor(rest, b) < zero)
     if quotient:
-        out: PrimExpr = Div(a, b) + Select(wrong, const(-1, a.dtype), zero)
+        cut = Div(a, b) if sure else safe_quotient(a, b, safe)
+        out: PrimExpr = cut + Select(wrong, const(-1, a.dtype), zero)
     else:
         out = Select(wrong, rest + b, rest)
-    for var, value in reversed(bound):
-        out = Let(var, value, out)
-    return out
+    return with_names.around(out)
 
 
 # ---------------------------------------------------------------------------- other operators

@@ -377,7 +377,9 @@ def _roi_max(n: Node, x: Any, rois: Any, which: Any, aligned: bool) -> Any:
             ]
         )
     pixels = R.reshape(R.transpose(x, [0, 2, 3, 1]), [batch * sizes[0] * sizes[1], channels])
-    image = R.reshape(cast(which, "int32"), [count, 1, 1])
+    # an image that does not exist is found here, before it is part of a sum
+    numbers = constant(np.arange(batch, dtype=np.int32))
+    image = R.reshape(R.take(numbers, which, axis=0, mode="fast"), [count, 1, 1])
     best = None
     for yi, yw in sides[0]:
         for xi, xw in sides[1]:

@@ -16,6 +16,7 @@ import numpy as np
 from ....ir.errors import FrontendError, TVMError
 from ....ir.expr import SizeVar
 from ....ir.module import IRModule
+from ....ir.span import at_node
 from ...expr import Expr, Function, Tuple, TupleWrapper, Var
 from ...expr import var as new_var
 from ...ty import TensorType, tensor_fields
@@ -276,7 +277,8 @@ class Importer:
         inputs = [self.lookup(i, scope, label) if i else None for i in proto.input]
         self.scopes.append(scope)
         try:
-            results = self.convert(proto, inputs)
+            with at_node(label, self.name):
+                results = self.convert(proto, inputs)
         except (FrontendError, RecursionError) as error:
             raise self.blame(error, label) from error
         except (Refusal, TVMError, MemoryError, OverflowError) as error:

@@ -20,9 +20,10 @@ def from_front(index: Any, size: Any) -> Any:
 
 
 def _index(n: Node, at: int, size: Any) -> Any:
+    """Indices along a dimension, of which the operators count negative ones from the end."""
     known = n.known(at)
     if known is None:
-        return from_front(n[at], size)
+        return n[at]
     if isinstance(size, int) and known.size and (known.min() < -size or known.max() >= size):
         raise n.refuse(f"index {int(known.min())} or {int(known.max())} is outside of a dimension of {size}")
     return constant(np.where(known < 0, known + size, known)) if isinstance(size, int) else n[at]
@@ -31,7 +32,7 @@ def _index(n: Node, at: int, size: Any) -> Any:
 @converter("Gather")
 def gather(n: Node) -> Any:
     axis = n.axis(0)
-    return Value(R.take(n[0], _index(n, 1, n.shape(0)[axis]), axis=axis), elem=n.value(0).elem)
+    return Value(R.take(n[0], _index(n, 1, n.shape(0)[axis]), axis=axis, mode="fast"), elem=n.value(0).elem)
 
 
 @converter("GatherElements")
@@ -49,17 +50,8 @@ def gather_elements(n: Node) -> Any:
 def gather_nd(n: Node) -> Any:
     batch = int(n.attr("batch_dims", 0))
     x, index = n[0], n[1]
-    depth = static_shape(index)[-1]
-    sizes = static_shape(x)[batch : batch + depth]
-    index = _per_column(index, sizes)
     order = [rank(index) - 1, *range(rank(index) - 1)]
     return R.gather_nd(x, R.transpose(index, order), batch_dims=batch)
-
-
-def _per_column(index: Any, sizes: Any) -> Any:
-    """Index rows whose columns count along different dimensions, all counted from the front."""
-    limits = constant(np.asarray(sizes, np.int64).astype(dtype_of(index)))
-    return R.where(R.less(index, scalar(0, index)), R.add(index, limits), index)
 
 
 _HOW = {"none": "update", "add": "add", "mul": "mul", "max": "max", "min": "min"}
@@ -80,8 +72,6 @@ def scatter_nd(n: Node) -> Any:
     if how not in _HOW:
         raise n.refuse(f"reduction {how!r} is unknown")
     x, index = n[0], n[1]
-    depth = static_shape(index)[-1]
-    index = _per_column(index, static_shape(x)[:depth])
     order = [rank(index) - 1, *range(rank(index) - 1)]
     return R.scatter_nd(x, R.transpose(index, order), n[2], _HOW[how])
 
@@ -133,7 +123,7 @@ def top_k(n: Node) -> Any:
 @converter("ReverseSequence")
 def reverse_sequence(n: Node) -> Any:
     batch, time = int(n.attr("batch_axis", 1)), int(n.attr("time_axis", 0))
-    return R.reverse_sequence(n[0], cast(n[1], "int32"), seq_axis=time, batch_axis=batch)
+    return R.reverse_sequence(n[0], n[1], seq_axis=time, batch_axis=batch)
 
 
 @converter("NonZero")
@@ -187,7 +177,7 @@ def compress(n: Node) -> Any:
 @converter("ArrayFeatureExtractor", domain="ai.onnx.ml")
 def array_feature_extractor(n: Node) -> Any:
     x, index = n[0], R.reshape(n[1], [-1])
-    made = R.take(x, index, axis=rank(x) - 1)
+    made = R.take(x, index, axis=rank(x) - 1, mode="fast")
     return R.expand_dims(made, 0) if rank(x) == 1 else made
 
 

@@ -87,16 +87,15 @@ def skip_simplified_layer_norm(n: Node) -> Any:
 
 @converter("EmbedLayerNormalization", domain=MS)
 def embed_layer_norm(n: Node) -> Any:
-    ids = cast(n[0], "int32")
-    words = R.take(n[2], ids, axis=0)
+    words = R.take(n[2], n[0], axis=0, mode="fast")
     length = n.static(0)[1]
     if n.has(8):
-        place = R.take(n[3], cast(n[8], "int32"), axis=0)
+        place = R.take(n[3], n[8], axis=0, mode="fast")
     else:
         place = R.expand_dims(R.strided_slice(n[3], [0], [length], axes=[0]), 0)
     total = R.add(words, place)
     if n.has(1) and n.has(4):
-        total = R.add(total, R.take(n[4], cast(n[1], "int32"), axis=0))
+        total = R.add(total, R.take(n[4], n[1], axis=0, mode="fast"))
     made = layer_norm_of(total, n[5], n[6], n.attr("epsilon", 1e-12))
     mask = R.sum(cast(n[7], "int32"), axis=[1]) if n.has(7) else R.zeros([n.static(0)[0]], "int32")
     return [made, mask, total]

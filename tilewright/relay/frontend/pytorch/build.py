@@ -111,8 +111,10 @@ def cast(e: Expr, dtype: str) -> Expr:
 
 
 def places(e: Any) -> Any:
-    """An array or a tensor that says places: 32 bits are enough for them, and what sizes are counted in."""
-    return cast(e, "int32") if isinstance(e, Expr) else constant(np.asarray(e).astype("int32"))
+    """An array or a tensor that says places. Those in data keep all their bits: the model checks them when it runs."""
+    if not isinstance(e, Expr):
+        return constant(np.asarray(e).astype("int32"))
+    return e if "int" in dtype_of(e) else cast(e, "int64")
 
 
 def reshape(e: Expr, shape: Sequence[Any]) -> Expr:

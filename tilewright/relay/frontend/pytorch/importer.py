@@ -11,6 +11,7 @@ from typing import Any
 from ....ir.errors import FrontendError, TVMError
 from ....ir.expr import PrimExpr
 from ....ir.module import IRModule
+from ....ir.span import at_node
 from ...expr import Expr, Function, If, Tuple, TupleGetItem, TupleWrapper, Var
 from ...transform.infer_type import infer_module
 from ...ty import TensorType
@@ -381,7 +382,8 @@ class _Importer:
     def blamed(self, node: Any, work: Callable[[], Any]) -> Any:
         """What `work` gives; a failure says at which call, and where in the model."""
         try:
-            return work()
+            with at_node(f"{_label(node)} in {_where(node)}"):
+                return work()
         except FrontendError as error:
             if str(error).startswith("aten"):
                 raise

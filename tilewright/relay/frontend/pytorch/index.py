@@ -8,28 +8,19 @@ import numpy as np
 
 from ...expr import Constant, Expr
 from ...op.shapes import broadcast
-from .build import R, cast, constant, dtype_of, full, literal, permute, places, rank, reshape, shape_of
+from .build import R, cast, dtype_of, full, literal, permute, places, rank, reshape, shape_of
 from .table import Refusal, Site, aten
 
 __all__: list[str] = []
-
-
-def _from_front(index: Expr, size: Any) -> Expr:
-    """Places counted from the front; torch counts negative ones from the end."""
-    if isinstance(index, Constant):
-        values = index.numpy()
-        return constant(np.where(values < 0, values + size, values)) if (values < 0).any() else index
-    zero = literal(0, dtype_of(index))
-    if not isinstance(size, int):
-        raise Refusal("places along a size that is left open are not supported")
-    return R.where(R.less(index, zero), R.add(index, literal(size, dtype_of(index))), index)  # type: ignore[no-any-return]
 
 
 # ---------------------------------------------------------------------------- several indices
 def _places(x: Expr, indices: list[Any]) -> tuple[list[int], list[Expr], tuple[Any, ...]]:
     """(the dimensions that are indexed, the indices of one shape, that shape)."""
     axes = [d for d, i in enumerate(indices) if i is not None]
-    found = [_from_front(places(indices[d]), shape_of(x)[d]) for d in axes]
+    found = [places(indices[d]) for d in axes]
+    kinds = {dtype_of(i) for i in found}
+    found = found if len(kinds) == 1 else [cast(i, "int64") for i in found]
     shape: tuple[Any, ...] = ()
     for i in found:
         shape = broadcast(shape, shape_of(i))
@@ -58,7 +49,7 @@ def index(n: Site, x: Expr, indices: list[Any]) -> Expr:
         raise Refusal("how many elements a mask picks is not known before the program runs; use torch.where")
     axes, found, shape = _places(x, indices)
     if len(axes) == 1:
-        return R.take(x, found[0], axis=axes[0])  # type: ignore[no-any-return]
+        return R.take(x, found[0], axis=axes[0], mode="fast")  # type: ignore[no-any-return]
     rest = [d for d in range(rank(x)) if d not in axes]
     picked = R.gather_nd(permute(x, [*axes, *rest]), R.stack(found, 0))
     if axes != list(range(axes[0], axes[-1] + 1)):
@@ -110,7 +101,8 @@ def _masked_put(n: Site, x: Expr, indices: list[Any], values: Expr, accumulate: 
 def index_select(n: Site, x: Expr, dim: int, index: Expr) -> Expr:
     if not rank(x):
         return x
-    return R.take(x, reshape(places(index), (shape_of(index)[0] if rank(index) else 1,)), axis=dim % rank(x))  # type: ignore[no-any-return]
+    listed = reshape(places(index), (shape_of(index)[0] if rank(index) else 1,))
+    return R.take(x, listed, axis=dim % rank(x), mode="fast")  # type: ignore[no-any-return]
 
 
 @aten("gather")
@@ -123,7 +115,7 @@ def take(n: Site, x: Expr, index: Expr) -> Expr:
     from ...op.shapes import product
 
     total = product(shape_of(x))
-    return R.take(reshape(x, (total,)), _from_front(places(index), total), axis=0)  # type: ignore[no-any-return]
+    return R.take(reshape(x, (total,)), places(index), axis=0, mode="fast")  # type: ignore[no-any-return]
 
 
 def _front_part(src: Expr, index: Expr) -> Expr:

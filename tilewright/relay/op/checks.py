@@ -1,0 +1,45 @@
+"""Operators that let data through if all of it is legal: `transform/check_data.py` puts them before what reads it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .computes import topi
+from .registry import integer, ints, register, text
+
+__all__ = ["check_divisor", "check_indices"]
+
+
+def _indices_compute(attrs: Any, ins: list[Any], out: Any) -> list[Any]:
+    sizes = [ins[1].shape[d] for d in attrs.dims] if len(ins) > 1 else attrs.sizes
+    return [
+        topi.checks.check_indices(
+            ins[0], attrs.kind, sizes, attrs.node, attrs.ignored, attrs.columns, ins[1:]
+        )
+    ]
+
+
+# The indices, if all lie within the sizes, or those of some dimensions of the data where these are not known yet.
+check_indices = register(
+    "check_indices",
+    inputs=("indices", "data?"),
+    attrs={
+        "kind": text("index"),
+        "sizes": ints(()),
+        "dims": ints(()),
+        "ignored": integer(None),
+        "columns": ints(()),
+        "node": text(""),
+    },
+    rel=lambda types, attrs: types[0],
+    compute=_indices_compute,
+)
+
+# The divisor, if no element of it is 0.
+check_divisor = register(
+    "check_divisor",
+    inputs=("divisor",),
+    attrs={"node": text("")},
+    rel=lambda types, attrs: types[0],
+    compute=lambda attrs, ins, out: [topi.checks.check_divisor(ins[0], attrs.node)],
+)

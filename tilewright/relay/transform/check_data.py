@@ -1,0 +1,162 @@
+"""CheckData: indices and divisors that come from data are checked before they are used."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ... import config
+from ...ir.errors import DivisionByZeroError, OutOfBoundsError
+from ...ir.pass_config import PassConfigError
+from ...ir.transform import PassContext
+from ...target import Target
+from ..expr import Call, Constant, Expr, Function, If, Tuple, TupleGetItem
+from ..op.checks import check_divisor, check_indices
+from ..op.registry import Place, RelayOp
+from ..ty import Any as AnySize
+from .rewriting import Mutator, type_of, typed_pass
+
+__all__ = ["CheckData", "check_data", "is_checked"]
+
+
+def is_checked() -> bool:
+    """Whether models that are compiled now check their indices and divisors."""
+    value = PassContext.current().config.get("tilewright.data_check") or config.data_check.value
+    if value not in ("check", "clamp"):
+        raise PassConfigError(f"option 'tilewright.data_check' takes 'check' or 'clamp', not {value!r}")
+    target = Target.current(allow_none=True)
+    # A kernel of a GPU cannot end the call; there indices are held inside, as `clamp` has it.
+    return value == "check" and (target is None or target.kind.name == "llvm")
+
+
+def check_data(func: Any) -> Any:
+    """Put a check before each operator that reads indices or integer divisors from data.
+
+        gather(%x, %i)      ->      gather(%x, check_indices(%i, sizes=[4], node="gather at model.py:3"))
+
+    Constants are checked at once. A tensor that several operators index with is checked once. Operators hold indices
+    inside by themselves, so that nothing outside is touched where there is no check.
+
+    Needs: types, the operators not fused yet.
+    """
+    return _Checks().visit(func) if is_checked() else func
+
+
+class _Checks(Mutator):
+    def __init__(self) -> None:
+        super().__init__()
+        self.made: dict[Any, Expr] = {}  # the checks of this scope, by what they check
+
+    def visit_function(self, fn: Function) -> Any:
+        return self.scoped(super().visit_function, fn)
+
+    def visit_if(self, if_: If) -> Any:
+        cond = self.visit(if_.cond)
+        branches = [self.scoped(self.visit, b) for b in (if_.true_branch, if_.false_branch)]
+        if cond is if_.cond and branches[0] is if_.true_branch and branches[1] is if_.false_branch:
+            return if_
+        return If(cond, *branches, span=if_.span)
+
+    def scoped(self, work: Any, expr: Any) -> Any:
+        outer, self.made = self.made, dict(self.made)
+        try:
+            return work(expr)
+        finally:
+            self.made = outer
+
+    def visit_call(self, call: Call) -> Any:
+        new = super().visit_call(call)
+        op = new.op
+        if not isinstance(op, RelayOp) or op.places is None:
+            return new
+        args = list(new.args)
+        for place in op.places([type_of(a) for a in call.args], call.attrs):
+            if place.field is None:
+                args[place.argument] = self.checked(place, args[place.argument], args, call, call.args)
+            else:
+                fields = _fields(args[place.argument])
+                old = _fields(call.args[place.argument])
+                fields[place.field] = self.checked(place, fields[place.field], fields, call, old)
+                args[place.argument] = Tuple(fields)
+        if all(a is b for a, b in zip(args, new.args, strict=True)):
+            return new
+        return Call(op, args, new.attrs, new.type_args, new.span)
+
+    def checked(self, place: Place, data: Any, beside: Sequence[Any], call: Call, old: Sequence[Any]) -> Any:
+        """The data of one place, checked."""
+        node = _node(call)
+        if place.kind == "divisor":
+            if isinstance(data, Constant):
+                _refuse_zero(data.numpy(), node)
+                return data
+            return self.once(("divisor", data), lambda: check_divisor(data, node=node))
+        sizes, dims = place.sizes, place.dims
+        if not sizes:
+            sizes = tuple(type_of(old[place.source]).shape[d] for d in dims)
+        if isinstance(data, Constant) and all(isinstance(s, int) for s in sizes):
+            _refuse_outside(data.numpy(), place, sizes, node)
+            return data
+        attrs = {"kind": place.kind, "ignored": place.ignored, "columns": place.columns, "node": node}
+        if not any(isinstance(s, AnySize) for s in sizes):
+            key = (data, place.kind, tuple(map(str, sizes)), place.ignored, place.columns)
+            return self.once(key, lambda: check_indices(data, sizes=sizes, **attrs))
+        if not dims:
+            return data  # into a tensor of a size that only the run tells; it is held inside
+        source = beside[place.source]
+        key = (data, place.kind, source, dims, place.ignored, place.columns)
+        return self.once(key, lambda: check_indices(data, source, dims=dims, **attrs))
+
+    def once(self, key: Any, make: Any) -> Any:
+        if key not in self.made:
+            self.made[key] = make()
+        return self.made[key]
+
+
+def _fields(value: Any) -> list[Any]:
+    if isinstance(value, Tuple):
+        return list(value.fields)
+    return [TupleGetItem(value, i) for i in range(len(type_of(value).fields))]
+
+
+def _node(call: Call) -> str:
+    """How an error names a call: the node of the model that it came from, or the operator and its line."""
+    if call.span is None:
+        return str(call.op.name)
+    return str(call.span) if call.span.node else f"{call.op.name} at {call.span}"
+
+
+def _refuse_zero(values: Any, node: str) -> None:
+    if (values == 0).any():
+        at = [int(k) for k in np.argwhere(values == 0)[0]]
+        where = f" at position {at}" if at else ""
+        raise DivisionByZeroError(f"{node}: the divisor{where} is 0, and integers cannot be divided by 0")
+
+
+def _refuse_outside(values: Any, place: Place, sizes: Sequence[int], node: str) -> None:
+    """Refuse constants that are no indices, with the text that a check at run time has."""
+    groups: list[tuple[Any, tuple[Any, ...]]] = [(values, ())]
+    if place.columns:
+        groups = [(values[..., c], (..., c)) for c in place.columns]
+    elif len(sizes) > 1:
+        groups = [(values[g], (g,)) for g in range(len(sizes))]
+    for (part, where), n in zip(groups, sizes, strict=True):
+        low = -n if place.kind == "index" else 0
+        high = n if place.kind == "length" else n - 1
+        bad = ~((part >= low) & (part <= high))
+        if place.ignored is not None:
+            bad &= part != place.ignored
+        if not bad.any():
+            continue
+        at = [int(k) for k in np.argwhere(bad)[0]]
+        value = int(part[tuple(at)])
+        at = [*at, where[1]] if where[:1] == (...,) else [*where, *at]
+        shown = f" at position {at}" if at else ""
+        word = "length" if place.kind == "length" else "index"
+        raise OutOfBoundsError(
+            f"{node}: {word} {value}{shown} is out of bounds; the legal range is {low} to {high}"
+        )
+
+
+CheckData = typed_pass(check_data, name="CheckData", opt_level=0)

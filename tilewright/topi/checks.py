@@ -1,0 +1,169 @@
+"""Data let through if all of it is legal: indices inside, divisors other than 0.
+
+for k in range(n):                      # vectorised, shared by threads where there is much
+    out[k] = x[k]
+    bad |= x[k] < low or x[k] > high
+if bad:
+    for k in range(n):
+        if x[k] < low or x[k] > high:
+            fail("index {} at position [{}] is out of bounds; …", x[k], k)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from .. import te
+from ..ir import ops
+from ..ir.expr import PrimExpr, const_value, convert
+from ..tir import ir_builder
+from .utils import extern, prod, unravel_index
+
+__all__ = ["check_divisor", "check_indices"]
+
+# From so many elements on, threads share the work; each takes pieces of so many.
+_SHARED, _PIECE = 1 << 16, 1 << 14
+_WORDS = {"index": "index", "position": "index", "length": "length"}
+
+Test = Callable[[PrimExpr, int], PrimExpr]
+Report = Callable[[PrimExpr, list[PrimExpr], int], PrimExpr]
+
+
+def check_indices(
+    indices: te.Tensor,
+    kind: str,
+    sizes: Sequence[Any],
+    node: str,
+    ignored: int | None = None,
+    columns: Sequence[int] = (),
+    others: Sequence[te.Tensor] = (),
+) -> te.Tensor:
+    """The indices; the kernel fails if one lies outside of its dimension.
+
+    Legal along a dimension of n elements are -n to n - 1 ("index"), 0 to n - 1 ("position"), 0 to n ("length"), and
+    what is `ignored`. Where `columns` are given, the sizes belong to these places of the last dimension, of which no
+    other is looked at; else the first dimension counts them, if there are several.
+    """
+    limits = [_bounds(kind, s) for s in sizes]
+
+    def test(value: PrimExpr, g: int) -> PrimExpr:
+        bad = _outside(value, *limits[g])
+        known = value.dtype
+        if ignored is not None and (known.is_float or known.low <= ignored <= known.high):
+            bad = ops.logical_and(bad, ops.not_equal(value, te.const(ignored, known)))
+        return bad
+
+    def report(value: PrimExpr, at: list[PrimExpr], g: int) -> PrimExpr:
+        message = f"{{}}{_position(at)} is out of bounds; the legal range is {{}} to {{}}"
+        return ops.fail("index", f"{_plain(node)}: {_WORDS[kind]} {message}", value, *at, *limits[g])
+
+    return _passed("check_indices", indices, others, len(limits), columns, test, report)
+
+
+def check_divisor(divisor: te.Tensor, node: str) -> te.Tensor:
+    """The divisor; the kernel fails if an element is 0."""
+
+    def test(value: PrimExpr, g: int) -> PrimExpr:
+        return ops.equal(value, te.const(0, value.dtype))
+
+    def report(value: PrimExpr, at: list[PrimExpr], g: int) -> PrimExpr:
+        message = f"{_plain(node)}: the divisor{_position(at)} is 0, and integers cannot be divided by 0"
+        return ops.fail("divisor", message, *at)
+
+    return _passed("check_divisor", divisor, (), 1, (), test, report)
+
+
+def _bounds(kind: str, size: Any) -> tuple[Any, Any]:
+    known = const_value(convert(size))
+    n = size if known is None else int(known)
+    low = ops.sub(0, n) if kind == "index" else 0
+    high = n if kind == "length" else ops.sub(n, 1)
+    return low, high
+
+
+def _outside(value: PrimExpr, low: Any, high: Any) -> PrimExpr:
+    """Whether a value is illegal; bounds that its type cannot reach are not asked for."""
+    kind = value.dtype
+    if kind.is_float:  # written so that NaN is outside
+        inside = ops.logical_and(
+            ops.greater_equal(value, ops.cast(kind, low)), ops.less_equal(value, ops.cast(kind, high))
+        )
+        return ops.logical_not(inside)
+    tests = []
+    for bound, test, top in ((low, ops.less, False), (high, ops.greater, True)):
+        known = const_value(convert(bound))
+        if known is not None and (known < kind.high if top else known > kind.low):
+            tests.append(
+                test(value, te.const(int(known), kind)) if known >= kind.low else te.const(True, "bool")
+            )
+        elif known is None and not (kind.is_uint and kind.bits == 64):
+            tests.append(test(ops.cast("int64", value), ops.cast("int64", bound)))
+        elif known is None and top:
+            tests.append(test(value, ops.cast(kind, ops.max_of(bound, 0))))
+    return ops.any(*tests) if tests else te.const(False, "bool")
+
+
+def _passed(
+    name: str,
+    x: te.Tensor,
+    others: Sequence[te.Tensor],
+    groups: int,
+    columns: Sequence[int],
+    test: Test,
+    report: Report,
+) -> te.Tensor:
+    """A copy of `x`, of which each group has a test of its own; the first element that one finds is reported."""
+    shape = list(x.shape)
+    total = prod(shape)
+    each = ops.floordiv(total, shape[-1] if columns else groups)
+    known = const_value(each)
+    pieces = -(-int(known) // _PIECE) if known is not None and known >= _SHARED else 0
+
+    def build(ins: Any, outs: Any) -> Any:
+        ib = ir_builder.create()
+        source, result = (ib.buffer_ptr(b, (total,)) for b in (ins[0], outs[0]))
+
+        def place(g: int, k: Any) -> PrimExpr:
+            return ops.add(ops.mul(k, shape[-1]), columns[g]) if columns else ops.add(ops.mul(each, g), k)
+
+        def look(g: int, first: Any, count: Any, bad: Any) -> None:
+            bad[0] = 0
+            with ib.for_range(0, count, "k") as k:
+                at = place(g, ops.add(first, k))
+                if not columns:
+                    result[at] = source[at]
+                bad[0] = ops.bitwise_or(bad[0], ops.cast("int32", test(source[at], g)))
+
+        if columns:
+            with ib.for_range(0, total, "i") as i:
+                result[i] = source[i]
+        for g in range(groups):
+            bad = ib.allocate("int32", (1,), f"bad{g}", scope="local")
+            if pieces:
+                seen = ib.allocate("int32", (pieces,), f"seen{g}")
+                with ib.for_range(0, pieces, "piece", kind="parallel") as piece:
+                    own, first = ib.allocate("int32", (1,), "own", scope="local"), ops.mul(piece, _PIECE)
+                    look(g, first, ops.min_of(_PIECE, ops.sub(each, first)), own)
+                    seen[piece] = own[0]
+                bad[0] = 0
+                with ib.for_range(0, pieces, "piece") as piece:
+                    bad[0] = ops.bitwise_or(bad[0], seen[piece])
+            else:
+                look(g, 0, each, bad)
+            with ib.if_scope(ops.not_equal(bad[0], 0)), ib.for_range(0, each, "k") as k:
+                at = place(g, k)
+                with ib.if_scope(test(source[at], g)):
+                    ib.emit(report(source[at], unravel_index(at, shape), g))
+        return ib.get()
+
+    return extern(name, [shape], [x, *others], build, [x.dtype])[0]
+
+
+def _position(at: Sequence[Any]) -> str:
+    return f" at position [{', '.join(['{}'] * len(at))}]" if at else ""
+
+
+def _plain(node: str) -> str:
+    """The name of a node without what a message takes for a number, and not longer than a line or two."""
+    return node.replace("{", "(").replace("}", ")").replace("\0", " ")[:300]
