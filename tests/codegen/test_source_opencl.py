@@ -171,8 +171,9 @@ def test_a_binding_in_a_branch_stays_there(expect) -> None:
           if (B[i] != 0) {
             const int a = A[i];
             const int b = B[i];
-            const int rest = a % b;
-            choice = (int)((uint)(a / b) + (uint)(rest != 0 && (rest ^ b) < 0 ? -1 : 0));
+            const int safe = b == 0 || b == -1 ? 1 : b;
+            const int rest = a % safe;
+            choice = (int)((uint)(b == 0 || b == -1 ? (int)((uint)a * (uint)b) : a / safe) + (uint)(rest != 0 && (rest ^ b) < 0 ? -1 : 0));
           } else {
             choice = -1;
           }

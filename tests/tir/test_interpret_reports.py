@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tilewright.ir import PrimFunc, decl_buffer
+from tilewright.ir import PrimFunc, decl_buffer, ops
 from tilewright.ir.expr import FloorDiv, FloorMod, IterVar, Let, Mod, Ramp, Var, const
 from tilewright.ir.ops import assume, call, cast
 from tilewright.ir.stmt import (
@@ -201,13 +201,27 @@ def test_access_outside_the_declared_regions():
 
 
 # ---------------------------------------------------------------------------- values
-@pytest.mark.parametrize("node", [FloorDiv, FloorMod, Mod])
-def test_division_by_zero(node):
+@pytest.mark.parametrize("node, values", [(FloorDiv, [7, 0, -7]), (FloorMod, [0, 0, 0]), (Mod, [0, 0, 0])])
+def test_division_by_zero_gives_zero(node, values):
     a = decl_buffer((3,), "int32", "A")
     i = Var("i")
-    func = PrimFunc([a], For(i, 0, 3, ForKind.SERIAL, BufferStore(a, node(const(1), const(1) - i), [i])))
-    error = report(func, zeros(3))
-    assert (error.kind, error.message, error.values) == ("division", "division by zero", {"i": 1})
+    func = PrimFunc([a], For(i, 0, 3, ForKind.SERIAL, BufferStore(a, node(const(7), const(1) - i), [i])))
+    out = np.full(3, 9, "int32")
+    interpret(func, out)
+    assert out.tolist() == values
+
+
+@pytest.mark.parametrize("op", ["fail", "checked"])
+def test_bad_data_is_reported(op):
+    a = decl_buffer((2,), "int32", "A")
+    message = "index {} at position [{}] is out of bounds"
+    if op == "fail":
+        body = IfThenElse(a[0] > 3, Evaluate(ops.fail("index", message, a[0], 0)))
+    else:
+        body = BufferStore(a, ops.checked(a[0], a[0] <= 3, "index", message, a[0], 0), [1])
+    func = PrimFunc([a], body)
+    assert report(func, np.array([4, 0], "int32")).message == "index 4 at position [0] is out of bounds"
+    interpret(func, np.array([3, 0], "int32"))
 
 
 def test_shift_by_too_much():

@@ -44,6 +44,8 @@ _OPERATORS: dict[str, Callable[[Any, Any], Any]] = {
     "GE": operator.ge,
     "NE": operator.ne,
     "And": lambda a, b: a and b,
+    "Or": lambda a, b: a or b,
+    "EQ": operator.eq,
     "shift_left": operator.lshift,
     "shift_right": operator.rshift,
     "bitwise_and": operator.and_,
@@ -92,10 +94,14 @@ def test_powers_of_two_become_shifts_and_masks(dtype: str) -> None:
     assert _kinds(_lowered(FloorMod(a, const(8, dtype)))) <= {"bitwise_and", "Var", "IntImm", "Broadcast"}
 
 
-def test_unsigned_division_is_plain() -> None:
-    a, b = Var("a", "uint32"), Var("b", "uint32")
-    assert isinstance(_lowered(FloorDiv(a, b)), Div)
-    assert isinstance(_lowered(FloorMod(a, b)), Mod)
+def test_unsigned_division_is_plain_but_for_a_divisor_that_may_be_zero() -> None:
+    a, b, size = Var("a", "uint32"), Var("b", "uint32"), SizeVar("n", "uint32")
+    for by in (const(7, "uint32"), size):
+        assert isinstance(_lowered(FloorDiv(a, by)), Div)
+        assert isinstance(_lowered(FloorMod(a, by)), Mod)
+    assert str(_lowered(FloorMod(a, b))) == (
+        "T.Let(T.truncmod(a, safe), where={safe: T.Select(b == T.uint32(0), T.uint32(1), b)})"
+    )
 
 
 def _store_in_loop(index: Callable[[Var], PrimExpr], start: int) -> PrimFunc:

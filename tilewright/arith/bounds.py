@@ -50,8 +50,8 @@ def divided(x: Interval, y: Interval, floor: bool) -> Interval:
     ends = [a // b if floor else _trunc(a, b) for a in x for b in divisors]
     if y[0] <= 0 <= y[1]:
         ends.append(0)
-    if y[0] <= -1 <= y[1]:
-        ends.append(min(x[0], 0))
+    if y[0] <= -1 <= y[1] and x[0] <= -(1 << 31):
+        ends.append(x[0])
     return clip(min(ends), max(ends))
 
 

@@ -162,7 +162,7 @@ class Normalizer(Logic):
             return of_atom(self.forms.opaque(e))  # division by zero stays as it was written
         a = self.norm(e.a)
         if self._as_written(e, a, b):
-            return of_atom(self.forms.opaque(self.simp_children(e)))
+            return self._opaque(e)
         if cls is FloorDiv:
             return self.div(a, b)
         if cls is FloorMod:
@@ -465,6 +465,8 @@ class Normalizer(Logic):
                 return (max(low, -high, 0), max(-low, high))
             if name in ("tir.popcount", "tir.clz"):
                 return (0, int(e.args[0].dtype.bits))
+            if name == "tir.checked" and e.args[2].value == "index":
+                return (0, max(self.value_bound(e.args[-1])[1], 0))
         elif cls is Cast and (e.value.dtype.is_integral or e.value.dtype.is_bool):
             low, high = self.value_bound(e.value)
             if e.dtype.low <= low and high <= e.dtype.high:
@@ -476,6 +478,8 @@ class Normalizer(Logic):
                 if e.var.dtype.is_integral:
                     self._set(self.bounds, self.forms.var(e.var), self.value_bound(e.value))
                 return self.value_bound(e.body)
+        elif cls in _RANGES and cls is not Mul:
+            return _RANGES[cls](self.value_bound(e.a), self.value_bound(e.b))
         elif cls is Mul:
             return times(self.value_bound(e.a), self.value_bound(e.b))
         return (-BIG, BIG)

@@ -158,6 +158,7 @@ _OTHERS = {
         "dp4a",
         "assume_pure",
         "type_annotation",
+        "checked",
         "undef",
         "tvm_tuple",
         "start_profile_intrinsic_pure",

@@ -632,6 +632,16 @@ def fail(kind: str, message: str, *values: Any) -> PrimExpr:
     return call(INT32, "tir.fail", kind, message, *(cast("int64", v) for v in values))
 
 
+def checked(value: Any, good: Any, kind: str, message: str, *values: Any) -> PrimExpr:
+    """`value` if the condition holds; else the function is left as by `fail`.
+
+    Of the kind "index" it is a place counted from the front, and the last of `values` is the greatest.
+    """
+    held = convert(value)
+    numbers = fail(kind, message, *values).args[2:]  # type: ignore[attr-defined]
+    return call(held.dtype, "tir.checked", held, good, kind, message, *numbers)
+
+
 def assume(cond: Any, span: Any = None) -> PrimExpr:
     """A promise that `cond` holds here."""
     return call(BOOL, "tir.assume", cond)

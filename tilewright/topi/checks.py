@@ -18,9 +18,10 @@ from .. import te
 from ..ir import ops
 from ..ir.expr import PrimExpr, const_value, convert
 from ..tir import ir_builder
-from .utils import extern, prod, unravel_index
+from . import tag
+from .utils import extern, injective, prod, unravel_index
 
-__all__ = ["check_divisor", "check_indices"]
+__all__ = ["check_divisor", "check_each", "check_indices"]
 
 # From so many elements on, threads share the work; each takes pieces of so many.
 _SHARED, _PIECE = 1 << 16, 1 << 14
@@ -55,23 +56,42 @@ def check_indices(
         return bad
 
     def report(value: PrimExpr, at: list[PrimExpr], g: int) -> PrimExpr:
-        message = f"{{}}{_position(at)} is out of bounds; the legal range is {{}} to {{}}"
-        return ops.fail("index", f"{_plain(node)}: {_WORDS[kind]} {message}", value, *at, *limits[g])
+        return ops.fail("index", _outside_text(node, kind, at), value, *at, *limits[g])
 
     return _passed("check_indices", indices, others, len(limits), columns, test, report)
 
 
+def check_each(indices: te.Tensor, kind: str, sizes: Sequence[Any], node: str) -> te.Tensor:
+    """The indices counted from the front, each checked where it is read: as part of what reads them."""
+    limits = [_bounds(kind, s) for s in sizes]
+    message = _outside_text(node, kind, indices.shape)
+
+    def element(*at: Any) -> PrimExpr:
+        value = indices(*at)
+        low, high = limits[0]
+        for g, (least, most) in enumerate(limits[1:], 1):
+            low, high = (ops.select(ops.equal(at[0], g), n, old) for n, old in ((least, low), (most, high)))
+        good = ops.logical_not(_outside(value, low, high))
+        place = value
+        if kind == "index" and not value.dtype.is_uint:
+            size = ops.cast(value.dtype, ops.add(high, 1))
+            place = ops.select(ops.less(value, te.const(0, value.dtype)), ops.add(value, size), value)
+        return ops.checked(place, good, "index", message, value, *at, low, high)
+
+    return injective("check_each", indices.shape, element, tag.ELEMWISE)
+
+
 def check_divisor(divisor: te.Tensor, node: str) -> te.Tensor:
-    """The divisor; the kernel fails if an element is 0."""
+    """The divisor, of which no element is 0: each is checked where it is read."""
+    message = (
+        f"{_plain(node)}: the divisor{_position(divisor.shape)} is 0, and integers cannot be divided by 0"
+    )
 
-    def test(value: PrimExpr, g: int) -> PrimExpr:
-        return ops.equal(value, te.const(0, value.dtype))
+    def element(*at: Any) -> PrimExpr:
+        value = divisor(*at)
+        return ops.checked(value, ops.not_equal(value, te.const(0, value.dtype)), "divisor", message, *at)
 
-    def report(value: PrimExpr, at: list[PrimExpr], g: int) -> PrimExpr:
-        message = f"{_plain(node)}: the divisor{_position(at)} is 0, and integers cannot be divided by 0"
-        return ops.fail("divisor", message, *at)
-
-    return _passed("check_divisor", divisor, (), 1, (), test, report)
+    return injective("check_divisor", divisor.shape, element, tag.ELEMWISE)
 
 
 def _bounds(kind: str, size: Any) -> tuple[Any, Any]:
@@ -158,6 +178,10 @@ def _passed(
         return ib.get()
 
     return extern(name, [shape], [x, *others], build, [x.dtype])[0]
+
+
+def _outside_text(node: str, kind: str, at: Sequence[Any]) -> str:
+    return f"{_plain(node)}: {_WORDS[kind]} {{}}{_position(at)} is out of bounds; the legal range is {{}} to {{}}"
 
 
 def _position(at: Sequence[Any]) -> str:

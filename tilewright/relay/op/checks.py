@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from .computes import topi
-from .registry import integer, ints, register, text
+from .registry import OpPattern, integer, ints, register, text
 
-__all__ = ["check_divisor", "check_indices"]
+__all__ = ["check_divisor", "check_each", "check_indices"]
 
 
 def _indices_compute(attrs: Any, ins: list[Any], out: Any) -> list[Any]:
@@ -35,6 +35,16 @@ check_indices = register(
     compute=_indices_compute,
 )
 
+# The same within the kernel that reads the indices: for many indices that are read once each.
+check_each = register(
+    "check_each",
+    inputs=("indices",),
+    attrs={"kind": text("index"), "sizes": ints(()), "node": text("")},
+    rel=lambda types, attrs: types[0],
+    compute=lambda attrs, ins, out: [topi.checks.check_each(ins[0], attrs.kind, attrs.sizes, attrs.node)],
+    pattern=OpPattern.ELEMWISE,
+)
+
 # The divisor, if no element of it is 0.
 check_divisor = register(
     "check_divisor",
@@ -42,4 +52,5 @@ check_divisor = register(
     attrs={"node": text("")},
     rel=lambda types, attrs: types[0],
     compute=lambda attrs, ins, out: [topi.checks.check_divisor(ins[0], attrs.node)],
+    pattern=OpPattern.ELEMWISE,
 )

@@ -13,8 +13,8 @@ from ...ir.pass_config import PassConfigError
 from ...ir.transform import PassContext
 from ...target import Target
 from ..expr import Call, Constant, Expr, Function, If, Tuple, TupleGetItem
-from ..op.checks import check_divisor, check_indices
-from ..op.registry import Place, RelayOp
+from ..op.checks import check_divisor, check_each, check_indices
+from ..op.registry import OpPattern, Place, RelayOp
 from ..ty import Any as AnySize
 from .rewriting import Mutator, type_of, typed_pass
 
@@ -101,6 +101,8 @@ class _Checks(Mutator):
         attrs = {"kind": place.kind, "ignored": place.ignored, "columns": place.columns, "node": node}
         if not any(isinstance(s, AnySize) for s in sizes):
             key = (data, place.kind, tuple(map(str, sizes)), place.ignored, place.columns)
+            if _is_fused(call, place):
+                return self.once(key, lambda: check_each(data, kind=place.kind, sizes=sizes, node=node))
             return self.once(key, lambda: check_indices(data, sizes=sizes, **attrs))
         if not dims:
             return data  # into a tensor of a size that only the run tells; it is held inside
@@ -112,6 +114,11 @@ class _Checks(Mutator):
         if key not in self.made:
             self.made[key] = make()
         return self.made[key]
+
+
+def _is_fused(call: Call, place: Place) -> bool:
+    """Whether the check becomes part of the kernel that reads the indices, where it costs nothing."""
+    return call.op.pattern == OpPattern.INJECTIVE and place.ignored is None and not place.columns
 
 
 def _fields(value: Any) -> list[Any]:

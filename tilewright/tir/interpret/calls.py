@@ -366,6 +366,17 @@ def _fail(t: ExprTranslator, e: Call, lane: str | None) -> Code:
     return Code(f"bad_data({kind.value!r}, {message.value!r}{args})", depth=depth)
 
 
+@_on("checked")
+def _checked(t: ExprTranslator, e: Call, lane: str | None) -> Code:
+    value, good = t.lane(e.args[0], lane), t.lane(e.args[1], lane)
+    numbers = [t.lane(v, lane) for v in e.args[4:]]
+    texts = "".join(f", {n.text}" for n in numbers)
+    failure = f"bad_data({e.args[2].value!r}, {e.args[3].value!r}{texts})"
+    return value._replace(
+        text=f"({value.text} if {good.text} else {failure})", depth=_depth(value, good, *numbers)
+    )
+
+
 @_on("assume")
 def _assume(t: ExprTranslator, e: Call, lane: str | None) -> Code:
     holds = t.value(e.args[0])

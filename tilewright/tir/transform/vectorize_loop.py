@@ -34,7 +34,7 @@ from ...ir.expr import (
 from ...ir.function import PrimFunc
 from ...ir.functor import Mutator, pre_order, renew_defs_in, substitute, uses_var, vars_used
 from ...ir.op import Op
-from ...ir.ops import BINARY, add, conjuncts, logical_not, mul, sub
+from ...ir.ops import BINARY, add, conjuncts, logical_not, logical_or, mul, sub
 from ...ir.ops import all as all_of
 from ...ir.stmt import (
     Allocate,
@@ -62,6 +62,7 @@ LANES = "reduce_lanes"
 _COMBINES = (Add, Mul, Min, Max)
 _LONGEST = 64  # lanes that are looked at one by one
 _IF, _LIKELY = Op.get("tir.if_then_else"), Op.get("tir.likely")
+_CHECKED = Op.get("tir.checked")
 
 
 def vectorize_loop(func: PrimFunc, *, enable: bool = True) -> PrimFunc:
@@ -488,12 +489,26 @@ class _Lanes(Mutator):
         if op is _LIKELY:
             inner = self.visit(n.args[0])
             return inner if inner.dtype.lanes > 1 else Call(inner.dtype, op, (inner,))
+        if op is _CHECKED:
+            return self.checked(n)
         if not (isinstance(op, Op) and op.vectorizable):
             raise _Scalar
         args = [self.visit(a) for a in n.args]
         lanes = max(a.dtype.lanes for a in args)
         wide = [self.widen(a, lanes) for a in args]
         return Call(n.dtype.with_lanes(lanes), op, wide)
+
+    def checked(self, n: Call) -> PrimExpr:
+        """A check of each lane that is in the mask; in the others may be anything."""
+        value, good, kind, message, *numbers = n.args
+        parts = [self.visit(p) for p in (value, good, *numbers)]
+        lanes = max(p.dtype.lanes for p in parts)
+        if self.mask is not None:
+            lanes = max(lanes, self.mask.dtype.lanes)
+            mask = self.widen(self.mask, lanes)
+            parts[1] = logical_or(self.widen(parts[1], lanes), logical_not(mask))
+        wide = [self.widen(p, lanes) for p in parts]
+        return Call(wide[0].dtype, _CHECKED, (*wide[:2], kind, message, *wide[2:]))
 
 
 def _idempotent(s: Stmt) -> bool:
