@@ -64,3 +64,11 @@ def run_graph() -> Callable[..., Any]:
 @pytest.fixture
 def rng() -> np.random.Generator:
     return np.random.default_rng(0)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _data_places() -> Any:
+    from data_places import watched
+
+    with watched():
+        yield

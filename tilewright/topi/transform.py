@@ -15,6 +15,7 @@ from .broadcast import broadcast_to
 from .utils import (
     as_place,
     ceil_div,
+    clamped,
     dtype_of,
     elementwise,
     equal_const_int,
@@ -430,7 +431,7 @@ def reverse_sequence(
         n = as_place(ops.max_of(ops.min_of(lengths(i[batch]), ops.mul(size, 2)), 0), size)
         turned = ops.sub(ops.sub(n, 1), place)
         inside = ops.logical_and(ops.greater_equal(turned, 0), ops.less(turned, size))
-        return x(*i[:along], ops.if_then_else(inside, turned, place), *i[along + 1 :])
+        return x(*i[:along], clamped(ops.select(inside, turned, place), size), *i[along + 1 :])
 
     return injective("reverse_sequence", x.shape, element)
 

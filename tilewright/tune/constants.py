@@ -79,7 +79,8 @@ def _parted(parts: list[Stmt], known: set[Buffer], own: set[Buffer]) -> tuple[li
 
 
 def _is_read(b: Buffer, parts: list[Stmt]) -> bool:
-    return any(b in _read(s) for s in parts)
+    """Whether some statement reads the memory of a buffer, be it as a view of another shape."""
+    return any(r.data is b.data for s in parts for r in _read(s))
 
 
 def _named(func: PrimFunc, v: Var) -> str:

@@ -10,7 +10,17 @@ from ...ir import ops
 from ...ir.expr import PrimExpr
 from ...tir import ir_builder
 from .. import tag
-from ..utils import equal_const_int, extern, fail, injective, int_list, shape_text, static_int, tensor_arg
+from ..utils import (
+    clamped,
+    equal_const_int,
+    extern,
+    fail,
+    injective,
+    int_list,
+    shape_text,
+    static_int,
+    tensor_arg,
+)
 
 __all__ = ["roi_align_nchw", "roi_align_nhwc", "roi_pool_nchw", "roi_pool_nhwc"]
 
@@ -159,7 +169,7 @@ def _bilinear(
     for v, size in zip((y, x), sizes, strict=True):
         last = ops.cast(r.kind, size - 1)
         held = ops.min_of(ops.max_of(v, zero), last)
-        floor = ops.cast("int32", te.floor(held))
+        floor = clamped(ops.cast("int32", te.floor(held)), size)  # of NaN it may be anything
         low.append(floor)
         high.append(ops.min_of(floor + 1, size - 1))
         part.append(held - ops.cast(r.kind, floor))

@@ -1,0 +1,385 @@
+"""Indices and divisors in the data of a model: legal ones as NumPy, others an error that names the node."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tilewright as tvm
+from tilewright import config, relay
+from tilewright.error import DivisionByZeroError, OutOfBoundsError, TVMError
+from tilewright.relay.analysis import post_order
+
+X = np.arange(12, dtype="float32").reshape(4, 3)
+FAR = [4, 100, 10**7, 2**31 - 1, 2**31, 2**32, 2**33, 2**63 - 1, -5, -(2**31), -(2**33), -(2**63)]
+
+
+def run(expr: Any, kind: str = "graph", **inputs: Any) -> Any:
+    """The result of an expression over its variables."""
+    mod = tvm.IRModule.from_expr(expr)
+    made = relay.create_executor(kind, mod).evaluate()(*(inputs[p.name_hint] for p in mod["main"].params))
+    return made.numpy()
+
+
+def var(name: str, value: Any) -> Any:
+    return relay.var(name, shape=value.shape, dtype=str(value.dtype))
+
+
+def indexing(name: str, index: Any) -> Any:
+    """A call that indexes an axis of four with the first element of `index`, (1,) of an integer type."""
+    x, i = relay.const(X), var("i", index)
+    wide = relay.broadcast_to(relay.reshape(i, (1, 1)), (1, 3))
+    row = relay.const(np.ones((1, 3), "float32"))
+    return {
+        "take": lambda: relay.take(x, i, axis=0, mode="fast"),
+        "take of all": lambda: relay.take(relay.const(X[:, 0].copy()), i, mode="fast"),
+        "gather": lambda: relay.gather(x, 0, wide),
+        "gather_nd": lambda: relay.gather_nd(x, relay.reshape(i, (1, 1))),
+        "adv_index": lambda: relay.adv_index([x, i]),
+        "scatter_elements": lambda: relay.scatter_elements(x, wide, row, 0),
+        "scatter_nd": lambda: relay.scatter_nd(x, relay.reshape(i, (1, 1)), row),
+        "segment_sum": lambda: relay.segment_sum(row, i, num_segments=4),
+        "sparse_to_dense": lambda: relay.sparse_to_dense(i, [4], relay.const(np.ones(1, "float32")), 0.0),
+        "nll_loss": lambda: relay.nn.nll_loss(
+            relay.const(X[:1, :].repeat(2, 1)[:, :4].copy()), i, relay.const(np.ones(4, "float32")), "sum"
+        ),
+        "crop_and_resize": lambda: relay.image.crop_and_resize(
+            relay.const(np.ones((4, 1, 3, 3), "float32")),
+            relay.const(np.float32([[0, 0, 1, 1]])),
+            i,
+            (2, 2),
+            "NCHW",
+        ),
+    }[name]()
+
+
+INDEXING = [
+    "take", "take of all", "gather", "gather_nd", "adv_index", "scatter_elements", "scatter_nd", "segment_sum",
+    "sparse_to_dense", "nll_loss", "crop_and_resize",
+]  # fmt: skip
+NOT_NEGATIVE = {"sparse_to_dense", "nll_loss", "crop_and_resize"}
+
+
+@pytest.mark.parametrize("name", INDEXING)
+def test_indices_outside_are_refused_and_never_touch_memory(name: str) -> None:
+    index = np.zeros(1, "int64")
+    low = 0 if name in NOT_NEGATIVE else -4
+    expr = indexing(name, index)
+    mod = tvm.IRModule.from_expr(expr)
+    check = relay.create_executor("graph", mod).evaluate()
+    with config.using(data_check="clamp"):
+        clamp = relay.create_executor("graph", mod).evaluate()
+        clamp(index)
+    near = {int(v): clamp(np.int64([v])).numpy() for v in range(4)}
+    for v in range(low, 4):
+        np.testing.assert_array_equal(check(np.int64([v])).numpy(), near[v % 4])
+    for v in FAR if low else [*FAR, -1]:
+        with pytest.raises(OutOfBoundsError) as error:
+            check(np.int64([v]))
+        assert isinstance(error.value, (IndexError, TVMError))
+        assert f"index {v} at position [0" in str(error.value)
+        assert str(error.value).endswith(f"is out of bounds; the legal range is {low} to 3")
+        held = clamp(np.int64([v])).numpy()
+        if name.startswith(("scatter", "segment", "sparse")):  # what would be written outside is dropped
+            assert held.sum() == (X.sum() if name.startswith("scatter") else 0)
+        else:
+            np.testing.assert_array_equal(held, near[3 if v > 3 else 0])
+
+
+@pytest.mark.parametrize("kind", ["graph", "aot", "vm", "debug"])
+def test_every_executor_raises_the_same(kind: str) -> None:
+    index = np.array([[0, 3], [2, -9]], "int32")
+    x, i = var("x", X), var("i", index)
+    expr = relay.take(x, i, axis=0, mode="fast")
+    with pytest.raises(OutOfBoundsError) as error:
+        run(expr, kind, x=X, i=index)
+    line = expr.span.line
+    assert str(error.value) == (
+        f"take at test_relay_data_check.py:{line}: index -9 at position [1, 1] is out of bounds; the legal range is "
+        "-4 to 3"
+    )
+
+
+def test_modes_that_define_an_answer_are_not_checked() -> None:
+    index = np.array([9, -9, 2**33 + 1], "int64")
+    x, i = var("x", X), var("i", index)
+    np.testing.assert_array_equal(run(relay.take(x, i, axis=0), x=X, i=index), X[[3, 0, 3]])
+    np.testing.assert_array_equal(run(relay.take(x, i, axis=0, mode="wrap"), x=X, i=index), X[index % 4])
+
+
+def test_narrow_and_unsigned_indices() -> None:
+    for kind in ("int8", "uint8", "int16", "uint16", "uint32", "uint64"):
+        info = np.iinfo(kind)
+        big = np.arange(300, dtype="float32")
+        index = np.array([info.min, info.max], kind)
+        x, i = var("x", big), var("i", index)
+        expr = relay.take(x, i, axis=0, mode="fast")
+        if info.max < 300 and info.min >= -300:
+            np.testing.assert_array_equal(run(expr, x=big, i=index), big[index.astype("int64")])
+            continue
+        with pytest.raises(OutOfBoundsError, match="the legal range is -300 to 299"):
+            run(expr, x=big, i=index)
+
+
+def test_constants_are_checked_when_they_are_compiled() -> None:
+    x = var("x", X)
+    for index in (np.full((1, 3), 4), np.full((1, 3), -5)):
+        with pytest.raises(OutOfBoundsError, match=r"index -?\d at position \[0, 0\] is out of bounds"):
+            relay.build(tvm.IRModule.from_expr(relay.gather(x, 0, relay.const(index))), "llvm")
+    sum_of_constants = relay.add(relay.const(np.full((4, 3), 6)), relay.const(1, "int64"))
+    of_constants = relay.add(x, relay.gather(relay.const(X), 0, sum_of_constants))
+    with pytest.raises(OutOfBoundsError, match=r"gather at .*: index 7 at position"):
+        relay.build(tvm.IRModule.from_expr(of_constants), "llvm")
+    with pytest.raises(DivisionByZeroError, match=r"the divisor at position \[1\] is 0"):
+        d = relay.var("d", shape=(2,), dtype="int32")
+        relay.build(tvm.IRModule.from_expr(relay.floor_divide(d, relay.const(np.int32([1, 0])))), "llvm")
+
+
+def test_lengths_and_ignored_classes() -> None:
+    lengths = np.array([0, 1, 3, 2], "int64")
+    x, n = var("x", X), var("n", lengths)
+    expr = relay.reverse_sequence(x, n)
+    wanted = np.stack([np.r_[row[:k][::-1], row[k:]] for row, k in zip(X, lengths, strict=True)])
+    np.testing.assert_array_equal(run(expr, x=X, n=lengths), wanted)
+    for bad in (4, 2**33, -1):
+        lengths[2] = bad
+        with pytest.raises(OutOfBoundsError, match=rf"length {bad} at position \[2\] .* range is 0 to 3"):
+            run(expr, x=X, n=lengths)
+        with config.using(data_check="clamp"):
+            assert run(expr, x=X, n=lengths).max() == 11
+    classes = np.array([0, -100, 2, 1], "int64")
+    t = var("t", classes)
+    loss = relay.nn.nll_loss(x, t, relay.const(np.ones(3, "float32")), "sum")
+    assert run(loss, x=X, t=classes) == -(X[0, 0] + X[2, 2] + X[3, 1])
+    classes[1] = -99
+    with pytest.raises(OutOfBoundsError, match=r"index -99 at position \[1\]"):
+        run(loss, x=X, t=classes)
+
+
+def compiled(expr: Any) -> tuple[Any, Any]:
+    """The expression over its variables as functions: one that checks, and one that holds indices inside."""
+    mod = tvm.IRModule.from_expr(expr)
+    check, clamp = (relay.create_executor("graph", mod) for _ in range(2))
+    with config.using(data_check="clamp"):
+        held = clamp.evaluate()
+        held(
+            *(
+                np.zeros(p.checked_type.shape, str(p.checked_type.dtype))
+                for p in relay.infer_type(mod["main"]).params
+            )
+        )
+    return check.evaluate(), held
+
+
+def test_regions_name_images() -> None:
+    rois = np.float32([[0, 0, 0, 2, 2], [1, 0, 0, 2, 2]])
+    images = np.ones((2, 1, 4, 4), "float32")
+    check, held = compiled(relay.vision.roi_align(var("x", images), var("r", rois), (2, 2), 1.0))
+    assert check(images, rois).numpy().max() == 1
+    for bad in (2, -1, np.nan, 1e30):
+        wrong = rois.copy()
+        wrong[1, 0] = bad
+        with pytest.raises(OutOfBoundsError, match=r"at position \[1, 0\] is out of bounds"):
+            check(images, wrong)
+        assert held(images, wrong).numpy().max() == 1
+    wrong = rois.copy()
+    wrong[1, 1:] = np.nan  # a side that is no number names no pixel
+    held(images, wrong)
+
+
+def test_a_sparse_matrix_with_places_outside() -> None:
+    dense = np.ones((2, 3), "float32")
+    values, columns, begins = np.float32([1, 2, 3]), np.int32([0, 2, 1]), np.int32([0, 2, 3])
+    args = {"d": dense, "v": values, "c": columns, "b": begins}
+    held = [var(n, v) for n, v in args.items()]
+    expr = relay.nn.sparse_dense(held[0], tuple(held[1:]))
+    check, clamp = compiled(expr)
+    np.testing.assert_array_equal(check(*args.values()).numpy(), [[3, 3], [3, 3]])
+    for name, at, bad in (("c", 1, 3), ("c", 1, -1), ("b", 1, 1000000), ("b", 0, -7)):
+        wrong = {**args, name: args[name].copy()}
+        wrong[name][at] = bad
+        with pytest.raises(OutOfBoundsError, match=rf"{bad} at position \[{at}\]"):
+            check(*wrong.values())
+        assert np.isfinite(clamp(*wrong.values()).numpy()).all()
+
+
+@pytest.mark.parametrize("kind", ["int32", "int64", "uint8"])
+@pytest.mark.parametrize("name", ["divide", "floor_divide", "trunc_divide", "mod", "floor_mod", "trunc_mod"])
+def test_zeros_to_divide_by(name: str, kind: str) -> None:
+    a, b = np.array([7, 9, 11, 13], kind), np.array([1, 2, 0, 3], kind)
+    x, d = var("x", a), var("d", b)
+    expr = getattr(relay, name)(x, d)
+    with pytest.raises(
+        DivisionByZeroError, match=rf"{name} at .*: the divisor at position \[2\] is 0"
+    ) as error:
+        run(expr, x=a, d=b)
+    assert isinstance(error.value, ZeroDivisionError)
+    with config.using(data_check="clamp"):
+        got = run(expr, x=a, d=b)
+    assert got[2] == 0
+    good = np.maximum(b, 1)
+    wanted = a // good if name.endswith("divide") else a % good
+    np.testing.assert_array_equal(run(expr, x=a, d=good), wanted)
+
+
+def test_the_least_number_by_minus_one_wraps_around() -> None:
+    a, b = np.int32([-(2**31)] * 2), np.int32([-1, 1])
+    x, d = var("x", a), var("d", b)
+    np.testing.assert_array_equal(run(relay.trunc_divide(x, d), x=a, d=b), a)
+    np.testing.assert_array_equal(run(relay.floor_mod(x, d), x=a, d=b), [0, 0])
+
+
+def test_a_tensor_of_indices_is_checked_once() -> None:
+    from tilewright.relay.transform import CheckData
+
+    x, y = (relay.var(n, shape=(4, 3)) for n in "xy")
+    i = relay.var("i", shape=(2, 3), dtype="int64")
+    both = relay.add(relay.gather(x, 0, i), relay.gather(y, 0, i))
+    checked = CheckData()(tvm.IRModule.from_expr(both))["main"]
+    calls = [e.op.name for e in post_order(checked) if isinstance(e, relay.Call)]
+    assert sorted(calls) == ["add", "check_each", "gather", "gather"]
+    with tvm.transform.PassContext(config={"tilewright.data_check": "clamp"}):
+        plain = CheckData()(tvm.IRModule.from_expr(both))["main"]
+    assert not any(e.op.name.startswith("check") for e in post_order(plain) if isinstance(e, relay.Call))
+    with (
+        pytest.raises(TVMError, match="takes 'check' or 'clamp', not 'off'"),
+        tvm.transform.PassContext(config={"tilewright.data_check": "off"}),
+    ):
+        CheckData()(tvm.IRModule.from_expr(both))
+
+
+def test_many_indices_in_parallel_loops() -> None:
+    """The error of one thread is the error of the call, and the next call works."""
+    rng = np.random.default_rng(0)
+    data = rng.standard_normal((300, 700)).astype("float32")
+    index = rng.integers(-300, 300, (300, 700))
+    x, i, u = var("x", data), var("i", index), var("u", data)
+    fused = relay.nn.relu(relay.gather(x, 0, relay.add(i, relay.const(0, "int64"))))
+    written = relay.scatter_elements(x, i, u, 0)
+    for expr, inputs in ((fused, {"x": data}), (written, {"x": data, "u": data})):
+        mod = tvm.IRModule.from_expr(expr)
+        f = relay.create_executor("graph", mod).evaluate()
+        order = [p.name_hint for p in mod["main"].params]
+
+        def call(places: Any, f: Any = f, order: Any = order, inputs: Any = inputs) -> Any:
+            return f(*({**inputs, "i": places}[n] for n in order)).numpy()
+
+        good = call(index)
+        bad = index.copy()
+        bad[177, 399] = 300
+        with pytest.raises(OutOfBoundsError, match=r"index 300 at position \[177, 399\]"):
+            call(bad)
+        np.testing.assert_array_equal(call(index), good)
+    np.testing.assert_array_equal(
+        run(fused, x=data, i=index), np.maximum(np.take_along_axis(data, index % 300, 0), 0)
+    )
+
+
+def test_sizes_that_only_the_run_tells() -> None:
+    x, i = relay.var("x", shape=(relay.Any(), 3)), relay.var("i", shape=(relay.Any(),), dtype="int64")
+    f = relay.create_executor("vm", tvm.IRModule.from_expr(relay.take(x, i, axis=0, mode="fast"))).evaluate()
+    for rows in (4, 2):
+        part = X[:rows].copy()
+        np.testing.assert_array_equal(f(part, np.int64([-1, 1])).numpy(), part[[-1, 1]])
+        with pytest.raises(
+            OutOfBoundsError, match=rf"index {rows} at position \[2\] .* range is -{rows} to {rows - 1}"
+        ):
+            f(part, np.int64([0, 1, rows]))
+
+
+def test_an_exported_library_tells_it_by_its_return_code(tmp_path: Path) -> None:
+    index = np.zeros(2, "int64")
+    i = var("i", index)
+    lib = relay.build(tvm.IRModule.from_expr(relay.take(relay.const(X), i, axis=0, mode="fast")), "llvm")
+    path = tmp_path / "model.so"
+    lib.export_library(str(path))
+    program = f"""
+import ctypes
+lib = ctypes.CDLL({str(path)!r})
+lib.__tw_last_error.restype = ctypes.c_char_p
+i, out = (ctypes.c_int64 * 2)(1, 9), (ctypes.c_float * 6)()
+run = lib.tvmgen_default
+print(run(i, out), lib.__tw_last_error().decode())
+i[1] = -1
+print(run(i, out), list(out))
+"""
+    said = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
+    first, second = said.splitlines()
+    assert first.startswith("5 take at test_relay_data_check.py:")
+    assert first.endswith("index 9 at position [1] is out of bounds; the legal range is -4 to 3")
+    assert second == "0 [3.0, 4.0, 5.0, 9.0, 10.0, 11.0]"
+
+
+# ---------------------------------------------------------------------------- imported models
+def test_an_onnx_model_names_its_node() -> None:
+    onnx = pytest.importorskip("onnx")
+    h = onnx.helper
+    kinds = {"x": (1, [4, 3]), "i": (7, [2, 3]), "k": (7, [2]), "d": (6, [4]), "e": (6, [4])}
+
+    def model(op: str, inputs: list[str], shape: list[int], elem: int = 1, **attrs: Any) -> Any:
+        node = h.make_node(op, inputs, ["y"], name=f"the_{op}", **attrs)
+        given = [h.make_tensor_value_info(n, *kinds[n]) for n in inputs]
+        graph = h.make_graph([node], "g", given, [h.make_tensor_value_info("y", elem, shape)])
+        made = h.make_model(graph, opset_imports=[h.make_opsetid("", 17)])
+        return relay.create_executor("graph", relay.frontend.from_onnx(made)[0]).evaluate()
+
+    gather = model("Gather", ["x", "k"], [2, 3])
+    np.testing.assert_array_equal(gather(X, np.int64([-4, 3])).numpy(), X[[-4, 3]])
+    for bad in (4, -5, 2**33):
+        with pytest.raises(
+            OutOfBoundsError, match=rf"^node Gather 'the_Gather': index {bad} at position \[1\].*-4 to 3"
+        ):
+            gather(X, np.int64([0, bad]))
+    elements = model("GatherElements", ["x", "i"], [2, 3])
+    with pytest.raises(
+        OutOfBoundsError, match=r"^node GatherElements .*: index 8589934592 at position \[0, 1\]"
+    ):
+        elements(X, np.int64([[0, 2**33, 0], [0, 0, 0]]))
+    for op in ("Div", "Mod"):
+        divided = model(op, ["d", "e"], [4], 6)
+        with pytest.raises(
+            DivisionByZeroError, match=rf"^node {op} 'the_{op}': the divisor at position \[1\] is 0"
+        ):
+            divided(np.int32([7, 7, 7, 7]), np.int32([1, 0, 2, -1]))
+        assert divided(np.int32([7, -7, -(2**31), 7]), np.int32([1, 2, -1, 3])).numpy()[2] in (-(2**31), 0)
+
+
+def test_a_torch_model_names_its_node() -> None:
+    torch = pytest.importorskip("torch")
+
+    class Net(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.table = torch.nn.Embedding(4, 3)
+
+        def forward(self, ids: Any, at: Any) -> Any:
+            return self.table(ids).gather(0, at)
+
+    ids, at = torch.tensor([0, 3]), torch.tensor([[0, 1, 1]])
+    net = Net().eval()
+    mod, params = relay.frontend.from_pytorch(
+        torch.export.export(net, (ids, at)), [("ids", (2,)), ("at", (1, 3))]
+    )
+    f = relay.create_executor("graph", mod, params=params).evaluate()
+    np.testing.assert_allclose(f(ids.numpy(), at.numpy()).numpy(), net(ids, at).detach().numpy())
+    for bad in (4, 2**33):
+        with pytest.raises(OutOfBoundsError, match=rf"embedding.*: index {bad} at position \[1\]"):
+            f(np.int64([0, bad]), at.numpy())
+    with pytest.raises(OutOfBoundsError, match=r"gather.*: index 8589934592 at position \[0, 2\]"):
+        f(ids.numpy(), np.int64([[0, 1, 2**33]]))
+
+
+def test_a_gpu_holds_indices_inside() -> None:
+    pytest.importorskip("pyopencl")
+    if not tvm.opencl(0).exist:
+        pytest.skip("there is no OpenCL device")
+    index = np.int64([0, 9, -9, 2**33])
+    x, i = var("x", X), var("i", index)
+    mod = tvm.IRModule.from_expr(relay.take(x, i, axis=0, mode="fast"))
+    f = relay.create_executor("graph", mod, device=tvm.opencl(0), target="opencl").evaluate()
+    np.testing.assert_array_equal(f(X, index).numpy(), X[[0, 3, 0, 3]])
