@@ -101,7 +101,7 @@ class _Checks(Mutator):
         attrs = {"kind": place.kind, "ignored": place.ignored, "columns": place.columns, "node": node}
         if not any(isinstance(s, AnySize) for s in sizes):
             key = (data, place.kind, tuple(map(str, sizes)), place.ignored, place.columns)
-            if _is_fused(call, place, type_of(data).dtype.bits):
+            if _is_fused(call, place, sizes, type_of(data).dtype.bits):
                 return self.once(key, lambda: check_each(data, kind=place.kind, sizes=sizes, node=node))
             return self.once(key, lambda: check_indices(data, sizes=sizes, **attrs))
         if not dims:
@@ -116,13 +116,15 @@ class _Checks(Mutator):
         return self.made[key]
 
 
-def _is_fused(call: Call, place: Place, bits: int) -> bool:
+def _is_fused(call: Call, place: Place, sizes: Sequence[Any], bits: int) -> bool:
     """Whether the check becomes part of the kernel that reads the indices, where it costs nothing.
 
-    It gives indices that are counted from the front, which must fit their type.
+    It gives indices that are counted from the front, which must fit their type. An index into a single element is not
+    read at all, and the check would go with it.
     """
     plain = place.kind != "length" and place.ignored is None and not place.columns
-    return bool(plain and bits >= 32 and call.op.pattern == OpPattern.INJECTIVE)
+    several = all(isinstance(s, int) and s > 1 for s in sizes)
+    return bool(plain and several and bits >= 32 and call.op.pattern == OpPattern.INJECTIVE)
 
 
 def _fields(value: Any) -> list[Any]:
