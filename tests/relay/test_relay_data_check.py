@@ -290,6 +290,14 @@ def test_sizes_that_only_the_run_tells() -> None:
             OutOfBoundsError, match=rf"index {rows} at position \[2\] .* range is -{rows} to {rows - 1}"
         ):
             f(part, np.int64([0, 1, rows]))
+    with pytest.raises(OutOfBoundsError, match="index 0"):
+        f(X[:0].copy(), np.int64([0]))
+    with config.using(data_check="clamp"):
+        f = relay.create_executor(
+            "vm", tvm.IRModule.from_expr(relay.take(x, i, axis=0, mode="fast"))
+        ).evaluate()
+        np.testing.assert_array_equal(f(X, np.int64([9])).numpy(), X[3:])
+        assert f(X[:0].copy(), np.int64([0])).numpy().tolist() == [[0, 0, 0]]
 
 
 def test_an_exported_library_tells_it_by_its_return_code(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 from .. import te
 from ..ir import ops
 from ..ir.dtype import INT32
-from ..ir.expr import PrimExpr, convert
+from ..ir.expr import PrimExpr, const_value, convert
 from ..te.tensor import checked_shape
 from ..tir import ir_builder
 from . import tag
@@ -64,6 +64,12 @@ def from_front(index: PrimExpr, size: Any) -> PrimExpr:
     return ops.select(ops.less(index, te.const(0, index.dtype)), ops.add(index, size), index)
 
 
+def if_any(sizes: Sequence[Any], value: PrimExpr) -> PrimExpr:
+    """A value read along some dimensions, or 0 where one of them has no elements, which open sizes may not have."""
+    opens = [ops.greater(s, 0) for s in sizes if const_value(convert(s)) is None]
+    return ops.if_then_else(ops.all(*opens), value, te.const(0, value.dtype)) if opens else value
+
+
 def held(index: PrimExpr, size: Any) -> PrimExpr:
     """The place of an index that counts from the end if it is negative; one outside is the nearest inside."""
     return clamped(from_front(index, size), size)
@@ -110,7 +116,7 @@ def take(a: te.Tensor, indices: Any, axis: Any = None, batch_dims: int = 0, mode
         index = chosen(*i[:batch], *inside) if chosen is not None else single
         assert index is not None
         rest = (*i[:d],), (*i[d + len(own) :],)
-        value = x(*rest[0], taken(mode, index, size), *rest[1])
+        value = if_any([size], x(*rest[0], taken(mode, index, size), *rest[1]))
         if mode != "nan":
             return value
         good = ops.logical_and(ops.greater_equal(index, 0), ops.less(index, size))
@@ -132,7 +138,11 @@ def gather(data: te.Tensor, axis: int, indices: te.Tensor) -> te.Tensor:
         raise fail("gather", f"indices has {chosen.ndim} dimensions and data has {x.ndim}")
     if is_empty_shape(chosen.shape):
         return injective("gather", chosen.shape, lambda *i: te.const(0, x.dtype))
-    return injective("gather", chosen.shape, lambda *i: x(*i[:d], held(chosen(*i), x.shape[d]), *i[d + 1 :]))
+    return injective(
+        "gather",
+        chosen.shape,
+        lambda *i: if_any([x.shape[d]], x(*i[:d], held(chosen(*i), x.shape[d]), *i[d + 1 :])),
+    )
 
 
 def gather_nd(a: te.Tensor, indices: te.Tensor, batch_dims: int = 0) -> te.Tensor:
@@ -157,7 +167,7 @@ def gather_nd(a: te.Tensor, indices: te.Tensor, batch_dims: int = 0) -> te.Tenso
     def element(*i: Any) -> PrimExpr:
         at = i[:lead]
         place = [held(points(c, *at), x.shape[batch + c]) for c in range(count)]
-        return x(*at[:batch], *place, *i[lead:])
+        return if_any(x.shape[batch : batch + count], x(*at[:batch], *place, *i[lead:]))
 
     if is_empty_shape(shape):
         return injective("gather_nd", shape, lambda *i: te.const(0, x.dtype))
@@ -176,7 +186,7 @@ def adv_index(data: te.Tensor, indices: Sequence[te.Tensor]) -> te.Tensor:
     def element(*i: Any) -> PrimExpr:
         at = i[: len(common)]
         place = [held(t(*broadcast_indices(t.shape, common, at)), x.shape[d]) for d, t in enumerate(points)]
-        return x(*place, *i[len(common) :])
+        return if_any(x.shape[: len(points)], x(*place, *i[len(common) :]))
 
     if is_empty_shape(shape):
         return injective("adv_index", shape, lambda *i: te.const(0, x.dtype))

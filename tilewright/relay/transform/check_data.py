@@ -57,7 +57,7 @@ class _Checks(Mutator):
         branches = [self.scoped(self.visit, b) for b in (if_.true_branch, if_.false_branch)]
         if cond is if_.cond and branches[0] is if_.true_branch and branches[1] is if_.false_branch:
             return if_
-        return If(cond, *branches, span=if_.span)
+        return If(cond, branches[0], branches[1], span=if_.span)
 
     def scoped(self, work: Any, expr: Any) -> Any:
         outer, self.made = self.made, dict(self.made)
@@ -100,7 +100,7 @@ class _Checks(Mutator):
             return data
         attrs = {"kind": place.kind, "ignored": place.ignored, "columns": place.columns, "node": node}
         if not any(isinstance(s, AnySize) for s in sizes):
-            key = (data, place.kind, tuple(map(str, sizes)), place.ignored, place.columns)
+            key: Any = (data, place.kind, tuple(map(str, sizes)), place.ignored, place.columns)
             if _is_fused(call, place, sizes, type_of(data).dtype.bits):
                 return self.once(key, lambda: check_each(data, kind=place.kind, sizes=sizes, node=node))
             return self.once(key, lambda: check_indices(data, sizes=sizes, **attrs))

@@ -361,9 +361,9 @@ def _ret(t: ExprTranslator, e: Call, lane: str | None) -> Code:
 
 @_on("fail")
 def _fail(t: ExprTranslator, e: Call, lane: str | None) -> Code:
-    kind, message, *values = e.args
-    args, depth = _arguments(t, values)
-    return Code(f"bad_data({kind.value!r}, {message.value!r}{args})", depth=depth)
+    kind, message = (a.value for a in e.args[:2] if isinstance(a, StringImm))
+    args, depth = _arguments(t, e.args[2:])
+    return Code(f"bad_data({kind!r}, {message!r}{args})", depth=depth)
 
 
 @_on("checked")
@@ -371,7 +371,8 @@ def _checked(t: ExprTranslator, e: Call, lane: str | None) -> Code:
     value, good = t.lane(e.args[0], lane), t.lane(e.args[1], lane)
     numbers = [t.lane(v, lane) for v in e.args[4:]]
     texts = "".join(f", {n.text}" for n in numbers)
-    failure = f"bad_data({e.args[2].value!r}, {e.args[3].value!r}{texts})"
+    kind, message = (a.value for a in e.args[2:4] if isinstance(a, StringImm))
+    failure = f"bad_data({kind!r}, {message!r}{texts})"
     return value._replace(
         text=f"({value.text} if {good.text} else {failure})", depth=_depth(value, good, *numbers)
     )
