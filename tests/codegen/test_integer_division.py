@@ -151,6 +151,9 @@ def test_index_arithmetic_is_as_short_as_before() -> None:
     ready = tvm.lower(te.create_prim_func([x, flat]))
     text = str(tir.transform.LowerIntrin()(ready))
     assert "T.Div(i, m)" in text and "safe" not in text, text
+    ana = tvm.arith.Analyzer()
+    i = te.var("i")
+    assert str(ana.simplify(te.floordiv(i, m) * m + te.floormod(i, m))) == "i"
 
 
 @pytest.mark.parametrize("kind", ["int8", "int32", "uint32", "int64"])

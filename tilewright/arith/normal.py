@@ -183,9 +183,9 @@ class Normalizer(Logic):
             return b.const < -1 and e.__class__ in (FloorDiv, FloorMod) and self.bound(a)[0] <= e.dtype.low
         if any(atom.reads for atom in b.terms):
             return True
-        low, high = self.bound(b)
         only = b.single()
-        return only is not None and only.kind == VAR and low <= 0 <= high < BIG
+        known = None if only is None or only.kind != VAR else self.bounds.get(only)
+        return known is not None and known[0] <= 0 <= known[1] < BIG  # of a size no end is known
 
     def _extreme(self, e: Any) -> Lin:
         kind = MIN if e.__class__ is Min else MAX
