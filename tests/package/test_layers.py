@@ -28,12 +28,14 @@ _BELOW_RELAY = {
     "codegen",
     "runtime",
     "config",
+    "forks",
     "_later",
 }
 LAYERS: dict[str, set[str]] = {
     "config": set(),
-    "runtime": {"config"},
-    "ir": {"config", "runtime.errors"},
+    "forks": set(),
+    "runtime": {"config", "forks"},
+    "ir": {"config", "forks", "runtime.errors"},
     # functions by name, and the paths of differences
     "ir.base": {"ir", "runtime.registry", "runtime.object_path"},
     "arith": {"ir"},
@@ -57,8 +59,8 @@ LAYERS: dict[str, set[str]] = {
     # this machine is measured with loops that are compiled and run here, and its figures are kept
     "target.measure": {"ir", "config"},
     "target.probes": {"ir", "codegen.llvm.engine"},
-    "codegen": {"ir", "arith", "target", "runtime", "config"},
-    "tune": {"ir", "arith", "te", "tir", "target", "codegen", "runtime", "config"},
+    "codegen": {"ir", "arith", "target", "runtime", "config", "forks"},
+    "tune": {"ir", "arith", "te", "tir", "target", "codegen", "runtime", "config", "forks"},
     "contrib": {"runtime", "ir.errors", "_later"},
     # what is compiled for is asked of the target in scope
     "contrib.nvcc": {"runtime", "contrib", "target"},
@@ -98,7 +100,7 @@ LAYERS: dict[str, set[str]] = {
     "topi": {"ir", "arith", "te", "tir.ir_builder", "_later"},
     **{room: {"_later"} for room in ("meta_schedule", "vta")},
     # other machines run what was compiled, and need the runtime alone
-    "rpc": {"runtime"},
+    "rpc": {"runtime", "forks"},
     "exec": {"rpc"},
     "autotvm": _BELOW_RELAY | {"relay", "rpc"},
     "testing.autotvm": {"te", "target", "autotvm"},

@@ -7,9 +7,9 @@ import json
 import math
 import re
 from collections.abc import Sequence
-from functools import cached_property
 from typing import Any
 
+from ..forks import cached_property
 from ..ir.errors import ScheduleError
 from ..ir.expr import Reduce
 from ..ir.function import PrimFunc

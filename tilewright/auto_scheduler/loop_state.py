@@ -16,9 +16,9 @@ import contextlib
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from ..forks import cached_property
 from ..ir.equal import structural_equal
 from ..ir.errors import ScheduleError, UnsupportedError
 from ..ir.expr import IterVar, Range, const_value

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping, Sequence
-from functools import cached_property
 from typing import Any
 
 from ..driver.build import build
+from ..forks import cached_property
 from ..ir.serialize import load_json, save_json
 from ..target import Target
 from ..tir.schedule import Schedule

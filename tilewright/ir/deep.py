@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Final, TypeVar
 
+from ..forks import new_in_child
 from .errors import NestingError
 
 __all__ = ["deep_programs", "deeply"]
@@ -18,7 +19,7 @@ _F = TypeVar("_F", bound=Callable[..., Any])
 # A walk takes up to ten calls for each level. Calls between Python functions take no C stack.
 _LEVELS: Final = 20_000
 _DEPTH: Final = 10 * _LEVELS
-_lock: Final = threading.Lock()
+_lock: Final = new_in_child(threading.Lock())
 _holders = 0
 _before = 0
 

@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from .. import config as knobs
+from ..forks import at_start_of_child, new_in_child
 from .deep import deep_programs
 from .errors import InternalError, TVMError, UnsupportedError
 from .function import BaseFunc, PrimFunc
@@ -512,7 +513,7 @@ class _Session(threading.local):
 _session: Final = _Session()
 _checkers: Final[list[Callable[[IRModule, str], None]]] = []
 _dump_runs: Final[dict[Path, int]] = {}
-_gc_lock: Final = threading.Lock()
+_gc_lock: Final = new_in_child(threading.Lock())
 _gc_holders = 0
 
 
@@ -540,6 +541,16 @@ def _paused_gc() -> Iterator[None]:
                 _gc_holders -= 1
                 if _gc_holders == 0:
                     gc.enable()
+
+
+@at_start_of_child
+def _without_other_threads() -> None:
+    """Other threads, whose programs keep the search for cycles away, are not in the child of a fork."""
+    global _gc_holders
+    left = min(_gc_holders, 1 if _session.depth else 0)
+    if _gc_holders and not left:
+        gc.enable()
+    _gc_holders = left
 
 
 @contextmanager

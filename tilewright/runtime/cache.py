@@ -23,6 +23,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from .. import config
+from ..forks import new_in_child
 
 __all__ = ["DiskCache", "compiled_code", "digest"]
 
@@ -51,7 +52,7 @@ class DiskCache:
         self._written = 0
         self._swept = False
         self._warned = False
-        self._lock = threading.Lock()
+        self._lock = new_in_child(threading.Lock())
 
     def __repr__(self) -> str:
         return f"<DiskCache {self.folder}: {self.hits} hits, {self.misses} misses>"

@@ -16,6 +16,7 @@ from abc import ABC, abstractmethod
 from typing import Any
 
 from .. import config
+from ..forks import new_in_child
 from . import elf
 from .errors import DivisionByZeroError, LoadError, OutOfBoundsError, TVMError
 from .packed import CALLBACK_ADDRESS, NOT_FOUND, RAISED, take_exception
@@ -55,7 +56,7 @@ class Library(ABC):
 class _Pool:
     """The thread pool of the process: the first library's, kept for ever."""
 
-    lock = threading.Lock()
+    lock = new_in_child(threading.Lock())
     launch = 0
     memory: list[ctypes.c_void_p | int | None] = []
     owner: Library | None = None
@@ -70,7 +71,7 @@ class _Pool:
         if not address:
             return  # a library from before there were limits
         limit = _PoolLimit(address)
-        lock = threading.Lock()
+        lock = new_in_child(threading.Lock())
 
         def changed(thread: int, number: int | None) -> None:
             with lock:

@@ -19,6 +19,7 @@ from typing import Any, Final, NoReturn
 
 import numpy as np
 
+from ..forks import new_in_child
 from .arguments import view
 from .container import tuple_object
 from .devices import Device
@@ -508,7 +509,7 @@ def _no_case(text: str, sizes: tuple[int, ...]) -> NoReturn:
     raise TVMError(f"{text}: {' and '.join(map(str, sizes))} do not broadcast")
 
 
-_lock: Final = threading.Lock()
+_lock: Final = new_in_child(threading.Lock())
 _holders = 0
 _before = 0
 

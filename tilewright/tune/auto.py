@@ -6,9 +6,9 @@ import math
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
-from functools import cached_property
 from typing import Any
 
+from ..forks import cached_property
 from ..ir.deep import deeply
 from ..ir.errors import ScheduleError
 from ..ir.expr import BufferLoad, Var, const_value

@@ -16,6 +16,7 @@ import warnings
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Protocol
 
+from ..forks import new_in_child
 from ..ir.function import PrimFunc
 from ..ir.module import IRModule
 from ..target import Target
@@ -149,7 +150,7 @@ class History:
     def __init__(self, *sources: Any, machine: str | None = None) -> None:
         self._sources = [_source(s) for s in sources if s is not None]
         self._machine = machine
-        self._lock = threading.Lock()
+        self._lock = new_in_child(threading.Lock())
         self._warned: set[tuple[str, str]] = set()
         self.tasks: dict[str, Task] = {}  # for those who ask: programs that they have made already
         self.used: dict[str, Record] = {}  # by the keys of the programs

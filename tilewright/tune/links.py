@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from functools import cached_property
-
+from ..forks import cached_property
 from ..ir.buffer import Buffer
 from ..ir.stmt import BlockRealize, SeqStmt, Stmt
 from ..tir.schedule.state import outermost_blocks

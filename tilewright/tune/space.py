@@ -15,12 +15,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from itertools import islice, product
 from typing import Any
 
 import numpy as np
 
+from ..forks import cached_property
 from ..ir.errors import ScheduleError
 from ..target import Target
 from ..target.machine import CpuMachine, GpuMachine, with_figures

@@ -6,10 +6,11 @@ import hashlib
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache, cached_property
+from functools import cache
 from typing import Any
 
 from ..arith import Analyzer
+from ..forks import cached_property
 from ..ir.buffer import Buffer
 from ..ir.deep import deep_programs
 from ..ir.errors import ScheduleError

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import cached_property
 from random import Random
 from typing import Any
 
 import numpy as np
 
+from ...forks import cached_property
 from .knobs import (
     AnnotateEntity,
     AnnotateSpace,

@@ -12,12 +12,15 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from ...forks import held_by_forks, new_in_child
 from ...ir.errors import BuildError, TargetError
 
 __all__ = ["POOL_SYMBOLS", "JitLibrary", "Machine", "linking", "llvm_version", "pool_text", "process_triple"]
 
 _lock = threading.Lock()
-linking = threading.RLock()  # code that is made on first use is made once, whichever threads want it first
+linking = new_in_child(
+    threading.RLock()
+)  # code that is made on first use is made once, whoever wants it first
 _POOL = Path(__file__).with_name("threadpool.ll")
 POOL_SYMBOLS = ("__tw_parallel_launch", "__tw_pool_limit", "__tw_memory")
 
@@ -42,6 +45,8 @@ def _llvm() -> Any:
     llvm.initialize_native_asmparser()
     for option in _LIMITS:
         llvm.set_option("tilewright", option)
+    # A fork while another thread is in LLVM would copy LLVM halfway through, its lock held for ever.
+    held_by_forks(_lock, llvm.ffi.lib._lock)
     return llvm
 
 
@@ -144,7 +149,13 @@ class Machine:
         options.slp_vectorization = True
         options.loop_unrolling = True
         builder = llvm.create_pass_builder(self.machine, options)
-        builder.getModulePassManager().run(module, builder)
+        passes = builder.getModulePassManager()
+        try:
+            passes.run(module, builder)
+        finally:
+            # llvmlite's own close() frees nothing here: the class inherits an empty _dispose before the real one.
+            llvm.NewPassManager._dispose(passes)
+            passes.detach()
 
     # LLVM's code generators rewrite the module that they get, and `get_source` may still be asked for.
     def object_code(self, module: Any) -> bytes:
@@ -155,15 +166,24 @@ class Machine:
         return str(self.machine.emit_assembly(module.clone()))
 
 
-@lru_cache(maxsize=1)
-def _jit() -> Any:
-    llvm = _llvm()
-    target = llvm.Target.from_default_triple()
-    machine = target.create_target_machine(jit=True, codemodel="default", reloc="pic")
-    return llvm.create_lljit_compiler(machine, use_jit_link=True)
+class _Linker:
+    """LLVM's linker for code in this process. It never forgets a library wholly (9 KiB of each stay behind), so
+    each linker serves some libraries only, and goes with the last of them."""
 
+    _SERVES = 32
+    served = _SERVES
+    jit: Any = None
 
-_names = iter(range(1 << 62))
+    @classmethod
+    def next(cls) -> tuple[Any, str]:
+        """A linker, and a name in it for one more library."""
+        if cls.served == cls._SERVES:
+            llvm = _llvm()
+            target = llvm.Target.from_default_triple()
+            machine = target.create_target_machine(jit=True, codemodel="default", reloc="pic")
+            cls.jit, cls.served = llvm.create_lljit_compiler(machine, use_jit_link=True), 0
+        cls.served += 1
+        return cls.jit, f"tilewright{cls.served}"
 
 
 class JitLibrary:
@@ -187,7 +207,7 @@ class JitLibrary:
             for name in exports:
                 builder.export_symbol(name)
             try:
-                self._tracker = builder.link(_jit(), f"tilewright{next(_names)}")
+                self._tracker = builder.link(*_Linker.next())  # it holds the linker
             except RuntimeError as err:
                 raise BuildError(f"the compiled code could not be linked: {err}") from None
 

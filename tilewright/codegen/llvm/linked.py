@@ -9,10 +9,10 @@ import platform
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from ...forks import cached_property
 from ...ir.errors import BuildError
 from ...runtime import link
 from ...runtime.cheader import c_header

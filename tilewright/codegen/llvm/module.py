@@ -7,10 +7,10 @@ import os
 import re
 import tempfile
 from collections.abc import Callable, Sequence
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from ...forks import cached_property
 from ...ir.errors import BuildError
 from ...runtime import link
 from ...runtime.cache import DiskCache, compiled_code

@@ -16,6 +16,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from ...codegen.llvm.objects import cache_of_this_build
+from ...forks import new_in_child
 from ...ir.errors import BuildError, InternalError, TVMError
 from ...target import Target
 from .kernel import Job, Kernel, compile_kernel
@@ -26,7 +27,7 @@ _FEW = 3  # so few are compiled here sooner than processes start
 
 # What the workers compile. They are forks of this process, so that nothing need be sent to them.
 _work: tuple[Sequence[Job], Target] | None = None
-_forking = threading.Lock()
+_forking = new_in_child(threading.Lock())
 
 
 def compile_all(

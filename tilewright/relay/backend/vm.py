@@ -18,6 +18,7 @@ import numpy as np
 from ...codegen.llvm.engine import Machine
 from ...codegen.llvm.linked import LinkedModule
 from ...codegen.llvm.objects import VERSION
+from ...forks import new_in_child
 from ...ir.deep import deep_programs
 from ...ir.errors import BuildError, TVMError
 from ...ir.expr import SizeVar
@@ -320,7 +321,7 @@ class CompiledExecutable(Executable):
         program = assembly.program()
         super().__init__(program, assembly.constants, assembly.library(()), self._run_open)
         self._ready: dict[Any, Callable[[list[NDArray]], list[NDArray]]] = {}
-        self._lock = threading.RLock()
+        self._lock = new_in_child(threading.RLock())
 
     @property
     def opens(self) -> list[PendingOpen]:

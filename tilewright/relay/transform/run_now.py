@@ -6,6 +6,7 @@ import threading
 from collections.abc import Sequence
 from typing import Any, Final
 
+from ...forks import new_in_child
 from ...runtime.ndarray import NDArray, array, empty
 from ..analysis import post_order
 from ..expr import Call, Constant, Expr, Function, Tuple, TupleGetItem, Var
@@ -21,7 +22,7 @@ __all__ = ["can_run", "run_all", "run_call"]
 # Of so many operators at most is one kernel: long chains of numbers would else be one very deep expression.
 DEPTH: Final = 32
 _kernels: Final[dict[Any, Any]] = {}
-_lock: Final = threading.RLock()
+_lock: Final = new_in_child(threading.RLock())
 
 
 def can_run(op: Any, result: Type) -> bool:
