@@ -27,7 +27,8 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
     help="Compile models of ONNX, PyTorch and Keras to machine code, tune them, and run them. "
     "Results go to stdout, progress and errors to stderr. "
-    "Exit codes: 0 done, 1 refused or failed, 2 wrong usage, 70 a fault in tilewright, 130 interrupted.",
+    "Exit codes: 0 done, 1 refused or failed, 2 wrong usage, 70 a fault in tilewright, 130 interrupted, "
+    "143 ended by SIGTERM.",
 )
 
 Model = Annotated[

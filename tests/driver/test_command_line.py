@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import io
 import json
+import os
+import stat
 import subprocess
 import sys
+import tarfile
 import time
 import warnings
 from pathlib import Path
@@ -392,3 +396,27 @@ def test_a_package_runs_on_another_machine(model: Path, package: Path, tmp_path:
         np.testing.assert_allclose(file["output_0"], expected(model, image()), atol=1e-5)
     result = call("run", package, "--rpc-tracker", "board")
     assert result.exit_code == 1 and "it is HOST:PORT" in result.stderr
+
+
+# -- where packages go ------------------------------------------------------------------------------
+def test_a_package_for_a_pipe_and_for_stdout(model: Path, package: Path, tmp_path: Path) -> None:
+    """A pipe stays one, and the reader gets the bytes; so it is for /dev/null, which root could replace."""
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    command = [sys.executable, "-m", "tilewright", "compile", str(model), "--target", "llvm", "-o"]
+    with subprocess.Popen([*command, str(pipe)], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        got = pipe.read_bytes()
+        told, said = process.communicate()
+        assert process.returncode == 0, said.decode()
+    assert stat.S_ISFIFO(pipe.stat().st_mode) and list(tmp_path.iterdir()) == [pipe]
+    assert len(got) == package.stat().st_size and str(pipe).encode() in told
+    through = subprocess.run([*command, "/dev/stdout"], capture_output=True, check=True)
+    with tarfile.open(fileobj=io.BytesIO(through.stdout)) as archive:
+        assert archive.getnames()[0] == "metadata.json"
+    assert b"/dev/stdout" in through.stderr
+
+
+def test_code_beside_a_package_needs_a_package_with_a_place(model: Path) -> None:
+    result = call("compile", model, "--target", "llvm", "-o", "/dev/null", "--dump-code", "relay")
+    assert result.exit_code == 1
+    assert "dump_code=… writes beside the package; give it a place: package_path=, the name" in result.stderr

@@ -602,8 +602,8 @@ def test_models_of_the_virtual_machine(tmp_path: Path, fake: Callable[..., Fake]
 
 # -- in earnest ---------------------------------------------------------------------------------------
 @pytest.mark.slow
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_an_interrupt_of_the_command(number: int, model: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_an_interrupt_of_the_command(number: int, code: int, model: Path, tmp_path: Path) -> None:
     """Ctrl-C, as a terminal sends it, and a request to end, as a batch system does."""
     db = tmp_path / "tune.db"
     command = [
@@ -633,7 +633,7 @@ def test_an_interrupt_of_the_command(number: int, model: Path, tmp_path: Path) -
                 os.kill(process.pid, number)
                 break
         told, rest = process.stdout.read(), before + process.stderr.read()
-        assert process.wait() == 130, rest
+        assert process.wait() == code, rest
     data = json.loads(told)
     assert data["interrupted"] and 0 < data["measured"] < 500
     assert "Traceback" not in rest and "--resume goes on" in rest

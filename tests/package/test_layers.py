@@ -29,19 +29,22 @@ _BELOW_RELAY = {
     "runtime",
     "config",
     "forks",
+    "files",
     "_later",
 }
 LAYERS: dict[str, set[str]] = {
     "config": set(),
     "forks": set(),
-    "runtime": {"config", "forks"},
-    "ir": {"config", "forks", "runtime.errors"},
+    "files": set(),
+    "runtime": {"config", "forks", "files"},
+    "ir": {"config", "forks", "files", "runtime.errors"},
     # functions by name, and the paths of differences
     "ir.base": {"ir", "runtime.registry", "runtime.object_path"},
     "arith": {"ir"},
     "tir": {"ir", "arith"},
     # the sizes that a call lets through
     "tir.transform.widen_indices": {"ir", "arith", "runtime.limits"},
+    "tir.schedule.report": {"ir", "arith", "files"},
     "tir.tensor_intrin": {"ir", "arith", "_later"},
     # programs call Python: the interpreter looks the functions up and hands them arrays
     # `sch.verify` compiles what is too large to be interpreted
@@ -57,11 +60,11 @@ LAYERS: dict[str, set[str]] = {
     "script": {"ir", "tir"},
     "target": {"ir"},
     # this machine is measured with loops that are compiled and run here, and its figures are kept
-    "target.measure": {"ir", "config"},
+    "target.measure": {"ir", "config", "files"},
     "target.probes": {"ir", "codegen.llvm.engine"},
-    "codegen": {"ir", "arith", "target", "runtime", "config", "forks"},
-    "tune": {"ir", "arith", "te", "tir", "target", "codegen", "runtime", "config", "forks"},
-    "contrib": {"runtime", "ir.errors", "_later"},
+    "codegen": {"ir", "arith", "target", "runtime", "config", "forks", "files"},
+    "tune": {"ir", "arith", "te", "tir", "target", "codegen", "runtime", "config", "forks", "files"},
+    "contrib": {"runtime", "files", "ir.errors", "_later"},
     # what is compiled for is asked of the target in scope
     "contrib.nvcc": {"runtime", "contrib", "target"},
     # onnx's own test suite drives the whole compiler
@@ -77,6 +80,7 @@ LAYERS: dict[str, set[str]] = {
         "codegen",
         "runtime",
         "config",
+        "files",
         "_later",
     },
     # whole models, from the file to the result
@@ -100,7 +104,7 @@ LAYERS: dict[str, set[str]] = {
     "topi": {"ir", "arith", "te", "tir.ir_builder", "_later"},
     **{room: {"_later"} for room in ("meta_schedule", "vta")},
     # other machines run what was compiled, and need the runtime alone
-    "rpc": {"runtime", "forks"},
+    "rpc": {"runtime", "forks", "files"},
     "exec": {"rpc"},
     "autotvm": _BELOW_RELAY | {"relay", "rpc"},
     "testing.autotvm": {"te", "target", "autotvm"},

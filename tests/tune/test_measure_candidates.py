@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -68,6 +69,23 @@ def test_where_data_cannot_be_written_is_said(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "gone" / "x"))
     with pytest.raises(TuneError, match=r"no folder for data can be made: .*; set TMPDIR to one"):
         Measurer(MeasureOptions(builders=1))
+
+
+def test_a_full_temporary_folder_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the process that writes the reference says of it is no reason to ask for other inputs."""
+    answer = {"status": "run error", "error": "OSError: 16 requested and 0 written"}
+    with Measurer(MeasureOptions(builders=1)) as pool:
+        monkeypatch.setattr(pool, "_run", lambda *ignored: answer)
+        inp = MeasureInput.of(task_of(matmul(4), TARGET))
+        with pytest.raises(TuneError, match=r"16 requested and 0 written; give reference=, or inputs="):
+            pool.measure([inp])
+        monkeypatch.setattr("shutil.disk_usage", lambda place: SimpleNamespace(free=3000))
+        with pytest.raises(TuneError) as caught:
+            pool.measure([inp])
+    assert str(caught.value).endswith(
+        f"the temporary folder {pool._folder} is full (2 KiB are left of the 1024 KiB that the data and the code "
+        "need): OSError: 16 requested and 0 written; make room there, or set TMPDIR to another folder"
+    )
 
 
 def test_that_no_process_can_be_started_is_said(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from ..files import write_whole
 from ..ir.errors import UnsupportedError
 from ..target import Target
 from ..tune.errors import RecordError
@@ -152,7 +153,7 @@ def split_workload(in_file: str | os.PathLike[str], clean: bool = True) -> None:
     stem = Path(in_file)
     for number, lines in enumerate(workloads.values()):
         path = stem.with_name(f"{stem.stem}.{number}{stem.suffix or '.log'}")
-        path.write_text("".join(f"{line}\n" for line in lines.values()), encoding="utf-8")
+        write_whole(path, "".join(f"{line}\n" for line in lines.values()))
 
 
 def pick_best(in_file: Any, out_file: str | os.PathLike[str]) -> None:
@@ -163,8 +164,7 @@ def pick_best(in_file: Any, out_file: str | os.PathLike[str]) -> None:
         key = measure_str_key(inp, include_config=False)
         if result.error_no == 0 and (key not in best or np.mean(result.costs) < np.mean(best[key][1].costs)):
             best[key] = (inp, result)
-    with open(out_file, "w", encoding="utf-8") as file:
-        file.writelines(f"{encode(inp, result)}\n" for inp, result in best.values())
+    write_whole(out_file, "".join(f"{encode(inp, result)}\n" for inp, result in best.values()))
 
 
 def main(argv: list[str] | None = None) -> None:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 import shutil
-import tempfile
 import urllib.request
 from pathlib import Path
+
+from ..files import written_whole
 
 __all__ = ["download", "download_testdata"]
 
@@ -26,15 +27,16 @@ def download(
     target.parent.mkdir(parents=True, exist_ok=True)
     last: Exception | None = None
     for _ in range(max(1, retries)):
-        handle, scratch = tempfile.mkstemp(dir=target.parent)
         try:
-            with os.fdopen(handle, "wb") as file, urllib.request.urlopen(url, timeout=60) as answer:
+            with (
+                written_whole(target) as part,
+                urllib.request.urlopen(url, timeout=60) as answer,
+                open(part, "wb") as file,
+            ):
                 shutil.copyfileobj(answer, file)
-            os.replace(scratch, target)  # whole or not at all
             return
         except OSError as error:
             last = error
-            os.unlink(scratch)
     raise OSError(f"cannot download {url} to {target}: {last}") from last
 
 

@@ -6,6 +6,8 @@ import os
 import tarfile
 from collections.abc import Sequence
 
+from ..files import written_whole
+
 __all__ = ["tar", "untar"]
 
 
@@ -14,7 +16,7 @@ def tar(
 ) -> None:
     """Put files into an archive, each under its last name."""
     given = [files] if isinstance(files, (str, os.PathLike)) else list(files)
-    with tarfile.open(output, "w") as archive:
+    with written_whole(output) as part, tarfile.open(part, "w") as archive:
         for file in given:
             archive.add(file, os.path.basename(os.fspath(file)))
 

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from ..files import write_whole, written_whole
 from .devices import Device, device_api
 from .errors import LoadError, TVMError
 from .host_program import Launcher, host_function
@@ -92,15 +93,15 @@ class DeviceModule(Module):
         kind = fmt or path.suffix.lstrip(".")
         image = self.options.get("image", b"")
         if kind == "cubin" and image.startswith(b"\x7fELF"):
-            path.write_bytes(image)
+            write_whole(path, image)
         elif kind == "cubin" and image and not self.source:
             raise TVMError(f"{self.name} is PTX here, and no machine code; save it as .ptx")
         elif kind == "cubin" and self.type_key == "cuda":
             from .cuda_driver import compile_cubin
 
-            path.write_bytes(compile_cubin(self.source, self.options))
+            write_whole(path, compile_cubin(self.source, self.options))
         else:
-            path.write_text(self.get_source(kind))
+            write_whole(path, self.get_source(kind))
 
     def described(self) -> dict[str, Any]:
         """The module as a part of a library's description; PTX goes along where NVRTC is there to make it."""
@@ -219,8 +220,9 @@ class HostModule(Module):
         target = os.fspath(file_name)
         wanted = fmt or os.path.splitext(target)[1].lstrip(".")
         if wanted in ("json", "h"):
-            Path(target).write_text(self.get_source(wanted))
+            write_whole(target, self.get_source(wanted))
         elif wanted == "so" and self.path:
-            shutil.copyfile(self.path, target)
+            with written_whole(target) as part:
+                shutil.copyfile(self.path, part)
         else:
             super().save(file_name, fmt)

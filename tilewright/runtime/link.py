@@ -9,9 +9,9 @@ import shutil
 import subprocess
 import sys
 import tarfile
-import tempfile
 from collections.abc import Callable, Sequence
 
+from ..files import written_whole
 from .elf import seal
 from .errors import LoadError, TVMError
 
@@ -76,8 +76,7 @@ def run_cc(
     if not os.path.isdir(folder):
         raise FileNotFoundError(f"{folder}: there is no such folder to write {os.path.basename(output)} to")
     # A process may have the old library in use: it must keep its file, so the new one takes only its name.
-    with tempfile.TemporaryDirectory(prefix=".link-", dir=folder) as scratch:
-        made = os.path.join(scratch, os.path.basename(output))
+    with written_whole(os.path.abspath(place)) as made:
         full = [*command, *arguments, "-o", made]
         try:
             done = subprocess.run(
@@ -92,7 +91,6 @@ def run_cc(
             )
         if finish is not None and os.path.isfile(made):
             finish(made)
-        os.replace(made, place)
 
 
 def link_shared(
@@ -118,7 +116,7 @@ def link_shared(
 
 def pack_objects(archive: str | os.PathLike[str], objects: Sequence[str]) -> None:
     """Collect object files in a tar archive, the same bytes for the same files."""
-    with tarfile.open(archive, "w") as tar:
+    with written_whole(archive) as part, tarfile.open(part, "w") as tar:
         for file in objects:
             entry = tar.gettarinfo(file, os.path.basename(file))
             entry.mtime, entry.uid, entry.gid, entry.uname, entry.gname = 0, 0, 0, "", ""

@@ -9,6 +9,7 @@ import shutil
 from collections.abc import Callable
 from typing import Any
 
+from ..files import written_whole
 from . import elf, link
 from .cheader import c_header
 from .devices import Device
@@ -238,7 +239,8 @@ class LibraryModule(Module):
         if wanted != "so":
             raise TVMError(f"{self.path} holds machine code only; it can be saved as .so, not as {wanted!r}")
         if not os.path.exists(target) or not os.path.samefile(self.path, target):
-            shutil.copyfile(self.path, target)
+            with written_whole(target) as part:
+                shutil.copyfile(self.path, part)
 
     def export_library(
         self,

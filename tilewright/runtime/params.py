@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from ..files import write_whole
 from .dtypes import ELEMENTS, Element
 from .errors import LoadError
 from .ndarray import NDArray, array, numpyasarray
@@ -75,8 +76,7 @@ def load_param_dict(param_bytes: bytes | bytearray | memoryview) -> dict[str, ND
 
 def save_param_dict_to_file(params: Mapping[str, Any], path: str | os.PathLike[str]) -> None:
     """Write named arrays to a file."""
-    with open(path, "wb") as file:
-        file.write(save_param_dict(params))
+    write_whole(path, save_param_dict(params))
 
 
 def load_param_dict_from_file(path: str | os.PathLike[str]) -> dict[str, NDArray]:

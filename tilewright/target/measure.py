@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import sys
 from pathlib import Path
 from typing import Final
 
 from .. import config
+from ..files import write_whole
 from ..ir.errors import TargetError
 from .machine import CpuMachine, checked_figures, with_figures
 from .probes import Memory, Probes, best, probes
@@ -63,9 +63,7 @@ def _keep(path: Path, machine: CpuMachine, figures: dict[str, int | float]) -> N
     told = {"cpu": machine.cpu, "cores": machine.num_cores, "package": _package_version(), "figures": figures}
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        half = path.with_suffix(f".{os.getpid()}")
-        half.write_text(json.dumps(told, indent=2) + "\n")
-        half.replace(path)  # whole or not at all: another process may be reading
+        write_whole(path, json.dumps(told, indent=2) + "\n")  # another process may be reading
     except OSError:
         pass  # a cache that cannot be written costs time, not the answer
 

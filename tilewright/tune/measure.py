@@ -171,6 +171,7 @@ class MeasureOptions:
 GPUS = ("cuda", "opencl")  # kinds that candidates can be run on
 _REFERENCE_SECONDS = 300.0  # plain loops may take long
 _CRASHES = 3
+_LITTLE = 1 << 20  # bytes that code and notes of a candidate need
 _LONG = 1 << 24  # points of a block, for which plain loops take too long
 _PATIENCE = 60.0  # seconds to wait for another tuner on this machine
 _HOPELESS = 100.0  # what takes so many times as long as the fastest has run long enough
@@ -526,15 +527,27 @@ class Measurer:
             if built:
                 break
         else:
+            self._refuse_full(task, failures[0].error)
             raise TuneError(
                 f"tuning {task.name}: the program as it is written cannot be built ({failures[0].status}): "
                 f"{failures[0].error}"
             )
         answer = self._run(plain.task, "reference", built[0]["artifact"], _REFERENCE_SECONDS)
         if answer["status"] != "ok":
+            self._refuse_full(task, answer["error"])
             raise TuneError(
                 f"tuning {task.name}: the program as it is written does not run ({answer['status']}): "
                 f"{answer['error']}; give reference=, or inputs= that it accepts"
+            )
+
+    def _refuse_full(self, task: Task, error: str) -> None:
+        """Say so where what failed had no room for its files."""
+        left = shutil.disk_usage(self._folder).free
+        if left < task.nbytes + _LITTLE:
+            raise MachineError(
+                f"tuning {task.name}: the temporary folder {self._folder} is full ({left >> 10} KiB are left of the "
+                f"{(task.nbytes + _LITTLE) >> 10} KiB that the data and the code need): {error}; make room there, or "
+                "set TMPDIR to another folder"
             )
 
     def _result(self, inp: MeasureInput, made: dict[str, Any], answer: dict[str, Any]) -> MeasureResult:

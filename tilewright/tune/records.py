@@ -22,6 +22,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from ..files import written_whole
 from ..ir.serialize import load_json, save_json
 from ..target import Target
 from .errors import RecordError
@@ -481,19 +482,10 @@ class Database:
         lines = [{"format": FORMAT}, *({"machine": k, "description": d} for k, d in self.machines().items())]
         lines += [{"workload": list(row)} for row in workloads]
         lines += [{"record": {c: getattr(r, c) for c in _COLUMNS}} for r in records]
-        place = Path(path).resolve()
-        whole = (
-            place.is_file() or not place.exists()
-        )  # what is no file, such as a pipe, is written to as it is
-        part = place.with_name(f"{place.name}.{os.getpid()}.part") if whole else place
         try:
-            with open(part, "w", encoding="utf-8") as file:
+            with written_whole(path) as part, open(part, "w", encoding="utf-8") as file:
                 file.writelines(json.dumps(line) + "\n" for line in lines)
-            if whole:
-                os.replace(part, place)
         except OSError as error:
-            if whole:
-                part.unlink(missing_ok=True)
             raise RecordError(
                 f"{os.fspath(path)}: the records cannot be written: {error}; {self.path} has them"
             ) from None

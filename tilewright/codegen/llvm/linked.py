@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from ...files import is_stream, write_whole
 from ...forks import cached_property
 from ...ir.errors import BuildError
 from ...runtime import link
@@ -233,8 +234,8 @@ class LinkedModule(Module):
             else:
                 link.link_shared(target, parts, triple=None if self.native else self.machine.triple, **kwargs)
         text = self.header(header)
-        if text:  # a model for a GPU has no function that C could call
-            Path(target).with_suffix(".h").write_text(text)
+        if text and not is_stream(target):  # a model for a GPU has no function that C could call
+            write_whole(Path(target).with_suffix(".h"), text)
         return target
 
     @property

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from ...files import is_stream, write_whole
 from ...forks import cached_property
 from ...ir.errors import BuildError
 from ...runtime import link
@@ -171,15 +172,15 @@ class LLVMModule(Module):
         path = Path(file_name)
         kind = fmt or path.suffix.lstrip(".")
         if kind in ("o", "obj"):
-            path.write_bytes(self._standalone().code)
+            write_whole(path, self._standalone().code)
         elif kind == "ll":
-            path.write_text(str(self._whole()))
+            write_whole(path, str(self._whole()))
         elif kind == "bc":
-            path.write_bytes(self._whole().as_bitcode())
+            write_whole(path, self._whole().as_bitcode())
         elif kind in ("s", "asm"):
-            path.write_text(self.machine.assembly(self._whole()))
+            write_whole(path, self.machine.assembly(self._whole()))
         elif kind in ("h", "json"):
-            path.write_text(super().get_source(kind))
+            write_whole(path, super().get_source(kind))
         else:
             raise BuildError(f"cannot save a module as {kind!r} ({path.name}); the formats are {_FORMATS}")
 
@@ -216,7 +217,9 @@ class LLVMModule(Module):
             **self.description,
             "functions": [f for m in (self, *others) for f in m.description["functions"]],
         }
-        Path(target).with_suffix(".h").write_text(c_header(parse_metadata(every, self.name), self.name))
+        if not is_stream(target):
+            header = c_header(parse_metadata(every, self.name), self.name)
+            write_whole(Path(target).with_suffix(".h"), header)
         return target
 
     @property

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from ...files import write_whole
 from ...ir.errors import BuildError
 from ...ir.expr import IntImm
 from ...ir.function import PrimFunc
@@ -54,7 +55,7 @@ class KernelModule(HostModule):
         """Write what the host does as `.o` or `.json`; the kernels are saved by `imported_modules[0]`."""
         path = Path(file_name)
         if (fmt or path.suffix.lstrip(".")) in ("o", "obj"):
-            path.write_bytes(self._object(self.description))
+            write_whole(path, self._object(self.description))
         else:
             super().save(file_name, fmt)
 
@@ -175,7 +176,7 @@ class SourceModule(Module):
 
     def save(self, file_name: str | os.PathLike[str], fmt: str = "") -> None:
         path = Path(file_name)
-        path.write_text(self.get_source(fmt or path.suffix.lstrip(".")))
+        write_whole(path, self.get_source(fmt or path.suffix.lstrip(".")))
 
 
 def build_c(mod: IRModule, target: Any) -> SourceModule:

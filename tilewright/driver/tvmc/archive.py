@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import io
 import json
-import os
 import tarfile
 from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
+from ...files import written_whole
 from .errors import TVMCException
 
 __all__ = ["METADATA", "PACKAGE", "SAVED_MODEL", "read_metadata", "unpack", "write"]
@@ -23,9 +23,8 @@ _LIMIT = 1 << 20  # bytes of metadata
 def write(path: Path, kind: str, about: Mapping[str, Any], files: Mapping[str, bytes | Path]) -> None:
     """Write an archive, whole or not at all. Equal contents give equal bytes."""
     text = json.dumps({"kind": kind, "format": FORMAT, **about}, indent=1).encode()
-    partial = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        with tarfile.open(partial, "w", format=tarfile.PAX_FORMAT) as tar:
+        with written_whole(path) as part, tarfile.open(part, "w", format=tarfile.PAX_FORMAT) as tar:
             for name, content in {METADATA: text, **files}.items():
                 entry = tarfile.TarInfo(name)
                 if isinstance(content, Path):
@@ -35,11 +34,8 @@ def write(path: Path, kind: str, about: Mapping[str, Any], files: Mapping[str, b
                 else:
                     entry.size = len(content)
                     tar.addfile(entry, io.BytesIO(content))
-        os.replace(partial, path)
     except OSError as error:
         raise TVMCException(f"{path}: cannot be written: {error.strerror or error}") from None
-    finally:
-        partial.unlink(missing_ok=True)
 
 
 def unpack(path: Path, folder: Path, kind: str, names: Collection[str]) -> dict[str, Any]:

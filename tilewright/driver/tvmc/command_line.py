@@ -1,7 +1,8 @@
 """What the commands do. The commands themselves, with their options, are in `tilewright.__main__`.
 
 progress and errors -> stderr          results -> stdout, as text or (--json) as JSON
-exit codes: 0 done, 1 refused or failed, 2 wrong usage, 70 a fault in tilewright, 130 interrupted
+exit codes: 0 done, 1 refused or failed, 2 wrong usage, 70 a fault in tilewright, 130 interrupted,
+143 ended by SIGTERM (tune)
 """
 
 from __future__ import annotations
@@ -18,11 +19,16 @@ from math import isfinite
 from pathlib import Path
 from typing import Any
 
+from ...files import is_stream
 from ...ir.errors import InternalError, TVMError
 
 __all__ = ["Desk", "compile_command", "run_command", "show_command"]
 
-FAILED, FAULT, INTERRUPTED = 1, 70, 130
+FAILED, FAULT, INTERRUPTED, TERMINATED = 1, 70, 130, 143
+
+
+class Terminated(KeyboardInterrupt):
+    """The end that SIGTERM asks for."""
 
 
 class Desk:
@@ -36,10 +42,10 @@ class Desk:
         if not self.quiet:
             print(text, file=sys.stderr, flush=True)
 
-    def result(self, data: dict[str, Any], text: str) -> None:
-        """What the command was asked for."""
-        print(json.dumps(data, indent=1, allow_nan=False) if self.as_json else text)
-        sys.stdout.flush()
+    def result(self, data: dict[str, Any], text: str, written: Path | None = None) -> None:
+        """What the command was asked for; beside what it has `written`, be that to stdout."""
+        where = sys.stderr if written is not None and _is_stdout(written) else sys.stdout
+        print(json.dumps(data, indent=1, allow_nan=False) if self.as_json else text, file=where, flush=True)
 
     @contextmanager
     def working(self) -> Iterator[None]:
@@ -52,6 +58,8 @@ class Desk:
         except BrokenPipeError:  # somebody closed the pipe that we write to
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             raise SystemExit(FAILED) from None
+        except Terminated:
+            self.fail("Terminated", "terminated", TERMINATED)
         except KeyboardInterrupt:
             self.fail("Interrupted", "interrupted", INTERRUPTED)
         except InternalError as error:
@@ -74,6 +82,14 @@ class Desk:
             print(json.dumps({"error": {"kind": kind, "message": message}}, indent=1), flush=True)
         print(f"error: {message}", file=sys.stderr, flush=True)
         raise SystemExit(code)
+
+
+def _is_stdout(path: Path) -> bool:
+    """Whether a name stands for what is stdout already."""
+    try:
+        return is_stream(path) and os.path.samestat(path.stat(), os.fstat(sys.stdout.fileno()))
+    except (OSError, ValueError):
+        return False
 
 
 def _place(error: OSError) -> str:
@@ -137,7 +153,7 @@ def compile_command(
     about = package.about
     data = {
         "package": str(output),
-        "bytes": output.stat().st_size,
+        "bytes": os.path.getsize(package.package_path),
         "import_seconds": imported - start,
         "compile_seconds": done - imported,
         **_facts(about),
@@ -146,7 +162,7 @@ def compile_command(
     if records is not None:
         data["tuned"] = {"by_records": len(records.used), "without": sorted(set(records.missed.values()))}
         told.append(f"  {records.summary()}")
-    desk.result(data, "\n".join([*_lines(data), *told]))
+    desk.result(data, "\n".join([*_lines(data), *told]), output)
 
 
 def _configs(given: Sequence[str]) -> dict[str, Any]:

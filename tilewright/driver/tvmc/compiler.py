@@ -11,6 +11,7 @@ from typing import Any
 
 from ...codegen.llvm.objects import VERSION
 from ...contrib.cc import cross_compiler
+from ...files import is_stream, write_whole
 from ...ir.errors import BuildError
 from ...ir.transform import PassContext
 from ...relay import vm
@@ -66,7 +67,11 @@ def compile_model(
     _check(target, chosen, output_format, package_path)
     holder = tempfile.TemporaryDirectory(prefix="tilewright-package-")
     folder = Path(holder.name)
-    path = folder / "model.tar" if package_path is None else Path(package_path)
+    path = (
+        Path(package_path)
+        if package_path is not None and not is_stream(package_path)
+        else folder / "model.tar"
+    )
     library = folder / f"mod.{output_format}"
     options = {"fcompile": cross_compiler(cross, options=list(cross_options or ()))} if cross else {}
     off, config = list(disabled_pass or ()), dict(pass_context_configs or {})
@@ -87,7 +92,9 @@ def compile_model(
             code.export_library(str(library), **options)
             write_package(path, library, _about(lib, tvmc_model, chosen), graph, params)
             _dump(dumps, path, tvmc_model, code)
-    return TVMCPackage(path, holder=holder if package_path is None else None)
+    if package_path is not None and path != Path(package_path):
+        write_whole(package_path, path.read_bytes())
+    return TVMCPackage(path, holder=holder if path.parent == folder else None)
 
 
 def _check(target: Any, chosen: Target, output_format: str, package_path: str | PathLike[str] | None) -> None:
@@ -106,7 +113,7 @@ def _dump(kinds: Sequence[str], path: Path, model: TVMCModel, code: Any) -> None
     """Write code for reading beside a package."""
     for kind in kinds:
         text = str(model.mod) if kind == "relay" else _source(code, kind)
-        Path(f"{path}.{kind}").write_text(text, encoding="utf-8")
+        write_whole(f"{path}.{kind}", text)
 
 
 _DEVICE_KINDS = ("cl", "cu", "ptx")
@@ -121,8 +128,10 @@ def _dumps(given: str | Sequence[str] | None, package_path: Any) -> list[str]:
             f"dump_code={','.join(unknown)!r}: it must be of {', '.join(_DUMPS)}; the kernels for a processor are kept "
             "as machine code, which objdump -d shows"
         )
-    if kinds and package_path is None:
-        raise TVMCException("dump_code=… writes beside the package; give it a place: package_path=")
+    if kinds and (package_path is None or is_stream(package_path)):
+        raise TVMCException(
+            "dump_code=… writes beside the package; give it a place: package_path=, the name of a file"
+        )
     return kinds
 
 

@@ -65,7 +65,7 @@ def export_command(desk: Desk, path: Path, output: Path) -> None:
     check_path(output)
     with _existing(path) as database:
         count = database.export_json(output)
-    desk.result({"file": str(output), "records": count}, f"{output}: {count} records of {path}")
+    desk.result({"file": str(output), "records": count}, f"{output}: {count} records of {path}", output)
 
 
 def prune_command(desk: Desk, path: Path, keep: int, keep_failed: bool) -> None:

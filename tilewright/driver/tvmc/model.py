@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ...files import written_whole
 from ...ir.errors import TVMError
 from ...ir.module import IRModule
 from ...runtime.module import load_module
@@ -214,7 +215,7 @@ class TVMCResult:
         import numpy as np
 
         try:
-            with Path(output_path).open("wb") as file:  # given a name, NumPy might add to it
+            with written_whole(output_path) as part, open(part, "wb") as file:  # NumPy might add to a name
                 np.savez(file, **self.outputs)  # type: ignore[arg-type]
         except OSError as error:
             raise TVMCException(f"{output_path}: cannot be written: {error.strerror or error}") from None

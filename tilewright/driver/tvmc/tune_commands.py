@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .command_line import INTERRUPTED, Desk
+from .command_line import INTERRUPTED, TERMINATED, Desk, Terminated
 
 if TYPE_CHECKING:
     from ...tune.records import Database
@@ -73,7 +73,7 @@ def tune_command(desk: Desk, model: Path | None, settings: TuneSettings) -> None
     if listing:
         return _list(desk, loaded.name, found)
     found = chosen_tasks(settings.tasks, found)
-    with _ended_as_interrupted(), kept_records(settings.database, settings.prior) as database:
+    with _ended_as_interrupted() as ended, kept_records(settings.database, settings.prior) as database:
         outcome = _tune(desk, loaded.name, found, database, settings)
     again = f"--target {settings.target!r} " if settings.target != "llvm" else ""
     use = f"tilewright compile {model} {again}--tuning-records {settings.database}"
@@ -82,23 +82,25 @@ def tune_command(desk: Desk, model: Path | None, settings: TuneSettings) -> None
         desk.note(
             f"interrupted: {settings.database} keeps what was measured; the same command with --resume goes on"
         )
-        raise SystemExit(INTERRUPTED)
+        raise SystemExit(TERMINATED if ended else INTERRUPTED)
 
 
 @contextmanager
-def _ended_as_interrupted() -> Iterator[None]:
+def _ended_as_interrupted() -> Iterator[list[int]]:
     """A request to end (SIGTERM, as batch systems send it) is an interrupt: processes and files go, and what was
-    measured is kept."""
+    measured is kept. The list gets the signal."""
+    ended: list[int] = []
     if threading.current_thread() is not threading.main_thread():
-        yield  # signals are for the main thread
+        yield ended  # signals are for the main thread
         return
 
-    def interrupt(*_: object) -> None:
-        raise KeyboardInterrupt
+    def interrupt(number: int, _: object) -> None:
+        ended.append(number)
+        raise Terminated
 
     before = signal.signal(signal.SIGTERM, interrupt)
     try:
-        yield
+        yield ended
     finally:
         signal.signal(signal.SIGTERM, before)
 

@@ -7,6 +7,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ....files import write_whole
 from ....ir.buffer import Buffer
 from ....ir.function import PrimFunc
 from ....ir.stmt import Block, BlockRealize, For, ForKind, Stmt, stmt_list
@@ -40,7 +41,7 @@ def write_html(sch: Schedule, path: str | Path) -> Path:
     ):
         page = page.replace(mark, text, 1)
     path = Path(path)
-    path.write_text(page, encoding="utf-8")
+    write_whole(path, page)
     return path
 
 
