@@ -18,7 +18,7 @@ from ..target import Target
 from ..tir import transform as T
 from ..tir.analysis.measure import scope_of
 from ..tir.transform.split_host_device import KernelLimits
-from .lower import lower, lower_in_parts
+from .lower import lower_in_parts, lower_to_build
 
 __all__ = ["build"]
 
@@ -68,7 +68,7 @@ def _build_one(inputs: Any, args: Any, target: Any, host: Any, name: str | None,
             nests = Nests.current()
             if nests is not None:
                 return _build_in_parts(inputs, args, name, binds, chosen, nests)
-        return _generate(lower(inputs, args, name=name, binds=binds), chosen)
+        return _generate(lower_to_build(inputs, args, name, binds), chosen)
 
 
 def _build_in_parts(inputs: Any, args: Any, name: str, binds: Any, target: Target, nests: Any) -> Any:

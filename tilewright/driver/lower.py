@@ -16,9 +16,10 @@ from ..target import Target
 from ..te.create_prim_func import create_prim_func
 from ..te.tensor import Tensor
 from ..tir import transform as T
+from ..tir.analysis.inplace import with_inplace_pairs
 from ..tir.transform.outline_nests import outline_nests
 
-__all__ = ["lower", "lower_in_parts", "lower_kernels", "phases"]
+__all__ = ["lower", "lower_in_parts", "lower_kernels", "lower_to_build", "phases"]
 
 Phase = tuple[Any, ...]
 
@@ -95,6 +96,17 @@ def lower(
     return run_passes(_pipeline(), mod)
 
 
+def lower_to_build(
+    inp: Any, args: Sequence[Any] | None, name: str, binds: Mapping[Any, Any] | None
+) -> IRModule:
+    """As `lower`, with what a call may give twice noted in each function."""
+    return run_passes(_pipeline(), _noted(_checked_module(inp, args, name, binds)))
+
+
+def _noted(mod: IRModule) -> IRModule:
+    return mod.map_functions(lambda f: with_inplace_pairs(f) if isinstance(f, PrimFunc) else f)
+
+
 def lower_in_parts(
     inp: Any,
     args: Sequence[Any] | None,
@@ -108,7 +120,7 @@ def lower_in_parts(
 
     Loops are cut out when nothing that is left to do concerns more than one of them.
     """
-    mod, pipeline = _checked_module(inp, args, name, binds), _pipeline()
+    mod, pipeline = _noted(_checked_module(inp, args, name, binds)), _pipeline()
     names = [p.info.name for p in pipeline if isinstance(p, Pass)]
     if len(names) < len(pipeline) or "tir.StorageRewrite" not in names:
         return run_passes(pipeline, mod), {}

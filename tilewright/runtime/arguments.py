@@ -17,8 +17,8 @@ from . import dlpack
 from .devices import Device
 from .dtypes import ELEMENTS
 from .layout import Layout, layout_of
-from .metadata import BufferParam, Dim, FunctionInfo, dim_text, names_in
-from .ndarray import NDArray, host_layout
+from .metadata import BufferParam, Dim, FunctionInfo, dim_text, names_in, overlap_text
+from .ndarray import NDArray, host_layout, refuse_masked
 
 __all__ = ["ArgumentErrors", "decoder", "scalar_range"]
 
@@ -72,6 +72,7 @@ def _torch_layout(dtype: Any, shape: Any, strides: Any, device: Any) -> Layout:
 def view(argument: Any) -> tuple[Layout, int, object]:
     """Layout, address, and what must live through the call, of anything that is an array."""
     if isinstance(argument, np.ndarray):
+        refuse_masked(argument)
         layout, address = host_layout(argument)
         return layout, address, None
     if isinstance(argument, NDArray):
@@ -83,6 +84,38 @@ def view(argument: Any) -> tuple[Layout, int, object]:
         taken = dlpack.borrow(argument)
         return taken.layout, taken.address, taken
     raise TypeError
+
+
+_MOST_STEPS = 100_000  # of the search for an element that two views share; it takes milliseconds
+
+
+def share_elements(a: Layout, at: int, b: Layout, there: int) -> bool:
+    """Whether two arrays on a device have an element in common, or may have one: nobody knows of some odd views."""
+    if at + a.low >= there + b.high or there + b.low >= at + a.high:
+        return False
+    if a.strides is None and b.strides is None:
+        return bool(a.size and b.size)
+    try:
+        return np.shares_memory(_Strided(a, at).array(), _Strided(b, there).array(), max_work=_MOST_STEPS)
+    except np.exceptions.TooHardError:
+        return True
+
+
+class _Strided:
+    """An array as NumPy sees it, whose memory nobody looks at: it may be a device's."""
+
+    def __init__(self, layout: Layout, address: int) -> None:
+        size = ELEMENTS[layout.dtype].itemsize if layout.dtype in ELEMENTS else 8
+        self.__array_interface__ = {
+            "shape": layout.shape,
+            "strides": tuple(stride * size for stride in layout.all_strides()),
+            "typestr": f"|V{size}",
+            "data": (address, True),
+            "version": 3,
+        }
+
+    def array(self) -> np.ndarray[Any, Any]:
+        return np.asarray(self)
 
 
 class ArgumentErrors:
@@ -254,6 +287,16 @@ class ArgumentErrors:
                 f"{self._where(index)} must be aligned to {align} bytes, got address {address:#x}, "
                 f"aligned to {address & -address}; copy it with nd.array(x), which aligns to 64"
             )
+
+    def overlap(
+        self, index: int, layout: Layout, address: int, other: int, its: Layout, at: int, same: bool
+    ) -> None:
+        """Refuse an array that is written and shares elements with another; views may interleave and share none."""
+        if same and address == at and layout.all_strides() == its.all_strides():
+            return
+        if share_elements(layout, address, its, at):
+            names = [param.name for param in self.info.params]
+            raise ValueError(f"{self.info.name}: {overlap_text(names, index, other, same)}")
 
     def too_large(self, symbol: int, value: int) -> NoReturn:
         name, dtype = self.info.symbols[symbol].name, self.info.symbols[symbol].dtype

@@ -17,7 +17,7 @@ from .errors import TVMError
 from .launcher import BoundCall, NativeFunction
 from .model import LINE, MODEL, ModelInfo, PlaceInfo, StepInfo, TensorInfo, graph_json, parse_model
 from .module import Module
-from .ndarray import NDArray, array, empty, numpyasarray
+from .ndarray import NDArray, array, empty, numpyasarray, refuse_masked
 from .params import load_param_dict
 from .registry import PackedFunc
 from .threads import num_threads
@@ -444,6 +444,10 @@ def _checked(info: TensorInfo, value: Any) -> np.ndarray[Any, Any]:
     if value is None:
         raise ValueError(f"input {info.name!r} needs a value, {info.text}")
     held = value if isinstance(value, NDArray) else None
+    try:
+        refuse_masked(value)
+    except ValueError as error:
+        raise ValueError(f"input {info.name!r} cannot be used: {error}") from None
     values = (
         np.asarray(value) if held is not None or not hasattr(value, "detach") else np.asarray(value.detach())
     )

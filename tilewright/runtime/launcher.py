@@ -210,7 +210,7 @@ def _prologue(info: FunctionInfo) -> list[str]:
     ]
     if info.symbols:
         lines.append(f"    {_tuple([f'n{j}' for j in range(len(info.symbols))])} = sizes")
-    return lines + _alignment(info)
+    return lines + _alignment(info) + _apart(info)
 
 
 def _scalar(i: int, param: ScalarParam) -> list[str]:
@@ -240,6 +240,17 @@ def _alignment(info: FunctionInfo) -> list[str]:
             f"    if ({merged}) & {align - 1}:" if len(members) > 1 else f"    if {merged} & {align - 1}:"
         ]
         lines += [f"        errors.misaligned({i}, s{i}, p{i}, {align})" for i in members]
+    return lines
+
+
+def _apart(info: FunctionInfo) -> list[str]:
+    """Tests of what the function does not compare itself: whether two arrays may share memory. Most are far apart."""
+    lines = []
+    for i, j, same in info.apart:
+        lines += [
+            f"    if p{i} + s{i}.low < p{j} + s{j}.high and p{j} + s{j}.low < p{i} + s{i}.high:",
+            f"        errors.overlap({i}, s{i}, p{i}, {j}, s{j}, p{j}, {same})",
+        ]
     return lines
 
 

@@ -6,6 +6,8 @@ recognises arguments it has already checked by a single lookup.
 
 from __future__ import annotations
 
+from .dtypes import ELEMENTS
+
 __all__ = ["Layout", "dense_strides", "layout_of"]
 
 _LIMIT = 4096  # more layouts than this are forgotten and made again when met
@@ -15,7 +17,7 @@ _known: dict[tuple[object, ...], Layout] = {}
 class Layout:
     """The layout of an array; `strides` counts elements and is None when the array is dense row-major."""
 
-    __slots__ = ("device_id", "device_type", "dtype", "shape", "size", "strides", "writeable")
+    __slots__ = ("device_id", "device_type", "dtype", "high", "low", "shape", "size", "strides", "writeable")
 
     def __init__(
         self,
@@ -35,6 +37,15 @@ class Layout:
         self.size = 1
         for extent in shape:
             self.size *= extent
+        self.low, self.high = self._span()
+
+    def _span(self) -> tuple[int, int]:
+        """The bytes from the lowest element's first to the highest one's last, counted from the address."""
+        size = ELEMENTS[self.dtype].itemsize if self.dtype in ELEMENTS else 8
+        if self.strides is None:
+            return 0, self.size * size
+        reach = [stride * (extent - 1) for stride, extent in zip(self.strides, self.shape)]
+        return sum(r for r in reach if r < 0) * size, (sum(r for r in reach if r > 0) + 1) * size
 
     def all_strides(self) -> tuple[int, ...]:
         """The strides, also of a dense array."""

@@ -29,7 +29,7 @@ PARALLEL_LAUNCH = "__tw_parallel_launch"
 POOL_LIMIT = "__tw_pool_limit"
 MEMORY = "__tw_memory"
 LAST_ERROR = "__tw_last_error"
-OUT_OF_MEMORY = 4
+OUT_OF_MEMORY, OVERLAP = 4, 7
 # What `tir.fail` returns; the text names the node of the model.
 BAD_DATA = {5: OutOfBoundsError, 6: DivisionByZeroError}
 
@@ -115,6 +115,8 @@ def error_of(library: Library, name: str, code: int) -> BaseException:
         return MemoryError(f"{name}: {text or 'out of memory in compiled code'}")
     if text and code in BAD_DATA:
         return BAD_DATA[code](text)
+    if code == OVERLAP:
+        return ValueError(f"{name}: {text}")
     if text:
         return TVMError(f"{name}: {text}")
     reasons = {

@@ -6,7 +6,7 @@ A dimension is an integer, the name of a size, or `["+", ["*", "n", 2], 1]` with
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,6 +22,7 @@ __all__ = [
     "Symbol",
     "dim_text",
     "names_in",
+    "overlap_text",
     "parse_metadata",
 ]
 
@@ -69,6 +70,8 @@ class FunctionInfo:
     params: tuple[BufferParam | ScalarParam, ...]
     symbols: tuple[Symbol, ...]
     ret: str | None
+    # Pairs of arrays that the caller must keep apart, the first of which is written; whether one may be both.
+    apart: tuple[tuple[int, int, bool], ...] = ()
 
     @property
     def device(self) -> str:
@@ -132,6 +135,15 @@ def dim_text(dim: Dim, rename: Callable[[str], str] = str, inner: bool = False) 
     return f"({text})" if inner else text
 
 
+def overlap_text(names: Sequence[str], written: int, other: int, same: bool) -> str:
+    """What is said of a call whose arguments overlap."""
+    also = ", or the same array for both" if same else ""
+    return (
+        f"argument {written + 1} (`{names[written]}`) is written and overlaps argument {other + 1} "
+        f"(`{names[other]}`) in memory{' in part' if same else ''}; pass a copy of one of them{also}"
+    )
+
+
 def parse_metadata(data: Any, where: str) -> LibraryInfo:
     """Check a library's account of itself and give it a form; `where` names the library in errors."""
     if isinstance(data, (str, bytes)):
@@ -172,7 +184,11 @@ def _function(data: dict[str, Any], where: str) -> FunctionInfo:
         params=tuple(_param(entry, here) for entry in data["params"]),
         symbols=tuple(Symbol(entry["name"], entry["dtype"]) for entry in data.get("symbols", ())),
         ret=data.get("ret"),
+        apart=tuple((int(w), int(o), bool(same)) for w, o, same in data.get("apart", ())),
     )
+    for pair in info.apart:
+        if not all(0 <= i < len(info.params) and isinstance(info.params[i], BufferParam) for i in pair[:2]):
+            raise LoadError(f"{here}: the arrays {pair[:2]} that must be apart are not among its parameters")
     if info.ret is not None:
         _known_dtype(info.ret, here)
     for symbol in info.symbols:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -160,6 +161,7 @@ class NDArray:
             api, index = device_api(self.device), self._tw_layout.device_id
             api.copy(index, self._tw_ptr, source._tw_ptr, self.nbytes)
             return self
+        refuse_masked(source)
         values = source._values() if isinstance(source, NDArray) else np.asarray(source)
         if values.shape != self.shape:
             raise ValueError(
@@ -357,6 +359,15 @@ def _of_host(values: np.ndarray[Any, Any]) -> NDArray:
     return _make(layout, address, values)
 
 
+def refuse_masked(values: object) -> None:
+    """Refuse NumPy's masked arrays: what they hide would count, as the mask is no part of the memory."""
+    masks = sys.modules.get("numpy.ma")
+    if masks is not None and isinstance(values, masks.MaskedArray):
+        raise ValueError(
+            "it is a masked array, whose mask would be lost; pass x.filled(value), or x.data to ignore the mask"
+        )
+
+
 def host_layout(values: np.ndarray[Any, Any], kind: Element | None = None) -> tuple[Layout, int]:
     """Layout and address of a NumPy array."""
     interface = values.__array_interface__
@@ -433,6 +444,7 @@ def array(arr: Any, device: Any = None, mem_scope: str | None = None, dtype: Any
 
 
 def _as_numpy(values: Any) -> np.ndarray[Any, Any]:
+    refuse_masked(values)
     if isinstance(values, np.ndarray):
         return values
     if hasattr(values, "__dlpack__") and not isinstance(values, np.generic):
@@ -459,4 +471,5 @@ def from_dlpack(source: Any) -> NDArray:
 
 def numpyasarray(values: np.ndarray[Any, Any]) -> NDArray:
     """An array that shares a NumPy array's memory."""
+    refuse_masked(values)
     return _of_host(np.asarray(values))

@@ -34,7 +34,9 @@ def build_llvm(mod: IRModule, target: Any) -> LLVMModule:
     names = {gv: str(func.attrs.get("global_symbol", gv.name_hint)) for gv, func in functions}
     nodes = {gv: list(pre_order(func.body)) for gv, func in functions}
     called = {name for gv, _ in functions for name in external_names(nodes[gv])}
-    signatures = {gv: signature_of(func, names[gv], called, nodes[gv]) for gv, func in functions}
+    signatures = {
+        gv: signature_of(func, names[gv], called, nodes[gv], guarded=True) for gv, func in functions
+    }
     emitter.symbols = {gv.name_hint: signature.symbol for gv, signature in signatures.items()}
     for gv, func in functions:
         signature = signatures[gv]

@@ -11,6 +11,7 @@ from ...ir.errors import BuildError
 from ...ir.expr import Var
 from ...ir.function import PrimFunc
 from .emit import FunctionEmitter
+from .guards import refuse_overlaps
 from .lanes import unmasked
 from .memory import fence
 from .signature import Signature
@@ -220,6 +221,7 @@ class ModuleEmitter:
         if signature.ret_type is not None:
             params.append("ptr noundef %ret")
             f.ret_pointer = "%ret"
+        refuse_overlaps(f, signature)
         f.stmt(func.body)
         f.ret("0")
         self.finish(f, f"define i32 @{signature.symbol}({', '.join(params)}) nounwind", "#0")

@@ -30,7 +30,7 @@ from ...ir.functor import pre_order, statements
 from ...ir.op import Op
 from ...ir.stmt import BufferStore, Evaluate
 
-__all__ = ["Argument", "Signature", "external_names", "signature_of"]
+__all__ = ["Argument", "Guard", "Signature", "external_names", "signature_of"]
 
 _OPS = {Add: "+", Sub: "-", Mul: "*", FloorDiv: "//", FloorMod: "%", Min: "min", Max: "max"}
 # Names that belong to C: its words, and functions whose place one of ours would take in a program.
@@ -55,6 +55,16 @@ class Argument:
 
 
 @dataclass(frozen=True, slots=True)
+class Guard:
+    """Two arrays, the first of which is written, that must not overlap; the same array may be both if `same`."""
+
+    written: int
+    other: int
+    buffers: tuple[Buffer, Buffer]
+    same: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Signature:
     """A function's C symbol and arguments, with `description` as it goes into the library's metadata."""
 
@@ -64,15 +74,22 @@ class Signature:
     ret_type: DataType | None
     noalias: bool
     description: dict[str, Any]
+    guards: tuple[
+        Guard, ...
+    ] = ()  # checked by the function itself; the caller checks those in the description
 
 
 def signature_of(
-    func: PrimFunc, name: str, taken: Set[str] = frozenset(), nodes: Iterable[Any] | None = None
+    func: PrimFunc,
+    name: str,
+    taken: Set[str] = frozenset(),
+    nodes: Iterable[Any] | None = None,
+    guarded: bool = False,
 ) -> Signature:
     """The signature of a lowered function: buffers as pointers, then the sizes that their shapes name.
 
     A name that is `taken` (by a C function that the module calls) is kept, under another symbol. `nodes` are those of
-    the body, if they are at hand.
+    the body, if they are at hand. A `guarded` function compares most of its arrays itself.
     """
     used = _accesses(pre_order(func.body) if nodes is None else nodes)
     symbols: dict[Var, str] = {}
@@ -106,7 +123,35 @@ def signature_of(
         "ret": None if ret_type is None else str(ret_type),
     }
     noalias = bool(func.attrs.get("tir.noalias", False))
-    return Signature(symbol, tuple(arguments), tuple(offsets), ret_type, noalias, description)
+    guards, rest = _guards(func, params, guarded)
+    if rest:
+        description["apart"] = [[g.written, g.other, int(g.same)] for g in rest]
+    return Signature(symbol, tuple(arguments), tuple(offsets), ret_type, noalias, description, guards)
+
+
+_MOST_GUARDS = 32  # in a function; beyond them the caller checks all
+
+
+def _guards(
+    func: PrimFunc, params: list[dict[str, Any]], guarded: bool
+) -> tuple[tuple[Guard, ...], tuple[Guard, ...]]:
+    """The arrays that must not overlap: those that the function can compare itself, and those that the caller must."""
+    inplace = func.attrs.get("tir.inplace")
+    if inplace is None:  # arrays may overlap, or whoever calls it sees to that
+        return (), ()
+    allowed = {(int(w), int(o)) for w, o in inplace}
+    found: list[Guard] = []
+    given = [(i, func.buffer_map[p]) for i, p in enumerate(func.params) if p in func.buffer_map]
+    for i, w in given:
+        for j, o in given:
+            both = "w" in params[i]["access"] and "w" in params[j]["access"]
+            if i != j and "w" in params[i]["access"] and not (both and j < i):
+                found.append(Guard(i, j, (w, o), (i, j) in allowed))
+    if not guarded or len(found) > _MOST_GUARDS:
+        return (), tuple(found)
+    # Of arrays with strides the elements count, and not what lies between them: that takes more than a comparison.
+    dense = tuple(g for g in found if not any(b.strides for b in g.buffers))
+    return dense, tuple(g for g in found if g not in dense)
 
 
 def external_names(nodes: Iterable[Any]) -> set[str]:

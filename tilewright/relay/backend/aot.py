@@ -54,7 +54,7 @@ def aot_function(
     return PrimFunc(
         buffers,
         seq(*body) if body else Evaluate(const(0, "int32")),
-        attrs={"global_symbol": name, "tir.noalias": False, "tir.is_scheduled": True},
+        attrs={"global_symbol": name, "tir.noalias": True, "tir.is_scheduled": True},
     )
 
 

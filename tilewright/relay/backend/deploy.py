@@ -33,6 +33,7 @@ define i32 @{symbol}({params}) {{
 """
     (about,) = (f for f in library.description["functions"] if f["name"] == entry)
     described: dict[str, Any] = {**about, "name": symbol, "symbol": symbol, "params": about["params"][:count]}
+    described["apart"] = [pair for pair in about.get("apart", ()) if max(pair[:2]) < count]
     return Unit(machine.object_code(machine.parse(text)), (described,), (), False)
 
 
@@ -57,7 +58,7 @@ def model_header(info: LibraryInfo, model: ModelInfo, inside: bool) -> str:
             own,
             "",
         ]
-    mark = "/* The text of this thread's last error. */"
+    mark = "/* The text of the last error, whichever thread made it. */"
     return text.replace(mark, "\n".join(more) + mark)
 
 

@@ -21,6 +21,7 @@ from ...ir.module import IRModule
 from ...ir.transform import Pass, PassContext
 from ...runtime.cache import digest
 from ...target import Target
+from ...tir.analysis.inplace import INPLACE
 from ...tune.auto import asked
 from ..expr import Call, Constant, Function, TupleGetItem
 from ..op.registry import RelayOp
@@ -216,7 +217,9 @@ def compile_kernel(job: Job, target: Target) -> Kernel:
     scratch, fetched = Scratch(), FetchAhead(target.cpu.preferred_vector_bits)
     last = [scratch.taken()] * job.planned + [fetched.added()] * job.ahead
     with _with_last(last) if last else nullcontext():
-        code = unit_of(build(IRModule({job.symbol: lowered.func}), target=target))
+        # a model's memory plan keeps what its kernels are given apart
+        func = lowered.func.with_attr(INPLACE, None)
+        code = unit_of(build(IRModule({job.symbol: func}), target=target))
     before = None
     if lowered.before is not None:
         # it runs here, whatever the target is
