@@ -135,7 +135,7 @@ def test_a_program_that_writes_a_place_twice_is_not_done_in_place() -> None:
     @T.prim_func
     def twice(A: T.Buffer((8,), "float32"), B: T.Buffer((8,), "float32")) -> None:
         T.func_attr({"tir.noalias": True})
-        for again, i in T.grid(3, 8):
+        for _again, i in T.grid(3, 8):
             B[i] = A[i] + 1.0
 
     @T.prim_func

@@ -539,7 +539,8 @@ class TestRoom:
             "own = lambda: {m for m in sys.modules if m.startswith('tilewright.')}\n"
             "before = own()\n"
             "[getattr(r, name) for name in r.__all__]\n"
-            "more = {m for m in own() - before if not m.startswith(('tilewright.runtime', 'tilewright.config'))}\n"
+            "rooms = tuple(f'tilewright.{name}' for name in ('runtime', 'config', 'files', 'forks'))\n"
+            "more = {m for m in own() - before if not m.startswith(rooms)}\n"
             "assert not more, more\n"
         )
         subprocess.run([sys.executable, "-c", code], check=True)

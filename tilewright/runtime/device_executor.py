@@ -15,15 +15,18 @@ from typing import Any
 
 import numpy as np
 
+from .arguments import share_elements
 from .device_module import DEVICES, DeviceModule, HostModule
 from .devices import Device, device_api
 from .errors import LoadError, TVMError
 from .executor import Executor, ModelModule, _checked, view_of
 from .launcher import BoundCall, NativeFunction
+from .metadata import overlap_text
 from .model import LAUNCHES, PlaceInfo, StepInfo, TensorInfo
 from .module import Module
 from .ndarray import NDArray, array, empty, from_dlpack, part_of
 from .timing import BenchmarkResult, time_evaluator
+from .turns import Turns
 
 __all__ = ["DeviceExecutor", "DeviceModelModule"]
 
@@ -88,6 +91,7 @@ class DeviceExecutor(Executor):
                 "for another target"
             )
         device_api(device)  # says why there is none
+        Turns.__init__(self)
         self.module: DeviceModelModule = module  # type: ignore[mutable-override]
         self.device, self.info = device, module.model
         self._arena = empty((self.info.arena,), "uint8", device)
@@ -111,7 +115,7 @@ class DeviceExecutor(Executor):
 
     def _changed(self) -> None:
         """Something lies elsewhere now: what was bound or recorded does not hold any more."""
-        self._work = self._graphs = None
+        self._work = self._graphs = self._made = None
 
     # -- inputs ------------------------------------------------------------------------------------
     def _set(self, key: int | str, value: Any) -> None:
@@ -125,6 +129,7 @@ class DeviceExecutor(Executor):
             self._inputs[i] = empty(info.shape, info.dtype, self.device)
             self._changed()
         self._inputs[i].copyfrom(_checked(info, value) if there is None else there)
+        self._was_set(i)
 
     def _there(self, info: TensorInfo, value: Any) -> NDArray | None:
         """The value as an array on this device, if it is one: ours or another package's."""
@@ -162,14 +167,17 @@ class DeviceExecutor(Executor):
 
     def set_input_zero_copy(self, key: int | str | None = None, value: Any = None, **params: Any) -> None:
         """Let the model read an array on the device where it lies, from now on."""
+        self._change()
         given: dict[Any, Any] = dict(params) if key is None else {key: value, **params}
         for name, each in given.items():
             i = self._input(name)
             self._inputs[i] = self._own(self.info.inputs[i], each)
+            self._was_set(i)
         self._changed()
 
     def set_output_zero_copy(self, index: int, value: Any) -> None:
         """Let the model write a result to an array on the device."""
+        self._change()
         self._outputs[index] = self._own(self.info.outputs[self._output(index)], value)
         self._changed()
 
@@ -197,13 +205,21 @@ class DeviceExecutor(Executor):
         self._changed()
 
     # -- run -----------------------------------------------------------------------------------------
-    def run(self, **inputs: Any) -> None:
-        """Run the model; inputs may be given here by name."""
-        if inputs:
-            self.set_input(**inputs)
-        self._run()
+    def _bound(self) -> Work:
+        self._refuse_overlaps()
+        return self._do_steps
 
-    def _run(self) -> None:
+    def _refuse_overlaps(self) -> None:
+        """Refuse results that lie where something else does: launches would write over what others read."""
+        names = [t.name for t in (*self.info.inputs, *self.info.outputs)]
+        arrays = [*self._inputs, *self._outputs]
+        for w in range(len(self._inputs), len(arrays)):
+            for other in range(w):
+                a, b = arrays[w], arrays[other]
+                if share_elements(a._tw_layout, a._tw_ptr, b._tw_layout, b._tw_ptr):
+                    raise ValueError(f"{self.info.name}: {overlap_text(names, w, other, False)}")
+
+    def _do_steps(self) -> None:
         if self._graphs is None and self._work is not None and self.records:
             self._graphs = self._recorded(self._work)  # everything has run once
         if self._graphs is not None:
@@ -306,8 +322,9 @@ class DeviceExecutor(Executor):
     # -- time ------------------------------------------------------------------------------------------
     def benchmark(self, **options: Any) -> BenchmarkResult:
         """How long `run` takes on the device, with the inputs as they are."""
-        self._run()
-        return time_evaluator(self._run, self.device, **options)()
+        with self.alone() as call:
+            call()
+            return time_evaluator(call, self.device, **options)()
 
     def seconds_of(self, call: Work, number: int = 1) -> float:
         """How long a step takes on the device, the mean of `number` runs."""

@@ -22,6 +22,7 @@ from .params import load_param_dict
 from .registry import PackedFunc
 from .threads import num_threads
 from .timing import BenchmarkResult, time_evaluator
+from .turns import Turns
 
 __all__ = ["Executor", "MemoryReport", "ModelModule", "model_or"]
 
@@ -193,10 +194,11 @@ def model_or(module: Module) -> Module:
     return (machine_or(module, data) if VM in data else None) or module
 
 
-class Executor:
-    """A model with its own memory: set inputs, run, get results."""
+class Executor(Turns):
+    """A model with its own memory: set inputs, run, get results, in one thread at a time."""
 
     def __init__(self, module: ModelModule, device: Device) -> None:
+        super().__init__()
         if device.device_type != 1:
             raise TVMError(f"{module.name} was compiled for the CPU and cannot run on {device}")
         self.module, self.device, self.info = module, device, module.model
@@ -214,11 +216,11 @@ class Executor:
             self._weights = module.weights
         self._index = {t.name: i for i, t in enumerate(self.info.inputs)}
         self._param_index = {p.name: p for p in self.info.params}
-        self._call: BoundCall | None = None
 
     # -- inputs ------------------------------------------------------------------------------------
     def set_input(self, key: int | str | None = None, value: Any = None, **params: Any) -> None:
         """Copy a value to an input, by its name or number; any number of them by name."""
+        self._change()
         if key is not None:
             self._set(key, value)
         for name, given in params.items():
@@ -231,11 +233,13 @@ class Executor:
             return
         i = self._input(key)
         values = _checked(self.info.inputs[i], value)
-        target = np.asarray(self._inputs[i])
+        target = self._inputs[i]._host
+        assert target is not None  # it is on the CPU
         if not target.flags.writeable:
             self._inputs[i] = _zeros(self.info.inputs[i])
-            self._call, target = None, np.asarray(self._inputs[i])
+            self._made, target = None, np.asarray(self._inputs[i])
         target[...] = values
+        self._was_set(i)
 
     def _input(self, key: int | str) -> int:
         """The number of an input."""
@@ -266,13 +270,14 @@ class Executor:
             if np.shares_memory(np.asarray(place), values) or np.array_equal(np.asarray(place), values):
                 return  # the library's own, given back
             self._weights = array(np.asarray(self._weights))
-            self._own_weights, self._call = True, None
+            self._own_weights, self._made = True, None
             place = view_of(self._weights, param.offset, param.dtype, param.shape)
         np.asarray(place)[...] = values
         self._missing.discard(name)
 
     def set_input_zero_copy(self, key: int | str | None = None, value: Any = None, **params: Any) -> None:
         """Let the model read an array where it lies, from now on."""
+        self._change()
         given: dict[Any, Any] = dict(params)
         if key is not None:
             given[key] = value
@@ -282,16 +287,19 @@ class Executor:
             _checked(self.info.inputs[i], taken)
             if not taken.is_contiguous():
                 raise ValueError(f"input {self.info.inputs[i].name!r} must be dense to be read where it lies")
-            self._inputs[i], self._call = taken, None
+            self._inputs[i], self._made = taken, None
+            self._was_set(i)
 
     def set_output_zero_copy(self, index: int, value: NDArray) -> None:
         """Let the model write a result to an array."""
         info = self.info.outputs[self._output(index)]
         _checked(info, value)
-        self._outputs[index], self._call = value, None
+        self._change()
+        self._outputs[index], self._made = value, None
 
     def load_params(self, params_bytes: bytes | bytearray | Mapping[str, Any]) -> None:
         """Set parameters from what `save_param_dict` wrote."""
+        self._change()
         given = params_bytes if isinstance(params_bytes, Mapping) else load_param_dict(params_bytes)
         for name, value in given.items():
             self._set(name, value)
@@ -300,7 +308,8 @@ class Executor:
         """Use the parameters of another executor of the same model, in the same memory."""
         if other.info.params != self.info.params:
             raise ValueError("share_params: the other executor runs another model")
-        self._weights, self._own_weights, self._call = other._weights, False, None
+        self._change()
+        self._weights, self._own_weights, self._made = other._weights, False, None
         self._missing = set(other._missing)
 
     # -- run -----------------------------------------------------------------------------------------
@@ -310,8 +319,12 @@ class Executor:
             self.set_input(**inputs)
         call = self._call
         if call is None:
-            call = self._call = self._bound()
-        call()
+            call = self._ready()
+        self._call = None  # as `alone` does, in less time
+        try:
+            call()
+        finally:
+            self._call = call
 
     def _refuse_missing(self) -> None:
         if self._missing:
@@ -327,7 +340,7 @@ class Executor:
 
     def steps(self) -> Iterator[tuple[StepInfo, Callable[[], Any], list[NDArray]]]:
         """The steps one by one: what it is, how to run it, and its results."""
-        self._call = self._call or self._bound()
+        self._refuse_missing()
         for step in self.info.steps:
             arrays = [self.tensor(a) for a in step.args]
             outs = [arrays[i] for i in step.outputs]
@@ -395,15 +408,16 @@ class Executor:
     # -- time ------------------------------------------------------------------------------------------
     def benchmark(self, **options: Any) -> BenchmarkResult:
         """How long `run` takes, with the inputs as they are."""
-        call = self._call = self._call or self._bound()
-        return time_evaluator(_Bound(call), self.device, **options)()
+        with self.alone() as call:
+            return time_evaluator(_Bound(call), self.device, **options)()
 
     def time_steps(self, number: int = 1) -> list[tuple[StepInfo, float]]:
         """Seconds for each step, the mean of `number` runs."""
         out = []
-        for step, call, _ in self.steps():
-            call()
-            out.append((step, self.seconds_of(call, number)))
+        with self.alone():
+            for step, call, _ in self.steps():
+                call()
+                out.append((step, self.seconds_of(call, number)))
         return out
 
     def seconds_of(self, call: Callable[[], Any], number: int = 1) -> float:
@@ -423,10 +437,10 @@ class Executor:
 class _Bound:
     """A call that is bound already, for the clock."""
 
-    def __init__(self, call: BoundCall) -> None:
+    def __init__(self, call: Any) -> None:
         self._call = call
 
-    def bind(self) -> BoundCall:
+    def bind(self) -> Any:
         return self._call
 
     def __call__(self) -> Any:

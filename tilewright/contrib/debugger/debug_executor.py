@@ -56,10 +56,11 @@ class GraphModuleDebug(GraphModule):
         if input_dict:
             self.set_input(**input_dict)
         self._kept, self._times = {}, []
-        for step, call, outs in self.module.steps():
-            seconds = self.module.seconds_of(call, max(1, number))
-            self._kept[step.name] = [array(o) for o in outs]
-            self._times.append(_row(step, seconds, outs))
+        with self.module.alone():
+            for step, call, outs in self.module.steps():
+                seconds = self.module.seconds_of(call, max(1, number))
+                self._kept[step.name] = [array(o) for o in outs]
+                self._times.append(_row(step, seconds, outs))
         if self._dump_root is not None:
             self._dump(self._dump_root)
 
@@ -77,9 +78,10 @@ class GraphModuleDebug(GraphModule):
         self._kept = {}
         self.module.run()  # caches warm
         steps = list(self.module.steps())
-        rounds = [
-            [self.module.seconds_of(call, max(1, number)) for _, call, _ in steps] for _ in range(_ROUNDS)
-        ]
+        with self.module.alone():
+            rounds = [
+                [self.module.seconds_of(call, max(1, number)) for _, call, _ in steps] for _ in range(_ROUNDS)
+            ]
         times = [statistics.median(each) for each in zip(*rounds, strict=True)]
         self._times = [_row(step, t, outs) for (step, _, outs), t in zip(steps, times, strict=True)]
         return Report(tuple(self._times))
