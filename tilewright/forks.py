@@ -7,12 +7,23 @@ cached_property         without the lock that Python before 3.12 holds while any
 
 from __future__ import annotations
 
+import multiprocessing
 import os
+import signal
+import sys
+import threading
 import weakref
 from collections.abc import Callable
 from typing import Any, Generic, TypeVar, overload
 
-__all__ = ["at_start_of_child", "cached_property", "held_by_forks", "new_in_child"]
+__all__ = [
+    "at_start_of_child",
+    "cached_property",
+    "held_by_forks",
+    "is_interruptible",
+    "new_in_child",
+    "result_of_child",
+]
 
 _Lock = TypeVar("_Lock")
 _Value = TypeVar("_Value")
@@ -75,6 +86,45 @@ class cached_property(Generic[_Value]):
             return self
         # Where two threads compute it, both get what the first has left.
         return instance.__dict__.setdefault(self._name, self._compute(instance))  # type: ignore[no-any-return]
+
+
+def result_of_child(work: Callable[[], bytes]) -> bytes | int:
+    """What a function gives in a child of this process, or the signal or code that the child ended with.
+
+    Python handles signals between its own instructions only. What takes long in C can be interrupted there: whoever
+    waits for the child gets the signal, and the child is killed.
+    """
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides
+            os.close(reading)
+            with open(writing, "wb") as pipe:
+                pipe.write(work())
+            code = 0
+        finally:
+            os._exit(code)
+    try:
+        os.close(writing)
+        with open(reading, "rb") as pipe:
+            data = pipe.read()
+    except BaseException:
+        os.kill(child, signal.SIGKILL)
+        raise
+    finally:
+        status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    return data if status == 0 else status
+
+
+def is_interruptible() -> bool:
+    """Whether a signal would interrupt this thread, and a child could do its work."""
+    return (
+        sys.platform == "linux"
+        and threading.current_thread() is threading.main_thread()
+        and multiprocessing.parent_process() is None
+    )
 
 
 if hasattr(os, "register_at_fork"):

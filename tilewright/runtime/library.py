@@ -17,7 +17,7 @@ from typing import Any
 
 from .. import config
 from ..forks import new_in_child
-from . import elf
+from . import elf, interrupts
 from .errors import DivisionByZeroError, LoadError, OutOfBoundsError, TVMError
 from .packed import CALLBACK_ADDRESS, NOT_FOUND, RAISED, take_exception
 
@@ -29,7 +29,7 @@ PARALLEL_LAUNCH = "__tw_parallel_launch"
 POOL_LIMIT = "__tw_pool_limit"
 MEMORY = "__tw_memory"
 LAST_ERROR = "__tw_last_error"
-OUT_OF_MEMORY, OVERLAP = 4, 7
+OUT_OF_MEMORY, OVERLAP, INTERRUPTED = 4, 7, 8
 # What `tir.fail` returns; the text names the node of the model.
 BAD_DATA = {5: OutOfBoundsError, 6: DivisionByZeroError}
 
@@ -95,6 +95,7 @@ def join(library: Library) -> None:
                 _Pool.take(pointer.value, library)
             elif _Pool.launch:
                 pointer.value = _Pool.launch
+    interrupts.join(library)
     slot = library.address(MEMORY)
     # Once code of the library may have run, some of its memory may come from where it was first.
     if slot and _Pool.memory and not library.joined:
@@ -115,6 +116,8 @@ def error_of(library: Library, name: str, code: int) -> BaseException:
         return MemoryError(f"{name}: {text or 'out of memory in compiled code'}")
     if text and code in BAD_DATA:
         return BAD_DATA[code](text)
+    if code == INTERRUPTED:
+        return KeyboardInterrupt(f"{name}: {text}")
     if code == OVERLAP:
         return ValueError(f"{name}: {text}")
     if text:

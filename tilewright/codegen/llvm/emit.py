@@ -15,7 +15,7 @@ from ...ir.module import GlobalVar
 from ...ir.op import Op
 from ...ir.ops import sub
 from ...ir.stmt import BufferStore, ForKind, Stmt
-from . import memory
+from . import memory, polls
 from .half import from_float, to_float
 from .intrinsics import INTRINSICS
 from .types import constant, is_small_float, mem_type, reg_type
@@ -51,6 +51,15 @@ class FunctionEmitter:
         self.block = "entry"
         self.count = 0
         self.ret_pointer: str | None = None
+        self.watched: Var | None = None  # where interrupts are seen
+        self.polls: dict[
+            Stmt, int
+        ] = {}  # loops that look there, and how many iterations pass between two looks
+
+    @property
+    def watch(self) -> str:
+        assert self.watched is not None
+        return self.var(self.watched)
 
     # -- text --------------------------------------------------------------------------------
     def emit(self, text: str) -> None:
@@ -454,6 +463,8 @@ class FunctionEmitter:
             code = self.effect(f"call i32 @{symbol}({args})")
             self.epoch += 1
             self.propagate(code)
+            if self.watched is not None:
+                polls.look(self)
             return code
         assert isinstance(e.op, Op)
         handler = INTRINSICS.get(e.op.short_name)
@@ -531,6 +542,30 @@ class FunctionEmitter:
             self.loop(s, begin, self.wide_sum("Add", begin, self.index64(s.extent)))
 
     def loop(self, s: Any, begin: str, end: str) -> None:
+        """A counted loop, in blocks where it looks for interrupts between many iterations."""
+        size = self.polls.get(s, 0)
+        if size < 2:
+            self.counted(s, begin, end, size == 1)
+            return
+        head, body, done = self.label("head"), self.label("block"), self.label("done")
+        before = self.block
+        self.branch(head)
+        self.start(head)
+        self.count += 1
+        first, slot = f"%i{self.count}", len(self.lines)
+        self.lines.append("")
+        self.branch_if(self.effect(f"icmp slt i64 {first}, {end}"), body, done)
+        self.start(body)
+        with self.branching(again=True):
+            polls.look(self)
+            full = self.tmp(f"add nsw i64 {first}, {size}")
+            last = self.tmp(f"select i1 {self.tmp(f'icmp slt i64 {full}, {end}')}, i64 {full}, i64 {end}")
+            self.counted(s, first, last)
+        self.lines[slot] = f"  {first} = phi i64 [ {begin}, %{before} ], [ {last}, %{self.block} ]"
+        self.branch(head)
+        self.start(done)
+
+    def counted(self, s: Any, begin: str, end: str, looks: bool = False) -> None:
         """A counted loop over 64-bit integers; the loop variable is its low bits."""
         head, body, done = self.label("head"), self.label("body"), self.label("done")
         before = self.block
@@ -545,6 +580,8 @@ class FunctionEmitter:
         self.start(body)
         self.bind_wide(s.loop_var, counter, "trunc nsw")
         with self.branching(again=True):
+            if looks:
+                polls.look(self)
             self.stmt(s.body)
         self.emit(f"{following} = add nsw i64 {counter}, 1")
         latch = self.block
@@ -555,6 +592,7 @@ class FunctionEmitter:
     def parallel(self, s: Any) -> None:
         """Outline the loop's body and hand ranges of it to the thread pool."""
         captured = [v for v in undefined_vars(s.body, [s.loop_var]) if v in self.values]
+        captured += [] if self.watched is None else [self.watched]
         entry = self.module.outline(self, s, captured)
         fields = [reg_type(v.dtype) for v in captured]
         environment = self.alloca("{ " + ", ".join(fields) + " }" if fields else "i8", align=16)
@@ -577,6 +615,8 @@ class FunctionEmitter:
         self.branch_if(self.expr(s.condition), body, done)
         self.start(body)
         with self.branching(again=True):
+            if s in self.polls:
+                polls.look(self)
             self.stmt(s.body)
         self.branch(head)
         self.start(done)

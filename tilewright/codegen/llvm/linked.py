@@ -23,7 +23,8 @@ from ...runtime.module import Module
 from .engine import JitLibrary, Machine, linking, pool_text
 from .module import _METADATA, LLVMModule, _pool
 from .module_emitter import metadata_line
-from .objects import _compile, compiled
+from .objects import compiled, made_by_llvm
+from .polls import INTERRUPT_SYMBOLS, WATCHES
 
 __all__ = ["LinkedModule", "Unit", "data_object", "unit_of"]
 
@@ -38,6 +39,7 @@ class Unit:
     functions: tuple[Any, ...]  # descriptions, as they go into a library's metadata
     needs: tuple[str, ...]  # C functions that are not in it
     uses_parallel: bool
+    watches: bool = False  # for interrupts
 
     def head(self) -> dict[str, Any]:
         """All but the code, for JSON."""
@@ -46,12 +48,14 @@ class Unit:
             "functions": self.functions,
             "needs": self.needs,
             "uses_parallel": self.uses_parallel,
+            "watches": self.watches,
         }
 
     @staticmethod
     def of(head: Mapping[str, Any], code: bytes) -> Unit:
         """From `head` and the code."""
-        return Unit(code, tuple(head["functions"]), tuple(head["needs"]), bool(head["uses_parallel"]))
+        uses, watches = bool(head["uses_parallel"]), bool(head["watches"])
+        return Unit(code, tuple(head["functions"]), tuple(head["needs"]), uses, watches)
 
 
 def unit_of(module: LLVMModule) -> Unit:
@@ -65,9 +69,9 @@ def unit_of(module: LLVMModule) -> Unit:
         module.machine.optimize(parsed)
         return parsed
 
-    made = _compile(module.machine, optimized())
+    made = made_by_llvm(module.machine, (text, *module.imported), optimized)
     functions = tuple(module.description["functions"])
-    return Unit(made.code, functions, made.needs, module.uses_parallel)
+    return Unit(made.code, functions, made.needs, module.uses_parallel, WATCHES in text)
 
 
 def _description_object(machine: Machine, description: Mapping[str, Any]) -> bytes:
@@ -161,7 +165,8 @@ class LinkedModule(Module):
             imports["__tw_parallel_launch"] = _pool.address("__tw_parallel_launch")
         symbols = tuple(f["symbol"] for f in self.description["functions"])
         codes = [u.code for u in self.units]
-        return JitLibrary(codes, exports=(*_RUNTIME_SYMBOLS, *symbols), imports=imports)
+        runtime = (*_RUNTIME_SYMBOLS, *(INTERRUPT_SYMBOLS if any(u.watches for u in self.units) else ()))
+        return JitLibrary(codes, exports=(*runtime, *symbols), imports=imports)
 
     @cached_property
     def _pool_code(self) -> bytes:

@@ -23,6 +23,7 @@ from ...runtime.module import Module
 from .engine import POOL_SYMBOLS, JitLibrary, Machine, linking, pool_text, process_triple
 from .module_emitter import metadata_line
 from .objects import Compiled, compiled
+from .polls import INTERRUPT_SYMBOLS, WATCHES
 
 __all__ = ["LLVMModule"]
 
@@ -71,7 +72,7 @@ class _Code(Library):
         self._linked: JitLibrary | None = None
 
     def address(self, symbol: str) -> int:
-        if not self.native and symbol in (*_RUNTIME_SYMBOLS, *POOL_SYMBOLS):
+        if not self.native and symbol in (*_RUNTIME_SYMBOLS, *INTERRUPT_SYMBOLS, *POOL_SYMBOLS):
             return 0
         if self._linked is None:
             with linking:
@@ -133,7 +134,8 @@ class LLVMModule(Module):
         if self.uses_parallel:
             imports["__tw_parallel_launch"] = _pool.address("__tw_parallel_launch")
         symbols = tuple(f["symbol"] for f in self.description["functions"])
-        return JitLibrary(made.code, exports=(*_RUNTIME_SYMBOLS, *symbols), imports=imports)
+        runtime = (*_RUNTIME_SYMBOLS, *(INTERRUPT_SYMBOLS if WATCHES in self.text else ()))
+        return JitLibrary(made.code, exports=(*runtime, *symbols), imports=imports)
 
     def _whole(self, others: Sequence[LLVMModule] = ()) -> Any:
         """The optimised module with other modules and the thread pool in it: a file that stands alone."""

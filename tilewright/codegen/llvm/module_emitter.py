@@ -10,6 +10,7 @@ from ...ir.dtype import DataType
 from ...ir.errors import BuildError
 from ...ir.expr import Var
 from ...ir.function import PrimFunc
+from . import polls
 from .emit import FunctionEmitter
 from .guards import refuse_overlaps
 from .lanes import unmasked
@@ -153,6 +154,7 @@ class ModuleEmitter:
         self.symbols: dict[str, str] = {}  # from names in the module to C symbols
         self.uses_parallel = False
         self.describes = False  # whether an error has numbers in its text
+        self.watches = False  # for interrupts
         self.imported: dict[str, None] = {}  # LLVM IR that a schedule brings along (pragma import_llvm)
 
     # -- parts ---------------------------------------------------------------------------------
@@ -222,9 +224,18 @@ class ModuleEmitter:
             params.append("ptr noundef %ret")
             f.ret_pointer = "%ret"
         refuse_overlaps(f, signature)
+        self._watch(f, func)
         f.stmt(func.body)
         f.ret("0")
         self.finish(f, f"define i32 @{signature.symbol}({', '.join(params)}) nounwind", "#0")
+
+    def _watch(self, f: FunctionEmitter, func: PrimFunc) -> None:
+        """Let a function that takes long see interrupts."""
+        found = polls.places(func.body) if polls.has_word(self.triple) else None
+        if found is not None:
+            self.watches = True
+            f.watched, f.polls = Var("watch", "handle"), found
+            f.bind(f.watched, f.effect("call ptr @__tw_watch()"))
 
     def outline(self, parent: FunctionEmitter, loop: Any, captured: Sequence[Var]) -> str:
         """The body of a parallel loop as a function over a range of iterations; gives its entry's name."""
@@ -245,6 +256,7 @@ class ModuleEmitter:
             loads.append(f"  %v{i} = load {fields[i]}, ptr %p{i}")
             args.append(f"{fields[i]} %v{i}")
         body.streaming, body.apart = parent.streaming, parent.apart
+        body.watched, body.polls = parent.watched, parent.polls
         body.loop(loop, "%begin", "%end")
         fence(body)
         body.ret("0")
@@ -275,6 +287,7 @@ class ModuleEmitter:
             f'target triple = "{self.triple}"',
             _RUNTIME.replace("SIZE", self.size_type),
             _DESCRIBE if self.describes else "",
+            polls.RUNTIME if self.watches else "",
             metadata_line(metadata),
             "\n".join(self.globals),
             "\n".join(self.declared),

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import json
+import signal
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from ... import config
+from ...forks import is_interruptible, result_of_child
+from ...ir.errors import BuildError
 from ...ir.transform import PassContext
 from ...runtime.cache import DiskCache, compiled_code, digest
 from .engine import Machine, llvm_version
 
-__all__ = ["VERSION", "Compiled", "cache_of_this_build", "compiled", "keep_code"]
+__all__ = ["VERSION", "Compiled", "cache_of_this_build", "compiled", "keep_code", "made_by_llvm"]
 
 VERSION = "tilewright 0.1.0"
 
@@ -51,15 +54,31 @@ def compiled(
 ) -> Compiled:
     """The object code of `optimized()`, which the texts `sources` and the machine determine."""
     if cache is None:
-        return _compile(machine, optimized())
+        return made_by_llvm(machine, sources, optimized)
     settings = (machine.triple, machine.cpu, machine.features, machine.opt_level, machine.abi)
     key = digest("object code", *_versions(), *settings, repr(config.code_key()), *sources)
     found = cache.get(key)
     if found is not None:
         return Compiled.unpacked(found)
-    made = _compile(machine, optimized())
+    made = made_by_llvm(machine, sources, optimized)
     cache.put(key, made.packed())
     return made
+
+
+# Bytes of text that LLVM works on for a second or so. A fork takes a hundredth of that, and can be interrupted.
+_LARGE = 3 << 16
+
+
+def made_by_llvm(machine: Machine, sources: Sequence[str], optimized: Callable[[], Any]) -> Compiled:
+    """The object code of `optimized()`; large programs are compiled in a child, so that Ctrl-C ends it at once."""
+    if sum(map(len, sources)) < _LARGE or not is_interruptible():
+        return _compile(machine, optimized())
+    answer = result_of_child(lambda: _compile(machine, optimized()).packed())
+    if isinstance(answer, bytes):
+        return Compiled.unpacked(answer)
+    if answer > 0:  # it was refused: here, it says why
+        return _compile(machine, optimized())
+    raise BuildError(f"LLVM was ended by {signal.Signals(-answer).name} (out of memory, or a fault in LLVM)")
 
 
 def _compile(machine: Machine, module: Any) -> Compiled:

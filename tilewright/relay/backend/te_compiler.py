@@ -95,6 +95,7 @@ def _in_workers(
         context = multiprocessing.get_context("fork")
         with ProcessPoolExecutor(workers, context, _end_with, (os.getpid(),)) as pool:
             waiting = {pool.submit(_compile_numbered, i, lenient): job for i, job in enumerate(jobs)}
+            workers_of_pool = list(pool._processes.values())
             try:
                 for done in as_completed(waiting):
                     advance(waiting[done])
@@ -109,6 +110,8 @@ def _in_workers(
                 ) from None
             except BaseException:
                 pool.shutdown(wait=False, cancel_futures=True)
+                for process in workers_of_pool:  # they may be in LLVM for long, and nobody wants it any more
+                    process.kill()
                 raise
     finally:
         _work = None
