@@ -186,14 +186,17 @@ def test_threads_that_are_not_the_main_one_go_on() -> None:
     program = """
 f = sums(te.var("n"), True)
 enough = tvm.nd.array(np.zeros(1 << 20, "int8"))
-other = threading.Thread(target=lambda: f(a, enough, b))
-when(lambda: result[0] != 7)
+done = threading.Event()
+def work():
+    f(a, enough, b)
+    done.set()
 def wait():
-    other.start()
-    while other.is_alive():
-        other.join(0.01)
+    while not done.is_set():
+        time.sleep(0.01)
+threading.Thread(target=work).start()
+when(lambda: result[0] != 7)
 interrupted(wait)
-other.join()
+done.wait()
 np.testing.assert_allclose(b.numpy(), (1 << 20) * np.sin(7), rtol=0.05)
 """
     assert run(program) == "interrupted\n"
