@@ -191,10 +191,10 @@ def work():
     f(a, enough, b)
     done.set()
 def wait():
+    threading.Thread(target=work).start()
+    when(lambda: result[0] != 7)
     while not done.is_set():
         time.sleep(0.01)
-threading.Thread(target=work).start()
-when(lambda: result[0] != 7)
 interrupted(wait)
 done.wait()
 np.testing.assert_allclose(b.numpy(), (1 << 20) * np.sin(7), rtol=0.05)

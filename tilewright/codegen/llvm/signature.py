@@ -115,7 +115,7 @@ def signature_of(
     symbol = re.sub(r"[^A-Za-z0-9_]", "_", name)  # what C and LLVM can read
     if not symbol or symbol[0].isdigit() or symbol in _RESERVED or name in taken:
         symbol = f"tw_{symbol}"
-    description = {
+    description: dict[str, Any] = {
         "name": name,
         "symbol": symbol,
         "params": params,
