@@ -542,11 +542,28 @@ class FunctionEmitter:
             self.loop(s, begin, self.wide_sum("Add", begin, self.index64(s.extent)))
 
     def loop(self, s: Any, begin: str, end: str) -> None:
-        """A counted loop, in blocks where it looks for interrupts between many iterations."""
+        """A counted loop, which may look for interrupts: each time, between blocks, or if it is long."""
         size = self.polls.get(s, 0)
-        if size < 2:
+        if size < 0:
+            yes, no, done = self.label("long"), self.label("short"), self.label("done")
+            count = self.tmp(f"sub nsw i64 {end}, {begin}")
+            self.branch_if(self.tmp(f"icmp sgt i64 {count}, {polls.LONG}"), yes, no, ", !prof !0")
+            self.start(yes)
+            with self.branching():
+                self.in_blocks(s, begin, end, -size)
+            self.branch(done)
+            self.start(no)
+            with self.branching():
+                self.counted(s, begin, end)
+            self.branch(done)
+            self.start(done)
+        elif size > 1:
+            self.in_blocks(s, begin, end, size)
+        else:
             self.counted(s, begin, end, size == 1)
-            return
+
+    def in_blocks(self, s: Any, begin: str, end: str, size: int) -> None:
+        """A counted loop that looks for interrupts once in `size` iterations."""
         head, body, done = self.label("head"), self.label("block"), self.label("done")
         before = self.block
         self.branch(head)

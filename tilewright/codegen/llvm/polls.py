@@ -21,7 +21,7 @@ from ...runtime.library import INTERRUPTED
 if TYPE_CHECKING:
     from .emit import FunctionEmitter
 
-__all__ = ["INTERRUPT_SYMBOLS", "RUNTIME", "WATCHES", "has_word", "look", "places"]
+__all__ = ["INTERRUPT_SYMBOLS", "LONG", "RUNTIME", "WATCHES", "has_word", "look", "places"]
 
 INTERRUPT_SYMBOLS = ("__tw_interrupt", "__tw_chained", "__tw_signal")
 WATCHES = "define weak_odr ptr @__tw_watch()"  # in the text of a module that does
@@ -29,6 +29,8 @@ WATCHES = "define weak_odr ptr @__tw_watch()"  # in the text of a module that do
 # Work is counted in stores, of numbers or of vectors: some nanoseconds each.
 _OFTEN = 1 << 14  # no more than one look in so many
 _SELDOM = 1 << 23  # no fewer, where it can be helped
+_SOME = 64  # iterations of a loop around others that look only where they are long
+LONG = 1 << 18  # iterations that make a loop long
 _SHORT = 1 << 22  # what has no more of them is over before anybody is impatient
 
 # The main thread, and it alone, gets the word to watch, and forgets what came before. Without a process that sets the
@@ -70,7 +72,10 @@ def has_word(triple: str) -> bool:
 
 
 def places(body: Stmt) -> dict[Stmt, int] | None:
-    """The loops in which a function looks, with how many iterations pass between two looks; None if it does not."""
+    """The loops in which a function looks, with how many iterations pass between two looks; None if it does not.
+
+    A number below zero is for a loop that looks only if it turns out to be long.
+    """
     work = _Work()
     total = work.of(body)
     if total is not None and total <= _SHORT and not work.calls:
@@ -132,21 +137,27 @@ def children(s: Any) -> list[Any]:
     return [c for name in ("body", "then_case", "else_case") if (c := getattr(s, name, None)) is not None]
 
 
-def _choose(s: Any, work: _Work, found: dict[Stmt, int]) -> bool:
-    """Enter the loops in a statement that look, and say whether there are such that surely run."""
+_NOT, _IF_LONG, _SURELY = range(3)
+
+
+def _choose(s: Any, work: _Work, found: dict[Stmt, int], nested: bool = False) -> int:
+    """Enter the loops in a statement that look, and say whether it does."""
     total = work.of(s)
     if total is not None and total <= _SHORT:
-        return False
-    if isinstance(s, For):
-        each = work.of(s.body)
-        if each is not None and each <= _SELDOM:
-            found[s] = max(1, _OFTEN // max(1, each))
-            return True
-    inside = sum(_choose(part, work, found) for part in children(s)) > 0  # all of them are to be entered
-    if isinstance(s, For) and not inside:
-        found[s] = 1
-        return True
-    if s.__class__.__name__ == "While":
-        found[s] = 1
-        return False
-    return inside
+        return _NOT
+    if not isinstance(s, For):
+        inside = max([_choose(part, work, found, nested) for part in children(s)], default=_NOT)
+        if s.__class__.__name__ == "While":
+            found[s] = 1
+        return inside
+    each = work.of(s.body)
+    if each is not None and each <= _SELDOM:
+        block = max(1, _OFTEN // max(1, each))
+        # Most inner loops of unknown extent are short: those that are pay with one comparison.
+        if_long = total is None and nested
+        found[s] = -block if if_long else block
+        return _IF_LONG if if_long else _SURELY
+    inside = max([_choose(part, work, found, True) for part in children(s)], default=_NOT)
+    if inside != _SURELY:
+        found[s] = _SOME if inside == _IF_LONG else 1
+    return _SURELY
