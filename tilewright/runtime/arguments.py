@@ -96,7 +96,8 @@ def share_elements(a: Layout, at: int, b: Layout, there: int) -> bool:
     if a.strides is None and b.strides is None:
         return bool(a.size and b.size)
     try:
-        return np.shares_memory(_Strided(a, at).array(), _Strided(b, there).array(), max_work=_MOST_STEPS)
+        steps: Any = _MOST_STEPS
+        return np.shares_memory(_Strided(a, at).array(), _Strided(b, there).array(), max_work=steps)
     except np.exceptions.TooHardError:
         return True
 

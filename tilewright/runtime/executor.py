@@ -14,7 +14,7 @@ import numpy as np
 
 from .devices import Device, cpu
 from .errors import TVMError
-from .launcher import BoundCall, NativeFunction
+from .launcher import NativeFunction
 from .model import LINE, MODEL, ModelInfo, PlaceInfo, StepInfo, TensorInfo, graph_json, parse_model
 from .module import Module
 from .ndarray import NDArray, array, empty, numpyasarray, refuse_masked
@@ -334,7 +334,7 @@ class Executor(Turns):
                 "weights; give them with load_params or set_input(**params)"
             )
 
-    def _bound(self) -> BoundCall:
+    def _bound(self) -> Callable[[], Any]:
         self._refuse_missing()
         return self._function.bind(*self._inputs, *self._outputs, self._weights, self._arena)
 
