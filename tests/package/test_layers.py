@@ -38,6 +38,8 @@ LAYERS: dict[str, set[str]] = {
     "files": set(),
     "runtime": {"config", "forks", "files"},
     "ir": {"config", "forks", "files", "runtime.errors"},
+    # programs of strangers, and everything else that is JSON, are read by one function
+    "ir.serialize": {"ir", "runtime.json_reader"},
     # functions by name, and the paths of differences
     "ir.base": {"ir", "runtime.registry", "runtime.object_path"},
     "arith": {"ir"},

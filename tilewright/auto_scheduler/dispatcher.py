@@ -67,10 +67,17 @@ class DispatchContext:
 
 class ApplyHistoryBest(DispatchContext):
     """Applies the best records of files, or of pairs of inputs and results; the first `n_lines` of each file if that is
-    given. `include_compatible` takes those of other machines too."""
+    given. `include_compatible` takes those of other machines too, and `trusted` steps that no search writes."""
 
-    def __init__(self, records: Any, n_lines: int | None = None, include_compatible: bool = False) -> None:
+    def __init__(
+        self,
+        records: Any,
+        n_lines: int | None = None,
+        include_compatible: bool = False,
+        trusted: bool = False,
+    ) -> None:
         super().__init__()
+        self._trusted = trusted
         self._machine = "any" if include_compatible else None
         self._histories: list[History] = []
         self._chosen: dict[tuple[str, str], Record] = {}  # by `update`
@@ -84,7 +91,7 @@ class ApplyHistoryBest(DispatchContext):
         source: Any = []
         if isinstance(records, (str, os.PathLike)):
             whole = n_lines is None or n_lines < 0
-            source = os.fspath(records) if whole else read_records(records).records[:n_lines]
+            source = os.fspath(records) if whole else read_records(records, self._trusted).records[:n_lines]
         else:
             for one in records:
                 if isinstance(one, (str, os.PathLike)):
@@ -92,7 +99,7 @@ class ApplyHistoryBest(DispatchContext):
                 else:
                     source.append(one if isinstance(one, Record) else record_of(*one))
         if source:
-            self._histories.append(History(source, machine=self._machine))
+            self._histories.append(History(source, machine=self._machine, trusted=self._trusted))
 
     def find(self, task: Task) -> Record | None:
         """The record to build a task by."""

@@ -14,17 +14,25 @@ import json
 import os
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from ..ir.serialize import load_json, save_json
-from ..target import Target
+from ..ir.serialize import read_json, save_json
+from ..tir.schedule.from_files import UntrustedStep
 from ..tune.errors import RecordError
 from ..tune.history import History
 from ..tune.machines import alike, describe_machine, fingerprint
 from ..tune.record_files import Lines, is_database, read_lines
-from ..tune.records import FORMAT, Database, Record, checked_record
+from ..tune.records import (
+    FORMAT,
+    Database,
+    Record,
+    checked_record,
+    checked_workload,
+    read_task,
+    uid_of,
+)
 from ..tune.search import apply_record
 from ..tune.workload import Task
 from .loop_state import State
@@ -76,7 +84,7 @@ def _row(task: Task) -> list[str]:
 
 
 def _line(record: Record, task: Task | None) -> str:
-    data: dict[str, Any] = {"record": asdict(record)}
+    data: dict[str, Any] = {"record": record.plain()}
     if task is not None:
         data["workload"] = _row(task)
     return json.dumps(data) + "\n"
@@ -163,13 +171,13 @@ def save_records(
 
 
 # ---------------------------------------------------------------------------- in
-def read_records(filename: str | os.PathLike[str]) -> Lines:
-    """All that a file holds; an empty one holds nothing."""
+def read_records(filename: str | os.PathLike[str], trusted: bool = False) -> Lines:
+    """All that a file holds; an empty one holds nothing. `trusted` takes steps that no search writes."""
     if os.path.isfile(filename) and not os.path.getsize(filename):
         return Lines()
     if not is_database(filename):
-        return read_lines(filename)
-    with Database(filename) as db:
+        return read_lines(filename, trusted)
+    with Database(filename, trusted) as db:
         records = db.records()
         rows = [tuple(_row(db.task(w, t))) for w, t in {r.workload: r.target for r in records}.items()]
         return Lines(records, rows, db.machines())  # type: ignore[arg-type]
@@ -200,11 +208,7 @@ class _Programs:
                 f"the program of the record {record.uid} ({key or record.workload}) is neither with it nor registered "
                 "here: register its function, or read it with the file that it came in"
             )
-        program, constants, sizes = row[2:]
-        made = Task(
-            load_json(program), Target(record.target), tuple(json.loads(constants)), sizes=json.loads(sizes)
-        )
-        task = SearchTask.of(made)
+        task = SearchTask.of(read_task(f"record {record.uid}", row[2:], record.target, record.trusted))
         if isinstance(key, str):
             task.workload_key = key
         return task
@@ -222,8 +226,11 @@ def _pair(record: Record, programs: _Programs) -> tuple[MeasureInput, MeasureRes
 def load_record_from_string(record: str) -> tuple[MeasureInput, MeasureResult]:
     """The record of a line."""
     try:
-        data = json.loads(record)
-        made, rows = checked_record(data["record"]), [data["workload"]] if "workload" in data else []
+        data = read_json(record, "the line", ValueError)
+        made = checked_record(data["record"])
+        rows = [checked_workload(data["workload"])] if "workload" in data else []
+    except UntrustedStep as error:
+        raise RecordError(f"record {uid_of(data)}: {error}") from None
     except (ValueError, KeyError, TypeError) as error:
         raise RecordError(f"this is no line of a tuning record: {error}") from None
     return _pair(made, _Programs(rows))
@@ -238,11 +245,11 @@ def _candidate(record: Record) -> tuple[str, str, str]:
 class RecordReader:
     """The records of a file, in the order in which they were measured. The winner is a trial, not one more."""
 
-    def __init__(self, filename: str | os.PathLike[str]) -> None:
-        self.filename = os.fspath(filename)
+    def __init__(self, filename: str | os.PathLike[str], trusted: bool = False) -> None:
+        self.filename, self.trusted = os.fspath(filename), trusted
 
     def __iter__(self) -> Iterator[tuple[MeasureInput, MeasureResult]]:
-        lines = read_records(self.filename)
+        lines = read_records(self.filename, self.trusted)
         programs = _Programs(lines.workloads)
         trials = {_candidate(r) for r in lines.records if r.origin != "winner"}
         for record in lines.records:
@@ -258,9 +265,11 @@ class RecordReader:
         return [inp for inp, _ in found], [res for _, res in found]
 
 
-def load_records(filename: str | os.PathLike[str]) -> Iterator[tuple[MeasureInput, MeasureResult]]:
+def load_records(
+    filename: str | os.PathLike[str], trusted: bool = False
+) -> Iterator[tuple[MeasureInput, MeasureResult]]:
     """The records of a file, one after the other."""
-    return iter(RecordReader(filename))
+    return iter(RecordReader(filename, trusted))
 
 
 def load_best_record(
@@ -268,12 +277,13 @@ def load_best_record(
     workload_key: str | None = None,
     target: Any = None,
     include_compatible: bool = False,
+    trusted: bool = False,
 ) -> tuple[MeasureInput | None, MeasureResult | None]:
     """The best record of a file, of a workload and target if they are given; (None, None) if there is none.
 
     It is the last winner, else the fastest. Those of other machines count with `include_compatible`.
     """
-    lines = read_records(filename)
+    lines = read_records(filename, trusted)
     programs = _Programs(lines.workloads)
     tasks: dict[tuple[str, str], Record] = {}
     for r in lines.records:

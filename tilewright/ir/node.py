@@ -37,6 +37,7 @@ class Node:
     __slots__ = ("__weakref__", "span")
     _fields: ClassVar[tuple[str, ...]] = ()
     _kinds: ClassVar[tuple[str, ...]] = ()
+    _written: ClassVar[tuple[str, ...]] = ()  # the fields' types as they stand in the source
     span: Span | None
 
     def children(self) -> list[Any]:
@@ -213,6 +214,7 @@ def node(cls: type[_T]) -> type[_T]:
         slots.append("_sealed")
     body["__slots__"] = tuple(slots)
     body["_fields"], body["_kinds"], body["_defaults"] = tuple(names), tuple(kinds), defaults
+    body["_written"] = (*base._written, *map(str, fields.values()))
     body["__match_args__"] = tuple(names)
     if _CHECK:
         body["__setattr__"] = _frozen

@@ -6,8 +6,10 @@ import base64
 import json
 import math
 from collections.abc import Callable, Mapping
+from functools import cache
 from typing import Any
 
+from ..runtime.json_reader import read_json
 from . import buffer, expr, function, stmt, types
 from .deep import deep_programs
 from .dtype import DataType
@@ -16,7 +18,7 @@ from .module import GlobalVar, GraphNode, IRModule
 from .node import Node
 from .op import Op
 
-__all__ = ["load_json", "node_classes", "register_graph_reader", "save_json"]
+__all__ = ["check_kinds", "load_json", "node_classes", "read_json", "register_graph_reader", "save_json"]
 
 FORMAT = "tilewright-ir-1"
 _CLASSES: dict[str, Any] = {
@@ -50,20 +52,26 @@ def save_json(node: Any) -> str:
 
 
 def load_json(json_str: str) -> Any:
-    """What `save_json` wrote."""
-    try:
-        data = json.loads(json_str)
-    except json.JSONDecodeError as error:
-        raise TVMError(f"this is no JSON: {error}") from None
+    """What `save_json` wrote. Nodes whose parts are of the wrong kinds are refused."""
+    data = read_json(json_str, "the program in JSON", TVMError)
     if not isinstance(data, dict) or data.get("format") != FORMAT:
         raise TVMError(f"this is no program in JSON: its format must be {FORMAT!r}")
+    record: Any = None
     try:
         reader = _Reader()
         for record in data["nodes"]:
             reader.nodes.append(reader.node(record))
+        record = None
         return reader.value(data["root"])
-    except (KeyError, IndexError, TypeError, ValueError) as error:
-        raise TVMError(f"the program in JSON is damaged: {error}") from error
+    except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError) as error:
+        place = f" (node {len(reader.nodes)}, {_kind_of(record)})" if record is not None else ""
+        raise TVMError(f"the program in JSON is damaged{place}: {error}") from error
+
+
+def _kind_of(record: Any) -> Any:
+    return (
+        record[0] if isinstance(record, list) and record and isinstance(record[0], str) else "nothing known"
+    )
 
 
 class _Writer:
@@ -129,10 +137,12 @@ class _Reader:
         cls = _CLASSES.get(name)
         if cls is None:
             raise ValueError(f"there is no node of kind {name!r}")
+        if len(fields) > len(cls._fields):
+            raise ValueError(f"it has {len(fields)} fields, and a {name} has {len(cls._fields)}")
         values = [self.value(f) for f in fields]
-        if cls is expr.Range:
-            return expr.Range.from_min_extent(*values)
-        return cls(*values)
+        made = expr.Range.from_min_extent(*values) if cls is expr.Range else cls(*values)
+        check_kinds(made)
+        return made
 
     def value(self, v: Any) -> Any:
         if isinstance(v, list):
@@ -140,6 +150,8 @@ class _Reader:
         if not isinstance(v, dict):
             return v
         if "node" in v:
+            if not 0 <= v["node"] < len(self.nodes):
+                raise ValueError(f"it names node {v['node']}, which is none of those before it")
             return self.nodes[v["node"]]
         if "map" in v:
             return {self.value(k): self.value(x) for k, x in v["map"]}
@@ -162,7 +174,90 @@ class _Reader:
             return raw.reshape(v["shape"]).copy()
         if "module" in v:
             functions = {self.global_var(name): self.value(f) for name, f in v["module"].items()}
+            for gv, f in functions.items():
+                if not isinstance(f, (function.BaseFunc, GraphNode)):
+                    raise TypeError(f"`{gv.name_hint}` of the module is no function")
             return IRModule(functions, attrs=self.value(v["attrs"]))
         if "dtype" in v:
             return DataType(v["dtype"])
         raise ValueError(f"{v!r} is nothing known")
+
+
+# ---------------------------------------------------------------------------- kinds
+_KINDS: dict[str, type | tuple[type, ...]] = {
+    **_CLASSES,
+    "PrimExpr": expr.PrimExpr,
+    "Stmt": stmt.Stmt,
+    "Type": types.Type,
+    "DataType": DataType,
+    "ForKind": stmt.ForKind,
+    "str": str,
+    "int": int,
+    "float": (int, float),
+    "None": type(None),
+}
+_CONDITIONS = ("condition", "predicate")
+# Fields that say `Any`, as far as a file may fill them.
+_NARROWER: dict[tuple[str, str], tuple[type, ...]] = {
+    ("Call", "op"): (Op, GlobalVar),
+    ("IterVar", "dom"): (expr.Range, type(None)),
+}
+
+
+@cache
+def _wanted(written: str) -> tuple[bool, type | tuple[type, ...] | None]:
+    """What a field takes, from its annotation: whether it is a tuple, and of what; None is anything."""
+    if written in ("Any", "object"):
+        return False, None
+    if written.startswith("dict["):
+        return False, dict
+    if written.startswith("tuple["):
+        return True, _wanted(written[len("tuple[") : -len(", ...]")])[1]
+    if written.startswith("Def["):
+        return _wanted(written[len("Def[") : -1])
+    kinds: list[type] = []
+    for name in written.split(" | "):
+        found = _KINDS[name]
+        kinds += found if isinstance(found, tuple) else (found,)
+    return False, tuple(kinds)
+
+
+def check_kinds(made: Node) -> None:
+    """Refuse a node whose fields are not of the kinds that its class declares."""
+    cls = made.__class__
+    for name, written in zip(cls._fields, cls._written, strict=True):
+        value = getattr(made, name)
+        many, kind = _wanted(written)
+        narrow = _NARROWER.get((cls.__name__, name))
+        kind = kind if narrow is None else narrow
+        if kind is None:
+            continue
+        fits = (
+            isinstance(value, kind)
+            if not many
+            else isinstance(value, tuple) and all(isinstance(x, kind) for x in value)
+        )
+        if not fits:
+            raise TypeError(f"the field `{name}` must be {written}, not {value!r:.80}")
+        if name in _CONDITIONS and value is not None and not value.dtype.is_bool:
+            raise TypeError(f"the field `{name}` must be bool, not {value.dtype}: `{value!s:.80}`")
+    if isinstance(made, stmt.BlockRealize) and len(made.iter_values) != len(made.block.iter_vars):
+        raise ValueError(
+            f"block {made.block.name_hint} has {len(made.block.iter_vars)} iterators and {len(made.iter_values)} values"
+        )
+    if isinstance(made, buffer.BufferRegion) and len(made.region) != len(made.buffer.shape):
+        raise ValueError(
+            f"buffer {made.buffer.name} has {len(made.buffer.shape)} dimensions, and the region {len(made.region)}"
+        )
+    if isinstance(made, (expr.Ramp, expr.Broadcast)) and made.lanes < 1:
+        raise ValueError(f"a vector has at least one lane, not {made.lanes}")
+    if isinstance(made, function.PrimFunc):
+        _check_function(made)
+
+
+def _check_function(func: function.PrimFunc) -> None:
+    for v, b in func.buffer_map.items():
+        if not isinstance(v, expr.Var) or not isinstance(b, buffer.Buffer):
+            raise TypeError("the buffer map of a function takes variables to buffers")
+        if v not in func.params:
+            raise ValueError(f"the buffer map names `{v.name}`, which is no parameter")

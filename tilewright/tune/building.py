@@ -39,13 +39,18 @@ def named_function(name: str) -> Callable[..., Any]:
     return getattr(importlib.import_module(module), attribute)  # type: ignore[no-any-return]
 
 
-def schedule_of(task: Task, kind: str, what: Any, sketches: Sketches | None = None) -> Schedule:
-    """A candidate as a schedule: by the decisions of sketches, by the steps of a trace, or given as a program."""
+def schedule_of(
+    task: Task, kind: str, what: Any, sketches: Sketches | None = None, trusted: bool = False
+) -> Schedule:
+    """A candidate as a schedule: by the decisions of sketches, by the steps of a trace, or given as a program.
+
+    A trace that is not `trusted` has only the steps that the search writes.
+    """
     if kind == "decisions":
         return (sketches or Sketches(task)).apply(what)
     if kind == "trace":
         sch = Schedule(task.mod)
-        Trace.apply_json_to_schedule(what, sch)
+        Trace.apply_json_to_schedule(what, sch, trusted)
         return sch
     if kind == "program":
         return Schedule(load_json(what) if isinstance(what, str) else what)
@@ -124,7 +129,9 @@ class Builder:
         try:
             task, sketches, build = self.tasks[key]
             try:
-                sch = schedule_of(task, kind, what, sketches)
+                sch = schedule_of(
+                    task, kind, what, sketches, trusted=True
+                )  # files are checked where they are read
             except ScheduleError as error:
                 answer |= {"status": "refused", "error": told(error)}
             else:

@@ -21,8 +21,10 @@ from ..ir.function import PrimFunc
 from ..ir.module import IRModule
 from ..target import Target
 from ..tir.schedule import Schedule
+from ..tir.schedule.from_files import UntrustedStep
 from ..tir.schedule.trace import Trace
 from .auto import asked
+from .errors import RecordError
 from .explain import Explanation
 from .machines import alike, describe_machine, differences, fingerprint, record_keys, record_target
 from .record_files import Lines, is_database, read_lines
@@ -53,21 +55,21 @@ class _Source(Protocol):
 class _File:
     """A database on disk, opened anew for each question: a connection belongs to one thread."""
 
-    def __init__(self, path: str) -> None:
-        self.name = path
-        with Database(path) as db:  # what is wrong with it is said now
+    def __init__(self, path: str, trusted: bool = False) -> None:
+        self.name, self._trusted = path, trusted
+        with Database(path, trusted) as db:  # what is wrong with it is said now
             db.machines()
 
     def best(self, task: Task, machine: str, loosely: bool) -> Record | None:
-        with Database(self.name) as db:
+        with Database(self.name, self._trusted) as db:
             return db.best(task, machine, loosely)
 
     def keys_of(self, task: Task) -> Iterable[tuple[str, str]]:
-        with Database(self.name) as db:
+        with Database(self.name, self._trusted) as db:
             return db.keys_of(task)
 
     def machines(self) -> Mapping[str, Any]:
-        with Database(self.name) as db:
+        with Database(self.name, self._trusted) as db:
             return db.machines()
 
 
@@ -115,14 +117,14 @@ class _Answers:
         return {}
 
 
-def _source(given: Any) -> _Source:
+def _source(given: Any, trusted: bool = False) -> _Source:
     if isinstance(given, Database):
         if given.path != ":memory:":
-            return _File(given.path)
+            return _File(given.path, trusted or given.trusted)
         return _Held(Lines(given.records(), [], given.machines()), "the database in memory")
     if isinstance(given, (str, os.PathLike)):
         path = os.fspath(given)
-        return _File(path) if is_database(path) else _Held(read_lines(path), path)
+        return _File(path, trusted) if is_database(path) else _Held(read_lines(path, trusted), path)
     if isinstance(given, Record):
         given = [given]
     if callable(given):
@@ -144,11 +146,11 @@ class History:
 
     Sources are databases, files (.db or JSON lines), records, or functions from a task to its record. Of several
     records of a task the last winner counts, else the fastest. `machine` names another machine, whose records
-    are taken for ones of this; "any" takes all.
+    are taken for ones of this; "any" takes all. `trusted` files may have steps that no search writes.
     """
 
-    def __init__(self, *sources: Any, machine: str | None = None) -> None:
-        self._sources = [_source(s) for s in sources if s is not None]
+    def __init__(self, *sources: Any, machine: str | None = None, trusted: bool = False) -> None:
+        self._sources = [_source(s, trusted) for s in sources if s is not None]
         self._machine = machine
         self._lock = new_in_child(threading.Lock())
         self._warned: set[tuple[str, str]] = set()
@@ -272,8 +274,9 @@ def apply_to(sch: Schedule, task: Task, record: Record, notes: Explanation) -> s
             trace = steps(task, record)
             if trace is None:
                 continue
-            with sch.all_or_nothing():
-                Trace.apply_json_to_schedule(_on(trace, sch), sch)
+            Trace.apply_json_to_schedule(_on(trace, sch), sch, record.trusted)
+        except UntrustedStep as error:
+            raise RecordError(f"record {record.uid or '(without a name)'} of {task.name}: {error}") from None
         except Exception as error:  # records come from outside: anything may be wrong with them
             reasons.append(
                 f"{type(error).__name__}: {str(error).strip().splitlines()[0] if str(error) else ''}"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import warnings
 from collections.abc import Mapping
@@ -10,8 +9,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from ..ir.serialize import read_json
+from ..tir.schedule.from_files import UntrustedStep
 from .errors import RecordError
-from .records import FORMAT, Database, Record, checked_record
+from .records import FORMAT, Database, Record, checked_record, checked_workload, uid_of
 
 __all__ = ["Lines", "is_database", "open_records", "read_lines", "take_records"]
 
@@ -53,8 +54,11 @@ def is_database(path: str | os.PathLike[str]) -> bool:
     return False
 
 
-def read_lines(path: str | os.PathLike[str]) -> Lines:
-    """Read records, one in a line. A last line that was cut off, by a process that was killed, is left out."""
+def read_lines(path: str | os.PathLike[str], trusted: bool = False) -> Lines:
+    """Read records, one in a line. A last line that was cut off, by a process that was killed, is left out.
+
+    `trusted` takes steps that no search writes, as `Database` does.
+    """
     name, out = os.fspath(path), Lines()
     machines: dict[str, Any] = {}
     out.machines = machines
@@ -66,8 +70,12 @@ def read_lines(path: str | os.PathLike[str]) -> Lines:
     for number, line in enumerate(lines, 1):
         if not line.strip():
             continue
+        data: Any = None
         try:
-            _take(json.loads(line), out, machines)
+            data = read_json(line, "the line", ValueError)
+            _take(data, out, machines, trusted)
+        except UntrustedStep as error:
+            raise RecordError(f"{name}, line {number}, record {uid_of(data)}: {error}") from None
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             if number == len(lines) and number > 1:  # it does not end with a new line
                 warnings.warn(
@@ -80,11 +88,11 @@ def read_lines(path: str | os.PathLike[str]) -> Lines:
     return out
 
 
-def open_records(path: str | os.PathLike[str]) -> Database:
+def open_records(path: str | os.PathLike[str], trusted: bool = False) -> Database:
     """A file of records that exists, to be read: a database, or lines as a database in memory."""
     if is_database(path):
-        return Database(path)
-    held = Database(":memory:")
+        return Database(path, trusted)
+    held = Database(":memory:", trusted)
     take_records(held, path)
     held.path = os.fspath(path)
     return held
@@ -94,11 +102,11 @@ def take_records(database: Database, path: str | os.PathLike[str]) -> int:
     """Take over the records of a file, a database or lines; how many were new."""
     if is_database(path):
         return database.merge(path)
-    lines = read_lines(path)
+    lines = read_lines(path, database.trusted)
     return database.take(lines.workloads, lines.machines, lines.records)
 
 
-def _take(data: Any, out: Lines, machines: dict[str, Any]) -> None:
+def _take(data: Any, out: Lines, machines: dict[str, Any], trusted: bool) -> None:
     if not isinstance(data, Mapping):
         raise ValueError("a line is an object of JSON")
     if "input" in data and "config" in data:
@@ -112,11 +120,10 @@ def _take(data: Any, out: Lines, machines: dict[str, Any]) -> None:
         machines[str(data["machine"])] = data["description"]
         known = True
     if "workload" in data:
-        key, title, program, constants, sizes = map(str, data["workload"])
-        out.workloads.append((key, title, program, constants, sizes))
+        out.workloads.append(checked_workload(data["workload"]))
         known = True
     if "record" in data:
-        out.records.append(checked_record(data["record"]))
+        out.records.append(checked_record(data["record"], trusted))
         known = True
     if not known:
         raise ValueError("it names no record")

@@ -12,25 +12,29 @@ from __future__ import annotations
 
 import json
 import math
+import numbers
 import os
 import sqlite3
 import time
 import uuid
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from ..files import written_whole
-from ..ir.serialize import load_json, save_json
+from ..ir.errors import TVMError
+from ..ir.serialize import load_json, read_json, save_json
 from ..target import Target
+from ..tir.schedule.from_files import UntrustedStep, check_steps
 from .errors import RecordError
 from .machines import alike, describe_machine, differences, fingerprint, record_keys, record_target
 from .measure import MeasureInput, MeasureResult, Status
+from .programs import check_program
 from .workload import Task
 
-__all__ = ["Database", "Record", "checked_record"]
+__all__ = ["Database", "Record", "checked_record", "checked_workload", "read_task", "uid_of"]
 
 FORMAT = "tilewright-records-1"
 _WAIT = 60.0  # seconds for other processes to finish what they write
@@ -45,6 +49,7 @@ CREATE TABLE IF NOT EXISTS records (uid TEXT PRIMARY KEY, workload TEXT NOT NULL
     seed INTEGER NOT NULL, created REAL NOT NULL, extra TEXT NOT NULL);
 CREATE INDEX IF NOT EXISTS by_task ON records (workload, target, machine);
 """
+_PARTS = {("table", "machines"), ("table", "workloads"), ("table", "records"), ("index", "by_task")}
 _COLUMNS = (
     "uid", "workload", "target", "machine", "origin", "status", "decisions", "trace", "seconds", "noise", "ratio",
     "error", "build_seconds", "seed", "created", "extra",
@@ -57,7 +62,8 @@ class Record:
     """A measured candidate.
 
     `origin` is "trial", or "winner" for what the last measurement against the zero-trial schedule chose.
-    `extra` is for whoever stands on this: what a face of the tuner wants back.
+    `extra` is for whoever stands on this: what a face of the tuner wants back. A record is `trusted` if it was made
+    in this process, or came from a file that its reader trusts: its steps may be any then.
     """
 
     workload: str
@@ -76,6 +82,7 @@ class Record:
     created: float = 0.0
     extra: Mapping[str, Any] = field(default_factory=dict)
     uid: str = ""
+    trusted: bool = field(default=False, compare=False)
 
     @staticmethod
     def of(
@@ -103,7 +110,12 @@ class Record:
             created=time.time(),
             extra=dict(extra or {}),
             uid=uuid.uuid4().hex,
+            trusted=True,
         )
+
+    def plain(self) -> dict[str, Any]:
+        """What files keep of it."""
+        return {c: getattr(self, c) for c in _COLUMNS}
 
     @property
     def ok(self) -> bool:
@@ -123,10 +135,14 @@ class Record:
 
 
 class Database:
-    """A file of records. `":memory:"` is one that goes with the process."""
+    """A file of records. `":memory:"` is one that goes with the process.
 
-    def __init__(self, path: str | os.PathLike[str]) -> None:
-        self.path = os.fspath(path)
+    A record of a file can change the speed of a program and nothing else: its steps are those that the search writes,
+    and programs in the file only compute. `trusted` takes everything, from a file whose maker may run code here.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], trusted: bool = False) -> None:
+        self.path, self.trusted = os.fspath(path), trusted
         self._told: set[str] = set()  # tasks and machines that are in it already
         if self.path != ":memory:" and Path(self.path).is_dir():
             raise RecordError(f"{self.path} is a folder, not a file of records")
@@ -183,9 +199,14 @@ class Database:
         """Whether the file holds records; an empty one does not. Anything else is refused."""
         (tag,) = self._db.execute("PRAGMA application_id").fetchone()
         (version,) = self._db.execute("PRAGMA user_version").fetchone()
-        (tables,) = self._db.execute("SELECT count(*) FROM sqlite_master").fetchone()
+        tables = self._db.execute("SELECT type, name FROM sqlite_master").fetchall()
         if tables and tag != _APPLICATION:
             raise RecordError(f"{self.path}: this is a database of something else, not of tuning records")
+        for kind, name in tables:  # views and triggers would run whenever somebody reads or writes
+            if (kind, name) not in _PARTS and not str(name).startswith("sqlite_autoindex_"):
+                raise RecordError(
+                    f"{self.path}: a database of tuning records has no {kind} {name!r}: somebody else changed it"
+                )
         if version > _VERSION:
             raise RecordError(
                 f"{self.path}: its format is {version}, and this tilewright knows up to {_VERSION}: use a newer one"
@@ -224,7 +245,7 @@ class Database:
             elif "full" in str(error) or "I/O" in str(error):
                 hint = "; make room there: what was added before is kept, and a search goes on from it (--resume)"
             raise RecordError(f"{self.path}: the records cannot be read or written: {error}{hint}") from None
-        except sqlite3.DatabaseError as error:
+        except (sqlite3.DatabaseError, UnicodeError) as error:
             raise RecordError(
                 f"{self.path}: this is no file of tuning records, or a damaged one: {error}"
             ) from None
@@ -321,12 +342,15 @@ class Database:
 
     def _record(self, row: Iterable[Any]) -> Record:
         values = dict(zip(_COLUMNS, row, strict=True))
+        where = f"{self.path}: record {values['uid']}"
         try:
             for name in _DATA:
-                values[name] = json.loads(values[name]) if values[name] is not None else None
-            return Record(**{**values, "seconds": tuple(values["seconds"])})
+                values[name] = _data(values[name], f"its {name}")
+            return checked_record(values, self.trusted)
+        except UntrustedStep as error:
+            raise RecordError(f"{where}: {error}") from None
         except (ValueError, TypeError) as error:
-            raise RecordError(f"{self.path}: record {values['uid']} is damaged: {error}") from None
+            raise RecordError(f"{where} is damaged: {error}") from None
 
     def best(self, task: Task, machine: str | None = None, loosely: bool = False) -> Record | None:
         """The record to build: the last winner, else the fastest right one. Of this machine, unless one is named;
@@ -346,7 +370,7 @@ class Database:
 
     def _time(self, uid: str, seconds: str) -> float:
         try:
-            return MeasureResult(Status.OK, tuple(map(float, json.loads(seconds)))).time
+            return MeasureResult(Status.OK, tuple(map(float, _data(seconds, "its seconds")))).time
         except (ValueError, TypeError) as error:
             raise RecordError(f"{self.path}: record {uid} is damaged: {error}") from None
 
@@ -383,7 +407,11 @@ class Database:
     def machines(self) -> dict[str, Any]:
         """The machines that records are of."""
         with self._errors():
-            return {k: json.loads(v) for k, v in self._db.execute("SELECT id, description FROM machines")}
+            rows = self._db.execute("SELECT id, description FROM machines").fetchall()
+        where = f"{self.path}: the description of a machine"
+        return {
+            str(k): read_json(v if isinstance(v, (str, bytes)) else "", where, RecordError) for k, v in rows
+        }
 
     def task(self, workload: str, target: Any) -> Task:
         """The task of a workload's key, with its program as it was kept."""
@@ -393,8 +421,7 @@ class Database:
             ).fetchone()
         if row is None:
             raise RecordError(f"{self.path}: there is no program of the workload {workload}")
-        program, constants, sizes = row
-        return Task(load_json(program), Target(target), tuple(json.loads(constants)), sizes=json.loads(sizes))
+        return read_task(f"{self.path}: workload {workload}", row, target, self.trusted)
 
     def tasks(self) -> list[dict[str, Any]]:
         """One line for each program, target and machine: how many records, the best of them."""
@@ -443,7 +470,7 @@ class Database:
         if not isinstance(other, Database):
             if not Path(other).exists():
                 raise RecordError(f"{os.fspath(other)}: there is no such file")
-            with Database(other) as opened:
+            with Database(other, self.trusted) as opened:
                 return self.merge(opened)
         with other._errors():
             workloads = other._db.execute("SELECT * FROM workloads").fetchall()
@@ -481,7 +508,7 @@ class Database:
             workloads = self._db.execute("SELECT * FROM workloads").fetchall()
         lines = [{"format": FORMAT}, *({"machine": k, "description": d} for k, d in self.machines().items())]
         lines += [{"workload": list(row)} for row in workloads]
-        lines += [{"record": {c: getattr(r, c) for c in _COLUMNS}} for r in records]
+        lines += [{"record": r.plain()} for r in records]
         try:
             with written_whole(path) as part, open(part, "w", encoding="utf-8") as file:
                 file.writelines(json.dumps(line) + "\n" for line in lines)
@@ -502,17 +529,18 @@ class Database:
             raise RecordError(f"{name}: the records cannot be read: {error}") from None
         for number, line in enumerate(lines, 1):
             try:
-                data = json.loads(line)
+                data = read_json(line, "the line", ValueError)
                 if number == 1:
                     if data.get("format") != FORMAT:
                         raise ValueError(f"the first line must say that the format is {FORMAT!r}")
                 elif "machine" in data:
                     machines[str(data["machine"])] = data["description"]
                 elif "workload" in data:
-                    key, title, program, constants, sizes = map(str, data["workload"])
-                    workloads.append((key, title, program, constants, sizes))
+                    workloads.append(checked_workload(data["workload"]))
                 else:
-                    records.append(checked_record(data["record"]))
+                    records.append(checked_record(data["record"], self.trusted))
+            except UntrustedStep as error:
+                raise RecordError(f"{name}, line {number}, record {uid_of(data)}: {error}") from None
             except (ValueError, KeyError, TypeError, AttributeError) as error:
                 raise RecordError(f"{name}, line {number}: this is no tuning record: {error}") from None
         if not lines:
@@ -520,17 +548,85 @@ class Database:
         return self.take(workloads, machines, records)
 
 
-def checked_record(data: Mapping[str, Any]) -> Record:
-    """A record from outside, with its numbers checked."""
+def _data(text: Any, where: str) -> Any:
+    """What a column that holds JSON says."""
+    if text is not None and not isinstance(text, (str, bytes)):
+        raise ValueError(f"{where} is text, not {text!r}")
+    return None if text is None else read_json(text, where, ValueError)
+
+
+_TEXTS = ("uid", "workload", "target", "machine", "origin", "status", "error")
+_NUMBERS = ("noise", "build_seconds", "seed", "created")
+
+
+def checked_record(data: Mapping[str, Any], trusted: bool = False) -> Record:
+    """A record from outside: its parts are of the right kinds, its steps those that the search writes.
+
+    `trusted` allows other steps, which may do more than change the speed.
+    """
     values = {c: data[c] for c in _COLUMNS}
-    seconds = tuple(float(s) for s in values["seconds"])
-    if any(not math.isfinite(s) or s <= 0 for s in seconds):
-        raise ValueError(f"times are positive numbers, not {values['seconds']}")
-    Status(values["status"])
-    for name in ("uid", "workload", "target", "machine", "origin", "status", "error"):
+    for name in _TEXTS:
         if not isinstance(values[name], str):
             raise ValueError(f"{name} is text, not {values[name]!r}")
-    return Record(**{**values, "seconds": seconds})
+    for name in _NUMBERS:
+        if not _is_number(values[name]):
+            raise ValueError(f"{name} is a number, not {values[name]!r}")
+    if values["ratio"] is not None and not _is_number(values["ratio"]):
+        raise ValueError(f"ratio is a number or nothing, not {values['ratio']!r}")
+    if not isinstance(values["seconds"], (list, tuple)) or not all(map(_is_number, values["seconds"])):
+        raise ValueError(f"seconds are a list of numbers, not {values['seconds']!r}")
+    seconds = tuple(map(float, values["seconds"]))
+    if any(s <= 0 for s in seconds):
+        raise ValueError(f"times are positive numbers, not {values['seconds']}")
+    Status(values["status"])
+    if not isinstance(values["extra"], Mapping):
+        raise ValueError(f"extra is a table, not {values['extra']!r}")
+    trace, decisions = values["trace"], values["decisions"]
+    if trace is not None and not (isinstance(trace, Mapping) and isinstance(trace.get("steps"), list)):
+        raise ValueError("the trace has no list of steps")
+    if decisions is not None and not (
+        isinstance(decisions, list) and all(isinstance(d, Mapping) for d in decisions)
+    ):
+        raise ValueError("decisions are a list of tables")
+    if trace is not None and not trusted:
+        check_steps(trace["steps"], TRUSTING)
+    return Record(**{**values, "seconds": seconds, "trusted": trusted})
+
+
+TRUSTING = "read it in Python with trusted=True: Database(…, trusted=True), History(…, trusted=True)"
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, numbers.Real) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def uid_of(data: Any) -> str:
+    """The name of a record as it stands in a line, for messages."""
+    record = data.get("record", data) if isinstance(data, Mapping) else {}
+    return str(record.get("uid", "without a name")) if isinstance(record, Mapping) else "without a name"
+
+
+def checked_workload(data: Any) -> tuple[str, str, str, str, str]:
+    """The row of a program as it stands in a line of a file."""
+    key, title, program, constants, sizes = map(str, data)
+    return key, title, program, constants, sizes
+
+
+def read_task(where: str, row: Sequence[Any], target: Any, trusted: bool = False) -> Task:
+    """The task of a program that a file holds (program, constants, sizes); it only computes, unless it is trusted."""
+    try:
+        program, constants, sizes = (str(text) for text in row)
+        mod = load_json(program)
+        if not trusted:
+            check_program(mod, "read the file in Python with Database(…, trusted=True)")
+        names, known = read_json(constants, "its constants"), read_json(sizes, "its sizes")
+        if not isinstance(names, list) or not all(isinstance(n, str) for n in names):
+            raise ValueError("its constants are no list of names")
+        if not isinstance(known, dict) or not all(type(n) is int for n in known.values()):
+            raise ValueError("its sizes are no table of numbers")
+        return Task(mod, Target(target), tuple(names), sizes=known)
+    except (TVMError, ValueError, TypeError) as error:
+        raise RecordError(f"{where}: its program cannot be used: {error}") from None
 
 
 def _workload_row(task: Task) -> tuple[str, str, str, str, str]:

@@ -21,19 +21,18 @@ from .workload import Task
 
 __all__ = ["reproduce", "write_reproducer"]
 
-_SCRIPT = '''"""{title}
-
+_SCRIPT = """# {title}
+#
 {error}
-
-Run it to see whether that is still so: it ends with 1 if it is.
-"""
+#
+# Run it to see whether that is still so: it ends with 1 if it is.
 
 import sys
 
 from tilewright.tune.reproduce import reproduce
 
 sys.exit(reproduce(__file__.removesuffix(".py") + ".json"))
-'''
+"""
 
 
 def write_reproducer(
@@ -58,9 +57,15 @@ def write_reproducer(
         np.savez(f"{stem}.npz", **arrays)
         data["inputs"] = f"{stem.name}.npz"
     Path(f"{stem}.json").write_text(json.dumps(data))
-    title = f"A schedule of {task.name} for {task.target} that computed something else."
-    Path(f"{stem}.py").write_text(_SCRIPT.format(title=title, error=error.replace('"""', "'''")))
+    title = _line(f"A schedule of {task.name} for {task.target} that computed something else.")
+    said = "\n".join(f"# {_line(line)}".rstrip() for line in error.splitlines())
+    Path(f"{stem}.py").write_text(_SCRIPT.format(title=title, error=said), encoding="utf-8")
     return f"{stem}.py"
+
+
+def _line(text: str) -> str:
+    """Text for a comment: whatever it says, it stays in its line, and the file stays readable as UTF-8."""
+    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
 
 
 def _run(program: IRModule, target: Target, arguments: list[Any]) -> list[Any]:
@@ -87,7 +92,7 @@ def reproduce(path: str) -> int:
     task = Task(mod, Target(data["target"]), tuple(data["constants"]), given, None, data["sizes"])
     candidate = data["candidate"]
     if "trace" in candidate:
-        made = schedule_of(task, "trace", candidate["trace"]).mod
+        made = schedule_of(task, "trace", candidate["trace"], trusted=True).mod  # of a script that runs here
     else:
         made = load_json(candidate["program"])
     results = [

@@ -28,9 +28,10 @@ from ..ir.expr import IterVar
 from ..ir.functor import pre_order
 from ..ir.stmt import Block
 from ..tir.schedule import Schedule
+from ..tir.schedule.from_files import UntrustedStep
 from .building import schedule_of
 from .cost_models import CostModel, cost_model
-from .errors import TuneError, causes_table
+from .errors import RecordError, TuneError, causes_table
 from .evolution import evolve, unique_rows
 from .facts import number
 from .machines import fingerprint, machine_of
@@ -447,7 +448,9 @@ def apply_record(task: Task, record: Record) -> Schedule:
         raise TuneError(f"the record is of another program than {task.name}")
     if record.trace is not None:
         try:
-            return schedule_of(task, "trace", record.trace)
+            return schedule_of(task, "trace", record.trace, trusted=record.trusted)
+        except UntrustedStep as error:
+            raise RecordError(f"record {record.uid or '(without a name)'} of {task.name}: {error}") from None
         except ScheduleError:
             if record.decisions is None:
                 raise

@@ -144,7 +144,7 @@ def pack_kernel(sch: Schedule, kernel: BlockRV, lanes: int) -> None:
     def panels(*i: Any) -> list[Any]:
         return [*i[:-2], i[-1] // lanes, i[-2], i[-1] % lanes]
 
-    sch.transform_layout(kernel, ("write", 0), panels, assume_injective_transform=True)
+    sch.transform_layout(kernel, ("write", 0), panels)
 
 
 def spread_planes(sch: Schedule, block: BlockRV, size: int, lanes: int) -> None:
@@ -161,7 +161,7 @@ def _bring_last(sch: Schedule, block: BlockRV, dim: int) -> None:
     def moved(*i: Any) -> list[Any]:
         return [*i[:dim], *i[dim + 1 :], i[dim]]
 
-    sch.transform_layout(block, ("write", 0), moved, assume_injective_transform=True)
+    sch.transform_layout(block, ("write", 0), moved)
 
 
 def _transform(sch: Schedule, whole: BlockRV, rows: BlockRV, lanes: int, parallel: bool) -> None:

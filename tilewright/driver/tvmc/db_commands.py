@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import sys
 from collections.abc import Sequence
@@ -153,9 +152,8 @@ def _decided(decision: dict[str, Any]) -> str:
 
 
 def _data(r: Record) -> dict[str, Any]:
-    from dataclasses import asdict
 
-    data = asdict(r)
+    data = r.plain()
     return {**{k: v for k, v in data.items() if k != "trace"}, "time": r.time if r.ok else None}
 
 
@@ -246,17 +244,18 @@ def replay_command(desk: Desk, wanted: str, path: Path, timeout: float, script: 
 
 def _given(line: str, path: Path) -> tuple[Database, Record]:
     """A record by its line of JSON; its program is in the line too, or in a file."""
+    from ...ir.serialize import read_json
+    from ...tir.schedule.from_files import UntrustedStep
     from ...tune.record_files import open_records
-    from ...tune.records import Database, checked_record
+    from ...tune.records import Database, checked_record, checked_workload, uid_of
 
     try:
-        data = json.loads(line)
+        data = read_json(line, "the line", ValueError)
         record = checked_record(data.get("record", data))
-        row = None
-        if isinstance(data.get("workload"), list):
-            key, title, program, constants, sizes = map(str, data["workload"])
-            row = (key, title, program, constants, sizes)
-    except (ValueError, KeyError, TypeError) as error:
+        row = checked_workload(data["workload"]) if isinstance(data.get("workload"), list) else None
+    except UntrustedStep as error:
+        raise TVMCException(f"record {uid_of(data)}: {error}") from None
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise TVMCException(f"this is no record as JSON: {error}") from None
     if row is None:
         return open_records(path), record

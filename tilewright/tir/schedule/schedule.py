@@ -631,6 +631,7 @@ _PRIMITIVES = frozenset(
         reindex,
         rolling,
         sampling,
+        streaming,
     )
     for name, value in vars(room).items()
     if getattr(value, "is_primitive", False)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -11,7 +10,9 @@ from typing import TYPE_CHECKING, Any
 from ...ir.errors import ScheduleError
 from ...ir.expr import FloatImm, IntImm, IterVar, PrimExpr, Var
 from ...ir.module import IRModule
+from ...ir.serialize import read_json
 from ...ir.span import Span
+from .from_files import UntrustedStep, check_steps, interface
 from .primitive import BlockRV, LoopRV
 
 if TYPE_CHECKING:
@@ -145,29 +146,30 @@ class Trace:
         return {"format": FORMAT, "steps": steps}
 
     @staticmethod
-    def apply_json_to_schedule(json_obj: Any, sch: Schedule) -> None:
-        """Do the steps of `as_json` (data or text) on a schedule."""
-        data = json.loads(json_obj) if isinstance(json_obj, str) else json_obj
+    def apply_json_to_schedule(json_obj: Any, sch: Schedule, trusted: bool = False) -> None:
+        """Do the steps of `as_json` (data or text) on a schedule.
+
+        Unless the trace is `trusted`, it has only the steps that the search writes (`from_files.STEPS`), and the
+        parameters of functions stay what they are.
+        """
+        data = json_obj
+        if isinstance(json_obj, (str, bytes)):
+            data = read_json(json_obj, "the trace", ScheduleError)
         known_format = isinstance(data, Mapping) and data.get("format") == FORMAT
         if not known_format or not isinstance(data.get("steps"), list):
             raise ScheduleError(f"this is no trace: the format must be {FORMAT!r}")
+        if not trusted:
+            check_steps(data["steps"], "apply it with trusted=True")
         known: dict[str, Any] = {}
-        for number, step in enumerate(data["steps"]):
-            kind = step.get("step") if isinstance(step, Mapping) else None
-            if not isinstance(kind, str) or kind not in sch.primitives:
-                raise ScheduleError(f"step {number} of the trace is {kind!r}, which is no primitive")
-            args = [_from_data(v, known) for v in step.get("args", [])]
-            kwargs = {k: _from_data(v, known) for k, v in step.get("kwargs", {}).items()}
-            if "decision" in step:
-                kwargs["decision"] = step["decision"]
-            result = getattr(sch, kind)(*args, **kwargs)
-            made = tuple(result) if isinstance(result, (list, tuple)) else () if result is None else (result,)
-            names = step.get("outputs", [])
-            if len(made) != len(names):
-                raise ScheduleError(
-                    f"step {number} ({kind}) gave {len(made)} results, and the trace has {len(names)}"
+        with sch.all_or_nothing():
+            before = interface(sch.mod)
+            for number, step in enumerate(data["steps"]):
+                _do_step(sch, number, step, known)
+            if not trusted and interface(sch.mod) != before:
+                raise UntrustedStep(
+                    "the trace changes the parameters of a function, so a caller would hand over the wrong memory; "
+                    "if you trust whoever made it, apply it with trusted=True"
                 )
-            known.update(zip(names, made, strict=True))
 
     def __str__(self) -> str:
         body = "\n".join(f"  {line}" for line in self.as_python()) or "  pass"
@@ -181,6 +183,30 @@ class Trace:
 
     def __len__(self) -> int:
         return len(self.insts)
+
+
+def _do_step(sch: Schedule, number: int, step: Any, known: dict[str, Any]) -> None:
+    """Do one step as it stands in a file, and remember what it gave."""
+    kind = step.get("step") if isinstance(step, Mapping) else None
+    if not isinstance(kind, str) or kind not in sch.primitives:
+        raise ScheduleError(f"step {number} of the trace is {kind!r}, which is no primitive")
+    try:
+        args = [_from_data(v, known) for v in step.get("args", [])]
+        kwargs = {k: _from_data(v, known) for k, v in step.get("kwargs", {}).items()}
+        names = [*step.get("outputs", [])]
+        if "decision" in step:
+            kwargs["decision"] = step["decision"]
+        result = getattr(sch, kind)(*args, **kwargs)
+    except (TypeError, ValueError, LookupError, AttributeError, ArithmeticError, RecursionError) as error:
+        if isinstance(error, ScheduleError):
+            raise
+        raise ScheduleError(f"step {number} of the trace ({kind}) has wrong arguments: {error}") from error
+    made = tuple(result) if isinstance(result, (list, tuple)) else () if result is None else (result,)
+    if len(made) != len(names):
+        raise ScheduleError(
+            f"step {number} ({kind}) gave {len(made)} results, and the trace has {len(names)}"
+        )
+    known.update((str(name), value) for name, value in zip(names, made, strict=True))
 
 
 _LISTS = (
@@ -272,9 +298,9 @@ def _from_data(value: Any, known: Mapping[str, Any]) -> Any:
         return [_from_data(v, known) for v in value]
     if isinstance(value, Mapping):
         if "ref" in value:
-            if value["ref"] not in known:
+            if str(value["ref"]) not in known:
                 raise ScheduleError(f"the trace uses {value['ref']!r}, which none of its steps gave")
-            return known[value["ref"]]
+            return known[str(value["ref"])]
         if "map" in value:
             return {k: _from_data(v, known) for k, v in value["map"].items()}
         if "index_map" in value:

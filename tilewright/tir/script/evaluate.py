@@ -13,28 +13,17 @@ from ...ir import ops
 from ...ir.buffer import Buffer, BufferRegion
 from ...ir.errors import ScriptError
 from ...ir.expr import BufferLoad, IterVar, PrimExpr, Ramp, Range, const, const_value, convert
+from ...ir.node import Node
 from ...ir.printer_ranges import difference
+from ...ir.serialize import check_kinds
 from . import namespace
+from .budget import OPERATORS, Budget
 from .reach import Namespace, OutOfReach
 from .regions import as_load
 from .source import Source, near
 
 __all__ = ["Evaluator", "load_of"]
 
-_BINARY: dict[type, Callable[[Any, Any], Any]] = {
-    ast.Add: operator.add,
-    ast.Sub: operator.sub,
-    ast.Mult: operator.mul,
-    ast.Div: operator.truediv,
-    ast.FloorDiv: operator.floordiv,
-    ast.Mod: operator.mod,
-    ast.Pow: operator.pow,
-    ast.LShift: operator.lshift,
-    ast.RShift: operator.rshift,
-    ast.BitAnd: operator.and_,
-    ast.BitOr: operator.or_,
-    ast.BitXor: operator.xor,
-}
 _COMPARE: dict[type, tuple[Callable[[Any, Any], Any], Callable[..., PrimExpr] | None]] = {
     ast.Eq: (operator.eq, ops.equal),
     ast.NotEq: (operator.ne, ops.not_equal),
@@ -76,6 +65,11 @@ class Evaluator:
         self.source = source
         self.outside = outside
         self.scopes: list[dict[str, Any]] = [{}]
+
+    @property
+    def budget(self) -> Budget | None:
+        """What reading a text may cost; a decorated function is the user's own."""
+        return None if self.source.reach is None else self.source.reach.budget
 
     # -- names -------------------------------------------------------------------------------
     @contextmanager
@@ -127,7 +121,10 @@ class Evaluator:
         if handler is None:
             raise self.source.error(node, f"a script has no {type(node).__name__} expressions")
         try:
-            return handler(node)
+            if self.budget is None:
+                return handler(node)
+            self.budget.step()
+            return self.budget.made(handler(node))
         except ScriptError:
             raise
         except Exception as bad:
@@ -146,7 +143,7 @@ class Evaluator:
         return node.value
 
     def _Name(self, node: ast.Name) -> Any:
-        return self.name(node)
+        return self.name(node) if self.budget is None else self.budget.reuse(self.name(node))
 
     def _Attribute(self, node: ast.Attribute) -> Any:
         owner, reach = self.eval(node.value), self.source.reach
@@ -184,24 +181,32 @@ class Evaluator:
         for n in nodes:
             if isinstance(n, ast.Starred):
                 out.extend(self.eval(n.value))
+                if self.budget is not None:
+                    self.budget.check(len(out))
             else:
                 out.append(self.eval(n))
         return out
 
     def _JoinedStr(self, node: ast.JoinedStr) -> str:
-        return "".join(str(self.eval(v)) for v in node.values)
+        parts = [str(self.eval(v)) for v in node.values]
+        return "".join(parts) if self.budget is None else self.budget.method("", "join")(parts)
 
     def _FormattedValue(self, node: ast.FormattedValue) -> str:
         form = "" if node.format_spec is None else self.eval(node.format_spec)
         value = self.eval(node.value)
         if node.conversion != -1:
             value = {97: ascii, 114: repr}.get(node.conversion, str)(value)  # type: ignore[operator]
-        return format(value, form)
+        return format(value, form) if self.budget is None else self.budget.format(value, form)
 
     # -- operators ---------------------------------------------------------------------------
     def _BinOp(self, node: ast.BinOp) -> Any:
         left, right = load_of(self.eval(node.left)), load_of(self.eval(node.right))
-        return _BINARY[type(node.op)](left, right)
+        if type(node.op) not in OPERATORS:
+            raise self.source.error(node, f"a script has no {type(node.op).__name__} operator")
+        operate = OPERATORS[type(node.op)]
+        return (
+            operate(left, right) if self.budget is None else self.budget.operate(type(node.op), left, right)
+        )
 
     def _UnaryOp(self, node: ast.UnaryOp) -> Any:
         value = load_of(self.eval(node.operand))
@@ -262,7 +267,12 @@ class Evaluator:
         if not any(function is f for f in _TAKE_REGIONS):
             args = [load_of(a) for a in args]
             kwargs = {k: load_of(v) for k, v in kwargs.items()}
-        return function(*args, **kwargs)
+        result = function(*args, **kwargs)
+        if self.source.reach is not None:
+            self.source.reach.called(function, result)
+            if isinstance(function, type) and isinstance(result, Node):
+                check_kinds(result)
+        return result
 
     def _Lambda(self, node: ast.Lambda) -> Any:
         names = [a.arg for a in node.args.args]

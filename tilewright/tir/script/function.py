@@ -294,8 +294,16 @@ def from_source(
     if inspect.isclass(program):
         outside = {**_surroundings(frame), **(extra_vars or {})}
         return parse_class(class_source(program, frame.f_lineno, frame.f_code.co_filename), outside)
-    source = text_source(str(program), Reach(extra_vars or {}))
-    names = {**_script_names(), **(extra_vars or {})}
+    text = str(program)
+    try:
+        return _read(text_source(text, Reach(extra_vars or {}, len(text))), extra_vars or {})
+    except (RecursionError, MemoryError) as bad:
+        raise ScriptError(f"<script>: the program is too large to be read ({type(bad).__name__})") from None
+
+
+def _read(source: Source, extra_vars: Mapping[str, Any]) -> Any:
+    """The function or module of a text."""
+    names = {**_script_names(), **extra_vars}
     made: list[Any] = []
     for s in source.node.body:
         part = source.part(s)

@@ -228,7 +228,7 @@ def plain_range(start: Any, stop: Any = None, step: Any = None) -> LoopSpec:
 
 
 # -------------------------------------------------------------------------------- blocks
-class _Axis:
+class Axis:
     """`T.axis`: the iterators of a block."""
 
     @staticmethod
@@ -258,7 +258,7 @@ class _Axis:
     S, R = spatial, reduce
 
 
-axis = _Axis()
+axis = Axis()
 
 
 def block(name: str = "", no_realize: bool = False, exec_scope: str = "") -> BlockSpec:
@@ -570,4 +570,14 @@ PUBLIC = [
     "writes",
 ]
 
-__all__ = [*PUBLIC, "BufferForm", "HandleType", "Scalar", "all_names", "dtype_of", "lookup", "plain_range"]
+__all__ = [
+    *PUBLIC,
+    "Axis",
+    "BufferForm",
+    "HandleType",
+    "Scalar",
+    "all_names",
+    "dtype_of",
+    "lookup",
+    "plain_range",
+]

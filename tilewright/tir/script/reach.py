@@ -5,36 +5,63 @@ anywhere, so reading it must not run anything else than what builds a program:
 
     T.exp(x) * 2, len(shape), A.shape[0]        are evaluated
     open("f"), tvm.runtime, x.__class__         are refused, with the place
+
+An attribute is allowed by the kind of its owner: each kind that a script meets has a list, and what is on no list is
+out of reach. What it may cost to read a text is in `budget.py`.
 """
 
 from __future__ import annotations
 
-import builtins
 import types
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
+import numpy as np
+
+from ...ir.buffer import Buffer
+from ...ir.dtype import DataType
+from ...ir.expr import IterVar, PrimExpr, Var
+from ...ir.module import GlobalVar
+from ...ir.node import Node
+from .budget import BUILTINS, METHODS, Budget
+from .namespace import Axis, Scalar
+
 __all__ = ["Namespace", "OutOfReach", "Reach"]
 
-_BUILTINS: Final = frozenset(
-    "abs all any bool dict divmod enumerate float int len list map max min pow range reversed round set "
-    "slice sorted str sum tuple zip".split()
-)
-# Their attributes lead to everything that Python has loaded.
-_INTROSPECTIVE: Final = (
-    type,
-    types.ModuleType,
-    types.FunctionType,
-    types.BuiltinFunctionType,
-    types.MethodType,
-    types.GeneratorType,
-    types.CoroutineType,
-    types.AsyncGeneratorType,
+# What a text may ask of an object beside a node's fields, which are data. Methods here build IR or give numbers.
+_ATTRIBUTES: Final[Mapping[type, frozenset[str]]] = {
+    owner: frozenset(names.split())
+    for owner, names in {
+        PrimExpr: "dtype astype equal same_as",
+        Var: "name_hint copy_with_suffix",
+        IterVar: "dtype astype equal same_as",
+        Buffer: "access_ptr const_shape dense_strides ndim offset_of scope scope_name vload vstore",
+        DataType: "bits element is_bool is_float is_handle is_int is_integral is_uint is_vector itemsize lanes "
+        "max_value min_value nbytes type_code with_bits with_lanes",
+        Scalar: "dtype",
+        Axis: "spatial reduce scan opaque remap S R",
+        GlobalVar: "name name_hint",
+        str: " ".join(METHODS),
+        int: "bit_length",
+        float: "is_integer",
+        tuple: "count index",
+        list: "count index",
+        dict: "get items keys values",
+        np.ndarray: "dtype ndim shape size",
+        np.generic: "dtype item",
+        np.dtype: "itemsize name",
+    }.items()
+}
+# Nobody's business, even if a caller gives them away: they lead to everything that Python has loaded.
+_NEVER: Final = (
     types.FrameType,
     types.TracebackType,
     types.CodeType,
+    types.GeneratorType,
+    types.CoroutineType,
+    types.AsyncGeneratorType,
 )
-_FORMATS: Final = ("format", "format_map")  # their templates read attributes
+_DEEPEST: Final = 4  # containers of a caller's are his as well, so far down
 
 
 class OutOfReach(Exception):
@@ -59,25 +86,65 @@ class Namespace:
 
 
 class Reach:
-    """The border around a text. `given` are the objects that the caller handed over with it."""
+    """The border around a text. `given` are the objects that the caller handed over with it.
 
-    def __init__(self, given: Mapping[str, Any]) -> None:
-        self._given: dict[int, Any] = {id(v): v for v in given.values()}
+    What the caller's own objects lead to, and what his functions return, is his too.
+    """
+
+    def __init__(self, given: Mapping[str, Any], length: int = 0) -> None:
+        self.budget = Budget(length)
+        self._given: dict[int, Any] = {}
+        for value in given.values():
+            self._give(value)
 
     def builtin(self, name: str) -> Any:
-        """One of Python's own functions."""
-        if name not in _BUILTINS:
+        """One of Python's own functions, or what stands for it in a text."""
+        if name not in BUILTINS:
             raise OutOfReach(name)
-        return getattr(builtins, name)
+        return self.budget.builtin(name)
 
     def attribute(self, owner: Any, name: str) -> Any:
         """`owner.name`, if that cannot lead out."""
-        if name.startswith("_") or (isinstance(owner, str) and name in _FORMATS):
+        if name.startswith("_") or isinstance(owner, _NEVER):
             raise OutOfReach(name)
-        if not isinstance(owner, _INTROSPECTIVE):
+        if name in METHODS and isinstance(owner, str):
+            return self.budget.method(owner, name)
+        if name in allowed(type(owner)):
             return getattr(owner, name)
-        if id(owner) not in self._given:
+        if id(owner) not in self._given or known(type(owner)):
             raise OutOfReach(name)
         found = getattr(owner, name)
-        self._given[id(found)] = found
+        self._give(found)
         return found
+
+    def called(self, function: Any, result: Any) -> None:
+        """Note what a call returned: what a caller's function gives is the caller's."""
+        if id(function) in self._given:
+            self._give(result)
+
+    def _give(self, value: Any, depth: int = 0) -> None:
+        if isinstance(value, _NEVER):
+            return
+        self._given[id(value)] = value
+        if depth < _DEEPEST and isinstance(value, (list, tuple, set, frozenset, dict)):
+            for v in value.values() if isinstance(value, dict) else value:
+                self._give(v, depth + 1)
+
+
+_allowed: dict[type, frozenset[str]] = {}
+
+
+def known(kind: type) -> bool:
+    """Whether objects of a class have a list of attributes that a text may use, so that others are refused."""
+    return issubclass(kind, (Node, *_ATTRIBUTES))
+
+
+def allowed(kind: type) -> frozenset[str]:
+    """The attributes of the objects of a class that a text may use."""
+    found = _allowed.get(kind)
+    if found is None:
+        names = {n for owner, own in _ATTRIBUTES.items() if issubclass(kind, owner) for n in own}
+        if issubclass(kind, Node):
+            names.update(kind._fields)
+        found = _allowed[kind] = frozenset(names)
+    return found

@@ -39,6 +39,9 @@ __all__ = [
 ]
 
 
+LONGEST = 1_000_000  # iterations of a loop that runs while a script is read
+
+
 def fresh_var(dtype: str, is_size_var: bool = False) -> Var:
     """A variable that gets its name from the assignment it stands in."""
     return (SizeVar if is_size_var else Var)("", dtype)
@@ -58,6 +61,8 @@ class LoopSpec:
         start, stop = (convert(b) for b in self.bounds[0])
         if len(self.bounds) != 1 or not isinstance(start, IntImm) or not isinstance(stop, IntImm):
             raise TypeError("only a loop with constant bounds can be run while parsing")
+        if stop.value - start.value > LONGEST:
+            raise ValueError(f"a loop of more than {LONGEST:,} iterations cannot be run while parsing")
         return iter(range(start.value, stop.value))
 
 

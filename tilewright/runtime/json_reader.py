@@ -1,0 +1,59 @@
+"""JSON that others wrote: one reader for all of it, which refuses what would hurt to read.
+
+Python's own reader recurses for each bracket and reports five kinds of errors. This one knows how deep and how long
+a text may be, and whatever is wrong with a text is one kind of error that names the file.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any, Final
+
+import numpy as np
+
+from .errors import LoadError
+
+__all__ = ["read_json"]
+
+DEPTH: Final = 256  # brackets inside each other: what the package writes needs about a dozen
+SIZE: Final = 1 << 30  # bytes
+_OTHER_BYTES: Final = bytes(set(range(256)) - set(b"[]{}"))
+_STEPS: Final = np.array([1 if c in b"[{" else -1 for c in range(256)], np.int64)
+_STRINGS: Final = re.compile(rb'"(?:[^"\\]|\\.)*"', re.DOTALL)
+
+
+def read_json(
+    text: str | bytes | bytearray | memoryview,
+    where: str,
+    error: type[Exception] = LoadError,
+    *,
+    size: int = SIZE,
+) -> Any:
+    """The value of a text of JSON; `error` with `where` and the reason if it has none."""
+    if len(text) > size:
+        raise error(f"{where}: the JSON has {len(text):,} bytes, and at most {size:,} are read")
+    try:
+        raw = text.encode() if isinstance(text, str) else bytes(text)
+        if _deeper(raw):
+            raise error(f"{where}: the JSON is nested more than {DEPTH} levels deep")
+        return json.loads(text if isinstance(text, str) else raw.decode())
+    except UnicodeError as bad:
+        raise error(f"{where}: the text is no UTF-8: {bad}") from None
+    except (ValueError, RecursionError) as bad:
+        if isinstance(bad, error):
+            raise
+        raise error(f"{where}: this is no JSON: {bad}") from None
+
+
+def _deeper(raw: bytes) -> bool:
+    """Whether brackets are nested more than DEPTH deep. Those in strings count only where that decides."""
+    for shown in (raw, None):
+        if shown is None:
+            shown = _STRINGS.sub(b"", raw)
+        brackets = shown.translate(None, _OTHER_BYTES)
+        if brackets.count(b"[") + brackets.count(b"{") <= DEPTH:
+            return False
+        if np.cumsum(_STEPS[np.frombuffer(brackets, np.uint8)]).max() <= DEPTH:
+            return False
+    return True
