@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tilewright import config
-from tilewright.runtime.cache import DiskCache, compiled_code, digest
+from tilewright.runtime.cache import DiskCache, compiled_code, digest, shared_with
 
 
 @pytest.fixture
@@ -148,3 +148,67 @@ def test_the_knobs_choose_the_store(tmp_path: Path) -> None:
         store = compiled_code()
         assert store is not None and (store.folder, store.limit) == (tmp_path, 3 << 20)
         assert compiled_code() is store
+
+
+# ---------------------------------------------------------------------------- folders of others
+posix = pytest.mark.skipif(os.name != "posix", reason="owners and modes are POSIX")
+
+
+@posix
+@pytest.mark.parametrize("mode", [0o777, 0o757, 0o722])
+def test_a_folder_that_others_may_write_to_is_not_used(tmp_path: Path, mode: int) -> None:
+    folder = tmp_path / "cache"
+    store = DiskCache(folder, 1 << 20)
+    store.put("ab" * 32, b"good")
+    folder.chmod(mode)
+    os.chown(folder, -1, 12345) if os.getuid() == 0 else None
+    again = DiskCache(folder, 1 << 20)
+    with pytest.warns(RuntimeWarning, match=r"the cache folder .*cache is not used: .*TILEWRIGHT_CACHE_DIR"):
+        assert again.get("ab" * 32) is None
+    again.put("cd" * 32, b"more")  # nothing is said twice, nothing is written
+    assert not again.path("cd" * 32).exists()
+    folder.chmod(0o700)
+    assert DiskCache(folder, 1 << 20).get("ab" * 32) == b"good"
+
+
+@posix
+def test_a_folder_of_another_user_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "cache"
+    DiskCache(folder, 1 << 20).put("ab" * 32, b"good")
+    me = os.getuid()
+    monkeypatch.setattr(os, "getuid", lambda: me + 1)
+    if me == 0:  # what is root's is nobody's fault
+        assert shared_with(folder) == ""
+        os.chown(folder, 65534, 65534)
+    assert "belongs to another user" in shared_with(folder)
+
+
+@posix
+def test_a_parent_that_others_may_write_to_counts(tmp_path: Path) -> None:
+    (tmp_path / "open").mkdir()
+    (tmp_path / "open").chmod(0o777)
+    assert "open may be written to by every user" in shared_with(tmp_path / "open" / "cache")
+    (tmp_path / "open").chmod(0o1777)  # as /tmp: others cannot replace what is not theirs
+    assert shared_with(tmp_path / "open" / "cache") == ""
+
+
+@posix
+def test_entries_of_others_are_not_read(tmp_path: Path) -> None:
+    store = DiskCache(tmp_path / "cache", 1 << 20)
+    store.put("ab" * 32, b"good")
+    store.put("cd" * 32, b"good")
+    store.path("ab" * 32).chmod(0o666)
+    assert store.get("ab" * 32) is None
+    entry = store.path("cd" * 32)
+    entry.rename(tmp_path / "elsewhere")
+    entry.symlink_to(tmp_path / "elsewhere")
+    assert store.get("cd" * 32) is None
+
+
+@posix
+def test_new_folders_are_private(tmp_path: Path) -> None:
+    store = DiskCache(tmp_path / "a" / "b" / "cache", 1 << 20)
+    store.put("ab" * 32, b"good")
+    for folder in (tmp_path / "a", tmp_path / "a" / "b", store.folder, store.path("ab" * 32).parent):
+        assert folder.stat().st_mode & 0o777 == 0o700
+    assert store.path("ab" * 32).stat().st_mode & 0o777 == 0o600

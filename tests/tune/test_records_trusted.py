@@ -200,10 +200,6 @@ HOSTILE: dict[str, tuple[dict[str, Any], str]] = {
         },
         "`split` with the argument `disable_predication`",
     ),
-    "injective": (
-        {"step": "transform_layout", "kwargs": {**LAYOUT, "assume_injective_transform": True}},
-        "`transform_layout` with the argument `assume_injective_transform`",
-    ),
     "no primitive": ({"step": "mod"}, "`mod` is no step of the search"),
     "a decision": (
         {"step": "parallel", "kwargs": {"loop": {"ref": "l0"}}, "decision": 1},
@@ -252,6 +248,31 @@ def test_parameters_stay_what_callers_know(pad: int | None) -> None:
     swapped["steps"][1]["outputs"] = ["l0", "l1"]
     with pytest.raises(UntrustedStep, match="changes the parameters of a function"):
         Trace.apply_json_to_schedule(swapped, narrow)
+
+
+def test_what_a_trace_assumes_is_proved() -> None:
+    """Two elements in one place, of an array that lives inside."""
+    A = te.placeholder((4, 8), name="A")
+    B = te.compute((4, 8), lambda i, j: A[i, j] * 2, name="twice")
+    sch = tir.Schedule(te.create_prim_func([A, te.compute((4, 8), lambda i, j: B[i, j] + 1, name="more")]))
+    step = {
+        "step": "transform_layout",
+        "kwargs": {
+            "block": {"ref": "b0"},
+            "buffer": ["write", 0],
+            "index_map": {"index_map": "lambda i, j: (i // 2, j)"},
+            "assume_injective_transform": True,
+        },
+    }
+    trace = {
+        "format": "tilewright-trace-1",
+        "steps": [{"step": "get_block", "kwargs": {"name": "twice"}, "outputs": ["b0"]}, step],
+    }
+    before = sch.mod
+    with pytest.raises(ScheduleError, match="cannot be laid out by it"):
+        Trace.apply_json_to_schedule(trace, sch)
+    assert sch.mod is before
+    Trace.apply_json_to_schedule(trace, sch, trusted=True)
 
 
 def _twice() -> list[Any]:

@@ -15,6 +15,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
+import stat
 import tempfile
 import threading
 import time
@@ -25,7 +26,7 @@ from pathlib import Path
 from .. import config
 from ..forks import new_in_child
 
-__all__ = ["DiskCache", "compiled_code", "digest"]
+__all__ = ["DiskCache", "compiled_code", "digest", "make_private", "shared_with"]
 
 _MAGIC = b"tilewright cache 1\n"
 _SUM = hashlib.sha256().digest_size
@@ -52,6 +53,7 @@ class DiskCache:
         self._written = 0
         self._swept = False
         self._warned = False
+        self._private: bool | None = None  # whether it is this user's alone; not looked at yet
         self._lock = new_in_child(threading.Lock())
 
     def __repr__(self) -> str:
@@ -65,9 +67,8 @@ class DiskCache:
     def get(self, key: str) -> bytes | None:
         """What was put under a key; None if there is nothing, or nothing whole."""
         path = self.path(key)
-        try:
-            data = path.read_bytes()
-        except OSError:
+        data = _own_bytes(path) if self.usable() else None
+        if data is None:
             self.misses += 1
             return None
         start = len(_MAGIC) + _SUM
@@ -84,10 +85,10 @@ class DiskCache:
     def put(self, key: str, data: bytes) -> None:
         """Keep `data` under a key. Where that is not possible a warning says so once, and nothing is kept."""
         path = self.path(key)
-        if len(data) > self.limit:
+        if len(data) > self.limit or not self.usable():
             return
         try:
-            path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            make_private(path.parent)
             handle, scratch = tempfile.mkstemp(prefix=".", suffix=".part", dir=path.parent)
             try:
                 with os.fdopen(handle, "wb") as file:
@@ -109,6 +110,21 @@ class DiskCache:
         if due:
             self._sweep_if_due(much)
 
+    def usable(self) -> bool:
+        """Whether nobody else can put entries there: an entry is machine code that this process runs."""
+        if self._private is None:
+            why = shared_with(self.folder)
+            self._private = not why
+            if why:
+                self._warned = True
+                warnings.warn(
+                    f"the cache folder {self.folder} is not used: {why}, and its entries are code that runs here; make "
+                    f"it yours alone (chown, chmod go-w), or set {config.cache_dir.variable} to a folder that is",
+                    RuntimeWarning,
+                    stacklevel=4,
+                )
+        return self._private
+
     # -- size --------------------------------------------------------------------------------------
     def _sweep_if_due(self, surely: bool) -> None:
         """Clear up, unless some process did so within the hour and this one has written little since."""
@@ -126,12 +142,12 @@ class DiskCache:
         found: list[tuple[float, int, str]] = []
         for entry in _entries(self.folder):
             with contextlib.suppress(OSError):
-                stat = entry.stat()
+                state = entry.stat()
                 if entry.name.startswith("."):
-                    if now - stat.st_mtime > _HOUR:  # left by a process that ended while it wrote
+                    if now - state.st_mtime > _HOUR:  # left by a process that ended while it wrote
                         _remove(Path(entry.path))
                     continue
-                found.append((stat.st_mtime, stat.st_size, entry.path))
+                found.append((state.st_mtime, state.st_size, entry.path))
         total = sum(size for _, size, _ in found)
         if total <= self.limit:
             return
@@ -170,6 +186,59 @@ def _scan(folder: str | Path) -> Iterable[os.DirEntry[str]]:
             return list(entries)
     except OSError:
         return []
+
+
+def shared_with(folder: Path) -> str:
+    """Why somebody else may change what is in a folder, by writing to it or by replacing it; empty if nobody may."""
+    if os.name != "posix":
+        return ""
+    place = Path(os.path.realpath(folder))
+    for at in (place, *place.parents):
+        try:
+            state = at.lstat()
+        except (FileNotFoundError, NotADirectoryError):
+            continue  # it will be made, for this user alone, or cannot be
+        except OSError as error:
+            return f"{at} cannot be looked at ({error.strerror})"
+        if at == at.parent:
+            break  # the root of the file system is the machine's
+        sticky = at != place and bool(
+            state.st_mode & stat.S_ISVTX
+        )  # others cannot replace what is not theirs
+        why = _not_alone(state, sticky)
+        if why:
+            return f"{at} {why}"
+    return ""
+
+
+def _not_alone(state: os.stat_result, sticky: bool = False) -> str:
+    if state.st_uid not in (os.getuid(), 0):
+        return f"belongs to another user (uid {state.st_uid})"
+    if state.st_mode & stat.S_IWOTH and not sticky:
+        return "may be written to by every user"
+    # a group that has the number of its user is the user's own
+    if state.st_mode & stat.S_IWGRP and not sticky and state.st_gid not in (0, state.st_uid):
+        return f"may be written to by a group (gid {state.st_gid})"
+    return ""
+
+
+def _own_bytes(path: Path) -> bytes | None:
+    """What a file of this user's holds; None of one that is not there, or that others could have written."""
+    try:
+        with open(os.open(path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0)), "rb") as file:
+            if os.name == "posix" and (
+                _not_alone(os.fstat(file.fileno())) or _not_alone(path.parent.lstat())
+            ):
+                return None
+            return file.read()
+    except OSError:
+        return None
+
+
+def make_private(folder: Path) -> None:
+    """Make a folder, and those above it that are not there, for this user alone."""
+    for at in reversed([at for at in (folder, *folder.parents) if not at.exists()]):
+        at.mkdir(mode=0o700, exist_ok=True)
 
 
 def _remove(path: Path) -> None:

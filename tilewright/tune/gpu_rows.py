@@ -630,7 +630,7 @@ class _Chain:
             chunk, rest = at // (s.threads * s.lanes), (at // s.lanes % s.threads, at % s.lanes)
             return [*head, *((chunk // s.chunks, chunk % s.chunks) if s.blocks > 1 else (chunk,)), *rest]
 
-        self.sch.transform_layout(rv, ("write", 0), placed)
+        self.sch.transform_layout(rv, ("write", 0), placed, assume_injective_transform=True)
 
     def inner(self, shape: Sequence[int]) -> list[int]:
         """The dimensions of a buffer that lie along a row."""

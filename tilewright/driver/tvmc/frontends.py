@@ -16,6 +16,7 @@ from ...relay.sizes import with_sizes
 from ...relay.transform.infer_type import infer_module
 from ...relay.ty import TensorType
 from .model import TVMCModel
+from .pt2 import load_exported
 
 __all__ = ["SUFFIXES", "get_frontend_names", "load_model"]
 
@@ -92,9 +93,7 @@ def _torch(file: Path, shapes: Shapes | None, options: dict[str, Any]) -> tuple[
 
 def _exported(file: Path, shapes: Shapes | None, options: dict[str, Any]) -> tuple[Any, Any, str]:
     """A program of torch.export."""
-    import torch
-
-    loaded = _loaded(file, lambda: torch.export.load(str(file)), "a program of torch.export")
+    loaded = _loaded(file, lambda: load_exported(file), "a program of torch.export")
     try:
         mod, params = frontend.from_exported_program(loaded, **options)
     except FrontendError as error:
@@ -116,6 +115,8 @@ def _tensorflow(file: Path, shapes: Shapes | None, options: dict[str, Any]) -> t
 def _loaded(file: Path, work: Callable[[], Any], what: str) -> Any:
     try:
         return work()
+    except FrontendError:
+        raise
     except Exception as error:  # whatever torch says to a file of another kind
         first = (str(error).strip().splitlines() or [type(error).__name__])[0]
         raise FrontendError(f"{file}: is not {what}, or a damaged one: {first[:200]}") from None

@@ -60,7 +60,7 @@ STEPS: Final[Mapping[str, frozenset[str]]] = {
         "stream": "block rows columns together lanes",
         "tensorize": "block_or_loop tensor_intrin preserve_unit_iters",
         "transform_block_layout": "block index_map",
-        "transform_layout": "block buffer index_map pad_value",
+        "transform_layout": "block buffer index_map pad_value assume_injective_transform",  # which is proved
         "unroll": "loop",
         "vectorize": "loop",
         "winograd": "block tile_size",

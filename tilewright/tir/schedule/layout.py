@@ -88,7 +88,7 @@ def transform_layout(
     check_plain_accesses(sch, me, old, "another layout")
     _check_alignment(sch, old)
     index_map = index_map.with_dtype(old.shape[0].dtype) if old.shape else index_map
-    shape, padding = _new_shape(me, old, index_map, pad_value, assume_injective_transform)
+    shape, padding = _new_shape(me, old, index_map, pad_value, assume_injective_transform, sch.trusting)
     new = old.replace(shape=tuple(shape), axis_separators=())
     holder = holder_of(sch, old)
     if holder is None:
@@ -113,12 +113,12 @@ def _check_alignment(sch: Schedule, buffer: Buffer) -> None:
 
 
 def _new_shape(
-    me: BlockRealize, old: Buffer, index_map: IndexMap, pad_value: Any, assume_injective: bool
+    me: BlockRealize, old: Buffer, index_map: IndexMap, pad_value: Any, assume_injective: bool, trusting: bool
 ) -> tuple[list[PrimExpr], tuple[IndexMap, PrimExpr] | None]:
     """The shape, and the map back with the condition for padding where there is any."""
     try:
         shape = index_map.map_shape(old.shape)
-        if assume_injective and pad_value is None:
+        if assume_injective and pad_value is None and trusting:
             return shape, None
         back, padding = index_map.non_surjective_inverse(old.shape)
     except ValueError as why:
@@ -128,7 +128,7 @@ def _new_shape(
             hint="use a map that gives each element a place of its own, such as (i // 4, i % 4)",
         )
         raise AssertionError from why
-    if const_value(padding) == 0:
+    if const_value(padding) == 0 or (assume_injective and pad_value is None):
         return shape, None
     if pad_value is None:
         refuse(

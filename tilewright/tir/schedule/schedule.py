@@ -157,6 +157,7 @@ class Schedule:
         self.origin = mod  # the program before the first step
         self.trace = Trace()
         self.busy = False  # whether a primitive is under way
+        self.trusting = True  # whether what steps assume is believed; of a trace from a file it is proved
         self._gone: dict[object, str] = {}
         self._seed = seed
         self._rng: Any = None

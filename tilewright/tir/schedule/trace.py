@@ -162,9 +162,13 @@ class Trace:
             check_steps(data["steps"], "apply it with trusted=True")
         known: dict[str, Any] = {}
         with sch.all_or_nothing():
-            before = interface(sch.mod)
-            for number, step in enumerate(data["steps"]):
-                _do_step(sch, number, step, known)
+            before, trusting = interface(sch.mod), sch.trusting
+            try:
+                sch.trusting = trusted
+                for number, step in enumerate(data["steps"]):
+                    _do_step(sch, number, step, known)
+            finally:
+                sch.trusting = trusting
             if not trusted and interface(sch.mod) != before:
                 raise UntrustedStep(
                     "the trace changes the parameters of a function, so a caller would hand over the wrong memory; "
