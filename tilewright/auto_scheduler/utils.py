@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from ..ir.expr import IntImm, const_value
+from ..ir.serialize import read_json
 from ..rpc.base import RPCError
 from ..rpc.client import connect_tracker, request_remote
 from ..te.operation import placeholder
@@ -81,7 +81,7 @@ def deserialize_args(args: Iterable[Any]) -> list[Any]:
 def decode_workload_key(workload_key: str) -> tuple[str | None, tuple[Any, ...] | None]:
     """The name and the arguments of a key; (None, None) if it is none of that form."""
     try:
-        data = json.loads(workload_key)
+        data = read_json(workload_key, "the key", ValueError)
     except ValueError:
         return None, None
     if not isinstance(data, list) or not data or not isinstance(data[0], str):

@@ -19,6 +19,7 @@ import numpy as np
 
 from ..files import write_whole
 from ..ir.errors import UnsupportedError
+from ..ir.serialize import read_json
 from ..target import Target
 from ..tune.errors import RecordError
 from ..tune.machines import fingerprint
@@ -99,7 +100,7 @@ def decode(row: str, protocol: str = "json") -> tuple[MeasureInput, MeasureResul
     """
     _check_protocol(protocol)
     try:
-        data = json.loads(row)
+        data = read_json(row, "the line", ValueError)
         if data.get("v", 0.2) < 0.2 or data.get("version", 0.2) < 0.2:
             logger.warning("a record of a version before 0.2 is left out")
             return None

@@ -10,13 +10,13 @@ The model runs as one compiled function; the graph is kept for those who read it
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from typing import Any
 
 from ..runtime.devices import Device
 from ..runtime.errors import TVMError
 from ..runtime.executor import Executor, ModelModule
+from ..runtime.json_reader import read_json
 from ..runtime.ndarray import NDArray
 from ..runtime.timing import BenchmarkResult, time_evaluator
 
@@ -37,7 +37,7 @@ def _executor(graph_json_str: str, libmod: Any, device: Device | list[Device]) -
             "the file that it was exported to"
         )
     try:
-        nodes = json.loads(graph_json_str)["nodes"]
+        nodes = read_json(graph_json_str, "the graph", ValueError)["nodes"]
         called = [n["attrs"]["func_name"] for n in nodes if n["op"] == "tvm_op"]
     except (ValueError, KeyError, TypeError) as error:
         raise TVMError(f"the graph is not the JSON of a compiled model: {error!r}") from None

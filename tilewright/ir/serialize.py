@@ -197,6 +197,22 @@ _KINDS: dict[str, type | tuple[type, ...]] = {
     "None": type(None),
 }
 _CONDITIONS = ("condition", "predicate")
+# Expressions that count or name places.
+_WHOLE = frozenset(
+    (kind, name)
+    for kind, names in {
+        "Range": "min extent",
+        "IterVar": "var",
+        "For": "loop_var min extent",
+        "Buffer": "shape strides elem_offset",
+        "BufferLoad": "indices",
+        "BufferStore": "indices",
+        "Allocate": "extents",
+        "Ramp": "base stride",
+        "BlockRealize": "iter_values",
+    }.items()
+    for name in names.split()
+)
 # Fields that say `Any`, as far as a file may fill them.
 _NARROWER: dict[tuple[str, str], tuple[type, ...]] = {
     ("Call", "op"): (Op, GlobalVar),
@@ -241,6 +257,10 @@ def check_kinds(made: Node) -> None:
             raise TypeError(f"the field `{name}` must be {written}, not {value!r:.80}")
         if name in _CONDITIONS and value is not None and not value.dtype.is_bool:
             raise TypeError(f"the field `{name}` must be bool, not {value.dtype}: `{value!s:.80}`")
+        if (cls.__name__, name) in _WHOLE:
+            for e in value if many else (value,):
+                if e.dtype.is_handle or not (e.dtype.is_int or e.dtype.is_uint):
+                    raise TypeError(f"the field `{name}` must be whole numbers, not {e.dtype}: `{e!s:.80}`")
     if isinstance(made, stmt.BlockRealize) and len(made.iter_values) != len(made.block.iter_vars):
         raise ValueError(
             f"block {made.block.name_hint} has {len(made.block.iter_vars)} iterators and {len(made.iter_values)} values"
@@ -249,8 +269,16 @@ def check_kinds(made: Node) -> None:
         raise ValueError(
             f"buffer {made.buffer.name} has {len(made.buffer.shape)} dimensions, and the region {len(made.region)}"
         )
-    if isinstance(made, (expr.Ramp, expr.Broadcast)) and made.lanes < 1:
-        raise ValueError(f"a vector has at least one lane, not {made.lanes}")
+    if isinstance(made, (expr.Ramp, expr.Broadcast)) and not 1 <= made.lanes <= 1 << 16:
+        raise ValueError(f"a vector has from 1 to 65536 lanes, not {made.lanes}")
+    if isinstance(made, buffer.Buffer) and not made.data.dtype.is_handle:
+        raise TypeError(f"the data of buffer {made.name} is a pointer, not {made.data.dtype}")
+    if (
+        isinstance(made, stmt.For)
+        and made.kind is stmt.ForKind.THREAD_BINDING
+        and made.thread_binding is None
+    ):
+        raise ValueError(f"loop `{made.loop_var.name}` is bound to no thread")
     if isinstance(made, function.PrimFunc):
         _check_function(made)
 

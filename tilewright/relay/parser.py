@@ -19,7 +19,7 @@ from ..ir.errors import ScriptError, TVMError, near_matches
 from ..ir.expr import SizeVar
 from ..ir.module import GlobalVar, IRModule
 from ..ir.op import graph_operators
-from ..ir.serialize import register_graph_reader
+from ..ir.serialize import read_json, register_graph_reader
 from ..ir.span import Span
 from .expr import Call, Constant, Function, If, Let, Tuple, TupleGetItem, Var, const
 from .ty import Any as AnySize
@@ -124,9 +124,9 @@ class _Reader:
             kind = str(found.lastgroup)
             if kind == "metadata":
                 try:
-                    self.meta = json.loads(self.source[found.end() :])
-                except json.JSONDecodeError as error:
-                    raise self.error(f"the metadata is no JSON: {error}", at) from None
+                    self.meta = read_json(self.source[found.end() :], "the metadata", ValueError)
+                except ValueError as error:
+                    raise self.error(str(error), at) from None
                 break
             if kind != "skip":
                 self.tokens.append(_Token(kind, found.group(), at))
@@ -149,7 +149,7 @@ class _Reader:
             raise self.error("the text is nested too deep; give inner expressions numbers: %0 = …;") from None
         except ParseError:
             raise
-        except (TypeError, ValueError, KeyError, IndexError, TVMError) as error:
+        except (TypeError, ValueError, LookupError, AttributeError, ArithmeticError, TVMError) as error:
             raise self.error(f"{error}") from error
 
     def peek(self, ahead: int = 0) -> _Token:
@@ -533,7 +533,8 @@ def _var_name(text: str) -> str:
 
 def _split_number(text: str) -> tuple[str, str]:
     found = re.match(r"(\d+(?:\.\d+)?(?:e[+-]?\d+)?)((?:f|i|u)?\d*)\Z", text)
-    assert found is not None
+    if found is None:
+        raise ValueError(f"{text!r} is no number")
     return found.group(1), found.group(2)
 
 

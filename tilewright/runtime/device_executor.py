@@ -8,7 +8,6 @@ recorded separately.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
@@ -20,6 +19,7 @@ from .device_module import DEVICES, DeviceModule, HostModule
 from .devices import Device, device_api
 from .errors import LoadError, TVMError
 from .executor import Executor, ModelModule, _checked, view_of
+from .json_reader import as_table
 from .launcher import BoundCall, NativeFunction
 from .metadata import overlap_text
 from .model import LAUNCHES, PlaceInfo, StepInfo, TensorInfo
@@ -39,7 +39,7 @@ class DeviceModelModule(ModelModule):
     def __init__(self, inner: Module, weights: NDArray | None = None) -> None:
         super().__init__(inner, weights)
         data = inner._library.metadata()
-        data = data if isinstance(data, dict) else json.loads(data)
+        data = as_table(data, inner._library.name)
         where, launches = inner._library.name, data.get(LAUNCHES)
         held = [m for m in inner.imported_modules if isinstance(m, DeviceModule)]
         if not isinstance(launches, dict) or not (held or launches.get(DEVICES)):

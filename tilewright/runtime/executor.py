@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import json
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -14,6 +13,7 @@ import numpy as np
 
 from .devices import Device, cpu
 from .errors import TVMError
+from .json_reader import as_table
 from .launcher import NativeFunction
 from .model import LINE, MODEL, ModelInfo, PlaceInfo, StepInfo, TensorInfo, graph_json, parse_model
 from .module import Module
@@ -63,7 +63,7 @@ class ModelModule(Module):
         super().__init__(inner._library, inner.name)
         self.inner = inner
         data = inner._library.metadata()
-        data = data if isinstance(data, dict) else json.loads(data)
+        data = as_table(data, inner._library.name)
         self.model: ModelInfo = parse_model(data[MODEL], inner._library.name)
         self.weights = self._inside() if weights is None else weights
 
@@ -182,7 +182,7 @@ def view_of(memory: NDArray, offset: int, dtype: str, shape: tuple[int, ...]) ->
 def model_or(module: Module) -> Module:
     """The module as a model or a program of the virtual machine, if its library says that it is one."""
     data = module._library.metadata()
-    data = data if isinstance(data, dict) else json.loads(data)
+    data = as_table(data, module._library.name)
     if MODEL in data and "device" in data[MODEL]:
         from .device_executor import DeviceModelModule
 

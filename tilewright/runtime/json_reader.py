@@ -14,7 +14,7 @@ import numpy as np
 
 from .errors import LoadError
 
-__all__ = ["read_json"]
+__all__ = ["as_table", "read_json"]
 
 DEPTH: Final = 256  # brackets inside each other: what the package writes needs about a dozen
 SIZE: Final = 1 << 30  # bytes
@@ -44,6 +44,14 @@ def read_json(
         if isinstance(bad, error):
             raise
         raise error(f"{where}: this is no JSON: {bad}") from None
+
+
+def as_table(data: Any, where: str) -> dict[str, Any]:
+    """The table that a library keeps about itself, given as such or as JSON."""
+    read = data if isinstance(data, dict) else read_json(data, f"{where}: the library's metadata is damaged")
+    if not isinstance(read, dict):
+        raise LoadError(f"{where}: the library's metadata is damaged: it is no table")
+    return read
 
 
 def _deeper(raw: bytes) -> bool:

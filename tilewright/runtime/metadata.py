@@ -5,13 +5,13 @@ A dimension is an integer, the name of a size, or `["+", ["*", "n", 2], 1]` with
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from .dtypes import ELEMENTS
 from .errors import LoadError
+from .json_reader import read_json
 
 __all__ = [
     "BufferParam",
@@ -147,10 +147,7 @@ def overlap_text(names: Sequence[str], written: int, other: int, same: bool) -> 
 def parse_metadata(data: Any, where: str) -> LibraryInfo:
     """Check a library's account of itself and give it a form; `where` names the library in errors."""
     if isinstance(data, (str, bytes)):
-        try:
-            data = json.loads(data)
-        except ValueError as error:
-            raise LoadError(f"{where}: the library's metadata is damaged: {error}") from error
+        data = read_json(data, f"{where}: the library's metadata is damaged")
     if not isinstance(data, dict) or "format" not in data:
         raise LoadError(f"{where}: the library's metadata has no format number")
     if data["format"] != FORMAT:

@@ -14,6 +14,7 @@ from . import elf, link
 from .cheader import c_header
 from .devices import Device
 from .errors import LoadError, TVMError
+from .json_reader import as_table
 from .launcher import NativeFunction
 from .library import METADATA, Library, SharedLibrary, error_of, join
 from .metadata import LibraryInfo, parse_metadata
@@ -176,7 +177,7 @@ class Module:
             return c_header(self.info, self.name)
         if fmt == "json":
             data = self._library.metadata()
-            return json.dumps(data if isinstance(data, dict) else json.loads(data), indent=2)
+            return json.dumps(as_table(data, self.name), indent=2)
         raise TVMError(
             f"module {self.name!r} ({self.type_key}) has no source in format {fmt!r}, only 'h' and 'json'"
         )
@@ -282,7 +283,7 @@ def _as_model(module: LibraryModule) -> Module:
     if b'"programs"' in data if isinstance(data, bytes) else "programs" in data:
         from .device_module import PROGRAMS, HostModule
 
-        described = data if isinstance(data, dict) else json.loads(data)
+        described = as_table(data, module.path)
         if PROGRAMS in described:
             return HostModule.of_library(described, module.path)
     return model_or(module)

@@ -8,6 +8,7 @@ Reading trusts nothing: every length and place is checked before memory is touch
 from __future__ import annotations
 
 import json
+import math
 import os
 import struct
 from collections.abc import Mapping
@@ -18,6 +19,7 @@ import numpy as np
 from ..files import write_whole
 from .dtypes import ELEMENTS, Element
 from .errors import LoadError
+from .json_reader import read_json
 from .ndarray import NDArray, array, numpyasarray
 
 __all__ = ["load_param_dict", "load_param_dict_from_file", "save_param_dict", "save_param_dict_to_file"]
@@ -34,6 +36,7 @@ _TO_NAME = {
     **{f"uint{bits}": f"U{bits}" for bits in (8, 16, 32, 64)},
 }
 _FROM_NAME = {short: ELEMENTS[name] for name, short in _TO_NAME.items()}
+_MOST_DIMENSIONS = 32
 _HEADER_LIMIT = 100_000_000  # what the format allows
 
 
@@ -93,10 +96,9 @@ def _load(data: memoryview, where: str) -> dict[str, NDArray]:
         raise LoadError(f"{where}: not a parameter file (safetensors): the header would have {length} bytes")
     if 8 + length > len(data):
         raise LoadError(f"{where}: truncated: the header has {length} bytes, the data ends after {len(data)}")
-    try:
-        header = json.loads(bytes(data[8 : 8 + length]))
-    except ValueError as error:
-        raise LoadError(f"{where}: not a parameter file (safetensors), or damaged: {error}") from error
+    header = read_json(
+        bytes(data[8 : 8 + length]), f"{where}: not a parameter file (safetensors), or damaged"
+    )
     if not isinstance(header, dict):
         raise LoadError(f"{where}: damaged: the header is no table of arrays")
     body = data[8 + length :]
@@ -127,8 +129,12 @@ def _entry(name: str, entry: Any, where: str) -> tuple[Element, tuple[int, ...],
     except (KeyError, TypeError, ValueError) as error:
         raise LoadError(f"{where}: damaged: the entry of parameter {name!r} is incomplete") from error
     numbers = [*shape, begin, end] if isinstance(shape, list) else [None]
-    if not all(isinstance(number, int) and number >= 0 for number in numbers):
+    if not all(type(number) is int and 0 <= number < 1 << 62 for number in numbers):
         raise LoadError(f"{where}: damaged: the shape or place of parameter {name!r} is not made of sizes")
-    if short not in _FROM_NAME:
+    if len(shape) > _MOST_DIMENSIONS or math.prod(max(extent, 1) for extent in shape) >= 1 << 62:
+        raise LoadError(
+            f"{where}: damaged: parameter {name!r} has {len(shape)} dimensions, or more elements than fit into memory"
+        )
+    if not isinstance(short, str) or short not in _FROM_NAME:
         raise LoadError(f"{where}: parameter {name!r} has type {short!r}; known are {', '.join(_FROM_NAME)}")
     return _FROM_NAME[short], tuple(shape), begin, end

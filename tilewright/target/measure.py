@@ -11,6 +11,7 @@ from typing import Final
 from .. import config
 from ..files import write_whole
 from ..ir.errors import TargetError
+from ..ir.serialize import read_json
 from .machine import CpuMachine, checked_figures, with_figures
 from .probes import Memory, Probes, best, probes
 from .target import Target
@@ -54,7 +55,7 @@ def measured_file(machine: CpuMachine | None = None) -> Path:
 def _kept(path: Path) -> dict[str, int | float] | None:
     """The figures of a file; None if there is none, or none that can be used: it is then written anew."""
     try:
-        return checked_figures(json.loads(path.read_text())["figures"], str(path))
+        return checked_figures(read_json(path.read_bytes(), str(path))["figures"], str(path))
     except (OSError, ValueError, KeyError, TypeError, AttributeError, TargetError):
         return None
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import re
 import shlex
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from ..ir.errors import TargetError, near_matches
+from ..ir.serialize import read_json
 from .cpus import architecture_of_cpu, architecture_of_triple
 from .kinds import OPTION_ALIASES, Option, TargetKind, kind_named
 from .machine import figures_of_text
@@ -34,10 +34,7 @@ def parse_target(given: str | Mapping[str, Any]) -> Parsed:
     if not text:
         raise TargetError('an empty string is no target; write for example "llvm" or "cuda -arch=sm_80"')
     if text.startswith("{"):
-        try:
-            read = json.loads(text)
-        except json.JSONDecodeError as error:
-            raise TargetError(f"target {text!r} looks like JSON and is not: {error}") from None
+        read = read_json(text, f"target {text[:80]!r} looks like JSON and is not", TargetError)
         return _from_mapping(read, text)
     from .tag import tag_config
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from ..ir.function import PrimFunc
 from ..ir.module import IRModule
-from ..ir.serialize import load_json, save_json
+from ..ir.serialize import load_json, read_json, save_json
 from ..runtime.devices import Device
 from ..runtime.ndarray import NDArray, array
 from ..target import Target
@@ -82,7 +82,7 @@ def _run(program: IRModule, target: Target, arguments: list[Any]) -> list[Any]:
 
 def reproduce(path: str) -> int:
     """Build and run a candidate and the plain program in this process; 1 if they differ, and a line that says how."""
-    data = json.loads(Path(path).read_text())
+    data = read_json(Path(path).read_bytes(), path)
     given: dict[str, Any] = {}
     if data["inputs"]:
         with np.load(Path(path).parent / data["inputs"], allow_pickle=False) as arrays:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ...files import written_whole
+from ...runtime.json_reader import read_json
 from .errors import TVMCException
 
 __all__ = ["METADATA", "PACKAGE", "SAVED_MODEL", "read_metadata", "unpack", "write"]
@@ -86,7 +87,7 @@ def read_metadata(path: Path) -> dict[str, Any]:
                 raise TVMCException(f"{foreign}: it does not begin with {METADATA}")
             source = tar.extractfile(first)
             assert source is not None
-            about = json.loads(source.read())
+            about = read_json(source.read(), METADATA, ValueError)
     except OSError as error:
         raise TVMCException(f"{path}: cannot be read: {error.strerror or error}") from None
     except (tarfile.TarError, EOFError) as error:

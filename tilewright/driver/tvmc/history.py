@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import os
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
+from ...runtime.json_reader import read_json
 from ...tune.history import History
 
 __all__ = ["Records", "applied", "records_of"]
@@ -66,7 +66,7 @@ def _is_template_log(path: Path) -> bool:
     """Whether a file is one of autotvm's logs: its first line says so."""
     try:
         with open(path, encoding="utf-8") as file:
-            data = json.loads(file.readline())
+            data = read_json(file.readline(), "the line", ValueError)
     except (OSError, ValueError):
         return False
     return isinstance(data, dict) and "input" in data and "config" in data

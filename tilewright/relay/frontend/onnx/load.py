@@ -137,6 +137,8 @@ def _external(tensor: Any, folder: Path | None) -> bytes:
             f"tensor {tensor.name!r} lies in the file {place!r}: import the model by its path, or load its data first"
         )
     root = folder.resolve()
+    if "\0" in place:
+        raise FrontendError(f"tensor {tensor.name!r} names {place!r}, which is no name of a file")
     path = (root / place).resolve()
     if not place or Path(place).is_absolute() or not path.is_relative_to(root) or path == root:
         raise FrontendError(
