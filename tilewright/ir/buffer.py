@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 from .dtype import HANDLE, INT32, DataType
 from .errors import UnsupportedError
@@ -33,6 +33,8 @@ class Buffer(Node):
     data_alignment: int = 64
     offset_factor: int = 1
     axis_separators: tuple[int, ...] = ()
+
+    __iter__: ClassVar[None] = None  # else Python would ask for elements without end
 
     @property
     def scope_name(self) -> str:

@@ -140,6 +140,9 @@ class _Reader:
         if len(fields) > len(cls._fields):
             raise ValueError(f"it has {len(fields)} fields, and a {name} has {len(cls._fields)}")
         values = [self.value(f) for f in fields]
+        for field, written, value in zip(cls._fields, cls._written, values, strict=False):
+            if written.startswith("tuple[") and not isinstance(value, tuple) and value is not None:
+                raise TypeError(f"the field `{field}` must be {written}, not {value!r:.80}")
         made = expr.Range.from_min_extent(*values) if cls is expr.Range else cls(*values)
         check_kinds(made)
         return made
