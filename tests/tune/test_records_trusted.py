@@ -434,3 +434,14 @@ def test_programs_that_compute_are_taken(name: str) -> None:
 @pytest.mark.parametrize("make", [matmul, conv, softmax, transposed, norm, attention])
 def test_tasks_of_searches_are_taken(make: Callable[[], list[Any]]) -> None:
     check_program(task_of(make(), "llvm").mod, "trust it")
+
+
+def test_reproducers_are_python_whatever_the_message_says(tmp_path: Path) -> None:
+    from tilewright.tune.reproduce import write_reproducer
+
+    said = 'a \\x and a """ and a \\N{BAD} and \x00 and \r and \u2028 and a lone \ud800\nimport os\n\\'
+    path = write_reproducer(tmp_path, task(), "t", None, task().mod, 0, said)
+    text = Path(path).read_text(encoding="utf-8")
+    tree = ast.parse(text)
+    assert [type(n).__name__ for n in tree.body] == ["Import", "ImportFrom", "Expr"]
+    assert "\n# import os\n" in text
