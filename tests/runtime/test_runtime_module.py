@@ -125,7 +125,7 @@ class TestMetadata:
     @pytest.mark.parametrize(
         ("described", "text"),
         [
-            ("{", "the library's metadata is damaged: Expecting property name"),
+            ("{", "the library's metadata is damaged: this is no JSON: Expecting property name"),
             ("[]", "the library's metadata has no format number"),
             (
                 metadata([], format=2),

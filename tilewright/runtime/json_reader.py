@@ -10,8 +10,6 @@ import json
 import re
 from typing import Any, Final
 
-import numpy as np
-
 from .errors import LoadError
 
 __all__ = ["as_table", "read_json"]
@@ -19,7 +17,6 @@ __all__ = ["as_table", "read_json"]
 DEPTH: Final = 256  # brackets inside each other: what the package writes needs about a dozen
 SIZE: Final = 1 << 30  # bytes
 _OTHER_BYTES: Final = bytes(set(range(256)) - set(b"[]{}"))
-_STEPS: Final = np.array([1 if c in b"[{" else -1 for c in range(256)], np.int64)
 _STRINGS: Final = re.compile(rb'"(?:[^"\\]|\\.)*"', re.DOTALL)
 
 
@@ -56,12 +53,17 @@ def as_table(data: Any, where: str) -> dict[str, Any]:
 
 def _deeper(raw: bytes) -> bool:
     """Whether brackets are nested more than DEPTH deep. Those in strings count only where that decides."""
+    if raw.count(b"[") + raw.count(b"{") <= DEPTH:
+        return False
+    import numpy as np
+
+    steps = np.array([1 if c in b"[{" else -1 for c in range(256)], np.int64)
     for shown in (raw, None):
         if shown is None:
             shown = _STRINGS.sub(b"", raw)
         brackets = shown.translate(None, _OTHER_BYTES)
         if brackets.count(b"[") + brackets.count(b"{") <= DEPTH:
             return False
-        if np.cumsum(_STEPS[np.frombuffer(brackets, np.uint8)]).max() <= DEPTH:
+        if np.cumsum(steps[np.frombuffer(brackets, np.uint8)]).max() <= DEPTH:
             return False
     return True
