@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import random
+import struct
 
 import numpy as np
 
@@ -23,6 +25,47 @@ def params(rng: random.Random) -> str:
     data = damaged(rng, bytes(relay.save_param_dict(arrays)))
     try:
         read = relay.load_param_dict(data)
+    except TVMError:
+        return "refused"
+    for array in read.values():
+        array.numpy().sum()
+    return "read"
+
+
+@fuzzer("param_headers", seconds=10, gib=2, short=200)
+def param_headers(rng: random.Random) -> str:
+    """Well-formed headers that say something else: refused by an error of ours, or read as arrays."""
+    odd = [
+        0,
+        1,
+        -1,
+        4,
+        2**31,
+        2**62,
+        2**63,
+        2**70,
+        1.5,
+        True,
+        None,
+        "F32",
+        "BOOL",
+        [],
+        [1] * 100,
+        {},
+        "[" * 1000,
+    ]
+    entry = {
+        "dtype": "F32",
+        "shape": [rng.choice(odd[:8]) for _ in range(rng.randrange(4))],
+        "data_offsets": [0, 16],
+    }
+    for _ in range(rng.randrange(3)):
+        entry[rng.choice(sorted(entry))] = rng.choice([*odd, [rng.choice(odd), rng.choice(odd)]])
+    header = json.dumps({"x": entry, "__metadata__": rng.choice(odd)}).encode()
+    if rng.randrange(8) == 0:
+        header = rng.choice((b"[", b'{"a":')) * 100_000
+    try:
+        read = relay.load_param_dict(struct.pack("<Q", len(header)) + header + bytes(rng.choice((0, 16, 64))))
     except TVMError:
         return "refused"
     for array in read.values():
