@@ -192,7 +192,7 @@ def test_run_refuses(model: Path, package: Path, tmp_path: Path) -> None:
     (tmp_path / "cut.tar").write_bytes(package.read_bytes()[:9000])
     for arguments, reason in [
         ([model], "small.onnx: is a model; compile it first: tilewright compile "),
-        ([tmp_path / "cut.tar"], "cut.tar: damaged: unexpected end of data"),
+        ([tmp_path / "cut.tar"], "cut.tar: the tar archive is damaged: it is truncated"),
         (
             [package, "-i", tmp_path / "wide.npz"],
             "'data' must have shape (1, 3, 8, 8), and an array of shape (1, 3, 8, 9)",

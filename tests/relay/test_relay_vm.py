@@ -14,6 +14,7 @@ import pytest
 import tilewright as tvm
 from tilewright import relay, te
 from tilewright.relay.op import dyn
+from tilewright.runtime.seal import sealed
 from tilewright.runtime.vm import Executable, VirtualMachine
 
 A = relay.Any()
@@ -438,6 +439,7 @@ def test_one_library(tmp_path: Path) -> None:
     code = f"""
 import sys, numpy as np
 from tilewright.runtime import load_module, cpu
+from tilewright.runtime.seal import sealed
 from tilewright.runtime.vm import VirtualMachine
 vm = VirtualMachine(load_module({str(path)!r}), cpu(0))
 assert vm.run(np.ones((3, 4), "float32"), np.array(True)).shape == (3, 3)
@@ -457,7 +459,11 @@ def test_code_and_library(tmp_path: Path) -> None:
     with pytest.raises(tvm.TVMError, match="truncated"):
         Executable.load_exec(code[:200], kernels)
     (length,) = np.frombuffer(code[8:16], "<u8")
-    about, rest = json.loads(bytes(code[16 : 16 + int(length)])), code[16 + int(length) :]
+    about, rest = json.loads(bytes(code[16 : 16 + int(length)])), code[16 + int(length) : -len(sealed(b""))]
+    worn = bytearray(code)
+    worn[int(length)] ^= 1
+    with pytest.raises(tvm.TVMError, match="does not fit the checksum"):
+        Executable.load_exec(worn, kernels)
 
     def damaged(change: Any) -> bytes:
         data = json.loads(json.dumps(about))

@@ -6,7 +6,7 @@ import os
 import tarfile
 from collections.abc import Sequence
 
-from ..files import written_whole
+from ..runtime.link import pack_objects
 
 __all__ = ["tar", "untar"]
 
@@ -15,10 +15,7 @@ def tar(
     output: str | os.PathLike[str], files: str | Sequence[str], options: Sequence[str] | None = None
 ) -> None:
     """Put files into an archive, each under its last name."""
-    given = [files] if isinstance(files, (str, os.PathLike)) else list(files)
-    with written_whole(output) as part, tarfile.open(part, "w") as archive:
-        for file in given:
-            archive.add(file, os.path.basename(os.fspath(file)))
+    pack_objects(output, [files] if isinstance(files, (str, os.PathLike)) else list(files))
 
 
 def untar(tar_file: str | os.PathLike[str], directory: str | os.PathLike[str]) -> None:

@@ -1,13 +1,12 @@
 """A look at a file before the dynamic linker gets it: loading runs code, and its own errors are poor.
 
 The linker believes a file: a wrong address in its tables ends the process. So a library that is exported gets a
-seal at its end, a checksum of all that is before it, and without the right one it is not loaded. A library that
-was linked by hand has no seal; of that the tables are checked that the linker follows.
+seal (`seal.py`), and without the right one it is not loaded. A library that was linked by hand has no seal; of that
+the tables are checked that the linker follows.
 """
 
 from __future__ import annotations
 
-import hashlib
 import mmap
 import os
 import platform
@@ -16,11 +15,9 @@ import sys
 from dataclasses import dataclass
 
 from .errors import LoadError
+from .seal import check_seal
 
-__all__ = ["check_shared_object", "file_kind", "machine_of", "seal"]
-
-_SEAL = b"\0\0tilewright sum\n"
-_SUM = hashlib.sha256().digest_size
+__all__ = ["check_object", "check_shared_object", "file_kind", "machine_of"]
 
 _MACHINES = {
     3: "x86",
@@ -201,35 +198,6 @@ def file_kind(path: str) -> str:
     return "other"
 
 
-def seal(path: str) -> None:
-    """Write a checksum to the end of an ELF file; others stay as they are."""
-    with open(path, "r+b") as file:
-        if file.read(4) != b"\x7fELF":
-            return
-        file.seek(0)
-        data = file.read()
-        if data[-len(_SEAL) - _SUM : -_SUM] == _SEAL:
-            return
-        file.write(_SEAL + hashlib.sha256(data).digest())
-
-
-def _check_seal(path: str, data: mmap.mmap) -> None:
-    """Refuse a file that was sealed and is not any more what it was then."""
-    size = len(data) - len(_SEAL) - _SUM
-    if size <= 0:
-        return
-    if data.rfind(_SEAL, size + 1) >= 0:
-        raise LoadError(f"{path}: the file is truncated: it ends within the checksum at its end")
-    marked = data[size : size + len(_SEAL)] == _SEAL
-    with memoryview(data) as view, view[:size] as before:
-        whole = hashlib.sha256(before).digest() == data[-_SUM:]
-    if marked != whole:  # the mark itself may be what was hit
-        raise LoadError(
-            f"{path}: the file is damaged: its content does not fit the checksum that was written at export; "
-            "export or copy it again"
-        )
-
-
 def check_shared_object(path: str, symbol: str) -> None:
     """Refuse a file that is not a whole shared object for this machine with `symbol` in it."""
     if not os.path.exists(path):
@@ -246,7 +214,7 @@ def check_shared_object(path: str, symbol: str) -> None:
         if elf.kind != _SHARED:
             raise LoadError(f"{path}: an ELF file, but no shared library; link it first")
         elf.check_length()
-        _check_seal(path, data)
+        check_seal(data, path)
         _check(elf, symbol)
 
 
@@ -256,6 +224,7 @@ def check_object(path: str) -> None:
         elf = _Elf(path, data)
         _check_machine(elf, "object file")
         elf.check_length()
+        check_seal(data, path)
 
 
 def _check(elf: _Elf, symbol: str) -> None:

@@ -17,7 +17,7 @@ from .json_reader import as_table
 from .launcher import NativeFunction
 from .model import LINE, MODEL, ModelInfo, PlaceInfo, StepInfo, TensorInfo, graph_json, parse_model
 from .module import Module
-from .ndarray import NDArray, array, empty, numpyasarray, refuse_masked
+from .ndarray import NDArray, array, empty, numpyasarray, refuse_masked, zeros
 from .params import load_param_dict
 from .registry import PackedFunc
 from .threads import num_threads
@@ -204,7 +204,7 @@ class Executor(Turns):
         self.module, self.device, self.info = module, device, module.model
         self._function: NativeFunction = module.get_function(self.info.entry)  # type: ignore[assignment]
         self._arena = empty((self.info.arena,), "uint8")
-        self._inputs: list[NDArray] = [_zeros(t) for t in self.info.inputs]
+        self._inputs: list[NDArray] = [zeros(t.shape, t.dtype) for t in self.info.inputs]
         self._outputs: list[NDArray] = [empty(t.shape, t.dtype) for t in self.info.outputs]
         self._own_weights = False
         self._missing: set[str] = set()
@@ -236,7 +236,7 @@ class Executor(Turns):
         target = self._inputs[i]._host
         assert target is not None  # it is on the CPU
         if not target.flags.writeable:
-            self._inputs[i] = _zeros(self.info.inputs[i])
+            self._inputs[i] = zeros(self.info.inputs[i].shape, self.info.inputs[i].dtype)
             self._made, target = None, np.asarray(self._inputs[i])
         target[...] = values
         self._was_set(i)
@@ -445,12 +445,6 @@ class _Bound:
 
     def __call__(self) -> Any:
         return self._call()
-
-
-def _zeros(info: TensorInfo) -> NDArray:
-    made = empty(info.shape, info.dtype)
-    np.asarray(made)[...] = 0
-    return made
 
 
 def _checked(info: TensorInfo, value: Any) -> np.ndarray[Any, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import mmap
 import os
 import shlex
 import shutil
@@ -10,13 +11,25 @@ import subprocess
 import sys
 import tarfile
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from ..files import written_whole
-from .elf import seal
 from .errors import LoadError, TVMError
+from .seal import check_seal, seal
 
-__all__ = ["find_cc", "find_cross_cc", "link_shared", "pack_objects", "run_cc", "unpack_objects"]
+__all__ = [
+    "check_archive",
+    "find_cc",
+    "find_cross_cc",
+    "link_shared",
+    "pack_objects",
+    "run_cc",
+    "seal_archive",
+    "unpack_objects",
+    "write_library",
+]
 
+_END = bytes(1024)  # how a tar archive ends
 _CANDIDATES = ("cc", "gcc", "clang", "g++", "clang++")
 
 
@@ -114,32 +127,92 @@ def link_shared(
     run_cc(arguments, os.fspath(output), cc, cwd, env, finish=seal)
 
 
-def pack_objects(archive: str | os.PathLike[str], objects: Sequence[str]) -> None:
-    """Collect object files in a tar archive, the same bytes for the same files."""
-    with written_whole(archive) as part, tarfile.open(part, "w") as tar:
-        for file in objects:
-            entry = tar.gettarinfo(file, os.path.basename(file))
-            entry.mtime, entry.uid, entry.gid, entry.uname, entry.gname = 0, 0, 0, "", ""
-            with open(file, "rb") as data:
-                tar.addfile(entry, data)
+def write_library(
+    target: str,
+    parts: Sequence[str],
+    fcompile: Callable[..., Any] | None = None,
+    triple: str | None = None,
+    **options: Any,
+) -> None:
+    """Write object files as a sealed library: a `.tar` of them, or what `fcompile` or a linker makes."""
+    if target.endswith(".tar"):
+        pack_objects(target, parts)
+    elif fcompile is not None:
+        fcompile(target, parts, **options)
+    else:
+        link_shared(target, parts, triple=triple, **options)
+    if os.path.isfile(target):
+        seal(target)
+
+
+def pack_objects(archive: str | os.PathLike[str], objects: Sequence[str | os.PathLike[str]]) -> None:
+    """Collect files in a sealed tar archive, the same bytes for the same files whoever packs them."""
+    with written_whole(archive) as part:
+        with tarfile.open(part, "w") as tar:
+            for file in objects:
+                tar.add(file, os.path.basename(os.fspath(file)), filter=_anonymous)
+            end = tar.offset
+        seal_archive(part, end)
+
+
+def seal_archive(archive: str | os.PathLike[str], end: int) -> None:
+    """Seal a tar archive whose members end there, without padding, which could be cut off together with the seal."""
+    os.truncate(archive, end + len(_END))
+    seal(archive)
+
+
+def _anonymous(entry: tarfile.TarInfo) -> tarfile.TarInfo:
+    entry.mtime, entry.uid, entry.gid, entry.uname, entry.gname = 0, 0, 0, "", ""
+    entry.mode = 0o755 if entry.isdir() else 0o644
+    return entry
 
 
 def unpack_objects(archive: str, folder: str) -> list[str]:
-    """Unpack the object files of a tar archive; a member that would land elsewhere is refused."""
+    """Unpack the object files of a tar archive; a member that would land elsewhere is refused.
+
+    The archive must not be compressed: what is written is never more than what it holds.
+    """
     found = []
     try:
-        with tarfile.open(archive) as tar:
+        check_archive(archive)
+        with tarfile.open(archive, "r:") as tar:
             for member in tar:
                 name = os.path.normpath(member.name)
-                if name.startswith(("/", "..")) or not (member.isfile() or member.isdir()):
+                plain = (member.isfile() and not member.issparse()) or member.isdir()
+                if name.startswith(("/", "..")) or not plain:
                     raise LoadError(
                         f"{archive}: the member {member.name!r} is not a plain file within the archive"
                     )
                 if member.isfile() and name.endswith((".o", ".obj")):
                     tar.extract(member, folder, filter="data")
                     found.append(os.path.join(folder, name))
-    except tarfile.TarError as error:
+    except LoadError:
+        raise
+    except (tarfile.TarError, EOFError, ValueError, OverflowError) as error:
         raise LoadError(f"{archive}: the tar archive is damaged: {error}") from error
+    except OSError as error:
+        raise LoadError(f"{archive}: cannot be unpacked: {error}") from error
     if not found:
         raise LoadError(f"{archive}: there are no object files in the archive")
     return found
+
+
+_COMPRESSED = {b"\x1f\x8b": "gzip", b"BZh": "bzip2", b"\xfd7zXZ": "xz", b"\x28\xb5\x2f\xfd": "zstd"}
+
+
+def check_archive(archive: str) -> None:
+    """Refuse an archive that is compressed, was damaged since it was sealed, or lacks its end."""
+    size = os.path.getsize(archive)
+    with open(archive, "rb") as file:
+        head = file.read(6)
+        kind = next((name for magic, name in _COMPRESSED.items() if head.startswith(magic)), "")
+        if kind:
+            raise LoadError(f"{archive}: the archive is compressed with {kind}; decompress it first")
+        if not size:
+            raise LoadError(f"{archive}: the file is empty")
+        with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+            end = check_seal(data, archive)
+            if data[max(0, end - len(_END)) : end] != _END:
+                raise LoadError(
+                    f"{archive}: the tar archive is damaged: it is truncated, the mark of its end is missing"
+                )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Iterator
 from typing import Any
@@ -46,6 +47,7 @@ __all__ = [
     "rocm",
     "vulkan",
     "webgpu",
+    "zeros",
 ]
 
 _SHAREABLE = (2,)  # kinds of devices whose addresses mean the same to others: CUDA's
@@ -432,9 +434,18 @@ def empty(shape: Any, dtype: Any = "float32", device: Any = None, mem_scope: str
         layout = layout_of(kind.name, extents, None, dev.device_type, dev.device_id)
         memory = _DeviceMemory(dev, nbytes)
         return _make(layout, memory.address, None, memory)
-    raw = np.empty(nbytes + ALIGNMENT, np.uint8)
-    start = -raw.ctypes.data % ALIGNMENT
-    return _of_host(np.ndarray(extents, kind.numpy, raw, start))
+    return _on_host(extents, kind, np.empty(nbytes + ALIGNMENT, np.uint8))
+
+
+def zeros(shape: Any, dtype: Any = "float32") -> NDArray:
+    """A new array of zeros on the host."""
+    extents, kind = _shape(shape), element(dtype)
+    return _on_host(extents, kind, np.zeros(kind.itemsize * math.prod(extents) + ALIGNMENT, np.uint8))
+
+
+def _on_host(extents: tuple[int, ...], kind: Element, raw: np.ndarray[Any, Any]) -> NDArray:
+    """An array that begins at the first aligned place of memory."""
+    return _of_host(np.ndarray(extents, kind.numpy, raw, -raw.ctypes.data % ALIGNMENT))
 
 
 def array(arr: Any, device: Any = None, mem_scope: str | None = None, dtype: Any = None) -> NDArray:

@@ -2,7 +2,9 @@
 
     8 bytes: length of the header │ header: JSON, name → type, shape, place │ the arrays' bytes
 
-Reading trusts nothing: every length and place is checked before memory is touched.
+Reading trusts nothing: every length and place is checked before memory is touched. The header's metadata holds a
+checksum of header and arrays, itself taken as zeros; files without one (of other programs, of earlier versions) are
+read as they are.
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ from .dtypes import ELEMENTS, Element
 from .errors import LoadError
 from .json_reader import read_json
 from .ndarray import NDArray, array, numpyasarray
+from .seal import checksum
 
 __all__ = ["load_param_dict", "load_param_dict_from_file", "save_param_dict", "save_param_dict_to_file"]
 
@@ -37,12 +40,13 @@ _TO_NAME = {
 }
 _FROM_NAME = {short: ELEMENTS[name] for name, short in _TO_NAME.items()}
 _MOST_DIMENSIONS = 32
+_SUM, _NO_SUM = "sha256", b"0" * 64
 _HEADER_LIMIT = 100_000_000  # what the format allows
 
 
 def save_param_dict(params: Mapping[str, Any]) -> bytes:
     """Named arrays as bytes."""
-    header: dict[str, Any] = {"__metadata__": {"format": "tilewright"}}
+    header: dict[str, Any] = {"__metadata__": {"format": "tilewright", _SUM: _NO_SUM.decode()}}
     pieces, position = [], 0
     # wide types first, so that every array stays aligned to its type
     arrays = {str(name): _as_array(name, value) for name, value in params.items()}
@@ -58,6 +62,7 @@ def save_param_dict(params: Mapping[str, Any]) -> bytes:
         position += len(data)
     text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
     text += b" " * (-len(text) % 8)
+    text = text.replace(_NO_SUM, checksum(text, *pieces).hex().encode(), 1)
     return b"".join([struct.pack("<Q", len(text)), text, *pieces])
 
 
@@ -96,13 +101,20 @@ def _load(data: memoryview, where: str) -> dict[str, NDArray]:
         raise LoadError(f"{where}: not a parameter file (safetensors): the header would have {length} bytes")
     if 8 + length > len(data):
         raise LoadError(f"{where}: truncated: the header has {length} bytes, the data ends after {len(data)}")
-    header = read_json(
-        bytes(data[8 : 8 + length]), f"{where}: not a parameter file (safetensors), or damaged"
-    )
+    text, body = bytes(data[8 : 8 + length]), data[8 + length :]
+    header = read_json(text, f"{where}: not a parameter file (safetensors), or damaged")
     if not isinstance(header, dict):
         raise LoadError(f"{where}: damaged: the header is no table of arrays")
-    body = data[8 + length :]
-    return {name: _read(name, entry, body, where) for name, entry in header.items() if name != "__metadata__"}
+    arrays = {n: _read(n, entry, body, where) for n, entry in header.items() if n != "__metadata__"}
+    about = header.get("__metadata__")
+    found = about.get(_SUM) if isinstance(about, dict) else None
+    if isinstance(found, str) and found:
+        if checksum(text.replace(found.encode(errors="replace"), _NO_SUM, 1), body).hex() != found:
+            raise LoadError(
+                f"{where}: damaged: its content does not fit the checksum that was written with it; "
+                "save or copy it again"
+            )
+    return arrays
 
 
 def _read(name: str, entry: Any, body: memoryview, where: str) -> NDArray:
@@ -119,7 +131,10 @@ def _read(name: str, entry: Any, body: memoryview, where: str) -> NDArray:
         raise LoadError(
             f"{where}: truncated: parameter {name!r} ends at byte {end} of the data, which has {len(body)}"
         )
-    values = np.frombuffer(body[begin:end], np.uint8).view(kind.numpy).reshape(shape)
+    try:
+        values = np.frombuffer(body[begin:end], np.uint8).view(kind.numpy).reshape(shape)
+    except (ValueError, OverflowError) as error:
+        raise LoadError(f"{where}: parameter {name!r} of shape {shape} is no array: {error}") from error
     return array(numpyasarray(values))
 
 

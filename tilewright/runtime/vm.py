@@ -25,11 +25,13 @@ from .container import tuple_object
 from .devices import Device
 from .dtypes import ELEMENTS
 from .errors import LoadError, TVMError
+from .json_reader import read_json
 from .layout import layout_of
 from .module import Module
 from .ndarray import ALIGNMENT, NDArray, _make, array, numpyasarray
 from .params import load_param_dict, save_param_dict
 from .pool import Pool, PoolReport, Storage
+from .seal import check_seal, sealed
 from .shape_functions import SHAPE_FUNCTIONS
 from .timing import BenchmarkResult, time_evaluator
 from .vm_code import Program, parse_program, program_source
@@ -156,7 +158,7 @@ class Executable:
         self.refuse_open()
         text = json.dumps(self.program.data(), separators=(",", ":")).encode()
         params = save_param_dict({f"c{i}": c for i, c in enumerate(self.constants)})
-        return bytearray(_MAGIC + struct.pack("<Q", len(text)) + text + params), self.lib
+        return bytearray(sealed(_MAGIC + struct.pack("<Q", len(text)) + text + params)), self.lib
 
     @staticmethod
     def load_exec(bytecode: bytes | bytearray, lib: Module) -> Executable:
@@ -169,10 +171,8 @@ class Executable:
             raise LoadError(
                 f"load_exec: truncated: the program has {length} bytes, the data {len(data) - 16}"
             )
-        try:
-            about = json.loads(data[16 : 16 + length])
-        except ValueError as error:
-            raise LoadError(f"load_exec: the program is damaged: {error}") from error
+        data = data[: check_seal(data, "load_exec")]
+        about = read_json(data[16 : 16 + length], "load_exec: the program is damaged")
         program = parse_program(about, "load_exec", lib.info.functions)
         held = load_param_dict(data[16 + length :])
         return Executable(program, _constants(program, held, "load_exec"), lib)

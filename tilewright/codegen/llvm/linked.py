@@ -232,12 +232,9 @@ class LinkedModule(Module):
                     file.write(memoryview(values).cast("B"))
                 parts.append(data_object(self.machine, symbol, raw, folder))
             parts += addons or []
-            if target.endswith(".tar"):
-                link.pack_objects(target, parts)
-            elif fcompile is not None:
-                fcompile(target, parts, **kwargs)
-            else:
-                link.link_shared(target, parts, triple=None if self.native else self.machine.triple, **kwargs)
+            link.write_library(
+                target, parts, fcompile, None if self.native else self.machine.triple, **kwargs
+            )
         text = self.header(header)
         if text and not is_stream(target):  # a model for a GPU has no function that C could call
             write_whole(Path(target).with_suffix(".h"), text)

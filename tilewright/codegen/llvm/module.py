@@ -10,16 +10,16 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from ...files import is_stream, write_whole
+from ...files import is_stream, write_whole, written_whole
 from ...forks import cached_property
 from ...ir.errors import BuildError
 from ...runtime import link
 from ...runtime.cache import DiskCache, compiled_code
 from ...runtime.cheader import c_header
-from ...runtime.elf import seal
 from ...runtime.library import Library, join
 from ...runtime.metadata import parse_metadata
 from ...runtime.module import Module
+from ...runtime.seal import seal
 from .engine import POOL_SYMBOLS, JitLibrary, Machine, linking, pool_text, process_triple
 from .module_emitter import metadata_line
 from .objects import Compiled, compiled
@@ -174,7 +174,9 @@ class LLVMModule(Module):
         path = Path(file_name)
         kind = fmt or path.suffix.lstrip(".")
         if kind in ("o", "obj"):
-            write_whole(path, self._standalone().code)
+            with written_whole(path) as part:
+                Path(part).write_bytes(self._standalone().code)
+                seal(part)
         elif kind == "ll":
             write_whole(path, str(self._whole()))
         elif kind == "bc":
@@ -207,14 +209,9 @@ class LLVMModule(Module):
             if foreign:
                 raise BuildError(f"the imported module {foreign[0]} holds no code that can be linked in")
             Path(parts[0]).write_bytes(self._standalone(others).code)
-            if target.endswith(".tar"):
-                link.pack_objects(target, parts)
-            elif fcompile is not None:
-                fcompile(target, parts, **kwargs)
-            else:
-                link.link_shared(target, parts, triple=None if self.native else self.machine.triple, **kwargs)
-            if os.path.isfile(target):
-                seal(target)
+            link.write_library(
+                target, parts, fcompile, None if self.native else self.machine.triple, **kwargs
+            )
         every = {
             **self.description,
             "functions": [f for m in (self, *others) for f in m.description["functions"]],

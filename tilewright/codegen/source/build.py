@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from ...files import write_whole
+from ...files import write_whole, written_whole
 from ...ir.errors import BuildError
 from ...ir.expr import IntImm
 from ...ir.function import PrimFunc
@@ -17,10 +17,10 @@ from ...ir.functor import substitute
 from ...ir.module import IRModule
 from ...runtime import link
 from ...runtime.device_module import DEVICES, DeviceModule, HostModule
-from ...runtime.elf import seal
 from ...runtime.metadata import parse_metadata
 from ...runtime.module import Module
 from ...runtime.registry import get_global_func
+from ...runtime.seal import seal
 from ..llvm.signature import Signature, signature_of
 from .c import C
 from .cuda import Cuda
@@ -55,7 +55,9 @@ class KernelModule(HostModule):
         """Write what the host does as `.o` or `.json`; the kernels are saved by `imported_modules[0]`."""
         path = Path(file_name)
         if (fmt or path.suffix.lstrip(".")) in ("o", "obj"):
-            write_whole(path, self._object(self.description))
+            with written_whole(path) as part:
+                Path(part).write_bytes(self._object(self.description))
+                seal(part)
         else:
             super().save(file_name, fmt)
 
@@ -74,14 +76,7 @@ class KernelModule(HostModule):
         with tempfile.TemporaryDirectory(prefix="tilewright-", dir=workspace_dir) as folder:
             parts = [os.path.join(folder, "host.o"), *(addons or [])]
             Path(parts[0]).write_bytes(self._object({**self.description, DEVICES: devices}))
-            if target.endswith(".tar"):
-                link.pack_objects(target, parts)
-            elif fcompile is not None:
-                fcompile(target, parts, **kwargs)
-            else:
-                link.link_shared(target, parts, **kwargs)
-            if os.path.isfile(target) and not target.endswith(".tar"):
-                seal(target)
+            link.write_library(target, parts, fcompile, **kwargs)
         return target
 
     @property

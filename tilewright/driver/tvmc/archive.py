@@ -10,7 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from ...files import written_whole
+from ...runtime.errors import LoadError
 from ...runtime.json_reader import read_json
+from ...runtime.link import check_archive, seal_archive
 from .errors import TVMCException
 
 __all__ = ["METADATA", "PACKAGE", "SAVED_MODEL", "read_metadata", "unpack", "write"]
@@ -25,16 +27,19 @@ def write(path: Path, kind: str, about: Mapping[str, Any], files: Mapping[str, b
     """Write an archive, whole or not at all. Equal contents give equal bytes."""
     text = json.dumps({"kind": kind, "format": FORMAT, **about}, indent=1).encode()
     try:
-        with written_whole(path) as part, tarfile.open(part, "w", format=tarfile.PAX_FORMAT) as tar:
-            for name, content in {METADATA: text, **files}.items():
-                entry = tarfile.TarInfo(name)
-                if isinstance(content, Path):
-                    entry.size = content.stat().st_size
-                    with content.open("rb") as file:
-                        tar.addfile(entry, file)
-                else:
-                    entry.size = len(content)
-                    tar.addfile(entry, io.BytesIO(content))
+        with written_whole(path) as part:
+            with tarfile.open(part, "w", format=tarfile.PAX_FORMAT) as tar:
+                for name, content in {METADATA: text, **files}.items():
+                    entry = tarfile.TarInfo(name)
+                    if isinstance(content, Path):
+                        entry.size = content.stat().st_size
+                        with content.open("rb") as file:
+                            tar.addfile(entry, file)
+                    else:
+                        entry.size = len(content)
+                        tar.addfile(entry, io.BytesIO(content))
+                end = tar.offset
+            seal_archive(part, end)
     except OSError as error:
         raise TVMCException(f"{path}: cannot be written: {error.strerror or error}") from None
 
@@ -45,6 +50,10 @@ def unpack(path: Path, folder: Path, kind: str, names: Collection[str]) -> dict[
     Members must be plain files with one of the given names: nothing lands elsewhere, whatever the archive says.
     """
     about = read_metadata(path)
+    try:
+        check_archive(str(path))
+    except LoadError as error:
+        raise TVMCException(str(error)) from None
     if about["kind"] != kind:
         raise TVMCException(
             f"{path}: is a {about['kind']}, and a {kind} is needed here; {_REMEDY[about['kind']]}"
@@ -66,7 +75,7 @@ def unpack(path: Path, folder: Path, kind: str, names: Collection[str]) -> dict[
                 with source, (folder / member.name).open("wb") as target:
                     while piece := source.read(1 << 22):
                         target.write(piece)
-    except (tarfile.TarError, EOFError) as error:
+    except (tarfile.TarError, EOFError, ValueError, OverflowError) as error:
         raise TVMCException(f"{path}: damaged: {error}") from None
     return about
 
@@ -87,13 +96,13 @@ def read_metadata(path: Path) -> dict[str, Any]:
                 raise TVMCException(f"{foreign}: it does not begin with {METADATA}")
             source = tar.extractfile(first)
             assert source is not None
-            about = read_json(source.read(), METADATA, ValueError)
+            about = read_json(source.read(), f"{path}: damaged: {METADATA}")
     except OSError as error:
         raise TVMCException(f"{path}: cannot be read: {error.strerror or error}") from None
-    except (tarfile.TarError, EOFError) as error:
+    except LoadError as error:
+        raise TVMCException(str(error)) from None
+    except (tarfile.TarError, EOFError, ValueError, OverflowError) as error:
         raise TVMCException(f"{foreign} ({error})") from None
-    except ValueError as error:
-        raise TVMCException(f"{path}: damaged: {METADATA} is no JSON ({error})") from None
     if not isinstance(about, dict) or about.get("kind") not in _REMEDY:
         raise TVMCException(foreign)
     if about.get("format") != FORMAT:

@@ -129,7 +129,10 @@ class TVMCPackage:
         if missing:
             raise TVMCException(f"{path}: damaged: it lacks {', '.join(missing)}; compile the model again")
         self.lib_path = str(folder / self.lib_name)
-        self.graph = (folder / _GRAPH).read_text(encoding="utf-8") if parts else ""
+        try:
+            self.graph = (folder / _GRAPH).read_text(encoding="utf-8") if parts else ""
+        except UnicodeDecodeError as error:
+            raise TVMCException(f"{path}: damaged: {_GRAPH} is no text ({error})") from None
         self.params = (folder / _PARAMS).read_bytes() if parts else b""
 
     @property

@@ -13,7 +13,7 @@ from ...codegen.llvm.objects import VERSION
 from ...runtime.executor import view_of
 from ...runtime.model import ParamInfo
 from ...runtime.module import Module
-from ...runtime.ndarray import NDArray, empty
+from ...runtime.ndarray import NDArray, zeros
 from ..expr import Constant
 from .kernel import Kernel
 from .memory_plan import ALIGNMENT, round_up
@@ -37,7 +37,7 @@ class Packers:
         for p in about["params"]:
             found = arrays.get(p["name"])
             if found is None:
-                found = made[p["name"]] = empty(p["shape"], p["dtype"])
+                found = made[p["name"]] = zeros(p["shape"], p["dtype"])
             args.append(found)
         self._module.get_function(about["name"])(*args)
         return made
@@ -89,8 +89,8 @@ class Weights:
         return found
 
     def whole(self) -> NDArray:
-        """All of them in one array."""
-        made = empty((max(64, self.size),), "uint8")
+        """All of them in one array, which is written to files: zeros where there is none."""
+        made = zeros((max(64, self.size),), "uint8")
         for p, values in zip(self.params, self._arrays, strict=True):
             place = np.asarray(view_of(made, p.offset, p.dtype, p.shape))
             place[...] = np.asarray(values)

@@ -1,0 +1,65 @@
+"""A seal at the end of a file: a checksum of all that is before it, so that damage is noticed before anything runs.
+
+    content │ mark │ SHA-256 of the content
+
+Linkers and tar read over it. It protects against damage, not against malice: whoever can write the file can seal it
+anew. A file without a seal (of a C compiler, of tar, of an earlier version) is taken as it is.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import mmap
+import os
+from typing import Final
+
+from .errors import LoadError
+
+__all__ = ["MARK", "check_seal", "checksum", "seal", "sealed"]
+
+MARK: Final = b"\0\0tilewright sum\n"
+_SUM: Final = hashlib.sha256().digest_size
+_ELF, _TAR = (0, b"\x7fELF"), (257, b"ustar")
+
+
+def checksum(*parts: bytes | memoryview) -> bytes:
+    """The checksum of bytes in several parts."""
+    made = hashlib.sha256()
+    for part in parts:
+        made.update(part)
+    return made.digest()
+
+
+def sealed(data: bytes) -> bytes:
+    """Bytes with a seal at their end."""
+    return data + MARK + checksum(data)
+
+
+def seal(path: str | os.PathLike[str]) -> None:
+    """Seal an ELF file or a tar archive, once; other kinds of files stay as they are."""
+    with open(path, "r+b") as file:
+        head = file.read(512)
+        if not any(head[at : at + len(magic)] == magic for at, magic in (_ELF, _TAR)):
+            return
+        file.seek(0)
+        data = file.read()
+        if data[-len(MARK) - _SUM : -_SUM] != MARK:
+            file.write(MARK + checksum(data))
+
+
+def check_seal(data: bytes | mmap.mmap, where: str) -> int:
+    """How many bytes were sealed, or are there where nothing is; content that is not what was sealed is refused."""
+    size = len(data) - len(MARK) - _SUM
+    if size <= 0:
+        return len(data)
+    if data.rfind(MARK, size + 1) >= 0:
+        raise LoadError(f"{where}: the file is truncated: it ends within the checksum at its end")
+    marked = data[size : size + len(MARK)] == MARK
+    with memoryview(data) as view, view[:size] as before:
+        whole = checksum(before) == data[-_SUM:]
+    if marked != whole:  # the mark itself may be what was hit
+        raise LoadError(
+            f"{where}: the file is damaged: its content does not fit the checksum that was written at export; "
+            "export or copy it again"
+        )
+    return size if marked else len(data)
