@@ -167,7 +167,7 @@ def test_parameters_of_others_have_no_checksum() -> None:
 def test_a_parameter_whose_shape_is_no_array(shape: list[int]) -> None:
     size = 0 if 0 in shape else 4
     text = f'{{"w":{{"dtype":"F32","shape":{shape},"data_offsets":[0,{size}]}}}}'.encode()
-    with pytest.raises(LoadError, match="parameter 'w' of shape .* is no array"):
+    with pytest.raises(LoadError, match=r"parameter 'w' of shape .* is no array"):
         relay.load_param_dict(struct.pack("<Q", len(text)) + text + bytes(size))
 
 
@@ -187,7 +187,7 @@ def test_deep_json_is_refused_everywhere(files: Path, tmp_path: Path) -> None:
     with pytest.raises(LoadError, match="the program is damaged: it nests too deeply"):
         Executable.load_exec(b"TWVM\1\0\0\0" + struct.pack("<Q", len(DEEP)) + DEEP, library)
     model = tvmc.TVMCPackage(files / "package.tar")
-    with pytest.raises(tvm.TVMError, match="not the JSON of a compiled model: .*nests too deeply"):
+    with pytest.raises(tvm.TVMError, match=r"not the JSON of a compiled model: .*nests too deeply"):
         graph_executor.create(DEEP.decode(), model._library(), tvm.cpu())
     path = tmp_path / "package.tar"
     with tarfile.open(path, "w") as tar:

@@ -94,7 +94,10 @@ class Pool:
         free = self._unused()
         if free > _KEPT and free > self._total - free:
             self.trim()
-        raw = np.empty(size + ALIGNMENT, np.uint8)
+        try:
+            raw = np.empty(size + ALIGNMENT, np.uint8)
+        except (ValueError, OverflowError):  # more than any address reaches
+            raise MemoryError(f"a tensor of {size:,} bytes does not fit into memory") from None
         self._total += size
         self._blocks += 1
         start = raw.ctypes.data

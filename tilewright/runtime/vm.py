@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import ctypes
 import json
+import math
+import operator
 import struct
 import sys
 import threading
@@ -34,7 +36,9 @@ from .pool import Pool, PoolReport, Storage
 from .seal import check_seal, sealed
 from .shape_functions import SHAPE_FUNCTIONS
 from .timing import BenchmarkResult, time_evaluator
-from .vm_code import Program, parse_program, program_source
+from .vm_code import Program, program_source
+from .vm_sizes import LARGEST
+from .vm_verify import parse_program, verify
 
 __all__ = ["Closure", "Executable", "VMMemoryReport", "VirtualMachine"]
 
@@ -48,11 +52,11 @@ Tensor = tuple[int, tuple[int, ...], str, Any]  # address, shape, type of elemen
 class Closure:
     """A function as a value, with what it sees of the function that it was made in."""
 
-    __slots__ = ("captured", "function")
+    __slots__ = ("arity", "captured", "function")
     captured: tuple[Any, ...]
 
-    def __init__(self, function: Callable[..., Any]) -> None:
-        self.function = function
+    def __init__(self, function: Callable[..., Any], arity: int) -> None:
+        self.function, self.arity = function, arity
 
 
 class Tail:
@@ -290,6 +294,8 @@ class VirtualMachine:
             return self._functions
         natives: list[Any] = [exe.native(k) for k in exe.program.kernels]
         infos = {n.info.name: n.info for n in natives}
+        if exe.program.tests is None:
+            exe.program.tests = verify(exe.program, infos, saved=False)
         self.source = program_source(exe.program, infos, self.timed)
         scope: dict[str, Any] = {f"k{i}": n._function for i, n in enumerate(natives)}
         for i, c in enumerate(exe.constants):
@@ -298,7 +304,8 @@ class VirtualMachine:
         scope.update(
             take=self.pool.take, fail=lambda kernel, code: fails[kernel](code), called=called, Closure=Closure,
             Tail=Tail, truth=ctypes.c_uint8.from_address, shapes=_shapes, differ=_differ, small=_small,
-            negative=_negative, no_case=_no_case, open_kernel=self._open, missing=_missing, **self._noted(),
+            negative=_negative, no_case=_no_case, too_large=_too_large, fits=_fits, misfit=_misfit, prod=math.prod,
+            open_kernel=self._open, missing=_missing, **self._noted(),
         )  # fmt: skip
         exec(compile(self.source, "<virtual machine>", "exec"), scope)
         self._program = exe.program
@@ -465,7 +472,10 @@ def _values(tensor: Tensor) -> np.ndarray[Any, Any]:
         size *= d
     lease: Any = (ctypes.c_uint8 * size).from_address(address)
     lease.owner = owner  # the block is free when no array stands on it any more
-    return np.ndarray(shape, kind.numpy, lease)
+    try:
+        return np.ndarray(shape, kind.numpy, lease)
+    except ValueError as error:
+        raise TVMError(f"a tensor of shape {shape} cannot be an array: {error}") from None
 
 
 def _result(value: Any) -> Any:
@@ -481,12 +491,19 @@ def _result(value: Any) -> Any:
     return _make(layout_of(dtype, shape), address, values)
 
 
-def _shapes(name: str, attrs: dict[str, Any], tensors: tuple[Tensor, ...]) -> list[int]:
+def _shapes(name: str, attrs: dict[str, Any], tensors: tuple[Tensor, ...], count: int) -> list[int]:
     try:
         found = SHAPE_FUNCTIONS[name](SimpleNamespace(**attrs), [_values(t) for t in tensors])
+        sizes = [operator.index(d) for shape in found for d in shape]
     except TVMError as error:
         raise TVMError(f"{name}: {error}") from None
-    return [d for shape in found for d in shape]
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+        raise TVMError(f"{name}: its arguments have no shape: {error}") from error
+    if len(sizes) != count:
+        raise TVMError(f"{name}: its result has {len(sizes)} sizes, and the program takes {count}")
+    if sizes and not 0 <= min(sizes) <= max(sizes) < LARGEST:
+        _negative(min(sizes) if min(sizes) < 0 else max(sizes))
+    return sizes
 
 
 def _missing(number: int) -> NoReturn:
@@ -502,7 +519,37 @@ def _small(size: int, least: int, text: str) -> NoReturn:
 
 
 def _negative(size: int) -> NoReturn:
-    raise TVMError(f"a tensor has a size of {size}: the inputs are too small for the program")
+    what = "small" if size < 0 else "large"
+    raise TVMError(f"a tensor has a size of {size}: the inputs are too {what} for the program")
+
+
+def _too_large(size: int, kernel: str) -> NoReturn:
+    raise TVMError(f"a tensor has a size of {size}, and the kernel {kernel} takes smaller ones only")
+
+
+def _misfit(operand: int, wanted: str) -> NoReturn:
+    where = f"register {operand}" if operand >= 0 else "an instruction"
+    raise TVMError(f"the program is damaged: {where} should have {wanted}, and has not")
+
+
+def _fits(value: Any, kind: Any) -> None:
+    """Refuse a value that is not of the type that a function's parameter has."""
+    if not _is_of(value, kind):
+        raise TVMError(f"the program is damaged: an argument of a function should be {kind}, and is not")
+
+
+def _is_of(value: Any, kind: Any) -> bool:
+    if kind[0] == "function":
+        return True
+    if kind[0] == "tuple":
+        return (
+            value.__class__ is list
+            and len(value) == len(kind[1])
+            and all(_is_of(v, k) for v, k in zip(value, kind[1], strict=True))
+        )
+    if value.__class__ is not tuple or value[2] != kind[1] or len(value[1]) != len(kind[2]):
+        return False
+    return all(d is None or d == n for d, n in zip(kind[2], value[1], strict=True))
 
 
 def _no_case(text: str, sizes: tuple[int, ...]) -> NoReturn:
