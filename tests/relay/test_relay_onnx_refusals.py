@@ -334,3 +334,81 @@ def test_a_value_that_only_the_run_tells() -> None:
 
 def test_what_is_no_model() -> None:
     assert refusal(3) == "from_onnx takes a ModelProto, bytes or a path, not int"
+
+
+# -- names, dimensions, loops that are too long to be written out -----------------------------------------
+def _graph(inputs: list[str], names: list[str], shape: tuple[int, ...] = (2,)) -> Any:
+    graph = helper.make_graph(
+        [helper.make_node("Add", ["x", "w"], ["y"])],
+        "net",
+        [helper.make_tensor_value_info(n, TensorProto.FLOAT, shape) for n in inputs],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
+        [numpy_helper.from_array(np.full(shape, i, np.float32), n) for i, n in enumerate(names)],
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
+@pytest.mark.parametrize(
+    ("inputs", "names", "reason"),
+    [
+        (["x", "x"], ["w"], "net: several inputs have the name 'x': rename all but one"),
+        (["x"], ["w", "w"], "net: several initialisers have the name 'w': rename all but one"),
+    ],
+)
+def test_doubled_names(inputs: list[str], names: list[str], reason: str) -> None:
+    with pytest.raises(FrontendError) as error:
+        relay.frontend.from_onnx(_graph(inputs, names))
+    assert str(error.value) == reason
+
+
+def test_an_initialiser_is_the_default_of_an_input() -> None:
+    mod, _ = relay.frontend.from_onnx(_graph(["x", "w"], ["w"]))
+    assert [p.name_hint for p in mod["main"].params] == ["x"]
+
+
+def test_too_many_dimensions() -> None:
+    with pytest.raises(FrontendError, match="input 'x' has 100 dimensions, and 32 are the most"):
+        relay.frontend.from_onnx(_graph(["x", "w"], [], (1,) * 100))
+    model = _graph(["x"], ["w"])
+    model.graph.initializer[0].dims[:] = [1] * 100
+    with pytest.raises(FrontendError, match="tensor 'w' has 100 dimensions, and 32 are the most"):
+        relay.frontend.from_onnx(model)
+    model = _graph(["x"], ["w"])
+    model.graph.node[0].CopyFrom(helper.make_node("Reshape", ["x", "s"], ["y"]))
+    model.graph.initializer[0].CopyFrom(numpy_helper.from_array(np.array([2] + [1] * 1999), "s"))
+    with pytest.raises(FrontendError, match="2000 dimensions"):
+        relay.frontend.from_onnx(model)
+
+
+def test_external_data_with_a_null_in_its_name(tmp_path: Any) -> None:
+    model = _graph(["x"], ["w"])
+    tensor = model.graph.initializer[0]
+    tensor.ClearField("raw_data")
+    tensor.data_location = TensorProto.EXTERNAL
+    tensor.external_data.add(key="location", value="w\0.bin")
+    (tmp_path / "net.onnx").write_bytes(model.SerializeToString())
+    with pytest.raises(FrontendError, match=r"tensor 'w' names 'w\\x00.bin', which no file can be called"):
+        relay.frontend.from_onnx(str(tmp_path / "net.onnx"))
+
+
+LOOP = """<ir_version: 8, opset_import: ["" : 17]>
+net (float[3] x) => (float[3] y) <int64 n = {%d}, bool c = {1}> {
+  y = Loop(n, c, x) <body = b (int64 i, bool g, float[3] s) => (bool go, float[3] t) {
+    go = Identity(g)  f = Cast <to=1> (i)  m = Mul(s, x)  t = Add(m, f) }>
+}"""
+
+
+@pytest.mark.parametrize("turns", [3000, 100_000])
+def test_a_long_loop_is_a_loop_of_the_virtual_machine(turns: int) -> None:
+    mod, _ = relay.frontend.from_onnx(onnx.parser.parse_model(LOOP % turns))
+    with pytest.raises(
+        tvm.TVMError, match=r"%loop is a loop, .* which relay\.build cannot compile; use the virtual machine"
+    ):
+        relay.build(mod, "llvm")
+    found = tvm.runtime.vm.VirtualMachine(relay.vm.compile(mod, "llvm"), tvm.cpu())
+    if turns == 3000:
+        x = np.array([0.5, -0.25, 0], np.float32)
+        wanted = x
+        for i in range(turns):
+            wanted = wanted * x + np.float32(i)
+        np.testing.assert_allclose(found.run(x).numpy(), wanted, rtol=1e-5)

@@ -6,6 +6,7 @@ import gzip
 import io
 import struct
 import subprocess
+import sys
 import tarfile
 from pathlib import Path
 from typing import Any
@@ -196,3 +197,32 @@ def test_deep_json_is_refused_everywhere(files: Path, tmp_path: Path) -> None:
         tar.addfile(entry, io.BytesIO(DEEP))
     with pytest.raises(tvm.TVMError, match=r"package\.tar: damaged: metadata\.json is no JSON: it nests too"):
         tvmc.TVMCPackage(path)
+
+
+# ---------------------------------------------------------------------------- memory
+WRITABLE_CODE = """
+import ctypes
+
+def pages():
+    with open("/proc/self/maps") as maps:
+        return [line.split()[0] for line in maps if line.split()[1].startswith("rwx")]
+
+called_back = ctypes.CFUNCTYPE(ctypes.c_int)(lambda: 1)  # Python's own page, wherever libffi puts it
+before = pages()
+import numpy as np
+import tilewright as tvm
+from tilewright import te
+
+A = te.placeholder((1 << 16,), name="A")
+B = te.compute(A.shape, lambda i: te.exp(A[i]), name="B")
+s = te.create_schedule(B.op)
+s[B].parallel(B.op.axis[0])
+f = tvm.build(s, [A, B], "llvm")
+f(np.zeros(1 << 16, "float32"), np.zeros(1 << 16, "float32"))
+assert len(pages()) == len(before) <= 1, pages()
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="the system does not tell")
+def test_compiled_code_is_not_writable() -> None:
+    subprocess.run([sys.executable, "-c", WRITABLE_CODE], check=True)

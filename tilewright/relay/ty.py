@@ -72,6 +72,9 @@ def _same_size(a: Anything, b: Anything) -> bool:
     return bool(a == b)
 
 
+MOST_DIMENSIONS = 32  # as many as every NumPy has: what has more can be neither a constant nor an argument
+
+
 class TensorType(Type):
     """A tensor: its sizes and the type of its elements. Equal where both are."""
 
@@ -84,6 +87,8 @@ class TensorType(Type):
             shape = (shape,)
         self.shape = tuple([d if d.__class__ is int else _size(d) for d in shape])
         self.dtype = dtype if isinstance(dtype, DataType) else DataType(str(dtype))
+        if len(self.shape) > MOST_DIMENSIONS:
+            raise ValueError(f"a tensor has {len(self.shape)} dimensions, and {MOST_DIMENSIONS} are the most")
         for d in self.shape:
             if d.__class__ is int and d < 0:
                 raise ValueError(f"a tensor of shape {self.shape} has a size below 0; unknown is relay.Any()")

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 from ...ir.errors import BuildError
 from ...ir.module import GlobalVar, IRModule
+from ..analysis import free_vars
 from ..expr import Call, Constant, Function, If, Let
 from ..transform.fuse_ops import is_primitive
 from ..visitor import ExprMutator
 
-__all__ = ["graph_form"]
+__all__ = ["USE_MACHINE", "graph_form"]
+
+
+USE_MACHINE: Final = (
+    "use the virtual machine, which runs loops and branches: relay.vm.compile(mod, target), "
+    'or relay.create_executor("vm", …)'
+)
 
 
 def graph_form(mod: IRModule, func: Function) -> Function:
@@ -31,6 +38,11 @@ class _GraphForm(ExprMutator):
     def visit_let(self, let: Let) -> Any:
         at: Any = let
         while isinstance(at, Let):
+            if isinstance(at.value, Function) and at.var in free_vars(at.value):
+                raise BuildError(
+                    f"%{at.var.name_hint} is a loop, a function that calls itself, which relay.build cannot compile; "
+                    f"{USE_MACHINE}"
+                )
             self.memo_map[at.var] = self.visit(at.value)
             at = at.body
         return self.visit(at)
@@ -52,7 +64,7 @@ class _GraphForm(ExprMutator):
         if target in self.callers:
             raise BuildError(
                 f"{target if isinstance(target, GlobalVar) else 'a function'} calls itself, which an ahead-of-time "
-                'program cannot do; relay.create_executor("vm", …) runs such programs'
+                f"program cannot do; {USE_MACHINE}"
             )
         args = [self.visit(a) for a in call.args]
         # what a closure took from around it was put in place when the closure was visited

@@ -125,6 +125,8 @@ def _tensors(e: Any, made: dict[Any, list[Any]]) -> list[Any]:
             raise BuildError(
                 f"{e.op.name}: its compute gives {len(results)} tensors, its type says {len(wanted)}"
             )
+        for made_one, t in zip(results, wanted, strict=True):
+            _refuse_other_type(e.op.name, made_one, t)
         return results
     if isinstance(e, Tuple):
         return [t for f in e.fields for t in made[f]]
@@ -137,6 +139,18 @@ def _tensors(e: Any, made: dict[Any, list[Any]]) -> list[Any]:
     if isinstance(e, Var):
         raise BuildError(f"%{e.name_hint} in a fused function is none of its parameters")
     raise BuildError(f"a fused function holds a {type(e).__name__}, which is no operator")
+
+
+def _refuse_other_type(name: str, made: te.Tensor, wanted: TensorType) -> None:
+    """Refuse a tensor that is not of the type that memory was planned for: it would be written outside of it."""
+    sizes = zip(made.shape, wanted.shape, strict=False)
+    differ = any(isinstance(d, int) and const_value(n) not in (None, d) for n, d in sizes)
+    if str(made.dtype) != str(wanted.dtype) or len(made.shape) != len(wanted.shape) or differ:
+        shape = ", ".join(map(str, made.shape))
+        raise BuildError(
+            f"{name}: its compute gives a tensor ({shape}) of {made.dtype}, its type says {wanted}; "
+            "cast its arguments to one type first"
+        )
 
 
 def field_range(kind: Type, index: int) -> tuple[int, int]:

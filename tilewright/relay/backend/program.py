@@ -13,6 +13,7 @@ from ..op.registry import RelayOp
 from ..transform.fuse_ops import is_primitive
 from ..ty import TensorType, is_dynamic, tensor_fields
 from ..visitor import in_order
+from .graph_form import USE_MACHINE
 from .lower import field_range, inner_order, lift_constants, missing_computes
 from .memory_plan import ALIGNMENT, Lifetime, arena_peak, plan_arena
 
@@ -154,10 +155,7 @@ class _Builder:
         if isinstance(e, Var):
             raise BuildError(f"the variable %{e.name_hint} is free: nothing gives it a value")
         what = {If: "a branch", Let: "a let", Function: "a closure"}.get(type(e), f"a {type(e).__name__}")
-        raise BuildError(
-            f"{what} cannot be part of an ahead-of-time program; "
-            'relay.create_executor("vm", …) runs programs with control flow'
-        )
+        raise BuildError(f"{what} cannot be part of an ahead-of-time program; {USE_MACHINE}")
 
     def call(self, e: Call) -> list[Value]:
         if e.op not in self.lifted:

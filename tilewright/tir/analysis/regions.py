@@ -220,7 +220,8 @@ class _Accesses(Visitor):
 
 
 def _joined(x: IntervalSet, y: IntervalSet, ana: Analyzer) -> IntervalSet:
-    return x if x is y else union([x, y], ana)
+    same = x.min_value is y.min_value and x.max_value is y.max_value
+    return x if same else union([x, y], ana)
 
 
 def _inside(r: Range, dim: PrimExpr) -> Range:

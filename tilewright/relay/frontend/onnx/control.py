@@ -7,10 +7,12 @@ from typing import Any
 
 import numpy as np
 
+from ....ir.errors import FrontendError
 from ...expr import If, Tuple, TupleGetItem
 from .build import R, cast, constant, rank, scalar, typed
-from .context import Misfit, NeedsValue, Node, Value, converter
-from .loop import MOST, Step, given, run_time_loop
+from .context import Misfit, NeedsValue, Node, Refusal, Value, converter
+from .loop import MOST, MOST_WRITTEN, Step, given, nodes_of, run_time_loop
+from .survey import MOST_NODES
 
 
 @converter("If")
@@ -95,19 +97,32 @@ def loop(n: Node) -> Any:
     going = n.known(1) if n.has(1) else np.asarray(True)
     if (n.has(0) and count is None) or going is None or (n.has(0) and most > MOST):
         return _looped(n)
-    made = _unrolled(n, most, bool(going.reshape(-1)[0]))
-    return _looped(n) if made is None else made
+    made = _unrolled(n, most, bool(going.reshape(-1)[0]), MOST_WRITTEN)
+    if made is not None:
+        return made
+    try:
+        return _looped(n)
+    except (FrontendError, Refusal):  # a state without a type, sizes that depend on the turn
+        made = _unrolled(n, most, bool(going.reshape(-1)[0]), MOST_NODES)
+        if made is None:
+            raise
+        return made
 
 
-def _unrolled(n: Node, most: int, going: bool) -> Any:
-    """The turns of a loop one after the other; None where data says whether it goes on, or it goes on for long."""
+def _unrolled(n: Node, most: int, going: bool, nodes: int) -> Any:
+    """The turns of a loop one after the other.
+
+    None where data says whether it goes on, or where it goes on for long: for too many turns, or too many nodes that
+    are no constants.
+    """
     body = n.attr("body")
+    each = nodes_of(body)
     carried: list[Value | None] = list(n.inputs[2:])
     states = len(carried)
     scans: list[list[Any]] = [[] for _ in range(len(body.output) - 1 - states)]
     at = 0
     while going and at < most:
-        if at >= MOST:
+        if at >= MOST or (at * each > nodes and not all(map(_is_known, carried))):
             return None
         inputs = [Value(known=np.asarray(at, np.int64)), Value(known=np.asarray(going)), *carried]
         found = n.importer.subgraph(n, body, inputs)
@@ -143,6 +158,10 @@ def _looped(n: Node) -> Any:
     count = cast(_single(n[0]), "int64") if n.has(0) else None
     going = _single(n[1]) if n.has(1) else constant(np.asarray(True))
     return run_time_loop(n, n.inputs[2:], going, count, turn)
+
+
+def _is_known(value: Value | None) -> bool:
+    return value is None or (value.known is not None and not value.symbolic)
 
 
 def _single(e: Any) -> Any:

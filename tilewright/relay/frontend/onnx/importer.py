@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ from ....ir.module import IRModule
 from ....ir.span import at_node
 from ...expr import Expr, Function, Tuple, TupleWrapper, Var
 from ...expr import var as new_var
-from ...ty import TensorType, tensor_fields
+from ...ty import MOST_DIMENSIONS, TensorType, tensor_fields
 from . import families
 from .bodies import body_of, defaults_of
 from .build import constant, typed
@@ -96,6 +97,7 @@ class Importer:
         refuse_missing(self)
         refuse_endless(self)
         scope: dict[str, Value | None] = {}
+        self.refuse_doubles(graph)
         self.read_initializers(graph, scope, top=True)
         inputs: list[Var] = []
         for info in graph.input:
@@ -174,6 +176,10 @@ class Importer:
         else:
             stored = self.blamed(lambda: storage_dtype(elem), f"input {info.name!r}")
         found = self.sizes_of(info, shapes)
+        if len(found) > MOST_DIMENSIONS:
+            raise FrontendError(
+                f"{self.name}: input {info.name!r} has {len(found)} dimensions, and {MOST_DIMENSIONS} are the most"
+            )
         made = new_var(info.name, shape=found, dtype=stored)
         inputs.append(made)
         return Value(made, elem=elem if elem in _NARROW else 0)
@@ -202,6 +208,15 @@ class Importer:
                     self.sizes[label] = SizeVar(_identifier(label), "int32")
                 found.append(self.sizes[label])
         return found
+
+    def refuse_doubles(self, graph: Any) -> None:
+        """Refuse inputs or initialisers of one name; an initialiser may be the default of an input."""
+        for what, named in (("inputs", graph.input), ("initialisers", graph.initializer)):
+            doubled = sorted(name for name, k in Counter(v.name for v in named).items() if k > 1)
+            if doubled:
+                raise FrontendError(
+                    f"{self.where()}: several {what} have the name {', '.join(map(repr, doubled))}: rename all but one"
+                )
 
     def read_initializers(self, graph: Any, scope: dict[str, Value | None], top: bool) -> None:
         if graph.sparse_initializer:
@@ -241,6 +256,7 @@ class Importer:
             scope[info.name] = value
         self.enter(f"graph {graph.name!r} of {_label(n.proto)}")
         try:
+            self.refuse_doubles(graph)
             self.read_initializers(graph, scope, top=False)
             return self.run_graph(graph, scope)
         finally:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from ....ir.errors import FrontendError
+from ...ty import MOST_DIMENSIONS
 
 __all__ = ["array_of", "load_model", "storage_dtype"]
 
@@ -91,6 +92,10 @@ def array_of(tensor: Any, folder: Path | None) -> np.ndarray[Any, Any]:
 
     wanted = np.dtype(storage_dtype(tensor.data_type)) if tensor.data_type != 16 else None
     count = 1
+    if len(tensor.dims) > MOST_DIMENSIONS:
+        raise FrontendError(
+            f"tensor {tensor.name!r} has {len(tensor.dims)} dimensions, and {MOST_DIMENSIONS} are the most"
+        )
     for d in tensor.dims:
         if d < 0:
             raise FrontendError(f"tensor {tensor.name!r} has a size of {d}")
@@ -136,6 +141,8 @@ def _external(tensor: Any, folder: Path | None) -> bytes:
         raise FrontendError(
             f"tensor {tensor.name!r} lies in the file {place!r}: import the model by its path, or load its data first"
         )
+    if "\0" in place:
+        raise FrontendError(f"tensor {tensor.name!r} names {place!r}, which no file can be called")
     root = folder.resolve()
     if "\0" in place:
         raise FrontendError(f"tensor {tensor.name!r} names {place!r}, which is no name of a file")

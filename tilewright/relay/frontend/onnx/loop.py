@@ -29,9 +29,12 @@ from .build import R, constant, rank, typed
 from .context import NeedsValue, Node, Value
 from .survey import names_read
 
-__all__ = ["MOST", "Step", "given", "outside", "run_time_loop"]
+__all__ = ["MOST", "MOST_WRITTEN", "Step", "given", "nodes_of", "outside", "run_time_loop"]
 
 MOST = 4096  # turns that are written out one after the other
+MOST_WRITTEN = (
+    8192  # nodes of all turns, where the virtual machine can run them as a loop: compiling takes longer
+)
 
 # Rows are collected in a small tensor that is copied at each turn, and moved to a large one when so many are there.
 _ROWS = 64
@@ -57,6 +60,12 @@ def run_time_loop(n: Node, first: Sequence[Value | None], going: Expr, count: Ex
         work = _Writer(found, count, around)
         made = work.results(work.call(going, [v.expr for v in begin]))
         return [Value(e, elem=v.elem) for e, v in zip(made, (*begin, *found.step.rows), strict=True)]
+
+
+def nodes_of(graph: Any) -> int:
+    """How many nodes a turn has, with those of the graphs in it."""
+    inner = (a.g for node in graph.node for a in node.attribute if a.HasField("g"))
+    return len(graph.node) + sum(map(nodes_of, inner))
 
 
 def given(n: Node, value: Value | None) -> Value:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
 
+from ....ir.errors import FrontendError
 from ...op.shapes import same_size
 from .build import R, constant, rank, shape_of, static_shape
-from .context import Node, Value, converter
-from .loop import MOST, Step, given, outside, run_time_loop
+from .context import Node, Refusal, Value, converter
+from .loop import MOST, MOST_WRITTEN, Step, given, nodes_of, outside, run_time_loop
 
 
 @converter("Scan", since=9)
@@ -25,8 +27,13 @@ def scan(n: Node) -> Any:
     out_axes = n.attr("scan_output_axes", [0] * outs)
     turned = n.attr("scan_output_directions", [0] * outs)
     length = _check_lengths(n, inputs, axes)
+    made: list[Any] | None = None
     if not isinstance(length, int) or length > MOST or not length:
-        made: list[Any] = _scanned(n, axes, back)
+        made = _scanned(n, axes, back)
+    elif length * nodes_of(body) > MOST_WRITTEN:
+        with suppress(FrontendError, Refusal):  # else its turns are written out, as many as they are
+            made = _scanned(n, axes, back)
+    if made is not None:
         return [*made[:states], *map(_laid, made[states:], out_axes, turned)]
     carried = list(n.inputs[:states])
     rows: list[list[Any]] = [[] for _ in range(outs)]
