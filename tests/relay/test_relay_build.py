@@ -330,3 +330,12 @@ def test_build_config_and_optimize() -> None:
         assert tvm.transform.PassContext.current().opt_level == 3
     assert [p.name_hint for p in made["main"].params] == ["data"] and left == {}
     assert relay.build_module.bind_params_by_name is relay.binding.bind_params_by_name
+
+
+def test_a_kernel_that_computes_another_type_than_memory_is_planned_for() -> None:
+    x = relay.var("x", shape=(4, 2), dtype="uint8")
+    w = relay.const(np.ones((2, 4), "float32"))
+    mod = tvm.IRModule.from_expr(relay.Function([x], relay.sigmoid(relay.nn.matmul(x, w))))
+    for compiled in (lambda: relay.build(mod, "llvm"), lambda: relay.vm.compile(mod, "llvm")):
+        with pytest.raises(tvm.TVMError, match=r"its compute gives a tensor .* its type says"):
+            compiled()

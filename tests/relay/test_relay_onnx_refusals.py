@@ -412,3 +412,8 @@ def test_a_long_loop_is_a_loop_of_the_virtual_machine(turns: int) -> None:
         for i in range(turns):
             wanted = wanted * x + np.float32(i)
         np.testing.assert_allclose(found.run(x).numpy(), wanted, rtol=1e-5)
+
+
+def test_a_flag_that_is_neither_0_nor_1() -> None:
+    model = model_of([node("ReduceSum", "x", keepdims=2)], shape=(2, 3))
+    assert refusal(model) == "net: node ReduceSum -> y: the attribute keepdims is 2, and can only be 0 or 1"

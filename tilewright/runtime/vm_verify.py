@@ -250,7 +250,8 @@ class _Check:
             work = getattr(self, f"on_{name}", None) if isinstance(name, str) else None
             if work is None:
                 raise ValueError(f"there is no instruction {name!r}")
-            self.lines = lines = []
+            lines: list[str] = []
+            self.lines = lines
             left = work(state, *instr[1:])
             if lines:
                 self.tests.before[id(instr)] = lines

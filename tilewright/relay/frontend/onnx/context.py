@@ -162,6 +162,13 @@ class Node:
     def attr(self, name: str, default: Any = None) -> Any:
         return self.attrs.get(name, default)
 
+    def flag(self, name: str, default: int) -> bool:
+        """An attribute that is 0 or 1; of others nobody says what they mean."""
+        found = self.attr(name, default)
+        if found not in (0, 1):
+            raise Refusal(f"the attribute {name} is {found!r}, and can only be 0 or 1")
+        return bool(found)
+
     def axis(self, default: int, index: int = 0, extra: int = 0, name: str = "axis") -> int:
         """The attribute `axis` counted from the front of input `index`."""
         return self.front(int(self.attr(name, default)), self.rank(index) + extra)

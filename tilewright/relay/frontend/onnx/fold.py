@@ -241,7 +241,7 @@ def _reduce(work: Callable[..., Array]) -> Callable[..., Array]:
             if n.attr("noop_with_empty_axes", 0):
                 return a
             axes = list(range(a.ndim))
-        return np.asarray(work(a, axis=tuple(axes), keepdims=bool(n.attr("keepdims", 1)))).astype(a.dtype)
+        return np.asarray(work(a, axis=tuple(axes), keepdims=n.flag("keepdims", 1))).astype(a.dtype)
 
     return run
 

@@ -246,7 +246,7 @@ def _some_resized(n: Node, x: Any, rows: list[Any], method: str, mode: str, roun
         cubic_exclude=int(n.attr("exclude_outside", 0)),
         extrapolation_value=n.attr("extrapolation_value", 0.0),
         scales=[scale for _, _, scale, _ in rows],
-        antialias=bool(n.attr("antialias", 0)),
+        antialias=n.flag("antialias", 0),
     )
     if whole:
         return made
@@ -320,7 +320,7 @@ def grid_sample(n: Node) -> Any:
         method=mode,
         layout="NCHW" if dims == 2 else "NCDHW",
         padding_mode=n.attr("padding_mode", "zeros"),
-        align_corners=bool(n.attr("align_corners", 0)),
+        align_corners=n.flag("align_corners", 0),
     )
 
 

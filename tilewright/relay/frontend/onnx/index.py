@@ -115,7 +115,7 @@ def top_k(n: Node) -> Any:
     size = n.shape(0)[axis]
     if k < 0 or (isinstance(size, int) and k > size):
         raise n.refuse(f"k is {k} and the dimension has {size}")
-    largest = bool(n.attr("largest", 1))
+    largest = n.flag("largest", 1)
     found = R.topk(n[0], k=k, axis=axis, ret_type="both", is_ascend=not largest, dtype="int64")
     return [found[0], found[1]]
 
@@ -139,7 +139,7 @@ def unique(n: Node) -> Any:
     if "axis" in n.attrs and rank(x) != 1:
         return _unique_rows(n)
     flat = R.reshape(x, [-1]) if rank(x) != 1 else x
-    made = R.unique(flat, is_sorted=bool(n.attr("sorted", 1)), return_counts=True)
+    made = R.unique(flat, is_sorted=n.flag("sorted", 1), return_counts=True)
     values, first, inverse, count, often = (made[i] for i in range(5))
     end = cast(count, "int64")
     zero, one = constant(np.zeros(1, np.int64)), constant(np.ones(1, np.int64))

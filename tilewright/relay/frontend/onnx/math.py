@@ -321,7 +321,7 @@ def cast_value(n: Node, elem: int) -> Value:
     wanted = storage_dtype(elem)
     x = decode(value)
     if elem >= 17:
-        return encode(x, elem, bool(n.attr("saturate", 1)), n.attr("round_mode", "up"))
+        return encode(x, elem, n.flag("saturate", 1), n.attr("round_mode", "up"))
     if dtype_of(x) == wanted:
         return Value(x)
     if wanted == "bool":

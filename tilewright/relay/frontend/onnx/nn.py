@@ -85,7 +85,7 @@ def gemm(n: Node) -> Any:
     if rank(a) > 2 and n.opset < 7:
         a = R.nn.batch_flatten(a)
     wide = "float32" if dtype_of(a) in _SHORT else ""
-    turns = {"transpose_a": bool(n.attr("transA", 0)), "transpose_b": bool(n.attr("transB", 0))}
+    turns = {"transpose_a": n.flag("transA", 0), "transpose_b": n.flag("transB", 0)}
     made = cast(R.nn.matmul(a, b, out_dtype=wide, **turns), dtype_of(a))
     alpha, beta = n.attr("alpha", 1.0), n.attr("beta", 1.0)
     if alpha != 1.0:
@@ -233,7 +233,7 @@ def _pool(kind: str, x: Any, w: Windows, **more: Any) -> Any:
 
 @converter("AveragePool")
 def average_pool(n: Node) -> Any:
-    return _pool("avg", n[0], _pool_windows(n), count_include_pad=bool(n.attr("count_include_pad", 0)))
+    return _pool("avg", n[0], _pool_windows(n), count_include_pad=n.flag("count_include_pad", 0))
 
 
 @converter("MaxPool")
@@ -249,7 +249,7 @@ def max_pool(n: Node) -> Any:
     low = -math.inf if is_float(x) else np.iinfo(dtype_of(x)).min
     seen = R.where(constant(inside), R.reshape(rows, [*sizes[:2], *flat.shape]), scalar(low, x))
     best = R.argmax(seen, axis=3, keepdims=True)
-    place = _places(flat, sizes[2:], bool(n.attr("storage_order", 0)))
+    place = _places(flat, sizes[2:], n.flag("storage_order", 0))
     table = R.broadcast_to(constant(place), [*sizes[:2], *place.shape])
     index = R.reshape(R.gather(table, 3, cast(best, "int64")), [*sizes[:2], *counts])
     start = np.arange(sizes[0] * sizes[1], dtype=np.int64) * spatial

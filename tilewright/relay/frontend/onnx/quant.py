@@ -75,7 +75,7 @@ def quantize_linear(n: Node) -> Any:
     if elem and elem >= 17 and elem not in _NARROW:
         if dtype_of(scale) == "float16":
             made = cast(made, "float32")
-        return encode(made, elem, bool(n.attr("saturate", 1)), "nearest")
+        return encode(made, elem, n.flag("saturate", 1), "nearest")
     kind = storage_dtype(elem) if elem else (zero.dtype if zero is not None else "uint8")
     low, high = _NARROW[elem] if elem in _NARROW else _RANGES[kind]
     made = R.round(made)
@@ -222,7 +222,7 @@ def qlinear_leaky_relu(n: Node) -> Any:
 
 @converter("QLinearGlobalAveragePool", domain="com.microsoft")
 def qlinear_global_average_pool(n: Node) -> Any:
-    last = bool(n.attr("channels_last", 0))
+    last = n.flag("channels_last", 0)
     axes = list(range(1, n.rank(0) - 1)) if last else list(range(2, n.rank(0)))
     return _back(n, R.mean(_floats(n, 0), axis=axes, keepdims=True), 3)
 
@@ -231,9 +231,7 @@ def qlinear_global_average_pool(n: Node) -> Any:
 def qlinear_average_pool(n: Node) -> Any:
     from .nn import _pool, _pool_windows
 
-    made = _pool(
-        "avg", _floats(n, 0), _pool_windows(n), count_include_pad=bool(n.attr("count_include_pad", 0))
-    )
+    made = _pool("avg", _floats(n, 0), _pool_windows(n), count_include_pad=n.flag("count_include_pad", 0))
     return _back(n, made, 3)
 
 

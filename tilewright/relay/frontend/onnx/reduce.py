@@ -32,7 +32,7 @@ def _reduction(name: str, build: Callable[[Any, list[int], bool], Any]) -> None:
         x = n[0]
         if not axes:
             return _alone(name, x)
-        return build(x, axes, bool(n.attr("keepdims", 1)))
+        return build(x, axes, n.flag("keepdims", 1))
 
     converter(name)(run)
 
@@ -120,8 +120,8 @@ def _place(name: str, work: Callable[[], Any]) -> None:
         made = work()(
             n[0],
             axis=axis,
-            keepdims=bool(n.attr("keepdims", 1)),
-            select_last_index=bool(n.attr("select_last_index", 0)),
+            keepdims=n.flag("keepdims", 1),
+            select_last_index=n.flag("select_last_index", 0),
         )
         return cast(made, "int64")
 
@@ -138,7 +138,7 @@ def _running(name: str, work: Callable[[], Any]) -> None:
         x = n[0]
         if n.attr("reverse", 0):
             x = R.reverse(x, axis)
-        x = work()(x, axis=axis, exclusive=bool(n.attr("exclusive", 0)))
+        x = work()(x, axis=axis, exclusive=n.flag("exclusive", 0))
         return R.reverse(x, axis) if n.attr("reverse", 0) else x
 
     converter(name)(run)

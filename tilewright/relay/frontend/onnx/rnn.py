@@ -164,7 +164,7 @@ def _cell(n: Node, d: int, gates: int, names: list[str]) -> tuple[_Cell, Any, An
 def recurrent(n: Node) -> Any:
     gates, names, step = _KINDS[n.op_type]
     x = n[0]
-    batched = bool(n.attr("layout", 0))
+    batched = n.flag("layout", 0)
     if batched:
         x = R.transpose(x, [1, 0, 2])
     length, batch, width = shape_of(x)
@@ -237,7 +237,7 @@ def _scanned(n: Node, x: Any, batched: bool) -> Any:
             states, memory = R.nn.lstm(x, *weights, h, c, reverse=backward, weight_layout="IOFG")
             cells.append(_last(memory))
         else:
-            before = bool(n.attr("linear_before_reset", 0))
+            before = n.flag("linear_before_reset", 0)
             states = R.nn.gru(x, *weights, h, backward, before, "ZRN")
         lasts.append(_last(states))
         outs.append(R.reverse(states, 0) if backward else states)

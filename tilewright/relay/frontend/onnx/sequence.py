@@ -73,7 +73,7 @@ def split_to_sequence(n: Node) -> Any:
             each = int(given)
             sizes = [min(each, total - i) for i in range(0, total, each)]
     else:
-        sizes, keep = [1] * total, bool(n.attr("keepdims", 1))
+        sizes, keep = [1] * total, n.flag("keepdims", 1)
     edges = np.cumsum([0, *sizes]).tolist()
     parts = [R.strided_slice(x, [a], [b], axes=[axis]) for a, b in zip(edges, edges[1:], strict=False)]
     return Value(items=[Value(p if keep else R.squeeze(p, [axis])) for p in parts])

@@ -38,7 +38,7 @@ def reshape(n: Node) -> Any:
     wanted = (
         [int(v) for v in n.attr("shape")] if n.opset < 5 and "shape" in n.attrs else n.ints(1, symbols=True)
     )
-    allowzero = bool(n.attr("allowzero", 0))
+    allowzero = n.flag("allowzero", 0)
     if any(isinstance(v, int) and v < -1 for v in wanted):
         raise n.refuse(f"shape {wanted} has a size below -1")
     return _kept(n, R.reshape(n[0], wanted, allowzero=allowzero))
@@ -291,7 +291,7 @@ def _range_to(n: Node) -> Any:
 
 @converter("Trilu")
 def trilu(n: Node) -> Any:
-    upper, k = bool(n.attr("upper", 1)), (n.ints(1)[0] if n.has(1) else 0)
+    upper, k = n.flag("upper", 1), (n.ints(1)[0] if n.has(1) else 0)
     x = n[0]
     rows, columns = static_shape(x)[-2:]
     place = np.arange(columns)[None, :] - np.arange(rows)[:, None]

@@ -54,7 +54,7 @@ def dft(n: Node) -> Any:
     axis = n.front(axis, ndim)
     if axis == ndim - 1:
         raise n.refuse("along the last axis, which holds the parts of a number")
-    inverse, onesided = bool(n.attr("inverse", 0)), bool(n.attr("onesided", 0))
+    inverse, onesided = n.flag("inverse", 0), n.flag("onesided", 0)
     parts = static_shape(x)[-1]
     order = [d for d in range(ndim - 1) if d != axis] + [axis]
     planes = []
@@ -122,7 +122,7 @@ def stft(n: Node) -> Any:
 
 # ---------------------------------------------------------------------------- windows
 def _window(n: Node, terms: list[float]) -> Value:
-    size, periodic = n.ints(0)[0], bool(n.attr("periodic", 1))
+    size, periodic = n.ints(0)[0], n.flag("periodic", 1)
     if size < 0 or size > 1 << 28:
         raise n.refuse(f"a window of {size}")
     span = size if periodic else size - 1

@@ -82,7 +82,7 @@ def windows_of(n: Node, kernel: Sequence[int], sizes: Sequence[Any]) -> Windows:
         raise Refusal(f"auto_pad {auto!r} is unknown")
     if any(p < 0 for p in (*before, *after)):
         raise Refusal(f"pads {list(pads)} must not be negative")
-    return Windows(kernel, strides, dilations, tuple(before), tuple(after), bool(n.attr("ceil_mode", 0)))
+    return Windows(kernel, strides, dilations, tuple(before), tuple(after), n.flag("ceil_mode", 0))
 
 
 def window_index(w: Windows, sizes: Sequence[int]) -> tuple[Any, Any, tuple[int, ...]]:
