@@ -29,3 +29,11 @@ def test_an_object_file_for_another_machine(tmp_path):
     _built(f"llvm -mtriple={other}-linux-gnu").save(str(path))
     with pytest.raises(LoadError, match=r"f\.o: the object file is for (aarch64|riscv), this machine is"):
         tvm.runtime.load_module(str(path))
+
+
+def test_object_code_that_cannot_be_linked(tmp_path, monkeypatch):
+    path = tmp_path / "f.o"
+    _built("llvm").save(str(path))
+    monkeypatch.setenv("TILEWRIGHT_CC", "false")
+    with pytest.raises(LoadError, match=r"f\.o: its object code cannot be linked: making .* failed"):
+        tvm.runtime.load_module(str(path))

@@ -300,7 +300,10 @@ def _load_objects(file: str, kind: str) -> Module:
                 raise LoadError(f"{file}: {os.path.basename(name)} is not an object file")
             elf.check_object(name)
         target = os.path.join(folder, os.path.basename(os.path.splitext(file)[0]) + ".so")
-        link.link_shared(target, objects)
+        try:
+            link.link_shared(target, objects)
+        except TVMError as error:
+            raise LoadError(f"{file}: its object code cannot be linked: {error}") from error
         elf.check_shared_object(target, METADATA)
         module = LibraryModule(SharedLibrary(target))
     module.path = file
