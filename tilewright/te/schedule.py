@@ -15,6 +15,7 @@ from ..ir.span import Span, user_span
 from ..ir.stmt import Stmt
 from ..tir.schedule import BlockRV, LoopRV
 from ..tir.schedule import Schedule as TirSchedule
+from ..tir.schedule.inline import short_first
 from .create_prim_func import build_prim_func
 from .stage import Group, Stage, StageOp, blamed, fresh_axes
 from .tensor import BaseComputeOp, ComputeOp, Operation, PlaceholderOp, ScanOp, Tensor
@@ -228,10 +229,9 @@ class Schedule:
             with blamed(span):
                 edit(replay)
         live = [s for s in reversed(self.stages) if s in replay.blocks]
-        for stage in live:
-            if stage.inlined:
-                with blamed(stage.place):
-                    sch.compute_inline(replay.blocks[stage])
+        for stage in short_first([s for s in live if s.inlined]):
+            with blamed(stage.place):
+                sch.compute_inline(replay.blocks[stage])
         handles: dict[IterVar, LoopRV] = replay.steps_of_scans()
         for stage in live:
             stage.replay(sch, replay.blocks[stage], handles)

@@ -22,6 +22,8 @@ from ..target.machine import CpuMachine
 from ..te.create_prim_func import create_prim_func
 from ..te.tensor import Tensor
 from ..tir.schedule import Schedule
+from ..tir.schedule.blocks import consumers_of
+from ..tir.schedule.inline import MANY, short_first
 from ..tir.schedule.primitive import BlockRV, Refusal
 from ..tir.schedule.state import Index
 from .elementwise import pays_in_parallel, schedule_elementwise
@@ -238,7 +240,7 @@ class Function:
     # -- inlining --------------------------------------------------------------------------
     def inline(self) -> None:
         """Injective stages go into their consumers where nothing is computed more often for it."""
-        for rv in [f.rv for f in self.stages()]:
+        for rv in self._in_order_of_inlining():
             f = facts_of(self.sch, rv)
             if f.kind != "injective" or self.is_output(f):
                 continue
@@ -249,6 +251,26 @@ class Function:
                 except ScheduleError:
                     continue
                 self.notes.inlined(f.name, [c.name for c in consumers])
+
+    def _in_order_of_inlining(self) -> list[BlockRV]:
+        """The stages as they stand; of a long chain, whose links go into each other whatever the order, these first."""
+        stages = self.stages()
+        known = {f.rv.key: f for f in stages}
+        links = [f.rv for f in stages if self._is_link(f, known)] if len(stages) >= MANY else []
+        if len(links) < MANY:
+            return [f.rv for f in stages]
+        chosen = set(links)
+        return [*short_first(links), *(f.rv for f in stages if f.rv not in chosen)]
+
+    def _is_link(self, f: Facts, known: Mapping[object, Facts]) -> bool:
+        """Whether one stage of as many points reads it, at one place."""
+        readers = consumers_of(self.sch, self.sch.realize(f.rv))
+        if f.kind != "injective" or self.is_output(f) or len(readers) != 1:
+            return False
+        reader = known.get(readers[0].block.key)
+        loads = [m for m in pre_order(readers[0].block.body) if isinstance(m, BufferLoad)]
+        once = sum(m.buffer is w.buffer for w in f.block.writes for m in loads) == 1
+        return once and reader is not None and reader.kind == "injective" and reader.points == f.points
 
     def wants_inline(self, f: Facts, consumers: list[Facts]) -> bool:
         if any(c.kind in ("opaque", "several") for c in consumers):

@@ -13,6 +13,7 @@ from ...ir.ops import add, conjuncts, greater_equal, less, less_equal, logical_a
 from ...ir.stmt import Block, BlockRealize, For, SeqStmt, Stmt, seq
 from ..analysis.regions import get_block_read_write_region
 from .primitive import refuse
+from .state import without_buffer
 
 if TYPE_CHECKING:
     from .schedule import Schedule
@@ -41,10 +42,7 @@ _ADDRESS_OF = Op.get("tir.address_of")
 
 def enclosing_block(sch: Schedule, n: Stmt) -> Block | None:
     """The block around a statement."""
-    for up in sch.state.index.ancestors(n):
-        if isinstance(up, Block):
-            return up
-    return None
+    return sch.state.index.scope(n)
 
 
 def reduction_vars(block: Block) -> set[Var]:
@@ -59,15 +57,17 @@ def is_reduction(block: Block) -> bool:
 def producers_of(sch: Schedule, me: BlockRealize, buffers: set[Buffer] | None = None) -> list[BlockRealize]:
     """The blocks of the scope that write what this one reads."""
     wanted = {r.buffer for r in me.block.reads} if buffers is None else buffers
-    others = [r for r in sch.siblings(me) if r is not me]
-    return [r for r in others if any(w.buffer in wanted for w in r.block.writes)]
+    index = sch.state.index
+    scope = index.scope(me)
+    return [r for r in index.writers(wanted) if r is not me and index.scope(r) is scope]
 
 
 def consumers_of(sch: Schedule, me: BlockRealize) -> list[BlockRealize]:
     """The blocks of the scope that read what this one writes."""
-    made = {w.buffer for w in me.block.writes}
-    others = [r for r in sch.siblings(me) if r is not me]
-    return [r for r in others if any(x.buffer in made for x in r.block.reads)]
+    index = sch.state.index
+    scope = index.scope(me)
+    readers = index.readers(w.buffer for w in me.block.writes)
+    return [r for r in readers if r is not me and index.scope(r) is scope]
 
 
 def scope_buffers(sch: Schedule, me: Stmt) -> set[Buffer]:
@@ -85,15 +85,14 @@ def is_output(sch: Schedule, me: BlockRealize) -> bool:
 def check_dominant(sch: Schedule, me: BlockRealize) -> None:
     """Refuse if another block of the scope writes the same buffer."""
     made = {w.buffer for w in me.block.writes}
-    for other in sch.siblings(me):
-        if other is not me and any(w.buffer in made for w in other.block.writes):
-            name = next(w.buffer.name for w in other.block.writes if w.buffer in made)
-            refuse(
-                f"block {other.block.name_hint} writes {name} too, so block {me.block.name_hint} "
-                "alone does not say what it holds",
-                at=other,
-                hint="take this step before the block is taken apart by decompose_reduction or loop_partition",
-            )
+    for other in producers_of(sch, me, made):
+        name = next(w.buffer.name for w in other.block.writes if w.buffer in made)
+        refuse(
+            f"block {other.block.name_hint} writes {name} too, so block {me.block.name_hint} "
+            "alone does not say what it holds",
+            at=other,
+            hint="take this step before the block is taken apart by decompose_reduction or loop_partition",
+        )
 
 
 def check_movable(sch: Schedule, me: BlockRealize, what: str) -> None:
@@ -264,16 +263,22 @@ def _holds(block: Block, outer: BufferRegion, inner: BufferRegion) -> bool:
     )
 
 
-def remove_stmt(sch: Schedule, me: BlockRealize) -> None:
-    """Take a block out of the program, with the loops that hold nothing else."""
+def remove_stmt(sch: Schedule, me: BlockRealize, buffer: Buffer | None = None) -> None:
+    """Take a block out of the program, with the loops that hold nothing else, and a buffer that it alone used."""
     index = sch.state.index
     n: Stmt = me
     parent = index.parents[n]
     while isinstance(parent, For):
         n, parent = parent, index.parents[parent]
     if isinstance(parent, SeqStmt):
-        rest = seq(*[s for s in parent.seq if s is not n])
-        sch.state.replace(parent, rest)
+        scope = index.scope(n)
+        if len(parent.seq) > 2:
+            sch.state.remove(n, buffer)
+            return
+        sch.state.replace(parent, seq(*[s for s in parent.seq if s is not n]))
+        if buffer is not None and scope is not None:
+            left = sch.state.index.blocks[scope.key].block
+            sch.state.replace(left, without_buffer(left, buffer))
         return
     refuse(
         f"nothing would be left under the statement around block {me.block.name_hint}",

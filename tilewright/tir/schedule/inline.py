@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, TypeVar
 
 from ...arith import Analyzer, relax_region
 from ...ir.buffer import Buffer
-from ...ir.expr import BufferLoad, PrimExpr, Range, Var, const
+from ...ir.expr import BufferLoad, IntImm, PrimExpr, Range, Var, const
 from ...ir.functor import Mutator, pre_order, substitute, vars_used
 from ...ir.ops import add, cast, greater_equal, less, less_equal, logical_and
-from ...ir.stmt import Block, BlockRealize, BufferStore, Stmt
+from ...ir.stmt import Block, BlockRealize, BufferStore, For, SeqStmt, Stmt, stmt_list
 from .blocks import (
     check_dominant,
     check_inputs_stay,
@@ -32,7 +33,10 @@ from .primitive import BlockRV, primitive, refuse
 if TYPE_CHECKING:
     from .schedule import Schedule
 
-__all__ = ["compute_inline", "reverse_compute_inline"]
+__all__ = ["MANY", "compute_inline", "reverse_compute_inline", "short_first"]
+
+_T = TypeVar("_T")
+MANY = 64  # blocks to be inlined: with fewer, any order will do
 
 
 def _single_store(me: BlockRealize, what: str) -> BufferStore:
@@ -63,6 +67,17 @@ def _distinct_vars(me: BlockRealize, indices: tuple[PrimExpr, ...], whose: str) 
         assert isinstance(i, Var)
         out.append(i)
     return out
+
+
+def short_first(blocks: Sequence[_T]) -> list[_T]:
+    """Blocks to be inlined, of which many may be a chain, in an order in which expressions stay short.
+
+    One after the other along a chain, each step would copy all that came before it. So every second one goes into its
+    reader first, then every second one of those that are left: a chain of n takes n log n in all.
+    """
+    if len(blocks) < MANY:
+        return list(blocks)
+    return [b for _, b in sorted(enumerate(blocks, 1), key=lambda pair: pair[0] & -pair[0])]
 
 
 @primitive
@@ -100,7 +115,7 @@ def compute_inline(sch: Schedule, block: BlockRV) -> None:
     for r in readers:
         check_inputs_stay(sch, me, r, "its readers")
         check_no_pointer(r, store.buffer, "there must be memory for it")
-    _drop(sch, me, store.buffer, lambda reader: _Inline(store.buffer, variables, store.value).visit(reader))
+    _drop(sch, me, store.buffer, readers, _Inline(store.buffer, variables, store.value).visit)
     sch.forget(block, f"compute_inline({name})")
 
 
@@ -131,20 +146,56 @@ class _Inline(Mutator):
         return refresh_regions(n.replace(body=body, init=init))
 
 
-def _drop(sch: Schedule, me: BlockRealize, buffer: Buffer, rewrite: Any) -> None:
-    """Rewrite the scope by `rewrite`, then take the block and the buffer out of it."""
+def _drop(
+    sch: Schedule,
+    me: BlockRealize,
+    buffer: Buffer,
+    others: Sequence[BlockRealize],
+    rewrite: Callable[[Stmt], Stmt],
+) -> None:
+    """Rewrite other blocks of the scope by `rewrite`, then take the block and the buffer out of it.
+
+    Where something reads memory outside of blocks (a bound of a loop, a condition), it is rewritten as well.
+    """
     key = me.block.key
     scope = enclosing_block(sch, me)
     assert scope is not None
-    scope_key = scope.key
     left = [x.loop_var for x in marked_loops(sch, me)]
-    remove_stmt(sch, me)
-    scope = sch.state.index.blocks[scope_key].block
-    body: Stmt = rewrite(scope.body)
-    allocs = tuple(b for b in scope.alloc_buffers if b is not buffer)
-    sch.state.replace(scope, scope.replace(body=body, alloc_buffers=allocs))
+    parts, inside = [], sch.state.in_blocks
+    for part in stmt_list(scope.body):
+        if part not in inside:
+            if _loads_in_blocks(part):
+                inside.add(part)
+            else:
+                parts.append(part)
+    loose = {r for part in parts for r in sch.state.index.blocks_under(part)}
+    for stmt in (*parts, *(r for r in others if r not in loose)):
+        made = rewrite(stmt)
+        if made is not stmt:
+            sch.state.replace(stmt, made)
+    remove_stmt(sch, sch.state.index.blocks[key], buffer)
     assert key not in sch.state.index.blocks
     recheck(sch, left)
+
+
+def _loads_in_blocks(stmt: Stmt) -> bool:
+    """Whether all that a statement reads is read by the blocks in it."""
+    stack: list[Stmt] = [stmt]
+    while stack:
+        n = stack.pop()
+        if isinstance(n, BlockRealize):
+            own: tuple[PrimExpr, ...] = (n.predicate, *n.iter_values)
+        elif isinstance(n, For):
+            own = (n.min, n.extent)
+            stack.append(n.body)
+        elif isinstance(n, SeqStmt):
+            own = ()
+            stack.extend(n.seq)
+        else:
+            return False
+        if any(isinstance(m, BufferLoad) for e in own if e.__class__ is not IntImm for m in pre_order(e)):
+            return False
+    return True
 
 
 @primitive
@@ -209,10 +260,7 @@ def reverse_compute_inline(sch: Schedule, block: BlockRV) -> None:
     _check_reached(sch, me, maker, made, variables)
     key = maker.block.key
 
-    def rewrite(body: Stmt) -> Stmt:
-        return _Swap(key, fused, inside).visit(body)
-
-    _drop(sch, me, made.buffer, rewrite)
+    _drop(sch, me, made.buffer, [maker], _Swap(key, fused, inside).visit)
     sch.forget(block, f"reverse_compute_inline({name})")
 
 

@@ -2,30 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from ...arith import Analyzer
+from ...ir.buffer import Buffer
 from ...ir.expr import Var
 from ...ir.function import PrimFunc
 from ...ir.module import GlobalVar, IRModule
 from ...ir.stmt import Block, BlockRealize, BufferStore, For, SeqStmt, Stmt
 
-__all__ = ["Index", "ScheduleState", "outermost_blocks"]
+__all__ = ["Index", "ScheduleState", "outermost_blocks", "without_buffer"]
 
 
 _MANY = 256  # statements: in fewer it is as fast to look at all of them again
 
 
+_Users = dict[Buffer, tuple[BlockRealize, ...]]
+
+
 class Index:
     """Where the loops and blocks of a function are: loops by their variable, blocks by their key."""
 
-    __slots__ = ("blocks", "count", "loops", "order", "parents")
+    __slots__ = ("blocks", "count", "loops", "order", "parents", "users")
 
     def __init__(self, func: PrimFunc) -> None:
         self.parents: dict[Stmt, Stmt | None] = {}
         self.loops: dict[Var, For] = {}
         self.blocks: dict[object, BlockRealize] = {}
         self.order: list[BlockRealize] = []  # blocks as they stand in the program
+        self.users: tuple[_Users, _Users] | None = (
+            None  # who reads and who writes a buffer, once somebody asks
+        )
         self.count = self._add(func.body, None)
 
     def _add(self, n: Stmt, parent: Stmt | None) -> tuple[int, int]:
@@ -64,21 +71,24 @@ class Index:
         """Whether no statement, loop or block stands at two places."""
         return self.count == (len(self.parents), len(self.loops)) and len(self.order) == len(self.blocks)
 
-    def with_part(self, old: Stmt, new: Stmt, above: Sequence[tuple[Stmt, Stmt]]) -> Index | None:
-        """The index of the program with `new` in the place of `old`, without a walk over all of it; None where that is
-        no less work, or cannot be told. `above` are the statements around, innermost first: as they were, as they are.
+    def with_part(self, old: Stmt, new: Stmt | None, above: Sequence[tuple[Stmt, Stmt]]) -> Index | None:
+        """The index of the program with `new` in the place of `old`, or without it, and without a walk over all of it;
+        None where that is no less work, or cannot be told. `above` are the statements around, innermost first: as
+        they were, as they are.
         """
         if len(self.parents) < _MANY or not above or not self._single:
             return None
         made = Index.__new__(Index)
         made.parents, made.loops, made.blocks = self.parents.copy(), self.loops.copy(), self.blocks.copy()
+        made.users = None
         made.order = []
         gone = made._drop(old)
         left, left_loops = len(made.parents), len(made.loops)
-        count, loops = made._add(new, above[0][1])
+        count, loops = (0, 0) if new is None else made._add(new, above[0][1])
         if made.order and not gone:
             return None  # nothing tells where the first of them stands
-        made.order = _spliced(self.order, gone, made.order)
+        come = made.order
+        made.order = _spliced(self.order, gone, come)
         made.count = left + count, left_loops + loops
         if not made._single:
             return None
@@ -91,10 +101,34 @@ class Index:
             elif isinstance(now, BlockRealize):
                 made.blocks[now.block.key] = now
                 made.order[made.order.index(was)] = now  # type: ignore[arg-type]
+                gone.append(was)  # type: ignore[arg-type]
+                come.append(now)
         if isinstance(new, SeqStmt) and isinstance(above[0][1], SeqStmt):  # it has become a part of that
             del made.parents[new]
             made.count = made.count[0] - 1, made.count[1]
+        made.users = None if self.users is None else _changed(self.users, gone, come)
         return made
+
+    def readers(self, buffers: Iterable[Buffer]) -> list[BlockRealize]:
+        """The blocks that read some of the buffers, in order."""
+        return self._using(0, buffers)
+
+    def writers(self, buffers: Iterable[Buffer]) -> list[BlockRealize]:
+        """The blocks that write some of the buffers, in order."""
+        return self._using(1, buffers)
+
+    def _using(self, how: int, buffers: Iterable[Buffer]) -> list[BlockRealize]:
+        if self.users is None:
+            self.users = _changed(({}, {}), (), self.order)
+        found = list(dict.fromkeys(r for b in buffers for r in self.users[how].get(b, ())))
+        return sorted(found, key=self.order.index) if len(found) > 1 else found
+
+    def scope(self, n: Stmt) -> Block | None:
+        """The block around a statement."""
+        up = self.parents[n]
+        while up is not None and not isinstance(up, Block):
+            up = self.parents[up]
+        return up
 
     def ancestors(self, n: Stmt) -> list[Stmt]:
         """The statements around `n`, innermost first."""
@@ -127,6 +161,22 @@ def _spliced(
         return order.copy()
     at = order.index(gone[0])
     return [*order[:at], *come, *order[at + len(gone) :]]
+
+
+def _changed(
+    users: tuple[_Users, _Users], gone: Iterable[BlockRealize], come: Iterable[BlockRealize]
+) -> tuple[_Users, _Users]:
+    """Who reads and who writes a buffer, once some blocks are gone and others have come."""
+    readers, writers = users[0].copy(), users[1].copy()
+    for r in gone:
+        for table, regions in ((readers, r.block.reads), (writers, r.block.writes)):
+            for region in regions:
+                table[region.buffer] = tuple(x for x in table.get(region.buffer, ()) if x is not r)
+    for r in come:
+        for table, regions in ((readers, r.block.reads), (writers, r.block.writes)):
+            for region in regions:
+                table[region.buffer] = (*table.get(region.buffer, ()), r)
+    return readers, writers
 
 
 def outermost_blocks(n: Stmt) -> list[BlockRealize]:
@@ -165,6 +215,7 @@ class ScheduleState:
         self.working_on: GlobalVar = mod.get_global_var(name)
         self._index: Index | None = None
         self._indexed: PrimFunc | None = None
+        self.in_blocks: set[Stmt] = set()  # statements that are known to read memory in their blocks alone
 
     @property
     def func(self) -> PrimFunc:
@@ -182,11 +233,26 @@ class ScheduleState:
 
     def replace(self, old: Stmt, new: Stmt) -> None:
         """Put `new` in the place of `old`."""
-        index, above = self.index, []
-        was, now = old, new
+        self._replace(old, new, [])
+
+    def remove(self, n: Stmt, buffer: Buffer | None = None) -> None:
+        """Take a part out of a sequence, and a buffer out of those that the block around it allocates."""
+        parent = self.index.parents[n]
+        assert isinstance(parent, SeqStmt) and len(parent.seq) > 2
+        rest = SeqStmt([part for part in parent.seq if part is not n], span=parent.span)
+        self._replace(n, None, [(parent, rest)], buffer)
+
+    def _replace(
+        self, old: Stmt, new: Stmt | None, above: list[tuple[Stmt, Stmt]], unused: Buffer | None = None
+    ) -> None:
+        index = self.index
+        was, now = above[-1] if above else (old, new)
+        assert now is not None
         while (parent := index.parents[was]) is not None:
             now = _with_child(parent, was, now)
             was = parent
+            if unused is not None and isinstance(now, Block):
+                now, unused = without_buffer(now, unused), None
             above.append((was, now))
         self.replace_func(self.func.replace(body=now))
         changed = index.with_part(old, new, above)
@@ -209,6 +275,11 @@ class ScheduleState:
                 for iv in up.iter_vars:
                     ana.bind_loop(iv.var, iv.dom.min, iv.dom.extent)
         return ana
+
+
+def without_buffer(block: Block, buffer: Buffer) -> Block:
+    """A block that does not allocate a buffer."""
+    return block.replace(alloc_buffers=tuple(b for b in block.alloc_buffers if b is not buffer))
 
 
 def _with_child(parent: Stmt, old: Stmt, new: Stmt) -> Stmt:
