@@ -120,3 +120,27 @@ def test_timing_on_a_device_that_is_not_there():
     f = tvm.build(s, args, "llvm", name="f")
     with pytest.raises(ValueError, match=r"cuda\(7\) is not available"):
         f.time_evaluator("f", tvm.cuda(7))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("how", ["inlined", "scheduled automatically"])
+def test_a_long_chain_becomes_one_stage(how):
+    """Far beyond the number of blocks from which on chains are inlined pair by pair."""
+    A = te.placeholder((8,), name="A")
+    x = A
+    for k in range(150):
+        x = te.compute((8,), lambda i, x=x, k=k: x[i] * 0.5 + float(k), name=f"s{k}")
+    s = te.create_schedule(x.op)
+    for stage in s.stages[1:-1]:
+        stage.compute_inline()
+    if how == "inlined":
+        f = tvm.build(s, [A, x], "llvm")
+        assert len(s.to_prim_func([A, x]).body.block.alloc_buffers) == 0
+    else:
+        f = tvm.compile([A, x], "llvm")
+    want = a = np.linspace(-1, 1, 8, dtype="float32")
+    for k in range(150):
+        want = want * 0.5 + k
+    out = np.zeros(8, "float32")
+    f(a, out)
+    np.testing.assert_allclose(out, want, rtol=1e-5)

@@ -11,6 +11,7 @@ Walks that only look visit each node once. Lowering, printing and running write 
 
 from __future__ import annotations
 
+import math
 from typing import Any, Final
 
 from .errors import TVMError
@@ -57,7 +58,13 @@ def too_shared(root: Any) -> str:
     whole, distinct = written_out(root)
     if whole <= _MOST or whole <= _FACTOR * distinct:
         return ""
-    shown = f"{whole}" if whole < 10**9 else f"{float(whole):.1e}"
+    shown = (
+        f"{whole}"
+        if whole < 10**9
+        else f"{float(whole):.1e}"
+        if whole < 10**300
+        else f"10^{math.log10(whole):.0f}"
+    )
     return f"an expression of {distinct} nodes uses its parts so often that it has {shown} nodes written out"
 
 
