@@ -14,6 +14,7 @@ import pytest
 
 import tilewright as tvm
 from tilewright import relay, te, tir, topi
+from tilewright.contrib import graph_executor
 from tilewright.script import tir as T
 
 
@@ -192,7 +193,7 @@ def test_the_real_thing(name):
 def test_a_model():
     x = relay.var("x", shape=(53001, 40519), dtype="int8")
     net = tvm.IRModule.from_expr(relay.Function([x], relay.add(x, relay.const(1, "int8"))))
-    module = tvm.contrib.graph_executor.GraphModule(relay.build(net, "llvm")["default"](tvm.cpu()))
+    module = graph_executor.GraphModule(relay.build(net, "llvm")["default"](tvm.cpu()))
     a = _filled((53001, 40519), np.random.default_rng(0))
     module.run(x=a)
     got = module.get_output(0).numpy()

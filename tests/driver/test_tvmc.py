@@ -247,7 +247,7 @@ HEAD = member("metadata.json", ABOUT)
         ([HEAD, member("mod.so", b"x"), member("mod.so", b"y")], "'mod.so' is there twice"),
         ([HEAD, member("mod.so", b"x")], "damaged: it lacks mod.json, mod.params"),
         ([member("mod.so", b"x"), HEAD], "it does not begin with metadata.json"),
-        ([member("metadata.json", b"{")], "metadata.json is no JSON"),
+        ([member("metadata.json", b"{")], "metadata.json: this is no JSON"),
         ([member("metadata.json", b"[]")], "is no package and no saved model"),
         (
             [member("metadata.json", b'{"kind": "package", "format": 9}')],

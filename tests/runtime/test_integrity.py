@@ -168,7 +168,9 @@ def test_parameters_of_others_have_no_checksum() -> None:
 def test_a_parameter_whose_shape_is_no_array(shape: list[int]) -> None:
     size = 0 if 0 in shape else 4
     text = f'{{"w":{{"dtype":"F32","shape":{shape},"data_offsets":[0,{size}]}}}}'.encode()
-    with pytest.raises(LoadError, match=r"parameter 'w' of shape .* is no array"):
+    with pytest.raises(
+        LoadError, match=r"parameter 'w'.* is not made of sizes|parameter .w. has 100 dimensions"
+    ):
         relay.load_param_dict(struct.pack("<Q", len(text)) + text + bytes(size))
 
 
@@ -180,22 +182,22 @@ def test_deep_json_is_refused_everywhere(files: Path, tmp_path: Path) -> None:
     from tilewright.runtime.metadata import parse_metadata
     from tilewright.runtime.vm import Executable
 
-    with pytest.raises(LoadError, match="nests too deeply"):
+    with pytest.raises(LoadError, match="nested more than 256 levels deep"):
         relay.load_param_dict(struct.pack("<Q", len(DEEP)) + DEEP)
-    with pytest.raises(LoadError, match=r"f\.so: the library's metadata is damaged: it nests too deeply"):
+    with pytest.raises(LoadError, match=r"f\.so: the library's metadata is damaged: the JSON is nested more"):
         parse_metadata(DEEP, "f.so")
     library = tvm.runtime.load_module(str(files / "f.so"))
-    with pytest.raises(LoadError, match="the program is damaged: it nests too deeply"):
+    with pytest.raises(LoadError, match="the program is damaged: the JSON is nested more"):
         Executable.load_exec(b"TWVM\1\0\0\0" + struct.pack("<Q", len(DEEP)) + DEEP, library)
     model = tvmc.TVMCPackage(files / "package.tar")
-    with pytest.raises(tvm.TVMError, match=r"not the JSON of a compiled model: .*nests too deeply"):
+    with pytest.raises(tvm.TVMError, match=r"not the JSON of a compiled model: .*nested more"):
         graph_executor.create(DEEP.decode(), model._library(), tvm.cpu())
     path = tmp_path / "package.tar"
     with tarfile.open(path, "w") as tar:
         entry = tarfile.TarInfo("metadata.json")
         entry.size = len(DEEP)
         tar.addfile(entry, io.BytesIO(DEEP))
-    with pytest.raises(tvm.TVMError, match=r"package\.tar: damaged: metadata\.json is no JSON: it nests too"):
+    with pytest.raises(tvm.TVMError, match=r"package\.tar: damaged: metadata\.json: the JSON is nested more"):
         tvmc.TVMCPackage(path)
 
 

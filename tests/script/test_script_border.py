@@ -49,7 +49,17 @@ def is_known(value: Any) -> bool:
     if isinstance(value, (types.FunctionType, types.MethodType)):
         return (value.__module__ or "").startswith(ROOMS)
     if isinstance(value, types.BuiltinFunctionType):  # of a text, a list, a number: plain data in and out
-        return value.__self__.__class__ in (str, DataType, bool, int, float, list, tuple, dict, types.ModuleType)
+        return value.__self__.__class__ in (
+            str,
+            DataType,
+            bool,
+            int,
+            float,
+            list,
+            tuple,
+            dict,
+            types.ModuleType,
+        )
     if type(value).__module__ == "builtins" and hasattr(value, "__iter__"):  # iterators, views of tables
         return True
     return type(value).__name__ == "Target"

@@ -208,7 +208,7 @@ _NUMBERS: Final[dict[str, tuple[int | None, str]]] = {
         2,
         "tiles of up to so many results by which convolutions take fewer products: 0 for none, 4 costs a digit",
     ),
-    "relay.FuseOps.max_depth": (64, "the most operators that are fused into one function"),
+    "relay.FuseOps.max_depth": (256, "the most operators that are fused into one function"),
     "relay.fallback_device_type": (1, "the device of what nobody placed"),
     "relay.backend.use_meta_schedule_dispatch": (0, "how graphs choose between schedules, as flags"),
 }

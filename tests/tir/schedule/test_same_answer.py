@@ -158,7 +158,10 @@ def same(sch):
     """The schedule computes what its origin does, also where many elements are equal."""
     for seed in range(3):
         rng = np.random.default_rng(seed)
-        arrays = [rng.integers(0, 3, [int(n) for n in b.shape]).astype("int32") for b in sch.origin["main"].buffer_params()]
+        arrays = [
+            rng.integers(0, 3, [int(n) for n in b.shape]).astype("int32")
+            for b in sch.origin["main"].buffer_params()
+        ]
         assert sch.verify(arrays=arrays)
 
 
@@ -341,7 +344,10 @@ def test_points_that_the_loops_leave_out_are_not_inlined(refused):
     sch, _ = on(part, "C")
     of = Named(sch)
     text = refused(sch, lambda: sch.reverse_compute_inline(of.C))
-    assert "there is no telling that the loops around block C come to all points of its iterators" in first_line(text)
+    assert (
+        "there is no telling that the loops around block C come to all points of its iterators"
+        in first_line(text)
+    )
 
 
 def test_a_consumer_of_a_stride_keeps_its_points(refused):

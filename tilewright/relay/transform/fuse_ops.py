@@ -54,7 +54,7 @@ def is_primitive(expr: Any) -> bool:
     return isinstance(expr, Function) and bool(expr.attrs.get("Primitive"))
 
 
-def fuse_ops(func: Function, level: int = 2, max_depth: int = 64, rows: bool = False) -> Function:
+def fuse_ops(func: Function, level: int = 2, max_depth: int = 256, rows: bool = False) -> Function:
     """Cut a function into functions that each become one kernel.
 
         %0 = nn.conv2d(%x, %w)               %f = fn (%p0, %p1, %p2, Primitive=1) {
