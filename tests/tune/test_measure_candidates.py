@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -69,6 +70,18 @@ def test_where_data_cannot_be_written_is_said(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "gone" / "x"))
     with pytest.raises(TuneError, match=r"no folder for data can be made: .*; set TMPDIR to one"):
         Measurer(MeasureOptions(builders=1))
+
+
+def test_a_planted_lock_file_is_not_opened(tmp_path, monkeypatch):
+    """Others may write to the folder of temporary files: a link there must not empty a file of the user's."""
+    mine = tmp_path / "mine"
+    mine.write_text("dear")
+    (tmp_path / f"tilewright-measure-{os.getuid()}.lock").symlink_to(mine)
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    with Measurer(MeasureOptions(builders=1)) as pool, pytest.raises(TuneError, match="set TMPDIR to another folder"):
+        with pool._alone():
+            pass
+    assert mine.read_text() == "dear"
 
 
 def test_a_full_temporary_folder_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -445,12 +445,15 @@ class Measurer:
         if self._lock_file is None:
             path = Path(tempfile.gettempdir()) / f"tilewright-measure-{os.getuid()}.lock"
             with _room_for(None, path):
-                self._lock_file = open(path, "a+b", 0)  # noqa: SIM115 - held as long as this lives
+                # In a folder of all users: what another one put there, a link to a file of ours say, is not opened.
+                opened = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+                self._lock_file = os.fdopen(opened, "r+b", 0)
         give_up = time.monotonic() + _PATIENCE
         while True:
             try:
                 fcntl.flock(self._lock_file, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 self._lock_file.truncate(0)
+                self._lock_file.seek(0)
                 self._lock_file.write(str(os.getpid()).encode())  # who holds it
                 break
             except OSError:
