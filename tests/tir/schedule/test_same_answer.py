@@ -566,3 +566,32 @@ def test_memory_that_iterations_hand_on_stays_outside_of_blocks():
     sch, _ = on(handed_on, "C")
     sch.blockize(["W", "C"])
     same(sch)
+
+
+def test_digits_of_a_layout_tell_iterations_apart():
+    """`v0` and `v1` are spread over the digits of an index as tensor cores want them: each point has its own element."""
+
+    @T.prim_func
+    def before(A: T.Buffer((32, 16), "int8"), B: T.Buffer((32, 16), "int8")):
+        for i, j in T.grid(32, 16):
+            with T.block("B"):
+                v0, v1 = T.axis.remap("SS", [i, j])
+                B[v0 // 4 % 4 + v1 % 8 * 4, v1 // 8 * 8 + v0 // 16 * 4 + v0 % 4] = A[v0, v1]
+
+    sch = tir.Schedule(before)
+    i, j = sch.get_loops("B")
+    sch.reorder(j, i)
+    same(sch)
+
+
+def test_digits_that_overlap_do_not(refused):
+    @T.prim_func
+    def before(A: T.Buffer((32, 16), "int8"), B: T.Buffer((128,), "int8")):
+        for i, j in T.grid(32, 16):
+            with T.block("B"):
+                v0, v1 = T.axis.remap("SS", [i, j])
+                B[v0 * 2 + v1 * 4] = A[v0, v1]
+
+    sch = tir.Schedule(before)
+    i, j = sch.get_loops("B")
+    assert "may write the same elements of B" in refused(sch, lambda: sch.reorder(j, i))

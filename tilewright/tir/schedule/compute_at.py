@@ -299,17 +299,15 @@ def _is_all(s: int_set.IntervalSet, dim: PrimExpr, ana: Analyzer) -> bool:
 
 
 def _ever_made(sch: Schedule, makers: list[BlockRealize], buffer: Buffer) -> Box | None:
-    """The box of a buffer that blocks write, all of it, in all of their points; None if there is no telling."""
+    """The box of a buffer that a block writes, all of it, in all of its points; None if there is no telling.
+
+    The others only go on with it: steps of a loop that may be short, say.
+    """
     ana = Analyzer()
-    found: Box | None = None
-    for m in makers:
-        for w in m.block.writes:
-            if w.buffer is not buffer:
-                continue
-            here = written_box(m.block, w) if runs_whole(sch, m) else None
-            if here is None or (found is not None and not covered(ana, found, here)):
-                return None
-            found = found or here
+    pairs = [(m, written_box(m.block, w)) for m in makers for w in m.block.writes if w.buffer is buffer]
+    found = next((box for m, box in pairs if box is not None and runs_whole(sch, m)), None)
+    if found is None or any(box is None or not covered(ana, found, box) for _, box in pairs):
+        return None
     return found
 
 

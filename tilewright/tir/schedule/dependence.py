@@ -159,7 +159,7 @@ def _digits_shown(iv: IterVar, use: Use) -> bool:
     known = const_value(iv.dom.extent)
     size = float("inf") if known is None or const_value(iv.dom.min) != 0 else known
     spans = sorted(
-        d for r in use.region.region if const_value(r.extent) == 1 and (d := _digit(r.min, iv.var, use.block))
+        d for r in use.region.region if const_value(r.extent) == 1 for d in _digits(r.min, iv.var, use.block)
     )
     reached: float = 1
     for low, high in spans:
@@ -168,35 +168,56 @@ def _digits_shown(iv: IterVar, use: Use) -> bool:
     return reached >= size
 
 
-def _digit(e: PrimExpr, v: Var, block: Block) -> tuple[float, float] | None:
-    """The part of `v` that an index shows: from one power to another, as `(v // 4) % 8` does from 4 to 32; so does
+def _digits(e: PrimExpr, v: Var, block: Block) -> list[tuple[float, float]]:
+    """The parts of `v` that an index shows: from one power to another, as `(v // 4) % 8` does from 4 to 32; so does
     `u*8 + (v // 4) % 8`."""
     if e is v:
-        return 1, float("inf")
-    if isinstance(e, Add):
-        for far, near in ((e.a, e.b), (e.b, e.a)):
-            step = const_value(far.b) if isinstance(far, Mul) else None
-            if step is not None and _below(near, step, block):
-                return _digit(near if v in vars_used(near) else far.a, v, block)  # type: ignore[attr-defined]
-        return None
+        return [(1, float("inf"))]
+    if isinstance(e, (Add, Mul)):
+        places = _places(e, block)
+        return [d for part in places for d in _digits(part, v, block)]
     if not isinstance(e, (FloorDiv, FloorMod)) or not isinstance(e.b, IntImm) or e.b.value < 1:
-        return None
-    inner = _digit(e.a, v, block)
-    if inner is None:
-        return None
-    low, high = inner
+        return []
+    inner = _digits(e.a, v, block)
+    if len(inner) != 1:
+        return []
+    ((low, high),) = inner
     if isinstance(e, FloorDiv):
-        return (low * e.b.value, high) if low * e.b.value <= high else None
-    return low, min(high, low * e.b.value)
+        return [(low * e.b.value, high)] if low * e.b.value <= high else []
+    return [(low, min(high, low * e.b.value))]
 
 
-def _below(e: PrimExpr, bound: float, block: Block) -> bool:
-    """Whether an index of a block is at least 0 and below a number."""
+def _places(e: PrimExpr, block: Block) -> list[PrimExpr]:
+    """What a sum such as `x*8 + y*4 + z` shows each of, since `z` stays below 4 and `y` below 2; else nothing."""
+    summands = [e]
+    while any(isinstance(x, Add) for x in summands):
+        summands = [y for x in summands for y in ((x.a, x.b) if isinstance(x, Add) else (x,))]
+    terms: list[tuple[int, PrimExpr]] = []
+    for x in summands:
+        step = x.b if isinstance(x, Mul) else None
+        if isinstance(x, Mul) and not (isinstance(step, IntImm) and step.value > 0):
+            return []
+        terms.append((step.value, x.a) if isinstance(step, IntImm) and isinstance(x, Mul) else (1, x))
+    terms.sort(key=lambda t: t[0])
+    most: float = 0
+    for n, (step_size, x) in enumerate(terms):
+        if step_size <= most:
+            return []
+        if n + 1 < len(terms):  # what the last one is makes no difference to the others
+            low, high = _bounds(x, block)
+            if low < 0:
+                return []
+            most += high * step_size
+    return [x for _, x in terms]
+
+
+def _bounds(e: PrimExpr, block: Block) -> tuple[float, float]:
+    """The least and the greatest value of an index of a block."""
     ana = Analyzer()
     for iv in block.iter_vars:
         ana.bind_loop(iv.var, iv.dom.min, iv.dom.extent)
     found = ana.const_int_bound(e)
-    return bool(found.min_value >= 0 and found.max_value < bound)
+    return found.min_value, found.max_value
 
 
 def _counters(r: Range, sizes: Mapping[Var, int | float | None]) -> list[Var]:
