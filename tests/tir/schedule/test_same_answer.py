@@ -572,7 +572,7 @@ def test_digits_of_a_layout_tell_iterations_apart():
     """`v0` and `v1` are spread over the digits of an index as tensor cores want them: each point has its own element."""
 
     @T.prim_func
-    def before(A: T.Buffer((32, 16), "int8"), B: T.Buffer((32, 16), "int8")):
+    def before(A: T.Buffer((32, 16), "int32"), B: T.Buffer((32, 16), "int32")):
         for i, j in T.grid(32, 16):
             with T.block("B"):
                 v0, v1 = T.axis.remap("SS", [i, j])
@@ -586,7 +586,7 @@ def test_digits_of_a_layout_tell_iterations_apart():
 
 def test_digits_that_overlap_do_not(refused):
     @T.prim_func
-    def before(A: T.Buffer((32, 16), "int8"), B: T.Buffer((128,), "int8")):
+    def before(A: T.Buffer((32, 16), "int32"), B: T.Buffer((128,), "int32")):
         for i, j in T.grid(32, 16):
             with T.block("B"):
                 v0, v1 = T.axis.remap("SS", [i, j])
