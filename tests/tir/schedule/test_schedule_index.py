@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -17,6 +19,13 @@ def check(sch: Schedule) -> None:
     assert noted is not fresh
     for name in ("parents", "loops", "blocks", "order", "count"):
         assert getattr(noted, name) == getattr(fresh, name), name
+    for b in {x.buffer for r in fresh.order for x in (*r.block.reads, *r.block.writes)}:
+        assert noted.readers([b]) == fresh.readers([b])
+        assert noted.writers([b]) == fresh.writers([b])
+    for name in {r.block.name_hint for r in fresh.order}:
+        assert noted.named(name) == fresh.named(name)
+    for told, own in zip(noted.tables or (), fresh.tables or (), strict=True):
+        assert told.keys() == own.keys()
 
 
 @pytest.fixture
@@ -90,6 +99,89 @@ def test_a_step_in_a_program_of_many_blocks_looks_at_few_of_them(walks: list[int
     sch.vectorize(sch.get_loops("m7")[1])
     assert sum(walks) < 10
     check(sch)
+
+
+def test_a_refused_step_leaves_the_index_of_the_program_before_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(state, "_MANY", 0)
+    sch = chain(3)
+    check(sch)
+    with pytest.raises(ZeroDivisionError), sch.all_or_nothing():
+        sch.split(sch.get_loops("c")[1], [None, 8])
+        sch.compute_inline(sch.get_block("a"))
+        check(sch)
+        raise ZeroDivisionError
+    check(sch)
+    work = state.Index._add
+
+    def broken(self: Any, *args: Any) -> Any:
+        monkeypatch.setattr(state.Index, "_add", work)
+        raise ZeroDivisionError
+
+    loop = sch.get_loops("c")[1]
+    monkeypatch.setattr(state.Index, "_add", broken)
+    with pytest.raises(ZeroDivisionError):
+        sch.split(loop, [None, 8])
+    check(sch)
+
+
+def test_the_order_of_the_blocks_may_be_held_while_they_change(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(state, "_MANY", 0)
+    sch = chain(3)
+    names = [r.block.name_hint for r in sch.state.index.order]
+    seen = []
+    for r in sch.state.index.order:
+        seen.append(r.block.name_hint)
+        if r.block.name_hint.startswith(("a", "m")):
+            sch.cache_read(r.block.name_hint, 0, "local")
+    assert seen == names
+
+
+def calls(work: Callable[[], Any]) -> int:
+    """How many functions are called, of Python's own as well."""
+    count, before = 0, sys.getprofile()
+
+    def note(frame: Any, event: str, arg: Any) -> None:
+        nonlocal count
+        count += event in ("call", "c_call")
+
+    sys.setprofile(note)
+    try:
+        work()
+    finally:
+        sys.setprofile(before)
+    return count
+
+
+def stages(n: int) -> tuple[Any, Any]:
+    x = y = te.placeholder((64,), name="x")
+    for i in range(n):
+        y = te.compute((64,), lambda j, y=y: y[j] + 1.0, name=f"T{i}")
+    return x, y
+
+
+def inlined(n: int) -> None:
+    x, y = stages(n)
+    s = te.create_schedule(y.op)
+    for stage in s.stages[1:-1]:
+        stage.compute_inline()
+    s.to_prim_func([x, y])
+
+
+def plain(n: int) -> None:
+    x, y = stages(n)
+    te.create_schedule(y.op).to_prim_func([x, y])
+
+
+def scheduled(n: int) -> None:
+    tvm.auto_schedule(te.create_prim_func(list(stages(n))), "llvm")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("make", [plain, inlined, scheduled])
+def test_the_work_for_a_chain_grows_as_it_does(make: Callable[[int], None]) -> None:
+    make(2)
+    few, many = calls(lambda: make(150)), calls(lambda: make(600))
+    assert many < 4 * 1.1 * few
 
 
 @pytest.mark.slow

@@ -78,7 +78,8 @@ def scope_buffers(sch: Schedule, me: Stmt) -> set[Buffer]:
 
 def is_output(sch: Schedule, me: BlockRealize) -> bool:
     """Whether somebody outside the scope may read what the block writes."""
-    inside = scope_buffers(sch, me)
+    outer = enclosing_block(sch, me)
+    inside = () if outer is None else outer.alloc_buffers
     return any(w.buffer not in inside for w in me.block.writes)
 
 
@@ -136,17 +137,17 @@ def check_predicate(sch: Schedule, me: BlockRealize, what: str) -> None:
 def check_inputs_stay(sch: Schedule, me: BlockRealize, place: Stmt, what: str) -> None:
     """Refuse if what the block reads has other values at a later place."""
     index = sch.state.index
-    order = {r: i for i, r in enumerate(index.order)}
+    at = index.order.index
     mine = set(index.ancestors(me))
     path = [place, *index.ancestors(place)]
     branch = next(n for i, n in enumerate(path) if path[i + 1] in mine)
-    last = max((order[r] for r in index.blocks_under(branch)), default=order[me])
+    last = at((index.blocks_under(branch) or [me])[-1])
     left = [x for x in index.ancestors(me) if isinstance(x, For) and x not in path]
     for w in producers_of(sch, me):
         reads = {r.buffer for r in me.block.reads}
         written = [x for x in w.block.writes if x.buffer in reads]
         name = written[0].buffer.name
-        if order[me] < order[w] <= last:
+        if at(me) < at(w) <= last:
             refuse(
                 f"block {w.block.name_hint} writes {name} after block {me.block.name_hint} has read it, "
                 f"and {what} would see the new values",

@@ -32,6 +32,7 @@ from . import rebase as rebasing
 from . import stream as streaming
 from . import tensorize as hardware
 from . import winograd as filtering
+from .blocks import consumers_of, producers_of
 from .buffers import named_buffer
 from .index_map import IndexMap
 from .padding import pad_einsum as _pad_einsum
@@ -63,7 +64,7 @@ def get_block(sch: Schedule, name: str, func_name: str | None = None) -> BlockRV
             f"the schedule works on {sch.state.working_on.name_hint}, not on {func_name}",
             hint=f"call work_on({func_name!r}) first",
         )
-    found = [r for r in sch.state.index.order if r.block.name_hint == name]
+    found = sch.state.index.named(name)
     if not found:
         known = ", ".join(r.block.name_hint for r in sch.state.index.order if r.block.name_hint != "root")
         refuse(f"there is no block named {name!r}", hint=f"the blocks are: {known}")
@@ -91,25 +92,13 @@ def get_child_blocks(sch: Schedule, block_or_loop: BlockRV | LoopRV) -> list[Blo
 @primitive
 def get_producers(sch: Schedule, block: BlockRV) -> list[BlockRV]:
     """The blocks that write what this one reads."""
-    me = sch.realize(block)
-    read = {r.buffer for r in me.block.reads}
-    return [
-        BlockRV(r.block.key, r.block.name_hint)
-        for r in sch.siblings(me)
-        if r is not me and any(w.buffer in read for w in r.block.writes)
-    ]
+    return [BlockRV(r.block.key, r.block.name_hint) for r in producers_of(sch, sch.realize(block))]
 
 
 @primitive
 def get_consumers(sch: Schedule, block: BlockRV) -> list[BlockRV]:
     """The blocks that read what this one writes."""
-    me = sch.realize(block)
-    written = {w.buffer for w in me.block.writes}
-    return [
-        BlockRV(r.block.key, r.block.name_hint)
-        for r in sch.siblings(me)
-        if r is not me and any(x.buffer in written for x in r.block.reads)
-    ]
+    return [BlockRV(r.block.key, r.block.name_hint) for r in consumers_of(sch, sch.realize(block))]
 
 
 @primitive

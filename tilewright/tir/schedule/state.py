@@ -17,22 +17,23 @@ __all__ = ["Index", "ScheduleState", "outermost_blocks", "without_buffer"]
 _MANY = 256  # statements: in fewer it is as fast to look at all of them again
 
 
-_Users = dict[Buffer, tuple[BlockRealize, ...]]
+_Tables = tuple[dict[object, tuple[BlockRealize, ...]], ...]
 
 
 class Index:
-    """Where the loops and blocks of a function are: loops by their variable, blocks by their key."""
+    """Where the loops and blocks of a function are: loops by their variable, blocks by their key.
 
-    __slots__ = ("blocks", "count", "loops", "order", "parents", "users")
+    The index of a large program goes with it from step to step (`put`). `order` is a new list after each.
+    """
+
+    __slots__ = ("blocks", "count", "loops", "order", "parents", "tables")
 
     def __init__(self, func: PrimFunc) -> None:
         self.parents: dict[Stmt, Stmt | None] = {}
         self.loops: dict[Var, For] = {}
         self.blocks: dict[object, BlockRealize] = {}
         self.order: list[BlockRealize] = []  # blocks as they stand in the program
-        self.users: tuple[_Users, _Users] | None = (
-            None  # who reads and who writes a buffer, once somebody asks
-        )
+        self.tables: _Tables | None = None  # who reads a buffer, writes it, has a name, once somebody asks
         self.count = self._add(func.body, None)
 
     def _add(self, n: Stmt, parent: Stmt | None) -> tuple[int, int]:
@@ -71,57 +72,64 @@ class Index:
         """Whether no statement, loop or block stands at two places."""
         return self.count == (len(self.parents), len(self.loops)) and len(self.order) == len(self.blocks)
 
-    def with_part(self, old: Stmt, new: Stmt | None, above: Sequence[tuple[Stmt, Stmt]]) -> Index | None:
-        """The index of the program with `new` in the place of `old`, or without it, and without a walk over all of it;
-        None where that is no less work, or cannot be told. `above` are the statements around, innermost first: as
-        they were, as they are.
+    def put(self, old: Stmt, new: Stmt | None, above: Sequence[tuple[Stmt, Stmt]]) -> bool:
+        """Become the index of the program with `new` in the place of `old`, or without it, and without a walk over all
+        of it; False where that is no less work, or cannot be told, and the index is then of no program. `above` are the
+        statements around, innermost first: as they were, as they are.
         """
         if len(self.parents) < _MANY or not above or not self._single:
-            return None
-        made = Index.__new__(Index)
-        made.parents, made.loops, made.blocks = self.parents.copy(), self.loops.copy(), self.blocks.copy()
-        made.users = None
-        made.order = []
-        gone = made._drop(old)
-        left, left_loops = len(made.parents), len(made.loops)
-        count, loops = (0, 0) if new is None else made._add(new, above[0][1])
-        if made.order and not gone:
-            return None  # nothing tells where the first of them stands
-        come = made.order
-        made.order = _spliced(self.order, gone, come)
-        made.count = left + count, left_loops + loops
-        if not made._single:
-            return None
+            return False
+        order, self.order = self.order, []
+        gone = self._drop(old)
+        left, left_loops = len(self.parents), len(self.loops)
+        count, loops = (0, 0) if new is None else self._add(new, above[0][1])
+        if self.order and not gone:
+            return False  # nothing tells where the first of them stands
+        come = self.order
+        self.order = _spliced(order, gone, come)
+        self.count = left + count, left_loops + loops
+        if not self._single:
+            return False
         for (was, now), outer in zip(above, [*(now for _, now in above[1:]), None], strict=True):
-            del made.parents[was]
-            made.parents[now] = outer
-            made.parents.update(dict.fromkeys(_inside(now), now))
+            del self.parents[was]
+            self.parents[now] = outer
+            self.parents.update(dict.fromkeys(_inside(now), now))
             if isinstance(now, For):
-                made.loops[now.loop_var] = now
+                self.loops[now.loop_var] = now
             elif isinstance(now, BlockRealize):
-                made.blocks[now.block.key] = now
-                made.order[made.order.index(was)] = now  # type: ignore[arg-type]
+                self.blocks[now.block.key] = now
+                self.order[self.order.index(was)] = now  # type: ignore[arg-type]
                 gone.append(was)  # type: ignore[arg-type]
                 come.append(now)
         if isinstance(new, SeqStmt) and isinstance(above[0][1], SeqStmt):  # it has become a part of that
-            del made.parents[new]
-            made.count = made.count[0] - 1, made.count[1]
-        made.users = None if self.users is None else _changed(self.users, gone, come)
-        return made
+            del self.parents[new]
+            self.count = self.count[0] - 1, self.count[1]
+        if self.tables is not None:
+            _change(self.tables, gone, come)
+        return True
 
     def readers(self, buffers: Iterable[Buffer]) -> list[BlockRealize]:
         """The blocks that read some of the buffers, in order."""
-        return self._using(0, buffers)
+        return self._found(0, buffers)
 
     def writers(self, buffers: Iterable[Buffer]) -> list[BlockRealize]:
         """The blocks that write some of the buffers, in order."""
-        return self._using(1, buffers)
+        return self._found(1, buffers)
 
-    def _using(self, how: int, buffers: Iterable[Buffer]) -> list[BlockRealize]:
-        if self.users is None:
-            self.users = _changed(({}, {}), (), self.order)
-        found = list(dict.fromkeys(r for b in buffers for r in self.users[how].get(b, ())))
-        return sorted(found, key=self.order.index) if len(found) > 1 else found
+    def named(self, name: str) -> list[BlockRealize]:
+        """The blocks of that name, in order."""
+        return self._found(2, [name])
+
+    def _found(self, table: int, keys: Iterable[object]) -> list[BlockRealize]:
+        if self.tables is None:
+            self.tables = ({}, {}, {})
+            _change(self.tables, (), self.order)
+        held = self.tables[table]
+        found = list(dict.fromkeys(r for k in keys for r in held.get(k, ())))
+        if len(found) < 2:
+            return found
+        at = {r: i for i, r in enumerate(self.order)} if len(found) > 8 else None
+        return sorted(found, key=self.order.index if at is None else at.__getitem__)
 
     def scope(self, n: Stmt) -> Block | None:
         """The block around a statement."""
@@ -163,20 +171,22 @@ def _spliced(
     return [*order[:at], *come, *order[at + len(gone) :]]
 
 
-def _changed(
-    users: tuple[_Users, _Users], gone: Iterable[BlockRealize], come: Iterable[BlockRealize]
-) -> tuple[_Users, _Users]:
-    """Who reads and who writes a buffer, once some blocks are gone and others have come."""
-    readers, writers = users[0].copy(), users[1].copy()
+def _change(tables: _Tables, gone: Iterable[BlockRealize], come: Iterable[BlockRealize]) -> None:
+    """Take some blocks out of the tables of who reads, who writes and who has a name, and others in."""
     for r in gone:
-        for table, regions in ((readers, r.block.reads), (writers, r.block.writes)):
-            for region in regions:
-                table[region.buffer] = tuple(x for x in table.get(region.buffer, ()) if x is not r)
+        for table, keys in zip(tables, _keys(r.block), strict=True):
+            for key in keys:
+                table[key] = tuple(x for x in table[key] if x is not r)
+                if not table[key]:
+                    del table[key]
     for r in come:
-        for table, regions in ((readers, r.block.reads), (writers, r.block.writes)):
-            for region in regions:
-                table[region.buffer] = (*table.get(region.buffer, ()), r)
-    return readers, writers
+        for table, keys in zip(tables, _keys(r.block), strict=True):
+            for key in keys:
+                table[key] = (*table.get(key, ()), r)
+
+
+def _keys(block: Block) -> tuple[set[object], set[object], tuple[str]]:
+    return {r.buffer for r in block.reads}, {w.buffer for w in block.writes}, (block.name_hint,)
 
 
 def outermost_blocks(n: Stmt) -> list[BlockRealize]:
@@ -226,9 +236,9 @@ class ScheduleState:
     @property
     def index(self) -> Index:
         """Where everything is in the present program."""
-        if self._index is None or self._indexed is not self.func:
-            self._indexed = self.func
-            self._index = Index(self._indexed)
+        func = self.func
+        if self._index is None or self._indexed is not func:
+            self._index, self._indexed = Index(func), func
         return self._index
 
     def replace(self, old: Stmt, new: Stmt) -> None:
@@ -255,9 +265,9 @@ class ScheduleState:
                 now, unused = without_buffer(now, unused), None
             above.append((was, now))
         self.replace_func(self.func.replace(body=now))
-        changed = index.with_part(old, new, above)
-        if changed is not None:
-            self._index, self._indexed = changed, self.func
+        self._indexed = None
+        if index.put(old, new, above):
+            self._indexed = self.func
 
     def replace_func(self, func: PrimFunc) -> None:
         """Put another function in the place of the present one."""
@@ -279,7 +289,7 @@ class ScheduleState:
 
 def without_buffer(block: Block, buffer: Buffer) -> Block:
     """A block that does not allocate a buffer."""
-    return block.replace(alloc_buffers=tuple(b for b in block.alloc_buffers if b is not buffer))
+    return block.replace(alloc_buffers=tuple([b for b in block.alloc_buffers if b is not buffer]))
 
 
 def _with_child(parent: Stmt, old: Stmt, new: Stmt) -> Stmt:
