@@ -588,3 +588,173 @@ def test_an_index_wider_than_the_iterator():
     x, at, out = np.arange(50, dtype="float32"), np.array([0, 49, 50, 99]), np.empty(4, "float32")
     tvm.build(sch.mod, target="llvm")(x, at, out)
     np.testing.assert_array_equal(out, [0, 49, 0, 49])
+
+
+# ---------------------------------------------------------------------------- loads outside of blocks
+@T.prim_func(private=True)
+def outside(
+    A: T.Buffer((4,), "int32"),
+    C: T.Buffer((4,), "int32"),
+    D: T.Buffer((4, 8), "int32"),
+    E: T.Buffer((4,), "int32"),
+):
+    B = T.alloc_buffer((4,), "int32")
+    for i in range(4):
+        with T.block("B"):
+            vi = T.axis.spatial(4, i)
+            B[vi] = A[vi] * 2
+    for i in range(4):
+        if B[i] > 2:
+            with T.block("C"):
+                vi = T.axis.spatial(4, i)
+                C[vi] = A[vi] + B[vi]
+    for i in range(4):
+        for j in range(B[i]):
+            with T.block("D"):
+                vi, vj = T.axis.remap("SS", [i, j])
+                D[vi, vj] = 7
+    for i in range(4):
+        with T.block("E"):
+            vi = T.axis.spatial(4, i)
+            T.where(B[i] < 5)
+            E[vi] = A[vi] + B[vi]
+
+
+def test_conditions_bounds_and_predicates_are_rewritten(expect):
+    sch = tir.Schedule(outside)
+    sch.compute_inline("B")
+    expect(
+        sch.mod["main"],
+        """
+        @T.prim_func(private=True)
+        def main(A: T.Buffer((4,), "int32"), C: T.Buffer((4,), "int32"), D: T.Buffer((4, 8), "int32"), E: T.Buffer((4,), "int32")):
+            # with T.block("root"):
+            for i in range(4):
+                if A[i] * 2 > 2:
+                    with T.block("C"):
+                        vi = T.axis.spatial(4, i)
+                        T.reads(A[vi])
+                        T.writes(C[vi])
+                        C[vi] = A[vi] + A[vi] * 2
+            for i in range(4):
+                for j in range(A[i] * 2):
+                    with T.block("D"):
+                        vi, vj = T.axis.remap("SS", [i, j])
+                        T.reads()
+                        T.writes(D[vi, vj])
+                        D[vi, vj] = 7
+            for i in range(4):
+                with T.block("E"):
+                    vi = T.axis.spatial(4, i)
+                    T.where(A[i] * 2 < 5)
+                    T.reads(A[vi])
+                    T.writes(E[vi])
+                    E[vi] = A[vi] + A[vi] * 2
+        """,
+    )
+    zeros = [np.zeros(shape, "int32") for shape in (4, (4, 8), 4)]
+    sch.verify(arrays=[np.arange(4, dtype="int32"), *zeros])
+
+
+def test_a_condition_that_would_see_new_values(expect, refused):
+    @T.prim_func(private=True)
+    def stale(A: T.Buffer((4,), "int32"), C: T.Buffer((4,), "int32")):
+        B = T.alloc_buffer((4,), "int32")
+        for i in range(4):
+            with T.block("B"):
+                vi = T.axis.spatial(4, i)
+                B[vi] = A[vi] * 2
+        for i in range(4):
+            with T.block("C"):
+                vi = T.axis.spatial(4, i)
+                C[vi] = B[vi]
+        for i in range(4):
+            with T.block("A"):
+                vi = T.axis.spatial(4, i)
+                A[vi] = 0
+        for i in range(4):
+            if B[i] > 2:
+                with T.block("D"):
+                    vi = T.axis.spatial(4, i)
+                    C[vi] = C[vi] + 100
+
+    expect(
+        said(tir.Schedule(stale), refused, "compute_inline", "B"),
+        """
+        compute_inline(B): block A writes A after block B has read it, and what reads it outside of blocks would see the new values
+          at test_inline.py:LINE
+
+          | …
+          |         with T.block("A"):    # <-- here
+          | …
+
+          hint: choose a place before that block, or cache_read A for this block first
+        """,
+    )
+
+
+def test_a_condition_before_the_block(expect, refused):
+    @T.prim_func(private=True)
+    def early(A: T.Buffer((4,), "int32"), C: T.Buffer((4,), "int32"), D: T.Buffer((4,), "int32")):
+        B = T.alloc_buffer((4,), "int32")
+        for t in range(2):
+            for i in range(4):
+                if t > 0 and B[i] > 2:
+                    with T.block("D"):
+                        vi = T.axis.spatial(4, i)
+                        D[vi] = 100
+            for i in range(4):
+                with T.block("B"):
+                    vi = T.axis.spatial(4, i)
+                    B[vi] = A[vi] * (2 - t)
+            for i in range(4):
+                with T.block("C"):
+                    vi = T.axis.spatial(4, i)
+                    C[vi] = B[vi]
+
+    expect(
+        said(tir.Schedule(early), refused, "compute_inline", "B"),
+        """
+        compute_inline(B): B is read outside of blocks, by a bound of a loop, a condition or a binding, which may come before block B writes it
+          at test_inline.py:LINE
+
+          | …
+          |     for t in range(2):    # <-- here
+          | …
+
+          hint: use compute_at to compute it close to its consumer
+        """,
+    )
+
+
+def test_into_a_producer_that_a_condition_reads(expect, refused):
+    @T.prim_func(private=True)
+    def also(A: T.Buffer((4,), "int32"), C: T.Buffer((4,), "int32"), D: T.Buffer((4,), "int32")):
+        B = T.alloc_buffer((4,), "int32")
+        for i in range(4):
+            with T.block("B"):
+                vi = T.axis.spatial(4, i)
+                B[vi] = A[vi] * 2
+        for i in range(4):
+            with T.block("C"):
+                vi = T.axis.spatial(4, i)
+                C[vi] = B[vi] + 1
+        for i in range(4):
+            if B[i] > 2:
+                with T.block("D"):
+                    vi = T.axis.spatial(4, i)
+                    D[vi] = 1
+
+    expect(
+        said(tir.Schedule(also), refused, "reverse_compute_inline", "C"),
+        """
+        reverse_compute_inline(C): B is read outside of blocks too, by a bound of a loop, a condition or a binding
+          at test_inline.py:LINE
+
+          | …
+          |     for i in range(4):    # <-- here
+          | …
+
+          hint: use reverse_compute_at to compute it close to its producer, or compute_inline on the producer
+        """,
+    )

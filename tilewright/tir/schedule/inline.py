@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from ...arith import Analyzer, relax_region
 from ...ir.buffer import Buffer
@@ -115,7 +115,9 @@ def compute_inline(sch: Schedule, block: BlockRV) -> None:
     for r in readers:
         check_inputs_stay(sch, me, r, "its readers")
         check_no_pointer(r, store.buffer, "there must be memory for it")
-    _drop(sch, me, store.buffer, readers, _Inline(store.buffer, variables, store.value).visit)
+    parts = _reading_parts(sch, me)
+    _check_loads_outside(sch, me, store.buffer, parts)
+    _drop(sch, me, store.buffer, parts, readers, _Inline(store.buffer, variables, store.value).visit)
     sch.forget(block, f"compute_inline({name})")
 
 
@@ -139,35 +141,27 @@ class _Inline(Mutator):
         return substitute(self.value, dict(zip(self.variables, indices, strict=True)))
 
     def visit_Block(self, n: Block) -> Block:
+        iters = tuple(self.visit(iv) for iv in n.iter_vars)  # their domains may be read from memory
         if not any(r.buffer is self.buffer for r in n.reads):
-            return n
+            same = all(a is b for a, b in zip(iters, n.iter_vars, strict=True))
+            return n if same else n.replace(iter_vars=iters)
         body = self.visit(n.body)
         init = None if n.init is None else self.visit(n.init)
-        return refresh_regions(n.replace(body=body, init=init))
+        return refresh_regions(n.replace(iter_vars=iters, body=body, init=init))
 
 
 def _drop(
     sch: Schedule,
     me: BlockRealize,
     buffer: Buffer,
+    parts: Sequence[Stmt],
     others: Sequence[BlockRealize],
     rewrite: Callable[[Stmt], Stmt],
 ) -> None:
-    """Rewrite other blocks of the scope by `rewrite`, then take the block and the buffer out of it.
-
-    Where something reads memory outside of blocks (a bound of a loop, a condition), it is rewritten as well.
-    """
+    """Rewrite other blocks of the scope and the `parts` of it that read memory outside of blocks by `rewrite`, then
+    take the block and the buffer out of it."""
     key = me.block.key
-    scope = enclosing_block(sch, me)
-    assert scope is not None
     left = [x.loop_var for x in marked_loops(sch, me)]
-    parts, inside = [], sch.state.in_blocks
-    for part in stmt_list(scope.body):
-        if part not in inside:
-            if _loads_in_blocks(part):
-                inside.add(part)
-            else:
-                parts.append(part)
     loose = {r for part in parts for r in sch.state.index.blocks_under(part)}
     for stmt in (*parts, *(r for r in others if r not in loose)):
         made = rewrite(stmt)
@@ -178,13 +172,52 @@ def _drop(
     recheck(sch, left)
 
 
+def _reading_parts(sch: Schedule, me: BlockRealize) -> list[Stmt]:
+    """The statements of the scope of a block that may read memory outside of the blocks in them."""
+    scope, inside = enclosing_block(sch, me), sch.state.in_blocks
+    assert scope is not None
+    parts = [part for part in stmt_list(scope.body) if part not in inside]
+    inside.update(part for part in parts if _loads_in_blocks(part))
+    return [part for part in parts if part not in inside]
+
+
+def _check_loads_outside(sch: Schedule, me: BlockRealize, buffer: Buffer, parts: Sequence[Stmt]) -> None:
+    """Refuse if a bound of a loop, a condition or a binding needs the buffer, or what it is made from, as it is
+    elsewhere; no block says that it reads these."""
+    index = sch.state.index
+    for part in parts:
+        if not _loads_outside(part, buffer):
+            continue
+        first = next(iter(index.blocks_under(part)), me)
+        if first is me or part in index.ancestors(me) or index.order.index(first) < index.order.index(me):
+            refuse(
+                f"{buffer.name} is read outside of blocks, by a bound of a loop, a condition or a binding, which may "
+                f"come before block {me.block.name_hint} writes it",
+                at=part,
+                hint=_AT,
+            )
+        check_inputs_stay(sch, me, part, "what reads it outside of blocks")
+
+
+def _loads_outside(stmt: Stmt, buffer: Buffer) -> bool:
+    """Whether a statement reads a buffer other than in the blocks in it."""
+    stack: list[Any] = [stmt]
+    while stack:
+        n = stack.pop()
+        if isinstance(n, BufferLoad) and n.buffer is buffer:
+            return True
+        stack.extend(n.iter_vars if isinstance(n, Block) else n.children())
+    return False
+
+
 def _loads_in_blocks(stmt: Stmt) -> bool:
     """Whether all that a statement reads is read by the blocks in it."""
     stack: list[Stmt] = [stmt]
     while stack:
         n = stack.pop()
         if isinstance(n, BlockRealize):
-            own: tuple[PrimExpr, ...] = (n.predicate, *n.iter_values)
+            domains = [e for iv in n.block.iter_vars for e in (iv.dom.min, iv.dom.extent)]
+            own: tuple[PrimExpr, ...] = (n.predicate, *n.iter_values, *domains)
         elif isinstance(n, For):
             own = (n.min, n.extent)
             stack.append(n.body)
@@ -240,6 +273,14 @@ def reverse_compute_inline(sch: Schedule, block: BlockRV) -> None:
     others = [r for r in consumers_of(sch, maker) if r is not me]
     if others:
         refuse(f"block {others[0].block.name_hint} reads {made.buffer.name} too", at=others[0], hint=_BACK)
+    parts = _reading_parts(sch, me)
+    for part in parts:
+        if _loads_outside(part, made.buffer):
+            refuse(
+                f"{made.buffer.name} is read outside of blocks too, by a bound of a loop, a condition or a binding",
+                at=part,
+                hint=_BACK,
+            )
     loads = [m for m in pre_order(store.value) if isinstance(m, BufferLoad) and m.buffer is made.buffer]
     variables = _distinct_vars(me, loads[0].indices, f"it reads {made.buffer.name}")
     if any(_distinct_vars(me, x.indices, f"it reads {made.buffer.name}") != variables for x in loads):
@@ -260,7 +301,7 @@ def reverse_compute_inline(sch: Schedule, block: BlockRV) -> None:
     _check_reached(sch, me, maker, made, variables)
     key = maker.block.key
 
-    _drop(sch, me, made.buffer, [maker], _Swap(key, fused, inside).visit)
+    _drop(sch, me, made.buffer, parts, [maker], _Swap(key, fused, inside).visit)
     sch.forget(block, f"reverse_compute_inline({name})")
 
 
