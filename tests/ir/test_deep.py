@@ -106,3 +106,34 @@ def test_a_thousand_terms_are_compiled() -> None:
     x, y = np.linspace(0, 1, 64, dtype="float32"), np.zeros(64, "float32")
     tvm.build(program(1_000), target="llvm")(x, y)
     np.testing.assert_allclose(y, x + sum(np.roll(x, -k % 64) for k in range(1_000)), rtol=1e-4)
+
+
+def constants(n: int, e: Any) -> Any:
+    for k in range(n):
+        e = e + (k % 7 + 0.5)
+    return e
+
+
+@pytest.mark.parametrize(("terms", "marked"), [(1_000, False), (10_000, True)])
+def test_llvm_does_not_vectorize_a_chain_of_thousands_of_operations(terms: int, marked: bool) -> None:
+    # Its vectorizer takes time that grows with the square of the chain.
+    a = te.placeholder((64,), name="a")
+    b = te.compute((64,), lambda i: constants(terms, a[i]), name="b")
+    built = tvm.build(te.create_prim_func([a, b]), target="llvm")
+    assert ("llvm.loop.vectorize.enable" in built.text) is marked
+    assert built.text.count("fadd") == terms
+    x, y = np.linspace(0, 1, 64, dtype="float32"), np.zeros(64, "float32")
+    built(x, y)
+    np.testing.assert_allclose(y, x + sum(k % 7 + 0.5 for k in range(terms)), rtol=1e-5)
+
+
+def test_many_short_chains_in_one_loop_are_vectorized() -> None:
+    x = te.placeholder((64,), name="x")
+    made = [
+        te.compute((64,), lambda i, k=k: constants(50, x[i] * (k + 0.5)), name=f"y{k}") for k in range(60)
+    ]
+    sch = tir.Schedule(te.create_prim_func([x, *made]))
+    sch.merge(*[sch.get_loops(f"y{k}")[0] for k in range(60)])
+    text = tvm.build(sch.mod, target="llvm").text
+    assert len(text[text.index("\nbody") :].split("\ndone")[0].splitlines()) > 2_048
+    assert "llvm.loop.vectorize.enable" not in text

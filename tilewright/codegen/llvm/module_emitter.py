@@ -144,7 +144,7 @@ class ModuleEmitter:
         self.native_half = native_half
         self.fast_flags = "fast" if fast_math else "contract"
         self.declared: dict[str, None] = {}
-        self.loops = 0  # that LLVM is not to unroll
+        self.loops: list[str] = []  # of those that LLVM is not to change: what it is not to do
         self.unmasked: frozenset[Var] = frozenset()  # memory whose vectors need no mask
         self.externs: dict[str, str] = {}
         self.defined: set[str] = set()
@@ -161,10 +161,10 @@ class ModuleEmitter:
     def symbol(self, name: str) -> str:
         return self.symbols.get(name, name)
 
-    def kept_rolled(self) -> str:
-        """The mark of a loop that LLVM is not to unroll."""
-        self.loops += 1
-        return f", !llvm.loop !{_FIRST_LOOP + self.loops}"
+    def kept(self, *, scalar: bool) -> str:
+        """The mark of a loop that LLVM is not to unroll, and not to vectorize if it is to stay `scalar`."""
+        self.loops.append("!3, !4" if scalar else "!3")
+        return f", !llvm.loop !{_FIRST_LOOP + len(self.loops)}"
 
     @property
     def is_x86(self) -> bool:
@@ -294,8 +294,9 @@ class ModuleEmitter:
             "\n".join(externs),
             "\n\n".join(self.functions),
             "\n".join(
-                f"!{_FIRST_LOOP + i} = distinct !{{!{_FIRST_LOOP + i}, !3}}" for i in range(1, self.loops + 1)
+                f"!{i} = distinct !{{!{i}, {marks}}}" for i, marks in enumerate(self.loops, _FIRST_LOOP + 1)
             ),
+            '!4 = !{!"llvm.loop.vectorize.enable", i1 false}' if "!3, !4" in self.loops else "",
             f"attributes #0 = {{ {attributes} }}",
         ]
         return "\n".join(p for p in parts if p) + "\n"
