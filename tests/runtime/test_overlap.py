@@ -16,6 +16,7 @@ from tilewright.runtime import link
 from tilewright.runtime.arguments import share_elements
 from tilewright.runtime.ndarray import host_layout
 from tilewright.script import tir as T
+from tilewright.tir.analysis import inplace
 
 
 def matmul(n: int = 32) -> Any:
@@ -296,3 +297,13 @@ def test_a_masked_array_is_refused() -> None:
     m = graph_executor.GraphModule(model()["default"](tvm.cpu(0)))
     with pytest.raises(ValueError, match="input 'x' cannot be used: it is a masked array"):
         m.set_input("x", np.ma.array(values(8, 8), mask=True))
+
+
+def test_the_work_for_many_parameters_grows_as_they_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    compared = []
+    alike = inplace._alike
+    monkeypatch.setattr(inplace, "_alike", lambda a, b: compared.append(a) or alike(a, b))
+    inputs = [te.placeholder((64,), name=f"x{k}") for k in range(200)]
+    y = te.compute((64,), lambda i: sum((x[i] for x in inputs[1:]), inputs[0][i]), name="y")
+    assert inplace.inplace_pairs(te.create_prim_func([*inputs, y])) == tuple((200, k) for k in range(200))
+    assert len(compared) <= 200

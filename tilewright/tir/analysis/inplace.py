@@ -39,14 +39,18 @@ def with_inplace_pairs(func: PrimFunc) -> PrimFunc:
 def inplace_pairs(func: PrimFunc) -> tuple[tuple[int, int], ...]:
     """Pairs of parameters, one that is written and one that is only read, that may be the same array."""
     buffers = [(i, func.buffer_map[p]) for i, p in enumerate(func.params) if p in func.buffer_map]
-    alike = [(i, w, j, r) for i, w in buffers for j, r in buffers if i != j and _alike(w, r)]
-    if not alike:
+    kinds = {(b.dtype, len(b.shape)) for _, b in buffers}
+    if len(kinds) == len(buffers):  # no two are alike
         return ()
     uses = list(_Walk([b for _, b in buffers]).top(func.body))
+    using: dict[Var, list[_Use]] = {}  # by the memory; functions may have thousands of parameters
+    for u in uses:
+        for data in {b.data for b in (*u.reads, *u.writes)}:
+            using.setdefault(data, []).append(u)
     written = {b for u in uses for b in u.writes}
-    return tuple(
-        (i, j) for i, w, j, r in alike if w in written and r not in written and _in_place(uses, w, r)
-    )
+    only_read = [(j, r) for j, r in buffers if r not in written]
+    pairs = [(i, w, j, r) for i, w in buffers if w in written for j, r in only_read if _alike(w, r)]
+    return tuple((i, j) for i, w, j, r in pairs if _in_place(using.get(r.data, []), using[w.data], w, r))
 
 
 def _alike(a: Buffer, b: Buffer) -> bool:
@@ -66,7 +70,9 @@ class _Use:
     writes: dict[Buffer, list[Place]] = field(default_factory=dict)
 
 
-def _in_place(uses: Sequence[_Use], w: Buffer, r: Buffer) -> bool:
+def _in_place(of_read: Sequence[_Use], of_written: Sequence[_Use], w: Buffer, r: Buffer) -> bool:
+    """Whether one array may be both, from the uses of the memory of each."""
+    uses = [*of_written, *(u for u in of_read if w not in u.reads and w not in u.writes)]
     if any(
         b.data is w.data or b.data is r.data for u in uses for b in (*u.reads, *u.writes) if b not in (w, r)
     ):
