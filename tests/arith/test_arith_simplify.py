@@ -83,7 +83,7 @@ CASES: list[tuple[Any, str]] = [
     ((i * 4 + j) // 8 * 8 + (i * 4 + j) % 8, "i * 4 + j"),
     ((x + 7) // 4, "(x + 3) // 4 + 1"),
     ((x - 1) % 4, "(x + 3) % 4"),
-    (FloorDiv(x, const(-4)), "x * -1 // 4"),
+    (FloorDiv(x, const(-4)), "x // -4"),
     (x % 1, "0"),
     ((x % 8 + y) % 4, "(y + x) % 4"),
     # symbolic divisors

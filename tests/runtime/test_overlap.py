@@ -278,7 +278,7 @@ def test_c_programs_get_the_error_too(tmp_path: Path) -> None:
     )
     told = subprocess.run([program], cwd=tmp_path, capture_output=True, text=True, check=False).stdout
     assert told == (
-        "0 5 argument 3 (`C`) is written and overlaps argument 1 (`A`) in memory; pass a copy of one of them"
+        "0 7 argument 3 (`C`) is written and overlaps argument 1 (`A`) in memory; pass a copy of one of them"
     )
 
 

@@ -126,7 +126,7 @@ def test_nothing_nests_without_end(honest: tuple[Any, Any]) -> None:
     (length,) = struct.unpack("<Q", code[8:16])
     data = json.loads(bytes(code[16 : 16 + length]))
     body: Body = [["move", 1, 0]]
-    for _ in range(150):
+    for _ in range(100):
         body = [["if", 0, body, []]]
     data["functions"][0]["body"] = [*body, ["ret", 0]]
     with pytest.raises(LoadError, match="blocks nest deeper than 90"):

@@ -316,6 +316,13 @@ def _factored(g: GpuFunction, rv: BlockRV, loop: LoopRV, s: Shares) -> BlockRV:
     return sch.rfactor(thread, factor_axis=len(sch.get_loops(rv)) - 3)
 
 
+def _fetch(sch: Any, partial: BlockRV, i: int, chunk: LoopRV) -> tuple[BlockRV, list[LoopRV]]:
+    """A copy in registers of what one chunk of a reduction reads, and the loops of the copy."""
+    copy = sch.cache_read(partial, i, "local")
+    sch.compute_at(copy, chunk, preserve_unit_loops=False)
+    return copy, sch.get_loops(copy)[len(sch.get_loops(partial)) - 1 :]
+
+
 def _place(g: GpuFunction, partial: BlockRV, rv: BlockRV, row: LoopRV, s: Shares, once: bool = False) -> None:
     """Compute the parts of threads where their combination is, and fetch vectors from memory for them."""
     sch = g.sch
@@ -335,11 +342,14 @@ def _place(g: GpuFunction, partial: BlockRV, rv: BlockRV, row: LoopRV, s: Shares
     gathered = {r.buffer for r in facts_of(sch, partial).reads if r.gathered}
     for i, r in enumerate(sch.realize(partial).block.reads):
         if r.buffer.scope() == "global" and r.buffer not in gathered:
-            copy = sch.cache_read(partial, i, "local")
-            sch.compute_at(copy, chunk, preserve_unit_loops=False)
-            own = sch.get_loops(copy)[len(sch.get_loops(partial)) - 1 :]
-            if math.prod(const_value(sch.get(x).extent) or 0 for x in own) > s.lanes:
-                raise ScheduleError(f"the vectors of a thread are not contiguous in {r.buffer.name}")
+            with sch.tried():
+                count = math.prod(
+                    int(const_value(sch.get(x).extent) or 0) for x in _fetch(sch, partial, i, chunk)[1]
+                )
+                contiguous = 0 < count <= s.lanes
+            if not contiguous:  # a vector that goes over the end of a line is read element by element
+                continue
+            copy, own = _fetch(sch, partial, i, chunk)
             if own:
                 sch.vectorize(g.fused(own, copy))
             if once:

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from ...arith import Analyzer
+from ...arith import Analyzer, IterMapLevel, detect_iter_map
 from ...ir.buffer import Buffer
-from ...ir.expr import Add, FloorDiv, FloorMod, IntImm, IterVar, Mul, PrimExpr, Range, Var, const_value
+from ...ir.equal import structural_equal
+from ...ir.expr import Add, FloorDiv, FloorMod, IntImm, IterVar, Mul, PrimExpr, Range, Var, const, const_value
 from ...ir.functor import pre_order, vars_used
-from ...ir.ops import is_zero
+from ...ir.ops import is_one, is_zero
 from ...ir.stmt import Block, BlockRealize, BufferStore, For
 from ..analysis.carried import Use, own_part, reads_are_covered, uses_under
 from ..analysis.combiner import steps_commute
@@ -88,13 +89,34 @@ def check_any_order(sch: Schedule, nest: Sequence[For], new: Sequence[For] | Non
 def _sharing(sch: Schedule, nest: Sequence[For], uses: Mapping[For, list[Use]], ana: Analyzer) -> list[For]:
     """Those loops of a nest in which two iterations that use one element of a buffer may differ."""
     out: list[For] = []
+    told = _told_together(nest, uses[nest[-1]])
     for x in nest:
-        if const_value(x.extent) == 1 or _told(sch, x, uses[x]):
+        if const_value(x.extent) == 1 or x.loop_var in told or _told(sch, x, uses[x]):
             continue
         # Elements apart are known of iterations with the same loops around only.
         if out or not own_part(x, uses[x], ana):
             out.append(x)
     return out
+
+
+def _told_together(nest: Sequence[For], uses: list[Use]) -> set[Var]:
+    """The variables of those loops of a nest that an element tells by some of its indices, which all uses have in
+    common: `B[x // 12, x % 12, …]` with `x = i*8 + j` tells of `i` and `j`."""
+    first, *others = (u.ranges for u in uses)
+    common: list[PrimExpr] = []
+    for d, (low, size) in enumerate(first):
+        if is_one(size) and all(
+            d < len(r) and is_one(r[d][1]) and structural_equal(low, r[d][0]) for r in others
+        ):
+            common.append(low)
+    doms = {x.loop_var: Range.from_min_extent(x.min, x.extent) for x in nest}
+    inner = {v for u in uses for v in u.inner}
+    common = [e for e in common if vars_used(e) & doms.keys() and not vars_used(e) & inner]
+    used = {v: r for v, r in doms.items() if any(v in vars_used(e) for e in common)}
+    if not used or any((vars_used(r.min) | vars_used(r.extent)) & doms.keys() for r in used.values()):
+        return set()
+    found = detect_iter_map(common, used, const(True, "bool"), IterMapLevel.Bijective)
+    return set() if found.errors else set(used)
 
 
 def _combines(loops: Sequence[For], uses: Sequence[Use]) -> bool:

@@ -37,6 +37,7 @@ STEPS: Final[Mapping[str, frozenset[str]]] = {
         "compute_at": "block loop preserve_unit_loops index",
         "compute_inline": "block",
         "decompose_padding": "block loop",
+        "cascade_reduction": "loop",
         "decompose_reduction": "block loop",
         "fuse": "preserve_unit_iters name",
         "get_block": "name func_name",

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 
 from ...arith import Analyzer, IterMapLevel, detect_iter_map
 from ...ir.buffer import Buffer, BufferRegion
-from ...ir.expr import Add, BufferLoad, IntImm, IterVar, Mul, PrimExpr, Range, Var, const, const_value
+from ...ir.equal import structural_equal
+from ...ir.expr import LE, LT, Add, BufferLoad, IntImm, IterVar, Mul, PrimExpr, Range, Var, const, const_value
 from ...ir.functor import pre_order, substitute, vars_used
-from ...ir.ops import conjuncts, is_one, logical_and
+from ...ir.ops import conjuncts, floordiv, floormod, is_one, is_zero, logical_and
 from ...ir.stmt import Block, BlockRealize, For
 from ..analysis.combiner import steps_commute
 from ..transform.lower_init_block import reduction_loops, starts_at_first
@@ -201,17 +202,53 @@ def _fills(sch: Schedule, me: BlockRealize, loops: Sequence[For]) -> bool:
     driving = {v: Range.from_min_extent(x.min, x.extent) for v, x in ranges.items() if v in _driving(me)}
     inside: PrimExpr = const(True, "bool")
     for c in conjuncts(me.predicate):
+        # A bound for one of the iterators makes a smaller box of a box.
+        if isinstance(c, (LT, LE)) and any(structural_equal(c.a, v) for _, v in values):
+            if not vars_used(c.b) & driving.keys():
+                continue
         if vars_used(c) & driving.keys():
             inside = logical_and(inside, c)
     # A loop that runs once says nothing.
     single = {v: x.min for v, x in ranges.items() if is_one(x.extent)}
     plain = [substitute(v, single) for _, v in values]
-    return (
-        box_of_values(
-            plain, {v: r for v, r in driving.items() if v not in single}, substitute(inside, single)
-        )
-        is not None
+    doms = {v: r for v, r in driving.items() if v not in single}
+    inside = substitute(inside, single)
+    return any(
+        box_of_values(*form) is not None for form in ((plain, doms, inside), _fused(plain, doms, inside))
     )
+
+
+def _fused(
+    values: list[PrimExpr], doms: dict[Var, Range], inside: PrimExpr
+) -> tuple[list[PrimExpr], dict[Var, Range], PrimExpr]:
+    """The values by one loop in place of those that drive them together: `a // 3` and `(a*64 + b) // 4 % 48` are
+    `x // 192` and `x // 4 % 48`."""
+    groups: list[set[Var]] = []
+    for used in (vars_used(v) & doms.keys() for v in (*values, inside)):
+        met = [g for g in groups if g & used]
+        groups = [g for g in groups if not g & used] + ([used.union(*met)] if used else [])
+    table: dict[Var, PrimExpr] = {}
+    made = dict(doms)
+    ana = Analyzer()
+    for group in groups:
+        loops = [v for v in reversed(doms) if v in group]  # from the outermost one inwards
+        sizes = [const_value(doms[v].extent) for v in loops]
+        if len(loops) < 2 or None in sizes or not all(is_zero(doms[v].min) for v in loops):
+            continue
+        x: PrimExpr = Var("x", loops[0].dtype)
+        inner = 1
+        for v, size in reversed(list(zip(loops, sizes, strict=True))):
+            table[v] = (
+                floormod(floordiv(x, inner), const(int(size or 1), x.dtype))
+                if v is not loops[0]
+                else floordiv(x, inner)
+            )
+            inner *= int(size or 1)
+            del made[v]
+        made[x] = Range.from_min_extent(const(0, x.dtype), const(inner, x.dtype))  # type: ignore[index]
+    for v, r in made.items():
+        ana.bind_loop(v, r.min, r.extent)
+    return [ana.simplify(substitute(v, table)) for v in values], made, ana.simplify(substitute(inside, table))
 
 
 def _contiguous(value: PrimExpr, loops: dict[Var, For], once: bool) -> bool:
