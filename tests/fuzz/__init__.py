@@ -9,6 +9,7 @@ generator and returns in a word or two how that ended ("refused", "equal", …),
         …
         return "refused"
 
+An attempt that tries many things at once returns how many of them ended how, `Counter({"schedules": 20, …})`.
 Any exception that leaves it, a signal, a hang or too much memory is a finding, with the seed that shows it again.
 `python -m fuzz` in `tests/` (or `make fuzz MINUTES=10`) runs them all in worker processes; `test_fuzz.py` makes a
 few attempts with each in `make test`.
@@ -19,10 +20,12 @@ from __future__ import annotations
 import importlib
 import pkgutil
 import random
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 
-Attempt = Callable[[random.Random], str]
+Outcome = str | Counter[str]
+Attempt = Callable[[random.Random], Outcome]
 
 
 @dataclass(frozen=True)
@@ -35,7 +38,7 @@ class Fuzzer:
     gib: float
     short: int  # attempts in `make test`
 
-    def run(self, seed: int) -> str:
+    def run(self, seed: int) -> Outcome:
         """The outcome of the attempt that this seed makes."""
         return self.attempt(random.Random(f"{self.name}:{seed}"))
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import collections
+import gc
 import random
 import sys
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -24,40 +27,49 @@ sys.path.append(str(Path(__file__).parent.parent / "tir" / "schedule"))
 import random_schedules
 from random_schedules import NUMBERS, SCOPES, Chooser, recipe_of, step
 
-STEPS = 10  # offered in one attempt
+SCHEDULES = 20  # of one program, which one attempt tries
+STEPS = 10  # offered in one schedule
+BUILT = 0.02  # of the schedules become machine code, which takes as long as some twenty others
 
 
-def _program(rng: random.Random) -> tuple[Any, Any]:
-    """A program and its arguments."""
+@dataclass
+class Known:
+    """A program, its arguments, and what it computes."""
+
+    func: Any
+    arrays: list[np.ndarray]
+    want: list[np.ndarray]
+
+    def difference(self, run: Callable[[], list[np.ndarray]]) -> str:
+        """What another program does not compute as it should; nothing if all is."""
+        try:
+            got = run()
+        except InterpreterError as why:
+            return str(why)
+        for b, x, y in zip(self.func.buffer_params(), self.want, got, strict=True):
+            if not (np.array_equal(x, y) if x.dtype.kind == "i" else np.allclose(x, y, 1e-4, 1e-4)):
+                return f"{b.name} is\n{y}\nand should be\n{x}"
+        return ""
+
+
+def _program(rng: random.Random) -> Known:
     if rng.random() < 0.1:
         func = random_schedules.program_of(recipe_of(rng.randrange(1 << 30)))
-        return func, random_schedules.arrays_of(func, rng.randrange(1 << 30))
+        arrays = random_schedules.arrays_of(func, rng.randrange(1 << 30))
+        return Known(func, arrays, _interpreted(func, arrays))
     while True:
         func = from_source(odd_programs.source_of(rng))
         arrays = odd_programs.arrays_of(func, rng.randrange(1 << 30))
         try:
-            _interpreted(func, arrays)
+            return Known(func, arrays, _interpreted(func, arrays))
         except InterpreterError:
             continue  # it reads what nobody wrote
-        return func, arrays
 
 
 def _interpreted(func: Any, arrays: list[np.ndarray]) -> list[np.ndarray]:
     made = [a.copy() for a in arrays]
     tir.interpret(plan_buffer_allocation(func), *made, check_regions=True)
     return made
-
-
-def _difference(want: list[np.ndarray], func: Any, run: Callable[[], list[np.ndarray]]) -> str:
-    """What is not as it should be; nothing if all is."""
-    try:
-        got = run()
-    except InterpreterError as why:
-        return str(why)
-    for b, x, y in zip(func.buffer_params(), want, got, strict=True):
-        if not (np.array_equal(x, y) if x.dtype.kind == "i" else np.allclose(x, y, 1e-4, 1e-4)):
-            return f"{b.name} is\n{y}\nand should be\n{x}"
-    return ""
 
 
 # ---------------------------------------------------------------------------- steps
@@ -120,32 +132,43 @@ WORDS = {
 }
 
 
-@fuzzer("schedule", seconds=30, short=150)
-def schedule(rng: random.Random) -> str:
+@fuzzer("schedule", seconds=60, short=10)
+def schedule(rng: random.Random) -> collections.Counter[str]:
     """Steps are refused, or the program computes what it did, also as machine code."""
-    func, arrays = _program(rng)
-    want = _interpreted(func, arrays)
+    known = _program(rng)
+    counts: collections.Counter[str] = collections.Counter()
+    gc.disable()  # collecting takes as long as the steps do
+    try:
+        for _ in range(SCHEDULES):
+            counts += _one(rng, known)
+    finally:
+        gc.enable()
+    return counts
+
+
+def _one(rng: random.Random, known: Known) -> collections.Counter[str]:
+    """One schedule: how many of its steps were taken, and how many were refused."""
     gpu = rng.random() < 0.2
-    sch = Schedule(func, seed=rng.randrange(1 << 30))
-    told = []
+    sch = Schedule(known.func, seed=rng.randrange(1 << 30))
+    taken = 0
     for _ in range(STEPS):
-        word = rng.choice(WORDS[gpu])
-        told.append(f"{word}: {step(sch, word, tuple(rng.randrange(1 << 12) for _ in range(NUMBERS)))}")
-    taken = sum(line.endswith(": done") for line in told)
+        numbers = tuple(rng.randrange(1 << 12) for _ in range(NUMBERS))
+        taken += step(sch, rng.choice(WORDS[gpu]), numbers) == "done"
     now = sch.mod["main"]
-    if taken:
-        wrong = _difference(want, func, lambda: _interpreted(now, arrays))
-        if wrong:
-            raise AssertionError(_report(sch, want, arrays, wrong))
-    if gpu or rng.random() < 0.9:
-        return f"{taken} of {STEPS} steps"
+    counts = collections.Counter({"steps taken": taken, "steps refused": STEPS - taken})
+    if now is not known.func:
+        counts["schedules"] = 1
+        wrong = known.difference(lambda: _interpreted(now, known.arrays))
+        assert not wrong, _report(sch, known, wrong)
+    if gpu or rng.random() >= BUILT:
+        return counts
     try:
         built = tvm.build(sch.mod, target="llvm")
     except LoweringError:
-        return f"{taken} of {STEPS} steps, not built"
-    wrong = _difference(want, func, lambda: _called(built, arrays))
-    assert not wrong, f"machine code: {wrong}\n{sch.trace}\n{func.script()}\n{now.script()}"
-    return f"{taken} of {STEPS} steps, built"
+        return counts + collections.Counter(["refused by build"])
+    wrong = known.difference(lambda: _called(built, known.arrays))
+    assert not wrong, f"machine code: {wrong}\n{sch.trace}\n{known.func.script()}\n{now.script()}"
+    return counts + collections.Counter(["built"])
 
 
 def _called(built: Any, arrays: list[np.ndarray]) -> list[np.ndarray]:
@@ -154,7 +177,7 @@ def _called(built: Any, arrays: list[np.ndarray]) -> list[np.ndarray]:
     return made
 
 
-def _report(sch: Schedule, want: list[np.ndarray], arrays: list[np.ndarray], wrong: str) -> str:
+def _report(sch: Schedule, known: Known, wrong: str) -> str:
     """The first step that changed the result, with the program before and after."""
     before = sch.origin["main"]
     for i, line in enumerate(sch.trace.as_python()):
@@ -162,8 +185,10 @@ def _report(sch: Schedule, want: list[np.ndarray], arrays: list[np.ndarray], wro
         if after is None:
             continue
         now = after["main"]
-        difference = _difference(want, now, lambda now=now: _interpreted(now, arrays))  # type: ignore[misc]
-        if now is not before and difference:
+        if now is before:
+            continue
+        difference = known.difference(lambda now=now: _interpreted(now, known.arrays))  # type: ignore[misc]
+        if difference:
             return f"{line}\n{difference}\n\nbefore:\n{before.script()}\nafter:\n{now.script()}"
         before = now
     return wrong

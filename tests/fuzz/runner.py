@@ -17,7 +17,7 @@ import traceback
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
 
-from fuzz import Fuzzer, fuzzers
+from fuzz import Fuzzer, Outcome, fuzzers
 
 _START = 120.0  # seconds for a worker to load what it needs
 
@@ -53,7 +53,7 @@ def main() -> int:
             run.end()
             reports.append(run.report)
     found = [text for report in reports for text in report.found]
-    total = sum(sum(report.outcomes.values()) for report in reports)
+    total = sum(report.attempts for report in reports)
     print(f"\n{total:,} attempts, {len(found)} found")
     for text in found:
         print("\n" + text)
@@ -66,17 +66,21 @@ class _Report:
     outcomes: collections.Counter[str] = field(default_factory=collections.Counter)
     found: list[str] = field(default_factory=list)
     seconds: float = 0.0
+    attempts: int = 0
+
+    def count(self, outcome: Outcome) -> None:
+        self.attempts += 1
+        self.outcomes.update([outcome] if isinstance(outcome, str) else outcome)
 
     def add(self, seed: int, outcome: str, text: str) -> None:
-        self.outcomes[outcome] += 1
+        self.count(outcome)
         again = f"python -m fuzz {self.fuzzer.name} --attempts 1 --workers 1 --seed {seed}"
         if len(self.found) < 10:
             self.found.append(f"{self.fuzzer.name}: {outcome}\n  {again}\n{text}")
 
     def line(self) -> str:
         counts = ", ".join(f"{n:,} {outcome}" for outcome, n in self.outcomes.most_common())
-        total = sum(self.outcomes.values())
-        return f"{self.fuzzer.name:24} {total:>9,} attempts in {self.seconds:6.1f} s: {counts}"
+        return f"{self.fuzzer.name:24} {self.attempts:>9,} attempts in {self.seconds:6.1f} s: {counts}"
 
 
 class _Run:
@@ -108,7 +112,7 @@ class _Run:
                     self.deadline = time.monotonic() + self.fuzzer.seconds
                 elif kind == "end":
                     self.seed = seed + 1
-                    self.report.outcomes[text] += 1
+                    self.report.count(text)
                 elif kind == "found":
                     self.seed = seed + 1
                     self.report.add(seed, "exception", text)
