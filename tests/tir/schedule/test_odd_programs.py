@@ -180,12 +180,14 @@ def test_padding_of_what_goes_on(expect, refused):
     expect(
         said(refused, goes_on, "pad_einsum", [3]),
         """
-        pad_einsum(B, padding=[3]): block B goes on from what B holds already
+        pad_einsum(B, padding=[3]): block B reads B too, which the padded buffer does not hold yet
           at test_odd_programs.py:LINE
 
           | …
           |         with T.block("B"):    # <-- here
           | …
+
+          hint: cache_inplace copies it before and back after
         """,
     )
 
@@ -312,12 +314,14 @@ def test_padding_written_again(expect, refused):
     expect(
         refused(sch, lambda: sch.decompose_padding(rv, loop)),
         """
-        decompose_padding(B, loop=i): iterator `vj` of block B does not say which element is written
+        decompose_padding(B, loop=i): points of block B that differ in iterator `vj` may write the same elements of B, and filling before the loop could change their order
           at test_odd_programs.py:LINE
 
           | …
           |         with T.block("B"):    # <-- here
           | …
+
+          hint: let each point write elements of its own, or declare the iterator as that of a reduction
         """,
     )
 

@@ -492,14 +492,14 @@ def test_the_init_is_not_seen_sooner(expect, refused):
     expect(
         refused(sch, lambda: sch.decompose_reduction(of.B, i)),
         """
-        decompose_reduction(B, loop=i): block C uses B in loop `i` too, and would see the init sooner
+        decompose_reduction(B, loop=i): block C uses B in loop `i` too, and would see the init of block B sooner
           at test_same_answer.py:LINE
 
           | …
           |         with T.block("C"):    # <-- here
           | …
 
-          hint: decompose further inside, or move that block away first
+          hint: choose a loop further inside, or move that block away first
         """,
     )
     sch.decompose_reduction("B", k)

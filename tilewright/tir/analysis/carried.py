@@ -229,8 +229,11 @@ def _within(use: Use) -> bool:
 
 def _starts(use: Use) -> bool:
     """Whether the init of a reduction runs, in the first iteration of the loops inside."""
-    if use.block.init is None:
+    init, buffer = use.block.init, use.region.buffer
+    if init is None:
         return True  # it says that it reads what it goes on from
+    if any(isinstance(m, BufferLoad) and m.buffer is buffer for m in pre_order(init)):
+        return False
     first: dict[Any, Any] = {v: r.min for v, r in use.inner.items()}
     ana = Analyzer()
     return all(

@@ -128,10 +128,13 @@ class _Accesses(Visitor):
         used = {v: self.domains[v] for v in pre_order(e) if isinstance(v, Var) and v in self.domains}
         if not used:
             return IntSet.single_point(self.ana.simplify(e))
-        for dom in list(used.values()):  # ranges of inner loops may mention outer ones
+        waiting = list(used.values())
+        while waiting:  # ranges of inner loops may mention outer ones
+            dom = waiting.pop()
             for m in (*pre_order(dom.min), *pre_order(dom.extent)):
-                if isinstance(m, Var) and m in self.domains:
+                if isinstance(m, Var) and m in self.domains and m not in used:
                     used[m] = self.domains[m]
+                    waiting.append(used[m])
         return eval_set(e, used)
 
     def range_set(self, r: Range) -> IntervalSet:

@@ -242,6 +242,8 @@ def _copied(
     around = index.parents[anchor]
     assert around is not None
     given = buffer not in scope_buffers(sch, readers[0])  # it may hold what none of the blocks has made
+    if not given and not makers:
+        refuse_unknown(buffer, anchor)
     if not all(around in index.ancestors(r) for r in readers):
         # Some read it when the loops around are done: the copy grows as the buffer does.
         if given:

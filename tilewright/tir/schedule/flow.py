@@ -187,8 +187,8 @@ def leaves_out(sch: Schedule, maker: BlockRealize, region: BufferRegion) -> bool
     """Whether a block that runs may not write all of a region that it declares: some of it under a condition,
     or of the blocks inside none is known to write it all."""
     body, buffer, init = maker.block.body, region.buffer, maker.block.init
-    if isinstance(body, BufferStore):
-        return False
+    if isinstance(body, BufferStore):  # of an index that is read the region is all of the dimension
+        return not all(is_one(r.extent) for r in region.region)
     if isinstance(init, BufferStore) and _is_element(region, init):
         # It runs where all reduction iterators are at their start, to which the loops may not come.
         return not starts_at_first(maker, reduction_loops(maker, sch.state.index.loops_of(maker)))

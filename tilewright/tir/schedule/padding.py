@@ -50,7 +50,9 @@ from ...ir.stmt import Block, BlockRealize, BufferStore, For, Stmt
 from .blocks import check_dominant, check_not_read_before, enclosing_block, insert_beside, refresh_regions
 from .buffers import check_plain_accesses
 from .cache import _name
+from .flow import written_box
 from .nests import loop_nest, simplified, spatial_nest, trivial_nest
+from .points import check_elements_told, check_starts_itself, check_unnoticed
 from .primitive import BlockRV, LoopRV, Refusal, primitive, refuse
 
 if TYPE_CHECKING:
@@ -109,6 +111,8 @@ def _padding_of(
             refuse(f"iterator `{iv.var.name}` of block {name} is not spatial", at=me)
     check_dominant(sch, me)
     check_not_read_before(sch, me)
+    check_elements_told(me, "filling before the loop")
+    check_unnoticed(sch, me, before, "the padding", set())
     store = block.body
     if not isinstance(store, BufferStore) or block.init is not None:
         refuse(f"block {name} does more than store one value", at=me)
@@ -292,8 +296,9 @@ def _einsum(sch: Schedule, me: BlockRealize) -> BufferStore:
     if not isinstance(store, BufferStore):
         refuse(f"block {name} does more than store one value", at=me)
     assert isinstance(store, BufferStore)
-    if block.init is None and any(r.buffer is store.buffer for r in block.reads):
-        refuse(f"block {name} goes on from what {store.buffer.name} holds already", at=me)
+    check_starts_itself(sch, me, store.buffer, "the padded buffer")
+    check_elements_told(me, "padding")
+    _check_all_written(me, store.buffer)
     if block.init is not None and not isinstance(block.init, BufferStore):
         refuse(f"the init of block {name} does more than store one value", at=me)
     own = {iv.var for iv in block.iter_vars}
@@ -323,6 +328,17 @@ def _einsum(sch: Schedule, me: BlockRealize) -> BufferStore:
                 at=me,
             )
     return store
+
+
+def _check_all_written(me: BlockRealize, buffer: Buffer) -> None:
+    """Refuse if a block leaves out elements of the box that is copied back from the padded buffer."""
+    if any(written_box(me.block, w) is None for w in me.block.writes):
+        refuse(
+            f"the elements of {buffer.name} that block {me.block.name_hint} writes are no box, and a box is copied "
+            "back from the padded buffer",
+            at=me,
+            hint="let it write each dimension at an iterator of its own",
+        )
 
 
 _EINSUM = (Add, Sub, Mul, Max, Min, Cast, BufferLoad, IntImm, FloatImm, Var)

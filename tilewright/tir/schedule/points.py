@@ -5,17 +5,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from ...arith import Analyzer, IterMapLevel, detect_iter_map
-from ...ir.buffer import Buffer, BufferRegion
+from ...arith import Analyzer
+from ...ir.buffer import Buffer
 from ...ir.equal import structural_equal
-from ...ir.expr import LE, LT, Add, BufferLoad, IntImm, IterVar, Mul, PrimExpr, Range, Var, const, const_value
+from ...ir.expr import LE, LT, BufferLoad, IterVar, PrimExpr, Range, Var, const, const_value
 from ...ir.functor import pre_order, substitute, vars_used
 from ...ir.ops import conjuncts, floordiv, floormod, is_one, is_zero, logical_and
-from ...ir.stmt import Block, BlockRealize, For
+from ...ir.stmt import BlockRealize, For
 from ..analysis.combiner import steps_commute
+from ..analysis.elements import untold
 from ..transform.lower_init_block import reduction_loops, starts_at_first
-from .flow import box_of_values, loops_around
+from .blocks import scope_buffers
+from .flow import box_of_values, loops_around, unmade
 from .primitive import refuse
+from .regions import touched
 
 if TYPE_CHECKING:
     from .schedule import Schedule
@@ -26,51 +29,9 @@ __all__ = [
     "check_runs_anew",
     "check_runs_whole",
     "check_starts_itself",
+    "check_unnoticed",
     "runs_whole",
-    "untold",
 ]
-
-
-def untold(block: Block, region: BufferRegion) -> IterVar | None:
-    """A spatial iterator of a block of which the elements in a region do not say the value; None if there is none.
-
-    `B[vi, vj]` tells of both, `B[vi + vj]` and `B[X[vi]]` of neither.
-    """
-    spatial = [iv for iv in block.iter_vars if iv.iter_type == IterVar.DataPar and not is_one(iv.dom.extent)]
-    mins = [r.min for r in region.region]
-    left = [iv for iv in spatial if not any(_is_shifted(e, iv.var) for e in mins)]
-    if not left:
-        return None
-    doms = {iv.var: iv.dom for iv in block.iter_vars}
-    ends: list[PrimExpr] = []
-    for (
-        r
-    ) in region.region:  # a range of several elements stands for the first of them, if it is one of its own
-        if not vars_used(r.min) & doms.keys():
-            continue
-        size, step = const_value(r.extent), _step(r.min)
-        if size is None or (size != 1 and step % int(size)):
-            return left[0]
-        ends.append(r.min)
-    used = {v: dom for v, dom in doms.items() if any(v in vars_used(e) for e in ends)}
-    missing = next((iv for iv in left if iv.var not in used), None)
-    if missing is not None:
-        return missing
-    found = detect_iter_map(ends, used, const(True, "bool"), IterMapLevel.Bijective)
-    return left[0] if found.errors else None
-
-
-def _is_shifted(e: PrimExpr, v: Var) -> bool:
-    """Whether an index is an iterator, or one plus a number."""
-    return e is v or (
-        isinstance(e, Add)
-        and ((e.a is v and isinstance(e.b, IntImm)) or (e.b is v and isinstance(e.a, IntImm)))
-    )
-
-
-def _step(e: PrimExpr) -> int:
-    """What an index is a multiple of, as `v*16` is of 16."""
-    return e.b.value if isinstance(e, Mul) and isinstance(e.b, IntImm) else 1
 
 
 def check_runs_anew(sch: Schedule, me: BlockRealize, what: str) -> None:
@@ -180,6 +141,40 @@ def check_starts_itself(sch: Schedule, me: BlockRealize, buffer: Buffer, what: s
             hint="cache_inplace copies it before and back after",
         )
     check_init_runs(sch, me, what)
+
+
+def check_unnoticed(sch: Schedule, me: BlockRealize, before: For, what: str, needs: set[Buffer]) -> None:
+    """Refuse if another block would notice that a part of a block, which reads `needs`, runs before a loop."""
+    made = {w.buffer for w in me.block.writes}
+    local, order = scope_buffers(sch, me), sch.state.index.order
+    for other in sch.state.index.blocks_under(before):
+        name = other.block.name_hint
+        writes, reads = ({r.buffer for r in x} for x in (other.block.writes, other.block.reads))
+        if writes & needs:
+            refuse(
+                f"{what} reads {min(b.name for b in writes & needs)}, which block {name} writes in loop "
+                f"`{before.loop_var.name}`",
+                at=other,
+                hint="choose a loop further inside",
+            )
+        if other is me:
+            continue
+        early = bool(reads & made) and order.index(other) < order.index(me)
+        foreign = {b for b in reads & made if b not in local}
+        if writes & made or early or any(not _reads_made(sch, me, other, before, b) for b in foreign):
+            found = min(b.name for b in (writes | reads) & made)
+            refuse(
+                f"block {name} uses {found} in loop `{before.loop_var.name}` too, and would see {what} sooner",
+                at=other,
+                hint="choose a loop further inside, or move that block away first",
+            )
+
+
+def _reads_made(sch: Schedule, me: BlockRealize, reader: BlockRealize, before: For, buffer: Buffer) -> bool:
+    """Whether a block reads only what another one has made in the same iteration of a loop."""
+    ana = sch.state.analyzer_at(before.body)
+    found = touched(sch, before.body, [reader], lambda b: b.reads, {buffer})[buffer]
+    return not unmade(sch, ana, before.body, [me], buffer, [(s.min_value, s.max_value) for s in found])
 
 
 def _driving(me: BlockRealize) -> set[Var]:

@@ -27,12 +27,10 @@ from .blocks import (
     insert_beside,
     refresh_regions,
     remove_stmt,
-    scope_buffers,
 )
-from .flow import Box, covers_domain, made_box, points_once, shared_loop, unmade
-from .points import check_elements_told, check_init_runs
+from .flow import Box, covers_domain, made_box, points_once, shared_loop
+from .points import check_elements_told, check_init_runs, check_unnoticed
 from .primitive import BlockRV, LoopRV, primitive, refuse
-from .regions import touched
 
 if TYPE_CHECKING:
     from .schedule import Schedule
@@ -118,40 +116,8 @@ def _check_init_moves(
                 at=x,
                 hint=f"decompose at `{x.loop_var.name}`",
             )
-    made = {w.buffer for w in block.writes}
     needs = {m.buffer for m in pre_order(block.init) if isinstance(m, BufferLoad)}
-    local = scope_buffers(sch, me)
-    order = sch.state.index.order
-    for other in sch.state.index.blocks_under(before):
-        writes = {w.buffer for w in other.block.writes}
-        reads = {r.buffer for r in other.block.reads}
-        if writes & needs:
-            refuse(
-                f"the init of block {name} reads {min(b.name for b in writes & needs)}, which block "
-                f"{other.block.name_hint} writes in loop `{before.loop_var.name}`",
-                at=other,
-                hint="decompose further inside",
-            )
-        if other is me:
-            continue
-        early = reads & made and order.index(other) < order.index(me)
-        foreign = {b for b in reads & made if b not in local}
-        if writes & made or early or any(not _reads_made(sch, me, other, before, b) for b in foreign):
-            found = min(b.name for b in (writes | reads) & made)
-            refuse(
-                f"block {other.block.name_hint} uses {found} in loop `{before.loop_var.name}` too, and would see the "
-                "init sooner",
-                at=other,
-                hint="decompose further inside, or move that block away first",
-            )
-
-
-def _reads_made(sch: Schedule, me: BlockRealize, reader: BlockRealize, before: For, buffer: Buffer) -> bool:
-    """Whether a block reads only what another one has made in the same iteration of a loop."""
-    ana = sch.state.analyzer_at(before.body)
-    found = touched(sch, before.body, [reader], lambda b: b.reads, {buffer})[buffer]
-    read = [(s.min_value, s.max_value) for s in found]
-    return not unmade(sch, ana, before.body, [me], buffer, read)
+    check_unnoticed(sch, me, before, f"the init of block {name}", needs)
 
 
 @primitive

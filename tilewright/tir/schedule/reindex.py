@@ -240,6 +240,10 @@ class _Turn(Mutator):
         return BufferRegion.point(self.new, self.place) if n.buffer is self.old else made
 
 
+def _loads(n: Stmt, buffer: Buffer) -> bool:
+    return any(isinstance(m, BufferLoad) and m.buffer is buffer for m in pre_order(n))
+
+
 def _check_read(
     sch: Schedule,
     me: BlockRealize,
@@ -249,6 +253,15 @@ def _check_read(
     used: list[IterVar],
 ) -> None:
     """The copy runs before the block's nest, over all its points: the data must be there, and in bounds."""
+    reducing = next((iv for iv in used if iv.iter_type == IterVar.CommReduce), None)
+    init = me.block.init
+    if reducing is not None and init is not None and _loads(init, buffer):
+        refuse(
+            f"the init of block {me.block.name_hint} reads {buffer.name}, for which reduction iterator "
+            f"`{reducing.var.name}` has no value",
+            at=me,
+            hint="cache_read keeps the indices as they are",
+        )
     here = top_level(sch, me, scope)
     for m in producers_of(sch, me, {buffer}):
         if top_level(sch, m, scope) is here:

@@ -102,6 +102,7 @@ def _blockize_one(sch: Schedule, place: Stmt, me: BlockRealize, keep_units: bool
                 at=x,
                 hint="choose that loop, so that both are inside",
             )
+    check_init_runs(sch, me, "blockize")
     pairs = _divide(me, outer, inner)
     made = _Divided(me.block, pairs[:-1], keep_units)
     outside, inside = (p.source for p in pairs[-1])
@@ -119,7 +120,6 @@ def _blockize_one(sch: Schedule, place: Stmt, me: BlockRealize, keep_units: bool
     init: Stmt | None = None
     if block.init is not None and made.reduces_outside:
         check_elements_told(me, "taking the init out")
-        check_init_runs(sch, me, "taking it out")
         realized = BlockRealize(made.inner_values, inside, block)
         init = init_nest(realized, inner, 0)
         if init is None:

@@ -7,11 +7,12 @@ from typing import Any
 
 from ...arith import Analyzer
 from ...ir.errors import LoweringError
-from ...ir.expr import BufferLoad, IterVar, PrimExpr, Var, const
+from ...ir.expr import BufferLoad, IterVar, PrimExpr, Var, const, const_value
 from ...ir.function import PrimFunc
 from ...ir.functor import Mutator, pre_order, renew_defs_in, substitute, vars_used
-from ...ir.ops import add, conjuncts, equal, greater_equal, less, logical_and
+from ...ir.ops import add, conjuncts, equal, greater_equal, is_zero, less, logical_and
 from ...ir.stmt import Block, BlockRealize, BufferStore, For, ForKind, IfThenElse, Stmt, seq
+from ..analysis.elements import untold
 from ..analysis.regions import get_block_read_write_region
 
 __all__ = ["init_nest", "inside_domains", "lower_init_block", "reduction_loops", "starts_at_first"]
@@ -71,7 +72,7 @@ class _LowerInit(Mutator):
             return n.replace(block=block.replace(init=None, body=seq(block.init, block.body)))
         nest = None
         inside = self.path[self.path.index(reducing[0]) :]
-        if all(isinstance(x, For) for x in inside) and _alone(n, reducing[0]):
+        if all(isinstance(x, For) for x in inside) and _alone(n, reducing[0]) and _once(n, inside, reducing):
             nest = init_nest(n.replace(block=block), loops, loops.index(reducing[0]))
         if nest is None:
             return n.replace(block=_guarded(block))
@@ -103,7 +104,9 @@ def starts_at_first(realize: BlockRealize, loops: list[For], held: Set[Var] = fr
             continue
         if vars_used(value) & held or not ana.can_prove_equal(substitute(value, first), iv.dom.min):
             return False
-    return True
+    # A condition may leave out the first iteration; one on sizes, as `0 < n`, leaves out all of them or none.
+    conditions = [c for c in conjuncts(realize.predicate) if vars_used(c) & first.keys()]
+    return not any(is_zero(ana.simplify(substitute(c, first))) for c in conditions)
 
 
 def _alone(realize: BlockRealize, loop: For) -> bool:
@@ -122,6 +125,12 @@ def _alone(realize: BlockRealize, loop: For) -> bool:
             return False
         stack.extend(m.children())
     return not read & {w.buffer for w in realize.block.writes}
+
+
+def _once(realize: BlockRealize, inside: list[Stmt], reducing: list[For]) -> bool:
+    """Whether no element is started again by another point in the loops of a reduction."""
+    spatial = [x for x in inside if isinstance(x, For) and x not in reducing and const_value(x.extent) != 1]
+    return not spatial or all(untold(realize.block, w) is None for w in realize.block.writes)
 
 
 def reduction_loops(realize: BlockRealize, loops: list[For]) -> list[For]:
@@ -146,7 +155,8 @@ def reduction_loops(realize: BlockRealize, loops: list[For]) -> list[For]:
 def init_nest(realize: BlockRealize, around: list[For], start: int) -> Stmt | None:
     """The block's `init` under copies of those loops from `around[start]` on that it needs.
 
-    None if it cannot stand alone: if a loop drives spatial and reduction iterators alike.
+    None if it cannot stand alone: if a loop drives spatial and reduction iterators alike, or the bounds of a spatial
+    one depend on one that reduces.
     """
     block, loops = realize.block, around[start:]
     assert block.init is not None
@@ -172,6 +182,11 @@ def init_nest(realize: BlockRealize, around: list[For], start: int) -> Stmt | No
         predicate = logical_and(predicate, condition)
     # A condition on both was left out: the init may run for more points, as long as they are points.
     if mixed and not inside_domains(spatial, around, predicate):
+        return None
+    for loop in reversed(loops):
+        if loop.loop_var in needed:
+            needed |= vars_used(loop.min) | vars_used(loop.extent)
+    if needed & reducing:  # which elements there are changes with the reduction
         return None
     copies = {loop.loop_var: loop.loop_var.copy_with_suffix("_init") for loop in loops}
     stand_alone = Block(
