@@ -11,7 +11,7 @@ import tilewright as tvm
 from tilewright import te, tir
 from tilewright.ir.errors import LoweringError
 from tilewright.ir.functor import pre_order
-from tilewright.ir.stmt import Block
+from tilewright.ir.stmt import Block, IfThenElse
 from tilewright.script import tir as T
 from tilewright.tir.transform.lower_init_block import lower_init_block
 
@@ -419,6 +419,116 @@ def test_an_init_that_reads_what_the_loop_writes_is_guarded(agree):
                 C[0] = C[0] + A[vk]
 
     agree(before, lowered(before), *data((8,), (1,), (1,)))
+
+
+@T.prim_func
+def point_twice(A: T.Buffer((3, 4), "int32"), B: T.Buffer((4,), "int32")):
+    for k, x, i in T.grid(3, 2, 3):
+        with T.block("B"):
+            vk = T.axis.reduce(3, k)
+            vi = T.axis.spatial(4, x + i)
+            with T.init():
+                B[vi] = 0
+            B[vi] = B[vi] + A[vk, vi]
+
+
+@T.prim_func
+def first_step_twice(A: T.Buffer((3, 4), "int32"), B: T.Buffer((4,), "int32")):
+    for i, k in T.grid(4, 6):
+        with T.block("B"):
+            vk = T.axis.reduce(3, k // 2)
+            vi = T.axis.spatial(4, i)
+            with T.init():
+                B[vi] = 0
+            B[vi] = B[vi] + A[vk, vi]
+
+
+@T.prim_func
+def again_for_nothing(A: T.Buffer((3, 4), "int32"), B: T.Buffer((4,), "int32")):
+    for i, k, _ in T.grid(4, 3, 2):
+        with T.block("B"):
+            vi, vk = T.axis.remap("SR", [i, k])
+            with T.init():
+                B[vi] = 0
+            B[vi] = B[vi] + A[vk, vi]
+
+
+@T.prim_func
+def element_twice(A: T.Buffer((3, 4), "int32"), B: T.Buffer((4,), "int32")):
+    for k, i in T.grid(3, 4):
+        with T.block("B"):
+            vk, vi = T.axis.remap("RS", [k, i])
+            with T.init():
+                B[vi // 2] = 0
+            B[vi // 2] = B[vi // 2] + A[vk, vi]
+
+
+@T.prim_func
+def first_step_left_out(A: T.Buffer((3, 4), "int32"), B: T.Buffer((4,), "int32")):
+    for i, k in T.grid(4, 3):
+        with T.block("B"):
+            vi, vk = T.axis.remap("SR", [i, k])
+            T.where(k >= 1)
+            with T.init():
+                B[vi] = 0
+            B[vi] = B[vi] + A[vk, vi]
+
+
+@T.prim_func
+def first_step_left_out_somewhere(A: T.Buffer((3, 4), "int32"), B: T.Buffer((4,), "int32")):
+    for i, k in T.grid(4, 3):
+        with T.block("B"):
+            vi, vk = T.axis.remap("SR", [i, k])
+            T.where(k + i >= 1)
+            with T.init():
+                B[vi] = 0
+            B[vi] = B[vi] + A[vk, vi]
+
+
+@T.prim_func
+def elements_by_step(A: T.Buffer((3, 4), "int32"), B: T.Buffer((4,), "int32")):
+    for k in range(3):
+        for i in range(k + 1):
+            with T.block("B"):
+                vi, vk = T.axis.remap("SR", [i, k])
+                with T.init():
+                    B[vi] = 0
+                B[vi] = B[vi] + A[vk, vi]
+
+
+@pytest.mark.parametrize(
+    "before",
+    [
+        point_twice,
+        first_step_twice,
+        again_for_nothing,
+        element_twice,
+        first_step_left_out,
+        first_step_left_out_somewhere,
+        elements_by_step,
+    ],
+    ids=lambda f: f.attrs["global_symbol"],
+)
+def test_the_init_runs_as_often_as_the_first_step_does(agree, before):
+    """It is what the interpreter does, and there is no other definition."""
+    agree(before, lowered(before), *data((3, 4), (4,)))
+
+
+@pytest.mark.parametrize("size", [12, 13])
+def test_points_that_come_once_are_started_before_the_loop(size):
+    """Tiles, fused loops and parts of them: the init is under no condition of the reduction."""
+    a, k = te.placeholder((size, size), "int32", name="a"), te.reduce_axis((0, size), "k")
+    c = te.compute((size, size), lambda i, j: te.sum(a[i, k] * a[k, j], axis=k), name="c")
+    for fuse, *factors in itertools.product((False, True), (None, 4, 5), (None, 3)):
+        sch = tir.Schedule(te.create_prim_func([a, c]))
+        i, j, r = sch.get_loops("c")
+        spatial = [sch.fuse(i, j)] if fuse else [i, j]
+        parts = [list(sch.split(x, [None, factors[0]])) if factors[0] else [x] for x in spatial]
+        steps = list(sch.split(r, [None, factors[1]])) if factors[1] else [r]
+        sch.reorder(*steps, *(x for p in parts for x in p))
+        made = lower_init_block(sch.mod["main"])
+        (started,) = (m for m in pre_order(made.body) if isinstance(m, Block) and m.name_hint == "c_init")
+        assert not [m for m in pre_order(started.body) if isinstance(m, IfThenElse)]
 
 
 def test_other_blocks_in_the_reduction_loop(agree):

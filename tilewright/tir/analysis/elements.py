@@ -1,15 +1,17 @@
-"""Whether the elements that a block writes tell its points apart."""
+"""Whether the elements that a block writes tell its points apart, and its points the iterations of loops."""
 
 from __future__ import annotations
 
-from ...arith import IterMapLevel, detect_iter_map
-from ...ir.buffer import BufferRegion
-from ...ir.expr import Add, IntImm, IterVar, Mul, PrimExpr, Var, const, const_value
-from ...ir.functor import vars_used
-from ...ir.ops import is_one
-from ...ir.stmt import Block
+from collections.abc import Mapping, Sequence
 
-__all__ = ["untold"]
+from ...arith import Analyzer, IterMapLevel, detect_iter_map
+from ...ir.buffer import BufferRegion
+from ...ir.expr import Add, IntImm, IterVar, Mul, PrimExpr, Range, Sub, Var, const, const_value
+from ...ir.functor import vars_used
+from ...ir.ops import conjuncts, is_one, less_equal, logical_and
+from ...ir.stmt import Block, BlockRealize, For
+
+__all__ = ["come_once", "untold"]
 
 
 def untold(block: Block, region: BufferRegion) -> IterVar | None:
@@ -24,9 +26,8 @@ def untold(block: Block, region: BufferRegion) -> IterVar | None:
         return None
     doms = {iv.var: iv.dom for iv in block.iter_vars}
     ends: list[PrimExpr] = []
-    for (
-        r
-    ) in region.region:  # a range of several elements stands for the first of them, if it is one of its own
+    # A range of several elements stands for the first of them, if it is one of its own.
+    for r in region.region:
         if not vars_used(r.min) & doms.keys():
             continue
         size, step = const_value(r.extent), _step(r.min)
@@ -52,3 +53,61 @@ def _is_shifted(e: PrimExpr, v: Var) -> bool:
 def _step(e: PrimExpr) -> int:
     """What an index is a multiple of, as `v*16` is of 16."""
     return e.b.value if isinstance(e, Mul) and isinstance(e.b, IntImm) else 1
+
+
+def come_once(realize: BlockRealize, loops: Sequence[For], around: Sequence[For]) -> bool:
+    """Whether no two iterations of loops, among those around a block, come to the same point of its iterators.
+
+    `vi = i_0*4 + i_1`, where i_1 is below 4, tells of both loops; `vi = i + j` of neither.
+    """
+    left = {x.loop_var: x for x in loops}
+    values = list(realize.iter_values)
+    while left:
+        told = next((d for d in (_digits(v, left) for v in values) if d), None)
+        if told is None:
+            break
+        for v in told:
+            del left[v]
+    if not left:
+        return True
+    doms = {x.loop_var: Range.from_min_extent(x.min, x.extent) for x in loops}
+    for conditions in (False, True):
+        for more in (False, True):  # the parts of a split of a fused loop may be told apart only together
+            if more:
+                doms |= {x.loop_var: Range.from_min_extent(x.min, x.extent) for x in around}
+            inside: PrimExpr = const(True, "bool")
+            for c in conjuncts(realize.predicate) if conditions else ():
+                if vars_used(c) <= doms.keys():
+                    inside = logical_and(inside, c)
+            if not detect_iter_map(values, doms, inside, IterMapLevel.Bijective).errors:
+                return True
+    # What the predicate lets one iteration of through needs no telling: `vk = k_1 where k_0*2 + k_1 < 1`.
+    ana = Analyzer()
+    for x in around:
+        ana.bind_loop(x.loop_var, x.min, x.extent)
+    with ana.constraint_scope(realize.predicate):
+        return all(ana.can_prove(less_equal(v, x.min)) for v, x in left.items())
+
+
+def _digits(value: PrimExpr, loops: Mapping[Var, For]) -> list[Var]:
+    """Those of the loops that a value is a number with several digits of; none if it is something else."""
+    found: dict[Var, int] = {}
+    stack = [(value, 1)]
+    while stack:
+        e, scale = stack.pop()
+        if isinstance(e, (Add, Sub)):
+            stack += [(e.a, scale), (e.b, scale if isinstance(e, Add) else -scale)]
+        elif isinstance(e, Mul) and isinstance(e.b, IntImm):
+            stack.append((e.a, scale * e.b.value))
+        elif isinstance(e, Var):
+            if e in loops:
+                found[e] = found.get(e, 0) + scale
+        elif vars_used(e) & loops.keys():
+            return []
+    reach: int | None = 0  # how far apart the digits below are at most
+    for v, scale in sorted(found.items(), key=lambda item: abs(item[1])):
+        if reach is None or abs(scale) <= reach:
+            return []
+        size = const_value(loops[v].extent)
+        reach = None if size is None else reach + abs(scale) * (int(size) - 1)
+    return list(found)

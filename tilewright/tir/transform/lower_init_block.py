@@ -12,7 +12,7 @@ from ...ir.function import PrimFunc
 from ...ir.functor import Mutator, pre_order, renew_defs_in, substitute, vars_used
 from ...ir.ops import add, conjuncts, equal, greater_equal, is_zero, less, logical_and
 from ...ir.stmt import Block, BlockRealize, BufferStore, For, ForKind, IfThenElse, Stmt, seq
-from ..analysis.elements import untold
+from ..analysis.elements import come_once, untold
 from ..analysis.regions import get_block_read_write_region
 
 __all__ = ["init_nest", "inside_domains", "lower_init_block", "reduction_loops", "starts_at_first"]
@@ -72,7 +72,7 @@ class _LowerInit(Mutator):
             return n.replace(block=block.replace(init=None, body=seq(block.init, block.body)))
         nest = None
         inside = self.path[self.path.index(reducing[0]) :]
-        if all(isinstance(x, For) for x in inside) and _alone(n, reducing[0]) and _once(n, inside, reducing):
+        if all(isinstance(x, For) for x in inside) and _alone(n, reducing[0]) and _once(n, loops, reducing):
             nest = init_nest(n.replace(block=block), loops, loops.index(reducing[0]))
         if nest is None:
             return n.replace(block=_guarded(block))
@@ -127,10 +127,13 @@ def _alone(realize: BlockRealize, loop: For) -> bool:
     return not read & {w.buffer for w in realize.block.writes}
 
 
-def _once(realize: BlockRealize, inside: list[Stmt], reducing: list[For]) -> bool:
-    """Whether no element is started again by another point in the loops of a reduction."""
-    spatial = [x for x in inside if isinstance(x, For) and x not in reducing and const_value(x.extent) != 1]
-    return not spatial or all(untold(realize.block, w) is None for w in realize.block.writes)
+def _once(realize: BlockRealize, around: list[For], reducing: list[For]) -> bool:
+    """Whether no element is started again in the loops of a reduction, by another point or by the same."""
+    loops = [x for x in around[around.index(reducing[0]) :] if const_value(x.extent) != 1]
+    if any(x not in reducing for x in loops):
+        if any(untold(realize.block, w) is not None for w in realize.block.writes):
+            return False
+    return come_once(realize, loops, around)
 
 
 def reduction_loops(realize: BlockRealize, loops: list[For]) -> list[For]:
@@ -172,17 +175,19 @@ def init_nest(realize: BlockRealize, around: list[For], start: int) -> Stmt | No
         needed |= used
         spatial.append((iv, value))
     predicate: PrimExpr = const(True, "bool")
-    mixed = False
+    ana = Analyzer()
+    for loop in around:
+        ana.bind_loop(loop.loop_var, loop.min, loop.extent)
+    variables = {loop.loop_var for loop in around}
+    first: dict[Any, Any] = {loop.loop_var: loop.min for loop in loops if loop.loop_var in reducing}
     for condition in conjuncts(realize.predicate):
-        used = vars_used(condition)
-        if used & reducing:
-            mixed = mixed or bool(used & needed)
-            continue
-        needed |= used
+        if vars_used(condition) & reducing:
+            # The init runs where the first step does. A condition on sizes, as `0 < n`, is one on the steps alone.
+            condition = ana.simplify(substitute(condition, first))
+            if not vars_used(condition) & variables:
+                continue
+        needed |= vars_used(condition)
         predicate = logical_and(predicate, condition)
-    # A condition on both was left out: the init may run for more points, as long as they are points.
-    if mixed and not inside_domains(spatial, around, predicate):
-        return None
     for loop in reversed(loops):
         if loop.loop_var in needed:
             needed |= vars_used(loop.min) | vars_used(loop.extent)
