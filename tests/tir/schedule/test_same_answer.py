@@ -595,3 +595,29 @@ def test_digits_that_overlap_do_not(refused):
     sch = tir.Schedule(before)
     i, j = sch.get_loops("B")
     assert "may write the same elements of B" in refused(sch, lambda: sch.reorder(j, i))
+
+
+# ---------------------------------------------------------------------------- blocks
+def test_a_block_around_does_not_make_an_init_run(refused):
+    sch, (_, k) = on(late, "B")
+    text = refused(sch, lambda: sch.blockize(k))
+    assert first_line(text) == (
+        "blockize(k): the loops of block B do not come to the first values of its reduction iterators first, where the "
+        "init runs, and blockize would make it run"
+    )
+
+
+def test_memory_of_one_iteration_stays_inside_of_a_block_around():
+    @T.prim_func
+    def unread(A: T.Buffer((4, 4), "int32"), B: T.Buffer((4, 4), "int32")):
+        W = T.alloc_buffer((4,), "int32")
+        for i, j in T.grid(4, 4):
+            with T.block("B"):
+                vi, vj = T.axis.remap("SS", [i, j])
+                W[vi] = A[vi, vj]
+                B[vi, vj] = A[vj, vi]
+
+    sch, (_, j) = on(unread, "B")
+    sch.parallel(j)
+    sch.blockize(j)
+    same(sch)

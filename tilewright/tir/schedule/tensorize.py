@@ -132,7 +132,8 @@ def _blockize_one(sch: Schedule, place: Stmt, me: BlockRealize, keep_units: bool
     body: Stmt = BlockRealize(made.inner_values, inside, block, span=me.span)
     for x in reversed(inner):
         body = x.replace(body=body)
-    around = refresh_regions(Block(made.outer_iters, (), (), f"{name}_o", body, init))
+    around = Block(made.outer_iters, (), (), f"{name}_o", body, init)
+    around = _with_own_buffers(sch, [place], outer, refresh_regions(around))
     sch.state.replace(place, BlockRealize(made.outer_values, outside, around, span=me.span))
     return BlockRV(around.key, around.name_hint)
 
@@ -280,17 +281,8 @@ def _blockize_many(sch: Schedule, place: Stmt | None, inside: list[BlockRealize]
         table[x.loop_var] = v
     body = part[0] if len(part) == 1 else SeqStmt(tuple(part))
     name = "_".join(r.block.name_hint for r in inside) + "_o"
-    own = [b for b in _own_buffers(sch, part) if not outer or _is_made_inside(sch, outer[-1], b)]
-    around = refresh_regions(Block(iters, (), (), name, substitute(body, table)))
-    if own:  # memory that only the part uses goes with it
-        reads, writes = (
-            tuple(r for r in regions if r.buffer not in own) for regions in (around.reads, around.writes)
-        )
-        around = around.replace(reads=reads, writes=writes, alloc_buffers=tuple(own))
-        holding = enclosing_block(sch, part[0])
-        assert holding is not None
-        kept = tuple(b for b in holding.alloc_buffers if b not in own)
-        sch.state.replace(holding, holding.replace(alloc_buffers=kept))
+    around = Block(iters, (), (), name, substitute(body, table))
+    around = _with_own_buffers(sch, part, outer, refresh_regions(around))
     made = BlockRealize(values, const(True, "bool"), around)
     if place is not None:
         sch.state.replace(place, made)
@@ -303,16 +295,35 @@ def _blockize_many(sch: Schedule, place: Stmt | None, inside: list[BlockRealize]
     return BlockRV(around.key, around.name_hint)
 
 
+def _with_own_buffers(sch: Schedule, part: list[Stmt], outer: list[For], around: Block) -> Block:
+    """The block around some statements, with the memory that only these use.
+
+    A region of it in the block would say that it is needed outside, where the iterations of a parallel loop share it.
+    """
+    own = [b for b in _own_buffers(sch, part) if not outer or _is_made_inside(sch, outer[-1], b)]
+    if not own:
+        return around
+    reads, writes = (
+        tuple(r for r in regions if r.buffer not in own) for regions in (around.reads, around.writes)
+    )
+    holding = enclosing_block(sch, part[0])
+    assert holding is not None
+    kept = tuple(b for b in holding.alloc_buffers if b not in own)
+    sch.state.replace(holding, holding.replace(alloc_buffers=kept))
+    return around.replace(reads=reads, writes=writes, alloc_buffers=tuple(own))
+
+
 def _own_buffers(sch: Schedule, part: list[Stmt]) -> list[Buffer]:
     """The buffers of the scope that only some statements of it use."""
     scope = enclosing_block(sch, part[0])
     if scope is None:
         return []
     elsewhere: set[Buffer] = set()
+    left_out = set(part)
     stack: list[Any] = [scope.body]
     while stack:
         n = stack.pop()
-        if n in part:
+        if n in left_out:
             continue
         buffer = getattr(n, "buffer", None)
         if isinstance(buffer, Buffer):
