@@ -108,7 +108,10 @@ def _layout(c: Chooser, n: Numbers) -> None:
     choices += [("write", i, w) for i, w in enumerate(block.writes) if w.buffer in inside]
     if choices:
         side, at, region = choices[n[1] % len(choices)]
-        maps = random_schedules.MAPS[len(region.buffer.shape) - 1]
+        rank = len(region.buffer.shape)
+        maps = random_schedules.MAPS[rank - 1] if rank <= len(random_schedules.MAPS) else ()
+        if not maps:
+            return
         c.sch.transform_layout(c.block(n[0]), (side, at), maps[n[2] % len(maps)], (None, 0)[n[3] % 2])
 
 

@@ -450,7 +450,8 @@ def _sampled_place(c: Chooser, n: tuple[int, ...]) -> None:
 def _layout(c: Chooser, n: tuple[int, ...]) -> None:
     """Another layout for a buffer between two stages; parameters keep theirs."""
     inside = {b for r in c.sch.state.index.order for b in r.block.alloc_buffers}
-    fitting = [b for b in c.blocks if all(w.buffer in inside for w in c.sch.get(b).writes)]
+    made = {b: [w.buffer for w in c.sch.get(b).writes] for b in c.blocks}
+    fitting = [b for b, buffers in made.items() if buffers and inside.issuperset(buffers)]
     if fitting:
         me = fitting[n[0] % len(fitting)]
         rank = len(c.sch.get(me).writes[0].buffer.shape)

@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 from ...arith import Analyzer
 from ...ir.equal import structural_equal
-from ...ir.expr import FloorMod, IterVar, PrimExpr, Var, const, const_value, convert
+from ...ir.expr import BufferLoad, FloorMod, IterVar, PrimExpr, Var, const, const_value, convert
 from ...ir.functor import Mutator, pre_order, substitute, vars_used
 from ...ir.ops import add, ceildiv, floordiv, floormod, is_one, is_zero, less, logical_and, mul, product
 from ...ir.stmt import Block, BlockRealize, For, ForKind, IfThenElse, Stmt
-from .dependence import check_any_order
-from .flow import driven_kinds, runs_once
+from ..transform.lower_init_block import reduction_loops
+from .dependence import check_any_order, recheck
+from .flow import driven_kinds, loops_around, runs_once
 from .primitive import BlockRV, LoopRV, primitive, refuse
 
 if TYPE_CHECKING:
@@ -24,8 +25,11 @@ __all__ = ["add_unit_loop", "fuse", "reorder", "split", "tile"]
 class _Rebind(Mutator):
     """Loop variables replaced in bindings and bounds."""
 
-    def __init__(self, table: dict[Var, PrimExpr], ana: Analyzer, condition: PrimExpr | None = None) -> None:
+    def __init__(
+        self, table: dict[Var, PrimExpr], ana: Analyzer, outer: set[Var], condition: PrimExpr | None = None
+    ) -> None:
         self.table, self.ana, self.condition = table, ana, condition
+        self.counters = {*outer, *table}  # the variables of loops around
 
     def visit_Var(self, n: Var) -> PrimExpr:
         return self.table.get(n, n)
@@ -35,7 +39,10 @@ class _Rebind(Mutator):
     def visit_For(self, n: For) -> Stmt:
         low, size = self.visit(n.min), self.visit(n.extent)
         with self.ana.scope():
-            self.ana.bind_loop(n.loop_var, low, size)
+            # A loop over nothing does not say that its points are none: a reduction over nothing is its start.
+            if not (vars_used(n.min) | vars_used(n.extent)) & self.counters:
+                self.ana.bind_loop(n.loop_var, low, size)
+            self.counters.add(n.loop_var)
             body = self.visit(n.body)
         if low is n.min and size is n.extent and body is n.body:
             return n
@@ -45,7 +52,11 @@ class _Rebind(Mutator):
         values = [self.moved(v) for v in n.iter_values]
         predicate = self.moved(n.predicate)
         if self.condition is not None:
-            predicate = logical_and(predicate, self.condition)
+            reads = any(
+                isinstance(m, BufferLoad) for m in pre_order(predicate)
+            )  # what there is only where it holds
+            both = (self.condition, predicate) if reads else (predicate, self.condition)
+            predicate = logical_and(*both)
         # A block is isolated from loops, but its domains, and a script's carelessness, may name one.
         block = n.block
         if any(isinstance(m, Var) and m in self.table for m in pre_order(block)):
@@ -144,6 +155,8 @@ def split(
             at=n,
             hint="choose factors that divide it, or leave disable_predication away: where they divide none is made",
         )
+    if not exact:
+        _check_steps_choose(sch, n)
     # A part that runs once has no say in the condition, nor is it seen in the bindings.
     once = {v: const(0, kind) for v, s in zip(variables, sizes, strict=True) if is_one(s)}
     counted = ana.simplify(substitute(position, once)) if once else position
@@ -153,13 +166,31 @@ def split(
     with ana.scope():
         for v, s in zip(variables, sizes, strict=True):
             ana.bind_loop(v, const(0, kind), s)
-        body = _Rebind({n.loop_var: position}, ana, condition).visit(n.body)
+        outer = {x.loop_var for x in loops_around(sch, n)}
+        body = _Rebind({n.loop_var: position}, ana, outer, condition).visit(n.body)
     made: Stmt = body
     for v, s in reversed(list(zip(variables, sizes, strict=True))):
         made = For(v, const(0, kind), s, ForKind.SERIAL, made, span=n.span)
     sch.state.replace(n, made)
     sch.forget(loop, f"split({n.loop_var.name}, …)")
     return [LoopRV(v) for v in variables]
+
+
+def _check_steps_choose(sch: Schedule, n: For) -> None:
+    """Refuse if the steps of a reduction say how many points there are: under a condition there would be others, at
+    which there are no steps, and a reduction over nothing is its start."""
+    used = vars_used(n.extent)
+    for realize in sch.state.index.blocks_under(n) if used else ():
+        if realize.block.init is None or IterVar.DataPar not in driven_kinds(sch, realize, n):
+            continue
+        for x in reduction_loops(realize, sch.state.index.loops_of(realize)):
+            if x.loop_var in used:
+                refuse(
+                    f"the number of iterations of loop `{n.loop_var.name}` depends on loop `{x.loop_var.name}`, which "
+                    f"carries the reduction of block {realize.block.name_hint}, and the init would run beyond its end",
+                    at=n,
+                    hint="choose factors that divide it",
+                )
 
 
 def _size(factor: PrimExpr | None, inferred: PrimExpr | None, kind: str) -> PrimExpr:
@@ -235,7 +266,8 @@ def fuse(sch: Schedule, *loops: LoopRV, preserve_unit_iters: bool = True, name: 
         rest = floordiv(rest, x.extent)
     with ana.scope():
         ana.bind_loop(fused, const(0, kind), total)
-        body = _Rebind(table, ana).visit(nest[-1].body)
+        outer = {x.loop_var for x in loops_around(sch, nest[0])}
+        body = _Rebind(table, ana, outer).visit(nest[-1].body)
     sch.state.replace(nest[0], For(fused, const(0, kind), total, ForKind.SERIAL, body, span=nest[0].span))
     for loop in loops:
         sch.forget(loop, f"fuse({', '.join(x.loop_var.name for x in nest)})")
@@ -293,6 +325,9 @@ def reorder(sch: Schedule, *loops: LoopRV) -> None:
     for x in reversed(new):
         body = x.replace(body=body)
     sch.state.replace(nest[0], body)
+    # Iterations that run at once see more of the others now.
+    at_once = [x for x in nest if x.kind in (ForKind.PARALLEL, ForKind.VECTORIZED)]
+    recheck(sch, [x.loop_var for x in at_once if new.index(x) < nest.index(x)])
 
 
 def _nest_of(sch: Schedule, wanted: list[For]) -> list[For]:
