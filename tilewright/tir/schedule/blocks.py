@@ -25,6 +25,7 @@ __all__ = [
     "check_no_pointer",
     "check_not_read_before",
     "check_predicate",
+    "check_writes",
     "consumers_of",
     "declare_reads",
     "enclosing_block",
@@ -250,6 +251,26 @@ def declare_reads(sch: Schedule, key: object, buffer: Buffer, who: str = "the co
         outer = enclosing_block(sch, sch.state.index.blocks[key])
         assert outer is not None
         key = outer.key
+
+
+def check_writes(sch: Schedule, key: object, buffer: Buffer, who: str) -> None:
+    """Refuse if more of a buffer is written in a block now than the block, or one around it, declares."""
+    me = sch.state.index.blocks[key]
+    while sch.state.index.parents[me] is not None:
+        block = me.block
+        if buffer in (*block.alloc_buffers, *(m.buffer for m in block.match_buffers)):
+            return
+        declared = next((w for w in block.writes if w.buffer is buffer), None)
+        found = next((w for w in refresh_regions(block).writes if w.buffer is buffer), None)
+        if found is not None and (declared is None or not _holds(block, declared, found)):
+            refuse(
+                f"{who} would write more of {buffer.name} than block {block.name_hint} says it writes",
+                at=me,
+                hint="take this step before blockize",
+            )
+        outer = enclosing_block(sch, me)
+        assert outer is not None
+        me = sch.state.index.blocks[outer.key]
 
 
 def _holds(block: Block, outer: BufferRegion, inner: BufferRegion) -> bool:

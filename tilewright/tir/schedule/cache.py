@@ -174,7 +174,7 @@ def cache_read(
     for r in chosen:
         _check_reader(sch, r, me, buffer)
     makers = []
-    for maker in producers_of(sch, me, {buffer}):
+    for maker in producers_of(sch, chosen[0], {buffer}):  # the block itself may be one of them
         if order[maker] < order[chosen[0]]:
             makers.append(maker)
         elif order[maker] < order[chosen[-1]]:
@@ -188,7 +188,7 @@ def cache_read(
     scope = enclosing_block(sch, me)
     assert scope is not None
     anchor, region, lasts = _copied(sch, buffer, makers, chosen)
-    _check_fresh(sch, me, anchor, buffer, chosen)
+    _check_fresh(sch, anchor, buffer, chosen)
     nest, copy = copy_nest(sch, anchor, buffer, cached, region, _name(sch, cached.name), lasts)
     insert_beside(sch, anchor, nest, before=not makers)
     _rewrite_scope(sch, scope.key, _Redirect(buffer, cached, {r.block.key for r in chosen}), cached)
@@ -196,13 +196,11 @@ def cache_read(
     return BlockRV(copy.key, copy.name_hint)
 
 
-def _check_fresh(
-    sch: Schedule, me: BlockRealize, anchor: Stmt, buffer: Buffer, readers: list[BlockRealize]
-) -> None:
+def _check_fresh(sch: Schedule, anchor: Stmt, buffer: Buffer, readers: list[BlockRealize]) -> None:
     """Refuse if a block writes the buffer again in a loop in which it is read, but not copied."""
     index = sch.state.index
     copied_in = set(index.ancestors(anchor))
-    for w in producers_of(sch, me, {buffer}):
+    for w in producers_of(sch, readers[0], {buffer}):
         for r in readers:
             loop = shared_loop(sch, w, r)
             if loop is not None and loop not in copied_in:
@@ -277,6 +275,9 @@ def _copied(
         if _is_made(sch, anchor, around, makers, buffer, *whole[1:]):
             return whole  # the readers' box has more than was ever made
         if not covers_domain(sch, makers[0]):
+            refuse_unknown(buffer, anchor)
+    if len(makers) > 1 and not given and not shared:
+        if not any(_is_made(sch, anchor, around, [m], buffer, region, lasts) for m in makers):
             refuse_unknown(buffer, anchor)
     return anchor, region, lasts
 

@@ -23,7 +23,16 @@ from .blocks import (
     remove_stmt,
 )
 from .dependence import check_at_once, lives_inside, recheck
-from .flow import Box, check_reads_made, covered, loops_around, made_box, marked_loops, written_box
+from .flow import (
+    Box,
+    check_reads_made,
+    covered,
+    covers_domain,
+    loops_around,
+    made_box,
+    marked_loops,
+    written_box,
+)
 from .inline import compute_inline
 from .marks import check_independent, thread_of
 from .points import check_runs_anew, runs_whole
@@ -305,7 +314,9 @@ def _ever_made(sch: Schedule, makers: list[BlockRealize], buffer: Buffer) -> Box
     """
     ana = Analyzer()
     pairs = [(m, written_box(m.block, w)) for m in makers for w in m.block.writes if w.buffer is buffer]
-    found = next((box for m, box in pairs if box is not None and runs_whole(sch, m)), None)
+    found = next(
+        (box for m, box in pairs if box is not None and runs_whole(sch, m) and covers_domain(sch, m)), None
+    )
     if found is None or any(box is None or not covered(ana, found, box) for _, box in pairs):
         return None
     return found

@@ -189,7 +189,11 @@ def leaves_out(sch: Schedule, maker: BlockRealize, region: BufferRegion) -> bool
     body, buffer, init = maker.block.body, region.buffer, maker.block.init
     if isinstance(body, BufferStore):  # of an index that is read the region is all of the dimension
         return not all(is_one(r.extent) for r in region.region)
-    if isinstance(init, BufferStore) and _is_element(region, init):
+    reducers = {iv.var for iv in maker.block.iter_vars if iv.iter_type == IterVar.CommReduce}
+    chosen = any(
+        vars_used(r.min) & reducers for r in region.region
+    )  # then the init starts one of its elements
+    if isinstance(init, BufferStore) and not chosen and _is_element(region, init):
         # It runs where all reduction iterators are at their start, to which the loops may not come.
         return not starts_at_first(maker, reduction_loops(maker, sch.state.index.loops_of(maker)))
     inside = [
@@ -341,8 +345,8 @@ def read_box(ana: Analyzer, block: Block, region: BufferRegion, domains: Domains
 
 def covered(ana: Analyzer, made: Box | None, read: Box | None) -> bool:
     """Whether a box surely holds another."""
-    if made is None or read is None:
-        return False
+    if made is None or read is None or any(e.dtype.is_handle for ends in (*made, *read) for e in ends):
+        return False  # there is no telling where it ends
     return all(
         ana.can_prove(less_equal(low, a)) and ana.can_prove(less_equal(b, high))
         for (low, high), (a, b) in zip(made, read, strict=True)

@@ -15,6 +15,7 @@ from ...ir.stmt import Block, BlockRealize, BufferStore, Stmt
 from .blocks import (
     check_dominant,
     check_predicate,
+    check_writes,
     consumers_of,
     declare_reads,
     enclosing_block,
@@ -393,6 +394,7 @@ def cache_inplace(
     insert_beside(sch, anchor, after, before=False)
     _rewrite_scope(sch, scope.key, _Redirect(buffer, cached, {me.block.key}), cached)
     declare_reads(sch, scope.key, buffer)
+    check_writes(sch, scope.key, buffer, "the copy back")
     return [BlockRV(load.key, load.name_hint), BlockRV(store.key, store.name_hint)]
 
 

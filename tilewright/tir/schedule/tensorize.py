@@ -116,6 +116,15 @@ def _blockize_one(sch: Schedule, place: Stmt, me: BlockRealize, keep_units: bool
                 at=me,
                 hint="choose the outermost of these loops, so that all of them are inside",
             )
+    for iv in made.inner_iters:
+        tied = [x for x in inner if x.loop_var in vars_used(iv.dom.extent)]
+        if tied:
+            refuse(
+                f"the bounds of a loop depend on `{tied[0].loop_var.name}`, so that iterator `{iv.var.name}` of the "
+                "block inside would have no domain",
+                at=tied[0],
+                hint="write the loop to its end, with the condition in the value that the block stores",
+            )
     block = substitute(me.block.replace(iter_vars=made.inner_iters), made.table)
     init: Stmt | None = None
     if block.init is not None and made.reduces_outside:
