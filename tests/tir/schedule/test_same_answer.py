@@ -621,3 +621,219 @@ def test_memory_of_one_iteration_stays_inside_of_a_block_around():
     sch.parallel(j)
     sch.blockize(j)
     same(sch)
+
+
+def test_the_iterators_of_a_block_inside_have_domains(refused):
+    sch, (i, _) = on(triangle, "D")
+    text = refused(sch, lambda: sch.blockize(i))
+    assert first_line(text) == (
+        "blockize(i): the bounds of a loop depend on `i`, so that iterator `vj_i` of the block inside would have no domain"
+    )
+
+
+def test_a_copy_back_inside_of_a_block_writes_what_the_block_does(refused):
+    @T.prim_func
+    def first_column(A: T.Buffer((4, 4), "int32")):
+        for _ in range(2):
+            for i in range(4):
+                with T.block("A"):
+                    vi = T.axis.spatial(4, i)
+                    A[vi, 0] = A[3 - vi, vi] + 1
+
+    sch, (_, i) = on(first_column, "A")
+    sch.blockize(i)
+    inner = sch.get_block("A")
+    text = refused(sch, lambda: sch.cache_inplace(inner, 0, "global"))
+    assert "the copy back would write more of A than block A_o says it writes" in first_line(text)
+
+
+# ---------------------------------------------------------------------------- who writes what is copied
+def test_the_block_itself_may_write_what_others_read_copies_of():
+    @T.prim_func
+    def in_turn(A: T.Buffer((4, 4), "int32"), B: T.Buffer((4,), "int32")):
+        for s in range(4):
+            for i in range(4):
+                with T.block("A"):
+                    vs, vi = T.axis.remap("SS", [s, i])
+                    A[vs, vi] = A[vs, 3 - vi] - B[vi]
+            with T.block("B"):
+                vs = T.axis.spatial(4, s)
+                B[vs] = A[vs, 3]
+
+    sch, _ = on(in_turn, "A")
+    of = Named(sch)
+    sch.cache_read(of.A, 0, "local", [of.B])
+    same(sch)
+
+
+def test_a_copy_of_what_several_blocks_make(refused):
+    @T.prim_func
+    def halves(A: T.Buffer((4,), "int32"), C: T.Buffer((4,), "int32")):
+        B = T.alloc_buffer((4,), "int32")
+        for i in range(2):
+            with T.block("B0"):
+                vi = T.axis.spatial(4, i)
+                B[vi] = A[vi]
+        for i in range(2):
+            with T.block("B1"):
+                vi = T.axis.spatial(4, i)
+                B[vi + 1] = A[vi]
+        for i in range(4):
+            with T.block("C"):
+                vi = T.axis.spatial(4, i)
+                C[vi] = B[T.min(vi, 2)]
+
+    sch, _ = on(halves, "C")
+    of = Named(sch)
+    assert "there is no telling which elements of B" in refused(
+        sch, lambda: sch.cache_read(of.C, 0, "global")
+    )
+
+
+def test_an_init_whose_element_a_reduction_iterator_chooses_starts_one(refused):
+    @T.prim_func
+    def rows(A: T.Buffer((4,), "int32"), B: T.Buffer((4,), "int32")):
+        for i, k in T.grid(4, 3):
+            with T.block("B"):
+                vi, vk = T.axis.remap("RR", [i, k])
+                with T.init():
+                    B[vi] = 0
+                if A[vi] > 0:
+                    B[vi] = B[vi] + vk
+
+    sch, _ = on(rows, "B")
+    of = Named(sch)
+    assert "there is no telling which elements of B" in refused(
+        sch, lambda: sch.cache_write(of.B, 0, "global")
+    )
+
+
+def test_an_init_that_reads_its_own_element_is_a_read(refused):
+    @T.prim_func
+    def on_from(A: T.Buffer((4,), "int32"), B: T.Buffer((4,), "int32")):
+        for i in range(4):
+            with T.block("B"):
+                vi = T.axis.spatial(4, i)
+                with T.init():
+                    B[vi] = B[vi]
+                B[vi] = A[vi] - B[vi]
+
+    sch, (i,) = on(on_from, "B")
+    assert [r.buffer.name for r in sch.get(sch.get_block("B")).reads] == ["B", "A"]
+    assert "the steps are taken once for each thread" in refused(
+        sch, lambda: sch.launch_around(i, "threadIdx.x", 4)
+    )
+
+
+def test_an_update_that_reads_other_elements_is_a_read(refused):
+    @T.prim_func
+    def crossed(A: T.Buffer((4, 4), "int32"), B: T.Buffer((4,), "int32")):
+        for i, k in T.grid(4, 4):
+            with T.block("B"):
+                vi, vk = T.axis.remap("SR", [i, k])
+                with T.init():
+                    B[vi] = 0
+                B[vi] = B[vi] + A[vi, vk] * B[vk]
+
+    sch, (i, k) = on(crossed, "B")
+    of = Named(sch)
+    text = refused(sch, lambda: sch.decompose_reduction(of.B, i))
+    assert first_line(text).endswith(
+        "block B reads B at other places than it writes, and would see the init of block B sooner"
+    )
+
+
+# ---------------------------------------------------------------------------- points and steps
+def test_what_a_copy_reads_of_a_parameter_may_have_been_there_before(refused):
+    @T.prim_func
+    def part(A: T.Buffer((4,), "int32"), B: T.Buffer((4,), "int32"), C: T.Buffer((4,), "int32")):
+        for t in range(2):
+            for i in range(3):
+                with T.block("B"):
+                    vt = T.axis.spatial(2, t)
+                    vi = T.axis.spatial(4, i)
+                    B[vi] = A[vi] + vt
+        for i in range(4):
+            with T.block("C"):
+                vi = T.axis.spatial(4, i)
+                C[vi] = B[vi]
+
+    sch, (t, _) = on(part, "B")
+    of = Named(sch)
+    assert "block C has points that read nothing of B" in refused(
+        sch, lambda: sch.reverse_compute_at(of.C, t)
+    )
+
+
+def test_cascade_does_not_make_an_init_run(refused):
+    sch, (_, k) = on(late, "B")
+    text = refused(sch, lambda: sch.cascade_reduction(k))
+    assert first_line(text).endswith("where the init runs, and cascade_reduction would make it run")
+
+
+def test_a_split_loop_makes_no_points_without_steps():
+    @T.prim_func
+    def to_the_end(A: T.Buffer((3, 3), "int32"), B: T.Buffer((3,), "int32")):
+        for i in range(3):
+            for k in range(i, i + (3 - i)):
+                with T.block("B"):
+                    vi, vk = T.axis.remap("SR", [i, k])
+                    with T.init():
+                        B[vi] = 0
+                    B[vi] = B[vi] + A[vi, vk]
+
+    sch, (i, _) = on(to_the_end, "B")
+    i0, _ = sch.split(i, [None, 2])
+    sch.split(i0, [4, None])
+    same(sch)
+
+
+def test_points_that_the_steps_choose_are_not_split_beyond_their_end(refused):
+    @T.prim_func
+    def by_step(A: T.Buffer((2,), "int32"), B: T.Buffer((2,), "int32")):
+        for k in range(2):
+            for i in range(k + 1):
+                with T.block("B"):
+                    vk, vi = T.axis.remap("RS", [k, i])
+                    T.where(k < 1)
+                    with T.init():
+                        B[vi] = 0
+                    B[vi] = B[vi] + A[vk]
+
+    sch, (_, i) = on(by_step, "B")
+    assert first_line(refused(sch, lambda: sch.split(i, [4, None]))).endswith(
+        "the number of iterations of loop `i` depends on loop `k`, which carries the reduction of block B, and the init "
+        "would run beyond its end"
+    )
+
+
+def test_a_condition_that_reads_is_asked_inside_only():
+    @T.prim_func
+    def read(A: T.Buffer((4,), "int32"), B: T.Buffer((4,), "int32")):
+        for i in range(4):
+            with T.block("B"):
+                vi = T.axis.spatial(4, i)
+                T.where(A[i] > 0)
+                B[vi] = A[vi]
+
+    sch, (i,) = on(read, "B")
+    sch.split(i, [None, 3])
+    same(sch)
+
+
+def test_a_parallel_loop_moves_outside_only_where_its_iterations_stay_apart(refused):
+    @T.prim_func
+    def twice(A: T.Buffer((3, 6), "int32"), B: T.Buffer((6,), "int32")):
+        for k, x, i in T.grid(3, 2, 5):
+            with T.block("B"):
+                vk = T.axis.reduce(3, k)
+                vi = T.axis.spatial(6, x + i)
+                B[vi] = B[vi] + A[vk, vi]
+
+    sch, (_, x, i) = on(twice, "B")
+    sch.parallel(i)
+    text = refused(sch, lambda: sch.reorder(i, x))
+    assert first_line(text).startswith(
+        "reorder(i, x): an iteration of loop `i` may use elements of B that another"
+    )
+    same(sch)

@@ -8,13 +8,14 @@ from typing import Any
 from ...arith import Analyzer, IntervalSet, IntSet, eval_set
 from ...arith.int_set import union
 from ...ir.buffer import Buffer, BufferRegion, MatchBufferRegion
+from ...ir.equal import structural_equal
 from ...ir.expr import BufferLoad, Call, IntImm, IterVar, Let, PrimExpr, Range, Var, const_value
 from ...ir.functor import Visitor, pre_order, substitute
 from ...ir.op import Op
 from ...ir.ops import add, sub
 from ...ir.stmt import AttrStmt, Block, BlockRealize, BufferStore, For, LetStmt
 
-__all__ = ["get_block_access_region", "get_block_read_write_region"]
+__all__ = ["get_block_access_region", "get_block_read_write_region", "reads_elsewhere"]
 
 _ACCESS_PTR = Op.get("tir.tvm_access_ptr")
 _Sets = list[IntervalSet]
@@ -26,11 +27,11 @@ def get_block_access_region(
     """The regions that a block's body reads, those it writes, and the buffers it uses through pointers.
 
     Loops inside the block are taken over their whole range. A reduction's update does not count as
-    reading what it accumulates into, if the block has an `init`. Only buffers whose pointer is in
+    reading what it accumulates into, if the block has an `init` that starts it. Only buffers whose pointer is in
     `buffer_var_map` count; without it, all that come from outside of the block.
     """
     found = _collect(block, buffer_var_map)
-    skip = set(found.writes) if block.init is not None else set()
+    skip = set() if block.init is None else {b for b in found.writes if not reads_elsewhere(block, b)}
     reads = [found.region(b, sets) for b, sets in found.reads.items() if b not in skip]
     writes = [found.region(b, sets) for b, sets in found.writes.items()]
     return [reads, writes, [BufferRegion.full(b) for b in found.opaque]]
@@ -46,6 +47,20 @@ def get_block_read_write_region(
             kept = [r for r in regions if r.buffer is not region.buffer]
             regions[:] = [*kept, region]
     return [reads, writes]
+
+
+def reads_elsewhere(block: Block, b: Buffer) -> bool:
+    """Whether a block with an `init` reads of a buffer what the init has not written: in it, or at other places."""
+    assert block.init is not None
+    if any(isinstance(m, BufferLoad) and m.buffer is b for m in pre_order(block.init)):
+        return True
+    uses = [m for m in pre_order(block.body) if isinstance(m, (BufferLoad, BufferStore)) and m.buffer is b]
+    stored = [m for m in uses if isinstance(m, BufferStore)]
+    return not all(any(_same_place(m, s) for s in stored) for m in uses if isinstance(m, BufferLoad))
+
+
+def _same_place(a: BufferLoad | BufferStore, b: BufferLoad | BufferStore) -> bool:
+    return all(x is y or structural_equal(x, y) for x, y in zip(a.indices, b.indices, strict=True))
 
 
 def _collect(block: Block, buffer_var_map: Mapping[Var, Buffer] | None) -> _Accesses:

@@ -14,6 +14,7 @@ from ...ir.ops import conjuncts, floordiv, floormod, is_one, is_zero, logical_an
 from ...ir.stmt import BlockRealize, For
 from ..analysis.combiner import steps_commute
 from ..analysis.elements import untold
+from ..analysis.regions import reads_elsewhere
 from ..transform.lower_init_block import reduction_loops, starts_at_first
 from .blocks import scope_buffers
 from .flow import box_of_values, loops_around, unmade
@@ -158,6 +159,13 @@ def check_unnoticed(sch: Schedule, me: BlockRealize, before: For, what: str, nee
                 hint="choose a loop further inside",
             )
         if other is me:
+            for b in made:
+                if me.block.init is not None and reads_elsewhere(me.block, b):
+                    refuse(
+                        f"block {name} reads {b.name} at other places than it writes, and would see {what} sooner",
+                        at=me,
+                        hint="choose a loop further inside",
+                    )
             continue
         early = bool(reads & made) and order.index(other) < order.index(me)
         foreign = {b for b in reads & made if b not in local}

@@ -7,13 +7,13 @@ from typing import Any
 
 from ...arith import Analyzer
 from ...ir.errors import LoweringError
-from ...ir.expr import BufferLoad, IterVar, PrimExpr, Var, const, const_value
+from ...ir.expr import LE, LT, BufferLoad, IterVar, PrimExpr, Var, const, const_value
 from ...ir.function import PrimFunc
 from ...ir.functor import Mutator, pre_order, renew_defs_in, substitute, vars_used
-from ...ir.ops import add, conjuncts, equal, greater_equal, is_zero, less, logical_and
+from ...ir.ops import add, conjuncts, equal, greater_equal, less, less_equal, logical_and, sub
 from ...ir.stmt import Block, BlockRealize, BufferStore, For, ForKind, IfThenElse, Stmt, seq
 from ..analysis.elements import come_once, untold
-from ..analysis.regions import get_block_read_write_region
+from ..analysis.regions import get_block_read_write_region, reads_elsewhere
 
 __all__ = ["init_nest", "inside_domains", "lower_init_block", "reduction_loops", "starts_at_first"]
 
@@ -104,9 +104,21 @@ def starts_at_first(realize: BlockRealize, loops: list[For], held: Set[Var] = fr
             continue
         if vars_used(value) & held or not ana.can_prove_equal(substitute(value, first), iv.dom.min):
             return False
-    # A condition may leave out the first iteration; one on sizes, as `0 < n`, leaves out all of them or none.
+    # Conditions may leave out the first iteration only together with all others.
+    for loop in loops:
+        ana.bind_loop(loop.loop_var, loop.min, loop.extent)
     conditions = [c for c in conjuncts(realize.predicate) if vars_used(c) & first.keys()]
-    return not any(is_zero(ana.simplify(substitute(c, first))) for c in conditions)
+    return all(_holds_at_first(ana, c, first) for c in conditions)
+
+
+def _holds_at_first(ana: Analyzer, condition: PrimExpr, first: dict[Any, Any]) -> bool:
+    """Whether a condition that holds in some iteration does so in the first."""
+    if isinstance(condition, (LT, LE)):  # `i*4 + k < n` is nearer to fail than `i*4 < n`
+        far = sub(condition.a, condition.b)
+        if ana.can_prove(less_equal(substitute(far, first), far)):
+            return True
+    with ana.constraint_scope(condition):
+        return ana.can_prove(substitute(condition, first))
 
 
 def _alone(realize: BlockRealize, loop: For) -> bool:
@@ -128,10 +140,12 @@ def _alone(realize: BlockRealize, loop: For) -> bool:
 
 
 def _once(realize: BlockRealize, around: list[For], reducing: list[For]) -> bool:
-    """Whether no element is started again in the loops of a reduction, by another point or by the same."""
+    """Whether no element is started again in the loops of a reduction, by another point or by the same, nor read by
+    another one before it is started."""
     loops = [x for x in around[around.index(reducing[0]) :] if const_value(x.extent) != 1]
     if any(x not in reducing for x in loops):
-        if any(untold(realize.block, w) is not None for w in realize.block.writes):
+        block = realize.block
+        if any(untold(block, w) is not None or reads_elsewhere(block, w.buffer) for w in block.writes):
             return False
     return come_once(realize, loops, around)
 
@@ -175,19 +189,17 @@ def init_nest(realize: BlockRealize, around: list[For], start: int) -> Stmt | No
         needed |= used
         spatial.append((iv, value))
     predicate: PrimExpr = const(True, "bool")
-    ana = Analyzer()
-    for loop in around:
-        ana.bind_loop(loop.loop_var, loop.min, loop.extent)
-    variables = {loop.loop_var for loop in around}
-    first: dict[Any, Any] = {loop.loop_var: loop.min for loop in loops if loop.loop_var in reducing}
+    mixed = False
     for condition in conjuncts(realize.predicate):
-        if vars_used(condition) & reducing:
-            # The init runs where the first step does. A condition on sizes, as `0 < n`, is one on the steps alone.
-            condition = ana.simplify(substitute(condition, first))
-            if not vars_used(condition) & variables:
-                continue
-        needed |= vars_used(condition)
+        used = vars_used(condition)
+        if used & reducing:
+            mixed = mixed or bool(used & needed)
+            continue
+        needed |= used
         predicate = logical_and(predicate, condition)
+    # A condition on both was left out: the init may run for more points, as long as they are points.
+    if mixed and not inside_domains(spatial, around, predicate):
+        return None
     for loop in reversed(loops):
         if loop.loop_var in needed:
             needed |= vars_used(loop.min) | vars_used(loop.extent)
