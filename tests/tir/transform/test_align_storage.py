@@ -7,6 +7,9 @@ import pytest
 
 import tilewright as tvm
 from tilewright import te, tir
+from tilewright.ir.functor import pre_order
+from tilewright.ir.stmt import Allocate, DeclBuffer
+from tilewright.script import tir as T
 
 
 def program() -> tuple[te.Schedule, list[te.Tensor], te.Tensor]:
@@ -41,3 +44,31 @@ def test_nothing_asked_nothing_done() -> None:
     func = s.to_prim_func(args)
     mod = tvm.IRModule({"main": func})
     assert tir.transform.AlignStorage()(mod) is mod
+
+
+@pytest.mark.parametrize("scope", ["global", "local"])
+@pytest.mark.parametrize(("axis", "factor"), [(0, 64), (0, 100), (1, 8)])
+def test_as_much_is_allocated_as_is_declared(scope, axis, factor):
+    """Also where strides are no multiples of each other, as 64 and 7."""
+
+    @T.prim_func
+    def func(A: T.Buffer((3, 9, 7), "int32"), C: T.Buffer((3, 9, 7), "int32")):
+        B = T.alloc_buffer((3, 9, 7), "int32")
+        for i, j, k in T.grid(3, 9, 7):
+            with T.block("B"):
+                vi, vj, vk = T.axis.remap("SSS", [i, j, k])
+                B[vi, vj, vk] = A[vi, vj, vk]
+        for i, j, k in T.grid(3, 9, 7):
+            with T.block("C"):
+                vi, vj, vk = T.axis.remap("SSS", [i, j, k])
+                C[vi, vj, vk] = B[vi, 8 - vj, vk]
+
+    sch = tir.Schedule(func)
+    sch.storage_align("B", 0, axis, factor, 0)
+    sch.set_scope("B", 0, scope)
+    made = tvm.lower(sch.mod)["main"]
+    allocated = {m.buffer_var: m.extents for m in pre_order(made.body) if isinstance(m, Allocate)}
+    declared = [m.buffer for m in pre_order(made.body) if isinstance(m, DeclBuffer)]
+    ((extent,),) = allocated.values()
+    (buffer,) = (b for b in declared if b.data in allocated)
+    assert int(buffer.shape[0]) <= int(extent)

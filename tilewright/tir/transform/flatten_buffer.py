@@ -12,7 +12,7 @@ from ...ir.functor import Mutator
 from ...ir.ops import add, mul, product, sub
 from ...ir.stmt import Allocate, DeclBuffer, Stmt
 
-__all__ = ["flatten_buffer"]
+__all__ = ["flatten_buffer", "reach"]
 
 
 def flatten_buffer(func: PrimFunc) -> PrimFunc:
@@ -46,7 +46,7 @@ class _Flatten(Mutator):
         return made
 
     def flattened(self, b: Buffer) -> Buffer:
-        size = add(_reach(b) if b.strides else _count(b.shape), b.elem_offset)
+        size = add(reach(b) if b.strides else _count(b.shape), b.elem_offset)
         name = f"{b.name}_1" if b.name == b.data.name else b.name
         zero = const(0, size.dtype)
         return Buffer(b.data, b.dtype, (size,), (), zero, name, b.data_alignment, 1, ())
@@ -81,17 +81,20 @@ def _count(shape: tuple[PrimExpr, ...]) -> PrimExpr:
     return product(shape)
 
 
-def _reach(b: Buffer) -> PrimExpr:
+def reach(b: Buffer) -> PrimExpr:
     """How many elements lie from the first to the last one of a buffer with strides.
 
     Registers have whole rows, so that a vector at the end of the last one is theirs too.
     """
-    if b.scope_name == "local":
-        return mul(b.shape[0], b.strides[0])
     last: PrimExpr = const(0, b.strides[0].dtype)
     for dim, stride in zip(b.shape, b.strides, strict=True):
         last = add(last, mul(sub(dim, const(1, dim.dtype)), stride))
-    return add(last, const(1, last.dtype))
+    size = add(last, const(1, last.dtype))
+    if b.scope_name != "local":
+        return size
+    whole, least = mul(b.shape[0], b.strides[0]), const_value(size)
+    rows = const_value(whole)
+    return size if rows is not None and least is not None and rows < least else whole
 
 
 def flat_index(buffer: Buffer, indices: tuple[PrimExpr, ...]) -> PrimExpr:

@@ -10,7 +10,7 @@ from ...ir.errors import LoweringError
 from ...ir.expr import BufferLoad, IterVar, PrimExpr, Range, StringImm, Var, const, const_value, convert
 from ...ir.function import PrimFunc
 from ...ir.functor import _Substitute, pre_order, statements
-from ...ir.ops import add, floordiv, is_one, is_zero, likely, mul, sub
+from ...ir.ops import add, floordiv, is_one, is_zero, likely, mul
 from ...ir.stmt import (
     Allocate,
     AttrStmt,
@@ -24,6 +24,7 @@ from ...ir.stmt import (
     Stmt,
     stmt_list,
 )
+from .flatten_buffer import reach
 from .inject_software_pipeline import ORDER, STAGE
 
 __all__ = ["lower_opaque_block"]
@@ -193,8 +194,7 @@ def _extents(buffer: Any) -> tuple[PrimExpr, ...]:
     if not buffer.strides:
         return buffer.shape
     if not _nested(buffer):
-        last = sum((sub(d, 1) * s for d, s in zip(buffer.shape, buffer.strides, strict=True)), const(1))
-        return (Analyzer().simplify(last),)
+        return (Analyzer().simplify(reach(buffer)),)
     out = [buffer.shape[0]]
     for outer, inner in zip(buffer.strides, buffer.strides[1:], strict=False):
         out.append(floordiv(outer, inner))
