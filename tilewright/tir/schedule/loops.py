@@ -266,8 +266,8 @@ def fuse(sch: Schedule, *loops: LoopRV, preserve_unit_iters: bool = True, name: 
         rest = floordiv(rest, x.extent)
     with ana.scope():
         ana.bind_loop(fused, const(0, kind), total)
-        outer = {x.loop_var for x in loops_around(sch, nest[0])}
-        body = _Rebind(table, ana, outer).visit(nest[-1].body)
+        around = {x.loop_var for x in loops_around(sch, nest[0])}
+        body = _Rebind(table, ana, around).visit(nest[-1].body)
     sch.state.replace(nest[0], For(fused, const(0, kind), total, ForKind.SERIAL, body, span=nest[0].span))
     for loop in loops:
         sch.forget(loop, f"fuse({', '.join(x.loop_var.name for x in nest)})")
