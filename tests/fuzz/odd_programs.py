@@ -221,6 +221,10 @@ def _body(d: Draft, axes: list[Axis], where: list[str], indent: str) -> None:
 
 
 def _map(d: Draft, axes: list[Axis], target: str) -> tuple[dict[str, str], list[str]]:
+    if d.chance(0.12):  # a loop of the block's own
+        inner = [*axes, Axis("q", 0, d.size - 1, "q", ("q",))]
+        store = f"    {_access(d, target, inner, 0.6)} = {_value(d, inner)}"
+        return {a.name: "spatial" for a in axes}, [f"for q in range({d.size}):", store]
     lines = [f"{_access(d, target, axes, 0.8)} = {_value(d, axes)}"]
     if d.chance(0.1):
         lines.append(f"{_access(d, d.some('PW'), axes, 0.9)} = {_value(d, axes)}")

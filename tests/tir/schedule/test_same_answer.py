@@ -837,3 +837,42 @@ def test_a_parallel_loop_moves_outside_only_where_its_iterations_stay_apart(refu
         "reorder(i, x): an iteration of loop `i` may use elements of B that another"
     )
     same(sch)
+
+
+def test_cascade_keeps_elements_that_a_reduction_iterator_chooses(refused):
+    @T.prim_func
+    def chosen(A: T.Buffer((4,), "int32"), B: T.Buffer((4,), "int32")):
+        for k in range(4):
+            with T.block("B"):
+                vk = T.axis.reduce(4, k)
+                with T.init():
+                    B[vk] = 0
+                B[vk] = T.max(B[vk], A[vk])
+
+    sch, (k,) = on(chosen, "B")
+    text = refused(sch, lambda: sch.cascade_reduction(k))
+    assert first_line(text).endswith("reduction iterator `vk` of block B says which element of B is written")
+
+
+def test_threads_around_a_reduction_that_goes_on(refused):
+    sch, (i, _) = on(late, "B")
+    text = refused(sch, lambda: sch.launch_around(i, "threadIdx.x", 4))
+    assert first_line(text).endswith(
+        "the init of block B may not run, and the steps are taken once for each thread"
+    )
+
+
+def test_the_memory_of_a_cache_does_not_hold_what_an_update_reads_elsewhere(refused):
+    @T.prim_func
+    def ahead(A: T.Buffer((4, 4), "int32"), B: T.Buffer((4,), "int32")):
+        for i, k in T.grid(4, 4):
+            with T.block("B"):
+                vi, vk = T.axis.remap("SR", [i, k])
+                with T.init():
+                    B[vi] = 0
+                B[vi] = B[vi] + A[vi, vk] * B[vk]
+
+    sch, _ = on(ahead, "B")
+    of = Named(sch)
+    text = refused(sch, lambda: sch.cache_write(of.B, 0, "global"))
+    assert first_line(text).endswith("block B reads B too, which the other memory does not hold yet")

@@ -12,6 +12,7 @@ from ...ir.functor import pre_order, vars_used
 from ...ir.ops import less
 from ...ir.stmt import BlockRealize, For, ForKind, Stmt
 from ..analysis.carried import Use, reads_are_covered, uses_under
+from ..transform.lower_init_block import reduction_loops, starts_at_first
 from .dependence import check_at_once, lives_inside
 from .primitive import BlockRV, LoopRV, Refusal, primitive, refuse
 
@@ -244,6 +245,15 @@ def launch_around(sch: Schedule, loop: LoopRV, thread_axis: Any, extent: Any = N
     size = convert(extent) if extent is not None else inner[0].extent
     for realize in sch.state.index.blocks_under(n):
         _check_written_once(n, realize)
+        if realize.block.init is not None and not starts_at_first(
+            realize, reduction_loops(realize, sch.state.index.loops_of(realize))
+        ):
+            refuse(
+                f"the init of block {realize.block.name_hint} may not run, and the steps are taken once for each "
+                "thread",
+                at=realize,
+                hint="let the loops of the reduction start where its iterators do",
+            )
     _check_same_again(sch, n)
     for m in inner:
         if not structural_equal(m.extent, size):

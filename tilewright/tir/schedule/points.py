@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from ...arith import Analyzer
 from ...ir.buffer import Buffer
 from ...ir.equal import structural_equal
-from ...ir.expr import LE, LT, BufferLoad, IterVar, PrimExpr, Range, Var, const, const_value
-from ...ir.functor import pre_order, substitute, vars_used
+from ...ir.expr import LE, LT, IterVar, PrimExpr, Range, Var, const, const_value
+from ...ir.functor import substitute, vars_used
 from ...ir.ops import conjuncts, floordiv, floormod, is_one, is_zero, logical_and
 from ...ir.stmt import BlockRealize, For
 from ..analysis.combiner import steps_commute
@@ -132,9 +132,7 @@ def check_init_runs(sch: Schedule, me: BlockRealize, what: str) -> None:
 def check_starts_itself(sch: Schedule, me: BlockRealize, buffer: Buffer, what: str) -> None:
     """Refuse if a block goes on from what a buffer held before it."""
     block = me.block
-    loads = block.init is not None and any(
-        isinstance(m, BufferLoad) and m.buffer is buffer for m in pre_order(block.init)
-    )
+    loads = block.init is not None and reads_elsewhere(block, buffer)
     if loads or (block.init is None and any(r.buffer is buffer for r in block.reads)):
         refuse(
             f"block {block.name_hint} reads {buffer.name} too, which {what} does not hold yet",

@@ -571,6 +571,7 @@ def cascade_reduction(sch: Schedule, loop: LoopRV) -> BlockRV:
             hint="split the loop, and cascade the outer part",
         )
     check_dominant(sch, me)
+    check_elements_told(me, "cascade_reduction")
     check_init_runs(sch, me, "cascade_reduction")
     held = _combination(me)
     _check_loops(me, nest, below, "cascade_reduction")
