@@ -876,3 +876,92 @@ def test_the_memory_of_a_cache_does_not_hold_what_an_update_reads_elsewhere(refu
     of = Named(sch)
     text = refused(sch, lambda: sch.cache_write(of.B, 0, "global"))
     assert first_line(text).endswith("block B reads B too, which the other memory does not hold yet")
+
+
+# ---------------------------------------------------------------------------- padding, reindexing, regions
+def test_regions_of_loops_that_depend_on_loops_that_depend_on_loops():
+    @T.prim_func
+    def nested(A: T.Buffer((12,), "int32"), B: T.Buffer((4,), "int32")):
+        for i in range(4):
+            with T.block("B"):
+                vi = T.axis.spatial(4, i)
+                B[vi] = 0
+                for x in range(3):
+                    for y in range(x + 1):
+                        for z in range(y + 1):
+                            B[vi] = B[vi] + A[vi + x + y + z]
+
+    sch, _ = on(nested, "B")
+    (region,) = (r for r in sch.get(sch.get_block("B")).reads if r.buffer.name == "A")
+    assert str(region.region[0]) == "Range(vi, vi + 7)" or int(region.region[0].extent) == 7
+    sch.cache_read("B", "A", "global")
+    same(sch)
+
+
+def test_a_diagonal_is_not_padded(refused):
+    @T.prim_func
+    def traced(A: T.Buffer((5, 5), "int32"), B: T.Buffer((5, 5), "int32")):
+        for i, k in T.grid(5, 5):
+            with T.block("B"):
+                vi, vk = T.axis.remap("SR", [i, k])
+                with T.init():
+                    B[vi, vi] = 0
+                B[vi, vi] = B[vi, vi] + A[vi, vk]
+
+    sch, _ = on(traced, "B")
+    of = Named(sch)
+    text = refused(sch, lambda: sch.pad_einsum(of.B, [4, 4]))
+    assert first_line(text) == (
+        "pad_einsum(B, padding=[4, 4]): the elements of B that block B writes are no box, and a box is copied back from "
+        "the padded buffer"
+    )
+
+
+def test_padding_is_not_filled_over_what_another_point_wrote(refused):
+    @T.prim_func
+    def halved(A: T.Buffer((6,), "int32"), B: T.Buffer((6,), "int32")):
+        for i in range(6):
+            with T.block("B"):
+                vi = T.axis.spatial(6, i)
+                B[vi // 2] = T.if_then_else(vi >= 1 and vi < 5, A[vi - 1], 0)
+
+    sch, (i,) = on(halved, "B")
+    of = Named(sch)
+    text = refused(sch, lambda: sch.decompose_padding(of.B, i))
+    assert "points of block B that differ in iterator `vi` may write the same elements of B" in first_line(
+        text
+    )
+
+
+def test_an_init_has_no_values_of_reduction_iterators(refused):
+    @T.prim_func
+    def from_there(A: T.Buffer((4, 4), "int32"), B: T.Buffer((4,), "int32")):
+        for i, k in T.grid(4, 4):
+            with T.block("B"):
+                vi, vk = T.axis.remap("SR", [i, k])
+                with T.init():
+                    B[vi] = A[vi, vi]
+                B[vi] = B[vi] + A[vi, vi] * vk
+
+    sch, _ = on(from_there, "B")
+    of = Named(sch)
+    text = refused(sch, lambda: sch.reindex_cache_read(of.B, 0, "global", lambda i, k: (i, k)))
+    assert first_line(text).endswith(
+        "the init of block B reads A, for which reduction iterator `vk` has no value"
+    )
+
+
+def test_memory_that_nobody_wrote_is_not_copied(refused):
+    @T.prim_func
+    def unwritten(A: T.Buffer((4,), "int32"), B: T.Buffer((4,), "int32")):
+        W = T.alloc_buffer((4,), "int32")
+        for i in range(4):
+            with T.block("B"):
+                vi = T.axis.spatial(4, i)
+                if vi < 0:
+                    B[vi] = W[vi] + A[vi]
+
+    sch, _ = on(unwritten, "B")
+    of = Named(sch)
+    text = refused(sch, lambda: sch.cache_read(of.B, "W", "global"))
+    assert "there is no telling which elements of W have been written" in first_line(text)
