@@ -889,11 +889,11 @@ def test_regions_of_loops_that_depend_on_loops_that_depend_on_loops():
                 for x in range(3):
                     for y in range(x + 1):
                         for z in range(y + 1):
-                            B[vi] = B[vi] + A[vi + x + y + z]
+                            B[vi] = B[vi] + A[vi + z]
 
     sch, _ = on(nested, "B")
     (region,) = (r for r in sch.get(sch.get_block("B")).reads if r.buffer.name == "A")
-    assert str(region.region[0]) == "Range(vi, vi + 7)" or int(region.region[0].extent) == 7
+    assert int(region.region[0].extent) == 3
     sch.cache_read("B", "A", "global")
     same(sch)
 
