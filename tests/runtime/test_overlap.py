@@ -307,3 +307,17 @@ def test_the_work_for_many_parameters_grows_as_they_do(monkeypatch: pytest.Monke
     y = te.compute((64,), lambda i: sum((x[i] for x in inputs[1:]), inputs[0][i]), name="y")
     assert inplace.inplace_pairs(te.create_prim_func([*inputs, y])) == tuple((200, k) for k in range(200))
     assert len(compared) <= 200
+
+
+def test_many_arrays_are_compared_with_their_neighbours() -> None:
+    """The number of pairs is the square of that of arrays: neither the metadata nor a call may list them."""
+    A = te.placeholder((8,), name="A")
+    outs = [te.compute((8,), lambda i, k=k: A[i] + float(k), name=f"B{k}") for k in range(300)]
+    f = tvm.build(te.create_prim_func([A, *outs]), target="llvm")
+    assert len(f.get_source("json")) < 100_000
+    memory = np.zeros((301, 8), "float32")
+    f(*memory)
+    assert (memory[1:] == np.arange(300, dtype="float32")[:, None]).all()
+    flat = memory.reshape(-1)
+    with pytest.raises(ValueError, match=r"argument 302? .`B0?`. is written and overlaps|overlaps argument"):
+        f(*memory[:300], flat[300 * 8 - 4 : 301 * 8 - 4])

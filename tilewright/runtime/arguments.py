@@ -299,6 +299,23 @@ class ArgumentErrors:
             names = [param.name for param in self.info.params]
             raise ValueError(f"{self.info.name}: {overlap_text(names, index, other, same)}")
 
+    def all_apart(self, arrays: tuple[tuple[int, Layout, int], ...]) -> None:
+        """Refuse if one of many arrays is written and shares elements with another, a neighbour in memory."""
+        params, together = self.info.params, self.info.all_apart or frozenset()
+        before: list[tuple[int, int, Layout, int]] = []  # those that reach over the beginning of what comes
+        for index, layout, address in sorted(arrays, key=lambda a: a[2] + a[1].low):
+            before = [entry for entry in before if entry[0] > address + layout.low]
+            for _, other, its, at in before:
+                for pair in (
+                    (index, layout, address, other, its, at),
+                    (other, its, at, index, layout, address),
+                ):
+                    param = params[pair[0]]
+                    if isinstance(param, BufferParam) and "w" in param.access:
+                        self.overlap(*pair, (pair[0], pair[3]) in together)
+                        break
+            before.append((address + layout.high, index, layout, address))
+
     def too_large(self, symbol: int, value: int) -> NoReturn:
         name, dtype = self.info.symbols[symbol].name, self.info.symbols[symbol].dtype
         index, kind, axis = self._sources[name]

@@ -246,6 +246,9 @@ def _alignment(info: FunctionInfo) -> list[str]:
 def _apart(info: FunctionInfo) -> list[str]:
     """Tests of what the function does not compare itself: whether two arrays may share memory. Most are far apart."""
     lines = []
+    if info.all_apart is not None:
+        arrays = [i for i, param in enumerate(info.params) if isinstance(param, BufferParam)]
+        lines.append(f"    errors.all_apart(({', '.join(f'({i}, s{i}, p{i})' for i in arrays)},))")
     for i, j, same in info.apart:
         lines += [
             f"    if p{i} + s{i}.low < p{j} + s{j}.high and p{j} + s{j}.low < p{i} + s{i}.high:",

@@ -72,6 +72,8 @@ class FunctionInfo:
     ret: str | None
     # Pairs of arrays that the caller must keep apart, the first of which is written; whether one may be both.
     apart: tuple[tuple[int, int, bool], ...] = ()
+    # Where these would be too many: all that is written is apart from all else, but for these pairs of equal arrays.
+    all_apart: frozenset[tuple[int, int]] | None = None
 
     @property
     def device(self) -> str:
@@ -175,15 +177,18 @@ def parse_metadata(data: Any, where: str) -> LibraryInfo:
 def _function(data: dict[str, Any], where: str) -> FunctionInfo:
     name = data["name"]
     here = f"{where}: function {name!r}"
+    apart = data.get("apart", ())
+    together = apart["inplace"] if isinstance(apart, dict) else None
     info = FunctionInfo(
         name=name,
         symbol=data.get("symbol", name),
         params=tuple(_param(entry, here) for entry in data["params"]),
         symbols=tuple(Symbol(entry["name"], entry["dtype"]) for entry in data.get("symbols", ())),
         ret=data.get("ret"),
-        apart=tuple((int(w), int(o), bool(same)) for w, o, same in data.get("apart", ())),
+        apart=() if together is not None else tuple((int(w), int(o), bool(same)) for w, o, same in apart),
+        all_apart=None if together is None else frozenset((int(w), int(o)) for w, o in together),
     )
-    for pair in info.apart:
+    for pair in (*info.apart, *(info.all_apart or ())):
         if not all(0 <= i < len(info.params) and isinstance(info.params[i], BufferParam) for i in pair[:2]):
             raise LoadError(f"{here}: the arrays {pair[:2]} that must be apart are not among its parameters")
     if info.ret is not None:

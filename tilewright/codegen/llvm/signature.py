@@ -124,34 +124,35 @@ def signature_of(
     }
     noalias = bool(func.attrs.get("tir.noalias", False))
     guards, rest = _guards(func, params, guarded)
-    if rest:
-        description["apart"] = [[g.written, g.other, int(g.same)] for g in rest]
+    if rest is not None:
+        description["apart"] = rest
     return Signature(symbol, tuple(arguments), tuple(offsets), ret_type, noalias, description, guards)
 
 
-_MOST_GUARDS = 32  # in a function; beyond them the caller checks all
+_MOST_GUARDS = 32  # in a function; beyond them the caller looks at all arrays together
 
 
 def _guards(
     func: PrimFunc, params: list[dict[str, Any]], guarded: bool
-) -> tuple[tuple[Guard, ...], tuple[Guard, ...]]:
-    """The arrays that must not overlap: those that the function can compare itself, and those that the caller must."""
+) -> tuple[tuple[Guard, ...], list[list[int]] | dict[str, Any] | None]:
+    """The arrays that must not overlap: those that the function compares itself, and those that the caller must."""
     inplace = func.attrs.get("tir.inplace")
     if inplace is None:  # arrays may overlap, or whoever calls it sees to that
-        return (), ()
+        return (), None
     allowed = {(int(w), int(o)) for w, o in inplace}
-    found: list[Guard] = []
     given = [(i, func.buffer_map[p]) for i, p in enumerate(func.params) if p in func.buffer_map]
-    for i, w in given:
+    written = [(i, b) for i, b in given if "w" in params[i]["access"]]
+    if len(written) * (len(given) - 1) > 2 * _MOST_GUARDS:
+        return (), {"inplace": [list(pair) for pair in sorted(allowed)]}
+    found: list[Guard] = []
+    for i, w in written:
         for j, o in given:
-            both = "w" in params[i]["access"] and "w" in params[j]["access"]
-            if i != j and "w" in params[i]["access"] and not (both and j < i):
+            if i != j and not ("w" in params[j]["access"] and j < i):
                 found.append(Guard(i, j, (w, o), (i, j) in allowed))
-    if not guarded or len(found) > _MOST_GUARDS:
-        return (), tuple(found)
     # Of arrays with strides the elements count, and not what lies between them: that takes more than a comparison.
-    dense = tuple(g for g in found if not any(b.strides for b in g.buffers))
-    return dense, tuple(g for g in found if g not in dense)
+    dense = tuple(g for g in found if guarded and not any(b.strides for b in g.buffers))
+    rest = [[g.written, g.other, int(g.same)] for g in found if g not in dense]
+    return dense, rest or None
 
 
 def external_names(nodes: Iterable[Any]) -> set[str]:
