@@ -965,3 +965,42 @@ def test_memory_that_nobody_wrote_is_not_copied(refused):
     of = Named(sch)
     text = refused(sch, lambda: sch.cache_read(of.B, "W", "global"))
     assert "there is no telling which elements of W have been written" in first_line(text)
+
+
+# ---------------------------------------------------------------------------- loops inside of blocks
+@pytest.mark.parametrize("step", [1, 2])
+def test_a_loop_of_the_block_fills_a_box_or_does_not(refused, step):
+    @T.prim_func
+    def filled(A: T.Buffer((4,), "int32"), B: T.Buffer((4, 8), "int32")):
+        for i in range(4):
+            with T.block("B"):
+                vi = T.axis.spatial(4, i)
+                for k in range(4):
+                    B[vi, k * step] = A[vi] + k
+
+    sch, _ = on(filled, "B")
+    of = Named(sch)
+    if step == 2:
+        text = refused(sch, lambda: sch.cache_write(of.B, 0, "global"))
+        assert "there is no telling which elements of B have been written" in first_line(text)
+    else:
+        sch.cache_write(of.B, 0, "global")
+        same(sch)
+
+
+def test_points_that_come_twice_are_started_twice(refused):
+    @T.prim_func
+    def twice(A: T.Buffer((3, 4), "int32"), B: T.Buffer((4,), "int32")):
+        for k, x, i in T.grid(3, 2, 3):
+            with T.block("B"):
+                vk = T.axis.reduce(3, k)
+                vi = T.axis.spatial(4, x + i)
+                with T.init():
+                    B[vi] = 0
+                B[vi] = B[vi] + A[vk, vi]
+
+    sch, (k, _, _) = on(twice, "B")
+    of = Named(sch)
+    assert "comes to elements of block B more than once" in refused(
+        sch, lambda: sch.decompose_reduction(of.B, k)
+    )

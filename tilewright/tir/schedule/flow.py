@@ -200,7 +200,7 @@ def leaves_out(sch: Schedule, maker: BlockRealize, region: BufferRegion) -> bool
         b for b in sch.state.index.blocks_under(body) if any(w.buffer is buffer for w in b.block.writes)
     ]
     if not inside:
-        return any(
+        return _scatters(body, region) or any(
             not (_stores(n.then_case, buffer) and _stores(n.else_case, buffer))
             for n in pre_order(body)
             if isinstance(n, IfThenElse) and _stores(n, buffer)
@@ -213,6 +213,32 @@ def leaves_out(sch: Schedule, maker: BlockRealize, region: BufferRegion) -> bool
         for w in b.block.writes
         if w.buffer is buffer
     )
+
+
+def _scatters(body: Stmt, region: BufferRegion) -> bool:
+    """Whether none of the stores in the body of a block is known to write all of a region, over loops of its own."""
+    loops = {n.loop_var: n for n in pre_order(body) if isinstance(n, For)}
+    stores = [n for n in pre_order(body) if isinstance(n, BufferStore) and n.buffer is region.buffer]
+    if not stores or any(i.dtype.lanes > 1 for n in stores for i in n.indices):
+        return False
+    ana = Analyzer()
+    for store in stores:
+        seen: list[Var] = []
+        for index, r in zip(store.indices, region.region, strict=True):
+            used = vars_used(index) & loops.keys()
+            if len(used) > 1 or (not used and not is_one(r.extent)):
+                break
+            for v in used:
+                rest, size = ana.simplify(sub(index, v)), loops[v].extent
+                if v in seen or vars_used(rest) & loops.keys() or not ana.can_prove_equal(size, r.extent):
+                    break
+                seen.append(v)
+            else:
+                continue
+            break
+        else:
+            return False
+    return True
 
 
 def _is_element(region: BufferRegion, store: BufferStore) -> bool:

@@ -140,6 +140,10 @@ def check_starts_itself(sch: Schedule, me: BlockRealize, buffer: Buffer, what: s
             hint="cache_inplace copies it before and back after",
         )
     check_init_runs(sch, me, what)
+    for inner in sch.state.index.blocks_under(block.body):
+        if inner.block.init is not None and any(w.buffer is buffer for w in inner.block.writes):
+            check_elements_told(inner, what)
+            check_init_runs(sch, inner, what)
 
 
 def check_unnoticed(sch: Schedule, me: BlockRealize, before: For, what: str, needs: set[Buffer]) -> None:

@@ -29,7 +29,7 @@ from .blocks import (
     remove_stmt,
 )
 from .flow import Box, covers_domain, made_box, points_once, shared_loop
-from .points import check_elements_told, check_init_runs, check_unnoticed
+from .points import check_elements_told, check_init_runs, check_starts_itself, check_unnoticed
 from .primitive import BlockRV, LoopRV, primitive, refuse
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ def decompose_reduction(sch: Schedule, block: BlockRV, loop: LoopRV) -> BlockRV:
                 at=x,
                 hint=f"decompose at `{reducing[0].loop_var.name}` or further out",
             )
-    crossed = nest[at : nest.index(reducing[0])] if reducing else nest[at:]
+    crossed = [x for x in nest[at:] if x not in reducing]
     if not points_once(sch, me, crossed, nest[at:]):
         refuse(
             f"loop `{before.loop_var.name}` comes to elements of block {name} more than once, "
@@ -572,7 +572,8 @@ def cascade_reduction(sch: Schedule, loop: LoopRV) -> BlockRV:
         )
     check_dominant(sch, me)
     check_elements_told(me, "cascade_reduction")
-    check_init_runs(sch, me, "cascade_reduction")
+    for w in me.block.writes:
+        check_starts_itself(sch, me, w.buffer, "cascade_reduction")
     held = _combination(me)
     _check_loops(me, nest, below, "cascade_reduction")
     return _cascade(sch, me, nest, nest.index(n), held)

@@ -34,6 +34,7 @@ from ...ir.ops import (
 from ...ir.span import user_span
 from ...ir.stmt import Block, BlockRealize, For, SeqStmt, Stmt
 from ..analysis.carried import reads_are_covered, uses_under
+from ..analysis.regions import reads_elsewhere
 from ..tensor_intrin.intrin import TensorIntrin, body_block, near, params
 from ..transform.lower_init_block import init_nest, reduction_loops
 from ..transform.lower_match_buffer import rows_apart, used_whole
@@ -129,6 +130,12 @@ def _blockize_one(sch: Schedule, place: Stmt, me: BlockRealize, keep_units: bool
     init: Stmt | None = None
     if block.init is not None and made.reduces_outside:
         check_elements_told(me, "taking the init out")
+        if any(reads_elsewhere(me.block, w.buffer) for w in me.block.writes):
+            refuse(
+                f"block {name} reads what it writes at other places too, and would see its init sooner",
+                at=me,
+                hint="blockize a loop that holds all of the reduction",
+            )
         realized = BlockRealize(made.inner_values, inside, block)
         init = init_nest(realized, inner, 0)
         if init is None:
