@@ -50,7 +50,16 @@ def inplace_pairs(func: PrimFunc) -> tuple[tuple[int, int], ...]:
     written = {b for u in uses for b in u.writes}
     only_read = [(j, r) for j, r in buffers if r not in written]
     pairs = [(i, w, j, r) for i, w in buffers if w in written for j, r in only_read if _alike(w, r)]
-    return tuple((i, j) for i, w, j, r in pairs if _in_place(using.get(r.data, []), using[w.data], w, r))
+    last = {data: max(u.top for u in found) for data, found in using.items()}
+    found = []
+    for i, w, j, r in pairs:
+        of_read, of_written = using.get(r.data, []), using[w.data]
+        # Somebody else reads it, and not before all else: said at once, where a thousand stages read one array.
+        if len(of_read) > len(of_written) and last[r.data] >= min(u.top for u in of_written if w in u.writes):
+            continue
+        if _in_place(of_read, of_written, w, r):
+            found.append((i, j))
+    return tuple(found)
 
 
 def _alike(a: Buffer, b: Buffer) -> bool:
