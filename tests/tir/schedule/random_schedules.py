@@ -573,10 +573,13 @@ _WEIGHTS |= {
 }
 
 
+_WORDS = tuple(STEPS)  # others may add steps of their own
+
+
 def words(gpu: bool) -> list[str]:
     """The steps, the frequent ones several times: for processors without thread axes, for GPUs with them."""
     left_out = "parallel" if gpu else "bind"
-    return [w for w in STEPS if w != left_out for _ in range(_WEIGHTS.get(w, 1))]
+    return [w for w in _WORDS if w != left_out for _ in range(_WEIGHTS.get(w, 1))]
 
 
 def scheduled(recipe: Recipe) -> tuple[Schedule, list[str]]:

@@ -62,8 +62,11 @@ def come_once(realize: BlockRealize, loops: Sequence[For], around: Sequence[For]
     """
     left = {x.loop_var: x for x in loops}
     values = list(realize.iter_values)
+    ana = Analyzer()
+    for x in around:
+        ana.bind_loop(x.loop_var, x.min, x.extent)
     while left:
-        told = next((d for d in (_digits(v, left) for v in values) if d), None)
+        told = next((d for d in (_digits(v, left, ana) for v in values) if d), None)
         if told is None:
             break
         for v in told:
@@ -82,14 +85,11 @@ def come_once(realize: BlockRealize, loops: Sequence[For], around: Sequence[For]
             if not detect_iter_map(values, doms, inside, IterMapLevel.Bijective).errors:
                 return True
     # What the predicate lets one iteration of through needs no telling: `vk = k_1 where k_0*2 + k_1 < 1`.
-    ana = Analyzer()
-    for x in around:
-        ana.bind_loop(x.loop_var, x.min, x.extent)
     with ana.constraint_scope(realize.predicate):
         return all(ana.can_prove(less_equal(v, x.min)) for v, x in left.items())
 
 
-def _digits(value: PrimExpr, loops: Mapping[Var, For]) -> list[Var]:
+def _digits(value: PrimExpr, loops: Mapping[Var, For], ana: Analyzer) -> list[Var]:
     """Those of the loops that a value is a number with several digits of; none if it is something else."""
     found: dict[Var, int] = {}
     stack = [(value, 1)]
@@ -108,6 +108,6 @@ def _digits(value: PrimExpr, loops: Mapping[Var, For]) -> list[Var]:
     for v, scale in sorted(found.items(), key=lambda item: abs(item[1])):
         if reach is None or abs(scale) <= reach:
             return []
-        size = const_value(loops[v].extent)
-        reach = None if size is None else reach + abs(scale) * (int(size) - 1)
+        most = ana.const_int_bound(loops[v].extent).max_value  # of a triangle the longest line
+        reach = None if most >= 1 << 31 else reach + abs(scale) * max(most - 1, 0)
     return list(found)

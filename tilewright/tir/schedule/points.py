@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -238,7 +239,9 @@ def _fused(
     for group in groups:
         loops = [v for v in reversed(doms) if v in group]  # from the outermost one inwards
         sizes = [const_value(doms[v].extent) for v in loops]
-        if len(loops) < 2 or None in sizes or not all(is_zero(doms[v].min) for v in loops):
+        count = math.prod(int(size or 0) for size in sizes)
+        small = 0 < count <= loops[0].dtype.high if loops else False
+        if len(loops) < 2 or not small or not all(is_zero(doms[v].min) for v in loops):
             continue
         x: PrimExpr = Var("x", loops[0].dtype)
         inner = 1
