@@ -120,7 +120,7 @@ def test_as_exact_as_pytorch(name: str, draw: str) -> None:
     beside = theirs(*(torch.from_numpy(np.abs(a.astype("float64"))) for a in arrays)).numpy()
 
     def error(got: Array) -> float:
-        """The largest error, in parts of the sum of sizes: what rounding can be measured by where terms cancel."""
+        """The largest error relative to the sum of magnitudes, which bounds rounding where terms cancel."""
         return float((np.abs(got.astype("float64") - exact) / beside).max())
 
     ours = run(make(), arrays)

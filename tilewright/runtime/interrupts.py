@@ -39,7 +39,7 @@ def _forked() -> None:
 
 
 def join(library: Any) -> None:
-    """Let a library see interrupts, and see to it that there is something to see."""
+    """Let a library see interrupts, and install the signal handler that reports them."""
     slot = library.address(_INTERRUPT)
     if not slot:
         return

@@ -65,7 +65,7 @@ def from_front(index: PrimExpr, size: Any) -> PrimExpr:
 
 
 def if_any(sizes: Sequence[Any], value: PrimExpr) -> PrimExpr:
-    """A value read along some dimensions, or 0 where one of them has no elements, which open sizes may not have."""
+    """A value read along some dimensions, or 0 where one of them has no elements, as a symbolic size may turn out."""
     opens = [ops.greater(s, 0) for s in sizes if const_value(convert(s)) is None]
     return ops.if_then_else(ops.all(*opens), value, te.const(0, value.dtype)) if opens else value
 
