@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 from ...arith import int_set
 from ...ir.buffer import Buffer, BufferRegion, decl_buffer
-from ...ir.expr import BufferLoad, IterVar, PrimExpr, Range, Var, const
+from ...ir.expr import BufferLoad, Call, IterVar, PrimExpr, Range, Var, const
 from ...ir.functor import Mutator
-from ...ir.ops import add, greater_equal, less, less_equal, logical_and, max_of, min_of, sub
-from ...ir.stmt import Block, BlockRealize, BufferStore, For, ForKind, SeqStmt, Stmt
+from ...ir.op import Op
+from ...ir.ops import add, greater_equal, is_one, less, less_equal, logical_and, max_of, min_of, sub
+from ...ir.stmt import Block, BlockRealize, BufferStore, For, ForKind, IfThenElse, SeqStmt, Stmt
 from ...ir.types import PointerType, PrimType
 from .blocks import (
     check_dominant,
@@ -29,6 +30,8 @@ from .regions import box, last_of, touched, unclipped
 
 if TYPE_CHECKING:
     from .schedule import Schedule
+
+_IF_THEN_ELSE = Op.get("tir.if_then_else")
 
 __all__ = ["cache_read", "cache_write", "set_scope", "storage_align"]
 
@@ -262,7 +265,7 @@ def _copied(
     if shared and not _is_made(sch, anchor, around, shared, buffer, region, lasts):
         if given:
             return anchor, region, lasts  # all of it holds something
-        if len(shared) < len(makers):
+        if len(shared) < len(makers) or not all(_reads_under_condition(r, buffer) for r in readers):
             refuse_unknown(buffer, anchor)
         return _of_made(sch, anchor, around, shared, buffer)
     if (
@@ -280,6 +283,21 @@ def _copied(
         if not any(_is_made(sch, anchor, around, [m], buffer, region, lasts) for m in makers):
             refuse_unknown(buffer, anchor)
     return anchor, region, lasts
+
+
+def _reads_under_condition(reader: BlockRealize, buffer: Buffer) -> bool:
+    """Whether a block reads a buffer only where a condition holds, so that its region may be more than is read."""
+    if not is_one(reader.predicate):
+        return True
+    stack: list[Any] = [reader.block.body, reader.block.init]
+    while stack:
+        n = stack.pop()
+        if n is None or isinstance(n, IfThenElse) or (isinstance(n, Call) and n.op is _IF_THEN_ELSE):
+            continue
+        if isinstance(n, BufferLoad) and n.buffer is buffer:
+            return False
+        stack.extend(n.children())
+    return True
 
 
 def _is_made(

@@ -9,7 +9,19 @@ from ...arith import Analyzer
 from ...ir.equal import structural_equal
 from ...ir.expr import BufferLoad, FloorMod, IterVar, PrimExpr, Var, const, const_value, convert
 from ...ir.functor import Mutator, pre_order, substitute, vars_used
-from ...ir.ops import add, ceildiv, floordiv, floormod, is_one, is_zero, less, logical_and, mul, product
+from ...ir.ops import (
+    add,
+    ceildiv,
+    conjuncts,
+    floordiv,
+    floormod,
+    is_one,
+    is_zero,
+    less,
+    logical_and,
+    mul,
+    product,
+)
 from ...ir.stmt import Block, BlockRealize, For, ForKind, IfThenElse, Stmt
 from ..transform.lower_init_block import reduction_loops
 from .dependence import check_any_order, recheck
@@ -168,6 +180,7 @@ def split(
             ana.bind_loop(v, const(0, kind), s)
         outer = {x.loop_var for x in loops_around(sch, n)}
         body = _Rebind({n.loop_var: position}, ana, outer, condition).visit(n.body)
+        _check_parted(sch, n, body, ana)
     made: Stmt = body
     for v, s in reversed(list(zip(variables, sizes, strict=True))):
         made = For(v, const(0, kind), s, ForKind.SERIAL, made, span=n.span)
@@ -190,6 +203,37 @@ def _check_steps_choose(sch: Schedule, n: For) -> None:
                     f"carries the reduction of block {realize.block.name_hint}, and the init would run beyond its end",
                     at=n,
                     hint="choose factors that divide it",
+                )
+
+
+def _check_parted(sch: Schedule, n: For, body: Stmt, ana: Analyzer) -> None:
+    """Refuse if parts of a loop that drives both spatial and reduction iterators drive but one kind each, and the
+    predicate may leave out all steps of a point: then the init, which ran with the first step, would run by itself."""
+    before = sch.state.index.blocks_under(n)
+    both = {IterVar.DataPar, IterVar.CommReduce}
+    held = {r.block.key for r in before if r.block.init is not None and driven_kinds(sch, r, n) == both}
+    for realize in (m for m in pre_order(body) if isinstance(m, BlockRealize)) if held else ():
+        if realize.block.key not in held:
+            continue
+        pairs = list(zip(realize.block.iter_vars, realize.iter_values, strict=True))
+        used = {v for iv, e in pairs if iv.iter_type == IterVar.CommReduce for v in vars_used(e)}
+        if any(vars_used(e) & used for iv, e in pairs if iv.iter_type != IterVar.CommReduce):
+            continue
+        first = {v: const(int(ana.const_int_bound(v).min_value), v.dtype) for v in used}
+        inside: PrimExpr = const(True, "bool")  # points outside of the domains are none
+        for iv, e in pairs:
+            if iv.iter_type != IterVar.CommReduce:
+                inside = logical_and(inside, less(e, add(iv.dom.min, iv.dom.extent)))
+        for c in conjuncts(realize.predicate):
+            with ana.constraint_scope(inside):
+                steps = not vars_used(c) & used or ana.can_prove(substitute(c, first))
+            if not steps:
+                refuse(
+                    f"loop `{n.loop_var.name}` drives spatial and reduction iterators of block "
+                    f"{realize.block.name_hint}, whose predicate `{c}` may leave out all steps of a point: its parts "
+                    "would drive one kind each, and the init run there too",
+                    at=n,
+                    hint="choose other factors, or take the init out first with decompose_reduction",
                 )
 
 

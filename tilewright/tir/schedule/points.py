@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ...arith import Analyzer
-from ...ir.buffer import Buffer
+from ...ir.buffer import Buffer, BufferRegion
 from ...ir.equal import structural_equal
 from ...ir.expr import LE, LT, IterVar, PrimExpr, Range, Var, const, const_value
 from ...ir.functor import substitute, vars_used
@@ -65,15 +65,20 @@ def check_elements_told(me: BlockRealize, what: str) -> None:
                 at=me,
                 hint="let each point write elements of its own, or declare the iterator as that of a reduction",
             )
-        reducing = {iv.var for iv in block.iter_vars if iv.iter_type == IterVar.CommReduce}
-        moving = {v for r in w.region for v in vars_used(r.min)} & reducing
-        if moving:
-            refuse(
-                f"reduction iterator `{min(v.name for v in moving)}` of block {name} says which element of "
-                f"{w.buffer.name} is written",
-                at=me,
-                hint="declare it as spatial",
-            )
+        _check_element_stays(me, w)
+
+
+def _check_element_stays(me: BlockRealize, region: BufferRegion) -> None:
+    """Refuse if the steps of a reduction write different elements, of which the init starts but one."""
+    reducing = {iv.var for iv in me.block.iter_vars if iv.iter_type == IterVar.CommReduce}
+    moving = {v for r in region.region for v in vars_used(r.min)} & reducing
+    if moving:
+        refuse(
+            f"reduction iterator `{min(v.name for v in moving)}` of block {me.block.name_hint} says which element of "
+            f"{region.buffer.name} is written",
+            at=me,
+            hint="declare it as spatial",
+        )
 
 
 def _keeps_steps(sch: Schedule, me: BlockRealize) -> bool:
@@ -141,6 +146,9 @@ def check_starts_itself(sch: Schedule, me: BlockRealize, buffer: Buffer, what: s
             hint="cache_inplace copies it before and back after",
         )
     check_init_runs(sch, me, what)
+    for w in block.writes if block.init is not None else ():
+        if w.buffer is buffer:
+            _check_element_stays(me, w)
     for inner in sch.state.index.blocks_under(block.body):
         if inner.block.init is not None and any(w.buffer is buffer for w in inner.block.writes):
             check_elements_told(inner, what)

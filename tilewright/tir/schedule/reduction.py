@@ -299,6 +299,7 @@ def rfactor(sch: Schedule, loop: LoopRV, factor_axis: int = 0) -> BlockRV:
     check_elements_told(me, "rfactor")
     check_init_runs(sch, me, "rfactor")
     _check_loops(me, nest, nest, "rfactor")
+    _check_comes_once(sch, me, nest, "rfactor")
     outermost = n in reduction_loops(me, nest)[:1]
     if not outermost and not steps_commute(me.block):
         refuse(
@@ -392,6 +393,19 @@ def _check_loops(me: BlockRealize, nest: list[For], below: list[For], what: str)
                 at=me,
                 hint=f"{what} comes before the reduction is fused with other loops, or split by a factor that divides",
             )
+
+
+def _check_comes_once(sch: Schedule, me: BlockRealize, nest: list[For], what: str) -> None:
+    """Refuse if an element is reduced again, from where it was left, by loops inside of those of the reduction."""
+    reducing = reduction_loops(me, nest)
+    inside = nest[nest.index(reducing[0]) :] if reducing else nest
+    if not points_once(sch, me, [x for x in inside if x not in reducing], inside):
+        refuse(
+            f"the loops inside of `{inside[0].loop_var.name}` come to elements of block {me.block.name_hint} more than "
+            f"once, and {what} would count their steps anew",
+            at=inside[0],
+            hint="let each iteration have elements of its own",
+        )
 
 
 def _rfactor(
@@ -576,6 +590,7 @@ def cascade_reduction(sch: Schedule, loop: LoopRV) -> BlockRV:
         check_starts_itself(sch, me, w.buffer, "cascade_reduction")
     held = _combination(me)
     _check_loops(me, nest, below, "cascade_reduction")
+    _check_comes_once(sch, me, nest, "cascade_reduction")
     return _cascade(sch, me, nest, nest.index(n), held)
 
 
