@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from ..ir.expr import IntImm, IterVar, PrimExpr, Ramp, Range, Var, const, convert
+from ..ir.expr import IntImm, IterVar, PrimExpr, Ramp, Range, Var, const, const_value, convert
 from ..ir.ops import add, sub
 from .form import (
     CAST,
@@ -166,8 +166,11 @@ class IntervalSet(IntSet):
         return self._max is not _POS
 
     def as_range(self) -> Range | None:
-        """The set as a range, or None if it has no ends."""
+        """The set as a range, or None if it has no ends, or more elements than its type can count."""
         if self._min is _NEG or self._max is _POS or self.is_nothing():
+            return None
+        low, high = const_value(self._min), const_value(self._max)
+        if low is not None and high is not None and high - low >= self._min.dtype.high:
             return None
         if self._min is self._max:
             return Range.from_min_extent(self._min, const(1, self._min.dtype))

@@ -50,10 +50,11 @@ def get_block_read_write_region(
 
 
 def reads_elsewhere(block: Block, b: Buffer) -> bool:
-    """Whether a block with an `init` reads of a buffer what the init has not written: in it, or at other places."""
-    assert block.init is not None
-    if any(isinstance(m, BufferLoad) and m.buffer is b for m in pre_order(block.init)):
-        return True
+    """Whether a block reads of a buffer that it writes more than each element that it stores to: in its `init`, or at
+    other places."""
+    if block.init is not None:
+        if any(isinstance(m, BufferLoad) and m.buffer is b for m in pre_order(block.init)):
+            return True
     uses = [m for m in pre_order(block.body) if isinstance(m, (BufferLoad, BufferStore)) and m.buffer is b]
     stored = [m for m in uses if isinstance(m, BufferStore)]
     return not all(any(_same_place(m, s) for s in stored) for m in uses if isinstance(m, BufferLoad))

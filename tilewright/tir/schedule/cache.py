@@ -23,6 +23,7 @@ from .blocks import (
     producers_of,
     scope_buffers,
 )
+from .dependence import recheck_uses
 from .flow import Box, covered, covers_domain, made_box, shared_loop, unmade
 from .points import check_starts_itself
 from .primitive import BlockRV, primitive, refuse
@@ -429,6 +430,7 @@ def _rewrite_scope(sch: Schedule, key: object, walk: Mutator, new: Buffer) -> No
     scope = sch.state.index.blocks[key].block
     body = walk.visit(scope.body)
     sch.state.replace(scope, scope.replace(body=body, alloc_buffers=(*scope.alloc_buffers, new)))
+    recheck_uses(sch, new)
 
 
 @primitive

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from ...arith import Analyzer, IterMapLevel, detect_iter_map
@@ -15,22 +15,24 @@ from ...ir.stmt import Block, BlockRealize, BufferStore, For
 from ..analysis.carried import Use, own_part, reads_are_covered, uses_under
 from ..analysis.combiner import steps_commute
 from ..transform.lower_init_block import reduction_loops
-from .flow import points_once, runs_once
+from .flow import points_once, runs_at_once, runs_once
 from .primitive import refuse
 
 if TYPE_CHECKING:
     from .schedule import Schedule
 
-__all__ = ["check_any_order", "check_at_once", "lives_inside", "recheck"]
+__all__ = ["check_any_order", "check_at_once", "lives_inside", "recheck", "recheck_uses"]
 
 
-def check_at_once(sch: Schedule, loop: For, hint: str) -> None:
-    """Refuse if an iteration of the loop uses what another one writes.
+def check_at_once(sch: Schedule, loop: For, hint: str, only: Buffer | None = None) -> None:
+    """Refuse if an iteration of the loop uses what another one writes, of one buffer or of all.
 
     A buffer of its own for each iteration is fine: memory that lives inside the loop is not shared.
     """
     ana = sch.state.analyzer_at(loop)
     for buffer, uses in uses_under(loop).items():
+        if only is not None and buffer is not only:
+            continue
         if uses is None:
             _refuse_bare(buffer, loop)
             continue
@@ -45,7 +47,12 @@ def check_at_once(sch: Schedule, loop: For, hint: str) -> None:
         _refuse_carried(loop, buffer, uses, hint)
 
 
-def recheck(sch: Schedule, left: Sequence[Var]) -> None:
+def recheck_uses(sch: Schedule, buffer: Buffer) -> None:
+    """Refuse if a step made iterations that run at once share a buffer."""
+    recheck(sch, [v for v, n in sch.state.index.loops.items() if runs_at_once(n)], buffer)
+
+
+def recheck(sch: Schedule, left: Iterable[Var], only: Buffer | None = None) -> None:
     """Refuse if a loop whose iterations run at once held memory of their own that a step has taken outside."""
     for var in left:
         loop = sch.state.index.loops.get(var)
@@ -54,7 +61,7 @@ def recheck(sch: Schedule, left: Sequence[Var]) -> None:
                 f"keep all that shares memory with it inside loop `{var.name}`, where each iteration has its own, "
                 "or take this step before the loop is marked"
             )
-            check_at_once(sch, loop, hint)
+            check_at_once(sch, loop, hint, only)
 
 
 def check_any_order(sch: Schedule, nest: Sequence[For], new: Sequence[For] | None = None) -> None:
@@ -280,13 +287,12 @@ def lives_inside(sch: Schedule, buffer: Buffer, loop: For) -> bool:
     func = sch.state.func
     if any(b is buffer for b in func.buffer_map.values()):
         return False
-    inside = set(sch.state.index.blocks_under(loop))
-    scope = next((up for up in sch.state.index.ancestors(loop) if isinstance(up, Block)), None)
-    around = sch.state.index.blocks_under(func.body if scope is None else scope.body)
+    index = sch.state.index
+    known = {*index.blocks_under(loop), *index.ancestors(loop)}  # those around say what the loop does
     return not any(
         region.buffer is buffer
-        for r in around
-        if r not in inside
+        for r in index.order
+        if r not in known
         for region in (*r.block.reads, *r.block.writes)
     )
 

@@ -27,7 +27,7 @@ from .blocks import (
 )
 from .dependence import recheck
 from .flow import marked_loops
-from .points import check_runs_whole
+from .points import check_elements_told, check_reads_own, check_runs_whole
 from .primitive import BlockRV, primitive, refuse
 
 if TYPE_CHECKING:
@@ -245,6 +245,8 @@ def reverse_compute_inline(sch: Schedule, block: BlockRV) -> None:
     check_dominant(sch, me)
     check_predicate(sch, me, "its producer")
     check_runs_whole(sch, me, "inlining it")
+    check_elements_told(me, "inlining it")
+    check_reads_own(me, "inlining it")
     check_not_read_before(sch, me)
     store = _single_store(me, "inlined into its producer")
     local = {r.buffer for r in me.block.reads}

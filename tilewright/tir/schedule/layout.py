@@ -17,6 +17,7 @@ from ...ir.types import PointerType, PrimType
 from .blocks import insert_beside, top_level
 from .buffers import check_plain_accesses, chosen_buffer, holder_of, named_buffer, swap_buffer
 from .cache import _name
+from .dependence import recheck_uses
 from .index_map import IndexMap
 from .primitive import BlockRV, Refusal, primitive, refuse
 
@@ -220,6 +221,7 @@ def _pad(sch: Schedule, new: Buffer, padding: tuple[IndexMap, PrimExpr], pad_val
     anchor = top_level(sch, makers[-1], scope if holder is None else _around(sch, users))
     nest = _pad_nest(sch, new, back, condition, pad_value, f"{new.name}_pad")
     insert_beside(sch, anchor, nest, before=False)
+    recheck_uses(sch, new)
 
 
 def _uses(block: Block, buffer: Buffer) -> bool:

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 __all__ = [
     "check_elements_told",
     "check_init_runs",
+    "check_reads_own",
     "check_runs_anew",
     "check_runs_whole",
     "check_starts_itself",
@@ -44,6 +45,7 @@ def check_runs_anew(sch: Schedule, me: BlockRealize, what: str) -> None:
     """
     block, name = me.block, me.block.name_hint
     check_elements_told(me, what)
+    check_reads_own(me, what)
     if not _keeps_steps(sch, me) and not steps_commute(block):
         refuse(
             f"the steps of block {name} give something else in another order, and {what} may change it",
@@ -66,6 +68,18 @@ def check_elements_told(me: BlockRealize, what: str) -> None:
                 hint="let each point write elements of its own, or declare the iterator as that of a reduction",
             )
         _check_element_stays(me, w)
+
+
+def check_reads_own(me: BlockRealize, what: str) -> None:
+    """Refuse if a block reads what other points of it have written."""
+    for w in me.block.writes:
+        if reads_elsewhere(me.block, w.buffer):
+            refuse(
+                f"block {me.block.name_hint} reads elements of {w.buffer.name} that other points of it write, and "
+                f"{what} could change their order",
+                at=me,
+                hint="let it read what another block has made",
+            )
 
 
 def _check_element_stays(me: BlockRealize, region: BufferRegion) -> None:

@@ -28,6 +28,7 @@ from .blocks import (
     refresh_regions,
     remove_stmt,
 )
+from .dependence import recheck_uses
 from .flow import Box, covers_domain, made_box, points_once, shared_loop
 from .points import check_elements_told, check_init_runs, check_starts_itself, check_unnoticed
 from .primitive import BlockRV, LoopRV, primitive, refuse
@@ -94,6 +95,8 @@ def decompose_reduction(sch: Schedule, block: BlockRV, loop: LoopRV) -> BlockRV:
     bare = refresh_regions(me.block.replace(init=None))
     sch.state.replace(me.block, bare)
     insert_beside(sch, sch.loop(loop), made, before=True)
+    for w in me.block.writes:
+        recheck_uses(sch, w.buffer)
     return BlockRV(inner.key, inner.name_hint)
 
 
@@ -433,6 +436,8 @@ def _rfactor(
     for x in nest:
         if x.loop_var not in sch.state.index.loops:
             sch.forget(LoopRV(x.loop_var), f"rfactor({factor.loop_var.name})")
+    for b in partials:
+        recheck_uses(sch, b)
     return BlockRV(made.key, made.name_hint)
 
 

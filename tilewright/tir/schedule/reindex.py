@@ -25,6 +25,7 @@ from .blocks import (
 )
 from .buffers import chosen_buffer, holder_of
 from .cache import _cached, _check_scope, _name, _Redirect, _rewrite_scope, copy_nest, refuse_unknown
+from .dependence import recheck_uses
 from .flow import unmade
 from .index_map import IndexMap
 from .nests import spatial_nest
@@ -210,6 +211,8 @@ def _stage(
     sch.state.replace(found, found.replace(body=body, alloc_buffers=(*found.alloc_buffers, new)))
     if side == "read":
         declare_reads(sch, scope.key, old)
+    else:
+        recheck_uses(sch, new)
     return BlockRV(made.key, made.name_hint)
 
 
