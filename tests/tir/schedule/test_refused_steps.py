@@ -1,0 +1,189 @@
+"""Steps that random schedules found to change an answer: each is refused, for a reason that names the cause."""
+
+from __future__ import annotations
+
+import pytest
+
+from tilewright import tir
+from tilewright.script import tir as T
+
+
+@T.prim_func
+def summed_again(A: T.Buffer((4,), "int32"), B: T.Buffer((4,), "int32")):
+    for k, x, i in T.grid(4, 2, 3):  # the elements in the middle are summed twice
+        with T.block("B"):
+            vk = T.axis.reduce(4, k)
+            vi = T.axis.spatial(4, x + i)
+            with T.init():
+                B[vi] = 2
+            B[vi] = B[vi] + A[vi]
+
+
+@T.prim_func
+def moving(A: T.Buffer((4, 3), "int32"), B: T.Buffer((4,), "int32")):
+    for i, k in T.grid(4, 3):
+        with T.block("B"):
+            vi, vk = T.axis.remap("RR", [i, k])
+            with T.init():
+                B[vi] = -2
+            B[vi] = B[vi] + A[vi, vk]
+
+
+@T.prim_func
+def growing(P: T.Buffer((3,), "int32"), Q: T.Buffer((3,), "int32")):
+    W = T.alloc_buffer((3,), "int32")
+    for s in range(3):
+        for i in range(3 - s):
+            with T.block("W"):
+                vs, vi = T.axis.remap("SS", [s, i])
+                W[vi] = P[vi] + vs
+        for i in range(3):
+            with T.block("Q"):
+                vs, vi = T.axis.remap("SS", [s, i])
+                Q[vi] = W[vi]
+
+
+@T.prim_func
+def part_of_a_fused_loop(A: T.Buffer((5, 5), "int32"), B: T.Buffer((5,), "int32")):
+    for f in range(25):
+        with T.block("B"):
+            vi = T.axis.spatial(5, f // 5)
+            vk = T.axis.reduce(5, f % 5)
+            T.where(f < 20)
+            with T.init():
+                B[vi] = 0
+            B[vi] = B[vi] + A[vi, vk]
+
+
+@T.prim_func
+def memory_of_nobody(A: T.Buffer((4, 4), "int32")):
+    W = T.alloc_buffer((4,), "int32")
+    for i, j in T.grid(4, 4):
+        with T.block("W"):
+            vi, vj = T.axis.remap("SS", [i, j])
+            W[vi] = A[vi, vj]
+
+
+@T.prim_func
+def turned_in_place(A: T.Buffer((3, 3), "int32"), B: T.Buffer((3, 3), "int32")):
+    W = T.alloc_buffer((3, 3), "int32")
+    for i, j in T.grid(3, 3):
+        with T.block("W"):
+            vi, vj = T.axis.remap("SS", [i, j])
+            W[vi, vj] = A[vi, vj]
+    for i, j in T.grid(3, 3):
+        with T.block("B"):
+            vi, vj = T.axis.remap("SS", [i, j])
+            B[vi, vj] = W[vj, vi] - B[vj, vi]
+
+
+@T.prim_func
+def reads_its_other_points(A: T.Buffer((4, 4), "int32"), B: T.Buffer((4,), "int32")):
+    W = T.alloc_buffer((4,), "int32")
+    for k, i in T.grid(3, 4):
+        with T.block("W"):
+            vk, vi = T.axis.remap("RS", [k, i])
+            with T.init():
+                W[vi] = 3
+            W[vi] = T.max(W[vk], A[vi, vk])
+    for i in range(4):
+        with T.block("B"):
+            vi = T.axis.spatial(4, i)
+            B[vi] = W[vi]
+
+
+@T.prim_func
+def used_behind_a_block(A: T.Buffer((4, 4), "int32"), B: T.Buffer((4,), "int32")):
+    W = T.alloc_buffer((4,), "int32")
+    with T.block("around"):
+        T.reads(A[0:4, 0:4])
+        T.writes(W[0:4])
+        for i, j in T.grid(4, 4):
+            with T.block("W"):
+                vi, vj = T.axis.remap("SS", [i, j])
+                W[vi] = A[vi, vj]
+    for i in range(4):
+        with T.block("B"):
+            vi = T.axis.spatial(4, i)
+            B[vi] = W[vi]
+
+
+def _parallel_first(step):
+    def steps(sch):
+        sch.parallel(sch.get_loops("W")[1])
+        step(sch)
+
+    return steps
+
+
+CASES = {
+    "rfactor where elements come twice": (
+        summed_again,
+        lambda sch: sch.rfactor(sch.get_loops("B")[0]),
+        "come to elements of block B more than once",
+    ),
+    "cache_write of elements that the steps choose": (
+        moving,
+        lambda sch: sch.cache_write(sch.get_block("B"), 0, "local"),
+        "reduction iterator `vi` of block B says which element of B is written",
+    ),
+    "cache_read of what iterations before have made": (
+        growing,
+        lambda sch: sch.cache_read(sch.get_block("Q"), 0, "local"),
+        "there is no telling which elements of W have been written",
+    ),
+    "split where a point has no steps": (
+        part_of_a_fused_loop,
+        lambda sch: sch.split(sch.get_loops("B")[0], [5, 5]),
+        "may leave out all steps of a point",
+    ),
+    "cache_write out of a parallel loop": (
+        memory_of_nobody,
+        _parallel_first(lambda sch: sch.cache_write(sch.get_block("W"), 0, "global")),
+        "iterations of loop `j` may write the same elements of W_global",
+    ),
+    "reindex out of a parallel loop": (
+        memory_of_nobody,
+        _parallel_first(lambda sch: sch.reindex(sch.get_block("W"), ("write", 0))),
+        "iterations of loop `j` may write the same elements of W_reindex",
+    ),
+    "reverse_compute_inline of an update in place": (
+        turned_in_place,
+        lambda sch: sch.reverse_compute_inline(sch.get_block("B")),
+        "reads elements of B that other points of it write",
+    ),
+    "compute_at of what reads its other points": (
+        reads_its_other_points,
+        lambda sch: sch.compute_at(sch.get_block("W"), sch.get_loops("B")[0]),
+        "reads elements of W that other points of it write",
+    ),
+    "parallel in a block around": (
+        used_behind_a_block,
+        lambda sch: sch.parallel(sch.get_loops("W")[1]),
+        "iterations of loop `j` may write the same elements of W",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_step_is_refused(name):
+    func, step, reason = CASES[name]
+    sch = tir.Schedule(func)
+    with pytest.raises(tir.ScheduleError) as found:
+        step(sch)
+    assert reason in str(found.value)
+
+
+def test_an_index_that_is_read_may_be_anywhere():
+    """A block around an access at `X[i] // 2` declares all of the dimension."""
+
+    @T.prim_func
+    def main(X: T.Buffer((4,), "int32"), A: T.Buffer((4,), "int32"), B: T.Buffer((4,), "int32")):
+        for i in range(4):
+            with T.block("B"):
+                vi = T.axis.spatial(4, i)
+                B[vi] = A[X[vi] // 2]
+
+    sch = tir.Schedule(main)
+    made = sch.get(sch.blockize(sch.get_loops("B")[0]))
+    assert [str(r.extent) for read in made.reads if read.buffer.name == "A" for r in read.region] == ["4"]
