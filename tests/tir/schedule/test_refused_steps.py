@@ -16,7 +16,7 @@ def summed_again(A: T.Buffer((4,), "int32"), B: T.Buffer((4,), "int32")):
             vi = T.axis.spatial(4, x + i)
             with T.init():
                 B[vi] = 2
-            B[vi] = B[vi] + A[vi]
+            B[vi] = B[vi] + A[vi] * vk
 
 
 @T.prim_func

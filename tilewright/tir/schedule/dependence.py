@@ -288,10 +288,13 @@ def lives_inside(sch: Schedule, buffer: Buffer, loop: For) -> bool:
     if any(b is buffer for b in func.buffer_map.values()):
         return False
     index = sch.state.index
-    known = {*index.blocks_under(loop), *index.ancestors(loop)}  # those around say what the loop does
+    above = index.ancestors(loop)
+    known = {*index.blocks_under(loop), *above}  # those around say what the loop does
     return not any(
         region.buffer is buffer
-        for r in index.order
+        for scope in above
+        if isinstance(scope, Block)
+        for r in index.blocks_under(scope.body)
         if r not in known
         for region in (*r.block.reads, *r.block.writes)
     )

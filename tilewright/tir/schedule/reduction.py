@@ -95,8 +95,6 @@ def decompose_reduction(sch: Schedule, block: BlockRV, loop: LoopRV) -> BlockRV:
     bare = refresh_regions(me.block.replace(init=None))
     sch.state.replace(me.block, bare)
     insert_beside(sch, sch.loop(loop), made, before=True)
-    for w in me.block.writes:
-        recheck_uses(sch, w.buffer)
     return BlockRV(inner.key, inner.name_hint)
 
 
