@@ -108,6 +108,30 @@ def used_behind_a_block(A: T.Buffer((4, 4), "int32"), B: T.Buffer((4,), "int32")
             B[vi] = W[vi]
 
 
+@T.prim_func
+def counts_its_own(A: T.Buffer((4,), "int32"), B: T.Buffer((4,), "int32")):
+    for i, k in T.grid(4, 4):
+        with T.block("B"):
+            vi, vk = T.axis.remap("SR", [i, k])
+            with T.init():
+                B[vi] = 0
+            if B[vk] > 0:
+                B[vi] = B[vi] + A[vi]
+
+
+@T.prim_func
+def a_part_of_the_domain(A: T.Buffer((4,), "int32"), B: T.Buffer((4,), "int32")):
+    W = T.alloc_buffer((4,), "int32")
+    for i in range(4):
+        with T.block("W"):
+            vi = T.axis.spatial(4, i)
+            W[vi] = A[vi]
+    for i in range(3):
+        with T.block("B"):
+            vi = T.axis.spatial(4, i)
+            B[vi] = W[vi]
+
+
 def _parallel_first(step):
     def steps(sch):
         sch.parallel(sch.get_loops("W")[1])
@@ -121,6 +145,16 @@ CASES = {
         summed_again,
         lambda sch: sch.rfactor(sch.get_loops("B")[0]),
         "come to elements of block B more than once",
+    ),
+    "rfactor where a condition reads what is summed": (
+        counts_its_own,
+        lambda sch: sch.rfactor(sch.get_loops("B")[1]),
+        "reads elements of B that other points of it write",
+    ),
+    "reverse_compute_inline of a part of a domain": (
+        a_part_of_the_domain,
+        lambda sch: sch.reverse_compute_inline(sch.get_block("B")),
+        "the loops of block B do not come to all values of its iterators",
     ),
     "cache_write of elements that the steps choose": (
         moving,

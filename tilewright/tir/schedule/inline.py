@@ -26,7 +26,7 @@ from .blocks import (
     remove_stmt,
 )
 from .dependence import recheck
-from .flow import marked_loops
+from .flow import covers_domain, marked_loops
 from .points import check_elements_told, check_reads_own, check_runs_whole
 from .primitive import BlockRV, primitive, refuse
 
@@ -301,6 +301,13 @@ def reverse_compute_inline(sch: Schedule, block: BlockRV) -> None:
     domains = {iv.var: iv.dom for iv in me.block.iter_vars}
     inside = _inside(sch, maker, [(i, domains[v]) for v, i in zip(variables, made.indices, strict=True)])
     _check_reached(sch, me, maker, made, variables)
+    if not covers_domain(sch, me):
+        refuse(
+            f"the loops of block {name} do not come to all values of its iterators, and in block "
+            f"{maker.block.name_hint} it would run at all of them",
+            at=me,
+            hint="let the iterators have the domains that the loops run through",
+        )
     key = maker.block.key
 
     _drop(sch, me, made.buffer, parts, [maker], _Swap(key, fused, inside).visit)

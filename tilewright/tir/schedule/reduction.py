@@ -30,7 +30,7 @@ from .blocks import (
 )
 from .dependence import recheck_uses
 from .flow import Box, covers_domain, made_box, points_once, shared_loop
-from .points import check_elements_told, check_init_runs, check_starts_itself, check_unnoticed
+from .points import check_elements_told, check_init_runs, check_reads_own, check_starts_itself, check_unnoticed
 from .primitive import BlockRV, LoopRV, primitive, refuse
 
 if TYPE_CHECKING:
@@ -298,6 +298,7 @@ def rfactor(sch: Schedule, loop: LoopRV, factor_axis: int = 0) -> BlockRV:
     check_dominant(sch, me)
     held = _combination(me)
     check_elements_told(me, "rfactor")
+    check_reads_own(me, "rfactor")
     check_init_runs(sch, me, "rfactor")
     _check_loops(me, nest, nest, "rfactor")
     _check_comes_once(sch, me, nest, "rfactor")
