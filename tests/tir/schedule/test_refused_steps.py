@@ -132,6 +132,76 @@ def a_part_of_the_domain(A: T.Buffer((4,), "int32"), B: T.Buffer((4,), "int32"))
             B[vi] = W[vi]
 
 
+@T.prim_func
+def written_later(A: T.Buffer((4, 4), "int32"), P: T.Buffer((4, 4), "int32"), B: T.Buffer((4, 4), "int32")):
+    W = T.alloc_buffer((4, 4), "int32")
+    for s in range(4):
+        for j in range(4):
+            with T.block("P"):
+                vs, vj = T.axis.remap("SS", [s, j])
+                P[vs, vj] = A[vs, vj]
+        for j in range(4):
+            with T.block("W"):
+                vs, vj = T.axis.remap("SS", [s, j])
+                W[vj, vs] = P[vj, vs]
+    for i, j in T.grid(4, 4):
+        with T.block("B"):
+            vi, vj = T.axis.remap("SS", [i, j])
+            B[vi, vj] = W[vi, vj]
+
+
+@T.prim_func
+def parts_that_overlap(A: T.Buffer((4, 3), "int32"), B: T.Buffer((4,), "int32")):
+    for k, x, i in T.grid(3, 2, 3):
+        with T.block("B"):
+            vk = T.axis.reduce(3, k)
+            vi = T.axis.spatial(4, x + i)
+            with T.init():
+                B[vi] = 3
+            B[vi] = B[vi] + A[vi, vk]
+
+
+@T.prim_func
+def fused_and_overlapping(A: T.Buffer((4, 4), "int32"), B: T.Buffer((4,), "int32")):
+    for x, f in T.grid(2, 12):
+        with T.block("B"):
+            vi = T.axis.spatial(4, x + f // 4)
+            vk = T.axis.reduce(4, f % 4)
+            with T.init():
+                B[vi] = 0
+            B[vi] = T.max(B[vi], A[vi, vk])
+
+
+@T.prim_func
+def started_elsewhere(A: T.Buffer((3, 3), "int32"), B: T.Buffer((3, 3), "int32")):
+    for i, j in T.grid(3, 3):
+        with T.block("start"):
+            vi, vj = T.axis.remap("SS", [i, j])
+            B[vi, vj] = A[vi, vj]
+    for k, i, j in T.grid(2, 3, 3):
+        with T.block("B"):
+            vk, vi, vj = T.axis.remap("RSS", [k, i, j])
+            B[vi, vj] = T.max(B[vi, vj], vk - B[vj, vi])
+
+
+@T.prim_func
+def maybe_never_read(A: T.Buffer((4,), "int32"), B: T.Buffer((4,), "int32")):
+    W = T.alloc_buffer((4,), "int32")
+    for i in range(4):
+        with T.block("B"):
+            vi = T.axis.spatial(4, i)
+            if A[vi] > 100:
+                B[vi] = W[vi]
+
+
+def _reorder(*order):
+    def step(sch):
+        loops = sch.get_loops("B")
+        sch.reorder(*(loops[i] for i in order))
+
+    return step
+
+
 def _parallel_first(step):
     def steps(sch):
         sch.parallel(sch.get_loops("W")[1])
@@ -145,6 +215,36 @@ CASES = {
         summed_again,
         lambda sch: sch.rfactor(sch.get_loops("B")[0]),
         "come to elements of block B more than once",
+    ),
+    "compute_inline of what is written later": (
+        written_later,
+        lambda sch: sch.compute_inline(sch.get_block("W")),
+        "that block P writes in a later iteration of loop `s`",
+    ),
+    "compute_at of what is written later": (
+        written_later,
+        lambda sch: sch.compute_at(sch.get_block("W"), sch.get_loops("B")[0]),
+        "that block P writes in a later iteration of loop `s`",
+    ),
+    "reorder of parts that overlap": (
+        parts_that_overlap,
+        _reorder(2, 0, 1),
+        "may write the same elements of B",
+    ),
+    "parallel parts that overlap": (
+        fused_and_overlapping,
+        lambda sch: sch.parallel(sch.get_loops("B")[0]),
+        "may write the same elements of B",
+    ),
+    "merge_reduction of what reads its other points": (
+        started_elsewhere,
+        lambda sch: sch.merge_reduction(sch.get_block("start"), sch.get_block("B")),
+        "reads elements of B that other points of it write",
+    ),
+    "reindex of what nobody wrote": (
+        maybe_never_read,
+        lambda sch: sch.reindex(sch.get_block("B"), ("read", 1)),
+        "there is no telling which elements of W have been written",
     ),
     "rfactor where a condition reads what is summed": (
         counts_its_own,

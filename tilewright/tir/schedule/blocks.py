@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from ...arith import Analyzer
 from ...ir.buffer import Buffer, BufferRegion, MatchBufferRegion
 from ...ir.expr import BufferLoad, Call, IterVar, PrimExpr, Range, Var, const
-from ...ir.functor import pre_order, vars_used
+from ...ir.functor import pre_order
 from ...ir.op import Op
 from ...ir.ops import add, conjuncts, greater_equal, less, less_equal, logical_and
 from ...ir.stmt import Block, BlockRealize, For, SeqStmt, Stmt, seq
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
 __all__ = [
     "check_dominant",
-    "check_inputs_stay",
     "check_movable",
     "check_no_pointer",
     "check_not_read_before",
@@ -135,36 +134,6 @@ def check_predicate(sch: Schedule, me: BlockRealize, what: str) -> None:
                 )
 
 
-def check_inputs_stay(sch: Schedule, me: BlockRealize, place: Stmt, what: str) -> None:
-    """Refuse if what the block reads has other values at a later place."""
-    index = sch.state.index
-    at = index.order.index
-    mine = set(index.ancestors(me))
-    path = [place, *index.ancestors(place)]
-    branch = next(n for i, n in enumerate(path) if path[i + 1] in mine)
-    last = at((index.blocks_under(branch) or [me])[-1])
-    left = [x for x in index.ancestors(me) if isinstance(x, For) and x not in path]
-    for w in producers_of(sch, me):
-        reads = {r.buffer for r in me.block.reads}
-        written = [x for x in w.block.writes if x.buffer in reads]
-        name = written[0].buffer.name
-        if at(me) < at(w) <= last:
-            refuse(
-                f"block {w.block.name_hint} writes {name} after block {me.block.name_hint} has read it, "
-                f"and {what} would see the new values",
-                at=w,
-                hint=f"choose a place before that block, or cache_read {name} for this block first",
-            )
-        for x in left:
-            if x in index.ancestors(w) and not _keeps_all(w, written, x.loop_var):
-                refuse(
-                    f"block {w.block.name_hint} writes the same elements of {name} in each iteration of loop "
-                    f"`{x.loop_var.name}`, and outside of it block {me.block.name_hint} would see the last ones",
-                    at=x,
-                    hint=f"leave block {me.block.name_hint} inside of `{x.loop_var.name}`",
-                )
-
-
 def check_not_read_before(sch: Schedule, me: BlockRealize) -> None:
     """Refuse if an earlier block reads what the block will overwrite, which must not happen sooner."""
     order = sch.state.index.order
@@ -175,14 +144,6 @@ def check_not_read_before(sch: Schedule, me: BlockRealize) -> None:
                 at=r,
                 hint=f"cache_read for block {r.block.name_hint} first, so that it reads a copy",
             )
-
-
-def _keeps_all(w: BlockRealize, written: list[BufferRegion], var: Var) -> bool:
-    """Whether other iterations of a loop write other elements."""
-    pairs = zip(w.block.iter_vars, w.iter_values, strict=True)
-    driven = [iv.var for iv, value in pairs if var in vars_used(value)]
-    shown = [{r.min for r in region.region} for region in written]
-    return bool(driven) and all(v in mins for v in driven for mins in shown)
 
 
 def check_no_pointer(me: BlockRealize, buffer: Buffer, what: str) -> None:

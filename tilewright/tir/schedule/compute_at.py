@@ -12,7 +12,6 @@ from ...ir.ops import add, greater_equal, is_one, is_zero, less, less_equal, log
 from ...ir.stmt import Block, BlockRealize, For, ForKind, SeqStmt, Stmt, stmt_list
 from .blocks import (
     buffers_used,
-    check_inputs_stay,
     check_movable,
     check_not_read_before,
     consumers_of,
@@ -22,7 +21,7 @@ from .blocks import (
     producers_of,
     remove_stmt,
 )
-from .dependence import check_at_once, lives_inside, recheck
+from .dependence import check_at_once, check_inputs_stay, lives_inside, recheck
 from .flow import (
     Box,
     check_reads_made,

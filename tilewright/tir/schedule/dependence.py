@@ -6,22 +6,24 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from ...arith import Analyzer, IterMapLevel, detect_iter_map
-from ...ir.buffer import Buffer
+from ...ir.buffer import Buffer, BufferRegion
 from ...ir.equal import structural_equal
 from ...ir.expr import Add, FloorDiv, FloorMod, IntImm, IterVar, Mul, PrimExpr, Range, Var, const, const_value
 from ...ir.functor import pre_order, vars_used
 from ...ir.ops import is_one, is_zero
-from ...ir.stmt import Block, BlockRealize, BufferStore, For
+from ...ir.stmt import Block, BlockRealize, BufferStore, For, Stmt
 from ..analysis.carried import Use, own_part, reads_are_covered, uses_under
 from ..analysis.combiner import steps_commute
 from ..transform.lower_init_block import reduction_loops
-from .flow import points_once, runs_at_once, runs_once
+from .blocks import producers_of
+from .flow import points_once, runs_at_once, runs_once, unmade
 from .primitive import refuse
+from .regions import touched
 
 if TYPE_CHECKING:
     from .schedule import Schedule
 
-__all__ = ["check_any_order", "check_at_once", "lives_inside", "recheck", "recheck_uses"]
+__all__ = ["check_any_order", "check_at_once", "check_inputs_stay", "lives_inside", "recheck", "recheck_uses"]
 
 
 def check_at_once(sch: Schedule, loop: For, hint: str, only: Buffer | None = None) -> None:
@@ -98,7 +100,7 @@ def _sharing(sch: Schedule, nest: Sequence[For], uses: Mapping[For, list[Use]], 
     out: list[For] = []
     told = _told_together(nest, uses[nest[-1]])
     for x in nest:
-        if const_value(x.extent) == 1 or x.loop_var in told or _told(sch, x, uses[x]):
+        if const_value(x.extent) == 1 or x.loop_var in told or _told(sch, x, uses[x], nest[0]):
             continue
         # Elements apart are known of iterations with the same loops around only.
         if out or not own_part(x, uses[x], ana):
@@ -144,26 +146,27 @@ def _combines(loops: Sequence[For], uses: Sequence[Use]) -> bool:
 
 def _apart(sch: Schedule, loop: For, uses: list[Use], ana: Analyzer) -> bool:
     """Whether each iteration has elements of its own."""
-    return _told(sch, loop, uses) or own_part(loop, uses, ana)
+    return _told(sch, loop, uses, loop) or own_part(loop, uses, ana)
 
 
-def _told(sch: Schedule, loop: For, uses: list[Use]) -> bool:
-    """Whether an element says which iteration of a loop uses it, whatever the other loops do."""
+def _told(sch: Schedule, loop: For, uses: list[Use], outermost: For) -> bool:
+    """Whether an element says which iteration of a loop uses it, whatever the other loops from the outermost one
+    inwards do."""
     if all(_held_back(sch, loop, r) for r in {u.realize for u in uses}):
         return True
     return (
         all(u.same_place(uses[0]) for u in uses)
         and all(_told_apart(loop.loop_var, u) for u in uses)
-        and all(_comes_once(sch, loop, r) for r in {u.realize for u in uses})
+        and all(_comes_once(sch, loop, r, outermost) for r in {u.realize for u in uses})
     )
 
 
-def _comes_once(sch: Schedule, loop: For, realize: BlockRealize) -> bool:
+def _comes_once(sch: Schedule, loop: For, realize: BlockRealize, outermost: For) -> bool:
     """Whether no two iterations come to the same point of a block, as those of `vi = i + j` would."""
     if realize not in sch.state.index.parents:  # a draft, of which only the boxes are known
         return False
     nest = sch.state.index.loops_of(realize)
-    return points_once(sch, realize, [loop], nest[nest.index(loop) :] if loop in nest else [loop])
+    return points_once(sch, realize, [loop], nest[nest.index(outermost) :] if outermost in nest else [loop])
 
 
 def _held_back(sch: Schedule, loop: For, realize: BlockRealize) -> bool:
@@ -280,6 +283,74 @@ def _terms(e: PrimExpr) -> list[tuple[int, Var]]:
 def _driven(var: Var, realize: BlockRealize) -> list[IterVar]:
     pairs = zip(realize.block.iter_vars, realize.iter_values, strict=True)
     return [iv for iv, value in pairs if var in vars_used(value)]
+
+
+def check_inputs_stay(sch: Schedule, me: BlockRealize, place: Stmt, what: str) -> None:
+    """Refuse if what the block reads has other values at a later place."""
+    index = sch.state.index
+    at = index.order.index
+    mine = set(index.ancestors(me))
+    path = [place, *index.ancestors(place)]
+    branch = next(n for i, n in enumerate(path) if path[i + 1] in mine)
+    last = at((index.blocks_under(branch) or [me])[-1])
+    left = [x for x in index.ancestors(me) if isinstance(x, For) and x not in path]
+    for w in producers_of(sch, me):
+        reads = {r.buffer for r in me.block.reads}
+        written = [x for x in w.block.writes if x.buffer in reads]
+        name = written[0].buffer.name
+        if at(me) < at(w) <= last:
+            refuse(
+                f"block {w.block.name_hint} writes {name} after block {me.block.name_hint} has read it, "
+                f"and {what} would see the new values",
+                at=w,
+                hint=f"choose a place before that block, or cache_read {name} for this block first",
+            )
+        for x in left:
+            if x in index.ancestors(w):
+                _check_left(sch, me, w, x, written)
+
+
+def _check_left(
+    sch: Schedule, me: BlockRealize, w: BlockRealize, loop: For, written: list[BufferRegion]
+) -> None:
+    """Refuse if a block may not leave a loop in which another one writes what it reads."""
+    name, mine, var = written[0].buffer.name, me.block.name_hint, loop.loop_var.name
+    hint = f"leave block {mine} inside of `{var}`"
+    if not _keeps_all(w, written, loop.loop_var):
+        refuse(
+            f"block {w.block.name_hint} writes the same elements of {name} in each iteration of loop "
+            f"`{var}`, and outside of it block {mine} would see the last ones",
+            at=loop,
+            hint=hint,
+        )
+    if not all(_reads_of_iteration(sch, me, w, loop, r) for r in written):
+        refuse(
+            f"block {mine} may read elements of {name} that block {w.block.name_hint} writes in a later iteration of "
+            f"loop `{var}`, and outside of it would see the new values",
+            at=loop,
+            hint=hint,
+        )
+
+
+def _keeps_all(w: BlockRealize, written: list[BufferRegion], var: Var) -> bool:
+    """Whether other iterations of a loop write other elements."""
+    pairs = zip(w.block.iter_vars, w.iter_values, strict=True)
+    driven = [iv.var for iv, value in pairs if var in vars_used(value)]
+    shown = [{r.min for r in region.region} for region in written]
+    return bool(driven) and all(v in mins for v in driven for mins in shown)
+
+
+def _reads_of_iteration(
+    sch: Schedule, me: BlockRealize, w: BlockRealize, loop: For, written: BufferRegion
+) -> bool:
+    """Whether what a block reads in an iteration of a loop is written by another one in that iteration, if at all."""
+    ana, buffer = sch.state.analyzer_at(loop), written.buffer
+    uses = [u for u in uses_under(loop).get(buffer) or () if u.realize is me or u.realize is w]
+    if uses and _apart(sch, loop, uses, ana):
+        return True
+    read = touched(sch, loop.body, [me], lambda b: b.reads, {buffer})[buffer]
+    ends = [(s.min_value, s.max_value) for s in read]
+    return not unmade(sch, sch.state.analyzer_at(loop.body), loop.body, [w], buffer, ends)
 
 
 def lives_inside(sch: Schedule, buffer: Buffer, loop: For) -> bool:

@@ -445,7 +445,8 @@ def points_once(sch: Schedule, me: BlockRealize, crossed: Sequence[For], nest: S
         if iv.iter_type != IterVar.CommReduce
     ]
     values = rejoined(unreduced(values, (*loops_around(sch, me), *nest)))
-    loops = [x for x in nest if x not in reducing and not runs_once(sch, me, x)]
+    spatial = {v for e in values for v in vars_used(e)}
+    loops = [x for x in nest if (x not in reducing or x.loop_var in spatial) and not runs_once(sch, me, x)]
     # Loops around may be taken along, if no two of all their iterations come to one point: the parts of
     # a split of a fused loop, `(i_0*4 + i_1) // 9` and `(i_0*4 + i_1) % 9`, are told apart together only.
     outer = [x for x in loops_around(sch, me) if x not in nest and not runs_once(sch, me, x)]

@@ -13,7 +13,6 @@ from ...ir.ops import add, cast, greater_equal, less, less_equal, logical_and
 from ...ir.stmt import Block, BlockRealize, BufferStore, For, SeqStmt, Stmt, stmt_list
 from .blocks import (
     check_dominant,
-    check_inputs_stay,
     check_no_pointer,
     check_not_read_before,
     check_predicate,
@@ -25,7 +24,7 @@ from .blocks import (
     refresh_regions,
     remove_stmt,
 )
-from .dependence import recheck
+from .dependence import check_inputs_stay, recheck
 from .flow import covers_domain, marked_loops
 from .points import check_elements_told, check_reads_own, check_runs_whole
 from .primitive import BlockRV, primitive, refuse

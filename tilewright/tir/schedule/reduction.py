@@ -30,7 +30,13 @@ from .blocks import (
 )
 from .dependence import recheck_uses
 from .flow import Box, covers_domain, made_box, points_once, shared_loop
-from .points import check_elements_told, check_init_runs, check_reads_own, check_starts_itself, check_unnoticed
+from .points import (
+    check_elements_told,
+    check_init_runs,
+    check_reads_own,
+    check_starts_itself,
+    check_unnoticed,
+)
 from .primitive import BlockRV, LoopRV, primitive, refuse
 
 if TYPE_CHECKING:
@@ -143,6 +149,7 @@ def merge_reduction(sch: Schedule, init_block: BlockRV, update_block: BlockRV) -
         refuse(f"block {name} cannot start itself", at=me, hint="name the block that starts it first")
     if enclosing_block(sch, start) is not enclosing_block(sch, me):
         refuse(f"block {first} is not beside block {name}", at=start, hint="both must stand in one block")
+    check_reads_own(me, "merging them")
     init = _as_init(start, me)
     common = shared_loop(sch, start, me)
     nest = sch.state.index.loops_of(me)

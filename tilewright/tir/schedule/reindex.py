@@ -276,6 +276,9 @@ def _check_read(
                 hint="do this before the blocks are moved together",
             )
     if holder_of(sch, buffer) is not None:  # a point that is left out may read what nobody made
+        order = sch.state.index.order
+        if not any(order.index(m) < order.index(me) for m in producers_of(sch, me, {buffer})):
+            refuse_unknown(buffer, here)
         check_predicate(sch, me, "the copy")
         _check_covered(sch, me, used, f"for which {buffer.name} may hold nothing")
     ana = Analyzer()
