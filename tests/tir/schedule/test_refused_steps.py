@@ -194,6 +194,20 @@ def maybe_never_read(A: T.Buffer((4,), "int32"), B: T.Buffer((4,), "int32")):
                 B[vi] = W[vi]
 
 
+@T.prim_func
+def maybe_written(A: T.Buffer((4,), "int32"), B: T.Buffer((4,), "int32")):
+    W = T.alloc_buffer((4,), "int32")
+    for i in range(4):
+        with T.block("W"):
+            vi = T.axis.spatial(4, i)
+            if A[vi] > 0:
+                W[vi] = A[vi]
+    for i in range(4):
+        with T.block("B"):
+            vi = T.axis.spatial(4, i)
+            B[vi] = T.if_then_else(A[vi] > 0, W[vi], 0)
+
+
 def _reorder(*order):
     def step(sch):
         loops = sch.get_loops("B")
@@ -243,6 +257,11 @@ CASES = {
     ),
     "reindex of what nobody wrote": (
         maybe_never_read,
+        lambda sch: sch.reindex(sch.get_block("B"), ("read", 1)),
+        "there is no telling which elements of W have been written",
+    ),
+    "reindex of what may not have been written": (
+        maybe_written,
         lambda sch: sch.reindex(sch.get_block("B"), ("read", 1)),
         "there is no telling which elements of W have been written",
     ),

@@ -178,6 +178,27 @@ def test_a_window_over_earlier_iterations_stays(agree):
     unmoved(before, agree, (8,), (8,))
 
 
+def test_what_fewer_points_write_in_each_iteration_stays(agree):
+    """The condition ends before the domain does: the rest is what an iteration before wrote."""
+
+    @T.prim_func
+    def before(A: T.Buffer((4, 4), "int32"), C: T.Buffer((4, 4), "int32")):
+        B = T.alloc_buffer((4,), "int32")
+        for i in range(4):
+            for j0, j1 in T.grid(2, 2):
+                with T.block("B"):
+                    vi = T.axis.spatial(4, i)
+                    vj = T.axis.spatial(4, j0 * 2 + j1)
+                    T.where(j0 * 2 + j1 < 4 - i)
+                    B[vj] = A[vi, vj]
+            for j in range(4):
+                with T.block("C"):
+                    vi, vj = T.axis.remap("SS", [i, j])
+                    C[vi, vj] = B[vj]
+
+    unmoved(before, agree, (4, 4), (4, 4))
+
+
 def test_a_running_sum_stays(agree):
     @T.prim_func
     def before(A: T.Buffer((8,), "int32"), C: T.Buffer((8,), "int32")):

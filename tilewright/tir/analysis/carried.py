@@ -243,7 +243,18 @@ def _starts(use: Use) -> bool:
     )
 
 
+def _keeps_domain(use: Use, condition: PrimExpr) -> bool:
+    """Whether a condition only keeps the iterators of a block in their domains."""
+    ana = Analyzer()
+    for v, r in use.inner.items():
+        ana.bind_loop(v, r.min, r.extent)
+    for iv, value in zip(use.block.iter_vars, use.values, strict=True):
+        ana.assume(logical_and(less_equal(iv.dom.min, value), less(value, add(iv.dom.min, iv.dom.extent))))
+    return ana.can_prove(condition)
+
+
 def _covers(write: Use, read: Use, ana: Analyzer) -> bool:
+    cut = False  # what it writes ends before its domains do
     with ana.scope():
         # Only where something is read must it have been written.
         for v, r in read.inner.items():
@@ -255,11 +266,14 @@ def _covers(write: Use, read: Use, ana: Analyzer) -> bool:
             # iterations leaves the read to what another iteration wrote, and so does a choice (the first one,
             # or what is new in it).
             picks = not vars_used(c) & set(write.inner) or any(isinstance(m, Or) for m in pre_order(c))
-            if picks and not any(structural_equal(c, d) for d in read.conditions) and not ana.can_prove(c):
+            if any(structural_equal(c, d) for d in read.conditions):
+                continue
+            if picks and not ana.can_prove(c):
                 return False
-        if write.same_place(read):
+            cut = cut or not (picks or _keeps_domain(write, c) or ana.can_prove(c))
+        if not cut and write.same_place(read):
             return True
-        outer, inner = write.box(narrow=write.wide), read.box(narrow=True)
+        outer, inner = write.box(narrow=write.wide or cut), read.box(narrow=True)
         if outer is None or inner is None:
             return False
         # What lies outside of the buffer is guarded, and not read.

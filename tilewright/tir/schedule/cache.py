@@ -266,7 +266,7 @@ def _copied(
     if shared and not _is_made(sch, anchor, around, shared, buffer, region, lasts):
         if given:
             return anchor, region, lasts  # all of it holds something
-        if len(shared) < len(makers) or not all(_reads_under_condition(r, buffer) for r in readers):
+        if len(shared) < len(makers) or not all(reads_under_condition(r, buffer) for r in readers):
             refuse_unknown(buffer, anchor)
         return _of_made(sch, anchor, around, shared, buffer)
     if (
@@ -286,7 +286,7 @@ def _copied(
     return anchor, region, lasts
 
 
-def _reads_under_condition(reader: BlockRealize, buffer: Buffer) -> bool:
+def reads_under_condition(reader: BlockRealize, buffer: Buffer) -> bool:
     """Whether a block reads a buffer only where a condition holds, so that its region may be more than is read."""
     if not is_one(reader.predicate):
         return True

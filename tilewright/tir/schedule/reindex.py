@@ -24,7 +24,16 @@ from .blocks import (
     top_level,
 )
 from .buffers import chosen_buffer, holder_of
-from .cache import _cached, _check_scope, _name, _Redirect, _rewrite_scope, copy_nest, refuse_unknown
+from .cache import (
+    _cached,
+    _check_scope,
+    _name,
+    _Redirect,
+    _rewrite_scope,
+    copy_nest,
+    reads_under_condition,
+    refuse_unknown,
+)
 from .dependence import recheck_uses
 from .flow import unmade
 from .index_map import IndexMap
@@ -276,9 +285,9 @@ def _check_read(
                 hint="do this before the blocks are moved together",
             )
     if holder_of(sch, buffer) is not None:  # a point that is left out may read what nobody made
-        order = sch.state.index.order
-        if not any(order.index(m) < order.index(me) for m in producers_of(sch, me, {buffer})):
-            refuse_unknown(buffer, here)
+        if reads_under_condition(me, buffer):
+            read = touched(sch, here, [me], lambda b: b.reads, {buffer})[buffer]
+            _check_filled(sch, me, scope, here, buffer, box(sch, here, buffer, read))
         check_predicate(sch, me, "the copy")
         _check_covered(sch, me, used, f"for which {buffer.name} may hold nothing")
     ana = Analyzer()
