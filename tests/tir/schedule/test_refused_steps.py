@@ -208,6 +208,22 @@ def maybe_written(A: T.Buffer((4,), "int32"), B: T.Buffer((4,), "int32")):
             B[vi] = T.if_then_else(A[vi] > 0, W[vi], 0)
 
 
+@T.prim_func
+def sums_so_far(A: T.Buffer((4, 4), "int32"), B: T.Buffer((4, 4), "int32")):
+    W = T.alloc_buffer((4,), "int32")
+    for k in range(4):
+        for i in range(4):
+            with T.block("W"):
+                vk, vi = T.axis.remap("RS", [k, i])
+                with T.init():
+                    W[vi] = 0
+                W[vi] = W[vi] + A[vi, vk]
+        for i in range(4):
+            with T.block("B"):
+                vk, vi = T.axis.remap("SS", [k, i])
+                B[vi, vk] = W[vi]
+
+
 def _reorder(*order):
     def step(sch):
         loops = sch.get_loops("B")
@@ -264,6 +280,11 @@ CASES = {
         maybe_written,
         lambda sch: sch.reindex(sch.get_block("B"), ("read", 1)),
         "there is no telling which elements of W have been written",
+    ),
+    "compute_at of sums that others read on the way": (
+        sums_so_far,
+        lambda sch: sch.compute_at(sch.get_block("W"), sch.get_loops("B")[1]),
+        "uses what block W has made in an iteration of loop `k`",
     ),
     "rfactor where a condition reads what is summed": (
         counts_its_own,
@@ -340,3 +361,20 @@ def test_an_index_that_is_read_may_be_anywhere():
     sch = tir.Schedule(main)
     made = sch.get(sch.blockize(sch.get_loops("B")[0]))
     assert [str(r.extent) for read in made.reads if read.buffer.name == "A" for r in read.region] == ["4"]
+
+
+def test_rfactor_asks_the_data_of_steps_that_are_there():
+    @T.prim_func
+    def main(A: T.Buffer((8,), "int32"), B: T.Buffer((4,), "int32")):
+        for k, i in T.grid(5, 4):
+            with T.block("B"):
+                vk, vi = T.axis.remap("RS", [k, i])
+                with T.init():
+                    B[vi] = 0
+                if A[vk + vi] > 0:
+                    B[vi] = B[vi] + vk
+
+    sch = tir.Schedule(main)
+    outer, _ = sch.split(sch.get_loops("B")[0], [None, 4])
+    sch.rfactor(outer)
+    assert sch.verify()

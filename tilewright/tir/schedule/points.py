@@ -46,6 +46,7 @@ def check_runs_anew(sch: Schedule, me: BlockRealize, what: str) -> None:
     block, name = me.block, me.block.name_hint
     check_elements_told(me, what)
     check_reads_own(me, what)
+    _check_complete(sch, me)
     if not _keeps_steps(sch, me) and not steps_commute(block):
         refuse(
             f"the steps of block {name} give something else in another order, and {what} may change it",
@@ -68,6 +69,20 @@ def check_elements_told(me: BlockRealize, what: str) -> None:
                 hint="let each point write elements of its own, or declare the iterator as that of a reduction",
             )
         _check_element_stays(me, w)
+
+
+def _check_complete(sch: Schedule, me: BlockRealize) -> None:
+    """Refuse if another block uses what a reduction has made so far, in a loop that carries it."""
+    made = {w.buffer for w in me.block.writes}
+    for loop in reduction_loops(me, sch.state.index.loops_of(me)):
+        for other in sch.state.index.blocks_under(loop) if not is_one(loop.extent) else ():
+            if other is not me and any(r.buffer in made for r in (*other.block.reads, *other.block.writes)):
+                refuse(
+                    f"block {other.block.name_hint} uses what block {me.block.name_hint} has made in an iteration of "
+                    f"loop `{loop.loop_var.name}`, which carries its reduction and would be gone through at once",
+                    at=other,
+                    hint=f"move block {other.block.name_hint} out of the loop first",
+                )
 
 
 def check_reads_own(me: BlockRealize, what: str) -> None:

@@ -492,13 +492,14 @@ def _partial_block(
     body = held.update(places, [substitute(v, table) for v in held.values])
     # A condition on the reduction says which steps count: it stands inside, to go where the block goes.
     reducing = {x.loop_var for x in reduction_loops(me, nest)}
-    counts = substitute(guarded_step(block)[0], table)
-    predicate: PrimExpr = const(True, "bool")
+    inside = predicate = const(True, "bool")
     for condition in conjuncts(me.predicate):
         if vars_used(condition) & reducing:
-            counts = logical_and(counts, substitute(condition, loop_iters))
+            inside = logical_and(inside, substitute(condition, loop_iters))
         else:
             predicate = logical_and(predicate, condition)
+    # What decides by the data is asked of steps that are there.
+    counts = logical_and(inside, substitute(guarded_step(block)[0], table))
     if not is_one(counts):
         body = IfThenElse(counts, body)
     init = seq(
