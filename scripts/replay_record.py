@@ -1,0 +1,217 @@
+"""The half of `scripts/replay.py` that compiles: a process of its own, which imports the tree to be recorded.
+
+    PYTHONPATH=TREE python scripts/replay_record.py FILE '{"targets": [...], "only": "*", "sample": 0, "workers": 2}'
+
+Its environment is that of `replay.isolated`, so that nothing of the machine or of its user shows in a recording.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fnmatch
+import gzip
+import hashlib
+import json
+import re
+import sys
+import time
+import warnings
+import zlib
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+from replay_corpus import Program, sources
+
+FORMAT = 1
+TARGETS = {
+    "znver4": "llvm -mtriple=x86_64-unknown-linux-gnu -mcpu=znver4 -num-cores=8",
+    "haswell": "llvm -mtriple=x86_64-unknown-linux-gnu -mcpu=haswell -num-cores=4",
+    "neoverse-n1": "llvm -mtriple=aarch64-unknown-linux-gnu -mcpu=neoverse-n1 -num-cores=16",
+    "riscv64": "llvm -mtriple=riscv64-unknown-linux-gnu -mcpu=generic-rv64 -num-cores=4",
+    "sm_75": "cuda -arch=sm_75",
+    "sm_80": "cuda -arch=sm_80",
+    "sm_90a": "cuda -arch=sm_90a",
+    "opencl": "opencl",
+}
+FAMILIES = {name: "cpu" if text.startswith("llvm") else "gpu" for name, text in TARGETS.items()}
+
+
+# ---------------------------------------------------------------------------- one program
+def record(program: dict[str, Any], targets: Iterable[str]) -> tuple[dict[str, Any], dict[str, float]]:
+    """What becomes of a program on each target, and the seconds that scheduling took."""
+    from tilewright.ir.serialize import load_json
+
+    mod, found, seconds = load_json(program["json"]), {}, {}
+    for name in targets:
+        if program["family"] in ("", FAMILIES[name]):
+            found[name], seconds[name] = _record(mod, program["constants"], TARGETS[name])
+    kept = {"name": program["name"], "input": program["input"], "constants": program["constants"]}
+    return {**kept, "targets": found}, seconds
+
+
+def _record(mod: Any, constants: list[str], text: str) -> tuple[dict[str, Any], float]:
+    import tilewright as tvm
+
+    target, made, lowered = tvm.target.Target(text), dict[str, Any](), list[str]()
+    stage, start = "schedule", time.process_time()
+    try:
+        sch = tvm.auto_schedule(mod, target, constants=constants)
+        seconds = time.process_time() - start
+        made["trace"] = str(sch.trace)
+        made["explain"] = json.loads(sch.explanation.to_json())
+        made["program"] = digest(str(sch.mod))
+        stage = "predict"
+        made["us"] = predicted_us(mod, target, constants, made["explain"])
+        stage = "lower"
+        with tvm.transform.PassContext(opt_level=3, config={"tir.add_lower_pass": [(3, _keeper(lowered))]}):
+            built = tvm.build(sch.mod, target=target)
+        stage = "generate"
+        made["source"] = digest(source_of(built))
+    except Exception as error:  # what is thrown is part of the recording
+        seconds = time.process_time() - start
+        said = (str(error).splitlines() or [""])[0]
+        made["error"] = f"{stage}: {type(error).__name__}: {re.sub(r'0x[0-9a-f]{6,}', '0x…', said)}"
+    if lowered:
+        made["lowered"] = digest(*lowered)
+    return made, seconds
+
+
+def _keeper(kept: list[str]) -> Any:
+    """A pass that changes nothing, and keeps the text of each function that it is given."""
+    import tilewright as tvm
+
+    @tvm.tir.transform.prim_func_pass(opt_level=0, name="replay.Keep")
+    def keep(func: Any, mod: Any, ctx: Any) -> Any:
+        kept.append(str(func))
+        return func
+
+    return keep
+
+
+def predicted_us(mod: Any, target: Any, constants: list[str], explained: dict[str, Any]) -> float | None:
+    """What the model of the machine expects of the schedule without trials, in microseconds.
+
+    The tuner's tables have a figure for every stage. Where a tree has none, the sum of what `explain()` predicts.
+    """
+    try:
+        from tilewright.tune.space import Sketches
+        from tilewright.tune.workload import task_of
+    except ImportError:
+        known = [s["predicted_us"] for s in explained["stages"] if "predicted_us" in s]
+        return rounded(sum(known)) if known else None
+    space = Sketches(task_of(mod, target, constants)).space
+    return rounded(space.expected * 1e6) if space.stages else None
+
+
+def rounded(value: float) -> float:
+    """To six digits: the last ones may differ between processors."""
+    return float(f"{value:.6g}")
+
+
+def source_of(built: Any) -> str:
+    """The text that was generated: of kernels, or LLVM IR before LLVM has optimised it."""
+    if built.imported_modules:
+        return str(built.imported_modules[0].get_source())
+    return str(built.text)
+
+
+def digest(*texts: str) -> str:
+    return hashlib.sha256("\0".join(texts).encode()).hexdigest()[:16]
+
+
+# ---------------------------------------------------------------------------- all programs
+def gather(source: str, only: str) -> list[dict[str, Any]]:
+    """The programs of a source whose names match a pattern, as data."""
+    return [_as_data(p, name) for p in sources()[source]() if fnmatch.fnmatch(name := f"{source}/{p.name}", only)]
+
+
+def _as_data(program: Program, name: str) -> dict[str, Any]:
+    import tilewright as tvm
+    from tilewright import te
+    from tilewright.ir.serialize import save_json
+
+    made = program.make()
+    func = te.create_prim_func(made) if isinstance(made, list) else made
+    mod = tvm.IRModule({"main": func.with_attr("global_symbol", "main")})
+    constants = list(program.constants)
+    return {
+        "name": name,
+        "family": program.family,
+        "constants": constants,
+        "input": digest(str(mod), *constants),
+        "json": save_json(mod),
+    }
+
+
+def may_match(source: str, only: str) -> bool:
+    """Whether a source can have a name of a pattern: its beginning up to the first joker agrees."""
+    start = re.split(r"[*?\[]", only)[0]
+    return f"{source}/".startswith(start) or start.startswith(f"{source}/")
+
+
+def selected(programs: list[dict[str, Any]], sample: int) -> list[dict[str, Any]]:
+    """Each program once, in the order of names; of these `sample` ones, if that is not 0."""
+    known: dict[Any, dict[str, Any]] = {}
+    for p in sorted(programs, key=lambda p: p["name"]):
+        first = known.setdefault(p["input"], p)
+        if first["family"] != p["family"]:
+            known[p["input"]] = {**first, "family": ""}
+    chosen = sorted(known.values(), key=lambda p: zlib.crc32(p["name"].encode()))
+    return sorted(chosen[: sample or None], key=lambda p: p["name"])
+
+
+def record_all(options: dict[str, Any]) -> Iterator[Any]:
+    """The recordings of all programs that are asked for, in the order of their names; then seconds by program and
+    target."""
+    only, targets = options["only"], options["targets"]
+    wanted = [s for s in sources() if may_match(s, only)]
+    with ProcessPoolExecutor(options["workers"], mp_context=get_context("fork")) as pool:
+        gathering = [pool.submit(gather, s, only) for s in reversed(wanted)]
+        programs: list[dict[str, Any]] = []
+        with progress("programs", len(wanted)) as step:
+            for done in as_completed(gathering):
+                programs += done.result()
+                step()
+        chosen = selected(programs, options["sample"])
+        jobs = [pool.submit(record, p, targets) for p in chosen]
+        found, times = [], {}
+        with progress(f"{len(targets)} targets", len(jobs)) as step:
+            for job in as_completed(jobs):
+                made, seconds = job.result()
+                found.append(made)
+                times |= {(made["name"], t): s for t, s in seconds.items()}
+                step()
+    yield from sorted(found, key=lambda p: p["name"])
+    yield times
+
+
+@contextlib.contextmanager
+def progress(what: str, count: int) -> Iterator[Any]:
+    """A bar on a terminal that goes a step on at each call; silence elsewhere."""
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    columns = TextColumn("{task.description:<12}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn()
+    console = Console(stderr=True)
+    with Progress(*columns, console=console, disable=not console.is_terminal) as bar:
+        task = bar.add_task(what, total=count)
+        yield lambda: bar.advance(task)
+
+
+def main() -> None:
+    path, options = Path(sys.argv[1]), json.loads(sys.argv[2])
+    warnings.simplefilter("ignore")
+    *programs, times = record_all(options)
+    head = {"format": FORMAT, **{k: options[k] for k in ("commit", "targets", "only", "sample")}}
+    lines = [json.dumps(x, sort_keys=True, ensure_ascii=False) for x in (head, *programs)]
+    path.write_bytes(gzip.compress("\n".join(lines).encode() + b"\n", mtime=0))
+    slowest = sorted(times.items(), key=lambda item: -item[1])[: options["slowest"]]
+    for (name, target), seconds in slowest:
+        print(f"{seconds:7.2f} s to schedule {name} for {target}", file=sys.stderr)
+
+
+if __name__ == "__main__":
+    main()
