@@ -129,7 +129,9 @@ def read(path: Path) -> Recording:
     except (OSError, ValueError, EOFError) as error:
         sys.exit(f"{path} cannot be read as a recording: {error}; `record` writes one")
     if head.get("format") != 1:
-        sys.exit(f"{path} is a recording of format {head.get('format')}, and this script reads format 1: record it anew")
+        sys.exit(
+            f"{path} is a recording of format {head.get('format')}, and this script reads format 1: record it anew"
+        )
     return Recording(head, {p["name"]: p for p in programs})
 
 
@@ -154,7 +156,9 @@ def report(old: Recording, new: Recording, limit: int) -> bool:
 
     changed, before, after = changes(old, new), old.found(), new.found()
     console = Console(width=None if sys.stdout.isatty() else 160, highlight=False)
-    console.print(f"{old.head['commit']} -> {new.head['commit']}: {len(changed)} of {len({*before, *after})} changed")
+    console.print(
+        f"{old.head['commit']} -> {new.head['commit']}: {len(changed)} of {len({*before, *after})} changed"
+    )
     if changed:
         console.print(_lines(changed, before, after, limit))
         if limit and len(changed) > limit:
@@ -221,21 +225,35 @@ def _text(value: Any) -> list[str]:
 
 # ---------------------------------------------------------------------------- the command line
 def parsed() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     commands = parser.add_subparsers(dest="command", required=True)
     common = argparse.ArgumentParser(add_help=False)
-    common.add_argument("--at", metavar="COMMIT", help="the commit whose compiler is recorded (compare: the old one)")
+    common.add_argument(
+        "--at", metavar="COMMIT", help="the commit whose compiler is recorded (compare: the old one)"
+    )
     common.add_argument("--targets", help=f"some of {','.join(TARGETS)}")
     common.add_argument("--only", metavar="PATTERN", help="programs whose names match, such as 'topi/*conv*'")
     common.add_argument("--sample", type=int, metavar="N", help="N programs of all kinds")
-    common.add_argument("--workers", type=int, default=os.cpu_count() or 1, metavar="N", help="processes (default: cores)")
-    common.add_argument("--slowest", type=int, default=0, metavar="N", help="name the N programs that took longest to schedule")
+    common.add_argument(
+        "--workers", type=int, default=os.cpu_count() or 1, metavar="N", help="processes (default: cores)"
+    )
+    common.add_argument(
+        "--slowest",
+        type=int,
+        default=0,
+        metavar="N",
+        help="name the N programs that took longest to schedule",
+    )
     one = commands.add_parser("record", parents=[common], help="write a recording")
     one.add_argument("file", type=Path)
     two = commands.add_parser("compare", parents=[common], help="say what changed")
     two.add_argument("file", type=Path, nargs="?", help="the old recording")
     two.add_argument("other", type=Path, nargs="?", help="the new recording; this tree is recorded otherwise")
-    two.add_argument("--show", nargs=2, metavar=("NAME", "TARGET"), help="the difference of one program's traces")
+    two.add_argument(
+        "--show", nargs=2, metavar=("NAME", "TARGET"), help="the difference of one program's traces"
+    )
     two.add_argument("--limit", type=int, default=60, metavar="N", help="programs listed one by one (0: all)")
     args = parser.parse_args()
     if args.command == "compare" and (args.file is None) == (args.at is None):
@@ -296,7 +314,9 @@ def main() -> int:
         return compare(args)
     record(args.file.resolve(), options_of(args, {}), args.at)
     made = read(args.file)
-    print(f"{args.file}: {len(made.programs)} programs, {len(made.found())} with their targets, {made.head['commit']}")
+    print(
+        f"{args.file}: {len(made.programs)} programs, {len(made.found())} with their targets, {made.head['commit']}"
+    )
     return 0
 
 

@@ -36,7 +36,6 @@ TARGETS = {
     "sm_90a": "cuda -arch=sm_90a",
     "opencl": "opencl",
 }
-FAMILIES = {name: "cpu" if text.startswith("llvm") else "gpu" for name, text in TARGETS.items()}
 
 
 # ---------------------------------------------------------------------------- one program
@@ -46,7 +45,7 @@ def record(program: dict[str, Any], targets: Iterable[str]) -> tuple[dict[str, A
 
     mod, found, seconds = load_json(program["json"]), {}, {}
     for name in targets:
-        if program["family"] in ("", FAMILIES[name]):
+        if name in program["targets"]:
             found[name], seconds[name] = _record(mod, program["constants"], TARGETS[name])
     kept = {"name": program["name"], "input": program["input"], "constants": program["constants"]}
     return {**kept, "targets": found}, seconds
@@ -125,7 +124,9 @@ def digest(*texts: str) -> str:
 # ---------------------------------------------------------------------------- all programs
 def gather(source: str, only: str) -> list[dict[str, Any]]:
     """The programs of a source whose names match a pattern, as data."""
-    return [_as_data(p, name) for p in sources()[source]() if fnmatch.fnmatch(name := f"{source}/{p.name}", only)]
+    return [
+        _as_data(p, name) for p in sources()[source]() if fnmatch.fnmatch(name := f"{source}/{p.name}", only)
+    ]
 
 
 def _as_data(program: Program, name: str) -> dict[str, Any]:
@@ -139,7 +140,7 @@ def _as_data(program: Program, name: str) -> dict[str, Any]:
     constants = list(program.constants)
     return {
         "name": name,
-        "family": program.family,
+        "targets": program.targets,
         "constants": constants,
         "input": digest(str(mod), *constants),
         "json": save_json(mod),
@@ -157,8 +158,7 @@ def selected(programs: list[dict[str, Any]], sample: int) -> list[dict[str, Any]
     known: dict[Any, dict[str, Any]] = {}
     for p in sorted(programs, key=lambda p: p["name"]):
         first = known.setdefault(p["input"], p)
-        if first["family"] != p["family"]:
-            known[p["input"]] = {**first, "family": ""}
+        known[p["input"]] = {**first, "targets": {*first["targets"], *p["targets"]}}
     chosen = sorted(known.values(), key=lambda p: zlib.crc32(p["name"].encode()))
     return sorted(chosen[: sample or None], key=lambda p: p["name"])
 
@@ -190,7 +190,7 @@ def record_all(options: dict[str, Any]) -> Iterator[Any]:
 
 @contextlib.contextmanager
 def progress(what: str, count: int) -> Iterator[Any]:
-    """A bar on a terminal that goes a step on at each call; silence elsewhere."""
+    """A bar that goes a step on at each call; where there is no terminal, a line for each tenth."""
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
@@ -198,7 +198,14 @@ def progress(what: str, count: int) -> Iterator[Any]:
     console = Console(stderr=True)
     with Progress(*columns, console=console, disable=not console.is_terminal) as bar:
         task = bar.add_task(what, total=count)
-        yield lambda: bar.advance(task)
+
+        def step() -> None:
+            bar.advance(task)
+            done = int(bar.tasks[0].completed)
+            if not console.is_terminal and done * 10 // count > (done - 1) * 10 // count:
+                print(f"{what}: {done} of {count}", file=sys.stderr, flush=True)
+
+        yield step
 
 
 def main() -> None:

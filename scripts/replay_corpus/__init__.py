@@ -11,23 +11,26 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-__all__ = ["Program", "sources"]
+__all__ = ["CPUS", "GPUS", "Program", "sources"]
 
 ROOT = Path(__file__).resolve().parents[2]
-SEEDS = 30  # random programs of each kind
+SEEDS = 20  # random programs of each kind
+CPUS = ("znver4", "haswell", "neoverse-n1", "riscv64")
+GPUS = ("sm_75", "sm_80", "sm_90a", "opencl")
+CUDA = GPUS[:3]
 
 
 @dataclass(frozen=True)
 class Program:
     """One program: `make` gives its tensors, its function or its module; `constants` names parameters.
 
-    `family` is the kind of target that it was made for, "cpu" or "gpu"; both where it is empty.
+    `targets` are those for which it is worth compiling, by name.
     """
 
     name: str
     make: Callable[[], Any]
     constants: tuple[str, ...] = ()
-    family: str = ""
+    targets: tuple[str, ...] = CPUS + GPUS
 
 
 Source = Callable[[], Iterator[Program]]
@@ -37,18 +40,23 @@ def sources() -> dict[str, Source]:
     """All sources by the beginning of their programs' names."""
     names = ("resnet50", "mobilenetv2", "squeezenet", "bert", "gpt2", "unet", "vit", "ocr")
     halves = ("resnet50", "bert", "gpt2", "unet", "vit")
+    single = (
+        "sm_80",
+        "opencl",
+    )  # float32 needs no tensor cores: on the others these programs say little more
     return {
         "bench": workloads,
         "topi": operators,
         "attention": attentions,
         "seeds": seeds,
         "random": random_programs,
-        **{f"{m} cpu": partial(model, m, _PROCESSOR) for m in names},
-        **{f"{m} gpu": partial(model, m, _GPU) for m in names},
-        **{f"{m} gpu f16": partial(model, m, _GPU, half=True) for m in halves},
+        **{f"{m} cpu": partial(model, m, CPUS) for m in names},
+        **{f"{m} gpu": partial(model, m, single) for m in names},
+        **{f"{m} gpu f16": partial(model, m, CUDA, half=True) for m in halves},
     }
 
 
+# What graphs are fused for
 _PROCESSOR = "llvm -mtriple=x86_64-unknown-linux-gnu -mcpu=znver4 -num-cores=8"
 _GPU = "cuda -arch=sm_90a"
 
@@ -78,11 +86,11 @@ def attentions() -> Iterator[Program]:
     from attention_models import FORMS, sample
 
     for name, form in FORMS.items():
-        yield from _tasks(name, sample(form).mod, None, _GPU)
+        yield from _tasks(name, sample(form).mod, None, CUDA)
 
 
-def model(name: str, target: str, half: bool = False) -> Iterator[Program]:
-    """The fused functions of a neural network, as it is compiled for a target."""
+def model(name: str, targets: tuple[str, ...], half: bool = False) -> Iterator[Program]:
+    """The fused functions of a neural network, as it is compiled for processors or GPUs."""
     from tilewright.relay.build_module import bind_params_by_name
 
     from .models import MODELS, halved
@@ -91,7 +99,7 @@ def model(name: str, target: str, half: bool = False) -> Iterator[Program]:
     if half:
         mod["main"] = bind_params_by_name(mod["main"], params)
         mod = halved(mod)
-    yield from _tasks("", mod, params, target)
+    yield from _tasks("", mod, params, targets)
 
 
 def seeds() -> Iterator[Program]:
@@ -136,17 +144,18 @@ def _import_from(*folders: str) -> None:
             sys.path.append(path)
 
 
-def _tasks(name: str, mod: Any, params: Any, target: str) -> Iterator[Program]:
-    """What is scheduled when a model is compiled for a target; what has one name is numbered."""
+def _tasks(name: str, mod: Any, params: Any, targets: tuple[str, ...]) -> Iterator[Program]:
+    """What is scheduled when a model is compiled for processors or GPUs; what has one name is numbered."""
     from tilewright import auto_scheduler
 
+    target = _PROCESSOR if targets == CPUS else _GPU
     found, _ = auto_scheduler.extract_tasks(mod, params, target, include_simple_tasks=True)
-    family, count = "gpu" if target == _GPU else "cpu", dict[str, int]()
+    count: dict[str, int] = {}
     for t in found:
         label = f"{name} {t.desc.removeprefix('fused_')}".strip()
         count[label] = count.get(label, 0) + 1
         func = t.task.func
-        yield Program(f"{label} {count[label]}", partial(_same, func), t.task.constants, family)
+        yield Program(f"{label} {count[label]}", partial(_same, func), t.task.constants, targets)
 
 
 def _same(func: Any) -> Any:

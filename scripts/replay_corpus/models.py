@@ -35,12 +35,21 @@ class Net:
         for w in self.weights:
             shape = [int(d) for d in w.type_annotation.shape]
             scale = 1 / math.sqrt(math.prod(shape[1:]) or 1)
-            params[w.name_hint] = tvm.nd.array(rng.standard_normal(shape, dtype=np.float32) * np.float32(scale))
+            params[w.name_hint] = tvm.nd.array(
+                rng.standard_normal(shape, dtype=np.float32) * np.float32(scale)
+            )
         return mod, params
 
     # -- convolutions ------------------------------------------------------------------------------
     def conv(
-        self, x: Any, taken: int, out: int, size: Any = 3, stride: Any = 1, groups: int = 1, bend: Any = nn.relu
+        self,
+        x: Any,
+        taken: int,
+        out: int,
+        size: Any = 3,
+        stride: Any = 1,
+        groups: int = 1,
+        bend: Any = nn.relu,
     ) -> Any:
         """A convolution with a bias, as it is when the norm behind it is folded in, and an activation."""
         high, wide = size if isinstance(size, tuple) else (size, size)
@@ -73,6 +82,7 @@ class Net:
 
     def layer(self, x: Any, length: int, width: int, first: bool, bend: Any, causal: bool = False) -> Any:
         """A layer of a transformer; `first` says whether norms come before what they are of."""
+
         def inner(y: Any) -> Any:
             return self.dense(bend(self.dense(y, width, 4 * width)), 4 * width, width)
 
@@ -105,7 +115,15 @@ def mobilenetv2() -> Any:
         return relay.clip(y, 0.0, 6.0)
 
     x, taken = net.conv(net.data, 3, 32, 3, 2, bend=relu6), 32
-    rows = [(1, 16, 1, 1), (6, 24, 2, 2), (6, 32, 3, 2), (6, 64, 4, 2), (6, 96, 3, 1), (6, 160, 3, 2), (6, 320, 1, 1)]
+    rows = [
+        (1, 16, 1, 1),
+        (6, 24, 2, 2),
+        (6, 32, 3, 2),
+        (6, 64, 4, 2),
+        (6, 96, 3, 1),
+        (6, 160, 3, 2),
+        (6, 320, 1, 1),
+    ]
     for widen, out, count, first in rows:
         for number in range(count):
             stride, wide, y = (first if number == 0 else 1), taken * widen, x
@@ -122,7 +140,9 @@ def mobilenetv2() -> Any:
 def _gelu(x: Any) -> Any:
     """By the error function, as BERT and ViT have it."""
     half = relay.multiply(x, relay.const(0.5))
-    return relay.multiply(half, relay.add(relay.const(1.0), relay.erf(relay.multiply(x, relay.const(0.5**0.5)))))
+    return relay.multiply(
+        half, relay.add(relay.const(1.0), relay.erf(relay.multiply(x, relay.const(0.5**0.5))))
+    )
 
 
 def _gelu_by_tanh(x: Any) -> Any:
@@ -148,7 +168,9 @@ def gpt2() -> Any:
 def vit() -> Any:
     """ViT-B/16: 196 patches and a token for the class."""
     net = Net(1, 3, 224, 224)
-    patches = nn.conv2d(net.data, net.weight(768, 3, 16, 16), (16, 16), (0, 0), channels=768, kernel_size=(16, 16))
+    patches = nn.conv2d(
+        net.data, net.weight(768, 3, 16, 16), (16, 16), (0, 0), channels=768, kernel_size=(16, 16)
+    )
     rows = relay.transpose(relay.reshape(patches, (768, 196)), (1, 0))
     x = relay.add(relay.concatenate([net.weight(1, 768), rows], 0), net.weight(197, 768))
     x = net.norm(net.layer(x, 197, 768, True, _gelu), 768)
@@ -190,7 +212,14 @@ def ocr() -> Any:
         return relay.multiply(y, relay.sigmoid(net.conv(small, wide // 4, wide, 1, bend=None)))
 
     x, taken = net.conv(net.data, 3, 16, 3, 2, bend=swish), 16
-    for out, size, stride in ((32, 3, 1), (64, 3, 1), (128, 3, (2, 1)), (128, 5, 1), (256, 5, (2, 1)), (256, 5, 1)):
+    for out, size, stride in (
+        (32, 3, 1),
+        (64, 3, 1),
+        (128, 3, (2, 1)),
+        (128, 5, 1),
+        (256, 5, (2, 1)),
+        (256, 5, 1),
+    ):
         x = net.conv(x, taken, taken, size, stride, taken, bend=swish)
         if size == 5:
             x = gated(x, taken)

@@ -54,10 +54,12 @@ def _each(names: str, module: Any, *shapes: list[Shape]) -> list[Case]:
 def _elementwise() -> list[Case]:
     usual, odd = [(16, 4096)], [(3, 7, 131)]
     return [
-        *_each("exp tanh erf log sigmoid rsqrt sin", topi, usual, odd),
-        *_each("relu gelu silu hard_swish mish softplus", nn, usual, odd),
-        *_each("add power maximum", topi, [(128, 768), (768,)], [(5, 1, 77), (13, 1)]),
-        Case("where", topi.where, [("bool", 64, 512), (64, 512), (64, 512)], [("bool", 7, 1), (7, 31), (31,)]),
+        *_each("exp erf sigmoid", topi, usual, odd),
+        *_each("relu gelu mish", nn, usual, odd),
+        *_each("add power", topi, [(128, 768), (768,)], [(5, 1, 77), (13, 1)]),
+        Case(
+            "where", topi.where, [("bool", 64, 512), (64, 512), (64, 512)], [("bool", 7, 1), (7, 31), (31,)]
+        ),
         Case("cast f16", lambda x: topi.cast(x, "float16"), [(1 << 20,)], [(1013,)]),
         Case("floor_divide i32", topi.floor_divide, [("int32", 1 << 16)] * 2, [("int32", 977)] * 2),
         Case("add f16", topi.add, [("float16", 1 << 20)] * 2, [("float16", 1013)] * 2),

@@ -89,6 +89,34 @@ def test_it_means_the_same(sizes: Any, facts: dict[str, Any]) -> None:
     assert sch.verify()
 
 
+def summed_in(kind: str) -> list[Any]:
+    """An attention whose last product is summed in a type."""
+    q, k, v = (te.placeholder((2, 60, 32), "float16", name=n) for n in "qkv")
+    weights = topi.nn.softmax(topi.nn.batch_matmul(q, k, None, "float32") * 0.25).astype("float16")
+    j = te.reduce_axis((0, 60), "j")
+    out = te.compute(
+        (2, 60, 32),
+        lambda b, i, d: te.sum(weights[b, i, j].astype(kind) * v[b, j, d].astype(kind), axis=j),
+        name="out",
+    )
+    return [q, k, v, out]
+
+
+def test_sums_of_16_bits_are_rounded_once_at_the_end() -> None:
+    sch = tvm.auto_schedule(summed_in("float16"), HOPPER)
+    assert sketches(sch) == ["attention"]
+    assert sch.verify()
+
+
+def test_sums_of_float64_are_not_made_float32() -> None:
+    func = te.create_prim_func(summed_in("float64"))
+    assert "attention" not in sketches(tvm.auto_schedule(func, HOPPER))
+    sch = Schedule(func)
+    block = sch.get_block("out")
+    reason = attention_of(sch, sch.realize(block))
+    assert reason == "its sums are float64, and those of its parts would be float32"
+
+
 @pytest.mark.slow
 @pytest.mark.needs("nvrtc")
 @pytest.mark.parametrize("name", ["attention, ragged, causal", "attention, bfloat16, very wide"])

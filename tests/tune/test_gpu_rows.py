@@ -32,6 +32,19 @@ def layer_norm(x: Any, g: Any, b: Any) -> Any:
     return topi.nn.layer_norm(x, g, b, list(range(len(x.shape) - len(g.shape), len(x.shape))))
 
 
+def test_rows_of_two_tensors_are_scheduled_the_same_each_time() -> None:
+    """What is kept in registers comes in the order in which it is read, not in that of a set of buffers."""
+
+    def trace() -> str:
+        x, y, g, b = (
+            te.placeholder(s, name=n)
+            for s, n in (((128, 768), "x"), ((128, 768), "y"), ((768,), "g"), ((768,), "b"))
+        )
+        return str(tvm.auto_schedule([x, y, g, b, layer_norm(x + y, g, b)], CUDA).trace)
+
+    assert len({trace() for _ in range(8)}) == 1
+
+
 Case = tuple[list[tuple[int, ...]], Callable[..., Any], Callable[..., Array]]
 CASES: dict[str, Case] = {
     "softmax, rows that share a block": ([(8, 64)], topi.nn.softmax, lambda x: softmax(x, 1)),

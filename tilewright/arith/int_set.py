@@ -439,15 +439,15 @@ def _needed(e: PrimExpr, dom_map: Mapping[Any, Any]) -> Mapping[Any, Any]:
     if len(dom_map) < 3:
         return dom_map
     held = {v.var if isinstance(v, IterVar) else v: v for v in dom_map}
-    out: dict[Any, Any] = {}
+    out: set[Any] = set()
     waiting = [v for v in expr_vars(e) if v in held]
     while waiting:
         v = waiting.pop()
         key = held[v]
         if key not in out:
-            out[key] = dom_map[key]
+            out.add(key)
             waiting.extend(w for w in _domain_vars(dom_map[key]) if w in held)
-    return out
+    return {key: dom_map[key] for key in dom_map if key in out}  # in the order given, not in that of a set
 
 
 def _mentions(e: PrimExpr, dom_map: Mapping[Any, Any]) -> bool:

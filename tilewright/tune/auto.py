@@ -184,7 +184,7 @@ class Function:
         self.sch, self.target, self.notes = sch, target, notes
         params = {v.name: func.buffer_map[v] for v in func.params if v in func.buffer_map}
         by_name = {b.name: b for b in params.values()}
-        unknown = [c for c in constants if c not in params and c not in by_name]
+        unknown = sorted(c for c in constants if c not in params and c not in by_name)
         if unknown:
             raise ScheduleError(
                 f"auto_schedule: {unknown[0]!r} is no parameter; there are {', '.join(sorted(by_name))}"

@@ -475,7 +475,7 @@ class _Chain:
         readers: dict[Buffer, int] = {}
         for f in self.group:
             axes = self.axes(f)
-            for b in {r.buffer for r in f.reads if r.buffer not in self.made and axes}:
+            for b in dict.fromkeys(r.buffer for r in f.reads if r.buffer not in self.made and axes):
                 reads = [r for r in f.reads if r.buffer is b]
                 whole = len(reads) == 1 and self.is_row(f, reads[0], axes)
                 worth = 2 if f.reduce and self.shares.lanes > 1 else 1

@@ -132,6 +132,9 @@ class _Reading:
             raise _No("it is no sum over one axis")
         if not all(i in by_var for i in held.indices) or len(set(held.indices)) != len(held.indices):
             raise _No("it does not write where its iterators say")
+        kind = out.buffer.dtype
+        if not kind.is_float or kind.bits > 32:
+            raise _No(f"its sums are {kind}, and those of its parts would be float32")
         (key,) = reduces
         row, column = (by_var[i] for i in held.indices[-2:])  # type: ignore[index]
         value = _bare(held.values[0])

@@ -96,9 +96,9 @@ def compute_inline(sch: Schedule, block: BlockRV) -> None:
     check_not_read_before(sch, me)
     store = _single_store(me, "inlined")
     variables = _distinct_vars(me, store.indices, f"it writes {store.buffer.name}")
-    used = vars_used(store.value) & {iv.var for iv in me.block.iter_vars}
-    if used - set(variables):
-        extra = next(iter(used - set(variables)))
+    used = vars_used(store.value)
+    extra = next((iv.var for iv in me.block.iter_vars if iv.var in used and iv.var not in variables), None)
+    if extra is not None:
         refuse(
             f"iterator `{extra.name}` of block {name} does not say which element is written", at=me, hint=_AT
         )

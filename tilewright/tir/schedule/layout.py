@@ -152,7 +152,7 @@ def _check_symbols(sch: Schedule, me: BlockRealize, old: Buffer, new: Buffer) ->
     for b in func.buffer_params():
         known |= {d for d in (new if b is old else b).shape if isinstance(d, Var)}
     for d in old.shape:
-        for v in vars_used(d) - known:
+        for v in sorted(vars_used(d) - known, key=lambda v: v.name):
             refuse(
                 f"the function learns `{v.name}` from the shape of its parameter {old.name}, "
                 "which would not show it any more",

@@ -404,14 +404,13 @@ def _nest_of(sch: Schedule, wanted: list[For]) -> list[For]:
 
 def _check_order(sch: Schedule, old: list[For], new: list[For]) -> None:
     for i, x in enumerate(new):
-        inside = {y.loop_var for y in new[i + 1 :]}
-        used = (vars_used(x.min) | vars_used(x.extent)) & inside
-        if used:
+        bounds = vars_used(x.min) | vars_used(x.extent)
+        inner = next((y.loop_var for y in new[i + 1 :] if y.loop_var in bounds), None)
+        if inner is not None:
             refuse(
-                f"the bounds of loop `{x.loop_var.name}` depend on `{next(iter(used)).name}`, "
-                "which would be inside it",
+                f"the bounds of loop `{x.loop_var.name}` depend on `{inner.name}`, which would be inside it",
                 at=x,
-                hint=f"keep `{next(iter(used)).name}` outside of `{x.loop_var.name}`",
+                hint=f"keep `{inner.name}` outside of `{x.loop_var.name}`",
             )
     moved = {x.loop_var for i, x in enumerate(old) if new[i] is not x}
     for realize in sch.state.index.blocks_under(old[0]):

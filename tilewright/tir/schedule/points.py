@@ -199,7 +199,7 @@ def check_unnoticed(sch: Schedule, me: BlockRealize, before: For, what: str, nee
                 hint="choose a loop further inside",
             )
         if other is me:
-            for b in made:
+            for b in (w.buffer for w in me.block.writes):
                 if me.block.init is not None and reads_elsewhere(me.block, b):
                     refuse(
                         f"block {name} reads {b.name} at other places than it writes, and would see {what} sooner",

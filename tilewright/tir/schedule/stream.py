@@ -450,6 +450,8 @@ class _Parts:
         rows = tuple(own[iv.var] for iv in (*a.others, a.row))
         d = own[a.column.var]
         value = mul(BufferLoad(sums, (*rows, d)), BufferLoad(share, (*rows, self.lane_of(d))))
+        # Sums of 16 bits are summed in float32 as well, and rounded once.
+        value = cast(a.out.buffer.dtype, value)
         body = BufferStore(a.out.buffer, value, tuple(substitute(i, own) for i in a.out.indices))
         iters = tuple(IterVar(_range(a.size(iv)), own[iv.var], IterVar.DataPar) for iv in spatial)
         made = refresh_regions(

@@ -150,7 +150,7 @@ def _steps(loop: For, parts: Sequence[Stmt], notes: dict[str, Any]) -> list[_Ste
             if both and (b.stage, b.order) < (a.stage, a.order):
                 raise LoweringError(
                     f"the pipeline of loop `{name}` runs a statement before the one that it depends on "
-                    f"through {next(iter(both)).name}: give it a later stage or order"
+                    f"through {min(b.name for b in both)}: give it a later stage or order"
                 )
     return steps
 
