@@ -152,50 +152,52 @@ def changes(old: Recording, new: Recording) -> dict[tuple[str, str], list[str]]:
 
 def report(old: Recording, new: Recording, limit: int) -> bool:
     """Print what changed, and whether anything did."""
-    from rich.console import Console
-
     changed, before, after = changes(old, new), old.found(), new.found()
-    console = Console(width=None if sys.stdout.isatty() else 160, highlight=False)
-    console.print(
-        f"{old.head['commit']} -> {new.head['commit']}: {len(changed)} of {len({*before, *after})} changed"
-    )
+    print(f"{old.head['commit']} -> {new.head['commit']}: {len(changed)} of {len({*before, *after})} changed")
     if changed:
-        console.print(_lines(changed, before, after, limit))
+        print(_in_columns(_lines(changed, before, after, limit)))
         if limit and len(changed) > limit:
-            console.print(f"and {len(changed) - limit} more; --limit 0 lists all")
-        console.print(_summary(changed, before, after))
+            print(f"and {len(changed) - limit} more; --limit 0 lists all")
+        print(_in_columns(_summary(changed, before, after)))
     return bool(changed)
 
 
-def _lines(changed: Any, before: Any, after: Any, limit: int) -> Any:
-    from rich.table import Table
+def _in_columns(rows: list[list[str]]) -> str:
+    """Lines of text, with what a row has beyond the columns of the first one in a line of its own."""
+    count = len(rows[0])
+    widths = [max(len(r[i]) for r in rows) for i in range(count)]
+    lines = []
+    for r in rows:
+        lines.append("  ".join(text.ljust(w) for text, w in zip(r, widths)).rstrip())
+        lines += [f"    {more}" for more in r[count:]]
+    return "\n".join(["", *lines])
 
-    table = Table("program", "target", "changed", "old us", "new us", "new / old", box=None, pad_edge=False)
+
+def _lines(changed: Any, before: Any, after: Any, limit: int) -> list[list[str]]:
+    rows = [["program", "target", "changed", "old us", "new us", "new / old"]]
     for key in list(changed)[: limit or None]:
         a, b = (found.get(key, {}) for found in (before, after))
-        words = ", ".join(changed[key])
-        if "error" in changed[key]:
-            words += f": {a.get('error', 'none')} -> {b.get('error', 'none')}"
         ratio = _ratio(a, b)
-        table.add_row(*key, words, _time(a), _time(b), "" if ratio is None else f"{ratio:.3f}")
-    return table
+        rows.append(
+            [*key, ", ".join(changed[key]), _time(a), _time(b), "" if ratio is None else f"{ratio:.3f}"]
+        )
+        if "error" in changed[key]:
+            rows[-1].append(f"{a.get('error', 'no error')} -> {b.get('error', 'no error')}")
+    return rows
 
 
-def _summary(changed: Any, before: Any, after: Any) -> Any:
+def _summary(changed: Any, before: Any, after: Any) -> list[list[str]]:
     """How many programs changed on each target, and the mean ratio of the predicted times of those."""
-    from rich.table import Table
-
     words = [w for w in (*FIELDS.values(), "gone", "added") if any(w in kinds for kinds in changed.values())]
-    table = Table("target", "programs", "changed", *words, "new / old time", box=None, pad_edge=False)
-    for target in dict.fromkeys(t for _, t in (*before, *after)):
+    rows = [["target", "programs", "changed", *words, "new / old"]]
+    for target in [t for t in TARGETS if any(t == key[1] for key in (*before, *after))]:
         mine = {k: v for k, v in changed.items() if k[1] == target}
         ratios = [r for k in mine if (r := _ratio(before.get(k, {}), after.get(k, {}))) is not None]
-        mean = math.exp(sum(map(math.log, ratios)) / len(ratios)) if ratios else None
+        mean = f"{math.exp(sum(map(math.log, ratios)) / len(ratios)):.3f}" if ratios else ""
         counts = [str(sum(w in kinds for kinds in mine.values())) for w in words]
         everything = len({k for k in (*before, *after) if k[1] == target})
-        told = "" if mean is None else f"{mean:.3f}"
-        table.add_row(target, str(everything), str(len(mine)), *counts, told)
-    return table
+        rows.append([target, str(everything), str(len(mine)), *counts, mean])
+    return rows
 
 
 def _time(made: dict[str, Any]) -> str:

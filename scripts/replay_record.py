@@ -163,29 +163,38 @@ def selected(programs: list[dict[str, Any]], sample: int) -> list[dict[str, Any]
     return sorted(chosen[: sample or None], key=lambda p: p["name"])
 
 
-def record_all(options: dict[str, Any]) -> Iterator[Any]:
-    """The recordings of all programs that are asked for, in the order of their names; then seconds by program and
-    target."""
-    only, targets = options["only"], options["targets"]
+def record_all(options: dict[str, Any]) -> tuple[list[dict[str, Any]], dict[tuple[str, str], float]]:
+    """The recordings of the programs that are asked for, in the order of their names, and the seconds that each took
+    to be scheduled for each target."""
+    only, targets, found = options["only"], options["targets"], []
     wanted = [s for s in sources() if may_match(s, only)]
-    with ProcessPoolExecutor(options["workers"], mp_context=get_context("fork")) as pool:
-        gathering = [pool.submit(gather, s, only) for s in reversed(wanted)]
-        programs: list[dict[str, Any]] = []
-        with progress("programs", len(wanted)) as step:
-            for done in as_completed(gathering):
-                programs += done.result()
-                step()
+    with workers(options["workers"]) as each:
+        programs = [p for made in each("programs", gather, [(s, only) for s in wanted]) for p in made]
         chosen = selected(programs, options["sample"])
-        jobs = [pool.submit(record, p, targets) for p in chosen]
-        found, times = [], {}
-        with progress(f"{len(targets)} targets", len(jobs)) as step:
-            for job in as_completed(jobs):
-                made, seconds = job.result()
-                found.append(made)
-                times |= {(made["name"], t): s for t, s in seconds.items()}
-                step()
-    yield from sorted(found, key=lambda p: p["name"])
-    yield times
+        found = list(each(f"{len(targets)} targets", record, [(p, targets) for p in chosen]))
+    times = {(made["name"], t): s for made, seconds in found for t, s in seconds.items()}
+    return sorted((made for made, _ in found), key=lambda p: p["name"]), times
+
+
+@contextlib.contextmanager
+def workers(count: int) -> Iterator[Any]:
+    """`each(title, f, items)` gives f(*item) of all items as they are done, by so many processes; one is this one."""
+    with contextlib.ExitStack() as stack:
+        pool = None
+        if count > 1:
+            pool = stack.enter_context(ProcessPoolExecutor(count, mp_context=get_context("fork")))
+
+        def each(title: str, f: Any, items: list[Any]) -> Iterator[Any]:
+            with progress(title, len(items)) as step:
+                if pool is None:
+                    made = (f(*item) for item in items)
+                else:
+                    made = (done.result() for done in as_completed([pool.submit(f, *item) for item in items]))
+                for one in made:
+                    step()
+                    yield one
+
+        yield each
 
 
 @contextlib.contextmanager
@@ -208,10 +217,9 @@ def progress(what: str, count: int) -> Iterator[Any]:
         yield step
 
 
-def main() -> None:
-    path, options = Path(sys.argv[1]), json.loads(sys.argv[2])
-    warnings.simplefilter("ignore")
-    *programs, times = record_all(options)
+def write(path: Path, options: dict[str, Any]) -> None:
+    """Record what options ask for: a line for the options, then one for each program, compressed."""
+    programs, times = record_all(options)
     head = {"format": FORMAT, **{k: options[k] for k in ("commit", "targets", "only", "sample")}}
     lines = [json.dumps(x, sort_keys=True, ensure_ascii=False) for x in (head, *programs)]
     path.write_bytes(gzip.compress("\n".join(lines).encode() + b"\n", mtime=0))
@@ -221,4 +229,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    warnings.simplefilter("ignore")
+    write(Path(sys.argv[1]), json.loads(sys.argv[2]))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import random
 import sys
@@ -174,10 +175,8 @@ def _shown(test: Callable[..., Any]) -> list[list[Any]]:
         shown.append(tensors)
         raise _Seen
 
-    try:
+    with contextlib.suppress(_Seen):
         test(call)
-    except _Seen:
-        pass
     return shown
 
 

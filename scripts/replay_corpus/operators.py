@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from tilewright import te, topi
@@ -120,7 +121,7 @@ def _indexed() -> list[Case]:
 def _reduced() -> list[Case]:
     rows, odd = [(512, 1024)], [(13, 331)]
     return [
-        *[Case(f"{name} rows", lambda x, f=getattr(topi, name): f(x, 1), rows, odd)
+        *[Case(f"{name} rows", partial(getattr(topi, name), axis=1), rows, odd)
           for name in "sum max prod argmax argmin".split()],
         Case("sum columns", lambda x: topi.sum(x, 0), [(1024, 1024)], [(331, 13)]),
         Case("sum all", topi.sum, [(1024, 1024)], [(3, 331)]),
@@ -161,7 +162,8 @@ def _products() -> list[Case]:
         Case("tensordot", lambda x, y: topi.tensordot(x, y, 2), [(64, 32, 64), (32, 64, 128)], [(5, 7, 3), (7, 3, 11)]),
         Case("einsum", lambda *x: topi.einsum("bhqd,bkhd->bqhk", *x), [(1, 12, 128, 64), (1, 128, 12, 64)],
              [(2, 3, 5, 7), (2, 11, 3, 7)]),
-        Case("vector by matrix f16", nn.dense, [(half, 1, 4096), (half, 4096, 4096)], [(half, 1, 131), (half, 77, 131)], 1),
+        Case("vector by matrix f16", nn.dense, [(half, 1, 4096), (half, 4096, 4096)],
+             [(half, 1, 131), (half, 77, 131)], 1),
     ]  # fmt: skip
 
 
@@ -212,7 +214,8 @@ def _convolutions() -> list[Case]:
 def _windows() -> list[Case]:
     pads = (1, 1, 1, 1)
     return [
-        Case("max_pool2d", lambda x: nn.pool2d(x, (3, 3), (2, 2), (1, 1), pads, "max"), [(1, 64, 112, 112)], [(2, 5, 13, 11)]),
+        Case("max_pool2d", lambda x: nn.pool2d(x, (3, 3), (2, 2), (1, 1), pads, "max"), [(1, 64, 112, 112)],
+             [(2, 5, 13, 11)]),
         Case("avg_pool2d", lambda x: nn.pool2d(x, (3, 3), (1, 1), (1, 1), pads, "avg", count_include_pad=False),
              [(1, 64, 28, 28)], [(2, 5, 13, 11)]),
         Case("max_pool2d nhwc", lambda x: nn.pool2d(x, (2, 2), (2, 2), (1, 1), (0, 0, 0, 0), "max", layout="NHWC"),
@@ -233,14 +236,15 @@ def _norms() -> list[Case]:
         Case("log_softmax", nn.log_softmax, [(128, 1000)], [(7, 331)]),
         Case("layer_norm", lambda x, g, b: nn.layer_norm(x, g, b, [1]), [(128, 768), (768,), (768,)],
              [(7, 331), (331,), (331,)], 2),
-        Case("layer_norm f16", lambda x, g, b: nn.layer_norm(x, g, b, [1]), [(half, 197, 768), (half, 768), (half, 768)],
-             [(half, 7, 331), (half, 331), (half, 331)], 2),
+        Case("layer_norm f16", lambda x, g, b: nn.layer_norm(x, g, b, [1]),
+             [(half, 197, 768), (half, 768), (half, 768)], [(half, 7, 331), (half, 331), (half, 331)], 2),
         Case("rms_norm", lambda x, w: nn.rms_norm(x, w, [1]), [(128, 4096), (4096,)], [(7, 331), (331,)], 1),
         Case("group_norm", lambda x, g, b: nn.group_norm(x, g, b, 4, 1, [2, 3]), [(1, 64, 32, 32), (64,), (64,)],
              [(2, 12, 5, 7), (12,), (12,)], 2),
         Case("instance_norm", lambda x, g, b: nn.instance_norm(x, g, b, [2, 3]), [(1, 64, 56, 56), (64,), (64,)],
              [(2, 5, 13, 11), (5,), (5,)], 2),
-        Case("batch_norm", lambda *x: nn.batch_norm(*x)[0], [(1, 64, 56, 56), *[(64,)] * 4], [(2, 5, 13, 11), *[(5,)] * 4], 4),
+        Case("batch_norm", lambda *x: nn.batch_norm(*x)[0], [(1, 64, 56, 56), *[(64,)] * 4],
+             [(2, 5, 13, 11), *[(5,)] * 4], 4),
         Case("l2_normalize", lambda x: nn.l2_normalize(x, 1e-6, [1]), [(128, 512)], [(7, 131)]),
         Case("batch_norm training", lambda *x: nn.batch_norm(*x, training=True), [(8, 32, 28, 28), *[(32,)] * 4],
              [(2, 5, 13, 11), *[(5,)] * 4]),
@@ -289,7 +293,8 @@ def _quantised() -> list[Case]:
              [(eight, 7, 132), (eight, 33, 132)], 1),
         Case("dense u8 i8", lambda x, w: nn.dense(x, w, out_dtype="int32"), [("uint8", 128, 768), (eight, 768, 768)],
              [("uint8", 7, 130), (eight, 33, 130)], 1),
-        Case("quantize", lambda x: nn.quantize(x, te.const(0.1, "float32"), te.const(3, "int32")), [(128, 768)], [(7, 33)]),
+        Case("quantize", lambda x: nn.quantize(x, te.const(0.1, "float32"), te.const(3, "int32")), [(128, 768)],
+             [(7, 33)]),
     ]  # fmt: skip
 
 
