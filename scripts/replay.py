@@ -26,15 +26,27 @@ import subprocess
 import sys
 import tarfile
 import tempfile
-from collections.abc import Iterator
+import zlib
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 RECORDER = ROOT / "scripts" / "replay_record.py"
-TARGETS = ("znver4", "haswell", "neoverse-n1", "riscv64", "sm_75", "sm_80", "sm_90a", "opencl")
+FORMAT = 1  # of the file
+TARGETS = {
+    "znver4": "llvm -mtriple=x86_64-unknown-linux-gnu -mcpu=znver4 -num-cores=8",
+    "haswell": "llvm -mtriple=x86_64-unknown-linux-gnu -mcpu=haswell -num-cores=4",
+    "neoverse-n1": "llvm -mtriple=aarch64-unknown-linux-gnu -mcpu=neoverse-n1 -num-cores=16",
+    "riscv64": "llvm -mtriple=riscv64-unknown-linux-gnu -mcpu=generic-rv64 -num-cores=4",
+    "sm_75": "cuda -arch=sm_75",
+    "sm_80": "cuda -arch=sm_80",
+    "sm_90a": "cuda -arch=sm_90a",
+    "opencl": "opencl",
+}
 FIELDS = {
     "input": "input", "trace": "trace", "explain": "explain", "us": "time", "program": "program",
     "lowered": "lowered", "source": "source", "error": "error",
@@ -46,7 +58,7 @@ FIELDS = {
 class Options:
     """Which programs are recorded on which targets, and by how many processes."""
 
-    targets: tuple[str, ...] = TARGETS
+    targets: tuple[str, ...] = tuple(TARGETS)
     only: str = "*"
     sample: int = 0
     workers: int = 1
@@ -128,9 +140,10 @@ def read(path: Path) -> Recording:
         head, *programs = [json.loads(line) for line in gzip.decompress(path.read_bytes()).splitlines()]
     except (OSError, ValueError, EOFError) as error:
         sys.exit(f"{path} cannot be read as a recording: {error}; `record` writes one")
-    if head.get("format") != 1:
+    if head.get("format") != FORMAT:
         sys.exit(
-            f"{path} is a recording of format {head.get('format')}, and this script reads format 1: record it anew"
+            f"{path} is a recording of format {head.get('format')}, and this script reads format {FORMAT}: "
+            "record it anew"
         )
     return Recording(head, {p["name"]: p for p in programs})
 
@@ -283,14 +296,18 @@ def options_of(args: argparse.Namespace, head: dict[str, Any]) -> Options:
 
 def narrowed(r: Recording, options: Options) -> Recording:
     """The part of a recording that options ask for, where they ask for less than it holds."""
-    from fnmatch import fnmatch
-
+    names = [n for n in r.programs if fnmatch(n, options.only)]
     kept = {
         name: {**p, "targets": {t: made for t, made in p["targets"].items() if t in options.targets}}
-        for name, p in r.programs.items()
-        if fnmatch(name, options.only)
+        for name in sampled(names, options.sample)
+        for p in [r.programs[name]]
     }
     return Recording(r.head, kept)
+
+
+def sampled(names: Iterable[str], count: int) -> list[str]:
+    """So many names of all kinds, in order; all of them if that is 0. More programs change few of the choices."""
+    return sorted(sorted(names, key=lambda n: zlib.crc32(n.encode()))[: count or None])
 
 
 def compare(args: argparse.Namespace) -> int:

@@ -16,26 +16,14 @@ import re
 import sys
 import time
 import warnings
-import zlib
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
+from replay import FORMAT, TARGETS, sampled
 from replay_corpus import Program, sources
-
-FORMAT = 1
-TARGETS = {
-    "znver4": "llvm -mtriple=x86_64-unknown-linux-gnu -mcpu=znver4 -num-cores=8",
-    "haswell": "llvm -mtriple=x86_64-unknown-linux-gnu -mcpu=haswell -num-cores=4",
-    "neoverse-n1": "llvm -mtriple=aarch64-unknown-linux-gnu -mcpu=neoverse-n1 -num-cores=16",
-    "riscv64": "llvm -mtriple=riscv64-unknown-linux-gnu -mcpu=generic-rv64 -num-cores=4",
-    "sm_75": "cuda -arch=sm_75",
-    "sm_80": "cuda -arch=sm_80",
-    "sm_90a": "cuda -arch=sm_90a",
-    "opencl": "opencl",
-}
 
 
 # ---------------------------------------------------------------------------- one program
@@ -159,8 +147,8 @@ def selected(programs: list[dict[str, Any]], sample: int) -> list[dict[str, Any]
     for p in sorted(programs, key=lambda p: p["name"]):
         first = known.setdefault(p["input"], p)
         known[p["input"]] = {**first, "targets": {*first["targets"], *p["targets"]}}
-    chosen = sorted(known.values(), key=lambda p: zlib.crc32(p["name"].encode()))
-    return sorted(chosen[: sample or None], key=lambda p: p["name"])
+    by_name = {p["name"]: p for p in known.values()}
+    return [by_name[name] for name in sampled(by_name, sample)]
 
 
 def record_all(options: dict[str, Any]) -> tuple[list[dict[str, Any]], dict[tuple[str, str], float]]:

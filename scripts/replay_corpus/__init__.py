@@ -12,13 +12,14 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-__all__ = ["CPUS", "GPUS", "Program", "sources"]
+from replay import TARGETS
+
+__all__ = ["Program", "sources"]
 
 ROOT = Path(__file__).resolve().parents[2]
 SEEDS = 20  # random programs of each kind
-CPUS = ("znver4", "haswell", "neoverse-n1", "riscv64")
-GPUS = ("sm_75", "sm_80", "sm_90a", "opencl")
-CUDA = GPUS[:3]
+CPUS = tuple(name for name, text in TARGETS.items() if text.startswith("llvm"))
+CUDA = tuple(name for name, text in TARGETS.items() if text.startswith("cuda"))
 
 
 @dataclass(frozen=True)
@@ -31,7 +32,7 @@ class Program:
     name: str
     make: Callable[[], Any]
     constants: tuple[str, ...] = ()
-    targets: tuple[str, ...] = CPUS + GPUS
+    targets: tuple[str, ...] = tuple(TARGETS)
 
 
 Source = Callable[[], Iterator[Program]]
@@ -41,10 +42,8 @@ def sources() -> dict[str, Source]:
     """All sources by the beginning of their programs' names."""
     names = ("resnet50", "mobilenetv2", "squeezenet", "bert", "gpt2", "unet", "vit", "ocr")
     halves = ("resnet50", "bert", "gpt2", "unet", "vit")
-    single = (
-        "sm_80",
-        "opencl",
-    )  # float32 needs no tensor cores: on the others these programs say little more
+    # Without tensor cores the kernels of one GPU are much like those of another.
+    single = ("sm_80", "opencl")
     return {
         "bench": workloads,
         "topi": operators,
@@ -55,11 +54,6 @@ def sources() -> dict[str, Source]:
         **{f"{m} gpu": partial(model, m, single) for m in names},
         **{f"{m} gpu f16": partial(model, m, CUDA, half=True) for m in halves},
     }
-
-
-# What graphs are fused for
-_PROCESSOR = "llvm -mtriple=x86_64-unknown-linux-gnu -mcpu=znver4 -num-cores=8"
-_GPU = "cuda -arch=sm_90a"
 
 
 def workloads() -> Iterator[Program]:
@@ -146,11 +140,11 @@ def _import_from(*folders: str) -> None:
 
 
 def _tasks(name: str, mod: Any, params: Any, targets: tuple[str, ...]) -> Iterator[Program]:
-    """What is scheduled when a model is compiled for processors or GPUs; what has one name is numbered."""
+    """What is scheduled when a model is compiled for processors or for GPUs; what has one name is numbered."""
     from tilewright import auto_scheduler
 
-    target = _PROCESSOR if targets == CPUS else _GPU
-    found, _ = auto_scheduler.extract_tasks(mod, params, target, include_simple_tasks=True)
+    target = "znver4" if targets == CPUS else "sm_90a"
+    found, _ = auto_scheduler.extract_tasks(mod, params, TARGETS[target], include_simple_tasks=True)
     count: dict[str, int] = {}
     for t in found:
         label = f"{name} {t.desc.removeprefix('fused_')}".strip()

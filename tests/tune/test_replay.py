@@ -22,67 +22,76 @@ TARGETS = ["znver4", "sm_80"]
 
 def written(path: Path, only: str = "bench/matmul 1*", **more: Any) -> replay.Recording:
     """A recording of this process."""
-    options = {"targets": TARGETS, "only": only, "sample": 3, "workers": 1, "slowest": 0, "commit": path.stem}
+    options = {"targets": TARGETS, "only": only, "sample": 2, "workers": 1, "slowest": 0, "commit": path.stem}
     replay_record.write(path, {**options, **more})
     return replay.read(path)
 
 
-def test_a_recording_holds_what_becomes_of_a_program(tmp_path: Path) -> None:
-    made = written(tmp_path / "one")
-    assert len(made.programs) == 3 and len(made.found()) == 6
-    for found in made.found().values():
+@pytest.fixture(scope="module")
+def old(tmp_path_factory: pytest.TempPathFactory) -> replay.Recording:
+    return written(tmp_path_factory.mktemp("replay") / "old")
+
+
+def best_of_few(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the scheduler choose among the first tiles only, and for one core."""
+    best = auto.best_of
+    monkeypatch.setattr(auto, "best_of", lambda spaces, machine, cores: best(spaces[:1], machine, 1))
+
+
+def test_a_recording_holds_what_becomes_of_a_program(old: replay.Recording) -> None:
+    assert len(old.programs) == 2 and len(old.found()) == 4
+    for found in old.found().values():
         assert set(found) == {"input", "trace", "explain", "us", "program", "lowered", "source"}
         assert "sch.split" in found["trace"] and found["us"] > 0
         assert found["explain"]["stages"]
 
 
+def test_nothing_changed(old: replay.Recording, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert not replay.report(old, written(tmp_path / "new"), 10)
+    assert capsys.readouterr().out == "old -> new: 0 of 4 changed\n"
+
+
 def test_a_changed_decision_is_reported(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    old: replay.Recording, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    old = written(tmp_path / "old")
-    assert replay.changes(old, written(tmp_path / "same")) == {}
-    assert not replay.report(old, replay.read(tmp_path / "same"), 10)
-    monkeypatch.setattr(
-        auto, "best_of", lambda spaces, machine, cores, best=auto.best_of: best(spaces, machine, 1)
-    )
+    best_of_few(monkeypatch)
     monkeypatch.setattr(gpu.GpuFunction, "tile", lambda self, f: 1 / 0)
     new = written(tmp_path / "new")
-    changed = replay.changes(old, new)
-    everything = ["trace", "explain", "program", "lowered", "source"]
-    on_gpus = [kinds for (_, target), kinds in changed.items() if target == "sm_80"]
-    assert on_gpus == [["trace", "explain", "time", "program", "lowered", "source", "error"]] * 3
-    on_cpus = [kinds for (_, target), kinds in changed.items() if target == "znver4"]
-    assert on_cpus and all(set(kinds) & set(everything) for kinds in on_cpus)
-    capsys.readouterr()
+    by_target = {
+        t: [kinds for (_, of), kinds in replay.changes(old, new).items() if of == t] for t in TARGETS
+    }
+    everything = ["trace", "explain", "time", "program", "lowered", "source"]
+    assert by_target == {"znver4": [everything] * 2, "sm_80": [[*everything, "error"]] * 2}
     assert replay.report(old, new, 10)
     said = capsys.readouterr().out
-    assert "no error -> schedule: ZeroDivisionError: division by zero" in said and "old -> new" in said
+    assert said.count("    no error -> schedule: ZeroDivisionError: division by zero\n") == 2
+    assert "old -> new: 4 of 4 changed" in said and "trace, explain, time, program, lowered, source  " in said
 
 
 def test_traces_are_shown_line_by_line(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    old: replay.Recording, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    old = written(tmp_path / "old", "bench/matmul 16x768x3072", targets=["znver4"])
-    monkeypatch.setattr(
-        auto, "best_of", lambda spaces, machine, cores, best=auto.best_of: best(spaces[:1], machine, 1)
-    )
-    new = written(tmp_path / "new", "bench/matmul 16x768x3072", targets=["znver4"])
+    best_of_few(monkeypatch)
+    name = min(old.programs)
+    new = written(tmp_path / "new", name, targets=["znver4"])
     capsys.readouterr()
-    replay.show(old, new, "bench/matmul 16x768x3072", "znver4")
+    replay.show(old, new, name, "znver4")
     said = capsys.readouterr().out
-    assert "--- trace old" in said and "-  sch.parallel(" in said
+    assert "--- trace old\n+++ trace new" in said and "-  sch.parallel(" in said
     with pytest.raises(
-        SystemExit, match="neither recording has 'bench/matmul' for 'znver4'; there are bench/matmul 16"
+        SystemExit, match="neither recording has 'bench/matmul' for 'znver4'; there are bench/"
     ):
         replay.show(old, new, "bench/matmul", "znver4")
 
 
-def test_what_differs_in_one_recording_only(tmp_path: Path) -> None:
-    both = written(tmp_path / "both", targets=["znver4"], sample=2)
-    name = next(iter(both.programs))
-    fewer = replay.Recording(both.head, {k: p for k, p in both.programs.items() if k != name})
-    assert replay.changes(both, fewer) == {(name, "znver4"): ["gone"]}
-    assert replay.changes(fewer, both) == {(name, "znver4"): ["added"]}
+def test_what_one_recording_has_and_another_has_not(old: replay.Recording) -> None:
+    name = min(old.programs)
+    fewer = replay.Recording(old.head, {k: p for k, p in old.programs.items() if k != name})
+    keys = [(name, target) for target in sorted(TARGETS)]
+    assert replay.changes(old, fewer) == {key: ["gone"] for key in keys}
+    assert replay.changes(fewer, old) == {key: ["added"] for key in keys}
+    options = replay.Options(("sm_80",), "*", 1)
+    assert replay.narrowed(old, options).found().keys() == {(replay.sampled(old.programs, 1)[0], "sm_80")}
 
 
 @pytest.mark.slow
