@@ -31,11 +31,15 @@ def record(program: dict[str, Any], targets: Iterable[str]) -> tuple[dict[str, A
     """What becomes of a program on each target, and the seconds that scheduling took."""
     from tilewright.ir.serialize import load_json
 
-    mod, found, seconds = load_json(program["json"]), {}, {}
-    for name in targets:
-        if name in program["targets"]:
+    found: dict[str, Any] = {}
+    seconds: dict[str, float] = {}
+    mod = load_json(program["json"]) if program["json"] else None
+    for name in [t for t in targets if t in program["targets"]]:
+        if mod is None:
+            found[name] = {"error": program["error"]}
+        else:
             found[name], seconds[name] = _record(mod, program["constants"], TARGETS[name])
-    kept = {"name": program["name"], "input": program["input"], "constants": program["constants"]}
+    kept = {k: program[k] for k in ("name", "input", "constants")}
     return {**kept, "targets": found}, seconds
 
 
@@ -43,27 +47,39 @@ def _record(mod: Any, constants: list[str], text: str) -> tuple[dict[str, Any], 
     import tilewright as tvm
 
     target, made, lowered = tvm.target.Target(text), dict[str, Any](), list[str]()
-    stage, start = "schedule", time.process_time()
-    try:
+    start = time.process_time()
+    with _noted(made, "schedule"):
         sch = tvm.auto_schedule(mod, target, constants=constants)
-        seconds = time.process_time() - start
         made["trace"] = str(sch.trace)
         made["explain"] = json.loads(sch.explanation.to_json())
         made["program"] = digest(str(sch.mod))
-        stage = "predict"
+    seconds = time.process_time() - start
+    if "program" not in made:
+        return made, seconds
+    with _noted(made, "predict"):
         made["us"] = predicted_us(mod, target, constants, made["explain"])
-        stage = "lower"
-        with tvm.transform.PassContext(opt_level=3, config={"tir.add_lower_pass": [(3, _keeper(lowered))]}):
-            built = tvm.build(sch.mod, target=target)
-        stage = "generate"
-        made["source"] = digest(source_of(built))
-    except Exception as error:  # what is thrown is part of the recording
-        seconds = time.process_time() - start
-        said = (str(error).splitlines() or [""])[0]
-        made["error"] = f"{stage}: {type(error).__name__}: {re.sub(r'0x[0-9a-f]{6,}', '0x…', said)}"
+    # A pass that is added at the end of lowering sees what `build` generates code for.
+    added = {"tir.add_lower_pass": [(3, _keeper(lowered))]}
+    with _noted(made, "build"), tvm.transform.PassContext(opt_level=3, config=added):
+        made["source"] = digest(source_of(tvm.build(sch.mod, target=target)))
     if lowered:
         made["lowered"] = digest(*lowered)
     return made, seconds
+
+
+@contextlib.contextmanager
+def _noted(made: dict[str, Any], step: str) -> Iterator[None]:
+    """Whatever is thrown is part of the recording."""
+    try:
+        yield
+    except Exception as error:
+        made["error"] = "; ".join([*filter(None, [made.get("error")]), told(step, error)])
+
+
+def told(step: str, error: Exception) -> str:
+    """An error in a line, without what differs from process to process."""
+    said = (str(error).splitlines() or [""])[0]
+    return f"{step}: {type(error).__name__}: {re.sub('0x[0-9a-f]{6,}', '0x…', said)}"
 
 
 def _keeper(kept: list[str]) -> Any:
@@ -111,27 +127,46 @@ def digest(*texts: str) -> str:
 
 # ---------------------------------------------------------------------------- all programs
 def gather(source: str, only: str) -> list[dict[str, Any]]:
-    """The programs of a source whose names match a pattern, as data."""
-    return [
-        _as_data(p, name) for p in sources()[source]() if fnmatch.fnmatch(name := f"{source}/{p.name}", only)
-    ]
+    """The programs of a source whose names match a pattern, as data.
+
+    What cannot be made, because the tree is older than the corpus or because it is broken, is so recorded.
+    """
+    found: list[dict[str, Any]] = []
+    try:
+        for p in sources()[source]():
+            name = f"{source}/{p.name}"
+            if fnmatch.fnmatch(name, only):
+                found.append({"name": name, **_as_data(p)})
+    except Exception as error:
+        whole = Program("", list)
+        found.append({"name": f"{source}/", **_unmade(whole, error)})
+    return found
 
 
-def _as_data(program: Program, name: str) -> dict[str, Any]:
+def _as_data(program: Program) -> dict[str, Any]:
     import tilewright as tvm
     from tilewright import te
     from tilewright.ir.serialize import save_json
 
-    made = program.make()
-    func = te.create_prim_func(made) if isinstance(made, list) else made
-    mod = tvm.IRModule({"main": func.with_attr("global_symbol", "main")})
     constants = list(program.constants)
+    try:
+        made = program.make()
+        func = te.create_prim_func(made) if isinstance(made, list) else made
+        mod = tvm.IRModule({"main": func.with_attr("global_symbol", "main")})
+        key, text = digest(str(mod), *constants), save_json(mod)
+    except Exception as error:
+        return _unmade(program, error)
+    return {"targets": program.targets, "constants": constants, "input": key, "json": text}
+
+
+def _unmade(program: Program, error: Exception) -> dict[str, Any]:
+    said = told("make", error)
     return {
-        "name": name,
         "targets": program.targets,
-        "constants": constants,
-        "input": digest(str(mod), *constants),
-        "json": save_json(mod),
+        "constants": list(program.constants),
+        "input": digest(program.name, said),
+        "json": "",
+        "error": said,
     }
 
 

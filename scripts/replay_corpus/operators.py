@@ -27,14 +27,17 @@ class Case:
     odd: list[Shape]
     weights: int = 0
 
-    def programs(self) -> Iterator[tuple[str, list[Any], tuple[str, ...]]]:
-        """A name, the tensors of a program, and the names of its constants, for each of the sizes."""
+    def programs(self) -> Iterator[tuple[str, Callable[[], list[Any]], tuple[str, ...]]]:
+        """A name, what makes the tensors of a program, and the names of its constants, for each of the sizes."""
         for size, shapes in (("usual", self.usual), ("odd", self.odd)):
-            inputs = [_placeholder(shape, f"p{i}") for i, shape in enumerate(shapes)]
-            made = self.compute(*inputs)
-            outputs = list(made) if isinstance(made, (list, tuple)) else [made]
-            constants = tuple(t.op.name for t in inputs[len(inputs) - self.weights :])
-            yield f"{self.name} {size}", [*inputs, *outputs], constants
+            constants = tuple(f"p{i}" for i in range(len(shapes) - self.weights, len(shapes)))
+            yield f"{self.name} {size}", partial(self.tensors, shapes), constants
+
+    def tensors(self, shapes: list[Shape]) -> list[Any]:
+        """Inputs of some shapes, and what the operator makes of them."""
+        inputs = [_placeholder(shape, f"p{i}") for i, shape in enumerate(shapes)]
+        made = self.compute(*inputs)
+        return [*inputs, *(made if isinstance(made, (list, tuple)) else [made])]
 
 
 def _placeholder(shape: Shape, name: str) -> Any:
