@@ -130,3 +130,12 @@ def test_vectors_go_on_from_line_to_line() -> None:
 
 def test_explained_in_words() -> None:
     assert "shared tile" in str(scheduled("matmul").explanation)
+
+
+@pytest.mark.parametrize("target", ["cuda -arch=sm_90a", "opencl"])
+def test_windows_with_a_result_for_each_of_a_few_threads(target: str) -> None:
+    x, k = te.placeholder((1, 5), name="x"), te.reduce_axis((0, 3), "k")
+    sums = te.compute((1, 3), lambda i, j: te.sum(x[i, j + k], axis=k), name="sums")
+    sch = tvm.auto_schedule([x, sums], target)
+    assert [r["sketch"] for r in sch.explanation.records] == ["windows"]
+    assert sch.verify()

@@ -123,9 +123,10 @@ def _shared(g: GpuFunction, f: Facts, wide: int, several: int) -> dict[str, obje
     sch.reverse_compute_at(tail, thread, preserve_unit_loops=True)
     start = sch.decompose_reduction(f.rv, reduces[0])
     for rv in (f.rv, start, tail):
-        *inner, lane = sch.get_loops(rv)[2:]
-        sch.vectorize(lane)
-        for x in inner:
+        inner = sch.get_loops(rv)[2:]  # none where a single result is set to its start
+        if inner:
+            sch.vectorize(inner[-1])
+        for x in inner[:-1]:
             if rv is not f.rv or x not in reduces:
                 sch.unroll(x)
     for x in reduces:
