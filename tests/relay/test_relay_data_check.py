@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import numpy as np
 import pytest
 
 import tilewright as tvm
-from tilewright import config, relay
+from tilewright import config, relay, te, topi
 from tilewright.error import DivisionByZeroError, OutOfBoundsError, TVMError
 from tilewright.relay.analysis import post_order
 
@@ -382,12 +383,150 @@ def test_a_torch_model_names_its_node() -> None:
         f(ids.numpy(), np.int64([[0, 1, 2**33]]))
 
 
-def test_a_gpu_holds_indices_inside() -> None:
-    pytest.importorskip("pyopencl")
-    if not tvm.opencl(0).exist:
-        pytest.skip("there is no OpenCL device")
+# ---------------------------------------------------------------------------- kernels of GPUs
+def on_gpu(expr: Any) -> Any:
+    """The expression over its variables as a function on an OpenCL device."""
+    mod = tvm.IRModule.from_expr(expr)
+    return relay.create_executor("graph", mod, device=tvm.opencl(0), target="opencl").evaluate()
+
+
+@pytest.mark.needs("opencl")
+@pytest.mark.filterwarnings("ignore:.*is done by the host")
+@pytest.mark.parametrize("name", INDEXING)
+def test_a_gpu_reports_indices_outside_with_the_text_of_the_cpu(name: str) -> None:
+    expr = indexing(name, np.zeros(1, "int64"))
+    here, there = relay.create_executor("graph", tvm.IRModule.from_expr(expr)).evaluate(), on_gpu(expr)
+    low = 0 if name in NOT_NEGATIVE else -4
+    for v in (low, 3, 4, 1):
+        index = np.int64([v])
+        if v < 4:
+            np.testing.assert_array_equal(there(index).numpy(), here(index).numpy())
+            continue
+        for bad in (4, -5, 2**33, -(2**63)):
+            texts = []
+            for f in (here, there):
+                with pytest.raises(OutOfBoundsError) as error:
+                    f(np.int64([bad])).numpy()
+                texts.append(str(error.value))
+            assert texts[0] == texts[1]
+
+
+@pytest.mark.needs("opencl")
+def test_a_gpu_reports_lengths_ignored_classes_columns_and_narrow_indices() -> None:
+    x, n = var("x", X), relay.var("n", shape=(4,), dtype="int64")
+    f = on_gpu(relay.reverse_sequence(x, n))
+    assert f(X, np.int64([0, 1, 3, 2])).numpy()[2].tolist() == [8, 7, 6]
+    with pytest.raises(OutOfBoundsError, match=r"length 4 at position \[2\] .* range is 0 to 3"):
+        f(X, np.int64([0, 1, 4, 2])).numpy()
+    loss = on_gpu(
+        relay.nn.nll_loss(
+            x, relay.var("t", shape=(4,), dtype="int64"), relay.const(np.ones(3, "float32")), "sum"
+        )
+    )
+    assert loss(X, np.int64([0, -100, 2, 1])).numpy() == -(X[0, 0] + X[2, 2] + X[3, 1])
+    with pytest.raises(OutOfBoundsError, match=r"index -99 at position \[1\]"):
+        loss(X, np.int64([0, -99, 2, 1])).numpy()
+    narrow = on_gpu(relay.take(x, relay.var("i", shape=(2,), dtype="uint8"), axis=0, mode="fast"))
+    with pytest.raises(OutOfBoundsError, match=r"index 255 at position \[1\] .* range is -4 to 3"):
+        narrow(X, np.uint8([3, 255])).numpy()
+    single = on_gpu(
+        relay.take(relay.const(X[:1]), relay.var("i", shape=(2,), dtype="int64"), axis=0, mode="fast")
+    )
+    with pytest.raises(OutOfBoundsError, match=r"index 1 at position \[1\] .* range is -1 to 0"):
+        single(np.int64([-1, 1])).numpy()
+    images, rois = np.ones((2, 1, 4, 4), "float32"), np.float32([[0, 0, 0, 2, 2], [1, 0, 0, 2, 2]])
+    regions = on_gpu(relay.vision.roi_align(var("x", images), var("r", rois), (2, 2), 1.0))
+    assert regions(images, rois).numpy().max() == 1
+    rois[1, 0] = 2
+    with pytest.raises(OutOfBoundsError, match=r"index 2 at position \[1, 0\] is out of bounds"):
+        regions(images, rois).numpy()
+
+
+@pytest.mark.needs("opencl")
+@pytest.mark.parametrize("name", ["floor_divide", "trunc_mod"])
+def test_a_gpu_reports_zeros_to_divide_by(name: str) -> None:
+    a, b = np.int32([7, 9, 11, 13]), np.int32([1, 2, 0, 3])
+    f = on_gpu(getattr(relay, name)(var("x", a), var("d", b)))
+    with pytest.raises(DivisionByZeroError, match=rf"{name} at .*: the divisor at position \[2\] is 0"):
+        f(a, b).numpy()
+    assert f(a, np.maximum(b, 1)).numpy().shape == (4,)
+
+
+@pytest.mark.needs("opencl")
+def test_a_gpu_holds_indices_inside_where_they_are_not_checked() -> None:
     index = np.int64([0, 9, -9, 2**33])
     x, i = var("x", X), var("i", index)
-    mod = tvm.IRModule.from_expr(relay.take(x, i, axis=0, mode="fast"))
-    f = relay.create_executor("graph", mod, device=tvm.opencl(0), target="opencl").evaluate()
-    np.testing.assert_array_equal(f(X, index).numpy(), X[[0, 3, 0, 3]])
+    with config.using(data_check="clamp"):
+        f = on_gpu(relay.take(x, i, axis=0, mode="fast"))
+        np.testing.assert_array_equal(f(X, index).numpy(), X[[0, 3, 0, 3]])
+
+
+@pytest.mark.needs("opencl")
+def test_a_report_is_raised_by_whoever_waits_and_for_its_own_executor() -> None:
+    dev, good, bad = tvm.opencl(0), np.int64([1, 2]), np.int64([1, 7])
+    x, i = var("x", X), var("i", good)
+    lib = relay.build(tvm.IRModule.from_expr(relay.take(x, i, axis=0, mode="fast")), "opencl")
+    one, two = (lib["default"](dev) for _ in range(2))
+    for executor, index in ((one, bad), (two, good)):
+        executor.set_input("x", X)
+        executor.set_input("i", index)
+        executor.run()  # waits for nothing
+    with pytest.raises(OutOfBoundsError, match="index 7"):
+        dev.sync()
+    dev.sync()  # it was told
+    np.testing.assert_array_equal(two.get_output(0).numpy(), X[good])
+
+    said: list[Any] = []
+
+    def in_another_thread(work: Any) -> None:
+        def run() -> None:
+            try:
+                said.append(work())
+            except OutOfBoundsError as error:
+                said.append(error)
+
+        thread = threading.Thread(target=run)
+        thread.start()
+        thread.join()
+
+    one.run()
+    in_another_thread(lambda: two.get_output(0).numpy())
+    np.testing.assert_array_equal(said.pop(), X[good])  # the other's data were good
+    in_another_thread(lambda: one.get_output(0).numpy())
+    assert "index 7 at position [1]" in str(said.pop())
+    one.set_input("i", good)
+    one.run()
+    np.testing.assert_array_equal(one.get_output(0).numpy(), X[good])
+
+
+@pytest.mark.needs("opencl")
+def test_an_exported_model_of_a_gpu_reports(tmp_path: Path) -> None:
+    x, i = var("x", X), relay.var("i", shape=(2,), dtype="int64")
+    lib = relay.build(tvm.IRModule.from_expr(relay.take(x, i, axis=0, mode="fast")), "opencl")
+    lib.export_library(str(tmp_path / "model.so"))
+    executor = tvm.runtime.load_module(str(tmp_path / "model.so"))["default"](tvm.opencl(0))
+    executor.set_input("x", X)
+    executor.set_input("i", np.int64([0, -5]))
+    executor.run()
+    with pytest.raises(OutOfBoundsError, match=r"^take at .*: index -5 at position \[1\]"):
+        executor.get_output(0).numpy()
+
+
+@pytest.mark.needs("opencl")
+def test_a_kernel_that_was_built_on_its_own_reports() -> None:
+    A, I = te.placeholder((8,), "float32", "A"), te.placeholder((4,), "int64", "I")
+    inside = topi.checks.check_each(I, "index", [8], "rows")
+    B = te.compute((4,), lambda i: A[tvm.tir.Cast("int32", inside[i])], "B")
+    s = te.create_schedule(B.op)
+    s[inside].compute_inline()
+    s[B].bind(B.op.axis[0], te.thread_axis("threadIdx.x"))
+    f = tvm.build(s, [A, I, B], target="opencl")
+    dev, values = tvm.opencl(0), np.arange(8, dtype="float32")
+    a, out = tvm.nd.array(values, dev), tvm.nd.empty((4,), "float32", dev)
+    for index in ([0, -1, 7, 3], [0, 8, 1, 2], [1, 1, 1, 1]):
+        f(a, tvm.nd.array(np.int64(index), dev), out)
+        if 8 in index:
+            with pytest.raises(OutOfBoundsError, match=r"^rows: index 8 at position \[1\]"):
+                out.numpy()
+        else:
+            np.testing.assert_array_equal(out.numpy(), values[index])

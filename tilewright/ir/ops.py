@@ -626,16 +626,18 @@ def ret(value: Any, span: Any = None) -> PrimExpr:
 
 
 def fail(kind: str, message: str, *values: Any) -> PrimExpr:
-    """Leave the function with an error of a kind ("index" or "divisor"); `values` stand for the `{}` in its message."""
+    """Leave the function with an error of a kind ("index", "value" or "divisor"); `values` stand for the `{}` in its
+    message. A kernel of a GPU reports the error and goes on."""
     if message.count("{}") != len(values):
         raise ValueError(f"fail: the message {message!r} has no place for each of {len(values)} values")
     return call(INT32, "tir.fail", kind, message, *(cast("int64", v) for v in values))
 
 
 def checked(value: Any, good: Any, kind: str, message: str, *values: Any) -> PrimExpr:
-    """`value` if the condition holds; else the function is left as by `fail`.
+    """`value` if the condition holds; else the function is left as by `fail`, or goes on with 0 in a kernel of a GPU.
 
-    Of the kind "index" it is a place counted from the front, and the last of `values` is the greatest.
+    Of the kind "index" it is a place counted from the front, and the last of `values` is the greatest. Of the kind
+    "value" it is an index or a length as it stands in the data.
     """
     held = convert(value)
     numbers = fail(kind, message, *values).args[2:]  # type: ignore[attr-defined]

@@ -17,6 +17,7 @@ from .cuda_compiler import CompilerMissing, Image, compile_program, compiled, nu
 from .devices import Device, DeviceApi, DriverMissing, device_api
 from .errors import TVMError
 from .host_program import Launch
+from .reports import BLOCK, Report
 
 __all__ = ["CudaApi", "CudaGraph", "capture_graph", "compile_cubin", "compile_ptx", "make_api"]
 
@@ -51,6 +52,7 @@ _LOST = (
 _last = ["no kernel"]  # the kernel that was launched last, for the texts of errors that come late
 _ROUND = 512  # bytes that the driver rounds allocations to
 _MOST_MAPS = 1024  # that a program keeps
+_HOST_FLAGS = 3  # memory of the host that all contexts, and the kernels of a device, may use
 _DECLARED_SHARED = 49152  # bytes of shared memory that a kernel has without asking
 
 
@@ -138,9 +140,8 @@ class CudaApi(DeviceApi):
         self._lock = threading.Lock()
         self._free: dict[tuple[int, int], list[int]] = {}
         self._sizes: dict[tuple[int, int], int] = {}
-        self.recording: list[_Launcher] | None = (
-            None  # whose kernels go into the graph that is being recorded
-        )
+        # whose kernels go into the graph that is being recorded, and what these report to
+        self.recording: list[_Launcher | Report] | None = None
         self.later: list[Callable[[], None]] = []  # what would end a recording, to be done after it
 
     def count(self) -> int:
@@ -288,6 +289,9 @@ class CudaApi(DeviceApi):
 
         return start
 
+    def report_block(self, index: int) -> _ReportBlock:
+        return _ReportBlock(self, index)
+
     def launcher(self, index: int, source: str, options: dict[str, Any]) -> _Launcher:
         return _Launcher(self, index, source, options)
 
@@ -302,6 +306,50 @@ _ATTRIBUTES = {
     "registers_per_block": "MAX_REGISTERS_PER_BLOCK",
     "l2_cache_size_bytes": "L2_CACHE_SIZE",
 }
+
+
+class _ReportBlock:
+    """A flag on the device that the first failed check sets, and memory of the host that its kernel then writes to.
+
+    device  [ flag | address of the host's memory ]        host  [ number of the check | value | value | … ]
+
+    So the host sees it without a copy, and only one thread of the device ever goes there.
+    """
+
+    visible = True
+
+    def __init__(self, api: CudaApi, index: int) -> None:
+        self._api, self._index, driver = api, index, _driver()
+        api.enter(index)
+        told = f"cuda({index}): memory for reports"
+        host = int(_ok(driver.cuMemHostAlloc(BLOCK, _HOST_FLAGS), told))
+        self._held = (ctypes.c_int64 * (BLOCK // 8)).from_address(host)
+        self._flag = (ctypes.c_int64 * 2)(0, int(_ok(driver.cuMemHostGetDevicePointer(host, 0), told)))
+        self.address = api.allocate(index, ctypes.sizeof(self._flag))
+        self.clear()
+        # not at exit: the driver may be gone by then
+        weakref.finalize(self, _free_block, api, index, host, self.address).atexit = False
+
+    def read(self) -> Sequence[int]:
+        return self._held if self._held[0] else (0,)
+
+    def clear(self) -> None:
+        ctypes.memset(self._held, 0, BLOCK)
+        self._api.upload(self._index, self.address, ctypes.addressof(self._flag), ctypes.sizeof(self._flag))
+
+
+def _free_block(api: CudaApi, index: int, host: int, address: int) -> None:
+    """Give back the memory of reports; while launches are recorded that would end it."""
+    if api.recording is not None:
+        api.later.append(lambda: _free_block(api, index, host, address))
+        return
+    with contextlib.suppress(CudaError):
+        api.enter(index)
+        _ok(
+            _driver().cuCtxSynchronize(), "waiting for the device"
+        )  # its kernels may still run, on any stream
+        api.release(index, address)
+        _ok(_driver().cuMemFreeHost(host), "giving memory back")
 
 
 class _Launcher:
@@ -520,16 +568,20 @@ class CudaGraph:
     def __init__(self, api: CudaApi, index: int) -> None:
         self.api, self.index = api, index
         self._graph: Any = None
-        self._kernels: list[_Launcher] = []  # they live as long as the graph
+        self._kernels: list[_Launcher | Report] = []  # they live as long as the graph
+        self._reports: list[Report] = []
 
     def __call__(self) -> None:
         """Run what was recorded, on the stream of this thread."""
         self.api.enter(self.index)
+        for report in self._reports:
+            report.expect()
         _ok(_driver().cuGraphLaunch(self._graph, self.api.stream(self.index)), "running a graph of launches")
 
     def _finish(self, recorded: Any) -> None:
         self._graph = _ok(_driver().cuGraphInstantiate(recorded, 0), "making a graph of launches")
         _driver().cuGraphDestroy(recorded)
+        self._reports = list(dict.fromkeys(k for k in self._kernels if isinstance(k, Report)))
         # not at exit: the driver may be gone by then
         weakref.finalize(self, _forget, self.api, self._graph).atexit = False
 

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from .arguments import share_elements
-from .device_module import DEVICES, DeviceModule, HostModule
+from .device_module import DEVICES, PROGRAMS, DeviceModule, HostModule
 from .devices import Device, device_api
 from .errors import LoadError, TVMError
 from .executor import Executor, ModelModule, _checked, view_of
@@ -25,6 +25,7 @@ from .metadata import overlap_text
 from .model import LAUNCHES, PlaceInfo, StepInfo, TensorInfo
 from .module import Module
 from .ndarray import NDArray, array, empty, from_dlpack, part_of
+from .reports import Report, within
 from .timing import BenchmarkResult, time_evaluator
 from .turns import Turns
 
@@ -75,13 +76,24 @@ class DeviceModelModule(ModelModule):
         module: Module = self.launches if kernel in self.launches.info.functions else self
         return module.get_function(kernel)  # type: ignore[return-value]
 
+    def checks(self, kernel: str) -> bool:
+        """Whether kernels of a step check indices or divisors in their data."""
+        return bool(self.launches.description[PROGRAMS].get(kernel, {}).get("checks"))
+
+    def new_report(self, device: Device) -> Report | None:
+        """What the kernels of an executor report bad data to, if there are any that check it."""
+        if not any(self.checks(step.kernel) for step in self.model.steps):
+            return None
+        return Report(device_api(device), device.device_id)
+
     def get_source(self, fmt: str = "") -> str:
         """The kernels; `h` and `json` are those of the host's part."""
         return self.inner.get_source(fmt) if fmt in ("h", "json") else self.device_module.get_source(fmt)
 
 
 class DeviceExecutor(Executor):
-    """A model with memory of its own on a device. `run` does not wait for the device; reading a result does."""
+    """A model with memory of its own on a device. `run` does not wait for the device; reading a result does, and
+    raises what its kernels found in the data that is no index or divisor."""
 
     def __init__(self, module: DeviceModelModule, device: Device) -> None:
         kind = module.model.device
@@ -107,6 +119,7 @@ class DeviceExecutor(Executor):
         self._parts: dict[PlaceInfo, NDArray] = {}
         self._work: list[tuple[bool, list[Work]]] | None = None  # (whether the host does it, the steps)
         self._graphs: list[Work] | None = None
+        self._report = module.new_report(device)  # of its kernels that check their data
         self.records = kind == "cuda"  # whether launches are recorded when they are done for the second time
 
     def _zeros(self, info: TensorInfo) -> NDArray:
@@ -220,6 +233,8 @@ class DeviceExecutor(Executor):
                     raise ValueError(f"{self.info.name}: {overlap_text(names, w, other, False)}")
 
     def _do_steps(self) -> None:
+        if self._report is not None:
+            self._report.glance()  # of a run whose results nobody read here
         if self._graphs is None and self._work is not None and self.records:
             self._graphs = self._recorded(self._work)  # everything has run once
         if self._graphs is not None:
@@ -268,7 +283,12 @@ class DeviceExecutor(Executor):
             api, index = device_api(self.device), self.device.device_id
             copy = partial(api.copy, index, target._tw_ptr, source._tw_ptr, source.nbytes)
             return _Kept(copy, arrays)
-        return self.module.step_function(step.kernel).bind(*arrays)
+        call: Work = self.module.step_function(step.kernel).bind(*arrays)
+        return (
+            call
+            if self._report is None or not self.module.checks(step.kernel)
+            else within(self._report, call)
+        )
 
     def _on_host(self, step: StepInfo) -> Work:
         """A step that the host does: its inputs are fetched, its results sent."""
@@ -318,6 +338,12 @@ class DeviceExecutor(Executor):
         else:
             found = self._inputs[self._input(key)]
         return found if out is None else out.copyfrom(found)
+
+    def get_output(self, index: int, out: Any = None) -> NDArray:
+        """A result; the next run writes it again. With `out` it is copied there."""
+        if self._report is not None:
+            self._report.expect()  # another thread may have run it
+        return super().get_output(index, out)
 
     # -- time ------------------------------------------------------------------------------------------
     def benchmark(self, **options: Any) -> BenchmarkResult:

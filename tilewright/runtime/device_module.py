@@ -18,6 +18,7 @@ from .host_program import Launcher, host_function
 from .launcher import NativeFunction
 from .metadata import LibraryInfo, parse_metadata
 from .module import Module
+from .reports import Report
 
 __all__ = ["DEVICES", "PROGRAMS", "DeviceModule", "HostModule", "load_device_module"]
 
@@ -204,7 +205,13 @@ class HostModule(Module):
             self.description[PROGRAMS][name],
             self._device(name),
         )
-        runs = _Runs(lambda index: host_function(info, program, device.launcher(index)))
+
+        def run_on(index: int) -> Callable[..., int]:
+            launcher = device.launcher(index)
+            api = device_api(Device(Device.STR2MASK[device.type_key], index))
+            return host_function(info, program, launcher, lambda: Report(api, index))
+
+        runs = _Runs(run_on)
         return NativeFunction(info, runs, device, lambda code: TVMError(f"{name} failed with code {code}"))
 
     def get_source(self, fmt: str = "") -> str:

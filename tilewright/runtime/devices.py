@@ -7,6 +7,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any, ClassVar
 
+from .reports import DeviceBlock, ReportBlock, look
+
 __all__ = [
     "Device",
     "DeviceApi",
@@ -79,6 +81,13 @@ class DeviceApi(ABC):
     def launcher(self, index: int, source: str, options: dict[str, Any]) -> Any:
         """What launches the kernels of a program: a `host_program.Launcher`."""
         raise NotImplementedError(f"{type(self).__name__} runs no kernels")
+
+    def report_block(self, index: int) -> ReportBlock:
+        """New memory for what kernels say of bad data."""
+        return DeviceBlock(self, index)
+
+    # what is launched while launches are recorded instead of done, and must live as long as the record
+    recording: list[Any] | None = None
 
     def create_stream(self, index: int) -> int:
         """A queue of work of its own."""
@@ -204,10 +213,12 @@ class Device:
         before = api.stream(self.device_id)
         if not stream or int(stream) == before:
             api.sync(self.device_id)
+            look(api, self.device_id)
             return
         api.set_stream(self.device_id, int(stream))
         try:
             api.sync(self.device_id)
+            look(api, self.device_id)
         finally:
             api.set_stream(self.device_id, before)
 

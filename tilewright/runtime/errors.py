@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-__all__ = ["DivisionByZeroError", "LoadError", "OutOfBoundsError", "TVMError"]
+from typing import Final
+
+__all__ = ["BAD_DATA", "CHECK_CODES", "DivisionByZeroError", "LoadError", "OutOfBoundsError", "TVMError"]
 
 
 class TVMError(RuntimeError):
@@ -15,6 +17,11 @@ class OutOfBoundsError(TVMError, IndexError):
 
 class DivisionByZeroError(TVMError, ZeroDivisionError):
     """A zero in the data of a model by which integers are to be divided."""
+
+
+# What functions return whose data failed a check, by the kind of the check, and the errors that this means.
+CHECK_CODES: Final = {"index": 5, "value": 5, "divisor": 6}
+BAD_DATA: Final[dict[int, type[TVMError]]] = {5: OutOfBoundsError, 6: DivisionByZeroError}
 
 
 class LoadError(TVMError, ValueError):

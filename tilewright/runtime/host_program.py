@@ -1,7 +1,11 @@
 """Functions that launch kernels: what the host does, as data, and the Python function it becomes.
 
     {"kernels": {"main_kernel": ["ptr", "ptr", "int32"]},
-     "body": [["launch", "main_kernel", ["A", "B", "n"], [["//", ["+", "n", 63], 64], 1, 1], [64, 1, 1], 0]]}
+     "body": [["launch", "main_kernel", ["A", "B", "n"], [["//", ["+", "n", 63], 64], 1, 1], [64, 1, 1], 0]],
+     "checks": {"main_kernel": [["index", "take: index {} at position [{}] is out of bounds; …"]]}}
+
+A kernel with `checks` takes two arguments more, which the launch adds: where it reports that one failed, and a
+number to which it adds that of the check.
 
 A step is `launch` (kernel, arguments, grid, block, bytes of dynamic shared memory), `alloc` (name, bytes,
 steps), `for` (name, start, count, steps), `if` (condition, steps, steps), `let` (name, value, steps) or
@@ -12,10 +16,12 @@ tensor for bulk copies (pointer, type, sizes, steps in bytes, box; the innermost
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import cache
 from typing import Any, Protocol
 
 from .errors import LoadError, TVMError
 from .metadata import FunctionInfo
+from .reports import Report, reporting
 
 __all__ = ["Launch", "Launcher", "host_function", "host_source"]
 
@@ -49,9 +55,23 @@ class HostError(TVMError):
     """A launch that the device cannot do."""
 
 
-def host_function(info: FunctionInfo, program: dict[str, Any], launcher: Launcher) -> Callable[..., int]:
-    """The Python function of a host program: it takes the C arguments of `info` and gives 0."""
-    kernels = {name: launcher.kernel(name, kinds) for name, kinds in program["kernels"].items()}
+def host_function(
+    info: FunctionInfo,
+    program: dict[str, Any],
+    launcher: Launcher,
+    new_report: Callable[[], Report] | None = None,
+) -> Callable[..., int]:
+    """The Python function of a host program: it takes the C arguments of `info` and gives 0.
+
+    `new_report` makes what its kernels report to where no executor launches them.
+    """
+    own: Callable[[], Report] = cache(new_report) if new_report is not None else _no_report
+    kernels, checks = {}, program.get("checks", {})
+    for name, kinds in program["kernels"].items():
+        if name in checks:
+            kernels[name] = reporting(launcher.kernel(name, [*kinds, "ptr", "int32"]), checks[name], own)
+        else:
+            kernels[name] = launcher.kernel(name, kinds)
     scope: dict[str, Any] = {}
     text = host_source(info, program)
     exec(compile(text, f"<host part of {info.name}>", "exec"), scope)
@@ -65,6 +85,10 @@ def host_function(info: FunctionInfo, program: dict[str, Any], launcher: Launche
         most_threads=launcher.max_threads,
     )
     return made
+
+
+def _no_report() -> Report:
+    raise HostError("a kernel with checks was launched without a device to report to")
 
 
 class _Checks:

@@ -18,7 +18,7 @@ from typing import Any
 from .. import config
 from ..forks import new_in_child
 from . import elf, interrupts
-from .errors import DivisionByZeroError, LoadError, OutOfBoundsError, TVMError
+from .errors import BAD_DATA, LoadError, TVMError
 from .packed import CALLBACK_ADDRESS, NOT_FOUND, RAISED, take_exception
 
 __all__ = ["Library", "SharedLibrary", "error_of"]
@@ -30,8 +30,6 @@ POOL_LIMIT = "__tw_pool_limit"
 MEMORY = "__tw_memory"
 LAST_ERROR = "__tw_last_error"
 OUT_OF_MEMORY, OVERLAP, INTERRUPTED = 4, 7, 8
-# What `tir.fail` returns; the text names the node of the model.
-BAD_DATA = {5: OutOfBoundsError, 6: DivisionByZeroError}
 
 _LastError = ctypes.CFUNCTYPE(ctypes.c_char_p)
 _Memory = ctypes.c_void_p * 2  # functions that take memory and give it back

@@ -28,6 +28,7 @@ from .devices import (
 )
 from .dtypes import ELEMENTS, Element, element, name_of_numpy
 from .layout import Layout, layout_of
+from .reports import look
 
 __all__ = [
     "NDArray",
@@ -130,6 +131,7 @@ class NDArray:
             self._check_dense()
             api, index = device_api(self.device), self._tw_layout.device_id
             api.download(index, self._tw_ptr, out.ctypes.data, out.nbytes)
+            look(api, index)
         return out
 
     def _check_dense(self) -> None:
@@ -292,6 +294,7 @@ class NDArray:
                 api.stream(index) or dlpack.DEFAULT_STREAM
             ):
                 api.sync(index)  # whoever takes it works on another stream
+                look(api, index)
             return dlpack.export_device(self._tw_ptr, self._tw_layout, ELEMENTS[self.dtype], self)
         options = {"stream": stream, "max_version": max_version, "dl_device": dl_device, "copy": copy}
         return dlpack.export_host(self._host, ELEMENTS[self.dtype], options)

@@ -39,12 +39,14 @@ def check_indices(
     ignored: int | None = None,
     columns: Sequence[int] = (),
     others: Sequence[te.Tensor] = (),
+    each: bool = False,
 ) -> te.Tensor:
     """The indices; the kernel fails if one lies outside of its dimension.
 
     Legal along a dimension of n elements are -n to n - 1 ("index"), 0 to n - 1 ("position"), 0 to n ("length"), and
     what is `ignored`. Where `columns` are given, the sizes belong to these places of the last dimension, of which no
-    other is looked at; else the first dimension counts them, if there are several.
+    other is looked at; else the first dimension counts them, if there are several. With `each` every element has a
+    check of its own, as threads of a GPU do it.
     """
     limits = [_bounds(kind, s) for s in sizes]
 
@@ -58,7 +60,37 @@ def check_indices(
     def report(value: PrimExpr, at: list[PrimExpr], g: int) -> PrimExpr:
         return ops.fail("index", _outside_text(node, kind, at), value, *at, *limits[g])
 
+    if each:
+        return _passed_each(indices, limits, columns, test, _outside_text(node, kind, indices.shape))
     return _passed("check_indices", indices, others, len(limits), columns, test, report)
+
+
+def _passed_each(
+    indices: te.Tensor, limits: Sequence[Any], columns: Sequence[int], test: Test, message: str
+) -> te.Tensor:
+    """The indices as they are, one element at a time."""
+    several = len(limits) > 1 or bool(columns)
+
+    def element(*at: Any) -> PrimExpr:
+        value, which = indices(*at), at[-1 if columns else 0] if several else 0
+        low, high = _of_group(limits, columns, which)
+        groups = (
+            [ops.equal(which, columns[g] if columns else g) for g in range(len(limits))] if several else []
+        )
+        tests = [test(value, g) for g in range(len(limits))]
+        bad = ops.any(*map(ops.logical_and, groups, tests)) if several else tests[0]
+        return ops.checked(value, ops.logical_not(bad), "value", message, value, *at, low, high)
+
+    return injective("check_indices", indices.shape, element, tag.ELEMWISE)
+
+
+def _of_group(limits: Sequence[Any], columns: Sequence[int], which: Any) -> tuple[Any, Any]:
+    """The least and the greatest legal index of the group to which an element belongs."""
+    low, high = limits[0]
+    for g, (least, most) in enumerate(limits[1:], 1):
+        number = columns[g] if columns else g
+        low, high = (ops.select(ops.equal(which, number), n, old) for n, old in ((least, low), (most, high)))
+    return low, high
 
 
 def check_each(indices: te.Tensor, kind: str, sizes: Sequence[Any], node: str) -> te.Tensor:
@@ -68,9 +100,7 @@ def check_each(indices: te.Tensor, kind: str, sizes: Sequence[Any], node: str) -
 
     def element(*at: Any) -> PrimExpr:
         value = indices(*at)
-        low, high = limits[0]
-        for g, (least, most) in enumerate(limits[1:], 1):
-            low, high = (ops.select(ops.equal(at[0], g), n, old) for n, old in ((least, low), (most, high)))
+        low, high = _of_group(limits, (), at[0] if at else 0)
         good = ops.logical_not(_outside(value, low, high))
         place = value
         if kind == "index" and not value.dtype.is_uint:

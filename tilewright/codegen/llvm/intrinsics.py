@@ -9,6 +9,7 @@ from ...ir.dtype import FLOAT32, DataType
 from ...ir.errors import LoweringError
 from ...ir.expr import Call, IntImm, Ramp, StringImm, const_value
 from ...ir.op import Op
+from ...runtime.errors import CHECK_CODES
 from .half import from_float, to_float
 from .types import constant, is_small_float, mem_type, reg_type
 
@@ -243,9 +244,6 @@ def _ret(f: FunctionEmitter, e: Call) -> str:
     return "0"
 
 
-_FAILURES = {"index": 5, "divisor": 6}
-
-
 @_handles("fail")
 def _fail(f: FunctionEmitter, e: Call) -> str:
     kind, message, *values = e.args
@@ -298,7 +296,7 @@ def _leave(f: FunctionEmitter, kind: Any, message: Any, numbers: list[str]) -> N
     f.module.describes = True
     text = f.module.string(message.value.replace("{}", "\1"))
     f.emit(f"call void @__tw_describe(ptr {text}, ptr {held})")
-    f.ret(str(_FAILURES[kind.value]))
+    f.ret(str(CHECK_CODES[kind.value]))
 
 
 # ---------------------------------------------------------------------------- memory

@@ -107,6 +107,9 @@ def build_source(whole: IRModule, split: IRModule, target: Any) -> KernelModule:
                 align[var] = max(align.get(var, 1), size)
         described.append(_on_device(signature, kind, align))
         programs[name] = host_program(func, kernels, _arguments(signature))
+        checks = {k: written[k].checks for k in programs[name]["kernels"] if written[k].checks}
+        if checks:
+            programs[name]["checks"] = {k: [list(c) for c in held] for k, held in checks.items()}
     if not programs:
         raise BuildError("there is no PrimFunc in the module, so there is nothing to build")
     description = {

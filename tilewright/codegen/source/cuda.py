@@ -59,6 +59,10 @@ class Cuda(Dialect):
         **ptx.HELPERS,
         **tensor_cores.HELPERS,
         **mma.HELPERS,
+        "tw_claim": (
+            "static __device__ __forceinline__ bool tw_claim(long long* p, int check) {\n"
+            "  return *(volatile int*)p == 0 && atomicCAS((int*)p, 0, check) == 0;\n}"
+        ),
         "tw_vec": "template <typename T, int N> struct __align__(sizeof(T) * N) tw_vec { T v[N]; };",
         "tw_h2f": (
             "static __device__ __forceinline__ float tw_h2f(unsigned short x) {\n"
@@ -113,6 +117,16 @@ class Cuda(Dialect):
                 f"#else\n  return a {order} b || a != a ? a : b;\n#endif\n}}"
             )
         return tensor_cores.helper(name) or mma.helper(name) or super().helper(name)
+
+    def report(self, name: str, count: int) -> str:
+        """The values go to memory of the host, whose address is beside the flag; the number of the check is last."""
+        values = "".join(f", long long v{i}" for i in range(count))
+        stores = " ".join(f"out[{i + 1}] = v{i};" for i in range(count))
+        return (
+            f"{self.prefix} int {name}(long long* p, int check{values}) {{\n  if (tw_claim(p, check)) {{\n"
+            f"    volatile long long* out = (volatile long long*)p[1];\n    {stores}\n"
+            "    __threadfence_system();\n    out[0] = check;\n  }\n  return 0;\n}"
+        )
 
     def reinterpret(self, new: DataType, old: DataType, text: str) -> tuple[str, str]:
         words = {

@@ -163,7 +163,21 @@ class Dialect:
                 f"{self.prefix} {word} {name}({word} a, {word} b, {word} c) {{\n"
                 f"  for (int i = 0; i < 32; i += 8) c += ({x})(a >> i) * ({y})(b >> i);\n  return c;\n}}"
             )
+        if name.startswith("tw_report_"):
+            return self.report(name, int(name.removeprefix("tw_report_")))
+        if name == "tw_claim" and name not in self.helpers:
+            raise LoweringError(f"{self.name} has no code for a check of data inside of a kernel")
         return float8.reading(self, name) or self.helpers[name]
+
+    def report(self, name: str, count: int) -> str:
+        """The helper that writes the values of a check that failed, if it is the first: `runtime/reports.py`."""
+        long, word = DataType("int64"), self.type(DataType("int32"))
+        values = "".join(f", {self.type(long)} v{i}" for i in range(count))
+        stores = " ".join(f"p[{i + 1}] = v{i};" for i in range(count))
+        return (
+            f"{self.prefix} {word} {name}({self.pointer(long, 'global')} p, {word} check{values}) {{\n"
+            f"  if (tw_claim(p, check)) {{ {stores} }}\n  return 0;\n}}"
+        )
 
     def count_bits(self, name: str, kind: DataType, text: str) -> tuple[str, str]:
         """The `popcount` or `clz` of an integer as an int, and the helper that this needs."""

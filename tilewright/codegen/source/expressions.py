@@ -7,7 +7,7 @@ in `lines`.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -34,12 +34,15 @@ from ...ir.float8 import is_float8
 from ...ir.fold import odd_float32
 from ...ir.functor import pre_order
 from ...ir.op import Op
+from ...runtime.errors import CHECK_CODES
+from ...runtime.reports import MOST_VALUES
 from .dialect import Dialect, is_small_float
 from .float8 import narrowing, widening
 
 __all__ = ["Expressions"]
 
 UINT32 = DataType("uint32")
+REPORT, FIRST_CHECK = "tw_report", "tw_first_check"  # parameters of kernels that check their data
 _TERNARY = 0
 _EQUAL = C_INFIX[NE].level
 _BITS = {"bitwise_or": ("|", 3), "bitwise_xor": ("^", 4), "bitwise_and": ("&", 5), "shift_right": (">>", 8)}
@@ -64,6 +67,7 @@ class Expressions(ExprText):
         self.data: set[Var] = set()  # variables that hold what was read, and so may be anything
         self.wide: dict[Var, str] = {}  # 32-bit variables that are kept in 64 bits
         self.memory: dict[Var, tuple[DataType, str]] = {}  # what a pointer was declared with: element, scope
+        self.checks: dict[tuple[str, str], int] = {}  # of data: kind, message -> number, from 1
 
     # -- text ----------------------------------------------------------------------------------
     def emit(self, text: str) -> None:
@@ -481,6 +485,38 @@ class Expressions(ExprText):
         mask, value, lane, width = (self.expr(a) for a in e.args[:4])
         return Piece(self.dialect.shuffle(how[e.op.short_name], mask, value, lane, width))
 
+    def checked(self, e: Call) -> Piece:
+        """A value that passes, or 0 after a report; a function of the host is left instead."""
+        value, good, *failure = e.args
+        if self.dialect.is_host:
+            self.emit(f"if (!{self.at(UNARY, good)}) {self.leave(failure[0])}")
+            return self.piece(value)
+        holds, passed = self.at(_TERNARY + 1, good), self.at(_TERNARY + 1, value)
+        zero = self.dialect.cast(e.dtype, self.report(failure))
+        return Piece(f"{holds} ? {passed} : {zero}", _TERNARY)
+
+    def failed(self, e: Call) -> Piece:
+        if self.dialect.is_host:
+            self.emit(self.leave(e.args[0]))
+            return Piece("0")
+        return Piece(self.report(e.args))
+
+    def leave(self, kind: Any) -> str:
+        return f"return {CHECK_CODES[kind.value]};"
+
+    def report(self, failure: Sequence[Any]) -> str:
+        """The call that reports a failed check (kind, message, values) and gives 0."""
+        kind, message, *values = failure
+        if len(values) > MOST_VALUES:
+            raise LoweringError(
+                f"{self.dialect.name}: a check has {len(values)} values, more than {MOST_VALUES}"
+            )
+        number = self.checks.setdefault((kind.value, message.value), len(self.checks) + 1)
+        helper = f"tw_report_{len(values)}"
+        self.need("tw_claim")
+        self.need(helper)
+        return f"{helper}({', '.join([REPORT, f'{FIRST_CHECK} + {number}', *map(self.expr, values)])})"
+
     def barrier(self, e: Call) -> Piece:
         what = e.args[0]
         self.emit(self.dialect.barrier(what.value if isinstance(what, StringImm) else "shared"))
@@ -544,6 +580,8 @@ _CALLS: dict[str, Callable[[Expressions, Call], Piece]] = {
     **dict.fromkeys(("tvm_warp_shuffle", "tvm_warp_shuffle_up", "tvm_warp_shuffle_down"), _E.shuffle_call),
     "tvm_warp_activemask": lambda p, e: Piece(p.dialect.active_mask()),
     "tvm_storage_sync": _E.barrier,
+    "checked": _E.checked,
+    "fail": _E.failed,
     **dict.fromkeys(("isnan", "isinf", "isfinite"), _E.classified),
     "undef": lambda p, e: Piece("0"),
     "assume": lambda p, e: Piece("0"),

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...ir.buffer import Buffer
-from ...ir.dtype import DataType
+from ...ir.dtype import INT32, INT64, DataType
 from ...ir.errors import LoweringError
 from ...ir.expr import Add, BufferLoad, Call, FloatImm, IntImm, IterVar, PrimExpr, StringImm, Var, const_value
 from ...ir.expr_text import UNARY, Piece
@@ -19,6 +19,7 @@ from ...ir.ops import add
 from ...ir.stmt import BufferStore, ForKind, Stmt
 from ...ir.types import PointerType, PrimType
 from .dialect import Dialect, Parameter
+from .expressions import FIRST_CHECK, REPORT
 from .vectors import Vectors
 
 __all__ = ["TENSOR_MAP", "Kernel", "Program", "SourceWriter"]
@@ -37,6 +38,7 @@ class Kernel:
     name: str
     text: str
     alignment: dict[Var, int]  # bytes that packed accesses ask of each pointer
+    checks: tuple[tuple[str, str], ...] = ()  # of its data: kinds and messages; see `runtime/reports.py`
 
 
 class Program:
@@ -53,7 +55,7 @@ class Program:
     def add(self, func: PrimFunc, name: str) -> Kernel:
         """Write a kernel."""
         writer = SourceWriter(self)
-        made = Kernel(name, writer.kernel(func, name), writer.alignment)
+        made = Kernel(name, writer.kernel(func, name), writer.alignment, tuple(writer.checks))
         self.kernels.append(made)
         return made
 
@@ -91,6 +93,8 @@ class SourceWriter(Vectors):
         self.program.kinds |= {str(k.element) for k in _kinds(func)}
         self.cluster = int(func.attrs.get("tilewright.blocks_per_cluster", 1))
         self.stmt(func.body)
+        if self.checks:
+            params += [Parameter(REPORT, INT64, True), Parameter(FIRST_CHECK, INT32, False)]
         head = self.dialect.kernel_head(
             name,
             params,

@@ -45,6 +45,15 @@ class Metal(Dialect):
             "  uint u = as_type<uint>(x);\n"
             "  return isnan(x) ? (ushort)(u >> 16 | 64) : (ushort)((u + 0x7fff + (u >> 16 & 1)) >> 16);\n}"
         ),
+        "tw_claim": (
+            "static inline bool tw_claim(device long* p, int check) {\n"
+            "  device atomic_int* flag = (device atomic_int*)p;\n"
+            "  int seen = 0;\n"
+            "  while (seen == 0)  // the exchange may fail for no reason\n"
+            "    if (atomic_compare_exchange_weak_explicit(\n"
+            "            flag, &seen, check, memory_order_relaxed, memory_order_relaxed)) return true;\n"
+            "  return false;\n}"
+        ),
     }
     _missing = ("erf", "log1p", "hypot", "nextafter")
 

@@ -67,6 +67,11 @@ class OpenCL(Dialect):
             "  char4 x = as_char4(a), y = as_char4(b);\n"
             "  return c + x.s0 * y.s0 + x.s1 * y.s1 + x.s2 * y.s2 + x.s3 * y.s3;\n}"
         ),
+        "tw_claim": (
+            "inline bool tw_claim(__global long* p, int check) {\n"
+            "  volatile __global int* flag = (volatile __global int*)p;\n"
+            "  return *flag == 0 && atomic_cmpxchg(flag, 0, check) == 0;\n}"
+        ),
         "tw_atomic_add_global": _ATOMIC_FLOAT.replace("NAME", "tw_atomic_add_global").replace(
             "SPACE", "__global"
         ),

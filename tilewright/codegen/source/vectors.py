@@ -109,7 +109,7 @@ class Vectors(Expressions):
         if name == "vectorcombine":
             half = e.args[0].dtype.lanes
             return self.lane(e.args[i // half], i % half)
-        if isinstance(e.op, Op) and (e.op.vectorizable or name in ("call_pure_extern", "undef")):
+        if isinstance(e.op, Op) and (e.op.vectorizable or name in ("call_pure_extern", "undef", "checked")):
             return Call(e.dtype.element, e.op, [self.lane(a, i) for a in e.args])
         raise LoweringError(f"{self.dialect.name}: no code for `{name}` of vectors in `{e}`")
 

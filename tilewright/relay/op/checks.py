@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from .computes import topi
-from .registry import OpPattern, integer, ints, register, text
+from .registry import OpPattern, flag, integer, ints, register, text
 
 __all__ = ["check_divisor", "check_each", "check_indices"]
 
@@ -14,7 +14,7 @@ def _indices_compute(attrs: Any, ins: list[Any], out: Any) -> list[Any]:
     sizes = [ins[1].shape[d] for d in attrs.dims] if len(ins) > 1 else attrs.sizes
     return [
         topi.checks.check_indices(
-            ins[0], attrs.kind, sizes, attrs.node, attrs.ignored, attrs.columns, ins[1:]
+            ins[0], attrs.kind, sizes, attrs.node, attrs.ignored, attrs.columns, ins[1:], attrs.each
         )
     ]
 
@@ -30,6 +30,7 @@ check_indices = register(
         "ignored": integer(None),
         "columns": ints(()),
         "node": text(""),
+        "each": flag(False),
     },
     rel=lambda types, attrs: types[0],
     compute=_indices_compute,

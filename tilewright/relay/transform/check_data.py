@@ -27,8 +27,13 @@ def is_checked() -> bool:
     if value not in ("check", "clamp"):
         raise PassConfigError(f"option 'tilewright.data_check' takes 'check' or 'clamp', not {value!r}")
     target = Target.current(allow_none=True)
-    # A kernel of a GPU cannot end the call; there indices are held inside, as `clamp` has it.
-    return value == "check" and (target is None or target.kind.name == "llvm")
+    return value == "check" and (target is None or target.kind.name == "llvm" or _on_gpu())
+
+
+def _on_gpu() -> bool:
+    """Whether each element has a thread of its own, which reports what is illegal: `runtime/reports.py`."""
+    target = Target.current(allow_none=True)
+    return target is not None and "gpu" in target.kind.default_keys
 
 
 def check_data(func: Any) -> Any:
@@ -98,7 +103,13 @@ class _Checks(Mutator):
         if isinstance(data, Constant) and all(isinstance(s, int) for s in sizes):
             _refuse_outside(data.numpy(), place, sizes, node)
             return data
-        attrs = {"kind": place.kind, "ignored": place.ignored, "columns": place.columns, "node": node}
+        attrs = {
+            "kind": place.kind,
+            "ignored": place.ignored,
+            "columns": place.columns,
+            "node": node,
+            "each": _on_gpu(),
+        }
         if not any(isinstance(s, AnySize) for s in sizes):
             key: Any = (data, place.kind, tuple(map(str, sizes)), place.ignored, place.columns)
             if _is_fused(call, place, sizes, type_of(data).dtype.bits):

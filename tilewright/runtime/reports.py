@@ -1,0 +1,164 @@
+"""What kernels on a device say of bad data: an index out of bounds, a divisor that is 0.
+
+A kernel cannot end a call. A check that fails in it writes its number and the values of its message to a block of
+memory, unless another check has done so before, and the kernel goes on with 0 instead of the bad value. The host
+looks at the block once it has waited for the device anyway, and raises the error then.
+
+    run        launch, launch, launch                   each kernel with checks is given the address of the block
+    numpy()    wait, copy, look at the block            OutOfBoundsError: node Gather 'rows': index 7 at position [1] …
+
+A block belongs to an executor, or to a function that was built on its own. It is looked at by the threads that
+launched kernels or asked for a result, so that the error of one executor is not raised for another one's caller.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+from .errors import BAD_DATA, CHECK_CODES
+
+__all__ = ["BLOCK", "MOST_VALUES", "DeviceBlock", "Report", "ReportBlock", "look", "reporting", "within"]
+
+BLOCK = 256  # bytes: the number of the check, then the values of its message, in 64 bits each
+MOST_VALUES = BLOCK // 8 - 1
+
+Check = Sequence[str]  # the kind of a check, and its message with {} for each value
+
+
+class ReportBlock(Protocol):
+    """Memory that kernels write to and the host reads."""
+
+    address: int  # as kernels know it
+    visible: bool  # whether the host reads it where it lies, without asking the device
+
+    def read(self) -> Sequence[int]:
+        """The numbers in it, of all kernels that were waited for."""
+
+    def clear(self) -> None:
+        """Make it ready for another report."""
+
+
+class DeviceBlock:
+    """A block in memory of the device, which is copied to be read."""
+
+    visible = False
+
+    def __init__(self, api: Any, index: int) -> None:
+        self._api, self._index = api, index
+        self.address: int = api.allocate(index, BLOCK)
+        self.clear()
+
+    def __del__(self) -> None:
+        if hasattr(self, "address"):
+            self._api.release(self._index, self.address)
+
+    def read(self) -> Sequence[int]:
+        import numpy as np
+
+        held = np.zeros(BLOCK // 8, np.int64)
+        self._api.download(self._index, self.address, held.ctypes.data, BLOCK)
+        return [int(n) for n in held]
+
+    def clear(self) -> None:
+        import numpy as np
+
+        zeros = np.zeros(BLOCK // 8, np.int64)
+        self._api.upload(self._index, self.address, zeros.ctypes.data, BLOCK)
+
+
+class _Thread(threading.local):
+    """What holds for one thread: whose launches these are, and the reports to look at with the streams to wait for."""
+
+    def __init__(self) -> None:
+        self.current: Report | None = None
+        self.pending: dict[tuple[Report, int], None] = {}
+
+
+_thread = _Thread()
+
+
+class Report:
+    """The block of one executor or function on a device, and the messages of the checks that may write to it."""
+
+    def __init__(self, api: Any, index: int) -> None:
+        self._api, self._index = api, index
+        self._block: ReportBlock = api.report_block(index)
+        self._checks: list[Check] = []
+        self._bases: dict[int, tuple[int, Sequence[Check]]] = {}
+        self.address = self._block.address
+
+    def base(self, checks: Sequence[Check]) -> int:
+        """What is added to the numbers of a kernel's checks, which start from 1."""
+        found = self._bases.get(id(checks))
+        if found is None:
+            found = self._bases[id(checks)] = (len(self._checks), checks)
+            self._checks += checks
+        return found[0]
+
+    def expect(self) -> None:
+        """Look at it when this thread next waits for the stream that it works on."""
+        recording = self._api.recording
+        if recording is not None:
+            recording.append(self)  # whoever runs the graph expects it then
+        else:
+            _thread.pending[self, self._api.stream(self._index)] = None
+
+    def glance(self) -> None:
+        """Raise what was reported, if that is seen without waiting."""
+        if self._block.visible:
+            self.look()
+
+    def look(self) -> None:
+        """Raise what was reported."""
+        number, *values = self._block.read()
+        if not number:
+            return
+        self._block.clear()
+        kind, message = self._checks[number - 1]
+        first, *parts = message.split("{}")
+        raise BAD_DATA[CHECK_CODES[kind]](first + "".join(f"{v}{p}" for v, p in zip(values, parts)))
+
+    def is_on(self, api: Any, index: int) -> bool:
+        return self._api is api and self._index == index
+
+
+def look(api: Any, index: int) -> None:
+    """Raise what kernels reported that this thread launched on its stream of a device, for which it has waited."""
+    if not _thread.pending:
+        return
+    stream = api.stream(index)
+    found = [key for key in _thread.pending if key[1] == stream and key[0].is_on(api, index)]
+    for key in found:
+        del _thread.pending[key]
+    for report, _ in found:
+        report.look()
+
+
+def within(report: Report, work: Callable[[], Any]) -> Callable[[], None]:
+    """The same work, whose kernels report to an executor's block."""
+
+    def run() -> None:
+        before, _thread.current = _thread.current, report
+        try:
+            work()
+        finally:
+            _thread.current = before
+
+    return run
+
+
+def reporting(
+    launch: Callable[..., None], checks: Sequence[Check], own: Callable[[], Report]
+) -> Callable[..., None]:
+    """The launch of a kernel with checks: it is given a block and where its checks are counted from."""
+
+    def launch_with_report(
+        gx: int, gy: int, gz: int, bx: int, by: int, bz: int, dynamic: int, args: tuple[Any, ...]
+    ) -> None:
+        report = _thread.current or own()
+        report.expect()
+        launch(gx, gy, gz, bx, by, bz, dynamic, (*args, report.address, report.base(checks)))
+
+    return launch_with_report
