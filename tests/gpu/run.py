@@ -31,7 +31,8 @@ def main(words: list[str]) -> int:
         except ValueError as why:
             print(f"skipped: {why}")
         return 0
-    import cuda_models  # noqa: F401  (its checks join the others)
+    import cuda_data  # noqa: F401  (its checks join the others)
+    import cuda_models  # noqa: F401
     from classic_programs import CLASSIC, CLASSIC_CUDA
     from cuda_checks import CHECKS
     from gpu_programs import PROGRAMS

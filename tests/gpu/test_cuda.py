@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import cuda_models  # noqa: F401  (its checks join the others)
+import cuda_data  # noqa: F401  (its checks join the others)
+import cuda_models  # noqa: F401
 import pytest
 from classic_programs import CLASSIC, CLASSIC_CUDA
 from cuda_checks import CHECKS
