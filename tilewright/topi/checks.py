@@ -101,11 +101,12 @@ def check_each(indices: te.Tensor, kind: str, sizes: Sequence[Any], node: str) -
     def element(*at: Any) -> PrimExpr:
         value = indices(*at)
         low, high = _of_group(limits, (), at[0] if at else 0)
-        good = ops.logical_not(_outside(value, low, high))
-        place = value
+        place, unsigned = value, f"uint{value.dtype.bits}"
         if kind == "index" and not value.dtype.is_uint:
             size = ops.cast(value.dtype, ops.add(high, 1))
             place = ops.select(ops.less(value, te.const(0, value.dtype)), ops.add(value, size), value)
+        # one comparison: what is below 0 still is great without its sign
+        good = ops.less_equal(ops.cast(unsigned, place), ops.cast(unsigned, high))
         return ops.checked(place, good, "index", message, value, *at, low, high)
 
     return injective("check_each", indices.shape, element, tag.ELEMWISE)

@@ -24,6 +24,7 @@ from ...ir.expr import (
     FloatImm,
     IntImm,
     Let,
+    Not,
     PrimExpr,
     StringImm,
     Var,
@@ -68,6 +69,10 @@ class Expressions(ExprText):
         self.wide: dict[Var, str] = {}  # 32-bit variables that are kept in 64 bits
         self.memory: dict[Var, tuple[DataType, str]] = {}  # what a pointer was declared with: element, scope
         self.checks: dict[tuple[str, str], int] = {}  # of data: kind, message -> number, from 1
+        self.failures: list[tuple[str, str]] = []  # of checks in this block, to be reported: condition, report
+        self.guards: list[PrimExpr] = []  # on which the expression that is being written is computed at all
+        self.constant_data: set[Var] = set()  # pointers to what the kernel does not write
+        self.at_once = False  # whether what a failure is reported with may be overwritten soon
 
     # -- text ----------------------------------------------------------------------------------
     def emit(self, text: str) -> None:
@@ -236,7 +241,7 @@ class Expressions(ExprText):
     def logic(self, e: Any) -> Piece:
         infix = C_INFIX[e.__class__]
         a = self.at(infix.left, e.a)
-        with self.aside() as lines:
+        with self.aside() as lines, self.guarded(e.a if infix.symbol == "&&" else Not(e.a), lines):
             b = self.at(infix.right, e.b)
         if not lines:
             return Piece(f"{a} {infix.symbol} {b}", infix.level)
@@ -261,9 +266,9 @@ class Expressions(ExprText):
         """`if_then_else`: what is not wanted is not computed."""
         condition, a, b = e.args
         c = self.at(_TERNARY + 1, condition)
-        with self.aside() as lines_a:
+        with self.aside() as lines_a, self.guarded(condition, lines_a):
             text_a = self.at(_TERNARY + 1, a)
-        with self.aside() as lines_b:
+        with self.aside() as lines_b, self.guarded(Not(condition), lines_b):
             text_b = self.at(_TERNARY + 1, b)
         if not lines_a and not lines_b:
             return Piece(f"{c} ? {text_a} : {text_b}", _TERNARY)
@@ -485,15 +490,46 @@ class Expressions(ExprText):
         mask, value, lane, width = (self.expr(a) for a in e.args[:4])
         return Piece(self.dialect.shuffle(how[e.op.short_name], mask, value, lane, width))
 
+    # -- checks of data ------------------------------------------------------------------------
+    @contextmanager
+    def guarded(self, condition: PrimExpr, lines: list[str]) -> Iterator[None]:
+        """What is written here is computed under a condition; its failures are reported under it too, and before the
+        end of `lines`, if names of these may be in the report."""
+        self.guards.append(condition)
+        count = len(self.failures)
+        yield
+        if lines:
+            self.report_failures(count)
+        self.guards.pop()
+
     def checked(self, e: Call) -> Piece:
-        """A value that passes, or 0 after a report; a function of the host is left instead."""
+        """A value that passes, or 0; a function of the host is left instead.
+
+        The report comes at the end of the block, where it does not keep loads from being in flight together.
+        """
         value, good, *failure = e.args
         if self.dialect.is_host:
             self.emit(f"if (!{self.at(UNARY, good)}) {self.leave(failure[0])}")
             return self.piece(value)
         holds, passed = self.at(_TERNARY + 1, good), self.at(_TERNARY + 1, value)
-        zero = self.dialect.cast(e.dtype, self.report(failure))
+        bad = " && ".join([*(self.at(UNARY, g) for g in self.guards), f"!{self.at(UNARY, good)}"])
+        if (bad, report := self.report(failure)) not in self.failures:
+            self.failures.append((bad, report))
+        read = [m for x in (*self.guards, good, *failure[2:]) for m in pre_order(x) if isinstance(m, BufferLoad)]
+        self.at_once |= not all(m.buffer.data in self.constant_data for m in read)
+        zero = self.dialect.cast(e.dtype, "0")
         return Piece(f"{holds} ? {passed} : {zero}", _TERNARY)
+
+    def report_failures(self, since: int = 0) -> None:
+        """Report what failed in this block."""
+        found, self.failures[since:] = self.failures[since:], []
+        if len(found) > 1:
+            self.emit(f"if ({' || '.join(bad for bad, _ in found)}) {{")
+        for bad, report in found:
+            self.emit(f"{'  ' if len(found) > 1 else ''}if ({bad}) {report};")
+        if len(found) > 1:
+            self.emit("}")
+        self.at_once = False
 
     def failed(self, e: Call) -> Piece:
         if self.dialect.is_host:

@@ -93,6 +93,7 @@ class SourceWriter(Vectors):
         self.program.kinds |= {str(k.element) for k in _kinds(func)}
         self.cluster = int(func.attrs.get("tilewright.blocks_per_cluster", 1))
         self.stmt(func.body)
+        self.report_failures()
         if self.checks:
             params += [Parameter(REPORT, INT64, True), Parameter(FIRST_CHECK, INT32, False)]
         head = self.dialect.kernel_head(
@@ -144,6 +145,8 @@ class SourceWriter(Vectors):
             elif p.dtype.is_handle:
                 kind = elements.get(p) or pointed(p)
                 self.memory[p] = (kind, "global")
+                if p not in written:
+                    self.constant_data.add(p)
                 out.append(Parameter(self.define(p), kind, True, p not in written))
             else:
                 out.append(Parameter(self.define(p), p.dtype, False))
@@ -167,12 +170,17 @@ class SourceWriter(Vectors):
                 f"{self.dialect.name}: no code for {s.__class__.__name__}; lower the function first"
             )
         handler(self, s)
+        if self.at_once:
+            self.report_failures()
 
     def block(self, body: Stmt) -> None:
         """Statements between braces."""
+        before, self.failures = self.failures, []
         self.depth += 1
         self.stmt(body)
+        self.report_failures()
         self.depth -= 1
+        self.failures = before
 
     def seq(self, s: Any) -> None:
         for one in s.seq:
@@ -199,6 +207,8 @@ class SourceWriter(Vectors):
             self.emit(self.bind_value(var, value))
             if var.dtype.is_integral:
                 self.ana.bind(var, value, override=True)
+        if self.at_once:
+            self.report_failures()
         self.stmt(s.body)
 
     def may_be_large(self, e: PrimExpr) -> bool:
@@ -289,8 +299,10 @@ class SourceWriter(Vectors):
         return data.dtype.is_handle and (held[1] if held is not None else pointer_scope(data)) == "local"
 
     def while_loop(self, s: Any) -> None:
+        count = len(self.failures)
         with self.aside() as lines:
             condition = self.at(UNARY, s.condition)
+            self.report_failures(count)
         if not lines:
             self.emit(f"while ({condition}) {{")
         else:

@@ -27,6 +27,7 @@ from ...ir.expr import (
     FloorMod,
     Let,
     Mul,
+    Not,
     PrimExpr,
     Ramp,
     Select,
@@ -203,8 +204,8 @@ class Vectors(Expressions):
         test = self.expr(condition)
         self.data.update(held)
         self.emit(f"{self.dialect.type(kind)} {', '.join(self.define(v) for v in held)};\nif ({test}) {{")
-        for value, last in ((a, "} else {"), (b, "}")):
-            with self.aside() as lines:
+        for value, under, last in ((a, condition, "} else {"), (b, Not(condition), "}")):
+            with self.aside() as lines, self.guarded(under, lines):
                 whole = self.prepared(value)
                 for i, v in enumerate(held):
                     self.emit(f"{self.names[v]} = {self.expr(self.lane(whole, i))};")
