@@ -221,8 +221,8 @@ data_check: Final[Knob[str]] = Knob(
     lambda: "check",
     _one_of("check", "clamp"),
     "what a compiled model does with an index outside of a tensor and with a zero by which integers are divided: "
-    "`check` ends the call with an error that names the node, `clamp` goes on with the nearest index inside, writes "
-    "nothing outside, and divides as NumPy does",
+    "`check` ends the call with an error that names the node (on GPUs the next one that waits for the device), `clamp` "
+    "goes on with the nearest index inside, writes nothing outside, and divides as NumPy does",
 )
 
 _ALL: Final[dict[str, Knob[Any]]] = {
