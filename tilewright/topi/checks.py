@@ -21,7 +21,7 @@ from ..tir import ir_builder
 from . import tag
 from .utils import extern, injective, prod, unravel_index
 
-__all__ = ["check_divisor", "check_each", "check_indices"]
+__all__ = ["check_divisor", "check_each", "check_indices", "checked_index"]
 
 # From so many elements on, threads share the work; each takes pieces of so many.
 _SHARED, _PIECE = 1 << 16, 1 << 14
@@ -99,17 +99,34 @@ def check_each(indices: te.Tensor, kind: str, sizes: Sequence[Any], node: str) -
     message = _outside_text(node, kind, indices.shape)
 
     def element(*at: Any) -> PrimExpr:
-        value = indices(*at)
-        low, high = _of_group(limits, (), at[0] if at else 0)
-        place, unsigned = value, f"uint{value.dtype.bits}"
-        if kind == "index" and not value.dtype.is_uint:
-            size = ops.cast(value.dtype, ops.add(high, 1))
-            place = ops.select(ops.less(value, te.const(0, value.dtype)), ops.add(value, size), value)
-        # one comparison: what is below 0 still is great without its sign
-        good = ops.less_equal(ops.cast(unsigned, place), ops.cast(unsigned, high))
-        return ops.checked(place, good, "index", message, value, *at, low, high)
+        return _checked_place(indices(*at), kind, *_of_group(limits, (), at[0] if at else 0), message, at)
 
     return injective("check_each", indices.shape, element, tag.ELEMWISE)
+
+
+def checked_index(index: PrimExpr, size: Any, node: str, at: Sequence[Any]) -> PrimExpr:
+    """The place that an index at a position means, counted from the front, checked as part of what reads it."""
+    known, bits = const_value(convert(size)), index.dtype.bits
+    if bits < 32 or (bits == 32 and (known is None or known > index.dtype.high)):
+        index = ops.cast("int64", index)
+    low, high = _bounds("index", size)
+    return _checked_place(index, "index", low, high, _outside_text(node, "index", at), at, (known or 0) > 1)
+
+
+def _checked_place(
+    value: PrimExpr, kind: str, low: Any, high: Any, message: str, at: Sequence[Any], several: bool = True
+) -> PrimExpr:
+    """An index counted from the front along a dimension that is known to have several elements, or not."""
+    place, unsigned = value, f"uint{value.dtype.bits}"
+    if kind == "index" and not value.dtype.is_uint:
+        size = ops.cast(value.dtype, ops.add(high, 1))
+        place = ops.select(ops.less(value, te.const(0, value.dtype)), ops.add(value, size), value)
+    if not several:  # of one place alone nobody would look at the index, nor whether it is inside
+        good = ops.logical_not(_outside(value, low, high))
+        return ops.checked(place, good, "value", message, value, *at, low, high)
+    # one comparison: what is below 0 still is great without its sign
+    good = ops.less_equal(ops.cast(unsigned, place), ops.cast(unsigned, high))
+    return ops.checked(place, good, "index", message, value, *at, low, high)
 
 
 def check_divisor(divisor: te.Tensor, node: str) -> te.Tensor:
@@ -151,6 +168,7 @@ def _outside(value: PrimExpr, low: Any, high: Any) -> PrimExpr:
         elif known is None and not (kind.is_uint and kind.bits == 64):
             tests.append(test(ops.cast("int64", value), ops.cast("int64", bound)))
         elif known is None and top:
+            tests.append(ops.less(bound, 0))  # of an empty tensor
             tests.append(test(value, ops.cast(kind, ops.max_of(bound, 0))))
     return ops.any(*tests) if tests else te.const(False, "bool")
 

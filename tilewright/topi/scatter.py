@@ -12,6 +12,7 @@ from ..ir.expr import ExprOp, PrimExpr, convert
 from ..te.tensor import checked_shape
 from ..tir import ir_builder
 from . import math as _math
+from .checks import checked_index
 from .indexing import from_front, index_tensor
 from .utils import (
     as_place,
@@ -109,12 +110,19 @@ def _same_types(name: str, x: te.Tensor, updates: te.Tensor) -> None:
 
 
 def scatter_elements(
-    data: te.Tensor, indices: te.Tensor, updates: te.Tensor, axis: int = 0, reduction: str = "update"
+    data: te.Tensor,
+    indices: te.Tensor,
+    updates: te.Tensor,
+    axis: int = 0,
+    reduction: str = "update",
+    *,
+    node: str = "",
 ) -> te.Tensor:
     """out[indices[i, j], j] = updates[i, j] for axis 0, from a copy of the data.
 
     `reduction` combines instead: add, mul, min, max, or the mean of the old value and all new ones. A negative
-    index counts from the end. Lines along the axis run in parallel.
+    index counts from the end. Lines along the axis run in parallel. What lies outside is dropped, or is an error of the
+    `node`, if it has a name.
     """
     name = "scatter_elements"
     x, places = tensor_arg(name, "data", data), index_tensor(name, "indices", indices)
@@ -139,16 +147,24 @@ def scatter_elements(
         ):
             at = _unravel(line, others) if others else []
             at.insert(d, k)
-            place = ib.let("place", from_front(ins[0][tuple(at)], x.shape[d]))
+            place = ib.let("place", _place(ins[0][tuple(at)], x.shape[d], node, at))
             put([*at[:d], place, *at[d + 1 :]], ins[1][tuple(at)])
 
     return _scattered(name, x, [places, new], reduction == "mean", write, combine)
 
 
-def scatter_nd(data: te.Tensor, indices: te.Tensor, updates: te.Tensor, mode: str = "update") -> te.Tensor:
+def _place(index: PrimExpr, size: Any, node: str, at: Sequence[Any]) -> PrimExpr:
+    """What an index at a position means, counted from the front; with the name of a node it is checked."""
+    return checked_index(index, size, node, at) if node else from_front(index, size)
+
+
+def scatter_nd(
+    data: te.Tensor, indices: te.Tensor, updates: te.Tensor, mode: str = "update", *, node: str = ""
+) -> te.Tensor:
     """Slices of a copy of the data, at the points indices[0], indices[1], …, replaced by those of `updates`.
 
-    `mode` combines instead: add, mul, min, max or mean. The inverse of `gather_nd`.
+    `mode` combines instead: add, mul, min, max or mean. The inverse of `gather_nd`. What lies outside is dropped, or is
+    an error of the `node`, if it has a name.
     """
     name = "scatter_nd"
     x, points = tensor_arg(name, "data", data), index_tensor(name, "indices", indices)
@@ -172,7 +188,8 @@ def scatter_nd(data: te.Tensor, indices: te.Tensor, updates: te.Tensor, mode: st
     def write(ib: Any, ins: list[Any], put: Callable[[list[Any], PrimExpr], None]) -> None:
         with ib.for_range(0, prod(lead), "point") as point:
             at = _unravel(point, lead) if lead else []
-            place = [ib.let(f"p{c}", from_front(ins[0][(c, *at)], x.shape[c])) for c in range(count)]
+            coordinates = [(_place(ins[0][(c, *at)], x.shape[c], node, (c, *at))) for c in range(count)]
+            place = [ib.let(f"p{c}", p) for c, p in enumerate(coordinates)]
             with ib.for_range(0, prod(inner), "j") as j:
                 rest = _unravel(j, inner) if inner else []
                 put([*place, *rest], ins[1][(*at, *rest)])

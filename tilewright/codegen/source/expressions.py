@@ -69,7 +69,9 @@ class Expressions(ExprText):
         self.wide: dict[Var, str] = {}  # 32-bit variables that are kept in 64 bits
         self.memory: dict[Var, tuple[DataType, str]] = {}  # what a pointer was declared with: element, scope
         self.checks: dict[tuple[str, str], int] = {}  # of data: kind, message -> number, from 1
-        self.failures: list[tuple[str, str]] = []  # of checks in this block, to be reported: condition, report
+        self.failures: list[
+            tuple[str, str]
+        ] = []  # of checks in this block, to be reported: condition, report
         self.guards: list[PrimExpr] = []  # on which the expression that is being written is computed at all
         self.constant_data: set[Var] = set()  # pointers to what the kernel does not write
         self.at_once = False  # whether what a failure is reported with may be overwritten soon
@@ -515,7 +517,9 @@ class Expressions(ExprText):
         bad = " && ".join([*(self.at(UNARY, g) for g in self.guards), f"!{self.at(UNARY, good)}"])
         if (bad, report := self.report(failure)) not in self.failures:
             self.failures.append((bad, report))
-        read = [m for x in (*self.guards, good, *failure[2:]) for m in pre_order(x) if isinstance(m, BufferLoad)]
+        read = [
+            m for x in (*self.guards, good, *failure[2:]) for m in pre_order(x) if isinstance(m, BufferLoad)
+        ]
         self.at_once |= not all(m.buffer.data in self.constant_data for m in read)
         zero = self.dialect.cast(e.dtype, "0")
         return Piece(f"{holds} ? {passed} : {zero}", _TERNARY)

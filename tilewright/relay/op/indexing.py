@@ -72,10 +72,10 @@ def _scatter_elements_rel(types: list[Any], attrs: Any) -> Type:
 _scatter_elements = register(
     "scatter_elements",
     inputs=("data", "indices", "updates"),
-    attrs={"axis": integer(0), "reduction": text("update")},
+    attrs={"axis": integer(0), "reduction": text("update"), "node": text("")},
     rel=_scatter_elements_rel,
     compute=lambda attrs, ins, out: [
-        topi.scatter_elements(ins[0], ins[1], ins[2], axis=attrs.axis, reduction=attrs.reduction)
+        topi.scatter_elements(*ins, axis=attrs.axis, reduction=attrs.reduction, node=attrs.node)
     ],
     places=lambda types, attrs: [Place(1, "index", 0, (axis_of(attrs.axis, len(types[0].shape)),))],
 )
@@ -104,9 +104,9 @@ def _scatter_nd_rel(types: list[Any], attrs: Any) -> Type:
 _scatter_nd = register(
     "scatter_nd",
     inputs=("data", "indices", "updates"),
-    attrs={"mode": text("update")},
+    attrs={"mode": text("update"), "node": text("")},
     rel=_scatter_nd_rel,
-    compute=lambda attrs, ins, out: [topi.scatter_nd(ins[0], ins[1], ins[2], mode=attrs.mode)],
+    compute=lambda attrs, ins, out: [topi.scatter_nd(*ins, mode=attrs.mode, node=attrs.node)],
     places=lambda types, attrs: [Place(1, "index", 0, tuple(range(types[1].shape[0])))],
 )
 

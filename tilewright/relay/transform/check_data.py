@@ -76,18 +76,20 @@ class _Checks(Mutator):
         op = new.op
         if not isinstance(op, RelayOp) or op.places is None:
             return new
-        args = list(new.args)
+        args, attrs = list(new.args), new.attrs
         for place in op.places([type_of(a) for a in call.args], call.attrs):
-            if place.field is None:
+            if _checks_itself(call, place):
+                attrs = attrs.replace(node=_node(call))
+            elif place.field is None:
                 args[place.argument] = self.checked(place, args[place.argument], args, call, call.args)
             else:
                 fields = _fields(args[place.argument])
                 old = _fields(call.args[place.argument])
                 fields[place.field] = self.checked(place, fields[place.field], fields, call, old)
                 args[place.argument] = Tuple(fields)
-        if all(a is b for a, b in zip(args, new.args, strict=True)):
+        if attrs is new.attrs and all(a is b for a, b in zip(args, new.args, strict=True)):
             return new
-        return Call(op, args, new.attrs, new.type_args, new.span)
+        return Call(op, args, attrs, new.type_args, new.span)
 
     def checked(self, place: Place, data: Any, beside: Sequence[Any], call: Call, old: Sequence[Any]) -> Any:
         """The data of one place, checked."""
@@ -127,6 +129,17 @@ class _Checks(Mutator):
         return self.made[key]
 
 
+def _checks_itself(call: Call, place: Place) -> bool:
+    """Whether the operator checks its indices as it reads them, under the name of a node.
+
+    Those of a tensor that is or may be empty it does not read, and constants are checked at once.
+    """
+    if "node" not in call.op.spec or isinstance(call.args[place.argument], Constant):
+        return False
+    sizes = type_of(call.args[place.source]).shape
+    return all(isinstance(s, int) and s > 0 for s in sizes)
+
+
 def _is_fused(call: Call, place: Place, sizes: Sequence[Any], bits: int) -> bool:
     """Whether the check becomes part of the kernel that reads the indices, where it costs nothing.
 
@@ -134,7 +147,7 @@ def _is_fused(call: Call, place: Place, sizes: Sequence[Any], bits: int) -> bool
     read at all, and the check would go with it.
     """
     plain = place.kind != "length" and place.ignored is None and not place.columns
-    several = all(isinstance(s, int) and s > 1 for s in sizes)
+    several = all(isinstance(s, int) and 1 < s < 1 << (bits - 1) for s in sizes)
     return bool(plain and several and bits >= 32 and call.op.pattern == OpPattern.INJECTIVE)
 
 
