@@ -331,7 +331,7 @@ class _ReportBlock:
         weakref.finalize(self, _free_block, api, index, host, self.address).atexit = False
 
     def read(self) -> Sequence[int]:
-        return self._held if self._held[0] else (0,)
+        return list(self._held) if self._held[0] else (0,)
 
     def clear(self) -> None:
         ctypes.memset(self._held, 0, BLOCK)

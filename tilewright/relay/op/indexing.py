@@ -75,7 +75,7 @@ _scatter_elements = register(
     attrs={"axis": integer(0), "reduction": text("update"), "node": text("")},
     rel=_scatter_elements_rel,
     compute=lambda attrs, ins, out: [
-        topi.scatter_elements(*ins, axis=attrs.axis, reduction=attrs.reduction, node=attrs.node)
+        topi.scatter_elements(ins[0], ins[1], ins[2], attrs.axis, attrs.reduction, node=attrs.node)
     ],
     places=lambda types, attrs: [Place(1, "index", 0, (axis_of(attrs.axis, len(types[0].shape)),))],
 )
@@ -106,7 +106,7 @@ _scatter_nd = register(
     inputs=("data", "indices", "updates"),
     attrs={"mode": text("update"), "node": text("")},
     rel=_scatter_nd_rel,
-    compute=lambda attrs, ins, out: [topi.scatter_nd(*ins, mode=attrs.mode, node=attrs.node)],
+    compute=lambda attrs, ins, out: [topi.scatter_nd(ins[0], ins[1], ins[2], attrs.mode, node=attrs.node)],
     places=lambda types, attrs: [Place(1, "index", 0, tuple(range(types[1].shape[0])))],
 )
 
