@@ -150,6 +150,17 @@ def test_constraints_on_memory_are_not_kept() -> None:
     assert str(ana.simplify(Select(a[0] < 3, Min(a[0], 5), 0))) == "T.Select(A[0] < 3, A[0], 0)"
 
 
+def test_both_sides_of_a_select_are_read() -> None:
+    """An index stays legal without the condition; `if_then_else` computes one side alone."""
+    a, ana = decl_buffer((4,), "int32", "A"), Analyzer()
+    held = a[Min(Max(x, 0), 3)]
+    assert "T.max" in str(ana.simplify(Select(x < 0, 0, held)))
+    assert "T.max" not in str(ana.simplify(ops.if_then_else(x < 0, 0, held)))
+    checked = ops.checked(x, ops.greater_equal(x, 0), "index", "{}", 3)
+    assert "T.checked" in str(ana.simplify(Select(x >= 0, checked, 0)))
+    assert "True" not in str(ana.simplify(Select(x >= 0, checked, 0)))
+
+
 def test_proofs() -> None:
     ana = Analyzer()
     ana.bind(i, Range(0, n))

@@ -362,6 +362,23 @@ def test_scatters_into_tensors_of_any_size() -> None:
             run(made, i=np.int8([[0, -1, size]]))
 
 
+@pytest.mark.parametrize("mode", ["check", "clamp"])
+def test_an_index_is_held_inside_also_where_its_element_is_not_used(mode: str) -> None:
+    """Both sides of `where` are computed: what the condition says of the index does not count when it is read."""
+    x, i = var("x", X[0]), relay.var("i", shape=(3,), dtype="int64")
+    zero = relay.const(np.zeros(3, "float32"))
+    expr = relay.where(relay.less(i, relay.const(0, "int64")), zero, relay.take(x, i, mode="fast"))
+    with config.using(data_check=mode):
+        f = relay.create_executor("graph", tvm.IRModule.from_expr(expr)).evaluate()
+        np.testing.assert_array_equal(f(np.int64([-3, 1, 2]), X[0]).numpy(), [0, 1, 2])
+        for far in (-4, -(10**12)):
+            if mode == "clamp":
+                np.testing.assert_array_equal(f(np.int64([far, 1, 2]), X[0]).numpy(), [0, 1, 2])
+                continue
+            with pytest.raises(OutOfBoundsError, match=rf"index {far} at position \[0\]"):
+                f(np.int64([far, 1, 2]), X[0])
+
+
 # ---------------------------------------------------------------------------- imported models
 def test_an_onnx_model_names_its_node() -> None:
     onnx = pytest.importorskip("onnx")

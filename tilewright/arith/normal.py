@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any, ClassVar
 
 from ..ir.dtype import BOOL, DataType
@@ -17,6 +18,7 @@ from ..ir.expr import (
     And,
     BinaryOp,
     Broadcast,
+    BufferLoad,
     Call,
     Cast,
     Div,
@@ -32,13 +34,14 @@ from ..ir.expr import (
     Not,
     Or,
     PrimExpr,
+    ProducerLoad,
     Reduce,
     Select,
     SizeVar,
     Sub,
     Var,
 )
-from ..ir.functor import substitute
+from ..ir.functor import pre_order, substitute
 from ..ir.op import Op
 from ..ir.ops import BINARY, cast, if_then_else
 from .bounds import divided, times
@@ -71,6 +74,21 @@ def _callee(e: Any) -> str:
 
 def _is_const(e: Any, value: int) -> bool:
     return e.__class__ is IntImm and e.value == value
+
+
+def _reads(e: PrimExpr) -> bool:
+    """Whether a side of `select` reads memory at places that are computed, or checks data.
+
+    Both sides are computed whatever the condition is, so an index may not become one that is legal under it alone:
+    `select(i < 0, 0, A[max(i, 0)])` is not `select(i < 0, 0, A[i])`.
+    """
+    for m in pre_order(e):
+        if m.__class__ in (BufferLoad, ProducerLoad):
+            if not all(i.__class__ is IntImm for i in m.indices):
+                return True
+        elif m.__class__ is Call and _callee(m) == "tir.checked":
+            return True
+    return False
 
 
 class Normalizer(Logic):
@@ -198,9 +216,9 @@ class Normalizer(Logic):
         c = self.simp(condition)
         if c.__class__ is IntImm:
             return self.norm(yes if c.value else no)
-        with self.assuming(c):
+        with self.assuming(c) if lazy or not _reads(yes) else nullcontext():
             a = self.norm(yes)
-        with self.assuming(c, False):
+        with self.assuming(c, False) if lazy or not _reads(no) else nullcontext():
             b = self.norm(no)
         if a.key == b.key:
             return a
@@ -301,9 +319,9 @@ class Normalizer(Logic):
         condition = self.simp(e.condition)
         if condition.__class__ is IntImm:
             return self.simp(e.true_value if condition.value else e.false_value)  # type: ignore[no-any-return]
-        with self.assuming(condition):
+        with nullcontext() if _reads(e.true_value) else self.assuming(condition):
             a = self.simp(e.true_value)
-        with self.assuming(condition, False):
+        with nullcontext() if _reads(e.false_value) else self.assuming(condition, False):
             b = self.simp(e.false_value)
         if same(a, b):
             return a  # type: ignore[no-any-return]

@@ -21,7 +21,7 @@ from ..tir import ir_builder
 from . import tag
 from .utils import extern, injective, prod, unravel_index
 
-__all__ = ["check_divisor", "check_each", "check_indices", "checked_index"]
+__all__ = ["check_divisor", "check_each", "check_indices", "checked_index", "checked_position"]
 
 # From so many elements on, threads share the work; each takes pieces of so many.
 _SHARED, _PIECE = 1 << 16, 1 << 14
@@ -106,11 +106,28 @@ def check_each(indices: te.Tensor, kind: str, sizes: Sequence[Any], node: str) -
 
 def checked_index(index: PrimExpr, size: Any, node: str, at: Sequence[Any]) -> PrimExpr:
     """The place that an index at a position means, counted from the front, checked as part of what reads it."""
-    known, bits = const_value(convert(size)), index.dtype.bits
-    if bits < 32 or (bits == 32 and (known is None or known > index.dtype.high)):
-        index = ops.cast("int64", index)
     low, high = _bounds("index", size)
-    return _checked_place(index, "index", low, high, _outside_text(node, "index", at), at, (known or 0) > 1)
+    message, several = _outside_text(node, "index", at), (const_value(convert(size)) or 0) > 1
+    return _checked_place(_widened(index, size), "index", low, high, message, at, several)
+
+
+def checked_position(
+    index: PrimExpr, place: PrimExpr, size: int, node: str, at: Sequence[Any], ignored: int
+) -> PrimExpr:
+    """The place that is read for an index at a position, which must lie inside or be the one that is ignored."""
+    value, message = _widened(index, size), _outside_text(node, "position", at)
+    unsigned = f"uint{value.dtype.bits}"
+    good = ops.less(ops.cast(unsigned, value), te.const(size, unsigned))
+    if value.dtype.low <= ignored <= value.dtype.high:  # in one step, as lanes of vectors do it
+        good = ops.bitwise_or(good, ops.equal(value, te.const(ignored, value.dtype)))
+    return ops.checked(place, good, "index" if size > 1 else "value", message, value, *at, 0, size - 1)
+
+
+def _widened(index: PrimExpr, size: Any) -> PrimExpr:
+    """An index in a type that has room for its size too."""
+    known, kind = const_value(convert(size)), index.dtype
+    narrow = kind.bits < 32 or (kind.bits == 32 and (known is None or known > kind.high))
+    return ops.cast("int64", index) if narrow else index
 
 
 def _checked_place(

@@ -302,10 +302,10 @@ def _nll_rel(types: list[Any], attrs: Any) -> Type:
 _nll_loss = register(
     "nn.nll_loss",
     inputs=("predictions", "targets", "weights"),
-    attrs={"reduction": text("mean"), "ignore_index": integer(-100)},
+    attrs={"reduction": text("mean"), "ignore_index": integer(-100), "node": text("")},
     rel=_nll_rel,
     compute=lambda attrs, ins, out: [
-        topi.nn.nll_loss(ins[0], ins[1], ins[2], reduction=attrs.reduction, ignore_index=attrs.ignore_index)
+        topi.nn.nll_loss(ins[0], ins[1], ins[2], attrs.reduction, attrs.ignore_index, node=attrs.node)
     ],
     places=lambda types, attrs: [
         Place(1, "position", 0, (min(1, len(types[0].shape) - 1),), ignored=attrs.ignore_index)

@@ -8,8 +8,9 @@ from ... import te
 from ...ir import ops
 from ...ir.expr import PrimExpr
 from .. import tag
+from ..checks import checked_position
 from ..indexing import taken
-from ..utils import fail, injective, same_size, shape_text, tensor_arg
+from ..utils import fail, injective, same_size, shape_text, static_int, tensor_arg
 from .softmax import log_softmax
 from .stages import along, float_tensor, reduced
 
@@ -17,12 +18,18 @@ __all__ = ["cross_entropy", "cross_entropy_loss", "cross_entropy_with_logits", "
 
 
 def nll_loss(
-    predictions: Any, targets: Any, weights: Any = None, reduction: str = "mean", ignore_index: int = -100
+    predictions: Any,
+    targets: Any,
+    weights: Any = None,
+    reduction: str = "mean",
+    ignore_index: int = -100,
+    *,
+    node: str = "",
 ) -> te.Tensor:
     """-weight[t]·prediction of the class t at each place, [N, C, ...] and [N, ...] or [C] and a scalar.
 
     Places of the class `ignore_index` count nothing. `reduction` is "none", "sum" or "mean", the sum divided by the
-    sum of weights.
+    sum of weights. A class that there is not is the nearest one, or an error of the `node`, if it has a name.
     """
     name = "nn.nll_loss"
     data, ids = float_tensor(name, "predictions", predictions), tensor_arg(name, "targets", targets)
@@ -50,8 +57,11 @@ def nll_loss(
         return ops.select(seen, value, te.const(0, data.dtype))
 
     def loss(*i: Any) -> PrimExpr:
-        value = -data(*i[:channel], safe(*i), *i[channel:])
-        value = value if scale is None else value * ops.cast(data.dtype, scale(safe(*i)))
+        place = safe(*i)
+        if node:
+            place = checked_position(ids(*i), place, static_int(name, "classes", top), node, i, ignore_index)
+        value = -data(*i[:channel], place, *i[channel:])
+        value = value if scale is None else value * ops.cast(data.dtype, scale(place))
         seen = ops.not_equal(ids(*i), te.const(ignore_index, ids.dtype))
         return ops.select(seen, value, te.const(0, data.dtype))
 
