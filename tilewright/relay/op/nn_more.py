@@ -308,7 +308,14 @@ _nll_loss = register(
         topi.nn.nll_loss(ins[0], ins[1], ins[2], attrs.reduction, attrs.ignore_index, node=attrs.node)
     ],
     places=lambda types, attrs: [
-        Place(1, "position", 0, (min(1, len(types[0].shape) - 1),), ignored=attrs.ignore_index)
+        Place(
+            1,
+            "position",
+            0,
+            (min(1, len(types[0].shape) - 1),),
+            ignored=attrs.ignore_index,
+            in_vectors=True,
+        )
     ],
 )
 

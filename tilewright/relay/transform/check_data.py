@@ -136,6 +136,8 @@ def _checks_itself(call: Call, place: Place) -> bool:
     """
     if "node" not in call.op.spec or isinstance(call.args[place.argument], Constant):
         return False
+    if place.in_vectors and not _on_gpu():
+        return False
     sizes = type_of(call.args[place.source]).shape
     return all(isinstance(s, int) and s > 0 for s in sizes)
 
