@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+import tilewright as tvm
 from tilewright import relay, te
 from tilewright.ir import GlobalVar, IRModule
 from tilewright.relay.op import get
@@ -119,6 +120,13 @@ def test_a_changed_value_of_a_let_changes_the_types_after_it() -> None:
     second = relay.infer_type(relay.Let(v, relay.cast(x, "float16"), user))
     assert second.checked_type == relay.TensorType((2,), "float16")
     assert first.body.checked_type == relay.TensorType((2,)), "the first program is as it was"
+
+
+def test_an_operator_is_no_value() -> None:
+    for text in ("nn.relu.0", "(nn.relu, %x)", "let %f = nn.relu; %x", "add(%x, nn.relu)"):
+        mod = relay.fromtext('#[version = "0.0.5"]\ndef @main(%x: Tensor[(2), float32]) { ' + text + " }")
+        with pytest.raises(tvm.TVMError, match=r"the operator nn\.relu is used as a value"):
+            relay.transform.InferType()(mod)
 
 
 def test_a_long_chain_is_typed_without_recursion() -> None:

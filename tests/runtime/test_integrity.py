@@ -18,6 +18,7 @@ import tilewright as tvm
 from tilewright import relay, te
 from tilewright.contrib import graph_executor
 from tilewright.driver import tvmc
+from tilewright.driver.tvmc import archive
 from tilewright.runtime.errors import LoadError
 from tilewright.runtime.link import find_cc
 from tilewright.runtime.seal import MARK, seal, sealed
@@ -228,3 +229,35 @@ assert len(pages()) == len(before) <= 1, pages()
 @pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="the system does not tell")
 def test_compiled_code_is_not_writable() -> None:
     subprocess.run([sys.executable, "-c", WRITABLE_CODE], check=True)
+
+
+@pytest.mark.skipif(find_cc() is None, reason="objects are linked with a C compiler")
+@pytest.mark.parametrize("old, new", [(b'"functions"', b'"functions'), (b"__tw_metadata", b"__tw_metadatb")])
+def test_what_is_wrong_with_linked_objects_is_said_of_the_archive(
+    files: Path, tmp_path: Path, old: bytes, new: bytes
+) -> None:
+    """Without the seal, as if the damage had hit that too."""
+    whole = (files / "f.tar").read_bytes()[:-SEAL]
+    assert old in whole
+    (tmp_path / "f.tar").write_bytes(whole.replace(old, new.ljust(len(old))))
+    with pytest.raises(LoadError, match=r"f\.tar: its object code is damaged, or not made by tilewright"):
+        load(tmp_path / "f.tar")
+
+
+@pytest.mark.parametrize(
+    "part, data, reason",
+    [
+        ("model.relay", b"\xa6", "a part of it is no text"),
+        ("model.relay", b"def @main(", "expected"),
+        ("mod.params", b"\x08" + bytes(7) + b"nonsense", "this is no JSON"),
+        ("mod.params", None, "it lacks mod.params"),
+    ],
+)
+def test_what_is_wrong_with_a_part_is_said_of_the_model(
+    tmp_path: Path, part: str, data: bytes | None, reason: str
+) -> None:
+    path = tmp_path / "model.tar"
+    parts = {"model.relay": b"def @main(%x: Tensor[(2), float32]) { %x }", "mod.params": b"", part: data}
+    archive.write(path, archive.SAVED_MODEL, {}, {n: d for n, d in parts.items() if d is not None})
+    with pytest.raises(tvmc.TVMCException, match=f"model.tar: damaged: .*{reason}"):
+        tvmc.load(str(path))

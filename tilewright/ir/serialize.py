@@ -140,9 +140,8 @@ class _Reader:
         if len(fields) > len(cls._fields):
             raise ValueError(f"it has {len(fields)} fields, and a {name} has {len(cls._fields)}")
         values = [self.value(f) for f in fields]
-        for field, written, value in zip(cls._fields, cls._written, values, strict=False):
-            if written.startswith("tuple[") and not isinstance(value, tuple) and value is not None:
-                raise TypeError(f"the field `{field}` must be {written}, not {value!r:.80}")
+        for field, value in zip(cls._fields, values, strict=False):
+            _check_field(cls, field, value)  # before the constructor, which converts what a person gives it
         made = expr.Range.from_min_extent(*values) if cls is expr.Range else cls(*values)
         check_kinds(made)
         return made
@@ -193,28 +192,34 @@ _KINDS: dict[str, type | tuple[type, ...]] = {
     "Stmt": stmt.Stmt,
     "Type": types.Type,
     "DataType": DataType,
-    "ForKind": stmt.ForKind,
+    "ForKind": int,
     "str": str,
     "int": int,
     "float": (int, float),
     "None": type(None),
 }
+
+
+def _fields(**names: str) -> frozenset[tuple[str, str]]:
+    return frozenset((kind, name) for kind, several in names.items() for name in several.split())
+
+
 _CONDITIONS = ("condition", "predicate")
-# Expressions that count or name places.
-_WHOLE = frozenset(
-    (kind, name)
-    for kind, names in {
-        "Range": "min extent",
-        "IterVar": "var",
-        "For": "loop_var min extent",
-        "Buffer": "shape strides elem_offset",
-        "BufferLoad": "indices",
-        "BufferStore": "indices",
-        "Allocate": "extents",
-        "Ramp": "base stride",
-        "BlockRealize": "iter_values",
-    }.items()
-    for name in names.split()
+_TRUTHS = _fields(And="a b", Or="a b", Not="a")
+# Expressions that count or name places, and what only integers have.
+_WHOLE = _fields(
+    Range="min extent",
+    IterVar="var",
+    For="loop_var min extent",
+    Buffer="shape strides elem_offset",
+    BufferLoad="indices",
+    BufferStore="indices",
+    Allocate="extents",
+    Ramp="base stride",
+    BlockRealize="iter_values",
+    Mod="a b",
+    FloorDiv="a b",
+    FloorMod="a b",
 )
 # Fields that say `Any`, as far as a file may fill them.
 _NARROWER: dict[tuple[str, str], tuple[type, ...]] = {
@@ -241,29 +246,36 @@ def _wanted(written: str) -> tuple[bool, type | tuple[type, ...] | None]:
     return False, tuple(kinds)
 
 
+def _check_field(cls: Any, name: str, value: Any) -> None:
+    """Refuse the value of a field that is not of the kind that the class declares."""
+    written = cls._written[cls._fields.index(name)]
+    many, kind = _wanted(written)
+    narrow = _NARROWER.get((cls.__name__, name))
+    if narrow is not None:
+        kind, written = narrow, " or ".join(k.__name__ for k in narrow).replace("NoneType", "None")
+    if kind is None:
+        return
+    fits = (
+        isinstance(value, kind)
+        if not many
+        else isinstance(value, tuple) and all(isinstance(x, kind) for x in value)
+    )
+    if not fits:
+        raise TypeError(f"the field `{name}` must be {written}, not {value!r:.80}")
+    if (name in _CONDITIONS or (cls.__name__, name) in _TRUTHS) and value is not None:
+        if not value.dtype.is_bool:
+            raise TypeError(f"the field `{name}` must be bool, not {value.dtype}: `{value!s:.80}`")
+    if (cls.__name__, name) in _WHOLE:
+        for e in value if many else (value,):
+            if e.dtype.is_handle or not (e.dtype.is_int or e.dtype.is_uint):
+                raise TypeError(f"the field `{name}` must be whole numbers, not {e.dtype}: `{e!s:.80}`")
+
+
 def check_kinds(made: Node) -> None:
     """Refuse a node whose fields are not of the kinds that its class declares."""
     cls = made.__class__
-    for name, written in zip(cls._fields, cls._written, strict=True):
-        value = getattr(made, name)
-        many, kind = _wanted(written)
-        narrow = _NARROWER.get((cls.__name__, name))
-        kind = kind if narrow is None else narrow
-        if kind is None:
-            continue
-        fits = (
-            isinstance(value, kind)
-            if not many
-            else isinstance(value, tuple) and all(isinstance(x, kind) for x in value)
-        )
-        if not fits:
-            raise TypeError(f"the field `{name}` must be {written}, not {value!r:.80}")
-        if name in _CONDITIONS and value is not None and not value.dtype.is_bool:
-            raise TypeError(f"the field `{name}` must be bool, not {value.dtype}: `{value!s:.80}`")
-        if (cls.__name__, name) in _WHOLE:
-            for e in value if many else (value,):
-                if e.dtype.is_handle or not (e.dtype.is_int or e.dtype.is_uint):
-                    raise TypeError(f"the field `{name}` must be whole numbers, not {e.dtype}: `{e!s:.80}`")
+    for name in cls._fields:
+        _check_field(cls, name, getattr(made, name))
     if isinstance(made, stmt.BlockRealize) and len(made.iter_values) != len(made.block.iter_vars):
         raise ValueError(
             f"block {made.block.name_hint} has {len(made.block.iter_vars)} iterators and {len(made.iter_values)} values"
@@ -271,6 +283,12 @@ def check_kinds(made: Node) -> None:
     if isinstance(made, buffer.BufferRegion) and len(made.region) != len(made.buffer.shape):
         raise ValueError(
             f"buffer {made.buffer.name} has {len(made.buffer.shape)} dimensions, and the region {len(made.region)}"
+        )
+    if isinstance(made, stmt.Block) and (bare := [iv for iv in made.iter_vars if iv.dom is None]):
+        raise ValueError(f"the iterator `{bare[0].var.name}` of block {made.name_hint} has no domain")
+    if isinstance(made, buffer.Buffer) and made.strides and len(made.strides) != len(made.shape):
+        raise ValueError(
+            f"buffer {made.name} has {len(made.shape)} dimensions and {len(made.strides)} strides"
         )
     if isinstance(made, (expr.Ramp, expr.Broadcast)) and not 1 <= made.lanes <= 1 << 16:
         raise ValueError(f"a vector has from 1 to 65536 lanes, not {made.lanes}")

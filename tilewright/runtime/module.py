@@ -304,8 +304,13 @@ def _load_objects(file: str, kind: str) -> Module:
             link.link_shared(target, objects)
         except TVMError as error:
             raise LoadError(f"{file}: its object code cannot be linked: {error}") from error
-        elf.check_shared_object(target, METADATA)
-        module = LibraryModule(SharedLibrary(target))
+        try:
+            elf.check_shared_object(target, METADATA)
+            module = LibraryModule(SharedLibrary(target))
+        except LoadError as error:
+            raise LoadError(
+                f"{file}: its object code is damaged, or not made by tilewright: {error}"
+            ) from error
     module.path = file
     return _as_model(module)
 

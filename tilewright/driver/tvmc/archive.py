@@ -5,17 +5,18 @@ from __future__ import annotations
 import io
 import json
 import tarfile
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from ...files import written_whole
-from ...runtime.errors import LoadError
+from ...runtime.errors import LoadError, TVMError
 from ...runtime.json_reader import read_json
 from ...runtime.link import check_archive, seal_archive
 from .errors import TVMCException
 
-__all__ = ["METADATA", "PACKAGE", "SAVED_MODEL", "read_metadata", "unpack", "write"]
+__all__ = ["METADATA", "PACKAGE", "SAVED_MODEL", "parts_of", "read_metadata", "unpack", "write"]
 
 METADATA = "metadata.json"
 PACKAGE, SAVED_MODEL = "package", "model"
@@ -78,6 +79,19 @@ def unpack(path: Path, folder: Path, kind: str, names: Collection[str]) -> dict[
     except (tarfile.TarError, EOFError, ValueError, OverflowError) as error:
         raise TVMCException(f"{path}: damaged: {error}") from None
     return about
+
+
+@contextmanager
+def parts_of(path: Path) -> Iterator[None]:
+    """Say of what is wrong with a file that was unpacked which archive it comes from."""
+    try:
+        yield
+    except FileNotFoundError as error:
+        raise TVMCException(f"{path}: damaged: it lacks {Path(error.filename).name}") from None
+    except UnicodeDecodeError as error:
+        raise TVMCException(f"{path}: damaged: a part of it is no text ({error})") from None
+    except TVMError as error:
+        raise TVMCException(f"{path}: damaged: {error}") from error
 
 
 _REMEDY = {

@@ -72,12 +72,10 @@ class TVMCModel:
         with tempfile.TemporaryDirectory(prefix="tilewright-") as name:
             folder = Path(name)
             about = archive.unpack(path, folder, archive.SAVED_MODEL, (_PROGRAM, _PARAMS))
-            try:
-                text = (folder / _PROGRAM).read_text(encoding="utf-8")
+            with archive.parts_of(path):
+                mod = fromtext((folder / _PROGRAM).read_text(encoding="utf-8"))
                 params = load_param_dict((folder / _PARAMS).read_bytes())
-            except FileNotFoundError as error:
-                raise TVMCException(f"{path}: damaged: it lacks {Path(error.filename).name}") from None
-        return TVMCModel(fromtext(text), params, str(about.get("name", path.stem)))
+        return TVMCModel(mod, params, str(about.get("name", path.stem)))
 
     def summary(self) -> str:
         """The program as text."""
@@ -129,10 +127,8 @@ class TVMCPackage:
         if missing:
             raise TVMCException(f"{path}: damaged: it lacks {', '.join(missing)}; compile the model again")
         self.lib_path = str(folder / self.lib_name)
-        try:
+        with archive.parts_of(path):
             self.graph = (folder / _GRAPH).read_text(encoding="utf-8") if parts else ""
-        except UnicodeDecodeError as error:
-            raise TVMCException(f"{path}: damaged: {_GRAPH} is no text ({error})") from None
         self.params = (folder / _PARAMS).read_bytes() if parts else b""
 
     @property
@@ -143,8 +139,10 @@ class TVMCPackage:
         """The model with its parameters, ready to run."""
         from ...contrib import graph_executor
 
-        made = graph_executor.create(self.graph, self._library(), device)
-        made.load_params(self.params)
+        library = self._library()
+        with archive.parts_of(Path(self.package_path)):
+            made = graph_executor.create(self.graph, library, device)
+            made.load_params(self.params)
         return made
 
     def machine(self, device: Device) -> VirtualMachine:

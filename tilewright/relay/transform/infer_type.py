@@ -123,6 +123,8 @@ class _Infer:
                     f"variable %{at.name_hint} has no type: nothing binds it, nor is it annotated"
                 )
             self.done[at] = at
+        elif issubclass(cls, RelayOp):  # those that are called are no children of their calls
+            raise RelayTypeError(f"the operator {at.name} is used as a value; an operator can only be called")
         elif cls is Constant or not issubclass(cls, Expr) or (self.believe and at._checked_type is not None):
             self.done[at] = at
         elif cls is Let:
