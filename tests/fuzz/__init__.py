@@ -10,6 +10,7 @@ generator and returns in a word or two how that ended ("refused", "equal", …),
         return "refused"
 
 An attempt that tries many things at once returns how many of them ended how, `Counter({"schedules": 20, …})`.
+What is wrong with the input is an error of ours, `except TVMError as error: return refused(error)`.
 Any exception that leaves it, a signal, a hang or too much memory is a finding, with the seed that shows it again.
 `python -m fuzz` in `tests/` (or `make fuzz MINUTES=10`) runs them all in worker processes; `test_fuzz.py` makes a
 few attempts with each in `make test`.
@@ -23,6 +24,8 @@ import random
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
+
+from tilewright.error import InternalError, TVMError
 
 Outcome = str | Counter[str]
 Attempt = Callable[[random.Random], Outcome]
@@ -58,6 +61,13 @@ def fuzzer(
         return attempt
 
     return register
+
+
+def refused(error: TVMError, outcome: str = "refused") -> str:
+    """The outcome of an error of ours, unless it says itself that it is a fault of the compiler."""
+    if isinstance(error, InternalError):
+        raise error
+    return outcome
 
 
 def fuzzers() -> dict[str, Fuzzer]:

@@ -8,7 +8,7 @@ from functools import cache
 from typing import Any
 
 import tilewright as tvm
-from fuzz import fuzzer
+from fuzz import fuzzer, refused
 from fuzz.damage import damaged
 from tilewright import te, tir, topi
 from tilewright.error import TVMError
@@ -69,8 +69,8 @@ def ir_json(rng: random.Random) -> str:
     try:
         made = load_json(data.decode(errors="surrogateescape"))
         str(made)
-    except TVMError:
-        return "refused"
+    except TVMError as error:
+        return refused(error)
     return "read"
 
 
@@ -81,10 +81,10 @@ def ir_json_built(rng: random.Random) -> str:
     changed(rng, data)
     try:
         made = load_json(json.dumps(data))
-    except TVMError:
-        return "refused"
+    except TVMError as error:
+        return refused(error)
     try:
         tvm.build(made, target="llvm")
-    except TVMError:
-        return "refused when built"
+    except TVMError as error:
+        return refused(error, "refused when built")
     return "built"

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 import tilewright as tvm
-from fuzz import fuzzer
+from fuzz import fuzzer, refused
 from fuzz.damage import damaged
 from tilewright import relay, te
 from tilewright.driver import tvmc
@@ -142,8 +142,8 @@ def archive(rng: random.Random) -> str:
         inside.mkdir()
         try:
             found = unpack_objects(str(path), str(inside))
-        except TVMError:
-            return "refused"
+        except TVMError as error:
+            return refused(error)
         assert sorted(os.listdir(folder)) == ["f.tar", "inside"]
         assert all(Path(f).resolve().is_relative_to(inside.resolve()) for f in found)
         assert sum(os.path.getsize(f) for f in found) <= len(body)

@@ -8,7 +8,7 @@ import struct
 
 import numpy as np
 
-from fuzz import fuzzer
+from fuzz import fuzzer, refused
 from fuzz.damage import damaged
 from tilewright import relay
 from tilewright.error import TVMError
@@ -25,8 +25,8 @@ def params(rng: random.Random) -> str:
     data = damaged(rng, bytes(relay.save_param_dict(arrays)))
     try:
         read = relay.load_param_dict(data)
-    except TVMError:
-        return "refused"
+    except TVMError as error:
+        return refused(error)
     for array in read.values():
         array.numpy().sum()
     return "read"
@@ -66,8 +66,8 @@ def param_headers(rng: random.Random) -> str:
         header = rng.choice((b"[", b'{"a":')) * 100_000
     try:
         read = relay.load_param_dict(struct.pack("<Q", len(header)) + header + bytes(rng.choice((0, 16, 64))))
-    except TVMError:
-        return "refused"
+    except TVMError as error:
+        return refused(error)
     for array in read.values():
         array.numpy().sum()
     return "read"

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 import tilewright as tvm
-from fuzz import fuzzer
+from fuzz import fuzzer, refused
 from fuzz.damage import damaged
 from tilewright import te, tir, topi
 from tilewright.error import TVMError
@@ -71,8 +71,8 @@ def _used(path: Path) -> str:
                     apply_record(db.task(record.workload, record.target), record)
             with History(str(path), machine="any") as history:
                 tvm.auto_schedule(task.mod, task.target)
-    except TVMError:
-        return "refused"
+    except TVMError as error:
+        return refused(error)
     return "applied" if history.used else "not applied"
 
 
@@ -141,12 +141,12 @@ def record_traces(rng: random.Random) -> str:
         Trace.apply_json_to_schedule(hostile(rng, trace), sch)
     except UntrustedStep:
         return "refused as untrusted"
-    except TVMError:
-        return "refused"
+    except TVMError as error:
+        return refused(error)
     try:
         built = tvm.build(sch.mod, target="llvm")
-    except TVMError:
-        return "refused when built"
+    except TVMError as error:
+        return refused(error, "refused when built")
     a, b = (
         np.arange(192, dtype="float32").reshape(12, 16) % 7,
         np.arange(320, dtype="float32").reshape(16, 20) % 5 - 2,

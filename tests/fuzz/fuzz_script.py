@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from functools import cache
 
-from fuzz import fuzzer
+from fuzz import fuzzer, refused
 from fuzz.damage import damaged
 from tilewright import relay, te, tir
 from tilewright.error import TVMError
@@ -101,8 +101,8 @@ def script(rng: random.Random) -> str:
     try:
         made = from_source(text)
         str(made)
-    except TVMError:
-        return "refused"
+    except TVMError as error:
+        return refused(error)
     return "read"
 
 
@@ -134,6 +134,6 @@ def relay_text(rng: random.Random) -> str:
                 else made
             )
         str(made)
-    except TVMError:
-        return "refused"
+    except TVMError as error:
+        return refused(error)
     return "read"

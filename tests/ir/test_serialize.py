@@ -62,6 +62,7 @@ def matmul() -> dict[str, Any]:
         ("IterVar", 1, {"dtype": "int8"}, "the field `dom` must be Range or None, not 'int8'"),
         ("IterVar", 1, None, "the iterator `v_i` of block C has no domain"),
         ("Range", 1, "x", "the field `min` must be PrimExpr, not 'x'"),
+        ("For", 7, {"map": [[{"node": 0}, 1]]}, "the field `annotations` must be dict[str, Any]"),
         ("For", 4, 99, "99 is not a valid ForKind"),
     ],
 )

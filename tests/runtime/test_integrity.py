@@ -231,6 +231,19 @@ def test_compiled_code_is_not_writable() -> None:
     subprocess.run([sys.executable, "-c", WRITABLE_CODE], check=True)
 
 
+@pytest.mark.parametrize("name", KINDS)
+@pytest.mark.parametrize("at", [-SEAL + 5, -3, -SEAL + 20], ids=["mark", "sum", "between"])
+def test_damage_of_content_and_seal_together_is_refused(
+    files: Path, tmp_path: Path, name: str, at: int
+) -> None:
+    data = bytearray((files / name).read_bytes())
+    data[len(data) // 2] ^= 0x10
+    for worn in (data[:at] + data[at + 1 :], data[:at] + b"more" + data[at:]):
+        (tmp_path / name).write_bytes(worn)
+        with pytest.raises(tvm.TVMError, match=rf"{name}: the file is (damaged|truncated)"):
+            load(tmp_path / name)
+
+
 @pytest.mark.skipif(find_cc() is None, reason="objects are linked with a C compiler")
 @pytest.mark.parametrize("old, new", [(b'"functions"', b'"functions'), (b"__tw_metadata", b"__tw_metadatb")])
 def test_what_is_wrong_with_linked_objects_is_said_of_the_archive(

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import textwrap
+import warnings
 
 import pytest
 
@@ -325,3 +327,11 @@ def test_frame_builder_says_what_to_use() -> None:
         ir_builder.IRBuilder()
     with pytest.raises(UnsupportedError, match=r"ir_builder\.tir\.prim_func"):
         ir_builder.tir.prim_func()
+
+
+def test_a_text_warns_of_nothing() -> None:
+    text = '@T.prim_func\ndef f(n: T.int32):\n    T.evaluate(T.call_extern("int32", "a\\d", 1if n is 1 else 2))\n'
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with contextlib.suppress(ScriptError):
+            from_source(text)

@@ -79,8 +79,8 @@ def register_op(name: str, effect: CallEffectKind = CallEffectKind.Pure, *, vect
 _PURE, _READ = CallEffectKind.Pure, CallEffectKind.ReadState
 _UPDATE, _OPAQUE = CallEffectKind.UpdateState, CallEffectKind.Opaque
 
-# Element by element: a vector of arguments gives a vector of results.
-ELEMENTWISE = [
+# Functions of numbers whose result has the type of every argument.
+OF_ONE_TYPE = [
     "exp",
     "exp2",
     "fast_exp2",
@@ -112,19 +112,24 @@ ELEMENTWISE = [
     "nearbyint",
     "fabs",
     "abs",
-    "popcount",
-    "clz",
-    "isnan",
-    "isfinite",
-    "isinf",
     "pow",
     "fmod",
     "hypot",
     "atan2",
     "copysign",
     "nextafter",
-    "ldexp",
     "fma",
+]
+
+# Element by element: a vector of arguments gives a vector of results.
+ELEMENTWISE = [
+    *OF_ONE_TYPE,
+    "popcount",
+    "clz",
+    "isnan",
+    "isfinite",
+    "isinf",
+    "ldexp",
     "bitwise_and",
     "bitwise_or",
     "bitwise_xor",

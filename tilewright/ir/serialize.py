@@ -16,7 +16,7 @@ from .dtype import DataType
 from .errors import TVMError
 from .module import GlobalVar, GraphNode, IRModule
 from .node import Node
-from .op import Op
+from .op import OF_ONE_TYPE, Op
 
 __all__ = ["check_kinds", "load_json", "node_classes", "read_json", "register_graph_reader", "save_json"]
 
@@ -204,6 +204,7 @@ def _fields(**names: str) -> frozenset[tuple[str, str]]:
     return frozenset((kind, name) for kind, several in names.items() for name in several.split())
 
 
+_OF_ONE_TYPE = frozenset(OF_ONE_TYPE)
 _CONDITIONS = ("condition", "predicate")
 _TRUTHS = _fields(And="a b", Or="a b", Not="a")
 # Expressions that count or name places, and what only integers have.
@@ -260,6 +261,8 @@ def _check_field(cls: Any, name: str, value: Any) -> None:
         if not many
         else isinstance(value, tuple) and all(isinstance(x, kind) for x in value)
     )
+    if fits and written.startswith("dict[str,"):
+        fits = all(isinstance(key, str) for key in value)
     if not fits:
         raise TypeError(f"the field `{name}` must be {written}, not {value!r:.80}")
     if (name in _CONDITIONS or (cls.__name__, name) in _TRUTHS) and value is not None:
@@ -284,6 +287,12 @@ def check_kinds(made: Node) -> None:
         raise ValueError(
             f"buffer {made.buffer.name} has {len(made.buffer.shape)} dimensions, and the region {len(made.region)}"
         )
+    if isinstance(made, expr.Call) and isinstance(made.op, Op) and made.op.short_name in _OF_ONE_TYPE:
+        for e in made.args:
+            if e.dtype is not made.dtype:
+                raise TypeError(
+                    f"{made.op.short_name} of type {made.dtype} has an argument of {e.dtype}: `{e!s:.80}`"
+                )
     if isinstance(made, stmt.Block) and (bare := [iv for iv in made.iter_vars if iv.dom is None]):
         raise ValueError(f"the iterator `{bare[0].var.name}` of block {made.name_hint} has no domain")
     if isinstance(made, buffer.Buffer) and made.strides and len(made.strides) != len(made.shape):

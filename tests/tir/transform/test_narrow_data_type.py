@@ -12,10 +12,10 @@ from tilewright.ir import ops
 from tilewright.ir.buffer import decl_buffer
 from tilewright.ir.equal import assert_structural_equal
 from tilewright.ir.errors import LoweringError
-from tilewright.ir.expr import PrimExpr, Select, Var, const
+from tilewright.ir.expr import IterVar, PrimExpr, Range, Select, Var, const
 from tilewright.ir.function import PrimFunc
 from tilewright.ir.functor import pre_order
-from tilewright.ir.stmt import BufferStore, For, ForKind, IfThenElse, LetStmt
+from tilewright.ir.stmt import AttrStmt, BufferStore, For, ForKind, IfThenElse, LetStmt, SeqStmt
 from tilewright.script import tir as T
 from tilewright.tir.interpret import interpret
 from tilewright.tir.transform.narrow_data_type import force_narrow_index_to_int32, narrow_data_type
@@ -168,3 +168,29 @@ def test_meaning(func):
     interpret(func, want)
     interpret(narrow_data_type(func), got)
     assert np.array_equal(want, got)
+
+
+def test_loops_beside_each_other_may_have_one_variable():
+    """The second does not fit, so the variable is the wide one there."""
+    i, handle = Var("i", "int64"), Var("b", "handle")
+    B = decl_buffer((const(2**40, "int64"),), "int8", name="B")
+    small = For(
+        i, const(0, "int64"), const(8, "int64"), ForKind.SERIAL, BufferStore(B, const(1, "int8"), [i])
+    )
+    large = small.replace(extent=const(2**40, "int64"))
+    func = PrimFunc([handle], SeqStmt([small, large, small]), buffer_map={handle: B})
+    made = narrow_data_type(func).body.seq
+    assert [str(loop.loop_var.dtype) for loop in made] == ["int32", "int64", "int32"]
+    assert all(loop.body.indices[0] is loop.loop_var for loop in made)
+
+
+def test_two_kernels_may_have_one_axis():
+    v, handle = Var("threadIdx.x", "int64"), Var("b", "handle")
+    B = decl_buffer((const(8, "int64"),), "int8", name="B")
+    axis = IterVar(Range(const(0, "int64"), const(8, "int64")), v, IterVar.ThreadIndex, "threadIdx.x")
+    kernel = AttrStmt(axis, "thread_extent", const(8, "int64"), BufferStore(B, const(1, "int8"), [v]))
+    func = PrimFunc(
+        [handle], SeqStmt([kernel, kernel.replace(value=const(4, "int64"))]), buffer_map={handle: B}
+    )
+    made = narrow_data_type(func).body.seq
+    assert all(k.body.indices[0] is k.node.var and str(k.node.var.dtype) == "int32" for k in made)

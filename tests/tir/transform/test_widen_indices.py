@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from tilewright.ir import ops
 from tilewright.ir.buffer import decl_buffer
 from tilewright.ir.equal import assert_structural_equal
-from tilewright.ir.expr import Select, Var, const
+from tilewright.ir.expr import Mul, Select, Var, const
 from tilewright.ir.function import PrimFunc
-from tilewright.ir.stmt import BufferStore, For, ForKind, IfThenElse, LetStmt
+from tilewright.ir.stmt import BufferStore, For, ForKind, IfThenElse, LetStmt, SeqStmt
 from tilewright.script import tir as T
 from tilewright.tir.interpret import interpret
 from tilewright.tir.transform.widen_indices import widen_indices
@@ -54,6 +54,16 @@ def test_a_tail_that_passes_the_largest_int32():
                     B[i * T.int64(192) + j] = T.int8(1)
 
     assert_structural_equal(widen_indices(before), after)
+
+
+def test_loops_beside_each_other_may_have_one_variable():
+    B = decl_buffer((const(46341**2, "int64"),), "int8", name="B")
+    i, handle = Var("i", "int32"), Var("b", "handle")
+    many = Mul(const(46341, "int32"), const(46341, "int32"))
+    one = For(i, const(0, "int32"), many, ForKind.SERIAL, BufferStore(B, const(1, "int8"), [i]))
+    func = PrimFunc([handle], SeqStmt([one, one.replace(extent=const(4, "int32"))]), buffer_map={handle: B})
+    first, second = widen_indices(func).body.seq
+    assert str(first.loop_var.dtype) == "int64" and first.loop_var is second.loop_var
 
 
 def test_what_fits_stays():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import difflib
 import linecache
+import warnings
 from pathlib import Path
 from types import CodeType
 from typing import Any
@@ -72,7 +73,7 @@ def text_source(text: str, reach: Reach, file: str = "<script>") -> Source:
     """A text given by the user."""
     lines = text.splitlines(keepends=True)
     try:
-        tree = ast.parse(text)
+        tree = _tree(text)
     except SyntaxError as bad:
         at = ast.Pass(lineno=bad.lineno or 1, col_offset=max(0, (bad.offset or 1) - 1))
         raise Source(file, lines, None).error(at, f"this is not Python: {bad.msg}") from None
@@ -81,6 +82,14 @@ def text_source(text: str, reach: Reach, file: str = "<script>") -> Source:
     except (RecursionError, MemoryError):
         raise ScriptError(f"{file}: an expression is nested too deeply for Python's parser") from None
     return Source(file, lines, tree, reach)
+
+
+def _tree(text: str) -> ast.Module:
+    """The text as Python parses it. Its warnings are about Python; what is wrong here is an error of ours."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", SyntaxWarning)
+        warnings.simplefilter("ignore", DeprecationWarning)  # of invalid escapes, before Python 3.12
+        return ast.parse(text)
 
 
 def _file(name: str) -> tuple[list[str], ast.Module]:
@@ -96,7 +105,7 @@ def _file(name: str) -> tuple[list[str], ast.Module]:
     if found is None:
         if len(_parsed) > 16:
             _parsed.clear()
-        found = _parsed[key] = (lines, ast.parse("".join(lines)))
+        found = _parsed[key] = (lines, _tree("".join(lines)))
     return found
 
 

@@ -9,12 +9,10 @@ from ...ir.buffer import Buffer
 from ...ir.dtype import DataType
 from ...ir.errors import LoweringError
 from ...ir.expr import (
-    BinaryOp,
     Broadcast,
     BufferLoad,
     Call,
     Cast,
-    CmpOp,
     IntImm,
     IterVar,
     Let,
@@ -26,11 +24,12 @@ from ...ir.expr import (
     const,
 )
 from ...ir.function import PrimFunc
-from ...ir.functor import Mutator, buffers_accessed, pre_order
+from ...ir.functor import buffers_accessed, pre_order
 from ...ir.op import Op
 from ...ir.ops import cast
 from ...ir.stmt import Allocate, AttrStmt, BufferStore, Evaluate, For, IfThenElse, LetStmt, Stmt
-from .renew import Substituter, folded
+from .renew import folded
+from .retype import Retyper
 
 __all__ = ["force_narrow_index_to_int32", "narrow_data_type"]
 
@@ -86,17 +85,16 @@ def _is_wider(m: Any, bits: int) -> bool:
     return isinstance(m, PrimExpr) and m.dtype.is_int and m.dtype.bits > bits
 
 
-class _Narrower(Mutator):
+class _Narrower(Retyper):
     """Rewrites bottom up: an integer expression comes back in the narrow type if its value and those of all
     its parts fit there, else as it was."""
 
     def __init__(self, bits: int, always: bool = False) -> None:
+        super().__init__()
         self.bits = bits
         self.narrow = DataType(f"int{bits}")
         self.always = always
         self.ana = Analyzer()
-        self.table: dict[Var, Var] = {}
-        self.buffers = Substituter({})
 
     # -- types -----------------------------------------------------------------------------
     def is_wide(self, dtype: DataType) -> bool:
@@ -119,31 +117,14 @@ class _Narrower(Mutator):
             return new
         return old if isinstance(old, IntImm) else cast(old.dtype, new)
 
-    def original(self, e: PrimExpr) -> PrimExpr:
+    def same(self, e: PrimExpr) -> PrimExpr:
         return self.widened(self.visit(e), e)
 
     # -- expressions -----------------------------------------------------------------------
-    def visit(self, n: Any) -> Any:
-        handler = self._table.get(n.__class__.__name__)
-        if handler is not None:
-            return handler(self, n)
-        if isinstance(n, BinaryOp):
-            return self.binary(n)
-        if isinstance(n, CmpOp):
-            return self.compared(n)
-        if isinstance(n, PrimExpr):
-            return n.map_children(lambda c: self.original(c) if isinstance(c, PrimExpr) else c)
-        return n.map_children(self.visit)
-
     def visit_IntImm(self, n: IntImm) -> IntImm:
         if self.is_wide(n.dtype) and self.narrow.low <= n.value <= self.narrow.high:
             return IntImm(self.narrow, n.value)
         return n
-
-    def visit_Var(self, n: Var) -> Var:
-        return self.table.get(n, n)
-
-    visit_SizeVar = visit_Var
 
     def binary(self, n: Any) -> PrimExpr:
         a, b = self.visit(n.a), self.visit(n.b)
@@ -197,49 +178,21 @@ class _Narrower(Mutator):
             if condition is n.args[0] and a is n.args[1] and b is n.args[2]:
                 return n
             return Call(a.dtype, n.op, (condition, a, b))
-        return n.map_children(self.original)
+        return n.map_children(self.same)
 
     def visit_BufferLoad(self, n: BufferLoad) -> BufferLoad:
         made = n.map_children(self.visit)
         buffer = self.buffer(n.buffer)
         return made if buffer is n.buffer else made.replace(buffer=buffer)
 
-    def buffer(self, b: Buffer) -> Buffer:
-        """The buffer over the new variables; its shape keeps its type."""
-        return self.buffers.visit_buffer(b)
-
-    def visit_Let(self, n: Let) -> PrimExpr:
-        value, var = self.bound_value(n)
-        body = self.visit(n.body)
-        if var is n.var and value is n.value and body is n.body:
-            return n
-        return Let(var, value, body)
-
     # -- definitions -----------------------------------------------------------------------
-    def bound_value(self, n: Let | LetStmt) -> tuple[PrimExpr, Var]:
+    def bound(self, n: Let | LetStmt) -> tuple[PrimExpr, Var]:
         value = self.visit(n.value)
         if n.value.dtype.is_int and n.value.dtype.lanes == 1:
             self.ana.bind(n.var, n.value)
-        if value.dtype is n.var.dtype:
-            return value, n.var
-        if self.is_narrow(value):
-            return value, self.define(n.var, value.dtype)
-        return self.widened(value, n.value), n.var
-
-    def define(self, v: Var, dtype: DataType) -> Var:
-        """The narrow variable that takes the place of `v`; in buffers' shapes it is widened."""
-        made = Var(v.name, dtype)
-        self.table[v] = made
-        self.buffers.table[v] = Cast(v.dtype, made)
-        self.buffers.buffers = {}
-        return made
-
-    def visit_LetStmt(self, n: LetStmt) -> LetStmt:
-        value, var = self.bound_value(n)
-        body = self.visit(n.body)
-        if var is n.var and value is n.value and body is n.body:
-            return n
-        return n.replace(var=var, value=value, body=body)
+        if not self.is_narrow(value):
+            value = self.widened(value, n.value)
+        return value, self.define(n.var, value.dtype)
 
     def visit_For(self, n: For) -> For:
         low, extent = self.visit(n.min), self.visit(n.extent)
@@ -249,7 +202,11 @@ class _Narrower(Mutator):
         if self.is_wide(var.dtype) and small and self.fits(n.min + n.extent):
             var = self.define(var, self.narrow)
         else:
-            low, extent = self.widened(low, n.min), self.widened(extent, n.extent)
+            low, extent, var = (
+                self.widened(low, n.min),
+                self.widened(extent, n.extent),
+                self.define(var, var.dtype),
+            )
         body = self.visit(n.body)
         if var is n.loop_var and low is n.min and extent is n.extent and body is n.body:
             return n
@@ -260,7 +217,7 @@ class _Narrower(Mutator):
         if isinstance(node, IterVar):
             self.ana.bind_loop(node.var, const(0, node.var.dtype), n.value)
             if self.is_wide(node.var.dtype) and self.is_narrow(value):
-                var = self.table.get(node.var) or self.define(node.var, self.narrow)
+                var = self.define(node.var, self.narrow)
                 dom = None if node.dom is None else Range.from_min_extent(const(0, self.narrow), value)
                 node = IterVar(dom, var, node.iter_type, node.thread_tag)
             else:
@@ -275,17 +232,13 @@ class _Narrower(Mutator):
     # -- other statements ------------------------------------------------------------------
     def visit_BufferStore(self, n: BufferStore) -> Stmt:
         buffer = self.buffer(n.buffer)
-        value, where = self.original(n.value), [self.visit(i) for i in n.indices]
+        value, where = self.same(n.value), [self.visit(i) for i in n.indices]
         if buffer is n.buffer and value is n.value and all(a is b for a, b in zip(where, n.indices)):
             return n
         return n.replace(buffer=buffer, value=value, indices=tuple(where))
 
-    def visit_DeclBuffer(self, n: Any) -> Any:
-        buffer, body = self.buffer(n.buffer), self.visit(n.body)
-        return n if buffer is n.buffer and body is n.body else n.replace(buffer=buffer, body=body)
-
     def visit_Evaluate(self, n: Evaluate) -> Stmt:
-        return n.map_children(self.original)
+        return n.map_children(self.same)
 
     def visit_Allocate(self, n: Allocate) -> Stmt:
         return n.map_children(self.visit)

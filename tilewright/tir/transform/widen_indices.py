@@ -34,12 +34,13 @@ from ...ir.expr import (
     const_value,
 )
 from ...ir.function import PrimFunc
-from ...ir.functor import Mutator, pre_order
+from ...ir.functor import pre_order
 from ...ir.op import Op
 from ...ir.ops import cast, less_equal, product
-from ...ir.stmt import Allocate, AssertStmt, AttrStmt, BufferStore, DeclBuffer, For, ForKind, LetStmt, Stmt
+from ...ir.stmt import Allocate, AssertStmt, AttrStmt, BufferStore, For, ForKind, LetStmt, Stmt
 from ...runtime.limits import LARGEST_SIZE
-from .renew import Substituter, folded
+from .renew import folded
+from .retype import Retyper
 
 __all__ = ["widen_indices"]
 
@@ -323,40 +324,24 @@ _COMBINED: dict[type, Any] = {
 }
 
 
-class _Widen(Mutator):
+class _Widen(Retyper):
     """Rewrites bottom up: an int32 expression comes back as int64 if it, or a part of it, may not fit."""
 
     def __init__(self, ranges: _Ranges, wide: set[Var]) -> None:
+        super().__init__()
         self.ranges, self.wide = ranges, wide
-        self.table: dict[Var, Var] = {}
-        self.buffers = Substituter({})
 
     def same(self, e: PrimExpr) -> PrimExpr:
-        """The rewritten expression in the type that the original has."""
         return cast(e.dtype, self.visit(e))
 
     # -- expressions -----------------------------------------------------------------------------
-    def visit(self, n: Any) -> Any:
-        handler = self._table.get(n.__class__.__name__)
-        if handler is not None:
-            return handler(self, n)
-        if isinstance(n, BinaryOp):
-            return self.binary(n)
-        if isinstance(n, CmpOp):
-            return self.pair(n, self.visit(n.a), self.visit(n.b))
-        if isinstance(n, PrimExpr):
-            return n.map_children(lambda c: self.same(c) if isinstance(c, PrimExpr) else c)
-        return n.map_children(self.visit)
-
-    def visit_Var(self, n: Var) -> Var:
-        return self.table.get(n, n)
-
-    visit_SizeVar = visit_Var
-
     def binary(self, n: Any) -> PrimExpr:
         if n.dtype is not INT32 or self.ranges.of(n) is None:  # data wraps around in its own type
             return n.map_children(self.same)  # type: ignore[no-any-return]
         return self.pair(n, self.visit(n.a), self.visit(n.b), self.ranges.overflows(n))
+
+    def compared(self, n: Any) -> PrimExpr:
+        return self.pair(n, self.visit(n.a), self.visit(n.b))
 
     def pair(self, n: Any, a: PrimExpr, b: PrimExpr, wide: bool = False) -> PrimExpr:
         """The operator of two rewritten operands, in 64 bits if it, or one of them, is wide."""
@@ -401,7 +386,7 @@ class _Widen(Mutator):
         return self.accessed(n)  # type: ignore[no-any-return]
 
     def accessed(self, n: Any, **changed: Any) -> Any:
-        buffer = self.buffers.visit_buffer(n.buffer)
+        buffer = self.buffer(n.buffer)
         indices = tuple([self.address(i, self.ranges.large(n.buffer, i)) for i in n.indices])
         predicate = None if n.predicate is None else self.visit(n.predicate)
         new = {"buffer": buffer, "indices": indices, "predicate": predicate, **changed}
@@ -410,36 +395,16 @@ class _Widen(Mutator):
             return n
         return n.replace(**new)
 
-    def visit_Let(self, n: Let) -> PrimExpr:
-        value, var = self.bound(n)
-        body = self.visit(n.body)
-        return n if var is n.var and value is n.value and body is n.body else Let(var, value, body)
-
     # -- definitions -----------------------------------------------------------------------------
-    def define(self, v: Var) -> Var:
-        """The int64 variable that takes the place of `v`."""
-        made = self.table[v] = self.table.get(v) or Var(v.name, _INT64)
-        self.buffers.table[v] = Cast(v.dtype, made)
-        self.buffers.buffers = {}
-        return made
-
     def bound(self, n: Let | LetStmt) -> tuple[PrimExpr, Var]:
         value = self.visit(n.value)
-        return value, n.var if value.dtype is n.var.dtype else self.define(n.var)
-
-    def visit_LetStmt(self, n: LetStmt) -> LetStmt:
-        value, var = self.bound(n)
-        body = self.visit(n.body)
-        if var is n.var and value is n.value and body is n.body:
-            return n
-        return n.replace(var=var, value=value, body=body)
+        return value, self.define(n.var, value.dtype)
 
     def visit_For(self, n: For) -> For:
         low, extent, var = self.visit(n.min), self.visit(n.extent), n.loop_var
         if var in self.wide:
-            var, low, extent = self.define(var), cast(_INT64, low), cast(_INT64, extent)
-        else:
-            low, extent = cast(var.dtype, low), cast(var.dtype, extent)
+            var = self.define(var, _INT64)
+        low, extent = cast(var.dtype, low), cast(var.dtype, extent)
         body = self.visit(n.body)
         if var is n.loop_var and low is n.min and extent is n.extent and body is n.body:
             return n
@@ -462,7 +427,3 @@ class _Widen(Mutator):
         if body is n.body and all(a is b for a, b in zip(extents, n.extents)):
             return n
         return n.replace(extents=extents, body=body)
-
-    def visit_DeclBuffer(self, n: DeclBuffer) -> DeclBuffer:
-        buffer, body = self.buffers.visit_buffer(n.buffer), self.visit(n.body)
-        return n if buffer is n.buffer and body is n.body else n.replace(buffer=buffer, body=body)
