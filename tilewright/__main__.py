@@ -239,82 +239,90 @@ def show(
         show_command(desk, model, target, shapes, model_format, every, text, fuse)
 
 
+# What `tune` is told.
+ModelToTune = Annotated[
+    Path | None,
+    typer.Argument(help="The model to tune. Without one, --model FILE is the cost model to train from --db."),
+]
+Trials = Annotated[int, typer.Option("--trials", "-n", min=1, help="Candidates to measure, over all tasks.")]
+Database = Annotated[
+    Path,
+    typer.Option(
+        "--db",
+        "--output",
+        "-o",
+        help="Where to keep what is measured: a database (.db), or lines (.json).",
+    ),
+]
+Resume = Annotated[
+    bool,
+    typer.Option("--resume", help="Go on: what the database has counts as part of the trials."),
+]
+PriorRecords = Annotated[
+    list[Path] | None,
+    typer.Option("--prior-records", "--tuning-records", help="Records to begin with; also several."),
+]
+Seed = Annotated[int, typer.Option("--seed", min=0, help="Of the choices that are made at random.")]
+CostModel = Annotated[
+    str, typer.Option("--model", help="The cost model: auto, trees, analytical, random, or a file.")
+]
+Timeout = Annotated[
+    float,
+    typer.Option("--timeout-per-trial", "--timeout", min=0.1, help="Seconds that a candidate may run."),
+]
+Tasks = Annotated[
+    str,
+    typer.Option("--tasks", help='Which tasks: all, list (prints them), numbers "0,3-5", or parts of names.'),
+]
+TimeLimit = Annotated[
+    float, typer.Option("--time-limit", min=1, help="Seconds that all of it may take, about.")
+]
+MinGain = Annotated[
+    float,
+    typer.Option("--min-gain", min=0, max=1, help="A task is left when a round is expected to win less."),
+]
+Cluster = Annotated[
+    str, typer.Option("--cluster", help="Measure on the workers of a Dask cluster: tcp://host:8786.")
+]
+TunedLevel = Annotated[int, typer.Option("--opt-level", "-O", min=0, max=4, help="As it will be compiled.")]
+TunedLayout = Annotated[str, typer.Option("--desired-layout", help="As it will be compiled: NCHW or NHWC.")]
+EarlyStopping = Annotated[
+    int, typer.Option("--early-stopping", min=0, help="Leave a task after so many trials for nothing.")
+]
+Builders = Annotated[int, typer.Option("--parallel", min=0, help="Processes that build; 0: all cores.")]
+Samples = Annotated[int, typer.Option("--repeat", min=0, help="Samples of a candidate; 0: as noise asks.")]
+MinRepeatMs = Annotated[
+    int, typer.Option("--min-repeat-ms", min=0, help="Milliseconds that a sample takes at the least.")
+]
+Tuner = Annotated[
+    str, typer.Option("--tuner", help="The classic name of a cost model: xgb, ga, random, gridsearch.")
+]
+
+
 @app.command()
 def tune(
-    model: Annotated[
-        Path | None,
-        typer.Argument(
-            help="The model to tune. Without one, --model FILE is the cost model to train from --db."
-        ),
-    ] = None,
+    model: ModelToTune = None,
     target: Target = "llvm",
-    trials: Annotated[
-        int, typer.Option("--trials", "-n", min=1, help="Candidates to measure, over all tasks.")
-    ] = 1000,
-    db: Annotated[
-        Path,
-        typer.Option(
-            "--db",
-            "--output",
-            "-o",
-            help="Where to keep what is measured: a database (.db), or lines (.json).",
-        ),
-    ] = Path("tune.db"),
-    resume: Annotated[
-        bool,
-        typer.Option("--resume", help="Go on: what the database has counts as part of the trials."),
-    ] = False,
-    prior: Annotated[
-        list[Path] | None,
-        typer.Option("--prior-records", "--tuning-records", help="Records to begin with; also several."),
-    ] = None,
-    seed: Annotated[int, typer.Option("--seed", min=0, help="Of the choices that are made at random.")] = 0,
-    cost_model: Annotated[
-        str, typer.Option("--model", help="The cost model: auto, trees, analytical, random, or a file.")
-    ] = "auto",
-    timeout: Annotated[
-        float,
-        typer.Option("--timeout-per-trial", "--timeout", min=0.1, help="Seconds that a candidate may run."),
-    ] = 10.0,
-    tasks: Annotated[
-        str,
-        typer.Option(
-            "--tasks", help='Which tasks: all, list (prints them), numbers "0,3-5", or parts of names.'
-        ),
-    ] = "all",
-    limit: Annotated[
-        float, typer.Option("--time-limit", min=1, help="Seconds that all of it may take, about.")
-    ] = math.inf,
-    min_gain: Annotated[
-        float,
-        typer.Option("--min-gain", min=0, max=1, help="A task is left when a round is expected to win less."),
-    ] = 0.01,
-    cluster: Annotated[
-        str, typer.Option("--cluster", help="Measure on the workers of a Dask cluster: tcp://host:8786.")
-    ] = "",
+    trials: Trials = 1000,
+    db: Database = Path("tune.db"),
+    resume: Resume = False,
+    prior: PriorRecords = None,
+    seed: Seed = 0,
+    cost_model: CostModel = "auto",
+    timeout: Timeout = 10.0,
+    tasks: Tasks = "all",
+    limit: TimeLimit = math.inf,
+    min_gain: MinGain = 0.01,
+    cluster: Cluster = "",
     shapes: Shapes = "",
     model_format: Format = "",
-    opt_level: Annotated[
-        int, typer.Option("--opt-level", "-O", min=0, max=4, help="As it will be compiled.")
-    ] = 3,
-    desired_layout: Annotated[
-        str, typer.Option("--desired-layout", help="As it will be compiled: NCHW or NHWC.")
-    ] = "",
-    early_stopping: Annotated[
-        int, typer.Option("--early-stopping", min=0, help="Leave a task after so many trials for nothing.")
-    ] = 0,
-    parallel: Annotated[
-        int, typer.Option("--parallel", min=0, help="Processes that build; 0: all cores.")
-    ] = 0,
-    repeat: Annotated[
-        int, typer.Option("--repeat", min=0, help="Samples of a candidate; 0: as noise asks.")
-    ] = 0,
-    min_repeat_ms: Annotated[
-        int, typer.Option("--min-repeat-ms", min=0, help="Milliseconds that a sample takes at the least.")
-    ] = 0,
-    tuner: Annotated[
-        str, typer.Option("--tuner", help="The classic name of a cost model: xgb, ga, random, gridsearch.")
-    ] = "",
+    opt_level: TunedLevel = 3,
+    desired_layout: TunedLayout = "",
+    early_stopping: EarlyStopping = 0,
+    parallel: Builders = 0,
+    repeat: Samples = 0,
+    min_repeat_ms: MinRepeatMs = 0,
+    tuner: Tuner = "",
     number: Annotated[int, typer.Option("--number", hidden=True)] = 0,
     autoscheduler: Annotated[bool, typer.Option("--enable-autoscheduler", hidden=True)] = False,
     verbose: Annotated[int, typer.Option("--verbose", "-v", count=True, hidden=True)] = 0,
@@ -339,28 +347,12 @@ def tune(
         from .driver.tvmc.tune_commands import TuneSettings, tune_command
 
         settings = TuneSettings(
-            target=target,
-            trials=trials,
-            database=db,
-            resume=resume,
-            seed=seed,
-            cost_model=cost_model,
-            timeout=timeout,
-            tasks=tasks,
-            cluster=cluster,
-            shapes=shapes,
-            model_format=model_format,
-            opt_level=opt_level,
-            desired_layout=desired_layout,
-            limit=limit,
-            min_gain=min_gain,
-            prior=tuple(prior or ()),
-            early_stopping=early_stopping,
-            parallel=parallel,
-            repeat=repeat,
-            min_repeat_ms=min_repeat_ms,
-            tuner=tuner,
-        )
+            target=target, trials=trials, database=db, resume=resume, seed=seed, cost_model=cost_model,
+            timeout=timeout, tasks=tasks, cluster=cluster, shapes=shapes, model_format=model_format,
+            opt_level=opt_level, desired_layout=desired_layout, limit=limit, min_gain=min_gain,
+            prior=tuple(prior or ()), early_stopping=early_stopping, parallel=parallel, repeat=repeat,
+            min_repeat_ms=min_repeat_ms, tuner=tuner,
+        )  # fmt: skip
         tune_command(desk, model, settings)
 
 
