@@ -270,6 +270,10 @@ def test_parameters() -> None:
           hint: T.Buffer((8,), "float32"), T.handle, T.int32 and the like are"""
     )
     assert "plain parameters only" in refused("pass", "*A")
+    assert "cannot use <class 'list'> (type) as an expression" in refused(
+        "pass", 'A: T.Buffer((8, list), "float32")'
+    )
+    assert "as an expression" in refused("pass", "A: T.Buffer((8,), strides=[T.grid(8)])")
     assert "unknown data type 'float31'" in refused("pass", 'A: T.Buffer((8,), "float31")')
 
 

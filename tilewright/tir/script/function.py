@@ -69,33 +69,39 @@ def _params(definition: ast.FunctionDef, parser: StmtParser) -> list[Var]:
             raise parser.source.error(
                 a, f"parameter {a.arg} has no type", f'write {a.arg}: T.Buffer((8,), "float32") or T.int32'
             )
-        value = parser.eval(a.annotation)
-        if isinstance(value, BufferSpec):
-            handle = Var(f"{a.arg}_handle", "handle")
-            parser.params.append(handle)
-            made = parser.buffer(a.arg, value, a)
-            parser.buffer_map[handle] = made
-            parser.scopes[0][a.arg] = made
-            continue
-        kind = type_of(value)
-        if kind is None:
-            raise parser.source.error(
-                a.annotation,
-                f"`{ast.unparse(a.annotation)}` is no type of a parameter",
-                'T.Buffer((8,), "float32"), T.handle, T.int32 and the like are',
-            )
-        cls = value.__class__ if isinstance(value, Var) else Var
-        var = cls(a.arg, kind)
-        parser.params.append(var)
-        parser.scopes[0][a.arg] = var
+        with parser.source.at(a):
+            _param(a, parser.eval(a.annotation), parser)
     return parser.params
+
+
+def _param(a: ast.arg, value: Any, parser: StmtParser) -> None:
+    assert a.annotation is not None
+    if isinstance(value, BufferSpec):
+        handle = Var(f"{a.arg}_handle", "handle")
+        parser.params.append(handle)
+        made = parser.buffer(a.arg, value, a)
+        parser.buffer_map[handle] = made
+        parser.scopes[0][a.arg] = made
+        return
+    kind = type_of(value)
+    if kind is None:
+        raise parser.source.error(
+            a.annotation,
+            f"`{ast.unparse(a.annotation)}` is no type of a parameter",
+            'T.Buffer((8,), "float32"), T.handle, T.int32 and the like are',
+        )
+    cls = value.__class__ if isinstance(value, Var) else Var
+    var = cls(a.arg, kind)
+    parser.params.append(var)
+    parser.scopes[0][a.arg] = var
 
 
 def _return_type(definition: ast.FunctionDef, parser: Evaluator) -> Type | None:
     if definition.returns is None:
         return None
-    value = parser.eval(definition.returns)
-    return TupleType() if value is None else type_of(value)
+    with parser.source.at(definition.returns):
+        value = parser.eval(definition.returns)
+        return TupleType() if value is None else type_of(value)
 
 
 def _with_root(body: Stmt, allocs: list[Buffer]) -> Stmt:

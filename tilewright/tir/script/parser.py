@@ -9,7 +9,6 @@ from typing import Any
 
 from ...ir import ops
 from ...ir.buffer import Buffer, BufferRegion, MatchBufferRegion
-from ...ir.errors import ScriptError
 from ...ir.expr import BufferLoad, IterVar, PrimExpr, Range, StringImm, Var, const, convert
 from ...ir.printer_ranges import difference
 from ...ir.printer_stmt import launch_key
@@ -183,12 +182,8 @@ class StmtParser(Evaluator):
                 "for, while, if, with, assert, assignments and calls are what it has",
             )
         before = len(here.out)
-        try:
+        with self.source.at(s):
             handler(s, here)
-        except ScriptError:
-            raise
-        except (TypeError, ValueError, RuntimeError, KeyError, ZeroDivisionError) as bad:
-            raise self.source.error(s, str(bad)) from None
         for made in here.out[before:]:
             if made.span is None:
                 made.span = self.source.span(s)

@@ -6,6 +6,8 @@ import ast
 import difflib
 import linecache
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import CodeType
 from typing import Any
@@ -32,6 +34,16 @@ class Source:
     def span(self, at: Any) -> Span:
         """The place of a Python syntax node."""
         return Span(self.file, getattr(at, "lineno", 0), getattr(at, "col_offset", 0))
+
+    @contextmanager
+    def at(self, node: ast.AST) -> Iterator[None]:
+        """Say of what goes wrong while a part of the text is read where it stands."""
+        try:
+            yield
+        except ScriptError:
+            raise
+        except (TypeError, ValueError, RuntimeError, KeyError, ZeroDivisionError) as bad:
+            raise self.error(node, str(bad)) from None
 
     def error(self, at: Any, reason: str, hint: str = "") -> ScriptError:
         """The error that shows the line with the place underlined, the reason, and what to do.
