@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import sys
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -28,8 +30,12 @@ import tilewright as tvm
 from tilewright import te
 from tilewright.tir.tensor_intrin.cuda import get_wgmma_intrin
 from tilewright.tune import workload
+from tilewright.tune.building import schedule_of
 from tilewright.tune.checking import tolerance_of
-from tilewright.tune.workload import present
+from tilewright.tune.explain import Explanation
+from tilewright.tune.history import apply_to
+from tilewright.tune.records import Record
+from tilewright.tune.workload import present, task_of
 
 ALLOWED = {"tilewright.tf32": True}
 STEM = convolution((1, 30, 36, 4), 64, (7, 7), strides=2, padding=(3, 0), kind="float32", turned=True)
@@ -83,6 +89,23 @@ def test_results_may_be_as_far_off_as_rounding_is() -> None:
     plain, rounded = tolerance_of(func), tolerance_of(func, tvm.target.Target(TF32))
     assert rounded.relative == 2**13 * plain.relative
     assert tolerance_of(func, tvm.target.Target(HOPPER)).relative == plain.relative
+
+
+@pytest.mark.parametrize("target, asked", [(TF32, HOPPER), (AMPERE_TF32, AMPERE)])
+def test_a_record_rounds_only_where_the_target_allows_it(target: str, asked: str) -> None:
+    trace = tvm.auto_schedule(small(), target).trace.as_json()
+    func = te.create_prim_func(small())
+    task = task_of(func, tvm.target.Target(asked))
+    record = Record(task.workload, asked, "", "ok", trace=trace)
+    sch = tvm.tir.Schedule(task.mod)
+    assert re.match(
+        r"ScheduleError: step \d+ of the trace rounds float32 to tf32",
+        apply_to(sch, task, record, Explanation("")),
+    )
+    with pytest.raises(tvm.tir.ScheduleError, match="a target with -tf32=1 does"):
+        schedule_of(task, "trace", trace)
+    allowed = task_of(func, tvm.target.Target(target))
+    assert not apply_to(sch, allowed, replace(record, workload=allowed.workload), Explanation(""))
 
 
 @pytest.mark.parametrize(

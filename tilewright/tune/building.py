@@ -16,13 +16,12 @@ from ..ir.module import IRModule
 from ..ir.serialize import load_json
 from ..ir.transform import PassContext
 from ..tir.schedule import Schedule
-from ..tir.schedule.trace import Trace
 from .artifact import Array, Artifact, told
 from .checking import plain_program
 from .constants import split_constants
 from .device_code import device_unit
 from .space import Sketches
-from .workload import Task, stable_key
+from .workload import Task, apply_trace, stable_key
 
 __all__ = ["DEFAULT_BUILD", "TASKS", "Builder", "Known", "build_artifact", "named_function", "schedule_of"]
 
@@ -50,7 +49,7 @@ def schedule_of(
         return (sketches or Sketches(task)).apply(what)
     if kind == "trace":
         sch = Schedule(task.mod)
-        Trace.apply_json_to_schedule(what, sch, trusted)
+        apply_trace(task, what, sch, trusted)
         return sch
     if kind == "program":
         return Schedule(load_json(what) if isinstance(what, str) else what)

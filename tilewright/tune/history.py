@@ -22,7 +22,6 @@ from ..ir.module import IRModule
 from ..target import Target
 from ..tir.schedule import Schedule
 from ..tir.schedule.from_files import UntrustedStep
-from ..tir.schedule.trace import Trace
 from .auto import asked
 from .errors import RecordError
 from .explain import Explanation
@@ -30,7 +29,7 @@ from .machines import alike, describe_machine, differences, fingerprint, record_
 from .record_files import Lines, is_database, read_lines
 from .records import Database, Record
 from .space import Sketches
-from .workload import Task
+from .workload import Task, apply_trace
 
 __all__ = ["History", "apply_to", "current", "lookup"]
 
@@ -274,7 +273,7 @@ def apply_to(sch: Schedule, task: Task, record: Record, notes: Explanation) -> s
             trace = steps(task, record)
             if trace is None:
                 continue
-            Trace.apply_json_to_schedule(_on(trace, sch), sch, record.trusted)
+            apply_trace(task, _on(trace, sch), sch, record.trusted)
         except UntrustedStep as error:
             raise RecordError(f"record {record.uid or '(without a name)'} of {task.name}: {error}") from None
         except Exception as error:  # records come from outside: anything may be wrong with them

@@ -26,9 +26,12 @@ from ..runtime.devices import cuda
 from ..target import Target
 from ..te.create_prim_func import create_prim_func
 from ..te.tensor import Tensor
+from ..tir.schedule import Schedule
+from ..tir.schedule.from_files import check_rounding
+from ..tir.schedule.trace import Trace
 from .facts import USUAL_SIZE
 
-__all__ = ["Task", "present", "stable_key", "task_of"]
+__all__ = ["Task", "apply_trace", "present", "stable_key", "task_of"]
 
 
 @dataclass(frozen=True)
@@ -99,6 +102,13 @@ class Task:
 
 def _received(program: str, target: str, constants: tuple[str, ...], sizes: dict[str, int]) -> Task:
     return Task(load_json(program), Target(target), constants, sizes=sizes)
+
+
+def apply_trace(task: Task, trace: Any, sch: Schedule, trusted: bool) -> None:
+    """Do the steps of a trace on a schedule of a task's program, if they give what its target promises."""
+    if not task.target.attrs.get("tf32") and isinstance(trace, Mapping):
+        check_rounding(trace.get("steps"))
+    Trace.apply_json_to_schedule(trace, sch, trusted)
 
 
 def present(target: Target) -> Target:

@@ -17,7 +17,7 @@ from ...ir.errors import ScheduleError
 from ...ir.function import PrimFunc
 from ...ir.module import IRModule
 
-__all__ = ["ANNOTATIONS", "STEPS", "UntrustedStep", "check_steps", "interface", "untrusted"]
+__all__ = ["ANNOTATIONS", "STEPS", "UntrustedStep", "check_rounding", "check_steps", "interface", "untrusted"]
 
 
 class UntrustedStep(ScheduleError):
@@ -92,6 +92,7 @@ ANNOTATIONS: Final[Mapping[str, tuple[str, ...]]] = {
     "transpose_ahead": (_NUMBER,),
     "transpose_lanes": (_NUMBER,),
 }
+_TF32: Final = "tf32"  # in the names of intrinsics that round, and what bulk copies do
 _PREFETCH: Final = "prefetch_past_"  # and the name of a buffer
 
 
@@ -143,6 +144,18 @@ def check_steps(steps: Any, trusting: str) -> None:
             raise UntrustedStep(
                 f"step {number} of the trace is refused: {why}, and could do more than change the speed; "
                 f"if you made the file yourself, or trust whoever did, {trusting}"
+            )
+
+
+def check_rounding(steps: Any) -> None:
+    """Refuse a trace that rounds the factors of float32 products (tf32), for a target that does not allow it."""
+    for number, step in enumerate(steps if isinstance(steps, list) else []):
+        given = step.get("kwargs") if isinstance(step, Mapping) else None
+        given = given if isinstance(given, Mapping) else {}
+        if _TF32 in str(given.get("tensor_intrin", "")) or given.get("ann_val") == _TF32:
+            raise ScheduleError(
+                f"step {number} of the trace rounds float32 to {_TF32}, which changes the result, and the target "
+                "does not allow it; a target with -tf32=1 does"
             )
 
 
