@@ -19,6 +19,7 @@ from tilewright import relay, te
 from tilewright.contrib import graph_executor
 from tilewright.driver import tvmc
 from tilewright.driver.tvmc import archive
+from tilewright.runtime.device_module import DeviceModule
 from tilewright.runtime.errors import LoadError
 from tilewright.runtime.link import find_cc
 from tilewright.runtime.seal import MARK, seal, sealed
@@ -274,3 +275,34 @@ def test_what_is_wrong_with_a_part_is_said_of_the_model(
     archive.write(path, archive.SAVED_MODEL, {}, {n: d for n, d in parts.items() if d is not None})
     with pytest.raises(tvmc.TVMCException, match=f"model.tar: damaged: .*{reason}"):
         tvmc.load(str(path))
+
+
+_PTX = b".version 8.0\n.target sm_80\n.visible .entry add(.param .u64 a)\n{\n ret;\n}\n\0"
+_CUBIN = b"\x7fELF" + bytes(range(256)) * 4
+
+
+@pytest.mark.parametrize("name, image", [("k.ptx", _PTX), ("k.cubin", _CUBIN)])
+def test_device_code_carries_a_checksum(tmp_path: Path, name: str, image: bytes) -> None:
+    path = tmp_path / name
+    DeviceModule("cuda", "", ["add"], {"image": image}).save(path)
+    data = path.read_bytes()
+    loaded = tvm.runtime.load_module(str(path))
+    assert loaded.options["image"] == image  # type: ignore[attr-defined]
+    loaded.save(str(path))
+    assert path.read_bytes() == data
+    for at in (20, len(data) // 2, len(data) - 60, len(data) - 2):
+        for worn in (data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :], data[:at] + data[at + 1 :]):
+            path.write_bytes(worn)
+            with pytest.raises(LoadError, match=rf"{name}: the file is (damaged|truncated)"):
+                tvm.runtime.load_module(str(path))
+
+
+def test_edited_ptx_is_loaded_without_the_line_of_its_checksum(tmp_path: Path) -> None:
+    path = tmp_path / "k.ptx"
+    DeviceModule("cuda", "", ["add"], {"image": _PTX}).save(path)
+    assert path.read_text().splitlines()[-1].startswith("// tilewright sum ")
+    path.write_text("// mine\n" + path.read_text())
+    with pytest.raises(LoadError, match="remove that line if you have edited the text"):
+        tvm.runtime.load_module(str(path))
+    path.write_text("".join(path.read_text().splitlines(keepends=True)[:-1]))
+    assert tvm.runtime.load_module(str(path)).options["image"].startswith(b"// mine")  # type: ignore[attr-defined]

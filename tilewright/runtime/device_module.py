@@ -19,6 +19,7 @@ from .launcher import NativeFunction
 from .metadata import LibraryInfo, parse_metadata
 from .module import Module
 from .reports import Report
+from .seal import check_seal, sealed, sealed_text, unsealed_text
 
 __all__ = ["DEVICES", "PROGRAMS", "DeviceModule", "HostModule", "load_device_module"]
 
@@ -94,13 +95,15 @@ class DeviceModule(Module):
         kind = fmt or path.suffix.lstrip(".")
         image = self.options.get("image", b"")
         if kind == "cubin" and image.startswith(b"\x7fELF"):
-            write_whole(path, image)
+            write_whole(path, sealed(image))
         elif kind == "cubin" and image and not self.source:
             raise TVMError(f"{self.name} is PTX here, and no machine code; save it as .ptx")
         elif kind == "cubin" and self.type_key == "cuda":
             from .cuda_driver import compile_cubin
 
-            write_whole(path, compile_cubin(self.source, self.options))
+            write_whole(path, sealed(compile_cubin(self.source, self.options)))
+        elif kind == "ptx":
+            write_whole(path, sealed_text(self.get_source(kind)))
         else:
             write_whole(path, self.get_source(kind))
 
@@ -138,11 +141,11 @@ def load_device_module(path: str, kind: str) -> DeviceModule:
     data = Path(path).read_bytes()
     stem = os.path.splitext(os.path.basename(path))[0]
     if kind == "cubin":
-        made = DeviceModule("cuda", "", [], {"image": data})
+        made = DeviceModule("cuda", "", [], {"image": data[: check_seal(data, path)]})
         made.name = stem
         return made
     try:
-        text = data.decode()
+        text = (unsealed_text(data, path) if kind == "ptx" else data).decode()
     except UnicodeDecodeError as error:
         raise LoadError(f"{path}: not a text of kind {kind!r}: {error}") from error
     names = re.findall(_KERNELS[kind], text)

@@ -1,6 +1,7 @@
 """A seal at the end of a file: a checksum of all that is before it, so that damage is noticed before anything runs.
 
-    content │ mark │ SHA-256 of the content
+    content │ mark │ SHA-256 of the content              ELF, tar
+    content │ // tilewright sum 5f2a… in hexadecimal     a text in which that is a comment
 
 Linkers and tar read over it. It protects against damage, not against malice: whoever can write the file can seal it
 anew. A file without a seal (of a C compiler, of tar, of an earlier version) is taken as it is.
@@ -15,11 +16,12 @@ from typing import Final
 
 from .errors import LoadError
 
-__all__ = ["MARK", "check_seal", "checksum", "seal", "sealed"]
+__all__ = ["MARK", "check_seal", "checksum", "seal", "sealed", "sealed_text", "unsealed_text"]
 
 MARK: Final = b"\0\0tilewright sum\n"
 _ENOUGH: Final = 5  # bytes of the mark that are no chance
 _SUM: Final = hashlib.sha256().digest_size
+_COMMENT: Final = b"// tilewright sum "
 _ELF, _TAR = (0, b"\x7fELF"), (257, b"ustar")
 
 
@@ -46,6 +48,26 @@ def seal(path: str | os.PathLike[str]) -> None:
         data = file.read()
         if data[-len(MARK) - _SUM : -_SUM] != MARK:
             file.write(MARK + checksum(data))
+
+
+def sealed_text(text: str) -> bytes:
+    """A text of C-like comments with a seal as its last line."""
+    data = text.rstrip("\n").encode() + b"\n"
+    return data + _COMMENT + checksum(data).hex().encode() + b"\n"
+
+
+def unsealed_text(data: bytes, where: str) -> bytes:
+    """The text without its seal; one that is not what was sealed is refused."""
+    at = len(data) - len(_COMMENT) - 2 * _SUM - 1
+    marked = at >= 0 and data[at : at + len(_COMMENT)] == _COMMENT and data.endswith(b"\n")
+    if marked and data[at + len(_COMMENT) : -1] == checksum(data[:at]).hex().encode():
+        return data[:at]
+    if marked or _was_marked(data):
+        raise LoadError(
+            f"{where}: the file is damaged: its text does not fit the checksum in its last line; export or copy it "
+            "again, or remove that line if you have edited the text"
+        )
+    return data
 
 
 def check_seal(data: bytes | mmap.mmap, where: str) -> int:
