@@ -202,7 +202,7 @@ class Load:
         except (AssertionError, RPCError) as error:
             lost.append(f"{error}: {known.summary()}")
         lost += [f"process {p} was left" for s in self.servers for p in children(pid_of(s))[1:]]
-        lost += [f"{f} was left" for f in glob.glob(f"{self.folder}/tilewright-rpc-*")]
+        lost += [f"{f} was left" for f in glob.glob(f"{self.folder}/tilewright-session-*")]
         return lost
 
     def close(self) -> None:

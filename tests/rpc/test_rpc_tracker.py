@@ -247,3 +247,28 @@ def test_a_server_that_is_killed_takes_its_children_along(
         with pytest.raises(tvm.TVMError, match=r"has closed the connection|connection broke"):
             session.listdir()
         server.terminate()
+
+
+def test_a_server_removes_what_one_before_it_has_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    killed = rpc.Server(port=0, silent=True)
+    session = rpc.connect("127.0.0.1", killed.port)
+    session.upload(bytes(100), "left")
+    (child,) = children(pid_of(killed))
+    os.kill(pid_of(killed), signal.SIGKILL)
+    until(lambda: not os.path.exists(f"/proc/{child}"))
+    (left,) = tmp_path.glob("*/left")
+    foreign = tmp_path / "tilewright-session-link"
+    foreign.symlink_to(tmp_path / "elsewhere")
+    (tmp_path / "elsewhere").mkdir()
+    with rpc.Server(port=0, silent=True) as first:
+        held = rpc.connect("127.0.0.1", first.port)
+        assert not left.parent.exists() and foreign.is_symlink()
+        held.upload(b"in use", "held")
+        with rpc.Server(port=0, silent=True) as second:
+            rpc.connect("127.0.0.1", second.port).close()
+            assert bytes(held.download("held")) == b"in use"
+        held.close()
+    killed.terminate()

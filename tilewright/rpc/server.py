@@ -11,11 +11,9 @@ import contextlib
 import math
 import os
 import select
-import shutil
 import signal
 import socket
 import sys
-import tempfile
 import time
 import traceback
 import uuid
@@ -26,6 +24,7 @@ from .access import Access, add_listening_options, count, listening_address, sec
 from .announce import Announcer
 from .base import MESSAGE, PATIENCE, Connection, ProtocolError, RPCError, listen, told
 from .children import Child, die_with_parent
+from .folders import Folder, remove_leftovers
 from .hub import Hub, Peer
 from .process import Process, started
 from .worker import Worker
@@ -93,7 +92,7 @@ class _Session:
     child: Child
     name: str  # of its client
     sock: socket.socket
-    folder: str
+    folder: Folder
     until: float
 
     def watch(self) -> bool:
@@ -106,7 +105,7 @@ class _Session:
         """Leave nothing behind: neither processes that the child has started, nor files. How the child has ended."""
         status = self.child.end()
         self.sock.close()
-        shutil.rmtree(self.folder, ignore_errors=True)
+        self.folder.close()
         return status
 
 
@@ -137,6 +136,7 @@ class _Serving:
 
     def run(self) -> None:
         """Serve until the process that started this one is gone."""
+        remove_leftovers()
         signal.signal(signal.SIGCHLD, lambda *_: None)
         signal.set_wakeup_fd(self._wakes.fileno(), warn_on_full_buffer=False)
         try:
@@ -223,16 +223,17 @@ class _Serving:
         self._announce(busy=True)
         sys.stdout.flush()
         sys.stderr.flush()
-        folder = ""
+        folder = None
         try:
-            folder = tempfile.mkdtemp(prefix="tilewright-rpc-")
+            folder = Folder()
             child = Child(os.fork())
         except OSError as error:
-            shutil.rmtree(folder, ignore_errors=True)
+            if folder is not None:
+                folder.close()
             self._hub.refuse(peer, RPCError(f"the server cannot begin a session now: {error}"))
             return self._offer()
         if child.pid == 0:
-            self._work(peer, folder, limit)
+            self._work(peer, folder.path, limit)
         with contextlib.suppress(OSError):  # the child does it as well: whoever comes first
             os.setpgid(child.pid, child.pid)
         sock = self._hub.release(peer)
