@@ -438,6 +438,39 @@ def test_a_torch_model_names_its_node() -> None:
         f(ids.numpy(), np.int64([[0, 1, 2**33]]))
 
 
+@pytest.mark.parametrize(
+    "name", ["embedding", "index_select", "gather", "scatter", "index_add", "index_fill", "take"]
+)
+def test_torch_counts_from_the_end_where_it_does(name: str) -> None:
+    """Negative indices are refused where PyTorch refuses them."""
+    torch = pytest.importorskip("torch")
+    work: dict[str, Any] = {
+        "embedding": lambda x, i: torch.nn.functional.embedding(i[0], x),
+        "index_select": lambda x, i: x.index_select(0, i[0]),
+        "gather": lambda x, i: x.gather(0, i),
+        "scatter": lambda x, i: x.scatter(0, i, 9.0),
+        "index_add": lambda x, i: x.index_add(0, i[0], x[:3]),
+        "index_fill": lambda x, i: x.index_fill(0, i[0], 9.0),
+        "take": lambda x, i: x.take(i),
+    }
+
+    class Net(torch.nn.Module):
+        def forward(self, x: Any, i: Any) -> Any:
+            return work[name](x, i)
+
+    x, good, bad = torch.rand(4, 3), torch.tensor([[0, 3, 2]]), torch.tensor([[0, -1, 2]])
+    mod, params = relay.frontend.from_pytorch(torch.export.export(Net(), (x, good)))
+    f = relay.create_executor("graph", mod, params=params).evaluate()
+    np.testing.assert_allclose(f(x.numpy(), good.numpy()).numpy(), work[name](x, good).numpy())
+    try:
+        wanted = work[name](x, bad).numpy()
+    except (IndexError, RuntimeError):
+        with pytest.raises(OutOfBoundsError, match=r"index -1 at position .* the legal range is 0 to 3"):
+            f(x.numpy(), bad.numpy())
+    else:
+        np.testing.assert_allclose(f(x.numpy(), bad.numpy()).numpy(), wanted)
+
+
 # ---------------------------------------------------------------------------- kernels of GPUs
 def on_gpu(expr: Any) -> Any:
     """The expression over its variables as a function on an OpenCL device."""

@@ -104,11 +104,11 @@ def check_each(indices: te.Tensor, kind: str, sizes: Sequence[Any], node: str) -
     return injective("check_each", indices.shape, element, tag.ELEMWISE)
 
 
-def checked_index(index: PrimExpr, size: Any, node: str, at: Sequence[Any]) -> PrimExpr:
+def checked_index(index: PrimExpr, size: Any, node: str, at: Sequence[Any], kind: str = "index") -> PrimExpr:
     """The place that an index at a position means, counted from the front, checked as part of what reads it."""
-    low, high = _bounds("index", size)
-    message, several = _outside_text(node, "index", at), (const_value(convert(size)) or 0) > 1
-    return _checked_place(_widened(index, size), "index", low, high, message, at, several)
+    low, high = _bounds(kind, size)
+    message, several = _outside_text(node, kind, at), (const_value(convert(size)) or 0) > 1
+    return _checked_place(_widened(index, size), kind, low, high, message, at, several)
 
 
 def checked_position(

@@ -117,12 +117,13 @@ def scatter_elements(
     reduction: str = "update",
     *,
     node: str = "",
+    negative: bool = True,
 ) -> te.Tensor:
     """out[indices[i, j], j] = updates[i, j] for axis 0, from a copy of the data.
 
     `reduction` combines instead: add, mul, min, max, or the mean of the old value and all new ones. A negative
     index counts from the end. Lines along the axis run in parallel. What lies outside is dropped, or is an error of the
-    `node`, if it has a name.
+    `node`, if it has a name; so is a negative index then, if `negative` ones are not meant.
     """
     name = "scatter_elements"
     x, places = tensor_arg(name, "data", data), index_tensor(name, "indices", indices)
@@ -147,24 +148,32 @@ def scatter_elements(
         ):
             at = _unravel(line, others) if others else []
             at.insert(d, k)
-            place = ib.let("place", _place(ins[0][tuple(at)], x.shape[d], node, at))
+            place = ib.let("place", _place(ins[0][tuple(at)], x.shape[d], node, at, negative))
             put([*at[:d], place, *at[d + 1 :]], ins[1][tuple(at)])
 
     return _scattered(name, x, [places, new], reduction == "mean", write, combine)
 
 
-def _place(index: PrimExpr, size: Any, node: str, at: Sequence[Any]) -> PrimExpr:
+def _place(index: PrimExpr, size: Any, node: str, at: Sequence[Any], negative: bool) -> PrimExpr:
     """What an index at a position means, counted from the front; with the name of a node it is checked."""
-    return checked_index(index, size, node, at) if node else from_front(index, size)
+    if not node:
+        return from_front(index, size)
+    return checked_index(index, size, node, at, "index" if negative else "position")
 
 
 def scatter_nd(
-    data: te.Tensor, indices: te.Tensor, updates: te.Tensor, mode: str = "update", *, node: str = ""
+    data: te.Tensor,
+    indices: te.Tensor,
+    updates: te.Tensor,
+    mode: str = "update",
+    *,
+    node: str = "",
+    negative: bool = True,
 ) -> te.Tensor:
     """Slices of a copy of the data, at the points indices[0], indices[1], …, replaced by those of `updates`.
 
     `mode` combines instead: add, mul, min, max or mean. The inverse of `gather_nd`. What lies outside is dropped, or is
-    an error of the `node`, if it has a name.
+    an error of the `node`, if it has a name; so is a negative index then, if `negative` ones are not meant.
     """
     name = "scatter_nd"
     x, points = tensor_arg(name, "data", data), index_tensor(name, "indices", indices)
@@ -188,7 +197,9 @@ def scatter_nd(
     def write(ib: Any, ins: list[Any], put: Callable[[list[Any], PrimExpr], None]) -> None:
         with ib.for_range(0, prod(lead), "point") as point:
             at = _unravel(point, lead) if lead else []
-            coordinates = [(_place(ins[0][(c, *at)], x.shape[c], node, (c, *at))) for c in range(count)]
+            coordinates = [
+                (_place(ins[0][(c, *at)], x.shape[c], node, (c, *at), negative)) for c in range(count)
+            ]
             place = [ib.let(f"p{c}", p) for c, p in enumerate(coordinates)]
             with ib.for_range(0, prod(inner), "j") as j:
                 rest = _unravel(j, inner) if inner else []

@@ -11,6 +11,7 @@ from ..ty import TensorType, TupleType, Type
 from . import dyn
 from .arguments import static, tensors
 from .computes import topi
+from .picking import kind_of
 from .registry import OpPattern, Place, flag, integer, ints, number, refuse, register, text
 from .shapes import axis_of, broadcast, differ, is_known, need_dtype, need_rank
 from .spatial import windows
@@ -72,18 +73,23 @@ def _scatter_elements_rel(types: list[Any], attrs: Any) -> Type:
 _scatter_elements = register(
     "scatter_elements",
     inputs=("data", "indices", "updates"),
-    attrs={"axis": integer(0), "reduction": text("update"), "node": text("")},
+    attrs={"axis": integer(0), "reduction": text("update"), "node": text(""), "negative": flag(True)},
     rel=_scatter_elements_rel,
     compute=lambda attrs, ins, out: [
-        topi.scatter_elements(ins[0], ins[1], ins[2], attrs.axis, attrs.reduction, node=attrs.node)
+        topi.scatter_elements(*ins[:3], attrs.axis, attrs.reduction, node=attrs.node, negative=attrs.negative)
     ],
-    places=lambda types, attrs: [Place(1, "index", 0, (axis_of(attrs.axis, len(types[0].shape)),))],
+    places=lambda types, attrs: [Place(1, kind_of(attrs), 0, (axis_of(attrs.axis, len(types[0].shape)),))],
 )
 
 
-def scatter_elements(data: Any, indices: Any, updates: Any, axis: int = 0, reduction: str = "update") -> Call:
-    """A copy of the data with each update written at its index along `axis`, or combined with what is there."""
-    return _scatter_elements(data, indices, updates, axis=axis, reduction=reduction)
+def scatter_elements(
+    data: Any, indices: Any, updates: Any, axis: int = 0, reduction: str = "update", negative: bool = True
+) -> Call:
+    """A copy of the data with each update written at its index along `axis`, or combined with what is there.
+
+    A negative index counts from the end, unless `negative` is False: then it is outside.
+    """
+    return _scatter_elements(data, indices, updates, axis=axis, reduction=reduction, negative=negative)
 
 
 def _scatter_nd_rel(types: list[Any], attrs: Any) -> Type:
@@ -104,16 +110,21 @@ def _scatter_nd_rel(types: list[Any], attrs: Any) -> Type:
 _scatter_nd = register(
     "scatter_nd",
     inputs=("data", "indices", "updates"),
-    attrs={"mode": text("update"), "node": text("")},
+    attrs={"mode": text("update"), "node": text(""), "negative": flag(True)},
     rel=_scatter_nd_rel,
-    compute=lambda attrs, ins, out: [topi.scatter_nd(ins[0], ins[1], ins[2], attrs.mode, node=attrs.node)],
-    places=lambda types, attrs: [Place(1, "index", 0, tuple(range(types[1].shape[0])))],
+    compute=lambda attrs, ins, out: [
+        topi.scatter_nd(ins[0], ins[1], ins[2], attrs.mode, node=attrs.node, negative=attrs.negative)
+    ],
+    places=lambda types, attrs: [Place(1, kind_of(attrs), 0, tuple(range(types[1].shape[0])))],
 )
 
 
-def scatter_nd(data: Any, indices: Any, updates: Any, mode: str = "update") -> Call:
-    """A copy of the data with the slices at the points (columns of `indices`) replaced or combined."""
-    return _scatter_nd(data, indices, updates, mode=mode)
+def scatter_nd(data: Any, indices: Any, updates: Any, mode: str = "update", negative: bool = True) -> Call:
+    """A copy of the data with the slices at the points (columns of `indices`) replaced or combined.
+
+    A negative coordinate counts from the end, unless `negative` is False: then it is outside.
+    """
+    return _scatter_nd(data, indices, updates, mode=mode, negative=negative)
 
 
 def _segment_rel(types: list[Any], attrs: Any) -> Type:

@@ -9,7 +9,7 @@ from ..ty import TensorType, Type
 from . import dyn
 from .arguments import static
 from .computes import topi
-from .registry import OpPattern, Place, dtype, integer, refuse, register, text
+from .registry import OpPattern, Place, dtype, flag, integer, refuse, register, text
 from .shapes import axis_of, is_known, product
 
 __all__ = ["gather", "gather_nd", "one_hot", "take"]
@@ -28,18 +28,23 @@ def _take_rel(types: list[Any], attrs: Any) -> Type:
     return TensorType([*data.shape[:at], *indices.shape[batch:], *data.shape[at + 1 :]], data.dtype)
 
 
+def kind_of(attrs: Any) -> str:
+    """What an index may be: from the end as well, unless `negative` says otherwise."""
+    return "index" if attrs.negative else "position"
+
+
 def _take_places(types: list[Any], attrs: Any) -> list[Place]:
     if attrs.mode != "fast":  # the others say what an index outside means
         return []
     if attrs.axis is None:
-        return [Place(1, "index", sizes=(product(types[0].shape),))]
-    return [Place(1, "index", 0, (axis_of(attrs.axis, len(types[0].shape)),))]
+        return [Place(1, kind_of(attrs), sizes=(product(types[0].shape),))]
+    return [Place(1, kind_of(attrs), 0, (axis_of(attrs.axis, len(types[0].shape)),))]
 
 
 _take = register(
     "take",
     inputs=("data", "indices"),
-    attrs={"axis": integer(None), "batch_dims": integer(0), "mode": text("clip")},
+    attrs={"axis": integer(None), "batch_dims": integer(0), "mode": text("clip"), "negative": flag(True)},
     rel=_take_rel,
     compute=lambda attrs, ins, out: [topi.take(ins[0], ins[1], attrs.axis, attrs.batch_dims, attrs.mode)],
     pattern=INJECTIVE,
@@ -47,13 +52,16 @@ _take = register(
 )
 
 
-def take(data: Any, indices: Any, axis: Any = None, batch_dims: int = 0, mode: str = "clip") -> Call:
+def take(
+    data: Any, indices: Any, axis: Any = None, batch_dims: int = 0, mode: str = "clip", negative: bool = True
+) -> Call:
     """The slices along `axis` that `indices` names.
 
     An index outside is the nearest inside (mode "clip"), counts around ("wrap") or gives NaN ("nan"); with mode "fast"
-    a negative one counts from the end, and one outside is an error, which `config.data_check` may leave unchecked.
+    a negative one counts from the end (unless `negative` is False: then it is outside), and one outside is an error,
+    which `config.data_check` may leave unchecked.
     """
-    return _take(data, indices, axis=axis, batch_dims=batch_dims, mode=mode)
+    return _take(data, indices, axis=axis, batch_dims=batch_dims, mode=mode, negative=negative)
 
 
 def _gather_rel(types: list[Any], attrs: Any) -> Type:
@@ -67,17 +75,17 @@ def _gather_rel(types: list[Any], attrs: Any) -> Type:
 _gather = register(
     "gather",
     inputs=("data", "indices"),
-    attrs={"axis": integer(0)},
+    attrs={"axis": integer(0), "negative": flag(True)},
     rel=_gather_rel,
     compute=lambda attrs, ins, out: [topi.gather(ins[0], attrs.axis, ins[1])],
     pattern=INJECTIVE,
-    places=lambda types, attrs: [Place(1, "index", 0, (axis_of(attrs.axis, len(types[0].shape)),))],
+    places=lambda types, attrs: [Place(1, kind_of(attrs), 0, (axis_of(attrs.axis, len(types[0].shape)),))],
 )
 
 
-def gather(data: Any, axis: int, indices: Any) -> Call:
-    """For each element of `indices`, the element of `data` at that place along `axis`."""
-    return _gather(data, indices, axis=axis)
+def gather(data: Any, axis: int, indices: Any, negative: bool = True) -> Call:
+    """For each element of `indices`, the element of `data` at that place along `axis`; `negative` as of `take`."""
+    return _gather(data, indices, axis=axis, negative=negative)
 
 
 def _gather_nd_rel(types: list[Any], attrs: Any) -> Type:

@@ -102,12 +102,12 @@ def index_select(n: Site, x: Expr, dim: int, index: Expr) -> Expr:
     if not rank(x):
         return x
     listed = reshape(places(index), (shape_of(index)[0] if rank(index) else 1,))
-    return R.take(x, listed, axis=dim % rank(x), mode="fast")  # type: ignore[no-any-return]
+    return R.take(x, listed, axis=dim % rank(x), mode="fast", negative=False)  # type: ignore[no-any-return]
 
 
 @aten("gather")
 def gather(n: Site, x: Expr, dim: int, index: Expr) -> Expr:
-    return R.gather(x, dim % rank(x), places(index)) if rank(x) else reshape(x, n.shape)
+    return R.gather(x, dim % rank(x), places(index), negative=False) if rank(x) else reshape(x, n.shape)
 
 
 @aten("take")
@@ -133,7 +133,7 @@ def _scattered(n: Site, x: Expr, dim: int, index: Expr, src: Any, how: str) -> E
         updates = R.broadcast_to(value, shape_of(index)) if rank(index) else value
     if not rank(x):
         return reshape(updates, ())
-    return R.scatter_elements(x, places(index), updates, dim % rank(x), how)  # type: ignore[no-any-return]
+    return R.scatter_elements(x, places(index), updates, dim % rank(x), how, negative=False)  # type: ignore[no-any-return]
 
 
 @aten("scatter")
@@ -176,12 +176,12 @@ def _scatter_counted(
     return _scattered(n, base, dim, index, src, how)
 
 
-def _rows(n: Site, x: Expr, dim: int, index: Expr, source: Expr, how: str) -> Expr:
+def _rows(n: Site, x: Expr, dim: int, index: Expr, source: Expr, how: str, negative: bool = False) -> Expr:
     """Whole slices along a dimension written or combined."""
     at = dim % rank(x)
     order = [at, *(d for d in range(rank(x)) if d != at)]
     flat = reshape(places(index), (1, shape_of(index)[0] if rank(index) else 1))
-    made = R.scatter_nd(permute(x, order), flat, permute(n.to(source), order), how)
+    made = R.scatter_nd(permute(x, order), flat, permute(n.to(source), order), how, negative)
     return permute(made, [order.index(d) for d in range(rank(x))])
 
 
@@ -202,7 +202,7 @@ def index_fill(n: Site, x: Expr, dim: int, index: Expr, value: Any) -> Expr:
     count = shape_of(index)[0] if rank(index) else 1
     shape = [count if d == at else s for d, s in enumerate(shape_of(x))]
     rows = R.broadcast_to(n.to(value), shape) if isinstance(value, Expr) else full(value, shape, n.dtype)
-    return _rows(n, x, dim, index, rows, "update")
+    return _rows(n, x, dim, index, rows, "update", negative=True)
 
 
 @aten("one_hot")

@@ -211,7 +211,7 @@ def fused_attention(
 # ---------------------------------------------------------------------------- embeddings
 @aten("embedding")
 def embedding(n: Site, weight: Expr, indices: Expr, padding_idx: int = -1) -> Expr:
-    return R.take(weight, places(indices), axis=0, mode="fast")  # type: ignore[no-any-return]
+    return R.take(weight, places(indices), axis=0, mode="fast", negative=False)  # type: ignore[no-any-return]
 
 
 @aten("cdist", "_cdist_forward")
@@ -251,7 +251,7 @@ def embedding_bag(
         raise Refusal("where each bag begins must be known at import; give the bags as rows of a matrix")
     starts = [int(v) for v in offsets.numpy()]
     edges = starts if include_last_offset else [*starts, shape_of(indices)[0]]
-    rows = R.take(weight, places(indices), axis=0, mode="fast")
+    rows = R.take(weight, places(indices), axis=0, mode="fast", negative=False)
     if per_sample_weights is not None:
         rows = R.multiply(rows, R.expand_dims(per_sample_weights, 1))
     bags: list[Any] = []
