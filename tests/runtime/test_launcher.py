@@ -11,11 +11,12 @@ import ml_dtypes
 import numpy as np
 import pytest
 from conftest import Build
-from native_library import buffer, function, scalar
+from native_library import buffer, function, metadata, scalar
 
 from tilewright import runtime
 from tilewright.runtime import Module, nd, register_func, remove_global_func
-from tilewright.runtime.launcher import NativeFunction
+from tilewright.runtime.launcher import NativeFunction, _prototype
+from tilewright.runtime.metadata import parse_metadata
 
 
 def zeros(*shape: int, dtype: str = "float32") -> nd.NDArray:
@@ -698,3 +699,10 @@ class TestLifeAndCost:
         for thread in threads:
             thread.join()
         assert len(ended) == 4  # a call that had waited in vain would have raised
+
+
+def test_more_arguments_than_a_call_takes() -> None:
+    params = [buffer(f"B{k}", "float32", [4]) for k in range(1025)]
+    info = parse_metadata(metadata([function("f", params)]), "here").functions["f"]
+    with pytest.raises(runtime.TVMError, match=r"f takes 1,025 arguments.* takes 1,024 at most"):
+        _prototype(info)

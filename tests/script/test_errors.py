@@ -339,3 +339,15 @@ def test_a_text_warns_of_nothing() -> None:
         warnings.simplefilter("always")
         from_source(text)
     assert seen == []
+
+
+@pytest.mark.parametrize(
+    "body, reason",
+    [
+        ('p = T.allocate([16], "float32", b"global")\nT.evaluate(0)', "named by a string"),
+        ("with T.block(len):\n    T.evaluate(0)", "the field `name_hint` must be str"),
+        ('B = T.alloc_buffer((8,), "float32", scope=b"shared")\nB[0] = T.float32(0)', "named by a string"),
+    ],
+)
+def test_what_a_text_makes_is_of_the_right_kinds(body: str, reason: str) -> None:
+    assert reason in refused(body)

@@ -38,6 +38,13 @@ class PointerType(Type):
     element_type: Type
     storage_scope: str = ""
 
+    def __post_init__(self) -> None:
+        if not isinstance(self.element_type, Type) or not isinstance(self.storage_scope, str):
+            raise TypeError(
+                "a pointer is to a type, in memory that is named by a string, "
+                f"not PointerType({self.element_type!r:.80}, {self.storage_scope!r:.80})"
+            )
+
     def __str__(self) -> str:
         return f"Pointer({self.element_type}, {self.storage_scope!r})"
 

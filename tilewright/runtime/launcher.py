@@ -19,6 +19,7 @@ from typing import Any, NoReturn
 
 from .arguments import ArgumentErrors, decoder, scalar_range
 from .dtypes import ELEMENTS
+from .errors import TVMError
 from .limits import LARGEST_SIZE
 from .metadata import BufferParam, Dim, FunctionInfo, ScalarParam, dim_text, dims_of, names_in
 from .ndarray import NDArray
@@ -26,6 +27,7 @@ from .registry import PackedFunc
 
 __all__ = ["BoundCall", "NativeFunction"]
 
+_MOST = 1024  # arguments that ctypes passes on
 _REMEMBERED = 256  # combinations of layouts; beyond this the memory starts afresh
 
 
@@ -137,6 +139,11 @@ def _prototype(info: FunctionInfo) -> Any:
     types += [ELEMENTS[symbol.dtype].ctype for symbol in info.symbols]
     if info.ret is not None:
         types.append(ctypes.c_void_p)
+    if len(types) > _MOST:
+        raise TVMError(
+            f"{info.name} takes {len(types):,} arguments, sizes of arrays included, and a call from Python takes "
+            f"{_MOST:,} at most; put several arrays into one, or call the exported library from C"
+        )
     return ctypes.CFUNCTYPE(ctypes.c_int32, *types)
 
 

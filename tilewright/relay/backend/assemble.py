@@ -109,7 +109,7 @@ def _interface(program: Program) -> tuple[list[TensorInfo], list[TensorInfo]]:
     if len(inputs) + len(outputs) > _MOST:
         raise BuildError(
             f"the model has {len(inputs)} inputs and {len(outputs)} results; a function takes {_MOST} at most: "
-            "bind the parameters with relay.build(…, params=…)"
+            "bind the parameters with relay.build(…, params=…), or use relay.vm.compile, which takes any number"
         )
     return inputs, outputs
 

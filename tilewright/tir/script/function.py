@@ -8,7 +8,7 @@ import linecache
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from types import FrameType
+from types import FrameType, SimpleNamespace
 from typing import Any
 
 from ...ir import GlobalVar, IRModule, PrimFunc
@@ -16,7 +16,9 @@ from ...ir.buffer import Buffer
 from ...ir.deep import deep_programs
 from ...ir.errors import ScriptError
 from ...ir.expr import Var, const
+from ...ir.functor import pre_order_visit
 from ...ir.printer_stmt import needs_root
+from ...ir.serialize import check_kinds
 from ...ir.stmt import Block, BlockRealize, Stmt
 from ...ir.types import TupleType, Type
 from .evaluate import Evaluator
@@ -56,7 +58,30 @@ def parse_function(source: Source, outside: Mapping[str, Any], options: Options 
     if not options.private:
         symbol = definition.name if options.name is None else options.name
         attrs = {"global_symbol": symbol, **attrs}
-    return PrimFunc(params, body, ret_type, parser.buffer_map, attrs, span=source.span(definition))
+    made = PrimFunc(params, body, ret_type, parser.buffer_map, attrs, span=source.span(definition))
+    if source.reach is not None:
+        _check_kinds(made, source)
+    return made
+
+
+def _check_kinds(func: PrimFunc, source: Source) -> None:
+    """Refuse a program that was made with a function where a name must be, bytes for text, and the like."""
+    place = SimpleNamespace(lineno=source.node.lineno)
+
+    def check(n: Any) -> None:
+        if isinstance(n, Stmt) and n.span is not None:
+            place.lineno = n.span.line
+        try:
+            check_kinds(n)
+            for b in (*getattr(n, "alloc_buffers", ()), getattr(n, "buffer", None)):
+                if b is not None:
+                    check_kinds(b)
+        except (TypeError, ValueError) as bad:
+            raise source.error(place, str(bad)) from None
+
+    for b in func.buffer_map.values():
+        check(b)
+    pre_order_visit(func.body, check)
 
 
 def _params(definition: ast.FunctionDef, parser: StmtParser) -> list[Var]:
