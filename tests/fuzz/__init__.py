@@ -40,6 +40,7 @@ class Fuzzer:
     seconds: float
     gib: float
     short: int  # attempts in `make test`
+    share: float  # of the time, where one is usual: more for what is slow, or has much to go through
 
     def run(self, seed: int) -> Outcome:
         """The outcome of the attempt that this seed makes."""
@@ -50,14 +51,14 @@ _FUZZERS: dict[str, Fuzzer] = {}
 
 
 def fuzzer(
-    name: str, *, seconds: float = 20, gib: float = 4, short: int = 20
+    name: str, *, seconds: float = 20, gib: float = 4, short: int = 20, share: float = 1
 ) -> Callable[[Attempt], Attempt]:
     """Register a function as the fuzzer of this name."""
 
     def register(attempt: Attempt) -> Attempt:
         if name in _FUZZERS and _FUZZERS[name].attempt.__module__ != attempt.__module__:
             raise ValueError(f"two fuzzers are called {name!r}")
-        _FUZZERS[name] = Fuzzer(name, attempt, seconds, gib, short)
+        _FUZZERS[name] = Fuzzer(name, attempt, seconds, gib, short, share)
         return attempt
 
     return register

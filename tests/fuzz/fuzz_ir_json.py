@@ -62,7 +62,7 @@ def changed(rng: random.Random, data: Any) -> None:
                 node[at] = [node[at], {"node": rng.randrange(len(nodes))}]
 
 
-@fuzzer("ir_json", seconds=10, gib=2, short=500)
+@fuzzer("ir_json", seconds=10, gib=2, short=500, share=3)
 def ir_json(rng: random.Random) -> str:
     """Programs in JSON with damaged bytes: refused by an error of ours, or a program that can be printed."""
     data = damaged(rng, rng.choice(programs()).encode())

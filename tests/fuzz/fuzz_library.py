@@ -108,7 +108,7 @@ def _in_a_child(path: Path, seconds: int = 40) -> tuple[str, Any]:
     return kind, found
 
 
-@fuzzer("library", seconds=60, gib=8, short=6)
+@fuzzer("library", seconds=60, gib=8, short=6, share=2)
 def library(rng: random.Random) -> str:
     """A damaged file is refused by an error that names it, or gives the numbers of the whole one."""
     name = rng.choice(KINDS)

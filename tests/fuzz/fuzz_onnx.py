@@ -343,7 +343,7 @@ def _changed(rng: random.Random) -> bytes:
 
 
 # -- the attempt ---------------------------------------------------------------------------------------
-@fuzzer("onnx", seconds=60, gib=4, short=8)
+@fuzzer("onnx", seconds=60, gib=4, short=8, share=5)
 def onnx(rng: random.Random) -> str:
     """A damaged model is refused by a FrontendError, or compiles and runs as onnxruntime runs it."""
     data = _changed(rng)

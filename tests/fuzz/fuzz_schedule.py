@@ -138,7 +138,7 @@ WORDS = {
 }
 
 
-@fuzzer("schedule", seconds=60, short=10)
+@fuzzer("schedule", seconds=60, short=10, share=4)
 def schedule(rng: random.Random) -> collections.Counter[str]:
     """Steps are refused, or the program computes what it did, also as machine code."""
     known = _program(rng)

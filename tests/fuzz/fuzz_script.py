@@ -94,7 +94,7 @@ def mixed(rng: random.Random, text: str, words: list[str]) -> str:
     return text
 
 
-@fuzzer("script", seconds=15, gib=2, short=300)
+@fuzzer("script", seconds=15, gib=2, short=300, share=3)
 def script(rng: random.Random) -> str:
     """Texts of programs, damaged: refused by an error of ours, or a program that can be printed."""
     text = mixed(rng, rng.choice([*TEXTS, lowered()]), WORDS)

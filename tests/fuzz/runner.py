@@ -1,6 +1,6 @@
 """Run fuzzers for some minutes: `python -m fuzz [NAME …] [--minutes M] [--workers N] [--seed S]`.
 
-Each fuzzer gets the same share of the time. The table at the end says how often each outcome was seen; what was
+Each fuzzer gets its share of the time, the longest first. The table at the end says how often each outcome was seen; what was
 found follows with the command that shows it again. The exit status is 1 if anything was found.
 """
 
@@ -35,13 +35,14 @@ def main() -> int:
         parser.error(f"there is no fuzzer {unknown[0]!r}; there are: {', '.join(known)}")
     chosen = [known[name] for name in args.names or known]
     first = args.seed if args.seed is not None else int(time.time()) * 1000
-    seconds = args.minutes * 60 * args.workers / len(chosen)
+    chosen.sort(key=lambda f: -f.share)
+    seconds = args.minutes * 60 * args.workers / sum(f.share for f in chosen)
     print(f"{len(chosen)} fuzzers, {args.workers} workers, seeds from {first}", flush=True)
     waiting, running, reports = list(chosen), [], []
     try:
         while waiting or running:
             while waiting and len(running) < args.workers:
-                running.append(_Run(waiting.pop(0), first, seconds, args.attempts))
+                running.append(_Run(waiting[0], first, seconds * waiting.pop(0).share, args.attempts))
             for run in running[:]:
                 if run.step():
                     running.remove(run)
