@@ -209,3 +209,25 @@ def test_short_kernels_have_nothing_added() -> None:
     A = te.placeholder((1024,), name="A")
     B = te.compute((1024,), lambda i: A[i] + 1.0, name="B")
     assert "__tw_watch" not in tvm.build(te.create_schedule(B.op), [A, B], "llvm").text
+
+
+@pytest.mark.parametrize("steps", ["i + relay.const(1)", "i"], ids=["kernels", "instructions"])
+def test_ctrl_c_ends_a_program_of_the_virtual_machine_that_does_not_end(steps: str) -> None:
+    source = f"""
+c, x = relay.var("c", shape=(), dtype="bool"), relay.var("x", shape=(), dtype="int32")
+i, kind = relay.var("i", shape=(), dtype="int32"), relay.TensorType((), "int32")
+loop = relay.Var("loop", relay.FuncType([kind], kind))
+fn = relay.Function([i], relay.If(c, relay.Call(loop, [{steps}]), i), kind)
+made = relay.Function([c, x], relay.Let(loop, fn, relay.Call(loop, [x])))
+m = tvm.runtime.vm.VirtualMachine(relay.vm.compile(made, "llvm"), tvm.cpu())
+assert m.run(np.array(False), np.int32(7)).numpy() == 7
+
+def runs():
+    frame = sys._current_frames()[threading.main_thread().ident]
+    return frame.f_code.co_filename == "<virtual machine>"
+
+when(runs)
+interrupted(lambda: m.run(np.array(True), np.int32(0)))
+assert m.run(np.array(False), np.int32(7)).numpy() == 7
+"""
+    assert run(source) == "interrupted\n"
