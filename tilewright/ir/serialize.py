@@ -5,9 +5,9 @@ from __future__ import annotations
 import base64
 import json
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 from ..runtime.json_reader import read_json
 from . import buffer, expr, function, stmt, types
@@ -140,10 +140,10 @@ class _Reader:
         if len(fields) > len(cls._fields):
             raise ValueError(f"it has {len(fields)} fields, and a {name} has {len(cls._fields)}")
         values = [self.value(f) for f in fields]
-        for field, value in zip(cls._fields, values, strict=False):
-            _check_field(cls, field, value)  # before the constructor, which converts what a person gives it
+        for field, value in zip(_fields_of(cls), values, strict=False):
+            field.check(value)  # before the constructor, which converts what a person gives it
         made = expr.Range.from_min_extent(*values) if cls is expr.Range else cls(*values)
-        check_kinds(made)
+        check_kinds(made, values)
         return made
 
     def value(self, v: Any) -> Any:
@@ -247,70 +247,108 @@ def _wanted(written: str) -> tuple[bool, type | tuple[type, ...] | None]:
     return False, tuple(kinds)
 
 
-def _check_field(cls: Any, name: str, value: Any) -> None:
-    """Refuse the value of a field that is not of the kind that the class declares."""
-    written = cls._written[cls._fields.index(name)]
-    many, kind = _wanted(written)
-    narrow = _NARROWER.get((cls.__name__, name))
-    if narrow is not None:
-        kind, written = narrow, " or ".join(k.__name__ for k in narrow).replace("NoneType", "None")
-    if kind is None:
-        return
-    fits = (
-        isinstance(value, kind)
-        if not many
-        else isinstance(value, tuple) and all(isinstance(x, kind) for x in value)
-    )
-    if fits and written.startswith("dict[str,"):
-        fits = all(isinstance(key, str) for key in value)
-    if not fits:
-        raise TypeError(f"the field `{name}` must be {written}, not {value!r:.80}")
-    if (name in _CONDITIONS or (cls.__name__, name) in _TRUTHS) and value is not None:
-        if not value.dtype.is_bool:
-            raise TypeError(f"the field `{name}` must be bool, not {value.dtype}: `{value!s:.80}`")
-    if (cls.__name__, name) in _WHOLE:
-        for e in value if many else (value,):
+class _Field(NamedTuple):
+    """What a field of a class takes."""
+
+    name: str
+    written: str  # its type, for people
+    many: bool
+    kind: type | tuple[type, ...] | None  # None is anything
+    truth: bool  # a condition
+    whole: bool
+
+    def check(self, value: Any) -> None:
+        """Refuse a value of another kind."""
+        if self.kind is None:
+            return
+        if not self.many:
+            fits = isinstance(value, self.kind)
+        else:
+            fits = isinstance(value, tuple) and all(isinstance(x, self.kind) for x in value)
+        if self.written.startswith("dict[str,"):
+            fits = fits and all(isinstance(key, str) for key in value)
+        if not fits:
+            raise TypeError(f"the field `{self.name}` must be {self.written}, not {value!r:.80}")
+        if self.truth and value is not None and not value.dtype.is_bool:
+            raise TypeError(f"the field `{self.name}` must be bool, not {value.dtype}: `{value!s:.80}`")
+        for e in () if not self.whole else value if self.many else (value,):
             if e.dtype.is_handle or not (e.dtype.is_int or e.dtype.is_uint):
-                raise TypeError(f"the field `{name}` must be whole numbers, not {e.dtype}: `{e!s:.80}`")
+                raise TypeError(f"the field `{self.name}` must be whole numbers, not {e.dtype}: `{e!s:.80}`")
 
 
-def check_kinds(made: Node) -> None:
-    """Refuse a node whose fields are not of the kinds that its class declares."""
+@cache
+def _fields_of(cls: Any) -> tuple[_Field, ...]:
+    out = []
+    for name, written in zip(cls._fields, cls._written, strict=True):
+        key = (cls.__name__, name)
+        many, kind = _wanted(written)
+        if key in _NARROWER:
+            kind = _NARROWER[key]
+            written = " or ".join(k.__name__ for k in _NARROWER[key]).replace("NoneType", "None")
+        truth = name in _CONDITIONS or key in _TRUTHS
+        out.append(_Field(name, written, many, kind, truth, key in _WHOLE))
+    return tuple(out)
+
+
+def check_kinds(made: Node, checked: Sequence[Any] = ()) -> None:
+    """Refuse a node whose fields are not of the kinds that its class declares, or do not go together.
+
+    The first fields are known to be right as far as they are those that were `checked`.
+    """
     cls = made.__class__
-    for name in cls._fields:
-        _check_field(cls, name, getattr(made, name))
-    if isinstance(made, stmt.BlockRealize) and len(made.iter_values) != len(made.block.iter_vars):
+    for i, field in enumerate(_fields_of(cls)):
+        value = getattr(made, field.name)
+        if i >= len(checked) or value is not checked[i]:
+            field.check(value)
+    together = _TOGETHER.get(cls)
+    if together is not None:
+        together(made)
+
+
+def _check_realize(n: stmt.BlockRealize) -> None:
+    if len(n.iter_values) != len(n.block.iter_vars):
         raise ValueError(
-            f"block {made.block.name_hint} has {len(made.block.iter_vars)} iterators and {len(made.iter_values)} values"
+            f"block {n.block.name_hint} has {len(n.block.iter_vars)} iterators and {len(n.iter_values)} values"
         )
-    if isinstance(made, buffer.BufferRegion) and len(made.region) != len(made.buffer.shape):
+
+
+def _check_block(n: stmt.Block) -> None:
+    for iv in n.iter_vars:
+        if iv.dom is None:
+            raise ValueError(f"the iterator `{iv.var.name}` of block {n.name_hint} has no domain")
+
+
+def _check_loop(n: stmt.For) -> None:
+    if n.kind is stmt.ForKind.THREAD_BINDING and n.thread_binding is None:
+        raise ValueError(f"loop `{n.loop_var.name}` is bound to no thread")
+
+
+def _check_region(n: buffer.BufferRegion) -> None:
+    if len(n.region) != len(n.buffer.shape):
         raise ValueError(
-            f"buffer {made.buffer.name} has {len(made.buffer.shape)} dimensions, and the region {len(made.region)}"
+            f"buffer {n.buffer.name} has {len(n.buffer.shape)} dimensions, and the region {len(n.region)}"
         )
-    if isinstance(made, expr.Call) and isinstance(made.op, Op) and made.op.short_name in _OF_ONE_TYPE:
-        for e in made.args:
-            if e.dtype is not made.dtype:
+
+
+def _check_buffer(n: buffer.Buffer) -> None:
+    if n.strides and len(n.strides) != len(n.shape):
+        raise ValueError(f"buffer {n.name} has {len(n.shape)} dimensions and {len(n.strides)} strides")
+    if not n.data.dtype.is_handle:
+        raise TypeError(f"the data of buffer {n.name} is a pointer, not {n.data.dtype}")
+
+
+def _check_lanes(n: expr.Ramp | expr.Broadcast) -> None:
+    if not 1 <= n.lanes <= 1 << 16:
+        raise ValueError(f"a vector has from 1 to 65536 lanes, not {n.lanes}")
+
+
+def _check_call(n: expr.Call) -> None:
+    if isinstance(n.op, Op) and n.op.short_name in _OF_ONE_TYPE:
+        for e in n.args:
+            if e.dtype is not n.dtype:
                 raise TypeError(
-                    f"{made.op.short_name} of type {made.dtype} has an argument of {e.dtype}: `{e!s:.80}`"
+                    f"{n.op.short_name} of type {n.dtype} has an argument of {e.dtype}: `{e!s:.80}`"
                 )
-    if isinstance(made, stmt.Block) and (bare := [iv for iv in made.iter_vars if iv.dom is None]):
-        raise ValueError(f"the iterator `{bare[0].var.name}` of block {made.name_hint} has no domain")
-    if isinstance(made, buffer.Buffer) and made.strides and len(made.strides) != len(made.shape):
-        raise ValueError(
-            f"buffer {made.name} has {len(made.shape)} dimensions and {len(made.strides)} strides"
-        )
-    if isinstance(made, (expr.Ramp, expr.Broadcast)) and not 1 <= made.lanes <= 1 << 16:
-        raise ValueError(f"a vector has from 1 to 65536 lanes, not {made.lanes}")
-    if isinstance(made, buffer.Buffer) and not made.data.dtype.is_handle:
-        raise TypeError(f"the data of buffer {made.name} is a pointer, not {made.data.dtype}")
-    if (
-        isinstance(made, stmt.For)
-        and made.kind is stmt.ForKind.THREAD_BINDING
-        and made.thread_binding is None
-    ):
-        raise ValueError(f"loop `{made.loop_var.name}` is bound to no thread")
-    if isinstance(made, function.PrimFunc):
-        _check_function(made)
 
 
 def _check_function(func: function.PrimFunc) -> None:
@@ -319,3 +357,16 @@ def _check_function(func: function.PrimFunc) -> None:
             raise TypeError("the buffer map of a function takes variables to buffers")
         if v not in func.params:
             raise ValueError(f"the buffer map names `{v.name}`, which is no parameter")
+
+
+_TOGETHER: dict[type, Callable[[Any], None]] = {
+    stmt.BlockRealize: _check_realize,
+    stmt.Block: _check_block,
+    stmt.For: _check_loop,
+    buffer.BufferRegion: _check_region,
+    buffer.Buffer: _check_buffer,
+    expr.Ramp: _check_lanes,
+    expr.Broadcast: _check_lanes,
+    expr.Call: _check_call,
+    function.PrimFunc: _check_function,
+}
