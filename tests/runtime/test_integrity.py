@@ -306,3 +306,12 @@ def test_edited_ptx_is_loaded_without_the_line_of_its_checksum(tmp_path: Path) -
         tvm.runtime.load_module(str(path))
     path.write_text("".join(path.read_text().splitlines(keepends=True)[:-1]))
     assert tvm.runtime.load_module(str(path)).options["image"].startswith(b"// mine")  # type: ignore[attr-defined]
+
+
+def test_a_table_that_would_lie_behind_all_memory_is_refused(files: Path, tmp_path: Path) -> None:
+    """Without the seal, which would tell before."""
+    data = bytearray((files / "f.so").read_bytes()[:-SEAL])
+    data[32:40] = struct.pack("<Q", 2**64 - 64)  # where the program headers are
+    (tmp_path / "f.so").write_bytes(data)
+    with pytest.raises(LoadError, match=r"f\.so: .*truncated"):
+        load(tmp_path / "f.so")

@@ -295,7 +295,7 @@ def check_kinds(made: Node, checked: Sequence[Any] = ()) -> None:
 
     The first fields are known to be right as far as they are those that were `checked`.
     """
-    cls = made.__class__
+    cls: Any = made.__class__
     for i, field in enumerate(_fields_of(cls)):
         value = getattr(made, field.name)
         if i >= len(checked) or value is not checked[i]:

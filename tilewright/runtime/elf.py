@@ -86,7 +86,7 @@ class _Elf:
     def _read(self, form: str, at: int) -> tuple[int, ...]:
         try:
             return struct.unpack_from(self.order + form, self.data, at)
-        except struct.error:
+        except (struct.error, OverflowError):  # behind the end, or behind what memory can be
             raise self.truncated(at + struct.calcsize(self.order + form)) from None
 
     def truncated(self, needed: int) -> LoadError:
