@@ -258,6 +258,15 @@ def test_what_is_wrong_with_linked_objects_is_said_of_the_archive(
         load(tmp_path / "f.tar")
 
 
+def test_what_is_wrong_with_a_member_is_said_of_the_archive(files: Path, tmp_path: Path) -> None:
+    data = bytearray((files / "f.tar").read_bytes()[:-SEAL])
+    at = data.index(b"\x7fELF")
+    data[at + 40 : at + 48] = struct.pack("<Q", 1 << 60)  # where the section headers are
+    (tmp_path / "f.tar").write_bytes(data)
+    with pytest.raises(LoadError, match=r"f\.tar: its object code is damaged, .*: lib0\.o: .*truncated"):
+        load(tmp_path / "f.tar")
+
+
 @pytest.mark.parametrize(
     "part, data, reason",
     [

@@ -295,21 +295,24 @@ def _load_objects(file: str, kind: str) -> Module:
 
     with tempfile.TemporaryDirectory(prefix="tilewright-") as folder:
         objects = link.unpack_objects(file, folder) if kind == "tar" else [file]
-        for name in objects:
-            if elf.file_kind(name) != "object":
-                raise LoadError(f"{file}: {os.path.basename(name)} is not an object file")
-            elf.check_object(name)
         target = os.path.join(folder, os.path.basename(os.path.splitext(file)[0]) + ".so")
         try:
-            link.link_shared(target, objects)
-        except TVMError as error:
-            raise LoadError(f"{file}: its object code cannot be linked: {error}") from error
-        try:
+            for name in objects:
+                if elf.file_kind(name) != "object":
+                    raise LoadError(f"{file}: {os.path.basename(name)} is not an object file")
+                elf.check_object(name)
+            try:
+                link.link_shared(target, objects)
+            except TVMError as error:
+                raise LoadError(f"{file}: its object code cannot be linked: {error}") from error
             elf.check_shared_object(target, METADATA)
             module = LibraryModule(SharedLibrary(target))
-        except LoadError as error:
+        except LoadError as error:  # of a file in a folder that nobody knows
+            if str(error).startswith(f"{file}: "):
+                raise
+            told = str(error).replace(folder + os.sep, "")
             raise LoadError(
-                f"{file}: its object code is damaged, or not made by tilewright: {error}"
+                f"{file}: its object code is damaged, or not made by tilewright: {told}"
             ) from error
     module.path = file
     return _as_model(module)
