@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import statistics
 import threading
 import warnings
@@ -69,7 +70,8 @@ def bad_indices(dev: Any) -> str:
             if good:
                 np.testing.assert_allclose(results[1], results[0], err_msg=name)
             else:
-                assert results[0] == results[1], results
+                one, other = (re.sub(r"position \[0, \d\]", "", text) for text in results)
+                assert one == other, results  # of several bad columns any one is named
         assert there.module._graphs is not None
     a, b = (relay.var(n, shape=(4,), dtype="int32") for n in "ab")
     divided = built(relay.floor_divide(a, b), "cuda", dev)

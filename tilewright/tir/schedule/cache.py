@@ -7,10 +7,21 @@ from typing import TYPE_CHECKING, Any
 
 from ...arith import int_set
 from ...ir.buffer import Buffer, BufferRegion, decl_buffer
-from ...ir.expr import BufferLoad, Call, IterVar, PrimExpr, Range, Var, const
-from ...ir.functor import Mutator
+from ...ir.expr import LE, LT, BufferLoad, Call, IterVar, PrimExpr, Range, Var, const
+from ...ir.functor import Mutator, vars_used
 from ...ir.op import Op
-from ...ir.ops import add, greater_equal, is_one, less, less_equal, logical_and, max_of, min_of, sub
+from ...ir.ops import (
+    add,
+    conjuncts,
+    greater_equal,
+    is_one,
+    less,
+    less_equal,
+    logical_and,
+    max_of,
+    min_of,
+    sub,
+)
 from ...ir.stmt import Block, BlockRealize, BufferStore, For, ForKind, IfThenElse, SeqStmt, Stmt
 from ...ir.types import PointerType, PrimType
 from .blocks import (
@@ -23,6 +34,7 @@ from .blocks import (
     producers_of,
     scope_buffers,
 )
+from .buffers import holder_of
 from .dependence import recheck_uses
 from .flow import Box, covered, covers_domain, made_box, shared_loop, unmade
 from .points import check_starts_itself
@@ -246,6 +258,8 @@ def _copied(
     given = buffer not in scope_buffers(sch, readers[0])  # it may hold what none of the blocks has made
     if not given and not makers:
         refuse_unknown(buffer, anchor)
+    if given and holder_of(sch, buffer) is not None and not all(_reads_box(r, buffer) for r in readers):
+        refuse_unknown(buffer, anchor)  # memory of a block around
     if not all(around in index.ancestors(r) for r in readers):
         # Some read it when the loops around are done: the copy grows as the buffer does.
         if given:
@@ -284,6 +298,18 @@ def _copied(
         if not any(_is_made(sch, anchor, around, [m], buffer, region, lasts) for m in makers):
             refuse_unknown(buffer, anchor)
     return anchor, region, lasts
+
+
+def _reads_box(reader: BlockRealize, buffer: Buffer) -> bool:
+    """Whether a block surely reads all of the box in which its reads of a buffer lie."""
+    cuts = all(isinstance(c, (LT, LE)) for c in conjuncts(reader.predicate))
+    own = {iv.var for iv in reader.block.iter_vars}
+    for r in reader.block.reads:
+        if r.buffer is buffer:
+            used = [v for x in r.region for v in vars_used(x.min) & own]
+            if len(used) > len(set(used)):  # a diagonal
+                return False
+    return cuts and not reads_under_condition(reader.replace(predicate=const(True, "bool")), buffer)
 
 
 def reads_under_condition(reader: BlockRealize, buffer: Buffer) -> bool:
