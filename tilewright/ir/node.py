@@ -9,6 +9,7 @@ source text in `_tail`, and name slots that those fill in `_derived`.
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Callable
 from typing import Any, ClassVar, TypeVar, dataclass_transform
@@ -69,18 +70,29 @@ class Node:
         return self
 
 
+_ASSIGNED = re.compile(r"^(    )self\.(\w+) = (.*[^(\[{,\\])$")  # a statement that ends on its line
+
+
+_put = object.__setattr__
+
+
 def _frozen(self: Any, name: str, value: Any) -> None:
-    if name != "span" and getattr(self, "_sealed", False):
+    try:
+        sealed = self._sealed
+    except AttributeError:  # made without `__init__`, as copies of another process are
+        sealed = False
+    if sealed and name != "span":
         raise AttributeError(f"{self.__class__.__name__} is immutable: use replace({name}=…)")
-    object.__setattr__(self, name, value)
+    _put(self, name, value)
 
 
 def _sealing(init: Callable[..., None]) -> Callable[..., None]:
     """An `__init__` after which the node can no longer be changed."""
 
     def sealed(self: Any, *args: Any, **kwargs: Any) -> None:
+        _put(self, "_sealed", False)
         init(self, *args, **kwargs)
-        object.__setattr__(self, "_sealed", True)
+        _put(self, "_sealed", True)
 
     sealed.__wrapped__ = init  # type: ignore[attr-defined]
     return sealed
@@ -135,6 +147,9 @@ def _init_source(names: list[str], kinds: list[str], defaults: dict[str, Any], t
         lines.append(f"    self.{n} = {value}")
     lines.append("    self.span = span")
     lines += [f"    {line}" for line in tail.splitlines()]
+    if _CHECK:  # straight to the slots: `_frozen` is for those who come later
+        lines = [_ASSIGNED.sub(r"\1_put_\2(self, \3)", line) for line in lines]
+        lines.append("    _put__sealed(self, True)")
     return "\n".join(lines)
 
 
@@ -228,11 +243,15 @@ def node(cls: type[_T]) -> type[_T]:
     for name in ("__init__", "children", "map_children"):
         if name in scope and name not in body:
             body[name] = scope[name]
-    if _CHECK:
+    if _CHECK and "__init__" not in scope:
         body["__init__"] = _sealing(body["__init__"])
     metaclass: Any = type(cls)
     made: Any = metaclass(cls.__name__, cls.__bases__, body)
     made.__qualname__, made.__module__ = cls.__qualname__, cls.__module__
+    if _CHECK and "__init__" in scope:
+        for name in made.__init__.__code__.co_names:
+            if name.startswith("_put_"):
+                scope[name] = getattr(made, name.removeprefix("_put_")).__set__
     # `super()` and `__class__` inside methods refer to the class that was decorated.
     for value in body.values():
         closure = getattr(value, "__closure__", None)
