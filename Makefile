@@ -21,19 +21,19 @@ demo: $(VENV)/.demo
 	$(BIN)/python examples/read_text.py
 
 test: $(VENV)/.test lint types
-	$(PYTEST) -m "not heavy"
+	$(PYTEST) -m "not heavy" --sample
 
 test-fast: $(VENV)/.test
 	$(PYTEST) -m "not slow"
 
 # Without the packages of the system that some tests use (.ci/packages): what needs them is skipped, and nothing fails.
 test-hidden: $(VENV)/.test
-	$(PYTEST) -m "not heavy" --hide
+	$(PYTEST) -m "not heavy" --sample --hide
 
-# Everything, with what takes minutes or many GiB of memory.
+# Everything: the tables of cases in full, all random examples, and what takes minutes or many GiB of memory.
 test-all: $(VENV)/.models lint types
 	$(PYTEST)
-	$(MAKE) test-hidden
+	$(PYTEST) -m "not heavy" --hide
 	$(MAKE) fuzz
 
 # Random input for every parser, schedule step and server, for MINUTES: counts, seeds, and what was found.

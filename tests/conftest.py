@@ -2,6 +2,8 @@
 
 `expect(program, '''…''')` compares a program's text with a literal in the test; `pytest --update-expect`
 writes the literals anew. `pytest --round-trip` also checks that programs are what their text says.
+`pytest --sample` takes a share of the long tables of cases, as `sampling.py` says. Machine code of some rooms is kept for
+the run, and for its workers together: LLVM works once on each program.
 `pytest --hide` runs what speaks of packages of the system without them; `needs.py` says how a test names what it needs.
 """
 
@@ -12,7 +14,9 @@ import gc
 import inspect
 import os
 import re
+import shutil
 import signal
+import tempfile
 import textwrap
 import threading
 import zlib
@@ -21,16 +25,30 @@ from pathlib import Path
 from typing import Any
 
 os.environ.setdefault("TILEWRIGHT_CHECK", "1")
-os.environ["TILEWRIGHT_CACHE"] = (
-    "0"  # tests see LLVM at work; those of the cache switch it on, in folders of their own
-)
+# Tests see LLVM at work, each of them or (in the rooms of `_COMPILED_ONCE`) the first that has the program. Those of
+# the cache switch it on in folders of their own.
+os.environ["TILEWRIGHT_CACHE"] = "0"
 
 import how_many
 import needs
 import numpy as np
 import pytest
+import sampling
 
 _UPDATES = pytest.StashKey[dict[Path, dict[int, str]]]()
+_MADE = pytest.StashKey[str]()  # the folder of machine code, where this process made it
+
+# Rooms whose tests ask what programs compute, and compile the same ones again and again.
+_COMPILED_ONCE = frozenset(
+    {"auto_scheduler", "autotvm", "driver", "package", "relay", "seeds", "topi", "tune"}
+)
+
+# Files of many small graphs that ask what operators and passes compute. What LLVM makes of scheduled kernels is seen in
+# tests of models, of `topi` and of `tune`: here it takes the loops as they are, at a tenth of the time.
+_VALUES_ONLY = (
+    "test_relay_data_check", "test_relay_deep", "test_relay_onnx", "test_relay_op_", "test_relay_pass_", "test_relay_torch_ops",
+    "test_relay_vm",
+)  # fmt: skip
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -43,10 +61,21 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--hide", action="store_true", help="without the packages of the system: files that speak of them"
     )
+    sampling.add_options(parser)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: Any) -> None:
+    sampling.tell_worker(node)
 
 
 def pytest_configure(config: pytest.Config) -> None:
     config.stash[_UPDATES] = {}
+    sampling.configure(config)
+    if not hasattr(config, "workerinput"):  # workers have the same environment
+        config.stash[_MADE] = os.environ["TILEWRIGHT_CACHE_DIR"] = tempfile.mkdtemp(
+            prefix="tilewright-tests-"
+        )
     # A shell starts what runs in the background deaf to Ctrl-C, and so would be the processes that tests interrupt.
     if (
         signal.getsignal(signal.SIGINT) is signal.SIG_IGN
@@ -56,11 +85,19 @@ def pytest_configure(config: pytest.Config) -> None:
     gc.disable()  # until all is collected, which makes no garbage and much that stays
     if config.getoption("--hide") and not hasattr(config, "workerinput"):  # workers have the same environment
         needs.hide()
-    how_many.fast = config.option.markexpr == "not slow"
+    if config.option.markexpr == "not slow":
+        how_many.share = 8
+    elif config.option.sample_seed is not None:
+        how_many.share = 3
     if config.getoption("--round-trip"):
         import round_trip
 
         round_trip.watch()
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    if _MADE in config.stash:
+        shutil.rmtree(config.stash[_MADE], ignore_errors=True)
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
@@ -84,11 +121,24 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 @pytest.hookimpl(tryfirst=True)  # before any fixture
 def pytest_runtest_setup(item: pytest.Item) -> None:
+    os.environ["TILEWRIGHT_CACHE"] = str(int(_room(item) in _COMPILED_ONCE))
+    if item.path.name.startswith(_VALUES_ONLY):
+        os.environ["TILEWRIGHT_LLVM_LEVEL"] = "0"
+    else:
+        os.environ.pop("TILEWRIGHT_LLVM_LEVEL", None)
     needs.skip_without(*needs.named_by(item))
 
 
-def pytest_terminal_summary(terminalreporter: Any) -> None:
-    """What was skipped, by name, once."""
+def _room(item: pytest.Item) -> str:
+    """The folder of a test in the folder of tests."""
+    place = item.path.relative_to(Path(__file__).parent).parts
+    return place[0] if len(place) > 1 else ""
+
+
+def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
+    """What was left out, and what was skipped, by name, once."""
+    if config.option.sample_seed is not None:
+        terminalreporter.write_line(sampling.told(config))
     reasons = needs.skipped(terminalreporter.stats.get("skipped", ()))
     if reasons:
         terminalreporter.section("skipped")
@@ -109,6 +159,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             # by a number of the case itself: every eighth one might have one type or one size throughout
             if not whole or (len(others) >= _LONG and zlib.crc32(item.name.encode()) % 8):
                 item.add_marker(pytest.mark.slow)
+    if config.option.sample_seed is not None:
+        taken = sampling.sampled(items, config.option.sample_seed)
+        held = set(taken)
+        config.hook.pytest_deselected(items=[item for item in items if item not in held])
+        items[:] = taken
     if config.getoption("--hide"):
         left = [
             item for item in items if item.get_closest_marker("slow") and not needs.reaches_packages(item)

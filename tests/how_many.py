@@ -1,4 +1,4 @@
-"""How many cases tests take: fewer in `make test-fast`, more on demand.
+"""How many random examples tests take: all in `make test-all`, a third in `make test`, fewer in `make test-fast`.
 
 `TILEWRIGHT_EXAMPLES=5000 pytest tests/tir/schedule/test_random_schedules.py` takes more than usual.
 """
@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import os
 
-# Set by conftest.py when the slow tests are left out.
-fast = False
+# One of so many is taken; conftest.py sets it.
+share = 1
 
 
 def examples(usual: int) -> int:
@@ -16,4 +16,4 @@ def examples(usual: int) -> int:
     asked = os.environ.get("TILEWRIGHT_EXAMPLES")
     if asked:
         return max(1, int(asked))
-    return -(-usual // 8) if fast else usual
+    return -(-usual // share)

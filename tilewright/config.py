@@ -184,6 +184,14 @@ debug: Final[Knob[int]] = Knob(
     "work and takes nothing from the cache, 4 also leaves LLVM's optimisation out",
     changes_code=True,
 )
+llvm_level: Final[Knob[int | None]] = Knob(
+    "llvm_level",
+    "TILEWRIGHT_LLVM_LEVEL",
+    lambda: None,
+    _whole(0, 3),
+    "how hard LLVM tries, whatever targets and contexts say: 0 compiles several times as fast, to slow code",
+    changes_code=True,
+)
 time: Final[Knob[bool]] = Knob(
     "time", "TILEWRIGHT_TIME", lambda: False, _switch, "print what each pass took, after the last of them"
 )
@@ -226,7 +234,8 @@ data_check: Final[Knob[str]] = Knob(
 )
 
 _ALL: Final[dict[str, Knob[Any]]] = {
-    k.name: k for k in (dump, debug, time, check, num_threads, cache, cache_dir, cache_size, data_check)
+    k.name: k
+    for k in (dump, debug, llvm_level, time, check, num_threads, cache, cache_dir, cache_size, data_check)
 }
 
 

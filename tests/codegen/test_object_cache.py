@@ -67,7 +67,17 @@ def test_what_changes_the_code_changes_the_key(store: DiskCache) -> None:
     works(module(2.0, "llvm -mcpu=x86-64"))
     with tvm.transform.PassContext(opt_level=0):
         works(module())
+    works(module(2.0, "llvm -opt-level=2"))
     assert store.hits == hits
+
+
+@pytest.mark.parametrize(("asked", "level"), [("", 3), (" -opt-level=0", 0), (" -opt-level=2", 2)])
+def test_a_target_says_how_hard_llvm_tries(asked: str, level: int) -> None:
+    mod = module(2.0, f"llvm{asked}")
+    assert mod.machine.opt_level == level
+    works(mod)
+    with config.using(llvm_level=1):
+        assert module(2.0, f"llvm{asked}").machine.opt_level == 1
 
 
 def test_exports_come_from_the_cache_too(store: DiskCache, optimized: list[object], tmp_path: Path) -> None:

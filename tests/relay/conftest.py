@@ -47,9 +47,9 @@ def run_graph() -> Callable[..., Any]:
         inputs, places, results = _tensors(expr)
         inner = [t for t in results if t in places]
         assert not inner, "a result that is an input has nothing to compute"
-        # What LLVM makes of the loops is tested elsewhere: here it need not try hard.
+        # What LLVM makes of the loops is tested elsewhere: here it takes them as they are.
         with tilewright.transform.PassContext(opt_level=0):
-            built = tilewright.build(te.create_prim_func([*places, *results]), target="llvm")
+            built = tilewright.build(te.create_prim_func([*places, *results]), target="llvm -opt-level=0")
         given = [
             i.data if isinstance(i, Constant) else tilewright.nd.array(arrays[i.name_hint]) for i in inputs
         ]

@@ -63,14 +63,23 @@ def build_llvm(mod: IRModule, target: Any) -> LLVMModule:
         # Without this LLVM splits the 512-bit vectors of a schedule in two on some CPUs.
         quoted.append(f'"prefer-vector-width"="{width}" "min-legal-vector-width"="{width}"')
     text = emitter.text(metadata, " ".join(quoted))
-    level = min(3, max(0, PassContext.current().opt_level + 1)) if config.debug.value < 4 else 0
-    machine = Machine(triple, cpu, features, level, settings.abi)
+    machine = Machine(triple, cpu, features, _level(target), settings.abi)
     made = LLVMModule(text, metadata, machine, uses_parallel=emitter.uses_parallel, native=settings.is_host)
     made.imported = tuple(emitter.imported)
     made.cache = cache_of_this_build()
     if config.debug.value >= 2:
         keep_code(made.name, text, machine, lambda: made._optimized)
     return made
+
+
+def _level(target: Any) -> int:
+    """How hard LLVM tries: what the knobs say, else the target, else the context."""
+    if config.debug.value >= 4:
+        return 0
+    level = config.llvm_level.value
+    if level is None:
+        level = target.attrs.get("opt-level")
+    return min(3, PassContext.current().opt_level + 1) if level is None else int(level)
 
 
 def _native_half(triple: str, target: Any) -> bool:

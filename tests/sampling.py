@@ -1,0 +1,72 @@
+"""A share of long tables of cases, for `make test`: another share in each run, by a seed that the run prints.
+
+`pytest --sample` takes a share, `pytest --sample-seed 123` the share that a run with this seed took; without them, and in
+`make test-all`, all cases run. Every table keeps some cases in every run, and a short one all of them. All cases are
+known to pass: the seed decides which are looked at again, and no run makes cases that nobody has seen.
+"""
+
+from __future__ import annotations
+
+import random
+import zlib
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+SEEDS = 100_000
+# Rooms whose cases compile a program or a model each. In the others a case takes milliseconds.
+ROOMS = frozenset({
+    "auto_scheduler", "autotvm", "codegen", "driver", "fuzz", "package", "relay", "runtime", "schedule", "seeds", "te", "topi",
+    "transform", "tune",
+})  # fmt: skip
+SHORT = 3  # cases of a table of which all are taken
+SHARE = 4  # one of so many cases of a longer table is taken, and at least `SHORT`
+
+
+def add_options(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--sample", action="store_true", help="a share of the long tables, by a seed that is printed"
+    )
+    parser.addoption(
+        "--sample-seed",
+        type=int,
+        metavar="SEED",
+        help="the share of the tables that a run with this seed took",
+    )
+
+
+def configure(config: pytest.Config) -> None:
+    """Choose a seed, once for all workers."""
+    given = getattr(config, "workerinput", {}).get("sample_seed")
+    if given is not None:
+        config.option.sample_seed = given
+    elif config.option.sample and config.option.sample_seed is None:
+        config.option.sample_seed = random.SystemRandom().randrange(SEEDS)
+
+
+def tell_worker(node: Any) -> None:
+    node.workerinput["sample_seed"] = node.config.option.sample_seed
+
+
+def sampled(items: Sequence[pytest.Item], seed: int) -> list[pytest.Item]:
+    """The items without those of long tables that are not in the share of this seed."""
+    tables: dict[str, list[pytest.Item]] = {}
+    for item in items:
+        name, _, case = item.nodeid.partition("[")
+        if case and item.path.parent.name in ROOMS and item.get_closest_marker("heavy") is None:
+            tables.setdefault(name, []).append(item)
+    left: set[pytest.Item] = set()
+    for name, cases in tables.items():
+        taken = max(SHORT, -(-len(cases) // SHARE))
+        # by its name too: else all tables of one length would take the same places
+        order = random.Random(zlib.crc32(f"{seed} {name}".encode()))
+        left.update(order.sample(cases, max(0, len(cases) - taken)))
+    return [item for item in items if item not in left]
+
+
+def told(config: pytest.Config) -> str:
+    return (
+        f"a share of the long tables was taken: --sample-seed {config.option.sample_seed} takes the same again, "
+        "make test-all takes all"
+    )
