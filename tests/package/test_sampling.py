@@ -1,0 +1,75 @@
+"""The share of long tables that `make test` takes: some of each table, the same by the same seed, all in time."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import sampling
+
+
+class Case:
+    def __init__(self, nodeid: str, heavy: bool = False) -> None:
+        self.nodeid, self.path, self.heavy = nodeid, Path(nodeid.partition("::")[0]), heavy
+
+    def get_closest_marker(self, name: str) -> str | None:
+        return name if self.heavy and name == "heavy" else None
+
+    def __repr__(self) -> str:
+        return self.nodeid
+
+
+def table(name: str, count: int, **more: Any) -> list[Any]:
+    return [Case(f"{name}[{i}]", **more) for i in range(count)]
+
+
+LONG = table("tests/topi/test_a.py::test_long", 40)
+MIDDLE = table("tests/relay/test_b.py::test_middle", 6)
+WHOLE = [
+    *table("tests/topi/test_a.py::test_short", sampling.SHORT),
+    *table("tests/ir/test_c.py::test_of_milliseconds", 40),
+    *table("tests/topi/test_a.py::test_heavy", 40, heavy=True),
+    Case("tests/topi/test_a.py::test_alone"),
+]
+
+
+def test_long_tables_alone_are_shortened() -> None:
+    taken: Any = sampling.sampled([*LONG, *MIDDLE, *WHOLE], seed=7)
+    assert [c for c in taken if c in WHOLE] == WHOLE
+    assert len([c for c in taken if c in LONG]) == len(LONG) // sampling.SHARE
+    assert len([c for c in taken if c in MIDDLE]) == sampling.SHORT
+    assert taken == [c for c in [*LONG, *MIDDLE, *WHOLE] if c in taken]  # in their order
+
+
+def test_a_seed_says_which_and_all_come_in_time() -> None:
+    shares: list[Any] = [sampling.sampled([*LONG, *MIDDLE], seed) for seed in range(60)]
+    assert shares[5] == sampling.sampled([*LONG, *MIDDLE], 5)
+    assert {c for share in shares for c in share} == {*LONG, *MIDDLE}
+    twins: list[Any] = sampling.sampled(LONG + table("tests/topi/test_a.py::test_twin", 40), 3)
+    first, second = ([str(c)[len(name) :] for c in twins if str(c).startswith(name)]
+                     for name in ("tests/topi/test_a.py::test_long", "tests/topi/test_a.py::test_twin"))  # fmt: skip
+    assert first != second
+
+
+def collected(*options: str) -> list[str]:
+    """What pytest would run of a file with long tables, and the last line that speaks of the seed."""
+    command = [sys.executable, "-m", "pytest", "--collect-only", "-p", "no:cacheprovider"]
+    ran = subprocess.run(
+        [*command, "tests/runtime/test_json_reader.py", *options],
+        cwd=Path(__file__).parents[2],
+        capture_output=True,
+        text=True,
+    )
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    return [line for line in ran.stdout.splitlines() if "::" in line or "--sample-seed" in line]
+
+
+@pytest.mark.slow
+def test_the_seed_is_printed_and_can_be_given() -> None:
+    *some, told = collected("--sample")
+    seed = told.partition("--sample-seed ")[2].split()[0]
+    assert collected("--sample-seed", seed) == [*some, told]
+    assert len(collected()) > len(some)
