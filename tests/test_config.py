@@ -96,11 +96,12 @@ def test_unknown_knob() -> None:
 
 def test_code_key_holds_what_changes_code() -> None:
     key = config.code_key()
-    assert [name for name, _ in key] == ["debug"]
+    assert [name for name, _ in key] == ["debug", "llvm_level"]
     with config.using(time=True, dump="d", check=True, cache_dir="c", num_threads=3):
         assert config.code_key() == key
-    with config.using(debug=3):
-        assert config.code_key() != key
+    for other in ({"debug": 3}, {"llvm_level": 0}):
+        with config.using(**other):
+            assert config.code_key() != key
     hash(key)
 
 

@@ -27,6 +27,7 @@ __all__ = [
     "debug",
     "dump",
     "knobs",
+    "llvm_level",
     "num_threads",
     "time",
     "using",
