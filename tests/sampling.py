@@ -17,11 +17,11 @@ import pytest
 SEEDS = 100_000
 # Rooms whose cases compile a program or a model each. In the others a case takes milliseconds.
 ROOMS = frozenset({
-    "auto_scheduler", "autotvm", "codegen", "driver", "fuzz", "package", "relay", "runtime", "schedule", "seeds", "te", "topi",
-    "transform", "tune",
+    "auto_scheduler", "autotvm", "codegen", "driver", "fuzz", "ir", "package", "relay", "runtime", "schedule",
+    "script", "seeds", "te", "tir", "topi", "transform", "tune",
 })  # fmt: skip
-SHORT = 3  # cases of a table of which all are taken
-SHARE = 4  # one of so many cases of a longer table is taken, and at least `SHORT`
+SHORT = 2  # cases of a table of which all are taken
+SHARE = 5  # one of so many cases of a longer table is taken, and at least `SHORT`
 
 
 def add_options(parser: pytest.Parser) -> None:

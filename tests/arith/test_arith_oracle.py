@@ -106,6 +106,7 @@ def test_proofs_are_true() -> None:
     assert proved > count // 8
 
 
+@pytest.mark.slow
 def test_bounds_are_true() -> None:
     for seed in range(150):
         g = Generator(seed, symbolic=False)

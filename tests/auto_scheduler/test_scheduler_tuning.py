@@ -83,6 +83,7 @@ def test_if_nothing_could_be_measured_it_says_why(tmp_path: Path) -> None:
         task.tune(options(1, Fake(lambda inp: math.inf)), auto_scheduler.EmptyPolicy(task))
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(tvm.cuda(0).exist, reason="there is a GPU")
 def test_gpus_say_what_is_missing() -> None:
     task = matmul_task(target="cuda")
@@ -211,6 +212,7 @@ def for_the_product(answer: int) -> Any:
     return meet
 
 
+@pytest.mark.slow
 def test_states_of_rules_are_measured_among_the_others(tmp_path: Path) -> None:
     path, fake = tmp_path / "rule.json", Fake()
     task = matmul_task()

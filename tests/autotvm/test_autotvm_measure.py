@@ -135,6 +135,7 @@ def test_what_goes_wrong_is_a_number_and_never_the_best(option: Any) -> None:
     assert tuner.best_config["how"].val in ("right", "fine")
 
 
+@pytest.mark.slow
 def test_a_template_that_does_not_come_to_an_end() -> None:
     @autotvm.template("test/endless")
     def endless(n: int) -> Any:

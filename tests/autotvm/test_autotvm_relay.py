@@ -146,6 +146,7 @@ def records(tasks: list[Any]) -> list[Any]:
     return out
 
 
+@pytest.mark.slow
 def test_records_decide_what_is_built() -> None:
     mod, params = model()
     pairs = records(tasks_of()[:1])

@@ -83,6 +83,7 @@ def test_as_c(use: str, tmp_path: Any) -> None:
     check(out, use)
 
 
+@pytest.mark.slow
 def test_of_a_graph() -> None:
     """Inputs, parameters, operators on truths, and what is folded when the graph is compiled."""
     x = relay.var("x", shape=(N,), dtype="bool")

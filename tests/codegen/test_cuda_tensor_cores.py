@@ -282,6 +282,7 @@ def test_large_products_take_large_tiles_and_small_ones_parts_of_the_sum() -> No
     assert chosen(AMPERE, 1024, 1024, 1024)["instructions"] == "wmma_sync_16x16x16_f16f16f32"
 
 
+@pytest.mark.slow
 def test_products_of_warps() -> None:
     """Large tiles on their way some steps ahead; before sm_80 threads wait for what they fetch. Bytes along k: others are
     turned, where that pays."""
@@ -434,6 +435,7 @@ def test_float32_takes_large_tiles() -> None:
     assert [r["sketch"] for r in small] == ["shared tile"]
 
 
+@pytest.mark.slow
 def test_rows_of_any_length() -> None:
     """Rows that start at multiples of four bytes are loaded in pieces, whatever the tiles' numbers divide into."""
     sch = tvm.auto_schedule(product(72, 80, 70, batch=(2, 3), kind="bfloat16"), AMPERE)

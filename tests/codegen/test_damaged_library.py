@@ -56,6 +56,7 @@ def results(files: list[Path]) -> list[int]:
     return [int(line) for line in done.stdout.split()]
 
 
+@pytest.mark.slow
 def test_every_flipped_bit_is_noticed(library: Path, tmp_path: Path) -> None:
     data, dice, files = library.read_bytes(), random.Random(7), []
     places = [dice.randrange(64) for _ in range(20)] + [dice.randrange(0x400) for _ in range(20)]

@@ -81,6 +81,7 @@ def test_a_c_program_calls_it_without_python(tmp_path: Path) -> None:
     assert told == "0 1 2 3 4 5 6"
 
 
+@pytest.mark.slow
 def test_a_library_needs_the_runtime_alone(tmp_path: Path) -> None:
     product().export_library(tmp_path / "mult.so")
     program = f"""

@@ -102,6 +102,7 @@ def test_by_constants(kind: str) -> None:
             np.testing.assert_array_equal(g, expected(name, a, np.full_like(a, d)), f"{name} by {d}")
 
 
+@pytest.mark.slow
 def test_by_a_loop_variable_and_by_itself() -> None:
     """x // x is 0 where x is 0, and a loop begins at 0, unrolled or not."""
     x = te.placeholder((6,), "int32", "x")

@@ -57,6 +57,7 @@ def _adding(amount: int) -> Any:
     return tvm.build(te.create_schedule(C.op), [A, C], "llvm").entry_func
 
 
+@pytest.mark.slow
 def test_code_lives_for_as_long_as_its_functions() -> None:
     """A linker serves some libraries and then another takes over; what the old ones linked stays."""
     a, b = (tvm.nd.array(np.zeros(8, "float32")) for _ in range(2))

@@ -93,6 +93,7 @@ def test_interpreted(source: str, kind: str) -> None:
     same(out, given, kind)
 
 
+@pytest.mark.slow
 @needs_cc
 @pytest.mark.parametrize("source", ["float64", "int64"])
 def test_as_c(source: str, tmp_path: Any) -> None:

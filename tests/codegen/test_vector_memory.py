@@ -415,6 +415,7 @@ def test_a_mask_that_changes_while_the_memory_stays_is_kept() -> None:
     np.testing.assert_array_equal(made, [8] * 8 + [4] * 8)
 
 
+@pytest.mark.slow
 def test_the_end_of_a_transposed_tile() -> None:
     """Of the last vector of 49 one lane is stored; LLVM could not select instructions for what was left of the tile."""
     x, w = te.placeholder((1, 32, 7, 7), name="x"), te.placeholder((32, 32, 1, 1), name="w")

@@ -45,6 +45,7 @@ def test_calls_after_the_first_get_no_fresh_pages() -> None:
     assert faults() - before < 500  # 16 MB are 4,096 pages
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sizes", [(300, 100, 700, 1, 512, 300)])
 def test_functions_share_blocks_of_many_sizes(sizes: tuple[int, ...]) -> None:
     made = {n: chain(n) for n in set(sizes)}
@@ -52,6 +53,7 @@ def test_functions_share_blocks_of_many_sizes(sizes: tuple[int, ...]) -> None:
         check(made[n], n, k)
 
 
+@pytest.mark.slow
 def test_threads_do_not_share_a_block() -> None:
     f, wrong = chain(200), []
 

@@ -184,6 +184,7 @@ def test_what_is_wrong_at_sight_is_said_before_the_work(model: Path) -> None:
         assert "importing" not in call("compile", model, *arguments).stderr
 
 
+@pytest.mark.slow
 def test_run_refuses(model: Path, package: Path, tmp_path: Path) -> None:
     np.savez(tmp_path / "wide.npz", data=np.ones((1, 3, 8, 9), "float32"))
     np.savez(tmp_path / "double.npz", data=np.ones(SHAPE))
@@ -399,6 +400,7 @@ def test_a_package_runs_on_another_machine(model: Path, package: Path, tmp_path:
 
 
 # -- where packages go ------------------------------------------------------------------------------
+@pytest.mark.slow
 def test_a_package_for_a_pipe_and_for_stdout(model: Path, package: Path, tmp_path: Path) -> None:
     """A pipe stays one, and the reader gets the bytes; so it is for /dev/null, which root could replace."""
     pipe = tmp_path / "pipe"

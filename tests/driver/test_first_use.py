@@ -20,6 +20,7 @@ def _add_one():
     return te.create_schedule(B.op), [A, B]
 
 
+@pytest.mark.slow
 def test_threads_that_make_the_first_call_at_once():
     program = textwrap.dedent(
         """

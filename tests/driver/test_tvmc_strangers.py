@@ -68,6 +68,7 @@ def changed(good: Path, name: str, data: Any) -> Path:
     return out
 
 
+@pytest.mark.slow
 def test_a_good_file_is_read(good: Path) -> None:
     assert tvmc.load(good).params
 

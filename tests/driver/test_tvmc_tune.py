@@ -554,6 +554,7 @@ def test_replay(database: Path) -> None:
 
 
 # -- in Python ----------------------------------------------------------------------------------------
+@pytest.mark.slow
 def test_tune_in_python(model: Path, tmp_path: Path, fake: Callable[..., Fake], capsys: Any) -> None:
     made = fake()
     loaded = tvmc.load(model)

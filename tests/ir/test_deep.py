@@ -55,12 +55,14 @@ WALKS: dict[str, Callable[[Any, Callable[[], Any]], Any]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("walk", WALKS)
 @pytest.mark.parametrize("make", [sums, choices, conditions, indices])
 def test_five_thousand_levels_are_walked(make: Callable[..., Any], walk: str) -> None:
     assert WALKS[walk](make(5_000), lambda: make(5_000))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("walk", ["hash", "substitute", "simplify"])
 def test_a_hundred_thousand_levels_are_refused_by_name(walk: str) -> None:
     e = A[I]
@@ -114,6 +116,7 @@ def constants(n: int, e: Any) -> Any:
     return e
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("terms", "marked"), [(1_000, False), (10_000, True)])
 def test_llvm_does_not_vectorize_a_chain_of_thousands_of_operations(terms: int, marked: bool) -> None:
     # Its vectorizer takes time that grows with the square of the chain.

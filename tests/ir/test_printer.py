@@ -439,6 +439,7 @@ def test_show_prints_the_script(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out == _matmul().script() + "\n"
 
 
+@pytest.mark.slow
 def test_deep_programs_print() -> None:
     e: PrimExpr = x
     for _ in range(3000):

@@ -41,6 +41,7 @@ def test_reasons_are_listed_once_with_their_counts() -> None:
     ]
 
 
+@pytest.mark.slow
 def test_what_is_hidden_is_found_by_no_process() -> None:
     program = """
 import needs, os, subprocess, sys

@@ -30,7 +30,7 @@ LONG = table("tests/topi/test_a.py::test_long", 40)
 MIDDLE = table("tests/relay/test_b.py::test_middle", 6)
 WHOLE = [
     *table("tests/topi/test_a.py::test_short", sampling.SHORT),
-    *table("tests/ir/test_c.py::test_of_milliseconds", 40),
+    *table("tests/arith/test_c.py::test_of_milliseconds", 40),
     *table("tests/topi/test_a.py::test_heavy", 40, heavy=True),
     Case("tests/topi/test_a.py::test_alone"),
 ]

@@ -140,6 +140,7 @@ def test_kernels_compiled_in_processes(monkeypatch: pytest.MonkeyPatch, rng: np.
     np.testing.assert_allclose(run(lib, x=value)[0], want, rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_the_second_build_comes_from_the_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("TILEWRIGHT_CACHE", "1")
     monkeypatch.setenv("TILEWRIGHT_CACHE_DIR", str(tmp_path))

@@ -413,6 +413,7 @@ def test_an_onnx_model_names_its_node() -> None:
         assert divided(np.int32([7, -7, -(2**31), 7]), np.int32([1, 2, -1, 3])).numpy()[2] in (-(2**31), 0)
 
 
+@pytest.mark.slow
 def test_a_torch_model_names_its_node() -> None:
     torch = pytest.importorskip("torch")
 

@@ -286,6 +286,7 @@ def test_sizes_known_only_when_it_runs() -> None:
         np.testing.assert_allclose(run(v).numpy(), np.maximum(v @ W.T, 0), rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_one_kernel_for_all_sizes_of_a_pattern(monkeypatch: pytest.MonkeyPatch) -> None:
     from tilewright.relay.backend import vm
 

@@ -38,6 +38,7 @@ def result(lib: Any) -> Any:
     return m.get_output(0).numpy()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["net.so", "net.tar"])
 def test_a_library_holds_everything(model: Any, tmp_path: Path, name: str) -> None:
     lib, want = model

@@ -238,6 +238,7 @@ def _kernels(mod: tvm.IRModule) -> list[relay.Function]:
     return [e for e in relay.analysis.post_order(mod["main"]) if is_primitive(e)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", ["int64", "int16", "uint8"])
 def test_indices_of_any_type_read_what_is_computed_in_the_same_kernel(dtype: str) -> None:
     """The places in a joined tensor are compared with its parts' sizes, which are int32."""
@@ -304,6 +305,7 @@ def test_very_many_tensors_are_joined_by_small_kernels(join: Any) -> None:
     assert len(kernels_of(few)) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("join", "axis"), [(relay.concatenate, 1), (relay.stack, -1)])
 def test_joins_in_parts_keep_the_order(join: Any, axis: int) -> None:
     xs = [var(f"x{i}", (2, 1)) for i in range(300)]

@@ -134,6 +134,7 @@ def test_one_program_with_every_kernel_once() -> None:
         assert all(a.at % DEVICE_ALIGNMENT == 0 for a in step.args if a.space in ("arena", "weights"))
 
 
+@pytest.mark.slow
 def test_memory_between_kernels_of_a_step_is_in_the_arena() -> None:
     """A few very long rows: a kernel for parts of them and one for all, and memory between them."""
     x = relay.var("x", shape=(2, 1 << 20))
@@ -144,6 +145,7 @@ def test_memory_between_kernels_of_a_step_is_in_the_arena() -> None:
     assert any(a.space == "scratch" for s in lib.model.steps for a in s.args)
 
 
+@pytest.mark.slow
 def test_explain_says_where_a_step_runs(small: Any) -> None:
     text = small.explain()
     assert text.startswith("fused_nn_dense_nn_bias_add_nn_relu: opencl\n") and "T_matmul_NT: rows" in text
@@ -405,6 +407,7 @@ def test_packages_of_tvmc(tmp_path: Path) -> None:
         tvmc.run(package, device="cpu", inputs=given)
 
 
+@pytest.mark.slow
 @needs_device
 def test_rows_that_are_gathered_are_read_where_they_are() -> None:
     """A table is not copied for the rows that ids choose of it."""

@@ -87,6 +87,7 @@ def test_ten_thousand_turns() -> None:
     assert vm.memory_report().pool.total < 1 << 22
 
 
+@pytest.mark.slow
 def test_what_is_around_the_loop_is_computed_once() -> None:
     mod, _ = relay.frontend.from_onnx(model_of(COUNTED))
     profiler = VirtualMachineProfiler(relay.vm.compile(mod, "llvm"), tvm.cpu())
@@ -244,6 +245,7 @@ def test_a_scan_over_a_length_that_is_known_is_unrolled_unless_it_is_long() -> N
     assert "again" in vm.exe.bytecode
 
 
+@pytest.mark.slow
 def test_a_loop_that_is_long_is_not_unrolled() -> None:
     vm = check(COUNTED.replace("Add(v, square)", "Mul(v, v)"), counted(5000), values={"count": count(5000)})
     assert "again" in vm.exe.bytecode

@@ -117,6 +117,7 @@ CASES: dict[str, tuple[Any, Any]] = {
 }
 
 
+@pytest.mark.slow
 def test_values(run_graph: Any) -> None:
     got = run_graph(relay.Tuple([e for e, _ in CASES.values()]), x=X, u=U)
     for (name, (_, want)), y in zip(CASES.items(), got, strict=True):

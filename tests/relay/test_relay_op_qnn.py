@@ -99,6 +99,7 @@ def _soft(x: Any) -> Any:
     return np.exp(x) / np.exp(x).sum(-1, keepdims=True)
 
 
+@pytest.mark.slow
 def test_through_real_numbers(run_graph: Any, rng: Any) -> None:
     q = rng.integers(1, 100, (2, 4)).astype("int8")
     p = rng.integers(-100, 100, (2, 4)).astype("int8")

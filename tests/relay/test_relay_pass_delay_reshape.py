@@ -38,6 +38,7 @@ def test_written_out() -> None:
     delayed(before, after)
 
 
+@pytest.mark.slow
 def test_operands_beside_it_take_its_shape() -> None:
     three = relay.reshape(product(), (2, 3, 16))
     y = relay.multiply(relay.add(three, rand(1, 1, 16)), rand(1))

@@ -79,6 +79,7 @@ def test_what_is_read_with_something_else_stays_alone() -> None:
     assert ".0" not in str(fused(mod, "opencl"))
 
 
+@pytest.mark.slow
 def test_one_kernel_writes_both() -> None:
     lib = relay.build(norm_in_two_types(8, 96), "cuda -arch=sm_80")
     (told,) = [v for k, v in lib.schedules.items() if "sqrt" in k]

@@ -226,6 +226,7 @@ def test_padding_goes_into_the_convolution():
     check(ones, T.FoldExplicitPadding(), ones, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.slow
 def test_atrous_convolution():
     x, w = relay.var("x", shape=(1, 8, 8, 4)), rand(3, 3, 4, 5)
     parted = nn.space_to_batch_nd(x, [2, 2], [[2, 2], [2, 2]])

@@ -104,6 +104,7 @@ def check(model: Any, *passes: list[str]) -> None:
         assert np.abs(made - expected).max() <= STEP * 1.01, left_out
 
 
+@pytest.mark.slow
 def test_one_convolution_within_a_step_of_onnxruntime() -> None:
     m = _Model("uint8")
     y = m.held(m.conv(m.held("x", 0.03), 0.03, 8, 3, 3, True), 0.05)

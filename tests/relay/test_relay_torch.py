@@ -204,6 +204,7 @@ def test_all_unsupported_operators_are_named_at_once() -> None:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("model", "infos", "reason"),
     [

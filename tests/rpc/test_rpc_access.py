@@ -258,6 +258,7 @@ def test_with_tls_both_sides_show_certificates(signed: dict[str, Access], capfd:
     assert "Traceback" not in "".join(capfd.readouterr())
 
 
+@pytest.mark.slow
 def test_strangers_to_tls_are_closed_and_others_served(signed: dict[str, Access], capfd: Any) -> None:
     """Also when there are so many that some give way, and when they reset their connections."""
     mine, rng = signed["fleet"], random.Random(0)

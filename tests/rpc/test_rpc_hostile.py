@@ -336,6 +336,7 @@ def test_both_ends_notice_when_the_other_machine_is_gone(server: rpc.Server) -> 
     session.close()
 
 
+@pytest.mark.slow
 def test_a_client_is_safe_from_what_it_connects_to() -> None:
     """Neither a length without end nor one byte now and then keeps it."""
     for answer in (STREAMS["parts of 8 GiB"], STREAMS["brackets"], framed(b"", 1 << 20)):

@@ -150,6 +150,7 @@ assert (m.get_output(0).numpy() == 1).all()
     assert run(program) == "interrupted\n"
 
 
+@pytest.mark.slow
 def test_an_interrupt_before_a_kernel_is_not_one_of_the_kernel() -> None:
     program = """
 f = sums(te.var("n"), False)
@@ -165,6 +166,7 @@ for _ in range(3):
     assert run(program) == "interrupted\n" * 3
 
 
+@pytest.mark.slow
 def test_whoever_handles_the_signal_decides() -> None:
     """A handler of the user's waits for the kernel, as Python's do, and the kernel ends as it should."""
     program = """

@@ -321,6 +321,7 @@ class TestFiles:
         text.write_text("x")
         refuse(text, f"{text}: text.o is not an object file")
 
+    @pytest.mark.slow
     def test_compiled_again_under_the_same_name(self, tmp_path: Path) -> None:
         """The dynamic linker alone would give the old code."""
         path = tmp_path / "f.so"

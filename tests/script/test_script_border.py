@@ -213,6 +213,7 @@ def test_a_text_that_would_take_the_machine_is_refused(name: str) -> None:
     assert time.process_time() - start < 20  # it has 5 seconds, and checks now and then
 
 
+@pytest.mark.slow
 def test_long_honest_texts_are_read() -> None:
     lines = [f"    A[{i}] = T.exp(A[{i}] * T.float32({i}) + n)" for i in range(2000)]
     made = from_source(

@@ -32,6 +32,7 @@ def reference(q, k, v, **more):
 
 
 # ---------------------------------------------------------------------------- attention
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("q", "k", "v"),
     sweep(

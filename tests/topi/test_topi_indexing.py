@@ -199,6 +199,7 @@ def test_matrix_set_diag(check: Check) -> None:
     assert all(square[r, r + 1] == one[0, r] for r in range(4))
 
 
+@pytest.mark.slow
 def test_positions(check: Check) -> None:
     x = RNG.integers(0, 2, (3, 4)).astype("int32")
     i = RNG.integers(0, 60, (7,)).astype("int32")

@@ -32,6 +32,7 @@ def layer(kind, gates, steps=4, batch=2, width=3, hidden=5, **more):
     return net, arrays, {n: te.placeholder(a.shape, "float32", n) for n, a in arrays.items()}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("reverse", sweep([True, False]))
 @pytest.mark.parametrize(("steps", "batch"), sweep([(4, 2), (1, 1)], several=True))
 def test_lstm(check, reverse, steps, batch):

@@ -161,6 +161,7 @@ def test_upsampling3d(check):
     check(out, {B: last}, np.moveaxis(wanted, 1, -1))
 
 
+@pytest.mark.slow
 def test_upsampling_of_symbolic_sizes(check):
     n, h, w = te.var("n"), te.var("h"), te.var("w")
     x = count((2, 1, 3, 4), "float32")

@@ -65,6 +65,7 @@ def test_types(check: Check, dtype: str) -> None:
     check([topi.sort(a), places], {a: x}, [np.take_along_axis(x, order, -1), wanted])
 
 
+@pytest.mark.slow
 def test_argsort_of_valid_parts(check: Check) -> None:
     x = RNG.standard_normal((4, 30)).astype("float32")
     counts = np.array([0, 5, 30, 99], "int32")
@@ -75,6 +76,7 @@ def test_argsort_of_valid_parts(check: Check) -> None:
     check(topi.argsort(a, n, dtype="int32"), {a: x, n: counts}, wanted)
 
 
+@pytest.mark.slow
 def test_topk(check: Check) -> None:
     x = RNG.integers(0, 9, (5, 33)).astype("int32")
     a = te.placeholder(x.shape, "int32")

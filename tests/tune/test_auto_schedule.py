@@ -450,6 +450,7 @@ def test_expressions_do_not_grow_without_bound() -> None:
 SIZES = [(0, 5), (5, 0), (1, 1), (3, 70), (70, 3)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["matmul", "map", "transpose", "rows", "columns", "softmax", "all"])
 def test_sizes_that_are_known_when_it_runs_may_be_anything(name: str) -> None:
     n, m = te.var("n"), te.var("m")

@@ -127,6 +127,7 @@ def test_nvrtc_takes_it(name: str) -> None:
     assert len(compile_cubin(text, {"arch": "sm_90a"})) > 1000
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("parts", [Parts(1, 64, 2, False), Parts(3, 64, 3, True)])
 def test_other_sizes_can_be_had(parts: Parts, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tilewright.tune.gpu_attention.best_parts", lambda a, gpu: parts)

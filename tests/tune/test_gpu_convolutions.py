@@ -85,6 +85,7 @@ def test_others_are_left_to_plain_tiles(target: str, what: str) -> None:
     assert record([x, w, y], target)["sketch"] != "tensor cores"
 
 
+@pytest.mark.slow
 def test_few_pixels_of_large_images_are_too_far_from_their_ends() -> None:
     """Walks turn back at most 128 elements before the end of an image: warps gather the rest."""
     assert "wmma" in record(convolution((1, 6, 400, 64), 64, (1, 200)), HOPPER)["instructions"]

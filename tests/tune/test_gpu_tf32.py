@@ -124,6 +124,7 @@ def test_schedules_mean_the_same(args: list[te.Tensor], target: str) -> None:
     assert sch.verify()
 
 
+@pytest.mark.slow
 def test_operands_are_turned_where_it_pays() -> None:
     made = sketch(product(1024, 1024, 2048, "float32", trans_a=True), TF32)
     assert made["turned before"] == ["A", "B"] and "tf32" in made["instructions"]

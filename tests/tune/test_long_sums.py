@@ -161,6 +161,7 @@ def test_other_types(kind: str) -> None:
     assert error < (1e-14 if kind == "float64" else 2**-11)
 
 
+@pytest.mark.slow
 def test_a_graph() -> None:
     rng = np.random.default_rng(0)
     x, w = rng.random((3, 60_000)).astype("float32"), rng.random((32, 60_000)).astype("float32")

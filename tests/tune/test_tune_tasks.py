@@ -78,6 +78,7 @@ def test_a_database_that_cannot_be_written_stops_all_of_them(tasks: list[Task]) 
     assert len(fake.seen) == 1  # the first of the first: no other is measured for nothing
 
 
+@pytest.mark.slow
 def test_it_goes_on_from_the_database(tasks: list[Task]) -> None:
     fake = Fake(times)
     with Database(":memory:") as db:

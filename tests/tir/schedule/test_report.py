@@ -423,6 +423,7 @@ def test_diff_is_coloured_on_a_terminal_and_fits_it() -> None:
 
 
 # -- the page ----------------------------------------------------------------------------------------
+@pytest.mark.slow
 def test_the_page_needs_nothing_from_elsewhere(tmp_path: Path) -> None:
     sch = scheduled()
     sch.annotate(sch.get_block("C"), "note", "</script><!-- <b>")
@@ -470,6 +471,7 @@ def test_a_long_program_is_played_whole_and_from_the_start() -> None:
     ]
 
 
+@pytest.mark.slow
 def test_the_example_writes_a_report(tmp_path: Path) -> None:
     out = tmp_path / "matmul.html"
     command = [sys.executable, str(EXAMPLE), "--size", "16", "--out", str(out)]

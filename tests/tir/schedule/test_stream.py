@@ -94,6 +94,7 @@ def test_it_means_the_same(sizes: Any, facts: dict[str, Any]) -> None:
     assert sch.verify()
 
 
+@pytest.mark.slow
 def test_softmax_between_two_products() -> None:
     for change in (None, lambda s: topi.tanh(s) * 0.25 + 1.0, lambda s: s.astype("float16")):
         sch = tir.Schedule(composed(change=change))

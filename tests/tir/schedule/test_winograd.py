@@ -45,6 +45,7 @@ def check(func: Any, sch: Any, tolerance: float) -> None:
     assert np.abs(got.numpy() - reference).max() <= tolerance * np.abs(reference).max()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("tile", [2, 4])
 def test_what_is_not_finite(tile: int) -> None:
     """An infinity among the data may come out as NaN: in tiles of 2 only where a plain convolution is not finite either,
@@ -68,6 +69,7 @@ def test_what_is_not_finite(tile: int) -> None:
     assert np.isnan(filtered[np.isnan(plain)]).all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
 @pytest.mark.parametrize("tile, tolerance", [(2, 2e-6), (3, 4e-6), (4, 2e-5)])
 @pytest.mark.parametrize("size, pad", [((8, 8), 1), ((9, 6), 0), ((5, 11), 2)])

@@ -237,6 +237,7 @@ def in_this_order(text: str, *words: str) -> bool:
     return places == sorted(places)
 
 
+@pytest.mark.slow
 def test_sums_are_waited_for_where_they_are_used() -> None:
     fetch, compute = specialized(192)
     assert in_this_order(
@@ -257,6 +258,7 @@ def test_sums_are_waited_for_where_they_are_used() -> None:
     assert in_this_order(compute, "ptx_wait_barrier(", "ptx_wgmma(")
 
 
+@pytest.mark.slow
 def test_products_at_the_end_wait_for_those_of_the_next_turn() -> None:
     _, compute = specialized(128)
     before, loop = compute.split("for part")
