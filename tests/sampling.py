@@ -21,7 +21,7 @@ ROOMS = frozenset({
     "script", "seeds", "te", "tir", "topi", "transform", "tune",
 })  # fmt: skip
 SHORT = 2  # cases of a table of which all are taken
-SHARE = 5  # one of so many cases of a longer table is taken, and at least `SHORT`
+SHARE = 8  # one of so many cases of a longer table is taken, and at least `SHORT`
 
 
 def add_options(parser: pytest.Parser) -> None:
