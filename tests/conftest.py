@@ -176,7 +176,6 @@ def pytest_collection_finish() -> None:
     """What was loaded and collected stays to the end: the garbage collector need not walk it again and again."""
     gc.collect()
     gc.freeze()
-    gc.set_threshold(10_000, 20, 20)  # programs are many small objects that live for one test
     gc.enable()
 
 

@@ -130,3 +130,26 @@ def test_a_cached_property_is_computed_once() -> None:
     thing = Thing()
     assert (thing.value, thing.value, thing.computed) == (42, 42, 1)
     assert Thing.value.__doc__ == "What it is worth."
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
+def test_garbage_of_the_parent_is_not_finalized_in_the_child() -> None:
+    """Its finalizer may wait for threads that only the parent has, as that of a session of onnxruntime does."""
+
+    class Session:
+        def __init__(self) -> None:
+            self.me, self.home = self, os.getpid()
+
+        def __del__(self) -> None:
+            if os.getpid() != self.home:
+                os._exit(7)
+
+    was = gc.isenabled()
+    gc.disable()
+    try:
+        Session()
+        assert forks.result_of_child(lambda: b"done" if gc.collect() >= 0 else b"") == b"done"
+    finally:
+        gc.collect()
+        if was:
+            gc.enable()

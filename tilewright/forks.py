@@ -8,6 +8,7 @@ cached_property         without the lock that Python before 3.12 holds while any
 from __future__ import annotations
 
 import multiprocessing
+import gc
 import os
 import signal
 import sys
@@ -99,6 +100,7 @@ def result_of_child(work: Callable[[], bytes]) -> bytes | int:
     if child == 0:
         code = 1
         try:
+            gc.freeze()  # finalizers of what was garbage at the fork may wait for threads that are not here
             signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides
             os.close(reading)
             with open(writing, "wb") as pipe:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import gc
 import multiprocessing
 import os
 import signal
@@ -118,7 +119,9 @@ def _in_workers(
 
 
 def _end_with(parent: int) -> None:
-    """End when the parent does, however that ends: nobody waits for the kernel any more."""
+    """End when the parent does, however that ends: nobody waits for the kernel any more. What was garbage at the fork
+    stays: threads that its finalizers wait for (onnxruntime's) are not here."""
+    gc.freeze()
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
         if os.getppid() != parent:  # it was gone before
