@@ -7,8 +7,8 @@ cached_property         without the lock that Python before 3.12 holds while any
 
 from __future__ import annotations
 
-import multiprocessing
 import gc
+import multiprocessing
 import os
 import signal
 import sys
