@@ -17,10 +17,10 @@ import pytest
 SEEDS = 100_000
 # Rooms whose cases compile a program or a model each. In the others a case takes milliseconds.
 ROOMS = frozenset({
-    "auto_scheduler", "autotvm", "codegen", "driver", "fuzz", "ir", "package", "relay", "runtime", "schedule",
-    "script", "seeds", "te", "tir", "topi", "transform", "tune",
+    "auto_scheduler", "autotvm", "codegen", "driver", "package", "relay", "runtime", "schedule", "seeds", "te", "tir",
+    "topi", "transform", "tune",
 })  # fmt: skip
-SHORT = 2  # cases of a table of which all are taken
+SHORT = 3  # cases of a table of which all are taken
 SHARE = 8  # one of so many cases of a longer table is taken, and at least `SHORT`
 
 

@@ -129,6 +129,7 @@ def test_an_operator_is_no_value() -> None:
             relay.transform.InferType()(mod)
 
 
+@pytest.mark.slow
 def test_a_long_chain_is_typed_without_recursion() -> None:
     x = relay.var("x", shape=(2,))
     e: Any = x
