@@ -76,7 +76,9 @@ _scatter_elements = register(
     attrs={"axis": integer(0), "reduction": text("update"), "node": text(""), "negative": flag(True)},
     rel=_scatter_elements_rel,
     compute=lambda attrs, ins, out: [
-        topi.scatter_elements(*ins[:3], attrs.axis, attrs.reduction, node=attrs.node, negative=attrs.negative)
+        topi.scatter_elements(
+            ins[0], ins[1], ins[2], attrs.axis, attrs.reduction, node=attrs.node, negative=attrs.negative
+        )
     ],
     places=lambda types, attrs: [Place(1, kind_of(attrs), 0, (axis_of(attrs.axis, len(types[0].shape)),))],
 )
