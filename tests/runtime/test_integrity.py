@@ -22,7 +22,7 @@ from tilewright.driver.tvmc import archive
 from tilewright.runtime.device_module import DeviceModule
 from tilewright.runtime.errors import LoadError
 from tilewright.runtime.link import find_cc
-from tilewright.runtime.seal import MARK, seal, sealed
+from tilewright.runtime.seal import MARK, check_seal, seal, sealed
 
 SEAL = len(sealed(b""))
 
@@ -324,3 +324,14 @@ def test_a_table_that_would_lie_behind_all_memory_is_refused(files: Path, tmp_pa
     (tmp_path / "f.so").write_bytes(data)
     with pytest.raises(LoadError, match=r"f\.so: .*truncated"):
         load(tmp_path / "f.so")
+
+
+def test_a_name_at_the_end_is_no_seal() -> None:
+    """A file without a seal is taken as it is, whatever it says of who made it."""
+    for end in (b'{"format":"tilewright"}', b"\0tilewright_launch\0", b"sums of tilewright\n"):
+        data = bytes(300) + end
+        assert check_seal(data, "here") == len(data)
+    damaged = bytearray(sealed(bytes(300)))
+    damaged[300] ^= 1  # of the mark
+    with pytest.raises(LoadError, match="the file is damaged"):
+        check_seal(bytes(damaged), "here")

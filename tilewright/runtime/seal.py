@@ -19,7 +19,8 @@ from .errors import LoadError
 __all__ = ["MARK", "check_seal", "checksum", "seal", "sealed", "sealed_text", "unsealed_text"]
 
 MARK: Final = b"\0\0tilewright sum\n"
-_ENOUGH: Final = 5  # bytes of the mark that are no chance
+_TAIL: Final = b"wright sum"  # of the marks of both kinds of seals; the name alone may stand in any file
+_ENOUGH: Final = 6  # bytes of it, with the space, that are no chance
 _SUM: Final = hashlib.sha256().digest_size
 _COMMENT: Final = b"// tilewright sum "
 _ELF, _TAR = (0, b"\x7fELF"), (257, b"ustar")
@@ -89,6 +90,10 @@ def check_seal(data: bytes | mmap.mmap, where: str) -> int:
 
 
 def _was_marked(data: bytes | mmap.mmap) -> bool:
-    """Whether a part of a mark is near the end, where nothing but a damaged seal has it."""
+    """Whether a damaged mark is near the end: half of it in its place, or a part of it that nothing else has."""
     end = bytes(data[-4 * (len(MARK) + _SUM) :])
-    return any(MARK[i : i + _ENOUGH] in end for i in range(len(MARK) - _ENOUGH + 1))
+    place = end[-len(MARK) - _SUM : -_SUM]
+    if sum(a == b for a, b in zip(place, MARK, strict=False)) > len(MARK) // 2:
+        return True
+    parts = (_TAIL[i : i + _ENOUGH] for i in range(len(_TAIL) - _ENOUGH + 1))
+    return any(b" " in part and part in end for part in parts)
