@@ -169,11 +169,12 @@ class IntervalSet(IntSet):
         """The set as a range, or None if it has no ends, or more elements than its type can count."""
         if self._min is _NEG or self._max is _POS or self.is_nothing():
             return None
-        low, high = const_value(self._min), const_value(self._max)
-        if low is not None and high is not None and high - low >= self._min.dtype.high:
-            return None
         if self._min is self._max:
             return Range.from_min_extent(self._min, const(1, self._min.dtype))
+        low, high = (const_value(_simplify(e)) for e in (self._min, self._max))
+        kind = self._min.dtype
+        if low is not None and (low < kind.low // 4 or (high is not None and high - low >= kind.high)):
+            return None  # what is known of it is its type
         return Range.from_min_extent(self._min, _simplify(add(sub(self._max, self._min), 1)))
 
     def cover_range(self, dom: Range) -> Range:

@@ -224,6 +224,30 @@ def sums_so_far(A: T.Buffer((4, 4), "int32"), B: T.Buffer((4, 4), "int32")):
                 B[vi, vk] = W[vi]
 
 
+@T.prim_func
+def copied_twice(A: T.Buffer((4,), "int32"), B: T.Buffer((4,), "int32")):
+    W = T.alloc_buffer((4,), "int32")
+    for _, i in T.grid(2, 4):
+        with T.block("W"):
+            vi = T.axis.spatial(4, i)
+            W[vi] = A[vi]
+    for i in range(4):
+        with T.block("B"):
+            vi = T.axis.spatial(4, i)
+            B[vi] = B[vi] - W[vi]
+
+
+@T.prim_func
+def points_of_later_steps(A: T.Buffer((4, 4), "int32"), B: T.Buffer((4,), "int32")):
+    for k in range(4):
+        for i in range(k + 1):
+            with T.block("B"):
+                vk, vi = T.axis.remap("RS", [k, i])
+                with T.init():
+                    B[vi] = 0
+                B[vi] = B[vi] + A[vi, vk]
+
+
 def _reorder(*order):
     def step(sch):
         loops = sch.get_loops("B")
@@ -285,6 +309,16 @@ CASES = {
         sums_so_far,
         lambda sch: sch.compute_at(sch.get_block("W"), sch.get_loops("B")[1]),
         "uses what block W has made in an iteration of loop `k`",
+    ),
+    "reverse_compute_inline of an update into what runs twice": (
+        copied_twice,
+        lambda sch: sch.reverse_compute_inline(sch.get_block("B")),
+        "may come to a point more than once",
+    ),
+    "cache_write of points that come with later steps": (
+        points_of_later_steps,
+        lambda sch: sch.cache_write(sch.get_block("B"), 0, "local"),
+        "its init does not run for points that come later",
     ),
     "rfactor where a condition reads what is summed": (
         counts_its_own,

@@ -22,7 +22,7 @@ from typing import Any
 from ...arith import Analyzer
 from ...ir.expr import IntImm, IterVar, PrimExpr, Var, const
 from ...ir.functor import substitute, vars_used
-from ...ir.ops import add, conjuncts, greater_equal, less, logical_and
+from ...ir.ops import add, conjuncts, greater_equal, is_one, less, logical_and
 from ...ir.stmt import AttrStmt, Block, BlockRealize, For, SeqStmt
 from ..analysis.regions import get_block_read_write_region
 from ..transform.lower_init_block import reduction_loops
@@ -58,16 +58,20 @@ def steps_below(loop: For, around: list[For], held: set[Var]) -> list[Steps]:
 
 
 def _blocks(s: Any, path: list[For]) -> Iterator[tuple[list[For], BlockRealize]]:
-    """The blocks below a statement with nothing but loops between."""
-    while isinstance(s, (For, AttrStmt)):
+    """The blocks below a statement with nothing but loops between, and blocks without iterators, which hold memory."""
+    while isinstance(s, (For, AttrStmt)) or _holds_memory(s):
         if isinstance(s, For):
             path = [*path, s]
-        s = s.body
+        s = s.block.body if isinstance(s, BlockRealize) else s.body
     if isinstance(s, BlockRealize):
         yield path, s
     elif isinstance(s, SeqStmt):
         for one in s.seq:
             yield from _blocks(one, path)
+
+
+def _holds_memory(s: Any) -> bool:
+    return isinstance(s, BlockRealize) and not s.block.iter_vars and is_one(s.predicate)
 
 
 def _steps(path: list[For], driving: list[For], realize: BlockRealize, held: set[Var]) -> Steps | None:

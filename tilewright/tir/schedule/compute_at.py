@@ -21,7 +21,7 @@ from .blocks import (
     producers_of,
     remove_stmt,
 )
-from .dependence import check_at_once, check_inputs_stay, lives_inside, recheck
+from .dependence import check_at_once, check_inputs_stay, check_reads_made_before, lives_inside, recheck
 from .flow import (
     Box,
     check_reads_made,
@@ -137,6 +137,8 @@ def reverse_compute_at(
             hint=hint,
         )
     _check_complete(sch, target, makers, name)
+    for m in makers:
+        check_reads_made_before(sch, me, m)
     readers = [r for r in consumers_of(sch, me) if target in sch.state.index.ancestors(r)]
     if readers:
         refuse(

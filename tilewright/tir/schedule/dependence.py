@@ -16,14 +16,22 @@ from ..analysis.carried import Use, own_part, reads_are_covered, uses_under
 from ..analysis.combiner import steps_commute
 from ..transform.lower_init_block import reduction_loops
 from .blocks import producers_of
-from .flow import points_once, runs_at_once, runs_once, unmade
+from .flow import loops_around, points_once, runs_at_once, runs_once, unmade
 from .primitive import refuse
 from .regions import touched
 
 if TYPE_CHECKING:
     from .schedule import Schedule
 
-__all__ = ["check_any_order", "check_at_once", "check_inputs_stay", "lives_inside", "recheck", "recheck_uses"]
+__all__ = [
+    "check_any_order",
+    "check_at_once",
+    "check_inputs_stay",
+    "check_reads_made_before",
+    "lives_inside",
+    "recheck",
+    "recheck_uses",
+]
 
 
 def check_at_once(sch: Schedule, loop: For, hint: str, only: Buffer | None = None) -> None:
@@ -44,7 +52,10 @@ def check_at_once(sch: Schedule, loop: For, hint: str, only: Buffer | None = Non
             continue
         if _apart(sch, loop, uses, ana):
             continue
-        if any(iv.iter_type == IterVar.CommReduce for u in uses for iv in _driven(loop.loop_var, u.realize)):
+        read = not lives_inside(sch, buffer, loop) or not all(u.write for u in uses)
+        if read and any(
+            iv.iter_type == IterVar.CommReduce for u in uses for iv in _driven(loop.loop_var, u.realize)
+        ):
             continue  # threads that reduce together; they are let through on purpose
         _refuse_carried(loop, buffer, uses, hint)
 
@@ -310,26 +321,41 @@ def check_inputs_stay(sch: Schedule, me: BlockRealize, place: Stmt, what: str) -
                 _check_left(sch, me, w, x, written)
 
 
+def check_reads_made_before(sch: Schedule, me: BlockRealize, maker: BlockRealize) -> None:
+    """Refuse if a block may read elements before another one writes them in a later iteration of a loop of both."""
+    held = {r.buffer for r in me.block.reads}
+    for loop in loops_around(sch, me):
+        if loop in sch.state.index.ancestors(maker):
+            _check_own_iteration(sch, me, maker, loop, [w for w in maker.block.writes if w.buffer in held])
+
+
 def _check_left(
     sch: Schedule, me: BlockRealize, w: BlockRealize, loop: For, written: list[BufferRegion]
 ) -> None:
     """Refuse if a block may not leave a loop in which another one writes what it reads."""
     name, mine, var = written[0].buffer.name, me.block.name_hint, loop.loop_var.name
-    hint = f"leave block {mine} inside of `{var}`"
     if not _keeps_all(w, written, loop.loop_var):
         refuse(
             f"block {w.block.name_hint} writes the same elements of {name} in each iteration of loop "
             f"`{var}`, and outside of it block {mine} would see the last ones",
             at=loop,
-            hint=hint,
+            hint=f"leave block {mine} inside of `{var}`",
         )
-    if not all(_reads_of_iteration(sch, me, w, loop, r) for r in written):
-        refuse(
-            f"block {mine} may read elements of {name} that block {w.block.name_hint} writes in a later iteration of "
-            f"loop `{var}`, and outside of it would see the new values",
-            at=loop,
-            hint=hint,
-        )
+    _check_own_iteration(sch, me, w, loop, written)
+
+
+def _check_own_iteration(
+    sch: Schedule, me: BlockRealize, w: BlockRealize, loop: For, written: list[BufferRegion]
+) -> None:
+    """Refuse if a block may read what another one writes in a later iteration of a loop around both."""
+    for r in written:
+        if not _reads_of_iteration(sch, me, w, loop, r):
+            refuse(
+                f"block {me.block.name_hint} may read elements of {r.buffer.name} that block {w.block.name_hint} "
+                f"writes in a later iteration of loop `{loop.loop_var.name}`, and elsewhere would see the new values",
+                at=loop,
+                hint=f"leave block {me.block.name_hint} where it is",
+            )
 
 
 def _keeps_all(w: BlockRealize, written: list[BufferRegion], var: Var) -> bool:

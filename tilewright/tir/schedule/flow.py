@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from ...arith import Analyzer, IterMapLevel, IterSplitExpr, IterSumExpr, detect_iter_map, relax_region
 from ...ir.buffer import Buffer, BufferRegion
 from ...ir.equal import structural_equal
-from ...ir.expr import LT, FloorDiv, FloorMod, IntImm, IterVar, PrimExpr, Range, Var, const, const_value
+from ...ir.expr import LE, LT, FloorDiv, FloorMod, IntImm, IterVar, PrimExpr, Range, Var, const, const_value
 from ...ir.functor import pre_order, rewrite, substitute, vars_used
 from ...ir.ops import (
     add,
@@ -380,12 +380,16 @@ def covered(ana: Analyzer, made: Box | None, read: Box | None) -> bool:
 
 
 def covers_domain(sch: Schedule, me: BlockRealize) -> bool:
-    """Whether the loops around a block reach to the ends of its iterators' domains."""
+    """Whether the loops around a block reach the ends of its iterators' domains, and its predicate leaves none out."""
+    if not all(isinstance(c, (LT, LE)) for c in conjuncts(me.predicate)):
+        return False  # it may pick some, as `i % 2 == 0` does
     doms = {x.loop_var: Range.from_min_extent(x.min, x.extent) for x in loops_around(sch, me)}
     ana = Analyzer()
     one = const(1, "int32")
     for iv, value in zip(me.block.iter_vars, me.iter_values, strict=True):
-        (found,) = relax_region([Range.from_min_extent(value, const(1, value.dtype))], doms, analyzer=ana)
+        (found,) = relax_region(
+            [Range.from_min_extent(value, const(1, value.dtype))], doms, me.predicate, analyzer=ana
+        )
         end = sub(add(iv.dom.min, iv.dom.extent), one)
         if not ana.can_prove(less_equal(found.min_value, iv.dom.min)) or not ana.can_prove(
             less_equal(end, found.max_value)

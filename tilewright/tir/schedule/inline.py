@@ -25,7 +25,7 @@ from .blocks import (
     remove_stmt,
 )
 from .dependence import check_inputs_stay, recheck
-from .flow import covers_domain, marked_loops
+from .flow import covers_domain, marked_loops, points_once
 from .points import check_elements_told, check_reads_own, check_runs_whole
 from .primitive import BlockRV, primitive, refuse
 
@@ -267,6 +267,16 @@ def reverse_compute_inline(sch: Schedule, block: BlockRV) -> None:
             hint="use reverse_compute_at to apply the block after the reduction",
         )
     made = _single_store(maker, "the producer of an inlined block")
+    if any(r.buffer is store.buffer for r in me.block.reads):  # each update counts
+        check_elements_told(maker, "inlining into it")
+        loops = sch.state.index.loops_of(maker)
+        if not points_once(sch, maker, loops, loops):
+            refuse(
+                f"block {maker.block.name_hint} may come to a point more than once, and block {name} updates "
+                f"{store.buffer.name} in place",
+                at=maker,
+                hint=_BACK,
+            )
     if made.buffer not in local:
         refuse(f"block {name} does not read {made.buffer.name}", at=me)
     if is_output(sch, maker):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
+from functools import reduce
 from typing import TYPE_CHECKING, Any
 
 from ...arith import Analyzer
@@ -62,7 +64,7 @@ class _Rebind(Mutator):
 
     def visit_BlockRealize(self, n: BlockRealize) -> Stmt:
         values = [self.moved(v) for v in n.iter_values]
-        predicate = self.moved(n.predicate)
+        predicate = self.each_moved(n.predicate)
         if self.condition is not None:
             reads = any(
                 isinstance(m, BufferLoad) for m in pre_order(predicate)
@@ -86,12 +88,21 @@ class _Rebind(Mutator):
     visit_BufferStore = visit_Evaluate = visit_IfThenElse = visit_LetStmt = visit_While = outside
     visit_AssertStmt = visit_Allocate = outside
 
-    def moved(self, e: PrimExpr) -> PrimExpr:
+    def each_moved(self, predicate: PrimExpr) -> PrimExpr:
+        """The conditions of a predicate, each by itself: those on other loops stay as they are."""
+        parts = conjuncts(predicate)
+        made = [self.moved(c, fewer=True) for c in parts]
+        return predicate if all(map(operator.is_, made, parts)) else reduce(logical_and, made)
+
+    def moved(self, e: PrimExpr, fewer: bool = False) -> PrimExpr:
+        """An expression with the new loops in it, simpler; with `fewer`, above all without those that say nothing."""
         made = self.visit(e)
         if made is e:
             return e
         plain = self.ana.simplify(made)
         # `(o*32 + i) % 10` says that one position is taken apart, `(o*2 + i) % 10` does not any more.
+        if fewer and vars_used(plain) != vars_used(made):
+            return plain
         return made if _loses_position(made, plain) else plain
 
 
@@ -371,7 +382,7 @@ def reorder(sch: Schedule, *loops: LoopRV) -> None:
     sch.state.replace(nest[0], body)
     # Iterations that run at once see more of the others now.
     at_once = [x for x in nest if x.kind in (ForKind.PARALLEL, ForKind.VECTORIZED)]
-    recheck(sch, [x.loop_var for x in at_once if new.index(x) < nest.index(x)])
+    recheck(sch, [x.loop_var for x in at_once] if new != nest else ())
 
 
 def _nest_of(sch: Schedule, wanted: list[For]) -> list[For]:

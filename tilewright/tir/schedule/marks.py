@@ -245,6 +245,7 @@ def launch_around(sch: Schedule, loop: LoopRV, thread_axis: Any, extent: Any = N
     size = convert(extent) if extent is not None else inner[0].extent
     for realize in sch.state.index.blocks_under(n):
         _check_written_once(n, realize)
+    for realize in (m for m in pre_order(n.body) if isinstance(m, BlockRealize)):
         if realize.block.init is not None and not starts_at_first(
             realize, reduction_loops(realize, sch.state.index.loops_of(realize))
         ):

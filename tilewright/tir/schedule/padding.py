@@ -301,6 +301,12 @@ def _einsum(sch: Schedule, me: BlockRealize) -> BufferStore:
     _check_all_written(me, store.buffer)
     if block.init is not None and not isinstance(block.init, BufferStore):
         refuse(f"the init of block {name} does more than store one value", at=me)
+    if block.init is not None and any(isinstance(m, BufferLoad) for m in pre_order(block.init)):
+        refuse(
+            f"the init of block {name} reads a buffer, of which there are no elements to start the padding from",
+            at=me,
+            hint="take the init out first with decompose_reduction",
+        )
     own = {iv.var for iv in block.iter_vars}
     for iv in block.iter_vars:
         if not is_zero(iv.dom.min):

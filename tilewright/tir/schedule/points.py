@@ -17,8 +17,8 @@ from ..analysis.combiner import steps_commute
 from ..analysis.elements import untold
 from ..analysis.regions import reads_elsewhere
 from ..transform.lower_init_block import reduction_loops, starts_at_first
-from .blocks import scope_buffers
-from .flow import box_of_values, loops_around, unmade
+from .blocks import producers_of, scope_buffers
+from .flow import box_of_values, loops_around, points_once, unmade
 from .primitive import refuse
 from .regions import touched
 
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from .schedule import Schedule
 
 __all__ = [
+    "check_comes_once",
     "check_elements_told",
     "check_init_runs",
     "check_reads_own",
@@ -47,6 +48,8 @@ def check_runs_anew(sch: Schedule, me: BlockRealize, what: str) -> None:
     check_elements_told(me, what)
     check_reads_own(me, what)
     _check_complete(sch, me)
+    if block.init is not None or any(r.buffer is w.buffer for r in block.reads for w in block.writes):
+        check_comes_once(sch, me, sch.state.index.loops_of(me), what)
     if not _keeps_steps(sch, me) and not steps_commute(block):
         refuse(
             f"the steps of block {name} give something else in another order, and {what} may change it",
@@ -69,6 +72,19 @@ def check_elements_told(me: BlockRealize, what: str) -> None:
                 hint="let each point write elements of its own, or declare the iterator as that of a reduction",
             )
         _check_element_stays(me, w)
+
+
+def check_comes_once(sch: Schedule, me: BlockRealize, nest: list[For], what: str) -> None:
+    """Refuse if an element is reduced again, from where it was left, by loops inside of those of the reduction."""
+    reducing = reduction_loops(me, nest)
+    inside = nest[nest.index(reducing[0]) :] if reducing else nest
+    if not points_once(sch, me, [x for x in inside if x not in reducing], inside):
+        refuse(
+            f"the loops inside of `{inside[0].loop_var.name}` come to elements of block {me.block.name_hint} more than "
+            f"once, and {what} would count their steps anew",
+            at=inside[0],
+            hint="let each iteration have elements of its own",
+        )
 
 
 def _check_complete(sch: Schedule, me: BlockRealize) -> None:
@@ -154,7 +170,23 @@ def runs_whole(sch: Schedule, me: BlockRealize) -> bool:
 
 def check_init_runs(sch: Schedule, me: BlockRealize, what: str) -> None:
     """Refuse if the init of a reduction may not run: it does where all reduction iterators are at their start."""
-    if me.block.init is None or starts_at_first(me, reduction_loops(me, sch.state.index.loops_of(me))):
+    if me.block.init is None:
+        return
+    loops = sch.state.index.loops_of(me)
+    reducing = reduction_loops(me, loops)
+    steps = {x.loop_var for x in reducing}
+    for x in loops:
+        tied = (vars_used(x.min) | vars_used(x.extent)) & steps
+        if tied and x not in reducing and x.loop_var in _driving(me):
+            refuse(
+                f"the bounds of loop `{x.loop_var.name}` depend on `{min(v.name for v in tied)}`, which carries the "
+                f"reduction of block {me.block.name_hint}: its init does not run for points that come later, and "
+                f"{what} would make it run",
+                at=x,
+                hint="write the loop to its end, with the condition in the value that is combined",
+            )
+    spatial = {v for iv, e in _pairs(me) if iv.iter_type != IterVar.CommReduce for v in vars_used(e)}
+    if starts_at_first(me, reducing) and (not steps & spatial or _fills(sch, me, loops_around(sch, me))):
         return
     refuse(
         f"the loops of block {me.block.name_hint} do not come to the first values of its reduction iterators first, "
@@ -208,7 +240,7 @@ def check_unnoticed(sch: Schedule, me: BlockRealize, before: For, what: str, nee
                     )
             continue
         early = bool(reads & made) and order.index(other) < order.index(me)
-        foreign = {b for b in reads & made if b not in local}
+        foreign = {b for b in reads & made if b not in local or len(producers_of(sch, me, {b})) > 0}
         if writes & made or early or any(not _reads_made(sch, me, other, before, b) for b in foreign):
             found = min(b.name for b in (writes | reads) & made)
             refuse(
@@ -223,6 +255,10 @@ def _reads_made(sch: Schedule, me: BlockRealize, reader: BlockRealize, before: F
     ana = sch.state.analyzer_at(before.body)
     found = touched(sch, before.body, [reader], lambda b: b.reads, {buffer})[buffer]
     return not unmade(sch, ana, before.body, [me], buffer, [(s.min_value, s.max_value) for s in found])
+
+
+def _pairs(me: BlockRealize) -> list[tuple[IterVar, PrimExpr]]:
+    return list(zip(me.block.iter_vars, me.iter_values, strict=True))
 
 
 def _driving(me: BlockRealize) -> set[Var]:

@@ -31,6 +31,7 @@ from .blocks import (
 from .dependence import recheck_uses
 from .flow import Box, covers_domain, made_box, points_once, shared_loop
 from .points import (
+    check_comes_once,
     check_elements_told,
     check_init_runs,
     check_reads_own,
@@ -274,6 +275,13 @@ def _names(loops: list[For]) -> str:
 
 def _combination(me: BlockRealize) -> Combination:
     """A reduction's steps taken apart; a condition that says which of them count is left aside."""
+    made = {w.buffer for w in me.block.writes}
+    if any(isinstance(m, BufferLoad) and m.buffer in made for m in pre_order(guarded_step(me.block)[0])):
+        refuse(
+            f"which steps of block {me.block.name_hint} count depends on what it has made so far",
+            at=me,
+            hint="let the condition read what another block has made",
+        )
     try:
         return combination_of(me.block.replace(body=guarded_step(me.block)[1]))
     except NotACombination as why:
@@ -308,7 +316,7 @@ def rfactor(sch: Schedule, loop: LoopRV, factor_axis: int = 0) -> BlockRV:
     check_reads_own(me, "rfactor")
     check_init_runs(sch, me, "rfactor")
     _check_loops(me, nest, nest, "rfactor")
-    _check_comes_once(sch, me, nest, "rfactor")
+    check_comes_once(sch, me, nest, "rfactor")
     outermost = n in reduction_loops(me, nest)[:1]
     if not outermost and not steps_commute(me.block):
         refuse(
@@ -402,19 +410,6 @@ def _check_loops(me: BlockRealize, nest: list[For], below: list[For], what: str)
                 at=me,
                 hint=f"{what} comes before the reduction is fused with other loops, or split by a factor that divides",
             )
-
-
-def _check_comes_once(sch: Schedule, me: BlockRealize, nest: list[For], what: str) -> None:
-    """Refuse if an element is reduced again, from where it was left, by loops inside of those of the reduction."""
-    reducing = reduction_loops(me, nest)
-    inside = nest[nest.index(reducing[0]) :] if reducing else nest
-    if not points_once(sch, me, [x for x in inside if x not in reducing], inside):
-        refuse(
-            f"the loops inside of `{inside[0].loop_var.name}` come to elements of block {me.block.name_hint} more than "
-            f"once, and {what} would count their steps anew",
-            at=inside[0],
-            hint="let each iteration have elements of its own",
-        )
 
 
 def _rfactor(
@@ -602,7 +597,7 @@ def cascade_reduction(sch: Schedule, loop: LoopRV) -> BlockRV:
         check_starts_itself(sch, me, w.buffer, "cascade_reduction")
     held = _combination(me)
     _check_loops(me, nest, below, "cascade_reduction")
-    _check_comes_once(sch, me, nest, "cascade_reduction")
+    check_comes_once(sch, me, nest, "cascade_reduction")
     return _cascade(sch, me, nest, nest.index(n), held)
 
 
@@ -677,6 +672,7 @@ def _cascade(sch: Schedule, me: BlockRealize, nest: list[For], at: int, held: Co
     scope = enclosing_block(sch, sch.loop(LoopRV(nest[at].loop_var)))
     assert scope is not None
     sch.state.replace(scope, scope.replace(alloc_buffers=(*scope.alloc_buffers, *partials)))
+    check_init_runs(sch, sch.state.index.blocks[made.block.key], "cascade_reduction")
     return BlockRV(made.block.key, part.name_hint)
 
 
