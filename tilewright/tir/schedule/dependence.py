@@ -52,12 +52,20 @@ def check_at_once(sch: Schedule, loop: For, hint: str, only: Buffer | None = Non
             continue
         if _apart(sch, loop, uses, ana):
             continue
-        read = not lives_inside(sch, buffer, loop) or not all(u.write for u in uses)
-        if read and any(
-            iv.iter_type == IterVar.CommReduce for u in uses for iv in _driven(loop.loop_var, u.realize)
-        ):
+        if _reduced_together(sch, loop, uses):
             continue  # threads that reduce together; they are let through on purpose
         _refuse_carried(loop, buffer, uses, hint)
+
+
+def _reduced_together(sch: Schedule, loop: For, uses: list[Use]) -> bool:
+    """Whether the iterations of a loop are steps of a reduction of which somebody reads a result."""
+    for r in {u.realize: None for u in uses}:
+        if any(iv.iter_type == IterVar.CommReduce for iv in _driven(loop.loop_var, r)):
+            made = [w.buffer for w in r.block.writes]
+            readers = sch.state.index.readers(made)
+            if any(not lives_inside(sch, b, loop) for b in made) or any(x is not r for x in readers):
+                return True
+    return False
 
 
 def recheck_uses(sch: Schedule, buffer: Buffer) -> None:

@@ -44,6 +44,7 @@ class _Rebind(Mutator):
     ) -> None:
         self.table, self.ana, self.condition = table, ana, condition
         self.counters = {*outer, *table}  # the variables of loops around
+        self.made = {v for e in table.values() for v in vars_used(e)}
 
     def visit_Var(self, n: Var) -> PrimExpr:
         return self.table.get(n, n)
@@ -95,13 +96,13 @@ class _Rebind(Mutator):
         return predicate if all(map(operator.is_, made, parts)) else reduce(logical_and, made)
 
     def moved(self, e: PrimExpr, fewer: bool = False) -> PrimExpr:
-        """An expression with the new loops in it, simpler; with `fewer`, above all without those that say nothing."""
+        """An expression with the new loops in it, simpler; with `fewer`, above all without them if they say nothing."""
         made = self.visit(e)
         if made is e:
             return e
         plain = self.ana.simplify(made)
         # `(o*32 + i) % 10` says that one position is taken apart, `(o*2 + i) % 10` does not any more.
-        if fewer and vars_used(plain) != vars_used(made):
+        if fewer and vars_used(made) & self.made and not vars_used(plain) & self.made:
             return plain
         return made if _loses_position(made, plain) else plain
 

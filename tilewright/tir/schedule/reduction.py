@@ -493,8 +493,10 @@ def _partial_block(
             inside = logical_and(inside, substitute(condition, loop_iters))
         else:
             predicate = logical_and(predicate, condition)
+    chosen = substitute(guarded_step(block)[0], table)
     # What decides by the data is asked of steps that are there.
-    counts = logical_and(inside, substitute(guarded_step(block)[0], table))
+    reads = any(isinstance(m, BufferLoad) for m in pre_order(chosen))
+    counts = logical_and(inside, chosen) if reads else logical_and(chosen, inside)
     if not is_one(counts):
         body = IfThenElse(counts, body)
     init = seq(
