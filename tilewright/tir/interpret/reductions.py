@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...arith import Analyzer
+from ...ir.buffer import Buffer
 from ...ir.expr import IntImm, IterVar, PrimExpr, Var, const
 from ...ir.functor import substitute, vars_used
 from ...ir.ops import add, conjuncts, greater_equal, is_one, less, logical_and
@@ -57,17 +58,23 @@ def steps_below(loop: For, around: list[For], held: set[Var]) -> list[Steps]:
     return found
 
 
-def _blocks(s: Any, path: list[For]) -> Iterator[tuple[list[For], BlockRealize]]:
-    """The blocks below a statement with nothing but loops between, and blocks without iterators, which hold memory."""
+def _blocks(
+    s: Any, path: list[For], own: frozenset[Buffer] = frozenset()
+) -> Iterator[tuple[list[For], BlockRealize]]:
+    """The blocks below a statement with nothing but loops between, and blocks without iterators, which hold memory: a
+    block that uses such memory is of one iteration."""
     while isinstance(s, (For, AttrStmt)) or _holds_memory(s):
         if isinstance(s, For):
             path = [*path, s]
+        elif isinstance(s, BlockRealize):
+            own = own.union(s.block.alloc_buffers)
         s = s.block.body if isinstance(s, BlockRealize) else s.body
     if isinstance(s, BlockRealize):
-        yield path, s
+        if not any(r.buffer in own for r in (*s.block.reads, *s.block.writes)):
+            yield path, s
     elif isinstance(s, SeqStmt):
         for one in s.seq:
-            yield from _blocks(one, path)
+            yield from _blocks(one, path, own)
 
 
 def _holds_memory(s: Any) -> bool:

@@ -220,6 +220,8 @@ def check_unnoticed(sch: Schedule, me: BlockRealize, before: For, what: str, nee
     """Refuse if another block would notice that a part of a block, which reads `needs`, runs before a loop."""
     made = {w.buffer for w in me.block.writes}
     local, order = scope_buffers(sch, me), sch.state.index.order
+    nest = sch.state.index.loops_of(me)
+    inside = nest[nest.index(before) + 1 :] if before in nest else []
     for other in sch.state.index.blocks_under(before):
         name = other.block.name_hint
         writes, reads = ({r.buffer for r in x} for x in (other.block.writes, other.block.reads))
@@ -241,7 +243,9 @@ def check_unnoticed(sch: Schedule, me: BlockRealize, before: For, what: str, nee
             continue
         early = bool(reads & made) and order.index(other) < order.index(me)
         foreign = {b for b in reads & made if b not in local or len(producers_of(sch, me, {b})) > 0}
-        if writes & made or early or any(not _reads_made(sch, me, other, before, b) for b in foreign):
+        shared = [x for x in (before, *inside) if x is before or x in sch.state.index.ancestors(other)]
+        unmade_yet = any(not _reads_made(sch, me, other, x, b) for b in foreign for x in shared)
+        if writes & made or early or unmade_yet:
             found = min(b.name for b in (writes | reads) & made)
             refuse(
                 f"block {name} uses {found} in loop `{before.loop_var.name}` too, and would see {what} sooner",
