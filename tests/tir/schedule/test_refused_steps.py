@@ -248,6 +248,79 @@ def points_of_later_steps(A: T.Buffer((4, 4), "int32"), B: T.Buffer((4,), "int32
                 B[vi] = B[vi] + A[vi, vk]
 
 
+@T.prim_func
+def steps_of_a_loop_around(A: T.Buffer((4, 4), "int32"), B: T.Buffer((4,), "int32")):
+    W = T.alloc_buffer((4, 4), "int32")
+    for k in range(4):
+        for i in range(4):
+            with T.block("W"):
+                vk, vi = T.axis.remap("SS", [k, i])
+                W[vk, vi] = A[vk, vi]
+        for i in range(4):
+            with T.block("B"):
+                vk, vi = T.axis.remap("RS", [k, i])
+                with T.init():
+                    B[vi] = 0
+                B[vi] = B[vi] + W[vk, vi]
+
+
+@T.prim_func
+def read_before_made(A: T.Buffer((4, 4), "int32"), W: T.Buffer((4,), "int32"), B: T.Buffer((4, 4), "int32")):
+    for i in range(4):
+        for k in range(4):
+            with T.block("W"):
+                vi, vk = T.axis.remap("SR", [i, k])
+                with T.init():
+                    W[vi] = 0
+                W[vi] = W[vi] + A[vi, vk]
+        for j in range(4):
+            with T.block("B"):
+                vi, vj = T.axis.remap("SS", [i, j])
+                B[vi, vj] = W[vj]
+
+
+@T.prim_func
+def asks_its_own_sum(A: T.Buffer((4, 4), "int32"), B: T.Buffer((4,), "int32")):
+    for i, k in T.grid(4, 4):
+        with T.block("B"):
+            vi, vk = T.axis.remap("SR", [i, k])
+            with T.init():
+                B[vi] = 3
+            if B[vi] > 0:
+                B[vi] = B[vi] + A[vi, vk]
+
+
+@T.prim_func
+def sums_that_come_again(A: T.Buffer((4, 4), "int32"), B: T.Buffer((4,), "int32")):
+    W = T.alloc_buffer((4,), "int32")
+    for k, x, i in T.grid(4, 2, 3):
+        with T.block("W"):
+            vk = T.axis.reduce(4, k)
+            vi = T.axis.spatial(4, x + i)
+            with T.init():
+                W[vi] = 0
+            W[vi] = W[vi] + A[vi, vk]
+    for i in range(4):
+        with T.block("B"):
+            vi = T.axis.spatial(4, i)
+            B[vi] = W[vi]
+
+
+@T.prim_func
+def starts_from_data(A: T.Buffer((5, 3), "int32"), S: T.Buffer((5,), "int32"), B: T.Buffer((5,), "int32")):
+    W = T.alloc_buffer((5,), "int32")
+    for i, k in T.grid(5, 3):
+        with T.block("W"):
+            vi, vk = T.axis.remap("SR", [i, k])
+            with T.init():
+                W[vi] = S[vi]
+            W[vi] = W[vi] + A[vi, vk]
+    for i in range(5):
+        with T.block("B"):
+            vi = T.axis.spatial(5, i)
+            B[vi] = W[vi]
+
+
 def _reorder(*order):
     def step(sch):
         loops = sch.get_loops("B")
@@ -308,7 +381,7 @@ CASES = {
     "compute_at of sums that others read on the way": (
         sums_so_far,
         lambda sch: sch.compute_at(sch.get_block("W"), sch.get_loops("B")[1]),
-        "uses what block W has made in an iteration of loop `k`",
+        "each of its iterations would take all steps",
     ),
     "reverse_compute_inline of an update into what runs twice": (
         copied_twice,
@@ -320,10 +393,35 @@ CASES = {
         lambda sch: sch.cache_write(sch.get_block("B"), 0, "local"),
         "its init does not run for points that come later",
     ),
+    "reverse_compute_at under a loop of its own steps": (
+        steps_of_a_loop_around,
+        lambda sch: sch.reverse_compute_at(sch.get_block("B"), sch.get_loops("W")[1]),
+        "each of its iterations would take all steps",
+    ),
+    "decompose_reduction where others read what is not made yet": (
+        read_before_made,
+        lambda sch: sch.decompose_reduction(sch.get_block("W"), sch.get_loops("W")[0]),
+        "would see the init of block W sooner",
+    ),
+    "cascade_reduction where a condition reads what is summed": (
+        asks_its_own_sum,
+        lambda sch: sch.cascade_reduction(sch.get_loops("B")[1]),
+        "which steps of block B count depends on what it has made so far",
+    ),
+    "compute_at of a reduction whose elements come again": (
+        sums_that_come_again,
+        lambda sch: sch.compute_at(sch.get_block("W"), sch.get_loops("B")[0]),
+        "come to elements of block W more than once",
+    ),
+    "pad_einsum of a start that is read": (
+        starts_from_data,
+        lambda sch: sch.pad_einsum(sch.get_block("W"), [4, 1]),
+        "the init of block W reads a buffer",
+    ),
     "rfactor where a condition reads what is summed": (
         counts_its_own,
         lambda sch: sch.rfactor(sch.get_loops("B")[1]),
-        "reads elements of B that other points of it write",
+        "which steps of block B count depends on what it has made so far",
     ),
     "reverse_compute_inline of a part of a domain": (
         a_part_of_the_domain,

@@ -21,10 +21,10 @@ from typing import Any
 
 from ...arith import Analyzer
 from ...ir.buffer import Buffer
-from ...ir.expr import IntImm, IterVar, PrimExpr, Var, const
-from ...ir.functor import substitute, vars_used
+from ...ir.expr import BufferLoad, IntImm, IterVar, PrimExpr, Var, const
+from ...ir.functor import pre_order, substitute, vars_used
 from ...ir.ops import add, conjuncts, greater_equal, is_one, less, logical_and
-from ...ir.stmt import AttrStmt, Block, BlockRealize, For, SeqStmt
+from ...ir.stmt import AttrStmt, Block, BlockRealize, BufferStore, For, SeqStmt
 from ..analysis.regions import get_block_read_write_region
 from ..transform.lower_init_block import reduction_loops
 
@@ -70,7 +70,11 @@ def _blocks(
             own = own.union(s.block.alloc_buffers)
         s = s.block.body if isinstance(s, BlockRealize) else s.body
     if isinstance(s, BlockRealize):
-        if not any(r.buffer in own for r in (*s.block.reads, *s.block.writes)):
+        init = s.block.init
+        used = (
+            {m.buffer for m in pre_order(init) if isinstance(m, (BufferLoad, BufferStore))} if init else set()
+        )
+        if not used & own:
             yield path, s
     elif isinstance(s, SeqStmt):
         for one in s.seq:
@@ -83,6 +87,9 @@ def _holds_memory(s: Any) -> bool:
 
 def _steps(path: list[For], driving: list[For], realize: BlockRealize, held: set[Var]) -> Steps | None:
     block, reducers = realize.block, {f.loop_var for f in driving}
+    steps = {iv.var for iv in block.iter_vars if iv.iter_type == IterVar.CommReduce}
+    if block.init is None or vars_used(block.init) & steps:
+        return None
     points = [f for f in path if f.loop_var not in reducers]
     if any(vars_used(e) & reducers for f in points for e in (f.min, f.extent)):
         return None

@@ -63,7 +63,7 @@ def compute_at(
     name = me.block.name_hint
     _check_place(sch, me, target, name)
     check_movable(sch, me, "computing it again")
-    check_runs_anew(sch, me, "computing it again")
+    check_runs_anew(sch, me, target, "computing it again")
     if is_output(sch, me):
         refuse(
             f"block {name} writes an output of its scope, which must be complete",
@@ -109,7 +109,7 @@ def reverse_compute_at(
     name = me.block.name_hint
     _check_place(sch, me, target, name)
     check_movable(sch, me, "computing it again")
-    check_runs_anew(sch, me, "computing it again")
+    check_runs_anew(sch, me, target, "computing it again")
     makers = producers_of(sch, me)
     order = sch.state.index.order
     later = next((m for m in makers if order.index(m) > order.index(me)), None)

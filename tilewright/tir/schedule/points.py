@@ -38,7 +38,7 @@ __all__ = [
 ]
 
 
-def check_runs_anew(sch: Schedule, me: BlockRealize, what: str) -> None:
+def check_runs_anew(sch: Schedule, me: BlockRealize, target: For, what: str) -> None:
     """Refuse if a block may not be run under other loops, over its iterators in their order.
 
     Different points must write different elements, unless they are the steps of a reduction that may be taken in any
@@ -47,7 +47,7 @@ def check_runs_anew(sch: Schedule, me: BlockRealize, what: str) -> None:
     block, name = me.block, me.block.name_hint
     check_elements_told(me, what)
     check_reads_own(me, what)
-    _check_complete(sch, me)
+    _check_complete(sch, me, target)
     if block.init is not None or any(r.buffer is w.buffer for r in block.reads for w in block.writes):
         check_comes_once(sch, me, sch.state.index.loops_of(me), what)
     if not _keeps_steps(sch, me) and not steps_commute(block):
@@ -87,10 +87,18 @@ def check_comes_once(sch: Schedule, me: BlockRealize, nest: list[For], what: str
         )
 
 
-def _check_complete(sch: Schedule, me: BlockRealize) -> None:
-    """Refuse if another block uses what a reduction has made so far, in a loop that carries it."""
+def _check_complete(sch: Schedule, me: BlockRealize, target: For) -> None:
+    """Refuse if another block uses what a reduction has made so far, in a loop that carries it, or would by going
+    under such a loop again."""
     made = {w.buffer for w in me.block.writes}
     for loop in reduction_loops(me, sch.state.index.loops_of(me)):
+        if loop in sch.state.index.ancestors(target) and not is_one(loop.extent):
+            refuse(
+                f"loop `{loop.loop_var.name}`, which carries the reduction of block {me.block.name_hint}, is around "
+                f"loop `{target.loop_var.name}` too, and each of its iterations would take all steps",
+                at=loop,
+                hint="choose a loop outside of it",
+            )
         for other in sch.state.index.blocks_under(loop) if not is_one(loop.extent) else ():
             if other is not me and any(r.buffer in made for r in (*other.block.reads, *other.block.writes)):
                 refuse(
