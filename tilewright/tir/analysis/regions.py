@@ -151,7 +151,7 @@ class _Accesses(Visitor):
                 if isinstance(m, Var) and m in self.domains and m not in used:
                     used[m] = self.domains[m]
                     waiting.append(used[m])
-        return eval_set(e, used)
+        return eval_set(e, used, self.ana)
 
     def range_set(self, r: Range) -> IntervalSet:
         if isinstance(r.extent, IntImm) and r.extent.value == 1:

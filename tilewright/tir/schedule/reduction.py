@@ -597,6 +597,12 @@ def cascade_reduction(sch: Schedule, loop: LoopRV) -> BlockRV:
     check_elements_told(me, "cascade_reduction")
     for w in me.block.writes:
         check_starts_itself(sch, me, w.buffer, "cascade_reduction")
+    if me.block.init is not None and any(isinstance(m, BufferLoad) for m in pre_order(me.block.init)):
+        refuse(
+            f"the init of block {name} reads a buffer, and would be asked for again in each iteration",
+            at=me,
+            hint="take the init out first with decompose_reduction, or let it store a constant",
+        )
     held = _combination(me)
     _check_loops(me, nest, below, "cascade_reduction")
     check_comes_once(sch, me, nest, "cascade_reduction")

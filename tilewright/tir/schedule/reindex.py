@@ -10,7 +10,7 @@ from ...ir.buffer import Buffer, BufferRegion, decl_buffer
 from ...ir.equal import structural_equal
 from ...ir.expr import BufferLoad, IterVar, PrimExpr, Range, const, const_value
 from ...ir.functor import Mutator, pre_order, substitute, vars_used
-from ...ir.ops import add, greater_equal, is_zero, less, logical_and, sub
+from ...ir.ops import add, conjuncts, greater_equal, is_zero, less, logical_and, sub
 from ...ir.stmt import Block, BlockRealize, BufferStore, Stmt
 from .blocks import (
     check_dominant,
@@ -320,6 +320,9 @@ def _check_write(
                 f"iterator `{iv.var.name}` of block {name}, which chooses the element, is not spatial", at=me
             )
     check_starts_itself(sch, me, buffer, "the copy")
+    own = {x.loop_var for x in sch.state.index.loops_of(me)}
+    if any(not vars_used(c) & own for c in conjuncts(me.predicate)):
+        refuse(f"block {name} may not run at all, and the copy would write what it has not made", at=me)
     if not isinstance(block.body, BufferStore):
         refuse(f"block {name} does more than store one value", at=me)
     _check_covered(sch, me, used, f"which the copy would write to {buffer.name}")

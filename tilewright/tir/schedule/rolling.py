@@ -133,6 +133,13 @@ def _rolls(me: BlockRealize, buffer: Buffer, common: list[For], inner: list[For]
         value = bound[p]  # type: ignore[index]
         found = _window(axis, value, common, doms)
         if found is not None:
+            others = {v for q in points if q is not p for v in vars_used(bound[q])}  # type: ignore[index]
+            if found.loop.loop_var in others:
+                refuse(
+                    f"two dimensions of {buffer.name} move with loop `{found.loop.loop_var.name}`, so that what an "
+                    "iteration keeps is not what the next one needs",
+                    at=found.loop,
+                )
             out.append(found)
     return out
 
