@@ -10,7 +10,7 @@ from typing import Any
 from ...arith import Analyzer, eval_set, relax_region
 from ...ir.buffer import Buffer, BufferRegion
 from ...ir.equal import structural_equal
-from ...ir.expr import BufferLoad, IterVar, Or, PrimExpr, Range, Var, const
+from ...ir.expr import BufferLoad, IterVar, Or, PrimExpr, Range, Var, const, const_value
 from ...ir.functor import pre_order, substitute, vars_used
 from ...ir.ops import add, conjuncts, less, less_equal, logical_and, sub
 from ...ir.stmt import Block, BlockRealize, BufferStore, For, IfThenElse, Stmt
@@ -253,6 +253,16 @@ def _keeps_domain(use: Use, condition: PrimExpr) -> bool:
     return ana.can_prove(condition)
 
 
+def _domain_fills(use: Use) -> bool:
+    """Whether a region ends where the buffer does, or nobody knows, as the iterators run through their domains."""
+    doms = {iv.var: iv.dom for iv in use.block.iter_vars}
+    for r, dim in zip(use.region.region, use.region.buffer.shape, strict=True):
+        last, size = const_value(eval_set(r, doms).max_value), const_value(dim)
+        if last is not None and size is not None and last < size - 1:
+            return False
+    return True
+
+
 def _covers(write: Use, read: Use, ana: Analyzer) -> bool:
     cut = False  # what it writes ends before its domains do
     with ana.scope():
@@ -270,7 +280,8 @@ def _covers(write: Use, read: Use, ana: Analyzer) -> bool:
                 continue
             if picks and not ana.can_prove(c):
                 return False
-            cut = cut or not (picks or _keeps_domain(write, c) or ana.can_prove(c))
+            inside = _keeps_domain(write, c) and _domain_fills(write)
+            cut = cut or not (picks or inside or ana.can_prove(c))
         if not cut and write.same_place(read):
             return True
         outer, inner = write.box(narrow=write.wide or cut), read.box(narrow=True)

@@ -30,6 +30,9 @@ from .flow import (
     loops_around,
     made_box,
     marked_loops,
+    read_box,
+    shared_loop,
+    unmade,
     written_box,
 )
 from .inline import compute_inline
@@ -91,6 +94,8 @@ def compute_at(
     buffers = {w.buffer for w in me.block.writes}
     wanted = touched(sch, target.body, readers, lambda b: b.reads, buffers, by_all=True)
     domains = _domains(sch, me, target, wanted)
+    if any(target.loop_var in vars_used(r.predicate) for r in readers):
+        _check_made_so_far(sch, me, target, domains)
     _move(sch, me, target, domains, preserve_unit_loops, _place(sch, me, target, index, after=False))
 
 
@@ -151,7 +156,9 @@ def reverse_compute_at(
     made = touched(sch, target.body, makers, lambda b: b.writes, buffers)
     made |= _exactly(sch, target, makers, buffers)
     domains = _domains_made(sch, me, target, makers, made)
+    shared = _shared(sch, me, target)
     _move(sch, me, target, domains, preserve_unit_loops, _place(sch, me, target, index, after=True))
+    _check_shared(me, target, domains, shared)
 
 
 def _check_place(sch: Schedule, me: BlockRealize, target: For, name: str) -> None:
@@ -275,9 +282,9 @@ def _domains_made(
             here = int_set.IntervalSet(low, high)
             found[var] = here if old is None else int_set.union([old, here], ana)
     out = {iv.var: _domain(ana, iv, found.get(iv.var)) for iv in _driven(sch, me)}
-    unmade = check_reads_made(sch, me, target, out, makers)
-    if unmade is not None:
-        _refuse_unmade(me, target, unmade)
+    missing = check_reads_made(sch, me, target, out, makers)
+    if missing is not None:
+        _refuse_unmade(me, target, missing)
     return out
 
 
@@ -417,6 +424,39 @@ def _place(sch: Schedule, me: BlockRealize, target: For, index: int, *, after: b
     if not first <= index <= last:
         refuse(f"index={index}, and it may stand at {first} to {last} among the loop's statements", at=target)
     return index
+
+
+def _check_made_so_far(sch: Schedule, me: BlockRealize, target: For, domains: Domains) -> None:
+    """Refuse if a block would read, where no reader of it runs, what an iteration of a loop around has not made yet."""
+    ana = sch.state.analyzer_at(target.body)
+    for m in producers_of(sch, me):
+        loop = shared_loop(sch, m, target)
+        for r in me.block.reads if loop is not None else ():
+            if not any(w.buffer is r.buffer for w in m.block.writes):
+                continue
+            assert loop is not None
+            if unmade(sch, ana, loop.body, [m], r.buffer, read_box(ana, me.block, r, domains)):
+                _refuse_unmade(me, loop, r.buffer)
+
+
+def _shared(sch: Schedule, me: BlockRealize, target: For) -> set[Var]:
+    """The variables of the loops around both a block and another place, and the iterators of the blocks around."""
+    above = [up for up in sch.state.index.ancestors(me) if isinstance(up, Block)]
+    loops = {x.loop_var for x in loops_around(sch, me) if x in sch.state.index.ancestors(target)}
+    return loops | {iv.var for up in above for iv in up.iter_vars}
+
+
+def _check_shared(me: BlockRealize, target: For, domains: Domains, shared: set[Var]) -> None:
+    """Refuse if what is around both a block and its new place says at which points it runs, and would not there."""
+    for iv, value in zip(me.block.iter_vars, me.iter_values, strict=True):
+        fixed = vars_used(value) & shared
+        if fixed and not vars_used(domains[iv.var][0]) & shared and not is_one(iv.dom.extent):
+            refuse(
+                f"`{min(v.name for v in fixed)}` is around both, and says at which points block {me.block.name_hint} "
+                f"runs: under loop `{target.loop_var.name}` it would run at all of them",
+                at=target,
+                hint="choose a loop outside of it",
+            )
 
 
 def _move(

@@ -14,6 +14,7 @@ from ...ir.ops import is_one, is_zero
 from ...ir.stmt import Block, BlockRealize, BufferStore, For, Stmt
 from ..analysis.carried import Use, own_part, reads_are_covered, uses_under
 from ..analysis.combiner import steps_commute
+from ..analysis.elements import come_once
 from ..transform.lower_init_block import reduction_loops
 from .blocks import producers_of
 from .flow import loops_around, points_once, runs_at_once, runs_once, unmade
@@ -63,6 +64,8 @@ def _reduced_together(sch: Schedule, loop: For, uses: list[Use]) -> bool:
         if any(iv.iter_type == IterVar.CommReduce for iv in _driven(loop.loop_var, r)):
             made = [w.buffer for w in r.block.writes]
             readers = sch.state.index.readers(made)
+            if any(x is not r for x in sch.state.index.blocks_under(loop) if x in readers):
+                return False  # it reads the sum so far
             if any(not lives_inside(sch, b, loop) for b in made) or any(x is not r for x in readers):
                 return True
     return False
@@ -105,7 +108,7 @@ def check_any_order(sch: Schedule, nest: Sequence[For], new: Sequence[For] | Non
             sharing = _sharing(sch, nest, {x: under[x][buffer] or uses for x in nest}, ana)
             if new is not None and sharing == [x for x in new if x in sharing]:
                 continue
-            if not sharing or _combines(sharing, uses):
+            if not sharing or _combines(sch, sharing, uses):
                 continue
             if lives_inside(sch, buffer, nest[0]) and reads_are_covered(nest[-1], uses, ana):
                 continue
@@ -147,7 +150,7 @@ def _told_together(nest: Sequence[For], uses: list[Use]) -> set[Var]:
     return set() if found.errors else set(used)
 
 
-def _combines(loops: Sequence[For], uses: Sequence[Use]) -> bool:
+def _combines(sch: Schedule, loops: Sequence[For], uses: Sequence[Use]) -> bool:
     """Whether the iterations of loops are the steps of one reduction, which gives the same in any order."""
     realize = uses[0].realize
     if any(u.realize is not realize or not u.same_place(uses[-1]) for u in uses):
@@ -156,6 +159,10 @@ def _combines(loops: Sequence[For], uses: Sequence[Use]) -> bool:
         return False
     if realize.block.init is None:
         return True
+    if realize in sch.state.index.parents:
+        nest = sch.state.index.loops_of(realize)
+        if not come_once(realize, [x for x in loops if const_value(x.extent) != 1], nest):
+            return False  # it starts again
     kinds = [{iv.iter_type for iv in _driven(x.loop_var, realize)} for x in loops]
     reducing = set(reduction_loops(realize, list(loops)))
     return all(

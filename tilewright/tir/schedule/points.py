@@ -10,11 +10,11 @@ from ...arith import Analyzer
 from ...ir.buffer import Buffer, BufferRegion
 from ...ir.equal import structural_equal
 from ...ir.expr import LE, LT, IterVar, PrimExpr, Range, Var, const, const_value
-from ...ir.functor import substitute, vars_used
+from ...ir.functor import pre_order, substitute, vars_used
 from ...ir.ops import conjuncts, floordiv, floormod, is_one, is_zero, logical_and
 from ...ir.stmt import BlockRealize, For
 from ..analysis.combiner import steps_commute
-from ..analysis.elements import untold
+from ..analysis.elements import come_once, untold
 from ..analysis.regions import reads_elsewhere
 from ..transform.lower_init_block import reduction_loops, starts_at_first
 from .blocks import producers_of, scope_buffers
@@ -78,6 +78,14 @@ def check_comes_once(sch: Schedule, me: BlockRealize, nest: list[For], what: str
     """Refuse if an element is reduced again, from where it was left, by loops inside of those of the reduction."""
     reducing = reduction_loops(me, nest)
     inside = nest[nest.index(reducing[0]) :] if reducing else nest
+    steps = [x for x in reducing if not is_one(x.extent)]
+    if me.block.init is not None and not come_once(me, steps, nest):
+        refuse(
+            f"the loops of block {me.block.name_hint} may come to a step of its reduction again, where it starts anew, "
+            f"and {what} would count both",
+            at=reducing[0],
+            hint="let each iteration be a step of its own",
+        )
     if not points_once(sch, me, [x for x in inside if x not in reducing], inside):
         refuse(
             f"the loops inside of `{inside[0].loop_var.name}` come to elements of block {me.block.name_hint} more than "
@@ -218,7 +226,7 @@ def check_starts_itself(sch: Schedule, me: BlockRealize, buffer: Buffer, what: s
     for w in block.writes if block.init is not None else ():
         if w.buffer is buffer:
             _check_element_stays(me, w)
-    for inner in sch.state.index.blocks_under(block.body):
+    for inner in (m for m in pre_order(block.body) if isinstance(m, BlockRealize)):
         if inner.block.init is not None and any(w.buffer is buffer for w in inner.block.writes):
             check_elements_told(inner, what)
             check_init_runs(sch, inner, what)
