@@ -321,6 +321,27 @@ def starts_from_data(A: T.Buffer((5, 3), "int32"), S: T.Buffer((5,), "int32"), B
             B[vi] = W[vi]
 
 
+@T.prim_func
+def starts_from_a_step(A: T.Buffer((4, 4), "int32"), B: T.Buffer((4,), "int32")):
+    for i, k in T.grid(4, 4):
+        with T.block("B"):
+            vi, vk = T.axis.remap("SR", [i, k])
+            with T.init():
+                B[vi] = A[vi, vk]
+            B[vi] = B[vi] + A[vi, vk]
+
+
+@T.prim_func
+def steps_that_come_again(A: T.Buffer((4, 2), "int32"), B: T.Buffer((4,), "int32")):
+    for i, f in T.grid(4, 4):
+        with T.block("B"):
+            vi = T.axis.spatial(4, i)
+            vk = T.axis.reduce(2, f % 2)
+            with T.init():
+                B[vi] = 0
+            B[vi] = B[vi] + A[vi, vk]
+
+
 def _reorder(*order):
     def step(sch):
         loops = sch.get_loops("B")
@@ -417,6 +438,16 @@ CASES = {
         starts_from_data,
         lambda sch: sch.pad_einsum(sch.get_block("W"), [4, 1]),
         "the init of block W reads a buffer",
+    ),
+    "decompose_reduction of a start that asks for a step": (
+        starts_from_a_step,
+        lambda sch: sch.decompose_reduction(sch.get_block("B"), sch.get_loops("B")[1]),
+        "asks for reduction iterator `vk`",
+    ),
+    "cascade_reduction of steps that come again": (
+        steps_that_come_again,
+        lambda sch: sch.cascade_reduction(sch.get_loops("B")[1]),
+        "may come to a step of its reduction again",
     ),
     "rfactor where a condition reads what is summed": (
         counts_its_own,

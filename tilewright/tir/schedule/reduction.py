@@ -113,6 +113,14 @@ def _check_init_moves(
     assert block.init is not None
     check_init_runs(sch, me, "taking it out")
     check_elements_told(me, "taking the init out")
+    steps = {iv.var for iv in block.iter_vars if iv.iter_type == IterVar.CommReduce} & vars_used(block.init)
+    if steps:
+        refuse(
+            f"the init of block {name} asks for reduction iterator `{min(v.name for v in steps)}`, which has no value "
+            "outside of the reduction",
+            at=me,
+            hint="let the init use spatial iterators only",
+        )
     inner = {x.loop_var for x in inside}
     reduced = {x.loop_var for x in reducing}
     for x in inside:

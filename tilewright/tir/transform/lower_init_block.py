@@ -172,11 +172,13 @@ def reduction_loops(realize: BlockRealize, loops: list[For]) -> list[For]:
 def init_nest(realize: BlockRealize, around: list[For], start: int) -> Stmt | None:
     """The block's `init` under copies of those loops from `around[start]` on that it needs.
 
-    None if it cannot stand alone: if a loop drives spatial and reduction iterators alike, or the bounds of a spatial
-    one depend on one that reduces.
+    None if it cannot stand alone: if a loop drives spatial and reduction iterators alike, the bounds of a spatial
+    one depend on one that reduces, or the init itself asks for the value of a reduction iterator.
     """
     block, loops = realize.block, around[start:]
     assert block.init is not None
+    if vars_used(block.init) & {iv.var for iv in block.iter_vars if iv.iter_type == IterVar.CommReduce}:
+        return None
     reducing = {loop.loop_var for loop in reduction_loops(realize, loops)}
     spatial: list[tuple[IterVar, PrimExpr]] = []
     needed: set[Var] = set()
