@@ -153,3 +153,39 @@ def test_garbage_of_the_parent_is_not_finalized_in_the_child() -> None:
         gc.collect()
         if was:
             gc.enable()
+
+
+_INTERRUPTED_FORK = """
+import os, signal, threading
+from tilewright import forks
+
+lock = threading.RLock()
+os.register_at_fork(after_in_parent=lambda: os.kill(os.getpid(), signal.SIGINT))
+forks.held_by_forks(lock)
+try:
+    WORK
+    print("not interrupted")
+except KeyboardInterrupt:
+    print("interrupted")
+taken = []
+thread = threading.Thread(target=lambda: taken.append(lock.acquire(timeout=10)))
+thread.start()
+thread.join()
+print(taken, open(f"/proc/self/task/{os.getpid()}/children").read())
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="signals and /proc as Linux has them")
+@pytest.mark.parametrize(
+    ("work", "said"),
+    [
+        ("forks.result_of_child(lambda: b'')", "interrupted"),
+        ("os.waitpid(os.fork() or os._exit(0), 0)", "not interrupted"),  # Python drops the exception, not we
+    ],
+)
+def test_ctrl_c_in_the_midst_of_a_fork(work: str, said: str) -> None:
+    program = _INTERRUPTED_FORK.replace("WORK", work)
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.stdout == f"{said}\n[True] \n", done.stderr

@@ -7,15 +7,18 @@ cached_property         without the lock that Python before 3.12 holds while any
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
 import gc
 import multiprocessing
 import os
+import select
 import signal
 import sys
 import threading
 import weakref
-from collections.abc import Callable
-from typing import Any, Generic, TypeVar, overload
+from collections.abc import Callable, Iterator
+from typing import Any, BinaryIO, Generic, NoReturn, TypeVar, overload
 
 __all__ = [
     "at_start_of_child",
@@ -29,14 +32,25 @@ __all__ = [
 _Lock = TypeVar("_Lock")
 _Value = TypeVar("_Value")
 
+_PATIENCE = 0.1  # seconds
+_CAN_FORK = hasattr(os, "register_at_fork")
 _held: list[Any] = []
 _renewed: weakref.WeakSet[Any] = weakref.WeakSet()
 _started: list[Callable[[], None]] = []
 
 
 def held_by_forks(*locks: Any) -> None:
-    """Let forks take these locks, outer ones first, and give them back in the parent and in the child."""
-    _held.extend(lock for lock in locks if lock not in _held)
+    """Let forks take these reentrant locks, outer ones first, and give them back in the parent and in the child.
+
+    Their own methods are called, which are C: a signal that comes meanwhile is handled after the fork. In a function of
+    Python it would be handled there, and the exception that it raises would leave the locks taken for ever.
+    """
+    for lock in reversed(locks):
+        if lock not in _held and _CAN_FORK:
+            _held.append(lock)
+            os.register_at_fork(
+                before=lock.acquire, after_in_parent=lock.release, after_in_child=lock.release
+            )
 
 
 def new_in_child(lock: _Lock) -> _Lock:
@@ -51,22 +65,36 @@ def at_start_of_child(function: Callable[[], None]) -> Callable[[], None]:
     return function
 
 
-def _before() -> None:
-    for lock in _held:
-        lock.__enter__()
-
-
-def _after() -> None:
-    for lock in reversed(_held):
-        lock.__exit__(None, None, None)
-
-
 def _in_child() -> None:
-    _after()
     for lock in list(_renewed):
         lock._at_fork_reinit()
     for function in _started:
         function()
+
+
+@contextlib.contextmanager
+def _interrupts_wait() -> Iterator[None]:
+    """Handle a Ctrl-C that comes meanwhile at the end; for the main thread.
+
+    Python runs functions of its own and of others at a fork, and drops what is raised in them.
+    """
+    handler = signal.getsignal(signal.SIGINT)
+    if not callable(handler):
+        yield
+        return
+    libc, ours = ctypes.CDLL(None), (ctypes.c_void_p * 64)()  # struct sigaction, with room to spare
+    libc.sigaction(
+        signal.SIGINT, None, ours
+    )  # what is in front of Python's handler (see runtime/interrupts.py)
+    seen: list[tuple[Any, ...]] = []
+    signal.signal(signal.SIGINT, lambda *given: seen.append(given))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, handler)
+        libc.sigaction(signal.SIGINT, ours, None)
+    if seen:
+        handler(*seen[0])
 
 
 class cached_property(Generic[_Value]):
@@ -96,28 +124,46 @@ def result_of_child(work: Callable[[], bytes]) -> bytes | int:
     waits for the child gets the signal, and the child is killed.
     """
     reading, writing = os.pipe()
-    child = os.fork()
-    if child == 0:
-        code = 1
+    child, status = 0, 0
+    with open(reading, "rb") as source, open(writing, "wb") as sink:
         try:
-            gc.freeze()  # finalizers of what was garbage at the fork may wait for threads that are not here
-            signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides
-            os.close(reading)
-            with open(writing, "wb") as pipe:
-                pipe.write(work())
-            code = 0
+            with _interrupts_wait():
+                child = os.fork()
+                if child == 0:
+                    _write_and_exit(work, sink)
+            sink.close()
+            data = b"".join(iter(lambda: _read(source), b""))
+        except BaseException:
+            if child:
+                os.kill(child, signal.SIGKILL)
+            raise
         finally:
-            os._exit(code)
-    try:
-        os.close(writing)
-        with open(reading, "rb") as pipe:
-            data = pipe.read()
-    except BaseException:
-        os.kill(child, signal.SIGKILL)
-        raise
-    finally:
-        status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+            if child:
+                status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
     return data if status == 0 else status
+
+
+def _read(source: BinaryIO) -> bytes:
+    """The next bytes of a pipe.
+
+    A signal just before a read does not end it: only its C handler has run. So no wait is long.
+    """
+    while not select.select([source], [], [], _PATIENCE)[0]:
+        pass
+    return os.read(source.fileno(), 1 << 20)
+
+
+def _write_and_exit(work: Callable[[], bytes], sink: BinaryIO) -> NoReturn:
+    """Be the child, to its end."""
+    code = 1
+    try:
+        gc.freeze()  # finalizers of what was garbage at the fork may wait for threads that are not here
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides
+        sink.write(work())
+        sink.close()
+        code = 0
+    finally:
+        os._exit(code)
 
 
 def is_interruptible() -> bool:
@@ -129,5 +175,5 @@ def is_interruptible() -> bool:
     )
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(before=_before, after_in_parent=_after, after_in_child=_in_child)
+if _CAN_FORK:
+    os.register_at_fork(after_in_child=_in_child)

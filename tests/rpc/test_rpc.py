@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import signal
 import socket
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -193,6 +195,28 @@ def test_a_server_ends_with_its_session() -> None:
                 time.sleep(0.02)
     with pytest.raises(tvm.TVMError, match=r"no connection .*is a server running there"):
         rpc.connect("127.0.0.1", made.port)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_while_a_session_is_closed(number: signal.Signals) -> None:
+    """The server ends after it, rather than in the midst of it."""
+    program = f"""
+import os
+from tilewright.rpc import server
+close = server.Folder.close
+def closing(self):
+    close(self)
+    os.kill(os.getpid(), {int(number)})
+server.Folder.close = closing
+server.main(["--port", "0", "--host", "127.0.0.1"])
+"""
+    command = [sys.executable, "-c", program]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        port = int(process.stdout.readline().rpartition(":")[2])
+        rpc.connect("127.0.0.1", port).close()
+        assert process.communicate(timeout=30)[1] == ""
+    assert process.returncode == 0
 
 
 def test_strangers_are_not_listened_to() -> None:

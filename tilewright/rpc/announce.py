@@ -11,7 +11,6 @@ import json
 import os
 import random
 import select
-import signal
 import socket
 import sys
 import threading
@@ -42,7 +41,6 @@ class Announcer:
         self.child = Child(os.fork())
         if self.child.pid == 0:
             try:
-                signal.signal(signal.SIGINT, signal.SIG_IGN)  # it ends with the server
                 self._orders.close()
                 alone()
                 self._announce(theirs)

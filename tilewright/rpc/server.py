@@ -135,9 +135,14 @@ class _Serving:
             self._hub.watch(sys.stdin, self._end)
 
     def run(self) -> None:
-        """Serve until the process that started this one is gone."""
+        """Serve until a signal says to end, or the process that started this one is gone."""
         remove_leftovers()
         signal.signal(signal.SIGCHLD, lambda *_: None)
+        for number in (
+            signal.SIGTERM,
+            signal.SIGINT,
+        ):  # not in the midst of something: the loop sees it at once
+            signal.signal(number, self._end)
         signal.set_wakeup_fd(self._wakes.fileno(), warn_on_full_buffer=False)
         try:
             self._offer()
@@ -151,7 +156,7 @@ class _Serving:
             if self._announcer is not None:
                 self._announcer.close()
 
-    def _end(self) -> None:
+    def _end(self, *_: object) -> None:
         self._over = True
 
     def _wake(self) -> None:
@@ -259,6 +264,9 @@ class _Serving:
         signal.set_wakeup_fd(-1)
         for number in (signal.SIGTERM, signal.SIGCHLD):
             signal.signal(number, signal.SIG_DFL)
+        signal.signal(
+            signal.SIGINT, signal.SIG_IGN
+        )  # Ctrl-C in a terminal ends the server, which ends its children
         self._hub.abandon(keep)
         for mine in (self._woken, self._wakes, self._session and self._session.sock):
             if mine is not None:
@@ -332,6 +340,4 @@ def main(argv: list[str] | None = None) -> None:
 
             load_module(file)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
-    serving = started("rpc_server", given.child, lambda: _Serving(given))
-    with contextlib.suppress(KeyboardInterrupt):
-        serving.run()
+    started("rpc_server", given.child, lambda: _Serving(given)).run()

@@ -17,7 +17,7 @@ from ...ir.errors import BuildError, TargetError
 
 __all__ = ["POOL_SYMBOLS", "JitLibrary", "Machine", "linking", "llvm_version", "pool_text", "process_triple"]
 
-_lock = threading.Lock()
+_lock = threading.RLock()
 linking = new_in_child(
     threading.RLock()
 )  # code that is made on first use is made once, whoever wants it first
@@ -46,7 +46,7 @@ def _llvm() -> Any:
     for option in _LIMITS:
         llvm.set_option("tilewright", option)
     # A fork while another thread is in LLVM would copy LLVM halfway through, its lock held for ever.
-    held_by_forks(_lock, llvm.ffi.lib._lock)
+    held_by_forks(_lock, llvm.ffi.lib._lock._lock)
     return llvm
 
 
