@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from tilewright import tir
 from tilewright.script import tir as T
+from tilewright.tir.interpret import interpret
+from tilewright.tir.transform.plan_allocations import plan_buffer_allocation
 
 
 @T.prim_func
@@ -358,7 +361,145 @@ def _parallel_first(step):
     return steps
 
 
+@T.prim_func
+def a_moving_window(P: T.Buffer((4, 4), "int32"), Q: T.Buffer((4,), "int32")):
+    W = T.alloc_buffer((2, 2, 2), "int32")
+    for s in range(4):
+        for i in range(4):
+            with T.block("W"):
+                vs, vi = T.axis.remap("SS", [s, i])
+                W[(vs + vi) // 4, (vs + vi) % 2, (vs + vi) // 2 % 2] = P[vs, vi]
+        for i in range(3):
+            with T.block("Q"):
+                vs, vi = T.axis.remap("SS", [s, i])
+                Q[vi] = W[0, vi % 2, vi // 2]
+
+
+@T.prim_func
+def updated_twice(P: T.Buffer((5,), "int32"), Q: T.Buffer((5,), "int32")):
+    W = T.alloc_buffer((5,), "int32")
+    for i in range(5):
+        with T.block("W"):
+            vi = T.axis.spatial(5, i)
+            W[vi] = Q[vi]
+    for x, i in T.grid(4, 2):
+        with T.block("P"):
+            vi = T.axis.spatial(5, x + i)
+            P[vi] = P[vi] - W[vi]
+
+
+@T.prim_func
+def a_triangle_of_starts(A: T.Buffer((4,), "int32"), B: T.Buffer((4, 4), "int32")):
+    for i in range(4):
+        for k in range(i + 1):
+            for j in range(k + 1):
+                with T.block("B"):
+                    vi, vk, vj = T.axis.remap("SRS", [i, k, j])
+                    with T.init():
+                        B[vj, vi] = 0
+                    B[vj, vi] = B[vj, vi] + A[vk]
+
+
+@T.prim_func
+def read_by_a_start_that_never_runs(A: T.Buffer((4, 4), "int32"), B: T.Buffer((4,), "int32")):
+    W = T.alloc_buffer((4, 4), "int32")
+    for i, k in T.grid(4, 3):
+        with T.block("B"):
+            vi = T.axis.spatial(4, i)
+            vk = T.axis.reduce(4, k + 1)
+            with T.init():
+                B[vi] = W[vi, vi]
+            B[vi] = B[vi] + A[vi, vk]
+
+
+@T.prim_func
+def a_diagonal(A: T.Buffer((4,), "int32"), B: T.Buffer((4,), "int32")):
+    W = T.alloc_buffer((4, 4), "int32")
+    for i in range(4):
+        with T.block("W"):
+            vi = T.axis.spatial(4, i)
+            W[vi, vi] = A[vi]
+    for i in range(4):
+        with T.block("B"):
+            vi = T.axis.spatial(4, i)
+            B[vi] = W[vi, vi]
+
+
+@T.prim_func
+def not_yet_written(A: T.Buffer((4,), "int32"), P: T.Buffer((4,), "int32"), Q: T.Buffer((4, 4), "int32")):
+    W = T.alloc_buffer((4,), "int32")
+    for i in range(4):
+        with T.block("W"):
+            vi = T.axis.spatial(4, i)
+            W[vi] = A[vi]
+    for s in range(4):
+        with T.block("P"):
+            vs = T.axis.spatial(4, s)
+            P[vs] = W[vs]
+        for i in range(4):
+            with T.block("Q"):
+                vs, vi = T.axis.remap("SS", [s, i])
+                Q[vs, vi] = P[vi]
+
+
+@T.prim_func
+def filled_by_other_threads(A: T.Buffer((4,), "int32"), B: T.Buffer((4,), "int32")):
+    W = T.alloc_buffer((4,), "int32", scope="shared")
+    for s in range(4):
+        for i in range(4):
+            with T.block("W"):
+                vs, vi = T.axis.remap("SS", [s, i])
+                T.where(s + i <= 3)
+                W[vi] = A[vi]
+        for i in range(4):
+            with T.block("B"):
+                vs, vi = T.axis.remap("RS", [s, i])
+                with T.init():
+                    B[vi] = 0
+                B[vi] = T.max(B[vi], W[vs])
+
+
 CASES = {
+    "parallel where a window moves over a box": (
+        a_moving_window,
+        lambda sch: sch.parallel(sch.get_loops("W")[0]),
+        "may use elements of W that another one writes",
+    ),
+    "reverse_compute_inline of what is updated twice": (
+        updated_twice,
+        lambda sch: sch.reverse_compute_inline(sch.get_block("P")),
+        "come to a point more than once",
+    ),
+    "launch_around a triangle of starts": (
+        a_triangle_of_starts,
+        lambda sch: sch.launch_around(sch.get_loops("B")[0], "threadIdx.x", 4),
+        "its init does not run for points that come later",
+    ),
+    "reindex of what a start that never runs reads": (
+        read_by_a_start_that_never_runs,
+        lambda sch: sch.reindex(sch.get_block("B"), ("read", 0)),
+        "where the init runs, which the copy takes for granted",
+    ),
+    "pad_einsum of a diagonal": (
+        a_diagonal,
+        lambda sch: sch.pad_einsum(sch.get_block("B"), [5]),
+        "uses a diagonal of W",
+    ),
+    "decompose_reduction of steps that come again": (
+        steps_that_come_again,
+        lambda sch: sch.decompose_reduction(sch.get_block("B"), sch.get_loops("B")[1]),
+        "come to a step of its reduction again",
+    ),
+    "reverse_compute_at before those who read old values": (
+        not_yet_written,
+        lambda sch: sch.reverse_compute_at(sch.get_block("P"), sch.get_loops("W")[0]),
+        "in a later iteration of loop `s`",
+    ),
+    "bind where threads read what others write": (
+        filled_by_other_threads,
+        lambda sch: sch.bind(sch.get_loops("W")[0], "threadIdx.x"),
+        "may use elements of W that another one writes",
+    ),
     "rfactor where elements come twice": (
         summed_again,
         lambda sch: sch.rfactor(sch.get_loops("B")[0]),
@@ -541,3 +682,26 @@ def test_rfactor_asks_the_data_of_steps_that_are_there():
     outer, _ = sch.split(sch.get_loops("B")[0], [None, 4])
     sch.rfactor(outer)
     assert sch.verify()
+
+
+def test_a_reduction_across_threads_may_be_in_shared_memory():
+    """Its memory is that of all threads, also for the interpreter."""
+
+    @T.prim_func
+    def main(A: T.Buffer((4, 8), "int32"), B: T.Buffer((4,), "int32")):
+        W = T.alloc_buffer((4,), "int32")
+        for i, k in T.grid(4, 8):
+            with T.block("B"):
+                vi, vk = T.axis.remap("SR", [i, k])
+                with T.init():
+                    W[vi] = 0
+                    B[vi] = 0
+                W[vi] = W[vi] + A[vi, vk]
+                B[vi] = B[vi] + A[vi, vk]
+
+    sch = tir.Schedule(main)
+    sch.bind(sch.get_loops("B")[1], "threadIdx.x")
+    sch.set_scope(sch.get_block("B"), "W", "shared")
+    a, b = np.arange(32, dtype="int32").reshape(4, 8), np.zeros(4, "int32")
+    interpret(plan_buffer_allocation(sch.mod["main"]), a, b)
+    assert (b == a.sum(1)).all()

@@ -263,11 +263,11 @@ def test_a_copy_is_made_anew_where_its_source_is_written_anew(expect, refused):
 def test_a_reduction_that_goes_on_is_not_cached(refused):
     sch, _ = on(late, "B")
     of = Named(sch)
-    why = "the loops of block B do not come to the first values of its reduction iterators first, where the init runs, and "
+    why = "the loops of block B do not come to the first values of its reduction iterators first, where the init runs, which "
     text = refused(sch, lambda: sch.cache_write(of.B, 0, "global"))
-    assert first_line(text).endswith(f": {why}the other memory would make it run")
+    assert first_line(text).endswith(f": {why}the other memory takes for granted")
     text = refused(sch, lambda: sch.reindex(of.B, ("write", 0)))
-    assert first_line(text).endswith(f": {why}the copy would make it run")
+    assert first_line(text).endswith(f": {why}the copy takes for granted")
 
 
 # ---------------------------------------------------------------------------- domains
@@ -603,7 +603,7 @@ def test_a_block_around_does_not_make_an_init_run(refused):
     text = refused(sch, lambda: sch.blockize(k))
     assert first_line(text) == (
         "blockize(k): the loops of block B do not come to the first values of its reduction iterators first, where the "
-        "init runs, and blockize would make it run"
+        "init runs, which blockize takes for granted"
     )
 
 
@@ -767,7 +767,7 @@ def test_what_a_copy_reads_of_a_parameter_may_have_been_there_before(refused):
 def test_cascade_does_not_make_an_init_run(refused):
     sch, (_, k) = on(late, "B")
     text = refused(sch, lambda: sch.cascade_reduction(k))
-    assert first_line(text).endswith("where the init runs, and cascade_reduction would make it run")
+    assert first_line(text).endswith("where the init runs, which cascade_reduction takes for granted")
 
 
 def test_a_split_loop_makes_no_points_without_steps():
@@ -856,9 +856,7 @@ def test_cascade_keeps_elements_that_a_reduction_iterator_chooses(refused):
 def test_threads_around_a_reduction_that_goes_on(refused):
     sch, (i, _) = on(late, "B")
     text = refused(sch, lambda: sch.launch_around(i, "threadIdx.x", 4))
-    assert first_line(text).endswith(
-        "the init of block B may not run, and the steps are taken once for each thread"
-    )
+    assert first_line(text).endswith("which launching threads around it takes for granted")
 
 
 def test_the_memory_of_a_cache_does_not_hold_what_an_update_reads_elsewhere(refused):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from copy import copy
 from functools import reduce
@@ -12,8 +13,9 @@ from ...ir.buffer import Buffer, BufferRegion
 from ...ir.equal import structural_equal
 from ...ir.expr import BufferLoad, IterVar, Or, PrimExpr, Range, Var, const, const_value
 from ...ir.functor import pre_order, substitute, vars_used
-from ...ir.ops import add, conjuncts, less, less_equal, logical_and, sub
+from ...ir.ops import add, conjuncts, is_one, less, less_equal, logical_and, sub
 from ...ir.stmt import Block, BlockRealize, BufferStore, For, IfThenElse, Stmt
+from .elements import fill_box
 
 __all__ = ["Use", "own_part", "reads_are_covered", "uses_under"]
 
@@ -72,6 +74,25 @@ class Use:
             out.append(ends)
         return out
 
+    def is_box(self) -> bool:
+        """Whether it is all of that box, as `W[f // 8, f % 8]` is and `W[i, i]` is not."""
+        used = [vars_used(low) & self.inner.keys() for low, _ in self.ranges]
+        times = Counter(v for one in used for v in one)
+        if not any(n > 1 and not is_one(self.inner[v].extent) for v, n in times.items()):
+            return True
+        # Iterators that go beyond their domains are cut off where the buffer ends: for others it is a box still.
+        inside = [c for c in self.conditions if vars_used(c) <= times.keys() and not _keeps_domain(self, c)]
+        doms = {v: self.inner[v] for v in times}
+        places = []
+        for low, size in self.ranges:
+            if is_one(size):
+                places.append(low)
+                continue
+            within = Var("within", low.dtype)
+            doms[within] = Range.from_min_extent(const(0, low.dtype), size)
+            places.append(add(low, within))
+        return fill_box(places, doms, reduce(logical_and, inside, const(True, "bool")))
+
     def widened(self, more: Mapping[Var, Range]) -> Use:
         """The same with other loops taken to be inside: what all of their iterations do together."""
         if not more:
@@ -79,6 +100,33 @@ class Use:
         made = copy(self)
         made.inner, made.wide, made.boxes = {**more, **self.inner}, True, {}
         return made
+
+    def goes_on(self) -> bool:
+        """Whether it is of a reduction that the loops inside take only a part of the steps of."""
+        return self.write and _reduces(self.block) and not _within(self)
+
+    def same_walk(self, other: Use, ana: Analyzer) -> bool:
+        """Whether the loops inside, each through its own, come to the same elements in both."""
+        (mine, at), (theirs, there) = self._walk(), other._walk()
+        if len(mine) != len(theirs) or len(at) != len(there):
+            return False
+        table: dict[Any, Any] = dict(zip(theirs, mine, strict=True))
+        return all(
+            structural_equal(self.inner[a].min, other.inner[b].min)
+            and structural_equal(self.inner[a].extent, other.inner[b].extent)
+            for b, a in table.items()
+        ) and all(
+            ana.can_prove_equal(a, substitute(b, table))
+            for x, y in zip(at, there, strict=True)
+            for a, b in zip(x, y, strict=True)
+        )
+
+    def _walk(self) -> tuple[list[Var], list[tuple[PrimExpr, PrimExpr]]]:
+        """The loops inside that say where it is, in the order in which they are asked for, and where it is."""
+        single: dict[Any, Any] = {v: r.min for v, r in self.inner.items() if is_one(r.extent)}
+        at = [(substitute(low, single), substitute(size, single)) for low, size in self.ranges]
+        found = (m for low, _ in at for m in pre_order(low) if isinstance(m, Var))
+        return [*dict.fromkeys(v for v in found if v in self.inner)], at
 
     def same_place(self, other: Use) -> bool:
         """Whether both are of the same elements, loop for loop."""
@@ -282,10 +330,10 @@ def _covers(write: Use, read: Use, ana: Analyzer) -> bool:
                 return False
             inside = _keeps_domain(write, c) and _domain_fills(write)
             cut = cut or not (picks or inside or ana.can_prove(c))
-        if not cut and write.same_place(read):
+        if not cut and (write.same_place(read) or write.same_walk(read, ana)):
             return True
         outer, inner = write.box(narrow=write.wide or cut), read.box(narrow=True)
-        if outer is None or inner is None:
+        if outer is None or inner is None or not write.is_box():
             return False
         # What lies outside of the buffer is guarded, and not read.
         return all(

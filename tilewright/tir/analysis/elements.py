@@ -2,16 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+import operator
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from ...arith import Analyzer, IterMapLevel, detect_iter_map
 from ...ir.buffer import BufferRegion
-from ...ir.expr import Add, IntImm, IterVar, Mul, PrimExpr, Range, Sub, Var, const, const_value
-from ...ir.functor import vars_used
-from ...ir.ops import conjuncts, is_one, less_equal, logical_and
+from ...ir.equal import structural_equal
+from ...ir.expr import (
+    LE,
+    LT,
+    Add,
+    And,
+    FloorDiv,
+    FloorMod,
+    IntImm,
+    IterVar,
+    Mul,
+    PrimExpr,
+    Range,
+    Sub,
+    Var,
+    const,
+    const_value,
+)
+from ...ir.functor import pre_order, rewrite, substitute, vars_used
+from ...ir.ops import add, conjuncts, floormod, greater_equal, is_one, less, less_equal, logical_and, mul, sub
 from ...ir.stmt import Block, BlockRealize, For
 
-__all__ = ["come_once", "untold"]
+__all__ = ["come_once", "evaluated", "fill_box", "of_one_number", "rejoined", "untold"]
 
 
 def untold(block: Block, region: BufferRegion) -> IterVar | None:
@@ -111,3 +131,118 @@ def _digits(value: PrimExpr, loops: Mapping[Var, For], ana: Analyzer) -> list[Va
         most = ana.const_int_bound(loops[v].extent).max_value  # of a triangle the longest line
         reach = None if most >= 1 << 31 else reach + abs(scale) * max(most - 1, 0)
     return list(found)
+
+
+def of_one_number(values: Sequence[PrimExpr], doms: Mapping[Var, Range]) -> list[PrimExpr]:
+    """Values whose quotients and remainders are of one number written so that it is seen.
+
+    Of `i*32 + j*2 + k`, where k is below 2, `// 30` was simplified to `(i*16 + j) // 15`, which hides that `% 30` is of
+    the same number.
+    """
+    parts = [m for v in values for m in pre_order(v) if isinstance(m, (FloorDiv, FloorMod))]
+    if len(parts) < 2 or not any(isinstance(m, FloorDiv) for m in parts):
+        return list(values)
+    ana = Analyzer()
+    for v, r in doms.items():
+        ana.bind_loop(v, r.min, r.extent)
+
+    def larger(n: FloorDiv) -> PrimExpr | None:
+        step = const_value(n.b)
+        for m in parts:
+            times = _times(ana, m.a, n.a) if step is not None and m.a.dtype is n.a.dtype else 1
+            if times > 1:
+                rest = ana.simplify(sub(m.a, mul(n.a, const(times, n.dtype))))
+                low, high = const(0, n.dtype), const(times, n.dtype)
+                if ana.can_prove(greater_equal(rest, low)) and ana.can_prove(less(rest, high)):
+                    return FloorDiv(m.a, const(int(step or 1) * times, n.dtype))
+        return None
+
+    return rejoined([rewrite(v, {FloorDiv: larger}) for v in values])
+
+
+def rejoined(values: Sequence[PrimExpr]) -> list[PrimExpr]:
+    """Remainders written over what the quotients beside them divide: `(i*32 + j) // 10` and `(i*2 + j) % 10`
+    are two parts of `i*32 + j`, which is to be seen."""
+    quotients = [m for v in values for m in pre_order(v) if isinstance(m, FloorDiv)]
+    ana = Analyzer()
+
+    def whole(n: FloorMod) -> PrimExpr | None:
+        for q in quotients:
+            if q.a.dtype is n.a.dtype and ana.can_prove_equal(q.b, n.b) and not structural_equal(q.a, n.a):
+                if ana.can_prove_equal(floormod(sub(q.a, n.a), n.b), const(0, n.dtype)):
+                    return FloorMod(q.a, n.b)
+        return None
+
+    return [rewrite(v, {FloorMod: whole}) if quotients else v for v in values]
+
+
+def _times(ana: Analyzer, large: PrimExpr, small: PrimExpr) -> int:
+    """By how much a sum moves more with a variable than another one; 1 if that is no whole number."""
+    for v in sorted(vars_used(small) & vars_used(large), key=lambda v: v.name):
+        moved = {v: add(v, const(1, v.dtype))}
+        far, near = (const_value(ana.simplify(sub(substitute(e, moved), e))) for e in (large, small))
+        return int(far) // int(near) if far and near and int(far) % int(near) == 0 else 1
+    return 1
+
+
+_COUNTED = 1 << 16  # points that are counted one by one; numbers this few take less time than a proof
+_NUMERIC: dict[type, Callable[[Any, Any], Any]] = {
+    Add: operator.add,
+    Sub: operator.sub,
+    Mul: operator.mul,
+    FloorDiv: operator.floordiv,
+    FloorMod: operator.mod,
+    LT: operator.lt,
+    LE: operator.le,
+    And: operator.and_,
+}
+
+
+def evaluated(e: PrimExpr, values: Mapping[Var, Any]) -> Any:
+    """An expression for arrays of values of its variables."""
+    if isinstance(e, Var) and e in values:
+        return values[e]
+    if isinstance(e, IntImm):
+        return e.value
+    if e.__class__ in _NUMERIC:
+        a, b = evaluated(e.a, values), evaluated(e.b, values)  # type: ignore[attr-defined]
+        return _NUMERIC[e.__class__](a, b)
+    raise ValueError(f"`{e}` cannot be computed for an array: it uses {sorted(v.name for v in vars_used(e))}")
+
+
+def fill_box(values: Sequence[PrimExpr], doms: Mapping[Var, Range], predicate: PrimExpr) -> bool:
+    """Whether values come to all points of the box around them, as loops run where a predicate holds.
+
+    `f // 8, f % 8` do for 64 values of f, and not for 60; `i, i` do not.
+    """
+    counted = _count(values, doms, predicate)
+    if counted is not None:
+        return counted
+    found = detect_iter_map(of_one_number(values, doms), doms, predicate, IterMapLevel.Surjective)
+    return not found.errors and const_value(found.padding_predicate) == 0
+
+
+def _count(values: Sequence[PrimExpr], doms: Mapping[Var, Range], predicate: PrimExpr) -> bool | None:
+    """The same by counting; None if that is not possible, or would take long."""
+    import numpy as np
+
+    sizes = [const_value(r.extent) for r in doms.values()]
+    if any(n is None or n < 1 for n in sizes) or math.prod(map(int, sizes)) > _COUNTED:  # type: ignore[arg-type]
+        return None
+    ana = Analyzer()
+    for v, r in doms.items():
+        ana.bind_loop(v, r.min, r.extent)
+    first: dict[Any, Any] = {v: r.min for v, r in doms.items()}
+    shifts = [ana.simplify(sub(v, substitute(v, first))) for v in values]  # from where the box begins
+    grid = np.indices([int(n or 1) for n in sizes])
+    try:
+        at = {v: i + evaluated(r.min, {}) for i, (v, r) in zip(grid, doms.items(), strict=True)}
+        points = np.stack([np.broadcast_to(evaluated(s, at), grid.shape[1:]).ravel() for s in shifts])
+        keep = np.broadcast_to(evaluated(predicate, at), grid.shape[1:]).ravel().astype(bool)
+    except ValueError:  # of other variables, or of more than arithmetic
+        return None
+    points = points[:, keep]
+    if points.shape[1] == 0:
+        return False
+    spans = points.max(axis=1) - points.min(axis=1) + 1
+    return bool(math.prod(map(int, spans)) == np.unique(points, axis=1).shape[1])

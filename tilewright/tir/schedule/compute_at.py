@@ -152,6 +152,8 @@ def reverse_compute_at(
             hint=f"move block {name} to its readers with compute_at instead",
         )
     check_not_read_before(sch, me)
+    for r in consumers_of(sch, me):
+        check_reads_made_before(sch, r, me, sch.state.index.ancestors(target))
     buffers = {r.buffer for r in me.block.reads} & {w.buffer for m in makers for w in m.block.writes}
     made = touched(sch, target.body, makers, lambda b: b.writes, buffers)
     made |= _exactly(sch, target, makers, buffers)

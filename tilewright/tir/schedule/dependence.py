@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from ...arith import Analyzer, IterMapLevel, detect_iter_map
@@ -60,7 +60,7 @@ def check_at_once(sch: Schedule, loop: For, hint: str, only: Buffer | None = Non
 
 def _reduced_together(sch: Schedule, loop: For, uses: list[Use]) -> bool:
     """Whether the iterations of a loop are steps of a reduction of which somebody reads a result."""
-    for r in {u.realize: None for u in uses}:
+    for r in {u.realize: None for u in uses if u.write}:
         if any(iv.iter_type == IterVar.CommReduce for iv in _driven(loop.loop_var, r)):
             made = [w.buffer for w in r.block.writes]
             readers = sch.state.index.readers(made)
@@ -336,11 +336,14 @@ def check_inputs_stay(sch: Schedule, me: BlockRealize, place: Stmt, what: str) -
                 _check_left(sch, me, w, x, written)
 
 
-def check_reads_made_before(sch: Schedule, me: BlockRealize, maker: BlockRealize) -> None:
-    """Refuse if a block may read elements before another one writes them in a later iteration of a loop of both."""
+def check_reads_made_before(
+    sch: Schedule, me: BlockRealize, maker: BlockRealize, kept: Container[Stmt] = ()
+) -> None:
+    """Refuse if a block may read elements before another one writes them in a later iteration of a loop of both, other
+    than those that are kept."""
     held = {r.buffer for r in me.block.reads}
     for loop in loops_around(sch, me):
-        if loop in sch.state.index.ancestors(maker):
+        if loop in sch.state.index.ancestors(maker) and loop not in kept:
             _check_own_iteration(sch, me, maker, loop, [w for w in maker.block.writes if w.buffer in held])
 
 

@@ -14,7 +14,6 @@ from ...ir.ops import (
     add,
     conjuncts,
     floordiv,
-    floormod,
     greater_equal,
     is_one,
     less,
@@ -22,10 +21,10 @@ from ...ir.ops import (
     logical_and,
     max_of,
     min_of,
-    mul,
     sub,
 )
 from ...ir.stmt import Block, BlockRealize, BufferStore, For, ForKind, IfThenElse, SeqStmt, Stmt
+from ..analysis.elements import of_one_number, rejoined
 from ..transform.lower_init_block import reduction_loops, starts_at_first
 from ..transform.renew import Substituter
 
@@ -301,55 +300,6 @@ def box_of_values(values: Sequence[PrimExpr], doms: Mapping[Var, Range], predica
     return out
 
 
-def rejoined(values: Sequence[PrimExpr]) -> list[PrimExpr]:
-    """Remainders written over what the quotients beside them divide: `(i*32 + j) // 10` and `(i*2 + j) % 10`
-    are two parts of `i*32 + j`, which is to be seen."""
-    quotients = [m for v in values for m in pre_order(v) if isinstance(m, FloorDiv)]
-    ana = Analyzer()
-
-    def whole(n: FloorMod) -> PrimExpr | None:
-        for q in quotients:
-            if q.a.dtype is n.a.dtype and ana.can_prove_equal(q.b, n.b) and not structural_equal(q.a, n.a):
-                if ana.can_prove_equal(floormod(sub(q.a, n.a), n.b), const(0, n.dtype)):
-                    return FloorMod(q.a, n.b)
-        return None
-
-    return [rewrite(v, {FloorMod: whole}) if quotients else v for v in values]
-
-
-def unreduced(values: Sequence[PrimExpr], loops: Iterable[For]) -> list[PrimExpr]:
-    """Quotients written over the largest of the sums beside them: of `i*32 + j*2 + k`, where k is below 2, `// 30` was
-    simplified to `(i*16 + j) // 15`, which hides that `% 30` is of the same number."""
-    parts = [m for v in values for m in pre_order(v) if isinstance(m, (FloorDiv, FloorMod))]
-    if not any(isinstance(m, FloorDiv) for m in parts) or len(parts) < 2:
-        return list(values)
-    ana = Analyzer()
-    for x in loops:
-        ana.bind_loop(x.loop_var, x.min, x.extent)
-
-    def over(n: FloorDiv) -> PrimExpr | None:
-        step = const_value(n.b)
-        for m in parts:
-            times = _times(ana, m.a, n.a) if step is not None and m.a.dtype is n.a.dtype else 1
-            if times > 1:
-                rest = ana.simplify(sub(m.a, mul(n.a, const(times, n.dtype))))
-                low, high = const(0, n.dtype), const(times, n.dtype)
-                if ana.can_prove(greater_equal(rest, low)) and ana.can_prove(less(rest, high)):
-                    return FloorDiv(m.a, const(int(step or 1) * times, n.dtype))
-        return None
-
-    return [rewrite(v, {FloorDiv: over}) for v in values]
-
-
-def _times(ana: Analyzer, large: PrimExpr, small: PrimExpr) -> int:
-    """By how much a sum moves more with a variable than another one; 1 if that is no whole number."""
-    for v in sorted(vars_used(small) & vars_used(large), key=lambda v: v.name):
-        moved = {v: add(v, const(1, v.dtype))}
-        far, near = (const_value(ana.simplify(sub(substitute(e, moved), e))) for e in (large, small))
-        return int(far) // int(near) if far and near and int(far) % int(near) == 0 else 1
-    return 1
-
-
 def read_box(ana: Analyzer, block: Block, region: BufferRegion, domains: Domains) -> Box | None:
     """The elements, inside of the buffer, that a block reads as its iterators run through domains."""
     doms = {v: Range.from_min_extent(low, size) for v, (low, size, _) in domains.items()}
@@ -448,7 +398,8 @@ def points_once(sch: Schedule, me: BlockRealize, crossed: Sequence[For], nest: S
         for iv, value in zip(me.block.iter_vars, me.iter_values, strict=True)
         if iv.iter_type != IterVar.CommReduce
     ]
-    values = rejoined(unreduced(values, (*loops_around(sch, me), *nest)))
+    around = (*loops_around(sch, me), *nest)
+    values = of_one_number(values, {x.loop_var: Range.from_min_extent(x.min, x.extent) for x in around})
     spatial = {v for e in values for v in vars_used(e)}
     loops = [x for x in nest if (x not in reducing or x.loop_var in spatial) and not runs_once(sch, me, x)]
     # Loops around may be taken along, if no two of all their iterations come to one point: the parts of

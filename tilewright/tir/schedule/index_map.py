@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import inspect
-import operator
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, NoReturn
 
@@ -35,7 +34,7 @@ from ...ir.expr import (
     const_value,
     convert,
 )
-from ...ir.functor import Mutator, substitute, vars_used
+from ...ir.functor import Mutator, substitute
 from ...ir.ops import (
     add,
     cast,
@@ -51,6 +50,7 @@ from ...ir.ops import (
     not_equal,
     sub,
 )
+from ..analysis.elements import evaluated
 
 __all__ = ["IndexMap"]
 
@@ -173,7 +173,7 @@ class IndexMap:
         source = np.asarray(arr_src.numpy() if hasattr(arr_src, "numpy") else arr_src)
         out = np.zeros([int(const_value(d) or 0) for d in self.map_shape(source.shape)], source.dtype)
         places = dict(zip(self.initial_indices, np.indices(source.shape), strict=True))
-        index = tuple(np.broadcast_to(_evaluated(e, places), source.shape) for e in self.final_indices)
+        index = tuple(np.broadcast_to(evaluated(e, places), source.shape) for e in self.final_indices)
         out[index] = source
         return out
 
@@ -397,24 +397,3 @@ class _Parser:
 
     def fail(self, why: str) -> NoReturn:
         raise ScheduleError(f"cannot read the index map {self.text!r}: {why}")
-
-
-_NUMERIC: dict[type, Callable[[Any, Any], Any]] = {
-    Add: operator.add,
-    Sub: operator.sub,
-    Mul: operator.mul,
-    FloorDiv: operator.floordiv,
-    FloorMod: operator.mod,
-}
-
-
-def _evaluated(e: PrimExpr, values: Mapping[Var, Any]) -> Any:
-    """An index for arrays of values of its variables."""
-    if isinstance(e, Var) and e in values:
-        return values[e]
-    if isinstance(e, IntImm):
-        return e.value
-    if e.__class__ in _NUMERIC:
-        a, b = _evaluated(e.a, values), _evaluated(e.b, values)  # type: ignore[attr-defined]
-        return _NUMERIC[e.__class__](a, b)
-    raise ValueError(f"`{e}` cannot be computed for an array: it uses {sorted(v.name for v in vars_used(e))}")

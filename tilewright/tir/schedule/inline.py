@@ -269,14 +269,15 @@ def reverse_compute_inline(sch: Schedule, block: BlockRV) -> None:
     made = _single_store(maker, "the producer of an inlined block")
     if any(r.buffer is store.buffer for r in me.block.reads):  # each update counts
         check_elements_told(maker, "inlining into it")
-        loops = sch.state.index.loops_of(maker)
-        if not points_once(sch, maker, loops, loops):
-            refuse(
-                f"block {maker.block.name_hint} may come to a point more than once, and block {name} updates "
-                f"{store.buffer.name} in place",
-                at=maker,
-                hint=_BACK,
-            )
+        for one in (maker, me):
+            loops = sch.state.index.loops_of(one)
+            if not points_once(sch, one, loops, loops):
+                refuse(
+                    f"block {one.block.name_hint} may come to a point more than once, and block {name} updates "
+                    f"{store.buffer.name} in place",
+                    at=one,
+                    hint=_BACK,
+                )
     if made.buffer not in local:
         refuse(f"block {name} does not read {made.buffer.name}", at=me)
     if is_output(sch, maker):

@@ -12,8 +12,8 @@ from ...ir.functor import pre_order, vars_used
 from ...ir.ops import less
 from ...ir.stmt import BlockRealize, For, ForKind, Stmt
 from ..analysis.carried import Use, reads_are_covered, uses_under
-from ..transform.lower_init_block import reduction_loops, starts_at_first
 from .dependence import check_at_once, lives_inside
+from .points import check_init_runs
 from .primitive import BlockRV, LoopRV, Refusal, primitive, refuse
 
 if TYPE_CHECKING:
@@ -246,15 +246,7 @@ def launch_around(sch: Schedule, loop: LoopRV, thread_axis: Any, extent: Any = N
     for realize in sch.state.index.blocks_under(n):
         _check_written_once(n, realize)
     for realize in (m for m in pre_order(n.body) if isinstance(m, BlockRealize)):
-        if realize.block.init is not None and not starts_at_first(
-            realize, reduction_loops(realize, sch.state.index.loops_of(realize))
-        ):
-            refuse(
-                f"the init of block {realize.block.name_hint} may not run, and the steps are taken once for each "
-                "thread",
-                at=realize,
-                hint="let the loops of the reduction start where its iterators do",
-            )
+        check_init_runs(sch, realize, "launching threads around it")
     _check_same_again(sch, n)
     for m in inner:
         if not structural_equal(m.extent, size):

@@ -48,7 +48,7 @@ from ...ir.ops import (
 )
 from ...ir.stmt import Block, BlockRealize, BufferStore, For, Stmt
 from .blocks import check_dominant, check_not_read_before, enclosing_block, insert_beside, refresh_regions
-from .buffers import check_plain_accesses
+from .buffers import check_plain_accesses, holder_of
 from .cache import _name
 from .flow import written_box
 from .nests import loop_nest, simplified, spatial_nest, trivial_nest
@@ -322,6 +322,13 @@ def _einsum(sch: Schedule, me: BlockRealize) -> BufferStore:
                     refuse(
                         f"block {name} uses {b.name} at `{i}`, which is neither an iterator nor a constant",
                         at=me,
+                    )
+                if i in own and sum(x is i for x in place) > 1 and holder_of(sch, b) is not None:
+                    refuse(
+                        f"block {name} uses a diagonal of {b.name}, and the padded copy would read all of it, also "
+                        "what nobody may have written",
+                        at=me,
+                        hint=f"reindex the reads of {b.name} first",
                     )
             if len(place) != len(places[0]) or any(
                 not _same(p, q) for p, q in zip(place, places[0], strict=True)

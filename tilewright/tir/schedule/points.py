@@ -196,8 +196,8 @@ def check_init_runs(sch: Schedule, me: BlockRealize, what: str) -> None:
         if tied and x not in reducing and x.loop_var in _driving(me):
             refuse(
                 f"the bounds of loop `{x.loop_var.name}` depend on `{min(v.name for v in tied)}`, which carries the "
-                f"reduction of block {me.block.name_hint}: its init does not run for points that come later, and "
-                f"{what} would make it run",
+                f"reduction of block {me.block.name_hint}: its init does not run for points that come later, which "
+                f"{what} takes for granted",
                 at=x,
                 hint="write the loop to its end, with the condition in the value that is combined",
             )
@@ -206,7 +206,7 @@ def check_init_runs(sch: Schedule, me: BlockRealize, what: str) -> None:
         return
     refuse(
         f"the loops of block {me.block.name_hint} do not come to the first values of its reduction iterators first, "
-        f"where the init runs, and {what} would make it run",
+        f"where the init runs, which {what} takes for granted",
         at=me,
         hint="let the loops of the reduction start where its iterators do",
     )

@@ -112,6 +112,7 @@ def _check_init_moves(
     block, name = me.block, me.block.name_hint
     assert block.init is not None
     check_init_runs(sch, me, "taking it out")
+    check_comes_once(sch, me, sch.state.index.loops_of(me), "taking the init out")
     check_elements_told(me, "taking the init out")
     steps = {iv.var for iv in block.iter_vars if iv.iter_type == IterVar.CommReduce} & vars_used(block.init)
     if steps:

@@ -38,7 +38,7 @@ from .dependence import recheck_uses
 from .flow import unmade
 from .index_map import IndexMap
 from .nests import spatial_nest
-from .points import check_starts_itself
+from .points import check_init_runs, check_starts_itself
 from .primitive import BlockRV, primitive, refuse
 from .regions import box, touched
 
@@ -288,6 +288,8 @@ def _check_read(
         if reads_under_condition(me, buffer):
             read = touched(sch, here, [me], lambda b: b.reads, {buffer})[buffer]
             _check_filled(sch, me, scope, here, buffer, box(sch, here, buffer, read))
+        if init is not None and not _loads(me.block.body, buffer):
+            check_init_runs(sch, me, "the copy")
         check_predicate(sch, me, "the copy")
         _check_covered(sch, me, used, f"for which {buffer.name} may hold nothing")
     ana = Analyzer()

@@ -85,12 +85,16 @@ def _deepest(
     together: dict[Var, Range] = {}  # threads that see one and the same buffer
     for i, n in enumerate(path):
         if isinstance(n, For):
-            if _is_shared(buffer.scope(), n):
-                together[n.loop_var] = Range.from_min_extent(n.min, n.extent)
-            elif below and not _apart(n):
+            shared = _is_shared(buffer.scope(), n)
+            if below and (shared or not _apart(n)):
                 if n not in uses:
                     uses[n] = uses_under(n)
                 found = uses[n].get(buffer)
+            if shared:
+                together[n.loop_var] = Range.from_min_extent(n.min, n.extent)
+                if below and found and any(u.goes_on() for u in found):
+                    return path[:i]  # a reduction across threads
+            elif below and not _apart(n):
                 if not found or not reads_are_covered(n, [u.widened(together) for u in found], ana):
                     return path[:i]
             ana.bind_loop(n.loop_var, n.min, n.extent)
