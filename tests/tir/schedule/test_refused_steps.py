@@ -459,7 +459,67 @@ def filled_by_other_threads(A: T.Buffer((4,), "int32"), B: T.Buffer((4,), "int32
                 B[vi] = T.max(B[vi], W[vs])
 
 
+@T.prim_func
+def one_of_the_iterations(P: T.Buffer((2,), "int32"), Q: T.Buffer((2,), "int32"), A: T.Buffer((2,), "int32")):
+    for s in T.parallel(2):
+        for i in range(2):
+            with T.block("P"):
+                vi = T.axis.spatial(2, i)
+                T.where(s < 1)
+                P[vi] = A[vi] + 1
+            with T.block("Q"):
+                vi = T.axis.spatial(2, i)
+                T.where(s < 1)
+                Q[vi] = Q[vi] * 2 + P[vi]
+
+
+@T.prim_func
+def a_place_that_is_read(
+    X: T.Buffer((4,), "int32"), A: T.Buffer((4,), "int32"), B: T.Buffer((4, 4), "int32")
+):
+    W = T.alloc_buffer((4,), "int32")
+    for i in range(4):
+        with T.block("W"):
+            vi = T.axis.spatial(4, i)
+            W[vi] = X[vi]
+    for i in range(4):
+        with T.block("B"):
+            vi = T.axis.spatial(4, i)
+            B[vi, W[vi]] = A[vi]
+
+
+@T.prim_func
+def every_other_element(A: T.Buffer((3,), "int32"), B: T.Buffer((3,), "int32")):
+    W = T.alloc_buffer((6,), "int32")
+    for i in range(3):
+        with T.block("W"):
+            vi = T.axis.spatial(3, i)
+            W[vi * 2] = A[vi]
+    with T.block("around"):
+        T.reads(W[0:6])
+        T.writes(B[0:3])
+        for i in range(3):
+            with T.block("B"):
+                vi = T.axis.spatial(3, i)
+                B[vi] = W[vi * 2]
+
+
 CASES = {
+    "cache_read where other iterations would copy": (
+        one_of_the_iterations,
+        lambda sch: sch.cache_read(sch.get_block("Q"), "P", "local"),
+        "may use elements of P that another one writes",
+    ),
+    "reverse_compute_inline of what asks for a place": (
+        a_place_that_is_read,
+        lambda sch: sch.reverse_compute_inline(sch.get_block("B")),
+        "asks W where to write",
+    ),
+    "cache_read of every other element": (
+        every_other_element,
+        lambda sch: sch.cache_read(sch.get_block("B"), "W", "local"),
+        "no telling which elements of W have been written",
+    ),
     "parallel where a window moves over a box": (
         a_moving_window,
         lambda sch: sch.parallel(sch.get_loops("W")[0]),

@@ -83,15 +83,7 @@ class Use:
         # Iterators that go beyond their domains are cut off where the buffer ends: for others it is a box still.
         inside = [c for c in self.conditions if vars_used(c) <= times.keys() and not _keeps_domain(self, c)]
         doms = {v: self.inner[v] for v in times}
-        places = []
-        for low, size in self.ranges:
-            if is_one(size):
-                places.append(low)
-                continue
-            within = Var("within", low.dtype)
-            doms[within] = Range.from_min_extent(const(0, low.dtype), size)
-            places.append(add(low, within))
-        return fill_box(places, doms, reduce(logical_and, inside, const(True, "bool")))
+        return fill_box(self.ranges, doms, reduce(logical_and, inside, const(True, "bool")))
 
     def widened(self, more: Mapping[Var, Range]) -> Use:
         """The same with other loops taken to be inside: what all of their iterations do together."""

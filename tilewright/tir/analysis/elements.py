@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from ...arith import Analyzer, IterMapLevel, detect_iter_map
@@ -210,11 +210,22 @@ def evaluated(e: PrimExpr, values: Mapping[Var, Any]) -> Any:
     raise ValueError(f"`{e}` cannot be computed for an array: it uses {sorted(v.name for v in vars_used(e))}")
 
 
-def fill_box(values: Sequence[PrimExpr], doms: Mapping[Var, Range], predicate: PrimExpr) -> bool:
-    """Whether values come to all points of the box around them, as loops run where a predicate holds.
+def fill_box(
+    ranges: Iterable[tuple[PrimExpr, PrimExpr]], doms: Mapping[Var, Range], predicate: PrimExpr
+) -> bool:
+    """Whether regions, of which `ranges` has the first element and the size, come to all points of the box around them,
+    as loops run where a predicate holds.
 
-    `f // 8, f % 8` do for 64 values of f, and not for 60; `i, i` do not.
+    `W[f // 8, f % 8]` does for 64 values of f, and not for 60; `W[i, i]` and `W[i*2]` do not.
     """
+    values, doms = [], dict(doms)
+    for low, size in ranges:
+        if is_one(size):
+            values.append(low)
+            continue
+        within = Var("within", low.dtype)
+        doms[within] = Range.from_min_extent(const(0, low.dtype), size)
+        values.append(add(low, within))
     counted = _count(values, doms, predicate)
     if counted is not None:
         return counted

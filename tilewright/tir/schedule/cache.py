@@ -24,6 +24,7 @@ from ...ir.ops import (
 )
 from ...ir.stmt import Block, BlockRealize, BufferStore, For, ForKind, IfThenElse, SeqStmt, Stmt
 from ...ir.types import PointerType, PrimType
+from ..analysis.elements import fill_box
 from .blocks import (
     check_dominant,
     check_no_pointer,
@@ -209,6 +210,8 @@ def cache_read(
     insert_beside(sch, anchor, nest, before=not makers)
     _rewrite_scope(sch, scope.key, _Redirect(buffer, cached, {r.block.key for r in chosen}), cached)
     declare_reads(sch, scope.key, buffer)
+    if makers:
+        recheck_uses(sch, buffer)  # the copy may run in iterations that the readers leave out
     return BlockRV(copy.key, copy.name_hint)
 
 
@@ -303,11 +306,12 @@ def _copied(
 def _reads_box(reader: BlockRealize, buffer: Buffer) -> bool:
     """Whether a block surely reads all of the box in which its reads of a buffer lie."""
     cuts = all(isinstance(c, (LT, LE)) for c in conjuncts(reader.predicate))
-    own = {iv.var for iv in reader.block.iter_vars}
+    doms = {iv.var: iv.dom for iv in reader.block.iter_vars}
     for r in reader.block.reads:
         if r.buffer is buffer:
-            used = [v for x in r.region for v in vars_used(x.min) & own]
-            if len(used) > len(set(used)):  # a diagonal
+            used = set().union(*(vars_used(x.min) for x in r.region))
+            ranges = [(x.min, x.extent) for x in r.region]
+            if not fill_box(ranges, {v: d for v, d in doms.items() if v in used}, const(True, "bool")):
                 return False
     return cuts and not reads_under_condition(reader.replace(predicate=const(True, "bool")), buffer)
 

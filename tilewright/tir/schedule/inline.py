@@ -294,6 +294,8 @@ def reverse_compute_inline(sch: Schedule, block: BlockRV) -> None:
                 hint=_BACK,
             )
     loads = [m for m in pre_order(store.value) if isinstance(m, BufferLoad) and m.buffer is made.buffer]
+    if not loads:
+        refuse(f"block {name} asks {made.buffer.name} where to write, and not for what", at=me, hint=_BACK)
     variables = _distinct_vars(me, loads[0].indices, f"it reads {made.buffer.name}")
     if any(_distinct_vars(me, x.indices, f"it reads {made.buffer.name}") != variables for x in loads):
         refuse(f"block {name} reads {made.buffer.name} at several places", at=me, hint=_BACK)
