@@ -504,7 +504,36 @@ def every_other_element(A: T.Buffer((3,), "int32"), B: T.Buffer((3,), "int32")):
                 B[vi] = W[vi * 2]
 
 
+@T.prim_func
+def guarded_rows(A: T.Buffer((2,), "int32"), B: T.Buffer((2, 2), "int32")):
+    for i in range(2):
+        with T.block("around"):
+            v = T.axis.spatial(2, i)
+            T.reads(A[0 : 2 - v])
+            T.writes(B[0 : 2 - v, v])
+            V = T.alloc_buffer((2,), "int32")
+            W = T.alloc_buffer((2,), "int32")
+            for j in range(2 - v):
+                with T.block("V"):
+                    vj = T.axis.spatial(2, j)
+                    V[vj] = A[vj]
+            for j in range(2 - v):
+                with T.block("W"):
+                    vj = T.axis.spatial(2, j)
+                    W[vj] = V[vj] + 1
+            for j in range(2):
+                with T.block("B"):
+                    vj = T.axis.spatial(2, j)
+                    T.where(j < 2 - v)
+                    B[vj, v] = W[vj]
+
+
 CASES = {
+    "compute_at where its reader does not run": (
+        guarded_rows,
+        lambda sch: sch.compute_at(sch.get_block("W"), sch.get_loops("B")[0]),
+        "block W reads elements of V that an iteration of loop `j` does not make",
+    ),
     "cache_read where other iterations would copy": (
         one_of_the_iterations,
         lambda sch: sch.cache_read(sch.get_block("Q"), "P", "local"),

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...arith import int_set
 from ...ir.buffer import Buffer, BufferRegion, decl_buffer
-from ...ir.expr import LE, LT, BufferLoad, Call, IterVar, PrimExpr, Range, Var, const
+from ...ir.expr import LE, LT, BufferLoad, Call, IterVar, PrimExpr, Range, Var, const, const_value
 from ...ir.functor import Mutator, vars_used
 from ...ir.op import Op
 from ...ir.ops import (
@@ -310,7 +310,8 @@ def _reads_box(reader: BlockRealize, buffer: Buffer) -> bool:
     for r in reader.block.reads:
         if r.buffer is buffer:
             used = set().union(*(vars_used(x.min) for x in r.region))
-            ranges = [(x.min, x.extent) for x in r.region]
+            one = const(1, r.region[0].extent.dtype)
+            ranges = [(x.min, x.extent if const_value(x.extent) else one) for x in r.region]
             if not fill_box(ranges, {v: d for v, d in doms.items() if v in used}, const(True, "bool")):
                 return False
     return cuts and not reads_under_condition(reader.replace(predicate=const(True, "bool")), buffer)

@@ -21,6 +21,7 @@ from .blocks import (
     producers_of,
     remove_stmt,
 )
+from .buffers import holder_of
 from .dependence import check_at_once, check_inputs_stay, check_reads_made_before, lives_inside, recheck
 from .flow import (
     Box,
@@ -429,16 +430,21 @@ def _place(sch: Schedule, me: BlockRealize, target: For, index: int, *, after: b
 
 
 def _check_made_so_far(sch: Schedule, me: BlockRealize, target: For, domains: Domains) -> None:
-    """Refuse if a block would read, where no reader of it runs, what an iteration of a loop around has not made yet."""
+    """Refuse if a block would read, where no reader of it runs, what nobody has made, or not yet in an iteration of a
+    loop around."""
     ana = sch.state.analyzer_at(target.body)
+    scope = enclosing_block(sch, me)
+    assert scope is not None
     for m in producers_of(sch, me):
         loop = shared_loop(sch, m, target)
-        for r in me.block.reads if loop is not None else ():
+        for r in me.block.reads:
             if not any(w.buffer is r.buffer for w in m.block.writes):
                 continue
-            assert loop is not None
-            if unmade(sch, ana, loop.body, [m], r.buffer, read_box(ana, me.block, r, domains)):
-                _refuse_unmade(me, loop, r.buffer)
+            if loop is None and holder_of(sch, r.buffer) is None:
+                continue  # an argument, which holds something
+            place = scope.body if loop is None else loop.body
+            if unmade(sch, ana, place, [m], r.buffer, read_box(ana, me.block, r, domains)):
+                _refuse_unmade(me, loop or target, r.buffer)
 
 
 def _shared(sch: Schedule, me: BlockRealize, target: For) -> set[Var]:
