@@ -528,7 +528,43 @@ def guarded_rows(A: T.Buffer((2,), "int32"), B: T.Buffer((2, 2), "int32")):
                     B[vj, v] = W[vj]
 
 
+@T.prim_func
+def row_by_row(A: T.Buffer((2,), "int32"), X: T.Buffer((2,), "int32"), B: T.Buffer((2, 2), "int32")):
+    V = T.alloc_buffer((2,), "int32")
+    W = T.alloc_buffer((2,), "int32")
+    for s in range(2):
+        with T.block("V"):
+            vs = T.axis.spatial(2, s)
+            V[vs] = A[vs]
+        with T.block("W"):
+            vs = T.axis.spatial(2, s)
+            W[vs] = V[vs]
+        for i in range(2):
+            with T.block("B"):
+                vs, vi = T.axis.remap("SS", [s, i])
+                B[vs, vi] = W[X[vi]]
+
+
+@T.prim_func
+def updates_in_turn(A: T.Buffer((3, 4), "int32"), B: T.Buffer((4,), "int32")):
+    for i, x, k in T.grid(3, 2, 3):
+        with T.block("B"):
+            vi = T.axis.spatial(3, i)
+            vk = T.axis.reduce(4, x + k)
+            B[vk] = A[vi, vk] - B[vk]
+
+
 CASES = {
+    "compute_at of rows that are not there yet": (
+        row_by_row,
+        lambda sch: sch.compute_at(sch.get_block("W"), sch.get_loops("B")[1]),
+        "reads elements of V",
+    ),
+    "reorder of updates in turn": (
+        updates_in_turn,
+        lambda sch: sch.reorder(*(sch.get_loops("B")[i] for i in (1, 2, 0))),
+        "may use elements of B that another one writes",
+    ),
     "compute_at where its reader does not run": (
         guarded_rows,
         lambda sch: sch.compute_at(sch.get_block("W"), sch.get_loops("B")[0]),

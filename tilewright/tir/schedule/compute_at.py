@@ -95,7 +95,8 @@ def compute_at(
     buffers = {w.buffer for w in me.block.writes}
     wanted = touched(sch, target.body, readers, lambda b: b.reads, buffers, by_all=True)
     domains = _domains(sch, me, target, wanted)
-    if any(target.loop_var in vars_used(r.predicate) for r in readers):
+    freed = _freed(me, domains, _shared(sch, me, target))
+    if freed is not None or any(target.loop_var in vars_used(r.predicate) for r in readers):
         _check_made_so_far(sch, me, target, domains)
     _move(sch, me, target, domains, preserve_unit_loops, _place(sch, me, target, index, after=False))
 
@@ -454,17 +455,24 @@ def _shared(sch: Schedule, me: BlockRealize, target: For) -> set[Var]:
     return loops | {iv.var for up in above for iv in up.iter_vars}
 
 
-def _check_shared(me: BlockRealize, target: For, domains: Domains, shared: set[Var]) -> None:
-    """Refuse if what is around both a block and its new place says at which points it runs, and would not there."""
+def _freed(me: BlockRealize, domains: Domains, shared: set[Var]) -> Var | None:
+    """A variable around both a block and its new place that says at which points it runs, and would not there."""
     for iv, value in zip(me.block.iter_vars, me.iter_values, strict=True):
         fixed = vars_used(value) & shared
         if fixed and not vars_used(domains[iv.var][0]) & shared and not is_one(iv.dom.extent):
-            refuse(
-                f"`{min(v.name for v in fixed)}` is around both, and says at which points block {me.block.name_hint} "
-                f"runs: under loop `{target.loop_var.name}` it would run at all of them",
-                at=target,
-                hint="choose a loop outside of it",
-            )
+            return min(fixed, key=lambda v: v.name)
+    return None
+
+
+def _check_shared(me: BlockRealize, target: For, domains: Domains, shared: set[Var]) -> None:
+    freed = _freed(me, domains, shared)
+    if freed is not None:
+        refuse(
+            f"`{freed.name}` is around both, and says at which points block {me.block.name_hint} runs: under loop "
+            f"`{target.loop_var.name}` it would run at all of them",
+            at=target,
+            hint="choose a loop outside of it",
+        )
 
 
 def _move(

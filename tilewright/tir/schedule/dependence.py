@@ -192,7 +192,13 @@ def _comes_once(sch: Schedule, loop: For, realize: BlockRealize, outermost: For)
     if realize not in sch.state.index.parents:  # a draft, of which only the boxes are known
         return False
     nest = sch.state.index.loops_of(realize)
-    return points_once(sch, realize, [loop], nest[nest.index(outermost) :] if outermost in nest else [loop])
+    inside = nest[nest.index(outermost) :] if outermost in nest else [loop]
+    driven = _driven(loop.loop_var, realize)
+    if any(iv.iter_type == IterVar.CommReduce for iv in driven):  # one that says which element it is
+        tied = [x for x in inside if any(iv in driven for iv in _driven(x.loop_var, realize))]
+        if not come_once(realize, [x for x in tied if const_value(x.extent) != 1], nest):
+            return False
+    return points_once(sch, realize, [loop], inside)
 
 
 def _held_back(sch: Schedule, loop: For, realize: BlockRealize) -> bool:
