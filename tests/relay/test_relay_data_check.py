@@ -128,6 +128,37 @@ def test_narrow_and_unsigned_indices() -> None:
             run(expr, x=big, i=index)
 
 
+def test_narrow_indices_have_room_for_the_size() -> None:
+    """They are widened within the check, which stays part of the kernel that reads them."""
+    from tilewright.relay.transform import CheckData
+
+    big = np.arange(60000, dtype="float32").reshape(300, 200)
+    for kind in ("int8", "int16", "uint8", "uint16", "uint32"):
+        high = min(np.iinfo(kind).max, 199)
+        index = np.array([[0, high], [high, 1]], kind)
+        x, i, j = (
+            var("x", big),
+            relay.var("i", shape=(2, 2), dtype=kind),
+            relay.var("j", shape=(2,), dtype=kind),
+        )
+        points, line, both = relay.gather_nd(x, i), relay.gather(x, 1, i), relay.adv_index([x, j, j])
+        wide = index.astype("int64")
+        np.testing.assert_array_equal(run(points, x=big, i=index), big[wide[0], wide[1]])
+        np.testing.assert_array_equal(run(line, x=big, i=index), np.take_along_axis(big[:2], wide, 1))
+        np.testing.assert_array_equal(run(both, x=big, j=index[0]), big[wide[0], wide[0]])
+        checked = CheckData()(tvm.IRModule.from_expr(points))["main"]
+        assert [e.op.name for e in post_order(checked) if isinstance(e, relay.Call)] == [
+            "check_each",
+            "gather_nd",
+        ]
+        if np.iinfo(kind).max > 300:
+            index[1, 1] = 200
+            with pytest.raises(
+                OutOfBoundsError, match=r"index 200 at position \[1, 1\] .* range is -200 to 199"
+            ):
+                run(points, x=big, i=index)
+
+
 def test_constants_are_checked_when_they_are_compiled() -> None:
     x = var("x", X)
     for index in (np.full((1, 3), 4), np.full((1, 3), -5)):
@@ -161,6 +192,31 @@ def test_lengths_and_ignored_classes() -> None:
     classes[1] = -99
     with pytest.raises(OutOfBoundsError, match=r"index -99 at position \[1\]"):
         run(loss, x=X, t=classes)
+
+
+@pytest.mark.parametrize("reduction", ["none", "sum", "mean"])
+@pytest.mark.parametrize("kind", ["int8", "int32", "int64", "uint8"])
+def test_classes_of_every_place_are_checked_in_vectors(kind: str, reduction: str) -> None:
+    rng = np.random.default_rng(0)
+    for classes in (10, 1):
+        scores = rng.standard_normal((67, classes)).astype("float32")
+        good = rng.integers(0, classes, 67).astype(kind)
+        good[::7] = 3 if kind == "uint8" else -100  # ignored
+        ignored = int(good[0])
+        weights = rng.random(classes).astype("float32")
+        x, t, w = var("x", scores), var("t", good), var("w", weights)
+        check, clamp = compiled(relay.nn.nll_loss(x, t, w, reduction, ignored))
+        np.testing.assert_array_equal(
+            check(scores, good, weights).numpy(), clamp(scores, good, weights).numpy()
+        )
+        for at in (1, 31, 32, 66):
+            bad = good.copy()
+            bad[at] = classes + (ignored == classes)
+            with pytest.raises(
+                OutOfBoundsError,
+                match=rf"index {bad[at]} at position \[{at}\] .* range is 0 to {classes - 1}$",
+            ):
+                check(scores, bad, weights)
 
 
 def compiled(expr: Any) -> tuple[Any, Any]:
@@ -336,6 +392,38 @@ def test_a_scatter_checks_its_indices_as_it_reads_them() -> None:
     assert [c.op.name for c in calls] == ["scatter_elements", "scatter_nd"]
     assert all(c.attrs.node.startswith(f"{c.op.name} at ") for c in calls)
     assert "node" not in str(both)
+
+
+def test_operators_that_write_by_data_check_as_they_read() -> None:
+    """Segments, points of a sparse tensor and permutations: no pass over the indices comes before."""
+    from tilewright.relay.transform import CheckData
+
+    ids, rows = relay.var("i", shape=(3,), dtype="int64"), relay.const(X[:3])
+    one = relay.const(np.ones(3, "float32"))
+    points = relay.var("i", shape=(3, 2), dtype="int64")
+    cases = [
+        (relay.segment_sum(rows, ids, num_segments=4), [0, 0, 3], 4, "[2]", -4),
+        (relay.segment_sum(rows, ids, num_segments=1), [0, 0, 0], 1, "[2]", -1),
+        (relay.sparse_to_dense(ids, [4], one, 0.0), [0, 1, 3], 4, "[2]", 0),
+        (relay.sparse_to_dense(ids, [1], one, 0.0), [0, 0, 0], 1, "[2]", 0),
+        (relay.sparse_to_dense(points, [3, 4], one, 0.0), [[0, 0], [1, 2], [2, 3]], 4, "[2, 1]", 0),
+        (relay.invert_permutation(ids), [2, 0, 1], 3, "[2]", 0),
+    ]
+    for expr, good, size, where, low in cases:
+        checked = CheckData()(tvm.IRModule.from_expr(expr))["main"]
+        calls = [e for e in post_order(checked) if isinstance(e, relay.Call)]
+        assert [c.op.name for c in calls] == [expr.op.name] and calls[0].attrs.node
+        run(expr, i=np.int64(good))
+        for value in (size, low - 1, 2**33, -(2**63)):
+            bad = np.int64(good)
+            bad.reshape(-1)[-1] = value
+            with pytest.raises(OutOfBoundsError) as error:
+                run(expr, i=bad)
+            wanted = f": index {value} at position {where} is out of bounds; the legal range is {low} to {size - 1}"
+            assert str(error.value).endswith(wanted)
+    single = relay.var("i", shape=(), dtype="int64")
+    with pytest.raises(OutOfBoundsError, match="index 4 is out of bounds; the legal range is 0 to 3"):
+        run(relay.sparse_to_dense(single, [4], relay.const(1.0), 0.0), i=np.int64(4))
 
 
 def test_scatters_into_tensors_of_any_size() -> None:

@@ -237,6 +237,19 @@ def test_a_transpose_goes_across_in_registers(expect: Any) -> None:
     )
 
 
+def test_vectors_go_along_the_axis_before_one_of_a_single_element() -> None:
+    A, I = te.placeholder((1000, 1), name="A"), te.placeholder((4096,), "int64", name="I")
+    taken = topi.take(A, I, 0)
+    sch = schedule([A, I, taken])
+    (vector,) = [x for x in loops_of(sch, taken.op.name) if x.kind == ForKind.VECTORIZED]
+    assert vector.extent.value == 8
+    rng = np.random.default_rng(0)
+    a, i = rng.standard_normal((1000, 1)).astype("float32"), rng.integers(0, 1000, 4096)
+    out = tvm.nd.empty((4096, 1), "float32")
+    tvm.build(sch.mod, target="llvm")(tvm.nd.array(a), tvm.nd.array(i), out)
+    np.testing.assert_array_equal(out.numpy(), a[i])
+
+
 def test_an_elementwise_program(expect: Any) -> None:
     x, b = te.placeholder((100, 70), name="x"), te.placeholder((70,), name="b")
     y = te.compute((100, 70), lambda i, j: x[i, j] + b[j], name="y")

@@ -76,7 +76,7 @@ def phases(ctx: PassContext | None = None) -> tuple[Phase, Phase, Phase, Phase]:
         (
             T.RewriteUnsafeSelect(),
             T.Simplify(),
-            *((T.FetchEarly(),) if on_gpu else ()),
+            T.FetchEarly() if on_gpu else T.CheckFirst(),
             T.RemoveNoOp(),
             T.HoistIfThenElse(),
             *(() if ctx.config.get("tir.disable_cse_tir", False) else (T.CommonSubexprElimTIR(),)),

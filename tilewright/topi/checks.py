@@ -16,12 +16,13 @@ from typing import Any
 
 from .. import te
 from ..ir import ops
+from ..ir.dtype import INT64, DataType
 from ..ir.expr import PrimExpr, const_value, convert
 from ..tir import ir_builder
 from . import tag
 from .utils import extern, injective, prod, unravel_index
 
-__all__ = ["check_divisor", "check_each", "check_indices", "checked_index", "checked_position"]
+__all__ = ["check_divisor", "check_each", "check_indices", "checked_index", "checked_position", "place_type"]
 
 # From so many elements on, threads share the work; each takes pieces of so many.
 _SHARED, _PIECE = 1 << 16, 1 << 14
@@ -94,12 +95,18 @@ def _of_group(limits: Sequence[Any], columns: Sequence[int], which: Any) -> tupl
 
 
 def check_each(indices: te.Tensor, kind: str, sizes: Sequence[Any], node: str) -> te.Tensor:
-    """The indices counted from the front, each checked where it is read: as part of what reads them."""
+    """The indices counted from the front, each checked where it is read: as part of what reads them.
+
+    With several sizes the first dimension counts them, and none of them is 1.
+    """
     limits = [_bounds(kind, s) for s in sizes]
     message = _outside_text(node, kind, indices.shape)
 
     def element(*at: Any) -> PrimExpr:
-        return _checked_place(indices(*at), kind, *_of_group(limits, (), at[0] if at else 0), message, at)
+        if len(sizes) == 1:
+            return checked_index(indices(*at), sizes[0], node, at, kind)
+        value = ops.cast(place_type(indices.dtype, max(sizes)), indices(*at))
+        return _checked_place(value, kind, *_of_group(limits, (), at[0]), message, at)
 
     return injective("check_each", indices.shape, element, tag.ELEMWISE)
 
@@ -111,23 +118,24 @@ def checked_index(index: PrimExpr, size: Any, node: str, at: Sequence[Any], kind
     return _checked_place(_widened(index, size), kind, low, high, message, at, several)
 
 
-def checked_position(
-    index: PrimExpr, place: PrimExpr, size: int, node: str, at: Sequence[Any], ignored: int
-) -> PrimExpr:
-    """The place that is read for an index at a position, which must lie inside or be the one that is ignored."""
-    value, message = _widened(index, size), _outside_text(node, "position", at)
-    unsigned = f"uint{value.dtype.bits}"
-    good = ops.less(ops.cast(unsigned, value), te.const(size, unsigned))
-    if value.dtype.low <= ignored <= value.dtype.high:  # in one step, as lanes of vectors do it
-        good = ops.bitwise_or(good, ops.equal(value, te.const(ignored, value.dtype)))
-    return ops.checked(place, good, "index" if size > 1 else "value", message, value, *at, 0, size - 1)
+def checked_position(index: PrimExpr, size: int, node: str, at: Sequence[Any], ignored: int) -> PrimExpr:
+    """The place along several elements that is read for an index, which must lie inside; for one that is ignored 0."""
+    place = _widened(index, size)
+    kind, (low, high) = place.dtype, _bounds("position", size)
+    if kind.low <= ignored <= kind.high:
+        place = ops.select(ops.equal(place, te.const(ignored, kind)), te.const(0, kind), place)
+    return _checked_place(place, "position", low, high, _outside_text(node, "position", at), at)
 
 
 def _widened(index: PrimExpr, size: Any) -> PrimExpr:
-    """An index in a type that has room for its size too."""
-    known, kind = const_value(convert(size)), index.dtype
+    return ops.cast(place_type(index.dtype, size), index)
+
+
+def place_type(kind: DataType, size: Any) -> DataType:
+    """The type of an index that has room for its size too."""
+    known = const_value(convert(size))
     narrow = kind.bits < 32 or (kind.bits == 32 and (known is None or known > kind.high))
-    return ops.cast("int64", index) if narrow else index
+    return INT64 if narrow else kind
 
 
 def _checked_place(

@@ -209,11 +209,17 @@ def scatter_nd(
 
 
 def sparse_to_dense(
-    sparse_indices: te.Tensor, output_shape: Any, sparse_values: te.Tensor, default_value: Any = 0
+    sparse_indices: te.Tensor,
+    output_shape: Any,
+    sparse_values: te.Tensor,
+    default_value: Any = 0,
+    *,
+    node: str = "",
 ) -> te.Tensor:
     """A tensor with `sparse_values` at the points `sparse_indices` (a row each) and the default elsewhere.
 
-    For an output of one dimension the points may be a list; a single point may be a number.
+    For an output of one dimension the points may be a list; a single point may be a number. What lies outside is
+    dropped, or is an error of the `node`, if it has a name.
     """
     name = "sparse_to_dense"
     points, values = (
@@ -239,14 +245,19 @@ def sparse_to_dense(
             shape,
             lambda *i: ops.cast(kind, number) if isinstance(number, ExprOp) else te.const(number, kind),
         )
-    rows = points.shape[0] if points.ndim else 1
+    rows, ndim = points.shape[0] if points.ndim else 1, points.ndim
     if is_empty_shape(shape) or is_empty_shape([rows]):
         return base
 
     def write(ib: Any, ins: list[Any], put: Callable[[list[Any], PrimExpr], None]) -> None:
         with ib.for_range(0, rows, "row") as row:
-            lead = [row] if points.ndim else [te.const(0)]
-            at = [ins[0][(row, c)] if points.ndim == 2 else ins[0][tuple(lead)] for c in range(len(shape))]
+            at = [ins[0][(row, c)] if points.ndim == 2 else ins[0][row] for c in range(len(shape))]
+            if node:
+                told = [((row, c) if points.ndim == 2 else (row,))[:ndim] for c in range(len(shape))]
+                at = [
+                    ib.let("place", checked_index(i, n, node, where, "position"))
+                    for i, n, where in zip(at, shape, told, strict=True)
+                ]
             put(at, ins[1][row if values.ndim else 0])
 
     if points.ndim == 0:
@@ -258,8 +269,11 @@ def sparse_to_dense(
     return _scattered(name, base, [points, values], False, write, _COMBINE["update"])
 
 
-def invert_permutation(data: te.Tensor) -> te.Tensor:
-    """The permutation that undoes one: out[data[i]] = i."""
+def invert_permutation(data: te.Tensor, *, node: str = "") -> te.Tensor:
+    """The permutation that undoes one: out[data[i]] = i.
+
+    What lies outside is dropped, or is an error of the `node`, if it has a name.
+    """
     x = index_tensor("invert_permutation", "data", data)
     if x.ndim != 1:
         raise fail("invert_permutation", f"data has shape {shape_text(x.shape)} and must be a list")
@@ -272,7 +286,8 @@ def invert_permutation(data: te.Tensor) -> te.Tensor:
         with ib.for_range(0, x.shape[0], "i") as i:
             target[i] = te.const(0, x.dtype)
         with ib.for_range(0, x.shape[0], "i") as i:
-            place = ib.let("place", source[i])
+            index = checked_index(source[i], x.shape[0], node, (i,), "position") if node else source[i]
+            place = ib.let("place", index)
             with ib.if_scope(_inside([place], x.shape)):
                 target[as_place(place, x.shape[0])] = ops.cast(x.dtype, i)
         return ib.get()

@@ -65,6 +65,8 @@ def cycles_of(facts: Facts, machine: CpuMachine) -> float:
 def joined(facts: Facts) -> int:
     """How many of the last axes are one line in memory for every access, so that they can be one loop."""
     axes, count = facts.spatial, 1
+    while count < len(axes) and axes[-count].known and axes[-count].extent == 1:
+        count += 1  # an axis of one element is in line with any other
     while count < len(axes):
         inner, outer = axes[-count], axes[-count - 1]
         if not (inner.known and outer.known):

@@ -15,8 +15,9 @@ from ...ir.functor import pre_order, statements, undefined_vars
 from ...ir.module import GlobalVar
 from ...ir.op import Op
 from ...ir.ops import sub
-from ...ir.stmt import BufferStore, ForKind, Stmt
+from ...ir.stmt import BufferStore, ForKind, LetStmt, Stmt
 from . import memory, polls
+from .checks import Waiting, greatest_place
 from .half import from_float, to_float
 from .intrinsics import INTRINSICS
 from .types import constant, is_small_float, mem_type, reg_type
@@ -320,7 +321,14 @@ class FunctionEmitter:
         return self.expr(e.body)
 
     def cast(self, e: Any) -> str:
-        return self.convert(self.expr(e.value), e.value.dtype, e.dtype)
+        return self.narrowed(self.expr(e.value), e)
+
+    def narrowed(self, value: str, e: Any) -> str:
+        """The value of a cast. An index that was checked loses no bits."""
+        old, new = e.value.dtype, e.dtype
+        if new.is_int and old.is_integral and new.bits < old.bits and greatest_place(e.value) <= new.high:
+            return self.tmp(f"trunc nuw nsw {reg_type(old)} {value} to {reg_type(new)}")
+        return self.convert(value, old, new)
 
     def convert(self, value: str, old: DataType, new: DataType) -> str:
         if old is new:
@@ -487,13 +495,23 @@ class FunctionEmitter:
             self.stmt(one)
 
     def let_stmt(self, s: Any) -> None:
+        waiting = Waiting(self)
+        while True:
+            if not waiting.takes(s):
+                self.let_value(s)
+            if not isinstance(s.body, LetStmt):
+                break
+            s = s.body
+        waiting.end()
+        self.stmt(s.body)
+
+    def let_value(self, s: LetStmt) -> None:
         if s.var.dtype.is_int and s.var.dtype.lanes == 1 and s.var.dtype.bits < 64 and _is_index(s.value):
             # A common part of addresses: keep it wide.
             self.bind_wide(s.var, self.index64(s.value))
         else:
             self.bind(s.var, self.expr(s.value))
             self.apart &= not s.var.dtype.is_handle
-        self.stmt(s.body)
 
     def attr(self, s: Any) -> None:
         if s.attr_key == "thread_extent":

@@ -9,7 +9,7 @@ from ...ir.dtype import FLOAT32, DataType
 from ...ir.errors import LoweringError
 from ...ir.expr import Call, IntImm, Ramp, StringImm, const_value
 from ...ir.op import Op
-from ...runtime.errors import CHECK_CODES
+from .checks import checked, failed
 from .half import from_float, to_float
 from .types import constant, is_small_float, mem_type, reg_type
 
@@ -244,59 +244,8 @@ def _ret(f: FunctionEmitter, e: Call) -> str:
     return "0"
 
 
-@_handles("fail")
-def _fail(f: FunctionEmitter, e: Call) -> str:
-    kind, message, *values = e.args
-    _leave(f, kind, message, [f.expr(v) for v in values])
-    f.start(f.label("after"))
-    return "0"
-
-
-@_handles("checked")
-def _checked(f: FunctionEmitter, e: Call) -> str:
-    """A value that passes through, and a branch out of the function that is not taken."""
-    checked, holds, kind, message, *values = e.args
-    value, good = f.expr(checked), f.expr(holds)
-    lanes, bits = holds.dtype.lanes, reg_type(holds.dtype)
-    whole = good
-    if lanes > 1:
-        name = f"llvm.vector.reduce.and.v{lanes}i1"
-        f.module.declare(f"declare i1 @{name}({bits})")
-        whole = f.tmp(f"call i1 @{name}({bits} {good})")
-    inside, outside = f.label("inside"), f.label("outside")
-    f.branch_if(whole, inside, outside, ", !prof !1")
-    f.start(outside)
-    with f.branching():
-        numbers = [f.expr(v) for v in values]
-        if lanes > 1:
-            which = _first_lane(f, good, bits, lanes)
-            vectors = [reg_type(v.dtype) for v in values]
-            numbers = [f.tmp(f"extractelement {text} {n}, i64 {which}") for text, n in zip(vectors, numbers)]
-        _leave(f, kind, message, numbers)
-    f.start(inside)
-    return value
-
-
-def _first_lane(f: FunctionEmitter, good: str, bits: str, lanes: int) -> str:
-    """The number of the first lane in which a condition does not hold."""
-    bad = f.tmp(f"xor {bits} {good}, splat (i1 true)")
-    number = f.tmp(f"bitcast {bits} {bad} to i{lanes}")
-    f.module.declare(f"declare i{lanes} @llvm.cttz.i{lanes}(i{lanes}, i1)")
-    first = f.tmp(f"call i{lanes} @llvm.cttz.i{lanes}(i{lanes} {number}, i1 true)")
-    how = "trunc" if lanes > 64 else "zext"
-    return first if lanes == 64 else f.tmp(f"{how} i{lanes} {first} to i64")
-
-
-def _leave(f: FunctionEmitter, kind: Any, message: Any, numbers: list[str]) -> None:
-    """Leave the function with an error in whose text these numbers stand."""
-    held = f.alloca("i64", max(1, len(numbers)), align=8)
-    for i, number in enumerate(numbers):
-        slot = f.tmp(f"getelementptr inbounds i64, ptr {held}, i64 {i}")
-        f.emit(f"store i64 {number}, ptr {slot}")
-    f.module.describes = True
-    text = f.module.string(message.value.replace("{}", "\1"))
-    f.emit(f"call void @__tw_describe(ptr {text}, ptr {held})")
-    f.ret(str(CHECK_CODES[kind.value]))
+_handles("fail")(failed)
+_handles("checked")(checked)
 
 
 # ---------------------------------------------------------------------------- memory

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ..ty import TensorType
 from .computes import topi
 from .registry import OpPattern, flag, integer, ints, register, text
 
@@ -36,12 +37,14 @@ check_indices = register(
     compute=_indices_compute,
 )
 
-# The same within the kernel that reads the indices: for many indices that are read once each.
+# The same within the kernel that reads the indices: counted from the front, in a type that has room for the sizes.
 check_each = register(
     "check_each",
     inputs=("indices",),
     attrs={"kind": text("index"), "sizes": ints(()), "node": text("")},
-    rel=lambda types, attrs: types[0],
+    rel=lambda types, attrs: TensorType(
+        types[0].shape, topi.checks.place_type(types[0].dtype, max(attrs.sizes))
+    ),
     compute=lambda attrs, ins, out: [topi.checks.check_each(ins[0], attrs.kind, attrs.sizes, attrs.node)],
     pattern=OpPattern.ELEMWISE,
 )

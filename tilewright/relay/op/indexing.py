@@ -140,6 +140,8 @@ def _segment_rel(types: list[Any], attrs: Any) -> Type:
 
 def _segment_compute(attrs: Any, ins: list[Any], out: Any) -> list[Any]:
     data, ids = ins
+    if attrs.node:
+        ids = topi.checks.check_each(ids, "index", (attrs.num_segments,), attrs.node)
     empty = topi.full((attrs.num_segments, *data.shape[1:]), data.dtype, 0)
     return [topi.scatter_nd(empty, topi.expand_dims(ids, 0), data, "add")]
 
@@ -147,7 +149,7 @@ def _segment_compute(attrs: Any, ins: list[Any], out: Any) -> list[Any]:
 _segment_sum = register(
     "segment_sum",
     inputs=("data", "segment_ids"),
-    attrs={"num_segments": integer()},
+    attrs={"num_segments": integer(), "node": text("")},
     rel=_segment_rel,
     compute=_segment_compute,
     places=lambda types, attrs: [Place(1, "index", sizes=(attrs.num_segments,))],
@@ -236,8 +238,9 @@ def _permutation_rel(types: list[Any], attrs: Any) -> Type:
 _invert_permutation = register(
     "invert_permutation",
     inputs=("data",),
+    attrs={"node": text("")},
     rel=_permutation_rel,
-    compute=lambda attrs, ins, out: [topi.invert_permutation(ins[0])],
+    compute=lambda attrs, ins, out: [topi.invert_permutation(ins[0], node=attrs.node)],
     places=lambda types, attrs: [Place(0, "position", 0, (0,))],
 )
 
@@ -452,9 +455,11 @@ def _points(kind: TensorType, shape: Any) -> Place:
 _sparse_to_dense = register(
     "sparse_to_dense",
     inputs=("sparse_indices", "sparse_values", "default_value"),
-    attrs={"output_shape": ints()},
+    attrs={"output_shape": ints(), "node": text("")},
     rel=_sparse_rel,
-    compute=lambda attrs, ins, out: [topi.sparse_to_dense(ins[0], attrs.output_shape, ins[1], ins[2])],
+    compute=lambda attrs, ins, out: [
+        topi.sparse_to_dense(ins[0], attrs.output_shape, ins[1], ins[2], node=attrs.node)
+    ],
     places=lambda types, attrs: [_points(types[0], attrs.output_shape)],
 )
 

@@ -314,7 +314,6 @@ _nll_loss = register(
             0,
             (min(1, len(types[0].shape) - 1),),
             ignored=attrs.ignore_index,
-            in_vectors=True,
         )
     ],
 )

@@ -284,7 +284,6 @@ class Place(NamedTuple):
         int, ...
     ] = ()  # places of the last dimension to which the sizes belong; no other is an index
     field: int | None = None  # of an argument that is a tuple, of which `source` is then another field
-    in_vectors: bool = False  # a CPU reads them by vectors, where a pass of its own is faster than branches
 
 
 Relation = Callable[[list[Any], Any], Type]

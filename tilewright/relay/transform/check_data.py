@@ -114,7 +114,7 @@ class _Checks(Mutator):
         }
         if not any(isinstance(s, AnySize) for s in sizes):
             key: Any = (data, place.kind, tuple(map(str, sizes)), place.ignored, place.columns)
-            if _is_fused(call, place, sizes, type_of(data).dtype.bits):
+            if _is_fused(call, place, sizes):
                 return self.once(key, lambda: check_each(data, kind=place.kind, sizes=sizes, node=node))
             return self.once(key, lambda: check_indices(data, sizes=sizes, **attrs))
         if not dims:
@@ -132,25 +132,24 @@ class _Checks(Mutator):
 def _checks_itself(call: Call, place: Place) -> bool:
     """Whether the operator checks its indices as it reads them, under the name of a node.
 
-    Those of a tensor that is or may be empty it does not read, and constants are checked at once.
+    Those of a tensor that is or may be empty it does not read, nor the class where there is but one, and constants are
+    checked at once.
     """
     if "node" not in call.op.spec or isinstance(call.args[place.argument], Constant):
         return False
-    if place.in_vectors and not _on_gpu():
-        return False
-    sizes = type_of(call.args[place.source]).shape
-    return all(isinstance(s, int) and s > 0 for s in sizes)
+    shape = type_of(call.args[place.source]).shape
+    known = all(isinstance(s, int) and s > 0 for s in (*shape, *place.sizes))
+    return known and (place.ignored is None or all(shape[d] > 1 for d in place.dims))
 
 
-def _is_fused(call: Call, place: Place, sizes: Sequence[Any], bits: int) -> bool:
+def _is_fused(call: Call, place: Place, sizes: Sequence[Any]) -> bool:
     """Whether the check becomes part of the kernel that reads the indices, where it costs nothing.
 
-    It gives indices that are counted from the front, which must fit their type. An index into a single element is not
-    read at all, and the check would go with it.
+    An index into a single element is not read at all, and the check would go with it.
     """
     plain = place.kind != "length" and place.ignored is None and not place.columns
-    several = all(isinstance(s, int) and 1 < s < 1 << (bits - 1) for s in sizes)
-    return bool(plain and several and bits >= 32 and call.op.pattern == OpPattern.INJECTIVE)
+    several = all(isinstance(s, int) and s > 1 for s in sizes)
+    return bool(plain and several and call.op.pattern == OpPattern.INJECTIVE)
 
 
 def _fields(value: Any) -> list[Any]:

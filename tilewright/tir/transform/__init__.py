@@ -45,6 +45,7 @@ _PASSES = {
     "StorageRewrite": ("storage_rewrite", "storage_rewrite"),
     "RunBackAndForth": ("run_back_and_forth", "run_back_and_forth"),
     "UnrollLoop": ("unroll_loop", "unroll_loop"),
+    "CheckFirst": ("check_first", "check_first"),
     "FetchEarly": ("fetch_early", "fetch_early"),
     "RemoveNoOp": ("remove_no_op", "remove_no_op"),
     "RewriteUnsafeSelect": ("rewrite_unsafe_select", "rewrite_unsafe_select"),

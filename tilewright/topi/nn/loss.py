@@ -57,9 +57,10 @@ def nll_loss(
         return ops.select(seen, value, te.const(0, data.dtype))
 
     def loss(*i: Any) -> PrimExpr:
-        place = safe(*i)
         if node:
-            place = checked_position(ids(*i), place, static_int(name, "classes", top), node, i, ignore_index)
+            place = checked_position(ids(*i), static_int(name, "classes", top), node, i, ignore_index)
+        else:
+            place = safe(*i)
         value = -data(*i[:channel], place, *i[channel:])
         value = value if scale is None else value * ops.cast(data.dtype, scale(place))
         seen = ops.not_equal(ids(*i), te.const(ignore_index, ids.dtype))
