@@ -16,6 +16,7 @@ import numpy as np
 import tilewright as tvm
 from fuzz import fuzzer, odd_programs
 from tilewright import tir
+from tilewright.arith import Analyzer
 from tilewright.ir.errors import LoweringError
 from tilewright.script import from_source
 from tilewright.tir.interpret import InterpreterError
@@ -30,6 +31,7 @@ from random_schedules import NUMBERS, SCOPES, Chooser, recipe_of, step
 SCHEDULES = 20  # of one program, which one attempt tries
 STEPS = 10  # offered in one schedule
 EXACT = 1 << 20  # what grows beyond it may be rounded, or wrap around, in another order of the same steps
+LONGEST = 1e6  # iterations, which take a second or so
 BUILT = 0.02  # of the schedules become machine code, which takes as long as some twenty others
 
 
@@ -162,6 +164,8 @@ def _one(rng: random.Random, known: Known) -> collections.Counter[str]:
         taken += step(sch, rng.choice(WORDS[gpu]), numbers) == "done"
     now = sch.mod["main"]
     counts = collections.Counter({"steps taken": taken, "steps refused": STEPS - taken})
+    if _iterations(now.body) > LONGEST:
+        return counts + collections.Counter(["too long to run"])
     if now is not known.func:
         counts["schedules"] = 1
         wrong = known.difference(lambda: _interpreted(now, known.arrays))
@@ -175,6 +179,20 @@ def _one(rng: random.Random, known: Known) -> collections.Counter[str]:
     wrong = known.difference(lambda: _called(built, known.arrays))
     assert not wrong, f"machine code: {wrong}\n{sch.trace}\n{known.func.script()}\n{now.script()}"
     return counts + collections.Counter(["built"])
+
+
+def _iterations(body: Any) -> float:
+    """How often the loops of a program turn at most: splits that do not divide, one in the other, make billions."""
+    ana, most = Analyzer(), 0.0
+    stack = [(body, 1.0)]
+    while stack:
+        n, times = stack.pop()
+        if isinstance(n, tir.For):
+            times *= ana.const_int_bound(n.extent).max_value
+            most = max(most, times)
+            ana.bind_loop(n.loop_var, n.min, n.extent)
+        stack += [(m, times) for m in n.children() if isinstance(m, (tir.Stmt, tir.Block))]
+    return most
 
 
 def _called(built: Any, arrays: list[np.ndarray]) -> list[np.ndarray]:
