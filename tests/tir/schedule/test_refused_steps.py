@@ -830,3 +830,25 @@ def test_a_reduction_across_threads_may_be_in_shared_memory():
     a, b = np.arange(32, dtype="int32").reshape(4, 8), np.zeros(4, "int32")
     interpret(plan_buffer_allocation(sch.mod["main"]), a, b)
     assert (b == a.sum(1)).all()
+
+
+def test_a_loop_of_one_iteration_carries_no_reduction():
+    """Its condition leaves out rows, whose init must not run; the bounds that a split adds do not make it a step."""
+
+    @T.prim_func
+    def main(A: T.Buffer((4,), "int32"), B: T.Buffer((4,), "int32")):
+        for a, b in T.grid(1, 4):
+            for k in range(4 - (a * 4 + b)):
+                with T.block("B"):
+                    vi = T.axis.spatial(4, b)
+                    vk = T.axis.reduce(4, k)
+                    T.where((a * 4 + b) % 2 == 0)
+                    with T.init():
+                        B[vi] = 9
+                    B[vi] = T.min(B[vi], A[vk])
+
+    sch = tir.Schedule(main)
+    sch.split(sch.get_loops("B")[2], [16, None])
+    a, b = np.array([3, 1, 2, 0], "int32"), np.full(4, 7, "int32")
+    interpret(plan_buffer_allocation(sch.mod["main"]), a, b)
+    assert b.tolist() == [0, 7, 1, 7]

@@ -10,7 +10,7 @@ from ...ir.errors import LoweringError
 from ...ir.expr import LE, LT, BufferLoad, IterVar, PrimExpr, Var, const, const_value
 from ...ir.function import PrimFunc
 from ...ir.functor import Mutator, pre_order, renew_defs_in, substitute, vars_used
-from ...ir.ops import add, conjuncts, equal, greater_equal, less, less_equal, logical_and, sub
+from ...ir.ops import add, conjuncts, equal, greater_equal, is_one, less, less_equal, logical_and, sub
 from ...ir.stmt import Block, BlockRealize, BufferStore, For, ForKind, IfThenElse, Stmt, seq
 from ..analysis.elements import come_once, untold
 from ..analysis.regions import get_block_read_write_region, reads_elsewhere
@@ -161,9 +161,10 @@ def reduction_loops(realize: BlockRealize, loops: list[For]) -> list[For]:
     for iv, value in zip(realize.block.iter_vars, realize.iter_values, strict=True):
         (used if iv.iter_type == IterVar.CommReduce else spatial).update(vars_used(value))
     conditions = [vars_used(c) for c in conjuncts(realize.predicate)]
+    single = {loop.loop_var for loop in loops if is_one(loop.extent)}  # which may be part of anything
     more = True
     while more:
-        joined = {v for c in conditions if c & used for v in c} - spatial - used
+        joined = {v for c in conditions if c & used for v in c} - spatial - used - single
         more = bool(joined)
         used |= joined
     return [loop for loop in loops if loop.loop_var in used]
