@@ -36,7 +36,7 @@ from .blocks import consumers_of, producers_of
 from .buffers import named_buffer
 from .index_map import IndexMap
 from .padding import pad_einsum as _pad_einsum
-from .primitive import BlockRV, ExprRV, LoopRV, primitive, refuse
+from .primitive import PRIMITIVES, BlockRV, ExprRV, LoopRV, primitive, refuse
 from .state import ScheduleState
 from .trace import Trace
 from .verify import Report, verify
@@ -159,7 +159,7 @@ class Schedule:
     @property
     def primitives(self) -> frozenset[str]:
         """The names of all steps that there are."""
-        return _PRIMITIVES
+        return frozenset(PRIMITIVES)
 
     # -- the program ---------------------------------------------------------------------------
     @property
@@ -600,37 +600,3 @@ class Schedule:
 
             return later
         raise AttributeError(f"Schedule has no attribute {name!r}")
-
-
-_PRIMITIVES = frozenset(
-    name
-    for room in (
-        block_iters,
-        cache,
-        filtering,
-        hardware,
-        inline,
-        layout,
-        loops,
-        marks,
-        moving,
-        padding,
-        partition,
-        rebasing,
-        reduction,
-        reindex,
-        rolling,
-        sampling,
-        streaming,
-    )
-    for name, value in vars(room).items()
-    if getattr(value, "is_primitive", False)
-) | {
-    "work_on",
-    "get_block",
-    "get_loops",
-    "get_child_blocks",
-    "get_producers",
-    "get_consumers",
-    "get_output_blocks",
-}
