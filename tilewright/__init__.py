@@ -5,11 +5,12 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from . import ir
+from . import absent, ir  # the names that are absent are found by an import hook
 from .ir import transform
 from .ir.dtype import DataType
 from .ir.errors import TVMError
 from .ir.module import IRModule
+from .ir.pass_names import passes_come_from
 
 if TYPE_CHECKING:
     from . import arith, driver, runtime, script, target, te, tir, tune
@@ -64,6 +65,9 @@ _NAMES = {
     "convert": "runtime",
     "container": "runtime",
 }
+
+
+passes_come_from(f"{__name__}.tir.transform", f"{__name__}.relay.transform", f"{__name__}.relay.qnn")
 
 
 def __getattr__(name: str) -> Any:

@@ -7,8 +7,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from ...absent import absent, text_of
 from ...ir.buffer import Buffer
-from ...ir.errors import UnsupportedError
 from ...ir.expr import PrimExpr, Var
 from ...ir.function import PrimFunc
 from ...ir.module import IRModule
@@ -42,8 +42,6 @@ from .trace import Trace
 from .verify import Report, verify
 
 __all__ = ["Position", "Schedule"]
-
-_LATER = ("enter_postproc read_at unsafe_hide_buffer_access write_at").split()
 
 
 @primitive
@@ -591,12 +589,6 @@ class Schedule:
         rolling.rolling_buffer(self, self._block(block), write_buffer_index)
 
     def __getattr__(self, name: str) -> Any:
-        if name in _LATER:
-
-            def later(*args: Any, **kwargs: Any) -> Any:
-                raise UnsupportedError(
-                    f"tir.Schedule.{name} is not there yet; there are: {', '.join(sorted(self.primitives))}"
-                )
-
-            return later
+        if text_of(f"tir.Schedule.{name}") is not None:
+            return absent(f"tir.Schedule.{name}")
         raise AttributeError(f"Schedule has no attribute {name!r}")
