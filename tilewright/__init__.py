@@ -11,6 +11,7 @@ from .ir.dtype import DataType
 from .ir.errors import TVMError
 from .ir.module import IRModule
 from .ir.pass_names import passes_come_from
+from .version import __version__
 
 if TYPE_CHECKING:
     from . import arith, driver, runtime, script, target, te, tir, tune
@@ -18,8 +19,6 @@ if TYPE_CHECKING:
     from .driver.build import build
     from .driver.lower import lower
     from .tune import auto_schedule
-
-__version__ = "0.1.0"
 
 # Loaded when first used, so that `import tilewright` stays quick.
 _MODULES = (

@@ -1,7 +1,7 @@
 """The table of names of the classic API that tilewright does not have. `absent.py` says how it is used.
 
 A row is the modules or the class in which the names stand, the names, why they are absent, and what to use instead. A
-name that ends with `.*` is a module that is absent with all that is below it.
+name that ends with `.*` is a module that is absent with all that is below it, or all that a module does not have.
 """
 
 from __future__ import annotations
@@ -198,16 +198,7 @@ TABLE: Final[tuple[tuple[str, str, str, str], ...]] = (
     ),
     ("target", "hexagon", _NO_HEXAGON, "use target llvm or one of the GPU targets"),
     # -- operators -------------------------------------------------------------------------------
-    ("topi", "arm_cpu.* bifrost.* mali.* x86.*", _TARGET_KERNELS, _USE_TOPI),
-    (
-        "topi.cuda",
-        "conv3d_winograd.* batch_matmul_int8 conv2d_cudnn conv2d_nchw_winograd conv3d_cudnn conv3d_ncdhw_winograd "
-        "dense_int8 dense_tensorcore conv2d_hwnc_tensorcore conv2d_nhwc_tensorcore "
-        "conv2d_nhwc_winograd conv3d_ndhwc_tensorcore batch_matmul_cublas batch_matmul_tensorcore dense_large_batch "
-        "dense_small_batch matmul_cublas sparse_dense_padded stable_sort_by_key_thrust",
-        _TARGET_KERNELS,
-        _USE_TOPI,
-    ),
+    ("topi", "arm_cpu.* bifrost.* cuda.* mali.* x86.*", _TARGET_KERNELS, _USE_TOPI),
     (
         "topi.sparse.utils",
         "convert_model_dense_to_sparse random_sparse_conv2d_params random_sparse_dense_params "

@@ -33,11 +33,12 @@ _BELOW_RELAY = {
     "absent",
 }
 LAYERS: dict[str, set[str]] = {
+    "version": set(),
     "config": set(),
     "forks": set(),
     "files": set(),
     "runtime": {"config", "forks", "files"},
-    "ir": {"config", "forks", "files", "runtime.errors", "absent"},
+    "ir": {"config", "forks", "files", "runtime.errors", "runtime.recursion", "absent"},
     # programs of strangers, and everything else that is JSON, are read by one function
     "ir.serialize": {"ir", "runtime.json_reader"},
     # functions by name, and the paths of differences
@@ -61,9 +62,9 @@ LAYERS: dict[str, set[str]] = {
     "script": {"ir", "tir", "absent"},
     "target": {"ir", "absent"},
     # this machine is measured with loops that are compiled and run here, and its figures are kept
-    "target.measure": {"ir", "config", "files"},
+    "target.measure": {"ir", "config", "files", "version"},
     "target.probes": {"ir", "codegen.llvm.engine"},
-    "codegen": {"ir", "arith", "target", "runtime", "config", "forks", "files"},
+    "codegen": {"ir", "arith", "target", "runtime", "config", "forks", "files", "version"},
     "tune": {"ir", "arith", "te", "tir", "target", "codegen", "runtime", "config", "forks", "files"},
     "contrib": {"runtime", "files", "ir.errors", "absent"},
     # what is compiled for is asked of the target in scope

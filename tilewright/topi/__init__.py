@@ -27,4 +27,4 @@ from . import checks, cuda, generic, image, nn, sparse, testing, vision  # isort
 # The classic had a package of kernels and schedules for each of these targets.
 for _name in ("arm_cpu", "bifrost", "mali", "x86"):
     _package = _import_module(f".{_name}", __name__)
-    _package.__getattr__ = _operator_or(_package.__getattr__)
+    _package.__dict__["__getattr__"] = _operator_or(_package.__getattr__)
