@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 from ...ir.deep import deeply
 from ...ir.errors import ScheduleError
@@ -20,8 +20,16 @@ if TYPE_CHECKING:
 __all__ = ["PRIMITIVES", "BlockRV", "Elsewhere", "ExprRV", "LoopRV", "Refusal", "primitive", "refuse"]
 
 _F = TypeVar("_F", bound=Callable[..., Any])
-# The primitives by name, with whether each gives a list; `primitive` fills it.
-PRIMITIVES: Final[dict[str, bool]] = {}
+
+
+class Primitive(NamedTuple):
+    """A function that is a step of schedules, and whether it gives a list."""
+
+    function: Callable[..., Any]
+    gives_list: bool
+
+
+PRIMITIVES: Final[dict[str, Primitive]] = {}  # by name; `primitive` fills it
 
 
 class LoopRV:
@@ -136,7 +144,8 @@ def primitive(function: _F) -> _F:
     The annotation of its result says whether it gives a list, which a printed trace takes apart.
     """
     signature = inspect.signature(function)
-    PRIMITIVES[function.__name__] = str(signature.return_annotation).startswith("list[")
+    gives_list = str(signature.return_annotation).startswith("list[")
+    PRIMITIVES[function.__name__] = Primitive(function, gives_list)
 
     @deeply
     @functools.wraps(function)

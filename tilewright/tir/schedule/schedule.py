@@ -156,8 +156,8 @@ class Schedule:
 
     @property
     def primitives(self) -> frozenset[str]:
-        """The names of all steps that there are."""
-        return frozenset(PRIMITIVES)
+        """The names of all steps that there are: those of the primitives that are methods."""
+        return frozenset(name for name in PRIMITIVES if hasattr(Schedule, name))
 
     # -- the program ---------------------------------------------------------------------------
     @property

@@ -120,7 +120,7 @@ class Trace:
             made = [names.define(out) for out in inst.outputs]
             if not made:
                 lines.append(call)
-            elif PRIMITIVES[inst.kind]:
+            elif PRIMITIVES[inst.kind].gives_list:
                 lines.append(f"{', '.join(made)}{',' if len(made) == 1 else ''} = {call}")
             else:
                 lines.append(f"{made[0]} = {call}")
@@ -192,7 +192,7 @@ class Trace:
 def _do_step(sch: Schedule, number: int, step: Any, known: dict[str, Any]) -> None:
     """Do one step as it stands in a file, and remember what it gave."""
     kind = step.get("step") if isinstance(step, Mapping) else None
-    if not isinstance(kind, str) or kind not in sch.primitives:
+    if not isinstance(kind, str) or kind not in PRIMITIVES or not hasattr(type(sch), kind):
         raise ScheduleError(f"step {number} of the trace is {kind!r}, which is no primitive")
     try:
         args = [_from_data(v, known) for v in step.get("args", [])]
