@@ -269,7 +269,8 @@ def checked_indices() -> None:
     library(a, tvm.nd.array(np.array([7, -1, 0, -9], "int32")), b)
     np.testing.assert_array_equal(b.numpy(), [7, 0, 0, 0])
     with pytest.raises(
-        tvm.TVMError, match=r"a\[ids\[i\]\]: the index of dimension 0 is out of bounds, it must be from 0 to below 8"
+        tvm.TVMError,
+        match=r"a\[ids\[i\]\]: the index of dimension 0 is out of bounds, it must be from 0 to below 8",
     ):
         library(a, tvm.nd.array(np.array([7, -1, 8, 0], "int32")), b)
     with tvm.target.Target("cuda -arch=sm_80"), pytest.warns(IgnoredWarning, match="kernels of a GPU"):

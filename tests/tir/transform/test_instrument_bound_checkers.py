@@ -105,7 +105,8 @@ def test_an_index_outside_is_an_error(func: Any) -> None:
         bad = good.copy()
         bad[6] = outside
         with pytest.raises(
-            tvm.TVMError, match=r"A\[ids\[i\]\]: the index of dimension 0 is out of bounds, it must be from 0 to below 16"
+            tvm.TVMError,
+            match=r"A\[ids\[i\]\]: the index of dimension 0 is out of bounds, it must be from 0 to below 16",
         ):
             library(a, bad, b)
     library(a, good, b)

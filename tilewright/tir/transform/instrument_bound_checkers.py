@@ -103,5 +103,10 @@ def _inside(n: BufferLoad | BufferStore) -> list[_Check]:
             continue
         holds = logical_and(greater_equal(first, const(0, first.dtype)), less(last, size))
         name = f"{n.buffer.name}[{', '.join(map(str, n.indices))}]"
-        out.append((holds, f"{name}: the index of dimension {at} is out of bounds, it must be from 0 to below {size}"))
+        out.append(
+            (
+                holds,
+                f"{name}: the index of dimension {at} is out of bounds, it must be from 0 to below {size}",
+            )
+        )
     return out
