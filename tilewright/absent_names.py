@@ -341,7 +341,7 @@ TABLE: Final[tuple[tuple[str, str, str, str], ...]] = (
     ),
     (
         "relay.transform",
-        "ManifestAlloc ManifestLifetimes PlanDevices RemoveStandaloneReshapes",
+        "ManifestAlloc ManifestLifetimes PlanDevices RemoveStandaloneReshapes memory_plan",
         "the compiler of each executor plans memory, and reshapes are views",
         "use relay.build or relay.vm.compile",
     ),
@@ -353,7 +353,7 @@ TABLE: Final[tuple[tuple[str, str, str, str], ...]] = (
     ),
     (
         "relay.transform",
-        "FlexibleShapeDispatch",
+        "FlexibleShapeDispatch flexible_shape",
         "a kernel takes every size in its range",
         "give the dimension as relay.Any() and use relay.vm.compile",
     ),
@@ -365,7 +365,7 @@ TABLE: Final[tuple[tuple[str, str, str, str], ...]] = (
     ),
     (
         "relay.transform",
-        "CapturePostDfsIndexInSpans ExtractFakeQuantizedOps ExtractOperators LabelOps",
+        "CapturePostDfsIndexInSpans ExtractFakeQuantizedOps ExtractOperators LabelOps suffixes",
         "graphs carry no notes of this kind",
         "use relay.analysis.list_op_freqs or post_order_visit",
     ),
@@ -377,9 +377,15 @@ TABLE: Final[tuple[tuple[str, str, str, str], ...]] = (
     ),
     (
         "relay.transform",
-        "InferCorrectLayoutOutput LayoutConfig",
+        "InferCorrectLayoutOutput LayoutConfig infer_layout_utils",
         "layouts are chosen by one table",
         "use relay.transform.ConvertLayout with the layouts that you want",
+    ),
+    (
+        "relay.transform",
+        "fake_quantization_to_integer",
+        "rules of passes for an operator are declared where the operator is",
+        "use relay.transform.FakeQuantizationToInteger, or a pass of your own",
     ),
     (
         "relay.transform",
@@ -395,7 +401,7 @@ TABLE: Final[tuple[tuple[str, str, str, str], ...]] = (
     ),
     (
         "relay.analysis",
-        "AnnotatedRegionSet collect_device_annotation_ops collect_device_info context_analysis get_calibration_data",
+        "AnnotatedRegionSet annotated_regions collect_device_annotation_ops collect_device_info context_analysis get_calibration_data",
         _ELSEWHERE,
         "use relay.build, which compiles all of the graph",
     ),
@@ -407,7 +413,8 @@ TABLE: Final[tuple[tuple[str, str, str, str], ...]] = (
     ),
     (
         "relay.analysis",
-        "AnalyzeOperationsDistribution LayerCounter all_dtypes analyze_operations_distribution check_constant",
+        "AnalyzeOperationsDistribution LayerCounter all_dtypes analyze_operations_distribution check_constant "
+        "operations_distribution",
         "the question is answered by a walk over the graph",
         "use relay.analysis.post_order_visit, count_layers or list_op_freqs",
     ),
