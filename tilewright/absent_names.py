@@ -401,7 +401,8 @@ TABLE: Final[tuple[tuple[str, str, str, str], ...]] = (
     ),
     (
         "relay.analysis",
-        "AnnotatedRegionSet annotated_regions collect_device_annotation_ops collect_device_info context_analysis get_calibration_data",
+        "AnnotatedRegionSet annotated_regions collect_device_annotation_ops collect_device_info context_analysis "
+        "get_calibration_data",
         _ELSEWHERE,
         "use relay.build, which compiles all of the graph",
     ),
