@@ -17,7 +17,7 @@ import sys
 from collections.abc import Callable, Sequence
 from importlib import import_module
 from importlib.abc import Loader, MetaPathFinder
-from importlib.machinery import ModuleSpec
+from importlib.machinery import ModuleSpec, PathFinder
 from types import ModuleType
 from typing import Any, Final
 
@@ -119,14 +119,18 @@ def attributes(module: str) -> Callable[[str], Any]:
 
 
 class _AbsentModules(MetaPathFinder, Loader):
-    """The import hook. It stands behind all others, so it is asked only for modules that nobody has."""
+    """The import hook. A file comes before it, and it comes before a folder without one: what is left of a module that
+    was taken out would be an empty package."""
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        if fullname.startswith(_PACKAGE) and _is_module(fullname.removeprefix(_PACKAGE)):
-            return ModuleSpec(fullname, self, is_package=True)
-        return None
+        if not fullname.startswith(_PACKAGE) or not _is_module(fullname.removeprefix(_PACKAGE)):
+            return None
+        there = PathFinder.find_spec(fullname, path)
+        return (
+            None if there is not None and there.has_location else ModuleSpec(fullname, self, is_package=True)
+        )
 
     def exec_module(self, module: ModuleType) -> None:
         module.__doc__ = text_of(module.__name__.removeprefix(_PACKAGE))
@@ -134,4 +138,4 @@ class _AbsentModules(MetaPathFinder, Loader):
 
 
 if not any(isinstance(finder, _AbsentModules) for finder in sys.meta_path):
-    sys.meta_path.append(_AbsentModules())
+    sys.meta_path.insert(0, _AbsentModules())

@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import os
 import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -192,3 +197,19 @@ def test_a_name_that_never_was_is_an_ordinary_error() -> None:
         with pytest.raises(AttributeError, match="has no attribute 'nonsense'"):
             home.nonsense  # noqa: B018
         assert not hasattr(home, "nonsense")
+
+
+def test_a_folder_that_is_left_over_is_no_module(tmp_path: Path) -> None:
+    """Version control leaves the folder of a module that went, with what Python has compiled in it."""
+    shutil.copytree(
+        Path(tvm.__file__).parent, tmp_path / "tilewright", ignore=shutil.ignore_patterns("*.json", "*.gz")
+    )
+    (tmp_path / "tilewright" / "vta" / "__pycache__").mkdir(parents=True)
+    code = "from tilewright import vta\ntry: vta.get_env()\nexcept NotImplementedError as error: print(error)"
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env={**os.environ, "PYTHONPATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+    )
+    assert done.stdout.startswith("vta.get_env is not part of tilewright"), done.stderr
