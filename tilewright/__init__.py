@@ -5,11 +5,13 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from . import ir
+from . import absent, ir  # the names that are absent are found by an import hook
 from .ir import transform
 from .ir.dtype import DataType
 from .ir.errors import TVMError
 from .ir.module import IRModule
+from .ir.pass_names import passes_come_from
+from .version import __version__
 
 if TYPE_CHECKING:
     from . import arith, driver, runtime, script, target, te, tir, tune
@@ -17,8 +19,6 @@ if TYPE_CHECKING:
     from .driver.build import build
     from .driver.lower import lower
     from .tune import auto_schedule
-
-__version__ = "0.1.0"
 
 # Loaded when first used, so that `import tilewright` stays quick.
 _MODULES = (
@@ -64,6 +64,9 @@ _NAMES = {
     "convert": "runtime",
     "container": "runtime",
 }
+
+
+passes_come_from(f"{__name__}.tir.transform", f"{__name__}.relay.transform", f"{__name__}.relay.qnn")
 
 
 def __getattr__(name: str) -> Any:

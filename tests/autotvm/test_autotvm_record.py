@@ -183,7 +183,9 @@ def test_a_database_in_memory(tmp_path: Path) -> None:
 
 
 def test_redis_is_refused() -> None:
-    with pytest.raises(UnsupportedError, match=r"RedisDatabase: records are kept in files .* or in SQLite"):
+    with pytest.raises(
+        UnsupportedError, match=r"RedisDatabase is not part .* kept in files and in SQLite; use "
+    ):
         RedisDatabase()
 
 

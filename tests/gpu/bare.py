@@ -10,7 +10,9 @@ import warnings
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
-ABSENT = "xgboost typer rich onnx pebble safetensors dask distributed torch jax tensorflow pyopencl cuda scipy".split()
+ABSENT = (
+    "xgboost typer rich onnx safetensors dask distributed torch jax tensorflow pyopencl cuda scipy".split()
+)
 for name in ABSENT:
     sys.modules[name] = None  # type: ignore[assignment]  # importing it fails
 

@@ -30,43 +30,43 @@ _BELOW_RELAY = {
     "config",
     "forks",
     "files",
-    "_later",
+    "absent",
 }
 LAYERS: dict[str, set[str]] = {
+    "version": set(),
     "config": set(),
     "forks": set(),
     "files": set(),
     "runtime": {"config", "forks", "files"},
-    "ir": {"config", "forks", "files", "runtime.errors"},
+    "ir": {"config", "forks", "files", "runtime.errors", "runtime.recursion", "absent"},
     # programs of strangers, and everything else that is JSON, are read by one function
     "ir.serialize": {"ir", "runtime.json_reader"},
     # functions by name, and the paths of differences
     "ir.base": {"ir", "runtime.registry", "runtime.object_path"},
     "arith": {"ir"},
-    "tir": {"ir", "arith"},
+    "tir": {"ir", "arith", "absent"},
     # the sizes that a call lets through
     "tir.transform.widen_indices": {"ir", "arith", "runtime.limits"},
     "tir.schedule.report": {"ir", "arith", "files"},
-    "tir.tensor_intrin": {"ir", "arith", "_later"},
     # programs call Python: the interpreter looks the functions up and hands them arrays
     # `sch.verify` compiles what is too large to be interpreted
     "tir.schedule.verify": {"ir", "arith", "driver.build", "driver.lower"},
     "tir.interpret": {"ir", "arith", "runtime.registry", "runtime.ndarray"},
-    "te": {"ir", "arith"},
+    "te": {"ir", "arith", "absent"},
     # whether the steps of a reduction may run in any order
     "te.create_prim_func": {"ir", "arith", "tir.analysis"},
     "te.schedule": {"ir", "arith", "tir.schedule"},
     "te.stage": {"ir", "arith", "tir.schedule"},
     # loops that somebody wrote out
-    "te.hybrid": {"ir", "arith", "tir.ir_builder"},
-    "script": {"ir", "tir"},
-    "target": {"ir"},
+    "te.hybrid": {"ir", "arith", "tir.ir_builder", "absent"},
+    "script": {"ir", "tir", "absent"},
+    "target": {"ir", "absent"},
     # this machine is measured with loops that are compiled and run here, and its figures are kept
-    "target.measure": {"ir", "config", "files"},
+    "target.measure": {"ir", "config", "files", "version"},
     "target.probes": {"ir", "codegen.llvm.engine"},
-    "codegen": {"ir", "arith", "target", "runtime", "config", "forks", "files"},
+    "codegen": {"ir", "arith", "target", "runtime", "config", "forks", "files", "version"},
     "tune": {"ir", "arith", "te", "tir", "target", "codegen", "runtime", "config", "forks", "files"},
-    "contrib": {"runtime", "files", "ir.errors", "_later"},
+    "contrib": {"runtime", "files", "ir.errors", "absent"},
     # what is compiled for is asked of the target in scope
     "contrib.nvcc": {"runtime", "contrib", "target"},
     # onnx's own test suite drives the whole compiler
@@ -83,7 +83,7 @@ LAYERS: dict[str, set[str]] = {
         "runtime",
         "config",
         "files",
-        "_later",
+        "absent",
     },
     # whole models, from the file to the result
     "driver.tvmc": _BELOW_RELAY | {"relay", "contrib", "driver", "autotvm", "rpc"},
@@ -95,16 +95,16 @@ LAYERS: dict[str, set[str]] = {
     "instrument": {"ir.instrument"},
     "_ffi": {"runtime"},
     "support": {"runtime.devices"},
-    # what is not there yet
-    "_later": {"ir.errors"},
+    # the table of names that are absent, and those that it is made of
+    "absent": {"absent_names", "runtime.errors"},
+    "absent_names": set(),
     # the graph compiler stands on everything that makes kernels
     "relay": _BELOW_RELAY,
     # kernels are compiled as anybody compiles them
     "relay.backend": _BELOW_RELAY | {"driver.build", "driver.lower"},
     "relay.transform.run_now": _BELOW_RELAY | {"driver.build"},
     # a few operators are loops with stores, written with the builder
-    "topi": {"ir", "arith", "te", "tir.ir_builder", "_later"},
-    **{room: {"_later"} for room in ("meta_schedule", "vta")},
+    "topi": {"ir", "arith", "te", "tir.ir_builder", "absent"},
     # other machines run what was compiled, and need the runtime alone
     "rpc": {"runtime", "forks", "files"},
     "exec": {"rpc"},
@@ -112,7 +112,7 @@ LAYERS: dict[str, set[str]] = {
     "testing.autotvm": {"te", "target", "autotvm"},
     "auto_scheduler": _BELOW_RELAY | {"relay", "rpc", "driver.build"},
     "testing.auto_scheduler": {"te", "topi", "auto_scheduler"},
-    "testing": {"runtime", "target", "contrib.nvcc", "_later"},
+    "testing": {"runtime", "target", "contrib.nvcc"},
 }
 # The front door opens to every room.
 FREE = {"__init__"}

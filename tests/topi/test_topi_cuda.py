@@ -72,7 +72,7 @@ def test_kernels_of_the_classic_package_say_where_to_look() -> None:
     from tilewright.topi.cuda.conv3d_winograd import _infer_tile_size
 
     for f in (_infer_tile_size, topi.cuda.conv2d_cudnn):
-        with pytest.raises(UnsupportedError, match=r"take the operator of topi or topi\.nn"):
+        with pytest.raises(UnsupportedError, match=r"use the operator of topi or topi\.nn"):
             f()
 
 

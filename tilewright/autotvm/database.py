@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from ..ir.errors import UnsupportedError
+from ..absent import absent
 from .measure import MeasureInput, MeasureResult
 from .record import decode, encode, load_from_file, measure_str_key
 
@@ -69,10 +69,7 @@ class RedisDatabase(Database):
     """Records on a Redis server, which are not kept here."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
-        raise UnsupportedError(
-            "autotvm.database.RedisDatabase: records are kept in files (callback.log_to_file) or in SQLite "
-            "(tilewright.tune.records.Database), which several processes may write at once"
-        )
+        absent("autotvm.database.RedisDatabase")()
 
 
 def filter_inputs(

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import multiprocessing
 import os
+import signal
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future, TimeoutError
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from enum import Enum
+from multiprocessing.connection import Connection
+from queue import SimpleQueue
 from typing import Any
 
 __all__ = ["MapResult", "PopenPoolExecutor", "PopenWorker", "StatusKind"]
@@ -30,6 +34,84 @@ class MapResult:
     value: Any
 
 
+def _answer(pipe: Connection, initializer: Callable[..., Any] | None, initargs: tuple[Any, ...]) -> None:
+    """What a worker process does: it makes one call after another, until the pipe ends."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the process that started it decides
+    if initializer is not None:
+        initializer(*initargs)
+    pipe.send("ready")
+    with contextlib.suppress(EOFError, OSError):
+        while True:
+            fn, args, kwargs = pipe.recv()
+            try:
+                answer = (True, fn(*args, **kwargs))
+            except Exception as error:
+                answer = (False, error)
+            try:
+                pipe.send(answer)
+            except Exception as error:  # what cannot be pickled
+                pipe.send((False, RuntimeError(f"the answer cannot be sent: {error}")))
+
+
+class _Process:
+    """A process that makes calls one after another. It is started when one comes, and anew when it was ended."""
+
+    def __init__(
+        self, initializer: Callable[..., Any] | None, initargs: tuple[Any, ...], most_calls: int | None
+    ) -> None:
+        self._starts, self._most_calls = (initializer, initargs), most_calls
+        self._process: Any = None
+        self._pipe: Any = None
+        self._calls = 0
+
+    def call(
+        self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], timeout: float | None
+    ) -> Any:
+        try:
+            if self._process is None:
+                self._start()
+            self._pipe.send((fn, args, kwargs))
+            if not self._pipe.poll(timeout):
+                self.kill()
+                raise TimeoutError(f"the call has not ended after {timeout} s")
+            good, value = self._pipe.recv()
+        except (EOFError, ConnectionError, OSError) as error:
+            if isinstance(error, TimeoutError):
+                raise
+            raise RuntimeError(f"the worker process has ended before its answer came{self._how()}") from None
+        self._calls += 1
+        if self._most_calls and self._calls >= self._most_calls:
+            self.kill()
+        if not good:
+            raise value
+        return value
+
+    def _start(self) -> None:
+        context = multiprocessing.get_context("spawn")
+        self._pipe, theirs = context.Pipe()
+        self._process = context.Process(target=_answer, args=(theirs, *self._starts), daemon=True)
+        self._process.start()
+        theirs.close()
+        self._calls = 0
+        self._pipe.recv()  # it is ready; the time that a call may take begins now
+
+    def _how(self) -> str:
+        process = self._process
+        if process is None:
+            return ""
+        process.join(5)
+        code = process.exitcode
+        self.kill()
+        return f", with exit code {code}" if code is not None else ""
+
+    def kill(self) -> None:
+        process, self._process = self._process, None
+        if process is not None:
+            process.kill()
+            process.join()
+            self._pipe.close()
+
+
 class PopenPoolExecutor:
     """A pool of processes; a call that passes `timeout` seconds is killed with its process."""
 
@@ -41,21 +123,26 @@ class PopenPoolExecutor:
         initargs: tuple[Any, ...] = (),
         maximum_process_uses: int | None = None,
     ) -> None:
-        from pebble import ProcessPool
-
+        count = max_workers or os.cpu_count() or 1
         self._timeout = timeout
-        self._pool = ProcessPool(
-            max_workers=max_workers or os.cpu_count() or 1,
-            max_tasks=maximum_process_uses or 0,
-            initializer=initializer,
-            initargs=initargs,
-            context=multiprocessing.get_context("spawn"),
-        )
+        self._threads = ThreadPoolExecutor(count)  # each waits for one process
+        self._processes = [_Process(initializer, initargs, maximum_process_uses) for _ in range(count)]
+        self._idle: SimpleQueue[_Process] = SimpleQueue()
+        for process in self._processes:
+            self._idle.put(process)
 
     def submit(self, fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Future[Any]:
         """Run a call in a worker."""
-        future: Future[Any] = self._pool.schedule(fn, args=args, kwargs=kwargs, timeout=self._timeout)
-        return future
+        return self._threads.submit(self._run, fn, args, kwargs, self._timeout)
+
+    def _run(
+        self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], timeout: float | None
+    ) -> Any:
+        process = self._idle.get()
+        try:
+            return process.call(fn, args, kwargs, timeout)
+        finally:
+            self._idle.put(process)
 
     def map_with_error_catching(
         self, fn: Callable[[Any], Any], iterator: Iterable[Any]
@@ -71,12 +158,9 @@ class PopenPoolExecutor:
 
     def shutdown(self, wait: bool = True) -> None:
         """End the workers; those still at work are waited for, or stopped."""
-        pool: Any = self._pool
-        if wait:
-            pool.close()
-        else:
-            pool.stop()
-        pool.join()
+        self._threads.shutdown(wait=wait, cancel_futures=not wait)
+        for process in self._processes:
+            process.kill()
 
     def __enter__(self) -> PopenPoolExecutor:
         return self

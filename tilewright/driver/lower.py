@@ -10,6 +10,7 @@ from ..ir.errors import LoweringError
 from ..ir.expr import IntImm
 from ..ir.function import PrimFunc
 from ..ir.module import GlobalVar, IRModule
+from ..ir.say_once import say_once
 from ..ir.sharing import check_written_out
 from ..ir.transform import Pass, PassContext, run_passes
 from ..target import Target
@@ -24,10 +25,6 @@ __all__ = ["lower", "lower_in_parts", "lower_kernels", "lower_to_build", "phases
 Phase = tuple[Any, ...]
 
 
-def _option(ctx: PassContext, key: str) -> Mapping[str, Any]:
-    return dict(ctx.config.get(key) or {})
-
-
 def phases(ctx: PassContext | None = None) -> tuple[Phase, Phase, Phase, Phase]:
     """The passes of the four phases, in order.
 
@@ -35,7 +32,6 @@ def phases(ctx: PassContext | None = None) -> tuple[Phase, Phase, Phase, Phase]:
     vectors, threads, unrolling), phase 3 cleans up.
     """
     ctx = ctx or PassContext.current()
-    unroll = _option(ctx, "tir.UnrollLoop")
     target = Target.current(allow_none=True)
     # In a kernel a condition costs less than a second copy of the loop with its barriers.
     on_gpu = target is not None and target.is_gpu
@@ -43,6 +39,7 @@ def phases(ctx: PassContext | None = None) -> tuple[Phase, Phase, Phase, Phase]:
     warp = int(target.thread_warp_size) if target is not None and target.kind.name == "cuda" else 0
     return (
         (
+            *((T.SkipAssert(),) if ctx.option("tir.disable_assert") else ()),
             *((T.BindParallelLoops(),) if on_gpu else ()),
             T.UnifyThreadBinding(),
             T.LowerCrossThreadReduction(warp=warp),
@@ -57,6 +54,7 @@ def phases(ctx: PassContext | None = None) -> tuple[Phase, Phase, Phase, Phase]:
             T.InjectPermutedLayout(),
             T.LowerOpaqueBlock(),
             T.LowerFragments(),
+            *_bound_checkers(ctx, on_gpu),
         ),
         (T.FlattenBuffer(), T.WidenIndices(check_sizes=on_gpu), T.Simplify(), T.LowerWarpMemory()),
         (
@@ -65,12 +63,12 @@ def phases(ctx: PassContext | None = None) -> tuple[Phase, Phase, Phase, Phase]:
             T.InjectSoftwarePipeline(),
             *partition,
             T.InjectVirtualThread(),
-            T.VectorizeLoop(enable=not ctx.config.get("tir.disable_vectorize", False)),
+            T.VectorizeLoop(),
             *(() if on_gpu else (T.UnmaskScratch(),)),
             T.InjectDoubleBuffer(),
-            *(() if ctx.config.get("tir.disable_storage_rewrite", False) else (T.StorageRewrite(),)),
+            *(() if ctx.option("tir.disable_storage_rewrite") else (T.StorageRewrite(),)),
             T.RunBackAndForth(),
-            T.UnrollLoop(**unroll),
+            T.UnrollLoop(),
             T.InjectPTXAsyncCopy(),
         ),
         (
@@ -79,9 +77,21 @@ def phases(ctx: PassContext | None = None) -> tuple[Phase, Phase, Phase, Phase]:
             T.FetchEarly() if on_gpu else T.CheckFirst(),
             T.RemoveNoOp(),
             T.HoistIfThenElse(),
-            *(() if ctx.config.get("tir.disable_cse_tir", False) else (T.CommonSubexprElimTIR(),)),
+            *(() if ctx.option("tir.disable_cse_tir") else (T.CommonSubexprElimTIR(),)),
         ),
     )
+
+
+def _bound_checkers(ctx: PassContext, on_gpu: bool) -> Phase:
+    """The pass that checks indices while a program runs, where the context asks for it."""
+    if not ctx.option("tir.instrument_bound_checkers"):
+        return ()
+    if on_gpu:
+        say_once(
+            "pass option 'tir.instrument_bound_checkers' does nothing for kernels of a GPU; use tir.interpret"
+        )
+        return ()
+    return (T.InstrumentBoundCheckers(),)
 
 
 def lower(
@@ -144,12 +154,20 @@ def _checked_module(
     """What is to be lowered, as a module in block form."""
     with deep_programs():
         mod = as_module(inp, args, name, binds)
-        if PassContext.current().config.get("tilewright.auto_schedule"):
+        if PassContext.current().option("tilewright.auto_schedule"):
             mod = _scheduled(mod)
+        if not PassContext.current().option("tir.noalias"):
+            mod = mod.map_functions(_may_alias)
     for gv, func in mod.functions.items():
         if isinstance(func, PrimFunc):
             check_written_out(func, f"lowering {gv.name_hint!r}")
     return mod
+
+
+def _may_alias(func: Any) -> Any:
+    """A function that does not promise that its buffers lie apart."""
+    known = isinstance(func, PrimFunc) and func.attrs.get("tir.noalias")
+    return func.with_attr("tir.noalias", False) if known else func
 
 
 def _pipeline() -> list[Any]:

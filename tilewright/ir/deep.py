@@ -4,37 +4,28 @@ from __future__ import annotations
 
 import functools
 import sys
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Final, TypeVar
 
-from ..forks import new_in_child
+from ..runtime.recursion import deep_calls
 from .errors import NestingError
 
 __all__ = ["deep_programs", "deeply"]
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 
-# A walk takes up to ten calls for each level. Calls between Python functions take no C stack.
+# A walk takes up to ten calls for each level.
 _LEVELS: Final = 20_000
 _DEPTH: Final = 10 * _LEVELS
-_lock: Final = new_in_child(threading.Lock())
-_holders = 0
-_before = 0
 
 
 @contextmanager
 def deep_programs() -> Iterator[None]:
-    """Let walks go deep meanwhile. The limit is the whole process's: the last to leave puts it back."""
-    global _holders, _before
-    with _lock:
-        if _holders == 0:
-            _before = sys.getrecursionlimit()
-            sys.setrecursionlimit(max(_before, _DEPTH))
-        _holders += 1
+    """Let walks go deep meanwhile."""
     try:
-        yield
+        with deep_calls(_DEPTH):
+            yield
     except NestingError:
         raise
     except RecursionError:
@@ -42,11 +33,6 @@ def deep_programs() -> Iterator[None]:
             f"the program nests too deeply: about {_LEVELS:,} levels of an expression or of statements can be walked; "
             "split long expressions into several stages or statements, or balance them"
         ) from None
-    finally:
-        with _lock:
-            _holders -= 1
-            if _holders == 0:
-                sys.setrecursionlimit(_before)
 
 
 def deeply(function: _F) -> _F:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from ..runtime.errors import DivisionByZeroError, OutOfBoundsError, TVMError
+from ..runtime.errors import DivisionByZeroError, OutOfBoundsError, TVMError, UnsupportedError
 
 __all__ = [
     "BuildError",
@@ -41,10 +41,6 @@ class InternalError(TVMError):
 
     def __init__(self, message: str) -> None:
         super().__init__(f"{message}\nthis is a bug in tilewright, please report it with the program")
-
-
-class UnsupportedError(TVMError, NotImplementedError):
-    """A name of the classic API that exists but does nothing yet."""
 
 
 class TensorExpressionError(TVMError, ValueError):

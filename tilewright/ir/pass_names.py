@@ -1,53 +1,27 @@
-"""The names of passes: those that exist, those of the classic API, and those that programs make."""
+"""The names of passes: those that exist, those of the classic API that are absent, and those that programs make."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from importlib import import_module
 from typing import Final
 
-from .errors import TVMError, near_matches
+from ..absent import text_of
+from .errors import TVMError, UnsupportedError, near_matches
+from .say_once import say_once
 
-__all__ = ["GRAPH_PASSES", "LOOP_PASSES", "UnknownPassError", "check_pass_names", "note_pass_name"]
+__all__ = ["UnknownPassError", "as_named_here", "check_pass_names", "note_pass_name", "passes_come_from"]
 
-# Passes over loop programs, as `tir.transform` offers them; their full names begin with `tir.`.
-LOOP_PASSES: Final = (
-    "AlignStorage AllreduceTransform AnnotateDeviceRegions AnnotateEntryFunc Apply "
-    "ApplyLayoutTransforms BF16ComputeLegalize BF16Legalize BF16StorageLegalize "
-    "BindTarget CoProcSync CombineContextCall CommonSubexprElimTIR CompactBufferAllocation "
-    "ConvertBlocksToOpaque ConvertForLoopsToSerial ConvertSSA DecorateDeviceScope DefaultGPUSchedule "
-    "ExtractPrimFuncConstants FP8ComputeLegalize FP8StorageLegalize Filter FlattenBuffer "
-    "ForceNarrowIndexToInt32 HoistExpression HoistIfThenElse InferFragment InjectCopyIntrin "
-    "InjectDoubleBuffer InjectPTXAsyncCopy InjectPermutedLayout InjectPrefetch InjectRollingBuffer "
-    "InjectSoftwarePipeline InjectVirtualThread InstallDebugSpans InstrumentBoundCheckers "
-    "InstrumentProfileIntrinsics LegalizePackedCalls LiftAttrScope LiftThreadBinding LoopPartition "
-    "LowerAsyncDMA LowerAutoCopy LowerCrossThreadReduction LowerCustomDatatypes "
-    "LowerDeviceKernelLaunch LowerDeviceStorageAccessInfo LowerInitBlock LowerIntrin LowerMatchBuffer "
-    "LowerOpaqueBlock LowerTVMBuiltin LowerThreadAllreduce LowerVtcmAlloc LowerWarpMemory "
-    "MakePackedAPI MakeUnpackedAPI ManifestSharedMemoryLocalStage MergeDynamicSharedMemoryAllocations "
-    "MergeSharedMemoryAllocations NarrowDataType PlanAndUpdateBufferAllocationLocation "
-    "PointerValueTypeRewrite ReduceBranchingThroughOvercompute RemapThreadAxis RemoveAssume "
-    "RemoveNoOp RemoveStoreUndef RemoveWeightLayoutRewriteBlock RenormalizeSplitPattern "
-    "RewriteUnsafeSelect Simplify SkipAssert SplitHostDevice StorageFlatten StorageRewrite "
-    "TextureFlatten ThreadSync TransformMmaBufferLayout UnifiedStaticMemoryPlanner UnifyThreadBinding "
-    "UnrollLoop UseAssumeToReduceBranches VectorizeLoop VerifyMemory VerifyVTCMLimit "
-).split()
-# Passes over graphs. A classic program switches some of them off before the graph compiler is loaded.
-GRAPH_PASSES: Final = (
-    "AlterOpLayout AnnotateSpans AnnotateTarget BackwardFoldScaleAxis BatchingOps CanonicalizeCast "
-    "CanonicalizeOps CapturePostDfsIndexInSpans CombineParallelBatchMatmul CombineParallelConv2d "
-    "CombineParallelDense CombineParallelOpBatch ConvertLayout DeadCodeElimination "
-    "Defunctionalization DefuseOps DivToMul DynamicToStatic EliminateCommonSubexpr EtaExpand "
-    "ExtractFakeQuantizedOps ExtractOperators FakeQuantizationToInteger FastMath FirstOrderGradient "
-    "FlattenAtrousConv FoldConstant FoldExplicitPadding FoldScaleAxis ForwardFoldScaleAxis FuseOps "
-    "InferType Inline InlineComposites InlineGlobals LabelOps LambdaLift LazyGradientInit Legalize "
-    "ManifestAlloc ManifestLifetimes MergeCompilerRegions MergeComposite OutlineCompilerFunctions "
-    "PartialEvaluate PartitionGraph PlanDevices QnnCanonicalize QnnLegalize RemoveStandaloneReshapes "
-    "RemoveUnusedFunctions SimplifyExpr SimplifyFCTranspose SimplifyInference SplitArgs ToANormalForm "
-    "ToBasicBlockNormalForm ToCPS ToGraphNormalForm ToMixedPrecision UnCPS qnn.Canonicalize "
-    "qnn.Legalize "
-).split()
-
-_known: Final[set[str]] = {*(f"tir.{name}" for name in LOOP_PASSES), *GRAPH_PASSES}
+# Passes that the classic API calls by another name in a context than in its factories.
+_OTHER_NAMES: Final = {
+    "CombineParallelConv2d": "CombineParallelConv2D",
+    "InlineGlobals": "Inline",
+    "QnnCanonicalize": "qnn.CanonicalizeOps",
+    "QnnLegalize": "qnn.Legalize",
+    "qnn.Canonicalize": "qnn.CanonicalizeOps",
+}
+_known: Final[set[str]] = set()
+_homes: Final[list[str]] = []
 
 
 class UnknownPassError(TVMError, ValueError):
@@ -59,12 +33,34 @@ def note_pass_name(name: str) -> None:
     _known.add(name)
 
 
+def passes_come_from(*modules: str) -> None:
+    """Modules that note passes while they are loaded, for when somebody names a pass before."""
+    _homes.extend(modules)
+
+
+def as_named_here(name: str) -> str:
+    """The name of a pass here, for the one that the classic API has for it."""
+    return _OTHER_NAMES.get(name, name)
+
+
 def check_pass_names(names: Iterable[str], what: str) -> None:
-    """Refuse names that no pass has: a misspelt one would change nothing, and say nothing."""
+    """Refuse names that no pass has: a misspelt one would change nothing, and say nothing.
+
+    A pass of the classic API that is absent cannot be required; to disable it does nothing, which is said once.
+    """
     for name in sorted(names):
-        if name not in _known:
+        while name not in _known and _homes:
+            import_module(_homes.pop(0))
+        if name in _known:
+            continue
+        home = "tir.transform." if name.startswith("tir.") else "relay.transform."
+        told = text_of(home + name.removeprefix("tir."))
+        if told is None:
             near = near_matches(name, _known).partition(" Known are")[0]
             raise UnknownPassError(
                 f"PassContext({what}=[{name!r}]): there is no pass of that name{near} "
                 "A pass of your own is known once it is made: make it before the context"
             )
+        if what == "required_pass":
+            raise UnsupportedError(f"PassContext({what}=[{name!r}]): {told}")
+        say_once(f"PassContext({what}=[{name!r}]) does nothing: {told}")

@@ -33,7 +33,7 @@ from .function import BaseFunc, PrimFunc
 from .instrument import PassInstrument, program_text
 from .module import IRModule
 from .pass_config import PassConfigError, check_config, config_options, register_config_option
-from .pass_names import UnknownPassError, check_pass_names, note_pass_name
+from .pass_names import UnknownPassError, as_named_here, check_pass_names, note_pass_name
 
 __all__ = [
     "ApplyPassToFunction",
@@ -213,7 +213,7 @@ def _names(given: Iterable[str] | None, what: str) -> frozenset[str]:
         if not isinstance(name, str):
             hint = f": write {name.info.name!r}" if isinstance(name, Pass) else ""
             raise TypeError(f"{what} is a list of names of passes; {name!r} is no name{hint}")
-    return frozenset(found)
+    return frozenset(map(as_named_here, found))
 
 
 def _level(given: Any, what: str) -> int:
@@ -462,25 +462,27 @@ def get_pass(name: str) -> Pass:
     return factory()
 
 
-class _PlainPass(PrimFuncPass):
-    """A pass around a plain function `PrimFunc -> PrimFunc`."""
-
-    def __init__(self, function: Callable[[PrimFunc], PrimFunc], info: PassInfo) -> None:
-        super().__init__(lambda func, mod, ctx: function(func), info)
-
-
 def as_pass(
-    function: Callable[..., PrimFunc], *, name: str, opt_level: int = 0, required: Sequence[str] = ()
+    function: Callable[..., PrimFunc],
+    *,
+    name: str,
+    opt_level: int = 0,
+    required: Sequence[str] = (),
+    options: Callable[[PassContext], Mapping[str, Any]] | None = None,
 ) -> Callable[..., Pass]:
     """The public factory of a pass that is a plain function. Arguments of the factory go to the function.
 
-    UnrollLoop = as_pass(unroll_loops, name="tir.UnrollLoop")
+        UnrollLoop = as_pass(unroll_loops, name="tir.UnrollLoop")
+
+    `options` finds others in the context in which the pass runs; those of the factory come first.
     """
     info = PassInfo(opt_level, name, required)
 
     def factory(*args: Any, **kwargs: Any) -> Pass:
-        bound = function if not (args or kwargs) else (lambda func: function(func, *args, **kwargs))
-        made = _PlainPass(bound, info)
+        def run(func: PrimFunc, mod: IRModule, ctx: PassContext) -> PrimFunc:
+            return function(func, *args, **(kwargs if options is None else {**options(ctx), **kwargs}))
+
+        made = PrimFuncPass(run, info)
         made.dump_name = function.__name__
         return made
 
@@ -666,6 +668,7 @@ def _run_one(p: Pass, mod: IRModule, ctx: PassContext) -> IRModule:
             ctx.trace(mod, info, True)
         if _session.folder is not None and _session.count == 0:
             _dump("input", mod)
+        held = list(mod.functions.items()) if ctx.config.get("testing.immutable_module") else None
         try:
             made = _timed_work(p, mod, ctx)
         except Exception as error:
@@ -678,11 +681,23 @@ def _run_one(p: Pass, mod: IRModule, ctx: PassContext) -> IRModule:
             _dump(p.dump_name or snake(info.name), made)
             if _checkers and made is not mod and (knobs.check.value or knobs.debug.value):
                 _check(made, info.name)
+        if held is not None:
+            _check_unchanged(p, held, mod)
         if ctx.trace is not None:
             ctx.trace(made, info, False)
         for one in ctx.instruments:
             one.run_after_pass(made, info)
         return made
+
+
+def _check_unchanged(p: Pass, held: list[tuple[Any, Any]], mod: IRModule) -> None:
+    """Refuse a pass that has changed the module that it was given, for `testing.immutable_module`."""
+    now = mod.functions
+    if len(now) != len(held) or any(now.get(gv) is not func for gv, func in held):
+        raise TVMError(
+            f"pass {p.info.name!r} has changed the module that it was given, which testing.immutable_module forbids: "
+            "it must return another module, such as mod.map_functions(change)"
+        )
 
 
 _plain_passes: Final[dict[Callable[..., Any], Pass]] = {}
@@ -695,7 +710,7 @@ def _as_given(p: Any) -> Pass:
     found = _plain_passes.get(p)
     if found is None:
         name = getattr(p, "__name__", type(p).__name__)
-        found = _plain_passes[p] = _PlainPass(p, PassInfo(0, name))
+        found = _plain_passes[p] = PrimFuncPass(lambda func, mod, ctx: p(func), PassInfo(0, name))
     return found
 
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from ..absent import attributes
 from ..ir.errors import TVMError
 from ..ir.function import BaseFunc
 from ..ir.module import GlobalVar, GraphNode, IRModule
@@ -522,3 +523,6 @@ def tuple_size(expr: Expr) -> int | None:
         return len(expr.fields)
     kind = expr._checked_type
     return len(kind.fields) if isinstance(kind, TupleType) else None
+
+
+__getattr__ = attributes(__name__)

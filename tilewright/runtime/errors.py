@@ -4,11 +4,23 @@ from __future__ import annotations
 
 from typing import Final
 
-__all__ = ["BAD_DATA", "CHECK_CODES", "DivisionByZeroError", "LoadError", "OutOfBoundsError", "TVMError"]
+__all__ = [
+    "BAD_DATA",
+    "CHECK_CODES",
+    "DivisionByZeroError",
+    "LoadError",
+    "OutOfBoundsError",
+    "TVMError",
+    "UnsupportedError",
+]
 
 
 class TVMError(RuntimeError):
     """The base of every error that tilewright raises on its own account."""
+
+
+class UnsupportedError(TVMError, NotImplementedError):
+    """A name or an argument of the classic API that tilewright does not have."""
 
 
 class OutOfBoundsError(TVMError, IndexError):

@@ -11,17 +11,13 @@ import json
 import math
 import operator
 import struct
-import sys
-import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any, Final, NoReturn
 
 import numpy as np
 
-from ..forks import new_in_child
 from .arguments import view
 from .container import tuple_object
 from .devices import Device
@@ -33,6 +29,7 @@ from .module import Module
 from .ndarray import ALIGNMENT, NDArray, _make, array, numpyasarray
 from .params import load_param_dict, save_param_dict
 from .pool import Pool, PoolReport, Storage
+from .recursion import deep_calls
 from .seal import check_seal, sealed
 from .shape_functions import SHAPE_FUNCTIONS
 from .timing import BenchmarkResult, time_evaluator
@@ -44,7 +41,7 @@ __all__ = ["Closure", "Executable", "VMMemoryReport", "VirtualMachine"]
 
 VM: Final = "vm"  # the key in a library's metadata
 _MAGIC = b"TWVM\x01\x00\x00\x00"
-_DEPTH: Final = 50_000  # calls in calls; between Python functions they take no C stack
+_DEPTH: Final = 50_000  # calls in calls
 
 Tensor = tuple[int, tuple[int, ...], str, Any]  # address, shape, type of elements, what owns the memory
 
@@ -364,7 +361,7 @@ class VirtualMachine:
             names = ", ".join(n for n, _, _ in code.params)
             raise ValueError(f"{func_name} takes {len(code.params)} arguments ({names}), got {len(args)}")
         given = [_taken(value, kind, name) for value, (name, _, kind) in zip(args, code.params, strict=True)]
-        with _deep():
+        with deep_calls(_DEPTH):
             while True:
                 functions = self._linked()
                 try:
@@ -554,29 +551,6 @@ def _is_of(value: Any, kind: Any) -> bool:
 
 def _no_case(text: str, sizes: tuple[int, ...]) -> NoReturn:
     raise TVMError(f"{text}: {' and '.join(map(str, sizes))} do not broadcast")
-
-
-_lock: Final = new_in_child(threading.Lock())
-_holders = 0
-_before = 0
-
-
-@contextmanager
-def _deep() -> Iterator[None]:
-    """Let functions call each other deeply meanwhile; the last to leave puts the limit back."""
-    global _holders, _before
-    with _lock:
-        if _holders == 0:
-            _before = sys.getrecursionlimit()
-            sys.setrecursionlimit(max(_before, _DEPTH))
-        _holders += 1
-    try:
-        yield
-    finally:
-        with _lock:
-            _holders -= 1
-            if _holders == 0:
-                sys.setrecursionlimit(_before)
 
 
 # ---------------------------------------------------------------------------- about instructions

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from . import ir, ir_builder, tir
+from ..absent import attributes
+from . import ir, tir
 from .ir import ir_module
 from .parse import from_source, parse
 
 __all__ = ["from_source", "ir", "ir_builder", "ir_module", "parse", "tir"]
+
+__getattr__ = attributes(__name__)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from ..ir.errors import TargetError, UnsupportedError, near_matches
+from ..absent import absent
+from ..ir.errors import TargetError, near_matches
 from .target import Target
 
 __all__ = ["arm_cpu", "bifrost", "cuda", "hexagon", "intel_graphics", "mali", "riscv_cpu", "rocm", "vta"]
@@ -92,6 +93,4 @@ def riscv_cpu(model: str = "sifive-u54", options: Any = None) -> Target:
     return Target(f"llvm -keys=riscv_cpu,cpu -device=riscv_cpu {_RISCV[model]}" + _options(options))
 
 
-def hexagon(*args: Any, **kwargs: Any) -> Target:
-    """Qualcomm's DSP, for which there is no code generator."""
-    raise UnsupportedError("target.hexagon(): there is no code generator for Hexagon")
+hexagon = absent("target.hexagon")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import sys
 from pathlib import Path
 from typing import Final
 
@@ -12,6 +11,7 @@ from .. import config
 from ..files import write_whole
 from ..ir.errors import TargetError
 from ..ir.serialize import read_json
+from ..version import __version__
 from .machine import CpuMachine, checked_figures, with_figures
 from .probes import Memory, Probes, best, probes
 from .target import Target
@@ -40,14 +40,10 @@ def measure(force: bool = False) -> CpuMachine:
     return with_figures(plain, figures, "measured")
 
 
-def _package_version() -> str:
-    return str(sys.modules[__name__.partition(".")[0]].__version__)
-
-
 def measured_file(machine: CpuMachine | None = None) -> Path:
     """Where the measured figures are kept: one file for each processor, count of cores and version."""
     plain = machine or Target("llvm").cpu
-    said = [plain.cpu, sorted(plain.features), plain.num_cores, _package_version(), _FORMAT]
+    said = [plain.cpu, sorted(plain.features), plain.num_cores, __version__, _FORMAT]
     key = hashlib.sha256(json.dumps(said).encode()).hexdigest()[:12]
     return config.cache_dir.value / "machines" / f"{plain.cpu}-{plain.num_cores}-{key}.json"
 
@@ -61,7 +57,7 @@ def _kept(path: Path) -> dict[str, int | float] | None:
 
 
 def _keep(path: Path, machine: CpuMachine, figures: dict[str, int | float]) -> None:
-    told = {"cpu": machine.cpu, "cores": machine.num_cores, "package": _package_version(), "figures": figures}
+    told = {"cpu": machine.cpu, "cores": machine.num_cores, "package": __version__, "figures": figures}
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         write_whole(path, json.dumps(told, indent=2) + "\n")  # another process may be reading

@@ -6,8 +6,8 @@ import importlib
 from collections.abc import Callable
 from typing import Any
 
+from ..absent import absent
 from ..ir import ops as _ops
-from ..ir.errors import UnsupportedError
 from ..ir.expr import const
 from ..ir.ops import (
     abs,
@@ -217,27 +217,7 @@ nextafter = _lifted(_ops.nextafter, "nextafter")
 ldexp = _lifted(_ops.ldexp, "ldexp")
 
 
-class _Unsupported:
-    """A name of the classic API that says so when it is used."""
-
-    def __init__(self, name: str, instead: str = "") -> None:
-        self.__name__, self._instead = name, instead
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        hint = f"; {self._instead}" if self._instead else ""
-        raise UnsupportedError(f"{self.__name__} is not supported yet{hint}")
-
-    def __getattr__(self, name: str) -> _Unsupported:
-        if name.startswith("__"):
-            raise AttributeError(name)
-        return _Unsupported(f"{self.__name__}.{name}", self._instead)
-
-    def __repr__(self) -> str:
-        return f"<{self.__name__}: not supported yet>"
-
-
-gradient = _Unsupported("te.gradient")
-trace = _Unsupported("te.trace")
+gradient, trace = absent("te.gradient"), absent("te.trace")
 
 _FROM_SCHEDULE = ("Schedule", "Stage", "create_schedule")
 

@@ -26,8 +26,9 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from ..absent import absent, attributes
 from ..ir import ops
-from ..ir.errors import TensorExpressionError, UnsupportedError
+from ..ir.errors import TensorExpressionError
 from ..ir.expr import IterVar, PrimExpr, const, const_value
 from ..tir.ir_builder import BufferVar, IRBuilder, create
 from .operation import extern, thread_axis
@@ -72,11 +73,8 @@ def script(pyfunc: Callable[..., Any]) -> Callable[..., Any]:
     return _Script(pyfunc)
 
 
-def build(*args: Any, **kwargs: Any) -> Any:
-    """A schedule as hybrid script, which is not there."""
-    raise UnsupportedError(
-        "te.hybrid.build is not supported yet; tvm.lower(s, args).script() is a text that can be read back"
-    )
+build = absent("te.hybrid.build")
+__getattr__ = attributes(__name__)
 
 
 class _Script:

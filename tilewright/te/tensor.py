@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 from weakref import WeakKeyDictionary
 
+from ..absent import absent
 from ..ir import ops
 from ..ir.dtype import DataType
 from ..ir.equal import structural_equal
-from ..ir.errors import UnsupportedError
 from ..ir.expr import ExprOp, IntImm, IterVar, PrimExpr, ProducerLoad, Range, Reduce, Var, const, convert
 from ..ir.span import Span, user_span
 from ..ir.stmt import Stmt
@@ -380,16 +380,14 @@ class TensorComputeOp(BaseComputeOp):
     """A compute whose element is a tensor intrinsic."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
-        raise UnsupportedError("te.TensorComputeOp: a compute over a tensor intrinsic is not supported yet")
+        absent("te.TensorComputeOp")()
 
 
 class HybridOp(Operation):
     """An operation written as a hybrid script."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
-        raise UnsupportedError(
-            "te.HybridOp: te.hybrid.script makes an ExternOp of a function; this is not supported yet"
-        )
+        absent("te.HybridOp")()
 
 
 class TensorSlice(ExprOp):

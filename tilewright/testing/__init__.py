@@ -1,64 +1,10 @@
 """Help for tests of compiled programs: comparing arrays, running over targets, skipping what cannot run."""
 
+# ruff: noqa: F403
+from . import targets
 from .arrays import assert_allclose
 from .parameters import fixture, main, parameter, parameters
-from .targets import (
-    Feature,
-    device_enabled,
-    enabled_targets,
-    exclude_targets,
-    known_failing_targets,
-    parametrize_targets,
-    requires_arm_dot,
-    requires_cuda,
-    requires_cuda_compute_version,
-    requires_cudagraph,
-    requires_cudnn,
-    requires_gpu,
-    requires_llvm,
-    requires_metal,
-    requires_nvcc_version,
-    requires_opencl,
-    requires_package,
-    requires_rocm,
-    requires_rpc,
-    requires_tensorcore,
-    requires_vulkan,
-    requires_x86,
-    skip_if_32bit,
-    slow,
-    uses_gpu,
-)
+from .targets import *
 
-__all__ = [
-    "Feature",
-    "assert_allclose",
-    "device_enabled",
-    "enabled_targets",
-    "exclude_targets",
-    "fixture",
-    "known_failing_targets",
-    "main",
-    "parameter",
-    "parameters",
-    "parametrize_targets",
-    "requires_arm_dot",
-    "requires_cuda",
-    "requires_cuda_compute_version",
-    "requires_cudagraph",
-    "requires_cudnn",
-    "requires_gpu",
-    "requires_llvm",
-    "requires_metal",
-    "requires_nvcc_version",
-    "requires_opencl",
-    "requires_package",
-    "requires_rocm",
-    "requires_rpc",
-    "requires_tensorcore",
-    "requires_vulkan",
-    "requires_x86",
-    "skip_if_32bit",
-    "slow",
-    "uses_gpu",
-]
+__all__ = ["assert_allclose", "fixture", "main", "parameter", "parameters"]
+__all__ += targets.__all__

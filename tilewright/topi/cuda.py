@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import Any
 
 from .. import te
-from .._later import announce as _announce
+from ..absent import attributes as _attributes
 from ..te.tensor import ComputeOp
 from . import generic
 from .elsewhere import operator_or as _operator_or
@@ -76,11 +76,5 @@ def schedule_injective_from_existing(sch: te.Schedule, out: te.Tensor) -> te.Sch
 
 
 globals().update({n: _spread(n) for n in __all__ if n != "schedule_injective_from_existing"})
-__getattr__ = _operator_or(
-    _announce(
-        __name__,
-        "operators are not written for one target here and this one is not there yet; "
-        "take the operator of topi or topi.nn and let tilewright schedule it",
-        ["conv3d_winograd"],
-    )
-)
+__path__: list[str] = []  # its modules are absent, and can be imported as such
+__getattr__ = _operator_or(_attributes(__name__))

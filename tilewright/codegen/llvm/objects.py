@@ -14,11 +14,10 @@ from ...forks import is_interruptible, result_of_child
 from ...ir.errors import BuildError
 from ...ir.transform import PassContext
 from ...runtime.cache import DiskCache, compiled_code, digest
+from ...version import VERSION
 from .engine import Machine, llvm_version
 
 __all__ = ["VERSION", "Compiled", "cache_of_this_build", "compiled", "keep_code", "made_by_llvm"]
-
-VERSION = "tilewright 0.1.0"
 
 
 class Compiled(NamedTuple):

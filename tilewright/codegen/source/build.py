@@ -21,6 +21,7 @@ from ...runtime.metadata import parse_metadata
 from ...runtime.module import Module
 from ...runtime.registry import get_global_func
 from ...runtime.seal import seal
+from ...version import VERSION
 from ..llvm.signature import Signature, signature_of
 from .c import C
 from .cuda import Cuda
@@ -34,7 +35,6 @@ from .opencl import OpenCL
 __all__ = ["DIALECTS", "SourceModule", "build_c", "build_source"]
 
 DIALECTS: dict[str, type[Dialect]] = {"cuda": Cuda, "opencl": OpenCL, "rocm": Hip, "metal": Metal, "c": C}
-VERSION = "tilewright 0.1.0"
 
 
 class KernelModule(HostModule):

@@ -9,7 +9,7 @@ print(result)
 
 from __future__ import annotations
 
-from ..._later import announce
+from ...absent import attributes
 from . import compiler, frontends, model, runner, shape_parser
 from .autotuner import tune_model as tune
 from .compiler import compile_model as compile
@@ -28,8 +28,4 @@ __all__ = [
     "tune",
 ]
 
-_ = announce(
-    __name__,
-    "this part of tvmc is not there yet; call relay and relay.transform directly",
-    ["composite_target", "pass_config", "pass_list", "target", "transform"],
-)
+__getattr__ = attributes(__name__)

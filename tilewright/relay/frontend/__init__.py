@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from ...absent import attributes
+
 if TYPE_CHECKING:
     from ...ir.module import IRModule
 
@@ -98,3 +100,6 @@ def from_tensorflow(
     from .tensorflow import from_tensorflow as work
 
     return work(graph, layout, shape, outputs, convert_config)
+
+
+__getattr__ = attributes(__name__)

@@ -5,6 +5,7 @@ operators' names begin so: such a family is imported here and not starred.
 """
 
 # ruff: noqa: F403
+from ...absent import attributes as _attributes
 from . import (
     algorithm,
     annotation,
@@ -46,3 +47,5 @@ __all__ += transform.__all__
 __all__ += reduce.__all__
 __all__ += indexing.__all__
 __all__ += algorithm.__all__
+
+__getattr__ = _attributes(__name__)

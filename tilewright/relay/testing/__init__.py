@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from importlib import import_module
-from pathlib import Path
 from typing import Any
 
-from ..._later import announce
+from ...absent import attributes
 from ...ir.errors import TVMError
 from ...ir.module import IRModule
 from ...ir.transform import PassContext, Sequential
@@ -16,7 +15,19 @@ from ..ty import TensorType, tensor_fields
 
 __all__ = ["run_infer_type", "run_opt_pass", "te_outputs"]
 
-_later: Any = announce(__name__, "this model or helper is not there yet")
+_MODULES = (
+    "inception_v3",
+    "init",
+    "layers",
+    "mlp",
+    "mobilenet",
+    "resnet",
+    "squeezenet",
+    "synthetic",
+    "temp_op_attr",
+    "vgg",
+)
+_absent = attributes(__name__)
 
 
 def _as_module(expr: Any) -> IRModule:
@@ -68,6 +79,4 @@ def te_outputs(call: Call) -> list[Any]:
 def __getattr__(name: str) -> Any:
     if name == "create_workload":
         return import_module(".init", __name__).create_workload
-    if not name.startswith("_") and (Path(__file__).parent / f"{name}.py").is_file():
-        return import_module(f".{name}", __name__)
-    return _later(name)
+    return import_module(f".{name}", __name__) if name in _MODULES else _absent(name)

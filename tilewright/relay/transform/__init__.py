@@ -8,9 +8,7 @@ function `Function -> Function` gets its factory from `as_function_pass`. Each p
 
 from __future__ import annotations
 
-from typing import Any
-
-from ..._later import announce
+from ...absent import absent, attributes
 from ...ir.transform import FunctionPass, ModulePass, Pass, PassContext, PassInfo, Sequential, module_pass
 from .alter_op_layout import AlterOpLayout
 from .annotate_spans import AnnotateSpans
@@ -48,7 +46,6 @@ from .simplify_expr import SimplifyExpr
 from .simplify_inference import SimplifyInference
 from .slices_of_splits import SlicesOfSplits
 from .split_args import SplitArgs
-from .unsupported import FirstOrderGradient, PartialEvaluate, gradient
 from .use_tensor_cores import UseTensorCores
 
 __all__ = [
@@ -111,8 +108,7 @@ __all__ = [
     "recast",
 ]
 
-_later: Any = announce(__name__, "this pass over graphs is not there yet; leave it out of the sequence")
-
-
-def __getattr__(name: str) -> Any:
-    return _later(name)
+FirstOrderGradient, PartialEvaluate, gradient = (
+    absent(f"relay.transform.{name}") for name in ("FirstOrderGradient", "PartialEvaluate", "gradient")
+)
+__getattr__ = attributes(__name__)

@@ -6,7 +6,6 @@ import warnings
 from typing import Any, Final
 
 from ...ir.errors import TVMError
-from ...ir.pass_config import register_config_option
 from ...ir.transform import PassContext
 from ..expr import Call, Expr, Function, If, Let, Tuple, TupleGetItem
 from ..op.registry import OpPattern
@@ -41,7 +40,6 @@ _NEVER: Final = frozenset(
     cumsum cumprod shape_of ndarray_size argmax argmin""".split()
 )
 _KEEP: Final = "relay.ToMixedPrecision.keep_orig_output_dtype"
-register_config_option(_KEEP, bool, False, "ToMixedPrecision: the result has the type it had before.")
 
 
 def to_mixed_precision(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 from ...ir.deep import deeply
 from ...ir.errors import ScheduleError
@@ -17,9 +17,19 @@ from .verify import check_step
 if TYPE_CHECKING:
     from .schedule import Schedule
 
-__all__ = ["BlockRV", "Elsewhere", "ExprRV", "LoopRV", "Refusal", "primitive", "refuse"]
+__all__ = ["PRIMITIVES", "BlockRV", "Elsewhere", "ExprRV", "LoopRV", "Refusal", "primitive", "refuse"]
 
 _F = TypeVar("_F", bound=Callable[..., Any])
+
+
+class Primitive(NamedTuple):
+    """A function that is a step of schedules, and whether it gives a list."""
+
+    function: Callable[..., Any]
+    gives_list: bool
+
+
+PRIMITIVES: Final[dict[str, Primitive]] = {}  # by name; `primitive` fills it
 
 
 class LoopRV:
@@ -129,8 +139,13 @@ def _call_text(name: str, bound: inspect.BoundArguments, signature: inspect.Sign
 
 
 def primitive(function: _F) -> _F:
-    """Make a function over a schedule a primitive: recorded in the trace, undone if it refuses."""
+    """Make a function over a schedule a primitive: recorded in the trace, undone if it refuses.
+
+    The annotation of its result says whether it gives a list, which a printed trace takes apart.
+    """
     signature = inspect.signature(function)
+    gives_list = str(signature.return_annotation).startswith("list[")
+    PRIMITIVES[function.__name__] = Primitive(function, gives_list)
 
     @deeply
     @functools.wraps(function)
@@ -159,5 +174,4 @@ def primitive(function: _F) -> _F:
             check_step(sch)
         return result
 
-    run.is_primitive = True  # type: ignore[attr-defined]
     return run  # type: ignore[return-value]

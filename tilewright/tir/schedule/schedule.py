@@ -7,8 +7,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from ...absent import absent, text_of
 from ...ir.buffer import Buffer
-from ...ir.errors import UnsupportedError
 from ...ir.expr import PrimExpr, Var
 from ...ir.function import PrimFunc
 from ...ir.module import IRModule
@@ -36,14 +36,12 @@ from .blocks import consumers_of, producers_of
 from .buffers import named_buffer
 from .index_map import IndexMap
 from .padding import pad_einsum as _pad_einsum
-from .primitive import BlockRV, ExprRV, LoopRV, primitive, refuse
+from .primitive import PRIMITIVES, BlockRV, ExprRV, LoopRV, primitive, refuse
 from .state import ScheduleState
 from .trace import Trace
 from .verify import Report, verify
 
 __all__ = ["Position", "Schedule"]
-
-_LATER = ("enter_postproc read_at unsafe_hide_buffer_access write_at").split()
 
 
 @primitive
@@ -158,8 +156,8 @@ class Schedule:
 
     @property
     def primitives(self) -> frozenset[str]:
-        """The names of all steps that there are."""
-        return _PRIMITIVES
+        """The names of all steps that there are: those of the primitives that are methods."""
+        return frozenset(name for name in PRIMITIVES if hasattr(Schedule, name))
 
     # -- the program ---------------------------------------------------------------------------
     @property
@@ -591,46 +589,6 @@ class Schedule:
         rolling.rolling_buffer(self, self._block(block), write_buffer_index)
 
     def __getattr__(self, name: str) -> Any:
-        if name in _LATER:
-
-            def later(*args: Any, **kwargs: Any) -> Any:
-                raise UnsupportedError(
-                    f"tir.Schedule.{name} is not there yet; there are: {', '.join(sorted(self.primitives))}"
-                )
-
-            return later
+        if text_of(f"tir.Schedule.{name}") is not None:
+            return absent(f"tir.Schedule.{name}")
         raise AttributeError(f"Schedule has no attribute {name!r}")
-
-
-_PRIMITIVES = frozenset(
-    name
-    for room in (
-        block_iters,
-        cache,
-        filtering,
-        hardware,
-        inline,
-        layout,
-        loops,
-        marks,
-        moving,
-        padding,
-        partition,
-        rebasing,
-        reduction,
-        reindex,
-        rolling,
-        sampling,
-        streaming,
-    )
-    for name, value in vars(room).items()
-    if getattr(value, "is_primitive", False)
-) | {
-    "work_on",
-    "get_block",
-    "get_loops",
-    "get_child_blocks",
-    "get_producers",
-    "get_consumers",
-    "get_output_blocks",
-}

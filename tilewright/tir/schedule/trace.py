@@ -13,7 +13,7 @@ from ...ir.module import IRModule
 from ...ir.serialize import read_json
 from ...ir.span import Span
 from .from_files import UntrustedStep, check_steps, interface
-from .primitive import BlockRV, LoopRV
+from .primitive import PRIMITIVES, BlockRV, LoopRV
 
 if TYPE_CHECKING:
     from .schedule import Schedule
@@ -120,7 +120,7 @@ class Trace:
             made = [names.define(out) for out in inst.outputs]
             if not made:
                 lines.append(call)
-            elif inst.kind in _LISTS:
+            elif PRIMITIVES[inst.kind].gives_list:
                 lines.append(f"{', '.join(made)}{',' if len(made) == 1 else ''} = {call}")
             else:
                 lines.append(f"{made[0]} = {call}")
@@ -192,7 +192,7 @@ class Trace:
 def _do_step(sch: Schedule, number: int, step: Any, known: dict[str, Any]) -> None:
     """Do one step as it stands in a file, and remember what it gave."""
     kind = step.get("step") if isinstance(step, Mapping) else None
-    if not isinstance(kind, str) or kind not in sch.primitives:
+    if not isinstance(kind, str) or kind not in PRIMITIVES or not hasattr(type(sch), kind):
         raise ScheduleError(f"step {number} of the trace is {kind!r}, which is no primitive")
     try:
         args = [_from_data(v, known) for v in step.get("args", [])]
@@ -211,20 +211,6 @@ def _do_step(sch: Schedule, number: int, step: Any, known: dict[str, Any]) -> No
             f"step {number} ({kind}) gave {len(made)} results, and the trace has {len(names)}"
         )
     known.update((str(name), value) for name, value in zip(names, made, strict=True))
-
-
-_LISTS = (
-    "split",
-    "get_loops",
-    "get_child_blocks",
-    "get_producers",
-    "get_consumers",
-    "get_output_blocks",
-    "loop_partition",
-    "sample_perfect_tile",
-    "sample_partitioned_tile",
-    "cache_inplace",
-)
 
 
 def _identity(value: Any) -> Any:

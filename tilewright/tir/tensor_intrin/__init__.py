@@ -5,13 +5,9 @@ Those of x86, ARM and NVIDIA's GPUs (`x86`, `arm_cpu`, `dot_product_common`, `cu
 
 from __future__ import annotations
 
-from ..._later import announce
+from ...absent import attributes
 from .intrin import TensorIntrin
 
 __all__ = ["TensorIntrin"]
 
-announce(
-    __name__,
-    "its tensor instructions are not there yet; register your own with tir.TensorIntrin.register",
-    ["hexagon", "rocm"],
-)
+__getattr__ = attributes(__name__)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import importlib
+from collections.abc import Callable, Mapping
 from typing import Any
 
-from ...ir.errors import UnsupportedError
+from ...absent import attributes
 from ...ir.pass_names import note_pass_name
-from ...ir.transform import PrimFuncPass, as_pass, prim_func_pass
+from ...ir.transform import PassContext, PrimFuncPass, as_pass, prim_func_pass
+from .hoisted import HoistedConditionals, HoistedLetBindings, hoisted
 
 # name of the pass -> (file, function)
 _PASSES = {
@@ -58,46 +60,32 @@ _PASSES = {
     "LiftAttrScope": ("lift_attr_scope", "lift_attr_scope"),
     "ConvertForLoopsToSerial": ("convert_for_loops_to_serial", "convert_for_loops_to_serial"),
     "ThreadSync": ("thread_sync", "thread_sync"),
+    "SkipAssert": ("skip_assert", "skip_assert"),
+    "InstrumentBoundCheckers": ("instrument_bound_checkers", "instrument_bound_checkers"),
     "LowerIntrin": ("lower_intrin", "lower_intrin"),
 }
-# Names of the classic API whose work is done elsewhere or not yet.
-_LATER = (
-    "AllreduceTransform AnnotateDeviceRegions AnnotateEntryFunc ApplyLayoutTransforms "
-    "BF16ComputeLegalize BF16Legalize BF16StorageLegalize BindTarget CoProcSync CombineContextCall "
-    "DecorateDeviceScope DefaultGPUSchedule ExtractPrimFuncConstants FP8ComputeLegalize "
-    "FP8StorageLegalize Filter InferFragment InjectCopyIntrin "
-    "InjectRollingBuffer InstallDebugSpans "
-    "InstrumentBoundCheckers InstrumentProfileIntrinsics LegalizePackedCalls LiftThreadBinding LowerAsyncDMA "
-    "LowerAutoCopy LowerCustomDatatypes LowerDeviceKernelLaunch "
-    "LowerDeviceStorageAccessInfo LowerThreadAllreduce LowerTVMBuiltin LowerVtcmAlloc "
-    "MakePackedAPI MakeUnpackedAPI ManifestSharedMemoryLocalStage "
-    "MergeDynamicSharedMemoryAllocations MergeSharedMemoryAllocations PointerValueTypeRewrite "
-    "ReduceBranchingThroughOvercompute RemapThreadAxis RemoveAssume "
-    "RemoveStoreUndef RemoveWeightLayoutRewriteBlock RenormalizeSplitPattern SkipAssert "
-    "TextureFlatten TransformMmaBufferLayout UnifiedStaticMemoryPlanner "
-    "UseAssumeToReduceBranches VerifyMemory VerifyVTCMLimit"
-).split()
-# Where the work of some of them is done.
-_INSTEAD = {
-    **dict.fromkeys(
-        ("BF16ComputeLegalize", "BF16Legalize", "BF16StorageLegalize"),
-        "the code generator computes 16-bit floats in float32 where the CPU has no better",
-    ),
-    **dict.fromkeys(
-        ("FP8ComputeLegalize", "FP8StorageLegalize"),
-        "code generators, and LowerIntrin for processors, compute 8-bit floats in float32",
-    ),
-    "LiftThreadBinding": "UnifyThreadBinding opens each thread axis once around a kernel",
-    **dict.fromkeys(
-        ("MergeDynamicSharedMemoryAllocations", "MergeSharedMemoryAllocations"),
-        "StorageRewrite shares memory between allocations of one scope whose lives do not meet",
-    ),
-    "ReduceBranchingThroughOvercompute": "LoopPartition takes conditions out of full tiles",
-    "TextureFlatten": "there is no target with textures yet",
+# name of the pass -> how its options in a PassContext become arguments
+_OPTIONS: dict[str, Callable[[PassContext], Mapping[str, Any]]] = {
+    "CommonSubexprElimTIR": lambda ctx: {
+        "identify_equiv_terms": ctx.option("tir.enable_equiv_terms_in_cse_tir"),
+    },
+    "HoistExpression": lambda ctx: hoisted(ctx.config.get("tir.HoistExpression")),
+    "HoistIfThenElse": lambda ctx: {
+        "block_scope": ctx.option("tir.HoistIfThenElse")["support_block_scope_hosting"]
+    },
+    "InjectDoubleBuffer": lambda ctx: ctx.option("tir.InjectDoubleBuffer"),
+    "LoopPartition": lambda ctx: {
+        "partition_const_loop": ctx.option("tir.LoopPartition")["partition_const_loop"]
+    },
+    "LowerOpaqueBlock": lambda ctx: {"keep_trivial_loops": ctx.option("tir.debug_keep_trivial_loop")},
+    "Simplify": lambda ctx: {"keep_trivial_loops": ctx.option("tir.debug_keep_trivial_loop")},
+    "UnrollLoop": lambda ctx: ctx.option("tir.UnrollLoop"),
+    "VectorizeLoop": lambda ctx: {"enable": not ctx.option("tir.disable_vectorize")},
 }
 for _name in _PASSES:
     note_pass_name(f"tir.{_name}")
 _factories: dict[str, Any] = {}
+_absent = attributes(__name__)
 
 
 def __getattr__(name: str) -> Any:
@@ -106,26 +94,13 @@ def __getattr__(name: str) -> Any:
     if name == "SplitHostDevice":
         return _split_host_device
     entry = _PASSES.get(name)
-    if entry is None and name in _LATER:
-        return _later(name)
     if entry is None:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        return _absent(name)
     made = _factories.get(name)
     if made is None:
         function = getattr(importlib.import_module(f".{entry[0]}", __name__), entry[1])
-        made = _factories[name] = as_pass(function, name=f"tir.{name}")
+        made = _factories[name] = as_pass(function, name=f"tir.{name}", options=_OPTIONS.get(name))
     return made
-
-
-def _later(name: str) -> Any:
-    def call(*args: Any, **kwargs: Any) -> Any:
-        told = _INSTEAD.get(name)
-        raise UnsupportedError(
-            f"tir.transform.{name} is not a pass of its own here{f': {told}' if told else ''}; "
-            f"the passes are: {', '.join(_PASSES)}"
-        )
-
-    return call
 
 
 def _apply(function: Any) -> Any:
@@ -144,4 +119,14 @@ def _split_host_device(limits: Any = None) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted([*_PASSES, "SplitHostDevice", "Apply", "PrimFuncPass", "prim_func_pass"])
+    return sorted(
+        [
+            *_PASSES,
+            "HoistedConditionals",
+            "HoistedLetBindings",
+            "SplitHostDevice",
+            "Apply",
+            "PrimFuncPass",
+            "prim_func_pass",
+        ]
+    )

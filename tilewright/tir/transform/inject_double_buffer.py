@@ -31,7 +31,7 @@ _ACCESS_PTR = Op.get("tir.tvm_access_ptr")
 _KEY = "double_buffer_scope"
 
 
-def inject_double_buffer(func: PrimFunc) -> PrimFunc:
+def inject_double_buffer(func: PrimFunc, *, split_loop: int = 1) -> PrimFunc:
     """Fetch one turn ahead into the other half of a buffer.
 
         for k in range(n):                        s = allocate(128)
@@ -45,11 +45,15 @@ def inject_double_buffer(func: PrimFunc) -> PrimFunc:
     A buffer that is used outside of the loop, written outside of the marked statement, or filled from what
     the loop itself writes, keeps its one half.
 
+    With `split_loop`, so many turns of a loop of constant extent are written out one after the other, and the half that
+    each of them uses is known if their number is even.
     Needs: flat buffers. Gives: no `double_buffer_scope`.
     """
     if not any(isinstance(m, AttrStmt) and m.attr_key == _KEY for m in statements(func.body)):
         return func
-    return rewrite(_Inject(func).run(func), {AttrStmt: lambda n: n.body if n.attr_key == _KEY else None})
+    return rewrite(
+        _Inject(func, split_loop).run(func), {AttrStmt: lambda n: n.body if n.attr_key == _KEY else None}
+    )
 
 
 def _mentions(n: Any) -> Counter[Var]:
@@ -71,7 +75,8 @@ def _stored(n: Any) -> Counter[Var]:
 class _Inject(Mutator):
     """Inner loops first. `sizes` has the pointers that were doubled, with the size of a half."""
 
-    def __init__(self, func: PrimFunc) -> None:
+    def __init__(self, func: PrimFunc, turns: int) -> None:
+        self.turns = turns  # that are written out one after the other
         self.total = _mentions(func.body)
         self.sizes: dict[Var, PrimExpr] = {}
         self.known: dict[Var, Allocate] = {}
@@ -107,7 +112,7 @@ class _Inject(Mutator):
                 held += own
             else:
                 loop = loop.replace(body=_swap(loop.body, mark, mark.body))
-        out = loop if not before else seq(*before, loop)
+        out = loop if not before else seq(*before, _in_turns(loop, self.turns))
         for a in reversed(held):
             size = self.sizes.pop(a.buffer_var)
             out = a.replace(extents=(mul(size, const(2, size.dtype)),), body=out)
@@ -159,6 +164,24 @@ class _Inject(Mutator):
             size = product(b.shape)
             self.buffers[b] = b.replace(shape=(mul(size, const(2, size.dtype)),))
         return self.buffers[b]
+
+
+def _in_turns(loop: For, turns: int) -> Stmt:
+    """A loop of constant extent with `turns` of its iterations inside of each one, and what is left behind it."""
+    if turns < 2 or not isinstance(loop.extent, IntImm) or loop.extent.value < turns:
+        return loop
+    k = loop.loop_var
+    whole, left = divmod(loop.extent.value, turns)
+    outer, inner = Var(f"{k.name}_0", k.dtype), Var(f"{k.name}_1", k.dtype)
+    at = add(loop.min, add(mul(outer, const(turns, k.dtype)), inner))
+    body = For(inner, const(0, k.dtype), const(turns, k.dtype), ForKind.UNROLLED, renewed(loop.body, {k: at}))
+    parts: list[Stmt] = [
+        loop.replace(loop_var=outer, min=const(0, k.dtype), extent=const(whole, k.dtype), body=body)
+    ]
+    if left:
+        begin = add(loop.min, const(whole * turns, k.dtype))
+        parts.append(loop.replace(min=begin, extent=const(left, k.dtype)))
+    return seq(*parts)
 
 
 def _half(turn: PrimExpr, size: PrimExpr) -> PrimExpr:

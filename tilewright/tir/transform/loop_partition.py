@@ -36,7 +36,7 @@ _LIKELY, _IF = Op.get("tir.likely"), Op.get("tir.if_then_else")
 _GROWTH = 30_000
 
 
-def loop_partition(func: PrimFunc) -> PrimFunc:
+def loop_partition(func: PrimFunc, *, partition_const_loop: bool = True) -> PrimFunc:
     """Split loops where a condition inside becomes certain, so that full tiles carry no predicate.
 
         for io in range(8):                       for io in range(7):
@@ -45,10 +45,11 @@ def loop_partition(func: PrimFunc) -> PrimFunc:
                     A[io * 4 + ii] = 0            for ii in range(2):
                                                       A[28 + ii] = 0
 
-    A parallel loop is kept whole and its body branches once instead.
+    A parallel loop is kept whole and its body branches once instead. With `partition_const_loop=False`, loops of
+    constant extent keep their conditions.
     Needs: flat loops. Gives: conditions only where they may fail.
     """
-    return _Partition(_unconditional(func.body)).run(func)
+    return _Partition(_unconditional(func.body), partition_const_loop).run(func)
 
 
 @dataclass(slots=True)
@@ -62,9 +63,10 @@ class _Bound:
 
 
 class _Partition(AnalyzedMutator):
-    def __init__(self, plain: Set[For]) -> None:
+    def __init__(self, plain: Set[For], constant: bool) -> None:
         super().__init__()
         self.plain = plain  # loops in which nothing depends on a condition
+        self.constant = constant  # whether loops of constant extent are cut
         self.budget = _GROWTH
         self.threads: dict[Var, Range] = {}
 
@@ -87,6 +89,7 @@ class _Partition(AnalyzedMutator):
             return n
         # A vector stays whole: its last lanes are masked.
         whole = n.kind is ForKind.VECTORIZED or transpose_lanes.KEY in n.annotations
+        whole = whole or not (self.constant or const_value(n.extent) is None)
         bounds = [] if whole else self.bounds(n)
         if bounds:
             made = self.partitioned(n, bounds)

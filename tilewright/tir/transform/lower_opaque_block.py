@@ -30,7 +30,7 @@ from .inject_software_pipeline import ORDER, STAGE
 __all__ = ["lower_opaque_block"]
 
 
-def lower_opaque_block(func: PrimFunc) -> PrimFunc:
+def lower_opaque_block(func: PrimFunc, *, keep_trivial_loops: bool = False) -> PrimFunc:
     """Dissolve blocks: predicates become conditions, their buffers allocations, bound loops thread extents.
 
         for i in thread_binding(8, "threadIdx.x"):       with launch_thread("threadIdx.x", 8) as i:
@@ -39,16 +39,17 @@ def lower_opaque_block(func: PrimFunc) -> PrimFunc:
                 B = alloc_buffer((4,))                           …
                 …
 
-    Loops that run once and carry no mark go too.
+    Loops that run once and carry no mark go too, unless `keep_trivial_loops` says otherwise.
     Needs: blocks without iterators, init and match buffers. Gives: no blocks.
     """
-    body = _LowerBlocks().visit(func.body)
+    body = _LowerBlocks(keep_trivial_loops).visit(func.body)
     return func if body is func.body else func.replace(body=body)
 
 
 class _LowerBlocks(_Substitute):
-    def __init__(self) -> None:
+    def __init__(self, keep_trivial_loops: bool) -> None:
         super().__init__({})
+        self.keep_trivial_loops = keep_trivial_loops
         self.table: dict[Any, Any] = {}
         self.threads: dict[str, IterVar] = {}
 
@@ -75,7 +76,8 @@ class _LowerBlocks(_Substitute):
         low, size = self.visit(n.min), self.visit(n.extent)
         if n.kind is ForKind.THREAD_BINDING:
             return self.bound(n, low, size)
-        if is_one(size) and not n.annotations and n.kind is not ForKind.PARALLEL:
+        once = is_one(size) and not self.keep_trivial_loops
+        if once and not n.annotations and n.kind is not ForKind.PARALLEL:
             self.table[n.loop_var] = low
             return self.visit(n.body)
         notes = dict(n.annotations)

@@ -29,7 +29,7 @@ from ...ir.stmt import (
 __all__ = ["AnalyzedMutator", "simplify"]
 
 
-def simplify(func: PrimFunc, *, done: Set[Stmt] = frozenset()) -> PrimFunc:
+def simplify(func: PrimFunc, *, done: Set[Stmt] = frozenset(), keep_trivial_loops: bool = False) -> PrimFunc:
     """Bring every expression to its normal form, knowing the loops and conditions around it.
 
         for i in range(8):
@@ -37,9 +37,9 @@ def simplify(func: PrimFunc, *, done: Set[Stmt] = frozenset()) -> PrimFunc:
                 A[i * 4 // 2] = 0     ->         A[i * 2] = 0
 
     The statements `done`, which a pass before has left as they were, are in normal form already.
-    Gives: no condition that is known, no loop of extent 0 and no serial loop of extent 1.
+    Gives: no condition that is known, no loop of extent 0 and, unless `keep_trivial_loops`, no serial loop of extent 1.
     """
-    return _Simplify(done).run(func)
+    return _Simplify(done, keep_trivial_loops).run(func)
 
 
 class AnalyzedMutator(Mutator):
@@ -97,9 +97,9 @@ class AnalyzedMutator(Mutator):
 
 
 class _Simplify(AnalyzedMutator):
-    def __init__(self, done: Set[Stmt]) -> None:
+    def __init__(self, done: Set[Stmt], keep_trivial_loops: bool) -> None:
         super().__init__()
-        self.done = done
+        self.done, self.keep_trivial_loops = done, keep_trivial_loops
 
     def visit(self, n: Any) -> Any:
         if isinstance(n, PrimExpr):
@@ -110,7 +110,8 @@ class _Simplify(AnalyzedMutator):
         low, size = self.visit(n.min), self.visit(n.extent)
         if is_zero(size):
             return Evaluate(IntImm("int32", 0))
-        if is_one(size) and n.kind not in (ForKind.THREAD_BINDING, ForKind.PARALLEL) and not n.annotations:
+        once = is_one(size) and not self.keep_trivial_loops
+        if once and n.kind not in (ForKind.THREAD_BINDING, ForKind.PARALLEL) and not n.annotations:
             return self.visit(substitute(n.body, {n.loop_var: low}))
         with self.ana.scope():
             self.ana.bind_loop(n.loop_var, low, size)

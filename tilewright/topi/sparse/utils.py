@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..._later import announce
+from ...absent import attributes
 
 __all__ = ["random_bsr_matrix"]
 
@@ -24,6 +24,4 @@ def random_bsr_matrix(m: int, n: int, bs_r: int, bs_c: int, density: float, dtyp
     return scipy.sparse.bsr_matrix((values, (chosen % columns).astype("int32"), begins), shape=(m, n))
 
 
-__getattr__ = announce(
-    __name__, "models are not made sparse yet; multiply with topi.nn.sparse_dense or relay.nn.sparse_dense"
-)
+__getattr__ = attributes(__name__)
