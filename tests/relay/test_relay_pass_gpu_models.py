@@ -87,6 +87,7 @@ def test_one_kernel_writes_both() -> None:
     assert lib.get_lib().device_module.source.count("__global__") == len(lib.model.steps) == 2
 
 
+@pytest.mark.sample(1)
 @pytest.mark.needs("opencl")
 @pytest.mark.parametrize(
     "shape", [(5, 33), *(pytest.param(s, marks=pytest.mark.slow) for s in ((8, 96), (3, 17, 100), (2, 4100)))]

@@ -111,6 +111,7 @@ def test_one_convolution_within_a_step_of_onnxruntime() -> None:
     check(m.made(m.held(m.node("Flatten", m.node("GlobalAveragePool", y)), STEP), 8), [])
 
 
+@pytest.mark.sample(1)
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "each"), [("uint8", True), ("int8", True), ("uint8", False), ("int8", False)]

@@ -295,6 +295,7 @@ def models_for(what: str) -> list[Any]:
     return [pytest.param(n, marks=[pytest.mark.heavy] * (what in m.heavy.split())) for n, m in MODELS.items()]
 
 
+@pytest.mark.sample(1)
 @pytest.mark.slow
 @pytest.mark.parametrize("name", models_for("any"))
 def test_any_size_agrees_with_onnxruntime(name: str) -> None:
@@ -311,6 +312,7 @@ def test_any_size_agrees_with_onnxruntime(name: str) -> None:
         agree(run, model, peer, case)
 
 
+@pytest.mark.sample(1)
 @pytest.mark.slow
 @pytest.mark.parametrize("name", models_for("fixed"))
 def test_fixed_sizes_agree_with_onnxruntime(name: str) -> None:

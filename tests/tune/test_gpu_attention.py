@@ -137,6 +137,7 @@ def test_other_sizes_can_be_had(parts: Parts, monkeypatch: pytest.MonkeyPatch) -
     assert text.count("tw_wgmma_64_f16_r1(T") == (2 if parts.overlap else 1)
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(
     ("sizes", "facts"),
     [
