@@ -208,6 +208,7 @@ class Peer:
         ort = pytest.importorskip("onnxruntime")
         options = ort.SessionOptions()
         options.log_severity_level = 3
+        options.intra_op_num_threads = 1
         self.session = ort.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
         self.outputs = [o.name for o in self.session.get_outputs()]
 

@@ -114,7 +114,7 @@ def test_nobody_waits_for_ever(known: rpc.TrackerSession, monkeypatch: pytest.Mo
         tvm.TVMError, match=r"no server of the key 'board' became free in 0\.\d+ s \(1 are here, 1 of"
     ):
         known.request("board", wait=0.3)
-    assert time.monotonic() - began < 10
+    assert time.monotonic() - began < 60
     session.close()
 
 
@@ -133,7 +133,7 @@ def tracking() -> Iterator[int]:
     finally:
         made._end()
         with socket.create_connection(("127.0.0.1", made.port)):  # so that it turns
-            running.join(30)
+            running.join(120)
     assert not running.is_alive()
 
 

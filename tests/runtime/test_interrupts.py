@@ -31,7 +31,8 @@ def interrupted(work):
     try:
         work()
     except KeyboardInterrupt:
-        assert time.monotonic() - sent[-1] < 1, time.monotonic() - sent[-1]
+        spent = time.monotonic() - sent[-1]
+        assert spent < 1, f"back after {spent:.2f} s"
         print("interrupted", flush=True)
 
 def sums(n, parallel):
@@ -118,8 +119,12 @@ f(a, few, b)
 
 
 def run(program: str) -> str:
+    """What a program prints. One that was late may try again: other programs may have had the cores for a second."""
     command = [sys.executable, "-W", "ignore", "-c", _HEAD + program]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    for _ in range(2):
+        done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+        if "back after" not in done.stderr:
+            break
     assert done.returncode == 0, done.stderr
     return done.stdout
 
