@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import math
 import os
@@ -444,6 +445,20 @@ def test_without_dask_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setitem(sys.modules, "distributed", None)
     with pytest.raises(TuneError, match=r"pip install 'tilewright\[fleet\]'"):
         Fleet("tcp://127.0.0.1:1")
+
+
+def test_nothing_is_left_of_a_client_that_did_not_connect() -> None:
+    """What Python's garbage collector would close in the midst of starting the next one, which waits for itself then."""
+    import distributed
+
+    gc.disable()
+    try:
+        with pytest.raises(TuneError, match="no scheduler answers"):
+            fleets._connect("tls://127.0.0.1:1", 1.0)
+        left = [o for o in gc.get_objects() if isinstance(o, distributed.Client) and o.status != "closed"]
+    finally:
+        gc.enable()
+    assert left == []
 
 
 # ---------------------------------------------------------------------------- real processes
