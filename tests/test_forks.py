@@ -53,8 +53,9 @@ os._exit(0)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
-@pytest.mark.parametrize("count", [10, pytest.param(30, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("count", [10, 30])
 def test_a_child_compiles_while_other_threads_of_the_parent_do(count: int) -> None:
     done = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", _COMPILES_AND_FORKS, str(count)],

@@ -196,6 +196,7 @@ def ran(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, "-m", *arguments], capture_output=True, text=True, timeout=300)
 
 
+@pytest.mark.slow
 def test_commands_refuse_in_a_sentence() -> None:
     for arguments, why in (
         (
@@ -235,6 +236,7 @@ def signed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Access]:
     }
 
 
+@pytest.mark.slow
 def test_with_tls_both_sides_show_certificates(signed: dict[str, Access], capfd: Any) -> None:
     mine = signed["fleet"]
     with rpc.Tracker(port=0, access=mine, silent=True, greeting_limit=1.0) as tracker:

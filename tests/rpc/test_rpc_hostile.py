@@ -238,6 +238,7 @@ def test_a_session_ends_with_its_client(server: rpc.Server, endless: bytes) -> N
     assert not os.path.exists(folder)
 
 
+@pytest.mark.slow
 def test_the_server_limits_a_session_and_the_client_may_ask_for_less(endless: bytes) -> None:
     with rpc.Server(port=0, silent=True, session_limit=1.0) as made:
         for asks in (0, 1000.0, 0.3):

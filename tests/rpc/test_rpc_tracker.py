@@ -185,6 +185,7 @@ def restarted(tracker: rpc.Tracker) -> rpc.Tracker:
     return rpc.Tracker(port=tracker.port, port_end=tracker.port + 1, silent=True)
 
 
+@pytest.mark.slow
 def test_a_tracker_that_is_started_again_learns_of_its_servers() -> None:
     first = rpc.Tracker(port=0, silent=True)
     place = ("127.0.0.1", first.port)
@@ -214,6 +215,7 @@ def test_a_server_may_be_there_before_its_tracker() -> None:
         assert known.request_and_run("board", lambda session: session.listdir()) == []
 
 
+@pytest.mark.slow
 def test_a_request_goes_on_when_the_tracker_is_started_again() -> None:
     first = rpc.Tracker(port=0, silent=True)
     place = ("127.0.0.1", first.port)
@@ -249,6 +251,7 @@ def test_a_server_that_is_killed_takes_its_children_along(
         server.terminate()
 
 
+@pytest.mark.slow
 def test_a_server_removes_what_one_before_it_has_left(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
