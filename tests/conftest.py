@@ -159,6 +159,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     needs.check_names(items)
     tables: dict[str, list[pytest.Item]] = {}
     for item in items:
+        if item.get_closest_marker("heavy") is not None:
+            item.add_marker(pytest.mark.slow)  # so that `make test-fast` leaves it out too
         name, _, case = item.nodeid.partition("[")
         if case and item.get_closest_marker("slow") is None:
             tables.setdefault(name, []).append(item)

@@ -88,6 +88,7 @@ def test_traces_are_shown_line_by_line(
         replay.show(old, new, "bench/matmul", "znver4")
 
 
+@pytest.mark.slow
 def test_what_one_recording_has_and_another_has_not(old: replay.Recording) -> None:
     name = min(old.programs)
     fewer = replay.Recording(old.head, {k: p for k, p in old.programs.items() if k != name})
