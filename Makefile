@@ -14,13 +14,17 @@ BIN := $(VENV)/bin
 
 MINUTES ?= 10
 
-.PHONY: demo test test-fast test-hidden test-all fuzz test-models test-gpu lint types bench clean
+.PHONY: demo test sampled test-fast test-hidden test-all fuzz test-models test-gpu lint types bench clean
 
 demo: $(VENV)/.demo
 	$(BIN)/python examples/matmul.py
 	$(BIN)/python examples/read_text.py
 
-test: $(VENV)/.test lint types
+# mypy works on one core, beside the tests.
+test: $(VENV)/.test lint
+	$(MAKE) --no-print-directory --jobs=2 types sampled
+
+sampled: $(VENV)/.test
 	$(PYTEST) -m "not heavy" --sample
 
 test-fast: $(VENV)/.test

@@ -94,10 +94,13 @@ def run_one(test: Any) -> dict[str, Any]:
     return {"state": "passed", "ulp": worst}
 
 
-def child(names: list[str]) -> None:
-    """Run tests by name, a line of JSON before and after each."""
-    wanted = set(names)
-    for test in load_tests():
+def child(names: list[str], every: int) -> None:
+    """Run tests by name, and every so many of all of them; a line of JSON first, and before and after each."""
+    tests = load_tests()
+    others = sorted(t.name for t in tests)[::every] if every else []
+    wanted = {*names, *others}
+    print(json.dumps({"wanted": sorted(wanted)}), flush=True)
+    for test in tests:
         if test.name in wanted:
             print(json.dumps({"test": test.name}), flush=True)
             begin = time.monotonic()
@@ -106,26 +109,28 @@ def child(names: list[str]) -> None:
 
 
 # ---------------------------------------------------------------------------- the parent
-def run_all(names: list[str], limit: float) -> dict[str, dict[str, Any]]:
-    """The state of each test, whatever it did to its process."""
+def run_all(names: list[str], limit: float, every: int = 0) -> dict[str, dict[str, Any]]:
+    """The state of each test, whatever it did to its process; with `every`, also of every so many of all."""
     done: dict[str, dict[str, Any]] = {}
-    while len(done) < len(names):
-        rest = [n for n in names if n not in done]
-        current, hung = _one_child(rest, done, limit)
-        left = [n for n in rest if n not in done]
-        if not left:
-            break
-        guilty = current or left[0]
-        done[guilty] = {
-            "state": "hung" if hung else "crashed",
-            "why": f"no answer within {limit:.0f} s" if hung else "",
-        }
+    rest = names
+    while rest or every:
+        current, hung, wanted = _one_child(rest, done, limit, every)
+        rest, every = [n for n in wanted if n not in done], 0
+        if rest:
+            done[current or rest[0]] = {
+                "state": "hung" if hung else "crashed",
+                "why": f"no answer within {limit:.0f} s" if hung else "",
+            }
+            rest = [n for n in rest if n not in done]
     return done
 
 
-def _one_child(rest: list[str], done: dict[str, dict[str, Any]], limit: float) -> tuple[str, bool]:
-    """Run tests in a child until it ends; the test it was at, and whether it had to be stopped."""
-    command = [sys.executable, str(Path(__file__)), "--child"]
+def _one_child(
+    rest: list[str], done: dict[str, dict[str, Any]], limit: float, every: int
+) -> tuple[str, bool, list[str]]:
+    """Run tests in a child until it ends; the test it was at, whether it had to be stopped, and what it was to run."""
+    command = [sys.executable, str(Path(__file__)), "--child", "--every", str(every)]
+    wanted = rest
     process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     assert process.stdin is not None and process.stdout is not None
     process.stdin.write("\n".join(rest))
@@ -137,12 +142,15 @@ def _one_child(rest: list[str], done: dict[str, dict[str, Any]], limit: float) -
         if not watch.select(limit + 60 * (not current)):
             process.kill()
             process.wait()
-            return current, True
+            return current, True, wanted
         line = process.stdout.readline()
         if not line:
             process.wait()
-            return current, False
+            return current, False, wanted
         row = json.loads(line)
+        if "wanted" in row:
+            wanted = row["wanted"]
+            continue
         current = row["test"]
         if "state" in row:
             done[current] = row
@@ -203,9 +211,10 @@ def main() -> int:
     parser.add_argument("--limit", type=float, default=60.0, help="seconds for one test")
     parser.add_argument("--json", type=Path, help="write the state of each test there as well")
     parser.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument("--every", type=int, default=0, help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.child:
-        child(sys.stdin.read().split("\n"))
+        child(sys.stdin.read().split(), given.every)
         return 0
     tests = [t for t in load_tests() if re.search(given.only, t.name)]
     done = run_all([t.name for t in tests], given.limit)

@@ -28,6 +28,10 @@ os.environ.setdefault("TILEWRIGHT_CHECK", "1")
 # Tests see LLVM at work, each of them or (in the rooms of `_COMPILED_ONCE`) the first that has the program. Those of
 # the cache switch it on in folders of their own.
 os.environ["TILEWRIGHT_CACHE"] = "0"
+# What OpenMP and OpenBLAS compute for tests is small, and their threads wait for each other by spinning: with a test
+# process on each core that takes many times as long as one thread does.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 import how_many
 import needs
@@ -49,6 +53,10 @@ _VALUES_ONLY = (
     "test_relay_data_check", "test_relay_deep", "test_relay_onnx", "test_relay_op_", "test_relay_pass_", "test_relay_torch_ops",
     "test_relay_vm",
 )  # fmt: skip
+
+# Tests of which a sampled run sees the values alone: LLVM takes half a minute for kernels of any size, and other
+# tests of the same models have its full attention.
+_VALUES_IN_SAMPLES = ("test_any_size_agrees_with_onnxruntime",)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -122,7 +130,8 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 @pytest.hookimpl(tryfirst=True)  # before any fixture
 def pytest_runtest_setup(item: pytest.Item) -> None:
     os.environ["TILEWRIGHT_CACHE"] = str(int(_room(item) in _COMPILED_ONCE))
-    if item.path.name.startswith(_VALUES_ONLY):
+    sampled = item.config.option.sample_seed is not None
+    if item.path.name.startswith(_VALUES_ONLY) or (sampled and item.name.startswith(_VALUES_IN_SAMPLES)):
         os.environ["TILEWRIGHT_LLVM_LEVEL"] = "0"
     else:
         os.environ.pop("TILEWRIGHT_LLVM_LEVEL", None)
@@ -150,6 +159,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     needs.check_names(items)
     tables: dict[str, list[pytest.Item]] = {}
     for item in items:
+        if item.get_closest_marker("heavy") is not None:
+            item.add_marker(pytest.mark.slow)  # so that `make test-fast` leaves it out too
         name, _, case = item.nodeid.partition("[")
         if case and item.get_closest_marker("slow") is None:
             tables.setdefault(name, []).append(item)

@@ -2,7 +2,8 @@
 
 `pytest --sample` takes a share, `pytest --sample-seed 123` the share that a run with this seed took; without them, and in
 `make test-all`, all cases run. Every table keeps some cases in every run, and a short one all of them. All cases are
-known to pass: the seed decides which are looked at again, and no run makes cases that nobody has seen.
+known to pass: the seed decides which are looked at again, and no run makes cases that nobody has seen. A table whose
+cases take seconds each, such as one of models, says `@pytest.mark.sample(1)`: one case is enough for a run.
 """
 
 from __future__ import annotations
@@ -15,12 +16,12 @@ from typing import Any
 import pytest
 
 SEEDS = 100_000
-# Rooms whose cases compile a program or a model each. In the others a case takes milliseconds.
+# Rooms whose cases compile a program or a model each, or walk a large one. In the others a case takes milliseconds.
 ROOMS = frozenset({
-    "auto_scheduler", "autotvm", "codegen", "driver", "package", "relay", "runtime", "schedule", "seeds", "te", "tir",
-    "topi", "transform", "tune",
+    "auto_scheduler", "autotvm", "codegen", "driver", "ir", "package", "relay", "runtime", "schedule", "seeds", "te",
+    "tir", "topi", "transform", "tune",
 })  # fmt: skip
-SHORT = 3  # cases of a table of which all are taken
+SHORT = 3  # cases of a table of which all are taken, unless it says `sample(fewer)`
 SHARE = 8  # one of so many cases of a longer table is taken, and at least `SHORT`
 
 
@@ -58,7 +59,8 @@ def sampled(items: Sequence[pytest.Item], seed: int) -> list[pytest.Item]:
             tables.setdefault(name, []).append(item)
     left: set[pytest.Item] = set()
     for name, cases in tables.items():
-        taken = max(SHORT, -(-len(cases) // SHARE))
+        asked = cases[0].get_closest_marker("sample")
+        taken = max(asked.args[0] if asked else SHORT, -(-len(cases) // SHARE))
         # by its name too: else all tables of one length would take the same places
         order = random.Random(zlib.crc32(f"{seed} {name}".encode()))
         left.update(order.sample(cases, max(0, len(cases) - taken)))

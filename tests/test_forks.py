@@ -53,14 +53,15 @@ os._exit(0)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
-@pytest.mark.parametrize("count", [10, pytest.param(30, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("count", [10, 30])
 def test_a_child_compiles_while_other_threads_of_the_parent_do(count: int) -> None:
     done = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", _COMPILES_AND_FORKS, str(count)],
         capture_output=True,
         text=True,
-        timeout=30 + 2 * count,
+        timeout=300,
         check=False,
     )
     assert done.stdout.split() == ["0"] * count, done.stderr
@@ -168,7 +169,7 @@ try:
 except KeyboardInterrupt:
     print("interrupted")
 taken = []
-thread = threading.Thread(target=lambda: taken.append(lock.acquire(timeout=10)))
+thread = threading.Thread(target=lambda: taken.append(lock.acquire(timeout=60)))
 thread.start()
 thread.join()
 print(taken, open(f"/proc/self/task/{os.getpid()}/children").read())
@@ -186,6 +187,6 @@ print(taken, open(f"/proc/self/task/{os.getpid()}/children").read())
 def test_ctrl_c_in_the_midst_of_a_fork(work: str, said: str) -> None:
     program = _INTERRUPTED_FORK.replace("WORK", work)
     done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=300, check=False
     )
     assert done.stdout == f"{said}\n[True] \n", done.stderr

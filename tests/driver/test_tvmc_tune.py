@@ -602,6 +602,7 @@ def test_models_of_the_virtual_machine(tmp_path: Path, fake: Callable[..., Fake]
 
 
 # -- in earnest ---------------------------------------------------------------------------------------
+@pytest.mark.sample(1)
 @pytest.mark.slow
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_an_interrupt_of_the_command(number: int, code: int, model: Path, tmp_path: Path) -> None:

@@ -28,6 +28,9 @@ def main() -> int:
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"which: {', '.join(known)} (default: all)")
     parser.add_argument("--minutes", type=float, default=10, help="for all of them together")
     parser.add_argument("--attempts", type=int, help="for each of them, instead of --minutes")
+    parser.add_argument(
+        "--short", action="store_true", help="as many attempts for each as it asks for in `make test`"
+    )
     parser.add_argument("--workers", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--seed", type=int, help="the first seed (default: another one each time)")
     args = parser.parse_args()
@@ -42,7 +45,9 @@ def main() -> int:
     try:
         while waiting or running:
             while waiting and len(running) < args.workers:
-                running.append(_Run(waiting[0], first, seconds * waiting.pop(0).share, args.attempts))
+                taken = waiting.pop(0)
+                attempts = taken.short if args.short else args.attempts
+                running.append(_Run(taken, first, seconds * taken.share, attempts))
             for run in running[:]:
                 if run.step():
                     running.remove(run)
@@ -98,7 +103,8 @@ class _Run:
         self.pipe, theirs = mp.Pipe(duplex=False)
         left = None if self.attempts is None else self.first + self.attempts
         args = (self.fuzzer.name, self.seed, left, self.until, theirs)
-        self.process = mp.get_context("spawn").Process(target=_work, args=args, daemon=True)
+        # A fork has the fuzzers loaded, and this process has no other thread.
+        self.process = mp.get_context("fork").Process(target=_work, args=args, daemon=True)
         self.process.start()
         theirs.close()
         self.deadline, self.ready = time.monotonic() + _START, False

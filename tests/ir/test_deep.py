@@ -62,6 +62,7 @@ def test_five_thousand_levels_are_walked(make: Callable[..., Any], walk: str) ->
     assert WALKS[walk](make(5_000), lambda: make(5_000))
 
 
+@pytest.mark.sample(1)
 @pytest.mark.slow
 @pytest.mark.parametrize("walk", ["hash", "substitute", "simplify"])
 def test_a_hundred_thousand_levels_are_refused_by_name(walk: str) -> None:

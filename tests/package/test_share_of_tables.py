@@ -12,42 +12,46 @@ import sampling
 
 
 class Case:
-    def __init__(self, nodeid: str, heavy: bool = False) -> None:
-        self.nodeid, self.path, self.heavy = nodeid, Path(nodeid.partition("::")[0]), heavy
+    def __init__(self, nodeid: str, *marks: pytest.Mark) -> None:
+        self.nodeid, self.path, self.marks = nodeid, Path(nodeid.partition("::")[0]), marks
 
-    def get_closest_marker(self, name: str) -> str | None:
-        return name if self.heavy and name == "heavy" else None
+    def get_closest_marker(self, name: str) -> pytest.Mark | None:
+        return next((mark for mark in self.marks if mark.name == name), None)
 
     def __repr__(self) -> str:
         return self.nodeid
 
 
-def table(name: str, count: int, **more: Any) -> list[Any]:
-    return [Case(f"{name}[{i}]", **more) for i in range(count)]
+def table(name: str, count: int, *marks: pytest.MarkDecorator) -> list[Any]:
+    return [Case(f"{name}[{i}]", *(m.mark for m in marks)) for i in range(count)]
 
 
 LONG = table("tests/topi/test_a.py::test_long", 40)
 MIDDLE = table("tests/relay/test_b.py::test_middle", 6)
+MODELS = table("tests/relay/test_b.py::test_models", 3, pytest.mark.sample(1))
 WHOLE = [
     *table("tests/topi/test_a.py::test_short", sampling.SHORT),
     *table("tests/arith/test_c.py::test_of_milliseconds", 40),
-    *table("tests/topi/test_a.py::test_heavy", 40, heavy=True),
+    *table("tests/topi/test_a.py::test_heavy", 40, pytest.mark.heavy),
     Case("tests/topi/test_a.py::test_alone"),
 ]
 
 
 def test_long_tables_alone_are_shortened() -> None:
-    taken: Any = sampling.sampled([*LONG, *MIDDLE, *WHOLE], seed=7)
+    every = [*LONG, *MIDDLE, *MODELS, *WHOLE]
+    taken: Any = sampling.sampled(every, seed=7)
     assert [c for c in taken if c in WHOLE] == WHOLE
     assert len([c for c in taken if c in LONG]) == len(LONG) // sampling.SHARE
     assert len([c for c in taken if c in MIDDLE]) == sampling.SHORT
-    assert taken == [c for c in [*LONG, *MIDDLE, *WHOLE] if c in taken]  # in their order
+    assert len([c for c in taken if c in MODELS]) == 1
+    assert taken == [c for c in every if c in taken]  # in their order
 
 
 def test_a_seed_says_which_and_all_come_in_time() -> None:
-    shares: list[Any] = [sampling.sampled([*LONG, *MIDDLE], seed) for seed in range(60)]
-    assert shares[5] == sampling.sampled([*LONG, *MIDDLE], 5)
-    assert {c for share in shares for c in share} == {*LONG, *MIDDLE}
+    every: list[Any] = [*LONG, *MIDDLE, *MODELS]
+    shares: list[Any] = [sampling.sampled(every, seed) for seed in range(60)]
+    assert shares[5] == sampling.sampled(every, 5)
+    assert {c for share in shares for c in share} == set(every)
     twins: list[Any] = sampling.sampled(LONG + table("tests/topi/test_a.py::test_twin", 40), 3)
     first, second = ([str(c)[len(name) :] for c in twins if str(c).startswith(name)]
                      for name in ("tests/topi/test_a.py::test_long", "tests/topi/test_a.py::test_twin"))  # fmt: skip

@@ -82,6 +82,7 @@ def small_net(rng: np.random.Generator) -> tuple[relay.Function, Any]:
     return relay.Function([x], y), reference
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("level", [0, 1, 2, 3])
 @pytest.mark.slow
 def test_a_small_network_at_every_level(level: int, rng: np.random.Generator) -> None:

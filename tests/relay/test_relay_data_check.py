@@ -588,6 +588,7 @@ def test_a_gpu_reports_indices_outside_with_the_text_of_the_cpu(name: str) -> No
             assert texts[0] == texts[1]
 
 
+@pytest.mark.slow
 @pytest.mark.needs("opencl")
 def test_a_gpu_reports_lengths_ignored_classes_columns_and_narrow_indices() -> None:
     x, n = var("x", X), relay.var("n", shape=(4,), dtype="int64")

@@ -167,6 +167,7 @@ def test_tuples_in_tuples_are_refused() -> None:
         typed(relay.Function(relay.analysis.free_vars(x), x))
 
 
+@pytest.mark.sample(1)
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("shape", "length"), [("diamonds", 40), ("doubled", 1000), ("swapped_pairs", 500), ("lets", 1000)]

@@ -344,6 +344,7 @@ def test_steps_one_by_one(small: Any) -> None:
     assert hidden.shape == (3, 32) and (hidden >= 0).all() and hidden.any()
 
 
+@pytest.mark.sample(1)
 @needs_device
 @pytest.mark.slow
 @pytest.mark.parametrize("make", [conv_net, attention, lstm_cell])

@@ -92,6 +92,7 @@ def test_synthetic() -> None:
     check(synthetic.get_workload(input_shape=(1, 3, 8, 8)), 3)
 
 
+@pytest.mark.sample(1)
 @pytest.mark.slow
 @pytest.mark.parametrize("level", [0, 3])
 def test_resnet_18(level: int) -> None:
@@ -101,6 +102,7 @@ def test_resnet_18(level: int) -> None:
     assert report.arena <= 4 * largest
 
 
+@pytest.mark.sample(1)
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "make",

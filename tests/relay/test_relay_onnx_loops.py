@@ -48,6 +48,7 @@ def check(text: str, *cases: Case, **options: Any) -> VirtualMachine:
     model = model_of(text)
     settings = ort.SessionOptions()
     settings.log_severity_level = 4
+    settings.intra_op_num_threads = 1
     session = ort.InferenceSession(model.SerializeToString(), settings, providers=["CPUExecutionProvider"])
     vm, names = machine(model, **options)
     for case in cases:

@@ -43,6 +43,7 @@ def test_a_norm_gives_its_result_in_both_types() -> None:
     assert "(Tensor[(6, 40), float32], Tensor[(6, 40), float16])" in text
 
 
+@pytest.mark.slow
 @pytest.mark.needs("opencl")
 @pytest.mark.parametrize("first", [True, False])
 def test_a_view_does_not_keep_them_apart(first: bool) -> None:
@@ -87,6 +88,8 @@ def test_one_kernel_writes_both() -> None:
     assert lib.get_lib().device_module.source.count("__global__") == len(lib.model.steps) == 2
 
 
+@pytest.mark.slow
+@pytest.mark.sample(1)
 @pytest.mark.needs("opencl")
 @pytest.mark.parametrize(
     "shape", [(5, 33), *(pytest.param(s, marks=pytest.mark.slow) for s in ((8, 96), (3, 17, 100), (2, 4100)))]

@@ -91,6 +91,7 @@ def check(model: Any, *passes: list[str]) -> None:
     """Within a step of what onnxruntime computes, with the passes left out and without."""
     array = np.random.default_rng(5).standard_normal((1, 3, 12, 12)).astype("float32")
     options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = 1
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     session = onnxruntime.InferenceSession(
         model.SerializeToString(), options, providers=["CPUExecutionProvider"]
@@ -111,6 +112,7 @@ def test_one_convolution_within_a_step_of_onnxruntime() -> None:
     check(m.made(m.held(m.node("Flatten", m.node("GlobalAveragePool", y)), STEP), 8), [])
 
 
+@pytest.mark.sample(1)
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "each"), [("uint8", True), ("int8", True), ("uint8", False), ("int8", False)]

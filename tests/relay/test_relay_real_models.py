@@ -208,6 +208,7 @@ class Peer:
         ort = pytest.importorskip("onnxruntime")
         options = ort.SessionOptions()
         options.log_severity_level = 3
+        options.intra_op_num_threads = 1
         self.session = ort.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
         self.outputs = [o.name for o in self.session.get_outputs()]
 
@@ -295,6 +296,7 @@ def models_for(what: str) -> list[Any]:
     return [pytest.param(n, marks=[pytest.mark.heavy] * (what in m.heavy.split())) for n, m in MODELS.items()]
 
 
+@pytest.mark.sample(1)
 @pytest.mark.slow
 @pytest.mark.parametrize("name", models_for("any"))
 def test_any_size_agrees_with_onnxruntime(name: str) -> None:
@@ -311,6 +313,7 @@ def test_any_size_agrees_with_onnxruntime(name: str) -> None:
         agree(run, model, peer, case)
 
 
+@pytest.mark.sample(1)
 @pytest.mark.slow
 @pytest.mark.parametrize("name", models_for("fixed"))
 def test_fixed_sizes_agree_with_onnxruntime(name: str) -> None:

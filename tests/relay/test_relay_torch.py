@@ -52,6 +52,7 @@ def _check(model: Any, mod: Any, params: Any, *inputs: Any) -> None:
     assert not any(torch_cases.difference(a, b) for a, b in zip(want, got, strict=True))
 
 
+@pytest.mark.slow
 def test_a_traced_module_keeps_names_and_answers(net: Any) -> None:
     traced = torch.jit.trace(net, X)
     mod, params = relay.frontend.from_pytorch(traced, [("image", (2, 2, 4, 4))])

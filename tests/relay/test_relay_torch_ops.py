@@ -13,6 +13,7 @@ from tilewright import relay  # noqa: E402
 FAST = {"creation"}
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(
     "family",
     [pytest.param(f, marks=() if f in FAST else pytest.mark.slow) for f in torch_cases.FAMILIES],
@@ -33,6 +34,7 @@ def test_family_agrees_with_eager(family: str) -> None:
 
 
 # Each of these leaves torch.export another graph than its module did: through a trace.
+@pytest.mark.sample(1)
 @pytest.mark.slow
 @pytest.mark.parametrize("family", ["shape", "norm", "recurrent"])
 def test_traced_family_agrees_with_eager(family: str) -> None:

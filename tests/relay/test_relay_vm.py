@@ -94,6 +94,7 @@ def test_what_is_broadcast_shows_when_it_runs(one: Any, other: Any) -> None:
         np.testing.assert_allclose(vm.run(v, w).numpy(), want, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_sizes_that_must_be_the_same_are_checked() -> None:
     x, y = relay.var("x", shape=(A, A)), relay.var("y", shape=(A, A))
     vm = machine([x, y], relay.nn.dense(x, y))

@@ -81,6 +81,7 @@ def test_a_random_program() -> None:
     check(0, SIZES[:1], 1)
 
 
+@pytest.mark.sample(1)
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(1, 11))
 def test_many_random_programs(seed: int) -> None:

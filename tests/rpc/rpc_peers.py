@@ -19,7 +19,7 @@ OPEN = rpc.Access()
 SECRET = rpc.Access("correct horse battery staple")
 
 
-def until(seen: Callable[[], Any], seconds: float = 30.0) -> Any:
+def until(seen: Callable[[], Any], seconds: float = 120.0) -> Any:
     """What a function gives as soon as it is true."""
     end = time.monotonic() + seconds
     while not (found := seen()):
@@ -32,7 +32,7 @@ def framed(text: bytes, length: int | None = None) -> bytes:
     return struct.pack(">I", len(text) if length is None else length) + text
 
 
-def said(port: int, data: bytes, wait: float = 10.0) -> bytes:
+def said(port: int, data: bytes, wait: float = 60.0) -> bytes:
     """All that is answered to some bytes, up to the end of the connection."""
     with socket.create_connection(("127.0.0.1", port), wait) as sock:
         sock.settimeout(wait)

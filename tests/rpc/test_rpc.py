@@ -39,7 +39,7 @@ def tracker() -> Iterator[rpc.Tracker]:
 @pytest.fixture(scope="module")
 def server(tracker: rpc.Tracker) -> Iterator[rpc.Server]:
     with rpc.Server(port=9500, port_end=9900, key="board", tracker_addr=("127.0.0.1", tracker.port)) as made:
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 120
         while not servers_here("board", "127.0.0.1", tracker.port) and time.monotonic() < deadline:
             time.sleep(0.02)
         yield made
@@ -215,7 +215,7 @@ server.main(["--port", "0", "--host", "127.0.0.1"])
         assert process.stdout is not None
         port = int(process.stdout.readline().rpartition(":")[2])
         rpc.connect("127.0.0.1", port).close()
-        assert process.communicate(timeout=30)[1] == ""
+        assert process.communicate(timeout=300)[1] == ""
     assert process.returncode == 0
 
 

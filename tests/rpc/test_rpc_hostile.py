@@ -112,9 +112,9 @@ def test_silence_is_not_waited_for(listener: Any) -> None:
     for sock in silent[::2]:
         sock.sendall(b"\0")
     began = time.monotonic()
-    assert honest(listener) and time.monotonic() - began < 5
+    assert honest(listener) and time.monotonic() - began < 20 * 0.5  # which one after the other would take
     for sock in silent:
-        sock.settimeout(20)
+        sock.settimeout(120)
         assert sock.recv(1) == b""
         sock.close()
 
@@ -238,13 +238,14 @@ def test_a_session_ends_with_its_client(server: rpc.Server, endless: bytes) -> N
     assert not os.path.exists(folder)
 
 
+@pytest.mark.slow
 def test_the_server_limits_a_session_and_the_client_may_ask_for_less(endless: bytes) -> None:
     with rpc.Server(port=0, silent=True, session_limit=1.0) as made:
         for asks in (0, 1000.0, 0.3):
             began = time.monotonic()
             session = at_work(made.port, endless, timeout=asks)
             assert is_closed(session)
-            assert min(asks or 1.0, 1.0) <= time.monotonic() - began < 15
+            assert min(asks or 1.0, 1.0) <= time.monotonic() - began < 60
         session = rpc.connect("127.0.0.1", made.port, session_timeout=0.2)
         with pytest.raises(tvm.TVMError, match=r"the session has reached its limit of 0\.2 s"):
             while True:

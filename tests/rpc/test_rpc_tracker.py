@@ -114,7 +114,7 @@ def test_nobody_waits_for_ever(known: rpc.TrackerSession, monkeypatch: pytest.Mo
         tvm.TVMError, match=r"no server of the key 'board' became free in 0\.\d+ s \(1 are here, 1 of"
     ):
         known.request("board", wait=0.3)
-    assert time.monotonic() - began < 10
+    assert time.monotonic() - began < 60
     session.close()
 
 
@@ -133,7 +133,7 @@ def tracking() -> Iterator[int]:
     finally:
         made._end()
         with socket.create_connection(("127.0.0.1", made.port)):  # so that it turns
-            running.join(30)
+            running.join(120)
     assert not running.is_alive()
 
 
@@ -185,6 +185,7 @@ def restarted(tracker: rpc.Tracker) -> rpc.Tracker:
     return rpc.Tracker(port=tracker.port, port_end=tracker.port + 1, silent=True)
 
 
+@pytest.mark.slow
 def test_a_tracker_that_is_started_again_learns_of_its_servers() -> None:
     first = rpc.Tracker(port=0, silent=True)
     place = ("127.0.0.1", first.port)
@@ -214,6 +215,7 @@ def test_a_server_may_be_there_before_its_tracker() -> None:
         assert known.request_and_run("board", lambda session: session.listdir()) == []
 
 
+@pytest.mark.slow
 def test_a_request_goes_on_when_the_tracker_is_started_again() -> None:
     first = rpc.Tracker(port=0, silent=True)
     place = ("127.0.0.1", first.port)
@@ -249,6 +251,7 @@ def test_a_server_that_is_killed_takes_its_children_along(
         server.terminate()
 
 
+@pytest.mark.slow
 def test_a_server_removes_what_one_before_it_has_left(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

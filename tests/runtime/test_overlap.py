@@ -309,6 +309,7 @@ def test_the_work_for_many_parameters_grows_as_they_do(monkeypatch: pytest.Monke
     assert len(compared) <= 200
 
 
+@pytest.mark.slow
 def test_many_arrays_are_compared_with_their_neighbours() -> None:
     """The number of pairs is the square of that of arrays: neither the metadata nor a call may list them."""
     A = te.placeholder((8,), name="A")

@@ -395,6 +395,7 @@ def test_the_typical_schedule(together):
         assert lowered.script().count('T.tvm_storage_sync("shared")') == 2
 
 
+@pytest.mark.slow
 def test_sums_in_registers_and_tiles_in_shared_memory():
     """000_c94b23ed02cfc284: Schedule Primitives, 8. Cache Read/Write; 001_1e32228900fa6a2d: 3.2."""
     held = program(seeds.PRODUCT, seeds.CACHES, M=32, N=64, K=16)

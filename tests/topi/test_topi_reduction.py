@@ -22,6 +22,7 @@ def floats(*shape: int) -> Any:
     return np.random.default_rng(sum(shape)).standard_normal(shape).astype("float32")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("shape", "axis"),
     [

@@ -24,6 +24,7 @@ def stable(x: Any, axis: int, ascending: bool) -> tuple[Any, Any]:
     return np.take_along_axis(x, places, axis), places
 
 
+@pytest.mark.sample(1)
 @slow
 @pytest.mark.parametrize(
     ("shape", "axis"),

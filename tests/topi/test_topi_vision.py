@@ -275,6 +275,7 @@ def roi_align(x, rois, size, scale, mode, ratio, aligned):
     return out
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("layout", sweep(["nchw", "nhwc"], 0))
 @pytest.mark.parametrize("ratio", [2, -1])
 def test_roi_align(check, layout, ratio):

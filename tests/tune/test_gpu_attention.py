@@ -28,6 +28,7 @@ def sketches(sch: Any) -> list[str]:
     return [r["sketch"] for r in sch.explanation.records]
 
 
+@pytest.mark.slow
 def test_the_whole_is_one_kernel() -> None:
     sch = scheduled(2, 16, 4096, 128)
     (record,) = sch.explanation.records
@@ -75,6 +76,7 @@ def test_softmax_and_products_of_a_model_are_an_attention() -> None:
     assert sketches(tvm.auto_schedule([q, k, v, topi.nn.relu(out)], HOPPER))[0] == "attention"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("sizes", "facts"),
     [
@@ -102,6 +104,7 @@ def summed_in(kind: str) -> list[Any]:
     return [q, k, v, out]
 
 
+@pytest.mark.slow
 def test_sums_of_16_bits_are_rounded_once_at_the_end() -> None:
     sch = tvm.auto_schedule(summed_in("float16"), HOPPER)
     assert sketches(sch) == ["attention"]
@@ -137,6 +140,8 @@ def test_other_sizes_can_be_had(parts: Parts, monkeypatch: pytest.MonkeyPatch) -
     assert text.count("tw_wgmma_64_f16_r1(T") == (2 if parts.overlap else 1)
 
 
+@pytest.mark.slow
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(
     ("sizes", "facts"),
     [
@@ -151,6 +156,7 @@ def test_heads_are_read_and_written_where_they_lie(sizes: Any, facts: dict[str, 
     assert sch.verify()
 
 
+@pytest.mark.slow
 def test_results_that_are_moved_go_eight_at_a_time() -> None:
     sch = tvm.auto_schedule(attention_in_place(1, 2, 128, 64, together=True), HOPPER)
     text = tvm.build(sch.mod, target=HOPPER).imported_modules[0].get_source()

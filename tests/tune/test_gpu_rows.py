@@ -32,6 +32,7 @@ def layer_norm(x: Any, g: Any, b: Any) -> Any:
     return topi.nn.layer_norm(x, g, b, list(range(len(x.shape) - len(g.shape), len(x.shape))))
 
 
+@pytest.mark.slow
 def test_rows_of_two_tensors_are_scheduled_the_same_each_time() -> None:
     """What is kept in registers comes in the order in which it is read, not in that of a set of buffers."""
 

@@ -84,6 +84,7 @@ def test_a_planted_lock_file_is_not_opened(tmp_path, monkeypatch):
     assert mine.read_text() == "dear"
 
 
+@pytest.mark.slow
 def test_a_full_temporary_folder_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     """What the process that writes the reference says of it is no reason to ask for other inputs."""
     answer = {"status": "run error", "error": "OSError: 16 requested and 0 written"}

@@ -38,6 +38,7 @@ def best_of_few(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(auto, "best_of", lambda spaces, machine, cores: best(spaces[:1], machine, 1))
 
 
+@pytest.mark.slow
 def test_a_recording_holds_what_becomes_of_a_program(old: replay.Recording) -> None:
     assert len(old.programs) == 2 and len(old.found()) == 4
     for found in old.found().values():
@@ -46,11 +47,13 @@ def test_a_recording_holds_what_becomes_of_a_program(old: replay.Recording) -> N
         assert found["explain"]["stages"]
 
 
+@pytest.mark.slow
 def test_nothing_changed(old: replay.Recording, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert not replay.report(old, written(tmp_path / "new"), 10)
     assert capsys.readouterr().out == "old -> new: 0 of 4 changed\n"
 
 
+@pytest.mark.slow
 def test_a_changed_decision_is_reported(
     old: replay.Recording, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -68,6 +71,7 @@ def test_a_changed_decision_is_reported(
     assert "old -> new: 4 of 4 changed" in said and "trace, explain, time, program, lowered, source  " in said
 
 
+@pytest.mark.slow
 def test_traces_are_shown_line_by_line(
     old: replay.Recording, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -84,6 +88,7 @@ def test_traces_are_shown_line_by_line(
         replay.show(old, new, "bench/matmul", "znver4")
 
 
+@pytest.mark.slow
 def test_what_one_recording_has_and_another_has_not(old: replay.Recording) -> None:
     name = min(old.programs)
     fewer = replay.Recording(old.head, {k: p for k, p in old.programs.items() if k != name})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import math
 import os
@@ -278,13 +279,17 @@ def test_once_all_have_left_nobody_waits_again(made: Any, inputs: list[MeasureIn
     fleet = made(cluster, wait=0.5)
     (there,) = cluster.there.items()
     cluster.there.clear()
-    spent = []
-    for _ in range(3):
-        began = time.monotonic()
+    waits: list[float] = []
+    wait, began = fleet._stir.wait, time.monotonic()
+    fleet._stir.wait = lambda seconds: waits.append(seconds) or wait(seconds)
+    with pytest.raises(TuneError, match="all workers have left"):
+        fleet.measure(inputs)
+    assert time.monotonic() - began >= 0.5 and waits
+    waits.clear()
+    for _ in range(2):
         with pytest.raises(TuneError, match="all workers have left"):
             fleet.measure(inputs)
-        spent.append(time.monotonic() - began)
-    assert spent[0] >= 0.5 and max(spent[1:]) < 0.4
+    assert waits == []
     cluster.there.update([there])
     assert len(fleet.measure(inputs)) == 8
 
@@ -440,6 +445,20 @@ def test_without_dask_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setitem(sys.modules, "distributed", None)
     with pytest.raises(TuneError, match=r"pip install 'tilewright\[fleet\]'"):
         Fleet("tcp://127.0.0.1:1")
+
+
+def test_nothing_is_left_of_a_client_that_did_not_connect() -> None:
+    """What Python's garbage collector would close in the midst of starting the next one, which waits for itself then."""
+    import distributed
+
+    gc.disable()
+    try:
+        with pytest.raises(TuneError, match="no scheduler answers"):
+            fleets._connect("tls://127.0.0.1:1", 1.0)
+        left = [o for o in gc.get_objects() if isinstance(o, distributed.Client) and o.status != "closed"]
+    finally:
+        gc.enable()
+    assert left == []
 
 
 # ---------------------------------------------------------------------------- real processes
@@ -621,7 +640,7 @@ def test_nobody_waits_for_a_process_that_is_stopped() -> None:
         try:
             assert not _stopped(str(process.pid).encode())
             process.send_signal(signal.SIGSTOP)
-            end = time.monotonic() + 30
+            end = time.monotonic() + 120
             while not _stopped(str(process.pid).encode()):
                 assert time.monotonic() < end
                 time.sleep(0.01)

@@ -68,6 +68,7 @@ PROGRAMS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_what_is_free_to_be_decided(name: str) -> None:
     task = task_of(*PROGRAMS[name])

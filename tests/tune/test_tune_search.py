@@ -44,6 +44,7 @@ def few_rows(inp: MeasureInput) -> float:
     return 1e-3 * (1 + 0.2 * abs(math.prod(d["tile"]) - 6) + 0.1 * abs(d["vectors"] - 2) + 0.01 * odd(inp))
 
 
+@pytest.mark.slow
 def test_a_learned_model_finds_what_the_machine_likes(task: Task, sketches: Sketches) -> None:
     space = sketches.space
     every = [few_rows(MeasureInput.of(task, space.decisions(r))) for r in space.everything()]

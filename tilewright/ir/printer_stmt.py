@@ -11,7 +11,7 @@ from .buffer import Buffer, BufferRegion
 from .equal import structural_equal
 from .expr import BufferLoad, Call, IntImm, IterVar, Let, PrimExpr, Reduce, Var
 from .expr_text import float_text, quoted
-from .functor import _buffer_vars, pre_order, undefined_vars, uses_var
+from .functor import _buffer_vars, pre_order, statements, undefined_vars, uses_var
 from .ops import is_zero
 from .printer_expr import ScriptExpr
 from .stmt import (
@@ -82,7 +82,7 @@ def needs_root(body: Stmt) -> bool:
         inner = inner.body
     if isinstance(inner, BlockRealize) and inner.block.name_hint == "root" and not inner.block.iter_vars:
         return False
-    return any(isinstance(n, BlockRealize) for n in pre_order(body))
+    return any(isinstance(n, BlockRealize) for n in statements(body))
 
 
 def _holds(condition: PrimExpr) -> bool:

@@ -13,7 +13,7 @@ from ..ir.deep import deeply
 from ..ir.errors import ScheduleError
 from ..ir.expr import BufferLoad, Var, const_value
 from ..ir.function import PrimFunc
-from ..ir.functor import pre_order
+from ..ir.functor import pre_order, statements
 from ..ir.module import IRModule
 from ..ir.stmt import Block, BlockRealize, BufferStore, Stmt
 from ..ir.transform import PassContext
@@ -605,7 +605,7 @@ def reason_of(error: ScheduleError) -> str:
 
 def _is_empty(func: PrimFunc) -> bool:
     """Whether some block has no points."""
-    domains = [iv.dom for m in pre_order(func.body) if isinstance(m, Block) for iv in m.iter_vars]
+    domains = [iv.dom for m in statements(func.body) if isinstance(m, Block) for iv in m.iter_vars]
     return any(const_value(d.extent) == 0 for d in domains)
 
 

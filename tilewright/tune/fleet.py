@@ -24,6 +24,7 @@ worker sees, and its fingerprint is that GPU's.
 from __future__ import annotations
 
 import contextlib
+import gc
 import importlib
 import math
 import platform
@@ -652,10 +653,14 @@ def _connect(address: str, wait: float) -> Any:
     try:
         return made(address, timeout=wait, set_as_default=False)
     except (OSError, ValueError, TypeError, RuntimeError) as error:  # the last of TLS without certificates
-        raise TuneError(
-            f"{address}: no scheduler answers in {wait:g} s ({type(error).__name__}: {error}); an address is "
-            "tcp://host:8786, or tls://host:8786 with Dask's TLS; `dask scheduler` starts one"
-        ) from None
+        why = f"{type(error).__name__}: {error}"
+    # A client that has failed closes itself once it is collected. While another one starts, which holds the lock of
+    # their threads, that would wait for ever: it is collected now.
+    gc.collect()
+    raise TuneError(
+        f"{address}: no scheduler answers in {wait:g} s ({why}); an address is tcp://host:8786, or tls://host:8786 "
+        "with Dask's TLS; `dask scheduler` starts one"
+    )
 
 
 def _key(task: Task) -> str:

@@ -12,7 +12,7 @@ from ...ir.deep import deeply
 from ...ir.errors import LoweringError, ScheduleError, TVMError
 from ...ir.expr import BufferLoad, PrimExpr, Var, const, const_value
 from ...ir.function import PrimFunc
-from ...ir.functor import post_order_visit, pre_order, rewrite, substitute
+from ...ir.functor import post_order_visit, pre_order, rewrite, statements, substitute
 from ...ir.module import IRModule
 from ...ir.stmt import Block, BlockRealize, For, ForKind, Stmt
 from ..transform.lower_bulk_copies import BULK_COPY
@@ -141,7 +141,7 @@ def _compare_arrays(before: PrimFunc, want: list[Any], got: list[Any], name: str
 
 def _at_once(func: PrimFunc) -> str:
     """What a function does for many threads at once, in words, which is the interpreter's alone to run."""
-    blocks = [m for m in pre_order(func.body) if isinstance(m, Block)]
+    blocks = [m for m in statements(func.body) if isinstance(m, Block)]
     if any(is_fragment(b.scope()) for m in blocks for b in m.alloc_buffers):
         return "tensor cores work for all threads of a warp at once"
     if any(BULK_COPY in m.annotations for m in blocks):

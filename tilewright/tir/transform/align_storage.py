@@ -7,7 +7,7 @@ from typing import Any
 from ...ir.buffer import Buffer
 from ...ir.expr import PrimExpr, const
 from ...ir.function import PrimFunc
-from ...ir.functor import Mutator, pre_order
+from ...ir.functor import Mutator, statements
 from ...ir.ops import add, floormod, mul, sub
 from ...ir.stmt import Block
 
@@ -27,7 +27,7 @@ def align_storage(func: PrimFunc) -> PrimFunc:
     """
     wanted: dict[Buffer, dict[int, tuple[int, int]]] = {}
     allocated: set[Buffer] = set()
-    for m in pre_order(func.body):
+    for m in statements(func.body):
         if isinstance(m, Block):
             allocated.update(m.alloc_buffers)
             for which, axis, factor, offset in m.annotations.get(_KEY, ()):

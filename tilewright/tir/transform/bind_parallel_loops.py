@@ -6,7 +6,7 @@ from typing import Any
 
 from ...ir.expr import IterVar, PrimExpr, Var, const, const_value
 from ...ir.function import PrimFunc
-from ...ir.functor import pre_order, substitute
+from ...ir.functor import pre_order, statements, substitute
 from ...ir.ops import add, floordiv, less, logical_and, mul
 from ...ir.stmt import BlockRealize, For, ForKind, IfThenElse, Stmt
 from .unify_thread_binding import is_hardware_loop
@@ -26,7 +26,7 @@ def bind_parallel_loops(func: PrimFunc) -> PrimFunc:
     Loops inside of kernels, and around loops that are bound, stay as they are.
     Needs: a function for a GPU, in block form or not. Gives: no parallel loop outside of kernels.
     """
-    if not any(isinstance(m, For) and m.kind is ForKind.PARALLEL for m in pre_order(func.body)):
+    if not any(isinstance(m, For) and m.kind is ForKind.PARALLEL for m in statements(func.body)):
         return func
     body = _outside(func.body)
     return func if body is func.body else func.replace(body=body)
@@ -61,7 +61,7 @@ def _bound(n: For) -> Stmt:
 
 def _guarded(body: Stmt, condition: PrimExpr) -> Stmt:
     """A statement for the threads that have an iteration: its blocks say so themselves."""
-    if not any(isinstance(m, BlockRealize) for m in pre_order(body)):
+    if not any(isinstance(m, BlockRealize) for m in statements(body)):
         return IfThenElse(condition, body)
 
     def go(n: Any) -> Any:

@@ -11,7 +11,7 @@ from ...ir.buffer import Buffer
 from ...ir.errors import LoweringError
 from ...ir.expr import Call, IterVar, PrimExpr, Ramp, Var, const, const_value
 from ...ir.function import PrimFunc
-from ...ir.functor import Mutator, pre_order, substitute
+from ...ir.functor import Mutator, statements, substitute
 from ...ir.op import Op
 from ...ir.ops import add, bitwise_xor, floordiv, floormod, mul, sub
 from ...ir.stmt import AttrStmt, Block, For, Stmt
@@ -42,10 +42,10 @@ def inject_permuted_layout(func: PrimFunc) -> PrimFunc:
     beside each other then read from different banks, and whole lines are still written as one.
     Needs: allocations in place and compact, no match buffers. Gives: no `permuted_layout`.
     """
-    marked = [m for m in pre_order(func.body) if isinstance(m, Block) and PERMUTED in m.annotations]
+    marked = [m for m in statements(func.body) if isinstance(m, Block) and PERMUTED in m.annotations]
     if not marked:
         return func
-    allocated = {b for m in pre_order(func.body) if isinstance(m, Block) for b in m.alloc_buffers}
+    allocated = {b for m in statements(func.body) if isinstance(m, Block) for b in m.alloc_buffers}
     forms: dict[Var, _Form] = {}
     for block in marked:
         if not int(block.annotations[PERMUTED]):

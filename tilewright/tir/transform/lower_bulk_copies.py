@@ -10,7 +10,7 @@ from ...ir.dtype import DataType
 from ...ir.errors import LoweringError
 from ...ir.expr import Call, PrimExpr, Range, StringImm, Var, const, const_value
 from ...ir.function import PrimFunc
-from ...ir.functor import Mutator, pre_order, substitute, vars_used
+from ...ir.functor import Mutator, statements, substitute, vars_used
 from ...ir.ops import add, bitwise_xor, floordiv, floormod, mul, sub
 from ...ir.stmt import Block, BlockRealize, BufferStore, Evaluate, For, IfThenElse, SeqStmt, Stmt, seq
 from .bulk_views import VIEW, View, Windows, guarded_load, line_of, only_ends, view_of
@@ -43,7 +43,7 @@ def lower_bulk_copies(func: PrimFunc) -> PrimFunc:
     Needs: opaque blocks with compact buffers. Gives: no block with one of the marks.
     """
     marks = [
-        m for m in pre_order(func.body) if isinstance(m, Block) and {BULK_COPY, VIEW} & set(m.annotations)
+        m for m in statements(func.body) if isinstance(m, Block) and {BULK_COPY, VIEW} & set(m.annotations)
     ]
     if not marks:
         return func

@@ -7,7 +7,7 @@ from ...ir.equal import structural_equal
 from ...ir.errors import LoweringError
 from ...ir.expr import BufferLoad, IterVar, PrimExpr, Range, Var, const
 from ...ir.function import PrimFunc
-from ...ir.functor import Mutator, pre_order, renew_defs_in, vars_used
+from ...ir.functor import Mutator, renew_defs_in, statements, vars_used
 from ...ir.ops import conjuncts, equal, logical_and
 from ...ir.stmt import Block, BlockRealize, BufferStore, For, Stmt, seq
 from ..analysis.combiner import Combination, NotACombination, combination_of, store_all
@@ -43,7 +43,7 @@ def lower_cross_thread_reduction(func: PrimFunc, *, warp: int = 0) -> PrimFunc:
     Needs: block form, thread axes around everything (`unify_thread_binding`). Gives: no reduction iterator
     bound to a thread.
     """
-    if not any(is_hardware_loop(m) for m in pre_order(func.body)):
+    if not any(is_hardware_loop(m) for m in statements(func.body)):
         return func
     return _Lower(warp).run(func)
 

@@ -10,7 +10,7 @@ from ...ir.dtype import DataType
 from ...ir.errors import LoweringError
 from ...ir.expr import Call, PrimExpr, StringImm, Var, const, const_value
 from ...ir.function import PrimFunc
-from ...ir.functor import pre_order, renew_defs_in, vars_used
+from ...ir.functor import renew_defs_in, statements, vars_used
 from ...ir.op import Op
 from ...ir.ops import add, floordiv, floormod, mul
 from ...ir.stmt import Allocate, BufferStore, For, IfThenElse, Stmt
@@ -46,7 +46,9 @@ def lower_fragments(func: PrimFunc) -> PrimFunc:
     are told what they were.
     Needs: no blocks. Gives: no memory of the scopes `wmma.*` and `wgmma.*`.
     """
-    if not any(isinstance(m, Allocate) and is_fragment(scope_of(m.buffer_var)) for m in pre_order(func.body)):
+    if not any(
+        isinstance(m, Allocate) and is_fragment(scope_of(m.buffer_var)) for m in statements(func.body)
+    ):
         return func
     return _Fragments().run(func)
 

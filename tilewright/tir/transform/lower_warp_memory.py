@@ -7,7 +7,7 @@ from typing import Any
 from ...ir.errors import LoweringError
 from ...ir.expr import BufferLoad, Call, PrimExpr, Var, const, const_value
 from ...ir.function import PrimFunc
-from ...ir.functor import Mutator, pre_order, substitute, vars_used
+from ...ir.functor import Mutator, statements, substitute, vars_used
 from ...ir.op import Op
 from ...ir.ops import add, floordiv, floormod, mul, sub
 from ...ir.stmt import Allocate, BufferStore, Stmt
@@ -35,7 +35,7 @@ def lower_warp_memory(func: PrimFunc) -> PrimFunc:
     has can be read, where both have it in the same register; it cannot be written.
     Needs: flat buffers. Gives: no memory of the scope `warp`.
     """
-    if not any(isinstance(m, Allocate) and scope_of(m.buffer_var) == "warp" for m in pre_order(func.body)):
+    if not any(isinstance(m, Allocate) and scope_of(m.buffer_var) == "warp" for m in statements(func.body)):
         return func
     return _Lower().run(func)
 

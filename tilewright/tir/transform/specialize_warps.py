@@ -12,7 +12,7 @@ from ...ir.equal import structural_equal
 from ...ir.errors import LoweringError
 from ...ir.expr import BufferLoad, Call, IterVar, PrimExpr, Range, StringImm, Var, const, const_value
 from ...ir.function import PrimFunc
-from ...ir.functor import Mutator, pre_order, renew_defs_in, substitute
+from ...ir.functor import Mutator, pre_order, renew_defs_in, statements, substitute
 from ...ir.op import Op
 from ...ir.ops import add, equal, floordiv, floormod, greater, greater_equal, logical_and, mul, sub
 from ...ir.stmt import (
@@ -78,7 +78,7 @@ def specialize_warps(func: PrimFunc) -> PrimFunc:
     stands between them is computed meanwhile.
     Needs: flat loops; all threads of threadIdx.x and threadIdx.y compute. Gives: no bulk copy without a barrier.
     """
-    marked = [m for m in pre_order(func.body) if isinstance(m, For) and SPECIALIZE in m.annotations]
+    marked = [m for m in statements(func.body) if isinstance(m, For) and SPECIALIZE in m.annotations]
     copies = any(isinstance(m, Call) and m.op is _COPY for m in pre_order(func.body))
     if not marked:
         if copies:

@@ -9,7 +9,7 @@ from typing import Any
 from ...ir.errors import LoweringError
 from ...ir.expr import BufferLoad, Call, IntImm, IterVar, Let, PrimExpr, Range, Var, const, const_value
 from ...ir.function import PrimFunc
-from ...ir.functor import pre_order, rewrite, substitute
+from ...ir.functor import pre_order, rewrite, statements, substitute
 from ...ir.module import GlobalVar, IRModule
 from ...ir.stmt import (
     Allocate,
@@ -91,7 +91,7 @@ def split_host_device(mod: IRModule, limits: KernelLimits | None = None) -> IRMo
 
 
 def _has_threads(body: Stmt) -> bool:
-    return any(isinstance(m, AttrStmt) and m.attr_key == "thread_extent" for m in pre_order(body))
+    return any(isinstance(m, AttrStmt) and m.attr_key == "thread_extent" for m in statements(body))
 
 
 _Wrap = Callable[[Stmt], Stmt]

@@ -10,7 +10,7 @@ from ...ir.equal import structural_equal
 from ...ir.errors import LoweringError
 from ...ir.expr import BufferLoad, PrimExpr, Range, Var, const, const_value
 from ...ir.function import PrimFunc
-from ...ir.functor import Mutator, pre_order, substitute, vars_used
+from ...ir.functor import Mutator, pre_order, statements, substitute, vars_used
 from ...ir.stmt import Block, BlockRealize, BufferStore, For, Stmt
 from ..analysis.carried import Use, own_part, reads_are_covered, uses_under
 from .lower_fragments import is_shared_by_warp
@@ -34,7 +34,7 @@ def place_thread_memory(func: PrimFunc) -> PrimFunc:
     Needs: block form, thread axes around everything, allocations in place. Gives: each allocation where the
     threads that share it are.
     """
-    if not any(is_hardware_loop(m) for m in pre_order(func.body)):
+    if not any(is_hardware_loop(m) for m in statements(func.body)):
         return func
     uses = _Uses()
     uses.walk(func.body, ())

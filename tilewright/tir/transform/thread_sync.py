@@ -30,7 +30,7 @@ from ...ir.expr import (
     const_value,
 )
 from ...ir.function import PrimFunc
-from ...ir.functor import pre_order, substitute
+from ...ir.functor import pre_order, statements, substitute
 from ...ir.op import Op
 from ...ir.ops import add, conjuncts, greater, logical_not, mul, sub
 from ...ir.stmt import (
@@ -76,7 +76,7 @@ def thread_sync(func: PrimFunc, storage_scope: str = "shared", *more: str) -> Pr
     Needs: flat buffers, `verify_ssa`, hardware axes as `thread_extent`. Gives: kernels without races
     between statements in memory of `storage_scope` (and of `more` of them: one barrier then serves all).
     """
-    if not any(isinstance(m, AttrStmt) and m.attr_key == "thread_extent" for m in pre_order(func.body)):
+    if not any(isinstance(m, AttrStmt) and m.attr_key == "thread_extent" for m in statements(func.body)):
         return func
     sync = _Sync((storage_scope, *more))
     body = sync.go(func.body, ()).stmt

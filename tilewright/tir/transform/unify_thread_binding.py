@@ -9,7 +9,7 @@ from ...ir.buffer import Buffer, BufferRegion
 from ...ir.errors import LoweringError
 from ...ir.expr import BufferLoad, Call, IterVar, PrimExpr, Var, const, const_value
 from ...ir.function import PrimFunc
-from ...ir.functor import _Substitute, pre_order, vars_used
+from ...ir.functor import _Substitute, pre_order, statements, vars_used
 from ...ir.ops import add, equal, is_zero, less, logical_and
 from ...ir.stmt import Block, BlockRealize, BufferStore, Evaluate, For, ForKind, LetStmt, Stmt
 from ..analysis.carried import reads_are_covered, uses_under
@@ -35,7 +35,7 @@ def unify_thread_binding(func: PrimFunc) -> PrimFunc:
     own. Memory of blocks around thread loops goes around the kernel, for `plan_buffer_allocation`.
     Needs: block form. Gives: kernels that are thread loops around everything else.
     """
-    nodes = list(pre_order(func.body))
+    nodes = list(statements(func.body))
     if not any(isinstance(m, BlockRealize) for m in nodes) or not any(map(is_hardware_loop, nodes)):
         return func
     return _Unify(func).run(func)
