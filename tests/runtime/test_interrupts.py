@@ -241,3 +241,20 @@ interrupted(lambda: m.run(np.array(True), np.int32(0)))
 assert m.run(np.array(False), np.int32(7)).numpy() == 7
 """
     assert run(source) == "interrupted\n"
+
+
+def test_ctrl_c_is_not_lost_where_memory_goes_back() -> None:
+    """Python drops what is raised in `__del__`: the virtual machine frees memory all the time."""
+    program = """
+from tilewright.runtime.pool import Pool
+pool = Pool()
+def work():
+    began = len(sent)
+    when(lambda: True)
+    while len(sent) == began or time.monotonic() < sent[-1] + 1:
+        pool.take(1000)
+    os._exit(1)
+for _ in range(100):
+    interrupted(work)
+"""
+    assert run(program) == "interrupted\n" * 100

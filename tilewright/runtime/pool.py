@@ -6,7 +6,7 @@ the last reference to it goes  ->  back to the list of its size
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import weakref
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,13 +26,20 @@ Block = tuple[int, Any]  # the address, and what owns the memory
 class Storage:
     """A block in use. It goes back to where it came from when nothing refers to it any more."""
 
-    __slots__ = ("_back", "_block", "address")
+    __slots__ = ("__weakref__", "_block", "address")
 
-    def __init__(self, block: Block, back: Callable[[Block], None]) -> None:
-        self._block, self._back, self.address = block, back, block[0]
+    def __init__(self, block: Block) -> None:
+        self._block, self.address = block, block[0]
 
-    def __del__(self) -> None:
-        self._back(self._block)
+
+class _Used(weakref.ref[Storage]):
+    """How a block goes back: the callback is a method of the list of those that are free, which is C.
+
+    A method `__del__` would be Python, and a Ctrl-C that Python handles in it is lost.
+    """
+
+    __slots__ = ("block",)
+    block: Block
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +73,8 @@ class Pool:
     """Blocks of memory on the CPU, by size."""
 
     def __init__(self) -> None:
-        self._free: dict[int, list[Block]] = {}
+        self._free: dict[int, list[_Used]] = {}
+        self._used: dict[int, _Used] = {}  # by address; those that are free are there, too
         self._total = 0
         self._blocks = 0
 
@@ -77,9 +85,13 @@ class Pool:
         if free is None:
             free = self._free[size] = []
         try:
-            return Storage(free.pop(), free.append)
+            block = free.pop().block
         except IndexError:
             return self._more(size)
+        made = Storage(block)  # as `_take` does it: this is called for each tensor
+        used = self._used[block[0]] = _Used(made, free.append)
+        used.block = block
+        return made
 
     def _more(self, size: int) -> Storage:
         larger = size
@@ -88,7 +100,7 @@ class Pool:
             found = self._free.get(larger)
             if found:
                 try:
-                    return Storage(found.pop(), found.append)
+                    return self._take(found.pop().block, found)
                 except IndexError:  # another thread was faster
                     continue
         free = self._unused()
@@ -101,7 +113,13 @@ class Pool:
         self._total += size
         self._blocks += 1
         start = raw.ctypes.data
-        return Storage((start + -start % ALIGNMENT, raw), self._free[size].append)
+        return self._take((start + -start % ALIGNMENT, raw), self._free[size])
+
+    def _take(self, block: Block, free: list[_Used]) -> Storage:
+        made = Storage(block)
+        used = self._used[block[0]] = _Used(made, free.append)
+        used.block = block
+        return made
 
     def _unused(self) -> int:
         return sum(size * len(blocks) for size, blocks in list(self._free.items()))
@@ -110,6 +128,8 @@ class Pool:
         """Give what is free back to the system."""
         for size, blocks in list(self._free.items()):
             count = len(blocks)
+            for one in blocks[:count]:
+                del self._used[one.block[0]]
             del blocks[:count]
             self._total -= size * count
             self._blocks -= count
