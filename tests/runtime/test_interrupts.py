@@ -250,7 +250,7 @@ from tilewright.runtime.pool import Pool
 pool = Pool()
 def work():
     began = len(sent)
-    when(lambda: True)
+    when(lambda: time.sleep(0.002) or True)
     while len(sent) == began or time.monotonic() < sent[-1] + 1:
         pool.take(1000)
     os._exit(1)
