@@ -204,7 +204,7 @@ def test_a_folder_that_is_left_over_is_no_module(tmp_path: Path) -> None:
     shutil.copytree(
         Path(tvm.__file__).parent, tmp_path / "tilewright", ignore=shutil.ignore_patterns("*.json", "*.gz")
     )
-    (tmp_path / "tilewright" / "vta" / "__pycache__").mkdir(parents=True)
+    (tmp_path / "tilewright" / "vta" / "__pycache__").mkdir(parents=True, exist_ok=True)
     code = "from tilewright import vta\ntry: vta.get_env()\nexcept NotImplementedError as error: print(error)"
     done = subprocess.run(
         [sys.executable, "-c", code],
