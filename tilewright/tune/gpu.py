@@ -87,7 +87,7 @@ class GpuFunction(Function):
         return min(1024, int(self.target.max_num_threads))
 
     def finish(self) -> None:
-        """Threads share a long sum, so that each adds a short part of it."""
+        """Nothing is noted of long sums: threads share them, and each adds a short part."""
 
     # -- groups ----------------------------------------------------------------------------
     def inline(self) -> None:
