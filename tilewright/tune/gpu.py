@@ -15,7 +15,7 @@
     dot products   the same for products of int8 by `dp4a`, if tensor cores cannot take them (gpu_dots.py)
     attention      scores, softmax and the product with the values in one kernel (gpu_attention.py)
 
-The sizes of the simpler sketches follow rules, those of products a cost model of each sketch.
+Large tiles, tensor cores and attention choose their sizes by an estimate of cycles or rounds, the others by rules.
 """
 
 from __future__ import annotations

@@ -156,7 +156,7 @@ class _Sketch:
         self.fetch(product, 2, part)
         sch.bind(block, "blockIdx.x")
         sch.bind(group, "threadIdx.y")
-        self.fetch(scores, 0, group)  # for all warpgroups together
+        self.fetch(scores, 0, group)  # the queries, for all warpgroups together
         self.scopes(blocks)
         self.spread(blocks)
         self.spread_results(made, second)

@@ -142,7 +142,7 @@ def by_tensor_cores(g: GpuFunction, f: Facts, w: Windows, form: str) -> dict[str
         raise ScheduleError("bulk copies take whole pieces of 16 bytes")
     if form == "lines" and not (w.wide and 3 * w.c.extent < line):
         raise ScheduleError(f"{w.c.extent} channels are enough for a line")
-    # The form for warps needs no padding, and is better then.
+    # The form for warps needs no padding.
     if form == "channels" and w.wide and (8 if kind == "float32" else 3) * w.c.extent < line:
         raise ScheduleError(f"lines of {w.c.extent} channels would be mostly padding")
     consumer = g.fusable_consumer(f)
@@ -268,7 +268,7 @@ def _place(f: Facts, b: Any) -> int:
 
 
 def _pad_channels(sch: Any, rv: BlockRV, axes: list[Var], w: Windows, line: int) -> None:
-    """Pad the channels to a multiple of the rows of TMA tiles, so that a row belongs to one pixel of the window."""
+    """Pad the channels to whole rows of a TMA tile, so that each row belongs to one pixel of the window."""
     used = [i for i, v in enumerate(axes) if v in set().union(*map(vars_used, w.data.indices))]
     reads = [r.buffer for r in sch.get(rv).reads]
     sch.reindex_cache_read(rv, reads.index(w.data.buffer), "global", lambda *its: [its[i] for i in used])

@@ -60,7 +60,8 @@ class Contraction:
         return size if size >= _LEAST else 16  # and the reduction is padded with zeros
 
 
-_LEAST, _USUAL, _MOST = 8, 18, 25  # depths of a tile
+# The depth of a tile: at least; at most; at most if it is below the least without another whole axis of the window.
+_LEAST, _USUAL, _MOST = 8, 18, 25
 
 
 def contraction_of(f: Facts) -> Contraction | None:

@@ -76,7 +76,7 @@ class ThreadTile(Tile):
 
     @property
     def shared(self) -> int:
-        """Bytes of shared memory."""
+        """Bytes of shared memory of a thread block, with padding against bank conflicts."""
         return self.stages * self.depth * (self.rows + self.columns + 16) * 4
 
 

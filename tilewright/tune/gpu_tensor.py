@@ -71,7 +71,7 @@ class Product:
     b: Buffer
     trans_a: bool
     trans_b: bool
-    windows: int = 1  # im2col: how many elements of A are copies of one element of the image
+    windows: int = 1  # im2col: how many elements of the view are copies of one element of the image
     in_line: int = 16  # elements along k that are always contiguous in A
     after: int = 0  # work of the epilogue for each result, in additions
 

@@ -196,7 +196,7 @@ class Warps(Sketch):
     def apply(self) -> dict[str, Any]:
         sch, p, t = self.sch, self.p, self.tile
         high, wide = t.high, t.wide
-        # No warp has nothing to do.
+        # Shrink the tile if some of its warps would have no results.
         rows = high if p.m.extent <= high else t.rows
         t = self.tile = replace(t, rows=rows, columns=wide if p.n.extent <= wide else t.columns)
         tail, loops = self.prepare()
@@ -238,7 +238,7 @@ class Warps(Sketch):
         if late > 1:
             sch.annotate(step, "software_pipeline_stage", [0, 0, 1])
             sch.annotate(step, "software_pipeline_order", [0, 1, 2])
-            # The copies stand after the first loads: instructions that touch memory keep their order.
+            # The copies come after the first loads of fragments: the compiler keeps the order of memory instructions.
             rest = 3 * products - 2
             stages = [0, 0, late - 1, late - 1, *[late] * rest]
             order = [2, 3, rest + 1, rest + 2, 0, 1, *range(4, rest + 1), rest + 3]

@@ -128,7 +128,7 @@ class _Ring:
     size: int  # elements of one version
     versions: int
     early: bool  # whether it is filled before the loop
-    plain: bool = False  # whether threads may read it: it is not swizzled for `wgmma`
+    plain: bool = False  # whether threads read it: rows of a tile are whole, not in pieces as for `wgmma`
 
 
 class _Kernel:
