@@ -24,13 +24,13 @@ __all__ = [
 
 
 def extent_of(sch: Schedule, loop: LoopRV) -> int | None:
-    """The number of turns of a loop, if it is known."""
+    """The number of iterations of a loop, if it is known."""
     size = const_value(sch.loop(loop).extent)
     return None if size is None else int(size)
 
 
 def in_vectors(sch: Schedule, loop: LoopRV, lanes: int) -> None:
-    """Vectors along a loop, of all of it if it is short."""
+    """Vectorize a loop, all of it if it is short."""
     size = extent_of(sch, loop)
     if size is None or size > lanes:
         _, within = sch.split(loop, [None, lanes])
@@ -40,7 +40,7 @@ def in_vectors(sch: Schedule, loop: LoopRV, lanes: int) -> None:
 
 
 def schedule_copy(sch: Schedule, block: BlockRV, lanes: int, skip: int) -> None:
-    """Vectors along the last loop of a block, if it has more than `skip` of them."""
+    """Vectorize the last loop of a block, if the block has more than `skip` loops."""
     loops = sch.get_loops(block)[skip:]
     if loops:
         in_vectors(sch, loops[-1], lanes)
@@ -52,7 +52,7 @@ def pays_in_parallel(facts: Facts, machine: CpuMachine) -> bool:
 
 
 def cycles_of(facts: Facts, machine: CpuMachine) -> float:
-    """About what one core takes: the work, or the way of the bytes."""
+    """Estimated cycles of one core: for the arithmetic or for the traffic, whichever takes longer."""
     lanes = machine.lanes(facts.bits)
     size = sum(facts.touched(r) for r in facts.accesses)
     caches = machine.cache_sizes
@@ -63,10 +63,10 @@ def cycles_of(facts: Facts, machine: CpuMachine) -> float:
 
 
 def joined(facts: Facts) -> int:
-    """How many of the last axes are one line in memory for every access, so that they can be one loop."""
+    """How many of the last axes are contiguous with each other in every access, so that they can be one loop."""
     axes, count = facts.spatial, 1
     while count < len(axes) and axes[-count].known and axes[-count].extent == 1:
-        count += 1  # an axis of one element is in line with any other
+        count += 1  # an axis of one element is contiguous with any other
     while count < len(axes):
         inner, outer = axes[-count], axes[-count - 1]
         if not (inner.known and outer.known):
@@ -78,7 +78,7 @@ def joined(facts: Facts) -> int:
 
 
 def schedule_elementwise(sch: Schedule, facts: Facts, machine: CpuMachine) -> dict[str, object]:
-    """Vectors along what lies in line in memory, threads along the rest; tiles where an axis lies across."""
+    """Vectorize along the contiguous axis and parallelize the others; use tiles for a transposed read."""
     loops = sch.get_loops(facts.rv)
     if not loops:
         return {"loops": "none: a single element"}
@@ -94,7 +94,8 @@ def schedule_elementwise(sch: Schedule, facts: Facts, machine: CpuMachine) -> di
 
 
 def given_out(sch: Schedule, facts: Facts, around: list[LoopRV], machine: CpuMachine) -> dict[str, object]:
-    """Threads along the loops around vectors, if that pays; stores past the caches, if none would find them there."""
+    """Parallelize the loops around the vectors, if that pays; use non-temporal stores for a result that is larger than
+    the caches."""
     threads, past = pays_in_parallel(facts, machine), past_caches(facts, machine)
     if around:
         head = around[: _enough(sch, around, machine)] if threads else around[:1]
@@ -109,7 +110,7 @@ def given_out(sch: Schedule, facts: Facts, around: list[LoopRV], machine: CpuMac
 def in_lines(
     sch: Schedule, facts: Facts, loops: list[LoopRV], lanes: int, count: int = 1
 ) -> tuple[list[LoopRV], dict[str, object]]:
-    """Vectors along the last loops, `count` of which become one, some of them in a turn; the loops around those."""
+    """Fuse the last `count` loops, vectorize along them and unroll a few vectors; return the loops around those."""
     outer, inner = loops[:-count], loops[-count:]
     line = sch.fuse(*inner) if len(inner) > 1 else inner[0]
     size = extent_of(sch, line)
@@ -130,14 +131,15 @@ def in_lines(
 
 
 def across_of(facts: Facts) -> int | None:
-    """The position of the axis along which what is copied lies in line, if the result does along another one."""
+    """The position of the axis along which the source of a transpose is contiguous; None if the block is no copy, or if
+    source and result are contiguous along the same axis."""
     if len(facts.reads) != 1 or not isinstance(facts.block.body.value, BufferLoad):  # type: ignore[attr-defined]
         return None
     return lies_across(facts, facts.reads[0])
 
 
 def lies_across(facts: Facts, read: Access) -> int | None:
-    """The position of the axis along which a read lies in line, if the result does along another one."""
+    """The position of the axis along which a read is contiguous, if it is not the axis of the result that is."""
     axes = facts.spatial
     if len(axes) < 2:
         return None
@@ -149,7 +151,7 @@ def lies_across(facts: Facts, read: Access) -> int | None:
 
 
 def _read_across(facts: Facts) -> tuple[Access, int] | None:
-    """The one read that lies across, of a stage that computes something, and the axis along which it lies in line."""
+    """The only transposed read of a stage that computes something, and the axis along which it is contiguous."""
     found = [(r, at) for r in facts.reads if (at := lies_across(facts, r)) is not None]
     if len(found) != 1 or facts.guarded or not all(a.known for a in facts.spatial):
         return None
@@ -161,7 +163,7 @@ def _read_across(facts: Facts) -> tuple[Access, int] | None:
 def _turned_first(
     sch: Schedule, facts: Facts, loops: list[LoopRV], read: Access, across: int, lanes: int
 ) -> tuple[list[LoopRV], dict[str, object]]:
-    """What lies across is turned tile by tile in registers, and computed with from there."""
+    """Transpose the transposed operand tile by tile in registers, and compute from there."""
     buffers = [r.buffer for r in sch.realize(facts.rv).block.reads]
     copy = sch.reindex(facts.rv, ("read", buffers.index(read.buffer)))
     sch.set_scope(copy, 0, "local")
@@ -181,30 +183,31 @@ def _turned_first(
 def _turned(
     sch: Schedule, facts: Facts, loops: list[LoopRV], across: int, lanes: int, machine: CpuMachine
 ) -> tuple[list[LoopRV], dict[str, object]]:
-    """Tiles of lanes by lanes, turned in registers."""
+    """Transpose tiles of lanes x lanes in registers."""
     others = [x for i, x in enumerate(loops) if i not in (across, len(loops) - 1)]
     far, near = sch.split(loops[across], [None, lanes])
     size = extent_of(sch, loops[-1])
     most, few, line = sch.split(loops[-1], [None, 4 if size is None or size >= 16 * lanes else 1, lanes])
-    # Tiles go along the lines that are read; some beside each other, so that longer pieces of lines are written.
+    # Tiles follow each other along the rows that are read; a few are side by side, so that longer pieces of rows are
+    # written.
     sch.reorder(*others, most, far, few, near, line)
     sch.annotate(near, "transpose_lanes", 1)
     if facts.touched(facts.reads[0]) > machine.cache_sizes.l2:
-        # These are more lines than the processor fetches ahead by itself.
+        # These are more streams than the hardware prefetcher of the CPU follows.
         sch.annotate(near, "transpose_ahead", 4)
     sch.vectorize(line)
     return [*others, most], {"tile": f"{lanes} x {lanes}, turned in registers"}
 
 
 def past_caches(facts: Facts, machine: CpuMachine) -> bool:
-    """Whether the result is so large that none of it would be found in a cache later."""
+    """Whether the result is larger than the L3 cache, so that later stages would not find it there."""
     if facts.write is None:
         return False
     return facts.touched(facts.write) > machine.cache_sizes.l3 and all(a.known for a in facts.axes)
 
 
 def _enough(sch: Schedule, loops: list[LoopRV], machine: CpuMachine) -> int:
-    """How many loops from the outside give each thread several turns."""
+    """How many of the outermost loops together have enough iterations to give each thread several."""
     turns = 1
     for i, loop in enumerate(loops):
         turns *= extent_of(sch, loop) or machine.num_cores * 8

@@ -1,21 +1,21 @@
 """Sketches for GPUs: every stage becomes a kernel, or a part of one.
 
-    elementwise    a thread for each vector of elements that lie in line
-    transpose      a block of threads for a tile, which is turned in shared memory (gpu_transpose.py)
-    rows           a block of threads for each row, which stays in registers (gpu_rows.py)
-    columns        a block of threads for results side by side and a part of the lines (gpu_columns.py)
-    windows        a thread for some neighbouring results of a pooling
-    tile           a block of threads for a tile of results: operands in shared memory, fetched together, results in
-                   registers
-    large tile     the same for products of float32 matrices and for convolutions, which are gathered as products:
-                   fetched some steps ahead by threads, or by the copy engine, 8 x 8 results or so for each thread
-                   (gpu_product.py, gpu_product_bulk.py, gpu_conv_threads.py)
-    tensor cores   the same for products of 16-bit floats, by the instructions of warps or warpgroups, and of float32
-                   that may be rounded (tf32)
-    dot products   the same for products of bytes, four at a time, where tensor cores take none (gpu_dots.py)
-    attention      scores, softmax and the product with the values in one kernel of warpgroups
+    elementwise    a thread for each contiguous vector of elements (gpu_elementwise.py)
+    transpose      a thread block for a tile, which is transposed in shared memory (gpu_transpose.py)
+    rows           a thread block for each row, which stays in registers (gpu_rows.py)
+    columns        a thread block for contiguous results and a part of the rows (gpu_columns.py)
+    windows        a thread for some neighbouring results of a pooling or a depthwise convolution (gpu_windows.py)
+    tile           a thread block for a tile of results: its threads copy the operands to shared memory together, the
+                   results are in registers
+    large tile     the same for float32 matrix products, and for convolutions as products (im2col): copied some steps
+                   ahead by threads or by TMA, register tiles of about 8 x 8 (gpu_product.py, gpu_product_bulk.py,
+                   gpu_conv_threads.py)
+    tensor cores   the same for products of 16-bit floats and int8, by `mma` or `wgmma`, and of float32 that may be
+                   rounded to tf32 (gpu_warps.py, gpu_tensor.py, gpu_conv.py)
+    dot products   the same for products of int8 by `dp4a`, if tensor cores cannot take them (gpu_dots.py)
+    attention      scores, softmax and the product with the values in one kernel (gpu_attention.py)
 
-The sizes are rules, not yet the choice of a model.
+Large tiles, tensor cores and attention choose their sizes by an estimate of cycles or rounds, the others by rules.
 """
 
 from __future__ import annotations
@@ -52,24 +52,22 @@ from .rows import in_line, rows_of
 __all__ = ["GpuFunction"]
 
 T = TypeVar("T")
-_THREADS = 256  # of a block, if there is enough to do
-_WIDE = 16  # bytes that a thread may take at once
-_RESIDENT = 2048  # threads of a processor
-_LIGHT, _TIMES = (
-    8,
-    64,
-)  # additions' worth of a stage that is computed so many times instead of once, or more often
-_ITERATIONS = 1024  # of a loop that are worth a thread each
-_SHARED = 46 * 1024  # bytes of a block for what is between the stages of a row
-_ROWS = 4  # of a matrix that are worth tiles
-_DEPTH = 16  # of the reduction, that a tile fetches at once
+_THREADS = 256  # of a thread block, if there is enough work
+_WIDE = 16  # bytes of a vector load
+_RESIDENT = 2048  # threads that an SM can hold
+# A stage with this work at most, in additions, is inlined into one with so many times its elements, at least.
+_LIGHT, _TIMES = 8, 64
+_ITERATIONS = 1024  # iterations of a parallel loop that is worth a thread for each
+_SHARED = 46 * 1024  # bytes of shared memory of a thread block for the intermediate stages of a row
+_ROWS = 4  # rows, and columns, of a product that is worth tiles, at least
+_DEPTH = 16  # depth of a tile: steps of the reduction that are copied at once
 
 
 class GpuFunction(Function):
     """Schedules the blocks of one function for a GPU."""
 
-    free = False  # whether the tuner decides: rules that leave a sketch out do not hold then
-    threads, widest = 0, 0  # of a block, and elements that a thread takes at once, where that is decided
+    free = False  # whether the tuner decides: rules that leave a sketch out do not apply then
+    threads, widest = 0, 0  # the threads of a block, and the width of vectors, if these are decided (else 0)
 
     @property
     def most(self) -> int:
@@ -77,19 +75,19 @@ class GpuFunction(Function):
         return min(self.threads or _THREADS, int(self.target.max_num_threads))
 
     def choose(self, f: Facts, kind: str, default: T, table: Callable[[], Table]) -> T:
-        """What a sketch is applied with. `table` makes all that it could be, for the tuner."""
+        """The decision that a sketch is applied with. `table` makes all possible ones, for the tuner."""
         return default
 
     def refused(self, why: ScheduleError) -> None:
-        """A sketch was refused, and the scheduler goes on to another; the tuner keeps what was said."""
+        """Called if a sketch is refused and the scheduler goes on to another; the tuner keeps the reason."""
 
     @property
     def limit(self) -> int:
-        """The threads that a block may have."""
+        """The greatest number of threads of a block."""
         return min(1024, int(self.target.max_num_threads))
 
     def finish(self) -> None:
-        """Threads share a long sum, so that each adds a short part of it."""
+        """Nothing is noted of long sums: threads share them, and each adds a short part."""
 
     # -- groups ----------------------------------------------------------------------------
     def inline(self) -> None:
@@ -100,8 +98,8 @@ class GpuFunction(Function):
         return super().wants_inline(f, consumers) or self.is_small(f, consumers)
 
     def is_small(self, f: Facts, consumers: list[Facts]) -> bool:
-        """Whether a stage of inputs alone, as `1 / sqrt(variance)` of some channels, takes less time if it is computed
-        for each element that needs it than a kernel of its own does."""
+        """Whether a stage that reads only inputs, as `1 / sqrt(variance)` of some channels, takes less time if each
+        element that needs it computes it than as a kernel of its own."""
         light = f.work <= _LIGHT and not f.guarded and len(consumers) == 1
         large = all(c.kind == "injective" and c.points >= _TIMES * f.points for c in consumers)
         return light and large and not self.sch.get_producers(f.rv)
@@ -121,7 +119,7 @@ class GpuFunction(Function):
                 self.alone(f)
 
     def attempt(self, f: Facts, sketch: Any, name: str) -> None:
-        """Apply a sketch; a stage that refuses it gets a thread for each of its points, or one for all."""
+        """Apply a sketch; if it is refused, the stage gets a thread for each result, or one thread for all."""
         before = self.at_root()
         try:
             with self.sch.all_or_nothing():
@@ -161,7 +159,7 @@ class GpuFunction(Function):
         self.done.add(f.rv.key)
         product = product_of(f)
         if product is not None and min(product.m.extent, product.n.extent) < _ROWS:
-            return self.alone(f)  # hardly anything is used twice
+            return self.alone(f)  # there is hardly any reuse
         if product is not None and self.matrix_product(f, product):
             return
         windows = windows_of(f)
@@ -177,7 +175,7 @@ class GpuFunction(Function):
         self.attempt(f, lambda: self.tiles(f), "shared tile")
 
     def gathered(self, f: Facts, sums: Contraction) -> bool:
-        """Whether a sum of products in float32 was given to large tiles."""
+        """Try to schedule a contraction in float32 with large tiles; whether that was possible."""
         before = self.at_root()
         try:
             with self.sch.all_or_nothing():
@@ -190,7 +188,7 @@ class GpuFunction(Function):
         return True
 
     def convolution(self, f: Facts, windows: Windows) -> bool:
-        """Whether a convolution was given to tensor cores."""
+        """Try to schedule a convolution on tensor cores; whether that was possible."""
         for form in FORMS:
             before = self.at_root()
             try:
@@ -205,7 +203,7 @@ class GpuFunction(Function):
         return False
 
     def matrix_product(self, f: Facts, product: Product) -> bool:
-        """Whether a product of matrices was given to tensor cores, or to large tiles."""
+        """Try to schedule a matrix product on tensor cores, or with large tiles; whether that was possible."""
         others = (by_streams, by_threads) if product.kind == "float32" else (by_dots,)
         for sketch in (by_warpgroups, by_warps, *others):
             before = self.at_root()
@@ -237,7 +235,7 @@ class GpuFunction(Function):
         self.take(before)
 
     def beside(self, last: Facts) -> list[BlockRV]:
-        """Results that are made of another one element by element, and of nothing else."""
+        """The outputs that are computed elementwise from the output `last`, and from nothing else."""
         if not self.is_output(last) or last.write is None or last.reduce:
             return []
         found = []
@@ -251,8 +249,8 @@ class GpuFunction(Function):
         return found
 
     def apart(self, last: Facts, group: list[Facts]) -> list[Facts]:
-        """The stages of long rows for kernels of their own. What lies between them is computed by each that reads it:
-        that is less than to write it and to read it again."""
+        """The stages of long rows, for kernels of their own. Each kernel computes the elementwise stages that it reads
+        again: that costs less than writing and reading them."""
         left = []
         for f in group:
             if f is not last and f.kind == "injective" and f.points == last.points:
@@ -277,7 +275,7 @@ class GpuFunction(Function):
     def spread(
         self, loop: LoopRV, threads: int, wide: int = 1, tag: str = "blockIdx.x", several: int = 1
     ) -> None:
-        """Blocks and threads along a loop; `wide` neighbours for each thread, `several` times."""
+        """Bind a loop to blocks and threads; each thread has `several` vectors of `wide` neighbours."""
         sch, size = self.sch, extent_of(self.sch, loop)
         if size is not None:
             threads = min(threads, power(-(-size // wide)))
@@ -294,14 +292,14 @@ class GpuFunction(Function):
             sch.vectorize(x)
 
     def fetch_early(self, at: BlockRV | LoopRV, threads: int) -> None:
-        """Let what a kernel reads first come while the one before it ends, as far as its first blocks, of so many
-        threads, read it: those that the processors have room for."""
+        """Prefetch the first operands of a kernel while the kernel before it ends: those of the thread blocks, of
+        `threads` threads, that the SMs have room for at once."""
         gpu = self.target.gpu
-        if self.target.kind.name == "cuda" and gpu.blocks_per_cluster > 1:  # they are launched early
+        if self.target.kind.name == "cuda" and gpu.blocks_per_cluster > 1:  # such GPUs launch kernels early
             self.sch.annotate(at, FETCH_EARLY, gpu.multiprocessors * (_RESIDENT // threads))
 
     def plain(self, f: Facts) -> dict[str, object]:
-        """A thread for each result; what only pads what it reads is done on the way."""
+        """A thread for each result, with the padding of its operands inlined."""
         sch = self.sch
         inline_padding(self, f)
         spatial = [
@@ -314,14 +312,14 @@ class GpuFunction(Function):
         return {"threads": self.most}
 
     def single(self, f: Facts) -> dict[str, object]:
-        """One thread for everything."""
+        """One thread for all results."""
         loop = self.fused([], f.rv)
         self.sch.bind(loop, "blockIdx.x")
         self.sch.bind(self.sch.add_unit_loop(f.rv), "threadIdx.x")
         return {"threads": 1}
 
     def across(self, loop: LoopRV) -> int:
-        """Threads along a loop of a row."""
+        """Bind a loop along a row to threads."""
         size = extent_of(self.sch, loop)
         threads = self.most if size is None else min(self.most, power(size))
         _, thread = self.sch.split(loop, [None, threads])
@@ -329,8 +327,8 @@ class GpuFunction(Function):
         return threads
 
     def chain(self, last: Facts, group: list[Facts], beside: list[BlockRV]) -> dict[str, object]:
-        """A chain of stages with what is between them in registers, or else in shared memory. What is made of the
-        results `beside` them is done in the same kernel if it can be."""
+        """A chain of stages with its intermediate values in registers, or else in shared memory. The outputs `beside`,
+        computed from its result, are part of the same kernel if possible."""
         if beside:
             with contextlib.suppress(ScheduleError), self.sch.all_or_nothing():
                 return row_by_row(self, last, group, beside)
@@ -342,7 +340,7 @@ class GpuFunction(Function):
         except ScheduleError as why:
             line = in_line(max((f for f in group if f.reduce), key=lambda f: f.points))
             if line is not None and not line.reduce:
-                raise  # threads along a row would read far from each other
+                raise  # loads of threads along a row would not be coalesced
             return {**self.through_shared(last, group), "instead": reason_of(why)}
 
     def through_shared(self, last: Facts, group: list[Facts]) -> dict[str, object]:
@@ -432,7 +430,7 @@ class GpuFunction(Function):
         }
 
     def fetched(self, copy: BlockRV, own: list[LoopRV], threads: dict[str, int], wide: int) -> None:
-        """A copy to shared memory by all threads of a block together, `wide` neighbours at a time."""
+        """Bind a copy to shared memory to all threads of a block, in vectors of `wide` elements."""
         sch = self.sch
         loop = self.fused(own, copy) if own else sch.add_unit_loop(copy)
         size = extent_of(sch, loop)
@@ -444,14 +442,14 @@ class GpuFunction(Function):
             sch.vectorize(shares[-1])
 
     def tile_rule(self, f: Facts, wide: Axis, high: Axis | None) -> SharedTile:
-        """A tile by rule: few results where there are few, 16 threads along a side."""
+        """The tile of the zero-trial schedule: small if there are few results, with up to 16 threads along a side."""
         sizes = [self.tile_of(high), self.tile_of(wide)]
         y, x = (min(16, size) for size in sizes)
         depth = max(1, min(_DEPTH // math.prod(a.extent for a in f.reduce[1:]), f.reduce[0].extent))
         return SharedTile(y, x, sizes[0] // y, sizes[1] // x, 1, 1, depth, 1, 0)
 
     def sides(self, f: Facts) -> tuple[Axis, Axis | None]:
-        """The two axes that a tile lies along: that of neighbouring results, and one that others are used again for."""
+        """The two axes of a tile: the contiguous one of the results, and one along which an operand is reused."""
         assert f.write is not None
         spatial = [a for a in f.spatial if a.extent > 1 and a.known]
         if not spatial:
@@ -462,27 +460,27 @@ class GpuFunction(Function):
         return wide, max(rest, key=lambda a: a.extent, default=None)
 
     def tile_of(self, axis: Axis | None) -> int:
-        """The results of a tile along an axis: few where there are few."""
+        """The size of a tile along an axis: small if the axis is short."""
         size = 1 if axis is None else axis.extent
         return 64 if size >= 512 else 32 if size >= 64 else min(16, power(size))
 
     def worth(self, f: Facts, index: int) -> bool:
-        """Whether threads of a tile read the same elements."""
+        """Whether an operand is worth a copy in shared memory: threads of a tile read the same elements of it."""
         reads = self.reads_of(f, index)
         if any(r.gathered for r in reads):
-            return False  # it may be anywhere
+            return False  # data-dependent indices: the elements may be anywhere
         return bool(reads) and all(
             any(not r.moves(a) for a in f.spatial if a.extent > 1) or any(r.moves(a) for a in f.reduce)
             for r in reads
         )
 
     def reads_of(self, f: Facts, index: int) -> list[Access]:
-        """The places where a block reads one of its buffers."""
+        """The accesses by which a block reads one of its buffers."""
         buffer = f.block.reads[index].buffer
         return [r for r in f.reads if r.buffer is buffer]
 
     def copy(self, f: Facts, index: int) -> BlockRV:
-        """What a tile reads, in shared memory; what only prepares it (padding) is done on the way."""
+        """A copy of an operand in shared memory, with the stages inlined that prepare it (padding)."""
         copy = self.sch.cache_read(f.rv, index, "shared")
         for producer in self.sch.get_producers(copy):
             if producer.key in self.done:
@@ -495,6 +493,6 @@ class GpuFunction(Function):
 
 
 def _in_parallel(body: Stmt) -> bool:
-    """Whether a body is loops that somebody has marked parallel, with enough iterations for threads."""
+    """Whether a body consists of loops that are marked parallel and have enough iterations for threads."""
     loops = [s for s in stmt_list(body) if isinstance(s, For) and s.kind is ForKind.PARALLEL]
     return len(loops) == len(stmt_list(body)) and all(number(s.extent) >= _ITERATIONS for s in loops)

@@ -1,8 +1,9 @@
-"""A sketch for attention in one kernel: scores, softmax and the product with the values, by warpgroups (sm_90a).
+"""A sketch for attention in one kernel: scores, softmax and the product with the values, by `wgmma` (sm_90a).
 
-a block     one tile of rows of the queries after the other
-a warpgroup 64 rows: scores in registers, their weights as the operand of the next product, sums in registers
-a warp      fetches parts of keys and values ahead of them
+a thread block   tiles of rows of the queries, one after the other
+a warpgroup      64 rows: scores in registers, their softmax as the operand of the second product, accumulators in
+                 registers
+another          copies parts of the keys and values by TMA, ahead of the others
 """
 
 from __future__ import annotations
@@ -31,32 +32,32 @@ if TYPE_CHECKING:
 
 __all__ = ["Parts", "attention", "attentions", "best_parts", "refusal"]
 
-_LINE = 64  # elements of 16 bits that a bulk copy has side by side
-_KEPT = 2048  # bytes of shared memory for barriers and what the driver takes
+_LINE = 64  # elements of 16 bits in a row of a TMA tile
+_KEPT = 2048  # bytes of shared memory for barriers and for the driver
 _LANES = 4  # threads that share a row
-_GAIN = 0.88  # the time that four warpgroups take for what two do in one unit
+_GAIN = 0.88  # time for each row with four warpgroups, relative to the time with two
 _FRAGMENT, _LANE, _OPERAND = "wgmma.accumulator", "wgmma.lanes", "wgmma.matrix_a"
 
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """How many warpgroups compute, how many keys are taken at once, and how many times that is on its way."""
+    """The warpgroups that compute, the keys of a step, and the stages of the pipeline."""
 
     groups: int
     columns: int
     stages: int
-    overlap: bool  # of a product with the softmax of the next part
-    queries: int = 1  # for how many tiles there is room for the queries
+    overlap: bool  # whether the second product of a step overlaps with the softmax of the next step
+    queries: int = 1  # tiles of queries that shared memory has room for
 
 
 def best_parts(a: Attention, gpu: GpuMachine) -> Parts:
-    """Sizes that registers and shared memory have room for."""
+    """The sizes for an attention, within the limits of registers and shared memory."""
     deep, across = (_up(a.size(iv)) for iv in (a.deep, a.column))
     if max(deep, across) > 256:
         raise ScheduleError(f"heads of {max(a.size(a.deep), a.size(a.column))} are too wide for a warpgroup")
-    # Wide heads leave no registers for more than two warpgroups, and very wide ones none for the product of one part
-    # beside the scores of the next. Narrow ones have shorter products than exponentials: more warpgroups hide them.
-    # Where there are few tiles, smaller ones leave no processor idle.
+    # Wide heads leave no registers for more than two warpgroups, and very wide ones leave none to overlap the product
+    # of one step with the scores of the next. In narrow heads the exponentials take longer than the products: more
+    # warpgroups hide that. If there are few tiles, smaller ones keep all SMs busy.
     groups = 1 if a.size(a.row) <= 64 or _rounds(a, 1, gpu) == 1 else 2
     columns, overlap = (128, True) if across <= 128 else (64, False)
     if (
@@ -74,7 +75,7 @@ def best_parts(a: Attention, gpu: GpuMachine) -> Parts:
 
 
 def _rounds(a: Attention, groups: int, gpu: GpuMachine) -> int:
-    """How many tiles of rows a processor takes one after the other."""
+    """How many tiles of rows an SM takes one after the other."""
     tiles = -(-a.size(a.row) // (64 * groups)) * math.prod(a.size(iv) for iv in a.others)
     return -(-tiles // gpu.multiprocessors)
 
@@ -84,7 +85,7 @@ def _up(size: int) -> int:
 
 
 def refusal(target: Target, func: PrimFunc | None = None) -> str | None:
-    """Why a target has no kernel for attentions, or none for that of a function; None if it has."""
+    """Why a target has no attention kernel, or none for the attention in `func`; None if it has one."""
     if not has_warpgroups(target):
         return f"{target} has no products of warpgroups"
     if func is None:
@@ -104,7 +105,7 @@ def refusal(target: Target, func: PrimFunc | None = None) -> str | None:
 
 
 def _checked(found: Attention | str, target: Target) -> tuple[Attention, Parts]:
-    """An attention that a kernel can do, and the sizes of its parts."""
+    """An attention that the kernel can compute, and its sizes; refused if it cannot."""
     if isinstance(found, str):
         raise ScheduleError(found)
     if not has_warpgroups(target) or not all(can_be_copied(x.buffer) for x in (found.q, found.k, found.v)):
@@ -113,7 +114,7 @@ def _checked(found: Attention | str, target: Target) -> tuple[Attention, Parts]:
 
 
 def attentions(g: GpuFunction) -> None:
-    """Give the attentions of a function to kernels of their own, before anything else is decided."""
+    """Schedule each attention of a function as one kernel, before anything else is decided."""
     if not has_warpgroups(g.target):
         return
     for f in g.stages():
@@ -130,14 +131,14 @@ def attentions(g: GpuFunction) -> None:
 
 
 def attention(g: GpuFunction, f: Facts) -> dict[str, Any]:
-    """The whole of an attention whose last product is a block."""
+    """Schedule the attention whose second product is the block `f`."""
     return _Sketch(g, f, *_checked(attention_of(g.sch, g.sch.realize(f.rv)), g.target)).apply()
 
 
 class _Sketch:
     def __init__(self, g: GpuFunction, f: Facts, a: Attention, parts: Parts) -> None:
         self.g, self.sch, self.f, self.a, self.parts = g, g.sch, f, a, parts
-        self.row: int | None = None  # where the rows are in what the results are moved to, if they are
+        self.row: int | None = None  # the dimension of the rows in the result, if an epilogue transposes it
 
     def apply(self) -> dict[str, Any]:
         sch, p, kind = self.sch, self.parts, str(self.a.q.buffer.dtype)
@@ -155,7 +156,7 @@ class _Sketch:
         self.fetch(product, 2, part)
         sch.bind(block, "blockIdx.x")
         sch.bind(group, "threadIdx.y")
-        self.fetch(scores, 0, group)  # for all warpgroups together
+        self.fetch(scores, 0, group)  # the queries, for all warpgroups together
         self.scopes(blocks)
         self.spread(blocks)
         self.spread_results(made, second)
@@ -178,7 +179,8 @@ class _Sketch:
         tile, group = sch.split(tile, [None, self.parts.groups])
         edges = self.a.edges()[0]
         if others and edges and all(sign > 0 for sign, _ in edges):
-            # Later rows see more keys: tiles of the same rows go together, so that all processors have as much to do.
+            # A mask such as the causal one: later rows see more keys. Tiles of the same rows follow each other, so that
+            # all SMs have about the same work.
             heads = sch.fuse(*others) if len(others) > 1 else others[0]
             outer, inner = sch.split(heads, [None, self.heads(edges)])
             sch.reorder(outer, tile, inner)
@@ -191,8 +193,8 @@ class _Sketch:
         return block, group, part
 
     def heads(self, edges: list[tuple[int, int]]) -> int:
-        """For how many heads at once tiles of the same rows are taken, so that the processor that has most to do has
-        least; the second cache holds their keys and values."""
+        """How many heads are processed together, so that the busiest SM has the least work, and the L2 cache holds
+        their keys and values."""
         import numpy as np
 
         a, p = self.a, self.parts
@@ -211,7 +213,7 @@ class _Sketch:
         return min((n for n in range(1, min(count, most) + 1) if count % n == 0), key=longest)
 
     def fetch(self, reader: BlockRV, which: int, at: LoopRV) -> None:
-        """An operand in shared memory, by bulk copies; what only pads it is done on the way."""
+        """Copy an operand to shared memory by TMA, with the stages inlined that pad it."""
         sch = self.sch
         copy = sch.cache_read(reader, which, "shared.dyn")
         for producer in sch.get_producers(copy):
@@ -233,7 +235,7 @@ class _Sketch:
             self.sch.set_scope(blocks[role], 0, scope)
 
     def spread(self, blocks: dict[str, BlockRV]) -> None:
-        """What is done element by element, to the threads that hold the elements."""
+        """Bind the elementwise stages to the threads that hold the elements."""
         sch = self.sch
         for role in ("highest", "total"):
             init = sch.decompose_reduction(blocks[role], sch.get_loops(blocks[role])[-3])
@@ -252,7 +254,7 @@ class _Sketch:
             self.pairs(blocks[role])
 
     def rows(self, block: BlockRV) -> None:
-        """Rows eight apart, each in four threads."""
+        """Bind a value for each row to threads: each has rows eight apart, and four threads hold the same row."""
         sch = self.sch
         i, lane = sch.get_loops(block)[-2:]
         warp, half, row = sch.split(i, [4, 2, 8])
@@ -260,7 +262,7 @@ class _Sketch:
         sch.bind(sch.fuse(warp, row, lane), "threadIdx.x")
 
     def pairs(self, block: BlockRV, wide: int = 2, vector: bool = False) -> None:
-        """Pairs (or more) beside each other, rows eight apart."""
+        """Bind elements to threads: each has pairs (or `wide` neighbours), in rows eight apart."""
         sch = self.sch
         i, j = sch.get_loops(block)[-2:]
         warp, half, row = sch.split(i, [4, 2, 8])
@@ -271,7 +273,7 @@ class _Sketch:
             sch.vectorize(pair)
 
     def after(self) -> list[BlockRV]:
-        """The stages that take the results one after the other: one that computes, one that moves them."""
+        """The stages of the epilogue: one that computes, and one that transposes the results."""
         consumer = self.g.fusable_consumer(self.f)
         last = self.f if consumer is None else facts_of(self.sch, consumer)
         out = [] if consumer is None else [consumer]
@@ -290,7 +292,8 @@ class _Sketch:
     def store(
         self, chain: list[BlockRV], group: LoopRV, across: int, intrinsics: dict[str, str]
     ) -> list[BlockRV]:
-        """What makes the results under the loop over warpgroups; those of 16 bits are turned to go eight at a time."""
+        """Move the blocks that make the results under the loop over warpgroups. 16-bit results are transposed between
+        threads first, so that each stores eight at a time."""
         sch = self.sch
         last = chain[-1]
         written = sch.get(last).writes[0].buffer

@@ -1,10 +1,10 @@
-"""Reductions on a GPU whose neighbours in memory belong to different results: sums of columns, of a middle axis.
+"""Reductions on a GPU along a dimension that is not contiguous: sums of columns, or of a middle axis.
 
-    block of threads for 128 columns and a part of the lines      threads 32 x 8, vectors of 4 columns
-        part[y, 0:128] = sum over lines y, y + 8, …               in registers, each thread its 4 columns
+    thread block for 128 columns and a part of the rows           threads 32 x 8, vectors of 4 columns
+        part[y, 0:128] = sum over rows y, y + 8, …                in registers, each thread its 4 columns
         partial[p, 0:128] = sum over y of part[y, 0:128]          through shared memory
 
-Where the lines are shared out among blocks, a second kernel sums over the parts p in the same way.
+Where the rows are distributed over thread blocks, a second kernel sums over the parts p in the same way.
 """
 
 from __future__ import annotations
@@ -22,17 +22,18 @@ if TYPE_CHECKING:
 
 __all__ = ["reduce_columns"]
 
-_WIDE = 16  # bytes that a thread takes at once
+_WIDE = 16  # bytes of a vector load
 _WARP = 32
-_THREADS = 256
-_TOGETHER = 8  # lines that a thread fetches at once
-_BLOCKS = 1024  # that keep all processors busy, shared out as evenly as can be
-_ENOUGH = 384  # that keep them busy too: a second kernel takes longer than they lose
-_SHORT = 16  # lines that one thread may take alone
+_THREADS = 256  # of a thread block
+_TOGETHER = 8  # rows whose loads a thread has in flight at once
+_BLOCKS = 1024  # thread blocks that keep all SMs busy, with an even distribution
+_ENOUGH = 384  # with as many thread blocks, a second kernel for a split reduction costs more than it gains
+_SHORT = 16  # rows at most that one thread reduces alone
 
 
 def reduce_columns(g: GpuFunction, f: Facts) -> dict[str, object]:
-    """A reduction across what lies in line, on its own: one kernel, or two where the lines are shared out."""
+    """Schedule a reduction whose results are contiguous, alone: one kernel, or two if its rows are distributed over
+    thread blocks."""
     line, sch = in_line(f), g.sch
     size = math.prod(a.extent for a in f.reduce)
     if line is None or line.reduce or not all(a.known for a in f.axes) or size <= _SHORT:
@@ -67,7 +68,7 @@ def reduce_columns(g: GpuFunction, f: Facts) -> dict[str, object]:
 
 
 def _lanes(f: Facts, line: Axis) -> int:
-    """How many neighbouring results a thread takes at once."""
+    """The width of the vectors of neighbouring results that a thread computes."""
     if f.guarded or any(r.stride(line) not in (0, 1) for r in f.accesses):
         return 1
     lanes = max(1, _WIDE * 8 // max(8, f.bits))
@@ -79,8 +80,8 @@ def _lanes(f: Facts, line: Axis) -> int:
 def _columns(
     g: GpuFunction, rv: BlockRV, lanes: int, threads: int, high: int, consumer: BlockRV | None = None
 ) -> None:
-    """One kernel: blocks for groups of columns; `high` threads share the lines of one. What takes the results element
-    by element does so on their way."""
+    """One kernel: a thread block for each group of columns, whose rows `high` threads share. `consumer`, the epilogue,
+    takes the results from registers."""
     sch = g.sch
     _, y = sch.split(sch.get_loops(rv)[-1], [None, high])
     part = sch.rfactor(y, factor_axis=0)

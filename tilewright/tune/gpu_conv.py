@@ -1,12 +1,12 @@
-"""Convolutions, and other sums over several axes, as products of matrices for tensor cores.
+"""Convolutions, and other reductions over several axes, as matrix products for tensor cores (im2col).
 
     Out[n, y, x, f] += Data[n, y*s + r, x*s + t, c] * W[r, t, c, f]
 
     m = (n, y, x)     k = (r, t, c)     View[m, k] = Data[…], 0 in the padding
     C[m, f] += View[m, k] * W[k, f]
 
-The view is never in memory: bulk copies look through it (the copy engine walks the windows of an image by itself),
-and warps gather what they fetch.
+The view, im2col, is never in memory: TMA copies windows of the image by itself, and warps gather the elements that they
+copy.
 """
 
 from __future__ import annotations
@@ -45,39 +45,40 @@ if TYPE_CHECKING:
 __all__ = ["FORMS", "Windows", "by_tensor_cores", "windows_of"]
 
 
-_FACTORS = {"float32": ("float16", "bfloat16", "float32"), "int32": ("int8",)}  # by the type of their sums
+# The types of the operands by the type of the accumulators.
+_FACTORS = {"float32": ("float16", "bfloat16", "float32"), "int32": ("int8",)}
 
 
 @dataclass(frozen=True, slots=True)
 class Windows:
-    """A sum of products of data, read in windows, and of weights, which are the same for all pixels."""
+    """A reduction over products of data, read in windows, and of weights, which are the same for all pixels."""
 
-    pixels: tuple[Axis, ...]  # the results' axes that the data moves along, in the results' order
-    f: Axis  # the one that the weights move along, the last
-    window: tuple[Axis, ...]  # what is summed up, in the weights' order
-    c: Axis  # the one of them along which the data lies in line
+    pixels: tuple[Axis, ...]  # the axes of the results that index the data, in the order of the results
+    f: Axis  # the last axis of the results, which indexes the weights
+    window: tuple[Axis, ...]  # the reduction axes, in the order of the weights
+    c: Axis  # the reduction axis along which the data is contiguous
     data: BufferLoad
     weights: BufferLoad
 
     @property
     def wide(self) -> bool:
-        """Whether a window is more than one place."""
+        """Whether a window has more than one pixel."""
         return any(x.extent > 1 for x in self.window if x is not self.c)
 
     @property
     def turned(self) -> bool:
-        """Whether the results' channels are the weights' first axis."""
+        """Whether the channels of the results are the first axis of the weights (contiguous along the reduction)."""
         return self.weights.indices[0] is self.f.var
 
     @property
     def in_line(self) -> int:
-        """How many channels can be fetched at once; 16 bytes, one by one, if they must be taken apart."""
+        """How many channels a vector copy can have; 16 if there is no such vector and they are copied one by one."""
         together = math.gcd(self.c.extent, 16) if self.window[-1] is self.c else 1
         return together if together > 1 else 16
 
 
 def windows_of(f: Facts) -> Windows | None:
-    """A block as a convolution, if it is one: of floats of 16 or 32 bits, added up in float32, or of bytes in int32."""
+    """A block as a convolution, if it is one: of 16- or 32-bit floats accumulated in float32, or of int8 in int32."""
     body = f.block.body
     if (
         not isinstance(body, BufferStore)
@@ -114,7 +115,7 @@ def windows_of(f: Facts) -> Windows | None:
 
 
 def _steps(e: PrimExpr, axes: dict[Var, Axis]) -> bool:
-    """Whether an index is a sum of axes, each times a constant."""
+    """Whether an index is a sum of axes, each with a constant factor, and constants."""
     if isinstance(e, Add):
         return _steps(e.a, axes) and _steps(e.b, axes)
     if isinstance(e, Mul):
@@ -124,7 +125,7 @@ def _steps(e: PrimExpr, axes: dict[Var, Axis]) -> bool:
     return e in axes or const_value(e) is not None
 
 
-# By warpgroups, which fetch lines of windows over few channels, or channels; by warps; four bytes at a time.
+# By warpgroups (TMA), which copy rows of windows if there are few channels, or channels; by warps (`mma`); by `dp4a`.
 FORMS = ("lines", "channels", "warps", "words")
 
 
@@ -136,18 +137,18 @@ def by_tensor_cores(g: GpuFunction, f: Facts, w: Windows, form: str) -> dict[str
     if len(w.pixels) == 1 and product_of(f) is not None:
         raise ScheduleError("it is a product of matrices, and was refused as one")
     line, piece = line_of(kind), 16 // kind.nbytes
-    across = not w.turned and kind != "float32"  # lines of weights go along the results' channels
+    across = not w.turned and kind != "float32"  # weights are contiguous along the channels of the results
     if warpgroups and (w.window[-1] is not w.c or w.c.extent % piece or (across and w.f.extent % piece)):
         raise ScheduleError("bulk copies take whole pieces of 16 bytes")
     if form == "lines" and not (w.wide and 3 * w.c.extent < line):
         raise ScheduleError(f"{w.c.extent} channels are enough for a line")
-    # Warps pad nothing.
+    # The form for warps needs no padding.
     if form == "channels" and w.wide and (8 if kind == "float32" else 3) * w.c.extent < line:
         raise ScheduleError(f"lines of {w.c.extent} channels would be mostly padding")
     consumer = g.fusable_consumer(f)
     if form == "lines":
         f, w = _joined(g, f, w)
-    in_line = w.turned or kind == "int8" or (warpgroups and kind == "float32")  # those take no others
+    in_line = w.turned or kind == "int8" or (warpgroups and kind == "float32")  # these require it
     made, view, after = _as_product(g, f, w, line if warpgroups else 1, consumer, in_line)
     product = product_of(made)
     if product is None:
@@ -169,7 +170,7 @@ def by_tensor_cores(g: GpuFunction, f: Facts, w: Windows, form: str) -> dict[str
 
 
 def _joined(g: GpuFunction, f: Facts, w: Windows) -> tuple[Facts, Windows]:
-    """A convolution of few channels whose windows' last axis and channels are one: they lie side by side.
+    """Fuse the last axis of the windows with the channels, of which there are few: both together are contiguous.
 
     Out[n, y, x, f] += Data[n, y + r, x + t, c] * W[f, r, t, c]
         ->   Out[n, y, x, f] += Lines[n, y, x, r, tc] * V[f, r, tc]     Lines[…] = Data[n, y + r, x + tc // C, tc % C]
@@ -207,8 +208,8 @@ def _joined(g: GpuFunction, f: Facts, w: Windows) -> tuple[Facts, Windows]:
 def _as_product(
     g: GpuFunction, f: Facts, w: Windows, line: int, consumer: BlockRV | None, in_line: bool
 ) -> tuple[Facts, BlockRV, BlockRV]:
-    """Rewrite a block as C[m, f] += View[m, k] * W[k, f], and what takes its results as a block over m and f; the
-    weights are read as W[f, k] if they must be `in_line` along the reduction."""
+    """Rewrite a block as C[m, f] += View[m, k] * W[k, f], and its epilogue as a block over m and f. The weights are
+    read as W[f, k] if they must be contiguous along the reduction (`in_line`)."""
     sch, rv = g.sch, f.rv
     if consumer is None:
         consumer = sch.cache_write(rv, 0, "global")
@@ -251,14 +252,14 @@ def _as_product(
     for copy in (view, panel):
         while any(_dissolve(g, copy, p) for p in sch.get_producers(copy)):
             pass
-    if in_line and not w.turned:  # by a kernel of their own
+    if in_line and not w.turned:  # a separate kernel transposes the weights
         by_elements(g, facts_of(sch, panel))
         g.done.add(panel.key)
     return facts_of(sch, rv), view, consumer
 
 
 def _size(x: Axis, w: Windows, line: int) -> int:
-    """The extent of an axis, padded."""
+    """The extent of an axis, after the padding of channels."""
     return -(-x.extent // line) * line if x is w.c and w.wide else x.extent
 
 
@@ -267,7 +268,7 @@ def _place(f: Facts, b: Any) -> int:
 
 
 def _pad_channels(sch: Any, rv: BlockRV, axes: list[Var], w: Windows, line: int) -> None:
-    """Let the channels be whole lines, so that a line belongs to one element of the window."""
+    """Pad the channels to whole rows of a TMA tile, so that each row belongs to one pixel of the window."""
     used = [i for i, v in enumerate(axes) if v in set().union(*map(vars_used, w.data.indices))]
     reads = [r.buffer for r in sch.get(rv).reads]
     sch.reindex_cache_read(rv, reads.index(w.data.buffer), "global", lambda *its: [its[i] for i in used])
@@ -275,7 +276,7 @@ def _pad_channels(sch: Any, rv: BlockRV, axes: list[Var], w: Windows, line: int)
 
 
 def _dissolve(g: GpuFunction, copy: BlockRV, producer: BlockRV) -> bool:
-    """Read through a stage that only moves elements, or pads them with zeros; whether it was one."""
+    """Inline a stage that only moves elements, or pads them with zeros; whether it was one."""
     body = g.sch.get(producer).body
     if producer.key in g.done or not isinstance(body, BufferStore) or not moves(body.value):
         return False

@@ -1,13 +1,14 @@
-"""Convolutions, and other sums of products over several axes, in float32: as products of matrices, by threads.
+"""Convolutions, and other contractions over several axes, in float32: as matrix products (im2col), by threads.
 
     Out[n, f, y, x] += Data[n, c, y*s + r, x*s + t] * W[f, c, r, t]
 
     rows f     columns (n, y, x)     steps (c, r, t)
     C[f, (n, y, x)] += W[f, (c, r, t)] * View[(c, r, t), (n, y, x)]
 
-The view is never in memory: threads gather it on its way into shared memory. A step of the sketch is made of whole
-windows, so that a thread that stays with a pixel finds its elements at constant distances. Where a window is one
-element, and pixels lie side by side, nothing is gathered: the copy engine fetches for many products with one matrix.
+The view, im2col, is never in memory: threads gather its elements when they copy to shared memory. The depth of a tile
+is a number of whole windows, so that a thread that stays with a pixel finds its elements at constant offsets. If a
+window is one pixel, and the pixels are contiguous, nothing is gathered: TMA copies the operands of a batch of products
+with one matrix.
 """
 
 from __future__ import annotations
@@ -37,18 +38,18 @@ __all__ = ["Contraction", "by_gathering", "contraction_of"]
 
 @dataclass(frozen=True, slots=True)
 class Contraction:
-    """A sum of products whose results' axes belong to one operand each, or to both."""
+    """A reduction over products. Each axis of its results indexes one of the operands, or both."""
 
     both: tuple[Axis, ...]
-    rows: tuple[Axis, ...]  # the axes that move one of them
-    columns: tuple[Axis, ...]  # the axes that move the other, along which the results lie in line
-    steps: tuple[Axis, ...]  # what is summed up
-    high: BufferLoad  # what the rows move
+    rows: tuple[Axis, ...]  # the axes that index `high` only
+    columns: tuple[Axis, ...]  # the axes that index `wide` only; the results are contiguous along the last
+    steps: tuple[Axis, ...]  # the reduction axes
+    high: BufferLoad
     wide: BufferLoad
 
     @property
     def depth(self) -> int:
-        """How many products are added in one step: whole windows, if they are not too large."""
+        """The depth of a tile: whole windows, if they are not too large."""
         size = 1
         for x in reversed(self.steps):
             if size * x.extent <= (_MOST if size < _LEAST else _USUAL):
@@ -56,14 +57,15 @@ class Contraction:
                 continue
             size *= max((n for n in range(1, _USUAL // size + 1) if x.extent % n == 0), default=1)
             break
-        return size if size >= _LEAST else 16  # and the sum is filled up with zeros
+        return size if size >= _LEAST else 16  # and the reduction is padded with zeros
 
 
-_LEAST, _USUAL, _MOST = 8, 18, 25  # products that are added in one step
+# The depth of a tile: at least; at most; at most if it is below the least without another whole axis of the window.
+_LEAST, _USUAL, _MOST = 8, 18, 25
 
 
 def contraction_of(f: Facts) -> Contraction | None:
-    """A block as a sum of products of floats of 32 bits, if it is one."""
+    """A block as a contraction of float32 operands, if it is one."""
     body = f.block.body
     if not isinstance(body, BufferStore) or not sums_from_zero(f) or not all(x.known for x in f.axes):
         return None
@@ -87,7 +89,7 @@ def contraction_of(f: Facts) -> Contraction | None:
 
 
 def by_gathering(g: GpuFunction, f: Facts, c: Contraction) -> dict[str, Any]:
-    """Schedule a sum of products as a product of matrices."""
+    """Schedule a contraction as a matrix product."""
     lines = _lines(c)
     if lines is not None:
         try:
@@ -105,7 +107,7 @@ def by_gathering(g: GpuFunction, f: Facts, c: Contraction) -> dict[str, Any]:
     if p is None:
         raise ScheduleError(f"{f.name} is no product of matrices")
     can_run(g, p)
-    # the data, if it is read in windows, is less than the view of it
+    # data that is read in windows is smaller than its im2col view
     window = math.prod(x.extent for x in c.steps[1:])
     p = replace(p, windows=window)
     gpu, depth = g.target.gpu, c.depth
@@ -114,8 +116,8 @@ def by_gathering(g: GpuFunction, f: Facts, c: Contraction) -> dict[str, Any]:
 
 
 def _lines(c: Contraction) -> Contraction | None:
-    """A sum over one axis, before which the wide operand has some of the columns and behind it the others: products of
-    one matrix with many, that nothing has to be gathered for.
+    """A contraction over one axis, with some of the columns before it in the wide operand and the others after it:
+    a batch of products with one matrix, for which nothing has to be gathered. None if it is not one.
 
         Out[n, f, y, x] += W[f, c] * Data[n, c, y, x]
     """
@@ -134,12 +136,11 @@ def _lines(c: Contraction) -> Contraction | None:
 
 
 def _leave(g: GpuFunction, f: Facts, p: Product) -> None:
-    """Let the wide operand be a view that is nowhere in memory: its source in other dimensions."""
+    """Make the wide operand a view that is never in memory: TMA reads its source with other dimensions."""
     sch = g.sch
     (view,) = [b for b in sch.get_producers(f.rv) if sch.get(b).writes[0].buffer is p.b]
-    sch.transform_block_layout(
-        view, lambda *its: (*its[:-2], its[-1], its[-2])
-    )  # in the order of its dimensions
+    # The iterators in the order of the dimensions.
+    sch.transform_block_layout(view, lambda *its: (*its[:-2], its[-1], its[-2]))
     sch.annotate(view, VIEW, [x.extent for x in (*p.others, p.n)])
     g.done.add(view.key)
     block = sch.get(view)
@@ -152,14 +153,14 @@ def _leave(g: GpuFunction, f: Facts, p: Product) -> None:
 
 
 class Gathered(Threads):
-    """Operands that are views: elements one by one."""
+    """Products whose operands are im2col views, copied element by element."""
 
     def in_line(self, which: int) -> bool:
         return False
 
 
 def _joined(axes: Sequence[Axis], at: Callable[[Axis], Any]) -> Any:
-    """Several axes as one."""
+    """The index of several axes fused into one."""
     total = at(axes[0])
     for x in axes[1:]:
         total = total * x.extent + at(x)
@@ -167,7 +168,7 @@ def _joined(axes: Sequence[Axis], at: Callable[[Axis], Any]) -> Any:
 
 
 def _as_product(g: GpuFunction, f: Facts, c: Contraction) -> tuple[Facts, BlockRV]:
-    """Rewrite a block as C[…, m, n] += A[m, k] * B[k, n], and what takes its results as a block over m and n."""
+    """Rewrite a block as C[…, m, n] += A[m, k] * B[k, n], and its epilogue as a block over m and n."""
     sch, rv = g.sch, f.rv
     consumer = g.fusable_consumer(f)
     if consumer is None:
@@ -190,7 +191,7 @@ def _as_product(g: GpuFunction, f: Facts, c: Contraction) -> tuple[Facts, BlockR
     count = len(c.both)
     for load, at in ((c.high, count), (c.wide, count + 1)):
         reads = [r.buffer for r in sch.get(rv).reads]
-        along = load.indices[-1] is c.steps[-1].var  # its lines lie along the sum
+        along = load.indices[-1] is c.steps[-1].var  # it is contiguous along the reduction
         view = sch.reindex_cache_read(rv, reads.index(load.buffer), "global", _placed(count, at, along))
         while any(_dissolve(g, view, p) for p in sch.get_producers(view)):
             pass
@@ -198,7 +199,7 @@ def _as_product(g: GpuFunction, f: Facts, c: Contraction) -> tuple[Facts, BlockR
 
 
 def _placed(count: int, at: int, along: bool) -> Callable[..., tuple[Any, ...]]:
-    """Where an operand has what a point of the product reads."""
+    """The index map from the iterators of the product to those of an operand."""
 
     def place(*its: Any) -> tuple[Any, ...]:
         own = (its[at], its[-1]) if along else (its[-1], its[at])
@@ -208,7 +209,7 @@ def _placed(count: int, at: int, along: bool) -> Callable[..., tuple[Any, ...]]:
 
 
 def _dissolve(g: GpuFunction, copy: BlockRV, producer: BlockRV) -> bool:
-    """Read through a stage that only this one reads; whether it was one."""
+    """Inline a stage that only `copy` reads; whether that was possible."""
     if producer.key in g.done or [c.key for c in g.sch.get_consumers(producer)] != [copy.key]:
         return False
     try:

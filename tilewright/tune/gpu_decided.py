@@ -1,8 +1,8 @@
-"""The zero-trial scheduler for GPUs with its choices made by decisions, or told as tables.
+"""The scheduler for GPUs under the tuner: it collects the possible decisions as tables, or applies given decisions.
 
-tell     each stage is scheduled twice: once every sketch that could be applied tells what is free and gives way to
-         the next one, then the zero-trial choice is applied
-decide   a sketch that was not decided on refuses, so that the scheduler comes to the one that was
+tell     each stage is scheduled twice: in a dry run every sketch that could be applied hands over its table and
+         refuses, so that the next one is asked; then the zero-trial choice is applied
+decide   every sketch refuses but the one that was decided on, so that the scheduler comes to that one
 """
 
 from __future__ import annotations
@@ -28,22 +28,22 @@ __all__ = ["GpuDecided", "GpuSpace", "GpuStage"]
 Array = Any
 T = TypeVar("T")
 _HEAD = "kind"
-_FINE = ("fetch", "unroll", "stages", "lanes")  # what is decided after the tile
+_FINE = ("fetch", "unroll", "stages", "lanes")  # the columns that do not change the tile
 
 
 class _Elsewhere(ScheduleError):
-    """This sketch is not the one: the scheduler goes on to the next."""
+    """This sketch was not decided on: the scheduler goes on to the next."""
 
 
 @dataclass
 class GpuStage(Stage):
-    """The decisions of a stage that several kinds of sketches could be applied to: each row names its kind.
+    """The decisions of a stage to which several kinds of sketches could be applied: each row names its kind.
 
-    A kind's `names` are the columns that it has; those of the others are 0.
+    `names` gives the columns of each kind; the other columns are 0 in its rows.
     """
 
     names: dict[str, tuple[str, ...]] = field(default_factory=dict)
-    starts: list[int] = field(default_factory=list)  # what the rules of each kind choose
+    starts: list[int] = field(default_factory=list)  # the rows that the rules of each kind choose
 
     def decision(self, row: int) -> dict[str, Any]:
         point = dict(zip(self.columns, map(int, self.points[row]), strict=True))
@@ -71,8 +71,8 @@ class GpuSpace(Space):
 
     @property
     def beginnings(self) -> Array:
-        """The zero-trial schedule, then the same with what the rules of other kinds of sketches choose for the stage
-        that takes longest."""
+        """The zero-trial schedule, then the same with the choices of the other kinds of sketches for the stage that
+        takes longest."""
         out = [self.default]
         for s in self._heavy[:1]:
             for row in getattr(self.stages[s], "starts", [])[1:]:
@@ -81,8 +81,8 @@ class GpuSpace(Space):
         return np.stack(out)
 
     def varied(self, ranked: Array, count: int) -> Array:
-        """The first of each family of candidates that share their tiles before the second: the analytical model
-        tells those hardly apart that differ in how they fetch and unroll."""
+        """Rank the first candidate of each family with the same tile before the second ones: the analytical model
+        hardly distinguishes candidates that differ only in copies and unrolling."""
         family = np.zeros((len(ranked), 0), np.int64)
         for s, stage in enumerate(self.stages):
             kept = [c for c, name in enumerate(stage.columns) if name not in _FINE]
@@ -105,7 +105,7 @@ class GpuSpace(Space):
 
 @dataclass
 class _Found:
-    """What was told of a stage: a table for each kind, and what was taken."""
+    """What the sketches told of a stage: a table for each kind, its default, and the decision that was taken."""
 
     tables: dict[str, tuple[tuple[str, ...], Table]] = field(default_factory=dict)
     taken: tuple[str, tuple[int, ...]] | None = None
@@ -113,16 +113,16 @@ class _Found:
 
 
 class GpuDecided(Deciding, GpuFunction):
-    """The scheduler for GPUs."""
+    """The scheduler for GPUs that tells its decisions, or follows given ones."""
 
     def __init__(self, *given: Any) -> None:
         super().__init__(*given)
-        self._asking: _Found | None = None  # while a stage with a tile is told
-        self._dry = False  # … and nothing is applied
-        self._decision: dict[str, Any] | None = None  # of the stage at hand
+        self._asking: _Found | None = None  # set while the tables of a stage are collected
+        self._dry = False  # … and no sketch is applied
+        self._decision: dict[str, Any] | None = None  # of the current stage
         self._inside = False
         self._at_it = False  # the sketch that was decided on is being applied
-        self._why = ""  # … and was refused
+        self._why = ""  # … and why it was refused
 
     # -- tiles ---------------------------------------------------------------------------------------
     def choose(self, f: Facts, kind: str, default: T, table: Callable[[], Table]) -> T:
@@ -164,7 +164,7 @@ class GpuDecided(Deciding, GpuFunction):
         asking = self._asking = _Found()
         self._ask(f)
         mark = len(self.notes.records)
-        self._inside = True  # what is no tile after all is told here
+        self._inside = True  # a stage that gets no tile after all is recorded here
         try:
             super().tile(f)
         finally:
@@ -177,7 +177,7 @@ class GpuDecided(Deciding, GpuFunction):
         return None
 
     def _ask(self, f: Facts) -> None:
-        """Let every sketch tell what is free, and leave everything as it was."""
+        """Collect the tables of all sketches in a dry run, and restore the state."""
         done, count = set(self.done), len(self.notes.records)
         self._dry = self.free = True
         try:
@@ -193,7 +193,7 @@ class GpuDecided(Deciding, GpuFunction):
     def _tile_as_decided(self, f: Facts) -> None:
         decision = self._next(f.name)
         if decision["sketch"] == "simple":
-            decision = {**decision, "sketch": ""}  # no tile: one was refused
+            decision = {**decision, "sketch": ""}  # no tile: every sketch with a tile was refused
             self.threads, self.widest = int(decision["threads"]), int(decision["wide"])
         mark = len(self.notes.records)
         self._decision, self.free, self._inside, self._at_it, self._why = decision, True, True, False, ""
@@ -201,7 +201,7 @@ class GpuDecided(Deciding, GpuFunction):
             super().tile(f)
         except ScheduleError:
             raise
-        except (ArithmeticError, ValueError) as why:  # numbers of a file that somebody has changed
+        except (ArithmeticError, ValueError) as why:  # a record that somebody has edited
             raise ScheduleError(f"the decision for {f.name} is damaged: {why}") from None
         finally:
             self._decision, self.free, self._inside, self.threads, self.widest = None, False, False, 0, 0
@@ -211,7 +211,7 @@ class GpuDecided(Deciding, GpuFunction):
             raise ScheduleError(f"{f.name} cannot be scheduled as decided: {reason}")
 
     def _next(self, name: str) -> dict[str, Any]:
-        """The decision for the stage at hand."""
+        """The decision for the current stage."""
         assert self.decisions is not None
         if self.number >= len(self.decisions):
             raise ScheduleError(f"there is no decision for the stage {name}")
@@ -230,7 +230,7 @@ class GpuDecided(Deciding, GpuFunction):
         self._simply(last, heavy, lambda: super(GpuDecided, self).rows(last, group))
 
     def _simply(self, f: Facts, heavy: Facts, run: Callable[[], None]) -> None:
-        """A stage whose only decisions are the threads of a block, and how much each takes at once."""
+        """Schedule a stage whose only decisions are the threads of a block and the width of vectors."""
         if f.kind == "opaque" or self._inside or self._dry:
             return run()
         if self.tell:
@@ -240,7 +240,7 @@ class GpuDecided(Deciding, GpuFunction):
             if decision["sketch"] != "simple":
                 raise ScheduleError(f"{f.name} takes no decisions of the kind {decision['sketch']!r}")
             self.threads, self.widest = int(decision["threads"]), int(decision["wide"])
-        self._inside = True  # a chain that is refused is scheduled stage by stage, all as decided here
+        self._inside = True  # a chain that is refused is scheduled stage by stage, all with this decision
         try:
             run()
         finally:
@@ -250,7 +250,7 @@ class GpuDecided(Deciding, GpuFunction):
 
 # ---------------------------------------------------------------------------- tables
 def _tile_stage(f: Facts, asked: _Found) -> Stage:
-    """All kinds of sketches of a stage as one table. What the zero-trial scheduler takes is in it in any case."""
+    """All kinds of sketches of a stage as one table, which always contains the choice of the zero-trial scheduler."""
     assert asked.taken is not None
     kinds = {kind: names for kind, (names, _) in asked.tables.items()}
     columns = (_HEAD, *dict.fromkeys(name for names in kinds.values() for name in names))
@@ -269,7 +269,7 @@ def _tile_stage(f: Facts, asked: _Found) -> Stage:
     for name, value in zip(kinds[kind], values, strict=True):
         own[0, columns.index(name)] = value
     at = np.flatnonzero((every == own).all(axis=1))
-    if not len(at):  # a rule may choose what no table has
+    if not len(at):  # a rule may choose a decision that is not in the table
         same = np.flatnonzero(every[:, 0] == own[0, 0])
         near = same[np.argmin(np.abs(every[same] - own).sum(axis=1))] if len(same) else None
         line = counts[near] if near is not None else np.full(len(FIGURES), 1.0)
@@ -291,7 +291,7 @@ def _tile_stage(f: Facts, asked: _Found) -> Stage:
 def _simple_stage(f: Facts, heavy: Facts, gpu: GpuMachine) -> Stage:
     turned = f.kind == "injective" and across_of(f) is not None
     points, counts = simple_table(heavy, gpu, f.kind == "injective" and f is heavy and not turned)
-    if turned:  # tiles that are turned are as they are
+    if turned:  # a transpose has nothing to decide
         points, counts = points[:1], counts[:1]
     features = stage_features(heavy, counts, np.full(len(points), -1))
     effort = np.full(len(points), 3.0)

@@ -1,8 +1,8 @@
-"""The sketch for products of bytes on GPUs without tensor cores for them: dot products of four bytes (`dp4a`).
+"""The sketch for int8 products on GPUs without tensor cores for them: dot products of four elements (`dp4a`).
 
-block     rows x columns of the results; both operands lie in shared memory in line along the reduction, their rows an
-          odd number of words apart, so that a column of words is in all banks
-thread    high x wide results: neighbouring rows, columns 16 apart
+thread block   rows x columns of the results; both operands are in shared memory, contiguous along the reduction. The
+               stride of their rows is an odd number of words, so that a column of words is spread over all banks
+thread         a register tile of high x wide results: neighbouring rows, columns 16 apart
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ if TYPE_CHECKING:
 
 __all__ = ["by_dots"]
 
-_WORD = 4  # bytes that are multiplied at once
+_WORD = 4  # elements of int8 that one `dp4a` multiplies
 _SIDE = 16  # threads along a side of a tile
-_DEPTH = 64  # of the reduction, that is fetched at once
-_SIZES = ((128, 128), (64, 128), (64, 64), (32, 64), (32, 32))  # of tiles
-_FROM = 61  # the architecture that has the instruction first
+_DEPTH = 64  # depth of a tile: steps of the reduction that are copied at once
+_SIZES = ((128, 128), (64, 128), (64, 64), (32, 64), (32, 32))  # rows and columns of tiles
+_FROM = 61  # the first architecture with `dp4a`: sm_61
 
 
 def by_dots(g: GpuFunction, f: Facts, p: Product, after: BlockRV | None = None) -> dict[str, Any]:
-    """Tiles of a product of bytes, four of the reduction at a time."""
+    """Schedule a product of int8 by `dp4a`, four steps of the reduction at a time."""
     gpu = g.target.gpu
     number = int("".join(filter(str.isdigit, gpu.arch)) or 0)
     if p.kind != "int8" or g.target.kind.name != "cuda" or number < _FROM:
@@ -46,7 +46,7 @@ def by_dots(g: GpuFunction, f: Facts, p: Product, after: BlockRV | None = None) 
 
 @dataclass(frozen=True, slots=True)
 class DotTile(Tile):
-    """A tile of results of 16 x 16 threads."""
+    """A tile of results for 16 x 16 threads."""
 
     @property
     def threads(self) -> int:
@@ -62,7 +62,7 @@ class DotTile(Tile):
 
 
 def _tile(p: Product, gpu: GpuMachine) -> DotTile:
-    """As many results for a thread as leave a tile for each processor."""
+    """The largest tile that leaves at least one for each SM."""
     for rows, columns in _SIZES:
         tiles = -(-p.m.extent // rows) * -(-p.n.extent // columns) * p.batch
         if tiles >= gpu.multiprocessors and rows < 2 * p.m.extent and columns < 2 * p.n.extent:
@@ -84,7 +84,8 @@ def _table(p: Product, gpu: GpuMachine) -> Table:
 
 
 def _cycles(p: Product, gpu: GpuMachine) -> float:
-    """About how long a product takes: half as many instructions as float32 takes, for what lies between them."""
+    """Estimated cycles of a product, at twice the peak rate of float32: `dp4a` does four multiply-adds, and half of
+    that gain is lost to other instructions."""
     flops = 2 * p.batch * p.m.extent * p.n.extent * p.k.extent
     return flops / (2 * gpu.peak_flops) * gpu.clock * 1e9
 
@@ -121,7 +122,7 @@ class Dots(Sketch):
         }
 
     def fetch(self, which: int, depth: LoopRV) -> None:
-        """What a step needs, by all threads together, a word each."""
+        """Copy the tile of an operand for a step to shared memory, by all threads together, a word for each."""
         sch = self.sch
         copy = self.inputs(which, "shared")
         sch.compute_at(copy, depth, preserve_unit_loops=True)

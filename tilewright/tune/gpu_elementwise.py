@@ -1,7 +1,7 @@
-"""Elements one by one on a GPU: a thread for each vector of elements that lie in line.
+"""Elementwise stages on a GPU: a thread for each contiguous vector of elements.
 
 out[i, j] = if_then_else(j < 1000, a[i, j], b[i, j - 1000])      vectors of 4 along j: 1000 is a multiple of 4, so
-                                                                 that all lanes of one decide alike
+                                                                 that all lanes of a vector take the same branch
 """
 
 from __future__ import annotations
@@ -23,25 +23,25 @@ if TYPE_CHECKING:
 
 __all__ = ["by_elements"]
 
-_SMALL = 128  # threads of a block that works element by element
-_MANY = 2048  # blocks, of which some are always there to follow others
-_ROWS_OF_BLOCKS = 65535  # that a grid may have
-_WIDE = 16  # bytes that a thread may take at once
-_NEAR = 4  # elements between neighbours that are read
-_EACH = 32  # bytes that a thread should have in all
-_OFTEN = 8  # copies of its code, at most
+_SMALL = 128  # threads of a block
+_MANY = 2048  # thread blocks that keep the GPU busy: some are always waiting for their turn
+_ROWS_OF_BLOCKS = 65535  # limit of blockIdx.y
+_WIDE = 16  # bytes of a vector load
+_NEAR = 4  # stride in elements between the lanes of a vector that is read, at most
+_EACH = 32  # bytes that a thread should process in all
+_OFTEN = 8  # vectors of a thread, at most: each is a copy of its code
 
 
 def by_elements(g: GpuFunction, f: Facts) -> dict[str, object]:
-    """Threads over all elements of a stage."""
+    """Schedule an elementwise stage: threads over all its elements."""
     sch, wide = g.sch, _width(g, f)
     threads, several = min(g.most, _SMALL), 1
-    # Some bytes each: blocks that have less are begun and ended as fast as memory gives it to them, or not even that.
+    # Several vectors for each thread: with less work, thread blocks could not be launched as fast as memory delivers.
     most = min(_OFTEN, _EACH * 8 // (wide * f.bits))
     while several < most and f.points >= 2 * several * threads * wide * _MANY:
         several *= 2
     loops = sch.get_loops(f.rv)
-    # Loops that are fused must be counted in 32 bits.
+    # The index of fused loops must fit into 32 bits.
     outer: list[LoopRV] = []
     while len(loops) > 1 and math.prod(extent_of(sch, x) or 1 for x in loops) >= 1 << 31:
         outer.append(loops.pop(0))
@@ -55,8 +55,8 @@ def by_elements(g: GpuFunction, f: Facts) -> dict[str, object]:
 
 
 def _width(g: GpuFunction, f: Facts) -> int:
-    """How many neighbours a thread takes at once: they lie in line where they are written, and not far from each other
-    where they are read, and what is asked before they are is answered alike for all."""
+    """The width of the vectors of a thread: they are contiguous where they are written, have small strides where they
+    are read, and all their lanes take the same branches."""
     if not f.axes or f.write is None:
         return 1
     last = f.axes[-1]
@@ -70,7 +70,7 @@ def _width(g: GpuFunction, f: Facts) -> int:
 
 
 def _alike(f: Facts, axis: Axis, wide: int) -> bool:
-    """Whether `wide` neighbours along an axis take the same branches, wherever they start at a multiple of that."""
+    """Whether vectors of `wide` neighbours along an axis, aligned to their width, take the same branches."""
     asked = [m.args[0] for m in pre_order(f.block.body) if _is_choice(m)]
     return all(
         axis.var not in vars_used(c) or _turns_at(c, axis.var, wide) for e in asked for c in conjuncts(e)
@@ -82,13 +82,13 @@ def _is_choice(m: object) -> bool:
 
 
 def _turns_at(c: PrimExpr, var: Var, wide: int) -> bool:
-    """Whether a comparison compares a variable with a number, and changes at a multiple of `wide`."""
+    """Whether a condition compares a variable with a constant, and changes at a multiple of `wide`."""
     if not isinstance(c, (LT, LE, GT, GE)):
         return False
     ana, room = Analyzer(), sub(c.b, c.a)
     at = [const_value(ana.simplify(substitute(room, {var: const(n, var.dtype)}))) for n in (0, 1)]
     if at[0] is None or at[1] is None or abs(at[1] - at[0]) != 1 or vars_used(room) != {var}:
         return False
-    # Where `room` is 0 the answer is already the next one, or only after it.
+    # The condition changes where `room` is 0, or one element later.
     rises, zero = at[1] > at[0], -at[0] if at[1] > at[0] else at[0]
     return (zero + (1 if rises == isinstance(c, (LT, GE)) else 0)) % wide == 0

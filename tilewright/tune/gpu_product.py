@@ -1,13 +1,13 @@
-"""A sketch for products of float32 matrices on GPUs without help of tensor cores: large tiles in registers.
+"""A sketch for float32 matrix products on GPUs without tensor cores: large register tiles.
 
-    block     rows x columns of the results; both operands lie in shared memory with their lines along the results,
-              some steps of the reduction ahead (cp.async)
-    warp      lanes x 32 / lanes threads
-    thread    high x wide results, four of a line at a time
+    thread block   rows x columns of the results; both operands are in shared memory, contiguous along the results,
+                   some steps of the reduction ahead (cp.async)
+    warp           lanes x 32 / lanes threads
+    thread         a register tile of high x wide results, in vectors of four
 
-Every thread reads four numbers at once, and the threads of a warp read from different banks, or all the same. What is
-copied in long pieces keeps its lines of 128 bytes whole (`permuted_layout`); of what is turned on the way the first
-four of all threads lie side by side, then the second four, and so on.
+Every thread reads vectors of four elements. The threads of a warp read from different banks, or the same vector. An
+operand that is copied in vectors keeps its pieces of 128 bytes whole and is swizzled (`permuted_layout`). In an operand
+that the copy transposes, the first vectors of all threads are contiguous, then the second ones, and so on.
 """
 
 from __future__ import annotations
@@ -46,17 +46,17 @@ __all__ = [
     "tiles_of",
 ]
 
-_WIDE = 4  # numbers that a thread takes at once
-_BEST = 0.7  # of the multiplications that a processor could do
-_HIDING = 2.4  # warps with 8 x 8 results each that hide most of what takes long
-_FEW = 4096  # results for each processor, below which there are too few tiles
-_RESULTS = 4096  # that are worth tiles in registers, at least
-_SPREAD = (16, 8)  # steps of the reduction that neighbouring threads turn: as many as divide those of a tile
+_WIDE = 4  # elements of a vector load: 16 bytes
+_BEST = 0.7  # fraction of the peak multiply-adds of an SM that is reached at best
+_HIDING = 2.4  # warps with 8 x 8 results for each thread, at which 1 - 1/e of `_BEST` is reached
+_FEW = 4096  # results for each SM, below which there are few tiles
+_RESULTS = 4096  # results of a product that is worth register tiles, at least
+_SPREAD = (16, 8)  # steps that neighbouring threads transpose: the first number that divides the depth
 
 
 @dataclass(frozen=True, slots=True)
 class ThreadTile(Tile):
-    """A tile of results, and what a thread has of it; `lanes` threads of a warp stand below each other."""
+    """A tile of results with register tiles of `high` x `wide`; a warp is `lanes` threads high."""
 
     high: int = 8
     wide: int = 16
@@ -68,7 +68,7 @@ class ThreadTile(Tile):
 
     @property
     def can_fetch(self) -> bool:
-        """Whether all threads have the same share of a step."""
+        """Whether all threads copy the same number of elements in a step."""
         each = [(size, self.threads // size) for size in (self.rows, self.columns)]
         return all(
             self.depth % high == 0 if high else size * self.depth % self.threads == 0 for size, high in each
@@ -76,11 +76,11 @@ class ThreadTile(Tile):
 
     @property
     def shared(self) -> int:
-        """Bytes of shared memory."""
+        """Bytes of shared memory of a thread block, with padding against bank conflicts."""
         return self.stages * self.depth * (self.rows + self.columns + 16) * 4
 
 
-# Sides of a tile, and what a thread has of it.
+# The sides of a tile, and of the register tile of a thread.
 _SHAPES = (
     (128, 128, 8, 8),
     (128, 64, 8, 8),
@@ -94,11 +94,11 @@ _MORE_SHAPES = (
     (128, 128, 8, 8), (128, 256, 8, 16), (256, 128, 16, 8), (64, 128, 8, 16), (64, 128, 4, 8), (32, 128, 4, 8),
     (128, 64, 8, 4), (64, 32, 8, 4), (32, 64, 4, 4), (32, 32, 4, 4),
 )  # fmt: skip
-PARTS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)  # into which a sum may be cut
+PARTS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)  # parts of split-K
 
 
 def by_threads(g: GpuFunction, f: Facts, p: Product, after: BlockRV | None = None) -> dict[str, Any]:
-    """Tiles of a product that are fetched some steps ahead, with their results in the registers of threads."""
+    """Schedule a product with register tiles, whose threads copy operands some steps ahead."""
     can_run(g, p)
     gpu = g.target.gpu
     tile = g.choose(f, "threads", best_thread_tile(p, gpu, 16), lambda: thread_table(p, gpu, 16))
@@ -108,7 +108,7 @@ def by_threads(g: GpuFunction, f: Facts, p: Product, after: BlockRV | None = Non
 def applied(
     sketch: type[Threads], g: GpuFunction, f: Facts, p: Product, tile: ThreadTile, after: BlockRV | None
 ) -> dict[str, Any]:
-    """Apply a sketch; where a sum cannot be cut into parts (the threads that add them would meet), without that."""
+    """Apply a sketch; without split-K if that is refused (threads that add the parts would write the same result)."""
     try:
         with g.sch.all_or_nothing():
             return sketch(g, f, p, tile, after).apply()
@@ -120,7 +120,7 @@ def applied(
 
 
 def can_run(g: GpuFunction, p: Product) -> None:
-    """Refuse targets that cannot copy to shared memory while they compute, and products that are small."""
+    """Refuse targets without asynchronous copies to shared memory, and products that are too small."""
     number = int("".join(filter(str.isdigit, g.target.gpu.arch)) or 0)
     if g.target.kind.name != "cuda" or number < 80:
         raise ScheduleError("it has no asynchronous copies")
@@ -130,7 +130,7 @@ def can_run(g: GpuFunction, p: Product) -> None:
 
 # ---------------------------------------------------------------------------- sizes
 def thread_table(p: Product, gpu: GpuMachine, depth: int) -> Table:
-    """All tiles for a product, with what they should take: more of them than the rules choose among."""
+    """All tiles for a product, with their predicted times: more than the zero-trial scheduler chooses from."""
     tiles: list[Tile] = list(possible_thread_tiles(p, gpu, depth))
     seen = set(tiles)
     for rows, columns, high, wide in (*_SHAPES, *_MORE_SHAPES):
@@ -148,7 +148,7 @@ def thread_table(p: Product, gpu: GpuMachine, depth: int) -> Table:
 
 
 def best_thread_tile(p: Product, gpu: GpuMachine, depth: int, parts: Sequence[int] = PARTS) -> ThreadTile:
-    """The tile that a product should take the least time with, by a count of cycles."""
+    """The tile with the fewest estimated cycles."""
     possible = possible_thread_tiles(p, gpu, depth, parts)
     if not possible:
         raise ScheduleError(f"no tile can be fetched in steps of {depth}")
@@ -158,7 +158,7 @@ def best_thread_tile(p: Product, gpu: GpuMachine, depth: int, parts: Sequence[in
 def possible_thread_tiles(
     p: Product, gpu: GpuMachine, depth: int, possible: Sequence[int] = PARTS
 ) -> list[ThreadTile]:
-    """Tiles that are not much larger than the results, and parts of the sum that are long enough."""
+    """Tiles that are not much larger than the results, with each split-K whose parts are long enough."""
     found: list[ThreadTile] = []
     steps = -(-p.k.extent // depth)
     for rows, columns, high, wide in _SHAPES:
@@ -176,23 +176,23 @@ def possible_thread_tiles(
 
 
 def thread_cycles(p: Product, t: Tile, gpu: GpuMachine) -> float:
-    """About how long a product takes, in cycles of a multiprocessor."""
+    """Estimated time of a product, in cycles of an SM."""
     assert isinstance(t, ThreadTile)
-    # Blocks that a processor holds at once: registers of a thread, and what it shares.
+    # Thread blocks that an SM holds at once, by registers, shared memory and threads.
     registers = 24 + t.high * t.wide + 2 * (t.high + t.wide)
     at_once = max(1, min(65536 // (registers * t.threads), 220 * 1024 // t.shared, 2048 // t.threads))
     rounds = -(-tiles_of(p, t) // gpu.multiprocessors)
     at_once = min(at_once, rounds)
     warps = at_once * t.threads / 32
-    # Few warps, or few results of each thread, cannot hide how long a number takes out of shared memory; at best some
-    # instructions do not multiply, and registers lie in each other's way. With few tiles it is the way from the main
-    # memory that has to be hidden, by warps alone (seen on an H200).
+    # Few warps, or small register tiles, do not hide the latency of shared memory. Even at best some instructions do
+    # not multiply, and registers have bank conflicts. With few tiles the latency of DRAM has to be hidden, by warps
+    # alone (seen on an H200).
     own = t.high * t.wide
     if p.m.extent * p.n.extent * p.batch < _FEW * gpu.multiprocessors:
         hidden = min(1.0, 0.45 + 0.07 * warps)
     else:
         hidden = _BEST * (1 - math.exp(-warps * min(96, own) / 64 / _HIDING))
-    hidden /= 1 + 0.3 * (t.high + t.wide) / own  # instructions that read
+    hidden /= 1 + 0.3 * (t.high + t.wide) / own  # the instructions that load
     return cycles_of(p, t, gpu, hidden, at_once, rounds)
 
 
@@ -201,16 +201,16 @@ def tiles_of(p: Product, t: Tile) -> int:
 
 
 def cycles_of(p: Product, t: Tile, gpu: GpuMachine, hidden: float, at_once: int, rounds: float) -> float:
-    """About how long a product takes that does a part of the multiplications that a processor could do in that time,
-    with so many tiles for the processor that has most of them, some of them at once."""
+    """Estimated cycles of a product: `hidden` is the fraction of the peak multiply-adds that is reached, `rounds` the
+    number of tiles of the busiest SM, `at_once` how many of them it works on at the same time."""
     steps = -(-p.k.extent // (t.depth * t.parts))
-    # bytes in a cycle, mostly from the second cache
+    # bytes in a cycle for one SM, mostly from the L2 cache
     near = gpu.bandwidth / gpu.clock / gpu.multiprocessors * 1.5
     step = t.depth * max(t.rows * t.columns / 128 / hidden, (t.rows + t.columns) * 4 / near) + 40
     total = rounds * (steps * step + t.rows * t.columns / 32 + 1500 / at_once) + 2500
     unique = 4 * p.batch * (p.m.extent * p.k.extent + p.k.extent * p.n.extent / p.windows)
     total = max(total, unique / (gpu.bandwidth * 0.7) * gpu.clock + 3000)
-    if t.parts > 1:  # the sums of the parts are written, read and added by another kernel
+    if t.parts > 1:  # split-K: partial sums are written, and another kernel reads and adds them
         sums = 8 * p.batch * p.m.extent * p.n.extent * t.parts
         total += 4500 + sums / (gpu.bandwidth * 1.5) * gpu.clock
     return total
@@ -219,7 +219,7 @@ def cycles_of(p: Product, t: Tile, gpu: GpuMachine, hidden: float, at_once: int,
 # ---------------------------------------------------------------------------- the sketch
 class Threads(Sketch):
     fragment = "local"
-    asynchronous = True  # copies to shared memory go on while threads compute
+    asynchronous = True  # copies to shared memory overlap with arithmetic
     tile: ThreadTile
 
     def apply(self) -> dict[str, Any]:
@@ -232,8 +232,8 @@ class Threads(Sketch):
         i, i1, i2, i3, i4 = sch.split(loops[p.m.var], [None, down, t.lanes // 2, 2, t.high])
         j, j1, j2, j3 = sch.split(loops[p.n.var], [None, across, 32 // t.lanes, t.wide])
         depth, k = sch.split(loops[p.k.var], [None, t.depth])
-        # Neighbouring lanes share a column, those two apart a row: both are read from shared memory once.
-        # The short side last: the compiler finds registers for it that do not lie in each other's way.
+        # Neighbouring lanes share a column, lanes two apart a row: each is read from shared memory once. The short side
+        # of the register tile is the innermost: the compiler then finds registers without bank conflicts.
         own = (i4, j3) if t.high > t.wide else (j3, i4)
         blocks = self.tiles(i, j, loops, i1, j1, i2, j2, i3, depth, k, *own)
         warp, lane = sch.fuse(i1, j1), sch.fuse(i2, j2, i3)
@@ -245,8 +245,9 @@ class Threads(Sketch):
         for x in (k, i4, j3):
             sch.unroll(x)
         sch.annotate(own[1], BACK_AND_FORTH, 1)
-        sch.annotate(k, "pragma_unroll_explicit", 0)  # by the compiler: thousands of lines would come of it
-        # What is multiplied next comes out of shared memory in the meantime.
+        # CUDA's compiler unrolls this loop: the source would grow by thousands of lines.
+        sch.annotate(k, "pragma_unroll_explicit", 0)
+        # The operands of the next step are loaded from shared memory while this one is multiplied.
         sch.annotate(k, "software_pipeline_stage", [0, 0, 1])
         sch.annotate(k, "software_pipeline_order", [0, 1, 2])
         sch.annotate(depth, "software_pipeline_stage", [0, 0, t.stages - 1])
@@ -268,17 +269,17 @@ class Threads(Sketch):
         }
 
     def along(self, which: int) -> bool:
-        """Whether the lines of an operand lie along the reduction."""
+        """Whether an operand is contiguous along the reduction."""
         return self.p.trans_b if which else not self.p.trans_a
 
     def in_line(self, which: int) -> bool:
-        """Whether four neighbours of a line can be copied at once."""
+        """Whether an operand can be copied in vectors of four."""
         b = self.p.b if which else self.p.a
         sizes = [const_value(s) for s in b.dense_strides()[:-1]]
         return all(s is not None and int(s) % _WIDE == 0 for s in sizes)
 
     def fetch(self, which: int, depth: LoopRV) -> BlockRV:
-        """What a step needs, in shared memory, by all threads together."""
+        """Copy the tile of an operand for a step to shared memory, by all threads of the block together."""
         sch = self.sch
         whole = self.in_line(which)
         copy = self.inputs(self.operands[which], "shared.dyn")
@@ -286,12 +287,12 @@ class Threads(Sketch):
         a, b = sch.get_loops(copy)[-2:]
         size = self.tile.columns if which else self.tile.rows
         spread = next((n for n in _SPREAD if self.tile.depth % n == 0), 0)
-        if self.along(which) and not spread:  # turned on the way
+        if self.along(which) and not spread:  # transposed by the copy
             if size * self.tile.depth % self.tile.threads:
                 several, warp, lane = self.gathered(b, a)
             else:
                 several, warp, lane = sch.split(sch.fuse(a, b), [None, self.warps, 32])
-        elif self.along(which):  # short pieces of some lines, which go to different banks
+        elif self.along(which):  # short pieces of some rows, which go to different banks
             line, step = sch.split(a, [None, 32 // spread]), sch.split(b, [None, spread])
             sch.reorder(step[0], line[0], line[1], step[1])
             several, warp = sch.split(sch.fuse(step[0], line[0]), [None, self.warps])
@@ -307,7 +308,7 @@ class Threads(Sketch):
         return copy
 
     def gathered(self, k: LoopRV, x: LoopRV) -> tuple[LoopRV, LoopRV, LoopRV]:
-        """Each thread stays with one place of all lines: what it takes to find that is done once."""
+        """Distribute a copy so that each thread stays with one column of all rows: its address is computed once."""
         sch, size = self.sch, int(const_value(self.sch.get(x).extent) or 1)
         high = self.tile.threads // size
         if high and self.tile.depth % high == 0:
@@ -319,7 +320,7 @@ class Threads(Sketch):
         return several, warp, lane
 
     def load(self, which: int, step: LoopRV) -> None:
-        """What a thread multiplies in a step, in registers."""
+        """Load the operands of a thread for one step from shared memory into registers."""
         sch = self.sch
         copy = sch.cache_read(self.block, self.operands[which], "local")
         sch.compute_at(copy, step, preserve_unit_loops=True)
@@ -331,11 +332,11 @@ class Threads(Sketch):
         sch.unroll(some)
 
     def lay(self, which: int, copy: BlockRV) -> None:
-        """Where the numbers lie in shared memory: those that are read together in different banks."""
+        """Lay an operand out in shared memory: elements that are read together lie in different banks."""
         sch, along = self.sch, self.along(which)
         own, size = (self.tile.wide, self.tile.columns) if which else (self.tile.high, self.tile.rows)
         if not along and self.in_line(which) and own > _WIDE and size % 32 == 0:
-            # Copied in long pieces, which stay whole: the engine writes lines of 128 bytes at once.
+            # Copied in vectors: pieces of 128 bytes stay whole, because the hardware writes them at once.
             sch.annotate(copy, PERMUTED, own // _WIDE)
             return
 

@@ -1,14 +1,14 @@
-"""A sketch for products of float32 matrices that the copy engine fetches (`sm_90a`), without tensor cores.
+"""A sketch for float32 matrix products without tensor cores, whose operands TMA copies to shared memory (`sm_90a`).
 
-    block     rows x columns of the results; a warpgroup of its own lets both operands be copied as they lie in memory,
-              some steps of the reduction ahead
-    warp      lanes x 32 / lanes threads
-    thread    high x wide results
+    thread block   rows x columns of the results; a warpgroup of its own starts the TMA copies of both operands, in the
+                   layout that they have in memory, some steps of the reduction ahead
+    warp           lanes x 32 / lanes threads
+    thread         a register tile of high x wide results
 
-An operand whose lines go across the reduction is read four of them at a time: a thread has pieces of four, and threads
-beside each other have pieces beside each other. One whose lines go along the reduction is read four steps at a time:
-threads beside each other have lines below each other, whose pieces the engine lets change places. That is slower, so
-that such an operand is turned by a kernel of its own where that takes less time than it saves.
+An operand that is contiguous along the results is read in vectors of four results: a thread has several such vectors,
+and those of neighbouring threads are contiguous. An operand that is contiguous along the reduction is read in vectors
+of four steps: neighbouring threads have neighbouring rows, and the copies swizzle these to avoid bank conflicts. That
+is slower, so a separate kernel transposes such an operand where this takes less time than it saves.
 """
 
 from __future__ import annotations
@@ -49,23 +49,24 @@ if TYPE_CHECKING:
 
 __all__ = ["Streams", "best_stream_tile", "by_streams", "possible_stream_tiles"]
 
-_WIDE = 4  # numbers that a thread takes at once
-_STAGES = (4, 3, 2)  # steps that are on their way, the best first
-_LEAST = 32  # rows and columns that a product has more of
-_DEPTH = 16  # steps of the reduction that are fetched at once: lines of 64 bytes of what lies along it
+_WIDE = 4  # elements of a vector load: 16 bytes
+_STAGES = (4, 3, 2)  # stages of the pipeline, the best first
+_LEAST = 32  # a product needs more rows and more columns than this: most of a tile would be padding
+_DEPTH = 16  # depth of a tile: rows of 64 bytes of an operand that is contiguous along the reduction
 
 
 @dataclass(frozen=True, slots=True)
 class _Shape:
-    """Sides of a tile, what a thread has of it, and of the multiplications that a processor could do, how much is done
-    if all operands lie across the reduction, or if one lies along it (as measured on an H200)."""
+    """The sides of a tile, the register tile of a thread, and the fraction of the peak multiply-adds of an SM that is
+    reached (measured on an H200): `rate` if all operands are contiguous along the results, `slower` if one is
+    contiguous along the reduction."""
 
     rows: int
     columns: int
     high: int
     wide: int
     lanes: int
-    blocks: int  # of a processor
+    blocks: int  # thread blocks of an SM at the same time
     rate: float
     slower: float
 
@@ -81,8 +82,8 @@ _SHAPES = (
 def by_streams(
     g: GpuFunction, f: Facts, p: Product, after: BlockRV | None = None, views: bool = False
 ) -> dict[str, Any]:
-    """Tiles of a product that the copy engine fetches, with their results in the registers of threads. Operands that
-    are views, nowhere in memory, are taken as they lie."""
+    """Schedule a product with TMA copies and register tiles. With `views`, its operands are views of other tensors
+    (im2col), which are not in memory and are not transposed."""
     if p.kind != "float32" or not has_warpgroups(g.target):
         raise ScheduleError("the target has no bulk copies that run beside products of threads")
     can_run(g, p)
@@ -108,7 +109,7 @@ def by_streams(
 
 
 def _ways(p: Product) -> list[tuple[Product, list[Buffer]]]:
-    """A product as it is, and with operands turned that lie along the reduction."""
+    """The product as it is, and with the operands transposed that are contiguous along the reduction."""
     out = []
     for a, b in product((False, True), repeat=2):
         if (a and p.trans_a) or (b and not p.trans_b):
@@ -119,14 +120,14 @@ def _ways(p: Product) -> list[tuple[Product, list[Buffer]]]:
 
 
 def _copied(p: Product) -> bool:
-    """Whether bulk copies can take both operands; lines of turned ones begin at multiples of 16 bytes as well."""
+    """Whether TMA can copy both operands: the rows of transposed ones must begin at multiples of 16 bytes as well."""
     sizes = (p.m.extent if p.trans_a else p.k.extent, p.k.extent if p.trans_b else p.n.extent)
     return all(n % _WIDE == 0 for n in sizes) and can_be_copied(p.a) and can_be_copied(p.b)
 
 
 # ---------------------------------------------------------------------------- sizes
 def best_stream_tile(p: Product, gpu: GpuMachine) -> ThreadTile:
-    """The tile that a product should take the least time with, by a count of cycles."""
+    """The tile with the fewest estimated cycles."""
     possible = possible_stream_tiles(p, gpu)
     if not possible:
         raise ScheduleError(f"no tile fits {gpu.dynamic_shared_memory_per_block} bytes of shared memory")
@@ -134,7 +135,7 @@ def best_stream_tile(p: Product, gpu: GpuMachine) -> ThreadTile:
 
 
 def possible_stream_tiles(p: Product, gpu: GpuMachine) -> list[ThreadTile]:
-    """Tiles that are not much larger than the results, and parts of the sum that are long enough."""
+    """Tiles that are not much larger than the results, with each split-K whose parts are long enough."""
     found = []
     steps = -(-p.k.extent // _DEPTH)
     for s in _SHAPES:
@@ -152,25 +153,26 @@ def possible_stream_tiles(p: Product, gpu: GpuMachine) -> list[ThreadTile]:
 
 
 def _fits(s: _Shape, stages: int, gpu: GpuMachine) -> bool:
-    """Whether a block finds the shared memory that it needs; the blocks of a processor do then on any that is known."""
+    """Whether a thread block has the shared memory that it needs. If so, an SM has room for `blocks` of them on every
+    known GPU."""
     return stages * _DEPTH * (s.rows + s.columns) * 4 + 1024 <= gpu.dynamic_shared_memory_per_block
 
 
 def stream_cycles(p: Product, t: Tile, gpu: GpuMachine) -> float:
-    """About how long a product takes, in cycles of a multiprocessor."""
+    """Estimated time of a product, in cycles of an SM."""
     assert isinstance(t, ThreadTile)
     shape = next(s for s in _SHAPES if (s.rows, s.columns) == (t.rows, t.columns))
     rounds = _rounds(p, t, gpu)
     at_once = min(t.per_processor, math.ceil(rounds))
     warps = at_once * t.threads / 32
     rate = shape.slower if p.trans_b or not p.trans_a else shape.rate
-    hidden = rate * min(1.0, 0.35 + 0.08 * warps)  # few warps cannot hide how long shared memory takes
+    hidden = rate * min(1.0, 0.35 + 0.08 * warps)  # few warps do not hide the latency of shared memory
     return cycles_of(p, t, gpu, hidden, at_once, rounds)
 
 
 def _rounds(p: Product, t: Tile, gpu: GpuMachine) -> float:
-    """How many tiles the processor has that has most of them: with more tiles than processors, one that has room for
-    several gets them, though others are idle; one that is left alone at the end takes longer (seen on an H200)."""
+    """The number of tiles of the busiest SM. If more tiles are left than there are SMs, an SM with room for several
+    gets several though others are idle; a tile that runs alone at the end takes longer (seen on an H200)."""
     whole, left = divmod(tiles_of(p, t), t.per_processor * gpu.multiprocessors)
     alone = 1.0 if t.per_processor == 1 or not whole else 1.5
     last = t.per_processor if left > gpu.multiprocessors else alone if left else 0
@@ -198,7 +200,7 @@ class Streams(Sketch):
         (i, i1, *i_own), i_lane = self.divided(loops[p.m.var], 0)
         (j, j1, *j_own), j_lane = self.divided(loops[p.n.var], 1)
         depth, quad, k = sch.split(loops[p.k.var], [None, t.depth // _WIDE, _WIDE])
-        # The short side last, as in products whose threads fetch.
+        # The short side is the innermost, as in products whose threads do the copies (gpu_product.py).
         own = [*i_own, *j_own] if t.high > t.wide else [*j_own, *i_own]
         lanes = [i_lane[0], *j_lane, i_lane[1]]
         blocks = self.tiles(i, j, loops, i1, j1, *lanes, depth, quad, k, *own)
@@ -215,9 +217,8 @@ class Streams(Sketch):
         for x in (quad, k, *own):
             sch.unroll(x)
         sch.annotate(own[-1], BACK_AND_FORTH, 1)
-        sch.annotate(
-            quad, "pragma_unroll_explicit", 0
-        )  # by the compiler: thousands of lines would come of it
+        # CUDA's compiler unrolls this loop: the source would grow by thousands of lines.
+        sch.annotate(quad, "pragma_unroll_explicit", 0)
         sch.annotate(depth, SPECIALIZE, t.stages)
         sch.reverse_compute_at(tail, blocks, preserve_unit_loops=True)
         self.out(tail)
@@ -235,7 +236,7 @@ class Streams(Sketch):
         }
 
     def copied(self, operand: int) -> BlockRV:
-        """A copy of an operand in shared memory, which the engine can make."""
+        """A copy of an operand in shared memory; refused if TMA cannot make it."""
         copy = self.inputs(operand, "shared.dyn")
         block = self.sch.get(copy)
         loaded = (
@@ -256,16 +257,16 @@ class Streams(Sketch):
         return copy
 
     def along(self, which: int) -> bool:
-        """Whether the lines of an operand lie along the reduction."""
+        """Whether an operand is contiguous along the reduction."""
         return self.p.trans_b if which else not self.p.trans_a
 
     def side(self, which: int) -> tuple[int, int, int]:
-        """What a tile has of a side of the results, what a thread has of that, and the threads beside each other."""
+        """For a side of the results: the size of a tile, the size of a register tile, and the threads of a warp."""
         t = self.tile
         return (t.columns, t.wide, 32 // t.lanes) if which else (t.rows, t.high, t.lanes)
 
     def divided(self, x: LoopRV, which: int) -> tuple[list[LoopRV], list[LoopRV]]:
-        """A side of the results: tiles, warps and what a thread has; and the threads."""
+        """Split a side of the results: the loops over tiles, warps and the register tile; and those over threads."""
         size, own, lanes = self.side(which)
         warps = size // (own * lanes)
         beside = [lanes] if which else [lanes // 2, 2]
@@ -276,12 +277,13 @@ class Streams(Sketch):
         return [outer, warp, some, four], threads
 
     def bind(self, warps: Sequence[LoopRV], lanes: Sequence[LoopRV]) -> None:
-        """Neighbouring lanes share a column, those two apart a row: both are read from shared memory once."""
+        """Bind warps and lanes. Neighbouring lanes share a column, lanes two apart a row: each is read from shared
+        memory once."""
         self.sch.bind(self.sch.fuse(*warps), "threadIdx.y")
         self.sch.bind(self.sch.fuse(*lanes), "threadIdx.x")
 
     def place(self, which: int, x: Any) -> tuple[Any, ...]:
-        """A row or column by the thread that has it, and where that has it."""
+        """The index of a row or a column as warp, thread and position in the register tile."""
         _, own, lanes = self.side(which)
         if self.along(which):
             return x // (own * lanes), x % lanes, x // lanes % own
@@ -289,12 +291,12 @@ class Streams(Sketch):
         return x // (own * lanes), x % some // _WIDE, x // some % (own // _WIDE), x % _WIDE
 
     def placed(self, *at: Any) -> tuple[Any, ...]:
-        """Results by the threads that have them."""
+        """The index of a result by the thread that holds it."""
         *others, i, j = at
         return (*others, *self.place(0, i), *self.place(1, j))
 
     def held(self, which: int) -> BlockRV:
-        """A copy of an operand in the registers of threads."""
+        """A copy of an operand in registers, laid out by thread."""
         sch, along = self.sch, self.along(which)
         copy = sch.cache_read(self.block, self.operands[which], "local")
 
@@ -307,7 +309,7 @@ class Streams(Sketch):
         return copy
 
     def out(self, tail: BlockRV) -> None:
-        """What follows the product, by the threads that have its results."""
+        """Schedule the epilogue: each thread stores the results that it holds."""
         sch = self.sch
         i, j = sch.get_loops(tail)[-2:]
         (i, i1, *i_own), i_lane = self.divided(i, 0)

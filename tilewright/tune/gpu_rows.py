@@ -1,16 +1,16 @@
-"""Rows on a GPU: reductions, chains of them and what is between, each row read once and kept in registers.
+"""Rows on a GPU: reductions, chains of them and the stages between, each row read once and kept in registers.
 
-    block of threads for a row            thread t of 256, each with vectors of 4
+    thread block for a row                thread t of 256, each with vectors of 4
         x_local = row of x                x_local[k, 0:4] = x[row, (k * 256 + t) * 4 + 0:4]    for k in 0..3
         maximum of x_local                each thread its part, then shuffles: all threads know it
         e_local = exp(x_local - maximum)  in registers
         out[row] = e_local / sum          written in vectors
 
-Short rows share a block of threads. Long ones are shared out among the blocks of a cluster, which combine what they
-have through each other's shared memory; without clusters they are read again, from the caches, and where they are
-longer still, there is a kernel for each stage. A few very long ones are reduced
-by many blocks, which needs a second kernel. Where neighbours in memory are of different rows, a warp goes along them,
-and the threads that share a row lie across it.
+Short rows share a thread block. Long ones are distributed over the thread blocks of a cluster, which combine their
+parts through each other's shared memory. Without clusters every stage reads them again, from the caches; if they are
+longer still, there is a kernel for each stage. A few very long rows are reduced by many thread blocks, which needs a
+second kernel. If rows are not contiguous, the threads of a warp take neighbouring rows (so that loads are coalesced),
+and the threads that share a row are those along threadIdx.y.
 """
 
 from __future__ import annotations
@@ -35,39 +35,39 @@ if TYPE_CHECKING:
 
 __all__ = ["Shares", "TooLong", "power", "reduce_rows", "row_by_row", "shares_in_cluster", "shares_of"]
 
-_WIDE = 16  # bytes that a thread takes at once
-_VECTORS = 4  # that a thread should have of a row, all of them under way at once
-_HELD = 64  # 32-bit registers of a thread for what it keeps of a row
-_FILE = 40 * 1024  # registers of a block for what is kept: the rest of 64 K is for everything else
-_REGISTERS, _OTHERS = 64 * 1024, 32  # of a processor; of a thread for all that is not kept
-_BLOCK = 256  # threads of a block, at least, where there are rows for them: blocks begin one after the other
+_WIDE = 16  # bytes of a vector load
+_VECTORS = 4  # vectors of a row that a thread should have, all in flight at once
+_HELD = 64  # 32-bit registers of a thread for its part of a row
+_FILE = 40 * 1024  # registers of a thread block for its rows: the rest of 64 K is for everything else
+_REGISTERS, _OTHERS = 64 * 1024, 32  # registers of an SM; of a thread for all but its part of a row
+_BLOCK = 256  # threads of a block at least, if there are enough rows: thread blocks are launched one by one
 _WARP = 32
 _MANY = 512  # threads of a block that are better than half as many, with two vectors for each
-_ELEMENTS = 8  # of a row that a thread should have, if it takes them one by one
-_FEW = 256  # rows that do not keep all processors busy
-_LONG = 1 << 14  # elements of a row that are worth a second kernel
-_CLUSTERED = 128  # threads of a block that is one of a cluster, at least
+_ELEMENTS = 8  # elements of a row that a thread should have, if it takes them one by one
+_FEW = 256  # fewer rows than this do not keep all SMs busy
+_LONG = 1 << 14  # elements of a row that is worth a second kernel
+_CLUSTERED = 128  # threads of a thread block of a cluster, at least
 
 
 class TooLong(ScheduleError):
-    """A row that had better be read anew by every stage."""
+    """A row is too long for one kernel: every stage reads it again."""
 
 
 @dataclass(frozen=True, slots=True)
 class Shares:
-    """How a row is shared out: `chunks` times `threads` times `lanes` elements for each of `blocks` blocks of a
-    cluster; or `rows` rows for a block."""
+    """How rows are distributed: `chunks` x `threads` x `lanes` elements of a row for each of the `blocks` thread blocks
+    of a cluster, or `rows` rows for one thread block."""
 
     chunks: int
     threads: int
     lanes: int
     rows: int
-    across: bool = False  # neighbours in memory are of different rows
+    across: bool = False  # rows are not contiguous: neighbours in memory belong to different rows
     blocks: int = 1
 
     @property
     def held(self) -> int:
-        """Elements of a row that a thread has."""
+        """The elements of a row that a thread has."""
         return self.chunks * self.lanes
 
     @property
@@ -77,16 +77,18 @@ class Shares:
 
     @property
     def row_tag(self) -> str:
-        """The axis of the threads of different rows."""
+        """The axis of the threads that have different rows."""
         return "threadIdx.x" if self.across else "threadIdx.y"
 
 
 def shares_of(
     size: int, count: int, lanes: int, most: int, decided: int = 0, even: bool = False, heavy: bool = False
 ) -> Shares:
-    """The shares of rows that lie in line: `count` of them, of so many elements, in vectors of so many lanes. The
-    threads of a row are a rule's, unless they are `decided`; all have the same share if it can be `even`. Fewer
-    of them combine what is `heavy` to combine."""
+    """The shares of `count` contiguous rows of `size` elements, in vectors of `lanes`, with at most `most` threads.
+
+    A rule chooses the threads of a row, unless they are `decided`. With `even` all have the same share if possible.
+    If values are `heavy` to combine, there are fewer threads.
+    """
     vectors, each = -(-size // lanes), max(_VECTORS, _ELEMENTS // lanes)
     threads = min(most, _WARP) if vectors > _WARP // 2 else power(vectors)
     while threads < most and vectors > threads * (each if threads < _MANY else 2 * each):
@@ -106,9 +108,9 @@ def shares_of(
 
 
 def shares_in_cluster(size: int, lanes: int, most: int, clusters: int, decided: int = 0) -> Shares:
-    """The shares of a row that some blocks have together, up to `clusters` of them: few threads, unless their number
-    is `decided`, which keep as much of it as they can, so that one block of a processor works while another one waits
-    for the rest of its row."""
+    """The shares of a row that a cluster of up to `clusters` thread blocks has. The blocks have few threads, unless
+    their number is `decided`, and each thread keeps as much of the row as it can: so one block of an SM computes while
+    another waits for the other parts of its row."""
     threads, blocks = min(most, decided or _CLUSTERED), 2
     while blocks < clusters and size > blocks * threads * _HELD:
         blocks *= 2
@@ -119,7 +121,8 @@ def shares_in_cluster(size: int, lanes: int, most: int, clusters: int, decided: 
 
 
 def shares_across(size: int, count: int, most: int) -> Shares:
-    """The shares of rows that lie across: a warp goes along neighbours, which are of different rows."""
+    """The shares of rows that are not contiguous: the threads of a warp take neighbours, which belong to different
+    rows."""
     rows = min(_WARP, power(count))
     threads = 1
     while threads * rows < most and size > threads * 4 * _VECTORS:
@@ -133,7 +136,7 @@ def power(n: int) -> int:
 
 
 def _joined(sizes: Sequence[int]) -> Callable[..., list[Any]]:
-    """The map that makes one axis of the last ones, which have these sizes."""
+    """The index map that fuses the last axes, which have these sizes."""
 
     def mapped(*index: Any) -> list[Any]:
         *around, at = index[: len(index) - len(sizes) + 1]
@@ -145,14 +148,14 @@ def _joined(sizes: Sequence[int]) -> Callable[..., list[Any]]:
 
 
 def _by_rows(shape: Sequence[int], size: int) -> Callable[..., list[Any]]:
-    """The map that makes rows of so many elements, which lie in line, of a tensor."""
+    """The index map that reshapes a tensor into contiguous rows of `size` elements."""
     inner, first = 1, len(shape)
     while inner < size and first:
         first -= 1
         inner *= shape[first]
     if inner % size or (inner // shape[first]) * (shape[first] // (inner // size)) != size:
         raise ScheduleError("what a row is made of does not lie as the row does")
-    many = inner // size  # rows that the first dimension of a row goes through
+    many = inner // size  # rows that share the first dimension of a row
 
     def mapped(*index: Any) -> list[Any]:
         each = shape[first] // many
@@ -167,12 +170,12 @@ def _by_rows(shape: Sequence[int], size: int) -> Callable[..., list[Any]]:
 def row_by_row(
     g: GpuFunction, last: Facts, group: list[Facts], beside: Sequence[BlockRV] = ()
 ) -> dict[str, object]:
-    """One kernel for a chain of stages, and for what is made `beside` of the elements of its result, one by one."""
+    """One kernel for a chain of stages, and for the elementwise results `beside` that are computed from its result."""
     return _Chain(g, last, group, beside=beside).schedule()
 
 
 def reduce_rows(g: GpuFunction, f: Facts) -> dict[str, object]:
-    """A reduction along what lies in line, on its own: one kernel, or two where there are few long rows."""
+    """Schedule a reduction along a contiguous axis, alone: one kernel, or two for a few long rows."""
     f = _in_one_axis(g, f)
     size = math.prod(a.extent for a in f.reduce)
     count = math.prod(a.extent for a in f.spatial)
@@ -189,7 +192,7 @@ def reduce_rows(g: GpuFunction, f: Facts) -> dict[str, object]:
     first = shares_of(length, count * parts, lanes if length % lanes == 0 else 1, g.limit, g.threads)
     _reduce(g, partial, first)
     try:
-        with sch.all_or_nothing():  # what takes the results element by element does so on their way
+        with sch.all_or_nothing():  # with the epilogue in the same kernel
             group = [facts_of(sch, rv) for rv in (f.rv, consumer) if rv is not None]
             row_by_row(g, group[-1], group)
     except ScheduleError:
@@ -198,7 +201,7 @@ def reduce_rows(g: GpuFunction, f: Facts) -> dict[str, object]:
 
 
 def _in_one_axis(g: GpuFunction, f: Facts) -> Facts:
-    """A reduction whose axes are one line in memory, over one axis."""
+    """Fuse the axes of a reduction, if they are contiguous with each other."""
     plain = f.kind == "reduction" and len(f.axes) == len(f.block.iter_vars) and all(a.known for a in f.axes)
     if len(f.reduce) < 2 or not plain or list(f.axes[-len(f.reduce) :]) != f.reduce:
         return f
@@ -209,7 +212,7 @@ def _in_one_axis(g: GpuFunction, f: Facts) -> Facts:
 
 
 def _reduce(g: GpuFunction, rv: BlockRV, s: Shares) -> None:
-    """A kernel for a reduction over the last loop, straight from memory."""
+    """A kernel for a reduction over the last loop that does not keep rows in registers."""
     sch = g.sch
     *around, inner = sch.get_loops(rv)
     some = _factored(g, rv, inner, s) if s.lanes > 1 else None
@@ -226,7 +229,7 @@ def _reduce(g: GpuFunction, rv: BlockRV, s: Shares) -> None:
 
 
 def _alone(g: GpuFunction, f: Facts, size: int, count: int, known: bool) -> dict[str, object]:
-    """A reduction in one kernel: with its rows in registers, or straight from memory if they do not lie so."""
+    """A reduction in one kernel: with its rows in registers, or straight from memory if that is refused."""
     sch, consumer = g.sch, g.fusable_consumer(f)
     reason = ""
     groups = [[f]] if consumer is None else [[f, facts_of(sch, consumer)], [f]]
@@ -246,8 +249,8 @@ def _alone(g: GpuFunction, f: Facts, size: int, count: int, known: bool) -> dict
 
 
 def _parts(size: int, count: int, lanes: int) -> int:
-    """Into how many equal parts a long row is cut, so that all processors have work: parts of whole vectors, if there
-    are enough of them."""
+    """The number of equal parts of a long row, so that all SMs have work: parts of whole vectors, if that gives enough
+    of them."""
     most = max(1, min(4 * _FEW // count, size // (_LONG // 4)))
     for unit in (lanes, 1):
         found = max(p for p in range(1, most + 1) if size % (p * unit) == 0 or p == 1)
@@ -257,12 +260,12 @@ def _parts(size: int, count: int, lanes: int) -> int:
 
 
 def _lanes(f: Facts, axes: Sequence[Axis], bits: int) -> int:
-    """How many neighbours of a row a thread takes at once: they are neighbours in memory for each access."""
+    """The width of the vectors of a row: the elements of a vector must be contiguous in each access."""
     if f.guarded or not axes:
         return 1
     last, apart = axes[-1], [r for r in f.reads if r.stride(axes[-1]) not in (0, 1)]
     if not all(r.in_line(*pair) for pair in zip(axes, axes[1:]) for r in f.reads if r.moves(last)):
-        return 1  # neighbours in a row are far from each other, here and there
+        return 1  # the row is not contiguous everywhere
     if not f.reduce and f.write is not None and f.write.stride(last) != 1:
         return 1
     lanes = max(1, _WIDE * 8 // max(8, bits))
@@ -274,8 +277,8 @@ def _lanes(f: Facts, axes: Sequence[Axis], bits: int) -> int:
 def _share(
     g: GpuFunction, loop: LoopRV, s: Shares, vector: bool, inside: Callable[[LoopRV], None] | None = None
 ) -> LoopRV:
-    """Share a row out among threads; the loop of the vectors of a thread. What is to be done `inside` of that one is
-    placed before the threads are bound."""
+    """Distribute a row over threads. Returns the loop over the vectors of a thread; `inside` is called with it before
+    the threads are bound."""
     sch = g.sch
     if s.blocks > 1:
         part, chunk, thread, lane = sch.split(loop, [s.blocks, None, s.threads, s.lanes])
@@ -298,7 +301,7 @@ def _share(
 
 
 def _share_reduction(g: GpuFunction, rv: BlockRV, loop: LoopRV, s: Shares) -> None:
-    """The same for a reduction, which the threads combine in the end."""
+    """Distribute a reduction over threads, which combine their values in the end."""
     block = g.sch.realize(rv).block
     try:
         combination_of(block)
@@ -308,7 +311,7 @@ def _share_reduction(g: GpuFunction, rv: BlockRV, loop: LoopRV, s: Shares) -> No
 
 
 def _factored(g: GpuFunction, rv: BlockRV, loop: LoopRV, s: Shares) -> BlockRV:
-    """The block of what each thread reduces by itself, taken out of a reduction that stands alone yet."""
+    """Factor the part that each thread reduces by itself out of a reduction (rfactor)."""
     sch = g.sch
     part, chunk, thread, lane = sch.split(loop, [s.blocks, None, s.threads, s.lanes])
     sch.reorder(part, thread, chunk, lane)
@@ -317,14 +320,15 @@ def _factored(g: GpuFunction, rv: BlockRV, loop: LoopRV, s: Shares) -> BlockRV:
 
 
 def _fetch(sch: Any, partial: BlockRV, i: int, chunk: LoopRV) -> tuple[BlockRV, list[LoopRV]]:
-    """A copy in registers of what one chunk of a reduction reads, and the loops of the copy."""
+    """A copy in registers of the operand of one chunk of a reduction, and the loops of the copy."""
     copy = sch.cache_read(partial, i, "local")
     sch.compute_at(copy, chunk, preserve_unit_loops=False)
     return copy, sch.get_loops(copy)[len(sch.get_loops(partial)) - 1 :]
 
 
 def _place(g: GpuFunction, partial: BlockRV, rv: BlockRV, row: LoopRV, s: Shares, once: bool = False) -> None:
-    """Compute the parts of threads where their combination is, and fetch vectors from memory for them."""
+    """Move the partial results of the threads to their combination, and load vectors from memory for them. With `once`,
+    for operands that are read once, the loads are non-temporal and start early."""
     sch = g.sch
     sch.compute_at(partial, row, preserve_unit_loops=True)
     for i in range(len(sch.realize(partial).block.writes)):
@@ -347,7 +351,7 @@ def _place(g: GpuFunction, partial: BlockRV, rv: BlockRV, row: LoopRV, s: Shares
                     int(const_value(sch.get(x).extent) or 0) for x in _fetch(sch, partial, i, chunk)[1]
                 )
                 contiguous = 0 < count <= s.lanes
-            if not contiguous:  # a vector that goes over the end of a line is read element by element
+            if not contiguous:  # a vector that crosses the end of a row is read element by element
                 continue
             copy, own = _fetch(sch, partial, i, chunk)
             if own:
@@ -358,7 +362,7 @@ def _place(g: GpuFunction, partial: BlockRV, rv: BlockRV, row: LoopRV, s: Shares
 
 
 class _Chain:
-    """The stages of a chain, sorted by what they are for a row."""
+    """A chain of stages in one kernel, with each row kept by the threads that share it."""
 
     def __init__(
         self,
@@ -394,9 +398,8 @@ class _Chain:
             bits = max((r.buffer.dtype.bits for f in long for r in f.accesses if r.strides), default=32)
             lanes = min((_lanes(f, self.axes(f), bits) for f in long), default=1)
             alone = (last.reduce or self.scalar) and sum(bool(f.reduce) for f in group) == 1
-            few = max(
-                2, _ELEMENTS // lanes
-            )  # vectors of a thread: a sum alone has little to do for a short row
+            # Vectors of a thread: a reduction alone has little work for a short row.
+            few = max(2, _ELEMENTS // lanes)
             short = alone and 2 * self.size <= few * lanes * _WARP
             decided = g.threads or (power(-(-self.size // (few * lanes))) if short else 0)
             even, heavy = len(self.columns) > 1, any(f.kind == "several" for f in self.group)
@@ -407,7 +410,8 @@ class _Chain:
             raise TooLong("so few long rows leave processors without work")
 
     def in_one_line(self) -> bool:
-        """Whether the axes of a row are the last ones of each stage, and one line wherever all of them count."""
+        """Whether the axes of a row are the last ones of each stage, and contiguous with each other in each access that
+        depends on all of them."""
         for f in self.group:
             axes = self.axes(f)
             if axes and (list(f.axes[-len(axes) :]) != axes or len(f.axes) != len(f.block.iter_vars)):
@@ -418,7 +422,7 @@ class _Chain:
         return True
 
     def flatten(self) -> None:
-        """Make one axis of those of a row, which is then as simple as that of a matrix.
+        """Fuse the axes of a row, which is then like the row of a matrix.
 
         sum[n, c] += x[n, c, h, w]     ->     sum[n, c] += x[n, c, k // 56, k % 56]
         """
@@ -437,8 +441,8 @@ class _Chain:
             self.rows, self.columns = list(self.last.axes[:-1]), list(self.last.axes[-1:])
 
     def share_among_blocks(self) -> None:
-        """Give a row a cluster of blocks, if one cannot keep it in registers. What they cannot either is read by each
-        stage: the rows that are under way then are about as large as the second cache, or larger."""
+        """Give a row to a cluster, if one thread block cannot keep it in registers. If a cluster cannot either, each
+        stage reads the row again: the rows in flight are then about as large as the L2 cache, or larger."""
         clusters = self.g.target.gpu.blocks_per_cluster
         if clusters == 1 or self.last.reduce or self.fits():
             return
@@ -447,23 +451,23 @@ class _Chain:
             raise TooLong(f"a row of {self.size} elements is more than {clusters} blocks can keep")
 
     def long(self) -> list[Facts]:
-        """The stages between that have all elements of a row."""
+        """The intermediate stages that have all elements of a row."""
         return [f for f in self.group if f is not self.last and self.length(f) > 1 and not f.reduce]
 
     def fits(self) -> bool:
-        """Whether registers hold what is kept of a row."""
+        """Whether the registers of a thread block hold the values of its rows."""
         kept = self.kept() if self.keep else []
         room = min(_HELD, _FILE // (self.shares.threads * self.shares.rows))
         return self.words(kept, self.long()) <= room
 
     def length(self, f: Facts) -> int:
-        """The elements of a row that a stage has or goes over."""
+        """The number of elements of a row that a stage writes, or reduces."""
         if f.reduce:
             return math.prod(a.extent for a in f.reduce)
         return math.prod(a.extent for a in f.spatial) // self.count
 
     def axes(self, f: Facts) -> list[Axis]:
-        """The axes of a stage that lie along a row."""
+        """The axes of a stage along a row."""
         if f.reduce:
             return f.reduce
         if f is self.last:
@@ -471,7 +475,8 @@ class _Chain:
         return f.spatial[len(f.spatial) - len(self.columns) :] if self.length(f) > 1 else []
 
     def kept(self) -> list[Buffer]:
-        """What more than one stage reads of a row, or a reduction does in vectors: it is copied into registers."""
+        """The inputs that are copied into registers: more than one stage reads them as rows, or a reduction reads them
+        in vectors."""
         readers: dict[Buffer, int] = {}
         for f in self.group:
             axes = self.axes(f)
@@ -483,7 +488,7 @@ class _Chain:
         return [b for b, n in readers.items() if n > 1]
 
     def is_row(self, f: Facts, r: Access, axes: Sequence[Axis]) -> bool:
-        """Whether an access is the row as it lies in memory, all of it and nothing else."""
+        """Whether an access reads each row in the order of memory, all of it and nothing else."""
         if f.guarded or not all(r.in_line(a, b) for a, b in zip(axes, axes[1:])):
             return False
         rest = [a for a in f.axes if a not in axes and a.extent > 1]
@@ -493,7 +498,7 @@ class _Chain:
         sch, last, s = self.sch, self.last, self.shares
         long, kept = self.long(), self.kept() if self.keep else []
         if not self.fits():
-            # Too long for registers: everything is read and computed again.
+            # Too long for registers: each stage reads its inputs and computes the intermediate stages again.
             for f in long:
                 sch.compute_inline(f.rv)
             self.group, kept, long = [f for f in self.group if f not in long], [], []
@@ -532,7 +537,7 @@ class _Chain:
             self.lay_out(rv)
             chunk = _share(self.g, self.g.fused(sch.get_loops(rv)[depth:], rv), s, vector=True)
             self.g.fetch_early(chunk, s.threads * s.rows)
-            if self.length(last) == 1 or last.reduce:  # what is read is larger than what is written
+            if self.length(last) == 1 or last.reduce:  # the kernel reads more than it writes
                 sch.annotate(chunk, "pragma_nontemporal", 1)
         if last.reduce and last.rv.key not in parts:
             _share_reduction(self.g, last.rv, self.g.fused(along, last.rv), s)
@@ -542,9 +547,10 @@ class _Chain:
         self.unread()
         words, half = self.words(kept, long) + _OTHERS, _REGISTERS // 2 // (s.threads * s.rows)
         if words <= half <= words * 9 // 8:
-            # Two blocks, so that one works while the other waits, though the compiler would like some registers more.
+            # Two thread blocks for each SM, so that one computes while the other waits, though the compiler would use
+            # a few more registers.
             sch.annotate(last.rv, "pragma_min_blocks", 2)
-        # Only now: what is computed for a row would be computed for all rows of loops that are bound already.
+        # Bind only now: under loops that are bound already, a stage would be computed for all their rows.
         sch.bind(block, "blockIdx.x")
         if s.rows > 1:
             sch.bind(row, s.row_tag)
@@ -558,7 +564,7 @@ class _Chain:
         }
 
     def write_beside(self, chunk: LoopRV) -> None:
-        """Keep each vector of results until all that is made of it is written too.
+        """Keep each vector of results in registers until the results `beside` are computed from it and written.
 
         out[k] = …          ->     x = …; out[k] = x; half[k] = cast(x)
         half[k] = cast(out[k])
@@ -574,7 +580,7 @@ class _Chain:
         self.lay_out(self.last.rv)
 
     def unread(self) -> None:
-        """What the last stage computes beside what others read is each thread's own."""
+        """Move results of the last stage that nothing reads into registers of each thread."""
         for i, w in enumerate(self.sch.realize(self.last.rv).block.writes):
             others = [
                 r for c in self.sch.get_consumers(self.last.rv) for r in self.sch.realize(c).block.reads
@@ -583,13 +589,13 @@ class _Chain:
                 self.sch.set_scope(self.last.rv, i, "local")
 
     def words(self, kept: list[Buffer], long: list[Facts]) -> int:
-        """The most registers of a thread that hold parts of the row at a time."""
+        """The greatest number of registers of a thread that hold parts of the row at one time."""
         made = {f.write.buffer: i for i, f in enumerate(self.group) if f in long and f.write is not None}
         born = {**dict.fromkeys(kept, 0), **made}
         used = {b: max(i for i, f in enumerate(self.group) if self.reads(f, b)) for b in born}
         most = 0
         for i in range(len(self.group)):
-            # What is read for the last time gives its registers to what is made of it.
+            # A value that is read for the last time gives its registers to the results.
             own = [sum(b.dtype.nbytes for b in born if born[b] == i and made.get(b) == i)]
             own.append(sum(b.dtype.nbytes for b in born if used[b] == i and made.get(b) != i))
             rest = sum(b.dtype.nbytes for b in born if used[b] > i and born[b] <= i and made.get(b) != i)
@@ -600,12 +606,13 @@ class _Chain:
         return any(r.buffer is buffer for r in f.reads)
 
     def factored(self) -> dict[object, BlockRV]:
-        """What each thread does of the reductions that read vectors from memory, by the key of the reduction."""
+        """The partial reductions of the threads, for reductions that read vectors from memory, by the key of the
+        reduction."""
         out: dict[object, BlockRV] = {}
         for f in self.group if self.shares.lanes > 1 else ():
             reads = self.sch.realize(f.rv).block.reads if f.reduce else ()
             if any(r.buffer not in self.made and r.buffer.scope() == "global" for r in reads):
-                if len(f.reduce) > 1:  # the vectors of a thread would lie far from each other in its memory
+                if len(f.reduce) > 1:  # the vectors of a thread would not be contiguous
                     raise ScheduleError(f"{f.name} goes over several axes, which are not read in vectors")
                 loops = self.sch.get_loops(f.rv)[len(f.spatial) :]
                 out[f.rv.key] = _factored(self.g, f.rv, self.g.fused(loops, f.rv), self.shares)
@@ -626,7 +633,7 @@ class _Chain:
         return made
 
     def lay_out(self, rv: BlockRV) -> None:
-        """Let a thread's part of a row be elements of its own: the thread that has an element is an index of it."""
+        """Make the thread that holds an element a dimension of its buffer: each thread then has a part of its own."""
         s = self.shares
         region = self.sch.realize(rv).block.writes[0]
         shape = [int(const_value(d) or 0) for d in region.buffer.shape]
@@ -643,7 +650,7 @@ class _Chain:
         self.sch.transform_layout(rv, ("write", 0), placed, assume_injective_transform=True)
 
     def inner(self, shape: Sequence[int]) -> list[int]:
-        """The dimensions of a buffer that lie along a row."""
+        """The dimensions of a buffer along a row."""
         sizes = [a.extent for a in self.columns]
         for first in range(len(shape) - len(sizes), -1, -1):
             rest = [*shape[:first], *shape[first + len(sizes) :]]

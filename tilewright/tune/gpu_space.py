@@ -1,12 +1,12 @@
-"""What is free to be decided of sketches for GPUs, as tables: sizes of tiles, threads, how far to fetch ahead.
+"""The decisions of sketches for GPUs, as tables: sizes of tiles, threads, stages of pipelines.
 
     kind         rows  columns  stages  parts  depth          kind          high  wide  own_high  …  depth  fetch
     warpgroups    128      256       4      1     64          shared tile     16    16         4  …     16      1
     warps         128      128       4      1     32          …
 
-A decision is an object (`Tile`, `SharedTile`) whose default is the zero-trial scheduler's choice. What the hardware
-cannot do (too many threads or registers, too much shared memory) is not in a table. What a kernel should take is a
-count over whole tables: waves of blocks, bytes at each level, how many blocks a processor holds at once.
+A decision is an object (`Tile`, `SharedTile`) whose default is the zero-trial scheduler's choice. Decisions that the
+hardware cannot run (too many threads or registers, too much shared memory) are not in a table. The time of a kernel is
+predicted for whole tables at once, from waves of thread blocks, bytes at each level of memory, and occupancy.
 """
 
 from __future__ import annotations
@@ -43,16 +43,16 @@ __all__ = [
 ]
 
 Array = Any
-_BLOCKS = 16  # that a processor holds at once, at most
-_THREADS = 2048  # of them all
+_BLOCKS = 16  # thread blocks that an SM holds at once, at most
+_THREADS = 2048  # threads that an SM holds at once
 _LEAST_REGISTERS = 32
-_MOST_REGISTERS = 255
-_LAUNCH = 1e-6  # seconds that a kernel takes at the least
-_ENOUGH = 8  # warps of a processor, below which nothing hides how long each step of one takes
-_FAR = 600.0  # cycles that the main memory is away
-_SHARED_RATE = 128.0  # bytes that a processor reads from shared memory in a cycle
-_CACHE = 3.0  # how much faster than the main memory the second cache is
-# What is counted of a candidate; the same for every kind of sketch.
+_MOST_REGISTERS = 255  # of a thread
+_LAUNCH = 1e-6  # seconds that a kernel takes at least
+_ENOUGH = 8  # warps of an SM, below which the latency of instructions is not hidden
+_FAR = 600.0  # latency of DRAM in cycles
+_SHARED_RATE = 128.0  # bytes that an SM reads from shared memory in a cycle
+_CACHE = 3.0  # bandwidth of the L2 cache relative to DRAM
+# The figures of a candidate; the same for every kind of sketch.
 FIGURES = (
     "seconds", "compute", "near", "far", "latency", "waves", "tail", "occupancy", "threads", "registers", "shared",
     "blocks", "results", "depth", "stages", "parts", "fetch", "unroll", "groups", "bank",
@@ -61,8 +61,8 @@ FIGURES = (
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """All decisions of a kind of sketch: a row of `points` for each, in the order of the decision's fields, and
-    `figures` of each of them."""
+    """All decisions of a kind of sketch: a row of `points` for each, in the order of the fields of the decision, and
+    their `figures`."""
 
     points: Array
     figures: Mapping[str, Array]
@@ -73,12 +73,12 @@ class Table:
 
 @dataclass(frozen=True, slots=True)
 class SharedTile:
-    """A tile of results: threads along its two sides, what each of them has of it, and how it is fetched.
+    """A tile of results: the threads along its two sides, the register tile of each, and how operands are copied.
 
      wide · own_wide · groups_wide results
     ┌──────────────┬──────────────┐
     │ t t t t      │ t t t t      │   groups: a thread has results at several places (virtual threads),
-    │              │              │   so that neighbours in a warp read neighbours
+    │              │              │   so that the loads of a warp are contiguous
     └──────────────┴──────────────┘
     """
 
@@ -88,12 +88,12 @@ class SharedTile:
     own_wide: int
     groups_high: int
     groups_wide: int
-    depth: int  # points of the outermost reduction that are fetched at once
-    fetch: int  # neighbours that a thread fetches at once
-    unroll: int  # whether the points of a step are written out
+    depth: int  # iterations of the outermost reduction whose operands are copied at once
+    fetch: int  # elements of the vectors by which a thread copies
+    unroll: int  # whether the iterations of a step are unrolled
 
     def side(self, along_wide: bool) -> int:
-        """The results along a side."""
+        """The number of results along a side."""
         if along_wide:
             return self.wide * self.own_wide * self.groups_wide
         return self.high * self.own_high * self.groups_high
@@ -105,7 +105,7 @@ class SharedTile:
 
 # ---------------------------------------------------------------------------- tiles in shared memory
 _SIDES = ((1, 2, 4, 8, 16, 32), (4, 8, 16, 32, 64))  # threads along the two sides
-_OWN = (1, 2, 4, 8)  # results of a thread beside each other
+_OWN = (1, 2, 4, 8)  # contiguous results of a thread along a side
 _GROUPS = (1, 2, 4)
 _STEPS = (1, 2, 4, 8, 16, 32)
 _FETCHES = (1, 4)
@@ -118,7 +118,7 @@ def _grid(*values: Sequence[int]) -> Array:
 def shared_tile_table(
     f: Facts, wide: Axis, high: Axis | None, shared: Sequence[Access], gpu: GpuMachine
 ) -> Table:
-    """All tiles of a reduction whose operands are in shared memory."""
+    """All tiles of a reduction with its operands in shared memory."""
     deep = math.prod(a.extent for a in f.reduce[1:])
     sides = [
         [s for s in known if s < 2 * a.extent] or [1] if a is not None else [1]
@@ -151,7 +151,7 @@ def shared_tile_table(
     held = _held(f, shared, spans)
     room = sum(held, start=np.zeros(1))
     figures = _shared_figures(f, wide, high, t, deep, room, gpu)
-    # A loop with another first and last step is three loops, and what is small is there for each of them.
+    # A loop whose first and last iterations differ becomes three loops, and each has its own copy of small buffers.
     most = sum((np.where(size <= SMALL["shared"], 3 * size, size) for size in held), start=np.zeros(1))
     fits = (most <= gpu.shared_memory_per_block) & (figures["registers"] <= _MOST_REGISTERS)
     fits &= figures["registers"] * figures["threads"] <= gpu.registers_per_block
@@ -170,7 +170,7 @@ def _shared_figures(
     depth = np.minimum(t["depth"], f.reduce[0].extent)
     steps = -(-f.reduce[0].extent // depth)
     registers = 24.0 + results + operands + t["fetch"] * 2
-    # neighbours in a warp read words that lie own_wide apart
+    # neighbours in a warp read words that are own_wide apart
     bank = np.where(t["own_wide"] > 4, t["own_wide"] / 4, 1.0) * np.where(t["own_wide"] > 1, 1.15, 1.0)
     compute = threads * results * depth * deep / gpu.fma_per_cycle * np.where(t["unroll"] == 1, 1.0, 1.15)
     near = threads * operands * bank * depth * deep * 4 / _SHARED_RATE
@@ -198,11 +198,12 @@ def counted(
     plain: bool = False,
     **rest: Any,
 ) -> dict[str, Array]:
-    """The figures of candidates, from what a block does in a step: cycles of arithmetic, of shared memory, of memory.
+    """The figures of candidates, from the cycles of a thread block in a step: of arithmetic (`compute`), of shared
+    memory (`near`) and of global memory (`far`).
 
-    As many blocks as fit share a processor: while one waits the others work. What is left over for the last wave of
-    blocks does not fill the processors. `ahead` steps are fetched before they are needed. `plain` kernels leave it to
-    other warps to hide how long an instruction takes (the factors were read off an H200).
+    As many thread blocks as fit share an SM: while one waits, the others compute. The last wave of thread blocks may
+    leave SMs idle. Operands are copied `ahead` steps before they are needed. In `plain` kernels only other warps hide
+    the latency of instructions (the factors were fitted on an H200).
     """
     n = len(threads)
     held = np.minimum(_THREADS // threads, gpu.registers_per_block // np.maximum(1, registers * threads))
@@ -214,7 +215,7 @@ def counted(
         slow = 1.5 * np.maximum(1.0, _ENOUGH / warps) ** 1.6
         compute, near = compute * slow, near * slow
     latency = _FAR / ahead
-    # one block alone waits for memory, then computes
+    # a thread block alone waits for memory, then computes
     step = np.maximum(at_once * np.maximum(np.maximum(compute, near), far), latency + compute + near * 0.5)
     exact = blocks / (gpu.multiprocessors * at_once)
     waves = np.maximum(1.0, 0.5 * (np.ceil(exact) + exact))
@@ -230,7 +231,7 @@ def counted(
 
 
 def _held(f: Facts, shared: Sequence[Access], spans: Mapping[Any, Array]) -> list[Array]:
-    """The bytes of what a step reads, in shared memory: of each buffer the box around it."""
+    """The bytes of shared memory that a step needs: for each buffer the bounding box of its reads."""
     spans = {a.var: np.minimum(spans[a.var], a.extent) for a in f.axes if a.var in spans}
     ana = Analyzer()
     boxes: dict[Any, list[tuple[Array, Array, Any]]] = {}
@@ -260,7 +261,7 @@ def _held(f: Facts, shared: Sequence[Access], spans: Mapping[Any, Array]) -> lis
 
 
 def _factors(index: Any, f: Facts) -> dict[Any, int]:
-    """How far an index moves with each axis; 1 where that is not linear."""
+    """The step of an index along each axis; 1 if the index is not linear."""
     ana, out = Analyzer(), {}
     used = vars_used(index)
     for a in f.axes:
@@ -275,7 +276,7 @@ def _factors(index: Any, f: Facts) -> dict[Any, int]:
 def product_table(
     tiles: Sequence[Tile], p: Product, gpu: GpuMachine, seconds: Callable[[Any], float], rate: float
 ) -> Table:
-    """Tiles of a product, with the seconds that a count of cycles expects; `rate` is multiply-adds in a cycle."""
+    """The table of a product: its tiles with the predicted `seconds`; `rate` is multiply-adds of an SM in a cycle."""
     points = np.array([astuple(t) for t in tiles], np.int64).reshape(len(tiles), -1)
     t = {x.name: points[:, i] for i, x in enumerate(fields(tiles[0]))} if tiles else {}
     if not tiles:
@@ -299,12 +300,12 @@ def product_table(
 
 
 # ---------------------------------------------------------------------------- other stages
-SIMPLE_COLUMNS = ("threads", "wide")  # 0: as the rules say, which is the first row
+SIMPLE_COLUMNS = ("threads", "wide")  # 0 stands for the choice of the rules, which is the first row
 
 
 def simple_table(f: Facts, gpu: GpuMachine, in_vectors: bool) -> tuple[Array, Array]:
-    """How many threads a block has, and, `in_vectors`, how many neighbours each of them takes at once; and the figures
-    of that."""
+    """The decisions of a simple stage (threads of a block and, if `in_vectors`, the width of vectors) and their
+    figures."""
     threads = [n for n in (32, 64, 128, 256, 512, 1024) if n <= gpu.max_threads_per_block]
     widest = max(1, 16 * 8 // max(8, f.bits))
     wide = [w for w in (1, 2, 4, 8, 16) if w <= widest] if in_vectors else []
@@ -314,13 +315,12 @@ def simple_table(f: Facts, gpu: GpuMachine, in_vectors: bool) -> tuple[Array, Ar
     moved = sum(f.touched(r) for r in f.accesses)
     results = max(1, math.prod(a.extent for a in f.spatial))
     blocks = np.maximum(1, -(-results // (each * taken)))
-    # the memory is at its best when all processors ask for long pieces of it
+    # memory reaches its full bandwidth if all SMs load, and load wide vectors
     full = np.minimum(1.0, blocks / (2 * gpu.multiprocessors)) ** 0.5 * (0.8 + 0.2 * taken / widest)
     work = f.points * (1 + f.work) / (gpu.fma_per_cycle * gpu.multiprocessors * gpu.clock * 1e9)
     seconds = np.maximum(moved / (gpu.bandwidth * 1e9 * full), work) + _LAUNCH
-    seconds = seconds * np.where(
-        points[:, 0] == 0, 1.0, 1.02
-    )  # what is not known to gain comes after the rule
+    # Of equal candidates the choice of the rules comes first.
+    seconds = seconds * np.where(points[:, 0] == 0, 1.0, 1.02)
     made: dict[str, Any] = {
         "seconds": seconds,
         "threads": each,
@@ -332,7 +332,7 @@ def simple_table(f: Facts, gpu: GpuMachine, in_vectors: bool) -> tuple[Array, Ar
 
 
 def stage_features(f: Facts, counts: Array, kinds: Array) -> Array:
-    """What a learned model sees of each row: its figures, their ratios, its kind, and what the stage is."""
+    """The features of each row for a learned model: its figures, their ratios, its kind, and the sizes of the stage."""
     column = {name: counts[:, i] for i, name in enumerate(FIGURES)}
     logs = np.log2(1.0 + np.maximum(counts, 0.0) * np.where(np.array(FIGURES) == "seconds", 1e9, 1.0))
 

@@ -1,11 +1,11 @@
-"""Sketches for tensor cores: products of matrices, alone or in batches, with what follows them element by element.
+"""Sketches for tensor cores: matrix products, alone or in batches, with their epilogues.
 
-Their factors have 16 bits, or are bytes, or float32 that a target lets them round to ten bits (`-tf32`).
+The operands are float16, bfloat16 or int8, or float32 if the target allows rounding to ten bits (`-tf32`).
 
-    wgmma    a warpgroup fetches tiles by bulk copies, others multiply them (sm_90a)
-    mma      every warp fetches, loads fragments and multiplies (`gpu_warps`)
+    wgmma    one warpgroup copies tiles by TMA, others multiply them (sm_90a)
+    mma      every warp copies, loads fragments and multiplies (`gpu_warps`)
 
-Sizes that are no whole tiles are padded with zeros on the way into shared memory.
+Sizes that are not multiples of a tile are padded with zeros by the copies to shared memory.
 """
 
 from __future__ import annotations
@@ -55,8 +55,8 @@ __all__ = [
     "turning_cycles",
 ]
 
-_KEPT = 2048  # bytes of shared memory for barriers and what the driver takes
-_AFTER = 4  # additions' worth of work that storing a result takes anyway
+_KEPT = 2048  # bytes of shared memory for barriers and for the driver
+_AFTER = 4  # work of an epilogue, in additions, that storing a result hides
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,14 +66,14 @@ class Product:
     m: Axis
     n: Axis
     k: Axis
-    others: tuple[Axis, ...]  # the rest of the results' axes
+    others: tuple[Axis, ...]  # the batch axes of the results
     a: Buffer
     b: Buffer
     trans_a: bool
     trans_b: bool
-    windows: int = 1  # how many elements of A are the same one of an image
-    in_line: int = 16  # neighbours along k that always lie side by side in A
-    after: int = 0  # additions' worth of what is done with each result
+    windows: int = 1  # im2col: how many elements of the view are copies of one element of the image
+    in_line: int = 16  # elements along k that are always contiguous in A
+    after: int = 0  # work of the epilogue for each result, in additions
 
     @property
     def kind(self) -> str:
@@ -81,7 +81,7 @@ class Product:
 
     @property
     def line(self) -> int:
-        """The elements that a bulk copy has side by side."""
+        """The elements of a row of a TMA tile."""
         return line_of(self.a.dtype)
 
     @property
@@ -90,8 +90,8 @@ class Product:
 
 
 def product_of(f: Facts) -> Product | None:
-    """A block as a product of matrices, if it is one: of floats of 16 or 32 bits that adds up in float32, or of bytes
-    that adds up in int32."""
+    """A block as a matrix product, if it is one: of 16- or 32-bit floats accumulated in float32, or of int8 accumulated
+    in int32."""
     body = f.block.body
     if len(f.reduce) != 1 or not all(x.known for x in f.axes) or not isinstance(body, BufferStore):
         return None
@@ -121,7 +121,7 @@ def product_of(f: Facts) -> Product | None:
 
 
 def sums_from_zero(f: Facts, *kinds: str) -> bool:
-    """Whether a block adds up in one of some types, or in float32, beginning with 0."""
+    """Whether a block accumulates in one of `kinds` (float32 if none is given), beginning with 0."""
     first = f.block.init
     kind = None if f.write is None else str(f.write.buffer.dtype)
     return (
@@ -130,7 +130,7 @@ def sums_from_zero(f: Facts, *kinds: str) -> bool:
 
 
 def factors(body: BufferStore) -> tuple[BufferLoad, BufferLoad] | None:
-    """The two elements whose product is added."""
+    """The two factors of the product that a reduction adds."""
     value = body.value
     if not isinstance(value, Add):
         return None
@@ -147,7 +147,7 @@ def _narrow(e: PrimExpr) -> PrimExpr:
 
 
 def moves(e: PrimExpr) -> bool:
-    """Whether a value is an element as it is, or 0 where some condition says so."""
+    """Whether a value is an unchanged element, or 0 under some condition (padding)."""
     if isinstance(e, Call) and isinstance(e.op, Op) and e.op.short_name == "if_then_else":
         known = not any(isinstance(m, BufferLoad) for m in pre_order(e.args[0]))
         return known and const_value(e.args[2]) == 0 and moves(e.args[1])
@@ -157,28 +157,28 @@ def moves(e: PrimExpr) -> bool:
 # ---------------------------------------------------------------------------- sizes
 @dataclass(frozen=True, slots=True)
 class Tile:
-    """Results of a block, how many steps of the reduction are on their way, and into how many parts it is cut."""
+    """The results of a thread block, the stages of its pipeline, and the parts of split-K."""
 
     rows: int
     columns: int
     stages: int
     parts: int
     per_processor: int
-    depth: int = 64  # of the reduction, that is fetched at once
+    depth: int = 64  # elements along the reduction of a stage
 
     @property
     def threads(self) -> int:
-        """Those that multiply."""
+        """The threads that multiply."""
         return max(32, self.rows * self.columns // 128)
 
 
 def best_tile(p: Product, gpu: GpuMachine) -> Tile:
-    """The tile that a product should take the least time with, by a count of cycles; the smallest of such."""
+    """The tile with the fewest estimated cycles; the smallest of several such."""
     return min(possible_tiles(p, gpu), key=lambda t: (cycles(p, t, gpu), t.rows * t.columns))
 
 
 def possible_tiles(p: Product, gpu: GpuMachine, fewer_stages: bool = False) -> list[Tile]:
-    """The tiles of warpgroups that fit, with as many steps on their way as there is room for, or fewer as well."""
+    """The tiles of warpgroups that fit, with as many pipeline stages as there is room for, or with fewer too."""
     found: list[Tile] = []
     steps, size_of = -(-p.k.extent // p.line), p.a.dtype.nbytes
     for rows, columns in ((128, 256), (128, 128), (128, 64), (64, 256), (64, 128), (64, 64)):
@@ -188,43 +188,43 @@ def possible_tiles(p: Product, gpu: GpuMachine, fewer_stages: bool = False) -> l
         for per in (1, 2):
             room = (gpu.dynamic_shared_memory_per_block - _KEPT) // per - (_KEPT if per > 1 else 0)
             stages = min(8, room // size, max(2, steps))
-            # More warpgroups, or more sums of one, take all registers of a processor.
+            # Larger tiles need more accumulators than the registers of an SM can hold twice.
             if stages < 2 or (per == 2 and (rows > 64 or columns > 128)):
                 continue
             for parts in (1, 2, 3, 4, 6, 8, 12, 16):
                 if parts > 1 and (steps < 2 * parts or (p.windows > 1 and steps % parts)):
-                    continue  # windows have no elements more, that could be 0
+                    continue  # the windows of im2col cannot be padded with zeros along the reduction
                 counts = range(stages, 1, -1) if fewer_stages else (stages,)
                 found += [Tile(rows, columns, n, parts, per, p.line) for n in counts]
     return found
 
 
 def cycles(p: Product, t: Tile, gpu: GpuMachine) -> float:
-    """About how long a product takes, in cycles of a multiprocessor."""
+    """Estimated time of a product, in cycles of an SM."""
     down, across = -(-p.m.extent // t.rows), -(-p.n.extent // t.columns)
     tiles = down * across * p.batch * t.parts
     steps, size = math.ceil(p.k.extent / p.line / t.parts), p.a.dtype.nbytes
     at_once = min(t.per_processor, -(-tiles // gpu.multiprocessors))
-    # A product of 64 x n x 32 bytes takes n / 2 cycles, or as long as its operands come out of shared memory; one
-    # after the other they reach three quarters of that rate.
+    # A `wgmma` of 64 x n x 32 bytes takes n / 2 cycles, or as long as its operands take out of shared memory. In a
+    # sequence they reach three quarters of that rate.
     work = t.rows // 64 * 4 * max(t.columns / 2, 16 + t.columns / 4) / 0.75
     fetched = (t.rows + t.columns) * p.line * size
     busy = max(work, fetched / 64, fetched / (gpu.bandwidth / gpu.clock / gpu.multiprocessors * 3.5))
-    # What is on its way must cover the time that the first of it takes.
+    # The stages in flight must cover the latency of a copy: 2,000 cycles.
     step = max(at_once * busy, 2000 / t.stages)
     rounds = -(-tiles // (gpu.multiprocessors * at_once))
-    # Each warpgroup stores 64 rows, all at once. Results of whole tiles go eight at a time, those of others four by
-    # four under conditions.
+    # All warpgroups store at once, 64 rows each. Results of whole tiles are stored eight at a time, those of partial
+    # tiles four at a time under predicates.
     whole = t.parts > 1 or (p.m.extent % t.rows == 0 and p.n.extent % t.columns == 0)
     column = 10 if whole else 50 if p.n.extent % 4 else 30
     ends = t.columns * column * max(1.0, (p.after if t.parts == 1 else 0) / _AFTER) + 1000
     total = rounds * (steps * step + ends) + 3500
-    # All that is read comes from the main memory once, however it is shared: at its full rate only if most
-    # processors ask for it, and for long pieces of its rows.
+    # Both operands come from DRAM at least once. They reach its full bandwidth only if most SMs load, and load long
+    # pieces of rows.
     unique = size * p.batch * p.k.extent * (p.m.extent // p.windows + p.n.extent)
     rate = (0.85 if t.columns >= 128 or p.trans_b else 0.7) * min(1, tiles / (0.8 * gpu.multiprocessors))
     total = max(total, unique / (gpu.bandwidth * rate) * gpu.clock + 4000)
-    if t.parts > 1:  # the sums of the parts are written, read and added by another kernel
+    if t.parts > 1:  # split-K: partial sums are written, and another kernel reads and adds them
         sums = 8 * p.batch * down * t.rows * across * t.columns * t.parts
         total += 4000 + sums / gpu.bandwidth * gpu.clock
     return total
@@ -232,23 +232,23 @@ def cycles(p: Product, t: Tile, gpu: GpuMachine) -> float:
 
 # ---------------------------------------------------------------------------- warpgroups
 def has_warpgroups(target: Target) -> bool:
-    """Whether a target has products of warpgroups and bulk copies."""
+    """Whether a target has `wgmma` and TMA."""
     return target.kind.name == "cuda" and target.gpu.arch == "sm_90a"
 
 
 def takes(target: Target, kind: str) -> bool:
-    """Whether a target gives products of a type to tensor cores: float32 only where it may be rounded."""
+    """Whether a target multiplies a type on tensor cores: float32 only if it may be rounded to tf32."""
     return kind != "float32" or bool(target.attrs.get("tf32"))
 
 
 def can_be_copied(b: Buffer) -> bool:
-    """Whether bulk copies can take boxes of a tensor: its lines start at multiples of 16 bytes."""
+    """Whether TMA can copy boxes of a tensor: its rows begin at multiples of 16 bytes, and its rank is at most 5."""
     sizes = [const_value(s) for s in b.dense_strides()[:-1]]
     return all(s is not None and int(s) * b.dtype.nbytes % 16 == 0 for s in sizes) and len(b.shape) <= 5
 
 
 def by_warpgroups(g: GpuFunction, f: Facts, p: Product, after: BlockRV | None = None) -> dict[str, Any]:
-    """Tiles of a product by warpgroups, results stored from registers."""
+    """Schedule a product by `wgmma`, with its results stored from registers."""
     if p.kind == "int8":
         raise ScheduleError("products of warpgroups are made of floats here")
     if not has_warpgroups(g.target) or not takes(g.target, p.kind):
@@ -268,23 +268,23 @@ def by_warpgroups(g: GpuFunction, f: Facts, p: Product, after: BlockRV | None = 
 
 
 def across(p: Product) -> list[str]:
-    """The operands that do not lie in line along the reduction."""
+    """The names of the operands that are not contiguous along the reduction."""
     return [b.name for b, turned in ((p.a, p.trans_a), (p.b, not p.trans_b)) if turned]
 
 
 def in_line(
     g: GpuFunction, f: Facts, p: Product, time: Callable[[Product], float], otherwise: float = 0
 ) -> tuple[Facts, Product]:
-    """A product whose operands lie in line along the reduction, as some instructions take them only: those that do not
-    are turned by kernels of their own, where that takes less time than it saves; `time` says how many cycles the
-    product takes then, and `otherwise` what it would take: if not said, what float32 does without tensor cores.
+    """A product whose operands are contiguous along the reduction, which some instructions require. The other operands
+    are transposed by separate kernels, if that takes less time than it saves: `time` gives the cycles of the product
+    with transposed operands, `otherwise` its cycles without (0: those of float32 without tensor cores).
 
         C[i, j] += A[i, k] * B[k, j]     ->     T[j, k] = B[k, j];   C[i, j] += A[i, k] * T[j, k]
     """
     gpu = g.target.gpu
     made = replace(p, trans_a=False, trans_b=True)
     sides = [x for x, turned in ((p.a, p.trans_a), (p.b, not p.trans_b)) if turned]
-    # in cycles: float32 reaches about 0.8 of its rate, and its kernel takes some time to begin too
+    # cycles: float32 reaches about 0.8 of its peak, and its kernel has to be launched too
     flops = 2 * p.batch * p.m.extent * p.n.extent * p.k.extent
     plain = flops / (0.8 * gpu.peak_flops) * gpu.clock * 1e9 + 4000
     turning = turning_cycles(sides, gpu)
@@ -294,7 +294,7 @@ def in_line(
 
 
 def turning_cycles(sides: Sequence[Buffer], gpu: GpuMachine) -> float:
-    """About how long it takes to turn tensors; each kernel more takes some time to begin."""
+    """Estimated cycles for transposing tensors, with the launch of a kernel for each."""
     moved = sum(2 * math.prod(int(const_value(d) or 1) for d in b.shape) * b.dtype.nbytes for b in sides)
     return moved / (0.8 * gpu.bandwidth) * gpu.clock + 4000 * len(sides)
 
@@ -302,8 +302,8 @@ def turning_cycles(sides: Sequence[Buffer], gpu: GpuMachine) -> float:
 def turn_operands(
     g: GpuFunction, f: Facts, p: Product, sides: Sequence[Buffer], along: bool
 ) -> tuple[Facts, Product]:
-    """A product some of whose operands are turned by kernels of their own, so that their lines lie along the reduction,
-    or across it."""
+    """Transpose the operands `sides` of a product by separate kernels, so that they are contiguous `along` the
+    reduction, or else along the results."""
     sch = g.sch
     for b, own in ((p.a, p.m), (p.b, p.n)):
         if b not in sides:
@@ -312,7 +312,7 @@ def turn_operands(
         kept = [x.var for x in p.others if x.var in _indices(f, b)]
         last = [own.var, p.k.var] if along else [p.k.var, own.var]
         copy = sch.reindex_cache_read(f.rv, reads.index(b), "global", some_of(f, [*kept, *last]))
-        if not along:  # its iterators are those of the product
+        if not along:  # the copy has the order of iterators that the product has
             sch.transform_block_layout(copy, lambda *its: (*its[:-2], its[-1], its[-2]))
         facts = facts_of(sch, copy)
         read = turned_read(facts)
@@ -334,7 +334,7 @@ def some_of(f: Facts, wanted: Sequence[Var]) -> Callable[..., list[Any]]:
 
 
 def _indices(f: Facts, b: Buffer) -> set[object]:
-    """What a buffer is indexed by."""
+    """The indices of all reads of a buffer."""
     return {i for r in f.reads if r.buffer is b for i in r.indices}
 
 
@@ -344,20 +344,21 @@ def _warpgroups_table(p: Product, gpu: GpuMachine) -> Table:
 
 
 class Sketch:
-    """What both kinds of instructions have in common: padding, parts of the sum, the order of tiles."""
+    """The common part of the sketches for products: padding, split-K, the order of tiles, the epilogue."""
 
-    fragment = ""  # the scope of sums
-    lines = 0  # of results that one instruction turns
+    fragment = ""  # the scope of the accumulators
+    lines = 0  # rows of results that one instruction transposes between threads
 
     def __init__(
         self, g: GpuFunction, f: Facts, p: Product, tile: Tile, after: BlockRV | None = None
     ) -> None:
         self.g, self.sch, self.f, self.p, self.tile = g, g.sch, f, p, tile
-        self.after = after or g.fusable_consumer(f)  # what takes the results, one by one
+        self.after = after or g.fusable_consumer(f)  # the epilogue
         self.block = f.rv
 
     def prepare(self) -> tuple[BlockRV, dict[Var | None, LoopRV]]:
-        """The block that takes the sums out of registers, and the loops of the product by the axes' variables."""
+        """Pad and split the product. Returns the block that stores the accumulators (the epilogue, or a copy), and the
+        loops of the product by the variables of its axes."""
         sch, t, p = self.sch, self.tile, self.p
         tail = self.pad(self.after)
         if t.parts > 1:
@@ -369,23 +370,24 @@ class Sketch:
             sch.set_scope(self.block, 0, self.fragment)
         names: list[Var | None] = [x.var for x in self.f.axes]
         if t.parts > 1:
-            names.insert(names.index(p.k.var), None)  # the parts
+            names.insert(names.index(p.k.var), None)  # the parts of split-K
         return tail, dict(zip(names, sch.get_loops(self.block), strict=True))
 
     def inputs(self, which: int, scope: str) -> BlockRV:
-        """A copy of an operand; what only pads it is done on the way."""
+        """A copy of an operand, with the stages inlined that only move or pad its elements."""
         copy = self.sch.cache_read(self.block, which, scope)
         while left := [p for p in self.sch.get_producers(copy) if self.only_moves(p)]:
             self.sch.compute_inline(left[0])
         return copy
 
     def only_moves(self, rv: BlockRV) -> bool:
-        """Whether a stage that nobody has scheduled does nothing but place elements, or pad them with zeros."""
+        """Whether a stage that is not scheduled yet only moves elements, or pads them with zeros."""
         body = self.sch.get(rv).body
         return rv.key not in self.g.done and isinstance(body, BufferStore) and moves(body.value)
 
     def tiles(self, i: LoopRV, j: LoopRV, loops: dict[Var | None, LoopRV], *inner: LoopRV) -> LoopRV:
-        """One loop over all tiles. Neighbours in time share the cache: some rows of tiles, column by column."""
+        """One loop over all tiles. Tiles that run at the same time share operands in the L2 cache: bands of some rows
+        of tiles, traversed column by column."""
         sch = self.sch
         count = int(const_value(sch.get(i).extent) or 1)
         band = max(n for n in range(1, min(16, count) + 1) if count % n == 0)
@@ -395,7 +397,7 @@ class Sketch:
         return sch.fuse(*others, bands, j, i1)
 
     def pad(self, consumer: BlockRV | None) -> BlockRV | None:
-        """Make all sizes whole tiles; the block that takes the results, if there is one."""
+        """Pad all sizes to multiples of the tile. Returns the block that consumes the results, if there is one."""
         sch, t, p = self.sch, self.tile, self.p
         sizes = {p.m.var: t.rows, p.n.var: t.columns, p.k.var: t.depth * t.parts}
         padding = [sizes.get(x.var, 1) for x in self.f.axes]
@@ -411,7 +413,7 @@ class Sketch:
         return consumer if trim is None else trim
 
     def cut(self, last: BlockRV | None) -> None:
-        """Sum up parts of the reduction beside each other, and add them in a kernel of its own, with what follows."""
+        """Split-K: reduce the parts in parallel, and add their sums in a second kernel, with the epilogue."""
         sch = self.sch
         whole, at = self.block, [x.var for x in self.f.axes].index(self.p.k.var)
         parts, _ = sch.split(sch.get_loops(whole)[at], [self.tile.parts, None])
@@ -426,7 +428,8 @@ class Sketch:
             ]
             sch.reorder(*loops)
         if last is not None and math.prod(_sizes(sch, loops)) % (128 * wide):
-            # Threads that go on from one line to the next, and end before they are all used, would seem to share sums.
+            # The last thread block would be partial and threads would continue from one row to the next: the analysis
+            # could not tell that they do not share sums.
             *lines, column = loops
             size = _sizes(sch, [column])[0] // wide
             threads = max(n for n in range(1, 129) if size % n == 0)
@@ -442,8 +445,8 @@ class Sketch:
             sch.vectorize(pair)
 
     def store(self, tail: BlockRV, at: LoopRV, turning: str) -> None:
-        """What follows the product, from registers to memory; results of 16 bits are turned to go eight at a time, if
-        there is an instruction for that."""
+        """Schedule the epilogue from registers to memory. If there is an instruction for it, 16-bit results are
+        transposed between threads first, so that each stores eight at a time."""
         sch, t, p = self.sch, self.tile, self.p
         written = sch.get(tail).writes[0].buffer
         whole = p.m.extent % t.rows == 0 and p.n.extent % t.columns == 0
@@ -464,11 +467,11 @@ class Sketch:
         return None
 
     def apply(self) -> dict[str, Any]:
-        """Schedule the product; what is told of it."""
+        """Schedule the product. Returns what `explain()` says of it."""
         raise NotImplementedError
 
     def spread(self, tail: BlockRV, wide: int = 2) -> None:
-        """The results to the threads that hold them, so many neighbours at a time."""
+        """Bind the results to the threads that hold them, `wide` neighbours at a time."""
         raise NotImplementedError
 
 
@@ -479,7 +482,7 @@ def _sizes(sch: Schedule, loops: Sequence[LoopRV]) -> list[int]:
 def applied(
     kind: type[Sketch], g: GpuFunction, f: Facts, p: Product, tile: Tile, after: BlockRV | None
 ) -> dict[str, Any]:
-    """Apply a sketch; without parts of the sum where these are refused."""
+    """Apply a sketch; without split-K if that is refused."""
     try:
         with g.sch.all_or_nothing():
             return kind(g, f, p, tile, after).apply()
@@ -525,8 +528,8 @@ class Warpgroups(Sketch):
         }
 
     def store(self, tail: BlockRV, at: LoopRV, turning: str, first: str = "") -> None:
-        """Results that are not turned eight at a time are turned as sums, before anything is done with them: four go
-        to memory at once, and what they are combined with comes so."""
+        """As in the base class. Results that cannot be stored eight at a time are transposed between threads as
+        accumulators, before the epilogue: four are stored at once, and the epilogue reads its operands in fours too."""
         sch, t, p = self.sch, self.tile, self.p
         whole = p.m.extent % t.rows == 0 and p.n.extent % t.columns == 0
         eight = turning and whole and str(sch.get(tail).writes[0].buffer.dtype) == p.kind
@@ -540,7 +543,7 @@ class Warpgroups(Sketch):
         return self.spread(tail, 4)
 
     def spread(self, tail: BlockRV, wide: int = 2) -> None:
-        """The results of a warpgroup to the threads that hold them: pairs beside each other, rows eight apart."""
+        """Bind the results of a warpgroup to the threads that hold them: pairs of neighbours, in rows eight apart."""
         sch = self.sch
         i, j = sch.get_loops(tail)[-2:]
         warp, half, row = sch.split(i, [4, 2, 8])

@@ -1,11 +1,11 @@
-"""Transposes on a GPU: tiles that are read along their lines, turned, and written along their columns.
+"""Transposes on a GPU, tile by tile through shared memory: both loads and stores are coalesced.
 
-    block of 256 threads for 64 x 64 elements
-        shared[i, 0:64] = x[i, 0:64]           vectors of 4 along what lies in line in x
+    thread block of 256 threads for 64 x 64 elements
+        shared[i, 0:64] = x[i, 0:64]           vectors of 4 along the contiguous dimension of x
         local[4, 4]     = shared[4 i.., 4 j..] each thread a square: 4 vectors from shared memory
-        y[j, 4 i..]     = local[:, j]          4 vectors along what lies in line in y
+        y[j, 4 i..]     = local[:, j]          4 vectors along the contiguous dimension of y
 
-Where sizes are no multiples of 4, single elements are moved, through shared memory alone.
+If sizes are not multiples of 4, threads move single elements, through shared memory alone.
 """
 
 from __future__ import annotations
@@ -24,19 +24,17 @@ if TYPE_CHECKING:
 
 __all__ = ["turn", "turned_read"]
 
-_TILE = 32  # lines and columns of a tile of single elements
-_SIDES = (64, 32)  # lines and columns of a tile of squares
-_SQUARE = 4  # lines and columns of what a thread turns
-_NEAR = (
-    2  # squares beside each other along a line that neighbouring threads have: they write long pieces then
-)
-_TILES = 1024  # that keep the processors busy
-_SHARED = 48 * 1024  # bytes of a block, if nothing is said
+_TILE = 32  # rows and columns of a tile of single elements
+_SIDES = (64, 32)  # rows and columns of a tile of squares
+_SQUARE = 4  # rows and columns of the square that a thread transposes
+_NEAR = 2  # adjacent squares along a row that neighbouring threads have, so that they write longer pieces
+_TILES = 1024  # tiles that keep the SMs busy
+_SHARED = 48 * 1024  # bytes of shared memory of a thread block, if the target does not say
 
 
 def turned_read(f: Facts) -> tuple[int, int] | None:
-    """The one read of a stage that lies in line along another axis than the result does: its number among what the
-    block reads, and the position of that axis."""
+    """The only transposed read of a stage, which is contiguous along another axis than the result: its position among
+    the reads of the block, and the position of that axis."""
     found = [(r, at) for r in f.reads if (at := lies_across(f, r)) is not None]
     if len(found) != 1 or f.guarded:
         return None
@@ -47,7 +45,7 @@ def turned_read(f: Facts) -> tuple[int, int] | None:
 
 
 def turn(g: GpuFunction, f: Facts, read: int, across: int) -> dict[str, object]:
-    """Move what lies along axis `across` in memory to where it lies along the last one."""
+    """Transpose a tensor: its source is contiguous along axis `across`, the result along the last one."""
     copy = g.sch.cache_read(f.rv, read, "shared")
     f, across = _joined(g, facts_of(g.sch, f.rv), read, across, copy)
     axes = (f.spatial[across], f.spatial[-1])
@@ -66,8 +64,8 @@ def turn(g: GpuFunction, f: Facts, read: int, across: int) -> dict[str, object]:
 
 
 def _joined(g: GpuFunction, f: Facts, read: int, across: int, copy: BlockRV) -> tuple[Facts, int]:
-    """A stage in which axes that follow each other in line wherever they count are one, in the copy that it reads too:
-    the sides of tiles are then as long as the lines.
+    """Fuse axes that are contiguous with each other in all accesses, in the stage and in the copy that it reads: the
+    sides of tiles are then not limited by the extent of a single axis.
 
         y[n, h, w, c] = x[n, c, h, w]     ->     y[n, k // 56, k % 56, c] = x_shared[n, c, k]
     """
@@ -93,7 +91,7 @@ def _joined(g: GpuFunction, f: Facts, read: int, across: int, copy: BlockRV) -> 
 
 
 def _fused_runs(runs: Sequence[Sequence[int]], sizes: Sequence[int]) -> Callable[..., list[Any]]:
-    """The map that makes one axis of those of each run."""
+    """The index map that fuses the axes of each run."""
 
     def mapped(*index: Any) -> list[Any]:
         out = []
@@ -133,13 +131,13 @@ def _in_squares(
     sch.vectorize(vector)
     sch.bind(thread, "threadIdx.x")
     sch.bind(block, "blockIdx.x")
-    # One square more in each line: squares of a column, four of them side by side, lie in different banks.
+    # Rows are padded by one square, so that the squares of a column lie in different banks, four side by side.
     sch.storage_align(copy, 0, axis=_line_of(f, read, across), factor=side, offset=_SQUARE)
     return {"tile": f"{side} x {side}", "squares": f"{_SQUARE} x {_SQUARE}", "threads": count * count}
 
 
 def _line_of(f: Facts, read: int, across: int) -> int:
-    """The dimension of what is read along which the lines of a tile follow each other."""
+    """The dimension of the source (from the end) along which the rows of a tile follow each other."""
     access = next(r for r in f.reads if r.buffer is f.block.reads[read].buffer)
     last = f.spatial[-1].var
     found = [i for i, e in enumerate(access.indices) if last in vars_used(e)]
@@ -161,6 +159,6 @@ def _by_elements(g: GpuFunction, f: Facts, read: int, across: int, copy: BlockRV
         sch.bind(thread, "threadIdx.x")
         sch.unroll(several)
     g.fetch_early(copy, g.most)
-    # One element more in each line: the elements of a column lie in different banks.
+    # Rows are padded by one element, so that the elements of a column lie in different banks.
     sch.storage_align(copy, 0, axis=_line_of(f, read, across), factor=_TILE, offset=1)
     return {"tile": f"{_TILE} x {_TILE}", "threads": g.most}

@@ -1,9 +1,9 @@
-"""The sketch for tensor cores of GPUs without products of warpgroups: every warp fetches, loads fragments, multiplies.
+"""The sketch for tensor cores by `mma` (GPUs without `wgmma`): every warp copies, loads fragments and multiplies.
 
-threads     cp.async ──▶ shared tiles of later steps, their pieces permuted
-a warp      ldmatrix ──▶ fragments of the next 16 of k │ mma ──▶ sums of 64 x 64 in registers ──▶ results
+threads     cp.async ──▶ tiles of later steps in shared memory, swizzled
+a warp      ldmatrix ──▶ fragments of the next 16 of k │ mma ──▶ register tile of 64 x 64 ──▶ results
 
-A fragment has lines of 32 bytes along the reduction: 16 elements of 16 bits, 32 bytes, or 8 float32 (tf32).
+A fragment has 32 bytes along the reduction: 16 elements of 16 bits, 32 of int8, or 8 of float32 (tf32).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 __all__ = ["by_warps"]
 
 _SMALL = (64, 64, 32, 32)
-# results of a block, and of each of its warps
+# rows and columns of a thread block, and of each of its warps
 _SIZES = (
     (128, 256, 64, 64),
     (256, 128, 64, 64),
@@ -41,16 +41,16 @@ _SIZES = (
     (32, 128, 32, 32),
     (16, 128, 16, 32),
 )
-_OTHER_REGISTERS = 50  # of a thread: addresses, counters
-_MOST_REGISTERS = 262  # that a thread can have, and a few that it hardly uses in memory
-_MOST = 6  # steps on their way
-_LINE = 32  # bytes of an operand along the reduction, that a product takes
-_HIDING = 3600  # results that a processor works on at once, whose products fill most of each other's gaps
-_LATENCY = 1400  # cycles until what was asked for has come, while all ask
+_OTHER_REGISTERS = 50  # registers of a thread for addresses and counters
+_MOST_REGISTERS = 262  # registers of a thread at most: a few more than it can have, whose spills cost little
+_MOST = 6  # stages of the pipeline at most
+_LINE = 32  # bytes of an operand along the reduction that one `mma` takes
+_HIDING = 3600  # results that an SM works on at once when its tensor cores are busy for 1 - 1/e of the time
+_LATENCY = 1400  # cycles until a load from global memory arrives while all SMs load
 
 
 def by_warps(g: GpuFunction, f: Facts, p: Product, after: BlockRV | None = None) -> dict[str, Any]:
-    """Tiles of a product by warps, which fetch for later steps while they multiply."""
+    """Schedule a product by `mma`: the warps copy tiles of later steps while they multiply."""
     gpu = g.target.gpu
     if g.target.kind.name != "cuda" or _number(gpu) < (75 if p.kind in ("float16", "int8") else 80):
         raise ScheduleError(f"{gpu.arch or g.target.kind.name} has no products of warps for {p.kind}")
@@ -61,9 +61,9 @@ def by_warps(g: GpuFunction, f: Facts, p: Product, after: BlockRV | None = None)
     def time(made: Product) -> float:
         return cycles(made, warps_tile(made, gpu), gpu)
 
-    if turned and p.kind == "int8":  # fragments of bytes are loaded along the reduction
+    if turned and p.kind == "int8":  # fragments of int8 must be contiguous along the reduction
         f, p = in_line(g, f, p, time)
-    elif turned:  # of float32 one by one otherwise
+    elif turned:  # otherwise fragments of float32 are loaded element by element
         try:
             with g.sch.all_or_nothing():
                 f, p = in_line(g, f, p, time, time(p))
@@ -81,7 +81,7 @@ def _number(gpu: GpuMachine) -> int:
 # ---------------------------------------------------------------------------- sizes
 @dataclass(frozen=True, slots=True)
 class WarpTile(Tile):
-    """A tile of results, and what a warp has of it."""
+    """A tile of results; a warp has `high` x `wide` of it."""
 
     high: int = 64
     wide: int = 64
@@ -92,7 +92,7 @@ class WarpTile(Tile):
 
 
 def warps_tile(p: Product, gpu: GpuMachine) -> WarpTile:
-    """The tile that a product should take the least time with, by a count of cycles."""
+    """The tile with the fewest estimated cycles."""
     return min(_tiles(p, gpu, False), key=lambda t: cycles(p, t, gpu))
 
 
@@ -104,21 +104,20 @@ def _table(p: Product, gpu: GpuMachine) -> Table:
 
 
 def _tiles(p: Product, gpu: GpuMachine, fewer_stages: bool) -> list[WarpTile]:
-    """The tiles that fit, with as many steps on their way as there is use for, or fewer as well."""
+    """The tiles that fit, with as many pipeline stages as are useful, or with every smaller number of stages too."""
     found: list[WarpTile] = []
     m, n = 2 * max(16, p.m.extent), 2 * max(64, p.n.extent)
     for rows, columns, high, wide in [s for s in _SIZES if s[0] < m and s[1] < n] or [_SMALL]:
         for line in (64, 128):  # bytes
             depth, size = line // p.a.dtype.nbytes, (rows + columns) * line
             steps = -(-p.k.extent // depth)
-            # Before sm_80 nothing is fetched while threads multiply, and one step ahead is enough.
+            # Before sm_80 there are no asynchronous copies, and one step ahead is enough.
             most = min(
                 _MOST if _number(gpu) >= 80 else 2, gpu.dynamic_shared_memory_per_block // size, max(2, steps)
             )
             counts = range(2, most + 1) if fewer_stages else {most, min(4, most), min(3, most)} - {1, 0}
-            for stages in sorted(
-                counts, key=lambda n: (n < 4, n)
-            ):  # more are code without use, if they bring nothing
+            # Of equally fast tiles the first one is taken: stages that gain nothing are only more code.
+            for stages in sorted(counts, key=lambda n: (n < 4, n)):
                 tile = WarpTile(rows, columns, stages, 1, 1, depth, high, wide)
                 per = _at_once(tile, p, gpu)
                 shared_out = all(side * line // 16 % tile.threads == 0 for side in (rows, columns))
@@ -129,8 +128,9 @@ def _tiles(p: Product, gpu: GpuMachine, fewer_stages: bool) -> list[WarpTile]:
 
 
 def _at_once(t: WarpTile, p: Product, gpu: GpuMachine) -> int:
-    """How many blocks a processor has at the same time: each thread holds its sums, and fragments twice; none if it
-    cannot hold what it needs at the worst place, with what is being rounded, and where pieces of windows lie."""
+    """How many thread blocks an SM holds at the same time: each thread holds its part of the register tile, and two
+    sets of fragments. 0 if a thread has too few registers for its peak, which includes values that are being rounded
+    to tf32 and the addresses of pieces of an im2col window."""
     size = p.a.dtype.nbytes
     own = t.high * t.wide // 32 + (t.high + t.wide) // 2 + _OTHER_REGISTERS
     gathered = 2 * t.rows * t.depth * size // 16 // t.threads if p.windows > 1 else 0
@@ -144,13 +144,13 @@ def _at_once(t: WarpTile, p: Product, gpu: GpuMachine) -> int:
 
 
 def _rate(p: Product, gpu: GpuMachine) -> float:
-    """Multiply-adds that the tensor cores of a processor do in a cycle, by `mma`."""
+    """Multiply-adds that the tensor cores of an SM do in a cycle, by `mma`."""
     number = _number(gpu)
     return (1024.0 if number >= 90 or number in (80, 87) else 512.0) * 2 / p.a.dtype.nbytes
 
 
 def cycles(p: Product, t: WarpTile, gpu: GpuMachine) -> float:
-    """About how long a product takes, in cycles of a multiprocessor; the numbers are what was seen on an H200."""
+    """Estimated time of a product, in cycles of an SM; the constants are fitted to measurements on an H200."""
     down, across = -(-p.m.extent // t.rows), -(-p.n.extent // t.columns)
     tiles = down * across * p.batch * t.parts
     steps = math.ceil(p.k.extent / t.depth / t.parts)
@@ -158,16 +158,17 @@ def cycles(p: Product, t: WarpTile, gpu: GpuMachine) -> float:
     line = t.depth * size
     fetched = (t.rows + t.columns) * line
     near = (fetched + t.threads // 32 * (t.high + t.wide) * line) / 128  # in and out of shared memory
-    if size == 4:  # what is loaded is rounded, and one by one if it lies across the reduction
+    # float32 is rounded to tf32, and loaded element by element if it is not contiguous along the reduction
+    if size == 4:
         near *= 1.9 if p.trans_b and not p.trans_a else 3.2
     at_once = max(1, min(t.per_processor, -(-tiles // gpu.multiprocessors)))
-    # Products and shared memory go on at the same time for the most part, and the more there are the less they wait.
+    # `mma` and accesses to shared memory overlap for the most part: the more of them are in flight, the less they wait.
     filled = 1 - math.exp(-t.rows * t.columns * at_once / _HIDING)
     work = (0.94 * t.rows * t.columns * t.depth / _rate(p, gpu) + 0.24 * near + 30) / filled
-    if p.windows > 1:  # where each piece of a window lies
+    if p.windows > 1:  # the addresses of the pieces of im2col windows
         work += t.rows * line / 16 / 50
     far = fetched / (gpu.bandwidth / gpu.clock / gpu.multiprocessors * 3)
-    # The last step on its way is loaded from already, if there are more than two.
+    # With more than two stages, fragments are already loaded from the oldest of those in flight.
     ahead = max(1, t.stages - 2) if t.stages > 2 else 0.5
     step = max(work, far, _LATENCY / (ahead * at_once))
     rounds = max(1.0, tiles / gpu.multiprocessors)
@@ -177,11 +178,11 @@ def cycles(p: Product, t: WarpTile, gpu: GpuMachine) -> float:
         )
     whole = p.m.extent % t.rows == 0 and p.n.extent % t.columns == 0
     ends = t.rows * t.columns * (1 if size == 2 else 2) / (7.5 if whole else 3.8) + 500 / at_once
-    ends /= math.sqrt(at_once)  # others go on while one stores
+    ends /= math.sqrt(at_once)  # other thread blocks compute while one stores
     total = rounds * (steps * step + ends) + 5800
     unique = size * p.batch * p.k.extent * (p.m.extent // p.windows + p.n.extent)
     total = max(total, unique / (gpu.bandwidth * 0.8) * gpu.clock + 3000)
-    if t.parts > 1:  # the sums of the parts are written, read and added by another kernel
+    if t.parts > 1:  # split-K: partial sums are written, and another kernel reads and adds them
         sums = 8 * p.batch * down * t.rows * across * t.columns * t.parts
         total += 5000 + sums / (gpu.bandwidth * 1.5) * gpu.clock
     return total
@@ -195,7 +196,7 @@ class Warps(Sketch):
     def apply(self) -> dict[str, Any]:
         sch, p, t = self.sch, self.p, self.tile
         high, wide = t.high, t.wide
-        # No warp has nothing to do.
+        # Shrink the tile if some of its warps would have no results.
         rows = high if p.m.extent <= high else t.rows
         t = self.tile = replace(t, rows=rows, columns=wide if p.n.extent <= wide else t.columns)
         tail, loops = self.prepare()
@@ -230,14 +231,14 @@ class Warps(Sketch):
         }
 
     def overlap(self, depth: LoopRV, step: LoopRV, products: int) -> None:
-        """What later steps need is on its way while this one is multiplied; fragments are loaded one product ahead, the
-        first ones of a step before the last product of the step before."""
+        """Pipeline the loops: copies for later steps are in flight while this step is multiplied. Fragments are loaded
+        one product ahead, the first ones of a step before the last product of the previous step."""
         sch, late = self.sch, self.tile.stages - 1
         stages, order = [0, 0, late], [0, 1, 2]
         if late > 1:
             sch.annotate(step, "software_pipeline_stage", [0, 0, 1])
             sch.annotate(step, "software_pipeline_order", [0, 1, 2])
-            # The copies stand after the first loads: instructions that touch memory keep their order.
+            # The copies come after the first loads of fragments: the compiler keeps the order of memory instructions.
             rest = 3 * products - 2
             stages = [0, 0, late - 1, late - 1, *[late] * rest]
             order = [2, 3, rest + 1, rest + 2, 0, 1, *range(4, rest + 1), rest + 3]
@@ -246,7 +247,7 @@ class Warps(Sketch):
         sch.annotate(depth, "software_pipeline_async_stages", [0])
 
     def fetch(self, which: int, depth: LoopRV, warps: int) -> None:
-        """What a step needs, in shared memory, by all threads together."""
+        """Copy the tile of an operand for a step to shared memory, by all threads of the block together."""
         sch = self.sch
         copy = self.inputs(which, "shared.dyn")
         sch.compute_at(copy, depth, preserve_unit_loops=True)
@@ -259,7 +260,7 @@ class Warps(Sketch):
         sch.bind(lane, "threadIdx.x")
         sch.vectorize(vector)
         sch.unroll(several)
-        # Eight lines below each other are in different banks, so that they are loaded at once.
+        # Swizzled: eight consecutive rows lie in different banks, and `ldmatrix` loads them without conflicts.
         sch.annotate(copy, PERMUTED, 1)
 
     def load(self, which: int, step: LoopRV, scope: str, intrinsic: str, tile: tuple[int, int]) -> None:
@@ -274,7 +275,7 @@ class Warps(Sketch):
         sch.tensorize(i1, intrinsic)
 
     def spread(self, tail: BlockRV, wide: int = 2) -> None:
-        """The results of a warp to the threads that hold them."""
+        """Bind the results of a warp to the threads that hold them."""
         sch = self.sch
         i, j = sch.get_loops(tail)[-2:]
         tiles, half, row = sch.split(i, [None, 2, 8])

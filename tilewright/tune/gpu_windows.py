@@ -1,7 +1,7 @@
-"""Pooling and convolutions of single channels on GPUs: some neighbouring results for each thread, read where they are.
+"""Pooling and depthwise convolutions on GPUs: some neighbouring results for each thread, read from global memory.
 
-for kh, kw in grid(3, 3):                       windows overlap, but what one thread reads again its neighbours
-    local[0:8] = max(local[0:8], x[…, 0:8])     have in the first cache
+for kh, kw in grid(3, 3):                       windows overlap, but elements that several threads read are in the
+    local[0:8] = max(local[0:8], x[…, 0:8])     L1 cache
 """
 
 from __future__ import annotations
@@ -20,21 +20,21 @@ if TYPE_CHECKING:
 
 __all__ = ["depthwise", "inline_padding", "is_depthwise", "is_pooling", "lies_in_line", "pool_windows"]
 
-_BYTES = 16  # that a thread reads at once
-_MOST = 64  # elements of a window
+_BYTES = 16  # bytes of a vector load
+_MOST = 64  # elements of a window, at most
 _WARP = 32
-_BUSY = 512  # threads of a processor that hide how long memory takes
-_RESULTS, _PIXELS = 32, 8  # of a thread, at most: all, and those along the axis before the last
+_BUSY = 512  # threads of an SM that hide the latency of memory
+_RESULTS, _PIXELS = 32, 8  # results of a thread, at most: in all, and along the axis before the last
 
 
 def is_pooling(f: Facts) -> bool:
-    """Whether a block combines few elements of one tensor for each result."""
+    """Whether a block reduces a small window of one tensor for each result."""
     return len(f.reads) == 1 and math.prod(x.extent for x in f.reduce) <= _MOST
 
 
 def is_depthwise(f: Facts) -> bool:
-    """Whether a block sums up few elements for each result that no other channel uses, each times a weight: neighbours
-    read neighbours."""
+    """Whether a block is a depthwise convolution: each result is a small window of its own channel times weights, and
+    neighbouring results read neighbouring elements."""
     data = _whole(f)
     if len(f.reads) != 2 or len(data) != 1 or math.prod(x.extent for x in f.reduce) > _MOST:
         return False
@@ -43,17 +43,17 @@ def is_depthwise(f: Facts) -> bool:
 
 
 def _whole(f: Facts) -> list[Access]:
-    """What is read at another place for each result."""
+    """The reads whose address depends on every axis of the results."""
     return [r for r in f.reads if all(r.moves(x) for x in f.spatial if x.extent > 1)]
 
 
 def lies_in_line(f: Facts) -> bool:
-    """Whether a window is one line in memory, as all of an image is: a row as others are."""
+    """Whether a window is contiguous, as a whole image is: it is then reduced like a row."""
     return all(map(f.reads[0].in_line, f.reduce, f.reduce[1:]))
 
 
 def pool_windows(g: GpuFunction, f: Facts) -> dict[str, object]:
-    """Threads over the results, vectors along those that lie in line."""
+    """Schedule a pooling: threads over the results, in vectors if they are contiguous."""
     inline_padding(g, f)
     f = facts_of(g.sch, f.rv)
     last = f.spatial[-1] if f.spatial else None
@@ -65,11 +65,11 @@ def pool_windows(g: GpuFunction, f: Facts) -> dict[str, object]:
 
 
 def depthwise(g: GpuFunction, f: Facts) -> dict[str, object]:
-    """The same for convolutions of single channels. A thread has some results one after the other along the axis before
-    the last, so that weights and what windows share are read once for all of them; fewer where there are few results.
+    """Schedule a depthwise convolution. A thread has several results along the axis before the last, so that it reads
+    weights and the overlap of windows once for all of them; fewer if there are few results.
 
-        channels last     vectors of channels, pixels side by side in a row
-        channels first    neighbouring pixels are those of other threads, rows below each other
+        channels last     vectors of channels, neighbouring pixels of a row
+        channels first    pixels of neighbouring rows; neighbouring pixels of a row belong to other threads
     """
     inline_padding(g, f)
     f = facts_of(g.sch, f.rv)
@@ -92,7 +92,7 @@ def depthwise(g: GpuFunction, f: Facts) -> dict[str, object]:
 
 
 def _shared(g: GpuFunction, f: Facts, wide: int, several: int) -> dict[str, object]:
-    """Results for threads: `wide` neighbours at a time, `several` times along the axis before the last."""
+    """Distribute the results over threads: `several` vectors of `wide` neighbours, along the axis before the last."""
     sch, consumer = g.sch, g.fusable_consumer(f)
     if len(sch.get_loops(f.rv)) != len(f.axes):
         raise ScheduleError("there is no axis to share")
@@ -123,7 +123,7 @@ def _shared(g: GpuFunction, f: Facts, wide: int, several: int) -> dict[str, obje
     sch.reverse_compute_at(tail, thread, preserve_unit_loops=True)
     start = sch.decompose_reduction(f.rv, reduces[0])
     for rv in (f.rv, start, tail):
-        inner = sch.get_loops(rv)[2:]  # none where a single result is set to its start
+        inner = sch.get_loops(rv)[2:]  # none if a single result is initialized
         if inner:
             sch.vectorize(inner[-1])
         for x in inner[:-1]:
@@ -139,7 +139,7 @@ def _shared(g: GpuFunction, f: Facts, wide: int, several: int) -> dict[str, obje
 
 
 def inline_padding(g: GpuFunction, f: Facts) -> None:
-    """Do what only pads what a block reads on the way."""
+    """Inline the stages that only pad the operands of a block."""
     for producer in g.sch.get_producers(f.rv):
         body = g.sch.get(producer).body
         alone = len(g.sch.get_consumers(producer)) == 1 and producer.key not in g.done
@@ -148,7 +148,7 @@ def inline_padding(g: GpuFunction, f: Facts) -> None:
 
 
 def _pads(e: PrimExpr) -> bool:
-    """Whether a value is an element inside of some bounds, and a constant outside."""
+    """Whether a value is padding: an element inside some bounds, and a constant outside."""
     if not isinstance(e, Call) or not isinstance(e.op, Op) or e.op.short_name != "if_then_else":
         return False
     return isinstance(e.args[1], BufferLoad) and const_value(e.args[2]) is not None

@@ -1,7 +1,7 @@
-"""What a register tile costs: a model of the processor, evaluated for arrays of candidates.
+"""The cost of a register tile: a model of the CPU, evaluated for arrays of candidates.
 
-    cycles of a point   = max(multiply-adds, loads, latency) + what spills, conflicts in the cache and far reads cost
-    cycles of a tile    = points · cycles of a point + writing it out, or the way of its bytes, whichever is longer
+    cycles of a point   = max(multiply-adds, loads, latency) + spills + conflicts in the L1 cache + cache misses
+    cycles of a tile    = points · cycles of a point + writing it out, or its traffic, whichever is longer
     cycles of the whole = tiles · cycles of a tile / threads, and everything comes from memory at least once
 
 The constants were read off measured kernels; where one shape is slow, one of them, or a sketch, is wrong.
@@ -18,13 +18,13 @@ from .tile_space import LAST_TILE, Array, TileSpace, thread_share
 __all__ = ["evaluate"]
 
 _LOOP_CYCLES = 30.0  # entering a tile: addresses, the first loads, the loop
-_OVERLAP = 0.3  # of two things that go on at once, how much of the shorter one shows
-_SPILL = 10.0  # a register that is not there, in each point: what goes to memory and back waits for itself
-_ACROSS_LINES = 1.7  # loads that lie across two lines
+_OVERLAP = 0.3  # fraction of the shorter of two overlapping activities that is not hidden
+_SPILL = 10.0  # cycles in each point for each register too few: a store, and a load that waits for it
+_ACROSS_LINES = 1.7  # cost of a load that may cross two cache lines, relative to one that does not
 
 
 def evaluate(space: TileSpace, machine: CpuMachine, cores: int) -> dict[str, Array]:
-    """The cost of all candidates of a space, in cycles, and what it consists of."""
+    """The cost of all candidates of a space, in cycles, and its components."""
     point = _point(space, machine)
     compute = _points(space) * point["point"] + _finish(space)
     memory = _traffic(space, machine, cores)
@@ -50,7 +50,7 @@ def _together(x: Array, y: Array) -> Array:
 
 
 def _points(space: TileSpace) -> int:
-    """How often a tile is updated."""
+    """The number of reduction steps of a tile."""
     count = 1
     for a in space.facts.reduce:
         count *= a.extent if a is not space.vector else -(-a.extent // space.lanes)
@@ -58,7 +58,7 @@ def _points(space: TileSpace) -> int:
 
 
 def _point(space: TileSpace, machine: CpuMachine) -> dict[str, Array]:
-    """One point of the reduction for a whole tile."""
+    """The cycles of one point of the reduction for a whole tile, with their components."""
     nv, rows = space.vectors, space.tiles.prod(axis=1)
     vector_loads, scalar_loads = np.zeros(len(nv)), np.zeros(len(nv))
     waits = np.zeros(len(nv))
@@ -77,7 +77,7 @@ def _point(space: TileSpace, machine: CpuMachine) -> dict[str, Array]:
             waits = waits + _far_apart(space, r) + count * nv * _gather(space, r)
     fma = rows * nv / machine.fma_ports
     loads = (vector_loads + 0.5 * scalar_loads) / machine.loads_per_cycle
-    # Of what is multiplied, the fewer stay in registers while the others pass by.
+    # The fewer of the two kinds of operands stay in registers while the others are loaded one by one.
     fewer = np.where(scalar_loads > 0, np.minimum(vector_loads, scalar_loads), np.minimum(nv, rows))
     held = rows * nv + fewer + 1
     spills = np.maximum(0, held - machine.vector_registers) * _SPILL
@@ -87,7 +87,7 @@ def _point(space: TileSpace, machine: CpuMachine) -> dict[str, Array]:
 
 
 def _in_tile(space: TileSpace, r: Access) -> Array:
-    """How many places of a read the rows of a tile want."""
+    """How many different addresses of a read the rows of a tile have."""
     count = np.ones(len(space.vectors))
     for a, axis in enumerate(space.rows):
         if r.moves(axis):
@@ -96,13 +96,13 @@ def _in_tile(space: TileSpace, r: Access) -> Array:
 
 
 def _gather(space: TileSpace, r: Access) -> float:
-    """Cycles a vector costs more whose lanes do not lie in line."""
+    """The extra cycles of a vector load whose lanes are not contiguous."""
     step = abs(r.stride(space.vector) or 1)
     return 0.0 if step == 1 else 5.0 if step == 2 else 2.0 * space.lanes
 
 
 def _finish(space: TileSpace) -> Array:
-    """Entering a tile and writing it out."""
+    """The cycles for entering a tile and writing it out."""
     rows = space.tiles.prod(axis=1)
     cycles = rows * space.vectors * 2.0 + _LOOP_CYCLES
     if space.dot:
@@ -111,9 +111,10 @@ def _finish(space: TileSpace) -> Array:
 
 
 def _traffic(space: TileSpace, machine: CpuMachine, cores: int) -> dict[str, Array]:
-    """Bytes that a tile reads, from the cache in which they are found again.
+    """The cycles for the bytes that a tile reads, by the level of cache in which they are reused.
 
-    The loops around decide that: the inner one goes over all rows (or all vectors) before anything comes again.
+    The order of the loops around a tile decides that: the inner loop goes over all rows (or all vectors) before an
+    operand is read again.
     """
     facts, nv, lanes = space.facts, space.vectors, space.lanes
     moved_v, moved_r, sweep_v, sweep_r = (np.zeros(len(nv)) for _ in range(4))
@@ -133,7 +134,7 @@ def _traffic(space: TileSpace, machine: CpuMachine, cores: int) -> dict[str, Arr
 
 
 def _tiles(space: TileSpace) -> Array:
-    """How many tiles there are, the smaller ones counted for what they cost."""
+    """The number of tiles; partial tiles count by their cost relative to a whole one."""
     tiles = np.ones(len(space.vectors))
     for a, axis in enumerate(space.rows):
         tiles = tiles * _parts(axis.extent, space.tiles[:, a])
@@ -143,9 +144,9 @@ def _tiles(space: TileSpace) -> Array:
 
 
 def _far_apart(space: TileSpace, r: Access) -> Array:
-    """Cycles a point of the reduction costs more because the next one is in another page.
+    """The extra cycles of a point of the reduction because the next point is in another page.
 
-    The wider the piece of a line that is read, the more of it comes along unasked.
+    The wider the piece of a row that is read, the more of it the hardware prefetches.
     """
     width = space.vectors * space.lanes * r.bytes
     steps = [
@@ -158,9 +159,9 @@ def _far_apart(space: TileSpace, r: Access) -> Array:
 
 
 def _strips(space: TileSpace, machine: CpuMachine, r: Access) -> Array:
-    """Cycles a point of the reduction waits for a read that goes down a column of large lines.
+    """The cycles that a point of the reduction waits for a read along a column of long rows.
 
-    Each point finds it in another page, which no prefetcher foresees; only what stays in a cache is there in time.
+    Each point reads another page, which no prefetcher foresees; only elements that stay in a cache arrive in time.
     """
     steps = [abs(r.stride(a) or 0) * r.bytes for a in space.facts.reduce if r.moves(a)]
     if not steps or min(steps) < 4096:
@@ -173,7 +174,7 @@ def _strips(space: TileSpace, machine: CpuMachine, r: Access) -> Array:
 
 
 def _row_conflicts(space: TileSpace, machine: CpuMachine, r: Access) -> Array:
-    """Cycles lost because the rows of a tile fall on the same places of the first cache."""
+    """The cycles lost because rows of a tile fall into the same sets of the L1 cache."""
     lost = np.zeros(len(space.vectors))
     for a, axis in enumerate(space.rows):
         step = r.stride(axis)
@@ -183,7 +184,7 @@ def _row_conflicts(space: TileSpace, machine: CpuMachine, r: Access) -> Array:
 
 
 def _conflicts(machine: CpuMachine, stride: int, rows: Array) -> Array:
-    """Cycles lost because of `rows` lines, `stride` bytes apart, some find no place in the first cache."""
+    """The cycles lost because `rows` lines, `stride` bytes apart, do not all fit into their sets of the L1 cache."""
     sets, line = 64, machine.cache_sizes.line
     ways = max(2, machine.cache_sizes.l1d // (sets * line))
     most = int(rows.max(initial=1))
@@ -198,7 +199,7 @@ def _conflicts(machine: CpuMachine, stride: int, rows: Array) -> Array:
 
 
 def _loads_of_window(space: TileSpace, r: Access) -> Array:
-    """Vectors that a whole window reads for each vector of results, what rows share counted once."""
+    """The vectors that a whole window loads for each vector of results; those that rows share count once."""
     count = np.ones(len(space.vectors))
     used: list[Axis] = []
     for a, axis in enumerate(space.rows):
@@ -227,7 +228,7 @@ def _loads_of_window(space: TileSpace, r: Access) -> Array:
 
 
 def _level_bandwidth(machine: CpuMachine, size: Array, cores: int) -> Array:
-    """Bytes in a cycle that one core gets of something of `size` bytes that it reads again and again."""
+    """The bandwidth of one core, in bytes in a cycle, for `size` bytes that it reads again and again."""
     caches = machine.cache_sizes
     memory = machine.bandwidth(cores) / cores / machine.clock
     return np.where(
@@ -242,13 +243,13 @@ def _level_bandwidth(machine: CpuMachine, size: Array, cores: int) -> Array:
 
 
 def _parts(extent: int, tile: Array) -> Array:
-    """How many tiles cover an axis; the last, smaller one counts for what it costs."""
+    """The number of tiles along an axis; a partial tile counts by its cost relative to a whole one."""
     full, rest = extent // tile, extent % tile
     return full + np.where(rest > 0, np.maximum(rest / tile, LAST_TILE), 0.0)
 
 
 def _first_touch(facts: Facts, machine: CpuMachine, cores: int) -> float:
-    """Cycles until everything has come once from where it lies, with all cores at it."""
+    """The cycles for loading every operand once from its level of memory, by all cores together."""
     total = 0.0
     for r in facts.accesses:
         size = facts.touched(r)

@@ -1,7 +1,8 @@
-"""Convolutions with stride 1 by fewer products: when that pays, and how its stages are scheduled.
+"""Winograd convolution (stride 1) on CPUs: when it pays, and how its stages are scheduled.
 
-data ─▶ channels in line ─▶ transformed tiles ─▶ a product for each point ─▶ transformed back ─▶ as it was
-        turned in registers  vectors of channels   tiles in registers         vectors of channels
+data ─▶ contiguous channels ─▶ input transform ────▶ a product for each point ─▶ output transform ───▶ layout of
+        transposed in          vectors of channels    register tiles              vectors of channels   the result
+        registers
 """
 
 from __future__ import annotations
@@ -30,17 +31,17 @@ __all__ = [
 ]
 
 _TILES = (2, 4)
-_GAIN = 0.85  # of the time of the plain convolution: less is not worth the rounding
-_NEAR = 0.95  # of the peak that the plain convolution reaches
-_PAGE = 4096  # bytes after which addresses fall on the same lines of the first cache
+_GAIN = 0.85  # fraction of the plain time below which Winograd is worth its rounding
+_NEAR = 0.95  # fraction of peak multiply-adds that the plain convolution reaches
+_PAGE = 4096  # bytes: addresses that far apart fall into the same set of the L1 cache
 _FOREIGN = 0.2  # cycles for a byte that another core may have written just before
-_FAR = 0.85  # and the products, which are smaller
+_FAR = 0.85  # fraction of peak multiply-adds that the products of Winograd reach, which are smaller
 
 
 @dataclass(frozen=True, slots=True)
 class Left:
-    """What is still to be scheduled: the product, which `after` reads, and what copies the result to where it belongs,
-    if that is needed; and the transforms of the kernel, which come before everything."""
+    """The blocks that are still to be scheduled: the product, `after`, which reads it, the copy of the result into its
+    own layout if one is needed, and the transforms of the kernel, which come before everything else."""
 
     product: BlockRV
     after: BlockRV
@@ -51,7 +52,8 @@ class Left:
 
 @dataclass(frozen=True, slots=True)
 class FilterCost:
-    """Cycles of one core, about, when all share the memory: for the products, and for what is around them."""
+    """Estimated cycles of one core while all cores share the bandwidth: of the products, and of the transforms around
+    them with their traffic."""
 
     products: float
     around: float = 0.0
@@ -64,7 +66,7 @@ class FilterCost:
 def filter_costs(
     sch: Schedule, f: Facts, machine: CpuMachine, largest: int, parallel: bool
 ) -> dict[int, FilterCost]:
-    """What a convolution costs by the size of tiles that it can be computed in; 0 is the plain one."""
+    """The cost of a convolution for each size of tile that it can be computed in; 0 is the plain convolution."""
     lanes = machine.lanes(f.bits)
     costs = {0: FilterCost(f.points / (machine.fma_ports * lanes * _NEAR))}
     if f.kind != "reduction" or largest < 2 or not machine.fma:
@@ -79,13 +81,13 @@ def filter_costs(
 
 
 def best_filter(costs: Mapping[int, FilterCost]) -> int:
-    """The size of the tiles that are expected to be fastest; 0 if the plain convolution is, or is hardly slower."""
+    """The size of tile with the least predicted cost; 0 if the plain convolution is faster, or hardly slower."""
     best = min(costs, key=lambda m: costs[m].total)
     return best if costs[best].total < _GAIN * costs[0].total else 0
 
 
 def _cost(conv: Convolution, m: int, machine: CpuMachine, bits: int, cores: int) -> FilterCost:
-    """About what takes as many cycles of one core in tiles of m, when some share the memory."""
+    """The estimated cycles of one core with tiles of m x m results, when `cores` cores share the bandwidth."""
     lanes, size = machine.lanes(bits), bits // 8
     alpha = m + conv.kernel - 1
     tiles = math.prod(-(-conv.extent(v) // m) for v in conv.places)
@@ -100,20 +102,21 @@ def _cost(conv: Convolution, m: int, machine: CpuMachine, bits: int, cores: int)
     # rows, then columns: a few additions for each element, a load and a store
     work = (data * 2.0 + result * 2.0) / lanes * (1.5 if m == 2 else 2.5)
     pixels = math.prod(conv.extent(v) for v in conv.places) * others
-    # what goes through a cache: once there and back
+    # Each intermediate tensor is written to a cache once and read from it once.
     speed = machine.l2_bandwidth if (data + result) * size < machine.cache_sizes.l2 else machine.l3_bandwidth
     way = 2 * size * (data + result + 2 * pixels * (inputs + outputs)) / speed
-    # The kernel comes from memory: it is larger than it was, and in a model nobody has read it just before.
+    # The transformed kernel comes from DRAM: it is larger than the plain one, and in a model it is not in a cache.
     groups = math.prod(conv.extent(v) for v in conv.others if v in conv.weight_vars)
     kernel = alpha * alpha * shared * outputs * groups * size
     fetched = kernel / (machine.bandwidth(cores) / cores / machine.clock)
-    # With threads, half of what one stage leaves is taken up by another core in the next.
+    # With threads, another core reads half of what one stage has written in the next stage.
     elsewhere = _FOREIGN * size * (data + result) if cores > 1 else 0.0
     return FilterCost(max(products, fetched), work + way + elsewhere)
 
 
 def schedule_transforms(sch: Schedule, f: Facts, m: int, machine: CpuMachine, parallel: bool) -> Left:
-    """Take a convolution apart and schedule its transforms. Those of the kernel, a constant, run once."""
+    """Split a convolution into its Winograd stages and schedule the transforms. Those of the kernel, a constant, run
+    once."""
     conv = convolution_of(sch.realize(f.rv))
     assert isinstance(conv, Convolution)
     lanes = machine.lanes(f.bits)
@@ -135,7 +138,7 @@ def schedule_transforms(sch: Schedule, f: Facts, m: int, machine: CpuMachine, pa
 
 
 def pack_kernel(sch: Schedule, kernel: BlockRV, lanes: int) -> None:
-    """The transformed kernel in panels that lie in line in the order in which the product reads them."""
+    """Pack the transformed kernel into panels, contiguous in the order in which the product reads them."""
     shape = sch.realize(kernel).block.writes[0].buffer.shape
     width = const_value(shape[-1])
     if width is None or width % lanes:
@@ -148,15 +151,15 @@ def pack_kernel(sch: Schedule, kernel: BlockRV, lanes: int) -> None:
 
 
 def spread_planes(sch: Schedule, block: BlockRV, size: int, lanes: int) -> None:
-    """The points of a tile lie in planes, and tiles in rows of channels: these must not all fall on the same lines of
-    the first cache."""
+    """Pad the strides of the planes (one for each point of a tile) and of the rows of channels, so that they do not all
+    fall into the same sets of the L1 cache."""
     rank = len(sch.realize(block).block.writes[0].buffer.shape)
     sch.storage_align(block, 0, rank - 2, 4 * lanes, lanes)
     sch.storage_align(block, 0, 0, _PAGE // size, lanes)
 
 
 def _bring_last(sch: Schedule, block: BlockRV, dim: int) -> None:
-    """What a block writes, with one dimension in line."""
+    """Move a dimension of the tensor that a block writes to the end, where it is contiguous."""
 
     def moved(*i: Any) -> list[Any]:
         return [*i[:dim], *i[dim + 1 :], i[dim]]
@@ -165,7 +168,7 @@ def _bring_last(sch: Schedule, block: BlockRV, dim: int) -> None:
 
 
 def _transform(sch: Schedule, whole: BlockRV, rows: BlockRV, lanes: int, parallel: bool) -> None:
-    """Rows and then columns of a tile, for a vector of channels at a time, all in registers."""
+    """Transform the rows and then the columns of a tile, a vector of channels at a time, all in registers."""
     *around, channel, i, j = sch.get_loops(whole)
     size = extent_of(sch, channel)
     if size is not None and size > lanes:
@@ -185,7 +188,7 @@ def _transform(sch: Schedule, whole: BlockRV, rows: BlockRV, lanes: int, paralle
 
 
 def _turn_data(sch: Schedule, reader: BlockRV, channel: int, line: int, lanes: int, parallel: bool) -> None:
-    """The data with channels in line: turned in registers as it is padded, or as it is copied."""
+    """Make the channels of the data contiguous: transpose it in registers while it is padded, or while it is copied."""
     makers = sch.get_producers(reader)
     own = [p for p in makers if len(sch.get_consumers(p)) == 1 and facts_of(sch, p).kind == "injective"]
     copy = own[0] if own else sch.cache_read(reader, 0, "global")
@@ -205,7 +208,7 @@ def _turn_data(sch: Schedule, reader: BlockRV, channel: int, line: int, lanes: i
 
 
 def _fill(sch: Schedule, loops: list[Any], channel: int, lanes: int, parallel: bool) -> None:
-    """The padding, in vectors of channels."""
+    """Write the padding, in vectors of channels."""
     others = [x for d, x in enumerate(loops) if d != channel]
     some, vector = sch.split(loops[channel], [None, lanes])
     sch.reorder(*others, some, vector)

@@ -1,8 +1,8 @@
-"""Weights asked for before they are wanted: while one kernel computes, those of the kernels after it come near.
+"""Prefetching of weights: while one kernel computes, the weights of the next kernels are loaded into the caches.
 
-A model's weights lie in the order of its steps, and from one run to the next no cache keeps all of them; each kernel
-would wait for its own. So a kernel has slots in its innermost loop, each long enough for a line of memory to come, and
-its caller says where to begin and how far it is from slot to slot:
+The weights of a model lie in memory in the order of its steps, and the caches do not keep all of them from one run to
+the next, so each kernel would wait for its own. Therefore a kernel has slots in its innermost loop. A slot is long
+enough for one cache line to arrive. The caller says where the prefetches begin and the stride from slot to slot:
 
     def kernel(x, y, weights, ahead, stride):
         for tile in parallel(32):
@@ -42,16 +42,17 @@ from ...tir.transform.inject_prefetch import asked_for
 
 __all__ = ["FetchAhead", "plan_fetches", "wants_fetches"]
 
-_SLOT: Final = 8  # vector operations, while which a line can come
-_LEAST: Final = 8  # in an iteration: a shorter one has no room for a slot
-_MOST: Final = 8  # slots in an iteration: more at once would wait for each other
+_SLOT: Final = 8  # vector operations of a slot: enough time for one cache line to arrive
+_LEAST: Final = 8  # vector operations of an iteration that has room for a slot
+_MOST: Final = 8  # slots in an iteration: more prefetches at once would wait for each other
 _INFO: Final = PassInfo(0, "FetchAhead")
 
 
 def wants_fetches(weights: int, target: Target) -> bool:
-    """Whether a model has more weights than the second cache keeps from run to run, and kernels that are short.
+    """Whether the weights of a model are larger than the L2 cache, and its kernels short enough for prefetching to pay.
 
-    With more weights than the third cache could hold, a kernel is long, and streams its own faster than it uses them.
+    `weights` is their size in bytes. If they are larger than the L3 cache, the kernels are long, and each streams its
+    own weights faster than it uses them.
     """
     if target.kind.name != "llvm" or not PassContext.current().option("tilewright.fetch_ahead"):
         return False
@@ -61,13 +62,13 @@ def wants_fetches(weights: int, target: Target) -> bool:
 
 @dataclass
 class FetchAhead:
-    """The slots of a kernel: how many it has in all."""
+    """Adds prefetch slots to kernels; `slots` counts them."""
 
     vector_bits: int
     slots: int = 0
 
     def added(self) -> Pass:
-        """The pass that puts them into a lowered function."""
+        """The pass that adds the slots to a lowered function."""
 
         def work(mod: IRModule, ctx: PassContext) -> IRModule:
             return mod.map_functions(lambda f: self.add(f) if isinstance(f, PrimFunc) else f)
@@ -96,7 +97,7 @@ class FetchAhead:
 
 
 def _slot(path: Sequence[For], each: int, first: int) -> PrimExpr:
-    """The number of a slot: those of an iteration follow each other."""
+    """The number of a slot: the slots of an iteration are consecutive."""
     turn: PrimExpr = const(0, "int64")
     for loop in path:
         now = add(cast("int64", loop.loop_var), const(-_int(loop.min), "int64"))
@@ -124,7 +125,8 @@ def _nests(s: Stmt) -> list[For]:
 
 
 def _path(nest: For, costs: _Costs) -> list[For]:
-    """The loops from a nest's outermost one to the innermost that has room for a slot, where most of its time goes."""
+    """The loops of a nest, from the outermost to the innermost that has room for a slot, along the path on which it
+    spends most of its time."""
     path: list[For] = []
     found: For | None = nest
     while found is not None and _runs(found) and costs.of(found.body) >= _LEAST:
@@ -135,7 +137,7 @@ def _path(nest: For, costs: _Costs) -> list[For]:
 
 
 def _runs(loop: For) -> bool:
-    """Whether a loop is one in the code, too, and its length is known."""
+    """Whether a loop is still a loop in the generated code, and its length is known."""
     known = isinstance(loop.min, IntImm) and isinstance(loop.extent, IntImm)
     return known and loop.kind in (ForKind.SERIAL, ForKind.PARALLEL) and loop.thread_binding is None
 
@@ -147,7 +149,7 @@ def _put(s: Any, old: Stmt, new: Stmt) -> Any:
 
 
 class _Costs:
-    """Vector operations that statements take, roughly: those on values, not those on indices."""
+    """A rough count of the vector operations of statements, on values and not on indices."""
 
     def __init__(self, bits: int) -> None:
         self.bits = bits
@@ -171,7 +173,7 @@ class _Costs:
         return own + below
 
     def _value(self, e: Any) -> int:
-        """A multiply-add is one operation; loads go on beside others."""
+        """The operations of an expression. A multiply-add is one; loads are free, because they overlap with others."""
         if isinstance(e, BufferLoad) or not e.children() or e.dtype.is_handle:
             return 0
         inner = [c for c in e.children() if isinstance(c, PrimExpr)]
@@ -183,14 +185,14 @@ class _Costs:
 
 
 def plan_fetches(needs: Sequence[tuple[int, int]], slots: Sequence[int], reach: int) -> list[tuple[int, int]]:
-    """What each step fetches: where to begin, and the bytes from slot to slot.
+    """The prefetches of each step: the offset of the first byte, and the bytes from slot to slot.
 
-    Step `i` needs the bytes `needs[i]` (from, to) of the weights, in ascending order, and has `slots[i]`. What a step
-    needs is fetched as late as possible: by the step before it, what that one has no slots for by the one before, and
-    so on, but never more than `reach` bytes too early.
+    Step `i` needs the bytes `needs[i]` (from, to) of the weights, in ascending order, and has `slots[i]` slots. Its
+    weights are prefetched as late as possible: by the step before it, as far as that has slots, the rest by the step
+    before that one, and so on, but never more than `reach` bytes ahead.
     """
     plan = [(0, 0)] * len(needs)
-    begin = end = 0  # what later steps need, and nobody fetches yet
+    begin = end = 0  # the bytes that later steps need and no step prefetches yet
     for i in reversed(range(len(needs))):
         end = min(end, begin + reach)
         room = slots[i] * LINE

@@ -1,4 +1,4 @@
-"""Warps that fetch while others compute."""
+"""Warp specialization: one warpgroup starts TMA copies while the others compute."""
 
 from __future__ import annotations
 
@@ -37,16 +37,17 @@ from .warpgroup_products import PRODUCTS, apart, in_order, is_product, written_o
 
 __all__ = ["EARLY", "OVERLAP", "PERSISTENT", "SPECIALIZE", "specialize_warps"]
 
-SPECIALIZE = "tilewright.specialize_warps"  # of a loop: how many of its iterations may be on their way
-PERSISTENT = "tilewright.persistent_blocks"  # of the same loop: how many blocks share all tiles
-OVERLAP = (
-    "tilewright.overlap_products"  # of the same loop: its last products wait for the first of the next turn
-)
-EARLY = "tilewright.early_versions"  # of the same loop: for how many tiles what is copied before it has room
-MIN_BLOCKS = "pragma_min_blocks"  # how many blocks a processor should have room for
-SCOPE = "shared.async"  # memory that barriers of its own keep in order
+# Annotations of the loop over the reduction:
+SPECIALIZE = "tilewright.specialize_warps"  # the stages of its pipeline: iterations that may be in flight
+PERSISTENT = "tilewright.persistent_blocks"  # the number of thread blocks that share all tiles
+OVERLAP = "tilewright.overlap_products"  # its last products start after the first ones of the next iteration
+EARLY = "tilewright.early_versions"  # for how many tiles there is memory for the copies before the loop
+# An annotation of the kernel, and a scope:
+MIN_BLOCKS = "pragma_min_blocks"  # how many thread blocks an SM should have room for
+SCOPE = "shared.async"  # shared memory that mbarriers of its own keep in order
 _COPY, _MAP = (Op.get(f"tir.{n}") for n in ("ptx_cp_async_bulk_tensor", "tensor_map"))
-# by the numbers of computing warpgroups and of blocks that share a processor: for who fetches, who computes
+# Registers of a thread that copies and of one that computes, by the number of warpgroups that compute and of thread
+# blocks of an SM.
 _REGISTERS = {
     (2, 1): (40, 232),
     (3, 1): (32, 160),
@@ -58,7 +59,7 @@ _REGISTERS = {
 
 
 def specialize_warps(func: PrimFunc) -> PrimFunc:
-    """Give the bulk copies of a loop to a warpgroup of its own, which runs ahead of those that compute.
+    """Give the TMA copies of a loop to a warpgroup of its own, which runs ahead of those that compute.
 
         for k in range(n):                                  if threadIdx.y == 2:
             # specialize_warps: 4                               if threadIdx.x == 0:
@@ -71,12 +72,12 @@ def specialize_warps(func: PrimFunc) -> PrimFunc:
                                                                     product(C, A[k % 4])
                                                                     arrive(empty[(k - 1) % 4])
 
-    A barrier for each of the copies says that it is there, another that all have used it. Copies before the loop
-    have barriers of their own. What uses the sums of a product waits for it. With `persistent_blocks: p` the kernel has
-    p blocks, and each takes every p-th tile: it fetches for the next one while it stores the results of the last. With
-    `overlap_products` the products that end an iteration are begun after those that begin the next one, and what
-    stands between them is computed meanwhile.
-    Needs: flat loops; all threads of threadIdx.x and threadIdx.y compute. Gives: no bulk copy without a barrier.
+    Each stage of the pipeline has two mbarriers: `full` says that its copies have arrived, `empty` that all have used
+    them. Copies before the loop have mbarriers of their own. A statement that uses the accumulators of a product waits
+    for it. With `persistent_blocks: p` the kernel has p thread blocks, and each takes every p-th tile: it copies the
+    operands of the next tile while it stores the results of the last. With `overlap_products` the products that end an
+    iteration start after those that begin the next one, and the statements between them run meanwhile.
+    Needs: flat loops; all threads of threadIdx.x and threadIdx.y compute. Gives: no TMA copy without an mbarrier.
     """
     marked = [m for m in statements(func.body) if isinstance(m, For) and SPECIALIZE in m.annotations]
     copies = any(isinstance(m, Call) and m.op is _COPY for m in pre_order(func.body))
@@ -112,7 +113,7 @@ class _Kernels(Mutator):
             raise LoweringError(
                 f"a kernel has {len(marked)} loops that are marked {SPECIALIZE!r}; one can be"
             )
-        maps: list[tuple[Call, Var]] = []  # the host makes them, where it knows the tensors
+        maps: list[tuple[Call, Var]] = []  # tensor maps of TMA: the host makes them, it knows the tensors
         made = _Kernel(axes, inner, marked[0], maps).made()
         for value, var in maps:
             made = LetStmt(var, value, made)
@@ -121,13 +122,13 @@ class _Kernels(Mutator):
 
 @dataclass(slots=True)
 class _Ring:
-    """Memory in several versions, as one of the rounds uses them."""
+    """Shared memory in several versions: a ring that consecutive iterations go around."""
 
     var: Var
     size: int  # elements of one version
     versions: int
     early: bool  # whether it is filled before the loop
-    plain: bool = False  # whether it lies there for threads
+    plain: bool = False  # whether threads read it: rows of a tile are whole, not in pieces as for `wgmma`
 
 
 class _Kernel:
@@ -135,10 +136,10 @@ class _Kernel:
         self.axes, self.body, self.loop, self.maps = axes, body, loop, maps
         self.stages = int(loop.annotations[SPECIALIZE])
         self.blocks = int(loop.annotations.get(PERSISTENT, 0))
-        self.versions = int(loop.annotations.get(EARLY, 1))  # of what is copied before the loop
+        self.versions = int(loop.annotations.get(EARLY, 1))  # of the memory of copies before the loop
         self.x, self.y = self.axis("threadIdx.x"), self.axis("threadIdx.y")
         groups, lanes = const_value(self.y.value), const_value(self.x.value)
-        # By warps where threads read what was copied, by warpgroups where their products do.
+        # The kernel is organized by warps if threads read the copies, by warpgroups if `wgmma` does.
         self.warps = lanes == 32 and not any(
             isinstance(m, Call) and m.op in PRODUCTS for m in pre_order(body)
         )
@@ -148,13 +149,13 @@ class _Kernel:
                 "are 128 along threadIdx.x, warps 32, and as many along threadIdx.y as compute"
             )
         self.groups = int(groups)
-        # Registers are given from one warpgroup to another.
+        # Registers move between whole warpgroups, so four warps are added where that is possible.
         self.fetching = 4 if self.warps and self.groups % 4 == 0 else 1
-        self.users = self.groups * (32 if self.warps else 1)  # who say that a tile may be overwritten
+        self.users = self.groups * (32 if self.warps else 1)  # arrivals that release a stage for new copies
         self.ana = Analyzer()
         self.ana.bind_loop(self.thread(self.y), const(0), self.y.value)
         self.rings: dict[Var, _Ring] = {}
-        self.locals: list[Allocate | DeclBuffer] = []  # memory of the loop that is no ring
+        self.locals: list[Allocate | DeclBuffer] = []  # declarations in the loop that are not rings
         self.barriers = Var("barriers", PointerType(PrimType(DataType("uint64")), SCOPE))
         self.copies, self.work = self.steps()
         for s in self.copies:
@@ -177,7 +178,7 @@ class _Kernel:
 
     # -- the loop ----------------------------------------------------------------------------
     def steps(self) -> tuple[list[Stmt], list[Stmt]]:
-        """The copies of an iteration, and the rest of it; shared memory in the loop becomes a ring of versions."""
+        """The copies of an iteration, and its other statements; shared memory in the loop becomes rings."""
         inner: Stmt = self.loop.body
         while isinstance(inner, (Allocate, DeclBuffer)):
             self.take(inner)
@@ -195,7 +196,7 @@ class _Kernel:
         return copies, written_out(work)
 
     def take(self, n: Allocate | DeclBuffer, early: bool = False) -> None:
-        """Make shared memory a ring; keep what else is declared in the loop."""
+        """Make an allocation of shared memory a ring; keep the other declarations of the loop."""
         var = n.buffer_var if isinstance(n, Allocate) else n.buffer.data
         if not scope_of(var).startswith("shared"):
             self.locals.append(n)
@@ -206,20 +207,20 @@ class _Kernel:
 
     @staticmethod
     def count(loops: list[For]) -> PrimExpr:
-        """How many iterations of a nest there were before this one."""
+        """The number of iterations of a nest before this one."""
         count: PrimExpr = const(0)
         for x in loops:
             count = add(mul(count, x.extent), sub(x.loop_var, x.min))
         return count
 
     def turn(self) -> PrimExpr:
-        """How many iterations of the loop there were before this one, those for other tiles included."""
+        """The number of iterations of the loop before this one, including those for other tiles."""
         if self.counter is None:
             return self.count([*self.around, self.loop])
         return add(self.begun, sub(self.loop.loop_var, self.loop.min))
 
     def counted(self, body: Stmt) -> Stmt:
-        """A loop that runs another number of times for each tile, and a counter of all its iterations."""
+        """Count the iterations of a loop whose extent differs from tile to tile."""
         if self.counter is None:
             return body
         zero = const(0)
@@ -227,14 +228,14 @@ class _Kernel:
         return LetStmt(self.begun, BufferLoad(self.counter, (zero,)), seq(body, last))
 
     def placed(self, slot: PrimExpr, barrier: Call | None = None) -> _Placed:
-        """Statements in the versions of their memory that a turn uses."""
+        """A mutator that redirects statements to version `slot` of their rings."""
         slots: dict[Var, tuple[_Ring, PrimExpr]] = {}
         for old, ring in self.rings.items():
             slots[old] = (ring, self.round()[0] if ring.early else slot)
         return _Placed(slots, barrier, self.maps, self.ana)
 
     def at(self, turn: PrimExpr) -> tuple[PrimExpr, PrimExpr]:
-        """The version that a turn uses, and whether that is used for an odd or an even time."""
+        """The version of the rings that an iteration uses, and the phase (0 or 1) of its mbarriers."""
         size = const(self.stages)
         return floormod(turn, size), floormod(floordiv(turn, size), const(2))
 
@@ -275,7 +276,7 @@ class _Kernel:
         )
 
     def round(self) -> tuple[PrimExpr, PrimExpr]:
-        """The version of what is copied before the loop, and whether that is used for an odd or an even time."""
+        """The version of the copies before the loop that a tile uses, and the phase (0 or 1) of its mbarriers."""
         count, size = self.count(self.around), const(self.versions)
         return floormod(count, size), floormod(floordiv(count, size), const(2))
 
@@ -301,10 +302,10 @@ class _Kernel:
         return body
 
     def one_behind(self) -> Stmt:
-        """A product is done when the next one is on its way; the last one stands behind the loop.
+        """Wait for each product only after the next one has started; the last product is peeled off the loop.
 
-        Its sums are read after that: NVIDIA's assembler may move a read before the wait for a product that is still on
-        its way out of a loop.
+        The accumulators are read after that one: NVIDIA's assembler may move a read before the wait for a product that
+        is still in flight when the loop ends.
         """
         turn, v = self.turn(), self.loop.loop_var
         slot, parity = self.at(turn)
@@ -330,24 +331,25 @@ class _Kernel:
         )
 
     def used(self) -> list[Stmt]:
-        """Say that what was copied before the loop is not needed any more."""
+        """Release the memory of the copies before the loop."""
         if not self.early or not self.around:
             return []
         done = _do("ptx_arrive_barrier", self.early_barrier(1, self.round()[0]))
         return [done if self.warps else IfThenElse(equal(self.thread(self.x), const(0)), done)]
 
     def one_by_one(self) -> Stmt:
-        """Nothing of an iteration is on its way when the next one begins."""
+        """The loop without overlap: no product is in flight when the next iteration begins."""
         turn = self.turn()
         first = equal(self.thread(self.x), const(0))
         body = in_order(self.using(self.work, turn), {})
-        # Threads that read for themselves say so for themselves: those of a warp need not be at the same place.
+        # Threads that read a stage themselves each release it: those of a warp need not be at the same instruction.
         done = self.release(turn) if self.warps else IfThenElse(first, self.release(turn))
         loop = self.loop_with([self.arrived(turn), *body, done])
         return seq(loop, *self.used())
 
     def overlapping(self) -> Stmt:
-        """The last products of an iteration beside the first of the next one, and what is between these two."""
+        """The loop with `overlap_products`: the last products of an iteration run beside the first products of the next
+        one and the statements that follow those."""
         before, between, after = apart(self.work)
         v, begin = self.loop.loop_var, self.loop.min
         first, turn = equal(self.thread(self.x), const(0)), self.turn()
@@ -435,7 +437,7 @@ class _Kernel:
         return body
 
     def registers(self) -> tuple[int, int]:
-        """How many a thread that fetches keeps, and how many one that computes gets; 0 where nothing is given."""
+        """The registers of a thread that copies and of one that computes; 0 if the kernel moves none."""
         if self.warps and self.fetching == 1:
             return 0, 0
         told = [m.value for m in pre_order(self.body) if isinstance(m, AttrStmt) and m.attr_key == MIN_BLOCKS]
@@ -471,7 +473,7 @@ class _Kernel:
         return n.replace(node=node, value=size, body=body)
 
     def rounds(self) -> tuple[For | None, Var | None]:
-        """The loop over the tiles of a block, if blocks take more than one."""
+        """The loop over the tiles of a persistent thread block, and the block's index; None if each has one tile."""
         if not self.blocks:
             return None, None
         grid = self.axis("blockIdx.x")
@@ -490,7 +492,7 @@ class _Kernel:
 
 
 class _Placed(Mutator):
-    """Statements over the version of their memory that it is the turn of."""
+    """Redirects statements to one version of each ring."""
 
     def __init__(
         self,
@@ -512,7 +514,7 @@ class _Placed(Mutator):
             self.maps.append((n, Var(f"{n.args[0].name}_map", kind)))  # type: ignore[attr-defined]
             return self.maps[-1][1]
         made = n.map_children(self.visit)
-        if n.op in PRODUCTS:  # operands in shared memory are followed by the length of their rows
+        if n.op in PRODUCTS:  # each operand in shared memory is followed by the length of its rows
             args = [*made.args]
             for i in (i for i, p in enumerate(args) if _is_pointer(p)):
                 args[i], args[i + 1] = (
@@ -530,17 +532,17 @@ class _Placed(Mutator):
         return made
 
     def turned(self, pointer: Any, offset: PrimExpr) -> PrimExpr:
-        """A pointer into the version that it is the turn of."""
+        """A pointer into the current version of its ring."""
         ring, slot = self.made[pointer.args[1]]
         at = add(mul(slot, const(ring.size)), offset)
         return pointer.replace(args=(*pointer.args[:2], at, *pointer.args[3:]))  # type: ignore[no-any-return]
 
     def high(self, pointer: Any, wide: PrimExpr) -> PrimExpr:
-        """The lines of the pieces that a tile lies in."""
+        """The rows of a tile, whose rows are `wide` elements."""
         return const(self.made[pointer.args[1]][0].size // int(const_value(wide) or 1))
 
     def lines(self, pointer: Any, wide: PrimExpr) -> PrimExpr:
-        """Where an element lies in a tile that was copied in pieces that are as wide as a line."""
+        """The offset of an element in a tile that TMA copied in pieces, each as wide as a swizzled row."""
         offset, size, line = pointer.args[2], const_value(wide), line_of(pointer.args[0].dtype)
         if pointer.args[1] not in self.made or size is None or size % line:
             raise LoweringError(
@@ -581,8 +583,8 @@ def _is_copy(s: Stmt) -> bool:
 
 
 def _copies_of(s: Stmt) -> list[Stmt]:
-    """The copies that a statement does, if it does nothing else. One thread of those that compute would do them; now
-    it is one that does nothing else."""
+    """The TMA copies of a statement, if it does nothing else. The condition for one thread around them is dropped: the
+    warpgroup that copies has its own."""
     parts = stmt_list(s.then_case) if isinstance(s, IfThenElse) and s.else_case is None else [s]
     return parts if all(map(_is_copy, parts)) else []
 
@@ -597,7 +599,7 @@ def _is_pointer(e: Any) -> bool:
 
 
 def _outside(n: Any, loop: For) -> list[Stmt]:
-    """The statements of a kernel that are not in a loop, those that copy as wholes."""
+    """The statements of a kernel outside a loop; those that only copy are kept whole."""
     if n is loop:
         return []
     if isinstance(n, Stmt) and _copies_of(n):
@@ -610,7 +612,7 @@ def _do(name: str, *args: PrimExpr) -> Stmt:
 
 
 def _loops_around(n: Any, loop: For) -> list[For]:
-    """The loops of a kernel that a loop stands in, the outermost first."""
+    """The loops around a loop in a kernel, the outermost first."""
     if n is loop:
         return []
     for c in n.children():
@@ -621,7 +623,7 @@ def _loops_around(n: Any, loop: For) -> list[For]:
 
 
 def _only(n: Stmt, loop: For, made: Stmt) -> Stmt | None:
-    """What is around a loop, with `made` in its place, and nothing beside it."""
+    """The statements around a loop with `made` in its place, without those beside it; None if the loop is not there."""
     if n is loop:
         return made
     if isinstance(n, SeqStmt):
@@ -639,7 +641,7 @@ def _only(n: Stmt, loop: For, made: Stmt) -> Stmt | None:
 
 
 class _Computing(Mutator):
-    """A kernel without copies, with another loop in the place of one."""
+    """The kernel of the warpgroups that compute: without copies and rings, and with `made` in place of the loop."""
 
     def __init__(self, loop: For, made: Stmt, early: list[Stmt], rings: dict[Var, _Ring]) -> None:
         self.loop, self.made, self.early, self.rings = loop, made, early, rings
