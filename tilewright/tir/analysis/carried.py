@@ -98,17 +98,18 @@ class Use:
         return self.write and _reduces(self.block) and not _within(self)
 
     def same_walk(self, other: Use, ana: Analyzer) -> bool:
-        """Whether the loops inside, each through its own, come to the same elements in both."""
+        """Whether the loops inside, each through its own, come to the same elements in both; those of the other are
+        known to the analyzer."""
         (mine, at), (theirs, there) = self._walk(), other._walk()
         if len(mine) != len(theirs) or len(at) != len(there):
             return False
-        table: dict[Any, Any] = dict(zip(theirs, mine, strict=True))
+        table: dict[Any, Any] = dict(zip(mine, theirs, strict=True))
         return all(
             structural_equal(self.inner[a].min, other.inner[b].min)
             and structural_equal(self.inner[a].extent, other.inner[b].extent)
-            for b, a in table.items()
+            for a, b in table.items()
         ) and all(
-            ana.can_prove_equal(a, substitute(b, table))
+            ana.can_prove_equal(substitute(a, table), b)
             for x, y in zip(at, there, strict=True)
             for a, b in zip(x, y, strict=True)
         )
