@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from copy import copy
 from functools import reduce
 from typing import Any
@@ -80,10 +80,21 @@ class Use:
         times = Counter(v for one in used for v in one)
         if not any(n > 1 and not is_one(self.inner[v].extent) for v, n in times.items()):
             return True
+        inside = [c for c in self.conditions if vars_used(c) <= times.keys()]
         # Iterators that go beyond their domains are cut off where the buffer ends: for others it is a box still.
-        inside = [c for c in self.conditions if vars_used(c) <= times.keys() and not _keeps_domain(self, c)]
+        cutting = [c for c in inside if not _keeps_domain(self, c)]
         doms = {v: self.inner[v] for v in times}
-        return fill_box(self.ranges, doms, reduce(logical_and, inside, const(True, "bool")))
+        return any(
+            fill_box(self.ranges, doms, reduce(logical_and, conditions, const(True, "bool")))
+            for conditions in ([inside] if len(cutting) == len(inside) else [inside, cutting])
+        )
+
+    def fixed(self, loops: Iterable[Var]) -> Use:
+        """The same in one iteration of some of the loops inside."""
+        made = copy(self)
+        held = set(loops)
+        made.inner, made.boxes = {v: r for v, r in self.inner.items() if v not in held}, {}
+        return made
 
     def widened(self, more: Mapping[Var, Range]) -> Use:
         """The same with other loops taken to be inside: what all of their iterations do together."""
@@ -305,6 +316,20 @@ def _domain_fills(use: Use) -> bool:
 
 
 def _covers(write: Use, read: Use, ana: Analyzer) -> bool:
+    """Whether a write comes to all that a later read does: all iterations together, or each iteration of the loops
+    around both."""
+    if _covers_together(write, read, ana):
+        return True
+    common = {v: r for v, r in read.inner.items() if v in write.inner and not is_one(r.extent)}
+    if not common:
+        return False
+    with ana.scope():
+        for v, r in common.items():
+            ana.bind_loop(v, r.min, r.extent)
+        return _covers_together(write.fixed(common), read.fixed(common), ana)
+
+
+def _covers_together(write: Use, read: Use, ana: Analyzer) -> bool:
     cut = False  # what it writes ends before its domains do
     with ana.scope():
         # Only where something is read must it have been written.

@@ -185,7 +185,7 @@ def _times(ana: Analyzer, large: PrimExpr, small: PrimExpr) -> int:
     return 1
 
 
-_COUNTED = 1 << 16  # points that are counted one by one; numbers this few take less time than a proof
+_COUNTED = 1 << 18  # points that are counted one by one, which takes less time than a proof
 _NUMERIC: dict[type, Callable[[Any, Any], Any]] = {
     Add: operator.add,
     Sub: operator.sub,
@@ -255,5 +255,10 @@ def _count(values: Sequence[PrimExpr], doms: Mapping[Var, Range], predicate: Pri
     points = points[:, keep]
     if points.shape[1] == 0:
         return False
-    spans = points.max(axis=1) - points.min(axis=1) + 1
-    return bool(math.prod(map(int, spans)) == np.unique(points, axis=1).shape[1])
+    first_of, spans = points.min(axis=1), np.ptp(points, axis=1) + 1
+    volume = math.prod(map(int, spans))
+    if volume > points.shape[1]:
+        return False
+    seen = np.zeros(volume, bool)
+    seen[np.ravel_multi_index(tuple(points - first_of[:, None]), tuple(spans))] = True
+    return bool(seen.all())

@@ -441,8 +441,8 @@ def _check_made_so_far(sch: Schedule, me: BlockRealize, target: For, domains: Do
         for r in me.block.reads:
             if not any(w.buffer is r.buffer for w in m.block.writes):
                 continue
-            if loop is None and holder_of(sch, r.buffer) is None:
-                continue  # an argument, which holds something
+            if loop is None and (holder_of(sch, r.buffer) is None or covers_domain(sch, m)):
+                continue  # an argument, which holds something, or all of it was made before
             place = scope.body if loop is None else loop.body
             if unmade(sch, ana, place, [m], r.buffer, read_box(ana, me.block, r, domains)):
                 _refuse_unmade(me, loop or target, r.buffer)
