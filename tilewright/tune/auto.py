@@ -219,7 +219,7 @@ class Function:
         """The last step, after all stages are scheduled."""
         self.notes.long_sums(bound_chains(self.sch))
 
-    # -- what there is ---------------------------------------------------------------------
+    # -- stages ----------------------------------------------------------------------------
     def stages(self) -> list[Facts]:
         """The blocks at the root that are not done, in order."""
         return [

@@ -128,9 +128,8 @@ class Builder:
         try:
             task, sketches, build = self.tasks[key]
             try:
-                sch = schedule_of(
-                    task, kind, what, sketches, trusted=True
-                )  # files are checked where they are read
+                # trusted: files are checked where they are read
+                sch = schedule_of(task, kind, what, sketches, trusted=True)
             except ScheduleError as error:
                 answer |= {"status": "refused", "error": told(error)}
             else:

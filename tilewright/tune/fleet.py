@@ -338,7 +338,7 @@ class Fleet:
         with contextlib.suppress(Exception):
             self._client.close()
 
-    # -- who is there ----------------------------------------------------------------------------
+    # -- workers ---------------------------------------------------------------------------------
     @property
     def machine(self) -> dict[str, Any]:
         """The machine that measures, to which the records of a fleet belong."""

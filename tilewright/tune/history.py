@@ -172,9 +172,8 @@ class History:
         """The record of this machine to build a task from: the last winner, else the fastest."""
         wanted = self._machine or fingerprint(target=task.target)
         found: list[Record] = []
-        for loosely in (
-            (False, True) if self._machine is not None else (False,)
-        ):  # a machine by name is what is meant
+        # whoever names a machine also takes its records for other numbers of threads
+        for loosely in (False, True) if self._machine is not None else (False,):
             if not found:
                 every = (source.best(task, wanted, loosely) for source in self._sources)
                 found = [r for r in every if r is not None]
@@ -347,9 +346,8 @@ def scheduled_by_record(
     """Schedule the function that `sch` works on from its record. Returns whether there is one that applies."""
     task = Task(IRModule({sch.func_working_on.name_hint: func}), target, tuple(constants))
     found = record if record is not None else lookup(task)
-    if found is None or (
-        found.trace is None and found.decisions is None
-    ):  # none, or one of the zero-trial schedule
+    # no record, or one of the zero-trial schedule
+    if found is None or (found.trace is None and found.decisions is None):
         return False
     why = apply_to(sch, task, found, notes)
     if why:

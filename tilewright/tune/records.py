@@ -188,9 +188,8 @@ class Database:
                 try:
                     self._db.execute("PRAGMA journal_mode=WAL")
                     break
-                except (
-                    sqlite3.OperationalError
-                ) as error:  # others are opening it, and SQLite itself does not wait
+                except sqlite3.OperationalError as error:
+                    # others are opening it, and SQLite itself does not wait
                     if "locked" not in str(error) or time.monotonic() > give_up:
                         raise
                     time.sleep(0.01)

@@ -281,10 +281,8 @@ class Forms(Space):
     """
 
     def __init__(self, forms: Mapping[tuple[int, ...], Space]) -> None:
-        self.names, self.spaces = (
-            list(forms),
-            list(forms.values()),
-        )  # the zero-trial scheduler's form is the first
+        # the form of the zero-trial scheduler is the first
+        self.names, self.spaces = list(forms), list(forms.values())
         self.width = max(len(s.stages) for s in self.spaces)
         super().__init__(self.spaces[0].stages, self.spaces[0].machine)
 
