@@ -1,6 +1,6 @@
 """NVIDIA GPUs through cuda-bindings: memory, streams, events, kernels compiled by NVRTC, graphs of launches.
 
-The context is the device's primary one, which PyTorch and others use too: arrays are shared as they are.
+The context is the primary context of the device, which PyTorch and others use too: arrays are shared without a copy.
 """
 
 from __future__ import annotations
@@ -40,24 +40,20 @@ _FORMATS = {
 }
 # CUlaunchConfig: grid, block, dynamic shared memory, stream, attributes and their number
 _CONFIG = struct.Struct("<7I4xQQI4x")
-# CUlaunchAttribute: a kernel that waits for the one before it by itself is set up while that one still runs
+# CUlaunchAttribute for programmatic dependent launch: a kernel that itself waits for the previous one is launched while
+# that one still runs.
 _ATTRIBUTE, _SERIALIZES = struct.Struct("<I4xi60x"), 6
-_LOST = (
-    700,
-    716,
-    717,
-    718,
-    719,
-)  # illegal addresses and the like: nothing of the context can be used after them
-_last = ["no kernel"]  # the kernel that was launched last, for the texts of errors that come late
-_ROUND = 512  # bytes that the driver rounds allocations to
-_MOST_MAPS = 1024  # that a program keeps
-_HOST_FLAGS = 3  # memory of the host that all contexts, and the kernels of a device, may use
-_DECLARED_SHARED = 49152  # bytes of shared memory that a kernel has without asking
+# Codes of errors such as illegal addresses, after which the context cannot be used any more.
+_LOST = (700, 716, 717, 718, 719)
+_last = ["no kernel"]  # the kernel that was launched last, for asynchronous errors
+_ROUND = 512  # allocations are rounded up to a multiple of this, in bytes
+_MOST_MAPS = 1024  # the most tensor maps that a program keeps
+_HOST_FLAGS = 3  # portable, mapped: pinned host memory that all contexts and the kernels of a device can use
+_DECLARED_SHARED = 49152  # shared memory that a kernel may have without opting in to more, in bytes
 
 
 class CudaError(TVMError):
-    """A call of the driver that failed."""
+    """A failed call of the driver."""
 
 
 def _driver() -> Any:
@@ -67,7 +63,7 @@ def _driver() -> Any:
 
 
 def _ok(result: tuple[Any, ...], what: str) -> Any:
-    """The values of a driver call that went well."""
+    """The values of a driver call; CudaError if it failed."""
     code, *values = result
     if int(code) != 0:
         raise CudaError(f"{what}: {_meaning(code)}")
@@ -84,7 +80,7 @@ def _meaning(code: Any) -> str:
 
 
 def make_api() -> CudaApi:
-    """The driver; an error says why there is none."""
+    """The API of CUDA devices; DriverMissing says why there is none."""
     driver = _driver()
     try:
         (code,) = driver.cuInit(0)
@@ -110,7 +106,7 @@ def compile_cubin(source: str, options: dict[str, Any]) -> bytes:
 
 
 def _arch_of(options: dict[str, Any]) -> str:
-    """The architecture that was asked for, that of the first device, or a common one."""
+    """The architecture of the options, else that of the first device, else sm_75."""
     asked = options.get("arch")
     if asked:
         return str(asked)
@@ -125,7 +121,7 @@ def _device_arch(version: str | None) -> str:
 
 # -- the device ------------------------------------------------------------------------------------
 class _Thread(threading.local):
-    """What holds for one thread: the device whose context is current, and the streams to work on."""
+    """The state of one thread: the device whose context is current, and the stream of each device."""
 
     def __init__(self) -> None:
         self.device = -1
@@ -140,9 +136,9 @@ class CudaApi(DeviceApi):
         self._lock = threading.Lock()
         self._free: dict[tuple[int, int], list[int]] = {}
         self._sizes: dict[tuple[int, int], int] = {}
-        # whose kernels go into the graph that is being recorded, and what these report to
+        # the launchers and reports that the graph in capture must keep alive; None if there is no capture
         self.recording: list[_Launcher | Report] | None = None
-        self.later: list[Callable[[], None]] = []  # what would end a recording, to be done after it
+        self.later: list[Callable[[], None]] = []  # calls that would break a capture, to be made after it
 
     def count(self) -> int:
         return self._count
@@ -159,10 +155,10 @@ class CudaApi(DeviceApi):
                 device = _ok(driver.cuDeviceGet(index), f"cuda({index})")
                 self._contexts[index] = _ok(driver.cuDevicePrimaryCtxRetain(device), f"cuda({index})")
         _ok(driver.cuCtxSetCurrent(self._contexts[index]), f"cuda({index})")
-        self._thread.device = index if self._count == 1 else -1  # others may switch among several
+        self._thread.device = index if self._count == 1 else -1  # others may switch between several
 
     def stream(self, index: int) -> int:
-        """The stream that this thread works on."""
+        """The stream that this thread works on; 0 is the default stream."""
         return self._thread.streams.get(index, 0)
 
     # -- memory ----------------------------------------------------------------------------
@@ -174,7 +170,7 @@ class CudaApi(DeviceApi):
             address = kept.pop() if kept else 0
         if not address:
             code, pointer = _driver().cuMemAlloc(size)
-            if int(code) == 2:  # out of memory: give back what is kept, and ask again
+            if int(code) == 2:  # out of memory: free what is kept for reuse, and try again
                 self.trim(index)
                 code, pointer = _driver().cuMemAlloc(size)
             if int(code) != 0:
@@ -252,7 +248,7 @@ class CudaApi(DeviceApi):
         plain = _ATTRIBUTES.get(name)
         if plain is not None:
             return ask(plain)
-        if name == "memory_bandwidth":  # both edges of the clock (in kHz) move as much as the bus is wide
+        if name == "memory_bandwidth":  # double data rate: the bus moves its width twice a cycle (kHz)
             return round(2 * ask("MEMORY_CLOCK_RATE") * ask("GLOBAL_MEMORY_BUS_WIDTH") / 8e6)
         if name == "compute_version":
             return f"{ask('COMPUTE_CAPABILITY_MAJOR')}.{ask('COMPUTE_CAPABILITY_MINOR')}"
@@ -309,11 +305,11 @@ _ATTRIBUTES = {
 
 
 class _ReportBlock:
-    """A flag on the device that the first failed check sets, and memory of the host that its kernel then writes to.
+    """A flag on the device that the first failed check sets, and mapped host memory that its kernel then writes to.
 
     device  [ flag | address of the host's memory ]        host  [ number of the check | value | value | … ]
 
-    So the host sees it without a copy, and only one thread of the device ever goes there.
+    So the host sees the report without a copy, and only one thread of the device ever writes it.
     """
 
     visible = True
@@ -339,15 +335,14 @@ class _ReportBlock:
 
 
 def _free_block(api: CudaApi, index: int, host: int, address: int) -> None:
-    """Give back the memory of reports; while launches are recorded that would end it."""
+    """Free the memory of reports; after the capture of a graph, if there is one, since it would break that."""
     if api.recording is not None:
         api.later.append(lambda: _free_block(api, index, host, address))
         return
     with contextlib.suppress(CudaError):
         api.enter(index)
-        _ok(
-            _driver().cuCtxSynchronize(), "waiting for the device"
-        )  # its kernels may still run, on any stream
+        # kernels that use it may still run, on any stream
+        _ok(_driver().cuCtxSynchronize(), "waiting for the device")
         api.release(index, address)
         _ok(_driver().cuMemFreeHost(host), "giving memory back")
 
@@ -364,16 +359,16 @@ class _Launcher:
         self._maps: dict[Any, bytes] = {}
         image = options.get("image")
         self._images = self._compiled(source, options) if image is None else {"": Image(image, "", False)}
-        self._modules: dict[bytes, Any] = {}  # each image is loaded once, when one of its kernels is wanted
+        self._modules: dict[bytes, Any] = {}  # each image is loaded once, when a kernel of it is first needed
         # not at exit: the driver may be gone by then
         weakref.finalize(self, _unload, api, index, self._modules, self._kept).atexit = False
 
     def image(self, name: str) -> Image:
-        """What a kernel is in."""
+        """The image that contains a kernel."""
         return self._images.get(name) or self._images[""]
 
     def function(self, name: str) -> Any:
-        """A kernel, as the driver knows it."""
+        """The driver's handle of a kernel."""
         image = self.image(name)
         module = self._modules.get(image.code)
         if module is None:
@@ -384,7 +379,7 @@ class _Launcher:
         return _ok(_driver().cuModuleGetFunction(module, (image.name or name).encode()), f"kernel {name}")
 
     def _compiled(self, source: str, options: dict[str, Any]) -> dict[str, Image]:
-        """Machine code for the device, or PTX where what was asked for is older, by kernels."""
+        """The images by kernel: machine code for the device, or PTX if they were built for an older architecture."""
         own, index = _device_arch(self.api.attribute(self.index, "compute_version")), self.index
         asked = str(options.get("arch") or own)
         if number_of(asked) > number_of(own):
@@ -405,7 +400,7 @@ class _Launcher:
     def workspace(self, slot: int, nbytes: int) -> int:
         held = self._kept.get(slot)
         if held is None or held[1] < nbytes:
-            if held is not None and not self.recorded:  # a graph knows the old place
+            if held is not None and not self.recorded:  # a captured graph uses the old address
                 self.api.sync(self.index)
                 self.api.release(self.index, held[0])
             room = nbytes if held is None else max(nbytes, held[1] * 5 // 4)
@@ -415,8 +410,8 @@ class _Launcher:
     def tensor_map(
         self, pointer: int, kind: str, sizes: tuple[int, ...], steps: tuple[int, ...], box: tuple[int, ...]
     ) -> bytes:
-        """The driver's description of a tensor that bulk copies take boxes from, lines of 128 bytes swizzled; in the
-        boxes that threads read (`float32 threads`) also those of 64, and no others."""
+        """The driver's tensor map (CUtensorMap), which TMA copies boxes by. Lines are swizzled over 128 bytes. In boxes
+        that threads read (`float32 threads`), lines of 64 or 128 bytes are swizzled, and no others."""
         key = (pointer, kind, sizes, steps, box)
         made = self._maps.get(key)
         if made is None:
@@ -430,7 +425,7 @@ class _Launcher:
         function = self.function(name)
         form, places, size = "<", [], 0
         for kind in kinds:
-            gap = -size % 64 if kind == "map" else 0  # maps lie at multiples of 64 bytes
+            gap = -size % 64 if kind == "map" else 0  # tensor maps are aligned to 64 bytes
             form += f"{gap}x{_FORMATS[kind]}" if gap else _FORMATS[kind]
             places.append(size + gap)
             size += gap + (128 if kind == "map" else 8)
@@ -484,7 +479,7 @@ def _encode_map(
         "float16": types.CU_TENSOR_MAP_DATA_TYPE_FLOAT16,
         "bfloat16": types.CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
         "float32": types.CU_TENSOR_MAP_DATA_TYPE_FLOAT32,
-        "tf32": types.CU_TENSOR_MAP_DATA_TYPE_TFLOAT32,  # float32 in memory, rounded on the way
+        "tf32": types.CU_TENSOR_MAP_DATA_TYPE_TFLOAT32,  # float32 in memory, rounded by TMA
     }
     kind, _, by_threads = kind.partition(" ")
     told = f"a tensor of {kind} at {pointer:#x}, {sizes} elements, {steps} bytes apart, in boxes of {box}"
@@ -495,7 +490,7 @@ def _encode_map(
         [driver.cuuint64_t(n) for n in sizes],
         [driver.cuuint64_t(n) for n in steps],
     )
-    line = box[0] * 4 if by_threads else 128  # of float32
+    line = box[0] * 4 if by_threads else 128  # bytes; boxes for threads are float32
     swizzle = f"{line}B" if line in (64, 128) else "NONE"
     ways = (
         driver.CUtensorMapInterleave.CU_TENSOR_MAP_INTERLEAVE_NONE,
@@ -507,7 +502,7 @@ def _encode_map(
         ones = [driver.cuuint32_t(1)] * len(sizes)
         boxes = [driver.cuuint32_t(n) for n in box]
         made = _ok(driver.cuTensorMapEncodeTiled(*tensor, boxes, ones, *ways), told)
-    else:  # windows: channels and pixels, where a walk begins and ends in each spatial dimension, its steps
+    else:  # im2col: channels, pixels, both corners and the strides of each spatial dimension
         channels, pixels, *rest = box
         count = len(sizes) - 2
         low, high, strides = rest[:count], rest[count : 2 * count], rest[2 * count :]
@@ -520,7 +515,8 @@ def _encode_map(
 
 
 def _unload(api: CudaApi, index: int, modules: dict[bytes, Any], kept: dict[int, tuple[int, int]]) -> None:
-    """Give back what kernels use that nobody can launch any more; while launches are recorded that would end it."""
+    """Unload kernels that nothing can launch any more, and release their workspaces; after the capture of a graph, if
+    there is one, since it would break that."""
     if api.recording is not None:
         api.later.append(lambda: _unload(api, index, modules, kept))
         return
@@ -533,7 +529,7 @@ def _unload(api: CudaApi, index: int, modules: dict[bytes, Any], kept: dict[int,
 
 
 def _forget(api: CudaApi, graph: Any) -> None:
-    """Give back a graph that nobody runs any more, which would end a recording as well."""
+    """Destroy a graph that is no longer used; also only after a capture."""
     if api.recording is not None:
         api.later.append(lambda: _forget(api, graph))
     else:
@@ -555,7 +551,7 @@ def _launch_function() -> Callable[[int, int, int, int], int]:
 
 
 def _allow(function: Any, name: str, nbytes: int) -> None:
-    """More shared memory than every kernel may have must be asked for."""
+    """Opt in to more dynamic shared memory than a kernel has by default."""
     driver = _driver()
     what = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
     _ok(driver.cuFuncSetAttribute(function, what, nbytes), f"kernel {name}: {nbytes} bytes of shared memory")
@@ -563,7 +559,7 @@ def _allow(function: Any, name: str, nbytes: int) -> None:
 
 # -- graphs ----------------------------------------------------------------------------------------
 class CudaGraph:
-    """Launches that were recorded, to be given to the device all at once."""
+    """A CUDA graph: captured launches, which are submitted to the device all at once."""
 
     def __init__(self, api: CudaApi, index: int) -> None:
         self.api, self.index = api, index
@@ -572,7 +568,7 @@ class CudaGraph:
         self._reports: list[Report] = []
 
     def __call__(self) -> None:
-        """Run what was recorded, on the stream of this thread."""
+        """Launch the graph on the stream of this thread."""
         self.api.enter(self.index)
         for report in self._reports:
             report.expect()
@@ -588,9 +584,9 @@ class CudaGraph:
 
 @contextlib.contextmanager
 def capture_graph(dev: Device) -> Iterator[CudaGraph]:
-    """Record what is launched in the `with` block instead of running it.
+    """Capture the launches in the `with` block as a CUDA graph, instead of running them.
 
-    f(a, b)                            # once before, so that everything is compiled and has its memory
+    f(a, b)                            # once before, so that everything is compiled and allocated
     with capture_graph(dev) as graph:
         f(a, b)
     graph()

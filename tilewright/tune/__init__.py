@@ -1,4 +1,4 @@
-"""Schedules without a person: sketches derived from the program, sizes picked by a model of the machine."""
+"""Automatic schedules: sketches derived from the program, sizes chosen by an analytical model of the machine."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["auto_schedule"]
 
 
 def __getattr__(name: str) -> Any:
-    """The scheduler when it is asked for: processes that run candidates do without it."""
+    """Import the scheduler on first use: processes that run candidates do not need it."""
     if name == "auto_schedule":
         from .auto import auto_schedule
 

@@ -1,8 +1,8 @@
 """Trials for many tasks: each batch goes to the task where it is expected to save the most.
 
-    what a batch saves = weight of the task · its time now · the part of it that one more round is expected to win
+    what a batch saves = weight of the task · its time now · the fraction of it that one more round is expected to save
 
-A weight is how often a program runs the task, so that the sum of weight and time is the time of the program.
+A weight is how often a program runs the task, so that the sum of weight · time is the time of the program.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ __all__ = ["Allocation", "Choose", "tune_tasks"]
 
 @dataclass
 class Allocation:
-    """The share of one task: its tuner, its weight, and its schedule when all is done.
+    """The share of one task: its tuner, its weight, and its schedule at the end.
 
-    `error` says why it has none; the others are not stopped by it.
+    `error` says why it has none; the other tasks go on.
     """
 
     tuner: Tuner
@@ -46,7 +46,7 @@ class Allocation:
         return not self.error and not self.tuner.should_stop
 
 
-Choose = Callable[[Sequence[Allocation]], Allocation | None]  # of those that are open; None: it is enough
+Choose = Callable[[Sequence[Allocation]], Allocation | None]  # one of the open tasks; None ends the search
 
 
 def largest_promise(shares: Sequence[Allocation]) -> Allocation:
@@ -67,8 +67,8 @@ def tune_tasks(
 ) -> list[Allocation]:
     """Tune tasks together with `trials` measurements in all; one cost model learns from all of them.
 
-    Each task is measured once before any gets more; then `choose` says whose turn it is. What the database holds
-    counts.
+    Each task is measured once before any gets more; then `choose` picks the task of each batch. Trials that are
+    already in the database count.
     """
     if measure is None or isinstance(measure, MeasureOptions):
         with Measurer(measure) as measurer:
@@ -121,12 +121,12 @@ def _spend(
         share = waiting[0] if waiting else choose(running)
         if share is None:
             return
-        # what is left is shared out when it does not suffice for a batch each
+        # too few trials for a batch each are shared equally
         left = min(left, room)
         fair = max(1, left // max(1, len(waiting))) if waiting else left
         try:
             measured = share.tuner.step(min(left, fair))
-        except RecordError:  # of the file: the other tasks would be measured for nothing
+        except RecordError:  # the file is at fault: measurements of the other tasks would be lost
             raise
         except TVMError as error:
             share.error = str(error)

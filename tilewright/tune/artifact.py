@@ -1,4 +1,4 @@
-"""What goes from a process that builds candidates to one that runs them."""
+"""The messages from a process that builds candidates to one that runs them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["Array", "Artifact", "told"]
 
 @dataclass(frozen=True, slots=True)
 class Array:
-    """An array that a function takes: by name, shape and type."""
+    """An argument of a function: name, shape and type."""
 
     name: str
     shape: tuple[int, ...]
@@ -21,9 +21,10 @@ class Array:
 
 @dataclass(frozen=True, slots=True)
 class Artifact:
-    """A built candidate: what runs, with the names of its arguments in order.
+    """A built candidate: its code, with the names of its arguments in order.
 
-    `parts` are loops that `main` calls. `before` computes from constants what it takes of them, once, and is not timed.
+    `parts` are loop nests that `main` calls. `before` runs once and is not timed: it computes the arguments of `main`
+    that depend on constants only.
     """
 
     main: Unit | DeviceUnit

@@ -59,8 +59,8 @@ __all__ = [
 ]
 
 
-_LONG = 256  # additions' worth of an expression that is written out several times
-_KINDS = ("llvm", "c")  # the targets that there are sketches for
+_LONG = 256  # the largest expression that may be repeated in a consumer: all copies together, in additions
+_KINDS = ("llvm", "c")  # the CPU targets with sketches
 # The histories (tune/history.py) that are asked for records before anything is decided; the innermost is the last.
 asked: ContextVar[tuple[Any, ...]] = ContextVar("tilewright_histories", default=())
 _GPU_KINDS = ("cuda", "opencl", "rocm", "hip", "metal", "vulkan", "webgpu")
@@ -76,13 +76,13 @@ def auto_schedule(
     seed: int = 0,
     record: Any = None,
 ) -> Schedule:
-    """A good schedule of a program.
+    """A good schedule of a program: tensors, a PrimFunc or a module.
 
-    Takes what `build` takes before it is scheduled: tensors, a PrimFunc or a module. `constants` names the
-    parameters whose values are known when it is compiled. Without trials nothing is run: the same program and target
-    give the same schedule, and `explain()` of the result says why it is what it is. With trials that many
-    candidates are measured, kept in `database` (a file), and the fastest right one is taken, which is never slower.
-    A `record` of a measured candidate, given or found by the `history.History` around it, is applied instead.
+    `constants` names the parameters whose values are known at compile time. Without trials nothing is run: the same
+    program and target give the same schedule, and `explain()` of the result says why it was chosen. With trials, that
+    many candidates are measured and kept in `database` (a file), and the fastest correct one is taken, which is never
+    slower; `seed` is that of the search. A `record` of a measured candidate, given here or found by an enclosing
+    `history.History`, is applied instead.
     """
     if trials:
         from .search import tune_task
@@ -109,7 +109,7 @@ def auto_schedule(
 
 @contextmanager
 def unasked() -> Iterator[None]:
-    """No history is asked in here: it was asked before."""
+    """A context in which no history is asked: it was asked before."""
     before = asked.set(())
     try:
         yield
@@ -120,7 +120,7 @@ def unasked() -> Iterator[None]:
 def _by_record(
     sch: Schedule, func: PrimFunc, target: Target, constants: Collection[str], notes: Explanation, record: Any
 ) -> bool:
-    """Whether there is a record of a function, and it was applied."""
+    """Apply the record of a function. Returns whether there was one and it could be applied."""
     if record is None and not asked.get():
         return False
     from .history import scheduled_by_record
@@ -137,7 +137,7 @@ def _sketches(target: Target) -> type[Function]:
 
 
 def is_unscheduled(func: PrimFunc) -> bool:
-    """Whether the loops of a function are as `create_prim_func` makes them: one for each iterator of each block."""
+    """Whether each block of a function has one loop for each iterator, as `create_prim_func` makes them."""
     root = func.body
     if func.attrs.get("tir.is_scheduled") or not isinstance(root, BlockRealize) or root.block.iter_vars:
         return False
@@ -147,7 +147,7 @@ def is_unscheduled(func: PrimFunc) -> bool:
 
 
 def schedule_unscheduled(mod: IRModule, target: Target) -> IRModule:
-    """A module whose functions that nobody has scheduled are scheduled; those that somebody has stay as they are."""
+    """Schedule the functions of a module that are unscheduled; the others stay as they are."""
     if target.kind.name not in _KINDS:
         return mod
     plain = {gv: f for gv, f in mod.functions.items() if isinstance(f, PrimFunc) and is_unscheduled(f)}
@@ -171,7 +171,7 @@ def _module(given: Any) -> IRModule:
 
 
 class Function:
-    """Schedules the blocks of one function: inlines, finds groups, gives each group its sketch."""
+    """Schedules the blocks of one function: inlines stages, finds groups, and applies a sketch to each group."""
 
     def __init__(
         self,
@@ -192,7 +192,7 @@ class Function:
         self.constants = frozenset(params.get(c) or by_name[c] for c in constants)
         self.outputs = set(params.values())
         self.done: set[object] = set()  # blocks, by their keys
-        self.seen: set[Stmt] = set()  # statements at the root of which is known what in them is done
+        self.seen: set[Stmt] = set()  # statements at the root whose blocks `take` has visited
         self.keyed: tuple[list[Facts], dict[object, Facts]] | None = None
         self.made_links: Links | None = None
         self.empty = _is_empty(func)
@@ -216,10 +216,10 @@ class Function:
         self.finish()
 
     def finish(self) -> None:
-        """What comes when all stages are scheduled."""
+        """The last step, after all stages are scheduled."""
         self.notes.long_sums(bound_chains(self.sch))
 
-    # -- what there is ---------------------------------------------------------------------
+    # -- stages ----------------------------------------------------------------------------
     def stages(self) -> list[Facts]:
         """The blocks at the root that are not done, in order."""
         return [
@@ -239,7 +239,7 @@ class Function:
 
     # -- inlining --------------------------------------------------------------------------
     def inline(self) -> None:
-        """Injective stages go into their consumers where nothing is computed more often for it."""
+        """Inline injective stages into their consumers where that repeats hardly any work."""
         for rv in self._in_order_of_inlining():
             f = facts_of(self.sch, rv)
             if f.kind != "injective" or self.is_output(f):
@@ -253,7 +253,8 @@ class Function:
                 self.notes.inlined(f.name, [c.name for c in consumers])
 
     def _in_order_of_inlining(self) -> list[BlockRV]:
-        """The stages as they stand; of a long chain, whose links go into each other whatever the order, these first."""
+        """The stages in program order. If there are long chains, their links come first: these can be inlined in any
+        order."""
         stages = self.stages()
         known = {f.rv.key: f for f in stages}
         links = [f.rv for f in stages if self._is_link(f, known)] if len(stages) >= MANY else []
@@ -263,7 +264,7 @@ class Function:
         return [*short_first(links), *(f.rv for f in stages if f.rv not in chosen)]
 
     def _is_link(self, f: Facts, known: Mapping[object, Facts]) -> bool:
-        """Whether one stage of as many points reads it, at one place."""
+        """Whether its only reader is an injective stage with as many points, which reads it once."""
         readers = consumers_of(self.sch, self.sch.realize(f.rv))
         if f.kind != "injective" or self.is_output(f) or len(readers) != 1:
             return False
@@ -298,7 +299,7 @@ class Function:
         return cheap or first.kind == "reduction" or near
 
     def beside_more(self, f: Facts, consumers: list[Facts]) -> bool:
-        """Whether its only reader takes the results of long sums as well, beside which its work does not count."""
+        """Whether its only reader also takes the results of long sums, beside which the work of `f` is negligible."""
         if len(consumers) != 1:
             return False
         makers = [facts_of(self.sch, p) for p in self.sch.get_producers(consumers[0].rv)]
@@ -327,7 +328,8 @@ class Function:
             self.alone(f)
 
     def alone(self, f: Facts, refused: str = "") -> None:
-        """A stage on its own, by a simple sketch; as it is if that is refused too. `refused` says why it is alone."""
+        """Schedule a stage on its own by a simple sketch, or leave it as it is if that is refused too. `refused` says
+        why it is alone."""
         self.done.add(f.rv.key)
         if f.kind == "opaque":
             return self.notes.untouched(f)
@@ -354,7 +356,7 @@ class Function:
         self.take(before)
 
     def short_sums(self, f: Facts) -> dict[str, object]:
-        """Sums of few terms with the stage after them, or without if that is refused."""
+        """Schedule sums of few terms with their epilogue, or without it if that is refused."""
         consumer = self.fusable_consumer(f)
         if consumer is not None:
             try:
@@ -376,16 +378,16 @@ class Function:
         self.take(before)
 
     def filter_size(self, costs: Mapping[int, FilterCost]) -> int:
-        """The size of the tiles that are expected to be fastest; 0 is the plain convolution."""
+        """The size of Winograd tiles with the least expected time; 0 stands for the plain convolution."""
         return best_filter(costs)
 
     def transforms(self, f: Facts, size: int, pays: bool) -> Left:
-        """Take a convolution apart, and schedule what does not multiply."""
+        """Split a convolution into Winograd's transforms and products, and schedule the transforms."""
         return schedule_transforms(self.sch, f, size, self.machine, pays)
 
     def filtered(self, f: Facts, before: set[object]) -> bool:
-        """Compute a convolution by fewer products, if that pays and can be done; what copies its result to where it
-        belongs is then not scheduled yet."""
+        """Compute a convolution by Winograd's algorithm, if that pays and is possible. A block that copies the result
+        to its place is then still unscheduled."""
         if not self.reads_constants(f):
             return False
         largest = PassContext.current().option("tilewright.winograd")
@@ -417,7 +419,7 @@ class Function:
         return True
 
     def fused_tile(self, f: Facts) -> None:
-        """A tile with the stage after it, or without if that is refused."""
+        """Apply a register tile with its epilogue, or without it if that is refused."""
         consumer, mark = self.fusable_consumer(f), self.mark()
         if consumer is not None:
             try:
@@ -430,15 +432,15 @@ class Function:
 
     @property
     def strict(self) -> bool:
-        """Whether what is refused is an error: decisions were made for one structure, not for another."""
+        """Whether a refusal is an error: the decisions were made for this structure and fit no other."""
         return False
 
     def mark(self) -> Any:
-        """Where the decisions are, to go back to when a sketch is refused."""
+        """The state of the decisions, to return to if a sketch is refused."""
         return None
 
     def back_to(self, mark: Any) -> None:
-        """Forget the decisions since."""
+        """Forget the decisions since `mark`."""
 
     def apply_tile(self, f: Facts, consumer: BlockRV | None) -> None:
         if not any(len(space.vectors) for space in tile_spaces(f, self.machine, self.constants)):
@@ -452,7 +454,7 @@ class Function:
         self.notes.tile(f, best, in_threads, self.machine, after, names)
 
     def pick_tile(self, f: Facts) -> tuple[Best, bool]:
-        """The tile that the model finds best for a prepared block, and whether threads share the work."""
+        """The best tile of a prepared block by the cost model, and whether threads share the work."""
         spaces, cores = list(tile_spaces(f, self.machine, self.constants)), self.machine.num_cores
         serial = best_of(spaces, self.machine, 1)
         threads = best_of(spaces, self.machine, cores) if cores > 1 else None
@@ -465,12 +467,12 @@ class Function:
         return any(r.buffer in self.constants for r in f.reads)
 
     def at_root(self) -> set[object]:
-        """The blocks that stand on their own, by their keys."""
+        """The keys of the outermost blocks."""
         return self.links.keys()
 
     def take(self, before: set[object]) -> None:
-        """All blocks that a sketch made or moved are done; those that still stand at the root and were there
-        before, and are not fused, are not."""
+        """Mark the blocks that a sketch made or moved as done. `before` are the keys of the outermost blocks before
+        it: those that still have their plain loops are left to be scheduled."""
         index, links = self.sch.state.index, self.links
         for part in [p for p in links.parts if p not in self.seen]:
             self.seen.add(part)
@@ -479,7 +481,7 @@ class Function:
                     self.done.add(r.block.key)
 
     def fusable_consumer(self, f: Facts) -> BlockRV | None:
-        """The stage that takes the results element by element, if it is the only one."""
+        """The stage that takes the results element by element and can be an epilogue, if it is the only consumer."""
         if self.is_output(f):
             return None
         consumers = self.sch.get_consumers(f.rv)
@@ -500,7 +502,7 @@ class Function:
         return consumers[0]
 
     def own_producers(self, f: Facts, best: Best) -> list[BlockRV]:
-        """Stages that only this block reads, and that are not copied into panels anyway."""
+        """The injective stages that only this block reads, without those that are packed into panels anyway."""
         out = []
         packed = best.space.packed
         for rv in self.sch.get_producers(f.rv):
@@ -516,7 +518,7 @@ class Function:
         return out
 
     def ends_rows(self, rv: BlockRV) -> bool:
-        """Whether a stage comes after a reduction that is not scheduled yet: a chain of rows stays together."""
+        """Whether a stage depends on a reduction that is not scheduled yet: a chain of rows stays together."""
         before, seen = self.sch.get_producers(rv), set()
         while before:
             b = before.pop()
@@ -529,8 +531,8 @@ class Function:
         return False
 
     def row_group(self, last: Facts, left: list[Facts]) -> list[Facts]:
-        """The stages before `last` that only stages of the group read: reductions without reuse, all of them over
-        the same rows, and what is between them."""
+        """`last` and the stages before it that only stages of the group read: reductions without reuse, all of them
+        over the same rows, and the stages between them."""
         links, known = self.links, self.by_key(left)
         group, grown = {last.rv.key: last}, True
         rows = _results(last) if last.kind == "reduction" else None
@@ -551,7 +553,7 @@ class Function:
         return [f for f in left if f.rv.key in group] if len(group) > 1 else [last]
 
     def by_key(self, left: list[Facts]) -> dict[object, Facts]:
-        """The stages by their keys: many groups are looked for among the same ones."""
+        """The stages by their keys, kept since many groups are looked for among the same stages."""
         if self.keyed is None or self.keyed[0] is not left:
             self.keyed = left, {f.rv.key: f for f in left}
         return self.keyed[1]
@@ -576,8 +578,8 @@ class Function:
         self.take(before)
 
     def in_groups(self, last: Facts, group: list[Facts]) -> tuple[Facts, list[Facts]]:
-        """The last stage of a chain and all of it, where axes of that one lie in groups, by which the others have one
-        value each (`mean[n, c // 8]`): then the groups are an axis of their own."""
+        """The last stage of a chain, and the chain. If the last stage reads one value for each group of an axis
+        (`mean[n, c // 8]`), the groups become an axis of their own."""
         made = {f.write.buffer for f in group if f.write is not None}
         parts = divisions(last, made.__contains__)
         if max(parts, default=1) == 1:
@@ -587,7 +589,7 @@ class Function:
         return whole, [whole if f is last else f for f in group]
 
     def parts(self, last: Facts, group: list[Facts], parallel: bool) -> bool:
-        """Reduce rows in parts, if that can be done; what comes after the parts is not scheduled yet."""
+        """Reduce rows in parts, if that is possible. The stages after the parts are then still unscheduled."""
         try:
             with self.sch.all_or_nothing():
                 note = in_parts(self.sch, group, self.machine, parallel)
@@ -623,7 +625,7 @@ def _extent(f: Facts, index: Any) -> int | None:
 
 
 def reuses(f: Facts) -> bool:
-    """Whether an element that is read serves several results: only then do tiles in registers pay."""
+    """Whether an element that is read serves several results: only then do register tiles pay."""
     wide = [a for a in f.spatial if a.extent > 1]
     if any(not r.moves(a) for r in f.reads for a in wide):
         return True
@@ -641,7 +643,7 @@ def reuses(f: Facts) -> bool:
 
 
 def _grows(f: Facts, reader: Facts, cheap: bool) -> bool:
-    """Whether a reader would compute a stage at several places, or hold it several times as a long expression."""
+    """Whether a reader would compute a costly stage at several places, or repeat a long expression."""
     assert f.write is not None
     buffer = f.write.buffer
     places = sum(r.buffer is buffer for r in reader.reads)
@@ -650,7 +652,7 @@ def _grows(f: Facts, reader: Facts, cheap: bool) -> bool:
 
 
 def _is_movement(f: Facts) -> bool:
-    """Whether it only places elements elsewhere."""
+    """Whether a stage only moves elements, without arithmetic."""
     body = f.block.body
     assert isinstance(body, BufferStore)
     return isinstance(body.value, BufferLoad)

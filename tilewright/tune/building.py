@@ -25,9 +25,9 @@ from .workload import Task, apply_trace, stable_key
 
 __all__ = ["DEFAULT_BUILD", "TASKS", "Builder", "Known", "build_artifact", "named_function", "schedule_of"]
 
-DEFAULT_BUILD = "tilewright.driver.build:build"  # by name: who builds is above this room
-TASKS = 32  # tasks that a process remembers
-_SWEEP = 64  # builds between collections of garbage
+DEFAULT_BUILD = "tilewright.driver.build:build"  # by name: it is in a higher layer
+TASKS = 32  # the most tasks that a process keeps
+_SWEEP = 64  # builds between two garbage collections
 
 
 def named_function(name: str) -> Callable[..., Any]:
@@ -43,7 +43,7 @@ def schedule_of(
 ) -> Schedule:
     """A candidate as a schedule: by the decisions of sketches, by the steps of a trace, or given as a program.
 
-    A trace that is not `trusted` has only the steps that the search writes.
+    A trace that is not `trusted` may have only the steps that the search writes.
     """
     if kind == "decisions":
         return (sketches or Sketches(task)).apply(what)
@@ -59,8 +59,8 @@ def schedule_of(
 
 
 class Known:
-    """Code of candidates before, by what it does: they differ little in how they pack constants, and those of several
-    loops differ mostly in one of them."""
+    """Code of earlier candidates, for reuse: many pack constants in the same way, and candidates with several loop
+    nests often differ in only one of them."""
 
     def __init__(self) -> None:
         self.before: dict[str, Unit] = {}
@@ -70,7 +70,7 @@ class Known:
 def build_artifact(
     task: Task, mod: IRModule, build: Callable[..., Any], known: Known | None = None
 ) -> Artifact:
-    """Object code of a scheduled program, and of what it wants computed of constants before."""
+    """The object code of a scheduled program, and of the function that computes its arguments from constants."""
     (gv, func), *_ = [(g, f) for g, f in mod.functions.items() if isinstance(f, PrimFunc)]
     known = known or Known()
     with PassContext(config={"codegen.cache": False}):
@@ -100,13 +100,13 @@ def _name(func: PrimFunc, v: Any) -> str:
 
 
 class Builder:
-    """Answers requests to build. What is wrong with a candidate is an answer too."""
+    """Answers requests to build. An error of a candidate is an answer too."""
 
     def __init__(self) -> None:
         self.tasks: dict[str, tuple[Task, Sketches, Callable[..., Any]]] = {}
         self.known = Known()
         self.count = 0
-        # Collections of garbage in the midst of a build cost more than all that they free.
+        # Garbage collections during a build cost more than they free.
         gc.freeze()
         gc.disable()
 
@@ -128,9 +128,8 @@ class Builder:
         try:
             task, sketches, build = self.tasks[key]
             try:
-                sch = schedule_of(
-                    task, kind, what, sketches, trusted=True
-                )  # files are checked where they are read
+                # trusted: files are checked where they are read
+                sch = schedule_of(task, kind, what, sketches, trusted=True)
             except ScheduleError as error:
                 answer |= {"status": "refused", "error": told(error)}
             else:

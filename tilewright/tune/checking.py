@@ -1,4 +1,4 @@
-"""What candidates are checked with: inputs, the reference, and how far results may lie apart."""
+"""Checks of candidates: inputs, the reference, and the tolerance of results."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ __all__ = ["make_inputs", "plain_program", "tolerance_of"]
 
 _EPS = {16: 2.0**-10, 32: 2.0**-23, 64: 2.0**-52}
 _ROUGH = {"bfloat16": 2.0**-7, "float8_e4m3fn": 2.0**-3, "float8_e5m2": 2.0**-2}
-# Functions that are not there for negative numbers, or for large ones.
+# Functions that are undefined for negative numbers or for large ones.
 _POSITIVE = {"log", "log2", "log10", "log1p", "sqrt", "rsqrt", "pow", "asin", "acos", "acosh", "atanh"}
-_LONG = 1 << 26  # updates after which the plain loops of a reduction are reordered and run in parallel
+_LONG = 1 << 26  # points of a reduction above which its plain loops are reordered and run in parallel
 
 
 def tolerance_of(func: PrimFunc, target: Target | None = None) -> Tolerance:
-    """By the roughest float that is computed with, and the longest sum: errors of sums grow with its root. A target
-    with `-tf32` lets float32 be as rough as float16."""
+    """The tolerance for the least precise float type of a function and its longest sum: errors grow with the square
+    root of the length. With `-tf32` in the target, float32 counts as precise as float16."""
     eps = _EPS if target is None or not target.attrs.get("tf32") else {**_EPS, 32: _EPS[16]}
     longest, count, rough, floats = 1, 0, 0.0, False
     for m in pre_order(func.body):
@@ -51,7 +51,7 @@ def tolerance_of(func: PrimFunc, target: Target | None = None) -> Tolerance:
 def make_inputs(task: Task, seed: int = 0) -> list[Any]:
     """An array for each buffer that the function takes, and a number for each scalar; the same for the same seed.
 
-    What is written only is an array too: what was in it before must not matter.
+    Buffers that are only written get arrays too: their contents must not matter.
     """
     rng = np.random.default_rng(seed)
     func = task.func
@@ -83,12 +83,12 @@ def make_inputs(task: Task, seed: int = 0) -> list[Any]:
             low_f, high_f = (0.1, 0.9) if positive else (-1.0, 1.0)
             values = rng.random(shape, np.float32) * np.float32(high_f - low_f) + np.float32(low_f)
             out.append(np.asarray(values, kind))
-    # not ascontiguousarray, which gives a number a dimension
+    # not ascontiguousarray, which makes a scalar one-dimensional
     return [x if isinstance(x, (int, float)) else np.asarray(x, order="C") for x in out]
 
 
 def _index_limits(task: Task) -> dict[Buffer, int]:
-    """For buffers whose elements are indices: what they must be below."""
+    """For each buffer whose elements are indices, the bound that they must be below."""
     out: dict[Buffer, int] = {}
     for m in pre_order(task.func.body):
         if not isinstance(m, BufferLoad):
@@ -103,9 +103,10 @@ def _index_limits(task: Task) -> dict[Buffer, int]:
 
 # ---------------------------------------------------------------------------- the reference
 def plain_program(task: Task) -> IRModule:
-    """The program as it is written; long reductions of it with their innermost line last, and in parallel.
+    """The program as it is written; only in long reductions, the last spatial axis is innermost and loops run in
+    parallel.
 
-    That is what every candidate is compared with: nothing that a sketch does is in it.
+    It is the reference for all candidates: no sketch is involved.
     """
     func, root = task.func, task.func.body
     if not isinstance(root, BlockRealize):

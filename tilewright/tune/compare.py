@@ -10,13 +10,13 @@ import numpy as np
 
 __all__ = ["Tolerance", "compare"]
 
-_PIECE = 1 << 15  # elements
+_PIECE = 1 << 15  # elements that are compared at a time, so that they stay in a cache
 
 
 @dataclass(frozen=True, slots=True)
 class Tolerance:
-    """How far an element may be off, as a part of its size and of the usual size of all; and how many integers
-    may differ, where they come from comparisons of floats."""
+    """`relative` is the largest error of an element, as a fraction of its magnitude plus the root mean square of all.
+    `mismatches` is the largest fraction of integers that may differ, since they may come from comparisons of floats."""
 
     relative: float
     mismatches: float
@@ -55,7 +55,7 @@ def compare(got: Any, want: Any, tolerance: Tolerance) -> str:
         np.abs(error, out=error)
         fine = error <= bound
         if odd:
-            fine &= np.isfinite(error)  # of an infinity every bound is infinite
+            fine &= np.isfinite(error)  # the bound of an infinite element is infinite
         if fine.all():
             return ""
         fine |= (got == want) | (np.isnan(got) & np.isnan(want))
@@ -68,7 +68,7 @@ def compare(got: Any, want: Any, tolerance: Tolerance) -> str:
 
 
 def _close(got: Any, want: Any, relative: float) -> bool:
-    """Whether all elements are right, seen piece by piece in the cache; it may not be seen that they are."""
+    """Whether all elements are within a stricter bound, which is quick to check piece by piece. False says nothing."""
     a, b = got.reshape(-1), want.reshape(-1)
     worst, squares = 0.0, 0.0
     for i in range(0, a.size, _PIECE):
@@ -76,7 +76,7 @@ def _close(got: Any, want: Any, relative: float) -> bool:
         error = a[i : i + _PIECE] - some
         squares += float(np.vdot(some, some).real)
         high, low = float(np.max(error)), float(np.min(error))
-        if not high - low < math.inf:  # nor if one is no number
+        if not high - low < math.inf:  # also if there is a NaN
             return False
         worst = max(worst, high, -low)
     return worst <= relative * math.sqrt(squares / a.size)

@@ -1,4 +1,4 @@
-"""Constants: what depends on them alone is computed once, when the program is compiled."""
+"""Constant folding of functions: what depends on constants alone is computed once, at compile time."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ __all__ = ["bind_constants", "split_constants"]
 
 
 def split_constants(func: PrimFunc, names: frozenset[str]) -> tuple[PrimFunc | None, PrimFunc, list[str]]:
-    """Cut a function into what depends on constants alone, and the rest.
+    """Split a function into the part that depends on constants alone, and the rest.
 
         main(x, w, y):  p = pack(w); y = f(x, p)     ->     before(w, p): p = pack(w)      main(x, y, p): y = f(x, p)
 
-    The rest takes the results of the first part, and those constants that it reads itself, after its own
-    parameters; their names are the list.
+    The rest takes the results of the first part, and the constants that it reads itself, after its own parameters; the
+    list has their names.
     """
     root = func.body
     assert isinstance(root, BlockRealize)
@@ -32,7 +32,7 @@ def split_constants(func: PrimFunc, names: frozenset[str]) -> tuple[PrimFunc | N
     early, late = _parted(stmt_list(root.block.body), known, set(mine))
     made = list(dict.fromkeys(b for b in mine for s in early if b in _written(s) and _is_read(b, late)))
     hidden = {b: Var(b.name, "handle") for b in made}
-    used = {b.data for s in late for b in _read(s) | _written(s)}  # a view of a parameter has its memory
+    used = {b.data for s in late for b in _read(s) | _written(s)}  # views share the memory of a parameter
     kept = [v for v in still if func.buffer_map[v].data in used]
     mapped = {**func.buffer_map, **{v: b for b, v in hidden.items()}}
 
@@ -56,9 +56,9 @@ def split_constants(func: PrimFunc, names: frozenset[str]) -> tuple[PrimFunc | N
 
 
 def _parted(parts: list[Stmt], known: set[Buffer], own: set[Buffer]) -> tuple[list[Stmt], list[Stmt]]:
-    """The statements that only compute memory of the function from what is known, and the others.
+    """The statements that only compute buffers of the function (`own`) from known ones, and the others.
 
-    Memory that another statement writes as well is not known, whichever comes first.
+    A buffer that another statement writes as well is not known, whichever comes first.
     """
     early: list[Stmt] = []
     late = list(parts)
@@ -79,7 +79,7 @@ def _parted(parts: list[Stmt], known: set[Buffer], own: set[Buffer]) -> tuple[li
 
 
 def _is_read(b: Buffer, parts: list[Stmt]) -> bool:
-    """Whether some statement reads the memory of a buffer, be it as a view of another shape."""
+    """Whether some statement reads the memory of a buffer, even as a view of another shape."""
     return any(r.data is b.data for s in parts for r in _read(s))
 
 
@@ -101,7 +101,7 @@ def _written(s: Stmt) -> set[Buffer]:
 
 
 def bind_constants(mod: IRModule, constants: Mapping[str, Any], build: Callable[[IRModule], Any]) -> Any:
-    """Compile a module of one function whose parameters `constants` are known."""
+    """Compile a module of one function, with the values of the parameters in `constants` known."""
     functions = [(gv, f) for gv, f in mod.functions.items() if isinstance(f, PrimFunc)]
     if len(functions) != 1:
         raise BuildError(f"constants are bound in modules of one function; this one has {len(functions)}")

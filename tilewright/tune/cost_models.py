@@ -1,10 +1,10 @@
 """Cost models: which candidates are worth measuring.
 
-    scores = model.predict(features)          # the logarithm of the seconds expected; lower is better
-    model.update(features, seconds)           # what was measured; infinite for what failed
+    scores = model.predict(features)          # the logarithm of the predicted seconds; lower is better
+    model.update(features, seconds)           # the measured seconds; infinite for candidates that failed
 
-The first column of the features is the logarithm of what the analytical model expects (see space.Space.features), so
-that a learned model begins where that one ends.
+The first column of the features is the logarithm of the time by the analytical model (see space.Space.features); a
+learned model predicts its error.
 """
 
 from __future__ import annotations
@@ -33,16 +33,15 @@ __all__ = [
     "shipped_model",
 ]
 
-SHIPPED = (
-    Path(__file__).parent / "pretrained"
-)  # the models that come with the package, and what they are near to
+# The models that come with the package, with an index of the targets that they were trained for.
+SHIPPED = Path(__file__).parent / "pretrained"
 
 Array = Any
-_told: set[str] = set()  # what is missing, and was said
+_told: set[str] = set()  # warnings that were already given
 
 
 class CostModel(Protocol):
-    """Predicts, and learns from what was measured."""
+    """Predicts the time of candidates, and learns from measurements."""
 
     name: str
 
@@ -52,7 +51,7 @@ class CostModel(Protocol):
 
 
 class AnalyticalModel:
-    """The model of the machine alone. Of what was measured it learns only by how much it is wrong on the whole."""
+    """The analytical model alone. From measurements it learns only its overall error, as one factor."""
 
     name = "analytical"
 
@@ -69,10 +68,10 @@ class AnalyticalModel:
 
 
 class CorrectedModel(AnalyticalModel):
-    """The model of the machine, and what is known of its errors from candidates that are alike.
+    """The analytical model, corrected by its errors for similar candidates that were measured.
 
-    An error is taken to be like those of the candidates near by, by the distance of their features (a Gaussian process
-    whose prior is the model of the machine): far from all that was measured it says what that one says.
+    It is a Gaussian process over the features with the analytical model as its prior mean: far from all measured
+    candidates it predicts what that model does.
     """
 
     name = "corrected"
@@ -105,9 +104,9 @@ class CorrectedModel(AnalyticalModel):
         if not good.any():
             return
         self._shift = float(np.median(error[good]))
-        # what failed is as bad as the worst, and more
+        # failed candidates count as somewhat worse than the worst
         error = np.where(good, error, error[good].max() + 0.5) - self._shift
-        used = np.flatnonzero(x.std(axis=0) > 1e-9)  # what never differed tells nothing apart
+        used = np.flatnonzero(x.std(axis=0) > 1e-9)  # constant columns carry no information
         x = x[:, used]
         middle, scale = x.mean(axis=0), x.std(axis=0)
         at = ((x - middle) / scale).astype(np.float32)
@@ -116,20 +115,20 @@ class CorrectedModel(AnalyticalModel):
         self._known = used, middle, scale, at, weights
 
 
-_KEPT = 256  # of the last measurements
-_PIECE = 8192  # candidates at a time
-_NOISE = 0.1  # of a measurement, by how much candidates differ
+_KEPT = 256  # the last measurements that are used
+_PIECE = 8192  # candidates that are predicted at a time
+_NOISE = 0.1  # variance of the noise of a measurement; the kernel of a candidate with itself is 1
 
 
 def _alike(one: Array, other: Array) -> Array:
-    """How much two candidates have in common: 1 for the same, little beyond the usual distance of two."""
+    """The Gaussian kernel of candidates: 1 for equal ones; its width is the usual distance of `other`."""
     squares = (one**2).sum(axis=1)[:, None] + (other**2).sum(axis=1)[None] - 2 * one @ other.T
     usual = 0.5 * max(1.0, float((other**2).sum(axis=1).mean()))
     return np.exp(-np.maximum(squares, 0.0) / (2 * usual))
 
 
 class RandomModel:
-    """Knows nothing: the baseline of the others. A candidate has the same chance whenever it is asked about."""
+    """Random scores, as a baseline for the others. The score of a candidate is always the same."""
 
     name = "random"
 
@@ -141,14 +140,14 @@ class RandomModel:
         return np.modf(np.abs(np.sin(features.astype(np.float64) @ mix)) * 43758.5453)[0]
 
     def update(self, features: Array, seconds: Array) -> None:
-        """What was measured says nothing to it."""
+        """Nothing is learned."""
 
 
 class TreeModel:
-    """Gradient-boosted trees over what the model of the machine gets wrong.
+    """Gradient-boosted trees that predict the error of the analytical model.
 
-    They are grown anew from all that was measured, which takes some milliseconds. Where a `pretrained` model is given
-    (a file of xgboost's) they are grown over what that one gets wrong.
+    They are trained anew from all measurements, which takes some milliseconds. With a `pretrained` model (a file of
+    xgboost's) they predict the error of that one.
     """
 
     name = "trees"
@@ -191,7 +190,7 @@ class TreeModel:
         return out
 
     def update(self, features: Array, seconds: Array, weights: Array | None = None) -> None:
-        """Learn from more; `weights` tell how much each of it counts."""
+        """Learn from more measurements, each weighted by `weights`."""
         self._features.append(np.asarray(features, np.float32))
         self._seconds.append(np.asarray(seconds, np.float64))
         self._weights.append(np.ones(len(seconds)) if weights is None else np.asarray(weights, np.float64))
@@ -202,7 +201,7 @@ class TreeModel:
         known = np.zeros(len(x)) if self._first is None else self._first.inplace_predict(x).astype(np.float64)
         off = np.log(y[good]) - x[good, 0] - known[good]
         self._shift = float(np.median(off))
-        # what failed is as bad as the worst, and more
+        # failed candidates count as somewhat worse than the worst
         label = np.full(len(x), float((off + known[good] - self._shift).max()) + 0.5) - known
         label[good] = off - self._shift
         weight = np.concatenate(self._weights) * np.where(good, 1.0, 0.5)
@@ -220,7 +219,7 @@ class TreeModel:
         return self._xgboost.train(settings, data, self._rounds, xgb_model=begun)
 
     def save(self, path: str) -> None:
-        """Write the trees, with those that they began with, for other tasks and machines to begin with."""
+        """Write the trees, including those of the pretrained model, for use as a pretrained model elsewhere."""
         if self._trees is None:
             raise TuneError("there is nothing to save: the model has seen too few measurements")
         made = self._trees
@@ -242,7 +241,7 @@ def _xgboost() -> Any:
 
 
 def has_xgboost() -> bool:
-    """Whether the learned model can be used."""
+    """Whether xgboost, which the learned model needs, is installed."""
     try:
         _xgboost()
     except TuneError:
@@ -251,8 +250,8 @@ def has_xgboost() -> bool:
 
 
 def shipped_model(target: Any) -> str | None:
-    """The model of the package for a target that is near to what it was trained on: the same architecture, and vectors
-    as wide as those that its programs were measured with."""
+    """The model of the package that was trained on machines like the target: the same architecture, and vectors of the
+    same width. None if there is none."""
     chosen = Target(target)
     if chosen.kind.name not in ("llvm", "c"):
         return None
@@ -270,7 +269,7 @@ def shipped_model(target: Any) -> str | None:
 def cost_model(name: str | CostModel = "auto", seed: int = 0, target: Any = None) -> CostModel:
     """A model by name: pretrained, trees, corrected, analytical, random, or a file (.json, .ubj) of trees.
 
-    `auto` is pretrained where the target is near to what the package has a model of, else trees; without xgboost,
+    `auto` is pretrained if the package has a model for machines like the target, else trees; without xgboost,
     corrected.
     """
     if not isinstance(name, str):

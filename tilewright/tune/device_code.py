@@ -1,4 +1,4 @@
-"""Kernels of candidates as plain data, which one process builds and another one launches."""
+"""Kernels of candidates as plain data: one process builds them and another one launches them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class DeviceUnit:
     options: dict[str, Any] = field(default_factory=dict)
 
     def function(self) -> Any:
-        """What launches them in this process."""
+        """The function that launches them in this process."""
         module = HostModule(
             self.description, DeviceModule(self.kind, self.source, self.kernels, self.options)
         )
@@ -31,12 +31,13 @@ class DeviceUnit:
 
 
 def device_unit(module: Any) -> DeviceUnit:
-    """What `build` made for a GPU; kernels of CUDA's as machine code, so that who measures does not compile."""
+    """The result of `build` for a GPU. CUDA kernels are machine code, so that the process that measures compiles
+    nothing."""
     (device,) = (m for m in module.imported_modules if isinstance(m, DeviceModule))
     options = dict(device.options)
     if device.type_key == "cuda":
         from ..runtime.cuda_driver import compile_cubin
 
-        with using(cache=False):  # most candidates are never seen again
+        with using(cache=False):  # most candidates are never built again
             options["image"] = compile_cubin(device.source, options)
     return DeviceUnit(module.description, device.type_key, device.source, list(device.kernels), options)

@@ -1,8 +1,8 @@
 """Running candidates on a GPU, in a process of its own: checked against the reference, then timed by the device.
 
-Inputs lie there several times, so that nothing is found in the second cache that would not be there otherwise; outputs
-lie between guards, and are poisoned before they are checked. What fails may have left the device unusable for this
-process, which is then ended: the next candidate has another one.
+There are several copies of the inputs, which take turns, so that the L2 cache does not hold them from the previous run.
+Outputs are between guard regions, and are poisoned before a checked run. A failed candidate may have left the device
+unusable for this process, which is then ended: the next candidate gets a new one.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ __all__ = ["DeviceRunner"]
 
 _GUARD = 4096
 _MARK = 0xA5
-_SETS = 16  # of arrays that take turns, at most
-_ROOM = 4 << 30  # bytes of them all, at most
-_LAUNCHES = 20  # of a recorded graph, about
+_SETS = 16  # the most sets of arrays that take turns
+_ROOM = 4 << 30  # the most bytes of all sets
+_LAUNCHES = 20  # the approximate number of launches in a captured graph
 
 
 class _Guarded:
-    """An array on a device with guards before and behind it; `value` says how it is reset."""
+    """An array on a device with guard regions before and behind it; `value` says how it is reset."""
 
     def __init__(self, value: Value, device: Device) -> None:
         kind = ELEMENTS[value.dtype].numpy
@@ -64,7 +64,7 @@ class _OnDevice(_Loaded):
         self._count = -(-_LAUNCHES // len(calls)) * len(calls)
 
     def seconds(self, times: int) -> float:
-        """The mean of some runs, by the events of the device."""
+        """The mean of `times` runs, by events of the device."""
         if times > 1 and self._device.kind == "cuda":
             return self._replayed(times)
         stop = self._start()
@@ -76,11 +76,11 @@ class _OnDevice(_Loaded):
         return self._taken(stop() / times)
 
     def _replayed(self, times: int) -> float:
-        """Of a recorded graph, so that no launch waits for Python."""
+        """The same with a captured graph, so that no launch waits for Python."""
         from ..runtime.cuda_driver import capture_graph
 
         if self._graph is None:
-            for call in self._calls:  # everything has its memory before it is recorded
+            for call in self._calls:  # all memory must be allocated before the capture
                 call.run()
             with capture_graph(self._device) as graph:
                 for i in range(self._count):
@@ -110,7 +110,7 @@ class DeviceRunner(Runner):
 
     # -- data ------------------------------------------------------------------------------------
     def task(self, value: tuple[str, Values]) -> bool:
-        """Turn to a task: its inputs go to the device."""
+        """Switch to a task: copy its inputs to the device."""
         self.key, self.values = value
         self.inputs, self.wanted, self.outputs, self.kept = {}, {}, {}, {}
         self.sets, self.poison = [], {}
@@ -179,7 +179,7 @@ def _unflushed(timing: Timing) -> Timing:
 
 
 def _before(p: Value, values: Any) -> Any:
-    """What a run finds in an array that it writes: the input where it is read, else what no right result has."""
+    """The contents of an array before a run writes it: the input if it is also read, else a poison value."""
     if p.reads:
         return values
     if values.dtype.kind in "iub":
@@ -189,5 +189,5 @@ def _before(p: Value, values: Any) -> Any:
 
 
 def _ended(answer: dict[str, Any]) -> dict[str, Any]:
-    """After an error of a kernel nothing can be trusted to this process."""
+    """The answer, marked as spoiled after an error of a kernel: this process cannot be trusted any more then."""
     return {**answer, "spoiled": True} if answer["status"] in ("run error", "memory") else answer

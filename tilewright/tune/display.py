@@ -1,4 +1,4 @@
-"""What a search shows while it runs: a table on a terminal, lines elsewhere.
+"""The progress of a search: a table on a terminal, lines elsewhere.
 
 main  48/64  best 10.12 ms, 212.2 GFLOP/s, 90% of peak, 1.08 times as fast as untuned  8.3 trials/s, 2 s left  crash 1
 """
@@ -24,13 +24,13 @@ def time_text(seconds: float) -> str:
 
 
 def speed_text(p: Progress) -> str:
-    """The best so far, and what that is."""
+    """The time of the best candidate so far, its GFLOP/s, its fraction of peak, and its speedup over untuned."""
     if not math.isfinite(p.best):
         return "nothing measured yet"
     gflops = p.flop / p.best / 1e9
     told = [f"best {time_text(p.best)}", f"{gflops:.1f} GFLOP/s"]
     target = p.task.target
-    peak = 0.0 if target.is_gpu else target.cpu.peak_gflops(0)  # GPUs have several, by the units that compute
+    peak = 0.0 if target.is_gpu else target.cpu.peak_gflops(0)  # GPUs have several, one for each kind of unit
     if peak > 0:
         told.append(f"{100 * gflops / peak:.0f}% of peak")
     if math.isfinite(p.zero):
@@ -50,7 +50,7 @@ def _failures(p: Progress) -> str:
 
 
 def line_of(progress: Progress) -> str:
-    """Where a search stands, in a line."""
+    """The progress of a search in one line."""
     p = progress
     parts = [p.task.name, f"{p.trials}/{p.wanted}", speed_text(p), _pace(p), _failures(p)]
     return "  ".join(part for part in parts if part)

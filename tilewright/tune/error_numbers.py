@@ -1,4 +1,4 @@
-"""What became of a candidate, by number, as the two classic tuning APIs tell it."""
+"""The error numbers of candidates in the two classic tuning APIs."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ __all__ = ["NUMBERS", "STATUSES", "MeasureErrorNo"]
 
 
 class MeasureErrorNo(IntEnum):
-    """What became of a candidate."""
+    """The outcome of building and running a candidate."""
 
     NO_ERROR = 0
     INSTANTIATION_ERROR = 1  # the template refused it, or a primitive did
     COMPILE_HOST = 2
     COMPILE_DEVICE = 3
     RUNTIME_DEVICE = 4  # it failed or crashed while it ran
-    WRONG_ANSWER = 5  # it computes something else than the program as it is written
+    WRONG_ANSWER = 5  # its results differ from those of the program as it is written
     BUILD_TIMEOUT = 6
     RUN_TIMEOUT = 7
     UNKNOWN_ERROR = 8
@@ -36,7 +36,7 @@ NUMBERS = {
     Status.TIMEOUT: MeasureErrorNo.RUN_TIMEOUT,
     Status.WRONG: MeasureErrorNo.WRONG_ANSWER,
 }
-# A number says less than a status: the way back gives the plainest status of a number.
+# Several statuses have the same number: the inverse gives the most general of them.
 STATUSES = {
     MeasureErrorNo.NO_ERROR: Status.OK,
     MeasureErrorNo.INSTANTIATION_ERROR: Status.REFUSED,

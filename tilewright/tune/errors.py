@@ -1,4 +1,4 @@
-"""What tuning tells its users when it cannot go on."""
+"""The errors of tuning."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ __all__ = ["MachineError", "RecordError", "TuneError", "causes_table"]
 
 
 class TuneError(TVMError):
-    """Nothing could be measured, or the machinery that measures does not work here."""
+    """Nothing could be measured, or measurement does not work here."""
 
 
 class MachineError(TuneError):
-    """This machine cannot measure as it is now, whatever the task; of a fleet, another may."""
+    """This machine cannot measure any task in its present state; another one of a fleet may."""
 
 
 class RecordError(TVMError, ValueError):
-    """A file of records that is damaged, foreign, or of other hardware."""
+    """A file of records that is damaged, of another format, or of other hardware."""
 
 
 def causes_table(causes: Mapping[tuple[str, str], int]) -> str:
     """Why candidates failed, with counts: the most frequent cause first.
 
-    count  status       the first line of what was said
+    count  status       the first line of the error
         7  build error  LoweringError: …
     """
     rows = sorted(causes.items(), key=lambda item: (-item[1], item[0]))

@@ -15,7 +15,7 @@ Array = Any
 
 
 def unique_rows(rows: Array) -> Array:
-    """The rows without repetitions, in the order of their first places."""
+    """The rows without repetitions, in the order of their first occurrence."""
     if len(rows) < 2 or not rows.shape[1]:
         return rows[:1]
     _, first = np.unique(rows, axis=0, return_index=True)
@@ -33,10 +33,10 @@ def evolve(
 ) -> Array:
     """The fittest candidates by a model, after some generations from `begin` and from a random sample.
 
-    Those to be avoided have children, and are not in the result.
+    Candidates in `avoid` may have children, but are not in the result.
     """
     drawn = space.sample(rng, 8 * population)
-    # half of the beginning by what the machine's model expects: a uniform sample is mostly hopeless
+    # the best of the sample by the analytical model: most of a uniform sample is hopeless
     drawn = drawn[np.argsort(space.seconds(drawn), kind="stable")][: 2 * population]
     alive = unique_rows(np.concatenate([begin, drawn, space.sample(rng, population)]))
     scores = model.predict(space.features(alive))

@@ -1,4 +1,4 @@
-"""Why a schedule is what it is, in numbers."""
+"""Why a schedule was chosen, in numbers."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Explanation:
         self.target = target
         self.records: list[dict[str, Any]] = []
 
-    # -- what is decided ---------------------------------------------------------------------
+    # -- decisions ---------------------------------------------------------------------------
     def inlined(self, name: str, into: list[str]) -> None:
         self.records.append({"stage": name, "sketch": "inline", "into": into})
 
@@ -32,7 +32,7 @@ class Explanation:
         self.records.append({"stage": function, "sketch": "as it is", "because": why})
 
     def filtered(self, f: Facts, size: int) -> None:
-        """A convolution that is computed by fewer products."""
+        """A convolution that is computed by Winograd's algorithm, in tiles of `size`."""
         self.records.append({"stage": f.name, "sketch": "winograd", "tiles": size})
 
     def long_sums(self, blocks: dict[str, int]) -> None:
@@ -49,7 +49,7 @@ class Explanation:
     def tile(
         self, f: Facts, best: Best, threads: bool, machine: CpuMachine, after: str | None, before: list[str]
     ) -> None:
-        """`after` takes the results of a tile; the stages `before` are computed where tiles want them."""
+        """A register tile with the epilogue `after`; the stages `before` are computed inside its outermost loop."""
         space, figures = best.space, best.figures
         rows = math.prod(best.tile)
         seconds = best.cycles / (machine.clock * 1e9)
@@ -92,7 +92,7 @@ class Explanation:
             }
         )
 
-    # -- how it is told ------------------------------------------------------------------------
+    # -- output --------------------------------------------------------------------------------
     def to_json(self) -> str:
         return json.dumps({"target": self.target, "stages": self.records}, indent=2)
 

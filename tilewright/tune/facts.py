@@ -22,9 +22,9 @@ from ..tir.schedule.primitive import BlockRV
 
 __all__ = ["Access", "Axis", "Facts", "divided", "divisions", "facts_of", "is_plain", "number", "work_of"]
 
-# What a size that is known only at run time is reckoned with.
+# The value assumed for a dynamic size.
 USUAL_SIZE = 256
-# Operators that cost about as much as so many additions.
+# The cost of an operator, in additions.
 _HEAVY = {
     "exp": 8, "exp2": 8, "exp10": 8, "log": 10, "log2": 10, "log10": 10, "log1p": 10, "tanh": 14, "sigmoid": 12,
     "erf": 14, "pow": 20, "sqrt": 4, "rsqrt": 4, "sin": 12, "cos": 12, "tan": 16, "atan": 14, "asin": 14,
@@ -35,7 +35,7 @@ _DIVISIONS = ("Div", "Mod", "FloorDiv", "FloorMod")
 
 @dataclass(frozen=True, slots=True)
 class Axis:
-    """An iterator of a block. `extent` is a guess where the size is a symbol."""
+    """An iterator of a block. If the size is dynamic, `known` is False and `extent` is a guess."""
 
     var: Var
     extent: int
@@ -47,7 +47,7 @@ class Axis:
 class Access:
     """An element of `buffer`; moving along an axis moves it by `strides[axis]` elements.
 
-    A stride of None: it moves, in a way that is not linear. Axes that are not there do not move it.
+    A stride of None stands for an access that is not linear in the axis. Axes that are absent do not move it.
     """
 
     buffer: Buffer
@@ -55,7 +55,7 @@ class Access:
     strides: dict[Var, int | None]
 
     def stride(self, axis: Axis) -> int | None:
-        """How far it moves with the axis; 0 if it does not."""
+        """The stride along an axis, in elements; 0 if the access does not move with it."""
         return self.strides.get(axis.var, 0)
 
     def moves(self, axis: Axis) -> bool:
@@ -63,7 +63,7 @@ class Access:
 
     @property
     def gathered(self) -> bool:
-        """Whether what is in memory says where it is."""
+        """Whether an index is itself loaded from memory (a gather)."""
         return any(isinstance(m, BufferLoad) for i in self.indices for m in pre_order(i))
 
     @property
@@ -72,13 +72,13 @@ class Access:
         return max(1, self.buffer.dtype.nbytes)
 
     def in_line(self, outer: Axis, inner: Axis) -> bool:
-        """Whether `outer` goes on where `inner` ends, so that both could be one axis."""
+        """Whether `outer` continues where `inner` ends, so that the two could be fused."""
         far, near = self.stride(outer), self.stride(inner)
         return far is not None and near is not None and far == near * inner.extent
 
     def steady(self, axis: Axis, count: int) -> bool:
-        """Whether `count` neighbours along an axis, from any multiple of that on, are one element, as those of
-        `gamma[i // 64]` are."""
+        """Whether each aligned group of `count` values of an axis accesses a single element, as `gamma[i // 64]` does
+        for 64."""
         if not self.moves(axis):
             return True
         many, lane, ana = Var("many", axis.var.dtype), Var("lane", axis.var.dtype), Analyzer()
@@ -92,7 +92,7 @@ class Access:
         )
 
     def footprint(self, spans: dict[Var, int]) -> int:
-        """About how many elements are touched while each axis takes so many values."""
+        """Estimated number of elements that are touched while each axis takes `spans[axis.var]` values."""
         size = 1
         for var, stride in self.strides.items():
             if stride != 0:
@@ -102,11 +102,11 @@ class Access:
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """A block, seen by the scheduler.
+    """A block, as the scheduler sees it.
 
-    `kind` is "injective" (one element from elements of others), "reduction" (one output, a sum of any sort over
-    reduction axes), "several" (a reduction with several results, such as the largest and where it is) or "opaque"
-    (anything else, and what somebody has scheduled: it is left as it is).
+    `kind` is "injective" (each element is computed from elements of other buffers), "reduction" (one output, reduced
+    by any combiner over the reduction axes), "several" (a reduction with several results, such as the largest value
+    and its index) or "opaque" (anything else, and blocks that are already scheduled: they are left as they are).
     """
 
     rv: BlockRV
@@ -116,8 +116,8 @@ class Facts:
     axes: tuple[Axis, ...]
     reads: tuple[Access, ...]
     write: Access | None
-    work: int  # additions' worth of one point
-    guarded: bool  # reads some elements only under a condition, as padding does
+    work: int  # the cost of one point, in additions
+    guarded: bool  # some reads are under a condition, as those of padding are
 
     @property
     def spatial(self) -> list[Axis]:
@@ -129,25 +129,25 @@ class Facts:
 
     @property
     def points(self) -> int:
-        """How often the body runs."""
+        """How many times the body runs."""
         return math.prod(a.extent for a in self.axes)
 
     @property
     def accesses(self) -> list[Access]:
-        """All that it reads and writes."""
+        """All reads, and the write if there is one."""
         return [*self.reads, *([self.write] if self.write is not None else [])]
 
     def touched(self, r: Access) -> int:
-        """The bytes of an access in the whole run."""
+        """The bytes that an access touches over all points of the block."""
         return r.footprint({a.var: a.extent for a in self.axes}) * r.bytes
 
     def lanes(self, machine: CpuMachine) -> int:
-        """How many of the widest of its values a vector holds."""
+        """How many elements of the widest type that it reads or writes a vector holds."""
         return machine.lanes(max([self.bits, *(r.buffer.dtype.element.bits for r in self.reads)]))
 
     @property
     def bits(self) -> int:
-        """The width of the values it computes with, in memory: a bool takes a byte."""
+        """The width of its results in memory: a bool takes a byte."""
         return max(8, self.write.buffer.dtype.element.bits) if self.write is not None else 32
 
     def axis(self, var: Var) -> Axis | None:
@@ -159,7 +159,7 @@ def _size(buffer: Buffer) -> int:
 
 
 def number(e: Any) -> int:
-    """A size, guessed where it is a symbol."""
+    """A size as a number: a guess if it is dynamic."""
     known = const_value(e)
     if known is not None:
         return int(known)
@@ -169,7 +169,7 @@ def number(e: Any) -> int:
 
 
 def work_of(e: PrimExpr) -> int:
-    """About how many additions an expression is worth."""
+    """The estimated cost of an expression, in additions."""
     total = 0
     for m in pre_order(e):
         if isinstance(m, Call):
@@ -200,10 +200,10 @@ def _strides(
 
 
 def is_plain(realize: BlockRealize, loops: Sequence[For]) -> bool:
-    """Whether the loops around a block are one for each iterator, in order, and nobody has marked or moved them.
+    """Whether a block has one loop for each iterator, in order, all of them serial and without annotations.
 
-    An iterator with a single value needs no loop; the loop of one that must run in order, as the steps of a scan
-    do, may hold more than the block.
+    An iterator with a single value needs no loop. The loop of an ordered iterator, such as the steps of a scan, may
+    contain more than the block.
     """
     block = realize.block
     pairs = list(zip(block.iter_vars, realize.iter_values, strict=True))
@@ -224,7 +224,7 @@ def is_plain(realize: BlockRealize, loops: Sequence[For]) -> bool:
 
 
 def _single(iv: IterVar, value: PrimExpr) -> bool:
-    """Whether an iterator has one value, which it is given without a loop."""
+    """Whether an iterator has a single value, which is bound to a constant and not to a loop."""
     return is_one(iv.dom.extent) and const_value(value) is not None
 
 
@@ -233,8 +233,8 @@ def _same(a: PrimExpr, b: PrimExpr) -> bool:
 
 
 def divisions(f: Facts, of: Callable[[Buffer], bool] = lambda _: True) -> list[int]:
-    """For each axis by how much reads divide it, as the groups of a grouped convolution are told by `c // 16`; 1 if
-    they do not."""
+    """For each axis, the constant by which reads divide it, as `c // 16` selects the group of a grouped convolution.
+    It is 1 if there is none. `of` selects the buffers whose reads count."""
     sizes: dict[Var, int] = {}
     for r in f.reads:
         for m in (m for i in r.indices if of(r.buffer) for m in pre_order(i)):
@@ -245,7 +245,8 @@ def divisions(f: Facts, of: Callable[[Buffer], bool] = lambda _: True) -> list[i
 
 
 def divided(parts: Sequence[int]) -> Callable[..., list[Any]]:
-    """The map that makes quotient and remainder of each axis that is divided; further axes stay as they are."""
+    """The index map that splits an axis into quotient and remainder by its part, unless that is 1; further axes stay
+    as they are."""
 
     def mapped(*axes: Any) -> list[Any]:
         whole = zip(axes, (*parts, *[1] * (len(axes) - len(parts))), strict=True)
@@ -254,12 +255,12 @@ def divided(parts: Sequence[int]) -> Callable[..., list[Any]]:
     return mapped
 
 
-# What was found of blocks, which are asked for again and again, by the schedule and the statement.
+# The facts of blocks by schedule and statement: they are asked for again and again.
 _known: WeakKeyDictionary[Schedule, dict[int, tuple[BlockRealize, bool, Facts]]] = WeakKeyDictionary()
 
 
 def facts_of(sch: Schedule, rv: BlockRV) -> Facts:
-    """What is to be known of a block whose loops are still one for each iterator."""
+    """The facts of a block. It is opaque unless it still has one loop for each iterator (see `is_plain`)."""
     realize: BlockRealize = sch.realize(rv)
     plain = is_plain(realize, sch.state.index.loops_of(realize)) and not realize.block.match_buffers
     known = _known.setdefault(sch, {})
@@ -310,7 +311,7 @@ def _facts(rv: BlockRV, realize: BlockRealize, plain: bool) -> Facts:
 
 
 def _stores(body: Stmt) -> list[BufferStore]:
-    """The stores that a body consists of, with names for values around them; none if it is something else."""
+    """The stores that a body consists of, inside any `let`s; empty if there are other statements."""
     while isinstance(body, LetStmt):
         body = body.body
     parts = stmt_list(body)

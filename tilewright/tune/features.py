@@ -1,6 +1,6 @@
-"""What a learned cost model sees of a candidate: numbers of the loop nest and of the machine, as arrays.
+"""The features of a candidate for a learned cost model: numbers of the loop nest and of the machine, as arrays.
 
-The columns are the same for every program and machine, so that what was learned of one serves another.
+The columns are the same for every program and machine, so that a model that was trained on one serves another.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from .tiles import TileSpace
 __all__ = ["COLUMNS", "STAGE_COLUMNS", "layout", "machine_features", "simple_features", "tile_features"]
 
 Array = Any
-# What the model of the machine says about a tile: cycles, bytes, counts.
+# The figures of a tile by the analytical model: cycles, bytes, counts.
 _FIGURES = (
     "cycles", "compute", "first_touch", "units", "point", "fma", "loads", "registers", "spills", "traffic",
     "panel", "streamed",
@@ -28,7 +28,7 @@ _SHAPE = (
     "transposes", "window", "dot", "tail of vectors", "tail of rows", "accumulators",
     "contrary",
 )  # fmt: skip
-# Of these figures to each other and to the machine: what holds for one size of a program holds for another.
+# Ratios of these figures to each other and to the machine, which carry over from one size of a program to another.
 _RATIOS = (
     "waits", "loads by multiply-adds", "registers used", "traffic by compute", "panel by L1", "panel by L2",
     "streamed by L1", "streamed by L2", "first touch by all",
@@ -41,7 +41,7 @@ _MACHINE = (
     "L1", "L2", "L3", "cores", "vector registers", "vector bits", "multiply-adds in a cycle", "clock",
     "loads in a cycle", "L2 bandwidth", "L3 bandwidth", "memory bandwidth",
 )  # fmt: skip
-# Of all stages what they take together, of the two that take longest their share and their columns.
+# The time of all stages together; the share and the columns of each of the two that take longest.
 COLUMNS = (
     "seconds",
     *(f"{n} {c}" for n in (1, 2) for c in ("share", *STAGE_COLUMNS)),
@@ -51,7 +51,7 @@ COLUMNS = (
 
 
 def layout() -> str:
-    """A name for the columns and their order: a model serves features of the layout that it was trained on."""
+    """A digest of the columns and their order: a model serves only features of the layout that it was trained on."""
     return hashlib.sha256("\n".join(COLUMNS).encode()).hexdigest()[:12]
 
 
@@ -139,7 +139,7 @@ def simple_features(f: Facts, points: Array, seconds: Array, shared: Array) -> A
 
 
 def machine_features(machine: CpuMachine) -> Array:
-    """The descriptors of a machine, by which what was learned on one is read on another."""
+    """The features of a machine, by which a model that was trained on one can be used on another."""
     caches = machine.cache_sizes
     sizes = [caches.l1d, caches.l2, caches.l3, machine.num_cores]
     figures = [

@@ -1,4 +1,4 @@
-"""Measuring on many machines: the interface of the local pool over a Dask cluster.
+"""Measurement on many machines: the interface of the local pool over a Dask cluster.
 
     TLS="--tls-ca-file ca.pem --tls-cert cert.pem --tls-key key.pem"
     dask scheduler --protocol tls $TLS                                                on one machine
@@ -8,17 +8,17 @@
     with Fleet("tls://host:8786", device="cpu") as fleet:
         tune_task(…, measure=fleet)
 
-Dask pickles: whoever can reach a scheduler, and every worker, runs code on all machines, that of the search included.
-Without TLS, all of it belongs on loopback (`dask scheduler --host 127.0.0.1`).
+Dask uses pickle: whoever can reach a scheduler, and every worker, can run code on all machines, including that of the
+search. Without TLS, everything must stay on loopback (`dask scheduler --host 127.0.0.1`).
 
         search ──▶ queue ──▶ worker: a Measurer of its own (processes that build, one that runs) ──▶ results
-                     ▲                      │ is gone
+                     ▲                      │ is lost
                      └────── its candidates ┘
 
-A worker has one piece of work at a time. What a worker had when it went is measured by another, and what was told is
-told once. Times of unlike machines are never compared: a fleet is the workers of one fingerprint, and says whom it
-leaves out. A device that begins with the kind of a GPU ("cuda", "opencl", "cuda-h200") is the first of that kind that a
-worker sees, and its fingerprint is that GPU's.
+A worker has one job at a time. If a worker is lost, another one does its job, and each result is reported once. Times
+of different machines are never compared: a fleet consists of workers with one fingerprint, and warns of those that it
+leaves out. A device whose name begins with the kind of a GPU ("cuda", "opencl", "cuda-h200") is the first of that kind
+that a worker sees, and its fingerprint is that of the GPU.
 """
 
 from __future__ import annotations
@@ -61,29 +61,29 @@ from .workload import Task
 
 __all__ = ["Fleet", "Member", "choose_machine", "scheduler_at"]
 
-_CHANCES = 3  # workers that may be lost over a piece of work
-_LATE = 900.0  # seconds after which a worker that says nothing is taken for lost
-_FETCH = 2.0  # seconds that a result is waited for at a time
+_CHANCES = 3  # a job is given up when this many workers were lost over it
+_LATE = 900.0  # seconds without an answer after which a worker counts as lost
+_FETCH = 2.0  # seconds to wait for a result at a time
 _TICK = 0.25
-_SESSIONS = 2  # pools that a worker keeps
-_FAILURES = 2  # one after the other, after which a worker is not used any more
+_SESSIONS = 2  # the most pools that a worker keeps
+_FAILURES = 2  # failures in a row after which a worker is no longer used
 
 
 # ---------------------------------------------------------------------------- the workers' side
 _pools: dict[str, tuple[Measurer, dict[str, Task]]] = {}
-_left: set[str] = set()  # sessions whose fleets are closed
+_left: set[str] = set()  # sessions of closed fleets
 _at_work = threading.Lock()
-_idle: list[threading.Timer] = []  # ends the pools of searches that were killed
+_idle: list[threading.Timer] = []  # the timer that ends pools of searches that were killed
 
 
 def gpu_kind(device: str) -> str:
-    """The kind of GPU that a device is by its name; empty for a processor."""
+    """The kind of GPU by the name of a device; empty for a CPU."""
     kind = device.split("-")[0]
     return kind if kind in GPUS else ""
 
 
 def hello(kind: str = "", dask_worker: Any = None) -> dict[str, Any]:
-    """What a worker is: its machine (its GPU of a kind), its versions, the devices that it is tagged with."""
+    """The description of a worker: its machine (or its GPU of a kind), its versions, its tags and its cores."""
     machine = describe_machine(kind or None)
     versions = {
         **describe_machine()["versions"],
@@ -104,14 +104,14 @@ def hello(kind: str = "", dask_worker: Any = None) -> dict[str, Any]:
 
 
 def work(order: Mapping[str, Any]) -> dict[str, Any]:
-    """Measure what an order says, here; or say why not."""
+    """Measure the candidates of an order on this worker, or return why that is not possible."""
     with _at_work:
         _watch(False)
         try:
             _clear()
             return _answer(order)
         except MachineError:
-            raise  # as one that was lost
+            raise  # the worker counts as lost
         except TuneError as error:
             return {"error": str(error)}
         finally:
@@ -133,7 +133,7 @@ def _answer(order: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _watch(waiting: bool) -> None:
-    """See to it that pools of which nobody wants anything for long are ended; a search that does is served anew."""
+    """Set the timer that ends idle pools while this worker is `waiting`; a search that returns gets a new pool."""
     while _idle:
         _idle.pop().cancel()
     if waiting and _pools:
@@ -152,8 +152,8 @@ def _forsake() -> None:
 
 
 def release(session: str) -> None:
-    """End the processes of a fleet that is closed: now, or after the work at hand, as a worker that waits cannot say
-    that it is alive."""
+    """End the processes of a closed fleet: now, or after the current job, since a worker that blocks here cannot send
+    heartbeats."""
     _left.add(session)
     if _at_work.acquire(blocking=False):
         try:
@@ -173,7 +173,7 @@ def _clear() -> None:
 
 def _pool(session: str, options: MeasureOptions) -> tuple[Measurer, dict[str, Task]]:
     found = _pools.pop(session, None)
-    while len(_pools) >= _SESSIONS:  # of searches that were killed
+    while len(_pools) >= _SESSIONS:  # the others are of searches that were killed
         _pools.pop(next(iter(_pools)))[0].close()
     _pools[session] = found or (Measurer(options), {})
     return _pools[session]
@@ -205,10 +205,10 @@ def _input(tasks: Mapping[str, Task], key: str, kind: str, what: Any) -> Measure
     return MeasureInput(tasks[key], kind, load_json(what) if kind == "program" else what)
 
 
-# ---------------------------------------------------------------------------- who may measure
+# ---------------------------------------------------------------------------- members
 @dataclass(frozen=True)
 class Member:
-    """A worker: where it is and what it said of itself; `why_not` is the reason that it is not used."""
+    """A worker: its address and its description (see `hello`); `why_not` is the reason that it is not used."""
 
     address: str
     said: Mapping[str, Any] = field(default_factory=dict)
@@ -224,12 +224,12 @@ class Member:
 
     @property
     def cores(self) -> int:
-        """The cores that it may use: so many candidates it builds at once."""
+        """The cores that it may use, and thus the candidates that it builds at once."""
         return max(1, int(self.said["cores"]))
 
 
 def checked(address: str, said: Any, device: str) -> Member:
-    """A worker by what it said, with the reason if it cannot be used for what it must be tagged with."""
+    """A worker by its description, with the reason if it cannot be used as a `device`."""
     if not isinstance(said, Mapping):
         return Member(address, {}, f"tilewright does not answer there: {said}")
     if not said["resources"].get(device):
@@ -248,9 +248,9 @@ def checked(address: str, said: Any, device: str) -> Member:
 def choose_machine(
     members: Iterable[Member], wanted: str | None = None, kind: str = ""
 ) -> tuple[str, list[str]]:
-    """The fingerprint to measure on, and a sentence for each other one, which is left out.
+    """The fingerprint to measure on, and a sentence for each other one that is left out.
 
-    It is that of most workers; of as many, that of this process, or of its GPU of a kind.
+    It is that of most workers; between equals, that of this process, or of its GPU of a kind.
     """
     groups: dict[str, list[Member]] = {}
     for m in members:
@@ -273,7 +273,7 @@ def choose_machine(
 # ---------------------------------------------------------------------------- the search's side
 @dataclass
 class _Job:
-    """A piece of work: the candidates with these numbers, or a duel."""
+    """A job of a worker: the candidates with these numbers, or a duel."""
 
     numbers: tuple[int, ...]
     inputs: tuple[MeasureInput, ...]
@@ -292,9 +292,9 @@ class _Running:
 class Fleet:
     """Workers of one kind of machine, as `measure.Measures`.
 
-    `device` is the tag of the workers (`--resources "device-cpu=1"` is the device cpu); how it begins says whether they
-    measure on a GPU (cuda, cuda-h200, opencl) or on processors (all others). `wait` are the seconds after which a fleet
-    without a worker is an error, `machine` is the fingerprint to use where there are several.
+    `device` is the tag of the workers (`--resources "device-cpu=1"` is the device cpu). By its beginning they measure
+    on a GPU (cuda, cuda-h200, opencl) or on CPUs (all others). `wait` is the number of seconds after which a fleet
+    without workers is an error; `machine` is the fingerprint to use if there are several.
     """
 
     def __init__(
@@ -309,12 +309,12 @@ class Fleet:
         self.kind = gpu_kind(device)
         self.options = options or MeasureOptions()
         self._session = uuid.uuid4().hex
-        self._members: dict[str, Member] = {}  # all that were asked, by address
+        self._members: dict[str, Member] = {}  # all workers that were asked, by address
         self._taught: dict[str, set[str]] = {}  # the tasks that workers know
         self._narrow: dict[str, str] = {}  # workers that may use too few cores
-        self._failed: Counter[str] = Counter()  # how often workers failed, one time after the other
+        self._failed: Counter[str] = Counter()  # failures of each worker in a row
         self._packages: dict[str, dict[str, Any]] = {}
-        self._alone: dict[int, float] = {}  # since when no worker has as many cores as are wanted
+        self._alone: dict[int, float] = {}  # since when no worker has so many cores
         self._stir = threading.Event()
         self._client = _connect(address, wait)
         try:
@@ -332,26 +332,26 @@ class Fleet:
         self.close()
 
     def close(self) -> None:
-        """Let the workers end what they started for this fleet, and leave; the cluster goes on."""
+        """Let the workers end the processes of this fleet, and disconnect; the cluster goes on."""
         with contextlib.suppress(Exception):
             self._client.run(release, self._session, workers=self.workers, on_error="ignore")
         with contextlib.suppress(Exception):
             self._client.close()
 
-    # -- who is there ----------------------------------------------------------------------------
+    # -- workers ---------------------------------------------------------------------------------
     @property
     def machine(self) -> dict[str, Any]:
-        """The machine that measures; records of a fleet are of it."""
+        """The machine that measures, to which the records of a fleet belong."""
         return self._model.machine
 
     @property
     def workers(self) -> list[str]:
-        """The addresses of those that measure."""
+        """The addresses of the workers that measure."""
         return [a for a in self._alive() if self._fits(a)]
 
     @property
     def target(self) -> Target:
-        """The machine that measures as a target, for those who search on another one."""
+        """The machine that measures, as a target for a search on another machine."""
         if self.kind:
             return Target(self._model.said["target"])
         m = self.machine
@@ -372,13 +372,13 @@ class Fleet:
         return member is not None and not member.why_not and member.fingerprint == self._machine
 
     def _greet(self, addresses: Iterable[str]) -> None:
-        """Ask those that are new who they are."""
+        """Ask new workers for their descriptions."""
         new = [a for a in addresses if a not in self._members]
         if not new:
             return
         try:
             said = self._client.run(hello, self.kind, workers=new, on_error="return")
-        except Exception:  # one of them went meanwhile: it is asked again, or is not there any more
+        except Exception:  # one of them was lost meanwhile: those that remain are asked again
             return
         for address, answer in said.items():
             member = self._members[address] = checked(address, answer, self.device)
@@ -391,7 +391,7 @@ class Fleet:
                 )
 
     def _gather(self, wanted: str | None) -> None:
-        """Wait for the first workers, and settle which machine measures."""
+        """Wait for the first workers, and choose the machine that measures."""
         end = time.monotonic() + self.wait
         while True:
             alive = self._alive()
@@ -408,7 +408,7 @@ class Fleet:
             time.sleep(min(_TICK, self.wait / 10))
 
     def _able(self, address: str, cores: int) -> bool:
-        """Whether a worker of this fleet may use as many cores as a target wants; or times would not be comparable."""
+        """Whether a worker of this fleet may use as many cores as a target has: otherwise times would not compare."""
         if not self._fits(address):
             return False
         member = self._members[address]
@@ -430,14 +430,14 @@ class Fleet:
 
     # -- the interface -----------------------------------------------------------------------------
     def at_once(self, task: Task) -> int:
-        """How many candidates are worth giving it at once, as for a local pool; each worker has its share of them."""
+        """How many candidates to measure at once, as for a local pool; the workers share them."""
         every = [self._members[a].cores for a in self.workers]
         return 2 * sum(every) if task.target.is_gpu else len(every)
 
     def measure(
         self, inputs: Sequence[MeasureInput], incumbent: MeasureInput | None = None, each: Each | None = None
     ) -> list[MeasureResult]:
-        """Measure candidates wherever there is room; `each` is told results as they come, each of them once."""
+        """Measure candidates on all workers. `each` is called with each result as it arrives, exactly once."""
         results: list[MeasureResult | None] = [None] * len(inputs)
 
         def done(job: _Job, answer: Mapping[str, Any]) -> None:
@@ -464,7 +464,7 @@ class Fleet:
         return found[0]
 
     def _jobs(self, inputs: Sequence[MeasureInput], incumbent: MeasureInput | None) -> list[_Job]:
-        """Pieces that keep the cores of a worker busy while it builds, and all workers busy."""
+        """Jobs that keep all workers busy, and all cores of a worker while it builds."""
         workers = [self._members[a] for a in self.workers]
         cores = min((m.cores for m in workers), default=1)
         size = max(1, min(cores, -(-len(inputs) // max(1, len(workers)))))
@@ -473,12 +473,12 @@ class Fleet:
         return [_Job(cut, tuple(inputs[i] for i in cut), incumbent) for cut in cuts]
 
     def _kept(self, inp: MeasureInput, result: MeasureResult) -> MeasureResult:
-        """A result as it is told here: of the workers' machine, its reproducer where the search is."""
+        """A result with the machine of the workers, and with its reproducer on the machine of the search."""
         return with_reproducer(inp, replace(result, machine=self._machine), self.options)
 
     # -- work ------------------------------------------------------------------------------------
     def _drive(self, jobs: Iterable[_Job], done: Callable[[_Job, Mapping[str, Any]], None]) -> None:
-        """Have jobs done by whoever is there, until all are."""
+        """Hand jobs to the workers that are there, until all are done."""
         waiting, running = deque(jobs), dict[str, _Running]()
         targets = [inp.task.target for job in waiting for inp in job.inputs]
         cores = max((t.num_cores for t in targets if not t.is_gpu), default=1)
@@ -509,7 +509,7 @@ class Fleet:
                     run.future.cancel()
 
     def _hand(self, address: str, job: _Job) -> _Running:
-        """Give a worker a piece of work, with the tasks that it does not know."""
+        """Give a worker a job, with the tasks that it does not know."""
         everyone = [*job.inputs, *([job.incumbent] if job.incumbent is not None else [])]
         keys = {_key(inp.task): inp.task for inp in everyone}
         known = self._taught.setdefault(address, set())
@@ -542,7 +542,7 @@ class Fleet:
         waiting: deque[_Job],
         done: Callable[[_Job, Mapping[str, Any]], None],
     ) -> None:
-        """Take in what is finished."""
+        """Take the results of the jobs that are finished."""
         for address, run in list(running.items()):
             if not run.future.done():
                 if time.monotonic() - run.begun > _LATE:
@@ -552,14 +552,14 @@ class Fleet:
             try:
                 answer = run.future.result(timeout=_FETCH)
             except TimeoutError:
-                continue  # it is still on its way, or its worker is gone with it, which is seen in the next turn
-            except Exception as error:  # of the worker, or of the way to it
+                continue  # it is still in transit, or lost with its worker, which the next iteration finds
+            except Exception as error:  # of the worker, or of the connection
                 self._lost(running, address, f"{type(error).__name__}: {error}", waiting, done)
                 self._set_aside(address, str(error))
                 continue
             del running[address]
             del self._failed[address]
-            if "foreign" in answer:  # another machine at an address that was known
+            if "foreign" in answer:  # another machine at a known address
                 self._members.pop(address, None)
                 waiting.appendleft(run.job)
             elif "unknown" in answer:
@@ -571,7 +571,8 @@ class Fleet:
                 done(run.job, answer)
 
     def _set_aside(self, address: str, why: str) -> None:
-        """A worker that fails again and again would spoil one piece of work after the other."""
+        """Count a failure of a worker. One that fails again and again is not used any more: it would spoil one job
+        after the other."""
         self._failed[address] += 1
         if self._failed[address] >= _FAILURES and address in self._members:
             self._members[address] = Member(address, {}, f"it failed {_FAILURES} times: {why}")
@@ -585,7 +586,7 @@ class Fleet:
         waiting: deque[_Job],
         done: Callable[[_Job, Mapping[str, Any]], None],
     ) -> None:
-        """A worker is gone: what it had goes to another, unless that has cost too many."""
+        """Give the job of a lost worker to another one, unless too many workers were lost over it."""
         run = running.pop(address)
         with contextlib.suppress(Exception):
             run.future.cancel()
@@ -597,12 +598,12 @@ class Fleet:
             done(run.job, {"lost": f"{_CHANCES} workers were lost over it; {'; '.join(run.job.lost)}"[:2000]})
 
     def _package(self, key: str, task: Task) -> dict[str, Any]:
-        """A task as it travels: its program, and its data where that cannot be made anew."""
+        """A task as it is sent: its program, and the data that a worker cannot make itself."""
         if key not in self._packages:
             self._check_target(task)
             self._packages[key] = {
                 "program": save_json(task.mod),
-                "target": record_target(task.target),  # with its threads, whatever a worker may use
+                "target": record_target(task.target),  # with its number of threads, whatever a worker may use
                 "constants": list(task.constants),
                 "sizes": dict(task.sizes),
                 "inputs": dict(task.inputs),
@@ -629,9 +630,9 @@ class Fleet:
         )
 
     def _check_arch(self, task: Task) -> None:
-        """Machine code for one GPU does not run on another: theirs must be named."""
+        """Refuse a target that is not for the GPU of the workers: machine code for one GPU does not run on another."""
         mine, theirs = (str(t.attrs.get("arch", "")) for t in (task.target, self.target))
-        if mine.rstrip("a") != theirs.rstrip("a"):  # sm_90 is sm_90a without what no other has
+        if mine.rstrip("a") != theirs.rstrip("a"):  # sm_90a is sm_90 with its own instructions
             raise TuneError(
                 f"tuning {task.name}: the target `{task.target}` is for {mine or 'no certain GPU'}, and the workers "
                 f"have {theirs} ({self.machine['gpu']}); name theirs: Target('{self.target}'), which is fleet.target"
@@ -639,7 +640,7 @@ class Fleet:
 
 
 def scheduler_at(host: str, port: int) -> str:
-    """The address of a scheduler, whose host may say how it is talked to: host, tls://host."""
+    """The address of a scheduler, whose host may name the protocol: host, tls://host."""
     return f"{host if '://' in host else f'tcp://{host}'}:{port}"
 
 
@@ -652,10 +653,10 @@ def _connect(address: str, wait: float) -> Any:
         ) from None
     try:
         return made(address, timeout=wait, set_as_default=False)
-    except (OSError, ValueError, TypeError, RuntimeError) as error:  # the last of TLS without certificates
+    except (OSError, ValueError, TypeError, RuntimeError) as error:  # RuntimeError: TLS without certificates
         why = f"{type(error).__name__}: {error}"
-    # A client that has failed closes itself once it is collected. While another one starts, which holds the lock of
-    # their threads, that would wait for ever: it is collected now.
+    # A failed client closes itself when it is garbage-collected. If another one is starting then, which holds the lock
+    # of their threads, that would wait for ever: so it is collected now.
     gc.collect()
     raise TuneError(
         f"{address}: no scheduler answers in {wait:g} s ({why}); an address is tcp://host:8786, or tls://host:8786 "
@@ -672,7 +673,7 @@ def _item(inp: MeasureInput) -> tuple[str, str, Any]:
 
 
 def _reference(task: Task, seed: int) -> list[Any] | None:
-    """What the task's own function computes, as arrays: functions stay where they are."""
+    """The results of the task's own reference function, as arrays: functions are not sent."""
     if task.reference is None:
         return None
     names = [task.func.buffer_map[v].name if v in task.func.buffer_map else v.name for v in task.func.params]

@@ -1,11 +1,11 @@
-"""What was measured before, applied: schedules of records in place of those of the analytical model.
+"""Earlier measurements, applied: schedules from records in place of those of the analytical model.
 
     with History("tune.db") as history:
-        lib = relay.build(mod, "llvm", params=params)    # each kernel that has a record is built by it
+        lib = relay.build(mod, "llvm", params=params)    # each kernel with a record is built from it
     print(history.summary())
 
-`auto_schedule` asks the innermost history first, then those around it. What a history holds is keyed by program,
-target and machine: nothing of another machine is applied unless that machine is named.
+`auto_schedule` asks the innermost history first, then those around it. Records are keyed by program, target and
+machine: those of another machine are not applied unless that machine is named.
 """
 
 from __future__ import annotations
@@ -37,26 +37,26 @@ Asked = Callable[[Task], Record | None]
 
 
 class _Source(Protocol):
-    """Where records come from."""
+    """A source of records."""
 
     name: str
 
     def best(self, task: Task, machine: str, loosely: bool) -> Record | None:
-        """The record to build a task by, of a machine or of "any"; `loosely` in any number of threads."""
+        """The record to build a task from, of a machine or of "any"; `loosely`: for any number of threads."""
 
     def keys_of(self, task: Task) -> Iterable[tuple[str, str]]:
-        """The targets and machines that there are records of a task under."""
+        """The targets and machines with records of a task."""
 
     def machines(self) -> Mapping[str, Any]:
-        """The machines by name, as far as they are described."""
+        """The descriptions of machines by fingerprint, as far as they are known."""
 
 
 class _File:
-    """A database on disk, opened anew for each question: a connection belongs to one thread."""
+    """A database on disk, opened anew for each query: a connection belongs to one thread."""
 
     def __init__(self, path: str, trusted: bool = False) -> None:
         self.name, self._trusted = path, trusted
-        with Database(path, trusted) as db:  # what is wrong with it is said now
+        with Database(path, trusted) as db:  # errors of the file are raised now
             db.machines()
 
     def best(self, task: Task, machine: str, loosely: bool) -> Record | None:
@@ -99,7 +99,7 @@ class _Held:
 
 
 class _Answers:
-    """A function that is asked for the record of a task."""
+    """A function from a task to its record."""
 
     def __init__(self, ask: Asked) -> None:
         self.name, self._ask = getattr(ask, "__name__", "a function"), ask
@@ -141,11 +141,11 @@ def _source(given: Any, trusted: bool = False) -> _Source:
 
 
 class History:
-    """Records that `auto_schedule` takes in a `with` block, in place of deciding by the analytical model alone.
+    """Records that `auto_schedule` applies within a `with` block, instead of deciding by the analytical model alone.
 
     Sources are databases, files (.db or JSON lines), records, or functions from a task to its record. Of several
-    records of a task the last winner counts, else the fastest. `machine` names another machine, whose records
-    are taken for ones of this; "any" takes all. `trusted` files may have steps that no search writes.
+    records of a task the last winner counts, else the fastest. `machine` names another machine, whose records are
+    applied as if they were of this one; "any" takes all. `trusted` files may have steps that no search writes.
     """
 
     def __init__(self, *sources: Any, machine: str | None = None, trusted: bool = False) -> None:
@@ -153,9 +153,9 @@ class History:
         self._machine = machine
         self._lock = new_in_child(threading.Lock())
         self._warned: set[tuple[str, str]] = set()
-        self.tasks: dict[str, Task] = {}  # for those who ask: programs that they have made already
+        self.tasks: dict[str, Task] = {}  # tasks that callers have already made, by their keys
         self.used: dict[str, Record] = {}  # by the keys of the programs
-        self.missed: dict[str, str] = {}  # the names of programs that there is no record of, by their keys
+        self.missed: dict[str, str] = {}  # the names of programs without a record, by their keys
 
     # -- life ------------------------------------------------------------------------------------
     def __enter__(self) -> History:
@@ -169,12 +169,11 @@ class History:
 
     # -- asking ----------------------------------------------------------------------------------
     def find(self, task: Task) -> Record | None:
-        """The record to build a task by: of this machine, the last winner, else the fastest."""
+        """The record of this machine to build a task from: the last winner, else the fastest."""
         wanted = self._machine or fingerprint(target=task.target)
         found: list[Record] = []
-        for loosely in (
-            (False, True) if self._machine is not None else (False,)
-        ):  # a machine by name is what is meant
+        # whoever names a machine also takes its records for other numbers of threads
+        for loosely in (False, True) if self._machine is not None else (False,):
             if not found:
                 every = (source.best(task, wanted, loosely) for source in self._sources)
                 found = [r for r in every if r is not None]
@@ -183,7 +182,7 @@ class History:
         return min(found, key=lambda r: (r.origin != "winner", _time(r)), default=None)
 
     def _tell_of_others(self, task: Task) -> None:
-        """Warn, once for each machine and number of threads, of records that are there and are not taken."""
+        """Warn, once for each machine and number of threads, of records that exist and are not applied."""
         mine = describe_machine(task.target)
         here = fingerprint(mine)
         for source in self._sources:
@@ -206,7 +205,7 @@ class History:
                 )
 
     def note(self, task: Task, record: Record | None) -> None:
-        """Remember what was asked for."""
+        """Remember that a task was looked up, and its record."""
         with self._lock:
             if record is not None:
                 self.used[task.workload] = record
@@ -228,7 +227,7 @@ def _time(record: Record) -> float:
 
 
 def _outside() -> int:
-    """How far up the stack the code is that is not ours: who is warned."""
+    """The stack level of the first caller outside of tilewright, to whom a warning is attributed."""
     import sys
 
     frame, level = sys._getframe(1), 1
@@ -239,7 +238,7 @@ def _outside() -> int:
     return level
 
 
-# ---------------------------------------------------------------------------- for those who schedule
+# ---------------------------------------------------------------------------- for schedulers
 def current() -> History | None:
     """The innermost history, if there is any."""
     held = asked.get()
@@ -247,12 +246,12 @@ def current() -> History | None:
 
 
 def lookup(task: Task) -> Record | None:
-    """The record of a task by the innermost history that has one."""
+    """The record of a task from the innermost history that has one."""
     held = asked.get()
     for history in reversed(held):
         record: Record | None = history.find(task)
         if record is not None:
-            for each in {history, held[-1]}:  # whose it is, and who is asked what was built in its block
+            for each in {history, held[-1]}:  # the one that has it, and the one whose block this is
                 each.note(task, record)
             return record
     if held:
@@ -261,9 +260,9 @@ def lookup(task: Task) -> Record | None:
 
 
 def apply_to(sch: Schedule, task: Task, record: Record, notes: Explanation) -> str:
-    """Do what a record says on the function that a schedule works on; why not, if it does not apply any more.
+    """Apply a record to the function that a schedule works on. Returns why it no longer applies; empty if it does.
 
-    The schedule is as it was then.
+    The schedule is unchanged if the record does not apply.
     """
     if record.workload != task.workload:
         return "it is of another program"
@@ -291,7 +290,7 @@ def _by_trace(task: Task, record: Record) -> Any:
 
 
 def _by_decisions(task: Task, record: Record) -> Any:
-    """Steps from decisions; those of a program whose stages have other names are of the stages in order."""
+    """Steps from decisions. Stages may have other names than in the record: they are matched in order."""
     decisions = record.decisions
     if decisions is None:
         return None
@@ -300,7 +299,7 @@ def _by_decisions(task: Task, record: Record) -> Any:
 
 
 def _on(trace: Any, sch: Schedule) -> Any:
-    """Steps for the function that a schedule works on: a task is one function, whatever it is called."""
+    """The steps for the function that a schedule works on: a task is one function, whatever its name."""
     if not isinstance(trace, Mapping) or not isinstance(trace.get("steps"), list):
         return trace
     steps = []
@@ -314,7 +313,7 @@ def _on(trace: Any, sch: Schedule) -> Any:
 
 
 def _told(task: Task, record: Record) -> dict[str, Any]:
-    """What `explain` says of a function that a record was applied to."""
+    """The entry of `explain` for a function that a record was applied to."""
     time = record.time
     told = {
         "stage": task.name,
@@ -325,7 +324,7 @@ def _told(task: Task, record: Record) -> dict[str, Any]:
         "machine": record.machine,
     }
     if record.origin == "winner" and record.ratio:
-        told["times_untuned"] = round(record.ratio, 3)  # its time by that of the zero-trial schedule
+        told["times_untuned"] = round(record.ratio, 3)  # relative to the zero-trial schedule
     if record.decisions is not None:
         told["decisions"] = [_short(d) for d in record.decisions]
     return told
@@ -344,12 +343,11 @@ def scheduled_by_record(
     notes: Explanation,
     record: Record | None = None,
 ) -> bool:
-    """Schedule the function that `sch` works on by its record, if there is one that applies."""
+    """Schedule the function that `sch` works on from its record. Returns whether there is one that applies."""
     task = Task(IRModule({sch.func_working_on.name_hint: func}), target, tuple(constants))
     found = record if record is not None else lookup(task)
-    if found is None or (
-        found.trace is None and found.decisions is None
-    ):  # none, or one of the zero-trial schedule
+    # no record, or one of the zero-trial schedule
+    if found is None or (found.trace is None and found.decisions is None):
         return False
     why = apply_to(sch, task, found, notes)
     if why:

@@ -1,4 +1,4 @@
-"""Which blocks of a program write what others read, for programs of thousands of blocks."""
+"""Producers and consumers of blocks, for programs with thousands of blocks."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ __all__ = ["Links"]
 
 
 class Links:
-    """The outermost blocks in the body of a block, by their keys, and who reads what whom writes.
+    """The outermost blocks in the body of a block, by their keys, with their producers and consumers.
 
-    A step changes one part of a body of many. What is known of the others is taken over from the links `before`.
+    A step of a schedule changes few of the statements of a body. What is known of the others is taken over from the
+    links `before` the step.
     """
 
     def __init__(self, body: Stmt, before: Links | None = None) -> None:
@@ -23,7 +24,7 @@ class Links:
         self.met: set[object] = set() if before is None else before.met
 
     def blocks_in(self, part: Stmt) -> list[BlockRealize]:
-        """The outermost blocks of a part, in order."""
+        """The outermost blocks of a statement of the body, in order."""
         found = self.inside.get(part)
         if found is None:
             found = self.inside[part] = outermost_blocks(part)
@@ -31,18 +32,18 @@ class Links:
         return found
 
     def keys(self) -> set[object]:
-        """The keys of all blocks, and of those that are no more."""
+        """The keys of all blocks, including those that no longer exist."""
         for part in [p for p in self.parts if p not in self.inside]:
             self.blocks_in(part)
         return self.met.copy()
 
     def producers(self, key: object) -> list[object]:
-        """The blocks that write what a block reads, as they stand in the program."""
+        """The blocks that write what a block reads, in program order."""
         reads, _ = self.touched[key]
         return self._others(key, reads, self.writers)
 
     def consumers(self, key: object) -> list[object]:
-        """The blocks that read what a block writes, as they stand in the program."""
+        """The blocks that read what a block writes, in program order."""
         _, writes = self.touched[key]
         return self._others(key, writes, self.readers)
 

@@ -1,4 +1,4 @@
-"""Long sums of floating-point numbers, added up in blocks: chains of additions that are short enough to be exact.
+"""Long sums of floating-point numbers, added up in blocks, so that chains of additions stay short and accurate.
 
 for k in range(100000):            for k0 in range(200):
     C[tile] += A[k] * B[k]             for k1 in range(500):
@@ -6,8 +6,8 @@ for k in range(100000):            for k0 in range(200):
                                        C[tile] += C_part[tile]
 
 Each addition rounds, so the error of a sum grows with the length of its chain (about as its square root, for random
-numbers). It comes last, after all other steps, and for whatever they have made: register tiles, vectors of partial
-sums, lines that are added up, loops that nobody has touched.
+numbers). This step comes last and applies to whatever the others have made: register tiles, vectors of partial sums,
+lines that are added up, unscheduled loops.
 """
 
 from __future__ import annotations
@@ -25,17 +25,18 @@ from ..tir.transform.vectorize_loop import LANES
 
 __all__ = ["bound_chains"]
 
-LONGEST = (
-    4608  # additions in a chain that are left as they are: the longest sums of common networks (3 x 3 x 512)
-)
-# Additions in a block, and blocks that are added up before their sum is. Adding a tile of products to the result then
-# costs less than a hundredth of computing it; sums of single elements wait for memory, and so can be more exact.
+# The most additions of a chain that is not cut: the longest sums of common networks (3 x 3 x 512).
+LONGEST = 4608
+# The most additions in a block, and the most blocks that are added up before their sum is added to the next level.
+# Adding a tile of products to the result then costs less than a hundredth of computing it. Sums of single elements are
+# memory-bound, so that shorter blocks cost nothing.
 _PRODUCTS, _ELEMENTS = (512, 512), (64, 32)
-_RESULTS = 1 << 14  # sums that go on at once: more of them would leave the caches between two additions
+_RESULTS = 1 << 14  # the most sums computed at once: more would be evicted between two additions
 
 
 def bound_chains(sch: Schedule) -> dict[str, int]:
-    """Cut the chains of all long sums of the function; by the name of its block, how many additions a block has."""
+    """Cut the chains of all long sums of the function. Returns for each sum that was cut, by the name of its TensorIR
+    block, how many additions are in one chain."""
     found = {}
     for realize in sch.state.index.order:
         if _is_sum(realize.block):
@@ -55,7 +56,7 @@ def _is_sum(block: Block) -> bool:
 
 
 def _cut(sch: Schedule, realize: BlockRealize) -> int:
-    """The additions of a block of this sum, which is cut into such; 0 if it is short or cannot be cut."""
+    """Cut a sum into blocks. Returns how many additions a block has; 0 if the sum is short or cannot be cut."""
     nest = sch.state.index.loops_of(realize)
     loops = [x for x in reduction_loops(realize, nest) if x.kind is not ForKind.VECTORIZED]
     turns = [(LoopRV(x.loop_var), _turns(x)) for x in loops if LANES not in x.annotations]
@@ -76,7 +77,7 @@ def _cut(sch: Schedule, realize: BlockRealize) -> int:
 
 
 def _turns(loop: For) -> float:
-    """Iterations of a loop; any number where that is known only at run time."""
+    """The iterations of a loop; infinite if the extent is dynamic."""
     size = const_value(loop.extent)
     return math.inf if size is None else int(size)
 
@@ -84,8 +85,8 @@ def _turns(loop: For) -> float:
 def _levels(
     sch: Schedule, loops: list[tuple[LoopRV, float]], most: int, blocks: int
 ) -> tuple[list[LoopRV], int]:
-    """The loops to cascade, from the outside in, and how many additions a block then has: at most so many, and the sums
-    of at most so many blocks are added up before their sum is."""
+    """Split the loops. Returns those to cascade, from the outside in, and how many additions a block then has: at most
+    `most`. At most `blocks` blocks are added up before their sum is added to the next level."""
     cuts: list[LoopRV] = []
     inside, first = 1, 0
     for loop, turns in reversed(loops):
@@ -107,7 +108,8 @@ def _levels(
 
 
 def _even(turns: float, most: int) -> int:
-    """The turns of a block: a divisor of all of them, not much smaller than `most`, so that none is cut short."""
+    """The iterations of a block: a divisor of all of them above half of `most`, so that no block is partial; `most` if
+    there is none."""
     if math.isfinite(turns):
         for size in range(most, most // 2, -1):
             if turns % size == 0:

@@ -1,4 +1,4 @@
-"""Which machine this is, as records name it: what changes the speed or the code of a candidate."""
+"""The identity of a machine in records: everything that changes the speed or the code of a candidate."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def _fixed() -> dict[str, Any]:
 
 
 def _model() -> str:
-    """The processor as it calls itself."""
+    """The name of the processor, as the system reports it."""
     try:
         with open("/proc/cpuinfo") as file:
             for line in file:
@@ -59,17 +59,17 @@ def _model() -> str:
 
 
 def describe_machine(target: Any = None) -> dict[str, Any]:
-    """This machine: model, features, caches, cores, and the versions that make code on it; for a target (or its text)
-    of a GPU the first GPU of that kind, for what is around it does not change its times.
+    """This machine: model, features, caches, cores, and the versions of what generates its code. For a GPU target (or
+    its text), the first GPU of that kind alone, since its host does not change its times.
 
-    The cores are all that it has: how many of them a process may use is the business of targets.
+    All cores count: how many of them a process may use is a property of targets.
     """
     kind = _device_kind(target)
     return dict(_device(kind)) if kind else {**_fixed(), "cores": os.cpu_count() or 1}
 
 
 def _device_kind(target: Any) -> str:
-    """The kind of GPU that a target is for; empty if it is for a processor."""
+    """The kind of GPU that a target is for; empty if it is for a CPU."""
     if target is None:
         return ""
     kind = str(target).split()[0] if str(target) else ""
@@ -104,22 +104,22 @@ def _nvrtc() -> str:
 
 
 def cache_flush_bytes() -> int:
-    """So many bytes, once written, push everything else out of the caches of this machine."""
+    """How many bytes must be written to evict everything else from the caches of this machine."""
     return 2 * max((1 << 25, *(host_cache_sizes() or ())))
 
 
 def fingerprint(machine: dict[str, Any] | None = None, target: Any = None) -> str:
-    """A short name of a machine; that of this one, or of its GPU for a target, without an argument."""
+    """A short name of `machine`; by default that of this one, or of its GPU for a GPU target."""
     text = json.dumps(describe_machine(target) if machine is None else machine, sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-# ---------------------------------------------------------------------------- what records are kept under
+# ---------------------------------------------------------------------------- keys of records
 _THREADS = re.compile(r" -num-cores=\d+")
 
 
 def record_target(target: Any) -> str:
-    """A target as records name it: with its threads, also where it leaves them to the process that asks.
+    """A target as records name it: with its number of threads, even if it leaves that to the process.
 
     llvm    ->    llvm -num-cores=2         in a process that may use two cores
     """
@@ -135,9 +135,9 @@ def _threaded(text: str, threads: int) -> str:
 
 
 def record_keys(target: Any, machine: str) -> tuple[tuple[str, str], ...]:
-    """The targets and machines that the records for a target on a machine are kept under.
+    """The keys (target and machine) of the records for a target on a machine.
 
-    Records of before targets had their threads in them are of a machine that had as many cores.
+    Old records have no number of threads in the target: they are of a machine with as many cores.
     """
     made, here = Target(target), describe_machine(target)
     before = machine
@@ -147,18 +147,18 @@ def record_keys(target: Any, machine: str) -> tuple[tuple[str, str], ...]:
 
 
 def alike(text: str, target: Any) -> bool:
-    """Whether a record's target is a target, in any number of threads where that does not say how many."""
+    """Whether the target of a record is `target`, with any number of threads if `target` does not say how many."""
     wanted = str(Target(target))
     return wanted in (text, _THREADS.sub("", text))
 
 
 def machine_of(measurer: object, target: Any = None) -> dict[str, Any]:
-    """The machine that a measurer measures on: what it says of itself, else this one, or its GPU for a target."""
+    """The machine that a measurer measures on: as it reports, else this one, or its GPU for a GPU target."""
     return getattr(measurer, "machine", None) or describe_machine(target)
 
 
 def differences(machine: dict[str, Any], other: dict[str, Any]) -> str:
-    """In which respects two machines are not the same."""
+    """The differences of two machines, as text."""
     out = []
     for key in ("cpu", "cores", "caches", "system", "gpu", "arch", "driver", "processors"):
         if machine.get(key) != other.get(key):

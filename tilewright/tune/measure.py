@@ -1,9 +1,9 @@
-"""Measuring candidates: built in parallel, run one at a time, each in a process that may die.
+"""Measurement of candidates: built in parallel, run one at a time, each in a process that may die.
 
     with Measurer() as measurer:
         results = measurer.measure([MeasureInput.of(task, decisions), …], incumbent)
 
-Whatever a candidate does (a crash, a hang, a wrong result) is the status of its result; the pool goes on.
+Whatever a candidate does (a crash, a hang, a wrong result) becomes the status of its result; the pool goes on.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ __all__ = [
 
 
 class Status(StrEnum):
-    """What became of a candidate."""
+    """The outcome of building and running a candidate."""
 
     OK = "ok"
     REFUSED = "refused"  # a primitive refused a step
@@ -66,7 +66,7 @@ class Status(StrEnum):
     BUILD_TIMEOUT = "build timeout"
     BUILD_CRASH = "build crash"
     BUILD_MEMORY = "build memory"
-    RUN_ERROR = "run error"  # the compiled function said that it failed
+    RUN_ERROR = "run error"  # the compiled function reported an error
     CRASH = "crash"
     TIMEOUT = "timeout"
     MEMORY = "memory"
@@ -75,8 +75,8 @@ class Status(StrEnum):
 
 @dataclass(frozen=True)
 class MeasureInput:
-    """A candidate of a task: `kind` is "decisions" (of the sketches), "trace" (steps, as JSON), "program" (an
-    IRModule that somebody has scheduled) or "plain" (the program as it is written)."""
+    """A candidate of a task: `kind` is "decisions" (of the sketches), "trace" (steps, as JSON), "program" (a scheduled
+    IRModule) or "plain" (the program as it is written)."""
 
     task: Task
     kind: str
@@ -84,7 +84,7 @@ class MeasureInput:
 
     @staticmethod
     def of(task: Task, what: Any = None) -> MeasureInput:
-        """A candidate by what it is given by; None is the zero-trial schedule."""
+        """A candidate from its decisions, trace or program; None stands for the zero-trial schedule."""
         if isinstance(what, IRModule):
             return MeasureInput(task, "program", what)
         if isinstance(what, dict) and "steps" in what:
@@ -101,11 +101,11 @@ class MeasureInput:
 
 @dataclass(frozen=True)
 class MeasureResult:
-    """What was measured of a candidate.
+    """The measurement of a candidate.
 
-    `seconds` are all samples, each the mean of some runs; `ratio` is its time by the incumbent's, measured in
-    turns, where it was about as fast. `trace` are the steps of its schedule. `machine` is the fingerprint of the
-    machine that measured, if that is another one than this.
+    `seconds` are all samples, each the mean of some runs. `ratio` is its time divided by that of the incumbent,
+    measured in turns, if they were about equally fast. `trace` is the trace of its schedule. `machine` is the
+    fingerprint of the machine that measured, if it is not this one.
     """
 
     status: Status
@@ -124,7 +124,7 @@ class MeasureResult:
 
     @property
     def time(self) -> float:
-        """The time to reckon with: the median of the faster half of the samples; infinite if it failed."""
+        """The time that counts: the median of the faster half of the samples; infinite if the candidate failed."""
         if not self.ok or not self.seconds:
             return math.inf
         ranked = sorted(self.seconds)
@@ -132,7 +132,7 @@ class MeasureResult:
 
     @property
     def noise(self) -> float:
-        """How far the samples lie apart: the middle half of them, as a part of the median."""
+        """The spread of the samples: their interquartile range, as a fraction of the median."""
         if len(self.seconds) < 2:
             return 0.0
         low, high = np.percentile(self.seconds, (25, 75))
@@ -150,10 +150,10 @@ class Duel:
 
 @dataclass(frozen=True)
 class MeasureOptions:
-    """How to measure. Limits are seconds of work, `memory` is MiB beyond what the process takes by itself.
+    """How to measure. Limits are seconds of work, `memory` is MiB beyond what the process itself takes.
 
-    `build` names the function (module:function) that compiles a module for a target; `cores` are those that
-    candidates run on (else as many as the target says); `reproducers` is the folder for scripts that show
+    `build` names the function (module:function) that compiles a module for a target. `cores` are those that
+    candidates run on (by default as many as the target says). `reproducers` is the folder for scripts that reproduce
     wrong results.
     """
 
@@ -169,12 +169,12 @@ class MeasureOptions:
 
 
 GPUS = ("cuda", "opencl")  # kinds that candidates can be run on
-_REFERENCE_SECONDS = 300.0  # plain loops may take long
+_REFERENCE_SECONDS = 300.0  # the time limit of the reference: plain loops may take long
 _CRASHES = 3
-_LITTLE = 1 << 20  # bytes that code and notes of a candidate need
-_LONG = 1 << 24  # points of a block, for which plain loops take too long
+_LITTLE = 1 << 20  # bytes that the code of a candidate and its messages need
+_LONG = 1 << 24  # points of a block above which plain loops take too long
 _PATIENCE = 60.0  # seconds to wait for another tuner on this machine
-_HOPELESS = 100.0  # what takes so many times as long as the fastest has run long enough
+_HOPELESS = 100.0  # a run may take at most this many times as long as the fastest
 
 Each = Callable[[int, MeasureInput, MeasureResult], None]
 
@@ -193,10 +193,10 @@ class Measures(Protocol):
 
 @dataclass
 class _Data:
-    """A task's files, and what is known of it."""
+    """The files of a task, and the time of its fastest run."""
 
     values: Values
-    fastest: float = math.inf  # the least that a run took
+    fastest: float = math.inf  # seconds of the fastest run
 
 
 class Measurer:
@@ -208,14 +208,14 @@ class Measurer:
         memory = [str(self.options.memory)]
         self._builders = [Worker("build", memory) for _ in range(max(1, count))]
         self._runner: Worker | None = None
-        self._device: tuple[str, Worker] | None = None  # runs on a GPU of this kind
+        self._device: tuple[str, Worker] | None = None  # the kind of GPU, and the process that runs on it
         self._cores: tuple[int, ...] = ()
-        self._room = 0  # MiB of the process that runs
+        self._room = 0  # the memory limit of the process that runs, in MiB
         self._folder = _folder()
         self._data: dict[str, _Data] = {}
         self._artifacts: dict[str, Artifact] = {}  # of the last incumbents
         self._lock_file: Any = None
-        self._crashes = 0  # one after the other
+        self._crashes = 0  # in a row
 
     # -- life ------------------------------------------------------------------------------------
     def __enter__(self) -> Measurer:
@@ -240,11 +240,11 @@ class Measurer:
 
     # -- the interface -----------------------------------------------------------------------------
     def at_once(self, task: Task) -> int:
-        """How many candidates are worth giving it at once: compilers for GPUs take long, and run beside each other."""
+        """How many candidates to measure at once: compilers for GPUs take long, and run in parallel."""
         return 2 * len(self._builders) if task.target.is_gpu else 1
 
     def expect(self, task: Task) -> None:
-        """Start all processes at once: they take a while until they are ready."""
+        """Start all processes at once, since each takes a while until it is ready."""
         why = not_here(task.target)
         if why is not None:
             raise TuneError(
@@ -257,7 +257,8 @@ class Measurer:
     def measure(
         self, inputs: Sequence[MeasureInput], incumbent: MeasureInput | None = None, each: Each | None = None
     ) -> list[MeasureResult]:
-        """Build all, then run one after the other while nothing else goes on. `each` is told every result at once."""
+        """Build all candidates, then run them one after the other with nothing else running. `each` is called with
+        every result as soon as it is known."""
         results: list[MeasureResult | None] = [None] * len(inputs)
 
         def done(i: int, result: MeasureResult) -> None:
@@ -278,7 +279,7 @@ class Measurer:
             )
             against = (incumbent.token, champion) if fits and incumbent is not None else None
             if self._crashes >= _CRASHES:
-                against = None  # perhaps it is the incumbent that crashes
+                against = None  # perhaps the incumbent is what crashes
             value = (inp.token, made["artifact"], self.options.timing, against)
             answer = self._run(inp.task, "run", value)
             broke = answer["status"] in (Status.CRASH, Status.TIMEOUT)
@@ -290,7 +291,7 @@ class Measurer:
         return [r for r in results if r is not None]
 
     def build(self, inputs: Sequence[MeasureInput]) -> list[MeasureResult]:
-        """Build and do not run: what became of each."""
+        """Build candidates without running them. Returns the outcome of each."""
         results = [MeasureResult(Status.OK) for _ in inputs]
         built = self._build(inputs, lambda i, result: results.__setitem__(i, result))
         for i, made in built.items():
@@ -319,7 +320,7 @@ class Measurer:
     def _build(
         self, inputs: Sequence[MeasureInput], failed: Callable[[int, MeasureResult], None]
     ) -> dict[int, dict[str, Any]]:
-        """The answers of builders for those that could be built; `failed` is told the others."""
+        """The answers of the builders for the candidates that could be built; `failed` is called with the others."""
         todo = list(range(len(inputs)))[::-1]
         busy: dict[Worker, int] = {}
         built: dict[int, dict[str, Any]] = {}
@@ -360,7 +361,7 @@ class Measurer:
         worker.send(("build", (key, inp.kind, what)), limit)
 
     def _answer(self, worker: Worker, crash: Status, late: Status) -> dict[str, Any]:
-        """What a process answers, or became of it."""
+        """The answer of a process, or how it failed."""
         try:
             answer = worker.receive()
         except Died as why:
@@ -370,12 +371,12 @@ class Measurer:
         if not isinstance(answer, dict) or "status" not in answer:
             worker.kill()
             return {"status": crash, "error": "the process answered nonsense"}
-        if answer.get("spoiled"):  # it wrote where it should not: who knows where else
+        if answer.get("spoiled"):  # it wrote out of bounds, perhaps elsewhere too, or lost its device
             worker.kill()
         return answer
 
     def _artifact(self, inp: MeasureInput, failures: list[MeasureResult] | None = None) -> Artifact | None:
-        """A candidate as object code, built again if it is not at hand."""
+        """The built candidate, built again if it is no longer kept."""
         if inp.token not in self._artifacts:
             gone = failures if failures is not None else []
             built = self._build([inp], lambda i, result: gone.append(result))
@@ -391,10 +392,10 @@ class Measurer:
 
     # -- running ---------------------------------------------------------------------------------
     def _run(self, task: Task, request: str, value: Any, limit: float | None = None) -> dict[str, Any]:
-        """One request to the process that runs, with no other run at the same time on this machine."""
+        """Send one request to the process that runs, with no other run at the same time on this machine."""
         worker = self._runner_for(task)
         data = self._data[task.workload]
-        least = self.options.run_limit if task.target.is_gpu else 1.0  # drivers may compile, or begin anew
+        least = self.options.run_limit if task.target.is_gpu else 1.0  # drivers may compile, or start anew
         limit = limit or min(self.options.run_limit, max(least, _HOPELESS * data.fastest))
         with self._alone():
             try:
@@ -412,7 +413,7 @@ class Measurer:
         return answer
 
     def _runner_for(self, task: Task) -> Worker:
-        """The process that runs, on the cores that the task's target has and with room for its data."""
+        """The process that runs, with as many cores as the target of the task and enough memory for its data."""
         there = usable_cores()
         if task.target.is_gpu:
             return self._device_runner(task.target.kind.name, self.options.cores or tuple(there))
@@ -427,7 +428,7 @@ class Measurer:
         return self._runner
 
     def _device_runner(self, kind: str, cores: tuple[int, ...]) -> Worker:
-        """The process that runs on a GPU. A driver takes more addresses than a limit of memory would leave it."""
+        """The process that runs on a GPU, without a limit of memory: drivers reserve a large address space."""
         if self._device is None or self._device[0] != kind:
             if self._device is not None:
                 self._device[1].kill()
@@ -436,7 +437,7 @@ class Measurer:
 
     @contextlib.contextmanager
     def _alone(self) -> Iterator[None]:
-        """No two candidates run at once on this machine, also of two tuners."""
+        """Hold the lock that keeps two candidates from running at once on this machine, even those of two tuners."""
         try:
             import fcntl
         except ImportError:
@@ -445,7 +446,7 @@ class Measurer:
         if self._lock_file is None:
             path = Path(tempfile.gettempdir()) / f"tilewright-measure-{os.getuid()}.lock"
             with _room_for(None, path):
-                # In a folder of all users: what another one put there, a link to a file of ours say, is not opened.
+                # All users share the folder: a link that another user put there is not followed.
                 opened = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
                 self._lock_file = os.fdopen(opened, "r+b", 0)
         give_up = time.monotonic() + _PATIENCE
@@ -468,7 +469,7 @@ class Measurer:
 
     # -- data ------------------------------------------------------------------------------------
     def _prepare(self, task: Task) -> None:
-        """Inputs and reference of a task, once."""
+        """Make the inputs and the reference of a task, once."""
         if task.workload in self._data:
             return
         self.expect(task)
@@ -506,7 +507,7 @@ class Measurer:
         return params
 
     def _reference(self, task: Task, inputs: list[Any]) -> None:
-        """What is right: by the task's own function, or by running the program as it is written."""
+        """Compute the reference: by the task's own function, or by running the program as it is written."""
         values = self._data[task.workload].values
         outs = [p for p in values.params if p.reference]
         if not outs:
@@ -544,7 +545,7 @@ class Measurer:
             )
 
     def _refuse_full(self, task: Task, error: str) -> None:
-        """Say so where what failed had no room for its files."""
+        """Raise MachineError if the disk is full, which is then the cause of a failure."""
         left = shutil.disk_usage(self._folder).free
         if left < task.nbytes + _LITTLE:
             raise MachineError(
@@ -569,8 +570,8 @@ class Measurer:
 
 
 def with_reproducer(inp: MeasureInput, result: MeasureResult, options: MeasureOptions) -> MeasureResult:
-    """A result with the script that shows it, if it is wrong and one is wanted. That there is no room for it ends
-    nothing."""
+    """A result with the script that reproduces it, if it is wrong and scripts are wanted. If the script cannot be
+    written, the error of the result says so."""
     if result.status is not Status.WRONG or options.reproducers is None:
         return result
     folder = Path(options.reproducers)
@@ -585,7 +586,7 @@ def with_reproducer(inp: MeasureInput, result: MeasureResult, options: MeasureOp
 
 @contextlib.contextmanager
 def _room_for(task: Task | None, place: Path) -> Iterator[None]:
-    """Errors of files, for a task or for all, name the place and what may be done."""
+    """Turn errors of files, for a task or for all, into a MachineError that names the place and the remedy."""
     try:
         yield
     except OSError as error:
@@ -597,7 +598,7 @@ def _room_for(task: Task | None, place: Path) -> Iterator[None]:
 
 
 def not_here(target: Target) -> str | None:
-    """Why code for a target cannot be run by a process of this machine, as far as it can be said; None if it can."""
+    """Why code for a target cannot run in a process of this machine; None if it can, empty if the reason is plain."""
     if not target.is_gpu:
         return None if target.kind.name == "llvm" and target.llvm.is_host else ""
     device = Device(Device.STR2MASK.get(target.kind.name, 0), 0)
@@ -607,8 +608,8 @@ def not_here(target: Target) -> str | None:
 
 
 def references(task: Task) -> list[MeasureInput]:
-    """What is right by definition: the program as it is written. For GPUs it is run by the host, what takes long by the
-    schedule for that, which no sketch for GPUs is in."""
+    """The candidates that compute the reference: the program as it is written. For a GPU target it runs on the host,
+    and long programs by the zero-trial schedule of the host, which uses no sketch for GPUs."""
     if not task.target.is_gpu:
         return [MeasureInput(task, "plain", None)]
     host = replace(task, target=Target("llvm"))
@@ -622,7 +623,7 @@ def blocks_of(func: PrimFunc) -> list[Block]:
 
 
 def _folder() -> Path:
-    """A folder for inputs and references; those of processes that were killed go."""
+    """Make a folder for inputs and references, and remove those of processes that were killed."""
     here = _processes()
     try:
         place = Path(tempfile.gettempdir())
@@ -636,7 +637,7 @@ def _folder() -> Path:
 
 
 def _processes() -> str:
-    """Whose processes are seen here: a folder may be shared by machines and containers, each with its own."""
+    """A name of the process namespace: machines and containers may share a folder, each with processes of its own."""
     try:
         space = os.readlink("/proc/self/ns/pid")
     except OSError:
@@ -654,7 +655,7 @@ def _stopped(pid: bytes) -> bool:
 
 
 def _accesses(task: Task) -> tuple[set[Any], set[Any]]:
-    """The memory that a function writes, and what it reads of it before."""
+    """The memory that a function writes, and the memory that it reads."""
     written: set[Any] = set()
     read: set[Any] = set()
     opaque = False

@@ -1,9 +1,10 @@
-"""Chains of reductions over rows that no cache holds: each part of a row is read once, and corrected at the end.
+"""Chains of reductions over rows that exceed the caches ("online" softmax): each part of a row is read once, and its
+sums are rescaled at the end.
 
-for row, part in parallel:                  a part stays in the first cache
-    largest of the part                     ┐ sums measure from the part's own largest value (or mean),
+for row, part in parallel:                  a part stays in the L1 cache
+    largest of the part                     ┐ sums are relative to the part's own largest value (or mean),
     sum of exp(x - largest of the part)     ┘ so that they need not wait for that of the row
-for row: largest and sum, from the parts    then what comes after, row by row or in one go
+for row: largest and sum, from the parts    then the stages after them, row by row or all at once
 """
 
 from __future__ import annotations
@@ -18,12 +19,12 @@ from .rows import in_lanes, in_line, lanes_of, one_line, place_lanes
 
 __all__ = ["in_parts", "wants_parts"]
 
-_SHARE = 2  # a part takes this share of the first cache, so that it is still there for the next stage
-_MANY = 16  # parts that are worth the combination, at least
+_SHARE = 2  # a part takes at most 1 / _SHARE of the L1 cache, so that the next stage still finds it there
+_MANY = 16  # the least number of parts of a row that is worth combining
 
 
 def wants_parts(group: list[Facts], machine: CpuMachine, parallel: bool) -> bool:
-    """Whether rows are so long, or so few, that their parts are better reduced each on its own."""
+    """Whether rows are so long, or so few, that it is better to reduce parts of them independently."""
     chain = [f for f in group if f.kind == "reduction"]
     if len(chain) < 2 or not all(_along(f) and _axes(f) == _axes(chain[0]) for f in chain):
         return False
@@ -31,14 +32,14 @@ def wants_parts(group: list[Facts], machine: CpuMachine, parallel: bool) -> bool
     if size < _MANY * _part(chain, machine):
         return False
     few = parallel and math.prod(a.extent for a in chain[0].spatial) < machine.num_cores
-    # each core holds a row of the input and one in between
+    # each core holds a row of the input and one of intermediate results
     held = 2 * size * max(f.bits for f in chain) // 8
     caches = machine.cache_sizes
     return few or held > max(caches.l2, caches.l3 // machine.num_cores)
 
 
 def _along(f: Facts) -> bool:
-    """Whether a reduction goes along one line of memory."""
+    """Whether a reduction runs along contiguous memory."""
     line = in_line(f)
     return line is not None and line.reduce and one_line(f, f.reduce)
 
@@ -48,14 +49,14 @@ def _axes(f: Facts) -> list[list[int]]:
 
 
 def _part(chain: list[Facts], machine: CpuMachine) -> int:
-    """Elements of a part: whole vectors, in the first cache."""
+    """The elements of a part: whole vectors that fit the L1 cache."""
     widest = max(chain, key=lambda f: f.bits)
     wide = 4 * widest.lanes(machine)
     return max(wide, machine.cache_sizes.l1d // _SHARE // (widest.bits // 8) // wide * wide)
 
 
 def in_parts(sch: Schedule, group: list[Facts], machine: CpuMachine, parallel: bool) -> dict[str, object]:
-    """Reduce the parts of all rows; the combination of the parts and what follows are left to be scheduled."""
+    """Reduce the parts of all rows. The combination of the parts and the stages after it are left to be scheduled."""
     chain = [f for f in group if f.kind == "reduction"]
     size = _part(chain, machine)
     _inline_between(sch, group)
@@ -86,7 +87,7 @@ def in_parts(sch: Schedule, group: list[Facts], machine: CpuMachine, parallel: b
 
 
 def _inline_between(sch: Schedule, group: list[Facts]) -> None:
-    """What stands between the reductions is written into those that read it: no row is stored in between."""
+    """Inline the stages between the reductions into those that read them: no intermediate row is stored."""
     chain = {f.rv.key for f in group if f.kind == "reduction"}
     for f in group:
         if f.kind == "injective" and any(c.key in chain for c in sch.get_consumers(f.rv)):

@@ -1,7 +1,7 @@
 """Processes that may die: each is started anew for the next piece of work, and none outlives this one.
 
-They are started by name, not forked and not with a copy of the main program: a script without a guard around
-its main part may tune, and compiled code that fails takes nothing of it along.
+They are started by name, neither forked nor with a copy of the main program: a script may tune without a guard around
+its main part, and compiled code that crashes cannot harm it.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from .errors import MachineError
 __all__ = ["Died", "Overdue", "Worker", "first_ready", "usable_cores"]
 
 _START_SECONDS = 120.0
-_CHANCES = 3  # to start a process
-_PATIENCE = 8.0  # of wall time for one second of a limit, where a process waits rather than works
+_CHANCES = 3  # attempts to start a process
+_PATIENCE = 8.0  # the limit of wall time, as a multiple of the limit of processor time
 _TICKS = os.sysconf("SC_CLK_TCK") if hasattr(os, "sysconf") else 100
 
 
@@ -41,14 +41,14 @@ class Died(Exception):
 
 
 class Overdue(Exception):
-    """A process did not answer in time. It is ended."""
+    """A process did not answer in time, and was ended."""
 
 
 class Worker:
     """A process that answers one request after another.
 
-    A limit counts the time that the process works, so that a loaded machine makes nothing overdue; one that
-    waits for ever is overdue after some times that of the clock.
+    A limit counts processor time, so that a loaded machine makes nothing overdue. A process that only waits is overdue
+    after `_PATIENCE` times the limit.
     """
 
     def __init__(
@@ -68,7 +68,7 @@ class Worker:
         return self._process is not None and self._process.poll() is None
 
     def start(self) -> None:
-        """Start the process, unless it runs."""
+        """Start the process if it is not running."""
         if self.alive and self._pipe is not None:
             return
         self.kill()
@@ -108,7 +108,8 @@ class Worker:
         self._pipe = Connection(ours.detach())
 
     def greet(self) -> None:
-        """Wait until a started process is ready; it says so first of all. Another is started if it does not."""
+        """Wait for the first message of a started process, which says that it is ready. Another is started if none
+        comes."""
         for chance in range(_CHANCES, 0, -1):
             if "ready" in self.known:
                 return
@@ -139,7 +140,7 @@ class Worker:
 
     # -- work ------------------------------------------------------------------------------------
     def send(self, message: Any, limit: float) -> None:
-        """Hand a request over; its answer is due after `limit` seconds of work."""
+        """Send a request; its answer is due after `limit` seconds of work."""
         self.start()
         self.greet()
         assert self._pipe is not None
@@ -150,7 +151,7 @@ class Worker:
         self._watch(limit)
 
     def receive(self) -> Any:
-        """The answer, when it is there; `Died` or `Overdue` if none comes."""
+        """Wait for the answer; `Died` or `Overdue` if none comes."""
         assert self._pipe is not None
         while not self._ready(0.25):
             if self.overdue:
@@ -159,7 +160,7 @@ class Worker:
                 raise Overdue(f"no answer after {limit:g} s")
         try:
             return self._pipe.recv()
-        except Exception:  # the end of the pipe, or what broken code has written into it
+        except Exception:  # the end of the pipe, or garbage that broken code has written into it
             raise Died(self._obituary()) from None
 
     def ask(self, message: Any, limit: float) -> Any:
@@ -180,7 +181,7 @@ class Worker:
 
     @property
     def overdue(self) -> bool:
-        """Whether the answer to the last request should be there by now."""
+        """Whether the answer to the last request is late."""
         if self._deadline is None:
             return False
         begin, used, limit = self._deadline
@@ -194,7 +195,7 @@ class Worker:
         self._deadline = (time.monotonic(), self._processor_time() or 0.0, limit)
 
     def _processor_time(self) -> float | None:
-        """Seconds that the process has worked, by the thread of it that worked most; None if nobody knows."""
+        """The processor time of its busiest thread, in seconds; None if unknown."""
         if self._process is None:
             return None
         most = None
@@ -208,7 +209,7 @@ class Worker:
         return most
 
     def _obituary(self) -> str:
-        """How the process ended, and what it said last."""
+        """How the process ended, and the last line of its stderr."""
         process, said = self._process, ""
         if process is None:
             return "the process is gone"
@@ -236,7 +237,7 @@ def _signal(number: int) -> str:
 
 
 def first_ready(workers: Iterable[Worker], seconds: float) -> list[Worker]:
-    """Those of some workers that have something to say, or should have by now."""
+    """The workers that have answered within `seconds`, or else those that are overdue."""
     pending = list(workers)
     pipes = {w.pipe: w for w in pending}
     ready = [pipes[p] for p in wait(list(pipes), seconds)]  # type: ignore[index]

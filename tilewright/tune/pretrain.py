@@ -1,4 +1,4 @@
-"""A cost model from a database: what was measured of some programs tells something about others."""
+"""A cost model trained on a database: measurements of some programs help to predict others."""
 
 from __future__ import annotations
 
@@ -23,10 +23,9 @@ from .workload import Task
 __all__ = ["Samples", "describe_model", "samples_of", "score_of", "train_model", "train_trees"]
 
 Array = Any
-_FEWEST = 8  # measurements of a task that say something about it
-_CLOSE = 3.0  # what takes twice as long as the best counts for 1 / 2³ of it
-# Several trees in each round, with more chance in them than online: what holds for these programs is to hold for
-# others.
+_FEWEST = 8  # the fewest measurements of a task that are used
+_CLOSE = 3.0  # a candidate that takes twice as long as the best has 1 / 2³ of its weight
+# Several trees in each round, and more randomness than online, so that the model generalizes to other programs.
 _SETTINGS = {
     "num_parallel_tree": 6, "eta": 0.3, "min_child_weight": 3, "subsample": 0.6, "colsample_bynode": 0.3,
 }  # fmt: skip
@@ -34,7 +33,7 @@ _SETTINGS = {
 
 @dataclass(frozen=True)
 class Samples:
-    """What was measured of a task: features and seconds, a row for each candidate."""
+    """The measurements of a task: features and seconds, a row for each candidate."""
 
     task: Task
     features: Array
@@ -42,7 +41,7 @@ class Samples:
 
 
 def score_of(record: Record) -> float:
-    """The time to rank a record by: that of the incumbent it was measured in turns with, if it was, by their ratio."""
+    """The time by which a record is ranked: that of the incumbent times their ratio, if they were measured in turns."""
     against = record.extra.get("against")
     if record.ratio is None or against is None:
         return record.time
@@ -50,9 +49,9 @@ def score_of(record: Record) -> float:
 
 
 def samples_of(database: Database, wanted: Callable[[Task], bool] = lambda task: True) -> list[Samples]:
-    """What was measured on this machine, of each task that is wanted and has enough of it.
+    """The measurements on this machine, of each wanted task that has enough of them.
 
-    Records whose decisions the sketches of today do not know are left out, and what failed.
+    Failures are left out, and records whose decisions the present sketches do not know.
     """
     out = []
     here = fingerprint()
@@ -65,7 +64,7 @@ def samples_of(database: Database, wanted: Callable[[Task], bool] = lambda task:
         try:
             space = Sketches(task).space
         except ScheduleError:
-            continue  # of a target that has no decisions
+            continue  # a target without decisions
         rows, seconds = [], []
         for record in database.records(line["workload"], line["target"], here):
             found = space.rows(record.decisions) if record.origin == "trial" and record.ok else None
@@ -78,10 +77,10 @@ def samples_of(database: Database, wanted: Callable[[Task], bool] = lambda task:
 
 
 def train_trees(samples: Sequence[Samples], rounds: int = 30, trust: float = 1.0, seed: int = 0) -> TreeModel:
-    """Trees over all samples; `trust` is the part of what is learned that is believed of other programs.
+    """Trees over all samples; `trust` is the fraction of the errors that is learned.
 
-    How far the analytical model is off for a task as a whole says nothing about its candidates; it is taken out. To
-    know the good ones apart matters more than to know how bad the bad ones are: those weigh less.
+    The mean error of the analytical model for a task says nothing about its candidates, and is subtracted. To rank the
+    good candidates matters more than to know how bad the others are: those weigh less.
     """
     model = TreeModel(seed, rounds=rounds, settings=_SETTINGS)
     weights = [(s.seconds.min() / s.seconds) ** _CLOSE for s in samples]
@@ -95,7 +94,7 @@ def train_trees(samples: Sequence[Samples], rounds: int = 30, trust: float = 1.0
 
 
 def train_model(database: Database, path: str | os.PathLike[str], rounds: int = 60) -> TreeModel:
-    """Grow trees over all tasks of a database, and write them to a file that `cost_model(path)` begins with."""
+    """Train trees on all tasks of a database, and write them to a file for `cost_model(path)`."""
     samples = samples_of(database)
     if not samples:
         raise TuneError(
@@ -107,7 +106,7 @@ def train_model(database: Database, path: str | os.PathLike[str], rounds: int = 
 
 
 def describe_model(path: Path, samples: Sequence[Samples], machine: str) -> None:
-    """Enter a model into the index beside it: what it was trained on, and so what it is near to."""
+    """Enter a model into the index beside it, with the targets that it was trained on and thus serves."""
     index = path.parent / "index.json"
     known = json.loads(index.read_text()) if index.exists() else {}
     near = sorted({(s.task.target.cpu.arch, s.task.target.cpu.preferred_vector_bits) for s in samples})

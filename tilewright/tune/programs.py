@@ -1,7 +1,7 @@
-"""Programs in files of records: they compute, and do nothing else.
+"""Programs in files of records: they may compute, and do nothing else.
 
-A program that is read back is built and run, so one of a stranger may not call functions of the machine, carry code,
-make pointers of numbers or leave its arrays. What is left is arithmetic over buffers.
+A program that is read from a file is built and run. So a program from a stranger may not call external functions,
+contain code, make pointers from numbers or access memory out of bounds. What is left is arithmetic over buffers.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from ..tir.transform.simplify import AnalyzedMutator
 
 __all__ = ["check_program"]
 
-# A call of these gives a number and has no other effect.
+# Operators whose calls are pure.
 _CALLS: Final = frozenset(f"tir.{name}" for name in ELEMENTWISE)
 _STATEMENTS: Final = (
     stmt.For, stmt.Block, stmt.BlockRealize, stmt.SeqStmt, stmt.IfThenElse, stmt.BufferStore, stmt.Evaluate,
@@ -31,7 +31,7 @@ _STATEMENTS: Final = (
 _ATTRS: Final = frozenset(
     ("Primitive", "estimated_flops", "global_symbol", "layout_free_placeholders", "tir.noalias")
 )
-# What a compute may say of itself. Code generators and passes take no orders from these.
+# Attributes that a compute may have: code generators and passes do not act on them.
 _NOTES: Final = frozenset(
     "auto_scheduler_simplify_const_tensor_indices axis const_matrix dst_layout layout_free_placeholders "
     "schedule_rule src_layout workload".split()
@@ -39,7 +39,7 @@ _NOTES: Final = frozenset(
 
 
 def check_program(mod: Any, trusting: str) -> None:
-    """Refuse a program from a file that may do more than compute; `trusting` says how to allow it."""
+    """Refuse a program from a file that may do more than compute; `trusting` is the remedy that the error names."""
     if not isinstance(mod, IRModule) or len(mod.functions) != 1:
         raise ScheduleError("a task is a module of one function")
     (func,) = mod.functions.values()
@@ -56,7 +56,7 @@ def check_program(mod: Any, trusting: str) -> None:
 
 
 class _Check(AnalyzedMutator):
-    """Finds what a program may not do, knowing the ranges of loops and the conditions around each access."""
+    """Finds what a program may not do; it knows the ranges of loops and the conditions around each access."""
 
     def __init__(self, func: PrimFunc) -> None:
         super().__init__()
@@ -76,7 +76,7 @@ class _Check(AnalyzedMutator):
                 self.refuse(f"{of} has the attribute {key!r}")
 
     def know(self, buffer: Buffer) -> None:
-        """A buffer that accesses may name: it has memory of its own."""
+        """Declare a buffer that accesses may use: it has memory of its own."""
         if buffer.data in self.pointers:
             self.refuse(f"two buffers share the memory of `{buffer.name}`")
         self.pointers.add(buffer.data)
@@ -103,7 +103,7 @@ class _Check(AnalyzedMutator):
         return self.visit_children(n)
 
     def visit_Select(self, n: Select) -> Any:
-        return self.visit_children(n)  # both sides are computed
+        return self.visit_children(n)  # both branches are evaluated
 
     def either(self, condition: PrimExpr, yes: PrimExpr, no: PrimExpr) -> None:
         self.visit(condition)

@@ -1,4 +1,4 @@
-"""Files of records that are no databases: JSON, one thing in a line."""
+"""Files of records other than databases: lines of JSON."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _SQLITE = b"SQLite format 3\0"
 
 @dataclass
 class Lines:
-    """What a file holds: records, programs (as the rows of a database) and machines."""
+    """The contents of a file: records, programs (as the rows of a database) and machines."""
 
     records: list[Record] = field(default_factory=list)
     workloads: list[tuple[str, str, str, str, str]] = field(default_factory=list)
@@ -29,7 +29,7 @@ class Lines:
 
 
 def is_database(path: str | os.PathLike[str]) -> bool:
-    """Whether a file that exists is a database; else it is lines of JSON. One that is neither is refused."""
+    """Whether an existing file is a database; otherwise it is lines of JSON. Other files are refused."""
     name = os.fspath(path)
     if Path(path).is_dir():
         raise RecordError(f"{name} is a folder, not a file of records")
@@ -55,9 +55,9 @@ def is_database(path: str | os.PathLike[str]) -> bool:
 
 
 def read_lines(path: str | os.PathLike[str], trusted: bool = False) -> Lines:
-    """Read records, one in a line. A last line that was cut off, by a process that was killed, is left out.
+    """Read records, one on each line. A truncated last line, of a process that was killed, is left out.
 
-    `trusted` takes steps that no search writes, as `Database` does.
+    `trusted` allows steps that no search writes, as for `Database`.
     """
     name, out = os.fspath(path), Lines()
     machines: dict[str, Any] = {}
@@ -77,7 +77,7 @@ def read_lines(path: str | os.PathLike[str], trusted: bool = False) -> Lines:
         except UntrustedStep as error:
             raise RecordError(f"{name}, line {number}, record {uid_of(data)}: {error}") from None
         except (ValueError, KeyError, TypeError, AttributeError) as error:
-            if number == len(lines) and number > 1:  # it does not end with a new line
+            if number == len(lines) and number > 1:  # a truncated last line
                 warnings.warn(
                     f"{name}, line {number}: the line was cut off while it was written; what is before it is read",
                     RuntimeWarning,
@@ -89,7 +89,7 @@ def read_lines(path: str | os.PathLike[str], trusted: bool = False) -> Lines:
 
 
 def open_records(path: str | os.PathLike[str], trusted: bool = False) -> Database:
-    """A file of records that exists, to be read: a database, or lines as a database in memory."""
+    """Open an existing file of records to read it: a database, or lines of JSON as a database in memory."""
     if is_database(path):
         return Database(path, trusted)
     held = Database(":memory:", trusted)
@@ -99,7 +99,7 @@ def open_records(path: str | os.PathLike[str], trusted: bool = False) -> Databas
 
 
 def take_records(database: Database, path: str | os.PathLike[str]) -> int:
-    """Take over the records of a file, a database or lines; how many were new."""
+    """Add the records of a file, a database or lines of JSON. Returns how many were new."""
     if is_database(path):
         return database.merge(path)
     lines = read_lines(path, database.trusted)

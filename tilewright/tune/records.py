@@ -1,11 +1,11 @@
-"""The database of what was measured: SQLite, keyed by program, target and machine.
+"""The database of measurements: SQLite, keyed by program, target and machine.
 
     with Database("tune.db") as db:
         db.add(Record.of(inp, result))
         best = db.best(task)
 
-Any number of processes may write at once, and a process that is killed loses nothing that it has added. A record
-of another machine is never taken for one of this.
+Any number of processes may write at once, and a process that is killed loses nothing that it has added. A record of
+another machine never counts as one of this machine.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from .workload import Task
 __all__ = ["Database", "Record", "checked_record", "checked_workload", "read_task", "uid_of"]
 
 FORMAT = "tilewright-records-1"
-_WAIT = 60.0  # seconds for other processes to finish what they write
+_WAIT = 60.0  # seconds to wait for other processes that write
 _APPLICATION, _VERSION = 0x74777264, 1
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS machines (id TEXT PRIMARY KEY, description TEXT NOT NULL);
@@ -61,9 +61,9 @@ _DATA = ("decisions", "trace", "seconds", "extra")  # kept as JSON
 class Record:
     """A measured candidate.
 
-    `origin` is "trial", or "winner" for what the last measurement against the zero-trial schedule chose.
-    `extra` is for whoever stands on this: what a face of the tuner wants back. A record is `trusted` if it was made
-    in this process, or came from a file that its reader trusts: its steps may be any then.
+    `origin` is "trial", or "winner" for the candidate that the final measurement against the zero-trial schedule
+    chose. `extra` is data of APIs that are built on this one. A record is `trusted` if it was made in this process, or
+    came from a file that its reader trusts: then any steps are allowed.
     """
 
     workload: str
@@ -92,7 +92,7 @@ class Record:
         origin: str = "trial",
         extra: Mapping[str, Any] | None = None,
     ) -> Record:
-        """What was measured now: here, unless the result says where."""
+        """The record of a measurement: of this machine, unless the result names another."""
         return Record(
             workload=inp.task.workload,
             target=record_target(inp.task.target),
@@ -114,7 +114,7 @@ class Record:
         )
 
     def plain(self) -> dict[str, Any]:
-        """What files keep of it."""
+        """The record as it is written to files."""
         return {c: getattr(self, c) for c in _COLUMNS}
 
     @property
@@ -123,32 +123,33 @@ class Record:
 
     @property
     def time(self) -> float:
-        """The time to reckon with; infinite if it failed."""
+        """The time that counts; infinite if the candidate failed."""
         return self.result.time
 
     @property
     def result(self) -> MeasureResult:
-        """As it was measured."""
+        """The record as a result of a measurement."""
         return MeasureResult(
             Status(self.status), self.seconds, self.error, self.build_seconds, 0.0, self.ratio, self.trace
         )
 
 
 class Database:
-    """A file of records. `":memory:"` is one that goes with the process.
+    """A file of records; `":memory:"` is one in memory.
 
-    A record of a file can change the speed of a program and nothing else: its steps are those that the search writes,
-    and programs in the file only compute. `trusted` takes everything, from a file whose maker may run code here.
+    A record of a file can change the speed of a program and nothing else: only steps that the search writes are
+    allowed, and programs in the file may only compute. `trusted` allows everything, for a file from someone who may
+    run code here.
     """
 
     def __init__(self, path: str | os.PathLike[str], trusted: bool = False) -> None:
         self.path, self.trusted = os.fspath(path), trusted
-        self._told: set[str] = set()  # tasks and machines that are in it already
+        self._told: set[str] = set()  # tasks and machines that are already in the file
         if self.path != ":memory:" and Path(self.path).is_dir():
             raise RecordError(f"{self.path} is a folder, not a file of records")
         self.readonly = self._is_fixed()
         try:
-            if self.readonly:  # nobody writes to it, and there is no room for SQLite's own files beside it
+            if self.readonly:  # nobody writes to it, and SQLite's own files cannot be made beside it
                 place = Path(self.path).absolute().as_uri() + "?mode=ro&immutable=1"
                 self._db = sqlite3.connect(place, uri=True, isolation_level=None)
             else:
@@ -164,7 +165,7 @@ class Database:
             raise
 
     def _is_fixed(self) -> bool:
-        """Whether the file is there to be read only, with all that was written to it."""
+        """Whether the file can only be read, and is complete (its write-ahead log is empty)."""
         place = Path(self.path)
         if not place.is_file() or (os.access(place, os.W_OK) and os.access(place.absolute().parent, os.W_OK)):
             return False
@@ -173,7 +174,7 @@ class Database:
 
     def _open(self) -> None:
         with self._errors():
-            self._db.execute("BEGIN")  # one look at all of it: another process may be about to make it
+            self._db.execute("BEGIN")  # a consistent view: another process may be creating it
             ours = self._is_ours()
             self._db.execute("COMMIT")
             if self.readonly:
@@ -187,22 +188,21 @@ class Database:
                 try:
                     self._db.execute("PRAGMA journal_mode=WAL")
                     break
-                except (
-                    sqlite3.OperationalError
-                ) as error:  # others are opening it, and SQLite does not wait here
+                except sqlite3.OperationalError as error:
+                    # others are opening it, and SQLite itself does not wait
                     if "locked" not in str(error) or time.monotonic() > give_up:
                         raise
                     time.sleep(0.01)
             self._db.execute("PRAGMA synchronous=NORMAL")
 
     def _is_ours(self) -> bool:
-        """Whether the file holds records; an empty one does not. Anything else is refused."""
+        """Whether the file holds records; False if it is empty. Other files are refused."""
         (tag,) = self._db.execute("PRAGMA application_id").fetchone()
         (version,) = self._db.execute("PRAGMA user_version").fetchone()
         tables = self._db.execute("SELECT type, name FROM sqlite_master").fetchall()
         if tables and tag != _APPLICATION:
             raise RecordError(f"{self.path}: this is a database of something else, not of tuning records")
-        for kind, name in tables:  # views and triggers would run whenever somebody reads or writes
+        for kind, name in tables:  # views and triggers would run with every read or write
             if (kind, name) not in _PARTS and not str(name).startswith("sqlite_autoindex_"):
                 raise RecordError(
                     f"{self.path}: a database of tuning records has no {kind} {name!r}: somebody else changed it"
@@ -231,7 +231,7 @@ class Database:
 
     @contextmanager
     def _errors(self) -> Iterator[None]:
-        """Errors of SQLite name the file and what may be done."""
+        """Turn errors of SQLite into a RecordError that names the file and the remedy."""
         try:
             yield
         except sqlite3.OperationalError as error:
@@ -257,14 +257,14 @@ class Database:
             yield
             self._db.execute("COMMIT")
         except BaseException:
-            if self._db.in_transaction:  # SQLite has ended it by itself, if there was no room
+            if self._db.in_transaction:  # SQLite itself has ended it if the disk was full
                 self._db.execute("ROLLBACK")
             raise
 
     # -- in --------------------------------------------------------------------------------------
     def add(self, record: Record, task: Task | None = None, machine: Mapping[str, Any] | None = None) -> None:
-        """Keep a record; with its task, so that it can be built again without it, and with the machine that measured
-        it, if that is another one than this."""
+        """Add a record; with its task, so that it can be built again from the file alone, and with the machine that
+        measured it, if that is not this one."""
         with self._errors(), self._writing():
             if task is not None and task.workload not in self._told:
                 self._put_workload(_workload_row(task))
@@ -298,7 +298,7 @@ class Database:
             return int(self._db.execute("SELECT count(*) FROM records").fetchone()[0])
 
     def __bool__(self) -> bool:
-        return True  # also without a record
+        return True  # even without records
 
     def records(
         self,
@@ -307,7 +307,7 @@ class Database:
         machine: str | None = None,
         status: str | None = None,
     ) -> list[Record]:
-        """The records of a task (or of a workload's key), in the order in which they were added."""
+        """The records of a task (or of the key of a workload), in the order in which they were added."""
         where, values = "1", list[str]()
         if isinstance(task, Task):
             where, values = self._under(task, machine or "any", loosely=machine is None)
@@ -325,7 +325,8 @@ class Database:
         return [self._record(row) for row in rows]
 
     def _under(self, task: Task, machine: str, loosely: bool) -> tuple[str, list[str]]:
-        """Where the records of a task on a machine are; "any" is all of them, `loosely` any number of threads."""
+        """The SQL condition for the records of a task on a machine ("any": on all), and its parameters. `loosely`: for
+        any number of threads."""
         keys = record_keys(task.target, machine)
         if loosely or machine == "any":
             keys = tuple(k for k in self.keys_of(task) if machine in ("any", k[1]))
@@ -333,7 +334,7 @@ class Database:
         return f"workload = ? AND ({here})", [task.workload, *(part for key in keys for part in key)]
 
     def keys_of(self, task: Task) -> list[tuple[str, str]]:
-        """The targets and machines that there are records of a task under, in any number of threads."""
+        """The targets and machines with records of a task, for any number of threads."""
         with self._errors():
             rows = self._db.execute(
                 "SELECT DISTINCT target, machine FROM records WHERE workload = ?", (task.workload,)
@@ -353,10 +354,10 @@ class Database:
             raise RecordError(f"{where} is damaged: {error}") from None
 
     def best(self, task: Task, machine: str | None = None, loosely: bool = False) -> Record | None:
-        """The record to build: the last winner, else the fastest right one. Of this machine, unless one is named;
-        "any" is all of them. `loosely` takes any number of threads, where the target does not say how many."""
+        """The record to build from: the last winner, else the fastest correct one; of this machine unless one is
+        named ("any": of all). `loosely` takes any number of threads if the target does not say how many."""
         where, wanted = self._under(task, machine or fingerprint(target=task.target), loosely)
-        with self._errors():  # steps are long, and only those of one record are wanted
+        with self._errors():  # traces are long, and only that of one record is needed
             rows = self._db.execute(
                 f"SELECT uid, origin, seconds FROM records WHERE {where} AND status = 'ok' ORDER BY rowid",
                 wanted,
@@ -382,8 +383,8 @@ class Database:
         return None if row is None else self._record(row)
 
     def elsewhere(self, task: Task) -> str:
-        """What there is of a task that is not used here, in a sentence: of other machines, or in other numbers of
-        threads; empty if nothing."""
+        """A sentence on the records of a task that are not used here: of other machines, or for other numbers of
+        threads; empty if there are none."""
         mine, known = describe_machine(task.target), self.machines()
         me = fingerprint(mine)
         used = {r.uid for r in self.records(task, machine=me)}
@@ -405,7 +406,7 @@ class Database:
         return "; ".join(out)
 
     def machines(self) -> dict[str, Any]:
-        """The machines that records are of."""
+        """The descriptions of machines, by fingerprint."""
         with self._errors():
             rows = self._db.execute("SELECT id, description FROM machines").fetchall()
         where = f"{self.path}: the description of a machine"
@@ -414,7 +415,7 @@ class Database:
         }
 
     def task(self, workload: str, target: Any) -> Task:
-        """The task of a workload's key, with its program as it was kept."""
+        """The task for the key of a workload, with its program from the file."""
         with self._errors():
             row = self._db.execute(
                 "SELECT program, constants, sizes FROM workloads WHERE id = ?", (workload,)
@@ -424,7 +425,7 @@ class Database:
         return read_task(f"{self.path}: workload {workload}", row, target, self.trusted)
 
     def tasks(self) -> list[dict[str, Any]]:
-        """One line for each program, target and machine: how many records, the best of them."""
+        """One entry for each program, target and machine: the number of records and the best of them."""
         out: dict[tuple[str, str, str], dict[str, Any]] = {}
         with self._errors():
             names = dict(self._db.execute("SELECT id, name FROM workloads").fetchall())
@@ -466,7 +467,7 @@ class Database:
 
     # -- many files --------------------------------------------------------------------------------
     def merge(self, other: str | os.PathLike[str] | Database) -> int:
-        """Take over what another file has and this one has not; how many records that were."""
+        """Add what another file has and this one has not. Returns how many records were added."""
         if not isinstance(other, Database):
             if not Path(other).exists():
                 raise RecordError(f"{os.fspath(other)}: there is no such file")
@@ -477,7 +478,7 @@ class Database:
         return self.take(workloads, other.machines(), other.records())
 
     def take(self, workloads: Iterable[Any], machines: Mapping[str, Any], records: Iterable[Record]) -> int:
-        """Take over programs, machines and records, those that are not there yet; how many records that were."""
+        """Add programs, machines and records that are not there yet. Returns how many records were added."""
         with self._errors(), self._writing():
             for row in workloads:
                 self._put_workload(row)
@@ -486,7 +487,8 @@ class Database:
             return sum(self._put(r) for r in records)
 
     def prune(self, keep: int = 16, failed: bool = True) -> int:
-        """Leave the fastest `keep` records of each task, and its winners; drop failures too. How many went."""
+        """Keep the fastest `keep` records of each task and its last winner; drop failures if `failed`. Returns how many
+        records were dropped."""
         groups: dict[tuple[str, str, str], list[Record]] = {}
         for r in self.records():
             groups.setdefault((r.workload, r.target, r.machine), []).append(r)
@@ -502,7 +504,7 @@ class Database:
 
     # -- JSON lines --------------------------------------------------------------------------------
     def export_json(self, path: str | os.PathLike[str]) -> int:
-        """Write everything as JSON, one thing in a line; how many records. A file is there as a whole, or as it was."""
+        """Write everything as lines of JSON, atomically. Returns the number of records."""
         records = self.records()
         with self._errors():
             workloads = self._db.execute("SELECT * FROM workloads").fetchall()
@@ -519,7 +521,7 @@ class Database:
         return len(records)
 
     def import_json(self, path: str | os.PathLike[str]) -> int:
-        """Take over what `export_json` wrote; how many records were new. All of it or nothing."""
+        """Add what `export_json` wrote: all of it or nothing. Returns how many records were new."""
         workloads, machines, records = [], {}, []
         name = os.fspath(path)
         try:
@@ -549,7 +551,7 @@ class Database:
 
 
 def _data(text: Any, where: str) -> Any:
-    """What a column that holds JSON says."""
+    """The value of a column that holds JSON."""
     if text is not None and not isinstance(text, (str, bytes)):
         raise ValueError(f"{where} is text, not {text!r}")
     return None if text is None else read_json(text, where, ValueError)
@@ -560,7 +562,7 @@ _NUMBERS = ("noise", "build_seconds", "seed", "created")
 
 
 def checked_record(data: Mapping[str, Any], trusted: bool = False) -> Record:
-    """A record from outside: its parts are of the right kinds, its steps those that the search writes.
+    """Check a record from outside: its fields must have the right types, and its steps be those that the search writes.
 
     `trusted` allows other steps, which may do more than change the speed.
     """
@@ -601,19 +603,19 @@ def _is_number(value: Any) -> bool:
 
 
 def uid_of(data: Any) -> str:
-    """The name of a record as it stands in a line, for messages."""
+    """The name of a record in a line of a file, for messages."""
     record = data.get("record", data) if isinstance(data, Mapping) else {}
     return str(record.get("uid", "without a name")) if isinstance(record, Mapping) else "without a name"
 
 
 def checked_workload(data: Any) -> tuple[str, str, str, str, str]:
-    """The row of a program as it stands in a line of a file."""
+    """The row of a program in a line of a file."""
     key, title, program, constants, sizes = map(str, data)
     return key, title, program, constants, sizes
 
 
 def read_task(where: str, row: Sequence[Any], target: Any, trusted: bool = False) -> Task:
-    """The task of a program that a file holds (program, constants, sizes); it only computes, unless it is trusted."""
+    """The task of a program in a file (program, constants, sizes); it may only compute, unless it is `trusted`."""
     try:
         program, constants, sizes = (str(text) for text in row)
         mod = load_json(program)

@@ -1,4 +1,4 @@
-"""Scripts that show a wrong result again, anywhere: the program, the steps of the candidate, the inputs."""
+"""Scripts that reproduce a wrong result anywhere: the program, the steps of the candidate, the inputs."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ sys.exit(reproduce(__file__.removesuffix(".py") + ".json"))
 def write_reproducer(
     folder: Path, task: Task, token: str, trace: Any, what: Any, seed: int, error: str
 ) -> str:
-    """Write the script and its data; the path of the script."""
+    """Write the script and its data. Returns the path of the script."""
     folder.mkdir(parents=True, exist_ok=True)
     stem = folder / f"wrong_{token}"
     program = {"trace": trace} if trace is not None else {"program": save_json(what)}
@@ -64,12 +64,12 @@ def write_reproducer(
 
 
 def _line(text: str) -> str:
-    """Text for a comment: whatever it says, it stays in its line, and the file stays readable as UTF-8."""
+    """Text for a comment: whatever it contains, it stays on one line, and the file stays valid UTF-8."""
     return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
 
 
 def _run(program: IRModule, target: Target, arguments: list[Any]) -> list[Any]:
-    """What a program makes of arguments: here, or on the first GPU of a target's kind."""
+    """The results of a program for arguments: on this CPU, or on the first GPU of the target's kind."""
     func = named_function(DEFAULT_BUILD)(program, target=target)
     if not target.is_gpu:
         func(*arguments)
@@ -81,7 +81,7 @@ def _run(program: IRModule, target: Target, arguments: list[Any]) -> list[Any]:
 
 
 def reproduce(path: str) -> int:
-    """Build and run a candidate and the plain program in this process; 1 if they differ, and a line that says how."""
+    """Build and run a candidate and the plain program in this process. Prints how they differ; 1 if they do."""
     data = read_json(Path(path).read_bytes(), path)
     given: dict[str, Any] = {}
     if data["inputs"]:
@@ -92,7 +92,7 @@ def reproduce(path: str) -> int:
     task = Task(mod, Target(data["target"]), tuple(data["constants"]), given, None, data["sizes"])
     candidate = data["candidate"]
     if "trace" in candidate:
-        made = schedule_of(task, "trace", candidate["trace"], trusted=True).mod  # of a script that runs here
+        made = schedule_of(task, "trace", candidate["trace"], trusted=True).mod  # its script runs here, too
     else:
         made = load_json(candidate["program"])
     results = [

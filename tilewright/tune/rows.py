@@ -1,6 +1,6 @@
 """Reductions that read each element once, and chains of them: sums, softmax, normalisations.
 
-A chain is computed row by row, so that a row comes from memory once and is then found in the cache:
+A chain is computed row by row, so that a row is loaded from memory once and then found in a cache:
 
     for row in parallel(rows):
         maximum of the row          ┐ each pass in vectors: lanes of partial results,
@@ -8,7 +8,7 @@ A chain is computed row by row, so that a row comes from memory once and is then
         sum of these                ┘
         out[row] = exp / sum
 
-Where the axis that lies in line in memory is not the one that is reduced, a vector holds as many rows as it has lanes.
+Where the contiguous axis is not the one that is reduced, a vector holds as many rows as it has lanes.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ __all__ = [
     "streams",
 ]
 
-# Vectors of partial results, so that one addition need not wait for the one before.
+# Independent vectors of partial results, which hide the latency of an addition.
 _CHAINS = 4
-_HELD = 16  # vectors of results that stay in registers beside what is read
-_BUSY = 8  # additions' worth of work beside which memory can be fetched
-_PIECE = 96  # elements that lie beside each other and are read together, at least
-_WIDEST = 256  # lanes in which partial results may lie: _CHAINS vectors of bytes
+_HELD = 16  # the most vectors of results that are kept in registers
+_BUSY = 8  # the least work of a stage that a prefetch runs beside, in additions for each element
+_PIECE = 96  # the least number of contiguous elements to read together
+_WIDEST = 256  # the most lanes of partial results: _CHAINS vectors of bytes
 
 
 def schedule_rows(
@@ -57,7 +57,7 @@ def schedule_rows(
 
 
 def rows_of(last: Facts, group: list[Facts]) -> tuple[list[Axis], list[Axis]]:
-    """The axes of `last` that say which row it is, and those along a row."""
+    """The axes of `last` that number the rows, and those along a row."""
     if last.kind == "reduction":
         return last.spatial, last.reduce
     made = {f.write.buffer for f in group if f.write is not None}
@@ -70,20 +70,20 @@ def rows_of(last: Facts, group: list[Facts]) -> tuple[list[Axis], list[Axis]]:
 
 
 def _along_rows(group: list[Facts]) -> bool:
-    """Whether the largest reduction goes along what lies in line in memory."""
+    """Whether the largest reduction runs along its contiguous axis."""
     line = in_line(max((f for f in group if f.kind == "reduction"), key=lambda f: f.points))
     return line is not None and line.reduce
 
 
 def in_line(f: Facts) -> Axis | None:
-    """The axis along which neighbours in memory lie."""
+    """The axis along which the largest read is contiguous; the last axis if there is none."""
     main = _main(f)
     found = [a for a in f.axes if main is not None and main.stride(a) == 1]
     return found[-1] if found else (f.axes[-1] if f.axes else None)
 
 
 def _main(f: Facts) -> Access | None:
-    """The read that most elements come from."""
+    """The read with the largest footprint."""
     spans = {a.var: a.extent for a in f.axes}
     return max([r for r in f.reads if r.strides], key=lambda r: r.footprint(spans), default=None)
 
@@ -112,7 +112,7 @@ def _fused(sch: Schedule, loops: list[LoopRV]) -> LoopRV:
 
 
 def _in_parts(sch: Schedule, f: Facts, machine: CpuMachine) -> dict[str, object]:
-    """Few results of many elements: each thread reduces a part of them."""
+    """Few results, each of many elements: threads reduce parts of them, which are then combined."""
     loops = sch.get_loops(f.rv)
     reduces = loops[len(f.spatial) :]
     whole = _fused(sch, reduces) if one_line(f, f.reduce) else reduces[0]
@@ -128,13 +128,13 @@ def _in_parts(sch: Schedule, f: Facts, machine: CpuMachine) -> dict[str, object]
 
 
 def one_line(f: Facts, axes: list[Axis]) -> bool:
-    """Whether the axes, one within the other, are one line for each read."""
+    """Whether each read steps through the nested axes with a single stride, so that they can be fused."""
     pairs = zip(axes, axes[1:])
     return all(a.known for a in axes) and all(r.in_line(*pair) for pair in pairs for r in f.reads)
 
 
 def _stream(sch: Schedule, f: Facts, machine: CpuMachine, parallel: bool) -> dict[str, object]:
-    """Neighbours in memory belong to different results: lines are added up, several at a time.
+    """Neighbours in memory belong to different results: add up whole lines, several at a time.
 
     for part of the results in parallel: for lines, 8 at a time: for vector: part[vector] += 8 lines[vector]
     """
@@ -152,7 +152,7 @@ def _stream(sch: Schedule, f: Facts, machine: CpuMachine, parallel: bool) -> dic
     reduces = [loops[a.var] for a in f.reduce]
     if line.known and _CHAINS <= -(-line.extent // lanes) <= _HELD and not again:
         return _stream_held(sch, f, loops, line, lanes, parallel)
-    # the results stay in the first cache
+    # the results stay in the L1 cache
     room = max(lanes, machine.cache_sizes.l1d // 2 // max(1, f.bits // 8))
     width = min(room, -(-line.extent // (machine.num_cores if parallel and not others else 1)))
     width = max(lanes, -(-width // lanes) * lanes)
@@ -179,8 +179,8 @@ def _stream(sch: Schedule, f: Facts, machine: CpuMachine, parallel: bool) -> dic
 def _fetch_next_lines(
     sch: Schedule, f: Facts, vectors: LoopRV, together: int, lanes: int, machine: CpuMachine
 ) -> None:
-    """While some lines are added up, those that come next are asked for: processors foresee what follows in a line, not
-    what follows its end. For what comes from memory, and lines that the second cache keeps until then."""
+    """Prefetch the next lines while some are added up: hardware prefetchers follow a line, but not past its end. Only
+    for operands that come from memory, and lines that the L2 cache holds until they are used."""
     main = _main(f)
     step = together * (main.stride(f.reduce[-1]) or 0) if main is not None else 0
     if main is None or step < lanes or step * main.bytes > machine.cache_sizes.l2 // 4:
@@ -212,7 +212,8 @@ def _stream_held(
 
 
 def schedule_several(sch: Schedule, f: Facts, machine: CpuMachine, parallel: bool) -> dict[str, object]:
-    """A reduction with several results: vectors along results that lie in line, else result by result."""
+    """A reduction with several results: vectorized along the contiguous axis if that is spatial, else result by
+    result."""
     loops = dict(zip([a.var for a in f.axes], sch.get_loops(f.rv), strict=True))
     line, lanes = in_line(f), f.lanes(machine)
     around, note = [loops[a.var] for a in f.spatial], {}
@@ -230,8 +231,8 @@ def schedule_several(sch: Schedule, f: Facts, machine: CpuMachine, parallel: boo
 
 
 def streams(f: Facts, machine: CpuMachine) -> bool:
-    """Whether it is better to add up whole lines: what is read is large, hardly used again, and lies in line with
-    the results."""
+    """Whether it is better to add up whole lines: the largest read exceeds the L2 cache, is hardly reused, and is
+    contiguous along the same axis as the results."""
     main, line = _main(f), in_line(f)
     if main is None or line is None or line.reduce or f.write is None or f.write.stride(line) != 1:
         return False
@@ -242,7 +243,7 @@ def streams(f: Facts, machine: CpuMachine) -> bool:
 
 # ---------------------------------------------------------------------------- vectors of partial results
 def vector_reduction(sch: Schedule, f: Facts, machine: CpuMachine) -> tuple[BlockRV | None, BlockRV]:
-    """Turn a reduction along a line into lanes of partial results and their combination."""
+    """Rewrite a reduction along a contiguous axis as lanes of partial results and their combination."""
     loops = sch.get_loops(f.rv)
     spatial = len(f.spatial)
     reduces = loops[spatial:]
@@ -267,14 +268,14 @@ def lanes_of(
 
 
 def place_lanes(sch: Schedule, partial: BlockRV | None, final: BlockRV, row: LoopRV) -> None:
-    """The partial results of a row are computed in its loop, in vectors."""
+    """Compute the partial results of a row in its loop, vectorized."""
     if partial is not None:
         sch.compute_at(partial, row, preserve_unit_loops=False)
         in_lanes(sch, partial, final)
 
 
 def in_lanes(sch: Schedule, partial: BlockRV, final: BlockRV) -> None:
-    """Partial results and their combination, beside each other, in vectors."""
+    """Vectorize partial results and their combination."""
     sch.annotate(sch.get_loops(final)[-1], "reduce_lanes", 1)
     lane, *sums = sch.get_loops(partial)[len(sch.get_loops(final)) - 1 :]
     if (extent_of(sch, lane) or _WIDEST + 1) > _WIDEST:
@@ -326,7 +327,7 @@ def _row_by_row(
 
 
 def _fetch_next_row(sch: Schedule, last: Facts, group: list[Facts], columns: list[Axis], lanes: int) -> None:
-    """While the heaviest stage keeps the processor busy, the next row is asked for from memory."""
+    """Prefetch the next row from memory while the heaviest stage computes."""
     made = {f.write.buffer for f in group if f.write is not None}
     busy = [f for f in group if f.kind == "injective" and f is not last and f.work >= _BUSY]
     if len(columns) != 1 or not busy or not columns[0].known:
@@ -349,7 +350,7 @@ def _rows_in_lanes(
     machine: CpuMachine,
     parallel: bool,
 ) -> dict[str, object]:
-    """Rows lie beside each other: each lane of a vector works on a row of its own."""
+    """Neighbours in memory belong to different rows: each lane of a vector works on a row of its own."""
     lanes = machine.lanes(last.bits)
     loops = dict(zip([a.var for a in last.axes], sch.get_loops(last.rv), strict=True))
     if not rows:
@@ -391,8 +392,8 @@ def _rows_in_lanes(
 
 
 def _beside(group: list[Facts], rows: list[Axis], columns: list[Axis], machine: CpuMachine) -> int:
-    """How many lines of rows to take together, so that vectors are whole and neighbours are read in longer pieces;
-    0 for single vectors."""
+    """How many values of the last but one row axis to take together, so that vectors are full and contiguous reads
+    are longer; 0 for single vectors."""
     if len(rows) < 2 or not all(a.known for a in (*rows, *columns)):
         return 0
     outer, line = rows[-2], rows[-1]

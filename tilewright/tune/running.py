@@ -1,7 +1,7 @@
 """Running candidates, in a process of its own: each is checked against the reference, then timed.
 
-Inputs and reference are mapped read-only, outputs lie between guards: code that writes where it should not is found
-out, and cannot make a later candidate look right.
+Inputs and reference are mapped read-only, and outputs are between guard regions: out-of-bounds writes are detected, and
+cannot make a later candidate look correct.
 """
 
 from __future__ import annotations
@@ -27,20 +27,20 @@ __all__ = ["Runner", "Timing", "Values"]
 
 _GUARD = 4096
 _MARK = 0xA5
-_CONTENDER = 1.03  # a candidate that is within this of the incumbent is measured in turns with it
-_ALIKE = 1.02
-_LONG = 4  # samples; a run of this length is one itself, were it the first
-_BEHIND = 1.02  # until it is seen to be behind by as much
-_LOADS = 3  # of each side of a duel
-_STEADY = 1.10  # a turn counts if the incumbent took no more than this of its best
+_CONTENDER = 1.03  # a candidate below this ratio to the incumbent's time is measured in turns with it
+_ALIKE = 1.02  # the largest ratio of two samples that agree
+_LONG = 4  # a first run longer than this many sample times counts as a sample
+_BEHIND = 1.02  # measuring in turns ends when a candidate takes more than this ratio to the incumbent's time
+_LOADS = 3  # how often each side of a duel is loaded
+_STEADY = 1.10  # a turn counts if neither side took more than this ratio to its best time
 
 
 @dataclass(frozen=True, slots=True)
 class Timing:
     """How long to measure: at least `repeats` samples of at least `sample_seconds`, and `seconds` in all.
 
-    A candidate that takes `hopeless` times as long as the incumbent in two samples is not measured further; one
-    that is about as fast is measured in turns with it, `rounds` times.
+    A candidate that takes `hopeless` times as long as the incumbent in two samples is not measured further. One that is
+    about as fast is measured in turns with it, `rounds` times.
     """
 
     repeats: int = 2
@@ -54,7 +54,7 @@ class Timing:
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """A parameter: a file of numbers, or a number. `reference` is the file of what is right, if it is written."""
+    """A parameter: a file of numbers, or a number. `reference` is the file of the correct result, if it is written."""
 
     name: str
     dtype: str
@@ -67,14 +67,14 @@ class Value:
 
 @dataclass(frozen=True, slots=True)
 class Values:
-    """All parameters of a task, and how exact its results are."""
+    """All parameters of a task, and the tolerance of its results."""
 
     params: tuple[Value, ...]
     tolerance: Tolerance
 
 
 def mapped(path: str, dtype: str, shape: tuple[int, ...]) -> Any:
-    """The numbers in a file, in memory that cannot be written."""
+    """The numbers of a file, mapped read-only."""
     kind = ELEMENTS[dtype].numpy
     if math.prod(shape) == 0:
         return np.empty(shape, kind)
@@ -82,7 +82,7 @@ def mapped(path: str, dtype: str, shape: tuple[int, ...]) -> Any:
 
 
 class _Guarded:
-    """An array with guards before and behind it."""
+    """An array with guard regions before and behind it."""
 
     def __init__(self, value: Value) -> None:
         kind = ELEMENTS[value.dtype].numpy
@@ -93,7 +93,7 @@ class _Guarded:
         self.value = value
 
     def reset(self, before: Any) -> None:
-        """What a run finds in it: the input where it is read, else what no right result has."""
+        """Set the contents before a run: the input if it is also read, else a value that no correct result has."""
         if self.value.reads and before is not None:
             self.array[...] = before
         elif self.array.dtype.kind in "iub":
@@ -114,11 +114,11 @@ class _Loaded:
     def __init__(self, run: Callable[[], int], fail: Callable[[int], None], keep: Any) -> None:
         self.run, self.fail, self.keep = run, fail, keep
         self.best = math.inf
-        self.first = math.inf  # the run that was checked
-        self.clean = True  # whether nobody else had the processor during the last sample
+        self.first = math.inf  # seconds of the run that was checked
+        self.clean = True  # whether the last sample was not preempted
 
     def seconds(self, times: int) -> float:
-        """The mean of some runs."""
+        """The mean of `times` runs."""
         run, clock = self.run, time.perf_counter
         before = _interruptions()
         begin = clock()
@@ -151,7 +151,7 @@ class Runner:
 
     # -- data ------------------------------------------------------------------------------------
     def task(self, value: tuple[str, Values]) -> bool:
-        """Turn to a task: map its inputs and what is right."""
+        """Switch to a task: map its inputs and the reference."""
         self.key, self.values = value
         self.inputs, self.wanted, self.outputs, self.kept = {}, {}, {}, {}
         for p in self.values.params:
@@ -188,7 +188,7 @@ class Runner:
 
     # -- requests --------------------------------------------------------------------------------
     def reference(self, artifact: Artifact) -> dict[str, Any]:
-        """Run what is right by definition, and write its results into the files of the reference."""
+        """Run the reference program, and write its results into the files of the reference."""
         try:
             loaded = self._load(artifact)
             self._reset()
@@ -202,7 +202,7 @@ class Runner:
         return _answer("ok", seconds=[seconds])
 
     def run(self, value: tuple[str, Artifact, Timing, tuple[str, Artifact] | None]) -> dict[str, Any]:
-        """Check and time a candidate; in turns with the incumbent where it is about as fast."""
+        """Check and time a candidate, in turns with the incumbent if they are about equally fast."""
         token, artifact, timing, incumbent = value
         begin = time.perf_counter()
         try:
@@ -229,14 +229,14 @@ class Runner:
         return {**answer, "run_seconds": time.perf_counter() - begin}
 
     def duel(self, value: tuple[tuple[str, Artifact], tuple[str, Artifact], Timing, int]) -> dict[str, Any]:
-        """Two candidates in turns, both checked first: the samples of each.
+        """Check two candidates, and measure them in turns. Returns the samples of each.
 
-        Where in memory their own arrays lie is luck, and can be worth more than what they differ by: each is loaded
-        several times.
+        The addresses of their own arrays are a matter of luck, and can matter more than the difference of the two: each
+        is loaded several times.
         """
         first, second, timing, rounds = value
         pairs: list[tuple[float, float]] = []
-        held: list[_Loaded] = []  # or the next would get the same memory again
+        held: list[_Loaded] = []  # kept, or the next would get the same memory again
         try:
             for number in range(_LOADS):
                 order = (first, second) if number % 2 == 0 else (second, first)
@@ -259,7 +259,7 @@ class Runner:
             out.reset(self.inputs.get(name))
 
     def _check(self, loaded: _Loaded) -> str:
-        """Run once, and compare with what is right."""
+        """Run once, and compare with the reference. Returns what is wrong; empty if nothing is."""
         assert self.values is not None
         self._reset()
         loaded.first = loaded.seconds(1)
@@ -278,7 +278,7 @@ class Runner:
 
     # -- time ------------------------------------------------------------------------------------
     def _keep(self, token: str, artifact: Artifact, timing: Timing) -> _Loaded:
-        """The incumbent, as it is here or loaded anew."""
+        """The incumbent: already loaded, or loaded and timed now."""
         if token not in self.kept:
             loaded = self.kept[token] = self._load(artifact)
             loaded.seconds(1)
@@ -288,7 +288,7 @@ class Runner:
         return self.kept[token]
 
     def _inner(self, loaded: _Loaded, timing: Timing) -> int:
-        """How many runs make a sample."""
+        """How many runs make one sample."""
         if timing.flush_bytes:
             return 1
         best = min(loaded.best, loaded.first)
@@ -315,11 +315,11 @@ class Runner:
         return _answer("ok", seconds=samples + [a for a, _ in pairs], against=[b for _, b in pairs])
 
     def _samples(self, loaded: _Loaded, timing: Timing, hopeless: float, near: float) -> list[float]:
-        """Enough samples in which nobody else had the processor, or the two fastest if they agree; all, where there are
-        no such; two, if both took longer than `hopeless`; those so far, as soon as one is `near` the incumbent's, with
-        which it is then measured in turns."""
+        """Samples until there are enough without preemption, or the two fastest if they agree, or all after three times
+        the time. Two are enough if both took longer than `hopeless`. It also ends as soon as one is below `near`: then
+        the candidate is measured in turns with the incumbent."""
         begin = time.perf_counter()
-        if loaded.first > _LONG * timing.sample_seconds:  # then cold caches cost little
+        if loaded.first > _LONG * timing.sample_seconds:  # cold caches cost little then
             begin, first = begin - loaded.first, loaded.first
         else:
             first = self._sample(loaded, 1, timing)
@@ -344,8 +344,9 @@ class Runner:
     def _turns(
         self, one: _Loaded, other: _Loaded, timing: Timing, rounds: int, until: float = math.inf
     ) -> list[tuple[float, float]]:
-        """Samples of two, in turns, who begins by chance. A turn in which one of them took longer than it can is
-        disturbed, and taken again. Ends as soon as the first takes more than `until` times as long as the other."""
+        """Samples of two candidates in turns, in random order. A turn in which one of them took much longer than its
+        best was disturbed, and is repeated. Ends as soon as the first takes more than `until` times as long as the
+        other."""
         for side in (one, other):
             if side.best == math.inf and side.first == math.inf:
                 side.seconds(1)
@@ -363,20 +364,20 @@ class Runner:
             behind = steady and min(a for a, _ in steady) > until * min(b for _, b in steady)
             if len(steady) >= rounds or behind:
                 return steady
-        # each side by its own: a disturbance of one says nothing about the other
+        # the fastest samples of each side on its own: what disturbs one says nothing about the other
         return list(
             zip(sorted(a for a, _ in pairs)[:rounds], sorted(b for _, b in pairs)[:rounds], strict=True)
         )
 
 
 def _agree(samples: list[float]) -> bool:
-    """Whether the two fastest are alike: then what disturbed the others did not disturb these."""
+    """Whether the two fastest agree: then they were not disturbed."""
     fastest = sorted(samples)[:2]
     return len(fastest) == 2 and fastest[1] <= _ALIKE * fastest[0]
 
 
 def _interruptions() -> int:
-    """How often the processor was taken away from this process."""
+    """The involuntary context switches of this process so far."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_nivcsw
 
 

@@ -1,12 +1,12 @@
-"""The search: candidates proposed by a model and measured in batches, the best of them against the zero-trial one.
+"""The search: a model proposes candidates, batches of them are measured, and the best meets the zero-trial schedule.
 
-    seed, what was measured ──▶ propose: everything, or evolution; the model's favourites, and some at random
+    seed, measurements ──▶ propose: from all candidates, or by evolution; the model's favourites, and some at random
                                    │
-                                   ▼ measure ──▶ database ──▶ model ──▶ … until little is to be won
+                                   ▼ measure ──▶ database ──▶ model ──▶ … until little gain is expected
     finish: the best against the zero-trial schedule, in turns; the winner is recorded
 
-The same seed, database and measurements give the same sequence. Everything that was measured is in the database at
-once, so that a search that was killed goes on where it was.
+The same seed, database and measurements give the same sequence. Every measurement is written to the database at once,
+so that a search that was killed continues where it was.
 """
 
 from __future__ import annotations
@@ -43,18 +43,18 @@ from .workload import Task, task_of
 __all__ = ["Deadline", "Progress", "SearchOptions", "Tuner", "apply_record", "flop_of", "tune_task"]
 
 Array = Any
-_EFFORT = 0.02  # twice the time to build is worth so much of the time to run
-_AHEAD = 4  # times a batch of candidates are looked at for those that are measured
-_RECENT = 48  # predictions that tell how good a model is
-_LAST = 8  # trials take about as long as the duels that finish a task
-_CLEARLY = 0.99  # of two that were measured in turns, the new one wins if it takes less than this
+_EFFORT = 0.02  # the fraction of the time to run that doubling the effort to build is worth
+_AHEAD = 4  # the candidates to choose from for a batch, as a multiple of its size
+_RECENT = 48  # the last predictions, by which the error of a model is estimated
+_LAST = 8  # the duels that finish a task take about as long as this many trials
+_CLEARLY = 0.99  # of two candidates measured in turns, the new one wins if its time is below this fraction
 
 
 @dataclass(frozen=True)
 class SearchOptions:
-    """How to search: `batch` candidates at a time, `epsilon` of them at random; it ends by itself when a round is
-    expected to win less than `min_gain` of the time, after `patience` trials without a better one, and after about
-    `limit` seconds in all."""
+    """How to search: `batch` candidates at a time, a fraction `epsilon` of them at random. The search ends when there
+    was nothing better for `patience` trials and a round is expected to save less than the fraction `min_gain` of the
+    time, and after about `limit` seconds in all."""
 
     seed: int = 0
     model: str | CostModel = "auto"
@@ -65,7 +65,7 @@ class SearchOptions:
     limit: float = math.inf
     population: int = 1024
     generations: int = 4
-    exhaustive: int = 60_000  # spaces up to this size are scored whole
+    exhaustive: int = 60_000  # all candidates of spaces up to this size are scored
     duel_rounds: int = 12
 
 
@@ -86,29 +86,29 @@ class Progress:
 
     @property
     def rate(self) -> float:
-        """Trials in a second."""
+        """Trials per second."""
         return self.measured / self.seconds if self.seconds > 0 else 0.0
 
 
 class Deadline:
-    """The time that a search may take: how many more trials it suffices for, at the pace so far."""
+    """The time limit of a search, and how many more trials fit it at the rate so far."""
 
     def __init__(self, seconds: float) -> None:
         self.seconds, self.began = seconds, time.monotonic()
 
     def room(self, measured: int, tasks: int = 1) -> int:
-        """After so many trials, if so many tasks are to be finished; 0: it is time for that."""
+        """How many more trials fit after `measured` trials, if `tasks` tasks are to be finished; 0: finish them now."""
         if math.isinf(self.seconds):
             return sys.maxsize
         if not measured:
-            return _LAST  # which tell the pace
+            return _LAST  # to find the rate
         spent = time.monotonic() - self.began
         return max(0, math.floor((self.seconds - spent) * measured / spent) - _LAST * tasks)
 
 
 @dataclass
 class _Trial:
-    """A candidate that was measured, with the time to rank it by."""
+    """A measured candidate, with the time by which it is ranked."""
 
     rows: Array
     result: MeasureResult
@@ -117,7 +117,7 @@ class _Trial:
 
 @dataclass
 class _Errors:
-    """How far predictions were off, before the model had seen the answer."""
+    """The errors of predictions that were made before the model had seen the measurement."""
 
     recent: list[float] = field(default_factory=list)
 
@@ -158,9 +158,9 @@ class Tuner:
         self._nothing_left = False
         self._load()
 
-    # -- what is known ---------------------------------------------------------------------------
+    # -- state -----------------------------------------------------------------------------------
     def _load(self) -> None:
-        """Go on from what the database has of this task and of the machine that measures."""
+        """Continue from the records of this task on the machine that measures."""
         if self.database is None:
             return
         for record in self.database.records(self.task, machine=self._where):
@@ -170,10 +170,10 @@ class Tuner:
         self._relearn()
 
     def _take(self, rows: Array, result: MeasureResult, against: float | None) -> _Trial:
-        """Count a result, and rank it: by the time of the incumbent that it was measured in turns with, if it was."""
+        """Count a result and rank it: relative to the time of the incumbent, if it was measured in turns with that."""
         incumbent, score = self._incumbent, result.time
         if result.ratio is not None and against is not None:
-            # no faster than the fastest sample: or luck would add up from one incumbent to the next
+            # not below the fastest sample, or lucky ratios would accumulate from one incumbent to the next
             score = max(result.ratio * against, min(result.seconds))
         trial = _Trial(rows, result, score if result.ok else math.inf)
         self.trials.append(trial)
@@ -194,7 +194,8 @@ class Tuner:
         self.model.update(features, np.array([t.score for t in trials]))
 
     def _relearn(self) -> None:
-        """Learn from what was loaded; how well the last of it would have been predicted says what is to be won."""
+        """Learn from the records that were loaded. How well the last ones would have been predicted tells the expected
+        gain."""
         if not self.trials or not self.space.stages:
             return
         known = max(0, len(self.trials) - _RECENT)
@@ -208,14 +209,14 @@ class Tuner:
 
     @property
     def best(self) -> tuple[MeasureInput, float] | None:
-        """The fastest right candidate so far, and its time."""
+        """The fastest correct candidate so far, and its time."""
         if self._incumbent is None:
             return None
         return self._input(self._incumbent.rows), self._incumbent.score
 
     @property
     def winner(self) -> Record | None:
-        """What the end of a search has recorded, if nothing was measured after it."""
+        """The winner that a finished search has recorded, if nothing was measured after it."""
         if self.database is None:
             return None
         records = self.database.records(self.task, machine=self._where)
@@ -223,7 +224,7 @@ class Tuner:
 
     @property
     def causes(self) -> Mapping[tuple[str, str], int]:
-        """Why candidates failed: the status and the first line of what was said, with counts."""
+        """Why candidates failed: the status and the first line of the error, with counts."""
         return self._causes
 
     @property
@@ -239,12 +240,12 @@ class Tuner:
 
     @property
     def expected_gain(self) -> float:
-        """What one more round is expected to win, as a part of the time."""
+        """The fraction of the time that one more round is expected to save."""
         return 0.0 if self.exhausted else self._gain
 
     @property
     def should_stop(self) -> bool:
-        """Whether it is better to end: nothing is left, or little is to be won and nothing was for a while."""
+        """Whether to end: no candidate is left, or little gain is expected and there was none for a while."""
         if self._incumbent is None:
             return self.exhausted or self._since >= 2 * self.options.patience
         little = self._since >= self.options.patience and self.expected_gain < self.options.min_gain
@@ -296,7 +297,7 @@ class Tuner:
         ahead = order[: _AHEAD * count]
         chosen = list(ahead[self.space.varied(pool[ahead], count - by_chance)])
         if by_chance:
-            # at random among what is not hopeless by the model of the machine
+            # at random among candidates that are not hopeless by the analytical model
             rest = np.setdiff1d(np.arange(len(pool)), chosen)
             expected = self.space.seconds(pool[rest])
             likely = rest[np.argsort(expected, kind="stable")][: max(by_chance, len(rest) // 4)]
@@ -304,7 +305,7 @@ class Tuner:
         return pool[np.array(chosen[:count], np.int64)]
 
     def _pool(self, rng: Any) -> Array:
-        """All candidates, or those that evolution arrives at."""
+        """All candidates, or those that evolution finds."""
         if self.space.size <= self.options.exhaustive:
             return self.space.everything()
         ranked = sorted((t for t in self.trials if t.result.ok), key=lambda t: t.score)
@@ -321,7 +322,7 @@ class Tuner:
         )
 
     def _estimate(self, scores: Array) -> None:
-        """The expected improvement by the best of the candidates that are left."""
+        """Update the expected gain: the expected improvement by the best of the candidates that are left."""
         if self._incumbent is None or not len(scores):
             return
         spread, best = self._errors.spread, math.log(self._incumbent.score)
@@ -332,7 +333,7 @@ class Tuner:
 
     # -- measuring -------------------------------------------------------------------------------
     def step(self, count: int | None = None) -> int:
-        """Measure a batch; how many were measured. 0: there is nothing left."""
+        """Measure a batch. Returns how many were measured; 0 if no candidate is left."""
         wide = getattr(self.measurer, "at_once", None)
         batch = max(self.options.batch, wide(self.task) if wide is not None else 1)
         rows = unique_rows(self.propose(min(count or batch, batch)))
@@ -348,9 +349,9 @@ class Tuner:
         return len(self.trials) - before
 
     def _measure(self, rows: Array) -> None:
-        """Measure candidates, keep and rank what comes of them."""
+        """Measure candidates, record and rank the results."""
         known = bool(self.space.stages)
-        if known:  # what takes longest to build begins first, so that nobody waits for it at the end
+        if known:  # those that take longest to build begin first, so that none is waited for at the end
             rows = rows[np.argsort(-self.space.effort(rows), kind="stable")]
         predicted = self.model.predict(self.space.features(rows)) if known else np.zeros(len(rows))
         begin, fixed = len(self.trials), self._incumbent
@@ -372,9 +373,9 @@ class Tuner:
 
     # -- the end ---------------------------------------------------------------------------------
     def finish(self) -> Schedule:
-        """Measure the best against the zero-trial schedule, record the winner, and give its schedule.
+        """Measure the best against the zero-trial schedule, record the winner, and return its schedule.
 
-        If that was done, and nothing was measured since, it is the winner of then.
+        If that was already done and nothing was measured since, the recorded winner is returned.
         """
         if (done := self.winner) is not None:
             return apply_record(self.task, done)
@@ -405,13 +406,13 @@ class Tuner:
                     return self._win(best, replace(duel.first, ratio=duel.ratio, trace=trial.result.trace))
                 first = replace(duel.second, ratio=1 / duel.ratio, trace=first.trace)
                 break
-            alone = self.measurer.measure([best, zero])  # who of the two was it?
+            alone = self.measurer.measure([best, zero])  # which of the two failed?
             if alone[0].ok and not alone[1].ok:
                 return self._win(best, alone[0])
         return self._win(zero, first or MeasureResult(Status.OK))
 
     def _playoff(self, ranked: list[_Trial]) -> list[_Trial]:
-        """The fastest few, in an order found by measuring those in turns that are about as fast."""
+        """The fastest few with the best first; that is found by measuring those that are about as fast in turns."""
         near = [t for t in ranked[:3] if t.score < 1.03 * ranked[0].score]
         best, others = near[0], near[1:]
         for other in others:
@@ -433,7 +434,7 @@ def _first_line(text: str) -> str:
 
 
 def flop_of(task: Task) -> int:
-    """About how many operations a run takes: two for each point of a reduction, one for any other."""
+    """The estimated number of operations of a run: two for each point of a reduction, one for each other point."""
     total = 0
     for m in pre_order(task.func.body):
         if isinstance(m, Block) and m.iter_vars:
@@ -472,9 +473,9 @@ def tune_task(
     measure: MeasureOptions | Measures | None = None,
     callback: Callable[[Progress], None] | None = None,
 ) -> Schedule:
-    """Search with up to `trials` measured candidates, those in the database counted; never worse than without.
+    """Search with up to `trials` measured candidates, including those in the database; never worse than without.
 
-    With 0 trials it is the best schedule of the database, else the zero-trial one.
+    With 0 trials the result is the best schedule of the database, else the zero-trial one.
     """
     task = task_of(func_or_tensors, target, constants, inputs, reference, sizes)
     kept = database if isinstance(database, Database) else Database(database or ":memory:")

@@ -1,10 +1,10 @@
-"""Sums of few products: what takes time is to write the results, as of stages that sum up nothing.
+"""Sums of few products: the time goes into writing the results, as in elementwise stages.
 
 C[i, j] = A[i, 0] * B[0, j]           for i in parallel(n):
                                           for j in range(0, m, 64):
                               ->              C[i, j : j + 64] = A[i, 0] * B[0, j : j + 64]
 
-A tile in registers would use each element more often, and write many lines at once for it, none of them to its end.
+A register tile would reuse each element more often, but write to many lines at once, each only in part.
 """
 
 from __future__ import annotations
@@ -20,11 +20,12 @@ from .tile_sketch import prepare_tile
 
 __all__ = ["is_short_sum", "schedule_short_sums"]
 
-_FEW = 4  # products of a sum, which are read and added while the result before it is written
+_FEW = 4  # the most products of such a sum: they are read and added while earlier results are written
 
 
 def is_short_sum(facts: Facts, machine: CpuMachine) -> bool:
-    """Whether sums have few terms that lie in line with the results. Those of windows are better fetched once."""
+    """Whether sums have few terms, and reads are contiguous along the same axis as the results. Windows do not count:
+    their overlapping elements are better loaded once."""
     if facts.kind != "reduction" or facts.write is None or not facts.spatial:
         return False
     line, terms = facts.spatial[-1], [a for a in facts.reduce if a.extent > 1]
@@ -42,8 +43,8 @@ def is_short_sum(facts: Facts, machine: CpuMachine) -> bool:
 def schedule_short_sums(
     sch: Schedule, facts: Facts, consumer: BlockRV | None, machine: CpuMachine
 ) -> dict[str, object]:
-    """Vectors along a line of results, all terms written out, in registers until `consumer` takes and stores them, or
-    as they are."""
+    """Vectorize along a line of results and unroll the terms. The results stay in registers until the epilogue
+    `consumer`, or a copy, stores them."""
     facts, tail = prepare_tile(sch, facts, consumer)
     lanes = facts.lanes(machine)
     around, note = in_lines(sch, facts, sch.get_loops(facts.rv)[: len(facts.spatial)], lanes)

@@ -1,4 +1,4 @@
-"""What is free to be decided of a program, as tables: a candidate is a row number for each stage.
+"""The search space of a program, as tables: a candidate is a row number for each stage.
 
     stage T_matmul                                         stage T_softmax
     row   space  tile      vectors  outer  threads  unroll  contrary      row   bits  threads
@@ -6,8 +6,8 @@
       1       0  [1, 0]          1      0        1       1         0        …
       …
 
-Features and predicted costs of all rows are computed once, with arrays; scoring a candidate is looking them up.
-Nothing is scheduled for a candidate that is not measured.
+Features and predicted costs of all rows are computed once, with arrays; to score a candidate is to look them up.
+Only candidates that are measured are scheduled.
 """
 
 from __future__ import annotations
@@ -38,19 +38,21 @@ from .workload import Task
 __all__ = ["Deciding", "Decisions", "Sketches", "Space", "Stage"]
 
 Array = Any
-Decisions = list[dict[str, Any]] | None  # one for each stage, in order; None is the zero-trial schedule
+Decisions = list[dict[str, Any]] | None  # one for each stage, in order; None: the zero-trial schedule
 _UNROLLS = (1, 2, 4)
-_UNROLL_COST = 0.02  # what is not known to gain anything comes after what is simpler
+# Added to the predicted time of a candidate, as a fraction of it, for each doubling of the unrolling and for producers
+# in the opposite place: of candidates that are predicted alike, the simpler comes first.
+_UNROLL_COST = 0.02
 _CONTRARY_COST = 0.05
 _BITS = (128, 256, 512, 1024)
 
 
 @dataclass
 class Stage:
-    """The decisions of one stage: a row of `points` for each way to schedule it.
+    """The possible decisions of one stage: a row of `points` for each way to schedule it.
 
-    `seconds` is what the model of the machine expects, `effort` about how much code it is (the logarithm: building
-    takes so long), `default` the row of the zero-trial schedule.
+    `seconds` is the time by the analytical model, `effort` the estimated logarithm (base 2) of the size of the code,
+    which the time to build it follows, and `default` the row of the zero-trial schedule.
     """
 
     name: str
@@ -66,7 +68,7 @@ class Stage:
     def __len__(self) -> int:
         return len(self.points)
 
-    # -- rows by what is decided -------------------------------------------------------------------
+    # -- rows by their decisions -------------------------------------------------------------------
     @cached_property
     def _radix(self) -> Array:
         sizes = self.points.max(axis=0).astype(np.int64) + 1
@@ -79,7 +81,7 @@ class Stage:
         return keys[order], order
 
     def find(self, points: Array) -> Array:
-        """The rows of some points; -1 for those that are none."""
+        """The row numbers of some points; -1 for those that are not in the table."""
         inside = ((points >= 0) & (points <= self.points.max(axis=0))).all(axis=1)
         keys, order = self._keys
         wanted = points @ self._radix
@@ -116,7 +118,7 @@ class Stage:
 
     @cached_property
     def _heads(self) -> list[tuple[int, int, int | None]]:
-        """What tells the spaces apart: the number of the vector axis, the lanes, the number of the read in panels."""
+        """The key of each space: the number of the vector axis, the lanes, and the number of the packed read."""
         return [
             (
                 _place(s.facts.axes, s.vector),
@@ -127,7 +129,7 @@ class Stage:
         ]
 
     def row(self, decision: dict[str, Any]) -> int | None:
-        """The row of what was decided; None if it is not in the table."""
+        """The row of a decision; None if it is not in the table."""
         if decision.get("stage") != self.name or decision.get("sketch") != self.sketch:
             return None
         try:
@@ -153,8 +155,8 @@ class Space:
 
     def __init__(self, stages: Sequence[Stage], machine: CpuMachine | GpuMachine, fixed: float = 0.0) -> None:
         self.stages, self.machine = list(stages), machine
-        self.fixed = fixed  # seconds for what nothing is to be decided of
-        # the two that take longest have their features told; the others count by their seconds
+        self.fixed = fixed  # seconds of the work that has no decisions
+        # the two stages that take longest contribute their features, the others only their seconds
         order = sorted(range(len(stages)), key=lambda s: -float(stages[s].seconds[stages[s].default]))
         self._heavy = order[:2]
 
@@ -169,19 +171,19 @@ class Space:
 
     @property
     def beginnings(self) -> Array:
-        """What is measured before everything else."""
+        """The candidates that are measured first."""
         return self.default[None]
 
     @cached_property
     def expected(self) -> float:
-        """What the model of the machine expects of the zero-trial schedule."""
+        """The seconds of the zero-trial schedule by the analytical model."""
         return float(self.seconds(self.default[None])[0])
 
     def decisions(self, rows: Array) -> Decisions:
         return [s.decision(int(r)) for s, r in zip(self.stages, rows, strict=True)]
 
     def rows(self, decisions: Decisions) -> Array | None:
-        """The candidate of some decisions; None if it is not of this space."""
+        """The candidate of some decisions; None if it is not in this space."""
         if decisions is None:
             return self.default
         if len(decisions) != len(self.stages):
@@ -195,24 +197,24 @@ class Space:
         return np.stack([g.ravel() for g in grids], axis=1)
 
     def sample(self, rng: Any, count: int) -> Array:
-        """Candidates drawn with equal chances."""
+        """Candidates drawn uniformly."""
         return np.stack([rng.integers(0, len(s), count) for s in self.stages], axis=1)
 
     def seconds(self, candidates: Array) -> Array:
-        """What the model of the machine expects of candidates."""
+        """The seconds of candidates by the analytical model."""
         total = np.full(len(candidates), self.fixed)
         for s, stage in enumerate(self.stages):
             total += stage.seconds[candidates[:, s]]
         return total
 
     def effort(self, candidates: Array) -> Array:
-        """About how long candidates take to build: the logarithm to 2, of the stage that takes longest."""
+        """The estimated effort to build candidates: the logarithm (base 2) for the stage that takes longest."""
         parts = [stage.effort[candidates[:, s]] for s, stage in enumerate(self.stages)]
         return np.max(parts, axis=0)
 
     def features(self, candidates: Array, zero: float | None = None) -> Array:
-        """What a learned model sees of candidates; the first column is the logarithm of `seconds`, the last one what
-        they are expected to be faster than the zero-trial schedule."""
+        """The features of candidates for a learned model. The first column is the logarithm of `seconds`, the last one
+        that of their ratio to the seconds of the zero-trial schedule (`zero`, if given)."""
         total = self.seconds(candidates)
         parts = [np.log(np.maximum(total, 1e-12))[:, None]]
         for s in self._heavy:
@@ -227,7 +229,7 @@ class Space:
         return np.concatenate(parts, axis=1)
 
     def varied(self, ranked: Array, count: int) -> Array:
-        """The places of those to measure of candidates in the order of what is expected of them."""
+        """The positions of the candidates to measure, of candidates that are ranked with the best first."""
         return np.arange(min(count, len(ranked)))
 
     def machine_features(self) -> Array:
@@ -236,7 +238,7 @@ class Space:
 
     # -- evolution -----------------------------------------------------------------------------------
     def mutate(self, rng: Any, candidates: Array) -> Array:
-        """Each candidate with one decision changed; as it was where that is no candidate."""
+        """Each candidate with one decision changed, or as it was if the change gives no candidate."""
         out = candidates.copy()
         weights = np.array([max(1e-9, math.log(len(s))) if len(s) > 1 else 0.0 for s in self.stages])
         if not weights.any():
@@ -273,16 +275,14 @@ class Space:
 
 
 class Forms(Space):
-    """Several ways to compute the same, with other stages each: a candidate's first column says which one.
+    """Several forms of one computation, each with stages of its own. The first column of a candidate is its form.
 
-    A form is the sizes of the tiles that its convolutions are computed in, 0 for plain ones.
+    A form is the size of the Winograd tiles of each convolution, 0 for a plain one.
     """
 
     def __init__(self, forms: Mapping[tuple[int, ...], Space]) -> None:
-        self.names, self.spaces = (
-            list(forms),
-            list(forms.values()),
-        )  # the zero-trial scheduler's form is the first
+        # the form of the zero-trial scheduler is the first
+        self.names, self.spaces = list(forms), list(forms.values())
         self.width = max(len(s.stages) for s in self.spaces)
         super().__init__(self.spaces[0].stages, self.spaces[0].machine)
 
@@ -296,11 +296,11 @@ class Forms(Space):
 
     @property
     def beginnings(self) -> Array:
-        """The schedule that the zero-trial scheduler gives to each form."""
+        """The zero-trial schedule of each form."""
         return np.concatenate([self._here(i, s.default[None]) for i, s in enumerate(self.spaces)])
 
     def _here(self, number: int, candidates: Array) -> Array:
-        """Candidates of a form as such of all."""
+        """Candidates of one form as candidates of this space."""
         out = np.zeros((len(candidates), 1 + self.width), np.int64)
         out[:, 0], out[:, 1 : 1 + candidates.shape[1]] = number, candidates
         return out
@@ -309,14 +309,14 @@ class Forms(Space):
         return candidates[:, 1 : 1 + len(self.spaces[number].stages)]
 
     def _each(self, candidates: Array) -> Iterator[tuple[int, Space, Array, Array]]:
-        """The forms that candidates are of: number, space, which they are, and what they are there."""
+        """For each form of the candidates: its number, its space, the positions of its candidates, their rows there."""
         for number, space in enumerate(self.spaces):
             which = np.flatnonzero(candidates[:, 0] == number)
             if len(which):
                 yield number, space, which, self._there(number, candidates[which])
 
     def _told(self, candidates: Array, f: Callable[[Space, Array], Array]) -> Array:
-        """What each form tells of its candidates, in the order of all."""
+        """Apply `f` to the candidates of each form; the results are in the order of `candidates`."""
         out: Array = np.zeros(len(candidates))
         for _, space, which, there in self._each(candidates):
             told = f(space, there)
@@ -365,7 +365,7 @@ class Forms(Space):
         return out
 
     def cross(self, rng: Any, one: Array, other: Array) -> Array:
-        """Parents of different forms have nothing in common: then it is the first."""
+        """Cross parents of the same form. Parents of different forms have nothing in common: the child is the first."""
         out, same = one.copy(), one[:, 0] == other[:, 0]
         for number, space, which, there in self._each(one):
             alike = same[which]
@@ -376,14 +376,14 @@ class Forms(Space):
 
 
 def split_form(decisions: Decisions) -> tuple[tuple[int, ...] | None, Decisions]:
-    """Which form some decisions are for, if they say so, and the decisions of its stages."""
+    """The form that decisions are for, if they name one, and the decisions of its stages."""
     if decisions and decisions[0].get("sketch") == "form":
         return tuple(int(size) for size in decisions[0]["winograd"]), decisions[1:]
     return None, decisions
 
 
 # ---------------------------------------------------------------------------- from a program
-_FORMS = 6  # that are tried besides the zero-trial scheduler's
+_FORMS = 6  # the most forms that are tried besides that of the zero-trial scheduler
 
 
 class Sketches:
@@ -391,15 +391,15 @@ class Sketches:
 
     def __init__(self, task: Task) -> None:
         self.task = task
-        self.begun: dict[tuple[int, bool], tuple[Position, Left]] = {}  # what candidates have in common
+        self.begun: dict[tuple[int, bool], tuple[Position, Left]] = {}  # steps that candidates share
 
     @cached_property
     def space(self) -> Space:
-        """What is free to be decided; empty stages are left out."""
+        """The search space; stages without rows are left out."""
         run = self._run(None, tell=True)
         found = [s for s in run.found if len(s)]
         if self.task.target.is_gpu:
-            from .gpu_decided import GpuSpace  # which stands on this file
+            from .gpu_decided import GpuSpace  # it imports this file
 
             return GpuSpace(found, self.task.target.gpu)
         forms = {tuple(run.sizes): Space(found, self.task.target.cpu, run.fixed)}
@@ -412,7 +412,7 @@ class Sketches:
         return Forms(forms) if len(forms) > 1 else next(iter(forms.values()))
 
     def renamed(self, decisions: Decisions) -> Decisions:
-        """Decisions of a program whose stages have other names, for the stages of this one in order."""
+        """Decisions of a program whose stages have other names, with the names of the stages of this one."""
         form, own = split_form(decisions)
         space = self.space
         if form is not None and isinstance(space, Forms) and form in space.names:
@@ -423,7 +423,7 @@ class Sketches:
         return own if decisions is None or form is None else [decisions[0], *own]
 
     def apply(self, decisions: Decisions = None) -> Schedule:
-        """The schedule of some decisions; of the zero-trial scheduler's own if there are none."""
+        """The schedule of some decisions; the zero-trial schedule if there are none."""
         return self._run(decisions).sch
 
     def _run(self, decisions: Decisions, tell: bool = False, form: tuple[int, ...] | None = None) -> Any:
@@ -451,7 +451,8 @@ class Sketches:
 
 
 class Deciding(Function):
-    """A zero-trial scheduler with its choices made by decisions if there are any; `tell` gathers them as stages."""
+    """A zero-trial scheduler that takes its choices from `decisions`, if there are any. With `tell` it collects the
+    possible decisions as stages, in `found`."""
 
     def __init__(
         self,
@@ -467,22 +468,22 @@ class Deciding(Function):
         self.decisions, self.tell = decisions, tell
         self.found: list[Stage] = []
         self.number = 0
-        self.form: tuple[int, ...] | None = None  # the sizes of tiles that were decided
-        # where convolutions are taken apart, by size of tiles and whether in parallel
+        self.form: tuple[int, ...] | None = None  # the sizes of Winograd tiles that were decided
+        # schedules after Winograd's transforms, by size of tiles and whether in parallel
         self.begun: dict[tuple[int, bool], tuple[Position, Left]] = {}
 
 
 class _Decided(Deciding):
-    """The scheduler for processors."""
+    """The scheduler for CPUs."""
 
     def __init__(self, *given: Any) -> None:
         super().__init__(*given)
-        self.sizes: list[int] = []  # of tiles that convolutions are computed in; 0: plain
-        self.choices: list[tuple[int, ...]] = []  # what they could be
+        self.sizes: list[int] = []  # of the Winograd tiles of each convolution; 0: plain
+        self.choices: list[tuple[int, ...]] = []  # the possible sizes of each
         self.fixed, self._around = 0.0, 0.0
 
     def _next(self, name: str, sketch: str) -> dict[str, Any]:
-        """The decision for the stage at hand."""
+        """The decision for the stage that is scheduled now."""
         assert self.decisions is not None
         if self.number >= len(self.decisions):
             raise ScheduleError(f"there is no decision for the stage {name}")
@@ -499,7 +500,7 @@ class _Decided(Deciding):
         self.done.add(f.rv.key)
         before = self.at_root()
         if self.number < len(self.decisions) and self.decisions[self.number].get("sketch") != "tile":
-            self.alone(f, "no tile")  # as the zero-trial scheduler, to which a tile was refused
+            self.alone(f, "no tile")  # as the zero-trial scheduler does if a tile is refused
         elif not self.filtered(f, before):
             self.fused_tile(f)
         self.take(before)
@@ -519,7 +520,7 @@ class _Decided(Deciding):
         if self.decisions is None or self.number:
             return super().transforms(f, size, pays)
         found = self.begun.get((size, pays))
-        if found is None:  # nothing was decided so far but the size: all candidates begin with the same steps
+        if found is None:  # only the size is decided so far: all candidates begin with the same steps
             left = super().transforms(f, size, pays)
             found = self.begun[size, pays] = self.sch.position(), left
         else:
@@ -580,7 +581,7 @@ class _Decided(Deciding):
         raise ScheduleError(f"{f.name} cannot lie in vectors as decided: {decision}")
 
     def _unroll(self, f: Facts, times: int) -> None:
-        """Several points of the reduction in a turn of its innermost loop."""
+        """Unroll the innermost loop of the reduction `times` times."""
         if times == 1:
             return
         loops = [
@@ -610,7 +611,7 @@ class _Decided(Deciding):
         self._simply(last, heavy, lambda: super(_Decided, self).rows(last, group))
 
     def _simply(self, f: Facts, heavy: Facts, run: Any) -> None:
-        """A stage whose only decisions are how wide vectors are, and whether threads share it."""
+        """Schedule a stage whose only decisions are the width of vectors, and whether threads share it."""
         if f.kind == "opaque" or getattr(self, "_inside", False):
             return run()
         machine = self.machine
@@ -639,8 +640,8 @@ _TILE_END = ("vectors", "outer", "threads", "unroll", "contrary")
 def _tile_stage(
     f: Facts, machine: CpuMachine, constants: frozenset[Any], best: Best, threads: bool, places: bool
 ) -> Stage:
-    """All tiles of all spaces, with and without threads, their reductions unrolled or not; and, where it reads stages
-    that have a place to choose, those here or there."""
+    """The table of a tiled stage: all tiles of all spaces, with and without threads, with each unrolling of the
+    reduction. If `places`, also with its producers in the opposite place (see `Best.contrary`)."""
     spaces = [s for s in tile_spaces(f, machine, constants) if len(s.vectors)]
     axes, last = list(f.spatial), f.reduce[-1] if f.reduce else None
     columns = ("space", *(f"tile{i}" for i in range(len(axes))), *_TILE_END)
@@ -688,8 +689,8 @@ def _tile_stage(
 
 
 def _effort(space: TileSpace) -> Array:
-    """The accumulators of a tile, as often as there is code for smaller tiles at the end of an axis; far more where
-    three rows are turned in registers, for which LLVM takes seconds."""
+    """The estimated size of the code, as a logarithm: the accumulators of a tile, more if there is code for partial
+    tiles at the end of an axis, and far more if three rows are transposed in registers: LLVM takes seconds for it."""
     code = np.maximum(8.0, space.vectors * space.tiles.prod(axis=1))
     for i, axis in enumerate(space.rows):
         tiles = space.tiles[:, i]
@@ -700,7 +701,7 @@ def _effort(space: TileSpace) -> Array:
 
 
 def _unrolls(axis: Axis | None) -> list[int]:
-    """How many points of the innermost reduction may be one turn of its loop."""
+    """How many times the innermost reduction may be unrolled."""
     if axis is None or not axis.known:
         return [1]
     small = [axis.extent] if axis.extent in (3, 5) else []
@@ -708,7 +709,8 @@ def _unrolls(axis: Axis | None) -> list[int]:
 
 
 def _simple_stage(f: Facts, heavy: Facts, machine: CpuMachine) -> Stage:
-    """How wide vectors are, and whether threads share the work. 0 threads: as the model of the machine says."""
+    """The table of a stage without a tile: the width of vectors, and whether threads share the work (0: as the
+    analytical model says, 1: no, 2: yes)."""
     bits = [b for b in _BITS if b <= machine.vector_bits] or [machine.preferred_vector_bits]
     if machine.preferred_vector_bits not in bits:
         bits.append(machine.preferred_vector_bits)
@@ -729,12 +731,12 @@ def _simple_stage(f: Facts, heavy: Facts, machine: CpuMachine) -> Stage:
 
 
 def _as_decided(machine: CpuMachine, decision: dict[str, Any]) -> CpuMachine:
-    """The machine for which the scheduler would decide so by itself."""
+    """A machine for which the scheduler makes this decision by itself."""
     figures: dict[str, int | float] = {}
     if decision["bits"] != machine.preferred_vector_bits:
         figures["preferred_vector_bits"] = decision["bits"]
     if decision["threads"] == 1:
-        figures["launch_us"] = 1e5  # never worth it
+        figures["launch_us"] = 1e5  # threads never pay
     elif decision["threads"] == 2:
         figures["launch_us"] = 0.0
     return with_figures(machine, figures, machine.source) if figures else machine

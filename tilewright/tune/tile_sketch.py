@@ -1,4 +1,4 @@
-"""Applying a register tile: from a reduction block to tiles, accumulators, panels and parallel loops."""
+"""Apply a register tile: from a reduction block to tiles, accumulators, packed panels and parallel loops."""
 
 from __future__ import annotations
 
@@ -21,9 +21,10 @@ __all__ = ["apply_tile", "prepare_tile"]
 
 
 def prepare_tile(sch: Schedule, facts: Facts, consumer: BlockRV | None) -> tuple[Facts, BlockRV]:
-    """Give the results a place in registers, and make axes one that are one line in memory for all accesses.
+    """Keep the results in registers, and merge axes that every access steps through with a single stride.
 
-    Returns the block as it is then, and the block that writes the results out.
+    `consumer` is the epilogue, if there is one. Returns the facts of the changed block, and the block that writes the
+    results out.
     """
     if consumer is not None:
         sch.set_scope(facts.rv, 0, "local")
@@ -51,7 +52,7 @@ def prepare_tile(sch: Schedule, facts: Facts, consumer: BlockRV | None) -> tuple
 
 
 def _mapped(sch: Schedule, facts: Facts, tail: BlockRV, mapping: Callable[..., list[Any]]) -> Facts:
-    """Other axes for the block, for what takes its results, and for these."""
+    """Apply an index map to the axes of the block and of `tail`, and to the layout of the results between them."""
     sch.transform_block_layout(facts.rv, mapping)
     sch.transform_block_layout(tail, mapping)
     sch.transform_layout(facts.rv, ("write", 0), mapping)
@@ -59,7 +60,7 @@ def _mapped(sch: Schedule, facts: Facts, tail: BlockRV, mapping: Callable[..., l
 
 
 def _in_order(facts: Facts, tail: Facts) -> bool:
-    """Whether results are told by the spatial axes as they are, and taken one by one."""
+    """Whether the spatial axes index the results directly and in order, and `tail` has as many axes."""
     axes, write = facts.spatial, facts.write
     return (
         write is not None
@@ -71,7 +72,7 @@ def _in_order(facts: Facts, tail: Facts) -> bool:
 
 
 def _lines(facts: Facts, tail: Facts) -> list[list[int]]:
-    """The spatial axes in groups that can be one axis."""
+    """The positions of the spatial axes, in groups that can each be merged into one axis."""
     axes, groups = facts.spatial, [[0]] if facts.spatial else []
     in_order = _in_order(facts, tail)
     for k in range(1, len(axes)):
@@ -96,9 +97,9 @@ def apply_tile(
     producers: list[BlockRV],
     machine: CpuMachine,
 ) -> list[BlockRV]:
-    """Schedule a prepared block, `tail`, which takes its results element by element, and what is fused.
+    """Schedule a prepared block and `tail`, which takes its results element by element (the epilogue, or a copy).
 
-    `producers` are stages that only this block reads; those that are computed where tiles want them are returned.
+    `producers` are stages that only this block reads. Those that are computed inside its outermost loop are returned.
     """
     if best.space.dot:
         _apply_dot(sch, facts, best, parallel, tail)
@@ -139,7 +140,7 @@ def apply_tile(
 
 
 def _finish_pack(sch: Schedule, best: Best, pack: BlockRV) -> None:
-    """Copy in vectors; where the panel lies across the original, tiles go across in registers."""
+    """Vectorize the packing. If the panel is transposed, tiles of lanes x lanes are transposed in registers."""
     read, lanes = best.space.packed, best.space.lanes
     assert read is not None
     if read.stride(best.space.vector) == 1:
@@ -157,7 +158,7 @@ def _finish_pack(sch: Schedule, best: Best, pack: BlockRV) -> None:
 
 
 def _place_of(access: Access | None, best: Best) -> int:
-    """Which dimension of what is read or written the vector axis goes along."""
+    """The dimension of an access that the vector axis indexes."""
     assert access is not None
     for i, e in enumerate(access.indices):
         if e is best.space.vector.var:
@@ -182,8 +183,8 @@ def _split_rows(
 
 
 def _around(best: Best, outs: dict[Var, LoopRV], vo: LoopRV, cores: int) -> tuple[list[LoopRV], int]:
-    """The loops around a tile (what all reads move with, then vectors around rows or rows around vectors), and how
-    many of them are independent work for threads."""
+    """The loops around a tile (the axes that all reads move with, then vectors outside rows or rows outside vectors),
+    and how many of the outermost ones are fused into the parallel loop."""
     share = thread_share(best.space, cores)
     shared = [outs[a.var] for a in best.space.rows if best.space.shared(a)]
     rest = [outs[a.var] for a in best.space.rows if not best.space.shared(a)]
@@ -194,10 +195,10 @@ def _around(best: Best, outs: dict[Var, LoopRV], vo: LoopRV, cores: int) -> tupl
 
 
 def _turn(sch: Schedule, facts: Facts, best: Best, tail: BlockRV) -> tuple[list[BlockRV], BlockRV]:
-    """Accumulators hold the vector axis in line; a copy of the tile is turned to how the result lies in memory.
+    """Make the accumulators contiguous along the vector axis, and transpose each tile to the layout of the result.
 
-    Returns what comes after the tile, in order, and which of it is the copy: `tail` itself if it does nothing else,
-    one after `tail` if that takes accumulators as they are, else one before it.
+    Returns the blocks after the tile, in order, and the one that transposes: `tail` itself if it is only a copy, a
+    copy after `tail` if that can work on the accumulators as they are, else a copy before it.
     """
     block = sch.realize(facts.rv).block
     stage, place = facts_of(sch, tail), _place_of(facts.write, best)
@@ -222,7 +223,8 @@ def _turn(sch: Schedule, facts: Facts, best: Best, tail: BlockRV) -> tuple[list[
 
 
 def _takes_vectors(stage: Facts, results: Buffer, place: int) -> bool:
-    """Whether a stage that takes results has all else that it reads (a bias, say) in line with the accumulators."""
+    """Whether an epilogue can work on vectors of accumulators: its other reads (a bias, say) are constant along the
+    last axis, and contiguous or constant along the vector axis."""
     write = stage.write
     if write is None or not all(i is a.var for i, a in zip(write.indices, stage.axes, strict=False)):
         return False
@@ -234,7 +236,7 @@ def _takes_vectors(stage: Facts, results: Buffer, place: int) -> bool:
 
 
 def _finish_turn(sch: Schedule, facts: Facts, best: Best, turned: BlockRV, skip: int) -> None:
-    """Tiles of lanes by lanes go across in registers."""
+    """Transpose tiles of lanes x lanes in registers."""
     lanes, place = best.space.lanes, _place_of(facts.write, best)
     loops = sch.get_loops(turned)[skip:]
     vector, line = loops[place], loops[-1]
@@ -254,7 +256,8 @@ def _finish_turn(sch: Schedule, facts: Facts, best: Best, turned: BlockRV, skip:
 
 
 def _pack(sch: Schedule, facts: Facts, best: Best) -> BlockRV | None:
-    """A copy of the read that moves with the vector axis, to be laid out in panels."""
+    """A packed copy of `best.space.packed`, if there is one: in panels if it is a constant, else contiguous along the
+    vector axis."""
     read = best.space.packed
     if read is None:
         return None
@@ -279,7 +282,7 @@ def _pack(sch: Schedule, facts: Facts, best: Best) -> BlockRV | None:
 
 
 def _panels(sch: Schedule, facts: Facts, best: Best, index: int) -> None:
-    """Lay a constant out as [panel, everything else, lane], so that a tile reads it from end to end."""
+    """Lay a constant out as [panel, everything else, lane], so that a tile reads it contiguously."""
     read, space = best.space.packed, best.space
     assert read is not None
     width = best.vectors * space.lanes
@@ -293,7 +296,7 @@ def _panels(sch: Schedule, facts: Facts, best: Best, index: int) -> None:
 
 
 def _finish_tail(sch: Schedule, tail: BlockRV, skip: int, lanes: int, along: int | None = None) -> None:
-    """The loops that write a tile out: vectors along the last axis or another one, the rest unrolled."""
+    """Schedule the loops that write a tile out: vectorized along axis `along` or the last one, the rest unrolled."""
     loops = sch.get_loops(tail)[skip:]
     if not loops:
         return
@@ -318,8 +321,8 @@ def _finish_tail(sch: Schedule, tail: BlockRV, skip: int, lanes: int, along: int
 def _attach(
     sch: Schedule, producer: BlockRV, best: Best, around: list[LoopRV], lanes: int, machine: CpuMachine
 ) -> bool:
-    """Compute a producer (padding, say) for the tiles of one turn of the first loop, or before all loops if it
-    would be computed too often then. Whether it is the first."""
+    """Compute a producer (padding, say) in each iteration of the outermost loop, or before all loops if the former
+    would repeat too much of its work. Returns whether it is in the loop."""
     stage = facts_of(sch, producer)
     again = 1.0
     if best.vector_outer and not any(
@@ -342,7 +345,8 @@ def _attach(
 
 
 def _apply_dot(sch: Schedule, facts: Facts, best: Best, parallel: bool, tail: BlockRV) -> None:
-    """Vectors of partial sums: rfactor over the lanes, tiles of results, a sum over the lanes at the end."""
+    """Schedule the dot form: vectors of partial sums (rfactor over the lanes), tiles of results, and at the end a sum
+    over the lanes."""
     space, block = best.space, facts.rv
     loops = dict(zip([a.var for a in facts.axes], sch.get_loops(block), strict=True))
     _, lane = sch.split(loops[space.vector.var], [None, space.lanes])

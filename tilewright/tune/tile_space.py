@@ -1,6 +1,6 @@
-"""The space of register tiles of a reduction block: what is free to be decided, as arrays.
+"""The space of register tiles of a reduction block: all candidates, as arrays.
 
-A tile is a set of accumulators that stay in registers while the reduction runs:
+A register tile is a set of accumulators that stay in registers while the reduction runs:
 
                  nv vectors of the vector axis
                ┌────────┬────────┬────────┐
@@ -28,17 +28,17 @@ __all__ = ["LAST_TILE", "Array", "Share", "TileSpace", "thread_share", "tile_spa
 
 Array = Any  # an array of candidates
 _MAX_ROWS = 32
-LAST_TILE = 0.35  # a smaller tile at the end of an axis costs this part of a whole one, at least
-_WINDOW = 32  # points of a window that is unrolled, at most
-_WINDOW_TILE = 8  # and accumulators beside it: the neighbours that are read again want registers too
+LAST_TILE = 0.35  # the least cost of a partial tile at the end of an axis, as a fraction of a whole one
+_WINDOW = 32  # the most points of a window that is unrolled
+_WINDOW_TILE = 8  # the most accumulators with such a window: reused neighbours need registers too
 
 
 @dataclass(frozen=True, slots=True)
 class TileSpace:
-    """The decisions that are free for one vector axis, extracted once.
+    """The candidates for one vector axis.
 
     `rows` are the other spatial axes; `tiles[i, a]` is the number of values of `rows[a]` in a tile of candidate i,
-    `vectors[i]` the number of vectors, `outer[i]` 1 if the loop over vectors goes around the loops over rows.
+    `vectors[i]` the number of vectors, `outer[i]` 1 if the loop over vectors is outside the loops over rows.
     """
 
     facts: Facts
@@ -46,26 +46,26 @@ class TileSpace:
     lanes: int
     dot: bool
     rows: tuple[Axis, ...]
-    packed: Access | None  # the read that is copied into panels
-    pack_free: bool  # … before the program runs
-    transposes: bool  # results lie across the vectors
-    window: bool  # the reduction is a small window over what all rows move with: it is unrolled
+    packed: Access | None  # the read that is packed into panels
+    pack_free: bool  # it is a constant, packed at compile time
+    transposes: bool  # the results are not contiguous along the vector axis
+    window: bool  # the reduction is a small window, as of a depthwise convolution: it is unrolled
     tiles: Array
     vectors: Array
     outer: Array
 
     def shared(self, axis: Axis) -> bool:
-        """Whether all reads move with an axis: nothing is used again along it."""
+        """Whether all reads move with an axis: nothing is reused along it."""
         return all(r.moves(axis) for r in self.facts.reads)
 
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """The loop whose turns threads share, for each candidate.
+    """The parallel loop of each candidate.
 
-    Of the rows around vectors, `first` goes around the others; then `fused` of the loops around a tile are made one
-    loop with `turns` turns, of which the last one is `last` of a whole one. The thread with the most to do does
-    `longest` of all.
+    Of the row axes along which a read is reused, number `first` is the outermost. Then the `fused` outermost loops
+    around a tile are fused into one loop with `turns` iterations; the last of these costs `last` of a whole one. The
+    busiest thread does the fraction `longest` of all work.
     """
 
     first: Array
@@ -75,13 +75,13 @@ class Share:
     longest: Array
 
 
-_OTHER_FIRST = (
-    0.97  # another order than that of the axes must be better than this: what is read lies in their order
-)
+# Another order than that of the axes must reduce the work of the busiest thread below this fraction, since operands
+# are laid out in the order of the axes.
+_OTHER_FIRST = 0.97
 
 
 def thread_share(space: TileSpace, cores: int) -> Share:
-    """What each of `cores` threads does."""
+    """How `cores` threads share the work of each candidate."""
     best = _share(space, cores, 0)
     if cores == 1 or space.dot:
         return best
@@ -93,7 +93,8 @@ def thread_share(space: TileSpace, cores: int) -> Share:
 
 
 def _share(space: TileSpace, cores: int, first: int) -> Share:
-    """A loop whose last tile is smaller is not made one with others, so that the tiles before it carry no condition."""
+    """The share with row axis `first` outermost. A loop whose last tile is partial is not fused with others, so that
+    whole tiles need no condition."""
     shared = [a for a, axis in enumerate(space.rows) if space.shared(axis)]
     rest = [a for a, axis in enumerate(space.rows) if not space.shared(axis)]
     rest = rest[first : first + 1] + rest[:first] + rest[first + 1 :]
@@ -112,20 +113,20 @@ def _share(space: TileSpace, cores: int, first: int) -> Share:
     ones = np.ones(len(every))
     fused, turns, last, whole, open_ = ones.astype(np.int64), ones, ones, every, every
     for k, ((count, fraction), allowed) in enumerate(loops):
-        # in the dot form all loops are made one
+        # in the dot form all loops are fused
         joins = open_ & allowed & ((whole & (fraction == 1)) | (turns == 1) | space.dot)
         fused = np.where(joins, k + 1, fused)
         last = np.where(joins, np.where(turns == 1, fraction, 1.0), last)
         turns = np.where(joins, turns * count, turns)
         whole, open_ = whole & (fraction == 1), joins
     rounds = np.ceil(turns / cores)
-    alone = turns - (rounds - 1) * cores == 1  # the smaller turn at the end has nothing beside it
+    alone = turns - (rounds - 1) * cores == 1  # only the partial iteration runs in the last round
     longest = (rounds - 1 + np.where(alone, last, 1.0)) / (turns - 1 + last)
     return Share(np.full(len(every), first), fused, turns, last, longest)
 
 
 def _turns(extent: int, tile: Array) -> tuple[Array, Array]:
-    """How many tiles cover an axis, and what part of a whole one the last one costs."""
+    """How many tiles cover an axis, and the cost of the last one as a fraction of a whole one."""
     rest = extent % tile
     return -(-extent // tile), np.where(rest > 0, np.maximum(rest / tile, LAST_TILE), 1.0)
 
@@ -133,8 +134,8 @@ def _turns(extent: int, tile: Array) -> tuple[Array, Array]:
 def _row_tiles(rows: tuple[Axis, ...]) -> Array:
     """All tiles of at most two axes, of at most 32 rows together.
 
-    Along a size that is a symbol every tile needs a version for the end of the axis: only the last one is tiled, and
-    that only where no size is known.
+    Along a dynamic axis every tile needs a version for the end of the axis. So only the last axis is tiled if it is
+    dynamic, and that only where no size is known.
     """
     found = {(1,) * len(rows)}
     known = [a.known and a.extent > 1 for a in rows]
@@ -157,7 +158,7 @@ def _row_tiles(rows: tuple[Axis, ...]) -> Array:
 
 
 def tile_spaces(facts: Facts, machine: CpuMachine, constants: frozenset[Buffer]) -> list[TileSpace]:
-    """One space for each axis that can be the vector axis."""
+    """The spaces of each axis that can be the vector axis: one for each choice of the packed read."""
     assert facts.write is not None
     out: list[TileSpace] = []
     lanes = facts.lanes(machine)
@@ -216,7 +217,7 @@ def tile_spaces(facts: Facts, machine: CpuMachine, constants: frozenset[Buffer])
 
 
 def _is_window(facts: Facts, vector: Axis) -> bool:
-    """Whether only neighbours share what is read, as in a depthwise convolution or a pooling."""
+    """Whether an element is reused only by neighbouring results, as in a depthwise convolution or a pooling."""
     if vector.reduce or any(not a.known for a in facts.reduce):
         return False
     points = int(np.prod([a.extent for a in facts.reduce], dtype=np.int64))
@@ -227,14 +228,14 @@ def _is_window(facts: Facts, vector: Axis) -> bool:
 def _packings(
     facts: Facts, axis: Axis, moving: list[Access], far: list[Access], constants: frozenset[Buffer]
 ) -> list[tuple[Access | None, bool]]:
-    """Which of the reads that move with the vector axis may be copied into panels."""
+    """The choices of a read to pack into panels (None: no packing), each with whether it is a constant."""
     if len(far) > 1:
         return []
     if far:
         if not any(e is axis.var for e in far[0].indices):
-            return [(None, False)]  # a copy would lie no better
+            return [(None, False)]  # a copy would not be contiguous either
         return [(far[0], far[0].buffer in constants)]
-    # a copy pays only for what rows use again
+    # packing pays only for a read that is reused along some row axis
     shared = [r for r in moving if any(not r.moves(a) for a in facts.spatial if a is not axis)]
     free = [r for r in shared if r.buffer in constants]
     if free:

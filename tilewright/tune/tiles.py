@@ -18,16 +18,15 @@ __all__ = ["Best", "TileSpace", "best_of", "best_tile", "evaluate", "tile_spaces
 
 @dataclass(slots=True)
 class Best:
-    """The choice of a space and the figures that led to it."""
+    """A candidate of a space, with the figures of the cost model that led to it."""
 
     space: TileSpace
     index: int
     cycles: float
     candidates: int
     figures: dict[str, float] = field(default_factory=dict)
-    contrary: bool = (
-        False  # producers are placed the other way round than the figures say: the tuner tries that
-    )
+    # Producers are placed the opposite way of what the figures suggest: the tuner tries that.
+    contrary: bool = False
 
     @property
     def tile(self) -> list[int]:
@@ -45,12 +44,12 @@ class Best:
 def best_tile(
     facts: Facts, machine: CpuMachine, cores: int, constants: frozenset[Buffer] = frozenset()
 ) -> Best | None:
-    """The candidate with the least cost; the first of several. None if no axis can be a vector."""
+    """The candidate with the least cost, the first of equals. None if no axis can be the vector axis."""
     return best_of(tile_spaces(facts, machine, constants), machine, cores)
 
 
 def best_of(spaces: Iterable[TileSpace], machine: CpuMachine, cores: int) -> Best | None:
-    """The same, of spaces that are there already."""
+    """The candidate of all `spaces` with the least cost, as `best_tile` gives it."""
     best: Best | None = None
     seen = 0
     for space in spaces:

@@ -1,4 +1,4 @@
-"""The other side of the pipe: a process that builds candidates, or one that runs them.
+"""The other end of the pipe: a process that builds candidates, or one that runs them.
 
     python -m tilewright.tune.worker FD PARENT build|run MEMORY-MiB [CORES [DEVICE]]
 
@@ -21,15 +21,15 @@ _DIE_WITH_PARENT = 1  # PR_SET_PDEATHSIG
 
 
 def _tie_to_parent(parent: int) -> None:
-    """End with the parent, however that ends: a candidate may never return to where the pipe is read."""
+    """Make this process end with its parent, however that ends: a candidate may never return to reading the pipe."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_DIE_WITH_PARENT, signal.SIGKILL)
-        if os.getppid() != parent:  # it was gone before
+        if os.getppid() != parent:  # the parent has already ended
             sys.exit(0)
 
 
 def _limit(mebibytes: int) -> None:
-    """Bound the address space from here on, and leave no core files behind."""
+    """Limit the address space to `mebibytes` more than now, and write no core files."""
     import resource
 
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))

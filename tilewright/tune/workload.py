@@ -1,4 +1,4 @@
-"""What is tuned: a program and a target, with a name that holds in every process and on every machine."""
+"""Tasks of the tuner: a program and a target, with a key that is the same in every process and on every machine."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ __all__ = ["Task", "apply_trace", "present", "stable_key", "task_of"]
 class Task:
     """A program to be tuned for a target, and the data that candidates run on.
 
-    `constants` names the parameters whose values are known when it is compiled, `inputs` gives parameters
-    values instead of random ones, `reference(**inputs)` computes the outputs with NumPy instead of plain loops,
-    and `sizes` says what symbols stand for.
+    `constants` names the parameters whose values are known at compile time, `inputs` gives parameters values instead
+    of random ones, `reference(**inputs)` computes the outputs with NumPy instead of plain loops, and `sizes` gives the
+    values of dynamic sizes.
     """
 
     mod: IRModule
@@ -51,7 +51,7 @@ class Task:
     sizes: Mapping[str, int] = field(default_factory=dict)
 
     def __reduce__(self) -> Any:
-        # To another process, where the data lies in files: programs travel as JSON.
+        # For another process, which reads the data from files: programs are sent as JSON.
         return _received, (save_json(self.mod), str(self.target), self.constants, dict(self.sizes))
 
     @cached_property
@@ -79,11 +79,11 @@ class Task:
         return [(v, self.func.buffer_map[v]) for v in self.func.params if v in self.func.buffer_map]
 
     def shape(self, buffer: Buffer) -> tuple[int, ...]:
-        """A shape in numbers."""
+        """The shape of a buffer as numbers."""
         return tuple(self.size(d) for d in buffer.shape)
 
     def size(self, extent: Any) -> int:
-        """A size in numbers."""
+        """An extent as a number."""
         known = const_value(extent)
         if known is None:
             values = {v: const(self.sizes.get(v.name, USUAL_SIZE), v.dtype) for v in vars_used(extent)}
@@ -96,7 +96,7 @@ class Task:
 
     @cached_property
     def nbytes(self) -> int:
-        """What the parameters take in memory."""
+        """The bytes of all parameters."""
         return sum(math.prod(self.shape(b)) * max(1, b.dtype.nbytes) for _, b in self.buffers)
 
 
@@ -105,15 +105,15 @@ def _received(program: str, target: str, constants: tuple[str, ...], sizes: dict
 
 
 def apply_trace(task: Task, trace: Any, sch: Schedule, trusted: bool) -> None:
-    """Do the steps of a trace on a schedule of a task's program, if they give what its target promises."""
+    """Apply the steps of a trace to a schedule of a task's program, if their rounding is what its target promises."""
     if not task.target.attrs.get("tf32") and isinstance(trace, Mapping):
         check_rounding(trace.get("steps"))
     Trace.apply_json_to_schedule(trace, sch, trusted)
 
 
 def present(target: Target) -> Target:
-    """A target as it is meant here: the GPU that is there, where `cuda` alone does not say which, and with `-tf32`
-    where the compilation allows that."""
+    """The target on this machine: the present GPU if plain `cuda` does not say which, and with `-tf32` if the
+    PassContext allows that."""
     if target.kind.name != "cuda":
         return target
     if not {"arch", "model"} & set(target.attrs) and cuda(0).exist:
@@ -134,7 +134,7 @@ def task_of(
     reference: Callable[..., Any] | None = None,
     sizes: Mapping[str, int] | None = None,
 ) -> Task:
-    """The task of what `auto_schedule` takes: tensors, a PrimFunc, or a module of one function."""
+    """The task of tensors, a PrimFunc, or a module of one function, as `auto_schedule` takes them."""
     if isinstance(func_or_tensors, Task):
         return func_or_tensors
     chosen = Target.current(allow_none=True) if target is None else Target(target)
@@ -165,7 +165,7 @@ def _module_of(given: Any) -> IRModule:
 
 
 # ---------------------------------------------------------------------------- keys
-_NAMES = {"name", "name_hint", "span", "key"}  # what things are called says nothing about what they are
+_NAMES = {"name", "name_hint", "span", "key"}  # fields that do not matter for equality
 
 
 def stable_key(n: Any) -> str:
@@ -181,14 +181,14 @@ def stable_key(n: Any) -> str:
 
 @cache
 def _told(kind: type) -> tuple[str, ...] | None:
-    """The fields by which nodes of a class are told apart; None for those that are seen in another way."""
+    """The fields that distinguish nodes of a class; None for classes that `_Text` treats by itself."""
     if not issubclass(kind, Node) or issubclass(kind, (Var, Buffer, PrimFunc, IRModule, IntImm)):
         return None
     return tuple(name for name in kind._fields if name not in _NAMES)
 
 
 class _Text:
-    """A program as lines without names: variables and buffers are numbered as they are met."""
+    """A program as lines without names: variables and buffers are numbered in order of appearance."""
 
     def __init__(self) -> None:
         self.out: list[str] = []
@@ -216,7 +216,7 @@ class _Text:
         elif isinstance(a, IRModule):
             self.go({gv.name_hint: f for gv, f in a.functions.items()})
         elif isinstance(a, (IntImm, int)):
-            self.out.append(str(int(a.value if isinstance(a, IntImm) else a)))  # equal to each other
+            self.out.append(str(int(a.value if isinstance(a, IntImm) else a)))  # an IntImm equals an int
         elif isinstance(a, Buffer):
             self.seen[a] = len(self.seen)
             self.out.append("(Buffer")

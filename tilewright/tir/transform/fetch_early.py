@@ -1,4 +1,4 @@
-"""What kernels read first, asked for before the kernels that run before them have ended."""
+"""Prefetches at the start of a kernel, issued before the previous kernel has ended."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ from .inject_prefetch import asked_for
 
 __all__ = ["EARLY", "FETCH_EARLY", "fetch_early"]
 
-FETCH_EARLY = "pragma_fetch_early"  # of a block or a loop: so many blocks of threads, the first ones, do so
-EARLY = 1  # the cache of such hints: `tir.prefetch` has no other use for it
+FETCH_EARLY = "pragma_fetch_early"  # on a block or a loop: how many thread blocks, the first ones, prefetch
+EARLY = 1  # the cache argument of such a `tir.prefetch`, which no other prefetch has
 _CLUSTER = "clusterCtaIdx.x"
 _IF = Op.get("tir.if_then_else")
 
 
 def fetch_early(func: PrimFunc) -> PrimFunc:
-    """Ask for what is read under `pragma_fetch_early` at the very start of a kernel, in its first blocks of threads.
+    """Prefetch what is read under `pragma_fetch_early` at the very start of a kernel, in its first thread blocks.
 
         # blockIdx.x: b, threadIdx.x: t            # blockIdx.x: b, threadIdx.x: t
             # pragma_fetch_early: 528       ->         if b < 528: prefetch(&A[b*64 + t])
                 B_local[0] = A[b*64 + t]               B_local[0] = A[b*64 + t]
 
-    It comes from memory into the second cache while the kernel before still ends. That is no access, so that what that
-    kernel writes is not too late. Loads in loops, under conditions inside of expressions, or at places that are in
-    memory are left as they are.
+    The elements come from memory into the L2 cache while the previous kernel is still finishing. A prefetch gives no
+    value, so that it may come before the writes of that kernel. There is no prefetch for loads in loops, in
+    conditional expressions, or with indices that are loaded from memory.
     Needs: flat buffers, unrolled loops, simple conditions. Gives: no such mark.
     """
     if not any(isinstance(m, AttrStmt) and m.attr_key == FETCH_EARLY for m in statements(func.body)):
@@ -37,10 +37,10 @@ def fetch_early(func: PrimFunc) -> PrimFunc:
 
 
 class _Kernels(Mutator):
-    """Puts the hints in front of the body of each kernel."""
+    """Puts the prefetches in front of the body of each kernel."""
 
     def __init__(self) -> None:
-        self.around: list[AttrStmt] = []  # the axes of threads
+        self.around: list[AttrStmt] = []  # the thread axes, outermost first
 
     def visit_AttrStmt(self, n: AttrStmt) -> Stmt:
         if n.attr_key == FETCH_EARLY:
@@ -73,7 +73,7 @@ class _Kernels(Mutator):
 
 
 class _Loads:
-    """What is read under the mark, in no loop."""
+    """The loads under the mark that are in no loop, as prefetches."""
 
     def __init__(self, threads: set[Var]) -> None:
         self.threads, self.first = threads, 0
@@ -81,7 +81,7 @@ class _Loads:
         self.seen: set[tuple[Buffer, str]] = set()
 
     def look(self, s: Stmt, condition: PrimExpr | None, first: int) -> None:
-        """Go through what each thread does once, with the condition that it does it under."""
+        """Visit the statements that a thread runs at most once, with their condition and the value of the mark."""
         if isinstance(s, SeqStmt):
             for one in s.seq:
                 self.look(one, condition, first)
@@ -100,7 +100,7 @@ class _Loads:
                         self.ask(m, condition)
 
     def known(self, e: PrimExpr) -> bool:
-        """Whether a thread can tell without memory."""
+        """Whether an expression depends on the thread axes only, and loads nothing from memory."""
         return vars_used(e) <= self.threads and not any(isinstance(m, BufferLoad) for m in pre_order(e))
 
     def ask(self, load: BufferLoad, condition: PrimExpr | None) -> None:

@@ -1,4 +1,4 @@
-"""Copies of whole tiles by the copy engine of the GPU."""
+"""Copies of whole tiles into shared memory by TMA, the copy engine of the GPU (sm_90 and later)."""
 
 from __future__ import annotations
 
@@ -18,28 +18,28 @@ from .bulk_views import VIEW, View, Windows, guarded_load, line_of, only_ends, v
 __all__ = ["BULK_COPY", "TF32", "THREADS", "VIEW", "WINDOWS", "line_of", "lower_bulk_copies"]
 
 BULK_COPY = "tilewright.bulk_copy"
-WINDOWS = "windows"  # stands before the offsets of a walk, in the arguments of a copy
-TF32 = "tf32"  # what `tilewright.bulk_copy` says where the engine rounds float32 to the 10 bits that products take
-THREADS = (
-    "threads"  # the same where threads read what was copied: a tile lies there line by line, as wide as it is
-)
+WINDOWS = "windows"  # comes before the offsets of an im2col copy, in the arguments of the call
+# Values of `tilewright.bulk_copy`. TF32: TMA rounds float32 to the 10 bits of mantissa that tensor cores take. THREADS:
+# threads read the tile, which is stored line by line at its full width.
+TF32 = "tf32"
+THREADS = "threads"
 
 
 def lower_bulk_copies(func: PrimFunc) -> PrimFunc:
-    """Let the copy engine do the blocks that are marked `tilewright.bulk_copy`.
+    """Lower the blocks that are marked `tilewright.bulk_copy` to TMA copies.
 
         with block("A_shared_o"):
             block_attr({"tilewright.bulk_copy": 1})
             for i, k in grid(128, 64):                      ->    cp_async_bulk_tensor(A_shared[0, 0], tensor_map(A, …),
                 A_shared[i, k] = A[128 * x + i, 64 * y + k]                            64 * y, 128 * x)
 
-    What lies beyond the tensor is 0, so that a condition that says just this is dropped. A tile that is 64
-    elements of 16 bits wide, or 32 of float32, lies in shared memory line by line; a wider one lies there in pieces of
-    that width, one after the other. Within each eight lines the engine swizzles 16 bytes, as products of warpgroups
-    expect. What a block marked `tilewright.view` computes is taken from its source: the engine walks through the
-    windows of an image. With `tilewright.bulk_copy: "tf32"` it rounds float32 on the way, to the nearest.
-    With `tilewright.bulk_copy: "threads"` the tile is for threads that read its elements: it lies line by line, up to
-    256 elements wide; only lines of 64 or 128 bytes are swizzled, and who reads them takes that into account.
+    TMA fills elements out of bounds with 0, so that a condition that says just this is dropped. A tile that is 128
+    bytes wide (64 elements of 16 bits, 32 of float32) is stored in shared memory line by line; a wider one in pieces of
+    that width, one after the other. TMA swizzles pieces of 16 bytes within each eight lines, as `wgmma` expects.
+    A block marked `tilewright.view` is not stored: TMA reads its source instead, in its im2col mode if the view is the
+    windows of an image. With `tilewright.bulk_copy: "tf32"` TMA rounds float32 to the nearest while it copies.
+    With `tilewright.bulk_copy: "threads"` the tile is for threads that read its elements: it is stored line by line, up
+    to 256 elements wide. Only lines of 64 or 128 bytes are swizzled then, and the loads of the tile follow suit.
     Needs: opaque blocks with compact buffers. Gives: no block with one of the marks.
     """
     marks = [
@@ -76,7 +76,7 @@ def _views(func: PrimFunc) -> dict[Buffer, View]:
 
 class _Copies(Mutator):
     def __init__(self, views: dict[Buffer, View], plain: set[Buffer]) -> None:
-        self.views, self.plain = views, plain  # what threads read of what is copied
+        self.views, self.plain = views, plain  # `plain`: copied tiles that threads read
 
     def visit_Block(self, n: Block) -> Block:
         if BULK_COPY in n.annotations:
@@ -107,8 +107,8 @@ class _Copies(Mutator):
 
 
 def _swizzled(b: Buffer, indices: tuple[PrimExpr, ...]) -> tuple[PrimExpr, ...]:
-    """Where the engine leaves an element: in lines of 128 bytes the pieces of 16 change places by the number of the
-    line, another way in each of eight; in lines of 64 bytes, by that of the pair of lines."""
+    """The swizzled place of an element: the number of its piece of 16 bytes, xor the number of the line modulo 8 for
+    lines of 128 bytes, or that of the pair of lines modulo 4 for lines of 64 bytes."""
     wide, piece = int(const_value(b.shape[-1]) or 0), 16 // b.dtype.nbytes
     pieces = wide // piece
     if wide % piece or pieces not in (4, 8):
@@ -162,7 +162,7 @@ class _Copy:
         )
 
     def inside(self, n: Any) -> BufferStore:
-        """The statement in the loops, whose variables are put in the place of blocks' own."""
+        """The store inside the loops, which are collected in `loops`."""
         while not isinstance(n, BufferStore):
             if isinstance(n, For):
                 self.loops.append(n)
@@ -179,11 +179,11 @@ class _Copy:
         return n
 
     def start(self, e: PrimExpr) -> PrimExpr:
-        """An index at the first element."""
+        """The value of an index at the first element of the tile."""
         return self.ana.simplify(substitute(e, {x.loop_var: x.min for x in self.loops}))
 
     def driven(self, e: PrimExpr) -> For | None:
-        """The loop that an index counts one by one, if one does."""
+        """The loop that an index follows in steps of 1; None if it is constant in the tile. Others are refused."""
         mine = [x for x in self.loops if x.loop_var in vars_used(e)]
         if not mine:
             return None
@@ -194,12 +194,12 @@ class _Copy:
         return loop
 
     def join(self) -> None:
-        """Take dimensions of the tensor as one where a loop goes on from one to the next."""
+        """Merge neighbouring dimensions of the tensor where one loop runs through both."""
         while not self.source.strides:
             apart = [i for i, e in enumerate(self.places) if not self.counts(e)]
             last = len(self.places) - 1
             if last and const_value(self.source.shape[last]) == 1:
-                apart.append(last)  # elements lie side by side in the one before
+                apart.append(last)  # the dimension before it is contiguous
             if not apart or apart[-1] == 0:
                 return
             at = apart[-1]
@@ -209,7 +209,7 @@ class _Copy:
             self.source = self.source.replace(shape=tuple(shape))
 
     def counts(self, e: PrimExpr) -> bool:
-        """Whether an index counts one loop, or none."""
+        """Whether an index follows one loop in steps of 1, or none."""
         try:
             self.driven(e)
         except LoweringError:
@@ -254,7 +254,7 @@ class _Copy:
         return seq(*out)
 
     def walk(self, w: Windows, sizes: list[int]) -> Stmt:
-        """A line of channels of the windows of some pixels."""
+        """An im2col copy: `rows` pixels by a line of channels, at one offset within the windows."""
         rows, wide = sizes
         if wide != self.line or rows > 1024:
             raise self.refuse(f"a tile of {rows} x {wide} pixels and channels is none of n x {self.line}")
@@ -276,9 +276,9 @@ class _Copy:
         return Evaluate(Call("int32", "tir.ptx_cp_async_bulk_tensor", [pointer, tensor, 0, *given]))
 
     def tensor_map(self, box: list[int]) -> Call:
-        """Where the tensor lies and in which boxes it is copied: sizes and steps in bytes, the innermost first.
+        """The tensor map: address, sizes in elements, strides in bytes and the box to copy, all innermost first.
 
-        For windows, instead of a box: channels and pixels, then both corners and the steps of the walk.
+        In im2col mode, instead of a box: channels and pixels, then both corners and the strides of the windows.
         """
         b = self.source
         sizes = list(reversed(b.shape))

@@ -1,4 +1,4 @@
-"""Products of warpgroups on their way: which statements wait for which of them."""
+"""Products of warpgroups (`wgmma`) in flight: which statements wait for which of them."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ def is_product(s: Stmt) -> bool:
 
 
 def _sums(call: Call) -> tuple[PrimExpr, PrimExpr]:
-    """The fragment of sums of a product: its buffer and which tile of it."""
+    """The accumulators of a product: the buffer, and the index of the fragment in it."""
     at = 4 if call.op is _SHARED else 2
     return call.args[at], call.args[at + 1]
 
 
 def written_out(steps: Sequence[Stmt]) -> list[Stmt]:
-    """Statements with the unrolled loops of products written out, and sums that begin with one.
+    """Write out the unrolled loops of products, and let the first product overwrite accumulators that were just zeroed.
 
     fill(C, 0)
     for k in unroll(2):         ->      product(C, A[0], first)
@@ -69,7 +69,7 @@ def _unrolled(s: Stmt) -> list[Stmt]:
 
 
 def _starts(fill: Call, product: Call) -> bool:
-    """Whether a fragment is filled with zeros just before it is added to."""
+    """Whether `fill` zeroes the accumulators that `product` adds to."""
     if fill.op is not _FILL or product.op not in PRODUCTS or const_value(fill.args[5]) != 0:
         return False
     held, index = _sums(product)
@@ -77,14 +77,14 @@ def _starts(fill: Call, product: Call) -> bool:
 
 
 def apart(steps: Sequence[Stmt]) -> tuple[list[Stmt], list[Stmt], list[Stmt]]:
-    """The products that an iteration begins with, what comes between, and those that it ends with."""
+    """The products at the start of an iteration, the statements between, and the products at its end."""
     first = next((i for i, s in enumerate(steps) if not is_product(s)), len(steps))
     last = next((i for i in range(len(steps), first, -1) if not is_product(steps[i - 1])), first)
     return [*steps[:first]], [*steps[first:last]], [*steps[last:]]
 
 
 def _touched(s: Stmt) -> set[Var]:
-    """The variables and memory that a statement uses."""
+    """The variables that a statement uses, including those of buffers."""
     out: set[Var] = set()
     for m in pre_order(s):
         if isinstance(m, Var):
@@ -96,7 +96,7 @@ def _touched(s: Stmt) -> set[Var]:
 
 
 def _busy(product: Stmt) -> set[Var]:
-    """The registers that a product on its way reads and writes."""
+    """The registers that a product in flight reads and writes."""
     call = _call(product)
     assert call is not None
     held = [_sums(call)[0], *([call.args[4]] if call.op is _REGISTERS else [])]
@@ -104,15 +104,15 @@ def _busy(product: Stmt) -> set[Var]:
 
 
 def in_order(steps: Sequence[Stmt], after: Mapping[int, Stmt]) -> list[Stmt]:
-    """Statements that wait for the products whose registers they use; at the end nothing is on its way.
+    """Insert waits: each statement waits for the products whose registers it uses, and at the end none is in flight.
 
-    `after` says what is to be done as soon as one of them, by its place, is known to be done.
+    `after` maps the position of a product to the statement to run as soon as that product is known to be complete.
     """
     out: list[Stmt] = []
     flying: list[int] = []
 
     def wait(count: int) -> None:
-        """Go on when all but the last `count` products are done."""
+        """Wait until all but the last `count` products are complete."""
         done, left = flying[: len(flying) - count], flying[len(flying) - count :]
         if done:
             out.append(Evaluate(Call("int32", "tir.ptx_wgmma_wait", [const(count)])))
