@@ -554,7 +554,41 @@ def updates_in_turn(A: T.Buffer((3, 4), "int32"), B: T.Buffer((4,), "int32")):
             B[vk] = A[vi, vk] - B[vk]
 
 
+@T.prim_func
+def overlapping_rows(A: T.Buffer((4,), "int32"), B: T.Buffer((4, 3), "int32")):
+    W = T.alloc_buffer((8,), "int32")
+    for s in range(4):
+        with T.block("W"):
+            vs = T.axis.spatial(4, s)
+            for q in range(4):
+                W[vs + q] = A[q]
+        for i in range(3):
+            with T.block("B"):
+                vs, vi = T.axis.remap("SS", [s, i])
+                B[vs, vi] = W[vi]
+
+
+@T.prim_func
+def columns_that_a_step_chooses(A: T.Buffer((4, 6), "int32"), B: T.Buffer((6, 4), "int32")):
+    for i, j, k in T.grid(4, 6, 6):
+        with T.block("B"):
+            vi, vj, vk = T.axis.remap("SRR", [i, j, k])
+            with T.init():
+                B[vk, vi] = 3
+            B[vk, vi] = B[vk, vi] + A[vi, vk]
+
+
 CASES = {
+    "compute_at of overlapping rows": (
+        overlapping_rows,
+        lambda sch: sch.compute_at(sch.get_block("W"), sch.get_loops("B")[1]),
+        "may write the same elements of W",
+    ),
+    "launch_around steps that choose the element": (
+        columns_that_a_step_chooses,
+        lambda sch: sch.launch_around(sch.get_loops("B")[0], "threadIdx.x", 3),
+        "reduction iterator `vk` of block B says which element of B is written",
+    ),
     "compute_at of rows that are not there yet": (
         row_by_row,
         lambda sch: sch.compute_at(sch.get_block("W"), sch.get_loops("B")[1]),

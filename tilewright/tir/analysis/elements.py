@@ -37,11 +37,11 @@ __all__ = ["come_once", "evaluated", "fill_box", "of_one_number", "rejoined", "u
 def untold(block: Block, region: BufferRegion) -> IterVar | None:
     """A spatial iterator of a block of which the elements in a region do not say the value; None if there is none.
 
-    `B[vi, vj]` tells of both, `B[vi + vj]` and `B[X[vi]]` of neither.
+    `B[vi, vj]` tells of both, `B[vi + vj]`, `B[X[vi]]` and `B[vi : vi + 4]` of none.
     """
     spatial = [iv for iv in block.iter_vars if iv.iter_type == IterVar.DataPar and not is_one(iv.dom.extent)]
-    mins = [r.min for r in region.region]
-    left = [iv for iv in spatial if not any(_is_shifted(e, iv.var) for e in mins)]
+    single = [r.min for r in region.region if is_one(r.extent)]
+    left = [iv for iv in spatial if not any(_is_shifted(e, iv.var) for e in single)]
     if not left:
         return None
     doms = {iv.var: iv.dom for iv in block.iter_vars}

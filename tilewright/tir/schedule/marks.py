@@ -13,7 +13,7 @@ from ...ir.ops import less
 from ...ir.stmt import BlockRealize, For, ForKind, Stmt
 from ..analysis.carried import Use, reads_are_covered, uses_under
 from .dependence import check_at_once, lives_inside
-from .points import check_init_runs
+from .points import check_element_stays, check_init_runs
 from .primitive import BlockRV, LoopRV, Refusal, primitive, refuse
 
 if TYPE_CHECKING:
@@ -247,6 +247,8 @@ def launch_around(sch: Schedule, loop: LoopRV, thread_axis: Any, extent: Any = N
         _check_written_once(n, realize)
     for realize in (m for m in pre_order(n.body) if isinstance(m, BlockRealize)):
         check_init_runs(sch, realize, "launching threads around it")
+        for w in realize.block.writes if realize.block.init is not None else ():
+            check_element_stays(realize, w)
     _check_same_again(sch, n)
     for m in inner:
         if not structural_equal(m.extent, size):

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "check_comes_once",
+    "check_element_stays",
     "check_elements_told",
     "check_init_runs",
     "check_reads_own",
@@ -71,7 +72,7 @@ def check_elements_told(me: BlockRealize, what: str) -> None:
                 at=me,
                 hint="let each point write elements of its own, or declare the iterator as that of a reduction",
             )
-        _check_element_stays(me, w)
+        check_element_stays(me, w)
 
 
 def check_comes_once(sch: Schedule, me: BlockRealize, nest: list[For], what: str) -> None:
@@ -129,7 +130,7 @@ def check_reads_own(me: BlockRealize, what: str) -> None:
             )
 
 
-def _check_element_stays(me: BlockRealize, region: BufferRegion) -> None:
+def check_element_stays(me: BlockRealize, region: BufferRegion) -> None:
     """Refuse if the steps of a reduction write different elements, of which the init starts but one."""
     reducing = {iv.var for iv in me.block.iter_vars if iv.iter_type == IterVar.CommReduce}
     moving = {v for r in region.region for v in vars_used(r.min)} & reducing
@@ -225,7 +226,7 @@ def check_starts_itself(sch: Schedule, me: BlockRealize, buffer: Buffer, what: s
     check_init_runs(sch, me, what)
     for w in block.writes if block.init is not None else ():
         if w.buffer is buffer:
-            _check_element_stays(me, w)
+            check_element_stays(me, w)
     for inner in (m for m in pre_order(block.body) if isinstance(m, BlockRealize)):
         if inner.block.init is not None and any(w.buffer is buffer for w in inner.block.writes):
             check_elements_told(inner, what)
