@@ -93,6 +93,7 @@ def test_a_small_network_at_every_level(level: int, rng: np.random.Generator) ->
     np.testing.assert_allclose(run(lib, x=x)[0], reference(x), rtol=2e-4, atol=2e-5)
 
 
+@pytest.mark.slow
 def test_a_small_network(rng: np.random.Generator) -> None:
     func, reference = small_net(rng)
     x = rng.normal(size=(1, 8, 9, 9)).astype("float32")

@@ -128,6 +128,7 @@ def test_narrow_and_unsigned_indices() -> None:
             run(expr, x=big, i=index)
 
 
+@pytest.mark.slow
 def test_narrow_indices_have_room_for_the_size() -> None:
     """They are widened within the check, which stays part of the kernel that reads them."""
     from tilewright.relay.transform import CheckData

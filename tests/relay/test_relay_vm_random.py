@@ -77,6 +77,7 @@ def check(seed: int, sizes: list[tuple[int, int]], ways: int = 2) -> None:
                 np.testing.assert_allclose(got.numpy(), right.numpy(), rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_a_random_program() -> None:
     check(0, SIZES[:1], 1)
 

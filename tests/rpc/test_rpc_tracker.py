@@ -205,6 +205,7 @@ def test_a_tracker_that_is_started_again_learns_of_its_servers() -> None:
                 known.close()
 
 
+@pytest.mark.slow
 def test_a_server_may_be_there_before_its_tracker() -> None:
     with socket.create_server(("127.0.0.1", 0)) as chosen:
         port = chosen.getsockname()[1]
@@ -233,6 +234,7 @@ def test_a_request_goes_on_when_the_tracker_is_started_again() -> None:
     known.close()
 
 
+@pytest.mark.slow
 def test_a_server_that_is_killed_takes_its_children_along(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

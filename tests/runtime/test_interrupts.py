@@ -243,6 +243,7 @@ assert m.run(np.array(False), np.int32(7)).numpy() == 7
     assert run(source) == "interrupted\n"
 
 
+@pytest.mark.slow
 def test_ctrl_c_is_not_lost_where_memory_goes_back() -> None:
     """Python drops what is raised in `__del__`: the virtual machine frees memory all the time."""
     program = """
