@@ -82,10 +82,9 @@ def _interrupts_wait() -> Iterator[None]:
     if not callable(handler):
         yield
         return
-    libc, ours = ctypes.CDLL(None), (ctypes.c_void_p * 64)()  # struct sigaction, with room to spare
-    libc.sigaction(
-        signal.SIGINT, None, ours
-    )  # what is in front of Python's handler (see runtime/interrupts.py)
+    # What is in front of Python's handler (see runtime/interrupts.py): a struct sigaction, with room to spare.
+    libc, ours = ctypes.CDLL(None), (ctypes.c_void_p * 64)()
+    libc.sigaction(signal.SIGINT, None, ours)
     seen: list[tuple[Any, ...]] = []
     signal.signal(signal.SIGINT, lambda *given: seen.append(given))
     try:

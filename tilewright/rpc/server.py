@@ -138,10 +138,8 @@ class _Serving:
         """Serve until a signal says to end, or the process that started this one is gone."""
         remove_leftovers()
         signal.signal(signal.SIGCHLD, lambda *_: None)
-        for number in (
-            signal.SIGTERM,
-            signal.SIGINT,
-        ):  # not in the midst of something: the loop sees it at once
+        # The server ends between two steps, not in the midst of one: the loop is woken, and sees it at once.
+        for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._end)
         signal.set_wakeup_fd(self._wakes.fileno(), warn_on_full_buffer=False)
         try:
@@ -264,9 +262,8 @@ class _Serving:
         signal.set_wakeup_fd(-1)
         for number in (signal.SIGTERM, signal.SIGCHLD):
             signal.signal(number, signal.SIG_DFL)
-        signal.signal(
-            signal.SIGINT, signal.SIG_IGN
-        )  # Ctrl-C in a terminal ends the server, which ends its children
+        # Ctrl-C in a terminal ends the server, which ends its children.
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
         self._hub.abandon(keep)
         for mine in (self._woken, self._wakes, self._session and self._session.sock):
             if mine is not None:

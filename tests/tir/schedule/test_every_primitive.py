@@ -1,4 +1,4 @@
-"""The trace of every primitive that there is makes its program again: from memory, as JSON and as Python."""
+"""The trace of every primitive replays: from memory, as JSON and as Python."""
 
 from __future__ import annotations
 

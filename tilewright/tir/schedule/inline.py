@@ -249,35 +249,10 @@ def reverse_compute_inline(sch: Schedule, block: BlockRV) -> None:
     check_not_read_before(sch, me)
     store = _single_store(me, "inlined into its producer")
     local = {r.buffer for r in me.block.reads}
-    makers = producers_of(sch, me)
-    if len(makers) != 1:
-        names = ", ".join(m.block.name_hint for m in makers) or "none"
-        refuse(
-            f"block {name} must read what exactly one block makes, and the blocks are: {names}",
-            at=me,
-            hint=_BACK
-            if makers
-            else "inputs of the function are computed by nobody, so it stays where it is",
-        )
-    maker = makers[0]
-    if is_reduction(maker.block):
-        refuse(
-            f"block {maker.block.name_hint} is a reduction: its elements are not complete when written",
-            at=maker,
-            hint="use reverse_compute_at to apply the block after the reduction",
-        )
+    maker = _only_maker(sch, me)
     made = _single_store(maker, "the producer of an inlined block")
-    if any(r.buffer is store.buffer for r in me.block.reads):  # each update counts
-        check_elements_told(maker, "inlining into it")
-        for one in (maker, me):
-            loops = sch.state.index.loops_of(one)
-            if not points_once(sch, one, loops, loops):
-                refuse(
-                    f"block {one.block.name_hint} may come to a point more than once, and block {name} updates "
-                    f"{store.buffer.name} in place",
-                    at=one,
-                    hint=_BACK,
-                )
+    if any(r.buffer is store.buffer for r in me.block.reads):
+        _check_updates_once(sch, me, maker, store.buffer)
     if made.buffer not in local:
         refuse(f"block {name} does not read {made.buffer.name}", at=me)
     if is_output(sch, maker):
@@ -293,20 +268,7 @@ def reverse_compute_inline(sch: Schedule, block: BlockRV) -> None:
                 at=part,
                 hint=_BACK,
             )
-    loads = [m for m in pre_order(store.value) if isinstance(m, BufferLoad) and m.buffer is made.buffer]
-    if not loads:
-        refuse(f"block {name} asks {made.buffer.name} where to write, and not for what", at=me, hint=_BACK)
-    variables = _distinct_vars(me, loads[0].indices, f"it reads {made.buffer.name}")
-    if any(_distinct_vars(me, x.indices, f"it reads {made.buffer.name}") != variables for x in loads):
-        refuse(f"block {name} reads {made.buffer.name} at several places", at=me, hint=_BACK)
-    own = [iv.var for iv in me.block.iter_vars]
-    if set(own) - set(variables):
-        missing = next(v for v in own if v not in variables)
-        refuse(
-            f"iterator `{missing.name}` of block {name} is not an index of {made.buffer.name}",
-            at=me,
-            hint=_BACK,
-        )
+    variables = _places_read(me, store, made.buffer)
     table = dict(zip(variables, made.indices, strict=True))
     value = _Replace(made.buffer, made.value).visit(store.value)
     fused = BufferStore(store.buffer, substitute(value, table), [substitute(i, table) for i in store.indices])
@@ -324,6 +286,59 @@ def reverse_compute_inline(sch: Schedule, block: BlockRV) -> None:
 
     _drop(sch, me, made.buffer, parts, [maker], _Swap(key, fused, inside).visit)
     sch.forget(block, f"reverse_compute_inline({name})")
+
+
+def _only_maker(sch: Schedule, me: BlockRealize) -> BlockRealize:
+    """The one block that makes what a block reads, which is no reduction."""
+    name, makers = me.block.name_hint, producers_of(sch, me)
+    if len(makers) != 1:
+        names = ", ".join(m.block.name_hint for m in makers) or "none"
+        refuse(
+            f"block {name} must read what exactly one block makes, and the blocks are: {names}",
+            at=me,
+            hint=_BACK
+            if makers
+            else "inputs of the function are computed by nobody, so it stays where it is",
+        )
+    maker = makers[0]
+    if is_reduction(maker.block):
+        refuse(
+            f"block {maker.block.name_hint} is a reduction: its elements are not complete when written",
+            at=maker,
+            hint="use reverse_compute_at to apply the block after the reduction",
+        )
+    return maker
+
+
+def _check_updates_once(sch: Schedule, me: BlockRealize, maker: BlockRealize, buffer: Buffer) -> None:
+    """Refuse if a block that updates a buffer in place runs more than once at a point, here or in its producer."""
+    check_elements_told(maker, "inlining into it")
+    for one in (maker, me):
+        loops = sch.state.index.loops_of(one)
+        if not points_once(sch, one, loops, loops):
+            refuse(
+                f"block {one.block.name_hint} may come to a point more than once, and block {me.block.name_hint} "
+                f"updates {buffer.name} in place",
+                at=one,
+                hint=_BACK,
+            )
+
+
+def _places_read(me: BlockRealize, store: BufferStore, buffer: Buffer) -> list[Var]:
+    """The iterators at which a block reads a buffer: all of its own, each as one index, and the same in each read."""
+    name = me.block.name_hint
+    loads = [m for m in pre_order(store.value) if isinstance(m, BufferLoad) and m.buffer is buffer]
+    if not loads:
+        refuse(f"block {name} asks {buffer.name} where to write, and not for what", at=me, hint=_BACK)
+    variables = _distinct_vars(me, loads[0].indices, f"it reads {buffer.name}")
+    if any(_distinct_vars(me, x.indices, f"it reads {buffer.name}") != variables for x in loads):
+        refuse(f"block {name} reads {buffer.name} at several places", at=me, hint=_BACK)
+    missing = next((iv.var for iv in me.block.iter_vars if iv.var not in variables), None)
+    if missing is not None:
+        refuse(
+            f"iterator `{missing.name}` of block {name} is not an index of {buffer.name}", at=me, hint=_BACK
+        )
+    return variables
 
 
 class _Replace(Mutator):

@@ -156,7 +156,7 @@ class Schedule:
 
     @property
     def primitives(self) -> frozenset[str]:
-        """The names of all steps that there are: those of the primitives that are methods."""
+        """The names of all steps: the primitives that are methods."""
         return frozenset(name for name in PRIMITIVES if hasattr(Schedule, name))
 
     # -- the program ---------------------------------------------------------------------------

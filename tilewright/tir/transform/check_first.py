@@ -25,7 +25,7 @@ def check_first(func: PrimFunc) -> PrimFunc:
                                                     A[8:16] = B[p1]
 
     A check may leave the function, so that nothing that comes later is moved before it: without this, no index is
-    loaded while the elements of the vector before are still on their way, and each load has to wait until it is known
+    loaded while the elements of the vector before are still in flight, and each load has to wait until it is known
     which memory the stores before it write to. Data that is computed under a condition stays where it is, as does data
     that one of the stores may change.
     Needs: flat buffers, unrolled loops.
