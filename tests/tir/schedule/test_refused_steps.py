@@ -336,3 +336,23 @@ def test_a_loop_of_one_iteration_carries_no_reduction():
     a, b = np.array([3, 1, 2, 0], "int32"), np.full(4, 7, "int32")
     interpret(plan_buffer_allocation(sch.mod["main"]), a, b)
     assert b.tolist() == [0, 7, 1, 7]
+
+
+def test_cascade_reduction_keeps_the_conditions_of_a_loop_of_one_iteration():
+    """The loop becomes a reduction iterator, and conditions on those are not asked by an init."""
+
+    @T.prim_func
+    def main(A: T.Buffer((3,), "int32"), B: T.Buffer((3,), "int32")):
+        for a, b in T.grid(1, 3):
+            with T.block("B"):
+                vi = T.axis.spatial(3, b)
+                T.where((a * 3 + b) % 2 == 0)
+                with T.init():
+                    B[vi] = -3
+                B[vi] = T.max(B[vi], A[vi])
+
+    sch = tir.Schedule(main)
+    sch.cascade_reduction(sch.get_loops("B")[0])
+    a, b = np.array([4, 5, 6], "int32"), np.full(3, 7, "int32")
+    interpret(sch.mod["main"], a, b)
+    assert b.tolist() == [4, 7, 6]

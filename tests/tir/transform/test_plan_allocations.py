@@ -423,6 +423,108 @@ def test_memory_of_a_block_goes_deeper_inside_of_it(agree):
     agree(before, made, *data((4, 8), (4, 8)))
 
 
+def stays_outside(func, agree, *shapes):
+    made = planned(func)
+    assert made.script().index("W = T.alloc_buffer") < made.script().index("for s in")
+    agree(func, made, *data(*shapes))
+
+
+def test_a_block_writes_what_its_stores_come_to_and_not_what_it_declares(agree):
+    @T.prim_func
+    def before(A: T.Buffer((4,), "int32"), B: T.Buffer((4,), "int32")):
+        W = T.alloc_buffer((2, 4), "int32")
+        for s in range(4):
+            with T.block("W"):
+                vs = T.axis.spatial(4, s)
+                T.reads(A[0:4])
+                T.writes(W[0:2, 0:4])
+                for q in range(4):
+                    W[(vs + q) // 4, (vs + q) % 4] = A[q]
+            with T.block("B"):
+                vs = T.axis.spatial(4, s)
+                B[vs] = W[0, 0]
+
+    stays_outside(before, agree, (4,), (4,))
+
+
+def test_a_condition_that_changes_with_the_loop_may_leave_out_what_is_read(agree):
+    @T.prim_func
+    def before(A: T.Buffer((3,), "int32"), B: T.Buffer((3,), "int32")):
+        W = T.alloc_buffer((3,), "int32")
+        for s in range(3):
+            for a, b in T.grid(5, 8):
+                with T.block("W"):
+                    v = T.axis.spatial(3, a * 8 + b)
+                    T.where(s + a * 8 + b <= 2 and a * 8 + b < 3)
+                    W[v] = A[v] + s
+            with T.block("B"):
+                vs = T.axis.spatial(3, s)
+                B[vs] = W[vs // 2]
+
+    stays_outside(before, agree, (3,), (3,))
+
+
+def test_a_stride_leaves_gaps(agree):
+    @T.prim_func
+    def before(A: T.Buffer((8,), "int32"), B: T.Buffer((2,), "int32")):
+        W = T.alloc_buffer((8,), "int32")
+        for s in range(2):
+            for i in range(4):
+                with T.block("V"):
+                    v = T.axis.spatial(8, i * 2)
+                    W[v] = A[v] + s
+            for i in range(4 - 4 * s):
+                with T.block("W"):
+                    v = T.axis.spatial(8, i * 2 + 1)
+                    W[v] = A[v]
+            with T.block("B"):
+                vs = T.axis.spatial(2, s)
+                B[vs] = W[vs * 2 + 1]
+
+    stays_outside(before, agree, (8,), (2,))
+
+
+def test_what_a_later_iteration_writes_is_not_there_yet(agree):
+    @T.prim_func
+    def before(A: T.Buffer((4,), "int32"), B: T.Buffer((2, 4), "int32")):
+        W = T.alloc_buffer((4,), "int32")
+        for s in range(2):
+            for i in range(4):
+                with T.block("V"):
+                    vi = T.axis.spatial(4, i)
+                    T.where(s == 0)
+                    W[vi] = A[vi]
+            for i in range(4):
+                with T.block("W"):
+                    vs, vi = T.axis.remap("SS", [s, i])
+                    W[vi] = A[vi] + vs
+                with T.block("B"):
+                    vs, vi = T.axis.remap("SS", [s, i])
+                    B[vs, vi] = W[3 - vi]
+
+    stays_outside(before, agree, (4,), (2, 4))
+
+
+def test_what_earlier_iterations_wrote_is_there(agree):
+    @T.prim_func
+    def before(A: T.Buffer((9,), "int32"), B: T.Buffer((2, 4), "int32")):
+        W = T.alloc_buffer((2, 5), "int32")
+        for s in range(2):
+            for i in range(5):
+                with T.block("W"):
+                    vs, vi = T.axis.remap("SS", [s, i])
+                    W[vs, vi] = A[vs * 4 + vi]
+                with T.block("B"):
+                    vs = T.axis.spatial(2, s)
+                    vi = T.axis.spatial(4, i - 1)
+                    T.where(i >= 1)
+                    B[vs, vi] = W[vs, vi] + W[vs, vi + 1]
+
+    made = planned(before)
+    assert made.script().index("for s in") < made.script().index("W = T.alloc_buffer")
+    agree(before, made, *data((9,), (2, 4)))
+
+
 def test_nothing_to_do_is_the_same_object():
     A = te.placeholder((8,), name="A")
     B = te.compute((8,), lambda i: A[i] + 1, name="B")

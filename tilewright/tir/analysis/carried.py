@@ -11,15 +11,13 @@ from typing import Any
 from ...arith import Analyzer, eval_set, relax_region
 from ...ir.buffer import Buffer, BufferRegion
 from ...ir.equal import structural_equal
-from ...ir.expr import BufferLoad, IterVar, Or, PrimExpr, Range, Var, const, const_value
+from ...ir.expr import BufferLoad, IterVar, PrimExpr, Range, Var, const, const_value
 from ...ir.functor import pre_order, substitute, vars_used
-from ...ir.ops import add, conjuncts, is_one, less, less_equal, logical_and, sub
+from ...ir.ops import add, conjuncts, is_one, less, less_equal, logical_and, logical_not, sub
 from ...ir.stmt import Block, BlockRealize, BufferStore, For, IfThenElse, Stmt
-from .elements import fill_box
+from .elements import Box, filled_box, is_gapless
 
 __all__ = ["Use", "own_part", "reads_are_covered", "uses_under"]
-
-Box = list[tuple[PrimExpr, PrimExpr]]
 
 
 class Use:
@@ -33,8 +31,8 @@ class Use:
         "ranges",
         "realize",
         "region",
+        "together",
         "values",
-        "wide",
         "write",
     )
 
@@ -43,11 +41,14 @@ class Use:
         realize: BlockRealize,
         region: BufferRegion,
         write: bool,
-        inner: Mapping[Var, Range],
+        inner: dict[Var, Range],
         conditions: list[PrimExpr],
         table: Mapping[Any, Any],
     ) -> None:
-        self.realize, self.block, self.write, self.wide = realize, realize.block, write, False
+        self.realize, self.block, self.write = realize, realize.block, write
+        self.together: frozenset[Var] = (
+            frozenset()
+        )  # loops inside whose iterations are threads that see one memory
         self.boxes: dict[bool, Box | None] = {}
         self.region, self.inner, self.conditions = region, inner, conditions
         self.values = [table[iv.var] for iv in self.block.iter_vars]
@@ -74,20 +75,25 @@ class Use:
             out.append(ends)
         return out
 
-    def is_box(self) -> bool:
-        """Whether it is all of that box, as `W[f // 8, f % 8]` is and `W[i, i]` is not."""
-        used = [vars_used(low) & self.inner.keys() for low, _ in self.ranges]
+    def filled(self, conditions: Iterable[PrimExpr] = ()) -> Box | None:
+        """The box of which it comes to every element as the loops inside run where conditions hold; None if there is
+        none that is known."""
+        single: dict[Any, Any] = {v: r.min for v, r in self.inner.items() if is_one(r.extent)}
+        ranges = [(substitute(low, single), substitute(size, single)) for low, size in self.ranges]
+        inside = [substitute(c, single) for c in conditions]
+        used = [(vars_used(low) | vars_used(size)) & self.inner.keys() for low, size in ranges]
+        doms = {v: self.inner[v] for one in (*used, *map(vars_used, inside)) for v in one}
+        if any((vars_used(r.min) | vars_used(r.extent)) & self.inner.keys() for r in doms.values()):
+            return None
         times = Counter(v for one in used for v in one)
-        if not any(n > 1 and not is_one(self.inner[v].extent) for v, n in times.items()):
-            return True
-        inside = [c for c in self.conditions if vars_used(c) <= times.keys()]
-        # Iterators that go beyond their domains are cut off where the buffer ends: for others it is a box still.
-        cutting = [c for c in inside if not _keeps_domain(self, c)]
-        doms = {v: self.inner[v] for v in times}
-        return any(
-            fill_box(self.ranges, doms, reduce(logical_and, conditions, const(True, "bool")))
-            for conditions in ([inside] if len(cutting) == len(inside) else [inside, cutting])
-        )
+        apart = not inside and max(times.values(), default=1) == 1
+        if apart and all(is_gapless(low, size, doms) for low, size in ranges):
+            return self.box()
+        # What lies outside of the buffer does not count.
+        for (low, size), dim in zip(ranges, self.region.buffer.shape, strict=True):
+            if vars_used(low) <= doms.keys() and const_value(dim) is not None:
+                inside += [less_equal(const(0, low.dtype), low), less_equal(add(low, size), dim)]
+        return filled_box(ranges, doms, reduce(logical_and, inside, const(True, "bool")))
 
     def fixed(self, loops: Iterable[Var]) -> Use:
         """The same in one iteration of some of the loops inside."""
@@ -97,11 +103,23 @@ class Use:
         return made
 
     def widened(self, more: Mapping[Var, Range]) -> Use:
-        """The same with other loops taken to be inside: what all of their iterations do together."""
+        """The same with other loops taken to be inside: what their iterations, which are threads, do together."""
         if not more:
             return self
         made = copy(self)
-        made.inner, made.wide, made.boxes = {**more, **self.inner}, True, {}
+        made.inner, made.together, made.boxes = {**more, **self.inner}, self.together | more.keys(), {}
+        return made
+
+    def renamed(self, names: Mapping[Var, Var], more: Mapping[Var, Range]) -> Use:
+        """The same with other variables for loops, and other loops inside in place of those."""
+        made, table = copy(self), dict[Any, Any](names)
+        kept = {
+            names.get(v, v): Range.from_min_extent(substitute(r.min, table), substitute(r.extent, table))
+            for v, r in self.inner.items()
+        }
+        made.inner, made.boxes = {**more, **kept}, {}
+        made.ranges = [(substitute(low, table), substitute(size, table)) for low, size in self.ranges]
+        made.conditions = [substitute(c, table) for c in self.conditions]
         return made
 
     def goes_on(self) -> bool:
@@ -162,6 +180,7 @@ def uses_under(loop: For) -> dict[Buffer, list[Use] | None]:
 class _Uses:
     def __init__(self) -> None:
         self.found: dict[Buffer, list[Use] | None] = {}
+        self.threads: set[Var] = set()
 
     def go(
         self,
@@ -180,6 +199,8 @@ class _Uses:
         if isinstance(n, For):
             low, size = substitute(n.min, table), substitute(n.extent, table)
             inner = {**inner, n.loop_var: Range.from_min_extent(low, size)}
+            if n.thread_binding is not None and n.thread_binding.thread_tag.startswith("threadIdx"):
+                self.threads.add(n.loop_var)
         if isinstance(n, IfThenElse):
             condition = substitute(n.condition, table)
             self.go(n.condition, inner, conditions, table, seen)
@@ -210,7 +231,10 @@ class _Uses:
                 continue
             held = self.found.setdefault(region.buffer, [])
             if held is not None:
-                held.append(Use(n, region, write, inner, conditions, table))
+                use = Use(n, region, write, inner, conditions, table)
+                if region.buffer.scope() != "local":
+                    use.together = frozenset(self.threads & inner.keys())
+                held.append(use)
         own = (*block.alloc_buffers, *(m.buffer for m in block.match_buffers))
         seen = seen | {r.buffer for r in (*block.reads, *block.writes)} | set(own)
         for part in (block.init, block.body):
@@ -247,25 +271,41 @@ def reads_are_covered(loop: For, uses: list[Use], ana: Analyzer) -> bool:
             inside = _within(use) and _starts(use)
             if _reduces(use.block) and not inside and not any(_covers(w, use, ana) for w in written):
                 return False
-            if _always_writes(use):
-                written.append(use)
+            written += _stores(use)
     return True
 
 
-def _always_writes(use: Use) -> bool:
-    """Whether a block writes what it declares each time that it runs, and not under a condition only."""
-    buffer, guarded = use.region.buffer, False
-    stack: list[tuple[Any, bool]] = [(use.block.body, False), (use.block.init, False)]
+def _stores(use: Use) -> list[Use]:
+    """What a block writes each time that it runs: the places of its stores, by the loops and conditions inside it; all
+    that it declares where that is one element, or an instruction does the writing."""
+    buffer, at = use.region.buffer, dict(zip((iv.var for iv in use.block.iter_vars), use.values, strict=True))
+    out: list[Use] = []
+    stack: list[tuple[Any, dict[Var, Range], list[PrimExpr], dict[Any, Any]]] = [
+        (part, use.inner, use.conditions, at) for part in (use.block.init, use.block.body) if part is not None
+    ]
     while stack:
-        n, inside = stack.pop()
+        n, inner, conditions, table = stack.pop()
         if isinstance(n, BufferStore) and n.buffer is buffer:
-            if not inside:
-                return True
-            guarded = True
-        inside = inside or isinstance(n, IfThenElse)
-        if n is not None:
-            stack.extend((c, inside) for c in n.children() if isinstance(c, (Stmt, Block)))
-    return not guarded  # an instruction writes it
+            made = copy(use)
+            made.inner, made.conditions, made.boxes = inner, conditions, {}
+            if not all(is_one(size) for _, size in use.ranges):
+                made.ranges = [(substitute(i, table), const(1, i.dtype)) for i in n.indices]
+            out.append(made)
+        elif isinstance(n, For):
+            low, size = substitute(n.min, table), substitute(n.extent, table)
+            inner = {**inner, n.loop_var: Range.from_min_extent(low, size)}
+        elif isinstance(n, BlockRealize):
+            values = zip(n.block.iter_vars, n.iter_values, strict=True)
+            table = {**table, **{iv.var: substitute(v, table) for iv, v in values}}
+            conditions = conditions + conjuncts(substitute(n.predicate, table))
+        elif isinstance(n, IfThenElse):
+            met = substitute(n.condition, table)
+            if n.else_case is not None:
+                stack.append((n.else_case, inner, [*conditions, logical_not(met)], table))
+            stack.append((n.then_case, inner, conditions + conjuncts(met), table))
+            continue
+        stack.extend((c, inner, conditions, table) for c in n.children() if isinstance(c, (Stmt, Block)))
+    return out or [use]
 
 
 def _reduces(block: Block) -> bool:
@@ -295,69 +335,104 @@ def _starts(use: Use) -> bool:
     )
 
 
-def _keeps_domain(use: Use, condition: PrimExpr) -> bool:
-    """Whether a condition only keeps the iterators of a block in their domains."""
-    ana = Analyzer()
-    for v, r in use.inner.items():
-        ana.bind_loop(v, r.min, r.extent)
-    for iv, value in zip(use.block.iter_vars, use.values, strict=True):
-        ana.assume(logical_and(less_equal(iv.dom.min, value), less(value, add(iv.dom.min, iv.dom.extent))))
-    return ana.can_prove(condition)
-
-
-def _domain_fills(use: Use) -> bool:
-    """Whether a region ends where the buffer does, or nobody knows, as the iterators run through their domains."""
-    doms = {iv.var: iv.dom for iv in use.block.iter_vars}
-    for r, dim in zip(use.region.region, use.region.buffer.shape, strict=True):
-        last, size = const_value(eval_set(r, doms).max_value), const_value(dim)
-        if last is not None and size is not None and last < size - 1:
-            return False
-    return True
-
-
 def _covers(write: Use, read: Use, ana: Analyzer) -> bool:
-    """Whether a write comes to all that a later read does: all iterations together, or each iteration of the loops
-    around both."""
-    if _covers_together(write, read, ana):
-        return True
-    common = {v: r for v, r in read.inner.items() if v in write.inner and not is_one(r.extent)}
-    if not common:
-        return False
+    """Whether a write has come to all that a later read asks for, in each iteration of the serial loops around both:
+    in that iteration, or in those of the innermost of them up to it."""
+    common = {
+        v: r
+        for v, r in read.inner.items()
+        if v in write.inner and v not in read.together and not is_one(r.extent)
+    }
     with ana.scope():
         for v, r in common.items():
             ana.bind_loop(v, r.min, r.extent)
-        return _covers_together(write.fixed(common), read.fixed(common), ana)
+        held = read.fixed(common)
+        if _covers_together(write.fixed(common), held, ana):
+            return True
+        if not common:
+            return False
+        last, r = list(common.items())[-1]
+        before = last.copy_with_suffix("_before")
+        extent = add(sub(last, r.min), const(1, last.dtype))
+        earlier = write.fixed(common).renamed({last: before}, {before: Range.from_min_extent(r.min, extent)})
+        return _covers_together(earlier, held, ana)
 
 
 def _covers_together(write: Use, read: Use, ana: Analyzer) -> bool:
-    cut = False  # what it writes ends before its domains do
+    """Whether all iterations of the loops inside come to all that a later read asks for."""
+    told = {v for low, _ in write.ranges for v in vars_used(low)}
+    for v, r in write.inner.items():
+        least = ana.const_int_bound(r.extent).min_value
+        if v not in told and -(1 << 31) < least < 1:
+            return False  # it may not run at all
+    # Whatever else runs inside, the first iteration of it does.
+    first: dict[Any, Any] = {v: r.min for v, r in write.inner.items() if v not in told}
+    conditions = [substitute(c, first) for c in write.conditions]
     with ana.scope():
         # Only where something is read must it have been written.
         for v, r in read.inner.items():
             ana.bind_loop(v, r.min, r.extent)
         for c in read.conditions:
             ana.assume(c)
-        for c in write.conditions:
-            # A condition that cuts off the end of a tile leaves out what nobody reads; one that picks
-            # iterations leaves the read to what another iteration wrote, and so does a choice (the first one,
-            # or what is new in it).
-            picks = not vars_used(c) & set(write.inner) or any(isinstance(m, Or) for m in pre_order(c))
-            if any(structural_equal(c, d) for d in read.conditions):
-                continue
-            if picks and not ana.can_prove(c):
-                return False
-            inside = _keeps_domain(write, c) and _domain_fills(write)
-            cut = cut or not (picks or inside or ana.can_prove(c))
-        if not cut and (write.same_place(read) or write.same_walk(read, ana)):
-            return True
-        outer, inner = write.box(narrow=write.wide or cut), read.box(narrow=True)
-        if outer is None or inner is None or not write.is_box():
+        return _comes_along(write, read, conditions, ana) or _reaches(write, read, conditions, ana)
+
+
+def _comes_along(write: Use, read: Use, conditions: list[PrimExpr], ana: Analyzer) -> bool:
+    """Whether each iteration reads just what one of the write wrote, under conditions that hold there."""
+    table: dict[Any, Any] = {}
+    if not write.same_place(read):
+        if not write.same_walk(read, ana):
             return False
-        # What lies outside of the buffer is guarded, and not read.
-        return all(
-            (ana.can_prove(less_equal(low, a)) or ana.can_prove(less_equal(low, const(0, low.dtype))))
-            and (
-                ana.can_prove(less_equal(b, high)) or ana.can_prove(less(sub(dim, const(2, dim.dtype)), high))
-            )
-            for (low, high), (a, b), dim in zip(outer, inner, read.region.buffer.shape, strict=True)
-        )
+        table = dict(zip(write._walk()[0], read._walk()[0], strict=True))
+    with ana.scope():
+        _assume_inside(read.ranges, read.region.buffer, ana)
+        return all(_holds(substitute(c, table), read, ana) for c in conditions)
+
+
+def _reaches(write: Use, read: Use, conditions: list[PrimExpr], ana: Analyzer) -> bool:
+    """Whether the box of what is read lies in that of what is written, and conditions let through all of that."""
+    inner = read.box(narrow=True)
+    if inner is None:
+        return False
+    own = [c for c in conditions if vars_used(c) <= write.inner.keys()]
+    for met in ([], own) if own else ([],):
+        outer = write.filled(met)
+        if outer is not None and _lies_in(inner, outer, read.region.buffer, ana):
+            left = [c for c in conditions if c not in met]
+            if not left or _let_through(write, read, inner, left, ana):
+                return True
+    return False
+
+
+def _lies_in(inner: Box, outer: Box, buffer: Buffer, ana: Analyzer) -> bool:
+    """Whether a box lies in another one; what lies outside of the buffer is guarded, and not read."""
+    return all(
+        (ana.can_prove(less_equal(low, a)) or ana.can_prove(less_equal(low, const(0, low.dtype))))
+        and (ana.can_prove(less_equal(b, high)) or ana.can_prove(less(sub(dim, const(2, dim.dtype)), high)))
+        for (low, high), (a, b), dim in zip(outer, inner, buffer.shape, strict=True)
+    )
+
+
+def _let_through(write: Use, read: Use, box: Box, conditions: list[PrimExpr], ana: Analyzer) -> bool:
+    """Whether conditions hold in each iteration of a write that comes to an element of a box."""
+    names: dict[Any, Any] = {v: v.copy_with_suffix("_write") for v in write.inner}
+    ranges = [(substitute(low, names), substitute(size, names)) for low, size in write.ranges]
+    with ana.scope():
+        for v, r in write.inner.items():
+            ana.bind_loop(names[v], substitute(r.min, names), substitute(r.extent, names))
+        _assume_inside(ranges, read.region.buffer, ana)
+        for (low, size), (a, b) in zip(ranges, box, strict=True):
+            ana.assume(less_equal(low, b))
+            ana.assume(less(a, add(low, size)))
+        return all(_holds(substitute(c, names), read, ana) for c in conditions)
+
+
+def _assume_inside(ranges: list[tuple[PrimExpr, PrimExpr]], buffer: Buffer, ana: Analyzer) -> None:
+    """Elements that are of interest lie in the buffer."""
+    for (low, size), dim in zip(ranges, buffer.shape, strict=True):
+        ana.assume(less(low, dim))
+        ana.assume(less(const(0, low.dtype), add(low, size)))
+
+
+def _holds(condition: PrimExpr, read: Use, ana: Analyzer) -> bool:
+    return ana.can_prove(condition) or any(structural_equal(condition, c) for c in read.conditions)

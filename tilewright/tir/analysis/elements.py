@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from typing import Any
 
-from ...arith import Analyzer, IterMapLevel, detect_iter_map
+from ...arith import Analyzer, IterMapLevel, IterSplitExpr, detect_iter_map
 from ...ir.buffer import BufferRegion
 from ...ir.equal import structural_equal
 from ...ir.expr import (
@@ -31,7 +31,16 @@ from ...ir.functor import pre_order, rewrite, substitute, vars_used
 from ...ir.ops import add, conjuncts, floormod, greater_equal, is_one, less, less_equal, logical_and, mul, sub
 from ...ir.stmt import Block, BlockRealize, For
 
-__all__ = ["come_once", "evaluated", "fill_box", "of_one_number", "rejoined", "untold"]
+__all__ = [
+    "come_once",
+    "evaluated",
+    "fill_box",
+    "filled_box",
+    "is_gapless",
+    "of_one_number",
+    "rejoined",
+    "untold",
+]
 
 
 def untold(block: Block, region: BufferRegion) -> IterVar | None:
@@ -111,6 +120,18 @@ def come_once(realize: BlockRealize, loops: Sequence[For], around: Sequence[For]
 
 def _digits(value: PrimExpr, loops: Mapping[Var, For], ana: Analyzer) -> list[Var]:
     """Those of the loops that a value is a number with several digits of; none if it is something else."""
+    found = _coefficients(value, loops.keys()) or {}
+    reach: int | None = 0  # how far apart the digits below are at most
+    for v, scale in sorted(found.items(), key=lambda item: abs(item[1])):
+        if reach is None or abs(scale) <= reach:
+            return []
+        most = ana.const_int_bound(loops[v].extent).max_value  # of a triangle the longest line
+        reach = None if most >= 1 << 31 else reach + abs(scale) * max(most - 1, 0)
+    return list(found)
+
+
+def _coefficients(value: PrimExpr, variables: Set[Var]) -> dict[Var, int] | None:
+    """The coefficients of variables in a sum; None if it is not linear in them."""
     found: dict[Var, int] = {}
     stack = [(value, 1)]
     while stack:
@@ -120,17 +141,25 @@ def _digits(value: PrimExpr, loops: Mapping[Var, For], ana: Analyzer) -> list[Va
         elif isinstance(e, Mul) and isinstance(e.b, IntImm):
             stack.append((e.a, scale * e.b.value))
         elif isinstance(e, Var):
-            if e in loops:
+            if e in variables:
                 found[e] = found.get(e, 0) + scale
-        elif vars_used(e) & loops.keys():
-            return []
-    reach: int | None = 0  # how far apart the digits below are at most
-    for v, scale in sorted(found.items(), key=lambda item: abs(item[1])):
-        if reach is None or abs(scale) <= reach:
-            return []
-        most = ana.const_int_bound(loops[v].extent).max_value  # of a triangle the longest line
-        reach = None if most >= 1 << 31 else reach + abs(scale) * max(most - 1, 0)
-    return list(found)
+        elif vars_used(e) & variables:
+            return None
+    return found
+
+
+def is_gapless(low: PrimExpr, size: PrimExpr, doms: Mapping[Var, Range]) -> bool:
+    """Whether ranges of `size` elements from `low` on leave no gap between them as variables run through their domains.
+
+    `i*4 + j` leaves none where j runs to 4, and `i*4` alone only if the size is 4.
+    """
+    scales = _coefficients(low, doms.keys())
+    reach = const_value(size) or 1
+    for v, scale in sorted((scales or {}).items(), key=lambda item: abs(item[1])):
+        if abs(scale) > reach:
+            return False
+        reach += abs(scale) * ((const_value(doms[v].extent) or 1) - 1)
+    return scales is not None
 
 
 def of_one_number(values: Sequence[PrimExpr], doms: Mapping[Var, Range]) -> list[PrimExpr]:
@@ -210,13 +239,16 @@ def evaluated(e: PrimExpr, values: Mapping[Var, Any]) -> Any:
     raise ValueError(f"`{e}` cannot be computed for an array: it uses {sorted(v.name for v in vars_used(e))}")
 
 
-def fill_box(
-    ranges: Iterable[tuple[PrimExpr, PrimExpr]], doms: Mapping[Var, Range], predicate: PrimExpr
-) -> bool:
-    """Whether regions, of which `ranges` has the first element and the size, come to all points of the box around them,
-    as loops run where a predicate holds.
+Box = list[tuple[PrimExpr, PrimExpr]]
 
-    `W[f // 8, f % 8]` does for 64 values of f, and not for 60; `W[i, i]` and `W[i*2]` do not.
+
+def filled_box(
+    ranges: Iterable[tuple[PrimExpr, PrimExpr]], doms: Mapping[Var, Range], predicate: PrimExpr
+) -> Box | None:
+    """The first and last elements of the box that regions fill, of which `ranges` has the first element and the size,
+    as loops run where a predicate holds; None if they leave out a point of the box around them.
+
+    `W[f // 8, f % 8]` fills one for 64 values of f, and not for 60; `W[i, i]` and `W[i*2]` do not.
     """
     values, doms = [], dict(doms)
     for low, size in ranges:
@@ -226,39 +258,69 @@ def fill_box(
         within = Var("within", low.dtype)
         doms[within] = Range.from_min_extent(const(0, low.dtype), size)
         values.append(add(low, within))
-    counted = _count(values, doms, predicate)
-    if counted is not None:
-        return counted
-    found = detect_iter_map(of_one_number(values, doms), doms, predicate, IterMapLevel.Surjective)
-    return not found.errors and const_value(found.padding_predicate) == 0
+    try:
+        return _counted(values, doms, predicate)
+    except _NotCounted:
+        return _mapped(of_one_number(values, doms), doms, predicate)
 
 
-def _count(values: Sequence[PrimExpr], doms: Mapping[Var, Range], predicate: PrimExpr) -> bool | None:
-    """The same by counting; None if that is not possible, or would take long."""
+def fill_box(
+    ranges: Iterable[tuple[PrimExpr, PrimExpr]], doms: Mapping[Var, Range], predicate: PrimExpr
+) -> bool:
+    """Whether regions come to all points of the box around them: see `filled_box`."""
+    return filled_box(ranges, doms, predicate) is not None
+
+
+def _mapped(values: Sequence[PrimExpr], doms: Mapping[Var, Range], predicate: PrimExpr) -> Box | None:
+    """The box by the iteration map: each index a number of its own, from a base on."""
+    found = detect_iter_map(values, doms, predicate, IterMapLevel.Surjective)
+    if found.errors or const_value(found.padding_predicate) != 0:
+        return None
+    box: Box = []
+    for e in found.indices:
+        if len(e.args) > 1 or not all(isinstance(a, IterSplitExpr) and is_one(a.scale) for a in e.args):
+            return None
+        last = sub(add(e.base, e.args[0].extent), const(1, e.dtype)) if e.args else e.base  # type: ignore[attr-defined]
+        box.append((e.base, last))
+    return box
+
+
+class _NotCounted(Exception):
+    """Sizes or expressions that are not known as numbers, or too many points."""
+
+
+def _counted(values: Sequence[PrimExpr], doms: Mapping[Var, Range], predicate: PrimExpr) -> Box | None:
+    """The box by counting the points."""
     import numpy as np
 
     sizes = [const_value(r.extent) for r in doms.values()]
     if any(n is None or n < 1 for n in sizes) or math.prod(map(int, sizes)) > _COUNTED:  # type: ignore[arg-type]
-        return None
+        raise _NotCounted
     ana = Analyzer()
     for v, r in doms.items():
         ana.bind_loop(v, r.min, r.extent)
     first: dict[Any, Any] = {v: r.min for v, r in doms.items()}
-    shifts = [ana.simplify(sub(v, substitute(v, first))) for v in values]  # from where the box begins
+    starts = [ana.simplify(substitute(v, first)) for v in values]
+    shifts = [ana.simplify(sub(v, s)) for v, s in zip(values, starts, strict=True)]
     grid = np.indices([int(n or 1) for n in sizes])
     try:
         at = {v: i + evaluated(r.min, {}) for i, (v, r) in zip(grid, doms.items(), strict=True)}
         points = np.stack([np.broadcast_to(evaluated(s, at), grid.shape[1:]).ravel() for s in shifts])
         keep = np.broadcast_to(evaluated(predicate, at), grid.shape[1:]).ravel().astype(bool)
     except ValueError:  # of other variables, or of more than arithmetic
-        return None
+        raise _NotCounted from None
     points = points[:, keep]
     if points.shape[1] == 0:
-        return False
+        return None
     first_of, spans = points.min(axis=1), np.ptp(points, axis=1) + 1
     volume = math.prod(map(int, spans))
     if volume > points.shape[1]:
-        return False
+        return None
     seen = np.zeros(volume, bool)
     seen[np.ravel_multi_index(tuple(points - first_of[:, None]), tuple(spans))] = True
-    return bool(seen.all())
+    if not seen.all():
+        return None
+    return [
+        (add(s, const(int(low), s.dtype)), add(s, const(int(low + span - 1), s.dtype)))
+        for s, low, span in zip(starts, first_of, spans, strict=True)
+    ]

@@ -713,8 +713,12 @@ def _combined_after(
     reducing = {x.loop_var for x in reduction_loops(me, nest[at + 1 :])}
     predicate: PrimExpr = const(True, "bool")
     needed = {v for _, value in spatial for v in vars_used(value)}
+    # A loop of one iteration becomes a reduction iterator; an init does not ask the conditions of those.
+    carried = reduction_loops(me, nest)
+    first: dict[Var, PrimExpr] = {x.loop_var: x.min for x in around if x not in carried}
     for condition in conjuncts(me.predicate):
         if not vars_used(condition) & reducing:
+            condition = substitute(condition, first)
             needed |= vars_used(condition)
             predicate = logical_and(predicate, condition)
     if not inside_domains(spatial, nest, predicate):
