@@ -527,3 +527,27 @@ def test_refuse_pad_einsum_after_a_split(expect, refused):
           hint: pad_einsum before the loops are split
         """,
     )
+
+
+def test_pad_einsum_copies_only_the_part_that_a_constant_index_chooses():
+    """The rest of the buffer may not have been written."""
+
+    @T.prim_func
+    def main(A: T.Buffer((4, 4), "int32"), B: T.Buffer((4,), "int32")):
+        W = T.alloc_buffer((3, 4, 4), "int32")
+        for i, k in T.grid(4, 4):
+            with T.block("W"):
+                vi, vk = T.axis.remap("SS", [i, k])
+                W[2, vk, vi] = A[vi, vk]
+        for i, k in T.grid(4, 4):
+            with T.block("B"):
+                vi, vk = T.axis.remap("SR", [i, k])
+                with T.init():
+                    B[vi] = 0
+                B[vi] = B[vi] + W[2, vk, vi]
+
+    sch = tir.Schedule(main)
+    sch.pad_einsum(sch.get_block("B"), [5, 4])
+    a, b = np.arange(16, dtype="int32").reshape(4, 4), np.zeros(4, "int32")
+    tir.interpret(sch.mod["main"], a, b)
+    np.testing.assert_array_equal(b, a.sum(1))

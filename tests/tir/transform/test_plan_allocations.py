@@ -525,6 +525,31 @@ def test_what_earlier_iterations_wrote_is_there(agree):
     agree(before, made, *data((9,), (2, 4)))
 
 
+def test_several_blocks_may_write_what_is_read(agree):
+    @T.prim_func
+    def before(A: T.Buffer((9, 11), "int32"), B: T.Buffer((99,), "int32")):
+        W = T.alloc_buffer((9, 11), "int32")
+        for s in range(13):
+            for i in range(9):
+                for j in range(5):
+                    with T.block("V"):
+                        vi, vj = T.axis.remap("SS", [i, j])
+                        W[vi, vj] = A[vi, vj] + 1
+                for j in T.serial(5, 11):
+                    with T.block("W"):
+                        vi, vj = T.axis.remap("SS", [i, j])
+                        W[vi, vj] = A[vi, vj] - 1
+            for i in range(8):
+                with T.block("B"):
+                    v = T.axis.spatial(99, s * 8 + i)
+                    T.where(s * 8 + i < 99)
+                    B[v] = W[v // 11, v % 11]
+
+    made = planned(before)
+    assert made.script().index("for s in") < made.script().index("W = T.alloc_buffer")
+    agree(before, made, *data((9, 11), (99,)))
+
+
 def test_nothing_to_do_is_the_same_object():
     A = te.placeholder((8,), name="A")
     B = te.compute((8,), lambda i: A[i] + 1, name="B")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from copy import copy
 from functools import reduce
 from typing import Any
@@ -263,15 +263,11 @@ def reads_are_covered(loop: For, uses: list[Use], ana: Analyzer) -> bool:
     with ana.scope():
         ana.bind_loop(loop.loop_var, loop.min, loop.extent)
         for use in uses:
-            if not use.write:
-                if not any(_covers(w, use, ana) for w in written):
-                    return False
-                continue
             # A reduction reads what it writes, unless all of it happens inside one iteration.
-            inside = _within(use) and _starts(use)
-            if _reduces(use.block) and not inside and not any(_covers(w, use, ana) for w in written):
+            reads = not use.write or (_reduces(use.block) and not (_within(use) and _starts(use)))
+            if reads and not any(_covers(w, use, ana) for w in written) and not _cover(written, use, ana):
                 return False
-            written += _stores(use)
+            written += _stores(use) if use.write else []
     return True
 
 
@@ -358,27 +354,91 @@ def _covers(write: Use, read: Use, ana: Analyzer) -> bool:
         return _covers_together(earlier, held, ana)
 
 
+def _cover(writes: list[Use], read: Use, ana: Analyzer) -> bool:
+    """Whether several writes have together come to all that a later read asks for, each to a box beside the others."""
+    if len(writes) < 2:
+        return False
+    common = {v: r for v, r in read.inner.items() if v not in read.together and not is_one(r.extent)}
+    around = {v: r for v, r in common.items() if any(v in w.inner for w in writes)}
+    held = read.fixed(around)
+    with ana.scope():
+        for v, r in around.items():
+            ana.bind_loop(v, r.min, r.extent)
+        needed = held.box(narrow=True)
+        if needed is None:
+            return False
+        _assume_read(held, ana)
+        boxes = [b for w in writes for b in _boxes(w.fixed(around), held, needed, ana)]
+        return any(_lies_in(needed, b, read.region.buffer, ana) for b in _joined(boxes, ana))
+
+
+def _joined(boxes: list[Box], ana: Analyzer) -> list[Box]:
+    """Boxes with those made one that adjoin along a dimension and are the same along the others."""
+    done: list[Box] = []
+    while boxes:
+        box = boxes.pop()
+        for i, other in enumerate(boxes):
+            made = _join(box, other, ana) or _join(other, box, ana)
+            if made is not None:
+                boxes[i] = made
+                break
+        else:
+            done.append(box)
+    return done
+
+
+def _join(a: Box, b: Box, ana: Analyzer) -> Box | None:
+    differ = [
+        i
+        for i, (x, y) in enumerate(zip(a, b, strict=True))
+        if not all(ana.can_prove_equal(p, q) for p, q in zip(x, y, strict=True))
+    ]
+    if len(differ) != 1:
+        return None
+    (low, high), (begin, end) = a[differ[0]], b[differ[0]]
+    one = const(1, high.dtype)
+    if not all(
+        map(ana.can_prove, (less_equal(low, begin), less_equal(begin, add(high, one)), less_equal(high, end)))
+    ):
+        return None
+    return [(low, end) if i == differ[0] else x for i, x in enumerate(a)]
+
+
 def _covers_together(write: Use, read: Use, ana: Analyzer) -> bool:
     """Whether all iterations of the loops inside come to all that a later read asks for."""
-    told = {v for low, _ in write.ranges for v in vars_used(low)}
-    for v, r in write.inner.items():
-        least = ana.const_int_bound(r.extent).min_value
-        if v not in told and -(1 << 31) < least < 1:
-            return False  # it may not run at all
-    # Whatever else runs inside, the first iteration of it does.
-    first: dict[Any, Any] = {v: r.min for v, r in write.inner.items() if v not in told}
-    conditions = [substitute(c, first) for c in write.conditions]
     with ana.scope():
-        # Only where something is read must it have been written.
-        for v, r in read.inner.items():
-            ana.bind_loop(v, r.min, r.extent)
-        for c in read.conditions:
-            ana.assume(c)
-        return _comes_along(write, read, conditions, ana) or _reaches(write, read, conditions, ana)
+        _assume_read(read, ana)
+        if _comes_along(write, read, ana):
+            return True
+        needed = read.box(narrow=True)
+        return needed is not None and any(
+            _lies_in(needed, b, read.region.buffer, ana) for b in _boxes(write, read, needed, ana)
+        )
 
 
-def _comes_along(write: Use, read: Use, conditions: list[PrimExpr], ana: Analyzer) -> bool:
+def _assume_read(read: Use, ana: Analyzer) -> None:
+    """Only where something is read must it have been written."""
+    for v, r in read.inner.items():
+        ana.bind_loop(v, r.min, r.extent)
+    for c in read.conditions:
+        ana.assume(c)
+
+
+def _conditions(write: Use, ana: Analyzer) -> list[PrimExpr] | None:
+    """The conditions of a write in the first iteration of all loops inside that do not say where it is; None if there
+    may be no such iteration."""
+    told = {v for low, _ in write.ranges for v in vars_used(low)}
+    first: dict[Any, Any] = {v: r.min for v, r in write.inner.items() if v not in told}
+    for v in first:
+        least = ana.const_int_bound(write.inner[v].extent).min_value
+        if -(1 << 31) < least < 1:
+            return None
+    return [substitute(c, first) for c in write.conditions]
+
+
+def _comes_along(write: Use, read: Use, ana: Analyzer) -> bool:
     """Whether each iteration reads just what one of the write wrote, under conditions that hold there."""
+    conditions = _conditions(write, ana)
     table: dict[Any, Any] = {}
     if not write.same_place(read):
         if not write.same_walk(read, ana):
@@ -386,22 +446,20 @@ def _comes_along(write: Use, read: Use, conditions: list[PrimExpr], ana: Analyze
         table = dict(zip(write._walk()[0], read._walk()[0], strict=True))
     with ana.scope():
         _assume_inside(read.ranges, read.region.buffer, ana)
-        return all(_holds(substitute(c, table), read, ana) for c in conditions)
+        return conditions is not None and all(_holds(substitute(c, table), read, ana) for c in conditions)
 
 
-def _reaches(write: Use, read: Use, conditions: list[PrimExpr], ana: Analyzer) -> bool:
-    """Whether the box of what is read lies in that of what is written, and conditions let through all of that."""
-    inner = read.box(narrow=True)
-    if inner is None:
-        return False
+def _boxes(write: Use, read: Use, needed: Box, ana: Analyzer) -> Iterator[Box]:
+    """Boxes of which a write comes to every element that is needed, where its conditions hold."""
+    conditions = _conditions(write, ana)
+    if conditions is None:
+        return
     own = [c for c in conditions if vars_used(c) <= write.inner.keys()]
     for met in ([], own) if own else ([],):
-        outer = write.filled(met)
-        if outer is not None and _lies_in(inner, outer, read.region.buffer, ana):
-            left = [c for c in conditions if c not in met]
-            if not left or _let_through(write, read, inner, left, ana):
-                return True
-    return False
+        box = write.filled(met)
+        left = [c for c in conditions if c not in met]
+        if box is not None and (not left or _let_through(write, read, needed, left, ana)):
+            yield box
 
 
 def _lies_in(inner: Box, outer: Box, buffer: Buffer, ana: Analyzer) -> bool:

@@ -487,7 +487,15 @@ def _padded(sch: Schedule, old: Buffer, new: Buffer, indices: Sequence[PrimExpr]
             [BufferRegion.point(new, point)],
         )
 
-    return spatial_nest([Range(d) for d in new.shape], _name(sch, new.name), content)[0]
+    return spatial_nest(_used(indices, new.shape), _name(sch, new.name), content)[0]
+
+
+def _used(indices: Sequence[PrimExpr], sizes: Sequence[PrimExpr | None]) -> list[Range]:
+    """The part of each dimension that is used: one element where the index is a constant, else all of a size."""
+    return [
+        Range.from_min_extent(i, const(1, i.dtype)) if n is None or not isinstance(i, Var) else Range(n)
+        for i, n in zip(indices, sizes, strict=True)
+    ]
 
 
 def _crop(sch: Schedule, new: Buffer, old: Buffer, indices: Sequence[PrimExpr], block: Block) -> Stmt:
@@ -497,8 +505,4 @@ def _crop(sch: Schedule, new: Buffer, old: Buffer, indices: Sequence[PrimExpr], 
         store = BufferStore(old, BufferLoad(new, tuple(point)), point)
         return store, [BufferRegion.point(new, point)], [BufferRegion.point(old, point)]
 
-    doms = [
-        Range.from_min_extent(i, const(1, i.dtype)) if end is None else Range(end)
-        for i, end in zip(indices, _extents(indices, block), strict=True)
-    ]
-    return spatial_nest(doms, _name(sch, new.name), content)[0]
+    return spatial_nest(_used(indices, _extents(indices, block)), _name(sch, new.name), content)[0]
