@@ -554,3 +554,21 @@ def columns_that_a_step_chooses(A: T.Buffer((4, 6), "int32"), B: T.Buffer((6, 4)
             with T.init():
                 B[vk, vi] = 3
             B[vk, vi] = B[vk, vi] + A[vi, vk]
+
+
+@T.prim_func
+def one_of_many_iterations(A: T.Buffer((7,), "int32"), B: T.Buffer((7,), "int32")):
+    V = T.alloc_buffer((7,), "int32")
+    W = T.alloc_buffer((7,), "int32")
+    for i in range(7):
+        with T.block("V"):
+            vi = T.axis.spatial(7, i)
+            V[vi] = A[vi]
+        with T.block("W"):
+            vi = T.axis.spatial(7, i)
+            W[vi] = V[vi] + 1
+        for a, _b in T.grid(16, 1):
+            with T.block("B"):
+                vi = T.axis.spatial(7, i + a)
+                T.where(a < 1)
+                B[vi] = W[vi]

@@ -29,6 +29,11 @@ def _parallel_first(step):
 
 
 CASES = {
+    "compute_at under loops of which one iteration reads": (
+        programs.one_of_many_iterations,
+        lambda sch: sch.compute_at(sch.get_block("W"), sch.get_loops("B")[2]),
+        "block W reads elements of V that an iteration of loop `i` does not make",
+    ),
     "compute_at of overlapping rows": (
         programs.overlapping_rows,
         lambda sch: sch.compute_at(sch.get_block("W"), sch.get_loops("B")[1]),

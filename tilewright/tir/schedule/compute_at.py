@@ -95,8 +95,9 @@ def compute_at(
     buffers = {w.buffer for w in me.block.writes}
     wanted = touched(sch, target.body, readers, lambda b: b.reads, buffers, by_all=True)
     domains = _domains(sch, me, target, wanted)
-    freed = _freed(me, domains, _shared(sch, me, target))
-    if freed is not None or any(target.loop_var in vars_used(r.predicate) for r in readers):
+    shared = _shared(sch, me, target)
+    entered = {x.loop_var for x in (*loops_around(sch, target), target)} - shared
+    if _freed(me, domains, shared) is not None or any(vars_used(r.predicate) & entered for r in readers):
         _check_made_so_far(sch, me, target, domains)
     _move(sch, me, target, domains, preserve_unit_loops, _place(sch, me, target, index, after=False))
 
