@@ -74,7 +74,19 @@ def cases() -> dict[str, Callable[[], Case]]:
             u=data(1000, 256),
         )
 
+    def sparse_dense(rows: int, size: int, part: float) -> Case:
+        count = rng.multinomial(int(part * size * size), np.full(size, 1 / size))
+        return case(
+            lambda x, v, i, p: relay.nn.sparse_dense(x, (v, i, p)),
+            x=data(rows, size),
+            v=data(int(count.sum())),
+            i=indices(size, int(count.sum()), low=0).astype("int32"),
+            p=np.concatenate([[0], np.cumsum(count)]).astype("int32"),
+        )
+
     return {
+        "nn.sparse_dense 16x1024 by 1024x1024, 5 %": lambda: sparse_dense(16, 1024, 0.05),
+        "nn.sparse_dense 4x512 by 512x512, 10 %": lambda: sparse_dense(4, 512, 0.1),
         "embedding (take) 30522x768, 8x128 ids": lambda: take(30522, 768, 8, 128),
         "embedding (take) 50000x16, 4096 ids": lambda: take(50000, 16, 4096),
         "embedding (take) 50000x8, 4096 ids": lambda: take(50000, 8, 4096),

@@ -22,7 +22,15 @@ from ..tir import ir_builder
 from . import tag
 from .utils import extern, injective, prod, unravel_index
 
-__all__ = ["check_divisor", "check_each", "check_indices", "checked_index", "checked_position", "place_type"]
+__all__ = [
+    "check_divisor",
+    "check_each",
+    "check_indices",
+    "check_run",
+    "checked_index",
+    "checked_position",
+    "place_type",
+]
 
 # From so many elements on, threads share the work; each takes pieces of so many.
 _SHARED, _PIECE = 1 << 16, 1 << 14
@@ -125,6 +133,19 @@ def checked_position(index: PrimExpr, size: int, node: str, at: Sequence[Any], i
     if kind.low <= ignored <= kind.high:
         place = ops.select(ops.equal(place, te.const(ignored, kind)), te.const(0, kind), place)
     return _checked_place(place, "position", low, high, _outside_text(node, "position", at), at)
+
+
+def check_run(ib: Any, indices: Any, first: Any, count: Any, size: Any, node: str) -> None:
+    """Statements that fail if one of some positions along a dimension, next to each other in a list, lies outside."""
+    low, high = _bounds("position", size)
+    bad = ib.allocate("int32", (1,), "bad", scope="local")
+    bad[0] = 0
+    with ib.for_range(0, count, "k") as k:
+        bad[0] = ops.bitwise_or(bad[0], ops.cast("int32", _outside(indices[first + k], low, high)))
+    with ib.if_scope(ops.not_equal(bad[0], 0)), ib.for_range(0, count, "k") as k:
+        at = ib.let("at", first + k)
+        with ib.if_scope(_outside(indices[at], low, high)):
+            ib.emit(ops.fail("index", _outside_text(node, "position", [at]), indices[at], at, low, high))
 
 
 def _widened(index: PrimExpr, size: Any) -> PrimExpr:

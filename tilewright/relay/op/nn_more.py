@@ -688,14 +688,14 @@ def _sparse_dense_rel(types: list[Any], attrs: Any) -> Type:
 
 
 def _sparse_dense_compute(attrs: Any, ins: list[Any], out: Any) -> list[Any]:
-    made = topi.sparse.csrmm(ins[1], ins[2], ins[3], topi.transpose(ins[0]))
+    made = topi.sparse.csrmm(ins[1], ins[2], ins[3], topi.transpose(ins[0]), node=attrs.node)
     return [made if attrs.sparse_lhs else topi.transpose(made)]
 
 
 _sparse_dense = register(
     "nn.sparse_dense",
     inputs=("dense_mat", "weight_data", "weight_indices", "weight_indptr"),
-    attrs={"sparse_lhs": flag(False)},
+    attrs={"sparse_lhs": flag(False), "node": text("")},
     rel=_sparse_dense_rel,
     compute=_sparse_dense_compute,
     places=lambda types, attrs: [Place(2, "position", 0, (1,)), Place(3, "length", 1, (0,))],

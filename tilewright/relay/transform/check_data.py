@@ -132,10 +132,14 @@ class _Checks(Mutator):
 def _checks_itself(call: Call, place: Place) -> bool:
     """Whether the operator checks its indices as it reads them, under the name of a node.
 
-    Those of a tensor that is or may be empty it does not read, nor the class where there is but one, and constants are
-    checked at once.
+    Those of a tensor that is or may be empty it does not read, nor the class where there is but one; constants are
+    checked at once, and lengths in a pass of their own.
     """
-    if "node" not in call.op.spec or isinstance(call.args[place.argument], Constant):
+    if (
+        "node" not in call.op.spec
+        or place.kind == "length"
+        or isinstance(call.args[place.argument], Constant)
+    ):
         return False
     shape = type_of(call.args[place.source]).shape
     known = all(isinstance(s, int) and s > 0 for s in (*shape, *place.sizes))

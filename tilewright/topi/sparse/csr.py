@@ -8,6 +8,7 @@ from ... import te
 from ...ir import ops
 from ...ir.expr import PrimExpr
 from ...tir import ir_builder
+from ..checks import check_run
 from ..indexing import index_tensor
 from ..math import cast
 from ..reduction import accumulator
@@ -28,9 +29,18 @@ def _checked(name: str, data: Any, indices: Any, indptr: Any) -> tuple[te.Tensor
 
 
 def csrmm(
-    data: te.Tensor, indices: te.Tensor, indptr: te.Tensor, weight: te.Tensor, bias: te.Tensor | None = None
+    data: te.Tensor,
+    indices: te.Tensor,
+    indptr: te.Tensor,
+    weight: te.Tensor,
+    bias: te.Tensor | None = None,
+    *,
+    node: str = "",
 ) -> te.Tensor:
-    """A sparse matrix times a dense one, plus a bias for each row; rows run in parallel."""
+    """A sparse matrix times a dense one, plus a bias for each row; rows run in parallel.
+
+    Columns outside of the matrix are held inside, or are an error of the `node`, if it has a name.
+    """
     values, columns, begins = _checked("csrmm", data, indices, indptr)
     dense = tensor_arg("csrmm", "weight", weight)
     if dense.ndim != 2 or dense.dtype is not values.dtype:
@@ -47,13 +57,16 @@ def csrmm(
             first: PrimExpr = start[row] if start is not None else te.const(0, held)
             with ib.for_range(0, width, "j") as j:
                 result[row, j] = ops.cast(held, first)
-            # rows that begin or end outside of the values, and columns outside of the matrix, are held inside
+            # rows that begin or end outside of the values are held inside
             count, height = values.shape[0], dense.shape[0]
             low, high = (as_place(ops.max_of(ops.min_of(begin[r], count), 0), count) for r in (row, row + 1))
+            if node:
+                check_run(ib, column, low, high - low, height, node)
             with ib.for_range(0, high - low, "k") as k:
                 at = ib.let("at", low + k)
+                place = as_place(column[at], height) if node else clamped(column[at], height)
                 with ib.for_range(0, width, "j") as j:
-                    factor = matrix[clamped(column[at], height), j]
+                    factor = matrix[place, j]
                     result[row, j] = result[row, j] + ops.cast(held, value[at]) * ops.cast(held, factor)
         return ib.get()
 
