@@ -228,7 +228,7 @@ def _no_longer(seconds: float) -> Iterator[None]:
         signal.signal(signal.SIGALRM, before)
 
 
-@fuzzer("vm", seconds=15, gib=2, short=60)
+@fuzzer("vm", seconds=15, gib=2, short=150)
 def vm(rng: random.Random) -> str:
     """Hostile programs are refused when they are read or when they run; no kernel leaves its tensors."""
     honest, params, library, args = _honest(rng.randrange(5))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import mmap
+import weakref
 from typing import Any
 
 import numpy as np
@@ -37,13 +38,15 @@ class GuardedPool(Pool):
         address = start + length - _PAGE - inside
         ctypes.memset(address + nbytes, _FILL, inside - nbytes)
 
-        def give_back(block: Any) -> None:
+        def give_back() -> None:
             rest = ctypes.string_at(address + nbytes, inside - nbytes)
             if rest.strip(bytes([_FILL])):
                 ctypes.string_at(1)  # a write behind the end: as loud as one that meets a guarded page
             _libc.munmap(start, length)
 
-        return Storage((address, None), give_back)
+        made = Storage((address, None))
+        weakref.finalize(made, give_back).atexit = False
+        return made
 
 
 def guarded(values: np.ndarray[Any, Any]) -> NDArray:

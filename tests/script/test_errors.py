@@ -345,6 +345,8 @@ def test_a_text_warns_of_nothing() -> None:
     "body, reason",
     [
         ('p = T.allocate([16], "float32", b"global")\nT.evaluate(0)', "named by a string"),
+        ('p = T.allocate([T.attr], "float32", "global")\nT.evaluate(0)', "as an expression"),
+        ('with T.allocate([T.attr], "float32", "global") as p:\n    T.evaluate(0)', "as an expression"),
         ("with T.block(len):\n    T.evaluate(0)", "the field `name_hint` must be str"),
         ('B = T.alloc_buffer((8,), "float32", scope=b"shared")\nB[0] = T.float32(0)', "named by a string"),
     ],

@@ -109,21 +109,23 @@ def macro_of(s: ast.FunctionDef, source: Source, outside: Mapping[str, Any]) -> 
 class _Suite:
     """The statements of one suite. A definition that holds to its end wraps all that come after it."""
 
-    def __init__(self) -> None:
+    def __init__(self, source: Source) -> None:
+        self.source = source
         self.out: list[Stmt] = []
-        self.open: list[tuple[list[Stmt], Wrap]] = []
+        self.open: list[tuple[list[Stmt], Wrap, ast.stmt]] = []
 
     def add(self, s: Stmt) -> None:
         self.out.append(s)
 
-    def wrap(self, make: Wrap) -> None:
-        self.open.append((self.out, make))
+    def wrap(self, make: Wrap, s: ast.stmt) -> None:
+        self.open.append((self.out, make, s))
         self.out = []
 
     def done(self) -> Stmt:
         body = _sequence(self.out)
-        for before, make in reversed(self.open):
-            body = _sequence([*before, make(body)])
+        for before, make, s in reversed(self.open):
+            with self.source.at(s):
+                body = _sequence([*before, make(body)])
         return body
 
 
@@ -167,7 +169,7 @@ class StmtParser(Evaluator):
     # -- suites ------------------------------------------------------------------------------
     def suite(self, body: list[ast.stmt]) -> Stmt:
         """The statement that a suite stands for."""
-        here = _Suite()
+        here = _Suite(self.source)
         with self.scope():
             for s in body:
                 self.statement(s, here)
@@ -207,10 +209,10 @@ class StmtParser(Evaluator):
         elif isinstance(value, MacroCall):
             here.add(self.expand(value, s))
         elif isinstance(value, (AttrSpec, LaunchSpec, AssertSpec, RealizeSpec)):
-            here.wrap(self.opener(value, None, s))
+            here.wrap(self.opener(value, None, s), s)
         elif isinstance(value, (AllocateSpec, DeclSpec, LetSpec)):
             named = isinstance(value, DeclSpec) and value.buffer is not None
-            here.wrap(self.opener(value, None if named else "v", s))
+            here.wrap(self.opener(value, None if named else "v", s), s)
         elif isinstance(value, (list, tuple)):
             for v in value:
                 self.effect(v, here, s)
@@ -311,7 +313,7 @@ class StmtParser(Evaluator):
         if isinstance(value, EnvThread):
             return IterVar(None, Var(name, value.dtype), IterVar.ThreadIndex, value.tag)
         if isinstance(value, (AllocateSpec, DeclSpec, LaunchSpec, LetSpec)):
-            here.wrap(self.opener(value, name, s))
+            here.wrap(self.opener(value, name, s), s)
             return self.scopes[-1][name]
         if isinstance(value, Var) and not value.name:
             return value.__class__(name, value.type_annotation)
@@ -320,7 +322,7 @@ class StmtParser(Evaluator):
         if isinstance(value, (PrimExpr, bool, int, float)):
             value = convert(value)
             var = Var(name, self._let_type(value))
-            here.wrap(lambda body: LetStmt(var, value, body))
+            here.wrap(lambda body: LetStmt(var, value, body), s)
             return var
         if isinstance(value, (BlockSpec, InitSpec, AttrSpec, Directive, LoopSpec)):
             raise self.source.error(s, "this has no value to be bound to a name")
@@ -345,7 +347,7 @@ class StmtParser(Evaluator):
             return
         held = _as_type(value, kind)
         var = Var(s.target.id, kind)
-        here.wrap(lambda body: LetStmt(var, held, body))
+        here.wrap(lambda body: LetStmt(var, held, body), s)
         self.bind(s.target.id, var)
 
     def stmt_AugAssign(self, s: ast.AugAssign, here: _Suite) -> None:
@@ -448,7 +450,9 @@ class StmtParser(Evaluator):
             )
         with self.scope():
             make = self.opener(value, None if name is None else name.id, s)
-            return make(self.with_body(s, at))
+            body = self.with_body(s, at)
+            with self.source.at(s):
+                return make(body)
 
     def with_body(self, s: ast.With, at: int) -> Stmt:
         made = self.with_items(s, at + 1)
@@ -615,7 +619,7 @@ class StmtParser(Evaluator):
     def stmt_Assert(self, s: ast.Assert, here: _Suite) -> None:
         condition = self.expr(s.test)
         message = convert("" if s.msg is None else self.eval(s.msg))
-        here.wrap(lambda body: AssertStmt(condition, message, body))
+        here.wrap(lambda body: AssertStmt(condition, message, body), s)
 
     # -- macros ------------------------------------------------------------------------------
     def expand(self, call: MacroCall, s: ast.stmt) -> Stmt:
