@@ -9,8 +9,8 @@ from . import absent, ir  # the names that are absent are found by an import hoo
 from .ir import transform
 from .ir.dtype import DataType
 from .ir.errors import TVMError
+from .ir.homes import declare_homes
 from .ir.module import IRModule
-from .ir.pass_names import passes_come_from
 from .version import __version__
 
 if TYPE_CHECKING:
@@ -25,6 +25,7 @@ _MODULES = (
     "arith",
     "auto_scheduler",
     "autotvm",
+    "backends",
     "codegen",
     "config",
     "contrib",
@@ -66,7 +67,10 @@ _NAMES = {
 }
 
 
-passes_come_from(f"{__name__}.tir.transform", f"{__name__}.relay.transform", f"{__name__}.relay.qnn")
+declare_homes(
+    passes=(f"{__name__}.tir.transform", f"{__name__}.relay.transform", f"{__name__}.relay.qnn"),
+    kinds=f"{__name__}.backends",
+)
 
 
 def __getattr__(name: str) -> Any:

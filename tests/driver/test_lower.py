@@ -412,7 +412,7 @@ def test_dumps(tmp_path, monkeypatch):
     files = sorted(folder.iterdir())
     names = [f.name for f in files]
     assert names[0] == "00_input.py"
-    assert names[1] == "01_unify_thread_binding.py"
+    assert names[1] == "01_lower_init_block.py"
     assert len(names) == 1 + sum(len(p) for p in phases())
     assert "with T.block" in files[0].read_text()
     assert files[-1].read_text().strip() == made.script().strip()

@@ -18,6 +18,7 @@ PACKAGE = Path(tilewright.__file__).parent
 # A room is a folder or file directly under the package; a longer path is a finer rule for a part of one.
 # "room" allows all of the room, "room.module" one module of it.
 _BELOW_RELAY = {
+    "backends",
     "ir",
     "arith",
     "te",
@@ -65,6 +66,8 @@ LAYERS: dict[str, set[str]] = {
     "target.measure": {"ir", "config", "files", "version"},
     "target.probes": {"ir", "codegen.llvm.engine"},
     "codegen": {"ir", "arith", "target", "runtime", "config", "forks", "files", "version"},
+    # one file for each kind of target: how programs are lowered for it, and what makes its code
+    "backends": {"ir", "tir", "target", "codegen", "runtime"},
     "tune": {"ir", "arith", "te", "tir", "target", "codegen", "runtime", "config", "forks", "files"},
     "contrib": {"runtime", "files", "ir.errors", "absent"},
     # what is compiled for is asked of the target in scope
@@ -72,6 +75,7 @@ LAYERS: dict[str, set[str]] = {
     # onnx's own test suite drives the whole compiler
     "contrib.onnx_backend": {"runtime", "ir", "relay", "contrib", "nd"},
     "driver": {
+        "backends",
         "ir",
         "arith",
         "te",

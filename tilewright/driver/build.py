@@ -5,19 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ..backends import backend_of
 from ..ir.deep import deep_programs
 from ..ir.errors import BuildError
 from ..ir.function import PrimFunc
 from ..ir.functor import statements
 from ..ir.module import IRModule
 from ..ir.stmt import Allocate
-from ..ir.transform import PassContext, run_passes
+from ..ir.transform import PassContext
 from ..runtime.cache import digest
-from ..runtime.devices import cuda
 from ..target import Target
-from ..tir import transform as T
 from ..tir.analysis.measure import scope_of
-from ..tir.transform.split_host_device import KernelLimits
 from .lower import lower_in_parts, lower_to_build
 
 __all__ = ["build"]
@@ -62,13 +60,14 @@ def _build_one(inputs: Any, args: Any, target: Any, host: Any, name: str | None,
     with chosen:
         if name is None:
             name = "main" if isinstance(inputs, PrimFunc) else "default_function"
-        if chosen.kind.name == "llvm":
+        backend = backend_of(chosen)
+        if backend.executor == "aot":
             from ..codegen.llvm.nests import Nests
 
             nests = Nests.current()
             if nests is not None:
                 return _build_in_parts(inputs, args, name, binds, chosen, nests)
-        return _generate(lower_to_build(inputs, args, name, binds), chosen)
+        return backend.build(lower_to_build(inputs, args, name, binds), chosen)
 
 
 def _build_in_parts(inputs: Any, args: Any, name: str, binds: Any, target: Target, nests: Any) -> Any:
@@ -76,6 +75,7 @@ def _build_in_parts(inputs: Any, args: Any, name: str, binds: Any, target: Targe
     from ..codegen.llvm.linked import unit_of
     from ..tune.workload import stable_key
 
+    backend = backend_of(target)
     settings = f"{target} {PassContext.current()}"
 
     def named(nest: PrimFunc) -> str:
@@ -83,60 +83,6 @@ def _build_in_parts(inputs: Any, args: Any, name: str, binds: Any, target: Targe
         return "__tw_nest_" + digest(settings, stable_key(nest), *scopes)[:32]
 
     mod, parts = lower_in_parts(inputs, args, name, binds, named, nests.known)
-    made = {key: unit_of(_generate(part, target)) for key, part in parts.items() if part is not None}
+    made = {key: unit_of(backend.build(part, target)) for key, part in parts.items() if part is not None}
     nests.keep(made, list(parts))
-    return _generate(mod, target)
-
-
-def _generate(mod: IRModule, target: Target) -> Any:
-    kind = target.kind.name
-    if kind == "llvm":
-        from ..codegen.llvm import build_llvm
-
-        cpu = target.cpu
-        wide = "avx512f" in cpu.features and cpu.arch == "x86_64"
-        expand = T.LowerIntrin(fast_math=bool(target.attrs.get("fast-math")), has_fma=cpu.fma, avx512=wide)
-        lowered = run_passes((expand,), mod)
-        if lowered is not mod:  # only what was expanded is not simple any more
-            done = {s for f in mod.functions.values() if isinstance(f, PrimFunc) for s in statements(f.body)}
-            lowered = run_passes((T.Simplify(done=done),), lowered)
-        return build_llvm(lowered, target)
-    if kind in ("cuda", "opencl", "rocm", "metal"):
-        return _generate_kernels(mod, target)
-    if kind == "c":
-        from ..codegen.source import build_c
-
-        return build_c(run_passes((T.LowerIntrin(library=True),), mod), target)
-    raise BuildError(
-        f"there is no code generator for targets of kind {kind!r} yet; there are: llvm, c, cuda, opencl, "
-        "and sources for rocm and metal"
-    )
-
-
-def _generate_kernels(mod: IRModule, target: Target) -> Any:
-    """Kernels for a GPU, and the functions that launch them."""
-    from ..codegen.source import build_source
-
-    barriers = (T.ThreadSync("shared.cluster"), T.ThreadSync("shared", "shared.dyn"))
-    ready = run_passes((*barriers, T.LowerIntrin(library=True)), mod)
-    return build_source(ready, run_passes((T.SplitHostDevice(_limits(target)),), ready), target)
-
-
-def _limits(target: Target) -> KernelLimits:
-    """What a block of threads may use on a target."""
-    if target.kind.name == "cuda" and not {"arch", "model"} & set(target.attrs):
-        here = cuda(0)  # nothing is said of the GPU: it is the one that is there
-        if here.exist:
-            target = Target.from_device(here)
-    gpu = target.gpu
-    axes = {"blockIdx.x": 2**31 - 1, "blockIdx.y": 65535, "blockIdx.z": 65535}
-    axes["clusterCtaIdx.x"] = gpu.blocks_per_cluster
-    if target.kind.name == "cuda":
-        axes |= {"threadIdx.x": 1024, "threadIdx.y": 1024, "threadIdx.z": 64}
-    return KernelLimits(
-        f"target {target.kind.name}" + (f" ({gpu.arch})" if gpu.arch else ""),
-        gpu.max_threads_per_block,
-        gpu.shared_memory_per_block,
-        gpu.dynamic_shared_memory_per_block,
-        axes,
-    )
+    return backend.build(mod, target)

@@ -3,95 +3,47 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Mapping, Sequence
+from itertools import chain
 from typing import Any
 
+from ..backends import backend_of
 from ..ir.deep import deep_programs
 from ..ir.errors import LoweringError
 from ..ir.expr import IntImm
 from ..ir.function import PrimFunc
+from ..ir.functor import statements
 from ..ir.module import GlobalVar, IRModule
-from ..ir.say_once import say_once
 from ..ir.sharing import check_written_out
 from ..ir.transform import Pass, PassContext, run_passes
 from ..target import Target
 from ..te.create_prim_func import create_prim_func
 from ..te.tensor import Tensor
-from ..tir import transform as T
 from ..tir.analysis.inplace import with_inplace_pairs
 from ..tir.transform.outline_nests import outline_nests
+from ..tir.transform.unify_thread_binding import is_hardware_loop
 
 __all__ = ["lower", "lower_in_parts", "lower_kernels", "lower_to_build", "phases"]
 
-Phase = tuple[Any, ...]
 
+def phases(target: Target | None = None, mod: IRModule | None = None) -> list[list[Pass]]:
+    """The passes of the four phases for a target (else the current one) under the current context.
 
-def phases(ctx: PassContext | None = None) -> tuple[Phase, Phase, Phase, Phase]:
-    """The passes of the four phases, in order.
-
-    Phase 0 turns blocks into loops, phase 1 flattens storage, phase 2 transforms loops (partition,
-    vectors, threads, unrolling), phase 3 cleans up.
+    Without a target a module whose loops are bound to threads is for a GPU, and any other for a processor.
     """
-    ctx = ctx or PassContext.current()
-    target = Target.current(allow_none=True)
-    # In a kernel a condition costs less than a second copy of the loop with its barriers.
-    on_gpu = target is not None and target.is_gpu
-    partition = () if on_gpu else (T.LoopPartition(),)
-    warp = int(target.thread_warp_size) if target is not None and target.kind.name == "cuda" else 0
-    return (
-        (
-            *((T.SkipAssert(),) if ctx.option("tir.disable_assert") else ()),
-            *((T.BindParallelLoops(),) if on_gpu else ()),
-            T.UnifyThreadBinding(),
-            T.LowerCrossThreadReduction(warp=warp),
-            T.LowerInitBlock(),
-            T.PlanAndUpdateBufferAllocationLocation(),
-            T.PlaceThreadMemory(),
-            T.ConvertBlocksToOpaque(),
-            T.CompactBufferAllocation(),
-            T.AlignStorage(),
-            T.LowerBulkCopies(),
-            T.LowerMatchBuffer(),
-            T.InjectPermutedLayout(),
-            T.LowerOpaqueBlock(),
-            T.LowerFragments(),
-            *_bound_checkers(ctx, on_gpu),
-        ),
-        (T.FlattenBuffer(), T.WidenIndices(check_sizes=on_gpu), T.Simplify(), T.LowerWarpMemory()),
-        (
-            T.InjectPrefetch(),
-            T.SpecializeWarps(),
-            T.InjectSoftwarePipeline(),
-            *partition,
-            T.InjectVirtualThread(),
-            T.VectorizeLoop(),
-            *(() if on_gpu else (T.UnmaskScratch(),)),
-            T.InjectDoubleBuffer(),
-            *(() if ctx.option("tir.disable_storage_rewrite") else (T.StorageRewrite(),)),
-            T.RunBackAndForth(),
-            T.UnrollLoop(),
-            T.InjectPTXAsyncCopy(),
-        ),
-        (
-            T.RewriteUnsafeSelect(),
-            T.Simplify(),
-            T.FetchEarly() if on_gpu else T.CheckFirst(),
-            T.RemoveNoOp(),
-            T.HoistIfThenElse(),
-            *(() if ctx.option("tir.disable_cse_tir") else (T.CommonSubexprElimTIR(),)),
-        ),
-    )
+    target = target or Target.current(allow_none=True)
+    backend = backend_of(target or Target(_GPU if mod is not None and _binds_threads(mod) else _CPU))
+    if backend.pipeline is None:
+        raise LoweringError(f"programs cannot be lowered for targets of kind {backend.name!r}")
+    return [backend.passes(phase, target) for phase in backend.pipeline[:4]]
 
 
-def _bound_checkers(ctx: PassContext, on_gpu: bool) -> Phase:
-    """The pass that checks indices while a program runs, where the context asks for it."""
-    if not ctx.option("tir.instrument_bound_checkers"):
-        return ()
-    if on_gpu:
-        say_once(
-            "pass option 'tir.instrument_bound_checkers' does nothing for kernels of a GPU; use tir.interpret"
-        )
-        return ()
-    return (T.InstrumentBoundCheckers(),)
+_CPU, _GPU = "llvm", "opencl"  # the kinds whose passes lower a program for no target in particular
+
+
+def _binds_threads(mod: IRModule) -> bool:
+    """Whether a function is a kernel, or has one."""
+    bodies = (f.body for f in mod.functions.values() if isinstance(f, PrimFunc))
+    return any(map(is_hardware_loop, chain.from_iterable(map(statements, bodies))))
 
 
 def lower(
@@ -103,14 +55,15 @@ def lower(
 ) -> IRModule:
     """Lower a schedule, a PrimFunc or a module to flat loops; `simple_mode` changes nothing here."""
     mod = _checked_module(inp, args, name, binds)
-    return run_passes(_pipeline(), mod)
+    return run_passes(_pipeline(mod), mod)
 
 
 def lower_to_build(
     inp: Any, args: Sequence[Any] | None, name: str, binds: Mapping[Any, Any] | None
 ) -> IRModule:
     """As `lower`, with what a call may give twice noted in each function."""
-    return run_passes(_pipeline(), _noted(_checked_module(inp, args, name, binds)))
+    mod = _noted(_checked_module(inp, args, name, binds))
+    return run_passes(_pipeline(mod), mod)
 
 
 def _noted(mod: IRModule) -> IRModule:
@@ -130,7 +83,8 @@ def lower_in_parts(
 
     Loops are cut out when nothing that is left to do concerns more than one of them.
     """
-    mod, pipeline = _noted(_checked_module(inp, args, name, binds)), _pipeline()
+    mod = _noted(_checked_module(inp, args, name, binds))
+    pipeline = _pipeline(mod)
     names = [p.info.name for p in pipeline if isinstance(p, Pass)]
     if len(names) < len(pipeline) or "tir.StorageRewrite" not in names:
         return run_passes(pipeline, mod), {}
@@ -170,15 +124,15 @@ def _may_alias(func: Any) -> Any:
     return func.with_attr("tir.noalias", False) if known else func
 
 
-def _pipeline() -> list[Any]:
-    """The passes of this context, those that it adds among them."""
+def _pipeline(mod: IRModule) -> list[Any]:
+    """The passes of this context for a module, those that it adds among them."""
     ctx = PassContext.current()
     added: list[list[Any]] = [[], [], [], []]
     for entry in ctx.config.get("tir.add_lower_pass") or ():
         phase, extra = _added(entry)
         added[phase].append(extra)
     pipeline: list[Any] = []
-    for passes, extra in zip(phases(ctx), added, strict=True):
+    for passes, extra in zip(phases(mod=mod), added, strict=True):
         pipeline += [*passes, *extra]
     return pipeline
 
@@ -192,7 +146,10 @@ def _scheduled(mod: IRModule) -> IRModule:
 
 def lower_kernels(mod: IRModule) -> IRModule:
     """Lower a module for a GPU up to where kernels are cut out of their functions: with all barriers."""
-    return run_passes([T.ThreadSync("shared.cluster"), T.ThreadSync("shared", "shared.dyn")], lower(mod))
+    target = Target.current(allow_none=True) or Target(_GPU)
+    backend = backend_of(target)
+    barriers = () if backend.pipeline is None else backend.pipeline.barriers
+    return run_passes(backend.passes(barriers, target), lower(mod))
 
 
 def _added(entry: Any) -> tuple[int, Any]:

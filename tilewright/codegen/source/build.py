@@ -24,17 +24,11 @@ from ...runtime.seal import seal
 from ...version import VERSION
 from ..llvm.signature import Signature, signature_of
 from .c import C
-from .cuda import Cuda
 from .dialect import Dialect
-from .hip import Hip
 from .host import host_program
 from .kernel import Program
-from .metal import Metal
-from .opencl import OpenCL
 
-__all__ = ["DIALECTS", "SourceModule", "build_c", "build_source"]
-
-DIALECTS: dict[str, type[Dialect]] = {"cuda": Cuda, "opencl": OpenCL, "rocm": Hip, "metal": Metal, "c": C}
+__all__ = ["SourceModule", "build_c", "build_source"]
 
 
 class KernelModule(HostModule):
@@ -84,11 +78,11 @@ class KernelModule(HostModule):
         return True
 
 
-def build_source(whole: IRModule, split: IRModule, target: Any) -> KernelModule:
+def build_source(whole: IRModule, split: IRModule, target: Any, dialect: Dialect) -> KernelModule:
     """The module of functions (`whole`, as they were lowered) whose kernels were cut out in `split`."""
     kind = target.kind.name
     kernels = {gv.name_hint: f for gv, f in split.functions.items() if is_kernel(f)}
-    program = Program(DIALECTS[kind]())
+    program = Program(dialect)
     written = {name: program.add(func, name) for name, func in kernels.items()}
     described, programs = [], {}
     for gv, func in split.functions.items():
@@ -121,7 +115,7 @@ def build_source(whole: IRModule, split: IRModule, target: Any) -> KernelModule:
         "programs": programs,
     }
     options: dict[str, Any] = {}
-    if kind == "cuda" and "arch" in target.attrs:
+    if "arch" in target.attrs:
         options["arch"] = str(target.attrs["arch"])
     text = _called_back(f"tvm_callback_{kind}_postproc", program.text(), target)
     image = _called_back(f"tvm_callback_{kind}_compile", "", target, text)

@@ -7,7 +7,8 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from ...codegen.source.build import DIALECTS, KernelModule
+from ...backends import backend_of
+from ...codegen.source.build import KernelModule
 from ...codegen.source.kernel import Kernel as SourceKernel
 from ...codegen.source.kernel import Program
 from ...driver.build import build
@@ -149,13 +150,14 @@ def _known(value: Any) -> int | None:
 
 def merged(codes: Sequence[Mapping[str, Any]], target: Target) -> DeviceModule:
     """All kernels of a model as one program: what several need is in it once."""
-    kind = target.kind.name
-    program = Program(DIALECTS[kind]())
+    dialect = backend_of(target).dialect
+    assert dialect is not None
+    program = Program(dialect())
     for code in codes:
         program.kinds |= set(code["kinds"])
         program.helpers.update(dict.fromkeys(code["helpers"]))
         program.imported.update(dict.fromkeys(code["imported"]))
         program.constants += code["constants"]
         program.kernels += [SourceKernel(name, text, {}) for name, text in code["kernels"]]
-    options = {"arch": str(target.attrs["arch"])} if kind == "cuda" and "arch" in target.attrs else {}
-    return DeviceModule(kind, program.text(), [k.name for k in program.kernels], options)
+    options = {"arch": str(target.attrs["arch"])} if "arch" in target.attrs else {}
+    return DeviceModule(target.kind.name, program.text(), [k.name for k in program.kernels], options)

@@ -1,0 +1,35 @@
+"""Apple GPUs: kernels in the Metal shading language, for another compiler."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from ..target.kinds import GPU, Option
+from . import Backend
+from ._gpu import PIPELINE, kernels_as_source, limits
+
+
+def _dialect() -> Any:
+    from ..codegen.source.metal import Metal
+
+    return Metal()
+
+
+BACKEND: Final = Backend(
+    name="metal",
+    device_type=8,
+    family="gpu",
+    default_keys=("metal", "gpu"),
+    options={**GPU, "mtriple": Option("text")},
+    defaults={
+        "max_num_threads": 256,
+        "max_threads_per_block": 256,
+        "max_shared_memory_per_block": 32768,
+        "thread_warp_size": 16,
+        "max_function_args": 31,
+    },
+    pipeline=PIPELINE,
+    generate=kernels_as_source,
+    limits=limits,
+    dialect=_dialect,
+)

@@ -1,0 +1,34 @@
+"""AMD GPUs: kernels as HIP source, for another compiler."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from ..target.kinds import GPU, Option
+from . import Backend
+from ._gpu import PIPELINE, kernels_as_source, limits
+
+
+def _dialect() -> Any:
+    from ..codegen.source.hip import Hip
+
+    return Hip()
+
+
+BACKEND: Final = Backend(
+    name="rocm",
+    device_type=10,
+    family="gpu",
+    default_keys=("rocm", "gpu"),
+    options={**GPU, "mcpu": Option("text"), "mtriple": Option("text"), "mattr": Option("list")},
+    defaults={
+        "max_num_threads": 256,
+        "max_threads_per_block": 256,
+        "max_shared_memory_per_block": 65536,
+        "thread_warp_size": 64,
+    },
+    pipeline=PIPELINE,
+    generate=kernels_as_source,
+    limits=limits,
+    dialect=_dialect,
+)
