@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ..driver.build import build
+from ..compiler.build import build
 from ..forks import cached_property
 from ..ir.serialize import load_json, save_json
 from ..target import Target

@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from typing import Final
 
 from ..absent import text_of
+from ..homes import homes_of
 from .errors import TVMError, UnsupportedError, near_matches
-from .homes import homes_of
 from .say_once import say_once
 
 __all__ = ["UnknownPassError", "as_named_here", "check_pass_names", "note_pass_name"]

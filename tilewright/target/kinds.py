@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, Final
 
+from ..homes import home_of
 from ..ir.errors import TargetError, near_matches
-from ..ir.homes import home_of
 
 __all__ = ["CPU_CODE", "GPU", "Option", "TargetKind", "count", "kind_named", "kind_names", "register_kind"]
 

@@ -13,17 +13,17 @@ import pytest
 from random_rows import rows
 from random_schedules import arrays_of, recipe_of, scheduled
 from schedule_programs import matmul
+from tilewright.driver.lower import lower_kernels
 
 import tilewright as tvm
 from tilewright import te, tir
-from tilewright.driver.lower import lower_kernels
 from tilewright.ir.errors import LoweringError, ScheduleError
 from tilewright.ir.expr import Call
 from tilewright.ir.functor import pre_order, rewrite
 from tilewright.ir.stmt import BlockRealize, Evaluate, For
+from tilewright.tir.analysis.threads import is_hardware_loop
 from tilewright.tir.interpret import InterpreterError
 from tilewright.tir.schedule import BlockRV, LoopRV, Schedule
-from tilewright.tir.transform.unify_thread_binding import is_hardware_loop
 
 EXAMPLES = int(os.environ.get("TILEWRIGHT_EXAMPLES", "40"))
 # Barriers of `random_rows` whose threads keep apart in a way that takes more than intervals and residues to see.

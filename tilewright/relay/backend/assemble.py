@@ -9,7 +9,7 @@ from typing import Any
 
 from ...codegen.llvm.linked import LinkedModule, Unit, unit_of
 from ...codegen.llvm.objects import VERSION, cache_of_this_build
-from ...driver.build import build
+from ...compiler.build import build
 from ...ir.errors import BuildError
 from ...ir.module import IRModule
 from ...ir.transform import PassContext

@@ -11,7 +11,7 @@ from ...backends import backend_of
 from ...codegen.source.build import KernelModule
 from ...codegen.source.kernel import Kernel as SourceKernel
 from ...codegen.source.kernel import Program
-from ...driver.build import build
+from ...compiler.build import build
 from ...ir.errors import LoweringError, ScheduleError
 from ...ir.function import PrimFunc
 from ...ir.module import IRModule

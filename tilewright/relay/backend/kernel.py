@@ -15,7 +15,7 @@ from typing import Any
 from ... import config
 from ...codegen.llvm.linked import Unit, unit_of
 from ...codegen.llvm.objects import VERSION
-from ...driver.build import build
+from ...compiler.build import build
 from ...ir.errors import InternalError, TVMError
 from ...ir.module import IRModule
 from ...ir.transform import Pass, PassContext

@@ -27,11 +27,12 @@ from ...ir.function import PrimFunc
 from ...ir.functor import contains, statements
 from ...ir.op import Op
 from ...ir.stmt import LetStmt, Stmt
+from ..analysis.analyzed import AnalyzedMutator
 from .divisors import Divisors, Named, by_zero_or_minus_one, safe_divisor, safe_quotient
 from .float8 import compute_float8
 from .math import expand_call
 from .round_once import round_once
-from .simplify import AnalyzedMutator, simplify
+from .simplify import simplify
 
 __all__ = ["lower_intrin"]
 
