@@ -64,6 +64,13 @@ class Backend(TargetKind):
     dialect: Callable[[], Any] | None = None  # the `codegen.source.dialect.Dialect` of its kernels
     executor: str = ""
     measurable: bool = False  # candidates can be run from here: there is a driver for the device
+    # which hardware is meant where a target does not say: that of this machine
+    present: Callable[[Target], Target] = lambda target: target
+
+    def __post_init__(self) -> None:
+        TargetKind.__post_init__(self)
+        more = [f"{self.executor}_executor"] * bool(self.executor) + ["measurable"] * self.measurable
+        object.__setattr__(self, "capabilities", self.capabilities | set(more))
 
     def passes(self, phase: tuple[Step, ...], target: Target | None) -> list[Pass]:
         """The passes of a phase for a target."""

@@ -11,12 +11,19 @@ from . import Backend
 from ._gpu import PIPELINE, kernels_as_source, limits
 
 
+def _present(target: Target) -> Target:
+    """The GPU of this machine, if there is one and nothing is said of which it is."""
+    if {"arch", "model"} & set(target.attrs) or not cuda(0).exist:
+        return target
+    said = {k: v for k, v in target.attrs.items() if target.kind.defaults.get(k) != v}
+    target = Target.from_device(cuda(0))
+    for name, value in said.items():
+        target = target.with_attr(name, value)
+    return target
+
+
 def _limits(target: Target) -> Any:
-    if not {"arch", "model"} & set(target.attrs):
-        here = cuda(0)  # nothing is said of the GPU: it is the one that is there
-        if here.exist:
-            target = Target.from_device(here)
-    return limits(target, {"threadIdx.x": 1024, "threadIdx.y": 1024, "threadIdx.z": 64})
+    return limits(_present(target), {"threadIdx.x": 1024, "threadIdx.y": 1024, "threadIdx.z": 64})
 
 
 def _dialect() -> Any:
@@ -44,4 +51,5 @@ BACKEND: Final = Backend(
     dialect=_dialect,
     executor="device",
     measurable=True,
+    present=_present,
 )

@@ -62,7 +62,7 @@ def _build_one(inputs: Any, args: Any, target: Any, host: Any, name: str | None,
         if name is None:
             name = "main" if isinstance(inputs, PrimFunc) else "default_function"
         backend = backend_of(chosen)
-        if backend.executor == "aot":
+        if chosen.has("aot_executor"):
             from ..codegen.llvm.nests import Nests
 
             nests = Nests.current()

@@ -99,13 +99,19 @@ class DeviceModule(Module):
         elif kind == "cubin" and image and not self.source:
             raise TVMError(f"{self.name} is PTX here, and no machine code; save it as .ptx")
         elif kind == "cubin" and self.type_key == "cuda":
-            from .cuda_driver import compile_cubin
-
-            write_whole(path, sealed(compile_cubin(self.source, self.options)))
+            write_whole(path, sealed(self.compiled_options()["image"]))
         elif kind == "ptx":
             write_whole(path, sealed_text(self.get_source(kind)))
         else:
             write_whole(path, self.get_source(kind))
+
+    def compiled_options(self) -> dict[str, Any]:
+        """The options with machine code among them, where it can be made ahead of time."""
+        if self.type_key != "cuda":
+            return dict(self.options)
+        from .cuda_driver import compile_cubin
+
+        return {**self.options, "image": compile_cubin(self.source, self.options)}
 
     def described(self) -> dict[str, Any]:
         """The module as a part of a library's description; PTX goes along where NVRTC is there to make it."""

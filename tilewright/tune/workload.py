@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..arith import Analyzer
+from ..backends import backend_of
 from ..forks import cached_property
 from ..ir.buffer import Buffer
 from ..ir.errors import ScheduleError
@@ -19,7 +20,6 @@ from ..ir.module import IRModule
 from ..ir.serialize import load_json, save_json
 from ..ir.stable_key import stable_key
 from ..ir.transform import PassContext
-from ..runtime.devices import cuda
 from ..target import Target
 from ..te.create_prim_func import create_prim_func
 from ..te.tensor import Tensor
@@ -109,16 +109,10 @@ def apply_trace(task: Task, trace: Any, sch: Schedule, trusted: bool) -> None:
 
 
 def present(target: Target) -> Target:
-    """The target on this machine: the present GPU if plain `cuda` does not say which, and with `-tf32` if the
+    """The target on this machine: the present GPU if the target does not say which, and with `-tf32` if the
     PassContext allows that."""
-    if target.kind.name != "cuda":
-        return target
-    if not {"arch", "model"} & set(target.attrs) and cuda(0).exist:
-        said = {k: v for k, v in target.attrs.items() if target.kind.defaults.get(k) != v}
-        target = Target.from_device(cuda(0))
-        for name, value in said.items():
-            target = target.with_attr(name, value)
-    if PassContext.current().option("tilewright.tf32"):
+    target = backend_of(target).present(target)
+    if "tf32" in target.kind.options and PassContext.current().option("tilewright.tf32"):
         target = target.with_attr("tf32", True)
     return target
 

@@ -228,7 +228,7 @@ _IN_CODE = re.compile(
 
 def _features(target: Any) -> list[str]:
     """What a processor must have to run the code."""
-    here = target if target.kind.name == "llvm" else Target("llvm")  # what a GPU cannot do, the host does
+    here = target if target.is_cpu else Target("llvm")  # what a GPU cannot do, the host does
     return sorted(f for f in cpu_features(here) if _IN_CODE.match(f))
 
 

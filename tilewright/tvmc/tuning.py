@@ -15,6 +15,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from ..backends import kinds_with
 from ..codegen.llvm.engine import Machine
 from ..ir.transform import PassContext
 from ..relay.backend.tasks import extract
@@ -23,7 +24,7 @@ from ..target import Target
 from ..tune.allocate import Allocation, tune_tasks
 from ..tune.errors import TuneError, causes_table
 from ..tune.machines import fingerprint, machine_of
-from ..tune.measure import GPUS, MeasureOptions, Measurer, Measures, not_here
+from ..tune.measure import MeasureOptions, Measurer, Measures, not_here
 from ..tune.record_files import is_database, take_records
 from ..tune.records import Database, Record
 from ..tune.search import Progress, SearchOptions, flop_of
@@ -52,9 +53,10 @@ Told = Callable[[Sequence[Allocation], Progress], None]
 def tunable(target: Any, cluster: str | None = None) -> Target:
     """The target of a model that is to be tuned; one that nothing can be measured for is refused."""
     chosen = as_target(target)
-    if chosen.is_gpu and chosen.kind.name not in GPUS:
+    if chosen.is_gpu and not chosen.has("measurable"):
+        able = " and ".join(kinds_with(lambda b: b.family == "gpu" and b.measurable))
         raise TVMCException(
-            f"code for `{chosen}` cannot be measured: GPUs that candidates are run on are {' and '.join(GPUS)}"
+            f"code for `{chosen}` cannot be measured: GPUs that candidates are run on are {able}"
         )
     why = None if cluster else not_here(chosen)
     if why is not None:
@@ -62,7 +64,7 @@ def tunable(target: Any, cluster: str | None = None) -> Target:
             f"code for `{chosen}` does not run on this machine{why}, so it cannot be measured here; tune there, or on "
             "its workers: --cluster tcp://host:8786"
         )
-    if chosen.kind.name == "llvm":
+    if not chosen.is_gpu:
         settings = chosen.llvm
         Machine(
             settings.triple, settings.cpu, settings.features

@@ -26,9 +26,8 @@ from ...tune.gpu import GpuFunction
 from ...tune.gpu_elementwise import by_elements
 from .lower import device_loops
 
-__all__ = ["DEVICE_KINDS", "device_code", "merged"]
+__all__ = ["device_code", "merged"]
 
-DEVICE_KINDS: Final = ("cuda", "opencl")  # the kinds of targets whose kernels run here
 _TILED: Final = ("shared tile", "tensor cores", "rows", "transpose")  # sketches that use shared memory
 _CONSTANT: Final = re.compile(r"\btw_constant_(\d+)\b")
 

@@ -39,10 +39,12 @@ def group_attention(func: Function) -> Function:
     float32 inside, whatever they were rounded to. Only where the GPU has products of warpgroups, and for floats of
     16 bits; the rest stays.
     """
-    from ...tune.gpu_attention import refusal  # scheduling is loaded when something is compiled
-
     target = Target.current(allow_none=True)
-    if target is None or refusal(target) is not None:
+    if target is None or not target.has("tensor_cores"):
+        return func
+    from ...tune.gpu_attention import refusal  # what only GPUs need is loaded when there is one
+
+    if refusal(target) is not None:
         return func
     found = _Search(func, target).found
     if not found:
