@@ -3,14 +3,12 @@ and kernels as source."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, Final
 
 from ..ir.say_once import say_once
 from ..ir.transform import Pass, PassContext
 from ..target import Target
 from ..tir import transform as T
-from ..tir.transform.split_host_device import KernelLimits
 from . import Pipeline, backend_of, unless, when
 
 
@@ -81,8 +79,19 @@ PIPELINE: Final = Pipeline(
 )
 
 
-def limits(target: Target, axes: dict[str, int] | None = None) -> KernelLimits:
+# What every GPU has at least, where a target says nothing.
+SMALL: Final = {
+    "max_num_threads": 256,
+    "max_threads_per_block": 256,
+    "max_shared_memory_per_block": 16384,
+    "thread_warp_size": 1,
+}
+
+
+def limits(target: Target, axes: dict[str, int] | None = None) -> Any:
     """What a block of threads may use on a target; `axes` has the greatest extents of further axes."""
+    from ..tir.transform.split_host_device import KernelLimits
+
     gpu = target.gpu
     return KernelLimits(
         f"target {target.kind.name}" + (f" ({gpu.arch})" if gpu.arch else ""),
@@ -103,6 +112,6 @@ def kernels_as_source(whole: Any, split: Any, target: Target) -> Any:
     """Kernels in the dialect of the target, and the functions that launch them."""
     from ..codegen.source import build_source
 
-    dialect: Callable[[], Any] | None = backend_of(target).dialect
+    dialect = backend_of(target).dialect
     assert dialect is not None
     return build_source(whole, split, target, dialect())

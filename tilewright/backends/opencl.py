@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from ..target.kinds import GPU, count
 from . import Backend
-from ._gpu import PIPELINE, kernels_as_source, limits
+from ._gpu import PIPELINE, SMALL, kernels_as_source, limits
 
 
 def _dialect() -> Any:
@@ -26,12 +26,7 @@ BACKEND: Final = Backend(
         "texture_depth_limit": count("the most layers of an image"),
         "image_base_address_alignment": count("bytes that images are aligned to"),
     },
-    defaults={
-        "max_num_threads": 256,
-        "max_threads_per_block": 256,
-        "max_shared_memory_per_block": 16384,
-        "thread_warp_size": 1,
-    },
+    defaults=SMALL,
     pipeline=PIPELINE,
     generate=kernels_as_source,
     limits=limits,

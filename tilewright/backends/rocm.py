@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from ..target.kinds import GPU, Option
 from . import Backend
-from ._gpu import PIPELINE, kernels_as_source, limits
+from ._gpu import PIPELINE, SMALL, kernels_as_source, limits
 
 
 def _dialect() -> Any:
@@ -21,12 +21,7 @@ BACKEND: Final = Backend(
     family="gpu",
     default_keys=("rocm", "gpu"),
     options={**GPU, "mcpu": Option("text"), "mtriple": Option("text"), "mattr": Option("list")},
-    defaults={
-        "max_num_threads": 256,
-        "max_threads_per_block": 256,
-        "max_shared_memory_per_block": 65536,
-        "thread_warp_size": 64,
-    },
+    defaults={**SMALL, "max_shared_memory_per_block": 65536, "thread_warp_size": 64},
     pipeline=PIPELINE,
     generate=kernels_as_source,
     limits=limits,

@@ -6,7 +6,7 @@ from typing import Final
 
 from ..target.kinds import GPU, Option
 from . import Backend
-from ._gpu import PIPELINE, limits
+from ._gpu import PIPELINE, SMALL, limits
 
 _SUPPORTS: Final = (
     *("float16", "float32", "float64", "int8", "int16", "int32", "int64", "8bit_buffer", "16bit_buffer"),
@@ -27,12 +27,7 @@ BACKEND: Final = Backend(
         "vulkan_api_version": Option("int", "as Vulkan packs it", low=0),
         "max_spirv_version": Option("int", "as SPIR-V packs it", low=0),
     },
-    defaults={
-        "max_num_threads": 256,
-        "max_threads_per_block": 256,
-        "max_shared_memory_per_block": 16384,
-        "thread_warp_size": 1,
-    },
+    defaults=SMALL,
     pipeline=PIPELINE,
     limits=limits,
 )

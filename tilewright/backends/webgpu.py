@@ -6,7 +6,7 @@ from typing import Final
 
 from ..target.kinds import GPU
 from . import Backend
-from ._gpu import PIPELINE, limits
+from ._gpu import PIPELINE, SMALL, limits
 
 BACKEND: Final = Backend(
     name="webgpu",
@@ -14,12 +14,7 @@ BACKEND: Final = Backend(
     family="gpu",
     default_keys=("webgpu", "gpu"),
     options=GPU,
-    defaults={
-        "max_num_threads": 256,
-        "max_threads_per_block": 256,
-        "max_shared_memory_per_block": 16384,
-        "thread_warp_size": 1,
-    },
+    defaults=SMALL,
     pipeline=PIPELINE,
     limits=limits,
 )

@@ -24,10 +24,7 @@ if TYPE_CHECKING:
 
 # Loaded when first used, so that `tilewright --help` answers at once: module and name there.
 _NAMES = {
-    "TVMCException": "model.TVMCException",
-    "TVMCModel": "model.TVMCModel",
-    "TVMCPackage": "model.TVMCPackage",
-    "TVMCResult": "model.TVMCResult",
+    **{name: f"model.{name}" for name in ("TVMCException", "TVMCModel", "TVMCPackage", "TVMCResult")},
     "compile": "compiler.compile_model",
     "load": "frontends.load_model",
     "run": "runner.run_module",
@@ -36,16 +33,7 @@ _NAMES = {
 _MODULES = ("compiler", "frontends", "model", "runner", "shape_parser")
 _absent = attributes(f"{__name__.removesuffix('tvmc')}driver.tvmc")  # its classic home
 
-__all__ = [
-    "TVMCException",
-    "TVMCModel",
-    "TVMCPackage",
-    "TVMCResult",
-    "compile",
-    "load",
-    "run",
-    "tune",
-]
+__all__ = ["TVMCException", "TVMCModel", "TVMCPackage", "TVMCResult", "compile", "load", "run", "tune"]
 
 
 def __getattr__(name: str) -> Any:
