@@ -93,6 +93,27 @@ def test_options_choose_passes() -> None:
         assert "SkipAssert" in names_of(_cpu.LOWERING, target)
 
 
+ASKS = re.compile(r"kind\.name (==|!=|in|not in)\b|kinds?\b.*\bin \(\"(cuda|opencl|llvm)\"")
+
+
+def test_nobody_asks_for_a_kind_by_name() -> None:
+    """What a target can do is asked of it: by a capability, its family, an option or a figure of the machine."""
+    root = Path(tvm.__file__).parent
+    found = {
+        path.relative_to(root).as_posix()
+        for path in root.rglob("*.py")
+        if path.relative_to(root).parts[0] not in ("backends", "target")
+        and any(
+            ASKS.search(line) and "spec." not in line and "s.kind" not in line
+            for line in path.open(encoding="utf-8")
+        )
+    }
+    # products on tensor cores, by warps and by words: instructions of CUDA, chosen by the number of the architecture
+    assert found <= {
+        f"tune/{name}.py" for name in ("gpu", "gpu_dots", "gpu_product", "gpu_tensor", "gpu_warps")
+    }
+
+
 PROGRAM = """
 import json, sys
 import numpy as np

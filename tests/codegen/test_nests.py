@@ -12,7 +12,7 @@ from tilewright import te, topi
 from tilewright.backends import backend_of
 from tilewright.codegen.llvm.linked import LinkedModule, unit_of
 from tilewright.codegen.llvm.nests import Nests
-from tilewright.driver.lower import lower_in_parts
+from tilewright.compiler.lower import lower_in_parts
 from tilewright.ir.function import PrimFunc
 from tilewright.script import tir as T
 from tilewright.target import Target

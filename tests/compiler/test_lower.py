@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from tilewright.driver.lower import phases
 
 import tilewright as tvm
 from tilewright import te, tir
+from tilewright.compiler.lower import phases
 from tilewright.ir.equal import assert_structural_equal
 from tilewright.ir.errors import LoweringError
 from tilewright.ir.functor import pre_order

@@ -13,10 +13,10 @@ import pytest
 from random_rows import rows
 from random_schedules import arrays_of, recipe_of, scheduled
 from schedule_programs import matmul
-from tilewright.driver.lower import lower_kernels
 
 import tilewright as tvm
 from tilewright import te, tir
+from tilewright.compiler.lower import lower_kernels
 from tilewright.ir.errors import LoweringError, ScheduleError
 from tilewright.ir.expr import Call
 from tilewright.ir.functor import pre_order, rewrite

@@ -13,7 +13,7 @@ from tensor_core_programs import HOPPER, attention, by_warpgroups, convolution
 
 import tilewright as tvm
 from tilewright import te, tir
-from tilewright.driver.lower import phases
+from tilewright.compiler.lower import phases
 from tilewright.ir.errors import LoweringError
 from tilewright.ir.transform import run_passes
 from tilewright.script import tir as T
