@@ -15,7 +15,7 @@ import tilewright as tvm
 from tilewright import backends, te
 from tilewright.backends import _cpu, _gpu
 from tilewright.compiler.lower import phases
-from tilewright.ir.errors import TargetError
+from tilewright.ir.errors import LoweringError, TargetError
 from tilewright.target.kinds import _registered
 
 KINDS = tvm.target.Target.list_kinds()
@@ -75,6 +75,24 @@ def test_without_a_target_threads_make_it_a_kernel() -> None:
     ]
     assert "tir.LoopPartition" in seen[0] and "tir.UnifyThreadBinding" not in seen[0]
     assert "tir.LoopPartition" not in seen[1] and "tir.UnifyThreadBinding" in seen[1]
+
+
+@pytest.mark.parametrize(
+    ("kind", "told"),
+    [
+        ("llvm", "bound to blockIdx.x, which a CPU target does not have"),
+        ("c", "c has no threads, but a loop is bound"),
+    ],
+)
+def test_processors_have_no_threads(kind: str, told: str) -> None:
+    A = te.placeholder((16, 16), name="A")
+    k = te.reduce_axis((0, 16), "k")
+    B = te.compute((16,), lambda i: te.sum(A[i, k], axis=k), name="B")
+    s = te.create_schedule(B.op)
+    s[B].bind(B.op.axis[0], te.thread_axis("blockIdx.x"))
+    s[B].bind(B.op.reduce_axis[0], te.thread_axis("threadIdx.x"))
+    with pytest.raises(LoweringError, match=told):
+        tvm.build(s, [A, B], target=kind)
 
 
 def test_options_choose_passes() -> None:

@@ -30,10 +30,12 @@ __all__ = ["lower", "lower_in_parts", "lower_kernels", "lower_to_build", "phases
 def phases(target: Target | None = None, mod: IRModule | None = None) -> list[list[Pass]]:
     """The passes of the four phases for a target (else the current one) under the current context.
 
-    Without a target a module whose loops are bound to threads is for a GPU, and any other for a processor.
+    A module whose loops are bound to threads is lowered as one for a GPU, whatever the target is: code generators for
+    processors refuse it. Without a target any other is for a processor.
     """
     target = target or Target.current(allow_none=True)
-    backend = backend_of(target or Target(_GPU if mod is not None and _binds_threads(mod) else _CPU))
+    kernels = mod is not None and (target is None or not target.is_gpu) and _binds_threads(mod)
+    backend = backend_of(Target(_GPU) if kernels else target or Target(_CPU))
     if backend.pipeline is None:
         raise LoweringError(f"programs cannot be lowered for targets of kind {backend.name!r}")
     return [backend.passes(phase, target) for phase in backend.pipeline[:4]]
