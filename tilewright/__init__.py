@@ -77,6 +77,8 @@ declare_homes(
     passes=(f"{__name__}.tir.transform", f"{__name__}.relay.transform", f"{__name__}.relay.qnn"),
     kinds=f"{__name__}.backends",
     compiler=f"{__name__}.compiler",
+    graph_kernels=f"{__name__}.relay.backend.single",
+    patterns=f"{__name__}.relay.dataflow_pattern",
     programs=f"{__name__}.exec",
     reducers=f"{__name__}.te.reducer",
     script=f"{__name__}.script.tir",

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
+from ...homes import home_of
 from ...target import Target
 from ..analysis import post_order
 from ..expr import Call, Constant, Function, Var, const
@@ -125,12 +126,10 @@ class _Search:
     def accepted(self, fn: Function) -> bool:
         """Whether the function becomes one kernel."""
         from ...tune.gpu_attention import refusal
-        from ..backend.kernel import description
-        from ..backend.lower import loops_of
 
-        key = description(fn)
+        loops, key = home_of("graph_kernels").loops_and_key(fn)
         if key not in self.known:
-            self.known[key] = refusal(self.target, loops_of(fn, ())[0]) is None
+            self.known[key] = refusal(self.target, loops) is None
         return self.known[key]
 
 
