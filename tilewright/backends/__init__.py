@@ -60,7 +60,9 @@ class Backend(TargetKind):
 
     pipeline: Pipeline | None = None
     generate: Callable[[IRModule, IRModule, Target], Any] | None = None
-    limits: Callable[[Target], Any] | None = None  # of a block of threads: a `KernelLimits`
+    limits: Callable[[Target], Any] | None = (
+        None  # of a block of threads, where others than those of `_gpu.limits`
+    )
     dialect: Callable[[], Any] | None = None  # the `codegen.source.dialect.Dialect` of its kernels
     executor: str = ""
     measurable: bool = False  # candidates can be run from here: there is a driver for the device

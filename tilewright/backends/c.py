@@ -22,7 +22,6 @@ BACKEND: Final = Backend(
     name="c",
     device_type=1,
     family="cpu",
-    default_keys=("cpu",),
     options={**CPU_CODE, "march": Option("text", "the architecture, for the C compiler")},
     pipeline=LOWERING._replace(instructions=(T.LowerIntrin(library=True),)),
     generate=_generate,

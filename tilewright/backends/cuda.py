@@ -36,7 +36,6 @@ BACKEND: Final = Backend(
     name="cuda",
     device_type=2,
     family="gpu",
-    default_keys=("cuda", "gpu"),
     capabilities=frozenset({"tensor_cores", "warp_shuffles"}),
     options={
         **GPU,

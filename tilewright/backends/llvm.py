@@ -37,7 +37,6 @@ BACKEND: Final = Backend(
     name="llvm",
     device_type=1,
     family="cpu",
-    default_keys=("cpu",),
     options={
         **CPU_CODE,
         **{

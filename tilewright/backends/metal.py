@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from ..target.kinds import GPU, Option
 from . import Backend
-from ._gpu import PIPELINE, SMALL, kernels_as_source, limits
+from ._gpu import PIPELINE, SMALL, kernels_as_source
 
 
 def _dialect() -> Any:
@@ -19,11 +19,9 @@ BACKEND: Final = Backend(
     name="metal",
     device_type=8,
     family="gpu",
-    default_keys=("metal", "gpu"),
     options={**GPU, "mtriple": Option("text")},
     defaults={**SMALL, "max_shared_memory_per_block": 32768, "thread_warp_size": 16, "max_function_args": 31},
     pipeline=PIPELINE,
     generate=kernels_as_source,
-    limits=limits,
     dialect=_dialect,
 )

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from ..target.kinds import GPU, count
 from . import Backend
-from ._gpu import PIPELINE, SMALL, kernels_as_source, limits
+from ._gpu import PIPELINE, SMALL, kernels_as_source
 
 
 def _dialect() -> Any:
@@ -19,7 +19,6 @@ BACKEND: Final = Backend(
     name="opencl",
     device_type=4,
     family="gpu",
-    default_keys=("opencl", "gpu"),
     options={
         **GPU,
         "texture_spatial_limit": count("the longest side of an image"),
@@ -29,7 +28,6 @@ BACKEND: Final = Backend(
     defaults=SMALL,
     pipeline=PIPELINE,
     generate=kernels_as_source,
-    limits=limits,
     dialect=_dialect,
     executor="device",
     measurable=True,

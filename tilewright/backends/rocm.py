@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from ..target.kinds import GPU, Option
 from . import Backend
-from ._gpu import PIPELINE, SMALL, kernels_as_source, limits
+from ._gpu import PIPELINE, SMALL, kernels_as_source
 
 
 def _dialect() -> Any:
@@ -19,11 +19,9 @@ BACKEND: Final = Backend(
     name="rocm",
     device_type=10,
     family="gpu",
-    default_keys=("rocm", "gpu"),
     options={**GPU, "mcpu": Option("text"), "mtriple": Option("text"), "mattr": Option("list")},
     defaults={**SMALL, "max_shared_memory_per_block": 65536, "thread_warp_size": 64},
     pipeline=PIPELINE,
     generate=kernels_as_source,
-    limits=limits,
     dialect=_dialect,
 )

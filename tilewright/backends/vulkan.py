@@ -6,7 +6,7 @@ from typing import Final
 
 from ..target.kinds import GPU, Option
 from . import Backend
-from ._gpu import PIPELINE, SMALL, limits
+from ._gpu import PIPELINE, SMALL
 
 _SUPPORTS: Final = (
     *("float16", "float32", "float64", "int8", "int16", "int32", "int64", "8bit_buffer", "16bit_buffer"),
@@ -18,7 +18,6 @@ BACKEND: Final = Backend(
     name="vulkan",
     device_type=7,
     family="gpu",
-    default_keys=("vulkan", "gpu"),
     options={
         **GPU,
         **{f"supports_{what}": Option("bool") for what in _SUPPORTS},
@@ -29,5 +28,4 @@ BACKEND: Final = Backend(
     },
     defaults=SMALL,
     pipeline=PIPELINE,
-    limits=limits,
 )

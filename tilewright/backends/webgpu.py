@@ -6,15 +6,13 @@ from typing import Final
 
 from ..target.kinds import GPU
 from . import Backend
-from ._gpu import PIPELINE, SMALL, limits
+from ._gpu import PIPELINE, SMALL
 
 BACKEND: Final = Backend(
     name="webgpu",
     device_type=15,
     family="gpu",
-    default_keys=("webgpu", "gpu"),
     options=GPU,
     defaults=SMALL,
     pipeline=PIPELINE,
-    limits=limits,
 )

@@ -35,13 +35,17 @@ class TargetKind:
     name: str
     device_type: int  # as DLPack numbers devices
     family: str  # "cpu", "gpu" or "accelerator"
-    default_keys: tuple[str, ...] = ()
     options: Mapping[str, Option] = field(default_factory=dict, repr=False, hash=False, compare=False)
     defaults: Mapping[str, Any] = field(default_factory=dict, repr=False, hash=False, compare=False)
     capabilities: frozenset[str] = frozenset()
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "options", {**_COMMON, **self.options})
+
+    @property
+    def default_keys(self) -> tuple[str, ...]:
+        """Names that operator strategies are looked up by."""
+        return {"cpu": ("cpu",), "gpu": (self.name, "gpu")}.get(self.family, ())
 
     @property
     def default_device_type(self) -> int:
