@@ -1,7 +1,14 @@
 """Kinds of targets, one file each: what the hardware can do, how programs are lowered for it, what makes its code.
 
 A file `backends/<kind>.py` holds one value, `BACKEND`. It is loaded when a target of its kind is first made, so that
-compiling for one kind loads nothing of another.
+compiling for one kind loads nothing of another. Everything else asks a target for what it can do:
+
+    target.is_cpu, target.is_gpu            the family of hardware, which has schedules and a cost model
+    target.has("aot_executor")              functions call each other in one library; models are compiled to one
+    target.has("device_executor")           kernels are launched on a device; models are sequences of launches
+    target.has("measurable")                candidates can be run from here
+    target.has("tensor_cores")              products of small matrices by groups of threads
+    target.has("warp_shuffles")             the threads of a warp read each other's registers
 """
 
 from __future__ import annotations
@@ -58,16 +65,15 @@ class Backend(TargetKind):
     one; or nothing.
     """
 
-    pipeline: Pipeline | None = None
+    pipeline: Pipeline
     generate: Callable[[IRModule, IRModule, Target], Any] | None = None
-    limits: Callable[[Target], Any] | None = (
-        None  # of a block of threads, where others than those of `_gpu.limits`
-    )
+    limits: Callable[[Target], Any] | None = None  # of a block of threads; None for those of `_gpu.limits`
     dialect: Callable[[], Any] | None = None  # the `codegen.source.dialect.Dialect` of its kernels
     executor: str = ""
     measurable: bool = False  # candidates can be run from here: there is a driver for the device
-    # which hardware is meant where a target does not say: that of this machine
-    present: Callable[[Target], Target] = lambda target: target
+    present: Callable[[Target], Target] = lambda target: (
+        target
+    )  # with what this machine has, where nothing is said
 
     def __post_init__(self) -> None:
         TargetKind.__post_init__(self)
@@ -81,7 +87,7 @@ class Backend(TargetKind):
 
     def build(self, mod: IRModule, target: Target) -> Any:
         """Generate code from a module that was lowered by the first four phases."""
-        if self.pipeline is None or self.generate is None:
+        if self.generate is None:
             able = ", ".join(kinds_with(lambda b: b.generate is not None))
             raise BuildError(
                 f"there is no code generator for targets of kind {self.name!r}; there are some for {able}"

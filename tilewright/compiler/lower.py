@@ -36,8 +36,6 @@ def phases(target: Target | None = None, mod: IRModule | None = None) -> list[li
     target = target or Target.current(allow_none=True)
     kernels = mod is not None and (target is None or not target.is_gpu) and _binds_threads(mod)
     backend = backend_of(Target(_GPU) if kernels else target or Target(_CPU))
-    if backend.pipeline is None:
-        raise LoweringError(f"programs cannot be lowered for targets of kind {backend.name!r}")
     return [backend.passes(phase, target) for phase in backend.pipeline[:4]]
 
 
@@ -151,10 +149,10 @@ def _scheduled(mod: IRModule) -> IRModule:
 
 def lower_kernels(mod: IRModule) -> IRModule:
     """Lower a module for a GPU up to where kernels are cut out of their functions: with all barriers."""
-    target = Target.current(allow_none=True) or Target(_GPU)
+    target = Target.current(allow_none=True)
+    target = target if target is not None and target.is_gpu else Target(_GPU)
     backend = backend_of(target)
-    barriers = () if backend.pipeline is None else backend.pipeline.barriers
-    return run_passes(backend.passes(barriers, target), lower(mod))
+    return run_passes(backend.passes(backend.pipeline.barriers, target), lower(mod))
 
 
 def with_planned_memory(func: PrimFunc) -> PrimFunc:

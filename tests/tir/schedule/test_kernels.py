@@ -203,6 +203,12 @@ def test_blocks_outside_of_kernels_are_named() -> None:
     assert str(report).endswith("; its kernels were not run: block B has no loop that is bound to threads")
 
 
+@pytest.mark.parametrize("target", ["llvm", "opencl", "cuda -arch=sm_80"])
+def test_kernels_are_run_whatever_the_target_at_hand_is(target: str) -> None:
+    with tvm.target.Target(target):
+        assert stencil().verify().kernels == "agree"
+
+
 def test_kernels_that_go_wrong_are_found(expect) -> None:
     """A pass that loses a barrier: verify runs what lowering made."""
     sch = stencil()
