@@ -200,10 +200,6 @@ class Target:
     def is_gpu(self) -> bool:
         return self.kind.family == "gpu"
 
-    def has(self, capability: str) -> bool:
-        """Whether the target can do something that not every target can: `target.has("tensor_cores")`."""
-        return capability in self.kind.capabilities
-
     @property
     def model(self) -> str:
         return str(self.attrs.get("model", "unknown"))
@@ -266,6 +262,10 @@ class Target:
             return bool(self.attrs["supports_integer_dot_product"])
         number = str(self.attrs.get("arch", "")).removeprefix("sm_").rstrip("af")
         return self.kind.name == "cuda" and number.isdigit() and int(number) >= 61
+
+    def has(self, capability: str) -> bool:
+        """Whether the target can do something that not every target can: `target.has("tensor_cores")`."""
+        return capability in self.kind.capabilities
 
     # -- figures -------------------------------------------------------------------------------
     @property
