@@ -116,8 +116,8 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 # `make test-fast` takes the first case of each table in rooms whose tests are tables of many like cases, and
 # an eighth of the long tables elsewhere.
 _TABLES = (
-    "auto_scheduler", "autotvm", "codegen", "compiler", "relay", "schedule", "script", "seeds", "te", "tir", "topi",
-    "transform", "tune",
+    "auto_scheduler", "autotvm", "backends", "codegen", "compiler", "relay", "schedule", "script", "seeds", "te",
+    "tir", "topi", "transform", "tune", "tvmc",
 )  # fmt: skip
 _LONG = 5  # cases of a table of which not all are wanted
 

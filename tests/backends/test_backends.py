@@ -150,6 +150,7 @@ print(json.dumps(sorted(n for n in sys.modules if n.startswith("tilewright."))))
 """
 
 
+@pytest.mark.slow
 def test_compiling_for_a_processor_loads_nothing_for_gpus() -> None:
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM], check=True, capture_output=True, text=True, timeout=300
