@@ -184,8 +184,8 @@ def compile_time(rounds: int = 9) -> list[Figure]:
 def _compile_parts(s: te.Schedule, args: list[te.Tensor]) -> dict[str, float]:
     """The same steps one by one."""
     from tilewright.codegen.llvm import build_llvm
-    from tilewright.driver.build_module import schedule_to_module
-    from tilewright.driver.lower import phases
+    from tilewright.compiler.build_module import schedule_to_module
+    from tilewright.compiler.lower import phases
     from tilewright.ir.transform import pass_session, run_passes
 
     times: dict[str, float] = {}

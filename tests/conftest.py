@@ -44,7 +44,7 @@ _MADE = pytest.StashKey[str]()  # the folder of machine code, where this process
 
 # Rooms whose tests ask what programs compute, and compile the same ones again and again.
 _COMPILED_ONCE = frozenset(
-    {"auto_scheduler", "autotvm", "driver", "package", "relay", "seeds", "topi", "tune"}
+    {"auto_scheduler", "autotvm", "compiler", "package", "relay", "seeds", "topi", "tune", "tvmc"}
 )
 
 # Files of many small graphs that ask what operators and passes compute. What LLVM makes of scheduled kernels is seen in
@@ -116,8 +116,8 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 # `make test-fast` takes the first case of each table in rooms whose tests are tables of many like cases, and
 # an eighth of the long tables elsewhere.
 _TABLES = (
-    "auto_scheduler", "autotvm", "codegen", "driver", "relay", "schedule", "script", "seeds", "te", "tir", "topi",
-    "transform", "tune",
+    "auto_scheduler", "autotvm", "backends", "codegen", "compiler", "relay", "schedule", "script", "seeds", "te",
+    "tir", "topi", "transform", "tune", "tvmc",
 )  # fmt: skip
 _LONG = 5  # cases of a table of which not all are wanted
 

@@ -18,8 +18,8 @@ import pytest
 SEEDS = 100_000
 # Rooms whose cases compile a program or a model each, or walk a large one. In the others a case takes milliseconds.
 ROOMS = frozenset({
-    "auto_scheduler", "autotvm", "codegen", "driver", "ir", "package", "relay", "runtime", "schedule", "seeds", "te",
-    "tir", "topi", "transform", "tune",
+    "auto_scheduler", "autotvm", "backends", "codegen", "compiler", "ir", "package", "relay", "runtime", "schedule",
+    "seeds", "te", "tir", "topi", "transform", "tune", "tvmc",
 })  # fmt: skip
 SHORT = 3  # cases of a table of which all are taken, unless it says `sample(fewer)`
 SHARE = 8  # one of so many cases of a longer table is taken, and at least `SHORT`

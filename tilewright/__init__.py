@@ -5,27 +5,33 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from . import absent, ir  # the names that are absent are found by an import hook
+from . import (  # names that are absent, and those of modules that have two, are found by import hooks
+    absent,
+    ir,
+    moved,
+)
+from .homes import declare_homes
 from .ir import transform
 from .ir.dtype import DataType
 from .ir.errors import TVMError
 from .ir.module import IRModule
-from .ir.pass_names import passes_come_from
 from .version import __version__
 
 if TYPE_CHECKING:
-    from . import arith, driver, runtime, script, target, te, tir, tune
-    from .driver.automatic import compile
-    from .driver.build import build
-    from .driver.lower import lower
+    from . import arith, compiler, driver, runtime, script, target, te, tir, tune
+    from .compiler.build import build
+    from .compiler.lower import lower
     from .tune import auto_schedule
+    from .tune.automatic import compile
 
 # Loaded when first used, so that `import tilewright` stays quick.
 _MODULES = (
     "arith",
     "auto_scheduler",
     "autotvm",
+    "backends",
     "codegen",
+    "compiler",
     "config",
     "contrib",
     "driver",
@@ -43,13 +49,14 @@ _MODULES = (
     "tir",
     "topi",
     "tune",
+    "tvmc",
     "vta",
 )
 _NAMES = {
     "auto_schedule": "tune",
-    "build": "driver",
-    "compile": "driver.automatic",
-    "lower": "driver",
+    "build": "compiler",
+    "compile": "tune.automatic",
+    "lower": "compiler",
     "nd": "runtime",
     "cpu": "runtime",
     "cuda": "runtime",
@@ -66,7 +73,18 @@ _NAMES = {
 }
 
 
-passes_come_from(f"{__name__}.tir.transform", f"{__name__}.relay.transform", f"{__name__}.relay.qnn")
+declare_homes(
+    passes=(f"{__name__}.tir.transform", f"{__name__}.relay.transform", f"{__name__}.relay.qnn"),
+    kinds=f"{__name__}.backends",
+    compiler=f"{__name__}.compiler",
+    graph_kernels=f"{__name__}.relay.backend.single",
+    patterns=f"{__name__}.relay.dataflow_pattern",
+    programs=f"{__name__}.exec",
+    reducers=f"{__name__}.te.reducer",
+    script=f"{__name__}.script.tir",
+    targets=f"{__name__}.target",
+    scheduler=f"{__name__}.tune.auto",
+)
 
 
 def __getattr__(name: str) -> Any:

@@ -6,7 +6,7 @@ import platform
 import sys
 from importlib import metadata
 
-from .runtime.devices import Device
+from .runtime.devices import DRIVERS, Device
 
 __all__ = ["describe", "libinfo"]
 
@@ -17,8 +17,9 @@ def libinfo() -> dict[str, str]:
     """Versions of what is installed, and the devices that are here."""
     found = {"TVM_VERSION": _version("tilewright")}
     found |= {name.upper().replace("-", "_"): _version(name) for name in _PACKAGES}
-    for kind in ("cuda", "opencl"):
-        found[f"USE_{kind.upper()}"] = "ON" if Device(Device.STR2MASK[kind]).exist else "OFF"
+    for mask in DRIVERS:
+        device = Device(mask)
+        found[f"USE_{device.kind.upper()}"] = "ON" if device.exist else "OFF"
     return found
 
 

@@ -11,7 +11,7 @@ import numpy as np
 
 import tilewright as tvm
 from tilewright import te
-from tilewright.driver.build_module import schedule_to_module
+from tilewright.compiler.build_module import schedule_to_module
 
 Built = tuple[te.Schedule, list[te.Tensor]]
 

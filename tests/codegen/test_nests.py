@@ -9,10 +9,10 @@ import pytest
 
 import tilewright as tvm
 from tilewright import te, topi
+from tilewright.backends import backend_of
 from tilewright.codegen.llvm.linked import LinkedModule, unit_of
 from tilewright.codegen.llvm.nests import Nests
-from tilewright.driver.build import _generate
-from tilewright.driver.lower import lower_in_parts
+from tilewright.compiler.lower import lower_in_parts
 from tilewright.ir.function import PrimFunc
 from tilewright.script import tir as T
 from tilewright.target import Target
@@ -87,7 +87,7 @@ def test_parallel_loops_have_the_same_code_as_in_the_whole():
     names = iter(range(99))
     with Target(task.target):
         main, parts = lower_in_parts(mod, None, "main", None, lambda _: f"nest{next(names)}", ())
-        texts = [_generate(p, task.target).text for p in (main, *parts.values())]
+        texts = [backend_of(task.target).build(p, task.target).text for p in (main, *parts.values())]
     assert bodies(texts) == bodies([whole.text]) and len(parts) > 3 and len(bodies(texts)) > 3
 
 

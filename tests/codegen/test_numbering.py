@@ -8,8 +8,8 @@ import tilewright as tvm
 from tilewright.ir.functor import contains, vars_used
 from tilewright.ir.stmt import For, IfThenElse
 from tilewright.script import tir as T
+from tilewright.tir.renew import copies
 from tilewright.tir.schedule import Schedule
-from tilewright.tir.transform.renew import copies
 from tilewright.tir.transform.simplify import simplify
 
 

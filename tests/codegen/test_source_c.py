@@ -142,5 +142,13 @@ def test_a_header_goes_with_it(tmp_path: Path) -> None:
     mod = tvm.build(te.create_schedule(B.op), [A, B], target="c", name="plus_one")
     mod.save(tmp_path / "plus_one.h")
     assert "int32_t plus_one(const float* A, float* B)" in (tmp_path / "plus_one.h").read_text()
-    with pytest.raises(BuildError, match="plus_one is C source here: save it"):
+
+
+def test_source_for_another_machine_is_not_called() -> None:
+    A = te.placeholder((8,), name="A")
+    B = te.compute((8,), lambda i: A[i] + 1.0, name="B")
+    target = "c -mtriple=riscv64-unknown-linux-gnu"
+    mod = tvm.build(te.create_schedule(B.op), [A, B], target=target, name="plus_one")
+    assert not mod.is_runnable
+    with pytest.raises(BuildError, match="plus_one is C source for riscv64-unknown-linux-gnu: save it"):
         mod(tvm.nd.empty((8,)), tvm.nd.empty((8,)))

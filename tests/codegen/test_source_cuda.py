@@ -15,7 +15,7 @@ from gpu_programs import PROGRAMS, QUICK, asynchronous_copies, axis, flat
 
 import tilewright as tvm
 from tilewright import te, tir
-from tilewright.driver.lower import lower_kernels
+from tilewright.compiler.lower import lower_kernels
 from tilewright.ir.errors import LoweringError
 
 ARCHITECTURES = ("sm_75", "sm_80", "sm_90a")

@@ -1,4 +1,4 @@
-"""OpenCL source: its text for small kernels. That it runs is tested in tests/driver/test_opencl.py."""
+"""OpenCL source: its text for small kernels. That it runs is tested in tests/compiler/test_opencl.py."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Programs for GPUs with schedules by hand, what they take, and what must come out.
 
-They are run on PoCL by tests/driver/test_opencl.py, compiled by NVRTC in tests/codegen/test_source_cuda.py, and
+They are run on PoCL by tests/compiler/test_opencl.py, compiled by NVRTC in tests/codegen/test_source_cuda.py, and
 run on a GPU by tests/gpu/run.py, which has no pytest: nothing here needs it.
 """
 

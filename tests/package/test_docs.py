@@ -98,10 +98,16 @@ def test_every_page_is_on_the_map() -> None:
 
 
 def test_every_pass_of_the_pipeline_is_described() -> None:
-    from tilewright.driver.lower import phases
+    from tilewright.compiler.lower import phases
+    from tilewright.target import Target
 
     page = (ROOT / "docs" / "lowering.md").read_text(encoding="utf-8")
-    names = {p.info.name.removeprefix("tir.") for phase in phases() for p in phase} | {"LowerIntrin"}
+    both = [p for kind in ("llvm", "cuda") for phase in phases(Target(kind)) for p in phase]
+    names = {p.info.name.removeprefix("tir.") for p in both} | {
+        "LowerIntrin",
+        "ThreadSync",
+        "SplitHostDevice",
+    }
     assert not [name for name in sorted(names) if f"`{name}`" not in page]
 
 

@@ -65,7 +65,7 @@ sys.exit(subprocess.run([sys.executable, "-c", child]).returncode)
 def test_which_files_speak_of_packages() -> None:
     assert needs.speaks_of_packages(TESTS / "codegen" / "test_cross.py")
     assert needs.speaks_of_packages(
-        TESTS / "driver" / "test_opencl_rows.py"
+        TESTS / "compiler" / "test_opencl_rows.py"
     )  # by a module that it imports, too
     assert not needs.speaks_of_packages(TESTS / "arith" / "test_arith_analyzer.py")
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import tilewright as tvm
 from tilewright import te, tir
-from tilewright.driver.lower import lower_kernels
+from tilewright.compiler.lower import lower_kernels
 from tilewright.ir.errors import ScheduleError
 
 EXAMPLES = examples(8)

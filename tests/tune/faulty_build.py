@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from tilewright import tir
-from tilewright.driver.build import build as real_build
+from tilewright.compiler.build import build as real_build
 from tilewright.ir.expr import Var
 from tilewright.ir.function import PrimFunc
 from tilewright.ir.module import IRModule

@@ -11,7 +11,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from tilewright.driver.build import build as real_build
+from tilewright.compiler.build import build as real_build
 
 FAULTS = {
     "crash": "*(volatile __global int*)0 = 1;",

@@ -29,7 +29,6 @@ from tensor_core_programs import (
 import tilewright as tvm
 from tilewright import te
 from tilewright.tir.tensor_intrin.cuda import get_wgmma_intrin
-from tilewright.tune import workload
 from tilewright.tune.building import schedule_of
 from tilewright.tune.checking import tolerance_of
 from tilewright.tune.explain import Explanation
@@ -66,7 +65,7 @@ def test_a_target_or_a_context_allows_it() -> None:
 
 def test_what_is_said_of_the_gpu_that_is_there_stays(monkeypatch: pytest.MonkeyPatch) -> None:
     here = tvm.target.Target(HOPPER)
-    monkeypatch.setattr(workload, "cuda", lambda _: SimpleNamespace(exist=True))
+    monkeypatch.setattr(tvm.backends.cuda, "cuda", lambda _: SimpleNamespace(exist=True))
     monkeypatch.setattr(tvm.target.Target, "from_device", lambda _: here)
     assert present(tvm.target.Target("cuda")) == here
     assert present(tvm.target.Target("cuda -tf32=1")) == tvm.target.Target(TF32)

@@ -55,12 +55,6 @@ def divided(x: Interval, y: Interval, floor: bool) -> Interval:
     return clip(min(ends), max(ends))
 
 
-def add_residues(x: Residue, y: Residue) -> Residue:
-    c = gcd(x[0], y[0])
-    b = x[1] + y[1]
-    return (c, b % c if c else b)
-
-
 def mul_residues(x: Residue, y: Residue) -> Residue:
     c = gcd(gcd(x[0] * y[0], x[0] * y[1]), x[1] * y[0])
     b = x[1] * y[1]

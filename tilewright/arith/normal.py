@@ -72,10 +72,6 @@ def _callee(e: Any) -> str:
     return e.op.name if isinstance(e.op, Op) else ""
 
 
-def _is_const(e: Any, value: int) -> bool:
-    return e.__class__ is IntImm and e.value == value
-
-
 def _reads(e: PrimExpr) -> bool:
     """Whether a side of `select` reads memory at places that are computed, or checks data.
 

@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ..driver.build import build
+from ..compiler.build import build
 from ..forks import cached_property
 from ..ir.serialize import load_json, save_json
 from ..target import Target
@@ -266,7 +266,7 @@ class SearchTask:
             return str(sch.trace)
         if print_mode != "cuda":
             raise ValueError(f'print_mode is "schedule" or "cuda", not {print_mode!r}')
-        if self.target.kind.name != "cuda":
+        if print_mode != self.target.kind.name:
             raise ValueError(
                 f'print_mode="cuda" is for cuda targets, and this one is {self.target.kind.name}'
             )

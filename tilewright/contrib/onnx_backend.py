@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from onnx.backend.base import Backend, BackendRep, namedtupledict
 
-from .. import nd, relay
+from .. import relay
 from ..ir.module import IRModule
 from ..relay.analysis import post_order
 from ..relay.expr import Expr, If, Let
@@ -25,7 +25,7 @@ from ..relay.frontend.onnx.load import array_of, load_model, stored
 from ..relay.frontend.onnx.narrow import numpy_type
 from ..relay.ty import is_dynamic
 from ..runtime.devices import cpu
-from ..runtime.ndarray import NDArray
+from ..runtime.ndarray import NDArray, array
 from .graph_executor import GraphModule
 
 __all__ = ["TilewrightBackend", "TilewrightRep", "prepare", "run_model", "run_node", "supports_device"]
@@ -113,7 +113,7 @@ class _Program:
 
     def run(self, values: Mapping[str, Any]) -> list[Any]:
         if self.machine is not None:
-            found = self.machine(*(nd.array(values[n]) for n in self.names))
+            found = self.machine(*(array(values[n]) for n in self.names))
             return (
                 [found.numpy()]
                 if isinstance(found, NDArray)

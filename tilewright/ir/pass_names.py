@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from importlib import import_module
 from typing import Final
 
 from ..absent import text_of
+from ..homes import homes_of
 from .errors import TVMError, UnsupportedError, near_matches
 from .say_once import say_once
 
-__all__ = ["UnknownPassError", "as_named_here", "check_pass_names", "note_pass_name", "passes_come_from"]
+__all__ = ["UnknownPassError", "as_named_here", "check_pass_names", "note_pass_name"]
 
 # Passes that the classic API calls by another name in a context than in its factories.
 _OTHER_NAMES: Final = {
@@ -21,7 +21,6 @@ _OTHER_NAMES: Final = {
     "qnn.Canonicalize": "qnn.CanonicalizeOps",
 }
 _known: Final[set[str]] = set()
-_homes: Final[list[str]] = []
 
 
 class UnknownPassError(TVMError, ValueError):
@@ -31,11 +30,6 @@ class UnknownPassError(TVMError, ValueError):
 def note_pass_name(name: str) -> None:
     """A pass of this name exists."""
     _known.add(name)
-
-
-def passes_come_from(*modules: str) -> None:
-    """Modules that note passes while they are loaded, for when somebody names a pass before."""
-    _homes.extend(modules)
 
 
 def as_named_here(name: str) -> str:
@@ -49,8 +43,9 @@ def check_pass_names(names: Iterable[str], what: str) -> None:
     A pass of the classic API that is absent cannot be required; to disable it does nothing, which is said once.
     """
     for name in sorted(names):
-        while name not in _known and _homes:
-            import_module(_homes.pop(0))
+        homes = homes_of("passes")  # these note their passes while they are loaded
+        while name not in _known and next(homes, None):
+            pass
         if name in _known:
             continue
         home = "tir.transform." if name.startswith("tir.") else "relay.transform."

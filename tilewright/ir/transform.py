@@ -42,6 +42,7 @@ __all__ = [
     "Pass",
     "PassConfigError",
     "PassContext",
+    "PassFactory",
     "PassInfo",
     "PrimFuncPass",
     "PrintIR",
@@ -462,6 +463,43 @@ def get_pass(name: str) -> Pass:
     return factory()
 
 
+class PassFactory:
+    # The maker of a pass that is a plain function, with the signature and the docstring of that function. Arguments go
+    # to the function, which `find` gives: its file may be loaded when the pass first runs.
+
+    def __init__(
+        self,
+        find: Callable[[], Callable[..., PrimFunc]],
+        function_name: str,
+        info: PassInfo,
+        options: Callable[[PassContext], Mapping[str, Any]] | None = None,
+    ) -> None:
+        self._find, self._function_name, self._info, self._options = find, function_name, info, options
+        self.__name__ = self.__qualname__ = info.name.rsplit(".", 1)[-1]
+        register_pass(info.name, self)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Pass:
+        options = self._options
+
+        def run(func: PrimFunc, mod: IRModule, ctx: PassContext) -> PrimFunc:
+            return self._find()(func, *args, **(kwargs if options is None else {**options(ctx), **kwargs}))
+
+        made = PrimFuncPass(run, self._info)
+        made.dump_name = self._function_name
+        return made
+
+    def __repr__(self) -> str:
+        return f"<pass {self._info.name}>"
+
+    @property
+    def __wrapped__(self) -> Callable[..., PrimFunc]:
+        return self._find()
+
+    @property
+    def __doc__(self) -> str | None:  # type: ignore[override]
+        return self._find().__doc__
+
+
 def as_pass(
     function: Callable[..., PrimFunc],
     *,
@@ -469,28 +507,14 @@ def as_pass(
     opt_level: int = 0,
     required: Sequence[str] = (),
     options: Callable[[PassContext], Mapping[str, Any]] | None = None,
-) -> Callable[..., Pass]:
-    """The public factory of a pass that is a plain function. Arguments of the factory go to the function.
+) -> PassFactory:
+    """The public factory of a pass that is a plain function.
 
         UnrollLoop = as_pass(unroll_loops, name="tir.UnrollLoop")
 
-    `options` finds others in the context in which the pass runs; those of the factory come first.
+    `options` finds arguments in the context in which the pass runs; those of the factory come first.
     """
-    info = PassInfo(opt_level, name, required)
-
-    def factory(*args: Any, **kwargs: Any) -> Pass:
-        def run(func: PrimFunc, mod: IRModule, ctx: PassContext) -> PrimFunc:
-            return function(func, *args, **(kwargs if options is None else {**options(ctx), **kwargs}))
-
-        made = PrimFuncPass(run, info)
-        made.dump_name = function.__name__
-        return made
-
-    factory.__name__ = factory.__qualname__ = name.rsplit(".", 1)[-1]
-    factory.__doc__, factory.__module__ = function.__doc__, function.__module__
-    factory.__wrapped__ = function  # type: ignore[attr-defined]
-    register_pass(name, factory)
-    return factory
+    return PassFactory(lambda: function, function.__name__, PassInfo(opt_level, name, required), options)
 
 
 def snake(name: str) -> str:

@@ -6,17 +6,17 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final
 
+from ..backends import kinds_with
 from ..ir.deep import deep_programs
 from ..ir.errors import BuildError
 from ..ir.module import IRModule
 from ..ir.transform import PassContext, Sequential, get_pass
-from ..runtime.devices import Device, cpu
+from ..runtime.devices import Device
 from ..target import Target
 from ..tune.workload import present
 from . import qnn as _qnn  # noqa: F401  (its passes are known by name then)
 from . import transform
 from .backend.assemble import assemble
-from .backend.device_kernel import DEVICE_KINDS
 from .backend.executor import Executor, Runtime
 from .backend.executor_factory import DeviceFactoryModule, ExecutorFactoryModule
 from .backend.fetch_ahead import wants_fetches
@@ -89,7 +89,7 @@ def to_compile(
 ) -> tuple[Program, dict[int, Job]]:
     """The steps of a model after all passes, and what is to be compiled for them, by their numbers."""
     ready, _ = optimize(mod, target, params)
-    on_cpu = target.kind.name == "llvm"
+    on_cpu = target.has("aot_executor")
     shared = on_cpu and target.cpu.num_cores > 1
     program = make_program(
         FuseOps()(CheckData()(ready))["main"], ALIGNMENT if on_cpu else DEVICE_ALIGNMENT, shared
@@ -128,7 +128,7 @@ def build(
         by_step = {i: kernels[job.key] for i, job in jobs.items()}
         plan_scratch(program, {i: [size for _, size in k.scratch] for i, k in by_step.items()})
         linked, weights = assemble(program, by_step, chosen, _name(mod_name))
-    made = ExecutorFactoryModule if chosen.kind.name == "llvm" else DeviceFactoryModule
+    made = ExecutorFactoryModule if chosen.has("aot_executor") else DeviceFactoryModule
     lib = made(linked, weights, ir_mod, chosen, executor or Executor("aot"))
     lib.schedules = {k.symbol: k.device["schedule"] for k in kernels.values() if k.device is not None}
     return lib
@@ -146,7 +146,7 @@ _BETWEEN = re.compile(r",\s+")  # targets, one after the other; options have com
 
 def _one_of(targets: list[Target], host: Any) -> tuple[Target, Any]:
     """A target for a device among some, and the host that stands beside it."""
-    devices = [t for t in targets if t.kind.name in DEVICE_KINDS] or targets[:1]
+    devices = [t for t in targets if t.has("device_executor")] or targets[:1]
     others = [t for t in targets if t is not devices[0]] if devices else []
     if len(devices) != 1 or len(others) > 1:
         told = ", ".join(str(t.kind.name) for t in targets) or "none"
@@ -168,10 +168,9 @@ def as_target(target: Any, host: Any = None) -> Target:
         target, host = _one_of([Target(t) for t in target], host)
     found = Target.current(allow_none=True) if target is None else Target(target, host=host)
     chosen = Target("llvm") if found is None else present(found)
-    kind = chosen.kind.name
-    if kind not in ("llvm", *DEVICE_KINDS):
-        known = ", ".join(("llvm", *DEVICE_KINDS))
-        raise BuildError(f"models are compiled for {known}; {kind!r} is not supported yet")
+    if not (chosen.has("aot_executor") or chosen.has("device_executor")):
+        known = ", ".join(kinds_with(lambda b: bool(b.executor)))
+        raise BuildError(f"models are compiled for {known}; {chosen.kind.name!r} is not supported yet")
     return chosen
 
 
@@ -213,5 +212,4 @@ def create_executor(
 
 def _device_of(target: Any) -> Device:
     """The device that a target means."""
-    kind = as_target(target).kind.name
-    return Device(Device.STR2MASK[kind], 0) if kind in DEVICE_KINDS else cpu(0)
+    return Device(as_target(target).kind.device_type, 0)

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable
 from typing import Any, Protocol, TypeVar
 
+from ..homes import home_of
 from .access import Access, is_loopback
 from .base import RPCError
 
@@ -18,7 +19,8 @@ __all__ = ["Process", "started"]
 class Process:
     """A process that has said where it listens."""
 
-    def __init__(self, module: str, arguments: list[str], access: Access | None) -> None:
+    def __init__(self, program: str, arguments: list[str], access: Access | None) -> None:
+        module = f"{home_of('programs').__name__}.{program}"
         more = access.environment() if access is not None else {}
         self._process = subprocess.Popen(
             [sys.executable, "-m", module, *arguments, "--child"],

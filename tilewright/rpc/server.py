@@ -81,7 +81,7 @@ class Server(Process):
             given += ["--load-library", load_library]
         if custom_addr:
             given += ["--custom-addr", custom_addr]
-        super().__init__("tilewright.exec.rpc_server", given + ["--silent"] * silent, access)
+        super().__init__("rpc_server", given + ["--silent"] * silent, access)
         self.key = key
 
 

@@ -39,7 +39,7 @@ class Tracker(Process):
     ) -> None:
         given = ["--host", host, "--port", str(port), "--port-end", str(port_end)]
         given += ["--greeting-limit", str(greeting_limit)]
-        super().__init__("tilewright.exec.rpc_tracker", given + ["--silent"] * silent, access)
+        super().__init__("rpc_tracker", given + ["--silent"] * silent, access)
 
 
 class _Tracking:

@@ -129,6 +129,8 @@ class _Thread(threading.local):
 
 
 class CudaApi(DeviceApi):
+    captures_graphs = True
+
     def __init__(self, count: int) -> None:
         self._count = count
         self._contexts: dict[int, Any] = {}
@@ -265,6 +267,14 @@ class CudaApi(DeviceApi):
             version = int(_ok(driver.cuDriverGetVersion(), f"cuda({index})"))
             return version if name == "api_version" else f"{version // 1000}.{version % 1000 // 10}"
         return None
+
+    def compilers(self) -> dict[str, str]:
+        try:
+            from cuda.bindings import nvrtc
+
+            return {"nvrtc": ".".join(str(int(v)) for v in nvrtc.nvrtcVersion()[1:])}
+        except (ImportError, RuntimeError):
+            return {"nvrtc": "none"}
 
     def timer(self, index: int) -> Callable[[], Callable[[], float]]:
         self.enter(index)

@@ -120,7 +120,9 @@ class DeviceExecutor(Executor):
         self._work: list[tuple[bool, list[Work]]] | None = None  # (whether the host does it, the steps)
         self._graphs: list[Work] | None = None
         self._report = module.new_report(device)  # of its kernels that check their data
-        self.records = kind == "cuda"  # whether launches are recorded when they are done for the second time
+        self.records = device_api(
+            device
+        ).captures_graphs  # whether launches are recorded when they are done for the second time
 
     def _zeros(self, info: TensorInfo) -> NDArray:
         made = empty(info.shape, info.dtype, self.device)

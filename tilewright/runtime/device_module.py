@@ -69,6 +69,11 @@ class DeviceModule(Module):
         return True
 
     @property
+    def ahead(self) -> bool:
+        """Whether PTX and machine code can be made of the source where there is no device: NVRTC does."""
+        return self.type_key == "cuda"
+
+    @property
     def format(self) -> str:
         return _SOURCE_NAMES.get(self.type_key, (self.type_key,))[0]
 
@@ -76,7 +81,7 @@ class DeviceModule(Module):
         """The program: as it was written (the default), or `ptx` of CUDA's."""
         if fmt in ("", self.type_key, *_SOURCE_NAMES.get(self.type_key, ())):
             return self.source
-        if fmt == "ptx" and self.type_key == "cuda":
+        if fmt == "ptx" and self.ahead:
             if "image" in self.options:
                 image: bytes = self.options["image"]
                 if image.startswith(b"\x7fELF"):
@@ -98,21 +103,27 @@ class DeviceModule(Module):
             write_whole(path, sealed(image))
         elif kind == "cubin" and image and not self.source:
             raise TVMError(f"{self.name} is PTX here, and no machine code; save it as .ptx")
-        elif kind == "cubin" and self.type_key == "cuda":
-            from .cuda_driver import compile_cubin
-
-            write_whole(path, sealed(compile_cubin(self.source, self.options)))
+        elif kind == "cubin" and self.ahead:
+            write_whole(path, sealed(self.compiled_options()["image"]))
         elif kind == "ptx":
             write_whole(path, sealed_text(self.get_source(kind)))
         else:
             write_whole(path, self.get_source(kind))
+
+    def compiled_options(self) -> dict[str, Any]:
+        """The options with machine code among them, where it can be made ahead of time."""
+        if not self.ahead:
+            return dict(self.options)
+        from .cuda_driver import compile_cubin
+
+        return {**self.options, "image": compile_cubin(self.source, self.options)}
 
     def described(self) -> dict[str, Any]:
         """The module as a part of a library's description; PTX goes along where NVRTC is there to make it."""
         out: dict[str, Any] = {"kind": self.type_key, "source": self.source, "kernels": self.kernels}
         if "arch" in self.options:
             out["arch"] = self.options["arch"]
-        if self.type_key == "cuda":
+        if self.ahead:
             with contextlib.suppress(TVMError):
                 out["ptx"] = self.get_source("ptx")
                 out["as_it_is"] = "image" in self.options

@@ -33,6 +33,8 @@ __all__ = [
 class DeviceApi(ABC):
     """What a device other than the CPU must offer so that arrays can live on it."""
 
+    captures_graphs: ClassVar[bool] = False  # a sequence of launches can be recorded and launched as one
+
     @abstractmethod
     def count(self) -> int:
         """How many devices of this kind are present."""
@@ -78,6 +80,10 @@ class DeviceApi(ABC):
         the seconds in between. None where only the host's clock is there."""
         return None
 
+    def compilers(self) -> dict[str, str]:
+        """The versions of what compiles kernels for the device, by name."""
+        return {}
+
     def launcher(self, index: int, source: str, options: dict[str, Any]) -> Any:
         """What launches the kernels of a program: a `host_program.Launcher`."""
         raise NotImplementedError(f"{type(self).__name__} runs no kernels")
@@ -108,16 +114,16 @@ class DeviceApi(ABC):
 
 _apis: dict[int, DeviceApi] = {}
 # Drivers that are looked for when a device of their kind is first asked for: module, package, what to install.
-_DRIVERS: dict[int, tuple[str, str]] = {2: ("cuda_driver", "cuda"), 4: ("opencl_driver", "opencl")}
+DRIVERS: dict[int, tuple[str, str]] = {2: ("cuda_driver", "cuda"), 4: ("opencl_driver", "opencl")}
 _missing: dict[int, str] = {}  # why a driver is not there
 
 
 def _find(mask: int) -> DeviceApi | None:
     """The driver of a kind of device, loaded if it can be."""
     api = _apis.get(mask)
-    if api is not None or mask not in _DRIVERS or mask in _missing:
+    if api is not None or mask not in DRIVERS or mask in _missing:
         return api
-    module, extra = _DRIVERS[mask]
+    module, extra = DRIVERS[mask]
     try:
         api = importlib.import_module(f".{module}", __package__).make_api()
     except ImportError as error:

@@ -419,4 +419,4 @@ def _gpu_machine(target: Target) -> GpuMachine:
 
 def machine_of(target: Target) -> CpuMachine | GpuMachine:
     """The figures of a target."""
-    return _cpu_machine(target) if target.kind.name in ("llvm", "c", "ext_dev") else _gpu_machine(target)
+    return _gpu_machine(target) if target.kind.family == "gpu" else _cpu_machine(target)

@@ -222,7 +222,7 @@ def check_target(kind: TargetKind, attrs: Mapping[str, Any], text: str) -> None:
     limit, used = attrs.get("max_threads_per_block"), attrs.get("max_num_threads")
     if limit is not None and used is not None and used > limit and "max_num_threads" not in kind.defaults:
         raise TargetError(f"{what}: -max_num_threads={used} is above -max_threads_per_block={limit}")
-    if kind.name in ("llvm", "c"):
+    if kind.family == "cpu":
         _check_cpu(attrs, what)
 
 

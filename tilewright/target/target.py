@@ -10,7 +10,7 @@ from typing import Any, Final, overload
 
 from ..ir.errors import TargetError, UnsupportedError
 from .host import CacheSizes
-from .kinds import KINDS, TargetKind
+from .kinds import TargetKind, kind_named, kind_names
 from .machine import (
     CpuMachine,
     GpuMachine,
@@ -194,11 +194,11 @@ class Target:
 
     @property
     def is_cpu(self) -> bool:
-        return self.kind.name in ("llvm", "c")
+        return self.kind.family == "cpu"
 
     @property
     def is_gpu(self) -> bool:
-        return "gpu" in self.kind.default_keys
+        return self.kind.family == "gpu"
 
     @property
     def model(self) -> str:
@@ -262,6 +262,10 @@ class Target:
             return bool(self.attrs["supports_integer_dot_product"])
         number = str(self.attrs.get("arch", "")).removeprefix("sm_").rstrip("af")
         return self.kind.name == "cuda" and number.isdigit() and int(number) >= 61
+
+    def has(self, capability: str) -> bool:
+        """Whether the target can do something that not every target can: `target.has("tensor_cores")`."""
+        return capability in self.kind.capabilities
 
     # -- figures -------------------------------------------------------------------------------
     @property
@@ -328,7 +332,7 @@ class Target:
     @staticmethod
     def list_kinds() -> list[str]:
         """The names of all kinds."""
-        return sorted(KINDS)
+        return kind_names()
 
     @staticmethod
     def target_or_current(target: Any) -> Target:
@@ -452,7 +456,6 @@ def register_device_lookup(lookup: Callable[[str], Any]) -> None:
     _device_lookup = lookup
 
 
-_KIND_OF_DEVICE: Final = {kind.device_type: kind.name for kind in reversed(KINDS.values())}
 _ASKED: Final = {
     "max_threads_per_block": "max_threads_per_block",
     "max_shared_memory_per_block": "max_shared_memory_per_block",
@@ -473,20 +476,20 @@ def _from_device(device: Any) -> Target:
             raise UnsupportedError(f"Target.from_device({device!r}): give the device itself, tvm.device(…)")
         device = _device_lookup(device)
     number = int(device.device_type)
-    kind = "llvm" if number == 1 else _KIND_OF_DEVICE.get(number)
-    if kind is None:
-        raise TargetError(f"no target kind runs on {device}")
-    if kind == "llvm":
+    if number == 1:
         return Target("llvm")
+    known = {kind.device_type: kind for kind in map(kind_named, kind_names())}.get(number)
+    if known is None:
+        raise TargetError(f"no target kind runs on {device}")
     if not device.exist:
         raise TargetError(f"device {device} is not there")
-    data: dict[str, Any] = {"kind": kind}
+    data: dict[str, Any] = {"kind": known.name}
     for option, attribute in _ASKED.items():
         value = getattr(device, attribute, None)
-        if value and option in KINDS[kind].options:
+        if value and option in known.options:
             data[option] = int(value)
     version = getattr(device, "compute_version", None)
-    if kind == "cuda" and version:
+    if version and "arch" in known.options:
         # from Hopper on there are instructions that only code for this very architecture may use
         data["arch"] = f"sm_{str(version).replace('.', '')}{'a' if float(version) >= 9 else ''}"
         data["max_num_threads"] = data.get("max_threads_per_block", 1024)

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable
 from typing import Any, Final
 
+from ..backends import kinds_with
 from ..contrib.nvcc import get_cuda_version
 from ..runtime.devices import Device, device
 from ..runtime.errors import TVMError
@@ -46,7 +47,6 @@ __all__ = [
 _VARIABLE: Final = "TVM_TEST_TARGETS"
 # OpenCL may be the processor itself, and is tested where it is asked for.
 _DEFAULT: Final = ("llvm", "cuda")
-_WITH_CODE: Final = ("llvm", "cuda", "opencl")  # those that there is a code generator and a driver for
 
 
 def device_enabled(target: Any) -> bool:
@@ -74,7 +74,7 @@ def _kind_of(target: str) -> str:
 
 
 def _can_run(kind: str) -> bool:
-    return kind in _WITH_CODE and enabled(kind)
+    return kind in kinds_with(lambda b: b.measurable) and enabled(kind)
 
 
 class Feature:
@@ -157,7 +157,7 @@ requires_metal: Final = _kind("metal")
 requires_vulkan: Final = _kind("vulkan")
 requires_gpu: Final = Feature(
     "a GPU",
-    lambda: any(map(_can_run, ("cuda", "opencl", "rocm", "metal", "vulkan"))),
+    lambda: any(map(_can_run, kinds_with(lambda b: b.family == "gpu"))),
     "none can be used here",
 )
 uses_gpu: Final = requires_gpu

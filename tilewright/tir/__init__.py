@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
+from ..homes import home_of
 from ..ir.buffer import Buffer, BufferRegion, MatchBufferRegion, decl_buffer
 from ..ir.dtype import DataType
 from ..ir.errors import ScheduleError
@@ -187,7 +188,7 @@ def __getattr__(name: str) -> Any:
     if name in _MODULES:
         return importlib.import_module(f".{name}", __name__)
     if name in _OF_TE:
-        return getattr(importlib.import_module("..te.reducer", __name__), name)
+        return getattr(home_of("reducers"), name)
     if f"tir.{name}" in _registry:  # instructions and the like: `tir.ptx_mma`, as scripts call them
         return importlib.import_module(".script.namespace", __name__).lookup(name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

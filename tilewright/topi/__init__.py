@@ -22,9 +22,15 @@ from .slicing import *
 from .sort import *
 from .transform import *
 
-from . import checks, cuda, generic, image, nn, sparse, testing, vision  # isort: skip  (they use the operators above)
+from . import checks, generic, image, nn, sparse, vision  # isort: skip  (they use the operators above)
 
 # The classic had a package of kernels and schedules for each of these targets.
 for _name in ("arm_cpu", "bifrost", "mali", "x86"):
     _package = _import_module(f".{_name}", __name__)
     _package.__dict__["__getattr__"] = _operator_or(_package.__getattr__)
+
+
+def __getattr__(name: str) -> object:
+    if name in ("cuda", "testing"):  # schedules by hand for GPUs, and what asks for them
+        return _import_module(f".{name}", __name__)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

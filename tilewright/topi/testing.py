@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from ..homes import home_of
 from . import cuda, generic, nn
 
 __all__ = [
@@ -40,13 +41,9 @@ __all__ = [
 
 
 # ---------------------------------------------------------------------------- schedules
-_GPUS = ("cuda", "metal", "nvptx", "opencl", "rocm", "vulkan", "webgpu")
-
-
 def _schedules_of(target: Any) -> Any:
     """The module of plain schedules for a target: loops on processors, threads on GPUs."""
-    kind = str(getattr(target, "kind", target)).split(" ")[0]
-    return cuda if kind in _GPUS else generic
+    return cuda if target is not None and home_of("targets").Target(target).is_gpu else generic
 
 
 def get_injective_schedule(target: Any = None) -> Callable[..., Any]:

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any
 
+from ..backends import kinds_with
 from ..forks import cached_property
 from ..ir.deep import deeply
 from ..ir.errors import ScheduleError
@@ -60,10 +61,8 @@ __all__ = [
 
 
 _LONG = 256  # the largest expression that may be repeated in a consumer: all copies together, in additions
-_KINDS = ("llvm", "c")  # the CPU targets with sketches
 # The histories (tune/history.py) that are asked for records before anything is decided; the innermost is the last.
 asked: ContextVar[tuple[Any, ...]] = ContextVar("tilewright_histories", default=())
-_GPU_KINDS = ("cuda", "opencl", "rocm", "hip", "metal", "vulkan", "webgpu")
 
 
 @deeply
@@ -90,10 +89,10 @@ def auto_schedule(
         return tune_task(func_or_tensors, target, trials, database, seed, constants=constants)
     chosen = Target.current(allow_none=True) if target is None else Target(target)
     chosen = Target("llvm") if chosen is None else present(chosen)
-    if chosen.kind.name not in (*_KINDS, *_GPU_KINDS):
+    if not (chosen.is_cpu or chosen.is_gpu):
+        able = ", ".join(kinds_with(lambda b: b.family in ("cpu", "gpu")))
         raise ScheduleError(
-            f"auto_schedule: there are no sketches for targets of kind {chosen.kind.name!r} yet; there are "
-            f"some for {', '.join((*_KINDS, *_GPU_KINDS))}"
+            f"auto_schedule: there are no sketches for targets of kind {chosen.kind.name!r}; there are some for {able}"
         )
     mod = _module(func_or_tensors)
     sch = Schedule(mod)
@@ -129,7 +128,7 @@ def _by_record(
 
 
 def _sketches(target: Target) -> type[Function]:
-    if target.kind.name in _KINDS:
+    if target.is_cpu:
         return Function
     from .gpu import GpuFunction
 
@@ -148,7 +147,7 @@ def is_unscheduled(func: PrimFunc) -> bool:
 
 def schedule_unscheduled(mod: IRModule, target: Target) -> IRModule:
     """Schedule the functions of a module that are unscheduled; the others stay as they are."""
-    if target.kind.name not in _KINDS:
+    if not target.is_cpu:
         return mod
     plain = {gv: f for gv, f in mod.functions.items() if isinstance(f, PrimFunc) and is_unscheduled(f)}
     if not plain:

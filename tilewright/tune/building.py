@@ -10,6 +10,7 @@ from typing import Any
 
 from ..codegen.llvm.linked import Unit, unit_of
 from ..codegen.llvm.nests import Nests
+from ..compiler.build import build
 from ..ir.errors import ScheduleError
 from ..ir.function import PrimFunc
 from ..ir.module import IRModule
@@ -25,7 +26,7 @@ from .workload import Task, apply_trace, stable_key
 
 __all__ = ["DEFAULT_BUILD", "TASKS", "Builder", "Known", "build_artifact", "named_function", "schedule_of"]
 
-DEFAULT_BUILD = "tilewright.driver.build:build"  # by name: it is in a higher layer
+DEFAULT_BUILD = f"{build.__module__}:{build.__name__}"  # by name: another process finds it
 TASKS = 32  # the most tasks that a process keeps
 _SWEEP = 64  # builds between two garbage collections
 

@@ -253,7 +253,7 @@ def shipped_model(target: Any) -> str | None:
     """The model of the package that was trained on machines like the target: the same architecture, and vectors of the
     same width. None if there is none."""
     chosen = Target(target)
-    if chosen.kind.name not in ("llvm", "c"):
+    if not chosen.is_cpu:
         return None
     here = [chosen.cpu.arch, chosen.cpu.preferred_vector_bits]
     try:

@@ -34,10 +34,6 @@ def device_unit(module: Any) -> DeviceUnit:
     """The result of `build` for a GPU. CUDA kernels are machine code, so that the process that measures compiles
     nothing."""
     (device,) = (m for m in module.imported_modules if isinstance(m, DeviceModule))
-    options = dict(device.options)
-    if device.type_key == "cuda":
-        from ..runtime.cuda_driver import compile_cubin
-
-        with using(cache=False):  # most candidates are never built again
-            options["image"] = compile_cubin(device.source, options)
+    with using(cache=False):  # most candidates are never built again
+        options = device.compiled_options()
     return DeviceUnit(module.description, device.type_key, device.source, list(device.kernels), options)

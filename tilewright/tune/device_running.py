@@ -65,7 +65,7 @@ class _OnDevice(_Loaded):
 
     def seconds(self, times: int) -> float:
         """The mean of `times` runs, by events of the device."""
-        if times > 1 and self._device.kind == "cuda":
+        if times > 1 and device_api(self._device).captures_graphs:
             return self._replayed(times)
         stop = self._start()
         for i in range(times):

@@ -38,6 +38,7 @@ from dataclasses import dataclass, field, replace
 from importlib import metadata
 from typing import Any
 
+from ..backends import kinds_with
 from ..ir.serialize import load_json, save_json
 from ..runtime.devices import Device
 from ..target import Target
@@ -46,7 +47,6 @@ from .checking import make_inputs
 from .errors import MachineError, TuneError
 from .machines import describe_machine, differences, fingerprint, record_target
 from .measure import (
-    GPUS,
     Duel,
     Each,
     MeasureInput,
@@ -79,7 +79,7 @@ _idle: list[threading.Timer] = []  # the timer that ends pools of searches that 
 def gpu_kind(device: str) -> str:
     """The kind of GPU by the name of a device; empty for a CPU."""
     kind = device.split("-")[0]
-    return kind if kind in GPUS else ""
+    return kind if kind in kinds_with(lambda b: b.family == "gpu" and b.measurable) else ""
 
 
 def hello(kind: str = "", dask_worker: Any = None) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from typing import Any
 
 from ..codegen.llvm.engine import llvm_version
 from ..codegen.llvm.objects import VERSION
-from ..runtime.devices import Device
+from ..runtime.devices import Device, device_api
 from ..target import Target
 from ..target.host import host_cache_sizes, host_cpu_name, host_features
 from ..target.machine import is_host_cpu
@@ -82,8 +82,7 @@ def _device(kind: str) -> dict[str, Any]:
     versions = {"tilewright": VERSION.rpartition(" ")[2]}
     if not device.exist:
         return {"kind": kind, "gpu": "none", "versions": versions}
-    if kind == "cuda":
-        versions["nvrtc"] = _nvrtc()
+    versions |= device_api(device).compilers()
     return {
         "kind": kind,
         "gpu": device.device_name,
@@ -92,15 +91,6 @@ def _device(kind: str) -> dict[str, Any]:
         "processors": device.multi_processor_count,
         "versions": versions,
     }
-
-
-def _nvrtc() -> str:
-    try:
-        from cuda.bindings import nvrtc
-
-        return ".".join(str(int(v)) for v in nvrtc.nvrtcVersion()[1:])
-    except (ImportError, RuntimeError):
-        return "none"
 
 
 def cache_flush_bytes() -> int:

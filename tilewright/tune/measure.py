@@ -45,7 +45,6 @@ from .running import Timing, Value, Values, mapped
 from .workload import Task, stable_key
 
 __all__ = [
-    "GPUS",
     "Duel",
     "MeasureInput",
     "MeasureOptions",
@@ -168,7 +167,6 @@ class MeasureOptions:
     reproducers: str | None = None
 
 
-GPUS = ("cuda", "opencl")  # kinds that candidates can be run on
 _REFERENCE_SECONDS = 300.0  # the time limit of the reference: plain loops may take long
 _CRASHES = 3
 _LITTLE = 1 << 20  # bytes that the code of a candidate and its messages need
@@ -600,9 +598,9 @@ def _room_for(task: Task | None, place: Path) -> Iterator[None]:
 def not_here(target: Target) -> str | None:
     """Why code for a target cannot run in a process of this machine; None if it can, empty if the reason is plain."""
     if not target.is_gpu:
-        return None if target.kind.name == "llvm" and target.llvm.is_host else ""
-    device = Device(Device.STR2MASK.get(target.kind.name, 0), 0)
-    if target.kind.name in GPUS and device.exist:
+        return None if target.has("measurable") and target.llvm.is_host else ""
+    device = Device(target.kind.device_type, 0)
+    if target.has("measurable") and device.exist:
         return None
     return f": there is no device {target.kind.name}(0)"
 

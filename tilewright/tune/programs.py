@@ -19,7 +19,7 @@ from ..ir.module import IRModule
 from ..ir.op import ELEMENTWISE, Op
 from ..ir.ops import logical_not
 from ..ir.stmt import Block, BlockRealize, BufferStore, For, ForKind
-from ..tir.transform.simplify import AnalyzedMutator
+from ..tir.analysis.analyzed import AnalyzedMutator
 
 __all__ = ["check_program"]
 

@@ -430,7 +430,7 @@ class Sketches:
         made: Any = _Decided
         if self.task.target.is_gpu:
             from .gpu_decided import GpuDecided as made  # as above
-        elif self.task.target.kind.name not in ("llvm", "c"):
+        elif not self.task.target.is_cpu:
             raise ScheduleError(
                 f"there are no decisions to tune for targets of kind {self.task.target.kind.name!r} yet"
             )

@@ -6,23 +6,20 @@ import hashlib
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache
 from typing import Any
 
 from ..arith import Analyzer
+from ..backends import backend_of
 from ..forks import cached_property
 from ..ir.buffer import Buffer
-from ..ir.deep import deep_programs
 from ..ir.errors import ScheduleError
-from ..ir.expr import IntImm, Var, const, const_value
+from ..ir.expr import Var, const, const_value
 from ..ir.function import PrimFunc
 from ..ir.functor import substitute, vars_used
-from ..ir.module import GlobalVar, IRModule
-from ..ir.node import Node
-from ..ir.op import Op
+from ..ir.module import IRModule
 from ..ir.serialize import load_json, save_json
+from ..ir.stable_key import stable_key
 from ..ir.transform import PassContext
-from ..runtime.devices import cuda
 from ..target import Target
 from ..te.create_prim_func import create_prim_func
 from ..te.tensor import Tensor
@@ -112,16 +109,10 @@ def apply_trace(task: Task, trace: Any, sch: Schedule, trusted: bool) -> None:
 
 
 def present(target: Target) -> Target:
-    """The target on this machine: the present GPU if plain `cuda` does not say which, and with `-tf32` if the
+    """The target on this machine: the present GPU if the target does not say which, and with `-tf32` if the
     PassContext allows that."""
-    if target.kind.name != "cuda":
-        return target
-    if not {"arch", "model"} & set(target.attrs) and cuda(0).exist:
-        said = {k: v for k, v in target.attrs.items() if target.kind.defaults.get(k) != v}
-        target = Target.from_device(cuda(0))
-        for name, value in said.items():
-            target = target.with_attr(name, value)
-    if PassContext.current().option("tilewright.tf32"):
+    target = backend_of(target).present(target)
+    if "tf32" in target.kind.options and PassContext.current().option("tilewright.tf32"):
         target = target.with_attr("tf32", True)
     return target
 
@@ -162,80 +153,3 @@ def _module_of(given: Any) -> IRModule:
     if isinstance(given, PrimFunc):
         return IRModule({str(given.attrs.get("global_symbol", "main")): given})
     raise TypeError(f"a task is made of tensors, a PrimFunc or an IRModule, not {type(given).__name__}")
-
-
-# ---------------------------------------------------------------------------- keys
-_NAMES = {"name", "name_hint", "span", "key"}  # fields that do not matter for equality
-
-
-def stable_key(n: Any) -> str:
-    """A digest that is the same for structurally equal programs, in every process and on every machine.
-
-    `structural_hash` answers the same question faster, for one process.
-    """
-    with deep_programs():
-        walk = _Text()
-        walk.go(n)
-    return hashlib.sha256("\n".join(walk.out).encode()).hexdigest()
-
-
-@cache
-def _told(kind: type) -> tuple[str, ...] | None:
-    """The fields that distinguish nodes of a class; None for classes that `_Text` treats by itself."""
-    if not issubclass(kind, Node) or issubclass(kind, (Var, Buffer, PrimFunc, IRModule, IntImm)):
-        return None
-    return tuple(name for name in kind._fields if name not in _NAMES)
-
-
-class _Text:
-    """A program as lines without names: variables and buffers are numbered in order of appearance."""
-
-    def __init__(self) -> None:
-        self.out: list[str] = []
-        self.seen: dict[Any, int] = {}
-
-    def go(self, a: Any) -> None:
-        fields = _told(a.__class__)
-        if fields is not None:
-            self.out.append(f"({a.__class__.__name__}")
-            for name in fields:
-                self.go(getattr(a, name))
-            self.out.append(")")
-        elif isinstance(a, str):
-            self.out.append(f"{a!r}")
-        elif isinstance(a, Var):
-            self.out.append(f"v{self.seen.setdefault(a, len(self.seen))} {a.dtype}")
-        elif isinstance(a, Buffer) and a in self.seen:
-            self.out.append(f"b{self.seen[a]}")
-        elif isinstance(a, PrimFunc):
-            self.out.append("func")
-            self.go(a.params)
-            self.go([a.buffer_map[v] for v in a.params if v in a.buffer_map])
-            self.go(a.attrs)
-            self.go(a.body)
-        elif isinstance(a, IRModule):
-            self.go({gv.name_hint: f for gv, f in a.functions.items()})
-        elif isinstance(a, (IntImm, int)):
-            self.out.append(str(int(a.value if isinstance(a, IntImm) else a)))  # an IntImm equals an int
-        elif isinstance(a, Buffer):
-            self.seen[a] = len(self.seen)
-            self.out.append("(Buffer")
-            for name in a._fields:
-                if name not in _NAMES:
-                    self.go(getattr(a, name))
-            self.out.append(")")
-        elif isinstance(a, (Op, GlobalVar)):
-            self.out.append(a.name if isinstance(a, Op) else a.name_hint)
-        elif isinstance(a, Mapping):
-            self.out.append(f"{{{len(a)}")
-            for key, value in sorted(a.items(), key=lambda item: str(item[0])):
-                self.out.append(str(key))
-                self.go(value)
-        elif isinstance(a, Sequence) and not isinstance(a, (str, bytes)):
-            self.out.append(f"[{len(a)}")
-            for x in a:
-                self.go(x)
-        elif hasattr(a, "tobytes"):
-            self.out.append(f"{a.shape} {hashlib.sha256(a.tobytes()).hexdigest()}")
-        else:
-            self.out.append(f"{a!r}" if isinstance(a, (str, float, bytes)) or a is None else str(a))

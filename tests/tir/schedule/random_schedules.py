@@ -18,9 +18,9 @@ from tilewright import te, tir
 from tilewright.ir.expr import const_value
 from tilewright.ir.functor import pre_order
 from tilewright.ir.stmt import BlockRealize
+from tilewright.tir.analysis.reductions import reduction_loops
 from tilewright.tir.schedule import BlockRV, LoopRV, Schedule
 from tilewright.tir.schedule.primitive import Refusal
-from tilewright.tir.transform.lower_init_block import reduction_loops
 
 Line = tuple[str, tuple[int, ...]]
 NUMBERS = 5  # how many numbers go with a word

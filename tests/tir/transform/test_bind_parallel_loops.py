@@ -7,7 +7,7 @@ import pytest
 
 import tilewright as tvm
 from tilewright import te, tir
-from tilewright.driver.lower import lower_kernels
+from tilewright.compiler.lower import lower_kernels
 from tilewright.ir.equal import assert_structural_equal
 from tilewright.script import tir as T
 from tilewright.tir.transform.bind_parallel_loops import bind_parallel_loops

@@ -20,7 +20,7 @@ from warp_memory_programs import by_warp_memory
 
 import tilewright as tvm
 from tilewright import te, tir
-from tilewright.driver.lower import lower_kernels, phases
+from tilewright.compiler.lower import lower_kernels, phases
 from tilewright.ir.errors import LoweringError
 from tilewright.ir.functor import pre_order
 from tilewright.ir.stmt import BufferStore

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import tilewright as tvm
 from tilewright import te, tir
-from tilewright.driver.lower import lower_kernels
+from tilewright.compiler.lower import lower_kernels
 from tilewright.ir.errors import LoweringError
 from tilewright.script import tir as T
 from tilewright.tir.transform.lower_cross_thread_reduction import lower_cross_thread_reduction

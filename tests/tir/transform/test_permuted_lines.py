@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tilewright import te, tir
-from tilewright.driver.lower import lower_kernels
+from tilewright.compiler.lower import lower_kernels
 from tilewright.ir.errors import LoweringError
 from tilewright.ir.functor import pre_order, vars_used
 from tilewright.ir.stmt import BufferStore

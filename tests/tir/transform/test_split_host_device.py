@@ -8,7 +8,7 @@ import pytest
 
 import tilewright as tvm
 from tilewright import te, tir
-from tilewright.driver.lower import lower_kernels
+from tilewright.compiler.lower import lower_kernels
 from tilewright.ir.errors import LoweringError
 from tilewright.tir.transform.split_host_device import KernelLimits, split_host_device
 

@@ -13,7 +13,7 @@ from tensor_core_programs import HOPPER, attention, by_warpgroups, convolution
 
 import tilewright as tvm
 from tilewright import te, tir
-from tilewright.driver.lower import phases
+from tilewright.compiler.lower import phases
 from tilewright.ir.errors import LoweringError
 from tilewright.ir.transform import run_passes
 from tilewright.script import tir as T
@@ -34,6 +34,11 @@ def until(mod: tvm.IRModule, name: str) -> tvm.IRModule:
         passes = [p for phase in phases() for p in phase]
     at = next(i for i, p in enumerate(passes) if p.info.name == f"tir.{name}")
     return run_passes(passes[: at + 1], mod)
+
+
+def lowered(mod: tvm.IRModule) -> tvm.IRModule:
+    with tvm.target.Target("cuda -arch=sm_90a"):
+        return tvm.lower(mod)
 
 
 def test_a_tile_becomes_one_copy_or_several() -> None:
@@ -114,12 +119,12 @@ def test_tiles_that_bulk_copies_do_not_have() -> None:
     sch = tir.Schedule(te.create_prim_func([A, B]))
     sch.annotate(sch.blockize(sch.get_loops("B")[0]), "tilewright.bulk_copy", 1)
     with pytest.raises(LoweringError, match="a tile of 64 x 96 is no pieces of n x 64"):
-        tvm.lower(sch.mod)
+        lowered(sch.mod)
     turned = te.compute((64, 64), lambda i, j: te.placeholder((64, 64), "float16", name="C")[j, i], name="D")
     sch = tir.Schedule(te.create_prim_func([turned.op.input_tensors[0], turned]))
     sch.annotate(sch.blockize(sch.get_loops("D")[0]), "tilewright.bulk_copy", 1)
     with pytest.raises(LoweringError, match="the loops go through the tile as they go through the tensor"):
-        tvm.lower(sch.mod)
+        lowered(sch.mod)
 
 
 @pytest.mark.parametrize(
@@ -135,7 +140,7 @@ def test_only_the_end_of_the_tensor_may_be_asked_for(edge: int, told: str) -> No
     with pytest.raises(
         LoweringError, match=told or "stands in no loop"
     ):  # it is one; nobody waits for it here
-        tvm.lower(sch.mod)
+        lowered(sch.mod)
 
 
 # ---------------------------------------------------------------------------- views
@@ -215,12 +220,12 @@ def pixel(A: te.Tensor, m: tir.Var, k: tir.Var) -> tir.PrimExpr:
 )
 def test_what_is_no_view(index: object, mark: list[int], told: str) -> None:
     with pytest.raises(LoweringError, match=told):
-        tvm.lower(view(index, mark).mod)
+        lowered(view(index, mark).mod)
 
 
 def test_a_view_is_for_bulk_copies() -> None:
     with pytest.raises(LoweringError, match="V is a view, which is nowhere in memory: bulk copies alone"):
-        tvm.lower(view(pixel, [2, 8, 8], copy=0).mod)
+        lowered(view(pixel, [2, 8, 8], copy=0).mod)
 
 
 # ---------------------------------------------------------------------------- two products in a loop

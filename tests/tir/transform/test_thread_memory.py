@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tilewright import te, tir
-from tilewright.driver.lower import lower_kernels
+from tilewright.compiler.lower import lower_kernels
 from tilewright.ir.errors import LoweringError
 from tilewright.tir.transform.plan_allocations import plan_buffer_allocation
 from tilewright.tir.transform.thread_memory import place_thread_memory

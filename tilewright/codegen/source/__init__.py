@@ -1,6 +1,6 @@
 """Sources of the C family: one printer over flat loop programs, a dialect for each language."""
 
-from .build import DIALECTS, SourceModule, build_c, build_source
+from .build import SourceModule, build_c, build_source
 from .kernel import Program
 
-__all__ = ["DIALECTS", "Program", "SourceModule", "build_c", "build_source"]
+__all__ = ["Program", "SourceModule", "build_c", "build_source"]

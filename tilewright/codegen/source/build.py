@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import os
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from ...files import write_whole, written_whole
+from ...forks import cached_property
 from ...ir.errors import BuildError
 from ...ir.expr import IntImm
 from ...ir.function import PrimFunc
@@ -17,6 +18,7 @@ from ...ir.functor import substitute
 from ...ir.module import IRModule
 from ...runtime import link
 from ...runtime.device_module import DEVICES, DeviceModule, HostModule
+from ...runtime.library import METADATA, SharedLibrary
 from ...runtime.metadata import parse_metadata
 from ...runtime.module import Module
 from ...runtime.registry import get_global_func
@@ -24,17 +26,11 @@ from ...runtime.seal import seal
 from ...version import VERSION
 from ..llvm.signature import Signature, signature_of
 from .c import C
-from .cuda import Cuda
 from .dialect import Dialect
-from .hip import Hip
 from .host import host_program
 from .kernel import Program
-from .metal import Metal
-from .opencl import OpenCL
 
-__all__ = ["DIALECTS", "SourceModule", "build_c", "build_source"]
-
-DIALECTS: dict[str, type[Dialect]] = {"cuda": Cuda, "opencl": OpenCL, "rocm": Hip, "metal": Metal, "c": C}
+__all__ = ["SourceModule", "build_c", "build_source"]
 
 
 class KernelModule(HostModule):
@@ -84,11 +80,11 @@ class KernelModule(HostModule):
         return True
 
 
-def build_source(whole: IRModule, split: IRModule, target: Any) -> KernelModule:
+def build_source(whole: IRModule, split: IRModule, target: Any, dialect: Dialect) -> KernelModule:
     """The module of functions (`whole`, as they were lowered) whose kernels were cut out in `split`."""
     kind = target.kind.name
     kernels = {gv.name_hint: f for gv, f in split.functions.items() if is_kernel(f)}
-    program = Program(DIALECTS[kind]())
+    program = Program(dialect)
     written = {name: program.add(func, name) for name, func in kernels.items()}
     described, programs = [], {}
     for gv, func in split.functions.items():
@@ -121,7 +117,7 @@ def build_source(whole: IRModule, split: IRModule, target: Any) -> KernelModule:
         "programs": programs,
     }
     options: dict[str, Any] = {}
-    if kind == "cuda" and "arch" in target.attrs:
+    if "arch" in target.attrs:
         options["arch"] = str(target.attrs["arch"])
     text = _called_back(f"tvm_callback_{kind}_postproc", program.text(), target)
     image = _called_back(f"tvm_callback_{kind}_compile", "", target, text)
@@ -139,22 +135,33 @@ def _called_back(name: str, otherwise: str, target: Any, source: str | None = No
 
 
 class SourceModule(Module):
-    """Functions as C source, for another compiler; `h` is the header they are called with."""
+    """Functions as C source; `h` is the header they are called with. The first call compiles them for this machine."""
 
     type_key = "c"
 
-    def __init__(self, source: str, description: dict[str, Any]) -> None:
+    def __init__(self, source: str, description: dict[str, Any], attrs: Mapping[str, Any]) -> None:
         self.source, self.description = source, description
+        self._attrs = attrs  # of the target
         names = [f["name"] for f in description["functions"]]
         self.name = names[0] if names else "c"
         self.info = parse_metadata(description, self.name)
         self._imports, self._functions = [], {}
 
-    def _launcher(self, name: str) -> Any:
-        raise BuildError(
-            f"{name} is C source here: save it (mod.save('{name}.c')), compile it and link it with your program, "
-            "or build for the target llvm to call it"
-        )
+    @cached_property
+    def _library(self) -> SharedLibrary:  # type: ignore[override]
+        """What a C compiler makes of the source."""
+        if "mtriple" in self._attrs:
+            raise BuildError(
+                f"{self.name} is C source for {self._attrs['mtriple']}: save it (mod.save('{self.name}.c')), compile "
+                "it there and link it with your program, or leave out -mtriple to call it here"
+            )
+        flags = [f"-march={self._attrs['march']}"] if "march" in self._attrs else []
+        about = json.dumps(json.dumps(self.description))  # its quotes and backslashes are those of C
+        with tempfile.TemporaryDirectory(prefix="tilewright-") as folder:
+            text, made = os.path.join(folder, "program.c"), os.path.join(folder, f"{self.name}.so")
+            Path(text).write_text(f"{self.source}\nconst char {METADATA}[] = {about};\n", encoding="utf-8")
+            link.run_cc(["-O2", "-shared", "-fPIC", *flags, text, "-lm"], made)
+            return SharedLibrary(made)
 
     @property
     def format(self) -> str:
@@ -162,7 +169,7 @@ class SourceModule(Module):
 
     @property
     def is_runnable(self) -> bool:
-        return False
+        return "mtriple" not in self._attrs and link.find_cc() is not None
 
     def get_source(self, fmt: str = "") -> str:
         """The program as C (`c`, the default), or its header (`h`)."""
@@ -198,7 +205,7 @@ def build_c(mod: IRModule, target: Any) -> SourceModule:
         "functions": described,
         "entry": entry,
     }
-    return SourceModule(program.text(), description)
+    return SourceModule(program.text(), description, target.attrs)
 
 
 def is_kernel(func: Any) -> bool:

@@ -9,7 +9,7 @@ from typing import Any
 
 from ...codegen.llvm.linked import LinkedModule, Unit, unit_of
 from ...codegen.llvm.objects import VERSION, cache_of_this_build
-from ...driver.build import build
+from ...compiler.build import build
 from ...ir.errors import BuildError
 from ...ir.module import IRModule
 from ...ir.transform import PassContext
@@ -18,7 +18,6 @@ from ...runtime.device_module import PROGRAMS
 from ...runtime.model import LAUNCHES, MODEL, PlaceInfo, StepInfo, TensorInfo
 from ...target import Target
 from .aot import aot_function
-from .device_kernel import merged
 from .fetch_ahead import plan_fetches
 from .kernel import Kernel
 from .program import Program, Step, Value
@@ -54,7 +53,7 @@ def assemble(
             for s in steps
         ],
     }
-    if target.kind.name != "llvm":
+    if not target.has("aot_executor"):
         return _for_device(model, unique, target), weights.whole()
     unit = _entry_unit(entry, inputs, outputs, room, arena, steps, target)
     units = [unit, *(k.code for k in unique.values())]
@@ -66,6 +65,8 @@ def assemble(
 def _for_device(model: dict[str, Any], kernels: Mapping[str, Kernel], target: Target) -> LinkedModule:
     """A model whose kernels run on a device: the steps are its program, and the code of the host is what the
     device cannot do."""
+    from .device_kernel import merged  # what only GPUs need is loaded when there is one
+
     codes = [k.device for k in kernels.values() if k.device is not None]
     units = [k.code for k in kernels.values() if k.device is None]
     model["entry"] = ""

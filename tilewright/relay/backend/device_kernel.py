@@ -7,10 +7,11 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from ...codegen.source.build import DIALECTS, KernelModule
+from ...backends import backend_of
+from ...codegen.source.build import KernelModule
 from ...codegen.source.kernel import Kernel as SourceKernel
 from ...codegen.source.kernel import Program
-from ...driver.build import build
+from ...compiler.build import build
 from ...ir.errors import LoweringError, ScheduleError
 from ...ir.function import PrimFunc
 from ...ir.module import IRModule
@@ -25,9 +26,8 @@ from ...tune.gpu import GpuFunction
 from ...tune.gpu_elementwise import by_elements
 from .lower import device_loops
 
-__all__ = ["DEVICE_KINDS", "device_code", "merged"]
+__all__ = ["device_code", "merged"]
 
-DEVICE_KINDS: Final = ("cuda", "opencl")  # the kinds of targets whose kernels run here
 _TILED: Final = ("shared tile", "tensor cores", "rows", "transpose")  # sketches that use shared memory
 _CONSTANT: Final = re.compile(r"\btw_constant_(\d+)\b")
 
@@ -149,13 +149,14 @@ def _known(value: Any) -> int | None:
 
 def merged(codes: Sequence[Mapping[str, Any]], target: Target) -> DeviceModule:
     """All kernels of a model as one program: what several need is in it once."""
-    kind = target.kind.name
-    program = Program(DIALECTS[kind]())
+    dialect = backend_of(target).dialect
+    assert dialect is not None
+    program = Program(dialect())
     for code in codes:
         program.kinds |= set(code["kinds"])
         program.helpers.update(dict.fromkeys(code["helpers"]))
         program.imported.update(dict.fromkeys(code["imported"]))
         program.constants += code["constants"]
         program.kernels += [SourceKernel(name, text, {}) for name, text in code["kernels"]]
-    options = {"arch": str(target.attrs["arch"])} if kind == "cuda" and "arch" in target.attrs else {}
-    return DeviceModule(kind, program.text(), [k.name for k in program.kernels], options)
+    options = {"arch": str(target.attrs["arch"])} if "arch" in target.attrs else {}
+    return DeviceModule(target.kind.name, program.text(), [k.name for k in program.kernels], options)

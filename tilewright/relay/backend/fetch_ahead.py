@@ -54,7 +54,7 @@ def wants_fetches(weights: int, target: Target) -> bool:
     `weights` is their size in bytes. If they are larger than the L3 cache, the kernels are long, and each streams its
     own weights faster than it uses them.
     """
-    if target.kind.name != "llvm" or not PassContext.current().option("tilewright.fetch_ahead"):
+    if not target.has("aot_executor") or not PassContext.current().option("tilewright.fetch_ahead"):
         return False
     sizes = target.cpu.cache_sizes
     return 0 < sizes.l2 < weights <= max(sizes.l3, 16 * sizes.l2)

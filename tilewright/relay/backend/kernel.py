@@ -15,7 +15,7 @@ from typing import Any
 from ... import config
 from ...codegen.llvm.linked import Unit, unit_of
 from ...codegen.llvm.objects import VERSION
-from ...driver.build import build
+from ...compiler.build import build
 from ...ir.errors import InternalError, TVMError
 from ...ir.module import IRModule
 from ...ir.transform import Pass, PassContext
@@ -25,7 +25,6 @@ from ...tir.analysis.inplace import INPLACE
 from ...tune.auto import asked
 from ..expr import Call, Constant, Function, TupleGetItem
 from ..op.registry import RelayOp
-from .device_kernel import device_code
 from .fetch_ahead import FetchAhead
 from .lower import inner_order, lower_function, task_of_function
 from .scratch import Scratch
@@ -187,7 +186,7 @@ def _settings() -> str:
 
 
 def _machine(target: Target) -> tuple[Any, ...]:
-    if target.kind.name != "llvm":
+    if not target.has("aot_executor"):
         return (repr(target.gpu), *_machine(Target("llvm")))  # what packs constants, or falls back, runs here
     settings = target.llvm
     cpu = replace(target.cpu, features=frozenset())  # a set prints in another order in each process
@@ -210,7 +209,7 @@ def producer() -> tuple[str, ...]:
 
 def compile_kernel(job: Job, target: Target) -> Kernel:
     """Schedule, lower and compile a fused function."""
-    if target.kind.name != "llvm":
+    if not target.has("aot_executor"):
         return _for_device(job, target)
     with _told() as told:
         lowered = lower_function(job.fn, job.constants, target, job.symbol, job.plain, job.record)
@@ -245,6 +244,8 @@ _NOTHING = Unit(b"", (), (), False)
 
 def _for_device(job: Job, target: Target) -> Kernel:
     """A kernel for a GPU; what no GPU can do, the host does between copies."""
+    from .device_kernel import device_code  # what only GPUs need is loaded when there is one
+
     try:
         with _told() as told:
             code, before, labels, names, scratch = device_code(

@@ -205,7 +205,7 @@ def _elements(func: PrimFunc, names: set[str]) -> int:
 def task_of_function(fn: Function, constants: Sequence[int], target: Target, name: str) -> Task:
     """What is tuned of a fused function: the key of its records."""
     func, names = loops_of(fn, constants)
-    if target.kind.name != "llvm":
+    if not target.has("aot_executor"):
         func, names = device_loops(fn, constants)[1], ()
     return Task(IRModule({name: func.with_attr("global_symbol", name)}), target, names)
 

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any, Final
 
 from ...codegen.llvm.engine import Machine, process_triple
 from ...codegen.llvm.linked import LinkedModule
 from ...codegen.llvm.objects import VERSION
+from ...ir.function import PrimFunc
 from ...target import Target
 from ..expr import Function
-from .kernel import Kernel, job_of
+from .kernel import Kernel, description, job_of
+from .lower import loops_of
 from .te_compiler import compile_all
 
-__all__ = ["kernel_of", "linked"]
+__all__ = ["kernels_of", "linked", "loops_and_key"]
 
 _ready: Final[dict[str, Any]] = {}
 
@@ -30,16 +33,20 @@ def linked(kernel: Kernel) -> Any:
     return module.get_function(kernel.symbol)
 
 
-def kernel_of(fn: Function) -> Any:
-    """The compiled function of a typed fused function: it takes the inputs, then the results, tuples laid out flat.
+def kernels_of(functions: Sequence[Function]) -> dict[Function, Any]:
+    """The compiled functions of typed fused functions: each takes the inputs, then the results, tuples laid out flat.
 
-    It is compiled once, unscheduled, and kept on disk like the kernels of models.
+    Each is compiled once, unscheduled, and kept on disk like the kernels of models; those that are new side by side.
     """
     target = Target("llvm")
-    job = job_of(fn, (), target, plain=True)
-    found = _ready.get(job.key) if job.cached else None
-    if found is None:
-        found = linked(compile_all([job], target)[job.key])
-        if job.cached:
-            _ready[job.key] = found
-    return found
+    jobs = {fn: job_of(fn, (), target, plain=True) for fn in functions}
+    wanted = {job.key: job for job in jobs.values() if job.key not in _ready or not job.cached}
+    compiled = compile_all(list(wanted.values()), target) if wanted else {}
+    made = {key: linked(kernel) for key, kernel in compiled.items()}
+    _ready.update((key, made[key]) for key, job in wanted.items() if job.cached)
+    return {fn: made[job.key] if job.key in made else _ready[job.key] for fn, job in jobs.items()}
+
+
+def loops_and_key(fn: Function) -> tuple[PrimFunc, str]:
+    """A fused function as loops, and what identifies it."""
+    return loops_of(fn, ())[0], description(fn)

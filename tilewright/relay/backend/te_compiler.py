@@ -89,7 +89,7 @@ def _in_workers(
 ) -> Iterator[tuple[Job, bytes | TVMError]]:
     global _work
     jobs = sorted(jobs, key=_weight, reverse=True)  # long ones first, so that none is left alone at the end
-    here = target if target.kind.name == "llvm" else Target("llvm")
+    here = target if target.is_cpu else Target("llvm")
     _ = here.cpu  # found out once, before there are copies of this process
     _work = (jobs, target)
     try:

@@ -69,7 +69,7 @@ def compile_program(mod: IRModule, target: Any) -> CompiledExecutable:
 
 def to_compile(mod: IRModule, target: Target) -> _Assembly:
     """The program of a module's functions, and the kernels that are to be compiled for it."""
-    if target.kind.name != "llvm":
+    if not target.has("aot_executor"):
         raise BuildError(
             f"the virtual machine runs on llvm targets, not on {target.kind.name!r}: models of known sizes without "
             "branches and loops are compiled for GPUs by relay.build"

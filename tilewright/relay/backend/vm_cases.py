@@ -22,7 +22,6 @@ from ..expr import Constant, Function
 from ..op.shapes import Assumption, assumptions, same_size
 from ..sizes import free_sizes, retyped, sizes_in
 from ..transform.infer_type import infer_type
-from ..ty import Any as AnySize
 from ..ty import TensorType, TupleType, tensor_fields
 from .lower import lift_constants, scalar_sizes
 
@@ -230,18 +229,3 @@ def _extended(equal: dict[Any, Any], var: Any, value: Any) -> dict[Any, Any]:
     out = {v: replaced(e, {var: value}) for v, e in equal.items()}
     out[var] = value
     return out
-
-
-def known_places(args: Sequence[Any]) -> list[int]:
-    """The places of constants among the tensors that a call passes."""
-    out, at = [], 0
-    for a in args:
-        if isinstance(a, Constant):
-            out.append(at)
-        at += len(tensor_fields(a.checked_type))
-    return out
-
-
-def open_kind(kind: Any) -> bool:
-    """Whether a type has a size that nothing tells."""
-    return any(isinstance(d, AnySize) for t in tensor_fields(kind) for d in t.shape)

@@ -27,13 +27,13 @@ def is_checked() -> bool:
     if value not in ("check", "clamp"):
         raise PassConfigError(f"option 'tilewright.data_check' takes 'check' or 'clamp', not {value!r}")
     target = Target.current(allow_none=True)
-    return value == "check" and (target is None or target.kind.name == "llvm" or _on_gpu())
+    return value == "check" and (target is None or target.has("aot_executor") or target.is_gpu)
 
 
 def _on_gpu() -> bool:
     """Whether each element has a thread of its own, which reports what is illegal: `runtime/reports.py`."""
     target = Target.current(allow_none=True)
-    return target is not None and "gpu" in target.kind.default_keys
+    return target is not None and target.is_gpu
 
 
 def check_data(func: Any) -> Any:

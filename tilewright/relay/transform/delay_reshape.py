@@ -29,7 +29,7 @@ def delay_reshape(func: Function) -> Function:
     Rows stay rows: the last dimension is the same before and after. For other targets nothing is changed.
     """
     target = Target.current(allow_none=True)
-    if target is None or target.kind.name not in ("cuda", "opencl"):
+    if target is None or not target.is_gpu:
         return func
     return _Delay().visit(func)  # type: ignore[no-any-return]
 

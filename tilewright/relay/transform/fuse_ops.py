@@ -448,7 +448,7 @@ def FuseOps(fuse_opt_level: int = -1) -> Pass:
         level = fuse_opt_level if fuse_opt_level >= 0 else 0 if off else ctx.opt_level
         depth = int(ctx.option("relay.FuseOps.max_depth"))
         target = Target.current(allow_none=True)
-        rows = target is not None and target.kind.name in ("cuda", "opencl")
+        rows = target is not None and target.is_gpu
 
         def one(f: Any) -> Any:
             return fuse_ops(f, level, depth, rows) if isinstance(f, Function) and not is_primitive(f) else f

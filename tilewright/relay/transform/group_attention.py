@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
+from ...homes import home_of
 from ...target import Target
 from ..analysis import post_order
 from ..expr import Call, Constant, Function, Var, const
@@ -39,10 +40,12 @@ def group_attention(func: Function) -> Function:
     float32 inside, whatever they were rounded to. Only where the GPU has products of warpgroups, and for floats of
     16 bits; the rest stays.
     """
-    from ...tune.gpu_attention import refusal  # scheduling is loaded when something is compiled
-
     target = Target.current(allow_none=True)
-    if target is None or refusal(target) is not None:
+    if target is None or not target.has("tensor_cores"):
+        return func
+    from ...tune.gpu_attention import refusal  # what only GPUs need is loaded when there is one
+
+    if refusal(target) is not None:
         return func
     found = _Search(func, target).found
     if not found:
@@ -123,12 +126,10 @@ class _Search:
     def accepted(self, fn: Function) -> bool:
         """Whether the function becomes one kernel."""
         from ...tune.gpu_attention import refusal
-        from ..backend.kernel import description
-        from ..backend.lower import loops_of
 
-        key = description(fn)
+        loops, key = home_of("graph_kernels").loops_and_key(fn)
         if key not in self.known:
-            self.known[key] = refusal(self.target, loops_of(fn, ())[0]) is None
+            self.known[key] = refusal(self.target, loops) is None
         return self.known[key]
 
 

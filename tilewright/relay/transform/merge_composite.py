@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from ...homes import home_of
 from ...ir.errors import TVMError
 from ..expr import Function
 from .rewriting import typed_pass
@@ -21,8 +22,7 @@ def merge_composite(func: Function, pattern_table: Sequence[Sequence[Any]]) -> F
 
     A row is (name, pattern) or (name, pattern, check), where `check(expr)` may refuse. Rows that stand first win.
     """
-    from ..dataflow_pattern import partition  # which itself uses passes
-
+    partition = home_of("patterns").partition
     for row in pattern_table:
         if len(row) not in (2, 3) or not isinstance(row[0], str):
             raise TVMError(f"MergeComposite: a row is (name, pattern) or (name, pattern, check), not {row!r}")

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from ...forks import new_in_child
+from ...homes import home_of
 from ...runtime.ndarray import NDArray, array, empty
 from ..analysis import post_order
 from ..expr import Call, Constant, Expr, Function, Tuple, TupleGetItem, Var
@@ -38,7 +39,7 @@ def run_call(op: RelayOp, attrs: Any, types: list[Type], args: list[Any], result
         if kernel is None:
             params = [Var(f"p{i}", kind) for i, kind in enumerate(types)]
             fn = infer_type(Function(params, Call(op, params, attrs), attrs={"Primitive": 1}))
-            kernel = _kernels[key] = _compiled([fn])[fn]
+            kernel = _kernels[key] = home_of("graph_kernels").kernels_of([fn])[fn]
     return _launched(kernel, [a if isinstance(a, NDArray) else array(a) for a in args], result)
 
 
@@ -55,7 +56,7 @@ def run_all(roots: Sequence[Expr]) -> list[Expr]:
     fused = infer_type(fuse_ops(infer_type(Function(list(params.values()), body)), max_depth=DEPTH))
     order = [e for e in _outside(fused.body) if not is_primitive(e)]
     with _lock:
-        kernels = _compiled([e.op for e in order if isinstance(e, Call)])
+        kernels = home_of("graph_kernels").kernels_of([e.op for e in order if isinstance(e, Call)])
     values: dict[Any, Any] = {params[c]: c.data for c in arrays}
     for e in order:
         if isinstance(e, Constant):
@@ -68,23 +69,6 @@ def run_all(roots: Sequence[Expr]) -> list[Expr]:
             given = [a for arg in e.args for a in _flat(values[arg])]
             values[e] = _nested(e.checked_type, iter(_launched(kernels[e.op], given, e.checked_type)))
     return [_as_expr(v) for v in values[fused.body]]
-
-
-def _compiled(functions: Sequence[Function]) -> dict[Function, Any]:
-    """Fused functions as something to call, those that are new compiled at once."""
-    # the compiler, which is loaded when it is first used
-    from ...target import Target
-    from ..backend.kernel import job_of
-    from ..backend.single import linked
-    from ..backend.te_compiler import compile_all
-
-    target = Target("llvm")
-    jobs = {fn: job_of(fn, (), target, plain=True) for fn in functions}
-    wanted = {job.key: job for job in jobs.values() if job.key not in _kernels or not job.cached}
-    made = compile_all(list(wanted.values()), target) if wanted else {}
-    ready = {key: linked(kernel) for key, kernel in made.items()}
-    _kernels.update((key, ready[key]) for key, job in wanted.items() if job.cached)
-    return {fn: ready[job.key] if job.key in ready else _kernels[job.key] for fn, job in jobs.items()}
 
 
 def _launched(kernel: Any, given: list[NDArray], result: Type) -> list[NDArray]:

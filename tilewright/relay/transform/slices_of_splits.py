@@ -22,7 +22,7 @@ def slices_of_splits(func: Function) -> Function:
     For other targets nothing is changed.
     """
     target = Target.current(allow_none=True)
-    if target is None or target.kind.name not in ("cuda", "opencl"):
+    if target is None or not target.is_gpu:
         return func
     return _Slices().visit(func)  # type: ignore[no-any-return]
 

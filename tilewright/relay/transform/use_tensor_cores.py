@@ -43,7 +43,7 @@ def use_tensor_cores(func: Function) -> Function:
 
 
 def _has_tensor_cores(target: Target | None) -> bool:
-    if target is None or target.kind.name != "cuda":
+    if target is None or not target.has("tensor_cores"):
         return False
     return int("".join(filter(str.isdigit, target.gpu.arch)) or 0) >= 80
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Iterable
 from typing import Any
 
@@ -20,6 +19,7 @@ from .measure import (
     calculate_workspace_bytes,
     estimate_tir_flops,
 )
+from .oob import OOBChecker, check_bounds
 from .regions import get_block_access_region, get_block_read_write_region
 from .verify import verify_gpu_code, verify_memory, verify_ssa, verify_well_formed
 
@@ -80,13 +80,3 @@ def assert_pure_function(func: PrimFunc) -> bool:
     if found:
         raise ValueError(f"{func.attrs.get('global_symbol', 'the function')} is not pure: {found[0]}")
     return True
-
-
-# The checker rewrites nothing but shares the passes' walk, and passes import this package.
-_LAZY = {"OOBChecker": "oob", "check_bounds": "oob"}
-
-
-def __getattr__(name: str) -> Any:
-    if name in _LAZY:
-        return getattr(importlib.import_module(f".{_LAZY[name]}", __name__), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -9,7 +9,7 @@ from ...ir.expr import BufferLoad
 from ...ir.function import PrimFunc
 from ...ir.stmt import BufferStore
 from ...ir.transform import as_pass
-from ..transform.simplify import AnalyzedMutator
+from .analyzed import AnalyzedMutator
 
 __all__ = ["OOBChecker", "check_bounds"]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from ...homes import home_of
 from ...ir.expr import BufferLoad, IterVar, Let, Var, const_value
 from ...ir.function import PrimFunc
 from ...ir.functor import Visitor, undefined_vars
@@ -23,8 +24,6 @@ from ...ir.stmt import (
 from .measure import bytes_of, scope_of
 
 __all__ = ["verify_gpu_code", "verify_memory", "verify_ssa", "verify_well_formed"]
-
-_GPU_KINDS = ("cuda", "rocm", "opencl", "metal", "vulkan", "webgpu", "nvptx", "hip", "wgsl", "adreno")
 
 
 def _functions(func_or_mod: Any) -> list[PrimFunc]:
@@ -170,8 +169,7 @@ class _HostAccess(Visitor):
 def verify_memory(func: PrimFunc) -> bool:
     """Whether host code leaves the device's memory alone; always so for a CPU target."""
     target = func.attrs.get("target")
-    kind = getattr(getattr(target, "kind", None), "name", None) or str(target or "").split(" ")[0]
-    if kind not in _GPU_KINDS:
+    if target is None or not home_of("targets").Target(target).is_gpu:
         return True
     walk = _HostAccess({b.data for b in func.buffer_map.values()} | set(func.params))
     walk.visit(func.body)

@@ -25,8 +25,8 @@ from ...ir.expr import BufferLoad, IntImm, IterVar, PrimExpr, Var, const
 from ...ir.functor import pre_order, substitute, vars_used
 from ...ir.ops import add, conjuncts, greater_equal, is_one, less, logical_and
 from ...ir.stmt import AttrStmt, Block, BlockRealize, BufferStore, For, SeqStmt
+from ..analysis.reductions import reduction_loops
 from ..analysis.regions import get_block_read_write_region
-from ..transform.lower_init_block import reduction_loops
 
 __all__ = ["Steps", "steps_below"]
 

@@ -15,7 +15,7 @@ from ...ir.stmt import Block, BlockRealize, BufferStore, For, Stmt
 from ..analysis.carried import Use, own_part, reads_are_covered, uses_under
 from ..analysis.combiner import steps_commute
 from ..analysis.elements import come_once
-from ..transform.lower_init_block import reduction_loops
+from ..analysis.reductions import reduction_loops
 from .blocks import producers_of
 from .flow import loops_around, points_once, runs_at_once, runs_once, unmade
 from .primitive import refuse

@@ -25,8 +25,8 @@ from ...ir.ops import (
 )
 from ...ir.stmt import Block, BlockRealize, BufferStore, For, ForKind, IfThenElse, SeqStmt, Stmt
 from ..analysis.elements import of_one_number, rejoined
-from ..transform.lower_init_block import reduction_loops, starts_at_first
-from ..transform.renew import Substituter
+from ..analysis.reductions import reduction_loops, starts_at_first
+from ..renew import Substituter
 
 if TYPE_CHECKING:
     from .schedule import Schedule

@@ -25,7 +25,7 @@ from ...ir.ops import (
     product,
 )
 from ...ir.stmt import Block, BlockRealize, For, ForKind, IfThenElse, Stmt
-from ..transform.lower_init_block import reduction_loops
+from ..analysis.reductions import reduction_loops
 from .dependence import check_any_order, recheck
 from .flow import driven_kinds, loops_around, runs_once
 from .primitive import BlockRV, LoopRV, primitive, refuse

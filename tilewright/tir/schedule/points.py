@@ -15,8 +15,8 @@ from ...ir.ops import conjuncts, floordiv, floormod, is_one, is_zero, logical_an
 from ...ir.stmt import BlockRealize, For
 from ..analysis.combiner import steps_commute
 from ..analysis.elements import come_once, untold
+from ..analysis.reductions import reduction_loops, starts_at_first
 from ..analysis.regions import reads_elsewhere
-from ..transform.lower_init_block import reduction_loops, starts_at_first
 from .blocks import producers_of, scope_buffers
 from .flow import box_of_values, loops_around, points_once, unmade
 from .primitive import refuse

@@ -20,7 +20,7 @@ from ..analysis.combiner import (
     guarded_step,
     steps_commute,
 )
-from ..transform.lower_init_block import init_nest, inside_domains, reduction_loops
+from ..analysis.reductions import init_nest, inside_domains, reduction_loops
 from .blocks import (
     check_dominant,
     enclosing_block,

@@ -34,10 +34,10 @@ from ...ir.ops import (
 from ...ir.span import user_span
 from ...ir.stmt import Block, BlockRealize, For, SeqStmt, Stmt
 from ..analysis.carried import reads_are_covered, uses_under
+from ..analysis.reductions import init_nest, reduction_loops
 from ..analysis.regions import reads_elsewhere
+from ..analysis.views import rows_apart, used_whole
 from ..tensor_intrin.intrin import TensorIntrin, body_block, near, params
-from ..transform.lower_init_block import init_nest, reduction_loops
-from ..transform.lower_match_buffer import rows_apart, used_whole
 from .blocks import enclosing_block, refresh_regions
 from .matching import Different, Matched, Unlike, match_bodies
 from .points import check_elements_told, check_init_runs

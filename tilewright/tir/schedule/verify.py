@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ...arith import Analyzer
+from ...homes import home_of
 from ...ir.buffer import Buffer
 from ...ir.deep import deeply
 from ...ir.errors import LoweringError, ScheduleError, TVMError
@@ -15,10 +16,8 @@ from ...ir.function import PrimFunc
 from ...ir.functor import post_order_visit, pre_order, rewrite, statements, substitute
 from ...ir.module import IRModule
 from ...ir.stmt import Block, BlockRealize, For, ForKind, Stmt
-from ..transform.lower_bulk_copies import BULK_COPY
-from ..transform.lower_fragments import is_fragment
-from ..transform.plan_allocations import plan_buffer_allocation
-from ..transform.unify_thread_binding import is_hardware_loop
+from ..analysis.threads import is_fragment, is_hardware_loop
+from ..annotations import BULK_COPY
 
 if TYPE_CHECKING:
     from .schedule import Schedule
@@ -162,9 +161,9 @@ def _unbound(n: Any) -> str:
 
 def _run_kernels(func: PrimFunc, arrays: list[Any], what: str) -> str:
     """Lower a function to kernels and run these; `agree`, or why they cannot be made."""
-    from ...driver.lower import lower_kernels
     from ..interpret import InterpreterError, interpret
 
+    lower_kernels = home_of("compiler").lower_kernels
     mod = IRModule({"main": func.with_attr("global_symbol", "main")})
     try:
         lowered = lower_kernels(mod)["main"]
@@ -180,14 +179,13 @@ def _run_kernels(func: PrimFunc, arrays: list[Any], what: str) -> str:
 def _run(func: PrimFunc, arrays: list[Any], small: bool, what: str, sch: Schedule) -> None:
     from ..interpret import InterpreterError, interpret
 
+    compiler = home_of("compiler")
     try:
         if small:
             # Memory that is used inside a loop only belongs to its iterations, as it will when lowered.
-            interpret(plan_buffer_allocation(func), *arrays, module=sch.mod)
+            interpret(compiler.with_planned_memory(func), *arrays, module=sch.mod)
         else:
-            from ...driver.build import build  # only what is too large to be interpreted needs a compiler
-
-            build(_plain_threads(func), target="llvm")(*arrays)
+            compiler.build(_plain_threads(func), target="llvm")(*arrays)
     except InterpreterError as why:
         raise ScheduleError(f"{what} cannot be run: {why}") from why
     except TVMError as why:

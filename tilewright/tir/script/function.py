@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from types import FrameType, SimpleNamespace
 from typing import Any
 
+from ...homes import home_of
 from ...ir import GlobalVar, IRModule, PrimFunc
 from ...ir.buffer import Buffer
 from ...ir.deep import deep_programs
@@ -360,10 +361,8 @@ def _read(source: Source, extra_vars: Mapping[str, Any]) -> Any:
 
 def _script_names() -> dict[str, Any]:
     """The names that every text has."""
-    import importlib
-
     package = __name__.split(".")[0]
-    module = importlib.import_module(f"{package}.script.tir")
+    module = home_of("script")
     fixed = {n: getattr(module, n) for n in module.__all__ if n not in ("macro", "prim_func")}
     t = Namespace("T", lambda name: fixed[name] if name in fixed else lookup(name))
     i = Namespace("I", {"GlobalVar": GlobalVar, "module_attrs": ModuleAttrs})

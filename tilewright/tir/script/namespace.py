@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import difflib
-import importlib
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from ...homes import home_of as _home_of
 from ...ir import expr as _expr
 from ...ir import ops as _ops
 from ...ir.buffer import Buffer as _BufferNode
@@ -430,7 +430,7 @@ def type_annotation(dtype: Any) -> Call:
 
 def target(config: Any, host: Any = None) -> Any:
     """A compilation target as an attribute."""
-    cls = importlib.import_module("tilewright.target").Target
+    cls = _home_of("targets").Target
     return cls(config) if host is None else cls(config, host)
 
 

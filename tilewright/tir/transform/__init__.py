@@ -8,7 +8,7 @@ from typing import Any
 
 from ...absent import attributes
 from ...ir.pass_names import note_pass_name
-from ...ir.transform import PassContext, PrimFuncPass, as_pass, prim_func_pass
+from ...ir.transform import PassContext, PassFactory, PassInfo, PrimFuncPass, prim_func_pass
 from .hoisted import HoistedConditionals, HoistedLetBindings, hoisted
 
 # name of the pass -> (file, function)
@@ -77,6 +77,7 @@ _OPTIONS: dict[str, Callable[[PassContext], Mapping[str, Any]]] = {
     "LoopPartition": lambda ctx: {
         "partition_const_loop": ctx.option("tir.LoopPartition")["partition_const_loop"]
     },
+    "LowerIntrin": lambda ctx: {"keep_trivial_loops": ctx.option("tir.debug_keep_trivial_loop")},
     "LowerOpaqueBlock": lambda ctx: {"keep_trivial_loops": ctx.option("tir.debug_keep_trivial_loop")},
     "Simplify": lambda ctx: {"keep_trivial_loops": ctx.option("tir.debug_keep_trivial_loop")},
     "UnrollLoop": lambda ctx: ctx.option("tir.UnrollLoop"),
@@ -98,8 +99,13 @@ def __getattr__(name: str) -> Any:
         return _absent(name)
     made = _factories.get(name)
     if made is None:
-        function = getattr(importlib.import_module(f".{entry[0]}", __name__), entry[1])
-        made = _factories[name] = as_pass(function, name=f"tir.{name}", options=_OPTIONS.get(name))
+        file, function = entry
+        made = _factories[name] = PassFactory(
+            lambda: getattr(importlib.import_module(f".{file}", __name__), function),
+            function,
+            PassInfo(0, f"tir.{name}"),
+            _OPTIONS.get(name),
+        )
     return made
 
 

@@ -9,7 +9,7 @@ from ...ir.function import PrimFunc
 from ...ir.functor import pre_order, statements, substitute
 from ...ir.ops import add, floordiv, less, logical_and, mul
 from ...ir.stmt import BlockRealize, For, ForKind, IfThenElse, Stmt
-from .unify_thread_binding import is_hardware_loop
+from ..analysis.threads import is_hardware_loop
 
 __all__ = ["bind_parallel_loops"]
 

@@ -17,8 +17,8 @@ from ...ir.stmt import (
     Stmt,
 )
 from ..analysis.effects import can_trap, is_pure
+from ..renew import renewed
 from .remove_no_op import is_no_op
-from .renew import renewed
 
 __all__ = ["hoist_expression"]
 

@@ -23,7 +23,7 @@ from ...ir.stmt import (
     Stmt,
     seq,
 )
-from .renew import renewed
+from ..renew import renewed
 
 __all__ = ["inject_double_buffer"]
 

@@ -27,7 +27,7 @@ from ...ir.stmt import (
     seq,
 )
 from ..analysis.effects import has_effect
-from .renew import renewed
+from ..renew import renewed
 
 __all__ = ["inject_virtual_thread"]
 

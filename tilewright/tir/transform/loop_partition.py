@@ -25,9 +25,9 @@ from ...ir.ops import (
     sub,
 )
 from ...ir.stmt import AttrStmt, Evaluate, For, ForKind, IfThenElse, LetStmt, Stmt, seq
+from ..analysis.analyzed import AnalyzedMutator
 from ..analysis.effects import can_trap
 from . import transpose_lanes
-from .simplify import AnalyzedMutator
 
 __all__ = ["loop_partition"]
 

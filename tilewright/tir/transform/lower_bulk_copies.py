@@ -13,11 +13,11 @@ from ...ir.function import PrimFunc
 from ...ir.functor import Mutator, statements, substitute, vars_used
 from ...ir.ops import add, bitwise_xor, floordiv, floormod, mul, sub
 from ...ir.stmt import Block, BlockRealize, BufferStore, Evaluate, For, IfThenElse, SeqStmt, Stmt, seq
+from ..annotations import BULK_COPY
 from .bulk_views import VIEW, View, Windows, guarded_load, line_of, only_ends, view_of
 
 __all__ = ["BULK_COPY", "TF32", "THREADS", "VIEW", "WINDOWS", "line_of", "lower_bulk_copies"]
 
-BULK_COPY = "tilewright.bulk_copy"
 WINDOWS = "windows"  # comes before the offsets of an im2col copy, in the arguments of the call
 # Values of `tilewright.bulk_copy`. TF32: TMA rounds float32 to the 10 bits of mantissa that tensor cores take. THREADS:
 # threads read the tile, which is stored line by line at its full width.

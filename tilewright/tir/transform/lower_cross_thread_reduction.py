@@ -11,7 +11,8 @@ from ...ir.functor import Mutator, renew_defs_in, statements, vars_used
 from ...ir.ops import conjuncts, equal, logical_and
 from ...ir.stmt import Block, BlockRealize, BufferStore, For, Stmt, seq
 from ..analysis.combiner import Combination, NotACombination, combination_of, store_all
-from .lower_init_block import inside_domains, reduction_loops
+from ..analysis.reductions import inside_domains, reduction_loops
+from ..analysis.threads import is_hardware_loop
 from .thread_allreduce import (
     Exchange,
     exchange_by_warps,
@@ -20,7 +21,6 @@ from .thread_allreduce import (
     opaque_block,
     with_regions,
 )
-from .unify_thread_binding import is_hardware_loop
 
 __all__ = ["lower_cross_thread_reduction"]
 

@@ -15,23 +15,14 @@ from ...ir.op import Op
 from ...ir.ops import add, floordiv, floormod, mul
 from ...ir.stmt import Allocate, BufferStore, For, IfThenElse, Stmt
 from ..analysis.measure import scope_of
+from ..analysis.threads import is_fragment
 from .thread_registers import ThreadRegisters
 
-__all__ = ["is_fragment", "is_shared_by_warp", "lower_fragments"]
+__all__ = ["lower_fragments"]
 
 
 _CHOICE = Op.get("tir.if_then_else")
 _HELD = ("accumulator", "rows", "lanes")  # the forms of fragments whose elements threads can use
-
-
-def is_fragment(scope: str) -> bool:
-    """Whether memory of a scope is spread over the registers of a warp or a warpgroup."""
-    return scope.startswith(("wmma.", "wgmma."))
-
-
-def is_shared_by_warp(scope: str) -> bool:
-    """Whether the threads of a warp share memory of a scope: fragments, and `warp` (`lower_warp_memory`)."""
-    return scope == "warp" or is_fragment(scope)
 
 
 def lower_fragments(func: PrimFunc) -> PrimFunc:

@@ -24,14 +24,15 @@ from ...ir.expr import (
     const_value,
 )
 from ...ir.function import PrimFunc
-from ...ir.functor import contains
+from ...ir.functor import contains, statements
 from ...ir.op import Op
 from ...ir.stmt import LetStmt, Stmt
+from ..analysis.analyzed import AnalyzedMutator
 from .divisors import Divisors, Named, by_zero_or_minus_one, safe_divisor, safe_quotient
 from .float8 import compute_float8
 from .math import expand_call
 from .round_once import round_once
-from .simplify import AnalyzedMutator
+from .simplify import simplify
 
 __all__ = ["lower_intrin"]
 
@@ -43,6 +44,8 @@ def lower_intrin(
     has_fma: bool = True,
     avx512: bool = False,
     library: bool = False,
+    simplified: bool = False,
+    keep_trivial_loops: bool = False,
 ) -> PrimFunc:
     """Replace mathematical functions, floor division and fixed-point products by plain operations.
 
@@ -55,12 +58,16 @@ def lower_intrin(
 
     `fast_math` allows shorter expansions that neglect NaN, infinity and subnormal numbers; `has_fma` says
     that the target multiplies and adds with one rounding, `avx512` that it has the instructions of that name,
-    `library` that its own functions (exp, tanh, …) are to be called.
+    `library` that its own functions (exp, tanh, …) are to be called. With `simplified`, statements that were expanded
+    are brought to normal form again.
     Needs: no blocks. Gives: no FloorDiv or FloorMod of integers, and only operators that backends have.
     """
     held = round_once(func)
     held = held if library else compute_float8(held)
-    return _LowerIntrin(held, fast_math, has_fma, avx512, library).run(held)
+    made = _LowerIntrin(held, fast_math, has_fma, avx512, library).run(held)
+    if not simplified or made is func:
+        return made
+    return simplify(made, done=set(statements(func.body)), keep_trivial_loops=keep_trivial_loops)
 
 
 _EXPANDED = frozenset((Call, FloorDiv, FloorMod, Div, Mod))

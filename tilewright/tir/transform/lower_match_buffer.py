@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 from ...arith import Analyzer
 from ...ir.buffer import Buffer, MatchBufferRegion
 from ...ir.errors import LoweringError
-from ...ir.expr import BufferLoad, PrimExpr, Ramp, Range, Var, const, const_value
+from ...ir.expr import PrimExpr, Range, Var, const
 from ...ir.function import PrimFunc
-from ...ir.functor import Mutator, pre_order
-from ...ir.ops import add, cast, is_one, mul
-from ...ir.stmt import Block, BufferStore, Stmt
+from ...ir.functor import Mutator
+from ...ir.ops import add
+from ...ir.stmt import Block
+from ..analysis.views import rows_apart, used_whole
 
-__all__ = ["lower_match_buffer", "rows_apart", "used_whole"]
+__all__ = ["lower_match_buffer"]
 
 
 def lower_match_buffer(func: PrimFunc) -> PrimFunc:
@@ -26,31 +26,6 @@ def lower_match_buffer(func: PrimFunc) -> PrimFunc:
     Needs: blocks without iterators. Gives: blocks without match buffers.
     """
     return _LowerMatch().run(func)
-
-
-def used_whole(view: Buffer, body: Stmt) -> str | None:
-    """How statements use a buffer other than element by element, or row by row, if they do."""
-    wide = const_value(view.shape[-1]) if view.shape else None
-    for n in pre_order(body):
-        if n is view.data:
-            return "through its pointer"
-        if isinstance(n, (BufferLoad, BufferStore)) and n.buffer is view and n.indices:
-            last = n.indices[-1]
-            if isinstance(last, Ramp) and len(view.shape) > 1 and (wide is None or last.lanes > wide):
-                return f"as vectors of {last.lanes}"
-    return None
-
-
-def rows_apart(view: Buffer, strides: Sequence[PrimExpr], ana: Analyzer) -> PrimExpr | None:
-    """How far apart the rows of a view without strides of its own are, if they do not lie end to end."""
-    if view.strides or not view.shape:
-        return None
-    dense: PrimExpr = const(1, strides[-1].dtype)
-    for dim, stride in zip(reversed(view.shape), reversed(strides), strict=True):
-        if not is_one(dim) and not ana.can_prove_equal(stride, dense):
-            return ana.simplify(stride)
-        dense = mul(dense, cast(dense.dtype, dim))
-    return None
 
 
 class _LowerMatch(Mutator):

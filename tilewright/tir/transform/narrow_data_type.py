@@ -28,7 +28,7 @@ from ...ir.functor import buffers_accessed, pre_order
 from ...ir.op import Op
 from ...ir.ops import cast
 from ...ir.stmt import Allocate, AttrStmt, BufferStore, Evaluate, For, IfThenElse, LetStmt, Stmt
-from .renew import folded
+from ..renew import folded
 from .retype import Retyper
 
 __all__ = ["force_narrow_index_to_int32", "narrow_data_type"]

@@ -11,7 +11,7 @@ from ...ir.function import PrimFunc
 from ...ir.functor import Mutator
 from ...ir.stmt import Block, BlockRealize, BufferStore, For, ForKind, Stmt
 from ..analysis.carried import reads_are_covered, uses_under
-from .lower_fragments import is_shared_by_warp
+from ..analysis.threads import is_shared_by_warp
 
 __all__ = ["access_sites", "plan_buffer_allocation"]
 

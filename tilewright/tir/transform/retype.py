@@ -9,7 +9,7 @@ from ...ir.dtype import DataType
 from ...ir.expr import BinaryOp, Cast, CmpOp, Let, PrimExpr, Var
 from ...ir.functor import Mutator
 from ...ir.stmt import DeclBuffer, LetStmt
-from .renew import Substituter
+from ..renew import Substituter
 
 __all__ = ["Retyper"]
 

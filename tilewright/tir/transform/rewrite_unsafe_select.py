@@ -9,8 +9,8 @@ from ...ir.function import PrimFunc
 from ...ir.functor import contains
 from ...ir.op import Op
 from ...ir.ops import if_then_else
+from ..analysis.analyzed import AnalyzedMutator
 from ..analysis.effects import is_division
-from .simplify import AnalyzedMutator
 
 __all__ = ["rewrite_unsafe_select"]
 

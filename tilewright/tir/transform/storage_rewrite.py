@@ -25,8 +25,8 @@ from ...ir.stmt import (
     While,
 )
 from ..analysis.measure import bytes_of
+from ..renew import Substituter
 from .convert_ssa import convert_ssa
-from .renew import Substituter
 
 __all__ = ["SMALL", "storage_rewrite"]
 

@@ -13,8 +13,7 @@ from ...ir.function import PrimFunc
 from ...ir.functor import Mutator, pre_order, statements, substitute, vars_used
 from ...ir.stmt import Block, BlockRealize, BufferStore, For, Stmt
 from ..analysis.carried import Use, own_part, reads_are_covered, uses_under
-from .lower_fragments import is_shared_by_warp
-from .unify_thread_binding import is_hardware_loop
+from ..analysis.threads import is_hardware_loop, is_shared_by_warp
 
 __all__ = ["place_thread_memory"]
 

@@ -13,12 +13,9 @@ from ...ir.functor import _Substitute, pre_order, statements, vars_used
 from ...ir.ops import add, equal, is_zero, less, logical_and
 from ...ir.stmt import Block, BlockRealize, BufferStore, Evaluate, For, ForKind, LetStmt, Stmt
 from ..analysis.carried import reads_are_covered, uses_under
-from .lower_fragments import is_shared_by_warp
+from ..analysis.threads import AXES, is_hardware_loop, is_shared_by_warp
 
-__all__ = ["is_hardware_loop", "unify_thread_binding"]
-
-
-_AXES = ("blockIdx", "clusterCtaIdx", "threadIdx")  # of the hardware, from the outermost on
+__all__ = ["unify_thread_binding"]
 
 
 def unify_thread_binding(func: PrimFunc) -> PrimFunc:
@@ -39,13 +36,6 @@ def unify_thread_binding(func: PrimFunc) -> PrimFunc:
     if not any(isinstance(m, BlockRealize) for m in nodes) or not any(map(is_hardware_loop, nodes)):
         return func
     return _Unify(func).run(func)
-
-
-def is_hardware_loop(n: Any) -> bool:
-    """Whether a loop is bound to an axis of the hardware; virtual threads are parts of a thread."""
-    return (
-        isinstance(n, For) and n.thread_binding is not None and n.thread_binding.thread_tag.startswith(_AXES)
-    )
 
 
 def _tag(n: For) -> str:
@@ -94,7 +84,7 @@ class _Unify(_Substitute):
     def kernel(self, n: For) -> Stmt:
         """The statement as one kernel."""
         loops = [m for m in pre_order(n) if is_hardware_loop(m)]
-        tags = sorted({_tag(m): None for m in loops}, key=lambda t: _AXES.index(t.partition(".")[0]))
+        tags = sorted({_tag(m): None for m in loops}, key=lambda t: AXES.index(t.partition(".")[0]))
         inside = _defined(n)
         mine_only = {b for b, c in _accesses(n).items() if c == self.counts[b]}
         self.own = mine_only - self.params

@@ -9,7 +9,7 @@ from ...ir.function import PrimFunc
 from ...ir.functor import Mutator, contains, pre_order, uses_var
 from ...ir.op import Op
 from ...ir.stmt import AttrStmt, BufferStore, Evaluate, For, ForKind, SeqStmt, Stmt, seq
-from .renew import copies
+from ..renew import copies
 
 __all__ = ["unroll_loop"]
 

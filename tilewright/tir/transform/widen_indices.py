@@ -39,7 +39,7 @@ from ...ir.op import Op
 from ...ir.ops import cast, less_equal, product
 from ...ir.stmt import Allocate, AssertStmt, AttrStmt, BufferStore, For, ForKind, LetStmt, Stmt
 from ...runtime.limits import LARGEST_SIZE
-from .renew import folded
+from ..renew import folded
 from .retype import Retyper
 
 __all__ = ["widen_indices"]

@@ -1,0 +1,54 @@
+"""Processors, by LLVM: x86, ARM, RISC-V, WebAssembly and others."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from ..ir.module import IRModule
+from ..ir.transform import Pass
+from ..target import Target
+from ..target.kinds import CPU_CODE, Option
+from ..tir import transform as T
+from . import Backend
+from ._cpu import LOWERING
+
+_FAST_MATH: Final = ("", "-nnan", "-ninf", "-nsz", "-arcp", "-contract", "-reassoc")
+
+
+def _expand(target: Target | None) -> Pass:
+    assert target is not None
+    cpu = target.cpu
+    made: Pass = T.LowerIntrin(
+        fast_math=bool(target.attrs.get("fast-math")),
+        has_fma=cpu.fma,
+        avx512="avx512f" in cpu.features and cpu.arch == "x86_64",
+        simplified=True,
+    )
+    return made
+
+
+def _generate(mod: IRModule, same: IRModule, target: Target) -> Any:
+    from ..codegen.llvm import build_llvm
+
+    return build_llvm(mod, target)
+
+
+BACKEND: Final = Backend(
+    name="llvm",
+    device_type=1,
+    family="cpu",
+    options={
+        **CPU_CODE,
+        **{
+            f"fast-math{part}": Option("bool", "floating point rules that may be broken")
+            for part in _FAST_MATH
+        },
+        "opt-level": Option("int", "how hard LLVM tries, 0 to 3", low=0),
+        "cl-opt": Option("list", "options for LLVM's own command line"),
+        "jit": Option("text", "which of LLVM's compilers runs", choices=("mcjit", "orcjit")),
+    },
+    pipeline=LOWERING._replace(instructions=(_expand,)),
+    generate=_generate,
+    executor="aot",
+    measurable=True,
+)

@@ -1,0 +1,206 @@
+"""Lowering: the pipeline of phases 0 to 3, from a schedule or function to flat loops."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container, Mapping, Sequence
+from itertools import chain
+from typing import Any
+
+from ..backends import backend_of
+from ..homes import home_of
+from ..ir.deep import deep_programs
+from ..ir.errors import LoweringError
+from ..ir.expr import IntImm
+from ..ir.function import PrimFunc
+from ..ir.functor import statements
+from ..ir.module import GlobalVar, IRModule
+from ..ir.sharing import check_written_out
+from ..ir.transform import Pass, PassContext, run_passes
+from ..target import Target
+from ..te.create_prim_func import create_prim_func
+from ..te.tensor import Tensor
+from ..tir.analysis.inplace import with_inplace_pairs
+from ..tir.analysis.threads import is_hardware_loop
+from ..tir.transform.outline_nests import outline_nests
+from ..tir.transform.plan_allocations import plan_buffer_allocation
+
+__all__ = ["lower", "lower_in_parts", "lower_kernels", "lower_to_build", "phases", "with_planned_memory"]
+
+
+def phases(target: Target | None = None, mod: IRModule | None = None) -> list[list[Pass]]:
+    """The passes of the four phases for a target (else the current one) under the current context.
+
+    A module whose loops are bound to threads is lowered as one for a GPU, whatever the target is: code generators for
+    processors refuse it. Without a target any other is for a processor.
+    """
+    target = target or Target.current(allow_none=True)
+    kernels = mod is not None and (target is None or not target.is_gpu) and _binds_threads(mod)
+    backend = backend_of(Target(_GPU) if kernels else target or Target(_CPU))
+    return [backend.passes(phase, target) for phase in backend.pipeline[:4]]
+
+
+_CPU, _GPU = "llvm", "opencl"  # the kinds whose passes lower a program for no target in particular
+
+
+def _binds_threads(mod: IRModule) -> bool:
+    """Whether a function is a kernel, or has one."""
+    bodies = (f.body for f in mod.functions.values() if isinstance(f, PrimFunc))
+    return any(map(is_hardware_loop, chain.from_iterable(map(statements, bodies))))
+
+
+def lower(
+    inp: Any,
+    args: Sequence[Any] | None = None,
+    name: str = "main",
+    binds: Mapping[Any, Any] | None = None,
+    simple_mode: bool = False,
+) -> IRModule:
+    """Lower a schedule, a PrimFunc or a module to flat loops; `simple_mode` changes nothing here."""
+    mod = _checked_module(inp, args, name, binds)
+    return run_passes(_pipeline(mod), mod)
+
+
+def lower_to_build(
+    inp: Any, args: Sequence[Any] | None, name: str, binds: Mapping[Any, Any] | None
+) -> IRModule:
+    """As `lower`, with what a call may give twice noted in each function."""
+    mod = _noted(_checked_module(inp, args, name, binds))
+    return run_passes(_pipeline(mod), mod)
+
+
+def _noted(mod: IRModule) -> IRModule:
+    return mod.map_functions(lambda f: with_inplace_pairs(f) if isinstance(f, PrimFunc) else f)
+
+
+def lower_in_parts(
+    inp: Any,
+    args: Sequence[Any] | None,
+    name: str,
+    binds: Mapping[Any, Any] | None,
+    named: Callable[[PrimFunc], str],
+    known: Container[str],
+) -> tuple[IRModule, dict[str, IRModule | None]]:
+    """As `lower`, with each parallel loop that runs once in a module of its own, by what `named` calls it; None for
+    those that are `known`.
+
+    Loops are cut out when nothing that is left to do concerns more than one of them.
+    """
+    mod = _noted(_checked_module(inp, args, name, binds))
+    pipeline = _pipeline(mod)
+    names = [p.info.name for p in pipeline if isinstance(p, Pass)]
+    if len(names) < len(pipeline) or "tir.StorageRewrite" not in names:
+        return run_passes(pipeline, mod), {}
+    cut = names.index("tir.StorageRewrite") + 1
+    mod = run_passes(pipeline[:cut], mod)
+    functions: dict[GlobalVar, Any] = {}
+    nests: dict[str, PrimFunc] = {}
+    for gv, func in mod.functions.items():
+        functions[gv] = func
+        if isinstance(func, PrimFunc):
+            functions[gv], made = outline_nests(func, named)
+            nests |= made
+    rest = pipeline[cut:]
+    lowered = {n: None if n in known else run_passes(rest, IRModule({n: nest})) for n, nest in nests.items()}
+    return run_passes(rest, IRModule(functions)), lowered
+
+
+def _checked_module(
+    inp: Any, args: Sequence[Any] | None, name: str, binds: Mapping[Any, Any] | None
+) -> IRModule:
+    """What is to be lowered, as a module in block form."""
+    with deep_programs():
+        mod = as_module(inp, args, name, binds)
+        if PassContext.current().option("tilewright.auto_schedule"):
+            mod = _scheduled(mod)
+        if not PassContext.current().option("tir.noalias"):
+            mod = mod.map_functions(_may_alias)
+    for gv, func in mod.functions.items():
+        if isinstance(func, PrimFunc):
+            check_written_out(func, f"lowering {gv.name_hint!r}")
+    return mod
+
+
+def _may_alias(func: Any) -> Any:
+    """A function that does not promise that its buffers lie apart."""
+    known = isinstance(func, PrimFunc) and func.attrs.get("tir.noalias")
+    return func.with_attr("tir.noalias", False) if known else func
+
+
+def _pipeline(mod: IRModule) -> list[Any]:
+    """The passes of this context for a module, those that it adds among them."""
+    ctx = PassContext.current()
+    added: list[list[Any]] = [[], [], [], []]
+    for entry in ctx.config.get("tir.add_lower_pass") or ():
+        phase, extra = _added(entry)
+        added[phase].append(extra)
+    pipeline: list[Any] = []
+    for passes, extra in zip(phases(mod=mod), added, strict=True):
+        pipeline += [*passes, *extra]
+    return pipeline
+
+
+def _scheduled(mod: IRModule) -> IRModule:
+    """A module with what is unscheduled in it scheduled for the target at hand."""
+    made: IRModule = home_of("scheduler").schedule_unscheduled(
+        mod, Target.current(allow_none=True) or Target(_CPU)
+    )
+    return made
+
+
+def lower_kernels(mod: IRModule) -> IRModule:
+    """Lower a module for a GPU up to where kernels are cut out of their functions: with all barriers."""
+    target = Target.current(allow_none=True)
+    target = target if target is not None and target.is_gpu else Target(_GPU)
+    backend = backend_of(target)
+    return run_passes(backend.passes(backend.pipeline.barriers, target), lower(mod))
+
+
+def with_planned_memory(func: PrimFunc) -> PrimFunc:
+    """A function in block form with each buffer allocated where lowering will put it."""
+    return plan_buffer_allocation(func)
+
+
+def _added(entry: Any) -> tuple[int, Any]:
+    """A pair of phase and pass of `tir.add_lower_pass`, checked."""
+    pair = tuple(entry) if isinstance(entry, (tuple, list)) else ()
+    if len(pair) != 2 or not isinstance(pair[0], (int, IntImm)) or not callable(pair[1]):
+        raise LoweringError(
+            "tir.add_lower_pass takes pairs of a phase (0 to 3) and a pass, such as (1, vectorize), "
+            f"not {entry!r}"
+        )
+    phase = int(pair[0])
+    if phase not in range(4):
+        raise LoweringError(f"tir.add_lower_pass: phase {phase} does not exist; there are 0, 1, 2 and 3")
+    return phase, pair[1]
+
+
+def as_module(inp: Any, args: Sequence[Any] | None, name: str, binds: Mapping[Any, Any] | None) -> IRModule:
+    """What a user hands to `lower` or `build`, as a module in block form."""
+    if isinstance(inp, IRModule):
+        if args is not None and len(args):
+            raise ValueError("args go with a te schedule; a module says itself what its functions take")
+        return inp
+    if isinstance(inp, PrimFunc):
+        if args is not None and len(args):
+            raise ValueError("args go with a te schedule; a PrimFunc says itself what it takes")
+        symbol = inp.attrs.get("global_symbol")
+        if symbol is None or (name != "main" and symbol != name):
+            inp = inp.with_attr("global_symbol", name)
+        return IRModule({str(inp.attrs["global_symbol"]): inp})
+    to_func = getattr(inp, "to_prim_func", None)
+    if to_func is not None:
+        if args is None:
+            raise ValueError(
+                "lowering a te schedule needs args: the tensors that the function takes, in order"
+            )
+        return IRModule({name: to_func(args, name=name, binds=binds)})
+    if isinstance(inp, (list, tuple)) and all(isinstance(t, Tensor) for t in inp):
+        return IRModule({name: create_prim_func(list(inp)).with_attr("global_symbol", name)})
+    if hasattr(inp, "mod") and isinstance(inp.mod, IRModule):  # a tir.Schedule
+        if args is None or len(inp.mod.functions) != 1:
+            return inp.mod
+        (func,) = inp.mod.functions.values()  # with args, as the tuners give it: named as a te schedule is
+        return IRModule({name: func.with_attr("global_symbol", name)})
+    raise TypeError(
+        f"expected a te.Schedule, a PrimFunc, an IRModule or a tir.Schedule, not {type(inp).__name__}"
+    )

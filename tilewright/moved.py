@@ -1,0 +1,68 @@
+"""Modules that have a classic name beside their own: one table.
+
+    from tilewright.driver.tvmc.frontends import load_model      # the module tilewright.tvmc.frontends
+
+Both names give the very same module.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec
+from importlib.util import find_spec, spec_from_file_location
+from types import ModuleType
+from typing import Final
+
+__all__ = ["MOVED"]
+
+# classic name -> where it is; what is below goes along
+MOVED: Final = {
+    "driver.automatic": "tune.automatic",
+    "driver.build": "compiler.build",
+    "driver.build_module": "compiler.build_module",
+    "driver.lower": "compiler.lower",
+    "driver.tvmc": "tvmc",
+}
+_PACKAGE: Final = __name__.partition(".")[0] + "."
+
+
+def _own_name(fullname: str) -> str | None:
+    path = fullname.removeprefix(_PACKAGE)
+    for classic, own in MOVED.items():
+        if path == classic or path.startswith(classic + "."):
+            return _PACKAGE + own + path.removeprefix(classic)
+    return None
+
+
+class _Moved(MetaPathFinder, Loader):
+    """The import hook."""
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        own = _own_name(fullname) if fullname.startswith(_PACKAGE) else None
+        there = None if own is None else find_spec(own)
+        if there is None or there.origin is None:
+            return None
+        if fullname.endswith(".__main__"):  # `python -m` runs a file
+            return spec_from_file_location(fullname, there.origin)
+        return ModuleSpec(fullname, self, is_package=there.submodule_search_locations is not None)
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType:
+        own = _own_name(spec.name)
+        assert own is not None
+        made = import_module(own)
+        spec.loader_state = made.__spec__
+        return made
+
+    def exec_module(self, module: ModuleType) -> None:
+        """It ran already, under its own name, which it keeps."""
+        assert module.__spec__ is not None
+        module.__spec__ = module.__spec__.loader_state
+
+
+if not any(isinstance(finder, _Moved) for finder in sys.meta_path):
+    sys.meta_path.insert(0, _Moved())

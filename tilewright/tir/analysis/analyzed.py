@@ -1,0 +1,74 @@
+"""Walks that know what is around."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...arith import Analyzer
+from ...ir.expr import IntImm, IterVar, PrimExpr
+from ...ir.functor import Mutator
+from ...ir.ops import logical_not
+from ...ir.stmt import (
+    AttrStmt,
+    Block,
+    BlockRealize,
+    For,
+    IfThenElse,
+    Stmt,
+)
+
+__all__ = ["AnalyzedMutator"]
+
+
+class AnalyzedMutator(Mutator):
+    """A rewrite that knows the ranges of loops, the iterators of blocks and the conditions around it."""
+
+    def __init__(self) -> None:
+        self.ana = Analyzer()
+
+    def visit_For(self, n: For) -> Stmt:
+        low, size = self.visit(n.min), self.visit(n.extent)
+        with self.ana.scope():
+            self.ana.bind_loop(n.loop_var, low, size)
+            body = self.visit(n.body)
+        return self.rebuild_for(n, low, size, body)
+
+    def rebuild_for(self, n: For, low: PrimExpr, size: PrimExpr, body: Stmt) -> Stmt:
+        if low is n.min and size is n.extent and body is n.body:
+            return n
+        return n.replace(min=low, extent=size, body=body)
+
+    def visit_IfThenElse(self, n: IfThenElse) -> Stmt:
+        condition = self.visit(n.condition)
+        with self.ana.constraint_scope(condition):
+            then_case = self.visit(n.then_case)
+        else_case = None
+        if n.else_case is not None:
+            with self.ana.constraint_scope(logical_not(condition)):
+                else_case = self.visit(n.else_case)
+        return self.rebuild_if(n, condition, then_case, else_case)
+
+    def rebuild_if(self, n: IfThenElse, condition: PrimExpr, then_case: Stmt, else_case: Any) -> Stmt:
+        if condition is n.condition and then_case is n.then_case and else_case is n.else_case:
+            return n
+        return IfThenElse(condition, then_case, else_case)
+
+    def visit_AttrStmt(self, n: AttrStmt) -> Stmt:
+        value = self.visit(n.value)
+        with self.ana.scope():
+            if isinstance(n.node, IterVar) and n.attr_key in ("thread_extent", "virtual_thread"):
+                self.ana.bind_loop(n.node.var, IntImm(n.node.var.dtype, 0), value)
+            body = self.visit(n.body)
+        return n if value is n.value and body is n.body else n.replace(value=value, body=body)
+
+    def visit_BlockRealize(self, n: BlockRealize) -> Stmt:
+        values = tuple([self.visit(v) for v in n.iter_values])
+        predicate = self.visit(n.predicate)
+        with self.ana.scope():
+            for iv in n.block.iter_vars:
+                self.ana.bind_loop(iv.var, iv.dom.min, iv.dom.extent)
+            block: Block = self.visit(n.block)
+        same = all(a is b for a, b in zip(values, n.iter_values, strict=True))
+        if same and predicate is n.predicate and block is n.block:
+            return n
+        return BlockRealize(values, predicate, block, span=n.span)

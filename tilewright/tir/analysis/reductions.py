@@ -1,0 +1,134 @@
+"""The loops of a reduction, and where its start value goes."""
+
+from __future__ import annotations
+
+from collections.abc import Set
+from typing import Any
+
+from ...arith import Analyzer
+from ...ir.expr import LE, LT, IterVar, PrimExpr, Var, const
+from ...ir.functor import renew_defs_in, substitute, vars_used
+from ...ir.ops import add, conjuncts, greater_equal, is_one, less, less_equal, logical_and, sub
+from ...ir.stmt import Block, BlockRealize, For, ForKind, Stmt
+from .regions import get_block_read_write_region
+
+__all__ = ["init_nest", "inside_domains", "reduction_loops", "starts_at_first"]
+
+
+def starts_at_first(realize: BlockRealize, loops: list[For], held: Set[Var] = frozenset()) -> bool:
+    """Whether the first iteration of the loops is the one that has all reduction iterators at their start."""
+    ana = Analyzer()
+    first: dict[Any, Any] = {loop.loop_var: loop.min for loop in loops}
+    for iv, value in zip(realize.block.iter_vars, realize.iter_values, strict=True):
+        if iv.iter_type != IterVar.CommReduce:
+            continue
+        if vars_used(value) & held or not ana.can_prove_equal(substitute(value, first), iv.dom.min):
+            return False
+    # Conditions may leave out the first iteration only together with all others.
+    for loop in loops:
+        ana.bind_loop(loop.loop_var, loop.min, loop.extent)
+    conditions = [c for c in conjuncts(realize.predicate) if vars_used(c) & first.keys()]
+    return all(_holds_at_first(ana, c, first) for c in conditions)
+
+
+def _holds_at_first(ana: Analyzer, condition: PrimExpr, first: dict[Any, Any]) -> bool:
+    """Whether a condition that holds in some iteration does so in the first."""
+    if isinstance(condition, (LT, LE)):  # `i*4 + k < n` is nearer to fail than `i*4 < n`
+        far = sub(condition.a, condition.b)
+        if ana.can_prove(less_equal(substitute(far, first), far)):
+            return True
+    with ana.constraint_scope(condition):
+        return ana.can_prove(substitute(condition, first))
+
+
+def reduction_loops(realize: BlockRealize, loops: list[For]) -> list[For]:
+    """Those of `loops` that drive a reduction iterator of the block, outermost first.
+
+    A part of a split may have gone from the bindings, because the predicate lets one iteration of it
+    through: `for k_0, k_1 in grid(2, 2): vk = k_1 where k_0 * 2 + k_1 < 1`. It drives the reduction too.
+    """
+    used: set[Var] = set()
+    spatial: set[Var] = set()
+    for iv, value in zip(realize.block.iter_vars, realize.iter_values, strict=True):
+        (used if iv.iter_type == IterVar.CommReduce else spatial).update(vars_used(value))
+    conditions = [vars_used(c) for c in conjuncts(realize.predicate)]
+    single = {loop.loop_var for loop in loops if is_one(loop.extent)}  # which may be part of anything
+    more = True
+    while more:
+        joined = {v for c in conditions if c & used for v in c} - spatial - used - single
+        more = bool(joined)
+        used |= joined
+    return [loop for loop in loops if loop.loop_var in used]
+
+
+def init_nest(realize: BlockRealize, around: list[For], start: int) -> Stmt | None:
+    """The block's `init` under copies of those loops from `around[start]` on that it needs.
+
+    None if it cannot stand alone: if a loop drives spatial and reduction iterators alike, the bounds of a spatial
+    one depend on one that reduces, or the init itself asks for the value of a reduction iterator.
+    """
+    block, loops = realize.block, around[start:]
+    assert block.init is not None
+    if vars_used(block.init) & {iv.var for iv in block.iter_vars if iv.iter_type == IterVar.CommReduce}:
+        return None
+    reducing = {loop.loop_var for loop in reduction_loops(realize, loops)}
+    spatial: list[tuple[IterVar, PrimExpr]] = []
+    needed: set[Var] = set()
+    for iv, value in zip(block.iter_vars, realize.iter_values, strict=True):
+        if iv.iter_type == IterVar.CommReduce:
+            continue
+        used = vars_used(value)
+        if used & reducing:
+            return None
+        needed |= used
+        spatial.append((iv, value))
+    predicate: PrimExpr = const(True, "bool")
+    mixed = False
+    for condition in conjuncts(realize.predicate):
+        used = vars_used(condition)
+        if used & reducing:
+            mixed = mixed or bool(used & needed)
+            continue
+        needed |= used
+        predicate = logical_and(predicate, condition)
+    # A condition on both was left out: the init may run for more points, as long as they are points.
+    if mixed and not inside_domains(spatial, around, predicate):
+        return None
+    for loop in reversed(loops):
+        if loop.loop_var in needed:
+            needed |= vars_used(loop.min) | vars_used(loop.extent)
+    if needed & reducing:  # which elements there are changes with the reduction
+        return None
+    copies = {loop.loop_var: loop.loop_var.copy_with_suffix("_init") for loop in loops}
+    stand_alone = Block(
+        [iv for iv, _ in spatial],
+        [],
+        block.writes,
+        f"{block.name_hint}_init",
+        block.init,
+        annotations={k: v for k, v in block.annotations.items() if k.startswith("tir.init")},
+        span=block.span,
+    )
+    reads, _ = get_block_read_write_region(stand_alone, None)
+    stand_alone = stand_alone.replace(reads=tuple(reads))
+    realized = BlockRealize([value for _, value in spatial], predicate, stand_alone)
+    made: Stmt = substitute(renew_defs_in(realized), copies)
+    for loop in reversed(loops):
+        if loop.loop_var in needed:
+            kind = ForKind.SERIAL if loop.kind is ForKind.PARALLEL and loop is not loops[0] else loop.kind
+            low, size = substitute(loop.min, copies), substitute(loop.extent, copies)
+            made = For(copies[loop.loop_var], low, size, kind, made, loop.thread_binding)
+    return made
+
+
+def inside_domains(spatial: list[tuple[IterVar, PrimExpr]], loops: list[For], predicate: PrimExpr) -> bool:
+    """Whether the iterators stay in their domains for all iterations that the predicate lets through."""
+    ana = Analyzer()
+    for loop in loops:
+        ana.bind_loop(loop.loop_var, loop.min, loop.extent)
+    with ana.constraint_scope(predicate):
+        return all(
+            ana.can_prove(greater_equal(value, iv.dom.min))
+            and ana.can_prove(less(value, add(iv.dom.min, iv.dom.extent)))
+            for iv, value in spatial
+        )

@@ -1,0 +1,28 @@
+"""Loops and memory of threads."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...ir.stmt import For
+
+__all__ = ["AXES", "is_fragment", "is_hardware_loop", "is_shared_by_warp"]
+
+AXES = ("blockIdx", "clusterCtaIdx", "threadIdx")  # of the hardware, from the outermost on
+
+
+def is_hardware_loop(n: Any) -> bool:
+    """Whether a loop is bound to an axis of the hardware; virtual threads are parts of a thread."""
+    return (
+        isinstance(n, For) and n.thread_binding is not None and n.thread_binding.thread_tag.startswith(AXES)
+    )
+
+
+def is_fragment(scope: str) -> bool:
+    """Whether memory of a scope is spread over the registers of a warp or a warpgroup."""
+    return scope.startswith(("wmma.", "wgmma."))
+
+
+def is_shared_by_warp(scope: str) -> bool:
+    """Whether the threads of a warp share memory of a scope: fragments, and `warp` (`lower_warp_memory`)."""
+    return scope == "warp" or is_fragment(scope)

@@ -1,0 +1,9 @@
+"""Annotations by which schedules tell lowering what to do."""
+
+from __future__ import annotations
+
+from typing import Final
+
+__all__ = ["BULK_COPY"]
+
+BULK_COPY: Final = "tilewright.bulk_copy"  # of a block: TMA copies its tile into shared memory

@@ -1,0 +1,205 @@
+"""Copies of statements: variables replaced, definitions made anew, constants folded."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from ..ir import ops
+from ..ir.buffer import Buffer
+from ..ir.expr import (
+    EQ,
+    GE,
+    GT,
+    LE,
+    LT,
+    NE,
+    Add,
+    And,
+    Call,
+    Cast,
+    Div,
+    FloatImm,
+    FloorDiv,
+    FloorMod,
+    IntImm,
+    Let,
+    Max,
+    Min,
+    Mod,
+    Mul,
+    Not,
+    Or,
+    PrimExpr,
+    Select,
+    Sub,
+    Var,
+)
+from ..ir.functor import Mutator
+from ..ir.op import Op
+from ..ir.stmt import Allocate, AllocateConst, AttrStmt, DeclBuffer, For, LetStmt, Stmt
+
+__all__ = ["Renewer", "Substituter", "copies", "folded", "renewed"]
+
+_FOLDS: dict[type, Callable[[Any, Any], PrimExpr]] = {
+    Add: ops.add,
+    Sub: ops.sub,
+    Mul: ops.mul,
+    Div: ops.div,
+    Mod: ops.truncmod,
+    FloorDiv: ops.floordiv,
+    FloorMod: ops.floormod,
+    Min: ops.min_of,
+    Max: ops.max_of,
+    EQ: ops.equal,
+    NE: ops.not_equal,
+    LT: ops.less,
+    LE: ops.less_equal,
+    GT: ops.greater,
+    GE: ops.greater_equal,
+    And: ops.logical_and,
+    Or: ops.logical_or,
+}
+_SUMS, _NUMBERS = frozenset((Add, Sub, Mul)), frozenset((IntImm, FloatImm))
+_IF_THEN_ELSE, _LIKELY = Op.get("tir.if_then_else"), Op.get("tir.likely")
+
+
+def folded(e: Any) -> Any:
+    """The node built again by the folding functions, if its operands have become constants."""
+    cls = e.__class__
+    if cls in _SUMS and e.a.__class__ not in _NUMBERS:
+        if e.b.__class__ is not IntImm or not 0 <= e.b.value <= 1:
+            return e  # as most are
+    fold = _FOLDS.get(cls)
+    try:
+        if fold is not None:
+            made = fold(e.a, e.b)
+            return e if made.__class__ is cls else made
+        if cls is Not:
+            made = ops.logical_not(e.a)
+            return e if made.__class__ is Not else made
+        if cls is Select:
+            made = ops.select(e.condition, e.true_value, e.false_value)
+            return e if made.__class__ is Select else made
+        if cls is Cast:
+            made = ops.cast(e.dtype, e.value)
+            return e if made.__class__ is Cast else made
+        if cls is Call and e.op is _IF_THEN_ELSE:
+            made = ops.if_then_else(*e.args)
+            return e if made.__class__ is Call else made
+        if cls is Call and e.op is _LIKELY:
+            return e.args[0] if not e.args[0].children() and not isinstance(e.args[0], Var) else e
+    except ZeroDivisionError:
+        return e  # it stands in a place that is never reached; leave it to trap if it is
+    return e
+
+
+class Substituter(Mutator):
+    """Variables replaced by expressions, in buffers too, with constants folded on the way."""
+
+    def __init__(self, table: Mapping[Var, PrimExpr]) -> None:
+        self.table: dict[Any, Any] = dict(table)
+        self.buffers: dict[Buffer, Buffer] = {}
+
+    def visit(self, n: Any) -> Any:
+        handler = self._table.get(n.__class__.__name__)
+        if handler is not None:
+            return handler(self, n)
+        made = n.map_children(self.visit)
+        return made if made is n else folded(made)
+
+    def visit_Var(self, n: Var) -> PrimExpr:
+        found = self.table.get(n)
+        return n if found is None else found  # type: ignore[no-any-return]
+
+    visit_SizeVar = visit_Var
+
+    def visit_buffer(self, b: Buffer) -> Buffer:
+        made = self.buffers.get(b)
+        if made is None:
+            made = b.map_children(self.visit)
+            data = self.table.get(b.data)
+            if isinstance(data, Var) and data is not b.data:
+                made = made.replace(data=data)
+            self.buffers[b] = made
+        return made
+
+    def _with_buffer(self, n: Any) -> Any:
+        made = n.map_children(self.visit)
+        buffer = self.visit_buffer(made.buffer)
+        return made if buffer is made.buffer else made.replace(buffer=buffer)
+
+    visit_BufferLoad = visit_BufferStore = visit_BufferRegion = visit_DeclBuffer = _with_buffer
+
+    def visit_AttrStmt(self, n: AttrStmt) -> AttrStmt:
+        made = n.map_children(self.visit)
+        if isinstance(n.node, Var) and isinstance(self.table.get(n.node), Var):
+            return made.replace(node=self.table[n.node])
+        if isinstance(n.node, Buffer):
+            buffer = self.visit_buffer(n.node)
+            return made if buffer is n.node else made.replace(node=buffer)
+        return made
+
+
+class Renewer(Substituter):
+    """A copy in which every variable that the statement defines is a new one.
+
+    Hardware axes (`thread_extent`) are not: every mention of one means the same axis.
+    """
+
+    def fresh(self, v: Var) -> Var:
+        self.table[v] = made = v.__class__(v.name, v.type_annotation)
+        return made
+
+    def visit_For(self, n: For) -> For:
+        low, extent = self.visit(n.min), self.visit(n.extent)
+        return n.replace(loop_var=self.fresh(n.loop_var), min=low, extent=extent, body=self.visit(n.body))
+
+    def visit_LetStmt(self, n: LetStmt | Let) -> LetStmt | Let:
+        value = self.visit(n.value)
+        return n.replace(value=value, var=self.fresh(n.var), body=self.visit(n.body))
+
+    visit_Let = visit_LetStmt
+
+    def visit_Allocate(self, n: Allocate | AllocateConst) -> Allocate | AllocateConst:
+        extents = tuple([self.visit(e) for e in n.extents])
+        var = self.fresh(n.buffer_var)
+        return n.replace(buffer_var=var, extents=extents, body=self.visit(n.body))
+
+    visit_AllocateConst = visit_Allocate
+
+    def visit_DeclBuffer(self, n: DeclBuffer) -> DeclBuffer:
+        made = self.visit_buffer(n.buffer)
+        if made is n.buffer:
+            self.buffers[made] = made = made.replace()
+        return n.replace(buffer=made, body=self.visit(n.body))
+
+
+class _Copier(Renewer):
+    """One of several copies. Expressions that came out of the first as they were are the same in all of them."""
+
+    def __init__(self, table: Mapping[Var, PrimExpr], same: set[int]) -> None:
+        super().__init__(table)
+        self.same = same  # by id: what is copied is alive meanwhile
+
+    def visit(self, n: Any) -> Any:
+        if id(n) in self.same:
+            return n
+        handler = self._table.get(n.__class__.__name__)
+        made = n.map_children(self.visit) if handler is None else handler(self, n)
+        if made is not n:
+            return made if handler is not None else folded(made)
+        if isinstance(n, PrimExpr):
+            self.same.add(id(n))
+        return n
+
+
+def copies(stmt: Stmt, v: Var, values: Iterable[PrimExpr]) -> list[Stmt]:
+    """Copies of `stmt`, as `renewed`, with each of the values in the place of `v`."""
+    same: set[int] = set()
+    return [_Copier({v: value}, same).visit(stmt) for value in values]
+
+
+def renewed(stmt: Stmt, table: Mapping[Var, PrimExpr] | None = None) -> Stmt:
+    """A copy of `stmt` that defines nothing that `stmt` defines, with the variables of `table` replaced."""
+    return Renewer(table or {}).visit(stmt)  # type: ignore[no-any-return]

@@ -1,0 +1,555 @@
+"""The command line: `tilewright compile`, `run`, `show`, `tune`, `db`, `replay`.
+
+Only names and options are here, so that `tilewright --help` answers at once; the work is in the files beside this one.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from .command_line import Desk
+
+__all__ = ["app", "main", "with_target_options"]
+
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    help="Compile models of ONNX, PyTorch and Keras to machine code, tune them, and run them. "
+    "Results go to stdout, progress and errors to stderr. "
+    "Exit codes: 0 done, 1 refused or failed, 2 wrong usage, 70 a fault in tilewright, 130 interrupted, "
+    "143 ended by SIGTERM.",
+)
+
+Model = Annotated[
+    Path,
+    typer.Argument(
+        help="The model: .onnx, .pt (traced), .pt2 (torch.export), .keras, .h5, .pb, a SavedModel, .tar (saved)."
+    ),
+]
+Target = Annotated[str, typer.Option(help='What to compile for, such as "llvm -mcpu=znver4".')]
+Shapes = Annotated[
+    str,
+    typer.Option(
+        "--shapes", "--input-shapes", help='Sizes of inputs: "data:[1,3,224,224] ids:int64[1,128]".'
+    ),
+]
+Format = Annotated[
+    str,
+    typer.Option(
+        "--model-format",
+        help="onnx, pytorch, pytorch-exported, keras, tensorflow or saved; else by the file's name.",
+    ),
+]
+Json = Annotated[bool, typer.Option("--json", help="Print the result, or the error, as JSON.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress on stderr.")]
+
+
+def _desk(as_json: bool, quiet: bool) -> Desk:
+    from .command_line import Desk
+
+    return Desk(as_json, quiet)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        from importlib.metadata import version
+
+        typer.echo(f"tilewright {version('tilewright')}")
+        raise typer.Exit
+
+
+@app.callback()
+def about(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    pass
+
+
+@app.command("compile")
+def compile_(
+    model: Model,
+    target: Target = "llvm",
+    output: Annotated[Path, typer.Option("--output", "-o", help="The package to write.")] = Path(
+        "module.tar"
+    ),
+    shapes: Shapes = "",
+    model_format: Format = "",
+    opt_level: Annotated[
+        int, typer.Option("--opt-level", "-O", min=0, max=4, help="How much to optimise.")
+    ] = 3,
+    disabled_pass: Annotated[
+        str, typer.Option("--disabled-pass", help="Passes to leave out, with commas between.")
+    ] = "",
+    output_format: Annotated[
+        str, typer.Option("--output-format", "-f", help="so: a library; tar: object files.")
+    ] = "so",
+    desired_layout: Annotated[
+        str, typer.Option("--desired-layout", help="Compute convolutions in NCHW or NHWC.")
+    ] = "",
+    use_vm: Annotated[
+        bool, typer.Option("--use-vm", help="Compile for the virtual machine, also where there is no need.")
+    ] = False,
+    tuning_records: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--tuning-records",
+            help="What `tilewright tune` measured: a database or lines of JSON; also several.",
+        ),
+    ] = None,
+    records_machine: Annotated[
+        str,
+        typer.Option("--records-machine", help="Take the records of another machine (its id, or any)."),
+    ] = "",
+    cross: Annotated[
+        str, typer.Option("--cross-compiler", help="What links for another machine: aarch64-linux-gnu-gcc.")
+    ] = "",
+    cross_options: Annotated[
+        str, typer.Option("--cross-compiler-options", help="What that compiler is told besides.")
+    ] = "",
+    pass_config: Annotated[
+        list[str] | None,
+        typer.Option("--pass-config", help="An option of a pass, tir.disable_vectorize=true; also several."),
+    ] = None,
+    dump_code: Annotated[
+        str,
+        typer.Option("--dump-code", help="Write beside the package, for reading: relay,h,cu,cl,ptx."),
+    ] = "",
+    executor: Annotated[str, typer.Option("--executor", help="graph, aot or vm.", hidden=True)] = "",
+    runtime: Annotated[str, typer.Option("--runtime", hidden=True)] = "",
+    verbose: Annotated[int, typer.Option("--verbose", "-v", count=True, hidden=True)] = 0,
+    as_json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Compile a model to a package that `tilewright run` runs.
+
+    \b
+    tilewright compile net.onnx --target llvm -o net.tar
+    tilewright compile net.onnx --tuning-records tune.db -o net.tar
+    """
+    desk = _desk(as_json, quiet)
+    with desk.working():
+        from .command_line import compile_command
+
+        disabled = [name.strip() for name in disabled_pass.split(",") if name.strip()]
+        compile_command(
+            desk,
+            model,
+            target,
+            output,
+            shapes,
+            model_format,
+            opt_level,
+            disabled,
+            output_format,
+            desired_layout,
+            use_vm or executor == "vm",
+            tuning_records or (),
+            records_machine,
+            cross,
+            cross_options,
+            pass_config or (),
+            dump_code,
+        )
+
+
+@app.command()
+def run(
+    package: Annotated[Path, typer.Argument(help="The package that `tilewright compile` wrote.")],
+    inputs: Annotated[
+        Path | None, typer.Option("--inputs", "-i", help="An .npz file with the inputs by name.")
+    ] = None,
+    outputs: Annotated[
+        Path | None, typer.Option("--outputs", "--output", "-o", help="An .npz file for the results.")
+    ] = None,
+    device: Annotated[str, typer.Option(help="Where to run.")] = "cpu",
+    fill_mode: Annotated[
+        str, typer.Option("--fill-mode", help="What inputs get that are not given: random, zeros, ones.")
+    ] = "random",
+    print_time: Annotated[bool, typer.Option("--print-time", help="Measure, and print the times.")] = False,
+    profile: Annotated[bool, typer.Option("--profile", help="Print the time of every kernel.")] = False,
+    repeat: Annotated[int, typer.Option("--repeat", min=1, help="How many times to measure.")] = 10,
+    number: Annotated[int, typer.Option("--number", min=1, help="Runs in one measurement.")] = 10,
+    print_top: Annotated[int, typer.Option("--print-top", min=0, help="Print the greatest values.")] = 0,
+    threads: Annotated[int, typer.Option("--threads", min=0, help="Threads to run on; 0: all cores.")] = 0,
+    shapes: Annotated[
+        str, typer.Option("--shapes", "--input-shapes", help="Sizes of inputs that are filled and open.")
+    ] = "",
+    tracker: Annotated[
+        str,
+        typer.Option("--rpc-tracker", help="HOST:PORT of an RPC server; with --rpc-key, of a tracker."),
+    ] = "",
+    key: Annotated[str, typer.Option("--rpc-key", help="Which of a tracker's servers.")] = "",
+    as_json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Run a package."""
+    desk = _desk(as_json, quiet)
+    with desk.working():
+        from .command_line import run_command
+
+        run_command(
+            desk,
+            package,
+            device,
+            inputs,
+            outputs,
+            fill_mode,
+            print_time,
+            profile,
+            repeat,
+            number,
+            print_top,
+            threads,
+            shapes,
+            tracker,
+            key,
+        )
+
+
+@app.command()
+def show(
+    model: Model,
+    target: Target = "llvm",
+    shapes: Shapes = "",
+    model_format: Format = "",
+    every: Annotated[bool, typer.Option("--all", "-a", help="A row for each operator, in order.")] = False,
+    text: Annotated[bool, typer.Option("--text", help="Print the program as text.")] = False,
+    fuse: Annotated[bool, typer.Option("--fuse/--no-fuse", help="Show the kernels after fusion.")] = True,
+    as_json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Say what is in a model (operators, shapes, FLOPs, the kernels after fusion) or in a package."""
+    desk = _desk(as_json, quiet)
+    with desk.working():
+        from .command_line import show_command
+
+        show_command(desk, model, target, shapes, model_format, every, text, fuse)
+
+
+# What `tune` is told.
+ModelToTune = Annotated[
+    Path | None,
+    typer.Argument(help="The model to tune. Without one, --model FILE is the cost model to train from --db."),
+]
+Trials = Annotated[int, typer.Option("--trials", "-n", min=1, help="Candidates to measure, over all tasks.")]
+Database = Annotated[
+    Path,
+    typer.Option(
+        "--db",
+        "--output",
+        "-o",
+        help="Where to keep what is measured: a database (.db), or lines (.json).",
+    ),
+]
+Resume = Annotated[
+    bool,
+    typer.Option("--resume", help="Go on: what the database has counts as part of the trials."),
+]
+PriorRecords = Annotated[
+    list[Path] | None,
+    typer.Option("--prior-records", "--tuning-records", help="Records to begin with; also several."),
+]
+Seed = Annotated[int, typer.Option("--seed", min=0, help="Of the choices that are made at random.")]
+CostModel = Annotated[
+    str, typer.Option("--model", help="The cost model: auto, trees, analytical, random, or a file.")
+]
+Timeout = Annotated[
+    float,
+    typer.Option("--timeout-per-trial", "--timeout", min=0.1, help="Seconds that a candidate may run."),
+]
+Tasks = Annotated[
+    str,
+    typer.Option("--tasks", help='Which tasks: all, list (prints them), numbers "0,3-5", or parts of names.'),
+]
+TimeLimit = Annotated[
+    float, typer.Option("--time-limit", min=1, help="Seconds that all of it may take, about.")
+]
+MinGain = Annotated[
+    float,
+    typer.Option("--min-gain", min=0, max=1, help="A task is left when a round is expected to win less."),
+]
+Cluster = Annotated[
+    str, typer.Option("--cluster", help="Measure on the workers of a Dask cluster: tcp://host:8786.")
+]
+TunedLevel = Annotated[int, typer.Option("--opt-level", "-O", min=0, max=4, help="As it will be compiled.")]
+TunedLayout = Annotated[str, typer.Option("--desired-layout", help="As it will be compiled: NCHW or NHWC.")]
+EarlyStopping = Annotated[
+    int, typer.Option("--early-stopping", min=0, help="Leave a task after so many trials for nothing.")
+]
+Builders = Annotated[int, typer.Option("--parallel", min=0, help="Processes that build; 0: all cores.")]
+Samples = Annotated[int, typer.Option("--repeat", min=0, help="Samples of a candidate; 0: as noise asks.")]
+MinRepeatMs = Annotated[
+    int, typer.Option("--min-repeat-ms", min=0, help="Milliseconds that a sample takes at the least.")
+]
+Tuner = Annotated[
+    str, typer.Option("--tuner", help="The classic name of a cost model: xgb, ga, random, gridsearch.")
+]
+
+
+@app.command()
+def tune(
+    model: ModelToTune = None,
+    target: Target = "llvm",
+    trials: Trials = 1000,
+    db: Database = Path("tune.db"),
+    resume: Resume = False,
+    prior: PriorRecords = None,
+    seed: Seed = 0,
+    cost_model: CostModel = "auto",
+    timeout: Timeout = 10.0,
+    tasks: Tasks = "all",
+    limit: TimeLimit = math.inf,
+    min_gain: MinGain = 0.01,
+    cluster: Cluster = "",
+    shapes: Shapes = "",
+    model_format: Format = "",
+    opt_level: TunedLevel = 3,
+    desired_layout: TunedLayout = "",
+    early_stopping: EarlyStopping = 0,
+    parallel: Builders = 0,
+    repeat: Samples = 0,
+    min_repeat_ms: MinRepeatMs = 0,
+    tuner: Tuner = "",
+    number: Annotated[int, typer.Option("--number", hidden=True)] = 0,
+    autoscheduler: Annotated[bool, typer.Option("--enable-autoscheduler", hidden=True)] = False,
+    verbose: Annotated[int, typer.Option("--verbose", "-v", count=True, hidden=True)] = 0,
+    as_json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Measure candidates for the kernels of a model, and keep them for `tilewright compile --tuning-records`.
+
+    A search that was interrupted, or killed, has lost nothing: --resume goes on. The chosen schedules are never slower
+    than those without tuning.
+
+    \b
+    tilewright tune net.onnx --target llvm --trials 500 --db tune.db
+    tilewright tune net.onnx --db tune.db --trials 2000 --resume
+    tilewright tune net.onnx --time-limit 600
+    tilewright tune net.onnx --tasks list
+    tilewright tune net.onnx --tasks conv2d --model model.json
+    tilewright tune --model model.json --db tune.db          trains that cost model from what is in tune.db
+    """
+    desk = _desk(as_json, quiet)
+    with desk.working():
+        from .tune_commands import TuneSettings, tune_command
+
+        settings = TuneSettings(
+            target=target, trials=trials, database=db, resume=resume, seed=seed, cost_model=cost_model,
+            timeout=timeout, tasks=tasks, cluster=cluster, shapes=shapes, model_format=model_format,
+            opt_level=opt_level, desired_layout=desired_layout, limit=limit, min_gain=min_gain,
+            prior=tuple(prior or ()), early_stopping=early_stopping, parallel=parallel, repeat=repeat,
+            min_repeat_ms=min_repeat_ms, tuner=tuner,
+        )  # fmt: skip
+        tune_command(desk, model, settings)
+
+
+# -- records ------------------------------------------------------------------------------------------
+records = typer.Typer(
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    help="Look at what was measured, put files of it together, train cost models on it.",
+)
+app.add_typer(records, name="db")
+
+Db = Annotated[Path, typer.Argument(metavar="DB", help="The database.")]
+Records = Annotated[Path, typer.Argument(metavar="FILE", help="A database, or records as lines of JSON.")]
+OfTask = Annotated[str, typer.Option("--task", "-t", help="The name of a task, or the beginning of its key.")]
+
+
+@records.command("show")
+def db_show(
+    file: Records,
+    task: OfTask = "",
+    limit: Annotated[int, typer.Option("--limit", min=0, help="Records to show of a task; 0: all.")] = 20,
+    as_json: Json = False,
+) -> None:
+    """What is in it: a line for each task, or for each record of one.
+
+    \b
+    tilewright db show tune.db
+    tilewright db show tune.db --task fused_nn_conv2d_nn_relu
+    """
+    desk = _desk(as_json, False)
+    with desk.working():
+        from .db_commands import show_command
+
+        show_command(desk, file, task, limit)
+
+
+@records.command("best")
+def db_best(
+    file: Records,
+    task: OfTask = "",
+    every: Annotated[bool, typer.Option("--all", "-a", help="Also of other machines.")] = False,
+    as_json: Json = False,
+) -> None:
+    """The record of each task that a build takes."""
+    desk = _desk(as_json, False)
+    with desk.working():
+        from .db_commands import best_command
+
+        best_command(desk, file, task, every)
+
+
+@records.command("merge")
+def db_merge(
+    into: Annotated[
+        Path, typer.Argument(metavar="INTO", help="The database that takes; new if it is not there.")
+    ],
+    sources: Annotated[list[Path], typer.Argument(metavar="FROM...", help="Databases, or lines of JSON.")],
+    as_json: Json = False,
+) -> None:
+    """Take over what other files have. Records that are there already are not doubled.
+
+    \b
+    tilewright db merge all.db monday.db tuesday.db
+    """
+    desk = _desk(as_json, False)
+    with desk.working():
+        from .db_commands import merge_command
+
+        merge_command(desk, into, sources)
+
+
+@records.command("prune")
+def db_prune(
+    db: Db,
+    keep: Annotated[int, typer.Option("--keep", min=1, help="Records to leave of each task.")] = 16,
+    keep_failed: Annotated[bool, typer.Option("--keep-failed", help="Leave those that failed too.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Leave the fastest records of each task, and its winner."""
+    desk = _desk(as_json, False)
+    with desk.working():
+        from .db_commands import prune_command
+
+        prune_command(desk, db, keep, keep_failed)
+
+
+@records.command("export")
+def db_export(
+    db: Db,
+    output: Annotated[Path, typer.Argument(metavar="FILE", help="The file to write.")],
+    as_json: Json = False,
+) -> None:
+    """Write all records as lines of JSON, which `tilewright db import` and `compile --tuning-records` read."""
+    desk = _desk(as_json, False)
+    with desk.working():
+        from .db_commands import export_command
+
+        export_command(desk, db, output)
+
+
+@records.command("import")
+def db_import(
+    db: Annotated[
+        Path, typer.Argument(metavar="DB", help="The database that takes; new if it is not there.")
+    ],
+    source: Annotated[Path, typer.Argument(metavar="FILE", help="Lines of JSON.")],
+    as_json: Json = False,
+) -> None:
+    """Take over what `tilewright db export`, or auto_scheduler's RecordToFile, wrote."""
+    desk = _desk(as_json, False)
+    with desk.working():
+        from .db_commands import import_command
+
+        import_command(desk, db, source)
+
+
+@records.command("train")
+def db_train(
+    file: Records,
+    output: Annotated[Path, typer.Option("--output", "-o", help="The cost model to write.")] = Path(
+        "model.json"
+    ),
+    as_json: Json = False,
+) -> None:
+    """Train a cost model on what was measured on this machine; `tilewright tune --model` begins with it.
+
+    \b
+    tilewright db train tune.db -o model.json
+    tilewright tune other.onnx --model model.json
+    """
+    desk = _desk(as_json, False)
+    with desk.working():
+        from .tune_commands import train_command
+
+        train_command(desk, file, output)
+
+
+@app.command()
+def replay(
+    record: Annotated[
+        str,
+        typer.Argument(
+            help="The beginning of a record's id, a task (its best), or the record as a line of JSON (-: stdin)."
+        ),
+    ],
+    db: Annotated[Path, typer.Option("--db", help="The file that it, and its program, is in.")] = Path(
+        "tune.db"
+    ),
+    timeout: Annotated[float, typer.Option("--timeout", min=0.1, help="Seconds that it may run.")] = 10.0,
+    script: Annotated[bool, typer.Option("--script/--no-script", help="Print the scheduled program.")] = True,
+    as_json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Build a record again: its schedule, its code, whether its result is right, and its time against the recorded one.
+
+    \b
+    tilewright replay 076a05675a57 --db tune.db
+    tilewright replay fused_nn_conv2d_nn_relu --db tune.db --no-script
+    """
+    desk = _desk(as_json, quiet)
+    with desk.working():
+        from .db_commands import replay_command
+
+        replay_command(desk, record, db, timeout, script)
+
+
+def with_target_options(given: Sequence[str]) -> list[str]:
+    """Arguments with the classic options of targets in the target itself.
+
+    --target=llvm --target-llvm-mcpu=znver4    ->    --target "llvm -mcpu=znver4"
+    """
+    kept: list[str] = []
+    options: dict[str, list[str]] = {}
+    words = iter(given)
+    for word in words:
+        name, sign, value = word.partition("=")
+        if found := re.fullmatch(r"--target-([a-z]+)-([\w-]+)", name):
+            options.setdefault(found[1], []).append(f"-{found[2]}={value if sign else next(words, '')}")
+        else:
+            kept.append(word)
+    if not options:
+        return kept
+    at = next((i for i, w in enumerate(kept) if w == "--target" or w.startswith("--target=")), None)
+    if at is None:
+        text, kept = "llvm", [*kept, "--target", "llvm"]
+        at = len(kept) - 2
+    else:
+        text = kept[at].partition("=")[2] if "=" in kept[at] else kept[at + 1]
+    targets = [
+        " ".join([target, *options.get(target.split(" ")[0], ())])
+        for target in re.split(r",\s+", text)
+        if target
+    ]
+    end = at + 1 if "=" in kept[at] else at + 2
+    return [*kept[:at], "--target", ", ".join(targets), *kept[end:]]
+
+
+def main(argv: Sequence[str] | None = None, name: str = "tilewright") -> None:
+    """The entry point."""
+    app(args=with_target_options(sys.argv[1:] if argv is None else argv), prog_name=name)

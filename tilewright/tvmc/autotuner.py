@@ -1,0 +1,173 @@
+"""`tvmc.tune`: measure the kernels of a model, and keep what was measured for `tvmc.compile`."""
+
+from __future__ import annotations
+
+import math
+import os
+import tempfile
+import warnings
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from ..target import Target
+from ..tune.measure import MeasureOptions, Measurer, Timing
+from ..tune.records import Database
+from ..tune.search import SearchOptions
+from .errors import TVMCException
+from .model import TVMCModel
+from .tune_display import ModelDisplay
+from .tuning import Found, Outcome, chosen_tasks, kept_records, model_tasks, tunable, tune_all
+
+__all__ = ["DEFAULT_TRIALS", "measurer_for", "model_of", "patient", "timing_of", "tune_model"]
+
+DEFAULT_TRIALS = 1000  # over all tasks; the search ends sooner by itself where little is to be won
+_MODELS = {"xgb": "auto", "ga": "analytical", "gridsearch": "analytical"}
+
+
+def tune_model(
+    tvmc_model: TVMCModel,
+    target: Any,
+    tuning_records: str | os.PathLike[str] | None = None,
+    prior_records: Any = None,
+    enable_autoscheduler: bool = False,
+    rpc_key: str | None = None,
+    hostname: str | None = None,
+    port: int | str = 9090,
+    trials: int | None = None,
+    target_host: Any = None,
+    tuner: str = "auto",
+    min_repeat_ms: int | None = None,
+    early_stopping: int | None = None,
+    timeout: float = 10,
+    repeat: int | None = None,
+    number: int | None = None,
+    parallel: int | None = None,
+    hardware_params: Any = None,
+    include_simple_tasks: bool = True,
+    log_estimated_latency: bool = False,
+    additional_target_options: Any = None,
+    tasks_filter: str = "all",
+    desired_layout: str | None = None,
+    seed: int = 0,
+    opt_level: int = 3,
+    cluster: str | None = None,
+    time_limit: float | None = None,
+) -> str:
+    """Tune the kernels of a model, with `trials` measurements in all, and in about `time_limit` seconds; the path
+    of the records for `tvmc.compile`.
+
+    There is one search, so that `enable_autoscheduler` changes nothing and `tuner` picks its cost model. Records go to
+    a database, or to lines of JSON if the name of the file ends so; what is in it counts as measured.
+    """
+    _refuse_or_warn(rpc_key, hostname, port, hardware_params, additional_target_options)
+    chosen = tunable(target, cluster)
+    path = _place(tuning_records)
+    found = chosen_tasks(tasks_filter, model_tasks(tvmc_model, target, opt_level, (), desired_layout))
+    if not include_simple_tasks:
+        found = [f for f in found if _is_heavy(f)] or found
+    options = patient(
+        SearchOptions(seed=seed, model=model_of(tuner), limit=math.inf if time_limit is None else time_limit),
+        early_stopping,
+    )
+    with kept_records(path, _several(prior_records)) as database:
+        measure = MeasureOptions(
+            builders=parallel,
+            run_limit=float(timeout),
+            timing=timing_of(repeat, min_repeat_ms),
+            seed=seed,
+            reproducers=f"{database.path}.wrong",
+        )
+        outcome = _tuned(tvmc_model.name, found, database, trials, options, measure, cluster, chosen)
+    if outcome.interrupted:
+        raise KeyboardInterrupt
+    if log_estimated_latency:
+        print(
+            f"estimated latency: {outcome.time(True) * 1e3:.3f} ms, untuned {outcome.time(False) * 1e3:.3f} ms"
+        )
+    return str(path)
+
+
+def _tuned(
+    name: str,
+    found: Found,
+    database: Database,
+    trials: int | None,
+    options: SearchOptions,
+    measure: MeasureOptions,
+    cluster: str | None,
+    target: Target,
+) -> Outcome:
+    wanted = DEFAULT_TRIALS if trials is None else trials
+    if wanted < 1:
+        raise TVMCException(f"trials={wanted}: give at least 1")
+    with measurer_for(measure, cluster, target) as measurer, ModelDisplay(found) as display:
+        return tune_all(name, found, database, wanted, options=options, measure=measurer, told=display)
+
+
+def _place(given: str | os.PathLike[str] | None) -> Path:
+    """Where the records go: to a file of their own, if nobody says."""
+    if given is None:
+        return Path(tempfile.mkdtemp(prefix="tilewright-tune-")) / "tune.db"
+    return Path(given)
+
+
+def _several(given: Any) -> Sequence[Any]:
+    if given is None:
+        return ()
+    return given if isinstance(given, (list, tuple)) else (given,)
+
+
+def _refuse_or_warn(rpc_key: Any, hostname: Any, port: Any, hardware_params: Any, options: Any) -> None:
+    if rpc_key or hostname:
+        raise TVMCException(
+            f"tvmc.tune(hostname={hostname!r}, rpc_key={rpc_key!r}): there is no RPC tracker; other machines measure "
+            'as workers of a Dask cluster: cluster="tcp://host:8786"'
+        )
+    for name, value in (("hardware_params", hardware_params), ("additional_target_options", options)):
+        if value:
+            warnings.warn(
+                f'tvmc.tune({name}=…) is not looked at: the target says what the machine is, as "llvm -num-cores=4"',
+                stacklevel=3,
+            )
+
+
+def model_of(tuner: str) -> str:
+    """The cost model for the name of a tuner."""
+    if tuner.startswith("xgb_"):
+        return "auto"
+    return _MODELS.get(tuner, tuner)
+
+
+def patient(options: SearchOptions, early_stopping: int | None) -> SearchOptions:
+    """The options of a search that leaves a task after so many trials that won nothing."""
+    if early_stopping is None:
+        return options
+    return replace(options, patience=max(1, early_stopping), min_gain=1.0)
+
+
+def timing_of(repeat: int | None, min_repeat_ms: float | None) -> Timing:
+    """How to measure, under the classic names."""
+    made = Timing()
+    if repeat is not None:
+        made = replace(made, repeats=max(1, repeat))
+    if min_repeat_ms:
+        made = replace(made, sample_seconds=min_repeat_ms / 1e3)
+    return made
+
+
+def _is_heavy(found: Any) -> bool:
+    """Whether a task has a product, a convolution or the like in it."""
+    words = ("conv", "dense", "matmul", "gemm", "einsum")
+    return any(word in found[0].name for word in words)
+
+
+def measurer_for(options: MeasureOptions, cluster: str | None, target: Target) -> Any:
+    """Who measures: this machine, or the workers of a cluster that have what the target is for; to be used in a `with`
+    block."""
+    if not cluster:
+        return Measurer(options)
+    from ..tune.fleet import Fleet  # needs dask.distributed, and says so
+
+    return Fleet(cluster, device=target.kind.name if target.is_gpu else "cpu", options=options)

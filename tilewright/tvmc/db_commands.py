@@ -1,0 +1,286 @@
+"""What `tilewright db` and `tilewright replay` do: files of records, and records."""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from .command_line import FAILED, Desk
+from .errors import TVMCException
+
+if TYPE_CHECKING:
+    from ..tune.records import Database, Record
+
+__all__ = [
+    "best_command",
+    "export_command",
+    "import_command",
+    "merge_command",
+    "prune_command",
+    "show_command",
+]
+
+
+def _existing(path: Path) -> Database:
+    """A database that is there: what writes to one does not make another by mistake."""
+    from ..tune.record_files import is_database
+    from ..tune.records import Database
+
+    if not is_database(path):
+        raise TVMCException(
+            f"{path}: these are lines of JSON, not a database; `tilewright db import NEW.db {path}` makes one of them"
+        )
+    return Database(path)
+
+
+# -- files ------------------------------------------------------------------------------------------
+def merge_command(desk: Desk, into: Path, sources: Sequence[Path]) -> None:
+    """Take over what other files have."""
+    from ..tune.record_files import open_records, take_records
+    from .tuning import database_for
+
+    for source in sources:
+        open_records(source).close()  # what is none of ours is said before anything is written
+    with database_for(into) as database:
+        new = {str(s): take_records(database, s) for s in sources}
+        total = len(database.records())
+    told = [f"{n} new records from {s}" for s, n in new.items()]
+    data = {"database": str(into), "new": new, "records": total}
+    desk.result(data, f"{into}: {', '.join(told)}; {total} in all")
+
+
+def import_command(desk: Desk, into: Path, source: Path) -> None:
+    """Take over a file of lines."""
+    merge_command(desk, into, [source])
+
+
+def export_command(desk: Desk, path: Path, output: Path) -> None:
+    """Write all records as lines of JSON."""
+    from .compiler import check_path
+
+    check_path(output)
+    with _existing(path) as database:
+        count = database.export_json(output)
+    desk.result({"file": str(output), "records": count}, f"{output}: {count} records of {path}", output)
+
+
+def prune_command(desk: Desk, path: Path, keep: int, keep_failed: bool) -> None:
+    """Leave the fastest records of each task."""
+    with _existing(path) as database:
+        gone = database.prune(keep, failed=not keep_failed)
+        left = len(database.records())
+    desk.result(
+        {"database": str(path), "gone": gone, "left": left}, f"{path}: {gone} records gone, {left} left"
+    )
+
+
+# -- looking ----------------------------------------------------------------------------------------
+def show_command(desk: Desk, path: Path, task: str, limit: int) -> None:
+    """What is in a file: a line for each task, or for each record of one."""
+    from ..tune.record_files import open_records
+
+    with open_records(path) as database:
+        tasks = database.tasks()
+        if not tasks:
+            raise TVMCException(
+                f"{path}: it holds no record yet; `tilewright tune MODEL --db {path}` fills it"
+            )
+        if task:
+            return _show_records(desk, database, _of_task(path, tasks, task), limit)
+        machines = database.machines()
+        text = "\n".join([database.show(), *_machines(machines)])
+    data = {"database": str(path), "tasks": [_plain(t) for t in tasks], "machines": machines}
+    desk.result(data, text)
+
+
+def _plain(line: dict[str, Any]) -> dict[str, Any]:
+    return {k: (None if v == math.inf else v) for k, v in line.items()}
+
+
+def _machines(machines: Any) -> list[str]:
+    from ..tune.machines import fingerprint
+
+    out = []
+    for name, m in machines.items():
+        gpu = m.get("gpu")
+        what = f"{gpu} ({m['kind']})" if gpu else f"{m.get('cpu')}, {m.get('cores')} cores"
+        here = fingerprint(target=m.get("kind"))
+        out.append(f"machine {name}: {what}{' (this one)' if name == here else ''}")
+    return out
+
+
+def _of_task(path: Path, tasks: Sequence[dict[str, Any]], wanted: str) -> list[dict[str, Any]]:
+    """The lines of a task, by its name or the beginning of its key."""
+    found = [t for t in tasks if t["name"] == wanted or t["workload"].startswith(wanted)]
+    if not found:
+        known = ", ".join(sorted({t["name"] for t in tasks})[:8])
+        raise TVMCException(f"{path}: there is no task {wanted!r}; there are: {known}")
+    return found
+
+
+def _show_records(desk: Desk, database: Database, lines: Sequence[dict[str, Any]], limit: int) -> None:
+    records: list[Record] = []
+    for line in lines:
+        records += database.records(line["workload"], line["target"], line["machine"])
+    records.sort(key=lambda r: r.time)
+    rows: list[tuple[str, ...]] = [
+        ("record", "time", "noise", "origin", "status", "decisions, or what was said")
+    ]
+    rows += [_row(r) for r in records[: limit or None]]
+    widths = [max(len(r[i]) for r in rows) for i in range(5)]
+    text = [
+        "  ".join([*(c.ljust(w) for c, w in zip(r[:5], widths, strict=True)), r[5]]).rstrip() for r in rows
+    ]
+    if limit and len(records) > limit:
+        text.append(f"and {len(records) - limit} others (--limit 0: all)")
+    desk.result({"records": [_data(r) for r in records[: limit or None]]}, "\n".join(text))
+
+
+def _row(r: Record) -> tuple[str, ...]:
+    what = r.error.splitlines()[0] if r.error else ""
+    if r.ok:
+        what = "; ".join(_decided(d) for d in r.decisions) if r.decisions else "the zero-trial schedule"
+    time = f"{r.time * 1e6:.2f} us" if r.ok else "-"
+    return (r.uid[:12], time, f"{100 * r.noise:.0f}%", r.origin, r.status, what)
+
+
+def _decided(decision: dict[str, Any]) -> str:
+    return " ".join(f"{k}={v}" for k, v in decision.items() if k not in ("stage", "sketch"))
+
+
+def _data(r: Record) -> dict[str, Any]:
+
+    data = r.plain()
+    return {**{k: v for k, v in data.items() if k != "trace"}, "time": r.time if r.ok else None}
+
+
+def best_command(desk: Desk, path: Path, task: str, every_machine: bool) -> None:
+    """The record of each task that a build would take."""
+    from ..tune.display import time_text
+    from ..tune.machines import fingerprint, record_keys
+    from ..tune.record_files import open_records
+
+    def is_here(line: dict[str, Any]) -> bool:
+        own = fingerprint(target=line["target"])
+        return (line["target"], line["machine"]) in record_keys(line["target"], own)
+
+    here = fingerprint()
+    with open_records(path) as database:
+        tasks = database.tasks()
+        lines = _of_task(path, tasks, task) if task else tasks
+        mine = [t for t in lines if every_machine or is_here(t)]
+        if not mine:
+            others = "; --all shows those of others" if lines else ""
+            raise TVMCException(f"{path}: it holds no record of this machine ({here}){others}")
+        out, text = [], []
+        widest = max(len(t["name"]) for t in mine)
+        for t in mine:
+            records = [
+                r for r in database.records(t["workload"], t["target"], t["machine"]) if r.ok and r.seconds
+            ]
+            winners = [r for r in records if r.origin == "winner"]
+            best = winners[-1] if winners else min(records, key=lambda r: r.time, default=None)
+            if best is None:
+                text.append(f"{t['name']:{widest}}  none of {t['records']} could be measured")
+                continue
+            out.append({**_data(best), "name": t["name"]})
+            where = "" if is_here(t) else f"  on {t['machine']}"
+            text.append(
+                f"{t['name']:{widest}}  {time_text(best.time):>9}  {best.uid[:12]}  {best.origin}  {t['target']}{where}"
+            )
+    desk.result({"database": str(path), "best": out}, "\n".join(text))
+
+
+# -- replay -----------------------------------------------------------------------------------------
+def replay_command(desk: Desk, wanted: str, path: Path, timeout: float, script: bool) -> None:
+    """Build a record's schedule again, check it, time it, and compare with what was recorded."""
+    from ..tune.display import time_text
+    from ..tune.machines import describe_machine, differences, fingerprint
+    from ..tune.measure import MeasureInput, MeasureOptions, Measurer
+    from ..tune.search import apply_record
+
+    text = sys.stdin.read() if wanted == "-" else wanted
+    database, record = _given(text, path) if text.lstrip().startswith("{") else _named(text, path)
+    with database:
+        task = database.task(record.workload, record.target)
+        made = database.machines().get(record.machine)
+    if task.workload != record.workload:
+        raise TVMCException(f"{path}: record {record.uid}: its program is not the one that was measured")
+    if record.machine != fingerprint(target=record.target):
+        how = differences(made, describe_machine(record.target)) if made else "not described"
+        desk.note(f"it was measured on another machine: {record.machine} ({how})")
+    try:
+        sch = apply_record(task, record)
+    except (KeyError, TypeError, ValueError, IndexError) as error:
+        raise TVMCException(f"record {record.uid} is damaged: {type(error).__name__}: {error}") from None
+    program, steps = sch.mod.script(), str(sch.trace)
+    with Measurer(MeasureOptions(builders=1, run_limit=timeout, seed=record.seed)) as measurer:
+        result = measurer.measure([MeasureInput.of(task, sch.trace.as_json())])[0]
+    then = record.time if record.ok else None
+    now = result.time if result.ok else None
+    data = {
+        "record": record.uid,
+        "task": task.name,
+        "target": record.target,
+        "recorded": {"status": record.status, "seconds": then, "error": record.error},
+        "now": {"status": str(result.status), "seconds": now, "error": result.error},
+        "trace": sch.trace.as_json(),
+        "script": program,
+    }
+    told = [f"record {record.uid} of {task.name} for {record.target} ({record.origin}, seed {record.seed})"]
+    told.append(f"  then  {time_text(then) if then else f'{record.status}: {record.error}'}")
+    right = f"{time_text(now)}, and the result is right" if now else f"{result.status}: {result.error}"
+    told.append(f"  now   {right}")
+    if then and now:
+        told.append(f"  now takes {now / then:.2f} times as long as then")
+    told += ["", steps] + (["", program] if script else [])
+    desk.result(data, "\n".join(told))
+    if not result.ok:
+        raise SystemExit(FAILED)
+
+
+def _given(line: str, path: Path) -> tuple[Database, Record]:
+    """A record by its line of JSON; its program is in the line too, or in a file."""
+    from ..ir.serialize import read_json
+    from ..tir.schedule.from_files import UntrustedStep
+    from ..tune.record_files import open_records
+    from ..tune.records import Database, checked_record, checked_workload, uid_of
+
+    try:
+        data = read_json(line, "the line", ValueError)
+        record = checked_record(data.get("record", data))
+        row = checked_workload(data["workload"]) if isinstance(data.get("workload"), list) else None
+    except UntrustedStep as error:
+        raise TVMCException(f"record {uid_of(data)}: {error}") from None
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise TVMCException(f"this is no record as JSON: {error}") from None
+    if row is None:
+        return open_records(path), record
+    held = Database(":memory:")
+    held.take([row], {}, [record])
+    return held, record
+
+
+def _named(name: str, path: Path) -> tuple[Database, Record]:
+    """A record by the beginning of its id, or by its task, whose best it is."""
+    from ..tune.record_files import open_records
+
+    database = open_records(path)
+    records = database.records()
+    found = [r for r in records if r.uid.startswith(name)]
+    if not found:
+        names = {t["workload"]: t["name"] for t in database.tasks()}
+        good = [r for r in records if names.get(r.workload) == name and r.ok]
+        winners = [r for r in good if r.origin == "winner"]
+        found = winners[-1:] or sorted(good, key=lambda r: r.time)[:1]
+    if not found:
+        raise TVMCException(
+            f"{path}: there is no record {name!r}; `tilewright db show {path} --task NAME` lists their ids"
+        )
+    if len(found) > 1:
+        some = ", ".join(r.uid[:12] for r in found[:4])
+        raise TVMCException(f"{path}: {len(found)} records begin with {name!r}: {some}; give more of it")
+    return database, found[0]

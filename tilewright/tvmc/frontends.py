@@ -1,0 +1,208 @@
+"""Loading a model from a file, by the importer that its name asks for."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from ..ir.errors import FrontendError
+from ..ir.expr import Var as SizeVar
+from ..ir.module import IRModule
+from ..relay import frontend
+from ..relay.sizes import with_sizes
+from ..relay.transform.infer_type import infer_module
+from ..relay.ty import TensorType
+from .model import TVMCModel
+from .pt2 import load_exported
+
+__all__ = ["SUFFIXES", "get_frontend_names", "load_model"]
+
+Shapes = Mapping[str, Sequence[Any]]
+
+
+def load_model(
+    path: str | os.PathLike[str],
+    model_format: str | None = None,
+    shape_dict: Shapes | None = None,
+    **kwargs: Any,
+) -> TVMCModel:
+    """The model in a file. `shape_dict` gives the sizes of inputs, where the file leaves them open or has others.
+
+    A traced module of PyTorch takes types as well: shape_dict={"ids": ([1, 128], "int64")}. `kwargs` go to the
+    importer: `tvmc.load("net.onnx", dtype="float32")`.
+    """
+    file = Path(path)
+    if not file.exists():
+        raise FrontendError(f"{file}: there is no such file")
+    kind = model_format or _by_name(file)
+    if kind not in _LOADERS:
+        raise FrontendError(f"{file}: there is no model format {kind!r}; known are {', '.join(_LOADERS)}")
+    if not file.is_file() and kind != "tensorflow":
+        raise FrontendError(f"{file}: is no file; a model is one file")
+    if kind != "pytorch":
+        _refuse_types(file, shape_dict)
+    for package in ("tensorflow", "tf2onnx") if kind in ("keras", "tensorflow") else ():
+        if importlib.util.find_spec(package) is None:
+            raise FrontendError(
+                f"{file}: reading it needs the package {package!r}; pip install 'tilewright[tensorflow]'"
+            )
+    try:
+        mod, params, name = _LOADERS[kind](file, shape_dict, kwargs)
+    except ModuleNotFoundError as error:
+        if error.name not in ("onnx", "torch"):
+            raise
+        raise FrontendError(
+            f"{file}: reading it needs the package {error.name!r}; pip install 'tilewright[{error.name}]'"
+        ) from None
+    return TVMCModel(mod, params, name)
+
+
+def get_frontend_names() -> list[str]:
+    """The model formats that can be loaded."""
+    return list(_LOADERS)
+
+
+def _onnx(file: Path, shapes: Shapes | None, options: dict[str, Any]) -> tuple[Any, Any, str]:
+    options = {"freeze_params": False, **options}
+    return (*frontend.from_onnx(str(file), shape=shapes, **options), file.stem)
+
+
+def _torch(file: Path, shapes: Shapes | None, options: dict[str, Any]) -> tuple[Any, Any, str]:
+    """A scripted or traced module, which does not know its shapes."""
+    import torch
+
+    if not shapes:
+        raise FrontendError(
+            f"{file}: a traced module does not say what it takes: give shape_dict={{'input': [1, 3, 224, 224]}}, in "
+            'order (--shapes "input:[1,3,224,224]" on the command line)'
+        )
+    load: Any = torch.jit.load
+    loaded = _loaded(file, lambda: load(str(file), map_location="cpu"), "a traced or scripted module")
+    infos = [
+        (name, (tuple(given[0]), given[1]) if _has_type(given) else tuple(given))
+        for name, given in shapes.items()
+    ]
+    try:
+        return (*frontend.from_pytorch(loaded, infos, **options), file.stem)
+    except FrontendError as error:
+        raise FrontendError(f"{file}: {error}") from None
+
+
+def _exported(file: Path, shapes: Shapes | None, options: dict[str, Any]) -> tuple[Any, Any, str]:
+    """A program of torch.export."""
+    loaded = _loaded(file, lambda: load_exported(file), "a program of torch.export")
+    try:
+        mod, params = frontend.from_exported_program(loaded, **options)
+    except FrontendError as error:
+        raise FrontendError(f"{file}: {error}") from None
+    again = "export it again with others, or with dynamic_shapes"
+    return _sized(mod, params, shapes, file, again), params, file.stem
+
+
+def _keras(file: Path, shapes: Shapes | None, options: dict[str, Any]) -> tuple[Any, Any, str]:
+    options = {"layout": "NHWC", **options}  # files are asked for what they hold
+    return (*frontend.from_keras(file, shape=shapes, **options), file.stem)
+
+
+def _tensorflow(file: Path, shapes: Shapes | None, options: dict[str, Any]) -> tuple[Any, Any, str]:
+    """A SavedModel, which is a folder, or a frozen graph."""
+    return (*frontend.from_tensorflow(file, shape=shapes, **options), file.stem)
+
+
+def _loaded(file: Path, work: Callable[[], Any], what: str) -> Any:
+    try:
+        return work()
+    except FrontendError:
+        raise
+    except Exception as error:  # whatever torch says to a file of another kind
+        first = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        raise FrontendError(f"{file}: is not {what}, or a damaged one: {first[:200]}") from None
+
+
+def _saved(file: Path, shapes: Shapes | None, options: dict[str, Any]) -> tuple[Any, Any, str]:
+    found = TVMCModel.load(file)
+    mod = _sized(found.mod, found.params, shapes, file, "import the original with others")
+    return mod, found.params, found.name
+
+
+def _refuse_types(file: Path, shapes: Shapes | None) -> None:
+    for name, given in (shapes or {}).items():
+        if _has_type(given):
+            raise FrontendError(f"{file}: the types are in the file; give {name!r} its sizes alone")
+
+
+def _has_type(given: Any) -> bool:
+    return len(given) == 2 and isinstance(given[1], str)
+
+
+def _sized(
+    mod: IRModule, params: Mapping[str, Any], shapes: Shapes | None, file: Path, remedy: str
+) -> IRModule:
+    """The module with numbers for sizes that were open."""
+    if not shapes:
+        return mod
+    main = infer_module(mod)["main"]
+    inputs = {p.name_hint: p.checked_type for p in main.params if p.name_hint not in params}
+    values: dict[Any, int] = {}
+    for name, sizes in shapes.items():
+        kind = inputs.get(name)
+        if not isinstance(kind, TensorType):
+            raise FrontendError(
+                f"{file}: there is no input {name!r}; the inputs are {', '.join(inputs) or 'none'}"
+            )
+        if len(sizes) != len(kind.shape):
+            raise FrontendError(f"{file}: input {name!r} is {kind}, and {len(sizes)} sizes are given")
+        for own, size in zip(kind.shape, sizes):
+            if not isinstance(size, int):
+                continue
+            known = own if isinstance(own, int) else values.setdefault(own, size)
+            if known != size or not isinstance(own, (int, SizeVar)):
+                text = ", ".join(map(str, sizes))
+                raise FrontendError(
+                    f"{file}: input {name!r} is {kind}, which [{text}] does not fit; {remedy}"
+                )
+    made = mod.clone()
+    made["main"] = with_sizes(main, values)
+    return made
+
+
+_LOADERS: Final[dict[str, Callable[[Path, Shapes | None, dict[str, Any]], tuple[Any, Any, str]]]] = {
+    "onnx": _onnx,
+    "pytorch": _torch,
+    "pytorch-exported": _exported,
+    "keras": _keras,
+    "tensorflow": _tensorflow,
+    "saved": _saved,
+}
+SUFFIXES: Final = {
+    ".onnx": "onnx",
+    ".pt": "pytorch",
+    ".pth": "pytorch",
+    ".pt2": "pytorch-exported",
+    ".keras": "keras",
+    ".h5": "keras",
+    ".pb": "tensorflow",
+    ".tar": "saved",
+}
+_BY_ONNX: Final = (".tflite", ".pbtxt")
+
+
+def _by_name(file: Path) -> str:
+    if file.is_dir() and (file / "saved_model.pb").is_file():
+        return "tensorflow"
+    if file.is_dir():
+        raise FrontendError(f"{file}: is a folder, and no SavedModel of TensorFlow")
+    suffix = file.suffix.lower()
+    if suffix in SUFFIXES:
+        return SUFFIXES[suffix]
+    if suffix in _BY_ONNX:
+        raise FrontendError(
+            f"{file}: {suffix} files are read through ONNX: python -m tf2onnx.convert --help says how to convert one"
+        )
+    raise FrontendError(
+        f"{file}: the name does not say what kind of model it is ({', '.join(SUFFIXES)}); "
+        f"give model_format, one of {', '.join(_LOADERS)}"
+    )

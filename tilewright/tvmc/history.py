@@ -1,0 +1,72 @@
+"""The records that a model is compiled with."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+from ..runtime.json_reader import read_json
+from ..tune.history import History
+
+__all__ = ["Records", "applied", "records_of"]
+
+Path = str | os.PathLike[str]
+
+
+class Records(History):
+    """The records of files: of `tvmc.tune` and `auto_scheduler`, and logs of `autotvm`, which are applied with them."""
+
+    def __init__(self, paths: Sequence[Path], machine: str | None = None) -> None:
+        self.logs = [os.fspath(p) for p in paths if _is_template_log(p)]
+        own = [os.fspath(p) for p in paths if os.fspath(p) not in self.logs]
+        super().__init__(*own, machine=machine)
+        self.names = ", ".join(os.fspath(p) for p in paths)
+
+
+def records_of(given: Any, machine: str | None = None) -> History | None:
+    """What `tuning_records` says: a file, several, or a History; or None."""
+    if given is None or isinstance(given, History):
+        return given
+    if isinstance(given, (str, os.PathLike)):
+        return Records([given], machine)
+    if isinstance(given, (list, tuple)) and all(isinstance(g, (str, os.PathLike)) for g in given):
+        return Records(given, machine)
+    return History(given, machine=machine)
+
+
+@contextmanager
+def applied(given: Any) -> Iterator[None]:
+    """Compile with records. If none of them is of what is compiled, that is said."""
+    history = records_of(given)
+    if history is None:
+        yield
+        return
+    with ExitStack() as stack:
+        logs = history.logs if isinstance(history, Records) else []
+        for log in logs:
+            from .. import autotvm
+
+            stack.enter_context(autotvm.apply_history_best(log))
+        stack.enter_context(history)
+        yield
+    if history.missed and not history.used and not logs:
+        named = history.names if isinstance(history, Records) else "the records"
+        warnings.warn(
+            f"{named}: there is no record of any of the {len(history.missed)} kernels of this model for this target "
+            "and machine, so it is compiled without; tune it with the same target, opt level and layout",
+            RuntimeWarning,
+            stacklevel=4,
+        )
+
+
+def _is_template_log(path: Path) -> bool:
+    """Whether a file is one of autotvm's logs: its first line says so."""
+    try:
+        with open(path, encoding="utf-8") as file:
+            data = read_json(file.readline(), "the line", ValueError)
+    except (OSError, ValueError):
+        return False
+    return isinstance(data, dict) and "input" in data and "config" in data

@@ -1,0 +1,249 @@
+"""What `tilewright tune` does."""
+
+from __future__ import annotations
+
+import math
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from .command_line import INTERRUPTED, TERMINATED, Desk, Terminated
+
+if TYPE_CHECKING:
+    from ..tune.records import Database
+    from .tuning import Found, Outcome
+
+__all__ = ["TuneSettings", "train_command", "tune_command"]
+
+_NAMES = ("auto", "trees", "analytical", "random")
+
+
+@dataclass(frozen=True)
+class TuneSettings:
+    """The options of `tilewright tune`."""
+
+    target: str = "llvm"
+    trials: int = 1000
+    database: Path = Path("tune.db")
+    resume: bool = False
+    seed: int = 0
+    cost_model: str = "auto"
+    timeout: float = 10.0
+    tasks: str = "all"
+    cluster: str = ""
+    shapes: str = ""
+    model_format: str = ""
+    opt_level: int = 3
+    desired_layout: str = ""
+    limit: float = math.inf
+    min_gain: float = 0.01
+    prior: tuple[Path, ...] = ()
+    early_stopping: int = 0
+    parallel: int = 0
+    repeat: int = 0
+    min_repeat_ms: int = 0
+    tuner: str = ""
+
+
+def tune_command(desk: Desk, model: Path | None, settings: TuneSettings) -> None:
+    """Import, find the tasks, tune them, and say what came of it."""
+    if model is None:
+        return _train_instead(desk, settings)
+    from ..tune.record_files import open_records
+    from . import load
+    from .shape_parser import parse_shape_string
+    from .tuning import chosen_tasks, database_for, kept_records, model_tasks, tunable
+
+    # What can be seen to be wrong is said before the work begins.
+    given = parse_shape_string(settings.shapes) if settings.shapes else None
+    tunable(settings.target, settings.cluster)
+    _check_model(settings.cost_model)
+    listing = settings.tasks.strip() == "list"
+    if not listing:
+        for prior in settings.prior:
+            open_records(prior).close()
+        database_for(settings.database).close()
+    desk.note(f"importing {model}")
+    loaded = load(model, settings.model_format or None, given)
+    found = model_tasks(loaded, settings.target, settings.opt_level, (), settings.desired_layout or None)
+    if listing:
+        return _list(desk, loaded.name, found)
+    found = chosen_tasks(settings.tasks, found)
+    with _ended_as_interrupted() as ended, kept_records(settings.database, settings.prior) as database:
+        outcome = _tune(desk, loaded.name, found, database, settings)
+    again = f"--target {settings.target!r} " if settings.target != "llvm" else ""
+    use = f"tilewright compile {model} {again}--tuning-records {settings.database}"
+    desk.result(outcome.plain(), "\n".join([*_account(outcome), f"compile with them: {use}"]))
+    if outcome.interrupted:
+        desk.note(
+            f"interrupted: {settings.database} keeps what was measured; the same command with --resume goes on"
+        )
+        raise SystemExit(TERMINATED if ended else INTERRUPTED)
+
+
+@contextmanager
+def _ended_as_interrupted() -> Iterator[list[int]]:
+    """A request to end (SIGTERM, as batch systems send it) is an interrupt: processes and files go, and what was
+    measured is kept. The list gets the signal."""
+    ended: list[int] = []
+    if threading.current_thread() is not threading.main_thread():
+        yield ended  # signals are for the main thread
+        return
+
+    def interrupt(number: int, _: object) -> None:
+        ended.append(number)
+        raise Terminated
+
+    before = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield ended
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _tune(desk: Desk, name: str, found: Found, database: Database, settings: TuneSettings) -> Outcome:
+    from ..relay.build_module import as_target
+    from ..tune.machines import fingerprint, machine_of
+    from ..tune.measure import MeasureOptions
+    from ..tune.search import SearchOptions
+    from .autotuner import measurer_for, model_of, patient, timing_of
+    from .tune_display import ModelDisplay
+    from .tuning import measured_before, tune_all
+
+    model = model_of(settings.tuner) if settings.tuner else settings.cost_model
+    options = SearchOptions(seed=settings.seed, model=model, min_gain=settings.min_gain, limit=settings.limit)
+    options = patient(options, settings.early_stopping or None)
+    measure = MeasureOptions(
+        builders=settings.parallel or None,
+        run_limit=settings.timeout,
+        timing=timing_of(settings.repeat or None, settings.min_repeat_ms),
+        seed=settings.seed,
+        reproducers=f"{database.path}.wrong",
+    )
+    with measurer_for(measure, settings.cluster or None, as_target(settings.target)) as measurer:
+        before = measured_before(database, found, fingerprint(machine_of(measurer, settings.target)))
+        count = f"{len(found)} task{'s' * (len(found) != 1)}"
+        desk.note(f"tuning {count} of {name} for {settings.target} into {settings.database}")
+        if told := _what_is_there(sum(before.values()), len(database), settings):
+            desk.note(told)
+        if settings.trials < len(found):
+            desk.note(
+                f"{settings.trials} trials do not suffice for all tasks: those with the most arithmetic get them"
+            )
+        with ModelDisplay(found, quiet=desk.quiet) as display:
+            return tune_all(
+                name,
+                found,
+                database,
+                settings.trials,
+                resume=settings.resume,
+                options=options,
+                measure=measurer,
+                told=display,
+            )
+
+
+def _what_is_there(before: int, every: int, settings: TuneSettings) -> str:
+    """What happens to measurements that there are already, of these tasks and in all."""
+    if not before:
+        others = f": the {every} records of {settings.database} are of other tasks, targets or machines"
+        return f"there is nothing to resume yet{others if every else ''}" if settings.resume else ""
+    here = f"{settings.database} has {before} measurements of them, which are kept and learned from"
+    if not settings.resume:
+        return f"{here}; {settings.trials} more are made (--resume: {settings.trials} with those)"
+    left = max(0, settings.trials - before)
+    return f"{here}; up to {left} more are made" if left else f"{here}; that is all that was asked for"
+
+
+def _check_model(name: str) -> None:
+    from .errors import TVMCException
+
+    if name in _NAMES:
+        return
+    if not name.endswith((".json", ".ubj")):
+        raise TVMCException(
+            f"--model {name}: a cost model is one of {', '.join(_NAMES)}, or a file (.json, .ubj) that "
+            "`tilewright db train` wrote"
+        )
+    if not Path(name).is_file():
+        raise TVMCException(
+            f"--model {name}: there is no such file; `tilewright db train tune.db -o {name}` makes it"
+        )
+
+
+# -- what is printed ------------------------------------------------------------------------------
+def _list(desk: Desk, name: str, found: Found) -> None:
+    """The tasks, with the numbers that `--tasks` takes."""
+    from ..tune.search import flop_of
+
+    data: list[dict[str, Any]] = [
+        {"number": i, "name": t.name, "workload": t.workload, "weight": w, "flop": flop_of(t)}
+        for i, (t, w) in enumerate(found)
+    ]
+    widest = max((len(t.name) for t, _ in found), default=0)
+    lines = [f"{name}: {len(found)} tasks"]
+    lines += [
+        f"{d['number']:4d}  {d['name']:{widest}}  {d['weight']} x {d['flop'] / 1e6:.2f} MFLOP  {d['workload'][:12]}"
+        for d in data
+    ]
+    desk.result({"model": name, "tasks": data}, "\n".join(lines))
+
+
+def _account(outcome: Outcome) -> list[str]:
+    """What came of it, in words: the tasks that take longest first."""
+    from ..tune.display import time_text
+
+    before, after, some = outcome.time(False), outcome.time(True), len(outcome.measured_tasks)
+    head = f"{outcome.model}: {outcome.measured} measured in {outcome.seconds:.1f} s"
+    if some:
+        what = "its kernels" if some == len(outcome.tasks) else f"{some} of its {len(outcome.tasks)} kernels"
+        head += f"; {what} take {time_text(after)}, untuned {time_text(before)}: {before / after:.2f} times as fast"
+    lines = [head]
+    widest = max(len(t.name) for t in outcome.tasks)
+    for t in sorted(outcome.tasks, key=lambda t: -t.weight * t.best if math.isfinite(t.best) else 1.0):
+        speed = "nothing measured"
+        if math.isfinite(t.best):
+            speed = (
+                f"{time_text(t.best):>9}  {t.flop / t.best / 1e9:7.1f} GFLOP/s  {t.speedup:5.2f} x untuned"
+            )
+        failed = ", ".join(f"{status} {n}" for status, n in sorted(t.failures.items()))
+        why = t.error.splitlines()[0] if t.error else failed
+        lines.append(f"  {t.name:{widest}}  {t.weight:3d} x {speed}  {t.trials} trials  {why}".rstrip())
+    return lines
+
+
+# -- training -------------------------------------------------------------------------------------
+def _train_instead(desk: Desk, settings: TuneSettings) -> None:
+    """Without a model to tune, `--model FILE` is the cost model to train."""
+    from .errors import TVMCException
+
+    if not settings.cost_model.endswith((".json", ".ubj")):
+        raise TVMCException(
+            "give the model to tune: tilewright tune net.onnx --db tune.db; or the file for a cost model to train from "
+            "the database: tilewright tune --model model.json --db tune.db"
+        )
+    train_command(desk, settings.database, Path(settings.cost_model))
+
+
+def train_command(desk: Desk, path: Path, output: Path) -> None:
+    """Train a cost model on what is in a database."""
+    from ..tune.pretrain import samples_of, train_model
+    from ..tune.record_files import open_records
+    from .compiler import check_path
+    from .errors import TVMCException
+
+    if output.suffix not in (".json", ".ubj"):
+        raise TVMCException(f"{output}: a cost model is a file named *.json or *.ubj")
+    check_path(output)
+    with open_records(path) as database:
+        train_model(database, output)
+        used = samples_of(database)
+    count = sum(len(s.seconds) for s in used)
+    data: dict[str, Any] = {"model": str(output), "database": str(path), "tasks": len(used), "records": count}
+    data["bytes"] = output.stat().st_size
+    use = f"tilewright tune net.onnx --model {output}"
+    desk.result(data, f"{output}: trained on {count} measurements of {len(used)} tasks; use it: {use}")
